@@ -1,0 +1,144 @@
+//! What went wrong, which thing, and what is the way out?
+//!
+//! An expected failure (no libvirt, no privilege, a foreign file) is a [`Fault`]: it names the thing, the
+//! cause and the remedy, and carries the exit code that the manual page documents. A bug is an `assert!`.
+
+use serde::Serialize;
+use std::fmt;
+
+/// The classes of expected failure. Each is one exit code of every vsteer command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FaultKind {
+    /// Exit 1: the operating system or a service failed in a way that has no class of its own.
+    Failed,
+    /// Exit 2: the command line or an option's value is wrong.
+    Usage,
+    /// Exit 3: there is nothing to look at (no VM, no libvirt, no such VM).
+    NothingThere,
+    /// Exit 4: the caller lacks a privilege.
+    NoPrivilege,
+    /// Exit 5: this kernel or hypervisor cannot do or measure it.
+    Unsupported,
+    /// Exit 6: a file, recording, plan or answer of another program is malformed or foreign.
+    BadInput,
+    /// Exit 7: the world has changed since the plan was made, or the plan is for another host.
+    Changed,
+    /// Exit 8: a change was begun and could not be completed; the message says what was taken back.
+    NotApplied,
+    /// Exit 9: a disk is full or a file cannot be written.
+    NoSpace,
+    /// Exit 130: interrupted; everything begun was taken back or closed.
+    Interrupted,
+}
+
+impl FaultKind {
+    /// Every class, in the order of the exit codes: the manual page is made from this.
+    pub const ALL: [FaultKind; 10] = [
+        FaultKind::Failed,
+        FaultKind::Usage,
+        FaultKind::NothingThere,
+        FaultKind::NoPrivilege,
+        FaultKind::Unsupported,
+        FaultKind::BadInput,
+        FaultKind::Changed,
+        FaultKind::NotApplied,
+        FaultKind::NoSpace,
+        FaultKind::Interrupted,
+    ];
+
+    /// The process exit code.
+    pub const fn exit_code(self) -> u8 {
+        match self {
+            FaultKind::Failed => 1,
+            FaultKind::Usage => 2,
+            FaultKind::NothingThere => 3,
+            FaultKind::NoPrivilege => 4,
+            FaultKind::Unsupported => 5,
+            FaultKind::BadInput => 6,
+            FaultKind::Changed => 7,
+            FaultKind::NotApplied => 8,
+            FaultKind::NoSpace => 9,
+            FaultKind::Interrupted => 130,
+        }
+    }
+
+    /// One line for the manual page.
+    pub const fn meaning(self) -> &'static str {
+        match self {
+            FaultKind::Failed => "the system or a service failed",
+            FaultKind::Usage => "the command line is wrong",
+            FaultKind::NothingThere => "nothing to look at: no VM, no libvirt, no such VM",
+            FaultKind::NoPrivilege => "a privilege is missing",
+            FaultKind::Unsupported => "this kernel or hypervisor cannot do it",
+            FaultKind::BadInput => "a file, plan or recording is malformed or foreign",
+            FaultKind::Changed => "the host is not as the plan found it",
+            FaultKind::NotApplied => "a change could not be completed and was taken back",
+            FaultKind::NoSpace => "the disk is full or not writable",
+            FaultKind::Interrupted => "interrupted; what was begun was cleaned up",
+        }
+    }
+}
+
+/// An expected failure: what it concerns, why, and what to do.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Fault {
+    /// The class, and so the exit code.
+    pub kind: FaultKind,
+    /// What failed, naming the thing: `reading /proc/12/task/14/schedstat of VM "web"`.
+    pub what: String,
+    /// Why, as far as it is known.
+    pub cause: Option<String>,
+    /// What the person can do about it.
+    pub way_out: Option<String>,
+}
+
+impl Fault {
+    /// A fault of class `kind` concerning `what`.
+    pub fn new(kind: FaultKind, what: impl Into<String>) -> Self {
+        Fault { kind, what: what.into(), cause: None, way_out: None }
+    }
+
+    /// Adds the cause.
+    #[must_use]
+    pub fn because(mut self, cause: impl fmt::Display) -> Self {
+        self.cause = Some(cause.to_string());
+        self
+    }
+
+    /// Adds the way out.
+    #[must_use]
+    pub fn way_out(mut self, remedy: impl Into<String>) -> Self {
+        self.way_out = Some(remedy.into());
+        self
+    }
+
+    /// An input/output error on `what`, classed by its errno: a missing privilege, a full disk, else `Failed`.
+    pub fn io(what: impl Into<String>, error: &std::io::Error) -> Self {
+        use std::io::ErrorKind as E;
+        let kind = match error.kind() {
+            E::PermissionDenied => FaultKind::NoPrivilege,
+            E::NotFound => FaultKind::NothingThere,
+            E::StorageFull | E::ReadOnlyFilesystem | E::QuotaExceeded | E::FileTooLarge => FaultKind::NoSpace,
+            E::InvalidData | E::UnexpectedEof => FaultKind::BadInput,
+            E::Interrupted => FaultKind::Interrupted,
+            _ => FaultKind::Failed,
+        };
+        Fault::new(kind, what).because(error)
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.what)?;
+        if let Some(c) = &self.cause {
+            write!(f, ": {c}")?;
+        }
+        if let Some(w) = &self.way_out {
+            write!(f, "\n  way out: {w}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Fault {}

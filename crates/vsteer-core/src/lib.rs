@@ -1,0 +1,10 @@
+//! The pure part of vsteer: what is true of VMs that wait for a CPU, what follows, and what to do.
+//!
+//! Nothing here reads a file, a clock, the network or a source of randomness: every function's result
+//! depends on its arguments alone, so that live, replay and simulation share it and tests need no machine.
+
+pub mod cpuset;
+pub mod fault;
+
+pub use cpuset::CpuSet;
+pub use fault::{Fault, FaultKind};
