@@ -5,6 +5,10 @@
 
 pub mod cpuset;
 pub mod fault;
+pub mod model;
+pub mod nouns;
+pub mod stats;
+pub mod topology;
 
 pub use cpuset::CpuSet;
 pub use fault::{Fault, FaultKind};

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* The few kernel fields that the observer reads, declared here and relocated at load time (CO-RE), so that the
+ * project carries no generated vmlinux.h and one object runs on every kernel with BTF. */
+#ifndef VSTEER_KERNEL_H
+#define VSTEER_KERNEL_H
+
+#include <linux/bpf.h>
+#include <linux/types.h>
+#include <stdbool.h>
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_tracing.h>
+
+#define KERNEL_TYPE __attribute__((preserve_access_index))
+
+#define PF_KTHREAD 0x00200000 /* include/linux/sched.h */
+#define TASK_DEAD 0x80
+#define TASK_RUNNING 0x0
+
+typedef __u8 u8;
+typedef __u16 u16;
+typedef __u32 u32;
+typedef __u64 u64;
+typedef __s32 s32;
+
+struct thread_info {
+	u32 cpu;
+} KERNEL_TYPE;
+
+struct rq {
+	u64 clock;
+} KERNEL_TYPE;
+
+struct cfs_rq {
+	struct rq *rq;
+	u64 throttled_clock_self;	/* rq clock when a quota began to hold threads of this queue; 0: holds none */
+	u64 throttled_clock_self_time;	/* how long quotas held threads of this queue before that */
+} KERNEL_TYPE;
+
+struct task_group {
+	struct cfs_rq **cfs_rq;
+} KERNEL_TYPE;
+
+struct sched_entity {
+	struct cfs_rq *cfs_rq;
+} KERNEL_TYPE;
+
+struct sched_info {
+	u64 last_arrival; /* rq clock when the task last got a pCPU */
+} KERNEL_TYPE;
+
+struct task_struct {
+	struct thread_info thread_info;
+	u32 __state;
+	u32 flags;
+	int on_cpu;
+	int pid;
+	int tgid;
+	char comm[16];
+	bool throttled; /* since 6.18: taken off the queue because a quota ran out */
+	struct sched_entity se;
+	struct sched_info sched_info;
+	struct task_group *sched_task_group;
+} KERNEL_TYPE;
+
+struct bpf_iter_meta;
+struct bpf_iter__task {
+	struct bpf_iter_meta *meta;
+	struct task_struct *task;
+} KERNEL_TYPE;
+
+#endif

@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* What the observer counts, as it lies in memory. src/layout.rs mirrors it; the loader compares the sizes with the maps' own. */
+#ifndef VSTEER_LAYOUT_H
+#define VSTEER_LAYOUT_H
+
+#define HIST_BUCKETS 192	/* vsteer_core::nouns::HISTOGRAM_BUCKETS */
+#define HIST_FIRST_LOG 10	/* the first bucket ends at 2^10 ns and an eighth */
+#define RUNNERS 512		/* who ran last on a pCPU: enough for 512 switches within one wait */
+#define CPU_SETS 16		/* distinct affinity sets that one pCPU may be in */
+#define EVENTS_PER_BATCH 256
+
+/* At any instant a thread is exactly one of these. */
+/* While it waits, READY and LIMITED are told apart by a
+ * guess (is it throttled now?) that the end of the wait replaces by the kernel's own count: see wait_ends(). */
+enum state { UNKNOWN = 0, RUNNING, READY, LIMITED, BLOCKED, ABSENT, STATES };
+
+/* One watched thread. Only the pCPU that switches or wakes it writes (the kernel serialises those by the
+ * thread's run-queue lock); readers compare `seq_first` with `seq_last` (see update_begin). */
+struct slot {
+	u64 seq_first;
+	u32 tid;
+	u32 vm;			/* 1-based; 0: free slot */
+	u32 is_vcpu;
+	u32 state;
+	u32 cpu;		/* queued on, or ran on, last */
+	u32 counted_running;	/* is part of its VM's running count */
+	u32 woken;		/* this wait began with a wake-up */
+	u32 pad;
+	u64 since;		/* when `state` began */
+	u64 wait_since;		/* when the unbroken wait began */
+	u64 charge_since;	/* up to where the wait has been charged to somebody */
+	u64 lag_mark;		/* the VM's running clock when ready began */
+	u64 idle_mark;		/* the affinity set's idle clock at charge_since */
+	u64 held_mark;		/* the queue's held clock when the wait began, or moved to this queue */
+	u64 held_ns;		/* how long quotas held it in this wait, on queues it has left */
+	u64 in_state[STATES];	/* ns, closed spells only */
+	u64 lag_ns;
+	u64 overlap_ns;
+	u64 switches;
+	u64 preemptions;
+	u64 wakeups;
+	u64 migrations;
+	u64 surprises;		/* transitions that should not happen: lost events show here */
+	u32 wake_latency[HIST_BUCKETS];
+	u32 ready_spell[HIST_BUCKETS];
+	u64 seq_last;
+};
+
+enum culprit_kind { CULPRIT_IDLE = 0, CULPRIT_VM, CULPRIT_PROCESS, CULPRIT_KERNEL, CULPRIT_PLACEMENT, CULPRIT_UNATTRIBUTED };
+
+struct culprit {
+	u32 kind;
+	u32 id;			/* VM index, or thread group id */
+	char comm[16];
+};
+
+struct runner {
+	u64 since;
+	struct culprit who;
+};
+
+/* What one pCPU is doing. Written by that pCPU alone. */
+struct pcpu {
+	u32 current_slot;	/* 1-based; 0: no VM's thread */
+	u32 current_tid;
+	u32 irq_depth;
+	u32 unseen;		/* switches that the kernel did not report and that were inferred from the next one */
+	u64 irq_since;
+	u32 idle_in;		/* bit i: counted as idle in memberships.set[i] */
+	u32 next;		/* where the next runner is written */
+	struct runner runners[RUNNERS];
+};
+
+struct membership {
+	u32 count;
+	u32 set[CPU_SETS];	/* the affinity sets that contain this pCPU */
+};
+
+struct blame_key {
+	u32 slot;
+	struct culprit who;
+};
+
+/* A switch: 16 bytes. */
+struct event {
+	u64 ns;			/* CLOCK_MONOTONIC */
+	u32 next_tid;
+	u32 prev_tid_state;	/* low 22 bits: tid (PID_MAX_LIMIT is 2^22); high 10: the kernel's prev_state */
+};
+
+struct event_batch {
+	u32 cpu;
+	u32 count;
+	u64 lost;		/* events that found the ring buffer full, on this pCPU so far */
+	struct event events[EVENTS_PER_BATCH];
+};
+
+#endif

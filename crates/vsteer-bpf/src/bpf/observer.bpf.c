@@ -1,0 +1,765 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Where is the time of a VM's threads, and who had the pCPU while one was ready?
+ *
+ * Each watched thread is a small state machine (running, ready, limited, blocked, absent) driven by the
+ * scheduler's own tracepoints; every spell is measured from the event that began it to the event that ended it,
+ * so no state is the remainder of the others and user space can print the residual.
+ *
+ * Ideas worth knowing before changing anything:
+ *
+ *  - A thread that belongs to no VM must cost next to nothing. What it costs: one task-storage look-up that
+ *    finds no storage, one clock read, one store of 32 bytes into the pCPU's ring of recent runners.
+ *
+ *  - Blame is settled by the one who waited, when its wait ends: it walks the ring backwards over its wait and
+ *    charges each runner. Nobody keeps lists of waiters, and a switch costs the same however many wait.
+ *
+ *  - Lag ("ready while a sibling ran") and placement ("ready while an allowed pCPU idled") are differences of a
+ *    clock that advances only while something holds: a VM's clock while >= 1 of its vCPUs runs, an affinity
+ *    set's clock while >= 1 of its pCPUs idles. Such a clock is one 64-bit word, count and offset packed, so a
+ *    compare-and-swap keeps it exact without a lock: see clock_step().
+ *
+ *  - Within one wait, the time in which an allowed pCPU idled is taken off all runners alike (the ring does not
+ *    say when inside the wait the idling was). The sums are exact, the split among runners of that one wait is not.
+ *
+ * Limited: the kernel keeps, per task group and pCPU, a clock of how long a quota held threads of that queue
+ * (throttled_clock_self and _self_time, since 6.6). What it advanced by during a wait is limited, the rest ready;
+ * that holds however the kernel holds them (the whole queue set aside, or, since 6.18, each thread on its way to
+ * user mode). Several threads of ONE task group on one pCPU share the clock: libvirt gives each vCPU a group of
+ * its own, so there it is exact; elsewhere a thread that is ready while its neighbour in the group is held counts as
+ * limited. The runners of a wait that was held first are charged for its last part, when it was ready.
+ *
+ * Left out: real-time throttling (counts as ready).
+ */
+#include "kernel.h"
+#include "layout.h"
+
+char LICENSE[] SEC("license") = "GPL";
+
+struct thread_mark {
+	u32 slot; /* 1-based */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct thread_mark);
+} marks SEC(".maps");
+
+/* tid -> slot: what register_threads looks for. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1); /* set before loading */
+	__type(key, u32);
+	__type(value, u32);
+} slot_of_tid SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct slot);
+} slots SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct pcpu);
+} pcpus SEC(".maps");
+
+/* Index: pCPU. Which affinity sets it is in; written by user space alone, sets are only ever added. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct membership);
+} memberships SEC(".maps");
+
+/* Index: slot (0-based). The affinity set of its thread, 1-based index into idle_clocks; 0: placement not told apart.
+ * Beside the slot, not in it: user space changes it while the slot is being written here. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, u32);
+} affinity_sets SEC(".maps");
+
+/* Index: VM. Advances while at least one of its vCPUs runs. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, u64);
+} running_clocks SEC(".maps");
+
+/* Index: affinity set. Advances while at least one of its pCPUs idles. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, u64);
+} idle_clocks SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1);
+	__type(key, struct blame_key);
+	__type(value, u64);
+} blame SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct event_batch);
+} open_batches SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 4096);
+} event_batches SEC(".maps");
+
+/* ---- clocks ------------------------------------------------------------------------------------------------ */
+
+#define CLOCK_COUNT_SHIFT 54
+#define CLOCK_OFFSET_MASK ((1ULL << CLOCK_COUNT_SHIFT) - 1)
+#define CLOCK_TRIES 16
+
+/* The clock's reading at `now`: offset alone while the count is 0, else offset + now (mod 2^54 ns, 208 days). */
+static __always_inline u64 clock_read(u64 word, u64 now)
+{
+	return ((word >> CLOCK_COUNT_SHIFT ? word + now : word)) & CLOCK_OFFSET_MASK;
+}
+
+/* One more (`step` = 1) or one fewer (-1) of whatever keeps the clock going. */
+static __always_inline void clock_step(u64 *word, int step, u64 now)
+{
+	for (int i = 0; i < CLOCK_TRIES; i++) {
+		u64 old = *(volatile u64 *)word;
+		u64 count = old >> CLOCK_COUNT_SHIFT, offset = old & CLOCK_OFFSET_MASK;
+
+		if (step > 0) {
+			if (count++ == 0)
+				offset -= now;
+		} else {
+			if (count == 0)
+				return;
+			if (--count == 0)
+				offset += now;
+		}
+		u64 new = count << CLOCK_COUNT_SHIFT | (offset & CLOCK_OFFSET_MASK);
+		if (__sync_val_compare_and_swap(word, old, new) == old)
+			return;
+	}
+}
+
+static __always_inline u64 clock_since(u64 *word, u64 mark, u64 now, u64 at_most)
+{
+	u64 d = (clock_read(*(volatile u64 *)word, now) - mark) & CLOCK_OFFSET_MASK;
+
+	/* Two pCPUs' clocks may differ by some ns, which must not become 208 days. */
+	if (d > CLOCK_OFFSET_MASK / 2)
+		return 0;
+	return d < at_most ? d : at_most;
+}
+
+/* ---- look-ups ---------------------------------------------------------------------------------------------- */
+
+static __always_inline struct slot *slot_at(u32 one_based)
+{
+	u32 i = one_based - 1;
+
+	return one_based ? bpf_map_lookup_elem(&slots, &i) : 0;
+}
+
+static __always_inline struct pcpu *pcpu_at(u32 cpu)
+{
+	return bpf_map_lookup_elem(&pcpus, &cpu);
+}
+
+/* The clock that advances while a pCPU of the thread's affinity set idles. */
+static __always_inline u64 *idle_clock_of(u32 slot)
+{
+	u32 i = slot - 1, *set = bpf_map_lookup_elem(&affinity_sets, &i);
+
+	return set && *set ? bpf_map_lookup_elem(&idle_clocks, set) : 0;
+}
+
+static __always_inline u32 slot_of(struct task_struct *p)
+{
+	struct thread_mark *m = bpf_task_storage_get(&marks, p, 0, 0);
+
+	return m ? m->slot : 0;
+}
+
+/* A reader that copies the slot from first to last byte sees seq_first == seq_last only if no update touched it
+ * meanwhile: an update raises seq_last before its first store and seq_first after its last. */
+static __always_inline void update_begin(struct slot *s)
+{
+	__sync_fetch_and_add(&s->seq_last, 1);
+}
+
+static __always_inline void update_end(struct slot *s)
+{
+	__sync_fetch_and_add(&s->seq_first, 1);
+}
+
+static __always_inline u32 bucket_of(u64 ns)
+{
+	u64 v = ns | 1;
+	u32 log = 0;
+
+	if (v >> 32) { log += 32; v >>= 32; }
+	if (v >> 16) { log += 16; v >>= 16; }
+	if (v >> 8) { log += 8; v >>= 8; }
+	if (v >> 4) { log += 4; v >>= 4; }
+	if (v >> 2) { log += 2; v >>= 2; }
+	if (v >> 1) log += 1;
+	if (log < HIST_FIRST_LOG)
+		return 0;
+	u32 i = (log - HIST_FIRST_LOG) * 8 + ((ns >> (log - 3)) & 7);
+	return i < HIST_BUCKETS ? i : HIST_BUCKETS - 1;
+}
+
+/* ---- blame ------------------------------------------------------------------------------------------------- */
+
+static __always_inline void charge(u32 slot, const struct culprit *who, u64 ns)
+{
+	struct blame_key key = { .slot = slot, .who = *who };
+	u64 *sum = bpf_map_lookup_elem(&blame, &key);
+
+	if (!ns)
+		return;
+	if (!sum) {
+		u64 zero = 0;
+
+		bpf_map_update_elem(&blame, &key, &zero, BPF_NOEXIST);
+		sum = bpf_map_lookup_elem(&blame, &key);
+		if (!sum) { /* the table is full: what cannot be named is still counted */
+			__builtin_memset(&key.who, 0, sizeof(key.who));
+			key.who.kind = CULPRIT_UNATTRIBUTED;
+			sum = bpf_map_lookup_elem(&blame, &key);
+			if (!sum)
+				return;
+		}
+	}
+	__sync_fetch_and_add(sum, ns);
+}
+
+/* `part` of `whole` of ns, for times below 2^40 ns (18 minutes); longer waits lose precision, not their order. */
+static __always_inline u64 scaled(u64 ns, u64 part, u64 whole)
+{
+	u64 per = whole ? (part << 20) / whole : 0;
+
+	return ns * per >> 20;
+}
+
+struct walk {
+	struct pcpu *c;
+	u64 from, to;	/* what is left of the wait */
+	u64 runners_ns;	/* what runners had of it */
+	u64 chargeable;	/* what they are charged for: the wait without placement */
+	u32 at;
+	u32 slot;
+	bool charging;
+};
+
+/* One runner, newest first. Called twice per wait: to sum what runners had, then to charge their part of it. */
+static long walk_step(u64 i, struct walk *w)
+{
+	struct runner *r = &w->c->runners[(w->at - 1 - (u32)i) % RUNNERS];
+	u64 began = r->since > w->from ? r->since : w->from;
+
+	if (began < w->to) {
+		u64 ns = w->to - began;
+
+		if (r->who.kind != CULPRIT_IDLE) {
+			if (!w->charging)
+				w->runners_ns += ns;
+			else
+				charge(w->slot, &r->who,
+				       w->chargeable == w->runners_ns ? ns : scaled(ns, w->chargeable, w->runners_ns));
+		}
+		w->to = began;
+	}
+	return r->since <= w->from || !r->since;
+}
+
+/* Charges the last `wait` ns before `now`, during which `s` was ready on pCPU `s->cpu`. */
+static __always_inline void settle_blame(struct slot *s, u32 slot, u64 wait, u64 now)
+{
+	struct culprit nobody = {};
+	struct pcpu *c = pcpu_at(s->cpu);
+	u64 whole = now > s->charge_since ? now - s->charge_since : 0;
+	u64 placement = 0;
+	u64 *idle = idle_clock_of(slot);
+
+	if (idle) {
+		placement = clock_since(idle, s->idle_mark, now, whole);
+		if (wait < whole)
+			placement = scaled(placement, wait, whole);
+		s->idle_mark = clock_read(*(volatile u64 *)idle, now);
+	}
+	s->charge_since = now;
+	if (!wait || !c)
+		return;
+	struct walk w = { .c = c, .from = now - wait, .to = now, .at = c->next, .slot = slot };
+
+	if (placement < wait) {
+		bpf_loop(RUNNERS, walk_step, &w, 0);
+		u64 unknown = w.to > w.from ? w.to - w.from : 0;
+
+		w.chargeable = wait - placement;
+		if (unknown > w.chargeable)
+			unknown = w.chargeable;
+		w.chargeable -= unknown;
+		if (w.chargeable > w.runners_ns) { /* this pCPU idled, or nobody was seen */
+			placement += w.chargeable - w.runners_ns;
+			w.chargeable = w.runners_ns;
+		}
+		if (w.chargeable) {
+			w.to = now;
+			w.charging = true;
+			bpf_loop(RUNNERS, walk_step, &w, 0);
+		}
+		nobody.kind = CULPRIT_UNATTRIBUTED;
+		charge(slot, &nobody, unknown);
+	}
+	nobody.kind = CULPRIT_PLACEMENT;
+	charge(slot, &nobody, placement);
+}
+
+/* ---- the state machine ------------------------------------------------------------------------------------- */
+
+static __always_inline void set_running(struct slot *s, bool running, u64 now)
+{
+	u32 vm = s->vm;
+	u64 *clock = bpf_map_lookup_elem(&running_clocks, &vm);
+
+	if (!clock || !s->is_vcpu || s->counted_running == running)
+		return;
+	s->counted_running = running;
+	clock_step(clock, running ? 1 : -1, now);
+}
+
+/* How long quotas have held threads of this queue so far. */
+static __always_inline u64 held_clock(struct cfs_rq *queue)
+{
+	if (!queue || !bpf_core_field_exists(queue->throttled_clock_self_time))
+		return 0;
+	u64 ns = queue->throttled_clock_self_time, since = queue->throttled_clock_self;
+
+	if (since) {
+		u64 clock = queue->rq->clock;
+
+		if (clock > since)
+			ns += clock - since;
+	}
+	return ns;
+}
+
+/* The same of a queue known by address only. */
+static __always_inline u64 held_clock_of_any(struct cfs_rq *queue)
+{
+	if (!bpf_core_field_exists(queue->throttled_clock_self_time))
+		return 0;
+	u64 ns = BPF_CORE_READ(queue, throttled_clock_self_time), since = BPF_CORE_READ(queue, throttled_clock_self);
+
+	if (since) {
+		u64 clock = BPF_CORE_READ(queue, rq, clock);
+
+		if (clock > since)
+			ns += clock - since;
+	}
+	return ns;
+}
+
+static __always_inline void wait_begins(struct slot *s, u32 slot, struct task_struct *p, u64 now)
+{
+	u32 vm = s->vm;
+	u64 *clock = bpf_map_lookup_elem(&running_clocks, &vm);
+	u64 *idle = idle_clock_of(slot);
+
+	if (clock)
+		s->lag_mark = clock_read(*(volatile u64 *)clock, now);
+	if (idle)
+		s->idle_mark = clock_read(*(volatile u64 *)idle, now);
+	s->charge_since = now;
+	s->wait_since = now;
+	s->held_mark = held_clock(p->se.cfs_rq);
+	s->held_ns = 0;
+}
+
+static __always_inline u64 held_since(struct slot *s, struct cfs_rq *queue)
+{
+	u64 held = held_clock(queue);
+
+	return held > s->held_mark ? held - s->held_mark : 0;
+}
+
+static __always_inline void wait_ends(struct slot *s, u32 slot, struct task_struct *p, u64 now)
+{
+	u32 vm = s->vm;
+	u64 wait = now > s->since ? now - s->since : 0;
+	u64 charged = s->charge_since > s->since ? s->charge_since - s->since : 0;
+	u64 held = s->held_ns + held_since(s, p->se.cfs_rq);
+	u64 *clock = bpf_map_lookup_elem(&running_clocks, &vm);
+
+	if (held > wait)
+		held = wait;
+	u64 ready = wait - held;
+
+	s->in_state[LIMITED] += held;
+	s->in_state[READY] += ready;
+	if (clock && s->is_vcpu) {
+		u64 lag = clock_since(clock, s->lag_mark, now, wait);
+
+		s->lag_ns += held ? scaled(lag, ready, wait) : lag;
+	}
+	settle_blame(s, slot, ready > charged ? ready - charged : 0, now);
+}
+
+static __always_inline void leave_state(struct slot *s, u32 slot, struct task_struct *p, u64 now)
+{
+	u32 state = s->state;
+
+	if (state == READY || state == LIMITED)
+		wait_ends(s, slot, p, now);
+	else if (state > UNKNOWN && state < STATES)
+		s->in_state[state] += now > s->since ? now - s->since : 0;
+	if (state == RUNNING)
+		set_running(s, false, now);
+}
+
+static __always_inline void enter_state(struct slot *s, u32 slot, struct task_struct *p, u32 state, u32 cpu, u64 now)
+{
+	s->state = state;
+	s->since = now;
+	s->cpu = cpu;
+	if (state == RUNNING)
+		set_running(s, true, now);
+	if (state == READY || state == LIMITED)
+		wait_begins(s, slot, p, now);
+}
+
+static __always_inline void switched_out(struct slot *s, u32 slot, struct task_struct *p, bool can_run, u32 prev_state,
+					 u32 cpu, u64 now)
+{
+	u32 to = BLOCKED;
+
+	if (prev_state & TASK_DEAD)
+		to = ABSENT;
+	else if (can_run)
+		to = bpf_core_field_exists(p->throttled) && p->throttled ? LIMITED : READY;
+	update_begin(s);
+	if (s->state != RUNNING && s->state != UNKNOWN)
+		s->surprises++;
+	leave_state(s, slot, p, now);
+	enter_state(s, slot, p, to, cpu, now);
+	if (to == READY || to == LIMITED) {
+		s->preemptions += to == READY;
+		s->woken = 0;
+	}
+	update_end(s);
+}
+
+static __always_inline void switched_in(struct slot *s, u32 slot, struct task_struct *p, u32 cpu, u64 now)
+{
+	update_begin(s);
+	/* A wake-up is missed only if the probe was attached meanwhile. */
+	if (s->state == BLOCKED || s->state == RUNNING)
+		s->surprises++;
+	if ((s->state == READY || s->state == LIMITED) && s->wait_since) {
+		u64 ns = now > s->wait_since ? now - s->wait_since : 0;
+		u32 b = bucket_of(ns);
+
+		if (b < HIST_BUCKETS) {
+			s->ready_spell[b]++;
+			if (s->woken)
+				s->wake_latency[b]++;
+		}
+	}
+	leave_state(s, slot, p, now);
+	enter_state(s, slot, p, RUNNING, cpu, now);
+	s->switches++;
+	update_end(s);
+}
+
+static __always_inline void note_runner(struct pcpu *c, struct task_struct *p, struct slot *s, u64 now)
+{
+	struct runner *r = &c->runners[c->next % RUNNERS];
+
+	r->since = now;
+	if (s) {
+		r->who.kind = CULPRIT_VM;
+		r->who.id = s->vm;
+		*(u64 *)&r->who.comm[0] = 0;
+		*(u64 *)&r->who.comm[8] = 0;
+	} else if (!p->pid) {
+		r->who.kind = CULPRIT_IDLE;
+	} else {
+		r->who.kind = p->flags & PF_KTHREAD ? CULPRIT_KERNEL : CULPRIT_PROCESS;
+		r->who.id = p->tgid;
+		__builtin_memcpy(r->who.comm, p->comm, sizeof(r->who.comm));
+	}
+	c->next++;
+}
+
+/* This pCPU begins or ceases to idle: step the clocks of the affinity sets it is in. */
+static __always_inline void note_idle(struct pcpu *c, u32 cpu, bool idle, u64 now)
+{
+	struct membership *m = bpf_map_lookup_elem(&memberships, &cpu);
+
+	if (!m)
+		return;
+	for (u32 i = 0; i < CPU_SETS; i++) {
+		if (i >= m->count)
+			break;
+		u32 set = m->set[i], bit = 1u << i;
+		u64 *clock = bpf_map_lookup_elem(&idle_clocks, &set);
+
+		if (!clock || !!(c->idle_in & bit) == idle)
+			continue;
+		c->idle_in ^= bit;
+		clock_step(clock, idle ? 1 : -1, now);
+	}
+}
+
+static __always_inline void note_event(u32 cpu, u32 prev_tid, u32 prev_state, u32 next_tid, u64 now)
+{
+	struct event_batch *b = bpf_map_lookup_elem(&open_batches, &cpu);
+
+	if (!b)
+		return;
+	u32 n = b->count;
+
+	if (n >= EVENTS_PER_BATCH)
+		n = 0;
+	b->events[n].ns = now;
+	b->events[n].next_tid = next_tid;
+	b->events[n].prev_tid_state = prev_tid | prev_state << 22;
+	b->cpu = cpu;
+	b->count = n + 1;
+	if (n + 1 < EVENTS_PER_BATCH)
+		return;
+	if (bpf_ringbuf_output(&event_batches, b, sizeof(*b), 0))
+		b->lost += EVENTS_PER_BATCH;
+	b->count = 0;
+}
+
+/* `next` gets this pCPU at `now`. */
+static __always_inline void arrives(struct pcpu *c, u32 cpu, struct task_struct *next, u32 slot, u64 now)
+{
+	struct slot *s = slot_at(slot);
+	u32 tid = next->pid;
+
+	if (!tid != !c->current_tid || !c->next)
+		note_idle(c, cpu, !tid, now);
+	if (s)
+		switched_in(s, slot, next, cpu, now);
+	c->current_tid = tid;
+	c->current_slot = slot;
+	note_runner(c, next, s, now);
+}
+
+/* When the running task got its pCPU, by the kernel's own record. */
+static __always_inline u64 arrival(struct task_struct *p, struct pcpu *c, u64 now)
+{
+	u64 last_change = c->runners[(c->next - 1) % RUNNERS].since;
+	u64 clock = p->se.cfs_rq->rq->clock, at = p->sched_info.last_arrival;
+	u64 ago = clock > at ? clock - at : 0;
+
+	return now > ago && now - ago > last_change ? now - ago : last_change;
+}
+
+static __always_inline int switched(bool preempt, struct task_struct *prev, struct task_struct *next, u32 prev_state,
+				    bool record_events)
+{
+	u32 cpu = bpf_get_smp_processor_id();
+	struct pcpu *c = pcpu_at(cpu);
+	u64 now = bpf_ktime_get_ns();
+	u32 prev_tid = prev->pid, next_tid = next->pid;
+	u32 prev_slot = prev_tid ? slot_of(prev) : 0;
+	u32 next_slot = next_tid ? slot_of(next) : 0;
+
+	if (!c)
+		return 0;
+	/* Who leaves is not who came last: a switch went unreported. Kernels do that (seen on a 6.18 in which the idle
+	 * task of one pCPU and one process's threads never leave); what it was follows from who runs now. */
+	if (c->next && c->current_tid != prev_tid) {
+		u64 then = arrival(prev, c, now);
+
+		c->unseen++;
+		if (record_events)
+			note_event(cpu, c->current_tid, 0, prev_tid, then);
+		arrives(c, cpu, prev, prev_slot, then);
+	}
+	if (record_events)
+		note_event(cpu, prev_tid, preempt ? 0 : prev_state, next_tid, now);
+
+	struct slot *s = slot_at(prev_slot);
+
+	if (s)
+		switched_out(s, prev_slot, prev, preempt || prev_state == TASK_RUNNING, prev_state, cpu, now);
+	arrives(c, cpu, next, next_slot, now);
+	return 0;
+}
+
+/* The loader loads one of the two: recording every switch is paid for by those who ask for it. */
+SEC("tp_btf/sched_switch")
+int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_struct *next, u32 prev_state)
+{
+	return switched(preempt, prev, next, prev_state, false);
+}
+
+SEC("tp_btf/sched_switch")
+int BPF_PROG(on_switch_recording, bool preempt, struct task_struct *prev, struct task_struct *next, u32 prev_state)
+{
+	return switched(preempt, prev, next, prev_state, true);
+}
+
+static __always_inline int woken(struct task_struct *p)
+{
+	u32 slot = slot_of(p);
+	struct slot *s = slot_at(slot);
+
+	/* A wake-up that finds the thread still on its pCPU changes nothing. */
+	if (!s || (s->state != BLOCKED && s->state != UNKNOWN))
+		return 0;
+	u64 now = bpf_ktime_get_ns();
+
+	update_begin(s);
+	leave_state(s, slot, p, now);
+	enter_state(s, slot, p, READY, p->thread_info.cpu, now);
+	s->woken = 1;
+	s->wakeups++;
+	update_end(s);
+	return 0;
+}
+
+SEC("tp_btf/sched_wakeup")
+int BPF_PROG(on_wakeup, struct task_struct *p)
+{
+	return woken(p);
+}
+
+SEC("tp_btf/sched_wakeup_new")
+int BPF_PROG(on_wakeup_new, struct task_struct *p)
+{
+	return woken(p);
+}
+
+SEC("tp_btf/sched_migrate_task")
+int BPF_PROG(on_migrate, struct task_struct *p, int dest)
+{
+	u32 slot = slot_of(p);
+	struct slot *s = slot_at(slot);
+
+	if (!s)
+		return 0;
+	update_begin(s);
+	s->migrations++;
+	if (s->state == READY || s->state == LIMITED) {
+		u64 now = bpf_ktime_get_ns();
+		u64 held = held_since(s, p->se.cfs_rq);
+		u64 part = now > s->charge_since ? now - s->charge_since : 0;
+		struct cfs_rq **queues = p->sched_task_group->cfs_rq, *queue = 0;
+
+		/* What it waited behind so far ran here; from now on another queue's quota clock counts. */
+		s->held_ns += held;
+		settle_blame(s, slot, part > held ? part - held : 0, now);
+		bpf_probe_read_kernel(&queue, sizeof(queue), queues + dest);
+		s->held_mark = queue ? held_clock_of_any(queue) : 0;
+	}
+	s->cpu = dest;
+	update_end(s);
+	return 0;
+}
+
+SEC("tp_btf/sched_process_exit")
+int BPF_PROG(on_exit, struct task_struct *p)
+{
+	u32 tid = p->pid;
+
+	if (slot_of(p))
+		bpf_map_delete_elem(&slot_of_tid, &tid);
+	return 0;
+}
+
+/* ---- overlap ----------------------------------------------------------------------------------------------- */
+
+static __always_inline int interrupt_begins(void)
+{
+	struct pcpu *c = pcpu_at(bpf_get_smp_processor_id());
+
+	/* The current thread does not change inside an interrupt, so entry and exit take the same branch. */
+	if (c && c->current_slot && c->irq_depth++ == 0)
+		c->irq_since = bpf_ktime_get_ns();
+	return 0;
+}
+
+static __always_inline int interrupt_ends(void)
+{
+	struct pcpu *c = pcpu_at(bpf_get_smp_processor_id());
+
+	if (!c || !c->current_slot || !c->irq_depth || --c->irq_depth)
+		return 0;
+	struct slot *s = slot_at(c->current_slot);
+
+	if (s)
+		s->overlap_ns += bpf_ktime_get_ns() - c->irq_since;
+	return 0;
+}
+
+SEC("tp_btf/irq_handler_entry")
+int BPF_PROG(on_irq_entry) { return interrupt_begins(); }
+SEC("tp_btf/irq_handler_exit")
+int BPF_PROG(on_irq_exit) { return interrupt_ends(); }
+SEC("tp_btf/softirq_entry")
+int BPF_PROG(on_softirq_entry) { return interrupt_begins(); }
+SEC("tp_btf/softirq_exit")
+int BPF_PROG(on_softirq_exit) { return interrupt_ends(); }
+/* x86 only: elsewhere the timer is an ordinary interrupt and the loader leaves these two out. */
+SEC("tp_btf/local_timer_entry")
+int BPF_PROG(on_timer_entry) { return interrupt_begins(); }
+SEC("tp_btf/local_timer_exit")
+int BPF_PROG(on_timer_exit) { return interrupt_ends(); }
+
+/* ---- registration ------------------------------------------------------------------------------------------ */
+
+/* Run once after user space has filled slot_of_tid: marks the threads and sets their first state, without
+ * overwriting what an event has set meanwhile. */
+SEC("iter/task")
+int register_threads(struct bpf_iter__task *ctx)
+{
+	struct task_struct *p = ctx->task;
+
+	if (!p)
+		return 0;
+	u32 tid = p->pid, *slot = bpf_map_lookup_elem(&slot_of_tid, &tid);
+	struct slot *s = slot ? slot_at(*slot) : 0;
+
+	if (!s || s->state != UNKNOWN)
+		return 0;
+	struct thread_mark *m = bpf_task_storage_get(&marks, p, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+
+	if (!m)
+		return 0;
+	u64 now = bpf_ktime_get_ns();
+	u32 state = BLOCKED;
+
+	if (p->on_cpu)
+		state = RUNNING;
+	else if (p->__state == TASK_RUNNING)
+		state = bpf_core_field_exists(p->throttled) && p->throttled ? LIMITED : READY;
+	/* The mark first: an event that comes now finds the slot unknown, settles its state, and wins below. */
+	m->slot = *slot;
+	s->cpu = p->thread_info.cpu;
+	s->since = now;
+	s->charge_since = now;
+	if (__sync_val_compare_and_swap(&s->state, UNKNOWN, state) == UNKNOWN && state == READY)
+		enter_state(s, *slot, p, READY, s->cpu, now);
+	return 0;
+}

@@ -1,0 +1,159 @@
+//! How the kernel side lays out what it counts: the mirror of `bpf/layout.h`.
+//!
+//! The two are kept apart by hand and together by a check: [`crate::Observer::start`] compares every size here
+//! with the value size of the map that holds it, and refuses to run on a difference.
+
+use bytemuck::{Pod, Zeroable};
+use vsteer_core::nouns::HISTOGRAM_BUCKETS;
+
+/// Recent runners kept per pCPU.
+pub const RUNNERS: usize = 512;
+/// Distinct affinity sets that one pCPU may be in.
+pub const CPU_SETS: usize = 16;
+/// Switches per event batch.
+pub const EVENTS_PER_BATCH: usize = 256;
+
+/// `enum state`, but for 0: not seen yet.
+pub mod state {
+    /// On a pCPU.
+    pub const RUNNING: u32 = 1;
+    /// Could run, has no pCPU.
+    pub const READY: u32 = 2;
+    /// Held by a quota.
+    pub const LIMITED: u32 = 3;
+    /// Asleep.
+    pub const BLOCKED: u32 = 4;
+    /// Gone.
+    pub const ABSENT: u32 = 5;
+    /// How many there are.
+    pub const COUNT: usize = 6;
+}
+
+/// `enum culprit_kind`, but for the last: older than the record.
+pub mod culprit {
+    /// The pCPU idled.
+    pub const IDLE: u32 = 0;
+    /// A VM's thread.
+    pub const VM: u32 = 1;
+    /// A process.
+    pub const PROCESS: u32 = 2;
+    /// A kernel thread.
+    pub const KERNEL: u32 = 3;
+    /// An allowed pCPU idled meanwhile.
+    pub const PLACEMENT: u32 = 4;
+}
+
+/// `struct slot`.
+#[repr(C)]
+#[derive(Clone, Copy, Pod, Zeroable)]
+pub(crate) struct Slot {
+    pub seq_first: u64,
+    pub tid: u32,
+    pub vm: u32,
+    pub is_vcpu: u32,
+    pub state: u32,
+    pub cpu: u32,
+    pub counted_running: u32,
+    pub woken: u32,
+    pub pad: u32,
+    pub since: u64,
+    pub wait_since: u64,
+    pub charge_since: u64,
+    pub lag_mark: u64,
+    pub idle_mark: u64,
+    pub held_mark: u64,
+    pub held_ns: u64,
+    pub in_state: [u64; state::COUNT],
+    pub lag_ns: u64,
+    pub overlap_ns: u64,
+    pub switches: u64,
+    pub preemptions: u64,
+    pub wakeups: u64,
+    pub migrations: u64,
+    pub surprises: u64,
+    pub wake_latency: [u32; HISTOGRAM_BUCKETS],
+    pub ready_spell: [u32; HISTOGRAM_BUCKETS],
+    pub seq_last: u64,
+}
+
+/// `struct culprit`.
+#[repr(C)]
+#[derive(Clone, Copy, Pod, Zeroable, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct CulpritKey {
+    pub kind: u32,
+    pub id: u32,
+    pub comm: [u8; 16],
+}
+
+/// `struct runner`.
+#[repr(C)]
+#[derive(Clone, Copy, Pod, Zeroable)]
+pub(crate) struct Runner {
+    pub since: u64,
+    pub who: CulpritKey,
+}
+
+/// `struct pcpu`.
+#[repr(C)]
+#[derive(Clone, Copy, Pod, Zeroable)]
+pub(crate) struct Pcpu {
+    pub current_slot: u32,
+    pub current_tid: u32,
+    pub irq_depth: u32,
+    pub unseen: u32,
+    pub irq_since: u64,
+    pub idle_in: u32,
+    pub next: u32,
+    pub runners: [Runner; RUNNERS],
+}
+
+/// `struct membership`.
+#[repr(C)]
+#[derive(Clone, Copy, Pod, Zeroable)]
+pub(crate) struct Membership {
+    pub count: u32,
+    pub set: [u32; CPU_SETS],
+}
+
+/// `struct blame_key`.
+#[repr(C)]
+#[derive(Clone, Copy, Pod, Zeroable, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct BlameKey {
+    pub slot: u32,
+    pub who: CulpritKey,
+}
+
+/// One context switch, 16 bytes.
+#[repr(C)]
+#[derive(Clone, Copy, Pod, Zeroable, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// `CLOCK_MONOTONIC`, ns.
+    pub ns: u64,
+    /// Who got the pCPU (0: idle).
+    pub next_tid: u32,
+    prev_tid_state: u32,
+}
+
+impl Event {
+    /// Who lost the pCPU (0: idle).
+    pub fn prev_tid(&self) -> u32 {
+        self.prev_tid_state & ((1 << 22) - 1)
+    }
+
+    /// The kernel's state of that thread (0: could still run), its low 10 bits.
+    pub fn prev_state(&self) -> u32 {
+        self.prev_tid_state >> 22
+    }
+}
+
+/// `struct event_batch`.
+#[repr(C)]
+#[derive(Clone, Copy, Pod, Zeroable)]
+pub(crate) struct EventBatchRaw {
+    pub cpu: u32,
+    pub count: u32,
+    pub lost: u64,
+    pub events: [Event; EVENTS_PER_BATCH],
+}
+
+const _: () = assert!(size_of::<Event>() == 16);

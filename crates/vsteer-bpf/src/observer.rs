@@ -1,0 +1,586 @@
+//! Loading the observer, telling it whom to watch, and reading what it counted.
+//!
+//! The reader copies whole map values and never locks the writers: a slot's two sequence numbers tell a torn copy,
+//! which is read again. A spell that is still open when it is read is counted up to that moment.
+
+use crate::layout::{
+    BlameKey, CPU_SETS, CulpritKey, Event, EventBatchRaw, Membership, Pcpu, RUNNERS, Slot, culprit, state,
+};
+use libbpf_rs::btf::Btf;
+use libbpf_rs::btf::types::{Struct, Typedef};
+use libbpf_rs::{Iter, Link, MapCore, MapFlags, Object, ObjectBuilder, RingBuffer, RingBufferBuilder};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::io::Read;
+use std::rc::Rc;
+use std::time::Duration;
+use vsteer_core::nouns::{
+    BlameSample, Culprit, HISTOGRAM_BUCKETS, Histogram, Role, ThreadCounters, ThreadSample, Tid, VmId,
+};
+use vsteer_core::{CpuSet, Fault, FaultKind};
+
+static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/observer.bpf.o"));
+
+/// Keys of the blame table; a key is a pair of a watched thread and a culprit. When it is full, further culprits are
+/// counted as [`Culprit::Unattributed`].
+const BLAME_KEYS: u32 = 32_768;
+/// Distinct affinity sets. A set costs one word; beyond this number placement is not told apart for new threads.
+const AFFINITY_SETS: u32 = 1_024;
+/// How often a slot is read again when a copy was torn. An update takes well under a microsecond.
+const TORN_TRIES: u32 = 100;
+
+/// What the observer is asked to do.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Room for this many watched threads at a time (1.7 KB of kernel memory each).
+    pub threads: u32,
+    /// Room for this many VMs over the observer's life.
+    pub vms: u32,
+    /// Record every context switch into a ring buffer of this many bytes (a power of two); `None`: do not.
+    pub event_buffer_bytes: Option<u32>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options { threads: 4_096, vms: 4_096, event_buffer_bytes: None }
+    }
+}
+
+/// A thread to watch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Watched {
+    /// Whose it is.
+    pub vm: VmId,
+    /// What it does.
+    pub role: Role,
+    /// Its host thread id.
+    pub tid: Tid,
+    /// Where it may run: an idle pCPU among these, while it is ready, is a matter of placement.
+    pub affinity: CpuSet,
+}
+
+/// Everything counted up to one moment.
+#[derive(Debug, Clone, Default)]
+pub struct Reading {
+    /// `CLOCK_MONOTONIC`, ns.
+    pub mono_ns: u64,
+    /// The watched threads that still live.
+    pub threads: Vec<ThreadSample>,
+    /// Who made whom wait.
+    pub blame: Vec<BlameSample>,
+    /// Transitions that should not occur; not 0 when the kernel skipped a probe.
+    pub surprises: u64,
+}
+
+/// Context switches of one pCPU, in order.
+#[derive(Debug, Clone)]
+pub struct EventBatch {
+    /// The pCPU.
+    pub cpu: u32,
+    /// Its switches.
+    pub events: Vec<Event>,
+}
+
+/// The loaded and attached observer. Dropping it detaches everything.
+pub struct Observer {
+    object: Object,
+    links: Vec<Link>,
+    pcpus: u32,
+    watched: BTreeMap<u32, Watched>, // 0-based slot
+    vm_index: BTreeMap<VmId, u32>,   // 1-based
+    sets: Vec<CpuSet>,               // set i + 1
+    free: Vec<u32>,
+    limits: Options,
+    missing: BTreeMap<String, String>,
+    ring: Option<RingBuffer<'static>>,
+    batches: Rc<RefCell<Vec<EventBatch>>>,
+}
+
+fn refused(what: &str, e: &libbpf_rs::Error) -> Fault {
+    use libbpf_rs::ErrorKind as K;
+    let kind = if e.kind() == K::PermissionDenied { FaultKind::NoPrivilege } else { FaultKind::Unsupported };
+    Fault::new(kind, format!("eBPF: {what}")).because(format!("{e:#}")).way_out(
+        "run as root (or with CAP_BPF, CAP_PERFMON), or use the polling collector: --collector schedstat",
+    )
+}
+
+fn now_ns() -> u64 {
+    let t = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
+}
+
+impl Observer {
+    /// Loads the programs, checks their layout and attaches them. Watches nobody yet.
+    ///
+    /// # Errors
+    /// `NoPrivilege` without CAP_BPF and CAP_PERFMON; `Unsupported` where the kernel has no BTF or refuses a program.
+    pub fn start(limits: Options) -> Result<Observer, Fault> {
+        quiet_libbpf();
+        // Kernels that do not charge BPF memory to a cgroup count it against this limit. Without the privilege to
+        // raise it the load itself will say so.
+        let unlimited = rustix::process::Rlimit { current: None, maximum: None };
+        let _ = rustix::process::setrlimit(rustix::process::Resource::Memlock, unlimited);
+        let kernel = Btf::from_vmlinux()
+            .map_err(|e| refused("the kernel describes no types (CONFIG_DEBUG_INFO_BTF)", &e))?;
+        let mut builder = ObjectBuilder::default();
+        let mut open = builder
+            .name("vsteer_observer")
+            .and_then(|b| b.open_memory(OBJECT))
+            .map_err(|e| refused("opening the observer", &e))?;
+
+        let pcpus =
+            libbpf_rs::num_possible_cpus().map_err(|e| refused("counting the possible CPUs", &e))? as u32;
+        for mut map in open.maps_mut() {
+            let entries = match map.name().to_str() {
+                Some("slots" | "affinity_sets" | "slot_of_tid") => limits.threads,
+                Some("pcpus" | "memberships") => pcpus,
+                Some("open_batches") => {
+                    if limits.event_buffer_bytes.is_some() {
+                        pcpus
+                    } else {
+                        1
+                    }
+                }
+                Some("event_batches") => limits.event_buffer_bytes.unwrap_or(4096),
+                Some("running_clocks") => limits.vms + 1,
+                Some("idle_clocks") => AFFINITY_SETS + 1,
+                Some("blame") => BLAME_KEYS,
+                _ => continue,
+            };
+            map.set_max_entries(entries).map_err(|e| refused("sizing a table", &e))?;
+        }
+
+        let mut missing = BTreeMap::new();
+        let events = limits.event_buffer_bytes.is_some();
+        let tells_limited = kernel
+            .type_by_name::<Struct<'_>>("cfs_rq")
+            .is_some_and(|t| t.iter().any(|m| m.name.is_some_and(|n| n == "throttled_clock_self_time")));
+        if !tells_limited {
+            let why = "this kernel does not tell how long a quota holds threads (needs Linux 6.6 with CFS bandwidth)";
+            missing.insert("limited_ns".to_owned(), why.to_owned());
+            missing.insert("ready_ns".to_owned(), format!("cannot be told from limited: {why}"));
+        }
+        for mut program in open.progs_mut() {
+            let name = program.name().to_string_lossy().into_owned();
+            let section = program.section().to_string_lossy().into_owned();
+            let exists = match section.split_once('/') {
+                Some(("tp_btf", point)) => {
+                    kernel.type_by_name::<Typedef<'_>>(&format!("btf_trace_{point}")).is_some()
+                }
+                _ => true,
+            };
+            let wanted = match name.as_str() {
+                "on_switch" => !events,
+                "on_switch_recording" => events,
+                // The timer's own tracepoints are x86's.
+                "on_timer_entry" | "on_timer_exit" => exists,
+                _ => true,
+            };
+            program.set_autoload(wanted);
+        }
+        let object = open.load().map_err(|e| refused("the kernel refused the observer", &e))?;
+        check_layout(&object)?;
+
+        let mut links = Vec::new();
+        for program in object.progs_mut() {
+            let iterates = program.section().to_string_lossy().starts_with("iter");
+            if iterates || !program.autoload() {
+                continue;
+            }
+            let name = program.name().to_string_lossy().into_owned();
+            links.push(program.attach().map_err(|e| refused(&format!("attaching {name}"), &e))?);
+        }
+
+        let batches = Rc::new(RefCell::new(Vec::new()));
+        let ring = match limits.event_buffer_bytes {
+            None => None,
+            Some(_) => Some(open_ring(&object, &batches)?),
+        };
+        for absent in ["exit_ns", "halt_poll_ns"] {
+            missing.insert(absent.to_owned(), "KVM exits are not measured yet (GAP(kvm-exits))".to_owned());
+        }
+        Ok(Observer {
+            object,
+            links,
+            pcpus,
+            watched: BTreeMap::new(),
+            vm_index: BTreeMap::new(),
+            sets: Vec::new(),
+            free: (0..limits.threads).rev().collect(),
+            limits,
+            missing,
+            ring,
+            batches,
+        })
+    }
+
+    /// Counter -> why this kernel does not give it.
+    pub fn missing(&self) -> &BTreeMap<String, String> {
+        &self.missing
+    }
+
+    fn map(&self, name: &str) -> impl MapCore + '_ {
+        self.object.maps().find(|m| m.name() == name).expect("the object was checked when it was loaded")
+    }
+
+    /// From now on watches exactly these threads: new ones are marked, changed affinities taken over, and those not
+    /// named any more forgotten with their counts.
+    ///
+    /// # Errors
+    /// `Unsupported` when there are more threads or VMs than [`Options`] made room for, or the kernel refuses.
+    pub fn watch(&mut self, threads: &[Watched]) -> Result<(), Fault> {
+        let wanted: BTreeMap<Tid, &Watched> = threads.iter().map(|w| (w.tid, w)).collect();
+        let gone: Vec<u32> = self
+            .watched
+            .iter()
+            .filter(|(_, w)| wanted.get(&w.tid).is_none_or(|n| n.vm != w.vm || n.role != w.role))
+            .map(|(slot, _)| *slot)
+            .collect();
+        for slot in gone {
+            self.forget(slot)?;
+        }
+        let known: BTreeMap<Tid, u32> = self.watched.iter().map(|(slot, w)| (w.tid, *slot)).collect();
+        let mut any_new = false;
+        for w in wanted.values() {
+            let slot = match known.get(&w.tid) {
+                Some(slot) if self.watched[slot].affinity == w.affinity => continue,
+                Some(slot) => *slot,
+                None => {
+                    any_new = true;
+                    self.add_slot(w)?
+                }
+            };
+            let set = self.affinity_set(&w.affinity)?;
+            self.put("affinity_sets", &slot.to_ne_bytes(), &set.to_ne_bytes())?;
+            self.watched.insert(slot, (*w).clone());
+        }
+        if any_new { self.mark_threads() } else { Ok(()) }
+    }
+
+    fn add_slot(&mut self, w: &Watched) -> Result<u32, Fault> {
+        let full = |what: &str, room: u32| {
+            Fault::new(FaultKind::Unsupported, format!("more than {room} {what} to watch"))
+                .way_out("raise --max-threads, or name the VMs to watch")
+        };
+        let next = self.vm_index.len() as u32 + 1;
+        let vm = *self.vm_index.entry(w.vm.clone()).or_insert(next);
+        if vm > self.limits.vms {
+            return Err(full("VMs", self.limits.vms));
+        }
+        let slot = self.free.pop().ok_or_else(|| full("threads", self.limits.threads))?;
+        let blank = Slot {
+            tid: w.tid.0,
+            vm,
+            is_vcpu: u32::from(w.role.vcpu().is_some()),
+            ..bytemuck::Zeroable::zeroed()
+        };
+        self.put("slots", &slot.to_ne_bytes(), bytemuck::bytes_of(&blank))?;
+        self.put("slot_of_tid", &w.tid.0.to_ne_bytes(), &(slot + 1).to_ne_bytes())?;
+        Ok(slot)
+    }
+
+    fn forget(&mut self, slot: u32) -> Result<(), Fault> {
+        let Some(w) = self.watched.remove(&slot) else { return Ok(()) };
+        // An exited thread's entry is gone already.
+        let _ = self.map("slot_of_tid").delete(&w.tid.0.to_ne_bytes());
+        let blame = self.map("blame");
+        for key in blame.keys() {
+            if bytemuck::pod_read_unaligned::<BlameKey>(&key).slot == slot + 1 {
+                let _ = blame.delete(&key);
+            }
+        }
+        drop(blame);
+        // The mark lives as long as the thread; a living one must not write into somebody else's slot, so its slot
+        // is retired. That happens only when a thread changes its role, which none does in practice.
+        let dead = self.read_slot(slot)?.is_none_or(|s| s.state == state::ABSENT);
+        if dead {
+            self.put("slots", &slot.to_ne_bytes(), &vec![0u8; size_of::<Slot>()])?;
+            self.free.push(slot);
+        }
+        Ok(())
+    }
+
+    /// The number of the set, new or known; 0 when there is no room for another.
+    fn affinity_set(&mut self, cpus: &CpuSet) -> Result<u32, Fault> {
+        if let Some(i) = self.sets.iter().position(|s| s == cpus) {
+            return Ok(i as u32 + 1);
+        }
+        let full = self.sets.len() as u32 >= AFFINITY_SETS;
+        let in_sets = |cpu: u32| self.sets.iter().filter(|s| s.contains(cpu)).count();
+        if full || cpus.iter().any(|c| in_sets(c) >= CPU_SETS) {
+            let why = "too many distinct affinity sets: idle pCPUs are not told apart for some threads";
+            self.missing.insert("blame.placement".to_owned(), why.to_owned());
+            return Ok(0);
+        }
+        self.sets.push(cpus.clone());
+        for cpu in cpus.iter().filter(|c| *c < self.pcpus) {
+            let mut m: Membership = bytemuck::Zeroable::zeroed();
+            for (i, _) in self.sets.iter().enumerate().filter(|(_, s)| s.contains(cpu)) {
+                m.set[m.count as usize] = i as u32 + 1;
+                m.count += 1;
+            }
+            self.put("memberships", &cpu.to_ne_bytes(), bytemuck::bytes_of(&m))?;
+        }
+        Ok(self.sets.len() as u32)
+    }
+
+    fn put(&self, map: &str, key: &[u8], value: &[u8]) -> Result<(), Fault> {
+        self.map(map)
+            .update(key, value, MapFlags::ANY)
+            .map_err(|e| refused(&format!("writing table {map}"), &e))
+    }
+
+    /// Walks all tasks in the kernel and marks those in `slot_of_tid`.
+    fn mark_threads(&self) -> Result<(), Fault> {
+        let program =
+            self.object.progs_mut().find(|p| p.name() == "register_threads").expect("checked when loaded");
+        let link = program.attach().map_err(|e| refused("attaching the task iterator", &e))?;
+        let mut iter = Iter::new(&link).map_err(|e| refused("walking the tasks", &e))?;
+        let mut nothing = Vec::new();
+        iter.read_to_end(&mut nothing).map_err(|e| Fault::io("eBPF: walking the tasks", &e))?;
+        Ok(())
+    }
+
+    /// One slot, or `None` when it cannot be had whole.
+    fn read_slot(&self, slot: u32) -> Result<Option<Slot>, Fault> {
+        let slots = self.map("slots");
+        for _ in 0..TORN_TRIES {
+            let bytes =
+                slots.lookup(&slot.to_ne_bytes(), MapFlags::ANY).map_err(|e| refused("reading slots", &e))?;
+            let Some(bytes) = bytes else { return Ok(None) };
+            let s: Slot = bytemuck::pod_read_unaligned(&bytes);
+            if s.seq_first == s.seq_last {
+                return Ok(Some(s));
+            }
+        }
+        Ok(None)
+    }
+
+    /// What has been counted so far.
+    ///
+    /// # Errors
+    /// When the kernel refuses to hand out a table.
+    pub fn read(&self) -> Result<Reading, Fault> {
+        let mut reading = Reading { mono_ns: now_ns(), ..Reading::default() };
+        let names: BTreeMap<u32, &VmId> = self.vm_index.iter().map(|(id, i)| (*i, id)).collect();
+        let mut blame: BTreeMap<BlameKey, u64> = BTreeMap::new();
+        let table = self.map("blame");
+        for key in table.keys() {
+            if let Ok(Some(ns)) = table.lookup(&key, MapFlags::ANY) {
+                blame.insert(bytemuck::pod_read_unaligned(&key), bytemuck::pod_read_unaligned(&ns));
+            }
+        }
+        let mut rings = BTreeMap::new();
+        for (&slot, w) in &self.watched {
+            let Some(s) = self.read_slot(slot)? else { continue };
+            reading.surprises += s.surprises;
+            if s.state == state::ABSENT {
+                continue;
+            }
+            // An event may have come after the clock was read: the open spell then counts nothing.
+            let open_ns = reading.mono_ns.saturating_sub(s.since);
+            let mut in_state = s.in_state;
+            in_state[s.state as usize] += open_ns;
+            let mut lag_ns = s.lag_ns;
+            if s.state == state::READY {
+                lag_ns += self.open_lag_ns(&s, reading.mono_ns).min(open_ns);
+                self.charge_open_wait(slot + 1, &s, reading.mono_ns, &mut rings, &mut blame)?;
+            }
+            reading.threads.push(sample(w, &s, &in_state, lag_ns, &self.missing));
+        }
+        reading.blame = blame
+            .iter()
+            .filter_map(|(key, ns)| {
+                let w = self.watched.get(&(key.slot.checked_sub(1)?))?;
+                Some(BlameSample {
+                    victim: w.vm.clone(),
+                    role: w.role,
+                    culprit: named(&key.who, &names)?,
+                    ns: *ns,
+                })
+            })
+            .collect();
+        Ok(reading)
+    }
+
+    /// The lag of a wait that is still open.
+    fn open_lag_ns(&self, s: &Slot, now: u64) -> u64 {
+        const COUNT_SHIFT: u32 = 54;
+        const MASK: u64 = (1 << COUNT_SHIFT) - 1;
+        let Ok(Some(word)) = self.map("running_clocks").lookup(&s.vm.to_ne_bytes(), MapFlags::ANY) else {
+            return 0;
+        };
+        let word: u64 = bytemuck::pod_read_unaligned(&word);
+        let clock = if word >> COUNT_SHIFT > 0 { word.wrapping_add(now) } else { word };
+        let since = clock.wrapping_sub(s.lag_mark) & MASK;
+        if s.is_vcpu == 0 || since > MASK / 2 { 0 } else { since }
+    }
+
+    /// Charges a wait that is still open to the runners of its pCPU, as the kernel side will when it ends (but for
+    /// placement, which only the end can tell).
+    fn charge_open_wait(
+        &self,
+        slot: u32,
+        s: &Slot,
+        now: u64,
+        rings: &mut BTreeMap<u32, Option<Box<Pcpu>>>,
+        blame: &mut BTreeMap<BlameKey, u64>,
+    ) -> Result<(), Fault> {
+        let ring = match rings.entry(s.cpu) {
+            std::collections::btree_map::Entry::Occupied(e) => e.into_mut(),
+            std::collections::btree_map::Entry::Vacant(e) => {
+                let bytes = self
+                    .map("pcpus")
+                    .lookup(&s.cpu.to_ne_bytes(), MapFlags::ANY)
+                    .map_err(|e| refused("reading who ran", &e))?;
+                e.insert(bytes.map(|b| Box::new(bytemuck::pod_read_unaligned(&b))))
+            }
+        };
+        let Some(pcpu) = ring else { return Ok(()) };
+        let mut until = now;
+        for i in 0..RUNNERS as u32 {
+            let r = &pcpu.runners[(pcpu.next.wrapping_sub(1).wrapping_sub(i)) as usize % RUNNERS];
+            let began = r.since.max(s.charge_since);
+            if began < until {
+                let mut who = r.who;
+                if who.kind == culprit::IDLE {
+                    who = CulpritKey { kind: culprit::PLACEMENT, id: 0, comm: [0; 16] };
+                }
+                *blame.entry(BlameKey { slot, who }).or_default() += until - began;
+                until = began;
+            }
+            if r.since <= s.charge_since {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits up to `timeout` for recorded switches and hands over what came; empty without event mode.
+    ///
+    /// # Errors
+    /// When the ring buffer cannot be polled.
+    pub fn poll_events(&self, timeout: Duration) -> Result<Vec<EventBatch>, Fault> {
+        let Some(ring) = &self.ring else { return Ok(Vec::new()) };
+        match ring.poll(timeout) {
+            Ok(()) => {}
+            Err(e) if e.kind() == libbpf_rs::ErrorKind::Interrupted => {}
+            Err(e) => return Err(refused("polling the recorded switches", &e)),
+        }
+        Ok(self.batches.take())
+    }
+
+    /// Detaches, and hands over the switches not yet handed over with the number lost for want of room.
+    ///
+    /// # Errors
+    /// When a table cannot be read.
+    pub fn finish_events(mut self) -> Result<(Vec<EventBatch>, u64), Fault> {
+        self.links.clear();
+        let mut rest = self.poll_events(Duration::ZERO)?;
+        let mut lost = 0;
+        for cpu in 0..self.pcpus {
+            let bytes = self.map("open_batches").lookup(&cpu.to_ne_bytes(), MapFlags::ANY);
+            if let Some(bytes) = bytes.map_err(|e| refused("reading the open batches", &e))? {
+                let (batch, lost_here) = event_batch(&bytes);
+                lost += lost_here;
+                rest.push(batch);
+            }
+        }
+        rest.retain(|b| !b.events.is_empty());
+        Ok((rest, lost))
+    }
+}
+
+fn event_batch(bytes: &[u8]) -> (EventBatch, u64) {
+    let raw: EventBatchRaw = bytemuck::pod_read_unaligned(bytes);
+    let count = (raw.count as usize).min(raw.events.len());
+    (EventBatch { cpu: raw.cpu, events: raw.events[..count].to_vec() }, raw.lost)
+}
+
+fn open_ring(object: &Object, batches: &Rc<RefCell<Vec<EventBatch>>>) -> Result<RingBuffer<'static>, Fault> {
+    let map = object.maps().find(|m| m.name() == "event_batches");
+    let map = map.expect("checked when loaded");
+    let sink = Rc::clone(batches);
+    let mut builder = RingBufferBuilder::new();
+    builder
+        .add(&map, move |bytes: &[u8]| {
+            if bytes.len() == size_of::<EventBatchRaw>() {
+                sink.borrow_mut().push(event_batch(bytes).0);
+            }
+            0
+        })
+        .map_err(|e| refused("opening the ring buffer", &e))?;
+    builder.build().map_err(|e| refused("opening the ring buffer", &e))
+}
+
+fn check_layout(object: &Object) -> Result<(), Fault> {
+    for (map, size) in [
+        ("slots", size_of::<Slot>()),
+        ("pcpus", size_of::<Pcpu>()),
+        ("memberships", size_of::<Membership>()),
+        ("open_batches", size_of::<EventBatchRaw>()),
+    ] {
+        let there = object.maps().find(|m| m.name() == map).map(|m| m.value_size() as usize);
+        assert!(there == Some(size), "table {map}: the kernel side has {there:?} bytes, this side {size}");
+    }
+    let key = object.maps().find(|m| m.name() == "blame").map(|m| m.key_size() as usize);
+    assert!(key == Some(size_of::<BlameKey>()), "table blame: the kernel side's key has {key:?} bytes");
+    Ok(())
+}
+
+fn sample(
+    w: &Watched,
+    s: &Slot,
+    in_state: &[u64],
+    lag_ns: u64,
+    missing: &BTreeMap<String, String>,
+) -> ThreadSample {
+    let has_limited = !missing.contains_key("limited_ns");
+    let (ready, limited) = (in_state[state::READY as usize], in_state[state::LIMITED as usize]);
+    let row = |h: &[u32; HISTOGRAM_BUCKETS]| Histogram::from_row(&h.map(u64::from));
+    ThreadSample {
+        vm: w.vm.clone(),
+        role: w.role,
+        tid: w.tid,
+        last_cpu: Some(s.cpu),
+        counters: ThreadCounters {
+            run_ns: Some(in_state[state::RUNNING as usize]),
+            // Where the kernel does not tell a quota's hold, what is seen as ready holds both.
+            ready_ns: has_limited.then_some(ready),
+            limited_ns: has_limited.then_some(limited),
+            wait_ns: Some(ready + limited),
+            blocked_ns: Some(in_state[state::BLOCKED as usize]),
+            lag_ns: w.role.vcpu().map(|_| lag_ns),
+            overlap_ns: Some(s.overlap_ns),
+            switches: Some(s.switches),
+            preemptions: Some(s.preemptions),
+            wakeups: Some(s.wakeups),
+            migrations: Some(s.migrations),
+            wake_latency: Some(row(&s.wake_latency)),
+            ready_spell: Some(row(&s.ready_spell)),
+            exit_ns: None,
+            halt_poll_ns: None,
+        },
+    }
+}
+
+fn named(who: &CulpritKey, vms: &BTreeMap<u32, &VmId>) -> Option<Culprit> {
+    let end = who.comm.iter().position(|b| *b == 0).unwrap_or(who.comm.len());
+    let comm = || String::from_utf8_lossy(&who.comm[..end]).into_owned();
+    match who.kind {
+        culprit::VM => Some(Culprit::Vm((*vms.get(&who.id)?).clone())),
+        culprit::PROCESS => Some(Culprit::Process { comm: comm(), pid: who.id }),
+        culprit::KERNEL => Some(Culprit::Kernel { comm: comm() }),
+        culprit::PLACEMENT | culprit::IDLE => Some(Culprit::Placement),
+        _ => Some(Culprit::Unattributed),
+    }
+}
+
+/// libbpf reports by return value as well; its own words on stderr would break a terminal view.
+fn quiet_libbpf() {
+    if std::env::var_os("VSTEER_LIBBPF_LOG").is_none() {
+        libbpf_rs::set_print(None);
+    } else {
+        libbpf_rs::set_print(Some((libbpf_rs::PrintLevel::Debug, |_, text| eprint!("{text}"))));
+    }
+}

@@ -1,0 +1,490 @@
+//! Who ran, who waited, and how long? Shares and rates over a window, derived from raw samples.
+//!
+//! A [`HostModel`] is never stored: live view, replay and simulation derive it from the same samples by the same
+//! code, so that a mended formula re-reads old recordings. Shares are fractions of the time in which the thread was
+//! seen (1.0 is one whole pCPU); a group's are sums over threads, as esxtop's are sums over worlds, and so may
+//! exceed 1. A quantity that was not measured is `None`, and [`HostModel::missing`] says why.
+//!
+//! Counters are differenced batch by batch: a thread that appears or vanishes inside the window, or whose counters
+//! restart, contributes the intervals in which it was seen at both ends.
+
+use crate::nouns::{
+    Batch, Collector, Culprit, Histogram, HostConfig, Role, ThreadCounters, ThreadSample, Tid, VmId,
+};
+use crate::{Fault, FaultKind};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Fractions of the time observed; sums of them for a group of threads.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Shares {
+    /// On a pCPU.
+    pub run: Option<f64>,
+    /// Could run, had no pCPU.
+    pub ready: Option<f64>,
+    /// Held by a quota.
+    pub limited: Option<f64>,
+    /// Ready and limited together: esxtop's `%RDY`.
+    pub wait: Option<f64>,
+    /// Asleep.
+    pub blocked: Option<f64>,
+    /// Ready while a sibling vCPU ran (part of ready).
+    pub lag: Option<f64>,
+    /// Interrupts served on its time (part of run).
+    pub overlap: Option<f64>,
+}
+
+impl Shares {
+    /// `run` without `overlap`: what the thread had for itself. Not scaled by frequency.
+    pub fn used(&self) -> Option<f64> {
+        Some(self.run? - self.overlap.unwrap_or(0.0))
+    }
+
+    /// What the measured states leave of the whole; 0 when every instant was accounted for.
+    pub fn residual(&self) -> Option<f64> {
+        Some(1.0 - self.run? - self.ready? - self.limited? - self.blocked?)
+    }
+
+    /// What the thread wanted: run and wait.
+    pub fn demand(&self) -> Option<f64> {
+        Some(self.run? + self.wait?)
+    }
+
+    /// Term by term; a term that either lacks is lacking.
+    #[must_use]
+    pub fn plus(&self, other: &Shares) -> Shares {
+        let add = |a: Option<f64>, b: Option<f64>| Some(a? + b?);
+        Shares {
+            run: add(self.run, other.run),
+            ready: add(self.ready, other.ready),
+            limited: add(self.limited, other.limited),
+            wait: add(self.wait, other.wait),
+            blocked: add(self.blocked, other.blocked),
+            lag: add(self.lag, other.lag),
+            overlap: add(self.overlap, other.overlap),
+        }
+    }
+
+    /// The sum of all; `None` terms where any lacks one, all zero for no thread.
+    pub fn sum<'a>(all: impl Iterator<Item = &'a Shares>) -> Shares {
+        let zero = Some(0.0);
+        let none = Shares {
+            run: zero,
+            ready: zero,
+            limited: zero,
+            wait: zero,
+            blocked: zero,
+            lag: zero,
+            overlap: zero,
+        };
+        all.fold(none, |sum, s| sum.plus(s))
+    }
+}
+
+/// Quantiles of a distribution of times, ns.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Quantiles {
+    /// How many times it rests on.
+    pub count: u64,
+    /// Median.
+    pub p50_ns: f64,
+    /// 95th percentile.
+    pub p95_ns: f64,
+    /// 99th percentile.
+    pub p99_ns: f64,
+    /// Upper edge of the last bucket in use.
+    pub max_ns: f64,
+}
+
+impl Quantiles {
+    fn of(h: &Histogram) -> Option<Quantiles> {
+        Some(Quantiles {
+            count: h.total(),
+            p50_ns: h.quantile_ns(0.50)?,
+            p95_ns: h.quantile_ns(0.95)?,
+            p99_ns: h.quantile_ns(0.99)?,
+            max_ns: h.quantile_ns(1.0)?,
+        })
+    }
+}
+
+/// One thread over the window.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ThreadModel {
+    /// What it does.
+    pub role: Role,
+    /// Its id.
+    pub tid: Tid,
+    /// For how much of the window it was seen, 0..=1.
+    pub seen: f64,
+    /// Where its time went.
+    pub shares: Shares,
+    /// Times it got a pCPU, per second.
+    pub switches_per_s: Option<f64>,
+    /// Times it lost the pCPU while it could run, per second.
+    pub preemptions_per_s: Option<f64>,
+    /// Wake-ups per second.
+    pub wakeups_per_s: Option<f64>,
+    /// Moves between pCPUs per second.
+    pub migrations_per_s: Option<f64>,
+    /// Wake-up to running; `None` when not measured or nothing woke.
+    pub wake_latency: Option<Quantiles>,
+    /// Unbroken waits after wake-up or preemption.
+    pub ready_spell: Option<Quantiles>,
+    /// The pCPU it was last seen on.
+    pub last_cpu: Option<u32>,
+}
+
+/// One VM over the window.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct VmModel {
+    /// Which.
+    pub id: VmId,
+    /// Its name.
+    pub name: String,
+    /// All its threads, vCPUs first.
+    pub threads: Vec<ThreadModel>,
+    /// Sum over all its threads (esxtop's group row).
+    pub group: Shares,
+    /// Sum over its vCPUs.
+    pub vcpus: Shares,
+    /// Times its quota ran out, per second.
+    pub throttled_per_s: Option<f64>,
+    /// Wake-up latency of all its vCPUs together.
+    pub wake_latency: Option<Quantiles>,
+    /// Ready spells of all its vCPUs together.
+    pub ready_spell: Option<Quantiles>,
+    /// Bytes of its memory per node, as last read.
+    pub memory_by_node: Option<Vec<(u32, u64)>>,
+}
+
+impl VmModel {
+    /// Its vCPU threads, in index order.
+    pub fn vcpu_threads(&self) -> impl Iterator<Item = &ThreadModel> {
+        self.threads.iter().filter(|t| t.role.vcpu().is_some())
+    }
+
+    /// The share averaged over its vCPUs (0..=1), as a per-vCPU threshold wants it.
+    pub fn per_vcpu(&self, term: impl Fn(&Shares) -> Option<f64>) -> Option<f64> {
+        let n = self.vcpu_threads().count();
+        if n == 0 { None } else { Some(term(&self.vcpus)? / n as f64) }
+    }
+}
+
+/// One pCPU over the window; fractions of it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PcpuModel {
+    /// Which logical CPU.
+    pub cpu: u32,
+    /// Not idle.
+    pub busy: f64,
+    /// User mode, guests included.
+    pub user: f64,
+    /// Kernel mode.
+    pub system: f64,
+    /// Interrupts, hard and soft.
+    pub interrupts: f64,
+    /// Taken by the hypervisor below.
+    pub steal: Option<f64>,
+    /// Clock at the end, kHz.
+    pub frequency_khz: Option<u64>,
+}
+
+/// Time that a VM's threads were ready because of a culprit, as a share of the window (summed over threads).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Blame {
+    /// Who waited.
+    pub victim: VmId,
+    /// Who ran.
+    pub culprit: Culprit,
+    /// Sum over the victim's threads, fraction of the window.
+    pub share: f64,
+}
+
+/// The host over a window.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct HostModel {
+    /// Wall-clock start, ns since 1970 UTC.
+    pub from_unix_ns: u64,
+    /// Length of the window, ns.
+    pub window_ns: u64,
+    /// The VMs, in the configuration's order.
+    pub vms: Vec<VmModel>,
+    /// The pCPUs, ascending.
+    pub pcpus: Vec<PcpuModel>,
+    /// Who made whom wait, worst first; `None` when not measured.
+    pub blame: Option<Vec<Blame>>,
+    /// How it was measured.
+    pub collector: String,
+    /// Quantity -> why it was not measured.
+    pub missing: BTreeMap<String, String>,
+}
+
+impl HostModel {
+    /// The VM of this id.
+    pub fn vm(&self, id: &VmId) -> Option<&VmModel> {
+        self.vms.iter().find(|v| v.id == *id)
+    }
+
+    /// The mean busy fraction over all pCPUs; `None` when none was read.
+    pub fn busy_mean(&self) -> Option<f64> {
+        let n = self.pcpus.len();
+        (n > 0).then(|| self.pcpus.iter().map(|p| p.busy).sum::<f64>() / n as f64)
+    }
+}
+
+/// Sums of one thread's counters over the intervals in which it was seen at both ends.
+#[derive(Default)]
+struct Sum {
+    seen_ns: u64,
+    counters: ThreadCounters,
+    last_cpu: Option<u32>,
+}
+
+/// What a cumulative counter rose by; `None` when either end lacks it. A restart counts from 0.
+fn rise(a: Option<u64>, b: Option<u64>) -> Option<u64> {
+    Some(b?.saturating_sub(a?))
+}
+
+fn difference(a: &ThreadCounters, b: &ThreadCounters) -> ThreadCounters {
+    let hist = |a: &Option<Histogram>, b: &Option<Histogram>| Some(b.as_ref()?.since(a.as_ref()?));
+    ThreadCounters {
+        run_ns: rise(a.run_ns, b.run_ns),
+        ready_ns: rise(a.ready_ns, b.ready_ns),
+        limited_ns: rise(a.limited_ns, b.limited_ns),
+        wait_ns: rise(a.wait_ns, b.wait_ns),
+        blocked_ns: rise(a.blocked_ns, b.blocked_ns),
+        lag_ns: rise(a.lag_ns, b.lag_ns),
+        overlap_ns: rise(a.overlap_ns, b.overlap_ns),
+        switches: rise(a.switches, b.switches),
+        preemptions: rise(a.preemptions, b.preemptions),
+        wakeups: rise(a.wakeups, b.wakeups),
+        migrations: rise(a.migrations, b.migrations),
+        wake_latency: hist(&a.wake_latency, &b.wake_latency),
+        ready_spell: hist(&a.ready_spell, &b.ready_spell),
+        exit_ns: rise(a.exit_ns, b.exit_ns),
+        halt_poll_ns: rise(a.halt_poll_ns, b.halt_poll_ns),
+    }
+}
+
+fn add(sum: &ThreadCounters, more: &ThreadCounters) -> ThreadCounters {
+    let plus = |a: Option<u64>, b: Option<u64>| Some(a? + b?);
+    let hist = |a: &Option<Histogram>, b: &Option<Histogram>| Some(a.as_ref()?.merged(b.as_ref()?));
+    ThreadCounters {
+        run_ns: plus(sum.run_ns, more.run_ns),
+        ready_ns: plus(sum.ready_ns, more.ready_ns),
+        limited_ns: plus(sum.limited_ns, more.limited_ns),
+        wait_ns: plus(sum.wait_ns, more.wait_ns),
+        blocked_ns: plus(sum.blocked_ns, more.blocked_ns),
+        lag_ns: plus(sum.lag_ns, more.lag_ns),
+        overlap_ns: plus(sum.overlap_ns, more.overlap_ns),
+        switches: plus(sum.switches, more.switches),
+        preemptions: plus(sum.preemptions, more.preemptions),
+        wakeups: plus(sum.wakeups, more.wakeups),
+        migrations: plus(sum.migrations, more.migrations),
+        wake_latency: hist(&sum.wake_latency, &more.wake_latency),
+        ready_spell: hist(&sum.ready_spell, &more.ready_spell),
+        exit_ns: plus(sum.exit_ns, more.exit_ns),
+        halt_poll_ns: plus(sum.halt_poll_ns, more.halt_poll_ns),
+    }
+}
+
+/// Shares of the counters in `c` over `ns`.
+fn shares(c: &ThreadCounters, ns: u64) -> Shares {
+    let of = |v: Option<u64>| v.filter(|_| ns > 0).map(|v| v as f64 / ns as f64);
+    Shares {
+        run: of(c.run_ns),
+        ready: of(c.ready_ns),
+        limited: of(c.limited_ns),
+        wait: of(c.wait_ns),
+        blocked: of(c.blocked_ns),
+        lag: of(c.lag_ns),
+        overlap: of(c.overlap_ns),
+    }
+}
+
+type ThreadKey<'a> = (&'a VmId, Role, Tid);
+
+fn key(t: &ThreadSample) -> ThreadKey<'_> {
+    (&t.vm, t.role, t.tid)
+}
+
+/// Every interval of every thread seen at both of its ends: `(thread, interval ns, what its counters rose by)`.
+fn intervals<'a>(
+    batches: &'a [Batch],
+) -> impl Iterator<Item = (ThreadKey<'a>, u64, ThreadCounters, &'a ThreadSample)> {
+    batches.windows(2).flat_map(|pair| {
+        let before: BTreeMap<ThreadKey<'a>, &ThreadSample> =
+            pair[0].threads.iter().map(|t| (key(t), t)).collect();
+        let ns = pair[1].mono_ns.saturating_sub(pair[0].mono_ns);
+        pair[1].threads.iter().filter_map(move |t| {
+            let earlier = before.get(&key(t))?;
+            Some((key(t), ns, difference(&earlier.counters, &t.counters), t))
+        })
+    })
+}
+
+/// Derives the model of the window from the first to the last batch.
+///
+/// # Errors
+/// `BadInput` with fewer than two batches, or batches out of order: a share needs two moments.
+pub fn derive(config: &HostConfig, collector: &Collector, batches: &[Batch]) -> Result<HostModel, Fault> {
+    let (Some(first), Some(last)) = (batches.first(), batches.last()) else {
+        return Err(too_few(0));
+    };
+    if batches.len() < 2 || last.mono_ns <= first.mono_ns {
+        return Err(too_few(batches.len()));
+    }
+    let window_ns = last.mono_ns - first.mono_ns;
+    let mut sums: BTreeMap<ThreadKey<'_>, Sum> = BTreeMap::new();
+    for (key, ns, rose, sample) in intervals(batches) {
+        match sums.entry(key) {
+            std::collections::btree_map::Entry::Vacant(e) => {
+                e.insert(Sum { seen_ns: ns, counters: rose, last_cpu: sample.last_cpu });
+            }
+            std::collections::btree_map::Entry::Occupied(mut e) => {
+                let s = e.get_mut();
+                s.seen_ns += ns;
+                s.counters = add(&s.counters, &rose);
+                s.last_cpu = sample.last_cpu;
+            }
+        }
+    }
+
+    let mut vms: Vec<VmModel> = config
+        .vms
+        .iter()
+        .map(|vm| {
+            let mine: Vec<(&ThreadKey<'_>, &Sum)> =
+                sums.iter().filter(|((id, _, _), _)| **id == vm.id).collect();
+            vm_model(&vm.id, &vm.name, &mine, batches)
+        })
+        .collect();
+    vms.retain(|vm| !vm.threads.is_empty());
+
+    Ok(HostModel {
+        from_unix_ns: first.unix_ns,
+        window_ns,
+        vms,
+        pcpus: pcpu_models(first, last),
+        blame: (!collector.missing.contains_key("blame")).then(|| blame(first, last, window_ns)),
+        collector: collector.name.clone(),
+        missing: collector.missing.clone(),
+    })
+}
+
+fn too_few(n: usize) -> Fault {
+    Fault::new(FaultKind::BadInput, format!("{n} sample batch(es) where a window needs two in order"))
+        .way_out("observe for longer, or check that the recording is whole")
+}
+
+fn vm_model(id: &VmId, name: &str, mine: &[(&ThreadKey<'_>, &Sum)], batches: &[Batch]) -> VmModel {
+    let window_ns = batches[batches.len() - 1].mono_ns - batches[0].mono_ns;
+    let threads: Vec<ThreadModel> = mine
+        .iter()
+        .map(|((_, role, tid), s)| {
+            let rate =
+                |n: Option<u64>| n.filter(|_| s.seen_ns > 0).map(|n| n as f64 * 1e9 / s.seen_ns as f64);
+            ThreadModel {
+                role: *role,
+                tid: *tid,
+                seen: s.seen_ns as f64 / window_ns as f64,
+                shares: shares(&s.counters, s.seen_ns),
+                switches_per_s: rate(s.counters.switches),
+                preemptions_per_s: rate(s.counters.preemptions),
+                wakeups_per_s: rate(s.counters.wakeups),
+                migrations_per_s: rate(s.counters.migrations),
+                wake_latency: s.counters.wake_latency.as_ref().and_then(Quantiles::of),
+                ready_spell: s.counters.ready_spell.as_ref().and_then(Quantiles::of),
+                last_cpu: s.last_cpu,
+            }
+        })
+        .collect();
+    let vcpu_sums = || mine.iter().filter(|((_, role, _), _)| role.vcpu().is_some()).map(|(_, s)| *s);
+    let together = |of: fn(&ThreadCounters) -> &Option<Histogram>| {
+        let all = vcpu_sums().filter_map(|s| of(&s.counters).as_ref());
+        Quantiles::of(&all.fold(Histogram::default(), |sum, h| sum.merged(h)))
+    };
+    let is_vcpu = |t: &&ThreadModel| t.role.vcpu().is_some();
+    // Lag is a vCPU's: the other threads have none, which is not the same as an unmeasured one.
+    let lag = Shares::sum(threads.iter().filter(is_vcpu).map(|t| &t.shares)).lag;
+    let mut group = Shares::sum(threads.iter().map(|t| &t.shares));
+    group.lag = lag;
+    let counts = |b: &Batch| b.vms.iter().find(|v| v.vm == *id).and_then(|v| v.throttled_periods);
+    let throttled = rise(batches.first().and_then(counts), batches.last().and_then(counts));
+    VmModel {
+        id: id.clone(),
+        name: name.to_owned(),
+        group,
+        vcpus: Shares::sum(threads.iter().filter(is_vcpu).map(|t| &t.shares)),
+        throttled_per_s: throttled.map(|n| n as f64 * 1e9 / window_ns as f64),
+        wake_latency: together(|c| &c.wake_latency),
+        ready_spell: together(|c| &c.ready_spell),
+        memory_by_node: batches
+            .iter()
+            .rev()
+            .find_map(|b| b.vms.iter().find(|v| v.vm == *id).and_then(|v| v.memory_by_node.clone())),
+        threads,
+    }
+}
+
+fn pcpu_models(first: &Batch, last: &Batch) -> Vec<PcpuModel> {
+    last.pcpus
+        .iter()
+        .filter_map(|b| {
+            let a = first.pcpus.iter().find(|p| p.cpu == b.cpu)?;
+            let of = |f: fn(&crate::nouns::PcpuSample) -> u64| f(b).saturating_sub(f(a)) as f64;
+            let steal = rise(a.steal_ns, b.steal_ns).map(|n| n as f64);
+            let (user, system, idle) = (of(|p| p.user_ns), of(|p| p.system_ns), of(|p| p.idle_ns));
+            let interrupts = of(|p| p.irq_ns) + of(|p| p.softirq_ns);
+            // The columns' own sum, not the clock: they are ticks and drift against it.
+            let whole = user + system + idle + interrupts + steal.unwrap_or(0.0);
+            let share = |ns: f64| if whole > 0.0 { ns / whole } else { 0.0 };
+            Some(PcpuModel {
+                cpu: b.cpu,
+                busy: if whole > 0.0 { 1.0 - idle / whole } else { 0.0 },
+                user: share(user),
+                system: share(system),
+                interrupts: share(interrupts),
+                steal: steal.map(share),
+                frequency_khz: b.frequency_khz,
+            })
+        })
+        .collect()
+}
+
+fn blame(first: &Batch, last: &Batch, window_ns: u64) -> Vec<Blame> {
+    let earlier: BTreeMap<(&VmId, Role, &Culprit), u64> =
+        first.blame.iter().map(|b| ((&b.victim, b.role, &b.culprit), b.ns)).collect();
+    let mut sums: BTreeMap<(&VmId, &Culprit), u64> = BTreeMap::new();
+    for b in &last.blame {
+        let before = earlier.get(&(&b.victim, b.role, &b.culprit)).copied().unwrap_or(0);
+        *sums.entry((&b.victim, &b.culprit)).or_default() += b.ns.saturating_sub(before);
+    }
+    let mut rows: Vec<Blame> = sums
+        .into_iter()
+        .filter(|(_, ns)| *ns > 0)
+        .map(|((victim, culprit), ns)| Blame {
+            victim: victim.clone(),
+            culprit: culprit.clone(),
+            share: ns as f64 / window_ns as f64,
+        })
+        .collect();
+    rows.sort_by(|a, b| b.share.total_cmp(&a.share));
+    rows
+}
+
+/// The share of one VM's vCPUs (summed) in every interval between batches: what [`crate::verify`] compares.
+/// Intervals in which the VM was not seen are left out.
+pub fn series(batches: &[Batch], vm: &VmId, term: impl Fn(&Shares) -> Option<f64>) -> Vec<f64> {
+    batches
+        .windows(2)
+        .filter_map(|pair| {
+            let of: Vec<f64> = intervals(pair)
+                .filter(|((id, role, _), ..)| *id == vm && role.vcpu().is_some())
+                .filter_map(|(_, ns, rose, _)| term(&shares(&rose, ns)))
+                .collect();
+            (!of.is_empty()).then(|| of.iter().sum())
+        })
+        .collect()
+}

@@ -1,0 +1,579 @@
+//! What is on the host, and what was counted? The nouns that every stage hands to the next.
+//!
+//! [`HostConfig`] is how the host is set up (what a plan changes); a [`Batch`] of samples is what counters
+//! read at one moment (what a recording stores). Both are plain values: serialisable, comparable, free of
+//! behaviour. What follows from them is derived in [`crate::model`], so a mended formula re-reads old recordings.
+//!
+//! Idea: facebookincubator/below stores the raw sample and derives the model; esxtop's groups gave the fields.
+//! Left out: load (that is the samples' part), and anything that a backend cannot see, which is `None`.
+
+use crate::CpuSet;
+use crate::topology::Topology;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// What identifies a VM for as long as it is defined: libvirt's UUID, else `qemu:PID:START` for a bare process.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct VmId(pub String);
+
+impl fmt::Display for VmId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// A Linux thread id (`gettid`), host's view.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Tid(pub u32);
+
+/// What a host thread does for its VM.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Role {
+    /// Runs the guest's vCPU of this index.
+    Vcpu(u32),
+    /// QEMU's main loop: device emulation and, under TCG, the guest's timers.
+    Emulator,
+    /// An `<iothread>` of this id.
+    IoThread(u32),
+    /// A kernel vhost worker that moves packets for the VM.
+    Vhost,
+    /// Any other thread of the VM's process (disk workers, VNC, migration).
+    Worker,
+}
+
+impl Role {
+    /// The index of the vCPU, if this is one.
+    pub fn vcpu(self) -> Option<u32> {
+        match self {
+            Role::Vcpu(i) => Some(i),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Role::Vcpu(i) => write!(f, "vcpu{i}"),
+            Role::Emulator => f.write_str("emulator"),
+            Role::IoThread(i) => write!(f, "iothread{i}"),
+            Role::Vhost => f.write_str("vhost"),
+            Role::Worker => f.write_str("worker"),
+        }
+    }
+}
+
+/// A Linux scheduling class with its priority.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SchedClass {
+    /// `SCHED_OTHER` at this nice level (-20..=19).
+    Other(i8),
+    /// `SCHED_BATCH` at this nice level.
+    Batch(i8),
+    /// `SCHED_IDLE`.
+    Idle,
+    /// `SCHED_FIFO` at this priority (1..=99).
+    Fifo(u8),
+    /// `SCHED_RR` at this priority (1..=99).
+    RoundRobin(u8),
+    /// `SCHED_DEADLINE`.
+    Deadline,
+    /// `SCHED_EXT`.
+    Ext,
+}
+
+impl SchedClass {
+    /// Is it a real-time class, which every fair task waits for?
+    pub fn is_realtime(self) -> bool {
+        matches!(self, SchedClass::Fifo(_) | SchedClass::RoundRobin(_) | SchedClass::Deadline)
+    }
+}
+
+impl fmt::Display for SchedClass {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SchedClass::Other(0) => f.write_str("other"),
+            SchedClass::Other(n) => write!(f, "other(nice {n})"),
+            SchedClass::Batch(n) => write!(f, "batch(nice {n})"),
+            SchedClass::Idle => f.write_str("idle"),
+            SchedClass::Fifo(p) => write!(f, "fifo({p})"),
+            SchedClass::RoundRobin(p) => write!(f, "rr({p})"),
+            SchedClass::Deadline => f.write_str("deadline"),
+            SchedClass::Ext => f.write_str("ext"),
+        }
+    }
+}
+
+/// One host thread of a VM and how it may be scheduled.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VmThread {
+    /// Its host thread id.
+    pub tid: Tid,
+    /// What it does.
+    pub role: Role,
+    /// Where it may run (`sched_getaffinity`, so pins and cgroup cpusets together).
+    pub affinity: CpuSet,
+    /// Its scheduling class; `None` where it could not be read.
+    pub class: Option<SchedClass>,
+}
+
+/// A CPU bandwidth limit: `quota_us` of CPU time in every `period_us`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Quota {
+    /// CPU time granted per period, µs.
+    pub quota_us: u64,
+    /// Length of the period, µs.
+    pub period_us: u64,
+}
+
+impl Quota {
+    /// The limit in CPUs (1.5 is one and a half).
+    pub fn cpus(self) -> f64 {
+        self.quota_us as f64 / self.period_us as f64
+    }
+}
+
+/// A CPU weight in the unit of its cgroup version. The two scales differ: never compare across them unconverted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CpuWeight {
+    /// cgroup v1 `cpu.shares`, 2..=262144, default 1024.
+    Shares(u64),
+    /// cgroup v2 `cpu.weight`, 1..=10000, default 100.
+    Weight(u64),
+}
+
+impl CpuWeight {
+    /// The weight relative to the default of its scale (1.0 is the default of both).
+    pub fn relative(self) -> f64 {
+        match self {
+            CpuWeight::Shares(s) => s as f64 / 1024.0,
+            CpuWeight::Weight(w) => w as f64 / 100.0,
+        }
+    }
+
+    /// The same kind of weight at `relative` times the default, held inside the kernel's range.
+    pub fn with_relative(self, relative: f64) -> CpuWeight {
+        match self {
+            CpuWeight::Shares(_) => {
+                CpuWeight::Shares(libm::round(relative * 1024.0).clamp(2.0, 262_144.0) as u64)
+            }
+            CpuWeight::Weight(_) => {
+                CpuWeight::Weight(libm::round(relative * 100.0).clamp(1.0, 10_000.0) as u64)
+            }
+        }
+    }
+}
+
+impl fmt::Display for CpuWeight {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            CpuWeight::Shares(s) => write!(f, "{s} shares"),
+            CpuWeight::Weight(w) => write!(f, "weight {w}"),
+        }
+    }
+}
+
+/// Who owns the VM, and so through whom it may be changed.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Manager {
+    /// libvirt at this connection URI: changes go through it.
+    Libvirt(String),
+    /// Proxmox VE, with its numeric VM id: persistent changes are `qm set`, live ones the cgroup.
+    Proxmox(u32),
+    /// KubeVirt: observed and advised only, its controller would undo a change.
+    KubeVirt,
+    /// A QEMU process that nobody manages: changed by cgroups and thread affinity.
+    Bare,
+}
+
+/// How guest instructions run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Accel {
+    /// Hardware virtualisation.
+    Kvm,
+    /// QEMU's translator.
+    Tcg,
+}
+
+/// The vCPU topology that the guest is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GuestTopology {
+    /// Sockets shown.
+    pub sockets: u32,
+    /// Cores per socket (all dies together).
+    pub cores: u32,
+    /// Threads per core.
+    pub threads: u32,
+}
+
+/// CPU limits of a VM, each where the manager can set it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Limits {
+    /// Per vCPU thread (libvirt `vcpu_quota`).
+    pub per_vcpu: Option<Quota>,
+    /// For the emulator threads together (libvirt `emulator_quota`).
+    pub emulator: Option<Quota>,
+    /// For the whole VM (libvirt `global_quota`, Proxmox `cpulimit`).
+    pub whole_vm: Option<Quota>,
+}
+
+/// How one VM is set up.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VmConfig {
+    /// Its identity.
+    pub id: VmId,
+    /// Its name, for people. May hold any character that the manager allows.
+    pub name: String,
+    /// Who owns it.
+    pub manager: Manager,
+    /// How its instructions run; `None` where unknown.
+    pub accel: Option<Accel>,
+    /// The QEMU process.
+    pub pid: u32,
+    /// Its threads, vCPUs first in index order, then the rest by tid.
+    pub threads: Vec<VmThread>,
+    /// Its weight against other VMs; `None` where there is no cpu controller.
+    pub weight: Option<CpuWeight>,
+    /// Its limits.
+    pub limits: Limits,
+    /// The cgroup that holds all of it, relative to the cpu controller's mount; `None` where it has none of its own.
+    pub cgroup: Option<String>,
+    /// The topology its guest sees; `None` where not said.
+    pub guest_topology: Option<GuestTopology>,
+    /// Memory given to the guest, bytes.
+    pub memory_bytes: Option<u64>,
+    /// Nodes its memory is bound to (`numatune`); `None`: no binding.
+    pub memory_nodes: Option<CpuSet>,
+}
+
+impl VmConfig {
+    /// Its vCPU threads, in index order.
+    pub fn vcpus(&self) -> impl Iterator<Item = &VmThread> {
+        self.threads.iter().filter(|t| t.role.vcpu().is_some())
+    }
+
+    /// How many vCPUs it has.
+    pub fn vcpu_count(&self) -> usize {
+        self.vcpus().count()
+    }
+}
+
+/// How cgroups are mounted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CgroupLayout {
+    /// One unified tree.
+    V2,
+    /// Separate trees per controller.
+    V1,
+    /// v1 controllers beside a unified tree that has none of cpu's.
+    Hybrid,
+    /// No cgroups.
+    None,
+}
+
+/// How the host is set up: what a plan reads, changes and is fingerprinted against. Holds no load.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostConfig {
+    /// The host's name, for people.
+    pub hostname: String,
+    /// What identifies the machine (`/etc/machine-id`), so that a plan for another host is refused.
+    pub machine_id: Option<String>,
+    /// `uname -r`.
+    pub kernel: String,
+    /// Sockets, nodes, caches, cores, threads.
+    pub topology: Topology,
+    /// How cgroups are mounted.
+    pub cgroups: CgroupLayout,
+    /// The VMs, by id.
+    pub vms: Vec<VmConfig>,
+}
+
+impl HostConfig {
+    /// The VM of this id.
+    pub fn vm(&self, id: &VmId) -> Option<&VmConfig> {
+        self.vms.iter().find(|v| v.id == *id)
+    }
+}
+
+/// Buckets of a [`Histogram`]: 8 per octave from 2^10 ns to 2^34 ns (1 µs to 17 s), ends open.
+/// The kernel probe fills the same buckets; `vsteer-bpf` asserts that the two agree.
+pub const HISTOGRAM_BUCKETS: usize = 192;
+
+/// A log-linear histogram of times, as cumulative counts: differences of two are histograms again.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Histogram {
+    /// `(bucket, count)`, ascending, zero counts left out.
+    pub counts: Vec<(u16, u64)>,
+}
+
+impl Histogram {
+    /// The bucket that a time falls into.
+    pub fn bucket_of(ns: u64) -> u16 {
+        let log = 63 - (ns | 1).leading_zeros() as u64;
+        if log < 10 {
+            return 0;
+        }
+        let index = (log - 10) * 8 + ((ns >> (log - 3)) & 7);
+        index.min(HISTOGRAM_BUCKETS as u64 - 1) as u16
+    }
+
+    /// The lower edge of a bucket, ns (0 for the first, which is open below).
+    pub fn lower_edge_ns(bucket: u16) -> u64 {
+        if bucket == 0 {
+            return 0;
+        }
+        let (octave, eighth) = (u64::from(bucket) / 8, u64::from(bucket) % 8);
+        (8 + eighth) << (octave + 7)
+    }
+
+    /// From a full row of counts, one per bucket.
+    pub fn from_row(row: &[u64]) -> Self {
+        let counts = row.iter().enumerate().filter(|(_, c)| **c > 0).map(|(i, c)| (i as u16, *c)).collect();
+        Histogram { counts }
+    }
+
+    /// How many times are in it.
+    pub fn total(&self) -> u64 {
+        self.counts.iter().map(|(_, c)| c).sum()
+    }
+
+    /// What was added since `earlier` (saturating: a counter that restarted counts from 0).
+    pub fn since(&self, earlier: &Histogram) -> Histogram {
+        let before: BTreeMap<u16, u64> = earlier.counts.iter().copied().collect();
+        let counts = self
+            .counts
+            .iter()
+            .map(|(b, c)| (*b, c.saturating_sub(before.get(b).copied().unwrap_or(0))))
+            .filter(|(_, c)| *c > 0)
+            .collect();
+        Histogram { counts }
+    }
+
+    /// Both together.
+    pub fn merged(&self, other: &Histogram) -> Histogram {
+        let mut sum: BTreeMap<u16, u64> = self.counts.iter().copied().collect();
+        for (b, c) in &other.counts {
+            *sum.entry(*b).or_default() += c;
+        }
+        Histogram { counts: sum.into_iter().collect() }
+    }
+
+    /// The time below which the fraction `q` (0..=1) of the entries lies, ns, interpolated inside its bucket
+    /// (so within an eighth of an octave, 9 %); `None` when empty.
+    pub fn quantile_ns(&self, q: f64) -> Option<f64> {
+        let total = self.total();
+        if total == 0 {
+            return None;
+        }
+        let rank = q.clamp(0.0, 1.0) * total as f64;
+        let mut below = 0.0;
+        for (i, (bucket, count)) in self.counts.iter().enumerate() {
+            let c = *count as f64;
+            if below + c >= rank || i + 1 == self.counts.len() {
+                let low = Histogram::lower_edge_ns(*bucket) as f64;
+                let high = Histogram::lower_edge_ns(bucket + 1) as f64;
+                return Some(low + (high - low) * ((rank - below) / c).clamp(0.0, 1.0));
+            }
+            below += c;
+        }
+        None
+    }
+}
+
+/// What was counted for one thread since counting began. Every field is cumulative and never falls;
+/// `None`: this collector cannot measure it (the recording's [`Collector`] says why).
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct ThreadCounters {
+    /// On a pCPU, ns. Includes halt polling and the host's own stolen time.
+    pub run_ns: Option<u64>,
+    /// Could run, had no pCPU, not held by a limit, ns.
+    pub ready_ns: Option<u64>,
+    /// Held by a quota, ns.
+    pub limited_ns: Option<u64>,
+    /// Ready and limited together, ns (all that `schedstat`'s run delay can tell).
+    pub wait_ns: Option<u64>,
+    /// Asleep, from switch-out to wake-up, ns.
+    pub blocked_ns: Option<u64>,
+    /// Ready while a sibling vCPU ran, ns (a part of ready).
+    pub lag_ns: Option<u64>,
+    /// Interrupts and softirqs served while this thread was current, ns (a part of run).
+    pub overlap_ns: Option<u64>,
+    /// Times it was given a pCPU.
+    pub switches: Option<u64>,
+    /// Times it lost the pCPU while it could still run.
+    pub preemptions: Option<u64>,
+    /// Times it was woken.
+    pub wakeups: Option<u64>,
+    /// Times it was moved to another pCPU.
+    pub migrations: Option<u64>,
+    /// From wake-up to running.
+    pub wake_latency: Option<Histogram>,
+    /// Every unbroken wait for a pCPU, after a wake-up or a preemption.
+    pub ready_spell: Option<Histogram>,
+    /// Time in KVM exits handled by the host while run, ns; `None` without KVM.
+    pub exit_ns: Option<u64>,
+    /// Time in halt polling, ns (a part of run); `None` without KVM.
+    pub halt_poll_ns: Option<u64>,
+}
+
+/// One thread at one moment.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ThreadSample {
+    /// Whose thread.
+    pub vm: VmId,
+    /// What it does.
+    pub role: Role,
+    /// Its id: a new tid under the same role is a new series.
+    pub tid: Tid,
+    /// The pCPU it ran on last.
+    pub last_cpu: Option<u32>,
+    /// Its counters.
+    pub counters: ThreadCounters,
+}
+
+/// One pCPU at one moment, from `/proc/stat`; cumulative, ns, `None` where the kernel has no such column.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct PcpuSample {
+    /// Which logical CPU.
+    pub cpu: u32,
+    /// Processes, user mode, guests included.
+    pub user_ns: u64,
+    /// Kernel mode.
+    pub system_ns: u64,
+    /// Hard interrupts.
+    pub irq_ns: u64,
+    /// Soft interrupts.
+    pub softirq_ns: u64,
+    /// Taken by the hypervisor below this host.
+    pub steal_ns: Option<u64>,
+    /// Idle, waiting for input or output included.
+    pub idle_ns: u64,
+    /// The part of `user_ns` that ran guests under KVM.
+    pub guest_ns: Option<u64>,
+    /// Clock, kHz; `None` without cpufreq.
+    pub frequency_khz: Option<u64>,
+}
+
+/// A VM's counters that belong to no single thread.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VmSample {
+    /// Which VM.
+    pub vm: VmId,
+    /// Times its quota ran out (`nr_throttled`), summed over its quota groups.
+    pub throttled_periods: Option<u64>,
+    /// Bytes of its memory per NUMA node, ascending; read rarely, `None` in between.
+    pub memory_by_node: Option<Vec<(u32, u64)>>,
+}
+
+/// Who held the pCPU that a ready thread waited for.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Culprit {
+    /// A thread of this VM (possibly the waiting one's own).
+    Vm(VmId),
+    /// A host process.
+    Process {
+        /// Its name (`comm`).
+        comm: String,
+        /// Its id; 0 when several were counted together.
+        pid: u32,
+    },
+    /// A kernel thread.
+    Kernel {
+        /// Its name (`comm`).
+        comm: String,
+    },
+    /// Nobody: an allowed pCPU was idle meanwhile, the scheduler had not placed the thread there.
+    Placement,
+    /// The wait was longer than the record of who ran; nobody can be named.
+    Unattributed,
+}
+
+/// Time that the threads of `vm` were ready while `culprit` ran; cumulative.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BlameSample {
+    /// Who waited.
+    pub victim: VmId,
+    /// Which of its threads.
+    pub role: Role,
+    /// Who ran.
+    pub culprit: Culprit,
+    /// For how long, ns.
+    pub ns: u64,
+}
+
+/// Everything counted at one moment.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Batch {
+    /// `CLOCK_MONOTONIC` when it was read, ns.
+    pub mono_ns: u64,
+    /// Wall-clock time at that moment, ns since 1970 UTC.
+    pub unix_ns: u64,
+    /// The VMs' threads.
+    pub threads: Vec<ThreadSample>,
+    /// The pCPUs.
+    pub pcpus: Vec<PcpuSample>,
+    /// The VMs.
+    pub vms: Vec<VmSample>,
+    /// Who made whom wait; empty where the collector cannot tell.
+    pub blame: Vec<BlameSample>,
+}
+
+/// How the samples were taken, and what that way cannot see.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Collector {
+    /// `ebpf`, `schedstat`, `simulator`, …
+    pub name: String,
+    /// Name of a counter (a field of [`ThreadCounters`], or `blame`) -> why it is not measured.
+    pub missing: BTreeMap<String, String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn histogram_edges_enclose_their_times() {
+        assert_eq!(Histogram::bucket_of(0), 0);
+        assert_eq!(Histogram::bucket_of(1024), 0);
+        assert_eq!(Histogram::lower_edge_ns(8), 2048);
+        assert_eq!(Histogram::bucket_of(u64::MAX), HISTOGRAM_BUCKETS as u16 - 1);
+    }
+
+    proptest! {
+        #[test]
+        fn bucket_and_edge_agree(ns in 1152u64..(1 << 34)) {
+            let b = Histogram::bucket_of(ns);
+            prop_assert!(Histogram::lower_edge_ns(b) <= ns && ns < Histogram::lower_edge_ns(b + 1));
+        }
+
+        #[test]
+        fn quantile_is_within_an_eighth_octave(mut times in proptest::collection::vec(2000u64..1_000_000_000, 1..200)) {
+            let mut row = vec![0u64; HISTOGRAM_BUCKETS];
+            times.iter().for_each(|t| row[usize::from(Histogram::bucket_of(*t))] += 1);
+            times.sort_unstable();
+            let h = Histogram::from_row(&row);
+            let exact = times[(times.len() - 1) / 2] as f64;
+            let got = h.quantile_ns(((times.len() - 1) / 2 + 1) as f64 / times.len() as f64).unwrap();
+            prop_assert!((got / exact - 1.0).abs() < 0.13, "{} {}", got, exact);
+        }
+
+        #[test]
+        fn difference_undoes_merge(a in proptest::collection::btree_map(0u16..192, 1u64..50, 0..20),
+                                   b in proptest::collection::btree_map(0u16..192, 1u64..50, 0..20)) {
+            let h = |m: BTreeMap<u16, u64>| Histogram { counts: m.into_iter().collect() };
+            let (a, b) = (h(a), h(b));
+            prop_assert_eq!(a.merged(&b).since(&a), b);
+        }
+    }
+}
