@@ -7,6 +7,7 @@ pub mod cpuset;
 pub mod fault;
 pub mod model;
 pub mod nouns;
+pub mod plan;
 pub mod stats;
 pub mod topology;
 

@@ -120,6 +120,9 @@ pub struct VmThread {
     pub affinity: CpuSet,
     /// Its scheduling class; `None` where it could not be read.
     pub class: Option<SchedClass>,
+    /// Its cgroup of the cpu controller, as `/proc/PID/task/TID/cgroup` names it (`/machine/…/vcpu0`); `None` where
+    /// there is no cpu controller.
+    pub cgroup: Option<String>,
 }
 
 /// A CPU bandwidth limit: `quota_us` of CPU time in every `period_us`.
@@ -225,6 +228,17 @@ pub struct Limits {
     pub whole_vm: Option<Quota>,
 }
 
+/// Real-time run time granted to a cgroup (v1 with `RT_GROUP_SCHED`): 0 forbids real-time classes to its threads.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RtBudget {
+    /// The cgroup, as in [`VmThread::cgroup`]; `/` is the root.
+    pub cgroup: String,
+    /// `cpu.rt_runtime_us`; -1 is no limit.
+    pub runtime_us: i64,
+    /// `cpu.rt_period_us`.
+    pub period_us: u64,
+}
+
 /// How one VM is set up.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VmConfig {
@@ -244,8 +258,11 @@ pub struct VmConfig {
     pub weight: Option<CpuWeight>,
     /// Its limits.
     pub limits: Limits,
-    /// The cgroup that holds all of it, relative to the cpu controller's mount; `None` where it has none of its own.
+    /// The cgroup of the cpu controller that holds all of it and nothing else; `None` where it has none of its own.
     pub cgroup: Option<String>,
+    /// Real-time budgets of every cgroup from the root's child down to those of its threads, parents first; empty
+    /// where the kernel does not budget real time per cgroup (then real-time classes are simply allowed).
+    pub rt_budgets: Vec<RtBudget>,
     /// The topology its guest sees; `None` where not said.
     pub guest_topology: Option<GuestTopology>,
     /// Memory given to the guest, bytes.
@@ -301,6 +318,62 @@ impl HostConfig {
     /// The VM of this id.
     pub fn vm(&self, id: &VmId) -> Option<&VmConfig> {
         self.vms.iter().find(|v| v.id == *id)
+    }
+
+    /// What differs between this configuration and `now`, one line per difference, for a person; empty when a plan
+    /// made for one holds for the other. QEMU's short-lived worker threads are not compared.
+    pub fn differences(&self, now: &HostConfig) -> Vec<String> {
+        let mut lines = Vec::new();
+        let mut differ = |what: &str, a: String, b: String| {
+            if a != b {
+                lines.push(format!("{what}: was {a}, is {b}"));
+            }
+        };
+        differ("machine id", format!("{:?}", self.machine_id), format!("{:?}", now.machine_id));
+        differ("kernel", self.kernel.clone(), now.kernel.clone());
+        differ("online pCPUs", self.topology.online().to_string(), now.topology.online().to_string());
+        differ("cgroups", format!("{:?}", self.cgroups), format!("{:?}", now.cgroups));
+        for old in &self.vms {
+            let Some(new) = now.vm(&old.id) else {
+                differ(&format!("VM {:?}", old.name), "running".into(), "gone".into());
+                continue;
+            };
+            let of = |what: &str| format!("VM {:?}, {what}", old.name);
+            differ(&of("process"), old.pid.to_string(), new.pid.to_string());
+            differ(&of("weight"), format!("{:?}", old.weight), format!("{:?}", new.weight));
+            differ(&of("limits"), format!("{:?}", old.limits), format!("{:?}", new.limits));
+            differ(&of("memory nodes"), format!("{:?}", old.memory_nodes), format!("{:?}", new.memory_nodes));
+            differ(&of("guest topology"), format!("{:?}", old.guest_topology), format!("{:?}", new.guest_topology));
+            differ(&of("real-time budgets"), format!("{:?}", old.rt_budgets), format!("{:?}", new.rt_budgets));
+            let lasting = |vm: &VmConfig| -> BTreeMap<Tid, VmThread> {
+                vm.threads.iter().filter(|t| t.role != Role::Worker).map(|t| (t.tid, t.clone())).collect()
+            };
+            let (before, after) = (lasting(old), lasting(new));
+            for (tid, t) in &before {
+                let is = after.get(tid).map_or("gone".to_owned(), |n| format!("{n:?}"));
+                differ(&of(&format!("thread {}", t.role)), format!("{t:?}"), is);
+            }
+            for t in after.values().filter(|t| !before.contains_key(&t.tid)) {
+                differ(&of(&format!("thread {}", t.role)), "not there".into(), format!("{t:?}"));
+            }
+        }
+        for new in now.vms.iter().filter(|v| self.vm(&v.id).is_none()) {
+            differ(&format!("VM {:?}", new.name), "not there".into(), "running".into());
+        }
+        lines
+    }
+
+    /// A short name for this configuration: equal configurations have equal fingerprints (FNV-1a, 64 bits, of its
+    /// debug text; for people and file names, equality itself is [`HostConfig::differences`]).
+    pub fn fingerprint(&self) -> String {
+        let mut lasting = self.clone();
+        for vm in &mut lasting.vms {
+            vm.threads.retain(|t| t.role != Role::Worker);
+        }
+        let hash = format!("{lasting:?}").bytes().fold(0xcbf2_9ce4_8422_2325_u64, |h, b| {
+            (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3)
+        });
+        format!("{hash:016x}")
     }
 }
 

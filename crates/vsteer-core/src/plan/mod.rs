@@ -1,0 +1,297 @@
+//! What shall be changed, why, and what is expected of it? A [`Plan`] is an immutable value that a person can read
+//! before anything happens; it leaves no choice to the one who applies it.
+//!
+//! Every step carries the former value as well as the new one: the former is the precondition that is checked right
+//! before acting, and the undo. A plan holds the whole configuration it was made for and is refused where that has
+//! changed. Idea: a blueprint with a parent, as in Omicron's reconfigurator.
+
+use crate::CpuSet;
+use crate::nouns::{CpuWeight, GuestTopology, HostConfig, Quota, Role, SchedClass, Tid, VmId};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// The version of the plan's form; a reader refuses a newer one.
+pub const PLAN_VERSION: u32 = 1;
+
+/// Which threads of a VM a quota holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum QuotaScope {
+    /// Each vCPU by itself.
+    PerVcpu,
+    /// The emulator threads together.
+    Emulator,
+    /// All of the VM together.
+    WholeVm,
+}
+
+/// One setting, before and after.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "setting")]
+pub enum Change {
+    /// Where a thread may run.
+    Affinity {
+        /// Which thread (`Emulator` stands for all emulator threads, as in libvirt's `emulatorpin`).
+        role: Role,
+        /// Its host thread id.
+        tid: Tid,
+        /// The former pCPUs.
+        from: CpuSet,
+        /// The new pCPUs.
+        to: CpuSet,
+    },
+    /// The VM's weight against other VMs.
+    Weight {
+        /// The former weight.
+        from: CpuWeight,
+        /// The new weight, in the same unit.
+        to: CpuWeight,
+    },
+    /// A CPU bandwidth limit.
+    Quota {
+        /// Which of the VM's limits.
+        scope: QuotaScope,
+        /// The former limit; `None`: none.
+        from: Option<Quota>,
+        /// The new limit; `None`: none.
+        to: Option<Quota>,
+    },
+    /// A cgroup's real-time budget (cgroup v1 with `RT_GROUP_SCHED`); parents come before children when raised.
+    RtBudget {
+        /// The cgroup, as in `/proc/PID/cgroup`.
+        cgroup: String,
+        /// The former `cpu.rt_runtime_us`.
+        from_us: i64,
+        /// The new one.
+        to_us: i64,
+    },
+    /// A thread's scheduling class.
+    Class {
+        /// Which thread.
+        role: Role,
+        /// Its host thread id.
+        tid: Tid,
+        /// The former class.
+        from: SchedClass,
+        /// The new class.
+        to: SchedClass,
+    },
+    /// The nodes that the VM's memory is bound to.
+    MemoryNodes {
+        /// The former nodes; `None`: unbound.
+        from: Option<CpuSet>,
+        /// The new nodes.
+        to: Option<CpuSet>,
+    },
+    /// The vCPU topology shown to the guest; takes effect when the VM is started anew.
+    Topology {
+        /// The former one.
+        from: Option<GuestTopology>,
+        /// The new one.
+        to: GuestTopology,
+    },
+}
+
+impl Change {
+    /// The change that takes this one back.
+    #[must_use]
+    pub fn undo(&self) -> Option<Change> {
+        Some(match self.clone() {
+            Change::Affinity { role, tid, from, to } => Change::Affinity { role, tid, from: to, to: from },
+            Change::Weight { from, to } => Change::Weight { from: to, to: from },
+            Change::Quota { scope, from, to } => Change::Quota { scope, from: to, to: from },
+            Change::RtBudget { cgroup, from_us, to_us } => Change::RtBudget { cgroup, from_us: to_us, to_us: from_us },
+            Change::Class { role, tid, from, to } => Change::Class { role, tid, from: to, to: from },
+            Change::MemoryNodes { from, to } => Change::MemoryNodes { from: to, to: from },
+            Change::Topology { from, to } => Change::Topology { from: Some(to), to: from? },
+        })
+    }
+
+    /// What of it no undo brings back; `None` when all of it can be taken back.
+    pub fn irreversible(&self) -> Option<&'static str> {
+        match self {
+            Change::MemoryNodes { .. } => Some("pages that were moved stay where they are"),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let limit = |q: &Option<Quota>| match q {
+            None => "none".to_owned(),
+            Some(q) => format!("{:.2} CPUs ({}/{} µs)", q.cpus(), q.quota_us, q.period_us),
+        };
+        let nodes = |n: &Option<CpuSet>| n.as_ref().map_or("any".to_owned(), CpuSet::to_string);
+        match self {
+            Change::Affinity { role, from, to, .. } => write!(f, "{role}: pCPUs {from} -> {to}"),
+            Change::Weight { from, to } => write!(f, "weight: {from} -> {to}"),
+            Change::Quota { scope, from, to } => {
+                let of = match scope {
+                    QuotaScope::PerVcpu => "each vCPU",
+                    QuotaScope::Emulator => "emulator",
+                    QuotaScope::WholeVm => "whole VM",
+                };
+                write!(f, "limit of {of}: {} -> {}", limit(from), limit(to))
+            }
+            Change::RtBudget { cgroup, from_us, to_us } => {
+                write!(f, "real-time budget of cgroup {cgroup}: {from_us} -> {to_us} µs")
+            }
+            Change::Class { role, from, to, .. } => write!(f, "{role}: class {from} -> {to}"),
+            Change::MemoryNodes { from, to } => write!(f, "memory nodes: {} -> {}", nodes(from), nodes(to)),
+            Change::Topology { from, to } => {
+                let text = |t: &GuestTopology| format!("{}x{}x{}", t.sockets, t.cores, t.threads);
+                let from = from.as_ref().map_or("default".to_owned(), text);
+                write!(f, "guest topology (sockets x cores x threads): {from} -> {}, at its next start", text(to))
+            }
+        }
+    }
+}
+
+/// One change to one VM.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Step {
+    /// Whose setting; for a shared cgroup, the VM on whose behalf.
+    pub vm: VmId,
+    /// Its name, for people.
+    pub vm_name: String,
+    /// The change.
+    pub change: Change,
+    /// Why.
+    pub reason: String,
+}
+
+/// Where changes are to take effect.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Scope {
+    /// In the running VM only: gone when it stops.
+    Live,
+    /// In the definition only: from its next start on.
+    Persistent,
+    /// In both.
+    Both,
+}
+
+impl Scope {
+    /// Does it touch the running VM?
+    pub fn live(self) -> bool {
+        matches!(self, Scope::Live | Scope::Both)
+    }
+
+    /// Does it touch the definition?
+    pub fn persistent(self) -> bool {
+        matches!(self, Scope::Persistent | Scope::Both)
+    }
+}
+
+/// A value with the range it is expected in.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Interval {
+    /// Lower end.
+    pub low: f64,
+    /// Most likely.
+    pub likely: f64,
+    /// Upper end.
+    pub high: f64,
+}
+
+/// What is expected of one VM.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct VmForecast {
+    /// Which.
+    pub vm: VmId,
+    /// Its name.
+    pub name: String,
+    /// Sum over its vCPUs of the run share, as observed and as expected.
+    pub run_before: f64,
+    /// As expected.
+    pub run_after: Interval,
+    /// Sum over its vCPUs of ready, as observed.
+    pub ready_before: f64,
+    /// As expected.
+    pub ready_after: Interval,
+    /// Mean wait after a wake-up, ns, as observed; `None` when nothing woke or it was not measured.
+    pub wake_wait_ns_before: Option<f64>,
+    /// As expected.
+    pub wake_wait_ns_after: Option<Interval>,
+}
+
+impl VmForecast {
+    /// The change of its work rate: 1.0 unchanged, 0.9 a tenth less.
+    pub fn work_ratio(&self) -> f64 {
+        if self.run_before > 0.0 { self.run_after.likely / self.run_before } else { 1.0 }
+    }
+}
+
+/// What a set of changes is expected to do.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Forecast {
+    /// How it was computed.
+    pub method: String,
+    /// Per VM, in the configuration's order.
+    pub vms: Vec<VmForecast>,
+}
+
+/// A set of changes that was considered and not chosen.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Alternative {
+    /// What it would do.
+    pub title: String,
+    /// Why it was not chosen.
+    pub why_not: String,
+    /// What was expected of it.
+    pub forecast: Forecast,
+}
+
+/// The changes that remove the delay, to be read before they are made.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Plan {
+    /// [`PLAN_VERSION`] of the writer.
+    pub version: u32,
+    /// Name for the journal and for `rollback`: from what it contains, so equal plans have equal ids.
+    pub id: String,
+    /// The configuration it was made for.
+    pub parent: HostConfig,
+    /// The parent's fingerprint.
+    pub fingerprint: String,
+    /// What it does, in one line.
+    pub title: String,
+    /// The changes, in the order in which they are made. Empty: nothing needs to change.
+    pub steps: Vec<Step>,
+    /// Where they take effect.
+    pub scope: Scope,
+    /// What is expected.
+    pub forecast: Forecast,
+    /// What else was considered.
+    pub alternatives: Vec<Alternative>,
+    /// What no rollback brings back, one line each.
+    pub irreversible: Vec<String>,
+}
+
+impl Plan {
+    /// A plan of these steps for this configuration; derives id, fingerprint and what cannot be undone.
+    pub fn new(parent: HostConfig, title: String, steps: Vec<Step>, scope: Scope, forecast: Forecast) -> Plan {
+        let fingerprint = parent.fingerprint();
+        let text = format!("{fingerprint}{steps:?}{scope:?}");
+        let hash = text
+            .bytes()
+            .fold(0xcbf2_9ce4_8422_2325_u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3));
+        let irreversible = steps
+            .iter()
+            .filter_map(|s| Some(format!("VM {:?}: {}", s.vm_name, s.change.irreversible()?)))
+            .collect();
+        Plan {
+            version: PLAN_VERSION,
+            id: format!("{:012x}", hash >> 16),
+            parent,
+            fingerprint,
+            title,
+            steps,
+            scope,
+            forecast,
+            alternatives: Vec::new(),
+            irreversible,
+        }
+    }
+}
