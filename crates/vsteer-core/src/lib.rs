@@ -5,6 +5,8 @@
 
 pub mod cpuset;
 pub mod fault;
+pub mod topology;
 
 pub use cpuset::CpuSet;
 pub use fault::{Fault, FaultKind};
+pub use topology::Topology;
