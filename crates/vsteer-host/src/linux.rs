@@ -1,0 +1,4 @@
+//! What a Linux machine tells of itself through sysfs and procfs.
+
+pub mod cpuset;
+pub mod files;
