@@ -2,3 +2,4 @@
 
 pub mod cpuset;
 pub mod files;
+pub mod topology;
