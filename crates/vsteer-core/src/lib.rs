@@ -13,3 +13,4 @@ pub mod topology;
 
 pub use cpuset::CpuSet;
 pub use fault::{Fault, FaultKind};
+pub use topology::Topology;

@@ -19,6 +19,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 mod coherence;
+#[cfg(test)]
+mod tests;
 
 /// The kernel's number of a NUMA node; numbers may have holes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -137,8 +139,8 @@ pub struct NumaNode {
     /// The online pCPUs that belong to it; empty for memory without CPUs (HBM, CXL, persistent memory).
     pub cpus: CpuSet,
     /// The online pCPUs nearest to its memory: its own and those the firmware calls its initiators; for a node
-    /// without either, those of the nodes at the least distance, or all. Leave it empty and [`Topology::new`] fills
-    /// it in.
+    /// without either, those of the nodes at the least distance. Empty where nothing tells. Leave it empty and
+    /// [`Topology::new`] fills it in.
     #[serde(default)]
     pub nearest_cpus: CpuSet,
     /// Its memory; `None` where the kernel does not say.

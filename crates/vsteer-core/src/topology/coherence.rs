@@ -244,10 +244,6 @@ fn place_memory(nodes: &mut [NumaNode], count: usize, online: &CpuSet) {
         }
         nodes[i].nearest_cpus = near;
     }
-    // Memory that is equally far from every CPU is near all of them.
-    for node in nodes.iter_mut().filter(|n| n.nearest_cpus.is_empty()) {
-        node.nearest_cpus = online.clone();
-    }
 }
 
 fn initiators_of(nodes: &[NumaNode], i: usize) -> CpuSet {

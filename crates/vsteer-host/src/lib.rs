@@ -1,0 +1,7 @@
+//! Where vsteer meets machines: reads them into the core's nouns and carries out what the core decided.
+//!
+//! Everything that touches an operating system or a hypervisor is here, so that what decides can be tested without
+//! one. A machine is read through a [`root::Root`]: the live one at `/`, or a captured tree of its files.
+
+pub mod linux;
+pub mod root;

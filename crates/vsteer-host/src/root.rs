@@ -1,0 +1,140 @@
+//! Where do a machine's files lie? At `/`, or in a folder that holds a captured tree of another machine.
+//!
+//! The idea: every path is opened beneath one folder with `openat2(RESOLVE_IN_ROOT)` (`man 2 openat2`, Linux 5.6), so
+//! that a link in a captured tree, absolute ones too, means what it meant on that machine and cannot lead out of the
+//! tree. A kernel without `openat2` opens plainly: the same for `/`, without that protection for a captured tree.
+//!
+//! Left out: writing.
+
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, openat, openat2, statat};
+use std::fs::File;
+use std::io::{Error, ErrorKind, Read};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use vsteer_core::Fault;
+
+/// The most that is read of one file. `/proc/cpuinfo` of a machine with 8,192 CPUs has about 12 MB.
+const FILE_BYTES_MAX: u64 = 32 << 20;
+
+/// The folder beneath which a machine's files lie.
+#[derive(Debug)]
+pub struct Root {
+    folder: OwnedFd,
+    path: PathBuf,
+}
+
+impl Root {
+    /// Opens the folder.
+    ///
+    /// # Errors
+    /// When it is no folder or may not be opened.
+    pub fn open(path: impl AsRef<Path>) -> Result<Root, Fault> {
+        let path = path.as_ref();
+        let folder =
+            rustix::fs::open(path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+                .map_err(|e| {
+                    Fault::io(
+                        format!("opening {} as the root of a machine's files", path.display()),
+                        &e.into(),
+                    )
+                    .way_out("name / or the folder that holds the machine's sys and proc")
+                })?;
+        Ok(Root { folder, path: path.to_owned() })
+    }
+
+    /// The running machine.
+    ///
+    /// # Errors
+    /// When `/` may not be opened.
+    pub fn live() -> Result<Root, Fault> {
+        Root::open("/")
+    }
+
+    /// The folder's path.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// A file's bytes; `path` is as on the machine (`/proc/cpuinfo`).
+    ///
+    /// # Errors
+    /// The operating system's; also when it is no ordinary file (a captured tree may hold a pipe, which would block)
+    /// or has more than 32 MiB.
+    pub fn bytes(&self, path: &str) -> Result<Vec<u8>, Error> {
+        let file = File::from(self.open_beneath(path, OFlags::RDONLY | OFlags::NONBLOCK)?);
+        if !file.metadata()?.is_file() {
+            return Err(Error::new(ErrorKind::InvalidData, "not an ordinary file"));
+        }
+        let mut bytes = Vec::new();
+        file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes)?;
+        if bytes.len() as u64 > FILE_BYTES_MAX {
+            return Err(Error::new(ErrorKind::InvalidData, "more than 32 MiB"));
+        }
+        Ok(bytes)
+    }
+
+    /// The names in a folder, sorted.
+    ///
+    /// # Errors
+    /// The operating system's. Names that are not UTF-8 are left out: none that the kernel gives is.
+    pub fn names(&self, path: &str) -> Result<Vec<String>, Error> {
+        let folder = self.open_beneath(path, OFlags::RDONLY | OFlags::DIRECTORY)?;
+        let mut names = Vec::new();
+        for entry in rustix::fs::Dir::new(folder)? {
+            if let Ok(name) = entry?.file_name().to_str()
+                && name != "."
+                && name != ".."
+            {
+                names.push(name.to_owned());
+            }
+        }
+        names.sort();
+        Ok(names)
+    }
+
+    /// Is there a folder of that path?
+    pub fn has_folder(&self, path: &str) -> bool {
+        self.open_beneath(path, OFlags::PATH | OFlags::DIRECTORY).is_ok_and(|fd| {
+            statat(fd.as_fd(), "", AtFlags::EMPTY_PATH)
+                .is_ok_and(|s| FileType::from_raw_mode(s.st_mode) == FileType::Directory)
+        })
+    }
+
+    fn open_beneath(&self, path: &str, flags: OFlags) -> Result<OwnedFd, Error> {
+        let path = path.trim_start_matches('/');
+        let path = if path.is_empty() { "." } else { path };
+        let flags = flags | OFlags::CLOEXEC;
+        match openat2(&self.folder, path, flags, Mode::empty(), ResolveFlags::IN_ROOT) {
+            // An old kernel has no openat2; an old container filter answers EPERM to what it does not know.
+            Err(rustix::io::Errno::NOSYS | rustix::io::Errno::PERM) => {
+                Ok(openat(&self.folder, path, flags, Mode::empty())?)
+            }
+            other => Ok(other?),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_stay_in_the_tree() {
+        let tree = tempfile::tempdir().unwrap();
+        std::fs::create_dir(tree.path().join("etc")).unwrap();
+        std::fs::write(tree.path().join("etc/hostname"), "captured\n").unwrap();
+        std::os::unix::fs::symlink("/etc/hostname", tree.path().join("absolute")).unwrap();
+        std::os::unix::fs::symlink("../../../../etc/hostname", tree.path().join("upwards")).unwrap();
+        let root = Root::open(tree.path()).unwrap();
+        for path in ["/etc/hostname", "/absolute", "/upwards"] {
+            assert_eq!(root.bytes(path).unwrap(), b"captured\n", "{path}");
+        }
+        assert_eq!(root.names("/").unwrap(), ["absolute", "etc", "upwards"]);
+        assert!(root.has_folder("/etc") && !root.has_folder("/etc/hostname"));
+        assert!(root.bytes("/etc").is_err());
+        assert_eq!(
+            Root::open(tree.path().join("nothing")).unwrap_err().kind,
+            vsteer_core::FaultKind::NothingThere
+        );
+    }
+}
