@@ -8,6 +8,7 @@ pub mod fault;
 pub mod model;
 pub mod nouns;
 pub mod plan;
+pub mod predict;
 pub mod stats;
 pub mod topology;
 

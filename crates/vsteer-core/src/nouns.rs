@@ -343,8 +343,16 @@ impl HostConfig {
             differ(&of("weight"), format!("{:?}", old.weight), format!("{:?}", new.weight));
             differ(&of("limits"), format!("{:?}", old.limits), format!("{:?}", new.limits));
             differ(&of("memory nodes"), format!("{:?}", old.memory_nodes), format!("{:?}", new.memory_nodes));
-            differ(&of("guest topology"), format!("{:?}", old.guest_topology), format!("{:?}", new.guest_topology));
-            differ(&of("real-time budgets"), format!("{:?}", old.rt_budgets), format!("{:?}", new.rt_budgets));
+            differ(
+                &of("guest topology"),
+                format!("{:?}", old.guest_topology),
+                format!("{:?}", new.guest_topology),
+            );
+            differ(
+                &of("real-time budgets"),
+                format!("{:?}", old.rt_budgets),
+                format!("{:?}", new.rt_budgets),
+            );
             let lasting = |vm: &VmConfig| -> BTreeMap<Tid, VmThread> {
                 vm.threads.iter().filter(|t| t.role != Role::Worker).map(|t| (t.tid, t.clone())).collect()
             };
@@ -370,9 +378,9 @@ impl HostConfig {
         for vm in &mut lasting.vms {
             vm.threads.retain(|t| t.role != Role::Worker);
         }
-        let hash = format!("{lasting:?}").bytes().fold(0xcbf2_9ce4_8422_2325_u64, |h, b| {
-            (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3)
-        });
+        let hash = format!("{lasting:?}")
+            .bytes()
+            .fold(0xcbf2_9ce4_8422_2325_u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3));
         format!("{hash:016x}")
     }
 }

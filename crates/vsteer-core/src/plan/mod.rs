@@ -5,6 +5,12 @@
 //! before acting, and the undo. A plan holds the whole configuration it was made for and is refused where that has
 //! changed. Idea: a blueprint with a parent, as in Omicron's reconfigurator.
 
+pub mod advise;
+mod realtime;
+mod separate;
+mod unpin;
+mod weights;
+
 use crate::CpuSet;
 use crate::nouns::{CpuWeight, GuestTopology, HostConfig, Quota, Role, SchedClass, Tid, VmId};
 use serde::{Deserialize, Serialize};
@@ -100,7 +106,9 @@ impl Change {
             Change::Affinity { role, tid, from, to } => Change::Affinity { role, tid, from: to, to: from },
             Change::Weight { from, to } => Change::Weight { from: to, to: from },
             Change::Quota { scope, from, to } => Change::Quota { scope, from: to, to: from },
-            Change::RtBudget { cgroup, from_us, to_us } => Change::RtBudget { cgroup, from_us: to_us, to_us: from_us },
+            Change::RtBudget { cgroup, from_us, to_us } => {
+                Change::RtBudget { cgroup, from_us: to_us, to_us: from_us }
+            }
             Change::Class { role, tid, from, to } => Change::Class { role, tid, from: to, to: from },
             Change::MemoryNodes { from, to } => Change::MemoryNodes { from: to, to: from },
             Change::Topology { from, to } => Change::Topology { from: Some(to), to: from? },
@@ -142,7 +150,11 @@ impl fmt::Display for Change {
             Change::Topology { from, to } => {
                 let text = |t: &GuestTopology| format!("{}x{}x{}", t.sockets, t.cores, t.threads);
                 let from = from.as_ref().map_or("default".to_owned(), text);
-                write!(f, "guest topology (sockets x cores x threads): {from} -> {}, at its next start", text(to))
+                write!(
+                    f,
+                    "guest topology (sockets x cores x threads): {from} -> {}, at its next start",
+                    text(to)
+                )
             }
         }
     }
@@ -271,7 +283,13 @@ pub struct Plan {
 
 impl Plan {
     /// A plan of these steps for this configuration; derives id, fingerprint and what cannot be undone.
-    pub fn new(parent: HostConfig, title: String, steps: Vec<Step>, scope: Scope, forecast: Forecast) -> Plan {
+    pub fn new(
+        parent: HostConfig,
+        title: String,
+        steps: Vec<Step>,
+        scope: Scope,
+        forecast: Forecast,
+    ) -> Plan {
         let fingerprint = parent.fingerprint();
         let text = format!("{fingerprint}{steps:?}{scope:?}");
         let hash = text

@@ -1,0 +1,186 @@
+//! Which change removes the delay at the least cost to others?
+//!
+//! Every action of [`ACTIONS`] may propose one set of steps; each is forecast, those that break a rule are set aside
+//! with the reason, and of the rest the one whose delayed VMs wait least is chosen, the gentler where two are
+//! alike. No proposal, no delayed VM: an empty plan, which says so.
+//!
+//! The rules (both from what people lose otherwise): nobody's work rate falls by more than [`Limits::work_loss`], and
+//! nobody's ready share grows by more than [`Limits::ready_growth`].
+
+use super::{Alternative, Forecast, Plan, Scope, Step, VmForecast};
+use super::{realtime, separate, unpin, weights};
+use crate::model::{HostModel, VmModel};
+use crate::nouns::{HostConfig, VmConfig, VmId};
+use crate::predict::fluid;
+use serde::{Deserialize, Serialize};
+
+/// What a plan may cost, and when a VM counts as delayed.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Limits {
+    /// Largest fall of any other VM's work rate, as a fraction of it.
+    pub work_loss: f64,
+    /// Largest growth of any VM's ready share, summed over its vCPUs, as a fraction of a pCPU.
+    pub ready_growth: f64,
+    /// A VM is delayed when its vCPUs wait more than this share of the time on average…
+    pub delayed_ready: f64,
+    /// … or this much after a wake-up, at the 99th percentile, ns.
+    pub delayed_wake_ns: f64,
+    /// A VM that uses less than this share of each vCPU is one that mostly sleeps: for such ones delay hurts most, and
+    /// real-time priority is safe.
+    pub sleeper_run: f64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits {
+            work_loss: 0.10,
+            ready_growth: 0.05,
+            delayed_ready: 0.01,
+            delayed_wake_ns: 2e6,
+            sleeper_run: 0.35,
+        }
+    }
+}
+
+/// What an action is given.
+pub struct Context<'a> {
+    /// The host's settings.
+    pub config: &'a HostConfig,
+    /// What was observed.
+    pub model: &'a HostModel,
+    /// What a plan may cost.
+    pub limits: Limits,
+    /// The VMs that mostly sleep and wait too long: whom the plan is for.
+    pub delayed: Vec<&'a VmConfig>,
+}
+
+/// One way to help.
+pub struct Action {
+    /// Its name in options and reports.
+    pub name: &'static str,
+    /// What it does, one line.
+    pub doc: &'static str,
+    /// 0 is the gentlest: decides between actions that help alike.
+    pub severity: u32,
+    /// The steps, or why it does not apply here.
+    pub propose: fn(&Context<'_>) -> Result<Vec<Step>, String>,
+}
+
+/// Every action, one file each.
+pub const ACTIONS: &[Action] = &[unpin::ACTION, weights::ACTION, realtime::ACTION, separate::ACTION];
+
+/// A VM that mostly sleeps: its threads (vCPUs) leave their pCPU long before they would be made to.
+pub fn is_sleeper(vm: &VmModel, limits: &Limits) -> bool {
+    let demand = vm.vcpu_threads().filter_map(|t| t.shares.run);
+    let most = demand.fold(0.0, f64::max);
+    most <= limits.sleeper_run && vm.vcpu_threads().next().is_some()
+}
+
+/// A VM that waits too long for what it does.
+pub fn is_delayed(vm: &VmModel, limits: &Limits) -> bool {
+    let waits = vm.per_vcpu(|s| s.ready.or(s.wait)).is_some_and(|r| r > limits.delayed_ready);
+    waits || vm.wake_latency.is_some_and(|l| l.p99_ns > limits.delayed_wake_ns && l.count >= 20)
+}
+
+/// A rule that the forecast breaks, in words; `None` when it keeps both.
+fn broken_rule(forecast: &Forecast, limits: &Limits) -> Option<String> {
+    forecast.vms.iter().find_map(|f: &VmForecast| {
+        let loss = 1.0 - f.work_ratio();
+        if loss > limits.work_loss && f.run_before > 0.02 {
+            return Some(format!("VM {:?} would lose {:.0} % of its work", f.name, 100.0 * loss));
+        }
+        let growth = f.ready_after.likely - f.ready_before;
+        (growth > limits.ready_growth)
+            .then(|| format!("the ready share of VM {:?} would grow by {:.0} points", f.name, 100.0 * growth))
+    })
+}
+
+/// How long the delayed VMs are expected to wait, as a sum of shares.
+fn remaining_wait(forecast: &Forecast, delayed: &[&VmConfig]) -> f64 {
+    forecast.vms.iter().filter(|f| delayed.iter().any(|d| d.id == f.vm)).map(|f| f.ready_after.likely).sum()
+}
+
+/// Chooses a plan. `only`: consider the action of this name alone, and let it break the rules if it must.
+///
+/// # Errors
+/// A text naming the known actions when `only` is none of them.
+pub fn plan(
+    config: &HostConfig,
+    model: &HostModel,
+    limits: Limits,
+    scope: Scope,
+    only: Option<&str>,
+) -> Result<Plan, String> {
+    if let Some(name) = only
+        && !ACTIONS.iter().any(|a| a.name == name)
+    {
+        let known: Vec<&str> = ACTIONS.iter().map(|a| a.name).collect();
+        return Err(format!("no action is called {name:?}; known: {}", known.join(", ")));
+    }
+    let ids: Vec<&VmId> = model
+        .vms
+        .iter()
+        .filter(|vm| is_sleeper(vm, &limits) && is_delayed(vm, &limits))
+        .map(|vm| &vm.id)
+        .collect();
+    let delayed = config.vms.iter().filter(|vm| ids.contains(&&vm.id)).collect();
+    let context = Context { config, model, limits, delayed };
+    let unchanged = fluid::forecast(config, model, &[]);
+    let waits_now: f64 = {
+        let before = |f: &&VmForecast| context.delayed.iter().any(|d| d.id == f.vm);
+        unchanged.vms.iter().filter(before).map(|f| f.ready_before).sum()
+    };
+
+    let mut fit: Vec<(&Action, Vec<Step>, Forecast, f64)> = Vec::new();
+    let mut alternatives = Vec::new();
+    for action in ACTIONS.iter().filter(|a| only.is_none_or(|name| a.name == name)) {
+        match (action.propose)(&context) {
+            Err(why_not) => {
+                alternatives.push(Alternative {
+                    title: action.doc.to_owned(),
+                    why_not,
+                    forecast: unchanged.clone(),
+                });
+            }
+            Ok(steps) => {
+                let forecast = fluid::forecast(config, model, &steps);
+                match broken_rule(&forecast, &limits).filter(|_| only.is_none()) {
+                    Some(why_not) => {
+                        alternatives.push(Alternative { title: action.doc.to_owned(), why_not, forecast });
+                    }
+                    None => {
+                        let wait = remaining_wait(&forecast, &context.delayed);
+                        fit.push((action, steps, forecast, wait));
+                    }
+                }
+            }
+        }
+    }
+    // Two proposals within a tenth of the present wait of each other are alike: then the gentler one.
+    let least = fit.iter().map(|(.., wait)| *wait).fold(f64::INFINITY, f64::min);
+    fit.sort_by_key(|(action, ..)| action.severity);
+    let chosen = fit.iter().position(|(.., wait)| *wait <= least + 0.1 * waits_now);
+    let mut plan = match chosen.map(|i| fit.remove(i)) {
+        Some((action, steps, forecast, _)) => {
+            Plan::new(config.clone(), action.doc.to_owned(), steps, scope, forecast)
+        }
+        None => {
+            let title = if context.delayed.is_empty() {
+                "nothing to change: no VM that mostly sleeps is kept waiting"
+            } else {
+                "no change helps within the limits"
+            };
+            Plan::new(config.clone(), title.to_owned(), Vec::new(), scope, unchanged)
+        }
+    };
+    for (action, _, forecast, wait) in fit {
+        let why_not = format!(
+            "the delayed VMs would still wait {:.1} % of a pCPU, against {:.1} %",
+            100.0 * wait,
+            100.0 * remaining_wait(&plan.forecast, &context.delayed)
+        );
+        alternatives.push(Alternative { title: action.doc.to_owned(), why_not, forecast });
+    }
+    plan.alternatives = alternatives;
+    Ok(plan)
+}

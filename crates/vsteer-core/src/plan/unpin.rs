@@ -1,0 +1,53 @@
+//! Takes a pin away that keeps a VM on busy pCPUs while others idle.
+//!
+//! A pin is somebody's decision, so only one that plainly hurts is touched: the VM waits, every pCPU it may use is
+//! busy, and the pCPUs it may not use have room for all of it.
+
+use super::advise::{Action, Context, is_delayed};
+use super::{Change, Step};
+use crate::CpuSet;
+use crate::nouns::Role;
+
+/// See the file's head.
+pub const ACTION: Action = Action {
+    name: "unpin",
+    doc: "let VMs that are pinned onto busy pCPUs use the idle ones as well",
+    severity: 0,
+    propose,
+};
+
+/// A pCPU with less than this share of its time in use has room.
+const IDLE: f64 = 0.5;
+/// A pCPU with more than this share of its time in use is busy.
+const BUSY: f64 = 0.85;
+
+fn propose(c: &Context<'_>) -> Result<Vec<Step>, String> {
+    let usable = c.config.topology.usable();
+    let busy = |cpu: u32| c.model.pcpus.iter().find(|p| p.cpu == cpu).map_or(1.0, |p| p.busy);
+    let mut steps = Vec::new();
+    for vm in &c.config.vms {
+        let Some(seen) = c.model.vm(&vm.id) else { continue };
+        if !is_delayed(seen, &c.limits) {
+            continue;
+        }
+        let pinned: CpuSet = vm.vcpus().fold(CpuSet::new(), |all, t| all.union(&t.affinity));
+        let elsewhere = usable.difference(&pinned);
+        let room: f64 = elsewhere.iter().map(|cpu| (1.0 - busy(cpu)).max(0.0)).sum();
+        let wants = seen.vcpus.demand().unwrap_or(f64::INFINITY);
+        let crowded = pinned.iter().all(|cpu| busy(cpu) > BUSY);
+        if elsewhere.is_empty()
+            || !crowded
+            || room < wants.min(1.0)
+            || elsewhere.iter().all(|cpu| busy(cpu) > IDLE)
+        {
+            continue;
+        }
+        let reason = format!("pCPUs {pinned} are busy while {elsewhere} have {room:.1} pCPUs of room");
+        for t in vm.threads.iter().filter(|t| t.role != Role::Worker && t.affinity != usable) {
+            let change =
+                Change::Affinity { role: t.role, tid: t.tid, from: t.affinity.clone(), to: usable.clone() };
+            steps.push(Step { vm: vm.id.clone(), vm_name: vm.name.clone(), change, reason: reason.clone() });
+        }
+    }
+    if steps.is_empty() { Err("no waiting VM is pinned away from idle pCPUs".to_owned()) } else { Ok(steps) }
+}
