@@ -11,6 +11,7 @@ pub mod plan;
 pub mod predict;
 pub mod stats;
 pub mod topology;
+pub mod verify;
 
 pub use cpuset::CpuSet;
 pub use fault::{Fault, FaultKind};
