@@ -4,6 +4,7 @@
 //! depends on its arguments alone, so that live, replay and simulation share it and tests need no machine.
 
 pub mod cpuset;
+pub mod diagnose;
 pub mod fault;
 pub mod model;
 pub mod nouns;

@@ -154,15 +154,15 @@ fn flow(flows: &[Flow], class: &[usize], rates: &[f64], capacity: &Capacity) -> 
             }
         }
     }
-    for g in 0..sets.len() {
+    for (g, left) in supply.iter_mut().enumerate() {
         // Every path fills a pCPU, empties the supply, or takes a group off a pCPU; the bound is against rounding.
         for _ in 0..sets.len() * cpus.len() {
-            if supply[g] <= EPSILON {
+            if *left <= EPSILON {
                 break;
             }
             let Some(path) = augmenting_path(g, &sets, &cpus, &spare, &carried) else { break };
             // path: cpu0, group1, cpu1, … , cpuN; the last has room, each group moves load to the next pCPU.
-            let mut amount = supply[g].min(spare[path[path.len() - 1]]);
+            let mut amount = left.min(spare[path[path.len() - 1]]);
             for hop in path.chunks_exact(2).map(|h| (h[0], h[1])) {
                 amount = amount.min(carried[hop.1][hop.0]);
             }
@@ -176,7 +176,7 @@ fn flow(flows: &[Flow], class: &[usize], rates: &[f64], capacity: &Capacity) -> 
                 }
             }
             spare[path[path.len() - 1]] -= amount;
-            supply[g] -= amount;
+            *left -= amount;
             total += amount;
         }
     }

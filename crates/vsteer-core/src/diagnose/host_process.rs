@@ -1,0 +1,41 @@
+//! Does a process or kernel thread of the host stand in a VM's way?
+
+use super::{Context, Finding, Rule, percent};
+use crate::nouns::Culprit;
+
+/// See the file's head.
+pub const RULE: Rule = Rule { name: "host_process", doc: "a process of the host makes a VM wait", check };
+
+/// A culprit behind at least this part of a VM's ready time is worth naming.
+const PART: f64 = 0.25;
+
+fn check(c: &Context<'_>) -> Vec<Finding> {
+    let Some(blame) = &c.model.blame else { return Vec::new() };
+    let mut findings = Vec::new();
+    for (_, vm) in c.vms().filter(|(_, vm)| c.waits(vm)) {
+        let all: f64 = blame.iter().filter(|b| b.victim == vm.id).map(|b| b.share).sum();
+        for b in blame.iter().filter(|b| b.victim == vm.id && b.share > PART * all) {
+            if !matches!(b.culprit, Culprit::Process { .. } | Culprit::Kernel { .. }) {
+                continue;
+            }
+            let who = c.culprit(&b.culprit);
+            findings.push(Finding {
+                rule: RULE.name.to_owned(),
+                vm: Some(vm.id.clone()),
+                title: format!("VM {:?} waits for the host's {who}", vm.name),
+                explanation:
+                    "While this VM was ready, that thread held the pCPUs it queued on. It is not a VM, so no \
+                              VM's weight or pin changes that."
+                        .into(),
+                evidence: vec![
+                    percent("ready because of it, summed over threads", b.share, None),
+                    percent("part of all its ready time", b.share / all, Some(PART)),
+                ],
+                loss_pcpus: b.share,
+                disproved_by: "its ready time stays while that process is stopped".into(),
+                next: "move the process to other pCPUs (taskset, a cpuset), or lower its weight".into(),
+            });
+        }
+    }
+    findings
+}

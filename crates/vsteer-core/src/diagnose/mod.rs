@@ -1,0 +1,200 @@
+//! Who makes whom wait, and why? Rules over a host model, each with evidence and with what would prove it wrong.
+//!
+//! A rule is one file and one line in [`RULES`]. It is a pure function of configuration and model; it says nothing
+//! where what it rests on was not measured (the rule `not_measured` says that once, for all). Findings are sorted
+//! by how much pCPU time is lost to what they name.
+
+mod emulator_starved;
+mod host_process;
+mod limited;
+mod memory_remote;
+mod node_overloaded;
+mod noisy_neighbour;
+mod not_measured;
+mod nothing_wrong;
+mod overcommitted;
+mod pcpus_overloaded;
+mod pinned_busy;
+mod runs_slowly;
+mod too_many_vcpus;
+mod weight_starved;
+
+use crate::model::{HostModel, VmModel};
+use crate::nouns::{Culprit, HostConfig, VmConfig, VmId};
+use serde::{Deserialize, Serialize};
+
+/// When a delay is worth a finding. Two public sets exist and are told apart: per vCPU (VMware's ready 5 %, 10 %)
+/// and per VM group (the first seed's RDY 10, co-stop 5).
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Thresholds {
+    /// Ready share per vCPU, averaged over the VM's vCPUs, that is worth a look (0.05 is 5 %).
+    pub ready_per_vcpu: f64,
+    /// Ready share of the whole group: J. Park 2022 (doi:10.6109/jkiice.2022.26.10.1432) recommends not to exceed 10 %.
+    pub ready_group: f64,
+    /// Lag or co-stop share of the whole group: the same source, 5 %.
+    pub lag_group: f64,
+    /// Limited share per vCPU that is worth a look.
+    pub limited_per_vcpu: f64,
+    /// 99th percentile from wake-up to running that a person notices in a desktop or a call, ns.
+    pub wake_p99_ns: f64,
+    /// A pCPU busy for more than this is full.
+    pub pcpu_busy: f64,
+    /// Stolen share of a pCPU that is worth a look.
+    pub steal: f64,
+    /// Local share of a VM's memory below which it is worth a look (0.8: VMware's warning level).
+    pub memory_local: f64,
+}
+
+impl Default for Thresholds {
+    fn default() -> Self {
+        Thresholds {
+            ready_per_vcpu: 0.05,
+            ready_group: 0.10,
+            lag_group: 0.05,
+            limited_per_vcpu: 0.05,
+            wake_p99_ns: 5e6,
+            pcpu_busy: 0.90,
+            steal: 0.02,
+            memory_local: 0.80,
+        }
+    }
+}
+
+/// One measured value that a finding rests on.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Evidence {
+    /// What was measured.
+    pub quantity: String,
+    /// The value.
+    pub value: f64,
+    /// Its unit: `%`, `ms`, `pCPUs`, …
+    pub unit: String,
+    /// The threshold or reference it is held against, in the same unit.
+    pub against: Option<f64>,
+}
+
+/// What a rule found.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Finding {
+    /// The rule's name.
+    pub rule: String,
+    /// The VM it is about; `None`: the host.
+    pub vm: Option<VmId>,
+    /// In one sentence, with names.
+    pub title: String,
+    /// Why, and what follows.
+    pub explanation: String,
+    /// What it rests on.
+    pub evidence: Vec<Evidence>,
+    /// Time lost to it, in pCPUs (0.5: half a pCPU's time, all the time): findings are sorted by it.
+    pub loss_pcpus: f64,
+    /// What would prove it wrong.
+    pub disproved_by: String,
+    /// What to do next.
+    pub next: String,
+}
+
+/// What rules are given.
+pub struct Context<'a> {
+    /// The settings.
+    pub config: &'a HostConfig,
+    /// What was measured.
+    pub model: &'a HostModel,
+    /// When it matters.
+    pub thresholds: Thresholds,
+}
+
+impl<'a> Context<'a> {
+    /// Every VM that was observed, with its settings.
+    pub fn vms(&self) -> impl Iterator<Item = (&'a VmConfig, &'a VmModel)> + '_ {
+        let config = self.config;
+        self.model.vms.iter().filter_map(move |m| Some((config.vm(&m.id)?, m)))
+    }
+
+    /// Ready (with limited where they cannot be told apart), summed over a VM's vCPUs.
+    pub fn ready(&self, vm: &VmModel) -> f64 {
+        vm.vcpus.ready.or(vm.vcpus.wait).unwrap_or(0.0)
+    }
+
+    /// Does this VM wait more than the thresholds allow?
+    pub fn waits(&self, vm: &VmModel) -> bool {
+        let t = &self.thresholds;
+        let ready = self.ready(vm);
+        let vcpus = vm.vcpu_threads().count().max(1) as f64;
+        let sleeps = vm.per_vcpu(|s| s.run).is_some_and(|r| r < 0.5);
+        ready / vcpus > t.ready_per_vcpu
+            || ready > t.ready_group
+            || (sleeps && vm.wake_latency.is_some_and(|l| l.count >= 20 && l.p99_ns > t.wake_p99_ns))
+    }
+
+    /// The name of a VM, for people.
+    pub fn name(&self, id: &VmId) -> String {
+        self.config.vm(id).map_or_else(|| id.to_string(), |v| v.name.clone())
+    }
+
+    /// A culprit's name, for people.
+    pub fn culprit(&self, c: &Culprit) -> String {
+        match c {
+            Culprit::Vm(id) => format!("VM {:?}", self.name(id)),
+            Culprit::Process { comm, pid: 0 } => format!("process {comm}"),
+            Culprit::Process { comm, pid } => format!("process {comm} (pid {pid})"),
+            Culprit::Kernel { comm } => format!("kernel thread {comm}"),
+            Culprit::Placement => "placement (an allowed pCPU was idle)".to_owned(),
+            Culprit::Unattributed => "unknown".to_owned(),
+        }
+    }
+}
+
+/// A value in percent.
+fn percent(quantity: &str, share: f64, against: Option<f64>) -> Evidence {
+    let against = against.map(|a| 100.0 * a);
+    Evidence { quantity: quantity.to_owned(), value: 100.0 * share, unit: "%".to_owned(), against }
+}
+
+/// A time in milliseconds.
+fn millis(quantity: &str, ns: f64, against_ns: Option<f64>) -> Evidence {
+    let against = against_ns.map(|a| a / 1e6);
+    Evidence { quantity: quantity.to_owned(), value: ns / 1e6, unit: "ms".to_owned(), against }
+}
+
+/// A plain number.
+fn count(quantity: &str, value: f64, unit: &str, against: Option<f64>) -> Evidence {
+    Evidence { quantity: quantity.to_owned(), value, unit: unit.to_owned(), against }
+}
+
+/// One rule.
+pub struct Rule {
+    /// Its name in reports and options.
+    pub name: &'static str,
+    /// What it looks for, one line.
+    pub doc: &'static str,
+    /// Looks.
+    pub check: fn(&Context<'_>) -> Vec<Finding>,
+}
+
+/// Every rule. `nothing_wrong` and `not_measured` speak for the whole and are asked last.
+pub const RULES: &[Rule] = &[
+    pcpus_overloaded::RULE,
+    node_overloaded::RULE,
+    pinned_busy::RULE,
+    emulator_starved::RULE,
+    weight_starved::RULE,
+    limited::RULE,
+    too_many_vcpus::RULE,
+    memory_remote::RULE,
+    noisy_neighbour::RULE,
+    host_process::RULE,
+    runs_slowly::RULE,
+    overcommitted::RULE,
+    nothing_wrong::RULE,
+    not_measured::RULE,
+];
+
+/// All findings, worst first.
+pub fn diagnose(config: &HostConfig, model: &HostModel, thresholds: Thresholds) -> Vec<Finding> {
+    let context = Context { config, model, thresholds };
+    let mut findings: Vec<Finding> = RULES.iter().flat_map(|r| (r.check)(&context)).collect();
+    // Stable: rules keep their order where they name the same loss.
+    findings.sort_by(|a, b| b.loss_pcpus.total_cmp(&a.loss_pcpus));
+    findings
+}

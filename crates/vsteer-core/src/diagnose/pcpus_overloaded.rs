@@ -1,0 +1,61 @@
+//! Are the pCPUs that a waiting VM may use full?
+//!
+//! Ready time with all allowed pCPUs busy is plain overload: no placement helps, somebody must get less or move.
+
+use super::{Context, Finding, Rule, count, percent};
+use crate::CpuSet;
+use std::collections::BTreeMap;
+
+/// See the file's head.
+pub const RULE: Rule =
+    Rule { name: "pcpus_overloaded", doc: "the pCPUs that waiting VMs may use are full", check };
+
+fn check(c: &Context<'_>) -> Vec<Finding> {
+    let mut by_set: BTreeMap<CpuSet, (Vec<String>, f64, f64)> = BTreeMap::new();
+    for (config, vm) in c.vms() {
+        let set = config.vcpus().fold(CpuSet::new(), |all, t| all.union(&t.affinity));
+        let entry = by_set.entry(set).or_default();
+        entry.2 += vm.vcpus.demand().unwrap_or(0.0);
+        if c.waits(vm) {
+            entry.0.push(vm.name.clone());
+            entry.1 += c.ready(vm);
+        }
+    }
+    let mut findings = Vec::new();
+    for (set, (names, ready, demand)) in by_set {
+        let busy: Vec<f64> = c.model.pcpus.iter().filter(|p| set.contains(p.cpu)).map(|p| p.busy).collect();
+        let mean = busy.iter().sum::<f64>() / busy.len().max(1) as f64;
+        if names.is_empty() || busy.is_empty() || mean < c.thresholds.pcpu_busy {
+            continue;
+        }
+        findings.push(Finding {
+            rule: RULE.name.to_owned(),
+            vm: None,
+            title: format!("pCPUs {set} are full: {} wait there", list(&names)),
+            explanation: format!(
+                "{} pCPUs are asked for {demand:.1} pCPUs of work by the VMs that share them; what is asked beyond that \
+                 is ready time. The scheduler shares it out by weight, and VMs that sleep much wait at every wake-up.",
+                busy.len()
+            ),
+            evidence: vec![
+                percent("busy share of these pCPUs", mean, Some(c.thresholds.pcpu_busy)),
+                count("work asked for", demand, "pCPUs", Some(busy.len() as f64)),
+                percent("ready share of the waiting VMs, summed over vCPUs", ready, None),
+            ],
+            loss_pcpus: ready,
+            disproved_by: "the pCPUs turn out to idle while these VMs are ready (see placement in the blame matrix)".into(),
+            next: "vsteer plan: who may wait and who may not; else move a VM away or give it fewer vCPUs".into(),
+        });
+    }
+    findings
+}
+
+fn list(names: &[String]) -> String {
+    let quoted: Vec<String> = names.iter().take(4).map(|n| format!("{n:?}")).collect();
+    let more = names.len().saturating_sub(4);
+    if more > 0 {
+        format!("{} and {more} more VMs", quoted.join(", "))
+    } else {
+        format!("VM {}", quoted.join(", "))
+    }
+}

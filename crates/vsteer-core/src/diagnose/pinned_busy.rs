@@ -1,0 +1,51 @@
+//! Is a VM pinned onto busy pCPUs while others idle?
+
+use super::{Context, Finding, Rule, count, percent};
+use crate::CpuSet;
+
+/// See the file's head.
+pub const RULE: Rule =
+    Rule { name: "pinned_busy", doc: "a pin keeps a VM on busy pCPUs while others idle", check };
+
+fn check(c: &Context<'_>) -> Vec<Finding> {
+    let usable = c.config.topology.usable();
+    let busy = |cpus: &CpuSet| -> Vec<f64> {
+        c.model.pcpus.iter().filter(|p| cpus.contains(p.cpu)).map(|p| p.busy).collect()
+    };
+    let mut findings = Vec::new();
+    for (config, vm) in c.vms().filter(|(_, vm)| c.waits(vm)) {
+        let pinned = config.vcpus().fold(CpuSet::new(), |all, t| all.union(&t.affinity));
+        let elsewhere = usable.difference(&pinned);
+        let here = busy(&pinned);
+        let idle_elsewhere: f64 = busy(&elsewhere).iter().map(|b| 1.0 - b).sum();
+        let least_here = here.iter().copied().fold(1.0, f64::min);
+        if elsewhere.is_empty()
+            || here.is_empty()
+            || least_here < c.thresholds.pcpu_busy
+            || idle_elsewhere < 0.5
+        {
+            continue;
+        }
+        findings.push(Finding {
+            rule: RULE.name.to_owned(),
+            vm: Some(vm.id.clone()),
+            title: format!(
+                "VM {:?} is pinned to pCPUs {pinned}, which are full, while {elsewhere} idle",
+                vm.name
+            ),
+            explanation:
+                "A pin stops the scheduler from using idle pCPUs. The ready time it causes is bought for \
+                          nothing unless somebody needs those pCPUs kept free."
+                    .into(),
+            evidence: vec![
+                percent("ready share, summed over vCPUs", c.ready(vm), None),
+                percent("busy share of its least busy pCPU", least_here, Some(c.thresholds.pcpu_busy)),
+                count("idle on pCPUs it may not use", idle_elsewhere, "pCPUs", None),
+            ],
+            loss_pcpus: c.ready(vm),
+            disproved_by: "its ready time stays when the pin is taken away".into(),
+            next: "vsteer plan --only unpin".into(),
+        });
+    }
+    findings
+}

@@ -1,0 +1,360 @@
+//! A recording: raw samples on disk, readable to the last whole batch whatever happened to the writer.
+//!
+//! `NAME.vsteer/` holds `manifest.json` (what, where, how), `config.jsonl` (the configuration, again whenever it
+//! changed) and, per table, segments `thread-0001.arrows`, … Each segment is a plain Arrow IPC stream that other
+//! tools open; one record batch is one moment. A batch is written table by table, `thread` last, and synced before
+//! the next: a moment without its `thread` rows was not finished and is left out by the reader, and a stream that
+//! breaks off is read up to the break. A ring keeps the newest bytes by deleting whole segments, all tables of a
+//! number together; every segment can be read without the others.
+//!
+//! Idea: facebookincubator/below stores the raw sample and derives the model on reading.
+
+use crate::table::{TABLES, read_rows, rows, schema};
+use arrow_ipc::reader::StreamReader;
+use arrow_ipc::writer::StreamWriter;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fs::{self, File, OpenOptions};
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use vsteer_core::nouns::{Batch, Collector, HostConfig};
+use vsteer_core::{Fault, FaultKind};
+
+/// Version of the folder's form. A reader refuses a newer one.
+pub const FORMAT: u32 = 1;
+/// A segment is closed when its files hold this much together, bytes.
+const SEGMENT_BYTES: u64 = 32 << 20;
+
+/// What a recording is of.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Manifest {
+    /// [`FORMAT`] of the writer.
+    pub format: u32,
+    /// Version of vsteer that wrote it.
+    pub vsteer: String,
+    /// The host's name.
+    pub hostname: String,
+    /// Fingerprint of the first configuration.
+    pub fingerprint: String,
+    /// `CLOCK_MONOTONIC` at the beginning, ns.
+    pub mono_ns: u64,
+    /// Wall-clock time at the beginning, ns since 1970 UTC.
+    pub unix_ns: u64,
+    /// How samples were taken and what that cannot see.
+    pub collector: Collector,
+}
+
+/// The configuration from a moment on.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ConfigAt {
+    /// From when, `CLOCK_MONOTONIC`, ns.
+    pub mono_ns: u64,
+    /// What.
+    pub config: HostConfig,
+}
+
+fn failed(what: &str, path: &Path, e: &std::io::Error) -> Fault {
+    Fault::io(format!("{what} {}", path.display()), e)
+}
+
+fn arrow_failed(what: &str, path: &Path, e: &arrow_schema::ArrowError) -> Fault {
+    match e {
+        arrow_schema::ArrowError::IoError(_, io) => failed(what, path, io),
+        e => Fault::new(FaultKind::BadInput, format!("{what} {}", path.display())).because(e),
+    }
+}
+
+fn segment_path(folder: &Path, table: &str, number: u32) -> PathBuf {
+    folder.join(format!("{table}-{number:04}.arrows"))
+}
+
+/// Segment numbers present, ascending.
+fn segments(folder: &Path) -> Result<Vec<u32>, Fault> {
+    let mut numbers: Vec<u32> = fs::read_dir(folder)
+        .map_err(|e| failed("listing", folder, &e))?
+        .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+        .filter_map(|name| name.strip_prefix("thread-")?.strip_suffix(".arrows")?.parse().ok())
+        .collect();
+    numbers.sort_unstable();
+    Ok(numbers)
+}
+
+/// Writes a recording.
+pub struct Writer {
+    folder: PathBuf,
+    streams: BTreeMap<&'static str, StreamWriter<File>>,
+    number: u32,
+    ring_bytes: Option<u64>,
+    last_config: HostConfig,
+}
+
+impl Writer {
+    /// Begins a recording in a new folder. `ring_bytes`: keep about the newest so many bytes only.
+    ///
+    /// # Errors
+    /// `Usage` when the folder exists (nothing is ever overwritten), `NoSpace` or `NoPrivilege` when it cannot be made.
+    pub fn create(
+        folder: &Path,
+        manifest: &Manifest,
+        config: &HostConfig,
+        ring_bytes: Option<u64>,
+    ) -> Result<Writer, Fault> {
+        if folder.exists() {
+            return Err(Fault::new(FaultKind::Usage, format!("{} exists already", folder.display()))
+                .way_out("name another folder, or remove it: a recording is never overwritten"));
+        }
+        fs::create_dir_all(folder).map_err(|e| failed("making", folder, &e))?;
+        let path = folder.join("manifest.json");
+        let text = serde_json::to_vec_pretty(manifest).expect("a manifest is plain data");
+        let written = File::create(&path).and_then(|mut f| {
+            f.write_all(&text)?;
+            f.sync_all()
+        });
+        written.map_err(|e| failed("writing", &path, &e))?;
+        let mut w = Writer {
+            folder: folder.to_owned(),
+            streams: BTreeMap::new(),
+            number: 0,
+            ring_bytes,
+            last_config: config.clone(),
+        };
+        w.append_config(manifest.mono_ns, config)?;
+        w.open_segment(1)?;
+        Ok(w)
+    }
+
+    fn append_config(&mut self, mono_ns: u64, config: &HostConfig) -> Result<(), Fault> {
+        let path = self.folder.join("config.jsonl");
+        let mut line = serde_json::to_vec(&ConfigAt { mono_ns, config: config.clone() }).expect("plain data");
+        line.push(b'\n');
+        OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(&path)
+            .and_then(|mut f| {
+                f.write_all(&line)?;
+                f.sync_data()
+            })
+            .map_err(|e| failed("writing", &path, &e))?;
+        self.last_config = config.clone();
+        Ok(())
+    }
+
+    fn open_segment(&mut self, number: u32) -> Result<(), Fault> {
+        self.finish_streams()?;
+        for table in TABLES {
+            let path = segment_path(&self.folder, table, number);
+            let file = File::create(&path).map_err(|e| failed("making", &path, &e))?;
+            let stream = StreamWriter::try_new(file, &schema(table))
+                .map_err(|e| arrow_failed("writing", &path, &e))?;
+            self.streams.insert(table, stream);
+        }
+        self.number = number;
+        Ok(())
+    }
+
+    fn finish_streams(&mut self) -> Result<(), Fault> {
+        for (table, mut stream) in std::mem::take(&mut self.streams) {
+            let path = segment_path(&self.folder, table, self.number);
+            stream.finish().map_err(|e| arrow_failed("closing", &path, &e))?;
+            stream.get_ref().sync_data().map_err(|e| failed("syncing", &path, &e))?;
+        }
+        Ok(())
+    }
+
+    /// Appends a batch and syncs it. `config` is written again where it differs from the last one.
+    ///
+    /// # Errors
+    /// `NoSpace` on a full disk; what was written before stays readable.
+    pub fn append(&mut self, batch: &Batch, config: &HostConfig) -> Result<(), Fault> {
+        if *config != self.last_config {
+            self.append_config(batch.mono_ns, config)?;
+        }
+        for table in TABLES {
+            let path = segment_path(&self.folder, table, self.number);
+            let stream = self.streams.get_mut(table).expect("a segment is open between calls");
+            stream.write(&rows(table, batch)).map_err(|e| arrow_failed("writing", &path, &e))?;
+            stream.get_ref().sync_data().map_err(|e| failed("syncing", &path, &e))?;
+        }
+        let ring = self.ring_bytes;
+        let segment_bytes = ring.map_or(SEGMENT_BYTES, |r| (r / 8).clamp(64 << 10, SEGMENT_BYTES));
+        if self.segment_size(self.number) >= segment_bytes {
+            self.open_segment(self.number + 1)?;
+        }
+        if let Some(limit) = ring {
+            self.drop_oldest(limit)?;
+        }
+        Ok(())
+    }
+
+    fn segment_size(&self, number: u32) -> u64 {
+        let size =
+            |table: &&str| fs::metadata(segment_path(&self.folder, table, number)).map_or(0, |m| m.len());
+        TABLES.iter().map(size).sum()
+    }
+
+    fn drop_oldest(&self, limit: u64) -> Result<(), Fault> {
+        let numbers = segments(&self.folder)?;
+        let mut total: u64 = numbers.iter().map(|n| self.segment_size(*n)).sum();
+        for n in numbers.into_iter().filter(|n| *n != self.number) {
+            if total <= limit {
+                break;
+            }
+            total -= self.segment_size(n);
+            // `thread` first: without it the reader does not look for the others.
+            for table in TABLES.iter().rev() {
+                let path = segment_path(&self.folder, table, n);
+                fs::remove_file(&path).map_err(|e| failed("removing", &path, &e))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Closes the streams properly; a recording that was not closed reads the same.
+    ///
+    /// # Errors
+    /// When the last bytes cannot be written.
+    pub fn finish(mut self) -> Result<(), Fault> {
+        self.finish_streams()
+    }
+}
+
+/// A recording, read.
+#[derive(Debug, Clone)]
+pub struct Recording {
+    /// What it is of.
+    pub manifest: Manifest,
+    /// The configuration, first and after each change.
+    pub configs: Vec<ConfigAt>,
+    /// Every whole batch, in order.
+    pub batches: Vec<Batch>,
+    /// What was not whole and was left out, one line each.
+    pub notes: Vec<String>,
+}
+
+impl Recording {
+    /// Reads a recording folder.
+    ///
+    /// # Errors
+    /// `NothingThere` when there is no such folder, `BadInput` when it is not a recording or of a newer form.
+    pub fn open(folder: &Path) -> Result<Recording, Fault> {
+        let path = folder.join("manifest.json");
+        let text = fs::read(&path).map_err(|e| {
+            failed("reading", &path, &e).way_out("a recording is a folder that `vsteer record -o NAME` made")
+        })?;
+        let foreign = |why: &dyn std::fmt::Display| {
+            Fault::new(FaultKind::BadInput, format!("{} is not a recording of vsteer's", folder.display()))
+                .because(why)
+        };
+        let raw: serde_json::Value = serde_json::from_slice(&text).map_err(|e| foreign(&e))?;
+        match raw.get("format").and_then(serde_json::Value::as_u64) {
+            Some(f) if f > u64::from(FORMAT) => {
+                return Err(foreign(&format!("its form is {f}, this program reads up to {FORMAT}"))
+                    .way_out("read it with a newer vsteer"));
+            }
+            _ => {}
+        }
+        let manifest: Manifest = serde_json::from_value(raw).map_err(|e| foreign(&e))?;
+        let mut notes = Vec::new();
+        let configs = read_configs(&folder.join("config.jsonl"), &mut notes)?;
+        let mut batches = Vec::new();
+        for number in segments(folder)? {
+            read_segment(folder, number, &mut batches, &mut notes)?;
+        }
+        Ok(Recording { manifest, configs, batches, notes })
+    }
+
+    /// The configuration in force at `mono_ns`.
+    pub fn config_at(&self, mono_ns: u64) -> &HostConfig {
+        let at = self.configs.iter().rev().find(|c| c.mono_ns <= mono_ns);
+        &at.unwrap_or(&self.configs[0]).config
+    }
+
+    /// The batches from `from_unix_ns` to `to_unix_ns`.
+    pub fn between(&self, from_unix_ns: u64, to_unix_ns: u64) -> &[Batch] {
+        let a = self.batches.partition_point(|b| b.unix_ns < from_unix_ns);
+        let b = self.batches.partition_point(|b| b.unix_ns <= to_unix_ns);
+        &self.batches[a..b.max(a)]
+    }
+}
+
+fn read_configs(path: &Path, notes: &mut Vec<String>) -> Result<Vec<ConfigAt>, Fault> {
+    let file = File::open(path).map_err(|e| failed("reading", path, &e))?;
+    let mut configs = Vec::new();
+    for line in BufReader::new(file).split(b'\n') {
+        let line = line.map_err(|e| failed("reading", path, &e))?;
+        match serde_json::from_slice(&line) {
+            Ok(c) => configs.push(c),
+            Err(_) if line.is_empty() => {}
+            Err(e) => notes.push(format!("{}: a line was left out: {e}", path.display())),
+        }
+    }
+    if configs.is_empty() {
+        return Err(Fault::new(
+            FaultKind::BadInput,
+            format!("{} holds no whole configuration", path.display()),
+        ));
+    }
+    Ok(configs)
+}
+
+/// Runs one step of the Arrow reader. It panics on some garbled lengths instead of refusing them (arrow-buffer 60,
+/// `buffer/immutable.rs`); a foreign file must not end the program.
+fn contained<T>(step: impl FnOnce() -> T) -> Result<T, String> {
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(step))
+        .map_err(|_| "its contents are garbled".to_owned())
+}
+
+/// The record batches of one stream up to where it breaks off.
+fn read_stream(path: &Path, notes: &mut Vec<String>) -> Vec<arrow_array::RecordBatch> {
+    let opened = File::open(path).map_err(|e| e.to_string()).and_then(|f| {
+        // Unbuffered reads would cost a system call per column.
+        contained(|| StreamReader::try_new(BufReader::new(f), None))?.map_err(|e| e.to_string())
+    });
+    let mut reader = match opened {
+        Ok(r) => r,
+        Err(e) => {
+            notes.push(format!("{}: nothing could be read: {e}", path.display()));
+            return Vec::new();
+        }
+    };
+    let mut whole = Vec::new();
+    loop {
+        match contained(|| reader.next()).and_then(|b| b.transpose().map_err(|e| e.to_string())) {
+            Ok(Some(b)) => whole.push(b),
+            Ok(None) => return whole,
+            Err(e) => {
+                notes.push(format!("{}: breaks off after {} moments: {e}", path.display(), whole.len()));
+                return whole;
+            }
+        }
+    }
+}
+
+fn read_segment(
+    folder: &Path,
+    number: u32,
+    batches: &mut Vec<Batch>,
+    notes: &mut Vec<String>,
+) -> Result<(), Fault> {
+    let mut tables: Vec<(&str, Vec<arrow_array::RecordBatch>)> = Vec::new();
+    for table in TABLES {
+        tables.push((table, read_stream(&segment_path(folder, table, number), notes)));
+    }
+    // One record batch per moment and table, in the same order: the i-th belong together.
+    let whole = tables.iter().map(|(_, b)| b.len()).min().unwrap_or(0);
+    for i in 0..whole {
+        let mut batch = Batch::default();
+        for (table, streams) in &tables {
+            let rows = &streams[i];
+            contained(|| read_rows(table, rows, &mut batch))
+                .unwrap_or_else(|e| Err(arrow_schema::ArrowError::IpcError(e)))
+                .map_err(|e| arrow_failed("reading", &segment_path(folder, table, number), &e))?;
+            if let Some((mono_ns, unix_ns)) = crate::table::stamp_of(rows) {
+                (batch.mono_ns, batch.unix_ns) = (mono_ns, unix_ns);
+            }
+        }
+        batches.push(batch);
+    }
+    Ok(())
+}

@@ -1,0 +1,6 @@
+//! Between bytes and nouns: recordings, and the formats they are exported to.
+
+mod folder;
+mod table;
+
+pub use folder::{ConfigAt, FORMAT, Manifest, Recording, Writer};

@@ -1,0 +1,338 @@
+//! What the tables of a recording look like: their columns, and how nouns become rows and rows nouns.
+//!
+//! One table per kind of sample, every row stamped with its batch's `mono_ns`. Counters are cumulative as read; null
+//! is "not measured". A histogram is two lists, bucket numbers and counts (see `vsteer_core::nouns::Histogram`).
+//! Columns are only ever added: a reader looks them up by name and takes a missing one as not measured.
+
+use arrow_array::builder::{ListBuilder, StringBuilder, UInt16Builder, UInt32Builder, UInt64Builder};
+use arrow_array::types::{UInt16Type, UInt32Type, UInt64Type};
+use arrow_array::{Array, ArrayRef, ListArray, PrimitiveArray, RecordBatch, StringArray};
+use arrow_schema::{ArrowError, DataType, Field, Schema};
+use std::sync::Arc;
+use vsteer_core::nouns::{
+    Batch, BlameSample, Culprit, Histogram, PcpuSample, Role, ThreadCounters, ThreadSample, Tid, VmId,
+    VmSample,
+};
+
+/// The tables, in the order in which a batch is written. `thread` comes last: a batch counts as whole when it has it.
+pub const TABLES: [&str; 4] = ["pcpu", "vm", "blame", "thread"];
+
+/// The counters of a thread, by column name.
+type Counter = (&'static str, fn(&ThreadCounters) -> Option<u64>, fn(&mut ThreadCounters, Option<u64>));
+
+macro_rules! counters {
+    ($($name:ident),*) => { [$((stringify!($name), |c| c.$name, |c, v| c.$name = v)),*] };
+}
+
+const COUNTERS: [Counter; 13] = counters![
+    run_ns,
+    ready_ns,
+    limited_ns,
+    wait_ns,
+    blocked_ns,
+    lag_ns,
+    overlap_ns,
+    switches,
+    preemptions,
+    wakeups,
+    migrations,
+    exit_ns,
+    halt_poll_ns
+];
+
+fn list_of(item: DataType) -> DataType {
+    DataType::List(Arc::new(Field::new_list_field(item, true)))
+}
+
+/// The columns of a table.
+///
+/// # Panics
+/// On a name that is not in [`TABLES`].
+pub fn schema(table: &str) -> Arc<Schema> {
+    let u64s = |names: &[&str]| -> Vec<Field> {
+        names.iter().map(|n| Field::new(*n, DataType::UInt64, true)).collect()
+    };
+    let stamp = || {
+        vec![Field::new("mono_ns", DataType::UInt64, false), Field::new("unix_ns", DataType::UInt64, false)]
+    };
+    let text = |n: &str| Field::new(n, DataType::Utf8, false);
+    let mut fields = stamp();
+    match table {
+        "thread" => {
+            fields.extend([text("vm"), text("role"), Field::new("tid", DataType::UInt32, false)]);
+            fields.push(Field::new("last_cpu", DataType::UInt32, true));
+            fields.extend(COUNTERS.iter().map(|(name, ..)| Field::new(*name, DataType::UInt64, true)));
+            for h in ["wake_latency", "ready_spell"] {
+                fields.push(Field::new(format!("{h}_bucket"), list_of(DataType::UInt16), true));
+                fields.push(Field::new(format!("{h}_count"), list_of(DataType::UInt64), true));
+            }
+        }
+        "pcpu" => {
+            fields.push(Field::new("cpu", DataType::UInt32, false));
+            fields.extend(u64s(&[
+                "user_ns",
+                "system_ns",
+                "irq_ns",
+                "softirq_ns",
+                "steal_ns",
+                "idle_ns",
+                "guest_ns",
+            ]));
+            fields.extend(u64s(&["frequency_khz"]));
+        }
+        "vm" => {
+            fields.push(text("vm"));
+            fields.extend(u64s(&["throttled_periods"]));
+            fields.push(Field::new("memory_node", list_of(DataType::UInt32), true));
+            fields.push(Field::new("memory_bytes", list_of(DataType::UInt64), true));
+        }
+        "blame" => {
+            fields.extend([text("victim"), text("role"), text("culprit_kind"), text("culprit")]);
+            fields.extend([
+                Field::new("culprit_pid", DataType::UInt32, true),
+                Field::new("ns", DataType::UInt64, false),
+            ]);
+        }
+        other => unreachable!("no table {other}"),
+    }
+    Arc::new(Schema::new(fields))
+}
+
+fn numbers<T: arrow_array::ArrowPrimitiveType>(values: impl Iterator<Item = Option<T::Native>>) -> ArrayRef {
+    Arc::new(values.collect::<PrimitiveArray<T>>())
+}
+
+fn texts(values: impl Iterator<Item = String>) -> ArrayRef {
+    let mut b = StringBuilder::new();
+    values.for_each(|v| b.append_value(v));
+    Arc::new(b.finish())
+}
+
+fn histogram(rows: &[ThreadSample], of: fn(&ThreadCounters) -> &Option<Histogram>) -> [ArrayRef; 2] {
+    let (mut buckets, mut counts) =
+        (ListBuilder::new(UInt16Builder::new()), ListBuilder::new(UInt64Builder::new()));
+    for row in rows {
+        let h = of(&row.counters);
+        for (bucket, count) in h.iter().flat_map(|h| &h.counts) {
+            buckets.values().append_value(*bucket);
+            counts.values().append_value(*count);
+        }
+        buckets.append(h.is_some());
+        counts.append(h.is_some());
+    }
+    [Arc::new(buckets.finish()), Arc::new(counts.finish())]
+}
+
+/// How a culprit is written: kind, name, process id.
+fn culprit_text(c: &Culprit) -> (&'static str, String, Option<u32>) {
+    match c {
+        Culprit::Vm(id) => ("vm", id.0.clone(), None),
+        Culprit::Process { comm, pid } => ("process", comm.clone(), Some(*pid)),
+        Culprit::Kernel { comm } => ("kernel", comm.clone(), None),
+        Culprit::Placement => ("placement", String::new(), None),
+        Culprit::Unattributed => ("unattributed", String::new(), None),
+    }
+}
+
+fn culprit(kind: &str, name: &str, pid: Option<u32>) -> Option<Culprit> {
+    Some(match kind {
+        "vm" => Culprit::Vm(VmId(name.to_owned())),
+        "process" => Culprit::Process { comm: name.to_owned(), pid: pid.unwrap_or(0) },
+        "kernel" => Culprit::Kernel { comm: name.to_owned() },
+        "placement" => Culprit::Placement,
+        "unattributed" => Culprit::Unattributed,
+        _ => return None,
+    })
+}
+
+/// How a role is written: its [`std::fmt::Display`] form.
+fn role(text: &str) -> Option<Role> {
+    Some(match text {
+        "emulator" => Role::Emulator,
+        "vhost" => Role::Vhost,
+        "worker" => Role::Worker,
+        _ => match (text.strip_prefix("vcpu"), text.strip_prefix("iothread")) {
+            (Some(n), _) => Role::Vcpu(n.parse().ok()?),
+            (_, Some(n)) => Role::IoThread(n.parse().ok()?),
+            _ => return None,
+        },
+    })
+}
+
+/// The rows of one batch in one table.
+///
+/// # Panics
+/// On a name that is not in [`TABLES`], or when rows and schema disagree, which would be a bug here.
+pub fn rows(table: &str, batch: &Batch) -> RecordBatch {
+    let n = match table {
+        "thread" => batch.threads.len(),
+        "pcpu" => batch.pcpus.len(),
+        "vm" => batch.vms.len(),
+        _ => batch.blame.len(),
+    };
+    let stamp = |v: u64| numbers::<UInt64Type>(std::iter::repeat_n(Some(v), n));
+    let mut columns = vec![stamp(batch.mono_ns), stamp(batch.unix_ns)];
+    match table {
+        "thread" => {
+            let t = &batch.threads;
+            columns.push(texts(t.iter().map(|t| t.vm.0.clone())));
+            columns.push(texts(t.iter().map(|t| t.role.to_string())));
+            columns.push(numbers::<UInt32Type>(t.iter().map(|t| Some(t.tid.0))));
+            columns.push(numbers::<UInt32Type>(t.iter().map(|t| t.last_cpu)));
+            for (_, get, _) in COUNTERS {
+                columns.push(numbers::<UInt64Type>(t.iter().map(|t| get(&t.counters))));
+            }
+            columns.extend(histogram(t, |c| &c.wake_latency));
+            columns.extend(histogram(t, |c| &c.ready_spell));
+        }
+        "pcpu" => {
+            let p = &batch.pcpus;
+            columns.push(numbers::<UInt32Type>(p.iter().map(|p| Some(p.cpu))));
+            let columns_of: [fn(&PcpuSample) -> Option<u64>; 8] = [
+                |p| Some(p.user_ns),
+                |p| Some(p.system_ns),
+                |p| Some(p.irq_ns),
+                |p| Some(p.softirq_ns),
+                |p| p.steal_ns,
+                |p| Some(p.idle_ns),
+                |p| p.guest_ns,
+                |p| p.frequency_khz,
+            ];
+            for get in columns_of {
+                columns.push(numbers::<UInt64Type>(p.iter().map(get)));
+            }
+        }
+        "vm" => {
+            columns.push(texts(batch.vms.iter().map(|v| v.vm.0.clone())));
+            columns.push(numbers::<UInt64Type>(batch.vms.iter().map(|v| v.throttled_periods)));
+            let (mut nodes, mut bytes) =
+                (ListBuilder::new(UInt32Builder::new()), ListBuilder::new(UInt64Builder::new()));
+            for v in &batch.vms {
+                for (node, b) in v.memory_by_node.iter().flatten() {
+                    nodes.values().append_value(*node);
+                    bytes.values().append_value(*b);
+                }
+                nodes.append(v.memory_by_node.is_some());
+                bytes.append(v.memory_by_node.is_some());
+            }
+            columns.push(Arc::new(nodes.finish()));
+            columns.push(Arc::new(bytes.finish()));
+        }
+        _ => {
+            let b = &batch.blame;
+            columns.push(texts(b.iter().map(|b| b.victim.0.clone())));
+            columns.push(texts(b.iter().map(|b| b.role.to_string())));
+            columns.push(texts(b.iter().map(|b| culprit_text(&b.culprit).0.to_owned())));
+            columns.push(texts(b.iter().map(|b| culprit_text(&b.culprit).1)));
+            columns.push(numbers::<UInt32Type>(b.iter().map(|b| culprit_text(&b.culprit).2)));
+            columns.push(numbers::<UInt64Type>(b.iter().map(|b| Some(b.ns))));
+        }
+    }
+    RecordBatch::try_new(schema(table), columns).expect("the columns are made by the schema above")
+}
+
+/// Columns of a record batch by name, each row's value or `None` where the column is not there or of another type.
+struct Columns<'a>(&'a RecordBatch);
+
+impl Columns<'_> {
+    fn number<T: arrow_array::ArrowPrimitiveType>(&self, name: &str, row: usize) -> Option<T::Native> {
+        let a = self.0.column_by_name(name)?.as_any().downcast_ref::<PrimitiveArray<T>>()?;
+        a.is_valid(row).then(|| a.value(row))
+    }
+
+    fn u64(&self, name: &str, row: usize) -> Option<u64> {
+        self.number::<UInt64Type>(name, row)
+    }
+
+    fn text(&self, name: &str, row: usize) -> Option<&str> {
+        let a = self.0.column_by_name(name)?.as_any().downcast_ref::<StringArray>()?;
+        a.is_valid(row).then(|| a.value(row))
+    }
+
+    fn list<T: arrow_array::ArrowPrimitiveType>(&self, name: &str, row: usize) -> Option<Vec<T::Native>> {
+        let a = self.0.column_by_name(name)?.as_any().downcast_ref::<ListArray>()?;
+        if !a.is_valid(row) {
+            return None;
+        }
+        let items = a.value(row);
+        Some(items.as_any().downcast_ref::<PrimitiveArray<T>>()?.values().to_vec())
+    }
+
+    fn histogram(&self, name: &str, row: usize) -> Option<Histogram> {
+        let buckets = self.list::<UInt16Type>(&format!("{name}_bucket"), row)?;
+        let counts = self.list::<UInt64Type>(&format!("{name}_count"), row)?;
+        Some(Histogram { counts: buckets.into_iter().zip(counts).collect() })
+    }
+}
+
+/// Adds the rows of a record batch of `table` to `batch`.
+///
+/// # Errors
+/// When a row lacks what identifies it (VM, role, thread, pCPU): the file is not one of ours.
+pub fn read_rows(table: &str, from: &RecordBatch, batch: &mut Batch) -> Result<(), ArrowError> {
+    let c = Columns(from);
+    let lacks = |what: &str, row: usize| {
+        ArrowError::SchemaError(format!("table {table}, row {row}: no valid {what}"))
+    };
+    for row in 0..from.num_rows() {
+        let vm = |name: &str| c.text(name, row).map(|s| VmId(s.to_owned())).ok_or_else(|| lacks(name, row));
+        let role_of = || c.text("role", row).and_then(role).ok_or_else(|| lacks("role", row));
+        match table {
+            "thread" => {
+                let mut counters = ThreadCounters {
+                    wake_latency: c.histogram("wake_latency", row),
+                    ready_spell: c.histogram("ready_spell", row),
+                    ..ThreadCounters::default()
+                };
+                for (name, _, set) in COUNTERS {
+                    set(&mut counters, c.u64(name, row));
+                }
+                batch.threads.push(ThreadSample {
+                    vm: vm("vm")?,
+                    role: role_of()?,
+                    tid: Tid(c.number::<UInt32Type>("tid", row).ok_or_else(|| lacks("tid", row))?),
+                    last_cpu: c.number::<UInt32Type>("last_cpu", row),
+                    counters,
+                });
+            }
+            "pcpu" => batch.pcpus.push(PcpuSample {
+                cpu: c.number::<UInt32Type>("cpu", row).ok_or_else(|| lacks("cpu", row))?,
+                user_ns: c.u64("user_ns", row).unwrap_or(0),
+                system_ns: c.u64("system_ns", row).unwrap_or(0),
+                irq_ns: c.u64("irq_ns", row).unwrap_or(0),
+                softirq_ns: c.u64("softirq_ns", row).unwrap_or(0),
+                steal_ns: c.u64("steal_ns", row),
+                idle_ns: c.u64("idle_ns", row).unwrap_or(0),
+                guest_ns: c.u64("guest_ns", row),
+                frequency_khz: c.u64("frequency_khz", row),
+            }),
+            "vm" => {
+                let nodes = c.list::<UInt32Type>("memory_node", row);
+                let bytes = c.list::<UInt64Type>("memory_bytes", row);
+                batch.vms.push(VmSample {
+                    vm: vm("vm")?,
+                    throttled_periods: c.u64("throttled_periods", row),
+                    memory_by_node: nodes.zip(bytes).map(|(n, b)| n.into_iter().zip(b).collect()),
+                });
+            }
+            _ => {
+                let (kind, name) = (c.text("culprit_kind", row), c.text("culprit", row));
+                let pid = c.number::<UInt32Type>("culprit_pid", row);
+                let known = kind.zip(name).and_then(|(k, n)| culprit(k, n, pid));
+                batch.blame.push(BlameSample {
+                    victim: vm("victim")?,
+                    role: role_of()?,
+                    culprit: known.ok_or_else(|| lacks("culprit", row))?,
+                    ns: c.u64("ns", row).ok_or_else(|| lacks("ns", row))?,
+                });
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The moment that a record batch is of, from its first row; `None` when it has no row.
+pub fn stamp_of(rows: &RecordBatch) -> Option<(u64, u64)> {
+    let c = Columns(rows);
+    if rows.num_rows() == 0 { None } else { Some((c.u64("mono_ns", 0)?, c.u64("unix_ns", 0)?)) }
+}

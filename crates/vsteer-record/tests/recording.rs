@@ -1,0 +1,200 @@
+//! A recording survives what happens to writers: it is cut anywhere, its files are garbled, its ring turns over.
+
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use vsteer_core::nouns::*;
+use vsteer_core::topology::{Parts, Topology};
+use vsteer_core::{CpuSet, FaultKind};
+use vsteer_record::{FORMAT, Manifest, Recording, Writer};
+
+fn config() -> HostConfig {
+    let vm = VmConfig {
+        id: VmId("uuid-1".into()),
+        name: "quotes \" and\nnewlines".into(),
+        manager: Manager::Bare,
+        accel: Some(Accel::Tcg),
+        pid: 7,
+        threads: vec![VmThread {
+            tid: Tid(8),
+            role: Role::Vcpu(0),
+            affinity: CpuSet::first(2),
+            class: Some(SchedClass::Other(0)),
+            cgroup: Some("/a".into()),
+        }],
+        weight: Some(CpuWeight::Shares(1024)),
+        limits: Limits::default(),
+        cgroup: None,
+        rt_budgets: vec![],
+        guest_topology: None,
+        memory_bytes: Some(1 << 27),
+        memory_nodes: None,
+    };
+    HostConfig {
+        hostname: "h".into(),
+        machine_id: None,
+        kernel: "6.18".into(),
+        topology: Topology::new(Parts {
+            online: CpuSet::first(2),
+            present: CpuSet::first(2),
+            allowed: CpuSet::first(2),
+            ..Parts::default()
+        })
+        .unwrap(),
+        cgroups: CgroupLayout::V2,
+        vms: vec![vm],
+    }
+}
+
+fn manifest() -> Manifest {
+    Manifest {
+        format: FORMAT,
+        vsteer: "0".into(),
+        hostname: "h".into(),
+        fingerprint: config().fingerprint(),
+        mono_ns: 0,
+        unix_ns: 1,
+        collector: Collector { name: "ebpf".into(), missing: BTreeMap::new() },
+    }
+}
+
+fn batch(i: u64) -> Batch {
+    let counters = ThreadCounters {
+        run_ns: Some(i * 10),
+        ready_ns: (i % 2 == 0).then_some(i),
+        wake_latency: Some(Histogram { counts: vec![(3, i + 1), (9, 2)] }),
+        ..ThreadCounters::default()
+    };
+    Batch {
+        mono_ns: i * 1_000,
+        unix_ns: i * 1_000 + 5,
+        threads: vec![ThreadSample {
+            vm: VmId("uuid-1".into()),
+            role: Role::Vcpu(0),
+            tid: Tid(8),
+            last_cpu: Some(1),
+            counters,
+        }],
+        pcpus: vec![PcpuSample { cpu: 1, user_ns: i, steal_ns: None, idle_ns: 3, ..PcpuSample::default() }],
+        vms: vec![VmSample {
+            vm: VmId("uuid-1".into()),
+            throttled_periods: Some(2),
+            memory_by_node: Some(vec![(0, 4096), (1, 8192)]),
+        }],
+        blame: vec![
+            BlameSample {
+                victim: VmId("uuid-1".into()),
+                role: Role::Emulator,
+                culprit: Culprit::Process { comm: "cc1".into(), pid: 5 },
+                ns: i,
+            },
+            BlameSample {
+                victim: VmId("uuid-1".into()),
+                role: Role::IoThread(2),
+                culprit: Culprit::Placement,
+                ns: 1,
+            },
+        ],
+    }
+}
+
+fn write(folder: &Path, n: u64, ring: Option<u64>) {
+    let mut w = Writer::create(folder, &manifest(), &config(), ring).unwrap();
+    for i in 1..=n {
+        w.append(&batch(i), &config()).unwrap();
+    }
+    // Dropped, not finished: as after SIGKILL.
+}
+
+#[test]
+fn what_was_written_is_read_even_when_never_closed() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path().join("a.vsteer");
+    write(&folder, 5, None);
+    let r = Recording::open(&folder).unwrap();
+    assert_eq!(r.batches, (1..=5).map(batch).collect::<Vec<_>>());
+    assert_eq!(*r.config_at(99), config());
+    assert_eq!(r.between(2_005, 4_005).len(), 3);
+}
+
+#[test]
+fn a_recording_is_never_overwritten() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path().join("a.vsteer");
+    write(&folder, 1, None);
+    let fault = Writer::create(&folder, &manifest(), &config(), None).err().unwrap();
+    assert_eq!(fault.kind, FaultKind::Usage);
+}
+
+#[test]
+fn a_changed_configuration_is_kept_with_its_moment() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path().join("a.vsteer");
+    let mut w = Writer::create(&folder, &manifest(), &config(), None).unwrap();
+    w.append(&batch(1), &config()).unwrap();
+    let mut other = config();
+    other.vms[0].weight = Some(CpuWeight::Shares(2048));
+    w.append(&batch(2), &other).unwrap();
+    w.finish().unwrap();
+    let r = Recording::open(&folder).unwrap();
+    assert_eq!((r.configs.len(), r.config_at(1_500), r.config_at(2_000)), (2, &config(), &other));
+}
+
+#[test]
+fn the_ring_keeps_the_newest_whole_segments() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path().join("a.vsteer");
+    write(&folder, 400, Some(1 << 20));
+    let size: u64 = fs::read_dir(&folder).unwrap().map(|e| e.unwrap().metadata().unwrap().len()).sum();
+    assert!(size < (1 << 20) + (256 << 10), "{size} bytes");
+    let r = Recording::open(&folder).unwrap();
+    let first = r.batches.first().unwrap().mono_ns / 1_000;
+    assert!(first > 1 && r.batches.last() == Some(&batch(400)), "first {first}");
+    assert_eq!(r.batches.len() as u64, 400 - first + 1);
+}
+
+#[test]
+fn foreign_folders_are_named_as_such() {
+    let dir = tempfile::tempdir().unwrap();
+    assert_eq!(Recording::open(&dir.path().join("none")).err().unwrap().kind, FaultKind::NothingThere);
+    fs::write(dir.path().join("manifest.json"), "{\"hello\":1}").unwrap();
+    assert_eq!(Recording::open(dir.path()).err().unwrap().kind, FaultKind::BadInput);
+    fs::write(dir.path().join("manifest.json"), "{\"format\":999}").unwrap();
+    let fault = Recording::open(dir.path()).err().unwrap();
+    assert!(fault.to_string().contains("newer vsteer"), "{fault}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(40))]
+
+    /// Cut any file anywhere: what is read is a prefix of what was written.
+    #[test]
+    fn a_cut_leaves_a_prefix(table in 0usize..4, cut in 0.0f64..1.0) {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().join("a.vsteer");
+        write(&folder, 6, None);
+        let path = folder.join(format!("{}-0001.arrows", ["pcpu", "vm", "blame", "thread"][table]));
+        let bytes = fs::read(&path).unwrap();
+        fs::write(&path, &bytes[..(cut * bytes.len() as f64) as usize]).unwrap();
+        let r = Recording::open(&folder).unwrap();
+        let want: Vec<Batch> = (1..=r.batches.len() as u64).map(batch).collect();
+        prop_assert_eq!(&r.batches, &want);
+        prop_assert!(r.batches.len() == 6 || !r.notes.is_empty());
+    }
+
+    /// Garble bytes: a fault or a reading, never a panic.
+    #[test]
+    fn garbled_bytes_do_not_panic(table in 0usize..4, at in 0.0f64..1.0, byte: u8, len in 1usize..16) {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().join("a.vsteer");
+        write(&folder, 2, None);
+        let path = folder.join(format!("{}-0001.arrows", ["pcpu", "vm", "blame", "thread"][table]));
+        let mut bytes = fs::read(&path).unwrap();
+        let from = (at * bytes.len() as f64) as usize;
+        let to = (from + len).min(bytes.len());
+        bytes[from..to].fill(byte);
+        fs::write(&path, &bytes).unwrap();
+        let _ = Recording::open(&folder);
+    }
+}
