@@ -1,0 +1,214 @@
+//! Makes a plan's changes step by step, and takes them back from whatever point was reached.
+//!
+//! Per step: the setting is read and must be what the plan says it was; the undo is written and synced; the change is
+//! made; the setting is read back. Anything else takes back all that was done and says so.
+
+use crate::journal::{Entry, Journal, State};
+use serde::{Deserialize, Serialize};
+use std::path::Path;
+use vsteer_core::nouns::HostConfig;
+use vsteer_core::plan::{Change, PLAN_VERSION, Plan, Step};
+use vsteer_core::{Fault, FaultKind};
+use vsteer_host::actuate::Actuate;
+
+/// What was done with a plan.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Receipt {
+    /// The plan's id: `vsteer rollback ID`.
+    pub plan: String,
+    /// What is in force now: `applied` or `rolled_back`.
+    pub state: String,
+    /// What was done, one line per step.
+    pub steps: Vec<String>,
+    /// The journal.
+    pub journal: std::path::PathBuf,
+}
+
+/// One step before it is made: what it finds.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Preview {
+    /// The step.
+    pub step: Step,
+    /// Is the setting what the plan says it was?
+    pub ready: bool,
+    /// The setting now, when it is not; or why it cannot be read.
+    pub found: Option<String>,
+}
+
+/// Is this the host, in the state, that the plan was made for?
+///
+/// # Errors
+/// `Changed` with every difference, `BadInput` for a plan of a newer form.
+fn check_parent(plan: &Plan, now: &HostConfig) -> Result<(), Fault> {
+    if plan.version > PLAN_VERSION {
+        let fault = Fault::new(FaultKind::BadInput, format!("plan {} has form {}", plan.id, plan.version));
+        return Err(fault.way_out(format!("this program knows forms up to {PLAN_VERSION}: use a newer vsteer")));
+    }
+    let differences = plan.parent.differences(now);
+    if differences.is_empty() {
+        return Ok(());
+    }
+    let shown: Vec<String> = differences.iter().take(8).map(|d| format!("\n    {d}")).collect();
+    let more = differences.len().saturating_sub(8);
+    let tail = if more > 0 { format!("\n    and {more} more") } else { String::new() };
+    Err(Fault::new(FaultKind::Changed, format!("plan {} was made for another state of this host", plan.id))
+        .because(format!("{} difference(s):{}{tail}", differences.len(), shown.concat()))
+        .way_out("make a new plan: vsteer plan -o plan.json"))
+}
+
+/// Does `current` (a change whose `from` is what is in force) say that `change`'s `from` is in force?
+fn precondition_holds(change: &Change, current: &Change) -> bool {
+    in_force(change) == in_force(current)
+}
+
+/// What a change says is in force before it, as comparable text; the new value does not count.
+fn in_force(change: &Change) -> String {
+    match change {
+        Change::Affinity { from, .. } => format!("pCPUs {from}"),
+        Change::Weight { from, .. } => from.to_string(),
+        Change::Quota { from, .. } => from.map_or("no limit".to_owned(), |q| format!("{}/{} µs", q.quota_us, q.period_us)),
+        Change::RtBudget { from_us, .. } => format!("{from_us} µs"),
+        Change::Class { from, .. } => from.to_string(),
+        Change::MemoryNodes { from, .. } => from.as_ref().map_or("any node".to_owned(), ToString::to_string),
+        Change::Topology { from, .. } => format!("{from:?}"),
+    }
+}
+
+/// What every step would find; changes nothing.
+///
+/// # Errors
+/// As [`apply`], before anything is changed.
+pub fn preview(plan: &Plan, now: &HostConfig, actuator: &mut dyn Actuate) -> Result<Vec<Preview>, Fault> {
+    check_parent(plan, now)?;
+    Ok(plan
+        .steps
+        .iter()
+        .map(|step| match actuator.current(step) {
+            Ok(current) if precondition_holds(&step.change, &current) => {
+                Preview { step: step.clone(), ready: true, found: None }
+            }
+            Ok(current) => Preview { step: step.clone(), ready: false, found: Some(in_force(&current)) },
+            Err(fault) => Preview { step: step.clone(), ready: false, found: Some(fault.to_string()) },
+        })
+        .collect())
+}
+
+/// Applies `plan`. `arm` is called after the journal is begun and before the first step: `--try` starts its watchdog
+/// there. `interrupted` is asked before every step.
+///
+/// # Errors
+/// `Changed` before anything is changed when the host is not as the plan found it; `NotApplied` or `Interrupted` when
+/// a step failed or was interrupted, after everything done was taken back (or saying what could not be).
+pub fn apply(
+    plan: &Plan,
+    now: &HostConfig,
+    actuator: &mut dyn Actuate,
+    folder: &Path,
+    connect: Option<&str>,
+    unix_ns: u64,
+    arm: impl FnOnce(&mut Journal) -> Result<(), Fault>,
+    interrupted: impl Fn() -> bool,
+) -> Result<Receipt, Fault> {
+    check_parent(plan, now)?;
+    let mut journal = Journal::begin(folder, plan, connect, unix_ns)?;
+    let mut lines = Vec::new();
+    let result = arm(&mut journal).and_then(|()| {
+        for (i, step) in plan.steps.iter().enumerate() {
+            if interrupted() {
+                return Err(Fault::new(FaultKind::Interrupted, format!("applying plan {}: interrupted", plan.id)));
+            }
+            make_step(i, step, plan, actuator, &mut journal)?;
+            lines.push(format!("VM {:?}: {}", step.vm_name, step.change));
+        }
+        journal.write(Entry::Applied)
+    });
+    match result {
+        Ok(()) => Ok(Receipt {
+            plan: plan.id.clone(),
+            state: "applied".to_owned(),
+            steps: lines,
+            journal: journal.path().to_owned(),
+        }),
+        Err(fault) => {
+            let kind = if fault.kind == FaultKind::Interrupted { fault.kind } else { FaultKind::NotApplied };
+            let outcome = match undo_all(&mut journal, actuator) {
+                Ok(_) => "everything done before was taken back".to_owned(),
+                Err(e) => format!("and taking back failed: {e}; run vsteer rollback {}", plan.id),
+            };
+            Err(Fault { kind, what: format!("plan {} was not applied; {outcome}", plan.id), ..fault.clone() }
+                .because(format!("{}{}", fault.what, fault.cause.map_or(String::new(), |c| format!(": {c}")))))
+        }
+    }
+}
+
+fn make_step(i: usize, step: &Step, plan: &Plan, actuator: &mut dyn Actuate, journal: &mut Journal) -> Result<(), Fault> {
+    let of = || format!("step {} (VM {:?}, {})", i + 1, step.vm_name, step.change);
+    let current = actuator.current(step)?;
+    if !precondition_holds(&step.change, &current) {
+        return Err(Fault::new(FaultKind::Changed, of()).because(format!("in force is {}", in_force(&current))));
+    }
+    let undo = step
+        .change
+        .undo()
+        .ok_or_else(|| Fault::new(FaultKind::NotApplied, of()).because("it could not be taken back"))?;
+    journal.write(Entry::Intent { step: i, undo: undo.clone() })?;
+    actuator.act(step, plan.scope)?;
+    if plan.scope.live() {
+        let after = actuator.current(step)?;
+        if in_force(&after) != in_force(&undo) {
+            return Err(Fault::new(FaultKind::NotApplied, of())
+                .because(format!("it was accepted, but in force is {}", in_force(&after))));
+        }
+    }
+    journal.write(Entry::Done { step: i })
+}
+
+/// Takes back every step that may have been made, newest first.
+fn undo_all(journal: &mut Journal, actuator: &mut dyn Actuate) -> Result<Vec<String>, Fault> {
+    let Some((plan, _)) = journal.plan() else {
+        // Nothing was begun: the journal broke off in its first line.
+        journal.write(Entry::RolledBack)?;
+        return Ok(Vec::new());
+    };
+    let plan = plan.clone();
+    let mut lines = Vec::new();
+    for (i, undo) in journal.to_undo() {
+        let made = &plan.steps[i];
+        let step = Step { change: undo.clone(), ..made.clone() };
+        let note = match actuator.current(&step) {
+            // What it restores is in force: it had not been made, or was taken back already.
+            Ok(current) if in_force(&current) == in_force(&made.change) && !plan.scope.persistent() => None,
+            Ok(_) => {
+                actuator.act(&step, plan.scope)?;
+                if plan.scope.live() {
+                    let after = actuator.current(&step)?;
+                    if in_force(&after) != in_force(&made.change) {
+                        let fault = Fault::new(FaultKind::NotApplied, format!("taking back: VM {:?}, {}", step.vm_name, undo));
+                        return Err(fault.because(format!("in force is {}", in_force(&after))));
+                    }
+                }
+                None
+            }
+            // A thread or VM that is gone took its settings along.
+            Err(fault) if fault.kind == FaultKind::NothingThere => Some(fault.to_string()),
+            Err(fault) => return Err(fault),
+        };
+        lines.push(match &note {
+            Some(why) => format!("VM {:?}: nothing to take back: {why}", step.vm_name),
+            None => format!("VM {:?}: {}", step.vm_name, undo),
+        });
+        journal.write(Entry::Undone { step: i, note })?;
+    }
+    journal.write(Entry::RolledBack)?;
+    Ok(lines)
+}
+
+/// Takes back what the journal says may have been made. Safe to call again after being killed.
+///
+/// # Errors
+/// Whatever stands in the way of restoring a setting; the journal then still holds what is left to do.
+pub fn rollback(journal: &mut Journal, actuator: &mut dyn Actuate) -> Result<Receipt, Fault> {
+    let id = journal.plan().map_or_else(String::new, |(p, _)| p.id.clone());
+    let steps = if journal.state() == State::RolledBack { Vec::new() } else { undo_all(journal, actuator)? };
+    Ok(Receipt { plan: id, state: "rolled_back".to_owned(), steps, journal: journal.path().to_owned() })
+}

@@ -1,0 +1,88 @@
+//! `--try`: undo by itself unless confirmed, even if everything that applied the plan is gone.
+//!
+//! The watchdog is a process of its own session, started before the first step and waited for until it says that it
+//! is ready. It does nothing until its deadline, then reads the journal: confirmed or rolled back, it ends; else it
+//! rolls back. It holds no lock while it waits. GAP(try-unit): under systemd a transient unit would also survive the
+//! caller's cgroup being killed.
+
+use crate::journal::{Entry, Journal, State};
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use vsteer_core::{Fault, FaultKind};
+use vsteer_host::actuate::Actuate;
+
+fn unix_ns() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64)
+}
+
+/// Starts the watchdog for `journal` by running this program with `arguments` followed by the journal's path and the
+/// deadline (ns since 1970), and notes it in the journal. Returns when the watchdog is ready.
+///
+/// # Errors
+/// When it cannot be started or does not say that it is ready.
+pub fn arm(journal: &mut Journal, after: Duration, arguments: &[&str]) -> Result<(), Fault> {
+    let deadline_unix_ns = unix_ns() + after.as_nanos() as u64;
+    let what = || Fault::new(FaultKind::NotApplied, "starting the watchdog of --try");
+    let program = std::env::current_exe().map_err(|e| what().because(e))?;
+    let mut command = Command::new(program);
+    command.args(arguments).arg(journal.path()).arg(deadline_unix_ns.to_string());
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    // Its own process group: Ctrl-C in the terminal is not meant for it.
+    command.process_group(0);
+    let mut child = command.spawn().map_err(|e| what().because(e))?;
+    let mut line = String::new();
+    let stdout = child.stdout.take().expect("it was asked for");
+    BufReader::new(stdout).read_line(&mut line).map_err(|e| what().because(e))?;
+    if line.trim() != "ready" {
+        return Err(what().because(format!("it said {line:?}")));
+    }
+    journal.write(Entry::Armed { pid: child.id(), deadline_unix_ns })
+}
+
+/// The watchdog's own life: says `ready`, waits, and rolls back unless confirmed. `open` makes the actuator.
+///
+/// # Errors
+/// As [`crate::rollback`].
+pub fn watch(
+    journal: &Path,
+    deadline_unix_ns: u64,
+    open: impl FnOnce(Option<&str>) -> Result<Box<dyn Actuate>, Fault>,
+) -> Result<(), Fault> {
+    // A session of its own: a closing terminal's hang-up does not reach it.
+    let _ = rustix::process::setsid();
+    println!("ready");
+    let _ = std::io::stdout().flush();
+    loop {
+        let left = deadline_unix_ns.saturating_sub(unix_ns());
+        if left == 0 {
+            break;
+        }
+        // Short sleeps: the wall clock may be set meanwhile, and a confirmed plan needs no watchdog.
+        std::thread::sleep(Duration::from_nanos(left).min(Duration::from_millis(500)));
+    }
+    let mut journal = Journal::open(journal)?;
+    if journal.confirmed() || journal.state() == State::RolledBack {
+        return Ok(());
+    }
+    let connect = journal.plan().and_then(|(_, c)| c).map(str::to_owned);
+    let mut actuator = open(connect.as_deref())?;
+    crate::rollback(&mut journal, actuator.as_mut()).map(|_| ())
+}
+
+/// Keeps what `--try` did.
+///
+/// # Errors
+/// `Changed` when it was rolled back already.
+pub fn confirm(journal: &mut Journal) -> Result<(), Fault> {
+    match journal.state() {
+        State::Applied if journal.confirmed() => Ok(()),
+        State::Applied => journal.write(Entry::Confirmed),
+        State::RolledBack => Err(Fault::new(FaultKind::Changed, "the plan was taken back already")
+            .way_out("make a new plan and apply it: vsteer plan -o plan.json")),
+        State::Unfinished => Err(Fault::new(FaultKind::Changed, "the plan was not applied to its end")
+            .way_out("take back what was done: vsteer rollback")),
+    }
+}

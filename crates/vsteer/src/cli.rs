@@ -1,0 +1,335 @@
+//! What can be said on the command line. The manual pages and the completions are made from this.
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::path::PathBuf;
+
+/// Shows, predicts and removes the time that virtual machines wait for a CPU.
+#[derive(Debug, Parser)]
+#[command(version, max_term_width = 110, after_help = "Exit codes: see `vsteer help exit-codes`. Read-only is the default \
+everywhere; only `apply` and `rollback` change anything.")]
+pub struct Cli {
+    /// Print results as JSON on standard output; progress and messages stay on standard error.
+    #[arg(long, global = true)]
+    pub json: bool,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Live table of VMs, vCPUs, pCPUs and nodes, as esxtop shows them.
+    Top(Top),
+    /// Record raw samples to a folder that survives a crash or a full disk.
+    Record(Record),
+    /// Show a recording as `top` would have shown it.
+    Replay(Replay),
+    /// Write a recording in another format.
+    Export(Export),
+    /// Say who makes whom wait, and why: findings, worst first, with evidence.
+    Diagnose(Diagnose),
+    /// Propose the changes that remove the delay, each with what is expected of it. Changes nothing.
+    Plan(PlanArgs),
+    /// Make the changes of a plan. Without --yes or --try: shows what would be done.
+    Apply(Apply),
+    /// Take back what `apply` did, also after a crash.
+    Rollback(Rollback),
+    /// Say whether things are better, worse or no different between two recordings.
+    Verify(Verify),
+    /// One HTML file: findings, timelines, blame matrix, plan and verdict.
+    Report(Report),
+    /// Print the host's topology as vsteer reads it.
+    Topology(TopologyArgs),
+    /// Print shell completions.
+    Completions {
+        /// For which shell.
+        shell: clap_complete::Shell,
+    },
+    /// Write the manual pages into a folder.
+    Man {
+        /// The folder.
+        folder: PathBuf,
+    },
+    /// The exit codes and their meanings.
+    ExitCodes,
+    /// Runs `vsteer-NAME`: `lab`, `demo` and whatever else is installed beside this program.
+    #[command(external_subcommand)]
+    Other(Vec<String>),
+}
+
+/// How samples are taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum CollectorChoice {
+    /// eBPF where the kernel allows it, else polling, saying why.
+    Auto,
+    /// Measured in the kernel: all states, lag, overlap, blame. Needs root.
+    Ebpf,
+    /// Polling /proc: run and wait only. Needs no privilege beyond reading.
+    Schedstat,
+}
+
+/// Where to look.
+#[derive(Debug, Clone, Args)]
+pub struct Source {
+    /// libvirt connection URI (`qemu:///system`, …); without it: every VM of this host, libvirt or not.
+    #[arg(long, value_name = "URI")]
+    pub connect: Option<String>,
+    /// How samples are taken.
+    #[arg(long, value_enum, default_value = "auto")]
+    pub collector: CollectorChoice,
+    /// Only VMs of this name (may be given again).
+    #[arg(long = "vm", value_name = "NAME")]
+    pub vms: Vec<String>,
+}
+
+/// A recording, or the live host.
+#[derive(Debug, Clone, Args)]
+pub struct Window {
+    /// A recording (folder); without it the live host is observed.
+    #[arg(value_name = "RECORDING")]
+    pub recording: Option<PathBuf>,
+    /// How long to observe the live host.
+    #[arg(long = "for", value_name = "TIME", default_value = "20s", value_parser = duration)]
+    pub length: std::time::Duration,
+    /// Only the part of the recording around this time of day or date (`03:12`, `2026-11-21T03:12:05`, UTC).
+    #[arg(long, value_name = "TIME", requires = "recording")]
+    pub at: Option<String>,
+    /// With --at: how much around it.
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration, requires = "at")]
+    pub around: std::time::Duration,
+    /// Where to look.
+    #[command(flatten)]
+    pub source: Source,
+}
+
+/// `vsteer top`.
+#[derive(Debug, Args)]
+pub struct Top {
+    /// Batch mode: print rows instead of the live table (CSV, or JSON lines with --json).
+    #[arg(short, long)]
+    pub batch: bool,
+    /// Time between two updates.
+    #[arg(short, long, value_name = "TIME", default_value = "2s", value_parser = duration)]
+    pub interval: std::time::Duration,
+    /// Stop after so many updates.
+    #[arg(short = 'n', long, value_name = "N")]
+    pub updates: Option<u64>,
+    /// Where to look.
+    #[command(flatten)]
+    pub source: Source,
+}
+
+/// `vsteer record`.
+#[derive(Debug, Args)]
+pub struct Record {
+    /// The folder to make; `NAME.vsteer` by custom.
+    #[arg(short, long, value_name = "FOLDER")]
+    pub output: PathBuf,
+    /// Stop after this time; without it: at Ctrl-C.
+    #[arg(long = "for", value_name = "TIME", value_parser = duration)]
+    pub length: Option<std::time::Duration>,
+    /// Time between two samples, at most one second.
+    #[arg(short, long, value_name = "TIME", default_value = "200ms", value_parser = duration)]
+    pub interval: std::time::Duration,
+    /// Flight recorder: keep about the newest so many bytes (`2G`, `500M`).
+    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    pub ring: Option<u64>,
+    /// Where to look.
+    #[command(flatten)]
+    pub source: Source,
+}
+
+/// `vsteer replay`.
+#[derive(Debug, Args)]
+pub struct Replay {
+    /// The recording.
+    pub recording: PathBuf,
+    /// Time between two rows.
+    #[arg(short, long, value_name = "TIME", default_value = "2s", value_parser = duration)]
+    pub interval: std::time::Duration,
+}
+
+/// Formats of `vsteer export`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// One Parquet file per table, in a folder.
+    Parquet,
+    /// One CSV file per table, in a folder.
+    Csv,
+    /// A trace that ui.perfetto.dev opens: shares as counters.
+    Perfetto,
+    /// The recording as one file, for sending.
+    Zip,
+}
+
+/// `vsteer export`.
+#[derive(Debug, Args)]
+pub struct Export {
+    /// The recording.
+    pub recording: PathBuf,
+    /// The format.
+    #[arg(long, value_enum)]
+    pub to: Format,
+    /// The file or folder to make.
+    #[arg(short, long)]
+    pub output: PathBuf,
+}
+
+/// `vsteer diagnose`.
+#[derive(Debug, Args)]
+pub struct Diagnose {
+    /// What to look at.
+    #[command(flatten)]
+    pub window: Window,
+}
+
+/// Where a plan's changes take effect.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ScopeChoice {
+    /// In the running VMs only.
+    Live,
+    /// In the definitions only.
+    Persistent,
+    /// In both.
+    Both,
+}
+
+/// `vsteer plan`.
+#[derive(Debug, Args)]
+pub struct PlanArgs {
+    /// What to look at.
+    #[command(flatten)]
+    pub window: Window,
+    /// Write the plan here, for `apply`.
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// Consider this action only, even where it breaks the limits (`unpin`, `weights`, `realtime`, `separate`).
+    #[arg(long, value_name = "ACTION")]
+    pub only: Option<String>,
+    /// Where the changes take effect.
+    #[arg(long, value_enum, default_value = "live")]
+    pub scope: ScopeChoice,
+    /// Most work that any VM may lose, in percent.
+    #[arg(long, value_name = "PERCENT", default_value_t = 10.0)]
+    pub work_loss: f64,
+}
+
+/// `vsteer apply`.
+#[derive(Debug, Args)]
+pub struct Apply {
+    /// The plan, as `plan -o` wrote it.
+    pub plan: PathBuf,
+    /// Do it.
+    #[arg(long, conflicts_with = "try_for")]
+    pub yes: bool,
+    /// Do it, and undo it by itself after this time unless confirmed by `vsteer apply PLAN --confirm`.
+    #[arg(long = "try", value_name = "TIME", value_parser = duration)]
+    pub try_for: Option<std::time::Duration>,
+    /// Keep what `--try` did.
+    #[arg(long, conflicts_with_all = ["yes", "try_for"])]
+    pub confirm: bool,
+    /// libvirt connection URI, as it was given to `plan`.
+    #[arg(long, value_name = "URI")]
+    pub connect: Option<String>,
+}
+
+/// `vsteer rollback`.
+#[derive(Debug, Args)]
+pub struct Rollback {
+    /// Which plan; without it: every one that is applied, newest first.
+    pub id: Option<String>,
+    /// libvirt connection URI, as it was given to `apply`.
+    #[arg(long, value_name = "URI")]
+    pub connect: Option<String>,
+}
+
+/// `vsteer verify`.
+#[derive(Debug, Args)]
+pub struct Verify {
+    /// The recording before.
+    pub before: PathBuf,
+    /// The recording after.
+    pub after: PathBuf,
+    /// The plan that was applied in between, to compare its forecast.
+    #[arg(long, value_name = "FILE")]
+    pub plan: Option<PathBuf>,
+}
+
+/// `vsteer report`.
+#[derive(Debug, Args)]
+pub struct Report {
+    /// The recording (before, if there are two).
+    pub before: PathBuf,
+    /// The recording after.
+    pub after: Option<PathBuf>,
+    /// The plan that was applied in between.
+    #[arg(long, value_name = "FILE")]
+    pub plan: Option<PathBuf>,
+    /// The file to write.
+    #[arg(short, long, default_value = "report.html")]
+    pub output: PathBuf,
+}
+
+/// `vsteer topology`.
+#[derive(Debug, Args)]
+pub struct TopologyArgs {
+    /// Read the machine beneath this folder (a captured /sys and /proc).
+    #[arg(long, default_value = "/")]
+    pub root: PathBuf,
+}
+
+/// `200ms`, `20s`, `5m`, `2h`; a bare number is seconds.
+fn duration(text: &str) -> Result<std::time::Duration, String> {
+    let split = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(split);
+    let scale = match unit {
+        "ms" => 1e-3,
+        "" | "s" => 1.0,
+        "m" => 60.0,
+        "h" => 3600.0,
+        _ => return Err(format!("unknown unit {unit:?}: use ms, s, m or h")),
+    };
+    let n: f64 = number.parse().map_err(|_| format!("{number:?} is not a number (such as 20s or 200ms)"))?;
+    let seconds = n * scale;
+    if !(0.001..=86_400.0 * 365.0).contains(&seconds) {
+        return Err("must be between 1ms and a year".to_owned());
+    }
+    Ok(std::time::Duration::from_secs_f64(seconds))
+}
+
+/// `2G`, `500M`, `64k`; binary multiples.
+fn bytes(text: &str) -> Result<u64, String> {
+    let split = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(split);
+    let shift = match unit.to_ascii_uppercase().trim_end_matches("IB").trim_end_matches('B') {
+        "" => 0,
+        "K" => 10,
+        "M" => 20,
+        "G" => 30,
+        "T" => 40,
+        _ => return Err(format!("unknown unit {unit:?}: use K, M, G or T")),
+    };
+    let n: u64 = number.parse().map_err(|_| format!("{number:?} is not a whole number (such as 2G)"))?;
+    n.checked_shl(shift).filter(|b| *b >= 1 << 20).ok_or_else(|| "must be at least 1M".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        use clap::CommandFactory;
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn times_and_sizes() {
+        assert_eq!(duration("200ms").unwrap().as_millis(), 200);
+        assert_eq!(duration("1.5m").unwrap().as_secs(), 90);
+        assert!(duration("-3s").is_err() && duration("3 parsecs").is_err() && duration("").is_err());
+        assert_eq!(bytes("2G").unwrap(), 2 << 30);
+        assert!(bytes("3x").is_err() && bytes("10").is_err());
+    }
+}

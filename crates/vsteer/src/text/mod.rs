@@ -1,0 +1,41 @@
+//! Nouns as text for people: tables, findings, plans, verdicts.
+
+mod findings;
+mod plan;
+mod top;
+mod verdict;
+
+pub use findings::findings;
+pub use plan::plan;
+pub use top::{COLUMNS, Row, csv_header, csv_line, host_rows, vm_rows};
+pub use verdict::verdict;
+
+/// A share as a percentage of one pCPU, `-` where it was not measured.
+pub fn percent(share: Option<f64>) -> String {
+    share.map_or_else(|| "-".to_owned(), |s| format!("{:.2}", 100.0 * s))
+}
+
+/// A name that may hold anything, on one line.
+pub fn one_line(name: &str) -> String {
+    name.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+}
+
+/// `text` folded to `width` columns, each line after `indent`.
+pub fn folded(text: &str, indent: &str, width: usize) -> String {
+    let mut out = String::new();
+    for paragraph in text.lines() {
+        let mut line = String::new();
+        for word in paragraph.split_whitespace() {
+            if !line.is_empty() && indent.len() + line.len() + 1 + word.len() > width {
+                out.push_str(&format!("{indent}{line}\n"));
+                line.clear();
+            }
+            if !line.is_empty() {
+                line.push(' ');
+            }
+            line.push_str(word);
+        }
+        out.push_str(&format!("{indent}{line}\n"));
+    }
+    out
+}

@@ -1,0 +1,92 @@
+//! The rows of `top`: what esxtop's CPU screen shows, for whatever hypervisor.
+//!
+//! %RDY includes %MLMTD as people know it from esxtop; our own ready is what is left. Group rows sum all of a VM's
+//! threads, as esxtop sums all worlds; the sum over vCPUs alone is a row of its own.
+
+use super::{one_line, percent};
+use vsteer_core::model::{HostModel, Quantiles, Shares, ThreadModel};
+
+/// Column headings, after the name.
+pub const COLUMNS: [&str; 9] = ["%USED", "%RUN", "%RDY", "%LAG", "%MLMTD", "%WAIT", "%OVRLP", "WAKE99ms", "SW/s"];
+
+/// One line of the table.
+#[derive(Debug, Clone)]
+pub struct Row {
+    /// The VM's id, or the host part's name; rows of one VM share it.
+    pub group: String,
+    /// 0: a group, 1: something inside it.
+    pub depth: u8,
+    /// What it is called.
+    pub name: String,
+    /// The values behind the cells, for sorting.
+    pub values: [Option<f64>; 9],
+    /// The cells.
+    pub cells: [String; 9],
+}
+
+fn row(group: &str, depth: u8, name: String, s: &Shares, wake: Option<Quantiles>, switches: Option<f64>) -> Row {
+    let wake_ms = wake.map(|w| w.p99_ns / 1e6);
+    let values = [s.used(), s.run, s.wait, s.lag, s.limited, s.blocked, s.overlap, wake_ms, switches];
+    let plain = |v: Option<f64>, digits: usize| v.map_or_else(|| "-".to_owned(), |v| format!("{v:.digits$}"));
+    let cells = std::array::from_fn(|i| match i {
+        7 => plain(wake_ms, 2),
+        8 => plain(switches, 0),
+        _ => percent(values[i]),
+    });
+    Row { group: group.to_owned(), depth, name, values, cells }
+}
+
+fn thread_row(group: &str, t: &ThreadModel) -> Row {
+    let name = format!("  {} (tid {})", t.role, t.tid.0);
+    row(group, 1, name, &t.shares, t.wake_latency, t.switches_per_s)
+}
+
+/// Group row, vCPU-sum row and thread rows of every VM.
+pub fn vm_rows(model: &HostModel) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for vm in &model.vms {
+        let id = &vm.id.0;
+        let switches = vm.threads.iter().map(|t| t.switches_per_s).sum::<Option<f64>>();
+        rows.push(row(id, 0, one_line(&vm.name), &vm.group, vm.wake_latency, switches));
+        let name = format!("  all {} vCPUs", vm.vcpu_threads().count());
+        rows.push(row(id, 1, name, &vm.vcpus, vm.wake_latency, None));
+        rows.extend(vm.threads.iter().map(|t| thread_row(id, t)));
+    }
+    rows
+}
+
+/// Lines for the pCPUs: busy, user, system, interrupts, stolen, in percent.
+pub fn host_rows(model: &HostModel) -> Vec<String> {
+    model
+        .pcpus
+        .iter()
+        .map(|p| {
+            let f = p.frequency_khz.map_or_else(String::new, |k| format!("  {:.2} GHz", k as f64 / 1e6));
+            format!(
+                "pCPU {:<3} busy {:6.2}  user {:6.2}  system {:6.2}  interrupts {:5.2}  steal {}{f}",
+                p.cpu,
+                100.0 * p.busy,
+                100.0 * p.user,
+                100.0 * p.system,
+                100.0 * p.interrupts,
+                percent(p.steal)
+            )
+        })
+        .collect()
+}
+
+/// The header of `top -b`.
+pub fn csv_header() -> String {
+    format!("unix_ns,vm,thread,{}", COLUMNS.map(|c| c.to_ascii_lowercase().replace('%', "pct_")).join(","))
+}
+
+fn csv_text(s: &str) -> String {
+    if s.contains([',', '"', '\n', '\r']) { format!("\"{}\"", s.replace('"', "\"\"")) } else { s.to_owned() }
+}
+
+/// A row as CSV; empty cells were not measured.
+pub fn csv_line(unix_ns: u64, vm: &str, r: &Row) -> String {
+    let thread = if r.depth == 0 { "group" } else { r.name.trim() };
+    let cells = r.cells.iter().map(|c| if c == "-" { "" } else { c }).collect::<Vec<_>>().join(",");
+    format!("{unix_ns},{},{},{cells}", csv_text(vm), csv_text(thread))
+}

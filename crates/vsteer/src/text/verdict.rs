@@ -1,0 +1,50 @@
+//! A verdict as a person reads it.
+
+use super::one_line;
+use vsteer_core::verify::{Outcome, Quantity, Verdict};
+
+/// The whole verdict.
+pub fn verdict(v: &Verdict) -> String {
+    let overall = match v.overall() {
+        Some(Outcome::Better) => "better",
+        Some(Outcome::Worse) => "worse",
+        Some(Outcome::NoDifference) => "no difference",
+        None => "better for some, worse for others",
+    };
+    let mut out = format!(
+        "verdict: {overall}   (any false alarm in it: {:.0} % at most; sums over vCPUs in % of one pCPU)\n",
+        100.0 * v.options.alpha
+    );
+    out.push_str(&format!(
+        "   {:<22} {:<6} {:>8} {:>9} {:>18} {:>10}  {:<14} block\n",
+        "VM", "", "before", "after", "difference", "visible", ""
+    ));
+    for f in &v.findings {
+        let c = &f.comparison;
+        let word = match f.outcome {
+            Outcome::Better => "better",
+            Outcome::Worse => "worse",
+            Outcome::NoDifference => "no difference",
+        };
+        let forecast = f.forecast.map_or_else(String::new, |i| {
+            let hit = if (i.low..=i.high).contains(&c.after) { "as forecast" } else { "outside its forecast" };
+            format!("  {hit} [{:.1}, {:.1}]", 100.0 * i.low, 100.0 * i.high)
+        });
+        let quantity = if f.quantity == Quantity::Ready { "ready" } else { "run" };
+        out.push_str(&format!(
+            "   {:<22} {quantity:<6} {:>8.1} {:>9.1} {:>+9.1} ±{:>7.1} {:>10.1}  {word:<14} {} x {}{forecast}\n",
+            one_line(&f.name),
+            100.0 * c.before,
+            100.0 * c.after,
+            100.0 * c.difference(),
+            100.0 * f.half_width,
+            100.0 * f.smallest_visible,
+            c.blocks.0.min(c.blocks.1),
+            c.block,
+        ));
+    }
+    for n in &v.not_compared {
+        out.push_str(&format!("   {:<22} not compared: {}\n", one_line(&n.name), n.why));
+    }
+    out
+}
