@@ -55,6 +55,11 @@ impl Root {
         &self.path
     }
 
+    /// Is it the running machine, so that system calls tell of the same one?
+    pub fn is_live(&self) -> bool {
+        self.path == Path::new("/")
+    }
+
     /// A file's bytes; `path` is as on the machine (`/proc/cpuinfo`).
     ///
     /// # Errors

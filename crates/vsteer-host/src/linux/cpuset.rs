@@ -128,7 +128,7 @@ fn mount(line: &str) -> Option<(Layout, String)> {
 }
 
 /// The kernel writes space, tab, newline and backslash as `\040` and so on (`fs/proc_namespace.c`, `mangle`).
-fn unescaped(text: &str) -> String {
+pub(super) fn unescaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
     while let Some((before, after)) = rest.split_once('\\') {

@@ -1,0 +1,11 @@
+//! A KVM/QEMU host: its VMs through libvirt and from `/proc`, and how they are set up.
+
+pub mod client;
+pub mod command_line;
+pub mod config;
+pub mod inventory;
+pub mod processes;
+pub mod qmp;
+pub mod roles;
+pub mod slow;
+pub mod xml;

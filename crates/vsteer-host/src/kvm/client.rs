@@ -1,0 +1,355 @@
+//! How does vsteer ask libvirt without linking it? By `vsteer-libvirt`, a process of its own: one JSON request per
+//! line, one answer per line (its head comment is the protocol).
+//!
+//! The idea: the executable is started when it is first needed and ended with the client. Each request has a time
+//! limit; after a failed conversation the process is ended, and the next request starts another one. That the
+//! executable or libvirt.so is missing, or that libvirt does not answer, is a fault with a way out.
+//!
+//! Left out: several requests under way at once.
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use serde_json::{Value, json};
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+use vsteer_core::{Fault, FaultKind};
+
+/// The version of the protocol that is spoken here.
+const VERSION: u64 = 1;
+/// One request: libvirt itself gives QEMU's monitor 30 s in places, but a host that slow cannot be steered.
+const REQUEST_LIMIT: Duration = Duration::from_secs(20);
+/// The longest answer: a list of 1,000 VMs with their XML twice has some 30 MB.
+const ANSWER_BYTES_MAX: usize = 256 << 20;
+/// The executable's name, and the variable that names another one.
+const PROGRAM: &str = "vsteer-libvirt";
+const VARIABLE: &str = "VSTEER_LIBVIRT";
+
+/// A running VM as libvirt lists it.
+#[derive(Debug, Clone, PartialEq, serde::Deserialize)]
+pub struct Listed {
+    /// Its UUID.
+    pub uuid: String,
+    /// Its name.
+    pub name: String,
+    /// libvirt's number of it.
+    pub id: Option<u32>,
+    /// `running`, `paused`, …
+    pub state: String,
+    /// Is it defined beyond its run?
+    pub persistent: bool,
+    /// Its live description.
+    pub xml: String,
+    /// Its definition, without secrets; `None` for a transient VM.
+    pub xml_inactive: Option<String>,
+    /// The live scheduler parameters; `None` where libvirt has no cgroup for it.
+    pub sched: Option<serde_json::Map<String, Value>>,
+}
+
+/// A connection to one libvirt.
+pub struct Client {
+    uri: String,
+    write: bool,
+    process: Option<Process>,
+    limit: Duration,
+    program: Option<PathBuf>,
+}
+
+struct Process {
+    child: Child,
+    stdin: ChildStdin,
+    stdout: ChildStdout,
+    /// Bytes read beyond the last answer.
+    rest: Vec<u8>,
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Client {
+    /// A client of the libvirt at `uri`; connects at its first request, for reading alone unless `write`.
+    pub fn new(uri: &str, write: bool) -> Client {
+        Client { uri: uri.to_owned(), write, process: None, limit: REQUEST_LIMIT, program: None }
+    }
+
+    /// The connection URI.
+    pub fn uri(&self) -> &str {
+        &self.uri
+    }
+
+    /// May it change something? Else the next request that must reconnects.
+    pub fn set_write(&mut self) {
+        if !self.write {
+            self.write = true;
+            self.process = None;
+        }
+    }
+
+    /// The running VMs.
+    ///
+    /// # Errors
+    /// Where libvirt cannot be reached or refuses.
+    pub fn list(&mut self) -> Result<Vec<Listed>, Fault> {
+        let answer = self.ask(json!({ "op": "list" }))?;
+        let domains = answer.get("domains").cloned().unwrap_or_default();
+        serde_json::from_value(domains).map_err(|e| self.malformed(&e))
+    }
+
+    /// A VM's definition, secrets included: for changing it, never for showing it.
+    ///
+    /// # Errors
+    /// `Unsupported` for a transient VM; where libvirt refuses.
+    pub fn definition(&mut self, uuid: &str) -> Result<String, Fault> {
+        let answer = self.ask(json!({ "op": "definition", "uuid": uuid }))?;
+        let xml = answer.get("xml").and_then(Value::as_str).map(str::to_owned);
+        xml.ok_or_else(|| self.malformed(&"no definition"))
+    }
+
+    /// Asks; `request` is an object with `op`. Gives what the answer's `ok` holds.
+    ///
+    /// # Errors
+    /// The answer's fault; a missing executable or libvirt; no answer in time.
+    pub fn ask(&mut self, mut request: Value) -> Result<Value, Fault> {
+        self.connect()?;
+        request["v"] = json!(VERSION);
+        self.exchange(&request)
+    }
+
+    fn connect(&mut self) -> Result<(), Fault> {
+        if let Some(p) = &mut self.process
+            && matches!(p.child.try_wait(), Ok(None))
+        {
+            return Ok(());
+        }
+        self.process = Some(self.start()?);
+        let open = json!({ "v": VERSION, "op": "open", "uri": self.uri, "write": self.write });
+        self.exchange(&open).map(|_| ()).inspect_err(|_| self.process = None)
+    }
+
+    fn start(&self) -> Result<Process, Fault> {
+        let program = match &self.program {
+            Some(p) => p.clone(),
+            None => find_program().ok_or_else(|| {
+                Fault::new(
+                    FaultKind::NothingThere,
+                    format!("{PROGRAM} is not installed, so libvirt cannot be asked"),
+                )
+                .way_out(format!("install {PROGRAM} beside vsteer or on PATH, or name it in {VARIABLE}"))
+            })?,
+        };
+        let mut child = Command::new(&program)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .map_err(|e| Fault::io(format!("starting {}", program.display()), &e))?;
+        let (stdin, stdout) = (child.stdin.take().expect("piped"), child.stdout.take().expect("piped"));
+        Ok(Process { child, stdin, stdout, rest: Vec::new() })
+    }
+
+    fn exchange(&mut self, request: &Value) -> Result<Value, Fault> {
+        let op = request.get("op").and_then(Value::as_str).unwrap_or_default();
+        let what = format!("asking libvirt at {} ({op})", self.uri);
+        let limit = self.limit;
+        let process = self.process.as_mut().expect("connected before");
+        let line = match converse(process, request, limit) {
+            Ok(line) => line,
+            Err(trouble) => {
+                let fault = trouble.fault(what, process, limit);
+                self.process = None;
+                return Err(fault);
+            }
+        };
+        let answer: Value = serde_json::from_slice(&line).map_err(|e| self.malformed(&e))?;
+        if let Some(fault) = answer.get("fault") {
+            // The connection itself may be what failed: the next request makes a new one.
+            let lost = fault.get("cause").and_then(Value::as_str).is_some_and(connection_lost);
+            if lost {
+                self.process = None;
+            }
+            return Err(fault_of(fault));
+        }
+        answer.get("ok").cloned().ok_or_else(|| self.malformed(&"neither ok nor fault"))
+    }
+
+    fn malformed(&mut self, why: &dyn std::fmt::Display) -> Fault {
+        self.process = None;
+        Fault::new(FaultKind::BadInput, format!("{PROGRAM} gave an answer that is not understood"))
+            .because(why)
+            .way_out(format!("install vsteer and {PROGRAM} of the same release"))
+    }
+}
+
+fn connection_lost(cause: &str) -> bool {
+    [
+        "client socket is closed",
+        "End of file",
+        "Broken pipe",
+        "Connection reset",
+        "Cannot recv data",
+        "Cannot write data",
+    ]
+    .iter()
+    .any(|sign| cause.contains(sign))
+}
+
+enum Trouble {
+    /// No answer in time.
+    Late,
+    /// The process ended or closed its pipes.
+    Ended,
+    /// An answer without an end.
+    TooLong,
+}
+
+impl Trouble {
+    fn fault(self, what: String, process: &mut Process, limit: Duration) -> Fault {
+        match self {
+            Trouble::Late => Fault::new(FaultKind::Failed, what)
+                .because(format!("no answer in {} s", limit.as_secs()))
+                .way_out("see whether libvirtd hangs (virsh list); a VM's hung monitor can block it"),
+            Trouble::TooLong => {
+                Fault::new(FaultKind::BadInput, what).because("an answer of more than 256 MiB")
+            }
+            Trouble::Ended => {
+                let mut words = String::new();
+                let _ = process.child.kill();
+                if let Some(stderr) = process.child.stderr.take() {
+                    let _ = stderr.take(4096).read_to_string(&mut words);
+                }
+                let words = words.lines().next().unwrap_or("it ended without a word");
+                let fault = Fault::new(FaultKind::NothingThere, what).because(format!("{PROGRAM}: {words}"));
+                if words.contains("shared librar") {
+                    fault.way_out("install libvirt's client library (Debian: libvirt0; Fedora: libvirt-libs)")
+                } else {
+                    fault.way_out(format!("run {PROGRAM} by hand to see why it ends"))
+                }
+            }
+        }
+    }
+}
+
+/// Sends one line and reads one.
+fn converse(process: &mut Process, request: &Value, limit: Duration) -> Result<Vec<u8>, Trouble> {
+    let mut text = request.to_string();
+    text.push('\n');
+    // It reads a whole request before it answers: a write never waits for longer than a read of its pipe.
+    process.stdin.write_all(text.as_bytes()).map_err(|_| Trouble::Ended)?;
+    let deadline = Instant::now() + limit;
+    let mut buffer = vec![0u8; 64 << 10];
+    let mut searched = 0;
+    loop {
+        if let Some(at) = process.rest[searched..].iter().position(|b| *b == b'\n') {
+            let after = process.rest.split_off(searched + at + 1);
+            return Ok(std::mem::replace(&mut process.rest, after));
+        }
+        searched = process.rest.len();
+        if searched > ANSWER_BYTES_MAX {
+            return Err(Trouble::TooLong);
+        }
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(Trouble::Late);
+        }
+        let wait = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
+        let mut fds = [PollFd::new(&process.stdout, PollFlags::IN)];
+        match poll(&mut fds, Some(&wait)) {
+            Ok(0) => return Err(Trouble::Late),
+            Err(rustix::io::Errno::INTR) => continue,
+            Err(_) => return Err(Trouble::Ended),
+            Ok(_) => {}
+        }
+        match process.stdout.read(&mut buffer) {
+            Ok(0) => return Err(Trouble::Ended),
+            Ok(n) => process.rest.extend_from_slice(&buffer[..n]),
+            Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(_) => return Err(Trouble::Ended),
+        }
+    }
+}
+
+fn fault_of(value: &Value) -> Fault {
+    let text = |key: &str| value.get(key).and_then(Value::as_str).map(str::to_owned);
+    let kind = match text("kind").as_deref() {
+        Some("nothing_there") => FaultKind::NothingThere,
+        Some("no_privilege") => FaultKind::NoPrivilege,
+        Some("unsupported") => FaultKind::Unsupported,
+        Some("bad_input") => FaultKind::BadInput,
+        Some("changed") => FaultKind::Changed,
+        _ => FaultKind::Failed,
+    };
+    Fault { kind, what: text("what").unwrap_or_default(), cause: text("cause"), way_out: text("way_out") }
+}
+
+/// The executable: what the variable names, else beside this executable (of a test: one folder above), else on PATH.
+fn find_program() -> Option<PathBuf> {
+    if let Some(named) = std::env::var_os(VARIABLE) {
+        return Some(PathBuf::from(named));
+    }
+    let here = std::env::current_exe().ok();
+    let folder = here.as_deref().and_then(Path::parent);
+    let built = folder.filter(|f| f.ends_with("deps") || f.ends_with("examples")).and_then(Path::parent);
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let beside = folder.into_iter().chain(built).map(Path::to_owned);
+    beside.chain(std::env::split_paths(&path)).map(|f| f.join(PROGRAM)).find(|p| p.is_file())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    fn client(script: &str) -> (tempfile::TempDir, Client) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("program");
+        std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let mut client = Client::new("test:///default", false);
+        client.program = Some(path);
+        client.limit = Duration::from_millis(400);
+        (dir, client)
+    }
+
+    const OPEN: &str = r#"read -r line; echo '{"v":1,"ok":{}}'; "#;
+
+    #[test]
+    fn answers_and_faults_are_handed_on() {
+        let (_dir, mut c) = client(&format!(
+            r#"{OPEN} read -r line; echo '{{"v":1,"ok":{{"domains":[]}}}}'
+            read -r line; echo '{{"v":1,"fault":{{"kind":"changed","what":"w","cause":"c","way_out":null}}}}'"#
+        ));
+        assert_eq!(c.list().unwrap(), []);
+        let fault = c.definition("u").unwrap_err();
+        assert_eq!((fault.kind, fault.what.as_str(), fault.way_out), (FaultKind::Changed, "w", None));
+    }
+
+    #[test]
+    fn one_that_hangs_ends_or_babbles_is_a_fault() {
+        let (_dir, mut c) = client(&format!("{OPEN} exec sleep 20"));
+        let fault = c.list().unwrap_err();
+        assert!(fault.cause.unwrap().contains("no answer in"), "a time limit");
+        let (_dir, mut c) =
+            client("echo 'x: error while loading shared libraries: libvirt.so.0' >&2; exit 127");
+        let fault = c.list().unwrap_err();
+        assert!(fault.to_string().contains("libvirt0"), "{fault}");
+        let (_dir, mut c) = client("read -r line; echo nonsense; exec sleep 20");
+        assert_eq!(c.list().unwrap_err().kind, FaultKind::BadInput);
+        c.program = Some("/nonexistent/vsteer-libvirt".into());
+        assert_eq!(c.list().unwrap_err().kind, FaultKind::NothingThere);
+    }
+
+    #[test]
+    fn after_a_fault_the_next_request_starts_anew() {
+        let (dir, mut c) = client("exit 1");
+        assert!(c.list().is_err());
+        let path = dir.path().join("program");
+        std::fs::write(&path, format!("#!/bin/sh\n{OPEN} read -r line; echo '{{\"v\":1,\"ok\":{{}}}}'\n"))
+            .unwrap();
+        assert!(c.list().is_err(), "no domains");
+        assert!(c.ask(json!({"op": "list"})).is_ok());
+    }
+}

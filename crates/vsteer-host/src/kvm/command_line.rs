@@ -1,0 +1,356 @@
+//! What VM does this QEMU process run? Its command line says: name, UUID, memory, topology, I/O threads, monitors.
+//!
+//! The idea: QEMU's options are lists of `key=value` between commas (`,,` is a comma), some with an implied first key,
+//! some as JSON. What is not understood is skipped: nothing here is needed to measure the VM.
+//!
+//! Source: `qemu-options.hx` and `util/keyval.c` (QEMU 7.2); `src/qemu/qemu_command.c` (libvirt 9.0).
+//!
+//! Left out: configuration files (`-readconfig`), and a topology that `-smp` leaves to the machine type.
+
+use serde_json::Value;
+use vsteer_core::CpuSet;
+use vsteer_core::nouns::{Accel, GuestTopology};
+
+/// What a QEMU command line says of its VM.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct CommandLine {
+    /// `-name`.
+    pub name: Option<String>,
+    /// `-uuid`.
+    pub uuid: Option<String>,
+    /// `-id`: Proxmox's number of the VM.
+    pub proxmox_id: Option<u32>,
+    /// `-pidfile`.
+    pub pid_file: Option<String>,
+    /// How instructions run, where it is said.
+    pub accel: Option<Accel>,
+    /// `-smp`, where sockets, cores and threads are said.
+    pub topology: Option<GuestTopology>,
+    /// `-m`.
+    pub memory_bytes: Option<u64>,
+    /// Nodes that memory backends are bound to.
+    pub memory_nodes: Option<CpuSet>,
+    /// The ids of `-object iothread`, in order.
+    pub iothreads: Vec<String>,
+    /// UNIX sockets on which QEMU listens for QMP.
+    pub qmp_sockets: Vec<String>,
+    /// Started by a libvirt: it holds that libvirt's secret and monitor.
+    pub of_libvirt: bool,
+    /// `domain-ID-…` of the folder in which libvirt keeps its files: libvirt's number of the running VM.
+    pub libvirt_id: Option<u32>,
+}
+
+/// Reads the arguments, the program's name first. `None` when this is no QEMU that runs a VM.
+pub fn parse(arguments: &[String]) -> Option<CommandLine> {
+    let (program, rest) = arguments.split_first()?;
+    let program = program.rsplit('/').next()?;
+    let is_qemu = program.starts_with("qemu-system-") || matches!(program, "qemu-kvm" | "kvm" | "qemu");
+    if !is_qemu {
+        return None;
+    }
+    let mut line = CommandLine::default();
+    let (mut sockets, mut control) = (Vec::new(), Vec::new());
+    let mut words = rest.iter().peekable();
+    while let Some(word) = words.next() {
+        let Some(option) = word.strip_prefix("--").or_else(|| word.strip_prefix('-')) else { continue };
+        // Options without a value: what follows is then the next option.
+        let value = match words.peek() {
+            Some(v) if !is_flag(option) => {
+                let v = v.as_str();
+                words.next();
+                v
+            }
+            _ => "",
+        };
+        if value.contains("/libvirt/qemu/") && value.contains("/master-key.aes") {
+            line.of_libvirt = true;
+            line.libvirt_id = libvirt_id(value);
+        }
+        match option {
+            "name" => line.name = get(&pairs(value, "guest"), "guest").map(str::to_owned),
+            "uuid" => line.uuid = Some(value.to_ascii_lowercase()),
+            "id" => line.proxmox_id = value.parse().ok(),
+            "pidfile" => line.pid_file = Some(value.to_owned()),
+            "enable-kvm" => line.accel = Some(Accel::Kvm),
+            "accel" => line.accel = line.accel.or(accel(get(&pairs(value, "accel"), "accel"))),
+            "machine" | "M" => {
+                let pairs = pairs(value, "type");
+                if get(&pairs, "type") == Some("none") {
+                    return None; // A libvirt asking QEMU what it can do.
+                }
+                line.accel = line.accel.or(accel(get(&pairs, "accel")));
+            }
+            "smp" => line.topology = topology(&pairs(value, "cpus")),
+            "m" => line.memory_bytes = get(&pairs(value, "size"), "size").and_then(size_bytes),
+            "object" => object(&mut line, value),
+            "qmp" | "qmp-pretty" => sockets.extend(listening_socket(value)),
+            "chardev" => control.extend(chardev_socket(value)),
+            "mon" => {
+                let pairs = pairs(value, "chardev");
+                if get(&pairs, "mode") == Some("control") {
+                    let id = get(&pairs, "chardev").unwrap_or_default().to_owned();
+                    line.qmp_sockets.push(id); // The chardev's name for now.
+                }
+            }
+            "version" | "help" | "h" => return None,
+            _ => {}
+        }
+    }
+    let named = std::mem::take(&mut line.qmp_sockets);
+    sockets.extend(control.into_iter().filter(|(id, _)| named.contains(id)).map(|(_, path)| path));
+    line.qmp_sockets = sockets;
+    Some(line)
+}
+
+/// Is this one of the options without a value? Only those that may stand before one that matters here.
+fn is_flag(option: &str) -> bool {
+    matches!(
+        option,
+        "enable-kvm"
+            | "S"
+            | "s"
+            | "nographic"
+            | "nodefaults"
+            | "no-user-config"
+            | "no-shutdown"
+            | "no-reboot"
+            | "no-acpi"
+            | "no-hpet"
+            | "no-fd-bootchk"
+            | "daemonize"
+            | "snapshot"
+            | "singlestep"
+            | "usb"
+            | "full-screen"
+            | "xen-attach"
+            | "xen-domid-restrict"
+            | "only-migratable"
+            | "win2k-hack"
+            | "preconfig"
+            | "portrait"
+            | "enable-sync-profile"
+            | "semihosting"
+            | "version"
+            | "help"
+            | "h"
+    )
+}
+
+/// `key=value` between commas; `,,` is a comma. The first word without `=` belongs to `implied`.
+fn pairs(text: &str, implied: &str) -> Vec<(String, String)> {
+    let mut words = vec![String::new()];
+    let mut signs = text.chars().peekable();
+    while let Some(sign) = signs.next() {
+        match sign {
+            ',' if signs.peek() == Some(&',') => {
+                signs.next();
+                words.last_mut().expect("never empty").push(',');
+            }
+            ',' => words.push(String::new()),
+            _ => words.last_mut().expect("never empty").push(sign),
+        }
+    }
+    let pair = |(i, word): (usize, String)| match word.split_once('=') {
+        Some((key, value)) => (key.to_owned(), value.to_owned()),
+        None if i == 0 => (implied.to_owned(), word),
+        None => (word, "on".to_owned()),
+    };
+    words.into_iter().enumerate().map(pair).collect()
+}
+
+fn get<'a>(pairs: &'a [(String, String)], key: &str) -> Option<&'a str> {
+    pairs.iter().rev().find(|(k, _)| k == key).map(|(_, v)| v.as_str())
+}
+
+fn accel(name: Option<&str>) -> Option<Accel> {
+    // `kvm:tcg` means the first that works: which one, the threads' names tell.
+    match name? {
+        "kvm" => Some(Accel::Kvm),
+        "tcg" => Some(Accel::Tcg),
+        _ => None,
+    }
+}
+
+fn topology(pairs: &[(String, String)]) -> Option<GuestTopology> {
+    let number = |key: &str| get(pairs, key).and_then(|v| v.parse::<u32>().ok()).filter(|n| *n > 0);
+    let (sockets, cores, threads) = (number("sockets")?, number("cores")?, number("threads")?);
+    let inner = number("dies").unwrap_or(1).checked_mul(number("clusters").unwrap_or(1))?;
+    Some(GuestTopology { sockets, cores: cores.checked_mul(inner)?, threads })
+}
+
+/// `4G`, `512`, `2097152k`: MiB where no unit is said.
+fn size_bytes(text: &str) -> Option<u64> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let shift = match text[digits.len()..].to_ascii_lowercase().as_str() {
+        "b" => 0,
+        "k" => 10,
+        "" | "m" => 20,
+        "g" => 30,
+        "t" => 40,
+        _ => return None,
+    };
+    digits.parse::<u64>().ok()?.checked_mul(1 << shift)
+}
+
+fn object(line: &mut CommandLine, value: &str) {
+    let (kind, id, nodes, policy) = if value.starts_with('{') {
+        let Ok(json) = serde_json::from_str::<Value>(value) else { return };
+        let text = |key: &str| json.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let nodes = json.get("host-nodes").and_then(Value::as_array).map(|all| {
+            let cpus = all.iter().filter_map(Value::as_u64).filter_map(|n| u32::try_from(n).ok());
+            cpus.filter(|n| *n <= vsteer_core::cpuset::MAX_CPU).collect::<CpuSet>()
+        });
+        (text("qom-type"), text("id"), nodes, text("policy"))
+    } else {
+        let pairs = pairs(value, "qom-type");
+        let text = |key: &str| get(&pairs, key).unwrap_or_default().to_owned();
+        let nodes = get(&pairs, "host-nodes").and_then(|n| n.parse::<CpuSet>().ok());
+        (text("qom-type"), text("id"), nodes, text("policy"))
+    };
+    if kind == "iothread" {
+        line.iothreads.push(id);
+    } else if let Some(nodes) =
+        nodes.filter(|n| kind.starts_with("memory-backend-") && policy == "bind" && !n.is_empty())
+    {
+        line.memory_nodes = Some(line.memory_nodes.take().unwrap_or_default().union(&nodes));
+    }
+}
+
+/// The path of `unix:PATH,server=on`; `None` where QEMU is not the one who listens.
+fn listening_socket(value: &str) -> Option<String> {
+    let pairs = pairs(value.strip_prefix("unix:")?, "path");
+    is_server(&pairs).then(|| get(&pairs, "path").map(str::to_owned))?
+}
+
+/// Name and path of `-chardev socket,id=X,path=Y,server=on`.
+fn chardev_socket(value: &str) -> Option<(String, String)> {
+    let pairs = pairs(value, "backend");
+    let found = get(&pairs, "backend") == Some("socket") && is_server(&pairs);
+    found.then(|| Some((get(&pairs, "id")?.to_owned(), get(&pairs, "path")?.to_owned())))?
+}
+
+fn is_server(pairs: &[(String, String)]) -> bool {
+    matches!(get(pairs, "server"), Some("on" | "yes" | "true"))
+}
+
+/// 12 of `…/domain-12-name/master-key.aes`.
+fn libvirt_id(text: &str) -> Option<u32> {
+    let after = text.split("/domain-").nth(1)?;
+    after.split('-').next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn line(words: &[&str]) -> Option<CommandLine> {
+        parse(&words.iter().map(|w| (*w).to_owned()).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn libvirts_command_line() {
+        let l = line(&[
+            "/usr/bin/qemu-system-x86_64",
+            "-name",
+            "guest=it's \"x\",,y,debug-threads=on",
+            "-S",
+            "-object",
+            r#"{"qom-type":"secret","id":"masterKey0","file":"/var/lib/libvirt/qemu/domain-12-its/master-key.aes"}"#,
+            "-machine",
+            "pc-q35-7.2,usb=off",
+            "-accel",
+            "tcg",
+            "-m",
+            "size=2097152k,slots=2",
+            "-object",
+            r#"{"qom-type":"memory-backend-ram","id":"m","size":1,"host-nodes":[0,2],"policy":"bind"}"#,
+            "-smp",
+            "8,sockets=2,dies=2,cores=1,threads=2",
+            "-object",
+            r#"{"qom-type":"iothread","id":"iothread1"}"#,
+            "-uuid",
+            "63715D0B-76a4-4a2a-8db6-9bda3af71014",
+            "-chardev",
+            "socket,id=charmonitor,fd=27,server=on,wait=off",
+            "-mon",
+            "chardev=charmonitor,id=monitor,mode=control",
+        ])
+        .unwrap();
+        assert_eq!(l.name.as_deref(), Some("it's \"x\",y"));
+        assert_eq!(l.uuid.as_deref(), Some("63715d0b-76a4-4a2a-8db6-9bda3af71014"));
+        assert_eq!((l.of_libvirt, l.libvirt_id, l.accel), (true, Some(12), Some(Accel::Tcg)));
+        assert_eq!(l.topology, Some(GuestTopology { sockets: 2, cores: 2, threads: 2 }));
+        assert_eq!((l.memory_bytes, l.iothreads.len()), (Some(2 << 30), 1));
+        assert_eq!(l.memory_nodes, Some("0,2".parse().unwrap()));
+        assert!(l.qmp_sockets.is_empty());
+    }
+
+    #[test]
+    fn bare_and_proxmox_command_lines() {
+        let l = line(&[
+            "qemu-system-x86_64",
+            "-enable-kvm",
+            "-smp",
+            "4",
+            "-m",
+            "4G",
+            "-qmp",
+            "unix:/tmp/q,server,nowait",
+            "-chardev",
+            "socket,id=c,path=/tmp/m,server=on,wait=off",
+            "-mon",
+            "chardev=c,mode=control",
+            "-qmp",
+            "unix:/tmp/elsewhere",
+            "-object",
+            "iothread,id=io1",
+            "-pidfile",
+            "/run/x.pid",
+        ]);
+        let l = l.unwrap();
+        assert_eq!((l.accel, l.topology, l.memory_bytes), (Some(Accel::Kvm), None, Some(4 << 30)));
+        assert_eq!(l.qmp_sockets, ["/tmp/q", "/tmp/m"]);
+        assert_eq!((l.iothreads, l.of_libvirt), (vec!["io1".to_owned()], false));
+        let l = line(&[
+            "/usr/bin/kvm",
+            "-id",
+            "100",
+            "-name",
+            "web,debug-threads=on",
+            "-no-shutdown",
+            "-m",
+            "512",
+        ]);
+        let l = l.unwrap();
+        assert_eq!(
+            (l.proxmox_id, l.name.as_deref(), l.memory_bytes),
+            (Some(100), Some("web"), Some(512 << 20))
+        );
+    }
+
+    #[test]
+    fn what_runs_no_vm() {
+        assert_eq!(line(&["/usr/bin/qemu-system-x86_64", "-S", "-machine", "none,accel=kvm:tcg"]), None);
+        assert_eq!(line(&["qemu-system-x86_64", "-version"]), None);
+        assert_eq!(line(&["gdb", "qemu-system-x86_64"]), None);
+        assert_eq!(line(&["qemu-img", "-m", "x"]), None);
+        assert_eq!(line(&[]), None);
+    }
+
+    proptest! {
+        #[test]
+        fn any_words_are_read(words in proptest::collection::vec("\\PC{0,30}", 0..8), option in "-(m|smp|name|object|qmp|mon|chardev|machine|accel)") {
+            let mut all = vec!["kvm".to_owned(), option];
+            all.extend(words);
+            let _ = parse(&all);
+        }
+
+        #[test]
+        fn names_with_commas_survive(name in "[a-z,= ]{1,12}") {
+            let escaped = format!("guest={},debug-threads=on", name.replace(',', ",,"));
+            let l = line(&["kvm", "-name", &escaped]).unwrap();
+            prop_assert_eq!(l.name, Some(name));
+        }
+    }
+}

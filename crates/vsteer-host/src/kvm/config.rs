@@ -1,0 +1,176 @@
+//! How is this host and each of its VMs set up? The configuration that a plan reads and changes.
+//!
+//! The idea: everything that is in force is read where the kernel keeps it (affinity, class, cgroup files), the rest
+//! from libvirt's description or QEMU's command line. What cannot be read is `None`; a VM that vanishes half-way is left
+//! out.
+//!
+//! Source: as the modules used. libvirt's quota parameters: `docs/manpages/virsh.rst`, schedinfo (libvirt 9.0).
+//!
+//! Left out: pins that are defined and not in force.
+
+use super::inventory::{Inventory, Thread, Vm};
+use super::roles;
+use crate::linux::cgroups::{self, Cgroups};
+use crate::linux::{task, topology};
+use crate::root::Root;
+use serde_json::{Map, Value};
+use vsteer_core::Fault;
+use vsteer_core::nouns::{HostConfig, Limits, Manager, Quota, Role, VmConfig, VmThread};
+
+/// libvirt shows "no quota" of version 2 as the largest number that it accepts for one, µs.
+const QUOTA_MOST_US: i64 = 17_592_186_044_415;
+
+/// The configuration of the host as the inventory last saw its VMs.
+///
+/// # Errors
+/// When the machine's topology cannot be read.
+pub fn host(inventory: &mut Inventory) -> Result<HostConfig, Fault> {
+    let topology = topology::read(&inventory.root)?;
+    let vms = vms(inventory);
+    let line = |path: &str| {
+        let text = task::text(&inventory.root, path).unwrap_or_default();
+        text.trim().to_owned()
+    };
+    Ok(HostConfig {
+        hostname: line("/proc/sys/kernel/hostname"),
+        machine_id: Some(line("/etc/machine-id")).filter(|id| !id.is_empty()),
+        kernel: line("/proc/sys/kernel/osrelease"),
+        topology,
+        cgroups: inventory.cgroups.layout,
+        vms,
+    })
+}
+
+/// The configuration of every VM that the inventory last saw and that still lives.
+pub fn vms(inventory: &mut Inventory) -> Vec<VmConfig> {
+    let threads = inventory.threads();
+    threads.into_iter().filter_map(|(i, t)| vm(inventory, &inventory.vms[i], &t)).collect()
+}
+
+/// The configuration of one VM; `None` when it has gone meanwhile.
+pub fn vm(inventory: &Inventory, vm: &Vm, threads: &[Thread]) -> Option<VmConfig> {
+    let (root, groups) = (&inventory.root, &inventory.cgroups);
+    let mut accel = vm.process.line.accel;
+    let described: Vec<VmThread> = threads
+        .iter()
+        .filter_map(|t| {
+            let stat = task::read_stat(root, t.pid, t.tid)?;
+            if t.role.vcpu().is_some() {
+                accel = roles::accel(&stat.comm).or(accel);
+            }
+            Some(VmThread {
+                tid: t.tid,
+                role: t.role,
+                affinity: task::affinity(root, t.pid, t.tid)?,
+                class: stat.class(),
+                cgroup: groups.of_thread(root, t.pid, t.tid),
+            })
+        })
+        .collect();
+    // Without its first thread a process has ended.
+    described.iter().find(|t| t.tid.0 == vm.process.pid)?;
+    let kin: Vec<u32> = threads.iter().map(|t| t.pid).collect();
+    let own = own_cgroup(root, groups, &described, &kin);
+    let line = &vm.process.line;
+    let domain = vm.domain.as_ref();
+    let sched = vm.listed.as_ref().and_then(|l| l.sched.as_ref());
+    Some(VmConfig {
+        id: vm.id.clone(),
+        name: vm.name.clone(),
+        manager: vm.manager.clone(),
+        accel,
+        pid: vm.process.pid,
+        weight: own.as_deref().and_then(|g| groups.weight(root, g)),
+        limits: match sched {
+            Some(sched) => limits_of_libvirt(sched),
+            None => limits_of_cgroups(root, groups, own.as_deref(), &described),
+        },
+        rt_budgets: groups.rt_budgets(root, described.iter().filter_map(|t| t.cgroup.as_deref())),
+        cgroup: own,
+        threads: described,
+        guest_topology: domain.and_then(super::xml::Domain::topology_shown).or(line.topology),
+        memory_bytes: domain.and_then(|d| d.memory_bytes).or(line.memory_bytes),
+        memory_nodes: match (&vm.manager, domain) {
+            (Manager::Libvirt(_), Some(d)) => d.memory_nodes.clone(),
+            _ => line.memory_nodes.clone(),
+        },
+    })
+}
+
+/// The cgroup that holds all of the VM's threads and nothing else. libvirt's names show that a group is a VM's;
+/// of any other group, every process in it must be the VM's (`kin`).
+fn own_cgroup(root: &Root, groups: &Cgroups, threads: &[VmThread], kin: &[u32]) -> Option<String> {
+    let mine: Option<Vec<&str>> = threads.iter().map(|t| t.cgroup.as_deref()).collect();
+    let mut shared = cgroups::common(mine?.into_iter())?;
+    // Beside systemd, libvirt keeps the controllers that it sets itself one level below the unit (version 2).
+    if let Some(above) = shared.strip_suffix("/libvirt").filter(|p| is_libvirts(p)) {
+        shared = above.to_owned();
+    }
+    if shared.ends_with("/emulator")
+        && let Some(above) = shared.strip_suffix("/emulator").filter(|p| is_libvirts(p))
+    {
+        shared = above.to_owned();
+    }
+    let alone = || {
+        let there = groups.processes(root, &shared);
+        !there.is_empty() && there.iter().all(|pid| kin.contains(pid))
+    };
+    (is_libvirts(&shared) || alone()).then_some(shared)
+}
+
+/// Is it a group that libvirt made for one VM: `qemu-ID-NAME.libvirt-qemu`, or `machine-qemu\x2dID\x2dNAME.scope`?
+fn is_libvirts(cgroup: &str) -> bool {
+    let name = cgroup.rsplit('/').next().unwrap_or_default();
+    (name.starts_with("qemu-") && name.ends_with(".libvirt-qemu"))
+        || (name.starts_with("machine-qemu") && name.ends_with(".scope"))
+}
+
+/// libvirt's scheduler parameters as limits. A quota of 0 or less is none.
+pub fn limits_of_libvirt(sched: &Map<String, Value>) -> Limits {
+    let quota = |name: &str| {
+        let quota = sched.get(&format!("{name}_quota"))?.as_i64()?;
+        let period_us = sched.get(&format!("{name}_period"))?.as_u64().filter(|p| *p > 0)?;
+        (quota > 0 && quota < QUOTA_MOST_US).then_some(Quota { quota_us: quota as u64, period_us })
+    };
+    Limits { per_vcpu: quota("vcpu"), emulator: quota("emulator"), whole_vm: quota("global") }
+}
+
+fn limits_of_cgroups(root: &Root, groups: &Cgroups, own: Option<&str>, threads: &[VmThread]) -> Limits {
+    let Some(own) = own else { return Limits::default() };
+    let of = |role: Role| {
+        let group = threads.iter().find(|t| t.role == role)?.cgroup.as_deref()?;
+        // A group that others of its threads share limits them together, not this one.
+        let shared = threads.iter().any(|t| {
+            (t.role.vcpu().is_some() || role.vcpu().is_some())
+                && t.role != role
+                && t.cgroup.as_deref() == Some(group)
+        });
+        (group != own && !shared).then(|| groups.quota(root, group))?
+    };
+    Limits { per_vcpu: of(Role::Vcpu(0)), emulator: of(Role::Emulator), whole_vm: groups.quota(root, own) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn limits() {
+        let sched = json!({
+            "cpu_shares": 1024, "vcpu_period": 100_000, "vcpu_quota": 20_000, "emulator_period": 100_000,
+            "emulator_quota": -1, "global_period": 100_000, "global_quota": 17_592_186_044_415u64,
+        });
+        let limits = limits_of_libvirt(sched.as_object().unwrap());
+        assert_eq!(limits.per_vcpu, Some(Quota { quota_us: 20_000, period_us: 100_000 }));
+        assert_eq!((limits.emulator, limits.whole_vm), (None, None));
+        assert_eq!(limits_of_libvirt(&Map::new()), Limits::default());
+    }
+
+    #[test]
+    fn names_of_libvirts_groups() {
+        assert!(is_libvirts("/machine/qemu-1-a.libvirt-qemu"));
+        assert!(is_libvirts("/machine.slice/machine-qemu\\x2d1\\x2da.scope"));
+        assert!(!is_libvirts("/machine.slice") && !is_libvirts("/user.slice/session-1.scope"));
+    }
+}

@@ -1,0 +1,400 @@
+//! Which VMs run here, under whose care, and which threads are theirs?
+//!
+//! The idea: what libvirt lists and what `/proc` shows are two views of the same processes. They are joined by the UUID
+//! on QEMU's command line (the place of libvirt's pid files is a matter of its build and of its mount namespace); a
+//! QEMU that no libvirt lists stands by itself. A libvirt is asked again only when a QEMU appears that was not there
+//! before; the threads are looked at anew each time.
+//!
+//! Left out: libvirt's remote connections. Threads are measured on this machine, so a VM without a process here is
+//! left out, and said so.
+
+use super::client::{Client, Listed};
+use super::processes::{self, Found, Origin, Process};
+use super::roles::{self, Known};
+use super::{qmp, xml};
+use crate::linux::cgroups::Cgroups;
+use crate::linux::task;
+use crate::root::Root;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use vsteer_core::nouns::{Manager, Role, Tid, VmId};
+use vsteer_core::{Fault, FaultKind};
+
+/// A QEMU this young may be one that its libvirt does not list as active yet.
+const YOUNG_S: u64 = 60;
+
+/// A VM with its process.
+#[derive(Debug, Clone)]
+pub struct Vm {
+    /// Its identity.
+    pub id: VmId,
+    /// Its name.
+    pub name: String,
+    /// Who owns it.
+    pub manager: Manager,
+    /// Its QEMU.
+    pub process: Process,
+    /// What its libvirt says of it.
+    pub listed: Option<Listed>,
+    /// The live description, read.
+    pub domain: Option<xml::Domain>,
+    /// vCPUs by thread as the monitor said, where names do not tell.
+    pub asked: Option<BTreeMap<Tid, u32>>,
+}
+
+/// A thread of a VM.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Thread {
+    /// Its id.
+    pub tid: Tid,
+    /// The process that it is listed under (itself, for a vhost kernel thread).
+    pub pid: u32,
+    /// What it does.
+    pub role: Role,
+}
+
+/// The VMs of this machine, kept up to date.
+pub struct Inventory {
+    /// The machine.
+    pub root: Root,
+    /// Its cgroups.
+    pub cgroups: Cgroups,
+    /// Kernel threads of VMs.
+    pub vhosts: BTreeMap<u32, Vec<Tid>>,
+    /// The VMs at the last look, by id.
+    pub vms: Vec<Vm>,
+    /// What the person should know, once each.
+    pub notes: Vec<String>,
+    connect: Option<String>,
+    names: Vec<String>,
+    clients: Vec<Client>,
+    considered: BTreeSet<(u32, u64)>,
+    roles: BTreeMap<(u32, Tid), Role>,
+    monitors: BTreeMap<(u32, u64), Option<BTreeMap<Tid, u32>>>,
+}
+
+impl Inventory {
+    /// An empty inventory. `connect`: only the VMs of that libvirt; `names`: only VMs whose name, id or pattern with
+    /// `*` is among them (all, when empty).
+    pub fn new(root: Root, connect: Option<String>, names: Vec<String>) -> Inventory {
+        let cgroups = Cgroups::find(&root);
+        let uris = match &connect {
+            Some(uri) => vec![uri.clone()],
+            None if root.is_live() => local_uris(std::env::var("XDG_RUNTIME_DIR").ok().as_deref()),
+            None => Vec::new(),
+        };
+        Inventory {
+            root,
+            cgroups,
+            vhosts: BTreeMap::new(),
+            vms: Vec::new(),
+            notes: Vec::new(),
+            connect,
+            names,
+            clients: uris.iter().map(|uri| Client::new(uri, false)).collect(),
+            considered: BTreeSet::new(),
+            roles: BTreeMap::new(),
+            monitors: BTreeMap::new(),
+        }
+    }
+
+    /// Adds a note, unless it was made before.
+    pub fn note(&mut self, text: impl Into<String>) {
+        let text = text.into();
+        if !self.notes.contains(&text) {
+            self.notes.push(text);
+        }
+    }
+
+    /// The client of the libvirt at this URI, for changing something.
+    pub fn client_for_writing(&mut self, uri: &str) -> Option<&mut Client> {
+        let client = self.clients.iter_mut().find(|c| c.uri() == uri)?;
+        client.set_write();
+        Some(client)
+    }
+
+    /// Looks at everything anew, libvirt's descriptions too.
+    ///
+    /// # Errors
+    /// When the libvirt that was named cannot be asked. One that merely was found is noted and passed over.
+    pub fn look(&mut self) -> Result<(), Fault> {
+        // The list comes first: a VM that starts in between is found at the next look, one that stops has no process.
+        let mut listed = Vec::new();
+        let mut faults = Vec::new();
+        for client in &mut self.clients {
+            match client.list() {
+                Ok(all) => {
+                    let manager = Manager::Libvirt(client.uri().to_owned());
+                    listed.extend(all.into_iter().map(|vm| (manager.clone(), vm)));
+                }
+                Err(fault) if self.connect.is_some() => return Err(fault),
+                Err(fault) => faults.push(format!("libvirt at {} is passed over: {fault}", client.uri())),
+            }
+        }
+        faults.into_iter().for_each(|f| self.note(f));
+        let Found { qemus, vhosts } = processes::find(&self.root);
+        self.vhosts = vhosts;
+        self.considered = self.settled(&qemus, &listed);
+        let vms = self.join(qemus, listed);
+        self.vms = vms;
+        Ok(())
+    }
+
+    /// Looks only at processes, and at everything where a QEMU is there that was not before.
+    ///
+    /// # Errors
+    /// As [`Inventory::look`].
+    pub fn refresh(&mut self) -> Result<(), Fault> {
+        let Found { qemus, vhosts } = processes::find(&self.root);
+        let now: BTreeSet<(u32, u64)> = qemus.iter().map(|q| (q.pid, q.start_ticks)).collect();
+        if !now.is_subset(&self.considered) {
+            return self.look();
+        }
+        self.vhosts = vhosts;
+        self.vms.retain(|vm| now.contains(&(vm.process.pid, vm.process.start_ticks)));
+        Ok(())
+    }
+
+    /// The QEMUs that need no further question to libvirt: all but young ones that it does not list (yet).
+    fn settled(&self, qemus: &[Process], listed: &[(Manager, Listed)]) -> BTreeSet<(u32, u64)> {
+        let uptime = task::text(&self.root, "/proc/uptime").unwrap_or_default();
+        let uptime_s: f64 = uptime.split(' ').next().and_then(|s| s.parse().ok()).unwrap_or(f64::MAX);
+        let ticks = rustix::param::clock_ticks_per_second();
+        let awaited = |q: &&Process| {
+            let age_s = uptime_s - q.start_ticks as f64 / ticks as f64;
+            let known = listed.iter().any(|(_, l)| Some(l.uuid.as_str()) == q.line.uuid.as_deref());
+            !self.clients.is_empty() && q.origin == Origin::Libvirt && !known && age_s < YOUNG_S as f64
+        };
+        qemus.iter().filter(|q| !awaited(q)).map(|q| (q.pid, q.start_ticks)).collect()
+    }
+
+    fn join(&mut self, mut qemus: Vec<Process>, listed: Vec<(Manager, Listed)>) -> Vec<Vm> {
+        let mut vms: Vec<Vm> = Vec::new();
+        for (manager, vm) in listed {
+            let Some(at) = best_match(&qemus, &vm) else {
+                self.note(format!(
+                    "VM {:?} of {} has no process on this machine: measure it where it runs",
+                    vm.name,
+                    uri_of(&manager)
+                ));
+                continue;
+            };
+            let process = qemus.remove(at);
+            let domain =
+                xml::parse(&vm.xml).map_err(|e| self.note(format!("description of VM {:?}: {e}", vm.name)));
+            vms.push(Vm {
+                id: VmId(vm.uuid.to_ascii_lowercase()),
+                name: vm.name.clone(),
+                manager,
+                process,
+                domain: domain.ok(),
+                listed: Some(vm),
+                asked: None,
+            });
+        }
+        if self.connect.is_none() {
+            vms.extend(qemus.into_iter().map(unlisted));
+        }
+        // Two libvirts may run one UUID (a copied definition): the second VM is then named by its process.
+        let mut taken = BTreeSet::new();
+        for vm in &mut vms {
+            if !taken.insert(vm.id.clone()) {
+                vm.id = id_of(&vm.process);
+                taken.insert(vm.id.clone());
+            }
+        }
+        vms.retain(|vm| self.names.is_empty() || self.names.iter().any(|p| is_named(p, vm)));
+        for vm in &vms {
+            match &vm.manager {
+                Manager::Libvirt(uri) if uri.is_empty() => self.note(format!(
+                    "VM {:?} belongs to a libvirt that is not connected: it is measured, and can be changed only with \
+                     --connect URI",
+                    vm.name
+                )),
+                Manager::Proxmox(_) | Manager::KubeVirt => {
+                    self.note(format!("VM {:?}: {:?} is untried: compare before you rely on it", vm.name, vm.manager));
+                }
+                _ => {}
+            }
+        }
+        vms.sort_by(|a, b| a.id.cmp(&b.id));
+        self.ask_monitors(&mut vms);
+        vms
+    }
+
+    /// Asks the monitors of VMs whose vCPUs no name tells, once each.
+    fn ask_monitors(&mut self, vms: &mut [Vm]) {
+        if !self.root.is_live() {
+            return;
+        }
+        for vm in vms.iter_mut().filter(|vm| vm.process.origin == Origin::Nobody) {
+            let key = (vm.process.pid, vm.process.start_ticks);
+            if !self.monitors.contains_key(&key) {
+                if self.threads_of(vm).iter().any(|t| t.role.vcpu().is_some()) {
+                    self.monitors.insert(key, None);
+                    continue;
+                }
+                let said = match vm.process.line.qmp_sockets.first() {
+                    Some(path) => qmp::vcpu_threads(&self.root, path),
+                    None => Err("it has no monitor of its own".to_owned()),
+                };
+                if let Err(why) = &said {
+                    self.note(format!(
+                        "VM {:?}: its threads have no names and {why}, so its vCPUs are not known: start it with \
+                         -name NAME,debug-threads=on",
+                        vm.name
+                    ));
+                }
+                self.monitors.insert(key, said.ok());
+            }
+            vm.asked = self.monitors.get(&key).cloned().flatten();
+        }
+    }
+
+    /// The threads of every VM at this moment, vCPUs first in index order, then by tid. A VM without one is gone.
+    pub fn threads(&mut self) -> Vec<(usize, Vec<Thread>)> {
+        let all: Vec<(usize, Vec<Thread>)> = self
+            .vms
+            .iter()
+            .enumerate()
+            .map(|(i, vm)| (i, self.threads_of(vm)))
+            .filter(|(_, t)| !t.is_empty())
+            .collect();
+        // A worker may be a vCPU that was not yet named when it was looked at.
+        let lasting = |t: &&Thread| t.role != Role::Worker;
+        self.roles =
+            all.iter().flat_map(|(_, t)| t).filter(lasting).map(|t| ((t.pid, t.tid), t.role)).collect();
+        all
+    }
+
+    fn threads_of(&self, vm: &Vm) -> Vec<Thread> {
+        let pid = vm.process.pid;
+        let known = Known { pid, iothreads: &vm.process.line.iothreads, asked: vm.asked.as_ref() };
+        let role = |tid: Tid| {
+            if let Some(role) = self.roles.get(&(pid, tid)) {
+                return Some(*role);
+            }
+            let comm = task::text(&self.root, &format!("/proc/{pid}/task/{}/comm", tid.0))?;
+            let comm = comm.strip_suffix('\n').unwrap_or(&comm);
+            let cgroup = self.cgroups.of_thread(&self.root, pid, tid);
+            Some(roles::role(&known, tid, comm, cgroup.as_deref()))
+        };
+        let mut threads: Vec<Thread> = task::threads(&self.root, pid)
+            .into_iter()
+            .filter_map(|tid| Some(Thread { tid, pid, role: role(tid)? }))
+            .collect();
+        let apart = self.vhosts.get(&pid).into_iter().flatten();
+        threads.extend(apart.map(|tid| Thread { tid: *tid, pid: tid.0, role: Role::Vhost }));
+        threads.sort_by_key(|t| (t.role.vcpu().unwrap_or(u32::MAX), t.tid));
+        threads
+    }
+}
+
+fn uri_of(manager: &Manager) -> &str {
+    match manager {
+        Manager::Libvirt(uri) => uri,
+        _ => "",
+    }
+}
+
+/// A VM that no libvirt lists.
+fn unlisted(process: Process) -> Vm {
+    let line = &process.line;
+    let (id, manager) = match process.origin {
+        Origin::Libvirt => (line.uuid.clone().map(VmId), Manager::Libvirt(String::new())),
+        Origin::KubeVirt => (line.uuid.clone().map(VmId), Manager::KubeVirt),
+        Origin::Proxmox(id) => (None, Manager::Proxmox(id)),
+        Origin::Nobody => (None, Manager::Bare),
+    };
+    let name = line.name.clone().filter(|n| !n.is_empty()).unwrap_or_else(|| format!("qemu-{}", process.pid));
+    let id = id.unwrap_or_else(|| id_of(&process));
+    Vm { id, name, manager, process, listed: None, domain: None, asked: None }
+}
+
+fn id_of(process: &Process) -> VmId {
+    VmId(format!("qemu:{}:{}", process.pid, process.start_ticks))
+}
+
+/// The process of a listed VM: that with its UUID; of several (copies, other libvirts), the one that agrees best.
+fn best_match(qemus: &[Process], vm: &Listed) -> Option<usize> {
+    let uuid = vm.uuid.to_ascii_lowercase();
+    let agreement = |q: &Process| {
+        (q.origin == Origin::Libvirt, q.line.libvirt_id == vm.id, q.line.name.as_deref() == Some(&vm.name))
+    };
+    let same = qemus.iter().enumerate().filter(|(_, q)| q.line.uuid.as_deref() == Some(&uuid));
+    same.max_by_key(|(_, q)| agreement(q)).map(|(i, _)| i)
+}
+
+/// Does `pattern` name it: its id, its name, or a pattern with `*` for any run of characters?
+fn is_named(pattern: &str, vm: &Vm) -> bool {
+    pattern == vm.name || pattern == vm.id.0 || (pattern.contains('*') && fits(pattern, &vm.name))
+}
+
+fn fits(pattern: &str, name: &str) -> bool {
+    let mut parts = pattern.split('*');
+    let first = parts.next().unwrap_or_default();
+    let Some(mut rest) = name.strip_prefix(first) else { return false };
+    let mut parts: Vec<&str> = parts.collect();
+    let Some(last) = parts.pop() else { return rest.is_empty() };
+    for part in parts {
+        let Some(at) = rest.find(part) else { return false };
+        rest = &rest[at + part.len()..];
+    }
+    rest.ends_with(last)
+}
+
+/// The URIs of the libvirts whose sockets lie where libvirt's own clients look for them.
+fn local_uris(runtime_folder: Option<&str>) -> Vec<String> {
+    let has = |folder: &str| {
+        ["libvirt-sock", "virtqemud-sock"].iter().any(|s| Path::new(folder).join("libvirt").join(s).exists())
+    };
+    let mut uris = Vec::new();
+    if has("/run") || has("/var/run") {
+        uris.push("qemu:///system".to_owned());
+    }
+    if runtime_folder.is_some_and(has) {
+        uris.push("qemu:///session".to_owned());
+    }
+    uris
+}
+
+/// The fault of a filter that fits no VM.
+pub fn no_such_vm(names: &[String], there: &[String]) -> Fault {
+    let there = if there.is_empty() {
+        "no VM runs here".to_owned()
+    } else {
+        format!("here run {}", there.join(", "))
+    };
+    Fault::new(FaultKind::NothingThere, format!("no VM is named {}", names.join(" or ")))
+        .because(there)
+        .way_out("name one of them by name, UUID or a pattern with *; --connect URI names another libvirt")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn patterns() {
+        for (pattern, name, yes) in [
+            ("web*", "web1", true),
+            ("*1", "web1", true),
+            ("w*b*", "web1", true),
+            ("*", "", true),
+            ("w*w", "w", false),
+            ("w*x*1", "web1", false),
+        ] {
+            assert_eq!(fits(pattern, name), yes, "{pattern} {name}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_pattern_answers(pattern in "[a*\u{fc}]{0,8}", name in "[a\u{fc}]{0,8}") {
+            let _ = fits(&pattern, &name);
+            let (begins, ends) = (format!("{name}*"), format!("*{name}"));
+            prop_assert!(fits("*", &name) && fits(&begins, &name) && fits(&ends, &name));
+        }
+    }
+}

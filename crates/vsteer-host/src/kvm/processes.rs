@@ -1,0 +1,126 @@
+//! Which processes of this machine are QEMUs that run VMs, and who started them?
+//!
+//! The idea: every process's command line is looked at, since QEMU may be told to take any name (`-name
+//! process=…`). A libvirt's QEMU holds that libvirt's secret; Proxmox numbers its VMs (`-id`) and keeps their pid files
+//! in `qemu-server`; KubeVirt's run in the cgroup of a pod.
+//!
+//! Source: `man 5 proc`; `src/qemu/qemu_command.c` (libvirt 9.0); `PVE/QemuServer.pm` (Proxmox VE 8, read, not tried);
+//! KubeVirt 1.x (read, not tried).
+//!
+//! Left out: QEMUs inside a container that hides its processes.
+
+use super::command_line::{self, CommandLine};
+use super::roles::vhost_of;
+use crate::linux::task::{self, text};
+use crate::root::Root;
+use std::collections::BTreeMap;
+use vsteer_core::nouns::Tid;
+
+/// A QEMU that runs a VM.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Process {
+    /// Its process id.
+    pub pid: u32,
+    /// When it started, clock ticks since boot: with the pid, an identity.
+    pub start_ticks: u64,
+    /// What it was told.
+    pub line: CommandLine,
+    /// Who started it, as far as it shows.
+    pub origin: Origin,
+}
+
+/// Who started a QEMU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Origin {
+    /// A libvirt; which one is not known here.
+    Libvirt,
+    /// Proxmox VE, as this VM. Untried.
+    Proxmox(u32),
+    /// A pod of KubeVirt. Untried.
+    KubeVirt,
+    /// A person or a script.
+    Nobody,
+}
+
+/// What a look at all processes found.
+#[derive(Debug, Clone, Default)]
+pub struct Found {
+    /// The QEMUs, by pid.
+    pub qemus: Vec<Process>,
+    /// Kernel threads `vhost-PID` by that pid (before Linux 6.4; since then they are threads of the process).
+    pub vhosts: BTreeMap<u32, Vec<Tid>>,
+}
+
+/// Looks at all processes. One that ends meanwhile is left out.
+pub fn find(root: &Root) -> Found {
+    let mut found = Found::default();
+    let vhosts_apart = vhosts_are_processes(&text(root, "/proc/sys/kernel/osrelease").unwrap_or_default());
+    let mut pids: Vec<u32> =
+        root.names("/proc").unwrap_or_default().iter().filter_map(|n| n.parse().ok()).collect();
+    pids.sort_unstable();
+    for pid in pids {
+        let Some(arguments) = text(root, &format!("/proc/{pid}/cmdline")) else { continue };
+        if arguments.is_empty() {
+            if vhosts_apart && let Some(of) = vhost_name(root, pid) {
+                found.vhosts.entry(of).or_default().push(Tid(pid));
+            }
+            continue;
+        }
+        let arguments: Vec<String> =
+            arguments.trim_end_matches('\0').split('\0').map(str::to_owned).collect();
+        let Some(line) = command_line::parse(&arguments) else { continue };
+        let Some(stat) = task::read_stat(root, pid, Tid(pid)).filter(|s| !s.is_dead()) else { continue };
+        let origin = origin(root, pid, &line);
+        found.qemus.push(Process { pid, start_ticks: stat.start_ticks, line, origin });
+    }
+    found
+}
+
+fn vhost_name(root: &Root, pid: u32) -> Option<u32> {
+    vhost_of(text(root, &format!("/proc/{pid}/comm"))?.trim_end())
+}
+
+/// Is this a kernel of before 6.4? One whose number cannot be read counts as old: that costs a look, no more.
+fn vhosts_are_processes(release: &str) -> bool {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(str::parse::<u32>);
+    match (numbers.next(), numbers.next()) {
+        (Some(Ok(major)), Some(Ok(minor))) => (major, minor) < (6, 4),
+        _ => true,
+    }
+}
+
+fn origin(root: &Root, pid: u32, line: &CommandLine) -> Origin {
+    let cgroups = text(root, &format!("/proc/{pid}/cgroup")).unwrap_or_default();
+    if cgroups.contains("/kubepods") {
+        return Origin::KubeVirt;
+    }
+    if line.of_libvirt {
+        return Origin::Libvirt;
+    }
+    let kept_by_proxmox = || {
+        line.pid_file.as_deref().is_some_and(|f| f.contains("/qemu-server/")) || root.has_folder("/etc/pve")
+    };
+    match line.proxmox_id {
+        Some(id) if kept_by_proxmox() => Origin::Proxmox(id),
+        _ => Origin::Nobody,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kernels_with_vhost_threads_apart() {
+        assert!(
+            vhosts_are_processes("6.1.0-18-amd64")
+                && vhosts_are_processes("5.15.0")
+                && vhosts_are_processes("?")
+        );
+        assert!(
+            !vhosts_are_processes("6.4.0")
+                && !vhosts_are_processes("6.18.44-fc")
+                && !vhosts_are_processes("7.0")
+        );
+    }
+}

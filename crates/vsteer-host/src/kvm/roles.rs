@@ -1,0 +1,137 @@
+//! What does a thread of a QEMU process do for its VM? Its name says, if QEMU was told to name its threads.
+//!
+//! Source: QEMU 7.2, `debug-threads=on` (libvirt and Proxmox always say so): `CPU N/KVM`, `CPU N/TCG` (`accel/*/`),
+//! `ALL CPUs/TCG` for one thread that runs all vCPUs in turn, `IO ID` (`iothread.c`, cut at 15 bytes), `IO mon_iothread`
+//! for monitors. `vhost-PID` is the kernel's (`drivers/vhost/vhost.c`): a thread of the process since Linux 6.4, a kernel
+//! thread before. libvirt puts each vCPU into a cgroup `vcpuN`, which tells where names do not.
+//!
+//! Left out: which vCPU the single TCG thread runs at a moment; it stands as vCPU 0.
+
+use std::collections::BTreeMap;
+use vsteer_core::nouns::{Accel, Role, Tid};
+
+/// What else is known of a process when its threads are told apart.
+#[derive(Debug, Default)]
+pub struct Known<'a> {
+    /// The process, whose first thread is QEMU's main loop.
+    pub pid: u32,
+    /// Ids of its I/O threads, in the order of the command line.
+    pub iothreads: &'a [String],
+    /// vCPU of a thread, as its monitor said.
+    pub asked: Option<&'a BTreeMap<Tid, u32>>,
+}
+
+/// The role of a thread of this name in this cgroup.
+pub fn role(known: &Known<'_>, tid: Tid, comm: &str, cgroup: Option<&str>) -> Role {
+    if tid.0 == known.pid {
+        return Role::Emulator;
+    }
+    if let Some(vcpu) = vcpu_name(comm) {
+        return Role::Vcpu(vcpu);
+    }
+    if let Some(vcpu) = known.asked.and_then(|all| all.get(&tid)) {
+        return Role::Vcpu(*vcpu);
+    }
+    if let Some(id) = comm.strip_prefix("IO ").filter(|id| *id != "mon_iothread") {
+        return iothread(known, id).map_or(Role::Worker, Role::IoThread);
+    }
+    if is_vhost(comm, known.pid) {
+        return Role::Vhost;
+    }
+    let group = cgroup.and_then(|g| g.rsplit('/').next()).unwrap_or_default();
+    match (numbered(group, "vcpu"), numbered(group, "iothread")) {
+        (Some(vcpu), _) => Role::Vcpu(vcpu),
+        (_, Some(id)) => Role::IoThread(id),
+        _ => Role::Worker,
+    }
+}
+
+/// N of `CPU N/KVM`; 0 of `ALL CPUs/TCG`.
+fn vcpu_name(comm: &str) -> Option<u32> {
+    if comm == "ALL CPUs/TCG" {
+        return Some(0);
+    }
+    let (number, accel) = comm.strip_prefix("CPU ")?.split_once('/')?;
+    // The name is cut at 15 bytes, which spares the first letter for any number that QEMU allows.
+    (accel.starts_with('K') || accel.starts_with('T')).then(|| number.parse().ok())?
+}
+
+/// How a vCPU thread of this name runs its instructions.
+pub fn accel(comm: &str) -> Option<Accel> {
+    match comm
+        .strip_prefix("CPU ")
+        .or_else(|| comm.strip_prefix("ALL CPUs"))?
+        .split_once('/')?
+        .1
+        .chars()
+        .next()?
+    {
+        'K' => Some(Accel::Kvm),
+        'T' => Some(Accel::Tcg),
+        _ => None,
+    }
+}
+
+/// Is this the name of a vhost worker of that process?
+pub fn is_vhost(comm: &str, pid: u32) -> bool {
+    vhost_of(comm) == Some(pid)
+}
+
+/// PID of `vhost-PID`.
+pub fn vhost_of(comm: &str) -> Option<u32> {
+    numbered(comm, "vhost-")
+}
+
+fn numbered(name: &str, prefix: &str) -> Option<u32> {
+    crate::linux::files::numbered(name, prefix)
+}
+
+/// The number of the I/O thread whose name begins so: libvirt calls them `iothreadN`, a person as he likes; then its
+/// place on the command line counts, from 1.
+fn iothread(known: &Known<'_>, id: &str) -> Option<u32> {
+    if let Some(n) = numbered(id, "iothread") {
+        return Some(n);
+    }
+    let fits = |full: &&String| full.as_str() == id || (id.len() >= 12 && full.starts_with(id));
+    known.iothreads.iter().zip(1u32..).find(|(full, _)| fits(full)).map(|(_, n)| n)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn names_tell() {
+        let ids = vec!["disk".to_owned(), "a-very-long-name".to_owned()];
+        let asked = BTreeMap::from([(Tid(99), 3)]);
+        let known = Known { pid: 50, iothreads: &ids, asked: Some(&asked) };
+        let of = |tid, comm, group| role(&known, Tid(tid), comm, group);
+        assert_eq!(of(50, "CPU 0/KVM", None), Role::Emulator);
+        assert_eq!(of(51, "CPU 12/KVM", Some("/m/vcpu3")), Role::Vcpu(12));
+        assert_eq!(of(51, "CPU 0/TCG", None), Role::Vcpu(0));
+        assert_eq!(of(51, "ALL CPUs/TCG", None), Role::Vcpu(0));
+        assert_eq!(of(52, "IO iothread2", None), Role::IoThread(2));
+        assert_eq!(of(52, "IO disk", None), Role::IoThread(1));
+        assert_eq!(of(52, "IO a-very-long-", None), Role::IoThread(2));
+        assert_eq!(of(52, "IO mon_iothread", None), Role::Worker);
+        assert_eq!(of(53, "vhost-50", None), Role::Vhost);
+        assert_eq!(of(53, "vhost-51", None), Role::Worker);
+        assert_eq!(of(54, "qemu-system-x86", Some("/m/vcpu3")), Role::Vcpu(3));
+        assert_eq!(of(99, "qemu-system-x86", None), Role::Vcpu(3));
+        assert_eq!(of(55, "worker", Some("/m/emulator")), Role::Worker);
+        assert_eq!(
+            (accel("CPU 1/KVM"), accel("ALL CPUs/TCG"), accel("x")),
+            (Some(Accel::Kvm), Some(Accel::Tcg), None)
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn any_name_has_a_role(comm in "\\PC{0,15}", group in "\\PC{0,20}") {
+            let known = Known { pid: 1, ..Known::default() };
+            let _ = (role(&known, Tid(2), &comm, Some(&group)), accel(&comm));
+            let _ = role(&known, Tid(2), &format!("CPU {comm}"), None);
+        }
+    }
+}

@@ -1,0 +1,339 @@
+//! Which cgroup holds a thread, and what weight, quota and real-time budget does it have?
+//!
+//! The idea: `/proc/mounts` names the one hierarchy that carries the cpu controller (version 2, version 1, or version
+//! 1 beside a version 2 without it: "hybrid"), `/proc/PID/task/TID/cgroup` each thread's place in it. libvirt gives a VM
+//! a group of its own with children `emulator` and `vcpuN`; the part that all threads' paths share is the VM's.
+//!
+//! Source: `Documentation/admin-guide/cgroup-v2.rst`, `Documentation/scheduler/sched-bwc.rst` and `sched-rt-group.rst`
+//! (Linux 6.12); `src/util/vircgroup*.c` (libvirt 9.0) for the names.
+//!
+//! Left out: a cgroup namespace that hides the path (`/../..`), which counts as no cgroup.
+
+use super::cpuset::unescaped;
+use super::task::text;
+use crate::root::Root;
+use vsteer_core::nouns::{CgroupLayout, CpuWeight, Quota, RtBudget, Tid};
+
+/// A hierarchy: where it is mounted, and whether it is of version 2.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Tree {
+    top: String,
+    unified: bool,
+    /// The controller's name in `/proc/PID/cgroup`, for version 1.
+    controller: &'static str,
+}
+
+/// The hierarchies of a machine that carry the controllers cpu and cpuset.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cgroups {
+    /// How they are mounted.
+    pub layout: CgroupLayout,
+    cpu: Option<Tree>,
+    cpuset: Option<Tree>,
+}
+
+impl Cgroups {
+    /// The hierarchies mounted on the machine.
+    pub fn find(root: &Root) -> Cgroups {
+        let mounts = mounts(&text(root, "/proc/mounts").unwrap_or_default());
+        let unified = mounts.iter().find(|m| m.kind == "cgroup2").map(|m| m.point.clone());
+        let tree = |controller: &'static str| {
+            let in_unified = unified.as_ref().filter(|top| {
+                text(root, &format!("{top}/cgroup.controllers"))
+                    .is_some_and(|c| c.split_ascii_whitespace().any(|c| c == controller))
+            });
+            let version1 =
+                || mounts.iter().find(|m| m.kind == "cgroup" && m.options.iter().any(|o| o == controller));
+            in_unified
+                .map(|top| Tree { top: top.clone(), unified: true, controller })
+                .or_else(|| version1().map(|m| Tree { top: m.point.clone(), unified: false, controller }))
+        };
+        let (cpu, cpuset) = (tree("cpu"), tree("cpuset"));
+        let layout = match (&cpu, &unified) {
+            (Some(t), _) if t.unified => CgroupLayout::V2,
+            (Some(_), Some(_)) => CgroupLayout::Hybrid,
+            (Some(_), None) => CgroupLayout::V1,
+            (None, Some(_)) => CgroupLayout::V2,
+            (None, None) if mounts.iter().any(|m| m.kind == "cgroup") => CgroupLayout::V1,
+            (None, None) => CgroupLayout::None,
+        };
+        Cgroups { layout, cpu, cpuset }
+    }
+
+    /// A thread's cgroup of the cpu controller; `None` without such a controller, or when the thread is gone.
+    pub fn of_thread(&self, root: &Root, pid: u32, tid: Tid) -> Option<String> {
+        place(self.cpu.as_ref()?, root, pid, tid)
+    }
+
+    /// A thread's cgroup of the cpuset controller.
+    pub fn cpuset_of_thread(&self, root: &Root, pid: u32, tid: Tid) -> Option<String> {
+        place(self.cpuset.as_ref()?, root, pid, tid)
+    }
+
+    /// Is the cpu controller that of version 2?
+    pub fn is_unified(&self) -> bool {
+        self.cpu.as_ref().is_some_and(|t| t.unified)
+    }
+
+    /// The path of a file of a cgroup of the cpu controller.
+    pub fn file(&self, cgroup: &str, name: &str) -> Option<String> {
+        path(self.cpu.as_ref()?, cgroup, name)
+    }
+
+    /// The path of a file of a cgroup of the cpuset controller.
+    pub fn cpuset_file(&self, cgroup: &str, name: &str) -> Option<String> {
+        path(self.cpuset.as_ref()?, cgroup, name)
+    }
+
+    fn read(&self, root: &Root, cgroup: &str, name: &str) -> Option<String> {
+        text(root, &self.file(cgroup, name)?)
+    }
+
+    /// The weight; `None` without the controller.
+    pub fn weight(&self, root: &Root, cgroup: &str) -> Option<CpuWeight> {
+        if self.is_unified() {
+            self.read(root, cgroup, "cpu.weight")?.trim().parse().ok().map(CpuWeight::Weight)
+        } else {
+            self.read(root, cgroup, "cpu.shares")?.trim().parse().ok().map(CpuWeight::Shares)
+        }
+    }
+
+    /// The quota; `None` also when there is none.
+    pub fn quota(&self, root: &Root, cgroup: &str) -> Option<Quota> {
+        if self.is_unified() {
+            return cpu_max(&self.read(root, cgroup, "cpu.max")?);
+        }
+        let quota: i64 = self.read(root, cgroup, "cpu.cfs_quota_us")?.trim().parse().ok()?;
+        let period: u64 = self.read(root, cgroup, "cpu.cfs_period_us")?.trim().parse().ok()?;
+        u64::try_from(quota).ok().filter(|_| period > 0).map(|quota_us| Quota { quota_us, period_us: period })
+    }
+
+    /// Its real-time budget; `None` where the kernel does not budget real time per cgroup.
+    pub fn rt_budget(&self, root: &Root, cgroup: &str) -> Option<RtBudget> {
+        Some(RtBudget {
+            cgroup: cgroup.to_owned(),
+            runtime_us: self.read(root, cgroup, "cpu.rt_runtime_us")?.trim().parse().ok()?,
+            period_us: self.read(root, cgroup, "cpu.rt_period_us")?.trim().parse().ok()?,
+        })
+    }
+
+    /// The budgets of every cgroup from the root's children down to `cgroups`, parents first.
+    pub fn rt_budgets<'a>(&self, root: &Root, cgroups: impl Iterator<Item = &'a str>) -> Vec<RtBudget> {
+        let mut all: Vec<String> = cgroups.flat_map(lineage).collect();
+        all.sort_by_key(|path| (path.matches('/').count(), path.clone()));
+        all.dedup();
+        all.iter().filter_map(|path| self.rt_budget(root, path)).collect()
+    }
+
+    /// How often its quota ran out, over its life.
+    pub fn throttled_periods(&self, root: &Root, cgroup: &str) -> Option<u64> {
+        nr_throttled(&self.read(root, cgroup, "cpu.stat")?)
+    }
+
+    /// The names of its child groups.
+    pub fn children(&self, root: &Root, cgroup: &str) -> Vec<String> {
+        let Some(folder) = self.file(cgroup, "") else { return Vec::new() };
+        let names = root.names(&folder).unwrap_or_default();
+        names.into_iter().filter(|n| root.has_folder(&format!("{folder}/{n}"))).collect()
+    }
+
+    /// The processes of a group and of all beneath it.
+    pub fn processes(&self, root: &Root, cgroup: &str) -> Vec<u32> {
+        // Deeper than any manager builds; a bound, since the tree may change while it is read.
+        const DEPTH_MAX: usize = 6;
+        let (mut all, mut level) = (Vec::new(), vec![cgroup.to_owned()]);
+        for _ in 0..DEPTH_MAX {
+            let mut next = Vec::new();
+            for group in &level {
+                let procs = self.read(root, group, "cgroup.procs").unwrap_or_default();
+                all.extend(procs.lines().filter_map(|l| l.parse::<u32>().ok()));
+                next.extend(self.children(root, group).into_iter().map(|c| format!("{group}/{c}")));
+            }
+            level = next;
+        }
+        all.sort_unstable();
+        all.dedup();
+        all
+    }
+}
+
+fn place(tree: &Tree, root: &Root, pid: u32, tid: Tid) -> Option<String> {
+    let text = text(root, &format!("/proc/{pid}/task/{}/cgroup", tid.0))?;
+    let controller = if tree.unified { "" } else { tree.controller };
+    cgroup_of(&text, controller).filter(|path| is_plain(path))
+}
+
+fn path(tree: &Tree, cgroup: &str, name: &str) -> Option<String> {
+    is_plain(cgroup).then(|| format!("{}{}/{name}", tree.top, cgroup.trim_end_matches('/')))
+}
+
+/// Is it an absolute path without a way upwards?
+pub fn is_plain(cgroup: &str) -> bool {
+    cgroup.starts_with('/')
+        && !cgroup.contains('\0')
+        && cgroup.split('/').all(|part| part != ".." && part != ".")
+}
+
+/// The path of a line of `/proc/PID/cgroup` (`ID:CONTROLLERS:PATH`) that carries `controller`; `""` is version 2.
+pub fn cgroup_of(text: &str, controller: &str) -> Option<String> {
+    text.lines().find_map(|line| {
+        let mut parts = line.splitn(3, ':');
+        let (id, controllers, path) = (parts.next()?, parts.next()?, parts.next()?);
+        let carries = if controller.is_empty() {
+            id == "0" && controllers.is_empty()
+        } else {
+            controllers.split(',').any(|c| c == controller)
+        };
+        carries.then(|| path.strip_suffix(" (deleted)").unwrap_or(path).to_owned())
+    })
+}
+
+/// A cgroup and those above it, without the root, the widest first.
+pub fn lineage(cgroup: &str) -> Vec<String> {
+    let mut all: Vec<String> = Vec::new();
+    for part in cgroup.split('/').filter(|p| !p.is_empty()) {
+        let above = all.last().map_or("", String::as_str);
+        all.push(format!("{above}/{part}"));
+    }
+    all
+}
+
+/// The cgroup that all of `cgroups` lie in; `None` for none, or where only the root holds them all.
+pub fn common<'a>(mut cgroups: impl Iterator<Item = &'a str>) -> Option<String> {
+    let mut shared = lineage(cgroups.next()?);
+    for other in cgroups {
+        let other = lineage(other);
+        let same = shared.iter().zip(&other).take_while(|(a, b)| a == b).count();
+        shared.truncate(same);
+    }
+    shared.pop()
+}
+
+/// `cpu.max` of version 2: `max 100000`, or `50000 100000`.
+pub fn cpu_max(text: &str) -> Option<Quota> {
+    let (quota, period) = text.trim().split_once(' ')?;
+    let quota = Quota { quota_us: quota.parse().ok()?, period_us: period.trim().parse().ok()? };
+    (quota.period_us > 0).then_some(quota)
+}
+
+/// `nr_throttled` of `cpu.stat`.
+pub fn nr_throttled(text: &str) -> Option<u64> {
+    text.lines().find_map(|l| l.strip_prefix("nr_throttled "))?.trim().parse().ok()
+}
+
+struct Mount {
+    point: String,
+    kind: String,
+    options: Vec<String>,
+}
+
+fn mounts(text: &str) -> Vec<Mount> {
+    let line = |line: &str| {
+        let mut words = line.split(' ');
+        let (point, kind, options) = (words.nth(1)?, words.next()?, words.next()?);
+        let options = options.split(',').map(str::to_owned).collect();
+        Some(Mount { point: unescaped(point), kind: kind.to_owned(), options })
+    };
+    text.lines().filter_map(line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn places_and_what_they_share() {
+        let text = "9:name=systemd:/x\n2:cpu,cpuacct:/machine/a:b/vcpu0 (deleted)\n1:cpuset:/c\n0::/u\n";
+        assert_eq!(cgroup_of(text, "cpu").as_deref(), Some("/machine/a:b/vcpu0"));
+        assert_eq!(cgroup_of(text, "").as_deref(), Some("/u"));
+        assert_eq!(cgroup_of(text, "cpuacc"), None);
+        assert_eq!(
+            common(["/m/q/emulator", "/m/q/vcpu0", "/m/q/vcpu10"].into_iter()).as_deref(),
+            Some("/m/q")
+        );
+        assert_eq!(common(["/m/q1", "/m/q10"].into_iter()).as_deref(), Some("/m"));
+        assert_eq!(common(["/a", "/b"].into_iter()), None);
+        assert_eq!(common(["/"].into_iter()), None);
+        assert_eq!(lineage("/a/b"), ["/a", "/a/b"]);
+        assert!(is_plain("/a/..b") && !is_plain("/../a") && !is_plain("a") && !is_plain("/a/.."));
+    }
+
+    #[test]
+    fn values() {
+        assert_eq!(cpu_max("max 100000\n"), None);
+        assert_eq!(cpu_max("50000 100000\n"), Some(Quota { quota_us: 50_000, period_us: 100_000 }));
+        assert_eq!(cpu_max("5 0"), None);
+        assert_eq!(nr_throttled("nr_periods 5\nnr_throttled 3\nthrottled_time 9\n"), Some(3));
+        assert_eq!(unescaped("/a\\040b\\134"), "/a b\\");
+    }
+
+    fn tree(files: &[(&str, &str)]) -> (tempfile::TempDir, Root) {
+        let dir = tempfile::tempdir().unwrap();
+        for (path, content) in files {
+            let path = dir.path().join(path.trim_start_matches('/'));
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, content).unwrap();
+        }
+        let root = Root::open(dir.path()).unwrap();
+        (dir, root)
+    }
+
+    #[test]
+    fn layouts_are_told_apart() {
+        let v1 = "cgroup /c/cpu,cpuacct cgroup rw,cpu,cpuacct 0 0\ncgroup /c/cpuset cgroup rw,cpuset 0 0\n";
+        let v2 = "cgroup2 /u cgroup2 rw 0 0\n";
+        let of = |mounts: &str, controllers: &str| {
+            let (_dir, root) = tree(&[("/proc/mounts", mounts), ("/u/cgroup.controllers", controllers)]);
+            Cgroups::find(&root).layout
+        };
+        assert_eq!(of(v1, ""), CgroupLayout::V1);
+        assert_eq!(of(v2, "cpuset cpu io\n"), CgroupLayout::V2);
+        assert_eq!(of(&format!("{v1}{v2}"), ""), CgroupLayout::Hybrid);
+        assert_eq!(of("proc /proc proc rw 0 0\n", ""), CgroupLayout::None);
+    }
+
+    #[test]
+    fn a_version_1_group_is_read() {
+        let (_dir, root) = tree(&[
+            ("/proc/mounts", "cgroup /c/cpu cgroup rw,cpu 0 0\n"),
+            ("/c/cpu/m/q/cpu.shares", "2048\n"),
+            ("/c/cpu/m/q/cpu.cfs_quota_us", "-1\n"),
+            ("/c/cpu/m/q/cpu.cfs_period_us", "100000\n"),
+            ("/c/cpu/m/q/cpu.rt_runtime_us", "0\n"),
+            ("/c/cpu/m/q/cpu.rt_period_us", "1000000\n"),
+            ("/c/cpu/m/q/cgroup.procs", ""),
+            ("/c/cpu/m/q/v/cpu.cfs_quota_us", "20000\n"),
+            ("/c/cpu/m/q/v/cpu.cfs_period_us", "100000\n"),
+            ("/c/cpu/m/q/v/cgroup.procs", "7\n7\n5\n"),
+        ]);
+        let c = Cgroups::find(&root);
+        assert_eq!(c.weight(&root, "/m/q"), Some(CpuWeight::Shares(2048)));
+        assert_eq!(c.quota(&root, "/m/q"), None);
+        assert_eq!(c.quota(&root, "/m/q/v").map(Quota::cpus), Some(0.2));
+        assert_eq!(c.processes(&root, "/m/q"), [5, 7]);
+        let budgets = c.rt_budgets(&root, ["/m/q/v", "/m/q"].into_iter());
+        assert_eq!(
+            budgets.iter().map(|b| (b.cgroup.as_str(), b.runtime_us)).collect::<Vec<_>>(),
+            [("/m/q", 0)]
+        );
+        assert_eq!(c.weight(&root, "/../etc"), None);
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_read_or_refused(s in "\\PC{0,60}") {
+            let _ = (cgroup_of(&s, "cpu"), cpu_max(&s), nr_throttled(&s), mounts(&s).len(), unescaped(&s));
+            let _ = (cgroup_of(&format!("1:cpu:{s}"), "cpu"), cpu_max(&format!("{s} 100000")));
+        }
+
+        #[test]
+        fn what_is_shared_holds_all(groups in proptest::collection::vec("(/[ab]{1,2}){1,4}", 1..5)) {
+            if let Some(shared) = common(groups.iter().map(String::as_str)) {
+                for g in &groups {
+                    prop_assert!(lineage(g).contains(&shared), "{} {}", g, shared);
+                }
+            }
+        }
+    }
+}
