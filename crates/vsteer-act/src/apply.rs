@@ -42,7 +42,9 @@ pub struct Preview {
 fn check_parent(plan: &Plan, now: &HostConfig) -> Result<(), Fault> {
     if plan.version > PLAN_VERSION {
         let fault = Fault::new(FaultKind::BadInput, format!("plan {} has form {}", plan.id, plan.version));
-        return Err(fault.way_out(format!("this program knows forms up to {PLAN_VERSION}: use a newer vsteer")));
+        return Err(
+            fault.way_out(format!("this program knows forms up to {PLAN_VERSION}: use a newer vsteer"))
+        );
     }
     let differences = plan.parent.differences(now);
     if differences.is_empty() {
@@ -66,7 +68,9 @@ fn in_force(change: &Change) -> String {
     match change {
         Change::Affinity { from, .. } => format!("pCPUs {from}"),
         Change::Weight { from, .. } => from.to_string(),
-        Change::Quota { from, .. } => from.map_or("no limit".to_owned(), |q| format!("{}/{} µs", q.quota_us, q.period_us)),
+        Change::Quota { from, .. } => {
+            from.map_or("no limit".to_owned(), |q| format!("{}/{} µs", q.quota_us, q.period_us))
+        }
         Change::RtBudget { from_us, .. } => format!("{from_us} µs"),
         Change::Class { from, .. } => from.to_string(),
         Change::MemoryNodes { from, .. } => from.as_ref().map_or("any node".to_owned(), ToString::to_string),
@@ -115,7 +119,10 @@ pub fn apply(
     let result = arm(&mut journal).and_then(|()| {
         for (i, step) in plan.steps.iter().enumerate() {
             if interrupted() {
-                return Err(Fault::new(FaultKind::Interrupted, format!("applying plan {}: interrupted", plan.id)));
+                return Err(Fault::new(
+                    FaultKind::Interrupted,
+                    format!("applying plan {}: interrupted", plan.id),
+                ));
             }
             make_step(i, step, plan, actuator, &mut journal)?;
             lines.push(format!("VM {:?}: {}", step.vm_name, step.change));
@@ -136,16 +143,28 @@ pub fn apply(
                 Err(e) => format!("and taking back failed: {e}; run vsteer rollback {}", plan.id),
             };
             Err(Fault { kind, what: format!("plan {} was not applied; {outcome}", plan.id), ..fault.clone() }
-                .because(format!("{}{}", fault.what, fault.cause.map_or(String::new(), |c| format!(": {c}")))))
+                .because(format!(
+                    "{}{}",
+                    fault.what,
+                    fault.cause.map_or(String::new(), |c| format!(": {c}"))
+                )))
         }
     }
 }
 
-fn make_step(i: usize, step: &Step, plan: &Plan, actuator: &mut dyn Actuate, journal: &mut Journal) -> Result<(), Fault> {
+fn make_step(
+    i: usize,
+    step: &Step,
+    plan: &Plan,
+    actuator: &mut dyn Actuate,
+    journal: &mut Journal,
+) -> Result<(), Fault> {
     let of = || format!("step {} (VM {:?}, {})", i + 1, step.vm_name, step.change);
     let current = actuator.current(step)?;
     if !precondition_holds(&step.change, &current) {
-        return Err(Fault::new(FaultKind::Changed, of()).because(format!("in force is {}", in_force(&current))));
+        return Err(
+            Fault::new(FaultKind::Changed, of()).because(format!("in force is {}", in_force(&current)))
+        );
     }
     let undo = step
         .change
@@ -183,7 +202,10 @@ fn undo_all(journal: &mut Journal, actuator: &mut dyn Actuate) -> Result<Vec<Str
                 if plan.scope.live() {
                     let after = actuator.current(&step)?;
                     if in_force(&after) != in_force(&made.change) {
-                        let fault = Fault::new(FaultKind::NotApplied, format!("taking back: VM {:?}, {}", step.vm_name, undo));
+                        let fault = Fault::new(
+                            FaultKind::NotApplied,
+                            format!("taking back: VM {:?}, {}", step.vm_name, undo),
+                        );
                         return Err(fault.because(format!("in force is {}", in_force(&after))));
                     }
                 }

@@ -122,9 +122,15 @@ impl Journal {
         let file = file.map_err(|e| failed("making", &path, &e))?;
         lock(&file, &path)?;
         // The folder too: a journal that a crash makes vanish is none.
-        File::open(folder).and_then(|d| d.sync_all()).map_err(|e| failed("syncing the folder of", folder, &e))?;
+        File::open(folder)
+            .and_then(|d| d.sync_all())
+            .map_err(|e| failed("syncing the folder of", folder, &e))?;
         let mut journal = Journal { path, file, entries: Vec::new(), writes: 0 };
-        journal.write(Entry::Begin { plan: Box::new(plan.clone()), connect: connect.map(str::to_owned), unix_ns })?;
+        journal.write(Entry::Begin {
+            plan: Box::new(plan.clone()),
+            connect: connect.map(str::to_owned),
+            unix_ns,
+        })?;
         Ok(journal)
     }
 
@@ -144,8 +150,11 @@ impl Journal {
             match serde_json::from_slice(line) {
                 Ok(entry) => entries.push(entry),
                 Err(e) => {
-                    let fault = Fault::new(FaultKind::BadInput, format!("the journal {} is garbled", path.display()));
-                    return Err(fault.because(e).way_out("compare the VMs' settings with the plan inside it by hand"));
+                    let fault =
+                        Fault::new(FaultKind::BadInput, format!("the journal {} is garbled", path.display()));
+                    return Err(fault
+                        .because(e)
+                        .way_out("compare the VMs' settings with the plan inside it by hand"));
                 }
             }
             whole += line.len() as u64;

@@ -5,8 +5,12 @@ use std::path::PathBuf;
 
 /// Shows, predicts and removes the time that virtual machines wait for a CPU.
 #[derive(Debug, Parser)]
-#[command(version, max_term_width = 110, after_help = "Exit codes: see `vsteer help exit-codes`. Read-only is the default \
-everywhere; only `apply` and `rollback` change anything.")]
+#[command(
+    version,
+    max_term_width = 110,
+    after_help = "Exit codes: see `vsteer help exit-codes`. Read-only is the default \
+everywhere; only `apply` and `rollback` change anything."
+)]
 pub struct Cli {
     /// Print results as JSON on standard output; progress and messages stay on standard error.
     #[arg(long, global = true)]

@@ -4,8 +4,10 @@ use super::one_line;
 use vsteer_core::plan::{Forecast, Plan};
 
 fn forecast(f: &Forecast) -> String {
-    let mut out =
-        format!("   expected ({}), sums over vCPUs in % of one pCPU:\n   {:<22} {:>8}    {:>24} {:>8}    {:>24}  work\n", f.method, "VM", "ready", "-> ready", "run", "-> run");
+    let mut out = format!(
+        "   expected ({}), sums over vCPUs in % of one pCPU:\n   {:<22} {:>8}    {:>24} {:>8}    {:>24}  work\n",
+        f.method, "VM", "ready", "-> ready", "run", "-> run"
+    );
     for v in &f.vms {
         let (r, u) = (v.ready_after, v.run_after);
         out.push_str(&format!(

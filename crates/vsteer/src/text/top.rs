@@ -7,7 +7,8 @@ use super::{one_line, percent};
 use vsteer_core::model::{HostModel, Quantiles, Shares, ThreadModel};
 
 /// Column headings, after the name.
-pub const COLUMNS: [&str; 9] = ["%USED", "%RUN", "%RDY", "%LAG", "%MLMTD", "%WAIT", "%OVRLP", "WAKE99ms", "SW/s"];
+pub const COLUMNS: [&str; 9] =
+    ["%USED", "%RUN", "%RDY", "%LAG", "%MLMTD", "%WAIT", "%OVRLP", "WAKE99ms", "SW/s"];
 
 /// One line of the table.
 #[derive(Debug, Clone)]
@@ -24,7 +25,14 @@ pub struct Row {
     pub cells: [String; 9],
 }
 
-fn row(group: &str, depth: u8, name: String, s: &Shares, wake: Option<Quantiles>, switches: Option<f64>) -> Row {
+fn row(
+    group: &str,
+    depth: u8,
+    name: String,
+    s: &Shares,
+    wake: Option<Quantiles>,
+    switches: Option<f64>,
+) -> Row {
     let wake_ms = wake.map(|w| w.p99_ns / 1e6);
     let values = [s.used(), s.run, s.wait, s.lag, s.limited, s.blocked, s.overlap, wake_ms, switches];
     let plain = |v: Option<f64>, digits: usize| v.map_or_else(|| "-".to_owned(), |v| format!("{v:.digits$}"));

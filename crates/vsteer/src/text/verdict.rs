@@ -27,7 +27,8 @@ pub fn verdict(v: &Verdict) -> String {
             Outcome::NoDifference => "no difference",
         };
         let forecast = f.forecast.map_or_else(String::new, |i| {
-            let hit = if (i.low..=i.high).contains(&c.after) { "as forecast" } else { "outside its forecast" };
+            let hit =
+                if (i.low..=i.high).contains(&c.after) { "as forecast" } else { "outside its forecast" };
             format!("  {hit} [{:.1}, {:.1}]", 100.0 * i.low, 100.0 * i.high)
         });
         let quantity = if f.quantity == Quantity::Ready { "ready" } else { "run" };

@@ -1,0 +1,147 @@
+//! A recording for other programs: Parquet and CSV per table, a Perfetto trace, one zip for sending.
+//!
+//! Nothing is ever overwritten; what could not be finished is removed again.
+
+mod perfetto;
+
+pub use perfetto::perfetto;
+
+use crate::folder::Recording;
+use crate::table::{TABLES, rows, schema};
+use arrow_array::{Array, RecordBatch};
+use parquet::arrow::ArrowWriter;
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Write};
+use std::path::Path;
+use vsteer_core::{Fault, FaultKind};
+
+fn failed(what: &str, path: &Path, e: &io::Error) -> Fault {
+    Fault::io(format!("{what} {}", path.display()), e)
+}
+
+/// Refuses an output that exists.
+fn must_be_new(path: &Path) -> Result<(), Fault> {
+    if path.exists() {
+        return Err(Fault::new(FaultKind::Usage, format!("{} exists already", path.display()))
+            .way_out("name another output: nothing is overwritten"));
+    }
+    Ok(())
+}
+
+/// Runs `write` into a new folder, which is removed again when it fails.
+fn into_folder(folder: &Path, write: impl FnOnce() -> Result<(), Fault>) -> Result<(), Fault> {
+    must_be_new(folder)?;
+    fs::create_dir_all(folder).map_err(|e| failed("making", folder, &e))?;
+    write().inspect_err(|_| {
+        let _ = fs::remove_dir_all(folder);
+    })
+}
+
+/// One Parquet file per table in a new folder.
+///
+/// # Errors
+/// `Usage` when the folder exists, `NoSpace` when it cannot be written.
+pub fn parquet(recording: &Recording, folder: &Path) -> Result<(), Fault> {
+    into_folder(folder, || {
+        for table in TABLES {
+            let path = folder.join(format!("{table}.parquet"));
+            let arrow = |e: parquet::errors::ParquetError| {
+                Fault::new(FaultKind::NoSpace, format!("writing {}", path.display())).because(e)
+            };
+            let file = File::create(&path).map_err(|e| failed("making", &path, &e))?;
+            let mut writer = ArrowWriter::try_new(file, schema(table), None).map_err(arrow)?;
+            for batch in &recording.batches {
+                writer.write(&rows(table, batch)).map_err(arrow)?;
+            }
+            writer.close().map_err(arrow)?;
+        }
+        Ok(())
+    })
+}
+
+fn quoted(text: &str) -> String {
+    if text.contains([',', '"', '\n', '\r']) {
+        format!("\"{}\"", text.replace('"', "\"\""))
+    } else {
+        text.to_owned()
+    }
+}
+
+/// A cell as CSV; lists as `a;b;c`, null as an empty cell.
+fn cell(column: &dyn Array, row: usize) -> String {
+    use arrow_array::cast::AsArray;
+    use arrow_array::types::{UInt16Type, UInt32Type, UInt64Type};
+    use arrow_schema::DataType as D;
+    if column.is_null(row) {
+        return String::new();
+    }
+    match column.data_type() {
+        D::UInt16 => column.as_primitive::<UInt16Type>().value(row).to_string(),
+        D::UInt32 => column.as_primitive::<UInt32Type>().value(row).to_string(),
+        D::UInt64 => column.as_primitive::<UInt64Type>().value(row).to_string(),
+        D::Utf8 => quoted(column.as_string::<i32>().value(row)),
+        D::List(_) => {
+            let items = column.as_list::<i32>().value(row);
+            (0..items.len()).map(|i| cell(&items, i)).collect::<Vec<_>>().join(";")
+        }
+        other => unreachable!("no table has a column of type {other}"),
+    }
+}
+
+fn write_csv(rows: &RecordBatch, to: &mut impl Write) -> io::Result<()> {
+    for row in 0..rows.num_rows() {
+        let cells: Vec<String> = rows.columns().iter().map(|c| cell(c, row)).collect();
+        writeln!(to, "{}", cells.join(","))?;
+    }
+    Ok(())
+}
+
+/// One CSV file per table in a new folder.
+///
+/// # Errors
+/// As [`parquet`].
+pub fn csv(recording: &Recording, folder: &Path) -> Result<(), Fault> {
+    into_folder(folder, || {
+        for table in TABLES {
+            let path = folder.join(format!("{table}.csv"));
+            let write = || -> io::Result<()> {
+                let mut to = BufWriter::new(File::create(&path)?);
+                let names: Vec<String> = schema(table).fields().iter().map(|f| f.name().clone()).collect();
+                writeln!(to, "{}", names.join(","))?;
+                for batch in &recording.batches {
+                    write_csv(&rows(table, batch), &mut to)?;
+                }
+                to.flush()
+            };
+            write().map_err(|e| failed("writing", &path, &e))?;
+        }
+        Ok(())
+    })
+}
+
+/// The recording folder as one zip file, for sending; it unpacks to the same folder.
+///
+/// # Errors
+/// `BadInput` when the folder is no recording; else as [`parquet`].
+pub fn zip(folder: &Path, output: &Path) -> Result<(), Fault> {
+    Recording::open(folder)?;
+    must_be_new(output)?;
+    let inside =
+        folder.file_name().map_or_else(|| "recording.vsteer".into(), |n| n.to_string_lossy().into_owned());
+    let write = || -> io::Result<()> {
+        let mut zip = ::zip::ZipWriter::new(File::create(output)?);
+        let options = ::zip::write::SimpleFileOptions::default();
+        let mut names: Vec<_> = fs::read_dir(folder)?.collect::<io::Result<Vec<_>>>()?;
+        names.sort_by_key(fs::DirEntry::file_name);
+        for entry in names.iter().filter(|e| e.path().is_file()) {
+            zip.start_file(format!("{inside}/{}", entry.file_name().to_string_lossy()), options)?;
+            io::copy(&mut File::open(entry.path())?, &mut zip)?;
+        }
+        zip.finish()?;
+        Ok(())
+    };
+    write().map_err(|e| {
+        let _ = fs::remove_file(output);
+        failed("writing", output, &e)
+    })
+}

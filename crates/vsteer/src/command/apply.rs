@@ -1,0 +1,105 @@
+//! `vsteer apply`: makes a plan's changes. Without `--yes` or `--try` it shows what it would do.
+
+use super::plan::read;
+use crate::cli::Apply;
+use crate::interrupt::Interrupt;
+use std::time::{SystemTime, UNIX_EPOCH};
+use vsteer_act::{Journal, arm, confirm, journal_folder, preview};
+use vsteer_core::nouns::HostConfig;
+use vsteer_core::plan::Plan;
+use vsteer_core::{Fault, FaultKind};
+use vsteer_host::actuate::{Actuate, KvmActuator};
+
+/// Hidden first word of the watchdog's command line: see [`watchdog`].
+pub const WATCHDOG: &str = "__watchdog";
+
+/// Opens what changes this host, and reads how it is set up.
+pub fn open(connect: Option<&str>) -> Result<(KvmActuator, HostConfig), Fault> {
+    let mut actuator = KvmActuator::open(connect.map(str::to_owned))?;
+    let config = actuator.config()?;
+    Ok((actuator, config))
+}
+
+/// Applies.
+///
+/// # Errors
+/// As [`vsteer_act::apply`].
+pub fn run(a: &Apply, json: bool) -> Result<(), Fault> {
+    let plan = read(&a.plan)?;
+    if a.confirm {
+        let mut journal = Journal::open(&journal_folder().join(format!("{}.journal", plan.id)))?;
+        confirm(&mut journal)?;
+        eprintln!("vsteer: plan {} is kept", plan.id);
+        return Ok(());
+    }
+    if plan.steps.is_empty() {
+        eprintln!("vsteer: plan {} has no steps: {}", plan.id, plan.title);
+        return Ok(());
+    }
+    let (mut actuator, now) = open(a.connect.as_deref())?;
+    if !a.yes && a.try_for.is_none() {
+        return dry_run(&plan, &now, &mut actuator, json);
+    }
+    let interrupt = Interrupt::listen();
+    let unix_ns = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64);
+    let receipt = vsteer_act::apply(
+        &plan,
+        &now,
+        &mut actuator,
+        &journal_folder(),
+        a.connect.as_deref(),
+        unix_ns,
+        |journal| a.try_for.map_or(Ok(()), |after| arm(journal, after, &[WATCHDOG])),
+        || interrupt.is_set(),
+    )?;
+    if json {
+        super::print_json(&receipt);
+        return Ok(());
+    }
+    for line in &receipt.steps {
+        println!("{line}");
+    }
+    match a.try_for {
+        Some(after) => println!(
+            "applied for {:.0} s. Keep it: vsteer apply {} --confirm   Undo now: vsteer rollback {}",
+            after.as_secs_f64(),
+            a.plan.display(),
+            receipt.plan
+        ),
+        None => println!("applied. Undo: vsteer rollback {}", receipt.plan),
+    }
+    Ok(())
+}
+
+fn dry_run(plan: &Plan, now: &HostConfig, actuator: &mut KvmActuator, json: bool) -> Result<(), Fault> {
+    let steps = preview(plan, now, actuator)?;
+    if json {
+        super::print_json(&steps);
+        return Ok(());
+    }
+    for p in &steps {
+        println!("{} VM {:?}: {}", if p.ready { "  would" } else { "CANNOT" }, p.step.vm_name, p.step.change);
+        if let Some(found) = &p.found {
+            println!("         found: {found}");
+        }
+    }
+    for line in &plan.irreversible {
+        println!("  not to be undone: {line}");
+    }
+    println!("nothing was changed. Do it: vsteer apply PLAN --try 60s (undoes itself), or --yes");
+    Ok(())
+}
+
+/// The watchdog's own command: `__watchdog JOURNAL DEADLINE`.
+///
+/// # Errors
+/// As [`vsteer_act::watch`].
+pub fn watchdog(words: &[String]) -> Result<(), Fault> {
+    let usage = || Fault::new(FaultKind::Usage, "the watchdog is started by `vsteer apply --try`");
+    let [_, journal, deadline] = words else { return Err(usage()) };
+    let deadline = deadline.parse().map_err(|_| usage())?;
+    vsteer_act::watch(journal.as_ref(), deadline, |connect| {
+        let actuator: Box<dyn Actuate> = Box::new(open(connect)?.0);
+        Ok(actuator)
+    })
+}

@@ -1,0 +1,24 @@
+//! `vsteer diagnose`: who makes whom wait, and why.
+
+use crate::cli::Diagnose;
+use crate::{source, text};
+use vsteer_core::Fault;
+use vsteer_core::diagnose::{Thresholds, diagnose};
+
+/// Diagnoses.
+///
+/// # Errors
+/// As [`source::window`].
+pub fn run(a: &Diagnose, json: bool) -> Result<(), Fault> {
+    let stretch = source::window(&a.window)?;
+    let model = stretch.model()?;
+    let findings = diagnose(&stretch.config, &model, Thresholds::default());
+    if json {
+        super::print_json(
+            &serde_json::json!({ "window_s": stretch.seconds(), "findings": findings, "model": model }),
+        );
+    } else {
+        print!("{}", text::findings(&findings, stretch.seconds(), &model.collector));
+    }
+    Ok(())
+}

@@ -1,0 +1,24 @@
+//! `vsteer export`: a recording in another format.
+
+use crate::cli::{Export, Format};
+use vsteer_core::Fault;
+use vsteer_record::export;
+
+/// Exports.
+///
+/// # Errors
+/// `Usage` when the output exists; `BadInput` for what is no recording; when the output cannot be written.
+pub fn run(a: &Export, json: bool) -> Result<(), Fault> {
+    match a.to {
+        Format::Zip => export::zip(&a.recording, &a.output)?,
+        Format::Parquet => export::parquet(&crate::source::read(&a.recording)?, &a.output)?,
+        Format::Csv => export::csv(&crate::source::read(&a.recording)?, &a.output)?,
+        Format::Perfetto => export::perfetto(&crate::source::read(&a.recording)?, &a.output)?,
+    }
+    if json {
+        super::print_json(&serde_json::json!({ "output": a.output }));
+    } else {
+        eprintln!("vsteer: wrote {}", a.output.display());
+    }
+    Ok(())
+}

@@ -1,0 +1,59 @@
+//! `vsteer top`: the live table, or rows with `-b`.
+
+use crate::cli::Top;
+use crate::interrupt::Interrupt;
+use crate::source::{need_vms, open_host};
+use crate::text::{csv_header, csv_line, one_line, vm_rows};
+use std::io::IsTerminal;
+use std::time::Instant;
+use vsteer_core::model::{self, HostModel};
+use vsteer_core::{Fault, FaultKind};
+use vsteer_host::observe::Observe;
+
+/// Shows.
+///
+/// # Errors
+/// As [`open_host`]; `Usage` when the live table is asked for without a terminal.
+pub fn run(a: &Top, json: bool) -> Result<(), Fault> {
+    if !a.batch && !json {
+        if !std::io::stdout().is_terminal() {
+            return Err(Fault::new(FaultKind::Usage, "the live table needs a terminal")
+                .way_out("vsteer top -b prints rows"));
+        }
+        return crate::view::run(a);
+    }
+    let interrupt = Interrupt::listen();
+    let mut host = open_host(&a.source)?;
+    need_vms(&host.config()?, &a.source)?;
+    let mut before = host.sample()?;
+    let mut next = Instant::now();
+    if !json {
+        println!("{}", csv_header());
+    }
+    let mut left = a.updates.unwrap_or(u64::MAX);
+    while left > 0 {
+        next += a.interval;
+        if interrupt.sleep_until(next) {
+            return Ok(());
+        }
+        let now = host.sample()?;
+        let model = model::derive(&host.config()?, &host.collector(), &[before, now.clone()])?;
+        print_rows(now.unix_ns, &model, json);
+        before = now;
+        left -= 1;
+    }
+    Ok(())
+}
+
+/// One update: CSV rows, or the model as a line of JSON.
+pub fn print_rows(unix_ns: u64, model: &HostModel, json: bool) {
+    if json {
+        println!("{}", serde_json::to_string(model).expect("a model is plain data"));
+        return;
+    }
+    let name =
+        |id: &str| model.vms.iter().find(|v| v.id.0 == id).map_or(id.to_owned(), |v| one_line(&v.name));
+    for row in vm_rows(model) {
+        println!("{}", csv_line(unix_ns, &name(&row.group), &row));
+    }
+}

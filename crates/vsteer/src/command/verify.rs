@@ -1,0 +1,38 @@
+//! `vsteer verify`: better, worse or no difference between two recordings.
+
+use crate::cli::Verify;
+use crate::{source, text};
+use std::path::Path;
+use vsteer_core::Fault;
+use vsteer_core::plan::Plan;
+use vsteer_core::verify::{Options, Verdict, verify};
+
+/// Compares two stretches.
+///
+/// # Errors
+/// When either holds too few samples.
+pub fn compare(
+    before: &source::Stretch,
+    after: &source::Stretch,
+    plan: Option<&Plan>,
+) -> Result<Verdict, Fault> {
+    let (a, b) = (before.model()?, after.model()?);
+    let forecast = plan.map(|p| &p.forecast);
+    Ok(verify((&a, &before.batches), (&b, &after.batches), forecast, Options::default()))
+}
+
+/// Verifies.
+///
+/// # Errors
+/// As [`source::read`] and [`compare`].
+pub fn run(a: &Verify, json: bool) -> Result<(), Fault> {
+    let read = |p: &Path| source::whole(source::read(p)?);
+    let plan = a.plan.as_deref().map(super::plan::read).transpose()?;
+    let verdict = compare(&read(&a.before)?, &read(&a.after)?, plan.as_ref())?;
+    if json {
+        super::print_json(&serde_json::json!({ "overall": verdict.overall(), "verdict": verdict }));
+    } else {
+        print!("{}", text::verdict(&verdict));
+    }
+    Ok(())
+}

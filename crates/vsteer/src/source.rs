@@ -1,0 +1,238 @@
+//! Where samples come from: the live host or a recording, handed to commands as one thing.
+
+use crate::cli::{CollectorChoice, Source, Window};
+use crate::interrupt::Interrupt;
+use std::io::{IsTerminal, Write};
+use std::time::{Duration, Instant};
+use vsteer_core::model::{self, HostModel};
+use vsteer_core::nouns::{Batch, Collector, HostConfig};
+use vsteer_core::{Fault, FaultKind};
+use vsteer_host::observe::{KvmHost, Observe, Options};
+use vsteer_record::Recording;
+
+/// A stretch of samples with what is needed to understand them.
+pub struct Stretch {
+    /// The configuration at its end.
+    pub config: HostConfig,
+    /// How it was sampled.
+    pub collector: Collector,
+    /// The samples.
+    pub batches: Vec<Batch>,
+}
+
+impl Stretch {
+    /// The model of the whole stretch.
+    ///
+    /// # Errors
+    /// `BadInput` when it holds too few samples.
+    pub fn model(&self) -> Result<HostModel, Fault> {
+        model::derive(&self.config, &self.collector, &self.batches)
+    }
+
+    /// Its length, seconds.
+    pub fn seconds(&self) -> f64 {
+        match (self.batches.first(), self.batches.last()) {
+            (Some(a), Some(b)) => b.mono_ns.saturating_sub(a.mono_ns) as f64 / 1e9,
+            _ => 0.0,
+        }
+    }
+}
+
+/// Opens the live host and says on standard error what the person should know.
+///
+/// # Errors
+/// As [`KvmHost::open`]; `NothingThere` when there is no VM at all.
+pub fn open_host(source: &Source) -> Result<KvmHost, Fault> {
+    let host = KvmHost::open(Options {
+        connect: source.connect.clone(),
+        collector: match source.collector {
+            CollectorChoice::Auto => vsteer_host::observe::CollectorChoice::Auto,
+            CollectorChoice::Ebpf => vsteer_host::observe::CollectorChoice::Ebpf,
+            CollectorChoice::Schedstat => vsteer_host::observe::CollectorChoice::Schedstat,
+        },
+        vms: source.vms.clone(),
+        ..Options::default()
+    })?;
+    for note in host.notes() {
+        eprintln!("vsteer: {note}");
+    }
+    Ok(host)
+}
+
+/// Refuses a host without VMs, with the way out.
+pub fn need_vms(config: &HostConfig, source: &Source) -> Result<(), Fault> {
+    if !config.vms.is_empty() {
+        return Ok(());
+    }
+    let of = source.connect.as_ref().map_or("this host".to_owned(), |uri| format!("{uri:?}"));
+    Err(Fault::new(FaultKind::NothingThere, format!("no VM is running on {of}"))
+        .way_out("start one, name another libvirt with --connect URI, or try `vsteer lab up contention`"))
+}
+
+/// Observes the live host for `length`, sampling every `interval`; shows progress on a terminal.
+///
+/// # Errors
+/// As [`open_host`]; `Interrupted` when nothing useful had been seen at Ctrl-C.
+pub fn observe(source: &Source, length: Duration, interval: Duration) -> Result<Stretch, Fault> {
+    let interrupt = Interrupt::listen();
+    let mut host = open_host(source)?;
+    need_vms(&host.config()?, source)?;
+    let begin = Instant::now();
+    let mut batches = vec![host.sample()?];
+    let mut next = begin;
+    while begin.elapsed() < length {
+        next += interval;
+        progress("observing", begin.elapsed(), length);
+        if interrupt.sleep_until(next.min(begin + length)) {
+            break;
+        }
+        batches.push(host.sample()?);
+    }
+    progress_done();
+    if batches.len() < 2 {
+        return Err(Fault::new(FaultKind::Interrupted, "interrupted before anything could be seen"));
+    }
+    Ok(Stretch { config: host.config()?, collector: host.collector(), batches })
+}
+
+/// The window asked for: a recording, part of one, or the live host.
+///
+/// # Errors
+/// As [`observe`] and [`Recording::open`]; `BadInput` when the moment asked for is not in the recording.
+pub fn window(w: &Window) -> Result<Stretch, Fault> {
+    let Some(folder) = &w.recording else {
+        return observe(&w.source, w.length, Duration::from_millis(200));
+    };
+    let recording = read(folder)?;
+    let Some(at) = &w.at else { return whole(recording) };
+    let moment = moment(at, &recording)?;
+    let half = w.around.as_nanos() as u64 / 2;
+    let batches = recording.between(moment.saturating_sub(half), moment + half).to_vec();
+    let (Some(first), Some(last)) = (recording.batches.first(), recording.batches.last()) else {
+        return whole(recording);
+    };
+    if batches.len() < 2 {
+        return Err(Fault::new(FaultKind::BadInput, format!("{at:?} is not in {}", folder.display()))
+            .because(format!("it runs from {} to {}", clock(first.unix_ns), clock(last.unix_ns))));
+    }
+    let mono = batches[batches.len() - 1].mono_ns;
+    Ok(Stretch {
+        config: recording.config_at(mono).clone(),
+        collector: recording.manifest.collector,
+        batches,
+    })
+}
+
+/// Reads a recording and says on standard error what of it was not whole.
+///
+/// # Errors
+/// As [`Recording::open`].
+pub fn read(folder: &std::path::Path) -> Result<Recording, Fault> {
+    let recording = Recording::open(folder)?;
+    for note in &recording.notes {
+        eprintln!("vsteer: {note}");
+    }
+    Ok(recording)
+}
+
+/// All of a recording.
+///
+/// # Errors
+/// `BadInput` when it holds no sample.
+pub fn whole(recording: Recording) -> Result<Stretch, Fault> {
+    let Some(last) = recording.batches.last() else {
+        return Err(Fault::new(FaultKind::BadInput, "the recording holds no whole sample"));
+    };
+    let config = recording.config_at(last.mono_ns).clone();
+    Ok(Stretch { config, collector: recording.manifest.collector, batches: recording.batches })
+}
+
+/// `HH:MM[:SS]` on the recording's last day that has it, or `YYYY-MM-DDTHH:MM:SS`; UTC; ns since 1970.
+fn moment(text: &str, recording: &Recording) -> Result<u64, Fault> {
+    const DAY_S: u64 = 86_400;
+    let bad = || {
+        Fault::new(FaultKind::Usage, format!("--at {text:?} is not a time"))
+            .way_out("use HH:MM, HH:MM:SS or YYYY-MM-DDTHH:MM:SS, in UTC")
+    };
+    let seconds_of = |t: &str| -> Option<u64> {
+        let parts: Vec<u64> = t.split(':').map(|p| p.parse().ok()).collect::<Option<_>>()?;
+        match parts[..] {
+            [h, m] if h < 24 && m < 60 => Some(h * 3600 + m * 60),
+            [h, m, s] if h < 24 && m < 60 && s < 60 => Some(h * 3600 + m * 60 + s),
+            _ => None,
+        }
+    };
+    if let Some((date, time)) = text.split_once(['T', ' ']) {
+        let parts: Vec<u64> =
+            date.split('-').map(|p| p.parse().ok()).collect::<Option<_>>().ok_or_else(bad)?;
+        let [y, m, d] = parts[..] else { return Err(bad()) };
+        if y < 1970 || !(1..=12).contains(&m) || !(1..=31).contains(&d) {
+            return Err(bad());
+        }
+        let seconds = seconds_of(time.trim_end_matches('Z')).ok_or_else(bad)?;
+        return Ok((days_from_civil(y, m, d) * DAY_S + seconds) * 1_000_000_000);
+    }
+    let seconds = seconds_of(text).ok_or_else(bad)?;
+    let last = recording.batches.last().map_or(0, |b| b.unix_ns / 1_000_000_000);
+    let day = last / DAY_S * DAY_S;
+    let at = if day + seconds <= last { day + seconds } else { (day + seconds).saturating_sub(DAY_S) };
+    Ok(at * 1_000_000_000)
+}
+
+/// Days since 1970-01-01 of a Gregorian date (Hinnant, "chrono-compatible low-level date algorithms").
+fn days_from_civil(y: u64, m: u64, d: u64) -> u64 {
+    let y = if m <= 2 { y - 1 } else { y };
+    let (era, yoe) = (y / 400, y % 400);
+    let doy = (153 * (if m > 2 { m - 3 } else { m + 9 }) + 2) / 5 + d - 1;
+    era * 146_097 + yoe * 365 + yoe / 4 - yoe / 100 + doy - 719_468
+}
+
+/// A moment as `YYYY-MM-DD HH:MM:SS UTC`.
+pub fn clock(unix_ns: u64) -> String {
+    let s = unix_ns / 1_000_000_000;
+    let (days, day_s) = (s / 86_400, s % 86_400);
+    let z = days + 719_468;
+    let (era, doe) = (z / 146_097, z % 146_097);
+    let yoe = (doe - doe / 1460 + doe / 36_524 - doe / 146_096) / 365;
+    let doy = doe - (365 * yoe + yoe / 4 - yoe / 100);
+    let mp = (5 * doy + 2) / 153;
+    let (m, d) = (if mp < 10 { mp + 3 } else { mp - 9 }, doy - (153 * mp + 2) / 5 + 1);
+    let y = yoe + era * 400 + u64::from(m <= 2);
+    format!("{y:04}-{m:02}-{d:02} {:02}:{:02}:{:02} UTC", day_s / 3600, day_s / 60 % 60, day_s % 60)
+}
+
+/// A progress bar on standard error, where that is a terminal.
+pub fn progress(what: &str, done: Duration, of: Duration) {
+    let mut err = std::io::stderr();
+    if !err.is_terminal() {
+        return;
+    }
+    let part = (done.as_secs_f64() / of.as_secs_f64()).clamp(0.0, 1.0);
+    let bar: String = (0..30).map(|i| if f64::from(i) < part * 30.0 { '#' } else { '.' }).collect();
+    let _ = write!(err, "\r{what} [{bar}] {:>4.0}/{:.0} s ", done.as_secs_f64(), of.as_secs_f64());
+    let _ = err.flush();
+}
+
+/// Clears the progress bar.
+pub fn progress_done() {
+    let mut err = std::io::stderr();
+    if err.is_terminal() {
+        let _ = write!(err, "\r{:70}\r", "");
+        let _ = err.flush();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates_round_trip() {
+        for (y, m, d, text) in
+            [(1970, 1, 1, "1970-01-01"), (2024, 2, 29, "2024-02-29"), (2026, 11, 21, "2026-11-21")]
+        {
+            let ns = (days_from_civil(y, m, d) * 86_400 + 3_725) * 1_000_000_000;
+            assert_eq!(clock(ns), format!("{text} 01:02:05 UTC"));
+        }
+    }
+}

@@ -1,0 +1,295 @@
+//! The live table: esxtop's CPU screen for this host, in a terminal.
+//!
+//! Keys are esxtop's where it has one: `e` expands a VM, `q` ends, `h` helps, `s` changes the interval. What is shown
+//! is derived anew from raw samples at every update; pausing stops the view, not the counting.
+
+use crate::cli::Top;
+use crate::source::{need_vms, open_host};
+use crate::text::{COLUMNS, Row, host_rows, vm_rows};
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
+use ratatui::layout::{Constraint, Layout};
+use ratatui::style::{Color, Modifier, Style};
+use ratatui::text::{Line, Span};
+use ratatui::widgets::{Block, Clear, Paragraph, Row as Cells, Table, TableState};
+use ratatui::{DefaultTerminal, Frame};
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+use vsteer_core::Fault;
+use vsteer_core::model::{self, HostModel};
+use vsteer_host::observe::Observe;
+
+/// Ready beyond these shares of a pCPU per vCPU is shown in yellow, in red (VMware's public levels, 5 and 10 %).
+const WARN: f64 = 0.05;
+const BAD: f64 = 0.10;
+
+const HELP: &str = "\
+  up/down, j/k   select            e, Enter   expand or close a VM
+  E              expand all        left/right sort by another column
+  r              reverse order     /          filter by name (Esc clears)
+  p, c           pCPUs on or off   b          blame of the selected VM
+  space          pause             + -        longer or shorter interval
+  h, ?           this help         q, Ctrl-C  end
+
+  %USED   run less interrupts served for others (not scaled by frequency)
+  %RDY    ready and limited together, as esxtop counts it
+  %LAG    ready while a sibling vCPU ran      %MLMTD  held by a quota
+  %WAIT   asleep        %OVRLP  interrupts served on its time
+  WAKE99  wake-up to running, 99th percentile; group rows sum all threads
+  -       not measured by this collector (vsteer diagnose says why)";
+
+struct View {
+    model: Option<HostModel>,
+    expanded: BTreeSet<String>,
+    all_expanded: bool,
+    sort: usize,
+    reverse: bool,
+    filter: String,
+    typing: bool,
+    pcpus: bool,
+    blame: bool,
+    help: bool,
+    paused: bool,
+    interval: Duration,
+    table: TableState,
+    notes: Vec<String>,
+}
+
+/// Runs until `q`.
+///
+/// # Errors
+/// As [`open_host`]; when the terminal cannot be used.
+pub fn run(a: &Top) -> Result<(), Fault> {
+    let mut host = open_host(&a.source)?;
+    need_vms(&host.config()?, &a.source)?;
+    let notes = host.notes().to_vec();
+    let mut view = View {
+        model: None,
+        expanded: BTreeSet::new(),
+        all_expanded: false,
+        sort: 2,
+        reverse: false,
+        filter: String::new(),
+        typing: false,
+        pcpus: true,
+        blame: false,
+        help: false,
+        paused: false,
+        interval: a.interval,
+        table: TableState::default().with_selected(0),
+        notes,
+    };
+    let mut terminal = ratatui::init();
+    let result = live(&mut terminal, &mut view, &mut host, a.updates);
+    ratatui::restore();
+    result
+}
+
+fn live(
+    t: &mut DefaultTerminal,
+    view: &mut View,
+    host: &mut impl Observe,
+    updates: Option<u64>,
+) -> Result<(), Fault> {
+    let failed = |e: std::io::Error| Fault::io("the terminal", &e);
+    let mut before = host.sample()?;
+    let mut next = Instant::now() + Duration::from_millis(300);
+    let mut left = updates.unwrap_or(u64::MAX);
+    loop {
+        t.draw(|f| draw(f, view)).map_err(failed)?;
+        let wait = next.saturating_duration_since(Instant::now());
+        if event::poll(wait).map_err(failed)? {
+            if let Event::Key(key) = event::read().map_err(failed)?
+                && key.kind == KeyEventKind::Press
+                && pressed(view, key.code, key.modifiers)
+            {
+                return Ok(());
+            }
+            continue;
+        }
+        next = Instant::now() + view.interval;
+        let now = host.sample()?;
+        if !view.paused {
+            view.model = Some(model::derive(&host.config()?, &host.collector(), &[before, now.clone()])?);
+            left -= 1;
+        }
+        before = now;
+        if left == 0 {
+            return Ok(());
+        }
+    }
+}
+
+/// Handles a key; true ends the view.
+fn pressed(view: &mut View, key: KeyCode, modifiers: KeyModifiers) -> bool {
+    if key == KeyCode::Char('c') && modifiers.contains(KeyModifiers::CONTROL) {
+        return true;
+    }
+    if view.typing {
+        match key {
+            KeyCode::Enter => view.typing = false,
+            KeyCode::Esc => (view.typing, view.filter) = (false, String::new()),
+            KeyCode::Backspace => drop(view.filter.pop()),
+            KeyCode::Char(c) => view.filter.push(c),
+            _ => {}
+        }
+        return false;
+    }
+    if view.help {
+        view.help = false;
+        return false;
+    }
+    let selected = view.table.selected().unwrap_or(0);
+    match key {
+        KeyCode::Char('q') => return true,
+        KeyCode::Char('h' | '?') => view.help = true,
+        KeyCode::Down | KeyCode::Char('j') => view.table.select(Some(selected + 1)),
+        KeyCode::Up | KeyCode::Char('k') => view.table.select(Some(selected.saturating_sub(1))),
+        KeyCode::Left => view.sort = view.sort.saturating_sub(1),
+        KeyCode::Right => view.sort = (view.sort + 1).min(COLUMNS.len() - 1),
+        KeyCode::Char('r') => view.reverse = !view.reverse,
+        KeyCode::Char('E') => view.all_expanded = !view.all_expanded,
+        KeyCode::Char('p' | 'c') => view.pcpus = !view.pcpus,
+        KeyCode::Char('b') => view.blame = !view.blame,
+        KeyCode::Char(' ') => view.paused = !view.paused,
+        KeyCode::Char('/') => view.typing = true,
+        KeyCode::Esc => view.filter.clear(),
+        KeyCode::Char('+') => view.interval = (view.interval * 2).min(Duration::from_secs(60)),
+        KeyCode::Char('-') => view.interval = (view.interval / 2).max(Duration::from_millis(250)),
+        KeyCode::Char('e') | KeyCode::Enter => {
+            if let Some(row) = visible(view).get(selected)
+                && !view.expanded.remove(&row.group)
+            {
+                view.expanded.insert(row.group.clone());
+            }
+        }
+        _ => {}
+    }
+    false
+}
+
+/// The rows to show, VMs sorted, each followed by its parts where expanded.
+fn visible(view: &View) -> Vec<Row> {
+    let Some(model) = &view.model else { return Vec::new() };
+    let rows = vm_rows(model);
+    let wanted = view.filter.to_lowercase();
+    let mut groups: Vec<&Row> =
+        rows.iter().filter(|r| r.depth == 0 && r.name.to_lowercase().contains(&wanted)).collect();
+    groups.sort_by(|a, b| {
+        let value = |r: &Row| r.values[view.sort].unwrap_or(f64::NEG_INFINITY);
+        let order = value(b).total_cmp(&value(a)).then_with(|| a.name.cmp(&b.name));
+        if view.reverse { order.reverse() } else { order }
+    });
+    groups
+        .into_iter()
+        .flat_map(|g| {
+            let open = view.all_expanded || view.expanded.contains(&g.group);
+            let parts = rows.iter().filter(move |r| open && r.depth > 0 && r.group == g.group);
+            std::iter::once(g).chain(parts).cloned()
+        })
+        .collect()
+}
+
+fn ready_style(model: &HostModel, row: &Row) -> Style {
+    let vcpus = model.vms.iter().find(|v| v.id.0 == row.group).map_or(1, |v| v.vcpu_threads().count().max(1));
+    let per_vcpu = row.values[2].unwrap_or(0.0) / if row.depth == 0 { vcpus as f64 } else { 1.0 };
+    match per_vcpu {
+        r if r > BAD => Style::new().fg(Color::Red),
+        r if r > WARN => Style::new().fg(Color::Yellow),
+        _ => Style::new(),
+    }
+}
+
+fn draw(f: &mut Frame<'_>, view: &mut View) {
+    let Some(model) = view.model.clone() else {
+        f.render_widget(Paragraph::new("vsteer top: counting …"), f.area());
+        return;
+    };
+    let rows = visible(view);
+    let count = rows.len();
+    if view.table.selected().is_some_and(|s| s >= count) {
+        view.table.select(count.checked_sub(1));
+    }
+    let host = if view.pcpus { host_rows(&model) } else { Vec::new() };
+    let blame = if view.blame { blame_lines(&model, view, &rows) } else { Vec::new() };
+    let cap = |n: usize| u16::try_from(n).unwrap_or(u16::MAX).min(f.area().height / 3);
+    let [head, pcpus, table, below, foot] = Layout::vertical([
+        Constraint::Length(1),
+        Constraint::Length(cap(host.len())),
+        Constraint::Min(3),
+        Constraint::Length(cap(blame.len())),
+        Constraint::Length(1),
+    ])
+    .areas(f.area());
+
+    let bold = Style::new().add_modifier(Modifier::BOLD);
+    let busy = model.busy_mean().map_or_else(|| "-".into(), |b| format!("{:.0} %", 100.0 * b));
+    let title = format!(
+        "vsteer top   {}   {} VMs on {} pCPUs, {busy} busy   every {:.2} s   {}{}",
+        crate::source::clock(model.from_unix_ns + model.window_ns),
+        model.vms.len(),
+        model.pcpus.len(),
+        view.interval.as_secs_f64(),
+        model.collector,
+        if view.paused { "   PAUSED" } else { "" }
+    );
+    f.render_widget(Paragraph::new(Span::styled(title, bold)), head);
+    f.render_widget(Paragraph::new(host.join("\n")), pcpus);
+
+    let heading = std::iter::once("NAME".to_owned()).chain(COLUMNS.iter().enumerate().map(|(i, c)| {
+        let mark = if i != view.sort {
+            ""
+        } else if view.reverse {
+            "^"
+        } else {
+            "v"
+        };
+        format!("{:>9}", format!("{mark}{c}"))
+    }));
+    let lines = rows.iter().map(|r| {
+        let cells = std::iter::once(r.name.clone()).chain(r.cells.iter().map(|c| format!("{c:>9}")));
+        let style = ready_style(&model, r);
+        Cells::new(cells.collect::<Vec<_>>()).style(if r.depth == 0 { style.patch(bold) } else { style })
+    });
+    let widths = std::iter::once(Constraint::Min(18)).chain(COLUMNS.iter().map(|_| Constraint::Length(9)));
+    let widget = Table::new(lines, widths)
+        .header(Cells::new(heading.collect::<Vec<_>>()).style(Style::new().add_modifier(Modifier::REVERSED)))
+        .row_highlight_style(Style::new().bg(Color::Blue).fg(Color::White));
+    f.render_stateful_widget(widget, table, &mut view.table);
+    f.render_widget(Paragraph::new(blame), below);
+    let foot_text = match (view.typing, view.filter.is_empty(), view.notes.first()) {
+        (true, ..) => format!("filter: {}_", view.filter),
+        (_, false, _) => format!("filter: {}   (Esc clears)", view.filter),
+        (_, _, Some(note)) => note.clone(),
+        _ => "h help   e expand   left/right sort   / filter   b blame   q end".to_owned(),
+    };
+    f.render_widget(Paragraph::new(foot_text).style(Style::new().fg(Color::DarkGray)), foot);
+
+    if view.help {
+        let lines = u16::try_from(HELP.lines().count()).unwrap_or(20) + 2;
+        let area = f.area().centered(Constraint::Length(76), Constraint::Length(lines));
+        f.render_widget(Clear, area);
+        f.render_widget(Paragraph::new(HELP).block(Block::bordered().title(" keys and columns ")), area);
+    }
+}
+
+/// Whom the selected VM waits for, as bars.
+fn blame_lines(model: &HostModel, view: &View, rows: &[Row]) -> Vec<Line<'static>> {
+    let Some(row) = view.table.selected().and_then(|s| rows.get(s)) else { return Vec::new() };
+    let Some(blame) = &model.blame else {
+        return vec![Line::from("who made whom wait is not measured by this collector")];
+    };
+    let name = |id: &str| model.vms.iter().find(|v| v.id.0 == id).map_or(id.to_owned(), |v| v.name.clone());
+    let mut lines = vec![Line::from(format!("{} was ready while these ran:", name(&row.group)))];
+    for b in blame.iter().filter(|b| b.victim.0 == row.group).take(6) {
+        let bar = "#".repeat((b.share * 40.0).ceil().min(40.0) as usize);
+        let who = match &b.culprit {
+            vsteer_core::nouns::Culprit::Vm(id) => format!("VM {}", name(&id.0)),
+            vsteer_core::nouns::Culprit::Process { comm, pid } => format!("process {comm} ({pid})"),
+            vsteer_core::nouns::Culprit::Kernel { comm } => format!("kernel {comm}"),
+            vsteer_core::nouns::Culprit::Placement => "nobody: an allowed pCPU was idle".to_owned(),
+            vsteer_core::nouns::Culprit::Unattributed => "unknown".to_owned(),
+        };
+        lines.push(Line::from(format!("  {:>6.2} %  {who:<40} {bar}", 100.0 * b.share)));
+    }
+    lines
+}
