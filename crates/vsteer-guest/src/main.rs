@@ -15,7 +15,7 @@ use rustix::mount::{MountFlags, mount};
 use rustix::thread::{CpuSet, sched_setaffinity, set_current_timer_slack};
 use std::io::Write;
 use std::num::NonZeroU64;
-use workload::Workload;
+use workload::{Plan, Workload};
 
 /// From report to report, ns.
 const REPORT_EVERY_NS: u64 = 1_000_000_000;
@@ -56,7 +56,7 @@ fn live() -> Result<std::convert::Infallible, String> {
             .ok_or("neither /workload nor vsteer.workload= says what to do")?
             .to_owned(),
     };
-    let workload = Workload::parse(&text)?;
+    let Plan { workload, start_ns } = Plan::parse(&text)?;
 
     let vcpus = std::thread::available_parallelism().map_err(|e| format!("counting vCPUs: {e}"))?.get();
     // Leaked on purpose: the threads never end.
@@ -73,6 +73,7 @@ fn live() -> Result<std::convert::Infallible, String> {
                 }
                 // Timers as sharp as they can be: the lateness shall be the host's.
                 let _ = set_current_timer_slack(NonZeroU64::new(1));
+                run::sleep_until(start_ns);
                 run::run(&workload, vcpu as u64, counters)
             })
             .map_err(|e| format!("starting the thread of vCPU {vcpu}: {e}"))?;

@@ -41,6 +41,35 @@ pub enum Workload {
     },
 }
 
+/// A workload and when it begins.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Plan {
+    /// What to do.
+    pub workload: Workload,
+    /// Idle until then, ns of CLOCK_MONOTONIC (that is, after boot).
+    pub start_ns: u64,
+}
+
+impl Plan {
+    /// Reads a workload with the parameter that all have, `start_ms`.
+    ///
+    /// # Errors
+    /// A sentence naming the word that is wrong.
+    pub fn parse(text: &str) -> Result<Plan, String> {
+        let (mut start_ns, mut rest) = (0, Vec::new());
+        for word in text.trim().split(',') {
+            match word.strip_prefix("start_ms=") {
+                Some(ms) => {
+                    start_ns = ms.parse::<u32>().map_err(|_| format!("`{word}`: not a number of ms"))?
+                }
+                None => rest.push(word),
+            }
+        }
+        let workload = Workload::parse(&rest.join(","))?;
+        Ok(Plan { workload, start_ns: u64::from(start_ns) * 1_000_000 })
+    }
+}
+
 impl Workload {
     /// The word that reports carry.
     pub fn kind(&self) -> &'static str {
@@ -135,6 +164,17 @@ mod tests {
         {
             assert!(Workload::parse(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn every_workload_may_begin_later() {
+        let plan = Plan::parse("periodic,start_ms=8000,period_us=5000\n").unwrap();
+        assert_eq!(
+            (plan.start_ns, plan.workload),
+            (8_000_000_000, Workload::Periodic { period_ns: 5_000_000 })
+        );
+        assert_eq!(Plan::parse("burn").unwrap().start_ns, 0);
+        assert!(Plan::parse("burn,start_ms=soon").is_err() && Plan::parse("brun,start_ms=5").is_err());
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! its own lab cases.
 
 use crate::contention::{Lab, Options, down};
-use crate::report::window::VmWindow;
+use crate::report::window::VmMeasured;
 use crate::{interrupt, libvirtd};
 use serde::Serialize;
 use std::time::{Duration, Instant};
@@ -39,7 +39,7 @@ pub struct Outcome {
     /// The claims.
     pub checks: Vec<Check>,
     /// What the guests measured.
-    pub vms: Vec<VmWindow>,
+    pub vms: Vec<VmMeasured>,
 }
 
 /// Brings the contention lab up, lets it run for `duration`, looks and takes it down.
@@ -79,7 +79,7 @@ pub fn contention(options: &Options, duration: Duration) -> Result<Outcome, Faul
     })
 }
 
-fn look(lab: &Lab, duration: Duration) -> Result<(Vec<VmWindow>, Vec<Check>), Fault> {
+fn look(lab: &Lab, duration: Duration) -> Result<(Vec<VmMeasured>, Vec<Check>), Fault> {
     let since_ns = crate::report::stamp::now_ns();
     eprintln!("vsteer-lab: measuring for {} s", duration.as_secs());
     let begun = Instant::now();
@@ -87,40 +87,43 @@ fn look(lab: &Lab, duration: Duration) -> Result<(Vec<VmWindow>, Vec<Check>), Fa
         interrupt::check()?;
         std::thread::sleep(Duration::from_millis(100));
     }
-    let vms = lab.window(since_ns, crate::report::stamp::now_ns())?;
-    let mut checks = Vec::new();
-    for (window, vm) in vms.iter().zip(&lab.state().vms) {
-        checks.extend(check_workload(window, &vm.workload));
-    }
+    let vms = lab.window(since_ns, crate::report::stamp::now_ns());
+    let mut checks: Vec<Check> = vms.iter().flat_map(check_workload).collect();
     checks.extend(check_controls(lab)?);
     Ok((vms, checks))
 }
 
 /// What a guest must have counted, by its workload.
-fn check_workload(w: &VmWindow, workload: &str) -> Vec<Check> {
+fn check_workload(vm: &VmMeasured) -> Vec<Check> {
     let check =
-        |claim: &str, held: bool, found: String| Check { claim: format!("{}: {claim}", w.vm), held, found };
-    let kind = workload.split(',').next().unwrap_or_default();
-    let mut checks = vec![check(
-        "its clock runs with the host's within 2 %",
-        (w.guest_clock_ratio - 1.0).abs() < 0.02,
-        format!("{:.4}", w.guest_clock_ratio),
-    )];
+        |claim: &str, held: bool, found: String| Check { claim: format!("{}: {claim}", vm.vm), held, found };
+    let Some(w) = &vm.window else {
+        return vec![check("it reports", false, vm.absent.clone().unwrap_or_default())];
+    };
+    let kind = vm.workload.split(',').next().unwrap_or_default();
+    let mut checks = vec![check("it reports", w.reports > 1, format!("{} reports", w.reports))];
+    if let Some(ratio) = w.guest_clock_ratio {
+        checks.push(check(
+            "its clock runs with the host's within 2 %",
+            (ratio - 1.0).abs() < 0.02,
+            format!("{ratio:.4}"),
+        ));
+    }
     if matches!(kind, "burn" | "burst" | "waker" | "server") {
         let rate = w.work_units_per_s;
         checks.push(check(&format!("{kind} does work"), rate > 0.0, format!("{rate:.0} units/s")));
     }
     if kind == "periodic" {
         let period_us =
-            workload.split_once("period_us=").and_then(|(_, v)| v.parse().ok()).unwrap_or(10_000.0);
-        // Every expiry is counted, however late: the number follows from the period alone, but for one report's
-        // edge at each end.
-        let expected = w.window_s * f64::from(w.vcpus) * 1e6 / period_us;
+            vm.workload.split_once("period_us=").and_then(|(_, v)| v.parse().ok()).unwrap_or(10_000.0);
+        // Every expiry is counted, however late: the number follows from the period alone, but for those that a
+        // stall holds back across an edge of the window.
+        let expected = w.window_s * f64::from(vm.vcpus) * 1e6 / period_us;
         let counted = w.lateness.map_or(0, |l| l.n) as f64;
         let found = format!("{counted} of {expected:.0}");
         checks.push(check(
-            "periodic counts every expiry within 5 %",
-            (counted / expected - 1.0).abs() < 0.05,
+            "periodic counts its expiries within 30 %",
+            (counted / expected - 1.0).abs() < 0.3,
             found,
         ));
     }
@@ -184,12 +187,10 @@ fn cgroup_knobs(partition: &str) -> Vec<(String, String)> {
 mod tests {
     use super::*;
     use crate::report::histogram::Summary;
+    use crate::report::window::VmWindow;
 
-    fn window(workload: &str, n: u64, rate: f64) -> VmWindow {
-        VmWindow {
-            vm: "amber-elm".into(),
-            workload: workload.into(),
-            vcpus: 2,
+    fn measured(workload: &str, n: u64, rate: f64) -> VmMeasured {
+        let window = VmWindow {
             since_ns: 0,
             until_ns: 10_000_000_000,
             window_s: 10.0,
@@ -201,20 +202,29 @@ mod tests {
             system_percent: None,
             idle_percent: None,
             steal_percent: None,
-            guest_clock_ratio: 1.0,
+            guest_clock_ratio: Some(1.0),
+        };
+        VmMeasured {
+            vm: "amber-elm".into(),
+            workload: workload.into(),
+            vcpus: 2,
+            absent: None,
+            window: Some(window),
         }
     }
 
     #[test]
     fn claims_can_fail() {
-        let held = |workload: &str, n, rate| {
-            check_workload(&window(workload, n, rate), workload).iter().all(|c| c.held)
-        };
+        let hold = |vm: &VmMeasured| check_workload(vm).iter().all(|c| c.held);
+        let held = |workload: &str, n, rate| hold(&measured(workload, n, rate));
         assert!(held("burn", 0, 5.0) && !held("burn", 0, 0.0));
         assert!(held("periodic", 2_000, 0.0) && !held("periodic", 1_000, 0.0) && !held("periodic", 0, 0.0));
         assert!(held("periodic,period_us=5000", 4_000, 0.0) && !held("periodic,period_us=5000", 2_000, 0.0));
         assert!(!held("server", 0, 5.0));
-        let drifting = VmWindow { guest_clock_ratio: 1.03, ..window("burn", 0, 5.0) };
-        assert!(!check_workload(&drifting, "burn").iter().all(|c| c.held));
+        let mut drifting = measured("burn", 0, 5.0);
+        drifting.window.as_mut().unwrap().guest_clock_ratio = Some(1.03);
+        assert!(!hold(&drifting));
+        let starved = VmMeasured { window: None, absent: Some("why".into()), ..measured("burn", 0, 5.0) };
+        assert!(!hold(&starved));
     }
 }

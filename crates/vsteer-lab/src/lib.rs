@@ -15,6 +15,7 @@ pub mod fetch;
 mod files;
 pub mod image;
 pub mod interrupt;
+pub mod keep;
 pub mod libvirtd;
 pub mod partition;
 pub mod preflight;

@@ -3,11 +3,14 @@
 //! A libvirtd in a private mount and network namespace: folders of the lab are mounted over the five folders
 //! that libvirt is compiled to use, so all its state lies in the lab's folder, and its socket is reached from
 //! outside by path. No network of the host is visible to it, and no D-Bus: on a systemd host it could
-//! otherwise register the VMs with machined. Among the mounts is a small tmpfs named after the lab's token,
-//! by which every process of the namespace can be found again after a crash ([`crate::process`]). QEMU runs
-//! as root without a security driver: its files are the lab's. Needs root. Left out: virtlogd (QEMU writes
-//! its own files), storage, networks.
+//! otherwise register the VMs with machined. Where the lab emulates, `/dev/kvm` is covered by a file that
+//! nobody may write: a KVM that is there and does not work makes libvirt ask QEMU for its capabilities anew at
+//! every call, some seconds each. Among the mounts is a small tmpfs named after the lab's token, by which every
+//! process of the namespace can be found again after a crash ([`crate::process`]). QEMU runs as root without a
+//! security driver: its files are the lab's. All of it lives below a process that reaps ([`crate::keep`]).
+//! Needs root. Left out: virtlogd (QEMU writes its own files), storage, networks.
 
+use crate::accel::Accel;
 use crate::command;
 use crate::files::{make_folder, write_file};
 use crate::interrupt;
@@ -32,7 +35,7 @@ const CALL_LIMIT: Duration = Duration::from_secs(60);
 /// `sockaddr_un` holds 108 bytes with the final zero (`man 7 unix`).
 const SOCKET_PATH_MOST: usize = 107;
 
-/// The namespace's set-up. `$1` lab folder, `$2` token; then the daemon takes the shell's place and pid.
+/// The namespace's set-up. `$1` lab folder, `$2` token, `$3` accelerator; then the daemon takes the shell's place and pid.
 const SCRIPT: &str = r#"set -e
 mount -t tmpfs -o size=64k,mode=0755 "$2" "$1/mark"
 if [ -d /run/dbus ]; then mount --bind "$1/mark" /run/dbus; fi
@@ -41,6 +44,11 @@ mount --bind "$1/run" /run/libvirt
 mount --bind "$1/lib" /var/lib/libvirt
 mount --bind "$1/cache" /var/cache/libvirt
 mount --bind "$1/log" /var/log/libvirt
+if [ "$3" = tcg ] && [ -e /dev/kvm ]; then
+    : > "$1/no-kvm"
+    mount --bind "$1/no-kvm" /dev/kvm
+    mount -o remount,bind,ro /dev/kvm
+fi
 for file in passwd group; do
     if [ -e "$1/account/$file" ]; then mount --bind "$1/account/$file" "/etc/$file"; fi
 done
@@ -85,11 +93,12 @@ pub fn missing_mount_points() -> Vec<PathBuf> {
     FOLDERS.iter().map(|(target, _)| PathBuf::from(target)).filter(|t| !t.exists()).collect()
 }
 
-/// Starts the daemon; its process lives until it is ended. The mount points must exist.
+/// Starts the daemon below [`crate::keep`], whose process it gives: that lives as long as the daemon or a VM
+/// does. `program` is vsteer-lab. The mount points must exist.
 ///
 /// # Errors
 /// It cannot be started.
-pub fn spawn(dir: &Path, token: &str) -> Result<ProcessId, Fault> {
+pub fn spawn(dir: &Path, program: &Path, token: &str, accel: Accel) -> Result<ProcessId, Fault> {
     for (_, folder) in FOLDERS {
         make_folder(&dir.join(folder))?;
     }
@@ -109,7 +118,10 @@ pub fn spawn(dir: &Path, token: &str) -> Result<ProcessId, Fault> {
     let log_too = log.try_clone().map_err(|e| Fault::io("sharing the log of libvirtd", &e))?;
     // setsid: neither an interrupt typed in the terminal nor its closing shall reach the daemon.
     let child = Command::new("setsid")
+        .arg(program)
         .args([
+            "keep",
+            "--",
             "unshare",
             "--mount",
             "--net",
@@ -123,6 +135,7 @@ pub fn spawn(dir: &Path, token: &str) -> Result<ProcessId, Fault> {
         ])
         .arg(dir)
         .arg(token)
+        .arg(accel.to_string())
         .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
         .current_dir("/")
         .stdin(Stdio::null())

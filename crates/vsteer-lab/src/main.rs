@@ -13,8 +13,10 @@ use vsteer_lab::accel::{self, Accel};
 use vsteer_lab::contention::spec::Spec;
 use vsteer_lab::contention::{Lab, Options, default_dir, down};
 use vsteer_lab::fetch::{Fetcher, cache_folder};
+use vsteer_lab::report::histogram::Summary;
 use vsteer_lab::report::stamp;
-use vsteer_lab::{case, image, interrupt, preflight, state};
+use vsteer_lab::report::window::VmMeasured;
+use vsteer_lab::{case, image, interrupt, keep, preflight, state};
 
 /// Disposable real VMs to try vsteer on.
 #[derive(Parser)]
@@ -91,10 +93,16 @@ enum Command {
         #[command(flatten)]
         up: UpArgs,
         /// For how long to measure, s.
-        #[arg(long, default_value_t = 10)]
+        #[arg(long, default_value_t = 20)]
         duration: u64,
         #[command(flatten)]
         output: Output,
+    },
+    /// (internal) Run a command and reap its descendants.
+    #[command(hide = true)]
+    Keep {
+        #[arg(last = true)]
+        command: Vec<String>,
     },
     /// (internal) Note when reports arrive.
     #[command(hide = true)]
@@ -283,7 +291,7 @@ fn run(command: Command) -> Result<ExitCode, Fault> {
             let now_ns = stamp::now_ns();
             let ns = |s: f64| (s.max(0.0) * 1e9) as u64;
             let since_ns = last.map(|s| now_ns.saturating_sub(ns(s))).or(since.map(ns)).unwrap_or(0);
-            let vms = Lab::open(&place.dir()?)?.window(since_ns, until.map_or(now_ns, ns))?;
+            let vms = Lab::open(&place.dir()?)?.window(since_ns, until.map_or(now_ns, ns));
             print(&output, &vms, || print_windows(&vms));
         }
         Command::Down { place, output } => {
@@ -308,6 +316,7 @@ fn run(command: Command) -> Result<ExitCode, Fault> {
             });
             return Ok(ExitCode::from(if outcome.passed { 0 } else { FaultKind::Failed.exit_code() }));
         }
+        Command::Keep { command } => keep::run(&command)?,
         Command::Stamp { place } => {
             let dir = place.dir()?;
             let state = state::read(&dir)?
@@ -355,20 +364,23 @@ fn number(value: Option<f64>) -> String {
     value.map_or("-".into(), |v| format!("{v:.1}"))
 }
 
-fn print_windows(vms: &[vsteer_lab::report::window::VmWindow]) {
+fn print_windows(vms: &[VmMeasured]) {
     println!(
-        "{:20} {:9} {:>8} {:>9} {:>8} {:>8} {:>8} {:>8} {:>7} {:>7}",
-        "VM", "workload", "window s", "units/s", "late n", "mean ms", "p50 ms", "p99 ms", "max ms", "steal%"
+        "{:20} {:9} {:>8} {:>9} {:>8} {:>8} {:>8} {:>8} {:>8} {:>7}",
+        "VM", "workload", "window s", "units/s", "n", "mean ms", "p50 ms", "p99 ms", "max ms", "steal%"
     );
-    for w in vms {
-        let durations = w.response.or(w.lateness);
-        let ms = |of: fn(&vsteer_lab::report::histogram::Summary) -> f64| {
-            durations.as_ref().map_or("-".into(), |d| format!("{:.2}", of(d)))
+    for vm in vms {
+        let kind = vm.workload.split(',').next().unwrap_or_default();
+        let Some(w) = &vm.window else {
+            println!("{:20} {kind:9} absent: {}", vm.vm, vm.absent.as_deref().unwrap_or_default());
+            continue;
         };
+        // A server's response times are what its users feel; else the lateness of timers.
+        let durations = w.response.or(w.lateness);
+        let ms = |of: fn(&Summary) -> f64| durations.as_ref().map_or("-".into(), |d| format!("{:.2}", of(d)));
         println!(
-            "{:20} {:9} {:>8.1} {:>9.0} {:>8} {:>8} {:>8} {:>8} {:>7} {:>7}",
-            w.vm,
-            w.workload,
+            "{:20} {kind:9} {:>8.1} {:>9.0} {:>8} {:>8} {:>8} {:>8} {:>8} {:>7}",
+            vm.vm,
             w.window_s,
             w.work_units_per_s,
             durations.map_or("-".into(), |d| d.n.to_string()),

@@ -76,6 +76,11 @@ pub fn with_mount_source(source: &str) -> BTreeSet<ProcessId> {
     all().filter(|&pid| mounts_of(pid).iter().any(|m| m.source == source)).filter_map(ProcessId::of).collect()
 }
 
+/// Is something mounted at `target` in the mount namespace of any process?
+pub fn is_mounted_over(target: &Path) -> bool {
+    all().any(|pid| mounts_of(pid).iter().any(|m| Path::new(&m.target) == target))
+}
+
 /// Every process in the cgroup folder `folder` or below.
 pub fn in_cgroup(folder: &Path) -> BTreeSet<ProcessId> {
     let mut found = BTreeSet::new();

@@ -85,8 +85,8 @@ pub(crate) fn down_held(dir: &Path, _held: &Hold) -> Result<Down, Fault> {
             process::end(&processes, GRACE)?;
         }
         partition::remove(&state.partition())?;
-        for folder in state.made_folders.iter().rev() {
-            // Only an empty one: a libvirt of the system's own may have come to use it meanwhile.
+        for folder in state.made_folders.iter().rev().filter(|f| !is_in_use(f)) {
+            // Fails if another has just come to use it, which is as well.
             let _ = std::fs::remove_dir(folder);
         }
     }
@@ -120,12 +120,19 @@ pub fn processes_of(state: &State) -> BTreeSet<ProcessId> {
     found
 }
 
+/// Has another come to use a folder that the lab made: put something in, or mounted over it in whatever mount
+/// namespace (removing the folder would take that mount away)?
+fn is_in_use(folder: &Path) -> bool {
+    let holds_something = std::fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_some());
+    holds_something || process::is_mounted_over(folder)
+}
+
 /// What is still there of a lab that lived in `dir` with this record.
 pub fn leftovers(dir: &Path, state: &State) -> Leftovers {
     let own = mounts_of(std::process::id() as i32);
     let source = state.mount_source();
     let is_ours = |m: &&process::Mount| m.source == source || Path::new(&m.target).starts_with(dir);
-    let made = state.made_folders.iter().filter(|f| f.exists()).cloned();
+    let made = state.made_folders.iter().filter(|f| f.exists() && !is_in_use(f)).cloned();
     Leftovers {
         processes: processes_of(state).iter().map(|p| p.pid).collect(),
         mounts: own.iter().filter(is_ours).map(|m| m.target.clone()).collect(),
@@ -202,8 +209,13 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let mut state = state();
         assert_eq!(leftovers(&folder.path().join("gone"), &state), Leftovers::default());
-        state.made_folders.push(folder.path().to_owned());
+        let made = folder.path().join("made");
+        make_folder(&made).unwrap();
+        state.made_folders.push(made.clone());
         let found = leftovers(folder.path(), &state);
-        assert_eq!(found.folders, [folder.path(), folder.path()]);
+        assert_eq!(found.folders, [&*made, folder.path()]);
+        write_file(&made.join("of-another"), "").unwrap();
+        let found = leftovers(folder.path(), &state);
+        assert_eq!(found.folders, [folder.path()], "what another uses is not left over");
     }
 }

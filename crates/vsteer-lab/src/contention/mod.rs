@@ -15,7 +15,7 @@ use crate::fetch::{self, Fetcher};
 use crate::files::{make_folder, write_file};
 use crate::process::{ProcessId, boot_id};
 use crate::report::stamp::{self, console_file, stamped_file};
-use crate::report::window::{self, VmWindow};
+use crate::report::window::{self, VmMeasured};
 use crate::state::{self, State, Vm};
 use crate::{image, interrupt, libvirtd, partition, preflight};
 use rustix::fs::{FlockOperation, flock};
@@ -28,6 +28,9 @@ use vsteer_core::{Fault, FaultKind};
 
 /// From a VM's start to its first report. Under emulation on a full host some 10 s, alone 3 s.
 const BOOT_LIMIT: Duration = Duration::from_secs(180);
+/// The guests idle for so long after their kernel's start, so that the burners of the lab do not starve the
+/// boot of the others; `up` ends when all of them have begun.
+const WORK_BEGINS: Duration = Duration::from_secs(8);
 /// The least memory that the kernel and the guest boot in, MiB, and what is drawn on top.
 const MEMORY_LEAST_MIB: u32 = 96;
 const MEMORY_STEP_MIB: u32 = 8;
@@ -224,7 +227,7 @@ impl Lab {
             make_folder(folder)?;
         }
         partition::make(&self.state.partition())?;
-        let daemon = libvirtd::spawn(&dir, &self.state.mount_source())?;
+        let daemon = libvirtd::spawn(&dir, program, &self.state.mount_source(), self.state.accel.accel)?;
         self.state.started(&dir, "libvirtd", daemon)?;
         let begun = Instant::now();
         libvirtd::wait(&dir, daemon)?;
@@ -234,7 +237,8 @@ impl Lab {
         let common = image::common_part(guest);
         for vm in &self.state.vms {
             let initramfs = dir.join("vms").join(format!("{}.initramfs", vm.name));
-            image::write_initramfs(&initramfs, &common, &vm.workload)?;
+            let workload = format!("{},start_ms={}", vm.workload, WORK_BEGINS.as_millis());
+            image::write_initramfs(&initramfs, &common, &workload)?;
             let xml = domain::Domain {
                 name: &vm.name,
                 vcpus: vm.vcpus,
@@ -265,6 +269,7 @@ impl Lab {
         }
         eprintln!("vsteer-lab: {} VMs started, waiting for their first reports", started.len());
         self.wait_for_reports(&started)?;
+        self.wait_for_work()?;
         self.state.complete = true;
         self.state.write(&dir)?;
         Ok(self)
@@ -322,6 +327,23 @@ impl Lab {
         }
     }
 
+    /// Waits until the workloads have begun, by the guests' own clocks.
+    fn wait_for_work(&self) -> Result<(), Fault> {
+        let remaining = |vm: &Vm| {
+            let reports = window::read(&stamped_file(&self.dir, &vm.name)).unwrap_or_default();
+            let uptime =
+                reports.last().map_or(0, |r| r.report.t_ns + stamp::now_ns().saturating_sub(r.host_ns));
+            WORK_BEGINS.saturating_sub(Duration::from_nanos(uptime))
+        };
+        let longest = self.state.vms.iter().map(remaining).max().unwrap_or_default();
+        let begun = Instant::now();
+        while begun.elapsed() < longest {
+            interrupt::check()?;
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Ok(())
+    }
+
     /// The lab in `dir`.
     ///
     /// # Errors
@@ -376,14 +398,18 @@ impl Lab {
         }
     }
 
-    /// What every VM measured between two moments of the host's CLOCK_MONOTONIC, ns, in the order of starting.
-    ///
-    /// # Errors
-    /// As [`window::between`], for the first VM it befalls.
-    pub fn window(&self, since_ns: u64, until_ns: u64) -> Result<Vec<VmWindow>, Fault> {
+    /// What every VM measured between two moments of the host's CLOCK_MONOTONIC, ns, in the order of starting. A
+    /// VM without a measurement (a VM that is starved does not report) says why.
+    pub fn window(&self, since_ns: u64, until_ns: u64) -> Vec<VmMeasured> {
         let of = |vm: &Vm| {
-            let reports = window::read(&stamped_file(&self.dir, &vm.name))?;
-            window::between(&vm.name, &reports, since_ns, until_ns, self.state.accel.accel)
+            let accel = self.state.accel.accel;
+            let window = window::read(&stamped_file(&self.dir, &vm.name))
+                .and_then(|reports| window::between(&vm.name, &reports, since_ns, until_ns, accel));
+            let (window, absent) = match window {
+                Ok(window) => (Some(window), None),
+                Err(fault) => (None, Some(fault.to_string())),
+            };
+            VmMeasured { vm: vm.name.clone(), workload: vm.workload.clone(), vcpus: vm.vcpus, absent, window }
         };
         self.state.vms.iter().map(of).collect()
     }

@@ -1,9 +1,15 @@
 //! What did a VM get and suffer between two moments?
 //!
-//! Reports are cumulative, so a window is the difference of two of them: the first that arrived at or after
-//! its beginning and the last that arrived at or before its end. The window used lies inside the one asked
-//! for, up to 2 s shorter, and is printed; rates are over the host's time between the two arrivals (their
-//! error is in [`super::stamp`]). Left out: interpolation inside a second, which would invent samples.
+//! Reports are cumulative, so a window is the difference of two of them: the first that was taken at or after
+//! its beginning and the last that was taken at or before its end. The window used lies inside the one asked
+//! for, up to 2 s shorter, and is printed; rates are over the time between these two.
+//!
+//! When was a report taken, by the host's clock? A stalled VM delivers late, by seconds, so its arrival does
+//! not say. But host and guest clocks run at the same speed, so the arrival that lagged least behind the
+//! guest's own time gives the offset between them for all its neighbours ([`taken_ns`]; the idea is that of
+//! NTP's clock filter, RFC 5905 section 10). Its error is that of the best stamp among some 120 ([`super::stamp`]:
+//! below 20 ms) plus the clocks' drift over a minute. Left out: interpolation inside a second, which would
+//! invent samples.
 
 use super::histogram::{Histogram, Runs, Summary};
 use crate::accel::Accel;
@@ -56,18 +62,27 @@ pub struct Stamped {
     pub report: GuestReport,
 }
 
-/// What one VM measured over a window.
+/// What a VM measured, or why there is no measurement.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct VmWindow {
+pub struct VmMeasured {
     /// The VM.
     pub vm: String,
-    /// The kind of its workload.
+    /// Its workload with its parameters: the lab's secret.
     pub workload: String,
     /// Its vCPUs.
     pub vcpus: u32,
-    /// The window's beginning: arrival of its first report, host CLOCK_MONOTONIC, ns.
+    /// Why there is no measurement; `None` where there is one.
+    pub absent: Option<String>,
+    /// The measurement.
+    pub window: Option<VmWindow>,
+}
+
+/// What one VM measured over a window.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct VmWindow {
+    /// The window's beginning: when its first report was taken, host CLOCK_MONOTONIC, ns.
     pub since_ns: u64,
-    /// The window's end: arrival of its last report, ns.
+    /// The window's end: when its last report was taken, ns.
     pub until_ns: u64,
     /// Its length, s.
     pub window_s: f64,
@@ -87,8 +102,9 @@ pub struct VmWindow {
     pub idle_percent: Option<f64>,
     /// Stolen by the host, as the guest sees it, %. `None` under emulation, which tells the guest nothing.
     pub steal_percent: Option<f64>,
-    /// Guest time per host time over the window: 1 but for the stamps' error, unless the guest's clock drifts.
-    pub guest_clock_ratio: f64,
+    /// Guest time per host time since the guest's first report: 1 unless its clock drifts. `None` in its first
+    /// seconds.
+    pub guest_clock_ratio: Option<f64>,
 }
 
 /// Reads a file of stamped reports. A last line that is still being written is left out.
@@ -112,6 +128,34 @@ pub fn read(file: &Path) -> Result<Vec<Stamped>, Fault> {
     whole.lines().enumerate().map(parse).collect()
 }
 
+/// How many reports to each side share the offset between the clocks.
+const NEIGHBOURS: usize = 60;
+/// A window shorter than half the time between two reports is none: its reports were delivered in a bunch.
+const WINDOW_LEAST_NS: u64 = 500_000_000;
+
+/// When each report was taken, on the host's clock, ns. `reports` are those of one run of the guest.
+pub fn taken_ns(reports: &[Stamped]) -> Vec<u64> {
+    let offset = |r: &Stamped| i128::from(r.host_ns) - i128::from(r.report.t_ns);
+    let taken = |(i, r): (usize, &Stamped)| {
+        let near = &reports[i.saturating_sub(NEIGHBOURS)..reports.len().min(i + NEIGHBOURS + 1)];
+        let least = near.iter().map(offset).min().expect("a report is near itself");
+        (i128::from(r.report.t_ns) + least).try_into().unwrap_or(0)
+    };
+    reports.iter().enumerate().map(taken).collect()
+}
+
+/// Guest time per host time, between the best delivered reports of the first and the second half.
+fn clock_ratio(reports: &[Stamped]) -> Option<f64> {
+    let best = |half: &[Stamped]| {
+        let offset = |r: &&Stamped| i128::from(r.host_ns) - i128::from(r.report.t_ns);
+        half.iter().min_by_key(offset).map(|r| (r.host_ns as f64, r.report.t_ns as f64))
+    };
+    let (first, second) = reports.split_at(reports.len() / 2);
+    let ((host_a, guest_a), (host_b, guest_b)) = best(first).zip(best(second))?;
+    // Below 3 s the stamps' error alone would look like a drift of 1 %.
+    (guest_b - guest_a >= 3e9).then(|| (guest_b - guest_a) / (host_b - host_a))
+}
+
 /// Computes the window of one VM.
 ///
 /// # Errors
@@ -123,51 +167,51 @@ pub fn between(
     until_ns: u64,
     accel: Accel,
 ) -> Result<VmWindow, Fault> {
-    let inside: Vec<&Stamped> =
-        reports.iter().filter(|r| (since_ns..=until_ns).contains(&r.host_ns)).collect();
-    let [first, .., last] = inside.as_slice() else {
+    // Of a guest that was started anew, the last run counts, and only if the window lies in it.
+    let run_start = (1..reports.len()).rev().find(|&i| reports[i].report.seq <= reports[i - 1].report.seq);
+    let (before, run) = reports.split_at(run_start.unwrap_or(0));
+    if before.iter().any(|r| (since_ns..=until_ns).contains(&r.host_ns)) {
+        return Err(Fault::new(
+            FaultKind::Changed,
+            format!("VM \"{vm}\" was started anew within the window"),
+        )
+        .because("its counters went down")
+        .way_out("choose a window that begins after that"));
+    }
+    let taken = taken_ns(run);
+    let inside: Vec<(&GuestReport, u64)> = run.iter().map(|r| &r.report).zip(taken).collect();
+    let inside: Vec<_> = inside.into_iter().filter(|(_, at)| (since_ns..=until_ns).contains(at)).collect();
+    let ends = inside.first().zip(inside.last()).filter(|(a, b)| b.1.saturating_sub(a.1) >= WINDOW_LEAST_NS);
+    let Some((&(a, first_ns), &(b, last_ns))) = ends else {
         return Err(Fault::new(
             FaultKind::NothingThere,
             format!("VM \"{vm}\" has not reported twice in the window"),
         )
         .because(format!("{} of its {} reports lie in it", inside.len(), reports.len()))
-        .way_out(
-            "choose a longer window (a guest reports once a second), or look whether the VM still runs",
-        ));
+        .way_out("choose a longer window (a guest that gets its CPU reports once a second)"));
     };
-    let anew = || {
-        Fault::new(FaultKind::Changed, format!("VM \"{vm}\" was started anew within the window"))
-            .because("its counters went down")
-            .way_out("choose a window that begins after that")
-    };
-    if inside.windows(2).any(|pair| pair[1].report.seq <= pair[0].report.seq) {
-        return Err(anew());
-    }
-    let (a, b) = (&first.report, &last.report);
+    let malformed =
+        || Fault::new(FaultKind::BadInput, format!("VM \"{vm}\" sent counters that make no sense"));
     let durations = |of: fn(&GuestReport) -> &Runs| -> Result<Option<Summary>, Fault> {
-        let malformed = || Fault::new(FaultKind::BadInput, format!("VM \"{vm}\" sent a malformed histogram"));
         let (then, now) = (Histogram::from_runs(of(a)), Histogram::from_runs(of(b)));
         let (then, now) = (then.ok_or_else(malformed)?, now.ok_or_else(malformed)?);
-        Ok(now.since(&then).ok_or_else(anew)?.summary())
+        Ok(now.since(&then).ok_or_else(malformed)?.summary())
     };
-    let window_s = (last.host_ns - first.host_ns) as f64 / 1e9;
+    let window_s = (last_ns - first_ns) as f64 / 1e9;
     let shares = a.jiffies.zip(b.jiffies).and_then(|(a, b)| shares_percent(&a, &b));
     Ok(VmWindow {
-        vm: vm.to_owned(),
-        workload: b.workload.clone(),
-        vcpus: b.vcpus,
-        since_ns: first.host_ns,
-        until_ns: last.host_ns,
+        since_ns: first_ns,
+        until_ns: last_ns,
         window_s,
         reports: inside.len(),
-        work_units_per_s: b.units.checked_sub(a.units).ok_or_else(anew)? as f64 / window_s,
+        work_units_per_s: b.units.checked_sub(a.units).ok_or_else(malformed)? as f64 / window_s,
         lateness: durations(|r| &r.late)?,
         response: durations(|r| &r.resp)?,
         user_percent: shares.map(|s| s[0]),
         system_percent: shares.map(|s| s[1]),
         idle_percent: shares.map(|s| s[2]),
         steal_percent: shares.map(|s| s[3]).filter(|_| accel == Accel::Kvm),
-        guest_clock_ratio: (b.t_ns as f64 - a.t_ns as f64) / 1e9 / window_s,
+        guest_clock_ratio: clock_ratio(run),
     })
 }
 
@@ -224,7 +268,7 @@ mod tests {
         let late = window.lateness.unwrap();
         assert_eq!((late.n, late.mean_ms), (600, 2.0));
         assert_eq!((window.user_percent, window.idle_percent), (Some(25.0), Some(75.0)));
-        assert_eq!(window.guest_clock_ratio, 1.0);
+        assert_eq!(window.guest_clock_ratio, Some(1.0));
         assert_eq!(window.steal_percent, None, "emulation tells the guest of no theft: that is not 0");
         assert_eq!(between("v", &reports, 0, u64::MAX, Accel::Kvm).unwrap().steal_percent, Some(0.0));
     }
@@ -243,9 +287,39 @@ mod tests {
         let mut reports: Vec<Stamped> = (0..5).map(|s| stamped(s, s, &[])).collect();
         let fault = between("v", &reports, 51_500_000_000, 52_500_000_000, Accel::Tcg).unwrap_err();
         assert_eq!(fault.kind, FaultKind::NothingThere);
+        // A stalled VM delivers all at once: the reports span no time by arrival, but were taken seconds apart.
+        let bunch: Vec<Stamped> =
+            reports.iter().map(|r| Stamped { host_ns: 55_000_000_000, ..r.clone() }).collect();
+        assert_eq!(between("v", &bunch, 0, u64::MAX, Accel::Tcg).unwrap().window_s, 4.0);
         reports.push(Stamped { host_ns: 60_000_000_000, ..stamped(0, 0, &[]) });
         let fault = between("v", &reports, 0, u64::MAX, Accel::Tcg).unwrap_err();
         assert_eq!(fault.kind, FaultKind::Changed);
+        reports.extend((1..4).map(|s| Stamped { host_ns: (60 + s) * 1_000_000_000, ..stamped(s, s, &[]) }));
+        let window = between("v", &reports, 58_000_000_000, u64::MAX, Accel::Tcg).unwrap();
+        assert_eq!(window.reports, 4, "a window after the new start is a window");
+    }
+
+    #[test]
+    fn late_delivery_moves_neither_the_window_nor_the_rate() {
+        let prompt: Vec<Stamped> = (0..30).map(|s| stamped(s, 500 * s, &[])).collect();
+        let mut stalled = prompt.clone();
+        // Reports 10 to 14 arrive together, at the time of report 15, and 20 arrives 0.3 s late.
+        (10..15).for_each(|i| stalled[i].host_ns = prompt[15].host_ns);
+        stalled[20].host_ns += 300_000_000;
+        assert_eq!(taken_ns(&stalled), taken_ns(&prompt));
+        let window =
+            |r: &[Stamped]| between("v", r, prompt[11].host_ns, prompt[20].host_ns, Accel::Tcg).unwrap();
+        assert_eq!(window(&stalled), window(&prompt));
+        assert_eq!(window(&stalled).work_units_per_s, 500.0);
+    }
+
+    #[test]
+    fn a_drifting_clock_shows() {
+        let mut reports: Vec<Stamped> = (0..30).map(|s| stamped(s, 0, &[])).collect();
+        reports.iter_mut().for_each(|r| r.report.t_ns = r.report.t_ns / 100 * 99);
+        let ratio = clock_ratio(&reports).unwrap();
+        assert!((ratio - 0.99).abs() < 1e-6, "{ratio}");
+        assert_eq!(clock_ratio(&reports[..3]), None);
     }
 
     #[test]
