@@ -66,7 +66,7 @@ enum Command {
     },
     /// What the guests measured over a window: lateness, work, response times, stolen time.
     GuestReport {
-        /// The window's beginning on the host's CLOCK_MONOTONIC, in s (as in /proc/uptime without suspend).
+        /// The window's beginning on the host's CLOCK_MONOTONIC, in s; when the workloads began, if not given.
         #[arg(long, conflicts_with = "last")]
         since: Option<f64>,
         /// The window's end, likewise; now, if not given.
@@ -290,8 +290,10 @@ fn run(command: Command) -> Result<ExitCode, Fault> {
         Command::GuestReport { since, until, last, place, output } => {
             let now_ns = stamp::now_ns();
             let ns = |s: f64| (s.max(0.0) * 1e9) as u64;
-            let since_ns = last.map(|s| now_ns.saturating_sub(ns(s))).or(since.map(ns)).unwrap_or(0);
-            let vms = Lab::open(&place.dir()?)?.window(since_ns, until.map_or(now_ns, ns));
+            let lab = Lab::open(&place.dir()?)?;
+            let asked_ns = last.map(|s| now_ns.saturating_sub(ns(s))).or(since.map(ns));
+            let since_ns = asked_ns.or(lab.state().begun_ns).unwrap_or(0);
+            let vms = lab.window(since_ns, until.map_or(now_ns, ns));
             print(&output, &vms, || print_windows(&vms));
         }
         Command::Down { place, output } => {

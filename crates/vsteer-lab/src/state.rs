@@ -54,8 +54,8 @@ pub struct State {
     pub accel: Decision,
     /// The connection URI of the private libvirt.
     pub uri: String,
-    /// Did everything come up?
-    pub complete: bool,
+    /// When every workload had begun, host CLOCK_MONOTONIC, ns; `None` until then.
+    pub begun_ns: Option<u64>,
     /// Mount points that were missing on the host and were made for the private libvirt.
     pub made_folders: Vec<PathBuf>,
     /// Processes.
@@ -75,7 +75,7 @@ impl State {
             spec,
             accel,
             uri,
-            complete: false,
+            begun_ns: None,
             made_folders: Vec::new(),
             processes: Vec::new(),
             vms: Vec::new(),

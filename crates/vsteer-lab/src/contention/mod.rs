@@ -121,8 +121,8 @@ pub struct Status {
     pub spec: String,
     /// KVM or emulation, and why.
     pub accel: Decision,
-    /// Did everything come up?
-    pub complete: bool,
+    /// When every workload had begun, host CLOCK_MONOTONIC, ns; `None` where the lab has not come up.
+    pub begun_ns: Option<u64>,
     /// The cgroup partition of its VMs.
     pub partition: String,
     /// Its VMs, in the order of starting.
@@ -270,7 +270,7 @@ impl Lab {
         eprintln!("vsteer-lab: {} VMs started, waiting for their first reports", started.len());
         self.wait_for_reports(&started)?;
         self.wait_for_work()?;
-        self.state.complete = true;
+        self.state.begun_ns = Some(stamp::now_ns());
         self.state.write(&dir)?;
         Ok(self)
     }
@@ -392,7 +392,7 @@ impl Lab {
             seed: self.state.seed,
             spec: self.state.spec.clone(),
             accel: self.state.accel.clone(),
-            complete: self.state.complete,
+            begun_ns: self.state.begun_ns,
             partition: self.state.partition(),
             vms: self.state.vms.iter().map(vm).collect(),
         }

@@ -55,7 +55,7 @@ impl Apt {
                 .way_out("add your distribution's archive to /etc/apt/sources.list.d"));
         }
         let folder = folder.join(wanted.word());
-        for part in ["state/lists/partial", "cache/archives/partial", "log", "etc"] {
+        for part in ["state/lists/partial", "cache/archives/partial", "log", "etc/none.d"] {
             make_folder(&folder.join(part))?;
         }
         write_file(&folder.join("state/status"), "")?;
@@ -185,8 +185,8 @@ fn configuration(folder: &Path, transport: &str) -> String {
     format!(
         "Dir::State \"{f}/state\";\nDir::State::status \"{f}/state/status\";\nDir::Cache \"{f}/cache\";\n\
          Dir::Log \"{f}/log\";\nDir::Etc::sourcelist \"{f}/etc/lab.sources\";\nDir::Etc::sourceparts \"-\";\n\
-         Dir::Etc::parts \"-\";\nDir::Etc::main \"-\";\nDir::Etc::preferences \"-\";\n\
-         Dir::Etc::preferencesparts \"-\";\n\
+         Dir::Etc::parts \"{f}/etc/none.d\";\nDir::Etc::main \"{f}/etc/none\";\n\
+         Dir::Etc::preferences \"{f}/etc/none\";\nDir::Etc::preferencesparts \"{f}/etc/none.d\";\n\
          // The private folders may be closed to the user that apt would become.\n\
          APT::Sandbox::User \"root\";\nAcquire::Languages \"none\";\n{transport}"
     )
@@ -234,9 +234,12 @@ mod tests {
     #[test]
     fn the_private_configuration_points_away_from_the_system() {
         let text = configuration(Path::new("/c"), "Acquire::http::Proxy \"http://p.example\";\n");
-        for needed in
-            ["Dir::Etc::parts \"-\"", "Dir::State \"/c/state\"", "Dir::Cache \"/c/cache\"", "p.example"]
-        {
+        for needed in [
+            "Dir::Etc::parts \"/c/etc/none.d\"",
+            "Dir::State \"/c/state\"",
+            "Dir::Cache \"/c/cache\"",
+            "p.example",
+        ] {
             assert!(text.contains(needed), "{needed} is not in\n{text}");
         }
     }

@@ -1,11 +1,11 @@
 //! When, by the host's clock, did a guest's report arrive?
 //!
 //! A small process of the lab looks at the length of each console file every 20 ms and copies whole report
-//! lines, each with the host's CLOCK_MONOTONIC, to a file of their own. The stamp is late by up to 20 ms
-//! plus the time that this process itself waits for a CPU (on a full host some ms): below 0.2 % of a 20 s
-//! window at each edge. Looking is cheaper than being told: QEMU writes a console byte by byte, and every
-//! byte would wake the one who is told. The process ends itself when the lab's record is gone. Left out: the
-//! guest's own clock, which is in the report and shows its drift.
+//! lines, each with the host's CLOCK_MONOTONIC, to a file of their own. A stamp is late by up to 20 ms, by the
+//! time that this process waits for a CPU, and by the time that the VM took to deliver (seconds, if it is
+//! starved): [`super::window`] corrects for the latter two. Looking is cheaper than being told: QEMU writes a
+//! console byte by byte, and every byte would wake the one who is told. The process ends itself when the lab's
+//! record is gone. Left out: what else a guest prints.
 
 use crate::files::make_folder;
 use std::fs::File;
