@@ -179,7 +179,7 @@ mod tests {
         end(&[id], Duration::from_millis(200)).unwrap();
         assert!(!id.is_alive());
         child.wait().unwrap();
-        end(&below, Duration::from_secs(5)).unwrap();
+        end(&below, Duration::from_millis(50)).unwrap();
     }
 
     fn parent_is(pid: i32, parent: i32) -> bool {
