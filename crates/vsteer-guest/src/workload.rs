@@ -1,0 +1,186 @@
+//! What shall this VM do? The description of a workload, as text and as a value.
+//!
+//! `KIND` or `KIND,key=value,...`: short enough for a kernel command line. A mistake is an error, never a
+//! default: a lab that runs another load than was asked for measures nothing. Left out: different workloads
+//! on different vCPUs of one VM.
+
+/// What each vCPU does.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Workload {
+    /// Nothing.
+    Idle,
+    /// Work without pause.
+    Burn,
+    /// Sleeps to absolute expiries.
+    Periodic {
+        /// From one expiry to the next, ns.
+        period_ns: u64,
+    },
+    /// Open-loop Poisson arrivals with exponential demand.
+    Server {
+        /// Mean arrivals per second and vCPU.
+        rate_hz: f64,
+        /// Mean demand of a request, work units.
+        mean_units: f64,
+        /// Decides every gap and demand.
+        seed: u64,
+    },
+    /// Burns and sleeps in turn.
+    Burst {
+        /// Burning, ns.
+        on_ns: u64,
+        /// Sleeping, ns.
+        off_ns: u64,
+    },
+    /// A burner that wakes often.
+    Waker {
+        /// Burning between two sleeps, ns.
+        every_ns: u64,
+        /// Each sleep, ns.
+        sleep_ns: u64,
+    },
+}
+
+/// A workload and when it begins.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Plan {
+    /// What to do.
+    pub workload: Workload,
+    /// Idle until then, ns of CLOCK_MONOTONIC (that is, after boot).
+    pub start_ns: u64,
+}
+
+impl Plan {
+    /// Reads a workload with the parameter that all have, `start_ms`.
+    ///
+    /// # Errors
+    /// A sentence naming the word that is wrong.
+    pub fn parse(text: &str) -> Result<Plan, String> {
+        let (mut start_ns, mut rest) = (0, Vec::new());
+        for word in text.trim().split(',') {
+            match word.strip_prefix("start_ms=") {
+                Some(ms) => {
+                    start_ns = ms.parse::<u32>().map_err(|_| format!("`{word}`: not a number of ms"))?
+                }
+                None => rest.push(word),
+            }
+        }
+        let workload = Workload::parse(&rest.join(","))?;
+        Ok(Plan { workload, start_ns: u64::from(start_ns) * 1_000_000 })
+    }
+}
+
+impl Workload {
+    /// The word that reports carry.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Workload::Idle => "idle",
+            Workload::Burn => "burn",
+            Workload::Periodic { .. } => "periodic",
+            Workload::Server { .. } => "server",
+            Workload::Burst { .. } => "burst",
+            Workload::Waker { .. } => "waker",
+        }
+    }
+
+    /// Reads the text form.
+    ///
+    /// # Errors
+    /// A sentence naming the word that is wrong.
+    pub fn parse(text: &str) -> Result<Workload, String> {
+        let mut words = text.trim().split(',');
+        let kind = words.next().unwrap_or_default();
+        let mut given = Vec::new();
+        for word in words {
+            let (key, value) = word.split_once('=').ok_or(format!("`{word}` is not key=value"))?;
+            let value: f64 = value.parse().map_err(|_| format!("`{word}`: not a number"))?;
+            if !(value > 0.0 && value <= 1e12) {
+                return Err(format!("`{word}` is not between 0 and 1e12"));
+            }
+            given.push((key, value));
+        }
+        let mut take = |key: &str, default: f64| match given.iter().position(|(k, _)| *k == key) {
+            Some(i) => given.swap_remove(i).1,
+            None => default,
+        };
+        let ns = |value: f64, unit_ns: f64| ((value * unit_ns) as u64).max(1);
+        let workload = match kind {
+            "idle" => Workload::Idle,
+            "burn" => Workload::Burn,
+            "periodic" => Workload::Periodic { period_ns: ns(take("period_us", 10_000.0), 1e3) },
+            "server" => Workload::Server {
+                rate_hz: take("rate_hz", 50.0),
+                mean_units: take("mean_units", 200.0),
+                seed: take("seed", 1.0) as u64,
+            },
+            "burst" => {
+                Workload::Burst { on_ns: ns(take("on_ms", 50.0), 1e6), off_ns: ns(take("off_ms", 50.0), 1e6) }
+            }
+            "waker" => Workload::Waker {
+                every_ns: ns(take("every_us", 1_000.0), 1e3),
+                sleep_ns: ns(take("sleep_us", 70.0), 1e3),
+            },
+            _ => return Err(format!("`{kind}` is no workload (idle, burn, periodic, server, burst, waker)")),
+        };
+        match given.first() {
+            Some((key, _)) => Err(format!("`{kind}` has no parameter `{key}`")),
+            None => Ok(workload),
+        }
+    }
+
+    /// The workload named on a kernel command line (`vsteer.workload=...`), if one is.
+    pub fn on_command_line(cmdline: &str) -> Option<&str> {
+        cmdline.split_whitespace().find_map(|word| word.strip_prefix("vsteer.workload="))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn defaults_and_parameters() {
+        assert_eq!(Workload::parse("burn\n"), Ok(Workload::Burn));
+        assert_eq!(Workload::parse("periodic"), Ok(Workload::Periodic { period_ns: 10_000_000 }));
+        assert_eq!(
+            Workload::parse("periodic,period_us=2500"),
+            Ok(Workload::Periodic { period_ns: 2_500_000 })
+        );
+        assert_eq!(
+            Workload::parse("server,seed=7,rate_hz=0.5"),
+            Ok(Workload::Server { rate_hz: 0.5, mean_units: 200.0, seed: 7 })
+        );
+        assert_eq!(
+            Workload::parse("burst,on_ms=5"),
+            Ok(Workload::Burst { on_ns: 5_000_000, off_ns: 50_000_000 })
+        );
+        assert_eq!(Workload::parse("waker"), Ok(Workload::Waker { every_ns: 1_000_000, sleep_ns: 70_000 }));
+    }
+
+    #[test]
+    fn a_mistake_is_an_error_and_not_a_default() {
+        for text in
+            ["", "brun", "burn,period_us=5", "periodic,period_us", "periodic,period_us=x", "burst,on_ms=0"]
+        {
+            assert!(Workload::parse(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn every_workload_may_begin_later() {
+        let plan = Plan::parse("periodic,start_ms=8000,period_us=5000\n").unwrap();
+        assert_eq!(
+            (plan.start_ns, plan.workload),
+            (8_000_000_000, Workload::Periodic { period_ns: 5_000_000 })
+        );
+        assert_eq!(Plan::parse("burn").unwrap().start_ns, 0);
+        assert!(Plan::parse("burn,start_ms=soon").is_err() && Plan::parse("brun,start_ms=5").is_err());
+    }
+
+    #[test]
+    fn the_kernel_command_line() {
+        let cmdline = "console=ttyS0 vsteer.workload=periodic,period_us=5000 quiet\n";
+        assert_eq!(Workload::on_command_line(cmdline), Some("periodic,period_us=5000"));
+        assert_eq!(Workload::on_command_line("console=ttyS0"), None);
+    }
+}

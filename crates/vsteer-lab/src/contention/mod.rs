@@ -1,0 +1,486 @@
+//! How does a lab of VMs that wait for CPUs come up?
+//!
+//! Small real VMs on a libvirt of the lab's own ([`crate::libvirtd`]), more vCPUs than the host has CPUs, with
+//! known workloads. What they do is a secret of the lab: an observer sees names, sizes and an order that are
+//! drawn from the seed. Every thing made is recorded before it is made ([`crate::state`]); a failure or an
+//! interrupt on the way takes everything down ([`down`]). Needs root. Left out: networks, disks, migration.
+
+pub mod domain;
+pub mod down;
+pub mod names;
+pub mod spec;
+
+use crate::accel::{self, Accel, Decision};
+use crate::fetch::{self, Fetcher};
+use crate::files::{make_folder, write_file};
+use crate::process::{ProcessId, boot_id};
+use crate::report::stamp::{self, console_file, stamped_file};
+use crate::report::window::{self, VmMeasured};
+use crate::state::{self, State, Vm};
+use crate::{image, interrupt, libvirtd, partition, preflight};
+use rustix::fs::{FlockOperation, flock};
+use serde::Serialize;
+use spec::Spec;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+use vsteer_core::{Fault, FaultKind};
+
+/// From a VM's start to its first report. Under emulation on a full host some 10 s, alone 3 s.
+const BOOT_LIMIT: Duration = Duration::from_secs(180);
+/// The guests idle for so long after their kernel's start, so that the burners of the lab do not starve the
+/// boot of the others; `up` ends when all of them have begun.
+const WORK_BEGINS: Duration = Duration::from_secs(8);
+/// The least memory that the kernel and the guest boot in, MiB, and what is drawn on top.
+const MEMORY_LEAST_MIB: u32 = 96;
+const MEMORY_STEP_MIB: u32 = 8;
+const MEMORY_STEPS: usize = 5;
+
+/// What `up` is asked for.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The lab's folder, absolute: must be missing or empty.
+    pub dir: PathBuf,
+    /// Decides names, order and sizes; drawn where `None`, and printed.
+    pub seed: Option<u64>,
+    /// Which VMs.
+    pub spec: Spec,
+    /// KVM or emulation; tried where `None`.
+    pub accel: Option<Accel>,
+    /// The kernel package; the distribution's own one for VMs where `None`.
+    pub kernel_package: Option<String>,
+    /// The guest program, static.
+    pub guest: PathBuf,
+    /// The `vsteer-lab` program, which is started once more to stamp the reports.
+    pub program: PathBuf,
+    /// vsteer's cache.
+    pub cache: PathBuf,
+}
+
+impl Options {
+    /// The defaults for the `vsteer-lab` that is `program`.
+    ///
+    /// # Errors
+    /// There is no place for the cache.
+    pub fn new(program: &Path) -> Result<Options, Fault> {
+        Ok(Options {
+            dir: default_dir()?,
+            seed: None,
+            spec: Spec::default(),
+            accel: None,
+            kernel_package: None,
+            guest: image::find_guest(program),
+            program: program.to_owned(),
+            cache: fetch::cache_folder()?,
+        })
+    }
+}
+
+/// Where the lab lives if not told: `$VSTEER_LAB_DIR`, else a folder in the cache.
+///
+/// # Errors
+/// There is no place for the cache.
+pub fn default_dir() -> Result<PathBuf, Fault> {
+    match std::env::var_os("VSTEER_LAB_DIR").filter(|v| !v.is_empty()) {
+        Some(dir) => Ok(dir.into()),
+        None => Ok(fetch::cache_folder()?.join("lab-contention")),
+    }
+}
+
+/// A lab that is up.
+#[derive(Debug, Clone)]
+pub struct Lab {
+    dir: PathBuf,
+    state: State,
+}
+
+/// A VM as `status` shows it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct VmStatus {
+    /// What the record says, the secret workload included.
+    #[serde(flatten)]
+    pub vm: Vm,
+    /// The pid of its QEMU; `None` where it does not run.
+    pub pid: Option<i32>,
+    /// The age of its last report, s; `None` before the first.
+    pub last_report_age_s: Option<f64>,
+}
+
+/// The lab as `status` shows it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Status {
+    /// Which lab.
+    pub lab: &'static str,
+    /// Its folder.
+    pub dir: PathBuf,
+    /// The connection URI of its libvirt.
+    pub uri: String,
+    /// Its seed.
+    pub seed: u64,
+    /// Its VMs as asked for.
+    pub spec: String,
+    /// KVM or emulation, and why.
+    pub accel: Decision,
+    /// When every workload had begun, host CLOCK_MONOTONIC, ns; `None` where the lab has not come up.
+    pub begun_ns: Option<u64>,
+    /// The cgroup partition of its VMs.
+    pub partition: String,
+    /// Its VMs, in the order of starting.
+    pub vms: Vec<VmStatus>,
+}
+
+/// Holds the lab's folder: nobody else brings it up or down meanwhile. Given back when dropped.
+pub(crate) struct Hold {
+    _folder: std::fs::File,
+}
+
+pub(crate) fn hold(dir: &Path) -> Result<Hold, Fault> {
+    let folder = std::fs::File::open(dir)
+        .map_err(|e| Fault::io(format!("opening the folder {}", dir.display()), &e))?;
+    match flock(&folder, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(Hold { _folder: folder }),
+        Err(_) => Err(Fault::new(
+            FaultKind::Failed,
+            format!("the lab in {} is held by another vsteer-lab", dir.display()),
+        )
+        .because("it is being brought up or taken down at this moment")
+        .way_out("wait for that to end, or interrupt it (it then cleans up)")),
+    }
+}
+
+impl Lab {
+    /// Brings a lab up and waits until every guest reports. On any failure everything made is unmade.
+    ///
+    /// # Errors
+    /// Something is missing (naming the package), a lab is there already, no privilege, a VM does not boot.
+    pub fn up(options: &Options) -> Result<Lab, Fault> {
+        preflight::require(&preflight::look())?;
+        if !rustix::process::geteuid().is_root() {
+            return Err(Fault::new(FaultKind::NoPrivilege, "the lab's private libvirt needs root")
+                .way_out("run it with sudo (set VSTEER_CACHE to keep using your own cache)"));
+        }
+        let dir = &options.dir;
+        libvirtd::check_folder(dir)?;
+        interrupt::watch()?;
+        let guest = image::read_guest(&options.guest)?;
+        let mut fetcher = Fetcher::of_system(&options.cache, false);
+        let kernel = match &options.kernel_package {
+            Some(package) => fetcher.kernel_from(package)?,
+            None => fetcher.kernel()?,
+        };
+        let emulator = accel::emulator()?;
+        let accel = match options.accel {
+            Some(accel) => {
+                Decision { accel, reason: "asked for on the command line".into(), boot_id: boot_id() }
+            }
+            None => accel::decide(&options.cache, &emulator, &kernel.vmlinuz, &guest, false)?,
+        };
+        eprintln!("vsteer-lab: {} ({})", accel.accel, accel.reason);
+
+        make_folder(dir)?;
+        let held = hold(dir)?;
+        let empty = std::fs::read_dir(dir).is_ok_and(|mut entries| entries.next().is_none());
+        if !empty {
+            let is_lab = state::read(dir)?.is_some();
+            let what = if is_lab { "there is a lab already" } else { "this folder holds other things" };
+            return Err(Fault::new(FaultKind::Usage, format!("{}: {what}", dir.display())).way_out(
+                if is_lab { "take it down first: vsteer-lab down" } else { "choose another --dir" },
+            ));
+        }
+        let result = close_folder(dir).and_then(|()| random_hex()).and_then(|random| {
+            let seed = options.seed.unwrap_or(u64::from_str_radix(&random[8..16], 16).unwrap_or(1));
+            let token = random[..8].to_owned();
+            let state = State::new(token, seed, options.spec.to_string(), accel, libvirtd::uri(dir));
+            Lab { dir: dir.clone(), state }.raise(
+                &options.spec,
+                &options.program,
+                &emulator,
+                &kernel.vmlinuz,
+                &guest,
+            )
+        });
+        result.inspect_err(|_| {
+            // What takes down must not be stopped by the interrupt that led here.
+            interrupt::clear();
+            eprintln!("vsteer-lab: taking down what was begun");
+            if let Err(fault) = down::down_held(dir, &held) {
+                eprintln!("vsteer-lab: {fault}");
+            }
+        })
+    }
+
+    fn raise(
+        mut self,
+        spec: &Spec,
+        program: &Path,
+        emulator: &Path,
+        kernel: &Path,
+        guest: &[u8],
+    ) -> Result<Lab, Fault> {
+        let dir = self.dir.clone();
+        self.state.vms = draw_vms(spec, self.state.seed);
+        self.state.made_folders = libvirtd::missing_mount_points();
+        self.state.write(&dir)?;
+        eprintln!("vsteer-lab: seed {}, {} VMs", self.state.seed, self.state.vms.len());
+
+        for folder in &self.state.made_folders {
+            make_folder(folder)?;
+        }
+        partition::make(&self.state.partition())?;
+        let daemon = libvirtd::spawn(&dir, program, &self.state.mount_source(), self.state.accel.accel)?;
+        self.state.started(&dir, "libvirtd", daemon)?;
+        let begun = Instant::now();
+        libvirtd::wait(&dir, daemon)?;
+        eprintln!("vsteer-lab: private libvirt answers after {:.1} s", begun.elapsed().as_secs_f64());
+
+        make_folder(&dir.join("vms"))?;
+        let common = image::common_part(guest);
+        for vm in &self.state.vms {
+            let initramfs = dir.join("vms").join(format!("{}.initramfs", vm.name));
+            let workload = format!("{},start_ms={}", vm.workload, WORK_BEGINS.as_millis());
+            image::write_initramfs(&initramfs, &common, &workload)?;
+            let xml = domain::Domain {
+                name: &vm.name,
+                vcpus: vm.vcpus,
+                memory_mib: vm.memory_mib,
+                accel: self.state.accel.accel,
+                kernel,
+                initramfs: &initramfs,
+                console: &console_file(&dir, &vm.name),
+                partition: &format!("/{}", self.state.partition()),
+                emulator,
+            }
+            .xml();
+            let file = dir.join("vms").join(format!("{}.xml", vm.name));
+            write_file(&file, xml)?;
+            libvirtd::virsh(&dir, &["define", &file.to_string_lossy()])?;
+        }
+        let stamper = self.spawn_stamper(program)?;
+        self.state.started(&dir, "stamp", stamper)?;
+
+        let mut started = Vec::new();
+        for name in self.state.vms.iter().map(|v| v.name.clone()).collect::<Vec<_>>() {
+            interrupt::check()?;
+            started.push(stamp::now_ns());
+            libvirtd::virsh(&dir, &["start", &name])?;
+            if let Some(process) = libvirtd::pid_of(&dir, &name) {
+                self.state.started(&dir, format!("qemu {name}"), process)?;
+            }
+        }
+        eprintln!("vsteer-lab: {} VMs started, waiting for their first reports", started.len());
+        self.wait_for_reports(&started)?;
+        self.wait_for_work()?;
+        self.state.begun_ns = Some(stamp::now_ns());
+        self.state.write(&dir)?;
+        Ok(self)
+    }
+
+    fn spawn_stamper(&self, program: &Path) -> Result<ProcessId, Fault> {
+        let log = self.dir.join("log/stamp.log");
+        let log =
+            std::fs::File::create(&log).map_err(|e| Fault::io(format!("writing {}", log.display()), &e))?;
+        let child = Command::new("setsid")
+            .arg(program)
+            .args(["stamp", "--dir"])
+            .arg(&self.dir)
+            .current_dir("/")
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .map_err(|e| Fault::io(format!("starting {} stamp", program.display()), &e))?;
+        ProcessId::of(child.id() as i32).ok_or_else(|| {
+            Fault::new(FaultKind::Failed, format!("{} stamp ended at once", program.display()))
+        })
+    }
+
+    /// Waits until each VM has reported, and notes how long it took to boot.
+    fn wait_for_reports(&mut self, started_ns: &[u64]) -> Result<(), Fault> {
+        let begun = Instant::now();
+        loop {
+            interrupt::check()?;
+            let mut waiting = None;
+            for (vm, started_ns) in self.state.vms.iter_mut().zip(started_ns) {
+                if vm.boot_s.is_none() {
+                    let reports = window::read(&stamped_file(&self.dir, &vm.name)).unwrap_or_default();
+                    vm.boot_s = reports.first().map(|r| r.host_ns.saturating_sub(*started_ns) as f64 / 1e9);
+                }
+                if vm.boot_s.is_none() {
+                    waiting = Some(vm.name.clone());
+                }
+            }
+            let Some(name) = waiting else { return Ok(()) };
+            let ended = libvirtd::pid_of(&self.dir, &name).is_none();
+            if ended || begun.elapsed() > BOOT_LIMIT {
+                let how =
+                    if ended { "ended".to_owned() } else { format!("did not report within {BOOT_LIMIT:?}") };
+                let console = std::fs::read_to_string(console_file(&self.dir, &name)).unwrap_or_default();
+                let lines: Vec<&str> = console.lines().filter(|l| !l.trim().is_empty()).collect();
+                return Err(Fault::new(FaultKind::Failed, format!("VM \"{name}\" {how}"))
+                    .because(format!(
+                        "last on its console: {}",
+                        lines[lines.len().saturating_sub(3)..].join("; ")
+                    ))
+                    .way_out("fewer or smaller VMs (--vms), or another kernel (--kernel)"));
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+
+    /// Waits until the workloads have begun, by the guests' own clocks.
+    fn wait_for_work(&self) -> Result<(), Fault> {
+        let remaining = |vm: &Vm| {
+            let reports = window::read(&stamped_file(&self.dir, &vm.name)).unwrap_or_default();
+            let uptime =
+                reports.last().map_or(0, |r| r.report.t_ns + stamp::now_ns().saturating_sub(r.host_ns));
+            WORK_BEGINS.saturating_sub(Duration::from_nanos(uptime))
+        };
+        let longest = self.state.vms.iter().map(remaining).max().unwrap_or_default();
+        let begun = Instant::now();
+        while begun.elapsed() < longest {
+            interrupt::check()?;
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Ok(())
+    }
+
+    /// The lab in `dir`.
+    ///
+    /// # Errors
+    /// There is none, or it is from before the last boot of the host.
+    pub fn open(dir: &Path) -> Result<Lab, Fault> {
+        let none = || {
+            Fault::new(FaultKind::NothingThere, format!("there is no lab in {}", dir.display()))
+                .way_out("start one: vsteer-lab up contention")
+        };
+        let state = state::read(dir)?.ok_or_else(none)?;
+        if !state.is_of_this_boot() {
+            return Err(none().because("its record is from before the last boot").way_out("vsteer-lab down"));
+        }
+        Ok(Lab { dir: dir.to_owned(), state })
+    }
+
+    /// The record.
+    pub fn state(&self) -> &State {
+        &self.state
+    }
+
+    /// The lab's folder.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// The connection URI of its libvirt, for virsh and vsteer.
+    pub fn uri(&self) -> &str {
+        &self.state.uri
+    }
+
+    /// How it stands now.
+    pub fn status(&self) -> Status {
+        let now_ns = stamp::now_ns();
+        let vm = |vm: &Vm| VmStatus {
+            pid: libvirtd::pid_of(&self.dir, &vm.name).map(|p| p.pid),
+            last_report_age_s: window::read(&stamped_file(&self.dir, &vm.name))
+                .ok()
+                .and_then(|r| r.last().map(|r| now_ns.saturating_sub(r.host_ns) as f64 / 1e9)),
+            vm: vm.clone(),
+        };
+        Status {
+            lab: "contention",
+            dir: self.dir.clone(),
+            uri: self.state.uri.clone(),
+            seed: self.state.seed,
+            spec: self.state.spec.clone(),
+            accel: self.state.accel.clone(),
+            begun_ns: self.state.begun_ns,
+            partition: self.state.partition(),
+            vms: self.state.vms.iter().map(vm).collect(),
+        }
+    }
+
+    /// What every VM measured between two moments of the host's CLOCK_MONOTONIC, ns, in the order of starting. A
+    /// VM without a measurement (a VM that is starved does not report) says why.
+    pub fn window(&self, since_ns: u64, until_ns: u64) -> Vec<VmMeasured> {
+        let of = |vm: &Vm| {
+            let accel = self.state.accel.accel;
+            let window = window::read(&stamped_file(&self.dir, &vm.name))
+                .and_then(|reports| window::between(&vm.name, &reports, since_ns, until_ns, accel));
+            let (window, absent) = match window {
+                Ok(window) => (Some(window), None),
+                Err(fault) => (None, Some(fault.to_string())),
+            };
+            VmMeasured { vm: vm.name.clone(), workload: vm.workload.clone(), vcpus: vm.vcpus, absent, window }
+        };
+        self.state.vms.iter().map(of).collect()
+    }
+}
+
+fn close_folder(dir: &Path) -> Result<(), Fault> {
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::set_permissions(dir, std::fs::Permissions::from_mode(0o700))
+        .map_err(|e| Fault::io(format!("closing the folder {}", dir.display()), &e))
+}
+
+/// Sixteen random hexadecimal digits, from the kernel.
+fn random_hex() -> Result<String, Fault> {
+    let file = "/proc/sys/kernel/random/uuid";
+    let uuid = std::fs::read_to_string(file).map_err(|e| Fault::io(format!("reading {file}"), &e))?;
+    // The fixed digits of a version 4 UUID are the 13th and, in part, the 17th: the last 12 and the first 4 have none.
+    let digits: Vec<char> = uuid.chars().filter(char::is_ascii_hexdigit).collect();
+    Ok(digits[20..].iter().chain(&digits[..4]).collect())
+}
+
+/// Draws the VMs: workloads in a drawn order, names and sizes independent of them.
+fn draw_vms(spec: &Spec, seed: u64) -> Vec<Vm> {
+    let mut draw = names::Draw::new(seed);
+    let mut roles: Vec<(String, u32)> = Vec::new();
+    for group in &spec.groups {
+        roles.extend((0..group.vms).map(|_| (group.workload.clone(), group.vcpus)));
+    }
+    draw.shuffle(&mut roles);
+    let names = draw.names(roles.len());
+    let mut vm = |((workload, vcpus), name): ((String, u32), String)| Vm {
+        name,
+        workload,
+        vcpus,
+        memory_mib: MEMORY_LEAST_MIB + MEMORY_STEP_MIB * draw.below(MEMORY_STEPS) as u32,
+        boot_s: None,
+    };
+    roles.into_iter().zip(names).map(&mut vm).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_draw_has_all_roles_and_tells_none() {
+        let spec: Spec = "burn=3x2,periodic=2x1".parse().unwrap();
+        let vms = draw_vms(&spec, 11);
+        assert_eq!(vms, draw_vms(&spec, 11));
+        let count = |w: &str, n: u32| vms.iter().filter(|v| v.workload == w && v.vcpus == n).count();
+        assert_eq!((count("burn", 2), count("periodic", 1), vms.len()), (3, 2, 5));
+        for vm in &vms {
+            assert!(!vm.name.contains("burn") && !vm.name.contains("per"), "{}", vm.name);
+            assert!((96..=128).contains(&vm.memory_mib));
+        }
+        // The same names whatever the roles: they cannot depend on them.
+        let others = draw_vms(&"idle=5x2".parse().unwrap(), 11);
+        assert!(vms.iter().zip(&others).all(|(a, b)| (&a.name, a.memory_mib) == (&b.name, b.memory_mib)));
+    }
+
+    #[test]
+    fn random_words_differ() {
+        let (a, b) = (random_hex().unwrap(), random_hex().unwrap());
+        assert!(a.len() == 16 && a != b);
+    }
+
+    #[test]
+    fn a_held_lab_is_not_touched_by_another() {
+        let folder = tempfile::tempdir().unwrap();
+        let held = hold(folder.path()).unwrap();
+        assert!(hold(folder.path()).is_err());
+        drop(held);
+        assert!(hold(folder.path()).is_ok());
+    }
+}

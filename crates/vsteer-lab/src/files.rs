@@ -1,0 +1,55 @@
+//! Which file was it that could not be written? File operations whose faults name their file.
+//!
+//! Left out: reading, where each caller knows what absence means.
+
+use std::path::Path;
+use vsteer_core::Fault;
+
+/// Makes `folder` and those above it; one that is there is fine.
+pub(crate) fn make_folder(folder: &Path) -> Result<(), Fault> {
+    std::fs::create_dir_all(folder)
+        .map_err(|e| Fault::io(format!("making the folder {}", folder.display()), &e))
+}
+
+/// Writes `file` whole.
+pub(crate) fn write_file(file: &Path, bytes: impl AsRef<[u8]>) -> Result<(), Fault> {
+    std::fs::write(file, bytes).map_err(|e| Fault::io(format!("writing {}", file.display()), &e))
+}
+
+/// Writes `file` so that a reader, or a crash, meets either the old content or the new.
+pub(crate) fn replace_file(file: &Path, bytes: impl AsRef<[u8]>) -> Result<(), Fault> {
+    let fresh = file.with_extension("new");
+    write_file(&fresh, bytes)?;
+    let synced = std::fs::File::open(&fresh).and_then(|f| f.sync_all());
+    synced
+        .and_then(|()| std::fs::rename(&fresh, file))
+        .map_err(|e| Fault::io(format!("putting {} in place", file.display()), &e))
+}
+
+/// Removes `folder` and all in it; one that is not there is fine.
+pub(crate) fn remove_folder(folder: &Path) -> Result<(), Fault> {
+    match std::fs::remove_dir_all(folder) {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+            Err(Fault::io(format!("removing the folder {}", folder.display()), &e))
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn replacing_leaves_no_second_file_and_names_what_fails() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("a.json");
+        replace_file(&file, "1").unwrap();
+        replace_file(&file, "2").unwrap();
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "2");
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+        let fault = replace_file(&folder.path().join("none/a.json"), "1").unwrap_err();
+        assert!(fault.what.contains("none/a"), "{fault}");
+        remove_folder(&folder.path().join("none")).unwrap();
+    }
+}

@@ -1,0 +1,24 @@
+//! Disposable real VMs on this machine, to try vsteer on and to know the truth from inside.
+//!
+//! ```text
+//! fetch      a kernel, without installing anything        image    kernel + one program
+//! accel      KVM or emulation, decided by booting         libvirtd one of the lab's own
+//! contention VMs that wait for CPUs: up, status, down     report   what the guests measured
+//! ```
+//! The lab knows what its VMs do; an observer does not. It drives `vsteer`, if at all, by its command line.
+
+pub mod accel;
+pub mod case;
+pub mod command;
+pub mod contention;
+pub mod fetch;
+mod files;
+pub mod image;
+pub mod interrupt;
+pub mod keep;
+pub mod libvirtd;
+pub mod partition;
+pub mod preflight;
+pub mod process;
+pub mod report;
+pub mod state;

@@ -1,0 +1,135 @@
+//! Where in the cgroups are the lab's VMs, and how do these folders go away again?
+//!
+//! libvirt puts a VM below its partition (`/name` becomes the folder `name.partition`) and makes no
+//! partition but its default one itself. A partition of the lab's own keeps its VMs apart from others and
+//! makes removal exact: everything below it is the lab's. Works with cgroup v1, hybrid and v2; the kernel's
+//! `Documentation/admin-guide/cgroup-v1/cpusets.rst` says why cpuset folders must be filled first.
+//! Left out: delegation below systemd's slices; the folder lies at the root of the hierarchy.
+
+use crate::files::write_file;
+use crate::process::{Mount, mounts_of, subfolders};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use vsteer_core::{Fault, FaultKind};
+
+/// The controllers that VMs of the lab are held by.
+pub const CONTROLLERS: &[&str] = &["cpu", "cpuset", "cpuacct"];
+
+/// The mounted hierarchies in which libvirt looks for a partition: those of version 1 that hold one of
+/// [`CONTROLLERS`], and version 2 always (in the hybrid layout, too, where it holds none).
+fn hierarchies(mounts: &[Mount]) -> Vec<PathBuf> {
+    let is_looked_at = |m: &&Mount| match m.kind.as_str() {
+        "cgroup" => m.options.split(',').any(|o| CONTROLLERS.contains(&o)),
+        kind => kind == "cgroup2",
+    };
+    mounts.iter().filter(is_looked_at).map(|m| PathBuf::from(&m.target)).collect()
+}
+
+/// Does one of them hold the controller that shares the CPU?
+fn can_share_cpu(mounts: &[Mount]) -> bool {
+    mounts.iter().any(|m| match m.kind.as_str() {
+        "cgroup" => m.options.split(',').any(|o| o == "cpu"),
+        "cgroup2" => std::fs::read_to_string(Path::new(&m.target).join("cgroup.controllers"))
+            .is_ok_and(|t| t.split_whitespace().any(|c| c == "cpu")),
+        _ => false,
+    })
+}
+
+/// The folders of partition `name` that exist, in every mounted hierarchy (libvirt may have made more than the
+/// lab did).
+pub fn folders(name: &str) -> Vec<PathBuf> {
+    let mounts = mounts_of(std::process::id() as i32);
+    let of_cgroup = mounts.iter().filter(|m| m.kind.starts_with("cgroup"));
+    of_cgroup.map(|m| Path::new(&m.target).join(format!("{name}.partition"))).filter(|f| f.is_dir()).collect()
+}
+
+/// Makes the partition in every hierarchy that has one of the lab's controllers.
+///
+/// # Errors
+/// No such hierarchy is mounted, or it is not writable.
+pub fn make(name: &str) -> Result<(), Fault> {
+    let mounts = mounts_of(std::process::id() as i32);
+    if !can_share_cpu(&mounts) {
+        return Err(Fault::new(
+            FaultKind::Unsupported,
+            "no cgroup hierarchy with a CPU controller is mounted",
+        )
+        .way_out("mount the cgroups (they are on every systemd host), or run the lab on the host itself"));
+    }
+    for root in hierarchies(&mounts) {
+        let folder = root.join(format!("{name}.partition"));
+        match std::fs::create_dir(&folder) {
+            Err(e) if e.kind() != std::io::ErrorKind::AlreadyExists => {
+                return Err(Fault::io(format!("making the cgroup {}", folder.display()), &e)
+                    .way_out("run as root on a host whose cgroups are writable"));
+            }
+            _ => {}
+        }
+        // In v1 an empty cpuset admits no process; v2 inherits and has no value at the root to copy.
+        for knob in ["cpuset.cpus", "cpuset.mems"] {
+            if let Ok(value) = std::fs::read(root.join(knob)) {
+                write_file(&folder.join(knob), value)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Removes the partition, once its processes are gone.
+///
+/// # Errors
+/// A folder stays busy for 5 s, naming it.
+pub fn remove(name: &str) -> Result<(), Fault> {
+    folders(name).iter().try_for_each(|folder| remove_tree(folder))
+}
+
+fn remove_tree(folder: &Path) -> Result<(), Fault> {
+    for below in subfolders(folder) {
+        remove_tree(&below)?;
+    }
+    let begun = Instant::now();
+    loop {
+        match std::fs::remove_dir(folder) {
+            Ok(()) => return Ok(()),
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+            // A process that has just ended leaves its cgroup a moment later.
+            Err(e)
+                if e.kind() == std::io::ErrorKind::ResourceBusy
+                    && begun.elapsed() < Duration::from_secs(5) =>
+            {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            Err(e) => return Err(Fault::io(format!("removing the cgroup {}", folder.display()), &e)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::process::parse_mounts;
+
+    #[test]
+    fn hierarchies_by_their_controllers() {
+        let text = "1 0 0:1 / /c/cpu rw - cgroup cgroup rw,cpu,cpuacct\n\
+                    2 0 0:2 / /c/memory rw - cgroup cgroup rw,memory\n\
+                    3 0 0:3 / /c/cpuset rw - cgroup cgroup rw,cpuset\n\
+                    4 0 0:4 / /c/systemd rw - cgroup cgroup rw,name=systemd\n\
+                    5 0 0:5 / /c/unified rw - cgroup2 cgroup2 rw\n\
+                    6 0 0:6 / /tmp rw - tmpfs cpu rw,cpu\n";
+        let mounts = parse_mounts(text);
+        assert_eq!(hierarchies(&mounts), ["/c/cpu", "/c/cpuset", "/c/unified"].map(PathBuf::from));
+        assert!(can_share_cpu(&mounts));
+        assert!(!can_share_cpu(&mounts[1..]), "neither memory nor an empty version 2 shares the CPU");
+    }
+
+    #[test]
+    fn version_2_by_its_list_of_controllers() {
+        let root = tempfile::tempdir().unwrap();
+        let text = format!("1 0 0:1 / {} rw - cgroup2 cgroup2 rw\n", root.path().display());
+        std::fs::write(root.path().join("cgroup.controllers"), "memory cpuset\n").unwrap();
+        assert!(!can_share_cpu(&parse_mounts(&text)));
+        std::fs::write(root.path().join("cgroup.controllers"), "memory cpu\n").unwrap();
+        assert!(can_share_cpu(&parse_mounts(&text)));
+    }
+}

@@ -1,0 +1,199 @@
+//! Which processes did the lab start, and how are they ended without ever hitting another?
+//!
+//! A pid alone is no name: it is recycled. A process is the pair of pid and start time (field 22 of
+//! `/proc/PID/stat`, in ticks since boot; `man 5 proc`) within one boot, and a signal goes through a pidfd
+//! that was opened before the pair was checked, so that no recycling can come in between. Processes that were
+//! started but not yet written down when the lab died are found by their private mount namespace, in which
+//! the lab mounted a file system with a name of its own.
+
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::time::{Duration, Instant};
+use vsteer_core::{Fault, FaultKind};
+
+/// One process of this boot, never another one with the same pid.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct ProcessId {
+    /// The process number.
+    pub pid: i32,
+    /// When it started, ticks since boot.
+    pub start_ticks: u64,
+}
+
+impl ProcessId {
+    /// The process that has `pid` now. `None` where there is none, or only its unread exit status.
+    pub fn of(pid: i32) -> Option<ProcessId> {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        let (state, start_ticks) = parse_stat(&stat)?;
+        (!matches!(state, 'Z' | 'X')).then_some(ProcessId { pid, start_ticks })
+    }
+
+    /// Does it still run?
+    pub fn is_alive(&self) -> bool {
+        ProcessId::of(self.pid) == Some(*self)
+    }
+
+    /// Sends `signal` if it still runs; says whether it did.
+    fn signal(&self, signal: Signal) -> bool {
+        let Some(pid) = Pid::from_raw(self.pid) else { return false };
+        let Ok(fd) = pidfd_open(pid, PidfdFlags::empty()) else { return false };
+        self.is_alive() && pidfd_send_signal(fd, signal).is_ok()
+    }
+}
+
+/// The state letter and the start time from the text of `/proc/PID/stat`. The name in parentheses may hold
+/// anything, parentheses and spaces included, so fields are counted from the last one.
+fn parse_stat(stat: &str) -> Option<(char, u64)> {
+    let fields: Vec<&str> = stat.get(stat.rfind(')')? + 1..)?.split_whitespace().collect();
+    // `fields[0]` is field 3, the state; field 22 is the start time.
+    Some((fields.first()?.chars().next()?, fields.get(22 - 3)?.parse().ok()?))
+}
+
+/// Ends processes: SIGTERM, then SIGKILL to those that remain after `grace`.
+///
+/// # Errors
+/// When one survives SIGKILL by 5 s (it hangs in the kernel), naming it.
+pub fn end(processes: &[ProcessId], grace: Duration) -> Result<(), Fault> {
+    for (signal, limit) in [(Signal::TERM, grace), (Signal::KILL, Duration::from_secs(5))] {
+        let mut alive: Vec<&ProcessId> = processes.iter().filter(|p| p.signal(signal)).collect();
+        let begun = Instant::now();
+        while !alive.is_empty() && begun.elapsed() < limit {
+            std::thread::sleep(Duration::from_millis(10));
+            alive.retain(|p| p.is_alive());
+        }
+    }
+    match processes.iter().find(|p| p.is_alive()) {
+        None => Ok(()),
+        Some(p) => Err(Fault::new(FaultKind::Failed, format!("process {} survives SIGKILL", p.pid))
+            .way_out("it hangs in the kernel: look at /proc/PID/stack, then run `vsteer-lab down` again")),
+    }
+}
+
+/// Every process whose mount namespace holds a mount named `source` (as the first word of `mount` shows it).
+pub fn with_mount_source(source: &str) -> BTreeSet<ProcessId> {
+    all().filter(|&pid| mounts_of(pid).iter().any(|m| m.source == source)).filter_map(ProcessId::of).collect()
+}
+
+/// Is something mounted at `target` in the mount namespace of any process?
+pub fn is_mounted_over(target: &Path) -> bool {
+    all().any(|pid| mounts_of(pid).iter().any(|m| Path::new(&m.target) == target))
+}
+
+/// Every process in the cgroup folder `folder` or below.
+pub fn in_cgroup(folder: &Path) -> BTreeSet<ProcessId> {
+    let mut found = BTreeSet::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(folder) = folders.pop() {
+        if let Ok(text) = std::fs::read_to_string(folder.join("cgroup.procs")) {
+            found.extend(text.lines().filter_map(|l| l.parse().ok()).filter_map(ProcessId::of));
+        }
+        folders.extend(subfolders(&folder));
+    }
+    found
+}
+
+/// The folders directly below `folder`; none where it cannot be read.
+pub fn subfolders(folder: &Path) -> Vec<std::path::PathBuf> {
+    let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
+    entries.flatten().filter(|e| e.file_type().is_ok_and(|t| t.is_dir())).map(|e| e.path()).collect()
+}
+
+/// One line of `/proc/PID/mountinfo`.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Mount {
+    /// Where it is mounted.
+    pub target: String,
+    /// The kind of file system.
+    pub kind: String,
+    /// What is mounted, as the one who mounted it named it.
+    pub source: String,
+    /// The options of the file system; for a version 1 cgroup, its controllers.
+    pub options: String,
+}
+
+/// The mounts that process `pid` sees; none where it is gone.
+pub fn mounts_of(pid: i32) -> Vec<Mount> {
+    std::fs::read_to_string(format!("/proc/{pid}/mountinfo")).map(|t| parse_mounts(&t)).unwrap_or_default()
+}
+
+/// Reads the text of a mountinfo file (`man 5 proc_pid_mountinfo`).
+pub fn parse_mounts(text: &str) -> Vec<Mount> {
+    let parse = |line: &str| {
+        let (before, after) = line.split_once(" - ")?;
+        let mut after = after.split(' ');
+        Some(Mount {
+            target: before.split(' ').nth(4)?.replace("\\040", " "),
+            kind: after.next()?.to_owned(),
+            source: after.next()?.to_owned(),
+            options: after.next()?.to_owned(),
+        })
+    };
+    text.lines().filter_map(parse).collect()
+}
+
+fn all() -> impl Iterator<Item = i32> {
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.filter_map(|e| e.file_name().to_str()?.parse().ok())
+}
+
+/// The identity of this boot: pids and start times mean nothing in another.
+pub fn boot_id() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    #[test]
+    fn a_name_with_parentheses_and_spaces() {
+        let stat = "77 (a) b (c) S 1 77 77 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 98765 0 0";
+        assert_eq!(parse_stat(stat), Some(('S', 98765)));
+        assert_eq!(parse_stat("77 (short) S 1"), None);
+    }
+
+    #[test]
+    fn a_recycled_pid_is_another_process_and_is_spared() {
+        let mut child = Command::new("sleep").arg("30").spawn().unwrap();
+        let now = ProcessId::of(child.id() as i32).unwrap();
+        let before = ProcessId { start_ticks: now.start_ticks - 1, ..now };
+        assert!(now.is_alive() && !before.is_alive());
+        end(&[before], Duration::from_millis(50)).unwrap();
+        assert!(now.is_alive(), "the process with the same pid but another start was ended");
+        end(&[now], Duration::from_secs(5)).unwrap();
+        assert!(!now.is_alive());
+        child.wait().unwrap();
+    }
+
+    #[test]
+    fn one_that_ignores_sigterm_is_killed() {
+        let mut child =
+            Command::new("sh").args(["-c", "trap '' TERM; sleep 30 & wait; wait"]).spawn().unwrap();
+        let id = ProcessId::of(child.id() as i32).unwrap();
+        std::thread::sleep(Duration::from_millis(100));
+        let below: Vec<ProcessId> =
+            all().filter_map(ProcessId::of).filter(|p| parent_is(p.pid, id.pid)).collect();
+        end(&[id], Duration::from_millis(200)).unwrap();
+        assert!(!id.is_alive());
+        child.wait().unwrap();
+        end(&below, Duration::from_millis(50)).unwrap();
+    }
+
+    fn parent_is(pid: i32, parent: i32) -> bool {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        stat.rsplit(')').next().and_then(|t| t.split_whitespace().nth(1)?.parse().ok()) == Some(parent)
+    }
+
+    #[test]
+    fn mountinfo() {
+        let text = "25 1 0:22 / /sys/fs/cgroup/cpu,cpuacct rw,relatime shared:9 - cgroup cgroup rw,cpu,cpuacct\n\
+                    99 1 0:41 / /a\\040b rw - tmpfs vsteer-lab:12 rw,size=4k\nnonsense\n";
+        let mounts = parse_mounts(text);
+        assert_eq!(mounts.len(), 2);
+        assert_eq!((mounts[0].kind.as_str(), mounts[0].options.as_str()), ("cgroup", "rw,cpu,cpuacct"));
+        assert_eq!((mounts[1].target.as_str(), mounts[1].source.as_str()), ("/a b", "vsteer-lab:12"));
+    }
+}
