@@ -11,6 +11,7 @@ pub mod accel;
 pub mod case;
 pub mod command;
 pub mod contention;
+pub mod demo;
 pub mod fetch;
 mod files;
 pub mod image;

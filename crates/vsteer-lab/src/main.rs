@@ -16,7 +16,7 @@ use vsteer_lab::fetch::{Fetcher, cache_folder};
 use vsteer_lab::report::histogram::Summary;
 use vsteer_lab::report::stamp;
 use vsteer_lab::report::window::VmMeasured;
-use vsteer_lab::{case, image, interrupt, keep, preflight, state};
+use vsteer_lab::{case, demo, image, interrupt, keep, preflight, state};
 
 /// Disposable real VMs to try vsteer on.
 #[derive(Parser)]
@@ -86,6 +86,19 @@ enum Command {
         place: Place,
         #[command(flatten)]
         output: Output,
+    },
+    /// The whole loop on real VMs: observe, diagnose, plan, apply, observe, verify, report, take back.
+    Demo {
+        #[command(flatten)]
+        up: UpArgs,
+        /// Length of each observation, s.
+        #[arg(long, default_value_t = 20)]
+        duration: u64,
+        /// Where recordings, plan and report go.
+        #[arg(long, default_value = "demo")]
+        output: PathBuf,
+        #[command(flatten)]
+        json: Output,
     },
     /// Try the lab itself: up, measure, check, down. Exit code 1 when a claim does not hold.
     Run {
@@ -318,6 +331,12 @@ fn run(command: Command) -> Result<ExitCode, Fault> {
             });
             return Ok(ExitCode::from(if outcome.passed { 0 } else { FaultKind::Failed.exit_code() }));
         }
+        Command::Demo { up, duration, output, json } => {
+            let show = demo::Show { lab: up.options()?, window: Duration::from_secs(duration), output };
+            let shown = demo::demo(&show)?;
+            print(&json, &shown, || print_demo(&shown));
+            return Ok(ExitCode::from(if shown.passed { 0 } else { FaultKind::Failed.exit_code() }));
+        }
         Command::Keep { command } => keep::run(&command)?,
         Command::Stamp { place } => {
             let dir = place.dir()?;
@@ -393,4 +412,32 @@ fn print_windows(vms: &[VmMeasured]) {
             number(w.steal_percent)
         );
     }
+}
+
+fn print_demo(shown: &demo::Demo) {
+    let percent = |v: Option<f64>| v.map_or("-".into(), |v| format!("{:.1}", 100.0 * v));
+    let late = |v: &demo::Seen| v.lateness_ms.map_or("-".into(), |l| format!("{:.2} / {:.1}", l.mean, l.p99));
+    println!("\n{}  (seed {}, {})", shown.plan_title, shown.seed, shown.spec);
+    println!(
+        "{:<18} {:<10} {:>18} {:>22} {:>24}",
+        "VM", "workload", "ready % per vCPU", "late ms mean / p99", "work units/s"
+    );
+    for b in &shown.before {
+        let Some(a) = shown.after.iter().find(|a| a.vm == b.vm) else { continue };
+        println!(
+            "{:<18} {:<10} {:>8} -> {:>6} {:>14} -> {:>14} {:>10} -> {:>10}",
+            b.vm,
+            b.workload.split([',', '(']).next().unwrap_or_default(),
+            percent(b.ready_share),
+            percent(a.ready_share),
+            late(b),
+            late(a),
+            number(b.work_units_per_s.map(f64::round)),
+            number(a.work_units_per_s.map(f64::round)),
+        );
+    }
+    for c in &shown.checks {
+        println!("{} {} ({})", if c.held { "ok  " } else { "FAIL" }, c.claim, c.found);
+    }
+    println!("report: {}", shown.report.display());
 }
