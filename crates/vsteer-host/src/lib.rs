@@ -3,6 +3,7 @@
 //! Everything that touches an operating system or a hypervisor is here, so that what decides can be tested without
 //! one. A machine is read through a [`root::Root`]: the live one at `/`, or a captured tree of its files.
 
+pub mod actuate;
 pub mod kvm;
 pub mod linux;
 pub mod observe;
