@@ -6,13 +6,15 @@
 //! what the step's own words cannot say (a thread whose place differed from its siblings', a cgroup's cpuset, a pin
 //! that was not there). [`Actuate::current`] is for checking before and reading back after.
 //!
+//! One trace remains under libvirt: a running VM's description shows a pin that a step made and that was put back to
+//! all pCPUs, since libvirt has no call to take a pin away. Its effect, its cgroups and the definition are as before.
+//!
 //! Left out: order, journal and time limits, which belong to whoever carries out a whole plan.
 
 use serde::{Deserialize, Serialize};
-use vsteer_core::CpuSet;
-use vsteer_core::Fault;
 use vsteer_core::nouns::{Tid, VmId};
 use vsteer_core::plan::{Change, Scope, Step};
+use vsteer_core::{CpuSet, Fault};
 
 pub use crate::kvm::definition::Part;
 
@@ -74,6 +76,8 @@ pub struct Former {
     pub affinities: Vec<(Tid, CpuSet)>,
     /// Files of cpuset cgroups that the step writes, with their contents.
     pub cpusets: Vec<(String, String)>,
+    /// The period of a limit that had none in force: the kernel keeps it beside an unlimited quota.
+    pub period_us: Option<u64>,
     /// The elements of the definition that the step replaces.
     pub definition: Vec<Part>,
 }

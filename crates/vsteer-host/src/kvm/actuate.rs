@@ -107,13 +107,8 @@ impl KvmHost {
             }
             Change::Quota { scope, to, .. } => {
                 let mut limits = vm.limits;
-                if let Manager::Libvirt(uri) = &vm.manager
-                    && let Some(client) = self.inventory.client(uri)
-                    && let Ok(sched) =
-                        client.ask(json!({ "op": "schedinfo", "uuid": vm.id.0, "persistent": false }))
-                    && let Some(sched) = sched.as_object()
-                {
-                    limits = config::limits_of_libvirt(sched);
+                if let Some(sched) = live::schedinfo(&mut self.inventory, vm) {
+                    limits = config::limits_of_libvirt(&sched);
                 }
                 let from = match scope {
                     QuotaScope::PerVcpu => limits.per_vcpu,
@@ -214,9 +209,13 @@ impl Actuate for KvmHost {
         let subject = self.subject(step)?;
         let (live, persistent) = effect(&step.change, scope);
         able::check(&self.inventory, &subject.vm, step, live, persistent)?;
-        let mut former = Former { live: None, affinities: vec![], cpusets: vec![], definition: vec![] };
+        let mut former =
+            Former { live: None, affinities: vec![], cpusets: vec![], period_us: None, definition: vec![] };
         if live {
             former.live = Some(self.current_of(&subject, step)?);
+            if let Change::Quota { scope, .. } = step.change {
+                former.period_us = live::period_us(&mut self.inventory, &subject, scope);
+            }
             if let Change::Affinity { role, tid, .. } = step.change {
                 let inventory = &self.inventory;
                 for t in subject.moved(role, tid) {
@@ -260,7 +259,7 @@ impl Actuate for KvmHost {
             // Through the manager first, so that its record is right; then what its words could not say.
             let change = live::as_it_was_told(undo, &former.cpusets);
             self.make_live(&subject, &Step { change, ..step.clone() })?;
-            live::put_back(&self.inventory, &subject, step, former)?;
+            live::put_back(&mut self.inventory, &subject, step, former)?;
         }
         if !former.definition.is_empty() {
             self.redefine(&subject, step, |text| {

@@ -14,7 +14,7 @@ use crate::linux::cpuset::{Process, bounds};
 use crate::linux::{sched, task};
 use rustix::io::Errno;
 use serde_json::{Value, json};
-use vsteer_core::nouns::{Manager, Quota, Role, SchedClass, Tid};
+use vsteer_core::nouns::{Manager, Quota, Role, SchedClass, Tid, VmConfig};
 use vsteer_core::plan::{Change, QuotaScope, Step};
 use vsteer_core::{CpuSet, Fault, FaultKind};
 
@@ -80,6 +80,50 @@ fn set_sched(inventory: &mut Inventory, subject: &Subject, step: &Step, params: 
     ask(inventory, subject, step, request)
 }
 
+/// libvirt's word for whom a limit holds.
+fn name_of(scope: QuotaScope) -> &'static str {
+    match scope {
+        QuotaScope::PerVcpu => "vcpu",
+        QuotaScope::Emulator => "emulator",
+        QuotaScope::WholeVm => "global",
+    }
+}
+
+/// libvirt's scheduler parameters of the running VM; `None` where libvirt is not the one to ask, or has none.
+pub(super) fn schedinfo(inventory: &mut Inventory, vm: &VmConfig) -> Option<serde_json::Map<String, Value>> {
+    let Manager::Libvirt(uri) = &vm.manager else { return None };
+    let request = json!({ "op": "schedinfo", "uuid": vm.id.0, "persistent": false });
+    inventory.client(uri)?.ask(request).ok()?.as_object().cloned()
+}
+
+/// The period that a limit has, also while there is no quota.
+pub(super) fn period_us(inventory: &mut Inventory, subject: &Subject, scope: QuotaScope) -> Option<u64> {
+    if let Some(sched) = schedinfo(inventory, &subject.vm) {
+        return sched.get(&format!("{}_period", name_of(scope)))?.as_u64();
+    }
+    inventory.cgroups.period_us(&inventory.root, subject.vm.cgroup.as_deref()?)
+}
+
+/// Sets the period of a limit without a quota.
+fn set_period(
+    inventory: &mut Inventory,
+    subject: &Subject,
+    step: &Step,
+    scope: QuotaScope,
+    period_us: u64,
+) -> Result<(), Fault> {
+    if let Manager::Libvirt(_) = subject.vm.manager {
+        let name = format!("{}_period", name_of(scope));
+        return set_sched(inventory, subject, step, &json!({ name: period_us }));
+    }
+    let own = subject.own_cgroup(step)?;
+    if inventory.cgroups.is_unified() {
+        write(inventory, step, own, "cpu.max", &format!("max {period_us}"))
+    } else {
+        write(inventory, step, own, "cpu.cfs_period_us", &period_us.to_string())
+    }
+}
+
 fn quota(
     inventory: &mut Inventory,
     subject: &Subject,
@@ -88,11 +132,7 @@ fn quota(
     to: Option<Quota>,
 ) -> Result<(), Fault> {
     if let Manager::Libvirt(_) = subject.vm.manager {
-        let name = match scope {
-            QuotaScope::PerVcpu => "vcpu",
-            QuotaScope::Emulator => "emulator",
-            QuotaScope::WholeVm => "global",
-        };
+        let name = name_of(scope);
         let mut params = serde_json::Map::new();
         let quota_us = to.map_or(-1, |q| i64::try_from(q.quota_us).unwrap_or(i64::MAX));
         params.insert(format!("{name}_quota"), json!(quota_us));
@@ -278,13 +318,19 @@ pub(super) fn as_it_was_told(undo: Change, cpusets: &[(String, String)]) -> Chan
     }
 }
 
-/// Puts cpusets and the places of single threads back, where they differ still.
+/// Puts back what the change itself has no words for, where it differs still: the period of no quota, cpusets, and
+/// the places of single threads.
 pub(super) fn put_back(
-    inventory: &Inventory,
+    inventory: &mut Inventory,
     subject: &Subject,
     step: &Step,
     former: &Former,
 ) -> Result<(), Fault> {
+    if let (Some(Change::Quota { scope, from: None, .. }), Some(period)) = (&former.live, former.period_us)
+        && period_us(inventory, subject, *scope) != Some(period)
+    {
+        set_period(inventory, subject, step, *scope, period)?;
+    }
     for (file, text) in &former.cpusets {
         if task::text(&inventory.root, file).is_some_and(|now| now.trim() != text) {
             write_file(step, file, if text.is_empty() { "\n" } else { text })?;
