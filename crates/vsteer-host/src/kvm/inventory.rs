@@ -106,9 +106,14 @@ impl Inventory {
         }
     }
 
+    /// The client of the libvirt at this URI.
+    pub fn client(&mut self, uri: &str) -> Option<&mut Client> {
+        self.clients.iter_mut().find(|c| c.uri() == uri)
+    }
+
     /// The client of the libvirt at this URI, for changing something.
     pub fn client_for_writing(&mut self, uri: &str) -> Option<&mut Client> {
-        let client = self.clients.iter_mut().find(|c| c.uri() == uri)?;
+        let client = self.client(uri)?;
         client.set_write();
         Some(client)
     }
@@ -267,7 +272,8 @@ impl Inventory {
         all
     }
 
-    fn threads_of(&self, vm: &Vm) -> Vec<Thread> {
+    /// The threads of one VM at this moment.
+    pub fn threads_of(&self, vm: &Vm) -> Vec<Thread> {
         let pid = vm.process.pid;
         let known = Known { pid, iothreads: &vm.process.line.iothreads, asked: vm.asked.as_ref() };
         let role = |tid: Tid| {
