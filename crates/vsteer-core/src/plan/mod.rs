@@ -99,6 +99,22 @@ pub enum Change {
 }
 
 impl Change {
+    /// The change that takes this one back.
+    #[must_use]
+    pub fn undo(&self) -> Option<Change> {
+        Some(match self.clone() {
+            Change::Affinity { role, tid, from, to } => Change::Affinity { role, tid, from: to, to: from },
+            Change::Weight { from, to } => Change::Weight { from: to, to: from },
+            Change::Quota { scope, from, to } => Change::Quota { scope, from: to, to: from },
+            Change::RtBudget { cgroup, from_us, to_us } => {
+                Change::RtBudget { cgroup, from_us: to_us, to_us: from_us }
+            }
+            Change::Class { role, tid, from, to } => Change::Class { role, tid, from: to, to: from },
+            Change::MemoryNodes { from, to } => Change::MemoryNodes { from: to, to: from },
+            Change::Topology { from, to } => Change::Topology { from: Some(to), to: from? },
+        })
+    }
+
     /// What of it no undo brings back; `None` when all of it can be taken back.
     pub fn irreversible(&self) -> Option<&'static str> {
         match self {
