@@ -83,7 +83,9 @@ fn to_be_in_force(change: &Change) -> String {
     match change {
         Change::Affinity { to, .. } => format!("pCPUs {to}"),
         Change::Weight { to, .. } => to.to_string(),
-        Change::Quota { to, .. } => to.map_or("no limit".to_owned(), |q| format!("{}/{} µs", q.quota_us, q.period_us)),
+        Change::Quota { to, .. } => {
+            to.map_or("no limit".to_owned(), |q| format!("{}/{} µs", q.quota_us, q.period_us))
+        }
         Change::RtBudget { to_us, .. } => format!("{to_us} µs"),
         Change::Class { to, .. } => to.to_string(),
         Change::MemoryNodes { to, .. } => to.as_ref().map_or("any node".to_owned(), ToString::to_string),
@@ -110,6 +112,17 @@ pub fn preview(plan: &Plan, now: &HostConfig, actuator: &mut dyn Actuate) -> Res
         .collect())
 }
 
+/// How a plan is applied.
+#[derive(Debug, Clone, Copy)]
+pub struct Setting<'a> {
+    /// Where the journal goes.
+    pub folder: &'a Path,
+    /// libvirt connection URI, kept in the journal for whoever takes it back.
+    pub connect: Option<&'a str>,
+    /// Wall-clock time, ns since 1970 UTC.
+    pub unix_ns: u64,
+}
+
 /// Applies `plan`. `arm` is called after the journal is begun and before the first step: `--try` starts its watchdog
 /// there. `interrupted` is asked before every step.
 ///
@@ -120,14 +133,12 @@ pub fn apply(
     plan: &Plan,
     now: &HostConfig,
     actuator: &mut dyn Actuate,
-    folder: &Path,
-    connect: Option<&str>,
-    unix_ns: u64,
+    setting: Setting<'_>,
     arm: impl FnOnce(&mut Journal) -> Result<(), Fault>,
     interrupted: impl Fn() -> bool,
 ) -> Result<Receipt, Fault> {
     check_parent(plan, now)?;
-    let mut journal = Journal::begin(folder, plan, connect, unix_ns)?;
+    let mut journal = Journal::begin(setting.folder, plan, setting.connect, setting.unix_ns)?;
     let mut lines = Vec::new();
     let result = arm(&mut journal).and_then(|()| {
         for (i, step) in plan.steps.iter().enumerate() {
@@ -207,7 +218,9 @@ fn undo_all(journal: &mut Journal, actuator: &mut dyn Actuate) -> Result<Vec<Str
         let note = match actuator.restore(step, &former) {
             Ok(()) => None,
             // A thread or VM that is gone took its settings along.
-            Err(fault) if matches!(fault.kind, FaultKind::NothingThere | FaultKind::Changed) => Some(fault.to_string()),
+            Err(fault) if matches!(fault.kind, FaultKind::NothingThere | FaultKind::Changed) => {
+                Some(fault.to_string())
+            }
             Err(fault) => return Err(fault),
         };
         lines.push(match &note {

@@ -5,17 +5,15 @@
 //! what the claims are about: that it helped is said by those who had waited, not by the tool that changed it.
 
 use crate::case::Check;
-use crate::command;
 use crate::contention::{Lab, Options, down};
-use crate::interrupt;
+use crate::drive::{Vsteer, wait};
 use crate::report::stamp::now_ns;
 use crate::report::window::VmMeasured;
 use serde::Serialize;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::time::{Duration, Instant};
-use vsteer_core::{Fault, FaultKind};
+use std::time::Duration;
+use vsteer_core::Fault;
 
 /// Settling time before each observation: guests boot, and a change needs a moment to show.
 const SETTLE: Duration = Duration::from_secs(6);
@@ -99,57 +97,8 @@ pub struct Show {
     pub output: PathBuf,
 }
 
-struct Vsteer {
-    program: PathBuf,
-    state: PathBuf,
-    uri: String,
-}
-
-impl Vsteer {
-    /// Runs `vsteer` with `words`; its JSON, or its fault.
-    fn json(&self, words: &[&str], limit: Duration) -> Result<Value, Fault> {
-        let out = self.run(words, true, limit)?;
-        serde_json::from_str(&out).map_err(|e| {
-            Fault::new(FaultKind::BadInput, format!("the answer of `vsteer {}`", words.join(" "))).because(e)
-        })
-    }
-
-    fn run(&self, words: &[&str], json: bool, limit: Duration) -> Result<String, Fault> {
-        let mut c = Command::new(&self.program);
-        c.args(words).env("VSTEER_STATE", &self.state);
-        if json {
-            c.arg("--json");
-        }
-        let done = command::run(&mut c, limit)?;
-        match done.status {
-            Some(s) if s.success() => Ok(done.stdout),
-            _ => Err(Fault::new(FaultKind::Failed, format!("vsteer {}", words.join(" ")))
-                .because(done.stderr.trim())),
-        }
-    }
-}
-
-/// The program to drive: `vsteer` beside the lab's own.
-fn vsteer_beside(lab: &Path) -> Result<PathBuf, Fault> {
-    let path = lab.parent().map(|d| d.join("vsteer")).filter(|p| p.is_file());
-    path.ok_or_else(|| {
-        Fault::new(FaultKind::NothingThere, "no vsteer beside vsteer-lab").way_out("build it: cargo build")
-    })
-}
-
 fn say(line: &str) {
-    eprintln!("vsteer-demo: {line}");
-}
-
-/// Sleeps with a word now and then; interruptible.
-fn wait(what: &str, length: Duration) -> Result<(), Fault> {
-    say(&format!("{what}, {:.0} s", length.as_secs_f64()));
-    let begun = Instant::now();
-    while begun.elapsed() < length {
-        interrupt::check()?;
-        std::thread::sleep(Duration::from_millis(100));
-    }
-    Ok(())
+    eprintln!("vsteer-lab: {line}");
 }
 
 /// Brings the lab up, runs the loop on it, takes it down again whatever happened.
@@ -157,7 +106,7 @@ fn wait(what: &str, length: Duration) -> Result<(), Fault> {
 /// # Errors
 /// When the lab or a command of vsteer fails; a claim that does not hold is in the result.
 pub fn demo(show: &Show) -> Result<Demo, Fault> {
-    let program = vsteer_beside(&show.lab.program)?;
+    Vsteer::beside(&show.lab.program)?;
     let output =
         std::path::absolute(&show.output).map_err(|e| Fault::io(show.output.display().to_string(), &e))?;
     let show = &Show { output, ..show.clone() };
@@ -165,7 +114,7 @@ pub fn demo(show: &Show) -> Result<Demo, Fault> {
         .map_err(|e| Fault::io(format!("making {}", show.output.display()), &e))?;
     say(&format!("starting real VMs: {}", show.lab.spec));
     let lab = Lab::up(&show.lab)?;
-    let shown = on_lab(show, &lab, program);
+    let shown = on_lab(show, &lab);
     say("taking the lab down");
     let downed = down::down(lab.dir());
     let mut demo = shown?;
@@ -179,8 +128,12 @@ pub fn demo(show: &Show) -> Result<Demo, Fault> {
     Ok(demo)
 }
 
-fn on_lab(show: &Show, lab: &Lab, program: PathBuf) -> Result<Demo, Fault> {
-    let v = Vsteer { program, state: show.output.join("state"), uri: lab.uri().to_owned() };
+fn on_lab(show: &Show, lab: &Lab) -> Result<Demo, Fault> {
+    let v = Vsteer {
+        state: show.output.join("state"),
+        uri: lab.uri().to_owned(),
+        ..Vsteer::beside(&show.lab.program)?
+    };
     let at = |name: &str| show.output.join(name).to_string_lossy().into_owned();
     let (first, second, plan_file, report) =
         (at("before.vsteer"), at("after.vsteer"), at("plan.json"), at("report.html"));
@@ -198,7 +151,7 @@ fn on_lab(show: &Show, lab: &Lab, program: PathBuf) -> Result<Demo, Fault> {
     let mut checks = Vec::new();
     let (mut after, mut verdict) = (before.clone(), Value::Null);
     if steps > 0 {
-        let settings = settings_of(&v)?;
+        let settings = v.settings()?;
         say(&format!("applying {steps} steps"));
         v.json(&["apply", &plan_file, "--yes", "--connect", &v.uri], Duration::from_secs(120))?;
         wait("letting the change settle", SETTLE)?;
@@ -215,7 +168,7 @@ fn on_lab(show: &Show, lab: &Lab, program: PathBuf) -> Result<Demo, Fault> {
         )?;
         say("taking the change back");
         v.json(&["rollback", "--connect", &v.uri], Duration::from_secs(120))?;
-        let restored = settings_of(&v)?;
+        let restored = v.settings()?;
         checks.push(Check {
             claim: "rollback restores the former settings".into(),
             held: restored == settings,
@@ -241,18 +194,6 @@ fn on_lab(show: &Show, lab: &Lab, program: PathBuf) -> Result<Demo, Fault> {
         passed: checks.iter().all(|c| c.held),
         checks,
     })
-}
-
-/// The VMs' settings as `vsteer plan` records them: what rollback must restore. Threads that come and go are left out.
-fn settings_of(v: &Vsteer) -> Result<Value, Fault> {
-    let plan = v.json(&["plan", "--for", "1s", "--connect", &v.uri], Duration::from_secs(60))?;
-    let mut vms = plan["parent"]["vms"].clone();
-    for vm in vms.as_array_mut().into_iter().flatten() {
-        if let Some(threads) = vm["threads"].as_array_mut() {
-            threads.retain(|t| t["role"] != "worker");
-        }
-    }
-    Ok(vms)
 }
 
 /// One observation, by vsteer and by the guests.
@@ -392,7 +333,7 @@ mod tests {
         assert_eq!(held(&before, &good, 3), [true; 6]);
         let bad = [vm("a", "burn", 0.6, None, 80.0), vm("b", "periodic", 0.15, Some(4.0), 0.0)];
         assert_eq!(held(&before, &bad, 3), [true, false, false, false, false, true]);
-        assert_eq!(held(&before, &before, 0)[0], false);
+        assert!(!held(&before, &before, 0)[0]);
         let idle = [vm("b", "periodic", 0.0, Some(0.1), 0.0)];
         assert_eq!((held(&idle, &idle, 0), held(&idle, &idle, 2)), (vec![true], vec![false]));
     }

@@ -139,6 +139,9 @@ pub struct Record {
     /// Flight recorder: keep about the newest so many bytes (`2G`, `500M`).
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     pub ring: Option<u64>,
+    /// Also record with the polling collector, at the same moments, into this folder: the two check each other.
+    #[arg(long, value_name = "FOLDER")]
+    pub second: Option<PathBuf>,
     /// Where to look.
     #[command(flatten)]
     pub source: Source,

@@ -4,7 +4,7 @@ use super::plan::read;
 use crate::cli::Apply;
 use crate::interrupt::Interrupt;
 use std::time::{SystemTime, UNIX_EPOCH};
-use vsteer_act::{Journal, arm, confirm, journal_folder, preview};
+use vsteer_act::{Journal, Setting, arm, confirm, journal_folder, preview};
 use vsteer_core::nouns::HostConfig;
 use vsteer_core::plan::Plan;
 use vsteer_core::{Fault, FaultKind};
@@ -18,7 +18,8 @@ pub const WATCHDOG: &str = "__watchdog";
 pub fn open(connect: Option<&str>) -> Result<(KvmHost, HostConfig), Fault> {
     // Acting needs no counting: the collector that asks for nothing.
     let collector = CollectorChoice::Schedstat;
-    let mut host = KvmHost::open(Options { connect: connect.map(str::to_owned), collector, ..Options::default() })?;
+    let mut host =
+        KvmHost::open(Options { connect: connect.map(str::to_owned), collector, ..Options::default() })?;
     let config = host.config()?;
     Ok((host, config))
 }
@@ -49,9 +50,7 @@ pub fn run(a: &Apply, json: bool) -> Result<(), Fault> {
         &plan,
         &now,
         &mut actuator,
-        &journal_folder(),
-        a.connect.as_deref(),
-        unix_ns,
+        Setting { folder: &journal_folder(), connect: a.connect.as_deref(), unix_ns },
         |journal| a.try_for.map_or(Ok(()), |after| arm(journal, after, &[WATCHDOG])),
         || interrupt.is_set(),
     )?;
