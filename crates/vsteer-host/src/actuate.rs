@@ -107,12 +107,13 @@ pub trait Actuate {
     ///
     /// # Errors
     /// `NothingThere`, `Changed`: as [`Actuate::current`]; `Unsupported`: this host, manager or scope cannot;
-    /// `NoPrivilege`; `NotApplied`: the kernel or the manager refused.
+    /// `NoPrivilege`; `NotApplied`: the kernel or the manager refused. What was begun of the step is then taken back; a
+    /// fault says so where that failed too.
     fn act(&mut self, step: &Step, scope: Scope) -> Result<(), Fault>;
 
     /// Puts back what `former` says. Threads that ended meanwhile are passed over.
     ///
     /// # Errors
-    /// As [`Actuate::act`]. May be called again.
+    /// As [`Actuate::act`]. May be called again, and for a step that was made in part or not at all.
     fn restore(&mut self, step: &Step, former: &Former) -> Result<(), Fault>;
 }

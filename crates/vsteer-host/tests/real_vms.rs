@@ -281,15 +281,17 @@ fn libvirts_vms_are_changed_and_put_back() {
             there_and_back(&mut host, vm, change, scope);
         }
         let weight = vm.weight.unwrap();
-        let quota = |scope, from| Change::Quota {
-            scope,
-            from,
-            to: Some(Quota { quota_us: 30_000, period_us: 60_000 }),
-        };
+        let to = |quota_us| Some(Quota { quota_us, period_us: 60_000 });
+        let quota = |scope, from| Change::Quota { scope, from, to: to(30_000) };
         there_and_back(&mut host, vm, Change::Weight { from: weight, to: weight.with_relative(4.0) }, scope);
         there_and_back(&mut host, vm, quota(QuotaScope::PerVcpu, vm.limits.per_vcpu), scope);
         there_and_back(&mut host, vm, quota(QuotaScope::Emulator, vm.limits.emulator), scope);
-        there_and_back(&mut host, vm, quota(QuotaScope::WholeVm, vm.limits.whole_vm), scope);
+        let whole = |to| Change::Quota { scope: QuotaScope::WholeVm, from: vm.limits.whole_vm, to };
+        there_and_back(&mut host, vm, whole(to(120_000)), scope);
+        if vm.limits.per_vcpu.is_some() {
+            refused_half_way(&mut host, vm, whole(to(1_000)), scope);
+            assert_eq!(libvirt.definition(&vm.id.0).ok(), definition);
+        }
         if persistent {
             let n = vm.vcpu_count() as u32;
             let to = GuestTopology { sockets: 1, cores: n, threads: 1 };
@@ -298,11 +300,35 @@ fn libvirts_vms_are_changed_and_put_back() {
             let nodes = Change::MemoryNodes { from: vm.memory_nodes.clone(), to: Some(CpuSet::single(0)) };
             there_and_back(&mut host, vm, nodes, Scope::Persistent);
         }
+        if able.memory_nodes.live.is_able() {
+            let nodes = Change::MemoryNodes { from: vm.memory_nodes.clone(), to: Some(CpuSet::single(0)) };
+            there_and_back(&mut host, vm, nodes, scope);
+        }
+        for t in vm.threads.iter().filter(|t| matches!(t.role, Role::Vcpu(1) | Role::Emulator)) {
+            let class = |to| Change::Class { role: t.role, tid: t.tid, from: t.class.unwrap(), to };
+            there_and_back(&mut host, vm, class(SchedClass::Idle), scope);
+            if persistent && !vm.rt_budgets.is_empty() {
+                let fault = host.act(&step(vm, class(SchedClass::Fifo(1))), Scope::Both).unwrap_err();
+                assert!(
+                    fault.kind == FaultKind::Unsupported && fault.to_string().contains("RT_GROUP"),
+                    "{fault}"
+                );
+            }
+        }
         budgets_and_classes(&mut host, vm);
         a_quota_that_runs_out_is_counted(&mut host, vm);
         held_narrower_than_its_cpuset(&mut host, vm);
         assert_eq!(libvirt.definition(&vm.id.0).ok(), definition, "the definition is as before, to the byte");
     }
+}
+
+/// The kernel refuses a limit of the whole that is less than a part's, after libvirt has set the period and the
+/// definition was changed: what was begun is taken back.
+fn refused_half_way(host: &mut KvmHost, vm: &VmConfig, change: Change, scope: Scope) {
+    let (step, numbers) = (step(vm, change), limits(vm));
+    let fault = host.act(&step, scope).unwrap_err();
+    assert!(fault.kind == FaultKind::NotApplied && fault.way_out.is_some(), "{fault}");
+    assert_eq!(limits(vm), numbers, "{fault}");
 }
 
 /// Even a VM in its firmware wants more than a thousandth of a CPU.

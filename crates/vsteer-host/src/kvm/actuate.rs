@@ -45,7 +45,7 @@ impl Subject {
             Fault::new(FaultKind::NothingThere, format!("VM {name:?} ({id}) does not run here any more"))
                 .way_out("observe again; what was changed in a VM that has stopped is gone with it")
         };
-        inventory.refresh()?;
+        inventory.refresh();
         let vm = inventory.vms.iter().find(|vm| vm.id == *id).ok_or_else(gone)?;
         let threads = inventory.threads_of(vm);
         let vm = config::vm(inventory, vm, &threads).ok_or_else(gone)?;
@@ -173,11 +173,22 @@ impl KvmHost {
             return Ok(());
         }
         let request = json!({ "op": "redefine", "uuid": subject.vm.id.0, "expect": old, "xml": new });
-        self.libvirt(subject, step)?.ask(request).map(|_| ()).map_err(|f| Fault {
-            kind: if f.kind == FaultKind::Failed { FaultKind::NotApplied } else { f.kind },
-            what: format!("VM {:?}: {}: {}", step.vm_name, step.change, f.what),
-            ..f
-        })
+        self.libvirt(subject, step)?.ask(request).map(|_| ()).map_err(|f| live::refused_by_libvirt(f, step))
+    }
+
+    fn make(&mut self, step: &Step, scope: Scope) -> Result<(), Fault> {
+        let subject = self.subject(step)?;
+        let (live, persistent) = effect(&step.change, scope);
+        // The definition first: what is refused there leaves the running VM as it was.
+        if persistent {
+            self.redefine(&subject, step, |text| {
+                definition::changed(text, &step.change).map(|(new, _)| new)
+            })?;
+        }
+        if live {
+            self.make_live(&subject, step)?;
+        }
+        Ok(())
     }
 
     fn make_live(&mut self, subject: &Subject, step: &Step) -> Result<(), Fault> {
@@ -236,19 +247,16 @@ impl Actuate for KvmHost {
     }
 
     fn act(&mut self, step: &Step, scope: Scope) -> Result<(), Fault> {
-        let subject = self.subject(step)?;
-        let (live, persistent) = effect(&step.change, scope);
-        able::check(&self.inventory, &subject.vm, step, live, persistent)?;
-        // The definition first: what is refused there leaves the running VM as it was.
-        if persistent {
-            self.redefine(&subject, step, |text| {
-                definition::changed(text, &step.change).map(|(new, _)| new)
-            })?;
-        }
-        if live {
-            self.make_live(&subject, step)?;
-        }
-        Ok(())
+        let former = self.former(step, scope)?;
+        self.make(step, scope).map_err(|refused| match self.restore(step, &former) {
+            Ok(()) => refused,
+            // The VM has gone: there is nothing left to take back.
+            Err(f) if f.kind == FaultKind::NothingThere => refused,
+            Err(f) => {
+                let cause = refused.cause.clone().unwrap_or_default();
+                refused.because(format!("{cause}; and what was begun could not be taken back: {f}"))
+            }
+        })
     }
 
     fn restore(&mut self, step: &Step, former: &Former) -> Result<(), Fault> {

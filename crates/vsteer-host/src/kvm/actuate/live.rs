@@ -68,11 +68,21 @@ fn ask(inventory: &mut Inventory, subject: &Subject, step: &Step, request: Value
         return Err(super::able::no_definition(&subject.vm, step));
     };
     let client = inventory.client_for_writing(uri).ok_or_else(|| super::able::not_connected(step))?;
-    client.ask(request).map(|_| ()).map_err(|f| Fault {
-        kind: if f.kind == FaultKind::Failed { FaultKind::NotApplied } else { f.kind },
-        what: format!("VM {:?}: {}: {}", step.vm_name, step.change, f.what),
-        ..f
-    })
+    client.ask(request).map(|_| ()).map_err(|f| refused_by_libvirt(f, step))
+}
+
+/// libvirt's refusal, in the words of the step.
+pub(super) fn refused_by_libvirt(f: Fault, step: &Step) -> Fault {
+    let cause = f.cause.as_deref().unwrap_or_default();
+    let way_out = if cause.contains("cpu.cfs_quota_us") || cause.contains("cpu.max") {
+        Some("at least 1 ms, and a limit of the whole VM not below that of each of its vCPUs".into())
+    } else if cause.contains("cpuset.cpus") {
+        Some("choose pCPUs that are online and in the cpuset.cpus of the VM's parent cgroup".into())
+    } else {
+        f.way_out.clone()
+    };
+    let kind = if f.kind == FaultKind::Failed { FaultKind::NotApplied } else { f.kind };
+    Fault { kind, what: format!("VM {:?}: {}: {}", step.vm_name, step.change, f.what), way_out, ..f }
 }
 
 fn set_sched(inventory: &mut Inventory, subject: &Subject, step: &Step, params: &Value) -> Result<(), Fault> {
