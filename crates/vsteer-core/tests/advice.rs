@@ -368,3 +368,40 @@ fn equal_plans_have_equal_ids_and_a_changed_host_is_described() {
         "what apply rests on survives being written"
     );
 }
+
+#[test]
+fn a_vm_on_an_overloaded_node_moves_with_its_memory_to_one_that_has_room() {
+    let mut h = Host::new(8, 2, 1.0);
+    h.vm("a", 4, 0.4, 0.4, 0.0).vm("b", 4, 0.5, 0.4, 0.0).pin("a", "0-3").pin("b", "0-3");
+    h.config.vms[0].memory_nodes = Some(CpuSet::single(0));
+    h.config.vms[1].memory_nodes = Some(CpuSet::single(0));
+    h.model.pcpus[4..].iter_mut().for_each(|p| p.busy = 0.0);
+    let p = plan(&h.config, &h.model, Limits::default(), Scope::Live, Some("node")).unwrap();
+    let moved: std::collections::BTreeSet<&str> = p.steps.iter().map(|s| s.vm_name.as_str()).collect();
+    assert_eq!(moved.len(), 1, "one move mends it: {:?}", p.steps);
+    assert!(
+        p.steps.iter().any(|s| matches!(&s.change, Change::MemoryNodes { to: Some(n), .. } if n.contains(1)))
+    );
+    assert_eq!(p.irreversible.len(), 1, "where pages lie cannot be taken back");
+    h.vm("c", 4, 0.9, 0.0, 0.0).pin("c", "4-7");
+    let p = plan(&h.config, &h.model, Limits::default(), Scope::Live, Some("node")).unwrap();
+    assert!(p.steps.is_empty(), "the other node is full as well");
+}
+
+#[test]
+fn quotas_and_guest_topologies_are_changed_only_when_asked_for() {
+    let mut h = Host::new(4, 2, 0.3);
+    h.vm("a", 4, 0.1, 0.0, 0.0);
+    h.config.vms[0].limits.whole_vm = Some(Quota { quota_us: 40_000, period_us: 100_000 });
+    h.model.vms[0].vcpus.limited = Some(0.8);
+    assert!(h.plan().steps.is_empty());
+    let of =
+        |h: &Host, name| plan(&h.config, &h.model, Limits::default(), Scope::Both, Some(name)).unwrap().steps;
+    let [step] = &of(&h, "quota")[..] else { panic!("{:?}", of(&h, "quota")) };
+    assert!(matches!(step.change, Change::Quota { to: Some(q), .. } if q.cpus() > 1.4), "{step:?}");
+    h.model.pcpus.iter_mut().for_each(|p| p.busy = 1.0);
+    assert!(of(&h, "quota").is_empty(), "no room, no more");
+    let [step] = &of(&h, "topology")[..] else { panic!("{:?}", of(&h, "topology")) };
+    let Change::Topology { to, .. } = step.change else { panic!("{step:?}") };
+    assert_eq!((to.sockets, to.cores, to.threads), (2, 2, 1), "4 vCPUs over nodes of 2 cores");
+}

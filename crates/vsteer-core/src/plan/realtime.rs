@@ -16,6 +16,7 @@ pub const ACTION: Action = Action {
     name: "realtime",
     doc: "run the delayed VMs, which use little, in a real-time class with a budget",
     severity: 2,
+    asked_only: false,
     propose,
 };
 
