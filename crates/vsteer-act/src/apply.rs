@@ -78,6 +78,21 @@ fn in_force(change: &Change) -> String {
     }
 }
 
+/// What a change will have put in force, in the words of [`in_force`].
+fn to_be_in_force(change: &Change) -> String {
+    match change {
+        Change::Affinity { to, .. } => format!("pCPUs {to}"),
+        Change::Weight { to, .. } => to.to_string(),
+        Change::Quota { to, .. } => {
+            to.map_or("no limit".to_owned(), |q| format!("{}/{} µs", q.quota_us, q.period_us))
+        }
+        Change::RtBudget { to_us, .. } => format!("{to_us} µs"),
+        Change::Class { to, .. } => to.to_string(),
+        Change::MemoryNodes { to, .. } => to.as_ref().map_or("any node".to_owned(), ToString::to_string),
+        Change::Topology { to, .. } => format!("{:?}", Some(to)),
+    }
+}
+
 /// What every step would find; changes nothing.
 ///
 /// # Errors
@@ -97,6 +112,17 @@ pub fn preview(plan: &Plan, now: &HostConfig, actuator: &mut dyn Actuate) -> Res
         .collect())
 }
 
+/// How a plan is applied.
+#[derive(Debug, Clone, Copy)]
+pub struct Setting<'a> {
+    /// Where the journal goes.
+    pub folder: &'a Path,
+    /// libvirt connection URI, kept in the journal for whoever takes it back.
+    pub connect: Option<&'a str>,
+    /// Wall-clock time, ns since 1970 UTC.
+    pub unix_ns: u64,
+}
+
 /// Applies `plan`. `arm` is called after the journal is begun and before the first step: `--try` starts its watchdog
 /// there. `interrupted` is asked before every step.
 ///
@@ -107,14 +133,12 @@ pub fn apply(
     plan: &Plan,
     now: &HostConfig,
     actuator: &mut dyn Actuate,
-    folder: &Path,
-    connect: Option<&str>,
-    unix_ns: u64,
+    setting: Setting<'_>,
     arm: impl FnOnce(&mut Journal) -> Result<(), Fault>,
     interrupted: impl Fn() -> bool,
 ) -> Result<Receipt, Fault> {
     check_parent(plan, now)?;
-    let mut journal = Journal::begin(folder, plan, connect, unix_ns)?;
+    let mut journal = Journal::begin(setting.folder, plan, setting.connect, setting.unix_ns)?;
     let mut lines = Vec::new();
     let result = arm(&mut journal).and_then(|()| {
         for (i, step) in plan.steps.iter().enumerate() {
@@ -166,15 +190,12 @@ fn make_step(
             Fault::new(FaultKind::Changed, of()).because(format!("in force is {}", in_force(&current)))
         );
     }
-    let undo = step
-        .change
-        .undo()
-        .ok_or_else(|| Fault::new(FaultKind::NotApplied, of()).because("it could not be taken back"))?;
-    journal.write(Entry::Intent { step: i, undo: undo.clone() })?;
+    let former = actuator.former(step, plan.scope)?;
+    journal.write(Entry::Intent { step: i, former })?;
     actuator.act(step, plan.scope)?;
     if plan.scope.live() {
         let after = actuator.current(step)?;
-        if in_force(&after) != in_force(&undo) {
+        if in_force(&after) != to_be_in_force(&step.change) {
             return Err(Fault::new(FaultKind::NotApplied, of())
                 .because(format!("it was accepted, but in force is {}", in_force(&after))));
         }
@@ -191,33 +212,20 @@ fn undo_all(journal: &mut Journal, actuator: &mut dyn Actuate) -> Result<Vec<Str
     };
     let plan = plan.clone();
     let mut lines = Vec::new();
-    for (i, undo) in journal.to_undo() {
-        let made = &plan.steps[i];
-        let step = Step { change: undo.clone(), ..made.clone() };
-        let note = match actuator.current(&step) {
-            // What it restores is in force: it had not been made, or was taken back already.
-            Ok(current) if in_force(&current) == in_force(&made.change) && !plan.scope.persistent() => None,
-            Ok(_) => {
-                actuator.act(&step, plan.scope)?;
-                if plan.scope.live() {
-                    let after = actuator.current(&step)?;
-                    if in_force(&after) != in_force(&made.change) {
-                        let fault = Fault::new(
-                            FaultKind::NotApplied,
-                            format!("taking back: VM {:?}, {}", step.vm_name, undo),
-                        );
-                        return Err(fault.because(format!("in force is {}", in_force(&after))));
-                    }
-                }
-                None
-            }
+    for (i, former) in journal.to_undo() {
+        let step = &plan.steps[i];
+        // Restoring what is in force already does no harm, so nothing needs to be known of how far the step came.
+        let note = match actuator.restore(step, &former) {
+            Ok(()) => None,
             // A thread or VM that is gone took its settings along.
-            Err(fault) if fault.kind == FaultKind::NothingThere => Some(fault.to_string()),
+            Err(fault) if matches!(fault.kind, FaultKind::NothingThere | FaultKind::Changed) => {
+                Some(fault.to_string())
+            }
             Err(fault) => return Err(fault),
         };
         lines.push(match &note {
             Some(why) => format!("VM {:?}: nothing to take back: {why}", step.vm_name),
-            None => format!("VM {:?}: {}", step.vm_name, undo),
+            None => format!("VM {:?}: taken back: {}", step.vm_name, step.change),
         });
         journal.write(Entry::Undone { step: i, note })?;
     }

@@ -12,8 +12,9 @@ use serde::{Deserialize, Serialize};
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
-use vsteer_core::plan::{Change, Plan};
+use vsteer_core::plan::Plan;
 use vsteer_core::{Fault, FaultKind};
+use vsteer_host::actuate::Former;
 
 /// One line of a journal.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -35,12 +36,12 @@ pub enum Entry {
         /// When, ns since 1970 UTC.
         deadline_unix_ns: u64,
     },
-    /// Step `step` is about to be made; `undo` takes it back.
+    /// Step `step` is about to be made; `former` is all that it overwrites.
     Intent {
         /// Index into the plan's steps.
         step: usize,
-        /// The change that restores the former state.
-        undo: Change,
+        /// What takes it back.
+        former: Former,
     },
     /// Step `step` was made and read back.
     Done {
@@ -226,12 +227,12 @@ impl Journal {
     }
 
     /// Steps that may have been made and are not taken back, newest first, with what takes them back.
-    pub fn to_undo(&self) -> Vec<(usize, Change)> {
+    pub fn to_undo(&self) -> Vec<(usize, Former)> {
         let undone = |step: usize| {
             self.entries.iter().any(|e| matches!(e, Entry::Undone { step: s, .. } if *s == step))
         };
         let intents = self.entries.iter().rev().filter_map(|e| match e {
-            Entry::Intent { step, undo } if !undone(*step) => Some((*step, undo.clone())),
+            Entry::Intent { step, former } if !undone(*step) => Some((*step, former.clone())),
             _ => None,
         });
         intents.collect()

@@ -4,6 +4,6 @@ mod apply;
 mod journal;
 mod watchdog;
 
-pub use apply::{Preview, Receipt, apply, preview, rollback};
+pub use apply::{Preview, Receipt, Setting, apply, preview, rollback};
 pub use journal::{Entry, Journal, State, journal_folder};
 pub use watchdog::{arm, confirm, watch};

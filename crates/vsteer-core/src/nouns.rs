@@ -186,7 +186,7 @@ impl fmt::Display for CpuWeight {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Manager {
-    /// libvirt at this connection URI: changes go through it.
+    /// libvirt at this connection URI: changes go through it. Empty: a libvirt that is not connected (observed only).
     Libvirt(String),
     /// Proxmox VE, with its numeric VM id: persistent changes are `qm set`, live ones the cgroup.
     Proxmox(u32),

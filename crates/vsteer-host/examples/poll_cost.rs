@@ -18,7 +18,7 @@ fn main() {
     let (polls, threads) = (number(1, 50), number(2, 1000));
     if std::env::var_os("POLL_COST_CHILD").is_some() {
         for _ in 0..threads {
-            std::thread::Builder::new().stack_size(16 << 10).spawn(|| std::thread::park()).expect("a thread");
+            std::thread::Builder::new().stack_size(16 << 10).spawn(std::thread::park).expect("a thread");
         }
         // Until the parent closes the pipe.
         let _ = std::io::stdin().read_line(&mut String::new());

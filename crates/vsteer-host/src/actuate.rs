@@ -1,33 +1,119 @@
-//! temp
-use vsteer_core::{
-    Fault,
-    nouns::HostConfig,
-    plan::{Change, Scope, Step},
-};
-/// temp
+//! How is one step of a plan carried out, and what was there before? The one thing every backend that can change a
+//! host does.
+//!
+//! The idea: a step is one setting of one VM. [`Actuate::former`] says all that the step is about to overwrite, to be
+//! written down first; [`Actuate::act`] makes the change; [`Actuate::restore`] puts back exactly what `former` said, also
+//! what the step's own words cannot say (a thread whose place differed from its siblings', a cgroup's cpuset, a pin
+//! that was not there). [`Actuate::current`] is for checking before and reading back after.
+//!
+//! One trace remains under libvirt: a running VM's description shows a pin that a step made and that was put back to
+//! all pCPUs, since libvirt has no call to take a pin away. Its effect, its cgroups and the definition are as before.
+//!
+//! Left out: order, journal and time limits, which belong to whoever carries out a whole plan.
+
+use serde::{Deserialize, Serialize};
+use vsteer_core::nouns::{Tid, VmId};
+use vsteer_core::plan::{Change, Scope, Step};
+use vsteer_core::{CpuSet, Fault};
+
+pub use crate::kvm::definition::Part;
+
+/// Can a kind of setting be changed?
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Able {
+    /// It can.
+    Yes,
+    /// It should work, and nobody has tried it on such a host.
+    Untried,
+    /// It cannot, for this reason.
+    No(String),
+}
+
+impl Able {
+    /// May it be attempted?
+    pub fn is_able(&self) -> bool {
+        !matches!(self, Able::No(_))
+    }
+}
+
+/// What can be changed of one kind of setting.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Capability {
+    /// In the running VM.
+    pub live: Able,
+    /// In its definition.
+    pub persistent: Able,
+}
+
+/// What can be changed of a VM.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Capabilities {
+    /// Where vCPU, emulator and I/O threads run.
+    pub affinity: Capability,
+    /// The VM's weight.
+    pub weight: Capability,
+    /// A limit per vCPU or of the emulator.
+    pub quota_of_threads: Capability,
+    /// A limit of the whole VM.
+    pub quota_of_vm: Capability,
+    /// Real-time budgets of its cgroups.
+    pub rt_budget: Capability,
+    /// Scheduling classes of its threads.
+    pub class: Capability,
+    /// The nodes of its memory.
+    pub memory_nodes: Capability,
+    /// The topology its guest sees.
+    pub topology: Capability,
+}
+
+/// All that a step overwrites, in full.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Former {
+    /// The step's change with `from` as it was; `None` when the running VM is not touched.
+    pub live: Option<Change>,
+    /// Where each thread that the step moves could run.
+    pub affinities: Vec<(Tid, CpuSet)>,
+    /// Files of cpuset cgroups that the step writes, with their contents.
+    pub cpusets: Vec<(String, String)>,
+    /// The period of a limit that had none in force: the kernel keeps it beside an unlimited quota.
+    pub period_us: Option<u64>,
+    /// The elements of the definition that the step replaces.
+    pub definition: Vec<Part>,
+}
+
+/// A host that can be changed.
 pub trait Actuate {
-    /// t
+    /// What can be changed of a VM.
+    ///
+    /// # Errors
+    /// `NothingThere` when there is no such VM (any more).
+    fn capabilities(&mut self, vm: &VmId) -> Result<Capabilities, Fault>;
+
+    /// The same change with `from` as it is now: in the running VM, for `Topology` in the definition.
+    ///
+    /// # Errors
+    /// `NothingThere` when the VM has gone, `Changed` when its thread has; whatever keeps it from being read.
     fn current(&mut self, step: &Step) -> Result<Change, Fault>;
-    /// t
+
+    /// All that the step will overwrite where it takes effect. Changes nothing.
+    ///
+    /// # Errors
+    /// As [`Actuate::current`]; `Unsupported` where the step cannot be made there.
+    fn former(&mut self, step: &Step, scope: Scope) -> Result<Former, Fault>;
+
+    /// Makes the change. `Topology` is made in the definition only, and a real-time budget in the running VM only, also
+    /// where the scope is both.
+    ///
+    /// # Errors
+    /// `NothingThere`, `Changed`: as [`Actuate::current`]; `Unsupported`: this host, manager or scope cannot;
+    /// `NoPrivilege`; `NotApplied`: the kernel or the manager refused. What was begun of the step is then taken back; a
+    /// fault says so where that failed too.
     fn act(&mut self, step: &Step, scope: Scope) -> Result<(), Fault>;
-}
-/// temp
-pub struct KvmActuator;
-impl KvmActuator {
-    /// t
-    pub fn open(_c: Option<String>) -> Result<Self, Fault> {
-        Ok(Self)
-    }
-    /// t
-    pub fn config(&mut self) -> Result<HostConfig, Fault> {
-        Err(Fault::new(vsteer_core::FaultKind::Failed, "temp"))
-    }
-}
-impl Actuate for KvmActuator {
-    fn current(&mut self, s: &Step) -> Result<Change, Fault> {
-        Ok(s.change.clone())
-    }
-    fn act(&mut self, _: &Step, _: Scope) -> Result<(), Fault> {
-        Ok(())
-    }
+
+    /// Puts back what `former` says. Threads that ended meanwhile are passed over.
+    ///
+    /// # Errors
+    /// As [`Actuate::act`]. May be called again, and for a step that was made in part or not at all.
+    fn restore(&mut self, step: &Step, former: &Former) -> Result<(), Fault>;
 }

@@ -1,8 +1,10 @@
 //! A KVM/QEMU host: its VMs through libvirt and from `/proc`, and how they are set up.
 
+pub mod actuate;
 pub mod client;
 pub mod command_line;
 pub mod config;
+pub mod definition;
 pub mod inventory;
 pub mod processes;
 pub mod qmp;

@@ -221,7 +221,7 @@ impl KvmHost {
     fn rescan_if_due(&mut self) -> Result<(), Fault> {
         let age = self.scanned.map_or(Duration::MAX, |at| at.elapsed());
         if age > RESCAN || (self.vanished && age > RESCAN_VANISHED) {
-            self.inventory.refresh()?;
+            self.inventory.refresh();
             self.watch()?;
             self.see_quotas_if_due();
         }

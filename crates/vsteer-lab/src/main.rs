@@ -16,7 +16,7 @@ use vsteer_lab::fetch::{Fetcher, cache_folder};
 use vsteer_lab::report::histogram::Summary;
 use vsteer_lab::report::stamp;
 use vsteer_lab::report::window::VmMeasured;
-use vsteer_lab::{case, image, interrupt, keep, preflight, state};
+use vsteer_lab::{case, demo, image, interrupt, keep, preflight, state, suite};
 
 /// Disposable real VMs to try vsteer on.
 #[derive(Parser)]
@@ -87,9 +87,39 @@ enum Command {
         #[command(flatten)]
         output: Output,
     },
-    /// Try the lab itself: up, measure, check, down. Exit code 1 when a claim does not hold.
+    /// The whole loop on real VMs: observe, diagnose, plan, apply, observe, verify, report, take back.
+    Demo {
+        #[command(flatten)]
+        up: UpArgs,
+        /// Length of each observation, s.
+        #[arg(long, default_value_t = 20)]
+        duration: u64,
+        /// Where recordings, plan and report go.
+        #[arg(long, default_value = "demo")]
+        output: PathBuf,
+        #[command(flatten)]
+        json: Output,
+    },
+    /// One short case per lab: what `make test` runs.
+    Test {
+        #[command(flatten)]
+        up: UpArgs,
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Every case, at the size at which its promise is made.
+    All {
+        #[command(flatten)]
+        up: UpArgs,
+        #[command(flatten)]
+        output: Output,
+    },
+    /// The cases, and what each holds vsteer to.
+    Cases,
+    /// Run one case at its full size. Exit code 1 when a claim does not hold. `contention` tries the lab itself.
     Run {
-        which: Which,
+        /// The case's name (see `cases`), or `contention`.
+        which: String,
         #[command(flatten)]
         up: UpArgs,
         /// For how long to measure, s.
@@ -103,6 +133,14 @@ enum Command {
     Keep {
         #[arg(last = true)]
         command: Vec<String>,
+    },
+    /// (internal) Keep a pCPU busy: the planted culprit of the case `blame`.
+    #[command(hide = true)]
+    Hog {
+        #[arg(long)]
+        cpu: usize,
+        #[arg(long)]
+        seconds: u64,
     },
     /// (internal) Note when reports arrive.
     #[command(hide = true)]
@@ -307,7 +345,17 @@ fn run(command: Command) -> Result<ExitCode, Fault> {
                     .because(format!("{:?}", down.leftovers)));
             }
         }
-        Command::Run { which: Which::Contention, up, duration, output } => {
+        Command::Test { up, output } => return run_cases(&up, &output, false, |c| c.in_test),
+        Command::All { up, output } => return run_cases(&up, &output, true, |_| true),
+        Command::Cases => suite::CASES.iter().for_each(|c| println!("{:12} {}", c.name, c.doc)),
+        Command::Run { which, up, output, .. } if which != "contention" => {
+            if !suite::CASES.iter().any(|c| c.name == which) {
+                return Err(Fault::new(FaultKind::Usage, format!("there is no case {which:?}"))
+                    .way_out("vsteer-lab cases lists them"));
+            }
+            return run_cases(&up, &output, true, |c| c.name == which);
+        }
+        Command::Run { up, duration, output, .. } => {
             let outcome = case::contention(&up.options()?, Duration::from_secs(duration))?;
             print(&output, &outcome, || {
                 print_windows(&outcome.vms);
@@ -318,7 +366,14 @@ fn run(command: Command) -> Result<ExitCode, Fault> {
             });
             return Ok(ExitCode::from(if outcome.passed { 0 } else { FaultKind::Failed.exit_code() }));
         }
+        Command::Demo { up, duration, output, json } => {
+            let show = demo::Show { lab: up.options()?, window: Duration::from_secs(duration), output };
+            let shown = demo::demo(&show)?;
+            print(&json, &shown, || print_demo(&shown));
+            return Ok(ExitCode::from(if shown.passed { 0 } else { FaultKind::Failed.exit_code() }));
+        }
         Command::Keep { command } => keep::run(&command)?,
+        Command::Hog { cpu, seconds } => suite::hog(cpu, Duration::from_secs(seconds))?,
         Command::Stamp { place } => {
             let dir = place.dir()?;
             let state = state::read(&dir)?
@@ -393,4 +448,63 @@ fn print_windows(vms: &[VmMeasured]) {
             number(w.steal_percent)
         );
     }
+}
+
+/// Runs the cases that `wanted` picks; exit code 1 when one did not pass.
+fn run_cases(
+    up: &UpArgs,
+    output: &Output,
+    full: bool,
+    wanted: impl Fn(&suite::Case) -> bool,
+) -> Result<ExitCode, Fault> {
+    let lab = up.options()?;
+    let bench = suite::Bench { output: cache_folder()?.join("cases"), seed: up.seed.unwrap_or(1), lab, full };
+    let mut ran = Vec::new();
+    for case in suite::CASES.iter().filter(|c| wanted(c)) {
+        let one = suite::run(case, &bench);
+        for c in &one.findings.checks {
+            eprintln!("{} {}: {} ({})", if c.held { "ok  " } else { "FAIL" }, one.case, c.claim, c.found);
+        }
+        if let Some(fault) = &one.fault {
+            eprintln!("FAIL {}: {fault}", one.case);
+            if fault.kind == FaultKind::Interrupted {
+                return Err(fault.clone());
+            }
+        }
+        eprintln!("vsteer-lab: case {} took {:.0} s", one.case, one.took_s);
+        ran.push(one);
+    }
+    let checks = || ran.iter().flat_map(|r| &r.findings.checks);
+    let passed = checks().filter(|c| c.held).count();
+    let failed = checks().filter(|c| !c.held).count() + ran.iter().filter(|r| r.fault.is_some()).count();
+    print(output, &ran, || println!("{passed} passed, {failed} failed"));
+    Ok(ExitCode::from(if failed == 0 && passed > 0 { 0 } else { FaultKind::Failed.exit_code() }))
+}
+
+fn print_demo(shown: &demo::Demo) {
+    let percent = |v: Option<f64>| v.map_or("-".into(), |v| format!("{:.1}", 100.0 * v));
+    let late = |v: &demo::Seen| v.lateness_ms.map_or("-".into(), |l| format!("{:.2} / {:.1}", l.mean, l.p99));
+    println!("\n{}  (seed {}, {})", shown.plan_title, shown.seed, shown.spec);
+    println!(
+        "{:<18} {:<10} {:>18} {:>22} {:>24}",
+        "VM", "workload", "ready % per vCPU", "late ms mean / p99", "work units/s"
+    );
+    for b in &shown.before {
+        let Some(a) = shown.after.iter().find(|a| a.vm == b.vm) else { continue };
+        println!(
+            "{:<18} {:<10} {:>8} -> {:>6} {:>14} -> {:>14} {:>10} -> {:>10}",
+            b.vm,
+            b.workload.split([',', '(']).next().unwrap_or_default(),
+            percent(b.ready_share),
+            percent(a.ready_share),
+            late(b),
+            late(a),
+            number(b.work_units_per_s.map(f64::round)),
+            number(a.work_units_per_s.map(f64::round)),
+        );
+    }
+    for c in &shown.checks {
+        println!("{} {} ({})", if c.held { "ok  " } else { "FAIL" }, c.claim, c.found);
+    }
+    println!("report: {}", shown.report.display());
 }

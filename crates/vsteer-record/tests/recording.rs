@@ -62,7 +62,7 @@ fn manifest() -> Manifest {
 fn batch(i: u64) -> Batch {
     let counters = ThreadCounters {
         run_ns: Some(i * 10),
-        ready_ns: (i % 2 == 0).then_some(i),
+        ready_ns: i.is_multiple_of(2).then_some(i),
         wake_latency: Some(Histogram { counts: vec![(3, i + 1), (9, 2)] }),
         ..ThreadCounters::default()
     };

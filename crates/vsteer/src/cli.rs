@@ -145,6 +145,9 @@ pub struct Record {
     /// With --events: room in the kernel for switches that were not yet read (a power of two).
     #[arg(long, value_name = "BYTES", value_parser = bytes, default_value = "8M", requires = "events")]
     pub event_buffer: u64,
+    /// Also record with the polling collector, at the same moments, into this folder: the two check each other.
+    #[arg(long, value_name = "FOLDER")]
+    pub second: Option<PathBuf>,
     /// Where to look.
     #[command(flatten)]
     pub source: Source,

@@ -146,7 +146,10 @@ impl Client {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
-            .map_err(|e| Fault::io(format!("starting {}", program.display()), &e))?;
+            .map_err(|e| {
+                Fault::io(format!("starting {} to ask libvirt", program.display()), &e)
+                    .way_out(format!("install {PROGRAM} beside vsteer or on PATH, or name it in {VARIABLE}"))
+            })?;
         let (stdin, stdout) = (child.stdin.take().expect("piped"), child.stdout.take().expect("piped"));
         Ok(Process { child, stdin, stdout, rest: Vec::new() })
     }

@@ -119,7 +119,7 @@ fn own_cgroup(root: &Root, groups: &Cgroups, threads: &[VmThread], kin: &[u32]) 
 }
 
 /// Is it a group that libvirt made for one VM: `qemu-ID-NAME.libvirt-qemu`, or `machine-qemu\x2dID\x2dNAME.scope`?
-fn is_libvirts(cgroup: &str) -> bool {
+pub(super) fn is_libvirts(cgroup: &str) -> bool {
     let name = cgroup.rsplit('/').next().unwrap_or_default();
     (name.starts_with("qemu-") && name.ends_with(".libvirt-qemu"))
         || (name.starts_with("machine-qemu") && name.ends_with(".scope"))

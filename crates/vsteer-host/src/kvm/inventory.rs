@@ -106,9 +106,14 @@ impl Inventory {
         }
     }
 
+    /// The client of the libvirt at this URI.
+    pub fn client(&mut self, uri: &str) -> Option<&mut Client> {
+        self.clients.iter_mut().find(|c| c.uri() == uri)
+    }
+
     /// The client of the libvirt at this URI, for changing something.
     pub fn client_for_writing(&mut self, uri: &str) -> Option<&mut Client> {
-        let client = self.clients.iter_mut().find(|c| c.uri() == uri)?;
+        let client = self.client(uri)?;
         client.set_write();
         Some(client)
     }
@@ -140,19 +145,19 @@ impl Inventory {
         Ok(())
     }
 
-    /// Looks only at processes, and at everything where a QEMU is there that was not before.
-    ///
-    /// # Errors
-    /// As [`Inventory::look`].
-    pub fn refresh(&mut self) -> Result<(), Fault> {
+    /// Looks only at processes, and at everything where a QEMU is there that was not before. A libvirt that does not
+    /// answer (it is being restarted, perhaps) is noted, and the VMs known so far are kept.
+    pub fn refresh(&mut self) {
         let Found { qemus, vhosts } = processes::find(&self.root);
         let now: BTreeSet<(u32, u64)> = qemus.iter().map(|q| (q.pid, q.start_ticks)).collect();
         if !now.is_subset(&self.considered) {
-            return self.look();
+            match self.look() {
+                Ok(()) => return,
+                Err(fault) => self.note(format!("new VMs are not seen for now: {fault}")),
+            }
         }
         self.vhosts = vhosts;
         self.vms.retain(|vm| now.contains(&(vm.process.pid, vm.process.start_ticks)));
-        Ok(())
     }
 
     /// The QEMUs that need no further question to libvirt: all but young ones that it does not list (yet).
@@ -267,7 +272,8 @@ impl Inventory {
         all
     }
 
-    fn threads_of(&self, vm: &Vm) -> Vec<Thread> {
+    /// The threads of one VM at this moment.
+    pub fn threads_of(&self, vm: &Vm) -> Vec<Thread> {
         let pid = vm.process.pid;
         let known = Known { pid, iothreads: &vm.process.line.iothreads, asked: vm.asked.as_ref() };
         let role = |tid: Tid| {

@@ -71,7 +71,7 @@ fn is_taken(sockets: &str, path: &str) -> bool {
         let mut words = line.split_ascii_whitespace();
         let state = words.nth(5);
         // The inode stands between; the path is the rest and may hold spaces.
-        let at = words.nth(0).and_then(|inode| line.rsplit_once(&format!("{inode} "))).map(|(_, p)| p);
+        let at = words.next().and_then(|inode| line.rsplit_once(&format!("{inode} "))).map(|(_, p)| p);
         state == Some("03") && at == Some(path)
     })
 }

@@ -108,6 +108,16 @@ impl Cgroups {
         u64::try_from(quota).ok().filter(|_| period > 0).map(|quota_us| Quota { quota_us, period_us: period })
     }
 
+    /// The period of its quota, also while there is none.
+    pub fn period_us(&self, root: &Root, cgroup: &str) -> Option<u64> {
+        let text = if self.is_unified() {
+            self.read(root, cgroup, "cpu.max")?.split_ascii_whitespace().nth(1)?.to_owned()
+        } else {
+            self.read(root, cgroup, "cpu.cfs_period_us")?
+        };
+        text.trim().parse().ok()
+    }
+
     /// Its real-time budget; `None` where the kernel does not budget real time per cgroup.
     pub fn rt_budget(&self, root: &Root, cgroup: &str) -> Option<RtBudget> {
         Some(RtBudget {

@@ -4,20 +4,24 @@ use super::plan::read;
 use crate::cli::Apply;
 use crate::interrupt::Interrupt;
 use std::time::{SystemTime, UNIX_EPOCH};
-use vsteer_act::{Journal, arm, confirm, journal_folder, preview};
+use vsteer_act::{Journal, Setting, arm, confirm, journal_folder, preview};
 use vsteer_core::nouns::HostConfig;
 use vsteer_core::plan::Plan;
 use vsteer_core::{Fault, FaultKind};
-use vsteer_host::actuate::{Actuate, KvmActuator};
+use vsteer_host::actuate::Actuate;
+use vsteer_host::observe::{CollectorChoice, KvmHost, Observe, Options};
 
 /// Hidden first word of the watchdog's command line: see [`watchdog`].
 pub const WATCHDOG: &str = "__watchdog";
 
 /// Opens what changes this host, and reads how it is set up.
-pub fn open(connect: Option<&str>) -> Result<(KvmActuator, HostConfig), Fault> {
-    let mut actuator = KvmActuator::open(connect.map(str::to_owned))?;
-    let config = actuator.config()?;
-    Ok((actuator, config))
+pub fn open(connect: Option<&str>) -> Result<(KvmHost, HostConfig), Fault> {
+    // Acting needs no counting: the collector that asks for nothing.
+    let collector = CollectorChoice::Schedstat;
+    let mut host =
+        KvmHost::open(Options { connect: connect.map(str::to_owned), collector, ..Options::default() })?;
+    let config = host.config()?;
+    Ok((host, config))
 }
 
 /// Applies.
@@ -46,9 +50,7 @@ pub fn run(a: &Apply, json: bool) -> Result<(), Fault> {
         &plan,
         &now,
         &mut actuator,
-        &journal_folder(),
-        a.connect.as_deref(),
-        unix_ns,
+        Setting { folder: &journal_folder(), connect: a.connect.as_deref(), unix_ns },
         |journal| a.try_for.map_or(Ok(()), |after| arm(journal, after, &[WATCHDOG])),
         || interrupt.is_set(),
     )?;
@@ -71,7 +73,7 @@ pub fn run(a: &Apply, json: bool) -> Result<(), Fault> {
     Ok(())
 }
 
-fn dry_run(plan: &Plan, now: &HostConfig, actuator: &mut KvmActuator, json: bool) -> Result<(), Fault> {
+fn dry_run(plan: &Plan, now: &HostConfig, actuator: &mut KvmHost, json: bool) -> Result<(), Fault> {
     let steps = preview(plan, now, actuator)?;
     if json {
         super::print_json(&steps);

@@ -5,6 +5,7 @@ use crate::interrupt::Interrupt;
 use crate::source::{need_vms, open_host_with, progress, progress_done};
 use std::time::{Duration, Instant};
 use vsteer_core::Fault;
+use vsteer_core::nouns::{Batch, Collector, HostConfig};
 use vsteer_host::observe::{KvmHost, Observe};
 use vsteer_host::switches::SwitchRecorder;
 use vsteer_record::{EventSummary, FORMAT, Manifest, Writer};
@@ -24,22 +25,32 @@ pub fn run(a: &Record, json: bool) -> Result<(), Fault> {
         need_vms(&config, &a.source)?;
     }
     let interval = a.interval.min(INTERVAL_MAX);
-    let first = host.sample()?;
-    let manifest = Manifest {
+    let (first, first_polled) = sample(&mut host, a.second.is_some())?;
+    let manifest = |collector: Collector| Manifest {
         format: FORMAT,
         vsteer: env!("CARGO_PKG_VERSION").to_owned(),
         hostname: config.hostname.clone(),
         fingerprint: config.fingerprint(),
         mono_ns: first.mono_ns,
         unix_ns: first.unix_ns,
-        collector: host.collector(),
+        collector,
     };
-    let mut writer =
-        Writer::create(&a.output, &manifest, &config, a.ring.map(|r| samples_part(r, a.events)))?;
+    let collector = host.collector();
+    let ring = a.ring.map(|r| samples_part(r, a.events));
+    let mut writer = Writer::create(&a.output, &manifest(collector.clone()), &config, ring)?;
     let switches = start_switches(a, &host, &config)?;
     writer.append(&first, &config)?;
+    let mut second = match (&a.second, host.second_collector()) {
+        (Some(folder), Some(collector)) => {
+            Some(Writer::create(folder, &manifest(collector), &config, a.ring)?)
+        }
+        _ => None,
+    };
+    if let (Some(w), Some(batch)) = (&mut second, &first_polled) {
+        w.append(batch, &config)?;
+    }
     let begin = Instant::now();
-    let (mut next, mut batches, mut config, mut looked) = (begin, 1u64, config, begin);
+    let (mut next, mut batches, mut config, mut looked) = (begin, 1u64, config.clone(), begin);
     while a.length.is_none_or(|l| begin.elapsed() < l) {
         next += interval;
         progress("recording", begin.elapsed(), a.length.unwrap_or(begin.elapsed() + interval));
@@ -47,7 +58,7 @@ pub fn run(a: &Record, json: bool) -> Result<(), Fault> {
         if interrupt.sleep_until(end) || switches.as_ref().is_some_and(SwitchRecorder::has_failed) {
             break;
         }
-        let batch = host.sample()?;
+        let (batch, polled) = sample(&mut host, second.is_some())?;
         // The configuration is asked of the manager, which is slow beside a sample.
         if looked.elapsed() > Duration::from_secs(10) {
             config = host.config()?;
@@ -55,10 +66,14 @@ pub fn run(a: &Record, json: bool) -> Result<(), Fault> {
             switches.iter().for_each(|s| s.set_config(&config));
         }
         writer.append(&batch, &config)?;
+        if let (Some(w), Some(batch)) = (&mut second, &polled) {
+            w.append(batch, &config)?;
+        }
         batches += 1;
     }
     progress_done();
     writer.finish()?;
+    second.map_or(Ok(()), Writer::finish)?;
     let unseen = host.observer().and_then(|o| o.unseen().ok());
     let events = match (switches, host.into_observer()) {
         (Some(s), Some(observer)) => Some(s.finish(observer)?),
@@ -67,7 +82,7 @@ pub fn run(a: &Record, json: bool) -> Result<(), Fault> {
     let seconds = begin.elapsed().as_secs_f64();
     if json {
         super::print_json(&serde_json::json!({
-            "recording": a.output, "batches": batches, "seconds": seconds, "collector": manifest.collector,
+            "recording": a.output, "batches": batches, "seconds": seconds, "collector": collector,
             "switches_unseen": unseen, "events": events,
         }));
     } else {
@@ -82,11 +97,7 @@ fn samples_part(ring: u64, events: bool) -> u64 {
     if events { ring / 8 } else { ring }
 }
 
-fn start_switches(
-    a: &Record,
-    host: &KvmHost,
-    config: &vsteer_core::nouns::HostConfig,
-) -> Result<Option<SwitchRecorder>, Fault> {
+fn start_switches(a: &Record, host: &KvmHost, config: &HostConfig) -> Result<Option<SwitchRecorder>, Fault> {
     let Some(observer) = host.observer().filter(|_| a.events) else { return Ok(None) };
     let ring = a.ring.map(|r| r - samples_part(r, true));
     SwitchRecorder::start(observer, &a.output, ring, config).map(Some)
@@ -105,4 +116,9 @@ pub fn told(e: &EventSummary) -> String {
         100.0 * e.lost as f64 / all,
         e.unseen,
     )
+}
+
+/// A sample, with the polling collector's beside it where asked for.
+fn sample(host: &mut KvmHost, both: bool) -> Result<(Batch, Option<Batch>), Fault> {
+    if both { host.sample_both().map(|(a, b)| (a, Some(b))) } else { Ok((host.sample()?, None)) }
 }

@@ -1,0 +1,54 @@
+# Two targets do everything on a fresh Debian or Ubuntu machine: `make demo` and `make test`.
+# Each installs what is missing by the system's package manager and says what.
+
+SHELL := /bin/sh
+CARGO := cargo
+TARGET := target/debug
+HOST := $(shell rustc -vV 2>/dev/null | sed -n 's/^host: //p')
+HOST := $(if $(HOST),$(HOST),x86_64-unknown-linux-gnu)
+GUEST := target/$(HOST)/release/vsteer-guest
+# The lab starts VMs, cgroups and a libvirt of its own.
+ROOT := $(if $(filter 0,$(shell id -u)),,sudo -E)
+SEED := 1
+
+.PHONY: demo test check build lab bench clean deps-build deps-lab deps-test deps-bench
+
+demo: deps-lab build
+	$(ROOT) $(TARGET)/vsteer demo --seed $(SEED) --output demo
+	@echo "open demo/report.html"
+
+# Format, lints, unit and property tests: under a minute once built.
+check: deps-build
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets --locked -q -- -D warnings
+	$(CARGO) test --workspace --locked -q
+
+# check, and one case per lab on real VMs.
+test: deps-test check build
+	$(ROOT) env VSTEER_REQUIRE_CHROMIUM=1 $(TARGET)/vsteer lab test
+
+# Every lab case and every promised number.
+lab: deps-test build
+	$(ROOT) $(TARGET)/vsteer lab all
+
+# Costs against perf and bpftrace, in one run.
+bench: deps-bench build
+	$(CARGO) build --workspace --release --locked
+	$(ROOT) tools/bench.sh
+
+build: deps-build
+	$(CARGO) build --workspace --locked
+	RUSTFLAGS="-C target-feature=+crt-static -C strip=symbols" \
+		$(CARGO) build --release --locked -p vsteer-guest --target $(HOST)
+
+deps-build:
+	@tools/install-missing.sh build
+deps-lab:
+	@tools/install-missing.sh lab
+deps-test:
+	@tools/install-missing.sh test
+deps-bench:
+	@tools/install-missing.sh bench
+
+clean:
+	$(CARGO) clean

@@ -1,0 +1,355 @@
+//! How is a setting changed in a VM's persistent definition, and put back exactly as it was?
+//!
+//! The idea: a setting is one or a few elements under one parent (`<cputune>`, `<numatune>`, `<cpu>`). A change replaces
+//! the text of exactly those elements and leaves every other byte alone; what was there before, even nothing, is kept as
+//! [`Part`]s, and undoing is the same replacement the other way round. Pure functions from text to text.
+//!
+//! Source: `docs/formatdomain.rst` (libvirt 9.0).
+//!
+//! Left out: pins of a `<vcpu cpuset=…>`, which hold for vCPUs without a pin of their own and stay as they are.
+
+use super::xml::child;
+use roxmltree::{Document, Node};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use vsteer_core::CpuSet;
+use vsteer_core::nouns::{CpuWeight, Quota, Role, SchedClass};
+use vsteer_core::plan::{Change, QuotaScope};
+
+/// Some elements of a definition: all those of one tag under one parent (with one attribute's value).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Part {
+    /// The parent's tag, a child of `<domain>`.
+    pub parent: String,
+    /// Their tag.
+    pub tag: String,
+    /// Only those with this attribute and value.
+    pub key: Option<(String, String)>,
+    /// Their texts; none: there is no such element.
+    pub elements: Vec<String>,
+}
+
+impl Part {
+    fn new(parent: &str, tag: &str, elements: Vec<String>) -> Part {
+        Part { parent: parent.into(), tag: tag.into(), key: None, elements }
+    }
+
+    fn matches(&self, node: Node<'_, '_>) -> bool {
+        node.is_element()
+            && node.tag_name().name() == self.tag
+            && self.key.as_ref().is_none_or(|(k, v)| node.attribute(k.as_str()) == Some(v))
+    }
+}
+
+fn document(xml: &str) -> Result<Document<'_>, String> {
+    let document = Document::parse(xml).map_err(|e| format!("the definition is not XML: {e}"))?;
+    if document.root_element().tag_name().name() != "domain" {
+        return Err("the definition is not of a domain".into());
+    }
+    Ok(document)
+}
+
+/// What the definition has in the place of `part`.
+///
+/// # Errors
+/// What is wrong with the text.
+pub fn read(xml: &str, part: &Part) -> Result<Part, String> {
+    let document = document(xml)?;
+    let parent = child(document.root_element(), &part.parent);
+    let nodes = parent.iter().flat_map(Node::children).filter(|n| part.matches(*n));
+    Ok(Part { elements: nodes.map(|n| xml[n.range()].to_owned()).collect(), ..part.clone() })
+}
+
+/// The definition with `part` in its place.
+///
+/// # Errors
+/// What is wrong with the text.
+pub fn put(xml: &str, part: &Part) -> Result<String, String> {
+    let document = document(xml)?;
+    let new = part.elements.concat();
+    let Some(parent) = child(document.root_element(), &part.parent) else {
+        if new.is_empty() {
+            return Ok(xml.to_owned());
+        }
+        let end = xml.rfind("</").ok_or("the definition has no end")?;
+        return Ok(format!("{}<{1}>{new}</{1}>{2}", &xml[..end], part.parent, &xml[end..]));
+    };
+    let mut text = xml[parent.range()].to_owned();
+    let start = parent.range().start;
+    let old: Vec<_> = parent.children().filter(|n| part.matches(*n)).map(|n| n.range()).collect();
+    let place = old.first().map(|r| r.start - start);
+    for range in old.iter().rev() {
+        text.replace_range(range.start - start..range.end - start, "");
+    }
+    if !new.is_empty() {
+        match (place, text.rfind("</")) {
+            (Some(at), _) => text.insert_str(at, &new),
+            (None, Some(end)) if parent.has_children() || text.ends_with(&format!("</{}>", part.parent)) => {
+                text.insert_str(end, &new);
+            }
+            _ => {
+                // `<cputune/>`
+                let open = text.strip_suffix("/>").ok_or("an element has no end")?.trim_end().to_owned();
+                text = format!("{open}>{new}</{}>", part.parent);
+            }
+        }
+    }
+    Ok(format!("{}{text}{}", &xml[..start], &xml[parent.range().end..]))
+}
+
+/// The parts that make `change` true in this definition.
+///
+/// # Errors
+/// Why the definition cannot hold it.
+pub fn wanted(xml: &str, change: &Change) -> Result<Vec<Part>, String> {
+    let tune = |tag: &str, value: Option<String>| {
+        Part::new("cputune", tag, value.map(|v| format!("<{tag}>{v}</{tag}>")).into_iter().collect())
+    };
+    Ok(match change {
+        Change::Affinity { role, to, .. } => vec![pin(*role, to)?],
+        Change::Weight { to: CpuWeight::Shares(n) | CpuWeight::Weight(n), .. } => {
+            vec![tune("shares", Some(n.to_string()))]
+        }
+        Change::Quota { scope, to, .. } => {
+            let prefix = match scope {
+                QuotaScope::PerVcpu => "",
+                QuotaScope::Emulator => "emulator_",
+                QuotaScope::WholeVm => "global_",
+            };
+            let of = |value: fn(&Quota) -> u64| to.as_ref().map(|q| value(q).to_string());
+            vec![
+                tune(&format!("{prefix}period"), of(|q| q.period_us)),
+                tune(&format!("{prefix}quota"), of(|q| q.quota_us)),
+            ]
+        }
+        Change::Class { role, to, .. } => vec![scheduler(xml, *role, *to)?],
+        Change::MemoryNodes { to, .. } => {
+            let domain = super::xml::parse(xml)?;
+            let mode = domain.memory_mode.filter(|m| is_word(m)).unwrap_or_else(|| "strict".into());
+            let element = to.as_ref().map(|nodes| format!("<memory mode='{mode}' nodeset='{nodes}'/>"));
+            vec![Part::new("numatune", "memory", element.into_iter().collect())]
+        }
+        Change::Topology { to, .. } => {
+            let all = u64::from(to.sockets) * u64::from(to.cores) * u64::from(to.threads);
+            let vcpus = super::xml::parse(xml)?.vcpus_max;
+            if vcpus.is_none_or(|n| u64::from(n) != all) {
+                return Err(format!(
+                    "a topology of {all} vCPUs does not fit its {} vCPUs",
+                    vcpus.unwrap_or(0)
+                ));
+            }
+            let element = format!(
+                "<topology sockets='{}' dies='1' cores='{}' threads='{}'/>",
+                to.sockets, to.cores, to.threads
+            );
+            vec![Part::new("cpu", "topology", vec![element])]
+        }
+        Change::RtBudget { .. } => {
+            return Err("a cgroup's real-time budget lasts as long as the cgroup".into());
+        }
+    })
+}
+
+fn is_word(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric())
+}
+
+fn pin(role: Role, to: &CpuSet) -> Result<Part, String> {
+    let keyed = |tag: &str, key: &str, value: u32| Part {
+        key: Some((key.into(), value.to_string())),
+        ..Part::new("cputune", tag, vec![format!("<{tag} {key}='{value}' cpuset='{to}'/>")])
+    };
+    match role {
+        Role::Vcpu(n) => Ok(keyed("vcpupin", "vcpu", n)),
+        Role::IoThread(n) => Ok(keyed("iothreadpin", "iothread", n)),
+        Role::Emulator => {
+            Ok(Part::new("cputune", "emulatorpin", vec![format!("<emulatorpin cpuset='{to}'/>")]))
+        }
+        Role::Vhost | Role::Worker => {
+            Err(format!("libvirt keeps no pin of a {role} thread: it follows the emulator"))
+        }
+    }
+}
+
+/// The scheduler's attributes; `None` for the default class.
+fn scheduler_attributes(class: SchedClass) -> Result<Option<String>, String> {
+    Ok(Some(match class {
+        SchedClass::Other(0) => return Ok(None),
+        SchedClass::Batch(0) => "scheduler='batch'".to_owned(),
+        SchedClass::Idle => "scheduler='idle'".to_owned(),
+        SchedClass::Fifo(p) => format!("scheduler='fifo' priority='{p}'"),
+        SchedClass::RoundRobin(p) => format!("scheduler='rr' priority='{p}'"),
+        SchedClass::Other(_) | SchedClass::Batch(_) | SchedClass::Deadline | SchedClass::Ext => {
+            return Err(format!("libvirt's definition knows no class {class}"));
+        }
+    }))
+}
+
+fn scheduler(xml: &str, role: Role, class: SchedClass) -> Result<Part, String> {
+    let attributes = scheduler_attributes(class)?;
+    let (tag, key, index) = match role {
+        Role::Vcpu(n) => ("vcpusched", "vcpus", n),
+        Role::IoThread(n) => ("iothreadsched", "iothreads", n),
+        Role::Emulator => {
+            let element = attributes.map(|a| format!("<emulatorsched {a}/>"));
+            return Ok(Part::new("cputune", "emulatorsched", element.into_iter().collect()));
+        }
+        Role::Vhost | Role::Worker => return Err(format!("libvirt keeps no class of a {role} thread")),
+    };
+    // One element may hold for several vCPUs: each is written for what it is, this one for what it becomes.
+    let mut of: BTreeMap<u32, String> = BTreeMap::new();
+    let document = document(xml)?;
+    let tune = child(document.root_element(), "cputune");
+    for node in tune.iter().flat_map(Node::children).filter(|n| n.has_tag_name(tag)) {
+        let set: CpuSet =
+            node.attribute(key).unwrap_or_default().parse().map_err(|e| format!("<{tag}>: {e}"))?;
+        let others: Vec<String> = node
+            .attributes()
+            .filter(|a| a.name() != key && is_word(a.value()))
+            .map(|a| format!("{}='{}'", a.name(), a.value()))
+            .collect();
+        of.extend(set.iter().map(|n| (n, others.join(" "))));
+    }
+    match attributes {
+        Some(a) => of.insert(index, a),
+        None => of.remove(&index),
+    };
+    let mut groups: BTreeMap<&str, CpuSet> = BTreeMap::new();
+    for (n, a) in &of {
+        groups.entry(a).or_default().insert(*n);
+    }
+    let elements = groups.iter().map(|(a, set)| format!("<{tag} {key}='{set}' {a}/>")).collect();
+    Ok(Part::new("cputune", tag, elements))
+}
+
+/// The definition after `change`, and the parts that it had before.
+///
+/// # Errors
+/// Why the definition cannot hold it.
+pub fn changed(xml: &str, change: &Change) -> Result<(String, Vec<Part>), String> {
+    let mut text = xml.to_owned();
+    let mut before = Vec::new();
+    for part in wanted(xml, change)? {
+        before.push(read(&text, &part)?);
+        text = put(&text, &part)?;
+    }
+    Ok((text, before))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use vsteer_core::nouns::{GuestTopology, Tid};
+
+    const XML: &str = "<domain type='kvm'>\n  <name>a&lt;b</name>\n  <vcpu>4</vcpu>\n  <cputune>\n    \
+        <shares>512</shares>\n    <vcpupin vcpu='0' cpuset='1'/>\n    <vcpupin vcpu='1' cpuset='1'/>\n    \
+        <vcpusched vcpus='0-2' scheduler='fifo' priority='3'/>\n  </cputune>\n  <numatune/>\n</domain>\n";
+
+    fn affinity(role: Role, to: &str) -> Change {
+        Change::Affinity { role, tid: Tid(1), from: CpuSet::first(2), to: to.parse().unwrap() }
+    }
+
+    fn class(role: Role, to: SchedClass) -> Change {
+        Change::Class { role, tid: Tid(1), from: SchedClass::Other(0), to }
+    }
+
+    #[test]
+    fn only_what_is_meant_changes() {
+        let (text, before) = changed(XML, &affinity(Role::Vcpu(1), "0,3")).unwrap();
+        assert_eq!(text, XML.replace("vcpu='1' cpuset='1'", "vcpu='1' cpuset='0,3'"));
+        assert_eq!(put(&text, &before[0]).unwrap(), XML);
+        let (text, before) = changed(XML, &affinity(Role::Emulator, "2")).unwrap();
+        assert!(text.contains("<emulatorpin cpuset='2'/></cputune>"));
+        assert_eq!(put(&text, &before[0]).unwrap(), XML);
+        assert!(changed(XML, &affinity(Role::Worker, "2")).is_err());
+    }
+
+    #[test]
+    fn an_element_for_several_vcpus_is_divided() {
+        let (text, before) = changed(XML, &class(Role::Vcpu(1), SchedClass::RoundRobin(9))).unwrap();
+        assert!(text.contains("<vcpusched vcpus='0,2' scheduler='fifo' priority='3'/>"), "{text}");
+        assert!(text.contains("<vcpusched vcpus='1' scheduler='rr' priority='9'/>"), "{text}");
+        assert_eq!(put(&text, &before[0]).unwrap(), XML);
+        let (text, _) = changed(XML, &class(Role::Vcpu(1), SchedClass::Other(0))).unwrap();
+        assert!(text.contains("<vcpusched vcpus='0,2' ") && !text.contains("rr"), "{text}");
+        assert!(changed(XML, &class(Role::Vcpu(1), SchedClass::Other(5))).is_err());
+    }
+
+    #[test]
+    fn parents_that_are_missing_or_empty_are_made() {
+        let nodes = Change::MemoryNodes { from: None, to: Some(CpuSet::single(1)) };
+        let (text, before) = changed(XML, &nodes).unwrap();
+        assert!(text.contains("<numatune><memory mode='strict' nodeset='1'/></numatune>"), "{text}");
+        assert!(before[0].elements.is_empty());
+        let to = GuestTopology { sockets: 1, cores: 2, threads: 2 };
+        let (text, _) = changed(XML, &Change::Topology { from: None, to }).unwrap();
+        assert!(
+            text.contains("<cpu><topology sockets='1' dies='1' cores='2' threads='2'/></cpu></domain>"),
+            "{text}"
+        );
+        assert_eq!(super::super::xml::parse(&text).unwrap().topology, Some(to));
+        let wrong = GuestTopology { sockets: 1, cores: 2, threads: 1 };
+        assert!(changed(XML, &Change::Topology { from: None, to: wrong }).is_err());
+    }
+
+    fn any_change() -> impl Strategy<Value = Change> {
+        let role = prop_oneof![
+            (0u32..6).prop_map(Role::Vcpu),
+            Just(Role::Emulator),
+            (1u32..3).prop_map(Role::IoThread)
+        ];
+        let cpus = proptest::collection::vec(0u32..9, 1..4).prop_map(|c| c.into_iter().collect::<CpuSet>());
+        let classes = prop_oneof![
+            Just(SchedClass::Other(0)),
+            Just(SchedClass::Idle),
+            (1u8..99).prop_map(SchedClass::Fifo),
+            (1u8..99).prop_map(SchedClass::RoundRobin)
+        ];
+        let scopes =
+            prop_oneof![Just(QuotaScope::PerVcpu), Just(QuotaScope::Emulator), Just(QuotaScope::WholeVm)];
+        let quota = proptest::option::of((1000u64..99999, 1000u64..99999));
+        prop_oneof![
+            (role.clone(), cpus.clone()).prop_map(|(role, to)| Change::Affinity {
+                role,
+                tid: Tid(1),
+                from: to.clone(),
+                to
+            }),
+            (2u64..9999)
+                .prop_map(|n| Change::Weight { from: CpuWeight::Shares(2), to: CpuWeight::Shares(n) }),
+            (scopes, quota).prop_map(|(scope, q)| {
+                let to = q.map(|(quota_us, period_us)| Quota { quota_us, period_us });
+                Change::Quota { scope, from: None, to }
+            }),
+            (role, classes).prop_map(|(role, to)| class(role, to)),
+            proptest::option::of(cpus).prop_map(|to| Change::MemoryNodes { from: None, to }),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn changes_taken_back_in_reverse_order_leave_nothing(changes in proptest::collection::vec(any_change(), 1..8)) {
+            let (mut text, mut undo) = (XML.to_owned(), Vec::new());
+            for change in &changes {
+                let (new, before) = changed(&text, change).unwrap();
+                // Done twice is done once.
+                prop_assert_eq!(&changed(&new, change).unwrap().0, &new);
+                text = new;
+                undo.push(before);
+            }
+            for part in undo.iter().rev().flat_map(|parts| parts.iter().rev()) {
+                text = put(&text, part).unwrap();
+            }
+            let squeeze = |t: &str| t.replace("<numatune></numatune>", "<numatune/>").replace(char::is_whitespace, "");
+            prop_assert_eq!(squeeze(&text), squeeze(XML));
+        }
+
+        #[test]
+        fn any_text_is_changed_or_refused(s in "\\PC{0,40}", change in any_change()) {
+            let _ = changed(&s, &change);
+            let _ = changed(&format!("<domain><cputune>{s}</cputune></domain>"), &change);
+            let _ = changed(&format!("<domain><cputune><vcpusched vcpus='{s}'/></cputune></domain>"), &change);
+        }
+    }
+}

@@ -1,0 +1,399 @@
+//! Do observing, changing and putting back work on real VMs? A QEMU started here (when QEMU is installed), and, where
+//! `VSTEER_TEST_CONNECT` names a libvirt whose VMs may be changed, every running VM of it.
+
+use rustix::process::{Pid, Signal, kill_process};
+use std::collections::BTreeMap;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use vsteer_core::CpuSet;
+use vsteer_core::nouns::*;
+use vsteer_core::plan::{Change, QuotaScope, Scope, Step};
+use vsteer_core::{FaultKind, model};
+use vsteer_host::actuate::Actuate;
+use vsteer_host::kvm::client::Client;
+use vsteer_host::observe::{CollectorChoice, KvmHost, Observe, Options};
+
+/// A QEMU in its firmware, in a cgroup of its own where root may make one; ended with this value.
+struct Qemu {
+    child: Child,
+    cgroup: Option<String>,
+}
+
+impl Drop for Qemu {
+    fn drop(&mut self) {
+        let _ = kill_process(Pid::from_child(&self.child), Signal::KILL);
+        let _ = self.child.wait();
+        for _ in 0..50 {
+            let Some(folder) = &self.cgroup else { return };
+            if std::fs::remove_dir(folder).is_ok() {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+fn qemu(name: &str, names: bool, own_cgroup: bool, sockets: &std::path::Path) -> Option<Qemu> {
+    let title = format!("{},debug-threads={}", name.replace(',', ",,"), if names { "on" } else { "off" });
+    let monitor = format!("unix:{}/qmp-{},server=on,wait=off", sockets.display(), u8::from(names));
+    let child = Command::new("qemu-system-x86_64")
+        .args(["-name", &title, "-qmp", &monitor, "-display", "none", "-serial", "none", "-m", "32"])
+        .args(["-accel", "tcg,thread=multi", "-smp", "2,sockets=1,cores=2,threads=1"])
+        .args(["-object", "iothread,id=disk"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn();
+    let Ok(child) = child else {
+        eprintln!("skipped: there is no qemu-system-x86_64");
+        return None;
+    };
+    let mut qemu = Qemu { child, cgroup: None };
+    if own_cgroup {
+        let folder = format!("/sys/fs/cgroup/cpu/vsteer-test-{}", qemu.child.id());
+        let moved = std::fs::create_dir(&folder).is_ok()
+            && std::fs::write(format!("{folder}/cgroup.procs"), qemu.child.id().to_string()).is_ok();
+        qemu.cgroup = moved.then_some(folder);
+    }
+    // Until its vCPU threads are there.
+    let begun = Instant::now();
+    let tasks = format!("/proc/{}/task", qemu.child.id());
+    while std::fs::read_dir(&tasks).map_or(0, Iterator::count) < 5
+        && begun.elapsed() < Duration::from_secs(20)
+    {
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    std::thread::sleep(Duration::from_millis(300));
+    Some(qemu)
+}
+
+fn open(connect: Option<&str>, vms: &[&str], collector: CollectorChoice) -> KvmHost {
+    let vms = vms.iter().map(|v| (*v).to_owned()).collect();
+    KvmHost::open(Options { connect: connect.map(str::to_owned), vms, collector, ..Options::default() })
+        .unwrap_or_else(|fault| panic!("{fault}"))
+}
+
+fn step(vm: &VmConfig, change: Change) -> Step {
+    Step { vm: vm.id.clone(), vm_name: vm.name.clone(), change, reason: "a test".into() }
+}
+
+/// Everything of a VM that a step may change, beyond what the configuration holds.
+fn cpusets(vm: &VmConfig) -> BTreeMap<u32, (String, String)> {
+    let read = |tid: u32| {
+        let groups = std::fs::read_to_string(format!("/proc/{}/task/{tid}/cgroup", vm.pid)).ok()?;
+        let path = groups.lines().find_map(|l| Some(l.split_once(":cpuset:")?.1.to_owned()))?;
+        let cpus = std::fs::read_to_string(format!("/sys/fs/cgroup/cpuset{path}/cpuset.cpus")).ok()?;
+        Some((path, cpus))
+    };
+    vm.threads.iter().filter_map(|t| Some((t.tid.0, read(t.tid.0)?))).collect()
+}
+
+fn vm_named(host: &mut KvmHost, name: &str) -> VmConfig {
+    host.config().unwrap().vms.into_iter().find(|vm| vm.name == name).expect("the VM runs")
+}
+
+/// Weight, quotas and periods of all cgroups of the VM, as the kernel has them.
+fn limits(vm: &VmConfig) -> BTreeMap<String, String> {
+    let mut all = BTreeMap::new();
+    for group in vm.threads.iter().filter_map(|t| t.cgroup.as_deref()).chain(vm.cgroup.as_deref()) {
+        for file in ["cpu.shares", "cpu.cfs_quota_us", "cpu.cfs_period_us", "cpu.weight", "cpu.max"] {
+            for top in ["/sys/fs/cgroup/cpu", "/sys/fs/cgroup"] {
+                let path = format!("{top}{group}/{file}");
+                all.extend(std::fs::read_to_string(&path).ok().map(|text| (path, text)));
+            }
+        }
+    }
+    all
+}
+
+/// Makes the change, sees that it holds, puts it back, sees that all is as before.
+fn there_and_back(host: &mut KvmHost, vm: &VmConfig, change: Change, scope: Scope) {
+    let step = step(vm, change);
+    let (before, files, numbers) = (host.config().unwrap(), cpusets(vm), limits(vm));
+    assert_eq!(host.current(&step).unwrap(), step.change, "the plan's former value is the one in force");
+    let former = host.former(&step, scope).unwrap_or_else(|f| panic!("{f}"));
+    let text = serde_json::to_string(&former).unwrap();
+    let undo = step.change.undo().unwrap();
+    host.act(&step, scope).unwrap_or_else(|f| panic!("{f}"));
+    let live = scope.live() || matches!(step.change, Change::Topology { .. });
+    if live {
+        assert_eq!(host.current(&step).unwrap().undo(), Some(same_ends(&undo)), "{step:?} holds");
+    }
+    // From the journal's text, twice: a restore that was interrupted is done again.
+    for _ in 0..2 {
+        host.restore(&step, &serde_json::from_str(&text).unwrap()).unwrap_or_else(|f| panic!("{f}"));
+    }
+    assert_eq!(before.differences(&host.config().unwrap()), Vec::<String>::new(), "{step:?} was taken back");
+    assert_eq!(cpusets(vm), files, "{step:?}: the cpusets are as before");
+    assert_eq!(limits(vm), numbers, "{step:?}: the cgroups are as before");
+}
+
+/// The undo of a change that is in force already: both ends are its new value.
+fn same_ends(undo: &Change) -> Change {
+    match undo.clone() {
+        Change::Affinity { role, tid, from, .. } => Change::Affinity { role, tid, to: from.clone(), from },
+        Change::Weight { from, .. } => Change::Weight { from, to: from },
+        Change::Quota { scope, from, .. } => Change::Quota { scope, from, to: from },
+        Change::RtBudget { cgroup, from_us, .. } => Change::RtBudget { cgroup, from_us, to_us: from_us },
+        Change::Class { role, tid, from, .. } => Change::Class { role, tid, from, to: from },
+        Change::MemoryNodes { from, .. } => Change::MemoryNodes { to: from.clone(), from },
+        Change::Topology { from, to } => Change::Topology { to: from.unwrap_or(to), from },
+    }
+}
+
+fn affinities(vm: &VmConfig) -> Vec<Change> {
+    let pinned = |t: &VmThread| matches!(t.role, Role::Vcpu(_) | Role::Emulator | Role::IoThread(_));
+    vm.threads
+        .iter()
+        .filter(|t| pinned(t) && t.affinity.len() > 1)
+        .map(|t| Change::Affinity {
+            role: t.role,
+            tid: t.tid,
+            from: t.affinity.clone(),
+            to: CpuSet::single(t.affinity.iter().last().unwrap()),
+        })
+        .collect()
+}
+
+#[test]
+fn a_bare_qemu_is_seen_changed_and_put_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let name = format!("it's \"b\u{e4}r\", {}\nline", std::process::id());
+    let Some(qemu) = qemu(&name, true, true, dir.path()) else { return };
+    let mut host = open(None, &[&name], CollectorChoice::Schedstat);
+    let vm = vm_named(&mut host, &name);
+    assert_eq!((vm.pid, vm.manager.clone(), vm.accel), (qemu.child.id(), Manager::Bare, Some(Accel::Tcg)));
+    assert_eq!((vm.vcpu_count(), vm.memory_bytes), (2, Some(32 << 20)));
+    assert_eq!(vm.guest_topology, Some(GuestTopology { sockets: 1, cores: 2, threads: 1 }));
+    assert!(vm.threads.iter().any(|t| t.role == Role::IoThread(1)), "{:?}", vm.threads);
+
+    let mut changes = affinities(&vm);
+    if qemu.cgroup.is_some() {
+        let cgroup = vm.cgroup.clone().expect("it is alone in its cgroup");
+        let weight = vm.weight.unwrap();
+        changes.push(Change::Weight { from: weight, to: weight.with_relative(4.0) });
+        let to = Some(Quota { quota_us: 150_000, period_us: 50_000 });
+        changes.push(Change::Quota { scope: QuotaScope::WholeVm, from: None, to });
+        if !vm.rt_budgets.is_empty() {
+            changes.push(Change::RtBudget { cgroup, from_us: 0, to_us: 1000 });
+        }
+    }
+    for change in changes {
+        there_and_back(&mut host, &vm, change, Scope::Live);
+    }
+    let vcpu = vm.vcpus().next().unwrap().clone();
+    let refused =
+        |host: &mut KvmHost, change: Change, scope| host.act(&step(&vm, change), scope).unwrap_err().kind;
+    let pin = |tid, to: &str| Change::Affinity {
+        role: vcpu.role,
+        tid,
+        from: vcpu.affinity.clone(),
+        to: to.parse().unwrap(),
+    };
+    assert_eq!(refused(&mut host, pin(vcpu.tid, "0"), Scope::Both), FaultKind::Unsupported);
+    assert_eq!(refused(&mut host, pin(Tid(1), "0"), Scope::Live), FaultKind::Changed);
+    assert_eq!(refused(&mut host, pin(vcpu.tid, "4000"), Scope::Live), FaultKind::NotApplied);
+    assert_eq!(refused(&mut host, pin(vcpu.tid, ""), Scope::Live), FaultKind::BadInput);
+    let class =
+        Change::Class { role: vcpu.role, tid: vcpu.tid, from: SchedClass::Other(0), to: SchedClass::Fifo(1) };
+    if qemu.cgroup.is_some() && !vm.rt_budgets.is_empty() {
+        let fault = host.act(&step(&vm, class), Scope::Live).unwrap_err();
+        assert!(
+            fault.kind == FaultKind::NotApplied && fault.to_string().contains("cpu.rt_runtime_us"),
+            "{fault}"
+        );
+        let cgroup = "/".to_owned();
+        let root = Change::RtBudget { cgroup, from_us: 0, to_us: 0 };
+        assert_eq!(refused(&mut host, root, Scope::Live), FaultKind::Changed, "never the root's");
+        let cgroup = vm.cgroup.clone().unwrap();
+        let too_much = Change::RtBudget { cgroup, from_us: 0, to_us: 999_999 };
+        let fault = host.act(&step(&vm, too_much), Scope::Live).unwrap_err();
+        assert!(
+            fault.kind == FaultKind::NotApplied && fault.to_string().contains("parents first"),
+            "{fault}"
+        );
+    }
+    drop(qemu);
+    assert_eq!(refused(&mut host, pin(vcpu.tid, "0"), Scope::Live), FaultKind::NothingThere);
+    assert!(host.sample().unwrap().threads.is_empty() && host.config().unwrap().vms.is_empty());
+}
+
+#[test]
+fn nameless_threads_are_told_by_the_monitor_and_shared_cgroups_are_left_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let name = format!("nameless {}", std::process::id());
+    let Some(_qemu) = qemu(&name, false, false, dir.path()) else { return };
+    let mut host = open(None, &[&name], CollectorChoice::Schedstat);
+    let vm = vm_named(&mut host, &name);
+    assert_eq!(vm.vcpu_count(), 2, "{:?} {:?}", vm.threads, host.notes());
+    if vm.cgroup.is_none() {
+        let weight = Change::Weight { from: CpuWeight::Shares(1024), to: CpuWeight::Shares(2048) };
+        let fault = host.act(&step(&vm, weight), Scope::Live).unwrap_err();
+        assert!(fault.kind == FaultKind::Unsupported && fault.way_out.is_some(), "{fault}");
+    }
+    let fault =
+        KvmHost::open(Options { vms: vec!["no such VM".into()], ..Options::default() }).err().unwrap();
+    assert!(fault.kind == FaultKind::NothingThere && fault.to_string().contains(&name), "{fault}");
+}
+
+#[test]
+fn samples_make_a_model_by_either_collector() {
+    let dir = tempfile::tempdir().unwrap();
+    let name = format!("sampled {}", std::process::id());
+    let Some(_qemu) = qemu(&name, true, false, dir.path()) else { return };
+    let mut host = open(None, &[&name], CollectorChoice::Auto);
+    let config = host.config().unwrap();
+    let both = host.sample_both();
+    let Ok(first) = both else {
+        assert!(host.notes().iter().any(|n| n.contains("schedstat")), "why is said: {:?}", host.notes());
+        return;
+    };
+    std::thread::sleep(Duration::from_millis(1500));
+    let last = host.sample_both().unwrap();
+    let ebpf = model::derive(&config, &host.collector(), &[first.0, last.0]).unwrap();
+    let polled = model::derive(&config, &host.second_collector().unwrap(), &[first.1, last.1]).unwrap();
+    assert_eq!((ebpf.vms.len(), polled.vms.len()), (1, 1));
+    for (a, b) in ebpf.vms[0].threads.iter().zip(&polled.vms[0].threads) {
+        assert_eq!(a.tid, b.tid);
+        let near = |x: Option<f64>, y: Option<f64>| (x.unwrap() - y.unwrap()).abs() < 0.03;
+        assert!(near(a.shares.run, b.shares.run) && near(a.shares.wait, b.shares.wait), "{a:?} {b:?}");
+    }
+    assert!(ebpf.vms[0].memory_by_node.as_ref().unwrap().iter().map(|(_, b)| b).sum::<u64>() > 10 << 20);
+}
+
+#[test]
+fn libvirts_vms_are_changed_and_put_back() {
+    let Ok(uri) = std::env::var("VSTEER_TEST_CONNECT") else {
+        eprintln!("skipped: VSTEER_TEST_CONNECT names no libvirt whose VMs may be changed");
+        return;
+    };
+    let mut host = open(Some(&uri), &[], CollectorChoice::Schedstat);
+    let vms = host.config().unwrap().vms;
+    assert!(!vms.is_empty(), "a VM runs");
+    for vm in &vms {
+        let able = host.capabilities(&vm.id).unwrap();
+        let persistent = able.affinity.persistent.is_able();
+        let scope = if persistent { Scope::Both } else { Scope::Live };
+        let mut libvirt = Client::new(&uri, true);
+        let definition = libvirt.definition(&vm.id.0).ok();
+        assert_eq!(definition.is_some(), persistent);
+        for change in affinities(vm) {
+            there_and_back(&mut host, vm, change, scope);
+        }
+        let weight = vm.weight.unwrap();
+        let to = |quota_us| Some(Quota { quota_us, period_us: 60_000 });
+        let quota = |scope, from| Change::Quota { scope, from, to: to(30_000) };
+        there_and_back(&mut host, vm, Change::Weight { from: weight, to: weight.with_relative(4.0) }, scope);
+        there_and_back(&mut host, vm, quota(QuotaScope::PerVcpu, vm.limits.per_vcpu), scope);
+        there_and_back(&mut host, vm, quota(QuotaScope::Emulator, vm.limits.emulator), scope);
+        let whole = |to| Change::Quota { scope: QuotaScope::WholeVm, from: vm.limits.whole_vm, to };
+        there_and_back(&mut host, vm, whole(to(120_000)), scope);
+        if vm.limits.per_vcpu.is_some() {
+            refused_half_way(&mut host, vm, whole(to(1_000)), scope);
+            assert_eq!(libvirt.definition(&vm.id.0).ok(), definition);
+        }
+        if persistent {
+            let n = vm.vcpu_count() as u32;
+            let to = GuestTopology { sockets: 1, cores: n, threads: 1 };
+            let change = Change::Topology { from: vm.guest_topology, to };
+            there_and_back(&mut host, vm, change, Scope::Both);
+            let nodes = Change::MemoryNodes { from: vm.memory_nodes.clone(), to: Some(CpuSet::single(0)) };
+            there_and_back(&mut host, vm, nodes, Scope::Persistent);
+        }
+        if able.memory_nodes.live.is_able() {
+            let nodes = Change::MemoryNodes { from: vm.memory_nodes.clone(), to: Some(CpuSet::single(0)) };
+            there_and_back(&mut host, vm, nodes, scope);
+        }
+        for t in vm.threads.iter().filter(|t| matches!(t.role, Role::Vcpu(1) | Role::Emulator)) {
+            let class = |to| Change::Class { role: t.role, tid: t.tid, from: t.class.unwrap(), to };
+            there_and_back(&mut host, vm, class(SchedClass::Idle), scope);
+            if persistent && !vm.rt_budgets.is_empty() {
+                let fault = host.act(&step(vm, class(SchedClass::Fifo(1))), Scope::Both).unwrap_err();
+                assert!(
+                    fault.kind == FaultKind::Unsupported && fault.to_string().contains("RT_GROUP"),
+                    "{fault}"
+                );
+            }
+        }
+        budgets_and_classes(&mut host, vm);
+        a_quota_that_runs_out_is_counted(&mut host, vm);
+        held_narrower_than_its_cpuset(&mut host, vm);
+        assert_eq!(libvirt.definition(&vm.id.0).ok(), definition, "the definition is as before, to the byte");
+    }
+}
+
+/// The kernel refuses a limit of the whole that is less than a part's, after libvirt has set the period and the
+/// definition was changed: what was begun is taken back.
+fn refused_half_way(host: &mut KvmHost, vm: &VmConfig, change: Change, scope: Scope) {
+    let (step, numbers) = (step(vm, change), limits(vm));
+    let fault = host.act(&step, scope).unwrap_err();
+    assert!(fault.kind == FaultKind::NotApplied && fault.way_out.is_some(), "{fault}");
+    assert_eq!(limits(vm), numbers, "{fault}");
+}
+
+/// Even a VM in its firmware wants more than a thousandth of a CPU.
+fn a_quota_that_runs_out_is_counted(host: &mut KvmHost, vm: &VmConfig) {
+    let to = Some(Quota { quota_us: 1000, period_us: 1_000_000 });
+    let step = step(vm, Change::Quota { scope: QuotaScope::PerVcpu, from: vm.limits.per_vcpu, to });
+    let former = host.former(&step, Scope::Live).unwrap();
+    host.act(&step, Scope::Live).unwrap();
+    host.config().unwrap();
+    let count = |host: &mut KvmHost| {
+        let batch = host.sample().unwrap();
+        batch.vms.iter().find(|v| v.vm == vm.id).and_then(|v| v.throttled_periods).unwrap()
+    };
+    let before = count(host);
+    std::thread::sleep(Duration::from_millis(3500));
+    let after = count(host);
+    host.restore(&step, &former).unwrap();
+    assert!(after > before && after < before + 20, "{before} {after}");
+}
+
+/// Budgets from the top down, then classes, then everything back in reverse.
+fn budgets_and_classes(host: &mut KvmHost, vm: &VmConfig) {
+    let before = host.config().unwrap();
+    let mut steps: Vec<Step> = vm
+        .rt_budgets
+        .iter()
+        .zip([40_000, 20_000, 4_000, 4_000, 4_000, 4_000, 4_000])
+        .filter(|(b, _)| b.runtime_us == 0)
+        .map(|(b, to_us)| Change::RtBudget { cgroup: b.cgroup.clone(), from_us: 0, to_us })
+        .map(|change| step(vm, change))
+        .collect();
+    let lasting = |t: &&VmThread| t.role.vcpu().is_some() || t.role == Role::Emulator;
+    steps.extend(vm.threads.iter().filter(lasting).map(|t| {
+        step(
+            vm,
+            Change::Class { role: t.role, tid: t.tid, from: t.class.unwrap(), to: SchedClass::RoundRobin(2) },
+        )
+    }));
+    let formers: Vec<_> = steps
+        .iter()
+        .map(|s| {
+            let former = host.former(s, Scope::Live).unwrap();
+            host.act(s, Scope::Live).unwrap_or_else(|f| panic!("{f}"));
+            former
+        })
+        .collect();
+    let now = host.config().unwrap();
+    let vcpu = now.vm(&vm.id).unwrap().vcpus().next().unwrap().clone();
+    assert_eq!(vcpu.class, Some(SchedClass::RoundRobin(2)));
+    for (s, former) in steps.iter().zip(&formers).rev() {
+        host.restore(s, former).unwrap_or_else(|f| panic!("{f}"));
+    }
+    assert_eq!(before.differences(&host.config().unwrap()), Vec::<String>::new());
+}
+
+/// Somebody narrowed a thread behind libvirt's back: put back are its place and its cgroup's cpuset, each as it was.
+fn held_narrower_than_its_cpuset(host: &mut KvmHost, vm: &VmConfig) {
+    let t = vm.vcpus().next().unwrap();
+    let (Some(first), Some(last)) = (t.affinity.iter().next(), t.affinity.iter().last()) else { return };
+    if first == last {
+        return;
+    }
+    let one = CpuSet::single(first);
+    vsteer_host::linux::sched::set_affinity(t.tid, &one).unwrap();
+    let change = Change::Affinity { role: t.role, tid: t.tid, from: one, to: CpuSet::single(last) };
+    there_and_back(host, vm, change, Scope::Live);
+    vsteer_host::linux::sched::set_affinity(t.tid, &t.affinity).unwrap();
+}

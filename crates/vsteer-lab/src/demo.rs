@@ -1,0 +1,340 @@
+//! The whole loop on real VMs: observe, diagnose, plan, apply, observe again, verify, report, take back.
+//!
+//! Everything about vsteer goes through its command line, as a person would use it, and it is told nothing but where
+//! the lab's libvirt is. What the guests themselves saw (lateness, work done) comes from their own reports and is
+//! what the claims are about: that it helped is said by those who had waited, not by the tool that changed it.
+
+use crate::case::Check;
+use crate::contention::{Lab, Options, down};
+use crate::drive::{Vsteer, wait};
+use crate::report::stamp::now_ns;
+use crate::report::window::VmMeasured;
+use serde::Serialize;
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use vsteer_core::Fault;
+
+/// Settling time before each observation: guests boot, and a change needs a moment to show.
+const SETTLE: Duration = Duration::from_secs(6);
+/// What a VM's lateness and ready share must fall to, and what others must keep.
+const LATENESS_TO: f64 = 1.0 / 3.0;
+const READY_TO: f64 = 0.5;
+const WORK_KEPT: f64 = 0.90;
+const READY_GROWTH: f64 = 0.05;
+
+/// Lateness as the guest saw it.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Lateness {
+    /// How many expiries.
+    pub n: u64,
+    /// Mean.
+    pub mean: f64,
+    /// 99th percentile.
+    pub p99: f64,
+}
+
+/// One VM over one observation.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Seen {
+    /// Its name.
+    pub vm: String,
+    /// The lab's secret: what it runs.
+    pub workload: String,
+    /// Its vCPUs.
+    pub vcpus: u32,
+    /// Ready share per vCPU, mean over its vCPUs, 0..=1, from `vsteer`.
+    pub ready_share: Option<f64>,
+    /// Lag share per vCPU, likewise.
+    pub lag_share: Option<f64>,
+    /// Run share per vCPU, likewise.
+    pub run_share: Option<f64>,
+    /// The guest's own timer lateness, ms; none where it runs no timers or reported nothing.
+    pub lateness_ms: Option<Lateness>,
+    /// Work done per second, in the guest's own units.
+    pub work_units_per_s: Option<f64>,
+}
+
+/// What a demonstration found.
+#[derive(Debug, Clone, Serialize)]
+pub struct Demo {
+    /// The seed of the lab.
+    pub seed: u64,
+    /// Which VMs.
+    pub spec: String,
+    /// KVM or emulation, and why.
+    pub accel: String,
+    /// Length of each observation, s.
+    pub window_s: f64,
+    /// Before the change.
+    pub before: Vec<Seen>,
+    /// After it.
+    pub after: Vec<Seen>,
+    /// The plan's title.
+    pub plan_title: String,
+    /// How many steps it had.
+    pub plan_steps: usize,
+    /// The plan whole.
+    pub plan: Value,
+    /// What `vsteer verify` said; null without a change.
+    pub verdict: Value,
+    /// The report's file.
+    pub report: PathBuf,
+    /// The claims.
+    pub checks: Vec<Check>,
+    /// Did all hold?
+    pub passed: bool,
+}
+
+/// What to show.
+#[derive(Debug, Clone)]
+pub struct Show {
+    /// The lab to bring up.
+    pub lab: Options,
+    /// Length of each observation.
+    pub window: Duration,
+    /// Where recordings, plan and report go.
+    pub output: PathBuf,
+}
+
+fn say(line: &str) {
+    eprintln!("vsteer-lab: {line}");
+}
+
+/// Brings the lab up, runs the loop on it, takes it down again whatever happened.
+///
+/// # Errors
+/// When the lab or a command of vsteer fails; a claim that does not hold is in the result.
+pub fn demo(show: &Show) -> Result<Demo, Fault> {
+    Vsteer::beside(&show.lab.program)?;
+    let output =
+        std::path::absolute(&show.output).map_err(|e| Fault::io(show.output.display().to_string(), &e))?;
+    let show = &Show { output, ..show.clone() };
+    std::fs::create_dir_all(&show.output)
+        .map_err(|e| Fault::io(format!("making {}", show.output.display()), &e))?;
+    say(&format!("starting real VMs: {}", show.lab.spec));
+    let lab = Lab::up(&show.lab)?;
+    let shown = on_lab(show, &lab);
+    say("taking the lab down");
+    let downed = down::down(lab.dir());
+    let mut demo = shown?;
+    let leftovers = downed?.leftovers;
+    demo.checks.push(Check {
+        claim: "nothing of the lab is left".into(),
+        held: leftovers.is_empty(),
+        found: format!("{leftovers:?}"),
+    });
+    demo.passed = demo.checks.iter().all(|c| c.held);
+    Ok(demo)
+}
+
+fn on_lab(show: &Show, lab: &Lab) -> Result<Demo, Fault> {
+    let v = Vsteer {
+        state: show.output.join("state"),
+        uri: lab.uri().to_owned(),
+        ..Vsteer::beside(&show.lab.program)?
+    };
+    let at = |name: &str| show.output.join(name).to_string_lossy().into_owned();
+    let (first, second, plan_file, report) =
+        (at("before.vsteer"), at("after.vsteer"), at("plan.json"), at("report.html"));
+    for old in [&first, &second] {
+        if Path::new(old).exists() {
+            std::fs::remove_dir_all(old).map_err(|e| Fault::io(format!("removing the former {old}"), &e))?;
+        }
+    }
+    wait("letting them settle", SETTLE)?;
+    let before = observe(show, lab, &v, &first)?;
+    eprint!("{}", v.run(&["diagnose", &first], false, Duration::from_secs(60))?);
+    let plan = v.json(&["plan", &first, "-o", &plan_file], Duration::from_secs(60))?;
+    eprint!("{}", v.run(&["plan", &first], false, Duration::from_secs(60))?);
+    let steps = plan["steps"].as_array().map_or(0, Vec::len);
+    let mut checks = Vec::new();
+    let (mut after, mut verdict) = (before.clone(), Value::Null);
+    if steps > 0 {
+        let settings = v.settings()?;
+        say(&format!("applying {steps} steps"));
+        v.json(&["apply", &plan_file, "--yes", "--connect", &v.uri], Duration::from_secs(120))?;
+        wait("letting the change settle", SETTLE)?;
+        after = observe(show, lab, &v, &second)?;
+        verdict = v.json(&["verify", &first, &second, "--plan", &plan_file], Duration::from_secs(60))?;
+        eprint!(
+            "{}",
+            v.run(&["verify", &first, &second, "--plan", &plan_file], false, Duration::from_secs(60))?
+        );
+        v.run(
+            &["report", &first, &second, "--plan", &plan_file, "-o", &report],
+            false,
+            Duration::from_secs(120),
+        )?;
+        say("taking the change back");
+        v.json(&["rollback", "--connect", &v.uri], Duration::from_secs(120))?;
+        let restored = v.settings()?;
+        checks.push(Check {
+            claim: "rollback restores the former settings".into(),
+            held: restored == settings,
+            found: if restored == settings { "equal".into() } else { "they differ".into() },
+        });
+    } else {
+        v.run(&["report", &first, "-o", &report], false, Duration::from_secs(120))?;
+    }
+    say(&format!("report: {report}"));
+    checks.extend(claims(&before, &after, &plan));
+    Ok(Demo {
+        seed: lab.state().seed,
+        spec: show.lab.spec.to_string(),
+        accel: format!("{}: {}", lab.state().accel.accel, lab.state().accel.reason),
+        window_s: show.window.as_secs_f64(),
+        before,
+        after,
+        plan_title: plan["title"].as_str().unwrap_or_default().to_owned(),
+        plan_steps: steps,
+        plan,
+        verdict,
+        report: report.into(),
+        passed: checks.iter().all(|c| c.held),
+        checks,
+    })
+}
+
+/// One observation, by vsteer and by the guests.
+fn observe(show: &Show, lab: &Lab, v: &Vsteer, recording: &str) -> Result<Vec<Seen>, Fault> {
+    say(&format!("observing for {:.0} s", show.window.as_secs_f64()));
+    let length = format!("{}ms", show.window.as_millis());
+    let since_ns = now_ns();
+    let words = ["record", "-o", recording, "--for", &length, "--connect", &v.uri];
+    v.run(&words, false, show.window + Duration::from_secs(60))?;
+    let until_ns = now_ns();
+    // A guest that waits for a CPU reports late: give the last reports a moment to arrive.
+    wait("collecting the guests' own reports", Duration::from_secs(3))?;
+    let guests = lab.window(since_ns, until_ns);
+    let model = v.json(&["diagnose", recording], Duration::from_secs(60))?;
+    Ok(guests.iter().map(|g| seen(g, &model["model"])).collect())
+}
+
+fn seen(guest: &VmMeasured, model: &Value) -> Seen {
+    let vms = model["vms"].as_array();
+    let vm = vms.and_then(|all| all.iter().find(|vm| vm["name"] == guest.vm.as_str()));
+    let share = |term: &str| Some(vm?["vcpus"][term].as_f64()? / f64::from(guest.vcpus.max(1)));
+    let window = guest.window.as_ref();
+    Seen {
+        vm: guest.vm.clone(),
+        workload: guest.workload.clone(),
+        vcpus: guest.vcpus,
+        ready_share: share("ready"),
+        lag_share: share("lag"),
+        run_share: share("run"),
+        lateness_ms: window.and_then(|w| w.lateness).map(|l| Lateness {
+            n: l.n,
+            mean: l.mean_ms,
+            p99: l.p99_ms,
+        }),
+        work_units_per_s: window.map(|w| w.work_units_per_s),
+    }
+}
+
+fn is(vm: &Seen, kinds: &[&str]) -> bool {
+    kinds.contains(&vm.workload.split([',', '(']).next().unwrap_or_default())
+}
+
+/// What must hold, from what both saw.
+fn claims(before: &[Seen], after: &[Seen], plan: &Value) -> Vec<Check> {
+    let pairs: Vec<(&Seen, &Seen)> =
+        before.iter().filter_map(|b| Some((b, after.iter().find(|a| a.vm == b.vm)?))).collect();
+    let busy = before.iter().any(|vm| is(vm, &["burn", "waker"]));
+    let steps = plan["steps"].as_array().map_or(0, Vec::len);
+    if !busy {
+        return vec![Check {
+            claim: "an idle host gets no plan".into(),
+            held: steps == 0,
+            found: format!("{steps} steps: {}", plan["title"]),
+        }];
+    }
+    let mut checks = vec![Check {
+        claim: "a plan is found".into(),
+        held: steps > 0,
+        found: format!("{steps} steps: {}", plan["title"]),
+    }];
+    let ratio = |a: f64, b: f64| if a > 0.0 { b / a } else { 1.0 };
+    let mean = |vms: &mut dyn Iterator<Item = Option<f64>>| {
+        let all: Vec<f64> = vms.flatten().collect();
+        (!all.is_empty()).then(|| all.iter().sum::<f64>() / all.len() as f64)
+    };
+    let periodic: Vec<&(&Seen, &Seen)> = pairs.iter().filter(|(b, _)| is(b, &["periodic"])).collect();
+    let mut falls = |what: &str, to: f64, of: &dyn Fn(&Seen) -> Option<f64>, unit: &str, scale: f64| {
+        let (a, b) =
+            (mean(&mut periodic.iter().map(|p| of(p.0))), mean(&mut periodic.iter().map(|p| of(p.1))));
+        let found = match (a, b) {
+            (Some(a), Some(b)) => {
+                format!("{:.2} -> {:.2} {unit}, to {:.3}", a * scale, b * scale, ratio(a, b))
+            }
+            _ => "not reported".to_owned(),
+        };
+        let held = a.zip(b).is_some_and(|(a, b)| ratio(a, b) <= to);
+        checks.push(Check {
+            claim: format!("the periodic VMs' {what} falls to {to:.2} or less"),
+            held,
+            found,
+        });
+    };
+    falls("mean lateness", LATENESS_TO, &|s| Some(s.lateness_ms?.mean), "ms", 1.0);
+    falls("ready share", READY_TO, &|s| s.ready_share, "%", 100.0);
+    let work = |side: fn(&(&Seen, &Seen)) -> Option<f64>| -> f64 {
+        pairs.iter().filter(|(b, _)| is(b, &["burn", "waker"])).filter_map(side).sum()
+    };
+    let kept = ratio(work(|p| p.0.work_units_per_s), work(|p| p.1.work_units_per_s));
+    checks.push(Check {
+        claim: format!("the burners keep {:.0} % of their work", 100.0 * WORK_KEPT),
+        held: kept >= WORK_KEPT,
+        found: format!("{:.1} %", 100.0 * kept),
+    });
+    for (b, a) in &pairs {
+        let (Some(was), Some(is)) = (b.ready_share, a.ready_share) else { continue };
+        let forecast =
+            plan["forecast"]["vms"].as_array().and_then(|f| f.iter().find(|f| f["name"] == b.vm.as_str()));
+        let likely =
+            forecast.and_then(|f| f["ready_after"]["likely"].as_f64()).map(|r| r / f64::from(b.vcpus));
+        let said = likely.is_some_and(|l| l > was + READY_GROWTH);
+        checks.push(Check {
+            claim: format!("the ready share of {} grows by no more than 5 points, or the plan said so", b.vm),
+            held: is <= was + READY_GROWTH || said,
+            found: format!("{:.1} -> {:.1} %", 100.0 * was, 100.0 * is),
+        });
+    }
+    checks
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn vm(name: &str, workload: &str, ready: f64, late: Option<f64>, work: f64) -> Seen {
+        Seen {
+            vm: name.into(),
+            workload: workload.into(),
+            vcpus: 2,
+            ready_share: Some(ready),
+            lag_share: None,
+            run_share: None,
+            lateness_ms: late.map(|mean| Lateness { n: 100, mean, p99: mean }),
+            work_units_per_s: Some(work),
+        }
+    }
+
+    fn held(before: &[Seen], after: &[Seen], steps: usize) -> Vec<bool> {
+        let plan = serde_json::json!({ "title": "t", "steps": vec![0; steps], "forecast": { "vms": [] } });
+        claims(before, after, &plan).iter().map(|c| c.held).collect()
+    }
+
+    #[test]
+    fn claims_can_fail() {
+        let before =
+            [vm("a", "burn", 0.5, None, 100.0), vm("b", "periodic,period_us=1", 0.2, Some(9.0), 0.0)];
+        let good = [vm("a", "burn", 0.52, None, 95.0), vm("b", "periodic", 0.05, Some(1.0), 0.0)];
+        assert_eq!(held(&before, &good, 3), [true; 6]);
+        let bad = [vm("a", "burn", 0.6, None, 80.0), vm("b", "periodic", 0.15, Some(4.0), 0.0)];
+        assert_eq!(held(&before, &bad, 3), [true, false, false, false, false, true]);
+        assert!(!held(&before, &before, 0)[0]);
+        let idle = [vm("b", "periodic", 0.0, Some(0.1), 0.0)];
+        assert_eq!((held(&idle, &idle, 0), held(&idle, &idle, 2)), (vec![true], vec![false]));
+    }
+}

@@ -1,0 +1,99 @@
+//! How is vsteer driven by the lab? By its command line, as a person would, with a journal folder of the lab's own.
+
+use crate::{command, interrupt};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+use vsteer_core::{Fault, FaultKind};
+
+/// The program to be driven, and where.
+#[derive(Debug, Clone)]
+pub struct Vsteer {
+    /// `vsteer` itself.
+    pub program: PathBuf,
+    /// Where it keeps its journals: not the host's own.
+    pub state: PathBuf,
+    /// The lab's libvirt.
+    pub uri: String,
+}
+
+impl Vsteer {
+    /// Runs `vsteer` with `words`; its JSON, or its fault.
+    ///
+    /// # Errors
+    /// Its own, with what it said.
+    pub fn json(&self, words: &[&str], limit: Duration) -> Result<Value, Fault> {
+        let out = self.run(words, true, limit)?;
+        serde_json::from_str(&out).map_err(|e| {
+            Fault::new(FaultKind::BadInput, format!("the answer of `vsteer {}`", words.join(" "))).because(e)
+        })
+    }
+
+    /// Runs `vsteer` with `words`; what it printed, or its fault.
+    ///
+    /// # Errors
+    /// Its own, with what it said.
+    pub fn run(&self, words: &[&str], json: bool, limit: Duration) -> Result<String, Fault> {
+        let mut c = self.command(words);
+        if json {
+            c.arg("--json");
+        }
+        let done = command::run(&mut c, limit)?;
+        match done.status {
+            Some(s) if s.success() => Ok(done.stdout),
+            _ => Err(Fault::new(FaultKind::Failed, format!("vsteer {}", words.join(" ")))
+                .because(done.stderr.trim())),
+        }
+    }
+
+    /// The command line itself, for runs that are meant to fail.
+    pub fn command(&self, words: &[&str]) -> Command {
+        let mut c = Command::new(&self.program);
+        c.args(words).env("VSTEER_STATE", &self.state);
+        c
+    }
+
+    /// The program beside the lab's own, with nothing set yet.
+    ///
+    /// # Errors
+    /// `NothingThere` when it was not built.
+    pub fn beside(lab: &Path) -> Result<Vsteer, Fault> {
+        let path = lab.parent().map(|d| d.join("vsteer")).filter(|p| p.is_file());
+        let program = path.ok_or_else(|| {
+            Fault::new(FaultKind::NothingThere, "no vsteer beside vsteer-lab")
+                .way_out("build it: cargo build")
+        })?;
+        Ok(Vsteer { program, state: PathBuf::new(), uri: String::new() })
+    }
+
+    /// The VMs' settings as `vsteer plan` records them: what rollback must restore. Threads that come and go are
+    /// left out.
+    ///
+    /// # Errors
+    /// As [`Vsteer::json`].
+    pub fn settings(&self) -> Result<Value, Fault> {
+        let plan = self.json(&["plan", "--for", "1s", "--connect", &self.uri], Duration::from_secs(60))?;
+        let mut vms = plan["parent"]["vms"].clone();
+        for vm in vms.as_array_mut().into_iter().flatten() {
+            if let Some(threads) = vm["threads"].as_array_mut() {
+                threads.retain(|t| t["role"] != "worker");
+            }
+        }
+        Ok(vms)
+    }
+}
+
+/// Says what is waited for, and sleeps; interruptible.
+///
+/// # Errors
+/// `Interrupted`.
+pub fn wait(what: &str, length: Duration) -> Result<(), Fault> {
+    eprintln!("vsteer-lab: {what}, {:.0} s", length.as_secs_f64());
+    let begun = Instant::now();
+    while begun.elapsed() < length {
+        interrupt::check()?;
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    Ok(())
+}

@@ -1,0 +1,57 @@
+//! Does the whole loop help those who waited, at nobody's cost? Five seeds, and hosts on which nothing should be done.
+
+use super::{Bench, Case, Findings};
+use crate::demo::{Show, demo};
+use serde_json::json;
+use std::time::Duration;
+use vsteer_core::Fault;
+
+/// See the file's head.
+pub const CASE: Case = Case {
+    name: "loop",
+    doc: "the loop on real VMs: lateness to a third, ready to half, burners keep 90 % of their work",
+    in_test: true,
+    run,
+};
+
+/// Seed and VMs. The third last is an idle host, for which no plan may be made; in the last two a pin would hurt: what
+/// mostly sleeps bursts onto every pCPU at once, or there are more burners than pCPUs left to them.
+const HOSTS: [(u64, &str); 7] = [
+    (1, "burn:2,periodic:2"),
+    (2, "burn:1,periodic:3"),
+    (3, "burn:3,periodic:1"),
+    (4, "waker:1,burn:1,periodic:2"),
+    (5, "idle:2,periodic:1"),
+    (6, "burn=1x2,burst(on_ms=20;off_ms=80)=1x2,periodic:1"),
+    (7, "burn=2x2,waker=1x2,periodic=1x1"),
+];
+
+fn run(bench: &Bench) -> Result<Findings, Fault> {
+    let mut findings = Findings::default();
+    let mut figures = Vec::new();
+    let hosts = if bench.full { &HOSTS[..] } else { &HOSTS[..1] };
+    for (seed, spec) in hosts {
+        let show = Show {
+            lab: bench.with(spec, *seed)?,
+            window: Duration::from_secs(20),
+            output: bench.output.join(format!("loop-{seed}")),
+        };
+        let shown = demo(&show)?;
+        for c in &shown.checks {
+            findings.claim(format!("seed {seed} ({spec}): {}", c.claim), c.held, c.found.clone());
+        }
+        let pins = shown.plan["steps"]
+            .as_array()
+            .map_or(0, |steps| steps.iter().filter(|s| s["change"]["setting"] == "affinity").count());
+        if *seed >= 6 {
+            findings.claim(
+                format!("seed {seed} ({spec}): no pin is proposed where pins hurt"),
+                pins == 0,
+                format!("{pins} affinity steps: {}", shown.plan_title),
+            );
+        }
+        figures.push(json!({ "seed": seed, "spec": spec, "plan": shown.plan_title, "before": shown.before, "after": shown.after }));
+    }
+    findings.figures = json!(figures);
+    Ok(findings)
+}

@@ -1,0 +1,175 @@
+//! Which promises does vsteer keep on real machines? The cases, each a set of claims with what was found.
+//!
+//! `vsteer lab test` runs one short case per lab; `vsteer lab all` runs every case at the size at which its promise is
+//! made. `vsteer lab run NAME` runs one. A case is one file and one line in [`CASES`].
+
+mod blame;
+mod collectors;
+mod crash;
+mod loops;
+mod topology;
+mod verdicts;
+
+use crate::case::Check;
+use crate::contention::spec::Spec;
+use crate::contention::{Lab, Options, down};
+use crate::drive::{Vsteer, wait};
+use serde::Serialize;
+use serde_json::Value;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+use vsteer_core::Fault;
+
+/// Guests boot and settle before anything is measured.
+const SETTLE: Duration = Duration::from_secs(5);
+
+/// What a case works with.
+#[derive(Debug, Clone)]
+pub struct Bench {
+    /// A lab to bring up; cases change its VMs.
+    pub lab: Options,
+    /// Folder for recordings and plans; emptied before a case.
+    pub output: PathBuf,
+    /// The promise's own size (`lab all`), or a short run (`lab test`).
+    pub full: bool,
+    /// Decides what is drawn.
+    pub seed: u64,
+}
+
+impl Bench {
+    /// A lab of these VMs.
+    ///
+    /// # Errors
+    /// `Usage` for a spec that is none, which would be a bug here.
+    pub fn with(&self, spec: &str, seed: u64) -> Result<Options, Fault> {
+        let mut options = self.lab.clone();
+        options.spec = spec.parse::<Spec>()?;
+        options.seed = Some(seed);
+        Ok(options)
+    }
+
+    /// Brings a lab of these VMs up, hands it over, and takes it down whatever happened.
+    ///
+    /// # Errors
+    /// The lab's, or the first of `work`.
+    pub fn on_lab<T>(
+        &self,
+        spec: &str,
+        seed: u64,
+        work: impl FnOnce(&Lab, &Vsteer) -> Result<T, Fault>,
+    ) -> Result<T, Fault> {
+        let options = self.with(spec, seed)?;
+        let lab = Lab::up(&options)?;
+        let vsteer = Vsteer {
+            state: self.output.join("state"),
+            uri: lab.uri().to_owned(),
+            ..Vsteer::beside(&options.program)?
+        };
+        let done = wait("letting the VMs settle", SETTLE).and_then(|()| work(&lab, &vsteer));
+        let downed = down::down(lab.dir());
+        let value = done?;
+        downed?;
+        Ok(value)
+    }
+
+    /// A path under the output folder that does not exist yet.
+    ///
+    /// # Errors
+    /// When a former run's cannot be removed.
+    pub fn fresh(&self, name: &str) -> Result<String, Fault> {
+        let path = self.output.join(name);
+        if path.is_dir() {
+            std::fs::remove_dir_all(&path)
+                .map_err(|e| Fault::io(format!("removing {}", path.display()), &e))?;
+        }
+        Ok(path.to_string_lossy().into_owned())
+    }
+}
+
+/// What a case found: claims, and the figures behind them.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Findings {
+    /// The claims.
+    pub checks: Vec<Check>,
+    /// Figures, for the record.
+    pub figures: Value,
+}
+
+impl Findings {
+    /// Adds a claim.
+    pub fn claim(&mut self, claim: impl Into<String>, held: bool, found: impl Into<String>) {
+        self.checks.push(Check { claim: claim.into(), held, found: found.into() });
+    }
+}
+
+/// One case.
+pub struct Case {
+    /// Its name.
+    pub name: &'static str,
+    /// What it holds vsteer to, one line.
+    pub doc: &'static str,
+    /// Is it part of `lab test`?
+    pub in_test: bool,
+    /// Runs it.
+    pub run: fn(&Bench) -> Result<Findings, Fault>,
+}
+
+/// Every case.
+pub const CASES: &[Case] =
+    &[topology::CASE, loops::CASE, collectors::CASE, blame::CASE, crash::CASE, verdicts::CASE];
+
+/// A case that was run.
+#[derive(Debug, Clone, Serialize)]
+pub struct Ran {
+    /// Its name.
+    pub case: &'static str,
+    /// Did every claim hold, and did it run to its end?
+    pub passed: bool,
+    /// How long it took, s.
+    pub took_s: f64,
+    /// What it found.
+    #[serde(flatten)]
+    pub findings: Findings,
+    /// Why it did not run to its end.
+    pub fault: Option<Fault>,
+}
+
+/// Runs a case.
+pub fn run(case: &Case, bench: &Bench) -> Ran {
+    eprintln!("vsteer-lab: case {}: {}", case.name, case.doc);
+    let begun = Instant::now();
+    let result = std::fs::create_dir_all(&bench.output)
+        .map_err(|e| Fault::io(format!("making {}", bench.output.display()), &e))
+        .and_then(|()| (case.run)(bench));
+    let took_s = begun.elapsed().as_secs_f64();
+    match result {
+        Ok(findings) => {
+            let passed = !findings.checks.is_empty() && findings.checks.iter().all(|c| c.held);
+            Ran { case: case.name, passed, took_s, findings, fault: None }
+        }
+        Err(fault) => {
+            Ran { case: case.name, passed: false, took_s, findings: Findings::default(), fault: Some(fault) }
+        }
+    }
+}
+
+/// Keeps one pCPU busy under the name that the case `blame` looks for.
+///
+/// # Errors
+/// When it cannot be pinned there.
+pub fn hog(cpu: usize, length: Duration) -> Result<(), Fault> {
+    let busy = move || {
+        let mut set = rustix::thread::CpuSet::new();
+        set.set(cpu);
+        rustix::thread::sched_setaffinity(None, &set)
+            .map_err(|e| Fault::io(format!("pinning the hog to pCPU {cpu}"), &e.into()))?;
+        let begun = Instant::now();
+        while begun.elapsed() < length {
+            std::hint::black_box((0..100_000u64).sum::<u64>());
+        }
+        Ok(())
+    };
+    let thread = std::thread::Builder::new().name(blame::HOG.to_owned()).spawn(busy);
+    let thread = thread.map_err(|e| Fault::io("starting the hog", &e))?;
+    thread.join().expect("the hog does not panic")
+}

@@ -1,0 +1,37 @@
+//! Is the topology of real machines read as hwloc reads it?
+//!
+//! The 48 captured machines of Debian's hwloc source, fetched into the cache, compared tree by tree with `lstopo` by
+//! the host crate's own test, which lists the differences that remain and why.
+
+use super::{Bench, Case, Findings};
+use crate::command;
+use crate::fetch::Fetcher;
+use std::process::Command;
+use std::time::Duration;
+use vsteer_core::Fault;
+
+/// See the file's head.
+pub const CASE: Case = Case {
+    name: "topology",
+    doc: "the topology of 48 captured machines equals lstopo's, but for at most 5 with reasons",
+    in_test: true,
+    run,
+};
+
+fn run(bench: &Bench) -> Result<Findings, Fault> {
+    let source = Fetcher::of_system(&bench.lab.cache, false).source("hwloc")?;
+    let trees = source.tree.join("tests/hwloc/linux");
+    let mut test = Command::new("cargo");
+    test.args(["test", "--locked", "-q", "-p", "vsteer-host", "--test", "hwloc_trees", "--", "--nocapture"]);
+    test.env("VSTEER_HWLOC_TREES", &trees);
+    let done = command::run(&mut test, Duration::from_secs(900))?;
+    let said = |text: &str| text.lines().rev().find(|l| l.contains("trees equal")).map(str::to_owned);
+    let summary = said(&done.stdout).or_else(|| said(&done.stderr));
+    let mut findings = Findings::default();
+    findings.claim(
+        "at most 5 of 48 trees differ from lstopo, each for a reason that is listed",
+        done.status.is_some_and(|s| s.success()) && summary.is_some(),
+        summary.unwrap_or_else(|| done.stderr.lines().rev().take(5).collect::<Vec<_>>().join(" | ")),
+    );
+    Ok(findings)
+}

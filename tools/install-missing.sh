@@ -1,0 +1,67 @@
+#!/bin/sh
+# Installs what is missing, by the system's package manager, and says what: called by the Makefile with the name of
+# what is to be done. Debian and Ubuntu. Nothing that is there is touched; with everything there it does nothing.
+set -eu
+
+purpose=${1:?usage: install-missing.sh build|lab|test}
+missing=
+need() { # need PROGRAM-OR-FILE PACKAGE
+	case $1 in
+	/*) [ -e "$1" ] ;;
+	*) command -v "$1" >/dev/null 2>&1 ;;
+	esac || case " $missing " in *" $2 "*) ;; *) missing="$missing $2" ;; esac
+}
+
+multiarch=$(cc -print-multiarch 2>/dev/null || gcc -print-multiarch 2>/dev/null || echo x86_64-linux-gnu)
+need cc gcc
+need make make
+need clang clang
+need pkg-config pkg-config
+need "/usr/lib/$multiarch/libelf.a" libelf-dev
+need "/usr/lib/$multiarch/libz.a" zlib1g-dev
+need "/usr/include/libvirt/libvirt.h" libvirt-dev
+need "/usr/lib/$multiarch/libc.a" libc6-dev
+need "/usr/include/linux/bpf.h" linux-libc-dev
+if ! command -v cargo >/dev/null 2>&1; then
+	# Debian's stable cargo is too old; its security suite carries a current one for browsers.
+	if apt-cache show cargo-web >/dev/null 2>&1; then
+		missing="$missing cargo-web rustc-web"
+	else
+		missing="$missing cargo rustc"
+	fi
+fi
+case $purpose in
+lab | test)
+	need qemu-system-x86_64 qemu-system-x86
+	need libvirtd libvirt-daemon
+	need "/usr/lib/$multiarch/libvirt/connection-driver/libvirt_driver_qemu.so" libvirt-daemon-driver-qemu
+	need virsh libvirt-clients
+	need dpkg-deb dpkg
+	;;
+esac
+case $purpose in
+test)
+	need lstopo hwloc
+	need bzip2 bzip2
+	need xz xz-utils
+	need dpkg-source dpkg-dev
+	need chromium chromium
+	;;
+esac
+case $purpose in
+bench)
+	need perf linux-perf
+	need bpftrace bpftrace
+	;;
+esac
+
+[ -n "$missing" ] || exit 0
+echo "installing, by apt-get:$missing"
+as_root=
+if [ "$(id -u)" -ne 0 ]; then
+	command -v sudo >/dev/null 2>&1 || { echo "run as root, or install these packages first:$missing" >&2; exit 4; }
+	as_root=sudo
+fi
+$as_root apt-get update -q
+# shellcheck disable=SC2086 # one word per package
+$as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends $missing
