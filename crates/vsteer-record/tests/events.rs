@@ -226,3 +226,88 @@ proptest! {
         let _ = (r.switches(0, u64::MAX), r.tasks(), r.event_summary());
     }
 }
+
+/// The fields of a protobuf message: number and contents (bytes of a length-delimited one, else the value).
+fn fields(mut m: &[u8]) -> Vec<(u32, u64, &[u8])> {
+    fn varint(m: &mut &[u8]) -> u64 {
+        let mut v = 0;
+        for shift in (0..).step_by(7) {
+            let (b, rest) = m.split_first().expect("a whole message");
+            *m = rest;
+            v |= u64::from(b & 0x7f) << shift;
+            if b & 0x80 == 0 {
+                break;
+            }
+        }
+        v
+    }
+    let mut all = Vec::new();
+    while !m.is_empty() {
+        let key = varint(&mut m);
+        let (value, length) = match key & 7 {
+            0 => (varint(&mut m), 0),
+            1 => (0, 8),
+            2 => (0, varint(&mut m) as usize),
+            other => panic!("wire type {other}"),
+        };
+        let (bytes, rest) = m.split_at(length);
+        m = rest;
+        all.push(((key >> 3) as u32, value, bytes));
+    }
+    all
+}
+
+#[test]
+fn perfetto_gets_every_switch_with_its_names() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path().join("a.vsteer");
+    begin(&folder);
+    let mut w = EventWriter::create(&folder, None).unwrap();
+    let task = |tid, tgid, comm: &str| Task {
+        mono_ns: 1,
+        tid: Tid(tid),
+        tgid,
+        comm: comm.into(),
+        vm: None,
+        role: None,
+    };
+    w.name(task(8, 7, "CPU 0/KVM")).unwrap();
+    w.name(task(50, 50, "cc1")).unwrap();
+    for i in 0..300 {
+        let (prev, next) = if i % 2 == 0 { (50, 8) } else { (8, 50) };
+        w.push(Switch { ns: i, cpu: 1, prev: Tid(prev), prev_state: 1, next: Tid(next) }).unwrap();
+    }
+    w.push(Switch::loss(1, 299, 256)).unwrap();
+    w.push(Switch { ns: 400, cpu: 1, prev: Tid(0), prev_state: 0, next: Tid(8) }).unwrap();
+    w.finish(&EventSummary::default()).unwrap();
+    let output = dir.path().join("a.pftrace");
+    vsteer_record::export::perfetto(&Recording::open(&folder).unwrap(), &output).unwrap();
+
+    let bytes = fs::read(&output).unwrap();
+    let (mut switches, mut lost_after, mut named) = (Vec::new(), None, Vec::new());
+    for (_, _, packet) in fields(&bytes) {
+        for (kind, _, body) in fields(packet) {
+            for (field, value, inner) in fields(body) {
+                match (kind, field) {
+                    (1, 1) => assert_eq!(value, 1, "the pCPU"),
+                    (1, 2) => {
+                        let event = fields(inner);
+                        let switch = fields(event.iter().find(|f| f.0 == 4).unwrap().2);
+                        let comm = |n| {
+                            let f = switch.iter().find(|f| f.0 == n).unwrap();
+                            String::from_utf8(f.2.to_vec()).unwrap()
+                        };
+                        switches.push((event[0].1, comm(1), comm(5)));
+                    }
+                    (1, 3) => lost_after = Some(switches.len()),
+                    (2, 2) => named.push(String::from_utf8(fields(inner)[1].2.to_vec()).unwrap()),
+                    _ => {}
+                }
+            }
+        }
+    }
+    assert_eq!(switches.len(), 301);
+    assert_eq!(switches[0], (0, "cc1".into(), "web vcpu0".into()));
+    assert_eq!(switches[300], (400, "swapper".into(), "web vcpu0".into()));
+    assert_eq!((lost_after, named), (Some(300), vec!["web vcpu0".to_owned(), "cc1".to_owned()]));
+}
