@@ -26,6 +26,10 @@ const BLAME_KEYS: u32 = 32_768;
 const AFFINITY_SETS: u32 = 1_024;
 /// How often a slot is read again when a copy was torn. An update takes well under a microsecond.
 const TORN_TRIES: u32 = 100;
+/// How often the slots are copied until a copy was quick, and what quick is: a system call and 1.8 KB per slot.
+const COPY_TRIES: u32 = 10;
+const COPY_QUICK_NS: u64 = 100_000;
+const COPY_PER_SLOT_NS: u64 = 2_000;
 
 /// What the observer is asked to do.
 #[derive(Debug, Clone)]
@@ -79,6 +83,7 @@ pub struct Observer {
     vm_index: BTreeMap<VmId, u32>,   // 1-based
     sets: Vec<CpuSet>,               // set i + 1
     free: Vec<u32>,
+    told: RefCell<BTreeMap<u32, (u64, u64)>>, // slot -> (ready, limited) as last handed out
     limits: Options,
     missing: BTreeMap<String, String>,
 }
@@ -196,6 +201,7 @@ impl Observer {
             vm_index: BTreeMap::new(),
             sets: Vec::new(),
             free: (0..limits.threads).rev().collect(),
+            told: RefCell::new(BTreeMap::new()),
             limits,
             missing,
         })
@@ -268,6 +274,7 @@ impl Observer {
 
     fn forget(&mut self, slot: u32) -> Result<(), Fault> {
         let Some(w) = self.watched.remove(&slot) else { return Ok(()) };
+        self.told.borrow_mut().remove(&slot);
         // An exited thread's entry is gone already.
         let _ = self.map("slot_of_tid").delete(&w.tid.0.to_ne_bytes());
         let blame = self.map("blame");
@@ -343,12 +350,59 @@ impl Observer {
         Ok(None)
     }
 
+    /// The slots in use, copied in one system call, with the moment just before it. A copy during which this thread
+    /// lost its pCPU would mix moments, so the quickest of some tries is taken.
+    fn read_slots(&self) -> Result<(u64, Vec<(u32, Slot)>), Fault> {
+        let slots = self.map("slots");
+        let n = self.watched.last_key_value().map_or(0, |(slot, _)| slot + 1);
+        let mut best: Option<(u64, u64, Vec<Vec<u8>>)> = None;
+        for _ in 0..COPY_TRIES {
+            let begun = now_ns();
+            let mut values = Vec::with_capacity(n as usize);
+            if n > 0 {
+                let batch = slots.lookup_batch(n, MapFlags::ANY, MapFlags::ANY);
+                let batch = batch.map_err(|e| refused("reading slots", &e))?;
+                values.extend(batch.take(n as usize).map(|(_, value)| value));
+            }
+            let took = now_ns() - begun;
+            if best.as_ref().is_none_or(|(least, ..)| took < *least) {
+                best = Some((took, begun, values));
+            }
+            if took < COPY_QUICK_NS + COPY_PER_SLOT_NS * u64::from(n) {
+                break;
+            }
+        }
+        let (_, begun, values) = best.expect("there is at least one try");
+        let mut whole = Vec::with_capacity(self.watched.len());
+        for slot in self.watched.keys() {
+            let copied = values.get(*slot as usize).map(|v| bytemuck::pod_read_unaligned::<Slot>(v));
+            let s = match copied.filter(|s| s.seq_first == s.seq_last) {
+                Some(s) => Some(s),
+                None => self.read_slot(*slot)?,
+            };
+            whole.extend(s.map(|s| (*slot, s)));
+        }
+        Ok((begun, whole))
+    }
+
+    /// Ready and limited so far, so that neither ever falls: while a wait is open which of the two it is is a guess,
+    /// and its end may say otherwise. The two together are exact at any moment.
+    fn settled(&self, slot: u32, ready: u64, limited: u64) -> (u64, u64) {
+        let mut told = self.told.borrow_mut();
+        let (ready_told, limited_told) = told.get(&slot).copied().unwrap_or((0, 0));
+        let wait = (ready + limited).max(ready_told + limited_told);
+        let limited = limited.clamp(limited_told, wait - ready_told);
+        told.insert(slot, (wait - limited, limited));
+        (wait - limited, limited)
+    }
+
     /// What has been counted so far.
     ///
     /// # Errors
     /// When the kernel refuses to hand out a table.
     pub fn read(&self) -> Result<Reading, Fault> {
-        let mut reading = Reading { mono_ns: now_ns(), ..Reading::default() };
+        let (mono_ns, slots) = self.read_slots()?;
+        let mut reading = Reading { mono_ns, ..Reading::default() };
         let names: BTreeMap<u32, &VmId> = self.vm_index.iter().map(|(id, i)| (*i, id)).collect();
         let mut blame: BTreeMap<BlameKey, u64> = BTreeMap::new();
         let table = self.map("blame");
@@ -358,8 +412,8 @@ impl Observer {
             }
         }
         let mut rings = BTreeMap::new();
-        for (&slot, w) in &self.watched {
-            let Some(s) = self.read_slot(slot)? else { continue };
+        for (slot, s) in slots {
+            let w = &self.watched[&slot];
             reading.surprises += s.surprises;
             if s.state == state::ABSENT {
                 continue;
@@ -368,6 +422,9 @@ impl Observer {
             let open_ns = reading.mono_ns.saturating_sub(s.since);
             let mut in_state = s.in_state;
             in_state[s.state as usize] += open_ns;
+            let (ready, limited) = (in_state[state::READY as usize], in_state[state::LIMITED as usize]);
+            let (ready, limited) = self.settled(slot, ready, limited);
+            (in_state[state::READY as usize], in_state[state::LIMITED as usize]) = (ready, limited);
             let mut lag_ns = s.lag_ns;
             if s.state == state::READY {
                 lag_ns += self.open_lag_ns(&s, reading.mono_ns).min(open_ns);
@@ -379,12 +436,8 @@ impl Observer {
             .iter()
             .filter_map(|(key, ns)| {
                 let w = self.watched.get(&(key.slot.checked_sub(1)?))?;
-                Some(BlameSample {
-                    victim: w.vm.clone(),
-                    role: w.role,
-                    culprit: named(&key.who, &names)?,
-                    ns: *ns,
-                })
+                let culprit = named(&key.who, &names)?;
+                Some(BlameSample { victim: w.vm.clone(), role: w.role, culprit, ns: *ns })
             })
             .collect();
         Ok(reading)

@@ -12,7 +12,23 @@ use clap::Parser;
 use std::process::ExitCode;
 use vsteer_core::Fault;
 
+/// Exit code of a program whose reader went away (128 + SIGPIPE): `vsteer top -b | head` is no bug.
+const READER_GONE: i32 = 141;
+
+/// Rust ignores SIGPIPE, so that printing to a closed pipe panics; that alone ends quietly, all else as ever.
+fn end_quietly_without_reader() {
+    let report = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        let message = panic.payload_as_str().unwrap_or_default();
+        if message.contains("Broken pipe") || message.contains("BrokenPipe") {
+            std::process::exit(READER_GONE);
+        }
+        report(panic);
+    }));
+}
+
 fn main() -> ExitCode {
+    end_quietly_without_reader();
     let cli = cli::Cli::parse();
     let json = cli.json;
     match command::run(cli) {
