@@ -10,6 +10,7 @@ use crate::layout::{
 use libbpf_rs::btf::Btf;
 use libbpf_rs::btf::types::{Struct, Typedef};
 use libbpf_rs::{Iter, Link, MapCore, MapFlags, Object, ObjectBuilder};
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::io::Read;
 use vsteer_core::nouns::{

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use vsteer_core::nouns::{Culprit, VmId};
 
 /// Columns of the table; the rest is summed in one more.
-const COLUMNS: usize = 10;
+const COLUMNS: usize = 9;
 
 /// A culprit as it is shown: several processes of one name are one column.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]

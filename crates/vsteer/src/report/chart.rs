@@ -34,7 +34,7 @@ pub fn tick(value: f64, step: f64) -> String {
 
 const WIDTH: f64 = 540.0;
 const HEIGHT: f64 = 270.0;
-const LEFT: f64 = 46.0;
+const LEFT: f64 = 54.0;
 const RIGHT: f64 = 118.0;
 const TOP: f64 = 14.0;
 const BOTTOM: f64 = 40.0;

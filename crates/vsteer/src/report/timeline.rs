@@ -107,7 +107,7 @@ fn from_switches(side: &Side, e: &Excerpt, colours: &Colours) -> String {
     }
     let ms = span / 1e6;
     let title = format!(
-        "{}: who ran on which pCPU, {ms:.0} ms from the middle of the recording (each half pixel shows who had most of it)",
+        "{}: who ran, {ms:.0} ms from the middle of the recording; each half pixel shows who had most of it",
         side.label
     );
     let any_unknown = rows.values().any(|(_, s)| s.iter().sum::<f64>() < 0.999);
@@ -118,8 +118,7 @@ fn from_switches(side: &Side, e: &Excerpt, colours: &Colours) -> String {
     }
     let shares: Vec<(u32, Vec<f64>)> = rows.iter().map(|(cpu, (_, s))| (*cpu, s.clone())).collect();
     let headings: Vec<String> = (0..vms + 2).map(legend).collect();
-    wrap(&title, rows.len(), ms, "milliseconds", &body, &keys, colours)
-        + &share_table(side, &headings, &shares)
+    wrap(&title, rows.len(), ms, "ms", &body, &keys, colours) + &share_table(side, &headings, &shares)
 }
 
 fn row_label(body: &mut String, cpu: u32, i: usize, y: f64, height: f64) {
@@ -258,5 +257,5 @@ fn from_samples(side: &Side) -> String {
     let mut keys: Vec<(String, String)> =
         PARTS.iter().map(|(class, what, _)| ((*class).to_owned(), (*what).to_owned())).collect();
     keys.push(("idle".to_owned(), "idle".to_owned()));
-    wrap(&title, last.pcpus.len(), span / 1e9, "seconds", &body, &keys, &Colours::default())
+    wrap(&title, last.pcpus.len(), span / 1e9, "s", &body, &keys, &Colours::default())
 }
