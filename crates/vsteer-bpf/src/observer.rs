@@ -3,17 +3,16 @@
 //! The reader copies whole map values and never locks the writers: a slot's two sequence numbers tell a torn copy,
 //! which is read again. A spell that is still open when it is read is counted up to that moment.
 
+use crate::events::{EVENT_PCPUS_MAX, Events};
 use crate::layout::{
-    BlameKey, CPU_SETS, CulpritKey, Event, EventBatchRaw, Membership, Pcpu, RUNNERS, Slot, culprit, state,
+    BlameKey, CPU_SETS, CulpritKey, EventBatchRaw, Membership, Pcpu, RUNNERS, Slot, culprit, state,
 };
 use libbpf_rs::btf::Btf;
 use libbpf_rs::btf::types::{Struct, Typedef};
-use libbpf_rs::{Iter, Link, MapCore, MapFlags, Object, ObjectBuilder, RingBuffer, RingBufferBuilder};
+use libbpf_rs::{Iter, Link, MapCore, MapFlags, Object, ObjectBuilder};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::io::Read;
-use std::rc::Rc;
-use std::time::Duration;
 use vsteer_core::nouns::{
     BlameSample, Culprit, HISTOGRAM_BUCKETS, Histogram, Role, ThreadCounters, ThreadSample, Tid, VmId,
 };
@@ -76,15 +75,6 @@ pub struct Reading {
     pub surprises: u64,
 }
 
-/// Context switches of one pCPU, in order.
-#[derive(Debug, Clone)]
-pub struct EventBatch {
-    /// The pCPU.
-    pub cpu: u32,
-    /// Its switches.
-    pub events: Vec<Event>,
-}
-
 /// The loaded and attached observer. Dropping it detaches everything.
 pub struct Observer {
     object: Object,
@@ -97,11 +87,9 @@ pub struct Observer {
     told: RefCell<BTreeMap<u32, (u64, u64)>>, // slot -> (ready, limited) as last handed out
     limits: Options,
     missing: BTreeMap<String, String>,
-    ring: Option<RingBuffer<'static>>,
-    batches: Rc<RefCell<Vec<EventBatch>>>,
 }
 
-fn refused(what: &str, e: &libbpf_rs::Error) -> Fault {
+pub(crate) fn refused(what: &str, e: &libbpf_rs::Error) -> Fault {
     use libbpf_rs::ErrorKind as K;
     let kind = if e.kind() == K::PermissionDenied { FaultKind::NoPrivilege } else { FaultKind::Unsupported };
     Fault::new(kind, format!("eBPF: {what}")).because(format!("{e:#}")).way_out(
@@ -135,6 +123,14 @@ impl Observer {
 
         let pcpus =
             libbpf_rs::num_possible_cpus().map_err(|e| refused("counting the possible CPUs", &e))? as u32;
+        if limits.event_buffer_bytes.is_some() && pcpus > EVENT_PCPUS_MAX {
+            return Err(Fault::new(
+                FaultKind::Unsupported,
+                format!("recording every switch on a host with {pcpus} pCPUs"),
+            )
+            .because(format!("a recorded switch names its pCPU in 10 bits, so {EVENT_PCPUS_MAX} at most"))
+            .way_out("record without --events"));
+        }
         for mut map in open.maps_mut() {
             let entries = match map.name().to_str() {
                 Some("slots" | "affinity_sets" | "slot_of_tid") => limits.threads,
@@ -195,12 +191,6 @@ impl Observer {
             let name = program.name().to_string_lossy().into_owned();
             links.push(program.attach().map_err(|e| refused(&format!("attaching {name}"), &e))?);
         }
-
-        let batches = Rc::new(RefCell::new(Vec::new()));
-        let ring = match limits.event_buffer_bytes {
-            None => None,
-            Some(_) => Some(open_ring(&object, &batches)?),
-        };
         for absent in ["exit_ns", "halt_poll_ns"] {
             missing.insert(absent.to_owned(), "KVM exits are not measured yet (GAP(kvm-exits))".to_owned());
         }
@@ -215,8 +205,6 @@ impl Observer {
             told: RefCell::new(BTreeMap::new()),
             limits,
             missing,
-            ring,
-            batches,
         })
     }
 
@@ -509,61 +497,39 @@ impl Observer {
         Ok(())
     }
 
-    /// Waits up to `timeout` for recorded switches and hands over what came; empty without event mode.
+    /// Where the recorded switches come from; `None` without event mode.
     ///
     /// # Errors
-    /// When the ring buffer cannot be polled.
-    pub fn poll_events(&self, timeout: Duration) -> Result<Vec<EventBatch>, Fault> {
-        let Some(ring) = &self.ring else { return Ok(Vec::new()) };
-        match ring.poll(timeout) {
-            Ok(()) => {}
-            Err(e) if e.kind() == libbpf_rs::ErrorKind::Interrupted => {}
-            Err(e) => return Err(refused("polling the recorded switches", &e)),
-        }
-        Ok(self.batches.take())
+    /// When a table cannot be shared.
+    pub fn events(&self) -> Result<Option<Events>, Fault> {
+        self.limits.event_buffer_bytes.map(|_| Events::of(&self.object, self.pcpus)).transpose()
     }
 
-    /// Detaches, and hands over the switches not yet handed over with the number lost for want of room.
+    /// How many switches the kernel did not report and the observer inferred from the next one, so far.
     ///
     /// # Errors
-    /// When a table cannot be read.
-    pub fn finish_events(mut self) -> Result<(Vec<EventBatch>, u64), Fault> {
+    /// When the table cannot be read.
+    pub fn unseen(&self) -> Result<u64, Fault> {
+        unseen(&self.map("pcpus"), self.pcpus)
+    }
+
+    /// Stops counting and recording; what was counted can still be read.
+    pub fn detach(&mut self) {
         self.links.clear();
-        let mut rest = self.poll_events(Duration::ZERO)?;
-        let mut lost = 0;
-        for cpu in 0..self.pcpus {
-            let bytes = self.map("open_batches").lookup(&cpu.to_ne_bytes(), MapFlags::ANY);
-            if let Some(bytes) = bytes.map_err(|e| refused("reading the open batches", &e))? {
-                let (batch, lost_here) = event_batch(&bytes);
-                lost += lost_here;
-                rest.push(batch);
-            }
-        }
-        rest.retain(|b| !b.events.is_empty());
-        Ok((rest, lost))
     }
 }
 
-fn event_batch(bytes: &[u8]) -> (EventBatch, u64) {
-    let raw: EventBatchRaw = bytemuck::pod_read_unaligned(bytes);
-    let count = (raw.count as usize).min(raw.events.len());
-    (EventBatch { cpu: raw.cpu, events: raw.events[..count].to_vec() }, raw.lost)
-}
-
-fn open_ring(object: &Object, batches: &Rc<RefCell<Vec<EventBatch>>>) -> Result<RingBuffer<'static>, Fault> {
-    let map = object.maps().find(|m| m.name() == "event_batches");
-    let map = map.expect("checked when loaded");
-    let sink = Rc::clone(batches);
-    let mut builder = RingBufferBuilder::new();
-    builder
-        .add(&map, move |bytes: &[u8]| {
-            if bytes.len() == size_of::<EventBatchRaw>() {
-                sink.borrow_mut().push(event_batch(bytes).0);
-            }
-            0
-        })
-        .map_err(|e| refused("opening the ring buffer", &e))?;
-    builder.build().map_err(|e| refused("opening the ring buffer", &e))
+/// The sum of `pcpu.unseen`.
+pub(crate) fn unseen(pcpus: &impl MapCore, count: u32) -> Result<u64, Fault> {
+    let mut sum = 0;
+    for cpu in 0..count {
+        let bytes = pcpus.lookup(&cpu.to_ne_bytes(), MapFlags::ANY);
+        if let Some(bytes) = bytes.map_err(|e| refused("reading what was not reported", &e))? {
+            let at = std::mem::offset_of!(Pcpu, unseen);
+            sum += u64::from(bytemuck::pod_read_unaligned::<u32>(&bytes[at..at + size_of::<u32>()]));
+        }
+    }
+    Ok(sum)
 }
 
 fn check_layout(object: &Object) -> Result<(), Fault> {

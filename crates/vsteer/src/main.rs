@@ -3,6 +3,7 @@
 mod cli;
 mod command;
 mod interrupt;
+mod report;
 mod source;
 mod text;
 mod view;
@@ -33,14 +34,14 @@ fn main() -> ExitCode {
     match command::run(cli) {
         Ok(code) => code,
         Err(fault) => {
-            report(&fault, json);
+            tell(&fault, json);
             ExitCode::from(fault.kind.exit_code())
         }
     }
 }
 
 /// Says what went wrong: on standard error for people, as one JSON object on standard output for programs as well.
-fn report(fault: &Fault, json: bool) {
+fn tell(fault: &Fault, json: bool) {
     if json {
         println!("{}", serde_json::json!({ "fault": fault }));
     }
