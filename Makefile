@@ -32,8 +32,9 @@ lab: deps-test build
 	$(ROOT) $(TARGET)/vsteer lab all
 
 # Costs against perf and bpftrace, in one run.
-bench: deps-bench build
-	$(CARGO) build --workspace --release --locked
+bench: deps-bench deps-build
+	$(CARGO) build --release --locked -p vsteer-bpf --example switch_cost
+	$(CARGO) build --release --locked -p vsteer-host --example poll_cost
 	$(ROOT) tools/bench.sh
 
 build: deps-build

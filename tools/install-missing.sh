@@ -3,7 +3,7 @@
 # what is to be done. Debian and Ubuntu. Nothing that is there is touched; with everything there it does nothing.
 set -eu
 
-purpose=${1:?usage: install-missing.sh build|lab|test}
+purpose=${1:?usage: install-missing.sh build|lab|test|bench}
 missing=
 need() { # need PROGRAM-OR-FILE PACKAGE
 	case $1 in
@@ -52,6 +52,7 @@ case $purpose in
 bench)
 	need perf linux-perf
 	need bpftrace bpftrace
+	need unshare util-linux
 	;;
 esac
 

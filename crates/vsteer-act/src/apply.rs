@@ -4,6 +4,7 @@
 //! made; the setting is read back. Anything else takes back all that was done and says so.
 
 use crate::journal::{Entry, Journal, State};
+use crate::watchdog::unix_ns;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 use vsteer_core::nouns::HostConfig;
@@ -128,7 +129,8 @@ pub struct Setting<'a> {
 ///
 /// # Errors
 /// `Changed` before anything is changed when the host is not as the plan found it; `NotApplied` or `Interrupted` when
-/// a step failed or was interrupted, after everything done was taken back (or saying what could not be).
+/// a step failed or was interrupted, or the deadline of `--try` came first, after everything done was taken back (or
+/// saying what could not be).
 pub fn apply(
     plan: &Plan,
     now: &HostConfig,
@@ -148,9 +150,11 @@ pub fn apply(
                     format!("applying plan {}: interrupted", plan.id),
                 ));
             }
+            in_time(&journal)?;
             make_step(i, step, plan, actuator, &mut journal)?;
             lines.push(format!("VM {:?}: {}", step.vm_name, step.change));
         }
+        in_time(&journal)?;
         journal.write(Entry::Applied)
     });
     match result {
@@ -164,7 +168,7 @@ pub fn apply(
             let kind = if fault.kind == FaultKind::Interrupted { fault.kind } else { FaultKind::NotApplied };
             let outcome = match undo_all(&mut journal, actuator) {
                 Ok(_) => "everything done before was taken back".to_owned(),
-                Err(e) => format!("and taking back failed: {e}; run vsteer rollback {}", plan.id),
+                Err(e) => format!("and taking back is not finished: {e}; run vsteer rollback {}", plan.id),
             };
             Err(Fault { kind, what: format!("plan {} was not applied; {outcome}", plan.id), ..fault.clone() }
                 .because(format!(
@@ -174,6 +178,16 @@ pub fn apply(
                 )))
         }
     }
+}
+
+/// Is there still time to confirm? Past the deadline the watchdog waits for nothing but the journal, and would take
+/// back at once what the person is told is in force.
+fn in_time(journal: &Journal) -> Result<(), Fault> {
+    if journal.deadline_unix_ns().is_none_or(|deadline| unix_ns() < deadline) {
+        return Ok(());
+    }
+    let late = Fault::new(FaultKind::NotApplied, "the time of --try was over before every step was made");
+    Err(late.way_out("give it more time: --try 5m"))
 }
 
 fn make_step(
@@ -203,7 +217,15 @@ fn make_step(
     journal.write(Entry::Done { step: i })
 }
 
-/// Takes back every step that may have been made, newest first.
+/// Could taking back one of these, while the other is still in force, leave a state that never was?
+fn entangled(a: &Step, b: &Step) -> bool {
+    // Budgets are of cgroups, which VMs share.
+    let budget = |s: &Step| matches!(s.change, Change::RtBudget { .. });
+    a.vm == b.vm || (budget(a) && budget(b))
+}
+
+/// Takes back every step that may have been made, newest first. What cannot be taken back keeps older steps of its own
+/// VM in force, not those of others; a journal that cannot be written keeps none.
 fn undo_all(journal: &mut Journal, actuator: &mut dyn Actuate) -> Result<Vec<String>, Fault> {
     let Some((plan, _)) = journal.plan() else {
         // Nothing was begun: the journal broke off in its first line.
@@ -211,9 +233,14 @@ fn undo_all(journal: &mut Journal, actuator: &mut dyn Actuate) -> Result<Vec<Str
         return Ok(Vec::new());
     };
     let plan = plan.clone();
-    let mut lines = Vec::new();
+    let (mut lines, mut kept): (Vec<String>, Vec<&Step>) = (Vec::new(), Vec::new());
+    let (mut refused, mut unwritten): (Option<Fault>, Option<Fault>) = (None, None);
     for (i, former) in journal.to_undo() {
         let step = &plan.steps[i];
+        if kept.iter().any(|newer| entangled(newer, step)) {
+            kept.push(step);
+            continue;
+        }
         // Restoring what is in force already does no harm, so nothing needs to be known of how far the step came.
         let note = match actuator.restore(step, &former) {
             Ok(()) => None,
@@ -221,16 +248,29 @@ fn undo_all(journal: &mut Journal, actuator: &mut dyn Actuate) -> Result<Vec<Str
             Err(fault) if matches!(fault.kind, FaultKind::NothingThere | FaultKind::Changed) => {
                 Some(fault.to_string())
             }
-            Err(fault) => return Err(fault),
+            Err(fault) => {
+                kept.push(step);
+                refused.get_or_insert(fault);
+                continue;
+            }
         };
         lines.push(match &note {
             Some(why) => format!("VM {:?}: nothing to take back: {why}", step.vm_name),
             None => format!("VM {:?}: taken back: {}", step.vm_name, step.change),
         });
-        journal.write(Entry::Undone { step: i, note })?;
+        // After one entry that could not be written none is: a later rollback then repeats all from there, in order.
+        if unwritten.is_none() {
+            unwritten = journal.write(Entry::Undone { step: i, note }).err();
+        }
     }
-    journal.write(Entry::RolledBack)?;
-    Ok(lines)
+    match (refused, unwritten) {
+        (Some(fault), _) => Err(fault),
+        (None, Some(fault)) => {
+            let what = format!("everything was taken back, but the journal cannot say so: {}", fault.what);
+            Err(Fault { what, ..fault })
+        }
+        (None, None) => journal.write(Entry::RolledBack).map(|()| lines),
+    }
 }
 
 /// Takes back what the journal says may have been made. Safe to call again after being killed.
@@ -238,7 +278,9 @@ fn undo_all(journal: &mut Journal, actuator: &mut dyn Actuate) -> Result<Vec<Str
 /// # Errors
 /// Whatever stands in the way of restoring a setting; the journal then still holds what is left to do.
 pub fn rollback(journal: &mut Journal, actuator: &mut dyn Actuate) -> Result<Receipt, Fault> {
-    let id = journal.plan().map_or_else(String::new, |(p, _)| p.id.clone());
+    // A journal that breaks off in its first line is known by its file's name alone.
+    let name = || journal.path().file_stem().map_or_else(String::new, |s| s.to_string_lossy().into_owned());
+    let id = journal.plan().map_or_else(name, |(p, _)| p.id.clone());
     let steps = if journal.state() == State::RolledBack { Vec::new() } else { undo_all(journal, actuator)? };
     Ok(Receipt { plan: id, state: "rolled_back".to_owned(), steps, journal: journal.path().to_owned() })
 }

@@ -4,6 +4,10 @@
 //! that breaks off anywhere tells exactly which steps may have been made: those with an [`Entry::Intent`] and no
 //! [`Entry::Undone`]. A half-written last line was never acted on, since acting waits for the sync.
 //!
+//! Who writes a journal holds a lock on it; who begins one also holds a lock on the folder meanwhile, so that two that
+//! begin the same plan at once cannot set each other's journal aside. Listing locks nothing and mends nothing: it must
+//! not wait for an apply that is at work.
+//!
 //! Fault injection: where the environment variable `VSTEER_FAULT_KILL` is `before:N` or `after:N`, the process kills
 //! itself (SIGKILL) around its N-th journal write. The test of crash safety walks every N on a real libvirt.
 
@@ -11,6 +15,7 @@ use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use vsteer_core::plan::Plan;
 use vsteer_core::{Fault, FaultKind};
@@ -82,6 +87,10 @@ pub struct Journal {
     path: PathBuf,
     file: File,
     entries: Vec<Entry>,
+    /// Bytes of whole lines.
+    whole: u64,
+    /// A half line is at its end and could not be removed: nothing may be written after it.
+    torn: bool,
     writes: u64,
 }
 
@@ -105,12 +114,24 @@ impl Journal {
     /// Begins a journal for `plan`. A finished one of the same plan is set aside under a numbered name.
     ///
     /// # Errors
-    /// `Changed` when the plan is applied already; `NoSpace`, `NoPrivilege` when the folder cannot be written.
+    /// `Changed` when the plan is applied already, or is being applied or taken back right now; `NoSpace`,
+    /// `NoPrivilege` when the folder cannot be written; `BadInput` for an id that is no plain name.
     pub fn begin(folder: &Path, plan: &Plan, connect: Option<&str>, unix_ns: u64) -> Result<Journal, Fault> {
+        // The id becomes a file's name, and a plan may come from anywhere.
+        if plan.id.is_empty() || !plan.id.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
+        {
+            return Err(Fault::new(FaultKind::BadInput, format!("a plan cannot be named {:?}", plan.id)));
+        }
         fs::create_dir_all(folder).map_err(|e| failed("making the folder of", folder, &e))?;
+        let beginning = File::open(folder).map_err(|e| failed("opening the folder of", folder, &e))?;
+        lock(&beginning, folder)?;
         let path = folder.join(format!("{}.journal", plan.id));
         if path.exists() {
-            let old = Journal::open(&path)?;
+            let busy = || {
+                let what = format!("plan {} is being applied or taken back right now", plan.id);
+                Fault::new(FaultKind::Changed, what)
+            };
+            let old = Journal::try_open(&path)?.ok_or_else(busy)?;
             if !old.entries.is_empty() && old.state() != State::RolledBack {
                 let fault = Fault::new(FaultKind::Changed, format!("plan {} is applied already", plan.id));
                 return Err(fault.way_out(format!("vsteer rollback {}", plan.id)));
@@ -123,10 +144,8 @@ impl Journal {
         let file = file.map_err(|e| failed("making", &path, &e))?;
         lock(&file, &path)?;
         // The folder too: a journal that a crash makes vanish is none.
-        File::open(folder)
-            .and_then(|d| d.sync_all())
-            .map_err(|e| failed("syncing the folder of", folder, &e))?;
-        let mut journal = Journal { path, file, entries: Vec::new(), writes: 0 };
+        beginning.sync_all().map_err(|e| failed("syncing the folder of", folder, &e))?;
+        let mut journal = Journal { path, file, entries: Vec::new(), whole: 0, torn: false, writes: 0 };
         journal.write(Entry::Begin {
             plan: Box::new(plan.clone()),
             connect: connect.map(str::to_owned),
@@ -138,36 +157,47 @@ impl Journal {
     /// Opens an existing journal, waiting for whoever holds it.
     ///
     /// # Errors
-    /// `NothingThere` when there is none of this name.
+    /// `NothingThere` when there is none of this name; `BadInput`, naming it, when it is garbled.
     pub fn open(path: &Path) -> Result<Journal, Fault> {
-        let file = OpenOptions::new().read(true).append(true).open(path);
-        let mut file = file.map_err(|e| failed("opening", path, &e))?;
-        lock(&file, path)?;
+        let opened = Journal::open_locked(path, FlockOperation::LockExclusive)?;
+        Ok(opened.expect("a lock that is waited for is got"))
+    }
+
+    /// Opens an existing journal, or says `None` at once when another process holds it.
+    ///
+    /// # Errors
+    /// As [`Journal::open`].
+    pub fn try_open(path: &Path) -> Result<Option<Journal>, Fault> {
+        Journal::open_locked(path, FlockOperation::NonBlockingLockExclusive)
+    }
+
+    fn open_locked(path: &Path, operation: FlockOperation) -> Result<Option<Journal>, Fault> {
+        let mut file = loop {
+            let file = OpenOptions::new().read(true).append(true).open(path);
+            let file = file.map_err(|e| failed("opening", path, &e))?;
+            match flock(&file, operation) {
+                Ok(()) => {}
+                Err(rustix::io::Errno::WOULDBLOCK) => return Ok(None),
+                Err(e) => return Err(failed("locking", path, &e.into())),
+            }
+            // While it was waited for, it may have been set aside and another begun under its name.
+            let mine = file.metadata().map_err(|e| failed("reading", path, &e))?;
+            if fs::metadata(path).is_ok_and(|named| (named.dev(), named.ino()) == (mine.dev(), mine.ino())) {
+                break file;
+            }
+        };
         let mut text = Vec::new();
         file.read_to_end(&mut text).map_err(|e| failed("reading", path, &e))?;
-        let mut entries = Vec::new();
-        let mut whole = 0;
-        for line in text.split_inclusive(|b| *b == b'\n').filter(|l| l.ends_with(b"\n")) {
-            match serde_json::from_slice(line) {
-                Ok(entry) => entries.push(entry),
-                Err(e) => {
-                    let fault =
-                        Fault::new(FaultKind::BadInput, format!("the journal {} is garbled", path.display()));
-                    return Err(fault
-                        .because(e)
-                        .way_out("compare the VMs' settings with the plan inside it by hand"));
-                }
-            }
-            whole += line.len() as u64;
-        }
+        let (entries, whole) = parse(&text, path)?;
         if whole < text.len() as u64 {
             // The half line was never acted on; it must not run into the next entry.
             file.set_len(whole).map_err(|e| failed("mending", path, &e))?;
         }
-        Ok(Journal { path: path.to_owned(), file, entries, writes: 0 })
+        Ok(Some(Journal { path: path.to_owned(), file, entries, whole, torn: false, writes: 0 }))
     }
 
-    /// The journals of a folder whose plans are not rolled back, newest first. Garbled ones are left out.
+    /// The journals of a folder whose plans are not rolled back, newest first, then those that cannot be read: opening
+    /// one of them says why. Waits for nobody and changes nothing.
     ///
     /// # Errors
     /// When the folder cannot be read.
@@ -177,32 +207,51 @@ impl Journal {
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
             Err(e) => return Err(failed("listing the folder of", folder, &e)),
         };
-        let mut found: Vec<(u64, PathBuf)> = list
-            .filter_map(|entry| Some(entry.ok()?.path()))
-            .filter(|p| p.extension().is_some_and(|e| e == "journal"))
-            .filter_map(|p| {
-                let journal = Journal::open(&p).ok()?;
-                let Some(Entry::Begin { unix_ns, .. }) = journal.entries.first() else { return None };
-                (journal.state() != State::RolledBack).then_some((*unix_ns, p))
-            })
-            .collect();
+        let (mut found, mut garbled) = (Vec::new(), Vec::new());
+        for path in list.filter_map(|entry| Some(entry.ok()?.path())) {
+            if path.extension().is_none_or(|e| e != "journal") {
+                continue;
+            }
+            let read = fs::read(&path).map_err(|e| failed("reading", &path, &e));
+            match read.and_then(|text| parse(&text, &path)) {
+                // Broken off before its first line was whole: nothing was done.
+                Ok((entries, _)) if entries.is_empty() => {}
+                Ok((entries, _)) => {
+                    if let (Some(Entry::Begin { unix_ns, .. }), true) =
+                        (entries.first(), state_of(&entries) != State::RolledBack)
+                    {
+                        found.push((*unix_ns, path));
+                    }
+                }
+                Err(_) => garbled.push(path),
+            }
+        }
         found.sort();
-        Ok(found.into_iter().rev().map(|(_, p)| p).collect())
+        garbled.sort();
+        Ok(found.into_iter().rev().map(|(_, p)| p).chain(garbled).collect())
     }
 
     /// Appends an entry and syncs it.
     ///
     /// # Errors
-    /// `NoSpace` on a full disk; then nothing that the entry announces may be done.
+    /// `NoSpace` on a full disk; then nothing that the entry announces may be done, and the journal is as before.
     pub fn write(&mut self, entry: Entry) -> Result<(), Fault> {
+        if self.torn {
+            return Err(Fault::new(
+                FaultKind::NoSpace,
+                format!("writing the journal {}", self.path.display()),
+            )
+            .because("it ends in half a line that could not be removed"));
+        }
         self.writes += 1;
         die_if_asked("before", self.writes);
         let mut line = serde_json::to_vec(&entry).expect("an entry is plain data");
         line.push(b'\n');
-        self.file
-            .write_all(&line)
-            .and_then(|()| self.file.sync_data())
-            .map_err(|e| failed("writing", &self.path, &e))?;
+        if let Err(e) = self.file.write_all(&line).and_then(|()| self.file.sync_data()) {
+            self.torn = self.file.set_len(self.whole).is_err();
+            return Err(failed("writing", &self.path, &e));
+        }
+        self.whole += line.len() as u64;
         die_if_asked("after", self.writes);
         self.entries.push(entry);
         Ok(())
@@ -240,20 +289,60 @@ impl Journal {
 
     /// How far it has come.
     pub fn state(&self) -> State {
-        let has = |want: fn(&Entry) -> bool| self.entries.iter().any(want);
-        if has(|e| matches!(e, Entry::RolledBack)) {
-            State::RolledBack
-        } else if has(|e| matches!(e, Entry::Applied)) {
-            State::Applied
-        } else {
-            State::Unfinished
-        }
+        state_of(&self.entries)
     }
 
     /// Has the person said to keep it?
     pub fn confirmed(&self) -> bool {
         self.entries.iter().any(|e| matches!(e, Entry::Confirmed))
     }
+
+    /// When the watchdog of `--try` will take it back, ns since 1970 UTC; `None` without one.
+    pub fn deadline_unix_ns(&self) -> Option<u64> {
+        self.entries.iter().rev().find_map(|e| match e {
+            Entry::Armed { deadline_unix_ns, .. } => Some(*deadline_unix_ns),
+            _ => None,
+        })
+    }
+}
+
+fn state_of(entries: &[Entry]) -> State {
+    let has = |want: fn(&Entry) -> bool| entries.iter().any(want);
+    if has(|e| matches!(e, Entry::RolledBack)) {
+        State::RolledBack
+    } else if has(|e| matches!(e, Entry::Applied)) {
+        State::Applied
+    } else {
+        State::Unfinished
+    }
+}
+
+/// The entries of a journal's whole lines, and how many bytes those are.
+fn parse(text: &[u8], path: &Path) -> Result<(Vec<Entry>, u64), Fault> {
+    let garbled = |why: &dyn std::fmt::Display| {
+        Fault::new(FaultKind::BadInput, format!("the journal {} is garbled", path.display()))
+            .because(why)
+            .way_out("compare the VMs' settings with the plan inside it by hand, then remove it")
+    };
+    let (mut entries, mut whole, mut steps) = (Vec::new(), 0, 0);
+    for line in text.split_inclusive(|b| *b == b'\n').filter(|l| l.ends_with(b"\n")) {
+        let entry: Entry = serde_json::from_slice(line).map_err(|e| garbled(&e))?;
+        match &entry {
+            Entry::Begin { plan, .. } if entries.is_empty() => steps = plan.steps.len(),
+            Entry::Begin { .. } => return Err(garbled(&"it begins twice")),
+            Entry::RolledBack => {}
+            _ if entries.is_empty() => return Err(garbled(&"its beginning is missing")),
+            Entry::Intent { step, .. } | Entry::Done { step } | Entry::Undone { step, .. }
+                if *step >= steps =>
+            {
+                return Err(garbled(&format!("it names step {step} of a plan of {steps}")));
+            }
+            _ => {}
+        }
+        entries.push(entry);
+        whole += line.len() as u64;
+    }
+    Ok((entries, whole))
 }
 
 fn lock(file: &File, path: &Path) -> Result<(), Fault> {

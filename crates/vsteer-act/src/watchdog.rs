@@ -2,19 +2,26 @@
 //!
 //! The watchdog is a process of its own session, started before the first step and waited for until it says that it
 //! is ready. It does nothing until its deadline, then reads the journal: confirmed or rolled back, it ends; else it
-//! rolls back. It holds no lock while it waits. GAP(try-unit): under systemd a transient unit would also survive the
-//! caller's cgroup being killed.
+//! rolls back. It holds no lock while it waits. An apply that is still at work then sees the deadline itself and takes
+//! back; one that hangs (a libvirt that does not answer) is killed by the watchdog, its child, which then takes back in
+//! its stead. GAP(try-unit): under systemd a transient unit would also survive the caller's cgroup being killed.
 
 use crate::journal::{Entry, Journal, State};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use vsteer_core::{Fault, FaultKind};
 use vsteer_host::actuate::Actuate;
 
-fn unix_ns() -> u64 {
+/// How long after the deadline an apply may still be at work, taking back, before it counts as hung. A step takes
+/// milliseconds; a busy libvirt some seconds.
+const HUNG_AFTER: Duration = Duration::from_secs(20);
+/// How often the watchdog looks whether the journal is free.
+const LOOK: Duration = Duration::from_millis(100);
+
+pub(crate) fn unix_ns() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64)
 }
 
@@ -53,23 +60,40 @@ pub fn watch(
 ) -> Result<(), Fault> {
     // A session of its own: a closing terminal's hang-up does not reach it.
     let _ = rustix::process::setsid();
+    // By the monotonic clock from here on: setting the wall clock back must not put the undoing off.
+    let left = Duration::from_nanos(deadline_unix_ns.saturating_sub(unix_ns()));
+    let deadline = Instant::now() + left;
+    let applying = rustix::process::getppid();
     println!("ready");
     let _ = std::io::stdout().flush();
-    loop {
-        let left = deadline_unix_ns.saturating_sub(unix_ns());
-        if left == 0 {
-            break;
-        }
-        // Short sleeps: the wall clock may be set meanwhile, and a confirmed plan needs no watchdog.
-        std::thread::sleep(Duration::from_nanos(left).min(Duration::from_millis(500)));
+    while let Some(left) = deadline.checked_duration_since(Instant::now()).filter(|l| !l.is_zero()) {
+        std::thread::sleep(left);
     }
-    let mut journal = Journal::open(journal)?;
+    let mut journal = open_at_last(journal, applying)?;
     if journal.confirmed() || journal.state() == State::RolledBack {
         return Ok(());
     }
     let connect = journal.plan().and_then(|(_, c)| c).map(str::to_owned);
     let mut actuator = open(connect.as_deref())?;
     crate::rollback(&mut journal, actuator.as_mut()).map(|_| ())
+}
+
+/// Opens the journal; whoever started the watchdog and still holds it after [`HUNG_AFTER`] is killed.
+fn open_at_last(path: &Path, applying: Option<rustix::process::Pid>) -> Result<Journal, Fault> {
+    let hung = Instant::now() + HUNG_AFTER;
+    loop {
+        if let Some(journal) = Journal::try_open(path)? {
+            return Ok(journal);
+        }
+        // Only as long as it is this process's parent is the number certain to be its own. Somebody else who holds
+        // the journal (a rollback, a confirmation) is waited for.
+        if Instant::now() >= hung
+            && let Some(pid) = applying.filter(|pid| rustix::process::getppid() == Some(*pid))
+        {
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+        }
+        std::thread::sleep(LOOK);
+    }
 }
 
 /// Keeps what `--try` did.

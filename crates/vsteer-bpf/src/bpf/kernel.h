@@ -49,6 +49,9 @@ struct sched_info {
 	u64 last_arrival; /* rq clock when the task last got a pCPU */
 } KERNEL_TYPE;
 
+struct bpf_local_storage {
+} KERNEL_TYPE;
+
 struct task_struct {
 	struct thread_info thread_info;
 	u32 __state;
@@ -61,6 +64,7 @@ struct task_struct {
 	struct sched_entity se;
 	struct sched_info sched_info;
 	struct task_group *sched_task_group;
+	struct bpf_local_storage *bpf_storage;
 } KERNEL_TYPE;
 
 struct bpf_iter_meta;

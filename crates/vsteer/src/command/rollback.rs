@@ -20,12 +20,14 @@ pub fn run(a: &Rollback, json: bool) -> Result<(), Fault> {
             .because(format!("no open journal in {}", folder.display())));
     }
     let mut receipts = Vec::new();
-    for path in journals {
-        let mut journal = Journal::open(&path)?;
+    // What was taken back is said also where a later plan cannot be.
+    let result = journals.iter().try_for_each(|path| {
+        let mut journal = Journal::open(path)?;
         let connect = a.connect.clone().or_else(|| journal.plan().and_then(|(_, c)| c.map(str::to_owned)));
         let (mut actuator, _) = open(connect.as_deref())?;
         receipts.push(rollback(&mut journal, &mut actuator)?);
-    }
+        Ok(())
+    });
     if json {
         super::print_json(&receipts);
     } else {
@@ -34,5 +36,5 @@ pub fn run(a: &Rollback, json: bool) -> Result<(), Fault> {
             println!("plan {} is taken back", r.plan);
         }
     }
-    Ok(())
+    result
 }

@@ -1,0 +1,83 @@
+//! Does `--try` undo by itself: after its time, when apply is late, and when apply hangs?
+
+use crate::world::{World, applied, apply_with, begin, folder, journal_path, plan};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use vsteer_act::{Entry, Journal, State, confirm, watch};
+use vsteer_core::{Fault, FaultKind};
+use vsteer_host::actuate::Actuate;
+
+fn in_ms(ms: u64) -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64 + ms * 1_000_000
+}
+
+fn armed(deadline_unix_ns: u64) -> impl FnOnce(&mut Journal) -> Result<(), Fault> {
+    move |j| j.write(Entry::Armed { pid: 1, deadline_unix_ns })
+}
+
+fn watch_in(folder: &std::path::Path, deadline_unix_ns: u64) -> Result<(), Fault> {
+    watch(&journal_path(folder), deadline_unix_ns, |_| Ok(Box::new(World::at(folder)) as Box<dyn Actuate>))
+}
+
+#[test]
+fn unconfirmed_is_taken_back_and_cannot_be_kept_any_more() {
+    let dir = folder();
+    let mut w = World::at(dir.path());
+    apply_with(&mut w, dir.path(), armed(in_ms(60_000)), || false).unwrap();
+    assert_eq!(w.settings(), applied());
+    watch_in(dir.path(), in_ms(50)).unwrap();
+    assert_eq!(w.settings(), begin());
+    let mut journal = Journal::open(&journal_path(dir.path())).unwrap();
+    assert_eq!(confirm(&mut journal).unwrap_err().kind, FaultKind::Changed);
+}
+
+#[test]
+fn confirmed_stays() {
+    let dir = folder();
+    let mut w = World::at(dir.path());
+    apply_with(&mut w, dir.path(), armed(in_ms(60_000)), || false).unwrap();
+    confirm(&mut Journal::open(&journal_path(dir.path())).unwrap()).unwrap();
+    watch_in(dir.path(), in_ms(0)).unwrap();
+    assert_eq!(w.settings(), applied());
+}
+
+#[test]
+fn an_apply_that_is_late_takes_back_itself_and_says_so() {
+    let dir = folder();
+    let mut w = World::at(dir.path());
+    // The time is over after the second step.
+    let deadline = in_ms(300);
+    let slow = || {
+        std::thread::sleep(Duration::from_millis(110));
+        false
+    };
+    let fault = apply_with(&mut w, dir.path(), armed(deadline), slow).unwrap_err();
+    assert_eq!(fault.kind, FaultKind::NotApplied);
+    assert!(fault.to_string().contains("--try was over"), "{fault}");
+    assert_eq!(w.settings(), begin());
+    watch_in(dir.path(), deadline).unwrap();
+    assert_eq!(Journal::open(&journal_path(dir.path())).unwrap().state(), State::RolledBack);
+}
+
+#[test]
+fn what_is_not_applied_to_its_end_cannot_be_kept() {
+    let dir = folder();
+    let mut journal = Journal::begin(dir.path(), &plan(), None, 1).unwrap();
+    assert_eq!(confirm(&mut journal).unwrap_err().kind, FaultKind::Changed);
+}
+
+#[test]
+fn somebody_else_who_holds_the_journal_is_waited_for_and_not_killed() {
+    let dir = folder();
+    let mut w = World::at(dir.path());
+    apply_with(&mut w, dir.path(), armed(in_ms(60_000)), || false).unwrap();
+    let held = Journal::open(&journal_path(dir.path())).unwrap();
+    let begun = Instant::now();
+    std::thread::scope(|s| {
+        let watchdog = s.spawn(|| watch_in(dir.path(), in_ms(0)));
+        std::thread::sleep(Duration::from_millis(400));
+        drop(held);
+        watchdog.join().unwrap().unwrap();
+    });
+    assert!(begun.elapsed() >= Duration::from_millis(400));
+    assert_eq!(w.settings(), begin());
+}

@@ -1,0 +1,44 @@
+#!/bin/sh
+# What does looking cost? Measured beside bpftrace and perf in the same run; exits with 1 where a promise is broken.
+# Needs root (eBPF). tracefs, which bpftrace and perf want, is mounted in a mount namespace of this script's own: the
+# system is not changed. `bench.sh [--json] [REPETITIONS]`
+set -eu
+cd "$(dirname "$0")/.."
+
+if [ -z "${VSTEER_BENCH_OWN_MOUNTS:-}" ]; then
+	exec env VSTEER_BENCH_OWN_MOUNTS=1 unshare --mount --propagation private "$0" "$@"
+fi
+mountpoint -q /sys/kernel/tracing || mount -t tracefs tracefs /sys/kernel/tracing
+
+json=
+repetitions=5
+for word; do
+	case $word in
+	--json) json=--json ;;
+	*) repetitions=$word ;;
+	esac
+done
+
+examples=target/release/examples
+# Most CPU time that one poll of 1,000 vCPU threads may take, ms.
+poll_most=3
+broken=0
+switches=$(timeout 900 "$examples/switch_cost" $json "$repetitions") || broken=$?
+[ "$broken" -le 1 ] || exit "$broken"
+poll=$(timeout 120 "$examples/poll_cost" 50 1000)
+poll_ms=$(echo "$poll" | sed -n 's/.*: \([0-9.]*\) ms of CPU per poll.*/\1/p')
+poll_kept=true
+awk "BEGIN { exit !($poll_ms <= $poll_most) }" || { poll_kept=false; broken=1; }
+
+if [ -n "$json" ]; then
+	echo "{\"switch\":$switches,\"poll\":{\"threads\":1000,\"cpu_ms\":$poll_ms,\"at_most_ms\":$poll_most,\"kept\":$poll_kept}}"
+else
+	echo "Cost of a context switch, on this machine now"
+	echo "$switches"
+	echo
+	echo "Cost of polling /proc"
+	echo "$poll"
+	if $poll_kept; then verdict=kept; else verdict=BROKEN; fi
+	echo "polling 1,000 vCPUs: at most $poll_most ms: $poll_ms, $verdict"
+fi
+exit "$broken"
