@@ -24,8 +24,10 @@ check: deps-build
 	$(CARGO) test --workspace --locked -q
 
 # check, and one case per lab on real VMs.
-test: deps-test check build
-	$(ROOT) env VSTEER_REQUIRE_CHROMIUM=1 $(TARGET)/vsteer lab test
+test: deps-test
+	VSTEER_REQUIRE_CHROMIUM=1 $(MAKE) check
+	$(MAKE) build
+	$(ROOT) $(TARGET)/vsteer lab test
 
 # Every lab case and every promised number.
 lab: deps-test build

@@ -405,3 +405,13 @@ fn quotas_and_guest_topologies_are_changed_only_when_asked_for() {
     let Change::Topology { to, .. } = step.change else { panic!("{step:?}") };
     assert_eq!((to.sockets, to.cores, to.threads), (2, 2, 1), "4 vCPUs over nodes of 2 cores");
 }
+
+#[test]
+fn a_vm_that_never_sleeps_is_no_sleeper_however_little_it_gets() {
+    let mut h = Host::new(2, 1, 1.0);
+    h.vm("burn-a", 2, 0.2, 0.8, 0.0).vm("burn-b", 2, 0.2, 0.8, 0.0).vm("burn-c", 2, 0.2, 0.75, 500.0);
+    h.vm("tick", 2, 0.04, 0.25, 100.0);
+    let steps = h.plan().steps;
+    assert!(!steps.is_empty());
+    assert!(steps.iter().all(|s| s.vm_name == "tick"), "{steps:?}");
+}

@@ -28,6 +28,8 @@ pub struct Limits {
     /// A VM that uses less than this share of each vCPU is one that mostly sleeps: for such ones delay hurts most, and
     /// real-time priority is safe.
     pub sleeper_run: f64,
+    /// … and sleeps for at least this share of the time.
+    pub sleeper_asleep: f64,
 }
 
 impl Default for Limits {
@@ -38,6 +40,7 @@ impl Default for Limits {
             delayed_ready: 0.01,
             delayed_wake_ns: 2e6,
             sleeper_run: 0.35,
+            sleeper_asleep: 0.4,
         }
     }
 }
@@ -79,11 +82,15 @@ pub const ACTIONS: &[Action] = &[
     topology::ACTION,
 ];
 
-/// A VM that mostly sleeps: its threads (vCPUs) leave their pCPU long before they would be made to.
+/// A VM that mostly sleeps: every vCPU uses little and is asleep for a good part of the time. Use alone does not tell:
+/// on a crowded host a VM that never sleeps uses little as well, because it waits.
 pub fn is_sleeper(vm: &VmModel, limits: &Limits) -> bool {
-    let demand = vm.vcpu_threads().filter_map(|t| t.shares.run);
-    let most = demand.fold(0.0, f64::max);
-    most <= limits.sleeper_run && vm.vcpu_threads().next().is_some()
+    vm.vcpu_threads().next().is_some()
+        && vm.vcpu_threads().all(|t| {
+            let (run, wait) = (t.shares.run.unwrap_or(1.0), t.shares.wait.unwrap_or(0.0));
+            let asleep = t.shares.blocked.unwrap_or(1.0 - run - wait);
+            run <= limits.sleeper_run && asleep >= limits.sleeper_asleep
+        })
 }
 
 /// A VM that waits too long for what it does.
