@@ -1,6 +1,6 @@
 //! Who made whom wait? A row per VM that waited, a column per culprit, worst first.
 
-use super::markup::{column, esc, name, table};
+use super::markup::{column, esc, name, short, table};
 use super::{Document, Side, name_of};
 use std::collections::BTreeMap;
 use vsteer_core::nouns::{Culprit, VmId};
@@ -95,7 +95,12 @@ fn matrix(s: &Side) -> String {
         .iter()
         .map(|(c, _)| {
             let (text, kind) = heading(s, c);
-            format!("<th scope=\"col\" class=\"n\">{}<br><small>{}</small></th>", name(&text), esc(kind))
+            format!(
+                "<th scope=\"col\" class=\"n\" title=\"{}\"><bdi>{}</bdi><br><small>{}</small></th>",
+                esc(&text),
+                short(&text, 16),
+                esc(kind)
+            )
         })
         .collect();
     if !rest.is_empty() {

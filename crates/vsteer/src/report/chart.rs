@@ -79,11 +79,11 @@ pub fn lines(title: &str, y_unit: &str, x_max: f64, y_max: f64, all: &[Line]) ->
         );
         t += x_step;
     }
-    let _ = write!(
+    let _ = writeln!(
         out,
         "<line class=\"axis\" x1=\"{LEFT}\" x2=\"{right}\" y1=\"{bottom:.1}\" y2=\"{bottom:.1}\"/>\
 <text class=\"tick middle\" x=\"{:.1}\" y=\"{:.1}\">seconds since the beginning</text>\
-<text class=\"tick middle\" transform=\"rotate(-90)\" x=\"{:.1}\" y=\"11\">{}</text>\n",
+<text class=\"tick middle\" transform=\"rotate(-90)\" x=\"{:.1}\" y=\"11\">{}</text>",
         (LEFT + right) / 2.0,
         HEIGHT - 5.0,
         -(TOP + bottom) / 2.0,

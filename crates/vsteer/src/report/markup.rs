@@ -69,8 +69,8 @@ pub fn unsigned_zero(v: f64) -> f64 {
 pub fn bar(part: f64, class: &str) -> String {
     let width = 72.0 * part.clamp(0.0, 1.0);
     format!(
-        "<svg class=\"bar\" width=\"72\" height=\"6\" viewBox=\"0 0 72 6\" preserveAspectRatio=\"none\" aria-hidden=\"true\"><rect class=\"room\" width=\"72\" height=\"6\" \
-rx=\"3\"/><rect class=\"{class}\" width=\"{width:.1}\" height=\"6\" rx=\"3\"/></svg>"
+        "<svg class=\"bar\" width=\"72\" height=\"6\" viewBox=\"0 0 72 6\" preserveAspectRatio=\"none\" aria-hidden=\"true\"><rect class=\"room\" width=\"72\" height=\"6\"/>\
+<rect class=\"{class}\" width=\"{width:.1}\" height=\"6\"/></svg>"
     )
 }
 

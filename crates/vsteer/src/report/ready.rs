@@ -13,6 +13,9 @@ fn term(s: &Shares) -> Option<f64> {
     s.ready.or(s.wait)
 }
 
+/// The points of every VM.
+type Lines = Vec<(VmId, Vec<(f64, f64)>)>;
+
 /// (seconds since the beginning, percent of one pCPU), each over the time since the point before.
 fn points(batches: &[Batch], vm: &VmId) -> Vec<(f64, f64)> {
     let stride = batches.len().div_ceil(POINTS).max(1);
@@ -28,13 +31,7 @@ fn points(batches: &[Batch], vm: &VmId) -> Vec<(f64, f64)> {
         .collect()
 }
 
-fn chart(
-    s: &Side,
-    colours: &Colours,
-    named: &[VmId],
-    y_max: f64,
-    all: Vec<(VmId, Vec<(f64, f64)>)>,
-) -> String {
+fn chart(s: &Side, colours: &Colours, named: &[VmId], y_max: f64, all: Lines) -> String {
     let title = format!("{}: ready of each VM over time", s.label);
     let lines_of = all.into_iter().map(|(id, points)| Line {
         name: super::name_of(&s.stretch.config, &id).to_owned(),
@@ -63,7 +60,7 @@ pub fn body(d: &Document, colours: &Colours) -> String {
     }
     waits.sort_by(|a, b| b.0.total_cmp(&a.0));
     let named: Vec<VmId> = waits.iter().take(NAMED).map(|(_, id)| id.clone()).collect();
-    let sides: Vec<(&Side, Vec<(VmId, Vec<(f64, f64)>)>)> = d
+    let sides: Vec<(&Side, Lines)> = d
         .sides()
         .map(|s| {
             let of = |vm: &vsteer_core::model::VmModel| (vm.id.clone(), points(&s.stretch.batches, &vm.id));

@@ -58,8 +58,9 @@ fn from_switches(side: &Side, e: &Excerpt, colours: &Colours) -> String {
         let at = |ns: u64| (ns - e.from_ns) as f64 / span * CELLS as f64;
         let (a, b) = (at(s.from_ns), at(s.to_ns));
         sums[who] += (s.to_ns - s.from_ns) as f64 / span;
-        for cell in a as usize..(b.ceil() as usize).min(CELLS) {
-            cells[cell][who] += (b.min(cell as f64 + 1.0) - a.max(cell as f64)) as f32;
+        let last = (b.ceil() as usize).min(CELLS);
+        for (i, cell) in cells.iter_mut().enumerate().take(last).skip(a as usize) {
+            cell[who] += (b.min(i as f64 + 1.0) - a.max(i as f64)) as f32;
         }
     }
     let legend = |who: Who| match who {
@@ -184,7 +185,7 @@ height=\"14\" rx=\"2\"/></svg> {}</li>",
 <text class=\"tick end\" x=\"{2}\" y=\"{3}\">{unit}</text>{axis}\n{body}</svg></div></figure>\n",
         esc(title),
         colours.patterns(),
-        LEFT - 6.0,
+        LEFT - 16.0,
         AXIS - 12.0,
     )
 }
@@ -211,10 +212,7 @@ const PARTS: [Part; 4] = [
     ("k0", "user mode, guests included", |p| p.user_ns),
     ("k1", "kernel mode", |p| p.system_ns),
     ("k2", "interrupts", |p| p.irq_ns + p.softirq_ns),
-    ("host", "taken by the hypervisor below", |p| match p.steal_ns {
-        Some(ns) => ns,
-        None => 0,
-    }),
+    ("host", "taken by the hypervisor below", |p| p.steal_ns.unwrap_or(0)),
 ];
 
 fn from_samples(side: &Side) -> String {

@@ -1,0 +1,320 @@
+//! The report opens anywhere: every section is there, names with anything in them do nothing, and a real browser finds
+//! no error in it, asks nobody for anything, and needs no sideways scrolling on a telephone.
+//!
+//! The browser's part is left out, and says so, where Chromium is not installed; `VSTEER_REQUIRE_CHROMIUM` makes that
+//! a failure. What Chromium asks of its makers on its own account is kept from the network and not counted.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+use vsteer_core::CpuSet;
+use vsteer_core::nouns::*;
+use vsteer_core::timeline::Switch;
+use vsteer_core::topology::{Parts, Topology};
+use vsteer_record::{EventSummary, EventWriter, FORMAT, Manifest, Task, Writer};
+
+const EVIL: &str = "</title></bdi></svg><script>document.title='broken'</script><img src=http://127.0.0.1:9/x \
+onerror=\"console.error(1)\">&amp;'\"\n\u{202e}\0";
+
+fn config(vms: usize) -> HostConfig {
+    let vm = |i: usize| VmConfig {
+        id: VmId(format!("id-{i}<b>")),
+        name: match i {
+            0 => EVIL.to_owned(),
+            1 => "a-name-without-any-place-to-break-".repeat(8),
+            i => format!("vm{i}"),
+        },
+        manager: Manager::Bare,
+        accel: None,
+        pid: 1000 + i as u32,
+        threads: (0..2)
+            .map(|v| VmThread {
+                tid: Tid(2000 + 2 * i as u32 + v),
+                role: Role::Vcpu(v),
+                affinity: CpuSet::first(4),
+                class: None,
+                cgroup: None,
+            })
+            .collect(),
+        weight: Some(CpuWeight::Weight(100)),
+        limits: Limits::default(),
+        cgroup: None,
+        rt_budgets: vec![],
+        guest_topology: None,
+        memory_bytes: None,
+        memory_nodes: None,
+    };
+    HostConfig {
+        hostname: format!("host {EVIL}"),
+        machine_id: None,
+        kernel: "6.18 <i>".into(),
+        topology: Topology::new(Parts {
+            online: CpuSet::first(4),
+            present: CpuSet::first(4),
+            allowed: CpuSet::first(4),
+            ..Parts::default()
+        })
+        .unwrap(),
+        cgroups: CgroupLayout::V2,
+        vms: (0..vms).map(vm).collect(),
+    }
+}
+
+/// A recording of `vms` VMs over 6 s whose vCPUs are ready for `ready` of the time.
+fn record(folder: &Path, vms: usize, ready: f64, events: bool) {
+    let config = config(vms);
+    let missing = BTreeMap::from([("lag_ns".to_owned(), "not asked <for>".to_owned())]);
+    let manifest = Manifest {
+        format: FORMAT,
+        vsteer: "0".into(),
+        hostname: config.hostname.clone(),
+        fingerprint: config.fingerprint(),
+        mono_ns: 0,
+        unix_ns: 1_800_000_000_000_000_000,
+        collector: Collector { name: "ebpf".into(), missing },
+    };
+    let mut w = Writer::create(folder, &manifest, &config, None).unwrap();
+    const STEP: u64 = 100_000_000;
+    let of = |i: u64, share: f64| Some((i as f64 * STEP as f64 * share) as u64 + i % 3 * 1_000_000);
+    for i in 1..=60u64 {
+        let threads = config.vms.iter().flat_map(|vm| {
+            vm.threads.iter().map(move |t| ThreadSample {
+                vm: vm.id.clone(),
+                role: t.role,
+                tid: t.tid,
+                last_cpu: Some(0),
+                counters: ThreadCounters {
+                    run_ns: of(i, 0.9 - ready),
+                    ready_ns: of(i, ready),
+                    wait_ns: of(i, ready),
+                    limited_ns: Some(0),
+                    blocked_ns: of(i, 0.1),
+                    wakeups: Some(i),
+                    wake_latency: Some(Histogram { counts: vec![(40, i * 50), (90, i)] }),
+                    ready_spell: Some(Histogram { counts: vec![(40, i)] }),
+                    ..ThreadCounters::default()
+                },
+            })
+        });
+        let pcpus =
+            (0..4).map(|cpu| PcpuSample { cpu, user_ns: i * STEP, idle_ns: i, ..PcpuSample::default() });
+        let culprits = [
+            Culprit::Vm(config.vms[vms - 1].id.clone()),
+            Culprit::Process { comm: EVIL[..15].into(), pid: 5 },
+            Culprit::Kernel { comm: "kworker/0:1".into() },
+            Culprit::Placement,
+        ];
+        let blame = culprits.into_iter().enumerate().map(|(n, culprit)| BlameSample {
+            victim: config.vms[0].id.clone(),
+            role: Role::Vcpu(0),
+            culprit,
+            ns: i * 1_000_000 * (n as u64 + 1),
+        });
+        let batch = Batch {
+            mono_ns: i * STEP,
+            unix_ns: manifest.unix_ns + i * STEP,
+            threads: threads.collect(),
+            pcpus: pcpus.collect(),
+            vms: vec![],
+            blame: blame.collect(),
+        };
+        w.append(&batch, &config).unwrap();
+    }
+    w.finish().unwrap();
+    if !events {
+        return;
+    }
+    let mut w = EventWriter::create(folder, None).unwrap();
+    w.name(Task { mono_ns: 0, tid: Tid(77), tgid: 77, comm: EVIL[..15].into(), vm: None, role: None })
+        .unwrap();
+    for vm in &config.vms {
+        for t in &vm.threads {
+            w.name(Task {
+                mono_ns: 0,
+                tid: t.tid,
+                tgid: vm.pid,
+                comm: "CPU".into(),
+                vm: Some(vm.id.clone()),
+                role: Some(t.role),
+            })
+            .unwrap();
+        }
+    }
+    let runners: Vec<u32> =
+        config.vms.iter().flat_map(|v| &v.threads).map(|t| t.tid.0).chain([77, 0]).collect();
+    for cpu in 0..4u32 {
+        for i in 0..6_000u64 {
+            let who = |i: u64| Tid(runners[(i + u64::from(cpu)) as usize % runners.len()]);
+            w.push(Switch { ns: i * 1_000_000, cpu, prev: who(i), prev_state: 0, next: who(i + 1) }).unwrap();
+        }
+    }
+    w.finish(&EventSummary { recorded: 24_000, closed: true, ..EventSummary::default() }).unwrap();
+}
+
+/// `vsteer` with these arguments; it must succeed.
+fn vsteer(args: &[&std::ffi::OsStr]) -> Output {
+    let out = Command::new(env!("CARGO_BIN_EXE_vsteer")).args(args).output().unwrap();
+    assert!(out.status.success(), "{args:?}: {}", String::from_utf8_lossy(&out.stderr));
+    out
+}
+
+const ALWAYS: [&str; 7] = [
+    "In short",
+    "What was found",
+    "Where the VMs&#39; time went",
+    "Who ran on which pCPU",
+    "Waiting over time",
+    "Who made whom wait",
+    "How it was measured",
+];
+
+/// A report of two recordings and a plan between them.
+fn whole_report(dir: &Path) -> PathBuf {
+    let (before, after, plan, html) =
+        (dir.join("before.vsteer"), dir.join("after.vsteer"), dir.join("plan.json"), dir.join("report.html"));
+    record(&before, 9, 0.5, true);
+    record(&after, 9, 0.1, false);
+    vsteer(&["plan".as_ref(), before.as_ref(), "-o".as_ref(), plan.as_ref()]);
+    let args: [&std::ffi::OsStr; 7] = [
+        "report".as_ref(),
+        before.as_ref(),
+        after.as_ref(),
+        "--plan".as_ref(),
+        plan.as_ref(),
+        "-o".as_ref(),
+        html.as_ref(),
+    ];
+    vsteer(&args);
+    html
+}
+
+#[test]
+fn all_sections_are_there_and_names_do_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let page = fs::read_to_string(whole_report(dir.path())).unwrap();
+    for heading in ALWAYS.iter().chain(&["What was changed", "Did it help?"]) {
+        assert!(page.contains(&format!(">{heading}</h2>")), "no section {heading:?}");
+    }
+    assert!(page.contains("▲ better"));
+    // One title, no script, nothing that is fetched.
+    assert_eq!(page.matches("</title>").count(), page.matches("<title>").count());
+    for never in ["<script", "<img", "<iframe", "<link", "@import", "src=", "http://", "\0"] {
+        let escaped = page.replace("src=http://127.0.0.1:9/x", "");
+        assert!(!escaped.contains(never), "{never:?} in the page");
+    }
+    for link in page.split("href=\"").skip(1).chain(page.split("url(").skip(1)) {
+        assert!(link.starts_with('#'), "a link leads away: {}", &link[..link.len().min(40)]);
+    }
+    // Nine VMs: the colours repeat, hatched.
+    assert!(page.contains("url(#hatch0)") && page.contains("<pattern id=\"hatch2\""));
+}
+
+#[test]
+fn one_recording_gets_a_proposal_and_no_verdict() {
+    let dir = tempfile::tempdir().unwrap();
+    let (recording, html) = (dir.path().join("a.vsteer"), dir.path().join("a.html"));
+    record(&recording, 2, 0.4, false);
+    vsteer(&["report".as_ref(), recording.as_ref(), "-o".as_ref(), html.as_ref()]);
+    let page = fs::read_to_string(&html).unwrap();
+    for heading in ALWAYS.iter().chain(&["What could be changed"]) {
+        assert!(page.contains(&format!(">{heading}</h2>")), "no section {heading:?}");
+    }
+    assert!(!page.contains("Did it help?") && page.contains("context switches were not recorded"));
+}
+
+/// The first Chromium that can be started.
+fn chromium() -> Option<&'static str> {
+    let found = ["chromium", "chromium-browser", "google-chrome"]
+        .into_iter()
+        .find(|name| Command::new(name).arg("--version").output().is_ok_and(|o| o.status.success()));
+    if found.is_none() {
+        assert!(
+            std::env::var_os("VSTEER_REQUIRE_CHROMIUM").is_none(),
+            "Chromium is not installed, and VSTEER_REQUIRE_CHROMIUM is set"
+        );
+        eprintln!("LEFT OUT: Chromium is not installed, so no browser has opened the report");
+    }
+    found
+}
+
+/// Ends a browser that does not end.
+fn wait(mut child: Child) -> Output {
+    let begin = Instant::now();
+    while child.try_wait().unwrap().is_none() {
+        if begin.elapsed() > Duration::from_secs(90) {
+            let _ = child.kill();
+            panic!("Chromium did not end within 90 s");
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    child.wait_with_output().unwrap()
+}
+
+/// What Chromium makes of a page: the document, its console's lines, and what the page asked for.
+fn browse(browser: &str, page: &Path) -> (String, Vec<String>, Vec<String>) {
+    let profile = tempfile::tempdir().unwrap();
+    let (net, dom, log) =
+        (profile.path().join("net.json"), profile.path().join("dom.html"), profile.path().join("log.txt"));
+    // Into files: a pipe that nobody empties would fill.
+    let child = Command::new(browser)
+        .args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"])
+        .args(["--disable-background-networking", "--disable-component-update", "--disable-sync"])
+        .args(["--disable-dev-shm-usage", "--host-resolver-rules=MAP * ~NOTFOUND"])
+        .args(["--allow-file-access-from-files", "--virtual-time-budget=3000", "--dump-dom"])
+        .arg("--enable-logging=stderr")
+        .arg(format!("--user-data-dir={}", profile.path().join("profile").display()))
+        .arg(format!("--log-net-log={}", net.display()))
+        .arg(format!("file://{}", page.display()))
+        .stdin(Stdio::null())
+        .stdout(fs::File::create(&dom).unwrap())
+        .stderr(fs::File::create(&log).unwrap())
+        .spawn()
+        .unwrap();
+    let status = wait(child).status;
+    let text = |p: &Path| String::from_utf8_lossy(&fs::read(p).unwrap_or_default()).into_owned();
+    assert!(status.success(), "Chromium: {status}: {}", text(&log));
+    let console = text(&log).lines().filter(|l| l.contains(":CONSOLE")).map(str::to_owned).collect();
+    // One event a line. What the browser asks on its own account has no page as its initiator.
+    let asked = text(&net)
+        .lines()
+        .filter(|l| l.contains("\"initiator\":\"") && !l.contains("\"initiator\":\"not an origin\""))
+        .filter(|l| !l.contains("\"url\":\"file://"))
+        .map(str::to_owned)
+        .collect();
+    (text(&dom), console, asked)
+}
+
+#[test]
+fn a_browser_finds_nothing_wrong() {
+    let Some(browser) = chromium() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let page = whole_report(dir.path());
+    let (dom, console, asked) = browse(browser, &page);
+    assert!(console.is_empty() && asked.is_empty(), "console {console:?}, asked for {asked:?}");
+    assert!(dom.contains("<title>vsteer report: host "), "{}", &dom[..dom.len().min(500)]);
+    for id in ["short", "findings", "vms", "timeline", "ready", "blame", "plan", "verdict", "measured"] {
+        assert!(dom.contains(&format!("<h2 id=\"{id}-h\">")), "no heading of section {id}");
+    }
+
+    // The same eyes do see a page that logs and asks.
+    let bad = dir.path().join("bad.html");
+    fs::write(&bad, "<img src='http://127.0.0.1:9/x.png'><script>console.error('seen')</script>").unwrap();
+    let (_, console, asked) = browse(browser, &bad);
+    assert!(console.iter().any(|l| l.contains("seen")), "{console:?}");
+    assert!(asked.iter().any(|l| l.contains("x.png")), "{asked:?}");
+
+    // On 400 pixels only tables and figures scroll sideways, each by itself.
+    let frame = dir.path().join("frame.html");
+    let script = "document.title = f.contentDocument.documentElement.scrollWidth + ' of ' + f.clientWidth";
+    fs::write(
+        &frame,
+        format!("<iframe id=f src=report.html style='width:400px;border:0' onload=\"{script}\"></iframe>"),
+    )
+    .unwrap();
+    let (dom, ..) = browse(browser, &frame);
+    // A scroll bar takes some of the 400.
+    let wide = dom.split("<title>").nth(1).and_then(|t| t.split(' ').next()?.parse::<u32>().ok());
+    assert!(wide.is_some_and(|w| (350..=400).contains(&w)), "{}", &dom[..dom.len().min(400)]);
+}
