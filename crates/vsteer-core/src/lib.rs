@@ -12,6 +12,7 @@ pub mod plan;
 pub mod predict;
 pub mod stats;
 pub mod topology;
+pub mod trigger;
 pub mod verify;
 
 pub use cpuset::CpuSet;
