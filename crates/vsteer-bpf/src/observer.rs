@@ -3,17 +3,16 @@
 //! The reader copies whole map values and never locks the writers: a slot's two sequence numbers tell a torn copy,
 //! which is read again. A spell that is still open when it is read is counted up to that moment.
 
+use crate::events::{EVENT_PCPUS_MAX, Events};
 use crate::layout::{
-    BlameKey, CPU_SETS, CulpritKey, Event, EventBatchRaw, Membership, Pcpu, RUNNERS, Slot, culprit, state,
+    BlameKey, CPU_SETS, CulpritKey, EventBatchRaw, Membership, Pcpu, RUNNERS, Slot, culprit, state,
 };
 use libbpf_rs::btf::Btf;
 use libbpf_rs::btf::types::{Struct, Typedef};
-use libbpf_rs::{Iter, Link, MapCore, MapFlags, Object, ObjectBuilder, RingBuffer, RingBufferBuilder};
+use libbpf_rs::{Iter, Link, MapCore, MapFlags, Object, ObjectBuilder};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::io::Read;
-use std::rc::Rc;
-use std::time::Duration;
 use vsteer_core::nouns::{
     BlameSample, Culprit, HISTOGRAM_BUCKETS, Histogram, Role, ThreadCounters, ThreadSample, Tid, VmId,
 };
@@ -28,6 +27,10 @@ const BLAME_KEYS: u32 = 32_768;
 const AFFINITY_SETS: u32 = 1_024;
 /// How often a slot is read again when a copy was torn. An update takes well under a microsecond.
 const TORN_TRIES: u32 = 100;
+/// How often the slots are copied until a copy was quick, and what quick is: a system call and 1.8 KB per slot.
+const COPY_TRIES: u32 = 10;
+const COPY_QUICK_NS: u64 = 100_000;
+const COPY_PER_SLOT_NS: u64 = 2_000;
 
 /// What the observer is asked to do.
 #[derive(Debug, Clone)]
@@ -72,15 +75,6 @@ pub struct Reading {
     pub surprises: u64,
 }
 
-/// Context switches of one pCPU, in order.
-#[derive(Debug, Clone)]
-pub struct EventBatch {
-    /// The pCPU.
-    pub cpu: u32,
-    /// Its switches.
-    pub events: Vec<Event>,
-}
-
 /// The loaded and attached observer. Dropping it detaches everything.
 pub struct Observer {
     object: Object,
@@ -90,13 +84,12 @@ pub struct Observer {
     vm_index: BTreeMap<VmId, u32>,   // 1-based
     sets: Vec<CpuSet>,               // set i + 1
     free: Vec<u32>,
+    told: RefCell<BTreeMap<u32, (u64, u64)>>, // slot -> (ready, limited) as last handed out
     limits: Options,
     missing: BTreeMap<String, String>,
-    ring: Option<RingBuffer<'static>>,
-    batches: Rc<RefCell<Vec<EventBatch>>>,
 }
 
-fn refused(what: &str, e: &libbpf_rs::Error) -> Fault {
+pub(crate) fn refused(what: &str, e: &libbpf_rs::Error) -> Fault {
     use libbpf_rs::ErrorKind as K;
     let kind = if e.kind() == K::PermissionDenied { FaultKind::NoPrivilege } else { FaultKind::Unsupported };
     Fault::new(kind, format!("eBPF: {what}")).because(format!("{e:#}")).way_out(
@@ -130,6 +123,14 @@ impl Observer {
 
         let pcpus =
             libbpf_rs::num_possible_cpus().map_err(|e| refused("counting the possible CPUs", &e))? as u32;
+        if limits.event_buffer_bytes.is_some() && pcpus > EVENT_PCPUS_MAX {
+            return Err(Fault::new(
+                FaultKind::Unsupported,
+                format!("recording every switch on a host with {pcpus} pCPUs"),
+            )
+            .because(format!("a recorded switch names its pCPU in 10 bits, so {EVENT_PCPUS_MAX} at most"))
+            .way_out("record without --events"));
+        }
         for mut map in open.maps_mut() {
             let entries = match map.name().to_str() {
                 Some("slots" | "affinity_sets" | "slot_of_tid") => limits.threads,
@@ -190,12 +191,6 @@ impl Observer {
             let name = program.name().to_string_lossy().into_owned();
             links.push(program.attach().map_err(|e| refused(&format!("attaching {name}"), &e))?);
         }
-
-        let batches = Rc::new(RefCell::new(Vec::new()));
-        let ring = match limits.event_buffer_bytes {
-            None => None,
-            Some(_) => Some(open_ring(&object, &batches)?),
-        };
         for absent in ["exit_ns", "halt_poll_ns"] {
             missing.insert(absent.to_owned(), "KVM exits are not measured yet (GAP(kvm-exits))".to_owned());
         }
@@ -207,10 +202,9 @@ impl Observer {
             vm_index: BTreeMap::new(),
             sets: Vec::new(),
             free: (0..limits.threads).rev().collect(),
+            told: RefCell::new(BTreeMap::new()),
             limits,
             missing,
-            ring,
-            batches,
         })
     }
 
@@ -281,6 +275,7 @@ impl Observer {
 
     fn forget(&mut self, slot: u32) -> Result<(), Fault> {
         let Some(w) = self.watched.remove(&slot) else { return Ok(()) };
+        self.told.borrow_mut().remove(&slot);
         // An exited thread's entry is gone already.
         let _ = self.map("slot_of_tid").delete(&w.tid.0.to_ne_bytes());
         let blame = self.map("blame");
@@ -356,12 +351,59 @@ impl Observer {
         Ok(None)
     }
 
+    /// The slots in use, copied in one system call, with the moment just before it. A copy during which this thread
+    /// lost its pCPU would mix moments, so the quickest of some tries is taken.
+    fn read_slots(&self) -> Result<(u64, Vec<(u32, Slot)>), Fault> {
+        let slots = self.map("slots");
+        let n = self.watched.last_key_value().map_or(0, |(slot, _)| slot + 1);
+        let mut best: Option<(u64, u64, Vec<Vec<u8>>)> = None;
+        for _ in 0..COPY_TRIES {
+            let begun = now_ns();
+            let mut values = Vec::with_capacity(n as usize);
+            if n > 0 {
+                let batch = slots.lookup_batch(n, MapFlags::ANY, MapFlags::ANY);
+                let batch = batch.map_err(|e| refused("reading slots", &e))?;
+                values.extend(batch.take(n as usize).map(|(_, value)| value));
+            }
+            let took = now_ns() - begun;
+            if best.as_ref().is_none_or(|(least, ..)| took < *least) {
+                best = Some((took, begun, values));
+            }
+            if took < COPY_QUICK_NS + COPY_PER_SLOT_NS * u64::from(n) {
+                break;
+            }
+        }
+        let (_, begun, values) = best.expect("there is at least one try");
+        let mut whole = Vec::with_capacity(self.watched.len());
+        for slot in self.watched.keys() {
+            let copied = values.get(*slot as usize).map(|v| bytemuck::pod_read_unaligned::<Slot>(v));
+            let s = match copied.filter(|s| s.seq_first == s.seq_last) {
+                Some(s) => Some(s),
+                None => self.read_slot(*slot)?,
+            };
+            whole.extend(s.map(|s| (*slot, s)));
+        }
+        Ok((begun, whole))
+    }
+
+    /// Ready and limited so far, so that neither ever falls: while a wait is open which of the two it is is a guess,
+    /// and its end may say otherwise. The two together are exact at any moment.
+    fn settled(&self, slot: u32, ready: u64, limited: u64) -> (u64, u64) {
+        let mut told = self.told.borrow_mut();
+        let (ready_told, limited_told) = told.get(&slot).copied().unwrap_or((0, 0));
+        let wait = (ready + limited).max(ready_told + limited_told);
+        let limited = limited.clamp(limited_told, wait - ready_told);
+        told.insert(slot, (wait - limited, limited));
+        (wait - limited, limited)
+    }
+
     /// What has been counted so far.
     ///
     /// # Errors
     /// When the kernel refuses to hand out a table.
     pub fn read(&self) -> Result<Reading, Fault> {
-        let mut reading = Reading { mono_ns: now_ns(), ..Reading::default() };
+        let (mono_ns, slots) = self.read_slots()?;
+        let mut reading = Reading { mono_ns, ..Reading::default() };
         let names: BTreeMap<u32, &VmId> = self.vm_index.iter().map(|(id, i)| (*i, id)).collect();
         let mut blame: BTreeMap<BlameKey, u64> = BTreeMap::new();
         let table = self.map("blame");
@@ -371,8 +413,8 @@ impl Observer {
             }
         }
         let mut rings = BTreeMap::new();
-        for (&slot, w) in &self.watched {
-            let Some(s) = self.read_slot(slot)? else { continue };
+        for (slot, s) in slots {
+            let w = &self.watched[&slot];
             reading.surprises += s.surprises;
             if s.state == state::ABSENT {
                 continue;
@@ -381,6 +423,9 @@ impl Observer {
             let open_ns = reading.mono_ns.saturating_sub(s.since);
             let mut in_state = s.in_state;
             in_state[s.state as usize] += open_ns;
+            let (ready, limited) = (in_state[state::READY as usize], in_state[state::LIMITED as usize]);
+            let (ready, limited) = self.settled(slot, ready, limited);
+            (in_state[state::READY as usize], in_state[state::LIMITED as usize]) = (ready, limited);
             let mut lag_ns = s.lag_ns;
             if s.state == state::READY {
                 lag_ns += self.open_lag_ns(&s, reading.mono_ns).min(open_ns);
@@ -392,12 +437,8 @@ impl Observer {
             .iter()
             .filter_map(|(key, ns)| {
                 let w = self.watched.get(&(key.slot.checked_sub(1)?))?;
-                Some(BlameSample {
-                    victim: w.vm.clone(),
-                    role: w.role,
-                    culprit: named(&key.who, &names)?,
-                    ns: *ns,
-                })
+                let culprit = named(&key.who, &names)?;
+                Some(BlameSample { victim: w.vm.clone(), role: w.role, culprit, ns: *ns })
             })
             .collect();
         Ok(reading)
@@ -456,61 +497,39 @@ impl Observer {
         Ok(())
     }
 
-    /// Waits up to `timeout` for recorded switches and hands over what came; empty without event mode.
+    /// Where the recorded switches come from; `None` without event mode.
     ///
     /// # Errors
-    /// When the ring buffer cannot be polled.
-    pub fn poll_events(&self, timeout: Duration) -> Result<Vec<EventBatch>, Fault> {
-        let Some(ring) = &self.ring else { return Ok(Vec::new()) };
-        match ring.poll(timeout) {
-            Ok(()) => {}
-            Err(e) if e.kind() == libbpf_rs::ErrorKind::Interrupted => {}
-            Err(e) => return Err(refused("polling the recorded switches", &e)),
-        }
-        Ok(self.batches.take())
+    /// When a table cannot be shared.
+    pub fn events(&self) -> Result<Option<Events>, Fault> {
+        self.limits.event_buffer_bytes.map(|_| Events::of(&self.object, self.pcpus)).transpose()
     }
 
-    /// Detaches, and hands over the switches not yet handed over with the number lost for want of room.
+    /// How many switches the kernel did not report and the observer inferred from the next one, so far.
     ///
     /// # Errors
-    /// When a table cannot be read.
-    pub fn finish_events(mut self) -> Result<(Vec<EventBatch>, u64), Fault> {
+    /// When the table cannot be read.
+    pub fn unseen(&self) -> Result<u64, Fault> {
+        unseen(&self.map("pcpus"), self.pcpus)
+    }
+
+    /// Stops counting and recording; what was counted can still be read.
+    pub fn detach(&mut self) {
         self.links.clear();
-        let mut rest = self.poll_events(Duration::ZERO)?;
-        let mut lost = 0;
-        for cpu in 0..self.pcpus {
-            let bytes = self.map("open_batches").lookup(&cpu.to_ne_bytes(), MapFlags::ANY);
-            if let Some(bytes) = bytes.map_err(|e| refused("reading the open batches", &e))? {
-                let (batch, lost_here) = event_batch(&bytes);
-                lost += lost_here;
-                rest.push(batch);
-            }
-        }
-        rest.retain(|b| !b.events.is_empty());
-        Ok((rest, lost))
     }
 }
 
-fn event_batch(bytes: &[u8]) -> (EventBatch, u64) {
-    let raw: EventBatchRaw = bytemuck::pod_read_unaligned(bytes);
-    let count = (raw.count as usize).min(raw.events.len());
-    (EventBatch { cpu: raw.cpu, events: raw.events[..count].to_vec() }, raw.lost)
-}
-
-fn open_ring(object: &Object, batches: &Rc<RefCell<Vec<EventBatch>>>) -> Result<RingBuffer<'static>, Fault> {
-    let map = object.maps().find(|m| m.name() == "event_batches");
-    let map = map.expect("checked when loaded");
-    let sink = Rc::clone(batches);
-    let mut builder = RingBufferBuilder::new();
-    builder
-        .add(&map, move |bytes: &[u8]| {
-            if bytes.len() == size_of::<EventBatchRaw>() {
-                sink.borrow_mut().push(event_batch(bytes).0);
-            }
-            0
-        })
-        .map_err(|e| refused("opening the ring buffer", &e))?;
-    builder.build().map_err(|e| refused("opening the ring buffer", &e))
+/// The sum of `pcpu.unseen`.
+pub(crate) fn unseen(pcpus: &impl MapCore, count: u32) -> Result<u64, Fault> {
+    let mut sum = 0;
+    for cpu in 0..count {
+        let bytes = pcpus.lookup(&cpu.to_ne_bytes(), MapFlags::ANY);
+        if let Some(bytes) = bytes.map_err(|e| refused("reading what was not reported", &e))? {
+            let at = std::mem::offset_of!(Pcpu, unseen);
+            sum += u64::from(bytemuck::pod_read_unaligned::<u32>(&bytes[at..at + size_of::<u32>()]));
+        }
+    }
+    Ok(sum)
 }
 
 fn check_layout(object: &Object) -> Result<(), Fault> {

@@ -11,6 +11,7 @@ pub mod nouns;
 pub mod plan;
 pub mod predict;
 pub mod stats;
+pub mod timeline;
 pub mod topology;
 pub mod trigger;
 pub mod verify;

@@ -8,3 +8,4 @@ pub mod kvm;
 pub mod linux;
 pub mod observe;
 pub mod root;
+pub mod switches;

@@ -201,7 +201,7 @@ fn observe(show: &Show, lab: &Lab, v: &Vsteer, recording: &str) -> Result<Vec<Se
     say(&format!("observing for {:.0} s", show.window.as_secs_f64()));
     let length = format!("{}ms", show.window.as_millis());
     let since_ns = now_ns();
-    let words = ["record", "-o", recording, "--for", &length, "--connect", &v.uri];
+    let words = ["record", "-o", recording, "--for", &length, "--connect", &v.uri, "--events"];
     v.run(&words, false, show.window + Duration::from_secs(60))?;
     let until_ns = now_ns();
     // A guest that waits for a CPU reports late: give the last reports a moment to arrive.

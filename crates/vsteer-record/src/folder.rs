@@ -5,7 +5,8 @@
 //! tools open; one record batch is one moment. A batch is written table by table, `thread` last, and synced before
 //! the next: a moment without its `thread` rows was not finished and is left out by the reader, and a stream that
 //! breaks off is read up to the break. A ring keeps the newest bytes by deleting whole segments, all tables of a
-//! number together; every segment can be read without the others.
+//! number together; every segment can be read without the others. Context switches, where they are recorded, are a table
+//! apart with segments of their own: [`crate::event`].
 //!
 //! Idea: facebookincubator/below stores the raw sample and derives the model on reading.
 
@@ -24,6 +25,8 @@ use vsteer_core::{Fault, FaultKind};
 pub const FORMAT: u32 = 1;
 /// A segment is closed when its files hold this much together, bytes.
 const SEGMENT_BYTES: u64 = 32 << 20;
+/// The table that is written last: a segment without it is not looked at.
+const LAST_TABLE: &str = "thread";
 
 /// What a recording is of.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -53,27 +56,27 @@ pub struct ConfigAt {
     pub config: HostConfig,
 }
 
-fn failed(what: &str, path: &Path, e: &std::io::Error) -> Fault {
+pub(crate) fn failed(what: &str, path: &Path, e: &std::io::Error) -> Fault {
     Fault::io(format!("{what} {}", path.display()), e)
 }
 
-fn arrow_failed(what: &str, path: &Path, e: &arrow_schema::ArrowError) -> Fault {
+pub(crate) fn arrow_failed(what: &str, path: &Path, e: &arrow_schema::ArrowError) -> Fault {
     match e {
         arrow_schema::ArrowError::IoError(_, io) => failed(what, path, io),
         e => Fault::new(FaultKind::BadInput, format!("{what} {}", path.display())).because(e),
     }
 }
 
-fn segment_path(folder: &Path, table: &str, number: u32) -> PathBuf {
+pub(crate) fn segment_path(folder: &Path, table: &str, number: u32) -> PathBuf {
     folder.join(format!("{table}-{number:04}.arrows"))
 }
 
-/// Segment numbers present, ascending.
-fn segments(folder: &Path) -> Result<Vec<u32>, Fault> {
+/// Segment numbers of a table that are present, ascending.
+pub(crate) fn segments(folder: &Path, table: &str) -> Result<Vec<u32>, Fault> {
     let mut numbers: Vec<u32> = fs::read_dir(folder)
         .map_err(|e| failed("listing", folder, &e))?
         .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
-        .filter_map(|name| name.strip_prefix("thread-")?.strip_suffix(".arrows")?.parse().ok())
+        .filter_map(|name| name.strip_prefix(table)?.strip_prefix('-')?.strip_suffix(".arrows")?.parse().ok())
         .collect();
     numbers.sort_unstable();
     Ok(numbers)
@@ -194,7 +197,7 @@ impl Writer {
     }
 
     fn drop_oldest(&self, limit: u64) -> Result<(), Fault> {
-        let numbers = segments(&self.folder)?;
+        let numbers = segments(&self.folder, LAST_TABLE)?;
         let mut total: u64 = numbers.iter().map(|n| self.segment_size(*n)).sum();
         for n in numbers.into_iter().filter(|n| *n != self.number) {
             if total <= limit {
@@ -230,6 +233,8 @@ pub struct Recording {
     pub batches: Vec<Batch>,
     /// What was not whole and was left out, one line each.
     pub notes: Vec<String>,
+    /// Where it lies: switches are read when they are asked for.
+    pub(crate) folder: PathBuf,
 }
 
 impl Recording {
@@ -258,10 +263,10 @@ impl Recording {
         let mut notes = Vec::new();
         let configs = read_configs(&folder.join("config.jsonl"), &mut notes)?;
         let mut batches = Vec::new();
-        for number in segments(folder)? {
+        for number in segments(folder, LAST_TABLE)? {
             read_segment(folder, number, &mut batches, &mut notes)?;
         }
-        Ok(Recording { manifest, configs, batches, notes })
+        Ok(Recording { manifest, configs, batches, notes, folder: folder.to_owned() })
     }
 
     /// The configuration in force at `mono_ns`.
@@ -305,8 +310,8 @@ fn contained<T>(step: impl FnOnce() -> T) -> Result<T, String> {
         .map_err(|_| "its contents are garbled".to_owned())
 }
 
-/// The record batches of one stream up to where it breaks off.
-fn read_stream(path: &Path, notes: &mut Vec<String>) -> Vec<arrow_array::RecordBatch> {
+/// Hands over the record batches of one stream up to where it breaks off.
+pub(crate) fn stream(path: &Path, notes: &mut Vec<String>, mut give: impl FnMut(arrow_array::RecordBatch)) {
     let opened = File::open(path).map_err(|e| e.to_string()).and_then(|f| {
         // Unbuffered reads would cost a system call per column.
         contained(|| StreamReader::try_new(BufReader::new(f), None))?.map_err(|e| e.to_string())
@@ -315,17 +320,16 @@ fn read_stream(path: &Path, notes: &mut Vec<String>) -> Vec<arrow_array::RecordB
         Ok(r) => r,
         Err(e) => {
             notes.push(format!("{}: nothing could be read: {e}", path.display()));
-            return Vec::new();
+            return;
         }
     };
-    let mut whole = Vec::new();
-    loop {
+    for whole in 0u64.. {
         match contained(|| reader.next()).and_then(|b| b.transpose().map_err(|e| e.to_string())) {
-            Ok(Some(b)) => whole.push(b),
-            Ok(None) => return whole,
+            Ok(Some(b)) => give(b),
+            Ok(None) => return,
             Err(e) => {
-                notes.push(format!("{}: breaks off after {} moments: {e}", path.display(), whole.len()));
-                return whole;
+                notes.push(format!("{}: breaks off after {whole} batches: {e}", path.display()));
+                return;
             }
         }
     }
@@ -339,7 +343,9 @@ fn read_segment(
 ) -> Result<(), Fault> {
     let mut tables: Vec<(&str, Vec<arrow_array::RecordBatch>)> = Vec::new();
     for table in TABLES {
-        tables.push((table, read_stream(&segment_path(folder, table, number), notes)));
+        let mut whole = Vec::new();
+        stream(&segment_path(folder, table, number), notes, |b| whole.push(b));
+        tables.push((table, whole));
     }
     // One record batch per moment and table, in the same order: the i-th belong together.
     let whole = tables.iter().map(|(_, b)| b.len()).min().unwrap_or(0);

@@ -1,7 +1,11 @@
 //! Between bytes and nouns: recordings, and the formats they are exported to.
 
+pub mod event;
 pub mod export;
 mod folder;
 mod table;
+pub mod task;
 
+pub use event::{EventSummary, EventWriter, Switches};
 pub use folder::{ConfigAt, FORMAT, Manifest, Recording, Writer};
+pub use task::{Task, Tasks};

@@ -139,6 +139,12 @@ pub struct Record {
     /// Flight recorder: keep about the newest so many bytes (`2G`, `500M`).
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     pub ring: Option<u64>,
+    /// Record every context switch too (16 bytes each; needs eBPF): who ran where, for `report` and `export`.
+    #[arg(long)]
+    pub events: bool,
+    /// With --events: room in the kernel for switches that were not yet read (a power of two).
+    #[arg(long, value_name = "BYTES", value_parser = bytes, default_value = "8M", requires = "events")]
+    pub event_buffer: u64,
     /// Also record with the polling collector, at the same moments, into this folder: the two check each other.
     #[arg(long, value_name = "FOLDER")]
     pub second: Option<PathBuf>,
@@ -164,7 +170,7 @@ pub enum Format {
     Parquet,
     /// One CSV file per table, in a folder.
     Csv,
-    /// A trace that ui.perfetto.dev opens: shares as counters.
+    /// A trace that ui.perfetto.dev opens: shares as counters, and who ran where if switches were recorded.
     Perfetto,
     /// The recording as one file, for sending.
     Zip,
@@ -211,7 +217,7 @@ pub struct PlanArgs {
     /// Write the plan here, for `apply`.
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
-    /// Consider this action only, even where it breaks the limits (`unpin`, `weights`, `realtime`, `separate`).
+    /// Consider this action only, even where it breaks the limits (`unpin`, `node`, `weights`, `realtime`, `separate`; only when named: `quota`, `topology`).
     #[arg(long, value_name = "ACTION")]
     pub only: Option<String>,
     /// Where the changes take effect.

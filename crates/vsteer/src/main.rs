@@ -3,6 +3,7 @@
 mod cli;
 mod command;
 mod interrupt;
+mod report;
 mod source;
 mod text;
 mod view;
@@ -11,20 +12,36 @@ use clap::Parser;
 use std::process::ExitCode;
 use vsteer_core::Fault;
 
+/// Exit code of a program whose reader went away (128 + SIGPIPE): `vsteer top -b | head` is no bug.
+const READER_GONE: i32 = 141;
+
+/// Rust ignores SIGPIPE, so that printing to a closed pipe panics; that alone ends quietly, all else as ever.
+fn end_quietly_without_reader() {
+    let report = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        let message = panic.payload_as_str().unwrap_or_default();
+        if message.contains("Broken pipe") || message.contains("BrokenPipe") {
+            std::process::exit(READER_GONE);
+        }
+        report(panic);
+    }));
+}
+
 fn main() -> ExitCode {
+    end_quietly_without_reader();
     let cli = cli::Cli::parse();
     let json = cli.json;
     match command::run(cli) {
         Ok(code) => code,
         Err(fault) => {
-            report(&fault, json);
+            tell(&fault, json);
             ExitCode::from(fault.kind.exit_code())
         }
     }
 }
 
 /// Says what went wrong: on standard error for people, as one JSON object on standard output for programs as well.
-fn report(fault: &Fault, json: bool) {
+fn tell(fault: &Fault, json: bool) {
     if json {
         println!("{}", serde_json::json!({ "fault": fault }));
     }

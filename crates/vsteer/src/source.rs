@@ -43,6 +43,28 @@ impl Stretch {
 /// # Errors
 /// As [`KvmHost::open`]; `NothingThere` when there is no VM at all.
 pub fn open_host(source: &Source) -> Result<KvmHost, Fault> {
+    open_host_with(source, None)
+}
+
+/// As [`open_host`], recording every context switch into a kernel buffer of `event_buffer` bytes where it is given.
+///
+/// # Errors
+/// As [`open_host`]; `Usage` when the buffer is no power of two, or switches are asked of a collector without them.
+pub fn open_host_with(source: &Source, event_buffer: Option<u64>) -> Result<KvmHost, Fault> {
+    let mut source = source.clone();
+    let mut options = Options::default();
+    if let Some(bytes) = event_buffer {
+        let fits = u32::try_from(bytes).ok().filter(|b| b.is_power_of_two());
+        options.ebpf.event_buffer_bytes = Some(fits.ok_or_else(|| {
+            Fault::new(FaultKind::Usage, format!("--event-buffer {bytes} is not a power of two below 4G"))
+        })?);
+        if source.collector == CollectorChoice::Schedstat {
+            return Err(Fault::new(FaultKind::Usage, "the collector schedstat sees no switches")
+                .way_out("leave out --collector, or --events"));
+        }
+        // Better none than a recording that lacks what was asked for.
+        source.collector = CollectorChoice::Ebpf;
+    }
     let host = KvmHost::open(Options {
         connect: source.connect.clone(),
         collector: match source.collector {
@@ -51,7 +73,7 @@ pub fn open_host(source: &Source) -> Result<KvmHost, Fault> {
             CollectorChoice::Schedstat => vsteer_host::observe::CollectorChoice::Schedstat,
         },
         vms: source.vms.clone(),
-        ..Options::default()
+        ..options
     })?;
     for note in host.notes() {
         eprintln!("vsteer: {note}");

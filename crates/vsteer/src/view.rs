@@ -5,7 +5,7 @@
 
 use crate::cli::Top;
 use crate::source::{need_vms, open_host};
-use crate::text::{COLUMNS, Row, host_rows, vm_rows};
+use crate::text::{COLUMNS, Row, host_rows, node_rows, vm_rows};
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 use ratatui::layout::{Constraint, Layout};
 use ratatui::style::{Color, Modifier, Style};
@@ -39,6 +39,7 @@ const HELP: &str = "\
 
 struct View {
     model: Option<HostModel>,
+    nodes: Vec<String>,
     expanded: BTreeSet<String>,
     all_expanded: bool,
     sort: usize,
@@ -64,6 +65,7 @@ pub fn run(a: &Top) -> Result<(), Fault> {
     let notes = host.notes().to_vec();
     let mut view = View {
         model: None,
+        nodes: Vec::new(),
         expanded: BTreeSet::new(),
         all_expanded: false,
         sort: 2,
@@ -109,7 +111,10 @@ fn live(
         next = Instant::now() + view.interval;
         let now = host.sample()?;
         if !view.paused {
-            view.model = Some(model::derive(&host.config()?, &host.collector(), &[before, now.clone()])?);
+            let config = host.config()?;
+            let model = model::derive(&config, &host.collector(), &[before, now.clone()])?;
+            view.nodes = node_rows(&config.topology, &model);
+            view.model = Some(model);
             left -= 1;
         }
         before = now;
@@ -209,7 +214,7 @@ fn draw(f: &mut Frame<'_>, view: &mut View) {
     if view.table.selected().is_some_and(|s| s >= count) {
         view.table.select(count.checked_sub(1));
     }
-    let host = if view.pcpus { host_rows(&model) } else { Vec::new() };
+    let host = if view.pcpus { [view.nodes.clone(), host_rows(&model)].concat() } else { Vec::new() };
     let blame = if view.blame { blame_lines(&model, view, &rows) } else { Vec::new() };
     let cap = |n: usize| u16::try_from(n).unwrap_or(u16::MAX).min(f.area().height / 3);
     let [head, pcpus, table, below, foot] = Layout::vertical([

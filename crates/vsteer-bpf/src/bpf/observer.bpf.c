@@ -550,7 +550,8 @@ static __always_inline void note_event(u32 cpu, u32 prev_tid, u32 prev_state, u3
 	b->count = n + 1;
 	if (n + 1 < EVENTS_PER_BATCH)
 		return;
-	if (bpf_ringbuf_output(&event_batches, b, sizeof(*b), 0))
+	/* The reader looks by the clock: waking it for every batch would add switches to those that are counted. */
+	if (bpf_ringbuf_output(&event_batches, b, sizeof(*b), BPF_RB_NO_WAKEUP))
 		b->lost += EVENTS_PER_BATCH;
 	b->count = 0;
 }

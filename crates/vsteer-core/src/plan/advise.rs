@@ -8,7 +8,7 @@
 //! nobody's ready share grows by more than [`Limits::ready_growth`].
 
 use super::{Alternative, Forecast, Plan, Scope, Step, VmForecast};
-use super::{realtime, separate, unpin, weights};
+use super::{node, quota, realtime, separate, topology, unpin, weights};
 use crate::model::{HostModel, VmModel};
 use crate::nouns::{HostConfig, VmConfig, VmId};
 use crate::predict::fluid;
@@ -62,12 +62,22 @@ pub struct Action {
     pub doc: &'static str,
     /// 0 is the gentlest: decides between actions that help alike.
     pub severity: u32,
+    /// Proposed only when asked for by name.
+    pub asked_only: bool,
     /// The steps, or why it does not apply here.
     pub propose: fn(&Context<'_>) -> Result<Vec<Step>, String>,
 }
 
 /// Every action, one file each.
-pub const ACTIONS: &[Action] = &[unpin::ACTION, weights::ACTION, realtime::ACTION, separate::ACTION];
+pub const ACTIONS: &[Action] = &[
+    unpin::ACTION,
+    node::ACTION,
+    weights::ACTION,
+    realtime::ACTION,
+    separate::ACTION,
+    quota::ACTION,
+    topology::ACTION,
+];
 
 /// A VM that mostly sleeps: its threads (vCPUs) leave their pCPU long before they would be made to.
 pub fn is_sleeper(vm: &VmModel, limits: &Limits) -> bool {
@@ -133,7 +143,7 @@ pub fn plan(
 
     let mut fit: Vec<(&Action, Vec<Step>, Forecast, f64)> = Vec::new();
     let mut alternatives = Vec::new();
-    for action in ACTIONS.iter().filter(|a| only.is_none_or(|name| a.name == name)) {
+    for action in ACTIONS.iter().filter(|a| only.map_or(!a.asked_only, |name| a.name == name)) {
         match (action.propose)(&context) {
             Err(why_not) => {
                 alternatives.push(Alternative {

@@ -6,8 +6,11 @@
 //! changed. Idea: a blueprint with a parent, as in Omicron's reconfigurator.
 
 pub mod advise;
+mod node;
+mod quota;
 mod realtime;
 mod separate;
+mod topology;
 mod unpin;
 mod weights;
 

@@ -16,6 +16,7 @@ pub const ACTION: Action = Action {
     name: "realtime",
     doc: "run the delayed VMs, which use little, in a real-time class with a budget",
     severity: 2,
+    asked_only: false,
     propose,
 };
 
@@ -90,24 +91,22 @@ fn budget_steps(c: &Context<'_>) -> Result<Vec<Step>, String> {
     if wanted * scale < ROOM_MIN * used {
         return Err(format!("real-time budgets of {:.0} % of a pCPU would leave them no room", 100.0 * used));
     }
-    let mut total: BTreeMap<&str, f64> = BTreeMap::new();
-    for (leaf, used) in &need {
-        let share = (ROOM * used).max(SHARE_MIN) * scale;
-        // A leaf's share counts in each of its ancestors.
-        for (group, _) in known.iter().filter(|(group, _)| is_within(leaf, group)) {
-            *total.entry(group).or_default() += share;
-        }
-    }
+    // The kernel compares rounded ratios: a parent gets a little more than its children for each cgroup below it.
+    const ROUNDING_US: u64 = 1_000;
     // Parents before children: a path sorts before those below it.
-    Ok(total
-        .into_iter()
-        .filter_map(|(group, share)| {
-            let (budget, vm) = known[group];
-            let to_us = libm::ceil(share * budget.period_us as f64) as i64;
-            (budget.runtime_us >= 0 && budget.runtime_us < to_us).then(|| Step {
+    Ok(known
+        .iter()
+        .filter_map(|(group, (budget, vm))| {
+            let leaves = need.iter().filter(|(leaf, _)| is_within(leaf, group));
+            let share: f64 = leaves.map(|(_, used)| (ROOM * used).max(SHARE_MIN) * scale).sum();
+            let below =
+                known.keys().filter(|other| is_within(other, group) && *other != group).count() as u64;
+            let to_us = (share * budget.period_us as f64) as u64 + ROUNDING_US * below;
+            let to_us = i64::try_from(to_us).ok()?;
+            (share > 0.0 && budget.runtime_us >= 0 && budget.runtime_us < to_us).then(|| Step {
                 vm: vm.id.clone(),
                 vm_name: vm.name.clone(),
-                change: Change::RtBudget { cgroup: group.to_owned(), from_us: budget.runtime_us, to_us },
+                change: Change::RtBudget { cgroup: (*group).to_owned(), from_us: budget.runtime_us, to_us },
                 reason: "the kernel refuses a real-time class to a cgroup without real-time budget"
                     .to_owned(),
             })

@@ -15,6 +15,7 @@ pub const ACTION: Action = Action {
     name: "separate",
     doc: "pin the delayed VMs to pCPUs of their own, all others to the rest",
     severity: 3,
+    asked_only: false,
     propose,
 };
 

@@ -13,6 +13,7 @@ pub const ACTION: Action = Action {
     name: "unpin",
     doc: "let VMs that are pinned onto busy pCPUs use the idle ones as well",
     severity: 0,
+    asked_only: false,
     propose,
 };
 

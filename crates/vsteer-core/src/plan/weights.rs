@@ -7,8 +7,13 @@ use super::advise::{Action, Context};
 use super::{Change, Step};
 
 /// See the file's head.
-pub const ACTION: Action =
-    Action { name: "weights", doc: "raise the CPU weight of the delayed VMs", severity: 1, propose };
+pub const ACTION: Action = Action {
+    name: "weights",
+    doc: "raise the CPU weight of the delayed VMs",
+    severity: 1,
+    asked_only: false,
+    propose,
+};
 
 /// How much weight is given: beyond about ten times the default there was no further gain on EEVDF.
 const TIMES: f64 = 8.0;

@@ -4,7 +4,7 @@ use super::{Bench, Case, Findings};
 use crate::demo::{Show, demo};
 use serde_json::json;
 use std::time::Duration;
-use vsteer_core::Fault;
+use vsteer_core::{Fault, FaultKind};
 
 /// See the file's head.
 pub const CASE: Case = Case {
@@ -36,7 +36,15 @@ fn run(bench: &Bench) -> Result<Findings, Fault> {
             window: Duration::from_secs(20),
             output: bench.output.join(format!("loop-{seed}")),
         };
-        let shown = demo(&show)?;
+        let shown = match demo(&show) {
+            Ok(shown) => shown,
+            Err(fault) if fault.kind == FaultKind::Interrupted => return Err(fault),
+            // One host's failure must not hide what the others show.
+            Err(fault) => {
+                findings.claim(format!("seed {seed} ({spec}): it runs to its end"), false, fault.to_string());
+                continue;
+            }
+        };
         for c in &shown.checks {
             findings.claim(format!("seed {seed} ({spec}): {}", c.claim), c.held, c.found.clone());
         }

@@ -3,6 +3,8 @@
 //! Nothing is ever overwritten; what could not be finished is removed again.
 
 mod perfetto;
+mod protobuf;
+mod switches;
 
 pub use perfetto::perfetto;
 

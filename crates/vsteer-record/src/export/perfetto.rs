@@ -1,10 +1,12 @@
-//! A recording as a Perfetto trace: a process per VM, a counter track per thread and state.
+//! A recording as a Perfetto trace: a process per VM, a counter track per thread and state, and, where context
+//! switches were recorded, who ran on which pCPU (see `switches.rs`).
 //!
-//! The trace format is protobuf (`protos/perfetto/trace/trace.proto`, Perfetto v50); the dozen fields that counters
-//! need are written by hand rather than by a code generator. Each counter is the share of the interval up to its
-//! time stamp, in percent. Left out: single switches (GAP(perfetto-switches): they come with recorded events).
+//! The trace format is protobuf (`protos/perfetto/trace/trace.proto`, Perfetto v50); the two dozen fields needed are
+//! written by hand rather than by a code generator. Each counter is the share of the interval up to its time stamp,
+//! in percent.
 
-use super::{failed, must_be_new};
+use super::protobuf::Message;
+use super::{failed, must_be_new, switches};
 use crate::folder::Recording;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -14,7 +16,7 @@ use vsteer_core::Fault;
 use vsteer_core::nouns::{Role, ThreadCounters, Tid, VmId};
 
 // Field numbers of trace.proto, trace_packet.proto, track_descriptor.proto, track_event.proto.
-const TRACE_PACKET: u32 = 1;
+pub(super) const TRACE_PACKET: u32 = 1;
 const PACKET_TIMESTAMP: u32 = 8;
 const PACKET_SEQUENCE: u32 = 10;
 const PACKET_TRACK_EVENT: u32 = 11;
@@ -30,43 +32,6 @@ const EVENT_TYPE: u32 = 9;
 const EVENT_TRACK: u32 = 11;
 const EVENT_DOUBLE_VALUE: u32 = 44;
 const TYPE_COUNTER: u64 = 4;
-
-/// A protobuf message being written.
-#[derive(Default)]
-struct Message(Vec<u8>);
-
-impl Message {
-    fn varint(&mut self, mut v: u64) {
-        while v >= 0x80 {
-            self.0.push(v as u8 | 0x80);
-            v >>= 7;
-        }
-        self.0.push(v as u8);
-    }
-
-    fn number(mut self, field: u32, v: u64) -> Self {
-        self.varint(u64::from(field) << 3);
-        self.varint(v);
-        self
-    }
-
-    fn double(mut self, field: u32, v: f64) -> Self {
-        self.varint(u64::from(field) << 3 | 1);
-        self.0.extend(v.to_le_bytes());
-        self
-    }
-
-    fn bytes(mut self, field: u32, v: &[u8]) -> Self {
-        self.varint(u64::from(field) << 3 | 2);
-        self.varint(v.len() as u64);
-        self.0.extend(v);
-        self
-    }
-
-    fn message(self, field: u32, m: &Message) -> Self {
-        self.bytes(field, &m.0)
-    }
-}
 
 /// Shares shown, by name.
 type Shown = (&'static str, fn(&ThreadCounters) -> Option<u64>);
@@ -86,6 +51,7 @@ pub fn perfetto(recording: &Recording, output: &Path) -> Result<(), Fault> {
     let write = || -> io::Result<()> {
         let mut to = BufWriter::new(File::create(output)?);
         write_trace(recording, &mut to)?;
+        switches::write(recording, &mut to)?;
         to.flush()
     };
     write().map_err(|e| {
@@ -158,19 +124,4 @@ fn write_trace(recording: &Recording, to: &mut impl Write) -> io::Result<()> {
         }
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn messages_are_protobuf() {
-        // The example of the protobuf encoding guide: field 1, varint 150.
-        assert_eq!(Message::default().number(1, 150).0, [0x08, 0x96, 0x01]);
-        assert_eq!(
-            Message::default().bytes(2, b"testing").0,
-            [0x12, 7, b't', b'e', b's', b't', b'i', b'n', b'g']
-        );
-    }
 }

@@ -5,7 +5,7 @@ mod diagnose;
 mod export;
 mod meta;
 mod plan;
-mod record;
+pub mod record;
 mod replay;
 mod report;
 mod rollback;

@@ -2,12 +2,13 @@
 
 use crate::cli::Record;
 use crate::interrupt::Interrupt;
-use crate::source::{need_vms, open_host, progress, progress_done};
+use crate::source::{need_vms, open_host_with, progress, progress_done};
 use std::time::{Duration, Instant};
 use vsteer_core::Fault;
-use vsteer_core::nouns::{Batch, Collector};
+use vsteer_core::nouns::{Batch, Collector, HostConfig};
 use vsteer_host::observe::{KvmHost, Observe};
-use vsteer_record::{FORMAT, Manifest, Writer};
+use vsteer_host::switches::SwitchRecorder;
+use vsteer_record::{EventSummary, FORMAT, Manifest, Writer};
 
 /// A batch is written at least this often.
 const INTERVAL_MAX: Duration = Duration::from_secs(1);
@@ -15,10 +16,10 @@ const INTERVAL_MAX: Duration = Duration::from_secs(1);
 /// Records.
 ///
 /// # Errors
-/// As [`open_host`] and [`Writer::append`]; what was written before a full disk stays readable.
+/// As [`open_host_with`] and [`Writer::append`]; what was written before a full disk stays readable.
 pub fn run(a: &Record, json: bool) -> Result<(), Fault> {
     let interrupt = Interrupt::listen();
-    let mut host = open_host(&a.source)?;
+    let mut host = open_host_with(&a.source, a.events.then_some(a.event_buffer))?;
     let config = host.config()?;
     if a.ring.is_none() {
         need_vms(&config, &a.source)?;
@@ -35,7 +36,9 @@ pub fn run(a: &Record, json: bool) -> Result<(), Fault> {
         collector,
     };
     let collector = host.collector();
-    let mut writer = Writer::create(&a.output, &manifest(collector.clone()), &config, a.ring)?;
+    let ring = a.ring.map(|r| samples_part(r, a.events));
+    let mut writer = Writer::create(&a.output, &manifest(collector.clone()), &config, ring)?;
+    let switches = start_switches(a, &host, &config)?;
     writer.append(&first, &config)?;
     let mut second = match (&a.second, host.second_collector()) {
         (Some(folder), Some(collector)) => {
@@ -52,7 +55,7 @@ pub fn run(a: &Record, json: bool) -> Result<(), Fault> {
         next += interval;
         progress("recording", begin.elapsed(), a.length.unwrap_or(begin.elapsed() + interval));
         let end = a.length.map_or(next, |l| next.min(begin + l));
-        if interrupt.sleep_until(end) {
+        if interrupt.sleep_until(end) || switches.as_ref().is_some_and(SwitchRecorder::has_failed) {
             break;
         }
         let (batch, polled) = sample(&mut host, second.is_some())?;
@@ -60,6 +63,7 @@ pub fn run(a: &Record, json: bool) -> Result<(), Fault> {
         if looked.elapsed() > Duration::from_secs(10) {
             config = host.config()?;
             looked = Instant::now();
+            switches.iter().for_each(|s| s.set_config(&config));
         }
         writer.append(&batch, &config)?;
         if let (Some(w), Some(batch)) = (&mut second, &polled) {
@@ -70,15 +74,48 @@ pub fn run(a: &Record, json: bool) -> Result<(), Fault> {
     progress_done();
     writer.finish()?;
     second.map_or(Ok(()), Writer::finish)?;
+    let unseen = host.observer().and_then(|o| o.unseen().ok());
+    let events = match (switches, host.into_observer()) {
+        (Some(s), Some(observer)) => Some(s.finish(observer)?),
+        _ => None,
+    };
     let seconds = begin.elapsed().as_secs_f64();
     if json {
         super::print_json(&serde_json::json!({
             "recording": a.output, "batches": batches, "seconds": seconds, "collector": collector,
+            "switches_unseen": unseen, "events": events,
         }));
     } else {
         eprintln!("vsteer: {batches} samples over {seconds:.1} s in {}", a.output.display());
+        events.iter().for_each(|e| eprintln!("vsteer: {}", told(e)));
     }
     Ok(())
+}
+
+/// Of a ring, what the samples may take; the rest is for switches, which are many times as large.
+fn samples_part(ring: u64, events: bool) -> u64 {
+    if events { ring / 8 } else { ring }
+}
+
+fn start_switches(a: &Record, host: &KvmHost, config: &HostConfig) -> Result<Option<SwitchRecorder>, Fault> {
+    let Some(observer) = host.observer().filter(|_| a.events) else { return Ok(None) };
+    let ring = a.ring.map(|r| r - samples_part(r, true));
+    SwitchRecorder::start(observer, &a.output, ring, config).map(Some)
+}
+
+/// What became of the switches, for people.
+pub fn told(e: &EventSummary) -> String {
+    let all = (e.recorded + e.lost).max(1) as f64;
+    let compared = e.coverage().map_or_else(String::new, |c| {
+        format!("; recorded and lost are {:.3} % of the kernel's own count", 100.0 * c)
+    });
+    format!(
+        "{} context switches recorded, {} lost ({:.2} %), {} not reported by the kernel and inferred{compared}",
+        e.recorded,
+        e.lost,
+        100.0 * e.lost as f64 / all,
+        e.unseen,
+    )
 }
 
 /// A sample, with the polling collector's beside it where asked for.

@@ -1,6 +1,98 @@
-//! temp
+//! `vsteer report`: one HTML file about one recording, or about two and the plan between them.
+
 use crate::cli::Report;
-use vsteer_core::Fault;
-pub fn run(_a: &Report, _json: bool) -> Result<(), Fault> {
+use crate::report::{Document, Excerpt, Side, html};
+use crate::source;
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+use vsteer_core::diagnose::{Thresholds, diagnose};
+use vsteer_core::plan::advise::{self, Limits};
+use vsteer_core::plan::{Plan, Scope};
+use vsteer_core::verify::Verdict;
+use vsteer_core::{Fault, FaultKind};
+
+/// The length of the stretch in which single switches are drawn, ns.
+const EXCERPT_NS: u64 = 1_000_000_000;
+
+/// Reports.
+///
+/// # Errors
+/// As [`source::read`] and [`super::plan::read`]; when the file cannot be written.
+pub fn run(a: &Report, json: bool) -> Result<(), Fault> {
+    let alone = a.after.is_none();
+    let before = side(&a.before, if alone { "Recording" } else { "Before" })?;
+    let after = a.after.as_deref().map(|p| side(p, "After")).transpose()?;
+    let plan = match &a.plan {
+        Some(path) => Some((super::plan::read(path)?, false)),
+        None if alone => propose(&before).map(|p| (p, true)),
+        None => None,
+    };
+    let verdict = match &after {
+        Some(after) => Some(compare(&before, after, plan.as_ref().map(|(p, _)| p))?),
+        None => None,
+    };
+    let found = |s: &Side| diagnose(&s.stretch.config, &s.model, Thresholds::default());
+    let document = Document {
+        findings: found(&before),
+        findings_after: after.as_ref().map(found).unwrap_or_default(),
+        before,
+        after,
+        plan,
+        verdict,
+        made_unix_ns: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64),
+    };
+    let page = html(&document);
+    write(&a.output, &page)?;
+    if json {
+        super::print_json(&serde_json::json!({ "report": a.output, "bytes": page.len() }));
+    } else {
+        eprintln!("vsteer: wrote {} ({} KiB)", a.output.display(), page.len() / 1024);
+    }
     Ok(())
+}
+
+fn side(path: &Path, label: &'static str) -> Result<Side, Fault> {
+    let recording = source::read(path)?;
+    let (manifest, events, mut notes) =
+        (recording.manifest.clone(), recording.event_summary(), recording.notes.clone());
+    let excerpt = match (recording.batches.first(), recording.batches.last()) {
+        (Some(first), Some(last)) if recording.has_switches() => {
+            let (first, last) = (first.mono_ns, last.mono_ns);
+            let from_ns = (first + last) / 2 - EXCERPT_NS.min(last - first) / 2;
+            let to_ns = from_ns + EXCERPT_NS.min(last - first);
+            let found = recording.switches(from_ns, to_ns)?;
+            notes.extend(found.notes);
+            let any = found.switches.iter().any(|s| s.ns >= from_ns);
+            any.then(|| Excerpt { from_ns, to_ns, switches: found.switches, tasks: recording.tasks() })
+        }
+        _ => None,
+    };
+    let stretch = source::whole(recording)?;
+    let model =
+        stretch.model().map_err(|f| Fault { what: format!("{}: {}", path.display(), f.what), ..f })?;
+    Ok(Side { label, path: path.display().to_string(), manifest, stretch, model, excerpt, events, notes })
+}
+
+/// What `vsteer plan` would say of it.
+fn propose(before: &Side) -> Option<Plan> {
+    advise::plan(&before.stretch.config, &before.model, Limits::default(), Scope::Live, None).ok()
+}
+
+fn compare(before: &Side, after: &Side, plan: Option<&Plan>) -> Result<Verdict, Fault> {
+    super::verify::compare(&before.stretch, &after.stretch, plan)
+}
+
+/// Whole or not at all: an earlier report is replaced only by a finished one.
+fn write(path: &Path, page: &str) -> Result<(), Fault> {
+    let failed = |e: &std::io::Error| Fault::io(format!("writing {}", path.display()), e);
+    if path.is_dir() {
+        return Err(Fault::new(FaultKind::Usage, format!("{} is a folder", path.display()))
+            .way_out("name the file to write: -o report.html"));
+    }
+    let mut new = path.as_os_str().to_owned();
+    new.push(".new");
+    std::fs::write(&new, page).and_then(|()| std::fs::rename(&new, path)).map_err(|e| {
+        let _ = std::fs::remove_file(&new);
+        failed(&e)
+    })
 }

@@ -5,6 +5,7 @@
 
 use super::{one_line, percent};
 use vsteer_core::model::{HostModel, Quantiles, Shares, ThreadModel};
+use vsteer_core::topology::Topology;
 
 /// Column headings, after the name.
 pub const COLUMNS: [&str; 9] =
@@ -81,6 +82,30 @@ pub fn host_rows(model: &HostModel) -> Vec<String> {
             )
         })
         .collect()
+}
+
+/// Lines for the NUMA nodes, where there are several: busy pCPUs, and the run and ready time of vCPUs last seen there.
+pub fn node_rows(topology: &Topology, model: &HostModel) -> Vec<String> {
+    let nodes: Vec<_> = topology.nodes().iter().filter(|n| !n.cpus.is_empty()).collect();
+    if nodes.len() < 2 {
+        return Vec::new();
+    }
+    let line = |n: &&vsteer_core::topology::NumaNode| {
+        let here: Vec<_> = model.pcpus.iter().filter(|p| n.cpus.contains(p.cpu)).collect();
+        let busy: f64 = here.iter().map(|p| p.busy).sum();
+        let threads = model.vms.iter().flat_map(|v| v.vcpu_threads());
+        let on = Shares::sum(
+            threads.filter(|t| t.last_cpu.is_some_and(|c| n.cpus.contains(c))).map(|t| &t.shares),
+        );
+        format!(
+            "node {:<3} busy {busy:6.2} of {} pCPUs  vCPUs %RUN {}  %RDY {}",
+            n.id.0,
+            here.len(),
+            percent(on.run),
+            percent(on.wait)
+        )
+    };
+    nodes.iter().map(line).collect()
 }
 
 /// The header of `top -b`.

@@ -1,0 +1,407 @@
+//! Rules and plans on small made-up hosts: each rule speaks where it should and is silent beside it.
+
+use std::collections::BTreeMap;
+use vsteer_core::diagnose::{Finding, Thresholds, diagnose};
+use vsteer_core::model::{Blame, HostModel, PcpuModel, Quantiles, Shares, ThreadModel, VmModel};
+use vsteer_core::nouns::Limits as CpuLimits;
+use vsteer_core::nouns::*;
+use vsteer_core::plan::advise::{Limits, plan};
+use vsteer_core::plan::{Change, Plan, Scope};
+use vsteer_core::topology::{NodeId, NumaNode, Parts};
+use vsteer_core::{CpuSet, Topology};
+
+/// A host under construction.
+struct Host {
+    config: HostConfig,
+    model: HostModel,
+}
+
+fn topology(pcpus: u32, nodes: u32) -> Topology {
+    let all = CpuSet::first(pcpus);
+    let per = pcpus / nodes;
+    let node = |n: u32| {
+        let cpus: CpuSet = (n * per..(n + 1) * per).collect();
+        NumaNode {
+            id: NodeId(n),
+            nearest_cpus: cpus.clone(),
+            cpus,
+            memory_bytes: Some(1 << 30),
+            distances: BTreeMap::new(),
+            initiators: Vec::new(),
+            gpu: None,
+            allowed: true,
+            assumed: false,
+        }
+    };
+    let nodes = (0..nodes).map(node).collect();
+    Topology::new(Parts {
+        present: all.clone(),
+        online: all.clone(),
+        allowed: all,
+        nodes,
+        ..Parts::default()
+    })
+    .unwrap()
+}
+
+impl Host {
+    fn new(pcpus: u32, nodes: u32, busy: f64) -> Host {
+        let steal = Some(0.0);
+        let pcpu = |cpu| PcpuModel {
+            cpu,
+            busy,
+            user: busy,
+            system: 0.0,
+            interrupts: 0.0,
+            steal,
+            frequency_khz: None,
+        };
+        let config = HostConfig {
+            hostname: "h".into(),
+            machine_id: None,
+            kernel: "6.18".into(),
+            topology: topology(pcpus, nodes),
+            cgroups: CgroupLayout::Hybrid,
+            vms: Vec::new(),
+        };
+        let model = HostModel {
+            from_unix_ns: 0,
+            window_ns: 20_000_000_000,
+            vms: Vec::new(),
+            pcpus: (0..pcpus).map(pcpu).collect(),
+            blame: Some(Vec::new()),
+            collector: "ebpf".into(),
+            missing: BTreeMap::new(),
+        };
+        Host { config, model }
+    }
+
+    /// A VM whose every vCPU has these shares, and an emulator thread that never waits.
+    fn vm(&mut self, name: &str, vcpus: u32, run: f64, ready: f64, wakes_per_s: f64) -> &mut Host {
+        let base = 100 * (self.config.vms.len() as u32 + 1);
+        let affinity = self.config.topology.usable();
+        let roles: Vec<Role> = (0..vcpus).map(Role::Vcpu).chain([Role::Emulator]).collect();
+        let thread = |(role, i): (&Role, u32)| VmThread {
+            tid: Tid(base + i),
+            role: *role,
+            affinity: affinity.clone(),
+            class: Some(SchedClass::Other(0)),
+            cgroup: Some(format!("/m/{name}/{role}")),
+        };
+        let groups = ["/m".to_owned(), format!("/m/{name}")]
+            .into_iter()
+            .chain(roles.iter().map(|r| format!("/m/{name}/{r}")));
+        self.config.vms.push(VmConfig {
+            id: VmId(name.into()),
+            name: name.into(),
+            manager: Manager::Bare,
+            accel: Some(Accel::Tcg),
+            pid: base,
+            threads: roles.iter().zip(0..).map(thread).collect(),
+            weight: Some(CpuWeight::Shares(1024)),
+            limits: CpuLimits::default(),
+            cgroup: Some(format!("/m/{name}")),
+            rt_budgets: groups
+                .map(|cgroup| RtBudget { cgroup, runtime_us: 0, period_us: 1_000_000 })
+                .collect(),
+            guest_topology: None,
+            memory_bytes: None,
+            memory_nodes: None,
+        });
+        let model = |(role, i): (&Role, u32)| {
+            let (run, ready) = if *role == Role::Emulator { (0.01, 0.0) } else { (run, ready) };
+            let ns = if ready > 0.01 { 8e6 } else { 1e5 };
+            let latency =
+                Quantiles { count: 500, p50_ns: ns / 4.0, p95_ns: ns / 2.0, p99_ns: ns, max_ns: ns };
+            ThreadModel {
+                role: *role,
+                tid: Tid(base + i),
+                seen: 1.0,
+                shares: Shares {
+                    run: Some(run),
+                    ready: Some(ready),
+                    limited: Some(0.0),
+                    wait: Some(ready),
+                    blocked: Some(1.0 - run - ready),
+                    lag: Some(0.0),
+                    overlap: Some(0.0),
+                },
+                switches_per_s: Some(wakes_per_s.max(50.0)),
+                preemptions_per_s: Some(0.0),
+                wakeups_per_s: Some(wakes_per_s),
+                migrations_per_s: Some(0.0),
+                wake_latency: (wakes_per_s > 0.0).then_some(latency),
+                ready_spell: Some(latency),
+                last_cpu: Some(0),
+            }
+        };
+        let threads: Vec<ThreadModel> = roles.iter().zip(0..).map(model).collect();
+        let vcpus = Shares::sum(threads.iter().filter(|t| t.role.vcpu().is_some()).map(|t| &t.shares));
+        self.model.vms.push(VmModel {
+            id: VmId(name.into()),
+            name: name.into(),
+            group: Shares::sum(threads.iter().map(|t| &t.shares)),
+            vcpus,
+            throttled_per_s: Some(0.0),
+            wake_latency: threads[0].wake_latency,
+            ready_spell: threads[0].ready_spell,
+            memory_by_node: None,
+            threads,
+        });
+        self
+    }
+
+    fn pin(&mut self, name: &str, cpus: &str) -> &mut Host {
+        let set: CpuSet = cpus.parse().unwrap();
+        let vm = self.config.vms.iter_mut().find(|v| v.name == name).unwrap();
+        vm.threads.iter_mut().for_each(|t| t.affinity = set.clone());
+        self
+    }
+
+    fn findings(&self) -> Vec<Finding> {
+        diagnose(&self.config, &self.model, Thresholds::default())
+    }
+
+    fn rules(&self) -> Vec<String> {
+        self.findings().into_iter().map(|f| f.rule).collect()
+    }
+
+    fn finds(&self, rule: &str) -> bool {
+        self.rules().iter().any(|r| r == rule)
+    }
+
+    fn plan(&self) -> Plan {
+        plan(&self.config, &self.model, Limits::default(), Scope::Live, None).unwrap()
+    }
+}
+
+/// Two burners and two VMs with periodic timers on two pCPUs: the lab's default, as measured.
+fn contended() -> Host {
+    let mut h = Host::new(2, 1, 1.0);
+    h.vm("burn-a", 2, 0.42, 0.58, 0.0).vm("burn-b", 2, 0.42, 0.58, 0.0);
+    h.vm("tick-a", 2, 0.04, 0.20, 100.0).vm("tick-b", 2, 0.04, 0.20, 100.0);
+    h
+}
+
+#[test]
+fn a_full_host_is_said_to_be_full_and_findings_are_sorted() {
+    let h = contended();
+    let f = h.findings();
+    assert_eq!(f[0].rule, "pcpus_overloaded");
+    assert!(f.windows(2).all(|w| w[0].loss_pcpus >= w[1].loss_pcpus));
+    assert!(h.finds("overcommitted") && !h.finds("nothing_wrong"));
+    for finding in &f {
+        assert!(!finding.disproved_by.is_empty() && !finding.next.is_empty(), "{finding:?}");
+    }
+}
+
+#[test]
+fn an_idle_host_is_fine_whatever_its_ratio_of_vcpus() {
+    let mut h = Host::new(2, 1, 0.1);
+    h.vm("a", 8, 0.01, 0.0, 10.0).vm("b", 8, 0.01, 0.0, 10.0);
+    assert_eq!(h.rules(), ["nothing_wrong"]);
+    assert!(h.plan().steps.is_empty());
+}
+
+#[test]
+fn a_pin_onto_busy_pcpus_is_named_and_taken_away_only_while_others_idle() {
+    let mut h = Host::new(4, 1, 1.0);
+    h.vm("a", 2, 0.5, 0.5, 0.0).pin("a", "0");
+    assert!(!h.finds("pinned_busy") && h.plan().steps.is_empty());
+    h.model.pcpus[1..].iter_mut().for_each(|p| p.busy = 0.05);
+    assert!(h.finds("pinned_busy"));
+    let steps = h.plan().steps;
+    assert!(!steps.is_empty());
+    assert!(
+        steps.iter().all(|s| matches!(&s.change, Change::Affinity { to, .. } if to.len() == 4)),
+        "{steps:?}"
+    );
+}
+
+#[test]
+fn a_quota_is_blamed_on_nobody_else() {
+    let mut h = Host::new(2, 1, 0.3);
+    h.vm("a", 2, 0.3, 0.0, 0.0);
+    let vm = &mut h.model.vms[0];
+    for shares in [&mut vm.vcpus, &mut vm.group] {
+        (shares.limited, shares.wait) = (Some(1.4), Some(1.4));
+    }
+    assert_eq!(h.rules(), ["limited"]);
+}
+
+#[test]
+fn an_overloaded_node_follows_the_flowchart() {
+    let mut h = Host::new(8, 2, 1.0);
+    h.vm("a", 4, 0.5, 0.4, 0.0).vm("b", 4, 0.5, 0.4, 0.0).pin("a", "0-3").pin("b", "0-3");
+    let next = |h: &Host| h.findings().into_iter().find(|f| f.rule == "node_overloaded").map(|f| f.next);
+    assert!(next(&h).unwrap().contains("reduce the number of vCPUs, or upgrade"), "no idle node");
+    h.model.pcpus[4..].iter_mut().for_each(|p| p.busy = 0.0);
+    assert!(next(&h).unwrap().contains("move it to node 1"));
+    h.pin("b", "4-7");
+    assert_eq!(next(&h), None, "4 vCPUs on 4 cores are not too many");
+}
+
+#[test]
+fn neighbours_and_processes_are_told_apart() {
+    let mut h = contended();
+    let blame = |culprit, share| Blame { victim: VmId("tick-a".into()), culprit, share };
+    h.model.blame = Some(vec![
+        blame(Culprit::Vm(VmId("burn-a".into())), 0.20),
+        blame(Culprit::Process { comm: "backup".into(), pid: 7 }, 0.15),
+        blame(Culprit::Placement, 0.05),
+    ]);
+    let f = h.findings();
+    let title = |rule: &str| f.iter().find(|f| f.rule == rule).map(|f| f.title.clone()).unwrap_or_default();
+    assert!(title("noisy_neighbour").contains("burn-a"), "{}", title("noisy_neighbour"));
+    assert!(title("host_process").contains("backup (pid 7)"), "{}", title("host_process"));
+}
+
+#[test]
+fn an_emulator_thread_that_waits_is_named() {
+    let mut h = Host::new(2, 1, 0.5);
+    h.vm("a", 2, 0.1, 0.0, 50.0);
+    assert!(!h.finds("emulator_starved"));
+    h.model.vms[0].threads[2].shares.ready = Some(0.3);
+    assert!(h.finds("emulator_starved"));
+}
+
+#[test]
+fn unused_vcpus_that_lag_are_too_many() {
+    let mut h = Host::new(4, 1, 0.8);
+    h.vm("a", 8, 0.1, 0.02, 50.0);
+    assert!(!h.finds("too_many_vcpus"), "unused, but nobody is held up");
+    h.model.vms[0].vcpus.lag = Some(0.12);
+    assert!(
+        h.findings().iter().any(|f| f.rule == "too_many_vcpus" && f.title.contains("2 would do")),
+        "{:?}",
+        h.findings()
+    );
+}
+
+#[test]
+fn a_low_weight_beside_a_high_one_is_named() {
+    let mut h = contended();
+    assert!(!h.finds("weight_starved"));
+    h.config.vms[0].weight = Some(CpuWeight::Shares(8192));
+    h.model.vms[0].vcpus.run = Some(1.6);
+    assert!(h.finds("weight_starved"));
+}
+
+#[test]
+fn remote_memory_is_named_where_the_vcpus_run_elsewhere() {
+    let mut h = Host::new(4, 2, 0.5);
+    h.vm("a", 2, 0.5, 0.0, 10.0);
+    h.model.vms[0].memory_by_node = Some(vec![(0, 1 << 20)]);
+    assert!(!h.finds("memory_remote"));
+    h.model.vms[0].memory_by_node = Some(vec![(1, 1 << 20)]);
+    assert!(h.finds("memory_remote"));
+}
+
+#[test]
+fn stolen_time_is_named() {
+    let mut h = Host::new(2, 1, 0.5);
+    h.vm("a", 2, 0.2, 0.0, 10.0);
+    assert!(!h.finds("runs_slowly"));
+    h.model.pcpus[0].steal = Some(0.2);
+    assert!(h.finds("runs_slowly"));
+}
+
+#[test]
+fn what_was_not_measured_is_said_with_its_reason() {
+    let mut h = Host::new(2, 1, 0.1);
+    h.vm("a", 1, 0.01, 0.0, 1.0);
+    h.model.missing.insert("blame".into(), "it takes eBPF".into());
+    assert!(h.findings().iter().any(|f| f.rule == "not_measured" && f.explanation.contains("it takes eBPF")));
+}
+
+#[test]
+fn delayed_sleepers_are_raised_with_budgets_and_burners_are_not() {
+    let p = contended().plan();
+    assert!(p.title.contains("real-time"), "{}", p.title);
+    let raised = p.steps.iter().filter(|s| matches!(s.change, Change::Class { .. }));
+    let raised: Vec<&str> = raised.map(|s| s.vm_name.as_str()).collect();
+    assert_eq!(raised, ["tick-a", "tick-a", "tick-a", "tick-b", "tick-b", "tick-b"]);
+    let budgets: Vec<(String, i64)> = p
+        .steps
+        .iter()
+        .filter_map(|s| match &s.change {
+            Change::RtBudget { cgroup, to_us, .. } => Some((cgroup.clone(), *to_us)),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(budgets.len(), 9, "the partition, two VMs, three groups each");
+    for (i, (group, granted)) in budgets.iter().enumerate() {
+        let below = format!("{group}/");
+        assert!(
+            budgets[..i].iter().all(|(earlier, _)| !earlier.starts_with(&below)),
+            "{group} comes after its child"
+        );
+        let is_child = |g: &str| g.strip_prefix(&below).is_some_and(|rest| !rest.contains('/'));
+        let children: i64 = budgets.iter().filter(|(g, _)| is_child(g)).map(|(_, c)| c).sum();
+        assert!(children < *granted, "{group} grants {granted}, its children need {children}");
+    }
+    assert!(budgets[0].1 < 950_000, "the root must keep something for others");
+    assert!(p.alternatives.iter().any(|a| a.why_not.contains("would lose")), "separating costs too much");
+}
+
+#[test]
+fn an_unknown_action_is_refused_with_the_known_ones() {
+    let h = contended();
+    let e = plan(&h.config, &h.model, Limits::default(), Scope::Live, Some("pray")).unwrap_err();
+    assert!(e.contains("realtime") && e.contains("weights"), "{e}");
+}
+
+#[test]
+fn equal_plans_have_equal_ids_and_a_changed_host_is_described() {
+    let h = contended();
+    assert_eq!(h.plan().id, h.plan().id);
+    let mut other = contended();
+    other.pin("burn-a", "1").config.vms[1].weight = Some(CpuWeight::Shares(2048));
+    let lines = h.config.differences(&other.config);
+    assert!(lines.iter().any(|l| l.contains("burn-b") && l.contains("2048")), "{lines:?}");
+    assert!(lines.iter().any(|l| l.contains("burn-a") && l.contains("vcpu0")), "{lines:?}");
+    assert_eq!(h.config.differences(&h.config), Vec::<String>::new());
+    let json = serde_json::to_string(&h.plan()).unwrap();
+    let read: Plan = serde_json::from_str(&json).unwrap();
+    assert!(
+        read.steps == h.plan().steps && read.parent == h.config,
+        "what apply rests on survives being written"
+    );
+}
+
+#[test]
+fn a_vm_on_an_overloaded_node_moves_with_its_memory_to_one_that_has_room() {
+    let mut h = Host::new(8, 2, 1.0);
+    h.vm("a", 4, 0.4, 0.4, 0.0).vm("b", 4, 0.5, 0.4, 0.0).pin("a", "0-3").pin("b", "0-3");
+    h.config.vms[0].memory_nodes = Some(CpuSet::single(0));
+    h.config.vms[1].memory_nodes = Some(CpuSet::single(0));
+    h.model.pcpus[4..].iter_mut().for_each(|p| p.busy = 0.0);
+    let p = plan(&h.config, &h.model, Limits::default(), Scope::Live, Some("node")).unwrap();
+    let moved: std::collections::BTreeSet<&str> = p.steps.iter().map(|s| s.vm_name.as_str()).collect();
+    assert_eq!(moved.len(), 1, "one move mends it: {:?}", p.steps);
+    assert!(
+        p.steps.iter().any(|s| matches!(&s.change, Change::MemoryNodes { to: Some(n), .. } if n.contains(1)))
+    );
+    assert_eq!(p.irreversible.len(), 1, "where pages lie cannot be taken back");
+    h.vm("c", 4, 0.9, 0.0, 0.0).pin("c", "4-7");
+    let p = plan(&h.config, &h.model, Limits::default(), Scope::Live, Some("node")).unwrap();
+    assert!(p.steps.is_empty(), "the other node is full as well");
+}
+
+#[test]
+fn quotas_and_guest_topologies_are_changed_only_when_asked_for() {
+    let mut h = Host::new(4, 2, 0.3);
+    h.vm("a", 4, 0.1, 0.0, 0.0);
+    h.config.vms[0].limits.whole_vm = Some(Quota { quota_us: 40_000, period_us: 100_000 });
+    h.model.vms[0].vcpus.limited = Some(0.8);
+    assert!(h.plan().steps.is_empty());
+    let of =
+        |h: &Host, name| plan(&h.config, &h.model, Limits::default(), Scope::Both, Some(name)).unwrap().steps;
+    let [step] = &of(&h, "quota")[..] else { panic!("{:?}", of(&h, "quota")) };
+    assert!(matches!(step.change, Change::Quota { to: Some(q), .. } if q.cpus() > 1.4), "{step:?}");
+    h.model.pcpus.iter_mut().for_each(|p| p.busy = 1.0);
+    assert!(of(&h, "quota").is_empty(), "no room, no more");
+    let [step] = &of(&h, "topology")[..] else { panic!("{:?}", of(&h, "topology")) };
+    let Change::Topology { to, .. } = step.change else { panic!("{step:?}") };
+    assert_eq!((to.sockets, to.cores, to.threads), (2, 2, 1), "4 vCPUs over nodes of 2 cores");
+}

@@ -1,0 +1,153 @@
+//! Whose thread is it? Names for the thread ids of recorded switches, in `task.jsonl`.
+//!
+//! One line per thread, written when it is first seen: its process, its name, and the VM and role where it is a VM's.
+//! A thread id is given out again after its thread has ended, so a line holds from its moment until the next line of
+//! the same id. A thread that was gone before it could be looked up has no line. A ring forgets threads that ended
+//! before its oldest switch.
+
+use crate::folder::{ConfigAt, failed};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fs::{self, File, OpenOptions};
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+use vsteer_core::Fault;
+use vsteer_core::nouns::{Role, Tid, VmId};
+
+/// A thread and whose it is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Task {
+    /// When it was first seen, `CLOCK_MONOTONIC`, ns.
+    pub mono_ns: u64,
+    /// Its id.
+    pub tid: Tid,
+    /// Its process.
+    pub tgid: u32,
+    /// Its name (`comm`), at most 15 bytes; what is not UTF-8 is replaced.
+    pub comm: String,
+    /// The VM it belongs to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vm: Option<VmId>,
+    /// What it does for that VM.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub role: Option<Role>,
+}
+
+/// Writes `task.jsonl`.
+pub(crate) struct TaskWriter {
+    path: PathBuf,
+    file: BufWriter<File>,
+    /// With a ring: what the file holds.
+    kept: Option<Kept>,
+}
+
+/// Threads that a ring may have to forget.
+#[derive(Default)]
+struct Kept {
+    living: BTreeMap<Tid, Task>,
+    ended: Vec<(Task, u64)>,
+}
+
+fn open(path: &Path) -> Result<BufWriter<File>, Fault> {
+    let file = OpenOptions::new().create(true).append(true).open(path);
+    file.map(BufWriter::new).map_err(|e| failed("making", path, &e))
+}
+
+impl TaskWriter {
+    pub(crate) fn create(folder: &Path, ring: bool) -> Result<TaskWriter, Fault> {
+        let path = folder.join("task.jsonl");
+        Ok(TaskWriter { file: open(&path)?, path, kept: ring.then(Kept::default) })
+    }
+
+    pub(crate) fn write(&mut self, task: Task) -> Result<(), Fault> {
+        let mut line = serde_json::to_vec(&task).expect("a task is plain data");
+        line.push(b'\n');
+        self.file.write_all(&line).map_err(|e| failed("writing", &self.path, &e))?;
+        if let Some(kept) = &mut self.kept {
+            let ns = task.mono_ns;
+            kept.ended.extend(kept.living.insert(task.tid, task).map(|old| (old, ns)));
+        }
+        Ok(())
+    }
+
+    /// Hands what was written to the operating system.
+    pub(crate) fn flush(&mut self) -> Result<(), Fault> {
+        self.file.flush().map_err(|e| failed("writing", &self.path, &e))
+    }
+
+    /// The file, for syncing.
+    pub(crate) fn handle(&self) -> Result<File, Fault> {
+        self.file.get_ref().try_clone().map_err(|e| failed("syncing", &self.path, &e))
+    }
+
+    /// The thread of that id ended.
+    pub(crate) fn ended(&mut self, tid: Tid, ns: u64) {
+        if let Some(kept) = &mut self.kept {
+            kept.ended.extend(kept.living.remove(&tid).map(|task| (task, ns)));
+        }
+    }
+
+    /// Writes the file anew without the threads that ended before `ns`.
+    pub(crate) fn forget_before(&mut self, ns: u64) -> Result<(), Fault> {
+        let Some(kept) = &mut self.kept else { return Ok(()) };
+        let before = kept.ended.len();
+        kept.ended.retain(|(_, end)| *end >= ns);
+        if kept.ended.len() == before {
+            return Ok(());
+        }
+        let new = self.path.with_extension("jsonl.new");
+        let write = || -> std::io::Result<()> {
+            let mut to = BufWriter::new(File::create(&new)?);
+            for task in kept.ended.iter().map(|(t, _)| t).chain(kept.living.values()) {
+                serde_json::to_writer(&mut to, task)?;
+                to.write_all(b"\n")?;
+            }
+            to.flush()?;
+            to.get_ref().sync_all()?;
+            fs::rename(&new, &self.path)
+        };
+        write().map_err(|e| failed("writing", &self.path, &e))?;
+        self.file = open(&self.path)?;
+        Ok(())
+    }
+}
+
+/// The names of a recording's threads.
+#[derive(Debug, Clone, Default)]
+pub struct Tasks {
+    by_tid: BTreeMap<Tid, Vec<Task>>,
+}
+
+impl Tasks {
+    /// From `task.jsonl`, up to where it breaks off; the configurations say which threads are a VM's where a line
+    /// does not.
+    pub(crate) fn read(folder: &Path, configs: &[ConfigAt]) -> Tasks {
+        let bytes = fs::read(folder.join("task.jsonl")).unwrap_or_default();
+        let lines = bytes.split(|b| *b == b'\n').filter_map(|l| serde_json::from_slice::<Task>(l).ok());
+        let mut by_tid: BTreeMap<Tid, Vec<Task>> = BTreeMap::new();
+        for mut task in lines {
+            let known = configs.iter().flat_map(|c| &c.config.vms).find_map(|vm| {
+                let role = vm.threads.iter().find(|t| t.tid == task.tid).map(|t| t.role);
+                role.or((vm.pid == task.tgid).then_some(Role::Worker)).map(|r| (vm.id.clone(), r))
+            });
+            if let (None, Some((vm, role))) = (&task.vm, known) {
+                (task.vm, task.role) = (Some(vm), Some(role));
+            }
+            by_tid.entry(task.tid).or_default().push(task);
+        }
+        by_tid.values_mut().for_each(|of| of.sort_by_key(|t| t.mono_ns));
+        Tasks { by_tid }
+    }
+
+    /// Who had this thread id at `ns`; `None`: not known.
+    pub fn at(&self, tid: Tid, ns: u64) -> Option<&Task> {
+        let of = self.by_tid.get(&tid)?;
+        // A line is written a little after the switch that showed the thread.
+        of.iter().rev().find(|t| t.mono_ns <= ns).or(of.first())
+    }
+
+    /// All of them, by thread id.
+    pub fn iter(&self) -> impl Iterator<Item = &Task> {
+        self.by_tid.values().flatten()
+    }
+}

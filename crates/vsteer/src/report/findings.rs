@@ -1,0 +1,62 @@
+//! What was found: worst first, each with what it rests on, what would disprove it, and what to do next.
+
+use super::Document;
+use super::markup::{column, esc, table};
+use vsteer_core::diagnose::Finding;
+
+fn finding(number: usize, f: &Finding) -> String {
+    let mut rows = String::new();
+    for e in &f.evidence {
+        let against = e.against.map_or_else(String::new, |a| format!("{a:.2}"));
+        rows.push_str(&format!(
+            "<tr><th scope=\"row\">{}</th><td class=\"n\">{:.2}</td><td class=\"n\">{against}</td><td>{}</td></tr>\n",
+            esc(&e.quantity),
+            e.value,
+            esc(&e.unit)
+        ));
+    }
+    let head = format!(
+        "<tr>{}{}{}{}</tr>",
+        column("Measured", "", ""),
+        column("Value", "", "n"),
+        column("Against", "", "n"),
+        column("Unit", "", "")
+    );
+    let evidence = if rows.is_empty() {
+        String::new()
+    } else {
+        table(&format!("Evidence for finding {number}"), "plain evidence", &head, &rows)
+    };
+    let loss = if f.loss_pcpus > 0.0 {
+        format!("<span class=\"loss\">{:.2} pCPUs lost</span>", f.loss_pcpus)
+    } else {
+        String::new()
+    };
+    format!(
+        "<article class=\"finding\"><h3><span class=\"number\">{number}</span><span>{}</span>{loss}</h3>\
+<p>{}</p>{evidence}<dl><dt>Next</dt><dd>{}</dd><dt>Disproved if</dt><dd>{}</dd><dt>Rule</dt><dd><code>{}</code></dd></dl>\
+</article>\n",
+        esc(&f.title),
+        esc(&f.explanation),
+        esc(&f.next),
+        esc(&f.disproved_by),
+        esc(&f.rule)
+    )
+}
+
+fn list(all: &[Finding]) -> String {
+    all.iter().enumerate().map(|(i, f)| finding(i + 1, f)).collect()
+}
+
+/// The section.
+pub fn body(d: &Document) -> String {
+    if d.after.is_none() {
+        return list(&d.findings);
+    }
+    // What is still found afterwards is told in a line each: the reader has seen the evidence's kind above.
+    let after: String = d.findings_after.iter().map(|f| format!("<li>{}</li>", esc(&f.title))).collect();
+    format!(
+        "<h3 class=\"part\">Before</h3>{}<h3 class=\"part\">After</h3><ul>{after}</ul>\n",
+        list(&d.findings)
+    )
+}

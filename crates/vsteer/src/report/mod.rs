@@ -1,0 +1,173 @@
+//! What happened, in one HTML file that opens anywhere, asks nothing of any network and runs no script?
+//!
+//! One file per section, each a function from values to HTML; charts are inline SVG. The order is that of the reader's
+//! questions: in short, what was found, what it meant per VM, who ran where, over time, who made whom wait, what to do
+//! about it, did it help, how was it measured. Figures are those of the commands (`diagnose`, `plan`, `verify`), made by
+//! the same functions.
+//!
+//! Colours are Okabe and Ito's (told apart with any kind of colour vision), six of them, then the same hatched; text
+//! stands beside every colour. Left out: anything that needs a server or a script.
+
+mod blame;
+mod chart;
+mod findings;
+mod markup;
+mod measured;
+mod page;
+mod plan;
+mod ready;
+mod summary;
+mod timeline;
+mod verdict;
+mod vms;
+
+use crate::source::Stretch;
+use markup::section;
+use vsteer_core::diagnose::Finding;
+use vsteer_core::model::HostModel;
+use vsteer_core::nouns::{HostConfig, VmId};
+use vsteer_core::plan::Plan;
+use vsteer_core::timeline::Switch;
+use vsteer_core::verify::Verdict;
+use vsteer_record::{EventSummary, Manifest, Tasks};
+
+/// Recorded switches of a short stretch.
+pub struct Excerpt {
+    /// From then, `CLOCK_MONOTONIC`, ns.
+    pub from_ns: u64,
+    /// Until then.
+    pub to_ns: u64,
+    /// In order of time.
+    pub switches: Vec<Switch>,
+    /// Whose threads they are of.
+    pub tasks: Tasks,
+}
+
+/// One recording.
+pub struct Side {
+    /// What it is called in the report.
+    pub label: &'static str,
+    /// Where it was read.
+    pub path: String,
+    /// What it is of.
+    pub manifest: Manifest,
+    /// Its samples.
+    pub stretch: Stretch,
+    /// What follows from them.
+    pub model: HostModel,
+    /// Who ran where, if switches were recorded.
+    pub excerpt: Option<Excerpt>,
+    /// What became of the switches.
+    pub events: Option<EventSummary>,
+    /// What of the recording was not whole.
+    pub notes: Vec<String>,
+}
+
+/// All that is reported.
+pub struct Document {
+    /// The recording, before the changes if there are two.
+    pub before: Side,
+    /// The recording after.
+    pub after: Option<Side>,
+    /// The plan, and whether it was only proposed from this recording.
+    pub plan: Option<(Plan, bool)>,
+    /// What was found before.
+    pub findings: Vec<Finding>,
+    /// What was found after.
+    pub findings_after: Vec<Finding>,
+    /// Before against after.
+    pub verdict: Option<Verdict>,
+    /// When the report was made, ns since 1970.
+    pub made_unix_ns: u64,
+}
+
+impl Document {
+    /// The recordings, in order.
+    fn sides(&self) -> impl Iterator<Item = &Side> {
+        std::iter::once(&self.before).chain(&self.after)
+    }
+}
+
+/// Colours of 0 and up: six, then the same six hatched, and again.
+const COLOURS: usize = 6;
+
+/// Which VM has which colour, the same everywhere in the report.
+#[derive(Default)]
+pub struct Colours {
+    vms: Vec<(VmId, String)>,
+}
+
+impl Colours {
+    fn new(document: &Document) -> Colours {
+        let mut vms: Vec<(VmId, String)> = Vec::new();
+        for vm in document.sides().flat_map(|s| &s.stretch.config.vms) {
+            if vms.iter().all(|(id, _)| *id != vm.id) {
+                vms.push((vm.id.clone(), vm.name.clone()));
+            }
+        }
+        // By name, so that colours do not depend on the order in which VMs were started.
+        vms.sort_by(|a, b| a.1.cmp(&b.1).then_with(|| a.0.cmp(&b.0)));
+        Colours { vms }
+    }
+
+    fn len(&self) -> usize {
+        self.vms.len()
+    }
+
+    fn of(&self, vm: &VmId) -> Option<usize> {
+        self.vms.iter().position(|(id, _)| id == vm)
+    }
+
+    fn name(&self, i: usize) -> &str {
+        &self.vms[i].1
+    }
+
+    /// The class of an area.
+    fn class(&self, i: usize) -> String {
+        if i < COLOURS { format!("k{i}") } else { format!("h{}", i % COLOURS) }
+    }
+
+    /// The hatched colours, where there are so many VMs.
+    fn patterns(&self) -> String {
+        if self.len() <= COLOURS {
+            return String::new();
+        }
+        let of = |i: usize| {
+            format!(
+                "<pattern id=\"hatch{i}\" width=\"6\" height=\"6\" patternUnits=\"userSpaceOnUse\" \
+patternTransform=\"rotate(45)\"><rect class=\"k{i}\" width=\"6\" height=\"6\"/><rect class=\"hatch\" width=\"2\" \
+height=\"6\"/></pattern>"
+            )
+        };
+        format!("<defs>{}</defs>", (0..COLOURS).map(of).collect::<String>())
+    }
+}
+
+/// A VM's name.
+fn name_of<'a>(config: &'a HostConfig, id: &'a VmId) -> &'a str {
+    config.vm(id).map_or(id.0.as_str(), |v| v.name.as_str())
+}
+
+/// The whole file.
+pub fn html(d: &Document) -> String {
+    let colours = Colours::new(d);
+    let mut sections: Vec<(&str, &str, String)> = vec![
+        ("short", "In short", summary::body(d)),
+        ("findings", "What was found", findings::body(d)),
+        ("vms", "Where the VMs' time went", vms::body(d)),
+        ("timeline", "Who ran on which pCPU", d.sides().map(|s| timeline::figure(s, &colours)).collect()),
+        ("ready", "Waiting over time", ready::body(d, &colours)),
+        ("blame", "Who made whom wait", blame::body(d)),
+    ];
+    if let Some((plan, proposed)) = &d.plan {
+        let heading = if *proposed { "What could be changed" } else { "What was changed" };
+        sections.push(("plan", heading, plan::body(d, plan, *proposed)));
+    }
+    if let Some(v) = &d.verdict {
+        sections.push(("verdict", "Did it help?", verdict::body(v)));
+    }
+    sections.push(("measured", "How it was measured", measured::body(d)));
+    let contents: Vec<(&str, &str)> = sections.iter().map(|(id, h, _)| (*id, *h)).collect();
+    let body: String = sections.iter().map(|(id, h, body)| section(id, h, body)).collect();
+    page::page(d, &contents, &body)
+}

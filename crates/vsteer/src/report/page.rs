@@ -1,0 +1,49 @@
+//! The frame of the page: policy, style, header, table of contents.
+
+use super::Document;
+use super::markup::{esc, name};
+use crate::source::clock;
+
+/// No script, no request: even a mistake in escaping could do nothing.
+const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'";
+
+/// The whole page around its sections; `contents` are their ids and headings.
+pub fn page(d: &Document, contents: &[(&str, &str)], sections: &str) -> String {
+    let config = &d.before.stretch.config;
+    let title = format!("vsteer report: {}, {}", config.hostname, clock(d.before.model.from_unix_ns));
+    let window = |s: &super::Side| {
+        format!(
+            "<dt>{}</dt><dd>{}, {:.1} s, collector {}</dd>",
+            s.label,
+            clock(s.model.from_unix_ns),
+            s.stretch.seconds(),
+            esc(&s.model.collector)
+        )
+    };
+    let t = &config.topology;
+    let (pcpus, vms) = (t.online().len(), config.vms.len());
+    let facts = format!(
+        "<dl class=\"facts\"><dt>Host</dt><dd>{}</dd><dt>Kernel</dt><dd>{}</dd><dt>Machine</dt><dd>{pcpus} pCPUs, \
+{} cores, {} NUMA node(s), {vms} VMs</dd>{}<dt>Made by</dt><dd>vsteer {}, {}</dd></dl>",
+        name(&config.hostname),
+        esc(&config.kernel),
+        t.cores().len(),
+        t.nodes().len(),
+        d.sides().map(window).collect::<String>(),
+        env!("CARGO_PKG_VERSION"),
+        clock(d.made_unix_ns),
+    );
+    let links: String =
+        contents.iter().map(|(id, h)| format!("<li><a href=\"#{id}\">{}</a></li>", esc(h))).collect();
+    format!(
+        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+<meta http-equiv=\"Content-Security-Policy\" content=\"{POLICY}\">\n\
+<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+<meta name=\"color-scheme\" content=\"light dark\">\n<title>{}</title>\n<style>\n{}</style>\n</head>\n<body>\n\
+<header>\n<p class=\"brand\">vsteer report</p>\n<h1>The time VMs waited for a CPU on {}</h1>\n{facts}\n\
+<nav aria-label=\"Contents\"><ul>{links}</ul></nav>\n</header>\n<main>\n{sections}</main>\n</body>\n</html>\n",
+        esc(&title),
+        include_str!("style.css"),
+        name(&config.hostname),
+    )
+}

@@ -1,0 +1,98 @@
+//! The plan: what is changed, why, what is expected of it, and what else was considered.
+
+use super::Document;
+use super::markup::{column, esc, name, percent, table};
+use vsteer_core::plan::{Forecast, Interval, Plan, Scope};
+
+fn interval(i: Interval) -> String {
+    format!(
+        "{} <small class=\"range\">[{}, {}]</small>",
+        percent(Some(i.likely)),
+        percent(Some(i.low)),
+        percent(Some(i.high))
+    )
+}
+
+fn forecast(f: &Forecast) -> String {
+    let mut rows = String::new();
+    for v in &f.vms {
+        rows.push_str(&format!(
+            "<tr><th scope=\"row\">{}</th><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td>\
+<td class=\"n\">{}</td><td class=\"n\">{:.0}</td></tr>\n",
+            name(&v.name),
+            percent(Some(v.ready_before)),
+            interval(v.ready_after),
+            percent(Some(v.run_before)),
+            interval(v.run_after),
+            100.0 * v.work_ratio()
+        ));
+    }
+    let head = format!(
+        "<tr>{}{}{}{}{}{}</tr>",
+        column("VM", "", ""),
+        column("Ready before", "%", "n"),
+        column("expected", "% [range]", "n"),
+        column("Run before", "%", "n"),
+        column("expected", "% [range]", "n"),
+        column("Work kept", "%", "n")
+    );
+    let caption = format!("Forecast by {}: sums over vCPUs in % of one pCPU", f.method);
+    table(&caption, "plain", &head, &rows)
+}
+
+/// The section.
+pub fn body(d: &Document, plan: &Plan, proposed: bool) -> String {
+    let scope = match plan.scope {
+        Scope::Live => "in the running VMs only",
+        Scope::Persistent => "in the definitions only, from the next start on",
+        Scope::Both => "in the running VMs and in their definitions",
+    };
+    let mut out = format!(
+        "<p class=\"lead\">{} <span class=\"none\">plan <code>{}</code>, {scope}</span></p>\n",
+        esc(&plan.title),
+        esc(&plan.id)
+    );
+    if proposed {
+        out.push_str("<p class=\"note\">Proposed from this recording; nothing was changed. <code>vsteer plan</code> writes it to a file, <code>vsteer apply --try 60s</code> tries it.</p>\n");
+    } else if plan.fingerprint != d.before.stretch.config.fingerprint() {
+        out.push_str("<p class=\"note\">This plan was made for another configuration of the host than the first recording shows.</p>\n");
+    }
+    if plan.steps.is_empty() {
+        out.push_str("<p>No step: nothing needs to change.</p>\n");
+    } else {
+        let mut rows = String::new();
+        for (i, s) in plan.steps.iter().enumerate() {
+            rows.push_str(&format!(
+                "<tr><td class=\"n\">{}</td><th scope=\"row\">{}</th><td>{}</td><td>{}</td></tr>\n",
+                i + 1,
+                name(&s.vm_name),
+                esc(&s.change.to_string()),
+                esc(&s.reason)
+            ));
+        }
+        let head = format!(
+            "<tr>{}{}{}{}</tr>",
+            column("", "", "n"),
+            column("VM", "", ""),
+            column("Change", "", ""),
+            column("Because", "", "")
+        );
+        out.push_str(&table("Steps, in the order in which they are made", "plain steps", &head, &rows));
+    }
+    out.push_str(&forecast(&plan.forecast));
+    if !plan.alternatives.is_empty() {
+        let items: String = plan
+            .alternatives
+            .iter()
+            .map(|a| format!("<dt>{}</dt><dd>{}</dd>", esc(&a.title), esc(&a.why_not)))
+            .collect();
+        out.push_str(&format!("<h3>Considered and not chosen</h3><dl class=\"alternatives\">{items}</dl>\n"));
+    }
+    if plan.irreversible.is_empty() {
+        out.push_str("<p class=\"note\">All of it can be undone: <code>vsteer rollback</code>.</p>\n");
+    } else {
+        let items: String = plan.irreversible.iter().map(|l| format!("<li>{}</li>", esc(l))).collect();
+        out.push_str(&format!("<h3>What cannot be undone</h3><ul>{items}</ul>\n"));
+    }
+    out
+}
