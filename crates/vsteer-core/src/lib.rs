@@ -13,6 +13,7 @@ pub mod predict;
 pub mod stats;
 pub mod timeline;
 pub mod topology;
+pub mod trigger;
 pub mod verify;
 
 pub use cpuset::CpuSet;

@@ -5,8 +5,9 @@
 //! tools open; one record batch is one moment. A batch is written table by table, `thread` last, and synced before
 //! the next: a moment without its `thread` rows was not finished and is left out by the reader, and a stream that
 //! breaks off is read up to the break. A ring keeps the newest bytes by deleting whole segments, all tables of a
-//! number together; every segment can be read without the others. Context switches, where they are recorded, are a table
-//! apart with segments of their own: [`crate::event`].
+//! number together; every segment can be read without the others. Segments around a mark ([`crate::read_marks`])
+//! outlive their turn, as long as all such take no more than half of the ring. Context switches, where they are recorded,
+//! are a table apart with segments and a ring of their own: [`crate::event`].
 //!
 //! Idea: facebookincubator/below stores the raw sample and derives the model on reading.
 
@@ -14,17 +15,20 @@ use crate::table::{TABLES, read_rows, rows, schema};
 use arrow_ipc::reader::StreamReader;
 use arrow_ipc::writer::StreamWriter;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use vsteer_core::nouns::{Batch, Collector, HostConfig};
+use vsteer_core::trigger::Mark;
 use vsteer_core::{Fault, FaultKind};
 
 /// Version of the folder's form. A reader refuses a newer one.
 pub const FORMAT: u32 = 1;
 /// A segment is closed when its files hold this much together, bytes.
 const SEGMENT_BYTES: u64 = 32 << 20;
+/// Of a ring's bytes, the part (one in so many) that configurations may take beside them.
+const CONFIG_PART: u64 = 16;
 /// The table that is written last: a segment without it is not looked at.
 const LAST_TABLE: &str = "thread";
 
@@ -89,6 +93,10 @@ pub struct Writer {
     number: u32,
     ring_bytes: Option<u64>,
     last_config: HostConfig,
+    /// When each segment that is still there began, `CLOCK_MONOTONIC`, ns.
+    began: BTreeMap<u32, u64>,
+    /// Segments around a mark.
+    kept: BTreeSet<u32>,
 }
 
 impl Writer {
@@ -120,6 +128,8 @@ impl Writer {
             number: 0,
             ring_bytes,
             last_config: config.clone(),
+            began: BTreeMap::new(),
+            kept: BTreeSet::new(),
         };
         w.append_config(manifest.mono_ns, config)?;
         w.open_segment(1)?;
@@ -179,6 +189,7 @@ impl Writer {
             stream.write(&rows(table, batch)).map_err(|e| arrow_failed("writing", &path, &e))?;
             stream.get_ref().sync_data().map_err(|e| failed("syncing", &path, &e))?;
         }
+        self.began.entry(self.number).or_insert(batch.mono_ns);
         let ring = self.ring_bytes;
         let segment_bytes = ring.map_or(SEGMENT_BYTES, |r| (r / 8).clamp(64 << 10, SEGMENT_BYTES));
         if self.segment_size(self.number) >= segment_bytes {
@@ -196,21 +207,66 @@ impl Writer {
         TABLES.iter().map(size).sum()
     }
 
-    fn drop_oldest(&self, limit: u64) -> Result<(), Fault> {
-        let numbers = segments(&self.folder, LAST_TABLE)?;
-        let mut total: u64 = numbers.iter().map(|n| self.segment_size(*n)).sum();
-        for n in numbers.into_iter().filter(|n| *n != self.number) {
+    /// Notes a moment, and keeps what was and will be recorded around it from the ring's turn: the segment being
+    /// written, the one before and the one after.
+    ///
+    /// # Errors
+    /// `NoSpace` on a full disk.
+    pub fn mark(&mut self, mark: &Mark) -> Result<(), Fault> {
+        crate::marks::append(&self.folder, mark)?;
+        self.kept.extend([self.number.saturating_sub(1), self.number, self.number + 1]);
+        Ok(())
+    }
+
+    fn drop_oldest(&mut self, limit: u64) -> Result<(), Fault> {
+        let current = self.number;
+        let sizes: BTreeMap<u32, u64> =
+            segments(&self.folder, LAST_TABLE)?.into_iter().map(|n| (n, self.segment_size(n))).collect();
+        self.kept.retain(|n| *n >= current || sizes.contains_key(n));
+        let mut of_kept: u64 = self.kept.iter().filter_map(|n| sizes.get(n)).sum();
+        while of_kept > limit / 2 {
+            let Some(oldest) = self.kept.pop_first() else { break };
+            of_kept -= sizes.get(&oldest).copied().unwrap_or(0);
+        }
+        let mut total: u64 = sizes.values().sum();
+        let mut dropped = false;
+        let old = sizes.iter().filter(|(n, _)| **n != current);
+        let (kept, turn): (Vec<_>, Vec<_>) = old.partition(|(n, _)| self.kept.contains(n));
+        for (n, size) in turn.into_iter().chain(kept) {
             if total <= limit {
                 break;
             }
-            total -= self.segment_size(n);
+            total -= size;
+            dropped = true;
+            self.began.remove(n);
             // `thread` first: without it the reader does not look for the others.
             for table in TABLES.iter().rev() {
-                let path = segment_path(&self.folder, table, n);
+                let path = segment_path(&self.folder, table, *n);
                 fs::remove_file(&path).map_err(|e| failed("removing", &path, &e))?;
             }
         }
-        Ok(())
+        if dropped { self.drop_configs(limit / CONFIG_PART) } else { Ok(()) }
+    }
+
+    /// Where configurations take more than `limit` bytes, drops those that no remaining sample needs, and the oldest of
+    /// the others: threads come and go, and each change is a line.
+    fn drop_configs(&self, limit: u64) -> Result<(), Fault> {
+        let path = self.folder.join("config.jsonl");
+        if fs::metadata(&path).map_or(0, |m| m.len()) <= limit {
+            return Ok(());
+        }
+        let text = fs::read(&path).map_err(|e| failed("reading", &path, &e))?;
+        let lines: Vec<&[u8]> = text.split_inclusive(|b| *b == b'\n').collect();
+        let oldest = self.began.values().next().copied().unwrap_or(0);
+        let later = |l: &&[u8]| serde_json::from_slice::<ConfigAt>(l).is_ok_and(|c| c.mono_ns > oldest);
+        // In force at the oldest sample is the last that is not newer.
+        let first = lines.iter().position(later).unwrap_or(lines.len()).saturating_sub(1);
+        let mut rest = &lines[first..];
+        // To half, so that not every change from now on rewrites the file.
+        while rest.len() > 1 && rest.iter().map(|l| l.len() as u64).sum::<u64>() > limit / 2 {
+            rest = &rest[1..];
+        }
+        crate::marks::replace(&path, &rest.concat())
     }
 
     /// Closes the streams properly; a recording that was not closed reads the same.

@@ -3,9 +3,11 @@
 pub mod event;
 pub mod export;
 mod folder;
+mod marks;
 mod table;
 pub mod task;
 
 pub use event::{EventSummary, EventWriter, Switches};
 pub use folder::{ConfigAt, FORMAT, Manifest, Recording, Writer};
+pub use marks::read as read_marks;
 pub use task::{Task, Tasks};

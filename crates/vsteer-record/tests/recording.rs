@@ -6,8 +6,9 @@ use std::fs;
 use std::path::Path;
 use vsteer_core::nouns::*;
 use vsteer_core::topology::{Parts, Topology};
+use vsteer_core::trigger::Mark;
 use vsteer_core::{CpuSet, FaultKind};
-use vsteer_record::{FORMAT, Manifest, Recording, Writer};
+use vsteer_record::{FORMAT, Manifest, Recording, Writer, read_marks};
 
 fn config() -> HostConfig {
     let vm = VmConfig {
@@ -152,6 +153,58 @@ fn the_ring_keeps_the_newest_whole_segments() {
     let first = r.batches.first().unwrap().mono_ns / 1_000;
     assert!(first > 1 && r.batches.last() == Some(&batch(400)), "first {first}");
     assert_eq!(r.batches.len() as u64, 400 - first + 1);
+}
+
+fn mark(i: u64) -> Mark {
+    Mark {
+        unix_ns: i * 1_000 + 5,
+        mono_ns: i * 1_000,
+        window_ns: 1_000,
+        trigger: "ready>5%".into(),
+        vm: VmId("uuid-1".into()),
+        vm_name: "a".into(),
+        found: "ready 7.00 %".into(),
+    }
+}
+
+fn size_of(folder: &Path) -> u64 {
+    fs::read_dir(folder).unwrap().map(|e| e.unwrap().metadata().unwrap().len()).sum()
+}
+
+#[test]
+fn what_lies_around_a_mark_outlives_the_rings_turn() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path().join("a.vsteer");
+    let mut w = Writer::create(&folder, &manifest(), &config(), Some(1 << 20)).unwrap();
+    for i in 1..=1_000 {
+        w.append(&batch(i), &config()).unwrap();
+        if i == 100 {
+            w.mark(&mark(i)).unwrap();
+        }
+    }
+    assert_eq!(read_marks(&folder).unwrap(), [mark(100)]);
+    let r = Recording::open(&folder).unwrap();
+    let there = |i: u64| r.batches.iter().any(|b| b.mono_ns == i * 1_000);
+    assert!((95..=105).all(there), "the moments around the mark are gone");
+    assert!(!there(300) && (990..=1_000).all(there), "the ring does not turn");
+    assert!(size_of(&folder) < (1 << 20) + (256 << 10));
+}
+
+#[test]
+fn marks_without_end_and_changes_without_end_stay_within_bounds() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path().join("a.vsteer");
+    let mut w = Writer::create(&folder, &manifest(), &config(), Some(1 << 20)).unwrap();
+    for i in 1..=1_000 {
+        let changed = HostConfig { kernel: i.to_string(), ..config() };
+        w.append(&batch(i), &changed).unwrap();
+        w.mark(&mark(i)).unwrap();
+    }
+    assert!(size_of(&folder) < (1 << 20) + (512 << 10), "{} bytes", size_of(&folder));
+    let r = Recording::open(&folder).unwrap();
+    assert_eq!(r.batches.last(), Some(&batch(1_000)));
+    assert_eq!(r.config_at(1_000_000).kernel, "1000");
+    assert!(r.configs.len() < 900, "{} configurations", r.configs.len());
 }
 
 #[test]

@@ -139,6 +139,16 @@ pub struct Record {
     /// Flight recorder: keep about the newest so many bytes (`2G`, `500M`).
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     pub ring: Option<u64>,
+    /// Mark the moment when any VM fulfils this, and keep what lies around it from the ring's turn (may be given
+    /// again): `ready_p99>20ms`, `limited>5% and ready>1%`; also ready_p50, _p95, _max, wake_p99, lag, wait, run.
+    #[arg(long, value_name = "CONDITION")]
+    pub trigger: Vec<vsteer_core::trigger::Trigger>,
+    /// With --trigger: the sliding window that conditions are judged on.
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration, requires = "trigger")]
+    pub trigger_window: std::time::Duration,
+    /// With --trigger: after a mark, how long the same condition of the same VM makes no other.
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration, requires = "trigger")]
+    pub trigger_quiet: std::time::Duration,
     /// Record every context switch too (16 bytes each; needs eBPF): who ran where, for `report` and `export`.
     #[arg(long)]
     pub events: bool,
@@ -158,6 +168,9 @@ pub struct Record {
 pub struct Replay {
     /// The recording.
     pub recording: PathBuf,
+    /// List the moments that `record --trigger` marked instead.
+    #[arg(long)]
+    pub marks: bool,
     /// Time between two rows.
     #[arg(short, long, value_name = "TIME", default_value = "2s", value_parser = duration)]
     pub interval: std::time::Duration,

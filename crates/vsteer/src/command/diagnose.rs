@@ -10,6 +10,12 @@ use vsteer_core::diagnose::{Thresholds, diagnose};
 /// # Errors
 /// As [`source::window`].
 pub fn run(a: &Diagnose, json: bool) -> Result<(), Fault> {
+    if let (Some(folder), None) = (&a.window.recording, &a.window.at) {
+        let marks = vsteer_record::read_marks(folder)?.len();
+        if marks > 0 {
+            eprintln!("vsteer: {marks} moments are marked in it: vsteer replay {} --marks", folder.display());
+        }
+    }
     let stretch = source::window(&a.window)?;
     let model = stretch.model()?;
     let findings = diagnose(&stretch.config, &model, Thresholds::default());

@@ -6,6 +6,7 @@ use crate::source::{need_vms, open_host_with, progress, progress_done};
 use std::time::{Duration, Instant};
 use vsteer_core::Fault;
 use vsteer_core::nouns::{Batch, Collector, HostConfig};
+use vsteer_core::trigger::Watch;
 use vsteer_host::observe::{KvmHost, Observe};
 use vsteer_host::switches::SwitchRecorder;
 use vsteer_record::{EventSummary, FORMAT, Manifest, Writer};
@@ -36,6 +37,10 @@ pub fn run(a: &Record, json: bool) -> Result<(), Fault> {
         collector,
     };
     let collector = host.collector();
+    a.trigger.iter().try_for_each(|t| t.measurable(&collector))?;
+    let ns = |d: Duration| d.as_nanos() as u64;
+    let mut watch = Watch::new(a.trigger.clone(), ns(a.trigger_window), ns(a.trigger_quiet));
+    let mut marks = 0u64;
     let ring = a.ring.map(|r| samples_part(r, a.events));
     let mut writer = Writer::create(&a.output, &manifest(collector.clone()), &config, ring)?;
     let switches = start_switches(a, &host, &config)?;
@@ -66,6 +71,11 @@ pub fn run(a: &Record, json: bool) -> Result<(), Fault> {
             switches.iter().for_each(|s| s.set_config(&config));
         }
         writer.append(&batch, &config)?;
+        for mark in watch.see(&batch, &config, &collector) {
+            writer.mark(&mark)?;
+            marks += 1;
+            eprintln!("vsteer: {}", crate::text::mark(&mark));
+        }
         if let (Some(w), Some(batch)) = (&mut second, &polled) {
             w.append(batch, &config)?;
         }
@@ -83,7 +93,7 @@ pub fn run(a: &Record, json: bool) -> Result<(), Fault> {
     if json {
         super::print_json(&serde_json::json!({
             "recording": a.output, "batches": batches, "seconds": seconds, "collector": collector,
-            "switches_unseen": unseen, "events": events,
+            "switches_unseen": unseen, "events": events, "marks": marks,
         }));
     } else {
         eprintln!("vsteer: {batches} samples over {seconds:.1} s in {}", a.output.display());

@@ -10,6 +10,15 @@ use vsteer_core::{Fault, model};
 /// # Errors
 /// As [`source::read`].
 pub fn run(a: &Replay, json: bool) -> Result<(), Fault> {
+    if a.marks {
+        let marks = vsteer_record::read_marks(&a.recording)?;
+        if json {
+            super::print_json(&marks);
+        } else {
+            marks.iter().for_each(|m| println!("{}", crate::text::mark(m)));
+        }
+        return Ok(());
+    }
     let recording = source::read(&a.recording)?;
     let interval = a.interval.as_nanos() as u64;
     let batches = &recording.batches;

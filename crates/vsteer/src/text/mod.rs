@@ -20,6 +20,13 @@ pub fn one_line(name: &str) -> String {
     name.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 
+/// A marked moment, with a time that `--at` takes.
+pub fn mark(m: &vsteer_core::trigger::Mark) -> String {
+    let at = crate::source::clock(m.unix_ns).replacen(' ', "T", 1).replace(" UTC", "Z");
+    let seconds = m.window_ns as f64 / 1e9;
+    format!("{at}  VM {:?}  {}  ({} over {seconds:.0} s)", one_line(&m.vm_name), m.trigger, m.found)
+}
+
 /// `text` folded to `width` columns, each line after `indent`.
 pub fn folded(text: &str, indent: &str, width: usize) -> String {
     let mut out = String::new();

@@ -1,0 +1,97 @@
+//! Do the crates depend on each other as designed, and does the core stay pure?
+//!
+//! The edges are what makes the design hold: the simulator can only be what live code is tested on while the core sees
+//! no file and no clock. Asked of cargo itself, so that renamed or target-specific dependencies count too. Licences are
+//! deny.toml's part.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::process::Command;
+
+/// Which of ours each may depend on. A crate that is not here has no edge.
+const EDGES: [(&str, &[&str]); 9] = [
+    ("vsteer-core", &[]),
+    ("vsteer-record", &["vsteer-core"]),
+    ("vsteer-bpf", &["vsteer-core"]),
+    ("vsteer-host", &["vsteer-core", "vsteer-record", "vsteer-bpf"]),
+    ("vsteer-act", &["vsteer-core", "vsteer-record", "vsteer-host"]),
+    ("vsteer", &["vsteer-act", "vsteer-host", "vsteer-record", "vsteer-core"]),
+    ("vsteer-lab", &["vsteer-core", "vsteer-record"]),
+    ("vsteer-guest", &[]),
+    ("vsteer-libvirt", &[]),
+];
+
+/// All that the core may depend on.
+const OF_CORE: [&str; 3] = ["libm", "serde", "thiserror"];
+
+/// Package -> what it depends on when it is built for use, not for tests.
+fn dependencies() -> BTreeMap<String, BTreeSet<String>> {
+    let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../Cargo.toml");
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo
+        .args(["metadata", "--format-version", "1", "--no-deps", "--offline", "--manifest-path"])
+        .arg(manifest);
+    let output = cargo.output().expect("cargo runs this test");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let all: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let text = |v: &serde_json::Value| v.as_str().unwrap().to_owned();
+    let packages = all["packages"].as_array().unwrap().iter().map(|p| {
+        let normal = p["dependencies"].as_array().unwrap().iter().filter(|d| d["kind"].is_null());
+        (text(&p["name"]), normal.map(|d| text(&d["name"])).collect())
+    });
+    packages.collect()
+}
+
+#[test]
+fn crates_depend_on_each_other_as_designed() {
+    let found = dependencies();
+    assert!(found.len() > 5, "{found:?}");
+    for (name, all) in &found {
+        let allowed = EDGES.iter().find(|(n, _)| n == name).map(|(_, a)| *a);
+        let allowed = allowed.unwrap_or_else(|| panic!("crate {name} has no edges in this test: add it"));
+        let ours: Vec<&String> = all.iter().filter(|d| d.starts_with("vsteer")).collect();
+        for edge in ours {
+            assert!(allowed.contains(&edge.as_str()), "{name} may not depend on {edge}, only on {allowed:?}");
+        }
+    }
+}
+
+#[test]
+fn the_core_depends_on_three_crates() {
+    let found: Vec<String> = dependencies()["vsteer-core"].iter().cloned().collect();
+    assert_eq!(found, OF_CORE);
+}
+
+/// A call that asks the machine for something. In tests of the core they are allowed.
+const IMPURE: [&str; 9] = [
+    "std::fs",
+    "std::net",
+    "std::env",
+    "std::process",
+    "std::thread",
+    "Instant::now",
+    "SystemTime",
+    "HashMap",
+    "HashSet",
+];
+
+#[test]
+fn the_core_asks_the_machine_for_nothing() {
+    let mut files = Vec::new();
+    let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("src")];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() { folders.push(path) } else { files.push(path) }
+        }
+    }
+    assert!(files.len() > 10);
+    for path in files {
+        let text = std::fs::read_to_string(&path).unwrap();
+        let code = text.split("#[cfg(test)]").next().unwrap_or("");
+        let lines = code.lines().filter(|l| !l.trim_start().starts_with("//"));
+        for (line, word) in lines.flat_map(|l| IMPURE.iter().map(move |w| (l, w))) {
+            assert!(!line.contains(word) || path.ends_with("tests.rs"), "{}: {line}", path.display());
+        }
+    }
+}
