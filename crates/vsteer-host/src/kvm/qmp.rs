@@ -52,7 +52,7 @@ pub fn vcpu_threads(root: &Root, path: &str) -> Result<BTreeMap<Tid, u32>, Strin
 }
 
 /// The answer to `query-cpus-fast`; `None` for any other line.
-fn cpus(line: &str) -> Option<BTreeMap<Tid, u32>> {
+pub fn cpus(line: &str) -> Option<BTreeMap<Tid, u32>> {
     let answer: Value = serde_json::from_str(line).ok()?;
     if answer.get("id")?.as_str()? != "vsteer" {
         return None;
@@ -66,7 +66,7 @@ fn cpus(line: &str) -> Option<BTreeMap<Tid, u32>> {
 }
 
 /// Is a connection at this path established, of a text of `/proc/net/unix` (state 03, `man 5 proc`)?
-fn is_taken(sockets: &str, path: &str) -> bool {
+pub fn is_taken(sockets: &str, path: &str) -> bool {
     sockets.lines().any(|line| {
         let mut words = line.split_ascii_whitespace();
         let state = words.nth(5);

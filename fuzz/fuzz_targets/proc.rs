@@ -1,0 +1,21 @@
+//! Any text that /proc or a cgroup could hold is read or refused.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use vsteer_host::kvm::command_line;
+use vsteer_host::linux::{cgroups, numa_maps, pcpu, schedstat, task};
+
+fuzz_target!(|bytes: &[u8]| {
+    let _ = schedstat::parse(bytes);
+    let text = String::from_utf8_lossy(bytes);
+    let _ = (
+        task::stat(&text),
+        task::allowed_list(&text),
+        pcpu::parse(&text, 10_000_000),
+        numa_maps::parse(&text),
+    );
+    let _ = (cgroups::cgroup_of(&text, "cpu"), cgroups::cpu_max(&text), cgroups::nr_throttled(&text));
+    let _ = (cgroups::is_plain(&text), cgroups::lineage(&text), cgroups::common(text.lines()));
+    let words: Vec<String> = text.split('\0').map(str::to_owned).collect();
+    let _ = command_line::parse(&words);
+});
