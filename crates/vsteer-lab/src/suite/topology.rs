@@ -22,7 +22,8 @@ fn run(bench: &Bench) -> Result<Findings, Fault> {
     let source = Fetcher::of_system(&bench.lab.cache, false).source("hwloc")?;
     let trees = source.tree.join("tests/hwloc/linux");
     let mut test = Command::new("cargo");
-    test.args(["test", "--locked", "-q", "-p", "vsteer-host", "--test", "hwloc_trees", "--", "--nocapture"]);
+    // The whole workspace, as `make check` built it: one package alone would unify features anew and rebuild.
+    test.args(["test", "--workspace", "--locked", "-q", "--test", "hwloc_trees", "--", "--nocapture"]);
     test.env("VSTEER_HWLOC_TREES", &trees);
     let done = command::run(&mut test, Duration::from_secs(900))?;
     let said = |text: &str| text.lines().rev().find(|l| l.contains("trees equal")).map(str::to_owned);
