@@ -36,7 +36,7 @@ lab: deps-test build
 # Costs against perf and bpftrace, in one run.
 bench: deps-bench deps-build
 	$(CARGO) build --release --locked -p vsteer-bpf --example switch_cost
-	$(CARGO) build --release --locked -p vsteer-host --example poll_cost
+	$(CARGO) build --release --locked -p vsteer-host --example poll_cost --example switch_loss
 	$(ROOT) tools/bench.sh
 
 build: deps-build
