@@ -95,7 +95,7 @@ fn main() {
     let bytes_per_switch = bytes as f64 / s.recorded.max(1) as f64;
     let kept_count = s.coverage().is_some_and(|c| (c - 1.0).abs() <= 0.001);
     let kept_loss = (rate >= 200_000.0).then_some(lost_share <= 0.01);
-    let kept_size = bytes_per_switch <= 16.1;
+    let kept_size = bytes_per_switch <= 16.0;
     println!(
         "{}",
         serde_json::json!({
@@ -104,7 +104,7 @@ fn main() {
             "recorded_or_lost_of_kernel": s.coverage(),
             "lost_share": lost_share, "bytes_per_switch": bytes_per_switch,
             "kept": { "count_within_0.1_percent": kept_count, "lost_at_most_1_percent": kept_loss,
-                      "at_most_16.1_bytes": kept_size },
+                      "at_most_16_bytes": kept_size },
         })
     );
     if args.get(3).is_none() {
