@@ -69,7 +69,7 @@ impl Host {
             window_ns: 20_000_000_000,
             vms: Vec::new(),
             pcpus: (0..pcpus).map(pcpu).collect(),
-            blame: Some(Vec::new()),
+            blame: None,
             collector: "ebpf".into(),
             missing: BTreeMap::new(),
         };
@@ -404,6 +404,33 @@ fn quotas_and_guest_topologies_are_changed_only_when_asked_for() {
     let [step] = &of(&h, "topology")[..] else { panic!("{:?}", of(&h, "topology")) };
     let Change::Topology { to, .. } = step.change else { panic!("{step:?}") };
     assert_eq!((to.sockets, to.cores, to.threads), (2, 2, 1), "4 vCPUs over nodes of 2 cores");
+}
+
+#[test]
+fn waiting_for_oneself_or_for_nobody_is_no_reason_to_change_others() {
+    let mut h = Host::new(2, 1, 0.25);
+    h.vm("tick", 2, 0.06, 0.02, 370.0).vm("idle", 2, 0.003, 0.0, 10.0);
+    assert!(!h.plan().steps.is_empty(), "who ran meanwhile was not measured");
+    let blame = |culprit, share| Blame { victim: VmId("tick".into()), culprit, share };
+    let own = blame(Culprit::Vm(VmId("tick".into())), 0.014);
+    h.model.blame = Some(vec![own.clone(), blame(Culprit::Placement, 0.048)]);
+    assert!(h.plan().steps.is_empty(), "{:?}", h.plan().title);
+    h.model.blame = Some(vec![own, blame(Culprit::Vm(VmId("idle".into())), 0.03)]);
+    assert!(!h.plan().steps.is_empty());
+}
+
+#[test]
+fn a_vm_that_runs_for_long_at_a_time_gets_no_real_time() {
+    let mut h = Host::new(2, 1, 1.0);
+    h.vm("burn", 2, 0.8, 0.2, 0.0).vm("burst", 2, 0.11, 0.15, 40.0).vm("tick", 2, 0.04, 0.06, 260.0);
+    let of = |h: &Host| {
+        let p = plan(&h.config, &h.model, Limits::default(), Scope::Live, Some("realtime")).unwrap();
+        p.steps.iter().map(|s| s.vm_name.clone()).collect::<std::collections::BTreeSet<_>>()
+    };
+    assert_eq!(of(&h), ["tick".to_owned()].into());
+    // Without wake-ups nor switches nobody knows how long it runs at a time.
+    h.model.vms[2].threads.iter_mut().for_each(|t| (t.wakeups_per_s, t.switches_per_s) = (None, None));
+    assert!(of(&h).is_empty());
 }
 
 #[test]

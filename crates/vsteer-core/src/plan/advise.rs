@@ -10,7 +10,7 @@
 use super::{Alternative, Forecast, Plan, Scope, Step, VmForecast};
 use super::{node, quota, realtime, separate, topology, unpin, weights};
 use crate::model::{HostModel, VmModel};
-use crate::nouns::{HostConfig, VmConfig, VmId};
+use crate::nouns::{Culprit, HostConfig, VmConfig, VmId};
 use crate::predict::fluid;
 use serde::{Deserialize, Serialize};
 
@@ -21,7 +21,7 @@ pub struct Limits {
     pub work_loss: f64,
     /// Largest growth of any VM's ready share, summed over its vCPUs, as a fraction of a pCPU.
     pub ready_growth: f64,
-    /// A VM is delayed when its vCPUs wait more than this share of the time on average…
+    /// A VM is delayed when its vCPUs wait for others more than this share of the time on average…
     pub delayed_ready: f64,
     /// … or this much after a wake-up, at the 99th percentile, ns.
     pub delayed_wake_ns: f64,
@@ -93,10 +93,36 @@ pub fn is_sleeper(vm: &VmModel, limits: &Limits) -> bool {
         })
 }
 
-/// A VM that waits too long for what it does.
+/// How long the VM's threads are ready on account of others, as a share per vCPU: its own threads in each other's way
+/// and an idle pCPU not used are nothing that a plan against others mends. All of its vCPUs' ready where who ran
+/// meanwhile is not measured.
+fn kept_waiting(vm: &VmModel, model: &HostModel) -> Option<f64> {
+    let ready = vm.per_vcpu(|s| s.ready.or(s.wait))?;
+    let Some(blame) = &model.blame else { return Some(ready) };
+    let by_others = |c: &Culprit| match c {
+        Culprit::Vm(id) => *id != vm.id,
+        Culprit::Process { .. } | Culprit::Kernel { .. } | Culprit::Unattributed => true,
+        Culprit::Placement => false,
+    };
+    let theirs: f64 =
+        blame.iter().filter(|b| b.victim == vm.id && by_others(&b.culprit)).map(|b| b.share).sum();
+    Some(ready.min(theirs / vm.vcpu_threads().count().max(1) as f64))
+}
+
+fn wakes_late(vm: &VmModel, limits: &Limits) -> bool {
+    vm.wake_latency.is_some_and(|l| l.p99_ns > limits.delayed_wake_ns && l.count >= 20)
+}
+
+/// A VM that waits too long for what it does, for whomever.
 pub fn is_delayed(vm: &VmModel, limits: &Limits) -> bool {
-    let waits = vm.per_vcpu(|s| s.ready.or(s.wait)).is_some_and(|r| r > limits.delayed_ready);
-    waits || vm.wake_latency.is_some_and(|l| l.p99_ns > limits.delayed_wake_ns && l.count >= 20)
+    vm.per_vcpu(|s| s.ready.or(s.wait)).is_some_and(|w| w > limits.delayed_ready) || wakes_late(vm, limits)
+}
+
+/// A VM that waits too long for others.
+pub fn is_delayed_by_others(vm: &VmModel, model: &HostModel, limits: &Limits) -> bool {
+    // A wake-up that is late on account of nobody is no other's doing either.
+    let least = if wakes_late(vm, limits) { limits.delayed_ready / 10.0 } else { limits.delayed_ready };
+    kept_waiting(vm, model).is_some_and(|w| w > least)
 }
 
 /// A rule that the forecast breaks, in words; `None` when it keeps both.
@@ -137,7 +163,7 @@ pub fn plan(
     let ids: Vec<&VmId> = model
         .vms
         .iter()
-        .filter(|vm| is_sleeper(vm, &limits) && is_delayed(vm, &limits))
+        .filter(|vm| is_sleeper(vm, &limits) && is_delayed_by_others(vm, model, &limits))
         .map(|vm| &vm.id)
         .collect();
     let delayed = config.vms.iter().filter(|vm| ids.contains(&&vm.id)).collect();
