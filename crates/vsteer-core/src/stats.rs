@@ -40,6 +40,14 @@ pub fn autocorrelation(x: &[f64], lag: usize) -> f64 {
 /// Fewest blocks that a comparison is made on: below, Student's t is so wide that nothing is seen.
 pub const BLOCKS_MIN: usize = 5;
 
+/// A comparison's blocks are at least this part of the shorter stretch…
+const BLOCKS_LIKELY: usize = 6;
+/// … or this many samples. The correlation of a host's load has a tail that the lags of a short window do not show: on
+/// 14 minutes of unchanged VMs (8 busy vCPUs on 2 pCPUs, 5 samples a second) neighbouring windows of 20 s, compared by
+/// blocks as long as their own autocorrelation asks for (0.8 s mostly), differed in 16 % of the cases where 5 % were
+/// claimed; by blocks of a tenth of the window in 12 %, an eighth 6 %, a sixth 4 %.
+const BLOCK_FLOOR_MAX: usize = 100;
+
 /// Block length for batch means: twice the integrated autocorrelation time (summed up to the first lag whose
 /// correlation is below its own noise), but never so long that fewer than [`BLOCKS_MIN`] blocks remain.
 pub fn block_length(x: &[f64]) -> usize {
@@ -172,7 +180,8 @@ impl Comparison {
 
 /// Compares two autocorrelated series; `None` when either has fewer than [`BLOCKS_MIN`] samples.
 pub fn compare(before: &[f64], after: &[f64]) -> Option<Comparison> {
-    let block = block_length(before).max(block_length(after));
+    let floor = (before.len().min(after.len()) / BLOCKS_LIKELY).min(BLOCK_FLOOR_MAX);
+    let block = block_length(before).max(block_length(after)).max(floor);
     let block = block.min(before.len() / BLOCKS_MIN).min(after.len() / BLOCKS_MIN);
     if block == 0 {
         return None;

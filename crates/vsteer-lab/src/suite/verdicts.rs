@@ -26,9 +26,13 @@ pub const CASE: Case = Case {
 /// Length of each of the two observations of a pair, ns: as in the demonstration.
 const WINDOW_NS: u64 = 20_000_000_000;
 
+/// Longest time between two samples, ns: the default interval and some delay.
+const SAMPLE_NS: u64 = 300_000_000;
+
 fn run(bench: &Bench) -> Result<Findings, Fault> {
     let pairs: u64 = if bench.full { 40 } else { 4 };
-    let seconds = (pairs + 1) * WINDOW_NS / 1_000_000_000 + 2;
+    // A window ends with the first sample after its time.
+    let seconds = (pairs + 1) * (WINDOW_NS + SAMPLE_NS) / 1_000_000_000 + 2;
     let recording = bench.on_lab("burn:2,periodic:2", bench.seed, |_, v| {
         let r = bench.fresh("unchanged.vsteer")?;
         let words = ["record", "-o", &r, "--for", &format!("{seconds}s"), "--connect", &v.uri];
