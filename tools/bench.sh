@@ -47,6 +47,6 @@ else
 	echo "Recording every switch"
 	echo "$loss"
 	if $loss_kept; then verdict=kept; else verdict=BROKEN; fi
-	echo "16 bytes each, at most 1 % lost at 200,000/s, counted within 0.1 % of the kernel: $verdict"
+	echo "at most 16 bytes each, at most 1 % lost at 200,000/s, counted within 0.1 % of the kernel: $verdict"
 fi
 exit "$broken"

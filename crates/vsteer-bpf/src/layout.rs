@@ -7,7 +7,7 @@ use bytemuck::{Pod, Zeroable};
 use vsteer_core::nouns::HISTOGRAM_BUCKETS;
 
 /// Recent runners kept per pCPU.
-pub const RUNNERS: usize = 512;
+pub const RUNNERS: usize = 2048;
 /// Distinct affinity sets that one pCPU may be in.
 pub const CPU_SETS: usize = 16;
 /// Switches per event batch.

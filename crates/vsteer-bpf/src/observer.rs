@@ -25,6 +25,11 @@ static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/observer.bpf.o"
 const BLAME_KEYS: u32 = 32_768;
 /// Distinct affinity sets. A set costs one word; beyond this number placement is not told apart for new threads.
 const AFFINITY_SETS: u32 = 1_024;
+/// A culprit that has charged nobody for so many readings is forgotten: processes come and go, and the table shall not
+/// fill with those that are gone. Many, so that nobody is adding to the sum that is being taken away.
+const STILL_READINGS: u32 = 50;
+/// Keys of the blame table copied by one system call.
+const BLAME_BATCH: u32 = 1_024;
 /// How often a slot is read again when a copy was torn. An update takes well under a microsecond.
 const TORN_TRIES: u32 = 100;
 /// How often the slots are copied until a copy was quick, and what quick is: a system call and 1.8 KB per slot.
@@ -75,6 +80,14 @@ pub struct Reading {
     pub surprises: u64,
 }
 
+/// A cell of the blame table as last handed out.
+#[derive(Debug, Clone, Copy, Default)]
+struct Charged {
+    ns: u64,
+    /// For how many readings the kernel's sum has stood still.
+    still: u32,
+}
+
 /// The loaded and attached observer. Dropping it detaches everything.
 pub struct Observer {
     object: Object,
@@ -85,6 +98,7 @@ pub struct Observer {
     sets: Vec<CpuSet>,               // set i + 1
     free: Vec<u32>,
     told: RefCell<BTreeMap<u32, (u64, u64)>>, // slot -> (ready, limited) as last handed out
+    charged: RefCell<BTreeMap<BlameKey, Charged>>,
     limits: Options,
     missing: BTreeMap<String, String>,
 }
@@ -202,7 +216,8 @@ impl Observer {
             vm_index: BTreeMap::new(),
             sets: Vec::new(),
             free: (0..limits.threads).rev().collect(),
-            told: RefCell::new(BTreeMap::new()),
+            told: RefCell::default(),
+            charged: RefCell::default(),
             limits,
             missing,
         })
@@ -285,6 +300,7 @@ impl Observer {
             }
         }
         drop(blame);
+        self.charged.get_mut().retain(|key, _| key.slot != slot + 1);
         // The mark lives as long as the thread; a living one must not write into somebody else's slot, so its slot
         // is retired. That happens only when a thread changes its role, which none does in practice.
         let dead = self.read_slot(slot)?.is_none_or(|s| s.state == state::ABSENT);
@@ -405,13 +421,8 @@ impl Observer {
         let (mono_ns, slots) = self.read_slots()?;
         let mut reading = Reading { mono_ns, ..Reading::default() };
         let names: BTreeMap<u32, &VmId> = self.vm_index.iter().map(|(id, i)| (*i, id)).collect();
-        let mut blame: BTreeMap<BlameKey, u64> = BTreeMap::new();
-        let table = self.map("blame");
-        for key in table.keys() {
-            if let Ok(Some(ns)) = table.lookup(&key, MapFlags::ANY) {
-                blame.insert(bytemuck::pod_read_unaligned(&key), bytemuck::pod_read_unaligned(&ns));
-            }
-        }
+        let settled = self.read_blame()?;
+        let mut open: BTreeMap<BlameKey, u64> = BTreeMap::new();
         let mut rings = BTreeMap::new();
         for (slot, s) in slots {
             let w = &self.watched[&slot];
@@ -429,19 +440,73 @@ impl Observer {
             let mut lag_ns = s.lag_ns;
             if s.state == state::READY {
                 lag_ns += self.open_lag_ns(&s, reading.mono_ns).min(open_ns);
-                self.charge_open_wait(slot + 1, &s, reading.mono_ns, &mut rings, &mut blame)?;
+                self.charge_open_wait(slot + 1, &s, reading.mono_ns, &mut rings, &mut open)?;
             }
             reading.threads.push(sample(w, &s, &in_state, lag_ns, &self.missing));
         }
-        reading.blame = blame
-            .iter()
+        reading.blame = self
+            .charges(settled, open)?
+            .into_iter()
             .filter_map(|(key, ns)| {
                 let w = self.watched.get(&(key.slot.checked_sub(1)?))?;
                 let culprit = named(&key.who, &names)?;
-                Some(BlameSample { victim: w.vm.clone(), role: w.role, culprit, ns: *ns })
+                Some(BlameSample { victim: w.vm.clone(), role: w.role, culprit, ns })
             })
             .collect();
         Ok(reading)
+    }
+
+    /// The kernel's sums: who was charged how much since observing began.
+    fn read_blame(&self) -> Result<BTreeMap<BlameKey, u64>, Fault> {
+        let table = self.map("blame");
+        let cells = table.lookup_batch(BLAME_BATCH, MapFlags::ANY, MapFlags::ANY);
+        let cells = cells.map_err(|e| refused("reading who made whom wait", &e))?;
+        Ok(cells
+            .map(|(k, ns)| (bytemuck::pod_read_unaligned(&k), bytemuck::pod_read_unaligned(&ns)))
+            .collect())
+    }
+
+    /// What each cell rose by since it was last handed out: what is settled, and what waits that are still open have cost
+    /// so far (`open`), which their end may take back.
+    fn charges(
+        &self,
+        settled: BTreeMap<BlameKey, u64>,
+        mut open: BTreeMap<BlameKey, u64>,
+    ) -> Result<Vec<(BlameKey, i64)>, Fault> {
+        let mut charged = self.charged.borrow_mut();
+        let mut rose = Vec::new();
+        let mut forget = Vec::new();
+        let known: Vec<BlameKey> = charged.keys().chain(settled.keys()).chain(open.keys()).copied().collect();
+        for key in std::collections::BTreeSet::from_iter(known) {
+            let in_kernel = settled.get(&key).copied();
+            let provisional = open.remove(&key);
+            let ns = in_kernel.unwrap_or(0) + provisional.unwrap_or(0);
+            let cell = charged.entry(key).or_default();
+            if ns != cell.ns {
+                rose.push((key, ns as i64 - cell.ns as i64));
+                *cell = Charged { ns, still: 0 };
+                continue;
+            }
+            cell.still += 1;
+            let comes_and_goes = key.who.kind == culprit::PROCESS || key.who.kind == culprit::KERNEL;
+            if in_kernel.is_none() && provisional.is_none() {
+                charged.remove(&key);
+            } else if cell.still >= STILL_READINGS && comes_and_goes && provisional.is_none() {
+                forget.push(key);
+            }
+        }
+        let table = self.map("blame");
+        for key in forget {
+            let last = table
+                .lookup_and_delete(bytemuck::bytes_of(&key))
+                .map_err(|e| refused("forgetting a culprit that is gone", &e))?;
+            let before = charged.remove(&key).map_or(0, |c| c.ns);
+            let last: u64 = last.map_or(before, |b| bytemuck::pod_read_unaligned(&b));
+            if last != before {
+                rose.push((key, last as i64 - before as i64));
+            }
+        }
+        Ok(rose)
     }
 
     /// The lag of a wait that is still open.

@@ -97,6 +97,6 @@ fn two_hogs_on_one_pcpu_are_counted_as_the_scheduler_counts_them() {
     }
     assert!(b.surprises - a.surprises <= 2, "{} surprises", b.surprises - a.surprises);
     // Each waits for the other, mostly: who ran is known.
-    let blamed: u64 = b.blame.iter().map(|x| x.ns).sum();
+    let blamed: i64 = b.blame.iter().map(|x| x.ns).sum();
     assert!(blamed > 0, "nobody is blamed");
 }

@@ -367,7 +367,7 @@ pub fn derive(config: &HostConfig, collector: &Collector, batches: &[Batch]) -> 
         window_ns,
         vms,
         pcpus: pcpu_models(first, last),
-        blame: (!collector.missing.contains_key("blame")).then(|| blame(first, last, window_ns)),
+        blame: (!collector.missing.contains_key("blame")).then(|| blame(batches, window_ns)),
         collector: collector.name.clone(),
         missing: collector.missing.clone(),
     })
@@ -453,13 +453,11 @@ fn pcpu_models(first: &Batch, last: &Batch) -> Vec<PcpuModel> {
         .collect()
 }
 
-fn blame(first: &Batch, last: &Batch, window_ns: u64) -> Vec<Blame> {
-    let earlier: BTreeMap<(&VmId, Role, &Culprit), u64> =
-        first.blame.iter().map(|b| ((&b.victim, b.role, &b.culprit), b.ns)).collect();
-    let mut sums: BTreeMap<(&VmId, &Culprit), u64> = BTreeMap::new();
-    for b in &last.blame {
-        let before = earlier.get(&(&b.victim, b.role, &b.culprit)).copied().unwrap_or(0);
-        *sums.entry((&b.victim, &b.culprit)).or_default() += b.ns.saturating_sub(before);
+fn blame(batches: &[Batch], window_ns: u64) -> Vec<Blame> {
+    let mut sums: BTreeMap<(&VmId, &Culprit), i64> = BTreeMap::new();
+    // What the first batch holds was before the window.
+    for b in batches.iter().skip(1).flat_map(|batch| &batch.blame) {
+        *sums.entry((&b.victim, &b.culprit)).or_default() += b.ns;
     }
     let mut rows: Vec<Blame> = sums
         .into_iter()

@@ -580,7 +580,8 @@ pub enum Culprit {
     Unattributed,
 }
 
-/// Time that the threads of `vm` were ready while `culprit` ran; cumulative.
+/// Time that a thread of `victim` was ready while `culprit` ran, since the batch before. Not cumulative as all else is:
+/// on a host that starts many processes the culprits of a day are thousands, those of a moment a handful.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BlameSample {
     /// Who waited.
@@ -589,8 +590,9 @@ pub struct BlameSample {
     pub role: Role,
     /// Who ran.
     pub culprit: Culprit,
-    /// For how long, ns.
-    pub ns: u64,
+    /// For how long, ns. Negative where a wait that was still open has turned out otherwise: what it had been charged to
+    /// is taken back, and any sum over batches is right.
+    pub ns: i64,
 }
 
 /// Everything counted at one moment.
@@ -606,7 +608,7 @@ pub struct Batch {
     pub pcpus: Vec<PcpuSample>,
     /// The VMs.
     pub vms: Vec<VmSample>,
-    /// Who made whom wait; empty where the collector cannot tell.
+    /// Who made whom wait since the batch before; empty where the collector cannot tell.
     pub blame: Vec<BlameSample>,
 }
 

@@ -1,28 +1,30 @@
-//! Every context switch on disk: who left and who got which pCPU, in 16 bytes.
+//! Every context switch on disk: who left and who got which pCPU, in 12 bytes.
 //!
 //! Table `event`, in segments of its own (`event-0001.arrows`, …: plain Arrow IPC streams, no nulls, no compression):
 //!
-//! | column | type | what it holds                                                                                   |
-//! |--------|------|-------------------------------------------------------------------------------------------------|
-//! | `ns`   | u64  | `CLOCK_MONOTONIC`                                                                               |
-//! | `next` | u32  | who got the pCPU (low 22 bits: thread id, 0 is idle) and which pCPU it is (high 10 bits)        |
-//! | `prev` | u32  | who lost it (low 22 bits) and the kernel's state of that thread (high 10 bits; 0: could run on) |
+//! | column     | type        | what it holds                                                                              |
+//! |------------|-------------|--------------------------------------------------------------------------------------------|
+//! | `base_ns`  | run-end u64 | `CLOCK_MONOTONIC`; one run per record batch, so it costs next to nothing                   |
+//! | `since_ns` | u32         | ns since `base_ns`; rows further apart than 4.29 s are in batches of their own             |
+//! | `next`     | u32         | who got the pCPU (low 22 bits: thread id, 0 is idle) and which pCPU (high 10 bits)         |
+//! | `prev`     | u32         | who lost it (low 22 bits) and the kernel's state of it (high 10 bits; 0: could run on)     |
 //!
-//! A thread id needs 22 bits (the kernel's PID_MAX_LIMIT is 2^22), so one pCPU of 1,024 can be told beside it. A row
+//! `vsteer export` unpacks them to columns that any program reads. A thread id needs 22 bits (the kernel's PID_MAX_LIMIT is 2^22), so one pCPU of 1,024 can be told beside it. A row
 //! whose state is 1023 stands for lost switches: `prev`'s thread id is their number, `ns` the last switch of that
 //! pCPU before them. Rows of one pCPU are in order of time; those of different pCPUs are not: the reader sorts.
 //!
 //! Rows are written once a second or every 65,536, whichever comes first, and synced once a second by a thread of
-//! their own: a slow disk shall not keep the one who takes switches. Beside 16 bytes a row, each write costs half a KiB. `events.json` is an [`EventSummary`], replaced at every sync; `task.jsonl` names the
-//! threads (see [`crate::task`]). A ring deletes whole segments, by a budget apart from that of the samples: it
+//! their own: a slow disk shall not keep the one who takes switches. Beside 12 bytes a row, each write costs some 600.
+//! `events.json` is an [`EventSummary`], replaced at every sync; `task.jsonl` names the threads (see [`crate::task`]). A ring deletes whole segments, by a budget apart from that of the samples: it
 //! holds a shorter time.
 //!
 //! Left out: compression (LZ4 would save a third, and cost the reader memory that a garbled file dictates).
 
 use crate::folder::{Recording, arrow_failed, failed, segment_path, segments, stream};
 use crate::task::{Task, TaskWriter, Tasks};
-use arrow_array::types::{UInt32Type, UInt64Type};
-use arrow_array::{Array, PrimitiveArray, RecordBatch};
+use arrow_array::cast::AsArray;
+use arrow_array::types::{Int32Type, UInt32Type, UInt64Type};
+use arrow_array::{Array, PrimitiveArray, RecordBatch, RunArray};
 use arrow_ipc::writer::StreamWriter;
 use arrow_schema::{DataType, Field, Schema};
 use serde::{Deserialize, Serialize};
@@ -72,13 +74,22 @@ impl EventSummary {
     }
 }
 
+fn run_end_u64() -> DataType {
+    let field = |name: &str, of: DataType, nullable| Arc::new(Field::new(name, of, nullable));
+    DataType::RunEndEncoded(
+        field("run_ends", DataType::Int32, false),
+        field("values", DataType::UInt64, true),
+    )
+}
+
 fn schema() -> Arc<Schema> {
     let column = |name: &str, of: DataType, meaning: &str| {
         let meaning = HashMap::from([("meaning".to_owned(), meaning.to_owned())]);
         Field::new(name, of, false).with_metadata(meaning)
     };
     Arc::new(Schema::new(vec![
-        column("ns", DataType::UInt64, "CLOCK_MONOTONIC, ns"),
+        column("base_ns", run_end_u64(), "CLOCK_MONOTONIC, ns"),
+        column("since_ns", DataType::UInt32, "ns since base_ns"),
         column(
             "next",
             DataType::UInt32,
@@ -128,7 +139,9 @@ pub struct EventWriter {
     unnamed: Vec<(u32, u64)>,
     tasks: TaskWriter,
     disk: Disk,
-    oldest_ns: BTreeMap<u32, u64>, // segment -> its first ns
+    oldest: u64, // of the rows that wait to be written
+    newest: u64,
+    oldest_ns: BTreeMap<u32, u64>, // segment -> its oldest row
     recorded: u64,
 }
 
@@ -150,6 +163,8 @@ impl EventWriter {
             unnamed: Vec::new(),
             tasks: TaskWriter::create(folder, ring_bytes.is_some())?,
             disk: Disk::start()?,
+            oldest: u64::MAX,
+            newest: 0,
             oldest_ns: BTreeMap::new(),
             recorded: 0,
         })
@@ -161,6 +176,11 @@ impl EventWriter {
     /// As [`EventWriter::write`].
     pub fn push(&mut self, s: Switch) -> Result<(), Fault> {
         assert!(s.cpu < 1 << (32 - TID_BITS), "a pCPU that the observer refuses: {}", s.cpu);
+        let (oldest, newest) = (self.oldest.min(s.ns), self.newest.max(s.ns));
+        if newest.saturating_sub(oldest) > u64::from(u32::MAX) {
+            self.write()?;
+        }
+        (self.oldest, self.newest) = (self.oldest.min(s.ns), self.newest.max(s.ns));
         let (next, prev) = (s.next.0 & TID_MASK, s.prev.0 & TID_MASK);
         self.ns.push(s.ns);
         self.next.push(next | s.cpu << TID_BITS);
@@ -211,25 +231,10 @@ impl EventWriter {
         if self.ns.is_empty() {
             return Ok(());
         }
-        self.oldest_ns.entry(self.number).or_insert(self.ns[0]);
-        let rows = RecordBatch::try_new(
-            schema(),
-            vec![
-                Arc::new(PrimitiveArray::<UInt64Type>::from(std::mem::replace(
-                    &mut self.ns,
-                    Vec::with_capacity(ROWS),
-                ))),
-                Arc::new(PrimitiveArray::<UInt32Type>::from(std::mem::replace(
-                    &mut self.next,
-                    Vec::with_capacity(ROWS),
-                ))),
-                Arc::new(PrimitiveArray::<UInt32Type>::from(std::mem::replace(
-                    &mut self.prev,
-                    Vec::with_capacity(ROWS),
-                ))),
-            ],
-        )
-        .expect("the columns are made by the schema above");
+        let base = self.oldest;
+        let oldest = self.oldest_ns.entry(self.number).or_insert(base);
+        *oldest = base.min(*oldest);
+        let rows = self.rows();
         let path = segment_path(&self.folder, TABLE, self.number);
         self.stream.write(&rows).map_err(|e| arrow_failed("writing", &path, &e))?;
         let limit = self.ring_bytes.map_or(SEGMENT_BYTES, |r| (r / 8).clamp(64 << 10, SEGMENT_BYTES));
@@ -240,6 +245,30 @@ impl EventWriter {
             self.stream = open_stream(&self.folder, self.number)?;
         }
         self.ring_bytes.map_or(Ok(()), |limit| self.drop_oldest(limit))
+    }
+
+    /// The rows that wait, as a record batch; none waits afterwards.
+    fn rows(&mut self) -> RecordBatch {
+        let base = std::mem::replace(&mut self.oldest, u64::MAX);
+        self.newest = 0;
+        let since: Vec<u32> = self.ns.drain(..).map(|ns| (ns - base) as u32).collect();
+        let bases = RunArray::<Int32Type>::try_new(
+            &PrimitiveArray::<Int32Type>::from(vec![since.len() as i32]),
+            &PrimitiveArray::<UInt64Type>::from(vec![base]),
+        );
+        let taken = |column: &mut Vec<u32>| {
+            PrimitiveArray::<UInt32Type>::from(std::mem::replace(column, Vec::with_capacity(ROWS)))
+        };
+        RecordBatch::try_new(
+            schema(),
+            vec![
+                Arc::new(bases.expect("one run ends at the last row")),
+                Arc::new(PrimitiveArray::<UInt32Type>::from(since)),
+                Arc::new(taken(&mut self.next)),
+                Arc::new(taken(&mut self.prev)),
+            ],
+        )
+        .expect("the columns are made by the schema above")
     }
 
     fn size(&self, number: u32) -> u64 {
@@ -379,10 +408,11 @@ pub struct Switches {
 /// The switches of one record batch; `None` when it is not of our table.
 fn switches_of(rows: &RecordBatch) -> Option<impl Iterator<Item = Switch> + '_> {
     let u32s = |name: &str| rows.column_by_name(name)?.as_any().downcast_ref::<PrimitiveArray<UInt32Type>>();
-    let ns = rows.column_by_name("ns")?.as_any().downcast_ref::<PrimitiveArray<UInt64Type>>()?.values();
-    let (next, prev) = (u32s("next")?.values(), u32s("prev")?.values());
-    Some(ns.iter().zip(next.iter().zip(prev)).map(|(ns, (next, prev))| Switch {
-        ns: *ns,
+    let bases = rows.column_by_name("base_ns")?.as_any().downcast_ref::<RunArray<Int32Type>>()?;
+    let base = bases.values().as_primitive_opt::<UInt64Type>().filter(|v| v.len() == 1)?.value(0);
+    let (since, next, prev) = (u32s("since_ns")?.values(), u32s("next")?.values(), u32s("prev")?.values());
+    Some(since.iter().zip(next.iter().zip(prev)).map(move |(since, (next, prev))| Switch {
+        ns: base.saturating_add(u64::from(*since)),
         cpu: next >> TID_BITS,
         prev: Tid(prev & TID_MASK),
         prev_state: (prev >> TID_BITS) as u16,

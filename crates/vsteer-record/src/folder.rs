@@ -11,7 +11,7 @@
 //!
 //! Idea: facebookincubator/below stores the raw sample and derives the model on reading.
 
-use crate::table::{TABLES, read_rows, rows, schema};
+use crate::table::{Past, TABLES, read_rows, rows, schema};
 use arrow_ipc::reader::StreamReader;
 use arrow_ipc::writer::StreamWriter;
 use serde::{Deserialize, Serialize};
@@ -91,6 +91,8 @@ pub struct Writer {
     folder: PathBuf,
     streams: BTreeMap<&'static str, StreamWriter<File>>,
     number: u32,
+    /// Of the segment being written.
+    past: Past,
     ring_bytes: Option<u64>,
     last_config: HostConfig,
     /// When each segment that is still there began, `CLOCK_MONOTONIC`, ns.
@@ -126,6 +128,7 @@ impl Writer {
             folder: folder.to_owned(),
             streams: BTreeMap::new(),
             number: 0,
+            past: Past::default(),
             ring_bytes,
             last_config: config.clone(),
             began: BTreeMap::new(),
@@ -163,6 +166,7 @@ impl Writer {
             self.streams.insert(table, stream);
         }
         self.number = number;
+        self.past = Past::default();
         Ok(())
     }
 
@@ -186,7 +190,8 @@ impl Writer {
         for table in TABLES {
             let path = segment_path(&self.folder, table, self.number);
             let stream = self.streams.get_mut(table).expect("a segment is open between calls");
-            stream.write(&rows(table, batch)).map_err(|e| arrow_failed("writing", &path, &e))?;
+            let rows = rows(table, batch, Some(&mut self.past));
+            stream.write(&rows).map_err(|e| arrow_failed("writing", &path, &e))?;
             stream.get_ref().sync_data().map_err(|e| failed("syncing", &path, &e))?;
         }
         self.began.entry(self.number).or_insert(batch.mono_ns);
@@ -405,11 +410,12 @@ fn read_segment(
     }
     // One record batch per moment and table, in the same order: the i-th belong together.
     let whole = tables.iter().map(|(_, b)| b.len()).min().unwrap_or(0);
+    let mut past = Past::default();
     for i in 0..whole {
         let mut batch = Batch::default();
         for (table, streams) in &tables {
             let rows = &streams[i];
-            contained(|| read_rows(table, rows, &mut batch))
+            contained(|| read_rows(table, rows, &mut batch, &mut past))
                 .unwrap_or_else(|e| Err(arrow_schema::ArrowError::IpcError(e)))
                 .map_err(|e| arrow_failed("reading", &segment_path(folder, table, number), &e))?;
             if let Some((mono_ns, unix_ns)) = crate::table::stamp_of(rows) {

@@ -1,13 +1,18 @@
 //! What the tables of a recording look like: their columns, and how nouns become rows and rows nouns.
 //!
-//! One table per kind of sample, every row stamped with its batch's `mono_ns`. Counters are cumulative as read; null
-//! is "not measured". A histogram is two lists, bucket numbers and counts (see `vsteer_core::nouns::Histogram`).
+//! One table per kind of sample, every row stamped with its batch's `mono_ns`. Counters are cumulative as read, blame is
+//! since the batch before; null is "not measured". A histogram is two lists, bucket numbers and counts (see
+//! `vsteer_core::nouns::Histogram`); in a segment they are what changed since that thread's row before in the same
+//! segment ([`Past`]), a tenth of the bytes, and in an export they are whole.
 //! Columns are only ever added: a reader looks them up by name and takes a missing one as not measured.
 
-use arrow_array::builder::{ListBuilder, StringBuilder, UInt16Builder, UInt32Builder, UInt64Builder};
-use arrow_array::types::{UInt16Type, UInt32Type, UInt64Type};
+use arrow_array::builder::{
+    Int64Builder, ListBuilder, StringBuilder, UInt16Builder, UInt32Builder, UInt64Builder,
+};
+use arrow_array::types::{Int64Type, UInt16Type, UInt32Type, UInt64Type};
 use arrow_array::{Array, ArrayRef, ListArray, PrimitiveArray, RecordBatch, StringArray};
 use arrow_schema::{ArrowError, DataType, Field, Schema};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use vsteer_core::nouns::{
     Batch, BlameSample, Culprit, Histogram, PcpuSample, Role, ThreadCounters, ThreadSample, Tid, VmId,
@@ -64,7 +69,7 @@ pub fn schema(table: &str) -> Arc<Schema> {
             fields.extend(COUNTERS.iter().map(|(name, ..)| Field::new(*name, DataType::UInt64, true)));
             for h in ["wake_latency", "ready_spell"] {
                 fields.push(Field::new(format!("{h}_bucket"), list_of(DataType::UInt16), true));
-                fields.push(Field::new(format!("{h}_count"), list_of(DataType::UInt64), true));
+                fields.push(Field::new(format!("{h}_count"), list_of(DataType::Int64), true));
             }
         }
         "pcpu" => {
@@ -90,7 +95,7 @@ pub fn schema(table: &str) -> Arc<Schema> {
             fields.extend([text("victim"), text("role"), text("culprit_kind"), text("culprit")]);
             fields.extend([
                 Field::new("culprit_pid", DataType::UInt32, true),
-                Field::new("ns", DataType::UInt64, false),
+                Field::new("ns", DataType::Int64, false),
             ]);
         }
         other => unreachable!("no table {other}"),
@@ -108,20 +113,57 @@ fn texts(values: impl Iterator<Item = String>) -> ArrayRef {
     Arc::new(b.finish())
 }
 
-fn histogram(rows: &[ThreadSample], of: fn(&ThreadCounters) -> &Option<Histogram>) -> [ArrayRef; 2] {
+type Key = (VmId, Role, Tid);
+/// The two histograms of a thread.
+type Histograms = [Option<Histogram>; 2];
+
+/// Each thread's histograms as of its last row in a segment: what the next row's changes are counted from.
+#[derive(Debug, Default)]
+pub struct Past(BTreeMap<Key, Histograms>);
+
+impl Past {
+    fn of(&mut self, vm: &VmId, role: Role, tid: Tid) -> &mut Histograms {
+        self.0.entry((vm.clone(), role, tid)).or_default()
+    }
+}
+
+/// Puts `changes` on top of `before`; a count that falls below 0 is not of our writing and becomes 0.
+fn changed(before: &Option<Histogram>, changes: Vec<(u16, i64)>) -> Histogram {
+    let mut counts: BTreeMap<u16, u64> = before.iter().flat_map(|h| h.counts.iter().copied()).collect();
+    for (bucket, change) in changes {
+        let count = counts.entry(bucket).or_default();
+        *count = count.saturating_add_signed(change);
+    }
+    Histogram { counts: counts.into_iter().filter(|(_, count)| *count > 0).collect() }
+}
+
+fn changes(before: &Option<Histogram>, now: &Histogram) -> Vec<(u16, i64)> {
+    let mut by_bucket: BTreeMap<u16, i64> = now.counts.iter().map(|(b, c)| (*b, *c as i64)).collect();
+    for (bucket, count) in before.iter().flat_map(|h| &h.counts) {
+        *by_bucket.entry(*bucket).or_default() -= *count as i64;
+    }
+    by_bucket.into_iter().filter(|(_, change)| *change != 0).collect()
+}
+
+/// Columns of one histogram of every row, each as what changed since `before` (no `before`: whole).
+fn histogram(rows: &[ThreadSample], of: Counters, before: &[Option<Histogram>]) -> [ArrayRef; 2] {
     let (mut buckets, mut counts) =
-        (ListBuilder::new(UInt16Builder::new()), ListBuilder::new(UInt64Builder::new()));
-    for row in rows {
-        let h = of(&row.counters);
-        for (bucket, count) in h.iter().flat_map(|h| &h.counts) {
-            buckets.values().append_value(*bucket);
-            counts.values().append_value(*count);
+        (ListBuilder::new(UInt16Builder::new()), ListBuilder::new(Int64Builder::new()));
+    for (i, row) in rows.iter().enumerate() {
+        let now = of(&row.counters);
+        for (bucket, change) in now.iter().flat_map(|h| changes(before.get(i).unwrap_or(&None), h)) {
+            buckets.values().append_value(bucket);
+            counts.values().append_value(change);
         }
-        buckets.append(h.is_some());
-        counts.append(h.is_some());
+        buckets.append(now.is_some());
+        counts.append(now.is_some());
     }
     [Arc::new(buckets.finish()), Arc::new(counts.finish())]
 }
+
+/// Picks a histogram.
+type Counters = fn(&ThreadCounters) -> &Option<Histogram>;
+const HISTOGRAMS: [Counters; 2] = [|c| &c.wake_latency, |c| &c.ready_spell];
 
 /// How a culprit is written: kind, name, process id.
 fn culprit_text(c: &Culprit) -> (&'static str, String, Option<u32>) {
@@ -159,11 +201,11 @@ fn role(text: &str) -> Option<Role> {
     })
 }
 
-/// The rows of one batch in one table.
+/// The rows of one batch in one table; histograms as what changed since `past`, which moves on, or whole.
 ///
 /// # Panics
 /// On a name that is not in [`TABLES`], or when rows and schema disagree, which would be a bug here.
-pub fn rows(table: &str, batch: &Batch) -> RecordBatch {
+pub fn rows(table: &str, batch: &Batch, past: Option<&mut Past>) -> RecordBatch {
     let n = match table {
         "thread" => batch.threads.len(),
         "pcpu" => batch.pcpus.len(),
@@ -182,8 +224,19 @@ pub fn rows(table: &str, batch: &Batch) -> RecordBatch {
             for (_, get, _) in COUNTERS {
                 columns.push(numbers::<UInt64Type>(t.iter().map(|t| get(&t.counters))));
             }
-            columns.extend(histogram(t, |c| &c.wake_latency));
-            columns.extend(histogram(t, |c| &c.ready_spell));
+            let mut before: [Vec<Option<Histogram>>; 2] = [vec![], vec![]];
+            if let Some(past) = past {
+                for row in t {
+                    let last = past.of(&row.vm, row.role, row.tid);
+                    let now = HISTOGRAMS.map(|of| of(&row.counters).clone());
+                    let [a, b] = std::mem::replace(last, now);
+                    before[0].push(a);
+                    before[1].push(b);
+                }
+            }
+            for (of, before) in HISTOGRAMS.iter().zip(&before) {
+                columns.extend(histogram(t, *of, before));
+            }
         }
         "pcpu" => {
             let p = &batch.pcpus;
@@ -225,7 +278,7 @@ pub fn rows(table: &str, batch: &Batch) -> RecordBatch {
             columns.push(texts(b.iter().map(|b| culprit_text(&b.culprit).0.to_owned())));
             columns.push(texts(b.iter().map(|b| culprit_text(&b.culprit).1)));
             columns.push(numbers::<UInt32Type>(b.iter().map(|b| culprit_text(&b.culprit).2)));
-            columns.push(numbers::<UInt64Type>(b.iter().map(|b| Some(b.ns))));
+            columns.push(numbers::<Int64Type>(b.iter().map(|b| Some(b.ns))));
         }
     }
     RecordBatch::try_new(schema(table), columns).expect("the columns are made by the schema above")
@@ -258,18 +311,23 @@ impl Columns<'_> {
         Some(items.as_any().downcast_ref::<PrimitiveArray<T>>()?.values().to_vec())
     }
 
-    fn histogram(&self, name: &str, row: usize) -> Option<Histogram> {
+    fn changes(&self, name: &str, row: usize) -> Option<Vec<(u16, i64)>> {
         let buckets = self.list::<UInt16Type>(&format!("{name}_bucket"), row)?;
-        let counts = self.list::<UInt64Type>(&format!("{name}_count"), row)?;
-        Some(Histogram { counts: buckets.into_iter().zip(counts).collect() })
+        let counts = self.list::<Int64Type>(&format!("{name}_count"), row)?;
+        Some(buckets.into_iter().zip(counts).collect())
     }
 }
 
-/// Adds the rows of a record batch of `table` to `batch`.
+/// Adds the rows of a record batch of `table` to `batch`. `past` is of this segment.
 ///
 /// # Errors
 /// When a row lacks what identifies it (VM, role, thread, pCPU): the file is not one of ours.
-pub fn read_rows(table: &str, from: &RecordBatch, batch: &mut Batch) -> Result<(), ArrowError> {
+pub fn read_rows(
+    table: &str,
+    from: &RecordBatch,
+    batch: &mut Batch,
+    past: &mut Past,
+) -> Result<(), ArrowError> {
     let c = Columns(from);
     let lacks = |what: &str, row: usize| {
         ArrowError::SchemaError(format!("table {table}, row {row}: no valid {what}"))
@@ -279,18 +337,21 @@ pub fn read_rows(table: &str, from: &RecordBatch, batch: &mut Batch) -> Result<(
         let role_of = || c.text("role", row).and_then(role).ok_or_else(|| lacks("role", row));
         match table {
             "thread" => {
-                let mut counters = ThreadCounters {
-                    wake_latency: c.histogram("wake_latency", row),
-                    ready_spell: c.histogram("ready_spell", row),
-                    ..ThreadCounters::default()
-                };
+                let (vm, role) = (vm("vm")?, role_of()?);
+                let tid = Tid(c.number::<UInt32Type>("tid", row).ok_or_else(|| lacks("tid", row))?);
+                let last = past.of(&vm, role, tid);
+                for (name, h) in ["wake_latency", "ready_spell"].into_iter().zip(last.iter_mut()) {
+                    *h = c.changes(name, row).map(|changes| changed(h, changes));
+                }
+                let [wake_latency, ready_spell] = last.clone();
+                let mut counters = ThreadCounters { wake_latency, ready_spell, ..ThreadCounters::default() };
                 for (name, _, set) in COUNTERS {
                     set(&mut counters, c.u64(name, row));
                 }
                 batch.threads.push(ThreadSample {
-                    vm: vm("vm")?,
-                    role: role_of()?,
-                    tid: Tid(c.number::<UInt32Type>("tid", row).ok_or_else(|| lacks("tid", row))?),
+                    vm,
+                    role,
+                    tid,
                     last_cpu: c.number::<UInt32Type>("last_cpu", row),
                     counters,
                 });
@@ -323,7 +384,7 @@ pub fn read_rows(table: &str, from: &RecordBatch, batch: &mut Batch) -> Result<(
                     victim: vm("victim")?,
                     role: role_of()?,
                     culprit: known.ok_or_else(|| lacks("culprit", row))?,
-                    ns: c.u64("ns", row).ok_or_else(|| lacks("ns", row))?,
+                    ns: c.number::<Int64Type>("ns", row).ok_or_else(|| lacks("ns", row))?,
                 });
             }
         }

@@ -145,13 +145,70 @@ fn a_thread_id_that_is_given_out_again_wants_a_new_name() {
 }
 
 #[test]
-fn a_switch_takes_16_bytes() {
+fn a_switch_takes_less_than_16_bytes_on_disk() {
     let dir = tempfile::tempdir().unwrap();
     let folder = dir.path().join("a.vsteer");
     let n = 300_000;
     write(&folder, n, None);
     let bytes = fs::metadata(folder.join("event-0001.arrows")).unwrap().len();
-    assert!(bytes < n * 16 + 8 * 1024, "{bytes} bytes for {n} switches");
+    assert!(bytes < n * 12 + 8 * 1024, "{bytes} bytes for {n} switches");
+}
+
+#[test]
+fn switches_far_apart_in_time_come_back_exactly() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path().join("a.vsteer");
+    begin(&folder);
+    let mut w = EventWriter::create(&folder, None).unwrap();
+    let at = |ns, cpu| Switch { ns, cpu, prev: Tid(3), prev_state: 1, next: Tid(4) };
+    // An idle host; and a pCPU whose switches arrive long after a newer one of another.
+    let given = [0, u64::from(u32::MAX), 1 << 32, 1 << 33, (1 << 33) + 1, 5, u64::MAX].map(|ns| at(ns, 0));
+    given.iter().for_each(|s| w.push(*s).unwrap());
+    w.finish(&EventSummary::default()).unwrap();
+    let mut got = Vec::new();
+    let r = Recording::open(&folder).unwrap();
+    let notes = r.each_switch(|s| -> Result<(), vsteer_core::Fault> {
+        got.push(s);
+        Ok(())
+    });
+    assert_eq!((got.as_slice(), notes.unwrap()), (&given[..], vec![]));
+}
+
+#[test]
+fn other_programs_get_a_column_for_each_thing() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path().join("a.vsteer");
+    begin(&folder);
+    let mut w = EventWriter::create(&folder, None).unwrap();
+    w.push(Switch { ns: 10, cpu: 1, prev: Tid(0), prev_state: 0, next: Tid(8) }).unwrap();
+    w.push(Switch { ns: 20, cpu: 1, prev: Tid(8), prev_state: 1, next: Tid(99) }).unwrap();
+    w.push(Switch::loss(1, 30, 512)).unwrap();
+    let task = |tid, comm: &str| Task {
+        mono_ns: 5,
+        tid: Tid(tid),
+        tgid: tid,
+        comm: comm.into(),
+        vm: None,
+        role: None,
+    };
+    w.name(task(99, "a,\"b")).unwrap();
+    w.name(task(8, "CPU 0/KVM")).unwrap();
+    w.finish(&EventSummary::default()).unwrap();
+    let r = Recording::open(&folder).unwrap();
+
+    let csv = dir.path().join("csv");
+    assert_eq!(vsteer_record::export::csv(&r, &csv).unwrap(), Vec::<String>::new());
+    assert_eq!(
+        fs::read_to_string(csv.join("event.csv")).unwrap(),
+        "ns,cpu,prev,prev_tid,prev_state,next,next_tid,lost\n\
+         10,1,swapper,0,0,web vcpu0,8,\n\
+         20,1,web vcpu0,8,1,\"a,\"\"b\",99,\n\
+         30,1,,,,,,512\n"
+    );
+    let parquet = dir.path().join("parquet");
+    vsteer_record::export::parquet(&r, &parquet).unwrap();
+    let bytes = fs::read(parquet.join("event.parquet")).unwrap();
+    assert!(bytes.starts_with(b"PAR1") && bytes.ends_with(b"PAR1"));
 }
 
 #[test]

@@ -88,7 +88,7 @@ fn batch(i: u64) -> Batch {
                 victim: VmId("uuid-1".into()),
                 role: Role::Emulator,
                 culprit: Culprit::Process { comm: "cc1".into(), pid: 5 },
-                ns: i,
+                ns: i as i64 - 2,
             },
             BlameSample {
                 victim: VmId("uuid-1".into()),

@@ -149,7 +149,7 @@ pub struct Record {
     /// With --trigger: after a mark, how long the same condition of the same VM makes no other.
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration, requires = "trigger")]
     pub trigger_quiet: std::time::Duration,
-    /// Record every context switch too (16 bytes each; needs eBPF): who ran where, for `report` and `export`.
+    /// Record every context switch too (12 bytes each; needs eBPF): who ran where, for `report` and `export`.
     #[arg(long)]
     pub events: bool,
     /// With --events: room in the kernel for switches that were not yet read (a power of two).

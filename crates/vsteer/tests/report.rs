@@ -110,7 +110,7 @@ fn record(folder: &Path, vms: usize, ready: f64, events: bool) {
             victim: config.vms[0].id.clone(),
             role: Role::Vcpu(0),
             culprit,
-            ns: i * 1_000_000 * (n as u64 + 1),
+            ns: 1_000_000 * (n as i64 + 1),
         });
         let batch = Batch {
             mono_ns: i * STEP,

@@ -5,7 +5,7 @@
 
 #define HIST_BUCKETS 192	/* vsteer_core::nouns::HISTOGRAM_BUCKETS */
 #define HIST_FIRST_LOG 10	/* the first bucket ends at 2^10 ns and an eighth */
-#define RUNNERS 512		/* who ran last on a pCPU: enough for 512 switches within one wait */
+#define RUNNERS 2048		/* who ran last on a pCPU: enough for as many switches within one wait; 64 KiB */
 #define CPU_SETS 16		/* distinct affinity sets that one pCPU may be in */
 #define EVENTS_PER_BATCH 256
 

@@ -2,6 +2,8 @@
 //!
 //! Nothing is ever overwritten; what could not be finished is removed again.
 
+mod events;
+mod names;
 mod perfetto;
 mod protobuf;
 mod switches;
@@ -11,10 +13,12 @@ pub use perfetto::perfetto;
 use crate::folder::Recording;
 use crate::table::{TABLES, rows, schema};
 use arrow_array::{Array, RecordBatch};
+use arrow_schema::Schema;
 use parquet::arrow::ArrowWriter;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
+use std::sync::Arc;
 use vsteer_core::{Fault, FaultKind};
 
 fn failed(what: &str, path: &Path, e: &io::Error) -> Fault {
@@ -39,26 +43,49 @@ fn into_folder(folder: &Path, write: impl FnOnce() -> Result<(), Fault>) -> Resu
     })
 }
 
-/// One Parquet file per table in a new folder.
+/// One Parquet file per table in a new folder; what was recorded but cannot be read is returned, one line each.
 ///
 /// # Errors
 /// `Usage` when the folder exists, `NoSpace` when it cannot be written.
-pub fn parquet(recording: &Recording, folder: &Path) -> Result<(), Fault> {
+pub fn parquet(recording: &Recording, folder: &Path) -> Result<Vec<String>, Fault> {
+    let mut notes = Vec::new();
     into_folder(folder, || {
-        for table in TABLES {
+        let write = |table: &str, of: Arc<Schema>, fill: &mut dyn FnMut(Give<'_>) -> Result<(), Fault>| {
             let path = folder.join(format!("{table}.parquet"));
             let arrow = |e: parquet::errors::ParquetError| {
                 Fault::new(FaultKind::NoSpace, format!("writing {}", path.display())).because(e)
             };
             let file = File::create(&path).map_err(|e| failed("making", &path, &e))?;
-            let mut writer = ArrowWriter::try_new(file, schema(table), None).map_err(arrow)?;
-            for batch in &recording.batches {
-                writer.write(&rows(table, batch)).map_err(arrow)?;
-            }
-            writer.close().map_err(arrow)?;
-        }
+            let mut writer = ArrowWriter::try_new(file, of, None).map_err(arrow)?;
+            fill(&mut |batch| writer.write(&batch).map_err(arrow))?;
+            writer.close().map(|_| ()).map_err(arrow)
+        };
+        notes = each_table(recording, write)?;
         Ok(())
-    })
+    })?;
+    Ok(notes)
+}
+
+type Give<'a> = &'a mut dyn FnMut(RecordBatch) -> Result<(), Fault>;
+
+/// Has every table written: its name, its schema, and what hands over its rows.
+fn each_table(
+    recording: &Recording,
+    write: impl Fn(&str, Arc<Schema>, &mut dyn FnMut(Give<'_>) -> Result<(), Fault>) -> Result<(), Fault>,
+) -> Result<Vec<String>, Fault> {
+    for table in TABLES {
+        write(table, schema(table), &mut |give| {
+            recording.batches.iter().try_for_each(|batch| give(rows(table, batch, None)))
+        })?;
+    }
+    let mut notes = Vec::new();
+    if recording.has_switches() {
+        write("event", events::schema(), &mut |give| {
+            notes = events::each(recording, give)?;
+            Ok(())
+        })?;
+    }
+    Ok(notes)
 }
 
 fn quoted(text: &str) -> String {
@@ -72,12 +99,13 @@ fn quoted(text: &str) -> String {
 /// A cell as CSV; lists as `a;b;c`, null as an empty cell.
 fn cell(column: &dyn Array, row: usize) -> String {
     use arrow_array::cast::AsArray;
-    use arrow_array::types::{UInt16Type, UInt32Type, UInt64Type};
+    use arrow_array::types::{Int64Type, UInt16Type, UInt32Type, UInt64Type};
     use arrow_schema::DataType as D;
     if column.is_null(row) {
         return String::new();
     }
     match column.data_type() {
+        D::Int64 => column.as_primitive::<Int64Type>().value(row).to_string(),
         D::UInt16 => column.as_primitive::<UInt16Type>().value(row).to_string(),
         D::UInt32 => column.as_primitive::<UInt32Type>().value(row).to_string(),
         D::UInt64 => column.as_primitive::<UInt64Type>().value(row).to_string(),
@@ -98,27 +126,26 @@ fn write_csv(rows: &RecordBatch, to: &mut impl Write) -> io::Result<()> {
     Ok(())
 }
 
-/// One CSV file per table in a new folder.
+/// One CSV file per table in a new folder; what was recorded but cannot be read is returned, one line each.
 ///
 /// # Errors
 /// As [`parquet`].
-pub fn csv(recording: &Recording, folder: &Path) -> Result<(), Fault> {
+pub fn csv(recording: &Recording, folder: &Path) -> Result<Vec<String>, Fault> {
+    let mut notes = Vec::new();
     into_folder(folder, || {
-        for table in TABLES {
+        let write = |table: &str, of: Arc<Schema>, fill: &mut dyn FnMut(Give<'_>) -> Result<(), Fault>| {
             let path = folder.join(format!("{table}.csv"));
-            let write = || -> io::Result<()> {
-                let mut to = BufWriter::new(File::create(&path)?);
-                let names: Vec<String> = schema(table).fields().iter().map(|f| f.name().clone()).collect();
-                writeln!(to, "{}", names.join(","))?;
-                for batch in &recording.batches {
-                    write_csv(&rows(table, batch), &mut to)?;
-                }
-                to.flush()
-            };
-            write().map_err(|e| failed("writing", &path, &e))?;
-        }
+            let io = |e: io::Error| failed("writing", &path, &e);
+            let mut to = BufWriter::new(File::create(&path).map_err(io)?);
+            let names: Vec<String> = of.fields().iter().map(|f| f.name().clone()).collect();
+            writeln!(to, "{}", names.join(",")).map_err(io)?;
+            fill(&mut |batch| write_csv(&batch, &mut to).map_err(io))?;
+            to.flush().map_err(io)
+        };
+        notes = each_table(recording, write)?;
         Ok(())
-    })
+    })?;
+    Ok(notes)
 }
 
 /// The recording folder as one zip file, for sending; it unpacks to the same folder.

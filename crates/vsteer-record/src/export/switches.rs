@@ -8,14 +8,14 @@
 //!
 //! Left out: priorities (not recorded), wake-ups, and thread names that change while a thread lives.
 
+use super::names::Names;
 use super::perfetto::TRACE_PACKET;
 use super::protobuf::Message;
 use crate::folder::Recording;
-use crate::task::{Task, Tasks};
+use crate::task::Task;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 use vsteer_core::Fault;
-use vsteer_core::nouns::{Tid, VmId};
 use vsteer_core::timeline::Switch;
 
 // Field numbers of trace_packet.proto, ftrace_event_bundle.proto, ftrace_event.proto, sched.proto, process_tree.proto.
@@ -55,35 +55,12 @@ impl From<Fault> for Stop {
     }
 }
 
-struct Names<'a> {
-    vms: BTreeMap<&'a VmId, &'a str>,
-    tasks: Tasks,
-}
-
-impl Names<'_> {
-    fn of_task(&self, t: &Task) -> String {
-        match (t.vm.as_ref().and_then(|id| self.vms.get(id)), t.role) {
-            (Some(vm), Some(role)) => format!("{vm} {role}"),
-            _ => t.comm.clone(),
-        }
-    }
-
-    fn of(&self, tid: Tid, ns: u64) -> String {
-        match self.tasks.at(tid, ns) {
-            _ if tid.0 == 0 => "swapper".to_owned(),
-            Some(t) => self.of_task(t),
-            None => format!("thread {}", tid.0),
-        }
-    }
-}
-
 /// Writes a process tree and every recorded switch; nothing where none were recorded.
 pub(super) fn write(recording: &Recording, to: &mut impl Write) -> io::Result<()> {
     if !recording.has_switches() {
         return Ok(());
     }
-    let vms = recording.configs.iter().flat_map(|c| &c.config.vms).map(|v| (&v.id, v.name.as_str()));
-    let names = Names { vms: vms.collect(), tasks: recording.tasks() };
+    let names = Names::of_recording(recording);
     let mut packet = |field: u32, m: &Message| {
         let packet = Message::default().message(field, m);
         to.write_all(&Message::default().message(TRACE_PACKET, &packet).0)

@@ -9,14 +9,17 @@ use vsteer_record::export;
 /// # Errors
 /// `Usage` when the output exists; `BadInput` for what is no recording; when the output cannot be written.
 pub fn run(a: &Export, json: bool) -> Result<(), Fault> {
-    match a.to {
-        Format::Zip => export::zip(&a.recording, &a.output)?,
+    let notes = match a.to {
+        Format::Zip => export::zip(&a.recording, &a.output).map(|()| Vec::new())?,
         Format::Parquet => export::parquet(&crate::source::read(&a.recording)?, &a.output)?,
         Format::Csv => export::csv(&crate::source::read(&a.recording)?, &a.output)?,
-        Format::Perfetto => export::perfetto(&crate::source::read(&a.recording)?, &a.output)?,
-    }
+        Format::Perfetto => {
+            export::perfetto(&crate::source::read(&a.recording)?, &a.output).map(|()| Vec::new())?
+        }
+    };
+    notes.iter().for_each(|n| eprintln!("vsteer: {n}"));
     if json {
-        super::print_json(&serde_json::json!({ "output": a.output }));
+        super::print_json(&serde_json::json!({ "output": a.output, "notes": notes }));
     } else {
         eprintln!("vsteer: wrote {}", a.output.display());
     }

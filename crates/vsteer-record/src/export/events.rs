@@ -1,0 +1,92 @@
+//! The recorded context switches as a table with a column for each thing, for Parquet and CSV.
+//!
+//! One row per switch, those of one pCPU in order of time: `ns` (`CLOCK_MONOTONIC`), `cpu`, who lost the pCPU (`prev`,
+//! `prev_tid`, `prev_state`: the kernel's, 0: could run on), who got it (`next`, `next_tid`; thread 0 is idle). A row
+//! with `lost` stands for so many switches that were lost after `ns`; the other columns but `cpu` are null there.
+
+use super::names::Names;
+use crate::folder::Recording;
+use arrow_array::builder::{PrimitiveBuilder, StringBuilder};
+use arrow_array::types::{UInt16Type, UInt32Type, UInt64Type};
+use arrow_array::{ArrayRef, RecordBatch};
+use arrow_schema::{DataType, Field, Schema};
+use std::sync::Arc;
+use vsteer_core::Fault;
+use vsteer_core::timeline::Switch;
+
+/// Rows handed over at a time.
+const ROWS: usize = 1 << 16;
+
+pub(super) fn schema() -> Arc<Schema> {
+    let required = |name: &str, of| Field::new(name, of, false);
+    let optional = |name: &str, of| Field::new(name, of, true);
+    Arc::new(Schema::new(vec![
+        required("ns", DataType::UInt64),
+        required("cpu", DataType::UInt32),
+        optional("prev", DataType::Utf8),
+        optional("prev_tid", DataType::UInt32),
+        optional("prev_state", DataType::UInt16),
+        optional("next", DataType::Utf8),
+        optional("next_tid", DataType::UInt32),
+        optional("lost", DataType::UInt32),
+    ]))
+}
+
+#[derive(Default)]
+struct Rows {
+    ns: PrimitiveBuilder<UInt64Type>,
+    cpu: PrimitiveBuilder<UInt32Type>,
+    prev: StringBuilder,
+    prev_tid: PrimitiveBuilder<UInt32Type>,
+    prev_state: PrimitiveBuilder<UInt16Type>,
+    next: StringBuilder,
+    next_tid: PrimitiveBuilder<UInt32Type>,
+    lost: PrimitiveBuilder<UInt32Type>,
+    count: usize,
+}
+
+impl Rows {
+    fn push(&mut self, s: &Switch, names: &Names<'_>) {
+        let lost = s.lost();
+        let there = lost.is_none();
+        self.ns.append_value(s.ns);
+        self.cpu.append_value(s.cpu);
+        self.prev.append_option(there.then(|| names.of(s.prev, s.ns)));
+        self.prev_tid.append_option(there.then_some(s.prev.0));
+        self.prev_state.append_option(there.then_some(s.prev_state));
+        self.next.append_option(there.then(|| names.of(s.next, s.ns)));
+        self.next_tid.append_option(there.then_some(s.next.0));
+        self.lost.append_option(lost);
+        self.count += 1;
+    }
+
+    fn finish(&mut self) -> RecordBatch {
+        self.count = 0;
+        let columns: Vec<ArrayRef> = vec![
+            Arc::new(self.ns.finish()),
+            Arc::new(self.cpu.finish()),
+            Arc::new(self.prev.finish()),
+            Arc::new(self.prev_tid.finish()),
+            Arc::new(self.prev_state.finish()),
+            Arc::new(self.next.finish()),
+            Arc::new(self.next_tid.finish()),
+            Arc::new(self.lost.finish()),
+        ];
+        RecordBatch::try_new(schema(), columns).expect("the columns are made by the schema above")
+    }
+}
+
+/// Hands over every recorded switch, some rows at a time; what could not be read is returned, one line each.
+pub(super) fn each(
+    recording: &Recording,
+    mut give: impl FnMut(RecordBatch) -> Result<(), Fault>,
+) -> Result<Vec<String>, Fault> {
+    let names = Names::of_recording(recording);
+    let mut rows = Rows::default();
+    let notes = recording.each_switch(|s| -> Result<(), Fault> {
+        rows.push(&s, &names);
+        if rows.count == ROWS { give(rows.finish()) } else { Ok(()) }
+    })?;
+    give(rows.finish())?;
+    Ok(notes)
+}
