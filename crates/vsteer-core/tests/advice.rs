@@ -428,6 +428,14 @@ fn a_vm_that_runs_for_long_at_a_time_gets_no_real_time() {
         p.steps.iter().map(|s| s.vm_name.clone()).collect::<std::collections::BTreeSet<_>>()
     };
     assert_eq!(of(&h), ["tick".to_owned()].into());
+    // Nor a larger weight, which it would use to the full.
+    let p = h.plan();
+    assert!(p.title.contains("real-time"), "{}", p.title);
+    assert!(
+        p.alternatives.iter().any(|a| a.why_not.contains("runs for long at a time")),
+        "{:?}",
+        p.alternatives
+    );
     // Without wake-ups nor switches nobody knows how long it runs at a time.
     h.model.vms[2].threads.iter_mut().for_each(|t| (t.wakeups_per_s, t.switches_per_s) = (None, None));
     assert!(of(&h).is_empty());

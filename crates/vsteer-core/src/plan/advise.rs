@@ -125,6 +125,40 @@ pub fn is_delayed_by_others(vm: &VmModel, model: &HostModel, limits: &Limits) ->
     kept_waiting(vm, model).is_some_and(|w| w > least)
 }
 
+/// What a vCPU runs per wake-up, ns, on average, if it runs briefly: others wait for so long, and no scheduler tick is
+/// finer.
+const BRIEF_NS: f64 = 1e6;
+
+/// Do the VM's vCPUs run briefly at each wake-up? Then a timer or a device drives it, and what it asks for does not grow
+/// when it waits less. `false` where neither wake-ups nor switches were measured.
+pub fn runs_briefly(vm: &VmModel) -> bool {
+    vm.vcpu_threads().all(|t| {
+        // Switches are more frequent than wake-ups, so by them bursts look shorter than they are.
+        match (t.shares.run, t.wakeups_per_s.or(t.switches_per_s)) {
+            (Some(run), Some(per_s)) => run * 1e9 <= BRIEF_NS * per_s.max(1.0),
+            _ => false,
+        }
+    })
+}
+
+/// The delayed VMs that `steps` change and that may use all the time they now wait, in words, where that is more of the
+/// others' work than allowed.
+fn appetite(c: &Context<'_>, steps: &[Step]) -> Option<String> {
+    let is_delayed = |id: &VmId| c.delayed.iter().any(|d| d.id == *id);
+    let raised = |id: &VmId| is_delayed(id) && steps.iter().any(|s| s.vm == *id);
+    let hungry: Vec<&VmModel> = c.model.vms.iter().filter(|vm| raised(&vm.id) && !runs_briefly(vm)).collect();
+    let more: f64 = hungry.iter().filter_map(|vm| vm.vcpus.ready.or(vm.vcpus.wait)).sum();
+    let others: f64 = c.model.vms.iter().filter(|vm| !is_delayed(&vm.id)).filter_map(|vm| vm.vcpus.run).sum();
+    (more > c.limits.work_loss * others).then(|| {
+        let names: Vec<String> = hungry.iter().map(|vm| format!("{:?}", vm.name)).collect();
+        format!(
+            "VM {} runs for long at a time and might take {:.0} % of the others' work",
+            names.join(", "),
+            100.0 * more / others.max(f64::MIN_POSITIVE)
+        )
+    })
+}
+
 /// A rule that the forecast breaks, in words; `None` when it keeps both.
 fn broken_rule(forecast: &Forecast, limits: &Limits) -> Option<String> {
     forecast.vms.iter().find_map(|f: &VmForecast| {
@@ -187,7 +221,8 @@ pub fn plan(
             }
             Ok(steps) => {
                 let forecast = fluid::forecast(config, model, &steps);
-                match broken_rule(&forecast, &limits).filter(|_| only.is_none()) {
+                let broken = broken_rule(&forecast, &limits).or_else(|| appetite(&context, &steps));
+                match broken.filter(|_| only.is_none()) {
                     Some(why_not) => {
                         alternatives.push(Alternative { title: action.doc.to_owned(), why_not, forecast });
                     }

@@ -8,7 +8,7 @@
 //! throttling and, on cgroup v1 with RT_GROUP_SCHED, a budget per cgroup, which must be granted from the top down
 //! before the class can be set. GAP(rt-v2): cgroup v2 has no such budget; there the kernel's global limit alone holds.
 
-use super::advise::{Action, Context};
+use super::advise::{Action, Context, runs_briefly};
 use super::{Change, Step};
 use crate::nouns::{Role, RtBudget, SchedClass, VmConfig};
 use std::collections::BTreeMap;
@@ -30,8 +30,6 @@ const TOGETHER: f64 = 0.5;
 const ROOM: f64 = 4.0;
 /// Least room that is worth having: with less a burst would exhaust it and wait for the next period.
 const ROOM_MIN: f64 = 1.5;
-/// What a vCPU may run per wake-up, ns, on average: others wait for so long, and no scheduler tick is finer.
-const BURST_NS: f64 = 1e6;
 /// Least budget of a thread, as a share of a pCPU: covers bursts of a thread that hardly ran while observed.
 const SHARE_MIN: f64 = 0.05;
 
@@ -39,7 +37,8 @@ fn propose(c: &Context<'_>) -> Result<Vec<Step>, String> {
     if c.delayed.is_empty() {
         return Err("no VM that mostly sleeps is kept waiting".to_owned());
     }
-    let brief: Vec<&VmConfig> = c.delayed.iter().copied().filter(|vm| runs_briefly(c, vm)).collect();
+    let brief: Vec<&VmConfig> =
+        c.delayed.iter().copied().filter(|vm| c.model.vm(&vm.id).is_some_and(runs_briefly)).collect();
     if brief.is_empty() {
         return Err("the delayed VMs run for too long at a time, or that is not measured".to_owned());
     }
@@ -66,19 +65,6 @@ fn propose(c: &Context<'_>) -> Result<Vec<Step>, String> {
     } else {
         Err("their threads are in a real-time class already, or their class cannot be read".to_owned())
     }
-}
-
-/// Do the VM's vCPUs run briefly at each wake-up?
-fn runs_briefly(c: &Context<'_>, vm: &VmConfig) -> bool {
-    c.model.vm(&vm.id).is_some_and(|m| {
-        m.vcpu_threads().all(|t| {
-            // Where wake-ups are not measured, switches: more often, so the bursts look shorter than they are.
-            match (t.shares.run, t.wakeups_per_s.or(t.switches_per_s)) {
-                (Some(run), Some(per_s)) => run * 1e9 <= BURST_NS * per_s.max(1.0),
-                _ => false,
-            }
-        })
-    })
 }
 
 /// Budgets for the cgroups of the threads to be raised and for their ancestors, parents first. None where the

@@ -16,6 +16,8 @@ pub struct Domain<'a> {
     pub vcpus: u32,
     /// Memory, MiB.
     pub memory_mib: u32,
+    /// CPU shares; `None`: libvirt's default.
+    pub shares: Option<u32>,
     /// KVM or emulation.
     pub accel: Accel,
     /// The kernel image.
@@ -37,10 +39,12 @@ impl Domain<'_> {
             Accel::Kvm => ("kvm", "<cpu mode='host-passthrough'/>"),
             Accel::Tcg => ("qemu", "<cpu mode='custom' match='exact'><model>qemu64</model></cpu>"),
         };
+        let shares =
+            self.shares.map(|n| format!("<cputune><shares>{n}</shares></cputune>\n  ")).unwrap_or_default();
         let path = |p: &Path| escape(&p.to_string_lossy());
         format!(
             "<domain type='{kind}'>\n  <name>{name}</name>\n  <memory unit='MiB'>{memory}</memory>\n  \
-             <vcpu placement='static'>{vcpus}</vcpu>\n  \
+             <vcpu placement='static'>{vcpus}</vcpu>\n  {shares}\
              <resource><partition>{partition}</partition></resource>\n  \
              <os>\n    <type arch='x86_64' machine='q35'>hvm</type>\n    <kernel>{kernel}</kernel>\n    \
              <initrd>{initramfs}</initrd>\n    <cmdline>{KERNEL_COMMAND_LINE}</cmdline>\n  </os>\n  \
@@ -80,6 +84,7 @@ mod tests {
             name: "amber-elm",
             vcpus: 3,
             memory_mib: 96,
+            shares: None,
             accel: Accel::Tcg,
             kernel: Path::new("/a'b&c/vmlinuz"),
             initramfs: Path::new("/i"),
@@ -90,7 +95,9 @@ mod tests {
         let xml = domain.xml();
         assert!(xml.contains("<kernel>/a&apos;b&amp;c/vmlinuz</kernel>"), "{xml}");
         assert!(xml.contains("<domain type='qemu'>") && xml.contains("'static'>3</vcpu>"));
-        domain.accel = Accel::Kvm;
-        assert!(domain.xml().contains("<domain type='kvm'>"));
+        assert!(!xml.contains("shares"));
+        (domain.accel, domain.shares) = (Accel::Kvm, Some(512));
+        let xml = domain.xml();
+        assert!(xml.contains("<domain type='kvm'>") && xml.contains("<shares>512</shares>"), "{xml}");
     }
 }

@@ -237,12 +237,14 @@ impl Lab {
         let common = image::common_part(guest);
         for vm in &self.state.vms {
             let initramfs = dir.join("vms").join(format!("{}.initramfs", vm.name));
-            let workload = format!("{},start_ms={}", vm.workload, WORK_BEGINS.as_millis());
+            let (workload, shares) = spec::split_shares(&vm.workload);
+            let workload = format!("{workload},start_ms={}", WORK_BEGINS.as_millis());
             image::write_initramfs(&initramfs, &common, &workload)?;
             let xml = domain::Domain {
                 name: &vm.name,
                 vcpus: vm.vcpus,
                 memory_mib: vm.memory_mib,
+                shares,
                 accel: self.state.accel.accel,
                 kernel,
                 initramfs: &initramfs,

@@ -2,7 +2,7 @@
 //!
 //! One group per comma: `KIND[(key=value;...)]` and how many: `:N` (N VMs with two vCPUs each) or `=NxM` (N
 //! VMs with M vCPUs each); without either, one VM. The kinds and parameters are vsteer-guest's; its README
-//! documents them. Left out: different vCPU numbers within a group (write two groups).
+//! documents them. `shares`, a setting of the host, goes with any: `burn(shares=8192)`. Left out: different vCPU numbers within a group (write two groups).
 
 use std::fmt;
 use std::str::FromStr;
@@ -23,6 +23,17 @@ const KINDS: &[(&str, &[&str])] = &[
     ("burst", &["on_ms", "off_ms"]),
     ("waker", &["every_us", "sleep_us"]),
 ];
+
+/// The parameter that is no workload's: the VM's CPU shares, as libvirt counts them (1,024 unless said).
+const SHARES: &str = "shares";
+
+/// What of a workload is the guest's, and the VM's CPU shares where it names them.
+pub fn split_shares(workload: &str) -> (String, Option<u32>) {
+    let is_shares = |part: &&str| part.split_once('=').is_some_and(|(key, _)| key == SHARES);
+    let (shares, rest): (Vec<&str>, Vec<&str>) = workload.split(',').partition(is_shares);
+    let value = shares.first().and_then(|part| part.split_once('=')?.1.parse().ok());
+    (rest.join(","), value)
+}
 
 /// Some VMs with the same workload.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -123,7 +134,12 @@ fn workload(text: &str) -> Result<String, String> {
     let mut workload = kind.to_owned();
     for parameter in inside.split(';').filter(|p| !p.is_empty()) {
         let (key, value) = parameter.split_once('=').ok_or(format!("`{parameter}` is not key=value"))?;
-        if !allowed.contains(&key) {
+        if key == SHARES {
+            // The range of cgroup v1's cpu.shares, kernel/sched/sched.h (MIN_SHARES, MAX_SHARES).
+            if !value.parse::<u32>().is_ok_and(|v| (2..=262_144).contains(&v)) {
+                return Err(format!("`{parameter}` is not a whole number from 2 to 262144"));
+            }
+        } else if !allowed.contains(&key) {
             return Err(format!("`{kind}` has no parameter `{key}` (it has: {})", allowed.join(", ")));
         }
         if !value.parse::<f64>().is_ok_and(|v| v > 0.0 && v <= 1e12) {
@@ -147,6 +163,11 @@ mod tests {
         assert_eq!(spec.groups[0], Group { workload: "burn".into(), vms: 1, vcpus: 2 });
         assert_eq!(spec.groups[1], Group { workload: "burst,on_ms=5,off_ms=2.5".into(), vms: 3, vcpus: 2 });
         assert_eq!(spec.groups[2], Group { workload: "periodic,period_us=5000".into(), vms: 1, vcpus: 4 });
+        let spec: Spec = "periodic(period_us=5000;shares=512)".parse().unwrap();
+        let (guest, shares) = split_shares(&spec.groups[0].workload);
+        assert_eq!((guest.as_str(), shares), ("periodic,period_us=5000", Some(512)));
+        assert_eq!(split_shares("burn"), ("burn".to_owned(), None));
+        assert!("burn(shares=1)".parse::<Spec>().is_err());
     }
 
     #[test]
