@@ -28,7 +28,8 @@ impl Dice {
         self.0.within(1, n) == 1
     }
     fn time(&mut self) -> Times {
-        let ns = MS / 50 + self.upto(1 << (10 + self.0.within(0, 14)));
+        let size = 10 + self.upto(14);
+        let ns = MS / 50 + self.upto(1 << size);
         match self.upto(2) {
             0 => Times::Fixed(ns),
             1 => Times::Exponential(ns),
