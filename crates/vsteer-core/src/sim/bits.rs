@@ -92,22 +92,22 @@ impl Bits {
         self.iter().next()
     }
 
+    /// Its words of 64, for [`after`].
+    #[inline(always)]
+    pub fn word(&self, w: usize) -> u64 {
+        self.words[w]
+    }
+
     /// The next member after `i`, going round; `i` itself last.
     #[inline]
     pub fn after(&self, i: usize) -> Option<usize> {
-        let (start, n) = ((i + 1) >> 6, self.words.len());
-        if start < n {
-            let masked = self.words[start] & (!0 << ((i + 1) & 63));
-            if masked != 0 {
-                return Some((start << 6) + masked.trailing_zeros() as usize);
-            }
-        }
-        // Round the circle, the first word whole at the end: what lies before `i` in it has its turn there.
-        let base = start.min(n - 1);
-        (1..=n)
-            .map(|k| if base + k < n { base + k } else { base + k - n })
-            .find(|w| self.words[*w] != 0)
-            .map(|w| (w << 6) + self.words[w].trailing_zeros() as usize)
+        after(self.words.len(), i, |w| self.words[w])
+    }
+
+    /// How many words it has.
+    #[inline(always)]
+    pub fn words(&self) -> usize {
+        self.words.len()
     }
 
     /// The members, ascending.
@@ -123,6 +123,28 @@ impl Bits {
             })
         })
     }
+}
+
+/// The next member after `i`, going round (`i` itself last), of a set that is worked out word by word.
+#[inline(always)]
+pub fn after(words: usize, i: usize, word: impl Fn(usize) -> u64) -> Option<usize> {
+    let start = (i + 1) >> 6;
+    if start < words {
+        let masked = word(start) & (!0 << ((i + 1) & 63));
+        if masked != 0 {
+            return Some((start << 6) + masked.trailing_zeros() as usize);
+        }
+    }
+    // Round the circle, the first word whole at the end: what lies before `i` in it has its turn there.
+    let base = start.min(words - 1);
+    for k in 1..=words {
+        let w = if base + k < words { base + k } else { base + k - words };
+        let bits = word(w);
+        if bits != 0 {
+            return Some((w << 6) + bits.trailing_zeros() as usize);
+        }
+    }
+    None
 }
 
 #[cfg(test)]

@@ -11,7 +11,8 @@
 //! allocated while it runs (`tests/sim_allocations.rs` counts). A host is independent of every other: thousands are
 //! run one after the other, each within its cache.
 //!
-//! Hot data is one cache line per vCPU ([`Hot`]), one per pCPU ([`Running`]), one per account ([`Tally`]).
+//! Hot data is two adjacent cache lines per vCPU ([`Hot`]: what it does, and its account), one per guest, one per pCPU
+//! ([`Running`]).
 //!
 //! Left out: time that the hypervisor itself takes (interrupts reach a pCPU at once; a switch may cost the vCPU it
 //! leads to, see [`Costs`](super::setup::Costs)), frequency and power, memory bandwidth, halt polling.
@@ -51,7 +52,7 @@ const NONE: u32 = u32::MAX;
 
 /// What every event of a vCPU touches.
 #[derive(Debug, Clone)]
-#[repr(align(64))]
+#[repr(align(128))]
 pub struct Hot {
     since_ns: u64,
     /// CPU time at full speed that is left of the burst (of the next one while blocked).
@@ -64,12 +65,15 @@ pub struct Hot {
     pcpu: u32,
     vm: u32,
     pool: u32,
+    /// Wake-ups that ran at once: the lowest bucket of those rows, here because it is the commonest.
+    prompt: u32,
     state: State,
     /// What it becomes instead of ready, while the policy holds it.
     held: State,
     /// Does its affinity leave out a pCPU of the host?
     bound: bool,
     siblings: bool,
+    tally: Tally,
 }
 
 impl Hot {
@@ -135,25 +139,60 @@ impl Together {
     }
 }
 
-/// Latencies by bucket, a row per vCPU.
+/// Latencies by bucket: rows of counts, several per vCPU.
+///
+/// A row is touched once per dispatch and is seldom in the nearest cache. So counts are noted first, in a buffer that
+/// is, and added many at a time: then the processor fetches the rows side by side instead of waiting for each.
 #[derive(Debug, Clone)]
-struct Rows(Vec<u32>);
+struct Rows {
+    counts: Vec<u32>,
+    noted: Vec<u32>,
+}
+
+/// Woken, then ready until running: both a wake-up latency and a spell.
+const WOKEN_SPELL: usize = 0;
+/// Other wake-up latencies (held in between).
+const WOKEN: usize = 1;
+/// Other spells (after preemption, hold or release).
+const SPELL: usize = 2;
+const ROWS: usize = 3;
+/// Notes before they are added.
+const NOTES: usize = 256;
 
 impl Rows {
     fn new(vcpus: usize) -> Rows {
-        Rows(vec![0; vcpus * HISTOGRAM_BUCKETS])
+        let counts = vcpus * ROWS * HISTOGRAM_BUCKETS;
+        assert!(u32::try_from(counts).is_ok(), "a host of {vcpus} vCPUs: at most 7,400,000");
+        Rows { counts: vec![0; counts], noted: Vec::with_capacity(NOTES) }
     }
 
     #[inline]
-    fn count(&mut self, v: usize, ns: u64) {
-        self.0[v * HISTOGRAM_BUCKETS + usize::from(Histogram::bucket_of(ns))] += 1;
+    fn count(&mut self, v: usize, row: usize, ns: u64) {
+        let bucket = usize::from(Histogram::bucket_of(ns));
+        self.noted.push(((v * ROWS + row) * HISTOGRAM_BUCKETS + bucket) as u32);
+        if self.noted.len() == NOTES {
+            self.add();
+        }
     }
 
-    fn sum(rows: [&Rows; 2], v: usize) -> Histogram {
-        let row = |r: &Rows| -> Vec<u64> {
-            r.0[v * HISTOGRAM_BUCKETS..][..HISTOGRAM_BUCKETS].iter().map(|c| u64::from(*c)).collect()
-        };
-        let sum: Vec<u64> = row(rows[0]).iter().zip(row(rows[1])).map(|(a, b)| a + b).collect();
+    #[inline(never)]
+    fn add(&mut self) {
+        for i in self.noted.drain(..) {
+            self.counts[i as usize] += 1;
+        }
+    }
+
+    /// Both rows of `v` together, and `prompt` more in the lowest bucket.
+    fn sum(&self, v: usize, rows: [usize; 2], prompt: u32) -> Histogram {
+        let mut sum = vec![0u64; HISTOGRAM_BUCKETS];
+        sum[0] = prompt.into();
+        for row in rows {
+            let first = (v * ROWS + row) * HISTOGRAM_BUCKETS;
+            let counts = &self.counts[first..first + HISTOGRAM_BUCKETS];
+            sum.iter_mut().zip(counts).for_each(|(s, c)| *s += u64::from(*c));
+            let noted = self.noted.iter().map(|i| (*i as usize).wrapping_sub(first));
+            noted.filter(|i| *i < HISTOGRAM_BUCKETS).for_each(|i| sum[i] += 1);
+        }
         Histogram::from_row(&sum)
     }
 }
@@ -216,13 +255,7 @@ struct Core<W> {
     running: Vec<Running>,
     queue: Queue,
     guests: Vec<Guest>,
-    tallies: Vec<Tally>,
-    /// Woken, then ready until running: both a wake-up latency and a spell.
-    woken_spells: Rows,
-    /// Other wake-up latencies (held in between).
-    woken: Rows,
-    /// Other spells (after preemption, hold or release).
-    spells: Rows,
+    rows: Rows,
     together: Vec<Together>,
     lag_ns: Vec<u64>,
     /// First slots of pCPUs and of vCPUs in the queue.
@@ -289,10 +322,12 @@ impl<P: Policy, W: Watch> Engine<P, W> {
                 pcpu: NONE,
                 vm: v.vm.0,
                 pool: v.pool.0,
+                prompt: 0,
                 state: State::Absent,
                 held: State::Ready,
                 bound: v.affinity.len() < pcpus,
                 siblings: host.vms[v.vm.i()].vcpus > 1,
+                tally: Tally::default(),
             })
             .collect();
         let idle = Running {
@@ -314,10 +349,7 @@ impl<P: Policy, W: Watch> Engine<P, W> {
             running: vec![idle; pcpus],
             queue,
             guests,
-            tallies: vec![Tally::default(); vcpus],
-            woken_spells: Rows::new(vcpus),
-            woken: Rows::new(vcpus),
-            spells: Rows::new(vcpus),
+            rows: Rows::new(vcpus),
             together: vec![Together::default(); host.vms.len()],
             lag_ns: vec![0; vcpus],
             first_pcpu,
@@ -370,7 +402,8 @@ impl<P: Policy, W: Watch> Engine<P, W> {
                 self.pcpu_event(slot - self.core.first_pcpu);
             } else {
                 self.core.queue.set(slot, NEVER);
-                let (pool, timer) = (slot / P::TIMERS as usize, slot as u32 % P::TIMERS);
+                let timers = P::TIMERS.max(1);
+                let (pool, timer) = (slot / timers as usize, slot as u32 % timers);
                 self.policies[pool].timer(&self.core.view(), timer, &mut self.orders);
                 self.obey(pool);
             }
@@ -435,11 +468,12 @@ impl<P: Policy, W: Watch> Engine<P, W> {
 
     /// Wake-ups, dispatches, preemptions and blocks so far.
     pub fn events(&self) -> u64 {
-        let of = |(t, h): (&Tally, &Hot)| {
+        let of = |h: &Hot| {
+            let t = &h.tally;
             let awake = u64::from(!matches!(h.state, State::Blocked | State::Absent));
             2 * u64::from(t.wakeups) - awake + u64::from(t.switches) + u64::from(t.preemptions)
         };
-        self.core.tallies.iter().zip(&self.core.hot).map(of).sum()
+        self.core.hot.iter().map(of).sum()
     }
 
     fn vcpu_event(&mut self, v: usize) {
@@ -467,7 +501,7 @@ impl<P: Policy, W: Watch> Engine<P, W> {
         debug_assert_eq!(h.state, State::Blocked);
         h.woken_ns = core.now_ns;
         let (to, pool) = (h.held, h.pool as usize);
-        core.tallies[v].wakeups += 1;
+        h.tally.wakeups += 1;
         core.shift(v, to, None);
         self.policies[pool].wake(&core.view(), Vcpu(v as u32), &mut self.orders);
         self.obey(pool);
@@ -529,6 +563,12 @@ impl<P: Policy, W: Watch> Engine<P, W> {
             assert!(at_ns > self.core.now_ns, "{}: timer {timer} set into the past", P::ABOUT.name);
             self.core.queue.set(pool * P::TIMERS as usize + timer as usize, at_ns);
         }
+        for (p, end_ns) in self.orders.slices.drain(..) {
+            let r = &mut self.core.running[p.i()];
+            assert!(r.vcpu != NONE && end_ns > self.core.now_ns, "{}: a slice of {p:?}", P::ABOUT.name);
+            r.slice_end_ns = end_ns;
+            self.core.plan(p.i());
+        }
         for (v, held) in self.orders.holds.drain(..) {
             let to = match held {
                 None => State::Ready,
@@ -549,7 +589,7 @@ impl<P: Policy, W: Watch> Engine<P, W> {
         let pool = self.core.host.pcpus[p].pool.i();
         assert!(pool < self.policies.len(), "pCPU {p} is in no pool");
         let choice = self.policies[pool].pick(&self.core.view(), Pcpu(p as u32), why, &mut self.orders);
-        if !self.orders.timers.is_empty() || !self.orders.holds.is_empty() {
+        if self.orders.any() {
             self.obey(pool);
         }
         let core = &mut self.core;
@@ -570,7 +610,7 @@ impl<P: Policy, W: Watch> Engine<P, W> {
                 return;
             }
             let to = core.hot[v.i()].held;
-            core.tallies[v.i()].preemptions += u32::from(to == State::Ready);
+            core.hot[v.i()].tally.preemptions += u32::from(to == State::Ready);
             core.shift(v.i(), to, Some(Pcpu(p as u32)));
         }
         let was_busy = core.running[p].vcpu != NONE;
@@ -602,7 +642,7 @@ impl<W: Watch> Core<W> {
         let h = &mut self.hot[v];
         let from = h.state;
         let spent_ns = now_ns - h.since_ns;
-        self.tallies[v].ns[from as usize] += spent_ns;
+        h.tally.ns[from as usize] += spent_ns;
         h.state = to;
         h.since_ns = now_ns;
         if h.siblings {
@@ -628,7 +668,7 @@ impl<W: Watch> Core<W> {
             }
         }
         if from == State::Ready && to != State::Running {
-            self.spells.count(v, spent_ns);
+            self.rows.count(v, SPELL, spent_ns);
         }
         self.watch.moved(now_ns, Vcpu(v as u32), from, to, p);
     }
@@ -641,16 +681,18 @@ impl<W: Watch> Core<W> {
         assert_eq!(h.state, State::Ready, "vCPU {v} was chosen for pCPU {p}");
         assert!(!h.bound || self.host.vcpus[v].affinity.contains(p), "vCPU {v} may not run on pCPU {p}");
         let spell_ns = now_ns - h.since_ns;
-        if h.woken_ns == h.since_ns {
-            self.woken_spells.count(v, spell_ns);
+        if h.woken_ns == now_ns {
+            h.prompt += 1;
+        } else if h.woken_ns == h.since_ns {
+            self.rows.count(v, WOKEN_SPELL, spell_ns);
         } else {
             if h.woken_ns != NEVER {
-                self.woken.count(v, now_ns - h.woken_ns);
+                self.rows.count(v, WOKEN, now_ns - h.woken_ns);
             }
-            self.spells.count(v, spell_ns);
+            self.rows.count(v, SPELL, spell_ns);
         }
         h.woken_ns = NEVER;
-        let t = &mut self.tallies[v];
+        let t = &mut h.tally;
         t.switches += 1;
         let before = h.pcpu;
         h.pcpu = p as u32;
@@ -748,7 +790,8 @@ impl<W: Watch> Core<W> {
     }
 
     fn account(&self, v: Vcpu) -> Account {
-        let (i, h, t) = (v.i(), &self.hot[v.i()], &self.tallies[v.i()]);
+        let (i, h) = (v.i(), &self.hot[v.i()]);
+        let t = &h.tally;
         let mut ns = t.ns;
         ns[h.state as usize] += self.now_ns - h.since_ns;
         let unfinished_lag_ns = match h.state {
@@ -762,8 +805,8 @@ impl<W: Watch> Core<W> {
             preemptions: t.preemptions.into(),
             wakeups: t.wakeups.into(),
             migrations: t.migrations.into(),
-            wake_latency: Rows::sum([&self.woken_spells, &self.woken], i),
-            ready_spell: Rows::sum([&self.woken_spells, &self.spells], i),
+            wake_latency: self.rows.sum(i, [WOKEN_SPELL, WOKEN], h.prompt),
+            ready_spell: self.rows.sum(i, [WOKEN_SPELL, SPELL], h.prompt),
             last_pcpu: (h.pcpu != NONE).then_some(Pcpu(h.pcpu)),
             jobs: self.guests[i].jobs(),
         }

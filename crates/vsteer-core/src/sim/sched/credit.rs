@@ -66,16 +66,18 @@ const UNDER: i8 = -1;
 const OVER: i8 = -2;
 const IDLE: i8 = -64;
 
-const QUEUED: u8 = 1;
-const PARKED: u8 = 2;
-const YIELD: u8 = 4;
-const MIGRATING: u8 = 8;
-const PINNED: u8 = 16;
-const ACTIVE: u8 = 32;
+const QUEUED: u16 = 1;
+const PARKED: u16 = 2;
+const YIELD: u16 = 4;
+const MIGRATING: u16 = 8;
+const PINNED: u16 = 16;
+const ACTIVE: u16 = 32;
 /// Has a soft affinity that says more than the hard one.
-const SOFT: u8 = 64;
+const SOFT: u16 = 64;
 /// A running vCPU that a tick wants elsewhere (`_VPF_migrating`).
-const LEAVING: u8 = 128;
+const LEAVING: u16 = 128;
+/// May run on every pCPU of the pool, and says no more: its masks need not be looked at.
+const ANYWHERE: u16 = 256;
 
 /// A vCPU, one cache line.
 #[derive(Debug, Clone)]
@@ -96,7 +98,7 @@ struct Unit {
     cpu: u32,
     domain: u32,
     pri: i8,
-    flags: u8,
+    flags: u16,
 }
 
 /// A pCPU.
@@ -212,6 +214,7 @@ impl Policy for Credit {
         ],
         default_weight: 256,
         weights: (1, 65535),
+        proportional: true,
         // A pCPU whose search for work was too early looks again when it is tickled, or its peers shed work at a tick
         // or at the end of a slice.
         conserving: Conserving::Within(60 * MS),
@@ -247,7 +250,8 @@ impl Policy for Credit {
             domain: v.vm.0,
             pri: UNDER,
             flags: if v.affinity.len() == 1 { PINNED } else { 0 }
-                | if v.soft_affinity.is_some() { SOFT } else { 0 },
+                | if v.soft_affinity.is_some() { SOFT } else { 0 }
+                | if v.soft_affinity.is_none() && v.affinity == *cpus { ANYWHERE } else { 0 },
         });
         let queues = host.pcpus.iter().enumerate().map(|(i, place)| Queue {
             head: NONE,

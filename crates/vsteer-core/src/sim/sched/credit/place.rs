@@ -3,8 +3,8 @@
 //! The masks are Xen's; what differs is that counts of idle pCPUs per core and socket are kept, so that a tick which
 //! would find no better pCPU knows it without walking the idlers.
 
-use super::{Credit, LEAVING, NONE, PINNED, SOFT, YIELD};
-use crate::sim::bits::Bits;
+use super::{ANYWHERE, Credit, LEAVING, NONE, PINNED, SOFT, YIELD};
+use crate::sim::bits::{Bits, after};
 use crate::sim::policy::{Orders, View};
 use crate::sim::setup::{Host, Pcpu, Vcpu};
 
@@ -48,6 +48,20 @@ impl Idleness {
         self.cores_with[*n as usize] += 1;
     }
 
+    /// Is no pCPU idle?
+    #[inline]
+    pub(super) fn none(&self) -> bool {
+        self.cores_with[0] as usize == self.core.len()
+    }
+
+    /// Does no core have more idlers than this one with `counted` more, and no socket more than twice as many?
+    #[inline]
+    fn none_better(&self, core: u32, socket: u32, counted: u32) -> bool {
+        let mine = (self.core[core as usize] + counted) as usize;
+        let twice = 2 * (self.socket[socket as usize] + counted);
+        self.cores_with[mine + 1..].iter().all(|n| *n == 0) && self.socket.iter().all(|n| *n <= twice)
+    }
+
     #[inline]
     pub(super) fn less(&mut self, core: u32, socket: u32) {
         self.socket[socket as usize] -= 1;
@@ -71,7 +85,7 @@ impl Credit {
             self.interrupt(cpu, orders);
             return;
         }
-        let idlers_empty = self.idle.cores_with[0] as usize == self.idle.core.len();
+        let idlers_empty = self.idle.none();
         if current == NONE || (idlers_empty && pri > self.units[current as usize].pri) {
             self.interrupt(cpu, orders);
             return;
@@ -79,30 +93,41 @@ impl Credit {
         if idlers_empty {
             return;
         }
-        let facts = &view.host().vcpus[new as usize];
-        let soft = facts.soft_affinity.as_ref().filter(|_| flags & SOFT != 0);
-        let Some(suitable) =
-            [soft, Some(&facts.affinity)].into_iter().flatten().find(|mask| mask.intersects(&self.idlers))
-        else {
+        let words = self.idlers.words();
+        let from = if self.tickle_one { self.queues[at as usize].tickled as usize } else { 0 };
+        let found = if flags & ANYWHERE != 0 {
+            self.idlers.after(from)
+        } else {
+            let facts = &view.host().vcpus[new as usize];
+            let soft = facts.soft_affinity.as_ref().filter(|_| flags & SOFT != 0);
+            let mut masks = [soft, Some(&facts.affinity)].into_iter().flatten();
+            masks.find_map(|mask| after(words, from, |w| mask.word(w) & self.idlers.word(w)))
+        };
+        let Some(found) = found else {
             // No idle pCPU may run it: it takes its own, where it is worth more than who runs there.
             if pri > self.units[current as usize].pri {
                 self.interrupt(cpu, orders);
             }
             return;
         };
-        let candidates = &mut self.scratch.cpus;
-        candidates.copy_from(suitable);
-        candidates.keep(&self.idlers);
         if self.tickle_one {
-            let tickled = &mut self.queues[at as usize].tickled;
-            let p = candidates.after(*tickled as usize).expect("not empty");
-            *tickled = p as u32;
-            self.interrupt(p as u32, orders);
+            self.queues[at as usize].tickled = found as u32;
+            self.interrupt(found as u32, orders);
         } else {
-            while let Some(p) = self.scratch.cpus.first() {
-                self.scratch.cpus.remove(p);
-                self.interrupt(p as u32, orders);
-            }
+            self.tickle_all(view, new, orders);
+        }
+    }
+
+    /// Interrupts every idle pCPU that suits `new`: its soft affinity's, else its hard one's.
+    fn tickle_all(&mut self, view: &View<'_>, new: u32, orders: &mut Orders) {
+        let facts = &view.host().vcpus[new as usize];
+        let masks = [facts.soft_affinity.as_ref(), Some(&facts.affinity)];
+        let suitable = masks.into_iter().flatten().find(|mask| mask.intersects(&self.idlers));
+        self.scratch.cpus.copy_from(suitable.expect("one was found"));
+        self.scratch.cpus.keep(&self.idlers);
+        while let Some(p) = self.scratch.cpus.first() {
+            self.scratch.cpus.remove(p);
+            self.interrupt(p as u32, orders);
         }
     }
 
@@ -128,21 +153,16 @@ impl Credit {
     #[inline]
     fn stays(&self, view: &View<'_>, v: u32, own: u32) -> bool {
         let queue = &self.queues[own as usize];
-        if !view.host().vcpus[v as usize].affinity.contains(own as usize) {
+        if self.units[v as usize].flags & ANYWHERE == 0
+            && !view.host().vcpus[v as usize].affinity.contains(own as usize)
+        {
             return false;
         }
-        let idle = &self.idle;
-        let none = idle.cores_with[0] as usize == idle.core.len();
-        if queue.head != NONE {
-            return none;
+        if self.idle.none() {
+            return true;
         }
         let counted = u32::from(!self.idlers.contains(own as usize));
-        let mine = (idle.core[queue.core as usize] + counted) as usize;
-        let sockets_keep = idle.socket.len() == 1 || {
-            let twice = 2 * (idle.socket[queue.socket as usize] + counted);
-            idle.socket.iter().all(|n| *n <= twice)
-        };
-        none || (sockets_keep && idle.cores_with[mine + 1..].iter().all(|n| *n == 0))
+        queue.head == NONE && self.idle.none_better(queue.core, queue.socket, counted)
     }
 
     fn search(&mut self, view: &View<'_>, v: u32, own: u32, commit: bool) -> u32 {
@@ -167,6 +187,12 @@ impl Credit {
                 && let Some(idle) = cpus.after(cpu)
             {
                 cpu = idle;
+            }
+            // What the walk below would find out one by one.
+            let here = &host.pcpus[cpu];
+            let counted = u32::from(!self.idlers.contains(cpu));
+            if idlers.contains(cpu) && self.idle.none_better(here.core, here.socket, counted) {
+                break;
             }
             cpus.remove(cpu);
             while let Some(next) = cpus.after(cpu) {
@@ -212,17 +238,22 @@ impl Credit {
             let own = self.queues[p as usize].node as usize;
             for k in 0..nodes {
                 let node = if own + k < nodes { own + k } else { own + k - nodes };
-                let workers = &mut self.scratch.cpus;
-                workers.copy_from(&self.nodes[node]);
-                workers.subtract(&self.idlers);
-                // Xen skips peers with one runnable unit while it walks; leaving them out keeps the order.
-                workers.keep(&self.overloaded);
-                workers.remove(p as usize);
-                let mut peer = self.balance_bias[node] as usize;
-                let mut left = workers.len();
-                while left > 0 {
-                    left -= 1;
-                    peer = self.scratch.cpus.after(peer).expect("workers are left");
+                // Busy peers of the node, from where the last search ended. Xen skips those with one runnable unit
+                // while it walks; leaving them out keeps the order.
+                let bias = self.balance_bias[node] as usize;
+                let (mut peer, mut first) = (bias, None);
+                loop {
+                    let busy =
+                        |w: usize| self.nodes[node].word(w) & !self.idlers.word(w) & self.overloaded.word(w);
+                    let Some(next) = after(self.idlers.words(), peer, busy) else { break };
+                    if first == Some(next) {
+                        break;
+                    }
+                    first = first.or(Some(next));
+                    peer = next;
+                    if peer == p as usize {
+                        continue;
+                    }
                     let stolen = self.steal_from(view, peer, p, pri, soft);
                     if stolen != NONE {
                         self.balance_bias[node] = peer as u32;
@@ -246,16 +277,17 @@ impl Credit {
             if unit.pri <= pri {
                 break;
             }
-            let facts = &view.host().vcpus[v as usize];
-            let mask = match &facts.soft_affinity {
-                Some(mask) if soft => Some(mask),
-                None if soft => None,
-                _ => Some(&facts.affinity),
+            let allowed = if unit.flags & ANYWHERE != 0 {
+                !soft
+            } else {
+                let facts = &view.host().vcpus[v as usize];
+                let mask = if soft { facts.soft_affinity.as_ref() } else { Some(&facts.affinity) };
+                mask.is_some_and(|m| m.contains(p as usize))
             };
             let hot =
                 self.migration_delay_ns > 0 && view.now_ns() - unit.last_ran_ns < self.migration_delay_ns;
             let may = unit.flags & (YIELD | LEAVING) == 0 && !hot;
-            if may && mask.is_some_and(|m| m.contains(p as usize)) {
+            if may && allowed {
                 debug_assert_ne!(view.running(Pcpu(peer as u32)), Some(Vcpu(v)));
                 self.less_runnable(peer as u32);
                 self.remove(v);
