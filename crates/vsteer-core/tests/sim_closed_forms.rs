@@ -36,7 +36,7 @@ fn near(what: &str, got: f64, law: f64, bound: f64) {
 
 #[test]
 fn equal_hogs_share_equally() {
-    for entry in POLICIES.iter().filter(|e| e.about.default_weight > 0) {
+    for entry in POLICIES.iter().filter(|e| e.about.proportional) {
         let name = entry.about.name;
         for (hogs, pcpus) in [(2, 1), (3, 1), (7, 1), (8, 4), (12, 4)] {
             let vms = (0..hogs).map(|i| VmSetup::new(format!("{i}"), vec![hog()])).collect();
@@ -53,7 +53,7 @@ fn equal_hogs_share_equally() {
 
 #[test]
 fn weights_divide_one_pcpu() {
-    for entry in POLICIES.iter().filter(|e| e.about.default_weight > 0) {
+    for entry in POLICIES.iter().filter(|e| e.about.proportional) {
         let (name, w) = (entry.about.name, entry.about.default_weight);
         let vms = [1, 2, 3].map(|k| VmSetup::new(format!("x{k}"), vec![hog()]).weight(k * w)).to_vec();
         let s = run(name, &Setup::new(machine(1, 1, 1, 1).unwrap(), vms, 1), &[], 120 * S);

@@ -108,6 +108,8 @@ pub struct About {
     pub default_weight: u32,
     /// The weights it accepts.
     pub weights: (u32, u32),
+    /// Do weights divide contended CPU time in proportion?
+    pub proportional: bool,
     /// What it promises about idle pCPUs.
     pub conserving: Conserving,
     /// Does it enforce [`super::setup::VmSetup::cap_pct`]?
@@ -190,6 +192,7 @@ pub struct Orders {
     pub(super) pending: Vec<bool>,
     pub(super) holds: Vec<(Vcpu, Option<Held>)>,
     pub(super) timers: Vec<(u32, u64)>,
+    pub(super) slices: Vec<(Pcpu, u64)>,
 }
 
 impl Orders {
@@ -199,7 +202,14 @@ impl Orders {
             pending: vec![false; pcpus],
             holds: Vec::with_capacity(2 * vcpus),
             timers: Vec::with_capacity(16),
+            slices: Vec::with_capacity(pcpus),
         }
+    }
+
+    /// Is there any but interrupts?
+    #[inline]
+    pub(super) fn any(&self) -> bool {
+        !(self.timers.is_empty() && self.holds.is_empty() && self.slices.is_empty())
     }
 
     /// Makes `p` ask whom to run, at this instant (an inter-processor interrupt; asking twice is asking once).
@@ -221,6 +231,12 @@ impl Orders {
     #[inline]
     pub fn release(&mut self, v: Vcpu) {
         self.holds.push((v, None));
+    }
+
+    /// The slice of who runs on busy `p` ends at `end_ns`, in the future, instead of when it was said.
+    #[inline]
+    pub fn end_slice(&mut self, p: Pcpu, end_ns: u64) {
+        self.slices.push((p, end_ns));
     }
 
     /// Sets timer `timer` of this instance (below [`Policy::TIMERS`]); `u64::MAX` stops it.

@@ -64,6 +64,17 @@ pub struct Reservation {
     pub extra_time: bool,
 }
 
+/// Leave to run ahead of one's virtual time (borrowed virtual time).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Warp {
+    /// How far ahead, as CPU time at the default weight, ns.
+    pub value_ns: u64,
+    /// How long at a stretch, ns; 0: without limit.
+    pub limit_ns: u64,
+    /// How long not, after that, ns.
+    pub unwarp_ns: u64,
+}
+
 /// One vCPU of a VM.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct VcpuSetup {
@@ -136,6 +147,9 @@ pub struct VmSetup {
     /// The node that holds its memory; `None`: memory is equally far from everywhere.
     #[serde(default)]
     pub memory_node: Option<NodeId>,
+    /// For borrowed virtual time.
+    #[serde(default)]
+    pub warp: Option<Warp>,
 }
 
 impl VmSetup {
@@ -150,6 +164,7 @@ impl VmSetup {
             pool: 0,
             group: None,
             memory_node: None,
+            warp: None,
         }
     }
 
@@ -288,6 +303,8 @@ pub struct VmFacts {
     pub vcpus: u32,
     /// The node of its memory, by position in the topology.
     pub memory_node: Option<u32>,
+    /// For borrowed virtual time.
+    pub warp: Option<Warp>,
 }
 
 /// A group of the tree.
@@ -593,6 +610,7 @@ impl Host {
             first,
             vcpus: vm.vcpus.len() as u32,
             memory_node,
+            warp: vm.warp,
         });
         Ok(())
     }

@@ -7,10 +7,20 @@ use super::policy::{About, Policy, Values};
 use super::setup::{Host, Pcpu, Setup, Vcpu, Vm};
 use crate::{Fault, FaultKind};
 
+pub mod bvt;
 pub mod credit;
+pub mod eevdf;
+pub mod priority;
+pub mod rtds;
 
 /// Every policy.
-pub const POLICIES: &[Entry] = &[entry::<credit::Credit>()];
+pub const POLICIES: &[Entry] = &[
+    entry::<credit::Credit>(),
+    entry::<eevdf::Eevdf>(),
+    entry::<rtds::Rtds>(),
+    entry::<bvt::Bvt>(),
+    entry::<priority::Priority>(),
+];
 
 /// A policy and how to run a host under it.
 #[derive(Clone, Copy)]

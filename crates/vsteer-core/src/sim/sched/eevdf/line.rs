@@ -56,7 +56,11 @@ impl Entity {
 
     /// Virtual time that `ns` of CPU are for it.
     pub(super) fn virtual_of(&self, ns: i64) -> i64 {
-        if self.weight == NICE_0 { ns } else { (i128::from(ns) * i128::from(NICE_0) / i128::from(self.weight)) as i64 }
+        if self.weight == NICE_0 {
+            ns
+        } else {
+            (i128::from(ns) * i128::from(NICE_0) / i128::from(self.weight)) as i64
+        }
     }
 
     /// CPU time after which its virtual time has grown by at least `ns`.
@@ -343,18 +347,6 @@ impl Lines {
         }
         assert!(best != NONE, "nobody in line {line} is eligible: the average is wrong");
         best
-    }
-
-    /// The entities of a line.
-    pub(super) fn members(&self, line: u32) -> impl Iterator<Item = u32> + '_ {
-        let mut e = self.lines[line as usize].head;
-        std::iter::from_fn(move || {
-            let now = e;
-            (now != NONE).then(|| {
-                e = self.entities[now as usize].next;
-                now
-            })
-        })
     }
 }
 
