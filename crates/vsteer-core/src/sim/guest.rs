@@ -329,6 +329,12 @@ impl Guest {
         }
     }
 
+    /// Reads it, so that it is near when it is needed.
+    #[inline]
+    pub(super) fn touch(&self) {
+        std::hint::black_box(self.random.peek());
+    }
+
     /// A burst is done at `now_ns`: counts it, and says what follows.
     #[inline]
     pub(super) fn burst_done(&mut self, now_ns: u64) -> Next {

@@ -420,6 +420,14 @@ impl Policy for Credit {
         choice
     }
 
+    #[inline]
+    fn touch(&self, v: Vcpu) {
+        let unit = &self.units[v.i()];
+        if let Some(queue) = self.queues.get(unit.cpu as usize) {
+            std::hint::black_box(queue.current);
+        }
+    }
+
     fn timer(&mut self, view: &View<'_>, timer: u32, orders: &mut Orders) {
         let now_ns = view.now_ns();
         if timer == TICK {
