@@ -395,6 +395,7 @@ impl<P: Policy, W: Watch> Engine<P, W> {
             std::hint::black_box((h.since_ns, h.tally.wakeups));
             self.policies[h.pool as usize].touch(Vcpu(v as u32));
             core.guests[v].touch();
+            std::hint::black_box(core.queue.at_ns(core.first_vcpu + v));
         }
     }
 

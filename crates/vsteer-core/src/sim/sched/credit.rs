@@ -424,7 +424,9 @@ impl Policy for Credit {
     fn touch(&self, v: Vcpu) {
         let unit = &self.units[v.i()];
         if let Some(queue) = self.queues.get(unit.cpu as usize) {
-            std::hint::black_box(queue.current);
+            // Whom it will be compared with when it wakes, or who follows it when it blocks.
+            let other = if queue.current == v.0 { queue.head } else { queue.current };
+            std::hint::black_box(self.units.get(other as usize).map(|u| u.pri));
         }
     }
 
