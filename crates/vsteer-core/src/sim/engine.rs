@@ -379,7 +379,7 @@ impl<P: Policy, W: Watch> Engine<P, W> {
     }
 
     /// Reads what the next event will read, and does nothing with it: the lines are on their way from the farther
-    /// caches while this event is seen to. On a host of 5,000 vCPUs that is a third of the time.
+    /// caches while this event is seen to.
     #[inline(always)]
     fn touch_next(&self) {
         let core = &self.core;
