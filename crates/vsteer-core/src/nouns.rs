@@ -272,6 +272,25 @@ pub struct VmConfig {
 }
 
 impl VmConfig {
+    /// A VM of which no more is known than who it is: no manager, no threads, and nothing set.
+    pub fn new(id: VmId, name: impl Into<String>, pid: u32) -> VmConfig {
+        VmConfig {
+            id,
+            name: name.into(),
+            manager: Manager::Bare,
+            accel: None,
+            pid,
+            threads: Vec::new(),
+            weight: None,
+            limits: Limits::default(),
+            cgroup: None,
+            rt_budgets: Vec::new(),
+            guest_topology: None,
+            memory_bytes: None,
+            memory_nodes: None,
+        }
+    }
+
     /// Its vCPU threads, in index order.
     pub fn vcpus(&self) -> impl Iterator<Item = &VmThread> {
         self.threads.iter().filter(|t| t.role.vcpu().is_some())

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use vsteer_core::diagnose::{Finding, Thresholds, diagnose};
 use vsteer_core::model::{Blame, HostModel, PcpuModel, Quantiles, Shares, ThreadModel, VmModel};
-use vsteer_core::nouns::Limits as CpuLimits;
+
 use vsteer_core::nouns::*;
 use vsteer_core::plan::advise::{Limits, plan};
 use vsteer_core::plan::{Change, Plan, Scope};
@@ -92,21 +92,14 @@ impl Host {
             .into_iter()
             .chain(roles.iter().map(|r| format!("/m/{name}/{r}")));
         self.config.vms.push(VmConfig {
-            id: VmId(name.into()),
-            name: name.into(),
-            manager: Manager::Bare,
             accel: Some(Accel::Tcg),
-            pid: base,
             threads: roles.iter().zip(0..).map(thread).collect(),
             weight: Some(CpuWeight::Shares(1024)),
-            limits: CpuLimits::default(),
             cgroup: Some(format!("/m/{name}")),
             rt_budgets: groups
                 .map(|cgroup| RtBudget { cgroup, runtime_us: 0, period_us: 1_000_000 })
                 .collect(),
-            guest_topology: None,
-            memory_bytes: None,
-            memory_nodes: None,
+            ..VmConfig::new(VmId(name.into()), name, base)
         });
         let model = |(role, i): (&Role, u32)| {
             let (run, ready) = if *role == Role::Emulator { (0.01, 0.0) } else { (run, ready) };

@@ -23,8 +23,9 @@ use vsteer_core::nouns::{Batch, Collector, HostConfig};
 use vsteer_core::trigger::Mark;
 use vsteer_core::{Fault, FaultKind};
 
-/// Version of the folder's form. A reader refuses a newer one.
-pub const FORMAT: u32 = 1;
+/// Version of the folder's form: the only one read. In form 1, which no release wrote, histograms and blame were sums and
+/// a switch had 16 bytes: read as form 2 they would give wrong figures.
+pub const FORMAT: u32 = 2;
 /// A segment is closed when its files hold this much together, bytes.
 const SEGMENT_BYTES: u64 = 32 << 20;
 /// Of a ring's bytes, the part (one in so many) that configurations may take beside them.
@@ -302,7 +303,7 @@ impl Recording {
     /// Reads a recording folder.
     ///
     /// # Errors
-    /// `NothingThere` when there is no such folder, `BadInput` when it is not a recording or of a newer form.
+    /// `NothingThere` when there is no such folder, `BadInput` when it is not a recording or of another form.
     pub fn open(folder: &Path) -> Result<Recording, Fault> {
         let path = folder.join("manifest.json");
         let text = fs::read(&path).map_err(|e| {
@@ -314,9 +315,15 @@ impl Recording {
         };
         let raw: serde_json::Value = serde_json::from_slice(&text).map_err(|e| foreign(&e))?;
         match raw.get("format").and_then(serde_json::Value::as_u64) {
-            Some(f) if f > u64::from(FORMAT) => {
-                return Err(foreign(&format!("its form is {f}, this program reads up to {FORMAT}"))
-                    .way_out("read it with a newer vsteer"));
+            Some(f) if f != u64::from(FORMAT) => {
+                let way_out = if f > u64::from(FORMAT) {
+                    "read it with a newer vsteer"
+                } else {
+                    "read it with the vsteer that wrote it, or record anew"
+                };
+                return Err(
+                    foreign(&format!("its form is {f}, this program reads {FORMAT}")).way_out(way_out)
+                );
             }
             _ => {}
         }

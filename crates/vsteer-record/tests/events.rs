@@ -25,11 +25,6 @@ fn begin(folder: &Path) {
         .unwrap(),
         cgroups: CgroupLayout::V2,
         vms: vec![VmConfig {
-            id: VmId("uuid-1".into()),
-            name: "web".into(),
-            manager: Manager::Bare,
-            accel: None,
-            pid: 7,
             threads: vec![VmThread {
                 tid: Tid(8),
                 role: Role::Vcpu(0),
@@ -37,13 +32,7 @@ fn begin(folder: &Path) {
                 class: None,
                 cgroup: None,
             }],
-            weight: None,
-            limits: Limits::default(),
-            cgroup: None,
-            rt_budgets: vec![],
-            guest_topology: None,
-            memory_bytes: None,
-            memory_nodes: None,
+            ..VmConfig::new(VmId("uuid-1".into()), "web", 7)
         }],
     };
     let manifest = Manifest {

@@ -12,11 +12,7 @@ use vsteer_record::{FORMAT, Manifest, Recording, Writer, read_marks};
 
 fn config() -> HostConfig {
     let vm = VmConfig {
-        id: VmId("uuid-1".into()),
-        name: "quotes \" and\nnewlines".into(),
-        manager: Manager::Bare,
         accel: Some(Accel::Tcg),
-        pid: 7,
         threads: vec![VmThread {
             tid: Tid(8),
             role: Role::Vcpu(0),
@@ -25,12 +21,8 @@ fn config() -> HostConfig {
             cgroup: Some("/a".into()),
         }],
         weight: Some(CpuWeight::Shares(1024)),
-        limits: Limits::default(),
-        cgroup: None,
-        rt_budgets: vec![],
-        guest_topology: None,
         memory_bytes: Some(1 << 27),
-        memory_nodes: None,
+        ..VmConfig::new(VmId("uuid-1".into()), "quotes \" and\nnewlines", 7)
     };
     HostConfig {
         hostname: "h".into(),
@@ -213,9 +205,12 @@ fn foreign_folders_are_named_as_such() {
     assert_eq!(Recording::open(&dir.path().join("none")).err().unwrap().kind, FaultKind::NothingThere);
     fs::write(dir.path().join("manifest.json"), "{\"hello\":1}").unwrap();
     assert_eq!(Recording::open(dir.path()).err().unwrap().kind, FaultKind::BadInput);
-    fs::write(dir.path().join("manifest.json"), "{\"format\":999}").unwrap();
-    let fault = Recording::open(dir.path()).err().unwrap();
-    assert!(fault.to_string().contains("newer vsteer"), "{fault}");
+    for (form, way_out) in [(999, "newer vsteer"), (1, "record anew")] {
+        fs::write(dir.path().join("manifest.json"), format!("{{\"format\":{form}}}")).unwrap();
+        let fault = Recording::open(dir.path()).err().unwrap();
+        assert_eq!(fault.kind, FaultKind::BadInput);
+        assert!(fault.to_string().contains(way_out), "{fault}");
+    }
 }
 
 proptest! {

@@ -20,15 +20,6 @@ onerror=\"console.error(1)\">&amp;'\"\n\u{202e}\0";
 
 fn config(vms: usize) -> HostConfig {
     let vm = |i: usize| VmConfig {
-        id: VmId(format!("id-{i}<b>")),
-        name: match i {
-            0 => EVIL.to_owned(),
-            1 => "a-name-without-any-place-to-break-".repeat(8),
-            i => format!("vm{i}"),
-        },
-        manager: Manager::Bare,
-        accel: None,
-        pid: 1000 + i as u32,
         threads: (0..2)
             .map(|v| VmThread {
                 tid: Tid(2000 + 2 * i as u32 + v),
@@ -39,12 +30,15 @@ fn config(vms: usize) -> HostConfig {
             })
             .collect(),
         weight: Some(CpuWeight::Weight(100)),
-        limits: Limits::default(),
-        cgroup: None,
-        rt_budgets: vec![],
-        guest_topology: None,
-        memory_bytes: None,
-        memory_nodes: None,
+        ..VmConfig::new(
+            VmId(format!("id-{i}<b>")),
+            match i {
+                0 => EVIL.to_owned(),
+                1 => "a-name-without-any-place-to-break-".repeat(8),
+                i => format!("vm{i}"),
+            },
+            1000 + i as u32,
+        )
     };
     HostConfig {
         hostname: format!("host {EVIL}"),

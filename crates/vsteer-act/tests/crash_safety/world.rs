@@ -8,9 +8,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use vsteer_act::{Journal, Receipt, Setting};
-use vsteer_core::nouns::{
-    CgroupLayout, CpuWeight, HostConfig, Limits, Manager, Role, Tid, VmConfig, VmId, VmThread,
-};
+use vsteer_core::nouns::{CgroupLayout, CpuWeight, HostConfig, Role, Tid, VmConfig, VmId, VmThread};
 use vsteer_core::plan::{Change, Forecast, Plan, Scope, Step};
 use vsteer_core::topology::{Parts, Topology};
 use vsteer_core::{CpuSet, Fault, FaultKind};
@@ -220,19 +218,8 @@ pub fn config() -> HostConfig {
     let thread =
         |tid, role| VmThread { tid: Tid(tid), role, affinity: cpus("0-3"), class: None, cgroup: None };
     let vm = |name: &str| VmConfig {
-        id: VmId(name.to_owned()),
-        name: name.to_owned(),
-        manager: Manager::Bare,
-        accel: None,
-        pid: 1,
         threads: vec![thread(1, Role::Vcpu(0))],
-        weight: None,
-        limits: Limits::default(),
-        cgroup: None,
-        rt_budgets: Vec::new(),
-        guest_topology: None,
-        memory_bytes: None,
-        memory_nodes: None,
+        ..VmConfig::new(VmId(name.to_owned()), name, 1)
     };
     HostConfig {
         hostname: "host".to_owned(),

@@ -2,9 +2,7 @@
 
 use super::*;
 use crate::CpuSet;
-use crate::nouns::{
-    CgroupLayout, Histogram, Limits, Manager, Role, ThreadCounters, ThreadSample, Tid, VmConfig,
-};
+use crate::nouns::{CgroupLayout, Histogram, Role, ThreadCounters, ThreadSample, Tid, VmConfig};
 use crate::topology::{Parts, Topology};
 use proptest::prelude::*;
 
@@ -13,21 +11,7 @@ const S: u64 = 1_000_000_000;
 fn config() -> HostConfig {
     let one = || CpuSet::single(0);
     let parts = Parts { present: one(), online: one(), allowed: one(), ..Parts::default() };
-    let vm = VmConfig {
-        id: VmId("a".to_owned()),
-        name: "a".to_owned(),
-        manager: Manager::Bare,
-        accel: None,
-        pid: 1,
-        threads: Vec::new(),
-        weight: None,
-        limits: Limits::default(),
-        cgroup: None,
-        rt_budgets: Vec::new(),
-        guest_topology: None,
-        memory_bytes: None,
-        memory_nodes: None,
-    };
+    let vm = VmConfig::new(VmId("a".to_owned()), "a".to_owned(), 1);
     HostConfig {
         hostname: "host".to_owned(),
         machine_id: None,

@@ -6,9 +6,9 @@ use vsteer_core::verify::{Finding, Outcome, Quantity, Verdict};
 /// The difference and its confidence interval on a scale from -`most` to `most`; no difference is the line.
 fn whisker(f: &Finding, most: f64) -> String {
     let (difference, half) = (f.comparison.difference(), f.half_width);
-    let x = |v: f64| 80.0 + 76.0 * (v / most).clamp(-1.0, 1.0);
+    let x = |v: f64| 50.0 + 46.0 * (v / most).clamp(-1.0, 1.0);
     format!(
-        "<svg class=\"whisker\" width=\"160\" height=\"18\" aria-hidden=\"true\"><line class=\"zero\" x1=\"80\" x2=\"80\" y1=\"1\" \
+        "<svg class=\"whisker\" width=\"100\" height=\"18\" aria-hidden=\"true\"><line class=\"zero\" x1=\"50\" x2=\"50\" y1=\"1\" \
 y2=\"17\"/><line class=\"span\" x1=\"{0:.1}\" x2=\"{1:.1}\" y1=\"9\" y2=\"9\"/><line class=\"span\" x1=\"{0:.1}\" x2=\"{0:.1}\" \
 y1=\"5\" y2=\"13\"/><line class=\"span\" x1=\"{1:.1}\" x2=\"{1:.1}\" y1=\"5\" y2=\"13\"/><circle class=\"{3}\" cx=\"{2:.1}\" \
 cy=\"9\" r=\"4\"/></svg>",
@@ -51,7 +51,7 @@ pub fn body(v: &Verdict) -> String {
                 let hit = (i.low..=i.high).contains(&f.comparison.after);
                 let (class, said) = if hit { ("hit", "✓ as forecast") } else { ("missed", "✗ outside") };
                 format!(
-                    "<td><span class=\"{class}\">{said}</span> <small class=\"range\">[{}, {}]</small></td>",
+                    "<td><span class=\"{class}\">{said}</span><br><small class=\"range\">[{}, {}]</small></td>",
                     percent(Some(i.low)),
                     percent(Some(i.high))
                 )
