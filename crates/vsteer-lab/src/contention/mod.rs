@@ -21,6 +21,7 @@ use crate::{image, interrupt, libvirtd, partition, preflight};
 use rustix::fs::{FlockOperation, flock};
 use serde::Serialize;
 use spec::Spec;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -28,6 +29,9 @@ use vsteer_core::{Fault, FaultKind};
 
 /// From a VM's start to its first report. Under emulation on a full host some 10 s, alone 3 s.
 const BOOT_LIMIT: Duration = Duration::from_secs(180);
+/// One that has not reported by then, where boots take 5 to 30 s, is reset, once: emulated VMs have been seen to stop
+/// early in their boot, with nothing on their console, when several begin at the same time.
+const RESET_AFTER: Duration = Duration::from_secs(60);
 /// The guests idle for so long after their kernel's start, so that the burners of the lab do not starve the
 /// boot of the others; `up` ends when all of them have begun.
 const WORK_BEGINS: Duration = Duration::from_secs(8);
@@ -299,6 +303,7 @@ impl Lab {
     /// Waits until each VM has reported, and notes how long it took to boot.
     fn wait_for_reports(&mut self, started_ns: &[u64]) -> Result<(), Fault> {
         let begun = Instant::now();
+        let mut was_reset = BTreeSet::new();
         loop {
             interrupt::check()?;
             let mut waiting = None;
@@ -313,6 +318,10 @@ impl Lab {
             }
             let Some(name) = waiting else { return Ok(()) };
             let ended = libvirtd::pid_of(&self.dir, &name).is_none();
+            if !ended && begun.elapsed() > RESET_AFTER && was_reset.insert(name.clone()) {
+                eprintln!("vsteer-lab: VM \"{name}\" did not report within {RESET_AFTER:?}: resetting it");
+                libvirtd::virsh(&self.dir, &["reset", &name])?;
+            }
             if ended || begun.elapsed() > BOOT_LIMIT {
                 let how =
                     if ended { "ended".to_owned() } else { format!("did not report within {BOOT_LIMIT:?}") };
