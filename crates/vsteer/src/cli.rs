@@ -41,6 +41,8 @@ pub enum Command {
     Rollback(Rollback),
     /// Say whether things are better, worse or no different between two recordings.
     Verify(Verify),
+    /// What if? Simulate a scenario: hosts, VMs, workloads and a scheduler from a file. Touches no host.
+    Simulate(Simulate),
     /// One HTML file: findings, timelines, blame matrix, plan and verdict.
     Report(Report),
     /// Print the host's topology as vsteer reads it.
@@ -280,6 +282,39 @@ pub struct Verify {
     /// The plan that was applied in between, to compare its forecast.
     #[arg(long, value_name = "FILE")]
     pub plan: Option<PathBuf>,
+}
+
+/// `vsteer simulate`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  vsteer simulate scenarios/two-hogs.toml\n  vsteer simulate s.toml --seeds 20 \
+--sweep vm.web.weight=128,256,512\n  vsteer simulate s.toml -o s.vsteer && vsteer report s.vsteer"
+)]
+pub struct Simulate {
+    /// The scenario file.
+    #[arg(required_unless_present = "list")]
+    pub scenario: Option<PathBuf>,
+    /// List the schedulers with their parameters instead.
+    #[arg(long, conflicts_with_all = ["scenario", "output"])]
+    pub list: bool,
+    /// How many seeds, from the scenario's own upwards: two or more give each figure a 95 % interval.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub seeds: u16,
+    /// Change the scenario: `vm.web.weight=512`, `scheduler.policy=eevdf`, `for=60s` (may be given again).
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub set: Vec<crate::scenario::file::Setting>,
+    /// Run it once for each of these values (may be given again: every combination).
+    #[arg(long, value_name = "KEY=V1,V2,...")]
+    pub sweep: Vec<crate::scenario::file::Sweep>,
+    /// Show every VM; without it, VMs made by one `count` are shown as one line with their mean.
+    #[arg(long)]
+    pub each: bool,
+    /// Show every figure: median wake-up, lag, switches, preemptions and migrations too.
+    #[arg(long)]
+    pub wide: bool,
+    /// Record the first seed's run: samples and every switch, for `top`'s replay, `diagnose`, `report` and `export`.
+    #[arg(short, long, value_name = "FOLDER", conflicts_with = "sweep")]
+    pub output: Option<PathBuf>,
 }
 
 /// `vsteer report`.

@@ -4,6 +4,7 @@ mod cli;
 mod command;
 mod interrupt;
 mod report;
+mod scenario;
 mod source;
 mod text;
 mod view;

@@ -223,15 +223,21 @@ pub fn clock(unix_ns: u64) -> String {
     format!("{y:04}-{m:02}-{d:02} {:02}:{:02}:{:02} UTC", day_s / 3600, day_s / 60 % 60, day_s % 60)
 }
 
-/// A progress bar on standard error, where that is a terminal.
+/// A progress bar of time on standard error, where that is a terminal.
 pub fn progress(what: &str, done: Duration, of: Duration) {
+    let (done, of) = (done.as_secs_f64(), of.as_secs_f64());
+    progress_of(what, done / of, &format!("{done:>4.0}/{of:.0} s"));
+}
+
+/// A progress bar of a part (0..=1) of the work.
+pub fn progress_of(what: &str, part: f64, note: &str) {
     let mut err = std::io::stderr();
     if !err.is_terminal() {
         return;
     }
-    let part = (done.as_secs_f64() / of.as_secs_f64()).clamp(0.0, 1.0);
+    let part = part.clamp(0.0, 1.0);
     let bar: String = (0..30).map(|i| if f64::from(i) < part * 30.0 { '#' } else { '.' }).collect();
-    let _ = write!(err, "\r{what} [{bar}] {:>4.0}/{:.0} s ", done.as_secs_f64(), of.as_secs_f64());
+    let _ = write!(err, "\r{what} [{bar}] {note} ");
     let _ = err.flush();
 }
 

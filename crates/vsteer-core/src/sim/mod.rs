@@ -2,7 +2,7 @@
 //!
 //! [`setup`] is what is simulated, [`policy`] the contract of a scheduler, [`sched`] the schedulers, [`guest`] what
 //! vCPUs want, [`engine`] what happens, [`account`] what is counted of it, [`samples`] what an observer would have seen
-//! of it, [`check`] what must hold at every event whatever the scheduler is. Time is integer nanoseconds from 0; one seed decides everything.
+//! of it, [`trace`] who ran where, [`check`] what must hold at every event whatever the scheduler is. Time is integer nanoseconds from 0; one seed decides everything.
 
 pub mod account;
 pub mod bits;
@@ -15,3 +15,4 @@ pub mod random;
 pub mod samples;
 pub mod sched;
 pub mod setup;
+pub mod trace;

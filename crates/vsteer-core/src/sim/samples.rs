@@ -8,7 +8,7 @@
 
 use super::engine::State;
 use super::sched::Simulation;
-use super::setup::{Pcpu, Setup, Vcpu};
+use super::setup::{Pcpu, Setup, Vcpu, VcpuFacts};
 use crate::nouns::{
     Batch, CgroupLayout, Collector, CpuWeight, HostConfig, Limits, Manager, PcpuSample, Quota, Role,
     ThreadCounters, ThreadSample, Tid, VmConfig, VmId, VmSample, VmThread,
@@ -23,6 +23,11 @@ pub fn vm_id(index: usize) -> VmId {
 fn pid(setup: &Setup, vm: usize) -> u32 {
     let before: usize = setup.vms[..vm].iter().map(|vm| vm.vcpus.len() + 1).sum();
     1000 + before as u32
+}
+
+/// The thread of a vCPU.
+pub fn tid(setup: &Setup, vcpu: &VcpuFacts) -> Tid {
+    Tid(pid(setup, vcpu.vm.i()) + 1 + vcpu.index)
 }
 
 /// The host's configuration, as a plan or a report wants it. `default_weight` is the policy's: weights are told
@@ -96,7 +101,7 @@ pub fn batch(setup: &Setup, simulation: &dyn Simulation) -> Batch {
         ThreadSample {
             vm: vm_id(facts.vm.i()),
             role: Role::Vcpu(facts.index),
-            tid: Tid(pid(setup, facts.vm.i()) + 1 + facts.index),
+            tid: tid(setup, facts),
             last_cpu: a.last_pcpu.map(|p| host.pcpus[p.i()].cpu),
             counters: ThreadCounters {
                 run_ns: in_state(State::Running),

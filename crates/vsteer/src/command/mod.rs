@@ -9,6 +9,7 @@ pub mod record;
 mod replay;
 mod report;
 mod rollback;
+mod simulate;
 mod top;
 mod verify;
 
@@ -32,6 +33,7 @@ pub fn run(cli: Cli) -> Result<ExitCode, Fault> {
         Command::Apply(a) => apply::run(&a, json),
         Command::Rollback(a) => rollback::run(&a, json),
         Command::Verify(a) => verify::run(&a, json),
+        Command::Simulate(a) => simulate::run(&a, json),
         Command::Report(a) => report::run(&a, json),
         Command::Topology(a) => meta::topology(&a, json),
         Command::Completions { shell } => meta::completions(shell),

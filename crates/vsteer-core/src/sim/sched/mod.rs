@@ -6,6 +6,7 @@ use super::check::Invariants;
 use super::engine::{Engine, Stop, Watch};
 use super::policy::{About, Policy, Values};
 use super::setup::{Host, Pcpu, Setup, Vcpu, Vm};
+use super::trace::Trace;
 use crate::{Fault, FaultKind};
 
 pub mod bvt;
@@ -32,7 +33,12 @@ pub struct Entry {
     pub build: Build,
     /// The same, with every invariant checked at every event (much slower): panics where one is broken.
     pub checked: Build,
+    /// The same, with its switches kept.
+    pub traced: BuildTraced,
 }
+
+/// Makes a simulation whose switches are kept.
+pub type BuildTraced = fn(&Setup, &Values, Trace) -> Result<Box<dyn Simulation>, Fault>;
 
 /// Makes a simulation.
 pub type Build = fn(&Setup, &Values) -> Result<Box<dyn Simulation>, Fault>;
@@ -92,8 +98,16 @@ fn checked<P: Policy + 'static>(setup: &Setup, values: &Values) -> Result<Box<dy
     Ok(Box::new(Engine::<P, Invariants>::watched(setup, values, watch)?))
 }
 
+fn traced<P: Policy + 'static>(
+    setup: &Setup,
+    values: &Values,
+    trace: Trace,
+) -> Result<Box<dyn Simulation>, Fault> {
+    Ok(Box::new(Engine::<P, Trace>::watched(setup, values, trace)?))
+}
+
 const fn entry<P: Policy + 'static>() -> Entry {
-    Entry { about: P::ABOUT, build: build::<P>, checked: checked::<P> }
+    Entry { about: P::ABOUT, build: build::<P>, checked: checked::<P>, traced: traced::<P> }
 }
 
 /// The policy of this name.

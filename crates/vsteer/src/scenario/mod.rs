@@ -1,0 +1,6 @@
+//! Scenario files: read, changed from the command line, run on every core, told as tables.
+
+pub mod file;
+pub mod record;
+pub mod runs;
+pub mod table;

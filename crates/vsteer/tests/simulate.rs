@@ -1,0 +1,160 @@
+//! Does `vsteer simulate` answer what it is asked, the same each time, and can what it records be read as a host's?
+
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+fn scenario(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios").join(name)
+}
+
+fn vsteer(words: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_vsteer")).args(words).output().expect("vsteer starts")
+}
+
+fn json(words: &[&str]) -> Value {
+    let out = vsteer(words);
+    assert!(out.status.success(), "{words:?}: {}", String::from_utf8_lossy(&out.stderr));
+    serde_json::from_slice(&out.stdout).expect("--json prints JSON")
+}
+
+fn figure(point: &Value, vm: &str, name: &str) -> f64 {
+    let vms = point["vms"].as_array().unwrap();
+    let vm = vms.iter().find(|v| v["vm"] == vm).unwrap_or_else(|| panic!("no VM {vm}"));
+    vm["figures"][name]["mean"].as_f64().unwrap_or_else(|| panic!("no {name}"))
+}
+
+#[test]
+fn weights_divide_a_contended_pcpu_and_a_sweep_changes_them() {
+    let path = scenario("two-hogs.toml");
+    let out =
+        json(&["simulate", path.to_str().unwrap(), "--json", "--sweep", "vm.large.weight=256,512,1024"]);
+    let points = out["points"].as_array().unwrap();
+    for (point, (weight, share)) in points.iter().zip([("256", 0.5), ("512", 2.0 / 3.0), ("1024", 0.8)]) {
+        assert_eq!(point["set"]["vm.large.weight"], weight);
+        // Credit's own spread: labs on real Xen show the same to about a point.
+        let (large, small) = (figure(point, "large", "run"), figure(point, "small", "run"));
+        assert!(
+            (large - share).abs() < 0.01 && (large + small - 1.0).abs() < 1e-6,
+            "{weight}: {large} and {small}"
+        );
+        assert!((figure(point, "large", "ready") - (1.0 - large)).abs() < 1e-6);
+    }
+}
+
+#[test]
+fn the_same_bytes_each_time_and_others_with_another_seed() {
+    let path = scenario("web-servers.toml");
+    let run = |seed: &str| {
+        vsteer(&["simulate", path.to_str().unwrap(), "--json", "--set", "for=2s", "--set", seed]).stdout
+    };
+    assert_eq!(run("seed=7"), run("seed=7"));
+    assert_ne!(run("seed=7"), run("seed=8"));
+}
+
+#[test]
+fn seeds_give_an_interval_and_one_seed_none() {
+    let path = scenario("web-servers.toml");
+    let with =
+        |n: &str| json(&["simulate", path.to_str().unwrap(), "--json", "--set", "for=2s", "--seeds", n]);
+    let half = |v: &Value| v["points"][0]["vms"][0]["figures"]["response_mean"]["half_width"].clone();
+    assert!(half(&with("1")).is_null());
+    assert!(half(&with("4")).as_f64().unwrap() > 0.0);
+}
+
+#[test]
+fn a_recorded_simulation_is_read_as_a_host_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let (folder, path) = (dir.path().join("s.vsteer"), scenario("noisy-neighbour.toml"));
+    let folder = folder.to_str().unwrap();
+    let out = json(&["simulate", path.to_str().unwrap(), "--json", "--set", "for=5s", "-o", folder]);
+    let ready = figure(&out["points"][0], "burner-1", "ready");
+    let diagnosed = json(&["diagnose", folder, "--json"]);
+    let vms = diagnosed["model"]["vms"].as_array().unwrap();
+    let burner = vms.iter().find(|v| v["name"] == "burner-1").unwrap();
+    let vcpus = burner["threads"].as_array().unwrap().len() as f64;
+    let seen = burner["vcpus"]["ready"].as_f64().unwrap() / vcpus;
+    assert!((seen - ready).abs() < 1e-9, "diagnose says {seen}, the simulator {ready}");
+    // Who ran when, by the switches alone, adds up to what the samples say.
+    let csv = dir.path().join("csv");
+    assert!(vsteer(&["export", folder, "--to", "csv", "-o", csv.to_str().unwrap()]).status.success());
+    let events = std::fs::read_to_string(csv.join("event.csv")).unwrap();
+    let mut rows = events.lines();
+    let head: Vec<&str> = rows.next().unwrap().split(',').collect();
+    let column =
+        |name: &str| head.iter().position(|h| *h == name).unwrap_or_else(|| panic!("{name} in {head:?}"));
+    let (ns, cpu, next) = (column("ns"), column("cpu"), column("next_tid"));
+    let mut current = std::collections::BTreeMap::<String, (u64, String)>::new();
+    let mut ran = std::collections::BTreeMap::<String, u64>::new();
+    let mut rows: Vec<Vec<&str>> = rows.map(|r| r.split(',').collect()).collect();
+    rows.sort_by_key(|r| r[ns].parse::<u64>().unwrap());
+    for r in &rows {
+        let at: u64 = r[ns].parse().unwrap();
+        if let Some((since, who)) = current.insert(r[cpu].to_owned(), (at, r[next].to_owned())) {
+            *ran.entry(who).or_default() += at - since;
+        }
+    }
+    let tid = burner["threads"][0]["tid"].to_string();
+    let run = burner["threads"][0]["shares"]["run"].as_f64().unwrap();
+    let by_switches = ran[&tid] as f64 / 5e9;
+    assert!((by_switches - run).abs() < 0.01, "switches say {by_switches}, samples {run}");
+}
+
+#[test]
+fn what_cannot_be_simulated_is_refused_with_its_place() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("bad.toml");
+    let good = std::fs::read_to_string(scenario("two-hogs.toml")).unwrap();
+    std::fs::write(&path, good.replace("weight = 512", "weight = 0")).unwrap();
+    let out = vsteer(&["simulate", path.to_str().unwrap()]);
+    let text = String::from_utf8_lossy(&out.stderr);
+    assert_eq!(out.status.code(), Some(6), "{text}");
+    assert!(text.contains("bad.toml:19") && text.contains("1 to 65535"), "{text}");
+    let out = vsteer(&["simulate", "nowhere.toml"]);
+    assert_eq!(out.status.code(), Some(3));
+}
+
+#[test]
+fn every_scenario_of_the_project_can_be_simulated() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios");
+    let mut seen = 0;
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_some_and(|e| e == "toml") {
+            json(&[
+                "simulate",
+                path.to_str().unwrap(),
+                "--json",
+                "--set",
+                "for=50ms",
+                "--set",
+                "warm_up=10ms",
+            ]);
+            seen += 1;
+        }
+    }
+    assert!(seen >= 3);
+}
+
+/// Ctrl-C ends it soon, with the figures of what was done and the exit code that says so.
+#[test]
+fn an_interrupted_run_tells_what_was_done() {
+    let path = scenario("web-servers.toml");
+    let mut child = Command::new(env!("CARGO_BIN_EXE_vsteer"))
+        .args(["simulate", path.to_str().unwrap(), "--json", "--set", "for=1000h", "--set", "warm_up=1ms"])
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(1500));
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    let begin = std::time::Instant::now();
+    let status = child.wait().unwrap();
+    assert!(begin.elapsed().as_secs() < 20, "it took {:?} to stop", begin.elapsed());
+    assert_eq!(status.code(), Some(130));
+    let text = std::io::read_to_string(child.stdout.take().unwrap()).unwrap();
+    let told: Value = serde_json::Deserializer::from_str(&text).into_iter().next().unwrap().unwrap();
+    assert_eq!(told["points"][0]["runs"][0]["ended"], "stopped");
+    assert!(figure(&told["points"][0], "web-1", "run") > 0.1);
+}
