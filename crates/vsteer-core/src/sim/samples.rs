@@ -80,9 +80,9 @@ pub fn config(setup: &Setup, policy: &str, default_weight: u32) -> HostConfig {
 pub fn collector() -> Collector {
     let no = |what: &str, why: &str| (what.to_owned(), why.to_owned());
     let missing = [
-        no("overlap", "the simulator has no interrupts that take time"),
-        no("exit", "the simulator has no exits"),
-        no("halt_poll", "the simulator does not poll"),
+        no("overlap_ns", "the simulator has no interrupts that take time"),
+        no("exit_ns", "the simulator has no exits"),
+        no("halt_poll_ns", "the simulator does not poll"),
         no("blame", "the simulator does not record who ran while another waited"),
     ];
     Collector { name: "simulator".into(), missing: missing.into_iter().collect() }
