@@ -43,6 +43,8 @@ pub enum Command {
     Verify(Verify),
     /// What if? Simulate a scenario: hosts, VMs, workloads and a scheduler from a file. Touches no host.
     Simulate(Simulate),
+    /// How many more VMs of a kind fit on the host, and on each node, before a level breaks. Simulated.
+    Headroom(Headroom),
     /// One HTML file: findings, timelines, blame matrix, plan and verdict.
     Report(Report),
     /// Print the host's topology as vsteer reads it.
@@ -315,6 +317,30 @@ pub struct Simulate {
     /// Record the first seed's run: samples and every switch, for `top`'s replay, `diagnose`, `report` and `export`.
     #[arg(short, long, value_name = "FOLDER", conflicts_with = "sweep")]
     pub output: Option<PathBuf>,
+}
+
+/// `vsteer headroom`.
+#[derive(Debug, Args)]
+#[command(after_help = "Example: vsteer headroom scenarios/web-servers.toml --kind web --level ready=10% \
+--level response_p99=100ms --seeds 10")]
+pub struct Headroom {
+    /// The scenario file: the host with the VMs that are there.
+    pub scenario: PathBuf,
+    /// Of which of its VMs more are wanted: a `name` in the file.
+    #[arg(long, value_name = "NAME")]
+    pub kind: String,
+    /// What no VM may exceed: `ready=10%`, `wake_p99=20ms`, `response_p99=100ms`, `late=1%` (may be given again).
+    #[arg(long, value_name = "NAME=VALUE", required = true)]
+    pub level: Vec<vsteer_core::scenario::headroom::Level>,
+    /// How many seeds, from the scenario's own upwards.
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub seeds: u16,
+    /// The most VMs more that are tried.
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub most: u32,
+    /// Change the scenario first, as for `simulate`.
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub set: Vec<crate::scenario::file::Setting>,
 }
 
 /// `vsteer report`.

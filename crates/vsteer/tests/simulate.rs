@@ -158,3 +158,38 @@ fn an_interrupted_run_tells_what_was_done() {
     assert_eq!(told["points"][0]["runs"][0]["ended"], "stopped");
     assert!(figure(&told["points"][0], "web-1", "run") > 0.1);
 }
+
+/// Hogs beside one hog on four pCPUs: three more run alone, a fourth must share, so that somebody waits.
+#[test]
+fn headroom_of_a_case_that_can_be_counted() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("s.toml");
+    let text = r#"
+title = "hogs"
+for = "5s"
+warm_up = "1s"
+scheduler = { policy = "credit" }
+machine = { sockets = 2, cores_per_node = 2, node_memory_mib = 4096 }
+[[vm]]
+name = "hog"
+demand = "hog"
+memory_mib = 1024
+"#;
+    std::fs::write(&path, text).unwrap();
+    let path = path.to_str().unwrap();
+    let words = ["headroom", path, "--kind", "hog", "--level", "ready=1%", "--seeds", "2", "--json"];
+    let out = json(&words);
+    let places = out["headroom"].as_array().unwrap();
+    assert_eq!(places.len(), 3, "the host and its two nodes");
+    assert_eq!(places[0]["least"], 3);
+    assert_eq!(places[0]["seeds"][0]["breaks"]["level"], "ready=1%");
+    // Bound to one node, two hogs have a pCPU each, and the one that was there moves away.
+    assert_eq!((&places[1]["least"], &places[2]["least"]), (&Value::from(2), &Value::from(2)));
+    // No level breaks without contention: then memory is what is used up.
+    let words = ["headroom", path, "--kind", "hog", "--level", "late=1%", "--seeds", "1", "--json"];
+    let out = json(&words);
+    assert_eq!(out["headroom"][0]["least"], 7);
+    assert!(out["headroom"][0]["seeds"][0]["breaks"]["level"].as_str().unwrap().starts_with("memory"));
+    let refused = vsteer(&["headroom", path, "--kind", "hgo", "--level", "ready=1%"]);
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("there are: hog"));
+}

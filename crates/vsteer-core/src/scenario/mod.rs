@@ -21,6 +21,7 @@ use span::Span;
 use std::collections::BTreeMap;
 
 pub mod demand;
+pub mod headroom;
 pub mod outcome;
 pub mod span;
 

@@ -3,6 +3,7 @@
 mod apply;
 mod diagnose;
 mod export;
+mod headroom;
 mod meta;
 mod plan;
 pub mod record;
@@ -33,6 +34,7 @@ pub fn run(cli: Cli) -> Result<ExitCode, Fault> {
         Command::Apply(a) => apply::run(&a, json),
         Command::Rollback(a) => rollback::run(&a, json),
         Command::Verify(a) => verify::run(&a, json),
+        Command::Headroom(a) => headroom::run(&a, json),
         Command::Simulate(a) => simulate::run(&a, json),
         Command::Report(a) => report::run(&a, json),
         Command::Topology(a) => meta::topology(&a, json),
