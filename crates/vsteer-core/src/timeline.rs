@@ -3,12 +3,13 @@
 //! A switch says who lost a pCPU and who got it; between two switches of a pCPU the one who got it ran. Where the two
 //! disagree (switches were lost, or the kernel did not report one) nobody is said to have run.
 //!
-//! Left out: who waited meanwhile; the counters in the samples have that, switches alone do not tell wake-ups.
+//! Beside the switches stand the wake-ups of VMs' threads, in the same stream: from a wake-up to the switch that follows it a
+//! thread was ready, before it asleep.
 
 use crate::nouns::Tid;
 use std::collections::BTreeMap;
 
-/// A context switch of one pCPU.
+/// A context switch of one pCPU; or, marked by its state, a wake-up or a loss of switches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Switch {
     /// `CLOCK_MONOTONIC`, ns.
@@ -26,6 +27,24 @@ pub struct Switch {
 impl Switch {
     /// The state that marks lost switches: no thread is in all states at once.
     pub const LOST: u16 = (1 << 10) - 1;
+
+    /// The state that marks a wake-up: likewise.
+    pub const WOKEN: u16 = (1 << 10) - 2;
+
+    /// `tid` was asleep and is ready from `ns` on, in the queue of `cpu`.
+    pub fn wake_up(cpu: u32, ns: u64, tid: Tid) -> Switch {
+        Switch { ns, cpu, prev: tid, prev_state: Switch::WOKEN, next: Tid(0) }
+    }
+
+    /// Who was woken, if this stands for a wake-up.
+    pub fn woken(&self) -> Option<Tid> {
+        (self.prev_state == Switch::WOKEN).then_some(self.prev)
+    }
+
+    /// Is it a context switch, and neither a wake-up nor a loss?
+    pub fn is_switch(&self) -> bool {
+        self.prev_state < Switch::WOKEN
+    }
 
     /// In the place of `count` switches (at most 2^22 - 1 are told) that were lost right after `ns`.
     pub fn loss(cpu: u32, ns: u64, count: u64) -> Switch {
@@ -70,7 +89,7 @@ pub fn who_ran(switches: &[Switch], from_ns: u64, to_ns: u64) -> Vec<Slice> {
             slices.push(Slice { cpu, from_ns: begin, to_ns: end, tid });
         }
     };
-    for s in switches.iter().take_while(|s| s.ns <= to_ns) {
+    for s in switches.iter().take_while(|s| s.ns <= to_ns).filter(|s| s.woken().is_none()) {
         let lost = s.lost().is_some();
         match current.get(&s.cpu) {
             // Before the first switch nothing was lost unless the first record says so.

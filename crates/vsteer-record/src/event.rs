@@ -10,6 +10,7 @@
 //! | `prev`     | u32         | who lost it (low 22 bits) and the kernel's state of it (high 10 bits; 0: could run on)     |
 //!
 //! `vsteer export` unpacks them to columns that any program reads. A thread id needs 22 bits (the kernel's PID_MAX_LIMIT is 2^22), so one pCPU of 1,024 can be told beside it. A row
+//! whose state is 1022 is no switch: `prev`'s thread was woken (those of VMs only; the pCPU is the one it was queued on). One
 //! whose state is 1023 stands for lost switches: `prev`'s thread id is their number, `ns` the last switch of that
 //! pCPU before them. Rows of one pCPU are in order of time; those of different pCPUs are not: the reader sorts.
 //!
@@ -54,7 +55,10 @@ const TASK_DEAD: u16 = 0x80;
 pub struct EventSummary {
     /// Written to disk (a ring has removed the oldest again).
     pub recorded: u64,
-    /// Lost for want of room in the kernel's buffer.
+    /// Wake-ups of VMs' threads, beside the switches.
+    #[serde(default)]
+    pub wake_ups: u64,
+    /// Lost for want of room in the kernel's buffer, wake-ups among them.
     pub lost: u64,
     /// Among those recorded: not reported by the kernel and inferred from the next switch of that pCPU.
     pub unseen: u64,
@@ -98,7 +102,7 @@ fn schema() -> Arc<Schema> {
         column(
             "prev",
             DataType::UInt32,
-            "low 22 bits: thread that lost the pCPU; high 10 bits: its state, 1023: so many switches were lost",
+            "low 22 bits: thread that lost the pCPU; high 10 bits: its state; 1022: it was woken; 1023: so many switches were lost",
         ),
     ]))
 }
@@ -143,6 +147,7 @@ pub struct EventWriter {
     newest: u64,
     oldest_ns: BTreeMap<u32, u64>, // segment -> its oldest row
     recorded: u64,
+    wake_ups: u64,
 }
 
 impl EventWriter {
@@ -167,6 +172,7 @@ impl EventWriter {
             newest: 0,
             oldest_ns: BTreeMap::new(),
             recorded: 0,
+            wake_ups: 0,
         })
     }
 
@@ -185,7 +191,10 @@ impl EventWriter {
         self.ns.push(s.ns);
         self.next.push(next | s.cpu << TID_BITS);
         self.prev.push(prev | u32::from(s.prev_state) << TID_BITS);
-        if s.lost().is_none() {
+        if s.woken().is_some() {
+            self.wake_ups += 1;
+            self.meet(prev, s.ns);
+        } else if s.lost().is_none() {
             self.recorded += 1;
             self.meet(prev, s.ns);
             self.meet(next, s.ns);
@@ -220,6 +229,11 @@ impl EventWriter {
     /// Switches taken so far.
     pub fn recorded(&self) -> u64 {
         self.recorded
+    }
+
+    /// Wake-ups taken so far.
+    pub fn wake_ups(&self) -> u64 {
+        self.wake_ups
     }
 
     /// Writes what was pushed; [`EventWriter::sync`] brings it to the disk.
@@ -465,7 +479,9 @@ impl Recording {
         let mut switches = Vec::new();
         let notes = self.each_switch(|s| -> Result<(), Fault> {
             if s.ns < from_ns {
-                before.insert(s.cpu, s);
+                if s.woken().is_none() {
+                    before.insert(s.cpu, s);
+                }
             } else if s.ns <= to_ns {
                 switches.push(s);
             }

@@ -171,7 +171,9 @@ fn other_programs_get_a_column_for_each_thing() {
     let mut w = EventWriter::create(&folder, None).unwrap();
     w.push(Switch { ns: 10, cpu: 1, prev: Tid(0), prev_state: 0, next: Tid(8) }).unwrap();
     w.push(Switch { ns: 20, cpu: 1, prev: Tid(8), prev_state: 1, next: Tid(99) }).unwrap();
+    w.push(Switch::wake_up(1, 25, Tid(8))).unwrap();
     w.push(Switch::loss(1, 30, 512)).unwrap();
+    assert_eq!((w.recorded(), w.wake_ups()), (2, 1), "a wake-up is no switch");
     let task = |tid, comm: &str| Task {
         mono_ns: 5,
         tid: Tid(tid),
@@ -189,10 +191,11 @@ fn other_programs_get_a_column_for_each_thing() {
     assert_eq!(vsteer_record::export::csv(&r, &csv).unwrap(), Vec::<String>::new());
     assert_eq!(
         fs::read_to_string(csv.join("event.csv")).unwrap(),
-        "ns,cpu,prev,prev_tid,prev_state,next,next_tid,lost\n\
-         10,1,swapper,0,0,web vcpu0,8,\n\
-         20,1,web vcpu0,8,1,\"a,\"\"b\",99,\n\
-         30,1,,,,,,512\n"
+        "ns,cpu,prev,prev_tid,prev_state,next,next_tid,lost,woken,woken_tid\n\
+         10,1,swapper,0,0,web vcpu0,8,,,\n\
+         20,1,web vcpu0,8,1,\"a,\"\"b\",99,,,\n\
+         25,1,,,,,,,web vcpu0,8\n\
+         30,1,,,,,,512,,\n"
     );
     let parquet = dir.path().join("parquet");
     vsteer_record::export::parquet(&r, &parquet).unwrap();

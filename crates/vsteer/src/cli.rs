@@ -294,8 +294,15 @@ pub struct Verify {
 )]
 pub struct Simulate {
     /// The scenario file.
-    #[arg(required_unless_present = "list")]
+    #[arg(required_unless_present_any = ["list", "from"])]
     pub scenario: Option<PathBuf>,
+    /// Instead of a scenario: a recording with --events. Its threads' demands are simulated under its own configuration,
+    /// beside what was measured.
+    #[arg(long, value_name = "RECORDING", conflicts_with_all = ["scenario", "list", "seeds", "set", "sweep", "each", "output"])]
+    pub from: Option<PathBuf>,
+    /// With --from: simulate it under this plan's changes too.
+    #[arg(long, value_name = "FILE", requires = "from")]
+    pub plan: Option<PathBuf>,
     /// List the schedulers with their parameters instead.
     #[arg(long, conflicts_with_all = ["scenario", "output"])]
     pub list: bool,

@@ -1,7 +1,9 @@
 //! What would a change do? Forecasts of run and ready shares, without touching the host.
 //!
-//! For now one method, [`fluid`]: weighted fair sharing of pCPUs as if time were infinitely divisible, with delays
-//! scaled from what was measured. GAP(simulator): the discrete-event simulator replaces it where a scheduler's
-//! quanta matter.
+//! Two methods. [`fluid`]: weighted fair sharing of pCPUs as if time were infinitely divisible, with delays scaled from what
+//! was measured; samples are enough for it, and plans are ranked by it. [`replay`]: the simulator under the demands that
+//! recorded switches and wake-ups tell ([`demand`]). GAP(simulator): plans do not use it yet.
 
+pub mod demand;
 pub mod fluid;
+pub mod replay;

@@ -74,6 +74,15 @@ pub struct Burst {
     pub compute_ns: u64,
 }
 
+/// A recorded job that came at a moment of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Release {
+    /// When it was there to be done, ns after the vCPU begins.
+    pub at_ns: u64,
+    /// CPU time, ns.
+    pub compute_ns: u64,
+}
+
 /// What one vCPU does.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -116,7 +125,14 @@ pub enum Demand {
         /// Each sleep while on.
         sleep: Times,
     },
-    /// These bursts in order.
+    /// These jobs at their moments, in order, whether or not the last one is done (an open loop): timers, arrivals.
+    Released {
+        /// What was recorded.
+        jobs: Vec<Release>,
+        /// Begin again after so long, ns; `None`: sleep for good.
+        repeat_ns: Option<u64>,
+    },
+    /// These bursts in order, each sleep after the last one is done (a closed loop).
     Recorded {
         /// What was recorded.
         bursts: Vec<Burst>,
@@ -152,6 +168,25 @@ impl Demand {
                 off.check(&key("off"))?;
                 compute.check(&key("compute"))?;
                 sleep.check(&key("sleep"))
+            }
+            Demand::Released { jobs, repeat_ns } => {
+                let wrong = |r: &Release| r.compute_ns == 0 || r.compute_ns.max(r.at_ns) > LONGEST_NS;
+                if let Some(i) = jobs.iter().position(wrong) {
+                    return positive(&key(&format!("recorded job {}", i + 1)), 0);
+                }
+                let in_order = jobs.windows(2).all(|w| w[0].at_ns <= w[1].at_ns);
+                let last_ns = jobs.last().map_or(0, |r| r.at_ns);
+                match repeat_ns {
+                    _ if !in_order => {
+                        Err(Fault::new(FaultKind::BadInput, key("recorded jobs are out of order"))
+                            .way_out("give them in order of time"))
+                    }
+                    Some(ns) if *ns <= last_ns || *ns > LONGEST_NS => {
+                        Err(Fault::new(FaultKind::BadInput, key(&format!("they repeat after {ns} ns")))
+                            .way_out(format!("give more than the last job's {last_ns} ns")))
+                    }
+                    _ => Ok(()),
+                }
             }
             Demand::Recorded { bursts, .. } => {
                 if let Some(i) =
@@ -227,6 +262,7 @@ enum Kind {
     Hog,
     Jobs(Box<JobLoop>),
     OnOff(Box<OnOff>),
+    Released(Box<Released>),
     Recorded(Box<Recorded>),
 }
 
@@ -254,6 +290,27 @@ struct OnOff {
     compute: Draw,
     sleep: Draw,
     on_until_ns: u64,
+}
+
+#[derive(Debug, Clone)]
+struct Released {
+    jobs: Vec<Release>,
+    repeat_ns: Option<u64>,
+    place: usize,
+    /// When this round of them began.
+    from_ns: u64,
+}
+
+impl Released {
+    fn next(&mut self) -> Next {
+        if self.place == self.jobs.len() {
+            let Some(repeat_ns) = self.repeat_ns.filter(|_| !self.jobs.is_empty()) else { return NO_MORE };
+            (self.place, self.from_ns) = (0, self.from_ns + repeat_ns);
+        }
+        let job = self.jobs[self.place];
+        self.place += 1;
+        Next { at_ns: self.from_ns + job.at_ns, work_ns: job.compute_ns }
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -306,6 +363,9 @@ impl Guest {
                 sleep: sleep.into(),
                 on_until_ns: 0,
             })),
+            Demand::Released { jobs, repeat_ns } => {
+                Kind::Released(Box::new(Released { jobs, repeat_ns, place: 0, from_ns: 0 }))
+            }
             Demand::Recorded { bursts, repeat } => {
                 Kind::Recorded(Box::new(Recorded { bursts, repeat, place: 0 }))
             }
@@ -324,6 +384,10 @@ impl Guest {
             Kind::OnOff(o) => {
                 o.on_until_ns = now_ns + o.on.draw(random);
                 Next { at_ns: now_ns, work_ns: o.compute.draw(random) }
+            }
+            Kind::Released(r) => {
+                r.from_ns = now_ns;
+                r.next()
             }
             _ => self.burst_done(now_ns),
         }
@@ -359,6 +423,7 @@ impl Guest {
                 }
                 Next { at_ns, work_ns: o.compute.draw(random) }
             }
+            Kind::Released(r) => r.next(),
             Kind::Recorded(r) => {
                 if r.repeat && r.place == r.bursts.len() {
                     r.place = 0;
@@ -427,6 +492,22 @@ mod tests {
     #[test]
     fn the_common_guest_is_one_cache_line() {
         assert_eq!(std::mem::size_of::<Guest>(), 64);
+    }
+
+    #[test]
+    fn released_jobs_keep_their_moments() {
+        let jobs = vec![Release { at_ns: 10, compute_ns: 4 }, Release { at_ns: 30, compute_ns: 5 }];
+        let mut g = guest(Demand::Released { jobs: jobs.clone(), repeat_ns: Some(100) });
+        assert_eq!(g.begin(1000), Next { at_ns: 1010, work_ns: 4 });
+        assert_eq!(g.burst_done(1080), Next { at_ns: 1030, work_ns: 5 }, "it waits already");
+        assert_eq!(g.burst_done(1085), Next { at_ns: 1110, work_ns: 4 }, "the next round");
+        let mut g = guest(Demand::Released { jobs: jobs.clone(), repeat_ns: None });
+        g.begin(0);
+        g.burst_done(20);
+        assert_eq!(g.burst_done(40).at_ns, super::super::event::NEVER);
+        assert!(Demand::Released { jobs: jobs.clone(), repeat_ns: Some(30) }.check("x").is_err());
+        let backwards = jobs.into_iter().rev().collect();
+        assert!(Demand::Released { jobs: backwards, repeat_ns: None }.check("x").is_err());
     }
 
     #[test]

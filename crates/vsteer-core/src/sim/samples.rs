@@ -69,7 +69,7 @@ pub fn config(setup: &Setup, policy: &str, default_weight: u32) -> HostConfig {
     HostConfig {
         hostname: "simulated".into(),
         machine_id: None,
-        kernel: format!("vsteer simulator, {policy}"),
+        kernel: format!("{}{policy}", crate::predict::replay::SIMULATED),
         topology: setup.topology.clone(),
         cgroups: CgroupLayout::None,
         vms: vms.collect(),

@@ -1,4 +1,4 @@
-//! Who ran where, when? The context switches of a simulation, as a recording holds a real host's.
+//! Who ran where, and woke when? The context switches and wake-ups of a simulation, as a recording holds a real host's.
 //!
 //! A [`Trace`] is the engine's watch and its reader's hold on what was watched: the engine notes who left and who got a
 //! pCPU, [`Trace::drain`] makes one [`Switch`] of a leave and an arrival of the same pCPU at the same instant.
@@ -21,8 +21,15 @@ struct Move {
     ns: u64,
     pcpu: Pcpu,
     vcpu: Vcpu,
-    /// What it became, where it left.
-    left: Option<State>,
+    what: What,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum What {
+    Came,
+    /// And became this.
+    Left(State),
+    Woke,
 }
 
 /// What became of the vCPU that left a pCPU, until it is known who came.
@@ -37,6 +44,8 @@ struct Leave {
 struct Kept {
     moves: Vec<Move>,
     leaves: Vec<Option<Leave>>,
+    /// Where each vCPU ran last.
+    last: Vec<Pcpu>,
 }
 
 /// A watch whose copies share what they keep.
@@ -45,19 +54,28 @@ pub struct Trace(Rc<RefCell<Kept>>);
 
 impl Watch for Trace {
     fn moved(&mut self, now_ns: u64, v: Vcpu, from: State, to: State, p: Option<Pcpu>) {
+        let kept = &mut *self.0.borrow_mut();
+        let mut note = |pcpu, what| kept.moves.push(Move { ns: now_ns, pcpu, vcpu: v, what });
+        if from == State::Blocked {
+            // Where it is queued is the policy's own affair: told as where it ran last.
+            note(kept.last.get(v.i()).copied().unwrap_or(Pcpu(0)), What::Woke);
+        }
         let Some(pcpu) = p else { return };
-        let moves = &mut self.0.borrow_mut().moves;
         if from == State::Running {
-            moves.push(Move { ns: now_ns, pcpu, vcpu: v, left: Some(to) });
+            note(pcpu, What::Left(to));
         }
         if to == State::Running {
-            moves.push(Move { ns: now_ns, pcpu, vcpu: v, left: None });
+            note(pcpu, What::Came);
+            if kept.last.len() <= v.i() {
+                kept.last.resize(v.i() + 1, Pcpu(0));
+            }
+            kept.last[v.i()] = pcpu;
         }
     }
 }
 
 impl Trace {
-    /// The switches since the last call, in order of time per pCPU. `cpu` gives the kernel's number of a pCPU, `tid` the
+    /// The switches and wake-ups since the last call; the switches of a pCPU in order of time. `cpu` gives the kernel's number of a pCPU, `tid` the
     /// thread of a vCPU. A leave at the last instant is kept back until it is known who came; `end`: none will come.
     pub fn drain(
         &self,
@@ -76,17 +94,22 @@ impl Trace {
         };
         for m in kept.moves.drain(..) {
             let p = m.pcpu.i();
+            if let What::Woke = m.what {
+                each(Switch::wake_up(cpu(m.pcpu), m.ns, tid(m.vcpu)));
+                continue;
+            }
             if kept.leaves.len() <= p {
                 kept.leaves.resize(p + 1, None);
             }
             let before = kept.leaves[p].take();
-            match m.left {
-                Some(state) => {
+            match m.what {
+                What::Woke => unreachable!("told above"),
+                What::Left(state) => {
                     before.into_iter().for_each(|l| each(to_idle(p, l)));
                     let prev_state = if state == State::Blocked { ASLEEP } else { 0 };
                     kept.leaves[p] = Some(Leave { ns: m.ns, prev: tid(m.vcpu), prev_state });
                 }
-                None => {
+                What::Came => {
                     let from = before.filter(|l| l.ns == m.ns);
                     before.filter(|l| l.ns != m.ns).into_iter().for_each(|l| each(to_idle(p, l)));
                     let (prev, prev_state) = from.map_or((IDLE, 0), |l| (l.prev, l.prev_state));
@@ -114,6 +137,7 @@ mod tests {
         watch.moved(9, a, State::Running, State::Ready, p);
         watch.moved(9, b, State::Ready, State::Running, p);
         watch.moved(12, b, State::Running, State::Blocked, p);
+        watch.moved(18, b, State::Blocked, State::Ready, None);
         watch.moved(20, a, State::Ready, State::Running, p);
         watch.moved(30, a, State::Running, State::Blocked, p);
         let mut seen = Vec::new();
@@ -126,8 +150,14 @@ mod tests {
             );
             seen.clone()
         };
-        let first = vec![(5, 40, 0, 0, 1), (9, 40, 1, 0, 2), (12, 40, 2, 1, 0), (20, 40, 0, 0, 1)];
+        let first = vec![
+            (5, 40, 0, 0, 1),
+            (9, 40, 1, 0, 2),
+            (18, 40, 2, Switch::WOKEN, 0),
+            (12, 40, 2, 1, 0),
+            (20, 40, 0, 0, 1),
+        ];
         assert_eq!(drain(false), first);
-        assert_eq!(drain(true)[4..], [(30, 40, 1, 1, 0)]);
+        assert_eq!(drain(true)[5..], [(30, 40, 1, 1, 0)]);
     }
 }

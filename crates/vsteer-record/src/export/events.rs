@@ -2,7 +2,8 @@
 //!
 //! One row per switch, those of one pCPU in order of time: `ns` (`CLOCK_MONOTONIC`), `cpu`, who lost the pCPU (`prev`,
 //! `prev_tid`, `prev_state`: the kernel's, 0: could run on), who got it (`next`, `next_tid`; thread 0 is idle). A row
-//! with `lost` stands for so many switches that were lost after `ns`; the other columns but `cpu` are null there.
+//! with `lost` stands for so many switches that were lost after `ns`, one with `woken` and `woken_tid` for a wake-up of a
+//! VM's thread; the other columns but `cpu` are null there.
 
 use super::names::Names;
 use crate::folder::Recording;
@@ -29,6 +30,8 @@ pub(super) fn schema() -> Arc<Schema> {
         optional("next", DataType::Utf8),
         optional("next_tid", DataType::UInt32),
         optional("lost", DataType::UInt32),
+        optional("woken", DataType::Utf8),
+        optional("woken_tid", DataType::UInt32),
     ]))
 }
 
@@ -42,13 +45,14 @@ struct Rows {
     next: StringBuilder,
     next_tid: PrimitiveBuilder<UInt32Type>,
     lost: PrimitiveBuilder<UInt32Type>,
+    woken: StringBuilder,
+    woken_tid: PrimitiveBuilder<UInt32Type>,
     count: usize,
 }
 
 impl Rows {
     fn push(&mut self, s: &Switch, names: &Names<'_>) {
-        let lost = s.lost();
-        let there = lost.is_none();
+        let (lost, woken, there) = (s.lost(), s.woken(), s.is_switch());
         self.ns.append_value(s.ns);
         self.cpu.append_value(s.cpu);
         self.prev.append_option(there.then(|| names.of(s.prev, s.ns)));
@@ -57,6 +61,8 @@ impl Rows {
         self.next.append_option(there.then(|| names.of(s.next, s.ns)));
         self.next_tid.append_option(there.then_some(s.next.0));
         self.lost.append_option(lost);
+        self.woken.append_option(woken.map(|tid| names.of(tid, s.ns)));
+        self.woken_tid.append_option(woken.map(|tid| tid.0));
         self.count += 1;
     }
 
@@ -71,6 +77,8 @@ impl Rows {
             Arc::new(self.next.finish()),
             Arc::new(self.next_tid.finish()),
             Arc::new(self.lost.finish()),
+            Arc::new(self.woken.finish()),
+            Arc::new(self.woken_tid.finish()),
         ];
         RecordBatch::try_new(schema(), columns).expect("the columns are made by the schema above")
     }

@@ -70,6 +70,9 @@ pub(super) fn write(recording: &Recording, to: &mut impl Write) -> io::Result<()
     let mut open: BTreeMap<u32, (Message, usize)> = BTreeMap::new();
     let bundle = |cpu: u32| Message::default().number(BUNDLE_CPU, u64::from(cpu));
     let result = recording.each_switch(|s| -> Result<(), Stop> {
+        if s.woken().is_some() {
+            return Ok(());
+        }
         let (message, count) = open.entry(s.cpu).or_insert_with(|| (bundle(s.cpu), 0));
         if *count >= BUNDLE || (s.lost().is_some() && *count > 0) {
             packet(PACKET_FTRACE, message).map_err(Stop::Writing)?;

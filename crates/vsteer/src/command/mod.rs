@@ -5,7 +5,7 @@ mod diagnose;
 mod export;
 mod headroom;
 mod meta;
-mod plan;
+pub mod plan;
 pub mod record;
 mod replay;
 mod report;
@@ -47,6 +47,6 @@ pub fn run(cli: Cli) -> Result<ExitCode, Fault> {
 }
 
 /// Prints a value as JSON.
-fn print_json(value: &impl serde::Serialize) {
+pub fn print_json(value: &impl serde::Serialize) {
     println!("{}", serde_json::to_string_pretty(value).expect("results are plain data"));
 }

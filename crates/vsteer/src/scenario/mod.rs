@@ -2,5 +2,6 @@
 
 pub mod file;
 pub mod record;
+pub mod replay;
 pub mod runs;
 pub mod table;

@@ -1,0 +1,230 @@
+//! What does each thread want? Its demand, out of recorded switches and wake-ups.
+//!
+//! Idea: between two sleeps a thread wants some CPU time, whatever the scheduler makes of it. A burst is what it ran from a
+//! wake-up to its next sleep; how long that took, with all waits, is the scheduler's doing and is left behind. What
+//! remains to be said is when the next wake-up comes under another schedule, and there are two kinds. Timers and arrivals
+//! come at their own moments, however late the last one was served (an open loop). Who waits for an answer, or sleeps a
+//! while after each piece of work, wakes so long after it was done (a closed loop). Which of the two a thread's wake-ups
+//! follow is read off the recording: of the times from wake-up to wake-up and from sleep to wake-up, the ones that vary
+//! less are the cause. Where waits are short against the sleeps both say nearly the same, and so do both replays.
+//!
+//! A thread that never slept in the recording is a hog.
+//!
+//! Left out: `GAP(demand-queue)`: arrivals at a thread that is awake already make no wake-up, so that a queue in the
+//! guest is one long burst, which it stays when the queue would have been shorter. `GAP(demand-together)`: who waits for
+//! whom (locks, barriers, a vCPU for its emulator thread).
+
+use crate::nouns::Tid;
+use crate::sim::guest::{Burst, Demand, Release};
+use crate::timeline::Switch;
+use std::collections::BTreeMap;
+
+/// A thread with fewer sleeps than this in a recording is judged by its wake-ups as one that sleeps after its work: two
+/// spreads of fewer times are a coin's toss.
+const JUDGED_FROM: usize = 8;
+
+/// From a wake-up to the next sleep.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Stretch {
+    woken_ns: u64,
+    ran_ns: u64,
+    asleep_ns: u64,
+}
+
+/// What the recording tells of one thread.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Wanted {
+    /// What it wants, from the begin of the window on.
+    pub demand: Demand,
+    /// Its whole bursts in the window.
+    pub bursts: usize,
+    /// Bursts that were not seen whole, for switches that were lost: left out.
+    pub broken: usize,
+    /// CPU time that it got in the window, ns.
+    pub ran_ns: u64,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Thread {
+    /// On a pCPU since.
+    since_ns: Option<u64>,
+    /// Awake since; `None` while asleep or before it is known.
+    woken_ns: Option<u64>,
+    /// Of the present burst.
+    ran_ns: u64,
+    stretches: Vec<Stretch>,
+    broken: usize,
+    all_ns: u64,
+}
+
+impl Thread {
+    fn stops(&mut self, ns: u64) {
+        if let Some(since) = self.since_ns.take() {
+            self.ran_ns += ns.saturating_sub(since);
+            self.all_ns += ns.saturating_sub(since);
+        }
+    }
+
+    fn sleeps(&mut self, ns: u64) {
+        let ran_ns = std::mem::take(&mut self.ran_ns);
+        let Some(woken_ns) = self.woken_ns.take() else {
+            self.broken += 1;
+            return;
+        };
+        if ran_ns > 0 {
+            self.stretches.push(Stretch { woken_ns, ran_ns, asleep_ns: ns });
+        }
+    }
+}
+
+/// The demands of `threads` between two moments; `switches` are in order of time, wake-ups of these threads among them.
+pub fn demands(switches: &[Switch], threads: &[Tid], from_ns: u64, to_ns: u64) -> BTreeMap<Tid, Wanted> {
+    let mut known: BTreeMap<Tid, Thread> = threads.iter().map(|t| (*t, Thread::default())).collect();
+    let mut seen: std::collections::BTreeSet<Tid> = std::collections::BTreeSet::new();
+    let mut on: BTreeMap<u32, Tid> = BTreeMap::new();
+    for s in switches.iter().filter(|s| (from_ns..=to_ns).contains(&s.ns)) {
+        if let Some(tid) = s.woken() {
+            if let Some(t) = known.get_mut(&tid) {
+                seen.insert(tid);
+                t.woken_ns.get_or_insert(s.ns);
+            }
+            continue;
+        }
+        if s.lost().is_some() {
+            // Who ran there meanwhile, and until when, is not known.
+            if let Some(t) = on.remove(&s.cpu).and_then(|tid| known.get_mut(&tid)) {
+                t.stops(s.ns);
+                (t.woken_ns, t.ran_ns) = (None, 0);
+                t.broken += 1;
+            }
+            continue;
+        }
+        if let Some(t) = known.get_mut(&s.prev) {
+            if seen.insert(s.prev) {
+                // It ran when the window began.
+                (t.since_ns, t.woken_ns) = (Some(from_ns), Some(from_ns));
+            }
+            t.stops(s.ns);
+            if s.prev_state != 0 {
+                t.sleeps(s.ns);
+            }
+        }
+        if let Some(t) = known.get_mut(&s.next) {
+            if seen.insert(s.next) {
+                // Never woken in the window: it was ready when that began.
+                t.woken_ns = Some(from_ns);
+            }
+            t.since_ns = Some(s.ns);
+            // A wake-up that went unrecorded is as late as this at most.
+            t.woken_ns.get_or_insert(s.ns);
+        }
+        on.insert(s.cpu, s.next);
+    }
+    known
+        .into_iter()
+        .map(|(tid, mut t)| {
+            t.stops(to_ns);
+            (tid, wanted(t, from_ns, to_ns))
+        })
+        .collect()
+}
+
+fn wanted(t: Thread, from_ns: u64, to_ns: u64) -> Wanted {
+    let (bursts, broken, ran_ns) = (t.stretches.len(), t.broken, t.all_ns);
+    let demand = if t.stretches.is_empty() {
+        if t.all_ns == 0 { Demand::Idle } else { Demand::Hog }
+    } else if is_open(&t.stretches) {
+        let jobs = t.stretches.iter().map(|s| Release { at_ns: s.woken_ns - from_ns, compute_ns: s.ran_ns });
+        Demand::Released { jobs: jobs.collect(), repeat_ns: Some(to_ns - from_ns + 1) }
+    } else {
+        let mut asleep_ns = from_ns;
+        let bursts = t.stretches.iter().map(|s| {
+            let sleep_ns = s.woken_ns.saturating_sub(asleep_ns);
+            asleep_ns = s.asleep_ns;
+            Burst { sleep_ns, compute_ns: s.ran_ns }
+        });
+        Demand::Recorded { bursts: bursts.collect(), repeat: true }
+    };
+    Wanted { demand, bursts, broken, ran_ns }
+}
+
+/// Do the wake-ups come at moments of their own?
+fn is_open(stretches: &[Stretch]) -> bool {
+    if stretches.len() < JUDGED_FROM {
+        return false;
+    }
+    let between: Vec<f64> = stretches.windows(2).map(|w| (w[1].woken_ns - w[0].woken_ns) as f64).collect();
+    let asleep: Vec<f64> = stretches.windows(2).map(|w| (w[1].woken_ns - w[0].asleep_ns) as f64).collect();
+    crate::stats::variance(&between) < crate::stats::variance(&asleep)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn switch(ns: u64, prev: u32, prev_state: u16, next: u32) -> Switch {
+        Switch { ns, cpu: 0, prev: Tid(prev), prev_state, next: Tid(next) }
+    }
+
+    fn wake(ns: u64, tid: u32) -> Switch {
+        Switch::wake_up(0, ns, Tid(tid))
+    }
+
+    /// A timer every 100, served late by up to 40, beside a hog: the timer's moments and work, none of the waits.
+    #[test]
+    fn a_timer_is_told_from_the_waits_it_had() {
+        let mut all = vec![switch(0, 0, 0, 9)];
+        for k in 0..20u64 {
+            let (due, late) = (100 * (k + 1), [0, 40, 10, 25][k as usize % 4]);
+            all.push(wake(due, 7));
+            all.push(switch(due + late, 9, 0, 7));
+            all.push(switch(due + late + 5, 7, 1, 9));
+        }
+        let got = demands(&all, &[Tid(7), Tid(9), Tid(8)], 0, 3000);
+        let Demand::Released { jobs, .. } = &got[&Tid(7)].demand else { panic!("{:?}", got[&Tid(7)].demand) };
+        let expected: Vec<Release> = (1..=20).map(|k| Release { at_ns: 100 * k, compute_ns: 5 }).collect();
+        assert_eq!(*jobs, expected);
+        assert_eq!((&got[&Tid(9)].demand, &got[&Tid(8)].demand), (&Demand::Hog, &Demand::Idle));
+        assert_eq!((got[&Tid(7)].ran_ns, got[&Tid(9)].ran_ns), (100, 2900));
+    }
+
+    /// Sleeps 50 after each piece of work, which takes 5 of CPU and up to 40 of waiting.
+    #[test]
+    fn who_sleeps_after_its_work_is_told_by_its_sleeps() {
+        let (mut all, mut now) = (Vec::new(), 0);
+        for k in 0..20usize {
+            now += 50;
+            all.push(wake(now, 7));
+            now += [0, 40, 10, 25][k % 4];
+            all.push(switch(now, 9, 0, 7));
+            now += 2;
+            all.push(switch(now, 7, 0, 9));
+            now += 6;
+            all.push(switch(now, 9, 0, 7));
+            now += 3;
+            all.push(switch(now, 7, 1, 9));
+        }
+        let got = demands(&all, &[Tid(7)], 0, now);
+        let bursts = vec![Burst { sleep_ns: 50, compute_ns: 5 }; 20];
+        assert_eq!(got[&Tid(7)].demand, Demand::Recorded { bursts, repeat: true });
+    }
+
+    #[test]
+    fn a_burst_around_lost_switches_is_left_out() {
+        let all = [
+            wake(10, 7),
+            switch(10, 0, 0, 7),
+            switch(15, 7, 1, 0),
+            wake(50, 7),
+            switch(50, 0, 0, 7),
+            Switch::loss(0, 50, 9),
+            wake(90, 7),
+            switch(90, 0, 0, 7),
+            switch(97, 7, 1, 0),
+        ];
+        let got = demands(&all, &[Tid(7)], 0, 100);
+        assert_eq!((got[&Tid(7)].bursts, got[&Tid(7)].broken), (2, 1));
+        let Demand::Recorded { bursts, .. } = &got[&Tid(7)].demand else { panic!() };
+        assert_eq!(bursts.iter().map(|b| b.compute_ns).collect::<Vec<_>>(), [5, 7]);
+    }
+}

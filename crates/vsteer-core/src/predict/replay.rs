@@ -1,0 +1,207 @@
+//! What if this host, with this load, were set up otherwise? A recorded host as a simulation.
+//!
+//! Every thread of every VM becomes a simulated one that wants what it wanted ([`super::demand`]), under the configuration
+//! that was recorded (the calibration: the simulation should give back what was measured) or a changed one (the
+//! prediction). vCPUs, emulator and I/O threads alike: they wait for each other's pCPUs.
+//!
+//! The scheduler is the kernel's, by its version: EEVDF since 6.6.
+//!
+//! Left out: `GAP(replay-host)`: processes that belong to no VM; where they took much of the pCPUs, forecasts are too good.
+//! `GAP(replay-cfs)`: kernels before 6.6 are simulated as 6.6. `GAP(replay-hz)`: a recording does not tell the kernel's
+//! tick nor a base slice that was changed; the defaults are taken. `GAP(replay-slices)`: groups above VMs.
+
+use super::demand::Wanted;
+use crate::nouns::{Histogram, HostConfig, Role, Tid, VmId};
+use crate::sim::engine::{State, Stop};
+use crate::sim::guest::Demand;
+use crate::sim::policy::Values;
+use crate::sim::sched::{self, Entry, Simulation};
+use crate::sim::setup::{Setup, Vcpu, VcpuSetup, VmSetup};
+use crate::{Fault, FaultKind};
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// The first kernel whose fair class is EEVDF.
+const EEVDF_SINCE: (u32, u32) = (6, 6);
+/// The first kernel with a base slice of 0.7 ms (kernel/sched/fair.c, 6.15).
+const SHORTER_SLICE_SINCE: (u32, u32) = (6, 15);
+/// What a simulated host says in place of its kernel's version, before the scheduler's name.
+pub const SIMULATED: &str = "vsteer simulator, ";
+/// Events between two looks at whether to go on.
+const EVENTS_AT_A_TIME: u64 = 200_000;
+
+/// A simulated thread and whose it is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Thread {
+    /// Its VM.
+    pub vm: VmId,
+    /// What it does there.
+    pub role: Role,
+    /// Its id in the recording.
+    pub tid: Tid,
+}
+
+/// A recorded host, ready to be simulated.
+#[derive(Clone)]
+pub struct Replay {
+    /// The host.
+    pub setup: Setup,
+    /// Its scheduler.
+    pub policy: &'static Entry,
+    /// With these parameters.
+    pub values: Values,
+    /// The simulated vCPUs in order.
+    pub threads: Vec<Thread>,
+    /// What is not as on the host, for people.
+    pub notes: Vec<String>,
+}
+
+/// What one thread got.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Got {
+    /// Which.
+    pub thread: Thread,
+    /// On a pCPU, part of the time.
+    pub run: f64,
+    /// Could run, had no pCPU.
+    pub ready: f64,
+    /// Held by a quota.
+    pub limited: f64,
+    /// Wake-up to running.
+    #[serde(skip)]
+    pub wake: Histogram,
+}
+
+/// The kernel's version as numbers: `6.18.44-1-amd64` is (6, 18).
+fn version(kernel: &str) -> Option<(u32, u32)> {
+    let mut numbers = kernel.split(|c: char| !c.is_ascii_digit()).map(str::parse::<u32>);
+    Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
+}
+
+/// The simulation of `config` under the demands of its threads; a thread without one sleeps.
+///
+/// # Errors
+/// `Unsupported` for a kernel whose scheduler is not known; `BadInput` where the configuration cannot be simulated.
+pub fn replay(config: &HostConfig, wanted: &BTreeMap<Tid, Wanted>, seed: u64) -> Result<Replay, Fault> {
+    let mut notes = Vec::new();
+    // A simulation's recording names its scheduler.
+    let simulated = config.kernel.strip_prefix(SIMULATED);
+    let policy = sched::find(simulated.unwrap_or("eevdf"))?;
+    let mut values = Values::defaults(policy.about.parameters);
+    match version(&config.kernel) {
+        _ if simulated.is_some() => {}
+        None => {
+            return Err(Fault::new(
+                FaultKind::Unsupported,
+                format!("simulating the kernel {:?}", config.kernel),
+            )
+            .because("its version cannot be read, so its scheduler is not known"));
+        }
+        Some(v) => {
+            if v < EEVDF_SINCE {
+                notes.push(format!("Linux {} has CFS and is simulated with EEVDF", config.kernel));
+            }
+            if v >= SHORTER_SLICE_SINCE {
+                values.set("base_slice_us", 700)?;
+            }
+        }
+    }
+    let mut threads = Vec::new();
+    let vms = config.vms.iter().map(|vm| {
+        let vcpus = vm.threads.iter().map(|t| {
+            threads.push(Thread { vm: vm.id.clone(), role: t.role, tid: t.tid });
+            let quota = match t.role {
+                Role::Vcpu(_) => vm.limits.per_vcpu,
+                Role::Emulator => vm.limits.emulator,
+                _ => None,
+            };
+            let demand = wanted.get(&t.tid).map_or(Demand::Idle, |w| w.demand.clone());
+            // A mask may name pCPUs that are offline.
+            let affinity = t.affinity.intersection(&config.topology.usable());
+            VcpuSetup {
+                affinity: (!affinity.is_empty()).then_some(affinity),
+                class: t.class,
+                quota,
+                ..VcpuSetup::new(demand)
+            }
+        });
+        let relative = vm.weight.map(|w| w.relative() * f64::from(policy.about.default_weight));
+        let (least, most) = policy.about.weights;
+        VmSetup {
+            weight: relative.map(|w| libm::round(w).clamp(least.into(), most.into()) as u32),
+            quota: vm.limits.whole_vm,
+            ..VmSetup::new(vm.name.clone(), vcpus.collect())
+        }
+    });
+    // A VM without a thread that is known cannot wait either.
+    let vms: Vec<VmSetup> = vms.filter(|vm| !vm.vcpus.is_empty()).collect();
+    if simulated.is_none()
+        && config.vms.iter().any(|vm| vm.threads.iter().any(|t| t.class.is_some_and(|c| c.is_realtime())))
+    {
+        notes.push("threads of a real-time class are simulated as fair ones".to_owned());
+    }
+    Ok(Replay { setup: Setup::new(config.topology.clone(), vms, seed), policy, values, threads, notes })
+}
+
+impl Replay {
+    /// Simulates `warm_up_ns` and then `measured_ns`, and says what each thread got in the latter. `go_on` is asked now and
+    /// then.
+    ///
+    /// # Errors
+    /// As the policy; `Interrupted` where `go_on` says no.
+    pub fn run(
+        &self,
+        warm_up_ns: u64,
+        measured_ns: u64,
+        go_on: &mut dyn FnMut() -> bool,
+    ) -> Result<Vec<Got>, Fault> {
+        let mut simulation = (self.policy.build)(&self.setup, &self.values)?;
+        advance(&mut *simulation, warm_up_ns, go_on)?;
+        let all = 0..self.threads.len() as u32;
+        let first: Vec<_> = all.clone().map(|v| simulation.account(Vcpu(v))).collect();
+        advance(&mut *simulation, warm_up_ns + measured_ns, go_on)?;
+        let got = all.zip(first).zip(&self.threads).map(|((v, first), thread)| {
+            let last = simulation.account(Vcpu(v));
+            let share = |s: State| (last.ns[s as usize] - first.ns[s as usize]) as f64 / measured_ns as f64;
+            Got {
+                thread: thread.clone(),
+                run: share(State::Running),
+                ready: share(State::Ready),
+                limited: share(State::Limited),
+                wake: last.wake_latency.since(&first.wake_latency),
+            }
+        });
+        Ok(got.collect())
+    }
+}
+
+fn advance(
+    simulation: &mut dyn Simulation,
+    end_ns: u64,
+    go_on: &mut dyn FnMut() -> bool,
+) -> Result<(), Fault> {
+    loop {
+        match simulation.run(end_ns, EVENTS_AT_A_TIME) {
+            Stop::Reached => return Ok(()),
+            Stop::Steps if go_on() => {}
+            Stop::Steps => return Err(Fault::new(FaultKind::Interrupted, "stopped while simulating")),
+            Stop::Runaway => {
+                return Err(Fault::new(FaultKind::BadInput, "the simulation stands still")
+                    .because("the scheduler or a demand runs in a circle"));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_read_as_distributions_write_them() {
+        assert_eq!(version("6.18.44-fc-v595"), Some((6, 18)));
+        assert_eq!(version("6.1.0-44-amd64"), Some((6, 1)));
+        assert_eq!(version("vsteer simulator, eevdf"), None);
+        assert_eq!(version(""), None);
+    }
+}
