@@ -5,6 +5,7 @@
 //! switch in the optional event mode.
 
 mod events;
+mod kvm;
 mod layout;
 mod observer;
 

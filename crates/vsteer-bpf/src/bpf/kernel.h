@@ -67,6 +67,11 @@ struct task_struct {
 	struct bpf_local_storage *bpf_storage;
 } KERNEL_TYPE;
 
+/* Of the module kvm. */
+struct kvm_vcpu {
+	unsigned int halt_poll_ns; /* how long it polls at most before it blocks */
+} KERNEL_TYPE;
+
 struct bpf_iter_meta;
 struct bpf_iter__task {
 	struct bpf_iter_meta *meta;
