@@ -28,7 +28,12 @@ fn main() {
         .args(["--edition=2024", "--crate-name=payload", "--crate-type=bin", "--cap-lints=allow"])
         .args(["--target", &env::var("TARGET").expect("cargo sets TARGET")])
         .args(["-Copt-level=2", "-Cpanic=abort", "-Crelocation-model=static", "-Cno-redzone=yes"])
-        .args(["-Clink-arg=-nostartfiles", "-Clink-arg=-nostdlib", "-Clink-arg=-static", "-Clink-arg=-no-pie"])
+        .args([
+            "-Clink-arg=-nostartfiles",
+            "-Clink-arg=-nostdlib",
+            "-Clink-arg=-static",
+            "-Clink-arg=-no-pie",
+        ])
         .arg(format!("-Clink-arg=-Wl,--image-base={PROGRAM_AT:#x},-z,norelro,--build-id=none"))
         .arg("src/vmm/payload.rs")
         .arg("-o")

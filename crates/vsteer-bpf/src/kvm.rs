@@ -23,7 +23,10 @@ pub(crate) fn missing(kernel: &Btf<'_>) -> Option<String> {
     }
     let release = rustix::system::uname().release().to_string_lossy().into_owned();
     if version(&release).is_none_or(|v| v < SINCE) {
-        return Some(format!("KVM exits are measured from Linux {}.{} on, this is {release}", SINCE.0, SINCE.1));
+        return Some(format!(
+            "KVM exits are measured from Linux {}.{} on, this is {release}",
+            SINCE.0, SINCE.1
+        ));
     }
     let built_in = kernel.type_by_name::<Typedef<'_>>("btf_trace_kvm_exit").is_some();
     let as_module = std::path::Path::new("/sys/kernel/btf/kvm").exists();

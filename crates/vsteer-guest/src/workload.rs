@@ -146,7 +146,10 @@ mod tests {
     #[test]
     fn defaults_and_parameters() {
         assert_eq!(Workload::parse("burn\n"), Ok(Workload::Burn));
-        assert_eq!(Workload::parse("periodic"), Ok(Workload::Periodic { period_ns: 10_000_000, work_units: 0 }));
+        assert_eq!(
+            Workload::parse("periodic"),
+            Ok(Workload::Periodic { period_ns: 10_000_000, work_units: 0 })
+        );
         assert_eq!(
             Workload::parse("periodic,period_us=2500,work_units=50"),
             Ok(Workload::Periodic { period_ns: 2_500_000, work_units: 50 })

@@ -31,7 +31,11 @@ pub struct Finished {
 /// When it cannot be started, or the person interrupts. A failure of the program itself is in the result.
 pub fn run(command: &mut Command, limit: Duration) -> Result<Finished, Fault> {
     let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
-    run_raw(command, limit).map(|r| Finished { status: r.status, stdout: text(r.stdout), stderr: text(r.stderr) })
+    run_raw(command, limit).map(|r| Finished {
+        status: r.status,
+        stdout: text(r.stdout),
+        stderr: text(r.stderr),
+    })
 }
 
 /// The same with what it said as bytes.

@@ -264,6 +264,8 @@ enum AccelArg {
 enum Which {
     /// VMs that wait for CPUs.
     Contention,
+    /// A whole host in exact virtual time: boots, records a small job (see `emulated run`), and powers off.
+    Emulated,
 }
 
 fn main() -> ExitCode {
@@ -308,6 +310,7 @@ fn run(command: Command) -> Result<ExitCode, Fault> {
                 println!("next: vsteer-lab status | guest-report --last 20 | down");
             });
         }
+        Command::Up { which: Which::Emulated, up, output } => return main_emulated::up(&up, output),
         Command::Status { place, output } => {
             let status = Lab::open(&place.dir()?)?.status();
             print(&output, &status, || {

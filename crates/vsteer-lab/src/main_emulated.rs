@@ -1,6 +1,6 @@
-//! The command line of the emulated host: `vsteer-lab emulated run|kernels`.
+//! The command line of the emulated host: `vsteer-lab emulated run|kernels`, `vsteer-lab up emulated`.
 
-use crate::{Output, number, own_program, print};
+use crate::{Output, UpArgs, number, own_program, print};
 use clap::{Args, Subcommand, ValueEnum};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -55,6 +55,9 @@ pub struct Run {
     json: Output,
 }
 
+/// What `up emulated` does: two VMs that share a pCPU.
+const PAIR: &str = include_str!("../../../scenarios/emulated/pair.toml");
+
 #[derive(Clone, Copy, ValueEnum)]
 enum KernelArg {
     Oldest,
@@ -98,6 +101,32 @@ pub fn run(what: Emulated) -> Result<ExitCode, Fault> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Boots the emulated host with its first example, and hands out the recording.
+///
+/// # Errors
+/// As the library's.
+pub fn up(up: &UpArgs, json: Output) -> Result<ExitCode, Fault> {
+    let own = own_program()?;
+    let cache = cache_folder()?;
+    let output = up.place.dir.clone().unwrap_or_else(|| cache.join("lab-emulated"));
+    let options = Options {
+        kernel: Which::Newest,
+        guest: up.guest.clone().unwrap_or_else(|| image::find_guest(&own)),
+        vsteer: Vsteer::beside(&own)?.program,
+        output: std::path::absolute(&output)
+            .map_err(|e| Fault::io(format!("--dir {}", output.display()), &e))?,
+        limit: Duration::from_secs(600),
+        seed: up.seed.unwrap_or(1),
+        cache,
+    };
+    let ran = emulated::run(&emulated::job::Job::parse(PAIR)?, &options)?;
+    print(&json, &ran, || {
+        print_run(&ran);
+        println!("next: vsteer diagnose {}", ran.cases[0].recording.display());
+    });
+    Ok(ExitCode::SUCCESS)
+}
+
 fn print_kernel(kernel: &FullKernel) {
     println!("Linux {}", kernel.release);
     for package in &kernel.packages {
@@ -109,7 +138,10 @@ fn print_kernel(kernel: &FullKernel) {
 
 fn print_run(ran: &Ran) {
     print_kernel(&ran.kernel);
-    println!("{}, {} ns per instruction, seed {}, {:.0} s", ran.qemu, ran.ns_per_instruction, ran.seed, ran.took_s);
+    println!(
+        "{}, {} ns per instruction, seed {}, {:.0} s",
+        ran.qemu, ran.ns_per_instruction, ran.seed, ran.took_s
+    );
     for case in &ran.cases {
         println!("\n{}: {}", case.name, case.recording.display());
         if let Some(why) = &case.inexact {

@@ -210,7 +210,9 @@ static __always_inline void update_end(struct slot *s)
 	__sync_fetch_and_add(&s->seq_first, 1);
 }
 
-static __always_inline u32 bucket_of(u64 ns)
+/* This and the functions below that are neither static nor inline are checked once by the kernel, for any arguments,
+ * instead of at every place that calls them, on each of the paths that lead there: that is most of the loading time. */
+__attribute__((noinline)) u32 bucket_of(u64 ns)
 {
 	u64 v = ns | 1;
 	u32 log = 0;
@@ -291,9 +293,13 @@ static long walk_step(u64 i, struct walk *w)
 	return r->since <= w->from || !r->since;
 }
 
-/* Charges the last `wait` ns before `now`, during which `s` was ready on pCPU `s->cpu`. */
-static __always_inline void settle_blame(struct slot *s, u32 slot, u64 wait, u64 now)
+/* Charges the last `wait` ns before `now`, during which the slot's thread was ready on its pCPU. */
+__attribute__((noinline)) int settle_blame(u32 slot, u64 wait, u64 now)
 {
+	struct slot *s = slot_at(slot);
+
+	if (!s)
+		return 0;
 	struct culprit nobody = {};
 	struct pcpu *c = pcpu_at(s->cpu);
 	u64 whole = now > s->charge_since ? now - s->charge_since : 0;
@@ -308,7 +314,7 @@ static __always_inline void settle_blame(struct slot *s, u32 slot, u64 wait, u64
 	}
 	s->charge_since = now;
 	if (!wait || !c)
-		return;
+		return 0;
 	struct walk w = { .c = c, .from = now - wait, .to = now, .at = c->next, .slot = slot };
 
 	if (placement < wait) {
@@ -333,6 +339,7 @@ static __always_inline void settle_blame(struct slot *s, u32 slot, u64 wait, u64
 	}
 	nobody.kind = CULPRIT_PLACEMENT;
 	charge(slot, &nobody, placement);
+	return 0;
 }
 
 /* ---- the state machine ------------------------------------------------------------------------------------- */
@@ -422,7 +429,7 @@ static __always_inline void wait_ends(struct slot *s, u32 slot, struct task_stru
 
 		s->lag_ns += held ? scaled(lag, ready, wait) : lag;
 	}
-	settle_blame(s, slot, ready > charged ? ready - charged : 0, now);
+	settle_blame(slot, ready > charged ? ready - charged : 0, now);
 }
 
 static __always_inline void leave_state(struct slot *s, u32 slot, struct task_struct *p, u64 now)
@@ -516,12 +523,13 @@ static __always_inline void note_runner(struct pcpu *c, struct task_struct *p, s
 }
 
 /* This pCPU begins or ceases to idle: step the clocks of the affinity sets it is in. */
-static __always_inline void note_idle(struct pcpu *c, u32 cpu, bool idle, u64 now)
+__attribute__((noinline)) int note_idle(u32 cpu, bool idle, u64 now)
 {
 	struct membership *m = bpf_map_lookup_elem(&memberships, &cpu);
+	struct pcpu *c = pcpu_at(cpu);
 
-	if (!m)
-		return;
+	if (!m || !c)
+		return 0;
 	for (u32 i = 0; i < CPU_SETS; i++) {
 		if (i >= m->count)
 			break;
@@ -533,6 +541,7 @@ static __always_inline void note_idle(struct pcpu *c, u32 cpu, bool idle, u64 no
 		c->idle_in ^= bit;
 		clock_step(clock, idle ? 1 : -1, now);
 	}
+	return 0;
 }
 
 static __always_inline void note_event(u32 cpu, u32 prev_tid, u32 prev_state, u32 next_tid, u64 now)
@@ -565,7 +574,7 @@ static __always_inline void arrives(struct pcpu *c, u32 cpu, struct task_struct 
 	u32 tid = next->pid;
 
 	if (!tid != !c->current_tid || !c->next)
-		note_idle(c, cpu, !tid, now);
+		note_idle(cpu, !tid, now);
 	if (s)
 		switched_in(s, slot, next, cpu, now);
 	c->current_tid = tid;
@@ -679,7 +688,7 @@ int BPF_PROG(on_migrate, struct task_struct *p, int dest)
 
 		/* What it waited behind so far ran here; from now on another queue's quota clock counts. */
 		s->held_ns += held;
-		settle_blame(s, slot, part > held ? part - held : 0, now);
+		settle_blame(slot, part > held ? part - held : 0, now);
 		bpf_probe_read_kernel(&queue, sizeof(queue), queues + dest);
 		s->held_mark = queue ? held_clock_of_any(queue) : 0;
 	}

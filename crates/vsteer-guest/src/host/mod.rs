@@ -32,8 +32,8 @@ const RESULTS: &str = "/run/results";
 const OBSERVER: &str = "/bin/vsteer";
 /// How often it is looked whether the recording has begun.
 const LOOK_EVERY_NS: u64 = 2_000_000;
-/// The observer loads its programs into the kernel within a second or two.
-const OBSERVER_STARTS_WITHIN_NS: u64 = 60_000_000_000;
+/// Until the kernel has checked the observer's programs: seconds of emulated time.
+const OBSERVER_STARTS_WITHIN_NS: u64 = 120_000_000_000;
 const SECOND_NS: u64 = 1_000_000_000;
 
 /// Does the job, or says why it cannot.

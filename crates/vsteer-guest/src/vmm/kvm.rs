@@ -174,7 +174,8 @@ impl Memory {
     fn new(bytes: usize) -> Result<Memory, Error> {
         let flags = MapFlags::PRIVATE | MapFlags::POPULATE;
         // SAFETY: a fresh mapping, chosen by the kernel.
-        let at = unsafe { mmap_anonymous(ptr::null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, flags)? };
+        let at =
+            unsafe { mmap_anonymous(ptr::null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, flags)? };
         Ok(Memory { at: at.cast(), bytes })
     }
 
@@ -197,7 +198,10 @@ impl Memory {
     /// # Safety
     /// `T` must consist of atomics alone, and zero must be a value of it.
     pub unsafe fn shared<T>(&self, at: u64, count: usize) -> &'static [T] {
-        assert!(at as usize + count * size_of::<T>() <= self.bytes && (at as usize).is_multiple_of(align_of::<T>()));
+        assert!(
+            at as usize + count * size_of::<T>() <= self.bytes
+                && (at as usize).is_multiple_of(align_of::<T>())
+        );
         // SAFETY: within the mapping, aligned (pages are), mapped until the process ends; the rest is the caller's.
         unsafe { std::slice::from_raw_parts(self.at.add(at as usize).cast(), count) }
     }
@@ -233,7 +237,8 @@ impl Vm {
             bytes: bytes as u64,
             host_address: memory.at as u64,
         };
-        call_with(vm.as_fd(), SET_USER_MEMORY_REGION, &mut region).map_err(told("giving the VM its memory"))?;
+        call_with(vm.as_fd(), SET_USER_MEMORY_REGION, &mut region)
+            .map_err(told("giving the VM its memory"))?;
         Ok(Vm { kvm, vm, memory })
     }
 

@@ -202,7 +202,9 @@ mod tests {
     #[test]
     fn the_programs_addresses_do_not_overlap() {
         let counters_end = abi::COUNTERS_AT + (VCPUS_MAX * size_of::<Counters>()) as u64;
-        assert!(abi::ORDERS_AT + size_of::<Orders>() as u64 <= abi::COUNTERS_AT && counters_end <= abi::STACKS_AT);
+        assert!(
+            abi::ORDERS_AT + size_of::<Orders>() as u64 <= abi::COUNTERS_AT && counters_end <= abi::STACKS_AT
+        );
         assert!(stack_top(VCPUS_MAX as u64 - 1) <= abi::REQUESTS_AT);
         assert!(abi::TSS_AT + VCPUS_MAX as u64 * abi::TSS_BYTES <= abi::PROGRAM_AT);
         let entry = u64::from_le_bytes(PROGRAM[..8].try_into().unwrap());

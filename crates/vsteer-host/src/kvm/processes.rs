@@ -70,8 +70,7 @@ pub fn find(root: &Root) -> Found {
         }
         let arguments: Vec<String> =
             arguments.trim_end_matches('\0').split('\0').map(str::to_owned).collect();
-        let line =
-            command_line::parse(&arguments).or_else(|| vmms::line_of(root, &holders, pid, &arguments));
+        let line = command_line::parse(&arguments).or_else(|| vmms::line_of(root, &holders, pid, &arguments));
         let Some(line) = line else { continue };
         let Some(stat) = task::read_stat(root, pid, Tid(pid)).filter(|s| !s.is_dead()) else { continue };
         let origin = origin(root, pid, &line);

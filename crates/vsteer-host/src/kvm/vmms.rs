@@ -48,7 +48,8 @@ fn holder(root: &Root, name: &str) -> Option<u32> {
 
 /// Does anybody use KVM? A kernel that has it built in does not tell.
 fn in_use(root: &Root) -> bool {
-    let count = |module: &str| text(root, &format!("/sys/module/{module}/refcnt"))?.trim().parse::<u32>().ok();
+    let count =
+        |module: &str| text(root, &format!("/sys/module/{module}/refcnt"))?.trim().parse::<u32>().ok();
     match ["kvm_intel", "kvm_amd"].into_iter().filter_map(count).max() {
         Some(count) => count > 0,
         None => root.has_folder("/sys/module/kvm"),

@@ -129,7 +129,10 @@ impl Job {
     pub fn check(&self) -> Result<(), Fault> {
         let bad = |what: String| Fault::new(FaultKind::BadInput, what);
         if !(1..=16).contains(&self.pcpus) || self.nodes == 0 || !self.pcpus.is_multiple_of(self.nodes) {
-            return Err(bad(format!("{} pCPUs on {} nodes: 1 to 16 pCPUs, as many on each node", self.pcpus, self.nodes)));
+            return Err(bad(format!(
+                "{} pCPUs on {} nodes: 1 to 16 pCPUs, as many on each node",
+                self.pcpus, self.nodes
+            )));
         }
         if !(512..=8192).contains(&self.memory_mib) {
             return Err(bad(format!("memory_mib = {}: between 512 and 8192", self.memory_mib)));
@@ -151,13 +154,17 @@ impl Job {
     fn check_case(&self, case: &Case) -> Result<(), Fault> {
         let bad = |what: String| Err(Fault::new(FaultKind::BadInput, what));
         if !is_name(&case.name) || case.vms.is_empty() || case.record_s == 0 {
-            return bad("it needs a name of letters, digits, - _ and ., a VM, and record_s above 0".to_owned());
+            return bad(
+                "it needs a name of letters, digits, - _ and ., a VM, and record_s above 0".to_owned()
+            );
         }
         let both = || case.vms.iter().chain(&case.processes);
         for (i, start) in both().enumerate() {
             let name = &start.name;
             if !is_name(name) || both().take(i).any(|s| s.name == *name) {
-                return bad(format!("the name {name:?} is not of letters, digits, - _ and ., or is there twice"));
+                return bad(format!(
+                    "the name {name:?} is not of letters, digits, - _ and ., or is there twice"
+                ));
             }
             if start.workload.contains(char::is_whitespace) || start.workload.is_empty() {
                 return bad(format!("{name}: workload = {:?}", start.workload));
@@ -176,9 +183,11 @@ impl Job {
                 return bad(format!("{name}: a VM has 1 to 16 vCPUs"));
             }
         }
-        if let Some(p) = case.processes.iter().find(|p| {
-            p.vcpus.is_some() || p.vcpu_cpus.is_some() || p.vcpu_quota_us.is_some()
-        }) {
+        if let Some(p) = case
+            .processes
+            .iter()
+            .find(|p| p.vcpus.is_some() || p.vcpu_cpus.is_some() || p.vcpu_quota_us.is_some())
+        {
             return bad(format!("{} is a process and has no vCPUs", p.name));
         }
         Ok(())
@@ -213,7 +222,9 @@ impl Job {
             all.iter().flat_map(CpuSet::iter).for_each(|cpu| busy.insert(cpu));
         }
         if busy.iter().count() != 1 {
-            return Some(format!("VMs and competitors have the pCPUs {busy}, and pCPUs take turns in being emulated"));
+            return Some(format!(
+                "VMs and competitors have the pCPUs {busy}, and pCPUs take turns in being emulated"
+            ));
         }
         let observer = self.cpus("observer_cpus", &self.observer_cpus).unwrap_or_default();
         let shared = observer.iter().find(|cpu| busy.contains(*cpu));
@@ -224,7 +235,8 @@ impl Job {
     pub fn for_guest(&self) -> String {
         let mut text = format!("settle_s {}\nobserver_cpus {}\n", self.settle_s, self.observer_cpus);
         for case in &self.cases {
-            let _ = writeln!(text, "case {}\nsettle_s {}\nrecord_s {}", case.name, case.settle_s, case.record_s);
+            let _ =
+                writeln!(text, "case {}\nsettle_s {}\nrecord_s {}", case.name, case.settle_s, case.record_s);
             let _ = writeln!(text, "record_option --collector\nrecord_option ebpf");
             if case.events {
                 let _ = writeln!(text, "record_option --events");

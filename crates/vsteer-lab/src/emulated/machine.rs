@@ -237,9 +237,17 @@ mod tests {
         let files = Files::below(Path::new("/r,x"));
         let (vmlinuz, config, modules) = (PathBuf::from("/k"), PathBuf::new(), PathBuf::new());
         let kernel = FullKernel { release: "1".into(), vmlinuz, config, modules, packages: Vec::new() };
-        let machine = Machine { emulator: Path::new("q"), kernel: &kernel, job: &job, seed: 7, files: &files };
+        let machine =
+            Machine { emulator: Path::new("q"), kernel: &kernel, job: &job, seed: 7, files: &files };
         let line = machine.arguments().join(" ");
-        for part in ["-smp 4", "nodeid=1,memdev=m1,cpus=2-3", "size=512M", "-seed 7", "shift=1,sleep=off", "file=/r,,x/disk"] {
+        for part in [
+            "-smp 4",
+            "nodeid=1,memdev=m1,cpus=2-3",
+            "size=512M",
+            "-seed 7",
+            "shift=1,sleep=off",
+            "file=/r,,x/disk",
+        ] {
             assert!(line.contains(part), "{part} is not in {line}");
         }
     }

@@ -81,15 +81,15 @@ pub fn run(job: &Job, options: &Options) -> Result<Ran, Fault> {
         Fault::new(FaultKind::Unsupported, "there is no qemu-system-x86_64")
             .way_out("apt install --no-install-recommends qemu-system-x86")
     })?;
-    let needed =
-        if options.kernel == Which::Own { kernels::WITH_CFS } else { kernels::FOR_EMULATED_HOST };
+    let needed = if options.kernel == Which::Own { kernels::WITH_CFS } else { kernels::FOR_EMULATED_HOST };
     let kernel = kernels::resolve(&options.cache, options.kernel, needed, false)?;
     eprintln!("vsteer-lab: emulated host with Linux {}", kernel.release);
     remove_folder(&options.output)?;
     make_folder(&options.output)?;
     let files = machine::Files::below(&options.output);
     write_file(&files.initramfs, image::build(&kernel, options, &job.for_guest())?)?;
-    let machine = machine::Machine { emulator: &emulator, kernel: &kernel, job, seed: options.seed, files: &files };
+    let machine =
+        machine::Machine { emulator: &emulator, kernel: &kernel, job, seed: options.seed, files: &files };
     let qemu = machine.version()?;
     let outcome = machine.run(options.limit);
     // 40 MB that can be had again.
@@ -100,7 +100,8 @@ pub fn run(job: &Job, options: &Options) -> Result<Ran, Fault> {
     results::unpack(&archive, &options.output)?;
     std::fs::remove_file(&files.disk)
         .map_err(|e| Fault::io(format!("removing {}", files.disk.display()), &e))?;
-    let cases = job.cases.iter().map(|c| results::read(job, c, &options.output)).collect::<Result<Vec<_>, _>>()?;
+    let cases =
+        job.cases.iter().map(|c| results::read(job, c, &options.output)).collect::<Result<Vec<_>, _>>()?;
     let sha256 = results::sha256_of_all(&cases, &options.output.join("sha256sums.txt"))?;
     let ran = Ran {
         kernel,

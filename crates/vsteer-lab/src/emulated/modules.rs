@@ -61,9 +61,8 @@ pub fn closure(kernel: &FullKernel, wanted: &[&str], before: &[Module]) -> Resul
 fn module_list(kernel: &FullKernel) -> PathBuf {
     let beside = |folder: &Path| folder.join("modules.builtin");
     let trees = kernel.packages.iter().map(|p| p.tree.as_path());
-    let candidates = trees.flat_map(|t| {
-        ["lib/modules", "usr/lib/modules"].map(|m| beside(&t.join(m).join(&kernel.release)))
-    });
+    let candidates = trees
+        .flat_map(|t| ["lib/modules", "usr/lib/modules"].map(|m| beside(&t.join(m).join(&kernel.release))));
     let mut candidates = candidates.filter(|f| f.is_file());
     candidates.next().unwrap_or_else(|| beside(&kernel.modules))
 }

@@ -76,7 +76,8 @@ fn entries(archive: &[u8]) -> Result<Vec<(String, &[u8])>, Fault> {
         let header = rest.get(..110).ok_or_else(|| broken("it ends within a header"))?;
         let number = |field: usize| {
             let text = header.get(6 + 8 * field..14 + 8 * field).and_then(|t| std::str::from_utf8(t).ok());
-            text.and_then(|t| usize::from_str_radix(t, 16).ok()).ok_or_else(|| broken("a header holds no number"))
+            text.and_then(|t| usize::from_str_radix(t, 16).ok())
+                .ok_or_else(|| broken("a header holds no number"))
         };
         if &header[..6] != b"070701" {
             return Err(broken("a header does not begin as one"));
@@ -103,7 +104,8 @@ pub fn read(job: &Job, case: &Case, output: &Path) -> Result<CaseResult, Fault> 
     let inexact = job.inexact(case);
     let vms = case.vms.iter().map(|s| (s, s.vcpus.unwrap_or(1)));
     let all = vms.chain(case.processes.iter().map(|s| (s, 0)));
-    let measured: Vec<Measured> = all.map(|(s, vcpus)| measured(&folder, s, vcpus)).collect::<Result<_, _>>()?;
+    let measured: Vec<Measured> =
+        all.map(|(s, vcpus)| measured(&folder, s, vcpus)).collect::<Result<_, _>>()?;
     Ok(CaseResult {
         name: case.name.clone(),
         recording: folder.join("host.vsteer"),
@@ -177,7 +179,8 @@ mod tests {
 
     #[test]
     fn an_archive_is_unpacked_and_ends_where_it_says() {
-        let bytes = [entry("a/b", b"hello"), entry("c", b""), entry("TRAILER!!!", b""), vec![0; 700]].concat();
+        let bytes =
+            [entry("a/b", b"hello"), entry("c", b""), entry("TRAILER!!!", b""), vec![0; 700]].concat();
         assert_eq!(&bytes[110..124], b"a/b\0\0\0hello\0\0\0");
         let folder = tempfile::tempdir().unwrap();
         unpack(&bytes, folder.path()).unwrap();

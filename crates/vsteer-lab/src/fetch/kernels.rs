@@ -57,7 +57,8 @@ impl FullKernel {
         let has_modules = |folder: &PathBuf| folder.join("kernel").is_dir();
         let modules = trees().flat_map(module_folders).find(has_modules)?;
         let release = modules.file_name()?.to_str()?.to_owned();
-        let beside = |name: &str| trees().flat_map(module_folders).map(|f| f.join(name)).find(|f| f.is_file());
+        let beside =
+            |name: &str| trees().flat_map(module_folders).map(|f| f.join(name)).find(|f| f.is_file());
         let config = trees().map(|t| t.join(format!("boot/config-{release}"))).find(|f| f.is_file());
         let config = config.or_else(|| beside("config"))?;
         let vmlinuz = trees().find_map(|t| vmlinuz_in(&t.join("boot"))).or_else(|| beside("vmlinuz"))?;
@@ -138,8 +139,10 @@ pub fn resolve(cache: &Path, which: Which, needed: &[&str], refresh: bool) -> Re
         names.reverse();
     }
     let refused_file = cache.join("kernels-refused.json");
-    let mut refused: BTreeMap<String, Vec<String>> =
-        std::fs::read_to_string(&refused_file).ok().and_then(|t| serde_json::from_str(&t).ok()).unwrap_or_default();
+    let mut refused: BTreeMap<String, Vec<String>> = std::fs::read_to_string(&refused_file)
+        .ok()
+        .and_then(|t| serde_json::from_str(&t).ok())
+        .unwrap_or_default();
     let mut reasons = Vec::new();
     for name in names {
         let known = refused.get(&name).filter(|lacks| lacks.iter().any(|l| needed.contains(&l.as_str())));
@@ -188,7 +191,9 @@ fn none(reasons: &[String]) -> Fault {
     let because = if reasons.is_empty() { "none is offered".to_owned() } else { reasons.join("; ") };
     Fault::new(FaultKind::NothingThere, "no kernel that the archive offers can be the emulated host's")
         .because(because)
-        .way_out("the lab reads Debian's archive as /etc/apt names it: run it on Debian, or fetch with --refresh")
+        .way_out(
+            "the lab reads Debian's archive as /etc/apt names it: run it on Debian, or fetch with --refresh",
+        )
 }
 
 #[cfg(test)]
@@ -222,8 +227,12 @@ mod tests {
 
     #[test]
     fn options_are_built_in_or_modules_and_whole_words() {
-        let config = "CONFIG_KVM_AMD=m\nCONFIG_SCHEDSTATS=y\n# CONFIG_SCHED_CLASS_EXT is not set\nCONFIG_BTF_X=y\n";
-        assert_eq!(lacking(config, &["KVM_AMD", "SCHEDSTATS", "SCHED_CLASS_EXT", "BTF"]), ["SCHED_CLASS_EXT", "BTF"]);
+        let config =
+            "CONFIG_KVM_AMD=m\nCONFIG_SCHEDSTATS=y\n# CONFIG_SCHED_CLASS_EXT is not set\nCONFIG_BTF_X=y\n";
+        assert_eq!(
+            lacking(config, &["KVM_AMD", "SCHEDSTATS", "SCHED_CLASS_EXT", "BTF"]),
+            ["SCHED_CLASS_EXT", "BTF"]
+        );
     }
 
     #[test]

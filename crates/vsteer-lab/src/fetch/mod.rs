@@ -111,7 +111,8 @@ impl Fetcher {
     fn apt(&mut self, wanted: Wanted) -> Result<&apt::Apt, Fault> {
         let slot = &mut self.opened[wanted as usize];
         if slot.is_none() {
-            *slot = Some(apt::Apt::open(&self.cache.join(self.apt_folder), &self.stanzas, wanted, self.refresh)?);
+            *slot =
+                Some(apt::Apt::open(&self.cache.join(self.apt_folder), &self.stanzas, wanted, self.refresh)?);
         }
         Ok(slot.as_ref().expect("filled above"))
     }
