@@ -8,12 +8,14 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::{env, fs};
 
-/// `PROGRAM_AT` and `PROGRAM_END` of src/vmm/abi.rs; the VMM checks the first, the linker the second.
+/// Of src/vmm/abi.rs and src/vmm/payload.ld.
 const PROGRAM_AT: u64 = 0x10_0000;
 const PROGRAM_BYTES_MAX: u64 = 0x10_0000;
 
 fn main() {
-    for file in ["src/vmm/payload.rs", "src/vmm/abi.rs", "src/counters.rs", "src/generator.rs"] {
+    for file in
+        ["src/vmm/payload.rs", "src/vmm/payload.ld", "src/vmm/abi.rs", "src/counters.rs", "src/generator.rs"]
+    {
         println!("cargo:rerun-if-changed={file}");
     }
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
@@ -34,7 +36,7 @@ fn main() {
             "-Clink-arg=-static",
             "-Clink-arg=-no-pie",
         ])
-        .arg(format!("-Clink-arg=-Wl,--image-base={PROGRAM_AT:#x},-z,norelro,--build-id=none"))
+        .arg("-Clink-arg=-Wl,-T,src/vmm/payload.ld,-z,norelro,--build-id=none")
         .arg("src/vmm/payload.rs")
         .arg("-o")
         .arg(&elf)

@@ -8,8 +8,8 @@ use crate::kvm;
 use crate::layout::{
     BlameKey, CPU_SETS, CulpritKey, EventBatchRaw, Membership, Pcpu, RUNNERS, Slot, culprit, state,
 };
-use libbpf_rs::btf::Btf;
-use libbpf_rs::btf::types::{Struct, Typedef};
+use libbpf_rs::btf::types::{Ptr, Struct, Typedef};
+use libbpf_rs::btf::{Btf, BtfKind};
 use libbpf_rs::{Iter, Link, MapCore, MapFlags, Object, ObjectBuilder};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -525,6 +525,7 @@ fn load(limits: &Options, kernel: &Btf<'_>, pcpus: u32, with_kvm: bool) -> Resul
         map.set_max_entries(entries).map_err(|e| refused("sizing a table", &e))?;
     }
     let events = limits.event_buffer_bytes.is_some();
+    let queues_per_cpu = queues_are_per_cpu(kernel);
     for mut program in open.progs_mut() {
         let name = program.name().to_string_lossy().into_owned();
         let section = program.section().to_string_lossy().into_owned();
@@ -537,6 +538,8 @@ fn load(limits: &Options, kernel: &Btf<'_>, pcpus: u32, with_kvm: bool) -> Resul
         let wanted = match name.as_str() {
             "on_switch" => !events,
             "on_switch_recording" => events,
+            "on_migrate" => !queues_per_cpu,
+            "on_migrate_per_cpu" => queues_per_cpu,
             // The timer's own tracepoints are x86's.
             "on_timer_entry" | "on_timer_exit" => exists,
             _ if kvm::PROGRAMS.contains(&name.as_str()) => with_kvm,
@@ -547,6 +550,15 @@ fn load(limits: &Options, kernel: &Btf<'_>, pcpus: u32, with_kvm: bool) -> Resul
     let object = open.load().map_err(|e| refused("the kernel refused the observer", &e))?;
     check_layout(&object)?;
     Ok(object)
+}
+
+/// Is a task group's `cfs_rq` per-CPU data, and not a table of pointers? A pointer to a structure tells the one, a
+/// pointer to a pointer the other.
+fn queues_are_per_cpu(kernel: &Btf<'_>) -> bool {
+    let group = kernel.type_by_name::<Struct<'_>>("task_group");
+    let member = group.and_then(|g| g.iter().find(|m| m.name.is_some_and(|n| n == "cfs_rq")).map(|m| m.ty));
+    let pointer = member.and_then(|ty| kernel.type_by_id::<Ptr<'_>>(ty));
+    pointer.is_some_and(|p| p.referenced_type().kind() != BtfKind::Ptr)
 }
 
 fn check_layout(object: &Object) -> Result<(), Fault> {

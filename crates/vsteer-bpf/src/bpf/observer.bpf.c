@@ -669,8 +669,29 @@ int BPF_PROG(on_wakeup_new, struct task_struct *p)
 	return woken(p);
 }
 
-SEC("tp_btf/sched_migrate_task")
-int BPF_PROG(on_migrate, struct task_struct *p, int dest)
+/* The queue of the task's group on another pCPU: from a table of pointers, until Linux 7.3 or a little before. */
+static __always_inline struct cfs_rq *queue_by_table(struct task_struct *p, int cpu)
+{
+	struct cfs_rq **queues = BPF_CORE_READ(p, sched_task_group, cfs_rq), *queue = 0;
+
+	bpf_probe_read_kernel(&queue, sizeof(queue), queues + cpu);
+	return queue;
+}
+
+/* Since then the queues are per-CPU data: as far from the one it leaves as the run queue there is from the one here. */
+static __always_inline struct cfs_rq *queue_per_cpu(struct task_struct *p, int cpu)
+{
+	struct rq *there = bpf_per_cpu_ptr(&runqueues, cpu), *here = p->se.cfs_rq->rq;
+
+	if (!there || !here)
+		return 0;
+	u64 apart = (u64)there - (u64)here;
+
+	barrier_var(apart); /* in another order the verifier would see pointers added */
+	return (struct cfs_rq *)((u64)BPF_CORE_READ(p, se.cfs_rq) + apart);
+}
+
+static __always_inline int migrated(struct task_struct *p, int dest, bool per_cpu)
 {
 	u32 slot = slot_of(p);
 	struct slot *s = slot_at(slot);
@@ -683,18 +704,29 @@ int BPF_PROG(on_migrate, struct task_struct *p, int dest)
 		u64 now = bpf_ktime_get_ns();
 		u64 held = held_since(s, p->se.cfs_rq);
 		u64 part = now > s->charge_since ? now - s->charge_since : 0;
-		/* Read as a number: newer verifiers let no unbounded index be added to a pointer they know (seen on 7.3). */
-		struct cfs_rq **queues = BPF_CORE_READ(p, sched_task_group, cfs_rq), *queue = 0;
+		struct cfs_rq *queue = per_cpu ? queue_per_cpu(p, dest) : queue_by_table(p, dest);
 
 		/* What it waited behind so far ran here; from now on another queue's quota clock counts. */
 		s->held_ns += held;
 		settle_blame(slot, part > held ? part - held : 0, now);
-		bpf_probe_read_kernel(&queue, sizeof(queue), queues + dest);
 		s->held_mark = queue ? held_clock_of_any(queue) : 0;
 	}
 	s->cpu = dest;
 	update_end(s);
 	return 0;
+}
+
+/* The loader loads one of the two, by what this kernel's task_group says. */
+SEC("tp_btf/sched_migrate_task")
+int BPF_PROG(on_migrate, struct task_struct *p, int dest)
+{
+	return migrated(p, dest, false);
+}
+
+SEC("tp_btf/sched_migrate_task")
+int BPF_PROG(on_migrate_per_cpu, struct task_struct *p, int dest)
+{
+	return migrated(p, dest, true);
 }
 
 SEC("tp_btf/sched_process_exit")

@@ -7,6 +7,9 @@
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+const APPEARS_WITHIN: Duration = Duration::from_secs(10);
 
 /// Writes all files below `folder` to `device`; the archive's length.
 ///
@@ -17,6 +20,11 @@ pub fn write(folder: &Path, device: &Path) -> Result<u64, String> {
         let what = what.display().to_string();
         move |e: std::io::Error| format!("{what}: {e}")
     };
+    let begun = Instant::now();
+    // Its file is made a moment after the driver was loaded.
+    while !device.exists() && begun.elapsed() < APPEARS_WITHIN {
+        std::thread::sleep(Duration::from_millis(10));
+    }
     let out = File::options().write(true).open(device).map_err(told(device))?;
     let mut out = BufWriter::with_capacity(1 << 20, out);
     let mut length = 0;

@@ -115,12 +115,12 @@ impl Machine<'_> {
         all
     }
 
-    /// Runs it until it powers off.
+    /// Runs it until it powers off; how many bytes of results lie on the disk.
     ///
     /// # Errors
     /// It said that it failed, ended without having said that it is done, did not end within `limit`, or the person
     /// interrupted: with the console's last lines.
-    pub fn run(&self, limit: Duration) -> Result<(), Fault> {
+    pub fn run(&self, limit: Duration) -> Result<usize, Fault> {
         let disk = std::fs::File::create(&self.files.disk).and_then(|f| f.set_len(DISK_BYTES));
         disk.map_err(|e| Fault::io(format!("making {}", self.files.disk.display()), &e))?;
         let words = std::fs::File::create(&self.files.words)
@@ -145,9 +145,8 @@ impl Machine<'_> {
         let text = said.join("\n") + "\n";
         crate::files::write_file(&self.files.console, &text)?;
         watched?;
-        let done = said.iter().any(|l| l.starts_with(&format!("{SAYS}done")));
-        if done && ended.success() {
-            return Ok(());
+        if let Some(bytes) = said.iter().find_map(|l| done(l)).filter(|_| ended.success()) {
+            return Ok(bytes);
         }
         let own = said.iter().rev().find_map(|l| l.strip_prefix(&format!("{SAYS}failed: ")));
         let what = match own {
@@ -160,6 +159,11 @@ impl Machine<'_> {
             .because(format!("its last lines: {} {}", last(&said), emulator_says.join("; ")))
             .way_out(format!("the whole console is in {}", self.files.console.display())))
     }
+}
+
+/// N of `done, N bytes`.
+fn done(line: &str) -> Option<usize> {
+    line.strip_prefix(SAYS)?.strip_prefix("done, ")?.strip_suffix(" bytes")?.parse().ok()
 }
 
 fn last(said: &[String]) -> String {
@@ -225,6 +229,8 @@ mod tests {
         let mut said = Vec::new();
         let fault = watch(&lines, &mut said, Duration::from_millis(250)).unwrap_err();
         assert!(fault.to_string().contains("vsteer-emulated: up | last"), "{fault}");
+        assert_eq!(said.iter().find_map(|l| done(l)), None);
+        assert_eq!(done("vsteer-emulated: done, 512 bytes"), Some(512));
         drop(send);
         assert_eq!(watch(&lines, &mut said, Duration::from_secs(9)), Ok(()));
         assert_eq!(said.len(), 3);

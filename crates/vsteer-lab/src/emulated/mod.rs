@@ -27,6 +27,7 @@ use crate::interrupt;
 use job::Job;
 use results::CaseResult;
 use serde::Serialize;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use vsteer_core::{Fault, FaultKind};
@@ -94,9 +95,10 @@ pub fn run(job: &Job, options: &Options) -> Result<Ran, Fault> {
     let outcome = machine.run(options.limit);
     // 40 MB that can be had again.
     let _ = std::fs::remove_file(&files.initramfs);
-    outcome?;
-    let archive =
-        std::fs::read(&files.disk).map_err(|e| Fault::io(format!("reading {}", files.disk.display()), &e))?;
+    let mut archive = vec![0; outcome?];
+    std::fs::File::open(&files.disk)
+        .and_then(|mut disk| disk.read_exact(&mut archive))
+        .map_err(|e| Fault::io(format!("reading {}", files.disk.display()), &e))?;
     results::unpack(&archive, &options.output)?;
     std::fs::remove_file(&files.disk)
         .map_err(|e| Fault::io(format!("removing {}", files.disk.display()), &e))?;
