@@ -7,6 +7,7 @@
 mod events;
 mod kvm;
 mod layout;
+mod load;
 mod observer;
 
 pub use events::{EVENT_PCPUS_MAX, EventBatch, Events};

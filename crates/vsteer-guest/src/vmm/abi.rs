@@ -31,8 +31,6 @@ pub const REQUESTS_AT: u64 = 0x60_0000;
 pub const REQUESTS: usize = 32_768;
 /// More vCPUs than this are not needed to try things on.
 pub const VCPUS_MAX: usize = 16;
-/// The vector of the timer's interrupt.
-pub const TIMER_VECTOR: u8 = 0x40;
 /// A byte written to this port says that the program has failed.
 pub const FAILED_PORT: u16 = 0xf4;
 

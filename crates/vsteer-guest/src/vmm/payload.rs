@@ -27,6 +27,8 @@ use generator::Generator;
 const X2APIC_SPURIOUS: u32 = 0x80f;
 const X2APIC_TIMER: u32 = 0x832;
 const TSC_DEADLINE: u32 = 0x6e0;
+/// The vector of the timer's interrupt.
+const TIMER_VECTOR: u8 = 0x40;
 /// Bits 17 and 18 of the timer's entry: TSC-deadline mode.
 const TIMER_BY_DEADLINE: u64 = 0b10 << 17;
 /// Bit 8: the APIC is on; the vector is that of spurious interrupts.
@@ -78,13 +80,13 @@ fn take_timer_interrupts() {
     let handler = vsteer_timer as *const () as u64;
     // A gate of type 14 at privilege 0, code segment 8, on the interrupt stack 1.
     let low = (handler & 0xffff) | 8 << 16 | 1 << 32 | 0x8e00 << 32 | (handler >> 16 & 0xffff) << 48;
-    let gate = (abi::IDT_AT + 16 * u64::from(abi::TIMER_VECTOR)) as *mut u64;
+    let gate = (abi::IDT_AT + 16 * u64::from(TIMER_VECTOR)) as *mut u64;
     unsafe {
         gate.write_volatile(low);
         gate.add(1).write_volatile(handler >> 32);
     }
     write_msr(X2APIC_SPURIOUS, APIC_ON);
-    write_msr(X2APIC_TIMER, TIMER_BY_DEADLINE | u64::from(abi::TIMER_VECTOR));
+    write_msr(X2APIC_TIMER, TIMER_BY_DEADLINE | u64::from(TIMER_VECTOR));
 }
 
 fn write_msr(register: u32, value: u64) {
