@@ -3,6 +3,8 @@
 //! Results go to standard output, as text or with `--json` as one JSON value; progress and faults go to
 //! standard error; the exit code is that of the fault's class. All else is in the library.
 
+mod main_emulated;
+
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use serde::Serialize;
 use std::path::PathBuf;
@@ -48,6 +50,11 @@ enum Command {
         guest: Option<PathBuf>,
         #[command(flatten)]
         output: Output,
+    },
+    /// A whole host with KVM guests, emulated in exact virtual time.
+    Emulated {
+        #[command(subcommand)]
+        what: main_emulated::Emulated,
     },
     /// Bring a lab up. Interrupting it cleans up.
     Up {
@@ -257,6 +264,8 @@ enum AccelArg {
 enum Which {
     /// VMs that wait for CPUs.
     Contention,
+    /// A whole host in exact virtual time: boots, records a small job (see `emulated run`), and powers off.
+    Emulated,
 }
 
 fn main() -> ExitCode {
@@ -282,6 +291,7 @@ fn run(command: Command) -> Result<ExitCode, Fault> {
             preflight::require(&needs)?;
         }
         Command::Fetch { what } => fetch(what)?,
+        Command::Emulated { what } => return main_emulated::run(what),
         Command::Accel { again, guest, output } => {
             interrupt::watch()?;
             let emulator = accel::emulator()?;
@@ -300,6 +310,7 @@ fn run(command: Command) -> Result<ExitCode, Fault> {
                 println!("next: vsteer-lab status | guest-report --last 20 | down");
             });
         }
+        Command::Up { which: Which::Emulated, up, output } => return main_emulated::up(&up, output),
         Command::Status { place, output } => {
             let status = Lab::open(&place.dir()?)?.status();
             print(&output, &status, || {

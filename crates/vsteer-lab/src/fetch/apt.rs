@@ -114,6 +114,17 @@ impl Apt {
         Ok((version.to_owned(), parse_depends(field("Depends:").unwrap_or_default())))
     }
 
+    /// The names of all packages that begin so, sorted.
+    ///
+    /// # Errors
+    /// The local index cannot be asked.
+    pub fn names(&self, prefix: &str) -> Result<Vec<String>, Fault> {
+        let text = command::output(self.apt("apt-cache").args(["pkgnames", prefix]), ASK_LIMIT)?;
+        let mut names: Vec<String> = text.lines().map(str::to_owned).collect();
+        names.sort();
+        Ok(names)
+    }
+
     /// What a download of the package consists of, with the checksums of the signed index.
     ///
     /// # Errors

@@ -1,0 +1,143 @@
+//! What does the first program of the emulated host do? The job that lies in its initramfs: case after case, then off.
+//!
+//! It mounts what an ordinary host has, loads KVM, lets the kernel's work of the first seconds pass, and for each case
+//! starts the VMs and competitors where they belong, starts the observer (`vsteer record`), asks the VMs for their
+//! counts at both ends of the recorded window, and ends all again. What came of it stays in memory until the last case
+//! is done; then it goes to the raw disk as one archive. The disk's driver is loaded no sooner: a disk answers when the
+//! machine that carries the emulation pleases, and until then nothing here depends on that machine.
+//!
+//! What it says on the console begins with [`SAYS`]: the lab reads that, people read the rest.
+//!
+//! Left out: a shell, a network, users.
+
+mod archive;
+mod boot;
+mod cgroups;
+mod job;
+mod started;
+
+use crate::place::Place;
+use crate::run::{now_ns, sleep_until};
+pub use job::place;
+use job::{Case, Job};
+use started::Started;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// Begins every line that the lab reads.
+const SAYS: &str = "vsteer-emulated:";
+/// Where results are gathered.
+const RESULTS: &str = "/run/results";
+/// The observer.
+const OBSERVER: &str = "/bin/vsteer";
+/// How often it is looked whether the recording has begun.
+const LOOK_EVERY_NS: u64 = 2_000_000;
+/// Until the kernel has checked the observer's programs: seconds of emulated time.
+const OBSERVER_STARTS_WITHIN_NS: u64 = 120_000_000_000;
+const SECOND_NS: u64 = 1_000_000_000;
+
+/// Does the job, or says why it cannot.
+///
+/// # Errors
+/// A sentence for the console.
+pub fn live() -> Result<(), String> {
+    boot::mount_all()?;
+    let text = std::fs::read_to_string(crate::JOB).map_err(|e| format!("reading {}: {e}", crate::JOB))?;
+    let job = Job::parse(&text)?;
+    // What this starts without a place of its own stays here as well: the observer above all.
+    Place { cpus: job.observer_cpus.clone(), ..Place::default() }.take()?;
+    boot::load_modules("/modules")?;
+    cgroups::prepare()?;
+    say(&format!("up, settling for {} s", job.settle_s));
+    sleep_s(job.settle_s);
+    std::fs::create_dir_all(RESULTS).map_err(|e| format!("making {RESULTS}: {e}"))?;
+    for (i, case) in job.cases.iter().enumerate() {
+        say(&format!("case {} of {}: {}", i + 1, job.cases.len(), case.name));
+        run_case(case).map_err(|why| format!("case {}: {why}", case.name))?;
+    }
+    boot::load_modules("/modules/disk")?;
+    say("writing results");
+    let bytes = archive::write(Path::new(RESULTS), Path::new("/dev/vda"))?;
+    say(&format!("done, {bytes} bytes"));
+    Ok(())
+}
+
+/// Says something to the lab.
+pub fn say(what: &str) {
+    println!("{SAYS} {what}");
+}
+
+fn sleep_s(seconds: u64) {
+    sleep_until(now_ns() + seconds * SECOND_NS);
+}
+
+fn run_case(case: &Case) -> Result<(), String> {
+    let folder = format!("{RESULTS}/{}", case.name);
+    std::fs::create_dir_all(&folder).map_err(|e| format!("making {folder}: {e}"))?;
+    let former = set_all(&case.settings)?;
+    let mut all = Vec::new();
+    let done = start_all(case, &mut all).and_then(|()| measure(case, &folder, &mut all));
+    // Whatever happened, the next case begins on a host without VMs.
+    all.into_iter().try_for_each(Started::end)?;
+    cgroups::remove_all(&case.starts)?;
+    set_all(&former)?;
+    done
+}
+
+fn start_all(case: &Case, all: &mut Vec<Started>) -> Result<(), String> {
+    for start in &case.starts {
+        let group = cgroups::make(start)?;
+        all.push(Started::start(start, &group)?);
+    }
+    sleep_s(case.settle_s);
+    Ok(())
+}
+
+fn measure(case: &Case, folder: &str, all: &mut [Started]) -> Result<(), String> {
+    let recording = format!("{folder}/host.vsteer");
+    let words = std::fs::File::create(format!("{folder}/record.txt"))
+        .map_err(|e| format!("writing into {folder}: {e}"))?;
+    let mut observer = Command::new(OBSERVER)
+        .args(["record", "-o", &recording, "--for", &format!("{}s", case.record_s)])
+        .args(&case.record_options)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(words)
+        .spawn()
+        .map_err(|e| format!("starting {OBSERVER}: {e}"))?;
+    let manifest = format!("{recording}/manifest.json");
+    let began = now_ns();
+    while !Path::new(&manifest).exists() {
+        let ended = observer.try_wait().map_err(|e| format!("waiting for the observer: {e}"))?;
+        if ended.is_some() || now_ns() - began > OBSERVER_STARTS_WITHIN_NS {
+            let said = std::fs::read_to_string(format!("{folder}/record.txt")).unwrap_or_default();
+            return Err(format!("the observer did not begin to record: {}", said.trim()));
+        }
+        sleep_until(now_ns() + LOOK_EVERY_NS);
+    }
+    let begin = now_ns();
+    all.iter_mut().try_for_each(|s| s.report().map(drop))?;
+    sleep_until(begin + case.record_s * SECOND_NS);
+    for s in all {
+        s.report()?;
+        let (name, reports) = s.reports();
+        std::fs::write(format!("{folder}/{name}.reports"), reports)
+            .map_err(|e| format!("writing the reports of {name}: {e}"))?;
+    }
+    let ended = observer.wait().map_err(|e| format!("waiting for the observer: {e}"))?;
+    if !ended.success() {
+        let said = std::fs::read_to_string(format!("{folder}/record.txt")).unwrap_or_default();
+        return Err(format!("the observer ended with {ended}: {}", said.trim()));
+    }
+    Ok(())
+}
+
+/// Sets files of /proc or /sys; what they held before.
+fn set_all(settings: &[(String, String)]) -> Result<Vec<(String, String)>, String> {
+    let set = |(file, value): &(String, String)| {
+        let former = std::fs::read_to_string(file).map_err(|e| format!("reading {file}: {e}"))?;
+        std::fs::write(file, value).map_err(|e| format!("setting {file} to {value}: {e}"))?;
+        Ok((file.clone(), former.trim().to_owned()))
+    };
+    settings.iter().map(set).collect()
+}

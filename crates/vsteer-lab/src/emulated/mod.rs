@@ -1,0 +1,130 @@
+//! A whole Linux host with KVM guests in QEMU's exact virtual time: `vsteer lab emulated run JOB.toml -o FOLDER`.
+//!
+//! ```text
+//! job      what shall be done: cases of VMs, competitors, settings   modules  which kernel modules, in which order
+//! image    the initramfs: vsteer-guest, vsteer and its libraries     machine  QEMU: run, watch, end
+//! results  what came out: recordings, what the guests measured, checksums
+//! ```
+//! The host inside is emulated instruction by instruction; its clock is the number of instructions executed, so what
+//! happens in it repeats to the byte, however loaded the machine is that emulates it. With VMs and competitors on ONE
+//! pCPU its times are exact; where they have more, pCPUs take turns in being emulated and times mean nothing: then
+//! recordings are function only, and no timing is reported ([`job::Case::inexact`]). The unit of time is an instruction
+//! of 2 ns: no caches, TLBs or costs of exits, so figures are repeatable counts of work, not a processor's nanoseconds.
+//!
+//! Left out: Intel's VMX and nested guests with an operating system (QEMU emulates AMD's SVM; what runs inside is
+//! vsteer-guest's own VMM), networks, disks.
+
+pub mod image;
+pub mod job;
+pub mod machine;
+pub mod modules;
+pub mod results;
+
+use crate::command::find_program;
+use crate::fetch::kernels::{self, FullKernel, Which};
+use crate::files::{make_folder, remove_folder, write_file};
+use crate::interrupt;
+use job::Job;
+use results::CaseResult;
+use serde::Serialize;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use vsteer_core::{Fault, FaultKind};
+
+/// What a run needs beside the job.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Where kernels are kept.
+    pub cache: PathBuf,
+    /// Which kernel.
+    pub kernel: Which,
+    /// The guest program (static).
+    pub guest: PathBuf,
+    /// The observer.
+    pub vsteer: PathBuf,
+    /// Where results go; emptied.
+    pub output: PathBuf,
+    /// The most that it may take, by the clock on the wall.
+    pub limit: Duration,
+    /// Decides what QEMU draws.
+    pub seed: u64,
+}
+
+/// What a run gave.
+#[derive(Debug, Clone, Serialize)]
+pub struct Ran {
+    /// The kernel.
+    pub kernel: FullKernel,
+    /// QEMU's version.
+    pub qemu: String,
+    /// ns per instruction.
+    pub ns_per_instruction: u32,
+    /// The seed.
+    pub seed: u64,
+    /// By the clock on the wall, s.
+    pub took_s: f64,
+    /// The cases, in order.
+    pub cases: Vec<CaseResult>,
+    /// Of all files of all cases: equal for equal runs.
+    pub sha256: String,
+}
+
+/// Fetches the kernel, boots it, does the job and reads what came of it.
+///
+/// # Errors
+/// A job that cannot be, a kernel that is not offered, a host that fails, hangs or is interrupted: with its last words.
+pub fn run(job: &Job, options: &Options) -> Result<Ran, Fault> {
+    job.check()?;
+    interrupt::watch()?;
+    let begun = Instant::now();
+    let emulator = find_program("qemu-system-x86_64").ok_or_else(|| {
+        Fault::new(FaultKind::Unsupported, "there is no qemu-system-x86_64")
+            .way_out("apt install --no-install-recommends qemu-system-x86")
+    })?;
+    let needed = if options.kernel == Which::Own { kernels::WITH_CFS } else { kernels::FOR_EMULATED_HOST };
+    let kernel = kernels::resolve(&options.cache, options.kernel, needed, false)?;
+    eprintln!("vsteer-lab: emulated host with Linux {}", kernel.release);
+    remove_folder(&options.output)?;
+    make_folder(&options.output)?;
+    let files = machine::Files::below(&options.output);
+    write_file(&files.initramfs, image::build(&kernel, options, &job.for_guest())?)?;
+    let machine =
+        machine::Machine { emulator: &emulator, kernel: &kernel, job, seed: options.seed, files: &files };
+    let qemu = machine.version()?;
+    let outcome = machine.run(options.limit);
+    // 40 MB that can be had again.
+    let _ = std::fs::remove_file(&files.initramfs);
+    let mut archive = vec![0; outcome?];
+    std::fs::File::open(&files.disk)
+        .and_then(|mut disk| disk.read_exact(&mut archive))
+        .map_err(|e| Fault::io(format!("reading {}", files.disk.display()), &e))?;
+    results::unpack(&archive, &options.output)?;
+    std::fs::remove_file(&files.disk)
+        .map_err(|e| Fault::io(format!("removing {}", files.disk.display()), &e))?;
+    let cases =
+        job.cases.iter().map(|c| results::read(job, c, &options.output)).collect::<Result<Vec<_>, _>>()?;
+    let sha256 = results::sha256_of_all(&cases, &options.output.join("sha256sums.txt"))?;
+    let ran = Ran {
+        kernel,
+        qemu,
+        ns_per_instruction: 1 << machine::SHIFT,
+        seed: options.seed,
+        took_s: begun.elapsed().as_secs_f64(),
+        cases,
+        sha256,
+    };
+    let text = serde_json::to_string_pretty(&ran).expect("results are plain data");
+    write_file(&options.output.join("result.json"), text)?;
+    Ok(ran)
+}
+
+/// Reads a job from a file.
+///
+/// # Errors
+/// It cannot be read or is none, with line and key.
+pub fn read_job(file: &Path) -> Result<Job, Fault> {
+    let text =
+        std::fs::read_to_string(file).map_err(|e| Fault::io(format!("reading {}", file.display()), &e))?;
+    Job::parse(&text).map_err(|e| Fault { what: format!("{}: {}", file.display(), e.what), ..e })
+}
