@@ -10,6 +10,7 @@ pub mod model;
 pub mod nouns;
 pub mod plan;
 pub mod predict;
+pub mod sim;
 pub mod stats;
 pub mod timeline;
 pub mod topology;
