@@ -143,13 +143,13 @@ fn on_lab(show: &Show, lab: &Lab) -> Result<Demo, Fault> {
     let at = |name: &str| show.output.join(name).to_string_lossy().into_owned();
     let (first, second, plan_file, report) =
         (at("before.vsteer"), at("after.vsteer"), at("plan.json"), at("report.html"));
-    for old in [&first, &second] {
+    for old in [&first, &second, &at("before-again.vsteer")] {
         if Path::new(old).exists() {
             std::fs::remove_dir_all(old).map_err(|e| Fault::io(format!("removing the former {old}"), &e))?;
         }
     }
     wait("letting them settle", SETTLE)?;
-    let (before, around_before) = observe(show, lab, &v, &first)?;
+    let (mut before, around_before) = observe(show, lab, &v, &first)?;
     eprint!("{}", v.run(&["diagnose", &first], false, Duration::from_secs(60))?);
     let plan = v.json(&["plan", &first, "-o", &plan_file], Duration::from_secs(60))?;
     eprint!("{}", v.run(&["plan", &first], false, Duration::from_secs(60))?);
@@ -161,7 +161,8 @@ fn on_lab(show: &Show, lab: &Lab) -> Result<Demo, Fault> {
         say(&format!("applying {steps} steps"));
         v.json(&["apply", &plan_file, "--yes", "--connect", &v.uri], Duration::from_secs(120))?;
         wait("letting the change settle", SETTLE)?;
-        after = observe_alike(show, lab, &v, &second, &around_before)?;
+        let around;
+        (after, around) = observe_alike(show, lab, &v, &second, &around_before)?;
         verdict = v.json(&["verify", &first, &second, "--plan", &plan_file], Duration::from_secs(60))?;
         eprint!(
             "{}",
@@ -180,6 +181,15 @@ fn on_lab(show: &Show, lab: &Lab) -> Result<Demo, Fault> {
             held: restored == settings,
             found: if restored == settings { "equal".into() } else { "they differ".into() },
         });
+        // The first window may have been the odd one: under the former settings again, which then is like the second?
+        if restored == settings && around.apart(&around_before) > 1.0 {
+            say("no later window was like the first: observing under the former settings again");
+            wait("letting the change settle", SETTLE)?;
+            let (again, around_again) = observe(show, lab, &v, &at("before-again.vsteer"))?;
+            if around.apart(&around_again) < around.apart(&around_before) {
+                before = again;
+            }
+        }
     } else {
         v.run(&["report", &first, "-o", &report], false, Duration::from_secs(120))?;
     }
@@ -227,7 +237,7 @@ fn observe_alike(
     v: &Vsteer,
     recording: &str,
     before: &Surroundings,
-) -> Result<Vec<Seen>, Fault> {
+) -> Result<(Vec<Seen>, Surroundings), Fault> {
     let remove =
         |path: &str| std::fs::remove_dir_all(path).map_err(|e| Fault::io(format!("removing {path}"), &e));
     let rename = |from: &str, to: &str| {
@@ -258,7 +268,7 @@ fn observe_alike(
             remove(&again)?;
         }
     }
-    Ok(after)
+    Ok((after, around))
 }
 
 /// One observation, by vsteer and by the guests.
