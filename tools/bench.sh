@@ -1,5 +1,6 @@
 #!/bin/sh
-# What does looking cost? Measured beside bpftrace and perf in the same run; exits with 1 where a promise is broken.
+# What does looking cost, and how fast is the simulator? Measured beside bpftrace, perf and a bare loop in the same run;
+# exits with 1 where a promise is broken.
 # Needs root (eBPF). tracefs, which bpftrace and perf want, is mounted in a mount namespace of this script's own: the
 # system is not changed. `bench.sh [--json] [REPETITIONS]`
 set -eu
@@ -32,9 +33,12 @@ awk "BEGIN { exit !($poll_ms <= $poll_most) }" || { poll_kept=false; broken=1; }
 # Every switch recorded to disk, at whatever rate eight threads in four pairs reach.
 loss_kept=true
 loss=$(timeout 120 "$examples/switch_loss" 5 4) || { loss_kept=false; broken=1; }
+# A line per shape.
+sim_kept=true
+sim=$(timeout 600 "$examples/sim_speed" "$repetitions") || { sim_kept=false; broken=1; }
 
 if [ -n "$json" ]; then
-	echo "{\"switch\":$switches,\"poll\":{\"threads\":1000,\"cpu_ms\":$poll_ms,\"at_most_ms\":$poll_most,\"kept\":$poll_kept},\"record\":$loss}"
+	echo "{\"switch\":$switches,\"poll\":{\"threads\":1000,\"cpu_ms\":$poll_ms,\"at_most_ms\":$poll_most,\"kept\":$poll_kept},\"record\":$loss,\"simulator\":[$(echo "$sim" | paste -sd,)]}"
 else
 	echo "Cost of a context switch, on this machine now"
 	echo "$switches"
@@ -48,5 +52,10 @@ else
 	echo "$loss"
 	if $loss_kept; then verdict=kept; else verdict=BROKEN; fi
 	echo "at most 16 bytes each, at most 1 % lost at 200,000/s, counted within 0.1 % of the kernel: $verdict"
+	echo
+	echo "Simulator, Xen Credit in full, against a bare loop of the same shape"
+	echo "$sim"
+	if $sim_kept; then verdict=kept; else verdict=BROKEN; fi
+	echo "ratios: $verdict"
 fi
 exit "$broken"

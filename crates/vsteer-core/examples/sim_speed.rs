@@ -10,11 +10,10 @@
 //! `sim_speed [REPETITIONS] [SHAPE]`, where SHAPE is a shape's name.
 
 use std::collections::VecDeque;
-use vsteer_core::sim::engine::Engine;
 use vsteer_core::sim::guest::{Demand, Times};
-use vsteer_core::sim::policy::{Policy, Values};
+use vsteer_core::sim::policy::Values;
 use vsteer_core::sim::random::Random;
-use vsteer_core::sim::sched::credit::Credit;
+use vsteer_core::sim::sched::{Simulation, find};
 use vsteer_core::sim::setup::{Setup, VcpuSetup, VmSetup, machine};
 
 const MS: u64 = 1_000_000;
@@ -238,15 +237,16 @@ impl Bare {
     }
 }
 
-fn engine(shape: &Shape, seed: u64) -> Engine<Credit> {
+fn engine(shape: &Shape, seed: u64) -> Box<dyn Simulation> {
     let (sleep, compute) = (Times::Exponential(SLEEP_NS), Times::Exponential(COMPUTE_NS));
     let vm =
         |i| VmSetup::new(format!("vm{i}"), vec![VcpuSetup::new(Demand::SleepCompute { sleep, compute })]);
     let topology = machine(1, 1, shape.pcpus as u32, 1).expect("a machine");
     let setup = Setup::new(topology, (0..shape.vcpus).map(vm).collect(), seed);
-    let mut values = Values::defaults(Credit::ABOUT.parameters);
+    let credit = find("credit").expect("it is in the table");
+    let mut values = Values::defaults(credit.about.parameters);
     values.set("tslice_ms", shape.slice_ms).expect("an allowed slice");
-    Engine::new(&setup, &values).expect("a host that can be simulated")
+    (credit.build)(&setup, &values).expect("a host that can be simulated")
 }
 
 /// CPU time of this process so far, s: what others take of the machine meanwhile does not count.
@@ -274,7 +274,7 @@ fn main() {
     for shape in SHAPES.iter().filter(|s| only.is_empty() || s.name == only) {
         let seeds = 0..shape.hosts as u64;
         let mut bare: Vec<Bare> = seeds.clone().map(|s| Bare::new(shape, s)).collect();
-        let mut engines: Vec<Engine<Credit>> = seeds.map(|s| engine(shape, s)).collect();
+        let mut engines: Vec<Box<dyn Simulation>> = seeds.map(|s| engine(shape, s)).collect();
         let (mut bare_rates, mut engine_rates) = (Vec::new(), Vec::new());
         let (mut bare_events, mut engine_events) = (Vec::new(), Vec::new());
         // The first repetition is the warm-up: tasks have spread over the pCPUs when the second begins.
@@ -290,13 +290,13 @@ fn main() {
                 bare_rates.push(simulated / spent);
                 bare_events.push(events as f64 / spent);
             }
-            let before: u64 = engines.iter().map(Engine::events).sum();
+            let before: u64 = engines.iter().map(|e| e.events()).sum();
             let start = cpu_s();
             engines.iter_mut().for_each(|e| {
                 e.run(end_ns, u64::MAX);
             });
             let spent = cpu_s() - start;
-            let events = engines.iter().map(Engine::events).sum::<u64>() - before;
+            let events = engines.iter().map(|e| e.events()).sum::<u64>() - before;
             if repetition > 0 {
                 engine_rates.push(simulated / spent);
                 engine_events.push(events as f64 / spent);

@@ -398,6 +398,7 @@ pub struct Histogram {
 
 impl Histogram {
     /// The bucket that a time falls into.
+    #[inline]
     pub fn bucket_of(ns: u64) -> u16 {
         let log = 63 - (ns | 1).leading_zeros() as u64;
         if log < 10 {

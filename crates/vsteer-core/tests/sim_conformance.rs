@@ -158,7 +158,7 @@ fn random_values(seed: u64, about: &About) -> Values {
 }
 
 fn seeds() -> std::ops::RangeInclusive<u64> {
-    let n = std::env::var("VSTEER_SIM_SEEDS").ok().and_then(|n| n.parse().ok()).unwrap_or(60);
+    let n = std::env::var("VSTEER_SIM_SEEDS").ok().and_then(|n| n.parse().ok()).unwrap_or(25);
     1..=n
 }
 

@@ -17,12 +17,12 @@
 //! Left out: time that the hypervisor itself takes (interrupts reach a pCPU at once; a switch may cost the vCPU it
 //! leads to, see [`Costs`](super::setup::Costs)), frequency and power, memory bandwidth, halt polling.
 
+use super::account::{Account, Rows, SPELL, Tally, Together, WOKEN, WOKEN_SPELL};
 use super::event::{NEVER, Queue};
-use super::guest::{Guest, Jobs, Next};
+use super::guest::{Guest, Next};
 use super::policy::{Choice, Held, Orders, Policy, Values, View, Why};
 use super::random::Random;
 use super::setup::{Host, Pcpu, Setup, Vcpu, Vm};
-use crate::nouns::{HISTOGRAM_BUCKETS, Histogram};
 use crate::{Fault, FaultKind};
 use serde::Serialize;
 
@@ -49,6 +49,9 @@ pub enum State {
 pub const STATES: usize = 6;
 
 const NONE: u32 = u32::MAX;
+
+/// vCPUs beyond which it pays to fetch ahead: some 300 bytes each, against a second-level cache of 512 KiB to 2 MiB.
+const LARGE: usize = 1500;
 
 /// What every event of a vCPU touches.
 #[derive(Debug, Clone)]
@@ -113,90 +116,6 @@ impl Running {
     }
 }
 
-/// A vCPU's account, on one cache line.
-#[derive(Debug, Clone, Default)]
-#[repr(align(64))]
-struct Tally {
-    ns: [u64; STATES],
-    // 2^32 switches of one vCPU are hours of simulated time at any real rate; beyond that the checks stop the run.
-    switches: u32,
-    preemptions: u32,
-    wakeups: u32,
-    migrations: u32,
-}
-
-/// Is any vCPU of a VM running? For the lag of its siblings.
-#[derive(Debug, Clone, Default)]
-struct Together {
-    running: u32,
-    since_ns: u64,
-    any_ns: u64,
-}
-
-impl Together {
-    fn any_ns(&self, now_ns: u64) -> u64 {
-        self.any_ns + if self.running > 0 { now_ns - self.since_ns } else { 0 }
-    }
-}
-
-/// Latencies by bucket: rows of counts, several per vCPU.
-///
-/// A row is touched once per dispatch and is seldom in the nearest cache. So counts are noted first, in a buffer that
-/// is, and added many at a time: then the processor fetches the rows side by side instead of waiting for each.
-#[derive(Debug, Clone)]
-struct Rows {
-    counts: Vec<u32>,
-    noted: Vec<u32>,
-}
-
-/// Woken, then ready until running: both a wake-up latency and a spell.
-const WOKEN_SPELL: usize = 0;
-/// Other wake-up latencies (held in between).
-const WOKEN: usize = 1;
-/// Other spells (after preemption, hold or release).
-const SPELL: usize = 2;
-const ROWS: usize = 3;
-/// Notes before they are added.
-const NOTES: usize = 256;
-
-impl Rows {
-    fn new(vcpus: usize) -> Rows {
-        let counts = vcpus * ROWS * HISTOGRAM_BUCKETS;
-        assert!(u32::try_from(counts).is_ok(), "a host of {vcpus} vCPUs: at most 7,400,000");
-        Rows { counts: vec![0; counts], noted: Vec::with_capacity(NOTES) }
-    }
-
-    #[inline]
-    fn count(&mut self, v: usize, row: usize, ns: u64) {
-        let bucket = usize::from(Histogram::bucket_of(ns));
-        self.noted.push(((v * ROWS + row) * HISTOGRAM_BUCKETS + bucket) as u32);
-        if self.noted.len() == NOTES {
-            self.add();
-        }
-    }
-
-    #[inline(never)]
-    fn add(&mut self) {
-        for i in self.noted.drain(..) {
-            self.counts[i as usize] += 1;
-        }
-    }
-
-    /// Both rows of `v` together, and `prompt` more in the lowest bucket.
-    fn sum(&self, v: usize, rows: [usize; 2], prompt: u32) -> Histogram {
-        let mut sum = vec![0u64; HISTOGRAM_BUCKETS];
-        sum[0] = prompt.into();
-        for row in rows {
-            let first = (v * ROWS + row) * HISTOGRAM_BUCKETS;
-            let counts = &self.counts[first..first + HISTOGRAM_BUCKETS];
-            sum.iter_mut().zip(counts).for_each(|(s, c)| *s += u64::from(*c));
-            let noted = self.noted.iter().map(|i| (*i as usize).wrapping_sub(first));
-            noted.filter(|i| *i < HISTOGRAM_BUCKETS).for_each(|i| sum[i] += 1);
-        }
-        Histogram::from_row(&sum)
-    }
-}
-
 /// Told of everything that happens; for checks, timelines, blame. The default watches nothing and costs nothing.
 pub trait Watch {
     /// `v` went from one state to another; `p` is the pCPU it left or got.
@@ -222,31 +141,6 @@ pub enum Stop {
     Runaway,
 }
 
-/// A vCPU's counts; `ns` by [`State`], up to now.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Account {
-    /// Time in each state, ns, indexed by `State as usize`.
-    pub ns: [u64; STATES],
-    /// Ready while a sibling ran, ns; `None` without siblings.
-    pub lag_ns: Option<u64>,
-    /// Times it was given a pCPU.
-    pub switches: u64,
-    /// Times it lost the pCPU while it could run.
-    pub preemptions: u64,
-    /// Wake-ups.
-    pub wakeups: u64,
-    /// Times it ran on another pCPU than before.
-    pub migrations: u64,
-    /// From wake-up to running.
-    pub wake_latency: Histogram,
-    /// Unbroken waits for a pCPU.
-    pub ready_spell: Histogram,
-    /// Where it ran last.
-    pub last_pcpu: Option<Pcpu>,
-    /// Its guest's jobs, where it has any.
-    pub jobs: Option<Jobs>,
-}
-
 /// All but the policy.
 struct Core<W> {
     now_ns: u64,
@@ -267,6 +161,8 @@ struct Core<W> {
     smt: bool,
     /// Does a switch cost anything?
     costly: bool,
+    /// Is it more than the nearer caches hold?
+    large: bool,
     watch: W,
 }
 
@@ -356,6 +252,7 @@ impl<P: Policy, W: Watch> Engine<P, W> {
             first_vcpu,
             uniform: !smt && !remote,
             smt,
+            large: vcpus > LARGE,
             costly: costs.switch_ns > 0 || costs.cold_core_ns > 0 || costs.cold_llc_ns > 0,
             host,
             watch,
@@ -396,6 +293,11 @@ impl<P: Policy, W: Watch> Engine<P, W> {
                 self.core.now_ns = at_ns;
             }
             let slot = self.core.queue.first();
+            if self.core.large {
+                // Then the next one is known before this one is seen to.
+                self.core.queue.set(slot, NEVER);
+                self.touch_next();
+            }
             if slot >= self.core.first_vcpu {
                 self.vcpu_event(slot - self.core.first_vcpu);
             } else if slot >= self.core.first_pcpu {
@@ -474,6 +376,27 @@ impl<P: Policy, W: Watch> Engine<P, W> {
             2 * u64::from(t.wakeups) - awake + u64::from(t.switches) + u64::from(t.preemptions)
         };
         self.core.hot.iter().map(of).sum()
+    }
+
+    /// Reads what the next event will read, and does nothing with it: the lines are on their way from the farther
+    /// caches while this event is seen to.
+    #[inline(always)]
+    fn touch_next(&self) {
+        let core = &self.core;
+        let slot = core.queue.first();
+        let v = if slot >= core.first_vcpu {
+            slot - core.first_vcpu
+        } else if slot >= core.first_pcpu {
+            core.running[slot - core.first_pcpu].vcpu as usize
+        } else {
+            return;
+        };
+        if let Some(h) = core.hot.get(v) {
+            std::hint::black_box((h.since_ns, h.tally.wakeups));
+            self.policies[h.pool as usize].touch(Vcpu(v as u32));
+            core.guests[v].touch();
+            std::hint::black_box(core.queue.at_ns(core.first_vcpu + v));
+        }
     }
 
     fn vcpu_event(&mut self, v: usize) {

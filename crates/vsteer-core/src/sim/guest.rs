@@ -209,7 +209,7 @@ impl From<Times> for Draw {
 
 impl Draw {
     /// A time, ns; at least 1, so that time passes.
-    #[inline]
+    #[inline(always)]
     fn draw(&self, random: &mut Random) -> u64 {
         match self {
             Draw::Fixed(ns) => *ns,
@@ -329,8 +329,14 @@ impl Guest {
         }
     }
 
-    /// A burst is done at `now_ns`: counts it, and says what follows.
+    /// Reads it, so that it is near when it is needed.
     #[inline]
+    pub(super) fn touch(&self) {
+        std::hint::black_box(self.random.peek());
+    }
+
+    /// A burst is done at `now_ns`: counts it, and says what follows.
+    #[inline(always)]
     pub(super) fn burst_done(&mut self, now_ns: u64) -> Next {
         let random = &mut self.random;
         match &mut self.kind {

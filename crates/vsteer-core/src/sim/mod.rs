@@ -1,9 +1,10 @@
 //! What if? A discrete-event simulator of hypervisor CPU scheduling.
 //!
 //! [`setup`] is what is simulated, [`policy`] the contract of a scheduler, [`sched`] the schedulers, [`guest`] what
-//! vCPUs want, [`engine`] what happens, [`samples`] what an observer would have seen of it, [`check`] what must hold
-//! at every event whatever the scheduler is. Time is integer nanoseconds from 0; one seed decides everything.
+//! vCPUs want, [`engine`] what happens, [`account`] what is counted of it, [`samples`] what an observer would have seen
+//! of it, [`check`] what must hold at every event whatever the scheduler is. Time is integer nanoseconds from 0; one seed decides everything.
 
+pub mod account;
 pub mod bits;
 pub mod check;
 pub mod engine;

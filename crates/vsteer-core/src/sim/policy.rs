@@ -311,6 +311,10 @@ pub trait Policy: Sized {
     /// Who runs on `p` now?
     fn pick(&mut self, view: &View<'_>, p: Pcpu, why: Why, orders: &mut Orders) -> Choice;
 
+    /// The next event will probably be about `v`: a hint to read what is kept of it, so that it is in cache by then.
+    #[inline]
+    fn touch(&self, _v: Vcpu) {}
+
     /// A timer rings.
     fn timer(&mut self, view: &View<'_>, timer: u32, orders: &mut Orders);
 

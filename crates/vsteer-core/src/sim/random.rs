@@ -41,6 +41,12 @@ impl Random {
         Random { state, gamma: mix_gamma(state.wrapping_add(GOLDEN)) }
     }
 
+    /// Its state, without a draw.
+    #[inline]
+    pub(super) fn peek(&self) -> u64 {
+        self.state
+    }
+
     /// 64 random bits.
     #[inline]
     pub fn bits(&mut self) -> u64 {

@@ -420,6 +420,16 @@ impl Policy for Credit {
         choice
     }
 
+    #[inline]
+    fn touch(&self, v: Vcpu) {
+        let unit = &self.units[v.i()];
+        if let Some(queue) = self.queues.get(unit.cpu as usize) {
+            // Whom it will be compared with when it wakes, or who follows it when it blocks.
+            let other = if queue.current == v.0 { queue.head } else { queue.current };
+            std::hint::black_box(self.units.get(other as usize).map(|u| u.pri));
+        }
+    }
+
     fn timer(&mut self, view: &View<'_>, timer: u32, orders: &mut Orders) {
         let now_ns = view.now_ns();
         if timer == TICK {

@@ -1,8 +1,9 @@
 //! Which schedulers are there? One file each, one line in [`POLICIES`]: help, docs, scenarios and the conformance suite
 //! read this table.
 
+use super::account::Account;
 use super::check::Invariants;
-use super::engine::{Account, Engine, Stop, Watch};
+use super::engine::{Engine, Stop, Watch};
 use super::policy::{About, Policy, Values};
 use super::setup::{Host, Pcpu, Setup, Vcpu, Vm};
 use crate::{Fault, FaultKind};

@@ -120,6 +120,8 @@ impl Credit {
         while d != NONE {
             let domain = &self.domains[d as usize];
             let next_domain = domain.next;
+            // A chain through memory: the next link is fetched while this one is worked on.
+            std::hint::black_box(self.domains.get(next_domain as usize).map(|d| d.weight));
             let (units, weight) = (i64::from(domain.active_units), i64::from(domain.weight));
             let mut unit = domain.active;
             let capped = domain.cap_pct != 0;

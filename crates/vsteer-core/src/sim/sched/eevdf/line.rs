@@ -396,6 +396,21 @@ mod tests {
         assert_eq!(l.best(0), 0, "it has the earlier deadline as well");
     }
 
+    /// What placement is for: who comes back is owed what it was owed when it left, whatever happened meanwhile.
+    #[test]
+    fn lag_survives_a_sleep() {
+        for sleeper in [0, 2] {
+            let mut l = lines(&[1024, 2048, 512]);
+            l.charge(0, 0, 2_000_000);
+            let owed = l.lag(sleeper);
+            assert!(owed != 0 && owed.abs() < 6_000_000, "{owed}: within what may be taken along");
+            l.leave(sleeper, true);
+            l.charge(1, 2_000_000, 9_000_000);
+            l.enter(0, sleeper);
+            assert!((l.lag(sleeper) - owed).abs() <= 3, "{} after, {owed} before", l.lag(sleeper));
+        }
+    }
+
     /// A slice of 3 ms under ticks of 4 ms is renewed at every tick; skipped ticks must leave the same deadline.
     #[test]
     fn ticks_made_up_for_equal_ticks_that_happened() {
