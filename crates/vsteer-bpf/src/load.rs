@@ -7,8 +7,8 @@ use crate::kvm;
 use crate::layout::{BlameKey, EventBatchRaw, Membership, Pcpu, Slot};
 use crate::observer::{Options, refused};
 use libbpf_rs::btf::types::{Ptr, Struct, Typedef};
-use libbpf_rs::btf::{Btf, BtfKind};
-use libbpf_rs::{Object, ObjectBuilder};
+use libbpf_rs::btf::{Btf, BtfKind, ReferencesType};
+use libbpf_rs::{MapCore, Object, ObjectBuilder};
 use vsteer_core::Fault;
 
 static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/observer.bpf.o"));

@@ -58,7 +58,7 @@ struct task_struct {
 	struct thread_info thread_info;
 	u32 __state;
 	u32 flags;
-	int on_cpu;
+	u32 on_cpu; /* one byte in Linux 7.3: only what is unsigned here may be of another size there */
 	int pid;
 	int tgid;
 	char comm[16];

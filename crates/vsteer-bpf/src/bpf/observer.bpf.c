@@ -438,8 +438,12 @@ static __always_inline void leave_state(struct slot *s, u32 slot, struct task_st
 
 	if (state == READY || state == LIMITED)
 		wait_ends(s, slot, p, now);
-	else if (state > UNKNOWN && state < STATES)
-		s->in_state[state] += now > s->since ? now - s->since : 0;
+	else if (state < STATES) {
+		/* Apart, lest one comparison of `state - 1` serve for both, which tells the verifier nothing of `state`. */
+		barrier_var(state);
+		if (state != UNKNOWN)
+			s->in_state[state] += now > s->since ? now - s->since : 0;
+	}
 	if (state == RUNNING)
 		set_running(s, false, now);
 }
@@ -804,7 +808,7 @@ int BPF_PROG(on_kvm_exit, struct kvm_vcpu *vcpu)
 		return 0;
 	update_begin(s);
 	s->exit_mark = run_time(s, bpf_ktime_get_ns());
-	s->halt_poll_limit = vcpu->halt_poll_ns;
+	s->halt_poll_limit = vcpu ? vcpu->halt_poll_ns : 0;
 	s->first_blocked = 0;
 	update_end(s);
 	return 0;

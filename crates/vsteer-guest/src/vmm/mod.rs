@@ -124,8 +124,8 @@ fn lay_out_tables(vm: &Vm, bytes: usize, vcpus: usize) {
     const PRESENT_WRITABLE: u64 = 0b11;
     const LARGE: u64 = 1 << 7;
     let at = abi::PAGE_TABLES_AT;
-    vm.memory.write_value(at, &(at + 0x1000 | PRESENT_WRITABLE));
-    vm.memory.write_value(at + 0x1000, &(at + 0x2000 | PRESENT_WRITABLE));
+    vm.memory.write_value(at, &((at + 0x1000) | PRESENT_WRITABLE));
+    vm.memory.write_value(at + 0x1000, &((at + 0x2000) | PRESENT_WRITABLE));
     for page in 0..(bytes >> 21) as u64 {
         vm.memory.write_value(at + 0x2000 + 8 * page, &(page << 21 | PRESENT_WRITABLE | LARGE));
     }
@@ -217,8 +217,8 @@ mod tests {
             let o = orders(&Plan { workload: Workload::Burn, start_ns: 5 }, khz);
             // A day, to a tenth of a millisecond there and back.
             let day_ns = 86_400_000_000_000_u64;
-            let ticks = (u128::from(day_ns) * u128::from(o.ticks_per_ns_q32) >> 32) as u64;
-            let ns = (u128::from(ticks) * u128::from(o.ns_per_tick_q32) >> 32) as u64;
+            let ticks = ((u128::from(day_ns) * u128::from(o.ticks_per_ns_q32)) >> 32) as u64;
+            let ns = ((u128::from(ticks) * u128::from(o.ns_per_tick_q32)) >> 32) as u64;
             assert!(ns.abs_diff(day_ns) < 100_000, "{khz} kHz: {ns}");
             assert!(ticks.abs_diff(86_400_000 * khz) < khz / 10, "{khz} kHz: {ticks}");
         }

@@ -171,9 +171,12 @@ pub fn resolve(cache: &Path, which: Which, needed: &[&str], refresh: bool) -> Re
 
 /// The package and the parts that it names: image, modules, and what lies beside them.
 fn whole(fetcher: &mut Fetcher, name: &str) -> Result<FullKernel, Fault> {
-    let mut packages = Vec::new();
+    let mut packages: Vec<Package> = Vec::new();
     let mut waiting = vec![name.to_owned()];
     while let Some(name) = waiting.pop() {
+        if packages.iter().any(|p| p.name == name) {
+            continue;
+        }
         let package = fetcher.binary(&name)?;
         let is_part = |d: &&String| PARTS.iter().any(|p| d.starts_with(p));
         waiting.extend(package.depends.iter().filter(is_part).cloned());

@@ -248,7 +248,7 @@ mod tests {
              Signed-By: /usr/share/keyrings/a.gpg\n\n"
         );
         let ubuntu = parse_one_line("deb http://u.example/ubuntu noble main universe\n");
-        assert_eq!(of_later_suites(&ubuntu), []);
+        assert!(of_later_suites(&ubuntu).is_empty());
     }
 
     #[test]
