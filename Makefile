@@ -11,14 +11,14 @@ GUEST := target/$(HOST)/release/vsteer-guest
 ROOT := $(if $(filter 0,$(shell id -u)),,sudo -E)
 SEED := 1
 
-.PHONY: demo test check build lab bench clean deps-build deps-lab deps-test deps-bench
+.PHONY: demo test check build lab bench clean deps-build deps-check deps-lab deps-test deps-bench
 
 demo: deps-lab build
 	$(ROOT) $(TARGET)/vsteer demo --seed $(SEED) --output demo
 	@echo "open demo/report.html"
 
 # Format, lints, unit and property tests: under a minute once built.
-check: deps-build
+check: deps-check
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked -q -- -D warnings
 	$(CARGO) test --workspace --locked -q
@@ -26,6 +26,7 @@ check: deps-build
 # check, and one case per lab on real VMs.
 test: deps-test
 	VSTEER_REQUIRE_CHROMIUM=1 $(MAKE) check
+	$(CARGO) test --workspace --locked -q -- --ignored
 	$(MAKE) build
 	$(ROOT) $(TARGET)/vsteer lab test
 
@@ -47,6 +48,8 @@ build: deps-build
 
 deps-build:
 	@tools/install-missing.sh build
+deps-check:
+	@tools/install-missing.sh check
 deps-lab:
 	@tools/install-missing.sh lab
 deps-test:

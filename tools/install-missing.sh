@@ -3,7 +3,7 @@
 # what is to be done. Debian and Ubuntu. Nothing that is there is touched; with everything there it does nothing.
 set -eu
 
-purpose=${1:?usage: install-missing.sh build|lab|test|bench}
+purpose=${1:?usage: install-missing.sh build|check|lab|test|bench}
 missing=
 need() { # need PROGRAM-OR-FILE PACKAGE
 	case $1 in
@@ -22,14 +22,43 @@ need "/usr/lib/$multiarch/libz.a" zlib1g-dev
 need "/usr/include/libvirt/libvirt.h" libvirt-dev
 need "/usr/lib/$multiarch/libc.a" libc6-dev
 need "/usr/include/linux/bpf.h" linux-libc-dev
-if ! command -v cargo >/dev/null 2>&1; then
-	# Debian's stable cargo is too old; its security suite carries a current one for browsers.
-	if apt-cache show cargo-web >/dev/null 2>&1; then
-		missing="$missing cargo-web rustc-web"
-	else
-		missing="$missing cargo rustc"
-	fi
+as_root=
+[ "$(id -u)" -eq 0 ] || as_root=sudo
+refreshed=
+refresh() { # the list of packages, once
+	[ -z "$refreshed" ] || return 0
+	refreshed=yes
+	[ -z "$as_root" ] || command -v sudo >/dev/null 2>&1 || { echo "run as root: packages are missing and there is no sudo" >&2; exit 4; }
+	$as_root apt-get update -q
+}
+
+# Debian's stable cargo is too old; its security suite carries a current one for browsers.
+if cargo=$(command -v cargo); then
+	case $(dpkg -S "$cargo" 2>/dev/null) in
+	cargo-web*) suite=web ;;
+	?*) suite=stable ;;
+	*) suite=none ;; # somebody's own toolchain: nothing of Debian's beside it
+	esac
+else
+	# A bare machine has no list of packages to look into.
+	apt-cache show cargo >/dev/null 2>&1 || refresh
+	if apt-cache show cargo-web >/dev/null 2>&1; then suite=web; else suite=stable; fi
 fi
+rust() { # rust PROGRAM STABLE-PACKAGE WEB-PACKAGE
+	case $suite in
+	web) need "$1" "$3" ;;
+	stable) need "$1" "$2" ;;
+	none) command -v "$1" >/dev/null 2>&1 || { echo "$1 is missing: rustup component add rustfmt clippy" >&2; exit 4; } ;;
+	esac
+}
+rust cargo cargo cargo-web
+rust rustc rustc rustc-web
+case $purpose in
+check | test)
+	rust cargo-fmt rustfmt rustfmt-web
+	rust cargo-clippy rust-clippy rust-web-clippy
+	;;
+esac
 case $purpose in
 lab | test)
 	need strip binutils
@@ -60,11 +89,6 @@ esac
 
 [ -n "$missing" ] || exit 0
 echo "installing, by apt-get:$missing"
-as_root=
-if [ "$(id -u)" -ne 0 ]; then
-	command -v sudo >/dev/null 2>&1 || { echo "run as root, or install these packages first:$missing" >&2; exit 4; }
-	as_root=sudo
-fi
-$as_root apt-get update -q
+refresh
 # shellcheck disable=SC2086 # one word per package
 $as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends $missing

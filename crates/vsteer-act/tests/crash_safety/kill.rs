@@ -61,7 +61,7 @@ fn hang(folder: &Path) -> ! {
 }
 
 #[test]
-#[ignore = "takes 20 s, the time that a hung apply is given"]
+#[ignore = "takes 20 s, the time that a hung apply is given: make test runs it"]
 fn an_apply_that_hangs_is_killed_and_taken_back_by_its_watchdog() {
     let dir = folder();
     let status = run(dir.path(), "hang", ("VSTEER_FAULT_KILL", String::new()));

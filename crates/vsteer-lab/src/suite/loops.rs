@@ -31,7 +31,6 @@ const HOSTS: [(u64, &str); 7] = [
 /// Length of each observation. Which vCPUs of the burners share a pCPU changes every few seconds: their ready shares over
 /// 20 s differ by more than the 5 points that are looked for, with nothing changed.
 const WINDOW: Duration = Duration::from_secs(45);
-const TEST_WINDOW: Duration = Duration::from_secs(20);
 
 fn run(bench: &Bench) -> Result<Findings, Fault> {
     let mut findings = Findings::default();
@@ -40,7 +39,7 @@ fn run(bench: &Bench) -> Result<Findings, Fault> {
     for (seed, spec) in hosts {
         let show = Show {
             lab: bench.with(spec, *seed)?,
-            window: if bench.full { WINDOW } else { TEST_WINDOW },
+            window: WINDOW,
             output: bench.output.join(format!("loop-{seed}")),
         };
         let shown = match demo(&show) {
