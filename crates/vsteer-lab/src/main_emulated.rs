@@ -33,7 +33,7 @@ pub enum Emulated {
 pub struct Run {
     /// The job (TOML; scenarios/emulated has examples).
     job: PathBuf,
-    /// Where results go; what is there is removed.
+    /// Where results go; an earlier run's are replaced.
     #[arg(short, long)]
     output: PathBuf,
     /// The kernel: of those that have what is needed, or the distribution's own (whose scheduler may still be CFS).
@@ -122,7 +122,9 @@ pub fn up(up: &UpArgs, json: Output) -> Result<ExitCode, Fault> {
     let ran = emulated::run(&emulated::job::Job::parse(PAIR)?, &options)?;
     print(&json, &ran, || {
         print_run(&ran);
-        println!("next: vsteer diagnose {}", ran.cases[0].recording.display());
+        for recording in ran.cases.iter().filter_map(|c| c.recording.as_ref()) {
+            println!("next: vsteer diagnose {}", recording.display());
+        }
     });
     Ok(ExitCode::SUCCESS)
 }
@@ -143,7 +145,8 @@ fn print_run(ran: &Ran) {
         ran.qemu, ran.ns_per_instruction, ran.seed, ran.took_s
     );
     for case in &ran.cases {
-        println!("\n{}: {}", case.name, case.recording.display());
+        let recording = case.recording.as_ref().map_or("not recorded".into(), |r| r.display().to_string());
+        println!("\n{}: {recording}", case.name);
         if let Some(why) = &case.inexact {
             println!("  function only, no times: {why}");
         }

@@ -1,43 +1,28 @@
-//! How do results leave the emulated host? As one "newc" cpio archive on the raw disk, which the lab reads.
+//! In which form do results leave the emulated host? As one "newc" cpio archive, which the lab reads.
 //!
-//! The disk need not know of file systems, and an archive tells its own end. Source of the format: the kernel's
+//! What carries it ([`super::window`]) knows of no file systems, and an archive tells its own end. Source of the format: the kernel's
 //! `Documentation/driver-api/early-userspace/buffer-format.rst`. Names are sorted and times are zero, so that the same
 //! results are the same bytes. Left out: links, owners, permissions.
 
-use std::fs::File;
-use std::io::{BufWriter, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
-const APPEARS_WITHIN: Duration = Duration::from_secs(10);
-
-/// Writes all files below `folder` to `device`; the archive's length.
+/// Writes all files below `folder`; the archive's length.
 ///
 /// # Errors
-/// The file or device that refused.
-pub fn write(folder: &Path, device: &Path) -> Result<u64, String> {
+/// The file that could not be read, or what `out` says.
+pub fn write(folder: &Path, mut out: impl Write) -> Result<u64, String> {
     let told = |what: &Path| {
         let what = what.display().to_string();
         move |e: std::io::Error| format!("{what}: {e}")
     };
-    let begun = Instant::now();
-    // Its file is made a moment after the driver was loaded.
-    while !device.exists() && begun.elapsed() < APPEARS_WITHIN {
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    let out = File::options().write(true).open(device).map_err(told(device))?;
-    let mut out = BufWriter::with_capacity(1 << 20, out);
     let mut length = 0;
     for file in files(folder).map_err(told(folder))? {
         let bytes = std::fs::read(&file).map_err(told(&file))?;
         let name = file.strip_prefix(folder).expect("it lies below").to_string_lossy().into_owned();
-        length += entry(&mut out, &name, &bytes).map_err(told(device))?;
+        length += entry(&mut out, &name, &bytes).map_err(told(&file))?;
     }
-    length += entry(&mut out, "TRAILER!!!", &[]).map_err(told(device))?;
-    // Whole sectors, as disks want them.
-    let padding = vec![0; (512 - length % 512) as usize % 512];
-    out.write_all(&padding).and_then(|()| out.flush()).map_err(told(device))?;
-    out.get_ref().sync_all().map_err(told(device))?;
+    length += entry(&mut out, "TRAILER!!!", &[]).map_err(|e| e.to_string())?;
     Ok(length)
 }
 

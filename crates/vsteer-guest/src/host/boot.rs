@@ -32,6 +32,26 @@ pub fn mount_all() -> Result<(), String> {
     Ok(())
 }
 
+/// Starts the pCPUs that the kernel has left off (`maxcpus=1`).
+///
+/// # Errors
+/// One that does not start.
+pub fn start_pcpus() -> Result<(), String> {
+    let mut all: Vec<_> = std::fs::read_dir("/sys/devices/system/cpu")
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|e| e.path().join("online"))
+        // The first pCPU lacks the file: it cannot be switched.
+        .filter(|file| std::fs::read_to_string(file).is_ok_and(|text| text.trim() == "0"))
+        .collect();
+    all.sort();
+    let start = |file: &std::path::PathBuf| {
+        std::fs::write(file, "1").map_err(|e| format!("starting a pCPU by {}: {e}", file.display()))
+    };
+    all.iter().try_for_each(start)
+}
+
 /// Loads the modules in a folder, in the order of their names. A folder that is not there has none.
 ///
 /// # Errors

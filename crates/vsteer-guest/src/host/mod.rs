@@ -3,8 +3,7 @@
 //! It mounts what an ordinary host has, loads KVM, lets the kernel's work of the first seconds pass, and for each case
 //! starts the VMs and competitors where they belong, starts the observer (`vsteer record`), asks the VMs for their
 //! counts at both ends of the recorded window, and ends all again. What came of it stays in memory until the last case
-//! is done; then it goes to the raw disk as one archive. The disk's driver is loaded no sooner: a disk answers when the
-//! machine that carries the emulation pleases, and until then nothing here depends on that machine.
+//! is done; then it is handed over as one archive, through memory that the machine outside sees as well.
 //!
 //! What it says on the console begins with [`SAYS`]: the lab reads that, people read the rest.
 //!
@@ -15,6 +14,7 @@ mod boot;
 mod cgroups;
 mod job;
 mod started;
+mod window;
 
 use crate::place::Place;
 use crate::run::{now_ns, sleep_until};
@@ -22,7 +22,7 @@ pub use job::place;
 use job::{Case, Job};
 use started::Started;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
 /// Begins every line that the lab reads.
 const SAYS: &str = "vsteer-emulated:";
@@ -42,6 +42,7 @@ const SECOND_NS: u64 = 1_000_000_000;
 /// A sentence for the console.
 pub fn live() -> Result<(), String> {
     boot::mount_all()?;
+    boot::start_pcpus()?;
     let text = std::fs::read_to_string(crate::JOB).map_err(|e| format!("reading {}: {e}", crate::JOB))?;
     let job = Job::parse(&text)?;
     // What this starts without a place of its own stays here as well: the observer above all.
@@ -55,9 +56,8 @@ pub fn live() -> Result<(), String> {
         say(&format!("case {} of {}: {}", i + 1, job.cases.len(), case.name));
         run_case(case).map_err(|why| format!("case {}: {why}", case.name))?;
     }
-    boot::load_modules("/modules/disk")?;
     say("writing results");
-    let bytes = archive::write(Path::new(RESULTS), Path::new("/dev/vda"))?;
+    let bytes = archive::write(Path::new(RESULTS), window::Window::open()?)?;
     say(&format!("done, {bytes} bytes"));
     Ok(())
 }
@@ -94,27 +94,7 @@ fn start_all(case: &Case, all: &mut Vec<Started>) -> Result<(), String> {
 }
 
 fn measure(case: &Case, folder: &str, all: &mut [Started]) -> Result<(), String> {
-    let recording = format!("{folder}/host.vsteer");
-    let words = std::fs::File::create(format!("{folder}/record.txt"))
-        .map_err(|e| format!("writing into {folder}: {e}"))?;
-    let mut observer = Command::new(OBSERVER)
-        .args(["record", "-o", &recording, "--for", &format!("{}s", case.record_s)])
-        .args(&case.record_options)
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(words)
-        .spawn()
-        .map_err(|e| format!("starting {OBSERVER}: {e}"))?;
-    let manifest = format!("{recording}/manifest.json");
-    let began = now_ns();
-    while !Path::new(&manifest).exists() {
-        let ended = observer.try_wait().map_err(|e| format!("waiting for the observer: {e}"))?;
-        if ended.is_some() || now_ns() - began > OBSERVER_STARTS_WITHIN_NS {
-            let said = std::fs::read_to_string(format!("{folder}/record.txt")).unwrap_or_default();
-            return Err(format!("the observer did not begin to record: {}", said.trim()));
-        }
-        sleep_until(now_ns() + LOOK_EVERY_NS);
-    }
+    let observer = if case.observed { Some(Observer::start(case, folder)?) } else { None };
     let begin = now_ns();
     all.iter_mut().try_for_each(|s| s.report().map(drop))?;
     sleep_until(begin + case.record_s * SECOND_NS);
@@ -124,12 +104,52 @@ fn measure(case: &Case, folder: &str, all: &mut [Started]) -> Result<(), String>
         std::fs::write(format!("{folder}/{name}.reports"), reports)
             .map_err(|e| format!("writing the reports of {name}: {e}"))?;
     }
-    let ended = observer.wait().map_err(|e| format!("waiting for the observer: {e}"))?;
-    if !ended.success() {
-        let said = std::fs::read_to_string(format!("{folder}/record.txt")).unwrap_or_default();
-        return Err(format!("the observer ended with {ended}: {}", said.trim()));
+    observer.map_or(Ok(()), Observer::end)
+}
+
+/// `vsteer record` at work.
+struct Observer {
+    child: Child,
+    /// The file of what it says.
+    words: String,
+}
+
+impl Observer {
+    /// Starts it and waits until it records.
+    fn start(case: &Case, folder: &str) -> Result<Observer, String> {
+        let recording = format!("{folder}/host.vsteer");
+        let words = format!("{folder}/record.txt");
+        let file = std::fs::File::create(&words).map_err(|e| format!("writing {words}: {e}"))?;
+        let child = Command::new(OBSERVER)
+            .args(["record", "-o", &recording, "--for", &format!("{}s", case.record_s)])
+            .args(&case.record_options)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(file)
+            .spawn()
+            .map_err(|e| format!("starting {OBSERVER}: {e}"))?;
+        let mut observer = Observer { child, words };
+        let manifest = format!("{recording}/manifest.json");
+        let began = now_ns();
+        while !Path::new(&manifest).exists() {
+            let ended = observer.child.try_wait().map_err(|e| format!("waiting for the observer: {e}"))?;
+            if ended.is_some() || now_ns() - began > OBSERVER_STARTS_WITHIN_NS {
+                return Err(format!("the observer did not begin to record: {}", observer.said()));
+            }
+            sleep_until(now_ns() + LOOK_EVERY_NS);
+        }
+        Ok(observer)
     }
-    Ok(())
+
+    /// Waits until it ends by itself.
+    fn end(mut self) -> Result<(), String> {
+        let ended = self.child.wait().map_err(|e| format!("waiting for the observer: {e}"))?;
+        if ended.success() { Ok(()) } else { Err(format!("the observer ended with {ended}: {}", self.said())) }
+    }
+
+    fn said(&self) -> String {
+        std::fs::read_to_string(&self.words).unwrap_or_default().trim().to_owned()
+    }
 }
 
 /// Sets files of /proc or /sys; what they held before.

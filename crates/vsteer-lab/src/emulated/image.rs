@@ -44,12 +44,8 @@ pub fn build(kernel: &FullKernel, options: &Options, job: &str) -> Result<Vec<u8
         let bytes = read(&library)?;
         put(&library.to_string_lossy()[1..], 0o755, &bytes);
     }
-    let first = modules::closure(kernel, modules::KVM, &[])?;
-    for (i, (name, bytes)) in first.iter().enumerate() {
+    for (i, (name, bytes)) in modules::closure(kernel, modules::KVM)?.iter().enumerate() {
         put(&format!("modules/{i:02}-{name}.ko"), 0o644, bytes);
-    }
-    for (i, (name, bytes)) in modules::closure(kernel, modules::DISK, &first)?.iter().enumerate() {
-        put(&format!("modules/disk/{i:02}-{name}.ko"), 0o644, bytes);
     }
     Ok(archive.finish())
 }

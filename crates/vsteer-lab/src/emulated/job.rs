@@ -49,6 +49,12 @@ pub struct Case {
     /// For how long is recorded, virtual s.
     #[serde(default = "ten")]
     pub record_s: u32,
+    /// Record at all? Without, guests alone measure: what the observer costs them is the difference.
+    #[serde(default = "yes")]
+    pub observe: bool,
+    /// From sample to sample, virtual ms.
+    #[serde(default = "second")]
+    pub interval_ms: u32,
     /// Record every context switch.
     #[serde(default)]
     pub events: bool,
@@ -106,6 +112,12 @@ fn fifteen() -> u32 {
 fn gibibyte() -> u32 {
     1024
 }
+fn second() -> u32 {
+    1000
+}
+fn yes() -> bool {
+    true
+}
 fn first() -> String {
     "0".to_owned()
 }
@@ -157,6 +169,16 @@ impl Job {
             return bad(
                 "it needs a name of letters, digits, - _ and ., a VM, and record_s above 0".to_owned()
             );
+        }
+        if !(50..=10_000).contains(&case.interval_ms) || (case.events && !case.observe) {
+            return bad("interval_ms is between 50 and 10000, and events need observe = true".to_owned());
+        }
+        let is_setting = |(file, value): (&String, &String)| {
+            let within = file.starts_with("/proc/") || file.starts_with("/sys/");
+            within && !file.contains(char::is_whitespace) && !value.contains('\n') && !value.is_empty()
+        };
+        if let Some((file, value)) = case.set.iter().find(|s| !is_setting(*s)) {
+            return bad(format!("set: {file:?} = {value:?} is no file of /proc or /sys and one line for it"));
         }
         let both = || case.vms.iter().chain(&case.processes);
         for (i, start) in both().enumerate() {
@@ -237,13 +259,16 @@ impl Job {
         for case in &self.cases {
             let _ =
                 writeln!(text, "case {}\nsettle_s {}\nrecord_s {}", case.name, case.settle_s, case.record_s);
-            // Samples are sums, so that few lose nothing; each costs the observer's pCPU some emulated milliseconds, in
-            // which the VMs' pCPU stands still.
-            for word in ["--collector", "ebpf", "--interval", "1s"] {
-                let _ = writeln!(text, "record_option {word}");
-            }
-            if case.events {
-                let _ = writeln!(text, "record_option --events");
+            if case.observe {
+                // Samples are sums, so that few lose nothing; each costs the observer's pCPU some emulated milliseconds,
+                // in which the VMs' pCPU stands still.
+                let interval = format!("{}ms", case.interval_ms);
+                let events = case.events.then_some("--events");
+                for word in ["--collector", "ebpf", "--interval", &interval].into_iter().chain(events) {
+                    let _ = writeln!(text, "record_option {word}");
+                }
+            } else {
+                text.push_str("unobserved\n");
             }
             if let Some(us) = case.base_slice_us {
                 let _ = writeln!(text, "set {BASE_SLICE} {}", us * 1_000);
@@ -295,7 +320,7 @@ mod tests {
         assert_eq!(
             job.for_guest(),
             "settle_s 12\nobserver_cpus 0\ncase a\nsettle_s 2\nrecord_s 10\nrecord_option --collector\n\
-             record_option ebpf\nrecord_option --interval\nrecord_option 1s\nset /sys/kernel/debug/sched/base_slice_ns 3000000\n\
+             record_option ebpf\nrecord_option --interval\nrecord_option 1000ms\nset /sys/kernel/debug/sched/base_slice_ns 3000000\n\
              vm name=web workload=periodic,period_us=5000 vcpus=2 cpus=1 weight=200 quota_us=50000/100000\n\
              process name=hog workload=burn cpus=1 class=fifo:3\n"
         );
@@ -328,6 +353,9 @@ mod tests {
             ("class = \"fifo:3\"", "vcpus = 2", "hog"),
             ("settle_s = 12", "pcpus = 3\nnodes = 2", "nodes"),
             ("settle_s = 12", "memory_mib = 9", "memory_mib"),
+            ("base_slice_us = 3000", "interval_ms = 5", "interval_ms"),
+            ("base_slice_us = 3000", "observe = false\nevents = true", "observe"),
+            ("base_slice_us = 3000", "set = { \"/etc/x\" = \"1\" }", "/etc/x"),
         ] {
             let fault = Job::parse(&JOB.replacen(from, to, 1)).unwrap_err();
             assert!(fault.to_string().contains(names), "{to}: {fault}");

@@ -5,8 +5,10 @@
 //! - `-rtc ...,clock=vm`, `-seed`, `-cpu ...,-rdrand`, `nokaslr`: no time, no chance from outside.
 //! - `-cpu EPYC,+svm`: QEMU emulates AMD's virtualisation, not Intel's. `-monitor`: its MWAIT spins, which would keep an
 //!   idle pCPU busy.
-//! - The disk's image is written only after all is measured (vsteer-guest, host/mod.rs): a disk answers when this machine
-//!   pleases.
+//! - No disk, no network: QEMU serves these from its main thread, when this machine gets to it, and each time makes the
+//!   pCPUs take turns at another instruction. Results leave by memory that both sides see (vsteer-guest, host/window.rs).
+//! - `maxcpus=1`: vsteer-guest starts the other pCPUs once the kernel is up. Linux 6.1 waits for them without end if it
+//!   does so itself (seen in QEMU 7.2).
 //! - `tsc=reliable`: the kernel must not judge one clock by another at moments of its own choice.
 //!
 //! Source: QEMU 7.2, `docs/devel/tcg-icount.rst`, `accel/tcg/tcg-accel-ops-rr.c`.
@@ -29,8 +31,10 @@ use vsteer_core::{Fault, FaultKind};
 pub const SHIFT: u32 = 1;
 /// What vsteer-guest begins its lines with (its host/mod.rs).
 const SAYS: &str = "vsteer-emulated: ";
-/// Room for results; the image has holes where nothing was written.
-const DISK_BYTES: u64 = 1 << 30;
+/// Room for results, a power of two as every PCI resource; the file has holes where nothing was written.
+const RESULTS_MIB: u64 = 256;
+/// The file in the folder of results that every run leaves.
+pub const CONSOLE: &str = "console.txt";
 /// Lines of the console that a fault shows.
 const LAST_LINES: usize = 12;
 
@@ -39,8 +43,8 @@ const LAST_LINES: usize = 12;
 pub struct Files {
     /// What it boots.
     pub initramfs: PathBuf,
-    /// What it writes results to.
-    pub disk: PathBuf,
+    /// The memory that it writes results to.
+    pub results: PathBuf,
     /// What it said.
     pub console: PathBuf,
     /// What QEMU said.
@@ -53,8 +57,8 @@ impl Files {
         let file = |name: &str| folder.join(name);
         Files {
             initramfs: file("initramfs"),
-            disk: file("disk"),
-            console: file("console.txt"),
+            results: file("results"),
+            console: file(CONSOLE),
             words: file("qemu.txt"),
         }
     }
@@ -105,24 +109,25 @@ impl Machine<'_> {
         }
         let path = |p: &Path| p.to_string_lossy().into_owned();
         // A comma would end the file's name.
-        let disk = path(&self.files.disk).replace(',', ",,");
-        all.extend(["-drive".into(), format!("if=none,id=results,format=raw,file={disk}")]);
-        all.extend(["-device".into(), "virtio-blk-pci,drive=results".into()]);
+        let results = path(&self.files.results).replace(',', ",,");
+        let memory =
+            format!("memory-backend-file,id=results,share=on,size={RESULTS_MIB}M,mem-path={results}");
+        all.extend(["-object".into(), memory, "-device".into(), "ivshmem-plain,memdev=results".into()]);
         all.extend(["-kernel".into(), path(&self.kernel.vmlinuz)]);
         all.extend(["-initrd".into(), path(&self.files.initramfs)]);
-        let kernel = "console=ttyS0 panic=-1 quiet nokaslr mitigations=off tsc=reliable";
+        let kernel = "console=ttyS0 panic=-1 quiet nokaslr mitigations=off tsc=reliable maxcpus=1";
         all.extend(["-append".into(), kernel.into()]);
         all
     }
 
-    /// Runs it until it powers off; how many bytes of results lie on the disk.
+    /// Runs it until it powers off; how many bytes of results there are.
     ///
     /// # Errors
     /// It said that it failed, ended without having said that it is done, did not end within `limit`, or the person
     /// interrupted: with the console's last lines.
     pub fn run(&self, limit: Duration) -> Result<usize, Fault> {
-        let disk = std::fs::File::create(&self.files.disk).and_then(|f| f.set_len(DISK_BYTES));
-        disk.map_err(|e| Fault::io(format!("making {}", self.files.disk.display()), &e))?;
+        let results = std::fs::File::create(&self.files.results).and_then(|f| f.set_len(RESULTS_MIB << 20));
+        results.map_err(|e| Fault::io(format!("making {}", self.files.results.display()), &e))?;
         let words = std::fs::File::create(&self.files.words)
             .map_err(|e| Fault::io(format!("writing {}", self.files.words.display()), &e))?;
         // Inside `timeout`, so that it ends even if this program is killed meanwhile.
@@ -252,7 +257,7 @@ mod tests {
             "size=512M",
             "-seed 7",
             "shift=1,sleep=off",
-            "file=/r,,x/disk",
+            "mem-path=/r,,x/results",
         ] {
             assert!(line.contains(part), "{part} is not in {line}");
         }

@@ -43,7 +43,7 @@ pub struct Options {
     pub guest: PathBuf,
     /// The observer.
     pub vsteer: PathBuf,
-    /// Where results go; emptied.
+    /// Where results go; an earlier run's are replaced.
     pub output: PathBuf,
     /// The most that it may take, by the clock on the wall.
     pub limit: Duration,
@@ -85,23 +85,24 @@ pub fn run(job: &Job, options: &Options) -> Result<Ran, Fault> {
     let needed = if options.kernel == Which::Own { kernels::WITH_CFS } else { kernels::FOR_EMULATED_HOST };
     let kernel = kernels::resolve(&options.cache, options.kernel, needed, false)?;
     eprintln!("vsteer-lab: emulated host with Linux {}", kernel.release);
-    remove_folder(&options.output)?;
-    make_folder(&options.output)?;
+    clear(&options.output)?;
     let files = machine::Files::below(&options.output);
     write_file(&files.initramfs, image::build(&kernel, options, &job.for_guest())?)?;
     let machine =
         machine::Machine { emulator: &emulator, kernel: &kernel, job, seed: options.seed, files: &files };
     let qemu = machine.version()?;
-    let outcome = machine.run(options.limit);
-    // 40 MB that can be had again.
-    let _ = std::fs::remove_file(&files.initramfs);
-    let mut archive = vec![0; outcome?];
-    std::fs::File::open(&files.disk)
-        .and_then(|mut disk| disk.read_exact(&mut archive))
-        .map_err(|e| Fault::io(format!("reading {}", files.disk.display()), &e))?;
-    results::unpack(&archive, &options.output)?;
-    std::fs::remove_file(&files.disk)
-        .map_err(|e| Fault::io(format!("removing {}", files.disk.display()), &e))?;
+    let archive = machine.run(options.limit).and_then(|bytes| {
+        let mut archive = vec![0; bytes];
+        std::fs::File::open(&files.results)
+            .and_then(|mut file| file.read_exact(&mut archive))
+            .map_err(|e| Fault::io(format!("reading {}", files.results.display()), &e))?;
+        Ok(archive)
+    });
+    // Neither is of use to anybody, also where the run failed: the one can be had again, the other lies unpacked below.
+    for file in [&files.initramfs, &files.results] {
+        let _ = std::fs::remove_file(file);
+    }
+    results::unpack(&archive?, &options.output)?;
     let cases =
         job.cases.iter().map(|c| results::read(job, c, &options.output)).collect::<Result<Vec<_>, _>>()?;
     let sha256 = results::sha256_of_all(&cases, &options.output.join("sha256sums.txt"))?;
@@ -119,6 +120,20 @@ pub fn run(job: &Job, options: &Options) -> Result<Ran, Fault> {
     Ok(ran)
 }
 
+/// Empties the folder for results, if nothing but an earlier run's results can be in it.
+fn clear(folder: &Path) -> Result<(), Fault> {
+    let filled = std::fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_some());
+    // Every run leaves it, also one that failed or was interrupted.
+    if filled && !folder.join(machine::CONSOLE).is_file() {
+        return Err(Fault::new(FaultKind::Usage, format!("{} holds something else", folder.display()))
+            .because("it is not empty, and not the result of an earlier run, which would be replaced")
+            .way_out("name another folder by --output"));
+    }
+    remove_folder(folder)?;
+    make_folder(folder)?;
+    write_file(&folder.join(machine::CONSOLE), "")
+}
+
 /// Reads a job from a file.
 ///
 /// # Errors
@@ -127,4 +142,23 @@ pub fn read_job(file: &Path) -> Result<Job, Fault> {
     let text =
         std::fs::read_to_string(file).map_err(|e| Fault::io(format!("reading {}", file.display()), &e))?;
     Job::parse(&text).map_err(|e| Fault { what: format!("{}: {}", file.display(), e.what), ..e })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobodys_files_are_removed_but_our_own() {
+        let folder = tempfile::tempdir().unwrap();
+        let output = folder.path().join("out");
+        clear(&output).unwrap();
+        std::fs::remove_file(output.join(machine::CONSOLE)).unwrap();
+        write_file(&output.join("thesis.tex"), "x").unwrap();
+        assert_eq!(clear(&output).unwrap_err().kind, FaultKind::Usage);
+        assert!(output.join("thesis.tex").is_file());
+        write_file(&output.join(machine::CONSOLE), "x").unwrap();
+        clear(&output).unwrap();
+        assert!(!output.join("thesis.tex").exists());
+    }
 }

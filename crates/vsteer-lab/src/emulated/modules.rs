@@ -18,14 +18,12 @@ pub type Module = (String, Vec<u8>);
 
 /// What makes a host one that runs VMs.
 pub const KVM: &[&str] = &["kvm-amd"];
-/// What reads and writes the disk that results go to.
-pub const DISK: &[&str] = &["virtio_pci", "virtio_blk"];
 
-/// The modules `wanted` and all they need, each after those that it needs; none that is in `before` or built in.
+/// The modules `wanted` and all they need, each after those that it needs; none that is built in.
 ///
 /// # Errors
 /// One is not there, or cannot be unpacked.
-pub fn closure(kernel: &FullKernel, wanted: &[&str], before: &[Module]) -> Result<Vec<Module>, Fault> {
+pub fn closure(kernel: &FullKernel, wanted: &[&str]) -> Result<Vec<Module>, Fault> {
     let files = files(&kernel.modules.join("kernel"));
     let built_in = std::fs::read_to_string(module_list(kernel)).unwrap_or_default();
     let built_in: Vec<String> = built_in.lines().map(|l| name_of(Path::new(l))).collect();
@@ -35,7 +33,7 @@ pub fn closure(kernel: &FullKernel, wanted: &[&str], before: &[Module]) -> Resul
     let mut loaded: Vec<Module> = Vec::new();
     while let Some((name, needs_known)) = stack.pop() {
         let there = |all: &[Module]| all.iter().any(|(n, _)| *n == name);
-        if built_in.contains(&name) || there(before) || there(&order) {
+        if built_in.contains(&name) || there(&order) {
             continue;
         }
         if needs_known {
@@ -137,11 +135,11 @@ mod tests {
         ];
         let kernel = kernel(folder.path(), &all);
         let names = |m: &[Module]| m.iter().map(|(n, _)| n.clone()).collect::<Vec<_>>();
-        let first = closure(&kernel, &["kvm-amd"], &[]).unwrap();
+        let first = closure(&kernel, &["kvm-amd"]).unwrap();
         let at = |n: &str| names(&first).iter().position(|x| x == n).unwrap();
         assert_eq!(first.len(), 4);
         assert!(at("irqbypass") < at("kvm") && at("irqbypass") < at("ccp") && at("kvm_amd") == 3);
-        assert_eq!(names(&closure(&kernel, &["virtio_blk"], &first).unwrap()), ["virtio_blk"]);
-        assert_eq!(closure(&kernel, &["none"], &[]).unwrap_err().kind, FaultKind::NothingThere);
+        assert_eq!(names(&closure(&kernel, &["virtio_blk"]).unwrap()), ["irqbypass", "virtio_blk"]);
+        assert_eq!(closure(&kernel, &["none"]).unwrap_err().kind, FaultKind::NothingThere);
     }
 }

@@ -1,4 +1,4 @@
-//! What came out of the emulated host? Recordings and guests' reports, read from the archive on its disk.
+//! What came out of the emulated host? Recordings and guests' reports, read from the archive it leaves.
 //!
 //! The archive is "newc" cpio (vsteer-guest, host/archive.rs). Of each case it holds `CASE/host.vsteer/` and one file
 //! `CASE/NAME.reports` per VM and competitor: two lines, one for each end of the recorded window, with the host's time.
@@ -24,8 +24,8 @@ use vsteer_core::{Fault, FaultKind};
 pub struct CaseResult {
     /// Its name.
     pub name: String,
-    /// The recording, for `vsteer diagnose`, `report` and the rest.
-    pub recording: PathBuf,
+    /// The recording, for `vsteer diagnose`, `report` and the rest; absent where the job wants none.
+    pub recording: Option<PathBuf>,
     /// Why its times mean nothing; `None` where they are exact.
     pub inexact: Option<String>,
     /// What VMs and competitors measured; absent where times mean nothing.
@@ -108,7 +108,7 @@ pub fn read(job: &Job, case: &Case, output: &Path) -> Result<CaseResult, Fault> 
         all.map(|(s, vcpus)| measured(&folder, s, vcpus)).collect::<Result<_, _>>()?;
     Ok(CaseResult {
         name: case.name.clone(),
-        recording: folder.join("host.vsteer"),
+        recording: case.observe.then(|| folder.join("host.vsteer")),
         measured: inexact.is_none().then_some(measured),
         inexact,
         files: checksums(&folder)?,
@@ -191,6 +191,6 @@ mod tests {
         }
         let outside = [entry("../x", b"y"), entry("TRAILER!!!", b"")].concat();
         assert!(unpack(&outside, folder.path()).is_err());
-        assert!(unpack(&vec![0; 4096], folder.path()).is_err(), "a disk that was never written");
+        assert!(unpack(&vec![0; 4096], folder.path()).is_err(), "memory that was never written");
     }
 }

@@ -117,11 +117,15 @@ impl Apt {
     /// The names of all packages that begin so, sorted.
     ///
     /// # Errors
-    /// The local index cannot be asked.
+    /// The local index cannot be asked, or has none, with the reason where it could not be fetched.
     pub fn names(&self, prefix: &str) -> Result<Vec<String>, Fault> {
         let text = command::output(self.apt("apt-cache").args(["pkgnames", prefix]), ASK_LIMIT)?;
         let mut names: Vec<String> = text.lines().map(str::to_owned).collect();
         names.sort();
+        if names.is_empty() {
+            let none = Fault::new(FaultKind::NothingThere, "the index names none");
+            return Err(self.not_offered(&format!("{prefix}*"), none));
+        }
         Ok(names)
     }
 

@@ -96,7 +96,7 @@ fn run(bench: &Bench) -> Result<Findings, Fault> {
 
 /// The claims about one case.
 fn look(kernel: &str, case: &CaseResult, vsteer: &Vsteer, findings: &mut Findings) -> Result<Value, Fault> {
-    let recording = case.recording.to_string_lossy().into_owned();
+    let recording = case.recording.as_ref().expect("the case's jobs record").to_string_lossy().into_owned();
     let model = vsteer.json(&["diagnose", &recording], Duration::from_secs(60))?["model"].take();
     let what = format!("{kernel}, {}", case.name);
     let vcpus: Vec<&Value> = model["vms"]
