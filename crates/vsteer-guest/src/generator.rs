@@ -28,7 +28,9 @@ impl Generator {
         self.0
     }
 
-    /// One work unit.
+    /// One work unit. One piece of code for all who call it: made part of each caller, it took a sixth fewer
+    /// instructions in some than in others, and a unit was not a unit.
+    #[inline(never)]
     pub fn work(&mut self) {
         for _ in 0..STEPS_PER_UNIT {
             self.step();

@@ -127,6 +127,9 @@ enum Command {
     Run {
         /// The case's name (see `cases`), or `contention`.
         which: String,
+        /// At the size of `test` instead.
+        #[arg(long)]
+        short: bool,
         #[command(flatten)]
         up: UpArgs,
         /// For how long to measure, s.
@@ -359,12 +362,12 @@ fn run(command: Command) -> Result<ExitCode, Fault> {
         Command::Test { up, output } => return run_cases(&up, &output, false, |c| c.in_test),
         Command::All { up, output } => return run_cases(&up, &output, true, |_| true),
         Command::Cases => suite::CASES.iter().for_each(|c| println!("{:12} {}", c.name, c.doc)),
-        Command::Run { which, up, output, .. } if which != "contention" => {
+        Command::Run { which, short, up, output, .. } if which != "contention" => {
             if !suite::CASES.iter().any(|c| c.name == which) {
                 return Err(Fault::new(FaultKind::Usage, format!("there is no case {which:?}"))
                     .way_out("vsteer-lab cases lists them"));
             }
-            return run_cases(&up, &output, true, |c| c.name == which);
+            return run_cases(&up, &output, !short, |c| c.name == which);
         }
         Command::Run { up, duration, output, .. } => {
             let outcome = case::contention(&up.options()?, Duration::from_secs(duration))?;

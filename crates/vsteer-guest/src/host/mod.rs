@@ -2,8 +2,8 @@
 //!
 //! It mounts what an ordinary host has, loads KVM, lets the kernel's work of the first seconds pass, and for each case
 //! starts the VMs and competitors where they belong, starts the observer (`vsteer record`), asks the VMs for their
-//! counts at both ends of the recorded window, and ends all again. What came of it stays in memory until the last case
-//! is done; then it is handed over as one archive, through memory that the machine outside sees as well.
+//! counts soon after the first sample and soon before the last, and ends all again. What came of it stays in memory until
+//! the last case is done; then it is handed over as one archive, through memory that the machine outside sees as well.
 //!
 //! What it says on the console begins with [`SAYS`]: the lab reads that, people read the rest.
 //!
@@ -34,6 +34,8 @@ const OBSERVER: &str = "/bin/vsteer";
 const LOOK_EVERY_NS: u64 = 2_000_000;
 /// Until the kernel has checked the observer's programs: seconds of emulated time.
 const OBSERVER_STARTS_WITHIN_NS: u64 = 120_000_000_000;
+/// From a recording's first sample to the guests' first report, and from their last to its last.
+const REPORTS_APART_FROM_SAMPLES_NS: u64 = 500_000_000;
 const SECOND_NS: u64 = 1_000_000_000;
 
 /// Does the job, or says why it cannot.
@@ -96,13 +98,20 @@ fn start_all(case: &Case, all: &mut Vec<Started>) -> Result<(), String> {
 fn measure(case: &Case, folder: &str, all: &mut [Started]) -> Result<(), String> {
     let observer = if case.observed { Some(Observer::start(case, folder)?) } else { None };
     let begin = now_ns();
+    // Not while the observer takes its first sample or its last: the guests' pCPU stands still meanwhile.
+    let apart = (case.record_s * SECOND_NS / 10).min(REPORTS_APART_FROM_SAMPLES_NS);
+    sleep_until(begin + apart);
     all.iter_mut().try_for_each(|s| s.report().map(drop))?;
-    sleep_until(begin + case.record_s * SECOND_NS);
+    sleep_until(begin + case.record_s * SECOND_NS - apart);
     for s in all {
         s.report()?;
         let (name, reports) = s.reports();
         std::fs::write(format!("{folder}/{name}.reports"), reports)
             .map_err(|e| format!("writing the reports of {name}: {e}"))?;
+        if !s.kvm_counts().is_empty() {
+            std::fs::write(format!("{folder}/{name}.kvm"), s.kvm_counts())
+                .map_err(|e| format!("writing KVM's counts of {name}: {e}"))?;
+        }
     }
     observer.map_or(Ok(()), Observer::end)
 }
@@ -144,7 +153,11 @@ impl Observer {
     /// Waits until it ends by itself.
     fn end(mut self) -> Result<(), String> {
         let ended = self.child.wait().map_err(|e| format!("waiting for the observer: {e}"))?;
-        if ended.success() { Ok(()) } else { Err(format!("the observer ended with {ended}: {}", self.said())) }
+        if ended.success() {
+            Ok(())
+        } else {
+            Err(format!("the observer ended with {ended}: {}", self.said()))
+        }
     }
 
     fn said(&self) -> String {

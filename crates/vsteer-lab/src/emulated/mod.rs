@@ -77,13 +77,22 @@ pub struct Ran {
 pub fn run(job: &Job, options: &Options) -> Result<Ran, Fault> {
     job.check()?;
     interrupt::watch()?;
+    let kernel = kernels::resolve(&options.cache, options.kernel, needed(options.kernel), false)?;
+    run_on(kernel, job, options)
+}
+
+/// The same on a kernel that is there already.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_on(kernel: FullKernel, job: &Job, options: &Options) -> Result<Ran, Fault> {
+    job.check()?;
+    interrupt::watch()?;
     let begun = Instant::now();
     let emulator = find_program("qemu-system-x86_64").ok_or_else(|| {
         Fault::new(FaultKind::Unsupported, "there is no qemu-system-x86_64")
             .way_out("apt install --no-install-recommends qemu-system-x86")
     })?;
-    let needed = if options.kernel == Which::Own { kernels::WITH_CFS } else { kernels::FOR_EMULATED_HOST };
-    let kernel = kernels::resolve(&options.cache, options.kernel, needed, false)?;
     eprintln!("vsteer-lab: emulated host with Linux {}", kernel.release);
     clear(&options.output)?;
     let files = machine::Files::below(&options.output);
@@ -118,6 +127,11 @@ pub fn run(job: &Job, options: &Options) -> Result<Ran, Fault> {
     let text = serde_json::to_string_pretty(&ran).expect("results are plain data");
     write_file(&options.output.join("result.json"), text)?;
     Ok(ran)
+}
+
+/// What a kernel must have to be this one.
+pub fn needed(which: Which) -> &'static [&'static str] {
+    if which == Which::Own { kernels::WITH_CFS } else { kernels::FOR_EMULATED_HOST }
 }
 
 /// Empties the folder for results, if nothing but an earlier run's results can be in it.

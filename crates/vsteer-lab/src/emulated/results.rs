@@ -1,7 +1,8 @@
 //! What came out of the emulated host? Recordings and guests' reports, read from the archive it leaves.
 //!
 //! The archive is "newc" cpio (vsteer-guest, host/archive.rs). Of each case it holds `CASE/host.vsteer/` and one file
-//! `CASE/NAME.reports` per VM and competitor: two lines, one for each end of the recorded window, with the host's time.
+//! `CASE/NAME.reports` per VM and competitor: two lines, from near both ends of the recorded window, with the host's time;
+//! for VMs `CASE/NAME.kvm` likewise, with what KVM itself has counted.
 //! Every file's SHA-256 is told, for two runs of one job must give the same bytes.
 //!
 //! Where times mean nothing (see [`super::job::Job::inexact`]) none is told: not what guests measured, nor how much work
@@ -45,6 +46,8 @@ pub struct Measured {
     pub vcpus: u32,
     /// The measurement.
     pub window: VmWindow,
+    /// What KVM counted meanwhile, by KVM's names; nothing of a process.
+    pub kvm: BTreeMap<String, u64>,
 }
 
 /// Unpacks the archive below `folder`.
@@ -132,7 +135,34 @@ fn measured(folder: &Path, start: &Start, vcpus: u32) -> Result<Measured, Fault>
         workload: start.workload.clone(),
         vcpus,
         window: window::between(&start.name, &reports, 0, u64::MAX, Accel::Kvm)?,
+        kvm: if vcpus > 0 {
+            kvm_counts(&folder.join(format!("{}.kvm", start.name)))?
+        } else {
+            BTreeMap::new()
+        },
     })
+}
+
+/// How far each count rose from the first line to the last.
+fn kvm_counts(file: &Path) -> Result<BTreeMap<String, u64>, Fault> {
+    let text = std::fs::read_to_string(file)
+        .map_err(|e| Fault::io(format!("reading KVM's counts {}", file.display()), &e))?;
+    rises(&text).ok_or_else(|| {
+        Fault::new(FaultKind::BadInput, format!("{}: not two lines of KVM's counts", file.display()))
+    })
+}
+
+fn rises(text: &str) -> Option<BTreeMap<String, u64>> {
+    let counts = |line: &str| -> Option<BTreeMap<String, u64>> {
+        let count = |word: &str| {
+            let (name, value) = word.split_once('=')?;
+            Some((name.to_owned(), value.parse().ok()?))
+        };
+        line.split_whitespace().map(count).collect()
+    };
+    let lines = text.lines().map(counts).collect::<Option<Vec<_>>>()?;
+    let [before, after] = &lines[..] else { return None };
+    after.iter().map(|(name, value)| Some((name.clone(), value.checked_sub(*before.get(name)?)?))).collect()
 }
 
 /// SHA-256 of every file below a folder, by the system's own program.
@@ -175,6 +205,15 @@ mod tests {
         bytes.extend_from_slice(data);
         bytes.resize(bytes.len().next_multiple_of(4), 0);
         bytes
+    }
+
+    #[test]
+    fn kvms_counts_are_differences() {
+        let rose = rises("exits=5 halt_poll_fail_ns=100\nexits=7 halt_poll_fail_ns=100\n").unwrap();
+        assert_eq!((rose["exits"], rose["halt_poll_fail_ns"]), (2, 0));
+        for bad in ["", "exits=5\n", "exits=5\nexits=4\n", "exits=5\nhalts=9\n", "exits\nexits\n"] {
+            assert_eq!(rises(bad), None, "{bad:?}");
+        }
     }
 
     #[test]

@@ -62,7 +62,10 @@ impl Apt {
         let sources_text = sources::write(stanzas, wanted);
         let sources_file = folder.join("etc/lab.sources");
         let same_sources = std::fs::read_to_string(&sources_file).is_ok_and(|t| t == sources_text);
-        write_file(&sources_file, &sources_text)?;
+        // Another lab may be reading it.
+        if !same_sources {
+            write_file(&sources_file, &sources_text)?;
+        }
         write_file(&folder.join("etc/apt.conf"), configuration(&folder, &transport_settings()?))?;
         let mut apt = Apt { folder, wanted, complaint: None };
         if refresh || !same_sources || !apt.index_is_fresh() {
