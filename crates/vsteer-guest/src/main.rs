@@ -6,7 +6,8 @@
 //! lab sees an ended VM and not a silent one. Left out: everything else a VM may contain.
 //!
 //! Where its initramfs holds a job instead (`/job`), it is the first program of the emulated host (host/mod.rs). That
-//! starts it again as what runs there: `vmm` is one VM (vmm/mod.rs), `process` a competitor of VMs.
+//! starts it again as what runs there: `vmm` is one VM (vmm/mod.rs), `process` a competitor of VMs. `check-job FILE` tells
+//! the lab, before anything boots, whether a job is one.
 
 mod counters;
 mod generator;
@@ -43,6 +44,10 @@ fn main() {
         },
         (_, Some("process")) => match Started::parse(words).and_then(compete) {
             Ok(never) => match never {},
+            Err(why) => why,
+        },
+        (_, Some("check-job")) => match host::check(words.next().as_deref().unwrap_or_default()) {
+            Ok(()) => return,
             Err(why) => why,
         },
         _ => "this is the first program of a lab VM; it does nothing elsewhere".to_owned(),

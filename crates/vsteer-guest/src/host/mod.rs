@@ -64,6 +64,15 @@ pub fn live() -> Result<(), String> {
     Ok(())
 }
 
+/// Is what the file holds a job?
+///
+/// # Errors
+/// Its line and what is wrong with it.
+pub fn check(file: &str) -> Result<(), String> {
+    let text = std::fs::read_to_string(file).map_err(|e| format!("reading {file}: {e}"))?;
+    Job::parse(&text).map(drop)
+}
+
 /// Says something to the lab.
 pub fn say(what: &str) {
     println!("{SAYS} {what}");

@@ -52,10 +52,11 @@ pub struct Case {
     /// Record at all? Without, guests alone measure: what the observer costs them is the difference.
     #[serde(default = "yes")]
     pub observe: bool,
-    /// From sample to sample, virtual ms. By default there is one at each end of the recording (with `events` one each
-    /// second, for these wait in a buffer until then): samples are sums, so that few lose nothing, and while one is taken
-    /// the VMs' pCPU stands still, which a guest's timers feel.
-    pub interval_ms: Option<u32>,
+    /// From sample to sample, virtual ms; `vsteer record` takes one a second at least, so that a crash loses no more.
+    /// While one is taken the VMs' pCPU stands still for 2 to 3 virtual ms, which a guest's timers feel, so that more than
+    /// one a second distort.
+    #[serde(default = "second")]
+    pub interval_ms: u32,
     /// Record every context switch.
     #[serde(default)]
     pub events: bool,
@@ -113,6 +114,9 @@ fn fifteen() -> u32 {
 fn gibibyte() -> u32 {
     1024
 }
+fn second() -> u32 {
+    1000
+}
 fn yes() -> bool {
     true
 }
@@ -168,8 +172,8 @@ impl Job {
                 "it needs a name of letters, digits, - _ and ., a VM, and record_s above 0".to_owned()
             );
         }
-        if case.interval_ms.is_some_and(|ms| !(50..=60_000).contains(&ms)) || (case.events && !case.observe) {
-            return bad("interval_ms is between 50 and 60000, and events need observe = true".to_owned());
+        if !(50..=1000).contains(&case.interval_ms) || (case.events && !case.observe) {
+            return bad("interval_ms is between 50 and 1000, and events need observe = true".to_owned());
         }
         let is_setting = |(file, value): (&String, &String)| {
             let within = file.starts_with("/proc/") || file.starts_with("/sys/");
@@ -258,8 +262,7 @@ impl Job {
             let _ =
                 writeln!(text, "case {}\nsettle_s {}\nrecord_s {}", case.name, case.settle_s, case.record_s);
             if case.observe {
-                let all = if case.events { 1000 } else { case.record_s.saturating_mul(1000) };
-                let interval = format!("{}ms", case.interval_ms.unwrap_or(all));
+                let interval = format!("{}ms", case.interval_ms);
                 let events = case.events.then_some("--events");
                 for word in ["--collector", "ebpf", "--interval", &interval].into_iter().chain(events) {
                     let _ = writeln!(text, "record_option {word}");
@@ -317,7 +320,7 @@ mod tests {
         assert_eq!(
             job.for_guest(),
             "settle_s 12\nobserver_cpus 0\ncase a\nsettle_s 2\nrecord_s 10\nrecord_option --collector\n\
-             record_option ebpf\nrecord_option --interval\nrecord_option 10000ms\nset /sys/kernel/debug/sched/base_slice_ns 3000000\n\
+             record_option ebpf\nrecord_option --interval\nrecord_option 1000ms\nset /sys/kernel/debug/sched/base_slice_ns 3000000\n\
              vm name=web workload=periodic,period_us=5000 vcpus=2 cpus=1 weight=200 quota_us=50000/100000\n\
              process name=hog workload=burn cpus=1 class=fifo:3\n"
         );

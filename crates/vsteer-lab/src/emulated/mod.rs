@@ -20,9 +20,10 @@ pub mod machine;
 pub mod modules;
 pub mod results;
 
-use crate::command::find_program;
+use crate::command::{self, find_program};
 use crate::fetch::kernels::{self, FullKernel, Which};
 use crate::files::{make_folder, remove_folder, write_file};
+use crate::image::read_guest;
 use crate::interrupt;
 use job::Job;
 use results::CaseResult;
@@ -96,7 +97,19 @@ pub fn run_on(kernel: FullKernel, job: &Job, options: &Options) -> Result<Ran, F
     eprintln!("vsteer-lab: emulated host with Linux {}", kernel.release);
     clear(&options.output)?;
     let files = machine::Files::below(&options.output);
-    write_file(&files.initramfs, image::build(&kernel, options, &job.for_guest())?)?;
+    let text = job.for_guest();
+    check_as_guest(&text, options)?;
+    let initramfs = image::build(&kernel, options, &text)?;
+    let mib = initramfs.len() >> 20;
+    // The kernel unpacks it into memory before it frees what it was in.
+    if 2 * mib > job.memory_mib as usize {
+        let what =
+            format!("an initramfs of {mib} MiB does not fit twice into memory_mib = {}", job.memory_mib);
+        return Err(Fault::new(FaultKind::BadInput, what)
+            .because("the kernel unpacks it beside itself")
+            .way_out("raise the job's memory_mib, or install binutils, whose strip makes vsteer smaller"));
+    }
+    write_file(&files.initramfs, initramfs)?;
     let machine =
         machine::Machine { emulator: &emulator, kernel: &kernel, job, seed: options.seed, files: &files };
     let qemu = machine.version()?;
@@ -127,6 +140,25 @@ pub fn run_on(kernel: FullKernel, job: &Job, options: &Options) -> Result<Ran, F
     let text = serde_json::to_string_pretty(&ran).expect("results are plain data");
     write_file(&options.output.join("result.json"), text)?;
     Ok(ran)
+}
+
+/// The program that will read the job inside reads it here first: what it would refuse after a boot it refuses now.
+fn check_as_guest(text: &str, options: &Options) -> Result<(), Fault> {
+    // Says what is wrong with the program, if something is.
+    read_guest(&options.guest)?;
+    let file = options.output.join("job.txt");
+    write_file(&file, text)?;
+    let checked = command::run(
+        std::process::Command::new(&options.guest).arg("check-job").arg(&file),
+        Duration::from_secs(10),
+    )?;
+    if checked.status.is_some_and(|s| s.success()) {
+        return Ok(());
+    }
+    let said = command::last_words(&checked);
+    Err(Fault::new(FaultKind::BadInput, "the emulated host could not do this job")
+        .because(said)
+        .way_out(format!("mend the job; {} is what the host reads", file.display())))
 }
 
 /// What a kernel must have to be this one.

@@ -206,7 +206,9 @@ fn configuration(folder: &Path, transport: &str) -> String {
          Dir::Etc::parts \"{f}/etc/none.d\";\nDir::Etc::main \"{f}/etc/none\";\n\
          Dir::Etc::preferences \"{f}/etc/none\";\nDir::Etc::preferencesparts \"{f}/etc/none.d\";\n\
          // The private folders may be closed to the user that apt would become.\n\
-         APT::Sandbox::User \"root\";\nAcquire::Languages \"none\";\n{transport}"
+         APT::Sandbox::User \"root\";\n\
+         // Else it succeeds where no source answered, and an empty index counts as fresh.\n\
+         APT::Update::Error-Mode \"any\";\nAcquire::Languages \"none\";\n{transport}"
     )
 }
 
