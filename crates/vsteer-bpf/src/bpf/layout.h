@@ -41,6 +41,11 @@ struct slot {
 	u64 wakeups;
 	u64 migrations;
 	u64 surprises;		/* transitions that should not happen: lost events show here */
+	u64 exit_mark;		/* run time when it last left its guest, halt polling since then added; 0: is in its guest */
+	u64 halt_poll_limit;	/* how long KVM polls at most in this halt */
+	u64 first_blocked;	/* when it first blocked since it left its guest; 0: has not */
+	u64 exit_ns;		/* running outside its guest, but for halt polling */
+	u64 halt_poll_ns;	/* waiting for an interrupt by looking, before it blocks */
 	u32 wake_latency[HIST_BUCKETS];
 	u32 ready_spell[HIST_BUCKETS];
 	u64 seq_last;
