@@ -57,8 +57,8 @@ pub(crate) fn load(limits: &Options, kernel: &Btf<'_>, pcpus: u32, with_kvm: boo
             _ => true,
         };
         let wanted = match name.as_str() {
-            "on_switch" => !events,
-            "on_switch_recording" => events,
+            "on_switch" | "on_wakeup" | "on_wakeup_new" => !events,
+            "on_switch_recording" | "on_wakeup_recording" | "on_wakeup_new_recording" => events,
             "on_migrate" => !queues_per_cpu,
             "on_migrate_per_cpu" => queues_per_cpu,
             // The timer's own tracepoints are x86's.

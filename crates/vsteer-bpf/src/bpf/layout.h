@@ -86,17 +86,20 @@ struct blame_key {
 	struct culprit who;
 };
 
-/* A switch: 16 bytes. */
+/* A switch, or a wake-up of a watched thread: 16 bytes. */
 struct event {
 	u64 ns;			/* CLOCK_MONOTONIC */
 	u32 next_tid;
 	u32 prev_tid_state;	/* low 22 bits: tid (PID_MAX_LIMIT is 2^22); high 10: the kernel's prev_state */
 };
 
+#define EVENT_WOKEN 1022	/* in the place of prev_state: that thread was woken; no thread is in all those states */
+
 struct event_batch {
 	u32 cpu;
 	u32 count;
-	u64 lost;		/* events that found the ring buffer full, on this pCPU so far */
+	u64 lost;		/* switches that found the ring buffer full, on this pCPU so far */
+	u64 wake_ups;		/* of the events below, how many are no switches */
 	struct event events[EVENTS_PER_BATCH];
 };
 

@@ -563,12 +563,14 @@ static __always_inline void note_event(u32 cpu, u32 prev_tid, u32 prev_state, u3
 	b->events[n].prev_tid_state = prev_tid | prev_state << 22;
 	b->cpu = cpu;
 	b->count = n + 1;
+	b->wake_ups += prev_state == EVENT_WOKEN;
 	if (n + 1 < EVENTS_PER_BATCH)
 		return;
 	/* The reader looks by the clock: waking it for every batch would add switches to those that are counted. */
 	if (bpf_ringbuf_output(&event_batches, b, sizeof(*b), BPF_RB_NO_WAKEUP))
-		b->lost += EVENTS_PER_BATCH;
+		b->lost += EVENTS_PER_BATCH - b->wake_ups;
 	b->count = 0;
+	b->wake_ups = 0;
 }
 
 /* `next` gets this pCPU at `now`. */
@@ -642,7 +644,7 @@ int BPF_PROG(on_switch_recording, bool preempt, struct task_struct *prev, struct
 	return switched(preempt, prev, next, prev_state, true);
 }
 
-static __always_inline int woken(struct task_struct *p)
+static __always_inline int woken(struct task_struct *p, bool record_events)
 {
 	u32 slot = slot_of(p);
 	struct slot *s = slot_at(slot);
@@ -658,19 +660,34 @@ static __always_inline int woken(struct task_struct *p)
 	s->woken = 1;
 	s->wakeups++;
 	update_end(s);
+	if (record_events)
+		note_event(bpf_get_smp_processor_id(), p->pid, EVENT_WOKEN, 0, now);
 	return 0;
 }
 
+/* Of each pair the loader loads one, as of the switches. */
 SEC("tp_btf/sched_wakeup")
 int BPF_PROG(on_wakeup, struct task_struct *p)
 {
-	return woken(p);
+	return woken(p, false);
+}
+
+SEC("tp_btf/sched_wakeup")
+int BPF_PROG(on_wakeup_recording, struct task_struct *p)
+{
+	return woken(p, true);
 }
 
 SEC("tp_btf/sched_wakeup_new")
 int BPF_PROG(on_wakeup_new, struct task_struct *p)
 {
-	return woken(p);
+	return woken(p, false);
+}
+
+SEC("tp_btf/sched_wakeup_new")
+int BPF_PROG(on_wakeup_new_recording, struct task_struct *p)
+{
+	return woken(p, true);
 }
 
 /* The queue of the task's group on another pCPU: from a table of pointers, until Linux 7.3 or a little before. */
