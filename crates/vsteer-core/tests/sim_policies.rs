@@ -129,7 +129,7 @@ fn a_warp_buys_latency_and_not_share() {
     assert!(shares.iter().all(|s| (s - 9.0 / 31.0).abs() < 0.005), "{shares:?}");
 }
 
-/// Slices end at ticks: of two hogs on one pCPU at 250 Hz, each asks for 0.75 ms and gets 4.
+/// Slices end at ticks: of two hogs on one pCPU at 250 Hz, each asks for 0.7 ms and gets 4.
 #[test]
 fn eevdf_slices_end_at_ticks() {
     for (hz, turn_ms) in [(250, 4.0), (1000, 1.0), (100, 10.0)] {
@@ -177,7 +177,7 @@ fn eevdf_sleepers_wait_a_slice_at_most() {
         one(Demand::SleepCompute { sleep: Times::Exponential(30 * MS), compute: Times::Fixed(MS / 2) });
     let a = run("eevdf", 1, vec![sleeper, one(Demand::Hog)], &[], 60 * S);
     let worst = a[0].wake_latency.quantile_ns(1.0).unwrap();
-    // The tick may come just before 0.75 ms are over: two ticks, and the width of a bucket.
+    // The tick may come just before 0.7 ms are over: two ticks, and the width of a bucket.
     assert!(worst < 9.0e6, "{worst} ns");
 }
 

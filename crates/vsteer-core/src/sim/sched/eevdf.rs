@@ -10,22 +10,25 @@
 //! loses by sleeping; one that had too much stays in line, asleep, until that is made up (delayed dequeue). Once
 //! running, a task is left alone until its slice is used or it is ahead of the average (`RUN_TO_PARITY`).
 //!
-//! **What follows from this**: slices end at ticks only, so at 250 Hz a nominal 3 ms slice lasts 4 ms (or 8, when the
-//! tick comes just before its end); a sleeper that wakes runs at once only where the current task is ahead of the
-//! average or its slice is used, else up to a slice later; a VM's weight counts once however many vCPUs it has.
+//! **What follows from this**: slices end at ticks only, so at 250 Hz a nominal 2.8 ms slice lasts 4 ms; a sleeper that
+//! wakes runs at once only where the current task is ahead of the average or its slice is used, else up to a slice later;
+//! who is chosen again when its slice ends is protected no longer, and goes on only while it is owed; a VM's weight
+//! counts once however many vCPUs it has.
 //!
 //! **Parameters**: [`Eevdf::ABOUT`]; the defaults are the source's.
 //!
 //! **Modelled**: lag, eligibility, virtual deadlines, slice scaled by the number of CPUs, placement with lag,
-//! `PLACE_DEADLINE_INITIAL`, `PLACE_REL_DEADLINE`, `DELAY_DEQUEUE` with `DELAY_ZERO`, `RUN_TO_PARITY`, wake-up
-//! preemption, slices checked at ticks (computed, not simulated: see [`line::Lines::charge`]), the cgroup tree with a
+//! `PLACE_DEADLINE_INITIAL`, `PLACE_REL_DEADLINE`, `DELAY_DEQUEUE` with `DELAY_ZERO`, `RUN_TO_PARITY` (a change of weight
+//! ends the protection, as it does there), the end of an unprotected task's right to run (`PREEMPT_SHORT`), preferring
+//! the group of a task that went to sleep (`PICK_BUDDY`), wake-up preemption, slices checked at ticks (computed, not simulated: see [`line::Lines::charge`]), the cgroup tree with a
 //! line per group and pCPU, shares of groups that run on several pCPUs, quotas at every level with slices taken from
 //! the group's pool, throttling and refill at periods, wake-up placement (previous pCPU, idle core, idle sibling in the
 //! last-level cache), pulling by a pCPU that becomes idle, periodic balancing.
 //!
 //! **Not modelled**
 //! - `GAP(eevdf-load)`: no PELT: shares and balancing go by who is runnable now, not by decaying averages; so there is no
-//!   `wake_affine` between waker and wakee, no misfit, no asymmetric capacity, no NUMA balancing.
+//!   `wake_affine` between waker and wakee, no misfit, no asymmetric capacity, no NUMA balancing; the search for an
+//!   idle pCPU is never cut short (`SIS_UTIL`). Weights are whole units of 1/1,024.
 //! - `GAP(eevdf-balance)`: one pass per balancing interval over all pCPUs in order; the kernel's runs per domain, gated
 //!   by costs and failures, and moves tasks by load. Moving one more so that an odd task out takes turns is not modelled.
 //! - `GAP(eevdf-slack)`: unused quota returns to the pool when a line empties; the timer that hands it to throttled
@@ -33,12 +36,16 @@
 //! - `GAP(eevdf-slots)`: a group keeps lines for twice as many pCPUs as it has vCPUs; a line reused for another pCPU
 //!   forgets its lag.
 //! - `GAP(eevdf-classes)`: every vCPU is nice 0 and of the fair class; `class` is not looked at.
-//! - `GAP(eevdf-6.17)`: the protection of 6.17 and later ends at the shortest slice in line, which is the same here since
-//!   all slices are equal.
-//! - `GAP(eevdf-phase)`: the ticks of all pCPUs coincide, on multiples of their period.
+//! - `GAP(eevdf-6.17)`: what came after 6.12 is not here: protection that ends at the shortest slice in line (6.17), and
+//!   throttling of each task as it returns to its guest (6.18). Custom slices are not modelled, so all are equal.
+//! - `GAP(eevdf-levels)`: every event charges all levels of the running task; the source charges those that the event
+//!   touches, and the others at the next tick.
+//! - `GAP(eevdf-phase)`: the ticks of all pCPUs coincide, on multiples of their period; so do the periods of quotas, which
+//!   the kernel sets off against each other at random.
 //!
-//! **Sources**: kernel/sched/fair.c, features.h and core.c of Linux 6.12 (names follow them); Stoica and Abdel-Wahab,
-//! "Earliest Eligible Virtual Deadline First", TR-95-22, 1995; Zijlstra's announcement, LWN 925371. Read, not copied.
+//! **Sources**: kernel/sched/fair.c and features.h of Linux 6.12.117 (Debian's linux-source-6.12 6.12.117-1~deb12u1;
+//! names follow them); Stoica and Abdel-Wahab, "Earliest Eligible Virtual Deadline First", TR-95-22, 1995. Written from
+//! memory first, then held against that source function by function. Read, not copied.
 
 use super::super::bits::Bits;
 use super::super::policy::{About, Choice, Conserving, Held, Orders, Parameter, Policy, Values, View, Why};
@@ -109,6 +116,8 @@ pub struct Eevdf {
     quota_slice_ns: i64,
     quotas: bool,
     balance_ns: u64,
+    /// How often a line was throttled.
+    throttles: u64,
     balancing: bool,
     passes: u64,
     pool: Bits,
@@ -119,13 +128,13 @@ impl Policy for Eevdf {
     const ABOUT: About = About {
         name: "eevdf",
         doc: "Linux's fair class since 6.6: earliest eligible virtual deadline first, cgroup weights and quotas",
-        source: "kernel/sched/fair.c, Linux 6.12",
+        source: "kernel/sched/fair.c, Linux 6.12.117",
         parameters: &[
             Parameter {
                 name: "base_slice_us",
-                doc: "what a task asks for, before it is scaled by the number of CPUs (750 until 6.14, 700 since)",
+                doc: "what a task asks for, before it is scaled by the number of CPUs (6.6 began with 750)",
                 unit: "us",
-                default: 750,
+                default: 700,
                 min: 100,
                 max: 100_000,
             },
@@ -170,13 +179,14 @@ impl Policy for Eevdf {
         caps: false,
         quotas: true,
         gaps: &[
-            "eevdf-load: shares and balancing by who is runnable now, no PELT, no wake_affine, no NUMA balancing",
+            "eevdf-load: shares and balancing by who is runnable now, no PELT, no wake_affine, no NUMA balancing, no SIS_UTIL",
             "eevdf-balance: one pass over all pCPUs per interval; an odd task out does not take turns",
             "eevdf-slack: unused quota reaches throttled siblings at the next period",
             "eevdf-slots: a line reused for another pCPU forgets its lag",
             "eevdf-classes: every vCPU is nice 0 of the fair class",
-            "eevdf-6.17: no custom slices",
-            "eevdf-phase: ticks of all pCPUs coincide",
+            "eevdf-6.17: as of 6.12; no custom slices",
+            "eevdf-levels: every event charges all levels of the running task",
+            "eevdf-phase: ticks of all pCPUs coincide, and so do periods of quotas",
         ],
     };
     const TIMERS: u32 = 2;
@@ -189,7 +199,7 @@ impl Policy for Eevdf {
             0 => 1,
             _ => 1 + u64::from((pcpus as u64).min(8).ilog2()),
         };
-        let mut entities: Vec<Entity> = host.vcpus.iter().map(|_| Entity::new(NICE_0)).collect();
+        let mut entities: Vec<Entity> = host.vcpus.iter().map(|_| Entity::new(NICE_0, true)).collect();
         let mut lines: Vec<Line> = (0..pcpus as u32).map(|p| Line::new(NONE, p, 0)).collect();
         // How many vCPUs lie below each group: children come after their parents.
         let mut below = vec![0usize; host.groups.len()];
@@ -208,7 +218,7 @@ impl Policy for Eevdf {
                 let weight = shares(group.weight);
                 for _ in 0..n {
                     lines.push(Line::new(entities.len() as u32, NONE, g as u32));
-                    entities.push(Entity::new(weight));
+                    entities.push(Entity::new(weight, false));
                 }
                 Branch {
                     parent: group.parent.map_or(NONE, |p| p.0),
@@ -254,6 +264,7 @@ impl Policy for Eevdf {
             quota_slice_ns: (values.get("cfs_bandwidth_slice_us") * US) as i64,
             balance_ns: values.get("balance_ms") * MS,
             balancing: false,
+            throttles: 0,
             passes: 0,
             pool: own.clone(),
             idle: own.clone(),
@@ -423,7 +434,40 @@ impl Eevdf {
             e = self.above(e);
         }
         if over {
+            self.forget_next(self.cpus[p as usize].current);
             self.reschedule(p, orders);
+        }
+    }
+
+    /// One of `e`'s own went to sleep and left others in line: at every level up, they are preferred.
+    fn prefer(&mut self, e: u32) {
+        let mut e = e;
+        while e != NONE && self.lines.entities[e as usize].queued {
+            let line = self.lines.entities[e as usize].line;
+            self.lines.lines[line as usize].next = e;
+            e = self.above(e);
+        }
+    }
+
+    /// `e` is no longer preferred, nor those above it on its account.
+    fn forget_next(&mut self, e: u32) {
+        let mut e = e;
+        while e != NONE {
+            let line = self.lines.entities[e as usize].line as usize;
+            if self.lines.lines[line].next != e {
+                return;
+            }
+            self.lines.lines[line].next = NONE;
+            e = self.lines.lines[line].owner;
+        }
+    }
+
+    /// `e` has left `line`, where others remain; it slept. Its siblings are preferred unless something above is
+    /// throttled.
+    fn prefer_siblings(&mut self, line: u32) {
+        let owner = self.lines.lines[line as usize].owner;
+        if owner != NONE && !self.lines.lines[line as usize].throttled && !self.held(owner) {
+            self.prefer(owner);
         }
     }
 
@@ -467,6 +511,15 @@ impl Eevdf {
             e = owner;
             line = self.lines.entities[e as usize].line;
         }
+        // Shares further up, for one of a group may be worth more now.
+        while !held {
+            let line = self.lines.entities[e as usize].line;
+            e = self.lines.lines[line as usize].owner;
+            if e == NONE {
+                break;
+            }
+            self.share(line);
+        }
         held |= self.held(v);
         if held {
             self.limit(v, orders);
@@ -479,8 +532,10 @@ impl Eevdf {
     /// that it was the last of.
     fn dequeue(&mut self, p: u32, v: u32, sleep: bool) {
         self.unlist(p, v);
+        let asleep = sleep;
         let (mut e, mut sleep) = (v, sleep);
         loop {
+            self.forget_next(e);
             if sleep && !self.lines.eligible(e) {
                 self.lines.entities[e as usize].delayed = true;
                 self.lines.entities[e as usize].protected = false;
@@ -489,6 +544,9 @@ impl Eevdf {
             let line = self.lines.entities[e as usize].line;
             self.lines.leave(e, sleep);
             if !self.close(line, e) {
+                if asleep && self.lines.lines[line as usize].queued > 0 {
+                    self.prefer_siblings(line);
+                }
                 return;
             }
             sleep = true;
@@ -519,7 +577,12 @@ impl Eevdf {
         'top: loop {
             let mut line = p;
             loop {
-                let e = self.lines.best(line);
+                let next = self.lines.lines[line as usize].next;
+                let e = match next {
+                    NONE => self.lines.best(line),
+                    _ if self.lines.eligible(next) => next,
+                    _ => self.lines.best(line),
+                };
                 if e == NONE {
                     assert_eq!(line, p, "a line without an entity has an owner in line");
                     return NONE;
@@ -527,9 +590,16 @@ impl Eevdf {
                 if self.lines.entities[e as usize].delayed {
                     self.lines.leave_delayed(e);
                     let mut below = e;
-                    while self.close(line, below) {
+                    loop {
+                        if !self.close(line, below) {
+                            if self.lines.lines[line as usize].queued > 0 {
+                                self.prefer_siblings(line);
+                            }
+                            break;
+                        }
                         let owner = self.lines.lines[line as usize].owner;
                         let above = self.lines.entities[owner as usize].line;
+                        self.forget_next(owner);
                         if self.lines.entities[owner as usize].delayed {
                             self.lines.leave_delayed(owner);
                         } else if self.lines.eligible(owner) {
@@ -569,6 +639,7 @@ impl Eevdf {
             let l = &mut self.lines.lines[line as usize];
             if l.current == e && !self.leads_to(e, next) {
                 self.lines.lines[line as usize].current = NONE;
+                self.lines.put_back(e);
             }
             e = self.above(e);
         }
@@ -579,10 +650,16 @@ impl Eevdf {
             if l.current != e {
                 l.current = e;
                 self.lines.entities[e as usize].protected = true;
+                self.forget_next(e);
             }
             e = self.above(e);
         }
         self.cpus[p as usize].current = next;
+        if next != NONE {
+            // Who ran last is the last to be moved to another pCPU.
+            self.unlist(p, next);
+            self.list(p, next);
+        }
     }
 
     /// Is `e` task `v` or a group above it?
@@ -630,6 +707,9 @@ impl Eevdf {
             let line = &self.lines.lines[entity.line as usize];
             if line.queued > 1 {
                 least_ns = least_ns.min(entity.real_of(entity.deadline - entity.vruntime).max(1));
+                if !entity.protected {
+                    least_ns = least_ns.min(self.lines.eligible_for_ns(e).max(1));
+                }
             }
             if self.branches[line.group as usize].quota.is_some() {
                 least_ns = least_ns.min(line.runtime_ns.max(1));
@@ -644,10 +724,10 @@ impl Eevdf {
 
     /// sched_yield: its slice counts as used.
     fn forfeit(&mut self, v: u32) {
-        let slice = self.lines.entities[v as usize].virtual_of(self.lines.slice_ns);
-        let entity = &mut self.lines.entities[v as usize];
-        entity.deadline += slice;
-        entity.protected = false;
+        if self.lines.eligible(v) {
+            self.lines.forfeit(v);
+        }
+        self.forget_next(v);
     }
 
     /// The weight of a group's line among the others of its level: the group's, divided by what runs on each pCPU.

@@ -30,14 +30,15 @@ pub(super) struct Entity {
     pub(super) delayed: bool,
     /// Its deadline is told relative to its virtual time: it is on the move.
     relative: bool,
-    /// Protected until its deadline changes (`RUN_TO_PARITY`).
+    /// Protected until its deadline changes (`RUN_TO_PARITY`). As in the source, that is so when its slice is renewed,
+    /// and also when its weight is: a group whose share a tick changes may be preempted before its slice is used.
     pub(super) protected: bool,
-    /// Never queued before.
+    /// A task never queued before; a group is taken to be one that was.
     pub(super) fresh: bool,
 }
 
 impl Entity {
-    pub(super) fn new(weight: i64) -> Entity {
+    pub(super) fn new(weight: i64, fresh: bool) -> Entity {
         Entity {
             weight,
             vruntime: 0,
@@ -50,7 +51,7 @@ impl Entity {
             delayed: false,
             relative: false,
             protected: false,
-            fresh: true,
+            fresh,
         }
     }
 
@@ -81,6 +82,8 @@ pub(super) struct Line {
     sum: i128,
     /// Who of them runs.
     pub(super) current: u32,
+    /// Whom to prefer where it is eligible: one of its own went to sleep and left others in line (`next` buddy).
+    pub(super) next: u32,
     /// The entity that stands for this line one level up; `NONE` at the top.
     pub(super) owner: u32,
     pub(super) pcpu: u32,
@@ -90,6 +93,8 @@ pub(super) struct Line {
     /// With a quota: what is left of the share this pCPU took, ns.
     pub(super) runtime_ns: i64,
     pub(super) throttled: bool,
+    /// Which throttling of the pool it was.
+    pub(super) throttled_as: u64,
 }
 
 impl Line {
@@ -101,12 +106,14 @@ impl Line {
             weight: 0,
             sum: 0,
             current: NONE,
+            next: NONE,
             owner,
             pcpu,
             group,
             floor: 0,
             runtime_ns: 0,
             throttled: false,
+            throttled_as: 0,
         }
     }
 }
@@ -241,6 +248,39 @@ impl Lines {
         self.unlink(e);
     }
 
+    /// `e` gives up the pCPU and stays in line: behind those of the same deadline.
+    pub(super) fn put_back(&mut self, e: u32) {
+        let line = self.entities[e as usize].line;
+        if self.entities[e as usize].queued && self.lines[line as usize].tail != e {
+            self.unlink(e);
+            self.link(line, e);
+        }
+    }
+
+    /// Real time in which `e`, running among others, gets ahead of the average and so loses its right to go on.
+    pub(super) fn eligible_for_ns(&self, e: u32) -> i64 {
+        let entity = &self.entities[e as usize];
+        let line = &self.lines[entity.line as usize];
+        let (others, lead) = (
+            i128::from(line.weight - entity.weight),
+            line.sum - i128::from(entity.vruntime) * i128::from(line.weight),
+        );
+        // Its own running moves the average too: by its part of the weight.
+        entity.real_of((lead.max(-1).div_euclid(others) + 1) as i64)
+    }
+
+    /// Running `e` counts as having used its slice.
+    pub(super) fn forfeit(&mut self, e: u32) {
+        let entity = &mut self.entities[e as usize];
+        let skipped = entity.deadline - entity.vruntime;
+        let vslice = entity.virtual_of(self.slice_ns);
+        entity.vruntime = entity.deadline;
+        entity.deadline += vslice;
+        entity.protected = false;
+        let (line, weight) = (entity.line, entity.weight);
+        self.lines[line as usize].sum += i128::from(weight) * i128::from(skipped);
+    }
+
     /// A delayed one leaves for good: what it was owed by then is forfeit (`DELAY_ZERO`).
     pub(super) fn leave_delayed(&mut self, e: u32) {
         let lag = self.bounded_lag(e);
@@ -270,15 +310,15 @@ impl Lines {
         }
         let scale = |v: i64| (i128::from(v) * i128::from(old) / i128::from(weight)) as i64;
         if self.entities[e as usize].queued {
-            let lag = self.bounded_lag(e);
+            // The average stays where it is (`reweight_eevdf`), so virtual times are told from it.
+            let lag = scale(self.bounded_lag(e));
             let line = self.entities[e as usize].line;
+            let average = self.average(line);
             self.unlink(e);
             let entity = &mut self.entities[e as usize];
-            entity.vlag = scale(lag);
-            entity.deadline = scale(entity.deadline - entity.vruntime);
-            entity.relative = true;
-            entity.weight = weight;
-            self.place(line, e);
+            let deadline = average + scale(entity.deadline - average);
+            entity.protected &= deadline == entity.deadline;
+            (entity.vruntime, entity.deadline, entity.weight) = (average - lag, deadline, weight);
             self.link(line, e);
         } else {
             let entity = &mut self.entities[e as usize];
@@ -287,7 +327,8 @@ impl Lines {
         }
     }
 
-    /// Running `e` used `ns` of CPU since `from_ns`. True when its slice is over and others are in line.
+    /// Running `e` used `ns` of CPU since `from_ns`. True when others are in line and its slice is over, or it is no
+    /// longer protected and ahead of the average.
     ///
     /// Deadlines are renewed at ticks; while it was alone in line those ticks were not events, and are made up for
     /// here: from the first that finds the deadline past, every so many ticks.
@@ -320,7 +361,7 @@ impl Lines {
         let (line, weight) = (entity.line, entity.weight);
         let l = &mut self.lines[line as usize];
         l.sum += i128::from(weight) * i128::from(grown);
-        renewed && l.queued > 1
+        l.queued > 1 && (renewed || (!self.entities[e as usize].protected && !self.eligible(e)))
     }
 
     /// Whom the line would run: `RUN_TO_PARITY` first, else the eligible one with the earliest deadline.
@@ -340,10 +381,18 @@ impl Lines {
         while e != NONE {
             let entity = &self.entities[e as usize];
             let earlier = best == NONE || entity.deadline < self.entities[best as usize].deadline;
-            if earlier && self.eligible(e) {
+            if earlier && e != l.current && self.eligible(e) {
                 best = e;
             }
             e = entity.next;
+        }
+        // Of equal deadlines the waiting one goes first.
+        if l.current != NONE {
+            let current = &self.entities[l.current as usize];
+            let earlier = best == NONE || current.deadline < self.entities[best as usize].deadline;
+            if current.queued && earlier && self.eligible(l.current) {
+                best = l.current;
+            }
         }
         assert!(best != NONE, "nobody in line {line} is eligible: the average is wrong");
         best
@@ -361,7 +410,7 @@ mod tests {
 
     fn lines(weights: &[i64]) -> Lines {
         let mut lines = Lines {
-            entities: weights.iter().map(|w| Entity::new(*w)).collect(),
+            entities: weights.iter().map(|w| Entity::new(*w, true)).collect(),
             lines: vec![Line::new(NONE, 0, 0)],
             slice_ns: 3_000_000,
             tick_ns: 4_000_000,

@@ -37,7 +37,10 @@ impl Eevdf {
                 return p as u32;
             }
         }
-        thread.map_or(before, |p| p as u32)
+        // No core is idle as a whole: before others, a thread of its own.
+        let own = &host.cores[host.pcpus[before as usize].core as usize];
+        let beside = own.iter().find(|p| self.idle.contains(*p) && allowed.contains(*p));
+        beside.or(thread).map_or(before, |p| p as u32)
     }
 
     fn busy_threads(&self, view: &View<'_>, p: usize) -> usize {

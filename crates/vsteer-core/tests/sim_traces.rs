@@ -1,0 +1,86 @@
+//! Does each scheduler decide, step by step, what its paper or source says? Traces worked by hand.
+//!
+//! Each test states what the rules give at every decision; a [`Trace`] records who really ran when. There is no live
+//! check behind these: they hold the program to the reading of the source that the comments write down.
+
+use vsteer_core::sim::engine::{Engine, State, Stop, Watch};
+use vsteer_core::sim::guest::{Burst, Demand};
+use vsteer_core::sim::policy::{Policy, Values};
+use vsteer_core::sim::sched::eevdf::Eevdf;
+use vsteer_core::sim::setup::{Pcpu, Setup, Vcpu, VcpuSetup, VmSetup, machine};
+
+const MS: u64 = 1_000_000;
+
+/// Who got which pCPU when, in microseconds.
+#[derive(Default)]
+struct Trace(Vec<(u64, u32, u32)>);
+
+impl Watch for Trace {
+    fn moved(&mut self, now_ns: u64, v: Vcpu, _from: State, to: State, p: Option<Pcpu>) {
+        if to == State::Running {
+            assert_eq!(now_ns % 1000, 0, "these traces happen at whole microseconds");
+            self.0.push((now_ns / 1000, p.expect("it runs somewhere").0, v.0));
+        }
+    }
+}
+
+fn trace<P: Policy>(setup: &Setup, set: &[(&str, u64)], until_ms: u64) -> Vec<(u64, u32, u32)> {
+    let mut values = Values::defaults(P::ABOUT.parameters);
+    set.iter().for_each(|(name, value)| values.set(name, *value).unwrap());
+    let mut engine = Engine::<P, Trace>::watched(setup, &values, Trace::default()).unwrap();
+    assert_eq!(engine.run(until_ms * MS, u64::MAX), Stop::Reached);
+    engine.watch().0.clone()
+}
+
+/// The same on one pCPU: when, and who.
+fn on_one<P: Policy>(vms: Vec<VmSetup>, set: &[(&str, u64)], until_ms: u64) -> Vec<(u64, u32)> {
+    let setup = Setup::new(machine(1, 1, 1, 1).unwrap(), vms, 1);
+    trace::<P>(&setup, set, until_ms).into_iter().map(|(t, _, v)| (t, v)).collect()
+}
+
+fn vm(name: &str, demand: Demand) -> VmSetup {
+    VmSetup::new(name, vec![VcpuSetup::new(demand)])
+}
+
+/// Sleeps and computes, us each, once.
+fn bursts(us: &[(u64, u64)]) -> Demand {
+    let burst = |(sleep, compute): &(u64, u64)| Burst { sleep_ns: sleep * 1000, compute_ns: compute * 1000 };
+    Demand::Recorded { bursts: us.iter().map(burst).collect(), repeat: false }
+}
+
+/// Slices of 3 ms, ticks of 1 ms; A of weight 2 and B of weight 1 never sleep. In virtual ms, V the weighted average:
+/// - 0: A was first (deadline 1.5). 3: A at 1.5 has used its slice; V = 1, A is ahead: B, protected up to 3.
+/// - 6: B at 3; V = 2: A at 1.5, up to 3. 9: A at 3, V = 3: both are owed nothing, A's deadline of 4.5 comes before
+///   B's of 6: A once more, but not protected any longer.
+/// - 10: A at 3.5 is ahead of V = 3 1/3: B. 13: B at 6, V = 4 1/3: A, protected up to 4.5.
+/// - 15: A at 4.5 again (V = 5, B at 6 is ahead), 18: again (6, 6, V = 6: 7.5 before 9). 19: A at 6.5, V = 6 1/3: B.
+///
+/// From 9 to 18 everything has moved on by 3: so it goes on.
+#[test]
+fn eevdf_two_to_one() {
+    let vms = vec![vm("a", Demand::Hog).weight(200), vm("b", Demand::Hog)];
+    let set = [("base_slice_us", 3000), ("tunable_scaling", 0), ("hz", 1000)];
+    let ms: Vec<(u64, u32)> =
+        on_one::<Eevdf>(vms, &set, 32).into_iter().map(|(us, v)| (us / 1000, v)).collect();
+    assert_eq!(ms, [(0, 0), (3, 1), (6, 0), (10, 1), (13, 0), (19, 1), (22, 0), (28, 1), (31, 0)]);
+}
+
+/// The same slices, equal weights: who sleeps while it is ahead of the average stays in line until that has caught up,
+/// and is then placed where it left.
+/// - 0: A runs, alone until B begins to wait at 500 us: B is placed at V = 0.5, its deadline 3.5, A's 3. A is protected.
+/// - 1,000: A at 1 sleeps; V = 0.75: it is ahead, and stays in line (delayed). B runs from 0.5 on.
+/// - 1,200: A wakes; V = (1 + 0.7) / 2 = 0.85: still ahead, so it is as if it had not slept. B is protected.
+/// - 4,000: the tick finds B at 3.5, its deadline; V = 2.25: A from 1 on.
+/// - 4,300: A at 1.3 sleeps; V = 2.4: it is owed 1.1, and leaves. B runs alone.
+/// - 5,300: A wakes, and is owed 1.1 again: B at 4.5 is V, A placed at 4.5 - 2.2 = 2.3, deadline 5.3, B's is 6.5. B's
+///   slice was renewed at 4,000 and A took over since, so it is protected up to 6.5, but ahead of V = 3.4: A.
+#[test]
+fn eevdf_sleepers_take_their_lag_along() {
+    let vms = vec![
+        vm("a", bursts(&[(0, 1000), (200, 300), (1000, 400), (90_000, 1)])),
+        vm("b", bursts(&[(500, 50_000)])),
+    ];
+    let set = [("base_slice_us", 3000), ("tunable_scaling", 0), ("hz", 1000)];
+    let us = on_one::<Eevdf>(vms, &set, 7);
+    assert_eq!(us, [(0, 0), (1000, 1), (4000, 0), (4300, 1), (5300, 0), (5700, 1)]);
+}
