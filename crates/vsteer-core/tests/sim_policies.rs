@@ -144,29 +144,37 @@ fn eevdf_slices_end_at_ticks() {
 
 /// A VM's weight counts once, however many vCPUs it has.
 #[test]
-fn eevdf_groups_share_before_their_vcpus() {
-    let many = VmSetup::new("four", vec![VcpuSetup::new(Demand::Hog); 4]);
-    let a = run("eevdf", 1, vec![many, one(Demand::Hog)], &[], 40 * S);
-    for (v, share) in [(0, 0.125), (3, 0.125), (4, 0.5)] {
-        let got = ran(&a[v]) as f64 / (40 * S) as f64;
-        assert!((got - share).abs() < 0.01, "vCPU {v}: {got}, not {share}");
+fn linux_groups_share_before_their_vcpus() {
+    for policy in ["eevdf", "cfs"] {
+        let many = VmSetup::new("four", vec![VcpuSetup::new(Demand::Hog); 4]);
+        let a = run(policy, 1, vec![many, one(Demand::Hog)], &[], 40 * S);
+        for (v, share) in [(0, 0.125), (3, 0.125), (4, 0.5)] {
+            let got = ran(&a[v]) as f64 / (40 * S) as f64;
+            assert!((got - share).abs() < 0.01, "{policy}: vCPU {v}: {got}, not {share}");
+        }
     }
 }
 
 #[test]
-fn eevdf_quotas_hold_and_are_reached() {
+fn linux_quotas_hold_and_are_reached() {
     let limit = |quota_us, period_us| Some(Quota { quota_us, period_us });
-    for (vcpus, quota_us, period_us) in [(1u32, 20_000, 100_000), (1, 5_000, 10_000), (4, 150_000, 100_000)] {
+    let cases = [(1u32, 20_000, 100_000), (1, 5_000, 10_000), (4, 150_000, 100_000)];
+    for (policy, (vcpus, quota_us, period_us)) in
+        ["eevdf", "cfs"].iter().flat_map(|p| cases.iter().map(move |c| (*p, *c)))
+    {
         let mut vm = VmSetup::new("limited", vec![VcpuSetup::new(Demand::Hog); vcpus as usize]);
         vm.quota = limit(quota_us, period_us);
-        let a = run("eevdf", 4, vec![vm], &[], 20 * S);
+        let a = run(policy, 4, vec![vm], &[], 20 * S);
         let sum = a.iter().map(ran).sum::<u64>() as f64 / (20 * S) as f64;
         let law = quota_us as f64 / period_us as f64;
-        assert!((sum - law).abs() < 0.03 * law, "{vcpus} vCPUs, {quota_us}/{period_us}: {sum}, not {law}");
+        assert!(
+            (sum - law).abs() < 0.03 * law,
+            "{policy}: {vcpus} vCPUs, {quota_us}/{period_us}: {sum}, not {law}"
+        );
         let limited: u64 = a.iter().map(|a| a.ns[State::Limited as usize]).sum();
         let rest = f64::from(vcpus) - sum;
         let limited = limited as f64 / (20 * S) as f64;
-        assert!((limited - rest).abs() < 0.03 * rest, "the rest is limited: {limited}, not {rest}");
+        assert!((limited - rest).abs() < 0.03 * rest, "{policy}: the rest is limited: {limited}, not {rest}");
     }
 }
 

@@ -6,6 +6,7 @@
 use vsteer_core::sim::engine::{Engine, State, Stop, Watch};
 use vsteer_core::sim::guest::{Burst, Demand};
 use vsteer_core::sim::policy::{Policy, Values};
+use vsteer_core::sim::sched::cfs::Cfs;
 use vsteer_core::sim::sched::eevdf::Eevdf;
 use vsteer_core::sim::setup::{Pcpu, Setup, Vcpu, VcpuSetup, VmSetup, machine};
 
@@ -83,4 +84,40 @@ fn eevdf_sleepers_take_their_lag_along() {
     let set = [("base_slice_us", 3000), ("tunable_scaling", 0), ("hz", 1000)];
     let us = on_one::<Eevdf>(vms, &set, 7);
     assert_eq!(us, [(0, 0), (1000, 1), (4000, 0), (4300, 1), (5300, 0), (5700, 1)]);
+}
+
+const CFS: [(&str, u64); 2] = [("tunable_scaling", 0), ("hz", 1000)];
+
+/// Periods of 6 ms: A of weight 2 has 4 of them, B 2; a slice is over at the first tick that finds *more* than that used,
+/// so A runs 5 and B 3, each time the one with less virtual time: (A, B) is (2.5, 0) at 5, (2.5, 3) at 8, (5, 3) at 13,
+/// (5, 6) at 16, (7.5, 6) at 21, (7.5, 9) at 24, (10, 9) at 29, (10, 12) at 32, (12.5, 12) at 37, (12.5, 15) at 40;
+/// (15, 15) at 45: the one that waits goes first. (15, 18) at 48; at 53 A's slice is over, but at 17.5 it is still behind
+/// B's 18 and goes on, its slice used: the next tick looks again, and 18 is not less than 18.
+#[test]
+fn cfs_two_to_one() {
+    let vms = vec![vm("a", Demand::Hog).weight(200), vm("b", Demand::Hog)];
+    let ms: Vec<u64> = on_one::<Cfs>(vms, &CFS, 56)
+        .into_iter()
+        .enumerate()
+        .map(|(i, (us, v))| {
+            assert_eq!(i as u32 % 2, v, "they take turns");
+            us / 1000
+        })
+        .collect();
+    assert_eq!(ms, [0, 5, 8, 13, 16, 21, 24, 29, 32, 37, 40, 45, 48, 54]);
+}
+
+/// B never sleeps; A wakes at
+/// - 10: it is put at 10 - 3, half a period behind the least (B's own), 3 behind B: more than 1, it takes over.
+/// - 13: it slept at 8, B is at 12: put at 9, 3 behind: takes over.
+/// - 14.5: it slept at 10, B is at 12.5: 9.5 would be a gift, it stays at 10; 2.5 behind: takes over.
+/// - 15.6: at 11, B at 12.6: takes over.
+/// - 16.7: at 12, B at 12.7: 0.7 is not more than the granularity. B, that runs since 16.6, has 3 of the 6: the tick at
+///   20 finds 3.4 used.
+#[test]
+fn cfs_sleepers_preempt_within_what_they_saved() {
+    let a = bursts(&[(10_000, 1000), (2000, 1000), (500, 1000), (100, 1000), (100, 1000), (90_000, 1)]);
+    let us = on_one::<Cfs>(vec![vm("a", a), vm("b", Demand::Hog)], &CFS, 30);
+    let a_runs: Vec<u64> = us.iter().filter(|(_, v)| *v == 0).map(|(t, _)| *t).collect();
+    assert_eq!(a_runs, [10_000, 13_000, 14_500, 15_600, 20_000]);
 }

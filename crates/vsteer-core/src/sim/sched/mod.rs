@@ -9,8 +9,10 @@ use super::setup::{Host, Pcpu, Setup, Vcpu, Vm};
 use crate::{Fault, FaultKind};
 
 pub mod bvt;
+pub mod cfs;
 pub mod credit;
 pub mod eevdf;
+pub mod fair;
 pub mod priority;
 pub mod rtds;
 
@@ -18,6 +20,7 @@ pub mod rtds;
 pub const POLICIES: &[Entry] = &[
     entry::<credit::Credit>(),
     entry::<eevdf::Eevdf>(),
+    entry::<cfs::Cfs>(),
     entry::<rtds::Rtds>(),
     entry::<bvt::Bvt>(),
     entry::<priority::Priority>(),

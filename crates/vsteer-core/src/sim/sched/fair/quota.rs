@@ -6,7 +6,7 @@
 //!
 //! Source: kernel/sched/fair.c, Linux 6.12.117 (`account_cfs_rq_runtime`, `throttle_cfs_rq`, `distribute_cfs_runtime`).
 
-use super::{Eevdf, NONE, QUOTA};
+use super::{Fair, NONE, QUOTA, Rules};
 use crate::nouns::Quota;
 use crate::sim::policy::{Orders, View};
 use crate::sim::setup::Vcpu;
@@ -40,7 +40,7 @@ impl Bandwidth {
     }
 }
 
-impl Eevdf {
+impl<R: Rules> Fair<R> {
     /// `ns` of `line`'s share are used. True where nothing is left of it, nor of the pool.
     pub(super) fn spend(&mut self, line: u32, now_ns: i64, ns: i64, orders: &mut Orders) -> bool {
         let l = &mut self.lines.lines[line as usize];
@@ -140,11 +140,11 @@ impl Eevdf {
         let mut e = owner;
         while e != NONE && self.lines.entities[e as usize].queued {
             let line = self.lines.entities[e as usize].line;
-            self.forget_next(e);
+            self.forget(e);
             if self.lines.entities[e as usize].delayed {
-                self.lines.leave_delayed(e);
+                R::leave_delayed(&mut self.lines, e);
             } else {
-                self.lines.leave(e, true);
+                R::leave(&mut self.lines, e, true);
             }
             if !self.close(line, e) {
                 return;
@@ -260,7 +260,7 @@ impl Eevdf {
         while e != NONE {
             let entity = &self.lines.entities[e as usize];
             if entity.delayed {
-                self.lines.leave_delayed(e);
+                R::leave_delayed(&mut self.lines, e);
             } else if entity.queued {
                 return;
             }
@@ -269,7 +269,7 @@ impl Eevdf {
             if self.lines.lines[line as usize].queued == 1 {
                 orders.interrupt(crate::sim::setup::Pcpu(p));
             }
-            self.lines.enter(line, e);
+            R::enter(&mut self.lines, line, e);
             let l = &self.lines.lines[line as usize];
             if l.owner == NONE {
                 return;

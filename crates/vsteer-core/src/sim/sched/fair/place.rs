@@ -3,12 +3,12 @@
 //! A wake-up looks for an idle pCPU no further than its last-level cache (`select_idle_sibling`); everything else is
 //! balancing: by a pCPU that becomes idle at once, by the others now and then.
 
-use super::{BALANCE, Eevdf, NONE};
+use super::{BALANCE, Fair, NONE, Rules};
 use crate::sim::bits::after;
 use crate::sim::policy::{Orders, View};
 use crate::sim::setup::{Pcpu, Vcpu};
 
-impl Eevdf {
+impl<R: Rules> Fair<R> {
     /// The pCPU for `v`, which wakes: its last one where that is idle, else an idle core of that cache, else an idle
     /// thread of it, else its last one. One that never ran goes where the fewest are.
     pub(super) fn select(&self, view: &View<'_>, v: Vcpu) -> u32 {
