@@ -5,7 +5,7 @@
 //! give the same output, also when it is run in pieces. `VSTEER_SIM_SEEDS=1000` runs more of them.
 
 use vsteer_core::CpuSet;
-use vsteer_core::nouns::Quota;
+use vsteer_core::nouns::{Quota, SchedClass};
 use vsteer_core::sim::engine::{State, Stop};
 use vsteer_core::sim::guest::{Burst, Demand, Times};
 use vsteer_core::sim::policy::{About, Values};
@@ -104,6 +104,13 @@ fn random_setup(seed: u64, about: &About) -> Setup {
             v.soft_affinity = d.one_in(4).then(|| d.some_of(&all));
             v.from_ns = if d.one_in(4) { d.upto(200 * MS) } else { 0 };
             v.quota = (about.quotas && d.one_in(5)).then(|| quota(&mut d));
+            v.class = (about.classes && d.one_in(4)).then(|| match d.upto(5) {
+                0 => SchedClass::Other(d.upto(39) as i8 - 20),
+                1 => SchedClass::Batch(d.upto(39) as i8 - 20),
+                2 => SchedClass::Idle,
+                3 => SchedClass::RoundRobin(1 + d.upto(3) as u8),
+                _ => SchedClass::Fifo(1 + d.upto(3) as u8),
+            });
             v.reservation = d.one_in(2).then(|| Reservation {
                 budget_ns: 1 + d.upto(4 * MS),
                 period_ns: 10 * MS,

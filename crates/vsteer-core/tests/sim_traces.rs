@@ -3,6 +3,7 @@
 //! Each test states what the rules give at every decision; a [`Trace`] records who really ran when. There is no live
 //! check behind these: they hold the program to the reading of the source that the comments write down.
 
+use vsteer_core::nouns::SchedClass;
 use vsteer_core::sim::engine::{Engine, State, Stop, Watch};
 use vsteer_core::sim::guest::{Burst, Demand};
 use vsteer_core::sim::policy::{Policy, Values};
@@ -120,4 +121,66 @@ fn cfs_sleepers_preempt_within_what_they_saved() {
     let us = on_one::<Cfs>(vec![vm("a", a), vm("b", Demand::Hog)], &CFS, 30);
     let a_runs: Vec<u64> = us.iter().filter(|(_, v)| *v == 0).map(|(t, _)| *t).collect();
     assert_eq!(a_runs, [10_000, 13_000, 14_500, 15_600, 20_000]);
+}
+
+fn classed(name: &str, demand: Demand, class: SchedClass) -> VmSetup {
+    let mut vm = vm(name, demand);
+    vm.vcpus[0].class = Some(class);
+    vm
+}
+
+/// Until 6.11: a tick that finds a FIFO task to have used more than 950 ms of a second takes it off its pCPU, until the
+/// second is over and 950 ms are paid back. At 951 that is; then 1 ms of debt is left, and it lasts up to 1,950.
+#[test]
+fn cfs_throttles_real_time_tasks() {
+    let rt = || classed("rt", Demand::Hog, SchedClass::Fifo(50));
+    let us = on_one::<Cfs>(vec![rt(), vm("fair", Demand::Hog)], &CFS, 3000);
+    let ms: Vec<(u64, u32)> = us.into_iter().map(|(t, v)| (t / 1000, v)).collect();
+    assert_eq!(ms, [(0, 0), (951, 1), (1000, 0), (1950, 1), (2000, 0), (2950, 1)]);
+    // Also where nobody else wants the pCPU; and not where it may have all of it.
+    assert_eq!(on_one::<Cfs>(vec![rt()], &CFS, 1900), [(0, 0), (1_000_000, 0)]);
+    let all = [CFS[0], CFS[1], ("sched_rt_runtime_us", 1_000_000)];
+    assert_eq!(on_one::<Cfs>(vec![rt()], &all, 1900), [(0, 0)]);
+}
+
+/// Since 6.12: the fair class is served at the last moment of a second for 50 ms, and then every second for as long as it
+/// gets nothing otherwise; a real-time task that nobody fair waits for is never stopped.
+#[test]
+fn eevdf_serves_the_fair_class() {
+    let rt = || classed("rt", Demand::Hog, SchedClass::Fifo(50));
+    let set = [("tunable_scaling", 0), ("hz", 1000)];
+    let us = on_one::<Eevdf>(vec![rt(), vm("fair", Demand::Hog)], &set, 3000);
+    let ms: Vec<(u64, u32)> = us.into_iter().map(|(t, v)| (t / 1000, v)).collect();
+    assert_eq!(ms, [(0, 0), (950, 1), (1000, 0), (1950, 1), (2000, 0), (2950, 1)]);
+    assert_eq!(on_one::<Eevdf>(vec![rt()], &set, 3000), [(0, 0)]);
+}
+
+/// Equals of SCHED_RR take turns of 100 ms, of SCHED_FIFO none; a higher one runs at once.
+#[test]
+fn real_time_equals_take_turns_or_not() {
+    let set = [("hz", 1000)];
+    let hogs = |class: fn(u8) -> SchedClass| {
+        let higher = classed("higher", bursts(&[(250_000, 20_000)]), SchedClass::Fifo(2));
+        vec![classed("a", Demand::Hog, class(1)), classed("b", Demand::Hog, class(1)), higher]
+    };
+    let ms = |class| -> Vec<(u64, u32)> {
+        on_one::<Eevdf>(hogs(class), &set, 420).into_iter().map(|(t, v)| (t / 1000, v)).collect()
+    };
+    // The one that is interrupted at 250 goes on, and has half of its turn left.
+    assert_eq!(ms(SchedClass::RoundRobin), [(0, 0), (100, 1), (200, 0), (250, 2), (270, 0), (320, 1)]);
+    assert_eq!(ms(SchedClass::Fifo), [(0, 0), (250, 2), (270, 0)]);
+}
+
+/// Two pCPUs, priorities 50, 40 and, from 10 ms for 5 ms, 60. The 60 preempts the 50 where it wakes; the 50 is pushed to
+/// where the 40 runs; when the 60 is done, its pCPU pulls the 40.
+#[test]
+fn real_time_tasks_are_pushed_and_pulled() {
+    let vms = vec![
+        classed("a", Demand::Hog, SchedClass::Fifo(50)),
+        classed("b", Demand::Hog, SchedClass::Fifo(40)),
+        classed("c", bursts(&[(10_000, 5000)]), SchedClass::Fifo(60)),
+    ];
+    let setup = Setup::new(machine(1, 1, 2, 1).unwrap(), vms, 1);
+    let got = trace::<Eevdf>(&setup, &[], 100);
+    assert_eq!(got, [(0, 0, 0), (0, 1, 1), (10_000, 0, 2), (10_000, 1, 0), (15_000, 0, 1)]);
 }

@@ -110,6 +110,7 @@ impl Policy for Bvt {
         conserving: Conserving::No("vCPUs stay on their pCPU"),
         caps: false,
         quotas: false,
+        classes: false,
         gaps: &[
             "bvt-overflow: virtual times do not wrap",
             "bvt-weights: finer than whole steps of mcu_advance",

@@ -19,7 +19,8 @@
 //! `BASE_SLICE`), ticks and what they check, placement of new tasks (`START_DEBIT`) and of sleepers
 //! (`GENTLE_FAIR_SLEEPERS`), wake-up preemption with its granularity by weight, the buddies `next`, `last` and `skip`,
 //! moving between lines with the distance to the least kept; and as for EEVDF: the cgroup tree with a line per group and
-//! pCPU, shares of groups that run on several pCPUs, quotas at every level, placement, pulling, balancing.
+//! pCPU, shares of groups that run on several pCPUs, quotas at every level, nice levels, the real-time
+//! classes above with their throttling ([`super::linux`]), placement, pulling, balancing.
 //!
 //! **Not modelled**
 //! - `GAP(cfs-load)`: no PELT: shares and balancing go by who is runnable now, not by decaying averages; so there is no
@@ -31,7 +32,9 @@
 //!   siblings before the period ends is not modelled.
 //! - `GAP(cfs-slots)`: a group keeps lines for twice as many pCPUs as it has vCPUs; a line reused for another pCPU
 //!   keeps the virtual times of the former.
-//! - `GAP(cfs-classes)`: every vCPU is nice 0 and of the fair class; `class` is not looked at.
+//! - `GAP(cfs-rt)`: real-time limits per cgroup (`RT_GROUP_SCHED`, off in distributions) are not modelled, nor the
+//!   deadline class; an idle task does not make way for others at once; of several pCPUs that a real-time task could
+//!   go to, the nearest with the lowest number is taken, where the kernel deals them out in turn.
 //! - `GAP(cfs-levels)`: every event charges all levels of the running task; the source charges those that the event
 //!   touches, and the others at the next tick.
 //! - `GAP(cfs-phase)`: the ticks of all pCPUs coincide, on multiples of their period; so do the periods of quotas, which
@@ -41,11 +44,12 @@
 //! them). Read, not copied.
 
 use super::super::policy::{About, Conserving, Parameter, Values};
-use super::fair::{Fair, Line, Lines, MS, NONE, Rules, US, scaling};
+use super::fair::{Line, Lines, MS, NONE, Rules, US, scaling};
+use super::linux::Linux;
 use crate::sim::setup::Host;
 
 /// Linux's scheduler until 6.5.
-pub type Cfs = Fair<Fairest>;
+pub type Cfs = Linux<Fairest>;
 
 /// The rules of its fair class.
 #[derive(Debug)]
@@ -120,6 +124,30 @@ impl Rules for Fairest {
                 min: 1,
                 max: 1000,
             },
+            Parameter {
+                name: "rr_timeslice_ms",
+                doc: "a turn of SCHED_RR among its equals, in whole ticks",
+                unit: "ms",
+                default: 100,
+                min: 1,
+                max: 10_000,
+            },
+            Parameter {
+                name: "sched_rt_runtime_us",
+                doc: "what real-time tasks may use of each period on a pCPU; the period or more: all of it",
+                unit: "us",
+                default: 950_000,
+                min: 1,
+                max: 10_000_000,
+            },
+            Parameter {
+                name: "sched_rt_period_us",
+                doc: "that period",
+                unit: "us",
+                default: 1_000_000,
+                min: 1000,
+                max: 10_000_000,
+            },
         ],
         default_weight: 100,
         weights: (1, 10_000),
@@ -128,16 +156,18 @@ impl Rules for Fairest {
         conserving: Conserving::Within(20 * MS),
         caps: false,
         quotas: true,
+        classes: true,
         gaps: &[
             "cfs-load: shares and balancing by who is runnable now, no PELT, no wake_affine, no NUMA balancing, no SIS_UTIL",
             "cfs-balance: one pass over all pCPUs per interval; an odd task out does not take turns",
             "cfs-slack: unused quota reaches throttled siblings at the next period",
             "cfs-slots: a line reused for another pCPU keeps the virtual times of the former",
-            "cfs-classes: every vCPU is nice 0 of the fair class",
+            "cfs-rt: no RT_GROUP_SCHED; SCHED_IDLE by its weight alone; a tie of pCPUs goes to the nearest",
             "cfs-levels: every event charges all levels of the running task",
             "cfs-phase: ticks of all pCPUs coincide, and so do periods of quotas",
         ],
     };
+    const FAIR_SERVER: bool = false;
     const SLICES_VARY: bool = true;
     const BUDDIES: bool = true;
 

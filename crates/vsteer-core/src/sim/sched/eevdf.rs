@@ -22,7 +22,8 @@
 //! ends the protection, as it does there), the end of an unprotected task's right to run (`PREEMPT_SHORT`), preferring
 //! the group of a task that went to sleep (`PICK_BUDDY`), wake-up preemption, slices checked at ticks (computed, not simulated: see `charge`), the cgroup tree with a
 //! line per group and pCPU, shares of groups that run on several pCPUs, quotas at every level with slices taken from
-//! the group's pool, throttling and refill at periods, wake-up placement (previous pCPU, idle core, idle sibling in the
+//! the group's pool, throttling and refill at periods, nice levels, the real-time classes above
+//! with the fair server ([`super::linux`]), wake-up placement (previous pCPU, idle core, idle sibling in the
 //! last-level cache), pulling by a pCPU that becomes idle, periodic balancing.
 //!
 //! **Not modelled**
@@ -35,7 +36,9 @@
 //!   siblings before the period ends is not modelled.
 //! - `GAP(eevdf-slots)`: a group keeps lines for twice as many pCPUs as it has vCPUs; a line reused for another pCPU
 //!   forgets its lag.
-//! - `GAP(eevdf-classes)`: every vCPU is nice 0 and of the fair class; `class` is not looked at.
+//! - `GAP(eevdf-rt)`: real-time limits per cgroup (`RT_GROUP_SCHED`, off in distributions) are not modelled, nor the
+//!   deadline class; an idle task does not make way for others at once; of several pCPUs that a real-time task could
+//!   go to, the nearest with the lowest number is taken, where the kernel deals them out in turn.
 //! - `GAP(eevdf-6.17)`: what came after 6.12 is not here: protection that ends at the shortest slice in line (6.17), and
 //!   throttling of each task as it returns to its guest (6.18). Custom slices are not modelled, so all are equal.
 //! - `GAP(eevdf-levels)`: every event charges all levels of the running task; the source charges those that the event
@@ -48,11 +51,12 @@
 //! memory first, then held against that source function by function. Read, not copied.
 
 use super::super::policy::{About, Conserving, Parameter, Values};
-use super::fair::{Entity, Fair, Lines, MS, NONE, Rules, US, next_tick, scaling};
+use super::fair::{Entity, Lines, MS, NONE, Rules, US, next_tick, scaling};
+use super::linux::Linux;
 use crate::sim::setup::Host;
 
 /// Linux's scheduler since 6.6.
-pub type Eevdf = Fair<Earliest>;
+pub type Eevdf = Linux<Earliest>;
 
 /// The rules of its fair class.
 #[derive(Debug)]
@@ -107,6 +111,30 @@ impl Rules for Earliest {
                 min: 1,
                 max: 1000,
             },
+            Parameter {
+                name: "rr_timeslice_ms",
+                doc: "a turn of SCHED_RR among its equals, in whole ticks",
+                unit: "ms",
+                default: 100,
+                min: 1,
+                max: 10_000,
+            },
+            Parameter {
+                name: "fair_server_runtime_us",
+                doc: "what the fair class gets of each period where real-time tasks leave it nothing; 0: nothing",
+                unit: "us",
+                default: 50_000,
+                min: 0,
+                max: 1_000_000,
+            },
+            Parameter {
+                name: "fair_server_period_us",
+                doc: "that period",
+                unit: "us",
+                default: 1_000_000,
+                min: 1000,
+                max: 4_000_000,
+            },
         ],
         default_weight: 100,
         weights: (1, 10_000),
@@ -115,17 +143,20 @@ impl Rules for Earliest {
         conserving: Conserving::Within(20 * MS),
         caps: false,
         quotas: true,
+        classes: true,
         gaps: &[
             "eevdf-load: shares and balancing by who is runnable now, no PELT, no wake_affine, no NUMA balancing, no SIS_UTIL",
             "eevdf-balance: one pass over all pCPUs per interval; an odd task out does not take turns",
             "eevdf-slack: unused quota reaches throttled siblings at the next period",
             "eevdf-slots: a line reused for another pCPU forgets its lag",
-            "eevdf-classes: every vCPU is nice 0 of the fair class",
+            "eevdf-rt: no RT_GROUP_SCHED; SCHED_IDLE by its weight alone; a tie of pCPUs goes to the nearest",
             "eevdf-6.17: as of 6.12; no custom slices",
             "eevdf-levels: every event charges all levels of the running task",
             "eevdf-phase: ticks of all pCPUs coincide, and so do periods of quotas",
         ],
     };
+
+    const FAIR_SERVER: bool = true;
 
     fn new(host: &Host, values: &Values) -> Earliest {
         let factor = scaling(host, values);

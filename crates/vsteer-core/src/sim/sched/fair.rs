@@ -8,9 +8,10 @@
 //! Source: kernel/sched/fair.c of Linux 6.12.117 and 6.1.192 (names follow it). Read, not copied.
 
 use super::super::bits::Bits;
-use super::super::policy::{About, Choice, Held, Orders, Policy, Values, View, Why};
+use super::super::policy::{Choice, Held, Orders, Values, View, Why};
 use super::super::setup::{Group, Host, Pcpu, Pool, Vcpu, Vm};
 use crate::Fault;
+use crate::nouns::SchedClass;
 pub(super) use line::{Entity, Line, NICE_0, next_tick};
 pub use line::{Lines, Rules};
 
@@ -39,6 +40,8 @@ struct Task {
     runnable: bool,
     /// Awake in a throttled line.
     limited: bool,
+    /// Of a class that preempts nobody when it wakes (`SCHED_BATCH`, `SCHED_IDLE`).
+    polite: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -53,6 +56,8 @@ struct Cpu {
     tail: u32,
     runnable: u32,
     mine: bool,
+    /// A task of a higher class runs here.
+    above: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -71,7 +76,7 @@ struct Branch {
 #[derive(Debug)]
 pub struct Fair<R> {
     lines: Lines<R>,
-    tick_ns: i64,
+    pub(super) tick_ns: i64,
     tasks: Vec<Task>,
     cpus: Vec<Cpu>,
     branches: Vec<Branch>,
@@ -86,14 +91,13 @@ pub struct Fair<R> {
     idle: Bits,
 }
 
-impl<R: Rules> Policy for Fair<R> {
-    const ABOUT: About = R::ABOUT;
-    const TIMERS: u32 = 2;
-
-    fn new(host: &Host, pool: Pool, values: &Values) -> Result<Fair<R>, Fault> {
+/// What the class is told by [`super::linux::Linux`], which keeps the classes apart.
+impl<R: Rules> Fair<R> {
+    pub(super) fn new(host: &Host, pool: Pool, values: &Values) -> Result<Fair<R>, Fault> {
         let pcpus = host.pcpus.len();
         let own = &host.pools[pool.i()];
-        let mut entities: Vec<Entity> = host.vcpus.iter().map(|_| Entity::new(NICE_0, true)).collect();
+        let mut entities: Vec<Entity> =
+            host.vcpus.iter().map(|v| Entity::new(weight_of(v.class), true)).collect();
         let mut lines: Vec<Line> = (0..pcpus as u32).map(|p| Line::new(NONE, p, 0)).collect();
         // How many vCPUs lie below each group: children come after their parents.
         let mut below = vec![0usize; host.groups.len()];
@@ -132,6 +136,7 @@ impl<R: Rules> Policy for Fair<R> {
             tail: NONE,
             runnable: 0,
             mine: own.contains(i),
+            above: false,
         };
         Ok(Fair {
             lines: Lines { entities, lines, rules: R::new(host, values) },
@@ -146,6 +151,7 @@ impl<R: Rules> Policy for Fair<R> {
                     prev: NONE,
                     runnable: false,
                     limited: false,
+                    polite: matches!(v.class, Some(SchedClass::Batch(_) | SchedClass::Idle)),
                 })
                 .collect(),
             cpus: (0..pcpus).map(cpu).collect(),
@@ -161,11 +167,7 @@ impl<R: Rules> Policy for Fair<R> {
         })
     }
 
-    fn start(&mut self, _view: &View<'_>, _orders: &mut Orders) {}
-
-    fn arrive(&mut self, _view: &View<'_>, _v: Vcpu) {}
-
-    fn wake(&mut self, view: &View<'_>, v: Vcpu, orders: &mut Orders) {
+    pub(super) fn wake(&mut self, view: &View<'_>, v: Vcpu, orders: &mut Orders) {
         let now_ns = view.now_ns() as i64;
         let delayed = self.lines.entities[v.i()].delayed;
         // One that is still in line wakes where it is; else it may choose.
@@ -180,9 +182,49 @@ impl<R: Rules> Policy for Fair<R> {
         }
     }
 
-    fn pick(&mut self, view: &View<'_>, p: Pcpu, why: Why, orders: &mut Orders) -> Choice {
+    /// Is a task of this class on `p` right now?
+    pub(super) fn runs(&self, p: u32) -> bool {
+        self.cpus[p as usize].current != NONE
+    }
+
+    /// Is one awake there?
+    pub(super) fn awake(&self, p: u32) -> bool {
+        self.cpus[p as usize].runnable > 0
+    }
+
+    /// Is one awake there besides one that blocks just now?
+    pub(super) fn waiting(&self, p: u32, why: Why) -> bool {
+        let leaves = matches!(why, Why::Blocked(v) if v.0 == self.cpus[p as usize].current);
+        self.cpus[p as usize].runnable > u32::from(leaves)
+    }
+
+    /// The pCPU that `v` is on, or was.
+    pub(super) fn cpu_of(&self, v: u32) -> u32 {
+        self.tasks[v as usize].cpu
+    }
+
+    /// A task of a higher class gets `p`; who of this one ran there stays in its lines.
+    pub(super) fn make_way(&mut self, view: &View<'_>, p: Pcpu, why: Why, orders: &mut Orders) {
+        let p = p.0;
+        self.charge(p, view.now_ns() as i64, orders);
+        match why {
+            Why::Blocked(v) => self.dequeue(p, v.0, true),
+            Why::Yielded(v) => self.forfeit(v.0),
+            Why::Interrupted(_) | Why::SliceEnd(_) | Why::Idle => {}
+        }
+        if self.quotas {
+            self.throttle(p, orders);
+        }
+        self.make_current(p, NONE);
+        self.cpus[p as usize].above = true;
+        self.idle.remove(p as usize);
+        self.watch_balance(view, p, orders);
+    }
+
+    pub(super) fn pick(&mut self, view: &View<'_>, p: Pcpu, why: Why, orders: &mut Orders) -> Choice {
         let now_ns = view.now_ns() as i64;
         let p = p.0;
+        self.cpus[p as usize].above = false;
         self.charge(p, now_ns, orders);
         let current = self.cpus[p as usize].current;
         debug_assert_eq!(why.ran().map_or(NONE, |v| v.0), current);
@@ -219,7 +261,7 @@ impl<R: Rules> Policy for Fair<R> {
         Choice::run(Vcpu(next), self.slice(p, now_ns))
     }
 
-    fn timer(&mut self, view: &View<'_>, timer: u32, orders: &mut Orders) {
+    pub(super) fn timer(&mut self, view: &View<'_>, timer: u32, orders: &mut Orders) {
         if timer == QUOTA {
             self.refill(view, orders);
         } else {
@@ -227,14 +269,7 @@ impl<R: Rules> Policy for Fair<R> {
         }
     }
 
-    fn changed(
-        &mut self,
-        view: &View<'_>,
-        vm: Vm,
-        weight: Option<u32>,
-        _cap_pct: Option<u32>,
-        orders: &mut Orders,
-    ) {
+    pub(super) fn changed(&mut self, view: &View<'_>, vm: Vm, weight: Option<u32>, orders: &mut Orders) {
         let group = view.host().vms[vm.i()].group;
         self.branches[group.i()].weight = shares(weight);
         let Branch { first, lines, .. } = self.branches[group.i()];
@@ -246,6 +281,23 @@ impl<R: Rules> Policy for Fair<R> {
                 orders.interrupt(Pcpu(p));
             }
         }
+    }
+}
+
+/// Weights of nice -20 to 19 (`sched_prio_to_weight`): a quarter more for each level.
+const NICE: [i64; 40] = [
+    88761, 71755, 56483, 46273, 36291, 29154, 23254, 18705, 14949, 11916, 9548, 7620, 6100, 4904, 3906, 3121,
+    2501, 1991, 1586, 1277, 1024, 820, 655, 526, 423, 335, 272, 215, 172, 137, 110, 87, 70, 56, 45, 36, 29,
+    23, 18, 15,
+];
+
+fn weight_of(class: Option<SchedClass>) -> i64 {
+    match class {
+        Some(SchedClass::Other(nice) | SchedClass::Batch(nice)) => {
+            NICE[(i32::from(nice).clamp(-20, 19) + 20) as usize]
+        }
+        Some(SchedClass::Idle) => 3,
+        _ => NICE_0,
     }
 }
 
@@ -602,9 +654,15 @@ impl<R: Rules> Fair<R> {
 
     /// Woken `v` against who runs on `p`: compared in the line that both have in common.
     fn preempt(&mut self, p: u32, v: u32, orders: &mut Orders) {
-        let current = self.cpus[p as usize].current;
+        let Cpu { current, above, .. } = self.cpus[p as usize];
+        if above {
+            return;
+        }
         if current == NONE {
             self.reschedule(p, orders);
+            return;
+        }
+        if self.tasks[v as usize].polite {
             return;
         }
         let (mut old, mut new) = (current, v);

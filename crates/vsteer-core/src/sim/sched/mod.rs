@@ -13,6 +13,7 @@ pub mod cfs;
 pub mod credit;
 pub mod eevdf;
 pub mod fair;
+pub mod linux;
 pub mod priority;
 pub mod rtds;
 

@@ -135,6 +135,8 @@ pub trait Rules: Sized {
     const ABOUT: About;
     /// Does a slice depend on who else is awake on the pCPU?
     const SLICES_VARY: bool = false;
+    /// Is the class kept from starving by a server (since 6.12), or by throttling those above it?
+    const FAIR_SERVER: bool;
     /// Is a task that preempts on waking preferred, and the one that it preempts after it?
     const BUDDIES: bool = false;
 

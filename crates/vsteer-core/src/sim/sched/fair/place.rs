@@ -43,6 +43,11 @@ impl<R: Rules> Fair<R> {
         beside.or(thread).map_or(before, |p| p as u32)
     }
 
+    /// Tasks that want this pCPU.
+    fn load(&self, p: usize) -> u32 {
+        self.cpus[p].runnable + u32::from(self.cpus[p].above)
+    }
+
     fn busy_threads(&self, view: &View<'_>, p: usize) -> usize {
         let core = &view.host().cores[view.host().pcpus[p].core as usize];
         core.len() - core.common(&self.idle)
@@ -110,13 +115,13 @@ impl<R: Rules> Fair<R> {
             &host.nodes[place.node as usize],
             &self.pool,
         ];
-        let least = (self.cpus[p].runnable + more).max(2);
+        let least = (self.load(p) + more).max(2);
         domains.into_iter().find_map(|domain| {
             let mut best: Option<(usize, u32)> = None;
             for from in domain.iter().filter(|from| *from != p && self.cpus[*from].mine) {
-                let runnable = self.cpus[from].runnable;
-                let busier = best.is_none_or(|(b, _)| runnable > self.cpus[b].runnable);
-                if runnable >= least
+                let load = self.load(from);
+                let busier = best.is_none_or(|(b, _)| load > self.load(b));
+                if load >= least
                     && busier
                     && let Some(v) = self.movable(view, from, p)
                 {
@@ -144,7 +149,7 @@ impl<R: Rules> Fair<R> {
 
     /// Balancing is awake while anybody waits: does somebody on `p`?
     pub(super) fn watch_balance(&mut self, view: &View<'_>, p: u32, orders: &mut Orders) {
-        if !self.balancing && self.cpus[p as usize].runnable > 1 {
+        if !self.balancing && self.load(p as usize) > 1 {
             self.balancing = true;
             orders.set_timer(BALANCE, (view.now_ns() / self.balance_ns + 1) * self.balance_ns);
         }
@@ -158,7 +163,7 @@ impl<R: Rules> Fair<R> {
             if !self.cpus[p].mine {
                 continue;
             }
-            if self.cpus[p].current == NONE {
+            if self.cpus[p].current == NONE && !self.cpus[p].above {
                 if let Some((from, v)) = self.busiest(view, p, 0) {
                     self.shift(view, v, from as u32, p as u32, orders);
                     self.preempt(p as u32, v, orders);

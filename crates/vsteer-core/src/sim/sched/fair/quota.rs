@@ -248,7 +248,8 @@ impl<R: Rules> Fair<R> {
             }
         }
         // Nobody is preempted for them: whoever runs there goes on to the end of its slice.
-        if self.cpus[p as usize].current == NONE && self.cpus[p as usize].runnable > 0 {
+        let cpu = &self.cpus[p as usize];
+        if cpu.current == NONE && !cpu.above && cpu.runnable > 0 {
             self.reschedule(p, orders);
         }
         self.watch_balance(view, p, orders);
