@@ -3,7 +3,7 @@
 use vsteer_core::nouns::Quota;
 use vsteer_core::sim::account::Account;
 use vsteer_core::sim::engine::{State, Stop};
-use vsteer_core::sim::guest::{Demand, Times};
+use vsteer_core::sim::guest::{Burst, Demand, Times};
 use vsteer_core::sim::policy::Values;
 use vsteer_core::sim::random::Random;
 use vsteer_core::sim::sched::find;
@@ -202,4 +202,24 @@ fn credit_boost_waits_for_the_rate_limit() {
     let (limited, unlimited) = (worst(&[]), worst(&[("ratelimit_us", 0)]));
     assert!(unlimited <= 1152.0, "{unlimited} ns: the lowest bucket");
     assert!((0.3e6..1.2e6).contains(&limited), "{limited} ns");
+}
+
+/// Two sockets of two pCPUs; two vCPUs that end after a second leave one hog on one and three on the other. Credit2 evens
+/// its queues out when credits are renewed: from then on each hog has a pCPU.
+#[test]
+fn credit2_evens_its_queues_out() {
+    let ends = |ms: u64| {
+        let bursts = vec![Burst { sleep_ns: 0, compute_ns: ms * MS }];
+        one(Demand::Recorded { bursts, repeat: false })
+    };
+    let hog = || one(Demand::Hog);
+    let vms = vec![ends(700), hog(), ends(700), hog(), hog(), hog()];
+    let entry = find("credit2").unwrap();
+    let setup = Setup::new(machine(2, 1, 2, 1).unwrap(), vms, 1);
+    let mut s = (entry.checked)(&setup, &Values::defaults(entry.about.parameters)).unwrap();
+    s.run(3 * S, u64::MAX);
+    let before: Vec<u64> = (0..6).map(|v| ran(&s.account(Vcpu(v)))).collect();
+    s.run(5 * S, u64::MAX);
+    let later: Vec<u64> = (0..6).map(|v| ran(&s.account(Vcpu(v))) - before[v as usize]).collect();
+    assert_eq!(later, [0, 2 * S, 0, 2 * S, 2 * S, 2 * S]);
 }

@@ -8,6 +8,7 @@ use vsteer_core::sim::engine::{Engine, State, Stop, Watch};
 use vsteer_core::sim::guest::{Burst, Demand};
 use vsteer_core::sim::policy::{Policy, Values};
 use vsteer_core::sim::sched::cfs::Cfs;
+use vsteer_core::sim::sched::credit2::Credit2;
 use vsteer_core::sim::sched::eevdf::Eevdf;
 use vsteer_core::sim::setup::{Pcpu, Setup, Vcpu, VcpuSetup, VmSetup, machine};
 
@@ -183,4 +184,41 @@ fn real_time_tasks_are_pushed_and_pulled() {
     let setup = Setup::new(machine(1, 1, 2, 1).unwrap(), vms, 1);
     let got = trace::<Eevdf>(&setup, &[], 100);
     assert_eq!(got, [(0, 0, 0), (0, 1, 1), (10_000, 0, 2), (10_000, 1, 0), (15_000, 0, 1)]);
+}
+
+/// A of weight 512 burns 1 credit per ns, B of 256 burns 2; both begin with 10 (in ms). At each decision (A, B):
+/// - 0: A, nobody else waits: 10 ms. 10: (0, 10): B for the 5 ms that 10 credits are for it. 15: (0, 0): A is not worth
+///   more, B stays and has none left: everybody gets 10; A waits with 10, so B gets the least, 0.5 ms.
+/// - 15.5: (10, 9): A for 1 ms (1 more credit; the rate limit). 16.5: (9, 9): A stays, 0.5. 17: (8.5, 9): B, the rate
+///   limit's 1 ms. 18: (8.5, 7): A for 1.5. 19.5: a tie, 0.5. 20: (6.5, 7): B for 1, and so on every 3 ms:
+///   21, 23, 24, 26, 27, 29: (0.5, 1): B for 1.
+/// - 30: (0.5, -1): A for 1. 31: (-0.5, -1): A stays, everybody gets 10: (9.5, 9), 0.5 ms. 31.5: a tie, 0.5.
+/// - 32: (8.5, 9): B. 33: (8.5, 7): A.
+#[test]
+fn credit2_two_to_one() {
+    let vms = vec![vm("a", Demand::Hog).weight(512), vm("b", Demand::Hog)];
+    let us: Vec<u64> = on_one::<Credit2>(vms, &[], 34)
+        .into_iter()
+        .enumerate()
+        .map(|(i, (us, v))| {
+            assert_eq!(i as u32 % 2, v, "they take turns");
+            us
+        })
+        .collect();
+    let ms = [0, 10, 15, 17, 18, 20, 21, 23, 24, 26, 27, 29, 30, 32, 33].map(|ms| ms * 1000);
+    assert_eq!(us[..2], ms[..2]);
+    assert_eq!(us[2], 15_500);
+    assert_eq!(us[3..], ms[3..]);
+}
+
+/// B never sleeps and renews its credit every 10 ms. A wakes at 12 with more credit: it interrupts B, which has run for
+/// long. At 13.3 it has more again, but B has run for 0.3 ms: less than the rate limit and its tolerance. Nobody looks
+/// again before B's slice is over: it got the 8 ms of its credit at 13.
+#[test]
+fn credit2_wakes_against_the_rate_limit() {
+    let vms = || vec![vm("a", bursts(&[(12_000, 1000), (300, 1000)])), vm("b", Demand::Hog)];
+    let us = on_one::<Credit2>(vms(), &[], 25);
+    assert_eq!(us, [(0, 1), (12_000, 0), (13_000, 1), (21_000, 0), (22_000, 1)]);
+    let us = on_one::<Credit2>(vms(), &[("ratelimit_us", 0)], 25);
+    assert_eq!(us, [(0, 1), (12_000, 0), (13_000, 1), (13_300, 0), (14_300, 1)]);
 }

@@ -11,6 +11,7 @@ use crate::{Fault, FaultKind};
 pub mod bvt;
 pub mod cfs;
 pub mod credit;
+pub mod credit2;
 pub mod eevdf;
 pub mod fair;
 pub mod linux;
@@ -20,6 +21,7 @@ pub mod rtds;
 /// Every policy.
 pub const POLICIES: &[Entry] = &[
     entry::<credit::Credit>(),
+    entry::<credit2::Credit2>(),
     entry::<eevdf::Eevdf>(),
     entry::<cfs::Cfs>(),
     entry::<rtds::Rtds>(),
