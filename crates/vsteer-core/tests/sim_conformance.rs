@@ -256,7 +256,9 @@ fn one_vcpu_alone_runs_whenever_it_wants() {
         let mut s = (entry.checked)(&setup, &Values::defaults(entry.about.parameters)).unwrap();
         s.run(2000 * MS, u64::MAX);
         let a = s.account(Vcpu(0));
-        assert_eq!(a.ns[State::Ready as usize], 0, "{}", entry.about.name);
+        // SEDF leaves the last 0.5 ms before a period of 100 ms to nobody.
+        let most_ns = if entry.about.name == "sedf" { 10 * MS } else { 0 };
+        assert!(a.ns[State::Ready as usize] <= most_ns, "{}", entry.about.name);
         assert!(a.ns[State::Running as usize] > 400 * MS, "{}", entry.about.name);
     }
 }

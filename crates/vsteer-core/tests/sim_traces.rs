@@ -10,7 +10,8 @@ use vsteer_core::sim::policy::{Policy, Values};
 use vsteer_core::sim::sched::cfs::Cfs;
 use vsteer_core::sim::sched::credit2::Credit2;
 use vsteer_core::sim::sched::eevdf::Eevdf;
-use vsteer_core::sim::setup::{Pcpu, Setup, Vcpu, VcpuSetup, VmSetup, machine};
+use vsteer_core::sim::sched::sedf::Sedf;
+use vsteer_core::sim::setup::{Pcpu, Reservation, Setup, Vcpu, VcpuSetup, VmSetup, machine};
 
 const MS: u64 = 1_000_000;
 
@@ -221,4 +222,64 @@ fn credit2_wakes_against_the_rate_limit() {
     assert_eq!(us, [(0, 1), (12_000, 0), (13_000, 1), (21_000, 0), (22_000, 1)]);
     let us = on_one::<Credit2>(vms(), &[("ratelimit_us", 0)], 25);
     assert_eq!(us, [(0, 1), (12_000, 0), (13_000, 1), (13_300, 0), (14_300, 1)]);
+}
+
+fn reserved(name: &str, demand: Demand, us: (u64, u64), extra_time: bool) -> VmSetup {
+    let mut vm = vm(name, demand);
+    let (budget_ns, period_ns) = (us.0 * 1000, us.1 * 1000);
+    vm.vcpus[0].reservation = Some(Reservation { budget_ns, period_ns, extra_time });
+    vm
+}
+
+/// A has 3 ms in 10 and no extra time; its first deadline lies a slice ahead (3), it wakes before that, so that its
+/// period begins then: 3 to 6, 13 to 16 and so on. B has the rest.
+#[test]
+fn sedf_reserves() {
+    let vms = vec![reserved("a", Demand::Hog, (3000, 10_000), false), vm("b", Demand::Hog)];
+    let us = on_one::<Sedf>(vms, &[], 25);
+    assert_eq!(us, [(0, 1), (3000, 0), (6000, 1), (13_000, 0), (16_000, 1), (23_000, 0)]);
+}
+
+/// Extra time by weights 2 and 1, in quanta of 0.5 ms; who ran is put back with a score of 2^17 / weight (65,536 and
+/// 131,072), the others lose what it had before. B wakes just after A began: its period begins before A's quantum is over,
+/// so the pCPU looks again, and A's quantum of no time counts as one. Queue before each:
+/// - 0: B 0, A 65,536. 0.5: A 65,536, B 131,072. 1: B and A 65,536, B was first.
+/// - 1.5: A 0, B 131,072. 2: A 65,536, B 131,072. 2.5: as at 1, and from there every 1.5 ms.
+#[test]
+fn sedf_deals_extra_time_out_by_weight() {
+    let vms = vec![vm("a", Demand::Hog).weight(2), vm("b", Demand::Hog)];
+    let us = on_one::<Sedf>(vms, &[], 6);
+    let expected = [
+        (0, 0),
+        (0, 1),
+        (500, 0),
+        (1000, 1),
+        (1500, 0),
+        (2500, 1),
+        (3000, 0),
+        (4000, 1),
+        (4500, 0),
+        (5500, 1),
+    ];
+    assert_eq!(us, expected);
+}
+
+/// A has 3 in 10 and extra time, C 4 in 20, B is best effort. All wake at 0, where deadlines lie a slice ahead, so that
+/// they are inside a period: A's next begins at 3, C's at 4. What they did so far is extra time.
+/// - 0: A, at once B, whose period begins now; A is put back at 10 / 3 (3,413). C, B's equal at 0, behind it.
+/// - 0.5: C 0, A 3,413, B 131,072: C. 1: A, C 5,120: A. 1.5: C, less A's 3,413, is at 1,707: C. 2: A at 1,706: A, whose
+///   1 ms is done at 2.5; it sleeps up to 5.5. C at 5,120 is ahead of B up to 4, where its slice begins.
+/// - 5.5: A wakes inside its period (3 to 13): no slice before 13, but first in extra time, for it lost 3 of 10. C's slice
+///   is not interrupted. 8: C's slice is used: A's penalty is paid with the 0.4 ms it wants.
+#[test]
+fn sedf_makes_up_for_blocking() {
+    let vms = vec![
+        reserved("a", bursts(&[(0, 1000), (3000, 400), (90_000, 1)]), (3000, 10_000), true),
+        vm("b", Demand::Hog),
+        reserved("c", Demand::Hog, (4000, 20_000), true),
+    ];
+    let us = on_one::<Sedf>(vms, &[], 9);
+    let expected =
+        [(0, 0), (0, 1), (500, 2), (1000, 0), (1500, 2), (2000, 0), (2500, 2), (8000, 0), (8400, 2)];
+    assert_eq!(us, expected);
 }

@@ -17,6 +17,7 @@ pub mod fair;
 pub mod linux;
 pub mod priority;
 pub mod rtds;
+pub mod sedf;
 
 /// Every policy.
 pub const POLICIES: &[Entry] = &[
@@ -25,6 +26,7 @@ pub const POLICIES: &[Entry] = &[
     entry::<eevdf::Eevdf>(),
     entry::<cfs::Cfs>(),
     entry::<rtds::Rtds>(),
+    entry::<sedf::Sedf>(),
     entry::<bvt::Bvt>(),
     entry::<priority::Priority>(),
 ];
