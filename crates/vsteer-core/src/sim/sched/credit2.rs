@@ -119,6 +119,8 @@ pub struct Credit2 {
     /// The queue of each pCPU of the pool.
     queue_of: Vec<u32>,
     current: Vec<u32>,
+    /// Who is about to get a pCPU.
+    chosen: u32,
     /// Masks and lists that are worked out on the way.
     mask: Bits,
     unparked: Vec<u32>,
@@ -231,6 +233,7 @@ impl Policy for Credit2 {
             domains: domains.collect(),
             queue_of,
             current: vec![NONE; pcpus],
+            chosen: NONE,
             mask: Bits::new(pcpus),
             unparked: Vec::with_capacity(vcpus),
         })
@@ -279,6 +282,7 @@ impl Policy for Credit2 {
                 self.unqueue(next);
             }
             self.queues[q].idle.remove(p.i());
+            self.chosen = next;
             let waiting = self.queues[q].list.first().map_or(i64::MIN, |v| self.units[*v as usize].credit);
             if self.units[next as usize].credit.max(waiting) <= 0 {
                 self.reset(q, next, now_ns, orders);
@@ -294,7 +298,7 @@ impl Policy for Credit2 {
             let entered_ns = (next == ran).then(|| view.since_ns(Vcpu(next)) as i64);
             self.runtime(q, next, now_ns, entered_ns, inflight)
         };
-        self.current[p.i()] = next;
+        (self.current[p.i()], self.chosen) = (next, NONE);
         if ran != NONE && ran != next {
             self.switched_out(view, ran, returns, orders);
         }
@@ -597,7 +601,8 @@ impl Credit2 {
             unit.budget = Some(0);
             self.domains[vm].budget += budget;
         }
-        if returns {
+        // Balancing may have asked it to move just now.
+        if returns && to == NONE {
             self.enqueue(v);
             self.tickle(view, v, orders);
         } else {

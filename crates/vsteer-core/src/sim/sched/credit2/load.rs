@@ -174,8 +174,9 @@ impl Credit2 {
     fn migrate(&mut self, view: &View<'_>, v: u32, to: usize, orders: &mut Orders) {
         let now_ns = view.now_ns() as i64;
         let cpu = self.units[v as usize].cpu;
-        let on =
-            self.current[cpu as usize] == v || view.running(crate::sim::setup::Pcpu(cpu)) == Some(Vcpu(v));
+        let on = v == self.chosen
+            || self.current[cpu as usize] == v
+            || view.running(crate::sim::setup::Pcpu(cpu)) == Some(Vcpu(v));
         if on {
             self.units[v as usize].moves_to = to as u32;
             self.interrupt(cpu, orders);
