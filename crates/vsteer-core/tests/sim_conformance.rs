@@ -11,7 +11,9 @@ use vsteer_core::sim::guest::{Burst, Demand, Times};
 use vsteer_core::sim::policy::{About, Values};
 use vsteer_core::sim::random::Random;
 use vsteer_core::sim::sched::{POLICIES, Simulation};
-use vsteer_core::sim::setup::{Costs, GroupSetup, Reservation, Setup, Vcpu, VcpuSetup, Vm, VmSetup, machine};
+use vsteer_core::sim::setup::{
+    Costs, GroupSetup, Reservation, Setup, Vcpu, VcpuSetup, Vm, VmSetup, Warp, machine,
+};
 use vsteer_core::topology::NodeId;
 
 const MS: u64 = 1_000_000;
@@ -37,7 +39,11 @@ impl Dice {
         }
     }
     fn demand(&mut self) -> Demand {
-        match self.upto(8) {
+        match self.upto(9) {
+            9 => {
+                let sleeps = Demand::SleepCompute { sleep: self.time(), compute: self.time() };
+                Demand::Ticked { tick_ns: [1, 4, 10][self.upto(2) as usize] * MS, demand: Box::new(sleeps) }
+            }
             0 => Demand::Idle,
             1 | 2 => Demand::Hog,
             3 | 4 => Demand::SleepCompute { sleep: self.time(), compute: self.time() },
@@ -129,6 +135,12 @@ fn random_setup(seed: u64, about: &About) -> Setup {
         }
         vm.cap_pct = (about.caps && d.one_in(3)).then(|| 1 + d.upto(250) as u32);
         vm.quota = (about.quotas && d.one_in(4)).then(|| quota(&mut d));
+        vm.vit = d.one_in(3);
+        vm.warp = d.one_in(4).then(|| Warp {
+            value_ns: d.upto(50) * MS,
+            limit_ns: d.upto(3) * 5 * MS,
+            unwarp_ns: d.upto(3) * 5 * MS,
+        });
         vm.group = d.one_in(2).then(|| d.upto(groups.len().max(1) as u64 - 1) as usize);
         vm.group = vm.group.filter(|_| !groups.is_empty());
         vm.memory_node = d.one_in(3).then(|| NodeId(d.upto(u64::from(sockets * nodes) - 1) as u32));

@@ -3,6 +3,7 @@
 //! Each test states what the rules give at every decision; a [`Trace`] records who really ran when. There is no live
 //! check behind these: they hold the program to the reading of the source that the comments write down.
 
+use vsteer_core::CpuSet;
 use vsteer_core::nouns::SchedClass;
 use vsteer_core::sim::engine::{Engine, State, Stop, Watch};
 use vsteer_core::sim::guest::{Burst, Demand};
@@ -10,6 +11,7 @@ use vsteer_core::sim::policy::{Policy, Values};
 use vsteer_core::sim::sched::cfs::Cfs;
 use vsteer_core::sim::sched::credit2::Credit2;
 use vsteer_core::sim::sched::eevdf::Eevdf;
+use vsteer_core::sim::sched::esxi::Esxi;
 use vsteer_core::sim::sched::sedf::Sedf;
 use vsteer_core::sim::setup::{Pcpu, Reservation, Setup, Vcpu, VcpuSetup, VmSetup, machine};
 
@@ -282,4 +284,41 @@ fn sedf_makes_up_for_blocking() {
     let expected =
         [(0, 0), (0, 1), (500, 2), (1000, 0), (1500, 2), (2000, 0), (2500, 2), (8000, 0), (8400, 2)];
     assert_eq!(us, expected);
+}
+
+/// A VM of two hogs, one on each pCPU (vCPUs 0 and 1), and another hog (2) on the second: quanta of 10 ms.
+fn pair_and_rival() -> Setup {
+    let on = |p: u32| VcpuSetup::new(Demand::Hog).pinned(CpuSet::single(p));
+    let vms = vec![VmSetup::new("pair", vec![on(0), on(1)]), VmSetup::new("rival", vec![on(1)])];
+    Setup::new(machine(1, 1, 2, 1).unwrap(), vms, 1)
+}
+
+fn esxi(coscheduling: u64) -> Vec<(u64, u32, u32)> {
+    let set = [("coscheduling", coscheduling), ("quantum_ms", 10)];
+    trace::<Esxi>(&pair_and_rival(), &set, 45).into_iter().map(|(us, p, v)| (us / 1000, p, v)).collect()
+}
+
+/// Without co-scheduling vCPU 0 has its pCPU for itself.
+#[test]
+fn esxi_without_coscheduling() {
+    assert_eq!(esxi(0), [(0, 0, 0), (0, 1, 1), (10, 1, 2), (20, 1, 1), (30, 1, 2), (40, 1, 1)]);
+}
+
+/// Relaxed: from 10 on vCPU 1 waits; at 13 its sibling is 3 ms ahead (13 to 10) and is co-stopped. At 20 the rival has
+/// used as much as vCPU 1, which goes on; at 21 it has come to within 2 ms (11 to 13): co-start. At 30 they are at 22 and
+/// 20, at 31 3 ms apart again; at 41 vCPU 1 is at 21.
+#[test]
+fn esxi_relaxed() {
+    let expected =
+        [(0, 0, 0), (0, 1, 1), (10, 1, 2), (20, 1, 1), (21, 0, 0), (30, 1, 2), (40, 1, 1), (41, 0, 0)];
+    assert_eq!(esxi(2), expected);
+}
+
+/// Strict: at 13 vCPU 1 has waited for 3 ms while its sibling ran: both are co-stopped, and pCPU 0 idles until 20, when
+/// there are pCPUs for both.
+#[test]
+fn esxi_strict() {
+    let expected =
+        [(0, 0, 0), (0, 1, 1), (10, 1, 2), (20, 1, 1), (20, 0, 0), (30, 1, 2), (40, 1, 1), (40, 0, 0)];
+    assert_eq!(esxi(1), expected);
 }

@@ -13,6 +13,7 @@ pub mod cfs;
 pub mod credit;
 pub mod credit2;
 pub mod eevdf;
+pub mod esxi;
 pub mod fair;
 pub mod linux;
 pub mod priority;
@@ -29,6 +30,7 @@ pub const POLICIES: &[Entry] = &[
     entry::<sedf::Sedf>(),
     entry::<bvt::Bvt>(),
     entry::<priority::Priority>(),
+    entry::<esxi::Esxi>(),
 ];
 
 /// A policy and how to run a host under it.
