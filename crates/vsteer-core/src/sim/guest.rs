@@ -337,7 +337,7 @@ impl Guest {
                 Kind::Recorded(Box::new(Recorded { bursts, repeat, place: 0 }))
             }
             Demand::Ticked { tick_ns, demand } => {
-                let guest = Guest::new(*demand, random.clone());
+                let guest = Guest::new(*demand, random);
                 Kind::Ticked(Box::new(Ticked { tick_ns, guest }))
             }
         };

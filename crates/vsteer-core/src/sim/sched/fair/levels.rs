@@ -194,13 +194,10 @@ impl<R: Rules> Fair<R> {
             line = self.lines.entities[e as usize].line;
         }
         // Shares further up, for one of a group may be worth more now.
-        while !held {
-            let line = self.lines.entities[e as usize].line;
-            e = self.lines.lines[line as usize].owner;
-            if e == NONE {
-                break;
-            }
-            self.share(line);
+        let mut above = if held { NONE } else { self.above(e) };
+        while above != NONE {
+            self.share(self.lines.entities[e as usize].line);
+            (e, above) = (above, self.above(above));
         }
         held |= self.held(v);
         if held {
