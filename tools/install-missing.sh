@@ -61,6 +61,8 @@ check | test)
 esac
 case $purpose in
 lab | test)
+	need strip binutils
+	need xz xz-utils
 	need qemu-system-x86_64 qemu-system-x86
 	need libvirtd libvirt-daemon
 	need "/usr/lib/$multiarch/libvirt/connection-driver/libvirt_driver_qemu.so" libvirt-daemon-driver-qemu

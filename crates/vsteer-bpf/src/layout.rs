@@ -71,6 +71,11 @@ pub(crate) struct Slot {
     pub wakeups: u64,
     pub migrations: u64,
     pub surprises: u64,
+    pub exit_mark: u64,
+    pub halt_poll_limit: u64,
+    pub first_blocked: u64,
+    pub exit_ns: u64,
+    pub halt_poll_ns: u64,
     pub wake_latency: [u32; HISTOGRAM_BUCKETS],
     pub ready_spell: [u32; HISTOGRAM_BUCKETS],
     pub seq_last: u64,
@@ -140,11 +145,19 @@ impl Event {
         self.prev_tid_state & ((1 << 22) - 1)
     }
 
+    /// Is it no switch: was [`Event::prev_tid`] woken?
+    pub fn is_wake_up(&self) -> bool {
+        self.prev_state() == EVENT_WOKEN
+    }
+
     /// The kernel's state of that thread (0: could still run), its low 10 bits.
     pub fn prev_state(&self) -> u32 {
         self.prev_tid_state >> 22
     }
 }
+
+/// `EVENT_WOKEN`: in the place of a state.
+const EVENT_WOKEN: u32 = 1022;
 
 /// `struct event_batch`.
 #[repr(C)]
@@ -153,6 +166,7 @@ pub(crate) struct EventBatchRaw {
     pub cpu: u32,
     pub count: u32,
     pub lost: u64,
+    pub wake_ups: u64,
     pub events: [Event; EVENTS_PER_BATCH],
 }
 

@@ -5,7 +5,9 @@
 //! switch in the optional event mode.
 
 mod events;
+mod kvm;
 mod layout;
+mod load;
 mod observer;
 
 pub use events::{EVENT_PCPUS_MAX, EventBatch, Events};

@@ -4,12 +4,12 @@
 //! which is read again. A spell that is still open when it is read is counted up to that moment.
 
 use crate::events::{EVENT_PCPUS_MAX, Events};
-use crate::layout::{
-    BlameKey, CPU_SETS, CulpritKey, EventBatchRaw, Membership, Pcpu, RUNNERS, Slot, culprit, state,
-};
+use crate::kvm;
+use crate::layout::{BlameKey, CPU_SETS, CulpritKey, Membership, Pcpu, RUNNERS, Slot, culprit, state};
+use crate::load::{AFFINITY_SETS, load};
 use libbpf_rs::btf::Btf;
-use libbpf_rs::btf::types::{Struct, Typedef};
-use libbpf_rs::{Iter, Link, MapCore, MapFlags, Object, ObjectBuilder};
+use libbpf_rs::btf::types::Struct;
+use libbpf_rs::{Iter, Link, MapCore, MapFlags, Object};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -18,13 +18,6 @@ use vsteer_core::nouns::{
 };
 use vsteer_core::{CpuSet, Fault, FaultKind};
 
-static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/observer.bpf.o"));
-
-/// Keys of the blame table; a key is a pair of a watched thread and a culprit. When it is full, further culprits are
-/// counted as [`Culprit::Unattributed`].
-const BLAME_KEYS: u32 = 32_768;
-/// Distinct affinity sets. A set costs one word; beyond this number placement is not told apart for new threads.
-const AFFINITY_SETS: u32 = 1_024;
 /// A culprit that has charged nobody for so many readings is forgotten: processes come and go, and the table shall not
 /// fill with those that are gone. Many, so that nobody is adding to the sum that is being taken away.
 const STILL_READINGS: u32 = 50;
@@ -129,12 +122,6 @@ impl Observer {
         let _ = rustix::process::setrlimit(rustix::process::Resource::Memlock, unlimited);
         let kernel = Btf::from_vmlinux()
             .map_err(|e| refused("the kernel describes no types (CONFIG_DEBUG_INFO_BTF)", &e))?;
-        let mut builder = ObjectBuilder::default();
-        let mut open = builder
-            .name("vsteer_observer")
-            .and_then(|b| b.open_memory(OBJECT))
-            .map_err(|e| refused("opening the observer", &e))?;
-
         let pcpus =
             libbpf_rs::num_possible_cpus().map_err(|e| refused("counting the possible CPUs", &e))? as u32;
         if limits.event_buffer_bytes.is_some() && pcpus > EVENT_PCPUS_MAX {
@@ -145,28 +132,7 @@ impl Observer {
             .because(format!("a recorded switch names its pCPU in 10 bits, so {EVENT_PCPUS_MAX} at most"))
             .way_out("record without --events"));
         }
-        for mut map in open.maps_mut() {
-            let entries = match map.name().to_str() {
-                Some("slots" | "affinity_sets" | "slot_of_tid") => limits.threads,
-                Some("pcpus" | "memberships") => pcpus,
-                Some("open_batches") => {
-                    if limits.event_buffer_bytes.is_some() {
-                        pcpus
-                    } else {
-                        1
-                    }
-                }
-                Some("event_batches") => limits.event_buffer_bytes.unwrap_or(4096),
-                Some("running_clocks") => limits.vms + 1,
-                Some("idle_clocks") => AFFINITY_SETS + 1,
-                Some("blame") => BLAME_KEYS,
-                _ => continue,
-            };
-            map.set_max_entries(entries).map_err(|e| refused("sizing a table", &e))?;
-        }
-
         let mut missing = BTreeMap::new();
-        let events = limits.event_buffer_bytes.is_some();
         let tells_limited = kernel
             .type_by_name::<Struct<'_>>("cfs_rq")
             .is_some_and(|t| t.iter().any(|m| m.name.is_some_and(|n| n == "throttled_clock_self_time")));
@@ -175,26 +141,21 @@ impl Observer {
             missing.insert("limited_ns".to_owned(), why.to_owned());
             missing.insert("ready_ns".to_owned(), format!("cannot be told from limited: {why}"));
         }
-        for mut program in open.progs_mut() {
-            let name = program.name().to_string_lossy().into_owned();
-            let section = program.section().to_string_lossy().into_owned();
-            let exists = match section.split_once('/') {
-                Some(("tp_btf", point)) => {
-                    kernel.type_by_name::<Typedef<'_>>(&format!("btf_trace_{point}")).is_some()
+        let (object, no_kvm) = match kvm::missing(&kernel) {
+            Some(why) => (load(&limits, &kernel, pcpus, false)?, Some(why)),
+            // What a module describes is less settled than the kernel's own: without it the rest is still worth having.
+            None => match load(&limits, &kernel, pcpus, true) {
+                Ok(object) => (object, None),
+                Err(fault) => {
+                    let object = load(&limits, &kernel, pcpus, false)?;
+                    let why = fault.cause.unwrap_or(fault.what);
+                    (object, Some(format!("the kernel refused the programs that see KVM exits: {why}")))
                 }
-                _ => true,
-            };
-            let wanted = match name.as_str() {
-                "on_switch" => !events,
-                "on_switch_recording" => events,
-                // The timer's own tracepoints are x86's.
-                "on_timer_entry" | "on_timer_exit" => exists,
-                _ => true,
-            };
-            program.set_autoload(wanted);
+            },
+        };
+        for (counter, why) in kvm::COUNTERS.iter().filter_map(|c| Some((c, no_kvm.as_ref()?))) {
+            missing.insert((*counter).to_owned(), why.clone());
         }
-        let object = open.load().map_err(|e| refused("the kernel refused the observer", &e))?;
-        check_layout(&object)?;
 
         let mut links = Vec::new();
         for program in object.progs_mut() {
@@ -204,9 +165,6 @@ impl Observer {
             }
             let name = program.name().to_string_lossy().into_owned();
             links.push(program.attach().map_err(|e| refused(&format!("attaching {name}"), &e))?);
-        }
-        for absent in ["exit_ns", "halt_poll_ns"] {
-            missing.insert(absent.to_owned(), "KVM exits are not measured yet (GAP(kvm-exits))".to_owned());
         }
         Ok(Observer {
             object,
@@ -597,21 +555,6 @@ pub(crate) fn unseen(pcpus: &impl MapCore, count: u32) -> Result<u64, Fault> {
     Ok(sum)
 }
 
-fn check_layout(object: &Object) -> Result<(), Fault> {
-    for (map, size) in [
-        ("slots", size_of::<Slot>()),
-        ("pcpus", size_of::<Pcpu>()),
-        ("memberships", size_of::<Membership>()),
-        ("open_batches", size_of::<EventBatchRaw>()),
-    ] {
-        let there = object.maps().find(|m| m.name() == map).map(|m| m.value_size() as usize);
-        assert!(there == Some(size), "table {map}: the kernel side has {there:?} bytes, this side {size}");
-    }
-    let key = object.maps().find(|m| m.name() == "blame").map(|m| m.key_size() as usize);
-    assert!(key == Some(size_of::<BlameKey>()), "table blame: the kernel side's key has {key:?} bytes");
-    Ok(())
-}
-
 fn sample(
     w: &Watched,
     s: &Slot,
@@ -621,6 +564,7 @@ fn sample(
 ) -> ThreadSample {
     let has_limited = !missing.contains_key("limited_ns");
     let (ready, limited) = (in_state[state::READY as usize], in_state[state::LIMITED as usize]);
+    let of_kvm = |counter: &str| w.role.vcpu().is_some() && !missing.contains_key(counter);
     let row = |h: &[u32; HISTOGRAM_BUCKETS]| Histogram::from_row(&h.map(u64::from));
     ThreadSample {
         vm: w.vm.clone(),
@@ -642,8 +586,8 @@ fn sample(
             migrations: Some(s.migrations),
             wake_latency: Some(row(&s.wake_latency)),
             ready_spell: Some(row(&s.ready_spell)),
-            exit_ns: None,
-            halt_poll_ns: None,
+            exit_ns: of_kvm("exit_ns").then_some(s.exit_ns),
+            halt_poll_ns: of_kvm("halt_poll_ns").then_some(s.halt_poll_ns),
         },
     }
 }

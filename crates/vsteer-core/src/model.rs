@@ -32,6 +32,12 @@ pub struct Shares {
     pub lag: Option<f64>,
     /// Interrupts served on its time (part of run).
     pub overlap: Option<f64>,
+    /// vCPUs: outside their guests, in KVM or the VMM, but for halt polling (part of run).
+    #[serde(default)]
+    pub exit: Option<f64>,
+    /// vCPUs: halt polling (part of run).
+    #[serde(default)]
+    pub halt_poll: Option<f64>,
 }
 
 impl Shares {
@@ -62,6 +68,8 @@ impl Shares {
             blocked: add(self.blocked, other.blocked),
             lag: add(self.lag, other.lag),
             overlap: add(self.overlap, other.overlap),
+            exit: add(self.exit, other.exit),
+            halt_poll: add(self.halt_poll, other.halt_poll),
         }
     }
 
@@ -76,6 +84,8 @@ impl Shares {
             blocked: zero,
             lag: zero,
             overlap: zero,
+            exit: zero,
+            halt_poll: zero,
         };
         all.fold(none, |sum, s| sum.plus(s))
     }
@@ -300,6 +310,8 @@ fn shares(c: &ThreadCounters, ns: u64) -> Shares {
         blocked: of(c.blocked_ns),
         lag: of(c.lag_ns),
         overlap: of(c.overlap_ns),
+        exit: of(c.exit_ns),
+        halt_poll: of(c.halt_poll_ns),
     }
 }
 

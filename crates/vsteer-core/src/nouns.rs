@@ -521,9 +521,9 @@ pub struct ThreadCounters {
     pub wake_latency: Option<Histogram>,
     /// Every unbroken wait for a pCPU, after a wake-up or a preemption.
     pub ready_spell: Option<Histogram>,
-    /// Time in KVM exits handled by the host while run, ns; `None` without KVM.
+    /// A vCPU's run time outside its guest, in KVM or its VMM, but for halt polling, ns; `None` without KVM.
     pub exit_ns: Option<u64>,
-    /// Time in halt polling, ns (a part of run); `None` without KVM.
+    /// A vCPU's halt polling (a part of run): waiting for an interrupt by looking, ns; `None` without KVM.
     pub halt_poll_ns: Option<u64>,
 }
 

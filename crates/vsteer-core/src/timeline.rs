@@ -31,7 +31,7 @@ impl Switch {
     /// The state that marks a wake-up: likewise.
     pub const WOKEN: u16 = (1 << 10) - 2;
 
-    /// `tid` was asleep and is ready from `ns` on, in the queue of `cpu`.
+    /// `tid` was asleep and is ready from `ns` on; `cpu` is where that was done.
     pub fn wake_up(cpu: u32, ns: u64, tid: Tid) -> Switch {
         Switch { ns, cpu, prev: tid, prev_state: Switch::WOKEN, next: Tid(0) }
     }

@@ -118,6 +118,7 @@ impl Host {
                     blocked: Some(1.0 - run - ready),
                     lag: Some(0.0),
                     overlap: Some(0.0),
+                    ..Shares::default()
                 },
                 switches_per_s: Some(wakes_per_s.max(50.0)),
                 preemptions_per_s: Some(0.0),

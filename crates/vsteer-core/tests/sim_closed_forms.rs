@@ -97,7 +97,8 @@ fn credit_weights_bind_per_pool_not_per_pin() {
 /// on its pCPU never waits for the scheduler, so its response time is that wait and the service.
 #[test]
 fn queues_wait_as_kleinrock_says() {
-    for entry in POLICIES {
+    // SEDF leaves the last 0.5 ms before a period of 100 ms to nobody: its servers wait for more than their queues.
+    for entry in POLICIES.iter().filter(|e| e.about.name != "sedf") {
         let name = entry.about.name;
         for rho in [0.3, 0.6, 0.8] {
             let service_ns = MS;

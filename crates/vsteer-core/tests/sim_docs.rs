@@ -37,6 +37,9 @@ fn section(about: &About) -> String {
         }
     }
     writeln!(s, "- caps: {}; quotas: {}", yes(about.caps), yes(about.quotas)).unwrap();
+    if about.classes {
+        s += "- classes: SCHED_OTHER and SCHED_BATCH with nice levels, SCHED_IDLE, SCHED_FIFO and SCHED_RR above them\n";
+    }
     match about.conserving {
         Conserving::Always => s += "- leaves no pCPU idle while a vCPU that may run there is ready\n",
         Conserving::Within(most_ns) => {

@@ -3,9 +3,10 @@
 //! Every counter only ever grows and each has one writer (the thread of one vCPU), so the reporter reads
 //! without a lock and a window is the difference of two readings: there is nothing to reset, hence no reset
 //! race. Durations go into a log-linear histogram after HdrHistogram (G. Tene): fixed memory, 6.25 % wide
-//! buckets. Left out: exact extremes (the highest bucket bounds the maximum).
+//! buckets. The VMs of the emulated host, which have no operating system, count by this very file, so it needs
+//! `core` alone. Left out: exact extremes (the highest bucket bounds the maximum).
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Buckets of a histogram; the last is open (from 266 s up).
 pub const BUCKETS: usize = 400;
@@ -38,6 +39,16 @@ impl Durations {
         Durations { sum_ns: AtomicU64::new(0), buckets: [const { AtomicU64::new(0) }; BUCKETS] }
     }
 
+    /// Sum of all samples, ns.
+    pub fn sum_ns(&self) -> u64 {
+        self.sum_ns.load(Relaxed)
+    }
+
+    /// Samples in one bucket.
+    pub fn bucket(&self, index: usize) -> u64 {
+        self.buckets[index].load(Relaxed)
+    }
+
     /// Counts one duration.
     pub fn record(&self, duration_ns: u64) {
         add(&self.buckets[bucket_of(duration_ns)], 1);
@@ -61,42 +72,14 @@ impl Counters {
         Counters { units: AtomicU64::new(0), late: Durations::new(), resp: Durations::new() }
     }
 
+    /// Work units done.
+    pub fn units(&self) -> u64 {
+        self.units.load(Relaxed)
+    }
+
     /// Counts one work unit done.
     pub fn unit_done(&self) {
         add(&self.units, 1);
-    }
-}
-
-/// A reading of one kind of duration, summed over vCPUs.
-#[derive(Debug, PartialEq, Eq)]
-pub struct DurationsRead {
-    /// Sum of all samples, ns.
-    pub sum_ns: u64,
-    /// Samples per bucket.
-    pub buckets: Vec<u64>,
-}
-
-/// A reading of all counters, summed over vCPUs.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Reading {
-    /// Work units.
-    pub units: u64,
-    /// Lateness of timers.
-    pub late: DurationsRead,
-    /// Response times.
-    pub resp: DurationsRead,
-}
-
-/// Reads and sums the counters of every vCPU.
-pub fn read(all: &[Counters]) -> Reading {
-    let durations = |of: fn(&Counters) -> &Durations| DurationsRead {
-        sum_ns: all.iter().map(|c| of(c).sum_ns.load(Relaxed)).sum(),
-        buckets: (0..BUCKETS).map(|b| all.iter().map(|c| of(c).buckets[b].load(Relaxed)).sum()).collect(),
-    };
-    Reading {
-        units: all.iter().map(|c| c.units.load(Relaxed)).sum(),
-        late: durations(|c| &c.late),
-        resp: durations(|c| &c.resp),
     }
 }
 
@@ -135,19 +118,5 @@ mod tests {
             assert!(bucket == last || bucket == last + 1, "from bucket {last} to {bucket} at unit {u}");
             last = bucket;
         }
-    }
-
-    #[test]
-    fn readings_sum_over_vcpus() {
-        let all = [Counters::new(), Counters::new()];
-        all[0].unit_done();
-        all[1].unit_done();
-        all[0].late.record(5_000);
-        all[1].late.record(5_001);
-        all[1].resp.record(40_000);
-        let reading = read(&all);
-        assert_eq!(reading.units, 2);
-        assert_eq!((reading.late.sum_ns, reading.late.buckets[4]), (10_001, 2));
-        assert_eq!(reading.resp.buckets.iter().sum::<u64>(), 1);
     }
 }

@@ -1,35 +1,74 @@
-//! What runs inside a lab VM? This, as process 1, and nothing else.
+//! What runs inside a lab VM? This, as process 1, and nothing else. And what runs inside the emulated host? This too.
 //!
-//! It mounts the kernel's file systems, reads which workload to be (file `/workload`, else the kernel command
+//! In a VM it mounts the kernel's file systems, reads which workload to be (file `/workload`, else the kernel command
 //! line), starts one pinned thread per vCPU and prints a report a second on the console; README.md documents
 //! the workloads and the report. It never exits: on a failure it says why and powers the VM off, so that the
 //! lab sees an ended VM and not a silent one. Left out: everything else a VM may contain.
+//!
+//! Where its initramfs holds a job instead (`/job`), it is the first program of the emulated host (host/mod.rs). That
+//! starts it again as what runs there: `vmm` is one VM (vmm/mod.rs), `process` a competitor of VMs. `check-job FILE` tells
+//! the lab, before anything boots, whether a job is one.
 
 mod counters;
+mod generator;
+mod host;
+mod place;
+mod reading;
 mod report;
 mod run;
+mod vmm;
 mod workload;
 
 use counters::Counters;
+use place::Place;
 use rustix::mount::{MountFlags, mount};
 use rustix::thread::{CpuSet, sched_setaffinity, set_current_timer_slack};
-use std::io::Write;
+use std::convert::Infallible;
+use std::io::{BufRead, Write};
 use std::num::NonZeroU64;
 use workload::{Plan, Workload};
 
 /// From report to report, ns.
 const REPORT_EVERY_NS: u64 = 1_000_000_000;
+/// What an emulated host does.
+const JOB: &str = "/job";
 
 fn main() {
-    if std::process::id() != 1 {
-        eprintln!("vsteer-guest: this is the first program of a lab VM; it does nothing elsewhere");
-        std::process::exit(2);
-    }
-    let why = match live() {
-        Ok(never) => match never {},
-        Err(why) => why,
+    let mut words = std::env::args().skip(1);
+    let mode = words.next();
+    let why = match (std::process::id(), mode.as_deref()) {
+        (1, _) => first_program(),
+        (_, Some("vmm")) => match Started::parse(words).and_then(|s| vmm::run(s.vcpus, &s.plan, &s.place)) {
+            Ok(never) => match never {},
+            Err(why) => why,
+        },
+        (_, Some("process")) => match Started::parse(words).and_then(compete) {
+            Ok(never) => match never {},
+            Err(why) => why,
+        },
+        (_, Some("check-job")) => match host::check(words.next().as_deref().unwrap_or_default()) {
+            Ok(()) => return,
+            Err(why) => why,
+        },
+        _ => "this is the first program of a lab VM; it does nothing elsewhere".to_owned(),
     };
-    println!("vsteer-guest: {why}");
+    eprintln!("vsteer-guest: {why}");
+    std::process::exit(2);
+}
+
+/// Is process 1 of a VM or of the emulated host, and powers it off when it cannot go on.
+fn first_program() -> ! {
+    if std::path::Path::new(JOB).exists() {
+        if let Err(why) = host::live() {
+            host::say(&format!("failed: {why}"));
+        }
+    } else {
+        let why = match live() {
+            Ok(never) => match never {},
+            Err(why) => why,
+        };
+        println!("vsteer-guest: {why}");
+    }
     // The console drains before the power goes: the lab shows this line.
     std::thread::sleep(std::time::Duration::from_millis(200));
     let _ = rustix::system::reboot(rustix::system::RebootCommand::PowerOff);
@@ -38,8 +77,71 @@ fn main() {
     }
 }
 
+/// What the emulated host starts: a VM or a process.
+struct Started {
+    vcpus: usize,
+    plan: Plan,
+    place: Place,
+}
+
+impl Started {
+    fn parse(mut words: impl Iterator<Item = String>) -> Result<Started, String> {
+        let (mut vcpus, mut workload, mut placed) = (1, None, Vec::new());
+        while let Some(word) = words.next() {
+            let mut value = || words.next().ok_or_else(|| format!("{word} lacks a value"));
+            match word.as_str() {
+                // For those who look at the process list.
+                "--name" => drop(value()?),
+                "--vcpus" => vcpus = value()?.parse().map_err(|_| "--vcpus is no number".to_owned())?,
+                "--workload" => workload = Some(value()?),
+                "--group-per-vcpu" => placed.push(word),
+                _ => {
+                    let value = value()?;
+                    placed.extend([word, value]);
+                }
+            }
+        }
+        let plan = Plan::parse(&workload.ok_or("--workload is missing")?)?;
+        let mut place = Place::default();
+        host::place(&mut placed.into_iter(), &mut place)?;
+        Ok(Started { vcpus, plan, place })
+    }
+}
+
+/// Competes with VMs by one thread, and reports when asked.
+fn compete(started: Started) -> Result<Infallible, String> {
+    started.place.take()?;
+    let counters: &'static [Counters] = vec![Counters::new()].leak();
+    let Plan { workload, start_ns } = started.plan;
+    let kind = workload.kind();
+    std::thread::Builder::new()
+        .stack_size(128 << 10)
+        .name("competitor".to_owned())
+        .spawn(move || {
+            let _ = set_current_timer_slack(NonZeroU64::new(1));
+            run::sleep_until(start_ns);
+            run::run(&workload, 0, &counters[0])
+        })
+        .map_err(|e| format!("starting the thread: {e}"))?;
+    report_when_asked(kind, 1, counters)
+}
+
+/// Prints a report for each line that is read, until there is none any more.
+fn report_when_asked(kind: &str, vcpus: usize, counters: &[Counters]) -> Result<Infallible, String> {
+    let mut asked = std::io::stdin().lock().lines();
+    for seq in 0.. {
+        if !matches!(asked.next(), Some(Ok(_))) {
+            break;
+        }
+        let line = report::line(seq, run::now_ns(), kind, vcpus, &reading::read(counters), None);
+        let mut out = std::io::stdout();
+        out.write_all(line.as_bytes()).and_then(|()| out.flush()).map_err(|e| format!("reporting: {e}"))?;
+    }
+    std::process::exit(0)
+}
+
 /// Runs for ever, or says why it cannot.
-fn live() -> Result<std::convert::Infallible, String> {
+fn live() -> Result<Infallible, String> {
     for (source, target, kind) in
         [("proc", "/proc", "proc"), ("sysfs", "/sys", "sysfs"), ("dev", "/dev", "devtmpfs")]
     {
@@ -84,7 +186,7 @@ fn live() -> Result<std::convert::Infallible, String> {
     for seq in 0.. {
         let jiffies = std::fs::read_to_string("/proc/stat").ok().and_then(|s| report::parse_jiffies(&s));
         let t_ns = run::now_ns();
-        let line = report::line(seq, t_ns, workload.kind(), vcpus, &counters::read(all), jiffies.as_ref());
+        let line = report::line(seq, t_ns, workload.kind(), vcpus, &reading::read(all), jiffies.as_ref());
         // One write; a console that fails cannot be told so.
         let _ = console.write_all(line.as_bytes());
         due_ns += REPORT_EVERY_NS;

@@ -5,7 +5,7 @@
 //! non-empty runs of the histogram are written: the line grows with the spread of the samples, not with
 //! their number. Left out: floating point, and per-vCPU figures.
 
-use crate::counters::{DurationsRead, Reading};
+use crate::reading::{DurationsRead, Reading};
 use std::fmt::Write;
 
 /// Jiffies of all vCPUs together, 1/100 s (USER_HZ is 100 on every Linux architecture here).

@@ -6,13 +6,10 @@
 //! Left out: memory traffic and I/O; these VMs contend for the CPU only.
 
 use crate::counters::Counters;
+use crate::generator::Generator;
 use crate::workload::Workload;
 use rustix::thread::{ClockId, clock_nanosleep_absolute};
 use rustix::time::{Timespec, clock_gettime};
-use std::hint::black_box;
-
-/// Steps of the generator in one work unit: about a microsecond natively, several under emulation.
-const STEPS_PER_UNIT: u32 = 1_000;
 
 /// Now on CLOCK_MONOTONIC, ns.
 pub fn now_ns() -> u64 {
@@ -26,37 +23,31 @@ pub fn sleep_until(due_ns: u64) {
     while clock_nanosleep_absolute(ClockId::Monotonic, &due).is_err() {}
 }
 
-/// A source of work and of seeded numbers. SplitMix64 (Steele, Lea, Flood 2014) spreads the seed.
-struct Generator(u64);
+/// Exponential with the given mean, by inversion.
+fn exponential(generator: &mut Generator, mean: f64) -> f64 {
+    let uniform = ((generator.step() >> 11) as f64 + 0.5) / (1_u64 << 53) as f64;
+    -mean * uniform.ln()
+}
 
-impl Generator {
-    fn new(seed: u64) -> Self {
-        let mut z = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        Generator((z ^ (z >> 31)) | 1)
+/// The requests that come to one vCPU of a server, for ever: how long after the one before, ns, and how many work
+/// units each takes.
+pub struct Arrivals {
+    generator: Generator,
+    mean_gap_ns: f64,
+    mean_units: f64,
+}
+
+impl Arrivals {
+    /// Poisson arrivals at `rate_hz` with exponential demands; `seed` and vCPU decide all of them.
+    pub fn new(rate_hz: f64, mean_units: f64, seed: u64, vcpu: u64) -> Arrivals {
+        let generator = Generator::new(seed.wrapping_mul(0x1_0000_0001).wrapping_add(vcpu));
+        Arrivals { generator, mean_gap_ns: 1e9 / rate_hz, mean_units }
     }
 
-    /// xorshift64 (Marsaglia 2003).
-    fn step(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    /// One work unit.
-    fn work(&mut self) {
-        for _ in 0..STEPS_PER_UNIT {
-            self.step();
-        }
-        black_box(self.0);
-    }
-
-    /// Exponential with the given mean, by inversion.
-    fn exponential(&mut self, mean: f64) -> f64 {
-        let uniform = ((self.step() >> 11) as f64 + 0.5) / (1_u64 << 53) as f64;
-        -mean * uniform.ln()
+    /// The next one's gap, ns, and demand, work units.
+    pub fn draw(&mut self) -> (u64, u64) {
+        let gap_ns = exponential(&mut self.generator, self.mean_gap_ns) as u64;
+        (gap_ns, exponential(&mut self.generator, self.mean_units).ceil() as u64)
     }
 }
 
@@ -72,20 +63,24 @@ pub fn run(workload: &Workload, vcpu: u64, counters: &Counters) -> ! {
             generator.work();
             counters.unit_done();
         },
-        Workload::Periodic { period_ns } => {
+        Workload::Periodic { period_ns, work_units } => {
             let mut due_ns = start_ns;
             loop {
                 due_ns += period_ns;
                 wait(due_ns, counters);
+                for _ in 0..work_units {
+                    generator.work();
+                    counters.unit_done();
+                }
             }
         }
         Workload::Server { rate_hz, mean_units, seed } => {
             // The work's own generator, so that the arrivals do not depend on the demands served.
-            let mut arrivals = Generator::new(seed.wrapping_mul(0x1_0000_0001).wrapping_add(vcpu));
+            let mut arrivals = Arrivals::new(rate_hz, mean_units, seed, vcpu);
             let mut arrival_ns = start_ns;
             loop {
-                arrival_ns += arrivals.exponential(1e9 / rate_hz) as u64;
-                let demand_units = arrivals.exponential(mean_units).ceil() as u64;
+                let (gap_ns, demand_units) = arrivals.draw();
+                arrival_ns += gap_ns;
                 if now_ns() < arrival_ns {
                     wait(arrival_ns, counters);
                 }
@@ -132,7 +127,7 @@ mod tests {
     fn exponential_has_its_mean_and_the_seed_decides() {
         let sample = |seed| {
             let mut generator = Generator::new(seed);
-            (0..100_000).map(|_| generator.exponential(200.0)).collect::<Vec<f64>>()
+            (0..100_000).map(|_| exponential(&mut generator, 200.0)).collect::<Vec<f64>>()
         };
         let draws = sample(1);
         let mean = draws.iter().sum::<f64>() / draws.len() as f64;
@@ -146,7 +141,7 @@ mod tests {
     fn sleeping_into_the_past_returns_and_is_counted_late() {
         let counters = [Counters::new()];
         wait(now_ns() - 5_000_000, &counters[0]);
-        let read = crate::counters::read(&counters);
+        let read = crate::reading::read(&counters);
         assert!(read.late.sum_ns >= 5_000_000);
         assert_eq!(read.late.buckets.iter().sum::<u64>(), 1);
     }

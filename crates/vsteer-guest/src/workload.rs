@@ -15,6 +15,8 @@ pub enum Workload {
     Periodic {
         /// From one expiry to the next, ns.
         period_ns: u64,
+        /// Work after each expiry, units.
+        work_units: u64,
     },
     /// Open-loop Poisson arrivals with exponential demand.
     Server {
@@ -107,7 +109,10 @@ impl Workload {
         let workload = match kind {
             "idle" => Workload::Idle,
             "burn" => Workload::Burn,
-            "periodic" => Workload::Periodic { period_ns: ns(take("period_us", 10_000.0), 1e3) },
+            "periodic" => Workload::Periodic {
+                period_ns: ns(take("period_us", 10_000.0), 1e3),
+                work_units: take("work_units", 0.0) as u64,
+            },
             "server" => Workload::Server {
                 rate_hz: take("rate_hz", 50.0),
                 mean_units: take("mean_units", 200.0),
@@ -141,10 +146,13 @@ mod tests {
     #[test]
     fn defaults_and_parameters() {
         assert_eq!(Workload::parse("burn\n"), Ok(Workload::Burn));
-        assert_eq!(Workload::parse("periodic"), Ok(Workload::Periodic { period_ns: 10_000_000 }));
         assert_eq!(
-            Workload::parse("periodic,period_us=2500"),
-            Ok(Workload::Periodic { period_ns: 2_500_000 })
+            Workload::parse("periodic"),
+            Ok(Workload::Periodic { period_ns: 10_000_000, work_units: 0 })
+        );
+        assert_eq!(
+            Workload::parse("periodic,period_us=2500,work_units=50"),
+            Ok(Workload::Periodic { period_ns: 2_500_000, work_units: 50 })
         );
         assert_eq!(
             Workload::parse("server,seed=7,rate_hz=0.5"),
@@ -171,7 +179,7 @@ mod tests {
         let plan = Plan::parse("periodic,start_ms=8000,period_us=5000\n").unwrap();
         assert_eq!(
             (plan.start_ns, plan.workload),
-            (8_000_000_000, Workload::Periodic { period_ns: 5_000_000 })
+            (8_000_000_000, Workload::Periodic { period_ns: 5_000_000, work_units: 0 })
         );
         assert_eq!(Plan::parse("burn").unwrap().start_ns, 0);
         assert!(Plan::parse("burn,start_ms=soon").is_err() && Plan::parse("brun,start_ms=5").is_err());

@@ -10,4 +10,5 @@ pub mod processes;
 pub mod qmp;
 pub mod roles;
 pub mod slow;
+pub mod vmms;
 pub mod xml;

@@ -6,7 +6,7 @@
 //!
 //! Left out: writing.
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, openat, openat2, statat};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, openat, openat2, readlinkat, statat};
 use std::fs::File;
 use std::io::{Error, ErrorKind, Read};
 use std::os::fd::{AsFd, OwnedFd};
@@ -97,6 +97,16 @@ impl Root {
         Ok(names)
     }
 
+    /// What the link `name` in a folder says, without following it.
+    ///
+    /// # Errors
+    /// The operating system's; also when it is no UTF-8.
+    pub fn link(&self, folder: &str, name: &str) -> Result<String, Error> {
+        let folder = self.open_beneath(folder, OFlags::PATH | OFlags::DIRECTORY)?;
+        let to = readlinkat(folder, name, Vec::new())?;
+        to.into_string().map_err(|_| Error::new(ErrorKind::InvalidData, "not UTF-8"))
+    }
+
     /// Is there a folder of that path?
     pub fn has_folder(&self, path: &str) -> bool {
         self.open_beneath(path, OFlags::PATH | OFlags::DIRECTORY).is_ok_and(|fd| {
@@ -137,6 +147,8 @@ mod tests {
         assert_eq!(root.names("/").unwrap(), ["absolute", "etc", "upwards"]);
         assert!(root.has_folder("/etc") && !root.has_folder("/etc/hostname"));
         assert!(root.bytes("/etc").is_err());
+        assert_eq!(root.link("/", "upwards").unwrap(), "../../../../etc/hostname");
+        assert!(root.link("/etc", "hostname").is_err());
         assert_eq!(
             Root::open(tree.path().join("nothing")).unwrap_err().kind,
             vsteer_core::FaultKind::NothingThere

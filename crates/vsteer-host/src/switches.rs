@@ -161,6 +161,10 @@ impl Intake<'_> {
             self.push(Switch::loss(batch.cpu, at, batch.lost - before));
         }
         for e in batch.events {
+            if e.is_wake_up() {
+                self.push(Switch::wake_up(batch.cpu, e.ns, Tid(e.prev_tid())));
+                continue;
+            }
             self.meanwhile += u64::from((self.from_ns..=to_ns).contains(&e.ns));
             self.push(Switch {
                 ns: e.ns,
@@ -196,7 +200,13 @@ impl Intake<'_> {
         self.shared.recorded.store(self.writer.recorded(), Ordering::Relaxed);
         self.shared.lost.store(lost, Ordering::Relaxed);
         let unseen = events.unseen()?;
-        Ok(EventSummary { recorded: self.writer.recorded(), lost, unseen, ..EventSummary::default() })
+        Ok(EventSummary {
+            recorded: self.writer.recorded(),
+            wake_ups: self.writer.wake_ups(),
+            lost,
+            unseen,
+            ..EventSummary::default()
+        })
     }
 }
 

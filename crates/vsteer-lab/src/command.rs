@@ -30,6 +30,22 @@ pub struct Finished {
 /// # Errors
 /// When it cannot be started, or the person interrupts. A failure of the program itself is in the result.
 pub fn run(command: &mut Command, limit: Duration) -> Result<Finished, Fault> {
+    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+    run_raw(command, limit).map(|r| Finished {
+        status: r.status,
+        stdout: text(r.stdout),
+        stderr: text(r.stderr),
+    })
+}
+
+/// The same with what it said as bytes.
+struct Raw {
+    status: Option<ExitStatus>,
+    stdout: Vec<u8>,
+    stderr: Vec<u8>,
+}
+
+fn run_raw(command: &mut Command, limit: Duration) -> Result<Raw, Fault> {
     let line = line_of(command);
     let mut child = command
         .stdin(Stdio::null())
@@ -60,7 +76,7 @@ pub fn run(command: &mut Command, limit: Duration) -> Result<Finished, Fault> {
     };
     let [stdout, stderr] = readers.map(|r| r.join().unwrap_or_default());
     interrupted?;
-    Ok(Finished { status, stdout, stderr })
+    Ok(Raw { status, stdout, stderr })
 }
 
 /// Runs `command` for at most `limit` and gives its standard output.
@@ -76,6 +92,20 @@ pub fn output(command: &mut Command, limit: Duration) -> Result<String, Fault> {
             .because(last_words(&finished))),
         None => Err(Fault::new(FaultKind::Failed, format!("`{line}` did not end within {limit:?}"))
             .because(last_words(&finished))),
+    }
+}
+
+/// Runs `command` for at most `limit` and gives its standard output as bytes.
+///
+/// # Errors
+/// As [`output`].
+pub fn bytes(command: &mut Command, limit: Duration) -> Result<Vec<u8>, Fault> {
+    let line = line_of(command);
+    let finished = run_raw(command, limit)?;
+    match finished.status {
+        Some(status) if status.success() => Ok(finished.stdout),
+        _ => Err(Fault::new(FaultKind::Failed, format!("`{line}` failed or did not end within {limit:?}"))
+            .because(String::from_utf8_lossy(&finished.stderr))),
     }
 }
 
@@ -109,12 +139,12 @@ fn line_of(command: &Command) -> String {
     words.map(OsStr::to_string_lossy).collect::<Vec<_>>().join(" ")
 }
 
-fn drain(mut from: impl Read + Send + 'static) -> std::thread::JoinHandle<String> {
+fn drain(mut from: impl Read + Send + 'static) -> std::thread::JoinHandle<Vec<u8>> {
     std::thread::spawn(move || {
         let mut bytes = Vec::new();
         // A pipe that breaks ends the text; what was read is kept.
         let _ = from.read_to_end(&mut bytes);
-        String::from_utf8_lossy(&bytes).into_owned()
+        bytes
     })
 }
 

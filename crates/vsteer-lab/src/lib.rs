@@ -4,6 +4,7 @@
 //! fetch      a kernel, without installing anything        image    kernel + one program
 //! accel      KVM or emulation, decided by booting         libvirtd one of the lab's own
 //! contention VMs that wait for CPUs: up, status, down     report   what the guests measured
+//! emulated   a whole host with KVM guests, in exact virtual time
 //! ```
 //! The lab knows what its VMs do; an observer does not. It drives `vsteer`, if at all, by its command line.
 
@@ -13,6 +14,7 @@ pub mod command;
 pub mod contention;
 pub mod demo;
 pub mod drive;
+pub mod emulated;
 pub mod fetch;
 mod files;
 pub mod image;

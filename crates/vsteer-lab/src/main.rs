@@ -3,6 +3,8 @@
 //! Results go to standard output, as text or with `--json` as one JSON value; progress and faults go to
 //! standard error; the exit code is that of the fault's class. All else is in the library.
 
+mod main_emulated;
+
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use serde::Serialize;
 use std::path::PathBuf;
@@ -48,6 +50,11 @@ enum Command {
         guest: Option<PathBuf>,
         #[command(flatten)]
         output: Output,
+    },
+    /// A whole host with KVM guests, emulated in exact virtual time.
+    Emulated {
+        #[command(subcommand)]
+        what: main_emulated::Emulated,
     },
     /// Bring a lab up. Interrupting it cleans up.
     Up {
@@ -120,6 +127,9 @@ enum Command {
     Run {
         /// The case's name (see `cases`), or `contention`.
         which: String,
+        /// At the size of `test` instead.
+        #[arg(long)]
+        short: bool,
         #[command(flatten)]
         up: UpArgs,
         /// For how long to measure, s.
@@ -257,6 +267,8 @@ enum AccelArg {
 enum Which {
     /// VMs that wait for CPUs.
     Contention,
+    /// A whole host in exact virtual time: boots, records a small job (see `emulated run`), and powers off.
+    Emulated,
 }
 
 fn main() -> ExitCode {
@@ -282,6 +294,7 @@ fn run(command: Command) -> Result<ExitCode, Fault> {
             preflight::require(&needs)?;
         }
         Command::Fetch { what } => fetch(what)?,
+        Command::Emulated { what } => return main_emulated::run(what),
         Command::Accel { again, guest, output } => {
             interrupt::watch()?;
             let emulator = accel::emulator()?;
@@ -300,6 +313,7 @@ fn run(command: Command) -> Result<ExitCode, Fault> {
                 println!("next: vsteer-lab status | guest-report --last 20 | down");
             });
         }
+        Command::Up { which: Which::Emulated, up, output } => return main_emulated::up(&up, output),
         Command::Status { place, output } => {
             let status = Lab::open(&place.dir()?)?.status();
             print(&output, &status, || {
@@ -348,12 +362,12 @@ fn run(command: Command) -> Result<ExitCode, Fault> {
         Command::Test { up, output } => return run_cases(&up, &output, false, |c| c.in_test),
         Command::All { up, output } => return run_cases(&up, &output, true, |_| true),
         Command::Cases => suite::CASES.iter().for_each(|c| println!("{:12} {}", c.name, c.doc)),
-        Command::Run { which, up, output, .. } if which != "contention" => {
+        Command::Run { which, short, up, output, .. } if which != "contention" => {
             if !suite::CASES.iter().any(|c| c.name == which) {
                 return Err(Fault::new(FaultKind::Usage, format!("there is no case {which:?}"))
                     .way_out("vsteer-lab cases lists them"));
             }
-            return run_cases(&up, &output, true, |c| c.name == which);
+            return run_cases(&up, &output, !short, |c| c.name == which);
         }
         Command::Run { up, duration, output, .. } => {
             let outcome = case::contention(&up.options()?, Duration::from_secs(duration))?;

@@ -17,7 +17,7 @@ use arrow_ipc::writer::StreamWriter;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use vsteer_core::nouns::{Batch, Collector, HostConfig};
 use vsteer_core::trigger::Mark;
@@ -394,13 +394,30 @@ pub(crate) fn stream(path: &Path, notes: &mut Vec<String>, mut give: impl FnMut(
     for whole in 0u64.. {
         match contained(|| reader.next()).and_then(|b| b.transpose().map_err(|e| e.to_string())) {
             Ok(Some(b)) => give(b),
-            Ok(None) => return,
+            Ok(None) => {
+                // Arrow's reader also takes a cut between two batches, or in the first bytes of one, for the end.
+                if !is_closed(path) {
+                    notes.push(format!("{}: was not closed, ends after {whole} batches", path.display()));
+                }
+                return;
+            }
             Err(e) => {
                 notes.push(format!("{}: breaks off after {whole} batches: {e}", path.display()));
                 return;
             }
         }
     }
+}
+
+/// Does the file end as a stream that was closed does? By a message without content (Arrow's IPC streaming format).
+fn is_closed(path: &Path) -> bool {
+    const END: [u8; 8] = [0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0];
+    let mut last = [0; 8];
+    let read = File::open(path).and_then(|mut file| {
+        file.seek(SeekFrom::End(-8))?;
+        file.read_exact(&mut last)
+    });
+    read.is_ok() && last == END
 }
 
 fn read_segment(

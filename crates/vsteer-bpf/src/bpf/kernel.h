@@ -31,6 +31,8 @@ struct rq {
 	u64 clock;
 } KERNEL_TYPE;
 
+extern const struct rq runqueues __ksym __weak; /* per CPU */
+
 struct cfs_rq {
 	struct rq *rq;
 	u64 throttled_clock_self;	/* rq clock when a quota began to hold threads of this queue; 0: holds none */
@@ -38,7 +40,7 @@ struct cfs_rq {
 } KERNEL_TYPE;
 
 struct task_group {
-	struct cfs_rq **cfs_rq;
+	struct cfs_rq **cfs_rq; /* later: struct cfs_rq __percpu *cfs_rq */
 } KERNEL_TYPE;
 
 struct sched_entity {
@@ -56,7 +58,7 @@ struct task_struct {
 	struct thread_info thread_info;
 	u32 __state;
 	u32 flags;
-	int on_cpu;
+	u32 on_cpu; /* one byte in Linux 7.3: only what is unsigned here may be of another size there */
 	int pid;
 	int tgid;
 	char comm[16];
@@ -65,6 +67,11 @@ struct task_struct {
 	struct sched_info sched_info;
 	struct task_group *sched_task_group;
 	struct bpf_local_storage *bpf_storage;
+} KERNEL_TYPE;
+
+/* Of the module kvm. */
+struct kvm_vcpu {
+	unsigned int halt_poll_ns; /* how long it polls at most before it blocks */
 } KERNEL_TYPE;
 
 struct bpf_iter_meta;

@@ -41,6 +41,11 @@ struct slot {
 	u64 wakeups;
 	u64 migrations;
 	u64 surprises;		/* transitions that should not happen: lost events show here */
+	u64 exit_mark;		/* run time when it last left its guest, halt polling since then added; 0: is in its guest */
+	u64 halt_poll_limit;	/* how long KVM polls at most in this halt */
+	u64 first_blocked;	/* when it first blocked since it left its guest; 0: has not */
+	u64 exit_ns;		/* running outside its guest, but for halt polling */
+	u64 halt_poll_ns;	/* waiting for an interrupt by looking, before it blocks */
 	u32 wake_latency[HIST_BUCKETS];
 	u32 ready_spell[HIST_BUCKETS];
 	u64 seq_last;
@@ -81,17 +86,20 @@ struct blame_key {
 	struct culprit who;
 };
 
-/* A switch: 16 bytes. */
+/* A switch, or a wake-up of a watched thread: 16 bytes. */
 struct event {
 	u64 ns;			/* CLOCK_MONOTONIC */
 	u32 next_tid;
 	u32 prev_tid_state;	/* low 22 bits: tid (PID_MAX_LIMIT is 2^22); high 10: the kernel's prev_state */
 };
 
+#define EVENT_WOKEN 1022	/* in the place of prev_state: that thread was woken; no thread is in all those states */
+
 struct event_batch {
 	u32 cpu;
 	u32 count;
-	u64 lost;		/* events that found the ring buffer full, on this pCPU so far */
+	u64 lost;		/* switches that found the ring buffer full, on this pCPU so far */
+	u64 wake_ups;		/* of the events below, how many are no switches */
 	struct event events[EVENTS_PER_BATCH];
 };
 

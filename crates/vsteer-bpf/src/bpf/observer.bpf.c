@@ -210,7 +210,9 @@ static __always_inline void update_end(struct slot *s)
 	__sync_fetch_and_add(&s->seq_first, 1);
 }
 
-static __always_inline u32 bucket_of(u64 ns)
+/* This and the functions below that are neither static nor inline are checked once by the kernel, for any arguments,
+ * instead of at every place that calls them, on each of the paths that lead there: that is most of the loading time. */
+__attribute__((noinline)) u32 bucket_of(u64 ns)
 {
 	u64 v = ns | 1;
 	u32 log = 0;
@@ -291,9 +293,13 @@ static long walk_step(u64 i, struct walk *w)
 	return r->since <= w->from || !r->since;
 }
 
-/* Charges the last `wait` ns before `now`, during which `s` was ready on pCPU `s->cpu`. */
-static __always_inline void settle_blame(struct slot *s, u32 slot, u64 wait, u64 now)
+/* Charges the last `wait` ns before `now`, during which the slot's thread was ready on its pCPU. */
+__attribute__((noinline)) int settle_blame(u32 slot, u64 wait, u64 now)
 {
+	struct slot *s = slot_at(slot);
+
+	if (!s)
+		return 0;
 	struct culprit nobody = {};
 	struct pcpu *c = pcpu_at(s->cpu);
 	u64 whole = now > s->charge_since ? now - s->charge_since : 0;
@@ -308,7 +314,7 @@ static __always_inline void settle_blame(struct slot *s, u32 slot, u64 wait, u64
 	}
 	s->charge_since = now;
 	if (!wait || !c)
-		return;
+		return 0;
 	struct walk w = { .c = c, .from = now - wait, .to = now, .at = c->next, .slot = slot };
 
 	if (placement < wait) {
@@ -333,6 +339,7 @@ static __always_inline void settle_blame(struct slot *s, u32 slot, u64 wait, u64
 	}
 	nobody.kind = CULPRIT_PLACEMENT;
 	charge(slot, &nobody, placement);
+	return 0;
 }
 
 /* ---- the state machine ------------------------------------------------------------------------------------- */
@@ -422,7 +429,7 @@ static __always_inline void wait_ends(struct slot *s, u32 slot, struct task_stru
 
 		s->lag_ns += held ? scaled(lag, ready, wait) : lag;
 	}
-	settle_blame(s, slot, ready > charged ? ready - charged : 0, now);
+	settle_blame(slot, ready > charged ? ready - charged : 0, now);
 }
 
 static __always_inline void leave_state(struct slot *s, u32 slot, struct task_struct *p, u64 now)
@@ -431,8 +438,12 @@ static __always_inline void leave_state(struct slot *s, u32 slot, struct task_st
 
 	if (state == READY || state == LIMITED)
 		wait_ends(s, slot, p, now);
-	else if (state > UNKNOWN && state < STATES)
-		s->in_state[state] += now > s->since ? now - s->since : 0;
+	else if (state < STATES) {
+		/* Apart, lest one comparison of `state - 1` serve for both, which tells the verifier nothing of `state`. */
+		barrier_var(state);
+		if (state != UNKNOWN)
+			s->in_state[state] += now > s->since ? now - s->since : 0;
+	}
 	if (state == RUNNING)
 		set_running(s, false, now);
 }
@@ -462,6 +473,8 @@ static __always_inline void switched_out(struct slot *s, u32 slot, struct task_s
 		s->surprises++;
 	leave_state(s, slot, p, now);
 	enter_state(s, slot, p, to, cpu, now);
+	if (to == BLOCKED && !s->first_blocked)
+		s->first_blocked = now;
 	if (to == READY || to == LIMITED) {
 		s->preemptions += to == READY;
 		s->woken = 0;
@@ -514,12 +527,13 @@ static __always_inline void note_runner(struct pcpu *c, struct task_struct *p, s
 }
 
 /* This pCPU begins or ceases to idle: step the clocks of the affinity sets it is in. */
-static __always_inline void note_idle(struct pcpu *c, u32 cpu, bool idle, u64 now)
+__attribute__((noinline)) int note_idle(u32 cpu, bool idle, u64 now)
 {
 	struct membership *m = bpf_map_lookup_elem(&memberships, &cpu);
+	struct pcpu *c = pcpu_at(cpu);
 
-	if (!m)
-		return;
+	if (!m || !c)
+		return 0;
 	for (u32 i = 0; i < CPU_SETS; i++) {
 		if (i >= m->count)
 			break;
@@ -531,6 +545,7 @@ static __always_inline void note_idle(struct pcpu *c, u32 cpu, bool idle, u64 no
 		c->idle_in ^= bit;
 		clock_step(clock, idle ? 1 : -1, now);
 	}
+	return 0;
 }
 
 static __always_inline void note_event(u32 cpu, u32 prev_tid, u32 prev_state, u32 next_tid, u64 now)
@@ -548,12 +563,14 @@ static __always_inline void note_event(u32 cpu, u32 prev_tid, u32 prev_state, u3
 	b->events[n].prev_tid_state = prev_tid | prev_state << 22;
 	b->cpu = cpu;
 	b->count = n + 1;
+	b->wake_ups += prev_state == EVENT_WOKEN;
 	if (n + 1 < EVENTS_PER_BATCH)
 		return;
 	/* The reader looks by the clock: waking it for every batch would add switches to those that are counted. */
 	if (bpf_ringbuf_output(&event_batches, b, sizeof(*b), BPF_RB_NO_WAKEUP))
-		b->lost += EVENTS_PER_BATCH;
+		b->lost += EVENTS_PER_BATCH - b->wake_ups;
 	b->count = 0;
+	b->wake_ups = 0;
 }
 
 /* `next` gets this pCPU at `now`. */
@@ -563,7 +580,7 @@ static __always_inline void arrives(struct pcpu *c, u32 cpu, struct task_struct 
 	u32 tid = next->pid;
 
 	if (!tid != !c->current_tid || !c->next)
-		note_idle(c, cpu, !tid, now);
+		note_idle(cpu, !tid, now);
 	if (s)
 		switched_in(s, slot, next, cpu, now);
 	c->current_tid = tid;
@@ -627,7 +644,7 @@ int BPF_PROG(on_switch_recording, bool preempt, struct task_struct *prev, struct
 	return switched(preempt, prev, next, prev_state, true);
 }
 
-static __always_inline int woken(struct task_struct *p)
+static __always_inline int woken(struct task_struct *p, bool record_events)
 {
 	u32 slot = slot_of(p);
 	struct slot *s = slot_at(slot);
@@ -643,23 +660,59 @@ static __always_inline int woken(struct task_struct *p)
 	s->woken = 1;
 	s->wakeups++;
 	update_end(s);
+	if (record_events)
+		note_event(bpf_get_smp_processor_id(), p->pid, EVENT_WOKEN, 0, now);
 	return 0;
 }
 
+/* Of each pair the loader loads one, as of the switches. */
 SEC("tp_btf/sched_wakeup")
 int BPF_PROG(on_wakeup, struct task_struct *p)
 {
-	return woken(p);
+	return woken(p, false);
+}
+
+SEC("tp_btf/sched_wakeup")
+int BPF_PROG(on_wakeup_recording, struct task_struct *p)
+{
+	return woken(p, true);
 }
 
 SEC("tp_btf/sched_wakeup_new")
 int BPF_PROG(on_wakeup_new, struct task_struct *p)
 {
-	return woken(p);
+	return woken(p, false);
 }
 
-SEC("tp_btf/sched_migrate_task")
-int BPF_PROG(on_migrate, struct task_struct *p, int dest)
+SEC("tp_btf/sched_wakeup_new")
+int BPF_PROG(on_wakeup_new_recording, struct task_struct *p)
+{
+	return woken(p, true);
+}
+
+/* The queue of the task's group on another pCPU: from a table of pointers, until Linux 7.3 or a little before. */
+static __always_inline struct cfs_rq *queue_by_table(struct task_struct *p, int cpu)
+{
+	struct cfs_rq **queues = BPF_CORE_READ(p, sched_task_group, cfs_rq), *queue = 0;
+
+	bpf_probe_read_kernel(&queue, sizeof(queue), queues + cpu);
+	return queue;
+}
+
+/* Since then the queues are per-CPU data: as far from the one it leaves as the run queue there is from the one here. */
+static __always_inline struct cfs_rq *queue_per_cpu(struct task_struct *p, int cpu)
+{
+	struct rq *there = bpf_per_cpu_ptr(&runqueues, cpu), *here = p->se.cfs_rq->rq;
+
+	if (!there || !here)
+		return 0;
+	u64 apart = (u64)there - (u64)here;
+
+	barrier_var(apart); /* in another order the verifier would see pointers added */
+	return (struct cfs_rq *)((u64)BPF_CORE_READ(p, se.cfs_rq) + apart);
+}
+
+static __always_inline int migrated(struct task_struct *p, int dest, bool per_cpu)
 {
 	u32 slot = slot_of(p);
 	struct slot *s = slot_at(slot);
@@ -672,17 +725,29 @@ int BPF_PROG(on_migrate, struct task_struct *p, int dest)
 		u64 now = bpf_ktime_get_ns();
 		u64 held = held_since(s, p->se.cfs_rq);
 		u64 part = now > s->charge_since ? now - s->charge_since : 0;
-		struct cfs_rq **queues = p->sched_task_group->cfs_rq, *queue = 0;
+		struct cfs_rq *queue = per_cpu ? queue_per_cpu(p, dest) : queue_by_table(p, dest);
 
 		/* What it waited behind so far ran here; from now on another queue's quota clock counts. */
 		s->held_ns += held;
-		settle_blame(s, slot, part > held ? part - held : 0, now);
-		bpf_probe_read_kernel(&queue, sizeof(queue), queues + dest);
+		settle_blame(slot, part > held ? part - held : 0, now);
 		s->held_mark = queue ? held_clock_of_any(queue) : 0;
 	}
 	s->cpu = dest;
 	update_end(s);
 	return 0;
+}
+
+/* The loader loads one of the two, by what this kernel's task_group says. */
+SEC("tp_btf/sched_migrate_task")
+int BPF_PROG(on_migrate, struct task_struct *p, int dest)
+{
+	return migrated(p, dest, false);
+}
+
+SEC("tp_btf/sched_migrate_task")
+int BPF_PROG(on_migrate_per_cpu, struct task_struct *p, int dest)
+{
+	return migrated(p, dest, true);
 }
 
 SEC("tp_btf/sched_process_exit")
@@ -733,6 +798,82 @@ SEC("tp_btf/local_timer_entry")
 int BPF_PROG(on_timer_entry) { return interrupt_begins(); }
 SEC("tp_btf/local_timer_exit")
 int BPF_PROG(on_timer_exit) { return interrupt_ends(); }
+
+/* ---- KVM ---------------------------------------------------------------------------------------------------- */
+
+/* Loaded only where the module kvm describes its types. They run for vCPUs alone, and of those only watched ones get
+ * beyond one load. Time outside the guest is told by the thread's run time, so waits within an exit do not count. */
+
+static __always_inline struct slot *current_slot(u32 *slot)
+{
+	*slot = slot_of(bpf_get_current_task_btf());
+	return slot_at(*slot);
+}
+
+static __always_inline u64 run_time(struct slot *s, u64 now)
+{
+	return s->in_state[RUNNING] + (s->state == RUNNING && now > s->since ? now - s->since : 0);
+}
+
+SEC("tp_btf/kvm_exit")
+int BPF_PROG(on_kvm_exit, struct kvm_vcpu *vcpu)
+{
+	u32 slot;
+	struct slot *s = current_slot(&slot);
+
+	if (!s)
+		return 0;
+	update_begin(s);
+	s->exit_mark = run_time(s, bpf_ktime_get_ns());
+	s->halt_poll_limit = vcpu ? vcpu->halt_poll_ns : 0;
+	s->first_blocked = 0;
+	update_end(s);
+	return 0;
+}
+
+SEC("tp_btf/kvm_entry")
+int BPF_PROG(on_kvm_entry)
+{
+	u32 slot;
+	struct slot *s = current_slot(&slot);
+
+	if (!s || !s->exit_mark)
+		return 0;
+	u64 run = run_time(s, bpf_ktime_get_ns());
+
+	update_begin(s);
+	if (run > s->exit_mark)
+		s->exit_ns += run - s->exit_mark;
+	s->exit_mark = 0;
+	update_end(s);
+	return 0;
+}
+
+/* A halt of `ns` is over. If it waited (blocked), it polled before that: from the halt's beginning until it blocked,
+ * at most as long as KVM allowed; else it polled all the time. */
+SEC("tp_btf/kvm_vcpu_wakeup")
+int BPF_PROG(on_kvm_halt_ends, u64 ns, bool waited)
+{
+	u32 slot;
+	struct slot *s = current_slot(&slot);
+
+	if (!s || !s->exit_mark)
+		return 0;
+	u64 polled = ns;
+
+	if (waited) {
+		u64 began = bpf_ktime_get_ns() - ns, until = s->first_blocked;
+
+		polled = until > began ? until - began : 0;
+		if (polled > s->halt_poll_limit)
+			polled = s->halt_poll_limit;
+	}
+	update_begin(s);
+	s->halt_poll_ns += polled;
+	s->exit_mark += polled;
+	update_end(s);
+	return 0;
+}
 
 /* ---- registration ------------------------------------------------------------------------------------------ */
 

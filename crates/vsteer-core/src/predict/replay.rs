@@ -4,7 +4,7 @@
 //! that was recorded (the calibration: the simulation should give back what was measured) or a changed one (the
 //! prediction). vCPUs, emulator and I/O threads alike: they wait for each other's pCPUs.
 //!
-//! The scheduler is the kernel's, by its version: EEVDF since 6.6.
+//! The scheduler is the kernel's, by its version: EEVDF since 6.6, CFS before; real-time classes above either.
 //!
 //! Left out: `GAP(replay-host)`: processes that belong to no VM; where they took much of the pCPUs, forecasts are too good.
 //! `GAP(replay-cfs)`: kernels before 6.6 are simulated as 6.6. `GAP(replay-hz)`: a recording does not tell the kernel's
@@ -52,8 +52,6 @@ pub struct Replay {
     pub values: Values,
     /// The simulated vCPUs in order.
     pub threads: Vec<Thread>,
-    /// What is not as on the host, for people.
-    pub notes: Vec<String>,
 }
 
 /// What one thread got.
@@ -83,28 +81,23 @@ fn version(kernel: &str) -> Option<(u32, u32)> {
 /// # Errors
 /// `Unsupported` for a kernel whose scheduler is not known; `BadInput` where the configuration cannot be simulated.
 pub fn replay(config: &HostConfig, wanted: &BTreeMap<Tid, Wanted>, seed: u64) -> Result<Replay, Fault> {
-    let mut notes = Vec::new();
     // A simulation's recording names its scheduler.
     let simulated = config.kernel.strip_prefix(SIMULATED);
-    let policy = sched::find(simulated.unwrap_or("eevdf"))?;
-    let mut values = Values::defaults(policy.about.parameters);
-    match version(&config.kernel) {
-        _ if simulated.is_some() => {}
-        None => {
+    let linux = version(&config.kernel);
+    let policy = match (simulated, linux) {
+        (Some(name), _) => sched::find(name)?,
+        (None, Some(v)) => sched::find(if v >= EEVDF_SINCE { "eevdf" } else { "cfs" })?,
+        (None, None) => {
             return Err(Fault::new(
                 FaultKind::Unsupported,
                 format!("simulating the kernel {:?}", config.kernel),
             )
             .because("its version cannot be read, so its scheduler is not known"));
         }
-        Some(v) => {
-            if v < EEVDF_SINCE {
-                notes.push(format!("Linux {} has CFS and is simulated with EEVDF", config.kernel));
-            }
-            if v >= SHORTER_SLICE_SINCE {
-                values.set("base_slice_us", 700)?;
-            }
-        }
+    };
+    let mut values = Values::defaults(policy.about.parameters);
+    if simulated.is_none() && linux >= Some(SHORTER_SLICE_SINCE) {
+        values.set("base_slice_us", 700)?;
     }
     let mut threads = Vec::new();
     let vms = config.vms.iter().map(|vm| {
@@ -135,12 +128,7 @@ pub fn replay(config: &HostConfig, wanted: &BTreeMap<Tid, Wanted>, seed: u64) ->
     });
     // A VM without a thread that is known cannot wait either.
     let vms: Vec<VmSetup> = vms.filter(|vm| !vm.vcpus.is_empty()).collect();
-    if simulated.is_none()
-        && config.vms.iter().any(|vm| vm.threads.iter().any(|t| t.class.is_some_and(|c| c.is_realtime())))
-    {
-        notes.push("threads of a real-time class are simulated as fair ones".to_owned());
-    }
-    Ok(Replay { setup: Setup::new(config.topology.clone(), vms, seed), policy, values, threads, notes })
+    Ok(Replay { setup: Setup::new(config.topology.clone(), vms, seed), policy, values, threads })
 }
 
 impl Replay {

@@ -9,7 +9,8 @@
 //! caps would read the result as if it had been kept.
 //! Left out: memory but for where it lies and whether it fits; devices.
 
-use crate::nouns::Quota;
+use crate::nouns::{Quota, SchedClass};
+use crate::sim::guest::Demand;
 use crate::sim::policy::{About, Values};
 use crate::sim::sched::{self, Entry};
 use crate::sim::setup::{Costs, GroupSetup, Host, Reservation, Setup, VcpuSetup, VmSetup, Warp, machine};
@@ -227,6 +228,25 @@ pub struct VmForm {
     /// For BVT.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warp: Option<WarpForm>,
+    /// Does its guest tell the hypervisor when its timers expire (the VIT hypercall, for BVT)?
+    #[serde(default)]
+    pub vit: bool,
+    /// For Linux: its vCPUs' real-time class; none: the fair one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub class: Option<ClassForm>,
+    /// Between the guest's ticks, where it looks at its timers at ticks only; none: its timers are exact.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub guest_tick: Option<Span>,
+}
+
+/// A real-time class of Linux and the priority in it, 1 to 99.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ClassForm {
+    /// `SCHED_FIFO`.
+    Fifo(u8),
+    /// `SCHED_RR`.
+    Rr(u8),
 }
 
 /// One demand for all, or one for each vCPU.
@@ -413,6 +433,20 @@ impl Scenario {
             let what = format!("{} demands for {n} vCPUs", demands.len());
             return Err(refuse(key("demand"), what, "give one for all, or one for each vCPU"));
         }
+        let class = form.class.map(|c| match c {
+            ClassForm::Fifo(priority) => (priority, SchedClass::Fifo(priority)),
+            ClassForm::Rr(priority) => (priority, SchedClass::RoundRobin(priority)),
+        });
+        if let Some((priority, _)) = class.filter(|(priority, _)| !(1..=99).contains(priority)) {
+            return Err(refuse(key("class"), format!("priority {priority}"), "give 1 to 99"));
+        }
+        let demand = |k: usize| {
+            let demand = (&demands[k.min(demands.len() - 1)]).into();
+            match form.guest_tick {
+                Some(tick) => Demand::Ticked { tick_ns: tick.ns(), demand: Box::new(demand) },
+                None => demand,
+            }
+        };
         let vcpus = (0..n).map(|k| VcpuSetup {
             affinity: form.pins.get(k).or(form.affinity.as_ref()).cloned(),
             soft_affinity: form.soft_affinity.clone(),
@@ -423,7 +457,8 @@ impl Scenario {
                 extra_time: r.extra_time,
             }),
             quota: own,
-            ..VcpuSetup::new((&demands[k.min(demands.len() - 1)]).into())
+            class: class.map(|(_, class)| class),
+            ..VcpuSetup::new(demand(k))
         });
         let pools = self.pools.iter().map(|p| p.name.as_str());
         let groups = self.groups.iter().map(|g| g.name.as_str());
@@ -441,6 +476,7 @@ impl Scenario {
                 limit_ns: w.limit.map_or(0, Span::ns),
                 unwarp_ns: w.unwarp.map_or(0, Span::ns),
             }),
+            vit: form.vit,
         })
     }
 

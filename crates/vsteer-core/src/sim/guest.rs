@@ -6,9 +6,8 @@
 //! guest's own queue follows from the two times without being simulated.
 //!
 //! Source: closed forms for the servers are Kleinrock, Queueing Systems I (M/M/1, M/D/1; FCFS).
-//! Left out: vCPUs that wait for each other (OpenMP barriers, spinlocks), Xen's Domain-0 I/O path, display pipelines,
-//! a guest tick that rounds timers: each makes one vCPU's burst depend on another's, which needs more than this
-//! contract's single answer.
+//! Left out: vCPUs that wait for each other (OpenMP barriers, spinlocks), Xen's Domain-0 I/O path, display pipelines:
+//! each makes one vCPU's burst depend on another's, which needs more than this contract's single answer.
 
 use super::random::Random;
 use crate::nouns::HISTOGRAM_BUCKETS;
@@ -139,6 +138,14 @@ pub enum Demand {
         /// Begin again at the end; else it sleeps for good.
         repeat: bool,
     },
+    /// One of those that sleep, in a guest that looks at its timers at ticks only: as Linux without high-resolution timers
+    /// does (`timespec_to_jiffies`), a sleep is rounded up to whole ticks, and one more for the tick that is under way.
+    Ticked {
+        /// Between ticks of the guest, ns; they fall on multiples of it.
+        tick_ns: u64,
+        /// `SleepCompute`, `OnOff` or `Recorded`: what releases or arrives from outside is not rounded.
+        demand: Box<Demand>,
+    },
 }
 
 impl Demand {
@@ -195,6 +202,18 @@ impl Demand {
                     return positive(&key(&format!("recorded burst {}", i + 1)), 0);
                 }
                 Ok(())
+            }
+            Demand::Ticked { tick_ns, demand } => {
+                positive(&key("tick"), *tick_ns)?;
+                match **demand {
+                    Demand::SleepCompute { .. } | Demand::OnOff { .. } | Demand::Recorded { .. } => {
+                        demand.check(whose)
+                    }
+                    _ => {
+                        Err(Fault::new(FaultKind::BadInput, key("a guest tick for a demand without sleeps"))
+                            .way_out("it rounds sleep_compute, on_off and recorded"))
+                    }
+                }
             }
         }
     }
@@ -264,6 +283,14 @@ enum Kind {
     OnOff(Box<OnOff>),
     Released(Box<Released>),
     Recorded(Box<Recorded>),
+    Ticked(Box<Ticked>),
+}
+
+/// A guest whose sleeps end at its ticks.
+#[derive(Debug, Clone)]
+struct Ticked {
+    tick_ns: u64,
+    guest: Guest,
 }
 
 #[derive(Debug, Clone)]
@@ -369,6 +396,10 @@ impl Guest {
             Demand::Recorded { bursts, repeat } => {
                 Kind::Recorded(Box::new(Recorded { bursts, repeat, place: 0 }))
             }
+            Demand::Ticked { tick_ns, demand } => {
+                let guest = Guest::new(*demand, random);
+                Kind::Ticked(Box::new(Ticked { tick_ns, guest }))
+            }
         };
         Guest { random, kind }
     }
@@ -388,6 +419,10 @@ impl Guest {
             Kind::Released(r) => {
                 r.from_ns = now_ns;
                 r.next()
+            }
+            Kind::Ticked(t) => {
+                let next = t.guest.begin(now_ns);
+                t.rounded(now_ns, next)
             }
             _ => self.burst_done(now_ns),
         }
@@ -432,6 +467,7 @@ impl Guest {
                 r.place += 1;
                 burst.map_or(NO_MORE, |b| Next { at_ns: now_ns + b.sleep_ns, work_ns: b.compute_ns })
             }
+            Kind::Ticked(t) => t.burst_done(now_ns),
         }
     }
 
@@ -446,6 +482,23 @@ impl Guest {
             response_max_ns: jobs.response_max_ns,
             response: Histogram::from_row(&row),
         })
+    }
+}
+
+impl Ticked {
+    #[inline(never)]
+    fn burst_done(&mut self, now_ns: u64) -> Next {
+        let next = self.guest.burst_done(now_ns);
+        self.rounded(now_ns, next)
+    }
+
+    /// A sleep that begins now ends at a tick: as many as it is long, rounded up, after the one that is under way.
+    fn rounded(&self, now_ns: u64, next: Next) -> Next {
+        if next.at_ns <= now_ns || next.at_ns == super::event::NEVER {
+            return next;
+        }
+        let ticks = now_ns / self.tick_ns + (next.at_ns - now_ns).div_ceil(self.tick_ns) + 1;
+        Next { at_ns: ticks.saturating_mul(self.tick_ns).min(super::event::NEVER - 1), ..next }
     }
 }
 
@@ -487,6 +540,23 @@ mod tests {
         let mut g = guest(Demand::Recorded { bursts, repeat: true });
         g.begin(0);
         assert_eq!(g.burst_done(12), Next { at_ns: 17, work_ns: 7 });
+    }
+
+    /// VIT's test program (Park et al. 2010): 30 ms asked for in a guest with a tick of 10 ms are 30 to 40.
+    #[test]
+    fn a_guest_tick_rounds_sleeps_up() {
+        let sleeps = Demand::SleepCompute { sleep: Times::Fixed(30), compute: Times::Fixed(5) };
+        let mut g = guest(Demand::Ticked { tick_ns: 10, demand: Box::new(sleeps) });
+        assert_eq!(g.begin(0), Next { at_ns: 40, work_ns: 5 });
+        assert_eq!(g.burst_done(45).at_ns, 80);
+        assert_eq!(g.burst_done(89).at_ns, 120);
+        let bursts = vec![Burst { sleep_ns: 0, compute_ns: 7 }];
+        let recorded = Demand::Recorded { bursts, repeat: false };
+        let mut g = guest(Demand::Ticked { tick_ns: 10, demand: Box::new(recorded) });
+        assert_eq!(g.begin(3).at_ns, 3, "nothing to round");
+        assert_eq!(g.burst_done(10).at_ns, super::super::event::NEVER);
+        let server = Demand::Server { between: Times::Fixed(1), service: Times::Fixed(1) };
+        assert!(Demand::Ticked { tick_ns: 10, demand: Box::new(server) }.check("x").is_err());
     }
 
     #[test]

@@ -116,6 +116,8 @@ pub struct About {
     pub caps: bool,
     /// Does it enforce quotas of groups?
     pub quotas: bool,
+    /// Does it look at [`super::setup::VcpuSetup::class`]?
+    pub classes: bool,
     /// Known deviations from the original, `id: what`.
     pub gaps: &'static [&'static str],
 }

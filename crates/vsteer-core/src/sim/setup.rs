@@ -150,6 +150,9 @@ pub struct VmSetup {
     /// For borrowed virtual time.
     #[serde(default)]
     pub warp: Option<Warp>,
+    /// Does its guest tell the hypervisor when its timers expire (the VIT hypercall)?
+    #[serde(default)]
+    pub vit: bool,
 }
 
 impl VmSetup {
@@ -165,6 +168,7 @@ impl VmSetup {
             group: None,
             memory_node: None,
             warp: None,
+            vit: false,
         }
     }
 
@@ -305,6 +309,8 @@ pub struct VmFacts {
     pub memory_node: Option<u32>,
     /// For borrowed virtual time.
     pub warp: Option<Warp>,
+    /// Does its guest tell when its timers expire?
+    pub vit: bool,
 }
 
 /// A group of the tree.
@@ -611,6 +617,7 @@ impl Host {
             vcpus: vm.vcpus.len() as u32,
             memory_node,
             warp: vm.warp,
+            vit: vm.vit,
         });
         Ok(())
     }

@@ -57,7 +57,7 @@ impl Watch for Trace {
         let kept = &mut *self.0.borrow_mut();
         let mut note = |pcpu, what| kept.moves.push(Move { ns: now_ns, pcpu, vcpu: v, what });
         if from == State::Blocked {
-            // Where it is queued is the policy's own affair: told as where it ran last.
+            // Where a wake-up is done is not simulated: told as where it ran last.
             note(kept.last.get(v.i()).copied().unwrap_or(Pcpu(0)), What::Woke);
         }
         let Some(pcpu) = p else { return };

@@ -11,7 +11,7 @@ use serde_json::Value;
 use vsteer_core::CpuSet;
 use vsteer_core::nouns::{Accel, GuestTopology};
 
-/// What a QEMU command line says of its VM.
+/// What a command line says of its VM: QEMU's all of it, another VMM's (see [`super::vmms`]) hardly more than a name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CommandLine {
     /// `-name`.
@@ -36,6 +36,8 @@ pub struct CommandLine {
     pub qmp_sockets: Vec<String>,
     /// Started by a libvirt: it holds that libvirt's secret and monitor.
     pub of_libvirt: bool,
+    /// The program's file name, where it is no QEMU.
+    pub program: Option<String>,
     /// `domain-ID-…` of the folder in which libvirt keeps its files: libvirt's number of the running VM.
     pub libvirt_id: Option<u32>,
 }

@@ -239,6 +239,12 @@ impl Inventory {
                     self.monitors.insert(key, None);
                     continue;
                 }
+                if let Some(program) = &vm.process.line.program {
+                    let note = "no thread bears a name that is known for a vCPU's, so they are not known";
+                    self.note(format!("VM {:?} of {program}: {note}", vm.name));
+                    self.monitors.insert(key, None);
+                    continue;
+                }
                 let said = match vm.process.line.qmp_sockets.first() {
                     Some(path) => qmp::vcpu_threads(&self.root, path),
                     None => Err("it has no monitor of its own".to_owned()),
@@ -312,13 +318,16 @@ fn unlisted(process: Process) -> Vm {
         Origin::Proxmox(id) => (None, Manager::Proxmox(id)),
         Origin::Nobody => (None, Manager::Bare),
     };
-    let name = line.name.clone().filter(|n| !n.is_empty()).unwrap_or_else(|| format!("qemu-{}", process.pid));
+    let program = line.program.as_deref().unwrap_or("qemu");
+    let name = line.name.clone().filter(|n| !n.is_empty());
+    let name = name.unwrap_or_else(|| format!("{program}-{}", process.pid));
     let id = id.unwrap_or_else(|| id_of(&process));
     Vm { id, name, manager, process, listed: None, domain: None, asked: None }
 }
 
 fn id_of(process: &Process) -> VmId {
-    VmId(format!("qemu:{}:{}", process.pid, process.start_ticks))
+    let vmm = if process.line.program.is_some() { "kvm" } else { "qemu" };
+    VmId(format!("{vmm}:{}:{}", process.pid, process.start_ticks))
 }
 
 /// The process of a listed VM: that with its UUID; of several (copies, other libvirts), the one that agrees best.

@@ -1,7 +1,7 @@
-//! Which processes of this machine are QEMUs that run VMs, and who started them?
+//! Which processes of this machine run VMs, and who started them?
 //!
 //! The idea: every process's command line is looked at, since QEMU may be told to take any name (`-name
-//! process=…`). A libvirt's QEMU holds that libvirt's secret; Proxmox numbers its VMs (`-id`) and keeps their pid files
+//! process=…`); other VMMs are known by what they hold ([`super::vmms`]). A libvirt's QEMU holds that libvirt's secret; Proxmox numbers its VMs (`-id`) and keeps their pid files
 //! in `qemu-server`; KubeVirt's run in the cgroup of a pod.
 //!
 //! Source: `man 5 proc`; `src/qemu/qemu_command.c` (libvirt 9.0); `PVE/QemuServer.pm` (Proxmox VE 8, read, not tried);
@@ -11,12 +11,13 @@
 
 use super::command_line::{self, CommandLine};
 use super::roles::vhost_of;
+use super::vmms;
 use crate::linux::task::{self, text};
 use crate::root::Root;
 use std::collections::BTreeMap;
 use vsteer_core::nouns::Tid;
 
-/// A QEMU that runs a VM.
+/// A process that runs a VM: a QEMU, or another VMM.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Process {
     /// Its process id.
@@ -45,7 +46,7 @@ pub enum Origin {
 /// What a look at all processes found.
 #[derive(Debug, Clone, Default)]
 pub struct Found {
-    /// The QEMUs, by pid.
+    /// The QEMUs and other VMMs, by pid.
     pub qemus: Vec<Process>,
     /// Kernel threads `vhost-PID` by that pid (before Linux 6.4; since then they are threads of the process).
     pub vhosts: BTreeMap<u32, Vec<Tid>>,
@@ -55,6 +56,7 @@ pub struct Found {
 pub fn find(root: &Root) -> Found {
     let mut found = Found::default();
     let vhosts_apart = vhosts_are_processes(&text(root, "/proc/sys/kernel/osrelease").unwrap_or_default());
+    let holders = vmms::holders(root);
     let mut pids: Vec<u32> =
         root.names("/proc").unwrap_or_default().iter().filter_map(|n| n.parse().ok()).collect();
     pids.sort_unstable();
@@ -68,7 +70,8 @@ pub fn find(root: &Root) -> Found {
         }
         let arguments: Vec<String> =
             arguments.trim_end_matches('\0').split('\0').map(str::to_owned).collect();
-        let Some(line) = command_line::parse(&arguments) else { continue };
+        let line = command_line::parse(&arguments).or_else(|| vmms::line_of(root, &holders, pid, &arguments));
+        let Some(line) = line else { continue };
         let Some(stat) = task::read_stat(root, pid, Tid(pid)).filter(|s| !s.is_dead()) else { continue };
         let origin = origin(root, pid, &line);
         found.qemus.push(Process { pid, start_ticks: stat.start_ticks, line, origin });

@@ -1,4 +1,4 @@
-//! What does a thread of a QEMU process do for its VM? Its name says, if QEMU was told to name its threads.
+//! What does a thread of a VMM's process do for its VM? Its name says, if QEMU was told to name its threads.
 //!
 //! Source: QEMU 7.2, `debug-threads=on` (libvirt and Proxmox always say so): `CPU N/KVM`, `CPU N/TCG` (`accel/*/`),
 //! `ALL CPUs/TCG` for one thread that runs all vCPUs in turn, `IO ID` (`iothread.c`, cut at 15 bytes), `IO mon_iothread`
@@ -20,6 +20,10 @@ pub struct Known<'a> {
     /// vCPU of a thread, as its monitor said.
     pub asked: Option<&'a BTreeMap<Tid, u32>>,
 }
+
+/// What other VMMs call the thread of vCPU N, but for N: Firecracker, crosvm, kvmtool, cloud-hypervisor. From their
+/// sources (2024), **untried**.
+const OTHER_VCPUS: [&str; 4] = ["fc_vcpu ", "crosvm_vcpu", "kvm-vcpu-", "vcpu"];
 
 /// The role of a thread of this name in this cgroup.
 pub fn role(known: &Known<'_>, tid: Tid, comm: &str, cgroup: Option<&str>) -> Role {
@@ -46,10 +50,13 @@ pub fn role(known: &Known<'_>, tid: Tid, comm: &str, cgroup: Option<&str>) -> Ro
     }
 }
 
-/// N of `CPU N/KVM`; 0 of `ALL CPUs/TCG`.
+/// N of `CPU N/KVM`; 0 of `ALL CPUs/TCG`; N of another VMM's name for a vCPU's thread.
 fn vcpu_name(comm: &str) -> Option<u32> {
     if comm == "ALL CPUs/TCG" {
         return Some(0);
+    }
+    if let Some(n) = OTHER_VCPUS.iter().find_map(|prefix| numbered(comm, prefix)) {
+        return Some(n);
     }
     let (number, accel) = comm.strip_prefix("CPU ")?.split_once('/')?;
     // The name is cut at 15 bytes, which spares the first letter for any number that QEMU allows.
@@ -111,6 +118,9 @@ mod tests {
         assert_eq!(of(51, "CPU 12/KVM", Some("/m/vcpu3")), Role::Vcpu(12));
         assert_eq!(of(51, "CPU 0/TCG", None), Role::Vcpu(0));
         assert_eq!(of(51, "ALL CPUs/TCG", None), Role::Vcpu(0));
+        assert_eq!(of(51, "fc_vcpu 3", None), Role::Vcpu(3));
+        assert_eq!(of(51, "vcpu2", None), Role::Vcpu(2));
+        assert_eq!(of(51, "vcpus", None), Role::Worker);
         assert_eq!(of(52, "IO iothread2", None), Role::IoThread(2));
         assert_eq!(of(52, "IO disk", None), Role::IoThread(1));
         assert_eq!(of(52, "IO a-very-long-", None), Role::IoThread(2));

@@ -18,7 +18,7 @@ const MAX_VCPUS: u32 = 64;
 const KINDS: &[(&str, &[&str])] = &[
     ("idle", &[]),
     ("burn", &[]),
-    ("periodic", &["period_us"]),
+    ("periodic", &["period_us", "work_units"]),
     ("server", &["rate_hz", "mean_units", "seed"]),
     ("burst", &["on_ms", "off_ms"]),
     ("waker", &["every_us", "sleep_us"]),

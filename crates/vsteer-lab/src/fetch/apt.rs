@@ -62,7 +62,10 @@ impl Apt {
         let sources_text = sources::write(stanzas, wanted);
         let sources_file = folder.join("etc/lab.sources");
         let same_sources = std::fs::read_to_string(&sources_file).is_ok_and(|t| t == sources_text);
-        write_file(&sources_file, &sources_text)?;
+        // Another lab may be reading it.
+        if !same_sources {
+            write_file(&sources_file, &sources_text)?;
+        }
         write_file(&folder.join("etc/apt.conf"), configuration(&folder, &transport_settings()?))?;
         let mut apt = Apt { folder, wanted, complaint: None };
         if refresh || !same_sources || !apt.index_is_fresh() {
@@ -112,6 +115,21 @@ impl Apt {
             self.not_offered(package, Fault::new(FaultKind::BadInput, "no version in its record"))
         })?;
         Ok((version.to_owned(), parse_depends(field("Depends:").unwrap_or_default())))
+    }
+
+    /// The names of all packages that begin so, sorted.
+    ///
+    /// # Errors
+    /// The local index cannot be asked, or has none, with the reason where it could not be fetched.
+    pub fn names(&self, prefix: &str) -> Result<Vec<String>, Fault> {
+        let text = command::output(self.apt("apt-cache").args(["pkgnames", prefix]), ASK_LIMIT)?;
+        let mut names: Vec<String> = text.lines().map(str::to_owned).collect();
+        names.sort();
+        if names.is_empty() {
+            let none = Fault::new(FaultKind::NothingThere, "the index names none");
+            return Err(self.not_offered(&format!("{prefix}*"), none));
+        }
+        Ok(names)
     }
 
     /// What a download of the package consists of, with the checksums of the signed index.
@@ -188,7 +206,9 @@ fn configuration(folder: &Path, transport: &str) -> String {
          Dir::Etc::parts \"{f}/etc/none.d\";\nDir::Etc::main \"{f}/etc/none\";\n\
          Dir::Etc::preferences \"{f}/etc/none\";\nDir::Etc::preferencesparts \"{f}/etc/none.d\";\n\
          // The private folders may be closed to the user that apt would become.\n\
-         APT::Sandbox::User \"root\";\nAcquire::Languages \"none\";\n{transport}"
+         APT::Sandbox::User \"root\";\n\
+         // Else it succeeds where no source answered, and an empty index counts as fresh.\n\
+         APT::Update::Error-Mode \"any\";\nAcquire::Languages \"none\";\n{transport}"
     )
 }
 

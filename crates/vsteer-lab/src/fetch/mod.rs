@@ -7,6 +7,7 @@
 //! distribution names its current kernel.
 
 pub mod apt;
+pub mod kernels;
 pub mod sources;
 
 use crate::command;
@@ -81,6 +82,8 @@ pub fn cache_folder() -> Result<PathBuf, Fault> {
 /// Fetches packages into a cache folder.
 pub struct Fetcher {
     cache: PathBuf,
+    /// The private apt's folder in the cache.
+    apt_folder: &'static str,
     stanzas: Vec<Stanza>,
     refresh: bool,
     opened: [Option<apt::Apt>; 2],
@@ -95,13 +98,21 @@ impl Fetcher {
 
     /// From the given sources.
     pub fn new(cache: &Path, stanzas: Vec<Stanza>, refresh: bool) -> Fetcher {
-        Fetcher { cache: cache.to_owned(), stanzas, refresh, opened: [None, None] }
+        Fetcher { cache: cache.to_owned(), apt_folder: "apt", stanzas, refresh, opened: [None, None] }
+    }
+
+    /// From later suites of the archives that this system is configured with. What comes from there is only ever
+    /// unpacked into the cache.
+    pub fn of_later_suites(cache: &Path, refresh: bool) -> Fetcher {
+        let stanzas = sources::of_later_suites(&sources::of_system(Path::new("/etc/apt")));
+        Fetcher { apt_folder: "apt-later", ..Fetcher::new(cache, stanzas, refresh) }
     }
 
     fn apt(&mut self, wanted: Wanted) -> Result<&apt::Apt, Fault> {
         let slot = &mut self.opened[wanted as usize];
         if slot.is_none() {
-            *slot = Some(apt::Apt::open(&self.cache.join("apt"), &self.stanzas, wanted, self.refresh)?);
+            *slot =
+                Some(apt::Apt::open(&self.cache.join(self.apt_folder), &self.stanzas, wanted, self.refresh)?);
         }
         Ok(slot.as_ref().expect("filled above"))
     }

@@ -74,6 +74,39 @@ pub fn of_system(etc_apt: &Path) -> Vec<Stanza> {
     stanzas
 }
 
+/// Debian's releases, oldest first. One that is released appends its name here.
+const RELEASES: &[&str] = &["bullseye", "bookworm", "trixie"];
+
+/// Entries for other suites of the same archives, with the same keys: where a system's own suite does not hold what is
+/// needed, a later one may. By Debian's own names ([`RELEASES`]): what mirrors and proxies serve as `stable` may be weeks
+/// old. Of each address one entry is made; none where the system is no Debian.
+pub fn of_later_suites(stanzas: &[Stanza]) -> Vec<Stanza> {
+    let mut later: Vec<Stanza> = Vec::new();
+    for stanza in stanzas {
+        let uri = stanza.get("URIs").unwrap_or_default().split_whitespace().next().unwrap_or_default();
+        let known = later.iter().any(|s| s.get("URIs").is_some_and(|u| u.trim() == uri));
+        let own = stanza.get("Suites").unwrap_or_default().split_whitespace().next().unwrap_or_default();
+        let Some(at) = RELEASES.iter().position(|r| *r == own) else { continue };
+        if known || uri.trim_end_matches('/').rsplit('/').next() != Some("debian") {
+            continue;
+        }
+        let suites: Vec<String> = RELEASES[at + 1..].iter().map(|r| format!("{r} {r}-backports")).collect();
+        let suites = format!("{own}-backports {}", suites.join(" "));
+        let replaced = |name: &str| {
+            ["Types", "URIs", "Suites", "Components"].iter().any(|n| n.eq_ignore_ascii_case(name))
+        };
+        let mut one = Stanza::default();
+        for (name, value) in
+            [("Types", "deb"), ("URIs", uri), ("Suites", suites.trim()), ("Components", "main")]
+        {
+            one.set(name, format!(" {value}"));
+        }
+        one.fields.extend(stanza.fields.iter().filter(|(name, _)| !replaced(name)).cloned());
+        later.push(one);
+    }
+    later
+}
+
 /// Writes the entries as deb822 with the one type `wanted`.
 pub fn write(stanzas: &[Stanza], wanted: Wanted) -> String {
     let mut text = String::new();
@@ -199,6 +232,23 @@ mod tests {
         }
         assert_eq!(stanzas[0].get("Signed-By"), Some(" /k.gpg"));
         assert_eq!(stanzas[2].get("Components"), None);
+    }
+
+    #[test]
+    fn later_suites_keep_address_and_key() {
+        let text = format!(
+            "{DEBIAN}\nTypes: deb\nURIs: http://mirror.example/debian-security\nSuites: s\nComponents: main\n\n\
+             Types: deb\nURIs: http://mirror.example/debian\nSuites: twice\nComponents: main\n"
+        );
+        let text = text.replace("Suites: stable stable-updates", "Suites: bookworm bookworm-updates");
+        let stanzas: Vec<_> = parse_deb822(&text).into_iter().filter(Stanza::is_usable).collect();
+        assert_eq!(
+            write(&of_later_suites(&stanzas), Wanted::Binary),
+            "Types: deb\nURIs: http://mirror.example/debian\nSuites: bookworm-backports trixie trixie-backports\nComponents: main\n\
+             Signed-By: /usr/share/keyrings/a.gpg\n\n"
+        );
+        let ubuntu = parse_one_line("deb http://u.example/ubuntu noble main universe\n");
+        assert!(of_later_suites(&ubuntu).is_empty());
     }
 
     #[test]

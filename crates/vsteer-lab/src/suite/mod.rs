@@ -6,6 +6,7 @@
 mod blame;
 mod collectors;
 mod crash;
+mod emulated;
 mod loops;
 mod topology;
 mod verdicts;
@@ -115,8 +116,15 @@ pub struct Case {
 }
 
 /// Every case.
-pub const CASES: &[Case] =
-    &[topology::CASE, loops::CASE, collectors::CASE, blame::CASE, crash::CASE, verdicts::CASE];
+pub const CASES: &[Case] = &[
+    topology::CASE,
+    loops::CASE,
+    collectors::CASE,
+    blame::CASE,
+    crash::CASE,
+    verdicts::CASE,
+    emulated::CASE,
+];
 
 /// A case that was run.
 #[derive(Debug, Clone, Serialize)]

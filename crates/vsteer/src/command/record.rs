@@ -120,8 +120,9 @@ pub fn told(e: &EventSummary) -> String {
         format!("; recorded and lost are {:.3} % of the kernel's own count", 100.0 * c)
     });
     format!(
-        "{} context switches recorded, {} lost ({:.2} %), {} not reported by the kernel and inferred{compared}",
+        "{} context switches and {} wake-ups recorded, {} lost ({:.2} %), {} not reported by the kernel and inferred{compared}",
         e.recorded,
+        e.wake_ups,
         e.lost,
         100.0 * e.lost as f64 / all,
         e.unseen,

@@ -13,6 +13,16 @@ use vsteer_core::predict::replay::{Got, replay};
 use vsteer_core::timeline::Switch;
 use vsteer_core::{Fault, FaultKind};
 
+/// What others may use before it is worth a note, pCPUs.
+const OTHERS_TOLD: f64 = 0.02;
+
+/// What the host's processes outside VMs used, pCPUs.
+fn others_pcpus(model: &HostModel) -> f64 {
+    let busy: f64 = model.pcpus.iter().map(|p| p.busy).sum();
+    let vms: f64 = model.vms.iter().filter_map(|vm| vm.group.run).sum();
+    (busy - vms).max(0.0)
+}
+
 /// One vCPU: measured, simulated as it was, simulated under the plan.
 struct Row<'a> {
     vm: &'a str,
@@ -41,8 +51,7 @@ pub fn run(folder: &Path, plan: Option<&Path>, json: bool) -> Result<(), Fault> 
     let threads: Vec<_> = config.vms.iter().flat_map(|vm| vm.threads.iter().map(|t| t.tid)).collect();
     let wanted = demands(&recorded.switches, &threads, from_ns, to_ns);
     let window_ns = to_ns - from_ns;
-    let mut notes = Vec::new();
-    let mut simulate = |config: &HostConfig, what: &str| -> Result<Vec<Got>, Fault> {
+    let simulate = |config: &HostConfig, what: &str| -> Result<Vec<Got>, Fault> {
         let host = replay(config, &wanted, 1)?;
         let mut go_on = || {
             progress_of(what, 0.5, "");
@@ -50,7 +59,6 @@ pub fn run(folder: &Path, plan: Option<&Path>, json: bool) -> Result<(), Fault> 
         };
         let got = host.run(window_ns, window_ns, &mut go_on);
         progress_done();
-        notes = host.notes;
         got
     };
     let as_it_was = simulate(config, "simulating")?;
@@ -58,10 +66,17 @@ pub fn run(folder: &Path, plan: Option<&Path>, json: bool) -> Result<(), Fault> 
     let planned =
         plan.map(|p| simulate(&fluid::after(config, &p.steps), "simulating the plan")).transpose()?;
     let (whole, broken) = wanted.values().fold((0, 0), |(w, b), t| (w + t.bursts, b + t.broken));
+    let mut notes = Vec::new();
     if broken > 0 {
         notes.push(format!("{broken} of {} bursts were not seen whole and are left out", whole + broken));
     }
     let model = stretch.model()?;
+    let others = others_pcpus(&model);
+    if others > OTHERS_TOLD {
+        notes.push(format!(
+            "processes outside the VMs used {others:.2} pCPUs; they are not simulated, so waits for them are missing"
+        ));
+    }
     let rows: Vec<Row<'_>> = as_it_was
         .iter()
         .enumerate()

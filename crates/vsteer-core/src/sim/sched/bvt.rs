@@ -9,17 +9,24 @@
 //! the context-switch allowance. Warping has a limit, and after it a pause; as the time warped is charged as any other,
 //! the share is the same in the long run.
 //!
-//! **Parameters**: `ctx_allow_us` below; per VM its weight (100 is the source's `mcu_advance` of 10) and a
-//! [`Warp`](super::super::setup::Warp).
+//! **VIT** (Park et al.): a guest that means it tells the hypervisor by a hypercall when a timer expires. At the tick that
+//! finds it expired the VM is warped, so that it runs at once; when it has nothing more to do the warp is over. What it
+//! ran meanwhile is charged as ever, so it only runs sooner, not more. Here a VM whose `vit` is set does so for every
+//! wake-up.
+//!
+//! **Parameters**: below; per VM its weight (100 is the source's `mcu_advance` of 10), a
+//! [`Warp`](super::super::setup::Warp), and `vit`.
 //!
 //! **Modelled**: charging in whole units of 100 us rounded up, system virtual time, wake-up with its check against the
 //! running vCPU, the allowance, warp value, warp limit and unwarp requirement. The source adds the lead over the next
 //! vCPU to the allowance in units of 100 us where it means nanoseconds, so a turn lasts the allowance and hardly more;
-//! that is what ran, and so it is here.
+//! that is what ran, and so it is here. VIT's expiry at ticks, its warp up to the next time the VM blocks.
 //!
 //! **Not modelled**
 //! - `GAP(bvt-overflow)`: virtual times are 64 bits wide and never wrap.
 //! - `GAP(bvt-weights)`: weights are finer than whole steps of `mcu_advance`.
+//! - `GAP(bvt-vit)`: of several VMs whose timers have expired the one with the least virtual time runs first, not the one
+//!   that asked first; how far a warp goes is not published (here it is `vit_warp_ms`).
 //! - `GAP(bvt-placement)`: vCPUs are dealt to pCPUs in turn and stay; Xen 3.0 has no balancing either.
 //!
 //! **Sources**: xen/common/sched_bvt.c of Xen 3.0.2 (tag 3.0.2-rc); Duda and Cheriton, "Borrowed-Virtual-Time (BVT)
@@ -59,6 +66,11 @@ struct Domain {
     warp_end_ns: u64,
     /// When it may warp again; `u64::MAX` while it may.
     pause_end_ns: u64,
+    vit: bool,
+    /// The tick that finds its timer expired; `u64::MAX` while none has.
+    vit_due_ns: u64,
+    /// Warped since that tick.
+    vit_warping: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -76,6 +88,8 @@ struct Cpu {
 pub struct Bvt {
     allowance_ns: u64,
     charge_again: bool,
+    vit_tick_ns: u64,
+    vit_warp: i64,
     units: Vec<Unit>,
     domains: Vec<Domain>,
     cpus: Vec<Cpu>,
@@ -103,6 +117,22 @@ impl Policy for Bvt {
                 min: 0,
                 max: 1,
             },
+            Parameter {
+                name: "vit_tick_us",
+                doc: "between the ticks that look for expired timers of VMs with VIT (10 ms: HZ of 100)",
+                unit: "us",
+                default: 10_000,
+                min: 100,
+                max: 1_000_000,
+            },
+            Parameter {
+                name: "vit_warp_ms",
+                doc: "how far such a VM is warped, as CPU time at the default weight: what it may borrow at most",
+                unit: "ms",
+                default: 1000,
+                min: 1,
+                max: 1_000_000,
+            },
         ],
         default_weight: DEFAULT_WEIGHT,
         weights: (1, 10_000),
@@ -110,9 +140,11 @@ impl Policy for Bvt {
         conserving: Conserving::No("vCPUs stay on their pCPU"),
         caps: false,
         quotas: false,
+        classes: false,
         gaps: &[
             "bvt-overflow: virtual times do not wrap",
             "bvt-weights: finer than whole steps of mcu_advance",
+            "bvt-vit: of several expired the one with the least virtual time first; the warp is not published",
             "bvt-placement: vCPUs are dealt to pCPUs in turn and stay",
         ],
     };
@@ -132,6 +164,8 @@ impl Policy for Bvt {
         Ok(Bvt {
             allowance_ns: values.get("ctx_allow_us") * 1000,
             charge_again: values.get("charge_again") == 1,
+            vit_tick_ns: values.get("vit_tick_us") * 1000,
+            vit_warp: (values.get("vit_warp_ms") * 1_000_000 / UNIT_NS * ADVANCE) as i64,
             units,
             domains: host
                 .vms
@@ -142,6 +176,9 @@ impl Policy for Bvt {
                     warping: vm.warp.is_some(),
                     warp_end_ns: u64::MAX,
                     pause_end_ns: u64::MAX,
+                    vit: vm.vit,
+                    vit_due_ns: u64::MAX,
+                    vit_warping: false,
                 })
                 .collect(),
             cpus: on.iter().map(cpu).collect(),
@@ -162,6 +199,7 @@ impl Policy for Bvt {
         self.cpus[p].queue.insert(0, v.0);
         let avt = self.units[v.i()].avt.max(self.cpus[p].svt);
         self.units[v.i()].avt = avt;
+        self.expire(v.0, now_ns, orders);
         self.units[v.i()].evt = self.effective(v.0, avt);
         let current = self.cpus[p].current;
         if current == NONE {
@@ -192,6 +230,10 @@ impl Policy for Bvt {
             let unit = &mut self.units[v.i()];
             (unit.avt, unit.evt) = (avt, evt);
             self.stop_warp(unit_vm(&self.units, v.0));
+            if why.runnable().is_none() {
+                let domain = &mut self.domains[unit_vm(&self.units, v.0) as usize];
+                (domain.vit_due_ns, domain.vit_warping) = (u64::MAX, false);
+            }
         }
         let queue = &mut self.cpus[p.i()].queue;
         if let Some(v) = why.runnable() {
@@ -212,7 +254,7 @@ impl Policy for Bvt {
         cpu.current = next;
         if next == NONE {
             cpu.slice_end_ns = u64::MAX;
-            self.arm(orders);
+            self.arm(now_ns, orders);
             return Choice::IDLE;
         }
         cpu.svt = least_avt;
@@ -220,7 +262,7 @@ impl Policy for Bvt {
             self.units[next as usize].start_ns = now_ns;
         }
         self.begin_warp(self.units[next as usize].vm, now_ns);
-        self.arm(orders);
+        self.arm(now_ns, orders);
         let slice_ns = if second == NONE {
             10 * self.allowance_ns
         } else {
@@ -233,6 +275,9 @@ impl Policy for Bvt {
     fn timer(&mut self, view: &View<'_>, _timer: u32, orders: &mut Orders) {
         let now_ns = view.now_ns();
         for d in 0..self.domains.len() {
+            if self.domains[d].vit_due_ns <= now_ns {
+                self.warp_expired(view, Vm(d as u32), orders);
+            }
             let domain = &mut self.domains[d];
             let Some(warp) = domain.warp else { continue };
             if domain.warp_end_ns <= now_ns {
@@ -253,7 +298,7 @@ impl Policy for Bvt {
             let first = view.host().vms[d].first;
             orders.interrupt(Pcpu(self.units[first.i()].cpu));
         }
-        self.arm(orders);
+        self.arm(now_ns, orders);
     }
 
     fn changed(
@@ -288,7 +333,36 @@ impl Bvt {
     fn effective(&self, v: u32, avt: u64) -> i64 {
         let domain = &self.domains[self.units[v as usize].vm as usize];
         let warp = domain.warp.filter(|_| domain.warping);
-        avt as i64 - warp.map_or(0, |w| (w.value_ns / UNIT_NS * ADVANCE) as i64)
+        let vit = if domain.vit_warping { self.vit_warp } else { 0 };
+        avt as i64 - vit - warp.map_or(0, |w| (w.value_ns / UNIT_NS * ADVANCE) as i64)
+    }
+
+    /// A timer of `v`'s guest expired: the next tick will find it.
+    fn expire(&mut self, v: u32, now_ns: u64, orders: &mut Orders) {
+        let tick_ns = self.vit_tick_ns;
+        let domain = &mut self.domains[self.units[v as usize].vm as usize];
+        if !domain.vit || domain.vit_warping {
+            return;
+        }
+        domain.vit_warping = now_ns.is_multiple_of(tick_ns);
+        if !domain.vit_warping {
+            domain.vit_due_ns = domain.vit_due_ns.min(now_ns.next_multiple_of(tick_ns));
+            self.arm(now_ns, orders);
+        }
+    }
+
+    /// The tick found it: those of its vCPUs that wait are first from now on.
+    fn warp_expired(&mut self, view: &View<'_>, vm: Vm, orders: &mut Orders) {
+        let domain = &mut self.domains[vm.i()];
+        (domain.vit_due_ns, domain.vit_warping) = (u64::MAX, true);
+        let facts = &view.host().vms[vm.i()];
+        for v in facts.first.0..facts.first.0 + facts.vcpus {
+            let Unit { cpu, avt, .. } = self.units[v as usize];
+            self.units[v as usize].evt = self.effective(v, avt);
+            if self.cpus[cpu as usize].queue.contains(&v) {
+                orders.interrupt(Pcpu(cpu));
+            }
+        }
     }
 
     /// How long `v` may run with this lead over the next: see the essay for the unit of the lead.
@@ -308,8 +382,12 @@ impl Bvt {
         self.domains[vm as usize].warp_end_ns = u64::MAX;
     }
 
-    fn arm(&self, orders: &mut Orders) {
-        let next = self.domains.iter().map(|d| d.warp_end_ns.min(d.pause_end_ns)).min();
-        orders.set_timer(WARP, next.unwrap_or(u64::MAX));
+    /// Sets the timer to what is next; what is due now is being seen to.
+    fn arm(&self, now_ns: u64, orders: &mut Orders) {
+        let due = |d: &Domain| d.warp_end_ns.min(d.pause_end_ns).min(d.vit_due_ns);
+        let next_ns = self.domains.iter().map(due).min().unwrap_or(u64::MAX);
+        if next_ns > now_ns {
+            orders.set_timer(WARP, next_ns);
+        }
     }
 }

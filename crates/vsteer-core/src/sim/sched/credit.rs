@@ -220,6 +220,7 @@ impl Policy for Credit {
         conserving: Conserving::Within(60 * MS),
         caps: true,
         quotas: false,
+        classes: false,
         gaps: &[
             "credit-phase: ticks of all pCPUs coincide, accounting follows them at once",
             "credit-races: interrupts and locks take no time",

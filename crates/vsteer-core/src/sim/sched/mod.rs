@@ -10,18 +10,28 @@ use super::trace::Trace;
 use crate::{Fault, FaultKind};
 
 pub mod bvt;
+pub mod cfs;
 pub mod credit;
+pub mod credit2;
 pub mod eevdf;
+pub mod esxi;
+pub mod fair;
+pub mod linux;
 pub mod priority;
 pub mod rtds;
+pub mod sedf;
 
 /// Every policy.
 pub const POLICIES: &[Entry] = &[
     entry::<credit::Credit>(),
+    entry::<credit2::Credit2>(),
     entry::<eevdf::Eevdf>(),
+    entry::<cfs::Cfs>(),
     entry::<rtds::Rtds>(),
+    entry::<sedf::Sedf>(),
     entry::<bvt::Bvt>(),
     entry::<priority::Priority>(),
+    entry::<esxi::Esxi>(),
 ];
 
 /// A policy and how to run a host under it.

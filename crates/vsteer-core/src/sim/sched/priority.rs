@@ -57,6 +57,7 @@ impl Policy for Priority {
         conserving: Conserving::Always,
         caps: false,
         quotas: false,
+        classes: false,
         gaps: &[
             "priority-throttle: no limit on real-time run time",
             "priority-push: one queue instead of pushing and pulling between queues",

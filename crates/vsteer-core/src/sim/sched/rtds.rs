@@ -79,6 +79,7 @@ impl Policy for Rtds {
         conserving: Conserving::No("a tickled pCPU may take another vCPU, whose own idle pCPU is not told"),
         caps: false,
         quotas: false,
+        classes: false,
         gaps: &[
             "rtds-races: interrupts and locks take no time",
             "rtds-tasklets: no tasklets, no core scheduling",

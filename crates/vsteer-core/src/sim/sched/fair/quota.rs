@@ -4,9 +4,9 @@
 //! it; when its share is used and the pool is empty, the group's line there is throttled: it leaves the line above, and
 //! everything below it waits, limited, until the next period pays what it owes.
 //!
-//! Source: kernel/sched/fair.c, Linux 6.12 (`account_cfs_rq_runtime`, `throttle_cfs_rq`, `distribute_cfs_runtime`).
+//! Source: kernel/sched/fair.c, Linux 6.12.117 (`account_cfs_rq_runtime`, `throttle_cfs_rq`, `distribute_cfs_runtime`).
 
-use super::{Eevdf, NONE, QUOTA};
+use super::{Fair, NONE, QUOTA, Rules};
 use crate::nouns::Quota;
 use crate::sim::policy::{Orders, View};
 use crate::sim::setup::Vcpu;
@@ -40,7 +40,7 @@ impl Bandwidth {
     }
 }
 
-impl Eevdf {
+impl<R: Rules> Fair<R> {
     /// `ns` of `line`'s share are used. True where nothing is left of it, nor of the pool.
     pub(super) fn spend(&mut self, line: u32, now_ns: i64, ns: i64, orders: &mut Orders) -> bool {
         let l = &mut self.lines.lines[line as usize];
@@ -61,7 +61,8 @@ impl Eevdf {
         let begins = quota.next_ns == 0;
         if begins {
             quota.runtime_ns = quota.quota_ns;
-            quota.next_ns = now_ns + quota.period_ns;
+            // The clock goes on where it stopped: periods begin on multiples of their length.
+            quota.next_ns = (now_ns / quota.period_ns + 1) * quota.period_ns;
         }
         let amount_ns = (target_ns - l.runtime_ns).clamp(0, quota.runtime_ns.max(0));
         quota.runtime_ns -= amount_ns;
@@ -87,8 +88,14 @@ impl Eevdf {
             return;
         }
         if !self.take(line, now_ns, self.quota_slice_ns, orders) {
-            self.lines.lines[line as usize].throttled = true;
+            self.set_throttled(line);
         }
+    }
+
+    fn set_throttled(&mut self, line: u32) {
+        self.throttles += 1;
+        let l = &mut self.lines.lines[line as usize];
+        (l.throttled, l.throttled_as) = (true, self.throttles);
     }
 
     /// Gives back what `line` has beyond `keep_ns`.
@@ -120,7 +127,7 @@ impl Eevdf {
                 && l.runtime_ns <= 0;
             // Once more, for a nanosecond: the pool may have been filled in the meantime.
             if spent && !self.take(line, now_ns, 1, orders) {
-                self.lines.lines[line as usize].throttled = true;
+                self.set_throttled(line);
                 self.leave_upwards(owner);
                 self.limit_below(p, line, orders);
             }
@@ -133,10 +140,11 @@ impl Eevdf {
         let mut e = owner;
         while e != NONE && self.lines.entities[e as usize].queued {
             let line = self.lines.entities[e as usize].line;
+            self.forget(e);
             if self.lines.entities[e as usize].delayed {
-                self.lines.leave_delayed(e);
+                R::leave_delayed(&mut self.lines, e);
             } else {
-                self.lines.leave(e, true);
+                R::leave(&mut self.lines, e, true);
             }
             if !self.close(line, e) {
                 return;
@@ -191,7 +199,17 @@ impl Eevdf {
             quota.idle = true;
             quota.next_ns += quota.period_ns;
             quota.runtime_ns = quota.quota_ns;
-            for line in first..first + lines {
+            // Those that wait longest are paid first: it may not be enough for all.
+            let mut paid = 0;
+            loop {
+                let next = (first..first + lines).filter(|line| {
+                    let l = &self.lines.lines[*line as usize];
+                    l.throttled && l.throttled_as > paid
+                });
+                let Some(line) = next.min_by_key(|line| self.lines.lines[*line as usize].throttled_as) else {
+                    break;
+                };
+                paid = self.lines.lines[line as usize].throttled_as;
                 self.pay(view, line, orders);
             }
         }
@@ -227,8 +245,12 @@ impl Eevdf {
                 self.tasks[v as usize].limited = false;
                 orders.release(Vcpu(v));
                 self.list(p, v);
-                self.preempt(p, v, orders);
             }
+        }
+        // Nobody is preempted for them: whoever runs there goes on to the end of its slice.
+        let cpu = &self.cpus[p as usize];
+        if cpu.current == NONE && !cpu.above && cpu.runnable > 0 {
+            self.reschedule(p, orders);
         }
         self.watch_balance(view, p, orders);
     }
@@ -238,10 +260,9 @@ impl Eevdf {
         let mut e = owner;
         while e != NONE {
             let entity = &self.lines.entities[e as usize];
-            if entity.queued {
-                if entity.delayed {
-                    self.lines.undelay(e);
-                }
+            if entity.delayed {
+                R::leave_delayed(&mut self.lines, e);
+            } else if entity.queued {
                 return;
             }
             let group = self.lines.lines[self.line_below(e) as usize].group;
@@ -249,7 +270,7 @@ impl Eevdf {
             if self.lines.lines[line as usize].queued == 1 {
                 orders.interrupt(crate::sim::setup::Pcpu(p));
             }
-            self.lines.enter(line, e);
+            R::enter(&mut self.lines, line, e);
             let l = &self.lines.lines[line as usize];
             if l.owner == NONE {
                 return;

@@ -3,12 +3,12 @@
 //! A wake-up looks for an idle pCPU no further than its last-level cache (`select_idle_sibling`); everything else is
 //! balancing: by a pCPU that becomes idle at once, by the others now and then.
 
-use super::{BALANCE, Eevdf, NONE};
+use super::{BALANCE, Fair, NONE, Rules};
 use crate::sim::bits::after;
 use crate::sim::policy::{Orders, View};
 use crate::sim::setup::{Pcpu, Vcpu};
 
-impl Eevdf {
+impl<R: Rules> Fair<R> {
     /// The pCPU for `v`, which wakes: its last one where that is idle, else an idle core of that cache, else an idle
     /// thread of it, else its last one. One that never ran goes where the fewest are.
     pub(super) fn select(&self, view: &View<'_>, v: Vcpu) -> u32 {
@@ -37,7 +37,15 @@ impl Eevdf {
                 return p as u32;
             }
         }
-        thread.map_or(before, |p| p as u32)
+        // No core is idle as a whole: before others, a thread of its own.
+        let own = &host.cores[host.pcpus[before as usize].core as usize];
+        let beside = own.iter().find(|p| self.idle.contains(*p) && allowed.contains(*p));
+        beside.or(thread).map_or(before, |p| p as u32)
+    }
+
+    /// Tasks that want this pCPU.
+    fn load(&self, p: usize) -> u32 {
+        self.cpus[p].runnable + u32::from(self.cpus[p].above)
     }
 
     fn busy_threads(&self, view: &View<'_>, p: usize) -> usize {
@@ -107,13 +115,13 @@ impl Eevdf {
             &host.nodes[place.node as usize],
             &self.pool,
         ];
-        let least = (self.cpus[p].runnable + more).max(2);
+        let least = (self.load(p) + more).max(2);
         domains.into_iter().find_map(|domain| {
             let mut best: Option<(usize, u32)> = None;
             for from in domain.iter().filter(|from| *from != p && self.cpus[*from].mine) {
-                let runnable = self.cpus[from].runnable;
-                let busier = best.is_none_or(|(b, _)| runnable > self.cpus[b].runnable);
-                if runnable >= least
+                let load = self.load(from);
+                let busier = best.is_none_or(|(b, _)| load > self.load(b));
+                if load >= least
                     && busier
                     && let Some(v) = self.movable(view, from, p)
                 {
@@ -141,7 +149,7 @@ impl Eevdf {
 
     /// Balancing is awake while anybody waits: does somebody on `p`?
     pub(super) fn watch_balance(&mut self, view: &View<'_>, p: u32, orders: &mut Orders) {
-        if !self.balancing && self.cpus[p as usize].runnable > 1 {
+        if !self.balancing && self.load(p as usize) > 1 {
             self.balancing = true;
             orders.set_timer(BALANCE, (view.now_ns() / self.balance_ns + 1) * self.balance_ns);
         }
@@ -155,7 +163,7 @@ impl Eevdf {
             if !self.cpus[p].mine {
                 continue;
             }
-            if self.cpus[p].current == NONE {
+            if self.cpus[p].current == NONE && !self.cpus[p].above {
                 if let Some((from, v)) = self.busiest(view, p, 0) {
                     self.shift(view, v, from as u32, p as u32, orders);
                     self.preempt(p as u32, v, orders);

@@ -1,0 +1,98 @@
+//! How does the observer get into the kernel? Tables of the sizes asked for, the programs that this kernel can have, and a
+//! check that both sides mean the same by what lies in the tables.
+//!
+//! Left out: attaching, which the observer does once all is loaded.
+
+use crate::kvm;
+use crate::layout::{BlameKey, EventBatchRaw, Membership, Pcpu, Slot};
+use crate::observer::{Options, refused};
+use libbpf_rs::btf::types::{Ptr, Struct, Typedef};
+use libbpf_rs::btf::{Btf, BtfKind, ReferencesType};
+use libbpf_rs::{MapCore, Object, ObjectBuilder};
+use vsteer_core::Fault;
+
+static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/observer.bpf.o"));
+
+/// Keys of the blame table; a key is a pair of a watched thread and a culprit. When it is full, further culprits are
+/// counted as [`Culprit::Unattributed`].
+const BLAME_KEYS: u32 = 32_768;
+/// Distinct affinity sets. A set costs one word; beyond this number placement is not told apart for new threads.
+pub(crate) const AFFINITY_SETS: u32 = 1_024;
+
+/// Sizes the tables, picks the programs and has the kernel check them.
+pub(crate) fn load(limits: &Options, kernel: &Btf<'_>, pcpus: u32, with_kvm: bool) -> Result<Object, Fault> {
+    let mut builder = ObjectBuilder::default();
+    let mut open = builder
+        .name("vsteer_observer")
+        .and_then(|b| b.open_memory(OBJECT))
+        .map_err(|e| refused("opening the observer", &e))?;
+    for mut map in open.maps_mut() {
+        let entries = match map.name().to_str() {
+            Some("slots" | "affinity_sets" | "slot_of_tid") => limits.threads,
+            Some("pcpus" | "memberships") => pcpus,
+            Some("open_batches") => {
+                if limits.event_buffer_bytes.is_some() {
+                    pcpus
+                } else {
+                    1
+                }
+            }
+            Some("event_batches") => limits.event_buffer_bytes.unwrap_or(4096),
+            Some("running_clocks") => limits.vms + 1,
+            Some("idle_clocks") => AFFINITY_SETS + 1,
+            Some("blame") => BLAME_KEYS,
+            _ => continue,
+        };
+        map.set_max_entries(entries).map_err(|e| refused("sizing a table", &e))?;
+    }
+    let events = limits.event_buffer_bytes.is_some();
+    let queues_per_cpu = queues_are_per_cpu(kernel);
+    for mut program in open.progs_mut() {
+        let name = program.name().to_string_lossy().into_owned();
+        let section = program.section().to_string_lossy().into_owned();
+        let exists = match section.split_once('/') {
+            Some(("tp_btf", point)) => {
+                kernel.type_by_name::<Typedef<'_>>(&format!("btf_trace_{point}")).is_some()
+            }
+            _ => true,
+        };
+        let wanted = match name.as_str() {
+            "on_switch" | "on_wakeup" | "on_wakeup_new" => !events,
+            "on_switch_recording" | "on_wakeup_recording" | "on_wakeup_new_recording" => events,
+            "on_migrate" => !queues_per_cpu,
+            "on_migrate_per_cpu" => queues_per_cpu,
+            // The timer's own tracepoints are x86's.
+            "on_timer_entry" | "on_timer_exit" => exists,
+            _ if kvm::PROGRAMS.contains(&name.as_str()) => with_kvm,
+            _ => true,
+        };
+        program.set_autoload(wanted);
+    }
+    let object = open.load().map_err(|e| refused("the kernel refused the observer", &e))?;
+    check_layout(&object)?;
+    Ok(object)
+}
+
+/// Is a task group's `cfs_rq` per-CPU data, and not a table of pointers? A pointer to a structure tells the one, a
+/// pointer to a pointer the other.
+fn queues_are_per_cpu(kernel: &Btf<'_>) -> bool {
+    let group = kernel.type_by_name::<Struct<'_>>("task_group");
+    let member = group.and_then(|g| g.iter().find(|m| m.name.is_some_and(|n| n == "cfs_rq")).map(|m| m.ty));
+    let pointer = member.and_then(|ty| kernel.type_by_id::<Ptr<'_>>(ty));
+    pointer.is_some_and(|p| p.referenced_type().kind() != BtfKind::Ptr)
+}
+
+fn check_layout(object: &Object) -> Result<(), Fault> {
+    for (map, size) in [
+        ("slots", size_of::<Slot>()),
+        ("pcpus", size_of::<Pcpu>()),
+        ("memberships", size_of::<Membership>()),
+        ("open_batches", size_of::<EventBatchRaw>()),
+    ] {
+        let there = object.maps().find(|m| m.name() == map).map(|m| m.value_size() as usize);
+        assert!(there == Some(size), "table {map}: the kernel side has {there:?} bytes, this side {size}");
+    }
+    let key = object.maps().find(|m| m.name() == "blame").map(|m| m.key_size() as usize);
+    assert!(key == Some(size_of::<BlameKey>()), "table blame: the kernel side's key has {key:?} bytes");
+    Ok(())
+}

@@ -1,0 +1,78 @@
+//! How are weights and quotas given to VMs and competitors? By version 2 cgroups, as `machine/NAME`.
+//!
+//! Where each vCPU has a quota of its own, the groups are shaped as libvirt shapes them: `NAME/vcpuN` and
+//! `NAME/emulator`, threaded.
+//!
+//! Source: `Documentation/admin-guide/cgroup-v2.rst` (Linux 6.18). Left out: cpusets (pins are affinities) and version 1.
+
+use super::job::Start;
+
+const ROOT: &str = "/sys/fs/cgroup";
+const MACHINE: &str = "/sys/fs/cgroup/machine";
+
+fn write(file: &str, value: &str) -> Result<(), String> {
+    std::fs::write(file, value).map_err(|e| format!("setting {file} to {value}: {e}"))
+}
+
+fn folder(path: &str) -> Result<(), String> {
+    std::fs::create_dir_all(path).map_err(|e| format!("making the cgroup {path}: {e}"))
+}
+
+/// Makes the group that holds all others.
+///
+/// # Errors
+/// When the kernel has no CPU controller.
+pub fn prepare() -> Result<(), String> {
+    write(&format!("{ROOT}/cgroup.subtree_control"), "+cpu")?;
+    folder(MACHINE)?;
+    write(&format!("{MACHINE}/cgroup.subtree_control"), "+cpu")
+}
+
+/// Makes the group of one VM or process; its folder.
+///
+/// # Errors
+/// What the kernel refuses: a weight or quota out of range.
+pub fn make(start: &Start) -> Result<String, String> {
+    let group = format!("{MACHINE}/{}", start.name);
+    folder(&group)?;
+    let max = |(quota, period): (u64, u64)| format!("{quota} {period}");
+    if let Some(weight) = start.weight {
+        write(&format!("{group}/cpu.weight"), &weight.to_string())?;
+    }
+    if let Some(quota) = start.quota_us {
+        write(&format!("{group}/cpu.max"), &max(quota))?;
+    }
+    if let (Some(quota), Some(vcpus)) = (start.vcpu_quota_us, start.vcpus) {
+        let below = (0..vcpus).map(|n| format!("{group}/vcpu{n}")).chain([format!("{group}/emulator")]);
+        for one in below {
+            folder(&one)?;
+            write(&format!("{one}/cgroup.type"), "threaded")?;
+        }
+        write(&format!("{group}/cgroup.subtree_control"), "+cpu")?;
+        for n in 0..vcpus {
+            write(&format!("{group}/vcpu{n}/cpu.max"), &max(quota))?;
+        }
+    }
+    Ok(group)
+}
+
+/// Removes the groups; their processes have ended.
+///
+/// # Errors
+/// One that stays busy.
+pub fn remove_all(starts: &[Start]) -> Result<(), String> {
+    for start in starts {
+        let group = format!("{MACHINE}/{}", start.name);
+        let below = std::fs::read_dir(&group).into_iter().flatten().flatten();
+        let below = below.filter(|e| e.file_type().is_ok_and(|t| t.is_dir())).map(|e| e.path());
+        for path in below.chain([group.clone().into()]) {
+            match std::fs::remove_dir(&path) {
+                Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+                    return Err(format!("removing the cgroup {}: {e}", path.display()));
+                }
+                _ => {}
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,225 @@
+//! What shall the emulated host do? The job's text, as the lab writes it.
+//!
+//! A line is a word and what belongs to it; a case begins with `case NAME`. README.md has the words. A mistake is an
+//! error that names the line, never a default. Left out: comments and nesting; people write TOML, and the lab this.
+
+use crate::place::{Class, Place, cpu_list};
+use crate::workload::Plan;
+
+/// All that is to be done in one boot.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Job {
+    /// Let the kernel's work after boot pass, s.
+    pub settle_s: u64,
+    /// Where the observer runs, and everything that has no place of its own.
+    pub observer_cpus: Vec<usize>,
+    /// One after the other.
+    pub cases: Vec<Case>,
+}
+
+/// One set-up and its recording.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Case {
+    /// Names the folder of its results.
+    pub name: String,
+    /// Let the VMs' beginnings pass, s.
+    pub settle_s: u64,
+    /// How long is recorded, s.
+    pub record_s: u64,
+    /// Is it recorded? If not, VMs and competitors are asked for their counts alone.
+    pub observed: bool,
+    /// More for the observer's command line.
+    pub record_options: Vec<String>,
+    /// Files of /proc or /sys and what is written to them for the case.
+    pub settings: Vec<(String, String)>,
+    /// VMs and competitors, in the order of starting.
+    pub starts: Vec<Start>,
+}
+
+/// A VM or a process that competes with VMs.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Start {
+    /// Its name: the process's, and its cgroup's.
+    pub name: String,
+    /// vCPUs; `None`: no VM, but a process with one thread.
+    pub vcpus: Option<usize>,
+    /// The workload's text.
+    pub workload: String,
+    /// The words for its command line that say where it runs.
+    pub place: Vec<String>,
+    /// `cpu.weight` of its group.
+    pub weight: Option<u64>,
+    /// `cpu.max` of its group: quota and period, us.
+    pub quota_us: Option<(u64, u64)>,
+    /// The same of each vCPU's own group.
+    pub vcpu_quota_us: Option<(u64, u64)>,
+}
+
+impl Job {
+    /// Reads a job.
+    ///
+    /// # Errors
+    /// The line and what is wrong with it.
+    pub fn parse(text: &str) -> Result<Job, String> {
+        let mut job = Job { settle_s: 15, observer_cpus: Vec::new(), cases: Vec::new() };
+        for (i, line) in text.lines().enumerate().filter(|(_, l)| !l.trim().is_empty()) {
+            job.line(line.trim()).map_err(|why| format!("line {} of the job: {why}", i + 1))?;
+        }
+        if job.cases.is_empty() { Err("the job has no case".to_owned()) } else { Ok(job) }
+    }
+
+    fn line(&mut self, line: &str) -> Result<(), String> {
+        let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
+        let number = || rest.parse::<u64>().map_err(|_| format!("`{rest}` is no number"));
+        if word == "case" {
+            is_name(rest)?;
+            self.cases.push(Case {
+                name: rest.to_owned(),
+                settle_s: 2,
+                record_s: 10,
+                observed: true,
+                record_options: Vec::new(),
+                settings: Vec::new(),
+                starts: Vec::new(),
+            });
+            return Ok(());
+        }
+        let Some(case) = self.cases.last_mut() else {
+            match word {
+                "settle_s" => self.settle_s = number()?,
+                "observer_cpus" => self.observer_cpus = cpu_list(rest)?,
+                _ => return Err(format!("`{word}` outside a case")),
+            }
+            return Ok(());
+        };
+        match word {
+            "settle_s" => case.settle_s = number()?,
+            "record_s" => case.record_s = number()?,
+            "unobserved" => case.observed = false,
+            "record_option" => case.record_options.push(rest.to_owned()),
+            "set" => {
+                let (file, value) = rest.split_once(' ').ok_or("`set` lacks a value")?;
+                case.settings.push((file.to_owned(), value.to_owned()));
+            }
+            "vm" => case.starts.push(start(rest, true)?),
+            "process" => case.starts.push(start(rest, false)?),
+            _ => return Err(format!("`{word}` is unknown")),
+        }
+        Ok(())
+    }
+}
+
+/// Names become those of files and cgroups.
+fn is_name(name: &str) -> Result<(), String> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    let fits = !name.is_empty() && name.len() <= 60 && name.chars().all(plain) && !name.starts_with('.');
+    if fits { Ok(()) } else { Err(format!("`{name}` is no name (letters, digits, - _ .)")) }
+}
+
+fn start(rest: &str, is_vm: bool) -> Result<Start, String> {
+    let mut start = Start {
+        name: String::new(),
+        vcpus: is_vm.then_some(1),
+        workload: String::new(),
+        place: Vec::new(),
+        weight: None,
+        quota_us: None,
+        vcpu_quota_us: None,
+    };
+    for word in rest.split_whitespace() {
+        let (key, value) = word.split_once('=').ok_or_else(|| format!("`{word}` is not key=value"))?;
+        let number = || value.parse::<u64>().map_err(|_| format!("`{word}`: not a number"));
+        match key {
+            "name" => {
+                is_name(value)?;
+                start.name = value.to_owned();
+            }
+            "workload" => {
+                Plan::parse(value)?;
+                start.workload = value.to_owned();
+            }
+            "vcpus" if is_vm => start.vcpus = Some(number()? as usize),
+            "weight" => start.weight = Some(number()?),
+            "quota_us" => start.quota_us = Some(quota(value)?),
+            "vcpu_quota_us" if is_vm => start.vcpu_quota_us = Some(quota(value)?),
+            "cpus" | "vcpu_cpus" | "class" => {
+                let words = [format!("--{key}"), value.to_owned()];
+                place(&mut words.iter().cloned(), &mut Place::default())?;
+                start.place.extend(words);
+            }
+            _ => return Err(format!("`{key}` is unknown")),
+        }
+    }
+    if start.name.is_empty() || start.workload.is_empty() {
+        return Err("name= or workload= is missing".to_owned());
+    }
+    Ok(start)
+}
+
+fn quota(value: &str) -> Result<(u64, u64), String> {
+    let (quota, period) = value.split_once('/').unwrap_or((value, "100000"));
+    let both = quota.parse().ok().zip(period.parse().ok());
+    both.ok_or_else(|| format!("`{value}` is no quota (write QUOTA/PERIOD, us)"))
+}
+
+/// Reads the words of a command line that say where a process runs.
+///
+/// # Errors
+/// The word that is wrong.
+pub fn place(words: &mut impl Iterator<Item = String>, place: &mut Place) -> Result<(), String> {
+    while let Some(word) = words.next() {
+        let mut value = || words.next().ok_or_else(|| format!("{word} lacks a value"));
+        match word.as_str() {
+            "--cpus" => place.cpus = cpu_list(&value()?)?,
+            // Per vCPU, between slashes.
+            "--vcpu_cpus" => {
+                place.vcpu_cpus = value()?.split('/').map(cpu_list).collect::<Result<_, _>>()?;
+            }
+            "--class" => place.class = Class::parse(&value()?)?,
+            "--cgroup" => place.cgroup = Some(value()?),
+            "--group-per-vcpu" => place.group_per_vcpu = true,
+            _ => return Err(format!("`{word}` is unknown")),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const JOB: &str = "settle_s 12\nobserver_cpus 0\ncase a\nset /sys/kernel/debug/sched/base_slice_ns 3000000\n\
+        vm name=web vcpus=2 workload=periodic,period_us=5000 cpus=1 weight=200 quota_us=50000/100000\n\
+        process name=hog workload=burn cpus=1 class=fifo:3\nrecord_s 20\nrecord_option --events\nunobserved\n";
+
+    #[test]
+    fn a_job_is_read() {
+        let job = Job::parse(JOB).unwrap();
+        assert_eq!((job.settle_s, &job.observer_cpus[..]), (12, &[0][..]));
+        let case = &job.cases[0];
+        assert_eq!((case.name.as_str(), case.settle_s, case.record_s), ("a", 2, 20));
+        assert_eq!((case.settings[0].1.as_str(), case.observed), ("3000000", false));
+        let web = &case.starts[0];
+        assert_eq!((web.vcpus, web.weight, web.quota_us), (Some(2), Some(200), Some((50_000, 100_000))));
+        assert_eq!(web.place, ["--cpus", "1"]);
+        assert_eq!((case.starts[1].vcpus, case.starts[1].place.len()), (None, 4));
+    }
+
+    #[test]
+    fn a_mistake_names_its_line() {
+        for (wrong, line) in [
+            ("case a\nvm name=x workload=brun", "line 2"),
+            ("case a\nvm workload=burn", "line 2"),
+            ("case a\nprocess name=x workload=burn vcpus=2", "line 2"),
+            ("case ../a", "line 1"),
+            ("record_s 5", "line 1"),
+            ("case a\nvm name=x workload=burn cpus=q", "line 2"),
+            ("case a\nvm name=x workload=burn quota_us=1/x", "line 2"),
+            ("case a\nset /x", "line 2"),
+        ] {
+            let why = Job::parse(wrong).unwrap_err();
+            assert!(why.starts_with(line), "{wrong}: {why}");
+        }
+        assert!(Job::parse("settle_s 5").is_err(), "nothing to do");
+    }
+}

@@ -1,0 +1,185 @@
+//! What does the first program of the emulated host do? The job that lies in its initramfs: case after case, then off.
+//!
+//! It mounts what an ordinary host has, loads KVM, lets the kernel's work of the first seconds pass, and for each case
+//! starts the VMs and competitors where they belong, starts the observer (`vsteer record`), asks the VMs for their
+//! counts soon after the first sample and soon before the last, and ends all again. What came of it stays in memory until
+//! the last case is done; then it is handed over as one archive, through memory that the machine outside sees as well.
+//!
+//! What it says on the console begins with [`SAYS`]: the lab reads that, people read the rest.
+//!
+//! Left out: a shell, a network, users.
+
+mod archive;
+mod boot;
+mod cgroups;
+mod job;
+mod started;
+mod window;
+
+use crate::place::Place;
+use crate::run::{now_ns, sleep_until};
+pub use job::place;
+use job::{Case, Job};
+use started::Started;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+/// Begins every line that the lab reads.
+const SAYS: &str = "vsteer-emulated:";
+/// Where results are gathered.
+const RESULTS: &str = "/run/results";
+/// The observer.
+const OBSERVER: &str = "/bin/vsteer";
+/// How often it is looked whether the recording has begun.
+const LOOK_EVERY_NS: u64 = 2_000_000;
+/// Until the kernel has checked the observer's programs: seconds of emulated time.
+const OBSERVER_STARTS_WITHIN_NS: u64 = 120_000_000_000;
+/// From a recording's first sample to the guests' first report, and from their last to its last.
+const REPORTS_APART_FROM_SAMPLES_NS: u64 = 500_000_000;
+const SECOND_NS: u64 = 1_000_000_000;
+
+/// Does the job, or says why it cannot.
+///
+/// # Errors
+/// A sentence for the console.
+pub fn live() -> Result<(), String> {
+    boot::mount_all()?;
+    boot::start_pcpus()?;
+    let text = std::fs::read_to_string(crate::JOB).map_err(|e| format!("reading {}: {e}", crate::JOB))?;
+    let job = Job::parse(&text)?;
+    // What this starts without a place of its own stays here as well: the observer above all.
+    Place { cpus: job.observer_cpus.clone(), ..Place::default() }.take()?;
+    boot::load_modules("/modules")?;
+    cgroups::prepare()?;
+    say(&format!("up, settling for {} s", job.settle_s));
+    sleep_s(job.settle_s);
+    std::fs::create_dir_all(RESULTS).map_err(|e| format!("making {RESULTS}: {e}"))?;
+    for (i, case) in job.cases.iter().enumerate() {
+        say(&format!("case {} of {}: {}", i + 1, job.cases.len(), case.name));
+        run_case(case).map_err(|why| format!("case {}: {why}", case.name))?;
+    }
+    say("writing results");
+    let bytes = archive::write(Path::new(RESULTS), window::Window::open()?)?;
+    say(&format!("done, {bytes} bytes"));
+    Ok(())
+}
+
+/// Is what the file holds a job?
+///
+/// # Errors
+/// Its line and what is wrong with it.
+pub fn check(file: &str) -> Result<(), String> {
+    let text = std::fs::read_to_string(file).map_err(|e| format!("reading {file}: {e}"))?;
+    Job::parse(&text).map(drop)
+}
+
+/// Says something to the lab.
+pub fn say(what: &str) {
+    println!("{SAYS} {what}");
+}
+
+fn sleep_s(seconds: u64) {
+    sleep_until(now_ns() + seconds * SECOND_NS);
+}
+
+fn run_case(case: &Case) -> Result<(), String> {
+    let folder = format!("{RESULTS}/{}", case.name);
+    std::fs::create_dir_all(&folder).map_err(|e| format!("making {folder}: {e}"))?;
+    let former = set_all(&case.settings)?;
+    let mut all = Vec::new();
+    let done = start_all(case, &mut all).and_then(|()| measure(case, &folder, &mut all));
+    // Whatever happened, the next case begins on a host without VMs.
+    all.into_iter().try_for_each(Started::end)?;
+    cgroups::remove_all(&case.starts)?;
+    set_all(&former)?;
+    done
+}
+
+fn start_all(case: &Case, all: &mut Vec<Started>) -> Result<(), String> {
+    for start in &case.starts {
+        let group = cgroups::make(start)?;
+        all.push(Started::start(start, &group)?);
+    }
+    sleep_s(case.settle_s);
+    Ok(())
+}
+
+fn measure(case: &Case, folder: &str, all: &mut [Started]) -> Result<(), String> {
+    let observer = if case.observed { Some(Observer::start(case, folder)?) } else { None };
+    let begin = now_ns();
+    // Not while the observer takes its first sample or its last: the guests' pCPU stands still meanwhile.
+    let apart = (case.record_s * SECOND_NS / 10).min(REPORTS_APART_FROM_SAMPLES_NS);
+    sleep_until(begin + apart);
+    all.iter_mut().try_for_each(|s| s.report().map(drop))?;
+    sleep_until(begin + case.record_s * SECOND_NS - apart);
+    for s in all {
+        s.report()?;
+        let (name, reports) = s.reports();
+        std::fs::write(format!("{folder}/{name}.reports"), reports)
+            .map_err(|e| format!("writing the reports of {name}: {e}"))?;
+        if !s.kvm_counts().is_empty() {
+            std::fs::write(format!("{folder}/{name}.kvm"), s.kvm_counts())
+                .map_err(|e| format!("writing KVM's counts of {name}: {e}"))?;
+        }
+    }
+    observer.map_or(Ok(()), Observer::end)
+}
+
+/// `vsteer record` at work.
+struct Observer {
+    child: Child,
+    /// The file of what it says.
+    words: String,
+}
+
+impl Observer {
+    /// Starts it and waits until it records.
+    fn start(case: &Case, folder: &str) -> Result<Observer, String> {
+        let recording = format!("{folder}/host.vsteer");
+        let words = format!("{folder}/record.txt");
+        let file = std::fs::File::create(&words).map_err(|e| format!("writing {words}: {e}"))?;
+        let child = Command::new(OBSERVER)
+            .args(["record", "-o", &recording, "--for", &format!("{}s", case.record_s)])
+            .args(&case.record_options)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(file)
+            .spawn()
+            .map_err(|e| format!("starting {OBSERVER}: {e}"))?;
+        let mut observer = Observer { child, words };
+        let manifest = format!("{recording}/manifest.json");
+        let began = now_ns();
+        while !Path::new(&manifest).exists() {
+            let ended = observer.child.try_wait().map_err(|e| format!("waiting for the observer: {e}"))?;
+            if ended.is_some() || now_ns() - began > OBSERVER_STARTS_WITHIN_NS {
+                return Err(format!("the observer did not begin to record: {}", observer.said()));
+            }
+            sleep_until(now_ns() + LOOK_EVERY_NS);
+        }
+        Ok(observer)
+    }
+
+    /// Waits until it ends by itself.
+    fn end(mut self) -> Result<(), String> {
+        let ended = self.child.wait().map_err(|e| format!("waiting for the observer: {e}"))?;
+        if ended.success() {
+            Ok(())
+        } else {
+            Err(format!("the observer ended with {ended}: {}", self.said()))
+        }
+    }
+
+    fn said(&self) -> String {
+        std::fs::read_to_string(&self.words).unwrap_or_default().trim().to_owned()
+    }
+}
+
+/// Sets files of /proc or /sys; what they held before.
+fn set_all(settings: &[(String, String)]) -> Result<Vec<(String, String)>, String> {
+    let set = |(file, value): &(String, String)| {
+        let former = std::fs::read_to_string(file).map_err(|e| format!("reading {file}: {e}"))?;
+        std::fs::write(file, value).map_err(|e| format!("setting {file} to {value}: {e}"))?;
+        Ok((file.clone(), former.trim().to_owned()))
+    };
+    settings.iter().map(set).collect()
+}

@@ -1,0 +1,106 @@
+//! What has the host started, how is it asked, and how is it ended?
+//!
+//! A VM or competitor is this very program in another mode, as a process of its own with two pipes: a line in asks for
+//! a report, a line out is the report. Beside each report of a VM lies what KVM itself has counted for it until then
+//! (`/sys/kernel/debug/kvm/PID-FD`): what an observer says of exits and halt polling can be held against that.
+
+use super::job::Start;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+/// What KVM counts for each VM, and is kept.
+const KVM_COUNTS: [&str; 4] = ["exits", "halt_exits", "halt_poll_success_ns", "halt_poll_fail_ns"];
+const KVM_FOLDER: &str = "/sys/kernel/debug/kvm";
+
+/// A VM or a competitor that runs.
+pub struct Started {
+    name: String,
+    child: Child,
+    ask: ChildStdin,
+    answers: BufReader<ChildStdout>,
+    reports: String,
+    is_vm: bool,
+    kvm_counts: String,
+}
+
+impl Started {
+    /// Starts one, in its group.
+    ///
+    /// # Errors
+    /// When the process cannot be started; that it ends soon shows at the first report.
+    pub fn start(start: &Start, group: &str) -> Result<Started, String> {
+        let mut command = Command::new("/proc/self/exe");
+        match start.vcpus {
+            Some(vcpus) => command.args(["vmm", "--name", &start.name, "--vcpus", &vcpus.to_string()]),
+            None => command.args(["process", "--name", &start.name]),
+        };
+        command.args(["--workload", &start.workload]).args(&start.place).args(["--cgroup", group]);
+        if start.vcpu_quota_us.is_some() {
+            command.arg("--group-per-vcpu");
+        }
+        let told = |e| format!("starting {}: {e}", start.name);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().map_err(told)?;
+        let ask = child.stdin.take().expect("stdin is piped");
+        let answers = BufReader::new(child.stdout.take().expect("stdout is piped"));
+        Ok(Started {
+            name: start.name.clone(),
+            child,
+            ask,
+            answers,
+            reports: String::new(),
+            is_vm: start.vcpus.is_some(),
+            kvm_counts: String::new(),
+        })
+    }
+
+    /// Asks for a report and keeps it, and KVM's counts.
+    ///
+    /// # Errors
+    /// It has ended, or KVM does not count.
+    pub fn report(&mut self) -> Result<(), String> {
+        if self.is_vm {
+            self.kvm_counts += &kvm_counts(self.child.id())?;
+        }
+        let asked = self.ask.write_all(b"\n").and_then(|()| self.answers.read_line(&mut self.reports));
+        match asked {
+            Ok(1..) => Ok(()),
+            Ok(0) => Err(format!("{} has ended; what it said is above", self.name)),
+            Err(e) => Err(format!("asking {} for a report: {e}", self.name)),
+        }
+    }
+
+    /// Its name and all its reports, one per line.
+    pub fn reports(&self) -> (&str, &str) {
+        (&self.name, &self.reports)
+    }
+
+    /// KVM's counts, one line of `NAME=COUNT` for each report; nothing of a competitor.
+    pub fn kvm_counts(&self) -> &str {
+        &self.kvm_counts
+    }
+
+    /// Ends it.
+    ///
+    /// # Errors
+    /// It cannot be ended.
+    pub fn end(mut self) -> Result<(), String> {
+        // It may have ended by itself, which showed elsewhere.
+        let _ = self.child.kill();
+        self.child.wait().map(drop).map_err(|e| format!("ending {}: {e}", self.name))
+    }
+}
+
+fn kvm_counts(process: u32) -> Result<String, String> {
+    let of_process = format!("{process}-");
+    let mut folders = std::fs::read_dir(KVM_FOLDER).into_iter().flatten().flatten().map(|e| e.path());
+    let folder = folders
+        .find(|f| f.file_name().is_some_and(|n| n.to_string_lossy().starts_with(&of_process)))
+        .ok_or_else(|| format!("KVM counts nothing for process {process} in {KVM_FOLDER}"))?;
+    let mut line = String::new();
+    for count in KVM_COUNTS {
+        let file = folder.join(count);
+        let value = std::fs::read_to_string(&file).map_err(|e| format!("{}: {e}", file.display()))?;
+        line += &format!("{count}={} ", value.trim());
+    }
+    Ok(line.trim_end().to_owned() + "\n")
+}

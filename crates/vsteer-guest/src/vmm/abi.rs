@@ -1,0 +1,81 @@
+//! How do the VMM and the program in its VM understand each other? By what lies where in the VM's memory.
+//!
+//! Both sides are built from this very file. The VM has no firmware and no operating system: the VMM lays out tables,
+//! program and orders, and starts every vCPU in 64-bit mode at the program's entry.
+
+/// The page tables: one PML4, one PDPT, one page directory of 2 MiB pages that maps memory to itself.
+pub const PAGE_TABLES_AT: u64 = 0x1000;
+/// The segment descriptors; each vCPU's task state segment follows the three that all share.
+pub const GDT_AT: u64 = 0x4000;
+/// The interrupt descriptors; the program fills in its own handler.
+pub const IDT_AT: u64 = 0x5000;
+/// Task state segments, [`TSS_BYTES`] each.
+pub const TSS_AT: u64 = 0x6000;
+/// Room for one task state segment (it takes 104).
+pub const TSS_BYTES: u64 = 128;
+/// The program.
+pub const PROGRAM_AT: u64 = 0x10_0000;
+/// Where the program must end.
+pub const PROGRAM_END: u64 = ORDERS_AT;
+/// One [`Orders`].
+pub const ORDERS_AT: u64 = 0x20_0000;
+/// One `Counters` per vCPU.
+pub const COUNTERS_AT: u64 = 0x20_1000;
+/// Stacks: per vCPU [`STACK_BYTES`], of which interrupts use the upper quarter.
+pub const STACKS_AT: u64 = 0x40_0000;
+/// Room for one vCPU's stacks.
+pub const STACK_BYTES: u64 = 16 << 10;
+/// A server's requests: per vCPU [`REQUESTS`] of [`Request`], in turn again and again.
+pub const REQUESTS_AT: u64 = 0x60_0000;
+/// Requests per vCPU.
+pub const REQUESTS: usize = 32_768;
+/// More vCPUs than this are not needed to try things on.
+pub const VCPUS_MAX: usize = 16;
+/// A byte written to this port says that the program has failed.
+pub const FAILED_PORT: u16 = 0xf4;
+
+/// What every vCPU shall do. Times are of the VM's clock, ns.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Orders {
+    /// One of [`kind`].
+    pub kind: u64,
+    /// Idle until then.
+    pub start_ns: u64,
+    /// ns per tick of the time stamp counter, in 2^-32.
+    pub ns_per_tick_q32: u64,
+    /// Ticks of the time stamp counter per ns, in 2^-32.
+    pub ticks_per_ns_q32: u64,
+    /// `periodic`: from expiry to expiry, ns. `burst`: burning, ns. `waker`: burning between two sleeps, ns.
+    pub first_ns: u64,
+    /// `burst`: sleeping, ns. `waker`: each sleep, ns.
+    pub second_ns: u64,
+    /// `periodic`: work after each expiry, units.
+    pub work_units: u64,
+}
+
+/// What a vCPU does.
+pub mod kind {
+    /// Nothing.
+    pub const IDLE: u64 = 0;
+    /// Works without pause.
+    pub const BURN: u64 = 1;
+    /// Sleeps to absolute expiries, and works after each.
+    pub const PERIODIC: u64 = 2;
+    /// Serves the requests of its table, first come first served.
+    pub const SERVER: u64 = 3;
+    /// Burns and sleeps on an absolute schedule.
+    pub const BURST: u64 = 4;
+    /// A burner that wakes often.
+    pub const WAKER: u64 = 5;
+}
+
+/// A request to a server.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Request {
+    /// How long after the one before it arrives, ns.
+    pub gap_ns: u64,
+    /// What it takes, work units.
+    pub demand_units: u64,
+}

@@ -1,0 +1,181 @@
+//! What runs inside a VM of the emulated host? This, without an operating system.
+//!
+//! It does what `run.rs` does in a VM with Linux, by the same counters and the same unit of work; only time and sleep
+//! are its own: the time stamp counter, and the local APIC's timer in TSC-deadline mode with HLT, so that a vCPU that
+//! sleeps blocks in the host's KVM and is woken by KVM's timer, as any guest's is. The APIC is driven by its registers
+//! (x2APIC), which KVM serves without emulating instructions.
+//!
+//! Source: Intel SDM volume 3, 10.5.4.1 (TSC deadline), 10.12 (x2APIC), 6.14 (interrupts in 64-bit mode). build.rs
+//! compiles it for no operating system and the VMM carries the result.
+//!
+//! Left out: floating point (the VMM draws a server's requests), devices, interrupts between vCPUs.
+#![no_std]
+#![no_main]
+
+#[path = "abi.rs"]
+mod abi;
+#[path = "../counters.rs"]
+mod counters;
+#[path = "../generator.rs"]
+mod generator;
+
+use abi::{Orders, Request, kind};
+use core::arch::{asm, global_asm};
+use counters::Counters;
+use generator::Generator;
+
+const X2APIC_SPURIOUS: u32 = 0x80f;
+const X2APIC_TIMER: u32 = 0x832;
+const TSC_DEADLINE: u32 = 0x6e0;
+/// The vector of the timer's interrupt.
+const TIMER_VECTOR: u8 = 0x40;
+/// Bits 17 and 18 of the timer's entry: TSC-deadline mode.
+const TIMER_BY_DEADLINE: u64 = 0b10 << 17;
+/// Bit 8: the APIC is on; the vector is that of spurious interrupts.
+const APIC_ON: u64 = 1 << 8 | 0xff;
+
+// The timer's handler only says that it was served (x2APIC register EOI): what it woke looks at the clock itself.
+global_asm!(
+    "vsteer_timer:",
+    "push rax",
+    "push rcx",
+    "push rdx",
+    "mov ecx, 0x80b",
+    "xor eax, eax",
+    "xor edx, edx",
+    "wrmsr",
+    "pop rdx",
+    "pop rcx",
+    "pop rax",
+    "iretq",
+);
+
+unsafe extern "C" {
+    fn vsteer_timer();
+}
+
+#[panic_handler]
+fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
+    loop {
+        unsafe { asm!("out 0xf4, al", in("al") 1u8) };
+    }
+}
+
+/// Where each vCPU begins; the VMM passes its number.
+#[unsafe(no_mangle)]
+pub extern "C" fn _start(vcpu: u64) -> ! {
+    let orders = unsafe { &*(abi::ORDERS_AT as *const Orders) };
+    let counters = unsafe { &*(abi::COUNTERS_AT as *const Counters).add(vcpu as usize) };
+    let requests = abi::REQUESTS_AT as usize + vcpu as usize * abi::REQUESTS * size_of::<Request>();
+    let requests = unsafe { core::slice::from_raw_parts(requests as *const Request, abi::REQUESTS) };
+    take_timer_interrupts();
+    let clock = Clock { orders };
+    while clock.now_ns() < orders.start_ns {
+        clock.sleep_until(orders.start_ns);
+    }
+    run(&clock, orders, requests, counters, vcpu)
+}
+
+fn take_timer_interrupts() {
+    let handler = vsteer_timer as *const () as u64;
+    // A gate of type 14 at privilege 0, code segment 8, on the interrupt stack 1.
+    let low = (handler & 0xffff) | 8 << 16 | 1 << 32 | 0x8e00 << 32 | (handler >> 16 & 0xffff) << 48;
+    let gate = (abi::IDT_AT + 16 * u64::from(TIMER_VECTOR)) as *mut u64;
+    unsafe {
+        gate.write_volatile(low);
+        gate.add(1).write_volatile(handler >> 32);
+    }
+    write_msr(X2APIC_SPURIOUS, APIC_ON);
+    write_msr(X2APIC_TIMER, TIMER_BY_DEADLINE | u64::from(TIMER_VECTOR));
+}
+
+fn write_msr(register: u32, value: u64) {
+    unsafe {
+        asm!("wrmsr", in("ecx") register, in("eax") value as u32, in("edx") (value >> 32) as u32,
+            options(nostack, preserves_flags));
+    }
+}
+
+struct Clock<'a> {
+    orders: &'a Orders,
+}
+
+impl Clock<'_> {
+    /// Since the VM began, ns.
+    fn now_ns(&self) -> u64 {
+        let (low, high): (u32, u32);
+        unsafe { asm!("rdtsc", out("eax") low, out("edx") high, options(nomem, nostack, preserves_flags)) };
+        let ticks = u64::from(high) << 32 | u64::from(low);
+        (u128::from(ticks) * u128::from(self.orders.ns_per_tick_q32) >> 32) as u64
+    }
+
+    /// Sleeps until `due_ns`; returns at once where that has passed.
+    fn sleep_until(&self, due_ns: u64) {
+        while self.now_ns() < due_ns {
+            // Rounded up, lest it wake one tick early and sleep again.
+            let ticks = (u128::from(due_ns) * u128::from(self.orders.ticks_per_ns_q32) >> 32) as u64 + 2;
+            unsafe { asm!("cli", options(nostack)) };
+            write_msr(TSC_DEADLINE, ticks);
+            // No interrupt is taken between STI and the instruction after it: the wake-up cannot be missed.
+            unsafe { asm!("sti", "hlt", "cli", options(nostack)) };
+        }
+    }
+
+    /// Sleeps until `due_ns` and counts how late that was.
+    fn wait(&self, due_ns: u64, counters: &Counters) {
+        self.sleep_until(due_ns);
+        counters.late.record(self.now_ns().saturating_sub(due_ns));
+    }
+}
+
+fn work(units: u64, generator: &mut Generator, counters: &Counters) {
+    for _ in 0..units {
+        generator.work();
+        counters.unit_done();
+    }
+}
+
+fn burn_until(clock: &Clock<'_>, end_ns: u64, generator: &mut Generator, counters: &Counters) {
+    while clock.now_ns() < end_ns {
+        work(1, generator, counters);
+    }
+}
+
+fn run(clock: &Clock<'_>, orders: &Orders, requests: &[Request], counters: &Counters, vcpu: u64) -> ! {
+    let mut generator = Generator::new(vcpu + 1);
+    let mut due_ns = clock.now_ns();
+    match orders.kind {
+        kind::BURN => loop {
+            work(1, &mut generator, counters);
+        },
+        kind::PERIODIC => loop {
+            due_ns += orders.first_ns;
+            clock.wait(due_ns, counters);
+            work(orders.work_units, &mut generator, counters);
+        },
+        kind::SERVER => loop {
+            for request in requests {
+                due_ns += request.gap_ns;
+                if clock.now_ns() < due_ns {
+                    clock.wait(due_ns, counters);
+                }
+                work(request.demand_units, &mut generator, counters);
+                counters.resp.record(clock.now_ns() - due_ns);
+            }
+        },
+        kind::BURST => loop {
+            burn_until(clock, due_ns + orders.first_ns, &mut generator, counters);
+            due_ns += orders.first_ns + orders.second_ns;
+            clock.wait(due_ns, counters);
+        },
+        kind::WAKER => loop {
+            let begun_ns = clock.now_ns();
+            burn_until(clock, begun_ns + orders.first_ns, &mut generator, counters);
+            let due_ns = clock.now_ns() + orders.second_ns;
+            clock.wait(due_ns, counters);
+        },
+        _ => loop {
+            unsafe { asm!("cli", "hlt", options(nomem, nostack)) };
+        },
+    }
+}

@@ -1,0 +1,132 @@
+//! Which processes besides QEMU run VMs by KVM? Those that hold KVM's descriptor of a VM.
+//!
+//! The idea: whatever a VMM is called, the kernel gives it a descriptor that reads `anon_inode:kvm-vm`. To look at every
+//! descriptor of every process would cost tens of milliseconds on a busy host, so first the kernel is asked who made
+//! VMs: `/sys/kernel/debug/kvm` has a folder `TID-FD` for each. Only where that is not mounted are all descriptors looked
+//! at, and only while KVM's module is in use.
+//!
+//! Source: `virt/kvm/kvm_main.c`, `kvm_create_vm_debugfs` (Linux 6.18). Names: `--name` (the emulated host's own VMM;
+//! crosvm and kvmtool, **untried**), `--id` (Firecracker, **untried**). Threads: see [`super::roles`].
+//!
+//! Left out: what else such a command line says of its VM; VMMs inside a container that hides its processes.
+
+use super::command_line::CommandLine;
+use crate::linux::task::text;
+use crate::root::Root;
+use std::collections::BTreeSet;
+use vsteer_core::nouns::Accel;
+
+const DEBUG_FOLDER: &str = "/sys/kernel/debug/kvm";
+const VM_DESCRIPTOR: &str = "anon_inode:kvm-vm";
+
+/// Who may hold a VM.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Holders {
+    /// Exactly these processes do.
+    Known(BTreeSet<u32>),
+    /// Any process may: its descriptors tell.
+    Any,
+}
+
+/// Asks the kernel who holds VMs.
+pub fn holders(root: &Root) -> Holders {
+    if let Ok(names) = root.names(DEBUG_FOLDER) {
+        return Holders::Known(names.iter().filter_map(|n| holder(root, n)).collect());
+    }
+    if in_use(root) { Holders::Any } else { Holders::Known(BTreeSet::new()) }
+}
+
+/// The process of a folder `TID-FD`, if that thread's descriptor is a VM's. Another namespace's numbers mean nothing
+/// here, and are found out by that.
+fn holder(root: &Root, name: &str) -> Option<u32> {
+    let (tid, fd) = name.split_once('-')?;
+    let (tid, fd): (u32, u32) = (tid.parse().ok()?, fd.parse().ok()?);
+    let is_vm = root.link(&format!("/proc/{tid}/fd"), &fd.to_string()).is_ok_and(|to| to == VM_DESCRIPTOR);
+    let status = is_vm.then(|| text(root, &format!("/proc/{tid}/status")))??;
+    status.lines().find_map(|l| l.strip_prefix("Tgid:"))?.trim().parse().ok()
+}
+
+/// Does anybody use KVM? A kernel that has it built in does not tell.
+fn in_use(root: &Root) -> bool {
+    let count =
+        |module: &str| text(root, &format!("/sys/module/{module}/refcnt"))?.trim().parse::<u32>().ok();
+    match ["kvm_intel", "kvm_amd"].into_iter().filter_map(count).max() {
+        Some(count) => count > 0,
+        None => root.has_folder("/sys/module/kvm"),
+    }
+}
+
+/// What this process runs, if it holds a VM and is no QEMU (which says more of itself).
+pub fn line_of(root: &Root, holders: &Holders, pid: u32, arguments: &[String]) -> Option<CommandLine> {
+    let holds = match holders {
+        Holders::Known(pids) => pids.contains(&pid),
+        Holders::Any => {
+            let folder = format!("/proc/{pid}/fd");
+            let fds = root.names(&folder).unwrap_or_default();
+            fds.iter().any(|fd| root.link(&folder, fd).is_ok_and(|to| to == VM_DESCRIPTOR))
+        }
+    };
+    let program = arguments.first()?.rsplit('/').next()?.to_owned();
+    holds.then(|| CommandLine {
+        name: name(arguments),
+        accel: Some(Accel::Kvm),
+        program: Some(program),
+        ..CommandLine::default()
+    })
+}
+
+/// What follows `--name`, `-n` or `--id`, also behind `=`.
+fn name(arguments: &[String]) -> Option<String> {
+    let mut words = arguments.iter().skip(1);
+    while let Some(word) = words.next() {
+        let (key, value) = word.split_once('=').map_or((word.as_str(), None), |(k, v)| (k, Some(v)));
+        if ["--name", "-n", "--id"].contains(&key) {
+            return value.map(str::to_owned).or_else(|| words.next().cloned()).filter(|n| !n.is_empty());
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_on_command_lines() {
+        let of = |line: &str| name(&line.split(' ').map(str::to_owned).collect::<Vec<_>>());
+        assert_eq!(of("/init vmm --name web --vcpus 2").as_deref(), Some("web"));
+        assert_eq!(of("firecracker --api-sock /s --id=42").as_deref(), Some("42"));
+        assert_eq!(of("cloud-hypervisor --api-socket /s"), None);
+        assert_eq!(of("x --name"), None);
+    }
+
+    #[test]
+    fn holders_by_the_kernels_list_and_by_descriptors() {
+        let tree = tempfile::tempdir().unwrap();
+        let path = |p: &str| tree.path().join(p);
+        let words: Vec<String> = ["/init", "vmm", "--name", "web"].map(str::to_owned).to_vec();
+        std::fs::create_dir_all(path("proc/70/fd")).unwrap();
+        std::fs::create_dir_all(path("proc/80/fd")).unwrap();
+        std::os::unix::fs::symlink("/dev/kvm", path("proc/80/fd/3")).unwrap();
+        std::os::unix::fs::symlink(VM_DESCRIPTOR, path("proc/70/fd/4")).unwrap();
+        std::fs::write(path("proc/70/status"), "Name:\tinit\nTgid:\t70\n").unwrap();
+        let root = Root::open(tree.path()).unwrap();
+        assert_eq!(holders(&root), Holders::Known(BTreeSet::new()), "a host without KVM is not searched");
+
+        std::fs::create_dir_all(path("sys/module/kvm_amd")).unwrap();
+        std::fs::write(path("sys/module/kvm_amd/refcnt"), "0\n").unwrap();
+        assert_eq!(holders(&root), Holders::Known(BTreeSet::new()));
+        std::fs::write(path("sys/module/kvm_amd/refcnt"), "5\n").unwrap();
+        let any = holders(&root);
+        assert_eq!(any, Holders::Any);
+        let line = line_of(&root, &any, 70, &words).unwrap();
+        assert_eq!((line.name.as_deref(), line.accel), (Some("web"), Some(Accel::Kvm)));
+        assert_eq!(line_of(&root, &any, 80, &words), None, "/dev/kvm alone is no VM");
+
+        // 90-4: a thread of another namespace.
+        for folder in ["70-4", "90-4", "70-5"] {
+            std::fs::create_dir_all(path(&format!("sys/kernel/debug/kvm/{folder}"))).unwrap();
+        }
+        assert_eq!(holders(&root), Holders::Known(BTreeSet::from([70])));
+    }
+}

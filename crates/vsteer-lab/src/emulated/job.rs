@@ -1,0 +1,366 @@
+//! What shall an emulated host do? Cases, each a set-up of VMs and competitors that is recorded.
+//!
+//! People write TOML; the host inside reads a line-based text, since it parses without libraries
+//! (crates/vsteer-guest/README.md). An unknown key is an error. Several cases in one boot cost one boot.
+//!
+//! Left out: settings of single threads other than vCPUs.
+
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use vsteer_core::{CpuSet, Fault, FaultKind};
+
+/// Where the kernel takes CFS's and EEVDF's slice from, ns; until 6.5 it was three files of other meanings.
+const BASE_SLICE: &str = "/sys/kernel/debug/sched/base_slice_ns";
+
+/// All that is done in one boot.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Job {
+    /// pCPUs of the host.
+    #[serde(default = "two")]
+    pub pcpus: u32,
+    /// NUMA nodes of the host, of equally many pCPUs.
+    #[serde(default = "one")]
+    pub nodes: u32,
+    /// Its memory, MiB.
+    #[serde(default = "gibibyte")]
+    pub memory_mib: u32,
+    /// Before the first case: the kernel works on for some seconds after boot. Virtual s.
+    #[serde(default = "fifteen")]
+    pub settle_s: u32,
+    /// Where the observer runs.
+    #[serde(default = "first")]
+    pub observer_cpus: String,
+    /// One after the other.
+    #[serde(rename = "case")]
+    pub cases: Vec<Case>,
+}
+
+/// One set-up and its recording.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Case {
+    /// Its name and that of its folder.
+    pub name: String,
+    /// Before recording, virtual s.
+    #[serde(default = "two")]
+    pub settle_s: u32,
+    /// For how long is recorded, virtual s.
+    #[serde(default = "ten")]
+    pub record_s: u32,
+    /// Record at all? Without, guests alone measure: what the observer costs them is the difference.
+    #[serde(default = "yes")]
+    pub observe: bool,
+    /// From sample to sample, virtual ms; `vsteer record` takes one a second at least, so that a crash loses no more.
+    /// While one is taken the VMs' pCPU stands still for 2 to 3 virtual ms, which a guest's timers feel, so that more than
+    /// one a second distort.
+    #[serde(default = "second")]
+    pub interval_ms: u32,
+    /// Record every context switch.
+    #[serde(default)]
+    pub events: bool,
+    /// The scheduler's base slice, us (Linux 6.6 and later).
+    pub base_slice_us: Option<u64>,
+    /// Files of /proc or /sys and what they hold during the case.
+    #[serde(default)]
+    pub set: BTreeMap<String, String>,
+    /// VMs.
+    #[serde(default, rename = "vm")]
+    pub vms: Vec<Start>,
+    /// Competitors: processes with one thread.
+    #[serde(default, rename = "process")]
+    pub processes: Vec<Start>,
+}
+
+/// A VM or a competitor.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Start {
+    /// Its name.
+    pub name: String,
+    /// vCPUs (of a VM).
+    pub vcpus: Option<u32>,
+    /// As vsteer-guest's README has it.
+    pub workload: String,
+    /// pCPUs of all its threads; any, if not given.
+    pub cpus: Option<String>,
+    /// pCPUs of each vCPU.
+    pub vcpu_cpus: Option<Vec<String>>,
+    /// `cpu.weight`.
+    pub weight: Option<u32>,
+    /// Quota of the whole, us per period.
+    pub quota_us: Option<u64>,
+    /// Quota of each vCPU, us per period.
+    pub vcpu_quota_us: Option<u64>,
+    /// Period of quotas, us; the kernel's own 100 ms, if not given.
+    pub quota_period_us: Option<u64>,
+    /// `other`, `batch`, `idle`, `ext`, `fifo:N`, `rr:N`.
+    pub class: Option<String>,
+}
+
+fn one() -> u32 {
+    1
+}
+fn two() -> u32 {
+    2
+}
+fn ten() -> u32 {
+    10
+}
+fn fifteen() -> u32 {
+    15
+}
+fn gibibyte() -> u32 {
+    1024
+}
+fn second() -> u32 {
+    1000
+}
+fn yes() -> bool {
+    true
+}
+fn first() -> String {
+    "0".to_owned()
+}
+
+impl Job {
+    /// Reads a job.
+    ///
+    /// # Errors
+    /// `BadInput` with line and key, as the TOML parser says it, or what [`Job::check`] says.
+    pub fn parse(text: &str) -> Result<Job, Fault> {
+        let job: Job = toml::from_str(text)
+            .map_err(|e| Fault::new(FaultKind::BadInput, "this is no job for an emulated host").because(e))?;
+        job.check()?;
+        Ok(job)
+    }
+
+    /// Is it one that can be done?
+    ///
+    /// # Errors
+    /// `BadInput` naming case, VM and what is wrong.
+    pub fn check(&self) -> Result<(), Fault> {
+        let bad = |what: String| Fault::new(FaultKind::BadInput, what);
+        if !(1..=16).contains(&self.pcpus) || self.nodes == 0 || !self.pcpus.is_multiple_of(self.nodes) {
+            return Err(bad(format!(
+                "{} pCPUs on {} nodes: 1 to 16 pCPUs, as many on each node",
+                self.pcpus, self.nodes
+            )));
+        }
+        if !(512..=8192).contains(&self.memory_mib) {
+            return Err(bad(format!("memory_mib = {}: between 512 and 8192", self.memory_mib)));
+        }
+        self.cpus("observer_cpus", &self.observer_cpus)?;
+        if self.cases.is_empty() {
+            return Err(bad("the job has no case".to_owned()));
+        }
+        for (i, case) in self.cases.iter().enumerate() {
+            let told = |f: Fault| Fault { what: format!("case {:?}: {}", case.name, f.what), ..f };
+            if self.cases[..i].iter().any(|c| c.name == case.name) {
+                return Err(bad(format!("two cases are named {:?}", case.name)));
+            }
+            self.check_case(case).map_err(told)?;
+        }
+        Ok(())
+    }
+
+    fn check_case(&self, case: &Case) -> Result<(), Fault> {
+        let bad = |what: String| Err(Fault::new(FaultKind::BadInput, what));
+        if !is_name(&case.name) || case.vms.is_empty() || case.record_s == 0 {
+            return bad(
+                "it needs a name of letters, digits, - _ and ., a VM, and record_s above 0".to_owned()
+            );
+        }
+        if !(50..=1000).contains(&case.interval_ms) || (case.events && !case.observe) {
+            return bad("interval_ms is between 50 and 1000, and events need observe = true".to_owned());
+        }
+        let is_setting = |(file, value): (&String, &String)| {
+            let within = file.starts_with("/proc/") || file.starts_with("/sys/");
+            within && !file.contains(char::is_whitespace) && !value.contains('\n') && !value.is_empty()
+        };
+        if let Some((file, value)) = case.set.iter().find(|s| !is_setting(*s)) {
+            return bad(format!("set: {file:?} = {value:?} is no file of /proc or /sys and one line for it"));
+        }
+        let both = || case.vms.iter().chain(&case.processes);
+        for (i, start) in both().enumerate() {
+            let name = &start.name;
+            if !is_name(name) || both().take(i).any(|s| s.name == *name) {
+                return bad(format!(
+                    "the name {name:?} is not of letters, digits, - _ and ., or is there twice"
+                ));
+            }
+            if start.workload.contains(char::is_whitespace) || start.workload.is_empty() {
+                return bad(format!("{name}: workload = {:?}", start.workload));
+            }
+            for list in start.cpus.iter().chain(start.vcpu_cpus.iter().flatten()) {
+                self.cpus(name, list)?;
+            }
+            if start.weight.is_some_and(|w| !(1..=10_000).contains(&w)) {
+                return bad(format!("{name}: weight is not between 1 and 10000"));
+            }
+            let quotas = [start.quota_us, start.vcpu_quota_us, start.quota_period_us];
+            if quotas.iter().flatten().any(|us| !(1_000..=1_000_000_000).contains(us)) {
+                return bad(format!("{name}: quotas and periods are 1000 us and more"));
+            }
+            if !(1..=16).contains(&start.vcpus.unwrap_or(1)) {
+                return bad(format!("{name}: a VM has 1 to 16 vCPUs"));
+            }
+        }
+        if let Some(p) = case
+            .processes
+            .iter()
+            .find(|p| p.vcpus.is_some() || p.vcpu_cpus.is_some() || p.vcpu_quota_us.is_some())
+        {
+            return bad(format!("{} is a process and has no vCPUs", p.name));
+        }
+        Ok(())
+    }
+
+    fn cpus(&self, whose: &str, list: &str) -> Result<CpuSet, Fault> {
+        let bad = |why: String| {
+            let what = format!("{whose}: {list:?} is no list of the host's pCPUs 0-{}", self.pcpus - 1);
+            Fault::new(FaultKind::BadInput, what).because(why)
+        };
+        let set: CpuSet = list.parse().map_err(|e| bad(format!("{e}")))?;
+        let absent = set.iter().find(|cpu| *cpu >= self.pcpus);
+        match absent {
+            Some(cpu) => Err(bad(format!("there is no pCPU {cpu}"))),
+            None if set.is_empty() => Err(bad("it is empty".to_owned())),
+            None => Ok(set),
+        }
+    }
+
+    /// Why the case's times mean nothing; `None` where they are exact: VMs and competitors have one pCPU together, and
+    /// the observer another.
+    pub fn inexact(&self, case: &Case) -> Option<String> {
+        let mut busy = CpuSet::default();
+        for start in case.vms.iter().chain(&case.processes) {
+            let lists = start.vcpu_cpus.iter().flatten().chain(&start.cpus);
+            let Some(all) = lists.map(|l| self.cpus(&start.name, l).ok()).collect::<Option<Vec<_>>>() else {
+                return Some(format!("{}: its pCPUs are not known", start.name));
+            };
+            if start.cpus.is_none() {
+                return Some(format!("{} may run on any pCPU", start.name));
+            }
+            all.iter().flat_map(CpuSet::iter).for_each(|cpu| busy.insert(cpu));
+        }
+        if busy.iter().count() != 1 {
+            return Some(format!(
+                "VMs and competitors have the pCPUs {busy}, and pCPUs take turns in being emulated"
+            ));
+        }
+        let observer = self.cpus("observer_cpus", &self.observer_cpus).unwrap_or_default();
+        let shared = observer.iter().find(|cpu| busy.contains(*cpu));
+        shared.map(|cpu| format!("the observer runs on pCPU {cpu}, too"))
+    }
+
+    /// The text that the host inside reads.
+    pub fn for_guest(&self) -> String {
+        let mut text = format!("settle_s {}\nobserver_cpus {}\n", self.settle_s, self.observer_cpus);
+        for case in &self.cases {
+            let _ =
+                writeln!(text, "case {}\nsettle_s {}\nrecord_s {}", case.name, case.settle_s, case.record_s);
+            if case.observe {
+                let interval = format!("{}ms", case.interval_ms);
+                let events = case.events.then_some("--events");
+                for word in ["--collector", "ebpf", "--interval", &interval].into_iter().chain(events) {
+                    let _ = writeln!(text, "record_option {word}");
+                }
+            } else {
+                text.push_str("unobserved\n");
+            }
+            if let Some(us) = case.base_slice_us {
+                let _ = writeln!(text, "set {BASE_SLICE} {}", us * 1_000);
+            }
+            for (file, value) in &case.set {
+                let _ = writeln!(text, "set {file} {value}");
+            }
+            case.vms.iter().for_each(|s| start(&mut text, "vm", s));
+            case.processes.iter().for_each(|s| start(&mut text, "process", s));
+        }
+        text
+    }
+}
+
+fn is_name(name: &str) -> bool {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    !name.is_empty() && name.len() <= 60 && name.chars().all(plain) && !name.starts_with('.')
+}
+
+fn start(text: &mut String, word: &str, s: &Start) {
+    let _ = write!(text, "{word} name={} workload={}", s.name, s.workload);
+    let mut put = |key: &str, value: Option<String>| {
+        if let Some(value) = value {
+            let _ = write!(text, " {key}={value}");
+        }
+    };
+    let period = s.quota_period_us.unwrap_or(100_000);
+    put("vcpus", s.vcpus.map(|n| n.to_string()));
+    put("cpus", s.cpus.clone());
+    put("vcpu_cpus", s.vcpu_cpus.as_ref().map(|all| all.join("/")));
+    put("weight", s.weight.map(|w| w.to_string()));
+    put("quota_us", s.quota_us.map(|q| format!("{q}/{period}")));
+    put("vcpu_quota_us", s.vcpu_quota_us.map(|q| format!("{q}/{period}")));
+    put("class", s.class.clone());
+    text.push('\n');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const JOB: &str = "settle_s = 12\n[[case]]\nname = \"a\"\nbase_slice_us = 3000\n\
+        [[case.vm]]\nname = \"web\"\nvcpus = 2\nworkload = \"periodic,period_us=5000\"\ncpus = \"1\"\nweight = 200\nquota_us = 50000\n\
+        [[case.process]]\nname = \"hog\"\nworkload = \"burn\"\ncpus = \"1\"\nclass = \"fifo:3\"\n";
+
+    #[test]
+    fn toml_becomes_the_hosts_text() {
+        let job = Job::parse(JOB).unwrap();
+        assert_eq!(
+            job.for_guest(),
+            "settle_s 12\nobserver_cpus 0\ncase a\nsettle_s 2\nrecord_s 10\nrecord_option --collector\n\
+             record_option ebpf\nrecord_option --interval\nrecord_option 1000ms\nset /sys/kernel/debug/sched/base_slice_ns 3000000\n\
+             vm name=web workload=periodic,period_us=5000 vcpus=2 cpus=1 weight=200 quota_us=50000/100000\n\
+             process name=hog workload=burn cpus=1 class=fifo:3\n"
+        );
+        assert_eq!(job.inexact(&job.cases[0]), None);
+    }
+
+    #[test]
+    fn times_are_exact_on_one_busy_pcpu_alone() {
+        let inexact = |from: &str, to: &str| {
+            let job = Job::parse(&JOB.replacen(from, to, 1)).unwrap();
+            job.inexact(&job.cases[0])
+        };
+        assert!(inexact("cpus = \"1\"", "cpus = \"0-1\"").unwrap().contains("0-1"));
+        assert!(inexact("cpus = \"1\"\n", "").unwrap().contains("any pCPU"));
+        assert!(inexact("settle_s = 12", "observer_cpus = \"0-1\"").unwrap().contains("observer"));
+        assert!(inexact("weight = 200", "vcpu_cpus = [\"0\", \"1\"]").is_some());
+        assert_eq!(inexact("weight = 200", "vcpu_cpus = [\"1\", \"1\"]"), None);
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused_by_name() {
+        for (from, to, names) in [
+            ("cpus = \"1\"", "cpus = \"2\"", "no pCPU 2"),
+            ("cpus = \"1\"", "cpus = \"x\"", "web"),
+            ("weight = 200", "weight = 0", "weight"),
+            ("weight = 200", "wieght = 2", "wieght"),
+            ("quota_us = 50000", "quota_us = 5", "quotas"),
+            ("\"hog\"", "\"web\"", "twice"),
+            ("\"hog\"", "\"../x\"", "letters"),
+            ("class = \"fifo:3\"", "vcpus = 2", "hog"),
+            ("settle_s = 12", "pcpus = 3\nnodes = 2", "nodes"),
+            ("settle_s = 12", "memory_mib = 9", "memory_mib"),
+            ("base_slice_us = 3000", "interval_ms = 5", "interval_ms"),
+            ("base_slice_us = 3000", "observe = false\nevents = true", "observe"),
+            ("base_slice_us = 3000", "set = { \"/etc/x\" = \"1\" }", "/etc/x"),
+        ] {
+            let fault = Job::parse(&JOB.replacen(from, to, 1)).unwrap_err();
+            assert!(fault.to_string().contains(names), "{to}: {fault}");
+            assert_eq!(fault.kind, FaultKind::BadInput);
+        }
+        assert!(Job::parse("settle_s = 5\n").is_err(), "no case");
+    }
+}

@@ -1,0 +1,265 @@
+//! How is a host emulated so that nothing in it depends on the machine that emulates it? QEMU's instruction counting.
+//!
+//! - `-icount shift=1,sleep=off`: the clock is the number of instructions, 2 ns each, and time in which every pCPU idles
+//!   passes at once. `thread=single`: pCPUs take turns in one thread, always the same.
+//! - `-rtc ...,clock=vm`, `-seed`, `-cpu ...,-rdrand`, `nokaslr`: no time, no chance from outside.
+//! - `-cpu EPYC,+svm`: QEMU emulates AMD's virtualisation, not Intel's. `-monitor`: its MWAIT spins, which would keep an
+//!   idle pCPU busy.
+//! - No disk, no network: QEMU serves these from its main thread, when this machine gets to it, and each time makes the
+//!   pCPUs take turns at another instruction. Results leave by memory that both sides see (vsteer-guest, host/window.rs).
+//! - `maxcpus=1`: vsteer-guest starts the other pCPUs once the kernel is up. Linux 6.1 waits for them without end if it
+//!   does so itself (seen in QEMU 7.2).
+//! - `tsc=reliable`: the kernel must not judge one clock by another at moments of its own choice.
+//!
+//! Source: QEMU 7.2, `docs/devel/tcg-icount.rst`, `accel/tcg/tcg-accel-ops-rr.c`.
+//!
+//! Left out: QEMU's own record and replay, which would store what is not random here.
+
+use super::job::Job;
+use crate::command;
+use crate::fetch::kernels::FullKernel;
+use crate::interrupt;
+use crate::process::{self, ProcessId};
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+use vsteer_core::{Fault, FaultKind};
+
+/// An instruction takes 2^SHIFT ns.
+pub const SHIFT: u32 = 1;
+/// What vsteer-guest begins its lines with (its host/mod.rs).
+const SAYS: &str = "vsteer-emulated: ";
+/// Room for results, a power of two as every PCI resource; the file has holes where nothing was written.
+const RESULTS_MIB: u64 = 256;
+/// The file in the folder of results that every run leaves.
+pub const CONSOLE: &str = "console.txt";
+/// Lines of the console that a fault shows.
+const LAST_LINES: usize = 12;
+
+/// The files of a run.
+#[derive(Debug, Clone)]
+pub struct Files {
+    /// What it boots.
+    pub initramfs: PathBuf,
+    /// The memory that it writes results to.
+    pub results: PathBuf,
+    /// What it said.
+    pub console: PathBuf,
+    /// What QEMU said.
+    pub words: PathBuf,
+}
+
+impl Files {
+    /// In this folder.
+    pub fn below(folder: &Path) -> Files {
+        let file = |name: &str| folder.join(name);
+        Files {
+            initramfs: file("initramfs"),
+            results: file("results"),
+            console: file(CONSOLE),
+            words: file("qemu.txt"),
+        }
+    }
+}
+
+/// An emulated host that is to run.
+pub struct Machine<'a> {
+    /// QEMU.
+    pub emulator: &'a Path,
+    /// The kernel.
+    pub kernel: &'a FullKernel,
+    /// What decides its size.
+    pub job: &'a Job,
+    /// QEMU's seed.
+    pub seed: u64,
+    /// Its files.
+    pub files: &'a Files,
+}
+
+impl Machine<'_> {
+    /// QEMU's version, as it says itself.
+    ///
+    /// # Errors
+    /// It cannot be run.
+    pub fn version(&self) -> Result<String, Fault> {
+        let text = command::output(Command::new(self.emulator).arg("--version"), Duration::from_secs(10))?;
+        Ok(text.lines().next().unwrap_or_default().trim().to_owned())
+    }
+
+    /// QEMU's arguments.
+    pub fn arguments(&self) -> Vec<String> {
+        let words = |text: String| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        let mut all = words(format!(
+            "-accel tcg,thread=single -icount shift={SHIFT},sleep=off -rtc base=2026-01-01T00:00:00,clock=vm \
+             -seed {} -cpu EPYC,+svm,+npt,-rdrand,-monitor -smp {} -m {} -nodefaults -no-user-config -display none \
+             -serial stdio -no-reboot",
+            self.seed, self.job.pcpus, self.job.memory_mib
+        ));
+        if self.job.nodes > 1 {
+            let (cpus, mib) = (self.job.pcpus / self.job.nodes, self.job.memory_mib / self.job.nodes);
+            for node in 0..self.job.nodes {
+                all.extend(words(format!(
+                    "-object memory-backend-ram,id=m{node},size={mib}M -numa node,nodeid={node},memdev=m{node},cpus={}-{}",
+                    node * cpus,
+                    (node + 1) * cpus - 1
+                )));
+            }
+        }
+        let path = |p: &Path| p.to_string_lossy().into_owned();
+        // A comma would end the file's name.
+        let results = path(&self.files.results).replace(',', ",,");
+        let memory =
+            format!("memory-backend-file,id=results,share=on,size={RESULTS_MIB}M,mem-path={results}");
+        all.extend(["-object".into(), memory, "-device".into(), "ivshmem-plain,memdev=results".into()]);
+        all.extend(["-kernel".into(), path(&self.kernel.vmlinuz)]);
+        all.extend(["-initrd".into(), path(&self.files.initramfs)]);
+        let kernel = "console=ttyS0 panic=-1 quiet nokaslr mitigations=off tsc=reliable maxcpus=1";
+        all.extend(["-append".into(), kernel.into()]);
+        all
+    }
+
+    /// Runs it until it powers off; how many bytes of results there are.
+    ///
+    /// # Errors
+    /// It said that it failed, ended without having said that it is done, did not end within `limit`, or the person
+    /// interrupted: with the console's last lines.
+    pub fn run(&self, limit: Duration) -> Result<usize, Fault> {
+        let results = std::fs::File::create(&self.files.results).and_then(|f| f.set_len(RESULTS_MIB << 20));
+        results.map_err(|e| Fault::io(format!("making {}", self.files.results.display()), &e))?;
+        let words = std::fs::File::create(&self.files.words)
+            .map_err(|e| Fault::io(format!("writing {}", self.files.words.display()), &e))?;
+        // Inside `timeout`, so that it ends even if this program is killed meanwhile.
+        let mut child = Command::new("timeout")
+            .args(["--kill-after=5", &(limit.as_secs() + 5).to_string()])
+            .arg(self.emulator)
+            .args(self.arguments())
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(words)
+            .spawn()
+            .map_err(|e| Fault::io(format!("starting {}", self.emulator.display()), &e))?;
+        let lines = lines_of(child.stdout.take().expect("stdout is piped"));
+        let mut said = Vec::new();
+        let watched = watch(&lines, &mut said, limit);
+        if watched.is_err() {
+            end(&mut child)?;
+        }
+        let ended = child.wait().map_err(|e| Fault::io("waiting for QEMU", &e))?;
+        let text = said.join("\n") + "\n";
+        crate::files::write_file(&self.files.console, &text)?;
+        watched?;
+        if let Some(bytes) = said.iter().find_map(|l| done(l)).filter(|_| ended.success()) {
+            return Ok(bytes);
+        }
+        let own = said.iter().rev().find_map(|l| l.strip_prefix(&format!("{SAYS}failed: ")));
+        let what = match own {
+            Some(why) => format!("the emulated host gave up: {why}"),
+            None => format!("the emulated host ended before it was done ({ended})"),
+        };
+        let emulator_says = std::fs::read_to_string(&self.files.words).unwrap_or_default();
+        let emulator_says: Vec<&str> = emulator_says.lines().filter(|l| !l.contains("warning:")).collect();
+        Err(Fault::new(FaultKind::Failed, what)
+            .because(format!("its last lines: {} {}", last(&said), emulator_says.join("; ")))
+            .way_out(format!("the whole console is in {}", self.files.console.display())))
+    }
+}
+
+/// N of `done, N bytes`.
+fn done(line: &str) -> Option<usize> {
+    line.strip_prefix(SAYS)?.strip_prefix("done, ")?.strip_suffix(" bytes")?.parse().ok()
+}
+
+fn last(said: &[String]) -> String {
+    said[said.len().saturating_sub(LAST_LINES)..].join(" | ")
+}
+
+fn lines_of(out: ChildStdout) -> Receiver<String> {
+    let (send, lines) = channel();
+    std::thread::spawn(move || {
+        let mut out = BufReader::new(out);
+        let mut bytes = Vec::new();
+        while out.read_until(b'\n', &mut bytes).is_ok_and(|n| n > 0) {
+            let line = String::from_utf8_lossy(&bytes).trim_end().to_owned();
+            bytes.clear();
+            if send.send(line).is_err() {
+                break;
+            }
+        }
+    });
+    lines
+}
+
+/// Gathers the console until it ends, showing the host's progress.
+fn watch(lines: &Receiver<String>, said: &mut Vec<String>, limit: Duration) -> Result<(), Fault> {
+    let begun = Instant::now();
+    loop {
+        match lines.recv_timeout(Duration::from_millis(100)) {
+            Ok(line) => {
+                if let Some(progress) = line.strip_prefix(SAYS) {
+                    eprintln!("vsteer-lab: [{:5.1} s] {progress}", begun.elapsed().as_secs_f64());
+                }
+                said.push(line);
+            }
+            Err(RecvTimeoutError::Disconnected) => return Ok(()),
+            Err(RecvTimeoutError::Timeout) => {}
+        }
+        interrupt::check()?;
+        if begun.elapsed() >= limit {
+            let what = format!("the emulated host was not done within {} s", limit.as_secs());
+            return Err(Fault::new(FaultKind::Failed, what)
+                .because(format!("its last lines: {}", last(said)))
+                .way_out("allow more by --limit, or record fewer virtual seconds"));
+        }
+    }
+}
+
+/// Ends `timeout`, which ends QEMU.
+fn end(child: &mut Child) -> Result<(), Fault> {
+    let id = i32::try_from(child.id()).ok().and_then(ProcessId::of);
+    id.map_or(Ok(()), |id| process::end(&[id], Duration::from_secs(10)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_console_is_gathered_to_its_end_or_limit() {
+        let (send, lines) = channel();
+        for line in ["booting", "vsteer-emulated: up", "last"] {
+            send.send(line.to_owned()).unwrap();
+        }
+        let mut said = Vec::new();
+        let fault = watch(&lines, &mut said, Duration::from_millis(250)).unwrap_err();
+        assert!(fault.to_string().contains("vsteer-emulated: up | last"), "{fault}");
+        assert_eq!(said.iter().find_map(|l| done(l)), None);
+        assert_eq!(done("vsteer-emulated: done, 512 bytes"), Some(512));
+        drop(send);
+        assert_eq!(watch(&lines, &mut said, Duration::from_secs(9)), Ok(()));
+        assert_eq!(said.len(), 3);
+    }
+
+    #[test]
+    fn every_node_gets_its_share() {
+        let job = "pcpus = 4\nnodes = 2\n[[case]]\nname=\"a\"\n[[case.vm]]\nname=\"v\"\nworkload=\"burn\"\n";
+        let job = Job::parse(job).unwrap();
+        let files = Files::below(Path::new("/r,x"));
+        let (vmlinuz, config, modules) = (PathBuf::from("/k"), PathBuf::new(), PathBuf::new());
+        let kernel = FullKernel { release: "1".into(), vmlinuz, config, modules, packages: Vec::new() };
+        let machine =
+            Machine { emulator: Path::new("q"), kernel: &kernel, job: &job, seed: 7, files: &files };
+        let line = machine.arguments().join(" ");
+        for part in [
+            "-smp 4",
+            "nodeid=1,memdev=m1,cpus=2-3",
+            "size=512M",
+            "-seed 7",
+            "shift=1,sleep=off",
+            "mem-path=/r,,x/results",
+        ] {
+            assert!(line.contains(part), "{part} is not in {line}");
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! A whole Linux host with KVM guests in QEMU's exact virtual time: `vsteer lab emulated run JOB.toml -o FOLDER`.
+//!
+//! ```text
+//! job      what shall be done: cases of VMs, competitors, settings   modules  which kernel modules, in which order
+//! image    the initramfs: vsteer-guest, vsteer and its libraries     machine  QEMU: run, watch, end
+//! results  what came out: recordings, what the guests measured, checksums
+//! ```
+//! The host inside is emulated instruction by instruction; its clock is the number of instructions executed, so what
+//! happens in it repeats to the byte, however loaded the machine is that emulates it. With VMs and competitors on ONE
+//! pCPU its times are exact; where they have more, pCPUs take turns in being emulated and times mean nothing: then
+//! recordings are function only, and no timing is reported ([`job::Case::inexact`]). The unit of time is an instruction
+//! of 2 ns: no caches, TLBs or costs of exits, so figures are repeatable counts of work, not a processor's nanoseconds.
+//!
+//! Left out: Intel's VMX and nested guests with an operating system (QEMU emulates AMD's SVM; what runs inside is
+//! vsteer-guest's own VMM), networks, disks.
+
+pub mod image;
+pub mod job;
+pub mod machine;
+pub mod modules;
+pub mod results;
+
+use crate::command::{self, find_program};
+use crate::fetch::kernels::{self, FullKernel, Which};
+use crate::files::{make_folder, remove_folder, write_file};
+use crate::image::read_guest;
+use crate::interrupt;
+use job::Job;
+use results::CaseResult;
+use serde::Serialize;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use vsteer_core::{Fault, FaultKind};
+
+/// What a run needs beside the job.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Where kernels are kept.
+    pub cache: PathBuf,
+    /// Which kernel.
+    pub kernel: Which,
+    /// The guest program (static).
+    pub guest: PathBuf,
+    /// The observer.
+    pub vsteer: PathBuf,
+    /// Where results go; an earlier run's are replaced.
+    pub output: PathBuf,
+    /// The most that it may take, by the clock on the wall.
+    pub limit: Duration,
+    /// Decides what QEMU draws.
+    pub seed: u64,
+}
+
+/// What a run gave.
+#[derive(Debug, Clone, Serialize)]
+pub struct Ran {
+    /// The kernel.
+    pub kernel: FullKernel,
+    /// QEMU's version.
+    pub qemu: String,
+    /// ns per instruction.
+    pub ns_per_instruction: u32,
+    /// The seed.
+    pub seed: u64,
+    /// By the clock on the wall, s.
+    pub took_s: f64,
+    /// The cases, in order.
+    pub cases: Vec<CaseResult>,
+    /// Of all files of all cases: equal for equal runs.
+    pub sha256: String,
+}
+
+/// Fetches the kernel, boots it, does the job and reads what came of it.
+///
+/// # Errors
+/// A job that cannot be, a kernel that is not offered, a host that fails, hangs or is interrupted: with its last words.
+pub fn run(job: &Job, options: &Options) -> Result<Ran, Fault> {
+    job.check()?;
+    interrupt::watch()?;
+    let kernel = kernels::resolve(&options.cache, options.kernel, needed(options.kernel), false)?;
+    run_on(kernel, job, options)
+}
+
+/// The same on a kernel that is there already.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_on(kernel: FullKernel, job: &Job, options: &Options) -> Result<Ran, Fault> {
+    job.check()?;
+    interrupt::watch()?;
+    let begun = Instant::now();
+    let emulator = find_program("qemu-system-x86_64").ok_or_else(|| {
+        Fault::new(FaultKind::Unsupported, "there is no qemu-system-x86_64")
+            .way_out("apt install --no-install-recommends qemu-system-x86")
+    })?;
+    eprintln!("vsteer-lab: emulated host with Linux {}", kernel.release);
+    clear(&options.output)?;
+    let files = machine::Files::below(&options.output);
+    let text = job.for_guest();
+    check_as_guest(&text, options)?;
+    let initramfs = image::build(&kernel, options, &text)?;
+    let mib = initramfs.len() >> 20;
+    // The kernel unpacks it into memory before it frees what it was in.
+    if 2 * mib > job.memory_mib as usize {
+        let what =
+            format!("an initramfs of {mib} MiB does not fit twice into memory_mib = {}", job.memory_mib);
+        return Err(Fault::new(FaultKind::BadInput, what)
+            .because("the kernel unpacks it beside itself")
+            .way_out("raise the job's memory_mib, or install binutils, whose strip makes vsteer smaller"));
+    }
+    write_file(&files.initramfs, initramfs)?;
+    let machine =
+        machine::Machine { emulator: &emulator, kernel: &kernel, job, seed: options.seed, files: &files };
+    let qemu = machine.version()?;
+    let archive = machine.run(options.limit).and_then(|bytes| {
+        let mut archive = vec![0; bytes];
+        std::fs::File::open(&files.results)
+            .and_then(|mut file| file.read_exact(&mut archive))
+            .map_err(|e| Fault::io(format!("reading {}", files.results.display()), &e))?;
+        Ok(archive)
+    });
+    // Neither is of use to anybody, also where the run failed: the one can be had again, the other lies unpacked below.
+    for file in [&files.initramfs, &files.results] {
+        let _ = std::fs::remove_file(file);
+    }
+    results::unpack(&archive?, &options.output)?;
+    let cases =
+        job.cases.iter().map(|c| results::read(job, c, &options.output)).collect::<Result<Vec<_>, _>>()?;
+    let sha256 = results::sha256_of_all(&cases, &options.output.join("sha256sums.txt"))?;
+    let ran = Ran {
+        kernel,
+        qemu,
+        ns_per_instruction: 1 << machine::SHIFT,
+        seed: options.seed,
+        took_s: begun.elapsed().as_secs_f64(),
+        cases,
+        sha256,
+    };
+    let text = serde_json::to_string_pretty(&ran).expect("results are plain data");
+    write_file(&options.output.join("result.json"), text)?;
+    Ok(ran)
+}
+
+/// The program that will read the job inside reads it here first: what it would refuse after a boot it refuses now.
+fn check_as_guest(text: &str, options: &Options) -> Result<(), Fault> {
+    // Says what is wrong with the program, if something is.
+    read_guest(&options.guest)?;
+    let file = options.output.join("job.txt");
+    write_file(&file, text)?;
+    let checked = command::run(
+        std::process::Command::new(&options.guest).arg("check-job").arg(&file),
+        Duration::from_secs(10),
+    )?;
+    if checked.status.is_some_and(|s| s.success()) {
+        return Ok(());
+    }
+    let said = command::last_words(&checked);
+    Err(Fault::new(FaultKind::BadInput, "the emulated host could not do this job")
+        .because(said)
+        .way_out(format!("mend the job; {} is what the host reads", file.display())))
+}
+
+/// What a kernel must have to be this one.
+pub fn needed(which: Which) -> &'static [&'static str] {
+    if which == Which::Own { kernels::WITH_CFS } else { kernels::FOR_EMULATED_HOST }
+}
+
+/// Empties the folder for results, if nothing but an earlier run's results can be in it.
+fn clear(folder: &Path) -> Result<(), Fault> {
+    let filled = std::fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_some());
+    // Every run leaves it, also one that failed or was interrupted.
+    if filled && !folder.join(machine::CONSOLE).is_file() {
+        return Err(Fault::new(FaultKind::Usage, format!("{} holds something else", folder.display()))
+            .because("it is not empty, and not the result of an earlier run, which would be replaced")
+            .way_out("name another folder by --output"));
+    }
+    remove_folder(folder)?;
+    make_folder(folder)?;
+    write_file(&folder.join(machine::CONSOLE), "")
+}
+
+/// Reads a job from a file.
+///
+/// # Errors
+/// It cannot be read or is none, with line and key.
+pub fn read_job(file: &Path) -> Result<Job, Fault> {
+    let text =
+        std::fs::read_to_string(file).map_err(|e| Fault::io(format!("reading {}", file.display()), &e))?;
+    Job::parse(&text).map_err(|e| Fault { what: format!("{}: {}", file.display(), e.what), ..e })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobodys_files_are_removed_but_our_own() {
+        let folder = tempfile::tempdir().unwrap();
+        let output = folder.path().join("out");
+        clear(&output).unwrap();
+        std::fs::remove_file(output.join(machine::CONSOLE)).unwrap();
+        write_file(&output.join("thesis.tex"), "x").unwrap();
+        assert_eq!(clear(&output).unwrap_err().kind, FaultKind::Usage);
+        assert!(output.join("thesis.tex").is_file());
+        write_file(&output.join(machine::CONSOLE), "x").unwrap();
+        clear(&output).unwrap();
+        assert!(!output.join("thesis.tex").exists());
+    }
+}

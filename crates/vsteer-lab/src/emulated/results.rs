@@ -1,0 +1,235 @@
+//! What came out of the emulated host? Recordings and guests' reports, read from the archive it leaves.
+//!
+//! The archive is "newc" cpio (vsteer-guest, host/archive.rs). Of each case it holds `CASE/host.vsteer/` and one file
+//! `CASE/NAME.reports` per VM and competitor: two lines, from near both ends of the recorded window, with the host's time;
+//! for VMs `CASE/NAME.kvm` likewise, with what KVM itself has counted.
+//! Every file's SHA-256 is told, for two runs of one job must give the same bytes.
+//!
+//! Where times mean nothing (see [`super::job::Job::inexact`]) none is told: not what guests measured, nor how much work
+//! they did.
+
+use super::job::{Case, Job, Start};
+use crate::accel::Accel;
+use crate::command;
+use crate::files::{make_folder, write_file};
+use crate::report::window::{self, GuestReport, Stamped, VmWindow};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::path::{Component, Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+use vsteer_core::{Fault, FaultKind};
+
+/// What one case gave.
+#[derive(Debug, Clone, Serialize)]
+pub struct CaseResult {
+    /// Its name.
+    pub name: String,
+    /// The recording, for `vsteer diagnose`, `report` and the rest; absent where the job wants none.
+    pub recording: Option<PathBuf>,
+    /// Why its times mean nothing; `None` where they are exact.
+    pub inexact: Option<String>,
+    /// What VMs and competitors measured; absent where times mean nothing.
+    pub measured: Option<Vec<Measured>>,
+    /// SHA-256 of every file, by its path below the case's folder.
+    pub files: BTreeMap<String, String>,
+}
+
+/// What a VM or a competitor measured over the recorded window.
+#[derive(Debug, Clone, Serialize)]
+pub struct Measured {
+    /// Its name.
+    pub name: String,
+    /// Its workload.
+    pub workload: String,
+    /// vCPUs; 0: a process.
+    pub vcpus: u32,
+    /// The measurement.
+    pub window: VmWindow,
+    /// What KVM counted meanwhile, by KVM's names; nothing of a process.
+    pub kvm: BTreeMap<String, u64>,
+}
+
+/// Unpacks the archive below `folder`.
+///
+/// # Errors
+/// It is broken, or names a path outside.
+pub fn unpack(archive: &[u8], folder: &Path) -> Result<(), Fault> {
+    for (name, data) in entries(archive)? {
+        let path = Path::new(&name);
+        if !path.components().all(|c| matches!(c, Component::Normal(_))) {
+            return Err(broken(format!("it names {name:?}")));
+        }
+        let file = folder.join(path);
+        make_folder(file.parent().expect("it lies in the folder"))?;
+        write_file(&file, data)?;
+    }
+    Ok(())
+}
+
+fn broken(why: impl std::fmt::Display) -> Fault {
+    Fault::new(FaultKind::BadInput, "the archive of the emulated host's results is broken").because(why)
+}
+
+/// The files in an archive.
+fn entries(archive: &[u8]) -> Result<Vec<(String, &[u8])>, Fault> {
+    let mut found = Vec::new();
+    let mut rest = archive;
+    loop {
+        let header = rest.get(..110).ok_or_else(|| broken("it ends within a header"))?;
+        let number = |field: usize| {
+            let text = header.get(6 + 8 * field..14 + 8 * field).and_then(|t| std::str::from_utf8(t).ok());
+            text.and_then(|t| usize::from_str_radix(t, 16).ok())
+                .ok_or_else(|| broken("a header holds no number"))
+        };
+        if &header[..6] != b"070701" {
+            return Err(broken("a header does not begin as one"));
+        }
+        let (size, name_size) = (number(6)?, number(11)?);
+        let data_at = (110 + name_size).next_multiple_of(4);
+        let (name, data) = (rest.get(110..110 + name_size), rest.get(data_at..data_at + size));
+        let (Some(name), Some(data)) = (name, data) else { return Err(broken("it ends within a file")) };
+        let name = String::from_utf8_lossy(name).trim_end_matches('\0').to_owned();
+        if name == "TRAILER!!!" {
+            return Ok(found);
+        }
+        found.push((name, data));
+        rest = rest.get((data_at + size).next_multiple_of(4)..).unwrap_or_default();
+    }
+}
+
+/// Reads one case's results.
+///
+/// # Errors
+/// Reports are missing or make no sense.
+pub fn read(job: &Job, case: &Case, output: &Path) -> Result<CaseResult, Fault> {
+    let folder = output.join(&case.name);
+    let inexact = job.inexact(case);
+    let vms = case.vms.iter().map(|s| (s, s.vcpus.unwrap_or(1)));
+    let all = vms.chain(case.processes.iter().map(|s| (s, 0)));
+    let measured: Vec<Measured> =
+        all.map(|(s, vcpus)| measured(&folder, s, vcpus)).collect::<Result<_, _>>()?;
+    Ok(CaseResult {
+        name: case.name.clone(),
+        recording: case.observe.then(|| folder.join("host.vsteer")),
+        measured: inexact.is_none().then_some(measured),
+        inexact,
+        files: checksums(&folder)?,
+    })
+}
+
+fn measured(folder: &Path, start: &Start, vcpus: u32) -> Result<Measured, Fault> {
+    let file = folder.join(format!("{}.reports", start.name));
+    let text = std::fs::read_to_string(&file)
+        .map_err(|e| Fault::io(format!("reading the guest's reports {}", file.display()), &e))?;
+    let stamped = |line: &str| -> Result<Stamped, Fault> {
+        let report: GuestReport = serde_json::from_str(line).map_err(|e| {
+            Fault::new(FaultKind::BadInput, format!("{}: not a guest's report", file.display())).because(e)
+        })?;
+        // Taken by the host's own clock.
+        Ok(Stamped { host_ns: report.t_ns, report })
+    };
+    let reports = text.lines().map(stamped).collect::<Result<Vec<_>, _>>()?;
+    Ok(Measured {
+        name: start.name.clone(),
+        workload: start.workload.clone(),
+        vcpus,
+        window: window::between(&start.name, &reports, 0, u64::MAX, Accel::Kvm)?,
+        kvm: if vcpus > 0 {
+            kvm_counts(&folder.join(format!("{}.kvm", start.name)))?
+        } else {
+            BTreeMap::new()
+        },
+    })
+}
+
+/// How far each count rose from the first line to the last.
+fn kvm_counts(file: &Path) -> Result<BTreeMap<String, u64>, Fault> {
+    let text = std::fs::read_to_string(file)
+        .map_err(|e| Fault::io(format!("reading KVM's counts {}", file.display()), &e))?;
+    rises(&text).ok_or_else(|| {
+        Fault::new(FaultKind::BadInput, format!("{}: not two lines of KVM's counts", file.display()))
+    })
+}
+
+fn rises(text: &str) -> Option<BTreeMap<String, u64>> {
+    let counts = |line: &str| -> Option<BTreeMap<String, u64>> {
+        let count = |word: &str| {
+            let (name, value) = word.split_once('=')?;
+            Some((name.to_owned(), value.parse().ok()?))
+        };
+        line.split_whitespace().map(count).collect()
+    };
+    let lines = text.lines().map(counts).collect::<Option<Vec<_>>>()?;
+    let [before, after] = &lines[..] else { return None };
+    after.iter().map(|(name, value)| Some((name.clone(), value.checked_sub(*before.get(name)?)?))).collect()
+}
+
+/// SHA-256 of every file below a folder, by the system's own program.
+fn checksums(folder: &Path) -> Result<BTreeMap<String, String>, Fault> {
+    let mut command = Command::new("sh");
+    command.current_dir(folder).args(["-c", "find . -type f -print0 | sort -z | xargs -0 sha256sum --"]);
+    let text = command::output(&mut command, Duration::from_secs(60))?;
+    let parse = |line: &str| {
+        let (sum, path) = line.split_once("  ")?;
+        Some((path.trim_start_matches("./").to_owned(), sum.to_owned()))
+    };
+    Ok(text.lines().filter_map(parse).collect())
+}
+
+/// One checksum of all cases' files: of the list that `list` is written to, of names and checksums in order.
+///
+/// # Errors
+/// The list cannot be written.
+pub fn sha256_of_all(cases: &[CaseResult], list: &Path) -> Result<String, Fault> {
+    let of_case = |c: &CaseResult| -> String {
+        c.files.iter().map(|(path, sum)| format!("{sum}  {}/{path}\n", c.name)).collect()
+    };
+    write_file(list, cases.iter().map(of_case).collect::<String>())?;
+    let text = command::output(Command::new("sha256sum").arg("--").arg(list), Duration::from_secs(10))?;
+    Ok(text.split_whitespace().next().unwrap_or_default().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The bytes that vsteer-guest's own test demands of its writer, between a header's fixed parts.
+    fn entry(name: &str, data: &[u8]) -> Vec<u8> {
+        let fields = [0, 0o100_644, 0, 0, 1, 0, data.len(), 0, 0, 0, 0, name.len() + 1, 0];
+        let mut bytes = b"070701".to_vec();
+        bytes.extend(fields.iter().flat_map(|f| format!("{f:08x}").into_bytes()));
+        bytes.extend_from_slice(name.as_bytes());
+        bytes.push(0);
+        bytes.resize(bytes.len().next_multiple_of(4), 0);
+        bytes.extend_from_slice(data);
+        bytes.resize(bytes.len().next_multiple_of(4), 0);
+        bytes
+    }
+
+    #[test]
+    fn kvms_counts_are_differences() {
+        let rose = rises("exits=5 halt_poll_fail_ns=100\nexits=7 halt_poll_fail_ns=100\n").unwrap();
+        assert_eq!((rose["exits"], rose["halt_poll_fail_ns"]), (2, 0));
+        for bad in ["", "exits=5\n", "exits=5\nexits=4\n", "exits=5\nhalts=9\n", "exits\nexits\n"] {
+            assert_eq!(rises(bad), None, "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn an_archive_is_unpacked_and_ends_where_it_says() {
+        let bytes =
+            [entry("a/b", b"hello"), entry("c", b""), entry("TRAILER!!!", b""), vec![0; 700]].concat();
+        assert_eq!(&bytes[110..124], b"a/b\0\0\0hello\0\0\0");
+        let folder = tempfile::tempdir().unwrap();
+        unpack(&bytes, folder.path()).unwrap();
+        assert_eq!(std::fs::read(folder.path().join("a/b")).unwrap(), b"hello");
+        assert!(folder.path().join("c").is_file());
+        for cut in [0, 50, 112, 118, 130] {
+            assert_eq!(unpack(&bytes[..cut], folder.path()).unwrap_err().kind, FaultKind::BadInput, "{cut}");
+        }
+        let outside = [entry("../x", b"y"), entry("TRAILER!!!", b"")].concat();
+        assert!(unpack(&outside, folder.path()).is_err());
+        assert!(unpack(&vec![0; 4096], folder.path()).is_err(), "memory that was never written");
+    }
+}
