@@ -322,3 +322,12 @@ fn esxi_strict() {
         [(0, 0, 0), (0, 1, 1), (10, 1, 2), (20, 1, 1), (20, 0, 0), (30, 1, 2), (40, 1, 1), (40, 0, 0)];
     assert_eq!(esxi(1), expected);
 }
+
+/// A sleeps for 45 ms, in which B's credit was renewed four times, and so was A's: cut off at 10.5 each time. At 45 it takes
+/// over from B (10.5 to 5) for the 5.5 ms that it is ahead; 50.5: a tie, 0.5 more. 51: (4.5, 5): B, for 1 ms (the rate
+/// limit), though A has 24 ms of work left. 52: (4.5, 4): A.
+#[test]
+fn credit2_sleepers_save_nothing_up() {
+    let us = on_one::<Credit2>(vec![vm("a", bursts(&[(45_000, 30_000)])), vm("b", Demand::Hog)], &[], 60);
+    assert_eq!(us[..4], [(0, 1), (45_000, 0), (51_000, 1), (52_000, 0)]);
+}
