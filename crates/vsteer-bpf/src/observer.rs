@@ -400,7 +400,7 @@ impl Observer {
                 lag_ns += self.open_lag_ns(&s, reading.mono_ns).min(open_ns);
                 self.charge_open_wait(slot + 1, &s, reading.mono_ns, &mut rings, &mut open)?;
             }
-            reading.threads.push(sample(w, &s, &in_state, lag_ns, &self.missing));
+            reading.threads.push(sample(w, &s, &in_state, lag_ns, open_ns, &self.missing));
         }
         reading.blame = self
             .charges(settled, open)?
@@ -560,6 +560,7 @@ fn sample(
     s: &Slot,
     in_state: &[u64],
     lag_ns: u64,
+    open_ns: u64,
     missing: &BTreeMap<String, String>,
 ) -> ThreadSample {
     let has_limited = !missing.contains_key("limited_ns");
@@ -571,6 +572,7 @@ fn sample(
         role: w.role,
         tid: w.tid,
         last_cpu: Some(s.cpu),
+        waiting_ns: Some(if s.state == state::READY || s.state == state::LIMITED { open_ns } else { 0 }),
         counters: ThreadCounters {
             run_ns: Some(in_state[state::RUNNING as usize]),
             // Where the kernel does not tell a quota's hold, what is seen as ready holds both.

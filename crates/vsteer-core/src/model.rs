@@ -143,6 +143,10 @@ pub struct ThreadModel {
     pub ready_spell: Option<Quantiles>,
     /// The pCPU it was last seen on.
     pub last_cpu: Option<u32>,
+    /// Ready and limited together, of the waits that ended in the window, each whole: what a collector sees that is told of
+    /// a wait when it ends.
+    #[serde(default)]
+    pub waits_ended: Option<f64>,
 }
 
 /// One VM over the window.
@@ -249,6 +253,8 @@ struct Sum {
     seen_ns: u64,
     counters: ThreadCounters,
     last_cpu: Option<u32>,
+    /// What the wait that was open at the end had lasted, less what the one at the begin had.
+    waiting_ns: Option<i64>,
 }
 
 /// What a cumulative counter rose by; `None` when either end lacks it. A restart counts from 0.
@@ -321,17 +327,18 @@ fn key(t: &ThreadSample) -> ThreadKey<'_> {
     (&t.vm, t.role, t.tid)
 }
 
-/// Every interval of every thread seen at both of its ends: `(thread, interval ns, what its counters rose by)`.
+/// Every interval of every thread seen at both of its ends: `(thread, interval ns, what its counters rose by, the sample
+/// before, the sample after)`.
 fn intervals<'a>(
     batches: &'a [Batch],
-) -> impl Iterator<Item = (ThreadKey<'a>, u64, ThreadCounters, &'a ThreadSample)> {
+) -> impl Iterator<Item = (ThreadKey<'a>, u64, ThreadCounters, &'a ThreadSample, &'a ThreadSample)> {
     batches.windows(2).flat_map(|pair| {
         let before: BTreeMap<ThreadKey<'a>, &ThreadSample> =
             pair[0].threads.iter().map(|t| (key(t), t)).collect();
         let ns = pair[1].mono_ns.saturating_sub(pair[0].mono_ns);
         pair[1].threads.iter().filter_map(move |t| {
-            let earlier = before.get(&key(t))?;
-            Some((key(t), ns, difference(&earlier.counters, &t.counters), t))
+            let earlier = *before.get(&key(t))?;
+            Some((key(t), ns, difference(&earlier.counters, &t.counters), earlier, t))
         })
     })
 }
@@ -349,16 +356,18 @@ pub fn derive(config: &HostConfig, collector: &Collector, batches: &[Batch]) -> 
     }
     let window_ns = last.mono_ns - first.mono_ns;
     let mut sums: BTreeMap<ThreadKey<'_>, Sum> = BTreeMap::new();
-    for (key, ns, rose, sample) in intervals(batches) {
+    for (key, ns, rose, earlier, sample) in intervals(batches) {
+        let waiting_ns = sample.waiting_ns.zip(earlier.waiting_ns).map(|(b, a)| b as i64 - a as i64);
         match sums.entry(key) {
             std::collections::btree_map::Entry::Vacant(e) => {
-                e.insert(Sum { seen_ns: ns, counters: rose, last_cpu: sample.last_cpu });
+                e.insert(Sum { seen_ns: ns, counters: rose, last_cpu: sample.last_cpu, waiting_ns });
             }
             std::collections::btree_map::Entry::Occupied(mut e) => {
                 let s = e.get_mut();
                 s.seen_ns += ns;
                 s.counters = add(&s.counters, &rose);
                 s.last_cpu = sample.last_cpu;
+                s.waiting_ns = s.waiting_ns.zip(waiting_ns).map(|(a, b)| a + b);
             }
         }
     }
@@ -409,6 +418,12 @@ fn vm_model(id: &VmId, name: &str, mine: &[(&ThreadKey<'_>, &Sum)], batches: &[B
                 wake_latency: s.counters.wake_latency.as_ref().and_then(Quantiles::of),
                 ready_spell: s.counters.ready_spell.as_ref().and_then(Quantiles::of),
                 last_cpu: s.last_cpu,
+                waits_ended: s
+                    .counters
+                    .wait_ns
+                    .zip(s.waiting_ns)
+                    .filter(|_| s.seen_ns > 0)
+                    .map(|(wait_ns, open_ns)| (wait_ns as f64 - open_ns as f64) / s.seen_ns as f64),
             }
         })
         .collect();
@@ -492,7 +507,7 @@ pub fn series(batches: &[Batch], vm: &VmId, term: impl Fn(&Shares) -> Option<f64
         .filter_map(|pair| {
             let of: Vec<f64> = intervals(pair)
                 .filter(|((id, role, _), ..)| *id == vm && role.vcpu().is_some())
-                .filter_map(|(_, ns, rose, _)| term(&shares(&rose, ns)))
+                .filter_map(|(_, ns, rose, ..)| term(&shares(&rose, ns)))
                 .collect();
             (!of.is_empty()).then(|| of.iter().sum())
         })

@@ -538,6 +538,9 @@ pub struct ThreadSample {
     pub tid: Tid,
     /// The pCPU it ran on last.
     pub last_cpu: Option<u32>,
+    /// For how long it has been ready or limited without a break, ns; 0 where it is neither. The counters hold it already:
+    /// without it they are what a kernel that counts waits when they end would say.
+    pub waiting_ns: Option<u64>,
     /// Its counters.
     pub counters: ThreadCounters,
 }

@@ -39,7 +39,7 @@ fn nothing_is_allocated_in_the_steady_state() {
     for entry in POLICIES {
         let demand = |i: u32| match i % 5 {
             0 => Demand::Hog,
-            1 => Demand::Periodic { period_ns: 10 * MS, offset_ns: 0, work: Times::Fixed(MS) },
+            1 => Demand::Periodic { period_ns: 10 * MS, offset_ns: Some(0), work: Times::Fixed(MS) },
             2 => Demand::Server { between: Times::Exponential(4 * MS), service: Times::Fixed(MS) },
             _ => Demand::SleepCompute {
                 sleep: Times::Exponential(9 * MS),

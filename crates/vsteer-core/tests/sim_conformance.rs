@@ -50,7 +50,7 @@ impl Dice {
             5 => Demand::Periodic {
                 // Round numbers, so that events of several vCPUs and ticks fall on the same instant.
                 period_ns: [5, 10, 16, 30][self.upto(3) as usize] * MS,
-                offset_ns: self.upto(3) * 5 * MS,
+                offset_ns: Some(self.upto(3) * 5 * MS),
                 work: self.time(),
             },
             6 => Demand::Server { between: self.time(), service: self.time() },

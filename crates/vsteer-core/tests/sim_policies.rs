@@ -28,7 +28,7 @@ fn one(demand: Demand) -> VmSetup {
 }
 
 fn periodic(work_ms: u64, period_ms: u64) -> Demand {
-    Demand::Periodic { period_ns: period_ms * MS, offset_ns: 0, work: Times::Fixed(work_ms * MS) }
+    Demand::Periodic { period_ns: period_ms * MS, offset_ns: Some(0), work: Times::Fixed(work_ms * MS) }
 }
 
 fn ran(a: &Account) -> u64 {
@@ -116,7 +116,8 @@ fn bvt_turns_last_the_allowance() {
 /// A vCPU that wakes runs at once when its virtual time is behind; a warp lends it what it lacks.
 #[test]
 fn a_warp_buys_latency_and_not_share() {
-    let sleeper = || one(Demand::Periodic { period_ns: 31 * MS, offset_ns: 0, work: Times::Fixed(9 * MS) });
+    let sleeper =
+        || one(Demand::Periodic { period_ns: 31 * MS, offset_ns: Some(0), work: Times::Fixed(9 * MS) });
     let plain = run("bvt", 1, vec![sleeper(), one(Demand::Hog), one(Demand::Hog)], &[], 30 * S);
     let mut warped = sleeper();
     warped.warp = Some(Warp { value_ns: 500 * MS, limit_ns: 0, unwarp_ns: 0 });
@@ -250,7 +251,7 @@ fn vit_buys_latency_and_not_share() {
     let work = |offset_ms: u64, vit: bool| {
         let mut vm = one(Demand::Periodic {
             period_ns: 100 * MS,
-            offset_ns: offset_ms * MS,
+            offset_ns: Some(offset_ms * MS),
             work: Times::Fixed(40 * MS),
         });
         vm.vit = vit;

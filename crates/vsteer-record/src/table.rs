@@ -66,6 +66,7 @@ pub fn schema(table: &str) -> Arc<Schema> {
         "thread" => {
             fields.extend([text("vm"), text("role"), Field::new("tid", DataType::UInt32, false)]);
             fields.push(Field::new("last_cpu", DataType::UInt32, true));
+            fields.push(Field::new("waiting_ns", DataType::UInt64, true));
             fields.extend(COUNTERS.iter().map(|(name, ..)| Field::new(*name, DataType::UInt64, true)));
             for h in ["wake_latency", "ready_spell"] {
                 fields.push(Field::new(format!("{h}_bucket"), list_of(DataType::UInt16), true));
@@ -221,6 +222,7 @@ pub fn rows(table: &str, batch: &Batch, past: Option<&mut Past>) -> RecordBatch 
             columns.push(texts(t.iter().map(|t| t.role.to_string())));
             columns.push(numbers::<UInt32Type>(t.iter().map(|t| Some(t.tid.0))));
             columns.push(numbers::<UInt32Type>(t.iter().map(|t| t.last_cpu)));
+            columns.push(numbers::<UInt64Type>(t.iter().map(|t| t.waiting_ns)));
             for (_, get, _) in COUNTERS {
                 columns.push(numbers::<UInt64Type>(t.iter().map(|t| get(&t.counters))));
             }
@@ -353,6 +355,7 @@ pub fn read_rows(
                     role,
                     tid,
                     last_cpu: c.number::<UInt32Type>("last_cpu", row),
+                    waiting_ns: c.u64("waiting_ns", row),
                     counters,
                 });
             }

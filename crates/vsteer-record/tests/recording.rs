@@ -67,6 +67,7 @@ fn batch(i: u64) -> Batch {
             role: Role::Vcpu(0),
             tid: Tid(8),
             last_cpu: Some(1),
+            waiting_ns: Some(i * 3),
             counters,
         }],
         pcpus: vec![PcpuSample { cpu: 1, user_ns: i, steal_ns: None, idle_ns: 3, ..PcpuSample::default() }],

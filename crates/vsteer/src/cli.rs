@@ -301,8 +301,12 @@ pub struct Simulate {
     #[arg(long, value_name = "RECORDING", conflicts_with_all = ["scenario", "list", "seeds", "set", "sweep", "each", "output"])]
     pub from: Option<PathBuf>,
     /// With --from: simulate it under this plan's changes too.
-    #[arg(long, value_name = "FILE", requires = "from")]
+    #[arg(long, value_name = "FILE", requires = "from", conflicts_with = "under")]
     pub plan: Option<PathBuf>,
+    /// With --from: simulate it under the configuration of this later recording of the same VMs too, beside what was
+    /// measured there: how far off would the prediction have been?
+    #[arg(long, value_name = "RECORDING", requires = "from")]
+    pub under: Option<PathBuf>,
     /// List the schedulers with their parameters instead.
     #[arg(long, conflicts_with_all = ["scenario", "output"])]
     pub list: bool,

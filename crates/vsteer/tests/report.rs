@@ -79,6 +79,7 @@ fn record(folder: &Path, vms: usize, ready: f64, events: bool) {
                 role: t.role,
                 tid: t.tid,
                 last_cpu: Some(0),
+                waiting_ns: None,
                 counters: ThreadCounters {
                     run_ns: of(i, 0.9 - ready),
                     ready_ns: of(i, ready),

@@ -224,7 +224,8 @@ demand = { periodic = { period = "10100us", work = { uniform = ["200us", "900us"
     let folder = folder.to_str().unwrap();
     json(&["simulate", path.to_str().unwrap(), "--json", "-o", folder]);
     let out = json(&["simulate", "--from", folder, "--json"]);
-    assert!(out["ready_error_mean"].as_f64().unwrap() < 0.005, "{out}");
+    let error = |of: &str, what: &str| out[of][what].as_f64().unwrap_or(f64::NAN);
+    assert!(error("calibration", "ready") < 0.005 && error("calibration", "wake_p99") < 0.05, "{out}");
     let vcpus = out["vcpus"].as_array().unwrap();
     assert_eq!(vcpus.len(), 4);
     for vcpu in vcpus {
@@ -236,5 +237,16 @@ demand = { periodic = { period = "10100us", work = { uniform = ["200us", "900us"
         assert!((measured - simulated).abs() <= 0.01 * measured, "{vcpu}");
     }
     let plain = vsteer(&["simulate", "--from", folder]);
-    assert!(String::from_utf8_lossy(&plain.stdout).contains("mean error of the ready share"));
+    assert!(String::from_utf8_lossy(&plain.stdout).contains("simulated against measured: ready"));
+
+    // The same VMs with one hog's weight raised: foretold from the first recording, held against the second.
+    let later = dir.path().join("t.vsteer");
+    let later = later.to_str().unwrap();
+    let heavier = text.replace("name = \"timer\"", "name = \"timer\"\nweight = 400");
+    std::fs::write(&path, heavier).unwrap();
+    json(&["simulate", path.to_str().unwrap(), "--json", "-o", later]);
+    let out = json(&["simulate", "--from", folder, "--under", later, "--json"]);
+    let error = |of: &str, what: &str| out[of][what].as_f64().unwrap_or(f64::NAN);
+    assert!(error("prediction", "ready") < 0.01 && error("prediction", "wake_p99") < 0.1, "{out}");
+    assert!(error("prediction", "ready") < 0.5 * out["no_change_ready_error"].as_f64().unwrap(), "{out}");
 }

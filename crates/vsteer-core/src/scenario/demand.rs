@@ -80,7 +80,7 @@ pub enum DemandForm {
     Periodic {
         /// Between releases.
         period: Span,
-        /// The first release.
+        /// The first release; none: anywhere within a period, by the seed.
         #[serde(default)]
         offset: Option<Span>,
         /// CPU time of each job.
@@ -124,7 +124,7 @@ impl From<&DemandForm> for Demand {
             }
             DemandForm::Periodic { period, offset, work } => Demand::Periodic {
                 period_ns: period.ns(),
-                offset_ns: offset.map_or(0, Span::ns),
+                offset_ns: offset.map(Span::ns),
                 work: work.into(),
             },
             DemandForm::Server { between, service } => {

@@ -63,8 +63,15 @@ pub const MEASURES: &[Measure] = &[
     measure("co_stopped", Unit::Share, "held back so that siblings catch up", |w| w.share(State::CoStopped)),
     measure("limited", Unit::Share, "held by a cap or quota", |w| w.share(State::Limited)),
     measure("lag", Unit::Share, "ready while a sibling ran", |w| w.lag_ns.map(|ns| w.part_of_window(ns))),
+    measure("wake_mean", Unit::Time, "wake-up to running, mean", |w| w.per_wake_up(w.wake_wait_ns)),
     measure("wake_p50", Unit::Time, "wake-up to running, median", |w| w.wake.quantile_ns(0.5)),
     measure("wake_p99", Unit::Time, "wake-up to running, 99th percentile", |w| w.wake.quantile_ns(0.99)),
+    measure("sleep_mean", Unit::Time, "from going to sleep to running again, mean", |w| {
+        w.per_wake_up(w.in_state[State::Blocked as usize] + w.wake_wait_ns)
+    }),
+    measure("cycle_mean", Unit::Time, "from one wake-up to the next, mean", |w| {
+        w.per_wake_up(w.ns * w.vcpus)
+    }),
     measure("ready_p99", Unit::Time, "unbroken wait, 99th percentile", |w| w.spell.quantile_ns(0.99)),
     measure("switches", Unit::Rate, "times it was given a pCPU", |w| w.rate(w.switches)),
     measure("preemptions", Unit::Rate, "times it lost the pCPU while it could run", |w| {
@@ -95,6 +102,8 @@ struct Window {
     switches: u64,
     preemptions: u64,
     migrations: u64,
+    wakeups: u64,
+    wake_wait_ns: u64,
     wake: Histogram,
     spell: Histogram,
     jobs: Option<Jobs>,
@@ -110,6 +119,8 @@ impl Window {
             switches: 0,
             preemptions: 0,
             migrations: 0,
+            wakeups: 0,
+            wake_wait_ns: 0,
             wake: Histogram::default(),
             spell: Histogram::default(),
             jobs: None,
@@ -122,6 +133,8 @@ impl Window {
             w.switches += b.switches - a.switches;
             w.preemptions += b.preemptions - a.preemptions;
             w.migrations += b.migrations - a.migrations;
+            w.wakeups += b.wakeups - a.wakeups;
+            w.wake_wait_ns += b.wake_wait_ns - a.wake_wait_ns;
             w.wake = w.wake.merged(&b.wake_latency.since(&a.wake_latency));
             w.spell = w.spell.merged(&b.ready_spell.since(&a.ready_spell));
             if let Some(late) = &b.jobs {
@@ -142,6 +155,10 @@ impl Window {
 
     fn share(&self, state: State) -> Option<f64> {
         Some(self.part_of_window(self.in_state[state as usize]))
+    }
+
+    fn per_wake_up(&self, ns: u64) -> Option<f64> {
+        (self.wakeups > 0).then(|| ns as f64 / self.wakeups as f64)
     }
 
     fn rate(&self, count: u64) -> Option<f64> {

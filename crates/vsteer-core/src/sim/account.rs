@@ -28,6 +28,8 @@ pub struct Account {
     pub migrations: u64,
     /// From wake-up to running.
     pub wake_latency: Histogram,
+    /// All of that together, ns.
+    pub wake_wait_ns: u64,
     /// Unbroken waits for a pCPU.
     pub ready_spell: Histogram,
     /// Where it ran last.

@@ -62,6 +62,8 @@ pub struct Hot {
     work_ns: u64,
     /// When it was woken, until it runs; else [`NEVER`].
     woken_ns: u64,
+    /// From wake-ups to running, all of them together.
+    wake_wait_ns: u64,
     /// While ready, and with siblings: what its VM's `any_ns` was when that began.
     lag_mark_ns: u64,
     /// Where it ran last.
@@ -214,6 +216,7 @@ impl<P: Policy, W: Watch> Engine<P, W> {
                 since_ns: 0,
                 work_ns: 0,
                 woken_ns: NEVER,
+                wake_wait_ns: 0,
                 lag_mark_ns: 0,
                 pcpu: NONE,
                 vm: v.vm.0,
@@ -607,9 +610,11 @@ impl<W: Watch> Core<W> {
         if h.woken_ns == now_ns {
             h.prompt += 1;
         } else if h.woken_ns == h.since_ns {
+            h.wake_wait_ns += spell_ns;
             self.rows.count(v, WOKEN_SPELL, spell_ns);
         } else {
             if h.woken_ns != NEVER {
+                h.wake_wait_ns += now_ns - h.woken_ns;
                 self.rows.count(v, WOKEN, now_ns - h.woken_ns);
             }
             self.rows.count(v, SPELL, spell_ns);
@@ -729,6 +734,7 @@ impl<W: Watch> Core<W> {
             wakeups: t.wakeups.into(),
             migrations: t.migrations.into(),
             wake_latency: self.rows.sum(i, [WOKEN_SPELL, WOKEN], h.prompt),
+            wake_wait_ns: h.wake_wait_ns,
             ready_spell: self.rows.sum(i, [WOKEN_SPELL, SPELL], h.prompt),
             last_pcpu: (h.pcpu != NONE).then_some(Pcpu(h.pcpu)),
             jobs: self.guests[i].jobs(),

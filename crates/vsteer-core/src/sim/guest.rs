@@ -101,8 +101,8 @@ pub enum Demand {
     Periodic {
         /// Between releases, ns.
         period_ns: u64,
-        /// The first release, ns after the vCPU begins.
-        offset_ns: u64,
+        /// The first release, ns after the vCPU begins; `None`: anywhere within the first period, by the seed.
+        offset_ns: Option<u64>,
         /// CPU time of each job.
         work: Times,
     },
@@ -163,7 +163,7 @@ impl Demand {
             }
             Demand::Periodic { period_ns, offset_ns, work } => {
                 positive(&key("period"), *period_ns)?;
-                positive(&key("offset"), offset_ns + 1)?;
+                positive(&key("offset"), offset_ns.unwrap_or(0).saturating_add(1))?;
                 work.check(&key("work"))
             }
             Demand::Server { between, service } => {
@@ -358,7 +358,7 @@ pub(super) struct Guest {
 const NO_MORE: Next = Next { at_ns: super::event::NEVER, work_ns: u64::MAX };
 
 impl Guest {
-    pub(super) fn new(demand: Demand, random: Random) -> Guest {
+    pub(super) fn new(demand: Demand, mut random: Random) -> Guest {
         let jobs = |between: Draw, work: Times, offset_ns, deadline_ns| {
             Kind::Jobs(Box::new(JobLoop {
                 between,
@@ -380,6 +380,7 @@ impl Guest {
                 Kind::SleepCompute { sleep: sleep.into(), compute: compute.into() }
             }
             Demand::Periodic { period_ns, offset_ns, work } => {
+                let offset_ns = offset_ns.unwrap_or_else(|| random.within(0, period_ns - 1));
                 jobs(Draw::Fixed(period_ns), work, Some(offset_ns), period_ns)
             }
             Demand::Server { between, service } => jobs(between.into(), service, None, u64::MAX),
@@ -523,7 +524,7 @@ mod tests {
 
     #[test]
     fn a_late_periodic_job_is_followed_by_the_one_that_waits() {
-        let mut g = guest(Demand::Periodic { period_ns: 100, offset_ns: 10, work: Times::Fixed(30) });
+        let mut g = guest(Demand::Periodic { period_ns: 100, offset_ns: Some(10), work: Times::Fixed(30) });
         assert_eq!(g.begin(1000), Next { at_ns: 1010, work_ns: 30 });
         assert_eq!(g.burst_done(1250), Next { at_ns: 1110, work_ns: 30 }, "released at 1110, in the past");
         assert_eq!(g.burst_done(1280), Next { at_ns: 1210, work_ns: 30 });
@@ -593,7 +594,7 @@ mod tests {
 
     #[test]
     fn a_time_of_zero_is_refused_by_name() {
-        let bad = Demand::Periodic { period_ns: 0, offset_ns: 0, work: Times::Fixed(1) };
+        let bad = Demand::Periodic { period_ns: 0, offset_ns: None, work: Times::Fixed(1) };
         let fault = bad.check("vm web, vCPU 0").unwrap_err();
         assert!(fault.what.starts_with("vm web, vCPU 0: period is 0 ns"), "{fault}");
         let bad = Demand::SleepCompute { sleep: Times::Uniform(9, 3), compute: Times::Fixed(1) };

@@ -103,6 +103,7 @@ pub fn batch(setup: &Setup, simulation: &dyn Simulation) -> Batch {
             role: Role::Vcpu(facts.index),
             tid: tid(setup, facts),
             last_cpu: a.last_pcpu.map(|p| host.pcpus[p.i()].cpu),
+            waiting_ns: None,
             counters: ThreadCounters {
                 run_ns: in_state(State::Running),
                 ready_ns: Some(ready_ns),

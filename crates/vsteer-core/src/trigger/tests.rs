@@ -44,6 +44,7 @@ fn batch(at_s: u64, ready_ns: u64) -> Batch {
         role: Role::Vcpu(i),
         tid: Tid(i + 1),
         last_cpu: None,
+        waiting_ns: None,
         counters: counters.clone(),
     };
     Batch {

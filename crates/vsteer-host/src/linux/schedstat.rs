@@ -163,6 +163,7 @@ impl Schedstat {
                 role: t.role,
                 tid: t.tid,
                 last_cpu: None,
+                waiting_ns: None,
                 counters,
             });
         }

@@ -41,14 +41,16 @@ const BUCKETS: f64 = 0.15;
 const RESIDUAL_MOST: f64 = 0.005;
 /// The burner's quota: 30 ms in 100 ms.
 const QUOTA: f64 = 0.3;
-/// The guests' windows lie within the observer's; and a VM that sleeps does more beside its units than one that burns: if
-/// time outside the guest were not measured, theirs would be more than a tenth apart.
+/// The guests' windows lie within KVM's own count's.
 const APART: f64 = 0.05;
+/// Beside that, a VM that sleeps does more beside its units than one that burns. A sixth of the timers' run is outside the
+/// guest, of the burner's a fortieth: were that not measured, their units would be 17 % apart.
+const UNITS_APART: f64 = 0.08;
 
 /// The cases of one boot.
 fn job(full: bool) -> Result<Job, Fault> {
-    // 400 timers a second: each of the observer's samples, one a second, makes one or two of them late by the 2 to 3 ms
-    // for which it stops the VMs' pCPU, which no host can see. They stay above the 99th percentile.
+    // 400 timers a second: each of the observer's samples, one a second, makes a few of them late by the ms for which it
+    // stops the VMs' pCPU, which no host can see.
     let pair = "[[case.vm]]\nname = \"timer\"\nworkload = \"periodic,period_us=2500,work_units=10\"\ncpus = \"1\"\n\
                 [[case.vm]]\nname = \"burner\"\nworkload = \"burn\"\ncpus = \"1\"\n";
     let long = if full { 10 } else { 5 };
@@ -188,7 +190,7 @@ fn look(
         let (timer, burner) = (unit_ns("timer"), unit_ns("burner"));
         findings.claim(
             format!("{what}: a unit of work takes both VMs the same time in the guest"),
-            (timer / burner - 1.0).abs() <= APART,
+            (timer / burner - 1.0).abs() <= UNITS_APART,
             format!("{timer:.0} ns and {burner:.0} ns"),
         );
     }
@@ -220,20 +222,17 @@ fn look(
     }
     if let (Some(lateness), Some(vm)) = (measured("timer").and_then(|m| m.window.lateness), vm("timer")) {
         let recorded = |q: &str| vm["wake_latency"][q].as_f64().unwrap_or(f64::NAN) / 1e6;
-        let pairs = [(lateness.p50_ms, recorded("p50_ns")), (lateness.p99_ms, recorded("p99_ns"))];
-        let fits = |(late, wake): &(f64, f64)| {
-            *late >= wake * (1.0 - BUCKETS) && *late <= wake * (1.0 + BUCKETS) + WAY_IN_MOST_MS
-        };
+        let (late, wake) = (lateness.p50_ms, recorded("p50_ns"));
         findings.claim(
+            format!("{what}: the guest's median lateness is the recorded wake-up latency and the way into the guest"),
+            late >= wake * (1.0 - BUCKETS) && late <= wake * (1.0 + BUCKETS) + WAY_IN_MOST_MS,
+            // GAP(observer-stalls): each sample stops the VMs' pCPU for some ms, which makes timers late and is no wake-up
+            // latency. One sample a second and 400 timers: it lies about the 99th percentile, which is told, not claimed.
             format!(
-                "{what}: the guest's lateness is the recorded wake-up latency and the way into the guest"
-            ),
-            // GAP(observer-stalls): CFS lets hardly a wake-up wait, so that there the 99th percentile is the stall of the
-            // observer's sample (1.5 ms against 0.007 ms, measured); the median holds.
-            pairs.iter().take(if before_limited { 1 } else { 2 }).all(fits),
-            format!(
-                "median {:.3} ms against {:.3} ms, p99 {:.3} ms against {:.3} ms, of {} timers",
-                pairs[0].0, pairs[0].1, pairs[1].0, pairs[1].1, lateness.n
+                "median {late:.3} ms against {wake:.3} ms; p99 {:.3} ms against {:.3} ms, of {} timers",
+                lateness.p99_ms,
+                recorded("p99_ns"),
+                lateness.n
             ),
         );
     }

@@ -8,6 +8,7 @@ mod collectors;
 mod crash;
 mod emulated;
 mod loops;
+mod prediction;
 mod topology;
 mod verdicts;
 
@@ -124,6 +125,7 @@ pub const CASES: &[Case] = &[
     crash::CASE,
     verdicts::CASE,
     emulated::CASE,
+    prediction::CASE,
 ];
 
 /// A case that was run.

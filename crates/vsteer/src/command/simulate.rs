@@ -19,7 +19,7 @@ const POINTS_MAX: usize = 10_000;
 /// As [`File::read`], [`File::case`] and the runs; `Interrupted` where it was stopped before anything was measured.
 pub fn run(a: &Simulate, json: bool) -> Result<(), Fault> {
     if let Some(recording) = &a.from {
-        return crate::scenario::replay::run(recording, a.plan.as_deref(), json);
+        return crate::scenario::replay::run(recording, a.plan.as_deref(), a.under.as_deref(), json);
     }
     let Some(path) = a.scenario.as_ref().filter(|_| !a.list) else {
         return list(json);

@@ -3,10 +3,11 @@
 use crate::interrupt::Interrupt;
 use crate::source::{self, progress_done, progress_of};
 use crate::text::one_line;
+use serde::Serialize;
 use serde_json::{Value, json};
 use std::path::Path;
 use vsteer_core::model::{HostModel, ThreadModel};
-use vsteer_core::nouns::HostConfig;
+use vsteer_core::nouns::{HostConfig, VmId, VmThread};
 use vsteer_core::predict::demand::demands;
 use vsteer_core::predict::fluid;
 use vsteer_core::predict::replay::{Got, replay};
@@ -23,20 +24,26 @@ fn others_pcpus(model: &HostModel) -> f64 {
     (busy - vms).max(0.0)
 }
 
-/// One vCPU: measured, simulated as it was, simulated under the plan.
+/// One vCPU: measured, simulated as it was, predicted under a change, and what was then measured.
 struct Row<'a> {
     vm: &'a str,
     vcpu: u32,
     measured: Option<&'a ThreadModel>,
     simulated: &'a Got,
-    planned: Option<&'a Got>,
+    predicted: Option<&'a Got>,
+    then: Option<&'a ThreadModel>,
 }
 
-/// Simulates `folder`'s host, and once more under the plan in `plan`.
+/// A vCPU that waits less than this, measured and simulated, is easy to foretell and is left out of errors.
+const WAITS_FROM: f64 = 0.05;
+/// A 99th percentile of fewer wake-ups says little, and is left out of errors.
+const WAKE_UPS_FROM: u64 = 1000;
+
+/// Simulates `folder`'s host, and once more under the plan in `plan` or the configuration of the recording `under`.
 ///
 /// # Errors
 /// As [`source::read`]; `NothingThere` for a recording without switches or wake-ups.
-pub fn run(folder: &Path, plan: Option<&Path>, json: bool) -> Result<(), Fault> {
+pub fn run(folder: &Path, plan: Option<&Path>, under: Option<&Path>, json: bool) -> Result<(), Fault> {
     let interrupt = Interrupt::listen();
     let recording = source::read(folder)?;
     let (Some(first), Some(last)) = (recording.batches.first(), recording.batches.last()) else {
@@ -47,7 +54,13 @@ pub fn run(folder: &Path, plan: Option<&Path>, json: bool) -> Result<(), Fault> 
     recorded.notes.iter().for_each(|n| eprintln!("vsteer: {n}"));
     enough(folder, &recorded.switches)?;
     let stretch = source::whole(recording)?;
+    let later = under.map(|p| source::whole(source::read(p)?)).transpose()?;
     let config = &stretch.config;
+    let changed = match (plan, &later) {
+        (Some(path), _) => Some(fluid::after(config, &crate::command::plan::read(path)?.steps)),
+        (None, Some(later)) => Some(same_threads(config, &later.config)?),
+        (None, None) => None,
+    };
     let threads: Vec<_> = config.vms.iter().flat_map(|vm| vm.threads.iter().map(|t| t.tid)).collect();
     let wanted = demands(&recorded.switches, &threads, from_ns, to_ns);
     let window_ns = to_ns - from_ns;
@@ -62,15 +75,13 @@ pub fn run(folder: &Path, plan: Option<&Path>, json: bool) -> Result<(), Fault> 
         got
     };
     let as_it_was = simulate(config, "simulating")?;
-    let plan = plan.map(crate::command::plan::read).transpose()?;
-    let planned =
-        plan.map(|p| simulate(&fluid::after(config, &p.steps), "simulating the plan")).transpose()?;
+    let predicted = changed.map(|c| simulate(&c, "simulating the change")).transpose()?;
+    let (model, then) = (stretch.model()?, later.map(|l| l.model()).transpose()?);
     let (whole, broken) = wanted.values().fold((0, 0), |(w, b), t| (w + t.bursts, b + t.broken));
     let mut notes = Vec::new();
     if broken > 0 {
         notes.push(format!("{broken} of {} bursts were not seen whole and are left out", whole + broken));
     }
-    let model = stretch.model()?;
     let others = others_pcpus(&model);
     if others > OTHERS_TOLD {
         notes.push(format!(
@@ -79,35 +90,109 @@ pub fn run(folder: &Path, plan: Option<&Path>, json: bool) -> Result<(), Fault> 
     }
     let rows: Vec<Row<'_>> = as_it_was
         .iter()
-        .enumerate()
-        .filter_map(|(i, got)| {
+        .filter_map(|got| {
             let vm = model.vm(&got.thread.vm)?;
+            let of = |all: &'_ Vec<Got>| all.iter().position(|g| g.thread.tid == got.thread.tid);
             Some(Row {
                 vm: &vm.name,
                 vcpu: got.thread.role.vcpu()?,
                 measured: vm.threads.iter().find(|t| t.tid == got.thread.tid),
                 simulated: got,
-                planned: planned.as_ref().map(|all| &all[i]),
+                predicted: predicted.as_ref().and_then(|all| all.get(of(all)?)),
+                then: then
+                    .as_ref()
+                    .and_then(|m| m.vm(&got.thread.vm)?.threads.iter().find(|t| t.tid == got.thread.tid)),
             })
         })
         .collect();
+    let calibration = Errors::of(rows.iter().map(|r| (Some(r.simulated), r.measured)));
+    let prediction = Errors::of(rows.iter().map(|r| (r.predicted, r.then)));
+    // What the prediction has to beat: that nothing changes.
+    let no_change =
+        ready_error(rows.iter().filter_map(|r| Some((r.measured?.shares.ready?, r.then?.shares.ready?))));
     if json {
         let rows: Vec<Value> = rows.iter().map(value).collect();
         crate::command::print_json(&json!({
             "recording": folder, "window_ns": window_ns, "bursts": whole, "broken": broken, "notes": notes,
-            "ready_error_mean": ready_error(&as_it_was, &model).map(|(mean, _)| mean), "vcpus": rows,
+            "calibration": calibration, "prediction": prediction, "no_change_ready_error": no_change, "vcpus": rows,
         }));
-    } else {
-        print!("{}", text(&rows));
-        if let Some((mean, n)) = ready_error(&as_it_was, &model) {
-            println!(
-                "mean error of the ready share: {:.2} points over {n} vCPUs that waited 5 % or more",
-                100.0 * mean
+        return Ok(());
+    }
+    print!("{}", text(&rows));
+    println!("simulated against measured: {}", calibration.told());
+    if rows.iter().any(|r| r.then.is_some()) {
+        println!("predicted against measured then: {}", prediction.told());
+        if let Some(e) = no_change {
+            println!("foretelling that nothing changes: ready {:.2} points off", 100.0 * e);
+        }
+    }
+    notes.iter().for_each(|n| println!("note: {n}"));
+    Ok(())
+}
+
+/// The later configuration, if its threads are those of the recording.
+fn same_threads(config: &HostConfig, later: &HostConfig) -> Result<HostConfig, Fault> {
+    let has = |vm: &VmId, t: &VmThread| {
+        let vm = later.vms.iter().find(|v| v.id == *vm);
+        vm.is_some_and(|v| v.threads.iter().any(|u| u.tid == t.tid && u.role == t.role))
+    };
+    for vm in &config.vms {
+        if let Some(t) = vm.threads.iter().find(|t| t.role.vcpu().is_some() && !has(&vm.id, t)) {
+            let what = format!(
+                "VM {:?}: its {} (thread {}) is not in the later recording",
+                vm.name, t.role, t.tid.0
+            );
+            return Err(
+                Fault::new(FaultKind::BadInput, what).way_out("take two recordings of the same running VMs")
             );
         }
-        notes.iter().for_each(|n| println!("note: {n}"));
     }
-    Ok(())
+    Ok(later.clone())
+}
+
+/// How far off, over the vCPUs that wait at all.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+struct Errors {
+    /// Of the ready share, mean.
+    ready: Option<f64>,
+    /// Over so many vCPUs.
+    vcpus: usize,
+    /// Of the 99th percentile of the wake-up latency, as a part of the measured one: mean over those with enough wake-ups.
+    wake_p99: Option<f64>,
+}
+
+impl Errors {
+    fn of<'a>(pairs: impl Iterator<Item = (Option<&'a Got>, Option<&'a ThreadModel>)>) -> Errors {
+        let pairs: Vec<(&Got, &ThreadModel)> = pairs
+            .filter_map(|(got, thread)| Some((got?, thread?)))
+            .filter(|(got, thread)| thread.shares.ready.is_some_and(|r| r.max(got.ready) >= WAITS_FROM))
+            .collect();
+        let wake: Vec<f64> = pairs
+            .iter()
+            .filter_map(|(got, thread)| {
+                let q = thread.wake_latency.filter(|q| q.count >= WAKE_UPS_FROM)?;
+                Some((got.wake.quantile_ns(0.99)? - q.p99_ns).abs() / q.p99_ns)
+            })
+            .collect();
+        let ready = pairs.iter().filter_map(|(got, thread)| Some((got.ready, thread.shares.ready?)));
+        Errors { ready: ready_error(ready), vcpus: pairs.len(), wake_p99: vsteer_core::stats::mean(&wake) }
+    }
+
+    fn told(&self) -> String {
+        let Some(ready) = self.ready else { return "no vCPU waited 5 % or more".to_owned() };
+        let wake = self.wake_p99.map_or_else(String::new, |w| format!(", wake-up p99 {:.0} %", 100.0 * w));
+        format!(
+            "ready {:.2} points off{wake} (means over {} vCPUs that wait 5 % or more)",
+            100.0 * ready,
+            self.vcpus
+        )
+    }
+}
+
+fn ready_error(pairs: impl Iterator<Item = (f64, f64)>) -> Option<f64> {
+    let errors: Vec<f64> =
+        pairs.filter(|(a, b)| a.max(*b) >= WAITS_FROM).map(|(a, b)| (a - b).abs()).collect();
+    vsteer_core::stats::mean(&errors)
 }
 
 /// Is there what demands are made of?
@@ -125,30 +210,17 @@ fn enough(folder: &Path, switches: &[Switch]) -> Result<(), Fault> {
     Ok(())
 }
 
-/// The mean error of the ready share over the vCPUs that wait at all (one that never does is easy to foretell), and how
-/// many these are.
-fn ready_error(got: &[Got], model: &HostModel) -> Option<(f64, usize)> {
-    let error = |got: &Got| {
-        got.thread.role.vcpu()?;
-        let thread = model.vm(&got.thread.vm)?.threads.iter().find(|t| t.tid == got.thread.tid)?;
-        let ready = thread.shares.ready?;
-        (ready.max(got.ready) >= 0.05).then(|| (got.ready - ready).abs())
-    };
-    let errors: Vec<f64> = got.iter().filter_map(error).collect();
-    Some((vsteer_core::stats::mean(&errors)?, errors.len()))
-}
-
 fn value(row: &Row<'_>) -> Value {
     let told = |g: &Got| {
         json!({ "run": g.run, "ready": g.ready, "limited": g.limited, "wake_p99_ns": g.wake.quantile_ns(0.99),
             "wake_ups": g.wake.total() })
     };
-    let measured = row.measured.map(|m| {
+    let seen = |m: &ThreadModel| {
         json!({ "run": m.shares.run, "ready": m.shares.ready, "limited": m.shares.limited,
             "wake_p99_ns": m.wake_latency.map(|q| q.p99_ns), "wake_ups": m.wake_latency.map(|q| q.count) })
-    });
-    json!({ "vm": row.vm, "vcpu": row.vcpu, "measured": measured, "simulated": told(row.simulated),
-        "planned": row.planned.map(told) })
+    };
+    json!({ "vm": row.vm, "vcpu": row.vcpu, "measured": row.measured.map(seen), "simulated": told(row.simulated),
+        "predicted": row.predicted.map(told), "then": row.then.map(seen) })
 }
 
 fn text(rows: &[Row<'_>]) -> String {
@@ -156,22 +228,25 @@ fn text(rows: &[Row<'_>]) -> String {
     let percent = |x: Option<f64>| x.map_or_else(|| "-".to_owned(), |x| format!("{:.2}", 100.0 * x));
     let cells = |run, ready, wake| format!("  {:>7} {:>7} {:>9}", percent(run), percent(ready), ms(wake));
     let of = |g: &Got| cells(Some(g.run), Some(g.ready), g.wake.quantile_ns(0.99));
-    let any_plan = rows.iter().any(|r| r.planned.is_some());
-    let groups =
-        if any_plan { &["measured", "simulated", "with the plan"][..] } else { &["measured", "simulated"] };
+    let seen = |m: Option<&ThreadModel>| {
+        m.map_or_else(
+            || cells(None, None, None),
+            |m| cells(m.shares.run, m.shares.ready, m.wake_latency.map(|q| q.p99_ns)),
+        )
+    };
+    let mut groups = vec!["measured", "simulated"];
+    groups.extend(rows.iter().any(|r| r.predicted.is_some()).then_some("predicted"));
+    groups.extend(rows.iter().any(|r| r.then.is_some()).then_some("measured then"));
     let mut out = format!("{:<22} {:>4}", "", "");
     groups.iter().for_each(|g| out += &format!("  {g:>25}"));
     out += &format!("\n{:<22} {:>4}", "VM", "vCPU");
     groups.iter().for_each(|_| out += &format!("  {:>7} {:>7} {:>9}", "run %", "ready %", "wake p99"));
     out += "  (ms)\n";
     for row in rows {
-        out += &format!("{:<22} {:>4}", one_line(row.vm), row.vcpu);
-        out += &match row.measured {
-            Some(m) => cells(m.shares.run, m.shares.ready, m.wake_latency.map(|q| q.p99_ns)),
-            None => cells(None, None, None),
-        };
-        out += &of(row.simulated);
-        out += &row.planned.map_or_else(String::new, of);
+        out +=
+            &format!("{:<22} {:>4}{}{}", one_line(row.vm), row.vcpu, seen(row.measured), of(row.simulated));
+        out += &row.predicted.map_or_else(String::new, of);
+        out += &row.then.map_or_else(String::new, |m| seen(Some(m)));
         out += "\n";
     }
     out

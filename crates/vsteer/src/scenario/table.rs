@@ -78,7 +78,8 @@ fn cell(f: Option<Figure>, unit: Unit) -> String {
 }
 
 /// Columns that are shown only when asked for: a table should fit a terminal.
-const WIDE: [&str; 5] = ["lag", "wake_p50", "switches", "preemptions", "migrations"];
+const WIDE: [&str; 8] =
+    ["lag", "wake_mean", "wake_p50", "sleep_mean", "cycle_mean", "switches", "preemptions", "migrations"];
 
 /// The table of one point: a line per VM, a column per figure that any VM has.
 pub fn text(point: &Point, each: bool, wide: bool) -> String {
