@@ -28,9 +28,10 @@ const HOSTS: [(u64, &str); 7] = [
     (7, "burn=2x2,waker=1x2,periodic=1x1"),
 ];
 
-/// Length of each observation. Which vCPUs of the burners share a pCPU changes every few seconds: their ready shares over
-/// 20 s differ by more than the 5 points that are looked for, with nothing changed.
-const WINDOW: Duration = Duration::from_secs(45);
+/// Length of each observation. Which vCPUs of the burners share a pCPU changes every few seconds: with nothing changed
+/// their ready shares over 20 s differ by more than the 5 points that are looked for, over 45 s by 1 to 3, to which comes
+/// what the timers' VMs get in the plan and had not got before, 2 to 3 points.
+const WINDOW: Duration = Duration::from_secs(90);
 
 fn run(bench: &Bench) -> Result<Findings, Fault> {
     let mut findings = Findings::default();
