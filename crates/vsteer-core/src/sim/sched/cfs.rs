@@ -44,7 +44,7 @@
 //! them). Read, not copied.
 
 use super::super::policy::{About, Conserving, Parameter, Values};
-use super::fair::{Line, Lines, MS, NONE, Rules, US, scaling};
+use super::fair::{Line, Lines, MS, NONE, Rules, US, parameters, scaling};
 use super::linux::Linux;
 use crate::sim::setup::Host;
 
@@ -100,38 +100,10 @@ impl Rules for Fairest {
                 min: 0,
                 max: 1,
             },
-            Parameter {
-                name: "hz",
-                doc: "ticks per second (CONFIG_HZ): slices end at ticks",
-                unit: "1/s",
-                default: 250,
-                min: 24,
-                max: 10_000,
-            },
-            Parameter {
-                name: "cfs_bandwidth_slice_us",
-                doc: "how much of a quota a pCPU takes from the group at a time",
-                unit: "us",
-                default: 5000,
-                min: 100,
-                max: 1_000_000,
-            },
-            Parameter {
-                name: "balance_ms",
-                doc: "between passes of balancing; idle pCPUs look at every pass, busy ones at every 16th",
-                unit: "ms",
-                default: 4,
-                min: 1,
-                max: 1000,
-            },
-            Parameter {
-                name: "rr_timeslice_ms",
-                doc: "a turn of SCHED_RR among its equals, in whole ticks",
-                unit: "ms",
-                default: 100,
-                min: 1,
-                max: 10_000,
-            },
+            parameters::HZ,
+            parameters::BANDWIDTH_SLICE,
+            parameters::BALANCE,
+            parameters::RR_TIMESLICE,
             Parameter {
                 name: "sched_rt_runtime_us",
                 doc: "what real-time tasks may use of each period on a pCPU; the period or more: all of it",

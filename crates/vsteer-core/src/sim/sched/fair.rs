@@ -17,6 +17,7 @@ pub use line::{Lines, Rules};
 
 mod levels;
 mod line;
+pub(super) mod parameters;
 mod place;
 mod quota;
 
