@@ -143,10 +143,6 @@ pub struct ThreadModel {
     pub ready_spell: Option<Quantiles>,
     /// The pCPU it was last seen on.
     pub last_cpu: Option<u32>,
-    /// Ready and limited together, of the waits that ended in the window, each whole: what a collector sees that is told of
-    /// a wait when it ends.
-    #[serde(default)]
-    pub waits_ended: Option<f64>,
 }
 
 /// One VM over the window.
@@ -253,8 +249,6 @@ struct Sum {
     seen_ns: u64,
     counters: ThreadCounters,
     last_cpu: Option<u32>,
-    /// What the wait that was open at the end had lasted, less what the one at the begin had.
-    waiting_ns: Option<i64>,
 }
 
 /// What a cumulative counter rose by; `None` when either end lacks it. A restart counts from 0.
@@ -327,18 +321,17 @@ fn key(t: &ThreadSample) -> ThreadKey<'_> {
     (&t.vm, t.role, t.tid)
 }
 
-/// Every interval of every thread seen at both of its ends: `(thread, interval ns, what its counters rose by, the sample
-/// before, the sample after)`.
+/// Every interval of every thread seen at both of its ends: `(thread, interval ns, what its counters rose by)`.
 fn intervals<'a>(
     batches: &'a [Batch],
-) -> impl Iterator<Item = (ThreadKey<'a>, u64, ThreadCounters, &'a ThreadSample, &'a ThreadSample)> {
+) -> impl Iterator<Item = (ThreadKey<'a>, u64, ThreadCounters, &'a ThreadSample)> {
     batches.windows(2).flat_map(|pair| {
         let before: BTreeMap<ThreadKey<'a>, &ThreadSample> =
             pair[0].threads.iter().map(|t| (key(t), t)).collect();
         let ns = pair[1].mono_ns.saturating_sub(pair[0].mono_ns);
         pair[1].threads.iter().filter_map(move |t| {
-            let earlier = *before.get(&key(t))?;
-            Some((key(t), ns, difference(&earlier.counters, &t.counters), earlier, t))
+            let earlier = before.get(&key(t))?;
+            Some((key(t), ns, difference(&earlier.counters, &t.counters), t))
         })
     })
 }
@@ -356,18 +349,16 @@ pub fn derive(config: &HostConfig, collector: &Collector, batches: &[Batch]) -> 
     }
     let window_ns = last.mono_ns - first.mono_ns;
     let mut sums: BTreeMap<ThreadKey<'_>, Sum> = BTreeMap::new();
-    for (key, ns, rose, earlier, sample) in intervals(batches) {
-        let waiting_ns = sample.waiting_ns.zip(earlier.waiting_ns).map(|(b, a)| b as i64 - a as i64);
+    for (key, ns, rose, sample) in intervals(batches) {
         match sums.entry(key) {
             std::collections::btree_map::Entry::Vacant(e) => {
-                e.insert(Sum { seen_ns: ns, counters: rose, last_cpu: sample.last_cpu, waiting_ns });
+                e.insert(Sum { seen_ns: ns, counters: rose, last_cpu: sample.last_cpu });
             }
             std::collections::btree_map::Entry::Occupied(mut e) => {
                 let s = e.get_mut();
                 s.seen_ns += ns;
                 s.counters = add(&s.counters, &rose);
                 s.last_cpu = sample.last_cpu;
-                s.waiting_ns = s.waiting_ns.zip(waiting_ns).map(|(a, b)| a + b);
             }
         }
     }
@@ -418,12 +409,6 @@ fn vm_model(id: &VmId, name: &str, mine: &[(&ThreadKey<'_>, &Sum)], batches: &[B
                 wake_latency: s.counters.wake_latency.as_ref().and_then(Quantiles::of),
                 ready_spell: s.counters.ready_spell.as_ref().and_then(Quantiles::of),
                 last_cpu: s.last_cpu,
-                waits_ended: s
-                    .counters
-                    .wait_ns
-                    .zip(s.waiting_ns)
-                    .filter(|_| s.seen_ns > 0)
-                    .map(|(wait_ns, open_ns)| (wait_ns as f64 - open_ns as f64) / s.seen_ns as f64),
             }
         })
         .collect();

@@ -127,7 +127,6 @@ impl Host {
                 wake_latency: (wakes_per_s > 0.0).then_some(latency),
                 ready_spell: Some(latency),
                 last_cpu: Some(0),
-                waits_ended: None,
             }
         };
         let threads: Vec<ThreadModel> = roles.iter().zip(0..).map(model).collect();

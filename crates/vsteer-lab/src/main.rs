@@ -381,7 +381,12 @@ fn run(command: Command) -> Result<ExitCode, Fault> {
             return Ok(ExitCode::from(if outcome.passed { 0 } else { FaultKind::Failed.exit_code() }));
         }
         Command::Demo { up, duration, output, json } => {
-            let show = demo::Show { lab: up.options()?, window: Duration::from_secs(duration), output };
+            let show = demo::Show {
+                lab: up.options()?,
+                window: Duration::from_secs(duration),
+                output,
+                strict: false,
+            };
             let shown = demo::demo(&show)?;
             print(&json, &shown, || print_demo(&shown));
             return Ok(ExitCode::from(if shown.passed { 0 } else { FaultKind::Failed.exit_code() }));

@@ -29,9 +29,9 @@ const HOSTS: [(u64, &str); 7] = [
 ];
 
 /// Length of each observation. Which vCPUs of the burners share a pCPU changes every few seconds: with nothing changed
-/// their ready shares over 20 s differ by more than the 5 points that are looked for, over 45 s by 1 to 3, to which comes
-/// what the timers' VMs get in the plan and had not got before, 2 to 3 points.
-const WINDOW: Duration = Duration::from_secs(90);
+/// their ready shares differ by 1 to 3 points over 45 s, and by 5 at times. In full the figures are judged as they are; in
+/// short, where one host speaks for all, what lies beyond the verdict's own interval.
+const WINDOW: Duration = Duration::from_secs(45);
 
 fn run(bench: &Bench) -> Result<Findings, Fault> {
     let mut findings = Findings::default();
@@ -42,6 +42,7 @@ fn run(bench: &Bench) -> Result<Findings, Fault> {
             lab: bench.with(spec, *seed)?,
             window: WINDOW,
             output: bench.output.join(format!("loop-{seed}")),
+            strict: bench.full,
         };
         let shown = match demo(&show) {
             Ok(shown) => shown,
