@@ -24,7 +24,7 @@ use vsteer_record::Recording;
 /// 10 ms, 600 preemptions a second and vCPU, that is up to four fifths of what is allowed: so in full; in short, 40 ms.
 const SECONDS: u64 = 20;
 /// Recorded, so that windows of that length begin and end between waits.
-const RECORDED: u64 = 30;
+const RECORDED: u64 = 45;
 
 /// See the file's head.
 pub const CASE: Case = Case {
