@@ -298,8 +298,12 @@ pub struct Simulate {
     pub scenario: Option<PathBuf>,
     /// Instead of a scenario: a recording with --events. Its threads' demands are simulated under its own configuration,
     /// beside what was measured.
-    #[arg(long, value_name = "RECORDING", conflicts_with_all = ["scenario", "list", "seeds", "set", "sweep", "each", "output"])]
+    #[arg(long, value_name = "RECORDING", conflicts_with_all = ["scenario", "list", "seeds", "sweep", "each", "output"])]
     pub from: Option<PathBuf>,
+    /// With --from: a parameter of the recorded host's scheduler that was not at its default, such as `hz=1000`
+    /// (--list has them; may be given again).
+    #[arg(long, value_name = "KEY=VALUE", requires = "from")]
+    pub was: Vec<crate::scenario::file::Setting>,
     /// With --from: simulate it under this plan's changes too.
     #[arg(long, value_name = "FILE", requires = "from", conflicts_with = "under")]
     pub plan: Option<PathBuf>,
@@ -313,7 +317,8 @@ pub struct Simulate {
     /// How many seeds, from the scenario's own upwards: two or more give each figure a 95 % interval.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub seeds: u16,
-    /// Change the scenario: `vm.web.weight=512`, `scheduler.policy=eevdf`, `for=60s` (may be given again).
+    /// Change the scenario: `vm.web.weight=512`, `scheduler.policy=eevdf`, `for=60s` (may be given again). With --from:
+    /// simulate it with this parameter of its scheduler too, such as `base_slice_us=3000`.
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<crate::scenario::file::Setting>,
     /// Run it once for each of these values (may be given again: every combination).

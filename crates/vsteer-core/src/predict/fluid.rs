@@ -319,11 +319,52 @@ fn contention(i: usize, flows: &[Flow], rates: &[f64], capacity: &Capacity) -> f
     (others / allowed.len() as f64).min(1.0)
 }
 
+/// A host before and after a change, both shared out.
+struct Solved {
+    before: Vec<Flow>,
+    next: Vec<Flow>,
+    now: Allocation,
+    then: Allocation,
+    capacity: Capacity,
+}
+
+impl Solved {
+    fn of(config: &HostConfig, next: &HostConfig, model: &HostModel) -> Solved {
+        let (before, capacity) = flows(config, model);
+        let (next, _) = flows(next, model);
+        let (now, then) = (allocate(&before, &capacity), allocate(&next, &capacity));
+        Solved { before, next, now, then, capacity }
+    }
+
+    /// What a thread will run and wait, parts of the time; `None` for one that the configuration does not have.
+    fn after(&self, t: &ThreadModel) -> Option<(f64, f64)> {
+        let Solved { before, next, now, then, capacity } = self;
+        let i = before.iter().position(|b| b.tid == t.tid)?;
+        let (run, wait) = (t.shares.run.unwrap_or(0.0), t.shares.wait.unwrap_or(0.0));
+        // The model's own error cancels where only the ratio of its two answers is used.
+        let ratio = if now.rates[i] > EPSILON { then.rates[i] / now.rates[i] } else { 1.0 };
+        let run_after = (run * ratio).min(1.0);
+        let scale = wait_scale(i, t, before, next, now, then, capacity);
+        let starved = before[i].demand > HUNGRY || then.rates[i] < next[i].demand - 0.01;
+        let ready_after = if starved {
+            (wait + run - run_after).clamp(0.0, 1.0 - run_after)
+        } else {
+            (wait * scale).min(1.0 - run_after)
+        };
+        Some((run_after, ready_after))
+    }
+}
+
+/// What every vCPU will wait, part of the time, once `config` has become `next`.
+pub fn ready_after(config: &HostConfig, next: &HostConfig, model: &HostModel) -> BTreeMap<Tid, f64> {
+    let solved = Solved::of(config, next, model);
+    let vcpus = model.vms.iter().flat_map(|vm| vm.vcpu_threads());
+    vcpus.filter_map(|t| Some((t.tid, solved.after(t)?.1))).collect()
+}
+
 /// What `steps` are expected to do to every VM.
 pub fn forecast(config: &HostConfig, model: &HostModel, steps: &[Step]) -> Forecast {
-    let (before, capacity) = flows(config, model);
-    let (next, _) = flows(&after(config, steps), model);
-    let (now, then) = (allocate(&before, &capacity), allocate(&next, &capacity));
+    let solved = Solved::of(config, &after(config, steps), model);
     let vms = model
         .vms
         .iter()
@@ -340,18 +381,8 @@ pub fn forecast(config: &HostConfig, model: &HostModel, steps: &[Step]) -> Forec
             };
             let (mut waits, mut spells_per_s, mut wait_after) = (0.0, 0.0, 0.0);
             for t in vm.vcpu_threads() {
-                let Some(i) = before.iter().position(|b| b.tid == t.tid) else { continue };
+                let Some((run_after, ready_after)) = solved.after(t) else { continue };
                 let (run, wait) = (t.shares.run.unwrap_or(0.0), t.shares.wait.unwrap_or(0.0));
-                // The model's own error cancels where only the ratio of its two answers is used.
-                let ratio = if now.rates[i] > EPSILON { then.rates[i] / now.rates[i] } else { 1.0 };
-                let run_after = (run * ratio).min(1.0);
-                let scale = wait_scale(i, t, &before, &next, &now, &then, &capacity);
-                let starved = before[i].demand > HUNGRY || then.rates[i] < next[i].demand - 0.01;
-                let ready_after = if starved {
-                    (wait + run - run_after).clamp(0.0, 1.0 - run_after)
-                } else {
-                    (wait * scale).min(1.0 - run_after)
-                };
                 f.run_before += run;
                 f.ready_before += wait;
                 f.run_after.likely += run_after;

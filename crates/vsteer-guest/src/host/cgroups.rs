@@ -5,7 +5,7 @@
 //!
 //! Source: `Documentation/admin-guide/cgroup-v2.rst` (Linux 6.18). Left out: cpusets (pins are affinities) and version 1.
 
-use super::job::Start;
+use super::job::{Change, Start};
 
 const ROOT: &str = "/sys/fs/cgroup";
 const MACHINE: &str = "/sys/fs/cgroup/machine";
@@ -54,6 +54,22 @@ pub fn make(start: &Start) -> Result<String, String> {
         }
     }
     Ok(group)
+}
+
+/// Gives a group that runs new limits.
+///
+/// # Errors
+/// There is none of this name, or the kernel refuses.
+pub fn change(change: &Change) -> Result<(), String> {
+    let group = format!("{MACHINE}/{}", change.name);
+    if let Some(weight) = change.weight {
+        write(&format!("{group}/cpu.weight"), &weight.to_string())?;
+    }
+    if let Some((quota, period)) = change.quota_us {
+        let quota = quota.map_or_else(|| "max".to_owned(), |q| q.to_string());
+        write(&format!("{group}/cpu.max"), &format!("{quota} {period}"))?;
+    }
+    Ok(())
 }
 
 /// Removes the groups; their processes have ended.

@@ -34,6 +34,21 @@ pub struct Case {
     pub settings: Vec<(String, String)>,
     /// VMs and competitors, in the order of starting.
     pub starts: Vec<Start>,
+    /// The VMs and competitors of the case before go on running; it starts none.
+    pub continues: bool,
+    /// What is changed of them before this case settles.
+    pub changes: Vec<Change>,
+}
+
+/// New limits of a group that runs.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Change {
+    /// Whose.
+    pub name: String,
+    /// `cpu.weight`.
+    pub weight: Option<u64>,
+    /// `cpu.max`: quota (`None`: without limit) and period, us.
+    pub quota_us: Option<(Option<u64>, u64)>,
 }
 
 /// A VM or a process that competes with VMs.
@@ -81,9 +96,12 @@ impl Job {
                 record_options: Vec::new(),
                 settings: Vec::new(),
                 starts: Vec::new(),
+                continues: false,
+                changes: Vec::new(),
             });
             return Ok(());
         }
+        let follows = self.cases.len() > 1;
         let Some(case) = self.cases.last_mut() else {
             match word {
                 "settle_s" => self.settle_s = number()?,
@@ -101,8 +119,11 @@ impl Job {
                 let (file, value) = rest.split_once(' ').ok_or("`set` lacks a value")?;
                 case.settings.push((file.to_owned(), value.to_owned()));
             }
+            "continues" if follows && case.starts.is_empty() => case.continues = true,
+            "vm" | "process" if case.continues => return Err("it continues the case before and starts nothing".into()),
             "vm" => case.starts.push(start(rest, true)?),
             "process" => case.starts.push(start(rest, false)?),
+            "change" if case.continues => case.changes.push(change(rest)?),
             _ => return Err(format!("`{word}` is unknown")),
         }
         Ok(())
@@ -154,6 +175,28 @@ fn start(rest: &str, is_vm: bool) -> Result<Start, String> {
         return Err("name= or workload= is missing".to_owned());
     }
     Ok(start)
+}
+
+fn change(rest: &str) -> Result<Change, String> {
+    let mut change = Change { name: String::new(), weight: None, quota_us: None };
+    for word in rest.split_whitespace() {
+        let (key, value) = word.split_once('=').ok_or_else(|| format!("`{word}` is not key=value"))?;
+        match key {
+            "name" => {
+                is_name(value)?;
+                change.name = value.to_owned();
+            }
+            "weight" => change.weight = Some(value.parse().map_err(|_| format!("`{word}`: not a number"))?),
+            "quota_us" => {
+                change.quota_us = Some(match value.strip_prefix("max/") {
+                    Some(period) => (None, period.parse().map_err(|_| format!("`{word}`: not a number"))?),
+                    None => quota(value).map(|(quota, period)| (Some(quota), period))?,
+                });
+            }
+            _ => return Err(format!("`{key}` is unknown")),
+        }
+    }
+    if change.name.is_empty() { Err("name= is missing".to_owned()) } else { Ok(change) }
 }
 
 fn quota(value: &str) -> Result<(u64, u64), String> {
@@ -221,5 +264,25 @@ mod tests {
             assert!(why.starts_with(line), "{wrong}: {why}");
         }
         assert!(Job::parse("settle_s 5").is_err(), "nothing to do");
+    }
+
+    #[test]
+    fn a_case_may_continue_the_one_before() {
+        let text = format!(
+            "{JOB}case b\ncontinues\nchange name=web weight=10 quota_us=max/100000\nchange name=hog quota_us=30000\n"
+        );
+        let b = Job::parse(&text).unwrap().cases.remove(1);
+        assert!(b.continues && b.starts.is_empty());
+        let web = Change { name: "web".into(), weight: Some(10), quota_us: Some((None, 100_000)) };
+        let hog = Change { name: "hog".into(), weight: None, quota_us: Some((Some(30_000), 100_000)) };
+        assert_eq!(b.changes, [web, hog]);
+        for wrong in [
+            "case a\ncontinues",
+            "case a\ncase b\nchange name=x",
+            "case a\ncase b\ncontinues\nvm name=x workload=burn",
+            "case a\ncase b\ncontinues\nchange weight=5",
+        ] {
+            assert!(Job::parse(wrong).is_err(), "{wrong}");
+        }
     }
 }

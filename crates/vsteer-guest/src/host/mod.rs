@@ -1,8 +1,9 @@
 //! What does the first program of the emulated host do? The job that lies in its initramfs: case after case, then off.
 //!
 //! It mounts what an ordinary host has, loads KVM, lets the kernel's work of the first seconds pass, and for each case
-//! starts the VMs and competitors where they belong, starts the observer (`vsteer record`), asks the VMs for their
-//! counts soon after the first sample and soon before the last, and ends all again. What came of it stays in memory until
+//! starts the VMs and competitors where they belong (or leaves those of the case before, with new limits), starts the
+//! observer (`vsteer record`), asks the VMs for their counts soon after the first sample and soon before the last, and ends
+//! all again. What came of it stays in memory until
 //! the last case is done; then it is handed over as one archive, through memory that the machine outside sees as well.
 //!
 //! What it says on the console begins with [`SAYS`]: the lab reads that, people read the rest.
@@ -19,7 +20,7 @@ mod window;
 use crate::place::Place;
 use crate::run::{now_ns, sleep_until};
 pub use job::place;
-use job::{Case, Job};
+use job::{Case, Job, Start};
 use started::Started;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -54,9 +55,14 @@ pub fn live() -> Result<(), String> {
     say(&format!("up, settling for {} s", job.settle_s));
     sleep_s(job.settle_s);
     std::fs::create_dir_all(RESULTS).map_err(|e| format!("making {RESULTS}: {e}"))?;
+    let mut running = Running::default();
     for (i, case) in job.cases.iter().enumerate() {
         say(&format!("case {} of {}: {}", i + 1, job.cases.len(), case.name));
-        run_case(case).map_err(|why| format!("case {}: {why}", case.name))?;
+        let goes_on = job.cases.get(i + 1).is_some_and(|next| next.continues);
+        let done = running.case(case);
+        // Unless the next case continues it, that one begins on a host without VMs, whatever happened.
+        let ended = if goes_on && done.is_ok() { Ok(()) } else { running.end() };
+        done.and(ended).map_err(|why| format!("case {}: {why}", case.name))?;
     }
     say("writing results");
     let bytes = archive::write(Path::new(RESULTS), window::Window::open()?)?;
@@ -82,26 +88,39 @@ fn sleep_s(seconds: u64) {
     sleep_until(now_ns() + seconds * SECOND_NS);
 }
 
-fn run_case(case: &Case) -> Result<(), String> {
-    let folder = format!("{RESULTS}/{}", case.name);
-    std::fs::create_dir_all(&folder).map_err(|e| format!("making {folder}: {e}"))?;
-    let former = set_all(&case.settings)?;
-    let mut all = Vec::new();
-    let done = start_all(case, &mut all).and_then(|()| measure(case, &folder, &mut all));
-    // Whatever happened, the next case begins on a host without VMs.
-    all.into_iter().try_for_each(Started::end)?;
-    cgroups::remove_all(&case.starts)?;
-    set_all(&former)?;
-    done
+/// What runs, from the case that started it to the last that continues it.
+#[derive(Default)]
+struct Running {
+    all: Vec<Started>,
+    /// Whose groups are to be removed.
+    starts: Vec<Start>,
 }
 
-fn start_all(case: &Case, all: &mut Vec<Started>) -> Result<(), String> {
-    for start in &case.starts {
-        let group = cgroups::make(start)?;
-        all.push(Started::start(start, &group)?);
+impl Running {
+    fn case(&mut self, case: &Case) -> Result<(), String> {
+        let folder = format!("{RESULTS}/{}", case.name);
+        std::fs::create_dir_all(&folder).map_err(|e| format!("making {folder}: {e}"))?;
+        let former = set_all(&case.settings)?;
+        let done = self.prepare(case).and_then(|()| measure(case, &folder, &mut self.all));
+        let restored = set_all(&former).map(drop);
+        done.and(restored)
     }
-    sleep_s(case.settle_s);
-    Ok(())
+
+    fn prepare(&mut self, case: &Case) -> Result<(), String> {
+        for start in &case.starts {
+            self.starts.push(start.clone());
+            let group = cgroups::make(start)?;
+            self.all.push(Started::start(start, &group)?);
+        }
+        case.changes.iter().try_for_each(cgroups::change)?;
+        sleep_s(case.settle_s);
+        Ok(())
+    }
+
+    fn end(&mut self) -> Result<(), String> {
+        self.all.drain(..).try_for_each(Started::end)?;
+        cgroups::remove_all(&std::mem::take(&mut self.starts))
+    }
 }
 
 fn measure(case: &Case, folder: &str, all: &mut [Started]) -> Result<(), String> {
@@ -114,11 +133,11 @@ fn measure(case: &Case, folder: &str, all: &mut [Started]) -> Result<(), String>
     sleep_until(begin + case.record_s * SECOND_NS - apart);
     for s in all {
         s.report()?;
-        let (name, reports) = s.reports();
+        let (name, reports, kvm_counts) = s.take_reports();
         std::fs::write(format!("{folder}/{name}.reports"), reports)
             .map_err(|e| format!("writing the reports of {name}: {e}"))?;
-        if !s.kvm_counts().is_empty() {
-            std::fs::write(format!("{folder}/{name}.kvm"), s.kvm_counts())
+        if !kvm_counts.is_empty() {
+            std::fs::write(format!("{folder}/{name}.kvm"), kvm_counts)
                 .map_err(|e| format!("writing KVM's counts of {name}: {e}"))?;
         }
     }

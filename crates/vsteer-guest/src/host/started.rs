@@ -69,14 +69,10 @@ impl Started {
         }
     }
 
-    /// Its name and all its reports, one per line.
-    pub fn reports(&self) -> (&str, &str) {
-        (&self.name, &self.reports)
-    }
-
-    /// KVM's counts, one line of `NAME=COUNT` for each report; nothing of a competitor.
-    pub fn kvm_counts(&self) -> &str {
-        &self.kvm_counts
+    /// Its name, its reports since this was last asked, one per line, and KVM's counts, one line of `NAME=COUNT` for each
+    /// report (nothing of a competitor).
+    pub fn take_reports(&mut self) -> (&str, String, String) {
+        (&self.name, std::mem::take(&mut self.reports), std::mem::take(&mut self.kvm_counts))
     }
 
     /// Ends it.

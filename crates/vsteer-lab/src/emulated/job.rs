@@ -65,12 +65,33 @@ pub struct Case {
     /// Files of /proc or /sys and what they hold during the case.
     #[serde(default)]
     pub set: BTreeMap<String, String>,
-    /// VMs.
+    /// The VMs and competitors of the case before go on running, with these changes: a change is measured on the very
+    /// VMs that were there before it. Then the case names none of its own.
+    #[serde(default)]
+    pub continues: bool,
+    /// New limits, of a case that continues; files and slices hold for their case alone, these until the VMs end.
+    #[serde(default, rename = "change")]
+    pub changes: Vec<Change>,
+    /// VMs; of a case that continues, those that go on running.
     #[serde(default, rename = "vm")]
     pub vms: Vec<Start>,
     /// Competitors: processes with one thread.
     #[serde(default, rename = "process")]
     pub processes: Vec<Start>,
+}
+
+/// New limits of a VM or competitor that runs.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Change {
+    /// Whose.
+    pub name: String,
+    /// `cpu.weight`.
+    pub weight: Option<u32>,
+    /// Quota of the whole, us per period; 0: none.
+    pub quota_us: Option<u64>,
+    /// Period of the quota, us; the kernel's own 100 ms, if not given.
+    pub quota_period_us: Option<u64>,
 }
 
 /// A VM or a competitor.
@@ -130,10 +151,28 @@ impl Job {
     /// # Errors
     /// `BadInput` with line and key, as the TOML parser says it, or what [`Job::check`] says.
     pub fn parse(text: &str) -> Result<Job, Fault> {
-        let job: Job = toml::from_str(text)
+        let mut job: Job = toml::from_str(text)
             .map_err(|e| Fault::new(FaultKind::BadInput, "this is no job for an emulated host").because(e))?;
+        job.inherit()?;
         job.check()?;
         Ok(job)
+    }
+
+    /// Gives the cases that continue another its VMs and competitors.
+    fn inherit(&mut self) -> Result<(), Fault> {
+        let mut before: Option<(Vec<Start>, Vec<Start>)> = None;
+        for case in &mut self.cases {
+            if case.continues {
+                let own = !case.vms.is_empty() || !case.processes.is_empty();
+                (case.vms, case.processes) = before.clone().filter(|_| !own).ok_or_else(|| {
+                    let what = format!("case {:?} continues the one before", case.name);
+                    Fault::new(FaultKind::BadInput, what)
+                        .because("then it names no VM or process, and is not the first")
+                })?;
+            }
+            before = Some((case.vms.clone(), case.processes.clone()));
+        }
+        Ok(())
     }
 
     /// Is it one that can be done?
@@ -183,6 +222,18 @@ impl Job {
             return bad(format!("set: {file:?} = {value:?} is no file of /proc or /sys and one line for it"));
         }
         let both = || case.vms.iter().chain(&case.processes);
+        if !case.continues && !case.changes.is_empty() {
+            return bad("only a case that continues another changes something".to_owned());
+        }
+        for change in &case.changes {
+            let name = &change.name;
+            if !both().any(|s| s.name == *name) {
+                return bad(format!("change: there is no {name:?}"));
+            }
+            check_weight(name, change.weight)?;
+            let quota = change.quota_us.filter(|us| *us != 0);
+            check_quotas(name, [quota, change.quota_period_us])?;
+        }
         for (i, start) in both().enumerate() {
             let name = &start.name;
             if !is_name(name) || both().take(i).any(|s| s.name == *name) {
@@ -196,13 +247,8 @@ impl Job {
             for list in start.cpus.iter().chain(start.vcpu_cpus.iter().flatten()) {
                 self.cpus(name, list)?;
             }
-            if start.weight.is_some_and(|w| !(1..=10_000).contains(&w)) {
-                return bad(format!("{name}: weight is not between 1 and 10000"));
-            }
-            let quotas = [start.quota_us, start.vcpu_quota_us, start.quota_period_us];
-            if quotas.iter().flatten().any(|us| !(1_000..=1_000_000_000).contains(us)) {
-                return bad(format!("{name}: quotas and periods are 1000 us and more"));
-            }
+            check_weight(name, start.weight)?;
+            check_quotas(name, [start.quota_us, start.vcpu_quota_us, start.quota_period_us])?;
             if !(1..=16).contains(&start.vcpus.unwrap_or(1)) {
                 return bad(format!("{name}: a VM has 1 to 16 vCPUs"));
             }
@@ -276,16 +322,51 @@ impl Job {
             for (file, value) in &case.set {
                 let _ = writeln!(text, "set {file} {value}");
             }
-            case.vms.iter().for_each(|s| start(&mut text, "vm", s));
-            case.processes.iter().for_each(|s| start(&mut text, "process", s));
+            if case.continues {
+                text.push_str("continues\n");
+                case.changes.iter().for_each(|c| change(&mut text, c));
+            } else {
+                case.vms.iter().for_each(|s| start(&mut text, "vm", s));
+                case.processes.iter().for_each(|s| start(&mut text, "process", s));
+            }
         }
         text
     }
 }
 
+fn check_weight(name: &str, weight: Option<u32>) -> Result<(), Fault> {
+    if weight.is_some_and(|w| !(1..=10_000).contains(&w)) {
+        let what = format!("{name}: weight is not between 1 and 10000");
+        return Err(Fault::new(FaultKind::BadInput, what));
+    }
+    Ok(())
+}
+
+fn check_quotas<const N: usize>(name: &str, quotas: [Option<u64>; N]) -> Result<(), Fault> {
+    if quotas.iter().flatten().any(|us| !(1_000..=1_000_000_000).contains(us)) {
+        let what = format!("{name}: quotas and periods are 1000 us and more");
+        return Err(Fault::new(FaultKind::BadInput, what));
+    }
+    Ok(())
+}
+
 fn is_name(name: &str) -> bool {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     !name.is_empty() && name.len() <= 60 && name.chars().all(plain) && !name.starts_with('.')
+}
+
+const PERIOD_US: u64 = 100_000;
+
+fn change(text: &mut String, c: &Change) {
+    let _ = write!(text, "change name={}", c.name);
+    if let Some(weight) = c.weight {
+        let _ = write!(text, " weight={weight}");
+    }
+    if let Some(quota) = c.quota_us {
+        let quota = if quota == 0 { "max".to_owned() } else { quota.to_string() };
+        let _ = write!(text, " quota_us={quota}/{}", c.quota_period_us.unwrap_or(PERIOD_US));
+    }
+    text.push('\n');
 }
 
 fn start(text: &mut String, word: &str, s: &Start) {
@@ -295,7 +376,7 @@ fn start(text: &mut String, word: &str, s: &Start) {
             let _ = write!(text, " {key}={value}");
         }
     };
-    let period = s.quota_period_us.unwrap_or(100_000);
+    let period = s.quota_period_us.unwrap_or(PERIOD_US);
     put("vcpus", s.vcpus.map(|n| n.to_string()));
     put("cpus", s.cpus.clone());
     put("vcpu_cpus", s.vcpu_cpus.as_ref().map(|all| all.join("/")));
@@ -362,5 +443,29 @@ mod tests {
             assert_eq!(fault.kind, FaultKind::BadInput);
         }
         assert!(Job::parse("settle_s = 5\n").is_err(), "no case");
+    }
+
+    #[test]
+    fn a_case_may_continue_the_one_before() {
+        let more = "[[case]]\nname = \"b\"\ncontinues = true\n\
+            change = [{ name = \"web\", weight = 10, quota_us = 0 }, { name = \"hog\", quota_us = 30000 }]\n";
+        let job = Job::parse(&format!("{JOB}{more}")).unwrap();
+        assert!(job.for_guest().ends_with(
+            "case b\nsettle_s 2\nrecord_s 10\nrecord_option --collector\nrecord_option ebpf\nrecord_option --interval\n\
+             record_option 1000ms\ncontinues\nchange name=web weight=10 quota_us=max/100000\n\
+             change name=hog quota_us=30000/100000\n"
+        ));
+        assert_eq!(job.cases[1].vms, job.cases[0].vms);
+        assert_eq!(job.inexact(&job.cases[1]), None);
+        for (text, names) in [
+            (more.to_owned(), "\"b\""),
+            (format!("{JOB}{more}").replace("continues = true", ""), "name"),
+            (format!("{JOB}{more}").replace("\"hog\", q", "\"hug\", q"), "hug"),
+            (format!("{JOB}{more}").replace("weight = 10,", "weight = 0,"), "weight"),
+            (format!("{JOB}{more}[[case.vm]]\nname = \"x\"\nworkload = \"burn\"\n"), "\"b\""),
+        ] {
+            let fault = Job::parse(&text).unwrap_err();
+            assert!(fault.to_string().contains(names), "{names}: {fault}");
+        }
     }
 }

@@ -4,6 +4,7 @@ use crate::cli::Simulate;
 use crate::interrupt::Interrupt;
 use crate::scenario::file::{File, Setting};
 use crate::scenario::table::{self, Point};
+use crate::scenario::replay::{self, Change};
 use crate::scenario::{record, runs};
 use serde_json::json;
 use vsteer_core::scenario::outcome::{Ended, MEASURES};
@@ -19,7 +20,8 @@ const POINTS_MAX: usize = 10_000;
 /// As [`File::read`], [`File::case`] and the runs; `Interrupted` where it was stopped before anything was measured.
 pub fn run(a: &Simulate, json: bool) -> Result<(), Fault> {
     if let Some(recording) = &a.from {
-        return crate::scenario::replay::run(recording, a.plan.as_deref(), a.under.as_deref(), json);
+        let change = Change { plan: a.plan.as_deref(), under: a.under.as_deref(), set: &a.set };
+        return replay::run(recording, &a.was, &change, json);
     }
     let Some(path) = a.scenario.as_ref().filter(|_| !a.list) else {
         return list(json);

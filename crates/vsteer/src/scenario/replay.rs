@@ -1,5 +1,6 @@
-//! A recorded host, simulated: as it was (does the simulator give back what was measured?) and under a plan.
+//! A recorded host, simulated: as it was (does the simulator give back what was measured?) and changed.
 
+use super::file::Setting;
 use crate::interrupt::Interrupt;
 use crate::source::{self, progress_done, progress_of};
 use crate::text::one_line;
@@ -24,6 +25,16 @@ fn others_pcpus(model: &HostModel) -> f64 {
     (busy - vms).max(0.0)
 }
 
+/// How the host is changed: what is asked for together happens together.
+pub struct Change<'a> {
+    /// By this plan.
+    pub plan: Option<&'a Path>,
+    /// To the configuration of this later recording of the same VMs.
+    pub under: Option<&'a Path>,
+    /// By these parameters of its scheduler.
+    pub set: &'a [Setting],
+}
+
 /// One vCPU: measured, simulated as it was, predicted under a change, and what was then measured.
 struct Row<'a> {
     vm: &'a str,
@@ -31,19 +42,31 @@ struct Row<'a> {
     measured: Option<&'a ThreadModel>,
     simulated: &'a Got,
     predicted: Option<&'a Got>,
+    /// The ready share by fluid fair share: what a prediction has to beat, as has foretelling no change.
+    fluid: Option<f64>,
     then: Option<&'a ThreadModel>,
 }
 
-/// A vCPU that waits less than this, measured and simulated, is easy to foretell and is left out of errors.
+impl Row<'_> {
+    /// Does it wait, before or after?
+    fn waits(&self) -> bool {
+        let ready = |m: Option<&ThreadModel>| m.and_then(|m| m.shares.ready).unwrap_or(0.0);
+        ready(self.measured).max(ready(self.then)) >= WAITS_FROM
+    }
+}
+
+/// A vCPU that waits less than this, before and after, is easy to foretell and is left out of errors.
 const WAITS_FROM: f64 = 0.05;
 /// A 99th percentile of fewer wake-ups says little, and is left out of errors.
 const WAKE_UPS_FROM: u64 = 1000;
 
-/// Simulates `folder`'s host, and once more under the plan in `plan` or the configuration of the recording `under`.
+/// Simulates `folder`'s host, whose scheduler's parameters `was` tells where they were not the defaults; and once more with
+/// the change, if there is one.
 ///
 /// # Errors
-/// As [`source::read`]; `NothingThere` for a recording without switches or wake-ups.
-pub fn run(folder: &Path, plan: Option<&Path>, under: Option<&Path>, json: bool) -> Result<(), Fault> {
+/// As [`source::read`]; `NothingThere` for a recording without switches or wake-ups; `BadInput` for a parameter that the
+/// scheduler does not have.
+pub fn run(folder: &Path, was: &[Setting], change: &Change<'_>, json: bool) -> Result<(), Fault> {
     let interrupt = Interrupt::listen();
     let recording = source::read(folder)?;
     let (Some(first), Some(last)) = (recording.batches.first(), recording.batches.last()) else {
@@ -54,18 +77,21 @@ pub fn run(folder: &Path, plan: Option<&Path>, under: Option<&Path>, json: bool)
     recorded.notes.iter().for_each(|n| eprintln!("vsteer: {n}"));
     enough(folder, &recorded.switches)?;
     let stretch = source::whole(recording)?;
-    let later = under.map(|p| source::whole(source::read(p)?)).transpose()?;
+    let later = change.under.map(|p| source::whole(source::read(p)?)).transpose()?;
     let config = &stretch.config;
-    let changed = match (plan, &later) {
+    let changed = match (change.plan, &later) {
         (Some(path), _) => Some(fluid::after(config, &crate::command::plan::read(path)?.steps)),
         (None, Some(later)) => Some(same_threads(config, &later.config)?),
-        (None, None) => None,
+        (None, None) => (!change.set.is_empty()).then(|| config.clone()),
     };
     let threads: Vec<_> = config.vms.iter().flat_map(|vm| vm.threads.iter().map(|t| t.tid)).collect();
     let wanted = demands(&recorded.switches, &threads, from_ns, to_ns);
     let window_ns = to_ns - from_ns;
-    let simulate = |config: &HostConfig, what: &str| -> Result<Vec<Got>, Fault> {
-        let host = replay(config, &wanted, 1)?;
+    let simulate = |config: &HostConfig, set: &[Setting], what: &str| -> Result<Vec<Got>, Fault> {
+        let mut host = replay(config, &wanted, 1)?;
+        for setting in was.iter().chain(set) {
+            host.values.set(&setting.key, number(setting)?)?;
+        }
         let mut go_on = || {
             progress_of(what, 0.5, "");
             !interrupt.is_set()
@@ -74,9 +100,11 @@ pub fn run(folder: &Path, plan: Option<&Path>, under: Option<&Path>, json: bool)
         progress_done();
         got
     };
-    let as_it_was = simulate(config, "simulating")?;
-    let predicted = changed.map(|c| simulate(&c, "simulating the change")).transpose()?;
+    let as_it_was = simulate(config, &[], "simulating")?;
+    let predicted =
+        changed.as_ref().map(|c| simulate(c, change.set, "simulating the change")).transpose()?;
     let (model, then) = (stretch.model()?, later.map(|l| l.model()).transpose()?);
+    let fluid = changed.map(|c| fluid::ready_after(config, &c, &model)).unwrap_or_default();
     let (whole, broken) = wanted.values().fold((0, 0), |(w, b), t| (w + t.bursts, b + t.broken));
     let mut notes = Vec::new();
     if broken > 0 {
@@ -99,22 +127,27 @@ pub fn run(folder: &Path, plan: Option<&Path>, under: Option<&Path>, json: bool)
                 measured: vm.threads.iter().find(|t| t.tid == got.thread.tid),
                 simulated: got,
                 predicted: predicted.as_ref().and_then(|all| all.get(of(all)?)),
+                fluid: fluid.get(&got.thread.tid).copied(),
                 then: then
                     .as_ref()
                     .and_then(|m| m.vm(&got.thread.vm)?.threads.iter().find(|t| t.tid == got.thread.tid)),
             })
         })
         .collect();
-    let calibration = Errors::of(rows.iter().map(|r| (Some(r.simulated), r.measured)));
-    let prediction = Errors::of(rows.iter().map(|r| (r.predicted, r.then)));
-    // What the prediction has to beat: that nothing changes.
+    let waiting: Vec<&Row<'_>> = rows.iter().filter(|r| r.waits()).collect();
+    let calibration = Errors::of(waiting.iter().map(|r| (Some(r.simulated), r.measured)));
+    let prediction = Errors::of(waiting.iter().map(|r| (r.predicted, r.then)));
+    // What the prediction has to beat: that nothing changes, and fluid fair share.
+    let ready = |m: Option<&ThreadModel>| m.and_then(|m| m.shares.ready);
     let no_change =
-        ready_error(rows.iter().filter_map(|r| Some((r.measured?.shares.ready?, r.then?.shares.ready?))));
+        ready_error(waiting.iter().filter_map(|r| Some((ready(r.measured)?, ready(r.then)?))));
+    let fluid = ready_error(waiting.iter().filter_map(|r| Some((r.fluid?, ready(r.then)?))));
     if json {
         let rows: Vec<Value> = rows.iter().map(value).collect();
         crate::command::print_json(&json!({
             "recording": folder, "window_ns": window_ns, "bursts": whole, "broken": broken, "notes": notes,
-            "calibration": calibration, "prediction": prediction, "no_change_ready_error": no_change, "vcpus": rows,
+            "calibration": calibration, "prediction": prediction, "no_change_ready_error": no_change,
+            "fluid_ready_error": fluid, "vcpus": rows,
         }));
         return Ok(());
     }
@@ -122,12 +155,19 @@ pub fn run(folder: &Path, plan: Option<&Path>, under: Option<&Path>, json: bool)
     println!("simulated against measured: {}", calibration.told());
     if rows.iter().any(|r| r.then.is_some()) {
         println!("predicted against measured then: {}", prediction.told());
-        if let Some(e) = no_change {
-            println!("foretelling that nothing changes: ready {:.2} points off", 100.0 * e);
-        }
+        let told = |e: Option<f64>| e.map_or_else(|| "-".to_owned(), |e| format!("{:.2} points off", 100.0 * e));
+        println!("foretelling that nothing changes: ready {}; by fluid fair share: {}", told(no_change), told(fluid));
     }
     notes.iter().for_each(|n| println!("note: {n}"));
     Ok(())
+}
+
+/// The value of a scheduler's parameter.
+fn number(setting: &Setting) -> Result<u64, Fault> {
+    setting.text.parse().map_err(|_| {
+        Fault::new(FaultKind::Usage, format!("{}={}: not a whole number", setting.key, setting.text))
+            .way_out("with --from, parameters of the scheduler are set: `vsteer simulate --list` has them")
+    })
 }
 
 /// The later configuration, if its threads are those of the recording.
@@ -150,7 +190,7 @@ fn same_threads(config: &HostConfig, later: &HostConfig) -> Result<HostConfig, F
     Ok(later.clone())
 }
 
-/// How far off, over the vCPUs that wait at all.
+/// How far off, over some vCPUs.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 struct Errors {
     /// Of the ready share, mean.
@@ -163,10 +203,8 @@ struct Errors {
 
 impl Errors {
     fn of<'a>(pairs: impl Iterator<Item = (Option<&'a Got>, Option<&'a ThreadModel>)>) -> Errors {
-        let pairs: Vec<(&Got, &ThreadModel)> = pairs
-            .filter_map(|(got, thread)| Some((got?, thread?)))
-            .filter(|(got, thread)| thread.shares.ready.is_some_and(|r| r.max(got.ready) >= WAITS_FROM))
-            .collect();
+        let pairs: Vec<(&Got, &ThreadModel)> =
+            pairs.filter_map(|(got, thread)| Some((got?, thread?))).collect();
         let wake: Vec<f64> = pairs
             .iter()
             .filter_map(|(got, thread)| {
@@ -190,8 +228,7 @@ impl Errors {
 }
 
 fn ready_error(pairs: impl Iterator<Item = (f64, f64)>) -> Option<f64> {
-    let errors: Vec<f64> =
-        pairs.filter(|(a, b)| a.max(*b) >= WAITS_FROM).map(|(a, b)| (a - b).abs()).collect();
+    let errors: Vec<f64> = pairs.map(|(a, b)| (a - b).abs()).collect();
     vsteer_core::stats::mean(&errors)
 }
 
@@ -220,7 +257,7 @@ fn value(row: &Row<'_>) -> Value {
             "wake_p99_ns": m.wake_latency.map(|q| q.p99_ns), "wake_ups": m.wake_latency.map(|q| q.count) })
     };
     json!({ "vm": row.vm, "vcpu": row.vcpu, "measured": row.measured.map(seen), "simulated": told(row.simulated),
-        "predicted": row.predicted.map(told), "then": row.then.map(seen) })
+        "predicted": row.predicted.map(told), "fluid_ready": row.fluid, "then": row.then.map(seen), "waits": row.waits() })
 }
 
 fn text(rows: &[Row<'_>]) -> String {

@@ -1,29 +1,17 @@
-//! Is what a change will do foretold? Record under one configuration, predict another, apply it, measure.
+//! On this machine's own pCPUs with real VMs: shares, pins and emulator threads.
 //!
-//! On this machine's own pCPUs with real VMs: shares, pins and emulator threads. The prediction is made from the first
-//! recording alone; the second gives the configuration and what was measured under it. Beside each error stand that of
-//! the calibration (the simulator under the first configuration), that of foretelling no change, and what the machine
-//! itself was robbed of meanwhile.
-//!
-//! Left out: the emulated host's configurations, where times are exact (GAP(prediction-emulated)).
+//! Beside each error stands what the machine itself was robbed of meanwhile: its pCPUs' speed varies, and so does what is
+//! measured.
 
-use super::{Bench, Case, Findings};
+use super::{Errors, claim_of};
 use crate::contention::Lab;
 use crate::drive::{Vsteer, wait};
 use crate::libvirtd;
+use crate::suite::{Bench, Findings};
 use serde_json::{Value, json};
 use std::time::Duration;
 use vsteer_core::Fault;
-use vsteer_core::stats::{mean, quantile};
-
-/// See the file's head.
-pub const CASE: Case = Case {
-    name: "prediction",
-    doc: "record under A, predict B, apply B, measure: ready within 3 points, wake-up p99 within 30 %",
-    // It does not hold yet: docs/accuracy.md.
-    in_test: false,
-    run,
-};
+use vsteer_core::stats::mean;
 
 /// What is promised for local VMs.
 const READY_POINTS: f64 = 3.0;
@@ -52,8 +40,8 @@ const HOSTS: [(&str, &[Change]); 8] = [
     ("burn:2,periodic:2", &[Change::EmulatorPin("periodic", "1"), Change::EmulatorPin("burn", "1")]),
 ];
 
-fn run(bench: &Bench) -> Result<Findings, Fault> {
-    let mut findings = Findings::default();
+/// Runs them; the cases and their summary.
+pub fn run(bench: &Bench, findings: &mut Findings) -> Result<(Vec<Value>, Value), Fault> {
     let hosts = if bench.full { &HOSTS[..] } else { &HOSTS[..1] };
     let repeats = if bench.full { REPEATS } else { 1 };
     let mut cases = Vec::new();
@@ -61,54 +49,20 @@ fn run(bench: &Bench) -> Result<Findings, Fault> {
         for repeat in 0..repeats {
             let seed = bench.seed + (100 * i + repeat) as u64;
             let told = bench.on_lab(spec, seed, |lab, v| one(bench, lab, v, changes))?;
-            let figure = |of: &str| told["prediction"][of].as_f64();
-            eprintln!(
-                "vsteer-lab: {spec} {changes:?}: ready {} points off, wake-up p99 {} %",
-                figure("ready").map_or_else(|| "-".to_owned(), |x| format!("{:.2}", 100.0 * x)),
-                figure("wake_p99").map_or_else(|| "-".to_owned(), |x| format!("{:.0}", 100.0 * x)),
-            );
-            cases.push(json!({
-                "spec": spec, "changes": format!("{changes:?}"), "seed": seed, "repeat": repeat,
-                "prediction": told["prediction"], "calibration": told["calibration"],
-                "no_change_ready_error": told["no_change_ready_error"], "steal": told["steal"],
-                "vcpus": told["vcpus"],
-            }));
+            let what = format!("{spec}, {changes:?}");
+            eprintln!("vsteer-lab: {what}: {}", Errors::of([&told]).told());
+            cases.push(json!({ "host": what, "seed": seed, "repeat": repeat, "told": told }));
         }
     }
-    let all =
-        |of: &str, what: &str| -> Vec<f64> { cases.iter().filter_map(|c| c[of][what].as_f64()).collect() };
-    let (ready, wake) = (all("prediction", "ready"), all("prediction", "wake_p99"));
-    let no_change: Vec<f64> = cases.iter().filter_map(|c| c["no_change_ready_error"].as_f64()).collect();
-    let points = |x: Option<f64>| x.map(|x| 100.0 * x);
-    let local = json!({
-        "cases": cases.len(),
-        "ready_mae_points": points(mean(&ready)),
-        "ready_median_points": points(quantile(&ready, 0.5)),
-        "ready_worst_points": points(quantile(&ready, 1.0)),
-        "wakeup_p99_error": mean(&wake),
-        "wakeup_p99_worst": quantile(&wake, 1.0),
-        "no_change_mae_points": points(mean(&no_change)),
-        "calibration_mae_points": points(mean(&all("calibration", "ready"))),
-        "calibration_p99_error": mean(&all("calibration", "wake_p99")),
-    });
-    let within = |x: Option<f64>, most: f64| x.is_some_and(|x| x <= most);
-    let shown = |x: Option<f64>| x.map_or_else(|| "nothing waited".to_owned(), |x| format!("{x:.3}"));
+    let errors = Errors::of(cases.iter().map(|c| &c["told"]));
+    claim_of(findings, "local VMs", &errors, READY_POINTS);
     findings.claim(
-        format!("local VMs: the ready share is foretold within {READY_POINTS} points, mean over vCPUs"),
-        within(points(mean(&ready)), READY_POINTS),
-        format!(
-            "{} points; foretelling no change: {}",
-            shown(points(mean(&ready))),
-            shown(points(mean(&no_change)))
-        ),
+        format!("local VMs: the wake-up p99 is foretold within {:.0} %, mean over vCPUs", 100.0 * WAKE_PART),
+        mean(&errors.wake).is_some_and(|e| e <= WAKE_PART),
+        errors.told(),
     );
-    findings.claim(
-        format!("local VMs: the wake-up p99 is foretold within {:.0} %", 100.0 * WAKE_PART),
-        within(mean(&wake), WAKE_PART),
-        shown(mean(&wake)),
-    );
-    findings.figures = json!({ "cases": cases, "summary": { "local": local } });
-    Ok(findings)
+    let summary = errors.summary();
+    Ok((cases, summary))
 }
 
 /// One configuration: what `simulate --from A --under B` says, and the steal meanwhile.

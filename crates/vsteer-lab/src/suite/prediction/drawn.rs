@@ -1,0 +1,134 @@
+//! Which configurations are foretold on the emulated host? Drawn from a seed, so that nobody chose those that go well.
+//!
+//! Two to four VMs on one pCPU: a burner at least, and burners, timers and servers as they come, of one to four vCPUs,
+//! with shares, quotas and slices; then one thing of them changes, or two. Those that sleep want 60 % of the pCPU together
+//! at most, so that they still sleep. Every thread that sleeps wakes often enough for its 99th percentile.
+//!
+//! Left out: pins (there is one pCPU), classes, competitors that are no VMs (GAP(replay-host)).
+
+use std::fmt::Write;
+use vsteer_core::sim::random::Random;
+
+/// A configuration, what changes, and the job that records both.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Drawn {
+    /// Names its cases.
+    pub name: String,
+    /// For people.
+    pub what: String,
+    /// The job's cases: `NAME-a` before, `NAME-b` after, `NAME-c` after that without another change.
+    pub cases: String,
+    /// The base slice afterwards, us, where that is changed.
+    pub slice_us: Option<u64>,
+}
+
+/// A unit of work in the guests, us (2 ns per instruction).
+const UNIT_US: f64 = 20.0;
+const RECORD_S: u32 = 20;
+/// What VMs that sleep may want together.
+const SLEEPERS_MOST: f64 = 0.6;
+const WEIGHTS: [u64; 6] = [25, 50, 100, 200, 400, 800];
+
+struct Vm {
+    name: String,
+    burns: bool,
+    weight: u64,
+    quota_us: Option<u64>,
+    toml: String,
+}
+
+/// The configuration of this number.
+pub fn draw(seed: u64, number: u64) -> Drawn {
+    let r = &mut Random::new(seed, number);
+    let mut left = SLEEPERS_MOST;
+    let vms: Vec<Vm> = (0..r.within(2, 4)).map(|i| vm(r, i, &mut left)).collect();
+    let name = format!("c{number:02}");
+    let mut what: Vec<String> = vms.iter().map(|vm| vm.toml.replace('\n', " ")).collect();
+    // Weight, quota, slice, or weight and slice.
+    let kind = r.within(0, 3);
+    let (mut changes, mut slice_us) = (Vec::new(), None);
+    if kind == 0 || kind == 3 {
+        let of = &vms[r.within(0, vms.len() as u64 - 1) as usize];
+        let others: Vec<u64> = WEIGHTS.into_iter().filter(|w| *w != of.weight).collect();
+        changes.push(format!("{{ name = \"{}\", weight = {} }}", of.name, pick(r, &others)));
+    }
+    if kind == 1 {
+        let burners: Vec<&Vm> = vms.iter().filter(|vm| vm.burns).collect();
+        let of = burners[r.within(0, burners.len() as u64 - 1) as usize];
+        // One that has a quota loses it.
+        let quota = if of.quota_us.is_some() { 0 } else { 1000 * r.within(20, 70) };
+        changes.push(format!("{{ name = \"{}\", quota_us = {quota} }}", of.name));
+    }
+    if kind >= 2 {
+        slice_us = Some(pick(r, &[700, 3_000, 6_000, 10_000]));
+    }
+    what.extend(changes.iter().cloned());
+    what.extend(slice_us.map(|us| format!("base slice {us} us")));
+    let slice = slice_us.map_or_else(String::new, |us| format!("base_slice_us = {us}\n"));
+    let head = |phase: &str| {
+        format!("[[case]]\nname = \"{name}-{phase}\"\nsettle_s = 3\nrecord_s = {RECORD_S}\nevents = true\n")
+    };
+    let mut cases = head("a");
+    vms.iter().for_each(|vm| cases += &format!("[[case.vm]]\n{}\n", vm.toml));
+    let _ = write!(cases, "{}continues = true\n{slice}change = [{}]\n", head("b"), changes.join(", "));
+    let _ = write!(cases, "{}continues = true\n{slice}", head("c"));
+    Drawn { name, what: what.join("; "), cases, slice_us }
+}
+
+fn pick(r: &mut Random, from: &[u64]) -> u64 {
+    from[r.within(0, from.len() as u64 - 1) as usize]
+}
+
+fn vm(r: &mut Random, number: u64, left: &mut f64) -> Vm {
+    // The first burns: else nobody waits.
+    let kind = if number == 0 { 0 } else { r.within(0, 2) };
+    let vcpus = if kind == 0 { r.within(1, 2) } else { r.within(1, 4) };
+    let wants = (*left / 2.0).min(0.02 + 0.18 * r.unit());
+    let each = wants / vcpus as f64;
+    let workload = match kind {
+        0 => "burn".to_owned(),
+        1 => {
+            let period_us = pick(r, &[2_500, 5_000, 10_000]);
+            let units = (each * period_us as f64 / UNIT_US).max(1.0) as u64;
+            format!("periodic,period_us={period_us},work_units={units}")
+        }
+        _ => {
+            let rate_hz = r.within(100, 250);
+            let units = (each * 1e6 / rate_hz as f64 / UNIT_US).max(1.0) as u64;
+            format!("server,rate_hz={rate_hz},mean_units={units},seed={}", r.within(1, 1000))
+        }
+    };
+    if kind > 0 {
+        *left -= wants;
+    }
+    let weight = if r.unit() < 0.5 { 100 } else { pick(r, &WEIGHTS) };
+    let quota_us = (kind == 0 && r.unit() < 0.25).then(|| 1000 * r.within(30, 80));
+    let name = format!("{}{number}", ["burner", "timer", "server"][kind as usize]);
+    let quota = quota_us.map_or_else(String::new, |us| format!("\nquota_us = {us}"));
+    let toml = format!(
+        "name = \"{name}\"\nvcpus = {vcpus}\nworkload = \"{workload}\"\ncpus = \"1\"\nweight = {weight}{quota}"
+    );
+    Vm { name, burns: kind == 0, weight, quota_us, toml }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::emulated::job::Job;
+
+    #[test]
+    fn every_draw_is_a_job_in_exact_time() {
+        let mut kinds = std::collections::BTreeSet::new();
+        for number in 0..200 {
+            let drawn = draw(3, number);
+            let job = Job::parse(&drawn.cases).unwrap_or_else(|e| panic!("{}: {e}", drawn.cases));
+            assert_eq!(job.cases.len(), 3);
+            assert!(job.cases.iter().all(|c| job.inexact(c).is_none() && c.events));
+            let change = &job.cases[1].changes;
+            assert!(!change.is_empty() || drawn.slice_us.is_some(), "nothing changes: {}", drawn.cases);
+            kinds.insert((change.first().map(|c| c.weight.is_some()), drawn.slice_us.is_some()));
+            assert_eq!(draw(3, number), drawn);
+        }
+        assert_eq!(kinds.len(), 4, "{kinds:?}");
+    }
+}
