@@ -1,10 +1,11 @@
-//! Compiles the program of the emulated host's VMs (src/vmm/payload.rs) for no operating system, and lays it flat.
+//! Compiles the programs of the emulated host's VMs (src/vmm/payload.rs) and of Xen's domains (src/xen/payload.rs) for no
+//! operating system, and lays the former flat.
 //!
 //! By rustc itself, not by cargo: the program needs `core` alone, no start-up code, one fixed address and no unwinding,
 //! which for cargo would be a target of its own, and such targets' `core` is not part of a plain toolchain. The result
 //! is a file that begins with the address of its entry, followed by the bytes from the program's address on.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs};
 
@@ -13,39 +14,42 @@ const PROGRAM_AT: u64 = 0x10_0000;
 const PROGRAM_BYTES_MAX: u64 = 0x10_0000;
 
 fn main() {
-    for file in
-        ["src/vmm/payload.rs", "src/vmm/payload.ld", "src/vmm/abi.rs", "src/counters.rs", "src/generator.rs"]
-    {
-        println!("cargo:rerun-if-changed={file}");
-    }
+    println!("cargo:rerun-if-changed=src");
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
-    let flat = out.join("payload.bin");
+    let (flat, domain) = (out.join("payload.bin"), out.join("domain.elf"));
     if env::var("CARGO_CFG_TARGET_ARCH").as_deref() != Ok("x86_64") {
         fs::write(flat, []).expect("OUT_DIR is writable");
+        fs::write(domain, []).expect("OUT_DIR is writable");
         return;
     }
     let elf = out.join("payload.elf");
+    compile("src/vmm/payload", &elf);
+    let elf = fs::read(elf).expect("rustc wrote it");
+    fs::write(flat, flatten(&elf)).expect("OUT_DIR is writable");
+    compile("src/xen/payload", &domain);
+}
+
+/// Compiles `from.rs` by `from.ld`.
+fn compile(from: &str, elf: &Path) {
     let rustc = env::var_os("RUSTC").expect("cargo sets RUSTC");
     let status = Command::new(rustc)
         .args(["--edition=2024", "--crate-name=payload", "--crate-type=bin", "--cap-lints=allow"])
         .args(["--target", &env::var("TARGET").expect("cargo sets TARGET")])
-        .args(["-Copt-level=2", "-Cpanic=abort", "-Crelocation-model=static", "-Cno-redzone=yes"])
+        .args(["-Copt-level=2", "-Cpanic=abort", "-Crelocation-model=static", "-Cno-redzone=yes", "-Cstrip=debuginfo"])
         .args([
             "-Clink-arg=-nostartfiles",
             "-Clink-arg=-nostdlib",
             "-Clink-arg=-static",
             "-Clink-arg=-no-pie",
         ])
-        .arg("-Clink-arg=-Wl,-T,src/vmm/payload.ld,-z,norelro,--build-id=none")
-        .arg("src/vmm/payload.rs")
+        .arg(format!("-Clink-arg=-Wl,-T,{from}.ld,-z,norelro,--build-id=none"))
+        .arg(format!("{from}.rs"))
         .arg("-o")
-        .arg(&elf)
+        .arg(elf)
         .env_remove("RUSTFLAGS")
         .env_remove("CARGO_ENCODED_RUSTFLAGS")
         .status();
-    assert!(status.is_ok_and(|s| s.success()), "rustc could not compile src/vmm/payload.rs");
-    let elf = fs::read(elf).expect("rustc wrote it");
-    fs::write(flat, flatten(&elf)).expect("OUT_DIR is writable");
+    assert!(status.is_ok_and(|s| s.success()), "rustc could not compile {from}.rs");
 }
 
 /// The entry's address, then memory from `PROGRAM_AT` on as the ELF file's loadable segments fill it (`man 5 elf`).

@@ -6,8 +6,9 @@
 //! lab sees an ended VM and not a silent one. Left out: everything else a VM may contain.
 //!
 //! Where its initramfs holds a job instead (`/job`), it is the first program of the emulated host (host/mod.rs). That
-//! starts it again as what runs there: `vmm` is one VM (vmm/mod.rs), `process` a competitor of VMs. `check-job FILE` tells
-//! the lab, before anything boots, whether a job is one.
+//! starts it again as what runs there: `vmm` is one VM (vmm/mod.rs), `process` a competitor of VMs. With `/xen-job` it is the
+//! first program of an emulated Xen's Domain-0 (xen/mod.rs). `check-job FILE` tells the lab, before anything boots, whether
+//! a job is one.
 
 mod counters;
 mod generator;
@@ -16,8 +17,10 @@ mod place;
 mod reading;
 mod report;
 mod run;
+mod runs;
 mod vmm;
 mod workload;
+mod xen;
 
 use counters::Counters;
 use place::Place;
@@ -46,7 +49,7 @@ fn main() {
             Ok(never) => match never {},
             Err(why) => why,
         },
-        (_, Some("check-job")) => match host::check(words.next().as_deref().unwrap_or_default()) {
+        (_, Some("check-job")) => match check_job(words.next().as_deref().unwrap_or_default()) {
             Ok(()) => return,
             Err(why) => why,
         },
@@ -56,10 +59,18 @@ fn main() {
     std::process::exit(2);
 }
 
-/// Is process 1 of a VM or of the emulated host, and powers it off when it cannot go on.
+/// Is what the file holds a job, of the emulated host or of Xen's Domain-0?
+fn check_job(file: &str) -> Result<(), String> {
+    let text = std::fs::read_to_string(file).map_err(|e| format!("reading {file}: {e}"))?;
+    if file.ends_with(xen::JOB) { xen::check(&text) } else { host::check(&text) }
+}
+
+/// Is process 1 of a VM, of the emulated host or of Xen's Domain-0, and powers it off when it cannot go on.
 fn first_program() -> ! {
-    if std::path::Path::new(JOB).exists() {
-        if let Err(why) = host::live() {
+    let is_there = |file: &str| std::path::Path::new(file).exists();
+    if is_there(JOB) || is_there(xen::JOB) {
+        let done = if is_there(JOB) { host::live() } else { xen::live() };
+        if let Err(why) = done {
             host::say(&format!("failed: {why}"));
         }
     } else {

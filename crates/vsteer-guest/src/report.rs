@@ -6,6 +6,7 @@
 //! their number. Left out: floating point, and per-vCPU figures.
 
 use crate::reading::{DurationsRead, Reading};
+use crate::runs;
 use std::fmt::Write;
 
 /// Jiffies of all vCPUs together, 1/100 s (USER_HZ is 100 on every Linux architecture here).
@@ -63,27 +64,8 @@ pub fn line(
 }
 
 fn durations(s: &mut String, name: &str, read: &DurationsRead) {
-    let n: u64 = read.buckets.iter().sum();
-    let _ = write!(s, "\"{name}\":{{\"n\":{n},\"sum_ns\":{},\"runs\":[", read.sum_ns);
-    let mut in_run = false;
-    let mut first = true;
-    for (bucket, &count) in read.buckets.iter().enumerate() {
-        match (count, in_run) {
-            (0, true) => {
-                s.push(']');
-                in_run = false;
-            }
-            (0, false) => {}
-            (_, true) => {
-                let _ = write!(s, ",{count}");
-            }
-            (_, false) => {
-                let _ = write!(s, "{}[{bucket},{count}", if first { "" } else { "," });
-                (in_run, first) = (true, false);
-            }
-        }
-    }
-    s.push_str(if in_run { "]]}," } else { "]}," });
+    // Writing to a string does not fail.
+    let _ = runs::write(s, name, read.sum_ns, |bucket| read.buckets[bucket]);
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 //! fetch      a kernel, without installing anything        image    kernel + one program
 //! accel      KVM or emulation, decided by booting         libvirtd one of the lab's own
 //! contention VMs that wait for CPUs: up, status, down     report   what the guests measured
-//! emulated   a whole host with KVM guests, in exact virtual time
+//! emulated   a whole host with KVM guests, in exact virtual time         xen      the same with Xen
 //! ```
 //! The lab knows what its VMs do; an observer does not. It drives `vsteer`, if at all, by its command line.
 
@@ -27,3 +27,4 @@ pub mod process;
 pub mod report;
 pub mod state;
 pub mod suite;
+pub mod xen;

@@ -4,6 +4,7 @@
 //! standard error; the exit code is that of the fault's class. All else is in the library.
 
 mod main_emulated;
+mod main_xen;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use serde::Serialize;
@@ -50,6 +51,11 @@ enum Command {
         guest: Option<PathBuf>,
         #[command(flatten)]
         output: Output,
+    },
+    /// A real Xen in exact virtual time.
+    Xen {
+        #[command(subcommand)]
+        what: main_xen::Xen,
     },
     /// A whole host with KVM guests, emulated in exact virtual time.
     Emulated {
@@ -295,6 +301,7 @@ fn run(command: Command) -> Result<ExitCode, Fault> {
         }
         Command::Fetch { what } => fetch(what)?,
         Command::Emulated { what } => return main_emulated::run(what),
+        Command::Xen { what } => return main_xen::run(what),
         Command::Accel { again, guest, output } => {
             interrupt::watch()?;
             let emulator = accel::emulator()?;

@@ -6,6 +6,7 @@ mod folder;
 mod marks;
 mod table;
 pub mod task;
+pub mod xentrace;
 
 pub use event::{EventSummary, EventWriter, Switches};
 pub use folder::{ConfigAt, FORMAT, Manifest, Recording, Writer};

@@ -10,12 +10,12 @@
 //!
 //! Left out: a shell, a network, users.
 
-mod archive;
-mod boot;
+pub mod archive;
+pub mod boot;
 mod cgroups;
 mod job;
 mod started;
-mod window;
+pub mod window;
 
 use crate::place::Place;
 use crate::run::{now_ns, sleep_until};
@@ -70,13 +70,12 @@ pub fn live() -> Result<(), String> {
     Ok(())
 }
 
-/// Is what the file holds a job?
+/// Is this a job?
 ///
 /// # Errors
 /// Its line and what is wrong with it.
-pub fn check(file: &str) -> Result<(), String> {
-    let text = std::fs::read_to_string(file).map_err(|e| format!("reading {file}: {e}"))?;
-    Job::parse(&text).map(drop)
+pub fn check(text: &str) -> Result<(), String> {
+    Job::parse(text).map(drop)
 }
 
 /// Says something to the lab.
@@ -84,7 +83,8 @@ pub fn say(what: &str) {
     println!("{SAYS} {what}");
 }
 
-fn sleep_s(seconds: u64) {
+/// Sleeps.
+pub fn sleep_s(seconds: u64) {
     sleep_until(now_ns() + seconds * SECOND_NS);
 }
 

@@ -90,7 +90,7 @@ fn last_words(vcpu: &Vcpu) -> String {
 }
 
 /// What the workload means to the program inside.
-fn orders(plan: &Plan, tsc_khz: u64) -> Orders {
+pub fn orders(plan: &Plan, tsc_khz: u64) -> Orders {
     let q32 = |over: u64, under: u64| ((u128::from(over) << 32) / u128::from(under)) as u64;
     let (kind, first_ns, second_ns, work_units) = match plan.workload {
         Workload::Idle => (kind::IDLE, 0, 0, 0),

@@ -14,15 +14,17 @@
 
 #[path = "abi.rs"]
 mod abi;
+#[path = "../bare.rs"]
+mod bare;
 #[path = "../counters.rs"]
 mod counters;
 #[path = "../generator.rs"]
 mod generator;
 
-use abi::{Orders, Request, kind};
+use abi::{Orders, Request};
+use bare::Clock as _;
 use core::arch::{asm, global_asm};
 use counters::Counters;
-use generator::Generator;
 
 const X2APIC_SPURIOUS: u32 = 0x80f;
 const X2APIC_TIMER: u32 = 0x832;
@@ -73,7 +75,7 @@ pub extern "C" fn _start(vcpu: u64) -> ! {
     while clock.now_ns() < orders.start_ns {
         clock.sleep_until(orders.start_ns);
     }
-    run(&clock, orders, requests, counters, vcpu)
+    bare::run(&clock, orders, requests, counters, vcpu)
 }
 
 fn take_timer_interrupts() {
@@ -100,7 +102,7 @@ struct Clock<'a> {
     orders: &'a Orders,
 }
 
-impl Clock<'_> {
+impl bare::Clock for Clock<'_> {
     /// Since the VM began, ns.
     fn now_ns(&self) -> u64 {
         let (low, high): (u32, u32);
@@ -109,7 +111,6 @@ impl Clock<'_> {
         (u128::from(ticks) * u128::from(self.orders.ns_per_tick_q32) >> 32) as u64
     }
 
-    /// Sleeps until `due_ns`; returns at once where that has passed.
     fn sleep_until(&self, due_ns: u64) {
         while self.now_ns() < due_ns {
             // Rounded up, lest it wake one tick early and sleep again.
@@ -121,61 +122,9 @@ impl Clock<'_> {
         }
     }
 
-    /// Sleeps until `due_ns` and counts how late that was.
-    fn wait(&self, due_ns: u64, counters: &Counters) {
-        self.sleep_until(due_ns);
-        counters.late.record(self.now_ns().saturating_sub(due_ns));
-    }
-}
-
-fn work(units: u64, generator: &mut Generator, counters: &Counters) {
-    for _ in 0..units {
-        generator.work();
-        counters.unit_done();
-    }
-}
-
-fn burn_until(clock: &Clock<'_>, end_ns: u64, generator: &mut Generator, counters: &Counters) {
-    while clock.now_ns() < end_ns {
-        work(1, generator, counters);
-    }
-}
-
-fn run(clock: &Clock<'_>, orders: &Orders, requests: &[Request], counters: &Counters, vcpu: u64) -> ! {
-    let mut generator = Generator::new(vcpu + 1);
-    let mut due_ns = clock.now_ns();
-    match orders.kind {
-        kind::BURN => loop {
-            work(1, &mut generator, counters);
-        },
-        kind::PERIODIC => loop {
-            due_ns += orders.first_ns;
-            clock.wait(due_ns, counters);
-            work(orders.work_units, &mut generator, counters);
-        },
-        kind::SERVER => loop {
-            for request in requests {
-                due_ns += request.gap_ns;
-                if clock.now_ns() < due_ns {
-                    clock.wait(due_ns, counters);
-                }
-                work(request.demand_units, &mut generator, counters);
-                counters.resp.record(clock.now_ns() - due_ns);
-            }
-        },
-        kind::BURST => loop {
-            burn_until(clock, due_ns + orders.first_ns, &mut generator, counters);
-            due_ns += orders.first_ns + orders.second_ns;
-            clock.wait(due_ns, counters);
-        },
-        kind::WAKER => loop {
-            let begun_ns = clock.now_ns();
-            burn_until(clock, begun_ns + orders.first_ns, &mut generator, counters);
-            let due_ns = clock.now_ns() + orders.second_ns;
-            clock.wait(due_ns, counters);
-        },
-        _ => loop {
+    fn stop(&self) -> ! {
+        loop {
             unsafe { asm!("cli", "hlt", options(nomem, nostack)) };
-        },
+        }
     }
 }

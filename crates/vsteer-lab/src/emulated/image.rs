@@ -40,7 +40,7 @@ pub fn build(kernel: &FullKernel, options: &Options, job: &str) -> Result<Vec<u8
     put("job", 0o644, job.as_bytes());
     let scratch = options.output.join("vsteer.stripped");
     put("bin/vsteer", 0o755, &stripped(&options.vsteer, &scratch)?);
-    for library in libraries(&options.vsteer)? {
+    for library in libraries(&options.vsteer, &[])? {
         let bytes = read(&library)?;
         put(&library.to_string_lossy()[1..], 0o755, &bytes);
     }
@@ -50,7 +50,8 @@ pub fn build(kernel: &FullKernel, options: &Options, job: &str) -> Result<Vec<u8
     Ok(archive.finish())
 }
 
-fn folder_with_parents(archive: &mut Archive, made: &mut BTreeSet<PathBuf>, folder: &Path) {
+/// Adds a folder, after those that it lies in, once.
+pub fn folder_with_parents(archive: &mut Archive, made: &mut BTreeSet<PathBuf>, folder: &Path) {
     let mut all: Vec<&Path> = folder.ancestors().filter(|p| !p.as_os_str().is_empty()).collect();
     all.reverse();
     for one in all {
@@ -60,7 +61,11 @@ fn folder_with_parents(archive: &mut Archive, made: &mut BTreeSet<PathBuf>, fold
     }
 }
 
-fn read(file: &Path) -> Result<Vec<u8>, Fault> {
+/// Reads a file.
+///
+/// # Errors
+/// It cannot be read.
+pub fn read(file: &Path) -> Result<Vec<u8>, Fault> {
     std::fs::read(file).map_err(|e| Fault::io(format!("reading {}", file.display()), &e))
 }
 
@@ -72,9 +77,24 @@ fn stripped(program: &Path, scratch: &Path) -> Result<Vec<u8>, Fault> {
     Ok(bytes)
 }
 
-/// The libraries that a program is loaded with, its dynamic linker among them, as `ldd` says.
-fn libraries(program: &Path) -> Result<Vec<PathBuf>, Fault> {
-    let text = command::output(Command::new("ldd").arg(program), LIMIT)?;
+/// The libraries that a program is loaded with, its dynamic linker among them, as `ldd` says; those in `folders` come
+/// before the system's.
+///
+/// # Errors
+/// It needs none, or one that is not there.
+pub fn libraries(program: &Path, folders: &[PathBuf]) -> Result<Vec<PathBuf>, Fault> {
+    let mut ldd = Command::new("ldd");
+    if !folders.is_empty() {
+        let path = std::env::join_paths(folders)
+            .map_err(|e| Fault::new(FaultKind::BadInput, "a folder of libraries has `:` in its name").because(e))?;
+        ldd.env("LD_LIBRARY_PATH", path);
+    }
+    let text = command::output(ldd.arg(program), LIMIT)?;
+    if let Some(missing) = text.lines().find(|l| l.ends_with("=> not found")) {
+        let name = missing.trim().trim_end_matches(" => not found");
+        return Err(Fault::new(FaultKind::NothingThere, format!("{} needs {name}", program.display()))
+            .because("neither the packages fetched for it nor this system have that library"));
+    }
     let found = parse_ldd(&text);
     if found.is_empty() {
         return Err(Fault::new(FaultKind::BadInput, format!("{} needs no library", program.display()))

@@ -35,6 +35,8 @@ const SAYS: &str = "vsteer-emulated: ";
 const RESULTS_MIB: u64 = 256;
 /// The file in the folder of results that every run leaves.
 pub const CONSOLE: &str = "console.txt";
+/// From the last that it has to say to the end of its power, by the clock on the wall.
+const POWER_OFF_WITHIN: Duration = Duration::from_secs(15);
 /// Lines of the console that a fault shows.
 const LAST_LINES: usize = 12;
 
@@ -61,6 +63,17 @@ impl Files {
             console: file(CONSOLE),
             words: file("qemu.txt"),
         }
+    }
+}
+
+impl Files {
+    /// QEMU's arguments for the memory by which results leave.
+    pub fn window(&self) -> [String; 4] {
+        // A comma would end the file's name.
+        let results = self.results.to_string_lossy().replace(',', ",,");
+        let memory =
+            format!("memory-backend-file,id=results,share=on,size={RESULTS_MIB}M,mem-path={results}");
+        ["-object".into(), memory, "-device".into(), "ivshmem-plain,memdev=results".into()]
     }
 }
 
@@ -108,11 +121,7 @@ impl Machine<'_> {
             }
         }
         let path = |p: &Path| p.to_string_lossy().into_owned();
-        // A comma would end the file's name.
-        let results = path(&self.files.results).replace(',', ",,");
-        let memory =
-            format!("memory-backend-file,id=results,share=on,size={RESULTS_MIB}M,mem-path={results}");
-        all.extend(["-object".into(), memory, "-device".into(), "ivshmem-plain,memdev=results".into()]);
+        all.extend(self.files.window());
         all.extend(["-kernel".into(), path(&self.kernel.vmlinuz)]);
         all.extend(["-initrd".into(), path(&self.files.initramfs)]);
         let kernel = "console=ttyS0 panic=-1 quiet nokaslr mitigations=off tsc=reliable maxcpus=1";
@@ -120,50 +129,60 @@ impl Machine<'_> {
         all
     }
 
-    /// Runs it until it powers off; how many bytes of results there are.
+    /// Runs it; how many bytes of results there are.
     ///
     /// # Errors
-    /// It said that it failed, ended without having said that it is done, did not end within `limit`, or the person
-    /// interrupted: with the console's last lines.
+    /// As [`boot`].
     pub fn run(&self, limit: Duration) -> Result<usize, Fault> {
-        let results = std::fs::File::create(&self.files.results).and_then(|f| f.set_len(RESULTS_MIB << 20));
-        results.map_err(|e| Fault::io(format!("making {}", self.files.results.display()), &e))?;
-        let words = std::fs::File::create(&self.files.words)
-            .map_err(|e| Fault::io(format!("writing {}", self.files.words.display()), &e))?;
-        // Inside `timeout`, so that it ends even if this program is killed meanwhile.
-        let mut child = Command::new("timeout")
-            .args(["--kill-after=5", &(limit.as_secs() + 5).to_string()])
-            .arg(self.emulator)
-            .args(self.arguments())
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(words)
-            .spawn()
-            .map_err(|e| Fault::io(format!("starting {}", self.emulator.display()), &e))?;
-        let lines = lines_of(child.stdout.take().expect("stdout is piped"));
-        let mut said = Vec::new();
-        let watched = watch(&lines, &mut said, limit);
-        if watched.is_err() {
-            end(&mut child)?;
-        }
-        let ended = child.wait().map_err(|e| Fault::io("waiting for QEMU", &e))?;
-        let text = said.join("\n") + "\n";
-        crate::files::write_file(&self.files.console, &text)?;
-        watched?;
-        if let Some(bytes) = said.iter().find_map(|l| done(l)).filter(|_| ended.success()) {
-            return Ok(bytes);
-        }
-        let own = said.iter().rev().find_map(|l| l.strip_prefix(&format!("{SAYS}failed: ")));
-        let what = match own {
-            Some(why) => format!("the emulated host gave up: {why}"),
-            None => format!("the emulated host ended before it was done ({ended})"),
-        };
-        let emulator_says = std::fs::read_to_string(&self.files.words).unwrap_or_default();
-        let emulator_says: Vec<&str> = emulator_says.lines().filter(|l| !l.contains("warning:")).collect();
-        Err(Fault::new(FaultKind::Failed, what)
-            .because(format!("its last lines: {} {}", last(&said), emulator_says.join("; ")))
-            .way_out(format!("the whole console is in {}", self.files.console.display())))
+        boot(self.emulator, &self.arguments(), self.files, limit)
     }
+}
+
+/// Runs a host of such a kind until it powers off; how many bytes of results there are. Its first program is vsteer-guest,
+/// whose lines it reads on the emulator's standard output.
+///
+/// # Errors
+/// It said that it failed, ended without having said that it is done, did not end within `limit`, or the person
+/// interrupted: with the console's last lines.
+pub fn boot(emulator: &Path, arguments: &[String], files: &Files, limit: Duration) -> Result<usize, Fault> {
+    let results = std::fs::File::create(&files.results).and_then(|f| f.set_len(RESULTS_MIB << 20));
+    results.map_err(|e| Fault::io(format!("making {}", files.results.display()), &e))?;
+    let words = std::fs::File::create(&files.words)
+        .map_err(|e| Fault::io(format!("writing {}", files.words.display()), &e))?;
+    // Inside `timeout`, so that it ends even if this program is killed meanwhile.
+    let mut child = Command::new("timeout")
+        .args(["--kill-after=5", &(limit.as_secs() + 5).to_string()])
+        .arg(emulator)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(words)
+        .spawn()
+        .map_err(|e| Fault::io(format!("starting {}", emulator.display()), &e))?;
+    let lines = lines_of(child.stdout.take().expect("stdout is piped"));
+    let mut said = Vec::new();
+    let watched = watch(&lines, &mut said, limit);
+    let gone = matches!(watched, Ok(true));
+    if !gone {
+        end(&mut child)?;
+    }
+    let ended = child.wait().map_err(|e| Fault::io("waiting for QEMU", &e))?;
+    let text = said.join("\n") + "\n";
+    crate::files::write_file(&files.console, &text)?;
+    watched?;
+    if let Some(bytes) = said.iter().find_map(|l| done(l)).filter(|_| ended.success() || !gone) {
+        return Ok(bytes);
+    }
+    let own = said.iter().rev().find_map(|l| l.strip_prefix(&format!("{SAYS}failed: ")));
+    let what = match own {
+        Some(why) => format!("the emulated host gave up: {why}"),
+        None => format!("the emulated host ended before it was done ({ended})"),
+    };
+    let emulator_says = std::fs::read_to_string(&files.words).unwrap_or_default();
+    let emulator_says: Vec<&str> = emulator_says.lines().filter(|l| !l.contains("warning:")).collect();
+    Err(Fault::new(FaultKind::Failed, what)
+        .because(format!("its last lines: {} {}", last(&said), emulator_says.join("; ")))
+        .way_out(format!("the whole console is in {}", files.console.display())))
 }
 
 /// N of `done, N bytes`.
@@ -191,19 +210,27 @@ fn lines_of(out: ChildStdout) -> Receiver<String> {
     lines
 }
 
-/// Gathers the console until it ends, showing the host's progress.
-fn watch(lines: &Receiver<String>, said: &mut Vec<String>, limit: Duration) -> Result<(), Fault> {
+/// Gathers the console until it ends, showing the host's progress; did it end? A hypervisor may not find the power's
+/// switch: then this ends a while after the last that matters was said.
+fn watch(lines: &Receiver<String>, said: &mut Vec<String>, limit: Duration) -> Result<bool, Fault> {
     let begun = Instant::now();
+    let mut through = None;
     loop {
         match lines.recv_timeout(Duration::from_millis(100)) {
             Ok(line) => {
                 if let Some(progress) = line.strip_prefix(SAYS) {
                     eprintln!("vsteer-lab: [{:5.1} s] {progress}", begun.elapsed().as_secs_f64());
                 }
+                if done(&line).is_some() || line.starts_with(&format!("{SAYS}failed: ")) {
+                    through = Some(Instant::now());
+                }
                 said.push(line);
             }
-            Err(RecvTimeoutError::Disconnected) => return Ok(()),
+            Err(RecvTimeoutError::Disconnected) => return Ok(true),
             Err(RecvTimeoutError::Timeout) => {}
+        }
+        if through.is_some_and(|at| at.elapsed() >= POWER_OFF_WITHIN) {
+            return Ok(false);
         }
         interrupt::check()?;
         if begun.elapsed() >= limit {
@@ -237,7 +264,7 @@ mod tests {
         assert_eq!(said.iter().find_map(|l| done(l)), None);
         assert_eq!(done("vsteer-emulated: done, 512 bytes"), Some(512));
         drop(send);
-        assert_eq!(watch(&lines, &mut said, Duration::from_secs(9)), Ok(()));
+        assert_eq!(watch(&lines, &mut said, Duration::from_secs(9)), Ok(true));
         assert_eq!(said.len(), 3);
     }
 

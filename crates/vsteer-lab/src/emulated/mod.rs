@@ -167,7 +167,10 @@ pub fn needed(which: Which) -> &'static [&'static str] {
 }
 
 /// Empties the folder for results, if nothing but an earlier run's results can be in it.
-fn clear(folder: &Path) -> Result<(), Fault> {
+///
+/// # Errors
+/// It holds something else, or cannot be emptied.
+pub fn clear(folder: &Path) -> Result<(), Fault> {
     let filled = std::fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_some());
     // Every run leaves it, also one that failed or was interrupted.
     if filled && !folder.join(machine::CONSOLE).is_file() {

@@ -52,7 +52,7 @@ pub struct FullKernel {
 
 impl FullKernel {
     /// The same kernel's parts in these packages. `None` where one is missing.
-    fn of(packages: Vec<Package>) -> Option<FullKernel> {
+    pub fn of(packages: Vec<Package>) -> Option<FullKernel> {
         let trees = || packages.iter().map(|p| p.tree.as_path());
         let has_modules = |folder: &PathBuf| folder.join("kernel").is_dir();
         let modules = trees().flat_map(module_folders).find(has_modules)?;

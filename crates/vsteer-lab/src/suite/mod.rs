@@ -11,6 +11,7 @@ mod loops;
 mod prediction;
 mod topology;
 mod verdicts;
+mod xen;
 
 use crate::case::Check;
 use crate::contention::spec::Spec;
@@ -126,6 +127,7 @@ pub const CASES: &[Case] = &[
     verdicts::CASE,
     emulated::CASE,
     prediction::CASE,
+    xen::CASE,
 ];
 
 /// A case that was run.

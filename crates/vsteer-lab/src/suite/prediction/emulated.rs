@@ -50,12 +50,11 @@ pub fn run(bench: &Bench, findings: &mut Findings) -> Result<(Vec<Value>, Value)
     let mut cases = Vec::new();
     for (pass, beside) in boots.chunks(BESIDE).enumerate() {
         let done: Vec<Result<Vec<Value>, Fault>> = std::thread::scope(|scope| {
-            let boot = |(i, (kernel, chunk)): (usize, &(FullKernel, &[Drawn]))| {
+            let mut started = Vec::new();
+            for (i, (kernel, chunk)) in beside.iter().enumerate() {
                 let (vsteer, name) = (&vsteer, format!("prediction-{}", BESIDE * pass + i));
-                let (kernel, chunk) = (kernel.clone(), *chunk);
-                scope.spawn(move || one_boot(bench, kernel, chunk, vsteer, &name))
-            };
-            let started: Vec<_> = beside.iter().enumerate().map(boot).collect();
+                started.push(scope.spawn(move || one_boot(bench, kernel.clone(), chunk, vsteer, &name)));
+            }
             started.into_iter().map(|t| t.join().expect("a boot does not panic")).collect()
         });
         for of_boot in done {

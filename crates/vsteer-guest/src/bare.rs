@@ -1,0 +1,82 @@
+//! What does a vCPU without an operating system do? Its workload, by whatever clock it has.
+//!
+//! The same for the VMs of the emulated host (vmm/payload.rs) and the domains of the emulated Xen (xen/payload.rs), which
+//! differ in how they tell time and sleep. It does what `run.rs` does in a VM with Linux, by the same counters and the
+//! same unit of work.
+//!
+//! Left out: floating point (a server's requests are drawn outside and come as a table).
+
+use crate::abi::{Orders, Request, kind};
+use crate::counters::Counters;
+use crate::generator::Generator;
+
+/// Time, and sleep.
+pub trait Clock {
+    /// ns since some beginning.
+    fn now_ns(&self) -> u64;
+    /// Sleeps until `due_ns`; returns at once where that has passed.
+    fn sleep_until(&self, due_ns: u64);
+    /// Called after every unit of work and every sleep.
+    fn pass(&self, _counters: &Counters) {}
+    /// Does nothing more, for good.
+    fn stop(&self) -> !;
+}
+
+/// Sleeps until `due_ns` and counts how late that was.
+fn wait(clock: &impl Clock, due_ns: u64, counters: &Counters) {
+    clock.sleep_until(due_ns);
+    counters.late.record(clock.now_ns().saturating_sub(due_ns));
+    clock.pass(counters);
+}
+
+fn work(clock: &impl Clock, units: u64, generator: &mut Generator, counters: &Counters) {
+    for _ in 0..units {
+        generator.work();
+        counters.unit_done();
+        clock.pass(counters);
+    }
+}
+
+fn burn_until(clock: &impl Clock, end_ns: u64, generator: &mut Generator, counters: &Counters) {
+    while clock.now_ns() < end_ns {
+        work(clock, 1, generator, counters);
+    }
+}
+
+/// Follows its orders for ever.
+pub fn run(clock: &impl Clock, orders: &Orders, requests: &[Request], counters: &Counters, vcpu: u64) -> ! {
+    let mut generator = Generator::new(vcpu + 1);
+    let mut due_ns = clock.now_ns();
+    match orders.kind {
+        kind::BURN => loop {
+            work(clock, 1, &mut generator, counters);
+        },
+        kind::PERIODIC => loop {
+            due_ns += orders.first_ns;
+            wait(clock, due_ns, counters);
+            work(clock, orders.work_units, &mut generator, counters);
+        },
+        kind::SERVER => loop {
+            for request in requests {
+                due_ns += request.gap_ns;
+                if clock.now_ns() < due_ns {
+                    wait(clock, due_ns, counters);
+                }
+                work(clock, request.demand_units, &mut generator, counters);
+                counters.resp.record(clock.now_ns() - due_ns);
+            }
+        },
+        kind::BURST => loop {
+            burn_until(clock, due_ns + orders.first_ns, &mut generator, counters);
+            due_ns += orders.first_ns + orders.second_ns;
+            wait(clock, due_ns, counters);
+        },
+        kind::WAKER => loop {
+            let begun_ns = clock.now_ns();
+            burn_until(clock, begun_ns + orders.first_ns, &mut generator, counters);
+            let due_ns = clock.now_ns() + orders.second_ns;
+            wait(clock, due_ns, counters);
+        },
+        _ => clock.stop(),
+    }
+}

@@ -1,0 +1,145 @@
+//! What shall Domain-0 do? The job's text, as the lab writes it.
+//!
+//! A line is a word and what belongs to it; a case begins with `case NAME`. README.md has the words. A mistake is an
+//! error that names the line, never a default. Left out: comments and nesting; people write TOML, and the lab this.
+
+use crate::workload::Plan;
+
+/// All that is to be done in one boot.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Job {
+    /// `credit` or `credit2`: what Xen was booted with.
+    pub scheduler: String,
+    /// One after the other.
+    pub cases: Vec<Case>,
+}
+
+/// One set-up and its trace.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Case {
+    /// Names the folder of its results.
+    pub name: String,
+    /// Let the domains' beginnings pass, s.
+    pub settle_s: u64,
+    /// How long is traced, s.
+    pub record_s: u64,
+    /// A pool of this pCPU for the domains; without, they are in Pool-0.
+    pub pool: Option<u32>,
+    /// Words for `xl sched-SCHEDULER -s -p POOL`.
+    pub parameters: Vec<String>,
+    /// In the order of starting.
+    pub domains: Vec<Domain>,
+}
+
+/// A domain with one vCPU.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Domain {
+    /// Its name.
+    pub name: String,
+    /// The workload's text.
+    pub workload: String,
+    /// The scheduler's weight; its own default is 256.
+    pub weight: u32,
+    /// Percent of a pCPU; 0: none.
+    pub cap: u32,
+    /// pCPUs that it is pinned to, as xl writes them.
+    pub cpus: Option<String>,
+}
+
+impl Job {
+    /// Reads a job.
+    ///
+    /// # Errors
+    /// The line and what is wrong with it.
+    pub fn parse(text: &str) -> Result<Job, String> {
+        let mut job = Job { scheduler: String::new(), cases: Vec::new() };
+        for (i, line) in text.lines().enumerate().filter(|(_, l)| !l.trim().is_empty()) {
+            job.line(line.trim()).map_err(|why| format!("line {} of the job: {why}", i + 1))?;
+        }
+        if job.cases.is_empty() || job.scheduler.is_empty() {
+            return Err("the job has no case, or no scheduler".to_owned());
+        }
+        Ok(job)
+    }
+
+    fn line(&mut self, line: &str) -> Result<(), String> {
+        let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
+        let number = || rest.parse::<u64>().map_err(|_| format!("`{rest}` is no number"));
+        match (word, self.cases.last_mut()) {
+            ("scheduler", None) => self.scheduler = rest.to_owned(),
+            ("case", _) => {
+                let name = name(rest)?;
+                self.cases.push(Case { name, settle_s: 3, record_s: 20, ..Case::default() });
+            }
+            ("settle_s", Some(case)) => case.settle_s = number()?,
+            ("record_s", Some(case)) => case.record_s = number()?,
+            ("pool", Some(case)) => case.pool = Some(number()? as u32),
+            ("parameter", Some(case)) => case.parameters.extend(rest.split_whitespace().map(str::to_owned)),
+            ("domain", Some(case)) => case.domains.push(domain(rest)?),
+            _ => return Err(format!("`{word}` is unknown here")),
+        }
+        Ok(())
+    }
+}
+
+/// Names become those of files and domains.
+fn name(name: &str) -> Result<String, String> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    let fits = !name.is_empty() && name.len() <= 60 && name.chars().all(plain) && !name.starts_with('.');
+    if fits { Ok(name.to_owned()) } else { Err(format!("`{name}` is no name (letters, digits, - _ .)")) }
+}
+
+fn domain(rest: &str) -> Result<Domain, String> {
+    let mut d = Domain { name: String::new(), workload: String::new(), weight: 256, cap: 0, cpus: None };
+    for word in rest.split_whitespace() {
+        let (key, value) = word.split_once('=').ok_or_else(|| format!("`{word}` is not key=value"))?;
+        let number = || value.parse::<u32>().map_err(|_| format!("`{word}`: not a number"));
+        match key {
+            "name" => d.name = name(value)?,
+            "workload" => {
+                Plan::parse(value)?;
+                d.workload = value.to_owned();
+            }
+            "weight" => d.weight = number()?,
+            "cap" => d.cap = number()?,
+            "cpus" => d.cpus = Some(value.to_owned()),
+            _ => return Err(format!("`{key}` is unknown")),
+        }
+    }
+    if d.name.is_empty() || d.workload.is_empty() {
+        return Err("name= or workload= is missing".to_owned());
+    }
+    Ok(d)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_is_read() {
+        let text = "scheduler credit\ncase a\npool 1\nparameter -t 30\nrecord_s 10\n\
+                    domain name=x workload=burn weight=512 cap=30\ndomain name=y workload=periodic,period_us=5000 cpus=1\n";
+        let job = Job::parse(text).unwrap();
+        let case = &job.cases[0];
+        assert_eq!((job.scheduler.as_str(), case.pool, case.record_s), ("credit", Some(1), 10));
+        assert_eq!(case.parameters, ["-t", "30"]);
+        assert_eq!((case.domains[0].weight, case.domains[0].cap), (512, 30));
+        assert_eq!((case.domains[1].weight, case.domains[1].cpus.as_deref()), (256, Some("1")));
+    }
+
+    #[test]
+    fn a_mistake_names_its_line() {
+        for (wrong, line) in [
+            ("scheduler credit\ncase ../a", "line 2"),
+            ("scheduler credit\ncase a\ndomain name=x", "line 3"),
+            ("scheduler credit\ncase a\ndomain name=x workload=brun", "line 3"),
+            ("scheduler credit\ncase a\nvm name=x", "line 3"),
+            ("record_s 5", "line 1"),
+        ] {
+            let why = Job::parse(wrong).unwrap_err();
+            assert!(why.starts_with(line), "{wrong}: {why}");
+        }
+        assert!(Job::parse("scheduler credit\n").is_err());
+    }
+}

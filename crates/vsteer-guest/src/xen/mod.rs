@@ -1,0 +1,271 @@
+//! What does the first program of the emulated Xen's Domain-0 do? The job that lies in its initramfs, then off.
+//!
+//! It mounts what Xen's tools need, starts them (xenstored, xenconsoled), and for each case makes a pool, starts the domains
+//! by `xl`, lets `xentrace` write what the scheduler did, keeps what the domains said on their consoles meanwhile, and ends
+//! all again. What came of it leaves as from the emulated host (host/archive.rs, host/window.rs).
+//!
+//! Source: Xen 4.17, docs/man/xl.1.pod.in, xl.cfg.5.pod.in, xlcpupool.cfg.5.pod.in, tools/xentrace/xentrace.8.
+//!
+//! Left out: disks, networks, domains with an operating system.
+
+mod job;
+
+use crate::host::{archive, boot, say, sleep_s, window};
+use crate::run::Arrivals;
+use crate::vmm::abi::{self, Request};
+use crate::vmm::orders;
+use crate::workload::{Plan, Workload};
+use job::{Case, Domain, Job};
+use rustix::mount::{MountFlags, mount};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+/// What Domain-0 does.
+pub const JOB: &str = "/xen-job";
+
+/// The program of domains, an ELF file, from build.rs.
+static PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/domain.elf"));
+const RESULTS: &str = "/run/results";
+const PROGRAM_FILE: &str = "/run/domain.elf";
+/// Where xenconsoled keeps what domains say.
+const CONSOLES: &str = "/var/log/xen";
+const POOL: &str = "vsteer";
+/// Runstate changes and nothing else: TRC_SCHED_MIN of xen/include/public/trace.h.
+const EVENTS: &str = "0x00021000";
+/// As the tools expect them.
+const FOLDERS: [&str; 8] = [
+    "/var/lock",
+    "/var/lib/xen",
+    "/var/lib/xen/dump",
+    "/var/lib/xenstored",
+    "/var/log/xen",
+    "/run/xen",
+    "/run/xenstored",
+    "/run/lock",
+];
+/// Of memory for a domain, MiB.
+const MEMORY_MIB: u32 = 16;
+/// A pool is empty within so many half seconds.
+const POOL_TRIES: u32 = 20;
+/// xenstored answers within so many tenths of a second.
+const STORE_WITHIN: u32 = 300;
+
+/// Does the job, or says why it cannot.
+///
+/// # Errors
+/// A sentence for the console.
+pub fn live() -> Result<(), String> {
+    boot::mount_all()?;
+    let text = std::fs::read_to_string(JOB).map_err(|e| format!("reading {JOB}: {e}"))?;
+    let job = Job::parse(&text)?;
+    start_tools()?;
+    std::fs::write(PROGRAM_FILE, PROGRAM).map_err(|e| format!("writing {PROGRAM_FILE}: {e}"))?;
+    make(RESULTS)?;
+    say("up");
+    for (i, case) in job.cases.iter().enumerate() {
+        say(&format!("case {} of {}: {}", i + 1, job.cases.len(), case.name));
+        run_case(&job, case).map_err(|why| format!("case {}: {why}", case.name))?;
+    }
+    say("writing results");
+    let bytes = archive::write(Path::new(RESULTS), window::Window::open()?)?;
+    say(&format!("done, {bytes} bytes"));
+    Ok(())
+}
+
+/// Is what the file holds a job?
+///
+/// # Errors
+/// Its line and what is wrong with it.
+pub fn check(text: &str) -> Result<(), String> {
+    Job::parse(text).map(drop)
+}
+
+fn make(folder: &str) -> Result<(), String> {
+    std::fs::create_dir_all(folder).map_err(|e| format!("making {folder}: {e}"))
+}
+
+fn start_tools() -> Result<(), String> {
+    // Some tools say /var/run.
+    let _ = std::os::unix::fs::symlink("/run", "/var/run");
+    boot::load_modules("/modules")?;
+    FOLDERS.iter().try_for_each(|f| make(f))?;
+    mount("xenfs", "/proc/xen", "xenfs", MountFlags::empty(), None)
+        .map_err(|e| format!("mounting /proc/xen: {e}"))?;
+    make("/dev/pts")?;
+    mount("devpts", "/dev/pts", "devpts", MountFlags::empty(), None)
+        .map_err(|e| format!("mounting /dev/pts: {e}"))?;
+    run("xenstored", &["--pid-file", "/run/xenstored.pid"])?;
+    let mut tries = 0;
+    while let Err(why) = run("xen-init-dom0", &[]) {
+        tries += 1;
+        if tries == STORE_WITHIN {
+            return Err(why);
+        }
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
+    run("xenconsoled", &["--log=guest", "--log-dir", CONSOLES, "--pid-file=/run/xenconsoled.pid"]).map(drop)
+}
+
+fn command(program: &str, words: &[&str]) -> Command {
+    // Where the lab puts Xen's programs.
+    let mut command = Command::new(format!("/bin/{program}"));
+    command.args(words).stdin(Stdio::null());
+    command
+}
+
+/// Runs a program to its end; what it printed.
+fn run(program: &str, words: &[&str]) -> Result<String, String> {
+    let line = || format!("`{program} {}`", words.join(" "));
+    // Daemons keep what they inherit: files, which nobody waits for, and no pipes.
+    let (out, err) = ("/run/out.txt", "/run/err.txt");
+    let file = |path: &str| std::fs::File::create(path).map_err(|e| format!("writing {path}: {e}"));
+    let status = command(program, words).stdout(file(out)?).stderr(file(err)?).status();
+    let status = status.map_err(|e| format!("starting {}: {e}", line()))?;
+    let said = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+    if status.success() {
+        Ok(said(out))
+    } else {
+        Err(format!("{} failed ({status}): {} {}", line(), said(err).trim(), said(out).trim()))
+    }
+}
+
+fn xl(words: &[&str]) -> Result<String, String> {
+    run("xl", words)
+}
+
+fn run_case(job: &Job, case: &Case) -> Result<(), String> {
+    let folder = format!("{RESULTS}/{}", case.name);
+    make(&folder)?;
+    let done = prepare(job, case).and_then(|()| measure(job, case, &folder));
+    // Whatever happened, the next case begins on a host without domains.
+    let ended = end(case);
+    done.and(ended)
+}
+
+fn prepare(job: &Job, case: &Case) -> Result<(), String> {
+    let scheduler = job.scheduler.as_str();
+    if let Some(cpu) = case.pool {
+        xl(&["cpupool-cpu-remove", "Pool-0", &cpu.to_string()])?;
+        let text = format!("name = \"{POOL}\"\nsched = \"{scheduler}\"\ncpus = [\"{cpu}\"]\n");
+        std::fs::write("/run/pool.cfg", text).map_err(|e| format!("writing the pool: {e}"))?;
+        xl(&["cpupool-create", "/run/pool.cfg"])?;
+    }
+    if !case.parameters.is_empty() {
+        let pool = if case.pool.is_some() { POOL } else { "Pool-0" };
+        let command = format!("sched-{scheduler}");
+        let mut words = vec![command.as_str(), "-s", "-p", pool];
+        words.extend(case.parameters.iter().map(String::as_str));
+        xl(&words)?;
+    }
+    for domain in &case.domains {
+        start(case, domain)?;
+    }
+    sleep_s(case.settle_s);
+    Ok(())
+}
+
+fn start(case: &Case, d: &Domain) -> Result<(), String> {
+    let told = |e: std::io::Error| format!("preparing {}: {e}", d.name);
+    let orders_file = format!("/run/{}.orders", d.name);
+    std::fs::write(&orders_file, orders_of(&Plan::parse(&d.workload)?)).map_err(told)?;
+    let mut text = format!(
+        "name = \"{}\"\ntype = \"pv\"\nkernel = \"{PROGRAM_FILE}\"\nramdisk = \"{orders_file}\"\n\
+         memory = {MEMORY_MIB}\nvcpus = 1\ncpu_weight = {}\ncap = {}\non_crash = \"preserve\"\n",
+        d.name, d.weight, d.cap
+    );
+    if case.pool.is_some() {
+        text += &format!("pool = \"{POOL}\"\n");
+    }
+    if let Some(cpus) = &d.cpus {
+        text += &format!("cpus = \"{cpus}\"\n");
+    }
+    let file = format!("/run/{}.cfg", d.name);
+    std::fs::write(&file, text).map_err(told)?;
+    xl(&["create", "-q", "-e", &file]).map(drop)
+}
+
+/// What a domain finds as its module: orders, then requests.
+fn orders_of(plan: &Plan) -> Vec<u8> {
+    // The clock is Xen's, so that the counter's frequency says nothing.
+    let o = orders(plan, 1_000_000);
+    let words = [o.kind, o.start_ns, o.ns_per_tick_q32, o.ticks_per_ns_q32, o.first_ns, o.second_ns, o.work_units];
+    let mut bytes: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
+    if let Workload::Server { rate_hz, mean_units, seed } = plan.workload {
+        let mut arrivals = Arrivals::new(rate_hz, mean_units, seed, 0);
+        for _ in 0..abi::REQUESTS {
+            let (gap_ns, demand_units) = arrivals.draw();
+            let Request { gap_ns, demand_units } = Request { gap_ns, demand_units };
+            bytes.extend(gap_ns.to_le_bytes().into_iter().chain(demand_units.to_le_bytes()));
+        }
+    }
+    bytes
+}
+
+fn measure(job: &Job, case: &Case, folder: &str) -> Result<(), String> {
+    let seconds = case.record_s.to_string();
+    let trace = format!("{folder}/host.xentrace");
+    let before: Vec<usize> = case.domains.iter().map(|d| console(&d.name).len()).collect();
+    let tracer = command("xentrace", &["-D", "-e", EVENTS, "-T", &seconds, &trace])
+        .stdout(Stdio::null())
+        .spawn()
+        .map_err(|e| format!("starting xentrace: {e}"))?;
+    sleep_s(case.record_s);
+    wait(tracer)?;
+    for (d, before) in case.domains.iter().zip(before) {
+        let text = console(&d.name);
+        // Whole lines that came meanwhile, and the last one before.
+        let from = text[..before].trim_end().rfind('\n').map_or(0, |at| at + 1);
+        let to = text.rfind('\n').map_or(0, |at| at + 1);
+        std::fs::write(format!("{folder}/{}.reports", d.name), text.get(from..to).unwrap_or_default())
+            .map_err(|e| format!("writing the reports of {}: {e}", d.name))?;
+    }
+    for (name, words) in [
+        ("info", &["info"][..]),
+        ("domains", &["list", "-v"]),
+        ("vcpus", &["vcpu-list"]),
+        ("pools", &["cpupool-list"]),
+        ("scheduler", &[&format!("sched-{}", job.scheduler)]),
+    ] {
+        std::fs::write(format!("{folder}/{name}.txt"), xl(words)?)
+            .map_err(|e| format!("writing {name}: {e}"))?;
+    }
+    Ok(())
+}
+
+fn wait(mut child: Child) -> Result<(), String> {
+    let ended = child.wait().map_err(|e| format!("waiting for xentrace: {e}"))?;
+    if ended.success() { Ok(()) } else { Err(format!("xentrace ended with {ended}")) }
+}
+
+/// What a domain has said.
+fn console(name: &str) -> String {
+    std::fs::read_to_string(format!("{CONSOLES}/guest-{name}.log")).unwrap_or_default()
+}
+
+/// Ends the pool once the last domain has left it, which takes Xen a moment after that was destroyed.
+fn empty_pool() -> Result<(), String> {
+    let mut tries = 0;
+    while let Err(why) = xl(&["cpupool-destroy", POOL]) {
+        tries += 1;
+        if tries == POOL_TRIES {
+            return Err(why);
+        }
+        std::thread::sleep(std::time::Duration::from_millis(500));
+    }
+    Ok(())
+}
+
+fn end(case: &Case) -> Result<(), String> {
+    // All are tried, the first failure is told; one that never began cannot be ended.
+    let mut done = Ok(());
+    let running = xl(&["list"])?;
+    for d in case.domains.iter().filter(|d| running.lines().any(|l| l.split_whitespace().next() == Some(&d.name))) {
+        done = done.and(xl(&["destroy", &d.name]).map(drop));
+        let _ = std::fs::remove_file(format!("{CONSOLES}/guest-{}.log", d.name));
+    }
+    if let Some(cpu) = case.pool {
+        done = done.and(empty_pool());
+        done = done.and(xl(&["cpupool-cpu-add", "Pool-0", &cpu.to_string()]).map(drop));
+    }
+    done
+}

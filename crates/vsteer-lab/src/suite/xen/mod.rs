@@ -1,0 +1,203 @@
+//! Does what is read from a real Xen agree with what its domains know, and does the simulator with either?
+//!
+//! Two boots of the emulated Xen (exact virtual time, all domains on one pCPU), one with Credit and one with Credit2. Of each
+//! domain there are three tellings: the trace of the scheduler, what Xen says to the domain itself, and what the simulator
+//! makes of the same set-up ([`simulated`]).
+//!
+//! In short: one case of each scheduler, and no claim about the simulator.
+
+mod simulated;
+
+use super::{Bench, Case, Findings};
+use crate::fetch::cache_folder;
+use crate::interrupt;
+use crate::xen::job::Job;
+use crate::xen::results::{CaseResult, DomainResult};
+use crate::xen::{self, Options, Ran};
+use serde_json::{Value, json};
+use std::path::PathBuf;
+use std::time::Duration;
+use vsteer_core::Fault;
+use vsteer_core::stats::{mean, quantile};
+
+/// See the file's head.
+pub const CASE: Case = Case {
+    name: "xen",
+    doc: "on a real Xen: traced runstates as the domains know them, weights and caps, and the simulator beside both",
+    in_test: false,
+    run,
+};
+
+const LIMIT: Duration = Duration::from_secs(1800);
+/// Between trace and domain, points.
+const RUNSTATE_POINTS: f64 = 1.0;
+/// Between Xen and simulator: shares in points, dispatches and 99th percentiles in parts.
+const SHARE_POINTS: f64 = 2.0;
+const PART: f64 = 0.20;
+/// A 99th percentile of fewer wake-ups is left out.
+const WAKE_UPS_FROM: usize = 500;
+
+const CREDIT: &str = include_str!("../../../../../scenarios/xen/credit.toml");
+const CREDIT2: &str = include_str!("../../../../../scenarios/xen/credit2.toml");
+
+fn run(bench: &Bench) -> Result<Findings, Fault> {
+    let mut findings = Findings::default();
+    interrupt::watch()?;
+    let jobs = [("xen-credit", CREDIT), ("xen-credit2", CREDIT2)];
+    let jobs = jobs.map(|(name, text)| Job::parse(text).map(|job| (name, short_or_not(job, bench.full))));
+    // Two at a time: one pCPU of this machine emulates one.
+    let ran: Vec<Result<(Job, Ran), Fault>> = std::thread::scope(|scope| {
+        let started: Vec<_> = jobs
+            .into_iter()
+            .map(|job| {
+                scope.spawn(move || {
+                    let (name, job) = job?;
+                    let options = Options {
+                        cache: cache_folder()?,
+                        guest: bench.lab.guest.clone(),
+                        output: PathBuf::from(bench.fresh(name)?),
+                        limit: LIMIT,
+                        seed: bench.seed,
+                    };
+                    let ran = xen::run(&job, &options)?;
+                    Ok((job, ran))
+                })
+            })
+            .collect();
+        started.into_iter().map(|t| t.join().expect("a boot does not panic")).collect()
+    });
+    let mut figures = Vec::new();
+    let mut all: Vec<Compared> = Vec::new();
+    for ran in ran {
+        let (job, ran) = ran?;
+        for (case, result) in job.cases.iter().zip(&ran.cases) {
+            let told = simulated::simulate(job.scheduler, case, result)?;
+            let compared: Vec<Compared> =
+                result.domains.iter().zip(told).map(|(d, s)| Compared::of(&ran, result, d, &s)).collect();
+            figures.push(json!({ "case": result, "scheduler": ran.scheduler, "simulated": compared.iter().map(Compared::value).collect::<Vec<_>>() }));
+            all.extend(compared);
+        }
+    }
+    let worst = all.iter().max_by(|a, b| a.own_points.total_cmp(&b.own_points));
+    let runstate = worst.map_or(f64::INFINITY, |w| w.own_points);
+    findings.claim(
+        format!("each domain's shares by the trace and by its own runstate are within {RUNSTATE_POINTS} point"),
+        runstate <= RUNSTATE_POINTS && all.len() >= 6,
+        format!("{} domains, worst {runstate:.2}: {}", all.len(), worst.map_or("-", |w| w.name.as_str())),
+    );
+    weights(&all, bench.full, &mut findings);
+    let values = |of: fn(&Compared) -> Option<f64>| all.iter().filter_map(of).collect::<Vec<f64>>();
+    let shares = values(|c| Some(c.share_points));
+    let dispatches = values(|c| c.dispatches_off);
+    let wakes = values(|c| c.wake_off);
+    if bench.full {
+        let told = |what: &[f64]| {
+            format!("mean {}, worst {}, {} domains", shown(mean(what)), shown(quantile(what, 1.0)), what.len())
+        };
+        let within = |what: &[f64], most: f64| !what.is_empty() && what.iter().all(|x| *x <= most);
+        findings.claim(
+            format!("simulator: run, ready and parked shares within {SHARE_POINTS} points, each domain"),
+            within(&shares, SHARE_POINTS),
+            told(&shares),
+        );
+        findings.claim(
+            format!("simulator: dispatches per second within {:.0} %, each domain", 100.0 * PART),
+            within(&dispatches, PART),
+            told(&dispatches),
+        );
+        findings.claim(
+            format!("simulator: the wake-up p99 within {:.0} %, each domain", 100.0 * PART),
+            within(&wakes, PART),
+            told(&wakes),
+        );
+    }
+    findings.figures = json!({
+        "cases": figures,
+        "summary": {
+            "runstate_max_error_points": runstate,
+            "simulator_share_points": { "mean": mean(&shares), "worst": quantile(&shares, 1.0) },
+            "simulator_dispatches": { "mean": mean(&dispatches), "worst": quantile(&dispatches, 1.0) },
+            "simulator_wake_p99": { "mean": mean(&wakes), "worst": quantile(&wakes, 1.0) },
+        },
+    });
+    Ok(findings)
+}
+
+fn shown(x: Option<f64>) -> String {
+    x.map_or_else(|| "-".to_owned(), |x| format!("{x:.2}"))
+}
+
+/// In short the first case alone, and less of it.
+fn short_or_not(mut job: Job, full: bool) -> Job {
+    if !full {
+        job.cases.truncate(1);
+        job.cases.iter_mut().for_each(|c| c.record_s = 10);
+    }
+    job
+}
+
+/// One domain, three times told.
+struct Compared {
+    name: String,
+    case: String,
+    domain: String,
+    scheduler: &'static str,
+    run: f64,
+    /// The largest difference of a share between trace and domain, points.
+    own_points: f64,
+    simulated: simulated::Told,
+    share_points: f64,
+    dispatches_off: Option<f64>,
+    wake_off: Option<f64>,
+}
+
+impl Compared {
+    fn of(ran: &Ran, case: &CaseResult, d: &DomainResult, s: &simulated::Told) -> Compared {
+        let off = |told: f64, real: f64| (told - real).abs() / real;
+        let wake = d.wake_p99_ms.zip(s.wake_p99_ms).filter(|_| d.wake_ups >= WAKE_UPS_FROM);
+        Compared {
+            name: format!("{}, {}, {}", ran.scheduler, case.name, d.name),
+            case: case.name.clone(),
+            domain: d.name.clone(),
+            scheduler: ran.scheduler,
+            run: d.traced.run,
+            own_points: d.traced.points_apart(&d.own),
+            simulated: *s,
+            share_points: d.traced.points_apart(&s.shares),
+            // Less than one in ten seconds is nothing to compare.
+            dispatches_off: (d.dispatches_per_s > 0.1).then(|| off(s.dispatches_per_s, d.dispatches_per_s)),
+            wake_off: wake.map(|(real, told)| off(told, real)),
+        }
+    }
+
+    fn value(&self) -> Value {
+        json!({ "domain": self.domain, "simulated": self.simulated, "share_points": self.share_points,
+            "dispatches_off": self.dispatches_off, "wake_p99_off": self.wake_off, "own_points": self.own_points })
+    }
+}
+
+/// What weights are for, on the real thing.
+fn weights(all: &[Compared], full: bool, findings: &mut Findings) {
+    let shares = |scheduler: &str, case: &str| -> Vec<f64> {
+        let of = all.iter().filter(|c| c.scheduler == scheduler && c.case == case);
+        of.map(|c| 100.0 * c.run).collect()
+    };
+    let mut claim = |what: &str, scheduler: &str, case: &str, expected: &[f64], points: f64| {
+        let got = shares(scheduler, case);
+        let near = got.len() == expected.len() && got.iter().zip(expected).all(|(g, e)| (g - e).abs() <= points);
+        let told: Vec<String> = got.iter().map(|g| format!("{g:.1}")).collect();
+        findings.claim(format!("{scheduler}: {what}"), near, told.join(" : "));
+    };
+    claim("256:512 in a pool of one pCPU give 33:67 +- 2", "credit", "pool", &[33.3, 66.7], 2.0);
+    claim("256:512 in a pool of one pCPU give 33:67 +- 2", "credit2", "pool", &[33.3, 66.7], 2.0);
+    if full {
+        claim("256:512 pinned in a larger pool are dead: 49:50 +- 2", "credit", "pinned", &[49.0, 50.0], 2.0);
+        claim(
+            "256, 256, 512, 1024 give 12.5, 12.5, 25, 50 +- 3",
+            "credit",
+            "four",
+            &[12.5, 12.5, 25.0, 50.0],
+            3.0,
+        );
+    }
+}

@@ -1,0 +1,225 @@
+//! What shall an emulated Xen do? Cases, each a set of domains whose scheduling is traced.
+//!
+//! People write TOML; Domain-0's first program reads a line-based text (crates/vsteer-guest/README.md). An unknown key is an
+//! error. Several cases in one boot cost one boot.
+//!
+//! Left out: domains of several vCPUs, or with an operating system.
+
+use serde::Deserialize;
+use std::fmt::Write;
+use vsteer_core::{Fault, FaultKind};
+
+/// pCPUs of the host: Domain-0 has the first, domains the second.
+pub const PCPUS: u32 = 2;
+const DOMAINS_PCPU: u32 = 1;
+
+/// All that is done in one boot.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Job {
+    /// Xen's scheduler.
+    #[serde(default)]
+    pub scheduler: Scheduler,
+    /// The host's memory, MiB; Domain-0 has half of it.
+    #[serde(default = "memory")]
+    pub memory_mib: u32,
+    /// One after the other.
+    #[serde(rename = "case")]
+    pub cases: Vec<Case>,
+}
+
+/// The schedulers that Debian's hypervisor has.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Scheduler {
+    /// Credit.
+    #[default]
+    Credit,
+    /// Credit2.
+    Credit2,
+}
+
+impl Scheduler {
+    /// As Xen and xl write it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Scheduler::Credit => "credit",
+            Scheduler::Credit2 => "credit2",
+        }
+    }
+}
+
+/// One set-up and its trace.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Case {
+    /// Its name and that of its folder.
+    pub name: String,
+    /// Before the trace, virtual s.
+    #[serde(default = "three")]
+    pub settle_s: u32,
+    /// For how long is traced, virtual s.
+    #[serde(default = "twenty")]
+    pub record_s: u32,
+    /// A pool of the domains' pCPU alone; without, they are pinned to it in the pool that Domain-0 is in, where weights
+    /// do not hold.
+    #[serde(default = "yes")]
+    pub pool: bool,
+    /// Credit's time slice, ms.
+    pub tslice_ms: Option<u32>,
+    /// Until a vCPU may be preempted, us.
+    pub ratelimit_us: Option<u32>,
+    /// Domains.
+    #[serde(default, rename = "domain")]
+    pub domains: Vec<Domain>,
+}
+
+/// A domain.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Domain {
+    /// Its name.
+    pub name: String,
+    /// As vsteer-guest's README has it.
+    pub workload: String,
+    /// Its weight.
+    #[serde(default = "weight")]
+    pub weight: u32,
+    /// Its cap, percent of a pCPU; 0: none.
+    #[serde(default)]
+    pub cap: u32,
+}
+
+fn memory() -> u32 {
+    1024
+}
+fn three() -> u32 {
+    3
+}
+fn twenty() -> u32 {
+    20
+}
+fn yes() -> bool {
+    true
+}
+fn weight() -> u32 {
+    256
+}
+
+impl Job {
+    /// Reads a job.
+    ///
+    /// # Errors
+    /// `BadInput` with line and key, as the TOML parser says it, or what cannot be.
+    pub fn parse(text: &str) -> Result<Job, Fault> {
+        let job: Job = toml::from_str(text)
+            .map_err(|e| Fault::new(FaultKind::BadInput, "this is no job for an emulated Xen").because(e))?;
+        job.check()?;
+        Ok(job)
+    }
+
+    fn check(&self) -> Result<(), Fault> {
+        let bad = |what: String| Err(Fault::new(FaultKind::BadInput, what));
+        if !(768..=8192).contains(&self.memory_mib) {
+            return bad(format!("memory_mib = {}: between 768 and 8192", self.memory_mib));
+        }
+        if self.cases.is_empty() {
+            return bad("the job has no case".to_owned());
+        }
+        for (i, case) in self.cases.iter().enumerate() {
+            let name = &case.name;
+            if !is_name(name) || self.cases[..i].iter().any(|c| c.name == *name) {
+                return bad(format!("case {name:?}: not of letters, digits, - _ and ., or there twice"));
+            }
+            if case.domains.is_empty() || case.record_s == 0 {
+                return bad(format!("case {name:?}: it needs a domain, and record_s above 0"));
+            }
+            if case.tslice_ms.is_some() && self.scheduler != Scheduler::Credit {
+                return bad(format!("case {name:?}: tslice_ms is Credit's alone"));
+            }
+            for (j, d) in case.domains.iter().enumerate() {
+                let twice = case.domains[..j].iter().any(|other| other.name == d.name);
+                if !is_name(&d.name) || d.name == "Domain-0" || twice {
+                    return bad(format!("case {name:?}: the domain's name {:?} cannot be", d.name));
+                }
+                if d.workload.is_empty() || d.workload.contains(char::is_whitespace) {
+                    return bad(format!("case {name:?}: {}: workload = {:?}", d.name, d.workload));
+                }
+                if !(1..=65_535).contains(&d.weight) || d.cap > 100 {
+                    return bad(format!(
+                        "case {name:?}: {}: weight is 1 to 65535, cap 0 to 100 percent of its pCPU",
+                        d.name
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The text that Domain-0 reads.
+    pub fn for_guest(&self) -> String {
+        let mut text = format!("scheduler {}\n", self.scheduler.word());
+        for case in &self.cases {
+            let _ = writeln!(text, "case {}\nsettle_s {}\nrecord_s {}", case.name, case.settle_s, case.record_s);
+            if case.pool {
+                let _ = writeln!(text, "pool {DOMAINS_PCPU}");
+            }
+            if let Some(ms) = case.tslice_ms {
+                let _ = writeln!(text, "parameter -t {ms}");
+            }
+            if let Some(us) = case.ratelimit_us {
+                let _ = writeln!(text, "parameter -r {us}");
+            }
+            for d in &case.domains {
+                let _ = write!(text, "domain name={} workload={} weight={} cap={}", d.name, d.workload, d.weight, d.cap);
+                if !case.pool {
+                    let _ = write!(text, " cpus={DOMAINS_PCPU}");
+                }
+                text.push('\n');
+            }
+        }
+        text
+    }
+}
+
+fn is_name(name: &str) -> bool {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    !name.is_empty() && name.len() <= 60 && name.chars().all(plain) && !name.starts_with('.')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const JOB: &str = "scheduler = \"credit\"\n[[case]]\nname = \"a\"\ntslice_ms = 5\n\
+        [[case.domain]]\nname = \"x\"\nworkload = \"burn\"\nweight = 512\ncap = 30\n\
+        [[case]]\nname = \"b\"\npool = false\n[[case.domain]]\nname = \"x\"\nworkload = \"burn\"\n";
+
+    #[test]
+    fn toml_becomes_domain_0s_text() {
+        assert_eq!(
+            Job::parse(JOB).unwrap().for_guest(),
+            "scheduler credit\ncase a\nsettle_s 3\nrecord_s 20\npool 1\nparameter -t 5\n\
+             domain name=x workload=burn weight=512 cap=30\n\
+             case b\nsettle_s 3\nrecord_s 20\ndomain name=x workload=burn weight=256 cap=0 cpus=1\n"
+        );
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused_by_name() {
+        for (from, to, names) in [
+            ("weight = 512", "weight = 0", "weight"),
+            ("cap = 30", "cap = 101", "cap"),
+            ("cap = 30", "cup = 1", "cup"),
+            ("\"x\"", "\"Domain-0\"", "Domain-0"),
+            ("\"credit\"", "\"rtds\"", "rtds"),
+            ("\"credit\"", "\"credit2\"", "tslice_ms"),
+            ("name = \"b\"", "name = \"a\"", "twice"),
+            ("\"burn\"", "\"burn hot\"", "workload"),
+        ] {
+            let fault = Job::parse(&JOB.replacen(from, to, 1)).unwrap_err();
+            assert!(fault.to_string().contains(names), "{to}: {fault}");
+            assert_eq!(fault.kind, FaultKind::BadInput);
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! A real Xen in exact virtual time: `vsteer lab xen run JOB.toml -o FOLDER`.
+//!
+//! ```text
+//! job        what shall be done: cases of domains       packages  the hypervisor, its tools, a kernel for Domain-0
+//! image      Domain-0's initramfs                        results   traces, what the domains say of themselves
+//! ```
+//! The distribution's hypervisor boots in QEMU, whose clock is the number of instructions executed (as on the emulated host,
+//! [`crate::emulated`], and within the same bounds: Domain-0 has one pCPU, idle but for its tools, and all domains the
+//! other). Domain-0's first program is vsteer-guest, which starts Xen's own tools and domains; these run a program of its own
+//! that prints what Xen says of its vCPU. Out come a trace of the scheduler as `xentrace` writes it, and those reports: two
+//! independent tellings of the same seconds.
+//!
+//! Left out: networks, disks, domains with an operating system, several busy pCPUs.
+
+pub mod image;
+pub mod job;
+pub mod packages;
+pub mod results;
+
+use crate::command::{self, find_program};
+use crate::emulated::machine::{self, Files};
+use crate::emulated::{clear, results as archive};
+use crate::fetch::Package;
+use crate::files::write_file;
+use crate::image::read_guest;
+use crate::interrupt;
+use job::Job;
+use results::CaseResult;
+use serde::Serialize;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+use vsteer_core::{Fault, FaultKind};
+
+/// What a run needs beside the job.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Where packages are kept.
+    pub cache: PathBuf,
+    /// The guest program (static).
+    pub guest: PathBuf,
+    /// Where results go; an earlier run's are replaced.
+    pub output: PathBuf,
+    /// The most that it may take, by the clock on the wall.
+    pub limit: Duration,
+    /// Decides what QEMU draws.
+    pub seed: u64,
+}
+
+/// What a run gave.
+#[derive(Debug, Clone, Serialize)]
+pub struct Ran {
+    /// Xen's scheduler.
+    pub scheduler: &'static str,
+    /// Domain-0's kernel.
+    pub kernel: String,
+    /// Hypervisor, tools and kernel, with versions and checksums.
+    pub packages: Vec<Package>,
+    /// ns per instruction.
+    pub ns_per_instruction: u32,
+    /// The seed.
+    pub seed: u64,
+    /// By the clock on the wall, s.
+    pub took_s: f64,
+    /// The cases, in order.
+    pub cases: Vec<CaseResult>,
+}
+
+/// Fetches what is needed, boots it, does the job and reads what came of it.
+///
+/// # Errors
+/// A job that cannot be, packages that are not offered, a host that fails, hangs or is interrupted: with its last words.
+pub fn run(job: &Job, options: &Options) -> Result<Ran, Fault> {
+    interrupt::watch()?;
+    let begun = Instant::now();
+    let emulator = find_program("qemu-system-x86_64").ok_or_else(|| {
+        Fault::new(FaultKind::Unsupported, "there is no qemu-system-x86_64")
+            .way_out("apt install --no-install-recommends qemu-system-x86")
+    })?;
+    clear(&options.output)?;
+    let files = Files::below(&options.output);
+    let text = job.for_guest();
+    let guest = read_guest(&options.guest)?;
+    check_as_guest(&text, options)?;
+    let parts = packages::fetch(&options.cache, &options.output)?;
+    eprintln!("vsteer-lab: emulated Xen, {}, Domain-0 with Linux {}", job.scheduler.word(), parts.kernel.release);
+    let kernel = options.output.join("vmlinux");
+    write_file(&kernel, packages::vmlinux(&parts.kernel.vmlinuz, &options.output.join("packed"))?)?;
+    write_file(&files.initramfs, image::build(&parts, &guest, &text)?)?;
+    let arguments = arguments(job, options, &parts.hypervisor, &kernel, &files);
+    let archive = machine::boot(&emulator, &arguments, &files, options.limit).and_then(|bytes| {
+        let mut archive = vec![0; bytes];
+        std::fs::File::open(&files.results)
+            .and_then(|mut file| file.read_exact(&mut archive))
+            .map_err(|e| Fault::io(format!("reading {}", files.results.display()), &e))?;
+        Ok(archive)
+    });
+    // None is of use to anybody: they can be had again, or lie unpacked below.
+    for file in [&files.initramfs, &files.results, &kernel, &parts.hypervisor] {
+        let _ = std::fs::remove_file(file);
+    }
+    archive::unpack(&archive?, &options.output)?;
+    let cases = job.cases.iter().map(|c| results::read(c, &options.output)).collect::<Result<Vec<_>, _>>()?;
+    let ran = Ran {
+        scheduler: job.scheduler.word(),
+        kernel: parts.kernel.release,
+        packages: parts.packages,
+        ns_per_instruction: 1 << machine::SHIFT,
+        seed: options.seed,
+        took_s: begun.elapsed().as_secs_f64(),
+        cases,
+    };
+    let text = serde_json::to_string_pretty(&ran).expect("results are plain data");
+    write_file(&options.output.join("result.json"), text)?;
+    Ok(ran)
+}
+
+/// QEMU's arguments. As the emulated host's but for what boots: the hypervisor takes kernel and initramfs as modules
+/// (multiboot), and has the serial line.
+fn arguments(job: &Job, options: &Options, xen: &Path, kernel: &Path, files: &Files) -> Vec<String> {
+    let words = |text: String| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
+    let path = |p: &Path| p.to_string_lossy().into_owned();
+    let mut all = words(format!(
+        "-machine q35 -accel tcg,thread=single -icount shift={},sleep=off -rtc base=2026-01-01T00:00:00,clock=vm \
+         -seed {} -cpu qemu64 -smp {} -m {} -nodefaults -no-user-config -vga none -display none -serial stdio -no-reboot",
+        machine::SHIFT,
+        options.seed,
+        job::PCPUS,
+        job.memory_mib
+    ));
+    all.extend(files.window());
+    let half = job.memory_mib / 2;
+    let xen_line = format!(
+        "console=com1 com1=115200,8n1 dom0_mem={half}M,max:{half}M dom0_max_vcpus=1 dom0_vcpus_pin loglvl=warning \
+         guest_loglvl=warning noreboot sched={}",
+        job.scheduler.word()
+    );
+    all.extend(["-kernel".into(), path(xen), "-append".into(), xen_line]);
+    // A comma separates modules.
+    let comma = |p: &Path| path(p).replace(',', ",,");
+    let modules = format!("{} console=hvc0 quiet panic=-1,{}", comma(kernel), comma(&files.initramfs));
+    all.extend(["-initrd".into(), modules]);
+    all
+}
+
+/// The program that will read the job inside reads it here first: what it would refuse after a boot it refuses now.
+fn check_as_guest(text: &str, options: &Options) -> Result<(), Fault> {
+    let file = options.output.join("xen-job");
+    write_file(&file, text)?;
+    let checked =
+        command::run(Command::new(&options.guest).arg("check-job").arg(&file), Duration::from_secs(10))?;
+    if checked.status.is_some_and(|s| s.success()) {
+        return Ok(());
+    }
+    Err(Fault::new(FaultKind::BadInput, "the emulated Xen could not do this job")
+        .because(command::last_words(&checked))
+        .way_out(format!("mend the job; {} is what Domain-0 reads", file.display())))
+}

@@ -1,0 +1,201 @@
+//! What came out of the emulated Xen? Per domain: what the trace tells, and what the domain itself says.
+//!
+//! Of each case there are `CASE/host.xentrace`, `CASE/DOMAIN.reports` (the lines that came while the trace was written, and
+//! the one before), and what `xl` said of host, domains, vCPUs, pools and scheduler.
+
+use super::job::Case;
+use crate::accel::Accel;
+use crate::report::window::{self, GuestReport, Stamped, VmWindow};
+use serde::{Deserialize, Serialize};
+use std::path::{Path, PathBuf};
+use vsteer_core::stats::quantile;
+use vsteer_core::{Fault, FaultKind};
+use vsteer_record::xentrace::{self, Seen};
+
+/// What one case gave.
+#[derive(Debug, Clone, Serialize)]
+pub struct CaseResult {
+    /// Its name.
+    pub name: String,
+    /// The trace.
+    pub trace: PathBuf,
+    /// The clock frequency that Xen tells, kHz.
+    pub khz: u64,
+    /// Records that Xen had no room for.
+    pub lost: u64,
+    /// The domains, in order.
+    pub domains: Vec<DomainResult>,
+}
+
+/// One domain with one vCPU.
+#[derive(Debug, Clone, Serialize)]
+pub struct DomainResult {
+    /// Its name.
+    pub name: String,
+    /// Its workload.
+    pub workload: String,
+    /// By the trace.
+    pub traced: Shares,
+    /// How long that is, s.
+    pub traced_s: f64,
+    /// By the domain itself, of about the same time.
+    pub own: Shares,
+    /// Dispatches per second.
+    pub dispatches_per_s: f64,
+    /// Wake-ups in the trace.
+    pub wake_ups: usize,
+    /// 99th percentile from wake-up to pCPU, ms.
+    pub wake_p99_ms: Option<f64>,
+    /// What it measured.
+    pub window: VmWindow,
+}
+
+/// Parts of the time.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+pub struct Shares {
+    /// On a pCPU.
+    pub run: f64,
+    /// Could run, had none.
+    pub ready: f64,
+    /// Waited for an event.
+    pub blocked: f64,
+    /// Neither: parked by a cap.
+    pub offline: f64,
+}
+
+impl Shares {
+    fn of(ns: [u64; 4]) -> Shares {
+        let all = ns.iter().sum::<u64>().max(1) as f64;
+        let [run, ready, blocked, offline] = ns.map(|n| n as f64 / all);
+        Shares { run, ready, blocked, offline }
+    }
+
+    /// The largest difference of any, in points.
+    pub fn points_apart(&self, other: &Shares) -> f64 {
+        let pairs = [
+            (self.run, other.run),
+            (self.ready, other.ready),
+            (self.blocked, other.blocked),
+            (self.offline, other.offline),
+        ];
+        100.0 * pairs.iter().map(|(a, b)| (a - b).abs()).fold(0.0, f64::max)
+    }
+}
+
+/// A domain's report.
+#[derive(Deserialize)]
+struct Report {
+    #[serde(flatten)]
+    guest: GuestReport,
+    runstate_ns: RunstateNs,
+}
+
+#[derive(Deserialize)]
+struct RunstateNs {
+    run: u64,
+    ready: u64,
+    blocked: u64,
+    offline: u64,
+}
+
+impl RunstateNs {
+    fn array(&self) -> [u64; 4] {
+        [self.run, self.ready, self.blocked, self.offline]
+    }
+}
+
+/// Reads one case's results.
+///
+/// # Errors
+/// Something is missing or makes no sense.
+pub fn read(case: &Case, output: &Path) -> Result<CaseResult, Fault> {
+    let folder = output.join(&case.name);
+    let text = |name: &str| {
+        let file = folder.join(name);
+        std::fs::read_to_string(&file).map_err(|e| Fault::io(format!("reading {}", file.display()), &e))
+    };
+    let odd = |what: String| Fault::new(FaultKind::BadInput, format!("case {}: {what}", case.name));
+    let khz = khz(&text("info.txt")?).ok_or_else(|| odd("`xl info` tells no cpu_mhz".to_owned()))?;
+    let trace_file = folder.join("host.xentrace");
+    let bytes = std::fs::read(&trace_file)
+        .map_err(|e| Fault::io(format!("reading {}", trace_file.display()), &e))?;
+    let trace = xentrace::read(&bytes)?;
+    let seen = xentrace::seen(&trace, khz);
+    let ids = text("domains.txt")?;
+    let domains = case.domains.iter().map(|d| {
+        let id = id_of(&ids, &d.name).ok_or_else(|| odd(format!("`xl list` tells no id of {}", d.name)))?;
+        let none = Seen::default();
+        // A vCPU that never changed its state is not in the trace: it ran, or was parked, all the time.
+        let seen = seen.get(&(id, 0)).unwrap_or(&none);
+        let reports: Vec<Report> = text(&format!("{}.reports", d.name))?
+            .lines()
+            .map(|l| serde_json::from_str(l).map_err(|e| odd(format!("{} reports {l:?}: {e}", d.name))))
+            .collect::<Result<_, Fault>>()?;
+        let (Some(first), Some(last)) = (reports.first(), reports.last()) else {
+            return Err(odd(format!("{} has not reported", d.name)));
+        };
+        let (before, after) = (first.runstate_ns.array(), last.runstate_ns.array());
+        let own = Shares::of(std::array::from_fn(|i| after[i].saturating_sub(before[i])));
+        // By its own clock, which is Xen's.
+        let stamped: Vec<Stamped> =
+            reports.into_iter().map(|r| Stamped { host_ns: r.guest.t_ns, report: r.guest }).collect();
+        let traced_s = seen.ns.iter().sum::<u64>().max(1) as f64 / 1e9;
+        let wakes: Vec<f64> = seen.wakes_ns.iter().map(|ns| *ns as f64 / 1e6).collect();
+        Ok(DomainResult {
+            name: d.name.clone(),
+            workload: d.workload.clone(),
+            traced: Shares::of(seen.ns),
+            traced_s,
+            own,
+            dispatches_per_s: seen.dispatches as f64 / traced_s,
+            wake_ups: wakes.len(),
+            wake_p99_ms: quantile(&wakes, 0.99),
+            window: window::between(&d.name, &stamped, 0, u64::MAX, Accel::Kvm)?,
+        })
+    });
+    Ok(CaseResult {
+        name: case.name.clone(),
+        trace: trace_file.clone(),
+        khz,
+        lost: trace.lost,
+        domains: domains.collect::<Result<_, Fault>>()?,
+    })
+}
+
+/// `cpu_mhz                : 2596.104`
+fn khz(info: &str) -> Option<u64> {
+    let line = info.lines().find(|l| l.starts_with("cpu_mhz"))?;
+    let mhz: f64 = line.split_once(':')?.1.trim().parse().ok()?;
+    let khz = (1000.0 * mhz).round();
+    (khz >= 1.0).then_some(khz as u64)
+}
+
+/// The second word of a domain's line.
+fn id_of(list: &str, name: &str) -> Option<u16> {
+    let mut words = list.lines().map(str::split_whitespace).find(|w| w.clone().next() == Some(name))?;
+    words.nth(1)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_xl_says() {
+        assert_eq!(khz("host   : x\ncpu_mhz                : 999.997\n"), Some(999_997));
+        assert_eq!(khz("host   : x\n"), None);
+        let list = "Name   ID   Mem VCPUs\tState\nDomain-0  0  512  1 r-----\nhog2  7  16  1 r-----\n";
+        assert_eq!((id_of(list, "hog2"), id_of(list, "hog")), (Some(7), None));
+    }
+
+    #[test]
+    fn a_report_holds_the_domains_own_runstate() {
+        let line = "{\"vsteer_guest\":1,\"seq\":3,\"t_ns\":9,\"workload\":\"xen\",\"vcpus\":1,\"units\":5,\
+            \"late\":{\"n\":0,\"sum_ns\":0,\"runs\":[]},\"resp\":{\"n\":0,\"sum_ns\":0,\"runs\":[]},\"jiffies\":null,\
+            \"runstate_ns\":{\"run\":1,\"ready\":2,\"blocked\":3,\"offline\":4}}";
+        let report: Report = serde_json::from_str(line).unwrap();
+        assert_eq!((report.guest.units, report.runstate_ns.array()), (5, [1, 2, 3, 4]));
+        let a = Shares::of([50, 25, 25, 0]);
+        assert!((a.points_apart(&Shares::of([40, 35, 25, 0])) - 10.0).abs() < 1e-9);
+    }
+}

@@ -1,0 +1,277 @@
+//! What does a trace of Xen's scheduler say? The runstate changes in what `xentrace` wrote.
+//!
+//! A trace is records in windows, one window after the other, each of one pCPU and as long as its first record says.
+//! A record is a header (event, number of words that follow, whether a time stamp follows), the time stamp counter, words.
+//! Xen writes one whenever a vCPU's runstate changes: running, runnable, blocked, offline (a vCPU that a cap parks is
+//! offline, not runnable). Windows of several pCPUs are not in the order of time; [`Trace::changes`] are.
+//!
+//! Source: Xen 4.17, xen/include/public/trace.h, xen/common/sched/core.c (trace_runstate_change).
+//!
+//! Left out: other events than runstate changes, which are counted; traces of a big-endian host.
+
+use std::collections::BTreeMap;
+use vsteer_core::{Fault, FaultKind};
+
+/// Of a header: the event.
+const EVENT: u32 = 0x0fff_ffff;
+const WORDS_SHIFT: u32 = 28;
+const HAS_TIME: u32 = 1 << 31;
+const LOST_RECORDS: u32 = 0x0001_f001;
+const CPU_CHANGE: u32 = 0x0001_f003;
+/// With the old state in bits 8 and 9, the new one in bits 4 and 5.
+const RUNSTATE_CHANGE: u32 = 0x0002_1001;
+const RUNSTATES: u32 = 0x0330;
+/// Whose idle vCPUs are not of a domain (DOMID_IDLE).
+pub const IDLE_DOMAIN: u16 = 0x7fff;
+
+/// What a vCPU does (RUNSTATE_* of xen/include/public/vcpu.h).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Runstate {
+    /// On a pCPU.
+    Running,
+    /// Could run, has no pCPU.
+    Runnable,
+    /// Waits for an event.
+    Blocked,
+    /// Neither: paused, or parked by a cap.
+    Offline,
+}
+
+impl Runstate {
+    fn of(bits: u32) -> Runstate {
+        [Runstate::Running, Runstate::Runnable, Runstate::Blocked, Runstate::Offline][(bits & 3) as usize]
+    }
+}
+
+/// A vCPU changes its state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Change {
+    /// The pCPU's time stamp counter.
+    pub ticks: u64,
+    /// Where it was noted: for a vCPU that begins or ceases to run, where it runs.
+    pub pcpu: u16,
+    /// Whose vCPU.
+    pub domain: u16,
+    /// Which.
+    pub vcpu: u16,
+    /// From.
+    pub from: Runstate,
+    /// To.
+    pub to: Runstate,
+}
+
+/// What a file holds.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Trace {
+    /// In order of time.
+    pub changes: Vec<Change>,
+    /// Records of other events.
+    pub others: u64,
+    /// Records that Xen had no room for, as it says itself.
+    pub lost: u64,
+    /// The last record was cut off: it and what would have followed are missing.
+    pub cut: bool,
+}
+
+/// Reads a whole file.
+///
+/// # Errors
+/// `BadInput` with the byte where it stops making sense; a file that merely ends early is no error, see [`Trace::cut`].
+pub fn read(bytes: &[u8]) -> Result<Trace, Fault> {
+    let bad = |at: usize, why: &str| {
+        Fault::new(FaultKind::BadInput, format!("this is no trace of xentrace (byte {at})"))
+            .because(why)
+            .way_out("record it by `xentrace -D -e 0x00021000 FILE`")
+    };
+    let word = |at: usize| -> Option<u32> {
+        bytes.get(at..at + 4).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]))
+    };
+    let mut trace = Trace::default();
+    let (mut at, mut pcpu, mut window_end) = (0, None, 0);
+    while at < bytes.len() {
+        let Some(header) = word(at) else {
+            trace.cut = true;
+            break;
+        };
+        let timed = header & HAS_TIME != 0;
+        let words = (header >> WORDS_SHIFT & 7) as usize;
+        let data = at + if timed { 12 } else { 4 };
+        let end = data + 4 * words;
+        if end > bytes.len() {
+            trace.cut = true;
+            break;
+        }
+        let event = header & EVENT;
+        if event == CPU_CHANGE {
+            let (Some(cpu), Some(size), false) = (word(data), word(data + 4), words < 2) else {
+                return Err(bad(at, "a window without its pCPU and length"));
+            };
+            pcpu = Some(u16::try_from(cpu).map_err(|_| bad(at, "no pCPU has such a number"))?);
+            window_end = end.saturating_add(size as usize);
+            at = end;
+            continue;
+        }
+        let Some(pcpu) = pcpu else { return Err(bad(at, "it does not begin with a window's pCPU")) };
+        if end > window_end {
+            return Err(bad(at, "a record reaches out of its window"));
+        }
+        if event == LOST_RECORDS && words > 0 {
+            trace.lost += u64::from(word(data).unwrap_or(0));
+        } else if event & !RUNSTATES == RUNSTATE_CHANGE && timed && words >= 1 {
+            let half = |n: usize| word(at + 4 + 4 * n).map_or(0, u64::from);
+            let whose = word(data).unwrap_or(0);
+            trace.changes.push(Change {
+                ticks: half(0) | half(1) << 32,
+                pcpu,
+                domain: (whose >> 16) as u16,
+                vcpu: whose as u16,
+                from: Runstate::of(event >> 8),
+                to: Runstate::of(event >> 4),
+            });
+        } else {
+            trace.others += 1;
+        }
+        at = end;
+    }
+    // Stable: changes of one instant keep their order.
+    trace.changes.sort_by_key(|c| c.ticks);
+    Ok(trace)
+}
+
+/// What one vCPU did from the first to the last change of a trace.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Seen {
+    /// ns in each [`Runstate`].
+    pub ns: [u64; 4],
+    /// How often it got a pCPU.
+    pub dispatches: u64,
+    /// From each wake-up to the pCPU, ns.
+    pub wakes_ns: Vec<u64>,
+}
+
+impl Seen {
+    /// A state's part of the time; `None` where there was no time.
+    pub fn share(&self, state: Runstate) -> Option<f64> {
+        let all: f64 = self.ns.iter().map(|ns| *ns as f64).sum();
+        (all > 0.0).then(|| self.ns[state as usize] as f64 / all)
+    }
+}
+
+/// What each vCPU of each domain did; the time stamp counter runs at `khz`, which Xen tells (`xl info`, cpu_mhz). A vCPU
+/// that never changed its state is not there.
+pub fn seen(trace: &Trace, khz: u64) -> BTreeMap<(u16, u16), Seen> {
+    struct Now {
+        since: u64,
+        state: Runstate,
+        woken: Option<u64>,
+        seen: Seen,
+    }
+    // Ticks of a garbled trace may be anything.
+    let ns = |ticks: u64| {
+        u64::try_from(u128::from(ticks) * 1_000_000 / u128::from(khz.max(1))).unwrap_or(u64::MAX)
+    };
+    let add = |sum: &mut u64, ticks: u64| *sum = sum.saturating_add(ns(ticks));
+    let (first, last) = match (trace.changes.first(), trace.changes.last()) {
+        (Some(first), Some(last)) => (first.ticks, last.ticks),
+        _ => return BTreeMap::new(),
+    };
+    let mut all: BTreeMap<(u16, u16), Now> = BTreeMap::new();
+    for c in trace.changes.iter().filter(|c| c.domain != IDLE_DOMAIN) {
+        let now = all.entry((c.domain, c.vcpu)).or_insert_with(|| Now {
+            since: first,
+            state: c.from,
+            woken: None,
+            seen: Seen::default(),
+        });
+        add(&mut now.seen.ns[now.state as usize], c.ticks - now.since);
+        (now.since, now.state) = (c.ticks, c.to);
+        match (c.from, c.to) {
+            (Runstate::Blocked, Runstate::Runnable) => now.woken = Some(c.ticks),
+            (_, Runstate::Running) => {
+                now.seen.dispatches += 1;
+                now.seen.wakes_ns.extend(now.woken.take().map(|at| ns(c.ticks - at)));
+            }
+            // Preempted, paused: not waiting for its wake-up's pCPU any more.
+            _ => now.woken = None,
+        }
+    }
+    let end = |(whose, mut now): ((u16, u16), Now)| {
+        add(&mut now.seen.ns[now.state as usize], last - now.since);
+        (whose, now.seen)
+    };
+    all.into_iter().map(end).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn window(cpu: u32, records: &[u8]) -> Vec<u8> {
+        let words = [CPU_CHANGE | 2 << WORDS_SHIFT, cpu, records.len() as u32];
+        let mut bytes: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
+        bytes.extend(records);
+        bytes
+    }
+
+    fn change(ticks: u64, domain: u32, vcpu: u32, from: u32, to: u32) -> Vec<u8> {
+        let event = RUNSTATE_CHANGE | from << 8 | to << 4 | 1 << WORDS_SHIFT | HAS_TIME;
+        let words = [event, ticks as u32, (ticks >> 32) as u32, domain << 16 | vcpu];
+        words.iter().flat_map(|w| w.to_le_bytes()).collect()
+    }
+
+    #[test]
+    fn changes_of_several_pcpus_are_put_into_order() {
+        let first = window(0, &[change(5 << 32, 1, 0, 1, 0), change((5 << 32) + 9, 1, 0, 0, 2)].concat());
+        let second = window(3, &change((5 << 32) + 4, 2, 1, 2, 1));
+        let trace = read(&[first, second].concat()).unwrap();
+        let told: Vec<_> = trace.changes.iter().map(|c| (c.ticks - (5 << 32), c.pcpu, c.domain, c.vcpu, c.to)).collect();
+        assert_eq!(
+            told,
+            [(0, 0, 1, 0, Runstate::Running), (4, 3, 2, 1, Runstate::Runnable), (9, 0, 1, 0, Runstate::Blocked)]
+        );
+        assert_eq!((trace.lost, trace.others, trace.cut), (0, 0, false));
+    }
+
+    #[test]
+    fn what_is_lost_or_cut_is_told() {
+        let lost: Vec<u8> = [LOST_RECORDS | 4 << WORDS_SHIFT, 70, 0, 0, 0].iter().flat_map(|w: &u32| w.to_le_bytes()).collect();
+        let other: Vec<u8> = (0x0002_1002u32 | HAS_TIME | 1 << WORDS_SHIFT).to_le_bytes().into_iter().chain([0; 12]).collect();
+        let whole = window(0, &[lost, other, change(1, 1, 0, 1, 0)].concat());
+        let trace = read(&whole).unwrap();
+        assert_eq!((trace.lost, trace.others, trace.changes.len(), trace.cut), (70, 1, 1, false));
+        let trace = read(&whole[..whole.len() - 3]).unwrap();
+        assert_eq!((trace.changes.len(), trace.cut), (0, true));
+        for (bytes, why) in [
+            (change(1, 1, 0, 1, 0), "begin"),
+            ([window(0, &[]), change(1, 1, 0, 1, 0)].concat(), "out of its window"),
+            (b"PK\x03\x04 not a trace at all".to_vec(), "no trace"),
+        ] {
+            assert!(read(&bytes).unwrap_err().to_string().contains(why), "{why}");
+        }
+    }
+
+    #[test]
+    fn time_in_each_state_from_the_first_change_to_the_last() {
+        // At 1 MHz a tick is 1,000 ns. Domain 1 sleeps until 10, waits until 14, runs until 20; domain 2 runs, then waits.
+        let changes = [change(0, 2, 0, 1, 0), change(10, 1, 0, 2, 1), change(14, 2, 0, 0, 1), change(14, 1, 0, 1, 0), change(20, 1, 0, 0, 2)];
+        let idle = change(3, u32::from(IDLE_DOMAIN), 0, 0, 1);
+        let trace = read(&window(0, &[changes.concat(), idle].concat())).unwrap();
+        let all = seen(&trace, 1000);
+        assert_eq!(all.len(), 2);
+        let one = &all[&(1, 0)];
+        assert_eq!((one.ns, one.dispatches, &one.wakes_ns[..]), ([6_000, 4_000, 10_000, 0], 1, &[4_000][..]));
+        assert_eq!(all[&(2, 0)].ns, [14_000, 6_000, 0, 0]);
+        assert_eq!(one.share(Runstate::Blocked), Some(0.5));
+        assert!(seen(&Trace::default(), 1000).is_empty());
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_make_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..400), cpu in 0u32..4) {
+            let _ = read(&bytes);
+            let _ = read(&window(cpu, &bytes));
+        }
+    }
+}
