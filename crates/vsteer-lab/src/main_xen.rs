@@ -1,6 +1,6 @@
 //! The command line of the emulated Xen: `vsteer-lab xen run`.
 
-use crate::{Output, number, own_program, print};
+use crate::{Output, own_program, print};
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -72,7 +72,7 @@ fn print_run(ran: &Ran) {
         println!("\n{}: {} ({} records lost)", case.name, case.trace.display(), case.lost);
         println!(
             "  {:14} {:34} {:>27}  {:>27} {:>8} {:>9}",
-            "", "", "by trace: run ready blk off", "by itself: run ready blk off", "disp/s", "wake p99"
+            "", "", "by trace: run ready blk off", "by itself: run ready blk off", "disp/s", "p99, ms"
         );
         let cells = |s: &Shares| {
             let percent = |x: f64| format!("{:6.2}", 100.0 * x);
@@ -86,7 +86,7 @@ fn print_run(ran: &Ran) {
                 cells(&d.traced),
                 cells(&d.own),
                 d.dispatches_per_s,
-                number(d.wake_p99_ms),
+                d.wake_p99_ms.map_or_else(|| "-".to_owned(), |ms| format!("{ms:.3}")),
             );
         }
     }

@@ -122,7 +122,7 @@ fn arguments(job: &Job, options: &Options, xen: &Path, kernel: &Path, files: &Fi
     let words = |text: String| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
     let path = |p: &Path| p.to_string_lossy().into_owned();
     let mut all = words(format!(
-        "-machine q35 -accel tcg,thread=single -icount shift={},sleep=off -rtc base=2026-01-01T00:00:00,clock=vm \
+        "-machine pc -accel tcg,thread=single -icount shift={},sleep=off -rtc base=2026-01-01T00:00:00,clock=vm \
          -seed {} -cpu qemu64 -smp {} -m {} -nodefaults -no-user-config -vga none -display none -serial stdio -no-reboot",
         machine::SHIFT,
         options.seed,

@@ -7,10 +7,11 @@ use super::job::Case;
 use crate::accel::Accel;
 use crate::report::window::{self, GuestReport, Stamped, VmWindow};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use vsteer_core::stats::quantile;
 use vsteer_core::{Fault, FaultKind};
-use vsteer_record::xentrace::{self, Seen};
+use vsteer_record::xentrace::{self, IDLE_DOMAIN, Runstate, Seen, Trace};
 
 /// What one case gave.
 #[derive(Debug, Clone, Serialize)]
@@ -23,6 +24,8 @@ pub struct CaseResult {
     pub khz: u64,
     /// Records that Xen had no room for.
     pub lost: u64,
+    /// From one domain's last instant on the pCPU to the next one's first, where one takes over from another: the median, ns.
+    pub switch_ns: u64,
     /// The domains, in order.
     pub domains: Vec<DomainResult>,
 }
@@ -44,6 +47,8 @@ pub struct DomainResult {
     pub dispatches_per_s: f64,
     /// Wake-ups in the trace.
     pub wake_ups: usize,
+    /// The shortest time from wake-up to pCPU, ms: what the switch alone takes.
+    pub wake_least_ms: Option<f64>,
     /// 99th percentile from wake-up to pCPU, ms.
     pub wake_p99_ms: Option<f64>,
     /// What it measured.
@@ -149,6 +154,7 @@ pub fn read(case: &Case, output: &Path) -> Result<CaseResult, Fault> {
             own,
             dispatches_per_s: seen.dispatches as f64 / traced_s,
             wake_ups: wakes.len(),
+            wake_least_ms: quantile(&wakes, 0.0),
             wake_p99_ms: quantile(&wakes, 0.99),
             window: window::between(&d.name, &stamped, 0, u64::MAX, Accel::Kvm)?,
         })
@@ -158,8 +164,25 @@ pub fn read(case: &Case, output: &Path) -> Result<CaseResult, Fault> {
         trace: trace_file.clone(),
         khz,
         lost: trace.lost,
+        switch_ns: switch_ns(&trace, khz),
         domains: domains.collect::<Result<_, Fault>>()?,
     })
+}
+
+/// See [`CaseResult::switch_ns`]; 0 where nobody takes over.
+fn switch_ns(trace: &Trace, khz: u64) -> u64 {
+    let mut left: BTreeMap<u16, u64> = BTreeMap::new();
+    let mut gaps = Vec::new();
+    for c in trace.changes.iter().filter(|c| c.domain != IDLE_DOMAIN) {
+        if (c.from, c.to) == (Runstate::Running, Runstate::Runnable) {
+            left.insert(c.pcpu, c.ticks);
+        } else if c.to == Runstate::Running
+            && let Some(at) = left.remove(&c.pcpu)
+        {
+            gaps.push((c.ticks - at) as f64 * 1e6 / khz as f64);
+        }
+    }
+    quantile(&gaps, 0.5).map_or(0, |ns| ns as u64)
 }
 
 /// `cpu_mhz                : 2596.104`

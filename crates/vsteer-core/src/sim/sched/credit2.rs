@@ -111,6 +111,8 @@ struct Domain {
 #[derive(Debug)]
 pub struct Credit2 {
     ratelimit_ns: i64,
+    /// In Xen one that leaves is back in the queue only when the switch is over.
+    inflight: bool,
     resist: i64,
     period_ns: i64,
     units: Vec<Unit>,
@@ -163,6 +165,14 @@ impl Policy for Credit2 {
                 default: 500,
                 min: 0,
                 max: 10_000,
+            },
+            Parameter {
+                name: "inflight",
+                doc: "a slice counts whoever just left the pCPU among those who wait (1, Xen 4.23) or not (0, Xen 4.17)",
+                unit: "flag",
+                default: 1,
+                min: 0,
+                max: 1,
             },
             Parameter {
                 name: "cap_period_ms",
@@ -226,6 +236,7 @@ impl Policy for Credit2 {
         });
         Ok(Credit2 {
             ratelimit_ns: values.get("ratelimit_us") as i64 * US,
+            inflight: values.get("inflight") == 1,
             resist: values.get("migrate_resist_us") as i64 * US,
             period_ns,
             units: units.collect(),
@@ -288,7 +299,7 @@ impl Policy for Credit2 {
                 self.reset(q, next, now_ns, orders);
                 self.balance(view, q, orders);
             }
-            let inflight = if returns { self.units[ran as usize].credit } else { 0 };
+            let inflight = if returns && self.inflight { self.units[ran as usize].credit } else { 0 };
             let unit = &mut self.units[next as usize];
             (unit.start_ns, unit.tickled) = (now_ns, NONE);
             if unit.cpu != p.0 {
