@@ -1,16 +1,17 @@
 //! A recorded host, simulated: as it was (does the simulator give back what was measured?) and under a plan.
 
 use crate::interrupt::Interrupt;
-use crate::source::{self, progress_done, progress_of};
+use crate::source::{self, Stretch, progress_done, progress_of};
 use crate::text::one_line;
 use serde::Serialize;
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::path::Path;
 use vsteer_core::model::{HostModel, ThreadModel};
-use vsteer_core::nouns::{HostConfig, VmId, VmThread};
-use vsteer_core::predict::demand::demands;
+use vsteer_core::nouns::{HostConfig, Tid, VmId, VmThread};
+use vsteer_core::predict::demand::{Wanted, demands, unswitched};
 use vsteer_core::predict::fluid;
-use vsteer_core::predict::replay::{Got, replay};
+use vsteer_core::predict::replay::{Got, Replay, replay};
 use vsteer_core::timeline::Switch;
 use vsteer_core::{Fault, FaultKind};
 
@@ -39,55 +40,122 @@ const WAITS_FROM: f64 = 0.05;
 /// A 99th percentile of fewer wake-ups says little, and is left out of errors.
 const WAKE_UPS_FROM: u64 = 1000;
 
+/// A recorded host and what each of its threads wanted.
+pub struct Recorded {
+    /// The recording.
+    pub stretch: Stretch,
+    /// Its length, ns.
+    pub window_ns: u64,
+    wanted: BTreeMap<Tid, Wanted>,
+}
+
+impl Recorded {
+    /// Reads `folder`; notes on what is missing in it go to standard error.
+    ///
+    /// # Errors
+    /// As [`source::read`]; `NothingThere` for a recording without samples, switches or wake-ups.
+    pub fn open(folder: &Path) -> Result<Recorded, Fault> {
+        let recording = source::read(folder)?;
+        let (Some(first), Some(last)) = (recording.batches.first(), recording.batches.last()) else {
+            return Err(Fault::new(
+                FaultKind::NothingThere,
+                format!("{} holds no samples", folder.display()),
+            ));
+        };
+        let (from_ns, to_ns) = (first.mono_ns, last.mono_ns);
+        let recorded = recording.switches(from_ns, to_ns)?;
+        recorded.notes.iter().for_each(|n| eprintln!("vsteer: {n}"));
+        enough(folder, &recorded.switches)?;
+        let stretch = source::whole(recording)?;
+        let threads: Vec<_> =
+            stretch.config.vms.iter().flat_map(|vm| vm.threads.iter().map(|t| t.tid)).collect();
+        let mut wanted = demands(&recorded.switches, &threads, from_ns, to_ns);
+        if let (Some(first), Some(last)) = (stretch.batches.first(), stretch.batches.last()) {
+            unswitched(&mut wanted, first, last);
+        }
+        Ok(Recorded { stretch, window_ns: to_ns - from_ns, wanted })
+    }
+
+    /// The simulation of `config`, its own or a changed one, under the recorded demands.
+    ///
+    /// # Errors
+    /// As [`replay`].
+    pub fn host(&self, config: &HostConfig) -> Result<Replay, Fault> {
+        replay(config, &self.wanted, 1)
+    }
+
+    /// What each thread gets in it, once round to warm up and once measured.
+    ///
+    /// # Errors
+    /// As [`Replay::run`].
+    pub fn simulate(
+        &self,
+        config: &HostConfig,
+        what: &str,
+        interrupt: &Interrupt,
+    ) -> Result<Vec<Got>, Fault> {
+        let host = self.host(config)?;
+        let mut go_on = || {
+            progress_of(what, 0.5, "");
+            !interrupt.is_set()
+        };
+        let got = host.run(self.window_ns, self.window_ns, &mut go_on);
+        progress_done();
+        got
+    }
+
+    /// Whole bursts, and those that were not seen whole.
+    fn bursts(&self) -> (usize, usize) {
+        self.wanted.values().fold((0, 0), |(w, b), t| (w + t.bursts, b + t.broken))
+    }
+
+    /// What the simulation cannot know.
+    pub fn notes(&self, model: &HostModel) -> Vec<String> {
+        let mut notes = Vec::new();
+        let (whole, broken) = self.bursts();
+        if broken > 0 {
+            notes.push(format!("{broken} of {} bursts were not seen whole and are left out", whole + broken));
+        }
+        let others = others_pcpus(model);
+        if others > OTHERS_TOLD {
+            notes.push(format!(
+                "processes outside the VMs used {others:.2} pCPUs; they are not simulated, so waits for them are missing"
+            ));
+        }
+        notes
+    }
+}
+
+/// How far what was simulated is off what was measured.
+pub fn calibration(got: &[Got], model: &HostModel) -> Errors {
+    let pair = |g| -> (Option<&Got>, Option<&ThreadModel>) { (Some(g), measured(g, model)) };
+    Errors::of(got.iter().filter(|g| g.thread.role.vcpu().is_some()).map(pair))
+}
+
+fn measured<'a>(got: &Got, model: &'a HostModel) -> Option<&'a ThreadModel> {
+    model.vm(&got.thread.vm)?.threads.iter().find(|t| t.tid == got.thread.tid)
+}
+
 /// Simulates `folder`'s host, and once more under the plan in `plan` or the configuration of the recording `under`.
 ///
 /// # Errors
-/// As [`source::read`]; `NothingThere` for a recording without switches or wake-ups.
+/// As [`Recorded::open`], [`Recorded::simulate`], and for a plan or recording that does not belong to it.
 pub fn run(folder: &Path, plan: Option<&Path>, under: Option<&Path>, json: bool) -> Result<(), Fault> {
     let interrupt = Interrupt::listen();
-    let recording = source::read(folder)?;
-    let (Some(first), Some(last)) = (recording.batches.first(), recording.batches.last()) else {
-        return Err(Fault::new(FaultKind::NothingThere, format!("{} holds no samples", folder.display())));
-    };
-    let (from_ns, to_ns) = (first.mono_ns, last.mono_ns);
-    let recorded = recording.switches(from_ns, to_ns)?;
-    recorded.notes.iter().for_each(|n| eprintln!("vsteer: {n}"));
-    enough(folder, &recorded.switches)?;
-    let stretch = source::whole(recording)?;
+    let recorded = Recorded::open(folder)?;
     let later = under.map(|p| source::whole(source::read(p)?)).transpose()?;
-    let config = &stretch.config;
+    let config = &recorded.stretch.config;
     let changed = match (plan, &later) {
         (Some(path), _) => Some(fluid::after(config, &crate::command::plan::read(path)?.steps)),
         (None, Some(later)) => Some(same_threads(config, &later.config)?),
         (None, None) => None,
     };
-    let threads: Vec<_> = config.vms.iter().flat_map(|vm| vm.threads.iter().map(|t| t.tid)).collect();
-    let wanted = demands(&recorded.switches, &threads, from_ns, to_ns);
-    let window_ns = to_ns - from_ns;
-    let simulate = |config: &HostConfig, what: &str| -> Result<Vec<Got>, Fault> {
-        let host = replay(config, &wanted, 1)?;
-        let mut go_on = || {
-            progress_of(what, 0.5, "");
-            !interrupt.is_set()
-        };
-        let got = host.run(window_ns, window_ns, &mut go_on);
-        progress_done();
-        got
-    };
-    let as_it_was = simulate(config, "simulating")?;
-    let predicted = changed.map(|c| simulate(&c, "simulating the change")).transpose()?;
-    let (model, then) = (stretch.model()?, later.map(|l| l.model()).transpose()?);
-    let (whole, broken) = wanted.values().fold((0, 0), |(w, b), t| (w + t.bursts, b + t.broken));
-    let mut notes = Vec::new();
-    if broken > 0 {
-        notes.push(format!("{broken} of {} bursts were not seen whole and are left out", whole + broken));
-    }
-    let others = others_pcpus(&model);
-    if others > OTHERS_TOLD {
-        notes.push(format!(
-            "processes outside the VMs used {others:.2} pCPUs; they are not simulated, so waits for them are missing"
-        ));
-    }
+    let as_it_was = recorded.simulate(config, "simulating", &interrupt)?;
+    let predicted =
+        changed.map(|c| recorded.simulate(&c, "simulating the change", &interrupt)).transpose()?;
+    let (model, then) = (recorded.stretch.model()?, later.map(|l| l.model()).transpose()?);
+    let (window_ns, (whole, broken)) = (recorded.window_ns, recorded.bursts());
+    let notes = recorded.notes(&model);
     let rows: Vec<Row<'_>> = as_it_was
         .iter()
         .filter_map(|got| {
@@ -96,16 +164,14 @@ pub fn run(folder: &Path, plan: Option<&Path>, under: Option<&Path>, json: bool)
             Some(Row {
                 vm: &vm.name,
                 vcpu: got.thread.role.vcpu()?,
-                measured: vm.threads.iter().find(|t| t.tid == got.thread.tid),
+                measured: measured(got, &model),
                 simulated: got,
                 predicted: predicted.as_ref().and_then(|all| all.get(of(all)?)),
-                then: then
-                    .as_ref()
-                    .and_then(|m| m.vm(&got.thread.vm)?.threads.iter().find(|t| t.tid == got.thread.tid)),
+                then: then.as_ref().and_then(|m| measured(got, m)),
             })
         })
         .collect();
-    let calibration = Errors::of(rows.iter().map(|r| (Some(r.simulated), r.measured)));
+    let calibration = calibration(&as_it_was, &model);
     let prediction = Errors::of(rows.iter().map(|r| (r.predicted, r.then)));
     // What the prediction has to beat: that nothing changes.
     let no_change =
@@ -152,7 +218,7 @@ fn same_threads(config: &HostConfig, later: &HostConfig) -> Result<HostConfig, F
 
 /// How far off, over the vCPUs that wait at all.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-struct Errors {
+pub struct Errors {
     /// Of the ready share, mean.
     ready: Option<f64>,
     /// Over so many vCPUs.
@@ -178,7 +244,8 @@ impl Errors {
         Errors { ready: ready_error(ready), vcpus: pairs.len(), wake_p99: vsteer_core::stats::mean(&wake) }
     }
 
-    fn told(&self) -> String {
+    /// In words.
+    pub fn told(&self) -> String {
         let Some(ready) = self.ready else { return "no vCPU waited 5 % or more".to_owned() };
         let wake = self.wake_p99.map_or_else(String::new, |w| format!(", wake-up p99 {:.0} %", 100.0 * w));
         format!(
