@@ -340,9 +340,14 @@ pub struct Simulate {
 #[command(after_help = "Example: vsteer headroom scenarios/web-servers.toml --kind web --level ready=10% \
 --level response_p99=100ms --seeds 10")]
 pub struct Headroom {
-    /// The scenario file: the host with the VMs that are there.
-    pub scenario: PathBuf,
-    /// Of which of its VMs more are wanted: a `name` in the file.
+    /// The scenario file: the host with the VMs that are there. With `--from`: where the VM that more are wanted of
+    /// stands.
+    #[arg(required_unless_present = "from")]
+    pub scenario: Option<PathBuf>,
+    /// A recording taken with `--events`: the host, its VMs and what they wanted.
+    #[arg(long, value_name = "RECORDING")]
+    pub from: Option<PathBuf>,
+    /// Of which VM more are wanted: a `name` in the file, or a VM of the recording.
     #[arg(long, value_name = "NAME")]
     pub kind: String,
     /// What no VM may exceed: `ready=10%`, `wake_p99=20ms`, `response_p99=100ms`, `late=1%` (may be given again).

@@ -196,6 +196,53 @@ memory_mib = 1024
     assert!(String::from_utf8_lossy(&refused.stderr).contains("there are: hog"));
 }
 
+/// Five hogs on four pCPUs, recorded: each waits a fifth of the time. With one more a third, with two more three sevenths:
+/// one more fits below 40 %, on the host or bound to either node, since the others make way.
+#[test]
+fn headroom_of_a_recording_that_can_be_counted() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("s.toml");
+    let text = r#"
+title = "hogs"
+for = "5s"
+warm_up = "1s"
+scheduler = { policy = "credit" }
+machine = { sockets = 2, cores_per_node = 2 }
+[[vm]]
+name = "hog"
+count = 5
+demand = "hog"
+[[vm]]
+name = "sleeper"
+demand = { periodic = { period = "100ms", work = "1ms" } }
+"#;
+    std::fs::write(&path, text).unwrap();
+    let (path, folder) = (path.to_str().unwrap(), dir.path().join("r.vsteer"));
+    let folder = folder.to_str().unwrap();
+    json(&["simulate", path, "--json", "-o", folder]);
+    let limits = ["--level", "ready=40%", "--seeds", "2", "--json"];
+    for (kind, shape) in [("hog-1", None), ("hog", Some(path))] {
+        let mut words = vec!["headroom", "--from", folder, "--kind", kind];
+        words.extend(shape);
+        words.extend(limits);
+        let out = json(&words);
+        let places: Vec<u64> =
+            out["headroom"].as_array().unwrap().iter().map(|p| p["least"].as_u64().unwrap()).collect();
+        assert_eq!(places, [1, 1, 1], "the host and its two nodes: {out}");
+        assert!(out["calibration"]["ready"].as_f64().unwrap() < 0.02, "{out}");
+        assert_eq!(out["recording"].as_str(), Some(folder));
+    }
+    let refused = |words: &[&str], why: &str| {
+        let out = vsteer(words);
+        let told = String::from_utf8_lossy(&out.stderr).into_owned();
+        assert!(!out.status.success() && told.contains(why), "{told}");
+    };
+    let of = ["headroom", "--from", folder, "--kind"];
+    refused(&[&of[..], &["hgo", "--level", "ready=1%"]].concat(), "there are: hog-1, hog-2");
+    refused(&[&of[..], &["hog-1", "--level", "late=1%"]].concat(), "no VM of the recording has that figure");
+    refused(&["headroom", "--kind", "hog-1", "--level", "ready=1%"], "SCENARIO");
+}
+
 /// The demands that a recording tells are those that the scenario gave: replayed under its own configuration they give
 /// back what was recorded.
 #[test]

@@ -8,13 +8,14 @@
 //! follow is read off the recording: of the times from wake-up to wake-up and from sleep to wake-up, the ones that vary
 //! less are the cause. Where waits are short against the sleeps both say nearly the same, and so do both replays.
 //!
-//! A thread that never slept in the recording is a hog.
+//! A thread that never slept in the recording is a hog; so is one that ran all the time, of which no switch tells
+//! ([`unswitched`]).
 //!
 //! Left out: `GAP(demand-queue)`: arrivals at a thread that is awake already make no wake-up, so that a queue in the
 //! guest is one long burst, which it stays when the queue would have been shorter. `GAP(demand-together)`: who waits for
 //! whom (locks, barriers, a vCPU for its emulator thread).
 
-use crate::nouns::Tid;
+use crate::nouns::{Batch, Tid};
 use crate::sim::guest::{Burst, Demand, Release};
 use crate::timeline::Switch;
 use std::collections::BTreeMap;
@@ -148,6 +149,22 @@ fn wanted(t: Thread, from_ns: u64, to_ns: u64) -> Wanted {
     Wanted { demand, bursts, broken, ran_ns }
 }
 
+/// Threads that the samples saw running from `first` to `last`, and the switches not at all: nobody ever took their pCPU.
+pub fn unswitched(wanted: &mut BTreeMap<Tid, Wanted>, first: &Batch, last: &Batch) {
+    let window_ns = last.mono_ns.saturating_sub(first.mono_ns);
+    for now in &last.threads {
+        let before = first.threads.iter().find(|t| t.tid == now.tid).and_then(|t| t.counters.run_ns);
+        let (Some(before), Some(ran)) = (before, now.counters.run_ns) else { continue };
+        let ran_ns = ran.saturating_sub(before);
+        if let Some(w) = wanted.get_mut(&now.tid)
+            && w.demand == Demand::Idle
+            && 2 * ran_ns > window_ns
+        {
+            (w.demand, w.ran_ns) = (Demand::Hog, ran_ns);
+        }
+    }
+}
+
 /// Do the wake-ups come at moments of their own?
 fn is_open(stretches: &[Stretch]) -> bool {
     if stretches.len() < JUDGED_FROM {
@@ -161,6 +178,7 @@ fn is_open(stretches: &[Stretch]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::nouns::{Role, ThreadCounters, ThreadSample, VmId};
 
     fn switch(ns: u64, prev: u32, prev_state: u16, next: u32) -> Switch {
         Switch { ns, cpu: 0, prev: Tid(prev), prev_state, next: Tid(next) }
@@ -207,6 +225,26 @@ mod tests {
         let got = demands(&all, &[Tid(7)], 0, now);
         let bursts = vec![Burst { sleep_ns: 50, compute_ns: 5 }; 20];
         assert_eq!(got[&Tid(7)].demand, Demand::Recorded { bursts, repeat: true });
+    }
+
+    #[test]
+    fn who_ran_all_the_time_is_no_sleeper() {
+        let at = |mono_ns, ran: [u64; 2]| {
+            let thread = |(i, ran_ns): (usize, u64)| ThreadSample {
+                vm: VmId("a".into()),
+                role: Role::Vcpu(i as u32),
+                tid: Tid(7 + i as u32),
+                last_cpu: None,
+                waiting_ns: None,
+                counters: ThreadCounters { run_ns: Some(ran_ns), ..ThreadCounters::default() },
+            };
+            let threads = ran.into_iter().enumerate().map(thread).collect();
+            Batch { mono_ns, threads, ..Batch::default() }
+        };
+        let mut got = demands(&[], &[Tid(7), Tid(8)], 100, 1100);
+        unswitched(&mut got, &at(100, [40, 5]), &at(1100, [1040, 5]));
+        assert_eq!((&got[&Tid(7)].demand, &got[&Tid(8)].demand), (&Demand::Hog, &Demand::Idle));
+        assert_eq!(got[&Tid(7)].ran_ns, 1000);
     }
 
     #[test]

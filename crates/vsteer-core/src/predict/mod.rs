@@ -2,8 +2,10 @@
 //!
 //! Two methods. [`fluid`]: weighted fair sharing of pCPUs as if time were infinitely divisible, with delays scaled from what
 //! was measured; samples are enough for it, and plans are ranked by it. [`replay`]: the simulator under the demands that
-//! recorded switches and wake-ups tell ([`demand`]). GAP(simulator): plans do not use it yet.
+//! recorded switches and wake-ups tell ([`demand`]); [`headroom`] adds VMs to such a host. GAP(simulator): plans do not use it yet.
 
 pub mod demand;
 pub mod fluid;
+pub mod headroom;
 pub mod replay;
+pub mod weights;

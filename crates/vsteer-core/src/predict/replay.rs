@@ -25,6 +25,8 @@ use std::collections::BTreeMap;
 const EEVDF_SINCE: (u32, u32) = (6, 6);
 /// The first kernel with a base slice of 0.7 ms (kernel/sched/fair.c, 6.15).
 const SHORTER_SLICE_SINCE: (u32, u32) = (6, 15);
+/// Kernels that decide as 6.18 does where that is not what 6.12 does.
+const AS_6_18: std::ops::Range<(u32, u32)> = (6, 16)..(7, 0);
 /// What a simulated host says in place of its kernel's version, before the scheduler's name.
 pub const SIMULATED: &str = "vsteer simulator, ";
 /// Events between two looks at whether to go on.
@@ -99,9 +101,21 @@ pub fn replay(config: &HostConfig, wanted: &BTreeMap<Tid, Wanted>, seed: u64) ->
     if simulated.is_none() && linux >= Some(SHORTER_SLICE_SINCE) {
         values.set("base_slice_us", 700)?;
     }
+    if simulated.is_none() && linux.is_some_and(|v| AS_6_18.contains(&v)) {
+        values.set("as_6_18", 1)?;
+    }
     let mut threads = Vec::new();
     let vms = config.vms.iter().map(|vm| {
+        // libvirt's groups below the VM's: each divides its weight by itself.
+        let mut below: Vec<&str> = Vec::new();
         let vcpus = vm.threads.iter().map(|t| {
+            let own = t.cgroup.as_deref().filter(|own| vm.cgroup.as_deref().is_some_and(|vm| vm != *own));
+            let subgroup = own.map(|own| {
+                below.iter().position(|b| *b == own).unwrap_or_else(|| {
+                    below.push(own);
+                    below.len() - 1
+                }) as u32
+            });
             threads.push(Thread { vm: vm.id.clone(), role: t.role, tid: t.tid });
             let quota = match t.role {
                 Role::Vcpu(_) => vm.limits.per_vcpu,
@@ -115,6 +129,8 @@ pub fn replay(config: &HostConfig, wanted: &BTreeMap<Tid, Wanted>, seed: u64) ->
                 affinity: (!affinity.is_empty()).then_some(affinity),
                 class: t.class,
                 quota,
+                subgroup,
+                helper: t.role.vcpu().is_none(),
                 ..VcpuSetup::new(demand)
             }
         });

@@ -61,6 +61,13 @@ impl FromStr for Level {
     }
 }
 
+impl Level {
+    /// Does any VM of `run` have such a figure?
+    pub fn told_by(&self, run: &Run) -> bool {
+        run.vms.iter().any(|vm| vm[self.measure].is_some())
+    }
+}
+
 /// A VM that exceeds a level.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Broken {

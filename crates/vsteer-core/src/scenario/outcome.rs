@@ -113,7 +113,7 @@ impl Window {
     fn between(first: &[Account], last: &[Account], ns: u64) -> Window {
         let mut w = Window {
             ns,
-            vcpus: last.len() as u64,
+            vcpus: last.len().max(1) as u64,
             in_state: [0; STATES],
             lag_ns: None,
             switches: 0,
@@ -266,9 +266,12 @@ pub fn run(
     }
     let last = accounts(&*simulation);
     let host = simulation.host();
-    let vms = host.vms.iter().map(|vm| {
-        let of = vm.first.i()..vm.first.i() + vm.vcpus as usize;
-        let window = Window::between(&first[of.clone()], &last[of], measured_ns);
+    let vms = host.vms.iter().zip(&setup.vms).map(|(vm, form)| {
+        let told = |all: &[Account]| -> Vec<Account> {
+            let own = all[vm.first.i()..].iter().zip(&form.vcpus);
+            own.filter(|(_, v)| !v.helper).map(|(a, _)| a.clone()).collect()
+        };
+        let window = Window::between(&told(&first), &told(&last), measured_ns);
         MEASURES.iter().map(|m| (m.of)(&window)).collect()
     });
     let busy_ns = busy_ns(&*simulation) - first_busy_ns;

@@ -131,6 +131,19 @@ pub trait Watch {
 
 impl Watch for () {}
 
+/// Both are told.
+impl<A: Watch, B: Watch> Watch for (A, B) {
+    fn moved(&mut self, now_ns: u64, v: Vcpu, from: State, to: State, p: Option<Pcpu>) {
+        self.0.moved(now_ns, v, from, to, p);
+        self.1.moved(now_ns, v, from, to, p);
+    }
+
+    fn event_over(&mut self, view: &View<'_>) {
+        self.0.event_over(view);
+        self.1.event_over(view);
+    }
+}
+
 /// Why a run ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -430,7 +443,9 @@ impl<P: Policy, W: Watch> Engine<P, W> {
         h.tally.wakeups += 1;
         core.shift(v, to, None);
         self.policies[pool].wake(&core.view(), Vcpu(v as u32), &mut self.orders);
-        self.obey(pool);
+        if self.orders.any() {
+            self.obey(pool);
+        }
     }
 
     fn pcpu_event(&mut self, p: usize) {

@@ -61,25 +61,31 @@ impl Queue {
     }
 
     /// Sets, moves or (with [`NEVER`]) cancels the event of `slot`.
+    ///
+    /// Who is the least of the other three of each group does not depend on this slot, so the processor works all of
+    /// them out side by side; what is left to be done one after the other is a comparison per level.
     #[inline]
     pub fn set(&mut self, slot: usize, at_ns: u64) {
         self.keys[slot] = at_ns;
-        let group = slot & !3;
-        let (mut key, winner) = least(&self.keys[group..group + 4]);
-        let mut winner = (group + winner) as u32;
+        let Rival { place, key: its } = rival(&self.keys[slot & !3..(slot & !3) + 4], slot & 3);
+        let (mut key, mut winner) = (at_ns, slot as u32);
+        if wins(its, place, at_ns, slot & 3) {
+            (key, winner) = (its, (slot & !3 | place) as u32);
+        }
+        let early = self.levels.len() > SHALLOW;
         let mut at = slot >> 2;
         for &level in &self.levels[1..] {
-            let level = level as usize;
-            let node = level + at;
-            if self.keys[node] == key && self.winners[node] == winner {
+            let (node, group) = (level as usize + at, level as usize + (at & !3));
+            if early && self.keys[node] == key && self.winners[node] == winner {
                 return;
             }
             self.keys[node] = key;
             self.winners[node] = winner;
-            let group = level + (at & !3);
-            let child;
-            (key, child) = least(&self.keys[group..group + 4]);
-            winner = self.winners[group + child];
+            let Rival { place, key: its } = rival(&self.keys[group..group + 4], at & 3);
+            let other = self.winners[group + place];
+            if wins(its, place, key, at & 3) {
+                (key, winner) = (its, other);
+            }
             at >>= 2;
         }
         self.first_ns = key;
@@ -87,13 +93,26 @@ impl Queue {
     }
 }
 
-/// The least of four and its place; the leftmost of equals.
+/// With so many levels it costs less to walk all of them than to find out that one need not.
+const SHALLOW: usize = 3;
+
+struct Rival {
+    place: usize,
+    key: u64,
+}
+
+/// The least of a group of four but for the one at `own`; the leftmost of equals.
 #[inline(always)]
-fn least(group: &[u64]) -> (u64, usize) {
-    let [a, b, c, d] = *group else { unreachable!("groups are of four") };
-    let (left, i) = if b < a { (b, 1) } else { (a, 0) };
-    let (right, j) = if d < c { (d, 3) } else { (c, 2) };
-    if right < left { (right, j) } else { (left, i) }
+fn rival(group: &[u64], own: usize) -> Rival {
+    let [a, b, c] = [own ^ 1, own ^ 2, own ^ 3].map(|place| Rival { place, key: group[place & 3] });
+    let least = |a: Rival, b: Rival| if wins(b.key, b.place, a.key, a.place) { b } else { a };
+    least(least(a, b), c)
+}
+
+/// Does the first come before the second?
+#[inline(always)]
+fn wins(key: u64, place: usize, other: u64, at: usize) -> bool {
+    key < other || (key == other && place < at)
 }
 
 #[cfg(test)]

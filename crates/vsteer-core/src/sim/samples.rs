@@ -3,16 +3,16 @@
 //! So top, diagnose, the report and verify read a simulation as they read a machine, and a formula that is wrong is
 //! wrong for both.
 //!
-//! Left out, and named in [`collector`]: what the simulator has no notion of (interrupts, exits, halt polling), and
-//! blame.
+//! Left out, and named in [`collector`]: what the simulator has no notion of (interrupts, exits, halt polling).
 
 use super::engine::State;
 use super::sched::Simulation;
 use super::setup::{Pcpu, Setup, Vcpu, VcpuFacts};
 use crate::nouns::{
-    Batch, CgroupLayout, Collector, CpuWeight, HostConfig, Limits, Manager, PcpuSample, Quota, Role,
-    ThreadCounters, ThreadSample, Tid, VmConfig, VmId, VmSample, VmThread,
+    Batch, BlameSample, CgroupLayout, Collector, CpuWeight, HostConfig, Limits, Manager, PcpuSample, Quota,
+    Role, ThreadCounters, ThreadSample, Tid, VmConfig, VmId, VmSample, VmThread,
 };
+use std::collections::BTreeMap;
 
 /// The identity of a simulated VM.
 pub fn vm_id(index: usize) -> VmId {
@@ -76,20 +76,23 @@ pub fn config(setup: &Setup, policy: &str, default_weight: u32) -> HostConfig {
     }
 }
 
-/// What the simulator measures, and what it has no notion of.
-pub fn collector() -> Collector {
+/// What the simulator measures, and what it has no notion of. `blamed`: was it watched by a [`Blame`](super::blame::Blame)?
+pub fn collector(blamed: bool) -> Collector {
     let no = |what: &str, why: &str| (what.to_owned(), why.to_owned());
-    let missing = [
+    let mut missing: BTreeMap<String, String> = [
         no("overlap_ns", "the simulator has no interrupts that take time"),
         no("exit_ns", "the simulator has no exits"),
         no("halt_poll_ns", "the simulator does not poll"),
-        no("blame", "the simulator does not record who ran while another waited"),
-    ];
-    Collector { name: "simulator".into(), missing: missing.into_iter().collect() }
+    ]
+    .into();
+    if !blamed {
+        missing.extend([no("blame", "this simulation did not record who ran while another waited")]);
+    }
+    Collector { name: "simulator".into(), missing }
 }
 
-/// All counters at the simulation's present moment.
-pub fn batch(setup: &Setup, simulation: &dyn Simulation) -> Batch {
+/// All counters at the simulation's present moment, and who made whom wait since the batch before.
+pub fn batch(setup: &Setup, simulation: &dyn Simulation, blame: Vec<BlameSample>) -> Batch {
     let host = simulation.host();
     let now_ns = simulation.now_ns();
     let threads = host.vcpus.iter().enumerate().map(|(i, facts)| {
@@ -141,6 +144,6 @@ pub fn batch(setup: &Setup, simulation: &dyn Simulation) -> Batch {
         threads: threads.collect(),
         pcpus: pcpus.collect(),
         vms: vms.collect(),
-        blame: Vec::new(),
+        blame,
     }
 }

@@ -98,6 +98,13 @@ pub struct VcpuSetup {
     /// A limit of its own.
     #[serde(default)]
     pub quota: Option<Quota>,
+    /// A group of its own below the VM's, shared with those of the VM that name the same number (libvirt has one for
+    /// each vCPU and one for the emulator's threads); `None`: one of its own where it has a quota.
+    #[serde(default)]
+    pub subgroup: Option<u32>,
+    /// A thread of the VM that is no vCPU of it (an emulator's): the VM's figures leave it out.
+    #[serde(default)]
+    pub helper: bool,
 }
 
 impl VcpuSetup {
@@ -111,6 +118,8 @@ impl VcpuSetup {
             reservation: None,
             class: None,
             quota: None,
+            subgroup: None,
+            helper: false,
         }
     }
 
@@ -561,6 +570,7 @@ impl Host {
         };
         let group = self.push_group(Group(vm.group.map_or(0, |g| g as u32 + 1)), vm.weight, vm.quota);
         let (id, first) = (Vm(self.vms.len() as u32), Vcpu(self.vcpus.len() as u32));
+        let mut subgroups: Vec<(u32, Group)> = Vec::new();
         for (index, v) in vm.vcpus.iter().enumerate() {
             let whose = format!("{whose}, vCPU {index}");
             v.demand.check(&whose)?;
@@ -595,7 +605,16 @@ impl Host {
                 s
             });
             let soft_affinity = soft.filter(|s| !s.is_empty() && !affinity.is_subset(s));
-            let own = if v.quota.is_some() { self.push_group(group, None, v.quota) } else { group };
+            let shared = subgroups.iter().find(|(n, _)| Some(*n) == v.subgroup).map(|(_, g)| *g);
+            let own = match (shared, v.subgroup) {
+                (Some(shared), _) => shared,
+                (None, None) if v.quota.is_none() => group,
+                (None, n) => {
+                    let new = self.push_group(group, None, v.quota);
+                    subgroups.extend(n.map(|n| (n, new)));
+                    new
+                }
+            };
             self.vcpus.push(VcpuFacts {
                 vm: id,
                 index: index as u32,

@@ -3,40 +3,193 @@
 use crate::cli::Headroom as Args;
 use crate::interrupt::Interrupt;
 use crate::scenario::file::File;
+use crate::scenario::replay::{Errors, Recorded, calibration};
 use crate::source::{progress_done, progress_of};
 use serde_json::json;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
-use vsteer_core::scenario::Scenario;
+use vsteer_core::nouns::{HostConfig, VmConfig};
+use vsteer_core::predict::headroom::{too_much_memory, with_more as with_copies};
+use vsteer_core::predict::replay::Replay;
 use vsteer_core::scenario::headroom::{Broken, Found, Headroom, broken, search, together, with_more};
 use vsteer_core::scenario::outcome::{Ended, Follow, MEASURES, Unit, run as simulate};
+use vsteer_core::scenario::{Case, Scenario};
+use vsteer_core::sim::setup::VmSetup;
+use vsteer_core::topology::NodeId;
 use vsteer_core::{Fault, FaultKind};
 
 /// Says it.
 ///
 /// # Errors
-/// As [`File::read`] and [`File::case`]; `Interrupted` at Ctrl-C.
+/// As [`File::read`] and [`File::case`], or [`Recorded::open`]; `Interrupted` at Ctrl-C.
 pub fn run(a: &Args, json: bool) -> Result<(), Fault> {
     let interrupt = Interrupt::listen();
-    let file = File::read(&a.scenario)?;
-    let (scenario, _) = file.case(&a.set)?;
-    // A kind or level that is not there is said before anything is run.
-    with_more(&scenario, &a.kind, 1, None).map_err(|r| r.fault)?;
-    let nodes = scenario.machine.sockets * scenario.machine.nodes_per_socket;
+    let (host, known) = match &a.from {
+        Some(_) => recorded(a, &interrupt)?,
+        None => (written(a)?, None),
+    };
+    let nodes = host.nodes();
+    let anywhere = std::iter::once(None);
     let places: Vec<Option<u32>> =
-        if nodes > 1 { std::iter::once(None).chain((0..nodes).map(Some)).collect() } else { vec![None] };
-    let seeds: Vec<u64> = (0..u64::from(a.seeds)).map(|n| scenario.seed.wrapping_add(n)).collect();
-    let answers = searched(a, &scenario, &places, &seeds, &interrupt)?;
+        if nodes.len() > 1 { anywhere.chain(nodes.into_iter().map(Some)).collect() } else { vec![None] };
+    let seeds: Vec<u64> = (0..u64::from(a.seeds)).map(|n| host.first_seed().wrapping_add(n)).collect();
+    let answers = searched(a, &host, &places, &seeds, &interrupt)?;
+    let notes = known.iter().flat_map(|k| &k.notes);
     if json {
         super::print_json(&json!({
-            "scenario": a.scenario, "kind": a.kind, "levels": a.level, "most": a.most, "headroom": answers,
+            "scenario": a.scenario, "recording": a.from, "kind": a.kind, "levels": a.level, "most": a.most,
+            "calibration": known.as_ref().map(|k| &k.calibration), "notes": notes.collect::<Vec<_>>(),
+            "headroom": answers,
         }));
         return Ok(());
     }
-    println!("{}: more VMs like {:?}", crate::text::one_line(&scenario.title), a.kind);
+    println!("{}: more VMs like {:?}", crate::text::one_line(&host.title()), a.kind);
     answers.iter().for_each(|h| println!("{}", told(h, a.most)));
+    if let Some(k) = &known {
+        println!("simulated against measured, as it was: {}", k.calibration.told());
+    }
+    notes.for_each(|n| println!("note: {n}"));
     Ok(())
+}
+
+/// How far a recorded host's simulation can be trusted.
+struct Known {
+    calibration: Errors,
+    notes: Vec<String>,
+}
+
+/// The host as it is, and how more are put on it.
+enum Host {
+    Written { scenario: Box<Scenario>, kind: String },
+    Recorded(Box<Grows>),
+}
+
+/// A recorded host.
+struct Grows {
+    replay: Replay,
+    config: HostConfig,
+    kind: VmSetup,
+    window_ns: u64,
+}
+
+/// What becomes of a host with more VMs.
+enum With {
+    Case(Box<Case>),
+    /// They do not fit at all: why.
+    Full(String),
+}
+
+fn written(a: &Args) -> Result<Host, Fault> {
+    let path = a.scenario.as_ref().expect("without --from a scenario is demanded");
+    let (scenario, _) = File::read(path)?.case(&a.set)?;
+    // A kind or level that is not there is said before anything is run.
+    with_more(&scenario, &a.kind, 1, None).map_err(|r| r.fault)?;
+    Ok(Host::Written { scenario: Box::new(scenario), kind: a.kind.clone() })
+}
+
+fn recorded(a: &Args, interrupt: &Interrupt) -> Result<(Host, Option<Known>), Fault> {
+    let folder = a.from.as_ref().expect("with --from");
+    let recorded = Recorded::open(folder)?;
+    let config = recorded.stretch.config.clone();
+    let replay = recorded.host(&config)?;
+    let kind = match &a.scenario {
+        Some(_) => shape(a, &replay)?,
+        None => {
+            let known = || replay.setup.vms.iter().map(|vm| vm.name.as_str()).collect::<Vec<_>>().join(", ");
+            replay.setup.vms.iter().find(|vm| vm.name == a.kind).cloned().ok_or_else(|| {
+                Fault::new(FaultKind::BadInput, format!("{}: no VM {:?}", folder.display(), a.kind))
+                    .way_out(format!("there are: {}; or give a scenario file whose VM it is", known()))
+            })?
+        }
+    };
+    let got = recorded.simulate(&config, "simulating it as it was", interrupt)?;
+    let model = recorded.stretch.model()?;
+    let known = Known { calibration: calibration(&got, &model), notes: recorded.notes(&model) };
+    let grows = Grows { replay, config, kind, window_ns: recorded.window_ns };
+    Ok((Host::Recorded(Box::new(grows)), Some(known)))
+}
+
+/// The VM of that name in the scenario file, for a host that was recorded.
+fn shape(a: &Args, host: &Replay) -> Result<VmSetup, Fault> {
+    let path = a.scenario.as_ref().expect("asked where there is one");
+    let (scenario, case) = File::read(path)?.case(&a.set)?;
+    // Weights are on the scheduler's own scale.
+    let (its, own) = (case.policy.about.name, host.policy.about.name);
+    if its != own {
+        return Err(Fault::new(
+            FaultKind::BadInput,
+            format!("{}: a VM under {its:?} for a host under {own:?}", path.display()),
+        )
+        .way_out(format!("set policy = {own:?} in the scenario")));
+    }
+    with_more(&scenario, &a.kind, 1, None).map_err(|r| r.fault)?;
+    let n = scenario.vms.iter().take_while(|vm| vm.name != a.kind).map(|vm| vm.count as usize).sum::<usize>();
+    let mut vm = case.setup.vms.into_iter().nth(n).ok_or_else(|| {
+        Fault::new(FaultKind::BadInput, format!("{}: count of {:?} is 0", path.display(), a.kind))
+            .way_out("give it at least one")
+    })?;
+    // Groups and pools are the scenario's.
+    (vm.group, vm.pool, vm.name) = (None, 0, a.kind.clone());
+    Ok(vm)
+}
+
+impl Host {
+    fn title(&self) -> String {
+        match self {
+            Host::Written { scenario, .. } => scenario.title.clone(),
+            Host::Recorded(host) => host.config.hostname.clone(),
+        }
+    }
+
+    fn first_seed(&self) -> u64 {
+        match self {
+            Host::Written { scenario, .. } => scenario.seed,
+            Host::Recorded(_) => 1,
+        }
+    }
+
+    /// Its nodes with pCPUs.
+    fn nodes(&self) -> Vec<u32> {
+        match self {
+            Host::Written { scenario, .. } => {
+                (0..scenario.machine.sockets * scenario.machine.nodes_per_socket).collect()
+            }
+            Host::Recorded(host) => {
+                let usable = host.config.topology.usable();
+                let nodes = host.config.topology.nodes().iter();
+                nodes.filter(|n| !n.cpus.intersection(&usable).is_empty()).map(|n| n.id.0).collect()
+            }
+        }
+    }
+
+    fn with(&self, more: u32, node: Option<u32>, seed: u64) -> Result<With, Fault> {
+        let host = match self {
+            Host::Written { scenario, kind } => {
+                return match with_more(scenario, kind, more, node).and_then(|s| s.case()) {
+                    Ok(case) => Ok(With::Case(Box::new(case))),
+                    // What does not fit into memory is one more than fits, as is one that the host cannot hold at all.
+                    Err(r) if more > 0 && r.key.ends_with("memory_mib") => Ok(With::Full(r.fault.what)),
+                    Err(r) => Err(r.fault),
+                };
+            }
+            Host::Recorded(host) => host,
+        };
+        let node = node.map(NodeId);
+        let like: Option<&VmConfig> = host.config.vms.iter().find(|vm| vm.name == host.kind.name);
+        if let Some(why) =
+            like.filter(|_| more > 0).and_then(|l| too_much_memory(&host.config, l, more, node))
+        {
+            return Ok(With::Full(why));
+        }
+        Ok(With::Case(Box::new(Case {
+            setup: with_copies(&host.replay, &host.kind, more, node, host.window_ns, seed),
+            policy: host.replay.policy,
+            values: host.replay.values.clone(),
+            begin_ns: host.window_ns,
+            end_ns: 2 * host.window_ns,
+        })))
+    }
 }
 
 fn told(h: &Headroom, most: u32) -> String {
@@ -71,7 +224,7 @@ fn exceeded(b: &Broken) -> String {
 /// Every place with every seed, on all cores.
 fn searched(
     a: &Args,
-    scenario: &Scenario,
+    host: &Host,
     places: &[Option<u32>],
     seeds: &[u64],
     interrupt: &Interrupt,
@@ -90,7 +243,7 @@ fn searched(
                     }
                     let (node, seed) = (places[job / seeds.len()], seeds[job % seeds.len()]);
                     let result = search(seed, a.most, |more| {
-                        let breaks = breaks(a, scenario, more, node, seed, interrupt);
+                        let breaks = breaks(a, host, more, node, seed, interrupt);
                         runs.fetch_add(1, Ordering::Relaxed);
                         breaks
                     });
@@ -115,7 +268,7 @@ fn searched(
 
 fn breaks(
     a: &Args,
-    scenario: &Scenario,
+    host: &Host,
     more: u32,
     node: Option<u32>,
     seed: u64,
@@ -127,24 +280,26 @@ fn breaks(
             !self.0.is_set()
         }
     }
-    let case = with_more(scenario, &a.kind, more, node).and_then(|s| s.case());
-    let case = match case {
-        Ok(case) => case,
-        // What does not fit into memory is one more than fits, as is one that the host cannot hold at all.
-        Err(r) if more > 0 && r.key.ends_with("memory_mib") => {
-            return Ok(Some(Broken {
-                vm: a.kind.clone(),
-                level: format!("memory ({})", r.fault.what),
-                value: 1.0,
-            }));
+    let case = match host.with(more, node, seed)? {
+        With::Case(case) => case,
+        With::Full(why) => {
+            return Ok(Some(Broken { vm: a.kind.clone(), level: format!("memory ({why})"), value: 1.0 }));
         }
-        Err(r) => return Err(r.fault),
     };
     let stopped = || Fault::new(FaultKind::Interrupted, "stopped while searching");
     if interrupt.is_set() {
         return Err(stopped());
     }
     let ran = simulate(&case, seed, |s| (case.policy.build)(s, &case.values), &mut Watched(interrupt))?;
+    if let Host::Recorded(_) = host
+        && let Some(level) = a.level.iter().find(|l| !l.told_by(&ran))
+    {
+        return Err(Fault::new(
+            FaultKind::BadInput,
+            format!("{level}: no VM of the recording has that figure"),
+        )
+        .way_out("a recording tells when vCPUs ran and waited: ready, wake_p99, ready_p99, lag"));
+    }
     match ran.ended {
         Ended::Whole => Ok(broken(&case.setup, &ran, &a.level)),
         Ended::Stopped => Err(stopped()),

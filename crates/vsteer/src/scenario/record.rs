@@ -6,6 +6,7 @@ use vsteer_core::Fault;
 use vsteer_core::nouns::{HostConfig, Tid};
 use vsteer_core::scenario::Case;
 use vsteer_core::scenario::outcome::{Follow, Run, run};
+use vsteer_core::sim::blame::Blame;
 use vsteer_core::sim::samples;
 use vsteer_core::sim::sched::Simulation;
 use vsteer_core::sim::setup::{Host, Setup};
@@ -36,7 +37,7 @@ pub fn recorded(
         fingerprint: config.fingerprint(),
         mono_ns: case.begin_ns,
         unix_ns: case.begin_ns,
-        collector: samples::collector(),
+        collector: samples::collector(true),
     };
     let writer = Writer::create(folder, &manifest, &config, None)?;
     let mut events = EventWriter::create(folder, None)?;
@@ -54,10 +55,12 @@ pub fn recorded(
     }
     let stride_ns = STRIDE_NS.min((case.end_ns - case.begin_ns) / SAMPLES_MIN).max(1);
     let host = Host::new(&case.setup)?;
+    let blame = Blame::new(&host);
     let mut follow = Recorder {
         writer,
         events,
         trace: trace.clone(),
+        blame: blame.clone(),
         config,
         cpus: host.pcpus.iter().map(|p| p.cpu).collect(),
         tids: host.vcpus.iter().map(|v| samples::tid(&case.setup, v)).collect(),
@@ -66,7 +69,7 @@ pub fn recorded(
         interrupt,
         fault: None,
     };
-    let build = |s: &Setup| (case.policy.traced)(s, &case.values, trace.clone());
+    let build = |s: &Setup| (case.policy.watched)(s, &case.values, (trace.clone(), blame.clone()));
     let ran = run(case, seed, build, &mut follow)?;
     follow.finish().map(|summary| (ran, summary))
 }
@@ -75,6 +78,7 @@ struct Recorder<'a> {
     writer: Writer,
     events: EventWriter,
     trace: Trace,
+    blame: Blame,
     config: HostConfig,
     /// The kernel's numbers of pCPUs, and the threads of vCPUs.
     cpus: Vec<u32>,
@@ -124,7 +128,8 @@ impl Follow for Recorder<'_> {
     fn sample(&mut self, setup: &Setup, simulation: &dyn Simulation) -> Result<(), Fault> {
         self.take_switches(false)?;
         self.events.write()?;
-        self.writer.append(&samples::batch(setup, simulation), &self.config)
+        let blame = self.blame.drain(simulation.now_ns());
+        self.writer.append(&samples::batch(setup, simulation, blame), &self.config)
     }
 
     fn go_on(&mut self, _now_ns: u64) -> bool {

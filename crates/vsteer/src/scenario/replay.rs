@@ -2,16 +2,17 @@
 
 use super::file::Setting;
 use crate::interrupt::Interrupt;
-use crate::source::{self, progress_done, progress_of};
+use crate::source::{self, Stretch, progress_done, progress_of};
 use crate::text::one_line;
 use serde::Serialize;
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::path::Path;
 use vsteer_core::model::{HostModel, ThreadModel};
-use vsteer_core::nouns::{HostConfig, VmId, VmThread};
-use vsteer_core::predict::demand::demands;
-use vsteer_core::predict::fluid;
-use vsteer_core::predict::replay::{Got, replay};
+use vsteer_core::nouns::{HostConfig, Tid, VmId, VmThread};
+use vsteer_core::predict::demand::{Wanted, demands, unswitched};
+use vsteer_core::predict::{fluid, weights};
+use vsteer_core::predict::replay::{Got, Replay, replay};
 use vsteer_core::timeline::Switch;
 use vsteer_core::{Fault, FaultKind};
 
@@ -60,62 +61,154 @@ const WAITS_FROM: f64 = 0.05;
 /// A 99th percentile of fewer wake-ups says little, and is left out of errors.
 const WAKE_UPS_FROM: u64 = 1000;
 
+/// A recorded host and what each of its threads wanted.
+pub struct Recorded {
+    /// The recording.
+    pub stretch: Stretch,
+    /// Its length, ns.
+    pub window_ns: u64,
+    wanted: BTreeMap<Tid, Wanted>,
+}
+
+impl Recorded {
+    /// Reads `folder`; notes on what is missing in it go to standard error.
+    ///
+    /// # Errors
+    /// As [`source::read`]; `NothingThere` for a recording without samples, switches or wake-ups.
+    pub fn open(folder: &Path) -> Result<Recorded, Fault> {
+        let recording = source::read(folder)?;
+        let (Some(first), Some(last)) = (recording.batches.first(), recording.batches.last()) else {
+            return Err(Fault::new(
+                FaultKind::NothingThere,
+                format!("{} holds no samples", folder.display()),
+            ));
+        };
+        let (from_ns, to_ns) = (first.mono_ns, last.mono_ns);
+        let recorded = recording.switches(from_ns, to_ns)?;
+        recorded.notes.iter().for_each(|n| eprintln!("vsteer: {n}"));
+        enough(folder, &recorded.switches)?;
+        let stretch = source::whole(recording)?;
+        let threads: Vec<_> =
+            stretch.config.vms.iter().flat_map(|vm| vm.threads.iter().map(|t| t.tid)).collect();
+        let mut wanted = demands(&recorded.switches, &threads, from_ns, to_ns);
+        if let (Some(first), Some(last)) = (stretch.batches.first(), stretch.batches.last()) {
+            unswitched(&mut wanted, first, last);
+        }
+        Ok(Recorded { stretch, window_ns: to_ns - from_ns, wanted })
+    }
+
+    /// The simulation of `config`, its own or a changed one, under the recorded demands.
+    ///
+    /// # Errors
+    /// As [`replay`].
+    pub fn host(&self, config: &HostConfig) -> Result<Replay, Fault> {
+        replay(config, &self.wanted, 1)
+    }
+
+    /// What each thread gets in it, once round to warm up and once measured.
+    ///
+    /// # Errors
+    /// As [`Replay::run`].
+    pub fn simulate(
+        &self,
+        config: &HostConfig,
+        what: &str,
+        interrupt: &Interrupt,
+    ) -> Result<Vec<Got>, Fault> {
+        self.run(&self.host(config)?, what, interrupt)
+    }
+
+    /// The same of a simulation that was made already.
+    ///
+    /// # Errors
+    /// As [`Replay::run`].
+    pub fn run(&self, host: &Replay, what: &str, interrupt: &Interrupt) -> Result<Vec<Got>, Fault> {
+        let mut go_on = || {
+            progress_of(what, 0.5, "");
+            !interrupt.is_set()
+        };
+        let got = host.run(self.window_ns, self.window_ns, &mut go_on);
+        progress_done();
+        got
+    }
+
+    /// Whole bursts, and those that were not seen whole.
+    fn bursts(&self) -> (usize, usize) {
+        self.wanted.values().fold((0, 0), |(w, b), t| (w + t.bursts, b + t.broken))
+    }
+
+    /// What the simulation cannot know.
+    pub fn notes(&self, model: &HostModel) -> Vec<String> {
+        let mut notes = Vec::new();
+        let (whole, broken) = self.bursts();
+        if broken > 0 {
+            notes.push(format!("{broken} of {} bursts were not seen whole and are left out", whole + broken));
+        }
+        let others = others_pcpus(model);
+        if others > OTHERS_TOLD {
+            notes.push(format!(
+                "processes outside the VMs used {others:.2} pCPUs; they are not simulated, so waits for them are missing"
+            ));
+        }
+        notes
+    }
+}
+
+/// How far what was simulated is off what was measured.
+pub fn calibration(got: &[Got], model: &HostModel) -> Errors {
+    let pair = |g| -> (Option<&Got>, Option<&ThreadModel>) { (Some(g), measured(g, model)) };
+    Errors::of(got.iter().filter(|g| g.thread.role.vcpu().is_some()).map(pair))
+}
+
+fn measured<'a>(got: &Got, model: &'a HostModel) -> Option<&'a ThreadModel> {
+    model.vm(&got.thread.vm)?.threads.iter().find(|t| t.tid == got.thread.tid)
+}
+
 /// Simulates `folder`'s host, whose scheduler's parameters `was` tells where they were not the defaults; and once more with
 /// the change, if there is one.
 ///
 /// # Errors
-/// As [`source::read`]; `NothingThere` for a recording without switches or wake-ups; `BadInput` for a parameter that the
-/// scheduler does not have.
+/// As [`Recorded::open`] and [`Recorded::run`]; for a plan or recording that does not belong to it; `BadInput` for a
+/// parameter that the scheduler does not have.
 pub fn run(folder: &Path, was: &[Setting], change: &Change<'_>, json: bool) -> Result<(), Fault> {
     let interrupt = Interrupt::listen();
-    let recording = source::read(folder)?;
-    let (Some(first), Some(last)) = (recording.batches.first(), recording.batches.last()) else {
-        return Err(Fault::new(FaultKind::NothingThere, format!("{} holds no samples", folder.display())));
-    };
-    let (from_ns, to_ns) = (first.mono_ns, last.mono_ns);
-    let recorded = recording.switches(from_ns, to_ns)?;
-    recorded.notes.iter().for_each(|n| eprintln!("vsteer: {n}"));
-    enough(folder, &recorded.switches)?;
-    let stretch = source::whole(recording)?;
+    let recorded = Recorded::open(folder)?;
     let later = change.under.map(|p| source::whole(source::read(p)?)).transpose()?;
-    let config = &stretch.config;
+    let config = &recorded.stretch.config;
     let changed = match (change.plan, &later) {
         (Some(path), _) => Some(fluid::after(config, &crate::command::plan::read(path)?.steps)),
         (None, Some(later)) => Some(same_threads(config, &later.config)?),
         (None, None) => (!change.set.is_empty()).then(|| config.clone()),
     };
-    let threads: Vec<_> = config.vms.iter().flat_map(|vm| vm.threads.iter().map(|t| t.tid)).collect();
-    let wanted = demands(&recorded.switches, &threads, from_ns, to_ns);
-    let window_ns = to_ns - from_ns;
-    let simulate = |config: &HostConfig, set: &[Setting], what: &str| -> Result<Vec<Got>, Fault> {
-        let mut host = replay(config, &wanted, 1)?;
+    let model = recorded.stretch.model()?;
+    let then = later.map(|l| l.model()).transpose()?;
+    let host = |config: &HostConfig, set: &[Setting]| -> Result<Replay, Fault> {
+        let mut host = recorded.host(config)?;
         for setting in was.iter().chain(set) {
             host.values.set(&setting.key, number(setting)?)?;
         }
-        let mut go_on = || {
-            progress_of(what, 0.5, "");
-            !interrupt.is_set()
-        };
-        let got = host.run(window_ns, window_ns, &mut go_on);
-        progress_done();
-        got
+        Ok(host)
     };
-    let as_it_was = simulate(config, &[], "simulating")?;
-    let predicted =
-        changed.as_ref().map(|c| simulate(c, change.set, "simulating the change")).transpose()?;
-    let (model, then) = (stretch.model()?, later.map(|l| l.model()).transpose()?);
+    let before = host(config, &[])?;
+    let as_it_was = recorded.run(&before, "simulating", &interrupt)?;
+    let mut notes = recorded.notes(&model);
+    let predicted = match &changed {
+        None => None,
+        Some(changed) => {
+            let mut go_on = || {
+                progress_of("reading off what weights come to", 0.5, "");
+                !interrupt.is_set()
+            };
+            let effective = weights::effective(&before, &as_it_was, &model, recorded.window_ns, &mut go_on)?;
+            progress_done();
+            notes.extend(weights::told(&before, &effective));
+            let mut after = host(changed, change.set)?;
+            weights::scale(&mut after, &effective);
+            Some(recorded.run(&after, "simulating the change", &interrupt)?)
+        }
+    };
     let fluid = changed.map(|c| fluid::ready_after(config, &c, &model)).unwrap_or_default();
-    let (whole, broken) = wanted.values().fold((0, 0), |(w, b), t| (w + t.bursts, b + t.broken));
-    let mut notes = Vec::new();
-    if broken > 0 {
-        notes.push(format!("{broken} of {} bursts were not seen whole and are left out", whole + broken));
-    }
-    let others = others_pcpus(&model);
-    if others > OTHERS_TOLD {
-        notes.push(format!(
-            "processes outside the VMs used {others:.2} pCPUs; they are not simulated, so waits for them are missing"
-        ));
-    }
+    let (window_ns, (whole, broken)) = (recorded.window_ns, recorded.bursts());
     let rows: Vec<Row<'_>> = as_it_was
         .iter()
         .filter_map(|got| {
@@ -124,13 +217,11 @@ pub fn run(folder: &Path, was: &[Setting], change: &Change<'_>, json: bool) -> R
             Some(Row {
                 vm: &vm.name,
                 vcpu: got.thread.role.vcpu()?,
-                measured: vm.threads.iter().find(|t| t.tid == got.thread.tid),
+                measured: measured(got, &model),
                 simulated: got,
                 predicted: predicted.as_ref().and_then(|all| all.get(of(all)?)),
                 fluid: fluid.get(&got.thread.tid).copied(),
-                then: then
-                    .as_ref()
-                    .and_then(|m| m.vm(&got.thread.vm)?.threads.iter().find(|t| t.tid == got.thread.tid)),
+                then: then.as_ref().and_then(|m| measured(got, m)),
             })
         })
         .collect();
@@ -192,7 +283,7 @@ fn same_threads(config: &HostConfig, later: &HostConfig) -> Result<HostConfig, F
 
 /// How far off, over some vCPUs.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-struct Errors {
+pub struct Errors {
     /// Of the ready share, mean.
     ready: Option<f64>,
     /// Over so many vCPUs.
@@ -216,7 +307,8 @@ impl Errors {
         Errors { ready: ready_error(ready), vcpus: pairs.len(), wake_p99: vsteer_core::stats::mean(&wake) }
     }
 
-    fn told(&self) -> String {
+    /// In words.
+    pub fn told(&self) -> String {
         let Some(ready) = self.ready else { return "no vCPU waited 5 % or more".to_owned() };
         let wake = self.wake_p99.map_or_else(String::new, |w| format!(", wake-up p99 {:.0} %", 100.0 * w));
         format!(

@@ -19,19 +19,20 @@
 //! `BASE_SLICE`), ticks and what they check, placement of new tasks (`START_DEBIT`) and of sleepers
 //! (`GENTLE_FAIR_SLEEPERS`), wake-up preemption with its granularity by weight, the buddies `next`, `last` and `skip`,
 //! moving between lines with the distance to the least kept; and as for EEVDF: the cgroup tree with a line per group and
-//! pCPU, shares of groups that run on several pCPUs, quotas at every level, nice levels, the real-time
-//! classes above with their throttling ([`super::linux`]), placement, pulling, balancing.
+//! pCPU, shares of groups that run on several pCPUs by decaying load averages, quotas at every level, nice levels, the
+//! real-time classes above with their throttling ([`super::linux`]), placement, pulling, balancing.
 //!
 //! **Not modelled**
-//! - `GAP(cfs-load)`: no PELT: shares and balancing go by who is runnable now, not by decaying averages; so there is no
-//!   `wake_affine` between waker and wakee, no misfit, no asymmetric capacity, no NUMA balancing; the search for an idle
-//!   pCPU is never cut short (`SIS_UTIL`). Weights are whole units of 1/1,024.
+//! - `GAP(cfs-load)`: balancing goes by who is runnable now, not by load; so there is no `wake_affine` between waker and
+//!   wakee, no misfit, no asymmetric capacity, no NUMA balancing; the search for an idle pCPU is never cut short
+//!   (`SIS_UTIL`). Load averages go on while a group is throttled, and the loads of a pCPU that idles are not looked at
+//!   while nobody waits anywhere.
 //! - `GAP(cfs-balance)`: one pass per balancing interval over all pCPUs in order; the kernel's runs per domain, gated by
 //!   costs and failures, and moves tasks by load. Moving one more so that an odd task out takes turns is not modelled.
 //! - `GAP(cfs-slack)`: unused quota returns to the pool when a line empties; the timer that hands it to throttled
 //!   siblings before the period ends is not modelled.
 //! - `GAP(cfs-slots)`: a group keeps lines for twice as many pCPUs as it has vCPUs; a line reused for another pCPU
-//!   keeps the virtual times of the former.
+//!   keeps the virtual times of the former, and forgets its load.
 //! - `GAP(cfs-rt)`: real-time limits per cgroup (`RT_GROUP_SCHED`, off in distributions) are not modelled, nor the
 //!   deadline class; an idle task does not make way for others at once; of several pCPUs that a real-time task could
 //!   go to, the nearest with the lowest number is taken, where the kernel deals them out in turn.
@@ -130,10 +131,10 @@ impl Rules for Fairest {
         quotas: true,
         classes: true,
         gaps: &[
-            "cfs-load: shares and balancing by who is runnable now, no PELT, no wake_affine, no NUMA balancing, no SIS_UTIL",
+            "cfs-load: balancing by who is runnable now, no wake_affine, no NUMA balancing, no SIS_UTIL; throttled load goes on",
             "cfs-balance: one pass over all pCPUs per interval; an odd task out does not take turns",
             "cfs-slack: unused quota reaches throttled siblings at the next period",
-            "cfs-slots: a line reused for another pCPU keeps the virtual times of the former",
+            "cfs-slots: a line reused for another pCPU keeps the virtual times of the former, not its load",
             "cfs-rt: no RT_GROUP_SCHED; SCHED_IDLE by its weight alone; a tie of pCPUs goes to the nearest",
             "cfs-levels: every event charges all levels of the running task",
             "cfs-phase: ticks of all pCPUs coincide, and so do periods of quotas",
@@ -142,6 +143,8 @@ impl Rules for Fairest {
     const FAIR_SERVER: bool = false;
     const SLICES_VARY: bool = true;
     const BUDDIES: bool = true;
+    const TELL_EVERY_NS: i64 = 0;
+    const EMPTY_KEEPS_WEIGHT: bool = false;
 
     fn new(host: &Host, values: &Values) -> Fairest {
         let scaled = |name| (values.get(name) * US * scaling(host, values)) as i64;
@@ -192,9 +195,11 @@ impl Rules for Fairest {
         l.advance(line);
     }
 
-    fn reweigh(l: &mut Lines<Fairest>, e: u32, weight: i64) {
-        let entity = &mut l.entities[e as usize];
-        let more = weight - std::mem::replace(&mut entity.weight, weight);
+    fn reweigh(l: &mut Lines<Fairest>, e: u32, scaled: i64) {
+        let before = l.entities[e as usize].weight;
+        l.set_weight(e, scaled);
+        let entity = &l.entities[e as usize];
+        let more = entity.weight - before;
         if entity.queued {
             let line = &mut l.lines[entity.line as usize];
             line.weight += more;

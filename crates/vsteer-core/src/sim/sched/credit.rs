@@ -38,12 +38,14 @@
 //! original: Ackaouy, "The Xen Credit CPU scheduler", Xen Summit 2006. Read, not copied.
 
 use super::super::bits::Bits;
-use super::super::policy::{About, Choice, Conserving, Held, Orders, Parameter, Policy, Values, View, Why};
+use super::super::policy::{About, Choice, Orders, Policy, Values, View, Why};
 use super::super::setup::{Host, Pcpu, Pool, Vcpu, Vm};
 use crate::Fault;
 
+mod about;
 mod account;
 mod place;
+mod queue;
 
 const NONE: u32 = u32::MAX;
 /// CSCHED_CREDITS_PER_MSEC.
@@ -166,69 +168,7 @@ pub struct Credit {
 }
 
 impl Policy for Credit {
-    const ABOUT: About = About {
-        name: "credit",
-        doc: "Xen Credit: CPU by weight in credits, BOOST for vCPUs that wake, work stealing",
-        source: "xen/common/sched/credit.c, Xen 4.23-unstable (c447b730)",
-        parameters: &[
-            Parameter {
-                name: "tslice_ms",
-                doc: "how long a vCPU runs while others of its priority wait; also the accounting period",
-                unit: "ms",
-                default: 30,
-                min: 1,
-                max: 1000,
-            },
-            Parameter {
-                name: "ratelimit_us",
-                doc: "a vCPU that got a pCPU keeps it at least this long; 0 switches it off",
-                unit: "us",
-                default: 1000,
-                min: 0,
-                max: 500_000,
-            },
-            Parameter {
-                name: "vcpu_migration_delay_us",
-                doc: "a vCPU that ran less than this ago is not stolen",
-                unit: "us",
-                default: 0,
-                min: 0,
-                max: 100_000,
-            },
-            Parameter {
-                name: "load_balance_ratelimit_us",
-                doc: "a pCPU looks for work at its peers at most once in this time",
-                unit: "us",
-                default: 1000,
-                min: 0,
-                max: 1_000_000,
-            },
-            Parameter {
-                name: "tickle_one_idle_cpu",
-                doc: "a wake-up that finds several idle pCPUs interrupts one of them (1) or all (0)",
-                unit: "flag",
-                default: 1,
-                min: 0,
-                max: 1,
-            },
-        ],
-        default_weight: 256,
-        weights: (1, 65535),
-        proportional: true,
-        // A pCPU whose search for work was too early looks again when it is tickled, or its peers shed work at a tick
-        // or at the end of a slice.
-        conserving: Conserving::Within(60 * MS),
-        caps: true,
-        quotas: false,
-        classes: false,
-        gaps: &[
-            "credit-phase: ticks of all pCPUs coincide, accounting follows them at once",
-            "credit-races: interrupts and locks take no time",
-            "credit-width: sums of credits do not overflow",
-            "credit-units: one vCPU per unit, no tasklets, no smt_power_savings",
-            "credit-remote-wake: wake-ups come from the pCPU that the vCPU ran on last",
-        ],
-    };
+    const ABOUT: About = about::ABOUT;
     const TIMERS: u32 = 2;
 
     fn new(host: &Host, pool: Pool, values: &Values) -> Result<Credit, Fault> {
@@ -458,153 +398,5 @@ impl Policy for Credit {
         self.weight += u64::from(weight) * u64::from(domain.active_units);
         domain.weight = weight;
         domain.cap_pct = cap_pct.unwrap_or(0);
-    }
-}
-
-/// Run queues.
-impl Credit {
-    /// Into its pCPU's queue, behind all of its priority; a yielding one behind one of lower priority as well.
-    #[inline]
-    fn insert(&mut self, v: u32) {
-        let (pri, flags, cpu) = {
-            let unit = &self.units[v as usize];
-            debug_assert!(unit.flags & QUEUED == 0, "vCPU {v} is queued already");
-            (unit.pri, unit.flags, unit.cpu)
-        };
-        let mut before = self.queues[cpu as usize].head;
-        while before != NONE && self.units[before as usize].pri >= pri {
-            before = self.units[before as usize].next;
-        }
-        if flags & YIELD != 0 && before != NONE {
-            before = self.units[before as usize].next;
-        }
-        let queue = &mut self.queues[cpu as usize];
-        let prev = if before == NONE {
-            std::mem::replace(&mut queue.tail, v)
-        } else {
-            std::mem::replace(&mut self.units[before as usize].prev, v)
-        };
-        if prev == NONE {
-            queue.head = v;
-        } else {
-            self.units[prev as usize].next = v;
-        }
-        let unit = &mut self.units[v as usize];
-        (unit.prev, unit.next) = (prev, before);
-        unit.flags |= QUEUED;
-    }
-
-    /// Out of its queue.
-    #[inline]
-    fn remove(&mut self, v: u32) {
-        let unit = &mut self.units[v as usize];
-        debug_assert!(unit.flags & QUEUED != 0, "vCPU {v} is in no queue");
-        unit.flags &= !(QUEUED | YIELD);
-        let (prev, next, cpu) = (unit.prev, unit.next, unit.cpu);
-        let queue = &mut self.queues[cpu as usize];
-        if prev == NONE {
-            queue.head = next;
-        } else {
-            self.units[prev as usize].next = next;
-        }
-        if next == NONE {
-            queue.tail = prev;
-        } else {
-            self.units[next as usize].prev = prev;
-        }
-    }
-
-    #[inline]
-    fn more_runnable(&mut self, p: u32) {
-        let queue = &mut self.queues[p as usize];
-        queue.runnable += 1;
-        if queue.runnable == 2 {
-            self.overloaded.insert(p as usize);
-        }
-    }
-
-    #[inline]
-    fn less_runnable(&mut self, p: u32) {
-        let queue = &mut self.queues[p as usize];
-        queue.runnable -= 1;
-        if queue.runnable == 1 {
-            self.overloaded.remove(p as usize);
-        }
-    }
-
-    #[inline]
-    fn set_idler(&mut self, p: usize) {
-        if !self.idlers.contains(p) {
-            self.idlers.insert(p);
-            let queue = &self.queues[p];
-            self.idle.more(queue.core, queue.socket);
-        }
-    }
-
-    #[inline]
-    fn clear_idler(&mut self, p: usize) {
-        if self.idlers.contains(p) {
-            self.idlers.remove(p);
-            let queue = &self.queues[p];
-            self.idle.less(queue.core, queue.socket);
-        }
-    }
-
-    /// A unit that blocked, moved or was parked is runnable again: queue it, and tell a pCPU. `at` is the pCPU that
-    /// this happens on.
-    #[inline]
-    fn enqueue_woken(&mut self, view: &View<'_>, v: u32, at: u32, orders: &mut Orders) {
-        let unit = &mut self.units[v as usize];
-        let migrating = unit.flags & MIGRATING != 0;
-        unit.flags &= !MIGRATING;
-        if !migrating && unit.pri == UNDER && unit.flags & PARKED == 0 {
-            unit.pri = BOOST;
-        }
-        let cpu = unit.cpu;
-        self.insert(v);
-        self.more_runnable(cpu);
-        self.tickle(view, v, at, orders);
-    }
-
-    /// The end of a move that a tick began: `v` has left pCPU `p`.
-    fn finish_move(&mut self, view: &View<'_>, v: u32, p: u32, blocked: bool, orders: &mut Orders) {
-        let unit = &mut self.units[v as usize];
-        unit.flags &= !LEAVING;
-        unit.flags |= MIGRATING;
-        let parked = unit.flags & PARKED != 0;
-        let to = self.place(view, v, true);
-        self.units[v as usize].cpu = to;
-        if !blocked && !parked {
-            self.enqueue_woken(view, v, p, orders);
-        }
-    }
-
-    /// Charges a running unit for its CPU time so far, in whole credits. `start_ns` moves on by what they are worth,
-    /// which the carried residual may put a little into the future: charged once all the same.
-    #[inline]
-    fn burn(&mut self, v: u32, now_ns: u64) {
-        let unit = &mut self.units[v as usize];
-        let delta_ns = now_ns as i64 - unit.start_ns;
-        if delta_ns <= 0 {
-            return;
-        }
-        let worth = delta_ns as u64 * CREDITS_PER_MS + u64::from(unit.residual);
-        let credits = worth / MS;
-        unit.residual = (worth % MS) as u32;
-        unit.credit -= credits as i32;
-        unit.start_ns += (credits * (MS / CREDITS_PER_MS)) as i64;
-    }
-
-    fn hold(&mut self, view: &View<'_>, v: u32, orders: &mut Orders) {
-        let unit = &mut self.units[v as usize];
-        unit.flags |= PARKED;
-        let (cpu, queued) = (unit.cpu, unit.flags & QUEUED != 0);
-        orders.hold(Vcpu(v), Held::Limited);
-        if view.running(Pcpu(cpu)) == Some(Vcpu(v)) {
-            orders.interrupt(Pcpu(cpu));
-        } else if queued {
-            self.less_runnable(cpu);
-            self.remove(v);
-        }
     }
 }

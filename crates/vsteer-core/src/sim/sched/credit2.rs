@@ -33,10 +33,14 @@
 
 use super::super::bits::Bits;
 use super::super::engine::State;
-use super::super::policy::{About, Choice, Conserving, Held, Orders, Parameter, Policy, Values, View, Why};
+use super::super::policy::{About, Choice, Orders, Policy, Values, View, Why};
 use super::super::setup::{Host, Pcpu, Pool, Vcpu, Vm};
 use crate::Fault;
 
+mod about;
+mod arrange;
+mod candidate;
+mod credits;
 mod load;
 mod tickle;
 
@@ -129,79 +133,13 @@ pub struct Credit2 {
 }
 
 impl Policy for Credit2 {
-    const ABOUT: About = About {
-        name: "credit2",
-        doc: "Xen Credit2: CPU by weight in credits that are reset together, shared queues, caps by budget",
-        source: "xen/common/sched/credit2.c, Xen 4.23-unstable (c447b730)",
-        parameters: &[
-            Parameter {
-                name: "ratelimit_us",
-                doc: "a vCPU that got a pCPU keeps it at least this long; 0 switches it off",
-                unit: "us",
-                default: 1000,
-                min: 0,
-                max: 500_000,
-            },
-            Parameter {
-                name: "runqueue",
-                doc: "who shares a queue: the pCPUs of a core (1), a socket (2), a node (3), all (4), nobody (0)",
-                unit: "kind",
-                default: 2,
-                min: 0,
-                max: 4,
-            },
-            Parameter {
-                name: "max_cpus_runqueue",
-                doc: "most pCPUs of a queue",
-                unit: "pCPUs",
-                default: 16,
-                min: 1,
-                max: 4096,
-            },
-            Parameter {
-                name: "migrate_resist_us",
-                doc: "by how much credit another pCPU's vCPU must be ahead to come over",
-                unit: "us",
-                default: 500,
-                min: 0,
-                max: 10_000,
-            },
-            Parameter {
-                name: "inflight",
-                doc: "a slice counts whoever just left the pCPU among those who wait (1, Xen 4.23) or not (0, Xen 4.17)",
-                unit: "flag",
-                default: 1,
-                min: 0,
-                max: 1,
-            },
-            Parameter {
-                name: "cap_period_ms",
-                doc: "how often capped VMs get their budget",
-                unit: "ms",
-                default: 10,
-                min: 1,
-                max: 30,
-            },
-        ],
-        default_weight: 256,
-        weights: (1, 65_535),
-        proportional: true,
-        conserving: Conserving::No("other queues are looked at only when credits are reset"),
-        caps: true,
-        quotas: false,
-        classes: false,
-        gaps: &[
-            "credit2-races: interrupts, locks and switches take no time",
-            "credit2-phase: budgets of all capped VMs are replenished at the same instants",
-            "credit2-units: one vCPU per unit, no tasklets, no sched_smt_power_savings",
-        ],
-    };
+    const ABOUT: About = about::ABOUT;
     const TIMERS: u32 = 1;
 
     fn new(host: &Host, pool: Pool, values: &Values) -> Result<Credit2, Fault> {
         let (pcpus, vcpus) = (host.pcpus.len(), host.vcpus.len());
         let period_ns = values.get("cap_period_ms") as i64 * 1_000_000;
-        let (queues, queue_of) = arrange(host, pool, values);
+        let (queues, queue_of) = arrange::arrange(host, pool, values);
         let units = host.vcpus.iter().map(|v| Unit {
             vm: v.vm.0,
             cpu: NONE,
@@ -383,70 +321,6 @@ fn weight(weight: Option<u32>) -> i64 {
     weight.unwrap_or(Credit2::ABOUT.default_weight).into()
 }
 
-impl Domain {
-    fn cap(&mut self, cap_pct: u32, period_ns: i64, now_ns: u64) {
-        self.tot_budget = period_ns * i64::from(cap_pct) / 100;
-        self.quota = (self.tot_budget / self.vcpus).max(MIN_TIMER);
-        self.budget = self.tot_budget;
-        self.next_ns = now_ns + period_ns as u64;
-    }
-}
-
-/// Which pCPUs share a queue (`cpu_add_to_runqueue`): those that belong together, threads of a core always, up to a
-/// number that spreads them evenly; where several queues would do, the smallest.
-fn arrange(host: &Host, pool: Pool, values: &Values) -> (Vec<Queue>, Vec<u32>) {
-    let (pcpus, most) = (host.pcpus.len(), values.get("max_cpus_runqueue") as usize);
-    let most = pcpus / ((pcpus - 1) / most + 1);
-    let kind = values.get("runqueue");
-    let units = host.vcpus_of(pool).count();
-    let mut queues: Vec<Queue> = Vec::new();
-    let mut queue_of = vec![NONE; pcpus];
-    for p in host.pools[pool.i()].iter() {
-        let (place, core) = (&host.pcpus[p], &host.cores[host.pcpus[p].core as usize]);
-        let with_sibling = core.iter().find(|s| queue_of[*s] != NONE && kind != 0);
-        let matches = |q: &Queue| {
-            let peer = &host.pcpus[q.pick_bias as usize];
-            match kind {
-                0 => false,
-                1 => peer.core == place.core,
-                2 => peer.socket == place.socket,
-                3 => peer.node == place.node,
-                _ => true,
-            }
-        };
-        let fits = |q: &Queue| {
-            let n = q.cpus as usize;
-            matches(q) && n < most && (kind == 4 || n + core.len() <= most)
-        };
-        let q = match with_sibling {
-            Some(s) if matches(&queues[queue_of[s] as usize]) => Some(queue_of[s] as usize),
-            _ => (0..queues.len()).filter(|q| fits(&queues[*q])).min_by_key(|q| (queues[*q].cpus, *q)),
-        };
-        let q = q.unwrap_or_else(|| {
-            queues.push(Queue {
-                list: Vec::with_capacity(units),
-                units: Vec::with_capacity(units),
-                active: Bits::new(pcpus),
-                idle: Bits::new(pcpus),
-                tickled: Bits::new(pcpus),
-                cpus: 0,
-                max_weight: 1,
-                pick_bias: p as u32,
-                load: 0,
-                load_at: 0,
-                avgload: 0,
-                b_avgload: 0,
-            });
-            queues.len() - 1
-        });
-        queues[q].active.insert(p);
-        queues[q].idle.insert(p);
-        queues[q].cpus += 1;
-        queue_of[p] = q as u32;
-    }
-    (queues, queue_of)
-}
-
 impl Credit2 {
     /// Sets the timer to the next replenishment; one that is due now is set already.
     fn arm(&self, now_ns: u64, orders: &mut Orders) {
@@ -454,145 +328,6 @@ impl Credit2 {
         if next_ns > now_ns {
             orders.set_timer(REPLENISH, next_ns);
         }
-    }
-
-    /// Charges running `v` up to now (`burn_credits`, `t2c_update`).
-    fn burn(&mut self, v: u32, now_ns: i64) {
-        let unit = &mut self.units[v as usize];
-        let ns = now_ns - unit.start_ns;
-        if ns <= 0 {
-            return;
-        }
-        unit.start_ns = now_ns;
-        let burnt = ns * self.queues[unit.queue as usize].max_weight + unit.residual;
-        unit.residual = burnt % unit.weight;
-        unit.credit = (unit.credit - burnt / unit.weight).max(-CREDIT_INIT);
-        if let Some(budget) = &mut unit.budget {
-            *budget -= ns;
-        }
-    }
-
-    /// Everybody's credits are renewed (`reset_credit`).
-    fn reset(&mut self, q: usize, next: u32, now_ns: i64, orders: &mut Orders) {
-        let lowest = self.units[next as usize].credit == -CREDIT_INIT;
-        let more = if lowest { 2 * CREDIT_INIT } else { CREDIT_INIT };
-        for i in 0..self.queues[q].units.len() {
-            let v = self.queues[q].units[i];
-            let cpu = self.units[v as usize].cpu;
-            if self.current[cpu as usize] == v {
-                self.burn(v, now_ns);
-                if self.units[v as usize].budget.is_some_and(|b| b <= 0) {
-                    self.interrupt(cpu, orders);
-                }
-            }
-            let unit = &mut self.units[v as usize];
-            unit.credit = (unit.credit + more).min(CREDIT_INIT + MIN_TIMER);
-            unit.start_ns = now_ns;
-        }
-    }
-
-    /// For how long `next` may run (`csched2_runtime`).
-    fn runtime(&self, q: usize, next: u32, now_ns: i64, entered_ns: Option<i64>, inflight: i64) -> i64 {
-        let unit = &self.units[next as usize];
-        let mut least = MIN_TIMER;
-        if self.ratelimit_ns > 0 {
-            let left = entered_ns.map_or(self.ratelimit_ns, |since| since + self.ratelimit_ns - now_ns);
-            least = least.max(left);
-        }
-        let first = self.queues[q].list.first().map_or(0, |v| self.units[*v as usize].credit);
-        let waiting = first.max(0).max(inflight);
-        let credit = unit.credit - waiting;
-        let mut ns = if credit > 0 { credit * unit.weight / self.queues[q].max_weight } else { 0 };
-        if let Some(budget) = unit.budget {
-            ns = ns.min(budget);
-        }
-        if ns < least { least } else { ns.min(CREDIT_INIT) }
-    }
-
-    /// Who should run on `p` (`runq_candidate`): the one that runs, or the first of the queue that is worth more and may.
-    fn candidate(&mut self, view: &View<'_>, p: Pcpu, why: Why, runnable: bool, orders: &mut Orders) -> u32 {
-        let now_ns = view.now_ns() as i64;
-        let q = self.queue_of[p.i()] as usize;
-        let yields = matches!(why, Why::Yielded(_));
-        let mut next = NONE;
-        if let Some(v) = why.runnable().filter(|_| runnable) {
-            let ran_ns = now_ns - view.since_ns(v) as i64;
-            if !yields && ran_ns < self.ratelimit_ns {
-                return v.0;
-            }
-            let soft = view.host().vcpus[v.i()].soft_affinity.as_ref();
-            let rather = soft.filter(|soft| !soft.contains(p.i()));
-            let could = |soft: &Bits| {
-                soft.iter().any(|i| self.queues[q].idle.contains(i) && !self.queues[q].tickled.contains(i))
-            };
-            if !rather.is_some_and(could) {
-                next = v.0;
-            }
-        }
-        let credit = if next == NONE { IDLE_CREDIT } else { self.units[next as usize].credit };
-        let mut i = 0;
-        while let Some(&v) = self.queues[q].list.get(i) {
-            let unit = &self.units[v as usize];
-            if !yields && unit.credit <= credit {
-                break;
-            }
-            let tickled = unit.tickled;
-            let others =
-                tickled != NONE && tickled != p.0 && self.queues[q].tickled.contains(tickled as usize);
-            let resists = unit.cpu != p.0 && credit + self.resist > unit.credit;
-            if !view.host().allows(Vcpu(v), p) || others || resists {
-                i += 1;
-                continue;
-            }
-            if unit.budget.is_some() && !self.grab_budget(v, now_ns, orders) {
-                // It was parked, and is off the queue.
-                continue;
-            }
-            return v;
-        }
-        next
-    }
-
-    /// May `v` run by its VM's cap? Takes a quota of the budget; parks it where there is none (`unit_grab_budget`).
-    fn grab_budget(&mut self, v: u32, now_ns: i64, orders: &mut Orders) -> bool {
-        let unit = &mut self.units[v as usize];
-        let own = unit.budget.expect("it has a cap");
-        if own > 0 {
-            return true;
-        }
-        let domain = &mut self.domains[unit.vm as usize];
-        domain.budget += own;
-        if domain.budget > 0 {
-            let taken = domain.budget.min(domain.quota);
-            unit.budget = Some(taken);
-            domain.budget -= taken;
-            return true;
-        }
-        unit.budget = Some(0);
-        if !std::mem::replace(&mut unit.parked, true) {
-            domain.parked.insert(0, v);
-            orders.hold(Vcpu(v), Held::Limited);
-        }
-        if self.units[v as usize].queued {
-            self.unqueue(v);
-            self.update_load(self.units[v as usize].queue as usize, v, -1, now_ns);
-        }
-        false
-    }
-
-    /// Lets the parked ones of a VM go.
-    fn unpark(&mut self, view: &View<'_>, domain: usize, orders: &mut Orders) {
-        let mut units = std::mem::take(&mut self.unparked);
-        units.append(&mut self.domains[domain].parked);
-        for &v in &units {
-            self.units[v as usize].parked = false;
-            orders.release(Vcpu(v));
-            if matches!(view.state(Vcpu(v)), State::Limited | State::Ready) {
-                self.join(view, v, orders);
-            }
-        }
-        units.clear();
-        self.unparked = units;
     }
 
     /// Runnable `v` joins its queue and looks for a pCPU.

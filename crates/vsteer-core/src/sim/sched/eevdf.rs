@@ -20,31 +20,40 @@
 //! **Modelled**: lag, eligibility, virtual deadlines, slice scaled by the number of CPUs, placement with lag,
 //! `PLACE_DEADLINE_INITIAL`, `PLACE_REL_DEADLINE`, `DELAY_DEQUEUE` with `DELAY_ZERO`, `RUN_TO_PARITY` (a change of weight
 //! ends the protection, as it does there), the end of an unprotected task's right to run (`PREEMPT_SHORT`), preferring
-//! the group of a task that went to sleep (`PICK_BUDDY`), wake-up preemption, slices checked at ticks (computed, not simulated: see `charge`), the cgroup tree with a
-//! line per group and pCPU, shares of groups that run on several pCPUs, quotas at every level with slices taken from
-//! the group's pool, throttling and refill at periods, nice levels, the real-time classes above
-//! with the fair server ([`super::linux`]), wake-up placement (previous pCPU, idle core, idle sibling in the
-//! last-level cache), pulling by a pCPU that becomes idle, periodic balancing.
+//! the group of a task that went to sleep (`PICK_BUDDY`), wake-up preemption, slices checked at ticks (computed, not
+//! simulated: see `charge`), the cgroup tree with a line per group and pCPU, shares of groups that run on several pCPUs
+//! by decaying load averages (`fair/share.rs`), quotas at every level with slices taken from the group's pool, throttling
+//! and refill at periods, nice levels, the real-time classes above with the fair server ([`super::linux`]), wake-up
+//! placement (previous pCPU, idle core, idle sibling in the last-level cache), pulling by a pCPU that becomes idle,
+//! periodic balancing.
 //!
 //! **Not modelled**
-//! - `GAP(eevdf-load)`: no PELT: shares and balancing go by who is runnable now, not by decaying averages; so there is no
-//!   `wake_affine` between waker and wakee, no misfit, no asymmetric capacity, no NUMA balancing; the search for an
-//!   idle pCPU is never cut short (`SIS_UTIL`). Weights are whole units of 1/1,024.
+//! - `GAP(eevdf-load)`: balancing goes by who is runnable now, not by load; so there is no `wake_affine` between waker
+//!   and wakee, no misfit, no asymmetric capacity, no NUMA balancing; the search for an idle pCPU is never cut short
+//!   (`SIS_UTIL`). Load averages go on while a group is throttled, and the loads of a pCPU that idles are not looked at
+//!   while nobody waits anywhere.
 //! - `GAP(eevdf-balance)`: one pass per balancing interval over all pCPUs in order; the kernel's runs per domain, gated
 //!   by costs and failures, and moves tasks by load. Moving one more so that an odd task out takes turns is not modelled.
 //! - `GAP(eevdf-slack)`: unused quota returns to the pool when a line empties; the timer that hands it to throttled
 //!   siblings before the period ends is not modelled.
 //! - `GAP(eevdf-slots)`: a group keeps lines for twice as many pCPUs as it has vCPUs; a line reused for another pCPU
-//!   forgets its lag.
+//!   forgets its lag and its load.
 //! - `GAP(eevdf-rt)`: real-time limits per cgroup (`RT_GROUP_SCHED`, off in distributions) are not modelled, nor the
 //!   deadline class; an idle task does not make way for others at once; of several pCPUs that a real-time task could
 //!   go to, the nearest with the lowest number is taken, where the kernel deals them out in turn.
-//! - `GAP(eevdf-6.17)`: what came after 6.12 is not here: protection that ends at the shortest slice in line (6.17), and
-//!   throttling of each task as it returns to its guest (6.18). Custom slices are not modelled, so all are equal.
+//! - `GAP(eevdf-6.17)`: of what came after 6.12, throttling of each task as it returns to its guest (6.18) is not here.
+//!   Custom slices are not modelled, so all are equal, and a protection that ends at the shortest slice in line (6.17) is
+//!   one that ends at the deadline.
 //! - `GAP(eevdf-levels)`: every event charges all levels of the running task; the source charges those that the event
 //!   touches, and the others at the next tick.
 //! - `GAP(eevdf-phase)`: the ticks of all pCPUs coincide, on multiples of their period; so do the periods of quotas, which
 //!   the kernel sets off against each other at random.
+//!
+//! **After 6.12** (`as_6_18`): what a group is worth changes at every tick, so it matters what that does to its virtual
+//! time. In 6.12.117 (and again in 7.0) the average of the line stays where it is and the entity's distance from it is
+//! scaled. From 6.13 to 6.19 the entity is placed anew, as one that enters; where it is the running one, it is in the
+//! average already, so that its distance grows by up to a half each time. Since 6.16 one that is protected stays so, and
+//! one that is no longer is held against the others at every tick.
 //!
 //! **Sources**: kernel/sched/fair.c and features.h of Linux 6.12.117 (Debian's linux-source-6.12 6.12.117-1~deb12u1;
 //! names follow them); Stoica and Abdel-Wahab, "Earliest Eligible Virtual Deadline First", TR-95-22, 1995. Written from
@@ -55,6 +64,10 @@ use super::fair::{Entity, Lines, MS, NONE, Rules, US, next_tick, parameters, sca
 use super::linux::Linux;
 use crate::sim::setup::Host;
 
+mod place;
+#[cfg(test)]
+mod tests;
+
 /// Linux's scheduler since 6.6.
 pub type Eevdf = Linux<Earliest>;
 
@@ -63,6 +76,8 @@ pub type Eevdf = Linux<Earliest>;
 pub struct Earliest {
     slice_ns: i64,
     tick_ns: i64,
+    /// Decide as 6.18 does where it decides otherwise.
+    as_6_18: bool,
 }
 
 impl Rules for Earliest {
@@ -84,6 +99,14 @@ impl Rules for Earliest {
                 doc: "scale the slice by 1 + log2 of the CPUs, at most 8 (1), or not (0)",
                 unit: "flag",
                 default: 1,
+                min: 0,
+                max: 1,
+            },
+            Parameter {
+                name: "as_6_18",
+                doc: "decide as 6.18 does where it differs: what a new weight does to virtual times, and when protection ends",
+                unit: "flag",
+                default: 0,
                 min: 0,
                 max: 1,
             },
@@ -117,24 +140,27 @@ impl Rules for Earliest {
         quotas: true,
         classes: true,
         gaps: &[
-            "eevdf-load: shares and balancing by who is runnable now, no PELT, no wake_affine, no NUMA balancing, no SIS_UTIL",
+            "eevdf-load: balancing by who is runnable now, no wake_affine, no NUMA balancing, no SIS_UTIL; throttled load goes on",
             "eevdf-balance: one pass over all pCPUs per interval; an odd task out does not take turns",
             "eevdf-slack: unused quota reaches throttled siblings at the next period",
-            "eevdf-slots: a line reused for another pCPU forgets its lag",
+            "eevdf-slots: a line reused for another pCPU forgets its lag and load",
             "eevdf-rt: no RT_GROUP_SCHED; SCHED_IDLE by its weight alone; a tie of pCPUs goes to the nearest",
-            "eevdf-6.17: as of 6.12; no custom slices",
+            "eevdf-6.17: throttling as of 6.12; no custom slices",
             "eevdf-levels: every event charges all levels of the running task",
             "eevdf-phase: ticks of all pCPUs coincide, and so do periods of quotas",
         ],
     };
 
     const FAIR_SERVER: bool = true;
+    const TELL_EVERY_NS: i64 = MS as i64;
+    const EMPTY_KEEPS_WEIGHT: bool = true;
 
     fn new(host: &Host, values: &Values) -> Earliest {
         let factor = scaling(host, values);
         Earliest {
             slice_ns: (values.get("base_slice_us") * US * factor) as i64,
             tick_ns: (1_000_000_000 / values.get("hz")) as i64,
+            as_6_18: values.get("as_6_18") == 1,
         }
     }
 
@@ -179,33 +205,12 @@ impl Rules for Earliest {
         }
     }
 
-    /// What it is owed in CPU time stays.
-    fn reweigh(l: &mut Lines<Earliest>, e: u32, weight: i64) {
-        let old = l.entities[e as usize].weight;
-        if old == weight {
-            return;
-        }
-        let scale = |v: i64| (i128::from(v) * i128::from(old) / i128::from(weight)) as i64;
-        if l.entities[e as usize].queued {
-            // The average stays where it is (`reweight_eevdf`), so virtual times are told from it.
-            let lag = scale(l.bounded_lag(e));
-            let line = l.entities[e as usize].line;
-            let average = l.average(line);
-            l.unlink(e);
-            let entity = &mut l.entities[e as usize];
-            let deadline = average + scale(entity.deadline - average);
-            entity.protected &= deadline == entity.deadline;
-            (entity.vruntime, entity.deadline, entity.weight) = (average - lag, deadline, weight);
-            l.link(line, e);
-        } else {
-            let entity = &mut l.entities[e as usize];
-            entity.vlag = scale(entity.vlag);
-            entity.weight = weight;
-        }
+    fn reweigh(l: &mut Lines<Earliest>, e: u32, scaled: i64) {
+        l.reweigh(e, scaled);
     }
 
-    /// True when others are in line and its slice is over, or it is no
-    /// longer protected and ahead of the average.
+    /// True when others are in line and its slice is over, or it is no longer protected and (until 6.15) ahead of the
+    /// average.
     ///
     /// Deadlines are renewed at ticks; while it was alone in line those ticks were not events, and are made up for
     /// here: from the first that finds the deadline past, every so many ticks.
@@ -238,7 +243,9 @@ impl Rules for Earliest {
         let (line, weight) = (entity.line, entity.weight);
         let in_line = &mut l.lines[line as usize];
         in_line.sum += i128::from(weight) * i128::from(grown);
-        in_line.queued > 1 && (renewed || (!l.entities[e as usize].protected && !l.eligible(e)))
+        let ends =
+            |l: &Lines<Earliest>| !l.entities[e as usize].protected && (l.rules.as_6_18 || !l.eligible(e));
+        in_line.queued > 1 && (renewed || ends(l))
     }
 
     fn picked(l: &mut Lines<Earliest>, e: u32) {
@@ -260,7 +267,12 @@ impl Rules for Earliest {
     fn slice_ns(l: &Lines<Earliest>, e: u32, _running: u32) -> i64 {
         let entity = &l.entities[e as usize];
         let used_ns = entity.real_of(entity.deadline - entity.vruntime);
-        if entity.protected { used_ns } else { used_ns.min(l.eligible_for_ns(e)) }
+        match entity.protected {
+            true => used_ns,
+            // The next tick asks.
+            false if l.rules.as_6_18 => 1,
+            false => used_ns.min(l.eligible_for_ns(e)),
+        }
     }
 
     fn forfeit(l: &mut Lines<Earliest>, e: u32) {
@@ -298,37 +310,13 @@ impl Lines<Earliest> {
         line.sum >= i128::from(entity.vruntime) * i128::from(line.weight)
     }
 
-    /// Lag within what one is allowed to take along: two slices or a tick.
+    /// Lag within what one is allowed to take along: two slices or a tick; later, a slice and a tick.
     fn bounded_lag(&self, e: u32) -> i64 {
         let entity = &self.entities[e as usize];
-        let limit = entity.virtual_of((2 * self.rules.slice_ns).max(self.rules.tick_ns));
+        let Earliest { slice_ns, tick_ns, as_6_18 } = self.rules;
+        let most_ns = if as_6_18 { slice_ns + tick_ns } else { (2 * slice_ns).max(tick_ns) };
+        let limit = entity.virtual_of(most_ns);
         self.lag(e).clamp(-limit, limit)
-    }
-
-    /// Gives `e` its virtual time and deadline in `line`, which it is about to enter (`place_entity`). The lag it comes
-    /// with is made larger, because entering shifts the average towards it.
-    fn place(&mut self, line: u32, e: u32) {
-        let average = self.average(line);
-        let l = &self.lines[line as usize];
-        let entity = &self.entities[e as usize];
-        let mut lag = 0;
-        if l.queued > 0 && entity.vlag != 0 {
-            let grown = i128::from(entity.vlag) * i128::from(l.weight + entity.weight);
-            lag = (grown / i128::from(l.weight.max(1))) as i64;
-        }
-        let mut slice = entity.virtual_of(self.rules.slice_ns);
-        let entity = &mut self.entities[e as usize];
-        entity.vruntime = average - lag;
-        if entity.relative {
-            entity.deadline += entity.vruntime;
-            entity.relative = false;
-            return;
-        }
-        if entity.fresh {
-            // Those in line are half through their slices on average.
-            slice /= 2;
-        }
-        entity.deadline = entity.vruntime + slice;
     }
 
     /// Real time in which `e`, running among others, gets ahead of the average and so loses its right to go on.
@@ -375,82 +363,5 @@ impl Lines<Earliest> {
         }
         assert!(best != NONE, "nobody in line {line} is eligible: the average is wrong");
         best
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::fair::Line;
-    use super::*;
-
-    fn lines(weights: &[i64]) -> Lines<Earliest> {
-        let mut lines = Lines {
-            entities: weights.iter().map(|w| Entity::new(*w, true)).collect(),
-            lines: vec![Line::new(NONE, 0, 0)],
-            rules: Earliest { slice_ns: 3_000_000, tick_ns: 4_000_000 },
-        };
-        (0..weights.len() as u32).for_each(|e| Earliest::enter(&mut lines, 0, e));
-        lines
-    }
-
-    /// Stoica and Abdel-Wahab 1995: the lags of all clients sum to zero at any time.
-    #[test]
-    fn lags_sum_to_zero() {
-        let mut l = lines(&[1024, 2048, 512]);
-        Earliest::charge(&mut l, 1, 0, 5_000_000);
-        Earliest::charge(&mut l, 0, 5_000_000, 2_000_000);
-        Earliest::reweigh(&mut l, 2, 1000);
-        let sum: i64 = (0..3).map(|e| l.lag(e) * l.entities[e as usize].weight).sum();
-        // Each lag is rounded down by less than 1.
-        assert!((-(1024 + 2048 + 1000)..=0).contains(&sum), "{sum}");
-    }
-
-    #[test]
-    fn the_eligible_one_with_the_earliest_deadline_is_best() {
-        let mut l = lines(&[1024, 1024]);
-        Earliest::charge(&mut l, 0, 0, 1_000_000);
-        assert!(!l.eligible(0) && l.eligible(1));
-        assert_eq!(l.best(0), 1);
-        // Protected while eligible only.
-        l.lines[0].current = 0;
-        l.entities[0].protected = true;
-        assert_eq!(l.best(0), 1);
-        Earliest::charge(&mut l, 1, 1_000_000, 1_500_000);
-        assert_eq!(l.best(0), 0, "it has the earlier deadline as well");
-    }
-
-    /// What placement is for: who comes back is owed what it was owed when it left, whatever happened meanwhile.
-    #[test]
-    fn lag_survives_a_sleep() {
-        for sleeper in [0, 2] {
-            let mut l = lines(&[1024, 2048, 512]);
-            Earliest::charge(&mut l, 0, 0, 2_000_000);
-            let owed = l.lag(sleeper);
-            assert!(owed != 0 && owed.abs() < 6_000_000, "{owed}: within what may be taken along");
-            Earliest::leave(&mut l, sleeper, true);
-            Earliest::charge(&mut l, 1, 2_000_000, 9_000_000);
-            Earliest::enter(&mut l, 0, sleeper);
-            assert!((l.lag(sleeper) - owed).abs() <= 3, "{} after, {owed} before", l.lag(sleeper));
-        }
-    }
-
-    /// A slice of 3 ms under ticks of 4 ms is renewed at every tick; skipped ticks must leave the same deadline.
-    #[test]
-    fn ticks_made_up_for_equal_ticks_that_happened() {
-        for slice_ns in [3_000_000, 7_000_000] {
-            let (mut eager, mut lazy) = (lines(&[700]), lines(&[700]));
-            eager.rules.slice_ns = slice_ns;
-            lazy.rules.slice_ns = slice_ns;
-            let mut at = 1_000_000;
-            for tick in [4_000_000, 8_000_000, 12_000_000, 16_000_000, 20_000_000, 24_000_000] {
-                Earliest::charge(&mut eager, 0, at, tick - at);
-                at = tick;
-            }
-            Earliest::charge(&mut lazy, 0, 1_000_000, 23_000_000);
-            let (a, b) = (&eager.entities[0], &lazy.entities[0]);
-            // Virtual times are rounded once instead of six times.
-            assert!((a.deadline - b.deadline).abs() <= 6, "{} {}", a.deadline, b.deadline);
-            assert!((a.vruntime - b.vruntime).abs() <= 6);
-        }
     }
 }

@@ -29,9 +29,13 @@
 //! **Sources**: VMware, "The CPU Scheduler in VMware vSphere 5.1", technical white paper, 2013 (strict co-scheduling in
 //! ESX 2.x, relaxed since 3.x, the progress of each vCPU since 4.x). From memory of the paper, not held against a live host.
 
-use super::super::policy::{About, Choice, Conserving, Held, Orders, Parameter, Policy, Values, View, Why};
+use super::super::policy::{About, Choice, Held, Orders, Policy, Values, View, Why};
 use super::super::setup::{Host, Pcpu, Pool, Vcpu, Vm};
 use crate::Fault;
+
+mod about;
+mod costop;
+mod skew;
 
 const NONE: u32 = u32::MAX;
 const US: i64 = 1_000;
@@ -109,59 +113,7 @@ pub struct Esxi {
 }
 
 impl Policy for Esxi {
-    const ABOUT: About = About {
-        name: "esxi",
-        doc: "proportional share with strict or relaxed co-scheduling, as published of ESX and ESXi",
-        source: "VMware, The CPU Scheduler in VMware vSphere 5.1, 2013",
-        parameters: &[
-            Parameter {
-                name: "coscheduling",
-                doc: "how siblings are kept together: not (0), strict (1), relaxed (2)",
-                unit: "kind",
-                default: 2,
-                min: 0,
-                max: 2,
-            },
-            Parameter {
-                name: "quantum_ms",
-                doc: "how long a vCPU runs while others wait",
-                unit: "ms",
-                default: 50,
-                min: 1,
-                max: 1000,
-            },
-            Parameter {
-                name: "costop_us",
-                doc: "skew beyond which a vCPU (relaxed) or a VM (strict) is co-stopped",
-                unit: "us",
-                default: 3000,
-                min: 100,
-                max: 1_000_000,
-            },
-            Parameter {
-                name: "costart_us",
-                doc: "relaxed: skew at which it may go on; at least 50 us below the other",
-                unit: "us",
-                default: 2000,
-                min: 0,
-                max: 1_000_000,
-            },
-        ],
-        default_weight: SHARES as u32,
-        weights: (1, 1_000_000),
-        proportional: true,
-        conserving: Conserving::No(
-            "co-stopped vCPUs leave pCPUs idle; a preempted one looks for no other pCPU",
-        ),
-        caps: false,
-        quotas: false,
-        classes: false,
-        gaps: &[
-            "esxi-closed: the source is not public; what papers leave open is as simple as can be",
-            "esxi-placement: one queue, no NUMA clients, no cost of migration, no hyper-threading policy",
-            "esxi-limits: no reservations, limits, or resource pools",
-        ],
-    };
+    const ABOUT: About = about::ABOUT;
     const TIMERS: u32 = 1;
 
     fn new(host: &Host, pool: Pool, values: &Values) -> Result<Esxi, Fault> {
@@ -327,77 +279,6 @@ fn shares(weight: Option<u32>, vcpus: u32) -> i64 {
 }
 
 impl Esxi {
-    /// Running `v` is charged for its time since it was last.
-    fn charge(&mut self, v: u32, now_ns: i64) {
-        let unit = &mut self.units[v as usize];
-        let ns = now_ns - unit.since_ns;
-        unit.used += ns * SHARES / unit.shares;
-        unit.advanced_ns += ns;
-        unit.since_ns = now_ns;
-    }
-
-    /// What `v` used up to now.
-    fn used(&self, v: u32, now_ns: i64) -> i64 {
-        let unit = &self.units[v as usize];
-        match unit.is {
-            Is::On(_) => unit.used + (now_ns - unit.since_ns) * SHARES / unit.shares,
-            _ => unit.used,
-        }
-    }
-
-    fn advanced(&self, v: u32, now_ns: i64) -> i64 {
-        let unit = &self.units[v as usize];
-        match unit.is {
-            Is::On(_) | Is::Blocked => unit.advanced_ns + now_ns - unit.since_ns,
-            Is::Ready | Is::Stopped => unit.advanced_ns,
-        }
-    }
-
-    fn siblings(&self, vm: usize) -> std::ops::Range<u32> {
-        self.machines[vm].first..self.machines[vm].first + self.machines[vm].vcpus
-    }
-
-    /// How far `v` is ahead of its slowest sibling.
-    fn ahead(&self, v: u32, now_ns: i64) -> i64 {
-        let siblings = self.siblings(self.units[v as usize].vm as usize);
-        let slowest = siblings.map(|s| self.advanced(s, now_ns)).min();
-        self.advanced(v, now_ns) - slowest.expect("it is one of them")
-    }
-
-    /// For how long any vCPU of the VM has run.
-    fn any_ns(&self, vm: usize, now_ns: i64) -> i64 {
-        let machine = &self.machines[vm];
-        machine.any_ns + if machine.running > 0 { now_ns - machine.any_since_ns } else { 0 }
-    }
-
-    /// `v` goes over to another state. One that runs was charged.
-    fn turn(&mut self, v: u32, to: Is, now_ns: i64) {
-        let vm = self.units[v as usize].vm as usize;
-        let any_ns = self.any_ns(vm, now_ns);
-        let unit = &mut self.units[v as usize];
-        let from = std::mem::replace(&mut unit.is, to);
-        match from {
-            Is::Blocked => unit.advanced_ns += now_ns - unit.since_ns,
-            Is::Ready => unit.skew_ns += any_ns - unit.mark_ns,
-            Is::On(_) | Is::Stopped => {}
-        }
-        unit.since_ns = now_ns;
-        unit.mark_ns = any_ns;
-        let machine = &mut self.machines[vm];
-        if let Is::On(_) = from {
-            machine.running -= 1;
-            if machine.running == 0 {
-                machine.any_ns = any_ns;
-            }
-        }
-        if let Is::On(_) = to {
-            machine.running += 1;
-            if machine.running == 1 {
-                machine.any_since_ns = now_ns;
-            }
-        }
-    }
-
     /// Who runs next on `p`: for whom it is kept, else who used least; `stays` wins a tie, and all that are not behind
     /// it by enough to preempt.
     fn best(&self, view: &View<'_>, p: Pcpu, stays: u32) -> u32 {
@@ -423,186 +304,5 @@ impl Esxi {
         };
         let p = open.max_by_key(|p| (worth(p), std::cmp::Reverse(*p)))?;
         (worth(&p) > self.units[v as usize].used + PREEMPT_NS).then_some(p as u32)
-    }
-
-    /// When who runs on `p` is to be looked at: its quantum is over, or it is too far ahead.
-    fn end_ns(&self, p: usize, now_ns: i64) -> i64 {
-        let v = self.current[p];
-        let ends_ns = self.ends_ns[p];
-        if self.mode != Coscheduling::Relaxed {
-            return ends_ns;
-        }
-        let vm = self.units[v as usize].vm as usize;
-        let waits = |s: &u32| matches!(self.units[*s as usize].is, Is::Ready | Is::Stopped);
-        let slowest = self.siblings(vm).filter(waits).map(|s| self.advanced(s, now_ns)).min();
-        // Those that advance as well do not fall behind.
-        slowest.map_or(ends_ns, |s| ends_ns.min(now_ns + s + self.costop_ns - self.advanced(v, now_ns)))
-    }
-
-    /// Something of `vm` changed: until when may its running ones go on, and when is a skew to be looked at? `asking` is
-    /// the pCPU that asks, which is told by itself.
-    fn check(&mut self, vm: usize, now_ns: i64, asking: u32, orders: &mut Orders) {
-        if self.mode == Coscheduling::None || self.machines[vm].vcpus < 2 {
-            return;
-        }
-        // A slowest one that waits catches up with nobody: then there is nothing to look at before it runs.
-        let advances = |s: u32| matches!(self.units[s as usize].is, Is::On(_) | Is::Blocked);
-        let slowest = self.siblings(vm).min_by_key(|s| (self.advanced(*s, now_ns), advances(*s)));
-        let catches_up = slowest.is_some_and(advances);
-        let mut check_ns = i64::MAX;
-        for v in self.siblings(vm) {
-            match (self.mode, self.units[v as usize].is) {
-                (Coscheduling::Relaxed, Is::On(p)) if p != asking => {
-                    let end_ns = self.end_ns(p as usize, now_ns);
-                    if end_ns > now_ns {
-                        orders.end_slice(Pcpu(p), end_ns as u64);
-                    } else {
-                        orders.interrupt(Pcpu(p));
-                    }
-                }
-                (Coscheduling::Relaxed, Is::Stopped) => {
-                    let left_ns = self.ahead(v, now_ns) - self.costart_ns;
-                    if left_ns <= 0 || catches_up {
-                        check_ns = check_ns.min(now_ns + left_ns.max(1));
-                    }
-                }
-                (Coscheduling::Strict, Is::Ready) if self.machines[vm].running > 0 => {
-                    let unit = &self.units[v as usize];
-                    let skew_ns = unit.skew_ns + self.any_ns(vm, now_ns) - unit.mark_ns;
-                    check_ns = check_ns.min(now_ns + (self.costop_ns - skew_ns).max(1));
-                }
-                _ => {}
-            }
-        }
-        self.machines[vm].check_ns = check_ns;
-    }
-
-    /// A skew of `vm` may have reached its limit.
-    fn reached(&mut self, view: &View<'_>, vm: usize, now_ns: i64, orders: &mut Orders) {
-        if self.mode == Coscheduling::Strict {
-            let any_ns = self.any_ns(vm, now_ns);
-            let over = |v: u32| {
-                let unit = &self.units[v as usize];
-                unit.is == Is::Ready && unit.skew_ns + any_ns - unit.mark_ns >= self.costop_ns
-            };
-            if !self.machines[vm].stopped && self.siblings(vm).any(over) {
-                self.costop(vm, now_ns, orders);
-            }
-            return;
-        }
-        for v in self.siblings(vm) {
-            if self.units[v as usize].is == Is::Stopped && self.ahead(v, now_ns) <= self.costart_ns {
-                self.turn(v, Is::Ready, now_ns);
-                self.queue.push(v);
-                orders.release(Vcpu(v));
-                if let Some(p) = self.place(view, v, now_ns) {
-                    orders.interrupt(Pcpu(p));
-                }
-            }
-        }
-    }
-
-    /// All of `vm` stops.
-    fn costop(&mut self, vm: usize, now_ns: i64, orders: &mut Orders) {
-        self.machines[vm].stopped = true;
-        self.stopped += 1;
-        for v in self.siblings(vm) {
-            orders.hold(Vcpu(v), Held::CoStopped);
-            match self.units[v as usize].is {
-                Is::Ready => {
-                    self.turn(v, Is::Stopped, now_ns);
-                    self.queue.retain(|q| *q != v);
-                }
-                Is::On(p) => orders.interrupt(Pcpu(p)),
-                Is::Blocked | Is::Stopped => {}
-            }
-        }
-    }
-
-    /// Co-stopped VMs, who used least first, start where there are pCPUs for all that want one; `asking` is free.
-    fn costart(&mut self, view: &View<'_>, asking: u32, orders: &mut Orders) {
-        if self.stopped == 0 {
-            return;
-        }
-        let now_ns = view.now_ns() as i64;
-        let mut tried = None;
-        loop {
-            let key = |vm: usize| (self.siblings(vm).map(|v| self.units[v as usize].used).min(), vm);
-            let waits = |vm: &usize| {
-                let still = |v: u32| matches!(self.units[v as usize].is, Is::On(_));
-                self.machines[*vm].stopped && !self.siblings(*vm).any(still) && tried < Some(key(*vm))
-            };
-            let next = (0..self.machines.len()).filter(waits).min_by_key(|vm| key(*vm));
-            let Some(vm) = next else { return };
-            tried = Some(key(vm));
-            self.try_costart(view, vm, asking, now_ns, orders);
-        }
-    }
-
-    fn try_costart(&mut self, view: &View<'_>, vm: usize, asking: u32, now_ns: i64, orders: &mut Orders) {
-        let wants = |unit: &Unit| unit.is == Is::Stopped;
-        let mut missing = false;
-        for v in self.siblings(vm) {
-            let unit = &self.units[v as usize];
-            if !wants(unit) {
-                continue;
-            }
-            let allowed = &view.host().vcpus[v as usize].affinity;
-            let free = |p: &usize| {
-                let current = self.current[*p];
-                let open = self.mine[*p] && self.kept[*p] == NONE;
-                // Who waits for it and used less goes first.
-                let before = |q: &u32| {
-                    view.host().allows(Vcpu(*q), Pcpu(*p as u32)) && self.units[*q as usize].used < unit.used
-                };
-                open && match current {
-                    NONE => !self.queue.iter().any(before),
-                    _ => self.used(current, now_ns) > unit.used + self.quantum_ns,
-                }
-            };
-            let found = allowed.iter().filter(free).min_by_key(|p| (self.current[*p] != NONE, *p));
-            match found {
-                Some(p) => self.kept[p] = v,
-                // More vCPUs than it may have pCPUs: those it can have must do.
-                None => {
-                    missing |= allowed.iter().any(|p| {
-                        let kept = self.kept[p];
-                        kept == NONE || self.units[kept as usize].vm as usize != vm
-                    })
-                }
-            }
-        }
-        let own = |kept: u32| kept != NONE && self.units[kept as usize].vm as usize == vm;
-        if missing {
-            for p in 0..self.kept.len() {
-                if own(self.kept[p]) {
-                    self.kept[p] = NONE;
-                }
-            }
-            return;
-        }
-        for p in 0..self.kept.len() as u32 {
-            if own(self.kept[p as usize]) && p != asking {
-                orders.interrupt(Pcpu(p));
-            }
-        }
-        self.machines[vm].stopped = false;
-        self.stopped -= 1;
-        for v in self.siblings(vm) {
-            orders.release(Vcpu(v));
-            self.units[v as usize].skew_ns = 0;
-            if self.units[v as usize].is == Is::Stopped {
-                self.turn(v, Is::Ready, now_ns);
-                self.queue.push(v);
-            }
-        }
-    }
-
-    /// Sets the timer to the next check; one that is due now is set already.
-    fn arm(&self, now_ns: i64, orders: &mut Orders) {
-        let next = self.machines.iter().map(|m| m.check_ns).min().unwrap_or(i64::MAX);
-        if next > now_ns {
-            orders.set_timer(SKEW, if next == i64::MAX { u64::MAX } else { next as u64 });
-        }
     }
 }

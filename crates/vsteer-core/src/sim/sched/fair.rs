@@ -12,14 +12,18 @@ use super::super::policy::{Choice, Orders, Values, View, Why};
 use super::super::setup::{Host, Pcpu, Pool, Vcpu, Vm};
 use crate::Fault;
 use crate::nouns::SchedClass;
-pub(super) use line::{Entity, Line, NICE_0, next_tick};
+pub(super) use line::{Entity, Line, NICE_0, next_tick, unscaled};
 pub use line::{Lines, Rules};
 
+mod average;
+mod buddies;
 mod levels;
 mod line;
+mod load;
 pub(super) mod parameters;
 mod place;
 mod quota;
+mod share;
 
 pub(super) const NONE: u32 = u32::MAX;
 pub(super) const US: u64 = 1_000;
@@ -71,6 +75,8 @@ struct Branch {
     /// Its lines: this many from this one on.
     first: u32,
     lines: u32,
+    /// Are there several tasks below it, so that they may run on several pCPUs at once?
+    spread: bool,
     quota: Option<quota::Bandwidth>,
 }
 
@@ -78,6 +84,7 @@ struct Branch {
 #[derive(Debug)]
 pub struct Fair<R> {
     lines: Lines<R>,
+    loads: load::Loads,
     pub(super) tick_ns: i64,
     tasks: Vec<Task>,
     cpus: Vec<Cpu>,
@@ -126,6 +133,7 @@ impl<R: Rules> Fair<R> {
                     weight,
                     first,
                     lines: n as u32,
+                    spread: below[g] > 1,
                     quota: group.quota.map(quota::Bandwidth::new),
                 }
             })
@@ -140,7 +148,9 @@ impl<R: Rules> Fair<R> {
             mine: own.contains(i),
             above: false,
         };
+        let depths = branches.iter().map(|b| b.depth as usize + 1).max().unwrap_or(1);
         Ok(Fair {
+            loads: load::Loads::new(entities.len(), lines.len(), branches.len(), pcpus, depths),
             lines: Lines { entities, lines, rules: R::new(host, values) },
             tick_ns: (1_000_000_000 / values.get("hz")) as i64,
             tasks: host
@@ -173,9 +183,11 @@ impl<R: Rules> Fair<R> {
         let now_ns = view.now_ns() as i64;
         let delayed = self.lines.entities[v.i()].delayed;
         // One that is still in line wakes where it is; else it may choose.
-        let p = if delayed { self.tasks[v.i()].cpu } else { self.select(view, v) };
+        let before = self.tasks[v.i()].cpu;
+        let p = if delayed { before } else { self.select(view, v) };
         self.tasks[v.i()].cpu = p;
         self.charge(p, now_ns, orders);
+        self.wake_load(v.0, before, p, now_ns);
         self.enqueue(p, v.0, now_ns, orders);
         if self.tasks[v.i()].runnable {
             self.preempt(p, v.0, orders);
@@ -238,7 +250,6 @@ impl<R: Rules> Fair<R> {
             // A reminder that its slice has an end now, for somebody has joined the line; or it was its quota's share
             // that ended, and the pool had more.
             Why::Interrupted(v) | Why::SliceEnd(v) if !self.cpus[p as usize].resched => {
-                self.share_current(p);
                 return Choice::run(v, self.slice(p, now_ns));
             }
             Why::Yielded(v) => self.forfeit(v.0),
@@ -259,7 +270,6 @@ impl<R: Rules> Fair<R> {
             return Choice::IDLE;
         }
         self.idle.remove(p as usize);
-        self.share_current(p);
         Choice::run(Vcpu(next), self.slice(p, now_ns))
     }
 
@@ -278,8 +288,9 @@ impl<R: Rules> Fair<R> {
         for line in first..first + lines {
             let p = self.lines.lines[line as usize].pcpu;
             if p != NONE {
-                self.charge(p, view.now_ns() as i64, orders);
-                self.share(line);
+                let now_ns = view.now_ns() as i64;
+                self.charge(p, now_ns, orders);
+                self.update_upwards(self.lines.lines[line as usize].owner, now_ns);
                 orders.interrupt(Pcpu(p));
             }
         }

@@ -2,6 +2,7 @@
 //! read this table.
 
 use super::account::Account;
+use super::blame::Blame;
 use super::check::Invariants;
 use super::engine::{Engine, Stop, Watch};
 use super::policy::{About, Policy, Values};
@@ -43,12 +44,12 @@ pub struct Entry {
     pub build: Build,
     /// The same, with every invariant checked at every event (much slower): panics where one is broken.
     pub checked: Build,
-    /// The same, with its switches kept.
-    pub traced: BuildTraced,
+    /// The same, watched: its switches kept, and who made whom wait.
+    pub watched: BuildWatched,
 }
 
-/// Makes a simulation whose switches are kept.
-pub type BuildTraced = fn(&Setup, &Values, Trace) -> Result<Box<dyn Simulation>, Fault>;
+/// Makes a simulation that is watched.
+pub type BuildWatched = fn(&Setup, &Values, (Trace, Blame)) -> Result<Box<dyn Simulation>, Fault>;
 
 /// Makes a simulation.
 pub type Build = fn(&Setup, &Values) -> Result<Box<dyn Simulation>, Fault>;
@@ -108,16 +109,16 @@ fn checked<P: Policy + 'static>(setup: &Setup, values: &Values) -> Result<Box<dy
     Ok(Box::new(Engine::<P, Invariants>::watched(setup, values, watch)?))
 }
 
-fn traced<P: Policy + 'static>(
+fn watched<P: Policy + 'static>(
     setup: &Setup,
     values: &Values,
-    trace: Trace,
+    watch: (Trace, Blame),
 ) -> Result<Box<dyn Simulation>, Fault> {
-    Ok(Box::new(Engine::<P, Trace>::watched(setup, values, trace)?))
+    Ok(Box::new(Engine::<P, (Trace, Blame)>::watched(setup, values, watch)?))
 }
 
 const fn entry<P: Policy + 'static>() -> Entry {
-    Entry { about: P::ABOUT, build: build::<P>, checked: checked::<P>, traced: traced::<P> }
+    Entry { about: P::ABOUT, build: build::<P>, checked: checked::<P>, watched: watched::<P> }
 }
 
 /// The policy of this name.

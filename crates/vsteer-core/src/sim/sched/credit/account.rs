@@ -3,9 +3,9 @@
 //! The arithmetic follows the source step by step, roundings included, because they decide who ends a period at 0 and
 //! who at -1, and with it the priority.
 
-use super::{ACTIVE, BOOST, Credit, LEAVING, NONE, OVER, PARKED, UNDER};
+use super::{ACTIVE, BOOST, CREDITS_PER_MS, Credit, LEAVING, MS, NONE, OVER, PARKED, QUEUED, UNDER};
 use crate::sim::engine::State;
-use crate::sim::policy::{Orders, View};
+use crate::sim::policy::{Held, Orders, View};
 use crate::sim::setup::{Pcpu, Vcpu};
 
 impl Credit {
@@ -235,6 +235,35 @@ impl Credit {
         self.units[v as usize].prev = after;
         self.units[v as usize].next = behind;
         self.units[behind as usize].prev = v;
+    }
+
+    /// Charges a running unit for its CPU time so far, in whole credits. `start_ns` moves on by what they are worth,
+    /// which the carried residual may put a little into the future: charged once all the same.
+    #[inline]
+    pub(super) fn burn(&mut self, v: u32, now_ns: u64) {
+        let unit = &mut self.units[v as usize];
+        let delta_ns = now_ns as i64 - unit.start_ns;
+        if delta_ns <= 0 {
+            return;
+        }
+        let worth = delta_ns as u64 * CREDITS_PER_MS + u64::from(unit.residual);
+        let credits = worth / MS;
+        unit.residual = (worth % MS) as u32;
+        unit.credit -= credits as i32;
+        unit.start_ns += (credits * (MS / CREDITS_PER_MS)) as i64;
+    }
+
+    pub(super) fn hold(&mut self, view: &View<'_>, v: u32, orders: &mut Orders) {
+        let unit = &mut self.units[v as usize];
+        unit.flags |= PARKED;
+        let (cpu, queued) = (unit.cpu, unit.flags & QUEUED != 0);
+        orders.hold(Vcpu(v), Held::Limited);
+        if view.running(Pcpu(cpu)) == Some(Vcpu(v)) {
+            orders.interrupt(Pcpu(cpu));
+        } else if queued {
+            self.less_runnable(cpu);
+            self.remove(v);
+        }
     }
 }
 

@@ -1,9 +1,10 @@
-//! From a task up to the top line of its pCPU: joining and leaving at every level, who runs, shares, buddies.
+//! From a task up to the top line of its pCPU: joining and leaving at every level, who runs, for how long.
 //!
 //! What one level is, and what the rules decide there, is in [`super::line`]. A group is in the line above exactly while
 //! its own line holds somebody and is not throttled.
 
-use super::{Branch, Cpu, Fair, Line, NONE, Rules, next_tick, quota};
+use super::share::Then;
+use super::{Branch, Cpu, Entity, Fair, NONE, Rules, next_tick, quota};
 use crate::sim::policy::{Held, Orders};
 use crate::sim::setup::{Group, Pcpu, Vcpu};
 
@@ -15,7 +16,7 @@ impl<R: Rules> Fair<R> {
         }
         let Branch { first, lines, parent, .. } = self.branches[group as usize];
         let mut free = NONE;
-        let mut found = NONE;
+        let (mut found, mut least) = (NONE, i64::MAX);
         for line in first..first + lines {
             let l = &self.lines.lines[line as usize];
             if l.pcpu == p {
@@ -23,8 +24,10 @@ impl<R: Rules> Fair<R> {
                 break;
             }
             let out = l.queued == 0 && !l.throttled && !self.lines.entities[l.owner as usize].queued;
-            if out && (free == NONE || l.pcpu == NONE) {
-                free = line;
+            // One that was never used, else the one whose load is missed least.
+            let left = if l.pcpu == NONE { -1 } else { self.load_left(line) };
+            if out && (free == NONE || left < least) {
+                (free, least) = (line, left);
             }
         }
         if found == NONE {
@@ -33,6 +36,7 @@ impl<R: Rules> Fair<R> {
             }
             found = free;
             self.release_runtime(found, 0);
+            self.forget_load(found);
             self.lines.lines[found as usize].pcpu = p;
             let owner = self.lines.lines[found as usize].owner;
             self.lines.entities[owner as usize].vlag = 0;
@@ -84,55 +88,19 @@ impl<R: Rules> Fair<R> {
         }
     }
 
-    /// One of `e`'s own went to sleep and left others in line: at every level up, they are preferred.
-    pub(super) fn prefer(&mut self, e: u32) {
-        let mut e = e;
-        while e != NONE && self.lines.entities[e as usize].queued {
-            let line = self.lines.entities[e as usize].line;
-            self.lines.lines[line as usize].next = e;
-            e = self.above(e);
-        }
-    }
-
-    /// The same for one that was preempted: it is to come back when its preemptor is done.
-    pub(super) fn prefer_last(&mut self, e: u32) {
-        let mut e = e;
-        while e != NONE && self.lines.entities[e as usize].queued {
-            let line = self.lines.entities[e as usize].line;
-            self.lines.lines[line as usize].last = e;
-            e = self.above(e);
-        }
-    }
-
-    /// `e` is no longer preferred (or passed over), nor those above it on its account.
-    #[inline]
-    pub(super) fn forget(&mut self, e: u32) {
-        let buddies: [fn(&mut Line) -> &mut u32; 3] = [|l| &mut l.next, |l| &mut l.last, |l| &mut l.skip];
-        for buddy in buddies {
-            let mut e = e;
-            while e != NONE {
-                let line = self.lines.entities[e as usize].line as usize;
-                let it = buddy(&mut self.lines.lines[line]);
-                if *it != e {
-                    break;
-                }
-                *it = NONE;
-                e = self.lines.lines[line].owner;
-            }
-        }
-    }
-
-    /// A tick finds who runs on `p`.
+    /// A tick finds who runs on `p`: loads and shares, and whether it should not go on (`entity_tick`).
     pub(super) fn tick(&mut self, p: u32) {
-        let running = self.cpus[p as usize].runnable;
-        let mut e = self.cpus[p as usize].current;
-        while e != NONE {
+        let Cpu { runnable, charged_ns, mut current, .. } = self.cpus[p as usize];
+        while current != NONE {
+            let e = current;
             let line = self.lines.entities[e as usize].line;
-            if self.lines.lines[line as usize].queued > 1 && R::tick(&mut self.lines, e, running) {
+            self.update_load(e, line, charged_ns, Then::Tell);
+            self.share_of(e);
+            if self.lines.lines[line as usize].queued > 1 && R::tick(&mut self.lines, e, runnable) {
                 self.forget(e);
                 self.cpus[p as usize].resched = true;
             }
-            e = self.above(e);
+            current = self.above(e);
         }
     }
 
@@ -144,62 +112,44 @@ impl<R: Rules> Fair<R> {
         }
     }
 
-    /// `e` has left `line`, where others remain; it slept. Its siblings are preferred unless something above is
-    /// throttled.
-    pub(super) fn prefer_siblings(&mut self, line: u32) {
-        let owner = self.lines.lines[line as usize].owner;
-        if owner != NONE && !self.lines.lines[line as usize].throttled && !self.held(owner) {
-            self.prefer(owner);
-        }
-    }
-
     pub(super) fn reschedule(&mut self, p: u32, orders: &mut Orders) {
         self.cpus[p as usize].resched = true;
         orders.interrupt(Pcpu(p));
     }
 
-    /// `v` is awake: into line on `p`, and every line above that it is the first of.
+    /// `v` is awake: into line on `p`, and every line above that it is the first of (`enqueue_task_fair`).
     pub(super) fn enqueue(&mut self, p: u32, v: u32, now_ns: i64, orders: &mut Orders) {
         let mut line = self.line_of(self.tasks[v as usize].group, p);
         let mut e = v;
-        let mut held = false;
-        loop {
+        while e != NONE {
             let entity = &self.lines.entities[e as usize];
             if entity.queued {
-                if !entity.delayed {
-                    break;
+                if entity.delayed {
+                    R::undelay(&mut self.lines, e);
+                    self.update_load(e, line, now_ns, Then::Nothing);
                 }
-                R::undelay(&mut self.lines, e);
-            } else {
-                // A second one in line: whoever runs has a slice that ends.
-                if self.lines.lines[line as usize].queued == 1 {
-                    orders.interrupt(Pcpu(p));
-                }
-                R::enter(&mut self.lines, line, e);
-            }
-            let l = &self.lines.lines[line as usize];
-            let owner = l.owner;
-            if owner == NONE {
                 break;
             }
-            if l.queued == 1 && !l.throttled {
-                self.enter_quota(line, now_ns, orders);
+            self.update_load(e, line, now_ns, Then::Attach);
+            self.share_of(e);
+            // A second one in line: whoever runs has a slice that ends.
+            if self.lines.lines[line as usize].queued == 1 {
+                orders.interrupt(Pcpu(p));
             }
-            self.share(line);
-            if self.lines.lines[line as usize].throttled {
-                held = true;
+            R::enter(&mut self.lines, line, e);
+            if self.first_in(line, now_ns, orders) {
                 break;
             }
-            e = owner;
-            line = self.lines.entities[e as usize].line;
+            e = self.lines.lines[line as usize].owner;
+            if e != NONE {
+                line = self.lines.entities[e as usize].line;
+            }
         }
-        // Shares further up, for one of a group may be worth more now.
-        let mut above = if held { NONE } else { self.above(e) };
-        while above != NONE {
-            self.share(self.lines.entities[e as usize].line);
-            (e, above) = (above, self.above(above));
+        let held = self.held(v);
+        // A task that stayed in line while it slept changes nothing further up.
+        if e != v && !held {
+            self.update_upwards(e, now_ns);
         }
-        held |= self.held(v);
         if held {
             self.limit(v, orders);
         } else {
@@ -207,30 +157,65 @@ impl<R: Rules> Fair<R> {
         }
     }
 
-    /// `v` leaves `p`: asleep, or to go elsewhere. Asleep and not eligible, it stays in line as delayed; so do groups
-    /// that it was the last of.
+    /// Somebody entered `line`; where nobody else is there it has load now, and it may be throttled from the start. True
+    /// where it is throttled.
+    pub(super) fn first_in(&mut self, line: u32, now_ns: i64, orders: &mut Orders) -> bool {
+        let l = &self.lines.lines[line as usize];
+        if l.queued == 1 && l.owner != NONE && !l.throttled {
+            self.enter_quota(line, now_ns, orders);
+            self.list_load(line);
+        }
+        self.lines.lines[line as usize].throttled
+    }
+
+    /// `v` leaves `p`: asleep, or to go elsewhere.
     pub(super) fn dequeue(&mut self, p: u32, v: u32, sleep: bool) {
         self.unlist(p, v);
-        let asleep = sleep;
-        let (mut e, mut sleep) = (v, sleep);
+        self.leave(p, v, sleep);
+    }
+
+    /// `e` leaves its line, and so do the groups that it is the last of (`dequeue_entities`). Asleep and not eligible, it
+    /// stays in line as delayed; one that did leaves for good.
+    fn leave(&mut self, p: u32, first: u32, sleep: bool) {
+        let now_ns = self.cpus[p as usize].charged_ns;
+        let (mut e, mut sleeps) = (first, sleep);
         loop {
             self.forget(e);
-            if sleep && R::stays(&self.lines, e) {
-                self.lines.entities[e as usize].delayed = true;
-                self.lines.entities[e as usize].protected = false;
+            let Entity { line, delayed, .. } = self.lines.entities[e as usize];
+            if sleeps && !delayed && R::stays(&self.lines, e) {
+                self.update_load(e, line, now_ns, Then::Nothing);
+                let entity = &mut self.lines.entities[e as usize];
+                (entity.delayed, entity.protected) = (true, false);
+                // A task that stays in line changes nothing further up.
+                if e == first {
+                    return;
+                }
+                break;
+            }
+            self.update_load(e, line, now_ns, if sleeps { Then::Tell } else { Then::Detach });
+            if delayed {
+                R::leave_delayed(&mut self.lines, e);
+            } else {
+                R::leave(&mut self.lines, e, sleeps);
+            }
+            if !R::EMPTY_KEEPS_WEIGHT {
+                self.share_of(e);
+            }
+            let emptied = self.close(line, e);
+            let l = &self.lines.lines[line as usize];
+            if l.throttled {
                 return;
             }
-            let line = self.lines.entities[e as usize].line;
-            R::leave(&mut self.lines, e, sleep);
-            if !self.close(line, e) {
-                if asleep && self.lines.lines[line as usize].queued > 0 {
+            e = l.owner;
+            if !emptied {
+                if sleep && l.queued > 0 {
                     self.prefer_siblings(line);
                 }
-                return;
+                break;
             }
-            sleep = true;
-            e = self.lines.lines[line as usize].owner;
+            sleeps = true;
         }
+        self.update_upwards(e, now_ns);
     }
 
     /// `e` has left `line`. True where that was the last, and the line's owner has to leave too.
@@ -239,12 +224,7 @@ impl<R: Rules> Fair<R> {
         if l.current == e {
             l.current = NONE;
         }
-        let (owner, empty, throttled) = (l.owner, l.queued == 0, l.throttled);
-        if owner == NONE || throttled {
-            return false;
-        }
-        if !empty {
-            self.share(line);
+        if l.owner == NONE || l.throttled || l.queued > 0 {
             return false;
         }
         self.release_runtime(line, quota::KEEP_NS);
@@ -253,42 +233,19 @@ impl<R: Rules> Fair<R> {
 
     /// Who runs next on `p` by its lines; delayed ones whose turn comes leave for good.
     pub(super) fn best(&mut self, p: u32) -> u32 {
-        'top: loop {
-            let mut line = p;
-            loop {
-                let e = R::pick(&self.lines, line);
-                if e == NONE {
-                    assert_eq!(line, p, "a line without an entity has an owner in line");
-                    return NONE;
-                }
-                if self.lines.entities[e as usize].delayed {
-                    R::leave_delayed(&mut self.lines, e);
-                    let mut below = e;
-                    loop {
-                        if !self.close(line, below) {
-                            if self.lines.lines[line as usize].queued > 0 {
-                                self.prefer_siblings(line);
-                            }
-                            break;
-                        }
-                        let owner = self.lines.lines[line as usize].owner;
-                        let above = self.lines.entities[owner as usize].line;
-                        self.forget(owner);
-                        if self.lines.entities[owner as usize].delayed {
-                            R::leave_delayed(&mut self.lines, owner);
-                        } else if R::stays(&self.lines, owner) {
-                            self.lines.entities[owner as usize].delayed = true;
-                            break;
-                        } else {
-                            R::leave(&mut self.lines, owner, true);
-                        }
-                        (line, below) = (above, owner);
-                    }
-                    continue 'top;
-                }
-                if (e as usize) < self.tasks.len() {
-                    return e;
-                }
+        let mut line = p;
+        loop {
+            let e = R::pick(&self.lines, line);
+            if e == NONE {
+                assert_eq!(line, p, "a line without an entity has an owner in line");
+                return NONE;
+            }
+            if self.lines.entities[e as usize].delayed {
+                self.leave(p, e, true);
+                line = p;
+            } else if (e as usize) < self.tasks.len() {
+                return e;
+            } else {
                 line = self.line_below(e);
             }
         }
@@ -303,15 +260,17 @@ impl<R: Rules> Fair<R> {
 
     /// `next` (or nobody) is current on `p` at all its levels; where a level changes hands, the new one is protected.
     pub(super) fn make_current(&mut self, p: u32, next: u32) {
-        let before = self.cpus[p as usize].current;
+        let Cpu { current: before, charged_ns: now_ns, .. } = self.cpus[p as usize];
         if before == next {
             return;
         }
         let mut e = before;
         while e != NONE {
-            let line = self.lines.entities[e as usize].line;
-            let l = &mut self.lines.lines[line as usize];
-            if l.current == e && !self.leads_to(e, next) {
+            let Entity { line, queued, .. } = self.lines.entities[e as usize];
+            if self.lines.lines[line as usize].current == e && !self.leads_to(e, next) {
+                if queued {
+                    self.update_load(e, line, now_ns, Then::Nothing);
+                }
                 self.lines.lines[line as usize].current = NONE;
                 self.lines.put_back(e);
             }
@@ -320,9 +279,9 @@ impl<R: Rules> Fair<R> {
         let mut e = next;
         while e != NONE {
             let line = self.lines.entities[e as usize].line;
-            let l = &mut self.lines.lines[line as usize];
-            if l.current != e {
-                l.current = e;
+            if self.lines.lines[line as usize].current != e {
+                self.update_load(e, line, now_ns, Then::Tell);
+                self.lines.lines[line as usize].current = e;
                 R::picked(&mut self.lines, e);
                 self.forget(e);
             }
@@ -385,7 +344,8 @@ impl<R: Rules> Fair<R> {
         }
     }
 
-    /// How long who runs on `p` may go on: to the tick that finds a slice or a quota used up, at any level.
+    /// How long who runs on `p` may go on: to the tick that finds a slice or a quota used up, at any level; or to the
+    /// next, where that may change what a group is worth.
     pub(super) fn slice(&self, p: u32, now_ns: i64) -> u64 {
         let mut least_ns = i64::MAX;
         let mut e = self.cpus[p as usize].current;
@@ -399,6 +359,9 @@ impl<R: Rules> Fair<R> {
             if self.branches[line.group as usize].quota.is_some() {
                 least_ns = least_ns.min(line.runtime_ns.max(1));
             }
+            if e as usize >= self.tasks.len() && self.drifts(e) {
+                least_ns = 1;
+            }
             e = self.above(e);
         }
         if least_ns == i64::MAX {
@@ -411,31 +374,6 @@ impl<R: Rules> Fair<R> {
     pub(super) fn forfeit(&mut self, v: u32) {
         self.forget(v);
         R::forfeit(&mut self.lines, v);
-    }
-
-    /// The weight of a group's line among the others of its level: the group's, divided by what runs on each pCPU.
-    pub(super) fn share(&mut self, line: u32) {
-        let l = &self.lines.lines[line as usize];
-        let (owner, own) = (l.owner, l.weight);
-        let branch = &self.branches[l.group as usize];
-        let all = &self.lines.lines[branch.first as usize..(branch.first + branch.lines) as usize];
-        let total: i64 = all.iter().filter(|l| !l.throttled).map(|l| l.weight).sum();
-        if own > 0 && total > 0 {
-            let weight = (branch.weight * own / total).clamp(2, branch.weight);
-            R::reweigh(&mut self.lines, owner, weight);
-        }
-    }
-
-    /// The same for every group above the current task of `p`, as each tick does (`update_cfs_group`).
-    pub(super) fn share_current(&mut self, p: u32) {
-        let mut e = self.cpus[p as usize].current;
-        while e != NONE {
-            let line = self.lines.entities[e as usize].line;
-            e = self.above(e);
-            if e != NONE {
-                self.share(line);
-            }
-        }
     }
 
     pub(super) fn limit(&mut self, v: u32, orders: &mut Orders) {

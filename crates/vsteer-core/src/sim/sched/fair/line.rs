@@ -16,7 +16,10 @@ pub(in crate::sim::sched) const NICE_0: i64 = 1024;
 /// A task or a group on one pCPU.
 #[derive(Debug, Clone)]
 pub struct Entity {
+    /// In whole units, of which nice 0 is 1,024.
     pub(in crate::sim::sched) weight: i64,
+    /// In 1/1,024 of them: what a group is worth on a pCPU is told so finely.
+    pub(in crate::sim::sched) scaled: i64,
     pub(in crate::sim::sched) vruntime: i64,
     pub(in crate::sim::sched) deadline: i64,
     /// While it is in no line: what it was owed when it left.
@@ -31,7 +34,8 @@ pub struct Entity {
     /// Its deadline is told relative to its virtual time: it is on the move.
     pub(in crate::sim::sched) relative: bool,
     /// Protected until its deadline changes (`RUN_TO_PARITY`). As in the source, that is so when its slice is renewed,
-    /// and also when its weight is: a group whose share a tick changes may be preempted before its slice is used.
+    /// and until 6.17 also when its weight is: a group whose share a tick changes may be preempted before its slice is
+    /// used.
     pub(in crate::sim::sched) protected: bool,
     /// CPU time since it became the running one of its line.
     pub(in crate::sim::sched) ran_ns: i64,
@@ -43,6 +47,7 @@ impl Entity {
     pub(in crate::sim::sched) fn new(weight: i64, fresh: bool) -> Entity {
         Entity {
             weight,
+            scaled: weight << 10,
             vruntime: 0,
             deadline: 0,
             vlag: 0,
@@ -139,6 +144,10 @@ pub trait Rules: Sized {
     const FAIR_SERVER: bool;
     /// Is a task that preempts on waking preferred, and the one that it preempts after it?
     const BUDDIES: bool = false;
+    /// How long a line waits before it tells its group its load again.
+    const TELL_EVERY_NS: i64;
+    /// Does a group keep its weight on a pCPU where nobody of it is in line any longer?
+    const EMPTY_KEEPS_WEIGHT: bool;
 
     /// The rules with these parameters.
     fn new(host: &Host, values: &Values) -> Self;
@@ -156,8 +165,8 @@ pub trait Rules: Sized {
     }
     /// One that stayed wakes.
     fn undelay(_l: &mut Lines<Self>, _e: u32) {}
-    /// Changes its weight.
-    fn reweigh(l: &mut Lines<Self>, e: u32, weight: i64);
+    /// Changes its weight, told in 1/1,024 of the unit.
+    fn reweigh(l: &mut Lines<Self>, e: u32, scaled: i64);
     /// Running `e` used `ns` of CPU since `from_ns`. True where it should not go on.
     fn charge(l: &mut Lines<Self>, e: u32, from_ns: i64, ns: i64) -> bool;
     /// A tick finds `e` running, of `running` on its pCPU. True where it should not go on.
@@ -247,6 +256,11 @@ impl<R> Lines<R> {
             self.link(line, e);
         }
     }
+}
+
+/// A weight in whole units, at least 2 (`scale_load_down`).
+pub(in crate::sim::sched) fn unscaled(scaled: i64) -> i64 {
+    (scaled >> 10).max(2)
 }
 
 /// The first tick at or after `ns`.

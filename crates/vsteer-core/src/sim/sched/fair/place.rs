@@ -134,6 +134,9 @@ impl<R: Rules> Fair<R> {
 
     /// Idle `p` takes a task that waits elsewhere. True when it got one.
     pub(super) fn pull(&mut self, view: &View<'_>, p: u32, orders: &mut Orders) -> bool {
+        if self.balancing {
+            self.look(p, view.now_ns() as i64, true);
+        }
         let found = self.busiest(view, p as usize, 0);
         found.inspect(|(from, v)| self.shift(view, *v, *from as u32, p, orders)).is_some()
     }
@@ -163,6 +166,7 @@ impl<R: Rules> Fair<R> {
             if !self.cpus[p].mine {
                 continue;
             }
+            self.look(p as u32, view.now_ns() as i64, false);
             if self.cpus[p].current == NONE && !self.cpus[p].above {
                 if let Some((from, v)) = self.busiest(view, p, 0) {
                     self.shift(view, v, from as u32, p as u32, orders);

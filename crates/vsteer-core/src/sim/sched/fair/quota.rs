@@ -6,10 +6,11 @@
 //!
 //! Source: kernel/sched/fair.c, Linux 6.12.117 (`account_cfs_rq_runtime`, `throttle_cfs_rq`, `distribute_cfs_runtime`).
 
-use super::{Fair, NONE, QUOTA, Rules};
+use super::share::Then;
+use super::{Entity, Fair, NONE, QUOTA, Rules};
 use crate::nouns::Quota;
 use crate::sim::policy::{Orders, View};
-use crate::sim::setup::Vcpu;
+use crate::sim::setup::{Pcpu, Vcpu};
 
 /// What a line keeps of its share when it empties (`min_cfs_rq_runtime`).
 pub(super) const KEEP_NS: i64 = 1_000_000;
@@ -139,9 +140,11 @@ impl<R: Rules> Fair<R> {
     pub(super) fn leave_upwards(&mut self, owner: u32) {
         let mut e = owner;
         while e != NONE && self.lines.entities[e as usize].queued {
-            let line = self.lines.entities[e as usize].line;
+            let Entity { line, delayed, .. } = self.lines.entities[e as usize];
+            let p = self.lines.lines[line as usize].pcpu;
             self.forget(e);
-            if self.lines.entities[e as usize].delayed {
+            self.update_load(e, line, self.cpus[p as usize].charged_ns, Then::Tell);
+            if delayed {
                 R::leave_delayed(&mut self.lines, e);
             } else {
                 R::leave(&mut self.lines, e, true);
@@ -259,30 +262,26 @@ impl<R: Rules> Fair<R> {
     fn enter_upwards(&mut self, p: u32, owner: u32, now_ns: i64, orders: &mut Orders) {
         let mut e = owner;
         while e != NONE {
-            let entity = &self.lines.entities[e as usize];
-            if entity.delayed {
+            let Entity { line, delayed, queued, .. } = self.lines.entities[e as usize];
+            if delayed {
+                self.update_load(e, line, now_ns, Then::Tell);
                 R::leave_delayed(&mut self.lines, e);
-            } else if entity.queued {
-                return;
+            } else if queued {
+                break;
             }
             let group = self.lines.lines[self.line_below(e) as usize].group;
             let line = self.line_of(self.branches[group as usize].parent, p);
+            self.update_load(e, line, now_ns, Then::Attach);
+            self.share_of(e);
             if self.lines.lines[line as usize].queued == 1 {
-                orders.interrupt(crate::sim::setup::Pcpu(p));
+                orders.interrupt(Pcpu(p));
             }
             R::enter(&mut self.lines, line, e);
-            let l = &self.lines.lines[line as usize];
-            if l.owner == NONE {
-                return;
-            }
-            if l.queued == 1 && !l.throttled {
-                self.enter_quota(line, now_ns, orders);
-            }
-            self.share(line);
-            if self.lines.lines[line as usize].throttled {
+            if self.first_in(line, now_ns, orders) {
                 return;
             }
             e = self.lines.lines[line as usize].owner;
         }
+        self.update_upwards(e, now_ns);
     }
 }

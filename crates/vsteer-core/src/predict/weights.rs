@@ -1,0 +1,129 @@
+//! What do the VMs' weights come to on this very host? Read off the recording, where the kernel makes something else of them.
+//!
+//! A VM's `cpu.weight` says what it gets of a pCPU when all others want it too; what the kernel makes of that depends on
+//! things that no recording tells. Two that were met: a task group's load that lingers on a pCPU which idles (Linux 6.16: a
+//! VM of 50 got as much as one of 25 for as long as it lived), and a weight that counts once per concurrently runnable vCPU
+//! (Linux 7.3, the default since its `cgroup_mode`).
+//!
+//! Idea: the odds between running and waiting. The recorded configuration is simulated, and where a VM ran less beside its
+//! waits than simulated, its weight was less than it says. Its factor is corrected by the ratio of the two odds, and again
+//! until they agree. The factor then applies to whatever weight a plan gives the VM.
+//!
+//! Left out: factors of single vCPUs; factors that a change itself changes (`GAP(weights-moving)`: a VM that becomes busy on
+//! one vCPU more).
+
+use super::replay::{Got, Replay};
+use crate::Fault;
+use crate::model::HostModel;
+use std::collections::BTreeMap;
+
+const ROUNDS: usize = 6;
+/// Odds that differ by less than this part agree: two recordings of one host differ as much.
+const AGREE: f64 = 0.03;
+/// No factor is beyond this: it would be something else than a weight.
+const FACTOR_MOST: f64 = 8.0;
+/// A VM whose vCPUs waited less than this part of the time, measured or simulated, has no odds.
+const WAITED_FROM: f64 = 0.02;
+/// Worth a note.
+const TOLD_FROM: f64 = 0.15;
+
+/// Running and waiting, summed over the vCPUs of a VM.
+#[derive(Debug, Clone, Copy, Default)]
+struct Odds {
+    run: f64,
+    ready: f64,
+}
+
+impl Odds {
+    fn ratio(self) -> Option<f64> {
+        (self.ready >= WAITED_FROM && self.run > 0.0).then(|| self.run / self.ready)
+    }
+}
+
+/// The factor of each VM of `host`, in its order; 1 where nothing can be said, and for hosts that were simulated.
+/// `as_it_was` is what `host` gave.
+///
+/// # Errors
+/// As [`Replay::run`].
+pub fn effective(
+    host: &Replay,
+    as_it_was: &[Got],
+    measured: &HostModel,
+    window_ns: u64,
+    go_on: &mut dyn FnMut() -> bool,
+) -> Result<Vec<f64>, Fault> {
+    let mut factors = vec![1.0; host.setup.vms.len()];
+    if !host.policy.about.proportional || !host.policy.about.classes {
+        return Ok(factors);
+    }
+    let of_vm = owners(host);
+    let mut seen = vec![Odds::default(); factors.len()];
+    for (thread, vm) in host.threads.iter().zip(&of_vm) {
+        let model = measured.vm(&thread.vm).and_then(|v| v.threads.iter().find(|t| t.tid == thread.tid));
+        if let (Some(t), true) = (model, thread.role.vcpu().is_some()) {
+            seen[*vm].run += t.shares.run.unwrap_or(0.0);
+            seen[*vm].ready += t.shares.ready.unwrap_or(0.0);
+        }
+    }
+    let mut got = as_it_was.to_vec();
+    for _ in 0..ROUNDS {
+        let mut told = vec![Odds::default(); factors.len()];
+        for (g, vm) in got.iter().zip(&of_vm).filter(|(g, _)| g.thread.role.vcpu().is_some()) {
+            told[*vm].run += g.run;
+            told[*vm].ready += g.ready;
+        }
+        let mut agree = true;
+        for (factor, (seen, told)) in factors.iter_mut().zip(seen.iter().zip(&told)) {
+            if let (Some(seen), Some(told)) = (seen.ratio(), told.ratio()) {
+                agree &= (seen / told - 1.0).abs() <= AGREE;
+                *factor = (*factor * seen / told).clamp(1.0 / FACTOR_MOST, FACTOR_MOST);
+            }
+        }
+        if agree {
+            break;
+        }
+        let mut next = host.clone();
+        scale(&mut next, &factors);
+        got = next.run(window_ns / 4, window_ns, go_on)?;
+    }
+    Ok(factors)
+}
+
+/// The index of each thread's VM.
+fn owners(host: &Replay) -> Vec<usize> {
+    let counts = host.setup.vms.iter().enumerate();
+    counts.flat_map(|(vm, setup)| std::iter::repeat_n(vm, setup.vcpus.len())).collect()
+}
+
+/// Multiplies the weights of `host` by these factors. Only what they are to each other counts: they are made as large as the
+/// scheduler's scale allows, lest rounding take what the factors give.
+pub fn scale(host: &mut Replay, factors: &[f64]) {
+    if factors.iter().all(|f| (f - 1.0).abs() < f64::EPSILON) {
+        return;
+    }
+    let about = host.policy.about;
+    let (least, most) = about.weights;
+    let weight = |vm: &crate::sim::setup::VmSetup, f: f64| f * f64::from(vm.weight.unwrap_or(about.default_weight));
+    let wanted: Vec<f64> = host.setup.vms.iter().zip(factors).map(|(vm, f)| weight(vm, *f)).collect();
+    let largest = wanted.iter().copied().fold(f64::MIN_POSITIVE, f64::max);
+    let up = f64::from(most) / largest;
+    for (vm, w) in host.setup.vms.iter_mut().zip(wanted) {
+        vm.weight = Some(libm::round(w * up).clamp(f64::from(least), f64::from(most)) as u32);
+    }
+}
+
+/// What is worth telling of the factors.
+pub fn told(host: &Replay, factors: &[f64]) -> Option<String> {
+    let of: BTreeMap<&str, f64> = host.setup.vms.iter().map(|vm| vm.name.as_str()).zip(factors.iter().copied()).collect();
+    let odd: Vec<String> = of
+        .into_iter()
+        .filter(|(_, f)| (f - 1.0).abs() >= TOLD_FROM)
+        .map(|(name, f)| format!("{name} {f:.2}"))
+        .collect();
+    (!odd.is_empty()).then(|| {
+        format!(
+            "weights come to something else on this host than they say; their factors, read off the recording: {}",
+            odd.join(", ")
+        )
+    })
+}

@@ -1,0 +1,233 @@
+//! The load of everybody in line, and of every line: the sums, and how a part of them comes and goes.
+//!
+//! A task takes its load along: when it wakes elsewhere the old line is told and gives it up when it is looked at next;
+//! when it is moved while it waits, at once. What a line gains or loses so is passed on to the group's entity in the
+//! line above (`propagate`), a step at every look.
+//!
+//! Source: kernel/sched/fair.c of Linux 6.12.117 and 6.1.192 (`attach_entity_load_avg`, `update_tg_cfs_load` and others,
+//! named below). Read, not copied.
+
+use super::NONE;
+use super::average::{Average, LEAST_DIVIDER, WHOLE};
+
+/// Of a task or of a group on one pCPU.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Own {
+    pub(super) average: Average,
+    /// Is its load in its line's?
+    pub(super) attached: bool,
+}
+
+/// Of a line.
+#[derive(Debug, Clone)]
+pub(super) struct Below {
+    pub(super) average: Average,
+    /// Of tasks that woke elsewhere, to be given up: how many, and what they were.
+    pub(super) left: u32,
+    pub(super) left_load: i64,
+    pub(super) left_util: i64,
+    pub(super) left_runnable: i64,
+    /// Has something to be passed on to the entity that stands for it, and how much of `load_sum` without weight?
+    pub(super) passes_on: bool,
+    pub(super) passed_sum: i64,
+    /// What the group was told last, and when.
+    pub(super) told: i64,
+    pub(super) told_ns: i64,
+    /// Among those of its pCPU and depth that have load.
+    pub(super) next: u32,
+    pub(super) prev: u32,
+    pub(super) listed: bool,
+}
+
+impl Below {
+    pub(super) fn new() -> Below {
+        Below {
+            average: Average::default(),
+            left: 0,
+            left_load: 0,
+            left_util: 0,
+            left_runnable: 0,
+            passes_on: false,
+            passed_sum: 0,
+            told: 0,
+            told_ns: i64::MIN / 2,
+            next: NONE,
+            prev: NONE,
+            listed: false,
+        }
+    }
+
+    fn pass_on(&mut self, sum: i64) {
+        self.passes_on = true;
+        self.passed_sum += sum;
+    }
+}
+
+/// The loads of a pool.
+#[derive(Debug)]
+pub(super) struct Loads {
+    /// By entity.
+    pub(super) own: Vec<Own>,
+    /// By line.
+    pub(super) below: Vec<Below>,
+    /// By group: what its lines told it, together.
+    pub(super) groups: Vec<i64>,
+    /// The first line of every pCPU and depth that has load.
+    pub(super) heads: Vec<u32>,
+    pub(super) depths: usize,
+    /// When each pCPU's lines were looked at last.
+    pub(super) looked_ns: Vec<i64>,
+}
+
+impl Loads {
+    /// `depths`: how deep groups lie, the root included.
+    pub(super) fn new(entities: usize, lines: usize, groups: usize, pcpus: usize, depths: usize) -> Loads {
+        Loads {
+            own: vec![Own::default(); entities],
+            below: vec![Below::new(); lines],
+            groups: vec![0; groups],
+            heads: vec![NONE; pcpus * depths],
+            depths,
+            looked_ns: vec![0; pcpus],
+        }
+    }
+
+    pub(super) fn head(&mut self, p: u32, depth: u32) -> &mut u32 {
+        &mut self.heads[p as usize * self.depths + depth as usize]
+    }
+
+    /// `line` of `p` may have load from now on.
+    pub(super) fn list(&mut self, line: u32, p: u32, depth: u32) {
+        if std::mem::replace(&mut self.below[line as usize].listed, true) {
+            return;
+        }
+        let next = std::mem::replace(self.head(p, depth), line);
+        let below = &mut self.below[line as usize];
+        (below.prev, below.next) = (NONE, next);
+        if next != NONE {
+            self.below[next as usize].prev = line;
+        }
+    }
+
+    pub(super) fn unlist(&mut self, line: u32, p: u32, depth: u32) {
+        let below = &mut self.below[line as usize];
+        if !std::mem::take(&mut below.listed) {
+            return;
+        }
+        let (prev, next) = (below.prev, below.next);
+        match prev {
+            NONE => *self.head(p, depth) = next,
+            _ => self.below[prev as usize].next = next,
+        }
+        if next != NONE {
+            self.below[next as usize].prev = prev;
+        }
+    }
+
+    /// Adds `own`'s load to its line's (`enqueue_load_avg`).
+    pub(super) fn add(&mut self, e: u32, line: u32, weight: i64) {
+        let (own, line) = (&self.own[e as usize].average, &mut self.below[line as usize].average);
+        line.load += own.load;
+        line.load_sum += weight * own.load_sum;
+    }
+
+    /// The other way (`dequeue_load_avg`). Roundings may have made the parts larger than the whole.
+    pub(super) fn subtract(&mut self, e: u32, line: u32, weight: i64) {
+        let (own, line) = (&self.own[e as usize].average, &mut self.below[line as usize].average);
+        line.load = (line.load - own.load).max(0);
+        line.load_sum = (line.load_sum - weight * own.load_sum).max(line.load * LEAST_DIVIDER);
+    }
+
+    /// `e`'s load is part of its line's from now on (`attach_entity_load_avg`).
+    pub(super) fn attach(&mut self, e: u32, line: u32, weight: i64) {
+        let of_line = &self.below[line as usize].average;
+        let divider = of_line.divider();
+        let own = &mut self.own[e as usize];
+        own.attached = true;
+        let a = &mut own.average;
+        // Their periods begin together.
+        (a.last_ns, a.part) = (of_line.last_ns, of_line.part);
+        a.util_sum = a.util * divider;
+        a.runnable_sum = a.runnable * divider;
+        let weighted = a.load * divider;
+        a.load_sum = if weight < weighted { weighted / weight } else { 1 };
+        let (util, util_sum, load_sum) = (a.util, a.util_sum, a.load_sum);
+        self.add(e, line, weight);
+        let below = &mut self.below[line as usize];
+        below.average.util += util;
+        below.average.util_sum += util_sum;
+        below.pass_on(load_sum);
+    }
+
+    /// It is not any longer (`detach_entity_load_avg`).
+    pub(super) fn detach(&mut self, e: u32, line: u32, weight: i64) {
+        self.subtract(e, line, weight);
+        let own = &mut self.own[e as usize];
+        own.attached = false;
+        let (util, util_sum, load_sum) = (own.average.util, own.average.util_sum, own.average.load_sum);
+        let below = &mut self.below[line as usize];
+        below.average.util = (below.average.util - util).max(0);
+        below.average.util_sum = (below.average.util_sum - util_sum).max(below.average.util * LEAST_DIVIDER);
+        below.pass_on(-load_sum);
+    }
+
+    /// What woke elsewhere is given up. True where anything did.
+    pub(super) fn give_up(&mut self, line: u32) -> bool {
+        let below = &mut self.below[line as usize];
+        if below.left == 0 {
+            return false;
+        }
+        let a = &mut below.average;
+        let divider = a.divider();
+        a.load = (a.load - below.left_load).max(0);
+        a.load_sum = (a.load_sum - below.left_load * divider).max(a.load * LEAST_DIVIDER);
+        a.util = (a.util - below.left_util).max(0);
+        a.util_sum = (a.util_sum - below.left_util * divider).max(a.util * LEAST_DIVIDER);
+        let runnable_sum = below.left_runnable * divider;
+        (below.left, below.left_load, below.left_util, below.left_runnable) = (0, 0, 0, 0);
+        below.pass_on(-runnable_sum >> WHOLE.ilog2());
+        true
+    }
+
+    /// Passes on what `below`'s line gained or lost to `e`, which stands for it in `line` (`update_tg_cfs_util`,
+    /// `update_tg_cfs_load`). `weight` is `e`'s, `weight_below` that of all in its own line.
+    pub(super) fn pass_on(&mut self, e: u32, line: u32, below: u32, weight: i64, weight_below: i64) {
+        let from = &mut self.below[below as usize];
+        from.passes_on = false;
+        let passed = std::mem::take(&mut from.passed_sum);
+        let (util, load_sum) = (from.average.util, from.average.load_sum);
+        let to = &mut self.below[line as usize];
+        to.pass_on(passed);
+        let divider = to.average.divider();
+        let own = &mut self.own[e as usize].average;
+        let more = util - own.util;
+        if more != 0 {
+            let more_sum = util * divider - own.util_sum;
+            (own.util, own.util_sum) = (util, util * divider);
+            to.average.util = (to.average.util + more).max(0);
+            to.average.util_sum = (to.average.util_sum + more_sum).max(to.average.util * LEAST_DIVIDER);
+        }
+        if passed == 0 {
+            return;
+        }
+        let sum = if passed > 0 {
+            // As if those who came never wanted to run at the same time as those there.
+            (own.load_sum + passed).min(divider)
+        } else {
+            // As if all that are left wanted to run alike.
+            let each = if weight_below > 0 { load_sum / weight_below } else { 0 };
+            own.load_sum.min(each)
+        };
+        // It wanted to run at least while it ran.
+        let sum = sum.max(own.util_sum >> WHOLE.ilog2());
+        let load = weight * sum / divider;
+        let more = load - own.load;
+        if more == 0 {
+            return;
+        }
+        let more_sum = weight * (sum - own.load_sum);
+        (own.load_sum, own.load) = (sum, load);
+        to.average.load = (to.average.load + more).max(0);
+        to.average.load_sum = (to.average.load_sum + more_sum).max(to.average.load * LEAST_DIVIDER);
+    }
+}

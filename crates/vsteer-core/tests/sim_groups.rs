@@ -1,0 +1,82 @@
+//! What is a VM's weight worth on each pCPU that it runs on? The division by decaying load averages, in closed form.
+//!
+//! VM A has vCPU 0, which never sleeps, on pCPU 0, and vCPU 1 on pCPU 1; B never sleeps on pCPU 0. A's weight there is
+//! w L0 / (L0 + L1), where L0 is w (it always wants to run) and L1 is w times the part of the time that vCPU 1 wants to,
+//! lately. So vCPU 0 gets 1 / (2 + L1 / w) of pCPU 0: half of it where its sibling sleeps, a third where that never does.
+
+use vsteer_core::CpuSet;
+use vsteer_core::sim::engine::{State, Stop};
+use vsteer_core::sim::guest::{Burst, Demand, Times};
+use vsteer_core::sim::policy::Values;
+use vsteer_core::sim::sched::{Simulation, find};
+use vsteer_core::sim::setup::{Setup, Vcpu, VcpuSetup, VmSetup, machine};
+
+const MS: u64 = 1_000_000;
+const S: u64 = 1_000_000_000;
+
+/// The schedulers that have groups, and in which form.
+const KINDS: [(&str, &[(&str, u64)]); 3] = [("eevdf", &[]), ("eevdf", &[("as_6_18", 1)]), ("cfs", &[])];
+
+fn pinned(demand: Demand, p: u32) -> VcpuSetup {
+    VcpuSetup::new(demand).pinned(CpuSet::single(p))
+}
+
+fn start(policy: &str, set: &[(&str, u64)], sibling: Demand) -> Box<dyn Simulation> {
+    let a = VmSetup::new("a", vec![pinned(Demand::Hog, 0), pinned(sibling, 1)]);
+    let b = VmSetup::new("b", vec![pinned(Demand::Hog, 0)]);
+    let setup = Setup::new(machine(1, 1, 2, 1).unwrap(), vec![a, b], 1);
+    let entry = find(policy).unwrap();
+    let mut values = Values::defaults(entry.about.parameters);
+    set.iter().for_each(|(name, value)| values.set(name, *value).unwrap());
+    (entry.checked)(&setup, &values).unwrap()
+}
+
+/// The part of the time up to `until_ns` that vCPU 0 ran.
+fn share(s: &mut dyn Simulation, until_ns: u64) -> f64 {
+    let ran = |s: &dyn Simulation| s.account(Vcpu(0)).ns[State::Running as usize];
+    let (from_ns, before) = (s.now_ns(), ran(s));
+    assert_eq!(s.run(until_ns, u64::MAX), Stop::Reached);
+    (ran(s) - before) as f64 / (until_ns - from_ns) as f64
+}
+
+#[test]
+fn a_sibling_takes_weight_for_as_long_as_it_wants_to_run() {
+    for (policy, set) in KINDS {
+        for (work_ms, law) in [(0, 0.5), (1, 1.0 / 2.1), (5, 1.0 / 2.5), (10, 1.0 / 3.0)] {
+            let sibling = match work_ms {
+                0 => Demand::Idle,
+                10 => Demand::Hog,
+                _ => Demand::Periodic {
+                    period_ns: 10 * MS,
+                    offset_ns: Some(0),
+                    work: Times::Fixed(work_ms * MS),
+                },
+            };
+            let mut s = start(policy, set, sibling);
+            share(&mut *s, S);
+            let got = share(&mut *s, 21 * S);
+            assert!(
+                (got - law).abs() < 0.012,
+                "{policy} {set:?}, {work_ms} of 10 ms: {got}, by the law {law}"
+            );
+        }
+    }
+}
+
+/// The sibling stops at 1 s and its load decays: by half every 32 periods, looked at every 32 ms while its pCPU idles.
+/// Up to the first look little has changed; 0.5 s later less than a thousandth of it is left.
+#[test]
+fn a_sibling_that_stops_gives_its_weight_back_by_halves() {
+    for (policy, set) in KINDS {
+        let bursts = vec![Burst { sleep_ns: 0, compute_ns: S }];
+        let mut s = start(policy, set, Demand::Recorded { bursts, repeat: false });
+        share(&mut *s, S / 2);
+        let together = share(&mut *s, S);
+        assert!((together - 1.0 / 3.0).abs() < 0.03, "{policy} {set:?}: {together}");
+        let between = share(&mut *s, S + 100 * MS);
+        assert!((0.36..0.48).contains(&between), "{policy} {set:?}: {between} in the first 100 ms");
+        share(&mut *s, S + S / 2);
+        let alone = share(&mut *s, 4 * S);
+        assert!((alone - 0.5).abs() < 0.01, "{policy} {set:?}: {alone}");
+    }
+}
