@@ -35,7 +35,13 @@ fn compile(from: &str, elf: &Path) {
     let status = Command::new(rustc)
         .args(["--edition=2024", "--crate-name=payload", "--crate-type=bin", "--cap-lints=allow"])
         .args(["--target", &env::var("TARGET").expect("cargo sets TARGET")])
-        .args(["-Copt-level=2", "-Cpanic=abort", "-Crelocation-model=static", "-Cno-redzone=yes", "-Cstrip=debuginfo"])
+        .args([
+            "-Copt-level=2",
+            "-Cpanic=abort",
+            "-Crelocation-model=static",
+            "-Cno-redzone=yes",
+            "-Cstrip=debuginfo",
+        ])
         .args([
             "-Clink-arg=-nostartfiles",
             "-Clink-arg=-nostdlib",

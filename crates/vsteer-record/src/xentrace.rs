@@ -226,18 +226,27 @@ mod tests {
         let first = window(0, &[change(5 << 32, 1, 0, 1, 0), change((5 << 32) + 9, 1, 0, 0, 2)].concat());
         let second = window(3, &change((5 << 32) + 4, 2, 1, 2, 1));
         let trace = read(&[first, second].concat()).unwrap();
-        let told: Vec<_> = trace.changes.iter().map(|c| (c.ticks - (5 << 32), c.pcpu, c.domain, c.vcpu, c.to)).collect();
+        let told: Vec<_> =
+            trace.changes.iter().map(|c| (c.ticks - (5 << 32), c.pcpu, c.domain, c.vcpu, c.to)).collect();
         assert_eq!(
             told,
-            [(0, 0, 1, 0, Runstate::Running), (4, 3, 2, 1, Runstate::Runnable), (9, 0, 1, 0, Runstate::Blocked)]
+            [
+                (0, 0, 1, 0, Runstate::Running),
+                (4, 3, 2, 1, Runstate::Runnable),
+                (9, 0, 1, 0, Runstate::Blocked)
+            ]
         );
         assert_eq!((trace.lost, trace.others, trace.cut), (0, 0, false));
     }
 
     #[test]
     fn what_is_lost_or_cut_is_told() {
-        let lost: Vec<u8> = [LOST_RECORDS | 4 << WORDS_SHIFT, 70, 0, 0, 0].iter().flat_map(|w: &u32| w.to_le_bytes()).collect();
-        let other: Vec<u8> = (0x0002_1002u32 | HAS_TIME | 1 << WORDS_SHIFT).to_le_bytes().into_iter().chain([0; 12]).collect();
+        let lost: Vec<u8> = [LOST_RECORDS | 4 << WORDS_SHIFT, 70, 0, 0, 0]
+            .iter()
+            .flat_map(|w: &u32| w.to_le_bytes())
+            .collect();
+        let other: Vec<u8> =
+            (0x0002_1002u32 | HAS_TIME | 1 << WORDS_SHIFT).to_le_bytes().into_iter().chain([0; 12]).collect();
         let whole = window(0, &[lost, other, change(1, 1, 0, 1, 0)].concat());
         let trace = read(&whole).unwrap();
         assert_eq!((trace.lost, trace.others, trace.changes.len(), trace.cut), (70, 1, 1, false));
@@ -255,7 +264,13 @@ mod tests {
     #[test]
     fn time_in_each_state_from_the_first_change_to_the_last() {
         // At 1 MHz a tick is 1,000 ns. Domain 1 sleeps until 10, waits until 14, runs until 20; domain 2 runs, then waits.
-        let changes = [change(0, 2, 0, 1, 0), change(10, 1, 0, 2, 1), change(14, 2, 0, 0, 1), change(14, 1, 0, 1, 0), change(20, 1, 0, 0, 2)];
+        let changes = [
+            change(0, 2, 0, 1, 0),
+            change(10, 1, 0, 2, 1),
+            change(14, 2, 0, 0, 1),
+            change(14, 1, 0, 1, 0),
+            change(20, 1, 0, 0, 2),
+        ];
         let idle = change(3, u32::from(IDLE_DOMAIN), 0, 0, 1);
         let trace = read(&window(0, &[changes.concat(), idle].concat())).unwrap();
         let all = seen(&trace, 1000);

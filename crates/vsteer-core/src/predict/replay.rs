@@ -11,6 +11,7 @@
 //! tick nor a base slice that was changed; the defaults are taken. `GAP(replay-slices)`: groups above VMs.
 
 use super::demand::Wanted;
+use crate::model::HostModel;
 use crate::nouns::{Histogram, HostConfig, Role, Tid, VmId};
 use crate::sim::engine::{State, Stop};
 use crate::sim::guest::Demand;
@@ -27,6 +28,9 @@ const EEVDF_SINCE: (u32, u32) = (6, 6);
 const SHORTER_SLICE_SINCE: (u32, u32) = (6, 15);
 /// Kernels that decide as 6.18 does where that is not what 6.12 does.
 const AS_6_18: std::ops::Range<(u32, u32)> = (6, 16)..(7, 0);
+/// The first kernel known to have one line of tasks per pCPU, whatever groups they are in, with weights that count once per
+/// concurrently runnable task, and slices that end by a timer (kernel/sched/fair.c, 7.3.4).
+const FLAT_SINCE: (u32, u32) = (7, 3);
 /// What a simulated host says in place of its kernel's version, before the scheduler's name.
 pub const SIMULATED: &str = "vsteer simulator, ";
 /// Events between two looks at whether to go on.
@@ -54,6 +58,8 @@ pub struct Replay {
     pub values: Values,
     /// The simulated vCPUs in order.
     pub threads: Vec<Thread>,
+    /// Does the kernel put the tasks of all groups into one line? [`Replay::flatten`] then makes it so.
+    pub flat: bool,
 }
 
 /// What one thread got.
@@ -104,6 +110,10 @@ pub fn replay(config: &HostConfig, wanted: &BTreeMap<Tid, Wanted>, seed: u64) ->
     if simulated.is_none() && linux.is_some_and(|v| AS_6_18.contains(&v)) {
         values.set("as_6_18", 1)?;
     }
+    let flat = simulated.is_none() && linux >= Some(FLAT_SINCE);
+    if flat {
+        values.set("hrtick", 1)?;
+    }
     let mut threads = Vec::new();
     let vms = config.vms.iter().map(|vm| {
         // libvirt's groups below the VM's: each divides its weight by itself.
@@ -144,10 +154,44 @@ pub fn replay(config: &HostConfig, wanted: &BTreeMap<Tid, Wanted>, seed: u64) ->
     });
     // A VM without a thread that is known cannot wait either.
     let vms: Vec<VmSetup> = vms.filter(|vm| !vm.vcpus.is_empty()).collect();
-    Ok(Replay { setup: Setup::new(config.topology.clone(), vms, seed), policy, values, threads })
+    Ok(Replay { setup: Setup::new(config.topology.clone(), vms, seed), policy, values, threads, flat })
 }
 
 impl Replay {
+    /// Where the kernel keeps one line of tasks: each thread becomes a VM of its own, with the part of its VM's weight that
+    /// the kernel gives it (`__calc_prop_weight`, `calc_concur_shares`): the weight counts once per task that is runnable on
+    /// average, for as many as there are pCPUs, and those of a VM that are runnable together divide it. How many that are is
+    /// taken from what was measured. A VM with a quota and several vCPUs stays a group: its quota needs one.
+    pub fn flatten(&mut self, measured: &HostModel) {
+        if !self.flat {
+            return;
+        }
+        let pcpus = self.setup.topology.usable().len() as f64;
+        let mut threads = self.threads.iter();
+        let mut vms = Vec::new();
+        for vm in std::mem::take(&mut self.setup.vms) {
+            let own: Vec<&Thread> = threads.by_ref().take(vm.vcpus.len()).collect();
+            let awake: Vec<f64> = own.iter().map(|t| awake(t, measured)).collect();
+            let all: f64 = awake.iter().sum();
+            let weight = f64::from(vm.weight.unwrap_or(self.policy.about.default_weight));
+            // A hair more, for a thread that never sleeps is awake 0.9999 of the time.
+            let times = libm::floor(all + 0.05).clamp(1.0, pcpus);
+            if vm.quota.is_some() && awake.iter().filter(|a| **a > 0.01).count() > 1 {
+                vms.push(VmSetup { weight: Some(finer(weight * times)), ..vm });
+                continue;
+            }
+            for ((vcpu, thread), awake) in vm.vcpus.iter().zip(own).zip(awake) {
+                vms.push(VmSetup {
+                    name: format!("{} {}", vm.name, thread.role),
+                    vcpus: vec![VcpuSetup { subgroup: None, ..vcpu.clone() }],
+                    weight: Some(finer(weight * times / (1.0 + all - awake))),
+                    ..vm.clone()
+                });
+            }
+        }
+        self.setup.vms = vms;
+    }
+
     /// Simulates `warm_up_ns` and then `measured_ns`, and says what each thread got in the latter. `go_on` is asked now and
     /// then.
     ///
@@ -177,6 +221,17 @@ impl Replay {
         });
         Ok(got.collect())
     }
+}
+
+/// Weights are whole numbers, and only what they are to each other counts.
+fn finer(weight: f64) -> u32 {
+    libm::round(5.0 * weight).clamp(1.0, 10_000.0) as u32
+}
+
+/// The part of the time that a thread ran or was ready.
+fn awake(thread: &Thread, measured: &HostModel) -> f64 {
+    let seen = measured.vm(&thread.vm).and_then(|vm| vm.threads.iter().find(|t| t.tid == thread.tid));
+    seen.map_or(0.0, |t| t.shares.run.unwrap_or(0.0) + t.shares.ready.unwrap_or(0.0))
 }
 
 fn advance(

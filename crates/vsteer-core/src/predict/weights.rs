@@ -103,7 +103,8 @@ pub fn scale(host: &mut Replay, factors: &[f64]) {
     }
     let about = host.policy.about;
     let (least, most) = about.weights;
-    let weight = |vm: &crate::sim::setup::VmSetup, f: f64| f * f64::from(vm.weight.unwrap_or(about.default_weight));
+    let weight =
+        |vm: &crate::sim::setup::VmSetup, f: f64| f * f64::from(vm.weight.unwrap_or(about.default_weight));
     let wanted: Vec<f64> = host.setup.vms.iter().zip(factors).map(|(vm, f)| weight(vm, *f)).collect();
     let largest = wanted.iter().copied().fold(f64::MIN_POSITIVE, f64::max);
     let up = f64::from(most) / largest;
@@ -114,7 +115,8 @@ pub fn scale(host: &mut Replay, factors: &[f64]) {
 
 /// What is worth telling of the factors.
 pub fn told(host: &Replay, factors: &[f64]) -> Option<String> {
-    let of: BTreeMap<&str, f64> = host.setup.vms.iter().map(|vm| vm.name.as_str()).zip(factors.iter().copied()).collect();
+    let of: BTreeMap<&str, f64> =
+        host.setup.vms.iter().map(|vm| vm.name.as_str()).zip(factors.iter().copied()).collect();
     let odd: Vec<String> = of
         .into_iter()
         .filter(|(_, f)| (f - 1.0).abs() >= TOLD_FROM)

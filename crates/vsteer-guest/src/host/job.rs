@@ -120,7 +120,9 @@ impl Job {
                 case.settings.push((file.to_owned(), value.to_owned()));
             }
             "continues" if follows && case.starts.is_empty() => case.continues = true,
-            "vm" | "process" if case.continues => return Err("it continues the case before and starts nothing".into()),
+            "vm" | "process" if case.continues => {
+                return Err("it continues the case before and starts nothing".into());
+            }
             "vm" => case.starts.push(start(rest, true)?),
             "process" => case.starts.push(start(rest, false)?),
             "change" if case.continues => case.changes.push(change(rest)?),

@@ -188,7 +188,8 @@ fn start(case: &Case, d: &Domain) -> Result<(), String> {
 fn orders_of(plan: &Plan) -> Vec<u8> {
     // The clock is Xen's, so that the counter's frequency says nothing.
     let o = orders(plan, 1_000_000);
-    let words = [o.kind, o.start_ns, o.ns_per_tick_q32, o.ticks_per_ns_q32, o.first_ns, o.second_ns, o.work_units];
+    let words =
+        [o.kind, o.start_ns, o.ns_per_tick_q32, o.ticks_per_ns_q32, o.first_ns, o.second_ns, o.work_units];
     let mut bytes: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
     if let Workload::Server { rate_hz, mean_units, seed } = plan.workload {
         let mut arrivals = Arrivals::new(rate_hz, mean_units, seed, 0);
@@ -259,7 +260,9 @@ fn end(case: &Case) -> Result<(), String> {
     // All are tried, the first failure is told; one that never began cannot be ended.
     let mut done = Ok(());
     let running = xl(&["list"])?;
-    for d in case.domains.iter().filter(|d| running.lines().any(|l| l.split_whitespace().next() == Some(&d.name))) {
+    for d in
+        case.domains.iter().filter(|d| running.lines().any(|l| l.split_whitespace().next() == Some(&d.name)))
+    {
         done = done.and(xl(&["destroy", &d.name]).map(drop));
         let _ = std::fs::remove_file(format!("{CONSOLES}/guest-{}.log", d.name));
     }

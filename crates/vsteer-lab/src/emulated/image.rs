@@ -85,8 +85,9 @@ fn stripped(program: &Path, scratch: &Path) -> Result<Vec<u8>, Fault> {
 pub fn libraries(program: &Path, folders: &[PathBuf]) -> Result<Vec<PathBuf>, Fault> {
     let mut ldd = Command::new("ldd");
     if !folders.is_empty() {
-        let path = std::env::join_paths(folders)
-            .map_err(|e| Fault::new(FaultKind::BadInput, "a folder of libraries has `:` in its name").because(e))?;
+        let path = std::env::join_paths(folders).map_err(|e| {
+            Fault::new(FaultKind::BadInput, "a folder of libraries has `:` in its name").because(e)
+        })?;
         ldd.env("LD_LIBRARY_PATH", path);
     }
     let text = command::output(ldd.arg(program), LIMIT)?;

@@ -160,7 +160,8 @@ impl Job {
     pub fn for_guest(&self) -> String {
         let mut text = format!("scheduler {}\n", self.scheduler.word());
         for case in &self.cases {
-            let _ = writeln!(text, "case {}\nsettle_s {}\nrecord_s {}", case.name, case.settle_s, case.record_s);
+            let _ =
+                writeln!(text, "case {}\nsettle_s {}\nrecord_s {}", case.name, case.settle_s, case.record_s);
             if case.pool {
                 let _ = writeln!(text, "pool {DOMAINS_PCPU}");
             }
@@ -171,7 +172,11 @@ impl Job {
                 let _ = writeln!(text, "parameter -r {us}");
             }
             for d in &case.domains {
-                let _ = write!(text, "domain name={} workload={} weight={} cap={}", d.name, d.workload, d.weight, d.cap);
+                let _ = write!(
+                    text,
+                    "domain name={} workload={} weight={} cap={}",
+                    d.name, d.workload, d.weight, d.cap
+                );
                 if !case.pool {
                     let _ = write!(text, " cpus={DOMAINS_PCPU}");
                 }

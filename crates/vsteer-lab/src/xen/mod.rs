@@ -84,7 +84,11 @@ pub fn run(job: &Job, options: &Options) -> Result<Ran, Fault> {
     let guest = read_guest(&options.guest)?;
     check_as_guest(&text, options)?;
     let parts = packages::fetch(&options.cache, &options.output)?;
-    eprintln!("vsteer-lab: emulated Xen, {}, Domain-0 with Linux {}", job.scheduler.word(), parts.kernel.release);
+    eprintln!(
+        "vsteer-lab: emulated Xen, {}, Domain-0 with Linux {}",
+        job.scheduler.word(),
+        parts.kernel.release
+    );
     let kernel = options.output.join("vmlinux");
     write_file(&kernel, packages::vmlinux(&parts.kernel.vmlinuz, &options.output.join("packed"))?)?;
     write_file(&files.initramfs, image::build(&parts, &guest, &text)?)?;

@@ -63,9 +63,9 @@ pub fn fetch(cache: &Path, scratch: &Path) -> Result<Parts, Fault> {
     let mut fetcher = Fetcher::of_system(cache, false);
     let xen = fetcher.binary(HYPERVISOR)?;
     let kernel = fetcher.kernel_from(KERNEL)?;
-    let kernel = FullKernel::of(kernel.packages).ok_or_else(|| missing(KERNEL, "modules and a configuration"))?;
-    let mut packages =
-        PACKAGES.iter().map(|name| fetcher.binary(name)).collect::<Result<Vec<_>, Fault>>()?;
+    let kernel =
+        FullKernel::of(kernel.packages).ok_or_else(|| missing(KERNEL, "modules and a configuration"))?;
+    let mut packages = PACKAGES.iter().map(|name| fetcher.binary(name)).collect::<Result<Vec<_>, Fault>>()?;
     let libraries: Vec<PathBuf> = packages
         .iter()
         .flat_map(|p| ["usr/lib/x86_64-linux-gnu", "lib/x86_64-linux-gnu"].map(|l| p.tree.join(l)))
@@ -130,7 +130,8 @@ fn payload(bytes: &[u8]) -> Option<(&'static str, &[u8])> {
     };
     let begin = (sectors + 1) * 512 + word(0x248)?;
     let payload = bytes.get(begin..begin + word(0x24c)?)?;
-    let kinds: [(&[u8], &str); 3] = [(b"\x1f\x8b", "gzip"), (b"\xfd7zXZ", "xz"), (b"\x28\xb5\x2f\xfd", "zstd")];
+    let kinds: [(&[u8], &str); 3] =
+        [(b"\x1f\x8b", "gzip"), (b"\xfd7zXZ", "xz"), (b"\x28\xb5\x2f\xfd", "zstd")];
     kinds.into_iter().find(|(magic, _)| payload.starts_with(magic)).map(|(_, program)| (program, payload))
 }
 

@@ -122,8 +122,8 @@ pub fn read(case: &Case, output: &Path) -> Result<CaseResult, Fault> {
     let odd = |what: String| Fault::new(FaultKind::BadInput, format!("case {}: {what}", case.name));
     let khz = khz(&text("info.txt")?).ok_or_else(|| odd("`xl info` tells no cpu_mhz".to_owned()))?;
     let trace_file = folder.join("host.xentrace");
-    let bytes = std::fs::read(&trace_file)
-        .map_err(|e| Fault::io(format!("reading {}", trace_file.display()), &e))?;
+    let bytes =
+        std::fs::read(&trace_file).map_err(|e| Fault::io(format!("reading {}", trace_file.display()), &e))?;
     let trace = xentrace::read(&bytes)?;
     let seen = xentrace::seen(&trace, khz);
     let ids = text("domains.txt")?;

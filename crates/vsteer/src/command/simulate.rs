@@ -3,8 +3,8 @@
 use crate::cli::Simulate;
 use crate::interrupt::Interrupt;
 use crate::scenario::file::{File, Setting};
-use crate::scenario::table::{self, Point};
 use crate::scenario::replay::{self, Change};
+use crate::scenario::table::{self, Point};
 use crate::scenario::{record, runs};
 use serde_json::json;
 use vsteer_core::scenario::outcome::{Ended, MEASURES};

@@ -11,8 +11,8 @@ use std::path::Path;
 use vsteer_core::model::{HostModel, ThreadModel};
 use vsteer_core::nouns::{HostConfig, Tid, VmId, VmThread};
 use vsteer_core::predict::demand::{Wanted, demands, unswitched};
-use vsteer_core::predict::{fluid, weights};
 use vsteer_core::predict::replay::{Got, Replay, replay};
+use vsteer_core::predict::{fluid, weights};
 use vsteer_core::timeline::Switch;
 use vsteer_core::{Fault, FaultKind};
 
@@ -102,7 +102,9 @@ impl Recorded {
     /// # Errors
     /// As [`replay`].
     pub fn host(&self, config: &HostConfig) -> Result<Replay, Fault> {
-        replay(config, &self.wanted, 1)
+        let mut host = replay(config, &self.wanted, 1)?;
+        host.flatten(&self.stretch.model()?);
+        Ok(host)
     }
 
     /// What each thread gets in it, once round to warm up and once measured.
@@ -230,8 +232,7 @@ pub fn run(folder: &Path, was: &[Setting], change: &Change<'_>, json: bool) -> R
     let prediction = Errors::of(waiting.iter().map(|r| (r.predicted, r.then)));
     // What the prediction has to beat: that nothing changes, and fluid fair share.
     let ready = |m: Option<&ThreadModel>| m.and_then(|m| m.shares.ready);
-    let no_change =
-        ready_error(waiting.iter().filter_map(|r| Some((ready(r.measured)?, ready(r.then)?))));
+    let no_change = ready_error(waiting.iter().filter_map(|r| Some((ready(r.measured)?, ready(r.then)?))));
     let fluid = ready_error(waiting.iter().filter_map(|r| Some((r.fluid?, ready(r.then)?))));
     if json {
         let rows: Vec<Value> = rows.iter().map(value).collect();
@@ -246,8 +247,13 @@ pub fn run(folder: &Path, was: &[Setting], change: &Change<'_>, json: bool) -> R
     println!("simulated against measured: {}", calibration.told());
     if rows.iter().any(|r| r.then.is_some()) {
         println!("predicted against measured then: {}", prediction.told());
-        let told = |e: Option<f64>| e.map_or_else(|| "-".to_owned(), |e| format!("{:.2} points off", 100.0 * e));
-        println!("foretelling that nothing changes: ready {}; by fluid fair share: {}", told(no_change), told(fluid));
+        let told =
+            |e: Option<f64>| e.map_or_else(|| "-".to_owned(), |e| format!("{:.2} points off", 100.0 * e));
+        println!(
+            "foretelling that nothing changes: ready {}; by fluid fair share: {}",
+            told(no_change),
+            told(fluid)
+        );
     }
     notes.iter().for_each(|n| println!("note: {n}"));
     Ok(())

@@ -78,6 +78,7 @@ pub struct Earliest {
     tick_ns: i64,
     /// Decide as 6.18 does where it decides otherwise.
     as_6_18: bool,
+    hrtick: bool,
 }
 
 impl Rules for Earliest {
@@ -105,6 +106,14 @@ impl Rules for Earliest {
             Parameter {
                 name: "as_6_18",
                 doc: "decide as 6.18 does where it differs: what a new weight does to virtual times, and when protection ends",
+                unit: "flag",
+                default: 0,
+                min: 0,
+                max: 1,
+            },
+            Parameter {
+                name: "hrtick",
+                doc: "slices end by a timer of their own (1, the default since 7.3) or at ticks (0)",
                 unit: "flag",
                 default: 0,
                 min: 0,
@@ -161,6 +170,7 @@ impl Rules for Earliest {
             slice_ns: (values.get("base_slice_us") * US * factor) as i64,
             tick_ns: (1_000_000_000 / values.get("hz")) as i64,
             as_6_18: values.get("as_6_18") == 1,
+            hrtick: values.get("hrtick") == 1,
         }
     }
 
@@ -248,6 +258,10 @@ impl Rules for Earliest {
         in_line.queued > 1 && (renewed || ends(l))
     }
 
+    fn exact(&self) -> bool {
+        self.hrtick
+    }
+
     fn picked(l: &mut Lines<Earliest>, e: u32) {
         l.entities[e as usize].protected = true;
     }
@@ -313,7 +327,7 @@ impl Lines<Earliest> {
     /// Lag within what one is allowed to take along: two slices or a tick; later, a slice and a tick.
     fn bounded_lag(&self, e: u32) -> i64 {
         let entity = &self.entities[e as usize];
-        let Earliest { slice_ns, tick_ns, as_6_18 } = self.rules;
+        let Earliest { slice_ns, tick_ns, as_6_18, .. } = self.rules;
         let most_ns = if as_6_18 { slice_ns + tick_ns } else { (2 * slice_ns).max(tick_ns) };
         let limit = entity.virtual_of(most_ns);
         self.lag(e).clamp(-limit, limit)

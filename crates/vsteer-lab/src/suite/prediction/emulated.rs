@@ -17,8 +17,8 @@ use crate::suite::{Bench, Findings};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::time::Duration;
-use vsteer_core::{Fault, FaultKind};
 use vsteer_core::stats::mean;
+use vsteer_core::{Fault, FaultKind};
 
 /// What is promised: points of the ready share, and of the better of two cheap foretellings this part.
 const READY_POINTS: f64 = 1.0;
@@ -89,12 +89,13 @@ pub fn run(bench: &Bench, findings: &mut Findings) -> Result<(Vec<Value>, Value)
     summary["wakeup_p99_within"] = json!(within);
     summary["wakeup_p99_scaled"] = json!(mean(&scaled));
     summary["repeat_ready_mae_points"] = json!(mean(&noise.no_change));
-    summary["kernels"] = json!(boots.iter().map(|(k, _)| k).fold(Vec::new(), |mut all: Vec<&FullKernel>, k| {
-        if !all.contains(&k) {
-            all.push(k);
-        }
-        all
-    }));
+    summary["kernels"] =
+        json!(boots.iter().map(|(k, _)| k).fold(Vec::new(), |mut all: Vec<&FullKernel>, k| {
+            if !all.contains(&k) {
+                all.push(k);
+            }
+            all
+        }));
     Ok((cases, summary))
 }
 
@@ -146,9 +147,8 @@ fn foretell(
     after: &CaseResult,
     changes: bool,
 ) -> Result<Value, Fault> {
-    let path = |c: &CaseResult| {
-        c.recording.as_ref().expect("the case's jobs record").to_string_lossy().into_owned()
-    };
+    let path =
+        |c: &CaseResult| c.recording.as_ref().expect("the case's jobs record").to_string_lossy().into_owned();
     let (before, after, hz) = (path(before), path(after), format!("hz={hz}"));
     let mut words = vec!["simulate", "--from", &before, "--under", &after, "--was", &hz];
     // The file that is written holds the slice as it is used.
@@ -164,7 +164,5 @@ fn hz(kernel: &FullKernel) -> Result<u64, Fault> {
     let text = std::fs::read_to_string(&kernel.config)
         .map_err(|e| Fault::io(format!("reading {}", kernel.config.display()), &e))?;
     let value = text.lines().find_map(|l| l.strip_prefix("CONFIG_HZ=")?.parse().ok());
-    value.ok_or_else(|| {
-        Fault::new(FaultKind::BadInput, format!("{}: no CONFIG_HZ", kernel.config.display()))
-    })
+    value.ok_or_else(|| Fault::new(FaultKind::BadInput, format!("{}: no CONFIG_HZ", kernel.config.display())))
 }

@@ -81,7 +81,9 @@ fn run(bench: &Bench) -> Result<Findings, Fault> {
     let worst = all.iter().max_by(|a, b| a.own_points.total_cmp(&b.own_points));
     let runstate = worst.map_or(f64::INFINITY, |w| w.own_points);
     findings.claim(
-        format!("each domain's shares by the trace and by its own runstate are within {RUNSTATE_POINTS} point"),
+        format!(
+            "each domain's shares by the trace and by its own runstate are within {RUNSTATE_POINTS} point"
+        ),
         runstate <= RUNSTATE_POINTS && all.len() >= 6,
         format!("{} domains, worst {runstate:.2}: {}", all.len(), worst.map_or("-", |w| w.name.as_str())),
     );
@@ -92,7 +94,12 @@ fn run(bench: &Bench) -> Result<Findings, Fault> {
     let wakes = values(|c| c.wake_off);
     if bench.full {
         let told = |what: &[f64]| {
-            format!("mean {}, worst {}, {} domains", shown(mean(what)), shown(quantile(what, 1.0)), what.len())
+            format!(
+                "mean {}, worst {}, {} domains",
+                shown(mean(what)),
+                shown(quantile(what, 1.0)),
+                what.len()
+            )
         };
         let within = |what: &[f64], most: f64| !what.is_empty() && what.iter().all(|x| *x <= most);
         findings.claim(
@@ -184,7 +191,8 @@ fn weights(all: &[Compared], full: bool, findings: &mut Findings) {
     };
     let mut claim = |what: &str, scheduler: &str, case: &str, expected: &[f64], points: f64| {
         let got = shares(scheduler, case);
-        let near = got.len() == expected.len() && got.iter().zip(expected).all(|(g, e)| (g - e).abs() <= points);
+        let near =
+            got.len() == expected.len() && got.iter().zip(expected).all(|(g, e)| (g - e).abs() <= points);
         let told: Vec<String> = got.iter().map(|g| format!("{g:.1}")).collect();
         findings.claim(format!("{scheduler}: {what}"), near, told.join(" : "));
     };

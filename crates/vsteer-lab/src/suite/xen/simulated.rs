@@ -108,7 +108,9 @@ fn at_phase(
     let mut simulation = (entry.build)(&setup, &values)?;
     let reached = |stop: Stop| match stop {
         Stop::Reached => Ok(()),
-        stop => Err(Fault::new(FaultKind::Failed, format!("case {}: the simulation ended: {stop:?}", case.name))),
+        stop => {
+            Err(Fault::new(FaultKind::Failed, format!("case {}: the simulation ended: {stop:?}", case.name)))
+        }
     };
     reached(simulation.run(WARM_UP_NS, u64::MAX))?;
     let before: Vec<_> = (0..sums.len() as u32).map(|v| simulation.account(Vcpu(v))).collect();

@@ -347,14 +347,16 @@ impl<R: Rules> Fair<R> {
     /// How long who runs on `p` may go on: to the tick that finds a slice or a quota used up, at any level; or to the
     /// next, where that may change what a group is worth.
     pub(super) fn slice(&self, p: u32, now_ns: i64) -> u64 {
-        let mut least_ns = i64::MAX;
+        let (mut least_ns, mut exact_ns) = (i64::MAX, i64::MAX);
         let mut e = self.cpus[p as usize].current;
         while e != NONE {
             let entity = &self.lines.entities[e as usize];
             let line = &self.lines.lines[entity.line as usize];
             if line.queued > 1 {
                 let running = self.cpus[p as usize].runnable;
-                least_ns = least_ns.min(R::slice_ns(&self.lines, e, running).max(1));
+                let slice_ns = R::slice_ns(&self.lines, e, running).max(1);
+                let ends = if self.lines.rules.exact() { &mut exact_ns } else { &mut least_ns };
+                *ends = slice_ns.min(*ends);
             }
             if self.branches[line.group as usize].quota.is_some() {
                 least_ns = least_ns.min(line.runtime_ns.max(1));
@@ -364,10 +366,10 @@ impl<R: Rules> Fair<R> {
             }
             e = self.above(e);
         }
-        if least_ns == i64::MAX {
-            return u64::MAX;
+        if least_ns < i64::MAX {
+            exact_ns = exact_ns.min(next_tick(now_ns + least_ns, self.tick_ns) - now_ns);
         }
-        (next_tick(now_ns + least_ns, self.tick_ns) - now_ns) as u64
+        if exact_ns == i64::MAX { u64::MAX } else { exact_ns as u64 }
     }
 
     /// sched_yield: its slice counts as used.

@@ -149,6 +149,11 @@ pub trait Rules: Sized {
     /// Does a group keep its weight on a pCPU where nobody of it is in line any longer?
     const EMPTY_KEEPS_WEIGHT: bool;
 
+    /// Do slices end by a timer of their own, and not at the tick that finds them used?
+    fn exact(&self) -> bool {
+        false
+    }
+
     /// The rules with these parameters.
     fn new(host: &Host, values: &Values) -> Self;
     /// `e` joins `line`.
