@@ -1,7 +1,7 @@
 //! On the emulated host, one pCPU, exact virtual time: configurations drawn from the case's seed ([`super::drawn`]), half
 //! of them on the oldest kernel that qualifies and half on the newest.
 //!
-//! Each is recorded under A, changed to B while its VMs run on, recorded again, and once more without another change: how
+//! Each is recorded under A, changed to B while its VMs run on, and recorded again; some once more without another change: how
 //! far the last two are apart is how far any prediction must be off.
 
 use super::drawn::{self, Drawn};
@@ -121,12 +121,15 @@ fn one_boot(
         seed: bench.seed,
     };
     let ran = emulated::run_on(kernel, &job, &options)?;
+    let mut phases = ran.cases.iter();
+    let mut next = || phases.next().expect("a result for each case of the job");
     all.iter()
-        .zip(ran.cases.chunks(3))
-        .map(|(drawn, phases)| {
-            let told = foretell(vsteer, drawn, hz, &phases[0], &phases[1], true)?;
+        .map(|drawn| {
+            let (before, after) = (next(), next());
+            let told = foretell(vsteer, drawn, hz, before, after, true)?;
             // The same after the change as before it: only what was measured is used of this.
-            let again = foretell(vsteer, drawn, hz, &phases[1], &phases[2], false)?;
+            let repeat = drawn.repeated.then(&mut next);
+            let again = repeat.map(|then| foretell(vsteer, drawn, hz, after, then, false)).transpose()?;
             eprintln!(
                 "vsteer-lab: Linux {release}, {}: {}: {}",
                 drawn.name,
