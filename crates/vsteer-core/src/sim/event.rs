@@ -3,8 +3,12 @@
 //! Idea: at any moment each source of events (a policy's timer, a pCPU, a blocked vCPU) has at most one event ahead, so
 //! the queue is a tournament: a tree of minima over one slot per source, four children to a node. Setting a slot walks
 //! up until a node does not change, without a search, an allocation or a branch per comparison; a source may be moved
-//! or cancelled at any time for the same price. A host of 40 vCPUs needs 3 levels and 600 bytes, one of 5,000 needs 7
-//! and 90 KiB. Events of the same instant come in the order of their slots: that is what makes runs repeatable.
+//! or cancelled at any time for the same price. A host of 5,000 vCPUs needs 7 levels and 90 KiB. Events of the same
+//! instant come in the order of their slots: that is what makes runs repeatable.
+//!
+//! Up to 64 sources ([`Few`]) two levels are enough, the upper one of sixteen: setting a slot ends at its group of four,
+//! and the next event is the least of sixteen groups, without a branch. Time and slot are one number there, so that who is
+//! least need not be carried along; times are below 2^58 ns, nine years.
 //!
 //! Source: the tournament tree (tree of winners) of Knuth, The Art of Computer Programming, vol. 3, 5.4.1; against
 //! binary heaps it trades a pointer to each element for a fixed slot per source.
@@ -13,9 +17,93 @@
 /// No event: later than every time that is reached.
 pub const NEVER: u64 = u64::MAX;
 
-/// A tournament of the next events of a fixed number of sources.
+/// The next events of a fixed number of sources.
 #[derive(Debug, Clone)]
-pub struct Queue {
+pub struct Queue(Kind);
+
+#[derive(Debug, Clone)]
+enum Kind {
+    // By far the larger variant, but a host has one queue, and what it is made of should lie together.
+    Few(Few),
+    Many(Many),
+}
+
+impl Queue {
+    /// A queue of `slots` sources without an event.
+    pub fn new(slots: usize) -> Queue {
+        Queue(if slots <= FEW { Kind::Few(Few::new()) } else { Kind::Many(Many::new(slots)) })
+    }
+
+    /// When the next event happens ([`NEVER`] when there is none), and whose it is: of those at the same instant, the lowest
+    /// slot's.
+    #[inline(always)]
+    pub fn next(&self) -> (u64, usize) {
+        match &self.0 {
+            Kind::Few(few) => few.next(),
+            Kind::Many(many) => (many.first_ns, many.first as usize),
+        }
+    }
+
+    /// Reads when the event of this slot happens, and does nothing with it.
+    #[inline]
+    pub fn touch(&self, slot: usize) {
+        if let Kind::Many(many) = &self.0 {
+            std::hint::black_box(many.keys[slot]);
+        }
+    }
+
+    /// Sets, moves or (with [`NEVER`]) cancels the event of `slot`.
+    #[inline(always)]
+    pub fn set(&mut self, slot: usize, at_ns: u64) {
+        match &mut self.0 {
+            Kind::Few(few) => few.set(slot, at_ns),
+            Kind::Many(many) => many.set(slot, at_ns),
+        }
+    }
+}
+
+/// Sources that [`Few`] can hold, and the bits of a number that tell which.
+const FEW: usize = 1 << SLOT_BITS;
+const SLOT_BITS: u32 = 6;
+/// Times from here on are no events there.
+const FAR_NS: u64 = 1 << (64 - SLOT_BITS);
+
+/// Time and slot of every source as one number, and the least of each group of four.
+#[derive(Debug, Clone)]
+struct Few {
+    keys: [u64; FEW],
+    least: [u64; FEW / 4],
+}
+
+impl Few {
+    fn new() -> Few {
+        Few { keys: [NEVER; FEW], least: [NEVER; FEW / 4] }
+    }
+
+    #[inline(always)]
+    fn set(&mut self, slot: usize, at_ns: u64) {
+        debug_assert!(slot < FEW);
+        let slot = slot & (FEW - 1);
+        self.keys[slot] = if at_ns < FAR_NS { at_ns << SLOT_BITS | slot as u64 } else { NEVER };
+        let group = slot & !3;
+        let [a, b, c, d] = [0, 1, 2, 3].map(|i| self.keys[group | i]);
+        self.least[slot >> 2] = a.min(b).min(c.min(d));
+    }
+
+    #[inline(always)]
+    fn next(&self) -> (u64, usize) {
+        let of_four = |i: usize| {
+            let [a, b, c, d] = [0, 1, 2, 3].map(|k| self.least[i + k]);
+            a.min(b).min(c.min(d))
+        };
+        let key = of_four(0).min(of_four(4)).min(of_four(8).min(of_four(12)));
+        (if key == NEVER { NEVER } else { key >> SLOT_BITS }, key as usize & (FEW - 1))
+    }
+}
+
+/// A tournament.
+#[derive(Debug, Clone)]
+struct Many {
     /// The time of every slot, then of every node level by level; each level is padded to groups of four by `NEVER`.
     keys: Vec<u64>,
     /// The slot that holds the key of each node; not used for the slots themselves.
@@ -26,9 +114,8 @@ pub struct Queue {
     first: u32,
 }
 
-impl Queue {
-    /// A queue of `slots` sources without an event.
-    pub fn new(slots: usize) -> Queue {
+impl Many {
+    fn new(slots: usize) -> Many {
         let (mut levels, mut size, mut total) = (Vec::new(), slots.max(1), 0);
         loop {
             levels.push(u32::try_from(total).expect("a host has fewer than 2^32 sources"));
@@ -39,53 +126,28 @@ impl Queue {
             }
             size = groups;
         }
-        Queue { keys: vec![NEVER; total], winners: vec![0; total], levels, first_ns: NEVER, first: 0 }
+        Many { keys: vec![NEVER; total], winners: vec![0; total], levels, first_ns: NEVER, first: 0 }
     }
 
-    /// When the next event happens; [`NEVER`] when there is none.
     #[inline]
-    pub fn first_ns(&self) -> u64 {
-        self.first_ns
-    }
-
-    /// Whose event is next: of those at the same instant, the lowest slot's.
-    #[inline]
-    pub fn first(&self) -> usize {
-        self.first as usize
-    }
-
-    /// When the event of this slot happens.
-    #[inline]
-    pub fn at_ns(&self, slot: usize) -> u64 {
-        self.keys[slot]
-    }
-
-    /// Sets, moves or (with [`NEVER`]) cancels the event of `slot`.
-    ///
-    /// Who is the least of the other three of each group does not depend on this slot, so the processor works all of
-    /// them out side by side; what is left to be done one after the other is a comparison per level.
-    #[inline]
-    pub fn set(&mut self, slot: usize, at_ns: u64) {
+    fn set(&mut self, slot: usize, at_ns: u64) {
         self.keys[slot] = at_ns;
-        let Rival { place, key: its } = rival(&self.keys[slot & !3..(slot & !3) + 4], slot & 3);
-        let (mut key, mut winner) = (at_ns, slot as u32);
-        if wins(its, place, at_ns, slot & 3) {
-            (key, winner) = (its, (slot & !3 | place) as u32);
-        }
-        let early = self.levels.len() > SHALLOW;
+        let group = slot & !3;
+        let (mut key, winner) = least(&self.keys[group..group + 4]);
+        let mut winner = (group + winner) as u32;
         let mut at = slot >> 2;
         for &level in &self.levels[1..] {
-            let (node, group) = (level as usize + at, level as usize + (at & !3));
-            if early && self.keys[node] == key && self.winners[node] == winner {
+            let level = level as usize;
+            let node = level + at;
+            if self.keys[node] == key && self.winners[node] == winner {
                 return;
             }
             self.keys[node] = key;
             self.winners[node] = winner;
-            let Rival { place, key: its } = rival(&self.keys[group..group + 4], at & 3);
-            let other = self.winners[group + place];
-            if wins(its, place, key, at & 3) {
-                (key, winner) = (its, other);
-            }
+            let group = level + (at & !3);
+            let child;
+            (key, child) = least(&self.keys[group..group + 4]);
+            winner = self.winners[group + child];
             at >>= 2;
         }
         self.first_ns = key;
@@ -93,26 +155,13 @@ impl Queue {
     }
 }
 
-/// With so many levels it costs less to walk all of them than to find out that one need not.
-const SHALLOW: usize = 3;
-
-struct Rival {
-    place: usize,
-    key: u64,
-}
-
-/// The least of a group of four but for the one at `own`; the leftmost of equals.
+/// The least of four and its place; the leftmost of equals.
 #[inline(always)]
-fn rival(group: &[u64], own: usize) -> Rival {
-    let [a, b, c] = [own ^ 1, own ^ 2, own ^ 3].map(|place| Rival { place, key: group[place & 3] });
-    let least = |a: Rival, b: Rival| if wins(b.key, b.place, a.key, a.place) { b } else { a };
-    least(least(a, b), c)
-}
-
-/// Does the first come before the second?
-#[inline(always)]
-fn wins(key: u64, place: usize, other: u64, at: usize) -> bool {
-    key < other || (key == other && place < at)
+fn least(group: &[u64]) -> (u64, usize) {
+    let [a, b, c, d] = *group else { unreachable!("groups are of four") };
+    let (left, i) = if b < a { (b, 1) } else { (a, 0) };
+    let (right, j) = if d < c { (d, 3) } else { (c, 2) };
+    if right < left { (right, j) } else { (left, i) }
 }
 
 #[cfg(test)]
@@ -133,9 +182,10 @@ mod tests {
                 queue.set(slot, at);
                 plain[slot] = at;
                 let least = *plain.iter().min().unwrap();
-                prop_assert_eq!(queue.first_ns(), least);
+                let (first_ns, first) = queue.next();
+                prop_assert_eq!(first_ns, least);
                 if least != NEVER {
-                    prop_assert_eq!(queue.first(), plain.iter().position(|k| *k == least).unwrap());
+                    prop_assert_eq!(first, plain.iter().position(|k| *k == least).unwrap());
                 }
             }
         }

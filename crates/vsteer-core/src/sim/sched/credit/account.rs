@@ -116,6 +116,7 @@ impl Credit {
         let mut weight_left = weight_total;
         let mut balance = 0;
         let mut extra = false;
+        let (mut last_part, mut last_fair, mut last_weight, mut last_more) = (0, 0, 0, 0);
         let mut d = self.first_domain;
         while d != NONE {
             let domain = &self.domains[d as usize];
@@ -127,8 +128,13 @@ impl Credit {
             let capped = domain.cap_pct != 0;
             weight_left -= weight * units;
             let mut peak = units * self.credits_per_slice;
+            // Equals follow each other, and divisions are most of what a unit costs here: not done twice.
             if self.balance < 0 {
-                peak += up(-self.balance * weight * units, weight_total);
+                if weight * units != last_weight {
+                    last_weight = weight * units;
+                    last_more = up(-self.balance * last_weight, weight_total);
+                }
+                peak += last_more;
             }
             let mut cap = 0;
             if capped {
@@ -136,7 +142,11 @@ impl Credit {
                 peak = peak.min(cap);
                 cap = up(cap, units);
             }
-            let mut fair = up(credit_total * weight * units, weight_total);
+            let part = credit_total * weight * units;
+            if part != last_part {
+                (last_part, last_fair) = (part, up(part, weight_total));
+            }
+            let mut fair = last_fair;
             if fair < peak {
                 extra = true;
             } else {
@@ -149,7 +159,7 @@ impl Credit {
                 }
                 fair = peak;
             }
-            let fair = up(fair, units);
+            let fair = if units == 1 { fair } else { up(fair, units) };
             while unit != NONE {
                 let next = self.units[unit as usize].active_next;
                 balance += self.pay(view, unit, fair, capped.then_some(cap), orders);
