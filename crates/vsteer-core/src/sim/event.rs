@@ -22,6 +22,7 @@ pub const NEVER: u64 = u64::MAX;
 pub struct Queue(Kind);
 
 #[derive(Debug, Clone)]
+#[allow(clippy::large_enum_variant)]
 enum Kind {
     // By far the larger variant, but a host has one queue, and what it is made of should lie together.
     Few(Few),

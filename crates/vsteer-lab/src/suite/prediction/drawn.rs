@@ -1,8 +1,12 @@
 //! Which configurations are foretold on the emulated host? Drawn from a seed, so that nobody chose those that go well.
 //!
 //! Two to four VMs on one pCPU: a burner at least, and burners, timers and servers as they come, of one to four vCPUs,
-//! with shares, quotas and slices; then one thing of them changes, or two. Those that sleep want 60 % of the pCPU together
-//! at most, so that they still sleep. Every thread that sleeps wakes often enough for its 99th percentile.
+//! with shares, quotas and slices; then one thing of them changes, or two. Every thread that sleeps wakes often enough for
+//! its 99th percentile.
+//!
+//! A VM that wants more than its share never sleeps, whatever it does: how much more it would want is in no recording, and
+//! what becomes of it when it gets more cannot be foretold by anybody. So those that sleep want 60 % of the pCPU together at
+//! most, and each no more than two thirds of its share, before and after.
 //!
 //! Left out: pins (there is one pCPU), classes, competitors that are no VMs (GAP(replay-host)).
 
@@ -32,11 +36,18 @@ const RECORD_S: u32 = 12;
 const REPEATED: u64 = 4;
 /// What VMs that sleep may want together.
 const SLEEPERS_MOST: f64 = 0.6;
+/// And each of its share.
+const OF_SHARE: f64 = 2.0 / 3.0;
+/// What a wake-up takes beside the work: KVM's ways out and in, and the observer's probes.
+const WAKE_UP_S: f64 = 80e-6;
 const WEIGHTS: [u64; 6] = [25, 50, 100, 200, 400, 800];
 
 struct Vm {
     name: String,
     burns: bool,
+    vcpus: u64,
+    /// Part of the pCPU, with what waking takes.
+    wants: f64,
     weight: u64,
     quota_us: Option<u64>,
     toml: String,
@@ -45,17 +56,27 @@ struct Vm {
 /// The configuration of this number.
 pub fn draw(seed: u64, number: u64) -> Drawn {
     let r = &mut Random::new(seed, number);
-    let mut left = SLEEPERS_MOST;
-    let vms: Vec<Vm> = (0..r.within(2, 4)).map(|i| vm(r, i, &mut left)).collect();
+    let vms: Vec<Vm> = loop {
+        let mut left = SLEEPERS_MOST;
+        let vms: Vec<Vm> = (0..r.within(2, 4)).map(|i| vm(r, i, &mut left)).collect();
+        if all_sleep(&vms, None) {
+            break vms;
+        }
+    };
     let name = format!("c{number:02}");
     let mut what: Vec<String> = vms.iter().map(|vm| vm.toml.replace('\n', " ")).collect();
     // Weight, quota, slice, or weight and slice.
     let kind = r.within(0, 3);
     let (mut changes, mut slice_us) = (Vec::new(), None);
     if kind == 0 || kind == 3 {
-        let of = &vms[r.within(0, vms.len() as u64 - 1) as usize];
-        let others: Vec<u64> = WEIGHTS.into_iter().filter(|w| *w != of.weight).collect();
-        changes.push(format!("{{ name = \"{}\", weight = {} }}", of.name, pick(r, &others)));
+        let fit: Vec<(usize, u64)> = (0..vms.len())
+            .flat_map(|vm| WEIGHTS.map(|w| (vm, w)))
+            .filter(|(vm, w)| *w != vms[*vm].weight && all_sleep(&vms, Some((*vm, *w))))
+            .collect();
+        if !fit.is_empty() {
+            let (vm, weight) = fit[r.within(0, fit.len() as u64 - 1) as usize];
+            changes.push(format!("{{ name = \"{}\", weight = {weight} }}", vms[vm].name));
+        }
     }
     if kind == 1 {
         let burners: Vec<&Vm> = vms.iter().filter(|vm| vm.burns).collect();
@@ -64,7 +85,7 @@ pub fn draw(seed: u64, number: u64) -> Drawn {
         let quota = if of.quota_us.is_some() { 0 } else { 1000 * r.within(20, 70) };
         changes.push(format!("{{ name = \"{}\", quota_us = {quota} }}", of.name));
     }
-    if kind >= 2 {
+    if kind >= 2 || changes.is_empty() {
         slice_us = Some(pick(r, &[700, 3_000, 6_000, 10_000]));
     }
     what.extend(changes.iter().cloned());
@@ -83,6 +104,15 @@ pub fn draw(seed: u64, number: u64) -> Drawn {
     Drawn { name, what: what.join("; "), cases, slice_us, repeated }
 }
 
+/// Does every VM that is to sleep have the share for it, also with this VM's weight changed?
+fn all_sleep(vms: &[Vm], change: Option<(usize, u64)>) -> bool {
+    let weight = |i: usize| change.filter(|(vm, _)| *vm == i).map_or(vms[i].weight, |(_, w)| w) as f64;
+    // A weight may count once per vCPU that never sleeps (Linux 7.3).
+    let counts = |i: usize| if vms[i].burns { vms[i].vcpus as f64 } else { 1.0 };
+    let all: f64 = (0..vms.len()).map(|i| weight(i) * counts(i)).sum();
+    (0..vms.len()).all(|i| vms[i].burns || vms[i].wants <= OF_SHARE * weight(i) / all)
+}
+
 fn pick(r: &mut Random, from: &[u64]) -> u64 {
     from[r.within(0, from.len() as u64 - 1) as usize]
 }
@@ -93,17 +123,18 @@ fn vm(r: &mut Random, number: u64, left: &mut f64) -> Vm {
     let vcpus = if kind == 0 { r.within(1, 2) } else { r.within(1, 4) };
     let wants = (*left / 2.0).min(0.02 + 0.18 * r.unit());
     let each = wants / vcpus as f64;
-    let workload = match kind {
-        0 => "burn".to_owned(),
+    let (workload, wakes_per_s) = match kind {
+        0 => ("burn".to_owned(), 0.0),
         1 => {
             let period_us = pick(r, &[2_500, 5_000, 10_000]);
             let units = (each * period_us as f64 / UNIT_US).max(1.0) as u64;
-            format!("periodic,period_us={period_us},work_units={units}")
+            (format!("periodic,period_us={period_us},work_units={units}"), 1e6 / period_us as f64)
         }
         _ => {
             let rate_hz = r.within(100, 250);
             let units = (each * 1e6 / rate_hz as f64 / UNIT_US).max(1.0) as u64;
-            format!("server,rate_hz={rate_hz},mean_units={units},seed={}", r.within(1, 1000))
+            let seed = r.within(1, 1000);
+            (format!("server,rate_hz={rate_hz},mean_units={units},seed={seed}"), rate_hz as f64)
         }
     };
     if kind > 0 {
@@ -116,7 +147,8 @@ fn vm(r: &mut Random, number: u64, left: &mut f64) -> Vm {
     let toml = format!(
         "name = \"{name}\"\nvcpus = {vcpus}\nworkload = \"{workload}\"\ncpus = \"1\"\nweight = {weight}{quota}"
     );
-    Vm { name, burns: kind == 0, weight, quota_us, toml }
+    let wants = wants + wakes_per_s * vcpus as f64 * WAKE_UP_S;
+    Vm { name, burns: kind == 0, vcpus, wants, weight, quota_us, toml }
 }
 
 #[cfg(test)]
