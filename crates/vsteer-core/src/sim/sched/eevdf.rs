@@ -52,12 +52,16 @@
 //! **After 6.12** (`as_6_18`): what a group is worth changes at every tick, so it matters what that does to its virtual
 //! time. In 6.12.117 (and again in 7.0) the average of the line stays where it is and the entity's distance from it is
 //! scaled. From 6.13 to 6.19 the entity is placed anew, as one that enters; where it is the running one, it is in the
-//! average already, so that its distance grows by up to a half each time. Since 6.16 one that is protected stays so, and
-//! one that is no longer is held against the others at every tick.
+//! average already, so that its distance grows by up to a half each time: where it is owed, and worth more than the
+//! others together, each new weight owes it as much again as it got since the last, and it keeps the pCPU for as long as
+//! its weight goes on changing, hundreds of ms. Since 6.16 one that is no longer protected is held against the others at
+//! every tick; a new weight ends the protection, as before.
 //!
 //! **Sources**: kernel/sched/fair.c and features.h of Linux 6.12.117 (Debian's linux-source-6.12 6.12.117-1~deb12u1;
 //! names follow them); Stoica and Abdel-Wahab, "Earliest Eligible Virtual Deadline First", TR-95-22, 1995. Written from
-//! memory first, then held against that source function by function. Read, not copied.
+//! memory first, then held against that source function by function. Read, not copied. What `as_6_18` does: mainline
+//! commits 6d71a9c61604 (6.13) and 101f3498b4bd (7.0, which takes it back and says why), and the layout of
+//! `struct sched_entity` in a running 6.18.44; from memory of them, not held against that source.
 
 use super::super::policy::{About, Conserving, Parameter, Values};
 use super::fair::{Entity, Lines, MS, NONE, Rules, US, next_tick, parameters, scaling};

@@ -81,6 +81,8 @@ impl Lines<Earliest> {
         let entity = &mut self.entities[e as usize];
         entity.vruntime = average - lag;
         entity.deadline = entity.vruntime + left;
+        // The lag is written where the end of the protection was kept (`vlag` and `vprot` are one word).
+        entity.protected = false;
         self.link(line, e);
     }
 }
