@@ -21,6 +21,9 @@ pub fn run(a: &Simulate, json: bool) -> Result<(), Fault> {
     if let Some(recording) = &a.from {
         return crate::scenario::replay::run(recording, a.plan.as_deref(), a.under.as_deref(), json);
     }
+    if let Some(paper) = &a.published {
+        return crate::scenario::published::run(paper, a.seeds, a.markdown, json);
+    }
     let Some(path) = a.scenario.as_ref().filter(|_| !a.list) else {
         return list(json);
     };
