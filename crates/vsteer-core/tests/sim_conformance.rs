@@ -98,10 +98,11 @@ impl Dice {
                 overhead_ns: self.upto(5000),
                 wait: self.waiting(),
                 serial: self.one_in(2).then(|| self.time()),
-                pause: match self.upto(2) {
+                pause: match self.upto(3) {
                     0 => None,
                     1 => Some(Pause::For(self.time())),
-                    _ => Some(Pause::Every([10, 16, 30][self.upto(2) as usize] * MS)),
+                    2 => Some(Pause::Every(Times::Fixed([10, 16, 30][self.upto(2) as usize] * MS))),
+                    _ => Some(Pause::Every(self.time())),
                 },
             })),
             1 => Demand::Lock(Box::new(LockSpec {

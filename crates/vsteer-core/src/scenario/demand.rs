@@ -241,8 +241,8 @@ impl From<WaitForm> for Waiting {
 pub enum PauseForm {
     /// So long after the last.
     For(TimesForm),
-    /// At the next multiple of this.
-    Every(Span),
+    /// So long after the last one was due.
+    Every(TimesForm),
 }
 
 impl From<&DemandForm> for Demand {
@@ -302,7 +302,7 @@ impl From<&DemandForm> for Demand {
                 serial: serial.map(Times::from),
                 pause: pause.map(|p| match p {
                     PauseForm::For(t) => Pause::For(t.into()),
-                    PauseForm::Every(t) => Pause::Every(t.ns()),
+                    PauseForm::Every(t) => Pause::Every(t.into()),
                 }),
             })),
             DemandForm::Lock { lock, outside, sleep, inside, wait, order } => {

@@ -75,8 +75,9 @@ impl Waiting {
 pub enum Pause {
     /// Sleeps for so long.
     For(Times),
-    /// Sleeps until the next multiple of so many ns, counted from the first region; goes on at once where that is over.
-    Every(u64),
+    /// Sleeps until so long after the last region was due (a period, or arrivals), and goes on at once where that is over.
+    /// The first is due anywhere within such a time, by the seed.
+    Every(Times),
 }
 
 /// A team's loop; the same for all of its vCPUs.
@@ -128,7 +129,7 @@ impl LoopSpec {
         self.serial.map_or(Ok(()), |t| t.check(&key("serial")))?;
         match self.pause {
             Some(Pause::For(t)) => t.check(&key("pause")),
-            Some(Pause::Every(ns)) => positive(&key("every"), ns),
+            Some(Pause::Every(t)) => t.check(&key("every")),
             None => Ok(()),
         }
     }
@@ -179,7 +180,7 @@ struct Member {
 enum Rest {
     Not,
     For(Draw),
-    Every(u64),
+    Every(Draw),
 }
 
 /// A team as it goes.
@@ -222,7 +223,7 @@ impl Team {
             rest: match spec.pause {
                 None => Rest::Not,
                 Some(Pause::For(t)) => Rest::For(t.into()),
-                Some(Pause::Every(ns)) => Rest::Every(ns),
+                Some(Pause::Every(t)) => Rest::Every(t.into()),
             },
             dealt: spec.dealt(n),
             members: vcpus.iter().map(member).collect(),
@@ -232,7 +233,7 @@ impl Team {
             region_ns: 0,
             due_ns: 0,
             tally: Tally::new(match spec.pause {
-                Some(Pause::Every(ns)) => ns,
+                Some(Pause::Every(Times::Fixed(ns))) => ns,
                 _ => u64::MAX,
             }),
         }
@@ -244,9 +245,17 @@ impl Team {
         if self.begun < self.members.len() {
             return NO_MORE;
         }
-        self.due_ns = now_ns;
-        self.arrived = self.members.len();
-        self.start(m, now_ns, now_ns, pokes)
+        let Rest::Every(every) = &self.rest else { return self.start(m, now_ns, now_ns, pokes) };
+        let first = &mut self.members[0];
+        let every_ns = every.draw(&mut first.random);
+        self.due_ns = now_ns + first.random.within(0, every_ns - 1);
+        first.doing = Doing::Between;
+        let first = Poke { vcpu: first.vcpu, at_ns: self.due_ns, work_ns: 1 };
+        if m == 0 {
+            return Next { at_ns: first.at_ns, work_ns: first.work_ns };
+        }
+        pokes.push(first);
+        NO_MORE
     }
 
     pub(super) fn burst_done(&mut self, m: usize, now_ns: u64, pokes: &mut Vec<Poke>) -> Next {
@@ -296,10 +305,10 @@ impl Team {
         let at_ns = match &self.rest {
             Rest::Not => now_ns,
             Rest::For(pause) => now_ns + pause.draw(&mut first.random),
-            Rest::Every(every_ns) => {
-                self.due_ns += every_ns;
-                // What is over is left out: the next region is due at once, and those after it a period apart.
-                self.due_ns = self.due_ns.max(now_ns.saturating_sub(*every_ns));
+            Rest::Every(every) => {
+                let every_ns = every.draw(&mut first.random);
+                // What is over by more is left out: the next region is due at once.
+                self.due_ns = (self.due_ns + every_ns).max(now_ns.saturating_sub(every_ns));
                 self.due_ns.max(now_ns)
             }
         };
@@ -440,18 +449,22 @@ mod tests {
     #[test]
     fn the_first_thread_is_alone_between_regions() {
         let serial = Some(Times::Fixed(7));
-        let s = LoopSpec { serial, pause: Some(Pause::Every(1000)), ..spec(Schedule::Static) };
+        let s = LoopSpec { serial, pause: Some(Pause::Every(Times::Fixed(1000))), ..spec(Schedule::Static) };
         let mut t = team(&s, 2);
         let mut pokes = Vec::new();
         t.begin(0, 0, &mut pokes);
         t.begin(1, 0, &mut pokes);
-        t.burst_done(0, 500, &mut pokes);
+        let offset_ns = pokes[0].at_ns;
+        assert!(offset_ns < 1000 && pokes[0].vcpu == 0, "the seed says where in the period");
+        t.burst_done(0, offset_ns + 1, &mut pokes);
+        t.burst_done(0, offset_ns + 500, &mut pokes);
         pokes.clear();
-        assert_eq!(t.burst_done(1, 600, &mut pokes), NO_MORE);
-        assert_eq!(pokes, [Poke { vcpu: 0, at_ns: 600, work_ns: 1 }], "the first is told");
-        assert_eq!(t.burst_done(0, 601, &mut pokes), Next { at_ns: 1000, work_ns: 7 });
+        let over_ns = offset_ns + 600;
+        assert_eq!(t.burst_done(1, over_ns, &mut pokes), NO_MORE);
+        assert_eq!(pokes, [Poke { vcpu: 0, at_ns: over_ns, work_ns: 1 }], "the first is told");
+        assert_eq!(t.burst_done(0, over_ns + 1, &mut pokes), Next { at_ns: offset_ns + 1000, work_ns: 7 });
         pokes.clear();
-        assert_eq!(t.burst_done(0, 1007, &mut pokes).work_ns, 500);
+        assert_eq!(t.burst_done(0, offset_ns + 1007, &mut pokes).work_ns, 500);
         assert_eq!(pokes.len(), 1);
     }
 

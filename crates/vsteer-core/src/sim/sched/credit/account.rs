@@ -3,7 +3,7 @@
 //! The arithmetic follows the source step by step, roundings included, because they decide who ends a period at 0 and
 //! who at -1, and with it the priority.
 
-use super::{ACTIVE, BOOST, Credit, LEAVING, NONE, OVER, PARKED, UNDER};
+use super::{ACTIVE, BOOST, CREDITS_PER_MS, Credit, LEAVING, MS, NONE, OVER, PARKED, UNDER};
 use crate::sim::engine::State;
 use crate::sim::policy::{Orders, View};
 use crate::sim::setup::{Pcpu, Vcpu};
@@ -31,6 +31,9 @@ impl Credit {
     fn tick_unit(&mut self, view: &View<'_>, p: u32, v: u32, orders: &mut Orders) {
         self.burn(v, view.now_ns());
         let unit = &mut self.units[v as usize];
+        if self.xen3_accounts {
+            unit.credit -= (self.tick_ns * CREDITS_PER_MS / MS) as i32;
+        }
         if unit.pri == BOOST {
             unit.pri = UNDER;
         }
@@ -184,7 +187,7 @@ impl Credit {
         }
         if credit > bound {
             self.leave_active(v);
-            credit /= 2;
+            credit = if self.xen3_accounts { 0 } else { credit / 2 };
             self.units[v as usize].credit = credit as i32;
         }
         credit
