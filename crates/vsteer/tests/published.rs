@@ -30,6 +30,12 @@ fn the_page_has_every_figure_with_its_band() {
 }
 
 #[test]
+fn the_same_bytes_each_time() {
+    let run = || vsteer(&["simulate", "--published=vit", "--json", "--seeds", "2"]);
+    assert_eq!(run(), run());
+}
+
+#[test]
 #[ignore = "simulates every published experiment"]
 fn the_page_is_what_the_command_says() {
     let page = vsteer(&["simulate", "--published", "--markdown"]);
