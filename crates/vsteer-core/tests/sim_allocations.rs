@@ -7,6 +7,9 @@
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicU64, Ordering};
+use vsteer_core::sim::guest::driver::ServedSpec;
+use vsteer_core::sim::guest::lock::{LockSpec, Order};
+use vsteer_core::sim::guest::team::{LoopSpec, Schedule, Waiting};
 use vsteer_core::sim::guest::{Demand, Times};
 use vsteer_core::sim::policy::Values;
 use vsteer_core::sim::sched::POLICIES;
@@ -37,10 +40,39 @@ const MS: u64 = 1_000_000;
 #[test]
 fn nothing_is_allocated_in_the_steady_state() {
     for entry in POLICIES {
-        let demand = |i: u32| match i % 5 {
+        let demand = |i: u32| match i % 8 {
             0 => Demand::Hog,
             1 => Demand::Periodic { period_ns: 10 * MS, offset_ns: Some(0), work: Times::Fixed(MS) },
             2 => Demand::Server { between: Times::Exponential(4 * MS), service: Times::Fixed(MS) },
+            3 => Demand::Loop(Box::new(LoopSpec {
+                team: 0,
+                iterations: 20,
+                work: Times::Exponential(MS),
+                schedule: Schedule::Dynamic,
+                chunk: None,
+                threads: None,
+                overhead_ns: 0,
+                wait: Waiting::SpinThenSleep(MS),
+                serial: None,
+                pause: None,
+            })),
+            4 => Demand::Lock(Box::new(LockSpec {
+                lock: 0,
+                outside: Times::Exponential(4 * MS),
+                sleep: None,
+                inside: Times::Fixed(MS),
+                wait: Waiting::Spin,
+                order: Order::Running,
+            })),
+            5 if i == 5 => Demand::Driver,
+            5 => Demand::Served(Box::new(ServedSpec {
+                between: Times::Exponential(20 * MS),
+                service: Times::Fixed(MS),
+                driver: "5".into(),
+                before: Times::Fixed(MS / 10),
+                after: Times::Fixed(MS / 10),
+                backlog: 100,
+            })),
             _ => Demand::SleepCompute {
                 sleep: Times::Exponential(9 * MS),
                 compute: Times::Exponential(3 * MS),

@@ -7,6 +7,10 @@
 use vsteer_core::CpuSet;
 use vsteer_core::nouns::{Quota, SchedClass};
 use vsteer_core::sim::engine::{State, Stop};
+use vsteer_core::sim::guest::display::DisplaySpec;
+use vsteer_core::sim::guest::driver::ServedSpec;
+use vsteer_core::sim::guest::lock::{LockSpec, Order};
+use vsteer_core::sim::guest::team::{LoopSpec, Pause, Schedule, Waiting};
 use vsteer_core::sim::guest::{Burst, Demand, Times};
 use vsteer_core::sim::policy::{About, Values};
 use vsteer_core::sim::random::Random;
@@ -39,7 +43,14 @@ impl Dice {
         }
     }
     fn demand(&mut self) -> Demand {
-        match self.upto(9) {
+        match self.upto(10) {
+            10 => Demand::Display(DisplaySpec {
+                period_ns: [10, 16, 50][self.upto(2) as usize] * MS,
+                work: self.time(),
+                device: self.one_in(2).then(|| self.time()),
+                reset_ns: self.one_in(2).then(|| self.upto(100 * MS)),
+                drop: self.one_in(2),
+            }),
             9 => {
                 let sleeps = Demand::SleepCompute { sleep: self.time(), compute: self.time() };
                 Demand::Ticked { tick_ns: [1, 4, 10][self.upto(2) as usize] * MS, demand: Box::new(sleeps) }
@@ -65,6 +76,51 @@ impl Dice {
                 let n = 1 + self.upto(5);
                 Demand::Recorded { bursts: (0..n).map(|_| burst(self)).collect(), repeat: self.one_in(2) }
             }
+        }
+    }
+    fn waiting(&mut self) -> Waiting {
+        match self.upto(2) {
+            0 => Waiting::Spin,
+            1 => Waiting::Sleep,
+            _ => Waiting::SpinThenSleep(1 + self.upto(MS)),
+        }
+    }
+    /// One for all vCPUs of a VM, which depend on each other by it or on a driver.
+    fn linked(&mut self, driver: &str) -> Demand {
+        match self.upto(2) {
+            0 => Demand::Loop(Box::new(LoopSpec {
+                team: 0,
+                iterations: 1 + self.upto(30),
+                work: self.time(),
+                schedule: [Schedule::Static, Schedule::Dynamic, Schedule::Task][self.upto(2) as usize],
+                chunk: self.one_in(2).then(|| 1 + self.upto(7)),
+                threads: self.one_in(2).then(|| 1 + self.upto(7) as u32),
+                overhead_ns: self.upto(5000),
+                wait: self.waiting(),
+                serial: self.one_in(2).then(|| self.time()),
+                pause: match self.upto(3) {
+                    0 => None,
+                    1 => Some(Pause::For(self.time())),
+                    2 => Some(Pause::Every(Times::Fixed([10, 16, 30][self.upto(2) as usize] * MS))),
+                    _ => Some(Pause::Every(self.time())),
+                },
+            })),
+            1 => Demand::Lock(Box::new(LockSpec {
+                lock: 0,
+                outside: self.time(),
+                sleep: self.one_in(2).then(|| self.time()),
+                inside: self.time(),
+                wait: self.waiting(),
+                order: if self.one_in(2) { Order::Ticket } else { Order::Running },
+            })),
+            _ => Demand::Served(Box::new(ServedSpec {
+                between: self.time(),
+                service: self.time(),
+                driver: driver.into(),
+                before: self.time(),
+                after: self.time(),
+                backlog: 1 + self.upto(20) as u32,
+            })),
         }
     }
     fn some_of(&mut self, pcpus: &CpuSet) -> CpuSet {
@@ -104,8 +160,15 @@ fn random_setup(seed: u64, about: &About) -> Setup {
     let vms = (0..1 + d.upto(7)).map(|i| {
         let pool = d.upto(pools.len().max(1) as u64 - 1) as usize;
         let in_pool = pools.get(pool).unwrap_or(&all).clone();
-        let vcpus = (0..1 + d.upto(3)).map(|_| {
-            let mut v = VcpuSetup::new(d.demand());
+        // The first VM is every other one's driver domain.
+        let shared = (i > 0 && d.one_in(3)).then(|| d.linked("vm0"));
+        let vcpus = (0..1 + d.upto(3)).map(|k| {
+            let mut v = VcpuSetup::new(match &shared {
+                Some(shared) => shared.clone(),
+                None if i == 0 && k == 0 => Demand::Driver,
+                None => d.demand(),
+            });
+            v.polls = d.one_in(6);
             v.affinity = d.one_in(4).then(|| d.some_of(&in_pool));
             v.soft_affinity = d.one_in(4).then(|| d.some_of(&all));
             v.from_ns = if d.one_in(4) { d.upto(200 * MS) } else { 0 };

@@ -294,7 +294,7 @@ pub struct Verify {
 )]
 pub struct Simulate {
     /// The scenario file.
-    #[arg(required_unless_present_any = ["list", "from"])]
+    #[arg(required_unless_present_any = ["list", "from", "published"])]
     pub scenario: Option<PathBuf>,
     /// Instead of a scenario: a recording with --events. Its threads' demands are simulated under its own configuration,
     /// beside what was measured.
@@ -314,6 +314,14 @@ pub struct Simulate {
     /// List the schedulers with their parameters instead.
     #[arg(long, conflicts_with_all = ["scenario", "output"])]
     pub list: bool,
+    /// Simulate the published experiments instead (or one paper's, by its short name) and print each published figure
+    /// beside the simulated one: docs/published.md. Ten seeds unless more are asked for.
+    #[arg(long, value_name = "PAPER", num_args = 0..=1, require_equals = true, default_missing_value = "",
+        conflicts_with_all = ["scenario", "list", "from", "set", "sweep", "each", "wide", "output"])]
+    pub published: Option<String>,
+    /// With --published: as the page docs/published.md has it.
+    #[arg(long, requires = "published")]
+    pub markdown: bool,
     /// How many seeds, from the scenario's own upwards: two or more give each figure a 95 % interval.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub seeds: u16,

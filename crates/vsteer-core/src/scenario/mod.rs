@@ -3,7 +3,8 @@
 //! [`Scenario`] is the form of a scenario file (TOML; read by the command line, since nothing here reads files).
 //! [`Scenario::case`] checks it against what the scheduler and the machine can do and gives a [`Case`]: what the
 //! simulator runs. A refusal names its place in the file as a key path (`vm[2].pins[0]`), so that who read the file can
-//! say the line. [`outcome`] is what came of it, per VM, of one run or of several seeds with an interval.
+//! say the line. [`outcome`] is what came of it, per VM, of one run or of several seeds with an interval;
+//! [`published`] holds that against what papers have printed.
 //!
 //! Idea: a key that the scheduler has no use for is refused, not passed over. Whoever sets a cap under a scheduler without
 //! caps would read the result as if it had been kept.
@@ -24,6 +25,7 @@ use std::collections::BTreeMap;
 pub mod demand;
 pub mod headroom;
 pub mod outcome;
+pub mod published;
 pub mod span;
 
 /// The most pCPUs of a simulated machine, and the most vCPUs on it.
@@ -237,6 +239,26 @@ pub struct VmForm {
     /// Between the guest's ticks, where it looks at its timers at ticks only; none: its timers are exact.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guest_tick: Option<Span>,
+    /// What its guest does with a pCPU while it has nothing to do.
+    #[serde(default, skip_serializing_if = "IdleForm::blocks")]
+    pub idle: IdleForm,
+}
+
+/// A guest's idle loop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum IdleForm {
+    /// It gives the pCPU up.
+    #[default]
+    Blocks,
+    /// It keeps it and looks (`idle=poll`).
+    Polls,
+}
+
+impl IdleForm {
+    fn blocks(&self) -> bool {
+        *self == IdleForm::Blocks
+    }
 }
 
 /// A real-time class of Linux and the priority in it, 1 to 99.
@@ -385,6 +407,7 @@ impl Scenario {
             }));
         }
         self.memory_fits()?;
+        setup.check_links().map_err(|fault| Refusal { key: "vm".into(), fault })?;
         let begin_ns = self.warm_up.map_or(0, Span::ns);
         Ok(Case { setup, policy, values, begin_ns, end_ns: begin_ns + self.length.ns() })
     }
@@ -458,6 +481,7 @@ impl Scenario {
             }),
             quota: own,
             class: class.map(|(_, class)| class),
+            polls: form.idle == IdleForm::Polls,
             ..VcpuSetup::new(demand(k))
         });
         let pools = self.pools.iter().map(|p| p.name.as_str());

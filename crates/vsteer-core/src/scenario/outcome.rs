@@ -10,7 +10,7 @@ use super::Case;
 use crate::nouns::Histogram;
 use crate::sim::account::Account;
 use crate::sim::engine::{STATES, State, Stop};
-use crate::sim::guest::Jobs;
+use crate::sim::guest::{Jobs, Sleeps};
 use crate::sim::sched::Simulation;
 use crate::sim::setup::{Pcpu, Setup, Vcpu};
 use crate::stats::{mean, student_two_sided, variance};
@@ -66,11 +66,20 @@ pub const MEASURES: &[Measure] = &[
     measure("wake_mean", Unit::Time, "wake-up to running, mean", |w| w.per_wake_up(w.wake_wait_ns)),
     measure("wake_p50", Unit::Time, "wake-up to running, median", |w| w.wake.quantile_ns(0.5)),
     measure("wake_p99", Unit::Time, "wake-up to running, 99th percentile", |w| w.wake.quantile_ns(0.99)),
-    measure("sleep_mean", Unit::Time, "from going to sleep to running again, mean", |w| {
-        w.per_wake_up(w.in_state[State::Blocked as usize] + w.wake_wait_ns)
+    measure("sleep_asked", Unit::Time, "how long sleeps were to be, mean, where the guest says it", |w| {
+        let s = w.sleeps.as_ref().filter(|s| s.asked > 0 && s.asked_ns > 0)?;
+        Some(s.asked_ns as f64 / s.asked as f64)
     }),
-    measure("cycle_mean", Unit::Time, "from one wake-up to the next, mean", |w| {
-        w.per_wake_up(w.ns * w.vcpus)
+    measure("sleep_mean", Unit::Time, "from going to sleep to going on, mean", |w| match w.seen() {
+        Some(s) => Some(s.took_ns as f64 / s.seen as f64),
+        None => w.per_wake_up(w.in_state[State::Blocked as usize] + w.wake_wait_ns),
+    }),
+    measure("sleep_p80", Unit::Time, "the same, 80th percentile, of guests that poll", |w| {
+        w.seen()?.took.quantile_ns(0.8)
+    }),
+    measure("cycle_mean", Unit::Time, "from one sleep to the next, mean", |w| match w.seen() {
+        Some(s) => Some(s.cycle_ns as f64 / s.seen as f64),
+        None => w.per_wake_up(w.ns * w.vcpus),
     }),
     measure("ready_p99", Unit::Time, "unbroken wait, 99th percentile", |w| w.spell.quantile_ns(0.99)),
     measure("switches", Unit::Rate, "times it was given a pCPU", |w| w.rate(w.switches)),
@@ -79,12 +88,17 @@ pub const MEASURES: &[Measure] = &[
     }),
     measure("migrations", Unit::Rate, "times it ran on another pCPU than before", |w| w.rate(w.migrations)),
     measure("jobs", Unit::Rate, "jobs or requests done", |w| w.rate(w.jobs.as_ref()?.done)),
+    measure("frames", Unit::Rate, "frames shown", |w| w.rate(w.frames?)),
     measure("response_mean", Unit::Time, "release or arrival to the end, mean", |w| {
         let jobs = w.jobs.as_ref().filter(|j| j.done > 0)?;
         Some(jobs.response_ns as f64 / jobs.done as f64)
     }),
     measure("response_p99", Unit::Time, "release or arrival to the end, 99th percentile", |w| {
         w.jobs.as_ref()?.response.quantile_ns(0.99)
+    }),
+    measure("dropped", Unit::Part, "requests refused, frames dropped", |w| {
+        let jobs = w.jobs.as_ref().filter(|j| j.done + j.dropped > 0)?;
+        Some(jobs.dropped as f64 / (jobs.done + jobs.dropped) as f64)
     }),
     measure("late", Unit::Part, "jobs done after their deadline", |w| {
         let jobs = w.jobs.as_ref().filter(|j| j.done > 0)?;
@@ -107,6 +121,8 @@ struct Window {
     wake: Histogram,
     spell: Histogram,
     jobs: Option<Jobs>,
+    frames: Option<u64>,
+    sleeps: Option<Sleeps>,
 }
 
 impl Window {
@@ -124,6 +140,8 @@ impl Window {
             wake: Histogram::default(),
             spell: Histogram::default(),
             jobs: None,
+            frames: None,
+            sleeps: None,
         };
         for (a, b) in first.iter().zip(last) {
             (0..STATES).for_each(|s| w.in_state[s] += b.ns[s] - a.ns[s]);
@@ -142,11 +160,30 @@ impl Window {
                 let early = a.jobs.clone().unwrap_or_default();
                 sum.done += late.done - early.done;
                 sum.late += late.late - early.late;
+                sum.dropped += late.dropped - early.dropped;
                 sum.response_ns += late.response_ns - early.response_ns;
                 sum.response = sum.response.merged(&late.response.since(&early.response));
             }
+            if let Some(frames) = b.frames {
+                *w.frames.get_or_insert(0) += frames - a.frames.unwrap_or(0);
+            }
+            if let Some(late) = &b.sleeps {
+                let sum = w.sleeps.get_or_insert_default();
+                let early = a.sleeps.clone().unwrap_or_default();
+                sum.asked += late.asked - early.asked;
+                sum.asked_ns += late.asked_ns - early.asked_ns;
+                sum.seen += late.seen - early.seen;
+                sum.took_ns += late.took_ns - early.took_ns;
+                sum.cycle_ns += late.cycle_ns - early.cycle_ns;
+                sum.took = sum.took.merged(&late.took.since(&early.took));
+            }
         }
         w
+    }
+
+    /// Sleeps that guests saw the end of themselves.
+    fn seen(&self) -> Option<&Sleeps> {
+        self.sleeps.as_ref().filter(|s| s.seen > 0)
     }
 
     fn part_of_window(&self, ns: u64) -> f64 {

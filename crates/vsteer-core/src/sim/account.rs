@@ -6,7 +6,7 @@
 //! Left out: shares and rates ([`crate::model`] derives them, as for a real host).
 
 use super::engine::STATES;
-use super::guest::Jobs;
+use super::guest::{Jobs, Sleeps};
 use super::setup::Pcpu;
 use crate::nouns::{HISTOGRAM_BUCKETS, Histogram};
 use serde::Serialize;
@@ -36,6 +36,10 @@ pub struct Account {
     pub last_pcpu: Option<Pcpu>,
     /// Its guest's jobs, where it has any.
     pub jobs: Option<Jobs>,
+    /// Frames that its guest has shown, where it shows any.
+    pub frames: Option<u64>,
+    /// What its guest knows of its own sleeps, where it counts them.
+    pub sleeps: Option<Sleeps>,
 }
 
 /// A vCPU's account, on one cache line.

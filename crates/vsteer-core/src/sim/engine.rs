@@ -19,6 +19,7 @@
 
 use super::account::{Account, Rows, SPELL, Tally, Together, WOKEN, WOKEN_SPELL};
 use super::event::{NEVER, Queue};
+use super::guest::linked::{Links, Poke};
 use super::guest::{Guest, Next};
 use super::policy::{Choice, Held, Orders, Policy, Values, View, Why};
 use super::random::Random;
@@ -78,6 +79,10 @@ pub struct Hot {
     /// Does its affinity leave out a pCPU of the host?
     bound: bool,
     siblings: bool,
+    /// Does its guest depend on others, or poll?
+    special: bool,
+    /// Does its guest poll now: does its burst end at a moment, whatever CPU time it gets?
+    polls: bool,
     tally: Tally,
 }
 
@@ -164,6 +169,7 @@ struct Core<W> {
     running: Vec<Running>,
     queue: Queue,
     guests: Vec<Guest>,
+    links: Links,
     rows: Rows,
     together: Vec<Together>,
     lag_ns: Vec<u64>,
@@ -217,15 +223,22 @@ impl<P: Policy, W: Watch> Engine<P, W> {
         let first_pcpu = pools * P::TIMERS as usize;
         let first_vcpu = first_pcpu + pcpus;
         let mut queue = Queue::new(first_vcpu + vcpus);
+        let links = Links::new(setup)?;
         let mut guests = Vec::with_capacity(vcpus);
-        for (i, v) in setup.vms.iter().flat_map(|vm| &vm.vcpus).enumerate() {
+        let mut polls = Vec::with_capacity(vcpus);
+        for (i, (vm, v)) in setup.vms.iter().flat_map(|vm| vm.vcpus.iter().map(move |v| (vm, v))).enumerate()
+        {
             queue.set(first_vcpu + i, v.from_ns);
-            guests.push(Guest::new(v.demand.clone(), Random::new(setup.seed, i as u64)));
+            let guest = Guest::new(v.demand.clone(), Random::new(setup.seed, i as u64));
+            // One that tells the hypervisor when its timer expires has no need to look itself.
+            polls.push(v.polls && !vm.vit && v.demand.may_poll());
+            guests.push(if polls[i] { guest.polling() } else { guest });
         }
         let hot = host
             .vcpus
             .iter()
-            .map(|v| Hot {
+            .enumerate()
+            .map(|(i, v)| Hot {
                 since_ns: 0,
                 work_ns: 0,
                 woken_ns: NEVER,
@@ -239,6 +252,8 @@ impl<P: Policy, W: Watch> Engine<P, W> {
                 held: State::Ready,
                 bound: v.affinity.len() < pcpus,
                 siblings: host.vms[v.vm.i()].vcpus > 1,
+                special: polls[i] || links.holds(i),
+                polls: false,
                 tally: Tally::default(),
             })
             .collect();
@@ -261,6 +276,7 @@ impl<P: Policy, W: Watch> Engine<P, W> {
             running: vec![idle; pcpus],
             queue,
             guests,
+            links,
             rows: Rows::new(vcpus),
             together: vec![Together::default(); host.vms.len()],
             lag_ns: vec![0; vcpus],
@@ -433,7 +449,7 @@ impl<P: Policy, W: Watch> Engine<P, W> {
         let h = &core.hot[v];
         if h.state == State::Absent {
             let pool = h.pool as usize;
-            let next = core.guests[v].begin(core.now_ns);
+            let next = if h.special { core.special(v, true) } else { core.guests[v].begin(core.now_ns) };
             core.shift(v, State::Blocked, None);
             self.policies[pool].arrive(&core.view(), Vcpu(v as u32));
             core.hot[v].work_ns = next.work_ns;
@@ -466,7 +482,10 @@ impl<P: Policy, W: Watch> Engine<P, W> {
         let r = &core.running[p];
         let v = r.vcpu as usize;
         if core.now_ns >= r.work_end_ns {
-            let Next { at_ns, work_ns } = core.guests[v].burst_done(core.now_ns);
+            let Next { at_ns, work_ns } = match core.hot[v].special {
+                false => core.guests[v].burst_done(core.now_ns),
+                true => core.special(v, false),
+            };
             core.hot[v].work_ns = work_ns;
             if at_ns > core.now_ns {
                 core.queue.set(core.first_vcpu + v, at_ns);
@@ -653,6 +672,11 @@ impl<W: Watch> Core<W> {
         let before = h.pcpu;
         h.pcpu = p as u32;
         t.migrations += u32::from(before != p as u32 && before != NONE);
+        if h.polls {
+            // What it waits for came nearer while it had no pCPU.
+            let until_ns = self.guests[v].polls_until_ns().expect("it polls");
+            h.work_ns = until_ns.saturating_sub(now_ns);
+        }
         let r = &mut self.running[p];
         if self.costly && r.last != v as u32 {
             let costs = &self.host.costs;
@@ -672,6 +696,49 @@ impl<W: Watch> Core<W> {
             self.running[p].speed = self.speed(p);
         }
         self.shift(v, State::Running, Some(Pcpu(p as u32)));
+    }
+
+    /// The next burst of a vCPU that depends on others or polls; what changes for others is done.
+    #[inline(never)]
+    fn special(&mut self, v: usize, begins: bool) -> Next {
+        let now_ns = self.now_ns;
+        if !self.links.holds(v) {
+            let guest = &mut self.guests[v];
+            let next = if begins { guest.begin(now_ns) } else { guest.burst_done(now_ns) };
+            self.hot[v].polls = guest.polls_until_ns().is_some();
+            return next;
+        }
+        let next = match begins {
+            true => self.links.begin(v, now_ns),
+            false => self.links.burst_done(v, now_ns, &self.hot),
+        };
+        for i in 0..self.links.pokes.len() {
+            self.poke(self.links.pokes[i]);
+        }
+        self.links.pokes.clear();
+        next
+    }
+
+    /// Another vCPU's waiting is over.
+    fn poke(&mut self, poke: Poke) {
+        let (v, h) = (poke.vcpu as usize, &mut self.hot[poke.vcpu as usize]);
+        match h.state {
+            State::Blocked => {
+                h.work_ns = poke.work_ns;
+                self.queue.set(self.first_vcpu + v, poke.at_ns);
+                return;
+            }
+            // It spins: where it runs, the end of that is now known.
+            State::Running => {
+                let p = h.pcpu as usize;
+                self.settle(p);
+                self.hot[v].work_ns = poke.work_ns;
+                self.plan(p);
+            }
+            State::Ready | State::Limited | State::CoStopped => h.work_ns = poke.work_ns,
+            State::Absent => unreachable!("vCPU {v} is waited for before it is there"),
+        }
+        assert!(poke.at_ns <= self.now_ns, "vCPU {v} is to sleep while it spins");
     }
 
     /// `p` became busy or idle.
@@ -721,12 +788,12 @@ impl<W: Watch> Core<W> {
         let r = &mut self.running[p];
         let elapsed_ns = self.now_ns - r.from_ns;
         r.from_ns = self.now_ns;
-        let done_ns = if self.uniform {
+        let h = &mut self.hot[r.vcpu as usize];
+        let done_ns = if self.uniform || h.polls {
             elapsed_ns
         } else {
             (u128::from(elapsed_ns) * u128::from(r.speed) / 1000) as u64
         };
-        let h = &mut self.hot[r.vcpu as usize];
         h.work_ns = h.work_ns.saturating_sub(done_ns);
     }
 
@@ -734,8 +801,8 @@ impl<W: Watch> Core<W> {
     #[inline]
     fn plan(&mut self, p: usize) {
         let r = &mut self.running[p];
-        let work_ns = self.hot[r.vcpu as usize].work_ns;
-        let takes_ns = if self.uniform {
+        let Hot { work_ns, polls, .. } = self.hot[r.vcpu as usize];
+        let takes_ns = if self.uniform || polls {
             work_ns
         } else {
             let at_speed = (u128::from(work_ns) * 1000).div_ceil(u128::from(r.speed));
@@ -765,7 +832,9 @@ impl<W: Watch> Core<W> {
             wake_wait_ns: h.wake_wait_ns,
             ready_spell: self.rows.sum(i, [WOKEN_SPELL, SPELL], h.prompt),
             last_pcpu: (h.pcpu != NONE).then_some(Pcpu(h.pcpu)),
-            jobs: self.guests[i].jobs(),
+            jobs: if self.links.holds(i) { self.links.jobs(i) } else { self.guests[i].jobs() },
+            frames: self.guests[i].frames(),
+            sleeps: self.guests[i].sleeps(),
         }
     }
 }

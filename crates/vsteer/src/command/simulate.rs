@@ -23,6 +23,9 @@ pub fn run(a: &Simulate, json: bool) -> Result<(), Fault> {
         let change = Change { plan: a.plan.as_deref(), under: a.under.as_deref(), set: &a.set };
         return replay::run(recording, &a.was, &change, json);
     }
+    if let Some(paper) = &a.published {
+        return crate::scenario::published::run(paper, a.seeds, a.markdown, json);
+    }
     let Some(path) = a.scenario.as_ref().filter(|_| !a.list) else {
         return list(json);
     };

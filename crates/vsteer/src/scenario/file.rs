@@ -97,6 +97,14 @@ impl File {
             }
             _ => Fault::io(format!("reading the scenario {}", path.display()), &e),
         })?;
+        File::parse(path, text)
+    }
+
+    /// The same of a text; `path` is what messages call it.
+    ///
+    /// # Errors
+    /// `BadInput` with the line for one that is no scenario.
+    pub fn parse(path: &Path, text: String) -> Result<File, Fault> {
         let at = |e: &toml::de::Error| at_line(path, &text, e.span().map(|s| s.start));
         let wrong = |e: toml::de::Error| Fault::new(FaultKind::BadInput, at(&e)).because(e.message());
         let scenario: Scenario = toml::from_str(&text).map_err(wrong)?;

@@ -58,7 +58,8 @@ fn scale(unit: Unit) -> (f64, &'static str) {
     }
 }
 
-fn number(x: f64) -> String {
+/// A number with as many digits as are worth reading.
+pub fn number(x: f64) -> String {
     match x.abs() {
         0.0 => "0".to_owned(),
         a if a < 0.9995 => format!("{x:.3}"),
@@ -78,8 +79,18 @@ fn cell(f: Option<Figure>, unit: Unit) -> String {
 }
 
 /// Columns that are shown only when asked for: a table should fit a terminal.
-const WIDE: [&str; 8] =
-    ["lag", "wake_mean", "wake_p50", "sleep_mean", "cycle_mean", "switches", "preemptions", "migrations"];
+const WIDE: [&str; 10] = [
+    "lag",
+    "wake_mean",
+    "wake_p50",
+    "sleep_asked",
+    "sleep_mean",
+    "sleep_p80",
+    "cycle_mean",
+    "switches",
+    "preemptions",
+    "migrations",
+];
 
 /// The table of one point: a line per VM, a column per figure that any VM has.
 pub fn text(point: &Point, each: bool, wide: bool) -> String {

@@ -14,7 +14,8 @@
 //! at every tick is never charged for credits by the tick and stays BOOSTed; one that computes across a tick loses its
 //! BOOST and waits up to 30 ms per vCPU ahead of it.
 //!
-//! **Parameters**: [`Credit::ABOUT`] below; defaults are the source's.
+//! **Parameters**: [`Credit::ABOUT`] below; defaults are the source's. `xen3_accounts` goes back to how Xen 3 kept accounts
+//! (xen/common/sched_credit.c of 3.3): credits are charged by the tick to whom it finds, and who has more than it may is left with none.
 //!
 //! **Modelled**: credits with their rounding and their bounds, leaving and joining the active list, the credit balance,
 //! unused credits passed on in list order, caps with parking, BOOST/UNDER/OVER, the lazy sort of the queues after
@@ -145,6 +146,7 @@ pub struct Credit {
     migration_delay_ns: u64,
     balance_ratelimit_ns: u64,
     tickle_one: bool,
+    xen3_accounts: bool,
     units: Vec<Unit>,
     queues: Vec<Queue>,
     domains: Vec<Domain>,
@@ -226,6 +228,7 @@ impl Policy for Credit {
             migration_delay_ns: values.get("vcpu_migration_delay_us") * US,
             balance_ratelimit_ns: values.get("load_balance_ratelimit_us") * US,
             tickle_one: values.get("tickle_one_idle_cpu") == 1,
+            xen3_accounts: values.get("xen3_accounts") == 1,
             units: units.collect(),
             queues: queues.collect(),
             domains: host

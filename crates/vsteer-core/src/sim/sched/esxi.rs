@@ -7,7 +7,8 @@
 //! over from the one that used most, if that is more. A vCPU *advances* while it runs and while it is blocked.
 //! - **Strict**: a vCPU's skew grows while it waits and a sibling runs. Once that of one exceeds the limit, the whole VM
 //!   is *co-stopped*, until there are pCPUs for all of its vCPUs that want one: then it is *co-started*, all at once.
-//! - **Relaxed**: a vCPU's skew is how far it is ahead of the slowest sibling. Beyond the limit that vCPU alone is
+//! - **Relaxed**: a vCPU's skew is how far it is ahead of the slowest sibling (`idle_catches_up`: one that has gone idle
+//!   has nothing left to catch up with; whether ESXi sees it so is not published). Beyond the limit that vCPU alone is
 //!   co-stopped, until the slowest has caught up to the lower limit. Nobody needs more than one pCPU at a time.
 //!
 //! **What follows from this**: under strict co-scheduling pCPUs stay idle beside VMs that want more of them than are free
@@ -100,6 +101,7 @@ pub struct Esxi {
     quantum_ns: i64,
     costop_ns: i64,
     costart_ns: i64,
+    idle_catches_up: bool,
     units: Vec<Unit>,
     machines: Vec<Machine>,
     queue: Vec<u32>,
@@ -146,6 +148,7 @@ impl Policy for Esxi {
             },
             quantum_ns: values.get("quantum_ms") as i64 * 1000 * US,
             costop_ns,
+            idle_catches_up: values.get("idle_catches_up") == 1,
             costart_ns: (values.get("costart_us") as i64 * US).min(costop_ns - APART_NS),
             units: units.collect(),
             machines: machines.collect(),
@@ -201,6 +204,11 @@ impl Policy for Esxi {
             let vm = self.units[ran as usize].vm as usize;
             if why.runnable().is_none() {
                 self.turn(ran, Is::Blocked, now_ns);
+                if self.idle_catches_up {
+                    // It has done all that it was asked to: nobody is ahead of it in anything.
+                    let most = self.siblings(vm).map(|s| self.advanced(s, now_ns)).max();
+                    self.units[ran as usize].advanced_ns = most.expect("it is one of them");
+                }
             } else if self.machines[vm].stopped {
                 self.turn(ran, Is::Stopped, now_ns);
             } else if self.mode == Coscheduling::Relaxed && self.ahead(ran, now_ns) >= self.costop_ns {

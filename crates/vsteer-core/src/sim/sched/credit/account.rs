@@ -31,6 +31,9 @@ impl Credit {
     fn tick_unit(&mut self, view: &View<'_>, p: u32, v: u32, orders: &mut Orders) {
         self.burn(v, view.now_ns());
         let unit = &mut self.units[v as usize];
+        if self.xen3_accounts {
+            unit.credit -= (self.tick_ns * CREDITS_PER_MS / MS) as i32;
+        }
         if unit.pri == BOOST {
             unit.pri = UNDER;
         }
@@ -194,7 +197,7 @@ impl Credit {
         }
         if credit > bound {
             self.leave_active(v);
-            credit /= 2;
+            credit = if self.xen3_accounts { 0 } else { credit / 2 };
             self.units[v as usize].credit = credit as i32;
         }
         credit
@@ -259,7 +262,9 @@ impl Credit {
         let worth = delta_ns as u64 * CREDITS_PER_MS + u64::from(unit.residual);
         let credits = worth / MS;
         unit.residual = (worth % MS) as u32;
-        unit.credit -= credits as i32;
+        if !self.xen3_accounts {
+            unit.credit -= credits as i32;
+        }
         unit.start_ns += (credits * (MS / CREDITS_PER_MS)) as i64;
     }
 
