@@ -223,7 +223,8 @@ impl Replay {
     }
 }
 
-/// Weights are whole numbers, and only what they are to each other counts.
+/// Weights are whole numbers, and only what they are to each other counts. `GAP(flatten-heavy)`: what would be over 2000 is
+/// 2000 here.
 fn finer(weight: f64) -> u32 {
     libm::round(5.0 * weight).clamp(1.0, 10_000.0) as u32
 }
@@ -253,8 +254,86 @@ fn advance(
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
+    use crate::model::{Shares, ThreadModel, VmModel};
+    use crate::sim::setup::machine;
+
+    /// A host of one vCPU per pCPU that a VM is to have: name, weight, vCPUs, all hogs; and what they are said to have got.
+    pub fn hogs(pcpus: u32, vms: &[(&str, u32, u32)], run: &[f64], flat: bool) -> (Replay, HostModel) {
+        let mut threads = Vec::new();
+        let (mut setups, mut models) = (Vec::new(), Vec::new());
+        let mut shares =
+            run.iter().map(|run| Shares { run: Some(*run), ready: Some(1.0 - run), ..Shares::default() });
+        for (name, weight, vcpus) in vms {
+            let id = VmId((*name).into());
+            let first = threads.len() as u32;
+            threads.extend((0..*vcpus).map(|i| Thread {
+                vm: id.clone(),
+                role: Role::Vcpu(i),
+                tid: Tid(first + i),
+            }));
+            let seen = threads[first as usize..].iter().zip(shares.by_ref()).map(|(t, shares)| ThreadModel {
+                role: t.role,
+                tid: t.tid,
+                seen: 1.0,
+                shares,
+                switches_per_s: None,
+                preemptions_per_s: None,
+                wakeups_per_s: None,
+                migrations_per_s: None,
+                wake_latency: None,
+                ready_spell: None,
+                last_cpu: None,
+            });
+            models.push(VmModel {
+                id,
+                name: (*name).into(),
+                threads: seen.collect(),
+                group: Shares::default(),
+                vcpus: Shares::default(),
+                throttled_per_s: None,
+                wake_latency: None,
+                ready_spell: None,
+                memory_by_node: None,
+            });
+            let vcpus = (0..*vcpus).map(|_| VcpuSetup::new(Demand::Hog)).collect();
+            setups.push(VmSetup { weight: Some(*weight), ..VmSetup::new(*name, vcpus) });
+        }
+        let model = HostModel {
+            from_unix_ns: 0,
+            window_ns: 1,
+            vms: models,
+            pcpus: Vec::new(),
+            blame: None,
+            collector: String::new(),
+            missing: BTreeMap::new(),
+        };
+        let policy = sched::find("eevdf").unwrap();
+        let setup = Setup::new(machine(1, 1, pcpus, 1).unwrap(), setups, 1);
+        let values = Values::defaults(policy.about.parameters);
+        (Replay { setup, policy, values, threads, flat }, model)
+    }
+
+    /// Linux 7.3: each task stands in line by itself. Two of one VM that are both awake count twice and share it; one that
+    /// sleeps half of the time leaves the other half more.
+    #[test]
+    fn flattened_vms_are_threads_with_the_weights_their_tasks_have() {
+        let (mut host, mut model) = hogs(2, &[("a", 100, 2), ("b", 100, 1)], &[0.7, 0.7, 0.6], true);
+        let weights = |host: &Replay| host.setup.vms.iter().map(|vm| vm.weight.unwrap()).collect::<Vec<_>>();
+        let mut half = host.clone();
+        host.flatten(&model);
+        assert_eq!(host.setup.vms.len(), 3);
+        // In fifths: a's are 2 * 100 / 2 each.
+        assert_eq!(weights(&host), [500, 500, 500]);
+        model.vms[0].threads[1].shares = Shares { run: Some(0.5), ready: Some(0.0), ..Shares::default() };
+        half.flatten(&model);
+        // 1.5 are awake on average, which counts once; the first meets the other half of the time.
+        assert_eq!(weights(&half), [333, 250, 500]);
+        let (mut tree, model) = hogs(2, &[("a", 100, 2)], &[1.0, 1.0], false);
+        tree.flatten(&model);
+        assert_eq!(tree.setup.vms.len(), 1);
+    }
 
     #[test]
     fn versions_are_read_as_distributions_write_them() {

@@ -76,7 +76,8 @@ pub fn effective(
         for (factor, (seen, told)) in factors.iter_mut().zip(seen.iter().zip(&told)) {
             if let (Some(seen), Some(told)) = (seen.ratio(), told.ratio()) {
                 agree &= (seen / told - 1.0).abs() <= AGREE;
-                *factor = (*factor * seen / told).clamp(1.0 / FACTOR_MOST, FACTOR_MOST);
+                // Half way: of two VMs that share a pCPU each factor moves both odds, and whole steps would swing for ever.
+                *factor = (*factor * libm::sqrt(seen / told)).clamp(1.0 / FACTOR_MOST, FACTOR_MOST);
             }
         }
         if agree {
@@ -128,4 +129,39 @@ pub fn told(host: &Replay, factors: &[f64]) -> Option<String> {
             odd.join(", ")
         )
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::replay::tests::hogs;
+    use super::*;
+
+    const WINDOW_NS: u64 = 4_000_000_000;
+
+    fn factors(run: &[f64]) -> Vec<f64> {
+        let (host, model) = hogs(1, &[("a", 200, 1), ("b", 50, 1)], run, false);
+        let got = host.run(WINDOW_NS / 4, WINDOW_NS, &mut || true).unwrap();
+        effective(&host, &got, &model, WINDOW_NS, &mut || true).unwrap()
+    }
+
+    /// 200 beside 50 should have got 4 to 1, and got 8 to 1: one's weight is worth twice what it says beside the other's.
+    #[test]
+    fn a_weight_is_worth_what_it_gave() {
+        let twice = factors(&[8.0 / 9.0, 1.0 / 9.0]);
+        let ratio = twice[0] / twice[1];
+        assert!((ratio / 2.0 - 1.0).abs() < 0.1, "{twice:?}");
+        let as_it_says = factors(&[0.8, 0.2]);
+        assert!((as_it_says[0] / as_it_says[1] - 1.0).abs() < 0.1, "{as_it_says:?}");
+        // Who never waited tells nothing.
+        assert_eq!(factors(&[1.0, 1.0]), [1.0, 1.0]);
+    }
+
+    #[test]
+    fn scaled_weights_keep_their_ratio_and_fit_the_scale() {
+        let (mut host, _) = hogs(1, &[("a", 10_000, 1), ("b", 100, 1)], &[0.5, 0.5], false);
+        scale(&mut host, &[2.0, 1.0]);
+        assert_eq!(host.setup.vms.iter().map(|vm| vm.weight.unwrap()).collect::<Vec<_>>(), [10_000, 50]);
+        let told = told(&host, &[2.0, 1.0]).unwrap();
+        assert!(told.ends_with("a 2.00"), "{told}");
+    }
 }

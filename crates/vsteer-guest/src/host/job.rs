@@ -133,7 +133,7 @@ impl Job {
 }
 
 /// Names become those of files and cgroups.
-fn is_name(name: &str) -> Result<(), String> {
+pub fn is_name(name: &str) -> Result<(), String> {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     let fits = !name.is_empty() && name.len() <= 60 && name.chars().all(plain) && !name.starts_with('.');
     if fits { Ok(()) } else { Err(format!("`{name}` is no name (letters, digits, - _ .)")) }

@@ -3,6 +3,7 @@
 //! A line is a word and what belongs to it; a case begins with `case NAME`. README.md has the words. A mistake is an
 //! error that names the line, never a default. Left out: comments and nesting; people write TOML, and the lab this.
 
+use crate::host::job::is_name;
 use crate::workload::Plan;
 
 /// All that is to be done in one boot.
@@ -68,7 +69,8 @@ impl Job {
         match (word, self.cases.last_mut()) {
             ("scheduler", None) => self.scheduler = rest.to_owned(),
             ("case", _) => {
-                let name = name(rest)?;
+                is_name(rest)?;
+                let name = rest.to_owned();
                 self.cases.push(Case { name, settle_s: 3, record_s: 20, ..Case::default() });
             }
             ("settle_s", Some(case)) => case.settle_s = number()?,
@@ -82,20 +84,16 @@ impl Job {
     }
 }
 
-/// Names become those of files and domains.
-fn name(name: &str) -> Result<String, String> {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-    let fits = !name.is_empty() && name.len() <= 60 && name.chars().all(plain) && !name.starts_with('.');
-    if fits { Ok(name.to_owned()) } else { Err(format!("`{name}` is no name (letters, digits, - _ .)")) }
-}
-
 fn domain(rest: &str) -> Result<Domain, String> {
     let mut d = Domain { name: String::new(), workload: String::new(), weight: 256, cap: 0, cpus: None };
     for word in rest.split_whitespace() {
         let (key, value) = word.split_once('=').ok_or_else(|| format!("`{word}` is not key=value"))?;
         let number = || value.parse::<u32>().map_err(|_| format!("`{word}`: not a number"));
         match key {
-            "name" => d.name = name(value)?,
+            "name" => {
+                is_name(value)?;
+                d.name = value.to_owned();
+            }
             "workload" => {
                 Plan::parse(value)?;
                 d.workload = value.to_owned();

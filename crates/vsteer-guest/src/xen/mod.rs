@@ -10,7 +10,7 @@
 
 mod job;
 
-use crate::host::{archive, boot, say, sleep_s, window};
+use crate::host::{boot, hand_over, say, sleep_s};
 use crate::run::Arrivals;
 use crate::vmm::abi::{self, Request};
 use crate::vmm::orders;
@@ -66,10 +66,7 @@ pub fn live() -> Result<(), String> {
         say(&format!("case {} of {}: {}", i + 1, job.cases.len(), case.name));
         run_case(&job, case).map_err(|why| format!("case {}: {why}", case.name))?;
     }
-    say("writing results");
-    let bytes = archive::write(Path::new(RESULTS), window::Window::open()?)?;
-    say(&format!("done, {bytes} bytes"));
-    Ok(())
+    hand_over(Path::new(RESULTS))
 }
 
 /// Is what the file holds a job?

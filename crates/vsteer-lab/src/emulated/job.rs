@@ -350,7 +350,8 @@ fn check_quotas<const N: usize>(name: &str, quotas: [Option<u64>; N]) -> Result<
     Ok(())
 }
 
-fn is_name(name: &str) -> bool {
+/// Can it be a file's name, and a VM's? As vsteer-guest has it (its host/job.rs).
+pub fn is_name(name: &str) -> bool {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     !name.is_empty() && name.len() <= 60 && name.chars().all(plain) && !name.starts_with('.')
 }

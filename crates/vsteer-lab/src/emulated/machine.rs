@@ -20,7 +20,7 @@ use crate::command;
 use crate::fetch::kernels::FullKernel;
 use crate::interrupt;
 use crate::process::{self, ProcessId};
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -129,22 +129,43 @@ impl Machine<'_> {
         all
     }
 
-    /// Runs it; how many bytes of results there are.
+    /// Runs it; its results.
     ///
     /// # Errors
     /// As [`boot`].
-    pub fn run(&self, limit: Duration) -> Result<usize, Fault> {
+    pub fn run(&self, limit: Duration) -> Result<Vec<u8>, Fault> {
         boot(self.emulator, &self.arguments(), self.files, limit)
     }
 }
 
-/// Runs a host of such a kind until it powers off; how many bytes of results there are. Its first program is vsteer-guest,
-/// whose lines it reads on the emulator's standard output.
+/// Runs a host of such a kind until it powers off; its results. Its first program is vsteer-guest, whose lines are read on the
+/// emulator's standard output. Of the files, what it said remains.
 ///
 /// # Errors
 /// It said that it failed, ended without having said that it is done, did not end within `limit`, or the person
 /// interrupted: with the console's last lines.
-pub fn boot(emulator: &Path, arguments: &[String], files: &Files, limit: Duration) -> Result<usize, Fault> {
+pub fn boot(emulator: &Path, arguments: &[String], files: &Files, limit: Duration) -> Result<Vec<u8>, Fault> {
+    let results = watched_boot(emulator, arguments, files, limit).and_then(|bytes| {
+        let mut results = vec![0; bytes];
+        std::fs::File::open(&files.results)
+            .and_then(|mut file| file.read_exact(&mut results))
+            .map_err(|e| Fault::io(format!("reading {}", files.results.display()), &e))?;
+        Ok(results)
+    });
+    // Neither is of use to anybody, also where the boot failed: the one can be had again, the other is read.
+    for file in [&files.initramfs, &files.results] {
+        let _ = std::fs::remove_file(file);
+    }
+    results
+}
+
+/// How many bytes of results there are.
+fn watched_boot(
+    emulator: &Path,
+    arguments: &[String],
+    files: &Files,
+    limit: Duration,
+) -> Result<usize, Fault> {
     let results = std::fs::File::create(&files.results).and_then(|f| f.set_len(RESULTS_MIB << 20));
     results.map_err(|e| Fault::io(format!("making {}", files.results.display()), &e))?;
     let words = std::fs::File::create(&files.words)

@@ -20,7 +20,8 @@ pub mod machine;
 pub mod modules;
 pub mod results;
 
-use crate::command::{self, find_program};
+use crate::accel;
+use crate::command;
 use crate::fetch::kernels::{self, FullKernel, Which};
 use crate::files::{make_folder, remove_folder, write_file};
 use crate::image::read_guest;
@@ -28,7 +29,6 @@ use crate::interrupt;
 use job::Job;
 use results::CaseResult;
 use serde::Serialize;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use vsteer_core::{Fault, FaultKind};
@@ -90,15 +90,12 @@ pub fn run_on(kernel: FullKernel, job: &Job, options: &Options) -> Result<Ran, F
     job.check()?;
     interrupt::watch()?;
     let begun = Instant::now();
-    let emulator = find_program("qemu-system-x86_64").ok_or_else(|| {
-        Fault::new(FaultKind::Unsupported, "there is no qemu-system-x86_64")
-            .way_out("apt install --no-install-recommends qemu-system-x86")
-    })?;
+    let emulator = accel::emulator()?;
     eprintln!("vsteer-lab: emulated host with Linux {}", kernel.release);
     clear(&options.output)?;
     let files = machine::Files::below(&options.output);
     let text = job.for_guest();
-    check_as_guest(&text, options)?;
+    check_as_guest(&text, &options.guest, &options.output.join("job.txt"))?;
     let initramfs = image::build(&kernel, options, &text)?;
     let mib = initramfs.len() >> 20;
     // The kernel unpacks it into memory before it frees what it was in.
@@ -113,18 +110,7 @@ pub fn run_on(kernel: FullKernel, job: &Job, options: &Options) -> Result<Ran, F
     let machine =
         machine::Machine { emulator: &emulator, kernel: &kernel, job, seed: options.seed, files: &files };
     let qemu = machine.version()?;
-    let archive = machine.run(options.limit).and_then(|bytes| {
-        let mut archive = vec![0; bytes];
-        std::fs::File::open(&files.results)
-            .and_then(|mut file| file.read_exact(&mut archive))
-            .map_err(|e| Fault::io(format!("reading {}", files.results.display()), &e))?;
-        Ok(archive)
-    });
-    // Neither is of use to anybody, also where the run failed: the one can be had again, the other lies unpacked below.
-    for file in [&files.initramfs, &files.results] {
-        let _ = std::fs::remove_file(file);
-    }
-    results::unpack(&archive?, &options.output)?;
+    results::unpack(&machine.run(options.limit)?, &options.output)?;
     let cases =
         job.cases.iter().map(|c| results::read(job, c, &options.output)).collect::<Result<Vec<_>, _>>()?;
     let sha256 = results::sha256_of_all(&cases, &options.output.join("sha256sums.txt"))?;
@@ -143,22 +129,23 @@ pub fn run_on(kernel: FullKernel, job: &Job, options: &Options) -> Result<Ran, F
 }
 
 /// The program that will read the job inside reads it here first: what it would refuse after a boot it refuses now.
-fn check_as_guest(text: &str, options: &Options) -> Result<(), Fault> {
+/// `file` is what it reads, and its name tells it the kind of job.
+///
+/// # Errors
+/// What is wrong with the program or the job.
+pub fn check_as_guest(text: &str, guest: &Path, file: &Path) -> Result<(), Fault> {
     // Says what is wrong with the program, if something is.
-    read_guest(&options.guest)?;
-    let file = options.output.join("job.txt");
-    write_file(&file, text)?;
-    let checked = command::run(
-        std::process::Command::new(&options.guest).arg("check-job").arg(&file),
-        Duration::from_secs(10),
-    )?;
+    read_guest(guest)?;
+    write_file(file, text)?;
+    let checked =
+        command::run(std::process::Command::new(guest).arg("check-job").arg(file), Duration::from_secs(10))?;
     if checked.status.is_some_and(|s| s.success()) {
         return Ok(());
     }
     let said = command::last_words(&checked);
-    Err(Fault::new(FaultKind::BadInput, "the emulated host could not do this job")
+    Err(Fault::new(FaultKind::BadInput, "what is emulated could not do this job")
         .because(said)
-        .way_out(format!("mend the job; {} is what the host reads", file.display())))
+        .way_out(format!("mend the job; {} is what vsteer-guest reads", file.display())))
 }
 
 /// What a kernel must have to be this one.

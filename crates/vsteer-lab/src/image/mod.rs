@@ -5,6 +5,7 @@
 //! anywhere else where an observer of the host or libvirt would look. Left out: root file systems, modules.
 
 pub mod cpio;
+pub mod initramfs;
 
 use crate::files::write_file;
 use cpio::Archive;

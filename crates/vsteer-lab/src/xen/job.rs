@@ -5,6 +5,7 @@
 //!
 //! Left out: domains of several vCPUs, or with an operating system.
 
+use crate::emulated::job::is_name;
 use serde::Deserialize;
 use std::fmt::Write;
 use vsteer_core::{Fault, FaultKind};
@@ -185,11 +186,6 @@ impl Job {
         }
         text
     }
-}
-
-fn is_name(name: &str) -> bool {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-    !name.is_empty() && name.len() <= 60 && name.chars().all(plain) && !name.starts_with('.')
 }
 
 #[cfg(test)]

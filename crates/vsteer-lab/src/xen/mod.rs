@@ -17,9 +17,9 @@ pub mod job;
 pub mod packages;
 pub mod results;
 
-use crate::command::{self, find_program};
+use crate::accel;
 use crate::emulated::machine::{self, Files};
-use crate::emulated::{clear, results as archive};
+use crate::emulated::{check_as_guest, clear, results as archive};
 use crate::fetch::Package;
 use crate::files::write_file;
 use crate::image::read_guest;
@@ -27,11 +27,9 @@ use crate::interrupt;
 use job::Job;
 use results::CaseResult;
 use serde::Serialize;
-use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::{Duration, Instant};
-use vsteer_core::{Fault, FaultKind};
+use vsteer_core::Fault;
 
 /// What a run needs beside the job.
 #[derive(Debug, Clone)]
@@ -74,15 +72,12 @@ pub struct Ran {
 pub fn run(job: &Job, options: &Options) -> Result<Ran, Fault> {
     interrupt::watch()?;
     let begun = Instant::now();
-    let emulator = find_program("qemu-system-x86_64").ok_or_else(|| {
-        Fault::new(FaultKind::Unsupported, "there is no qemu-system-x86_64")
-            .way_out("apt install --no-install-recommends qemu-system-x86")
-    })?;
+    let emulator = accel::emulator()?;
     clear(&options.output)?;
     let files = Files::below(&options.output);
     let text = job.for_guest();
     let guest = read_guest(&options.guest)?;
-    check_as_guest(&text, options)?;
+    check_as_guest(&text, &options.guest, &options.output.join("xen-job"))?;
     let parts = packages::fetch(&options.cache, &options.output)?;
     eprintln!(
         "vsteer-lab: emulated Xen, {}, Domain-0 with Linux {}",
@@ -93,15 +88,9 @@ pub fn run(job: &Job, options: &Options) -> Result<Ran, Fault> {
     write_file(&kernel, packages::vmlinux(&parts.kernel.vmlinuz, &options.output.join("packed"))?)?;
     write_file(&files.initramfs, image::build(&parts, &guest, &text)?)?;
     let arguments = arguments(job, options, &parts.hypervisor, &kernel, &files);
-    let archive = machine::boot(&emulator, &arguments, &files, options.limit).and_then(|bytes| {
-        let mut archive = vec![0; bytes];
-        std::fs::File::open(&files.results)
-            .and_then(|mut file| file.read_exact(&mut archive))
-            .map_err(|e| Fault::io(format!("reading {}", files.results.display()), &e))?;
-        Ok(archive)
-    });
-    // None is of use to anybody: they can be had again, or lie unpacked below.
-    for file in [&files.initramfs, &files.results, &kernel, &parts.hypervisor] {
+    let archive = machine::boot(&emulator, &arguments, &files, options.limit);
+    // Neither is of use to anybody: they can be had again.
+    for file in [&kernel, &parts.hypervisor] {
         let _ = std::fs::remove_file(file);
     }
     archive::unpack(&archive?, &options.output)?;
@@ -146,18 +135,4 @@ fn arguments(job: &Job, options: &Options, xen: &Path, kernel: &Path, files: &Fi
     let modules = format!("{} console=hvc0 quiet panic=-1,{}", comma(kernel), comma(&files.initramfs));
     all.extend(["-initrd".into(), modules]);
     all
-}
-
-/// The program that will read the job inside reads it here first: what it would refuse after a boot it refuses now.
-fn check_as_guest(text: &str, options: &Options) -> Result<(), Fault> {
-    let file = options.output.join("xen-job");
-    write_file(&file, text)?;
-    let checked =
-        command::run(Command::new(&options.guest).arg("check-job").arg(&file), Duration::from_secs(10))?;
-    if checked.status.is_some_and(|s| s.success()) {
-        return Ok(());
-    }
-    Err(Fault::new(FaultKind::BadInput, "the emulated Xen could not do this job")
-        .because(command::last_words(&checked))
-        .way_out(format!("mend the job; {} is what Domain-0 reads", file.display())))
 }

@@ -4,10 +4,10 @@
 //! Domain-0, so the generic one is taken, which is larger.
 
 use crate::command;
-use crate::emulated::image;
 use crate::fetch::kernels::FullKernel;
 use crate::fetch::{Fetcher, Package};
 use crate::files::write_file;
+use crate::image::initramfs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -101,7 +101,7 @@ fn unpack(program: &str, file: &Path) -> Result<Vec<u8>, Fault> {
 /// # Errors
 /// It is packed in an unknown way, or the program that unpacks it is missing.
 pub fn vmlinux(vmlinuz: &Path, scratch: &Path) -> Result<Vec<u8>, Fault> {
-    let bytes = image::read(vmlinuz)?;
+    let bytes = initramfs::read(vmlinuz)?;
     let (program, payload) = payload(&bytes).ok_or_else(|| {
         Fault::new(FaultKind::BadInput, format!("{} is packed in an unknown way", vmlinuz.display()))
     })?;

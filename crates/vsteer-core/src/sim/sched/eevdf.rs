@@ -44,6 +44,9 @@
 //! - `GAP(eevdf-6.17)`: of what came after 6.12, throttling of each task as it returns to its guest (6.18) is not here.
 //!   Custom slices are not modelled, so all are equal, and a protection that ends at the shortest slice in line (6.17) is
 //!   one that ends at the deadline.
+//! - `GAP(eevdf-flat)`: 7.3's one line of all tasks per pCPU. Replays of such kernels come near it (`predict/replay.rs`,
+//!   `flatten`): each thread a group of its own, with the weight that the kernel would give its task on average. The slice
+//!   that ends by a timer (`hrtick`) is here.
 //! - `GAP(eevdf-levels)`: every event charges all levels of the running task; the source charges those that the event
 //!   touches, and the others at the next tick.
 //! - `GAP(eevdf-phase)`: the ticks of all pCPUs coincide, on multiples of their period; so do the periods of quotas, which
@@ -159,6 +162,7 @@ impl Rules for Earliest {
             "eevdf-slots: a line reused for another pCPU forgets its lag and load",
             "eevdf-rt: no RT_GROUP_SCHED; SCHED_IDLE by its weight alone; a tie of pCPUs goes to the nearest",
             "eevdf-6.17: throttling as of 6.12; no custom slices",
+            "eevdf-flat: 7.3's one line of all tasks per pCPU is approximated in replays, not simulated",
             "eevdf-levels: every event charges all levels of the running task",
             "eevdf-phase: ticks of all pCPUs coincide, and so do periods of quotas",
         ],
