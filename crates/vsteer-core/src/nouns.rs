@@ -141,7 +141,7 @@ impl Quota {
     }
 }
 
-/// A CPU weight in the unit of its cgroup version. The two scales differ: never compare across them unconverted.
+/// A CPU weight in the unit of its cgroup version or scheduler. The scales differ: never compare across them unconverted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CpuWeight {
@@ -149,6 +149,8 @@ pub enum CpuWeight {
     Shares(u64),
     /// cgroup v2 `cpu.weight`, 1..=10000, default 100.
     Weight(u64),
+    /// Xen's Credit and Credit2, 1..=65535, default 256.
+    Credit(u64),
 }
 
 impl CpuWeight {
@@ -157,6 +159,7 @@ impl CpuWeight {
         match self {
             CpuWeight::Shares(s) => s as f64 / 1024.0,
             CpuWeight::Weight(w) => w as f64 / 100.0,
+            CpuWeight::Credit(w) => w as f64 / 256.0,
         }
     }
 
@@ -169,6 +172,9 @@ impl CpuWeight {
             CpuWeight::Weight(_) => {
                 CpuWeight::Weight(libm::round(relative * 100.0).clamp(1.0, 10_000.0) as u64)
             }
+            CpuWeight::Credit(_) => {
+                CpuWeight::Credit(libm::round(relative * 256.0).clamp(1.0, 65_535.0) as u64)
+            }
         }
     }
 }
@@ -177,7 +183,7 @@ impl fmt::Display for CpuWeight {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             CpuWeight::Shares(s) => write!(f, "{s} shares"),
-            CpuWeight::Weight(w) => write!(f, "weight {w}"),
+            CpuWeight::Weight(w) | CpuWeight::Credit(w) => write!(f, "weight {w}"),
         }
     }
 }
@@ -194,6 +200,8 @@ pub enum Manager {
     KubeVirt,
     /// A QEMU process that nobody manages: changed by cgroups and thread affinity.
     Bare,
+    /// Xen's own toolstack (xl).
+    Xen,
 }
 
 /// How guest instructions run.
@@ -329,8 +337,20 @@ pub struct HostConfig {
     pub topology: Topology,
     /// How cgroups are mounted.
     pub cgroups: CgroupLayout,
+    /// How the kernel's fair class is set up; `None` where that was not looked at.
+    #[serde(default)]
+    pub scheduler: Option<FairTuning>,
     /// The VMs, by id.
     pub vms: Vec<VmConfig>,
+}
+
+/// How the kernel's fair class is set up, as far as it can be read.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FairTuning {
+    /// Ticks per second (`CONFIG_HZ`).
+    pub hz: Option<u32>,
+    /// What a task asks for at a time, ns, as scaled by the number of CPUs; readable by root since 6.6.
+    pub base_slice_ns: Option<u64>,
 }
 
 impl HostConfig {
@@ -393,7 +413,8 @@ impl HostConfig {
     /// A short name for this configuration: equal configurations have equal fingerprints (FNV-1a, 64 bits, of its
     /// debug text; for people and file names, equality itself is [`HostConfig::differences`]).
     pub fn fingerprint(&self) -> String {
-        let mut lasting = self.clone();
+        // A plan is about VMs; how finely the kernel slices time is not its precondition.
+        let mut lasting = HostConfig { scheduler: None, ..self.clone() };
         for vm in &mut lasting.vms {
             vm.threads.retain(|t| t.role != Role::Worker);
         }

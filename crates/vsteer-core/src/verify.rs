@@ -96,6 +96,17 @@ pub struct NotCompared {
     pub why: String,
 }
 
+/// How well what was forecast came true.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Score {
+    /// Quantities with a forecast.
+    pub of: usize,
+    /// Those that came to lie in its interval.
+    pub within: usize,
+    /// How far the ready shares were off the most likely value, on average, as a part of a pCPU.
+    pub ready_off: Option<f64>,
+}
+
 /// The verdict over all VMs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Verdict {
@@ -108,6 +119,18 @@ pub struct Verdict {
 }
 
 impl Verdict {
+    /// How well the plan's forecast came true; `None` without one.
+    pub fn score(&self) -> Option<Score> {
+        let told = || self.findings.iter().filter_map(|f| Some((f, f.forecast?)));
+        let within = told().filter(|(f, i)| (i.low..=i.high).contains(&f.comparison.after)).count();
+        let off: Vec<f64> = told()
+            .filter(|(f, _)| f.quantity == Quantity::Ready)
+            .map(|(f, i)| (f.comparison.after - i.likely).abs())
+            .collect();
+        let of = told().count();
+        (of > 0).then(|| Score { of, within, ready_off: crate::stats::mean(&off) })
+    }
+
     /// In one word: better when something improved and nothing worsened; worse when something worsened and nothing
     /// improved; no difference when neither is shown; `None` when some improved and some worsened.
     pub fn overall(&self) -> Option<Outcome> {

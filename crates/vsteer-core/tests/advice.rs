@@ -62,6 +62,7 @@ impl Host {
             kernel: "6.18".into(),
             topology: topology(pcpus, nodes),
             cgroups: CgroupLayout::Hybrid,
+            scheduler: None,
             vms: Vec::new(),
         };
         let model = HostModel {
@@ -342,6 +343,7 @@ fn delayed_sleepers_are_raised_with_budgets_and_burners_are_not() {
 fn an_unknown_action_is_refused_with_the_known_ones() {
     let h = contended();
     let e = plan(&h.config, &h.model, Limits::default(), Scope::Live, Some("pray")).unwrap_err();
+    let e = format!("{e:?}");
     assert!(e.contains("realtime") && e.contains("weights"), "{e}");
 }
 

@@ -14,7 +14,7 @@ use vsteer_core::sim::guest::team::{LoopSpec, Pause, Schedule, Waiting};
 use vsteer_core::sim::guest::{Burst, Demand, Times};
 use vsteer_core::sim::policy::{About, Values};
 use vsteer_core::sim::random::Random;
-use vsteer_core::sim::sched::{POLICIES, Simulation};
+use vsteer_core::sim::sched::{Entry, POLICIES, Simulation};
 use vsteer_core::sim::setup::{
     Costs, GroupSetup, Reservation, Setup, Vcpu, VcpuSetup, Vm, VmSetup, Warp, machine,
 };
@@ -259,14 +259,24 @@ fn named(policy: &str, seed: u64, f: impl FnOnce()) {
     }
 }
 
+/// Every policy as it is by default, and EEVDF with one line of tasks for all groups.
+fn kinds() -> impl Iterator<Item = (&'static Entry, Values)> {
+    let flat = POLICIES.iter().filter(|entry| entry.about.name == "eevdf").map(|entry| {
+        let mut values = Values::defaults(entry.about.parameters);
+        ["flat", "hrtick"].into_iter().for_each(|name| values.set(name, 1).unwrap());
+        (entry, values)
+    });
+    POLICIES.iter().map(|entry| (entry, Values::defaults(entry.about.parameters))).chain(flat)
+}
+
 #[test]
 fn invariants_hold_at_every_event() {
-    for entry in POLICIES {
+    for (entry, values) in kinds() {
         let mut events = 0;
         for seed in seeds() {
             named(entry.about.name, seed, || {
                 let setup = random_setup(seed, &entry.about);
-                let mut s = (entry.checked)(&setup, &Values::defaults(entry.about.parameters)).unwrap();
+                let mut s = (entry.checked)(&setup, &values).unwrap();
                 assert_eq!(s.run(RUN_NS, u64::MAX), Stop::Reached);
                 events += s.events();
             });

@@ -59,6 +59,7 @@ fn main() {
         })
         .expect("a plain topology"),
         cgroups: CgroupLayout::None,
+        scheduler: None,
         vms: Vec::new(),
     };
     let manifest = Manifest {

@@ -9,3 +9,4 @@ pub mod sched;
 pub mod schedstat;
 pub mod task;
 pub mod topology;
+pub mod tuning;

@@ -36,6 +36,7 @@ fn config() -> HostConfig {
         })
         .unwrap(),
         cgroups: CgroupLayout::V2,
+        scheduler: None,
         vms: vec![vm],
     }
 }

@@ -243,6 +243,20 @@ pub struct PlanArgs {
     /// Most work that any VM may lose, in percent.
     #[arg(long, value_name = "PERCENT", default_value_t = 10.0)]
     pub work_loss: f64,
+    /// How forecasts are made.
+    #[arg(long, value_enum, default_value = "auto")]
+    pub by: Method,
+}
+
+/// How a plan's forecasts are made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Method {
+    /// By replay where the recording has switches and the replay gives back what was measured, else fluid.
+    Auto,
+    /// By simulating the recorded demands under the changed settings (needs `record --events`).
+    Replay,
+    /// By fair shares as if time were infinitely divisible.
+    Fluid,
 }
 
 /// `vsteer apply`.

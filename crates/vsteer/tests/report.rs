@@ -52,6 +52,7 @@ fn config(vms: usize) -> HostConfig {
         })
         .unwrap(),
         cgroups: CgroupLayout::V2,
+        scheduler: None,
         vms: (0..vms).map(vm).collect(),
     }
 }

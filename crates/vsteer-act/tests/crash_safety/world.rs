@@ -227,6 +227,7 @@ pub fn config() -> HostConfig {
         kernel: "6.1".to_owned(),
         topology,
         cgroups: CgroupLayout::None,
+        scheduler: None,
         vms: vec![vm("a"), vm("b")],
     }
 }

@@ -7,11 +7,12 @@
 //! The rules (both from what people lose otherwise): nobody's work rate falls by more than [`Limits::work_loss`], and
 //! nobody's ready share grows by more than [`Limits::ready_growth`].
 
-use super::{Alternative, Forecast, Plan, Scope, Step, VmForecast};
+use super::{Alternative, Forecast, Plan, Scope, Stage, Step, VmForecast};
 use super::{node, quota, realtime, separate, topology, unpin, weights};
 use crate::model::{HostModel, VmModel};
 use crate::nouns::{Culprit, HostConfig, VmConfig, VmId};
 use crate::predict::fluid;
+use crate::{Fault, FaultKind};
 use serde::{Deserialize, Serialize};
 
 /// What a plan may cost, and when a VM counts as delayed.
@@ -177,22 +178,52 @@ fn remaining_wait(forecast: &Forecast, delayed: &[&VmConfig]) -> f64 {
     forecast.vms.iter().filter(|f| delayed.iter().any(|d| d.id == f.vm)).map(|f| f.ready_after.likely).sum()
 }
 
-/// Chooses a plan. `only`: consider the action of this name alone, and let it break the rules if it must.
+/// Chooses a plan by fluid fair share. `only`: consider the action of this name alone, and let it break the rules if it
+/// must.
 ///
 /// # Errors
-/// A text naming the known actions when `only` is none of them.
+/// `Usage` where `only` is no action's name.
 pub fn plan(
     config: &HostConfig,
     model: &HostModel,
     limits: Limits,
     scope: Scope,
     only: Option<&str>,
-) -> Result<Plan, String> {
+) -> Result<Plan, Fault> {
+    plan_by(config, model, limits, scope, only, &mut |steps| Ok(fluid::forecast(config, model, steps)))
+}
+
+/// Steps up to which a plan says what is expected after each.
+const STEPS_TOLD: usize = 8;
+
+/// What is expected on the way to the last of `steps`.
+fn on_the_way(
+    steps: &[Step],
+    foretell: &mut dyn FnMut(&[Step]) -> Result<Forecast, Fault>,
+) -> Result<Vec<Stage>, Fault> {
+    let told = |n: &usize| *n == 0 || steps.len() <= STEPS_TOLD || steps[*n].vm != steps[n - 1].vm;
+    let ends = (0..steps.len()).filter(told);
+    ends.map(|n| Ok(Stage { steps: n, forecast: foretell(&steps[..n])? })).collect()
+}
+
+/// The same by any method of forecasting what steps do; that of none is what was measured, simulated.
+///
+/// # Errors
+/// `Usage` where `only` is no action's name; as `foretell`.
+pub fn plan_by(
+    config: &HostConfig,
+    model: &HostModel,
+    limits: Limits,
+    scope: Scope,
+    only: Option<&str>,
+    foretell: &mut dyn FnMut(&[Step]) -> Result<Forecast, Fault>,
+) -> Result<Plan, Fault> {
     if let Some(name) = only
         && !ACTIONS.iter().any(|a| a.name == name)
     {
         let known: Vec<&str> = ACTIONS.iter().map(|a| a.name).collect();
-        return Err(format!("no action is called {name:?}; known: {}", known.join(", ")));
+        return Err(Fault::new(FaultKind::Usage, format!("no action is called {name:?}"))
+            .way_out(format!("known: {}", known.join(", "))));
     }
     let ids: Vec<&VmId> = model
         .vms
@@ -202,7 +233,7 @@ pub fn plan(
         .collect();
     let delayed = config.vms.iter().filter(|vm| ids.contains(&&vm.id)).collect();
     let context = Context { config, model, limits, delayed };
-    let unchanged = fluid::forecast(config, model, &[]);
+    let unchanged = foretell(&[])?;
     let waits_now: f64 = {
         let before = |f: &&VmForecast| context.delayed.iter().any(|d| d.id == f.vm);
         unchanged.vms.iter().filter(before).map(|f| f.ready_before).sum()
@@ -220,7 +251,7 @@ pub fn plan(
                 });
             }
             Ok(steps) => {
-                let forecast = fluid::forecast(config, model, &steps);
+                let forecast = foretell(&steps)?;
                 let broken = broken_rule(&forecast, &limits).or_else(|| appetite(&context, &steps));
                 match broken.filter(|_| only.is_none()) {
                     Some(why_not) => {
@@ -260,5 +291,6 @@ pub fn plan(
         alternatives.push(Alternative { title: action.doc.to_owned(), why_not, forecast });
     }
     plan.alternatives = alternatives;
+    plan.on_the_way = on_the_way(&plan.steps, foretell)?;
     Ok(plan)
 }

@@ -230,6 +230,18 @@ pub struct VmForecast {
     pub wake_wait_ns_before: Option<f64>,
     /// As expected.
     pub wake_wait_ns_after: Option<Interval>,
+    /// Sum over its vCPUs of lag, as observed; `None` where the method does not tell it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lag_before: Option<f64>,
+    /// As expected.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lag_after: Option<Interval>,
+    /// 99th percentile of the wait after a wake-up, ns, as observed; `None` where the method does not tell it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wake_p99_ns_before: Option<f64>,
+    /// As expected.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wake_p99_ns_after: Option<Interval>,
 }
 
 impl VmForecast {
@@ -259,6 +271,15 @@ pub struct Alternative {
     pub forecast: Forecast,
 }
 
+/// What is expected after the first so many steps.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Stage {
+    /// How many steps are made.
+    pub steps: usize,
+    /// What is then expected.
+    pub forecast: Forecast,
+}
+
 /// The changes that remove the delay, to be read before they are made.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
@@ -278,6 +299,10 @@ pub struct Plan {
     pub scope: Scope,
     /// What is expected.
     pub forecast: Forecast,
+    /// What is expected on the way: before any, then after each step, or of many after those of each VM. The last is not
+    /// repeated.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub on_the_way: Vec<Stage>,
     /// What else was considered.
     pub alternatives: Vec<Alternative>,
     /// What no rollback brings back, one line each.
@@ -311,6 +336,7 @@ impl Plan {
             steps,
             scope,
             forecast,
+            on_the_way: Vec::new(),
             alternatives: Vec::new(),
             irreversible,
         }

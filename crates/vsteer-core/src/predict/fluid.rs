@@ -376,8 +376,12 @@ pub fn forecast(config: &HostConfig, model: &HostModel, steps: &[Step]) -> Forec
                 run_after: Interval { low: 0.0, likely: 0.0, high: 0.0 },
                 ready_before: 0.0,
                 ready_after: Interval { low: 0.0, likely: 0.0, high: 0.0 },
+                lag_before: None,
+                lag_after: None,
                 wake_wait_ns_before: None,
                 wake_wait_ns_after: None,
+                wake_p99_ns_before: None,
+                wake_p99_ns_after: None,
             };
             let (mut waits, mut spells_per_s, mut wait_after) = (0.0, 0.0, 0.0);
             for t in vm.vcpu_threads() {

@@ -1,11 +1,13 @@
 //! What would a change do? Forecasts of run and ready shares, without touching the host.
 //!
 //! Two methods. [`fluid`]: weighted fair sharing of pCPUs as if time were infinitely divisible, with delays scaled from what
-//! was measured; samples are enough for it, and plans are ranked by it. [`replay`]: the simulator under the demands that
-//! recorded switches and wake-ups tell ([`demand`]); [`headroom`] adds VMs to such a host. GAP(simulator): plans do not use it yet.
+//! was measured; samples are enough for it. [`replay`]: the simulator under the demands that recorded switches and wake-ups
+//! tell ([`demand`]); [`headroom`] adds VMs to such a host, and [`foretell`] ranks plans by it where it gives back what was
+//! measured.
 
 pub mod demand;
 pub mod fluid;
+pub mod foretell;
 pub mod headroom;
 pub mod replay;
 pub mod weights;

@@ -7,17 +7,17 @@
 //! The scheduler is the kernel's, by its version: EEVDF since 6.6, CFS before; real-time classes above either.
 //!
 //! Left out: `GAP(replay-host)`: processes that belong to no VM; where they took much of the pCPUs, forecasts are too good.
-//! `GAP(replay-cfs)`: kernels before 6.6 are simulated as 6.6. `GAP(replay-hz)`: a recording does not tell the kernel's
-//! tick nor a base slice that was changed; the defaults are taken. `GAP(replay-slices)`: groups above VMs.
+//! `GAP(replay-hz)`: recordings made before vsteer recorded the kernel's tick and base slice are simulated with the defaults.
+//! `GAP(replay-slices)`: groups above VMs have the default weight and no quota, and nobody else in them.
 
 use super::demand::Wanted;
-use crate::model::HostModel;
-use crate::nouns::{Histogram, HostConfig, Role, Tid, VmId};
+use crate::nouns::{FairTuning, Histogram, HostConfig, Role, Tid, VmId};
+use crate::sim::account::Account;
 use crate::sim::engine::{State, Stop};
 use crate::sim::guest::Demand;
 use crate::sim::policy::Values;
 use crate::sim::sched::{self, Entry, Simulation};
-use crate::sim::setup::{Setup, Vcpu, VcpuSetup, VmSetup};
+use crate::sim::setup::{GroupSetup, Setup, Vcpu, VcpuSetup, VmSetup};
 use crate::{Fault, FaultKind};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -58,8 +58,6 @@ pub struct Replay {
     pub values: Values,
     /// The simulated vCPUs in order.
     pub threads: Vec<Thread>,
-    /// Does the kernel put the tasks of all groups into one line? [`Replay::flatten`] then makes it so.
-    pub flat: bool,
 }
 
 /// What one thread got.
@@ -73,15 +71,33 @@ pub struct Got {
     pub ready: f64,
     /// Held by a quota.
     pub limited: f64,
+    /// Ready while a sibling ran (part of ready).
+    pub lag: f64,
     /// Wake-up to running.
     #[serde(skip)]
     pub wake: Histogram,
+    /// All of that together, ns.
+    #[serde(skip)]
+    pub wake_wait_ns: u64,
 }
 
 /// The kernel's version as numbers: `6.18.44-1-amd64` is (6, 18).
 fn version(kernel: &str) -> Option<(u32, u32)> {
     let mut numbers = kernel.split(|c: char| !c.is_ascii_digit()).map(str::parse::<u32>);
     Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
+}
+
+/// Sets what the recorded kernel says of itself.
+fn set_tuning(values: &mut Values, tuning: &FairTuning, eevdf: bool) -> Result<(), Fault> {
+    if let Some(hz) = tuning.hz {
+        values.set("hz", hz.into())?;
+    }
+    if let (Some(ns), true) = (tuning.base_slice_ns, eevdf) {
+        // It is scaled already.
+        values.set("base_slice_us", ns / 1000)?;
+        values.set("tunable_scaling", 0)?;
+    }
+    Ok(())
 }
 
 /// The simulation of `config` under the demands of its threads; a thread without one sleeps.
@@ -110,11 +126,15 @@ pub fn replay(config: &HostConfig, wanted: &BTreeMap<Tid, Wanted>, seed: u64) ->
     if simulated.is_none() && linux.is_some_and(|v| AS_6_18.contains(&v)) {
         values.set("as_6_18", 1)?;
     }
-    let flat = simulated.is_none() && linux >= Some(FLAT_SINCE);
-    if flat {
+    if simulated.is_none() && linux >= Some(FLAT_SINCE) {
+        values.set("flat", 1)?;
         values.set("hrtick", 1)?;
     }
+    if let (None, Some(tuning)) = (simulated, config.scheduler) {
+        set_tuning(&mut values, &tuning, policy.about.name == "eevdf")?;
+    }
     let mut threads = Vec::new();
+    let mut above = Above::default();
     let vms = config.vms.iter().map(|vm| {
         // libvirt's groups below the VM's: each divides its weight by itself.
         let mut below: Vec<&str> = Vec::new();
@@ -149,49 +169,42 @@ pub fn replay(config: &HostConfig, wanted: &BTreeMap<Tid, Wanted>, seed: u64) ->
         VmSetup {
             weight: relative.map(|w| libm::round(w).clamp(least.into(), most.into()) as u32),
             quota: vm.limits.whole_vm,
+            group: if policy.about.classes {
+                vm.cgroup.as_deref().and_then(|own| above.of(own))
+            } else {
+                None
+            },
             ..VmSetup::new(vm.name.clone(), vcpus.collect())
         }
     });
     // A VM without a thread that is known cannot wait either.
     let vms: Vec<VmSetup> = vms.filter(|vm| !vm.vcpus.is_empty()).collect();
-    Ok(Replay { setup: Setup::new(config.topology.clone(), vms, seed), policy, values, threads, flat })
+    let setup = Setup { groups: above.groups, ..Setup::new(config.topology.clone(), vms, seed) };
+    Ok(Replay { setup, policy, values, threads })
+}
+
+/// The groups above VMs (`machine.slice`): in one line of tasks (7.3) each of them divides its weight among who is awake
+/// below it, so that a task's weight changes with what others do.
+#[derive(Default)]
+struct Above {
+    groups: Vec<GroupSetup>,
+}
+
+impl Above {
+    /// The group that this one lies in; `None`: the root.
+    fn of(&mut self, cgroup: &str) -> Option<usize> {
+        let (parent, _) =
+            cgroup.trim_end_matches('/').rsplit_once('/').filter(|(parent, _)| !parent.is_empty())?;
+        if let Some(known) = self.groups.iter().position(|g| g.name == parent) {
+            return Some(known);
+        }
+        let above = self.of(parent);
+        self.groups.push(GroupSetup { name: parent.to_owned(), parent: above, weight: None, quota: None });
+        Some(self.groups.len() - 1)
+    }
 }
 
 impl Replay {
-    /// Where the kernel keeps one line of tasks: each thread becomes a VM of its own, with the part of its VM's weight that
-    /// the kernel gives it (`__calc_prop_weight`, `calc_concur_shares`): the weight counts once per task that is runnable on
-    /// average, for as many as there are pCPUs, and those of a VM that are runnable together divide it. How many that are is
-    /// taken from what was measured. A VM with a quota and several vCPUs stays a group: its quota needs one.
-    pub fn flatten(&mut self, measured: &HostModel) {
-        if !self.flat {
-            return;
-        }
-        let pcpus = self.setup.topology.usable().len() as f64;
-        let mut threads = self.threads.iter();
-        let mut vms = Vec::new();
-        for vm in std::mem::take(&mut self.setup.vms) {
-            let own: Vec<&Thread> = threads.by_ref().take(vm.vcpus.len()).collect();
-            let awake: Vec<f64> = own.iter().map(|t| awake(t, measured)).collect();
-            let all: f64 = awake.iter().sum();
-            let weight = f64::from(vm.weight.unwrap_or(self.policy.about.default_weight));
-            // A hair more, for a thread that never sleeps is awake 0.9999 of the time.
-            let times = libm::floor(all + 0.05).clamp(1.0, pcpus);
-            if vm.quota.is_some() && awake.iter().filter(|a| **a > 0.01).count() > 1 {
-                vms.push(VmSetup { weight: Some(finer(weight * times)), ..vm });
-                continue;
-            }
-            for ((vcpu, thread), awake) in vm.vcpus.iter().zip(own).zip(awake) {
-                vms.push(VmSetup {
-                    name: format!("{} {}", vm.name, thread.role),
-                    vcpus: vec![VcpuSetup { subgroup: None, ..vcpu.clone() }],
-                    weight: Some(finer(weight * times / (1.0 + all - awake))),
-                    ..vm.clone()
-                });
-            }
-        }
-        self.setup.vms = vms;
-    }
-
     /// Simulates `warm_up_ns` and then `measured_ns`, and says what each thread got in the latter. `go_on` is asked now and
     /// then.
     ///
@@ -203,36 +216,55 @@ impl Replay {
         measured_ns: u64,
         go_on: &mut dyn FnMut() -> bool,
     ) -> Result<Vec<Got>, Fault> {
+        let mut parts = self.run_in_parts(warm_up_ns, measured_ns, 1, go_on)?;
+        Ok(parts.pop().expect("one part"))
+    }
+
+    /// The same, of each of `parts` equal parts of the measured time.
+    ///
+    /// # Errors
+    /// As [`Replay::run`].
+    pub fn run_in_parts(
+        &self,
+        warm_up_ns: u64,
+        measured_ns: u64,
+        parts: usize,
+        go_on: &mut dyn FnMut() -> bool,
+    ) -> Result<Vec<Vec<Got>>, Fault> {
         let mut simulation = (self.policy.build)(&self.setup, &self.values)?;
+        let part_ns = (measured_ns / parts.max(1) as u64).max(1);
         advance(&mut *simulation, warm_up_ns, go_on)?;
-        let all = 0..self.threads.len() as u32;
-        let first: Vec<_> = all.clone().map(|v| simulation.account(Vcpu(v))).collect();
-        advance(&mut *simulation, warm_up_ns + measured_ns, go_on)?;
-        let got = all.zip(first).zip(&self.threads).map(|((v, first), thread)| {
-            let last = simulation.account(Vcpu(v));
-            let share = |s: State| (last.ns[s as usize] - first.ns[s as usize]) as f64 / measured_ns as f64;
-            Got {
-                thread: thread.clone(),
-                run: share(State::Running),
-                ready: share(State::Ready),
-                limited: share(State::Limited),
-                wake: last.wake_latency.since(&first.wake_latency),
-            }
-        });
-        Ok(got.collect())
+        let mut first = self.accounts(&*simulation);
+        let mut all = Vec::with_capacity(parts);
+        for part in 1..=parts as u64 {
+            advance(&mut *simulation, warm_up_ns + part * part_ns, go_on)?;
+            let last = self.accounts(&*simulation);
+            let got = self.threads.iter().zip(first.iter().zip(&last));
+            all.push(got.map(|(thread, (first, last))| Got::between(thread, first, last, part_ns)).collect());
+            first = last;
+        }
+        Ok(all)
+    }
+
+    fn accounts(&self, simulation: &dyn Simulation) -> Vec<Account> {
+        (0..self.threads.len() as u32).map(|v| simulation.account(Vcpu(v))).collect()
     }
 }
 
-/// Weights are whole numbers, and only what they are to each other counts. `GAP(flatten-heavy)`: what would be over 2000 is
-/// 2000 here.
-fn finer(weight: f64) -> u32 {
-    libm::round(5.0 * weight).clamp(1.0, 10_000.0) as u32
-}
-
-/// The part of the time that a thread ran or was ready.
-fn awake(thread: &Thread, measured: &HostModel) -> f64 {
-    let seen = measured.vm(&thread.vm).and_then(|vm| vm.threads.iter().find(|t| t.tid == thread.tid));
-    seen.map_or(0.0, |t| t.shares.run.unwrap_or(0.0) + t.shares.ready.unwrap_or(0.0))
+impl Got {
+    fn between(thread: &Thread, first: &Account, last: &Account, ns: u64) -> Got {
+        let share = |s: State| (last.ns[s as usize] - first.ns[s as usize]) as f64 / ns as f64;
+        let lag_ns = last.lag_ns.zip(first.lag_ns).map_or(0, |(last, first)| last - first);
+        Got {
+            thread: thread.clone(),
+            run: share(State::Running),
+            ready: share(State::Ready),
+            limited: share(State::Limited),
+            lag: lag_ns as f64 / ns as f64,
+            wake: last.wake_latency.since(&first.wake_latency),
+            wake_wait_ns: last.wake_wait_ns - first.wake_wait_ns,
+        }
+    }
 }
 
 fn advance(
@@ -256,11 +288,11 @@ fn advance(
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::model::{Shares, ThreadModel, VmModel};
+    use crate::model::{HostModel, Shares, ThreadModel, VmModel};
     use crate::sim::setup::machine;
 
     /// A host of one vCPU per pCPU that a VM is to have: name, weight, vCPUs, all hogs; and what they are said to have got.
-    pub fn hogs(pcpus: u32, vms: &[(&str, u32, u32)], run: &[f64], flat: bool) -> (Replay, HostModel) {
+    pub fn hogs(pcpus: u32, vms: &[(&str, u32, u32)], run: &[f64]) -> (Replay, HostModel) {
         let mut threads = Vec::new();
         let (mut setups, mut models) = (Vec::new(), Vec::new());
         let mut shares =
@@ -312,27 +344,17 @@ pub(super) mod tests {
         let policy = sched::find("eevdf").unwrap();
         let setup = Setup::new(machine(1, 1, pcpus, 1).unwrap(), setups, 1);
         let values = Values::defaults(policy.about.parameters);
-        (Replay { setup, policy, values, threads, flat }, model)
+        (Replay { setup, policy, values, threads }, model)
     }
 
-    /// Linux 7.3: each task stands in line by itself. Two of one VM that are both awake count twice and share it; one that
-    /// sleeps half of the time leaves the other half more.
     #[test]
-    fn flattened_vms_are_threads_with_the_weights_their_tasks_have() {
-        let (mut host, mut model) = hogs(2, &[("a", 100, 2), ("b", 100, 1)], &[0.7, 0.7, 0.6], true);
-        let weights = |host: &Replay| host.setup.vms.iter().map(|vm| vm.weight.unwrap()).collect::<Vec<_>>();
-        let mut half = host.clone();
-        host.flatten(&model);
-        assert_eq!(host.setup.vms.len(), 3);
-        // In fifths: a's are 2 * 100 / 2 each.
-        assert_eq!(weights(&host), [500, 500, 500]);
-        model.vms[0].threads[1].shares = Shares { run: Some(0.5), ready: Some(0.0), ..Shares::default() };
-        half.flatten(&model);
-        // 1.5 are awake on average, which counts once; the first meets the other half of the time.
-        assert_eq!(weights(&half), [333, 250, 500]);
-        let (mut tree, model) = hogs(2, &[("a", 100, 2)], &[1.0, 1.0], false);
-        tree.flatten(&model);
-        assert_eq!(tree.setup.vms.len(), 1);
+    fn groups_above_vms_are_made_once_parents_first() {
+        let mut above = Above::default();
+        assert_eq!(above.of("/vm"), None);
+        let of = ["/m.slice/a.scope", "/m.slice/b.scope", "/m.slice/deep/er/c"].map(|own| above.of(own));
+        assert_eq!(of, [Some(0), Some(0), Some(2)]);
+        let told: Vec<_> = above.groups.iter().map(|g| (g.name.as_str(), g.parent)).collect();
+        assert_eq!(told, [("/m.slice", None), ("/m.slice/deep", Some(0)), ("/m.slice/deep/er", Some(1))]);
     }
 
     #[test]

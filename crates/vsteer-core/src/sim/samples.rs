@@ -72,6 +72,7 @@ pub fn config(setup: &Setup, policy: &str, default_weight: u32) -> HostConfig {
         kernel: format!("{}{policy}", crate::predict::replay::SIMULATED),
         topology: setup.topology.clone(),
         cgroups: CgroupLayout::None,
+        scheduler: None,
         vms: vms.collect(),
     }
 }

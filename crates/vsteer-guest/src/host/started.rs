@@ -8,8 +8,18 @@ use super::job::Start;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-/// What KVM counts for each VM, and is kept.
+/// What KVM counts for each VM, and is kept; of the latter what this kernel counts.
 const KVM_COUNTS: [&str; 4] = ["exits", "halt_exits", "halt_poll_success_ns", "halt_poll_fail_ns"];
+/// Why a VM left: where one leaves without end, one of these says for what.
+const KVM_REASONS: [&str; 7] = [
+    "irq_exits",
+    "irq_window_exits",
+    "request_irq_exits",
+    "irq_injections",
+    "pf_taken",
+    "insn_emulation",
+    "signal_exits",
+];
 const KVM_FOLDER: &str = "/sys/kernel/debug/kvm";
 
 /// A VM or a competitor that runs.
@@ -97,6 +107,11 @@ fn kvm_counts(process: u32) -> Result<String, String> {
         let file = folder.join(count);
         let value = std::fs::read_to_string(&file).map_err(|e| format!("{}: {e}", file.display()))?;
         line += &format!("{count}={} ", value.trim());
+    }
+    for count in KVM_REASONS {
+        if let Ok(value) = std::fs::read_to_string(folder.join(count)) {
+            line += &format!("{count}={} ", value.trim());
+        }
     }
     Ok(line.trim_end().to_owned() + "\n")
 }

@@ -285,7 +285,7 @@ impl Actuate for KvmHost {
 /// Weight in the unit of this host's cgroups.
 fn weight_number(weight: CpuWeight) -> u64 {
     match weight {
-        CpuWeight::Shares(n) | CpuWeight::Weight(n) => n,
+        CpuWeight::Shares(n) | CpuWeight::Weight(n) | CpuWeight::Credit(n) => n,
     }
 }
 

@@ -11,7 +11,7 @@
 use super::inventory::{Inventory, Thread, Vm};
 use super::roles;
 use crate::linux::cgroups::{self, Cgroups};
-use crate::linux::{task, topology};
+use crate::linux::{task, topology, tuning};
 use crate::root::Root;
 use serde_json::{Map, Value};
 use vsteer_core::Fault;
@@ -37,6 +37,7 @@ pub fn host(inventory: &mut Inventory) -> Result<HostConfig, Fault> {
         kernel: line("/proc/sys/kernel/osrelease"),
         topology,
         cgroups: inventory.cgroups.layout,
+        scheduler: Some(tuning::read(&inventory.root)),
         vms,
     })
 }

@@ -110,6 +110,7 @@ pub fn wanted(xml: &str, change: &Change) -> Result<Vec<Part>, String> {
         Change::Weight { to: CpuWeight::Shares(n) | CpuWeight::Weight(n), .. } => {
             vec![tune("shares", Some(n.to_string()))]
         }
+        Change::Weight { to: CpuWeight::Credit(_), .. } => return Err("this is a weight of Xen's".to_owned()),
         Change::Quota { scope, to, .. } => {
             let prefix = match scope {
                 QuotaScope::PerVcpu => "",

@@ -1,27 +1,34 @@
 //! `vsteer plan`: what to change, what is expected of it; changes nothing.
+//!
+//! Forecasts come from replaying the recording where it holds switches and the replay gives back what was measured, else
+//! from fluid fair shares; the plan says which, and standard error why.
 
-use crate::cli::{PlanArgs, ScopeChoice};
-use crate::{source, text};
+use crate::cli::{Method, PlanArgs, ScopeChoice};
+use crate::interrupt::Interrupt;
+use crate::scenario::replay::Recorded;
+use crate::source::{self, Stretch, progress_done, progress_of};
+use crate::text;
 use std::path::Path;
-use vsteer_core::plan::advise::{Limits, plan};
+use vsteer_core::model::HostModel;
+use vsteer_core::plan::advise::{Limits, plan, plan_by};
 use vsteer_core::plan::{Plan, Scope};
+use vsteer_core::predict::foretell::{Foretold, GIVEN_BACK};
 use vsteer_core::{Fault, FaultKind};
 
 /// Plans.
 ///
 /// # Errors
-/// As [`source::window`]; `Usage` for an unknown action; when the file cannot be written.
+/// As [`source::window`]; `Usage` for an unknown action, or for a replay of what cannot be replayed; when the file
+/// cannot be written.
 pub fn run(a: &PlanArgs, json: bool) -> Result<(), Fault> {
-    let stretch = source::window(&a.window)?;
-    let model = stretch.model()?;
-    let limits = Limits { work_loss: a.work_loss / 100.0, ..Limits::default() };
-    let scope = match a.scope {
-        ScopeChoice::Live => Scope::Live,
-        ScopeChoice::Persistent => Scope::Persistent,
-        ScopeChoice::Both => Scope::Both,
+    let plan = match recorded(a)? {
+        Some(recorded) => by_replay(a, &recorded)?,
+        None => {
+            let stretch = source::window(&a.window)?;
+            let model = stretch.model()?;
+            by_fluid(a, &stretch, &model)?
+        }
     };
-    let plan = plan(&stretch.config, &model, limits, scope, a.only.as_deref())
-        .map_err(|e| Fault::new(FaultKind::Usage, format!("--only: {e}")))?;
     if let Some(path) = &a.output {
         let text = serde_json::to_vec_pretty(&plan).expect("a plan is plain data");
         std::fs::write(path, text).map_err(|e| Fault::io(format!("writing {}", path.display()), &e))?;
@@ -38,6 +45,92 @@ pub fn run(a: &PlanArgs, json: bool) -> Result<(), Fault> {
         }
     }
     Ok(())
+}
+
+fn limits(a: &PlanArgs) -> Limits {
+    Limits { work_loss: a.work_loss / 100.0, ..Limits::default() }
+}
+
+fn scope(a: &PlanArgs) -> Scope {
+    match a.scope {
+        ScopeChoice::Live => Scope::Live,
+        ScopeChoice::Persistent => Scope::Persistent,
+        ScopeChoice::Both => Scope::Both,
+    }
+}
+
+/// The recording to replay, where there is one that can be.
+fn recorded(a: &PlanArgs) -> Result<Option<Recorded>, Fault> {
+    let refused = |what: &str, way_out: &str| {
+        Err(Fault::new(FaultKind::Usage, format!("--by replay: {what}")).way_out(way_out))
+    };
+    let asked = a.by == Method::Replay;
+    match (&a.window.recording, &a.window.at) {
+        _ if a.by == Method::Fluid => Ok(None),
+        (None, _) if asked => {
+            refused("the live host has no recorded switches", "record first: vsteer record --events")
+        }
+        (Some(_), Some(_)) if asked => refused("whole recordings are replayed", "leave out --at"),
+        (Some(folder), None) => {
+            let recording = source::read(folder)?;
+            if !asked && !recording.has_switches() {
+                return Ok(None);
+            }
+            match Recorded::of(recording, folder) {
+                // Switches of a vsteer that recorded no wake-ups tell no demands.
+                Err(fault) if !asked && fault.kind == FaultKind::NothingThere => Ok(None),
+                other => other.map(Some),
+            }
+        }
+        _ => Ok(None),
+    }
+}
+
+fn by_fluid(a: &PlanArgs, stretch: &Stretch, model: &HostModel) -> Result<Plan, Fault> {
+    plan(&stretch.config, model, limits(a), scope(a), a.only.as_deref())
+}
+
+fn by_replay(a: &PlanArgs, recorded: &Recorded) -> Result<Plan, Fault> {
+    let interrupt = Interrupt::listen();
+    let (stretch, model) = (&recorded.stretch, recorded.stretch.model()?);
+    let told = match recorded.foretold(&model, &interrupt) {
+        Ok(told) => told,
+        Err(fault) if a.by == Method::Auto && fault.kind != FaultKind::Interrupted => {
+            eprintln!("vsteer: forecasts by fluid fair share: {fault}");
+            return by_fluid(a, stretch, &model);
+        }
+        Err(fault) => return Err(fault),
+    };
+    recorded.notes(&model).iter().for_each(|n| eprintln!("vsteer: {n}"));
+    if let Some(off) = told.calibration().filter(|off| *off > GIVEN_BACK) {
+        let off = format!("ready shares {:.1} points off what was measured", 100.0 * off);
+        if a.by == Method::Auto {
+            eprintln!(
+                "vsteer: forecasts by fluid fair share: a replay gives {off} (`--by replay` uses it all the same)"
+            );
+            return by_fluid(a, stretch, &model);
+        }
+        eprintln!("vsteer: the replay gives {off}: its forecasts are no better");
+    }
+    foretold(a, stretch, &model, &told, &interrupt)
+}
+
+fn foretold(
+    a: &PlanArgs,
+    stretch: &Stretch,
+    model: &HostModel,
+    told: &Foretold<'_>,
+    interrupt: &Interrupt,
+) -> Result<Plan, Fault> {
+    let mut go_on = || {
+        progress_of("simulating changes", 0.5, "");
+        !interrupt.is_set()
+    };
+    let plan = plan_by(&stretch.config, model, limits(a), scope(a), a.only.as_deref(), &mut |steps| {
+        told.forecast(steps, &mut go_on)
+    });
+    progress_done();
+    plan
 }
 
 /// Reads a plan file.

@@ -30,7 +30,9 @@ pub fn run(a: &Verify, json: bool) -> Result<(), Fault> {
     let plan = a.plan.as_deref().map(super::plan::read).transpose()?;
     let verdict = compare(&read(&a.before)?, &read(&a.after)?, plan.as_ref())?;
     if json {
-        super::print_json(&serde_json::json!({ "overall": verdict.overall(), "verdict": verdict }));
+        super::print_json(&serde_json::json!({
+            "overall": verdict.overall(), "verdict": verdict, "forecast": verdict.score(),
+        }));
     } else {
         print!("{}", text::verdict(&verdict));
     }

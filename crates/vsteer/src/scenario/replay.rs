@@ -11,10 +11,12 @@ use std::path::Path;
 use vsteer_core::model::{HostModel, ThreadModel};
 use vsteer_core::nouns::{HostConfig, Tid, VmId, VmThread};
 use vsteer_core::predict::demand::{Wanted, demands, unswitched};
+use vsteer_core::predict::foretell::Foretold;
 use vsteer_core::predict::replay::{Got, Replay, replay};
 use vsteer_core::predict::{fluid, weights};
 use vsteer_core::timeline::Switch;
 use vsteer_core::{Fault, FaultKind};
+use vsteer_record::Recording;
 
 /// What others may use before it is worth a note, pCPUs.
 const OTHERS_TOLD: f64 = 0.02;
@@ -74,9 +76,16 @@ impl Recorded {
     /// Reads `folder`; notes on what is missing in it go to standard error.
     ///
     /// # Errors
-    /// As [`source::read`]; `NothingThere` for a recording without samples, switches or wake-ups.
+    /// As [`source::read`] and [`Recorded::of`].
     pub fn open(folder: &Path) -> Result<Recorded, Fault> {
-        let recording = source::read(folder)?;
+        Recorded::of(source::read(folder)?, folder)
+    }
+
+    /// What `recording`, read from `folder`, tells.
+    ///
+    /// # Errors
+    /// `NothingThere` for a recording without samples, switches or wake-ups.
+    pub fn of(recording: Recording, folder: &Path) -> Result<Recorded, Fault> {
         let (Some(first), Some(last)) = (recording.batches.first(), recording.batches.last()) else {
             return Err(Fault::new(
                 FaultKind::NothingThere,
@@ -102,9 +111,7 @@ impl Recorded {
     /// # Errors
     /// As [`replay`].
     pub fn host(&self, config: &HostConfig) -> Result<Replay, Fault> {
-        let mut host = replay(config, &self.wanted, 1)?;
-        host.flatten(&self.stretch.model()?);
-        Ok(host)
+        replay(config, &self.wanted, 1)
     }
 
     /// What each thread gets in it, once round to warm up and once measured.
@@ -132,6 +139,24 @@ impl Recorded {
         let got = host.run(self.window_ns, self.window_ns, &mut go_on);
         progress_done();
         got
+    }
+
+    /// Simulates the host as it was, to foretell what changes do to it.
+    ///
+    /// # Errors
+    /// As [`Foretold::new`].
+    pub fn foretold<'a>(
+        &'a self,
+        model: &'a HostModel,
+        interrupt: &Interrupt,
+    ) -> Result<Foretold<'a>, Fault> {
+        let mut go_on = || {
+            progress_of("simulating the host as it was", 0.5, "");
+            !interrupt.is_set()
+        };
+        let told = Foretold::new(&self.stretch.config, model, &self.wanted, self.window_ns, &mut go_on);
+        progress_done();
+        told
     }
 
     /// Whole bursts, and those that were not seen whole.

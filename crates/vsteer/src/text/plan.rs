@@ -1,7 +1,10 @@
 //! A plan as a person reads it before anything happens: the diff, why, and what is expected.
 
 use super::one_line;
-use vsteer_core::plan::{Forecast, Plan};
+use vsteer_core::plan::{Forecast, Interval, Plan};
+
+/// A ready share that changes by less, summed over a VM's vCPUs, is not worth a word between two steps.
+const TOLD_FROM: f64 = 0.005;
 
 fn forecast(f: &Forecast) -> String {
     let mut out = format!(
@@ -24,19 +27,66 @@ fn forecast(f: &Forecast) -> String {
             100.0 * v.work_ratio()
         ));
     }
+    let waits: Vec<_> = f.vms.iter().filter_map(|v| Some((v, v.wake_p99_ns_after?))).collect();
+    if !waits.is_empty() {
+        out.push_str(&format!(
+            "   {:<22} {:>8}    {:>24} {:>8}    {:>24}\n",
+            "", "lag", "-> lag", "wake p99", "-> (ms)"
+        ));
+    }
+    for (v, wake) in waits {
+        let before =
+            |b: Option<f64>, unit: f64| b.map_or_else(|| "-".to_owned(), |b| format!("{:.1}", unit * b));
+        let after = |i: Interval, unit: f64| {
+            format!("{:>8.1} [{:>5.1}, {:>5.1}]", unit * i.likely, unit * i.low, unit * i.high)
+        };
+        out.push_str(&format!(
+            "   {:<22} {:>8} -> {:>24} {:>8} -> {:>24}\n",
+            one_line(&v.name),
+            before(v.lag_before, 100.0),
+            v.lag_after.map_or_else(String::new, |i| after(i, 100.0)),
+            before(v.wake_p99_ns_before, 1e-6),
+            after(wake, 1e-6)
+        ));
+    }
     out
+}
+
+/// What is expected once the first `steps` are made, where the plan says it.
+fn expected_after(p: &Plan, steps: usize) -> Option<&Forecast> {
+    let stage = p.on_the_way.iter().find(|stage| stage.steps == steps).map(|stage| &stage.forecast);
+    stage.or_else(|| (steps == p.steps.len()).then_some(&p.forecast))
+}
+
+/// What a stage changes against the one before it.
+fn stage(before: &Forecast, now: &Forecast) -> String {
+    let pairs = before.vms.iter().zip(&now.vms);
+    let told: Vec<String> = pairs
+        .filter(|(b, n)| (n.ready_after.likely - b.ready_after.likely).abs() >= TOLD_FROM)
+        .map(|(b, n)| {
+            let (b, n, name) =
+                (100.0 * b.ready_after.likely, 100.0 * n.ready_after.likely, one_line(&b.name));
+            format!("{name} {b:.1} -> {n:.1} %")
+        })
+        .collect();
+    if told.is_empty() { "no ready share changes".to_owned() } else { format!("ready: {}", told.join(", ")) }
 }
 
 /// The whole plan.
 pub fn plan(p: &Plan) -> String {
     let mut out = format!("plan {}: {}\n", p.id, p.title);
     let mut vm = "";
-    for s in &p.steps {
+    let mut so_far = expected_after(p, 0);
+    for (i, s) in p.steps.iter().enumerate() {
         if s.vm_name != vm {
             out.push_str(&format!("  VM {:?}\n", s.vm_name));
             vm = &s.vm_name;
         }
         out.push_str(&format!("     {}\n        because {}\n", s.change, s.reason));
+        if let (Some(before), Some(now)) = (so_far, expected_after(p, i + 1)) {
+            out.push_str(&format!("        then {}\n", stage(before, now)));
+            so_far = Some(now);
+        }
     }
     for line in &p.irreversible {
         out.push_str(&format!("  not to be undone: {line}\n"));

@@ -44,6 +44,15 @@ pub fn verdict(v: &Verdict) -> String {
             c.block,
         ));
     }
+    if let Some(score) = v.score() {
+        let off = score.ready_off.map_or_else(String::new, |off| {
+            format!("; ready shares {:.1} points off it on average", 100.0 * off)
+        });
+        out.push_str(&format!(
+            "   the forecast: {} of {} within its intervals{off}\n",
+            score.within, score.of
+        ));
+    }
     for n in &v.not_compared {
         out.push_str(&format!("   {:<22} not compared: {}\n", one_line(&n.name), n.why));
     }

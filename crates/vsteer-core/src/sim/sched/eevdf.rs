@@ -41,12 +41,13 @@
 //! - `GAP(eevdf-rt)`: real-time limits per cgroup (`RT_GROUP_SCHED`, off in distributions) are not modelled, nor the
 //!   deadline class; an idle task does not make way for others at once; of several pCPUs that a real-time task could
 //!   go to, the nearest with the lowest number is taken, where the kernel deals them out in turn.
-//! - `GAP(eevdf-6.17)`: of what came after 6.12, throttling of each task as it returns to its guest (6.18) is not here.
+//! - `GAP(eevdf-6.17)`: of what came after 6.12, throttling of each task as it returns to its guest (6.18) is here with
+//!   `flat` alone.
 //!   Custom slices are not modelled, so all are equal, and a protection that ends at the shortest slice in line (6.17) is
 //!   one that ends at the deadline.
-//! - `GAP(eevdf-flat)`: 7.3's one line of all tasks per pCPU. Replays of such kernels come near it (`predict/replay.rs`,
-//!   `flatten`): each thread a group of its own, with the weight that the kernel would give its task on average. The slice
-//!   that ends by a timer (`hrtick`) is here.
+//! - `GAP(eevdf-flat)`: where 7.3's one line of tasks is simulated (`flat`, `hrtick`), a failed wake-up preemption does
+//!   not shorten the protection, the timer of a slice is set anew when a tick changes the weight, and of `cgroup_mode`
+//!   only `concur` is there.
 //! - `GAP(eevdf-levels)`: every event charges all levels of the running task; the source charges those that the event
 //!   touches, and the others at the next tick.
 //! - `GAP(eevdf-phase)`: the ticks of all pCPUs coincide, on multiples of their period; so do the periods of quotas, which
@@ -85,6 +86,8 @@ pub struct Earliest {
     tick_ns: i64,
     /// Decide as 6.18 does where it decides otherwise.
     as_6_18: bool,
+    /// One line of all tasks per pCPU, and what else 7.3 decides otherwise.
+    flat: bool,
     hrtick: bool,
 }
 
@@ -126,6 +129,14 @@ impl Rules for Earliest {
                 min: 0,
                 max: 1,
             },
+            Parameter {
+                name: "flat",
+                doc: "tasks of all groups stand in one line (1, as 7.3 does: fair/flat.rs) or groups compete as a whole (0)",
+                unit: "flag",
+                default: 0,
+                min: 0,
+                max: 1,
+            },
             parameters::HZ,
             parameters::BANDWIDTH_SLICE,
             parameters::BALANCE,
@@ -161,8 +172,8 @@ impl Rules for Earliest {
             "eevdf-slack: unused quota reaches throttled siblings at the next period",
             "eevdf-slots: a line reused for another pCPU forgets its lag and load",
             "eevdf-rt: no RT_GROUP_SCHED; SCHED_IDLE by its weight alone; a tie of pCPUs goes to the nearest",
-            "eevdf-6.17: throttling as of 6.12; no custom slices",
-            "eevdf-flat: 7.3's one line of all tasks per pCPU is approximated in replays, not simulated",
+            "eevdf-6.17: throttling as of 6.12 unless flat; no custom slices",
+            "eevdf-flat: in one line (flat), failed preemptions do not shorten protection; cgroup_mode concur alone",
             "eevdf-levels: every event charges all levels of the running task",
             "eevdf-phase: ticks of all pCPUs coincide, and so do periods of quotas",
         ],
@@ -178,6 +189,7 @@ impl Rules for Earliest {
             slice_ns: (values.get("base_slice_us") * US * factor) as i64,
             tick_ns: (1_000_000_000 / values.get("hz")) as i64,
             as_6_18: values.get("as_6_18") == 1,
+            flat: values.get("flat") == 1,
             hrtick: values.get("hrtick") == 1,
         }
     }
@@ -202,22 +214,28 @@ impl Rules for Earliest {
         !l.eligible(e)
     }
 
-    /// What it was owed by then is forfeit (`DELAY_ZERO`).
-    fn leave_delayed(l: &mut Lines<Earliest>, e: u32) {
+    fn delay(l: &mut Lines<Earliest>, e: u32) {
         let lag = l.bounded_lag(e);
         let entity = &mut l.entities[e as usize];
-        entity.vlag = lag.min(0);
+        (entity.delayed, entity.protected, entity.vlag) = (true, false, lag);
+    }
+
+    fn leave_delayed(l: &mut Lines<Earliest>, e: u32) {
+        let lag = l.lag_asleep(e);
+        let entity = &mut l.entities[e as usize];
+        entity.vlag = lag;
         entity.delayed = false;
         l.unlink(e);
     }
 
     /// As if it had never slept, but that what it was owed is forfeit.
     fn undelay(l: &mut Lines<Earliest>, e: u32) {
+        let lag = l.lag_asleep(e);
         l.entities[e as usize].delayed = false;
-        if l.bounded_lag(e) > 0 {
+        if l.bounded_lag(e) != lag {
             let line = l.entities[e as usize].line;
             l.unlink(e);
-            l.entities[e as usize].vlag = 0;
+            l.entities[e as usize].vlag = lag;
             l.place(line, e);
             l.link(line, e);
         }
@@ -262,8 +280,12 @@ impl Rules for Earliest {
         let in_line = &mut l.lines[line as usize];
         in_line.sum += i128::from(weight) * i128::from(grown);
         let ends =
-            |l: &Lines<Earliest>| !l.entities[e as usize].protected && (l.rules.as_6_18 || !l.eligible(e));
+            |l: &Lines<Earliest>| !l.entities[e as usize].protected && (l.rules.later() || !l.eligible(e));
         in_line.queued > 1 && (renewed || ends(l))
+    }
+
+    fn flat(&self) -> bool {
+        self.flat
     }
 
     fn exact(&self) -> bool {
@@ -291,6 +313,8 @@ impl Rules for Earliest {
         let used_ns = entity.real_of(entity.deadline - entity.vruntime);
         match entity.protected {
             true => used_ns,
+            // Its timer is set, when another one joins, to the end of what it asked for; and every tick asks, see `slice`.
+            false if l.rules.flat => used_ns,
             // The next tick asks.
             false if l.rules.as_6_18 => 1,
             false => used_ns.min(l.eligible_for_ns(e)),
@@ -308,6 +332,13 @@ impl Rules for Earliest {
         entity.protected = false;
         let (line, weight) = (entity.line, entity.weight);
         l.lines[line as usize].sum += i128::from(weight) * i128::from(skipped);
+    }
+}
+
+impl Earliest {
+    /// Decides as kernels since 6.16 do where nothing else is said.
+    fn later(&self) -> bool {
+        self.as_6_18 || self.flat
     }
 }
 
@@ -335,10 +366,17 @@ impl Lines<Earliest> {
     /// Lag within what one is allowed to take along: two slices or a tick; later, a slice and a tick.
     fn bounded_lag(&self, e: u32) -> i64 {
         let entity = &self.entities[e as usize];
-        let Earliest { slice_ns, tick_ns, as_6_18, .. } = self.rules;
-        let most_ns = if as_6_18 { slice_ns + tick_ns } else { (2 * slice_ns).max(tick_ns) };
+        let Earliest { slice_ns, tick_ns, .. } = self.rules;
+        let most_ns = if self.rules.later() { slice_ns + tick_ns } else { (2 * slice_ns).max(tick_ns) };
         let limit = entity.virtual_of(most_ns);
         self.lag(e).clamp(-limit, limit)
+    }
+
+    /// The lag of one that sleeps in line: what it is owed by now is forfeit (`DELAY_ZERO`). In 7.3 it owes no more than
+    /// when it went to sleep, whoever came since.
+    fn lag_asleep(&self, e: u32) -> i64 {
+        let now = self.bounded_lag(e).min(0);
+        if self.rules.flat { now.max(self.entities[e as usize].vlag.min(0)) } else { now }
     }
 
     /// Real time in which `e`, running among others, gets ahead of the average and so loses its right to go on.

@@ -17,6 +17,7 @@ pub use line::{Lines, Rules};
 
 mod average;
 mod buddies;
+mod flat;
 mod levels;
 mod line;
 mod load;
@@ -44,8 +45,9 @@ struct Task {
     prev: u32,
     /// In line, awake, and no line above it throttled.
     runnable: bool,
-    /// Awake in a throttled line.
+    /// Awake in a throttled line, and which of the pool's tasks to be so.
     limited: bool,
+    limited_as: u64,
     /// Of a class that preempts nobody when it wakes (`SCHED_BATCH`, `SCHED_IDLE`).
     polite: bool,
 }
@@ -94,6 +96,11 @@ pub struct Fair<R> {
     balance_ns: u64,
     /// How often a line was throttled.
     throttles: u64,
+    /// How often a task was limited.
+    limits: u64,
+    /// Do tasks of all groups stand in the top line? Then the entities that stand there for them begin here.
+    flat: bool,
+    first_standing: u32,
     balancing: bool,
     passes: u64,
     pool: Bits,
@@ -138,6 +145,11 @@ impl<R: Rules> Fair<R> {
                 }
             })
             .collect();
+        let rules = R::new(host, values);
+        let (flat, first_standing) = (rules.flat(), entities.len() as u32);
+        if flat {
+            entities.extend(host.vcpus.iter().map(|v| Entity::new(weight_of(v.class), true)));
+        }
         let cpu = |i| Cpu {
             current: NONE,
             charged_ns: 0,
@@ -151,7 +163,7 @@ impl<R: Rules> Fair<R> {
         let depths = branches.iter().map(|b| b.depth as usize + 1).max().unwrap_or(1);
         Ok(Fair {
             loads: load::Loads::new(entities.len(), lines.len(), branches.len(), pcpus, depths),
-            lines: Lines { entities, lines, rules: R::new(host, values) },
+            lines: Lines { entities, lines, rules },
             tick_ns: (1_000_000_000 / values.get("hz")) as i64,
             tasks: host
                 .vcpus
@@ -163,6 +175,7 @@ impl<R: Rules> Fair<R> {
                     prev: NONE,
                     runnable: false,
                     limited: false,
+                    limited_as: 0,
                     polite: matches!(v.class, Some(SchedClass::Batch(_) | SchedClass::Idle)),
                 })
                 .collect(),
@@ -173,6 +186,9 @@ impl<R: Rules> Fair<R> {
             balance_ns: values.get("balance_ms") * MS,
             balancing: false,
             throttles: 0,
+            limits: 0,
+            flat,
+            first_standing,
             passes: 0,
             pool: own.clone(),
             idle: own.clone(),
@@ -259,9 +275,9 @@ impl<R: Rules> Fair<R> {
         if self.quotas {
             self.throttle(p, orders);
         }
-        let mut next = self.best(p);
+        let mut next = self.best(p, orders);
         if next == NONE && self.pull(view, p, orders) {
-            next = self.best(p);
+            next = self.best(p, orders);
         }
         self.make_current(p, next);
         self.cpus[p as usize].charged_ns = now_ns;

@@ -19,6 +19,7 @@ const NOBODY: &str = "nobody keeps a definition of a bare QEMU: change how it is
 const QM: &str = "Proxmox keeps the definition: run qm set (see the way out)";
 const KUBEVIRT: &str =
     "KubeVirt's controller owns it and would undo a change: change the VirtualMachine resource";
+const XEN: &str = "it is a Xen domain: connect to that host by xen: or xen+ssh://root@host";
 const UNCONNECTED: &str = "it belongs to a libvirt that is not connected";
 
 fn no(why: &str) -> Able {
@@ -39,6 +40,7 @@ pub(super) fn capabilities(inventory: &Inventory, vm: &VmConfig) -> Capabilities
         Manager::Bare => no(NOBODY),
         Manager::Proxmox(_) => no(QM),
         Manager::KubeVirt => no(KUBEVIRT),
+        Manager::Xen => no(XEN),
     };
     let own = || when(vm.cgroup.is_some(), NO_GROUP);
     let both = |live: Able| Capability { live, persistent: persistent.clone() };

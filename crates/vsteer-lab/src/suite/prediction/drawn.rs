@@ -24,8 +24,6 @@ pub struct Drawn {
     pub cases: String,
     /// Is the third among them?
     pub repeated: bool,
-    /// The base slice afterwards, us, where that is changed.
-    pub slice_us: Option<u64>,
 }
 
 /// A unit of work in the guests, us (2 ns per instruction).
@@ -101,7 +99,7 @@ pub fn draw(seed: u64, number: u64) -> Drawn {
     if repeated {
         let _ = write!(cases, "{}continues = true\n{slice}", head("c"));
     }
-    Drawn { name, what: what.join("; "), cases, slice_us, repeated }
+    Drawn { name, what: what.join("; "), cases, repeated }
 }
 
 /// Does every VM that is to sleep have the share for it, also with this VM's weight changed?
@@ -165,8 +163,9 @@ mod tests {
             assert_eq!(job.cases.len(), if drawn.repeated { 3 } else { 2 });
             assert!(job.cases.iter().all(|c| job.inexact(c).is_none() && c.events));
             let change = &job.cases[1].changes;
-            assert!(!change.is_empty() || drawn.slice_us.is_some(), "nothing changes: {}", drawn.cases);
-            kinds.insert((change.first().map(|c| c.weight.is_some()), drawn.slice_us.is_some()));
+            let slice = job.cases[1].base_slice_us.is_some();
+            assert!(!change.is_empty() || slice, "nothing changes: {}", drawn.cases);
+            kinds.insert((change.first().map(|c| c.weight.is_some()), slice));
             assert_eq!(draw(3, number), drawn);
         }
         assert_eq!(kinds.len(), 4, "{kinds:?}");

@@ -17,8 +17,8 @@ use crate::suite::{Bench, Findings};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::time::Duration;
+use vsteer_core::Fault;
 use vsteer_core::stats::mean;
-use vsteer_core::{Fault, FaultKind};
 
 /// What is promised: points of the ready share, and of the better of two cheap foretellings this part.
 const READY_POINTS: f64 = 1.0;
@@ -107,7 +107,6 @@ fn one_boot(
     vsteer: &Vsteer,
     name: &str,
 ) -> Result<Vec<Value>, Fault> {
-    let hz = hz(&kernel)?;
     let release = kernel.release.clone();
     let job = Job::parse(&all.iter().map(|d| d.cases.as_str()).collect::<String>())?;
     let options = Options {
@@ -126,10 +125,10 @@ fn one_boot(
     all.iter()
         .map(|drawn| {
             let (before, after) = (next(), next());
-            let told = foretell(vsteer, drawn, hz, before, after, true)?;
+            let told = foretell(vsteer, before, after)?;
             // The same after the change as before it: only what was measured is used of this.
             let repeat = drawn.repeated.then(&mut next);
-            let again = repeat.map(|then| foretell(vsteer, drawn, hz, after, then, false)).transpose()?;
+            let again = repeat.map(|then| foretell(vsteer, after, then)).transpose()?;
             eprintln!(
                 "vsteer-lab: Linux {release}, {}: {}: {}",
                 drawn.name,
@@ -142,30 +141,8 @@ fn one_boot(
 }
 
 /// What `vsteer simulate --from A --under B` says.
-fn foretell(
-    vsteer: &Vsteer,
-    drawn: &Drawn,
-    hz: u64,
-    before: &CaseResult,
-    after: &CaseResult,
-    changes: bool,
-) -> Result<Value, Fault> {
+fn foretell(vsteer: &Vsteer, before: &CaseResult, after: &CaseResult) -> Result<Value, Fault> {
     let path =
         |c: &CaseResult| c.recording.as_ref().expect("the case's jobs record").to_string_lossy().into_owned();
-    let (before, after, hz) = (path(before), path(after), format!("hz={hz}"));
-    let mut words = vec!["simulate", "--from", &before, "--under", &after, "--was", &hz];
-    // The file that is written holds the slice as it is used.
-    let slice = drawn.slice_us.filter(|_| changes).map(|us| format!("base_slice_us={us}"));
-    if let Some(slice) = &slice {
-        words.extend(["--set", slice, "--set", "tunable_scaling=0"]);
-    }
-    vsteer.json(&words, Duration::from_secs(300))
-}
-
-/// Ticks per second.
-fn hz(kernel: &FullKernel) -> Result<u64, Fault> {
-    let text = std::fs::read_to_string(&kernel.config)
-        .map_err(|e| Fault::io(format!("reading {}", kernel.config.display()), &e))?;
-    let value = text.lines().find_map(|l| l.strip_prefix("CONFIG_HZ=")?.parse().ok());
-    value.ok_or_else(|| Fault::new(FaultKind::BadInput, format!("{}: no CONFIG_HZ", kernel.config.display())))
+    vsteer.json(&["simulate", "--from", &path(before), "--under", &path(after)], Duration::from_secs(300))
 }

@@ -40,13 +40,14 @@ impl Lines<Earliest> {
         let scale = |v: i64| (i128::from(v) * i128::from(old) / i128::from(scaled)) as i64;
         if !queued {
             entity.vlag = scale(entity.vlag);
-            if self.rules.as_6_18 && entity.relative {
+            if self.rules.later() && entity.relative {
                 entity.deadline = scale(entity.deadline);
             }
             self.set_weight(e, scaled);
             return;
         }
         let lag = scale(self.bounded_lag(e));
+        let flat = self.rules.flat;
         let line = self.entities[e as usize].line;
         if !self.rules.as_6_18 {
             // The average stays where it is (`reweight_eevdf`), so virtual times are told from it.
@@ -54,7 +55,8 @@ impl Lines<Earliest> {
             self.unlink(e);
             let entity = &mut self.entities[e as usize];
             let deadline = average + scale(entity.deadline - average);
-            entity.protected &= deadline == entity.deadline;
+            // In 7.3 the end of the protection is moved along.
+            entity.protected &= deadline == entity.deadline || flat;
             (entity.vruntime, entity.deadline) = (average - lag, deadline);
             self.set_weight(e, scaled);
             self.link(line, e);

@@ -5,7 +5,13 @@ fn lines(weights: &[i64]) -> Lines<Earliest> {
     let mut lines = Lines {
         entities: weights.iter().map(|w| Entity::new(*w, true)).collect(),
         lines: vec![Line::new(NONE, 0, 0)],
-        rules: Earliest { slice_ns: 3_000_000, tick_ns: 4_000_000, as_6_18: false, hrtick: false },
+        rules: Earliest {
+            slice_ns: 3_000_000,
+            tick_ns: 4_000_000,
+            as_6_18: false,
+            flat: false,
+            hrtick: false,
+        },
     };
     (0..weights.len() as u32).for_each(|e| Earliest::enter(&mut lines, 0, e));
     lines

@@ -92,8 +92,8 @@ pub struct Average {
 pub(super) struct Did {
     /// Its weight where `load_sum` is weighted (lines), or 1, while it wanted to run; else 0.
     pub(super) load: i64,
-    /// Did it want to run, awake? Kept of tasks only.
-    pub(super) runnable: bool,
+    /// How many of it wanted to run, awake: of a task 0 or 1.
+    pub(super) runnable: i64,
     /// Did it run?
     pub(super) running: bool,
 }
@@ -142,7 +142,7 @@ impl Average {
         self.part = part;
         if did.load != 0 {
             self.load_sum += did.load * counts;
-            self.runnable_sum += i64::from(did.runnable) * counts * WHOLE;
+            self.runnable_sum += did.runnable * counts * WHOLE;
             self.util_sum += i64::from(did.running) * counts * WHOLE;
         }
         periods > 0
@@ -155,7 +155,7 @@ mod tests {
 
     /// Ns of a period.
     const PERIOD_NS: i64 = 1 << 20;
-    const WAITS: Did = Did { load: 1, runnable: true, running: false };
+    const WAITS: Did = Did { load: 1, runnable: 1, running: false };
 
     /// Published values of the kernel's table: 2^32 times 2^(-1/32), 2^(-16/32), 2^(-31/32).
     #[test]

@@ -1,8 +1,11 @@
 //! From a task up to the top line of its pCPU: joining and leaving at every level, who runs, for how long.
 //!
+//! Where tasks of all groups stand in one line (7.3), [`super::flat`] does what is done here level by level.
+//!
 //! What one level is, and what the rules decide there, is in [`super::line`]. A group is in the line above exactly while
 //! its own line holds somebody and is not throttled.
 
+use super::flat::Leaves;
 use super::share::Then;
 use super::{Branch, Cpu, Entity, Fair, NONE, Rules, next_tick, quota};
 use crate::sim::policy::{Held, Orders};
@@ -76,8 +79,14 @@ impl<R: Rules> Fair<R> {
             return;
         }
         let mut over = false;
+        if self.flat {
+            let standing = self.standing(e);
+            over = R::charge(&mut self.lines, standing, from_ns, now_ns - from_ns);
+        }
         while e != NONE {
-            over |= R::charge(&mut self.lines, e, from_ns, now_ns - from_ns);
+            if !self.flat {
+                over |= R::charge(&mut self.lines, e, from_ns, now_ns - from_ns);
+            }
             let line = self.lines.entities[e as usize].line;
             over |= self.spend(line, now_ns, now_ns - from_ns, orders);
             e = self.above(e);
@@ -91,6 +100,12 @@ impl<R: Rules> Fair<R> {
     /// A tick finds who runs on `p`: loads and shares, and whether it should not go on (`entity_tick`).
     pub(super) fn tick(&mut self, p: u32) {
         let Cpu { runnable, charged_ns, mut current, .. } = self.cpus[p as usize];
+        if self.flat {
+            if current != NONE {
+                self.flat_tick(p, current);
+            }
+            return;
+        }
         while current != NONE {
             let e = current;
             let line = self.lines.entities[e as usize].line;
@@ -119,6 +134,10 @@ impl<R: Rules> Fair<R> {
 
     /// `v` is awake: into line on `p`, and every line above that it is the first of (`enqueue_task_fair`).
     pub(super) fn enqueue(&mut self, p: u32, v: u32, now_ns: i64, orders: &mut Orders) {
+        if self.flat {
+            self.flat_enqueue(p, v, now_ns, orders);
+            return;
+        }
         let mut line = self.line_of(self.tasks[v as usize].group, p);
         let mut e = v;
         while e != NONE {
@@ -171,7 +190,11 @@ impl<R: Rules> Fair<R> {
     /// `v` leaves `p`: asleep, or to go elsewhere.
     pub(super) fn dequeue(&mut self, p: u32, v: u32, sleep: bool) {
         self.unlist(p, v);
-        self.leave(p, v, sleep);
+        if self.flat {
+            self.flat_leave(p, v, if sleep { Leaves::Asleep } else { Leaves::Moved });
+        } else {
+            self.leave(p, v, sleep);
+        }
     }
 
     /// `e` leaves its line, and so do the groups that it is the last of (`dequeue_entities`). Asleep and not eligible, it
@@ -184,8 +207,7 @@ impl<R: Rules> Fair<R> {
             let Entity { line, delayed, .. } = self.lines.entities[e as usize];
             if sleeps && !delayed && R::stays(&self.lines, e) {
                 self.update_load(e, line, now_ns, Then::Nothing);
-                let entity = &mut self.lines.entities[e as usize];
-                (entity.delayed, entity.protected) = (true, false);
+                R::delay(&mut self.lines, e);
                 // A task that stays in line changes nothing further up.
                 if e == first {
                     return;
@@ -232,7 +254,10 @@ impl<R: Rules> Fair<R> {
     }
 
     /// Who runs next on `p` by its lines; delayed ones whose turn comes leave for good.
-    pub(super) fn best(&mut self, p: u32) -> u32 {
+    pub(super) fn best(&mut self, p: u32, orders: &mut Orders) -> u32 {
+        if self.flat {
+            return self.flat_best(p, orders);
+        }
         let mut line = p;
         loop {
             let e = R::pick(&self.lines, line);
@@ -260,10 +285,24 @@ impl<R: Rules> Fair<R> {
 
     /// `next` (or nobody) is current on `p` at all its levels; where a level changes hands, the new one is protected.
     pub(super) fn make_current(&mut self, p: u32, next: u32) {
-        let Cpu { current: before, charged_ns: now_ns, .. } = self.cpus[p as usize];
-        if before == next {
+        if self.cpus[p as usize].current == next {
             return;
         }
+        if self.flat {
+            self.flat_current(p, next);
+        } else {
+            self.tree_current(p, next);
+        }
+        self.cpus[p as usize].current = next;
+        if next != NONE {
+            // Who ran last is the last to be moved to another pCPU.
+            self.unlist(p, next);
+            self.list(p, next);
+        }
+    }
+
+    fn tree_current(&mut self, p: u32, next: u32) {
+        let Cpu { current: before, charged_ns: now_ns, .. } = self.cpus[p as usize];
         let mut e = before;
         while e != NONE {
             let Entity { line, queued, .. } = self.lines.entities[e as usize];
@@ -287,12 +326,6 @@ impl<R: Rules> Fair<R> {
             }
             e = self.above(e);
         }
-        self.cpus[p as usize].current = next;
-        if next != NONE {
-            // Who ran last is the last to be moved to another pCPU.
-            self.unlist(p, next);
-            self.list(p, next);
-        }
     }
 
     /// Is `e` task `v` or a group above it?
@@ -315,6 +348,10 @@ impl<R: Rules> Fair<R> {
             return;
         }
         if self.tasks[v as usize].polite {
+            return;
+        }
+        if self.flat {
+            self.flat_preempt(p, current, v, orders);
             return;
         }
         let (mut old, mut new) = (current, v);
@@ -348,15 +385,26 @@ impl<R: Rules> Fair<R> {
     /// next, where that may change what a group is worth.
     pub(super) fn slice(&self, p: u32, now_ns: i64) -> u64 {
         let (mut least_ns, mut exact_ns) = (i64::MAX, i64::MAX);
-        let mut e = self.cpus[p as usize].current;
+        let Cpu { current, runnable, .. } = self.cpus[p as usize];
+        let mut until = |e: u32, ticked_ns: &mut i64| {
+            let slice_ns = R::slice_ns(&self.lines, e, runnable).max(1);
+            let ends = if self.lines.rules.exact() { &mut exact_ns } else { ticked_ns };
+            *ends = slice_ns.min(*ends);
+        };
+        let mut e = current;
+        if self.flat && e != NONE && self.lines.lines[p as usize].queued > 1 {
+            let standing = self.standing(e);
+            until(standing, &mut least_ns);
+            if !self.lines.entities[standing as usize].protected {
+                // Every tick asks whether it should go on.
+                least_ns = 1;
+            }
+        }
         while e != NONE {
             let entity = &self.lines.entities[e as usize];
             let line = &self.lines.lines[entity.line as usize];
-            if line.queued > 1 {
-                let running = self.cpus[p as usize].runnable;
-                let slice_ns = R::slice_ns(&self.lines, e, running).max(1);
-                let ends = if self.lines.rules.exact() { &mut exact_ns } else { &mut least_ns };
-                *ends = slice_ns.min(*ends);
+            if !self.flat && line.queued > 1 {
+                until(e, &mut least_ns);
             }
             if self.branches[line.group as usize].quota.is_some() {
                 least_ns = least_ns.min(line.runtime_ns.max(1));
@@ -375,11 +423,14 @@ impl<R: Rules> Fair<R> {
     /// sched_yield: its slice counts as used.
     pub(super) fn forfeit(&mut self, v: u32) {
         self.forget(v);
-        R::forfeit(&mut self.lines, v);
+        let standing = self.standing(v);
+        R::forfeit(&mut self.lines, standing);
     }
 
     pub(super) fn limit(&mut self, v: u32, orders: &mut Orders) {
-        self.tasks[v as usize].limited = true;
+        self.limits += 1;
+        let task = &mut self.tasks[v as usize];
+        (task.limited, task.limited_as) = (true, self.limits);
         orders.hold(Vcpu(v), Held::Limited);
     }
 }

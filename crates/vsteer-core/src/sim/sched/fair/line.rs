@@ -100,6 +100,8 @@ pub struct Line {
     pub(in crate::sim::sched) owner: u32,
     pub(in crate::sim::sched) pcpu: u32,
     pub(in crate::sim::sched) group: u32,
+    /// Tasks below it that are awake, throttled ones not among them. Kept where tasks stand in the top line.
+    pub(in crate::sim::sched) awake: u32,
     /// Virtual time when the last one left: where the next one begins.
     pub(in crate::sim::sched) floor: i64,
     /// With a quota: what is left of the share this pCPU took, ns.
@@ -124,6 +126,7 @@ impl Line {
             owner,
             pcpu,
             group,
+            awake: 0,
             floor: 0,
             runtime_ns: 0,
             throttled: false,
@@ -149,6 +152,11 @@ pub trait Rules: Sized {
     /// Does a group keep its weight on a pCPU where nobody of it is in line any longer?
     const EMPTY_KEEPS_WEIGHT: bool;
 
+    /// Does each task stand in the top line of its pCPU, whatever groups it is in?
+    fn flat(&self) -> bool {
+        false
+    }
+
     /// Do slices end by a timer of their own, and not at the tick that finds them used?
     fn exact(&self) -> bool {
         false
@@ -163,6 +171,11 @@ pub trait Rules: Sized {
     /// Does `e`, going to sleep, stay in line for now?
     fn stays(_l: &Lines<Self>, _e: u32) -> bool {
         false
+    }
+    /// `e` goes to sleep and stays in line.
+    fn delay(l: &mut Lines<Self>, e: u32) {
+        let entity = &mut l.entities[e as usize];
+        (entity.delayed, entity.protected) = (true, false);
     }
     /// One that stayed leaves for good.
     fn leave_delayed(l: &mut Lines<Self>, e: u32) {

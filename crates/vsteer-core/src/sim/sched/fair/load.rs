@@ -30,13 +30,17 @@ pub(super) struct Below {
     /// Has something to be passed on to the entity that stands for it, and how much of `load_sum` without weight?
     pub(super) passes_on: bool,
     pub(super) passed_sum: i64,
-    /// What the group was told last, and when.
+    /// What the group was told last (load, and how many of it are runnable, in parts of 1,024), and when.
     pub(super) told: i64,
+    pub(super) told_runnable: i64,
     pub(super) told_ns: i64,
     /// Among those of its pCPU and depth that have load.
     pub(super) next: u32,
     pub(super) prev: u32,
     pub(super) listed: bool,
+    /// Its clock stands still since then (it is throttled and empty), and is behind by so much besides.
+    stopped_ns: Option<i64>,
+    behind_ns: i64,
 }
 
 impl Below {
@@ -50,10 +54,28 @@ impl Below {
             passes_on: false,
             passed_sum: 0,
             told: 0,
+            told_runnable: 0,
             told_ns: i64::MIN / 2,
             next: NONE,
             prev: NONE,
             listed: false,
+            stopped_ns: None,
+            behind_ns: 0,
+        }
+    }
+
+    /// Its clock (`cfs_rq_clock_pelt`).
+    pub(super) fn clock_ns(&self, now_ns: i64) -> i64 {
+        self.stopped_ns.unwrap_or(now_ns) - self.behind_ns
+    }
+
+    pub(super) fn stop_clock(&mut self, now_ns: i64) {
+        self.stopped_ns.get_or_insert(now_ns);
+    }
+
+    pub(super) fn start_clock(&mut self, now_ns: i64) {
+        if let Some(since_ns) = self.stopped_ns.take() {
+            self.behind_ns += now_ns - since_ns;
         }
     }
 
@@ -72,6 +94,8 @@ pub(super) struct Loads {
     pub(super) below: Vec<Below>,
     /// By group: what its lines told it, together.
     pub(super) groups: Vec<i64>,
+    /// The same of how many are runnable.
+    pub(super) groups_runnable: Vec<i64>,
     /// The first line of every pCPU and depth that has load.
     pub(super) heads: Vec<u32>,
     pub(super) depths: usize,
@@ -86,6 +110,7 @@ impl Loads {
             own: vec![Own::default(); entities],
             below: vec![Below::new(); lines],
             groups: vec![0; groups],
+            groups_runnable: vec![0; groups],
             heads: vec![NONE; pcpus * depths],
             depths,
             looked_ns: vec![0; pcpus],
@@ -131,11 +156,10 @@ impl Loads {
         line.load_sum += weight * own.load_sum;
     }
 
-    /// The other way (`dequeue_load_avg`). Roundings may have made the parts larger than the whole.
+    /// The other way (`dequeue_load_avg`).
     pub(super) fn subtract(&mut self, e: u32, line: u32, weight: i64) {
         let (own, line) = (&self.own[e as usize].average, &mut self.below[line as usize].average);
-        line.load = (line.load - own.load).max(0);
-        line.load_sum = (line.load_sum - weight * own.load_sum).max(line.load * LEAST_DIVIDER);
+        take_off(&mut line.load, &mut line.load_sum, own.load, weight * own.load_sum);
     }
 
     /// `e`'s load is part of its line's from now on (`attach_entity_load_avg`).
@@ -152,10 +176,13 @@ impl Loads {
         let weighted = a.load * divider;
         a.load_sum = if weight < weighted { weighted / weight } else { 1 };
         let (util, util_sum, load_sum) = (a.util, a.util_sum, a.load_sum);
+        let (runnable, runnable_sum) = (a.runnable, a.runnable_sum);
         self.add(e, line, weight);
         let below = &mut self.below[line as usize];
         below.average.util += util;
         below.average.util_sum += util_sum;
+        below.average.runnable += runnable;
+        below.average.runnable_sum += runnable_sum;
         below.pass_on(load_sum);
     }
 
@@ -164,10 +191,10 @@ impl Loads {
         self.subtract(e, line, weight);
         let own = &mut self.own[e as usize];
         own.attached = false;
-        let (util, util_sum, load_sum) = (own.average.util, own.average.util_sum, own.average.load_sum);
+        let Average { util, util_sum, load_sum, runnable, runnable_sum, .. } = own.average;
         let below = &mut self.below[line as usize];
-        below.average.util = (below.average.util - util).max(0);
-        below.average.util_sum = (below.average.util_sum - util_sum).max(below.average.util * LEAST_DIVIDER);
+        take_off(&mut below.average.runnable, &mut below.average.runnable_sum, runnable, runnable_sum);
+        take_off(&mut below.average.util, &mut below.average.util_sum, util, util_sum);
         below.pass_on(-load_sum);
     }
 
@@ -179,11 +206,10 @@ impl Loads {
         }
         let a = &mut below.average;
         let divider = a.divider();
-        a.load = (a.load - below.left_load).max(0);
-        a.load_sum = (a.load_sum - below.left_load * divider).max(a.load * LEAST_DIVIDER);
-        a.util = (a.util - below.left_util).max(0);
-        a.util_sum = (a.util_sum - below.left_util * divider).max(a.util * LEAST_DIVIDER);
         let runnable_sum = below.left_runnable * divider;
+        take_off(&mut a.load, &mut a.load_sum, below.left_load, below.left_load * divider);
+        take_off(&mut a.util, &mut a.util_sum, below.left_util, below.left_util * divider);
+        take_off(&mut a.runnable, &mut a.runnable_sum, below.left_runnable, runnable_sum);
         (below.left, below.left_load, below.left_util, below.left_runnable) = (0, 0, 0, 0);
         below.pass_on(-runnable_sum >> WHOLE.ilog2());
         true
@@ -195,7 +221,7 @@ impl Loads {
         let from = &mut self.below[below as usize];
         from.passes_on = false;
         let passed = std::mem::take(&mut from.passed_sum);
-        let (util, load_sum) = (from.average.util, from.average.load_sum);
+        let Average { util, load_sum, runnable, .. } = from.average;
         let to = &mut self.below[line as usize];
         to.pass_on(passed);
         let divider = to.average.divider();
@@ -204,8 +230,13 @@ impl Loads {
         if more != 0 {
             let more_sum = util * divider - own.util_sum;
             (own.util, own.util_sum) = (util, util * divider);
-            to.average.util = (to.average.util + more).max(0);
-            to.average.util_sum = (to.average.util_sum + more_sum).max(to.average.util * LEAST_DIVIDER);
+            take_off(&mut to.average.util, &mut to.average.util_sum, -more, -more_sum);
+        }
+        let more = runnable - own.runnable;
+        if more != 0 {
+            let more_sum = runnable * divider - own.runnable_sum;
+            (own.runnable, own.runnable_sum) = (runnable, runnable * divider);
+            take_off(&mut to.average.runnable, &mut to.average.runnable_sum, -more, -more_sum);
         }
         if passed == 0 {
             return;
@@ -227,7 +258,12 @@ impl Loads {
         }
         let more_sum = weight * (sum - own.load_sum);
         (own.load_sum, own.load) = (sum, load);
-        to.average.load = (to.average.load + more).max(0);
-        to.average.load_sum = (to.average.load_sum + more_sum).max(to.average.load * LEAST_DIVIDER);
+        take_off(&mut to.average.load, &mut to.average.load_sum, -more, -more_sum);
     }
+}
+
+/// A part leaves a whole. Roundings may have made the parts larger than that.
+fn take_off(average: &mut i64, sum: &mut i64, less: i64, less_sum: i64) {
+    *average = (*average - less).max(0);
+    *sum = (*sum - less_sum).max(*average * LEAST_DIVIDER);
 }

@@ -129,10 +129,16 @@ impl<R: Rules> Fair<R> {
             // Once more, for a nanosecond: the pool may have been filled in the meantime.
             if spent && !self.take(line, now_ns, 1, orders) {
                 self.set_throttled(line);
-                self.leave_upwards(owner);
-                self.limit_below(p, line, orders);
+                if !self.flat {
+                    self.leave_upwards(owner);
+                    self.limit_below(p, line, orders);
+                }
             }
             e = owner;
+        }
+        let current = self.cpus[p as usize].current;
+        if self.flat && current != NONE && self.tasks[current as usize].runnable && self.held(current) {
+            self.flat_limit(p, current, orders);
         }
     }
 
@@ -238,16 +244,19 @@ impl<R: Rules> Fair<R> {
         l.throttled = false;
         let (p, owner, queued) = (l.pcpu, l.owner, l.queued);
         self.charge(p, now_ns, orders);
-        if queued > 0 {
-            self.enter_upwards(p, owner, now_ns, orders);
-        }
-        // In the order of their numbers: the host's vCPUs are few next to its periods.
-        for v in 0..self.tasks.len() as u32 {
-            let waits = self.tasks[v as usize].limited && self.tasks[v as usize].cpu == p;
-            if waits && self.leads_to(owner, v) && !self.held(v) {
-                self.tasks[v as usize].limited = false;
-                orders.release(Vcpu(v));
-                self.list(p, v);
+        if self.flat {
+            self.release_last_first(p, owner, now_ns, orders);
+        } else {
+            if queued > 0 {
+                self.enter_upwards(p, owner, now_ns, orders);
+            }
+            // In the order of their numbers: the host's vCPUs are few next to its periods.
+            for v in 0..self.tasks.len() as u32 {
+                if self.may_go_on(v, p, owner) {
+                    self.tasks[v as usize].limited = false;
+                    orders.release(Vcpu(v));
+                    self.list(p, v);
+                }
             }
         }
         // Nobody is preempted for them: whoever runs there goes on to the end of its slice.
@@ -256,6 +265,23 @@ impl<R: Rules> Fair<R> {
             self.reschedule(p, orders);
         }
         self.watch_balance(view, p, orders);
+    }
+
+    /// Is limited `v` one of `p`, below `owner`, that nothing limits any longer?
+    fn may_go_on(&self, v: u32, p: u32, owner: u32) -> bool {
+        let task = &self.tasks[v as usize];
+        task.limited && task.cpu == p && self.leads_to(owner, v) && !self.held(v)
+    }
+
+    /// Those below `owner` that left their lines join again.
+    fn release_last_first(&mut self, p: u32, owner: u32, now_ns: i64, orders: &mut Orders) {
+        loop {
+            let free = (0..self.tasks.len() as u32).filter(|v| self.may_go_on(*v, p, owner));
+            let Some(v) = free.max_by_key(|v| self.tasks[*v as usize].limited_as) else { return };
+            self.tasks[v as usize].limited = false;
+            orders.release(Vcpu(v));
+            self.flat_enqueue(p, v, now_ns, orders);
+        }
     }
 
     /// `owner` has something to run again: into the line above, and so on up.

@@ -48,15 +48,20 @@ impl<R: Rules> Fair<R> {
         }
         let entity = &self.lines.entities[e as usize];
         let (weight, fresh, task) = (entity.weight, entity.fresh, (e as usize) < self.tasks.len());
+        let runnable = match task {
+            true => i64::from(entity.queued && !entity.delayed),
+            false => i64::from(self.lines.lines[self.line_below(e) as usize].awake),
+        };
+        let clock_ns = self.loads.below[line as usize].clock_ns(now_ns);
         let own = &mut self.loads.own[e as usize];
         let attached = own.attached;
         if attached {
             let did = Did {
                 load: i64::from(entity.queued),
-                runnable: task && entity.queued && !entity.delayed,
+                runnable,
                 running: self.lines.lines[line as usize].current == e,
             };
-            own.average.advance(now_ns, did, weight);
+            own.average.advance(clock_ns, did, weight);
         }
         let mut changed = self.update_line(line, now_ns);
         if !task {
@@ -104,8 +109,10 @@ impl<R: Rules> Fair<R> {
     fn update_line(&mut self, line: u32, now_ns: i64) -> bool {
         let gave_up = self.loads.give_up(line);
         let l = &self.lines.lines[line as usize];
-        let did = Did { load: l.weight, runnable: false, running: l.current != NONE };
-        self.loads.below[line as usize].average.advance(now_ns, did, 1) || gave_up
+        let did = Did { load: l.weight, runnable: i64::from(l.awake), running: l.current != NONE };
+        let below = &mut self.loads.below[line as usize];
+        let clock_ns = below.clock_ns(now_ns);
+        below.average.advance(clock_ns, did, 1) || gave_up
     }
 
     /// Tells the group of `line` its load, unless it was told much the same, or just now (`update_tg_load_avg`).
@@ -116,16 +123,19 @@ impl<R: Rules> Fair<R> {
             return;
         }
         let more = below.average.load - below.told;
-        if more.abs() > below.told / 64 {
+        let more_runnable = if self.flat { below.average.runnable - below.told_runnable } else { 0 };
+        if more.abs() > below.told / 64 || more_runnable.abs() > below.told_runnable / 64 {
             self.loads.groups[group] += more;
+            self.loads.groups_runnable[group] += more_runnable;
             (below.told, below.told_ns) = (below.average.load, now_ns);
+            below.told_runnable += more_runnable;
         }
     }
 
     /// The weight that `line`'s group is worth on its pCPU, in 1/1,024 of the unit (`calc_group_shares`).
     fn shares(&self, line: u32) -> i64 {
         let (l, below) = (&self.lines.lines[line as usize], &self.loads.below[line as usize]);
-        let full = self.branches[l.group as usize].weight << 10;
+        let full = (self.branches[l.group as usize].weight << 10) * self.times(l.group);
         let load = l.weight.max(below.average.load);
         let all = self.loads.groups[l.group as usize] - below.told + load;
         let shares = if all > 0 { full * load / all } else { full * load };
@@ -136,7 +146,8 @@ impl<R: Rules> Fair<R> {
     pub(super) fn share(&mut self, line: u32) {
         let l = &self.lines.lines[line as usize];
         let owner = l.owner;
-        if (R::EMPTY_KEEPS_WEIGHT && l.weight == 0) || (self.quotas && (l.throttled || self.held(owner))) {
+        let held = !self.flat && self.quotas && (l.throttled || self.held(owner));
+        if (R::EMPTY_KEEPS_WEIGHT && l.weight == 0) || held {
             return;
         }
         let (shares, above, p) = (self.shares(line), self.lines.entities[owner as usize].line, l.pcpu);
@@ -150,7 +161,11 @@ impl<R: Rules> Fair<R> {
         if counts {
             self.loads.subtract(owner, above, before);
         }
-        R::reweigh(&mut self.lines, owner, shares);
+        if self.flat {
+            self.weigh(owner, shares);
+        } else {
+            R::reweigh(&mut self.lines, owner, shares);
+        }
         if counts {
             let weight = unscaled(shares);
             let own = &mut self.loads.own[owner as usize].average;
@@ -220,7 +235,7 @@ impl<R: Rules> Fair<R> {
         below.left_runnable += own.average.runnable;
         if self.cpus[from as usize].current == NONE {
             // Nobody looked there for as long as it was idle (`migrate_se_pelt_lag`).
-            own.average.advance(now_ns, Did::default(), weight);
+            own.average.advance(below.clock_ns(now_ns), Did::default(), weight);
         }
     }
 
@@ -233,6 +248,7 @@ impl<R: Rules> Fair<R> {
         }
         self.loads.unlist(line, p, self.branches[group].depth);
         self.loads.groups[group] -= self.loads.below[line as usize].told;
+        self.loads.groups_runnable[group] -= self.loads.below[line as usize].told_runnable;
         self.loads.below[line as usize] = Below::new();
         let above = self.lines.entities[owner as usize].line;
         let there = self.lines.lines.get(above as usize).is_some_and(|above| above.pcpu == p);

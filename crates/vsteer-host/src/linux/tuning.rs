@@ -1,0 +1,45 @@
+//! How is the kernel's fair class set up? Its tick and its slice, which no scheduler can be simulated without.
+//!
+//! The tick has no file: it is the resolution of the coarse clocks (`man 2 clock_getres`: "the resolution of such clocks
+//! is the tick", kernel/time/posix-timers.c, `KTIME_LOW_RES`).
+//!
+//! Source: kernel/sched/debug.c (6.12): `base_slice_ns`.
+//!
+//! Left out: `sched_features`, `tunable_scaling` (what is read is scaled already).
+
+use super::task;
+use crate::root::Root;
+use rustix::time::{ClockId, clock_getres};
+use vsteer_core::nouns::FairTuning;
+
+const BASE_SLICE: &str = "/sys/kernel/debug/sched/base_slice_ns";
+
+/// As far as it can be read. A captured tree tells no tick.
+pub fn read(root: &Root) -> FairTuning {
+    let hz = root.is_live().then(|| {
+        let tick = clock_getres(ClockId::MonotonicCoarse);
+        hz_of(tick.tv_sec.cast_unsigned() * 1_000_000_000 + tick.tv_nsec.cast_unsigned())
+    });
+    let slice = task::text(root, BASE_SLICE).and_then(|text| text.trim().parse().ok());
+    FairTuning { hz: hz.flatten(), base_slice_ns: slice }
+}
+
+fn hz_of(tick_ns: u64) -> Option<u32> {
+    // Rounded: a tick of 300 Hz is no whole number of ns. One of a ns would be no coarse clock.
+    let hz = (1_000_000_000 + tick_ns / 2).checked_div(tick_ns)?;
+    u32::try_from(hz).ok().filter(|hz| (24..=10_000).contains(hz))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ticks_are_told_by_the_coarse_clock() {
+        let told = [4_000_000, 1_000_000, 3_333_333, 10_000_000].map(hz_of);
+        assert_eq!(told, [Some(250), Some(1000), Some(300), Some(100)]);
+        assert_eq!((hz_of(1), hz_of(0)), (None, None));
+        let here = read(&Root::live().unwrap());
+        assert!(here.hz.is_some_and(|hz| [100, 250, 300, 1000].contains(&hz)), "{here:?}");
+    }
+}
