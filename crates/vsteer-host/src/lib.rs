@@ -9,3 +9,4 @@ pub mod linux;
 pub mod observe;
 pub mod root;
 pub mod switches;
+pub mod xen;

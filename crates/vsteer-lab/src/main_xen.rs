@@ -35,6 +35,9 @@ pub struct Run {
     /// The guest program (static), if not where cargo puts it.
     #[arg(long)]
     guest: Option<PathBuf>,
+    /// The observer, if not the vsteer beside this program.
+    #[arg(long)]
+    vsteer: Option<PathBuf>,
     #[command(flatten)]
     json: Output,
 }
@@ -49,6 +52,7 @@ pub fn run(what: Xen) -> Result<ExitCode, Fault> {
     let options = Options {
         cache: cache_folder()?,
         guest: run.guest.unwrap_or_else(|| image::find_guest(&own)),
+        vsteer: run.vsteer.unwrap_or_else(|| own.with_file_name("vsteer")),
         output: std::path::absolute(&run.output)
             .map_err(|e| Fault::io(format!("--output {}", run.output.display()), &e))?,
         limit: Duration::from_secs(run.limit),

@@ -9,6 +9,8 @@
 //!
 //! Left out: other events than runstate changes, which are counted; traces of a big-endian host.
 
+pub mod account;
+
 use std::collections::BTreeMap;
 use vsteer_core::{Fault, FaultKind};
 
@@ -21,6 +23,7 @@ const CPU_CHANGE: u32 = 0x0001_f003;
 /// With the old state in bits 8 and 9, the new one in bits 4 and 5.
 const RUNSTATE_CHANGE: u32 = 0x0002_1001;
 const RUNSTATES: u32 = 0x0330;
+const SAYS: &[u8] = b"change evtmask";
 /// Whose idle vCPUs are not of a domain (DOMID_IDLE).
 pub const IDLE_DOMAIN: u16 = 0x7fff;
 
@@ -74,66 +77,135 @@ pub struct Trace {
     pub cut: bool,
 }
 
+/// What a trace says next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Record {
+    /// A vCPU changed its state.
+    Change(Change),
+    /// Xen had no room for so many records.
+    Lost(u64),
+    /// Another event.
+    Other,
+}
+
+/// Reads a trace as it comes, in pieces of any length.
+#[derive(Debug, Default)]
+pub struct Reader {
+    /// The begin of a record whose end has not come.
+    pending: Vec<u8>,
+    /// Where that lies in the trace.
+    at: u64,
+    pcpu: Option<u16>,
+    window_end: u64,
+}
+
+impl Reader {
+    /// Reads on.
+    ///
+    /// # Errors
+    /// `BadInput` with the byte where it stops making sense.
+    pub fn feed(&mut self, bytes: &[u8], each: &mut impl FnMut(Record)) -> Result<(), Fault> {
+        if self.pending.is_empty() {
+            let read = self.read(bytes, each)?;
+            self.pending.extend_from_slice(&bytes[read..]);
+            return Ok(());
+        }
+        let mut pending = std::mem::take(&mut self.pending);
+        pending.extend_from_slice(bytes);
+        let read = self.read(&pending, each)?;
+        pending.drain(..read);
+        self.pending = pending;
+        Ok(())
+    }
+
+    /// Is the last record cut off so far?
+    pub fn is_cut(&self) -> bool {
+        !self.pending.is_empty()
+    }
+
+    /// Reads whole records; how many bytes these were.
+    fn read(&mut self, bytes: &[u8], each: &mut impl FnMut(Record)) -> Result<usize, Fault> {
+        let word = |at: usize| -> Option<u32> {
+            bytes.get(at..at + 4).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]))
+        };
+        let begin = self.at;
+        let bad = |at: usize, why: &str| {
+            Fault::new(
+                FaultKind::BadInput,
+                format!("this is no trace of xentrace (byte {})", begin + at as u64),
+            )
+            .because(why)
+            .way_out("record it by `xentrace -D -e 0x00021000 FILE`")
+        };
+        let mut at = 0;
+        // Where xentrace writes to its output, what it says to people comes first.
+        if begin == 0 && bytes.starts_with(SAYS) {
+            let Some(end) = bytes.iter().position(|b| *b == b'\n') else { return Ok(0) };
+            at = end + 1;
+        }
+        while let Some(header) = word(at) {
+            let timed = header & HAS_TIME != 0;
+            let words = (header >> WORDS_SHIFT & 7) as usize;
+            let data = at + if timed { 12 } else { 4 };
+            let end = data + 4 * words;
+            if end > bytes.len() {
+                break;
+            }
+            let event = header & EVENT;
+            if event == CPU_CHANGE {
+                let (Some(cpu), Some(size), false) = (word(data), word(data + 4), words < 2) else {
+                    return Err(bad(at, "a window without its pCPU and length"));
+                };
+                self.pcpu = Some(u16::try_from(cpu).map_err(|_| bad(at, "no pCPU has such a number"))?);
+                self.window_end = begin + end as u64 + u64::from(size);
+                at = end;
+                continue;
+            }
+            let Some(pcpu) = self.pcpu else {
+                return Err(bad(
+                    at,
+                    &format!("it does not begin with a window's pCPU but with {header:#010x}"),
+                ));
+            };
+            if begin + end as u64 > self.window_end {
+                return Err(bad(at, "a record reaches out of its window"));
+            }
+            each(if event == LOST_RECORDS && words > 0 {
+                Record::Lost(u64::from(word(data).unwrap_or(0)))
+            } else if event & !RUNSTATES == RUNSTATE_CHANGE && timed && words >= 1 {
+                let half = |n: usize| word(at + 4 + 4 * n).map_or(0, u64::from);
+                let whose = word(data).unwrap_or(0);
+                Record::Change(Change {
+                    ticks: half(0) | half(1) << 32,
+                    pcpu,
+                    domain: (whose >> 16) as u16,
+                    vcpu: whose as u16,
+                    from: Runstate::of(event >> 8),
+                    to: Runstate::of(event >> 4),
+                })
+            } else {
+                Record::Other
+            });
+            at = end;
+        }
+        self.at += at as u64;
+        Ok(at)
+    }
+}
+
 /// Reads a whole file.
 ///
 /// # Errors
 /// `BadInput` with the byte where it stops making sense; a file that merely ends early is no error, see [`Trace::cut`].
 pub fn read(bytes: &[u8]) -> Result<Trace, Fault> {
-    let bad = |at: usize, why: &str| {
-        Fault::new(FaultKind::BadInput, format!("this is no trace of xentrace (byte {at})"))
-            .because(why)
-            .way_out("record it by `xentrace -D -e 0x00021000 FILE`")
-    };
-    let word = |at: usize| -> Option<u32> {
-        bytes.get(at..at + 4).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]))
-    };
     let mut trace = Trace::default();
-    let (mut at, mut pcpu, mut window_end) = (0, None, 0);
-    while at < bytes.len() {
-        let Some(header) = word(at) else {
-            trace.cut = true;
-            break;
-        };
-        let timed = header & HAS_TIME != 0;
-        let words = (header >> WORDS_SHIFT & 7) as usize;
-        let data = at + if timed { 12 } else { 4 };
-        let end = data + 4 * words;
-        if end > bytes.len() {
-            trace.cut = true;
-            break;
-        }
-        let event = header & EVENT;
-        if event == CPU_CHANGE {
-            let (Some(cpu), Some(size), false) = (word(data), word(data + 4), words < 2) else {
-                return Err(bad(at, "a window without its pCPU and length"));
-            };
-            pcpu = Some(u16::try_from(cpu).map_err(|_| bad(at, "no pCPU has such a number"))?);
-            window_end = end.saturating_add(size as usize);
-            at = end;
-            continue;
-        }
-        let Some(pcpu) = pcpu else { return Err(bad(at, "it does not begin with a window's pCPU")) };
-        if end > window_end {
-            return Err(bad(at, "a record reaches out of its window"));
-        }
-        if event == LOST_RECORDS && words > 0 {
-            trace.lost += u64::from(word(data).unwrap_or(0));
-        } else if event & !RUNSTATES == RUNSTATE_CHANGE && timed && words >= 1 {
-            let half = |n: usize| word(at + 4 + 4 * n).map_or(0, u64::from);
-            let whose = word(data).unwrap_or(0);
-            trace.changes.push(Change {
-                ticks: half(0) | half(1) << 32,
-                pcpu,
-                domain: (whose >> 16) as u16,
-                vcpu: whose as u16,
-                from: Runstate::of(event >> 8),
-                to: Runstate::of(event >> 4),
-            });
-        } else {
-            trace.others += 1;
-        }
-        at = end;
-    }
+    let mut reader = Reader::default();
+    reader.feed(bytes, &mut |record| match record {
+        Record::Change(change) => trace.changes.push(change),
+        Record::Lost(n) => trace.lost += n,
+        Record::Other => trace.others += 1,
+    })?;
+    trace.cut = reader.is_cut();
     // Stable: changes of one instant keep their order.
     trace.changes.sort_by_key(|c| c.ticks);
     Ok(trace)
@@ -240,6 +312,16 @@ mod tests {
     }
 
     #[test]
+    fn what_xentrace_says_before_its_trace_is_passed_over() {
+        let bytes = [b"change evtmask to 0x21000\n", &window(0, &change(7, 1, 0, 1, 0))[..]].concat();
+        assert_eq!(read(&bytes).unwrap().changes[0].ticks, 7);
+        let mut reader = Reader::default();
+        let mut seen = 0;
+        bytes.chunks(9).for_each(|piece| reader.feed(piece, &mut |_| seen += 1).unwrap());
+        assert_eq!((seen, reader.is_cut()), (1, false));
+    }
+
+    #[test]
     fn what_is_lost_or_cut_is_told() {
         let lost: Vec<u8> = [LOST_RECORDS | 4 << WORDS_SHIFT, 70, 0, 0, 0]
             .iter()
@@ -283,6 +365,22 @@ mod tests {
     }
 
     proptest! {
+        /// Pieces are the whole, wherever it is cut.
+        #[test]
+        fn it_may_come_in_pieces(ticks in proptest::collection::vec(0u64..1000, 1..40), piece in 1usize..50) {
+            let records: Vec<u8> = ticks.iter().flat_map(|t| change(*t, 1, 0, 1, 0)).collect();
+            let whole = [window(0, &records), window(1, &records)].concat();
+            let mut reader = Reader::default();
+            let mut seen = Vec::new();
+            for bytes in whole.chunks(piece) {
+                reader.feed(bytes, &mut |r| seen.push(r)).unwrap();
+            }
+            prop_assert!(!reader.is_cut());
+            let told: Vec<u64> =
+                seen.iter().map(|r| if let Record::Change(c) = r { c.ticks } else { u64::MAX }).collect();
+            prop_assert_eq!(told, [ticks.clone(), ticks].concat());
+        }
+
         #[test]
         fn no_bytes_make_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..400), cpu in 0u32..4) {
             let _ = read(&bytes);

@@ -8,6 +8,8 @@ use vsteer_core::model::{self, HostModel};
 use vsteer_core::nouns::{Batch, Collector, HostConfig};
 use vsteer_core::{Fault, FaultKind};
 use vsteer_host::observe::{KvmHost, Observe, Options};
+use vsteer_host::xen::XenHost;
+use vsteer_host::xen::tools::Place;
 use vsteer_record::Recording;
 
 /// A stretch of samples with what is needed to understand them.
@@ -38,11 +40,87 @@ impl Stretch {
     }
 }
 
+/// A live host, of whichever kind it is.
+pub enum Host {
+    /// KVM/QEMU, on this machine.
+    Kvm(Box<KvmHost>),
+    /// Xen, from its Domain-0 or over SSH.
+    Xen(Box<XenHost>),
+}
+
+impl Host {
+    /// What the person should know.
+    pub fn notes(&self) -> &[String] {
+        match self {
+            Host::Kvm(host) => host.notes(),
+            Host::Xen(_) => &[],
+        }
+    }
+
+    /// Where it is one of KVM.
+    pub fn kvm(&self) -> Option<&KvmHost> {
+        match self {
+            Host::Kvm(host) => Some(host),
+            Host::Xen(_) => None,
+        }
+    }
+
+    /// Where it is one of KVM.
+    pub fn into_kvm(self) -> Option<KvmHost> {
+        match self {
+            Host::Kvm(host) => Some(*host),
+            Host::Xen(_) => None,
+        }
+    }
+
+    /// A sample, and where `both` and there is another way of counting that one's beside it.
+    ///
+    /// # Errors
+    /// As [`Observe::sample`].
+    pub fn sample_both(&mut self, both: bool) -> Result<(Batch, Option<Batch>), Fault> {
+        match self {
+            Host::Kvm(host) if both => host.sample_both().map(|(a, b)| (a, Some(b))),
+            other => Ok((other.sample()?, None)),
+        }
+    }
+}
+
+impl Observe for Host {
+    fn config(&mut self) -> Result<HostConfig, Fault> {
+        match self {
+            Host::Kvm(host) => host.config(),
+            Host::Xen(host) => host.config(),
+        }
+    }
+
+    fn collector(&self) -> Collector {
+        match self {
+            Host::Kvm(host) => host.collector(),
+            Host::Xen(host) => host.collector(),
+        }
+    }
+
+    fn sample(&mut self) -> Result<Batch, Fault> {
+        match self {
+            Host::Kvm(host) => host.sample(),
+            Host::Xen(host) => host.sample(),
+        }
+    }
+}
+
+/// The Xen host that is meant: the one named, or this very machine where it is a Domain-0.
+fn xen_meant(connect: Option<&str>) -> Result<Option<Place>, Fault> {
+    match connect {
+        Some(uri) => Place::of(uri).transpose(),
+        None => Ok(Place::is_here().then_some(Place::Here)),
+    }
+}
+
 /// Opens the live host and says on standard error what the person should know.
 ///
 /// # Errors
-/// As [`KvmHost::open`]; `NothingThere` when there is no VM at all.
-pub fn open_host(source: &Source) -> Result<KvmHost, Fault> {
+/// As [`KvmHost::open`] and [`XenHost::open`]; `NothingThere` when there is no VM at all.
+pub fn open_host(source: &Source) -> Result<Host, Fault> {
     open_host_with(source, None)
 }
 
@@ -50,7 +128,14 @@ pub fn open_host(source: &Source) -> Result<KvmHost, Fault> {
 ///
 /// # Errors
 /// As [`open_host`]; `Usage` when the buffer is no power of two, or switches are asked of a collector without them.
-pub fn open_host_with(source: &Source, event_buffer: Option<u64>) -> Result<KvmHost, Fault> {
+pub fn open_host_with(source: &Source, event_buffer: Option<u64>) -> Result<Host, Fault> {
+    if let Some(place) = xen_meant(source.connect.as_deref())? {
+        if event_buffer.is_some() {
+            return Err(Fault::new(FaultKind::Usage, "--events: Xen's switches are in its own trace")
+                .way_out("leave out --events; `xentrace -e 0x00021000 FILE` keeps them"));
+        }
+        return Ok(Host::Xen(Box::new(XenHost::open(place)?)));
+    }
     let mut source = source.clone();
     let mut options = Options::default();
     if let Some(bytes) = event_buffer {
@@ -78,7 +163,7 @@ pub fn open_host_with(source: &Source, event_buffer: Option<u64>) -> Result<KvmH
     for note in host.notes() {
         eprintln!("vsteer: {note}");
     }
-    Ok(host)
+    Ok(Host::Kvm(Box::new(host)))
 }
 
 /// Refuses a host without VMs, with the way out.

@@ -24,6 +24,8 @@ pub struct Case {
     pub settle_s: u64,
     /// How long is traced, s.
     pub record_s: u64,
+    /// How long `vsteer record` then observes, s; 0: not.
+    pub observe_s: u64,
     /// A pool of this pCPU for the domains; without, they are in Pool-0.
     pub pool: Option<u32>,
     /// Words for `xl sched-SCHEDULER -s -p POOL`.
@@ -75,6 +77,7 @@ impl Job {
             }
             ("settle_s", Some(case)) => case.settle_s = number()?,
             ("record_s", Some(case)) => case.record_s = number()?,
+            ("observe_s", Some(case)) => case.observe_s = number()?,
             ("pool", Some(case)) => case.pool = Some(number()? as u32),
             ("parameter", Some(case)) => case.parameters.extend(rest.split_whitespace().map(str::to_owned)),
             ("domain", Some(case)) => case.domains.push(domain(rest)?),
@@ -116,11 +119,12 @@ mod tests {
 
     #[test]
     fn a_job_is_read() {
-        let text = "scheduler credit\ncase a\npool 1\nparameter -t 30\nrecord_s 10\n\
+        let text = "scheduler credit\ncase a\npool 1\nparameter -t 30\nrecord_s 10\nobserve_s 5\n\
                     domain name=x workload=burn weight=512 cap=30\ndomain name=y workload=periodic,period_us=5000 cpus=1\n";
         let job = Job::parse(text).unwrap();
         let case = &job.cases[0];
-        assert_eq!((job.scheduler.as_str(), case.pool, case.record_s), ("credit", Some(1), 10));
+        let times = (case.record_s, case.observe_s);
+        assert_eq!((job.scheduler.as_str(), case.pool, times), ("credit", Some(1), (10, 5)));
         assert_eq!(case.parameters, ["-t", "30"]);
         assert_eq!((case.domains[0].weight, case.domains[0].cap), (512, 30));
         assert_eq!((case.domains[1].weight, case.domains[1].cpus.as_deref()), (256, Some("1")));

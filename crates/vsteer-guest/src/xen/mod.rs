@@ -201,24 +201,20 @@ fn orders_of(plan: &Plan) -> Vec<u8> {
 
 fn measure(job: &Job, case: &Case, folder: &str) -> Result<(), String> {
     let seconds = case.record_s.to_string();
-    let trace = format!("{folder}/host.xentrace");
-    let before: Vec<usize> = case.domains.iter().map(|d| console(&d.name).len()).collect();
-    let tracer = command("xentrace", &["-D", "-e", EVENTS, "-T", &seconds, &trace])
-        .stdout(Stdio::null())
-        .spawn()
-        .map_err(|e| format!("starting xentrace: {e}"))?;
-    sleep_s(case.record_s);
-    wait(tracer)?;
-    for (d, before) in case.domains.iter().zip(before) {
-        let text = console(&d.name);
-        // Whole lines that came meanwhile, and the last one before.
-        let from = text[..before].trim_end().rfind('\n').map_or(0, |at| at + 1);
-        let to = text.rfind('\n').map_or(0, |at| at + 1);
-        std::fs::write(format!("{folder}/{}.reports", d.name), text.get(from..to).unwrap_or_default())
-            .map_err(|e| format!("writing the reports of {}: {e}", d.name))?;
+    reported(case, folder, "reports", || {
+        let trace = format!("{folder}/host.xentrace");
+        let tracer = command("xentrace", &["-D", "-e", EVENTS, "-T", &seconds, &trace])
+            .stdout(Stdio::null())
+            .spawn()
+            .map_err(|e| format!("starting xentrace: {e}"))?;
+        sleep_s(case.record_s);
+        wait(tracer)
+    })?;
+    if case.observe_s > 0 {
+        reported(case, folder, "observed", || observe(case.observe_s, folder))?;
     }
     for (name, words) in [
-        ("info", &["info"][..]),
+        ("info", &["info", "-n"][..]),
         ("domains", &["list", "-v"]),
         ("vcpus", &["vcpu-list"]),
         ("pools", &["cpupool-list"]),
@@ -228,6 +224,32 @@ fn measure(job: &Job, case: &Case, folder: &str) -> Result<(), String> {
             .map_err(|e| format!("writing {name}: {e}"))?;
     }
     Ok(())
+}
+
+/// Keeps what the domains say while something is done: whole lines that came meanwhile, and the last one before.
+fn reported(
+    case: &Case,
+    folder: &str,
+    kind: &str,
+    what: impl FnOnce() -> Result<(), String>,
+) -> Result<(), String> {
+    let before: Vec<usize> = case.domains.iter().map(|d| console(&d.name).len()).collect();
+    what()?;
+    for (d, before) in case.domains.iter().zip(before) {
+        let text = console(&d.name);
+        let from = text[..before].trim_end().rfind('\n').map_or(0, |at| at + 1);
+        let to = text.rfind('\n').map_or(0, |at| at + 1);
+        std::fs::write(format!("{folder}/{}.{kind}", d.name), text.get(from..to).unwrap_or_default())
+            .map_err(|e| format!("writing the reports of {}: {e}", d.name))?;
+    }
+    Ok(())
+}
+
+/// The observer, as on any Domain-0: it finds by itself where it is.
+fn observe(seconds: u64, folder: &str) -> Result<(), String> {
+    let recording = format!("{folder}/host.vsteer");
+    run("vsteer", &["record", "-o", &recording, "--for", &format!("{seconds}s"), "--interval", "1s"])
+        .map(drop)
 }
 
 fn wait(mut child: Child) -> Result<(), String> {

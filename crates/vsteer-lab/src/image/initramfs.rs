@@ -3,7 +3,7 @@
 //! Left out: compression, which would be emulated while it is undone.
 
 use super::cpio::Archive;
-use crate::command;
+use crate::command::{self, find_program};
 use crate::emulated::modules;
 use crate::fetch::kernels::FullKernel;
 use std::collections::BTreeSet;
@@ -73,6 +73,19 @@ impl Initramfs {
 /// It cannot be read.
 pub fn read(file: &Path) -> Result<Vec<u8>, Fault> {
     std::fs::read(file).map_err(|e| Fault::io(format!("reading {}", file.display()), &e))
+}
+
+/// A program without its debug sections, where `strip` is installed (it comes with the linker); `folder` is for its work.
+///
+/// # Errors
+/// It cannot be read, or not be stripped.
+pub fn stripped(program: &Path, folder: &Path) -> Result<Vec<u8>, Fault> {
+    let Some(strip) = find_program("strip") else { return read(program) };
+    let scratch = folder.join("stripped");
+    command::output(Command::new(strip).arg("-o").arg(&scratch).arg("--").arg(program), LIMIT)?;
+    let bytes = read(&scratch)?;
+    std::fs::remove_file(&scratch).map_err(|e| Fault::io(format!("removing {}", scratch.display()), &e))?;
+    Ok(bytes)
 }
 
 /// The libraries that a program is loaded with, its dynamic linker among them, as `ldd` says; those in `folders` come

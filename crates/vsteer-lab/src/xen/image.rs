@@ -1,8 +1,9 @@
 //! What does Domain-0 boot? An initramfs: vsteer-guest as the first program, Xen's tools with their libraries, modules, the
 //! job.
 
+use super::Options;
 use super::packages::{PROGRAMS, Parts};
-use crate::image::initramfs::{Initramfs, libraries, read};
+use crate::image::initramfs::{Initramfs, libraries, read, stripped};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use vsteer_core::Fault;
@@ -17,7 +18,7 @@ const LIBRARIES: &str = "lib/x86_64-linux-gnu";
 ///
 /// # Errors
 /// A program, library or module that is not there.
-pub fn build(parts: &Parts, guest: &[u8], job: &str) -> Result<Vec<u8>, Fault> {
+pub fn build(parts: &Parts, options: &Options, guest: &[u8], job: &str) -> Result<Vec<u8>, Fault> {
     let mut initramfs = Initramfs::new(&["proc", "sys", "run", "tmp", "var/lib", "var/log", "root"]);
     initramfs.put("init", 0o755, guest);
     initramfs.put("xen-job", 0o644, job.as_bytes());
@@ -26,6 +27,9 @@ pub fn build(parts: &Parts, guest: &[u8], job: &str) -> Result<Vec<u8>, Fault> {
     let mut needed: BTreeMap<String, PathBuf> = BTreeMap::new();
     for (name, program) in PROGRAMS.iter().zip(&parts.programs) {
         initramfs.put(&format!("bin/{name}"), 0o755, &read(program)?);
+    }
+    initramfs.put("bin/vsteer", 0o755, &stripped(&options.vsteer, &options.output)?);
+    for program in parts.programs.iter().chain([&options.vsteer]) {
         for library in libraries(program, &parts.libraries)? {
             let file = library.file_name().unwrap_or_default().to_string_lossy().into_owned();
             // The dynamic linker is found by its path alone.

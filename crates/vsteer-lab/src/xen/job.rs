@@ -62,6 +62,9 @@ pub struct Case {
     /// For how long is traced, virtual s.
     #[serde(default = "twenty")]
     pub record_s: u32,
+    /// For how long `vsteer record` then observes from Domain-0, virtual s; 0: not.
+    #[serde(default)]
+    pub observe_s: u32,
     /// A pool of the domains' pCPU alone; without, they are pinned to it in the pool that Domain-0 is in, where weights
     /// do not hold.
     #[serde(default = "yes")]
@@ -163,6 +166,9 @@ impl Job {
         for case in &self.cases {
             let _ =
                 writeln!(text, "case {}\nsettle_s {}\nrecord_s {}", case.name, case.settle_s, case.record_s);
+            if case.observe_s > 0 {
+                let _ = writeln!(text, "observe_s {}", case.observe_s);
+            }
             if case.pool {
                 let _ = writeln!(text, "pool {DOMAINS_PCPU}");
             }
@@ -192,7 +198,7 @@ impl Job {
 mod tests {
     use super::*;
 
-    const JOB: &str = "scheduler = \"credit\"\n[[case]]\nname = \"a\"\ntslice_ms = 5\n\
+    const JOB: &str = "scheduler = \"credit\"\n[[case]]\nname = \"a\"\ntslice_ms = 5\nobserve_s = 7\n\
         [[case.domain]]\nname = \"x\"\nworkload = \"burn\"\nweight = 512\ncap = 30\n\
         [[case]]\nname = \"b\"\npool = false\n[[case.domain]]\nname = \"x\"\nworkload = \"burn\"\n";
 
@@ -200,7 +206,7 @@ mod tests {
     fn toml_becomes_domain_0s_text() {
         assert_eq!(
             Job::parse(JOB).unwrap().for_guest(),
-            "scheduler credit\ncase a\nsettle_s 3\nrecord_s 20\npool 1\nparameter -t 5\n\
+            "scheduler credit\ncase a\nsettle_s 3\nrecord_s 20\nobserve_s 7\npool 1\nparameter -t 5\n\
              domain name=x workload=burn weight=512 cap=30\n\
              case b\nsettle_s 3\nrecord_s 20\ndomain name=x workload=burn weight=256 cap=0 cpus=1\n"
         );

@@ -38,6 +38,8 @@ pub struct Options {
     pub cache: PathBuf,
     /// The guest program (static).
     pub guest: PathBuf,
+    /// The observer.
+    pub vsteer: PathBuf,
     /// Where results go; an earlier run's are replaced.
     pub output: PathBuf,
     /// The most that it may take, by the clock on the wall.
@@ -86,7 +88,7 @@ pub fn run(job: &Job, options: &Options) -> Result<Ran, Fault> {
     );
     let kernel = options.output.join("vmlinux");
     write_file(&kernel, packages::vmlinux(&parts.kernel.vmlinuz, &options.output.join("packed"))?)?;
-    write_file(&files.initramfs, image::build(&parts, &guest, &text)?)?;
+    write_file(&files.initramfs, image::build(&parts, options, &guest, &text)?)?;
     let arguments = arguments(job, options, &parts.hypervisor, &kernel, &files);
     let archive = machine::boot(&emulator, &arguments, &files, options.limit);
     // Neither is of use to anybody: they can be had again.

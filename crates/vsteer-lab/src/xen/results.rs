@@ -9,6 +9,7 @@ use crate::report::window::{self, GuestReport, Stamped, VmWindow};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use vsteer_core::model::derive;
 use vsteer_core::stats::quantile;
 use vsteer_core::{Fault, FaultKind};
 use vsteer_record::xentrace::{self, IDLE_DOMAIN, Runstate, Seen, Trace};
@@ -43,6 +44,8 @@ pub struct DomainResult {
     pub traced_s: f64,
     /// By the domain itself, of about the same time.
     pub own: Shares,
+    /// By `vsteer record` in Domain-0, and by the domain itself at that time; `None` where the job does not ask for it.
+    pub observed: Option<(Shares, Shares)>,
     /// Dispatches per second.
     pub dispatches_per_s: f64,
     /// Wake-ups in the trace.
@@ -109,6 +112,23 @@ impl RunstateNs {
     }
 }
 
+/// The shares of every domain by name, as the recording has them.
+fn recorded(folder: &Path) -> Result<BTreeMap<String, Shares>, Fault> {
+    let recording = vsteer_record::Recording::open(folder)?;
+    let odd = || Fault::new(FaultKind::BadInput, format!("{} holds no sample", folder.display()));
+    let last = recording.batches.last().ok_or_else(odd)?;
+    let config = recording.config_at(last.mono_ns);
+    let model = derive(config, &recording.manifest.collector, &recording.batches)?;
+    let shares = model.vms.iter().map(|vm| {
+        let part = |x: Option<f64>| x.unwrap_or(f64::NAN);
+        let s = &vm.vcpus;
+        let (run, ready) = (part(s.run), part(s.ready));
+        let told = Shares { run, ready, blocked: part(s.blocked), offline: part(s.limited) };
+        (vm.name.clone(), told)
+    });
+    Ok(shares.collect())
+}
+
 /// Reads one case's results.
 ///
 /// # Errors
@@ -127,20 +147,32 @@ pub fn read(case: &Case, output: &Path) -> Result<CaseResult, Fault> {
     let trace = xentrace::read(&bytes)?;
     let seen = xentrace::seen(&trace, khz);
     let ids = text("domains.txt")?;
+    let recorded = (case.observe_s > 0).then(|| recorded(&folder.join("host.vsteer"))).transpose()?;
     let domains = case.domains.iter().map(|d| {
         let id = id_of(&ids, &d.name).ok_or_else(|| odd(format!("`xl list` tells no id of {}", d.name)))?;
         let none = Seen::default();
         // A vCPU that never changed its state is not in the trace: it ran, or was parked, all the time.
         let seen = seen.get(&(id, 0)).unwrap_or(&none);
-        let reports: Vec<Report> = text(&format!("{}.reports", d.name))?
-            .lines()
-            .map(|l| serde_json::from_str(l).map_err(|e| odd(format!("{} reports {l:?}: {e}", d.name))))
-            .collect::<Result<_, Fault>>()?;
-        let (Some(first), Some(last)) = (reports.first(), reports.last()) else {
-            return Err(odd(format!("{} has not reported", d.name)));
+        let said = |kind: &str| -> Result<(Vec<Report>, Shares), Fault> {
+            let reports: Vec<Report> = text(&format!("{}.{kind}", d.name))?
+                .lines()
+                .map(|l| serde_json::from_str(l).map_err(|e| odd(format!("{} reports {l:?}: {e}", d.name))))
+                .collect::<Result<_, Fault>>()?;
+            let (Some(first), Some(last)) = (reports.first(), reports.last()) else {
+                return Err(odd(format!("{} has not reported", d.name)));
+            };
+            let (before, after) = (first.runstate_ns.array(), last.runstate_ns.array());
+            let own = Shares::of(std::array::from_fn(|i| after[i].saturating_sub(before[i])));
+            Ok((reports, own))
         };
-        let (before, after) = (first.runstate_ns.array(), last.runstate_ns.array());
-        let own = Shares::of(std::array::from_fn(|i| after[i].saturating_sub(before[i])));
+        let (reports, own) = said("reports")?;
+        let observed = match &recorded {
+            Some(all) => {
+                let told = all.get(&d.name).ok_or_else(|| odd(format!("{} was not observed", d.name)))?;
+                Some((*told, said("observed")?.1))
+            }
+            None => None,
+        };
         // By its own clock, which is Xen's.
         let stamped: Vec<Stamped> =
             reports.into_iter().map(|r| Stamped { host_ns: r.guest.t_ns, report: r.guest }).collect();
@@ -152,6 +184,7 @@ pub fn read(case: &Case, output: &Path) -> Result<CaseResult, Fault> {
             traced: Shares::of(seen.ns),
             traced_s,
             own,
+            observed,
             dispatches_per_s: seen.dispatches as f64 / traced_s,
             wake_ups: wakes.len(),
             wake_least_ms: quantile(&wakes, 0.0),

@@ -2,12 +2,12 @@
 
 use crate::cli::Record;
 use crate::interrupt::Interrupt;
-use crate::source::{need_vms, open_host_with, progress, progress_done};
+use crate::source::{Host, need_vms, open_host_with, progress, progress_done};
 use std::time::{Duration, Instant};
 use vsteer_core::Fault;
-use vsteer_core::nouns::{Batch, Collector, HostConfig};
+use vsteer_core::nouns::{Collector, HostConfig};
 use vsteer_core::trigger::Watch;
-use vsteer_host::observe::{KvmHost, Observe};
+use vsteer_host::observe::Observe;
 use vsteer_host::switches::SwitchRecorder;
 use vsteer_record::{EventSummary, FORMAT, Manifest, Writer};
 
@@ -26,7 +26,7 @@ pub fn run(a: &Record, json: bool) -> Result<(), Fault> {
         need_vms(&config, &a.source)?;
     }
     let interval = a.interval.min(INTERVAL_MAX);
-    let (first, first_polled) = sample(&mut host, a.second.is_some())?;
+    let (first, first_polled) = host.sample_both(a.second.is_some())?;
     let manifest = |collector: Collector| Manifest {
         format: FORMAT,
         vsteer: env!("CARGO_PKG_VERSION").to_owned(),
@@ -45,7 +45,7 @@ pub fn run(a: &Record, json: bool) -> Result<(), Fault> {
     let mut writer = Writer::create(&a.output, &manifest(collector.clone()), &config, ring)?;
     let switches = start_switches(a, &host, &config)?;
     writer.append(&first, &config)?;
-    let mut second = match (&a.second, host.second_collector()) {
+    let mut second = match (&a.second, host.kvm().and_then(|h| h.second_collector())) {
         (Some(folder), Some(collector)) => {
             Some(Writer::create(folder, &manifest(collector), &config, a.ring)?)
         }
@@ -63,7 +63,7 @@ pub fn run(a: &Record, json: bool) -> Result<(), Fault> {
         if interrupt.sleep_until(end) || switches.as_ref().is_some_and(SwitchRecorder::has_failed) {
             break;
         }
-        let (batch, polled) = sample(&mut host, second.is_some())?;
+        let (batch, polled) = host.sample_both(second.is_some())?;
         // The configuration is asked of the manager, which is slow beside a sample.
         if looked.elapsed() > Duration::from_secs(10) {
             config = host.config()?;
@@ -84,8 +84,8 @@ pub fn run(a: &Record, json: bool) -> Result<(), Fault> {
     progress_done();
     writer.finish()?;
     second.map_or(Ok(()), Writer::finish)?;
-    let unseen = host.observer().and_then(|o| o.unseen().ok());
-    let events = match (switches, host.into_observer()) {
+    let unseen = host.kvm().and_then(|h| h.observer()?.unseen().ok());
+    let events = match (switches, host.into_kvm().and_then(|h| h.into_observer())) {
         (Some(s), Some(observer)) => Some(s.finish(observer)?),
         _ => None,
     };
@@ -107,8 +107,8 @@ fn samples_part(ring: u64, events: bool) -> u64 {
     if events { ring / 8 } else { ring }
 }
 
-fn start_switches(a: &Record, host: &KvmHost, config: &HostConfig) -> Result<Option<SwitchRecorder>, Fault> {
-    let Some(observer) = host.observer().filter(|_| a.events) else { return Ok(None) };
+fn start_switches(a: &Record, host: &Host, config: &HostConfig) -> Result<Option<SwitchRecorder>, Fault> {
+    let Some(observer) = host.kvm().and_then(|h| h.observer()).filter(|_| a.events) else { return Ok(None) };
     let ring = a.ring.map(|r| r - samples_part(r, true));
     SwitchRecorder::start(observer, &a.output, ring, config).map(Some)
 }
@@ -127,9 +127,4 @@ pub fn told(e: &EventSummary) -> String {
         100.0 * e.lost as f64 / all,
         e.unseen,
     )
-}
-
-/// A sample, with the polling collector's beside it where asked for.
-fn sample(host: &mut KvmHost, both: bool) -> Result<(Batch, Option<Batch>), Fault> {
-    if both { host.sample_both().map(|(a, b)| (a, Some(b))) } else { Ok((host.sample()?, None)) }
 }

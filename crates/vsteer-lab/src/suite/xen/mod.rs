@@ -9,6 +9,7 @@
 mod simulated;
 
 use super::{Bench, Case, Findings};
+use crate::drive::Vsteer;
 use crate::fetch::cache_folder;
 use crate::interrupt;
 use crate::xen::job::Job;
@@ -45,6 +46,7 @@ const CREDIT2: &str = include_str!("../../../../../scenarios/xen/credit2.toml");
 fn run(bench: &Bench) -> Result<Findings, Fault> {
     let mut findings = Findings::default();
     interrupt::watch()?;
+    let vsteer = &Vsteer::beside(&bench.lab.program)?.program;
     let jobs = [("xen-credit", CREDIT), ("xen-credit2", CREDIT2)];
     let jobs = jobs.map(|(name, text)| Job::parse(text).map(|job| (name, short_or_not(job, bench.full))));
     // Two at a time: one pCPU of this machine emulates one.
@@ -57,6 +59,7 @@ fn run(bench: &Bench) -> Result<Findings, Fault> {
                     let options = Options {
                         cache: cache_folder()?,
                         guest: bench.lab.guest.clone(),
+                        vsteer: vsteer.clone(),
                         output: PathBuf::from(bench.fresh(name)?),
                         limit: LIMIT,
                         seed: bench.seed,

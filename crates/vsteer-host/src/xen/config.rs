@@ -1,0 +1,194 @@
+//! How is a Xen host set up? Its pools and schedulers, its domains with weights, caps and affinities, its processors.
+//!
+//! A domain is a VM, Domain-0 too: it serves the others' I/O and competes with them. A vCPU has no thread: its number
+//! stands where a thread's id stands elsewhere ([`tid`]).
+//!
+//! Source: as [`super::listing`].
+//!
+//! Left out: caches, which Xen's tools do not tell: pCPUs of a node are taken to share their last-level cache.
+
+use super::listing::{self, Domain, Info, Node, Pool, PoolShares, Seat, Share, Vcpu};
+use super::tools::Place;
+use std::collections::BTreeMap;
+use vsteer_core::nouns::{
+    CgroupLayout, CpuWeight, HostConfig, Limits, Manager, Quota, Role, Tid, VmConfig, VmId, VmThread,
+};
+use vsteer_core::topology::{Cache, CacheKind, Core, NodeId, NumaNode, Package, Parts};
+use vsteer_core::{CpuSet, Fault, FaultKind, Topology};
+
+/// The version is told as `Xen 4.17.7`, where a Linux host tells its kernel.
+pub const XEN: &str = "Xen ";
+/// A cap is percent of a pCPU; a quota of the same is so many us in this.
+const CAP_PERIOD_US: u64 = 100_000;
+
+/// All that Xen's tools say of how it is set up.
+#[derive(Debug, Clone)]
+pub struct Listed {
+    /// `xl info`.
+    pub info: Info,
+    /// The domains.
+    pub domains: Vec<Domain>,
+    /// Their vCPUs.
+    pub vcpus: Vec<Vcpu>,
+    /// The pools.
+    pub pools: Vec<Pool>,
+    /// By pool.
+    pub shares: BTreeMap<String, PoolShares>,
+    seats: Vec<Seat>,
+    nodes: Vec<Node>,
+}
+
+impl Listed {
+    /// Asks the tools.
+    ///
+    /// # Errors
+    /// As [`Place::run`].
+    pub fn ask(place: &Place) -> Result<Listed, Fault> {
+        let info_text = place.run(&["xl", "info", "-n"])?;
+        let (seats, nodes) = listing::topology(&info_text);
+        let pools =
+            listing::pools(&place.run(&["xl", "cpupool-list"])?, &place.run(&["xl", "cpupool-list", "-c"])?);
+        let mut shares = BTreeMap::new();
+        let mut schedulers: Vec<&str> = pools.iter().map(|p| p.scheduler.as_str()).collect();
+        schedulers.sort_unstable();
+        schedulers.dedup();
+        for scheduler in schedulers {
+            // Others have no weights.
+            if let "credit" | "credit2" = scheduler {
+                shares.extend(listing::shares(&place.run(&["xl", &format!("sched-{scheduler}")])?));
+            }
+        }
+        Ok(Listed {
+            info: listing::info(&info_text),
+            domains: listing::domains(&place.run(&["xl", "list", "-v"])?),
+            vcpus: listing::vcpus(&place.run(&["xl", "vcpu-list"])?),
+            pools,
+            shares,
+            seats,
+            nodes,
+        })
+    }
+
+    /// What the time stamp counters run at.
+    ///
+    /// # Errors
+    /// `BadInput` where Xen does not say.
+    pub fn khz(&self) -> Result<u64, Fault> {
+        let mhz = self.info.get("cpu_mhz").and_then(|mhz| mhz.parse::<f64>().ok());
+        mhz.map(|mhz| (1000.0 * mhz).round() as u64).filter(|khz| *khz > 0).ok_or_else(|| {
+            Fault::new(FaultKind::BadInput, "`xl info` does not tell cpu_mhz")
+                .way_out("without it no time of a trace can be told")
+        })
+    }
+
+    /// The domain's share and the pool that it is in.
+    fn share(&self, domain: u16) -> (Option<Share>, Option<&Pool>) {
+        let found = self.shares.iter().find_map(|(pool, s)| Some((pool, *s.shares.get(&domain)?)));
+        let pool = found.and_then(|(name, _)| self.pools.iter().find(|p| p.name == *name));
+        // With one pool there is no question.
+        let only = if self.pools.len() == 1 { self.pools.first() } else { None };
+        (found.map(|(_, share)| share), pool.or(only))
+    }
+
+    /// The configuration.
+    ///
+    /// # Errors
+    /// As [`Topology::new`].
+    pub fn config(&self) -> Result<HostConfig, Fault> {
+        let topology = topology(&self.seats, &self.nodes, &self.info)?;
+        let mut vms: Vec<VmConfig> = self.domains.iter().map(|d| self.vm(d, &topology)).collect();
+        vms.sort_by(|a, b| a.id.cmp(&b.id));
+        let version = self.info.get("xen_version").map_or("?", String::as_str);
+        Ok(HostConfig {
+            hostname: self.info.get("host").cloned().unwrap_or_default(),
+            machine_id: None,
+            kernel: format!("{XEN}{version}"),
+            topology,
+            cgroups: CgroupLayout::None,
+            scheduler: None,
+            vms,
+        })
+    }
+
+    fn vm(&self, d: &Domain, topology: &Topology) -> VmConfig {
+        let (share, pool) = self.share(d.id);
+        let cpus = pool.map_or_else(|| topology.usable(), |p| p.cpus.clone());
+        let own = self.vcpus.iter().filter(|v| v.domain == d.id);
+        let threads = own.map(|v| VmThread {
+            tid: tid(d.id, v.index),
+            role: Role::Vcpu(v.index),
+            affinity: v.hard.as_ref().map_or_else(|| cpus.clone(), |hard| hard.intersection(&cpus)),
+            class: None,
+            cgroup: None,
+        });
+        let cap = share.map_or(0, |s| s.cap);
+        VmConfig {
+            manager: Manager::Xen,
+            threads: threads.collect(),
+            weight: share.map(|s| CpuWeight::Credit(s.weight.into())),
+            limits: Limits {
+                whole_vm: (cap > 0).then(|| Quota {
+                    quota_us: u64::from(cap) * CAP_PERIOD_US / 100,
+                    period_us: CAP_PERIOD_US,
+                }),
+                ..Limits::default()
+            },
+            memory_bytes: Some(d.memory_mib << 20),
+            ..VmConfig::new(vm_id(d), d.name.clone(), d.id.into())
+        }
+    }
+}
+
+/// Domain-0's UUID is zero on every host.
+pub fn vm_id(d: &Domain) -> VmId {
+    VmId(format!("xen:{}", d.uuid))
+}
+
+/// What stands for a thread's id.
+pub fn tid(domain: u16, vcpu: u32) -> Tid {
+    Tid(u32::from(domain) << 16 | vcpu & 0xffff)
+}
+
+fn topology(seats: &[Seat], nodes: &[Node], info: &Info) -> Result<Topology, Fault> {
+    let count = info.get("nr_cpus").and_then(|n| n.parse::<u32>().ok()).unwrap_or(0);
+    let all = if seats.is_empty() { CpuSet::first(count) } else { seats.iter().map(|s| s.cpu).collect() };
+    let mut packages: BTreeMap<u32, CpuSet> = BTreeMap::new();
+    let mut cores: BTreeMap<(u32, u32), CpuSet> = BTreeMap::new();
+    let mut of_node: BTreeMap<u32, CpuSet> = BTreeMap::new();
+    for s in seats {
+        packages.entry(s.socket).or_default().insert(s.cpu);
+        cores.entry((s.socket, s.core)).or_default().insert(s.cpu);
+        of_node.entry(s.node).or_default().insert(s.cpu);
+    }
+    let cache =
+        |cpus: &CpuSet| Cache { level: 3, kind: CacheKind::Unified, size_bytes: None, cpus: cpus.clone() };
+    let node = |n: &Node| NumaNode {
+        id: NodeId(n.id),
+        cpus: of_node.get(&n.id).cloned().unwrap_or_default(),
+        nearest_cpus: CpuSet::new(),
+        memory_bytes: Some(n.memory_mib << 20),
+        distances: nodes.iter().zip(&n.distances).map(|(to, d)| (NodeId(to.id), *d)).collect(),
+        initiators: Vec::new(),
+        gpu: None,
+        allowed: true,
+        assumed: false,
+    };
+    Topology::new(Parts {
+        present: all.clone(),
+        online: all.clone(),
+        allowed: all,
+        memory_bytes: info.get("total_memory").and_then(|mib| mib.parse::<u64>().ok()).map(|mib| mib << 20),
+        packages: packages
+            .into_iter()
+            .map(|(id, cpus)| Package { id: Some(id), cpus, assumed: false })
+            .collect(),
+        groups: Vec::new(),
+        cores: cores
+            .into_iter()
+            .map(|((_, id), cpus)| Core { id: Some(id), cpus, ..Core::default() })
+            .collect(),
+        caches: of_node.values().map(cache).collect(),
+        nodes: nodes.iter().map(node).collect(),
+        oddities: Vec::new(),
+    })
+}

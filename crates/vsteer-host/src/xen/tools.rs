@@ -1,0 +1,308 @@
+//! How are Xen's own tools run: here, in Domain-0, or there, over SSH?
+//!
+//! Nothing but the tools is needed on the other side. SSH runs one shell line, so words are quoted for a shell; the
+//! connection is kept open between calls (`ControlMaster`), for `xl` is slow enough by itself.
+//!
+//! Source: xl(1), xentrace(8) of Xen 4.17; ssh(1), `-o`.
+//!
+//! Left out: passwords. A key or an agent is needed, as for everything that runs unattended.
+
+use rustix::process::{Pid, Signal, kill_process};
+use std::io::Read;
+use std::path::PathBuf;
+use std::process::{Child, ChildStderr, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+use vsteer_core::{Fault, FaultKind};
+
+/// A tool answers within this.
+const WITHIN: Duration = Duration::from_secs(60);
+/// A tool that goes on ends within this once it is told to.
+const ENDS_WITHIN: Duration = Duration::from_secs(5);
+/// The end of what a tool said that a fault shows.
+const SAID: usize = 400;
+/// Where Domain-0 says what it may.
+const CAPABILITIES: &str = "/proc/xen/capabilities";
+
+/// Where the tools are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Place {
+    /// In this very Domain-0.
+    Here,
+    /// There, by `ssh`: `USER@HOST`, and a port if it is not 22.
+    Ssh {
+        /// What `ssh` is told.
+        target: String,
+        /// The port.
+        port: Option<u16>,
+    },
+}
+
+impl Place {
+    /// From a connection URI: `xen:` or `xen+ssh://[USER@]HOST[:PORT]`; `None` for one of something else.
+    ///
+    /// # Errors
+    /// `Usage` for a Xen URI that names no host.
+    pub fn of(uri: &str) -> Option<Result<Place, Fault>> {
+        if matches!(uri, "xen:" | "xen:///" | "xen:///system") {
+            return Some(Ok(Place::Here));
+        }
+        let rest = uri.strip_prefix("xen+ssh://")?.trim_end_matches('/');
+        let bad = |why: &str| {
+            Fault::new(FaultKind::Usage, format!("{uri:?} names no Xen host"))
+                .because(why)
+                .way_out("use xen+ssh://root@host, or xen: in Domain-0")
+        };
+        let (target, port) = match rest.rsplit_once(':') {
+            Some((target, port)) => match port.parse() {
+                Ok(port) => (target, Some(port)),
+                Err(_) => return Some(Err(bad("what follows the colon is no port"))),
+            },
+            None => (rest, None),
+        };
+        // ssh would take it for an option.
+        if target.is_empty() || target.starts_with('-') || target.contains(char::is_whitespace) {
+            return Some(Err(bad("the host's name is missing or odd")));
+        }
+        Some(Ok(Place::Ssh { target: target.to_owned(), port }))
+    }
+
+    /// Is this a Domain-0?
+    pub fn is_here() -> bool {
+        std::fs::read_to_string(CAPABILITIES).is_ok_and(|text| text.contains("control_d"))
+    }
+
+    /// For people.
+    pub fn told(&self) -> String {
+        match self {
+            Place::Here => "this Domain-0".to_owned(),
+            Place::Ssh { target, .. } => target.clone(),
+        }
+    }
+
+    fn command(&self, words: &[&str]) -> Command {
+        match self {
+            Place::Here => {
+                let mut command = Command::new(words[0]);
+                command.args(&words[1..]);
+                command
+            }
+            Place::Ssh { target, port } => {
+                let mut command = Command::new("ssh");
+                let control = format!("ControlPath={}", control_path().display());
+                for option in ["BatchMode=yes", "ControlMaster=auto", "ControlPersist=60", &control] {
+                    command.args(["-o", option]);
+                }
+                port.iter().for_each(|p| {
+                    command.args(["-p", &p.to_string()]);
+                });
+                // A shell there takes the line apart: root's may lack /usr/sbin in such sessions.
+                let line: Vec<String> = words.iter().map(|w| quoted(w)).collect();
+                command.args(["--", target]).arg(format!("PATH=$PATH:/usr/sbin:/sbin {}", line.join(" ")));
+                command
+            }
+        }
+    }
+
+    /// Runs a tool to its end; what it printed.
+    ///
+    /// # Errors
+    /// `NothingThere` where there is no such tool or no such host; `NoPrivilege` where it says so; `Failed` with its words.
+    pub fn run(&self, words: &[&str]) -> Result<String, Fault> {
+        let line = words.join(" ");
+        let mut child = self.start_with(words, Stdio::piped())?;
+        let (mut out, mut err) = (child.stdout.take(), child.stderr.take());
+        // Both at once: a full pipe would stop the tool.
+        let errors = std::thread::spawn(move || text_of(&mut err));
+        let output = std::thread::spawn(move || text_of(&mut out));
+        let begin = Instant::now();
+        let status = loop {
+            let ended = child.try_wait().map_err(|e| Fault::io(format!("waiting for `{line}`"), &e))?;
+            if let Some(status) = ended {
+                break status;
+            }
+            if begin.elapsed() > WITHIN {
+                let _ = child.kill();
+                let _ = child.wait();
+                return Err(Fault::new(
+                    FaultKind::Failed,
+                    format!("`{line}` on {} gives no answer", self.told()),
+                )
+                .because(format!("{} s have passed", WITHIN.as_secs()))
+                .way_out("another tool may hold Xen's lock: see `ps` there for an xl that hangs"));
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        };
+        let (output, errors) = (output.join().unwrap_or_default(), errors.join().unwrap_or_default());
+        if status.success() { Ok(output) } else { Err(self.refused(&line, status.code(), &errors)) }
+    }
+
+    /// Starts a tool that goes on until [`Running::end`].
+    ///
+    /// # Errors
+    /// As [`Place::run`], where it cannot be started.
+    pub fn start(&self, words: &[&str]) -> Result<Running, Fault> {
+        let mut command = match self {
+            Place::Here => self.command(words),
+            // Nobody there would end it when we are gone: it ends with our end of the connection.
+            Place::Ssh { .. } => {
+                let line: Vec<String> = words.iter().map(|w| quoted(w)).collect();
+                let line = format!("{} & p=$!; cat >/dev/null; kill -TERM $p; wait $p", line.join(" "));
+                self.command(&["sh", "-c", &line])
+            }
+        };
+        let started = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+        let mut child = started.map_err(|e| self.not_started(words, &e))?;
+        let (output, words_of) = (child.stdout.take().expect("piped"), child.stderr.take());
+        Ok(Running {
+            child,
+            output: Some(output),
+            errors: words_of,
+            line: words.join(" "),
+            place: self.clone(),
+        })
+    }
+
+    fn start_with(&self, words: &[&str], err: Stdio) -> Result<Child, Fault> {
+        let mut command = self.command(words);
+        let started = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(err).spawn();
+        started.map_err(|e| self.not_started(words, &e))
+    }
+
+    fn not_started(&self, words: &[&str], e: &std::io::Error) -> Fault {
+        let missing = match self {
+            Place::Here => "install Xen's tools (package xen-utils)",
+            Place::Ssh { .. } => "install an SSH client",
+        };
+        Fault::io(format!("starting `{}`", words.join(" ")), e).way_out(missing)
+    }
+
+    fn refused(&self, line: &str, code: Option<i32>, said: &str) -> Fault {
+        let said = said.trim();
+        let end = said.char_indices().rev().nth(SAID).map_or(said, |(at, _)| &said[at..]);
+        let what = format!("`{line}` on {} failed", self.told());
+        let low = end.to_lowercase();
+        let fault = |kind, way_out: &str| Fault::new(kind, what.clone()).because(end).way_out(way_out);
+        match (self, code) {
+            (Place::Ssh { .. }, Some(255)) => {
+                fault(FaultKind::NothingThere, "can `ssh` log in there without asking for a password?")
+            }
+            (_, Some(127)) => fault(FaultKind::NothingThere, "are Xen's tools installed there?"),
+            _ if low.contains("permission denied") || low.contains("operation not permitted") => {
+                fault(FaultKind::NoPrivilege, "Xen's tools need root in Domain-0")
+            }
+            _ if low.contains("could not obtain handle on privileged") || low.contains("cannot open") => {
+                fault(FaultKind::NothingThere, "is this Domain-0 of a Xen host, and are you root there?")
+            }
+            _ => fault(FaultKind::Failed, "run it there by hand"),
+        }
+    }
+}
+
+/// A tool that goes on.
+#[derive(Debug)]
+pub struct Running {
+    child: Child,
+    output: Option<ChildStdout>,
+    errors: Option<ChildStderr>,
+    line: String,
+    place: Place,
+}
+
+impl Running {
+    /// What it prints, once.
+    pub fn take_output(&mut self) -> Option<ChildStdout> {
+        self.output.take()
+    }
+
+    /// Why it has ended by itself; `None` while it goes on.
+    pub fn ended(&mut self) -> Option<Fault> {
+        let status = self.child.try_wait().ok()??;
+        Some(self.place.refused(&self.line, status.code(), &text_of(&mut self.errors)))
+    }
+
+    /// Ends it, so that it can put away what it began.
+    pub fn end(&mut self) {
+        drop(self.child.stdin.take());
+        if self.place == Place::Here
+            && let Some(pid) = Pid::from_raw(self.child.id().cast_signed())
+        {
+            let _ = kill_process(pid, Signal::TERM);
+        }
+        let begin = Instant::now();
+        while begin.elapsed() < ENDS_WITHIN {
+            if !matches!(self.child.try_wait(), Ok(None)) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+fn text_of(pipe: &mut Option<impl Read>) -> String {
+    let mut bytes = Vec::new();
+    if let Some(pipe) = pipe {
+        let _ = pipe.read_to_end(&mut bytes);
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// One per process, in the folder of this user's sockets: `%C` is what ssh makes of user, host and port.
+fn control_path() -> PathBuf {
+    let folder = std::env::var_os("XDG_RUNTIME_DIR").map_or_else(std::env::temp_dir, PathBuf::from);
+    folder.join(format!("vsteer-ssh-{}-%C", std::process::id()))
+}
+
+/// A word as a POSIX shell reads it back.
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_=./:,@+".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', "'\\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_name_a_place_or_are_somebody_elses() {
+        let ssh = |target: &str, port| Place::Ssh { target: target.into(), port };
+        let of = |uri| Place::of(uri).map(Result::unwrap);
+        assert_eq!(of("xen:"), Some(Place::Here));
+        assert_eq!(of("xen+ssh://root@host"), Some(ssh("root@host", None)));
+        assert_eq!(of("xen+ssh://host:2222/"), Some(ssh("host", Some(2222))));
+        assert_eq!(of("qemu:///system"), None);
+        for bad in ["xen+ssh://", "xen+ssh://host:x", "xen+ssh://-oProxyCommand=x", "xen+ssh://a b"] {
+            assert_eq!(Place::of(bad).unwrap().unwrap_err().kind, FaultKind::Usage, "{bad}");
+        }
+    }
+
+    #[test]
+    fn words_reach_a_shell_as_they_are() {
+        for word in ["a b", "it's", "$(reboot)", "", "x;y", "plain-1.2", "\"q\"", "ü"] {
+            let told =
+                Command::new("sh").args(["-c", &format!("printf %s {}", quoted(word))]).output().unwrap();
+            assert_eq!(String::from_utf8_lossy(&told.stdout), word);
+        }
+    }
+
+    #[test]
+    fn what_a_tool_says_is_in_the_fault() {
+        let fault = Place::Here
+            .run(&["sh", "-c", "echo out; echo 'Operation not permitted' >&2; exit 1"])
+            .unwrap_err();
+        assert_eq!(fault.kind, FaultKind::NoPrivilege, "{fault}");
+        let fault = Place::Here.run(&["/nowhere/xl", "list"]).unwrap_err();
+        assert_eq!(fault.kind, FaultKind::NothingThere, "{fault}");
+        assert_eq!(Place::Here.run(&["echo", "fine"]).unwrap(), "fine\n");
+    }
+}
