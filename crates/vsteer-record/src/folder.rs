@@ -337,6 +337,33 @@ impl Recording {
         Ok(Recording { manifest, configs, batches, notes, folder: folder.to_owned() })
     }
 
+    /// What was recorded in another form, read from `file`: samples under one configuration, no switches.
+    pub fn foreign(
+        file: &Path,
+        config: HostConfig,
+        collector: Collector,
+        batches: Vec<Batch>,
+        notes: Vec<String>,
+    ) -> Recording {
+        let (mono_ns, unix_ns) = batches.first().map_or((0, 0), |b| (b.mono_ns, b.unix_ns));
+        let manifest = Manifest {
+            format: FORMAT,
+            vsteer: env!("CARGO_PKG_VERSION").to_owned(),
+            hostname: config.hostname.clone(),
+            fingerprint: config.fingerprint(),
+            mono_ns,
+            unix_ns,
+            collector,
+        };
+        Recording {
+            manifest,
+            configs: vec![ConfigAt { mono_ns, config }],
+            batches,
+            notes,
+            folder: file.to_owned(),
+        }
+    }
+
     /// The configuration in force at `mono_ns`.
     pub fn config_at(&self, mono_ns: u64) -> &HostConfig {
         let at = self.configs.iter().rev().find(|c| c.mono_ns <= mono_ns);

@@ -9,6 +9,7 @@ use vsteer_core::nouns::{Batch, Collector, HostConfig};
 use vsteer_core::{Fault, FaultKind};
 use vsteer_host::observe::{KvmHost, Observe, Options};
 use vsteer_host::xen::XenHost;
+use vsteer_host::xen::saved::{self, Saved};
 use vsteer_host::xen::tools::Place;
 use vsteer_record::Recording;
 
@@ -233,9 +234,14 @@ pub fn window(w: &Window) -> Result<Stretch, Fault> {
 /// Reads a recording and says on standard error what of it was not whole.
 ///
 /// # Errors
-/// As [`Recording::open`].
+/// As [`Recording::open`], and for a file, which is taken for a trace of Xen's, [`saved::read`].
 pub fn read(folder: &std::path::Path) -> Result<Recording, Fault> {
-    let recording = Recording::open(folder)?;
+    let recording = if folder.is_file() {
+        let Saved { config, collector, batches, notes } = saved::read(folder)?;
+        Recording::foreign(folder, config, collector, batches, notes)
+    } else {
+        Recording::open(folder)?
+    };
     for note in &recording.notes {
         eprintln!("vsteer: {note}");
     }

@@ -2,7 +2,8 @@
 //!
 //! A VM's `cpu.weight` says what it gets of a pCPU when all others want it too; what the kernel makes of that depends on
 //! things that no recording tells. One that was met: a task group's load that lingers on a pCPU which idles (Linux 6.16: a VM of
-//! 50 got as much as one of 25 for as long as it lived).
+//! 50 got as much as one of 25 for as long as it lived), and a weight that counts once per runnable vCPU where the average of
+//! two that never sleep is told as a little more or a little less than two, by what it was when it was told last (7.3).
 //!
 //! Idea: the odds between running and waiting. The recorded configuration is simulated, and where a VM ran less beside its
 //! waits than simulated, its weight was less than it says. Its factor is corrected by the ratio of the two odds, and again
@@ -52,9 +53,7 @@ pub fn effective(
     go_on: &mut dyn FnMut() -> bool,
 ) -> Result<Vec<f64>, Fault> {
     let mut factors = vec![1.0; host.setup.vms.len()];
-    // With one line of tasks what weights come to is simulated itself: factors made predictions worse, not better.
-    let explained = host.values.get("flat") == 1;
-    if !host.policy.about.proportional || !host.policy.about.classes || explained {
+    if !host.policy.about.proportional || !host.policy.about.classes {
         return Ok(factors);
     }
     let of_vm = owners(host);
@@ -88,7 +87,19 @@ pub fn effective(
         scale(&mut next, &factors);
         got = next.run(window_ns / 4, window_ns, go_on)?;
     }
+    if host.policy.about.parameters.iter().any(|p| p.name == "flat") && host.values.get("flat") == 1 {
+        whole(&mut factors);
+    }
     Ok(factors)
+}
+
+/// In one line of tasks a weight counts once or twice, by what it was when it was told last; all else is simulated as it is,
+/// and what is left of a difference is none of the weight's. Only what factors are to each other counts.
+fn whole(factors: &mut [f64]) {
+    let Some(middle) = crate::stats::quantile(factors, 0.5) else { return };
+    for f in factors {
+        *f = libm::exp2(libm::round(libm::log2(*f / middle)));
+    }
 }
 
 /// The index of each thread's VM.
@@ -155,6 +166,18 @@ mod tests {
         assert!((as_it_says[0] / as_it_says[1] - 1.0).abs() < 0.1, "{as_it_says:?}");
         // Who never waited tells nothing.
         assert_eq!(factors(&[1.0, 1.0]), [1.0, 1.0]);
+    }
+
+    /// Read off 7.3: a VM whose weight counted once where the others' counted as simulated, and one where all did.
+    #[test]
+    fn in_one_line_factors_are_powers_of_two() {
+        let mut odd = [0.677, 1.29, 1.32, 1.36];
+        whole(&mut odd);
+        assert_eq!(odd, [0.5, 1.0, 1.0, 1.0]);
+        let mut even = [1.01, 1.0, 1.0, 0.8];
+        whole(&mut even);
+        assert_eq!(even, [1.0; 4]);
+        whole(&mut []);
     }
 
     #[test]

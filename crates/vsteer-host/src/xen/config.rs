@@ -21,6 +21,23 @@ pub const XEN: &str = "Xen ";
 /// A cap is percent of a pCPU; a quota of the same is so many us in this.
 const CAP_PERIOD_US: u64 = 100_000;
 
+/// What the tools print; empty where that was not kept.
+#[derive(Debug, Clone, Default)]
+pub struct Texts {
+    /// `xl info -n`.
+    pub info: String,
+    /// `xl list -v`.
+    pub domains: String,
+    /// `xl vcpu-list`.
+    pub vcpus: String,
+    /// `xl cpupool-list`.
+    pub pools: String,
+    /// `xl cpupool-list -c`.
+    pub pools_with_cpus: String,
+    /// `xl sched-credit` and `xl sched-credit2`, as far as there are such pools.
+    pub shares: String,
+}
+
 /// All that Xen's tools say of how it is set up.
 #[derive(Debug, Clone)]
 pub struct Listed {
@@ -44,29 +61,37 @@ impl Listed {
     /// # Errors
     /// As [`Place::run`].
     pub fn ask(place: &Place) -> Result<Listed, Fault> {
-        let info_text = place.run(&["xl", "info", "-n"])?;
-        let (seats, nodes) = listing::topology(&info_text);
-        let pools =
-            listing::pools(&place.run(&["xl", "cpupool-list"])?, &place.run(&["xl", "cpupool-list", "-c"])?);
-        let mut shares = BTreeMap::new();
-        let mut schedulers: Vec<&str> = pools.iter().map(|p| p.scheduler.as_str()).collect();
+        let xl = |words: &[&str]| place.run(&[&["xl"], words].concat());
+        let (pools, with_cpus) = (xl(&["cpupool-list"])?, xl(&["cpupool-list", "-c"])?);
+        let mut schedulers: Vec<String> =
+            listing::pools(&pools, &with_cpus).into_iter().map(|p| p.scheduler).collect();
         schedulers.sort_unstable();
         schedulers.dedup();
-        for scheduler in schedulers {
-            // Others have no weights.
-            if let "credit" | "credit2" = scheduler {
-                shares.extend(listing::shares(&place.run(&["xl", &format!("sched-{scheduler}")])?));
-            }
-        }
-        Ok(Listed {
-            info: listing::info(&info_text),
-            domains: listing::domains(&place.run(&["xl", "list", "-v"])?),
-            vcpus: listing::vcpus(&place.run(&["xl", "vcpu-list"])?),
+        // Others have no weights.
+        let weighted = schedulers.iter().filter(|s| matches!(s.as_str(), "credit" | "credit2"));
+        let shares: Vec<String> = weighted.map(|s| xl(&[&format!("sched-{s}")])).collect::<Result<_, _>>()?;
+        Ok(Listed::of(&Texts {
+            info: xl(&["info", "-n"])?,
+            domains: xl(&["list", "-v"])?,
+            vcpus: xl(&["vcpu-list"])?,
             pools,
-            shares,
+            pools_with_cpus: with_cpus,
+            shares: shares.concat(),
+        }))
+    }
+
+    /// What the tools have said.
+    pub fn of(texts: &Texts) -> Listed {
+        let (seats, nodes) = listing::topology(&texts.info);
+        Listed {
+            info: listing::info(&texts.info),
+            domains: listing::domains(&texts.domains),
+            vcpus: listing::vcpus(&texts.vcpus),
+            pools: listing::pools(&texts.pools, &texts.pools_with_cpus),
+            shares: listing::shares(&texts.shares),
             seats,
             nodes,
-        })
+        }
     }
 
     /// What the time stamp counters run at.

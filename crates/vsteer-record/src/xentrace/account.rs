@@ -148,6 +148,11 @@ impl Accounts {
         u64::try_from(u128::from(ticks) * 1_000_000 / u128::from(self.khz)).unwrap_or(u64::MAX)
     }
 
+    /// The other way.
+    pub fn ticks(&self, ns: u64) -> u64 {
+        u64::try_from(u128::from(ns) * u128::from(self.khz) / 1_000_000).unwrap_or(u64::MAX)
+    }
+
     /// The pCPUs that `whose` may use, and so whose users it waits for.
     pub fn allow(&mut self, whose: Whose, pcpus: CpuSet) {
         self.allowed.insert(whose, pcpus);
@@ -217,7 +222,8 @@ impl Accounts {
         self.settle_to(self.newest);
     }
 
-    fn settle_to(&mut self, to: u64) {
+    /// Counts everything up to `to`, ticks, which no longer changes.
+    pub fn settle_to(&mut self, to: u64) {
         // Stable: changes of one instant keep their order.
         self.held.sort_by_key(|c| c.ticks);
         let old = self.held.partition_point(|c| c.ticks <= to);

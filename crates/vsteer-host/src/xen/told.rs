@@ -1,0 +1,158 @@
+//! What did the domains do? Xen's accounts of its vCPUs as samples, with the names and limits that its tools tell.
+
+use super::config::{Listed, tid, vm_id};
+use super::listing;
+use vsteer_core::CpuSet;
+use vsteer_core::nouns::{
+    Batch, BlameSample, Collector, Culprit, PcpuSample, Role, ThreadCounters, ThreadSample,
+};
+use vsteer_record::xentrace::account::{Accounts, Ran, Vcpu};
+use vsteer_record::xentrace::{IDLE_DOMAIN, Runstate};
+
+/// The accounts of a host whose domains are known.
+pub(super) struct Told {
+    pub(super) listed: Listed,
+    pub(super) accounts: Accounts,
+}
+
+impl Told {
+    pub(super) fn new(listed: Listed, accounts: Accounts) -> Told {
+        let mut told = Told { listed, accounts };
+        told.introduce();
+        told
+    }
+
+    /// How it is counted.
+    pub(super) fn collector() -> Collector {
+        let missing = [
+            ("overlap_ns", "Xen serves interrupts in nobody's name"),
+            ("exit_ns", "Xen's trace of runstates does not tell time in the hypervisor"),
+            ("halt_poll_ns", "Xen does not poll before it lets a vCPU sleep"),
+        ];
+        let missing = missing.into_iter().map(|(what, why)| (what.to_owned(), why.to_owned()));
+        Collector { name: "xentrace".to_owned(), missing: missing.collect() }
+    }
+
+    /// Has a vCPU been seen whose domain is not known?
+    pub(super) fn has_strangers(&self) -> bool {
+        let known = |domain: u16| domain == IDLE_DOMAIN || self.listed.domains.iter().any(|d| d.id == domain);
+        self.accounts.vcpus().keys().any(|whose| !known(whose.0))
+    }
+
+    /// Tells the accounts where vCPUs may run, and what those do that may never change their state.
+    pub(super) fn introduce(&mut self) {
+        let Told { listed, accounts } = self;
+        let everywhere: CpuSet = listed.pools.iter().flat_map(|p| p.cpus.iter()).collect();
+        for v in &listed.vcpus {
+            let Ok(index) = u16::try_from(v.index) else { continue };
+            let whose = (v.domain, index);
+            let pool = listed
+                .shares
+                .iter()
+                .find(|(_, s)| s.shares.contains_key(&v.domain))
+                .and_then(|(name, _)| listed.pools.iter().find(|p| p.name == *name));
+            let pool = pool.map_or(&everywhere, |p| &p.cpus);
+            accounts
+                .allow(whose, v.hard.as_ref().map_or_else(|| pool.clone(), |hard| hard.intersection(pool)));
+            let pcpu = v.pcpu.and_then(|p| u16::try_from(p).ok());
+            let state = match (v.running, v.blocked, pcpu) {
+                (true, ..) => Runstate::Running,
+                (_, true, _) => Runstate::Blocked,
+                (.., None) => Runstate::Offline,
+                _ => Runstate::Runnable,
+            };
+            accounts.assume(whose, state, pcpu);
+        }
+        // A pCPU that none of them has idles: its idle vCPU has it.
+        for cpu in everywhere.iter().filter_map(|p| u16::try_from(p).ok()) {
+            let taken = listed.vcpus.iter().any(|v| v.running && v.pcpu == Some(cpu.into()));
+            let state = if taken { Runstate::Runnable } else { Runstate::Running };
+            accounts.assume((IDLE_DOMAIN, cpu), state, Some(cpu));
+        }
+    }
+
+    fn thread(
+        &self,
+        domain: &listing::Domain,
+        index: u16,
+        vcpu: &Vcpu,
+        capped: bool,
+        siblings: bool,
+    ) -> ThreadSample {
+        let ns = |state: Runstate| self.accounts.ns(vcpu.ticks[state as usize]);
+        // A domain with a cap that is offline is parked by it; one without is paused, and wants nothing.
+        let (parked, paused) = match capped {
+            true => (ns(Runstate::Offline), 0),
+            false => (0, ns(Runstate::Offline)),
+        };
+        let ready_ns = ns(Runstate::Runnable);
+        ThreadSample {
+            vm: vm_id(domain),
+            role: Role::Vcpu(index.into()),
+            tid: tid(domain.id, index.into()),
+            last_cpu: vcpu.pcpu.map(u32::from),
+            waiting_ns: Some(self.accounts.waiting_ns((domain.id, index))),
+            counters: ThreadCounters {
+                run_ns: Some(ns(Runstate::Running)),
+                ready_ns: Some(ready_ns),
+                limited_ns: Some(parked),
+                wait_ns: Some(ready_ns + parked),
+                blocked_ns: Some(ns(Runstate::Blocked) + paused),
+                lag_ns: siblings.then(|| self.accounts.ns(vcpu.lag_ticks)),
+                switches: Some(vcpu.dispatches),
+                preemptions: Some(vcpu.preemptions),
+                wakeups: Some(vcpu.wakes),
+                migrations: Some(vcpu.migrations),
+                wake_latency: Some(vcpu.wake_latency()),
+                ready_spell: Some(vcpu.ready_spell()),
+                ..ThreadCounters::default()
+            },
+        }
+    }
+
+    /// All that is counted up to now; `epoch_ns` is wall-clock time at tick 0.
+    pub(super) fn batch(&mut self, epoch_ns: impl FnOnce(u64) -> u64) -> Batch {
+        let blame = self.accounts.take_blame();
+        let ticks = self.accounts.now().unwrap_or(0);
+        let mono_ns = self.accounts.ns(ticks);
+        let epoch_ns = epoch_ns(mono_ns);
+        let domain = |id: u16| self.listed.domains.iter().find(|d| d.id == id);
+        let capped =
+            |id: u16| self.listed.shares.values().any(|p| p.shares.get(&id).is_some_and(|s| s.cap > 0));
+        let siblings = |id: u16| self.listed.vcpus.iter().filter(|v| v.domain == id).count() > 1;
+        let all = self.accounts.vcpus();
+        let threads = all.iter().filter_map(|((id, index), vcpu)| {
+            Some(self.thread(domain(*id)?, *index, vcpu, capped(*id), siblings(*id)))
+        });
+        let pcpus = all.iter().filter(|((id, _), _)| *id == IDLE_DOMAIN).map(|((_, cpu), idle)| {
+            let idle_ns = self.accounts.ns(idle.ticks[Runstate::Running as usize]);
+            let whole_ns: u64 = idle.ticks.iter().map(|t| self.accounts.ns(*t)).sum();
+            PcpuSample {
+                cpu: u32::from(*cpu),
+                user_ns: whole_ns.saturating_sub(idle_ns),
+                idle_ns,
+                ..PcpuSample::default()
+            }
+        });
+        let blame = blame.into_iter().filter_map(|((id, index), ran, ns)| {
+            Some(BlameSample {
+                victim: vm_id(domain(id)?),
+                role: Role::Vcpu(index.into()),
+                culprit: match ran {
+                    Ran::Domain(by) => domain(by).map_or(Culprit::Unattributed, |d| Culprit::Vm(vm_id(d))),
+                    Ran::Nobody => Culprit::Placement,
+                    Ran::Unknown => Culprit::Unattributed,
+                },
+                ns: ns as i64,
+            })
+        });
+        Batch {
+            mono_ns,
+            unix_ns: epoch_ns + mono_ns,
+            threads: threads.collect(),
+            pcpus: pcpus.collect(),
+            vms: Vec::new(),
+            blame: blame.collect(),
+        }
+    }
+}
