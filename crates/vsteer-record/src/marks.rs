@@ -5,7 +5,7 @@
 //! A line that breaks off is passed over.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::path::Path;
 use vsteer_core::Fault;
 use vsteer_core::trigger::Mark;
@@ -60,7 +60,8 @@ pub fn read(folder: &Path) -> Result<Vec<Mark>, Fault> {
     let path = folder.join(NAME);
     match fs::read(&path) {
         Ok(text) => Ok(text.split(|b| *b == b'\n').filter_map(|l| serde_json::from_slice(l).ok()).collect()),
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
+        // Another form of recording is a file, and has none.
+        Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(Vec::new()),
         Err(e) => Err(failed("reading", &path, &e)),
     }
 }

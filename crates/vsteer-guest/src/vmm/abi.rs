@@ -21,9 +21,9 @@ pub const PROGRAM_END: u64 = ORDERS_AT;
 pub const ORDERS_AT: u64 = 0x20_0000;
 /// One `Counters` per vCPU.
 pub const COUNTERS_AT: u64 = 0x20_1000;
-/// Stacks: per vCPU [`STACK_BYTES`], of which interrupts use the upper quarter.
+/// Stacks: per vCPU [`STACK_BYTES`].
 pub const STACKS_AT: u64 = 0x40_0000;
-/// Room for one vCPU's stacks.
+/// Room for one vCPU's stack.
 pub const STACK_BYTES: u64 = 16 << 10;
 /// A server's requests: per vCPU [`REQUESTS`] of [`Request`], in turn again and again.
 pub const REQUESTS_AT: u64 = 0x60_0000;

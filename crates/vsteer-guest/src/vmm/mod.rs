@@ -134,15 +134,13 @@ fn lay_out_tables(vm: &Vm, bytes: usize, vcpus: usize) {
     vm.memory.write_value(abi::GDT_AT + u64::from(DATA_SELECTOR), &0x00cf_9300_0000_ffff_u64);
     for vcpu in 0..vcpus as u64 {
         let tss = abi::TSS_AT + vcpu * abi::TSS_BYTES;
-        // Interrupt stack 1 of the task state segment, at byte 36.
-        vm.memory.write_value(tss + 36, &stack_top(vcpu));
         // A busy 64-bit task state segment of 104 bytes; its base is below 16 MiB.
         let descriptor = 0x0000_8b00_0000_0067 | (tss & 0xff_ffff) << 16;
         vm.memory.write_value(abi::GDT_AT + u64::from(FIRST_TSS_SELECTOR) + 16 * vcpu, &descriptor);
     }
 }
 
-/// Where the stacks of a vCPU begin, which grow down: interrupts use the upper quarter.
+/// Where the stack of a vCPU begins, which grows down.
 fn stack_top(vcpu: u64) -> u64 {
     abi::STACKS_AT + (vcpu + 1) * abi::STACK_BYTES
 }
@@ -154,7 +152,7 @@ fn start_state(vcpu: &Vcpu, index: usize, entry: u64) -> std::io::Result<()> {
         rip: entry,
         rdi: index as u64,
         // As after a call: the stack is aligned to 16 bytes but for the address to return to.
-        rsp: stack_top(index as u64) - abi::STACK_BYTES / 4 - 8,
+        rsp: stack_top(index as u64) - 8,
         rflags: 0x2,
         ..Registers::default()
     };

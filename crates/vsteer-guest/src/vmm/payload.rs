@@ -37,6 +37,11 @@ const TIMER_BY_DEADLINE: u64 = 0b10 << 17;
 const APIC_ON: u64 = 1 << 8 | 0xff;
 
 // The timer's handler only says that it was served (x2APIC register EOI): what it woke looks at the clock itself.
+//
+// It runs on the stack of whom it interrupts, and may be interrupted by itself: QEMU's emulation of SVM (7.2) delivers an
+// interrupt that the hypervisor injects twice where the emulated pCPU has to stop right after (helper_vmrun leaves
+// `exception_index` set). On an interrupt stack of its own the second frame lay over the first, and the vCPU went round in
+// this handler for ever: one case in ten.
 global_asm!(
     "vsteer_timer:",
     "push rax",
@@ -80,8 +85,8 @@ pub extern "C" fn _start(vcpu: u64) -> ! {
 
 fn take_timer_interrupts() {
     let handler = vsteer_timer as *const () as u64;
-    // A gate of type 14 at privilege 0, code segment 8, on the interrupt stack 1.
-    let low = (handler & 0xffff) | 8 << 16 | 1 << 32 | 0x8e00 << 32 | (handler >> 16 & 0xffff) << 48;
+    // A gate of type 14 at privilege 0, code segment 8, on the stack that is in use.
+    let low = (handler & 0xffff) | 8 << 16 | 0x8e00 << 32 | (handler >> 16 & 0xffff) << 48;
     let gate = (abi::IDT_AT + 16 * u64::from(TIMER_VECTOR)) as *mut u64;
     unsafe {
         gate.write_volatile(low);
@@ -117,8 +122,9 @@ impl bare::Clock for Clock<'_> {
             let ticks = (u128::from(due_ns) * u128::from(self.orders.ticks_per_ns_q32) >> 32) as u64 + 2;
             unsafe { asm!("cli", options(nostack)) };
             write_msr(TSC_DEADLINE, ticks);
-            // No interrupt is taken between STI and the instruction after it: the wake-up cannot be missed.
-            unsafe { asm!("sti", "hlt", "cli", options(nostack)) };
+            // No interrupt is taken between STI and the instruction after it: the wake-up cannot be missed. Nowhere else are
+            // interrupts taken; compiled code may use 128 bytes below the stack's end, which they must leave alone.
+            unsafe { asm!("sub rsp, 128", "sti", "hlt", "cli", "add rsp, 128") };
         }
     }
 

@@ -38,7 +38,7 @@ fn forecast(f: &Forecast) -> String {
         let before =
             |b: Option<f64>, unit: f64| b.map_or_else(|| "-".to_owned(), |b| format!("{:.1}", unit * b));
         let after = |i: Interval, unit: f64| {
-            format!("{:>8.1} [{:>5.1}, {:>5.1}]", unit * i.likely, unit * i.low, unit * i.high)
+            format!("{:>8.2} [{:>5.2}, {:>5.2}]", unit * i.likely, unit * i.low, unit * i.high)
         };
         out.push_str(&format!(
             "   {:<22} {:>8} -> {:>24} {:>8} -> {:>24}\n",
