@@ -92,6 +92,15 @@ fn run(bench: &Bench) -> Result<Findings, Fault> {
         runstate <= RUNSTATE_POINTS && all.len() >= if bench.full { FULL_FROM } else { 4 },
         format!("{} domains, worst {runstate:.2}: {}", all.len(), worst.map_or("-", |w| w.name.as_str())),
     );
+    let observed: Vec<f64> = all.iter().filter_map(|c| c.observed_points).collect();
+    let apart = quantile(&observed, 1.0).unwrap_or(f64::INFINITY);
+    findings.claim(
+        format!(
+            "`vsteer record` in Domain-0 and each domain's own runstate are within {RUNSTATE_POINTS} point"
+        ),
+        apart <= RUNSTATE_POINTS,
+        format!("{} domains, worst {apart:.2}", observed.len()),
+    );
     weights(&all, bench.full, &mut findings);
     let values = |of: fn(&Compared) -> Option<f64>| all.iter().filter_map(of).collect::<Vec<f64>>();
     let shares = values(|c| Some(c.share_points));
@@ -127,6 +136,7 @@ fn run(bench: &Bench) -> Result<Findings, Fault> {
         "cases": figures,
         "summary": {
             "runstate_max_error_points": runstate,
+            "observed_max_error_points": apart,
             "simulator_share_points": { "mean": mean(&shares), "worst": quantile(&shares, 1.0) },
             "simulator_dispatches": { "mean": mean(&dispatches), "worst": quantile(&dispatches, 1.0) },
             "simulator_wake_p99": { "mean": mean(&wakes), "worst": quantile(&wakes, 1.0) },
@@ -157,6 +167,8 @@ struct Compared {
     run: f64,
     /// The largest difference of a share between trace and domain, points.
     own_points: f64,
+    /// The same between `vsteer record` and domain, where it observed.
+    observed_points: Option<f64>,
     simulated: simulated::Told,
     share_points: f64,
     dispatches_off: Option<f64>,
@@ -174,6 +186,7 @@ impl Compared {
             scheduler: ran.scheduler,
             run: d.traced.run,
             own_points: d.traced.points_apart(&d.own),
+            observed_points: d.observed.map(|(told, own)| told.points_apart(&own)),
             simulated: *s,
             share_points: d.traced.points_apart(&s.shares),
             // Less than one in ten seconds is nothing to compare.
