@@ -10,6 +10,8 @@
 //! Source: xentrace(8), xl(1) of Xen 4.17; `xen/common/trace.c`.
 //!
 //! Left out: several readers of one trace. Where another `xentrace` runs, the two take each other's records away.
+//! `GAP(xen-act)`: nothing is changed on Xen yet. `GAP(xen-findings)`: no rule of diagnosis knows pools, BOOST or soft
+//! affinity. `GAP(xen-sampled)`: no cheaper way for hosts where tracing is not wanted. `GAP(xen-io)`: no counts of I/O.
 
 use crate::observe::Observe;
 use std::io::Read;
