@@ -33,6 +33,8 @@ const AS_6_18: std::ops::Range<(u32, u32)> = (6, 16)..(7, 0);
 const FLAT_SINCE: (u32, u32) = (7, 3);
 /// What a simulated host says in place of its kernel's version, before the scheduler's name.
 pub const SIMULATED: &str = "vsteer simulator, ";
+/// The kernel sets the periods of each group's quota off at random: what a host with quotas gets is the mean over so many.
+const PHASES: u64 = 8;
 /// Events between two looks at whether to go on.
 const EVENTS_AT_A_TIME: u64 = 200_000;
 
@@ -231,7 +233,40 @@ impl Replay {
         parts: usize,
         go_on: &mut dyn FnMut() -> bool,
     ) -> Result<Vec<Vec<Got>>, Fault> {
-        let mut simulation = (self.policy.build)(&self.setup, &self.values)?;
+        if !self.has_quotas() {
+            return self.run_once(&self.values, warm_up_ns, measured_ns, parts, go_on);
+        }
+        let mut sum: Vec<Vec<Got>> = Vec::new();
+        for seed in 1..=PHASES {
+            let mut values = self.values.clone();
+            values.set("quota_phases", seed)?;
+            let one = self.run_once(&values, warm_up_ns, measured_ns, parts, go_on)?;
+            if sum.is_empty() {
+                sum = one;
+            } else {
+                sum.iter_mut().flatten().zip(one.iter().flatten()).for_each(|(s, o)| s.add(o));
+            }
+        }
+        sum.iter_mut().flatten().for_each(|s| s.divide(PHASES as f64));
+        Ok(sum)
+    }
+
+    /// Do the periods of quotas matter, and can they be set off against each other?
+    fn has_quotas(&self) -> bool {
+        let settable = self.policy.about.parameters.iter().any(|p| p.name == "quota_phases");
+        let vms = &self.setup.vms;
+        settable && vms.iter().any(|vm| vm.quota.is_some() || vm.vcpus.iter().any(|v| v.quota.is_some()))
+    }
+
+    fn run_once(
+        &self,
+        values: &Values,
+        warm_up_ns: u64,
+        measured_ns: u64,
+        parts: usize,
+        go_on: &mut dyn FnMut() -> bool,
+    ) -> Result<Vec<Vec<Got>>, Fault> {
+        let mut simulation = (self.policy.build)(&self.setup, values)?;
         let part_ns = (measured_ns / parts.max(1) as u64).max(1);
         advance(&mut *simulation, warm_up_ns, go_on)?;
         let mut first = self.accounts(&*simulation);
@@ -252,6 +287,20 @@ impl Replay {
 }
 
 impl Got {
+    fn add(&mut self, other: &Got) {
+        self.run += other.run;
+        self.ready += other.ready;
+        self.limited += other.limited;
+        self.lag += other.lag;
+        self.wake = self.wake.merged(&other.wake);
+        self.wake_wait_ns += other.wake_wait_ns;
+    }
+
+    /// Of the shares; latencies are of all together.
+    fn divide(&mut self, by: f64) {
+        [&mut self.run, &mut self.ready, &mut self.limited, &mut self.lag].into_iter().for_each(|x| *x /= by);
+    }
+
     fn between(thread: &Thread, first: &Account, last: &Account, ns: u64) -> Got {
         let share = |s: State| (last.ns[s as usize] - first.ns[s as usize]) as f64 / ns as f64;
         let lag_ns = last.lag_ns.zip(first.lag_ns).map_or(0, |(last, first)| last - first);

@@ -103,6 +103,7 @@ impl Rules for Fairest {
             },
             parameters::HZ,
             parameters::BANDWIDTH_SLICE,
+            parameters::QUOTA_PHASES,
             parameters::BALANCE,
             parameters::RR_TIMESLICE,
             Parameter {

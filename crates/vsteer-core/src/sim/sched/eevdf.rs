@@ -50,8 +50,8 @@
 //!   only `concur` is there.
 //! - `GAP(eevdf-levels)`: every event charges all levels of the running task; the source charges those that the event
 //!   touches, and the others at the next tick.
-//! - `GAP(eevdf-phase)`: the ticks of all pCPUs coincide, on multiples of their period; so do the periods of quotas, which
-//!   the kernel sets off against each other at random.
+//! - `GAP(eevdf-phase)`: the ticks of all pCPUs coincide, on multiples of their period; so do the periods of quotas unless
+//!   `quota_phases` says otherwise.
 //!
 //! **After 6.12** (`as_6_18`): what a group is worth changes at every tick, so it matters what that does to its virtual
 //! time. In 6.12.117 (and again in 7.0) the average of the line stays where it is and the entity's distance from it is
@@ -139,6 +139,7 @@ impl Rules for Earliest {
             },
             parameters::HZ,
             parameters::BANDWIDTH_SLICE,
+            parameters::QUOTA_PHASES,
             parameters::BALANCE,
             parameters::RR_TIMESLICE,
             Parameter {
@@ -175,7 +176,7 @@ impl Rules for Earliest {
             "eevdf-6.17: throttling as of 6.12 unless flat; no custom slices",
             "eevdf-flat: in one line (flat), failed preemptions do not shorten protection; cgroup_mode concur alone",
             "eevdf-levels: every event charges all levels of the running task",
-            "eevdf-phase: ticks of all pCPUs coincide, and so do periods of quotas",
+            "eevdf-phase: ticks of all pCPUs coincide, and so do periods of quotas without quota_phases",
         ],
     };
 

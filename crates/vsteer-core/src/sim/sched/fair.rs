@@ -9,6 +9,7 @@
 
 use super::super::bits::Bits;
 use super::super::policy::{Choice, Orders, Values, View, Why};
+use super::super::random::Random;
 use super::super::setup::{Host, Pcpu, Pool, Vcpu, Vm};
 use crate::Fault;
 use crate::nouns::SchedClass;
@@ -122,6 +123,11 @@ impl<R: Rules> Fair<R> {
             let parent = host.groups[g].parent.expect("only the root has none");
             below[parent.i()] += below[g];
         }
+        // Streams of guests are their numbers: this one is nobody's.
+        let mut phases = match values.get("quota_phases") {
+            0 => None,
+            seed => Some(Random::new(seed, u64::MAX)),
+        };
         let branches: Vec<Branch> = host
             .groups
             .iter()
@@ -141,7 +147,7 @@ impl<R: Rules> Fair<R> {
                     first,
                     lines: n as u32,
                     spread: below[g] > 1,
-                    quota: group.quota.map(quota::Bandwidth::new),
+                    quota: group.quota.map(|q| quota::Bandwidth::new(q, &mut phases)),
                 }
             })
             .collect();

@@ -20,6 +20,15 @@ pub const BANDWIDTH_SLICE: Parameter = Parameter {
     min: 100,
     max: 1_000_000,
 };
+/// How the periods of quotas lie to each other.
+pub const QUOTA_PHASES: Parameter = Parameter {
+    name: "quota_phases",
+    doc: "the kernel sets each group's periods off at random: by this seed; 0: all begin together",
+    unit: "seed",
+    default: 0,
+    min: 0,
+    max: 1_000_000,
+};
 /// Between passes of balancing.
 pub const BALANCE: Parameter = Parameter {
     name: "balance_ms",

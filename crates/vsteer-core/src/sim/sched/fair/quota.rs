@@ -10,6 +10,7 @@ use super::share::Then;
 use super::{Entity, Fair, NONE, QUOTA, Rules};
 use crate::nouns::Quota;
 use crate::sim::policy::{Orders, View};
+use crate::sim::random::Random;
 use crate::sim::setup::{Pcpu, Vcpu};
 
 /// What a line keeps of its share when it empties (`min_cfs_rq_runtime`).
@@ -20,6 +21,8 @@ pub(super) const KEEP_NS: i64 = 1_000_000;
 pub(super) struct Bandwidth {
     quota_ns: i64,
     period_ns: i64,
+    /// Its periods begin so long after multiples of their length.
+    phase_ns: i64,
     /// What is left in the pool.
     runtime_ns: i64,
     /// When the next period begins; 0 while nobody asks.
@@ -29,11 +32,12 @@ pub(super) struct Bandwidth {
 }
 
 impl Bandwidth {
-    pub(super) fn new(quota: Quota) -> Bandwidth {
+    pub(super) fn new(quota: Quota, phases: &mut Option<Random>) -> Bandwidth {
         let quota_ns = quota.quota_us as i64 * 1000;
         Bandwidth {
             quota_ns,
             period_ns: quota.period_us as i64 * 1000,
+            phase_ns: phases.as_mut().map_or(0, |r| r.within(0, quota.period_us * 1000 - 1) as i64),
             runtime_ns: quota_ns,
             next_ns: 0,
             idle: false,
@@ -62,8 +66,9 @@ impl<R: Rules> Fair<R> {
         let begins = quota.next_ns == 0;
         if begins {
             quota.runtime_ns = quota.quota_ns;
-            // The clock goes on where it stopped: periods begin on multiples of their length.
-            quota.next_ns = (now_ns / quota.period_ns + 1) * quota.period_ns;
+            // The clock goes on where it stopped.
+            let periods = (now_ns - quota.phase_ns).div_euclid(quota.period_ns) + 1;
+            quota.next_ns = periods * quota.period_ns + quota.phase_ns;
         }
         let amount_ns = (target_ns - l.runtime_ns).clamp(0, quota.runtime_ns.max(0));
         quota.runtime_ns -= amount_ns;
