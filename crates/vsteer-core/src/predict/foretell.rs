@@ -36,8 +36,10 @@ pub struct Foretold<'a> {
     model: &'a HostModel,
     wanted: &'a BTreeMap<Tid, Wanted>,
     window_ns: u64,
+    before: Replay,
     as_it_was: Vec<Got>,
-    factors: Vec<f64>,
+    /// What weights come to; read off the recording for the first forecast.
+    factors: Option<Vec<f64>>,
 }
 
 impl<'a> Foretold<'a> {
@@ -54,8 +56,7 @@ impl<'a> Foretold<'a> {
     ) -> Result<Foretold<'a>, Fault> {
         let before = replay(config, wanted, 1)?;
         let as_it_was = before.run(window_ns, window_ns, go_on)?;
-        let factors = weights::effective(&before, &as_it_was, model, window_ns, go_on)?;
-        Ok(Foretold { config, model, wanted, window_ns, as_it_was, factors })
+        Ok(Foretold { config, model, wanted, window_ns, before, as_it_was, factors: None })
     }
 
     /// How far the ready shares of vCPUs that wait are off as it was, on average; `None` where none waits.
@@ -77,9 +78,13 @@ impl<'a> Foretold<'a> {
     ///
     /// # Errors
     /// As [`replay`] and [`Replay::run`].
-    pub fn forecast(&self, steps: &[Step], go_on: &mut dyn FnMut() -> bool) -> Result<Forecast, Fault> {
+    pub fn forecast(&mut self, steps: &[Step], go_on: &mut dyn FnMut() -> bool) -> Result<Forecast, Fault> {
+        if self.factors.is_none() {
+            let (before, got) = (&self.before, &self.as_it_was);
+            self.factors = Some(weights::effective(before, got, self.model, self.window_ns, go_on)?);
+        }
         let mut host: Replay = replay(&fluid::after(self.config, steps), self.wanted, 1)?;
-        weights::scale(&mut host, &self.factors);
+        self.factors.iter().for_each(|factors| weights::scale(&mut host, factors));
         let parts = host.run_in_parts(self.window_ns, self.window_ns, PARTS, go_on)?;
         let vms = self.model.vms.iter().map(|vm| self.vm(vm, &parts)).collect();
         Ok(Forecast { method: "replay of the recording".to_owned(), vms })

@@ -93,7 +93,7 @@ fn by_fluid(a: &PlanArgs, stretch: &Stretch, model: &HostModel) -> Result<Plan, 
 fn by_replay(a: &PlanArgs, recorded: &Recorded) -> Result<Plan, Fault> {
     let interrupt = Interrupt::listen();
     let (stretch, model) = (&recorded.stretch, recorded.stretch.model()?);
-    let told = match recorded.foretold(&model, &interrupt) {
+    let mut told = match recorded.foretold(&model, &interrupt) {
         Ok(told) => told,
         Err(fault) if a.by == Method::Auto && fault.kind != FaultKind::Interrupted => {
             eprintln!("vsteer: forecasts by fluid fair share: {fault}");
@@ -101,7 +101,6 @@ fn by_replay(a: &PlanArgs, recorded: &Recorded) -> Result<Plan, Fault> {
         }
         Err(fault) => return Err(fault),
     };
-    recorded.notes(&model).iter().for_each(|n| eprintln!("vsteer: {n}"));
     if let Some(off) = told.calibration().filter(|off| *off > GIVEN_BACK) {
         let off = format!("ready shares {:.1} points off what was measured", 100.0 * off);
         if a.by == Method::Auto {
@@ -112,14 +111,15 @@ fn by_replay(a: &PlanArgs, recorded: &Recorded) -> Result<Plan, Fault> {
         }
         eprintln!("vsteer: the replay gives {off}: its forecasts are no better");
     }
-    foretold(a, stretch, &model, &told, &interrupt)
+    recorded.notes(&model).iter().for_each(|n| eprintln!("vsteer: {n}"));
+    foretold(a, stretch, &model, &mut told, &interrupt)
 }
 
 fn foretold(
     a: &PlanArgs,
     stretch: &Stretch,
     model: &HostModel,
-    told: &Foretold<'_>,
+    told: &mut Foretold<'_>,
     interrupt: &Interrupt,
 ) -> Result<Plan, Fault> {
     let mut go_on = || {

@@ -58,8 +58,8 @@ fn expected_after(p: &Plan, steps: usize) -> Option<&Forecast> {
     stage.or_else(|| (steps == p.steps.len()).then_some(&p.forecast))
 }
 
-/// What a stage changes against the one before it.
-fn stage(before: &Forecast, now: &Forecast) -> String {
+/// What a stage changes against the one before it; `None` where that is no ready share.
+fn stage(before: &Forecast, now: &Forecast) -> Option<String> {
     let pairs = before.vms.iter().zip(&now.vms);
     let told: Vec<String> = pairs
         .filter(|(b, n)| (n.ready_after.likely - b.ready_after.likely).abs() >= TOLD_FROM)
@@ -69,7 +69,7 @@ fn stage(before: &Forecast, now: &Forecast) -> String {
             format!("{name} {b:.1} -> {n:.1} %")
         })
         .collect();
-    if told.is_empty() { "no ready share changes".to_owned() } else { format!("ready: {}", told.join(", ")) }
+    (!told.is_empty()).then(|| format!("ready: {}", told.join(", ")))
 }
 
 /// The whole plan.
@@ -84,7 +84,7 @@ pub fn plan(p: &Plan) -> String {
         }
         out.push_str(&format!("     {}\n        because {}\n", s.change, s.reason));
         if let (Some(before), Some(now)) = (so_far, expected_after(p, i + 1)) {
-            out.push_str(&format!("        then {}\n", stage(before, now)));
+            stage(before, now).iter().for_each(|told| out.push_str(&format!("        then {told}\n")));
             so_far = Some(now);
         }
     }
