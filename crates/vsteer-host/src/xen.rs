@@ -13,12 +13,13 @@
 //! `GAP(xen-act)`: nothing is changed on Xen yet. `GAP(xen-findings)`: no rule of diagnosis knows pools, BOOST or soft
 //! affinity. `GAP(xen-sampled)`: no cheaper way for hosts where tracing is not wanted. `GAP(xen-io)`: no counts of I/O.
 
+use crate::kvm::inventory::{is_named, no_such_vm};
 use crate::observe::Observe;
 use std::io::Read;
 use std::process::ChildStdout;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
-use vsteer_core::nouns::{Batch, Collector, HostConfig};
+use vsteer_core::nouns::{Batch, Collector, HostConfig, VmId};
 use vsteer_core::{Fault, FaultKind};
 use vsteer_record::xentrace::Reader;
 use vsteer_record::xentrace::account::Accounts;
@@ -29,7 +30,7 @@ pub mod saved;
 mod told;
 pub mod tools;
 
-use config::Listed;
+use config::{Listed, vm_id};
 use told::Told;
 use tools::{Place, Running};
 
@@ -50,6 +51,8 @@ const ASK_AGAIN: Duration = Duration::from_secs(2);
 /// A Xen host.
 pub struct XenHost {
     place: Place,
+    /// Names, ids or patterns of the domains that are wanted; empty: all.
+    wanted: Vec<String>,
     told: Told,
     asked: Instant,
     tracer: Running,
@@ -65,9 +68,13 @@ impl XenHost {
     /// Asks for the configuration and starts the trace.
     ///
     /// # Errors
-    /// As [`Place::run`].
-    pub fn open(place: Place) -> Result<XenHost, Fault> {
+    /// As [`Place::run`]; `NothingThere` where no domain is `wanted`.
+    pub fn open(place: Place, wanted: Vec<String>) -> Result<XenHost, Fault> {
         let listed = Listed::ask(&place)?;
+        if !wanted.is_empty() && !listed.domains.iter().any(|d| is_wanted(&wanted, &d.name, &vm_id(d))) {
+            let there: Vec<String> = listed.domains.iter().map(|d| format!("{:?}", d.name)).collect();
+            return Err(no_such_vm(&wanted, &there));
+        }
         let accounts = Accounts::new(listed.khz()?, HOLD_MS);
         let poll = POLL_MS.to_string();
         // It must have a file to write to: its own output. -D: what lay in the buffers is of before.
@@ -75,6 +82,7 @@ impl XenHost {
         let output = tracer.take_output().expect("it was just started");
         Ok(XenHost {
             place,
+            wanted,
             told: Told::new(listed, accounts),
             asked: Instant::now(),
             tracer,
@@ -120,7 +128,9 @@ impl XenHost {
 impl Observe for XenHost {
     fn config(&mut self) -> Result<HostConfig, Fault> {
         self.ask()?;
-        self.told.listed.config()
+        let mut config = self.told.listed.config()?;
+        config.vms.retain(|vm| is_wanted(&self.wanted, &vm.name, &vm.id));
+        Ok(config)
     }
 
     fn collector(&self) -> Collector {
@@ -152,8 +162,22 @@ impl Observe for XenHost {
         }
         self.ask_if_unknown()?;
         let epoch_ns = &mut self.epoch_ns;
-        Ok(self.told.batch(|mono_ns| *epoch_ns.get_or_insert_with(|| unix_ns().saturating_sub(mono_ns))))
+        let mut batch =
+            self.told.batch(|mono_ns| *epoch_ns.get_or_insert_with(|| unix_ns().saturating_sub(mono_ns)));
+        if !self.wanted.is_empty() {
+            let domains = &self.told.listed.domains;
+            let wanted =
+                |id: &VmId| domains.iter().any(|d| vm_id(d) == *id && is_wanted(&self.wanted, &d.name, id));
+            batch.threads.retain(|t| wanted(&t.vm));
+            batch.blame.retain(|b| wanted(&b.victim));
+        }
+        Ok(batch)
     }
+}
+
+/// Is this domain one that is asked for?
+fn is_wanted(wanted: &[String], name: &str, id: &VmId) -> bool {
+    wanted.is_empty() || wanted.iter().any(|pattern| is_named(pattern, name, id))
 }
 
 /// What a pipe brings, as it comes.

@@ -80,7 +80,8 @@ pub enum CollectorChoice {
 /// Where to look.
 #[derive(Debug, Clone, Args)]
 pub struct Source {
-    /// libvirt connection URI (`qemu:///system`, …); without it: every VM of this host, libvirt or not.
+    /// libvirt connection URI (`qemu:///system`, …) or a Xen host (`xen:`, `xen+ssh://root@host`); without it: every VM of
+    /// this host, libvirt or not, or in a Xen Domain-0 its domains.
     #[arg(long, value_name = "URI")]
     pub connect: Option<String>,
     /// How samples are taken.

@@ -135,7 +135,11 @@ pub fn open_host_with(source: &Source, event_buffer: Option<u64>) -> Result<Host
             return Err(Fault::new(FaultKind::Usage, "--events: Xen's switches are in its own trace")
                 .way_out("leave out --events; `xentrace -e 0x00021000 FILE` keeps them"));
         }
-        return Ok(Host::Xen(Box::new(XenHost::open(place)?)));
+        if source.collector != CollectorChoice::Auto {
+            return Err(Fault::new(FaultKind::Usage, "--collector: a Xen host is counted by its own trace")
+                .way_out("leave out --collector"));
+        }
+        return Ok(Host::Xen(Box::new(XenHost::open(place, source.vms.clone())?)));
     }
     let mut source = source.clone();
     let mut options = Options::default();

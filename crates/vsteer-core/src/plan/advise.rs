@@ -196,14 +196,19 @@ pub fn plan(
 /// Steps up to which a plan says what is expected after each.
 const STEPS_TOLD: usize = 8;
 
-/// What is expected on the way to the last of `steps`.
+/// What is expected on the way to the last of `steps`, beginning with `unchanged`.
 fn on_the_way(
+    unchanged: Forecast,
     steps: &[Step],
     foretell: &mut dyn FnMut(&[Step]) -> Result<Forecast, Fault>,
 ) -> Result<Vec<Stage>, Fault> {
-    let told = |n: &usize| *n == 0 || steps.len() <= STEPS_TOLD || steps[*n].vm != steps[n - 1].vm;
-    let ends = (0..steps.len()).filter(told);
-    ends.map(|n| Ok(Stage { steps: n, forecast: foretell(&steps[..n])? })).collect()
+    if steps.is_empty() {
+        return Ok(Vec::new());
+    }
+    let told = |n: &usize| steps.len() <= STEPS_TOLD || steps[*n].vm != steps[n - 1].vm;
+    let after =
+        (1..steps.len()).filter(told).map(|n| Ok(Stage { steps: n, forecast: foretell(&steps[..n])? }));
+    std::iter::once(Ok(Stage { steps: 0, forecast: unchanged })).chain(after).collect()
 }
 
 /// The same by any method of forecasting what steps do; that of none is what was measured, simulated.
@@ -279,7 +284,7 @@ pub fn plan_by(
             } else {
                 "no change helps within the limits"
             };
-            Plan::new(config.clone(), title.to_owned(), Vec::new(), scope, unchanged)
+            Plan::new(config.clone(), title.to_owned(), Vec::new(), scope, unchanged.clone())
         }
     };
     for (action, _, forecast, wait) in fit {
@@ -291,6 +296,6 @@ pub fn plan_by(
         alternatives.push(Alternative { title: action.doc.to_owned(), why_not, forecast });
     }
     plan.alternatives = alternatives;
-    plan.on_the_way = on_the_way(&plan.steps, foretell)?;
+    plan.on_the_way = on_the_way(unchanged, &plan.steps, foretell)?;
     Ok(plan)
 }

@@ -75,12 +75,15 @@ pub struct Got {
     pub limited: f64,
     /// Ready while a sibling ran (part of ready).
     pub lag: f64,
-    /// Wake-up to running.
+    /// Wake-up to running, of all runs together.
     #[serde(skip)]
     pub wake: Histogram,
     /// All of that together, ns.
     #[serde(skip)]
     pub wake_wait_ns: u64,
+    /// Over how many runs the shares are means.
+    #[serde(skip)]
+    pub runs: u64,
 }
 
 /// The kernel's version as numbers: `6.18.44-1-amd64` is (6, 18).
@@ -95,8 +98,8 @@ fn set_tuning(values: &mut Values, tuning: &FairTuning, eevdf: bool) -> Result<(
         values.set("hz", hz.into())?;
     }
     if let (Some(ns), true) = (tuning.base_slice_ns, eevdf) {
-        // It is scaled already.
-        values.set("base_slice_us", ns / 1000)?;
+        // It is scaled already. Nobody who sets it beyond what is simulated has slices that matter.
+        values.set("base_slice_us", (ns / 1000).clamp(100, 100_000))?;
         values.set("tunable_scaling", 0)?;
     }
     Ok(())
@@ -247,7 +250,7 @@ impl Replay {
                 sum.iter_mut().flatten().zip(one.iter().flatten()).for_each(|(s, o)| s.add(o));
             }
         }
-        sum.iter_mut().flatten().for_each(|s| s.divide(PHASES as f64));
+        sum.iter_mut().flatten().for_each(Got::average);
         Ok(sum)
     }
 
@@ -294,10 +297,17 @@ impl Got {
         self.lag += other.lag;
         self.wake = self.wake.merged(&other.wake);
         self.wake_wait_ns += other.wake_wait_ns;
+        self.runs += other.runs;
     }
 
-    /// Of the shares; latencies are of all together.
-    fn divide(&mut self, by: f64) {
+    /// Wake-ups in a run, on average.
+    pub fn wake_ups(&self) -> u64 {
+        self.wake.total() / self.runs.max(1)
+    }
+
+    /// Sums of shares become means; latencies are of all together.
+    fn average(&mut self) {
+        let by = self.runs as f64;
         [&mut self.run, &mut self.ready, &mut self.limited, &mut self.lag].into_iter().for_each(|x| *x /= by);
     }
 
@@ -312,6 +322,7 @@ impl Got {
             lag: lag_ns as f64 / ns as f64,
             wake: last.wake_latency.since(&first.wake_latency),
             wake_wait_ns: last.wake_wait_ns - first.wake_wait_ns,
+            runs: 1,
         }
     }
 }

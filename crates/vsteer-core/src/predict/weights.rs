@@ -1,7 +1,7 @@
 //! What do the VMs' weights come to on this very host? Read off the recording, where the kernel makes something else of them.
 //!
 //! A VM's `cpu.weight` says what it gets of a pCPU when all others want it too; what the kernel makes of that depends on
-//! things that no recording tells. One that was met: a task group's load that lingers on a pCPU which idles (Linux 6.16: a VM of
+//! things that no recording tells. Two that were met: a task group's load that lingers on a pCPU which idles (Linux 6.16: a VM of
 //! 50 got as much as one of 25 for as long as it lived), and a weight that counts once per runnable vCPU where the average of
 //! two that never sleep is told as a little more or a little less than two, by what it was when it was told last (7.3).
 //!
@@ -119,11 +119,14 @@ pub fn scale(host: &mut Replay, factors: &[f64]) {
     let weight =
         |vm: &crate::sim::setup::VmSetup, f: f64| f * f64::from(vm.weight.unwrap_or(about.default_weight));
     let wanted: Vec<f64> = host.setup.vms.iter().zip(factors).map(|(vm, f)| weight(vm, *f)).collect();
-    let largest = wanted.iter().copied().fold(f64::MIN_POSITIVE, f64::max);
+    // Groups above VMs are some VMs' siblings: they keep their ratio to these.
+    let of_group = |weight: Option<u32>| f64::from(weight.unwrap_or(about.default_weight));
+    let groups = host.setup.groups.iter().map(|g| of_group(g.weight));
+    let largest = wanted.iter().copied().chain(groups).fold(f64::MIN_POSITIVE, f64::max);
     let up = f64::from(most) / largest;
-    for (vm, w) in host.setup.vms.iter_mut().zip(wanted) {
-        vm.weight = Some(libm::round(w * up).clamp(f64::from(least), f64::from(most)) as u32);
-    }
+    let scaled = |w: f64| Some(libm::round(w * up).clamp(f64::from(least), f64::from(most)) as u32);
+    host.setup.vms.iter_mut().zip(wanted).for_each(|(vm, w)| vm.weight = scaled(w));
+    host.setup.groups.iter_mut().for_each(|g| g.weight = scaled(of_group(g.weight)));
 }
 
 /// What is worth telling of the factors.
@@ -147,6 +150,7 @@ pub fn told(host: &Replay, factors: &[f64]) -> Option<String> {
 mod tests {
     use super::super::replay::tests::hogs;
     use super::*;
+    use crate::sim::setup::GroupSetup;
 
     const WINDOW_NS: u64 = 4_000_000_000;
 
@@ -185,6 +189,13 @@ mod tests {
         let (mut host, _) = hogs(1, &[("a", 10_000, 1), ("b", 100, 1)], &[0.5, 0.5]);
         scale(&mut host, &[2.0, 1.0]);
         assert_eq!(host.setup.vms.iter().map(|vm| vm.weight.unwrap()).collect::<Vec<_>>(), [10_000, 50]);
+        let (mut beside, _) = hogs(1, &[("a", 100, 1), ("b", 100, 1)], &[0.5, 0.5]);
+        let above = GroupSetup { name: "/machine".into(), parent: None, weight: None, quota: None };
+        beside.setup.groups.push(above);
+        scale(&mut beside, &[0.5, 1.0]);
+        // The group stands beside them: it is worth what b is, as before.
+        let weights = [beside.setup.vms[0].weight, beside.setup.vms[1].weight, beside.setup.groups[0].weight];
+        assert_eq!(weights, [Some(5_000), Some(10_000), Some(10_000)]);
         let told = told(&host, &[2.0, 1.0]).unwrap();
         assert!(told.ends_with("a 2.00"), "{told}");
     }

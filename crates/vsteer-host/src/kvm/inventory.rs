@@ -208,7 +208,7 @@ impl Inventory {
                 taken.insert(vm.id.clone());
             }
         }
-        vms.retain(|vm| self.names.is_empty() || self.names.iter().any(|p| is_named(p, vm)));
+        vms.retain(|vm| self.names.is_empty() || self.names.iter().any(|p| is_named(p, &vm.name, &vm.id)));
         for vm in &vms {
             match &vm.manager {
                 Manager::Libvirt(uri) if uri.is_empty() => self.note(format!(
@@ -341,8 +341,8 @@ fn best_match(qemus: &[Process], vm: &Listed) -> Option<usize> {
 }
 
 /// Does `pattern` name it: its id, its name, or a pattern with `*` for any run of characters?
-fn is_named(pattern: &str, vm: &Vm) -> bool {
-    pattern == vm.name || pattern == vm.id.0 || (pattern.contains('*') && fits(pattern, &vm.name))
+pub fn is_named(pattern: &str, name: &str, id: &VmId) -> bool {
+    pattern == name || pattern == id.0 || (pattern.contains('*') && fits(pattern, name))
 }
 
 fn fits(pattern: &str, name: &str) -> bool {

@@ -10,6 +10,7 @@
 use super::listing::{self, Domain, Info, Node, Pool, PoolShares, Seat, Share, Vcpu};
 use super::tools::Place;
 use std::collections::BTreeMap;
+use vsteer_core::cpuset::MAX_CPU;
 use vsteer_core::nouns::{
     CgroupLayout, CpuWeight, HostConfig, Limits, Manager, Quota, Role, Tid, VmConfig, VmId, VmThread,
 };
@@ -107,7 +108,7 @@ impl Listed {
     }
 
     /// The domain's share and the pool that it is in.
-    fn share(&self, domain: u16) -> (Option<Share>, Option<&Pool>) {
+    pub(super) fn share(&self, domain: u16) -> (Option<Share>, Option<&Pool>) {
         let found = self.shares.iter().find_map(|(pool, s)| Some((pool, *s.shares.get(&domain)?)));
         let pool = found.and_then(|(name, _)| self.pools.iter().find(|p| p.name == *name));
         // With one pool there is no question.
@@ -175,7 +176,7 @@ pub fn tid(domain: u16, vcpu: u32) -> Tid {
 }
 
 fn topology(seats: &[Seat], nodes: &[Node], info: &Info) -> Result<Topology, Fault> {
-    let count = info.get("nr_cpus").and_then(|n| n.parse::<u32>().ok()).unwrap_or(0);
+    let count = info.get("nr_cpus").and_then(|n| n.parse::<u32>().ok()).unwrap_or(0).min(MAX_CPU + 1);
     let all = if seats.is_empty() { CpuSet::first(count) } else { seats.iter().map(|s| s.cpu).collect() };
     let mut packages: BTreeMap<u32, CpuSet> = BTreeMap::new();
     let mut cores: BTreeMap<(u32, u32), CpuSet> = BTreeMap::new();
@@ -216,4 +217,30 @@ fn topology(seats: &[Seat], nodes: &[Node], info: &Info) -> Result<Topology, Fau
         nodes: nodes.iter().map(node).collect(),
         oddities: Vec::new(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_pcpu_beyond_all_bounds_is_left_out() {
+        let info = "nr_cpus : 4294967295\ncpu: core socket node\n 9000: 0 0 0\n 1: 0 0 0\n";
+        let config = Listed::of(&Texts { info: info.into(), ..Texts::default() }).config().unwrap();
+        assert_eq!(config.topology.usable(), CpuSet::single(1));
+        let info = "nr_cpus : 4294967295\n";
+        let config = Listed::of(&Texts { info: info.into(), ..Texts::default() }).config().unwrap();
+        assert_eq!(config.topology.usable().len(), MAX_CPU as usize + 1);
+    }
+
+    proptest! {
+        #[test]
+        fn no_table_makes_it_panic(rows in proptest::collection::vec((any::<u32>(), 0u64..9, 0u64..9, any::<u64>()), 0..9)) {
+            let mut info = "cpu:    core    socket     node\n".to_owned();
+            rows.iter().for_each(|(cpu, a, b, c)| info += &format!("  {cpu}: {a} {b} {c}\n"));
+            info += "node:    memsize    memfree    distances\n   0:      1024        465      10,21\n";
+            let _ = Listed::of(&Texts { info, ..Texts::default() }).config();
+        }
+    }
 }

@@ -9,6 +9,7 @@
 
 use std::collections::BTreeMap;
 use vsteer_core::CpuSet;
+use vsteer_core::cpuset::MAX_CPU;
 
 /// A domain of `xl list -v`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -123,7 +124,12 @@ pub fn topology(text: &str) -> (Vec<Seat>, Vec<Node>) {
         let Some(n) = numbers(rest) else { continue };
         match n[..] {
             [core, socket, node] if nodes.is_empty() => {
-                seats.push(Seat { cpu: first, core: core as u32, socket: socket as u32, node: node as u32 });
+                let small = |n: u64| u32::try_from(n).ok();
+                let seat = || {
+                    Some(Seat { cpu: first, core: small(core)?, socket: small(socket)?, node: small(node)? })
+                };
+                // No machine has more.
+                seats.extend(seat().filter(|s| s.cpu <= MAX_CPU));
             }
             [memory_mib, _free, ref distances @ ..] => nodes.push(Node {
                 id: first,

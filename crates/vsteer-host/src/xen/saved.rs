@@ -21,7 +21,7 @@ use std::time::UNIX_EPOCH;
 use vsteer_core::nouns::{Batch, Collector, HostConfig};
 use vsteer_core::{Fault, FaultKind};
 use vsteer_record::xentrace::account::Accounts;
-use vsteer_record::xentrace::{IDLE_DOMAIN, Reader, Record};
+use vsteer_record::xentrace::{self, Change, IDLE_DOMAIN, Record, Runstate, Trace};
 
 /// From one sample to the next, ns.
 const EVERY_NS: u64 = 1_000_000_000;
@@ -46,11 +46,9 @@ pub struct Saved {
 pub fn read(file: &Path) -> Result<Saved, Fault> {
     let failed = |e: &std::io::Error| Fault::io(format!("reading {}", file.display()), e);
     let bytes = std::fs::read(file).map_err(|e| failed(&e))?;
-    let mut changes = Vec::new();
-    let mut reader = Reader::default();
-    reader.feed(&bytes, &mut |record| changes.push(record))?;
+    let Trace { changes, lost, cut, .. } = xentrace::read(&bytes)?;
     let mut notes = Vec::new();
-    if reader.is_cut() {
+    if cut {
         notes.push(format!("{}: the last record is cut off and left out", file.display()));
     }
     let beside = |name: &str| std::fs::read_to_string(file.with_file_name(name)).unwrap_or_default();
@@ -66,7 +64,14 @@ pub fn read(file: &Path) -> Result<Saved, Fault> {
         f.way_out(format!("keep what `xl info -n` says in {}", file.with_file_name("info.txt").display()))
     })?;
     name_strangers(&mut listed, &changes, &mut notes);
-    let mut told = Told::new(listed, Accounts::new(khz, 0));
+    let mut accounts = Accounts::new(khz, 0);
+    // All changes are here: what each vCPU did before its first is what that says.
+    let mut seen = BTreeSet::new();
+    for c in changes.iter().filter(|c| seen.insert((c.domain, c.vcpu))) {
+        let pcpu = (c.from == Runstate::Running).then_some(c.pcpu);
+        accounts.assume((c.domain, c.vcpu), c.from, pcpu);
+    }
+    let mut told = Told::new(listed, accounts);
     let changed_ns = std::fs::metadata(file).and_then(|m| m.modified()).map_err(|e| failed(&e))?;
     let changed_ns = changed_ns.duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64);
     let batches = batches(&mut told, changes, changed_ns);
@@ -75,22 +80,18 @@ pub fn read(file: &Path) -> Result<Saved, Fault> {
             .because("no vCPU changed its runstate, or other events were traced")
             .way_out("trace runstates: xentrace -D -e 0x00021000 FILE"));
     }
-    if told.accounts.lost > 0 {
-        notes.push(format!(
-            "{}: Xen had no room for {} records: waits are missing",
-            file.display(),
-            told.accounts.lost
-        ));
+    if lost > 0 {
+        notes.push(format!("{}: Xen had no room for {lost} records: waits are missing", file.display()));
     }
     let config = told.listed.config()?;
     Ok(Saved { config, collector: Told::collector(), batches, notes })
 }
 
 /// Domains that no list names are named by their numbers.
-fn name_strangers(listed: &mut Listed, changes: &[Record], notes: &mut Vec<String>) {
+fn name_strangers(listed: &mut Listed, changes: &[Change], notes: &mut Vec<String>) {
     let ids: BTreeSet<u16> = changes
         .iter()
-        .filter_map(|r| if let Record::Change(c) = r { Some(c.domain) } else { None })
+        .map(|c| c.domain)
         .filter(|id| *id != IDLE_DOMAIN && !listed.domains.iter().any(|d| d.id == *id))
         .collect();
     if !ids.is_empty() {
@@ -104,20 +105,68 @@ fn name_strangers(listed: &mut Listed, changes: &[Record], notes: &mut Vec<Strin
     }));
 }
 
-fn batches(told: &mut Told, changes: Vec<Record>, epoch_ns: u64) -> Vec<Batch> {
-    let ticks = changes.iter().filter_map(|r| if let Record::Change(c) = r { Some(c.ticks) } else { None });
-    let (Some(first), Some(last)) = (ticks.clone().min(), ticks.max()) else { return Vec::new() };
-    changes.into_iter().for_each(|record| told.accounts.see(record));
+/// A sample a second, of changes in order; where nothing changes for longer, the next is at the next change.
+fn batches(told: &mut Told, changes: Vec<Change>, epoch_ns: u64) -> Vec<Batch> {
+    let (Some(first), Some(last)) = (changes.first(), changes.last()) else { return Vec::new() };
+    let (begin, last) = (first.ticks, last.ticks);
+    // The clock on the wall at tick 0.
+    let epoch_ns = epoch_ns.saturating_sub(told.accounts.ns(begin));
     let every = told.accounts.ticks(EVERY_NS).max(1);
+    let mut changes = changes.into_iter().peekable();
     let mut batches = Vec::new();
-    let mut at = first;
+    let mut at = begin;
     loop {
-        told.accounts.settle_to(at);
-        // Its own clock began when the machine did.
-        batches.push(told.batch(|mono_ns| epoch_ns.saturating_sub(mono_ns)));
-        if at == last {
-            return batches;
+        while let Some(change) = changes.next_if(|c| c.ticks <= at) {
+            told.accounts.see(Record::Change(change));
         }
-        at = at.saturating_add(every).min(last);
+        told.accounts.settle_to(at);
+        batches.push(told.batch(|_| epoch_ns));
+        let Some(next) = changes.peek() else { return batches };
+        at = at.saturating_add(every).max(next.ticks).min(last);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    fn change(bytes: &mut Vec<u8>, ticks: u64, vcpu: u32, from: u32, to: u32) {
+        let words = [0x9002_1001 | from << 8 | to << 4, ticks as u32, (ticks >> 32) as u32, 1 << 16 | vcpu];
+        words.iter().for_each(|w| bytes.extend(w.to_le_bytes()));
+    }
+
+    /// What a vCPU did before its first change is what that change says, whatever a list of another time says; samples
+    /// go on by the second, and over a hole, however long, at once.
+    #[test]
+    fn a_trace_is_told_from_its_first_change_on() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut records = Vec::new();
+        change(&mut records, 1_000_000, 1, 2, 1);
+        change(&mut records, 1_500_000, 1, 1, 0);
+        change(&mut records, 3_000_000, 0, 0, 2);
+        change(&mut records, 1 << 44, 1, 0, 2);
+        let mut bytes: Vec<u8> = Vec::new();
+        [0x2001_f003, 0, records.len() as u32].iter().for_each(|w: &u32| bytes.extend(w.to_le_bytes()));
+        bytes.extend(&records);
+        let file = folder.path().join("host.xentrace");
+        std::fs::File::create(&file).unwrap().write_all(&bytes).unwrap();
+        assert_eq!(read(&file).unwrap_err().kind, FaultKind::BadInput, "no info.txt");
+        std::fs::write(folder.path().join("info.txt"), "nr_cpus : 1\ncpu_mhz : 1.000\n").unwrap();
+        std::fs::write(
+            folder.path().join("vcpus.txt"),
+            "one  1  0  0  -b-  1.0  all / all\none  1  1  0  -b-  1.0  all / all\n",
+        )
+        .unwrap();
+        let saved = read(&file).unwrap();
+        assert!(saved.batches.len() < 10, "{}", saved.batches.len());
+        let times: Vec<u64> = saved.batches.iter().map(|b| b.unix_ns).collect();
+        assert!(times.windows(2).all(|w| w[0] < w[1]), "{times:?}");
+        // At 3 s by a clock of 1 MHz, 2 s after the first change.
+        let third = &saved.batches[2];
+        let of = |vcpu: u32| third.threads.iter().find(|t| t.role.vcpu() == Some(vcpu)).unwrap();
+        let (zero, one) = (&of(0).counters, &of(1).counters);
+        assert_eq!((zero.run_ns, zero.blocked_ns), (Some(2_000_000_000), Some(0)));
+        assert_eq!((one.ready_ns, one.run_ns), (Some(500_000_000), Some(1_500_000_000)));
     }
 }

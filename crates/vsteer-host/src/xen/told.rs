@@ -39,19 +39,15 @@ impl Told {
         self.accounts.vcpus().keys().any(|whose| !known(whose.0))
     }
 
-    /// Tells the accounts where vCPUs may run, and what those do that may never change their state.
+    /// Tells the accounts which domains there are, where vCPUs may run, and what those do that may never change their state.
     pub(super) fn introduce(&mut self) {
         let Told { listed, accounts } = self;
+        accounts.keep(|id| listed.domains.iter().any(|d| d.id == id));
         let everywhere: CpuSet = listed.pools.iter().flat_map(|p| p.cpus.iter()).collect();
         for v in &listed.vcpus {
             let Ok(index) = u16::try_from(v.index) else { continue };
             let whose = (v.domain, index);
-            let pool = listed
-                .shares
-                .iter()
-                .find(|(_, s)| s.shares.contains_key(&v.domain))
-                .and_then(|(name, _)| listed.pools.iter().find(|p| p.name == *name));
-            let pool = pool.map_or(&everywhere, |p| &p.cpus);
+            let pool = listed.share(v.domain).1.map_or(&everywhere, |p| &p.cpus);
             accounts
                 .allow(whose, v.hard.as_ref().map_or_else(|| pool.clone(), |hard| hard.intersection(pool)));
             let pcpu = v.pcpu.and_then(|p| u16::try_from(p).ok());
@@ -148,7 +144,7 @@ impl Told {
         });
         Batch {
             mono_ns,
-            unix_ns: epoch_ns + mono_ns,
+            unix_ns: epoch_ns.saturating_add(mono_ns),
             threads: threads.collect(),
             pcpus: pcpus.collect(),
             vms: Vec::new(),

@@ -9,13 +9,17 @@
 
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::Read;
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, ChildStderr, ChildStdout, Command, Stdio};
+use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 use vsteer_core::{Fault, FaultKind};
 
 /// A tool answers within this.
 const WITHIN: Duration = Duration::from_secs(60);
+/// What it said is there so long after it ended.
+const WORDS_WITHIN: Duration = Duration::from_secs(1);
 /// A tool that goes on ends within this once it is told to.
 const ENDS_WITHIN: Duration = Duration::from_secs(5);
 /// The end of what a tool said that a fault shows.
@@ -112,7 +116,8 @@ impl Place {
         let mut child = self.start_with(words, Stdio::piped())?;
         let (mut out, mut err) = (child.stdout.take(), child.stderr.take());
         // Both at once: a full pipe would stop the tool.
-        let errors = std::thread::spawn(move || text_of(&mut err));
+        let (send, errors) = channel();
+        std::thread::spawn(move || send.send(text_of(&mut err)));
         let output = std::thread::spawn(move || text_of(&mut out));
         let begin = Instant::now();
         let status = loop {
@@ -132,7 +137,9 @@ impl Place {
             }
             std::thread::sleep(Duration::from_millis(2));
         };
-        let (output, errors) = (output.join().unwrap_or_default(), errors.join().unwrap_or_default());
+        let output = output.join().unwrap_or_default();
+        // A connection that ssh keeps open for the next call may keep this pipe open too.
+        let errors = errors.recv_timeout(WORDS_WITHIN).unwrap_or_default();
         if status.success() { Ok(output) } else { Err(self.refused(&line, status.code(), &errors)) }
     }
 
@@ -143,14 +150,11 @@ impl Place {
     pub fn start(&self, words: &[&str]) -> Result<Running, Fault> {
         let mut command = match self {
             Place::Here => self.command(words),
-            // Nobody there would end it when we are gone: it ends with our end of the connection.
-            Place::Ssh { .. } => {
-                let line: Vec<String> = words.iter().map(|w| quoted(w)).collect();
-                let line = format!("{} & p=$!; cat >/dev/null; kill -TERM $p; wait $p", line.join(" "));
-                self.command(&["sh", "-c", &line])
-            }
+            Place::Ssh { .. } => self.command(&["sh", "-c", &tethered(words)]),
         };
-        let started = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+        // In a group of its own: a Ctrl-C is for us, who then end it.
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+        let started = command.spawn();
         let mut child = started.map_err(|e| self.not_started(words, &e))?;
         let (output, words_of) = (child.stdout.take().expect("piped"), child.stderr.take());
         Ok(Running {
@@ -164,8 +168,8 @@ impl Place {
 
     fn start_with(&self, words: &[&str], err: Stdio) -> Result<Child, Fault> {
         let mut command = self.command(words);
-        let started = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(err).spawn();
-        started.map_err(|e| self.not_started(words, &e))
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(err).process_group(0);
+        command.spawn().map_err(|e| self.not_started(words, &e))
     }
 
     fn not_started(&self, words: &[&str], e: &std::io::Error) -> Fault {
@@ -223,6 +227,10 @@ impl Running {
     /// Ends it, so that it can put away what it began.
     pub fn end(&mut self) {
         drop(self.child.stdin.take());
+        // Of one that was waited for already the number may be somebody else's.
+        if !matches!(self.child.try_wait(), Ok(None)) {
+            return;
+        }
         if self.place == Place::Here
             && let Some(pid) = Pid::from_raw(self.child.id().cast_signed())
         {
@@ -260,6 +268,17 @@ fn control_path() -> PathBuf {
     folder.join(format!("vsteer-ssh-{}-%C", std::process::id()))
 }
 
+/// A shell's line for a tool that nobody there would end when we are gone: it ends when our end of the connection closes its
+/// input, and the line when the tool ends. Its output goes through a pipe, for what sshd gives may be a socket, which
+/// cannot be opened by its name.
+fn tethered(words: &[&str]) -> String {
+    let tool: Vec<String> = words.iter().map(|w| quoted(w)).collect();
+    format!(
+        "exec 3<&0; {{ {} 3<&- & p=$!; {{ cat <&3; kill -TERM $p; }} >/dev/null 2>&1 & exec 3<&-; wait $p; }} | cat",
+        tool.join(" ")
+    )
+}
+
 /// A word as a POSIX shell reads it back.
 fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_=./:,@+".contains(c);
@@ -293,6 +312,37 @@ mod tests {
                 Command::new("sh").args(["-c", &format!("printf %s {}", quoted(word))]).output().unwrap();
             assert_eq!(String::from_utf8_lossy(&told.stdout), word);
         }
+    }
+
+    /// As sshd would run it: a tool ends with its input, and the line with the tool.
+    #[test]
+    fn a_tethered_tool_ends_with_its_connection() {
+        let start = |tool: &[&str]| {
+            let mut command = Command::new("sh");
+            command.args(["-c", &tethered(tool)]).stdin(Stdio::piped()).stdout(Stdio::piped());
+            command.spawn().unwrap()
+        };
+        // It says what ended it, and would go on for a minute.
+        let mut child = start(&[
+            "sh",
+            "-c",
+            "trap 'echo put away; kill $!; exit' TERM; sleep 60 >/dev/null & echo begun; wait",
+        ]);
+        let mut out = child.stdout.take().unwrap();
+        let mut begun = [0; 6];
+        out.read_exact(&mut begun).unwrap();
+        drop(child.stdin.take());
+        let mut said = String::new();
+        out.read_to_string(&mut said).unwrap();
+        assert_eq!((&begun, said.as_str()), (b"begun\n", "put away\n"));
+        child.wait().unwrap();
+        // One that fails at once does not wait for us.
+        let mut child = start(&["sh", "-c", "echo no; exit 3"]);
+        let begin = Instant::now();
+        let kept = child.stdin.take();
+        child.wait().unwrap();
+        assert!(begin.elapsed() < Duration::from_secs(20));
+        drop(kept);
     }
 
     #[test]

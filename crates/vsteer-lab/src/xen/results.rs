@@ -86,7 +86,9 @@ impl Shares {
             (self.blocked, other.blocked),
             (self.offline, other.offline),
         ];
-        100.0 * pairs.iter().map(|(a, b)| (a - b).abs()).fold(0.0, f64::max)
+        let apart = pairs.iter().map(|(a, b)| (a - b).abs());
+        // What was not measured agrees with nothing.
+        100.0 * apart.map(|x| if x.is_nan() { f64::INFINITY } else { x }).fold(0.0, f64::max)
     }
 }
 

@@ -178,6 +178,15 @@ impl Accounts {
         }
     }
 
+    /// Forgets the vCPUs of domains that are no more.
+    pub fn keep(&mut self, is_there: impl Fn(u16) -> bool) {
+        let stays = |domain: u16| domain == IDLE_DOMAIN || is_there(domain);
+        self.vcpus.retain(|whose, _| stays(whose.0));
+        self.waits.retain(|whose, _| stays(whose.0));
+        self.allowed.retain(|whose, _| stays(whose.0));
+        self.running.retain(|_, whose| stays(whose.0));
+    }
+
     /// The vCPUs, those of the idle domain ([`IDLE_DOMAIN`]) too: one per pCPU.
     pub fn vcpus(&self) -> &BTreeMap<Whose, Vcpu> {
         &self.vcpus
@@ -256,32 +265,28 @@ impl Accounts {
             return;
         }
         self.now = Some(to);
-        for whose in self.waits.keys() {
-            let sibling = self.running.values().any(|r| r.0 == whose.0);
-            let vcpu = self.vcpus.get_mut(whose).expect("who waits is known");
-            if sibling {
+        let Accounts { waits, vcpus, running, allowed, blame, .. } = self;
+        let ran = |pcpu: u32| match u16::try_from(pcpu).ok().and_then(|p| running.get(&p)) {
+            Some((IDLE_DOMAIN, _)) => Ran::Nobody,
+            Some((domain, _)) => Ran::Domain(*domain),
+            None => Ran::Unknown,
+        };
+        for whose in waits.keys() {
+            let vcpu = vcpus.get_mut(whose).expect("who waits is known");
+            if running.values().any(|r| r.0 == whose.0) {
                 vcpu.lag_ticks += ticks;
             }
-            let ran = |pcpu: u16| match self.running.get(&pcpu) {
-                Some((IDLE_DOMAIN, _)) => Ran::Nobody,
-                Some((domain, _)) => Ran::Domain(*domain),
-                None => Ran::Unknown,
-            };
-            let pcpus: Vec<u16> = match self.allowed.get(whose) {
-                Some(allowed) => allowed.iter().map(|p| p as u16).collect(),
-                None => vcpu.pcpu.into_iter().collect(),
-            };
-            let all: Vec<Ran> = pcpus.into_iter().map(ran).collect();
-            let mut charge = |ran: Ran, ticks: u64| *self.blame.entry((*whose, ran)).or_default() += ticks;
-            if all.contains(&Ran::Nobody) {
-                charge(Ran::Nobody, ticks);
-            } else if all.is_empty() {
-                charge(Ran::Unknown, ticks);
-            } else {
-                // What does not divide evenly goes to the first.
-                let each = ticks / all.len() as u64;
-                charge(all[0], ticks - each * all.len() as u64);
-                all.into_iter().for_each(|ran| charge(ran, each));
+            let mut charge = |ran: Ran, ticks: u64| *blame.entry((*whose, ran)).or_default() += ticks;
+            match allowed.get(whose).filter(|set| !set.is_empty()) {
+                Some(set) if set.iter().any(|p| ran(p) == Ran::Nobody) => charge(Ran::Nobody, ticks),
+                Some(set) => {
+                    let (each, rest) = (ticks / set.len() as u64, ticks % set.len() as u64);
+                    // What does not divide evenly goes to the first.
+                    set.iter()
+                        .enumerate()
+                        .for_each(|(i, p)| charge(ran(p), each + if i == 0 { rest } else { 0 }));
+                }
+                None => charge(vcpu.pcpu.map_or(Ran::Unknown, |p| ran(p.into())), ticks),
             }
         }
     }

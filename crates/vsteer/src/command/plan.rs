@@ -21,13 +21,9 @@ use vsteer_core::{Fault, FaultKind};
 /// As [`source::window`]; `Usage` for an unknown action, or for a replay of what cannot be replayed; when the file
 /// cannot be written.
 pub fn run(a: &PlanArgs, json: bool) -> Result<(), Fault> {
-    let plan = match recorded(a)? {
-        Some(recorded) => by_replay(a, &recorded)?,
-        None => {
-            let stretch = source::window(&a.window)?;
-            let model = stretch.model()?;
-            by_fluid(a, &stretch, &model)?
-        }
+    let plan = match look(a)? {
+        Seen::Replayable(recorded) => by_replay(a, &recorded)?,
+        Seen::Samples(stretch) => by_fluid(a, &stretch, &stretch.model()?)?,
     };
     if let Some(path) = &a.output {
         let text = serde_json::to_vec_pretty(&plan).expect("a plan is plain data");
@@ -59,30 +55,35 @@ fn scope(a: &PlanArgs) -> Scope {
     }
 }
 
-/// The recording to replay, where there is one that can be.
-fn recorded(a: &PlanArgs) -> Result<Option<Recorded>, Fault> {
+/// What a plan is made from.
+enum Seen {
+    /// A recording with switches and wake-ups.
+    Replayable(Box<Recorded>),
+    /// Samples alone.
+    Samples(Box<Stretch>),
+}
+
+fn look(a: &PlanArgs) -> Result<Seen, Fault> {
     let refused = |what: &str, way_out: &str| {
         Err(Fault::new(FaultKind::Usage, format!("--by replay: {what}")).way_out(way_out))
     };
     let asked = a.by == Method::Replay;
     match (&a.window.recording, &a.window.at) {
-        _ if a.by == Method::Fluid => Ok(None),
         (None, _) if asked => {
             refused("the live host has no recorded switches", "record first: vsteer record --events")
         }
         (Some(_), Some(_)) if asked => refused("whole recordings are replayed", "leave out --at"),
-        (Some(folder), None) => {
+        (Some(folder), None) if a.by != Method::Fluid => {
             let recording = source::read(folder)?;
-            if !asked && !recording.has_switches() {
-                return Ok(None);
-            }
-            match Recorded::of(recording, folder) {
-                // Switches of a vsteer that recorded no wake-ups tell no demands.
-                Err(fault) if !asked && fault.kind == FaultKind::NothingThere => Ok(None),
-                other => other.map(Some),
+            match Recorded::of(&recording, folder) {
+                // Switches of a vsteer that recorded no wake-ups tell no demands either.
+                Err(fault) if !asked && fault.kind == FaultKind::NothingThere => {
+                    source::whole(recording).map(|s| Seen::Samples(Box::new(s)))
+                }
+                other => other.map(|recorded| Seen::Replayable(Box::new(recorded))),
             }
         }
-        _ => Ok(None),
+        _ => source::window(&a.window).map(|s| Seen::Samples(Box::new(s))),
     }
 }
 

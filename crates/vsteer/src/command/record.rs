@@ -4,9 +4,9 @@ use crate::cli::Record;
 use crate::interrupt::Interrupt;
 use crate::source::{Host, need_vms, open_host_with, progress, progress_done};
 use std::time::{Duration, Instant};
-use vsteer_core::Fault;
 use vsteer_core::nouns::{Collector, HostConfig};
 use vsteer_core::trigger::Watch;
+use vsteer_core::{Fault, FaultKind};
 use vsteer_host::observe::Observe;
 use vsteer_host::switches::SwitchRecorder;
 use vsteer_record::{EventSummary, FORMAT, Manifest, Writer};
@@ -21,6 +21,10 @@ const INTERVAL_MAX: Duration = Duration::from_secs(1);
 pub fn run(a: &Record, json: bool) -> Result<(), Fault> {
     let interrupt = Interrupt::listen();
     let mut host = open_host_with(&a.source, a.events.then_some(a.event_buffer))?;
+    if a.second.is_some() && host.kvm().is_none() {
+        return Err(Fault::new(FaultKind::Usage, "a Xen host has no second way of counting")
+            .way_out("leave out --second"));
+    }
     let config = host.config()?;
     if a.ring.is_none() {
         need_vms(&config, &a.source)?;

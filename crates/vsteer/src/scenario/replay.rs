@@ -78,14 +78,14 @@ impl Recorded {
     /// # Errors
     /// As [`source::read`] and [`Recorded::of`].
     pub fn open(folder: &Path) -> Result<Recorded, Fault> {
-        Recorded::of(source::read(folder)?, folder)
+        Recorded::of(&source::read(folder)?, folder)
     }
 
     /// What `recording`, read from `folder`, tells.
     ///
     /// # Errors
     /// `NothingThere` for a recording without samples, switches or wake-ups.
-    pub fn of(recording: Recording, folder: &Path) -> Result<Recorded, Fault> {
+    pub fn of(recording: &Recording, folder: &Path) -> Result<Recorded, Fault> {
         let (Some(first), Some(last)) = (recording.batches.first(), recording.batches.last()) else {
             return Err(Fault::new(
                 FaultKind::NothingThere,
@@ -93,10 +93,13 @@ impl Recorded {
             ));
         };
         let (from_ns, to_ns) = (first.mono_ns, last.mono_ns);
+        if !recording.has_switches() {
+            return Err(without_switches(folder));
+        }
         let recorded = recording.switches(from_ns, to_ns)?;
         recorded.notes.iter().for_each(|n| eprintln!("vsteer: {n}"));
         enough(folder, &recorded.switches)?;
-        let stretch = source::whole(recording)?;
+        let stretch = source::whole(recording.clone())?;
         let threads: Vec<_> =
             stretch.config.vms.iter().flat_map(|vm| vm.threads.iter().map(|t| t.tid)).collect();
         let mut wanted = demands(&recorded.switches, &threads, from_ns, to_ns);
@@ -355,17 +358,19 @@ fn ready_error(pairs: impl Iterator<Item = (f64, f64)>) -> Option<f64> {
     vsteer_core::stats::mean(&errors)
 }
 
+fn without_switches(folder: &Path) -> Fault {
+    Fault::new(FaultKind::NothingThere, format!("{} has no context switches", folder.display()))
+        .way_out("record with --events")
+}
+
 /// Is there what demands are made of?
 fn enough(folder: &Path, switches: &[Switch]) -> Result<(), Fault> {
-    let without = |what: &str, way_out: &str| {
-        Err(Fault::new(FaultKind::NothingThere, format!("{} has no {what}", folder.display()))
-            .way_out(way_out))
-    };
     if !switches.iter().any(Switch::is_switch) {
-        return without("context switches", "record with --events");
+        return Err(without_switches(folder));
     }
     if !switches.iter().any(|s| s.woken().is_some()) {
-        return without("wake-ups", "record with --events, by a vsteer that records them");
+        return Err(Fault::new(FaultKind::NothingThere, format!("{} has no wake-ups", folder.display()))
+            .way_out("record with --events, by a vsteer that records them"));
     }
     Ok(())
 }
@@ -373,7 +378,7 @@ fn enough(folder: &Path, switches: &[Switch]) -> Result<(), Fault> {
 fn value(row: &Row<'_>) -> Value {
     let told = |g: &Got| {
         json!({ "run": g.run, "ready": g.ready, "limited": g.limited, "wake_p99_ns": g.wake.quantile_ns(0.99),
-            "wake_ups": g.wake.total() })
+            "wake_ups": g.wake_ups() })
     };
     let seen = |m: &ThreadModel| {
         json!({ "run": m.shares.run, "ready": m.shares.ready, "limited": m.shares.limited,
