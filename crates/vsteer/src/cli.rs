@@ -313,7 +313,7 @@ pub struct Simulate {
     pub scenario: Option<PathBuf>,
     /// Instead of a scenario: a recording with --events. Its threads' demands are simulated under its own configuration,
     /// beside what was measured.
-    #[arg(long, value_name = "RECORDING", conflicts_with_all = ["scenario", "list", "seeds", "sweep", "each", "output"])]
+    #[arg(long, value_name = "RECORDING", conflicts_with_all = ["scenario", "list", "seeds", "sweep", "each"])]
     pub from: Option<PathBuf>,
     /// With --from: a parameter of the recorded host's scheduler that was not at its default, such as `hz=1000`
     /// (--list has them; may be given again).
@@ -353,7 +353,8 @@ pub struct Simulate {
     /// Show every figure: median wake-up, lag, switches, preemptions and migrations too.
     #[arg(long)]
     pub wide: bool,
-    /// Record the first seed's run: samples and every switch, for `top`'s replay, `diagnose`, `report` and `export`.
+    /// Record the first seed's run: samples and every switch, for `top`'s replay, `diagnose`, `report` and `export`. With
+    /// --from: the host under the change, or as it was if there is none.
     #[arg(short, long, value_name = "FOLDER", conflicts_with = "sweep")]
     pub output: Option<PathBuf>,
 }

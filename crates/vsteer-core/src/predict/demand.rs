@@ -6,15 +6,16 @@
 //! come at their own moments, however late the last one was served (an open loop). Who waits for an answer, or sleeps a
 //! while after each piece of work, wakes so long after it was done (a closed loop). Which of the two a thread's wake-ups
 //! follow is read off the recording: of the times from wake-up to wake-up and from sleep to wake-up, the ones that vary
-//! less are the cause (without the tenths at both ends: one timer in a hundred that was missed says nothing). Where waits are short against the sleeps both say nearly the same, and so do both replays.
+//! less are the cause (without the tenths at both ends: one timer in a hundred that was missed says nothing). Where waits
+//! are short against the sleeps both say nearly the same, and so do both replays. Who vary both ways may be a server with
+//! a queue: arrivals at one that is awake already make no wake-up, and are told from its work ([`super::queue`]).
 //!
 //! A thread that never slept in the recording is a hog; so is one that ran all the time, of which no switch tells
 //! ([`unswitched`]).
 //!
-//! Left out: `GAP(demand-queue)`: arrivals at a thread that is awake already make no wake-up, so that a queue in the
-//! guest is one long burst, which it stays when the queue would have been shorter. `GAP(demand-together)`: who waits for
-//! whom (locks, barriers, a vCPU for its emulator thread).
+//! Left out: `GAP(demand-together)`: who waits for whom (locks, barriers, a vCPU for its emulator thread).
 
+use super::queue;
 use crate::nouns::{Batch, Tid};
 use crate::sim::guest::{Burst, Demand, Release};
 use crate::timeline::Switch;
@@ -26,10 +27,12 @@ const JUDGED_FROM: usize = 8;
 
 /// From a wake-up to the next sleep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Stretch {
-    woken_ns: u64,
-    ran_ns: u64,
-    asleep_ns: u64,
+pub(super) struct Stretch {
+    pub(super) woken_ns: u64,
+    /// When it first got a pCPU.
+    pub(super) first_ns: u64,
+    pub(super) ran_ns: u64,
+    pub(super) asleep_ns: u64,
 }
 
 /// What the recording tells of one thread.
@@ -51,7 +54,8 @@ struct Thread {
     since_ns: Option<u64>,
     /// Awake since; `None` while asleep or before it is known.
     woken_ns: Option<u64>,
-    /// Of the present burst.
+    /// Of the present burst: its first time on a pCPU, and what it ran.
+    first_ns: Option<u64>,
     ran_ns: u64,
     stretches: Vec<Stretch>,
     broken: usize,
@@ -68,12 +72,14 @@ impl Thread {
 
     fn sleeps(&mut self, ns: u64) {
         let ran_ns = std::mem::take(&mut self.ran_ns);
+        let first_ns = self.first_ns.take();
         let Some(woken_ns) = self.woken_ns.take() else {
             self.broken += 1;
             return;
         };
         if ran_ns > 0 {
-            self.stretches.push(Stretch { woken_ns, ran_ns, asleep_ns: ns });
+            let first_ns = first_ns.unwrap_or(woken_ns);
+            self.stretches.push(Stretch { woken_ns, first_ns, ran_ns, asleep_ns: ns });
         }
     }
 }
@@ -95,7 +101,7 @@ pub fn demands(switches: &[Switch], threads: &[Tid], from_ns: u64, to_ns: u64) -
             // Who ran there meanwhile, and until when, is not known.
             if let Some(t) = on.remove(&s.cpu).and_then(|tid| known.get_mut(&tid)) {
                 t.stops(s.ns);
-                (t.woken_ns, t.ran_ns) = (None, 0);
+                (t.woken_ns, t.first_ns, t.ran_ns) = (None, None, 0);
                 t.broken += 1;
             }
             continue;
@@ -116,6 +122,7 @@ pub fn demands(switches: &[Switch], threads: &[Tid], from_ns: u64, to_ns: u64) -
                 t.woken_ns = Some(from_ns);
             }
             t.since_ns = Some(s.ns);
+            t.first_ns.get_or_insert(s.ns);
             // A wake-up that went unrecorded is as late as this at most.
             t.woken_ns.get_or_insert(s.ns);
         }
@@ -137,6 +144,8 @@ fn wanted(t: Thread, from_ns: u64, to_ns: u64) -> Wanted {
     } else if is_open(&t.stretches) {
         let jobs = t.stretches.iter().map(|s| Release { at_ns: s.woken_ns - from_ns, compute_ns: s.ran_ns });
         Demand::Released { jobs: jobs.collect(), repeat_ns: Some(to_ns - from_ns + 1) }
+    } else if let Some(jobs) = queue::arrivals(&t.stretches, from_ns) {
+        Demand::Released { jobs, repeat_ns: Some(to_ns - from_ns + 1) }
     } else {
         let mut asleep_ns = from_ns;
         let bursts = t.stretches.iter().map(|s| {

@@ -9,5 +9,6 @@ pub mod demand;
 pub mod fluid;
 pub mod foretell;
 pub mod headroom;
+mod queue;
 pub mod replay;
 pub mod weights;

@@ -12,6 +12,7 @@
 
 use super::demand::Wanted;
 use crate::nouns::{FairTuning, Histogram, HostConfig, Role, Tid, VmId};
+use crate::scenario::Case;
 use crate::sim::account::Account;
 use crate::sim::engine::{State, Stop};
 use crate::sim::guest::Demand;
@@ -252,6 +253,19 @@ impl Replay {
         }
         sum.iter_mut().flatten().for_each(Got::average);
         Ok(sum)
+    }
+
+    /// It as a run to record, once round to warm up and once measured; of the drawings of quotas' periods, the first.
+    ///
+    /// # Errors
+    /// None that a replay which ran has.
+    pub fn case(&self, window_ns: u64) -> Result<Case, Fault> {
+        let mut values = self.values.clone();
+        if self.has_quotas() {
+            values.set("quota_phases", 1)?;
+        }
+        let (setup, policy) = (self.setup.clone(), self.policy);
+        Ok(Case { setup, policy, values, begin_ns: window_ns, end_ns: 2 * window_ns })
     }
 
     /// Do the periods of quotas matter, and can they be set off against each other?

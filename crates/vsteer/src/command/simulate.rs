@@ -21,7 +21,7 @@ const POINTS_MAX: usize = 10_000;
 pub fn run(a: &Simulate, json: bool) -> Result<(), Fault> {
     if let Some(recording) = &a.from {
         let change = Change { plan: a.plan.as_deref(), under: a.under.as_deref(), set: &a.set };
-        return replay::run(recording, &a.was, &change, json);
+        return replay::run(recording, &a.was, &change, a.output.as_deref(), json);
     }
     if let Some(paper) = &a.published {
         return crate::scenario::published::run(paper, a.seeds, a.markdown, json);
@@ -81,8 +81,7 @@ pub fn run(a: &Simulate, json: bool) -> Result<(), Fault> {
         }
     }
     if let (Some(folder), Some(n)) = (&a.output, recorded) {
-        let f = folder.display();
-        eprintln!("vsteer: recorded in {f}, {n} switches (try: vsteer report {f}, vsteer diagnose {f})");
+        record::told(folder, n);
     }
     let stopped =
         points.iter().any(|p| p.runs.len() < seeds.len() || p.runs.iter().any(|r| r.ended == Ended::Stopped));

@@ -74,6 +74,12 @@ pub fn recorded(
     follow.finish().map(|summary| (ran, summary))
 }
 
+/// Says where a run of so many switches was recorded.
+pub fn told(folder: &Path, switches: u64) {
+    let f = folder.display();
+    eprintln!("vsteer: recorded in {f}, {switches} switches (try: vsteer report {f}, vsteer diagnose {f})");
+}
+
 struct Recorder<'a> {
     writer: Writer,
     events: EventWriter,

@@ -1,6 +1,7 @@
 //! A recorded host, simulated: as it was (does the simulator give back what was measured?) and changed.
 
 use super::file::Setting;
+use super::record;
 use crate::interrupt::Interrupt;
 use crate::source::{self, Stretch, progress_done, progress_of};
 use crate::text::one_line;
@@ -199,8 +200,15 @@ fn measured<'a>(got: &Got, model: &'a HostModel) -> Option<&'a ThreadModel> {
 ///
 /// # Errors
 /// As [`Recorded::open`] and [`Recorded::run`]; for a plan or recording that does not belong to it; `BadInput` for a
-/// parameter that the scheduler does not have.
-pub fn run(folder: &Path, was: &[Setting], change: &Change<'_>, json: bool) -> Result<(), Fault> {
+/// parameter that the scheduler does not have; as [`record::recorded`] for `output`, into which what is foretold last goes:
+/// the host under the change, or as it was.
+pub fn run(
+    folder: &Path,
+    was: &[Setting],
+    change: &Change<'_>,
+    output: Option<&Path>,
+    json: bool,
+) -> Result<(), Fault> {
     let interrupt = Interrupt::listen();
     let recorded = Recorded::open(folder)?;
     let later = change.under.map(|p| source::whole(source::read(p)?)).transpose()?;
@@ -222,6 +230,7 @@ pub fn run(folder: &Path, was: &[Setting], change: &Change<'_>, json: bool) -> R
     let before = host(config, &[])?;
     let as_it_was = recorded.run(&before, "simulating", &interrupt)?;
     let mut notes = recorded.notes(&model);
+    let mut last = before.clone();
     let predicted = match &changed {
         None => None,
         Some(changed) => {
@@ -234,9 +243,15 @@ pub fn run(folder: &Path, was: &[Setting], change: &Change<'_>, json: bool) -> R
             notes.extend(weights::told(&before, &effective));
             let mut after = host(changed, change.set)?;
             weights::scale(&mut after, &effective);
-            Some(recorded.run(&after, "simulating the change", &interrupt)?)
+            last = after;
+            Some(recorded.run(&last, "simulating the change", &interrupt)?)
         }
     };
+    if let Some(output) = output {
+        let case = last.case(recorded.window_ns)?;
+        let (_, events) = record::recorded(&case, case.setup.seed, output, &interrupt)?;
+        record::told(output, events.recorded);
+    }
     let fluid = changed.map(|c| fluid::ready_after(config, &c, &model)).unwrap_or_default();
     let (window_ns, (whole, broken)) = (recorded.window_ns, recorded.bursts());
     let rows: Vec<Row<'_>> = as_it_was

@@ -67,6 +67,8 @@ struct Cpu {
     mine: bool,
     /// A task of a higher class runs here.
     above: bool,
+    /// When the timer of the running one's slice goes off, where slices have one; `i64::MAX`: it is not set.
+    timer_ns: i64,
 }
 
 #[derive(Debug, Clone)]
@@ -165,6 +167,7 @@ impl<R: Rules> Fair<R> {
             runnable: 0,
             mine: own.contains(i),
             above: false,
+            timer_ns: i64::MAX,
         };
         let depths = branches.iter().map(|b| b.depth as usize + 1).max().unwrap_or(1);
         Ok(Fair {
@@ -267,6 +270,7 @@ impl<R: Rules> Fair<R> {
         if matches!(why, Why::SliceEnd(_)) {
             self.tick(p);
         }
+        self.goes_off(p, now_ns);
         match why {
             Why::Blocked(v) => self.dequeue(p, v.0, true),
             // A reminder that its slice has an end now, for somebody has joined the line; or it was its quota's share
@@ -289,6 +293,7 @@ impl<R: Rules> Fair<R> {
         self.cpus[p as usize].charged_ns = now_ns;
         if next == NONE {
             self.idle.insert(p as usize);
+            self.cpus[p as usize].timer_ns = i64::MAX;
             return Choice::IDLE;
         }
         self.idle.remove(p as usize);

@@ -147,11 +147,45 @@ impl<R: Rules> Fair<R> {
         }
         let worth = self.worth(v);
         R::reweigh(&mut self.lines, standing, worth);
-        // A second one in line: whoever runs has a slice that ends.
-        if self.lines.lines[p as usize].queued == 1 {
+        R::enter(&mut self.lines, p, standing);
+        self.joined(p, now_ns, orders);
+    }
+
+    /// Sets the timer to the end of what the running one of `p` asked for, if others are in line (`hrtick_start_fair`).
+    pub(super) fn set_timer(&mut self, p: u32, now_ns: i64) {
+        /// Nothing is set to less than this from now, nor anew for a difference of less than that.
+        const LEAST_NS: i64 = 10_000;
+        const APART_NS: i64 = 5_000;
+        let Cpu { current, timer_ns, runnable, .. } = self.cpus[p as usize];
+        if !self.lines.rules.exact() || self.lines.lines[p as usize].queued < 2 {
+            return;
+        }
+        let ends_ns = now_ns + R::slice_ns(&self.lines, self.standing(current), runnable).max(LEAST_NS);
+        if timer_ns == i64::MAX || (timer_ns - ends_ns).abs() > APART_NS {
+            self.cpus[p as usize].timer_ns = ends_ns;
+        }
+    }
+
+    /// Somebody has joined the line of `p`: whoever runs has a slice that ends. Its timer is set if it is not
+    /// (`hrtick_update`): it is not where the slice was over already and the same task was picked again, and such a one goes
+    /// on until somebody joins or a tick finds it.
+    fn joined(&mut self, p: u32, now_ns: i64, orders: &mut Orders) {
+        let Cpu { current, timer_ns, .. } = self.cpus[p as usize];
+        // One that went off while nobody else was in line was no event.
+        let is_set = timer_ns > now_ns && timer_ns < i64::MAX;
+        if current != NONE && !is_set {
+            self.cpus[p as usize].timer_ns = i64::MAX;
+            self.set_timer(p, now_ns);
             orders.interrupt(Pcpu(p));
         }
-        R::enter(&mut self.lines, p, standing);
+    }
+
+    /// Where the slice's timer has gone off, whoever runs is asked whether it should go on (`hrtick`).
+    pub(super) fn goes_off(&mut self, p: u32, now_ns: i64) {
+        let cpu = &mut self.cpus[p as usize];
+        if cpu.timer_ns <= now_ns {
+            (cpu.timer_ns, cpu.resched) = (i64::MAX, true);
+        }
     }
 
     /// `v` leaves all lines above it that it is the last of (`__dequeue_task`).

@@ -298,6 +298,9 @@ impl<R: Rules> Fair<R> {
             // Who ran last is the last to be moved to another pCPU.
             self.unlist(p, next);
             self.list(p, next);
+            if self.flat {
+                self.set_timer(p, self.cpus[p as usize].charged_ns);
+            }
         }
     }
 
@@ -381,30 +384,31 @@ impl<R: Rules> Fair<R> {
         }
     }
 
-    /// How long who runs on `p` may go on: to the tick that finds a slice or a quota used up, at any level; or to the
-    /// next, where that may change what a group is worth.
+    /// How long who runs on `p` may go on: to the timer of its slice; to the tick that finds a slice or a quota used up, at
+    /// any level; or to the next tick, where that may change what a group is worth.
     pub(super) fn slice(&self, p: u32, now_ns: i64) -> u64 {
         let (mut least_ns, mut exact_ns) = (i64::MAX, i64::MAX);
-        let Cpu { current, runnable, .. } = self.cpus[p as usize];
-        let mut until = |e: u32, ticked_ns: &mut i64| {
-            let slice_ns = R::slice_ns(&self.lines, e, runnable).max(1);
-            let ends = if self.lines.rules.exact() { &mut exact_ns } else { ticked_ns };
-            *ends = slice_ns.min(*ends);
-        };
-        let mut e = current;
-        if self.flat && e != NONE && self.lines.lines[p as usize].queued > 1 {
-            let standing = self.standing(e);
-            until(standing, &mut least_ns);
+        let Cpu { current, runnable, timer_ns, .. } = self.cpus[p as usize];
+        let slice_ns = |e: u32| R::slice_ns(&self.lines, e, runnable).max(1);
+        if self.flat && current != NONE && self.lines.lines[p as usize].queued > 1 {
+            let standing = self.standing(current);
+            if timer_ns < i64::MAX {
+                exact_ns = (timer_ns - now_ns).max(1);
+            } else {
+                least_ns = slice_ns(standing);
+            }
             if !self.lines.entities[standing as usize].protected {
                 // Every tick asks whether it should go on.
                 least_ns = 1;
             }
         }
+        let mut e = current;
         while e != NONE {
             let entity = &self.lines.entities[e as usize];
             let line = &self.lines.lines[entity.line as usize];
             if !self.flat && line.queued > 1 {
-                until(e, &mut least_ns);
+                let ends = if self.lines.rules.exact() { &mut exact_ns } else { &mut least_ns };
+                *ends = slice_ns(e).min(*ends);
             }
             if self.branches[line.group as usize].quota.is_some() {
                 least_ns = least_ns.min(line.runtime_ns.max(1));
