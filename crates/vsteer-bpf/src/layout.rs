@@ -170,4 +170,14 @@ pub(crate) struct EventBatchRaw {
     pub events: [Event; EVENTS_PER_BATCH],
 }
 
+/// `struct quota_clocks`.
+#[repr(C)]
+#[derive(Clone, Copy, Pod, Zeroable)]
+pub(crate) struct QuotaClocksRaw {
+    pub tid: u32,
+    pub pad: u32,
+    pub own: u64,
+    pub above: u64,
+}
+
 const _: () = assert!(size_of::<Event>() == 16);

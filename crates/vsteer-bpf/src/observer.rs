@@ -5,7 +5,9 @@
 
 use crate::events::{EVENT_PCPUS_MAX, Events};
 use crate::kvm;
-use crate::layout::{BlameKey, CPU_SETS, CulpritKey, Membership, Pcpu, RUNNERS, Slot, culprit, state};
+use crate::layout::{
+    BlameKey, CPU_SETS, CulpritKey, Membership, Pcpu, QuotaClocksRaw, RUNNERS, Slot, culprit, state,
+};
 use crate::load::{AFFINITY_SETS, load};
 use libbpf_rs::btf::Btf;
 use libbpf_rs::btf::types::Struct;
@@ -14,7 +16,8 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::io::Read;
 use vsteer_core::nouns::{
-    BlameSample, Culprit, HISTOGRAM_BUCKETS, Histogram, Role, ThreadCounters, ThreadSample, Tid, VmId,
+    BlameSample, Culprit, HISTOGRAM_BUCKETS, Histogram, QuotaClocks, Role, ThreadCounters, ThreadSample, Tid,
+    VmId,
 };
 use vsteer_core::{CpuSet, Fault, FaultKind};
 
@@ -301,13 +304,30 @@ impl Observer {
 
     /// Walks all tasks in the kernel and marks those in `slot_of_tid`.
     fn mark_threads(&self) -> Result<(), Fault> {
-        let program =
-            self.object.progs_mut().find(|p| p.name() == "register_threads").expect("checked when loaded");
+        self.walk_tasks("register_threads").map(|_| ())
+    }
+
+    /// When periods of quotas begin, of the groups that the watched threads are in; without those where the kernel does not
+    /// tell. It has them for groups without a quota too: one that is set later begins its periods there.
+    ///
+    /// # Errors
+    /// When the tasks cannot be walked.
+    pub fn quota_clocks(&self) -> Result<BTreeMap<Tid, QuotaClocks>, Fault> {
+        let told = self.walk_tasks("tell_quota_clocks")?;
+        let of = |bytes: &[u8]| -> QuotaClocksRaw { bytemuck::pod_read_unaligned(bytes) };
+        let all = told.chunks_exact(size_of::<QuotaClocksRaw>()).map(of);
+        let known = all.filter(|c| c.own != 0);
+        Ok(known.map(|c| (Tid(c.tid), QuotaClocks { own_ns: c.own, above_ns: c.above })).collect())
+    }
+
+    /// Runs a program for every task; what it wrote.
+    fn walk_tasks(&self, program: &str) -> Result<Vec<u8>, Fault> {
+        let program = self.object.progs_mut().find(|p| p.name() == program).expect("checked when loaded");
         let link = program.attach().map_err(|e| refused("attaching the task iterator", &e))?;
         let mut iter = Iter::new(&link).map_err(|e| refused("walking the tasks", &e))?;
-        let mut nothing = Vec::new();
-        iter.read_to_end(&mut nothing).map_err(|e| Fault::io("eBPF: walking the tasks", &e))?;
-        Ok(())
+        let mut told = Vec::new();
+        iter.read_to_end(&mut told).map_err(|e| Fault::io("eBPF: walking the tasks", &e))?;
+        Ok(told)
     }
 
     /// One slot, or `None` when it cannot be had whole.

@@ -345,12 +345,25 @@ pub struct HostConfig {
 }
 
 /// How the kernel's fair class is set up, as far as it can be read.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FairTuning {
     /// Ticks per second (`CONFIG_HZ`).
     pub hz: Option<u32>,
     /// What a task asks for at a time, ns, as scaled by the number of CPUs; readable by root since 6.6.
     pub base_slice_ns: Option<u64>,
+    /// When periods of quotas begin, by thread; empty where that was not looked at.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub quota_clocks: BTreeMap<Tid, QuotaClocks>,
+}
+
+/// Moments at which periods of a quota begin, `CLOCK_MONOTONIC`, ns; the others lie whole periods before and after. The kernel
+/// draws one for each cgroup when that is made, and keeps to it whatever quota is set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QuotaClocks {
+    /// Of the thread's own group of the cpu controller.
+    pub own_ns: u64,
+    /// Of the group above that; 0 where there is none.
+    pub above_ns: u64,
 }
 
 impl HostConfig {

@@ -296,4 +296,18 @@ demand = { periodic = { period = "10100us", work = { uniform = ["200us", "900us"
     let error = |of: &str, what: &str| out[of][what].as_f64().unwrap_or(f64::NAN);
     assert!(error("prediction", "ready") < 0.01 && error("prediction", "wake_p99") < 0.1, "{out}");
     assert!(error("prediction", "ready") < 0.5 * out["no_change_ready_error"].as_f64().unwrap(), "{out}");
+
+    // What was foretold is a recording too.
+    let foretold = dir.path().join("u.vsteer");
+    let foretold = foretold.to_str().unwrap();
+    json(&["simulate", "--from", folder, "--under", later, "--json", "-o", foretold]);
+    let again = json(&["simulate", "--from", foretold, "--json"]);
+    for (then, now) in vcpus_of(&out).iter().zip(vcpus_of(&again)) {
+        let (then, now) = (&then["predicted"]["ready"], &now["measured"]["ready"]);
+        assert!((then.as_f64().unwrap() - now.as_f64().unwrap()).abs() < 0.01, "{then} {now}");
+    }
+}
+
+fn vcpus_of(out: &Value) -> &[Value] {
+    out["vcpus"].as_array().unwrap()
 }

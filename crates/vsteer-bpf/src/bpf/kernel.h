@@ -39,8 +39,18 @@ struct cfs_rq {
 	u64 throttled_clock_self_time;	/* how long quotas held threads of this queue before that */
 } KERNEL_TYPE;
 
+struct hrtimer {
+	long long _softexpires; /* CLOCK_MONOTONIC for the timers read here, ns */
+} KERNEL_TYPE;
+
+struct cfs_bandwidth {
+	struct hrtimer period_timer; /* drawn at random when the group is made, then moved on by whole periods */
+} KERNEL_TYPE;
+
 struct task_group {
 	struct cfs_rq **cfs_rq; /* later: struct cfs_rq __percpu *cfs_rq */
+	struct task_group *parent;
+	struct cfs_bandwidth cfs_bandwidth; /* CONFIG_CFS_BANDWIDTH */
 } KERNEL_TYPE;
 
 struct sched_entity {
@@ -74,7 +84,13 @@ struct kvm_vcpu {
 	unsigned int halt_poll_ns; /* how long it polls at most before it blocks */
 } KERNEL_TYPE;
 
-struct bpf_iter_meta;
+struct seq_file {
+} KERNEL_TYPE;
+
+struct bpf_iter_meta {
+	struct seq_file *seq;
+} KERNEL_TYPE;
+
 struct bpf_iter__task {
 	struct bpf_iter_meta *meta;
 	struct task_struct *task;

@@ -103,4 +103,12 @@ struct event_batch {
 	struct event events[EVENTS_PER_BATCH];
 };
 
+/* What walking the tasks tells of one: moments at which periods begin of the quota of its group and of the group above. */
+struct quota_clocks {
+	u32 tid;
+	u32 pad;
+	u64 own;		/* CLOCK_MONOTONIC; 0: not known */
+	u64 above;
+};
+
 #endif

@@ -911,3 +911,36 @@ int register_threads(struct bpf_iter__task *ctx)
 		enter_state(s, *slot, p, READY, s->cpu, now);
 	return 0;
 }
+
+/* ---- when periods of quotas begin -------------------------------------------------------------------------- */
+
+/* A moment at which a period of this group's quota begins; 0: not known. Groups without a quota have one too. */
+static __always_inline u64 quota_clock(struct task_group *group)
+{
+	if (!group || !bpf_core_field_exists(group->cfs_bandwidth.period_timer._softexpires))
+		return 0;
+	return BPF_CORE_READ(group, cfs_bandwidth.period_timer._softexpires);
+}
+
+/* Walks the tasks and writes a struct quota_clocks for each that is watched. */
+SEC("iter/task")
+int tell_quota_clocks(struct bpf_iter__task *ctx)
+{
+	struct task_struct *p = ctx->task;
+
+	if (!p)
+		return 0;
+	u32 tid = p->pid;
+
+	if (!bpf_map_lookup_elem(&slot_of_tid, &tid))
+		return 0;
+	struct task_group *group = BPF_CORE_READ(p, sched_task_group);
+	struct quota_clocks told = {
+		.tid = tid,
+		.own = quota_clock(group),
+		.above = group ? quota_clock(BPF_CORE_READ(group, parent)) : 0,
+	};
+
+	bpf_seq_write(ctx->meta->seq, &told, sizeof(told));
+	return 0;
+}

@@ -11,7 +11,7 @@
 //! `GAP(replay-slices)`: groups above VMs have the default weight and no quota, and nobody else in them.
 
 use super::demand::Wanted;
-use crate::nouns::{FairTuning, Histogram, HostConfig, Role, Tid, VmId};
+use crate::nouns::{FairTuning, Histogram, HostConfig, Role, Tid, VmConfig, VmId};
 use crate::scenario::Case;
 use crate::sim::account::Account;
 use crate::sim::engine::{State, Stop};
@@ -34,7 +34,8 @@ const AS_6_18: std::ops::Range<(u32, u32)> = (6, 16)..(7, 0);
 const FLAT_SINCE: (u32, u32) = (7, 3);
 /// What a simulated host says in place of its kernel's version, before the scheduler's name.
 pub const SIMULATED: &str = "vsteer simulator, ";
-/// The kernel sets the periods of each group's quota off at random: what a host with quotas gets is the mean over so many.
+/// The kernel sets the periods of each group's quota off at random: where the recording does not tell how, what a host with
+/// quotas gets is the mean over so many.
 const PHASES: u64 = 8;
 /// Events between two looks at whether to go on.
 const EVENTS_AT_A_TIME: u64 = 200_000;
@@ -136,57 +137,68 @@ pub fn replay(config: &HostConfig, wanted: &BTreeMap<Tid, Wanted>, seed: u64) ->
         values.set("flat", 1)?;
         values.set("hrtick", 1)?;
     }
-    if let (None, Some(tuning)) = (simulated, config.scheduler) {
-        set_tuning(&mut values, &tuning, policy.about.name == "eevdf")?;
+    if let (None, Some(tuning)) = (simulated, &config.scheduler) {
+        set_tuning(&mut values, tuning, policy.about.name == "eevdf")?;
     }
-    let mut threads = Vec::new();
+    let threads = config
+        .vms
+        .iter()
+        .flat_map(|vm| vm.threads.iter().map(|t| Thread { vm: vm.id.clone(), role: t.role, tid: t.tid }));
     let mut above = Above::default();
-    let vms = config.vms.iter().map(|vm| {
-        // libvirt's groups below the VM's: each divides its weight by itself.
-        let mut below: Vec<&str> = Vec::new();
-        let vcpus = vm.threads.iter().map(|t| {
-            let own = t.cgroup.as_deref().filter(|own| vm.cgroup.as_deref().is_some_and(|vm| vm != *own));
-            let subgroup = own.map(|own| {
-                below.iter().position(|b| *b == own).unwrap_or_else(|| {
-                    below.push(own);
-                    below.len() - 1
-                }) as u32
-            });
-            threads.push(Thread { vm: vm.id.clone(), role: t.role, tid: t.tid });
-            let quota = match t.role {
+    // A VM without a thread that is known cannot wait either.
+    let vms = config.vms.iter().filter(|vm| !vm.threads.is_empty());
+    let vms: Vec<VmSetup> = vms
+        .map(|vm| {
+            let relative = vm.weight.map(|w| w.relative() * f64::from(policy.about.default_weight));
+            let (least, most) = policy.about.weights;
+            let cgroup = vm.cgroup.as_deref().filter(|_| policy.about.classes);
+            VmSetup {
+                weight: relative.map(|w| libm::round(w).clamp(least.into(), most.into()) as u32),
+                group: cgroup.and_then(|own| above.of(own)),
+                ..vm_setup(vm, config, wanted)
+            }
+        })
+        .collect();
+    let setup = Setup { groups: above.groups, ..Setup::new(config.topology.clone(), vms, seed) };
+    Ok(Replay { setup, policy, values, threads: threads.collect() })
+}
+
+/// A VM's threads with their demands, the groups below it, and its quotas.
+fn vm_setup(vm: &VmConfig, config: &HostConfig, wanted: &BTreeMap<Tid, Wanted>) -> VmSetup {
+    let clocks = config.scheduler.as_ref().map(|s| &s.quota_clocks);
+    let known = |ns: u64| (ns > 0).then_some(ns);
+    // libvirt's groups below the VM's: each divides its weight by itself.
+    let mut below: Vec<&str> = Vec::new();
+    let mut begins_ns = None;
+    let vcpus = vm.threads.iter().map(|t| {
+        let own = t.cgroup.as_deref().filter(|own| vm.cgroup.as_deref().is_some_and(|vm| vm != *own));
+        let subgroup = own.map(|own| {
+            below.iter().position(|b| *b == own).unwrap_or_else(|| {
+                below.push(own);
+                below.len() - 1
+            }) as u32
+        });
+        let clock = clocks.and_then(|all| all.get(&t.tid));
+        let (own_ns, above_ns) = clock.map_or((None, None), |c| (known(c.own_ns), known(c.above_ns)));
+        begins_ns = begins_ns.or(if subgroup.is_some() { above_ns } else { own_ns });
+        // A mask may name pCPUs that are offline.
+        let affinity = t.affinity.intersection(&config.topology.usable());
+        VcpuSetup {
+            affinity: (!affinity.is_empty()).then_some(affinity),
+            class: t.class,
+            quota: match t.role {
                 Role::Vcpu(_) => vm.limits.per_vcpu,
                 Role::Emulator => vm.limits.emulator,
                 _ => None,
-            };
-            let demand = wanted.get(&t.tid).map_or(Demand::Idle, |w| w.demand.clone());
-            // A mask may name pCPUs that are offline.
-            let affinity = t.affinity.intersection(&config.topology.usable());
-            VcpuSetup {
-                affinity: (!affinity.is_empty()).then_some(affinity),
-                class: t.class,
-                quota,
-                subgroup,
-                helper: t.role.vcpu().is_none(),
-                ..VcpuSetup::new(demand)
-            }
-        });
-        let relative = vm.weight.map(|w| w.relative() * f64::from(policy.about.default_weight));
-        let (least, most) = policy.about.weights;
-        VmSetup {
-            weight: relative.map(|w| libm::round(w).clamp(least.into(), most.into()) as u32),
-            quota: vm.limits.whole_vm,
-            group: if policy.about.classes {
-                vm.cgroup.as_deref().and_then(|own| above.of(own))
-            } else {
-                None
             },
-            ..VmSetup::new(vm.name.clone(), vcpus.collect())
+            quota_begins_ns: subgroup.and(own_ns),
+            subgroup,
+            helper: t.role.vcpu().is_none(),
+            ..VcpuSetup::new(wanted.get(&t.tid).map_or(Demand::Idle, |w| w.demand.clone()))
         }
     });
-    // A VM without a thread that is known cannot wait either.
-    let vms: Vec<VmSetup> = vms.filter(|vm| !vm.vcpus.is_empty()).collect();
-    let setup = Setup { groups: above.groups, ..Setup::new(config.topology.clone(), vms, seed) };
-    Ok(Replay { setup, policy, values, threads })
+    let vcpus = vcpus.collect();
+    VmSetup { quota: vm.limits.whole_vm, quota_begins_ns: begins_ns, ..VmSetup::new(vm.name.clone(), vcpus) }
 }
 
 /// The groups above VMs (`machine.slice`): in one line of tasks (7.3) each of them divides its weight among who is awake
@@ -237,7 +249,7 @@ impl Replay {
         parts: usize,
         go_on: &mut dyn FnMut() -> bool,
     ) -> Result<Vec<Vec<Got>>, Fault> {
-        if !self.has_quotas() {
+        if !self.draws_phases() {
             return self.run_once(&self.values, warm_up_ns, measured_ns, parts, go_on);
         }
         let mut sum: Vec<Vec<Got>> = Vec::new();
@@ -261,18 +273,21 @@ impl Replay {
     /// None that a replay which ran has.
     pub fn case(&self, window_ns: u64) -> Result<Case, Fault> {
         let mut values = self.values.clone();
-        if self.has_quotas() {
+        if self.draws_phases() {
             values.set("quota_phases", 1)?;
         }
         let (setup, policy) = (self.setup.clone(), self.policy);
         Ok(Case { setup, policy, values, begin_ns: window_ns, end_ns: 2 * window_ns })
     }
 
-    /// Do the periods of quotas matter, and can they be set off against each other?
-    fn has_quotas(&self) -> bool {
+    /// Are there quotas of which the recording does not tell when their periods begin, and can they be set off at random?
+    fn draws_phases(&self) -> bool {
         let settable = self.policy.about.parameters.iter().any(|p| p.name == "quota_phases");
-        let vms = &self.setup.vms;
-        settable && vms.iter().any(|vm| vm.quota.is_some() || vm.vcpus.iter().any(|v| v.quota.is_some()))
+        let unknown = |vm: &VmSetup| {
+            let own = vm.vcpus.iter().any(|v| v.quota.is_some() && v.quota_begins_ns.is_none());
+            own || vm.quota.is_some() && vm.quota_begins_ns.is_none()
+        };
+        settable && self.setup.vms.iter().any(unknown)
     }
 
     fn run_once(

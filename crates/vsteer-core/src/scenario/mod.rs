@@ -492,6 +492,7 @@ impl Scenario {
             weight: form.weight,
             cap_pct: form.cap_pct,
             quota: whole,
+            quota_begins_ns: None,
             pool: form.pool.as_ref().map_or(Ok(0), |p| named(&key("pool"), p, pools))?,
             group: form.group.as_ref().map(|g| named(&key("group"), g, groups)).transpose()?,
             memory_node: form.memory_node.map(NodeId),

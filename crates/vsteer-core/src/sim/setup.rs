@@ -103,6 +103,9 @@ pub struct VcpuSetup {
     /// A limit of its own.
     #[serde(default)]
     pub quota: Option<Quota>,
+    /// A moment at which one of that limit's periods begins; `None`: the policy's choice.
+    #[serde(default)]
+    pub quota_begins_ns: Option<u64>,
     /// A group of its own below the VM's, shared with those of the VM that name the same number (libvirt has one for
     /// each vCPU and one for the emulator's threads); `None`: one of its own where it has a quota.
     #[serde(default)]
@@ -127,6 +130,7 @@ impl VcpuSetup {
             reservation: None,
             class: None,
             quota: None,
+            quota_begins_ns: None,
             subgroup: None,
             helper: false,
             polls: false,
@@ -157,6 +161,9 @@ pub struct VmSetup {
     /// A limit for all of it.
     #[serde(default)]
     pub quota: Option<Quota>,
+    /// A moment at which one of that limit's periods begins; `None`: the policy's choice.
+    #[serde(default)]
+    pub quota_begins_ns: Option<u64>,
     /// Its CPU pool, an index into [`Setup::pools`].
     #[serde(default)]
     pub pool: usize,
@@ -183,6 +190,7 @@ impl VmSetup {
             weight: None,
             cap_pct: None,
             quota: None,
+            quota_begins_ns: None,
             pool: 0,
             group: None,
             memory_node: None,

@@ -5,7 +5,7 @@
 //!
 //! Source: kernel/sched/debug.c (6.12): `base_slice_ns`.
 //!
-//! Left out: `sched_features`, `tunable_scaling` (what is read is scaled already).
+//! Left out: when periods of quotas begin, which the observer reads (`vsteer-bpf`); `sched_features`, `tunable_scaling` (what is read is scaled already).
 
 use super::task;
 use crate::root::Root;
@@ -21,7 +21,7 @@ pub fn read(root: &Root) -> FairTuning {
         hz_of(tick.tv_sec.cast_unsigned() * 1_000_000_000 + tick.tv_nsec.cast_unsigned())
     });
     let slice = task::text(root, BASE_SLICE).and_then(|text| text.trim().parse().ok());
-    FairTuning { hz: hz.flatten(), base_slice_ns: slice }
+    FairTuning { hz: hz.flatten(), base_slice_ns: slice, ..FairTuning::default() }
 }
 
 fn hz_of(tick_ns: u64) -> Option<u32> {

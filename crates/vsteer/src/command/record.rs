@@ -13,6 +13,9 @@ use vsteer_record::{EventSummary, FORMAT, Manifest, Writer};
 
 /// A batch is written at least this often.
 const INTERVAL_MAX: Duration = Duration::from_secs(1);
+/// What the kernel does for programs that were just attached (code patched on every pCPU, memory of the verifier freed late)
+/// shows in what is measured for some tenths of a second: nothing is, so long.
+const SETTLE: Duration = Duration::from_secs(1);
 
 /// Records.
 ///
@@ -28,6 +31,17 @@ pub fn run(a: &Record, json: bool) -> Result<(), Fault> {
     let config = host.config()?;
     if a.ring.is_none() {
         need_vms(&config, &a.source)?;
+    }
+    // Asked once: they stay as they are.
+    let quota_clocks = host.kvm().and_then(|h| h.observer()).filter(|_| a.events);
+    let quota_clocks = quota_clocks.map(|o| o.quota_clocks()).transpose()?.unwrap_or_default();
+    let with_clocks = |mut config: HostConfig| {
+        config.scheduler.iter_mut().for_each(|s| s.quota_clocks.clone_from(&quota_clocks));
+        config
+    };
+    let config = with_clocks(config);
+    if host.kvm().is_some_and(|h| h.observer().is_some()) {
+        interrupt.sleep_until(Instant::now() + SETTLE);
     }
     let interval = a.interval.min(INTERVAL_MAX);
     let (first, first_polled) = host.sample_both(a.second.is_some())?;
@@ -70,7 +84,7 @@ pub fn run(a: &Record, json: bool) -> Result<(), Fault> {
         let (batch, polled) = host.sample_both(second.is_some())?;
         // The configuration is asked of the manager, which is slow beside a sample.
         if looked.elapsed() > Duration::from_secs(10) {
-            config = host.config()?;
+            config = with_clocks(host.config()?);
             looked = Instant::now();
             switches.iter().for_each(|s| s.set_config(&config));
         }

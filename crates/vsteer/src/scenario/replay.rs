@@ -327,7 +327,13 @@ fn same_threads(config: &HostConfig, later: &HostConfig) -> Result<HostConfig, F
             );
         }
     }
-    Ok(later.clone())
+    // When periods of quotas begin is known before the change.
+    let clocks = config.scheduler.as_ref().map(|s| s.quota_clocks.clone()).unwrap_or_default();
+    let mut later = later.clone();
+    if let Some(scheduler) = &mut later.scheduler {
+        scheduler.quota_clocks = clocks;
+    }
+    Ok(later)
 }
 
 /// How far off, over some vCPUs.

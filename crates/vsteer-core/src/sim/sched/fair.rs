@@ -149,7 +149,7 @@ impl<R: Rules> Fair<R> {
                     first,
                     lines: n as u32,
                     spread: below[g] > 1,
-                    quota: group.quota.map(|q| quota::Bandwidth::new(q, &mut phases)),
+                    quota: group.quota.map(|q| quota::Bandwidth::new(q, group.quota_begins_ns, &mut phases)),
                 }
             })
             .collect();

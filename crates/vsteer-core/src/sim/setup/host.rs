@@ -77,6 +77,8 @@ pub struct GroupFacts {
     pub weight: Option<u32>,
     /// Its limit.
     pub quota: Option<Quota>,
+    /// A moment at which one of its periods begins; `None`: the policy's choice.
+    pub quota_begins_ns: Option<u64>,
     /// Levels below the root.
     pub depth: u32,
 }
@@ -193,7 +195,13 @@ impl Host {
             pcpus,
             vcpus: Vec::new(),
             vms: Vec::new(),
-            groups: vec![GroupFacts { parent: None, weight: None, quota: None, depth: 0 }],
+            groups: vec![GroupFacts {
+                parent: None,
+                weight: None,
+                quota: None,
+                quota_begins_ns: None,
+                depth: 0,
+            }],
             pools,
             sockets,
             nodes,
@@ -208,9 +216,15 @@ impl Host {
         Ok(host)
     }
 
-    fn push_group(&mut self, parent: Group, weight: Option<u32>, quota: Option<Quota>) -> Group {
+    fn push_group(
+        &mut self,
+        parent: Group,
+        weight: Option<u32>,
+        quota: Option<Quota>,
+        quota_begins_ns: Option<u64>,
+    ) -> Group {
         let depth = self.groups[parent.i()].depth + 1;
-        self.groups.push(GroupFacts { parent: Some(parent), weight, quota, depth });
+        self.groups.push(GroupFacts { parent: Some(parent), weight, quota, quota_begins_ns, depth });
         Group(self.groups.len() as u32 - 1)
     }
 
@@ -227,7 +241,7 @@ impl Host {
                 Some(p) => Group(p as u32 + 1),
                 None => Group(0),
             };
-            self.push_group(parent, g.weight, g.quota);
+            self.push_group(parent, g.weight, g.quota, None);
         }
         Ok(())
     }
@@ -258,7 +272,8 @@ impl Host {
                 Some(place.node)
             }
         };
-        let group = self.push_group(Group(vm.group.map_or(0, |g| g as u32 + 1)), vm.weight, vm.quota);
+        let above = Group(vm.group.map_or(0, |g| g as u32 + 1));
+        let group = self.push_group(above, vm.weight, vm.quota, vm.quota_begins_ns);
         let (id, first) = (Vm(self.vms.len() as u32), Vcpu(self.vcpus.len() as u32));
         let mut subgroups: Vec<(u32, Group)> = Vec::new();
         for (index, v) in vm.vcpus.iter().enumerate() {
@@ -300,7 +315,7 @@ impl Host {
                 (Some(shared), _) => shared,
                 (None, None) if v.quota.is_none() => group,
                 (None, n) => {
-                    let new = self.push_group(group, None, v.quota);
+                    let new = self.push_group(group, None, v.quota, v.quota_begins_ns);
                     subgroups.extend(n.map(|n| (n, new)));
                     new
                 }

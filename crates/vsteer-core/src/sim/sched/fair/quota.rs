@@ -32,12 +32,14 @@ pub(super) struct Bandwidth {
 }
 
 impl Bandwidth {
-    pub(super) fn new(quota: Quota, phases: &mut Option<Random>) -> Bandwidth {
-        let quota_ns = quota.quota_us as i64 * 1000;
+    /// One whose periods begin with one at `begins_ns`, else where `phases` draws, else together with all others.
+    pub(super) fn new(quota: Quota, begins_ns: Option<u64>, phases: &mut Option<Random>) -> Bandwidth {
+        let (quota_ns, period_ns) = (quota.quota_us as i64 * 1000, quota.period_us * 1000);
+        let drawn_ns = phases.as_mut().map_or(0, |r| r.within(0, period_ns - 1));
         Bandwidth {
             quota_ns,
-            period_ns: quota.period_us as i64 * 1000,
-            phase_ns: phases.as_mut().map_or(0, |r| r.within(0, quota.period_us * 1000 - 1) as i64),
+            period_ns: period_ns as i64,
+            phase_ns: begins_ns.map_or(drawn_ns, |ns| ns % period_ns) as i64,
             runtime_ns: quota_ns,
             next_ns: 0,
             idle: false,

@@ -1,0 +1,94 @@
+//! Does the observer know when periods of a quota begin? A thread that a quota holds most of the time goes on when one does.
+//!
+//! Needs the privilege to load eBPF and the first version's cpu controller; where either is missing the test says so and
+//! holds nothing.
+
+use rustix::thread::gettid;
+use rustix::time::{ClockId, clock_gettime};
+use std::path::PathBuf;
+use std::sync::mpsc::channel;
+use vsteer_bpf::{Observer, Options, Watched};
+use vsteer_core::FaultKind;
+use vsteer_core::nouns::{Role, Tid, VmId};
+
+const PERIOD_NS: u64 = 100_000_000;
+
+/// A group of the cpu controller that goes when this does.
+struct Group(PathBuf);
+
+impl Group {
+    fn new() -> std::io::Result<Group> {
+        let group = Group(format!("/sys/fs/cgroup/cpu/vsteer-test-{}", std::process::id()).into());
+        std::fs::create_dir(&group.0)?;
+        std::fs::write(group.0.join("cpu.cfs_period_us"), (PERIOD_NS / 1000).to_string())?;
+        Ok(group)
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir(&self.0);
+    }
+}
+
+fn now_ns() -> u64 {
+    let t = clock_gettime(ClockId::Monotonic);
+    t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
+}
+
+/// The ends of waits of half a period or more.
+fn held_until(for_ns: u64) -> Vec<u64> {
+    let (begin, mut last, mut ends) = (now_ns(), now_ns(), Vec::new());
+    while last < begin + for_ns {
+        let now = now_ns();
+        if now - last > PERIOD_NS / 2 {
+            ends.push(now);
+        }
+        last = now;
+    }
+    ends
+}
+
+#[test]
+fn a_thread_goes_on_when_a_period_begins() {
+    let mut observer = match Observer::start(Options::default()) {
+        Ok(o) => o,
+        Err(f) if matches!(f.kind, FaultKind::NoPrivilege | FaultKind::Unsupported) => {
+            eprintln!("skipped: {f}");
+            return;
+        }
+        Err(f) => panic!("{f}"),
+    };
+    let group = match Group::new() {
+        Ok(group) => group,
+        Err(e) => {
+            eprintln!("skipped: no group of the cpu controller can be made: {e}");
+            return;
+        }
+    };
+    let (tell, told) = channel();
+    let (go_on, going) = channel();
+    let (at, quota) = (group.0.join("tasks"), group.0.join("cpu.cfs_quota_us"));
+    let hog = std::thread::spawn(move || {
+        std::fs::write(at, gettid().as_raw_nonzero().to_string()).unwrap();
+        tell.send(gettid().as_raw_nonzero().get() as u32).unwrap();
+        going.recv().unwrap();
+        held_until(3 * 1_000_000_000)
+    });
+    let tid = Tid(told.recv().unwrap());
+    observer
+        .watch(&[Watched { vm: VmId("a".into()), role: Role::Vcpu(0), tid, affinity: (0..1).collect() }])
+        .unwrap();
+    // Before it has a quota.
+    let clock = observer.quota_clocks().unwrap()[&tid].own_ns;
+    std::fs::write(quota, "20000").unwrap();
+    go_on.send(()).unwrap();
+    let ends = hog.join().unwrap();
+    assert!(ends.len() > 10, "{ends:?}");
+    let after = |ns: u64| (ns + PERIOD_NS - clock % PERIOD_NS) % PERIOD_NS;
+    let late: Vec<u64> = ends.iter().map(|ns| after(*ns) / 1_000_000).collect();
+    // Others may have the pCPU when it may go on.
+    let soon = late.iter().filter(|ms| **ms < 10).count();
+    assert!(soon * 2 > late.len(), "after the begin of a period, ms: {late:?}");
+    println!("after the begin of a period, ms: {late:?}");
+}
