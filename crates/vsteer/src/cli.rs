@@ -138,7 +138,7 @@ pub struct Record {
     /// Stop after this time; without it: at Ctrl-C.
     #[arg(long = "for", value_name = "TIME", value_parser = duration)]
     pub length: Option<std::time::Duration>,
-    /// Time between two samples, at most one second.
+    /// Time between two samples, at most a minute; a crash loses as much.
     #[arg(short, long, value_name = "TIME", default_value = "200ms", value_parser = duration)]
     pub interval: std::time::Duration,
     /// Flight recorder: keep about the newest so many bytes (`2G`, `500M`).

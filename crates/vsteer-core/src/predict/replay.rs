@@ -77,6 +77,8 @@ pub struct Got {
     pub limited: f64,
     /// Ready while a sibling ran (part of ready).
     pub lag: f64,
+    /// Times it was given a pCPU, per second.
+    pub switches_per_s: f64,
     /// Wake-up to running, of all runs together.
     #[serde(skip)]
     pub wake: Histogram,
@@ -324,6 +326,7 @@ impl Got {
         self.ready += other.ready;
         self.limited += other.limited;
         self.lag += other.lag;
+        self.switches_per_s += other.switches_per_s;
         self.wake = self.wake.merged(&other.wake);
         self.wake_wait_ns += other.wake_wait_ns;
         self.runs += other.runs;
@@ -337,7 +340,8 @@ impl Got {
     /// Sums of shares become means; latencies are of all together.
     fn average(&mut self) {
         let by = self.runs as f64;
-        [&mut self.run, &mut self.ready, &mut self.limited, &mut self.lag].into_iter().for_each(|x| *x /= by);
+        let Got { run, ready, limited, lag, switches_per_s, .. } = self;
+        [run, ready, limited, lag, switches_per_s].into_iter().for_each(|x| *x /= by);
     }
 
     fn between(thread: &Thread, first: &Account, last: &Account, ns: u64) -> Got {
@@ -349,6 +353,7 @@ impl Got {
             ready: share(State::Ready),
             limited: share(State::Limited),
             lag: lag_ns as f64 / ns as f64,
+            switches_per_s: (last.switches - first.switches) as f64 * 1e9 / ns as f64,
             wake: last.wake_latency.since(&first.wake_latency),
             wake_wait_ns: last.wake_wait_ns - first.wake_wait_ns,
             runs: 1,

@@ -28,6 +28,8 @@ pub struct Case {
     pub record_s: u64,
     /// Is it recorded? If not, VMs and competitors are asked for their counts alone.
     pub observed: bool,
+    /// Are VMs and competitors asked for their counts? That wakes threads that would have slept.
+    pub asked: bool,
     /// More for the observer's command line.
     pub record_options: Vec<String>,
     /// Files of /proc or /sys and what is written to them for the case.
@@ -93,6 +95,7 @@ impl Job {
                 settle_s: 2,
                 record_s: 10,
                 observed: true,
+                asked: true,
                 record_options: Vec::new(),
                 settings: Vec::new(),
                 starts: Vec::new(),
@@ -114,6 +117,7 @@ impl Job {
             "settle_s" => case.settle_s = number()?,
             "record_s" => case.record_s = number()?,
             "unobserved" => case.observed = false,
+            "unasked" => case.asked = false,
             "record_option" => case.record_options.push(rest.to_owned()),
             "set" => {
                 let (file, value) = rest.split_once(' ').ok_or("`set` lacks a value")?;
@@ -235,7 +239,7 @@ mod tests {
 
     const JOB: &str = "settle_s 12\nobserver_cpus 0\ncase a\nset /sys/kernel/debug/sched/base_slice_ns 3000000\n\
         vm name=web vcpus=2 workload=periodic,period_us=5000 cpus=1 weight=200 quota_us=50000/100000\n\
-        process name=hog workload=burn cpus=1 class=fifo:3\nrecord_s 20\nrecord_option --events\nunobserved\n";
+        process name=hog workload=burn cpus=1 class=fifo:3\nrecord_s 20\nrecord_option --events\nunobserved\nunasked\n";
 
     #[test]
     fn a_job_is_read() {
@@ -243,7 +247,7 @@ mod tests {
         assert_eq!((job.settle_s, &job.observer_cpus[..]), (12, &[0][..]));
         let case = &job.cases[0];
         assert_eq!((case.name.as_str(), case.settle_s, case.record_s), ("a", 2, 20));
-        assert_eq!((case.settings[0].1.as_str(), case.observed), ("3000000", false));
+        assert_eq!((case.settings[0].1.as_str(), case.observed, case.asked), ("3000000", false, false));
         let web = &case.starts[0];
         assert_eq!((web.vcpus, web.weight, web.quota_us), (Some(2), Some(200), Some((50_000, 100_000))));
         assert_eq!(web.place, ["--cpus", "1"]);

@@ -35,6 +35,8 @@ const OBSERVER: &str = "/bin/vsteer";
 const LOOK_EVERY_NS: u64 = 2_000_000;
 /// Until the kernel has checked the observer's programs: seconds of emulated time.
 const OBSERVER_STARTS_WITHIN_NS: u64 = 120_000_000_000;
+/// From a recording's begin to its first sample: the observer lets the host settle.
+const FIRST_SAMPLE_AFTER_NS: u64 = 1_000_000_000;
 /// From a recording's first sample to the guests' first report, and from their last to its last.
 const REPORTS_APART_FROM_SAMPLES_NS: u64 = 500_000_000;
 const SECOND_NS: u64 = 1_000_000_000;
@@ -133,14 +135,14 @@ impl Running {
 
 fn measure(case: &Case, folder: &str, all: &mut [Started]) -> Result<(), String> {
     let observer = if case.observed { Some(Observer::start(case, folder)?) } else { None };
-    let begin = now_ns();
+    let begin = now_ns() + if case.observed { FIRST_SAMPLE_AFTER_NS } else { 0 };
     // Not while the observer takes its first sample or its last: the guests' pCPU stands still meanwhile.
     let apart = (case.record_s * SECOND_NS / 10).min(REPORTS_APART_FROM_SAMPLES_NS);
     sleep_until(begin + apart);
-    all.iter_mut().try_for_each(|s| s.report().map(drop))?;
+    all.iter_mut().try_for_each(|s| s.count(case.asked))?;
     sleep_until(begin + case.record_s * SECOND_NS - apart);
     for s in all {
-        s.report()?;
+        s.count(case.asked)?;
         let (name, reports, kvm_counts) = s.take_reports();
         std::fs::write(format!("{folder}/{name}.reports"), reports)
             .map_err(|e| format!("writing the reports of {name}: {e}"))?;

@@ -63,14 +63,18 @@ impl Started {
         })
     }
 
-    /// Asks for a report and keeps it, and KVM's counts.
+    /// Keeps KVM's counts, and a report if it is to be asked for one.
     ///
     /// # Errors
     /// It has ended, or KVM does not count.
-    pub fn report(&mut self) -> Result<(), String> {
+    pub fn count(&mut self, asks: bool) -> Result<(), String> {
         if self.is_vm {
             self.kvm_counts += &kvm_counts(self.child.id())?;
         }
+        if asks { self.report() } else { Ok(()) }
+    }
+
+    fn report(&mut self) -> Result<(), String> {
         let asked = self.ask.write_all(b"\n").and_then(|()| self.answers.read_line(&mut self.reports));
         match asked {
             Ok(1..) => Ok(()),

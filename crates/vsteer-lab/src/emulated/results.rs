@@ -29,7 +29,7 @@ pub struct CaseResult {
     pub recording: Option<PathBuf>,
     /// Why its times mean nothing; `None` where they are exact.
     pub inexact: Option<String>,
-    /// What VMs and competitors measured; absent where times mean nothing.
+    /// What VMs and competitors measured; absent where times mean nothing, and where nobody was asked.
     pub measured: Option<Vec<Measured>>,
     /// SHA-256 of every file, by its path below the case's folder.
     pub files: BTreeMap<String, String>,
@@ -107,12 +107,13 @@ pub fn read(job: &Job, case: &Case, output: &Path) -> Result<CaseResult, Fault> 
     let inexact = job.inexact(case);
     let vms = case.vms.iter().map(|s| (s, s.vcpus.unwrap_or(1)));
     let all = vms.chain(case.processes.iter().map(|s| (s, 0)));
+    let all = all.filter(|_| case.ask);
     let measured: Vec<Measured> =
         all.map(|(s, vcpus)| measured(&folder, s, vcpus)).collect::<Result<_, _>>()?;
     Ok(CaseResult {
         name: case.name.clone(),
         recording: case.observe.then(|| folder.join("host.vsteer")),
-        measured: inexact.is_none().then_some(measured),
+        measured: inexact.is_none().then_some(measured).filter(|_| case.ask),
         inexact,
         files: checksums(&folder)?,
     })

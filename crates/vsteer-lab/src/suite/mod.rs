@@ -4,6 +4,7 @@
 //! made. `vsteer lab run NAME` runs one. A case is one file and one line in [`CASES`].
 
 mod blame;
+mod cfs;
 mod collectors;
 mod crash;
 mod emulated;
@@ -127,6 +128,7 @@ pub const CASES: &[Case] = &[
     verdicts::CASE,
     emulated::CASE,
     prediction::CASE,
+    cfs::CASE,
     xen::CASE,
 ];
 

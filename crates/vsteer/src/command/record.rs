@@ -11,8 +11,8 @@ use vsteer_host::observe::Observe;
 use vsteer_host::switches::SwitchRecorder;
 use vsteer_record::{EventSummary, FORMAT, Manifest, Writer};
 
-/// A batch is written at least this often.
-const INTERVAL_MAX: Duration = Duration::from_secs(1);
+/// A batch is written at least this often: so much is lost by a crash.
+const INTERVAL_MAX: Duration = Duration::from_secs(60);
 /// What the kernel does for programs that were just attached (code patched on every pCPU, memory of the verifier freed late)
 /// shows in what is measured for some tenths of a second: nothing is, so long.
 const SETTLE: Duration = Duration::from_secs(1);
@@ -40,18 +40,16 @@ pub fn run(a: &Record, json: bool) -> Result<(), Fault> {
         config
     };
     let config = with_clocks(config);
-    if host.kvm().is_some_and(|h| h.observer().is_some()) {
-        interrupt.sleep_until(Instant::now() + SETTLE);
-    }
     let interval = a.interval.min(INTERVAL_MAX);
-    let (first, first_polled) = host.sample_both(a.second.is_some())?;
+    // Not kept: it tells the host's clocks, and whatever is slow the first time is done.
+    let (begun, _) = host.sample_both(a.second.is_some())?;
     let manifest = |collector: Collector| Manifest {
         format: FORMAT,
         vsteer: env!("CARGO_PKG_VERSION").to_owned(),
         hostname: config.hostname.clone(),
         fingerprint: config.fingerprint(),
-        mono_ns: first.mono_ns,
-        unix_ns: first.unix_ns,
+        mono_ns: begun.mono_ns,
+        unix_ns: begun.unix_ns,
         collector,
     };
     let collector = host.collector();
@@ -62,6 +60,10 @@ pub fn run(a: &Record, json: bool) -> Result<(), Fault> {
     let ring = a.ring.map(|r| samples_part(r, a.events));
     let mut writer = Writer::create(&a.output, &manifest(collector.clone()), &config, ring)?;
     let switches = start_switches(a, &host, &config)?;
+    if host.kvm().is_some_and(|h| h.observer().is_some()) {
+        interrupt.sleep_until(Instant::now() + SETTLE);
+    }
+    let (first, first_polled) = host.sample_both(a.second.is_some())?;
     writer.append(&first, &config)?;
     let mut second = match (&a.second, host.kvm().and_then(|h| h.second_collector())) {
         (Some(folder), Some(collector)) => {

@@ -99,10 +99,10 @@ impl Recorded {
         }
         let recorded = recording.switches(from_ns, to_ns)?;
         recorded.notes.iter().for_each(|n| eprintln!("vsteer: {n}"));
-        enough(folder, &recorded.switches)?;
         let stretch = source::whole(recording.clone())?;
         let threads: Vec<_> =
             stretch.config.vms.iter().flat_map(|vm| vm.threads.iter().map(|t| t.tid)).collect();
+        enough(folder, &recorded.switches, &threads)?;
         let mut wanted = demands(&recorded.switches, &threads, from_ns, to_ns);
         if let (Some(first), Some(last)) = (stretch.batches.first(), stretch.batches.last()) {
             unswitched(&mut wanted, first, last);
@@ -384,12 +384,14 @@ fn without_switches(folder: &Path) -> Fault {
         .way_out("record with --events")
 }
 
-/// Is there what demands are made of?
-fn enough(folder: &Path, switches: &[Switch]) -> Result<(), Fault> {
+/// Is there what demands of these threads are made of?
+fn enough(folder: &Path, switches: &[Switch], threads: &[Tid]) -> Result<(), Fault> {
     if !switches.iter().any(Switch::is_switch) {
         return Err(without_switches(folder));
     }
-    if !switches.iter().any(|s| s.woken().is_some()) {
+    // Where all burn there are none.
+    let sleeps = switches.iter().any(|s| s.is_switch() && s.prev_state != 0 && threads.contains(&s.prev));
+    if sleeps && !switches.iter().any(|s| s.woken().is_some()) {
         return Err(Fault::new(FaultKind::NothingThere, format!("{} has no wake-ups", folder.display()))
             .way_out("record with --events, by a vsteer that records them"));
     }
@@ -399,11 +401,12 @@ fn enough(folder: &Path, switches: &[Switch]) -> Result<(), Fault> {
 fn value(row: &Row<'_>) -> Value {
     let told = |g: &Got| {
         json!({ "run": g.run, "ready": g.ready, "limited": g.limited, "wake_p99_ns": g.wake.quantile_ns(0.99),
-            "wake_ups": g.wake_ups() })
+            "wake_ups": g.wake_ups(), "switches_per_s": g.switches_per_s })
     };
     let seen = |m: &ThreadModel| {
         json!({ "run": m.shares.run, "ready": m.shares.ready, "limited": m.shares.limited,
-            "wake_p99_ns": m.wake_latency.map(|q| q.p99_ns), "wake_ups": m.wake_latency.map(|q| q.count) })
+            "wake_p99_ns": m.wake_latency.map(|q| q.p99_ns), "wake_ups": m.wake_latency.map(|q| q.count),
+            "switches_per_s": m.switches_per_s })
     };
     json!({ "vm": row.vm, "vcpu": row.vcpu, "measured": row.measured.map(seen), "simulated": told(row.simulated),
         "predicted": row.predicted.map(told), "fluid_ready": row.fluid, "then": row.then.map(seen), "waits": row.waits() })

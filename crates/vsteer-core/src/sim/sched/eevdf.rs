@@ -46,12 +46,12 @@
 //!   Custom slices are not modelled, so all are equal, and a protection that ends at the shortest slice in line (6.17) is
 //!   one that ends at the deadline.
 //! - `GAP(eevdf-flat)`: where 7.3's one line of tasks is simulated (`flat`, `hrtick`), a failed wake-up preemption does
-//!   not shorten the protection, the timer of a slice is set anew when a tick changes the weight, and of `cgroup_mode`
-//!   only `concur` is there.
+//!   not shorten the protection, and of `cgroup_mode` only `concur` is there. Without `flat`, `hrtick` is a timer that
+//!   never fails.
 //! - `GAP(eevdf-levels)`: every event charges all levels of the running task; the source charges those that the event
 //!   touches, and the others at the next tick.
 //! - `GAP(eevdf-phase)`: the ticks of all pCPUs coincide, on multiples of their period; so do the periods of quotas unless
-//!   `quota_phases` says otherwise.
+//!   a setup says when they begin, or `quota_phases` has them drawn.
 //!
 //! **After 6.12** (`as_6_18`): what a group is worth changes at every tick, so it matters what that does to its virtual
 //! time. In 6.12.117 (and again in 7.0) the average of the line stays where it is and the entity's distance from it is
@@ -176,7 +176,7 @@ impl Rules for Earliest {
             "eevdf-6.17: throttling as of 6.12 unless flat; no custom slices",
             "eevdf-flat: in one line (flat), failed preemptions do not shorten protection; cgroup_mode concur alone",
             "eevdf-levels: every event charges all levels of the running task",
-            "eevdf-phase: ticks of all pCPUs coincide, and so do periods of quotas without quota_phases",
+            "eevdf-phase: ticks of all pCPUs coincide, and so do periods of quotas that nothing sets off",
         ],
     };
 

@@ -90,7 +90,11 @@ pub fn draw(seed: u64, number: u64) -> Drawn {
     what.extend(slice_us.map(|us| format!("base slice {us} us")));
     let slice = slice_us.map_or_else(String::new, |us| format!("base_slice_us = {us}\n"));
     let head = |phase: &str| {
-        format!("[[case]]\nname = \"{name}-{phase}\"\nsettle_s = 2\nrecord_s = {RECORD_S}\nevents = true\n")
+        format!(
+            "[[case]]\nname = \"{name}-{phase}\"\nsettle_s = 2\nrecord_s = {RECORD_S}\ninterval_ms = {}\n\
+             events = true\nask = false\n",
+            1000 * RECORD_S
+        )
     };
     let mut cases = head("a");
     vms.iter().for_each(|vm| cases += &format!("[[case.vm]]\n{}\n", vm.toml));

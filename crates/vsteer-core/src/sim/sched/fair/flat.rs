@@ -10,13 +10,18 @@
 //! A group is worth its weight once for each of its tasks that is runnable on average, for as many as there are pCPUs
 //! (`cgroup_mode` concur, [`Fair::times`]).
 //!
+//! A slice ends by a timer (`HRTICK`), and that is set in two cases only: for a task that gets the pCPU from another one, and,
+//! while it is not set, when a task joins the line. A task that is picked again at the end of its slice goes on without one,
+//! unprotected, until somebody wakes or a tick finds it. That is where waits of several slices come from on 7.3: without it
+//! turns of a vCPU that never sleeps were simulated as 1.4 ms at most (99 of 100) where 3.2 were recorded.
+//!
 //! Where a group's quota is used up, its tasks leave one by one: the running one at once, the others when their turn comes
 //! (`sched_throttle_work`). While none of them is in line the group's averages stand still. When the next period pays they
 //! join again, the last that left first.
 //!
 //! Source: kernel/sched/fair.c of Linux 7.3.4 (`enqueue_hierarchy`, `__dequeue_task`, `__calc_prop_weight`,
-//! `calc_concur_shares`, `set_next_task_fair`, `wakeup_preempt_fair`, `throttle_cfs_rq_work`, `tg_unthrottle_up`). Read,
-//! not copied.
+//! `calc_concur_shares`, `set_next_task_fair`, `hrtick_start_fair`, `hrtick_update`, `wakeup_preempt_fair`,
+//! `throttle_cfs_rq_work`, `tg_unthrottle_up`) and sched.h (`put_prev_set_next_task`). Read, not copied.
 
 use super::share::Then;
 use super::{Cpu, Entity, Fair, NICE_0, NONE, Rules, quota};
