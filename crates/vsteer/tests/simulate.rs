@@ -244,14 +244,14 @@ demand = { periodic = { period = "100ms", work = "1ms" } }
 }
 
 /// The demands that a recording tells are those that the scenario gave: replayed under its own configuration they give
-/// back what was recorded.
+/// back what was recorded. Of one minute's 2,000 wake-ups the p99 alone is 7 % to either side.
 #[test]
 fn a_recording_replayed_gives_back_what_it_recorded() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("mixed.toml");
     let text = r#"
 title = "one pCPU, two that never sleep, one that thinks, one with a timer"
-for = "60s"
+for = "240s"
 warm_up = "2s"
 scheduler = { policy = "eevdf" }
 machine = { cores_per_node = 1 }

@@ -48,6 +48,37 @@ pub struct Wanted {
     pub ran_ns: u64,
 }
 
+/// What a recording tells of all threads.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Demands {
+    /// Of each.
+    pub by_thread: BTreeMap<Tid, Wanted>,
+    /// The time that they are of.
+    pub round: Round,
+}
+
+/// The recorded time as simulated time. A timer keeps its distance from the kernel's tick, and from the periods of quotas, for as
+/// long as it runs; so a round begins with a tick, at or before the recording, and is a whole number of them long.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Round {
+    /// Simulated time 0, `CLOCK_MONOTONIC`, ns.
+    pub begins_ns: u64,
+    /// After so long, open demands come again.
+    pub length_ns: u64,
+}
+
+impl Round {
+    fn of(from_ns: u64, to_ns: u64, tick_ns: u64) -> Round {
+        let begins_ns = from_ns - from_ns % tick_ns;
+        Round { begins_ns, length_ns: (to_ns - begins_ns + 1).next_multiple_of(tick_ns) }
+    }
+
+    /// A moment of a clock that goes by whole periods, in the second round.
+    pub(super) fn second(self, mono_ns: u64, period_ns: u64) -> u64 {
+        (mono_ns % period_ns + self.length_ns + period_ns - self.begins_ns % period_ns) % period_ns
+    }
+}
+
 #[derive(Debug, Clone, Default)]
 struct Thread {
     /// On a pCPU since.
@@ -85,7 +116,9 @@ impl Thread {
 }
 
 /// The demands of `threads` between two moments; `switches` are in order of time, wake-ups of these threads among them.
-pub fn demands(switches: &[Switch], threads: &[Tid], from_ns: u64, to_ns: u64) -> BTreeMap<Tid, Wanted> {
+/// The kernel ticks at multiples of `tick_ns`.
+pub fn demands(switches: &[Switch], threads: &[Tid], from_ns: u64, to_ns: u64, tick_ns: u64) -> Demands {
+    let round = Round::of(from_ns, to_ns, tick_ns.max(1));
     let mut known: BTreeMap<Tid, Thread> = threads.iter().map(|t| (*t, Thread::default())).collect();
     let mut seen: std::collections::BTreeSet<Tid> = std::collections::BTreeSet::new();
     let mut on: BTreeMap<u32, Tid> = BTreeMap::new();
@@ -128,26 +161,26 @@ pub fn demands(switches: &[Switch], threads: &[Tid], from_ns: u64, to_ns: u64) -
         }
         on.insert(s.cpu, s.next);
     }
-    known
-        .into_iter()
-        .map(|(tid, mut t)| {
-            t.stops(to_ns);
-            (tid, wanted(t, from_ns, to_ns))
-        })
-        .collect()
+    let told = known.into_iter().map(|(tid, mut t)| {
+        t.stops(to_ns);
+        (tid, wanted(t, round))
+    });
+    Demands { by_thread: told.collect(), round }
 }
 
-fn wanted(t: Thread, from_ns: u64, to_ns: u64) -> Wanted {
+fn wanted(t: Thread, round: Round) -> Wanted {
+    let Round { begins_ns, length_ns } = round;
     let (bursts, broken, ran_ns) = (t.stretches.len(), t.broken, t.all_ns);
     let demand = if t.stretches.is_empty() {
         if t.all_ns == 0 { Demand::Idle } else { Demand::Hog }
     } else if is_open(&t.stretches) {
-        let jobs = t.stretches.iter().map(|s| Release { at_ns: s.woken_ns - from_ns, compute_ns: s.ran_ns });
-        Demand::Released { jobs: jobs.collect(), repeat_ns: Some(to_ns - from_ns + 1) }
-    } else if let Some(jobs) = queue::arrivals(&t.stretches, from_ns) {
-        Demand::Released { jobs, repeat_ns: Some(to_ns - from_ns + 1) }
+        let jobs =
+            t.stretches.iter().map(|s| Release { at_ns: s.woken_ns - begins_ns, compute_ns: s.ran_ns });
+        Demand::Released { jobs: jobs.collect(), repeat_ns: Some(length_ns) }
+    } else if let Some(jobs) = queue::arrivals(&t.stretches, begins_ns) {
+        Demand::Released { jobs, repeat_ns: Some(length_ns) }
     } else {
-        let mut asleep_ns = from_ns;
+        let mut asleep_ns = begins_ns;
         let bursts = t.stretches.iter().map(|s| {
             let sleep_ns = s.woken_ns.saturating_sub(asleep_ns);
             asleep_ns = s.asleep_ns;
@@ -213,7 +246,7 @@ mod tests {
             all.push(switch(due + late, 9, 0, 7));
             all.push(switch(due + late + 5, 7, 1, 9));
         }
-        let got = demands(&all, &[Tid(7), Tid(9), Tid(8)], 0, 3000);
+        let got = demands(&all, &[Tid(7), Tid(9), Tid(8)], 0, 3000, 1).by_thread;
         let Demand::Released { jobs, .. } = &got[&Tid(7)].demand else { panic!("{:?}", got[&Tid(7)].demand) };
         let expected: Vec<Release> = (1..=20).map(|k| Release { at_ns: 100 * k, compute_ns: 5 }).collect();
         assert_eq!(*jobs, expected);
@@ -237,9 +270,23 @@ mod tests {
             now += 3;
             all.push(switch(now, 7, 1, 9));
         }
-        let got = demands(&all, &[Tid(7)], 0, now);
+        let got = demands(&all, &[Tid(7)], 0, now, 1).by_thread;
         let bursts = vec![Burst { sleep_ns: 50, compute_ns: 5 }; 20];
         assert_eq!(got[&Tid(7)].demand, Demand::Recorded { bursts, repeat: true });
+    }
+
+    /// Ticks are as far from a timer in every round as they were, and so are periods of 10.
+    #[test]
+    fn a_round_is_whole_ticks_long() {
+        let round = Round::of(1003, 1500, 4);
+        assert_eq!(round, Round { begins_ns: 1000, length_ns: 504 });
+        // One that begins at 1007, and at 997 and 987: at 7 of the first round, and 3 before that of the second, which is at 504.
+        assert_eq!((504 + 7 - round.second(987, 10)) % 10, 0);
+        let all = [wake(1010, 7), switch(1011, 9, 0, 7), switch(1013, 7, 1, 9)];
+        let got = demands(&all, &[Tid(7)], 1003, 1500, 4);
+        assert_eq!(got.round, round);
+        let Demand::Recorded { bursts, .. } = &got.by_thread[&Tid(7)].demand else { panic!() };
+        assert_eq!(bursts[0], Burst { sleep_ns: 10, compute_ns: 2 });
     }
 
     #[test]
@@ -256,7 +303,7 @@ mod tests {
             let threads = ran.into_iter().enumerate().map(thread).collect();
             Batch { mono_ns, threads, ..Batch::default() }
         };
-        let mut got = demands(&[], &[Tid(7), Tid(8)], 100, 1100);
+        let mut got = demands(&[], &[Tid(7), Tid(8)], 100, 1100, 1).by_thread;
         unswitched(&mut got, &at(100, [40, 5]), &at(1100, [1040, 5]));
         assert_eq!((&got[&Tid(7)].demand, &got[&Tid(8)].demand), (&Demand::Hog, &Demand::Idle));
         assert_eq!(got[&Tid(7)].ran_ns, 1000);
@@ -275,7 +322,7 @@ mod tests {
             switch(90, 0, 0, 7),
             switch(97, 7, 1, 0),
         ];
-        let got = demands(&all, &[Tid(7)], 0, 100);
+        let got = demands(&all, &[Tid(7)], 0, 100, 1).by_thread;
         assert_eq!((got[&Tid(7)].bursts, got[&Tid(7)].broken), (2, 1));
         let Demand::Recorded { bursts, .. } = &got[&Tid(7)].demand else { panic!() };
         assert_eq!(bursts.iter().map(|b| b.compute_ns).collect::<Vec<_>>(), [5, 7]);

@@ -9,15 +9,14 @@
 //! Left out: as for any replay ([`super::replay`]). `GAP(foretell-appetite)`: a VM that got less than it wanted shows
 //! nothing of what it would do with more.
 
-use super::demand::Wanted;
+use super::demand::Demands;
 use super::fluid;
 use super::replay::{Got, Replay, replay};
 use super::weights;
 use crate::Fault;
 use crate::model::{HostModel, VmModel};
-use crate::nouns::{Histogram, HostConfig, Tid};
+use crate::nouns::{Histogram, HostConfig};
 use crate::plan::{Forecast, Interval, Step, VmForecast};
-use std::collections::BTreeMap;
 
 /// A replay as it was that is off by more than this, on average over vCPUs that wait, foretells nothing: a part of a pCPU.
 pub const GIVEN_BACK: f64 = 0.02;
@@ -34,7 +33,7 @@ const LEAST_HALF_WIDTH: f64 = 0.003;
 pub struct Foretold<'a> {
     config: &'a HostConfig,
     model: &'a HostModel,
-    wanted: &'a BTreeMap<Tid, Wanted>,
+    wanted: &'a Demands,
     window_ns: u64,
     before: Replay,
     as_it_was: Vec<Got>,
@@ -50,7 +49,7 @@ impl<'a> Foretold<'a> {
     pub fn new(
         config: &'a HostConfig,
         model: &'a HostModel,
-        wanted: &'a BTreeMap<Tid, Wanted>,
+        wanted: &'a Demands,
         window_ns: u64,
         go_on: &mut dyn FnMut() -> bool,
     ) -> Result<Foretold<'a>, Fault> {

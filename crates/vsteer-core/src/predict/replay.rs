@@ -10,8 +10,8 @@
 //! `GAP(replay-hz)`: recordings made before vsteer recorded the kernel's tick and base slice are simulated with the defaults.
 //! `GAP(replay-slices)`: groups above VMs have the default weight and no quota, and nobody else in them.
 
-use super::demand::Wanted;
-use crate::nouns::{FairTuning, Histogram, HostConfig, Role, Tid, VmConfig, VmId};
+use super::demand::Demands;
+use crate::nouns::{FairTuning, Histogram, HostConfig, Quota, Role, Tid, VmConfig, VmId};
 use crate::scenario::Case;
 use crate::sim::account::Account;
 use crate::sim::engine::{State, Stop};
@@ -21,7 +21,6 @@ use crate::sim::sched::{self, Entry, Simulation};
 use crate::sim::setup::{GroupSetup, Setup, Vcpu, VcpuSetup, VmSetup};
 use crate::{Fault, FaultKind};
 use serde::Serialize;
-use std::collections::BTreeMap;
 
 /// The first kernel whose fair class is EEVDF.
 const EEVDF_SINCE: (u32, u32) = (6, 6);
@@ -109,11 +108,31 @@ fn set_tuning(values: &mut Values, tuning: &FairTuning, eevdf: bool) -> Result<(
     Ok(())
 }
 
+/// Groups that have been in line since before a change of the base slice go on asking for what that was.
+///
+/// # Errors
+/// `BadInput` for a slice that cannot be simulated.
+pub fn keep_slices(before: &Replay, after: &mut Replay) -> Result<(), Fault> {
+    const SLICE: &str = "base_slice_us";
+    // Where tasks of all groups stand in one line, groups ask for nothing; and what is scaled cannot have been read.
+    if after.policy.about.name != "eevdf"
+        || after.values.get("flat") == 1
+        || after.values.get("tunable_scaling") == 1
+    {
+        return Ok(());
+    }
+    let was_us = before.values.get(SLICE);
+    if was_us != after.values.get(SLICE) {
+        after.values.set("kept_slice_us", was_us)?;
+    }
+    Ok(())
+}
+
 /// The simulation of `config` under the demands of its threads; a thread without one sleeps.
 ///
 /// # Errors
 /// `Unsupported` for a kernel whose scheduler is not known; `BadInput` where the configuration cannot be simulated.
-pub fn replay(config: &HostConfig, wanted: &BTreeMap<Tid, Wanted>, seed: u64) -> Result<Replay, Fault> {
+pub fn replay(config: &HostConfig, wanted: &Demands, seed: u64) -> Result<Replay, Fault> {
     // A simulation's recording names its scheduler.
     let simulated = config.kernel.strip_prefix(SIMULATED);
     let linux = version(&config.kernel);
@@ -166,9 +185,12 @@ pub fn replay(config: &HostConfig, wanted: &BTreeMap<Tid, Wanted>, seed: u64) ->
 }
 
 /// A VM's threads with their demands, the groups below it, and its quotas.
-fn vm_setup(vm: &VmConfig, config: &HostConfig, wanted: &BTreeMap<Tid, Wanted>) -> VmSetup {
+fn vm_setup(vm: &VmConfig, config: &HostConfig, wanted: &Demands) -> VmSetup {
     let clocks = config.scheduler.as_ref().map(|s| &s.quota_clocks);
-    let known = |ns: u64| (ns > 0).then_some(ns);
+    let begins = |ns: u64, quota: Option<Quota>| {
+        let quota = quota.filter(|q| ns > 0 && q.period_us > 0)?;
+        Some(wanted.round.second(ns, 1000 * quota.period_us))
+    };
     // libvirt's groups below the VM's: each divides its weight by itself.
     let mut below: Vec<&str> = Vec::new();
     let mut begins_ns = None;
@@ -181,22 +203,23 @@ fn vm_setup(vm: &VmConfig, config: &HostConfig, wanted: &BTreeMap<Tid, Wanted>) 
             }) as u32
         });
         let clock = clocks.and_then(|all| all.get(&t.tid));
-        let (own_ns, above_ns) = clock.map_or((None, None), |c| (known(c.own_ns), known(c.above_ns)));
-        begins_ns = begins_ns.or(if subgroup.is_some() { above_ns } else { own_ns });
+        let of_vm = clock.map(|c| if subgroup.is_some() { c.above_ns } else { c.own_ns });
+        begins_ns = begins_ns.or(of_vm.and_then(|ns| begins(ns, vm.limits.whole_vm)));
+        let quota = match t.role {
+            Role::Vcpu(_) => vm.limits.per_vcpu,
+            Role::Emulator => vm.limits.emulator,
+            _ => None,
+        };
         // A mask may name pCPUs that are offline.
         let affinity = t.affinity.intersection(&config.topology.usable());
         VcpuSetup {
             affinity: (!affinity.is_empty()).then_some(affinity),
             class: t.class,
-            quota: match t.role {
-                Role::Vcpu(_) => vm.limits.per_vcpu,
-                Role::Emulator => vm.limits.emulator,
-                _ => None,
-            },
-            quota_begins_ns: subgroup.and(own_ns),
+            quota,
+            quota_begins_ns: subgroup.and(clock).and_then(|c| begins(c.own_ns, quota)),
             subgroup,
             helper: t.role.vcpu().is_none(),
-            ..VcpuSetup::new(wanted.get(&t.tid).map_or(Demand::Idle, |w| w.demand.clone()))
+            ..VcpuSetup::new(wanted.by_thread.get(&t.tid).map_or(Demand::Idle, |w| w.demand.clone()))
         }
     });
     let vcpus = vcpus.collect();
@@ -433,7 +456,7 @@ pub(super) mod tests {
             pcpus: Vec::new(),
             blame: None,
             collector: String::new(),
-            missing: BTreeMap::new(),
+            missing: std::collections::BTreeMap::new(),
         };
         let policy = sched::find("eevdf").unwrap();
         let setup = Setup::new(machine(1, 1, pcpus, 1).unwrap(), setups, 1);

@@ -7,18 +7,19 @@ use crate::source::{self, Stretch, progress_done, progress_of};
 use crate::text::one_line;
 use serde::Serialize;
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
 use std::path::Path;
 use vsteer_core::model::{HostModel, ThreadModel};
 use vsteer_core::nouns::{HostConfig, Tid, VmId, VmThread};
-use vsteer_core::predict::demand::{Wanted, demands, unswitched};
+use vsteer_core::predict::demand::{Demands, demands, unswitched};
 use vsteer_core::predict::foretell::Foretold;
-use vsteer_core::predict::replay::{Got, Replay, replay};
+use vsteer_core::predict::replay::{Got, Replay, keep_slices, replay};
 use vsteer_core::predict::{fluid, weights};
 use vsteer_core::timeline::Switch;
 use vsteer_core::{Fault, FaultKind};
 use vsteer_record::Recording;
 
+/// The tick where a recording tells none: the simulator's default.
+const USUAL_HZ: u32 = 250;
 /// What others may use before it is worth a note, pCPUs.
 const OTHERS_TOLD: f64 = 0.02;
 
@@ -70,7 +71,7 @@ pub struct Recorded {
     pub stretch: Stretch,
     /// Its length, ns.
     pub window_ns: u64,
-    wanted: BTreeMap<Tid, Wanted>,
+    wanted: Demands,
 }
 
 impl Recorded {
@@ -103,9 +104,11 @@ impl Recorded {
         let threads: Vec<_> =
             stretch.config.vms.iter().flat_map(|vm| vm.threads.iter().map(|t| t.tid)).collect();
         enough(folder, &recorded.switches, &threads)?;
-        let mut wanted = demands(&recorded.switches, &threads, from_ns, to_ns);
+        let hz = stretch.config.scheduler.as_ref().and_then(|s| s.hz).unwrap_or(USUAL_HZ);
+        let tick_ns = 1_000_000_000 / u64::from(hz.max(1));
+        let mut wanted = demands(&recorded.switches, &threads, from_ns, to_ns, tick_ns);
         if let (Some(first), Some(last)) = (stretch.batches.first(), stretch.batches.last()) {
-            unswitched(&mut wanted, first, last);
+            unswitched(&mut wanted.by_thread, first, last);
         }
         Ok(Recorded { stretch, window_ns: to_ns - from_ns, wanted })
     }
@@ -165,7 +168,7 @@ impl Recorded {
 
     /// Whole bursts, and those that were not seen whole.
     fn bursts(&self) -> (usize, usize) {
-        self.wanted.values().fold((0, 0), |(w, b), t| (w + t.bursts, b + t.broken))
+        self.wanted.by_thread.values().fold((0, 0), |(w, b), t| (w + t.bursts, b + t.broken))
     }
 
     /// What the simulation cannot know.
@@ -243,6 +246,7 @@ pub fn run(
             notes.extend(weights::told(&before, &effective));
             let mut after = host(changed, change.set)?;
             weights::scale(&mut after, &effective);
+            keep_slices(&before, &mut after)?;
             last = after;
             Some(recorded.run(&last, "simulating the change", &interrupt)?)
         }
