@@ -161,11 +161,15 @@ impl<R: Rules> Fair<R> {
         /// Nothing is set to less than this from now, nor anew for a difference of less than that.
         const LEAST_NS: i64 = 10_000;
         const APART_NS: i64 = 5_000;
+        /// A timer goes off after the moment it was set to, never at it: by an interrupt's entry. Without it a slice that
+        /// was charged in parts, each rounded down, is found not to be over by a nanosecond, and goes on without an end.
+        const LATE_NS: i64 = 1_000;
         let Cpu { current, timer_ns, runnable, .. } = self.cpus[p as usize];
         if !self.lines.rules.exact() || self.lines.lines[p as usize].queued < 2 {
             return;
         }
-        let ends_ns = now_ns + R::slice_ns(&self.lines, self.standing(current), runnable).max(LEAST_NS);
+        let ends_ns =
+            now_ns + R::slice_ns(&self.lines, self.standing(current), runnable).max(LEAST_NS) + LATE_NS;
         if timer_ns == i64::MAX || (timer_ns - ends_ns).abs() > APART_NS {
             self.cpus[p as usize].timer_ns = ends_ns;
         }
