@@ -15,7 +15,7 @@ impl Lines<Earliest> {
             let grown = i128::from(entity.vlag) * i128::from(l.weight + entity.weight);
             lag = (grown / i128::from(l.weight.max(1))) as i64;
         }
-        let mut slice = entity.virtual_of(self.rules.slice_ns);
+        let mut slice = entity.virtual_of(self.asks_ns(e));
         let entity = &mut self.entities[e as usize];
         entity.vruntime = average - lag;
         if entity.relative {

@@ -7,6 +7,7 @@ fn lines(weights: &[i64]) -> Lines<Earliest> {
         lines: vec![Line::new(NONE, 0, 0)],
         rules: Earliest {
             slice_ns: 3_000_000,
+            kept_ns: 0,
             tick_ns: 4_000_000,
             as_6_18: false,
             flat: false,

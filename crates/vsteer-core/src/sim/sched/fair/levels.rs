@@ -155,6 +155,9 @@ impl<R: Rules> Fair<R> {
             if self.lines.lines[line as usize].queued == 1 {
                 orders.interrupt(Pcpu(p));
             }
+            if e != v {
+                R::told(&mut self.lines, e, now_ns);
+            }
             R::enter(&mut self.lines, line, e);
             if self.first_in(line, now_ns, orders) {
                 break;

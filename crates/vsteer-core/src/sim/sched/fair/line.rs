@@ -39,6 +39,8 @@ pub struct Entity {
     pub(in crate::sim::sched) protected: bool,
     /// CPU time since it became the running one of its line.
     pub(in crate::sim::sched) ran_ns: i64,
+    /// A group asks for so much at a time that was set since; 0: what tasks ask for.
+    pub(in crate::sim::sched) kept_ns: i64,
     /// A task never queued before; a group is taken to be one that was.
     pub(in crate::sim::sched) fresh: bool,
 }
@@ -59,6 +61,7 @@ impl Entity {
             relative: false,
             protected: false,
             ran_ns: 0,
+            kept_ns: 0,
             fresh,
         }
     }
@@ -164,6 +167,8 @@ pub trait Rules: Sized {
 
     /// The rules with these parameters.
     fn new(host: &Host, values: &Values) -> Self;
+    /// Somebody below group entity `e` came or went.
+    fn told(_l: &mut Lines<Self>, _e: u32, _now_ns: i64) {}
     /// `e` joins `line`.
     fn enter(l: &mut Lines<Self>, line: u32, e: u32);
     /// `e` leaves its line. `sleep`: it has nothing to do; else it only moves.

@@ -189,6 +189,9 @@ impl<R: Rules> Fair<R> {
             let line = self.lines.entities[e as usize].line;
             self.update_load(e, line, now_ns, Then::Tell);
             self.share_of(e);
+            if e as usize >= self.tasks.len() {
+                R::told(&mut self.lines, e, now_ns);
+            }
             let l = &self.lines.lines[line as usize];
             e = if l.throttled { NONE } else { l.owner };
         }
