@@ -15,7 +15,7 @@ use crate::linux::{task, topology, tuning};
 use crate::root::Root;
 use serde_json::{Map, Value};
 use vsteer_core::Fault;
-use vsteer_core::nouns::{HostConfig, Limits, Manager, Quota, Role, VmConfig, VmThread};
+use vsteer_core::nouns::{HostConfig, Limits, Manager, Quota, Role, Tid, VmConfig, VmThread};
 
 /// libvirt shows "no quota" of version 2 as the largest number that it accepts for one, µs.
 const QUOTA_MOST_US: i64 = 17_592_186_044_415;
@@ -99,7 +99,8 @@ pub fn vm(inventory: &Inventory, vm: &Vm, threads: &[Thread]) -> Option<VmConfig
 }
 
 /// The cgroup that holds all of the VM's threads and nothing else. libvirt's names show that a group is a VM's;
-/// of any other group, every process in it must be the VM's (`kin`).
+/// of any other group, every process in it must be the VM's (`kin`), but for the kernel's: until 6.14 KVM's thread that takes
+/// back large pages (`kvm-nx-lpage-re`) is one of these, in the group of whoever made the VM.
 fn own_cgroup(root: &Root, groups: &Cgroups, threads: &[VmThread], kin: &[u32]) -> Option<String> {
     let mine: Option<Vec<&str>> = threads.iter().map(|t| t.cgroup.as_deref()).collect();
     let mut shared = cgroups::common(mine?.into_iter())?;
@@ -112,9 +113,11 @@ fn own_cgroup(root: &Root, groups: &Cgroups, threads: &[VmThread], kin: &[u32]) 
     {
         shared = above.to_owned();
     }
+    let ours =
+        |pid: u32| kin.contains(&pid) || task::read_stat(root, pid, Tid(pid)).is_some_and(|s| s.is_kernels());
     let alone = || {
         let there = groups.processes(root, &shared);
-        !there.is_empty() && there.iter().all(|pid| kin.contains(pid))
+        there.iter().any(|pid| kin.contains(pid)) && there.into_iter().all(ours)
     };
     (is_libvirts(&shared) || alone()).then_some(shared)
 }

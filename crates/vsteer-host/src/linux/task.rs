@@ -20,6 +20,8 @@ pub struct Stat {
     pub state: char,
     /// The parent process.
     pub parent: u32,
+    /// What the kernel knows of it (`PF_*`).
+    pub flags: u64,
     /// Nice level.
     pub nice: i8,
     /// When it started, clock ticks since boot: with the pid, an identity.
@@ -47,6 +49,13 @@ impl Stat {
         })
     }
 
+    /// Is it the kernel's own?
+    pub fn is_kernels(&self) -> bool {
+        /// include/linux/sched.h.
+        const PF_KTHREAD: u64 = 0x0020_0000;
+        self.flags & PF_KTHREAD != 0
+    }
+
     /// Has it ended, waiting only to be collected?
     pub fn is_dead(&self) -> bool {
         matches!(self.state, 'Z' | 'X' | 'x')
@@ -71,6 +80,7 @@ pub fn stat(text: &str) -> Result<Stat, String> {
         comm,
         state: field(3)?.chars().next().ok_or_else(bad)?,
         parent: value(field(4)?)?,
+        flags: value(field(9)?)?,
         nice: value(field(19)?)?,
         start_ticks: value(field(22)?)?,
         last_cpu: value(field(39)?)?,
@@ -128,7 +138,10 @@ mod tests {
             let s = stat(&STAT.replace("CPU 0/TCG", name)).unwrap();
             assert_eq!((s.comm.as_str(), s.nice, s.start_ticks, s.last_cpu), (name, -5, 253_021, 1));
             assert_eq!(s.class(), Some(SchedClass::RoundRobin(7)));
+            assert!(!s.is_kernels());
         }
+        // kthreadd and kvm-nx-lpage-re of a 6.18.
+        assert!(stat(&STAT.replace("138412416", "2129984")).unwrap().is_kernels());
         assert!(stat("1 (x) R 1 2").is_err() && stat("").is_err());
     }
 
