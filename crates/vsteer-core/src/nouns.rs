@@ -502,6 +502,17 @@ impl Histogram {
         Histogram { counts: sum.into_iter().collect() }
     }
 
+    /// With every time so much longer, each taken to lie in the middle of its bucket.
+    #[must_use]
+    pub fn later(&self, by_ns: u64) -> Histogram {
+        let mut moved: BTreeMap<u16, u64> = BTreeMap::new();
+        for (bucket, count) in &self.counts {
+            let middle_ns = (Histogram::lower_edge_ns(*bucket) + Histogram::lower_edge_ns(bucket + 1)) / 2;
+            *moved.entry(Histogram::bucket_of(middle_ns + by_ns)).or_default() += count;
+        }
+        Histogram { counts: moved.into_iter().collect() }
+    }
+
     /// The time below which the fraction `q` (0..=1) of the entries lies, ns, interpolated inside its bucket
     /// (so within an eighth of an octave, 9 %); `None` when empty.
     pub fn quantile_ns(&self, q: f64) -> Option<f64> {
@@ -682,6 +693,20 @@ pub struct Collector {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn later_times_are_as_many() {
+        let times = Histogram { counts: vec![(0, 3), (Histogram::bucket_of(1_500_000), 1)] };
+        let later = times.later(8_000);
+        assert_eq!(later.total(), 4);
+        assert!((later.quantile_ns(0.5).unwrap() - 8_500.0).abs() < 1_000.0, "{later:?}");
+        assert_eq!(
+            later.quantile_ns(1.0),
+            times.quantile_ns(1.0),
+            "8 us are less than the bucket of 1.5 ms is wide"
+        );
+        assert_eq!(times.later(0), times);
+    }
 
     #[test]
     fn histogram_edges_enclose_their_times() {

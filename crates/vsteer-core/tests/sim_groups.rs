@@ -16,7 +16,8 @@ const MS: u64 = 1_000_000;
 const S: u64 = 1_000_000_000;
 
 /// The schedulers that have groups, and in which form.
-const KINDS: [(&str, &[(&str, u64)]); 3] = [("eevdf", &[]), ("eevdf", &[("as_6_18", 1)]), ("cfs", &[])];
+const KINDS: [(&str, &[(&str, u64)]); 3] =
+    [("eevdf", &[]), ("eevdf", &[("places_anew", 1), ("held_at_ticks", 1)]), ("cfs", &[])];
 
 /// Linux 7.3: tasks of all groups stand in one line per pCPU.
 const FLAT: &[(&str, u64)] = &[("flat", 1), ("hrtick", 1)];

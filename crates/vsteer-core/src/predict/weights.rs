@@ -13,12 +13,14 @@
 //! weight count as often as it has those, or once less? Every combination is simulated, and what is nearest to the measured
 //! ready shares is taken.
 //!
-//! Left out: factors of single vCPUs; counts of more than the first four such VMs; factors that a change itself changes (`GAP(weights-moving)`: a VM that becomes busy on
-//! one vCPU more).
+//! Left out: hosts where some vCPU may run on several pCPUs, for there the odds are those of where it was put, too; factors of single
+//! vCPUs; counts of more than the first four such VMs; factors that a change itself changes (`GAP(weights-moving)`: a VM that becomes
+//! busy on one vCPU more).
 
 use super::replay::{Got, Replay};
-use crate::Fault;
 use crate::model::HostModel;
+use crate::sim::setup::VcpuSetup;
+use crate::{CpuSet, Fault};
 use std::collections::BTreeMap;
 
 const ROUNDS: usize = 6;
@@ -64,7 +66,10 @@ pub fn effective(
     go_on: &mut dyn FnMut() -> bool,
 ) -> Result<Vec<f64>, Fault> {
     let mut factors = vec![1.0; host.setup.vms.len()];
-    if !host.policy.about.proportional || !host.policy.about.classes {
+    let pcpus = host.setup.topology.usable().len();
+    let stays = |v: &VcpuSetup| v.helper || v.affinity.as_ref().map_or(pcpus, CpuSet::len) == 1;
+    let mut vcpus = host.setup.vms.iter().flat_map(|vm| &vm.vcpus);
+    if !host.policy.about.proportional || !host.policy.about.classes || !vcpus.all(stays) {
         return Ok(factors);
     }
     let of_vm = owners(host);

@@ -262,7 +262,7 @@ impl Rules for Fairest {
         left
     }
 
-    fn preempts(l: &Lines<Fairest>, old: u32, new: u32) -> bool {
+    fn preempts(l: &mut Lines<Fairest>, old: u32, new: u32) -> bool {
         l.ahead(old, new) == 1
     }
 

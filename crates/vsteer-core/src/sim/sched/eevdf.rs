@@ -53,12 +53,12 @@
 //! - `GAP(eevdf-phase)`: the ticks of all pCPUs coincide, on multiples of their period; so do the periods of quotas unless
 //!   a setup says when they begin, or `quota_phases` has them drawn.
 //!
-//! **After 6.12** (`as_6_18`): what a group is worth changes at every tick, so it matters what that does to its virtual
+//! **After 6.12** (`places_anew`, `held_at_ticks`): what a group is worth changes at every tick, so it matters what that does to its virtual
 //! time. In 6.12.117 (and again in 7.0) the average of the line stays where it is and the entity's distance from it is
 //! scaled. From 6.13 to 6.19 the entity is placed anew, as one that enters; where it is the running one, it is in the
 //! average already, so that its distance grows by up to a half each time: where it is owed, and worth more than the
 //! others together, each new weight owes it as much again as it got since the last, and it keeps the pCPU for as long as
-//! its weight goes on changing, hundreds of ms. Since 6.16 one that is no longer protected is held against the others at
+//! its weight goes on changing, hundreds of ms. Since 6.17 one that is no longer protected is held against the others at
 //! every tick; a new weight ends the protection, as before.
 //!
 //! **A base slice that is set while VMs run** (`kept_slice_us`): a task asks for it from its next deadline on, but a group's
@@ -68,7 +68,7 @@
 //!
 //! **Sources**: kernel/sched/fair.c and features.h of Linux 6.12.117 (Debian's linux-source-6.12 6.12.117-1~deb12u1;
 //! names follow them); Stoica and Abdel-Wahab, "Earliest Eligible Virtual Deadline First", TR-95-22, 1995. Written from
-//! memory first, then held against that source function by function. Read, not copied. What `as_6_18` does: mainline
+//! memory first, then held against that source function by function. Read, not copied. What these two do: mainline
 //! commits 6d71a9c61604 (6.13) and 101f3498b4bd (7.0, which takes it back and says why), and the layout of
 //! `struct sched_entity` in a running 6.18.44; from memory of them, not held against that source.
 
@@ -91,8 +91,12 @@ pub struct Earliest {
     /// What groups asked for until it was set; 0: it never was.
     kept_ns: i64,
     tick_ns: i64,
-    /// Decide as 6.18 does where it decides otherwise.
-    as_6_18: bool,
+    /// From 6.13 to 6.19: an entity whose weight changes is placed anew.
+    places_anew: bool,
+    /// In 6.18 (44): that does not end its protection.
+    carries_protection: bool,
+    /// Since 6.17: who is no longer protected is held against the others at every tick.
+    held_at_ticks: bool,
     /// One line of all tasks per pCPU, and what else 7.3 decides otherwise.
     flat: bool,
     hrtick: bool,
@@ -129,8 +133,24 @@ impl Rules for Earliest {
                 max: 1,
             },
             Parameter {
-                name: "as_6_18",
-                doc: "decide as 6.18 does where it differs: what a new weight does to virtual times, and when protection ends",
+                name: "places_anew",
+                doc: "what changes its weight is placed anew (1, as 6.13 to 6.19 do), or its distance from the average scaled (0)",
+                unit: "flag",
+                default: 0,
+                min: 0,
+                max: 1,
+            },
+            Parameter {
+                name: "carries_protection",
+                doc: "what is placed anew for its weight stays protected (1, 6.18.44) or not (0)",
+                unit: "flag",
+                default: 0,
+                min: 0,
+                max: 1,
+            },
+            Parameter {
+                name: "held_at_ticks",
+                doc: "who is no longer protected is held against the others at every tick (1, since 6.17) or goes on while owed (0)",
                 unit: "flag",
                 default: 0,
                 min: 0,
@@ -205,7 +225,9 @@ impl Rules for Earliest {
             slice_ns: (values.get("base_slice_us") * US * factor) as i64,
             kept_ns: (values.get("kept_slice_us") * US) as i64,
             tick_ns: (1_000_000_000 / values.get("hz")) as i64,
-            as_6_18: values.get("as_6_18") == 1,
+            places_anew: values.get("places_anew") == 1,
+            carries_protection: values.get("carries_protection") == 1,
+            held_at_ticks: values.get("held_at_ticks") == 1,
             flat: values.get("flat") == 1,
             hrtick: values.get("hrtick") == 1,
         }
@@ -327,7 +349,14 @@ impl Rules for Earliest {
         }
     }
 
-    fn preempts(l: &Lines<Earliest>, old: u32, new: u32) -> bool {
+    /// One that asks for less, and would be served earlier or is owed where the other is not, ends its protection
+    /// (`PREEMPT_SHORT`).
+    fn preempts(l: &mut Lines<Earliest>, old: u32, new: u32) -> bool {
+        let (o, n) = (&l.entities[old as usize], &l.entities[new as usize]);
+        let sooner = n.deadline < o.deadline || !l.eligible(old);
+        if l.asks_ns(new) < l.asks_ns(old) && l.eligible(new) && sooner {
+            l.entities[old as usize].protected = false;
+        }
         l.best(l.entities[old as usize].line) == new
     }
 
@@ -339,7 +368,7 @@ impl Rules for Earliest {
             // Its timer is set, when another one joins, to the end of what it asked for; and every tick asks, see `slice`.
             false if l.rules.flat => used_ns,
             // The next tick asks.
-            false if l.rules.as_6_18 => 1,
+            false if l.rules.held_at_ticks => 1,
             false => used_ns.min(l.eligible_for_ns(e)),
         }
     }
@@ -360,9 +389,9 @@ impl Rules for Earliest {
 }
 
 impl Earliest {
-    /// Decides as kernels since 6.16 do where nothing else is said.
+    /// Decides as kernels since 6.17 do where nothing else is said.
     fn later(&self) -> bool {
-        self.as_6_18 || self.flat
+        self.held_at_ticks || self.flat
     }
 }
 

@@ -40,7 +40,7 @@ impl Lines<Earliest> {
         let scale = |v: i64| (i128::from(v) * i128::from(old) / i128::from(scaled)) as i64;
         if !queued {
             entity.vlag = scale(entity.vlag);
-            if self.rules.later() && entity.relative {
+            if (self.rules.places_anew || self.rules.flat) && entity.relative {
                 entity.deadline = scale(entity.deadline);
             }
             self.set_weight(e, scaled);
@@ -49,7 +49,7 @@ impl Lines<Earliest> {
         let lag = scale(self.bounded_lag(e));
         let flat = self.rules.flat;
         let line = self.entities[e as usize].line;
-        if !self.rules.as_6_18 {
+        if !self.rules.places_anew {
             // The average stays where it is (`reweight_eevdf`), so virtual times are told from it.
             let average = self.average(line);
             self.unlink(e);
@@ -83,8 +83,9 @@ impl Lines<Earliest> {
         let entity = &mut self.entities[e as usize];
         entity.vruntime = average - lag;
         entity.deadline = entity.vruntime + left;
-        // The lag is written where the end of the protection was kept (`vlag` and `vprot` are one word).
-        entity.protected = false;
+        // The lag is written where the end of the protection is kept (`vlag` and `vprot` are one word); later that is carried
+        // along.
+        entity.protected &= self.rules.carries_protection;
         self.link(line, e);
     }
 }

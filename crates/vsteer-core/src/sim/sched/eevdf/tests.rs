@@ -9,7 +9,9 @@ fn lines(weights: &[i64]) -> Lines<Earliest> {
             slice_ns: 3_000_000,
             kept_ns: 0,
             tick_ns: 4_000_000,
-            as_6_18: false,
+            places_anew: false,
+            carries_protection: false,
+            held_at_ticks: false,
             flat: false,
             hrtick: false,
         },
@@ -84,9 +86,9 @@ fn ticks_made_up_for_equal_ticks_that_happened() {
 /// line and itself once more: 3 / 2), it is at 1.25.
 #[test]
 fn what_a_new_weight_does_to_the_running_one() {
-    for (as_6_18, ahead) in [(false, 1_000_000), (true, 1_250_000)] {
+    for (places_anew, ahead) in [(false, 1_000_000), (true, 1_250_000)] {
         let mut l = lines(&[1024, 1024]);
-        l.rules.as_6_18 = as_6_18;
+        l.rules.places_anew = places_anew;
         l.lines[0].current = 0;
         Earliest::picked(&mut l, 0);
         Earliest::charge(&mut l, 0, 0, 1_000_000);
@@ -102,9 +104,9 @@ fn what_a_new_weight_does_to_the_running_one() {
 /// One that waits is not in the average that it is placed by: either way it keeps what it is owed, in CPU time.
 #[test]
 fn a_new_weight_leaves_a_waiting_one_what_it_is_owed() {
-    for as_6_18 in [false, true] {
+    for places_anew in [false, true] {
         let mut l = lines(&[1024, 1024, 512]);
-        l.rules.as_6_18 = as_6_18;
+        l.rules.places_anew = places_anew;
         Earliest::charge(&mut l, 0, 0, 2_000_000);
         let owed = l.lag(1) * 1024;
         Earliest::reweigh(&mut l, 1, 300 << 10);

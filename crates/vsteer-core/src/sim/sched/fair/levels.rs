@@ -364,7 +364,7 @@ impl<R: Rules> Fair<R> {
         loop {
             let (a, b) = (self.lines.entities[old as usize].line, self.lines.entities[new as usize].line);
             if a == b {
-                if old != new && R::preempts(&self.lines, old, new) {
+                if old != new && R::preempts(&mut self.lines, old, new) {
                     self.reschedule(p, orders);
                     if R::BUDDIES {
                         self.prefer(new);

@@ -201,7 +201,7 @@ pub trait Rules: Sized {
     /// Who of the line runs.
     fn pick(l: &Lines<Self>, line: u32) -> u32;
     /// Does `new`, which woke, take over from `old`, which runs, in the line of both?
-    fn preempts(l: &Lines<Self>, old: u32, new: u32) -> bool;
+    fn preempts(l: &mut Lines<Self>, old: u32, new: u32) -> bool;
     /// After how much CPU time running `e`, one of several in its line, is to be looked at by a tick.
     fn slice_ns(l: &Lines<Self>, e: u32, running: u32) -> i64;
     /// Running `e` yields.
