@@ -137,3 +137,60 @@ fn in_one_line_quotas_hold_each_task_by_itself() {
         assert!(got[..2].iter().all(|(_, l)| (l - limited).abs() < 0.08), "{pcpus} pCPUs: {got:?}");
     }
 }
+
+/// The longest of two timers' waits in 20 s, ms: 1 ms of work every 10.1 ms, in a VM of its own beside one of two hogs and one
+/// more that is told; all on pCPU 0 of two.
+fn longest_wait_ms(set: &[(&str, u64)], more: Demand) -> f64 {
+    let timer =
+        |offset| Demand::Periodic { period_ns: 10_100_000, offset_ns: Some(offset), work: Times::Fixed(MS) };
+    let hogs = vec![pinned(Demand::Hog, 0), pinned(Demand::Hog, 0), pinned(more, 0)];
+    let timers = vec![pinned(timer(0), 0), pinned(timer(3 * MS), 0)];
+    let vms = vec![VmSetup::new("hogs", hogs), VmSetup::new("timers", timers)];
+    let setup = Setup::new(machine(1, 1, 2, 1).unwrap(), vms, 1);
+    let entry = find("eevdf").unwrap();
+    let mut values = Values::defaults(entry.about.parameters);
+    set.iter().for_each(|(name, value)| values.set(name, *value).unwrap());
+    let mut s = (entry.checked)(&setup, &values).unwrap();
+    s.run(S, u64::MAX);
+    let before = [3, 4].map(|v| s.account(Vcpu(v)).wake_latency);
+    s.run(21 * S, u64::MAX);
+    let waits = [3, 4].map(|v| s.account(Vcpu(v)).wake_latency);
+    let last = waits.iter().zip(&before).filter_map(|(now, then)| now.since(then).quantile_ns(1.0));
+    last.fold(0.0, f64::max) / 1e6
+}
+
+/// 12 ms are set for 1.4 while the VMs run: whoever waits for the hogs alone waits for the old slice, up to the tick that ends
+/// it, until one thread of theirs wakes.
+#[test]
+fn a_vm_that_never_sleeps_keeps_its_slice() {
+    let set = [("base_slice_us", 12_000), ("tunable_scaling", 0), ("kept_slice_us", 1400)];
+    let wakes =
+        || Demand::Recorded { bursts: vec![Burst { sleep_ns: S / 2, compute_ns: 1000 }], repeat: false };
+    let (kept, told) = (longest_wait_ms(&set, Demand::Idle), longest_wait_ms(&set, wakes()));
+    assert!(kept < 4.3 && told > 6.0, "{kept} {told}");
+    let all_new = longest_wait_ms(&set[..2], Demand::Idle);
+    assert!(all_new > 6.0, "{all_new}");
+}
+
+/// 7.3: a slice's timer goes off after the slice is over. Two hogs of 1.4 ms slices and two timers of 0.1 ms every 5: turns of
+/// the hogs go on for up to 3.8 ms on a host, but few do. (Found over by a nanosecond too little, a slice went on until
+/// somebody woke: 99 of 100 waits were then within 4.5 ms, and within 1.8 where it was recorded.)
+#[test]
+fn a_slice_in_one_line_ends_at_its_end() {
+    let timer = |offset_ns| Demand::Periodic {
+        period_ns: 5 * MS,
+        offset_ns: Some(offset_ns),
+        work: Times::Fixed(MS / 10),
+    };
+    let hogs = vec![pinned(Demand::Hog, 0), pinned(Demand::Hog, 0)];
+    let timers = vec![pinned(timer(531_000), 0), pinned(timer(1_634_000), 0)];
+    let vms = vec![VmSetup::new("hogs", hogs).weight(100), VmSetup::new("timers", timers).weight(50)];
+    let setup = Setup::new(machine(1, 1, 2, 1).unwrap(), vms, 1);
+    let entry = find("eevdf").unwrap();
+    let mut values = Values::defaults(entry.about.parameters);
+    FLAT.iter().for_each(|(name, value)| values.set(name, *value).unwrap());
+    let mut s = (entry.checked)(&setup, &values).unwrap();
+    s.run(21 * S, u64::MAX);
+    let p99 = [2, 3].map(|v| s.account(Vcpu(v)).wake_latency.quantile_ns(0.99).unwrap() / 1e6);
+    assert!(p99.iter().all(|ms| *ms < 3.0), "{p99:?}");
+}

@@ -479,6 +479,21 @@ pub(super) mod tests {
         (Replay { setup, policy, values, threads, hand_over_ns: 0 }, model)
     }
 
+    /// A timer alone on its pCPU waits for nothing but the host's own switch: 8 us, 100 times a second.
+    #[test]
+    fn what_a_switch_takes_is_waited_for() {
+        let (mut host, _) = hogs(1, &[("a", 100, 1)], &[1.0]);
+        host.hand_over_ns = 8_000;
+        host.setup.vms[0].vcpus[0].demand = Demand::Periodic {
+            period_ns: 10_000_000,
+            offset_ns: Some(0),
+            work: crate::sim::guest::Times::Fixed(1_000_000),
+        };
+        let got = host.run(1_000_000_000, 1_000_000_000, &mut || true).unwrap().remove(0);
+        assert_eq!((got.wake_ups(), got.wake_wait_ns), (100, 800_000));
+        assert!((got.ready - 0.0008).abs() < 1e-9 && got.wake.quantile_ns(0.5).unwrap() > 7_000.0, "{got:?}");
+    }
+
     #[test]
     fn groups_above_vms_are_made_once_parents_first() {
         let mut above = Above::default();

@@ -289,6 +289,40 @@ mod tests {
         assert_eq!(told(&[0.25, 0.25, 0.5]), [0.5, 1.0]);
     }
 
+    /// The same, of a VM that its quota holds for a fourth of the time: it is awake then, too. And a VM of sleepers, which waits for
+    /// ticks and slices, is worth what it says where nothing speaks much for another factor.
+    #[test]
+    fn who_is_held_is_awake_and_who_sleeps_is_not_asked() {
+        let on_one = |host: &mut Replay| {
+            let vcpus = host.setup.vms.iter_mut().flat_map(|vm| &mut vm.vcpus);
+            vcpus.for_each(|v| v.affinity = Some(std::iter::once(1).collect()));
+        };
+        let (mut host, model) = hogs(2, &[("a", 100, 2), ("b", 100, 1)], &[0.235, 0.235, 0.53]);
+        ["flat", "hrtick"].into_iter().for_each(|name| host.values.set(name, 1).unwrap());
+        on_one(&mut host);
+        host.setup.vms[0].quota = Some(crate::nouns::Quota { quota_us: 47_000, period_us: 100_000 });
+        let got = host.run(WINDOW_NS / 4, WINDOW_NS, &mut || true).unwrap();
+        assert!(got[0].limited > 0.2, "{:?}", got[0]);
+        assert_eq!(effective(&host, &got, &model, WINDOW_NS, &mut || true).unwrap(), [0.5, 1.0]);
+
+        // A hog of as much weight as a timer, which waited a fifth less than simulated.
+        let (mut host, mut model) = hogs(2, &[("hog", 100, 1), ("timer", 100, 1)], &[0.9, 0.1]);
+        on_one(&mut host);
+        host.setup.vms[1].vcpus[0].demand = crate::sim::guest::Demand::Periodic {
+            period_ns: 10_000_000,
+            offset_ns: Some(500_000),
+            work: crate::sim::guest::Times::Fixed(1_000_000),
+        };
+        let got = host.run(WINDOW_NS / 4, WINDOW_NS, &mut || true).unwrap();
+        for (vm, got) in model.vms.iter_mut().zip(&got) {
+            (vm.threads[0].shares.run, vm.threads[0].shares.ready) = (Some(got.run), Some(got.ready));
+        }
+        let ready = &mut model.vms[1].threads[0].shares.ready;
+        assert!(got[1].ready > 0.06, "{:?}", got[1]);
+        *ready = ready.map(|r| 0.8 * r);
+        assert_eq!(effective(&host, &got, &model, WINDOW_NS, &mut || true).unwrap(), [1.0, 1.0]);
+    }
+
     #[test]
     fn scaled_weights_keep_their_ratio_and_fit_the_scale() {
         let (mut host, _) = hogs(1, &[("a", 10_000, 1), ("b", 100, 1)], &[0.5, 0.5]);

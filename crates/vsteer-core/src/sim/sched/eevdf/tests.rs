@@ -86,9 +86,11 @@ fn ticks_made_up_for_equal_ticks_that_happened() {
 /// line and itself once more: 3 / 2), it is at 1.25.
 #[test]
 fn what_a_new_weight_does_to_the_running_one() {
-    for (places_anew, ahead) in [(false, 1_000_000), (true, 1_250_000)] {
+    for (places_anew, carries, ahead) in
+        [(false, false, 1_000_000), (true, false, 1_250_000), (true, true, 1_250_000)]
+    {
         let mut l = lines(&[1024, 1024]);
-        l.rules.places_anew = places_anew;
+        (l.rules.places_anew, l.rules.carries_protection) = (places_anew, carries);
         l.lines[0].current = 0;
         Earliest::picked(&mut l, 0);
         Earliest::charge(&mut l, 0, 0, 1_000_000);
@@ -97,7 +99,7 @@ fn what_a_new_weight_does_to_the_running_one() {
         let e = &l.entities[0];
         assert!((e.vruntime - l.entities[1].vruntime - ahead).abs() <= 8, "{}", e.vruntime);
         assert!((e.deadline - e.vruntime - left).abs() <= 8, "what is left of its slice is left");
-        assert!(!e.protected, "as in the source");
+        assert_eq!(e.protected, carries, "as in the source");
     }
 }
 
@@ -112,4 +114,22 @@ fn a_new_weight_leaves_a_waiting_one_what_it_is_owed() {
         Earliest::reweigh(&mut l, 1, 300 << 10);
         assert!((l.lag(1) * 300 - owed).abs() <= 8 * 1024, "{} of {owed}", l.lag(1) * 300);
     }
+}
+
+/// A group that is in line from the start asks for what it did until somebody below it comes or goes; one that asks for less
+/// then ends its protection.
+#[test]
+fn a_group_keeps_the_slice_that_it_asked_for() {
+    let mut l = lines(&[1024, 1024]);
+    l.rules.kept_ns = 6_000_000;
+    Earliest::told(&mut l, 0, 0);
+    assert_eq!((l.asks_ns(0), l.asks_ns(1)), (6_000_000, 3_000_000));
+    l.lines[0].current = 0;
+    Earliest::picked(&mut l, 0);
+    Earliest::charge(&mut l, 1, 0, 1_000);
+    assert!(!Earliest::preempts(&mut l, 0, 1), "it is not eligible");
+    Earliest::charge(&mut l, 0, 1_000, 500_000);
+    assert!(Earliest::preempts(&mut l, 0, 1) && !l.entities[0].protected);
+    Earliest::told(&mut l, 0, 1);
+    assert_eq!(l.asks_ns(0), 3_000_000);
 }
