@@ -12,6 +12,7 @@ pub mod plan;
 pub mod predict;
 pub mod scenario;
 pub mod sim;
+pub mod sla;
 pub mod stats;
 pub mod timeline;
 pub mod topology;
