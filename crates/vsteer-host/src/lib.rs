@@ -4,6 +4,7 @@
 //! one. A machine is read through a [`root::Root`]: the live one at `/`, or a captured tree of its files.
 
 pub mod actuate;
+pub mod follow;
 pub mod kvm;
 pub mod linux;
 pub mod observe;

@@ -1,5 +1,6 @@
 //! Between bytes and nouns: recordings, and the formats they are exported to.
 
+pub mod access_log;
 pub mod event;
 pub mod export;
 mod folder;

@@ -1,0 +1,307 @@
+//! One step of the loop that holds service levels: from what was seen to weights, or to what to move.
+//!
+//! **Detection.** A VM's throughput is violated where it answered less than the smaller of what was asked of it and its level
+//! (the paper's (5) compares with a percentile of what was processed, and so fires on every idle VM). Its response is violated where the
+//! measured one is above its level, and about to be where the estimate for what is asked now is.
+//!
+//! **Decision.** Weights suffice where the best ones keep every response below its level, by the estimator. The best ones are those under
+//! which the worst response, as a part of its level, is smallest: a step multiplies each weight by how much worse than the others its
+//! VM is, which is monotone (more weight, shorter response) and so goes to where all are alike or have all they can use. It is not the
+//! sum of delays that is made small: that gives the least loaded VM the most.
+//!
+//! **No oscillation.** Weights are changed only for a violation, seen or foreseen, and only where that gains more than
+//! [`WORTH`]; what is set leaves [`ROOM`] below each level, so that the next change of load does not ask for another at once; and
+//! none is changed by more than [`STEP_MOST`] times at once.
+//!
+//! Left out: several pCPUs; VMs whose weight is dead (pinned inside a larger Xen pool, in other cgroup parents, quota-bound): the caller leaves
+//! them out and says so.
+
+use super::estimate::{Case, Driver, Estimator};
+use super::window::{Next, Response, Seen};
+use serde::Serialize;
+
+/// The part of a level that is left free where weights are chosen.
+pub const ROOM: f64 = 0.1;
+/// A change of weights has to bring the worst VM nearer to its level by this part of it.
+pub const WORTH: f64 = 0.05;
+/// A weight is multiplied or divided by this at most, in one step.
+pub const STEP_MOST: f64 = 4.0;
+/// Between the heaviest and the lightest: what every hypervisor's scale can express.
+const SPAN: f64 = 1000.0;
+const ROUNDS: usize = 40;
+/// Worst parts of levels that differ by less are the same.
+const ALIKE: f64 = 0.005;
+
+/// What one VM must deliver.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Level {
+    /// The longest mean response time, seconds.
+    pub mean_s: Option<f64>,
+    /// The longest 95th percentile of it, seconds.
+    pub p95_s: Option<f64>,
+    /// So many requests per second are answered, if they come.
+    pub rate_hz: Option<f64>,
+}
+
+impl Level {
+    /// How much of its level a response takes; the worse of the two.
+    fn part(&self, response: Response) -> f64 {
+        let of = |level: Option<f64>, is: f64| level.map_or(0.0, |s| is / s);
+        of(self.mean_s, response.mean_s).max(of(self.p95_s, response.p95_s))
+    }
+}
+
+/// What is wrong with one VM.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Violation {
+    /// It answered so many per second, of so many asked or promised.
+    Throughput {
+        /// Answered.
+        served_hz: f64,
+        /// The smaller of what was asked and promised.
+        due_hz: f64,
+    },
+    /// Its response time is so many times its level.
+    Response {
+        /// Above 1.
+        part: f64,
+    },
+    /// It will be, at the rates that are asked now.
+    Foreseen {
+        /// Above 1.
+        part: f64,
+    },
+}
+
+/// What a step says.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Decision {
+    /// Every level holds, or nothing that can be set is worth it.
+    Keep,
+    /// These weights, on the scale that was given; the worst VM then takes so much of its level.
+    Set {
+        /// By VM.
+        weights: Vec<f64>,
+        /// By the estimator.
+        worst: f64,
+    },
+    /// No weights hold all levels: at the best ones the worst VM takes so many times its level (`None`: there is more work than
+    /// pCPU). The VM whose going helps the others most for its own load comes first.
+    Move {
+        /// Above 1.
+        worst: Option<f64>,
+        /// In that order.
+        candidates: Vec<usize>,
+    },
+}
+
+/// What the step is made from.
+#[derive(Clone, Copy)]
+pub struct Situation<'a> {
+    /// The last interval.
+    pub seen: &'a [Seen],
+    /// What was answered in it, per second.
+    pub served_hz: &'a [f64],
+    /// What is asked now, per second.
+    pub asked_hz: &'a [f64],
+    /// What is promised.
+    pub levels: &'a [Level],
+    /// A driver domain's part.
+    pub driver: Driver,
+    /// By whom response times are told.
+    pub estimator: Estimator,
+}
+
+impl Situation<'_> {
+    fn tell(&self, weights: &[f64]) -> Option<Vec<Response>> {
+        let next: Vec<Next> =
+            self.asked_hz.iter().zip(weights).map(|(rate, w)| Next { rate_hz: *rate, weight: *w }).collect();
+        (self.estimator.tell)(&Case { seen: self.seen, next: &next, driver: self.driver }).into_iter().collect()
+    }
+
+    fn parts(&self, weights: &[f64]) -> Option<Vec<f64>> {
+        Some(self.levels.iter().zip(self.tell(weights)?).map(|(l, r)| l.part(r)).collect())
+    }
+
+    fn now(&self) -> Vec<f64> {
+        self.seen.iter().map(|s| s.weight).collect()
+    }
+
+    /// What is wrong, by VM.
+    pub fn violations(&self) -> Vec<Option<Violation>> {
+        let foreseen = self.parts(&self.now());
+        let of = |i: usize| {
+            let (seen, level) = (&self.seen[i], &self.levels[i]);
+            let due_hz = level.rate_hz.map_or(0.0, |rate| rate.min(seen.rate_hz));
+            // A request that came at the end is answered after it.
+            if self.served_hz[i] < 0.97 * due_hz {
+                return Some(Violation::Throughput { served_hz: self.served_hz[i], due_hz });
+            }
+            let part = level.part(seen.response);
+            if part > 1.0 {
+                return Some(Violation::Response { part });
+            }
+            let then = foreseen.as_ref().map_or(f64::INFINITY, |p| p[i]);
+            (then > 1.0).then_some(Violation::Foreseen { part: then })
+        };
+        (0..self.seen.len()).map(of).collect()
+    }
+
+    /// The weights under which the worst VM takes least of its level, each within `most` times what it is; and that part. `None`
+    /// where there is more work than pCPU.
+    pub fn best(&self, most: f64) -> Option<(Vec<f64>, f64)> {
+        let now = self.now();
+        let mut weights = now.clone();
+        let mut best: Option<(Vec<f64>, f64)> = None;
+        for _ in 0..ROUNDS {
+            let parts = self.parts(&weights)?;
+            let worst = parts.iter().copied().fold(0.0, f64::max);
+            if best.as_ref().is_none_or(|(_, so_far)| worst < *so_far) {
+                best = Some((weights.clone(), worst));
+            }
+            if parts.iter().all(|p| worst - p < ALIKE * worst) {
+                break;
+            }
+            // Who is worse than the middle of all gets more, who is better less; who has no level gives what it can.
+            let middle = libm::exp(parts.iter().map(|p| libm::log(p.max(1e-3))).sum::<f64>() / parts.len() as f64);
+            for ((w, p), was) in weights.iter_mut().zip(&parts).zip(&now) {
+                *w = (*w * libm::sqrt(p.max(1e-3) / middle)).clamp(was / most, was * most);
+            }
+            let heaviest = weights.iter().copied().fold(0.0, f64::max);
+            weights.iter_mut().for_each(|w| *w = w.max(heaviest / SPAN));
+        }
+        best
+    }
+
+    /// What to do.
+    pub fn decide(&self) -> Decision {
+        if self.violations().iter().all(Option::is_none) {
+            return Decision::Keep;
+        }
+        // May any weights hold the levels, however far from now?
+        let any = self.best(SPAN);
+        let Some((_, worst)) = any.filter(|(_, worst)| *worst <= 1.0) else {
+            let worst = self.best(SPAN).map(|(_, worst)| worst);
+            return Decision::Move { worst, candidates: self.candidates() };
+        };
+        let before = self.parts(&self.now()).map_or(f64::INFINITY, |p| p.into_iter().fold(0.0, f64::max));
+        let Some((weights, near)) = self.best(STEP_MOST) else { return Decision::Keep };
+        // With room where there is room.
+        let wanted = worst.max(1.0 - ROOM);
+        if before - near < WORTH || (before <= wanted && near > before) {
+            return Decision::Keep;
+        }
+        Decision::Set { weights, worst: near }
+    }
+
+    /// VMs by how near the levels of the others come when they are gone, with the lightest load first where that is alike.
+    fn candidates(&self) -> Vec<usize> {
+        let without = |gone: usize| {
+            let left = |i: &usize| *i != gone;
+            let all: Vec<usize> = (0..self.seen.len()).filter(left).collect();
+            let seen: Vec<Seen> = all.iter().map(|i| self.seen[*i]).collect();
+            let pick = |of: &[f64]| all.iter().map(|i| of[*i]).collect::<Vec<f64>>();
+            let (served, asked) = (pick(self.served_hz), pick(self.asked_hz));
+            let levels: Vec<Level> = all.iter().map(|i| self.levels[*i]).collect();
+            let rest = Situation { seen: &seen, served_hz: &served, asked_hz: &asked, levels: &levels, ..*self };
+            rest.best(SPAN).map_or(f64::INFINITY, |(_, worst)| worst)
+        };
+        let load = |i: usize| self.asked_hz[i] * self.seen[i].service_s;
+        let mut order: Vec<(bool, f64, usize)> = (0..self.seen.len())
+            .map(|i| {
+                let worst = without(i);
+                // Of those that solve it, the one that costs least to move; of others, the one that helps most.
+                (worst > 1.0, if worst <= 1.0 { load(i) } else { worst }, i)
+            })
+            .collect();
+        order.sort_by(|a, b| (a.0, a.1).partial_cmp(&(b.0, b.1)).unwrap_or(std::cmp::Ordering::Equal));
+        order.into_iter().map(|(_, _, i)| i).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::estimate::ALL;
+    use super::*;
+
+    const SERVICE_S: [f64; 3] = [0.0066, 0.0066, 0.0017];
+
+    fn estimator() -> Estimator {
+        *ALL.iter().find(|e| e.name == "shared").unwrap()
+    }
+
+    /// The paper's third scenario under its own model: what three VMs see at these rates and weights.
+    fn lived(rates: [f64; 3], weights: [f64; 3]) -> Vec<Seen> {
+        let blank = Response { mean_s: 0.0, p95_s: 0.0 };
+        let seen: Vec<Seen> = (0..3)
+            .map(|i| Seen {
+                rate_hz: rates[i],
+                gap_cv2: 1.0,
+                service_s: SERVICE_S[i],
+                service_cv2: 0.0,
+                response: blank,
+                weight: weights[i],
+            })
+            .collect();
+        let next: Vec<Next> = (0..3).map(|i| Next { rate_hz: rates[i], weight: weights[i] }).collect();
+        let told = (estimator().tell)(&Case { seen: &seen, next: &next, driver: Driver::default() });
+        seen.iter().zip(told).map(|(s, t)| Seen { response: t.unwrap(), ..*s }).collect()
+    }
+
+    fn situation<'a>(seen: &'a [Seen], asked: &'a [f64], levels: &'a [Level]) -> Situation<'a> {
+        Situation { seen, served_hz: asked, asked_hz: asked, levels, driver: Driver::default(), estimator: estimator() }
+    }
+
+    fn mean(s: f64) -> Level {
+        Level { mean_s: Some(s), p95_s: None, rate_hz: None }
+    }
+
+    #[test]
+    fn what_holds_is_kept() {
+        let asked = [15.0, 15.0, 50.0];
+        let seen = lived(asked, [1.0; 3]);
+        let levels = seen.iter().map(|s| mean(2.0 * s.response.mean_s)).collect::<Vec<_>>();
+        assert_eq!(situation(&seen, &asked, &levels).decide(), Decision::Keep);
+    }
+
+    /// VM1 is to answer in 0.85 of what it takes at equal weights, the others may take 1.5 times as long.
+    #[test]
+    fn weight_goes_to_who_needs_it_and_then_rests() {
+        let asked = [45.0, 45.0, 170.0];
+        let seen = lived(asked, [1.0; 3]);
+        let levels: Vec<Level> =
+            seen.iter().zip([0.85, 1.5, 1.5]).map(|(s, f)| mean(f * s.response.mean_s)).collect();
+        let now = situation(&seen, &asked, &levels);
+        assert!(matches!(now.violations()[..], [Some(Violation::Response { .. }), None, None]), "{:?}", now.violations());
+        let Decision::Set { weights, worst } = now.decide() else { panic!("{:?}", now.decide()) };
+        assert!(worst < 1.0 && weights[0] > weights[1], "{weights:?} {worst}");
+        let then = lived(asked, [weights[0], weights[1], weights[2]]);
+        let later = situation(&then, &asked, &levels);
+        assert_eq!(later.decide(), Decision::Keep, "{:?}", later.violations());
+    }
+
+    #[test]
+    fn where_no_weights_do_somebody_has_to_go() {
+        let asked = [45.0, 45.0, 170.0];
+        let seen = lived(asked, [1.0; 3]);
+        let levels: Vec<Level> = seen.iter().map(|s| mean(0.5 * s.response.mean_s)).collect();
+        let Decision::Move { worst, candidates } = situation(&seen, &asked, &levels).decide() else { panic!() };
+        assert!(worst.unwrap() > 1.0 && candidates.len() == 3);
+        // More work than pCPU.
+        let asked = [90.0, 90.0, 170.0];
+        let Decision::Move { worst: None, .. } = situation(&seen, &asked, &levels).decide() else { panic!() };
+    }
+
+    #[test]
+    fn an_idle_vm_is_no_violation() {
+        let asked = [0.5, 45.0, 100.0];
+        let seen = lived(asked, [1.0; 3]);
+        let level = Level { mean_s: None, p95_s: None, rate_hz: Some(40.0) };
+        assert_eq!(situation(&seen, &asked, &[level; 3]).violations(), [None, None, None]);
+        let served = [0.5, 30.0, 100.0];
+        let short = Situation { served_hz: &served, ..situation(&seen, &asked, &[level; 3]) };
+        assert_eq!(short.violations()[1], Some(Violation::Throughput { served_hz: 30.0, due_hz: 40.0 }));
+    }
+}

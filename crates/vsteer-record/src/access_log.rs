@@ -1,0 +1,390 @@
+//! What did clients wait? Requests out of access logs: Apache's, nginx's, JSON lines.
+//!
+//! A format is what the server was configured with (`LogFormat` of Apache, `log_format` of nginx), or the name of a usual one.
+//! Of each line two things are taken: when the request ended, and how long it took. Everything between is passed over, up to the
+//! text that the format says comes next; within quotes a backslash protects what follows it, as both servers write it.
+//!
+//! Apache's `%t` is when a request began, nginx's `$time_local` when it ended, both in whole seconds; `%{usec}t`, `$msec` and a JSON
+//! number say more. Sources: mod_log_config (httpd 2.4), ngx_http_log_module (nginx 1.26).
+//!
+//! Left out: logs of several lines per request; times in another language than English; leap seconds.
+
+use chrono::DateTime;
+use serde_json::Value;
+use vsteer_core::{Fault, FaultKind};
+
+const SECOND: u64 = 1_000_000_000;
+const MS: u64 = 1_000_000;
+const US: u64 = 1_000;
+/// Formats with a name.
+pub const NAMED: [(&str, &str); 3] = [
+    ("apache", r#"%h %l %u %t "%r" %>s %b %D"#),
+    ("apache-combined", r#"%h %l %u %t "%r" %>s %b "%{Referer}i" "%{User-agent}i" %D"#),
+    (
+        "nginx",
+        r#"$remote_addr - $remote_user [$time_local] "$request" $status $body_bytes_sent "$http_referer" "$http_user_agent" $request_time"#,
+    ),
+];
+/// JSON lines: keys that say when a request ended or began, and how long it took, with the unit.
+const JSON_ENDS: [&str; 4] = ["time", "timestamp", "ts", "@timestamp"];
+const JSON_BEGINS: [&str; 2] = ["start", "start_time"];
+const JSON_TOOK: [(&str, u64); 6] = [
+    ("request_time", SECOND),
+    ("duration", SECOND),
+    ("duration_s", SECOND),
+    ("duration_ms", MS),
+    ("duration_us", US),
+    ("response_ms", MS),
+];
+
+/// One request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Request {
+    /// When it was answered, ns since 1970.
+    pub ended_ns: u64,
+    /// From its arrival to its answer, ns.
+    pub took_ns: u64,
+}
+
+impl Request {
+    /// When it came, ns since 1970.
+    pub fn began_ns(&self) -> u64 {
+        self.ended_ns.saturating_sub(self.took_ns)
+    }
+}
+
+/// What a field of a line says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Says {
+    /// A date as servers write it; with its brackets, as Apache does.
+    Began,
+    Ended,
+    /// A number since 1970, of this many ns.
+    BeganIn(u64),
+    EndedIn(u64),
+    /// A number of this many ns.
+    Took(u64),
+    Nothing,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Part {
+    Text(Vec<u8>),
+    Field(Says),
+}
+
+/// How the lines of a log are read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Format {
+    /// Empty for JSON lines.
+    parts: Vec<Part>,
+}
+
+fn bad(why: impl Into<String>) -> Fault {
+    Fault::new(FaultKind::BadInput, "reading an access log's format".to_owned()).because(why.into())
+}
+
+impl Format {
+    /// A format by its name (`apache`, `apache-combined`, `nginx`, `json`) or as it stands in the server's configuration.
+    ///
+    /// # Errors
+    /// `BadInput` where it does not say when a request was and how long it took, or two fields follow each other without text
+    /// between.
+    pub fn parse(text: &str) -> Result<Format, Fault> {
+        if text == "json" {
+            return Ok(Format { parts: Vec::new() });
+        }
+        let text = NAMED.iter().find(|(name, _)| *name == text).map_or(text, |(_, format)| format);
+        let parts = if text.contains('%') { apache(text)? } else { nginx(text) };
+        let has = |of: &dyn Fn(Says) -> bool| parts.iter().any(|p| matches!(p, Part::Field(s) if of(*s)));
+        if !has(&|s| matches!(s, Says::Took(_))) {
+            return Err(bad("it does not log how long a request took").way_out(
+                "add %D to Apache's LogFormat, or $request_time to nginx's log_format; or name one: apache, apache-combined, nginx, json",
+            ));
+        }
+        if !has(&|s| !matches!(s, Says::Took(_) | Says::Nothing)) {
+            return Err(bad("it does not log when a request was").way_out("add %t (Apache) or $time_local (nginx)"));
+        }
+        if parts.windows(2).any(|w| matches!(w, [Part::Field(_), Part::Field(_)])) {
+            return Err(bad("two fields follow each other with nothing between them").way_out("put a space there"));
+        }
+        Ok(Format { parts })
+    }
+
+    /// The request of a line; `None` where the line is not of this format.
+    pub fn request(&self, line: &[u8]) -> Option<Request> {
+        if self.parts.is_empty() {
+            return of_json(line);
+        }
+        let (mut rest, mut at, mut took_ns) = (line.strip_suffix(b"\r").unwrap_or(line), None, None);
+        for (i, part) in self.parts.iter().enumerate() {
+            match part {
+                Part::Text(text) => rest = rest.strip_prefix(text.as_slice())?,
+                Part::Field(says) => {
+                    let next = self.parts.get(i + 1).map(|p| match p {
+                        Part::Text(text) => text.as_slice(),
+                        Part::Field(_) => b"",
+                    });
+                    let end = next.map_or(Some(rest.len()), |text| find(rest, text))?;
+                    let (field, after) = rest.split_at(end);
+                    rest = after;
+                    match says {
+                        Says::Nothing => {}
+                        Says::Took(unit) => took_ns = Some(number(field, *unit)?),
+                        Says::Began => at = Some((date(field)?, true)),
+                        Says::Ended => at = Some((date(field)?, false)),
+                        Says::BeganIn(unit) => at = Some((number(field, *unit)?, true)),
+                        Says::EndedIn(unit) => at = Some((number(field, *unit)?, false)),
+                    }
+                }
+            }
+        }
+        told(at?, took_ns?)
+    }
+}
+
+fn told((at_ns, began): (u64, bool), took_ns: u64) -> Option<Request> {
+    let ended_ns = if began { at_ns.checked_add(took_ns)? } else { at_ns };
+    Some(Request { ended_ns, took_ns })
+}
+
+/// Where `text` begins in `rest`, not right after a backslash.
+fn find(rest: &[u8], text: &[u8]) -> Option<usize> {
+    let mut i = 0;
+    while i + text.len() <= rest.len() {
+        if rest[i] == b'\\' && rest.len() > i + 1 {
+            i += 2;
+        } else if rest[i..].starts_with(text) {
+            return Some(i);
+        } else {
+            i += 1;
+        }
+    }
+    None
+}
+
+/// A decimal number of `unit` ns, exactly, as far as a u64 goes.
+fn number(field: &[u8], unit: u64) -> Option<u64> {
+    let text = std::str::from_utf8(field).ok()?;
+    let (whole, part) = text.split_once('.').unwrap_or((text, ""));
+    let digits = |s: &str| s.bytes().all(|b| b.is_ascii_digit());
+    if whole.is_empty() || !digits(whole) || !digits(part) {
+        return None;
+    }
+    let mut ns = whole.parse::<u64>().ok()?.checked_mul(unit)?;
+    let mut place = unit;
+    for digit in part.bytes() {
+        place /= 10;
+        ns = ns.checked_add(u64::from(digit - b'0') * place)?;
+    }
+    Some(ns)
+}
+
+/// `[10/Oct/2000:13:55:36 -0700]`, with or without the brackets, or ISO 8601.
+fn date(field: &[u8]) -> Option<u64> {
+    let text = std::str::from_utf8(field).ok()?.trim_matches(['[', ']']);
+    let at = DateTime::parse_from_str(text, "%d/%b/%Y:%H:%M:%S %z").or_else(|_| DateTime::parse_from_rfc3339(text)).ok()?;
+    at.timestamp_nanos_opt()?.try_into().ok()
+}
+
+/// One of these keys, whatever its value.
+fn first<'a, K>(of: &'a Value, keys: &'a [K], name: impl Fn(&K) -> &str) -> Option<(&'a K, &'a Value)> {
+    keys.iter().find_map(|k| of.get(name(k)).map(|v| (k, v)))
+}
+
+fn of_json(line: &[u8]) -> Option<Request> {
+    let value: Value = serde_json::from_slice(line).ok()?;
+    // A date, or a number since 1970: seconds, milliseconds, microseconds or nanoseconds by how large it is.
+    let moment = |v: &Value| match v {
+        Value::String(text) => date(text.as_bytes()).or_else(|| since_1970(text)),
+        Value::Number(n) => since_1970(&n.to_string()),
+        _ => None,
+    };
+    let ((_, unit), took) = first(&value, &JSON_TOOK, |k| k.0)?;
+    let took = match took {
+        Value::Number(n) => n.to_string(),
+        Value::String(text) => text.clone(),
+        _ => return None,
+    };
+    let at = match first(&value, &JSON_ENDS, |k| k) {
+        Some((_, v)) => (moment(v)?, false),
+        None => (moment(first(&value, &JSON_BEGINS, |k| k)?.1)?, true),
+    };
+    told(at, number(took.as_bytes(), *unit)?)
+}
+
+/// A number since 1970, whose unit its size tells: until the year 5138 seconds have eleven digits at most.
+fn since_1970(text: &str) -> Option<u64> {
+    let whole = text.split('.').next()?.len();
+    let unit = match whole {
+        0..=11 => SECOND,
+        12..=14 => MS,
+        15..=17 => US,
+        _ => 1,
+    };
+    number(text.as_bytes(), unit)
+}
+
+/// Fields and the text between them, of Apache's `%...`.
+fn apache(text: &str) -> Result<Vec<Part>, Fault> {
+    let mut parts = Vec::new();
+    let mut chars = text.chars().peekable();
+    let mut plain = String::new();
+    while let Some(c) = chars.next() {
+        if c == '\\' && matches!(chars.peek(), Some('"' | '\\')) {
+            plain.extend(chars.next());
+            continue;
+        }
+        if c != '%' {
+            plain.push(c);
+            continue;
+        }
+        // Modifiers: a condition on the status, < or >, and an argument in braces.
+        let mut argument = String::new();
+        let directive = loop {
+            match chars.next() {
+                Some('{') => argument = chars.by_ref().take_while(|c| *c != '}').collect(),
+                Some('<' | '>' | '!' | ',' | '0'..='9') => {}
+                Some('^') => {
+                    // %^FU: as long as three characters.
+                    chars.next();
+                    break chars.next().unwrap_or(' ');
+                }
+                Some('%') => break '%',
+                Some(c) => break c,
+                None => return Err(bad(format!("{text:?} ends within a field"))),
+            }
+        };
+        if directive == '%' {
+            plain.push('%');
+            continue;
+        }
+        if !plain.is_empty() {
+            parts.push(Part::Text(std::mem::take(&mut plain).into_bytes()));
+        }
+        parts.push(Part::Field(match (directive, argument.as_str()) {
+            ('D', _) | ('T', "us") => Says::Took(US),
+            ('T', "ms") => Says::Took(MS),
+            ('T', _) => Says::Took(SECOND),
+            ('t', "") => Says::Began,
+            ('t', form) => apache_time(form)?,
+            _ => Says::Nothing,
+        }));
+    }
+    if !plain.is_empty() {
+        parts.push(Part::Text(plain.into_bytes()));
+    }
+    Ok(parts)
+}
+
+/// `%{form}t`.
+fn apache_time(form: &str) -> Result<Says, Fault> {
+    let (ends, form) = match form.split_once(':') {
+        Some(("begin", form)) => (false, form),
+        Some(("end", form)) => (true, form),
+        _ => (false, form),
+    };
+    let unit = match form {
+        "sec" => SECOND,
+        "msec" => MS,
+        "usec" => US,
+        // A part of a second beside a date elsewhere.
+        "msec_frac" | "usec_frac" => return Ok(Says::Nothing),
+        _ => return Err(bad(format!("%{{{form}}}t is a date in a form that is not read")).way_out("log %t or %{usec}t")),
+    };
+    Ok(if ends { Says::EndedIn(unit) } else { Says::BeganIn(unit) })
+}
+
+/// Fields and the text between them, of nginx's `$...`.
+fn nginx(text: &str) -> Vec<Part> {
+    let mut parts = Vec::new();
+    let mut rest = text;
+    while let Some(at) = rest.find('$') {
+        if at > 0 {
+            parts.push(Part::Text(rest[..at].as_bytes().to_vec()));
+        }
+        rest = &rest[at + 1..];
+        let braced = rest.starts_with('{');
+        let from = usize::from(braced);
+        let until = rest[from..].find(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).map_or(rest.len(), |n| n + from);
+        parts.push(Part::Field(match &rest[from..until] {
+            "request_time" => Says::Took(SECOND),
+            "time_local" | "time_iso8601" => Says::Ended,
+            "msec" => Says::EndedIn(SECOND),
+            _ => Says::Nothing,
+        }));
+        rest = &rest[(until + usize::from(braced)).min(rest.len())..];
+    }
+    if !rest.is_empty() {
+        parts.push(Part::Text(rest.as_bytes().to_vec()));
+    }
+    parts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(format: &str, line: &str) -> Option<Request> {
+        Format::parse(format).unwrap().request(line.as_bytes())
+    }
+
+    /// Lines as the servers' manuals have them, with their times added.
+    #[test]
+    fn the_usual_logs_are_read() {
+        let apache = r#"127.0.0.1 - frank [10/Oct/2000:13:55:36 -0700] "GET /apache_pb.gif HTTP/1.0" 200 2326 52013"#;
+        let began = 971_211_336 * SECOND;
+        assert_eq!(of("apache", apache), Some(Request { ended_ns: began + 52_013_000, took_ns: 52_013_000 }));
+        let combined = r#"127.0.0.1 - frank [10/Oct/2000:13:55:36 -0700] "GET /\"q\" HTTP/1.0" 200 2326 "http://www.example.com/start.html" "Mozilla/4.08 [en] (Win98; I ;Nav)" 900"#;
+        assert_eq!(of("apache-combined", combined).unwrap().took_ns, 900_000);
+        let nginx = r#"192.168.33.1 - - [15/Oct/2019:19:41:46 +0000] "GET / HTTP/1.1" 200 396 "-" "HTTPie/0.9.8" 0.017"#;
+        assert_eq!(of("nginx", nginx), Some(Request { ended_ns: 1_571_168_506 * SECOND, took_ns: 17_000_000 }));
+        assert_eq!(of("nginx", apache), None);
+    }
+
+    #[test]
+    fn formats_are_as_servers_are_told() {
+        let line = "1571168506.017 0.250 GET";
+        assert_eq!(of("$msec $request_time $request_method", line), Some(Request { ended_ns: 1_571_168_506_017 * MS, took_ns: 250 * MS }));
+        assert_eq!(of("${msec}s $request_time", "12.5s 1").unwrap().ended_ns, 12_500 * MS);
+        let line = "1571168506000123 1500 200";
+        let told = of("%{usec}t %{us}T %>s", line).unwrap();
+        assert_eq!((told.began_ns(), told.took_ns), (1_571_168_506_000_123 * US, 1500 * US));
+        assert_eq!(of("%{end:msec}t %{ms}T", "1571168506000 20").unwrap().ended_ns, 1_571_168_506_000 * MS);
+        assert_eq!(of(r#"\"%r\" 100%% %t %D"#, r#""GET /" 100% [10/Oct/2000:13:55:36 -0700] 7"#).unwrap().took_ns, 7000);
+    }
+
+    #[test]
+    fn json_lines_say_by_their_keys() {
+        let told = Request { ended_ns: 1_571_168_506_500 * MS, took_ns: 17 * MS };
+        for line in [
+            r#"{"time": "2019-10-15T19:41:46.5Z", "request_time": 0.017}"#,
+            r#"{"ts": 1571168506.5, "duration_ms": 17}"#,
+            r#"{"timestamp": 1571168506500, "duration_us": "17000"}"#,
+            r#"{"start": 1571168506483000, "duration_s": 0.017, "path": "/"}"#,
+        ] {
+            assert_eq!(of("json", line), Some(told), "{line}");
+        }
+        for line in ["", "{}", "[1]", r#"{"ts": -1, "duration": 1}"#, r#"{"ts": 1, "duration": -1}"#, r#"{"ts": true, "duration": 1}"#] {
+            assert_eq!(of("json", line), None, "{line}");
+        }
+    }
+
+    #[test]
+    fn formats_without_what_is_needed_are_refused() {
+        let why = |text: &str| Format::parse(text).unwrap_err().to_string();
+        assert!(why("%h %t %r").contains("how long"));
+        assert!(why("$status $request_time").contains("when"));
+        assert!(why("%t%D").contains("nothing between"));
+        assert!(why("%{%d/%b}t %D").contains("not read"));
+        assert!(why("%D %{x").contains("ends within"));
+    }
+
+    #[test]
+    fn no_line_is_too_odd() {
+        let format = Format::parse("apache").unwrap();
+        for line in [&b""[..], b"\\", b"- - - [", b"a b c [10/Oct/2000:13:55:36 -0700] \"\" 1 2 99999999999999999999", &[0xff; 40]] {
+            assert_eq!(format.request(line), None);
+        }
+    }
+}
