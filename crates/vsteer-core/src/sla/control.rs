@@ -298,10 +298,10 @@ mod tests {
     fn an_idle_vm_is_no_violation() {
         let asked = [0.5, 45.0, 100.0];
         let seen = lived(asked, [1.0; 3]);
-        let level = Level { mean_s: None, p95_s: None, rate_hz: Some(40.0) };
-        assert_eq!(situation(&seen, &asked, &[level; 3]).violations(), [None, None, None]);
+        let levels = [Level { mean_s: None, p95_s: None, rate_hz: Some(40.0) }; 3];
+        assert_eq!(situation(&seen, &asked, &levels).violations(), [None, None, None]);
         let served = [0.5, 30.0, 100.0];
-        let short = Situation { served_hz: &served, ..situation(&seen, &asked, &[level; 3]) };
+        let short = Situation { served_hz: &served, ..situation(&seen, &asked, &levels) };
         assert_eq!(short.violations()[1], Some(Violation::Throughput { served_hz: 30.0, due_hz: 40.0 }));
     }
 }
