@@ -125,7 +125,13 @@ impl Format {
                         Part::Text(text) => text.as_slice(),
                         Part::Field(_) => b"",
                     });
-                    let end = next.map_or(Some(rest.len()), |text| find(rest, text))?;
+                    // Apache's date has brackets of its own, and a space within them.
+                    let bracket = *says == Says::Began && rest.first() == Some(&b'[');
+                    let end = match next {
+                        _ if bracket => find(rest, b"]")? + 1,
+                        None => rest.len(),
+                        Some(text) => find(rest, text)?,
+                    };
                     let (field, after) = rest.split_at(end);
                     rest = after;
                     match says {
