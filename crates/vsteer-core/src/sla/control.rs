@@ -16,8 +16,8 @@
 //! Left out: several pCPUs; VMs whose weight is dead (pinned inside a larger Xen pool, in other cgroup parents, quota-bound): the caller leaves
 //! them out and says so.
 
-use super::estimate::{Case, Driver, Estimator};
-use super::window::{Next, Response, Seen};
+use super::estimate::{ByWeights, Case, Estimator};
+use super::window::Response;
 use serde::Serialize;
 
 /// The part of a level that is left free where weights are chosen.
@@ -100,53 +100,65 @@ pub enum Decision {
 /// What the step is made from.
 #[derive(Clone, Copy)]
 pub struct Situation<'a> {
-    /// The last interval.
-    pub seen: &'a [Seen],
-    /// What was answered in it, per second.
+    /// The last interval, and what is asked now (`next`: at the present weights).
+    pub case: Case<'a>,
+    /// What was answered in the last interval, per second.
     pub served_hz: &'a [f64],
-    /// What is asked now, per second.
-    pub asked_hz: &'a [f64],
     /// What is promised.
     pub levels: &'a [Level],
-    /// A driver domain's part.
-    pub driver: Driver,
+    /// By how much of itself each measured response may be off by chance alone: nothing is done for less.
+    pub chance: &'a [f64],
     /// By whom response times are told.
     pub estimator: Estimator,
 }
 
-impl Situation<'_> {
-    fn tell(&self, weights: &[f64]) -> Option<Vec<Response>> {
-        let next: Vec<Next> =
-            self.asked_hz.iter().zip(weights).map(|(rate, w)| Next { rate_hz: *rate, weight: *w }).collect();
-        (self.estimator.tell)(&Case { seen: self.seen, next: &next, driver: self.driver }).into_iter().collect()
+/// A situation, and what its estimator says of it: asked for several weights, prepared once.
+pub struct Step<'a> {
+    of: Situation<'a>,
+    by_weights: ByWeights<'a>,
+}
+
+impl<'a> Step<'a> {
+    /// Prepares it.
+    pub fn new(of: Situation<'a>) -> Step<'a> {
+        Step { of, by_weights: of.estimator.by_weights(of.case) }
     }
 
+    /// The part that each VM takes of its level; `None` where there is more work than pCPUs.
     fn parts(&self, weights: &[f64]) -> Option<Vec<f64>> {
-        Some(self.levels.iter().zip(self.tell(weights)?).map(|(l, r)| l.part(r)).collect())
+        let told = (self.by_weights)(weights);
+        // Who asks for nothing waits for nothing.
+        let asks = |i: usize| self.of.case.next[i].rate_hz > 0.0;
+        let part = |(i, (level, told)): (usize, (&Level, &Option<Response>))| match told {
+            Some(told) => Some(level.part(*told)),
+            None => (!asks(i)).then_some(0.0),
+        };
+        self.of.levels.iter().zip(&told).enumerate().map(part).collect()
     }
 
     fn now(&self) -> Vec<f64> {
-        self.seen.iter().map(|s| s.weight).collect()
+        self.of.case.seen.iter().map(|s| s.weight).collect()
     }
 
     /// What is wrong, by VM.
     pub fn violations(&self) -> Vec<Option<Violation>> {
         let foreseen = self.parts(&self.now());
         let of = |i: usize| {
-            let (seen, level) = (&self.seen[i], &self.levels[i]);
+            let (seen, level) = (&self.of.case.seen[i], &self.of.levels[i]);
             let due_hz = level.rate_hz.map_or(0.0, |rate| rate.min(seen.rate_hz));
+            let (served_hz, beyond) = (self.of.served_hz[i], 1.0 + self.of.chance[i]);
             // A request that came at the end is answered after it.
-            if self.served_hz[i] < 0.97 * due_hz {
-                return Some(Violation::Throughput { served_hz: self.served_hz[i], due_hz });
+            if served_hz < 0.97 * due_hz {
+                return Some(Violation::Throughput { served_hz, due_hz });
             }
             let part = level.part(seen.response);
-            if part > 1.0 {
+            if part > beyond {
                 return Some(Violation::Response { part });
             }
             let then = foreseen.as_ref().map_or(f64::INFINITY, |p| p[i]);
-            (then > 1.0).then_some(Violation::Foreseen { part: then })
+            (then > beyond).then_some(Violation::Foreseen { part: then })
         };
-        (0..self.seen.len()).map(of).collect()
+        (0..self.of.levels.len()).map(of).collect()
     }
 
     /// The weights under which the worst VM takes least of its level, each within `most` times what it is; and that part. `None`
@@ -177,20 +189,20 @@ impl Situation<'_> {
 
     /// What to do.
     pub fn decide(&self) -> Decision {
-        if self.violations().iter().all(Option::is_none) {
+        let violations = self.violations();
+        if violations.iter().all(Option::is_none) {
             return Decision::Keep;
         }
         // May any weights hold the levels, however far from now?
         let any = self.best(SPAN);
-        let Some((_, worst)) = any.filter(|(_, worst)| *worst <= 1.0) else {
-            let worst = self.best(SPAN).map(|(_, worst)| worst);
+        let beyond = 1.0 + self.of.chance.iter().copied().fold(0.0, f64::max);
+        let worst = any.as_ref().map(|(_, worst)| *worst);
+        if worst.is_none_or(|worst| worst > beyond) {
             return Decision::Move { worst, candidates: self.candidates() };
-        };
+        }
         let before = self.parts(&self.now()).map_or(f64::INFINITY, |p| p.into_iter().fold(0.0, f64::max));
         let Some((weights, near)) = self.best(STEP_MOST) else { return Decision::Keep };
-        // With room where there is room.
-        let wanted = worst.max(1.0 - ROOM);
-        if before - near < WORTH || (before <= wanted && near > before) {
+        if before - near < WORTH {
             return Decision::Keep;
         }
         Decision::Set { weights, worst: near }
@@ -198,18 +210,22 @@ impl Situation<'_> {
 
     /// VMs by how near the levels of the others come when they are gone, with the lightest load first where that is alike.
     fn candidates(&self) -> Vec<usize> {
+        let Situation { case, .. } = self.of;
+        let n = case.seen.len();
         let without = |gone: usize| {
-            let left = |i: &usize| *i != gone;
-            let all: Vec<usize> = (0..self.seen.len()).filter(left).collect();
-            let seen: Vec<Seen> = all.iter().map(|i| self.seen[*i]).collect();
-            let pick = |of: &[f64]| all.iter().map(|i| of[*i]).collect::<Vec<f64>>();
-            let (served, asked) = (pick(self.served_hz), pick(self.asked_hz));
-            let levels: Vec<Level> = all.iter().map(|i| self.levels[*i]).collect();
-            let rest = Situation { seen: &seen, served_hz: &served, asked_hz: &asked, levels: &levels, ..*self };
-            rest.best(SPAN).map_or(f64::INFINITY, |(_, worst)| worst)
+            fn left<T: Clone>(of: &[T], gone: usize) -> Vec<T> {
+                of.iter().enumerate().filter(|(i, _)| *i != gone).map(|(_, x)| x.clone()).collect()
+            }
+            let (seen, next, gaps_s) = (left(case.seen, gone), left(case.next, gone), left(case.gaps_s, gone));
+            // The simulated host has all of them: the fluid is asked.
+            let case = Case { seen: &seen, next: &next, gaps_s: &gaps_s, host: None, ..case };
+            let (served_hz, levels) = (left(self.of.served_hz, gone), left(self.of.levels, gone));
+            let chance = left(self.of.chance, gone);
+            let rest = Situation { case, served_hz: &served_hz, levels: &levels, chance: &chance, ..self.of };
+            Step::new(rest).best(SPAN).map_or(f64::INFINITY, |(_, worst)| worst)
         };
-        let load = |i: usize| self.asked_hz[i] * self.seen[i].service_s;
-        let mut order: Vec<(bool, f64, usize)> = (0..self.seen.len())
+        let load = |i: usize| case.next[i].rate_hz * case.seen[i].service_s;
+        let mut order: Vec<(bool, f64, usize)> = (0..n)
             .map(|i| {
                 let worst = without(i);
                 // Of those that solve it, the one that costs least to move; of others, the one that helps most.
@@ -223,13 +239,14 @@ impl Situation<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::estimate::ALL;
+    use super::super::estimate::find;
+    use super::super::window::{Next, Seen};
     use super::*;
 
     const SERVICE_S: [f64; 3] = [0.0066, 0.0066, 0.0017];
 
     fn estimator() -> Estimator {
-        *ALL.iter().find(|e| e.name == "shared").unwrap()
+        find("own").unwrap()
     }
 
     /// The paper's third scenario under its own model: what three VMs see at these rates and weights.
@@ -243,15 +260,25 @@ mod tests {
                 service_cv2: 0.0,
                 response: blank,
                 weight: weights[i],
+                vcpus: 1,
             })
             .collect();
         let next: Vec<Next> = (0..3).map(|i| Next { rate_hz: rates[i], weight: weights[i] }).collect();
-        let told = (estimator().tell)(&Case { seen: &seen, next: &next, driver: Driver::default() });
+        let told = (estimator().tell)(&case(&seen, &next));
         seen.iter().zip(told).map(|(s, t)| Seen { response: t.unwrap(), ..*s }).collect()
     }
 
-    fn situation<'a>(seen: &'a [Seen], asked: &'a [f64], levels: &'a [Level]) -> Situation<'a> {
-        Situation { seen, served_hz: asked, asked_hz: asked, levels, driver: Driver::default(), estimator: estimator() }
+    fn case<'a>(seen: &'a [Seen], next: &'a [Next]) -> Case<'a> {
+        Case { effort: 60_000, ..Case::new(seen, next) }
+    }
+
+    fn next(seen: &[Seen], asked: &[f64]) -> Vec<Next> {
+        seen.iter().zip(asked).map(|(s, rate)| Next { rate_hz: *rate, weight: s.weight }).collect()
+    }
+
+    fn step<'a>(seen: &'a [Seen], next: &'a [Next], served_hz: &'a [f64], levels: &'a [Level]) -> Step<'a> {
+        let (case, chance) = (case(seen, next), &[0.0; 3]);
+        Step::new(Situation { case, served_hz, levels, chance, estimator: estimator() })
     }
 
     fn mean(s: f64) -> Level {
@@ -263,7 +290,7 @@ mod tests {
         let asked = [15.0, 15.0, 50.0];
         let seen = lived(asked, [1.0; 3]);
         let levels = seen.iter().map(|s| mean(2.0 * s.response.mean_s)).collect::<Vec<_>>();
-        assert_eq!(situation(&seen, &asked, &levels).decide(), Decision::Keep);
+        assert_eq!(step(&seen, &next(&seen, &asked), &asked, &levels).decide(), Decision::Keep);
     }
 
     /// VM1 is to answer in 0.85 of what it takes at equal weights, the others may take 1.5 times as long.
@@ -273,12 +300,14 @@ mod tests {
         let seen = lived(asked, [1.0; 3]);
         let levels: Vec<Level> =
             seen.iter().zip([0.85, 1.5, 1.5]).map(|(s, f)| mean(f * s.response.mean_s)).collect();
-        let now = situation(&seen, &asked, &levels);
+        let asking = next(&seen, &asked);
+        let now = step(&seen, &asking, &asked, &levels);
         assert!(matches!(now.violations()[..], [Some(Violation::Response { .. }), None, None]), "{:?}", now.violations());
         let Decision::Set { weights, worst } = now.decide() else { panic!("{:?}", now.decide()) };
         assert!(worst < 1.0 && weights[0] > weights[1], "{weights:?} {worst}");
         let then = lived(asked, [weights[0], weights[1], weights[2]]);
-        let later = situation(&then, &asked, &levels);
+        let asking = next(&then, &asked);
+        let later = step(&then, &asking, &asked, &levels);
         assert_eq!(later.decide(), Decision::Keep, "{:?}", later.violations());
     }
 
@@ -287,11 +316,11 @@ mod tests {
         let asked = [45.0, 45.0, 170.0];
         let seen = lived(asked, [1.0; 3]);
         let levels: Vec<Level> = seen.iter().map(|s| mean(0.5 * s.response.mean_s)).collect();
-        let Decision::Move { worst, candidates } = situation(&seen, &asked, &levels).decide() else { panic!() };
+        let Decision::Move { worst, candidates } = step(&seen, &next(&seen, &asked), &asked, &levels).decide() else { panic!() };
         assert!(worst.unwrap() > 1.0 && candidates.len() == 3);
         // More work than pCPU.
         let asked = [90.0, 90.0, 170.0];
-        let Decision::Move { worst: None, .. } = situation(&seen, &asked, &levels).decide() else { panic!() };
+        let Decision::Move { worst: None, .. } = step(&seen, &next(&seen, &asked), &asked, &levels).decide() else { panic!() };
     }
 
     #[test]
@@ -299,9 +328,9 @@ mod tests {
         let asked = [0.5, 45.0, 100.0];
         let seen = lived(asked, [1.0; 3]);
         let levels = [Level { mean_s: None, p95_s: None, rate_hz: Some(40.0) }; 3];
-        assert_eq!(situation(&seen, &asked, &levels).violations(), [None, None, None]);
-        let served = [0.5, 30.0, 100.0];
-        let short = Situation { served_hz: &served, ..situation(&seen, &asked, &levels) };
+        let asking = next(&seen, &asked);
+        assert_eq!(step(&seen, &asking, &asked, &levels).violations(), [None, None, None]);
+        let short = step(&seen, &asking, &[0.5, 30.0, 100.0], &levels);
         assert_eq!(short.violations()[1], Some(Violation::Throughput { served_hz: 30.0, due_hz: 40.0 }));
     }
 }

@@ -30,6 +30,8 @@ pub struct Seen {
     pub response: Response,
     /// The VM's weight then, on any scale that is the same for all.
     pub weight: f64,
+    /// How many requests it can serve at once.
+    pub vcpus: u32,
 }
 
 /// What the next interval brings a VM, known beforehand.
@@ -50,31 +52,49 @@ pub struct Answered {
     pub took_ns: u64,
 }
 
-/// What `requests` that came in `from_ns..to_ns` tell, with the CPU time that their VM used then. `None` where there were fewer than
-/// two: nothing can be divided by them. A service time's spread is in no log: `service_cv2` is the caller's.
-pub fn seen(
-    requests: &[Answered],
-    (from_ns, to_ns): (u64, u64),
-    cpu_ns: u64,
-    service_cv2: f64,
-    weight: f64,
-) -> Option<Seen> {
+/// A VM in an interval, as its requests are looked at.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Vm {
+    /// CPU time that it used, ns.
+    pub cpu_ns: u64,
+    /// Its weight.
+    pub weight: f64,
+    /// Its vCPUs.
+    pub vcpus: u32,
+}
+
+/// A VM's interval: its moments, and what they are of.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Interval {
+    /// The moments.
+    pub seen: Seen,
+    /// Gaps between arrivals, in their order, seconds.
+    pub gaps_s: Vec<f64>,
+    /// Response times, seconds.
+    pub took_s: Vec<f64>,
+}
+
+/// What `requests` that came in `from_ns..to_ns` tell. `None` where there were fewer than two: nothing can be divided by them. A
+/// service time's spread is in no log: until [`super::spread`] has read it off, it is that of exponential ones.
+pub fn interval(requests: &[Answered], (from_ns, to_ns): (u64, u64), vm: Vm) -> Option<Interval> {
     let mut came: Vec<&Answered> = requests.iter().filter(|r| (from_ns..to_ns).contains(&r.began_ns)).collect();
-    if came.len() < 2 || to_ns <= from_ns {
+    if came.len() < 2 || to_ns <= from_ns || vm.cpu_ns == 0 {
         return None;
     }
     came.sort_by_key(|r| r.began_ns);
-    let gaps: Vec<f64> = came.windows(2).map(|w| (w[1].began_ns - w[0].began_ns) as f64).collect();
-    let took: Vec<f64> = came.iter().map(|r| r.took_ns as f64 / 1e9).collect();
-    let gap = mean(&gaps)?;
-    Some(Seen {
+    let gaps_s: Vec<f64> = came.windows(2).map(|w| (w[1].began_ns - w[0].began_ns) as f64 / 1e9).collect();
+    let took_s: Vec<f64> = came.iter().map(|r| r.took_ns as f64 / 1e9).collect();
+    let gap = mean(&gaps_s)?;
+    let seen = Seen {
         rate_hz: came.len() as f64 * 1e9 / (to_ns - from_ns) as f64,
-        gap_cv2: if gap > 0.0 { variance(&gaps).unwrap_or(0.0) / (gap * gap) } else { 0.0 },
-        service_s: cpu_ns as f64 / 1e9 / came.len() as f64,
-        service_cv2,
-        response: Response { mean_s: mean(&took)?, p95_s: quantile(&took, PERCENTILE)? },
-        weight,
-    })
+        gap_cv2: if gap > 0.0 { variance(&gaps_s).unwrap_or(0.0) / (gap * gap) } else { 0.0 },
+        service_s: vm.cpu_ns as f64 / 1e9 / came.len() as f64,
+        service_cv2: 1.0,
+        response: Response { mean_s: mean(&took_s)?, p95_s: quantile(&took_s, PERCENTILE)? },
+        weight: vm.weight,
+        vcpus: vm.vcpus,
+    };
+    Some(Interval { seen, gaps_s, took_s })
 }
 
 #[cfg(test)]
@@ -86,10 +106,12 @@ mod tests {
         let of = |k: u64| Answered { began_ns: 100_000_000 * k, took_ns: 1_000_000 * (k % 10 + 1) };
         let all: Vec<Answered> = (0..40).map(of).collect();
         // 20 requests of 2 s, 10 a second, 4 ms of CPU each, 1 to 10 ms until answered.
-        let s = seen(&all, (1_000_000_000, 3_000_000_000), 80_000_000, 1.0, 100.0).unwrap();
+        let vm = Vm { cpu_ns: 80_000_000, weight: 100.0, vcpus: 1 };
+        let s = interval(&all, (1_000_000_000, 3_000_000_000), vm).unwrap().seen;
         assert!((s.rate_hz - 10.0).abs() < 1e-9 && s.gap_cv2 < 1e-12 && (s.service_s - 0.004).abs() < 1e-12);
         assert!((s.response.mean_s - 0.0055).abs() < 1e-9 && s.response.p95_s > 0.009, "{s:?}");
-        assert_eq!(seen(&all, (0, 50_000_000), 1, 1.0, 1.0), None);
-        assert_eq!(seen(&[], (0, 1), 0, 1.0, 1.0), None);
+        assert_eq!(interval(&all, (0, 50_000_000), vm), None);
+        assert_eq!(interval(&[], (0, 1), vm), None);
+        assert_eq!(interval(&all, (0, 4_000_000_000), Vm { cpu_ns: 0, ..vm }), None);
     }
 }

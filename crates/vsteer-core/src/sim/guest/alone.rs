@@ -65,6 +65,9 @@ struct Released {
     place: usize,
     /// When this round of them began.
     from_ns: u64,
+    /// When the current job was there to be done.
+    released_ns: u64,
+    tally: Tally,
 }
 
 impl Released {
@@ -75,7 +78,8 @@ impl Released {
         }
         let job = self.jobs[self.place];
         self.place += 1;
-        Next { at_ns: self.from_ns + job.at_ns, work_ns: job.compute_ns }
+        self.released_ns = self.from_ns + job.at_ns;
+        Next { at_ns: self.released_ns, work_ns: job.compute_ns }
     }
 }
 
@@ -124,7 +128,8 @@ impl Guest {
                 on_until_ns: 0,
             })),
             Demand::Released { jobs, repeat_ns } => {
-                Kind::Released(Box::new(Released { jobs, repeat_ns, place: 0, from_ns: 0 }))
+                let tally = Tally::new(u64::MAX);
+                Kind::Released(Box::new(Released { jobs, repeat_ns, place: 0, from_ns: 0, released_ns: 0, tally }))
             }
             Demand::Recorded { bursts, repeat } => {
                 Kind::Recorded(Box::new(Recorded { bursts, repeat, place: 0 }))
@@ -209,7 +214,10 @@ impl Guest {
                 }
                 Next { at_ns, work_ns: o.compute.draw(random) }
             }
-            Kind::Released(r) => r.next(),
+            Kind::Released(r) => {
+                r.tally.count(now_ns - r.released_ns);
+                r.next()
+            }
             Kind::Recorded(r) => {
                 if r.repeat && r.place == r.bursts.len() {
                     r.place = 0;
@@ -229,6 +237,7 @@ impl Guest {
     pub(in crate::sim) fn jobs(&self) -> Option<Jobs> {
         match &self.kind {
             Kind::Jobs(jobs) => Some(jobs.tally.jobs()),
+            Kind::Released(r) => Some(r.tally.jobs()),
             Kind::Display(frames) => Some(frames.jobs()),
             Kind::Ticked(t) => t.guest.jobs(),
             Kind::Polling(p) => p.inner().jobs(),

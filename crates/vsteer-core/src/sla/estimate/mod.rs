@@ -1,23 +1,29 @@
 //! How long will requests take in the next interval? Seven answers on one contract.
 //!
 //! ```text
-//! last       as in the last interval
+//! own        the project's own: who shares how, run, and corrected by the last interval
+//! simulator  the recorded host simulated with the requests for demand
 //! paper      equations (1) to (4): own service, and others' by the ratio of weights and of rates
 //! sandpiper  a bound for a G/G/1 queue that has the pCPU for itself
-//! ps         processor sharing of the whole pCPU, blind to weights
+//! ps         processor sharing of all pCPUs, blind to weights
 //! kingman    one queue for all of them, by measured variances
-//! shared     the project's own: queues that share the pCPU by weight, and what the last interval says of that
+//! last       as in the last interval
 //! ```
 //!
-//! (The seventh, the simulator on the measured demand, needs a recording: `predict`.) Each is given what was seen of all VMs in the
-//! last interval, and the rates and weights of the next. A mean that has no percentile of its own is given the last
-//! interval's ratio of the two.
+//! Each is given what was seen of all VMs in the last interval, and the rates and weights of the next, and nothing else of it. A
+//! mean that has no percentile of its own is given the last interval's ratio of the two.
 //!
-//! An answer is `None` where the model has none: a load of 1 or more.
+//! An answer is `None` where the model has none: a load of 1 or more, nobody who comes, no host to simulate.
 
-mod shared;
+pub mod fluid;
+mod own;
+pub mod simulated;
+pub mod traffic;
 
 use super::window::{Next, Response, Seen};
+use crate::{Fault, FaultKind};
+use fluid::Fluid;
+use traffic::Traffic;
 
 /// What the driver domain (Xen's Domain-0) adds: requests go through it. All 0 where there is none.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -30,8 +36,15 @@ pub struct Driver {
     pub delay: f64,
 }
 
-/// One pCPU, its VMs and their next interval.
-#[derive(Debug, Clone, Copy)]
+/// Who shares pCPUs how.
+pub trait Sharing {
+    /// Response times of the requests that count, by VM, over all rounds together; `None` for a VM without any, or where the host cannot
+    /// be run so.
+    fn run(&self, rounds: &[Vec<Traffic>], weights: &[f64]) -> Vec<Option<Response>>;
+}
+
+/// VMs that share pCPUs, and their next interval.
+#[derive(Clone, Copy)]
 pub struct Case<'a> {
     /// The last interval, by VM.
     pub seen: &'a [Seen],
@@ -39,6 +52,28 @@ pub struct Case<'a> {
     pub next: &'a [Next],
     /// What comes with a driver domain.
     pub driver: Driver,
+    /// pCPUs that all of them may use.
+    pub pcpus: f64,
+    /// Gaps between arrivals that were measured, by VM, seconds; may be empty.
+    pub gaps_s: &'a [Vec<f64>],
+    /// The recorded host, where there is one.
+    pub host: Option<&'a dyn Sharing>,
+    /// So many requests are drawn where requests are: the more, the less an answer is chance.
+    pub effort: usize,
+}
+
+/// As many as a person waits for.
+pub const EFFORT: usize = 400_000;
+
+impl<'a> Case<'a> {
+    /// One pCPU, nothing but these.
+    pub fn new(seen: &'a [Seen], next: &'a [Next]) -> Case<'a> {
+        Case { seen, next, driver: Driver::default(), pcpus: 1.0, gaps_s: &[], host: None, effort: EFFORT }
+    }
+
+    fn fluid(&self) -> Fluid {
+        Fluid { pcpus: self.pcpus, vcpus: self.seen.iter().map(|s| s.vcpus).collect() }
+    }
 }
 
 /// One way to tell.
@@ -48,17 +83,62 @@ pub struct Estimator {
     pub name: &'static str,
     /// What it says, by VM.
     pub tell: fn(&Case<'_>) -> Vec<Option<Response>>,
+    /// The same for several weights at the next interval's rates: what does not depend on weights is done once.
+    prepare: for<'a> fn(Case<'a>) -> ByWeights<'a>,
 }
 
-/// All but the simulator, the project's own last.
-pub const ALL: [Estimator; 6] = [
-    Estimator { name: "last", tell: |case| case.seen.iter().map(|s| Some(s.response)).collect() },
-    Estimator { name: "paper", tell: paper },
-    Estimator { name: "sandpiper", tell: sandpiper },
-    Estimator { name: "ps", tell: processor_sharing },
-    Estimator { name: "kingman", tell: kingman },
-    Estimator { name: "shared", tell: shared::tell },
+/// What is told of the next interval under these weights, by VM.
+pub type ByWeights<'a> = Box<dyn Fn(&[f64]) -> Vec<Option<Response>> + 'a>;
+
+impl Estimator {
+    /// Its answer as a function of weights; those of `case.next` do not matter.
+    pub fn by_weights<'a>(&self, case: Case<'a>) -> ByWeights<'a> {
+        (self.prepare)(case)
+    }
+}
+
+const fn line(name: &'static str, tell: fn(&Case<'_>) -> Vec<Option<Response>>, prepare: Prepare) -> Estimator {
+    Estimator { name, tell, prepare }
+}
+
+/// How an estimator gets ready.
+type Prepare = for<'a> fn(Case<'a>) -> ByWeights<'a>;
+
+/// Asked anew for each weights.
+fn anew(tell: fn(&Case<'_>) -> Vec<Option<Response>>, case: Case<'_>) -> ByWeights<'_> {
+    Box::new(move |weights| {
+        let next: Vec<Next> =
+            case.next.iter().zip(weights).map(|(n, w)| Next { rate_hz: n.rate_hz, weight: *w }).collect();
+        tell(&Case { next: &next, ..case })
+    })
+}
+
+/// All of them.
+pub const ALL: [Estimator; 7] = [
+    line("own", own::tell, |case| Box::new(own::Prepared::new(case).by_weights())),
+    line("simulator", own::simulator, |case| anew(own::simulator, case)),
+    line("paper", paper, |case| anew(paper, case)),
+    line("sandpiper", sandpiper, |case| anew(sandpiper, case)),
+    line("ps", processor_sharing, |case| anew(processor_sharing, case)),
+    line("kingman", kingman, |case| anew(kingman, case)),
+    line("last", last, |case| anew(last, case)),
 ];
+
+fn last(case: &Case<'_>) -> Vec<Option<Response>> {
+    case.seen.iter().map(|s| Some(s.response)).collect()
+}
+
+/// The one of this name.
+///
+/// # Errors
+/// `BadInput`, naming those there are.
+pub fn find(name: &str) -> Result<Estimator, Fault> {
+    ALL.into_iter().find(|e| e.name == name).ok_or_else(|| {
+        let known: Vec<&str> = ALL.iter().map(|e| e.name).collect();
+        Fault::new(FaultKind::BadInput, format!("unknown estimator {name:?}"))
+            .way_out(format!("there are: {}", known.join(", ")))
+    })
+}
 
 /// A mean with the percentile that the last interval's ratio gives it.
 fn with_ratio(seen: &Seen, mean_s: f64) -> Option<Response> {
@@ -66,9 +146,9 @@ fn with_ratio(seen: &Seen, mean_s: f64) -> Option<Response> {
     (mean_s.is_finite() && mean_s > 0.0 && ratio.is_finite()).then_some(Response { mean_s, p95_s: ratio * mean_s })
 }
 
-/// The part of the pCPU that is asked for.
+/// The part of all pCPUs that is asked for.
 fn load(case: &Case<'_>) -> f64 {
-    case.seen.iter().zip(case.next).map(|(s, n)| n.rate_hz * s.service_s).sum()
+    case.seen.iter().zip(case.next).map(|(s, n)| n.rate_hz * s.service_s).sum::<f64>() / case.pcpus
 }
 
 /// Equations (1) to (4), by the letter: `known_gaps` of the paper's figures say where they do not hold.
@@ -107,7 +187,7 @@ fn processor_sharing(case: &Case<'_>) -> Vec<Option<Response>> {
 fn kingman(case: &Case<'_>) -> Vec<Option<Response>> {
     let rho = load(case);
     let rate: f64 = case.next.iter().map(|n| n.rate_hz).sum();
-    let x = rho / rate;
+    let x = rho * case.pcpus / rate;
     let pairs = || case.seen.iter().zip(case.next);
     // Of a mixture: the mean of the squares; arrivals of independent streams add up their variances per time.
     let square: f64 = pairs().map(|(s, n)| n.rate_hz / rate * s.service_s * s.service_s * (1.0 + s.service_cv2)).sum();
@@ -122,12 +202,12 @@ mod tests {
 
     fn seen(rate_hz: f64, service_ms: f64) -> Seen {
         let response = Response { mean_s: 0.02, p95_s: 0.05 };
-        Seen { rate_hz, gap_cv2: 1.0, service_s: service_ms / 1e3, service_cv2: 1.0, response, weight: 1.0 }
+        Seen { rate_hz, gap_cv2: 1.0, service_s: service_ms / 1e3, service_cv2: 1.0, response, weight: 1.0, vcpus: 1 }
     }
 
     fn tell(name: &str, seen: &[Seen], next: &[Next]) -> Vec<Option<Response>> {
         let estimator = ALL.iter().find(|e| e.name == name).unwrap();
-        (estimator.tell)(&Case { seen, next, driver: Driver::default() })
+        (estimator.tell)(&Case::new(seen, next))
     }
 
     fn next(rate_hz: f64) -> Next {
@@ -153,14 +233,14 @@ mod tests {
         }
         // Sandpiper's is a bound for heavy load: (1 + 0.25) / (2 * 0.5) * gap more than x.
         assert!((tell("sandpiper", &all, &then)[0].unwrap().mean_s - 0.035).abs() < 1e-9);
-        let own = tell("shared", &all, &then)[0].unwrap();
+        let own = tell("own", &all, &then)[0].unwrap();
         assert!((own.mean_s / 0.02 - 1.0).abs() < 0.05, "{own:?}");
     }
 
     #[test]
     fn where_there_is_too_much_nobody_makes_a_number_up() {
         let (all, then) = ([seen(50.0, 10.0), seen(50.0, 10.0)], [next(60.0), next(60.0)]);
-        for name in ["ps", "kingman", "shared"] {
+        for name in ["ps", "kingman", "own"] {
             assert_eq!(tell(name, &all, &then), [None, None], "{name}");
         }
         assert_eq!(tell("sandpiper", &all, &[next(120.0), next(1.0)])[0], None);

@@ -1,0 +1,104 @@
+//! The project's own: who shares how is run, and what the last interval says of that corrects it.
+//!
+//! **Idea.** Requests are drawn as the last interval's were ([`super::traffic`]) and run twice through who shares how (the recorded
+//! host simulated, where there is one, else the fluid): at the last interval's rates and weights, and at the next one's. What was
+//! measured in the last interval, divided by what the first run says, is the factor for the second: of the part above the bare service
+//! time, since what a model leaves out lengthens waits, not work. Both runs have the same draws, so that at unchanged rates and weights
+//! the answer is what was measured.
+//!
+//! Left out: a drift of service times, and what makes the last interval's own mean differ from its expectation (at a load of 88 % that
+//! of a minute is off by a fifth).
+
+use super::super::window::{Response, Seen};
+use super::fluid::Fluid;
+use super::traffic::{Traffic, rounds};
+use super::{Case, Sharing};
+
+/// A factor beyond this is not the model's error: something else happened.
+const FACTOR_MOST: f64 = 3.0;
+/// Where a model says that so little is waited (part of the service time), a factor would be made of noise.
+const WAITS_LEAST: f64 = 0.05;
+
+/// What `measured` says of `modelled`, taken along to `then`.
+fn corrected(service_s: f64, measured: f64, modelled: f64, then: f64) -> f64 {
+    let above = modelled - service_s;
+    let factor = if above > WAITS_LEAST * service_s {
+        ((measured - service_s) / above).clamp(1.0 / FACTOR_MOST, FACTOR_MOST)
+    } else {
+        1.0
+    };
+    service_s + factor * (then - service_s).max(0.0)
+}
+
+/// What the next interval brings, corrected by the last one.
+pub(super) fn tell(case: &Case<'_>) -> Vec<Option<Response>> {
+    let weights: Vec<f64> = case.next.iter().map(|n| n.weight).collect();
+    Prepared::new(*case).at(&weights)
+}
+
+/// The recorded host simulated, as it is.
+pub(super) fn simulator(case: &Case<'_>) -> Vec<Option<Response>> {
+    let none = || vec![None; case.seen.len()];
+    let Some(host) = case.host else { return none() };
+    let rates: Vec<f64> = case.next.iter().map(|n| n.rate_hz).collect();
+    let weights: Vec<f64> = case.next.iter().map(|n| n.weight).collect();
+    if !settles(case, &rates) {
+        return none();
+    }
+    host.run(&rounds(case.seen, case.gaps_s, &rates, case.effort), &weights)
+}
+
+/// Is there less work than pCPUs? Else queues grow for as long as one looks.
+fn settles(case: &Case<'_>, rates: &[f64]) -> bool {
+    let load: f64 = case.seen.iter().zip(rates).map(|(s, rate)| s.service_s * rate).sum();
+    case.seen.iter().all(|s| s.service_s > 0.0) && load < case.pcpus
+}
+
+/// All that does not depend on the next interval's weights.
+pub(super) struct Prepared<'a> {
+    case: Case<'a>,
+    fluid: Fluid,
+    /// The next interval's requests; `None` where there is more work than pCPUs.
+    next: Option<Vec<Vec<Traffic>>>,
+    /// What the model says of the last interval.
+    before: Vec<Option<Response>>,
+}
+
+impl<'a> Prepared<'a> {
+    pub(super) fn new(case: Case<'a>) -> Prepared<'a> {
+        let fluid = case.fluid();
+        let rates: Vec<f64> = case.next.iter().map(|n| n.rate_hz).collect();
+        let next = settles(&case, &rates).then(|| rounds(case.seen, case.gaps_s, &rates, case.effort));
+        let mut prepared = Prepared { case, fluid, next, before: vec![None; case.seen.len()] };
+        let rates: Vec<f64> = case.seen.iter().map(|s| s.rate_hz).collect();
+        let weights: Vec<f64> = case.seen.iter().map(|s| s.weight).collect();
+        if settles(&case, &rates) && prepared.next.is_some() {
+            prepared.before = prepared.sharing().run(&rounds(case.seen, case.gaps_s, &rates, case.effort), &weights);
+        }
+        prepared
+    }
+
+    fn sharing(&self) -> &dyn Sharing {
+        self.case.host.unwrap_or(&self.fluid)
+    }
+
+    fn at(&self, weights: &[f64]) -> Vec<Option<Response>> {
+        let seen = self.case.seen;
+        let Some(next) = self.next.as_ref().filter(|_| weights.iter().all(|w| *w > 0.0)) else {
+            return vec![None; seen.len()];
+        };
+        let told = self.sharing().run(next, weights);
+        let of = |((s, then), before): ((&Seen, &Option<Response>), &Option<Response>)| {
+            let (then, Some(before)) = ((*then)?, before) else { return *then };
+            Some(Response {
+                mean_s: corrected(s.service_s, s.response.mean_s, before.mean_s, then.mean_s),
+                p95_s: corrected(s.service_s, s.response.p95_s, before.p95_s, then.p95_s),
+            })
+        };
+        seen.iter().zip(&told).zip(&self.before).map(of).collect()
+    }
+
+    pub(super) fn by_weights(self) -> impl Fn(&[f64]) -> Vec<Option<Response>> + 'a {
+        move |weights| self.at(weights)
+    }
+}

@@ -1,0 +1,156 @@
+//! How long do requests take on this very host? The simulator, with the requests for demand.
+//!
+//! The recorded host is simulated as [`crate::predict::replay`] has it (pCPUs, pins, groups, the kernel's scheduler with its
+//! parameters), but what VMs want is not what was recorded: it is requests, each vCPU serving those dealt to it in turn, first come
+//! first served. Slices, wake-ups and preemption are the scheduler's own.
+//!
+//! Left out: VMs that are in no service level still want what they wanted; several workers on one vCPU.
+
+use super::Sharing;
+use super::traffic::Traffic;
+use crate::nouns::Histogram;
+use crate::predict::replay::Replay;
+use crate::sim::engine::Stop;
+use crate::sim::guest::{Demand, Release};
+use crate::sim::setup::Vcpu;
+use crate::sla::window::{PERCENTILE, Response};
+
+/// The recorded host, and where the VMs of the service levels are on it.
+pub struct Simulated {
+    /// The host.
+    pub host: Replay,
+    /// Each VM's place in the host's setup, in the order of the levels.
+    pub vms: Vec<usize>,
+    /// What a weight of 1.0 on the caller's scale is on the scheduler's.
+    pub weight_unit: f64,
+}
+
+impl Simulated {
+    /// The simulated vCPUs of the VM at this place of the setup: their numbers, and their places in the VM.
+    fn vcpus(&self, vm: usize) -> Vec<(u32, usize)> {
+        let first: usize = self.host.setup.vms[..vm].iter().map(|vm| vm.vcpus.len()).sum();
+        let all = self.host.setup.vms[vm].vcpus.iter().enumerate();
+        all.filter(|(_, v)| !v.helper).map(|(k, _)| ((first + k) as u32, k)).collect()
+    }
+
+    /// One round: how many requests of each VM were done, what they took together, ns, and all their times.
+    fn round(&self, traffic: &[Traffic], weights: &[f64]) -> Option<Vec<(u64, u64, Histogram)>> {
+        let mut setup = self.host.setup.clone();
+        let (least, most) = self.host.policy.about.weights;
+        let mut end_ns = 0;
+        for ((vm, t), w) in self.vms.iter().zip(traffic).zip(weights) {
+            let vcpus = self.vcpus(*vm);
+            for (n, (_, k)) in vcpus.iter().enumerate() {
+                let dealt = t.requests.iter().skip(n).step_by(vcpus.len());
+                let jobs: Vec<Release> = dealt
+                    .map(|(at_s, work_s)| Release { at_ns: ns(*at_s), compute_ns: ns(*work_s).max(1) })
+                    .collect();
+                end_ns = end_ns.max(jobs.last().map_or(0, |j| j.at_ns));
+                setup.vms[*vm].vcpus[*k].demand = Demand::Released { jobs, repeat_ns: None };
+            }
+            setup.vms[*vm].weight =
+                Some(libm::round(w * self.weight_unit).clamp(least.into(), most.into()) as u32);
+        }
+        let mut simulation = (self.host.policy.build)(&setup, &self.host.values).ok()?;
+        let from_ns = ns(traffic.iter().map(|t| t.count_from_s).fold(0.0, f64::max));
+        let mut reached = |end_ns| simulation.run(end_ns, u64::MAX) == Stop::Reached;
+        if !reached(from_ns) {
+            return None;
+        }
+        let jobs = |s: &dyn crate::sim::sched::Simulation, v: u32| s.account(Vcpu(v)).jobs.unwrap_or_default();
+        let numbers: Vec<Vec<u32>> =
+            self.vms.iter().map(|vm| self.vcpus(*vm).iter().map(|(v, _)| *v).collect()).collect();
+        let before: Vec<Vec<_>> =
+            numbers.iter().map(|of| of.iter().map(|v| jobs(&*simulation, *v)).collect()).collect();
+        if simulation.run(end_ns, u64::MAX) != Stop::Reached {
+            return None;
+        }
+        let of = |(numbers, before): (&Vec<u32>, &Vec<crate::sim::guest::Jobs>)| {
+            let mut sum = (0, 0, Histogram::default());
+            for (v, before) in numbers.iter().zip(before) {
+                let after = jobs(&*simulation, *v);
+                sum.0 += after.done - before.done;
+                sum.1 += after.response_ns - before.response_ns;
+                sum.2 = sum.2.merged(&after.response.since(&before.response));
+            }
+            sum
+        };
+        Some(numbers.iter().zip(&before).map(of).collect())
+    }
+}
+
+fn ns(s: f64) -> u64 {
+    (s * 1e9) as u64
+}
+
+impl Sharing for Simulated {
+    fn run(&self, rounds: &[Vec<Traffic>], weights: &[f64]) -> Vec<Option<Response>> {
+        let mut all: Vec<(u64, u64, Histogram)> = vec![(0, 0, Histogram::default()); weights.len()];
+        for traffic in rounds {
+            let Some(of) = self.round(traffic, weights) else { return vec![None; weights.len()] };
+            for (all, of) in all.iter_mut().zip(of) {
+                *all = (all.0 + of.0, all.1 + of.1, all.2.merged(&of.2));
+            }
+        }
+        let later_s = self.host.hand_over_ns as f64 / 1e9;
+        let of = |(done, took_ns, times): &(u64, u64, Histogram)| {
+            let mean_s = (*done > 0).then(|| *took_ns as f64 / *done as f64 / 1e9 + later_s)?;
+            Some(Response { mean_s, p95_s: times.quantile_ns(PERCENTILE)? / 1e9 + later_s })
+        };
+        all.iter().map(of).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fluid::Fluid;
+    use super::super::traffic::rounds;
+    use super::*;
+    use crate::predict::replay::Thread;
+    use crate::nouns::{Role, Tid, VmId};
+    use crate::sim::policy::Values;
+    use crate::sim::sched;
+    use crate::sim::setup::{Setup, VcpuSetup, VmSetup, machine};
+    use crate::sla::window::Seen;
+
+    fn host(names: &[&str]) -> Simulated {
+        let policy = sched::find("eevdf").unwrap();
+        let vm = |name: &&str| VmSetup::new(*name, vec![VcpuSetup::new(Demand::Idle)]);
+        let setup = Setup::new(machine(1, 1, 1, 1).unwrap(), names.iter().map(vm).collect(), 1);
+        let thread = |(i, name): (usize, &&str)| Thread {
+            vm: VmId((*name).into()),
+            role: Role::Vcpu(0),
+            tid: Tid(i as u32),
+        };
+        let threads = names.iter().enumerate().map(thread).collect();
+        let values = Values::defaults(policy.about.parameters);
+        let replay = Replay { setup, policy, values, threads, hand_over_ns: 0 };
+        Simulated { host: replay, vms: (0..names.len()).collect(), weight_unit: f64::from(policy.about.default_weight) }
+    }
+
+    /// EEVDF shares much as the fluid does where requests are longer than its slices.
+    #[test]
+    fn it_is_near_the_fluid() {
+        let one = |rate_hz, service_s| Seen {
+            rate_hz,
+            gap_cv2: 1.0,
+            service_s,
+            service_cv2: 1.0,
+            response: Response { mean_s: 1.0, p95_s: 1.0 },
+            weight: 1.0,
+            vcpus: 1,
+        };
+        let all = [one(20.0, 0.02), one(20.0, 0.02)];
+        let traffic = rounds(&all, &[], &[20.0, 20.0], 60_000);
+        let fluid = Fluid { pcpus: 1.0, vcpus: vec![1, 1] };
+        let simulated = host(&["a", "b"]);
+        for weights in [[1.0, 1.0], [4.0, 1.0]] {
+            let (told, near) = (simulated.run(&traffic, &weights), fluid.run(&traffic, &weights));
+            for (told, near) in told.iter().zip(near) {
+                let (told, near) = (told.unwrap(), near.unwrap());
+                assert!((told.mean_s / near.mean_s - 1.0).abs() < 0.1, "{weights:?}: {told:?} {near:?}");
+                assert!((told.p95_s / near.p95_s - 1.0).abs() < 0.15, "{weights:?}: {told:?} {near:?}");
+            }
+        }
+    }
+}

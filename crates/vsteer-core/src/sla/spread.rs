@@ -1,0 +1,119 @@
+//! How much do CPU times differ from request to request? Read off how long requests took.
+//!
+//! **Idea.** A log tells response times, and the observer CPU time per request as a mean: nothing tells one request's. But waiting and
+//! service show together in how response times spread, and how they spread depends on whether requests are alike. So the last interval is
+//! run ([`super::estimate::fluid`]) with several spreads, and that is kept under which response times lie nearest to the measured ones: by
+//! the largest difference of the two distributions (Kolmogorov and Smirnov's), VM after VM.
+//!
+//! Left out: shapes beyond the variance; service times that hang together.
+
+use super::estimate::fluid::Fluid;
+use super::estimate::traffic::rounds;
+use super::window::{Interval, Seen};
+
+/// Squared coefficients of variation that are told apart.
+const SPREADS: [f64; 7] = [0.0, 0.1, 0.3, 0.6, 1.0, 2.0, 4.0];
+/// Requests drawn for each.
+const EFFORT: usize = 40_000;
+/// Once over all VMs is not enough, since each one's waits are made by the others' work.
+const TURNS: usize = 2;
+
+/// Sets each interval's spread of CPU times. Nothing is set where there is more work than pCPUs, for then nothing settles.
+pub fn read_off(intervals: &mut [Interval], pcpus: f64) {
+    let load: f64 = intervals.iter().map(|i| i.seen.service_s * i.seen.rate_hz).sum();
+    if load >= pcpus {
+        return;
+    }
+    let fluid = Fluid { pcpus, vcpus: intervals.iter().map(|i| i.seen.vcpus).collect() };
+    let measured: Vec<Vec<f64>> = intervals.iter().map(|i| sorted(&i.took_s)).collect();
+    let gaps: Vec<Vec<f64>> = intervals.iter().map(|i| i.gaps_s.clone()).collect();
+    let mut seen: Vec<Seen> = intervals.iter().map(|i| i.seen).collect();
+    for _ in 0..TURNS {
+        for i in 0..seen.len() {
+            let mut best = (f64::INFINITY, seen[i].service_cv2);
+            for cv2 in SPREADS {
+                seen[i].service_cv2 = cv2;
+                let apart = apart(&measured[i], &responses(&fluid, &seen, &gaps, i));
+                if apart < best.0 {
+                    best = (apart, cv2);
+                }
+            }
+            seen[i].service_cv2 = best.1;
+        }
+    }
+    intervals.iter_mut().zip(seen).for_each(|(i, s)| i.seen.service_cv2 = s.service_cv2);
+}
+
+/// What VM `i`'s requests take by the fluid, in order of length.
+fn responses(fluid: &Fluid, seen: &[Seen], gaps: &[Vec<f64>], i: usize) -> Vec<f64> {
+    let rates: Vec<f64> = seen.iter().map(|s| s.rate_hz).collect();
+    let weights: Vec<f64> = seen.iter().map(|s| s.weight).collect();
+    let rounds = rounds(seen, gaps, &rates, EFFORT);
+    let all: Vec<f64> = rounds.iter().flat_map(|t| fluid.responses(t, &weights).swap_remove(i)).collect();
+    sorted(&all)
+}
+
+fn sorted(x: &[f64]) -> Vec<f64> {
+    let mut x = x.to_vec();
+    x.sort_by(f64::total_cmp);
+    x
+}
+
+/// The largest difference of two distributions, each given in order.
+fn apart(a: &[f64], b: &[f64]) -> f64 {
+    let (mut i, mut j, mut most) = (0, 0, 0.0_f64);
+    while i < a.len() && j < b.len() {
+        let at = a[i].min(b[j]);
+        while i < a.len() && a[i] <= at {
+            i += 1;
+        }
+        while j < b.len() && b[j] <= at {
+            j += 1;
+        }
+        most = most.max((i as f64 / a.len() as f64 - j as f64 / b.len() as f64).abs());
+    }
+    most
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::window::Response;
+    use super::*;
+
+    #[test]
+    fn distributions_lie_apart_by_their_largest_difference() {
+        assert_eq!(apart(&[1.0, 2.0], &[1.0, 2.0]), 0.0);
+        assert_eq!(apart(&[1.0, 2.0], &[3.0]), 1.0);
+        assert_eq!(apart(&[1.0, 3.0], &[2.0, 3.0]), 0.5);
+    }
+
+    /// Three VMs whose requests are alike, exponential, and very unlike: each is recognised, at a light load and a heavy one.
+    #[test]
+    fn spreads_are_recognised() {
+        for rate in [25.0, 55.0] {
+            let one = |rate_hz: f64, service_s: f64, service_cv2: f64| Seen {
+                rate_hz,
+                gap_cv2: 1.0,
+                service_s,
+                service_cv2,
+                response: Response { mean_s: 0.0, p95_s: 0.0 },
+                weight: 1.0,
+                vcpus: 1,
+            };
+            let truth = [one(rate, 0.005, 0.0), one(rate, 0.005, 1.0), one(rate, 0.005, 4.0)];
+            let fluid = Fluid { pcpus: 1.0, vcpus: vec![1; 3] };
+            // Other draws than those it is compared with: more of them.
+            let drawn = rounds(&truth, &[], &[rate; 3], 90_000);
+            let took = fluid.responses(&drawn[5], &[1.0; 3]);
+            let interval = |(seen, took_s): (&Seen, Vec<f64>)| Interval {
+                seen: Seen { service_cv2: 1.0, ..*seen },
+                gaps_s: Vec::new(),
+                took_s,
+            };
+            let mut all: Vec<Interval> = truth.iter().zip(took).map(interval).collect();
+            read_off(&mut all, 1.0);
+            let got: Vec<f64> = all.iter().map(|i| i.seen.service_cv2).collect();
+            assert!(got[0] <= 0.1 && (0.6..=2.0).contains(&got[1]) && got[2] >= 2.0, "{rate}: {got:?}");
+        }
+    }
+}
