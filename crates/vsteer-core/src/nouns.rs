@@ -163,6 +163,16 @@ impl CpuWeight {
         }
     }
 
+    /// A weight on the same scale, held inside the kernel's range.
+    pub fn on_same_scale(self, weight: f64) -> CpuWeight {
+        let default = match self {
+            CpuWeight::Shares(_) => 1024.0,
+            CpuWeight::Weight(_) => 100.0,
+            CpuWeight::Credit(_) => 256.0,
+        };
+        self.with_relative(weight / default)
+    }
+
     /// The same kind of weight at `relative` times the default, held inside the kernel's range.
     pub fn with_relative(self, relative: f64) -> CpuWeight {
         match self {

@@ -45,6 +45,9 @@ pub enum Command {
     Simulate(Simulate),
     /// How many more VMs of a kind fit on the host, and on each node, before a level breaks. Simulated.
     Headroom(Headroom),
+    /// How long will requests take in the next interval? From access logs and a recording, by several estimators, beside
+    /// what clients then saw.
+    Estimate(Estimate),
     /// One HTML file: findings, timelines, blame matrix, plan and verdict.
     Report(Report),
     /// Print the host's topology as vsteer reads it.
@@ -386,6 +389,42 @@ pub struct Headroom {
     /// Change the scenario first, as for `simulate`.
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<crate::scenario::file::Setting>,
+}
+
+/// `vsteer estimate`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  vsteer estimate web=/var/log/nginx/access.log db=db.jsonl --from day.vsteer --interval 5m\n  \
+vsteer estimate web=access.log db=db.jsonl --from now.vsteer --rate web=80 --weight web=200")]
+pub struct Estimate {
+    /// Whose requests are in which access log (may be given again): Apache's (%D), nginx's ($request_time) or JSON lines.
+    #[arg(required = true, value_name = "VM=FILE")]
+    pub logs: Vec<crate::logs::Log>,
+    /// A recording of the host at that time; several: one interval after the other.
+    #[arg(long, required = true, num_args = 1.., value_name = "RECORDING")]
+    pub from: Vec<PathBuf>,
+    /// Cut each recording into intervals of this length: each is foretold from the one before.
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub interval: Option<std::time::Duration>,
+    /// The logs' format, as the server's configuration has it, or one of apache, apache-combined, nginx, json; without it
+    /// the one of these that fits.
+    #[arg(long, value_name = "FORMAT")]
+    pub format: Option<String>,
+    /// What will be asked of a VM after the last interval, requests per second (may be given again).
+    #[arg(long = "rate", value_name = "VM=RATE", value_parser = named_number)]
+    pub rates: Vec<(String, f64)>,
+    /// What weight a VM will have after the last interval, on its hypervisor's scale (may be given again).
+    #[arg(long = "weight", value_name = "VM=WEIGHT", value_parser = named_number)]
+    pub weights: Vec<(String, f64)>,
+}
+
+/// `NAME=NUMBER`, above 0.
+fn named_number(text: &str) -> Result<(String, f64), String> {
+    let (name, number) = text.split_once('=').ok_or("write VM=NUMBER")?;
+    let number: f64 = number.parse().map_err(|_| format!("{number:?} is no number"))?;
+    if !(number.is_finite() && number > 0.0) {
+        return Err(format!("{number} is not above 0"));
+    }
+    Ok((name.to_owned(), number))
 }
 
 /// `vsteer report`.

@@ -3,6 +3,7 @@
 mod cli;
 mod command;
 mod interrupt;
+mod logs;
 mod report;
 mod scenario;
 mod source;

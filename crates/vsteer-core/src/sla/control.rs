@@ -19,6 +19,7 @@
 use super::estimate::{ByWeights, Case, Estimator};
 use super::window::Response;
 use serde::Serialize;
+use std::fmt;
 
 /// The part of a level that is left free where weights are chosen.
 pub const ROOM: f64 = 0.1;
@@ -28,9 +29,9 @@ pub const WORTH: f64 = 0.05;
 pub const STEP_MOST: f64 = 4.0;
 /// Between the heaviest and the lightest: what every hypervisor's scale can express.
 const SPAN: f64 = 1000.0;
-const ROUNDS: usize = 40;
+const ROUNDS: usize = 15;
 /// Worst parts of levels that differ by less are the same.
-const ALIKE: f64 = 0.005;
+const ALIKE: f64 = 0.02;
 
 /// What one VM must deliver.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
@@ -45,7 +46,7 @@ pub struct Level {
 
 impl Level {
     /// How much of its level a response takes; the worse of the two.
-    fn part(&self, response: Response) -> f64 {
+    pub fn part(&self, response: Response) -> f64 {
         let of = |level: Option<f64>, is: f64| level.map_or(0.0, |s| is / s);
         of(self.mean_s, response.mean_s).max(of(self.p95_s, response.p95_s))
     }
@@ -72,6 +73,16 @@ pub enum Violation {
         /// Above 1.
         part: f64,
     },
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Violation::Throughput { served_hz, due_hz } => write!(f, "answers {served_hz:.1} a second of {due_hz:.1} due"),
+            Violation::Response { part } => write!(f, "takes {part:.2} of its level"),
+            Violation::Foreseen { part } => write!(f, "is about to take {part:.2} of its level"),
+        }
+    }
 }
 
 /// What a step says.
@@ -195,13 +206,15 @@ impl<'a> Step<'a> {
         }
         // May any weights hold the levels, however far from now?
         let any = self.best(SPAN);
+        let within = |w: &f64, was: &f64| (was / STEP_MOST..=was * STEP_MOST).contains(w);
         let beyond = 1.0 + self.of.chance.iter().copied().fold(0.0, f64::max);
         let worst = any.as_ref().map(|(_, worst)| *worst);
         if worst.is_none_or(|worst| worst > beyond) {
             return Decision::Move { worst, candidates: self.candidates() };
         }
         let before = self.parts(&self.now()).map_or(f64::INFINITY, |p| p.into_iter().fold(0.0, f64::max));
-        let Some((weights, near)) = self.best(STEP_MOST) else { return Decision::Keep };
+        let near_enough = any.filter(|(w, _)| w.iter().zip(&self.now()).all(|(w, was)| within(w, was)));
+        let Some((weights, near)) = near_enough.or_else(|| self.best(STEP_MOST)) else { return Decision::Keep };
         if before - near < WORTH {
             return Decision::Keep;
         }

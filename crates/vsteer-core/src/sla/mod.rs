@@ -1,17 +1,21 @@
 //! Service levels: what VMs must deliver, and the weights under which they do.
 //!
 //! ```text
+//! facts      what a host's model says of the VMs
 //! window     what was seen of requests in an interval
 //! estimate   how long they will take in the next one: one file, one contract, several answers
 //! solve      the weights that make the delays of equation (2) smallest, within levels and bounds
 //! spread     how much CPU times differ from request to request, read off how long they took
 //! control    one step of the loop: from what was seen to weights, or to what to move
+//! score      how far off estimators were
 //! hold       the loop over periods: which belong together, and when not to act
 //! ```
 
 pub mod control;
 pub mod estimate;
+pub mod facts;
 pub mod hold;
+pub mod score;
 pub mod solve;
 pub mod spread;
 pub mod window;

@@ -12,14 +12,14 @@ use super::estimate::traffic::rounds;
 use super::window::{Interval, Seen};
 
 /// Squared coefficients of variation that are told apart.
-const SPREADS: [f64; 7] = [0.0, 0.1, 0.3, 0.6, 1.0, 2.0, 4.0];
-/// Requests drawn for each.
-const EFFORT: usize = 40_000;
+const SPREADS: [f64; 6] = [0.0, 0.2, 0.5, 1.0, 2.0, 4.0];
+/// Where a person waits: requests drawn for each.
+pub const EFFORT: usize = 40_000;
 /// Once over all VMs is not enough, since each one's waits are made by the others' work.
 const TURNS: usize = 2;
 
-/// Sets each interval's spread of CPU times. Nothing is set where there is more work than pCPUs, for then nothing settles.
-pub fn read_off(intervals: &mut [Interval], pcpus: f64) {
+/// Sets each interval's spread of CPU times, by so many requests drawn for each that is tried. Nothing is set where there is more work than pCPUs, for then nothing settles.
+pub fn read_off(intervals: &mut [Interval], pcpus: f64, effort: usize) {
     let load: f64 = intervals.iter().map(|i| i.seen.service_s * i.seen.rate_hz).sum();
     if load >= pcpus {
         return;
@@ -33,7 +33,7 @@ pub fn read_off(intervals: &mut [Interval], pcpus: f64) {
             let mut best = (f64::INFINITY, seen[i].service_cv2);
             for cv2 in SPREADS {
                 seen[i].service_cv2 = cv2;
-                let apart = apart(&measured[i], &responses(&fluid, &seen, &gaps, i));
+                let apart = apart(&measured[i], &responses(&fluid, &seen, &gaps, i, effort));
                 if apart < best.0 {
                     best = (apart, cv2);
                 }
@@ -45,10 +45,10 @@ pub fn read_off(intervals: &mut [Interval], pcpus: f64) {
 }
 
 /// What VM `i`'s requests take by the fluid, in order of length.
-fn responses(fluid: &Fluid, seen: &[Seen], gaps: &[Vec<f64>], i: usize) -> Vec<f64> {
+fn responses(fluid: &Fluid, seen: &[Seen], gaps: &[Vec<f64>], i: usize, effort: usize) -> Vec<f64> {
     let rates: Vec<f64> = seen.iter().map(|s| s.rate_hz).collect();
     let weights: Vec<f64> = seen.iter().map(|s| s.weight).collect();
-    let rounds = rounds(seen, gaps, &rates, EFFORT);
+    let rounds = rounds(seen, gaps, &rates, effort);
     let all: Vec<f64> = rounds.iter().flat_map(|t| fluid.responses(t, &weights).swap_remove(i)).collect();
     sorted(&all)
 }
@@ -111,7 +111,7 @@ mod tests {
                 took_s,
             };
             let mut all: Vec<Interval> = truth.iter().zip(took).map(interval).collect();
-            read_off(&mut all, 1.0);
+            read_off(&mut all, 1.0, EFFORT);
             let got: Vec<f64> = all.iter().map(|i| i.seen.service_cv2).collect();
             assert!(got[0] <= 0.1 && (0.6..=2.0).contains(&got[1]) && got[2] >= 2.0, "{rate}: {got:?}");
         }

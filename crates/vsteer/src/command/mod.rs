@@ -2,6 +2,7 @@
 
 mod apply;
 mod diagnose;
+mod estimate;
 mod export;
 mod headroom;
 mod meta;
@@ -35,6 +36,7 @@ pub fn run(cli: Cli) -> Result<ExitCode, Fault> {
         Command::Rollback(a) => rollback::run(&a, json),
         Command::Verify(a) => verify::run(&a, json),
         Command::Headroom(a) => headroom::run(&a, json),
+        Command::Estimate(a) => estimate::run(&a, json),
         Command::Simulate(a) => simulate::run(&a, json),
         Command::Report(a) => report::run(&a, json),
         Command::Topology(a) => meta::topology(&a, json),

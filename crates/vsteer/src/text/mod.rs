@@ -1,5 +1,6 @@
 //! Nouns as text for people: tables, findings, plans, verdicts.
 
+pub mod estimate;
 mod findings;
 mod plan;
 mod top;

@@ -77,7 +77,7 @@ impl<'a> Case<'a> {
 }
 
 /// One way to tell.
-#[derive(Clone, Copy)]
+#[derive(Debug, Clone, Copy)]
 pub struct Estimator {
     /// Its name.
     pub name: &'static str,
