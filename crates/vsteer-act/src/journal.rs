@@ -55,6 +55,16 @@ pub enum Entry {
     },
     /// All steps were made.
     Applied,
+    /// A watchdog process will roll back when the process that began this journal is gone.
+    Guarded {
+        /// The watchdog.
+        pid: u32,
+    },
+    /// Settings of steps that were made were set again, and why: `former` of each step still takes it back.
+    Again {
+        /// One line.
+        what: String,
+    },
     /// The person keeps it.
     Confirmed,
     /// Step `step` was taken back, or had not been made.

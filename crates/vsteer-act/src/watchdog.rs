@@ -10,7 +10,7 @@ use crate::journal::{Entry, Journal, State};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use vsteer_core::{Fault, FaultKind};
 use vsteer_host::actuate::Actuate;
@@ -40,13 +40,23 @@ pub fn arm(journal: &mut Journal, after: Duration, arguments: &[&str]) -> Result
     // Its own process group: Ctrl-C in the terminal is not meant for it.
     command.process_group(0);
     let mut child = command.spawn().map_err(|e| what().because(e))?;
+    is_ready(&mut child).map_err(|e| what().because(e))?;
+    journal.write(Entry::Armed { pid: child.id(), deadline_unix_ns })
+}
+
+/// Waits until a watchdog says that it is ready.
+pub(crate) fn is_ready(child: &mut Child) -> std::io::Result<()> {
     let mut line = String::new();
     let stdout = child.stdout.take().expect("it was asked for");
-    BufReader::new(stdout).read_line(&mut line).map_err(|e| what().because(e))?;
-    if line.trim() != "ready" {
-        return Err(what().because(format!("it said {line:?}")));
-    }
-    journal.write(Entry::Armed { pid: child.id(), deadline_unix_ns })
+    BufReader::new(stdout).read_line(&mut line)?;
+    if line.trim() == "ready" { Ok(()) } else { Err(std::io::Error::other(format!("it said {line:?}"))) }
+}
+
+/// Says so, from a session of its own: a closing terminal's hang-up does not reach it.
+pub(crate) fn say_ready() {
+    let _ = rustix::process::setsid();
+    println!("ready");
+    let _ = std::io::stdout().flush();
 }
 
 /// The watchdog's own life: says `ready`, waits, and rolls back unless confirmed. `open` makes the actuator.
@@ -58,14 +68,11 @@ pub fn watch(
     deadline_unix_ns: u64,
     open: impl FnOnce(Option<&str>) -> Result<Box<dyn Actuate>, Fault>,
 ) -> Result<(), Fault> {
-    // A session of its own: a closing terminal's hang-up does not reach it.
-    let _ = rustix::process::setsid();
     // By the monotonic clock from here on: setting the wall clock back must not put the undoing off.
     let left = Duration::from_nanos(deadline_unix_ns.saturating_sub(unix_ns()));
     let deadline = Instant::now() + left;
     let applying = rustix::process::getppid();
-    println!("ready");
-    let _ = std::io::stdout().flush();
+    say_ready();
     while let Some(left) = deadline.checked_duration_since(Instant::now()).filter(|l| !l.is_zero()) {
         std::thread::sleep(left);
     }

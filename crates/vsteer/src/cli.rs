@@ -9,7 +9,7 @@ use std::path::PathBuf;
     version,
     max_term_width = 110,
     after_help = "Exit codes: see `vsteer help exit-codes`. Read-only is the default \
-everywhere; only `apply` and `rollback` change anything."
+everywhere; only `apply`, `steer --yes` and `rollback` change anything."
 )]
 pub struct Cli {
     /// Print results as JSON on standard output; progress and messages stay on standard error.
@@ -48,6 +48,8 @@ pub enum Command {
     /// How long will requests take in the next interval? From access logs and a recording, by several estimators, beside
     /// what clients then saw.
     Estimate(Estimate),
+    /// Keep every VM inside its service level by setting weights, or say what to move. Without --yes: says what it would do.
+    Steer(Steer),
     /// One HTML file: findings, timelines, blame matrix, plan and verdict.
     Report(Report),
     /// Print the host's topology as vsteer reads it.
@@ -391,6 +393,29 @@ pub struct Headroom {
     pub set: Vec<crate::scenario::file::Setting>,
 }
 
+/// `vsteer steer`.
+#[derive(Debug, Args)]
+#[command(after_help = "Example of levels (sla.toml):\n  period = \"60s\"\n  [[vm]]\n  name = \"web\"\n  log = \
+\"/var/log/nginx/access.log\"\n  mean = \"9ms\"\n  p95 = \"30ms\"\n  rate = 45\n\nWhen it ends, also when it is killed, the former weights \
+return. Xen's weights are not steered yet (untried).")]
+pub struct Steer {
+    /// The service levels.
+    #[arg(long, value_name = "FILE")]
+    pub sla: PathBuf,
+    /// Set weights. Without it nothing is changed.
+    #[arg(long)]
+    pub yes: bool,
+    /// End after so long; without it: when interrupted.
+    #[arg(long = "for", value_name = "TIME", value_parser = duration)]
+    pub length: Option<std::time::Duration>,
+    /// By which estimator (see `vsteer estimate`).
+    #[arg(long, value_name = "ESTIMATOR", default_value = "own")]
+    pub by: String,
+    /// libvirt connection URI; without it every VM of this host, libvirt's or not.
+    #[arg(long, value_name = "URI")]
+    pub connect: Option<String>,
+}
+
 /// `vsteer estimate`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  vsteer estimate web=/var/log/nginx/access.log db=db.jsonl --from day.vsteer --interval 5m\n  \
@@ -451,7 +476,7 @@ pub struct TopologyArgs {
 }
 
 /// `200ms`, `20s`, `5m`, `2h`; a bare number is seconds.
-fn duration(text: &str) -> Result<std::time::Duration, String> {
+pub fn duration(text: &str) -> Result<std::time::Duration, String> {
     let split = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
     let (number, unit) = text.split_at(split);
     let scale = match unit {

@@ -6,6 +6,7 @@ mod interrupt;
 mod logs;
 mod report;
 mod scenario;
+mod sla;
 mod source;
 mod text;
 mod view;

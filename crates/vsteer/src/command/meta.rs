@@ -91,6 +91,10 @@ pub fn other(words: &[String], json: bool) -> Result<ExitCode, Fault> {
         super::apply::watchdog(words)?;
         return Ok(ExitCode::SUCCESS);
     }
+    if name == super::steer::GUARD {
+        super::steer::guard(words)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let (program, first) = if name == "demo" { ("lab", Some("demo")) } else { (name.as_str(), None) };
     let beside: Option<PathBuf> = std::env::current_exe()
         .ok()

@@ -12,6 +12,7 @@ mod replay;
 mod report;
 mod rollback;
 mod simulate;
+mod steer;
 mod top;
 mod verify;
 
@@ -37,6 +38,7 @@ pub fn run(cli: Cli) -> Result<ExitCode, Fault> {
         Command::Verify(a) => verify::run(&a, json),
         Command::Headroom(a) => headroom::run(&a, json),
         Command::Estimate(a) => estimate::run(&a, json),
+        Command::Steer(a) => steer::run(&a, json),
         Command::Simulate(a) => simulate::run(&a, json),
         Command::Report(a) => report::run(&a, json),
         Command::Topology(a) => meta::topology(&a, json),

@@ -1,0 +1,305 @@
+//! `vsteer steer`: keeps every VM inside its service level. Without --yes it only says what it would do.
+
+use super::apply::open;
+use crate::cli::Steer;
+use crate::interrupt::Interrupt;
+use crate::logs;
+use crate::sla::Sla;
+use serde::Serialize;
+use std::time::{Duration, Instant};
+use vsteer_act::{Setting, Steering, journal_folder};
+use vsteer_core::model;
+use vsteer_core::nouns::{Batch, CpuWeight, HostConfig};
+use vsteer_core::plan::{Change, Step};
+use vsteer_core::sla::control::Decision;
+use vsteer_core::sla::estimate;
+use vsteer_core::sla::facts::{dead, facts, find};
+use vsteer_core::sla::hold::{Holder, Outcome, Period, VmPeriod};
+use vsteer_core::sla::window::Answered;
+use vsteer_core::{Fault, FaultKind};
+use vsteer_host::follow::Follower;
+use vsteer_host::observe::{CollectorChoice, KvmHost, Observe, Options};
+use vsteer_record::access_log::Format;
+
+/// Hidden first word of the watchdog's command line: see [`guard`].
+pub const GUARD: &str = "__guard";
+/// Requests drawn for an estimate: `steer` shares the host with those it serves.
+const EFFORT: usize = 10_000;
+/// Of a log whose requests ended so far from now the clock is another one.
+const CLOCK_APART: Duration = Duration::from_secs(600);
+/// A line with its time.
+const SECOND_NS: u64 = 1_000_000_000;
+
+/// What is said of a period.
+#[derive(Serialize)]
+struct Said<'a> {
+    unix_ns: u64,
+    vms: Vec<&'a str>,
+    #[serde(flatten)]
+    outcome: &'a Outcome,
+    /// What was set, or (without --yes) would be.
+    weights: Vec<String>,
+    set: bool,
+    notes: Vec<String>,
+}
+
+/// Steers until interrupted.
+///
+/// # Errors
+/// Levels, logs or VMs that are not there; a host that cannot be observed or set. Weights that were set are taken back first.
+pub fn run(a: &Steer, json: bool) -> Result<(), Fault> {
+    let sla = Sla::read(&a.sla)?;
+    let estimator = estimate::find(&a.by)?;
+    let interrupt = Interrupt::listen();
+    let collector = CollectorChoice::Schedstat;
+    let mut host =
+        KvmHost::open(Options { connect: a.connect.clone(), collector, ..Options::default() })?;
+    let config = host.config()?;
+    for promise in &sla.promises {
+        find(&config, &promise.vm)?;
+    }
+    let mut watched = Vec::new();
+    for (file, format) in &sla.logs {
+        watched.push(Watched::new(file, format.as_deref())?);
+    }
+    let mut world = World {
+        sla: &sla,
+        host,
+        watched,
+        holder: Holder::new(sla.promises.clone(), estimator, EFFORT),
+        last: None,
+        steering: Steering::new(&[GUARD]),
+        set: Vec::new(),
+        connect: a.connect.as_deref(),
+    };
+    if !a.yes && !json {
+        println!("nothing is set without --yes; what would be is said");
+    }
+    let steered = world.live(a, &interrupt, json);
+    let World { host: mut actuator, steering, .. } = world;
+    let receipts = steering.end(&mut actuator)?;
+    if !json {
+        receipts.iter().flat_map(|r| &r.steps).for_each(|line| println!("{line}"));
+    }
+    steered
+}
+
+/// A log that is followed.
+struct Watched {
+    follower: Follower,
+    format: Option<Format>,
+    file: std::path::PathBuf,
+    /// Requests that ended, not yet given to a period.
+    ended: Vec<Answered>,
+    odd: usize,
+}
+
+impl Watched {
+    fn new(file: &std::path::Path, format: Option<&str>) -> Result<Watched, Fault> {
+        // A log that is not there yet has no format yet, either.
+        let format = match format {
+            Some(text) => Some(Format::parse(text)?),
+            None if file.metadata().is_ok_and(|m| m.len() > 0) => Some(logs::format_of(None, file)?),
+            None => None,
+        };
+        Ok(Watched { follower: Follower::new(file, true)?, format, file: file.to_owned(), ended: Vec::new(), odd: 0 })
+    }
+
+    /// Reads what was written since.
+    fn poll(&mut self) -> Result<(), Fault> {
+        if self.format.is_none() && self.file.metadata().is_ok_and(|m| m.len() > 0) {
+            self.format = Some(logs::format_of(None, &self.file)?);
+        }
+        let Some(format) = &self.format else { return Ok(()) };
+        let (ended, odd) = (&mut self.ended, &mut self.odd);
+        self.follower.poll(&mut |line| match format.request(line) {
+            Some(r) => ended.push(Answered { began_ns: r.began_ns(), took_ns: r.took_ns }),
+            None if line.is_empty() => {}
+            None => *odd += 1,
+        })
+    }
+
+    /// The requests that ended before this moment.
+    fn take(&mut self, until_ns: u64) -> Vec<Answered> {
+        let (now, later) = self.ended.drain(..).partition(|r: &Answered| r.began_ns + r.took_ns <= until_ns);
+        self.ended = later;
+        now
+    }
+}
+
+/// All that a period needs.
+struct World<'a> {
+    sla: &'a Sla,
+    host: KvmHost,
+    watched: Vec<Watched>,
+    holder: Holder,
+    last: Option<Batch>,
+    steering: Steering,
+    /// What was set last, to see whether it still holds.
+    set: Vec<(String, CpuWeight)>,
+    connect: Option<&'a str>,
+}
+
+impl World<'_> {
+    fn live(&mut self, a: &Steer, interrupt: &Interrupt, json: bool) -> Result<(), Fault> {
+        let begin = Instant::now();
+        let mut next = begin;
+        self.last = Some(self.host.sample()?);
+        // What ended before the first period is not its.
+        self.watched.iter_mut().try_for_each(Watched::poll)?;
+        self.watched.iter_mut().for_each(|w| w.ended.clear());
+        loop {
+            next += self.sla.period;
+            let end = a.length.map(|length| begin + length);
+            if end.is_some_and(|end| next > end) || interrupt.sleep_until(next) {
+                return Ok(());
+            }
+            match self.period(a.yes) {
+                Ok(Some(said)) => self.say(&said, json),
+                Ok(None) => {}
+                // What cannot be seen now may be seen in the next period; weights stay as they are.
+                Err(fault) if !matches!(fault.kind, FaultKind::NotApplied | FaultKind::NoPrivilege | FaultKind::NoSpace) => {
+                    eprintln!("vsteer: this period is left out: {fault}");
+                }
+                Err(fault) => return Err(fault),
+            }
+        }
+    }
+
+    /// One period: look, decide, set.
+    fn period(&mut self, yes: bool) -> Result<Option<Tell>, Fault> {
+        let (config, batch) = (self.host.config()?, self.host.sample()?);
+        let unix_ns = batch.unix_ns;
+        let Some(last) = self.last.replace(batch.clone()) else { return Ok(None) };
+        let mut notes = Vec::new();
+        self.steering.look_after()?;
+        for (promise, watched) in self.sla.promises.iter().zip(&mut self.watched) {
+            if let Err(fault) = watched.poll() {
+                notes.push(format!("{}: {fault}", promise.vm));
+            }
+            if std::mem::take(&mut watched.odd) > 0 {
+                notes.push(format!("{}: lines of its log are not of its format", promise.vm));
+            }
+        }
+        let names: Vec<&str> = self.sla.promises.iter().map(|p| p.vm.as_str()).collect();
+        let there: Vec<usize> =
+            (0..names.len()).filter(|i| config.vms.iter().any(|vm| vm.name == names[*i])).collect();
+        let present: Vec<&str> = there.iter().map(|i| names[*i]).collect();
+        let model = model::derive(&config, &self.host.collector(), &[last.clone(), batch])?;
+        let of_host = facts(&config, &model, &present)?;
+        let of_weights = dead(&config, &model, &present)?;
+        let mut vms = vec![None; names.len()];
+        for (k, i) in there.iter().enumerate() {
+            let requests = self.watched[*i].take(unix_ns);
+            if let Some(apart) = apart(&self.watched[*i].ended, unix_ns) {
+                notes.push(format!(
+                    "{}: its log's clock is {:.0} s ahead of this host's: is it of another time zone?",
+                    names[*i], apart.as_secs_f64()
+                ));
+                self.watched[*i].ended.clear();
+            }
+            let requests: Vec<Answered> =
+                requests.into_iter().filter(|r| r.began_ns + r.took_ns + CLOCK_APART.as_nanos() as u64 > last.unix_ns).collect();
+            let dead = of_weights.iter().find(|(j, _)| *j == k).map(|(_, why)| why.clone());
+            vms[*i] = Some(VmPeriod { requests, vm: of_host.vms[k], dead });
+        }
+        (0..names.len()).filter(|i| !there.contains(i)).for_each(|i| notes.push(format!("{} is not there", names[i])));
+        for (name, weight) in &self.set {
+            let now = find(&config, name).ok().and_then(|vm| vm.weight);
+            if now.is_some_and(|now| now != *weight) {
+                notes.push(format!("{name}: somebody else set its weight"));
+            }
+        }
+        let outcome = self.holder.step(Period { span_ns: (last.unix_ns, unix_ns), vms, pcpus: of_host.pcpus });
+        let steps = steps(&config, &names, &outcome)?;
+        let set = yes && !steps.is_empty();
+        if set {
+            let setting = Setting { folder: &journal_folder(), connect: self.connect, unix_ns };
+            self.steering.set(&config, &mut self.host, setting, &steps, &outcome.why)?;
+            for step in &steps {
+                if let Change::Weight { to, .. } = step.change {
+                    self.set.retain(|(name, _)| *name != step.vm_name);
+                    self.set.push((step.vm_name.clone(), to));
+                }
+            }
+        }
+        let weights = steps.iter().map(|s| format!("{}: {}", s.vm_name, s.change)).collect();
+        Ok(Some(Tell { unix_ns, outcome, weights, set, notes }))
+    }
+
+    fn say(&self, told: &Tell, json: bool) {
+        let vms: Vec<&str> = self.sla.promises.iter().map(|p| p.vm.as_str()).collect();
+        if json {
+            let said = Said {
+                unix_ns: told.unix_ns,
+                vms,
+                outcome: &told.outcome,
+                weights: told.weights.clone(),
+                set: told.set,
+                notes: told.notes.clone(),
+            };
+            println!("{}", serde_json::to_string(&said).expect("results are plain data"));
+            return;
+        }
+        let clock = crate::source::clock(told.unix_ns / SECOND_NS * SECOND_NS);
+        println!("{clock}  {}", told.outcome.why);
+        for (name, seen) in vms.iter().zip(&told.outcome.seen) {
+            if let Some(s) = seen {
+                println!(
+                    "   {name:<16} {:>7.1} a second, {:>6.2} ms of CPU each; mean {:>7.1} ms, 95th {:>7.1} ms",
+                    s.rate_hz, 1e3 * s.service_s, 1e3 * s.response.mean_s, 1e3 * s.response.p95_s
+                );
+            }
+        }
+        let word = if told.set { "set" } else { "would set" };
+        told.weights.iter().for_each(|w| println!("   {word} {w}"));
+        told.notes.iter().for_each(|n| println!("   note: {n}"));
+    }
+}
+
+/// What a period came to.
+struct Tell {
+    unix_ns: u64,
+    outcome: Outcome,
+    weights: Vec<String>,
+    set: bool,
+    notes: Vec<String>,
+}
+
+/// How far in the future requests ended, where that is no accident.
+fn apart(ended: &[Answered], now_ns: u64) -> Option<Duration> {
+    let latest = ended.iter().map(|r| r.began_ns + r.took_ns).max()?;
+    Some(Duration::from_nanos(latest.saturating_sub(now_ns))).filter(|d| *d > CLOCK_APART)
+}
+
+/// The outcome's weights as steps, together as heavy as before, so that who is not steered gets what it got.
+fn steps(config: &HostConfig, names: &[&str], outcome: &Outcome) -> Result<Vec<Step>, Fault> {
+    let Decision::Set { weights, .. } = &outcome.decision else { return Ok(Vec::new()) };
+    let mut all = Vec::new();
+    for (name, weight) in names.iter().zip(weights) {
+        let Ok(vm) = find(config, name) else { continue };
+        if let (Some(from), true) = (vm.weight, *weight > 0.0) {
+            all.push((vm, from, *weight));
+        }
+    }
+    let (before, after) = all.iter().fold((0.0, 0.0), |(b, a), (_, from, w)| (b + from.relative(), a + w));
+    let step = |(vm, from, weight): &(&vsteer_core::nouns::VmConfig, CpuWeight, f64)| Step {
+        vm: vm.id.clone(),
+        vm_name: vm.name.clone(),
+        change: Change::Weight { from: *from, to: from.with_relative(weight * before / after) },
+        reason: outcome.why.clone(),
+    };
+    let changes = |s: &Step| !matches!(s.change, Change::Weight { from, to } if from == to);
+    Ok(all.iter().map(step).filter(changes).collect())
+}
+
+/// The watchdog's own command: `__guard JOURNAL`.
+///
+/// # Errors
+/// As [`vsteer_act::guard`].
+pub fn guard(words: &[String]) -> Result<(), Fault> {
+    let [_, journal] = words else {
+        return Err(Fault::new(FaultKind::Usage, "this watchdog is started by `vsteer steer`"));
+    };
+    vsteer_act::guard(journal.as_ref(), |connect| Ok(Box::new(open(connect)?.0)))
+}

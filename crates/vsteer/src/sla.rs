@@ -1,0 +1,161 @@
+//! What is promised? The file of service levels, as a person writes it.
+//!
+//! ```toml
+//! period = "60s"                            # how often is looked and, where needed, set; 60s if not given
+//!
+//! [[vm]]
+//! name = "web"
+//! log = "/var/log/nginx/access.log"         # followed as it grows and is rotated
+//! format = "nginx"                          # or as the server's configuration has it; without it the one that fits
+//! mean = "9ms"                              # the longest mean response time
+//! p95 = "30ms"                              # the longest 95th percentile
+//! rate = 45                                 # so many requests per second are answered, if they come
+//! ```
+//! An unknown key is an error, and so is a level that cannot be.
+
+use serde::Deserialize;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use vsteer_core::sla::control::Level;
+use vsteer_core::sla::hold::Promise;
+use vsteer_core::{Fault, FaultKind};
+
+/// The least that is looked at: below, there are too few requests to say anything.
+const PERIOD_LEAST: Duration = Duration::from_secs(1);
+const PERIOD: Duration = Duration::from_secs(60);
+/// Driver domains are never steered.
+const NEVER: [&str; 2] = ["Domain-0", "dom0"];
+
+/// The whole file.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Text {
+    period: Option<String>,
+    #[serde(default, rename = "vm")]
+    vms: Vec<Vm>,
+}
+
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Vm {
+    name: String,
+    log: PathBuf,
+    format: Option<String>,
+    mean: Option<String>,
+    p95: Option<String>,
+    rate: Option<f64>,
+}
+
+/// What is promised, and where it is seen.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Sla {
+    /// How often is looked.
+    pub period: Duration,
+    /// VMs and their levels.
+    pub promises: Vec<Promise>,
+    /// Their logs and formats, in the same order.
+    pub logs: Vec<(PathBuf, Option<String>)>,
+}
+
+impl Sla {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// As reading it; as [`Sla::parse`], with its name.
+    pub fn read(file: &Path) -> Result<Sla, Fault> {
+        let text = std::fs::read_to_string(file).map_err(|e| Fault::io(format!("reading {}", file.display()), &e))?;
+        Sla::parse(&text).map_err(|f| Fault { what: format!("{}: {}", file.display(), f.what), ..f })
+    }
+
+    /// Reads its text.
+    ///
+    /// # Errors
+    /// `BadInput` with line and key, as the TOML parser says it, or with the VM and what is wrong with its levels.
+    pub fn parse(text: &str) -> Result<Sla, Fault> {
+        let bad = |what: String| Fault::new(FaultKind::BadInput, what);
+        let text: Text = toml::from_str(text).map_err(|e| bad("these are no service levels".to_owned()).because(e))?;
+        let period = text.period.as_deref().map_or(Ok(PERIOD), crate::cli::duration).map_err(|e| bad(format!("period: {e}")))?;
+        if period < PERIOD_LEAST {
+            return Err(bad(format!("period: {} ms is too short to see anything", period.as_millis())).way_out("use 10s or more"));
+        }
+        if text.vms.is_empty() {
+            return Err(bad("it promises nothing".to_owned()).way_out("add a [[vm]] with name, log and a level"));
+        }
+        let mut sla = Sla { period, promises: Vec::new(), logs: Vec::new() };
+        for vm in text.vms {
+            let whose = format!("VM {:?}", vm.name);
+            let bad = |what: String| bad(format!("{whose}: {what}"));
+            if NEVER.contains(&vm.name.as_str()) {
+                return Err(bad("the driver domain's weight is never changed".to_owned()).way_out("leave it out"));
+            }
+            if sla.promises.iter().any(|p| p.vm == vm.name) {
+                return Err(bad("it is there twice".to_owned()).way_out("put its levels into one [[vm]]"));
+            }
+            if let Some(other) = sla.logs.iter().position(|(log, _)| *log == vm.log) {
+                let other = &sla.promises[other].vm;
+                return Err(bad(format!("its log is that of {other:?}, too")).way_out("each VM needs a log of its own requests"));
+            }
+            let time = |key: &str, text: &Option<String>| -> Result<Option<f64>, Fault> {
+                let read = |t: &String| crate::cli::duration(t).map(|d| d.as_secs_f64()).map_err(|e| bad(format!("{key}: {e}")));
+                text.as_ref().map(read).transpose()
+            };
+            let level = Level { mean_s: time("mean", &vm.mean)?, p95_s: time("p95", &vm.p95)?, rate_hz: vm.rate };
+            if level.mean_s.is_none() && level.p95_s.is_none() && level.rate_hz.is_none() {
+                return Err(bad("it has no level".to_owned()).way_out("give mean, p95 or rate"));
+            }
+            if level.rate_hz.is_some_and(|r| !(r.is_finite() && r > 0.0)) {
+                return Err(bad(format!("rate = {}: not above 0", level.rate_hz.unwrap_or(0.0))));
+            }
+            // A mean is at least a twentieth of the 95th percentile... of times that are not negative.
+            if let (Some(mean), Some(p95)) = (level.mean_s, level.p95_s)
+                && p95 < 0.05 * mean
+            {
+                return Err(bad("mean and p95 contradict each other".to_owned())
+                    .because(format!("a 95th percentile below {:.3} ms asks more than a mean of {:.3} ms ever could", 1e3 * p95, 1e3 * mean))
+                    .way_out("leave one of them out"));
+            }
+            sla.promises.push(Promise { vm: vm.name, level });
+            sla.logs.push((vm.log, vm.format));
+        }
+        Ok(sla)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SLA: &str = "period = \"30s\"\n[[vm]]\nname = \"web\"\nlog = \"/l/web\"\nformat = \"nginx\"\nmean = \"9ms\"\n\
+        [[vm]]\nname = \"db\"\nlog = \"/l/db\"\np95 = \"30ms\"\nrate = 45\n";
+
+    #[test]
+    fn levels_are_read() {
+        let sla = Sla::parse(SLA).unwrap();
+        assert_eq!((sla.period.as_secs(), sla.promises.len()), (30, 2));
+        assert_eq!(sla.promises[0].level, Level { mean_s: Some(0.009), p95_s: None, rate_hz: None });
+        assert_eq!(sla.promises[1].level, Level { mean_s: None, p95_s: Some(0.03), rate_hz: Some(45.0) });
+        assert_eq!(sla.logs[0], (PathBuf::from("/l/web"), Some("nginx".to_owned())));
+    }
+
+    #[test]
+    fn what_cannot_be_promised_is_refused_by_name() {
+        for (from, to, says) in [
+            ("\"web\"", "\"db\"", "twice"),
+            ("\"web\"", "\"Domain-0\"", "never changed"),
+            ("/l/db", "/l/web", "that of"),
+            ("mean = \"9ms\"", "", "no level"),
+            ("rate = 45", "rate = 0", "above 0"),
+            ("rate = 45", "rate = nan", "above 0"),
+            ("\"9ms\"", "\"-9ms\"", "mean"),
+            ("\"9ms\"", "\"9\u{b5}s\"", "mean"),
+            ("\"9ms\"", "\"9ms\"\np95 = \"0.1ms\"", "p95"),
+            ("\"30s\"", "\"200ms\"", "too short"),
+            ("rate", "rte", "rte"),
+        ] {
+            let fault = Sla::parse(&SLA.replacen(from, to, 1)).unwrap_err();
+            assert!(fault.to_string().contains(says), "{to}: {fault}");
+            assert_eq!(fault.kind, FaultKind::BadInput);
+        }
+        assert!(Sla::parse("period = \"60s\"").unwrap_err().to_string().contains("promises nothing"));
+    }
+}
