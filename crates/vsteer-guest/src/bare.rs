@@ -18,6 +18,8 @@ pub trait Clock {
     fn sleep_until(&self, due_ns: u64);
     /// Called after every unit of work and every sleep.
     fn pass(&self, _counters: &Counters) {}
+    /// Called after every request of a server that keeps its responses.
+    fn answered(&self, _arrived_ns: u64, _done_ns: u64) {}
     /// Does nothing more, for good.
     fn stop(&self) -> !;
 }
@@ -43,6 +45,23 @@ fn burn_until(clock: &impl Clock, end_ns: u64, generator: &mut Generator, counte
     }
 }
 
+/// Waits for a request, unless it is there already, and does its work; when that was done.
+fn serve(
+    clock: &impl Clock,
+    due_ns: u64,
+    request: &Request,
+    generator: &mut Generator,
+    counters: &Counters,
+) -> u64 {
+    if clock.now_ns() < due_ns {
+        wait(clock, due_ns, counters);
+    }
+    work(clock, request.demand_units, generator, counters);
+    let done_ns = clock.now_ns();
+    counters.resp.record(done_ns - due_ns);
+    done_ns
+}
+
 /// Follows its orders for ever.
 pub fn run(clock: &impl Clock, orders: &Orders, requests: &[Request], counters: &Counters, vcpu: u64) -> ! {
     let mut generator = Generator::new(vcpu + 1);
@@ -59,13 +78,16 @@ pub fn run(clock: &impl Clock, orders: &Orders, requests: &[Request], counters: 
         kind::SERVER => loop {
             for request in requests {
                 due_ns += request.gap_ns;
-                if clock.now_ns() < due_ns {
-                    wait(clock, due_ns, counters);
-                }
-                work(clock, request.demand_units, &mut generator, counters);
-                counters.resp.record(clock.now_ns() - due_ns);
+                serve(clock, due_ns, request, &mut generator, counters);
             }
         },
+        kind::SERVER_ONCE => {
+            for request in requests {
+                due_ns += request.gap_ns;
+                clock.answered(due_ns, serve(clock, due_ns, request, &mut generator, counters));
+            }
+            clock.stop()
+        }
         kind::BURST => loop {
             burn_until(clock, due_ns + orders.first_ns, &mut generator, counters);
             due_ns += orders.first_ns + orders.second_ns;

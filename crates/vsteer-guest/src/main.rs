@@ -16,6 +16,7 @@ mod host;
 mod place;
 mod reading;
 mod report;
+mod requests;
 mod run;
 mod runs;
 mod vmm;
@@ -29,6 +30,7 @@ use rustix::thread::{CpuSet, sched_setaffinity, set_current_timer_slack};
 use std::convert::Infallible;
 use std::io::{BufRead, Write};
 use std::num::NonZeroU64;
+use std::path::PathBuf;
 use workload::{Plan, Workload};
 
 /// From report to report, ns.
@@ -41,7 +43,7 @@ fn main() {
     let mode = words.next();
     let why = match (std::process::id(), mode.as_deref()) {
         (1, _) => first_program(),
-        (_, Some("vmm")) => match Started::parse(words).and_then(|s| vmm::run(s.vcpus, &s.plan, &s.place)) {
+        (_, Some("vmm")) => match Started::parse(words).and_then(|s| s.run_vm()) {
             Ok(never) => match never {},
             Err(why) => why,
         },
@@ -93,11 +95,18 @@ struct Started {
     vcpus: usize,
     plan: Plan,
     place: Place,
+    /// The file that is the VM's memory.
+    memory: Option<PathBuf>,
 }
 
 impl Started {
+    fn run_vm(&self) -> Result<Infallible, String> {
+        vmm::run(self.vcpus, &self.plan, &self.place, self.memory.as_deref())
+    }
+
     fn parse(mut words: impl Iterator<Item = String>) -> Result<Started, String> {
         let (mut vcpus, mut workload, mut placed) = (1, None, Vec::new());
+        let mut memory = None;
         while let Some(word) = words.next() {
             let mut value = || words.next().ok_or_else(|| format!("{word} lacks a value"));
             match word.as_str() {
@@ -105,6 +114,7 @@ impl Started {
                 "--name" => drop(value()?),
                 "--vcpus" => vcpus = value()?.parse().map_err(|_| "--vcpus is no number".to_owned())?,
                 "--workload" => workload = Some(value()?),
+                "--memory" => memory = Some(PathBuf::from(value()?)),
                 "--group-per-vcpu" => placed.push(word),
                 _ => {
                     let value = value()?;
@@ -115,7 +125,7 @@ impl Started {
         let plan = Plan::parse(&workload.ok_or("--workload is missing")?)?;
         let mut place = Place::default();
         host::place(&mut placed.into_iter(), &mut place)?;
-        Ok(Started { vcpus, plan, place })
+        Ok(Started { vcpus, plan, place, memory })
     }
 }
 

@@ -7,6 +7,7 @@
 
 use crate::counters::Counters;
 use crate::generator::Generator;
+use crate::requests::Arrivals;
 use crate::workload::Workload;
 use rustix::thread::{ClockId, clock_nanosleep_absolute};
 use rustix::time::{Timespec, clock_gettime};
@@ -23,39 +24,20 @@ pub fn sleep_until(due_ns: u64) {
     while clock_nanosleep_absolute(ClockId::Monotonic, &due).is_err() {}
 }
 
-/// Exponential with the given mean, by inversion.
-fn exponential(generator: &mut Generator, mean: f64) -> f64 {
-    let uniform = ((generator.step() >> 11) as f64 + 0.5) / (1_u64 << 53) as f64;
-    -mean * uniform.ln()
-}
-
-/// The requests that come to one vCPU of a server, for ever: how long after the one before, ns, and how many work
-/// units each takes.
-pub struct Arrivals {
-    generator: Generator,
-    mean_gap_ns: f64,
-    mean_units: f64,
-}
-
-impl Arrivals {
-    /// Poisson arrivals at `rate_hz` with exponential demands; `seed` and vCPU decide all of them.
-    pub fn new(rate_hz: f64, mean_units: f64, seed: u64, vcpu: u64) -> Arrivals {
-        let generator = Generator::new(seed.wrapping_mul(0x1_0000_0001).wrapping_add(vcpu));
-        Arrivals { generator, mean_gap_ns: 1e9 / rate_hz, mean_units }
-    }
-
-    /// The next one's gap, ns, and demand, work units.
-    pub fn draw(&mut self) -> (u64, u64) {
-        let gap_ns = exponential(&mut self.generator, self.mean_gap_ns) as u64;
-        (gap_ns, exponential(&mut self.generator, self.mean_units).ceil() as u64)
-    }
-}
-
 /// Runs `workload` on the vCPU numbered `vcpu` for ever.
 pub fn run(workload: &Workload, vcpu: u64, counters: &Counters) -> ! {
     let mut generator = Generator::new(vcpu + 1);
     let start_ns = now_ns();
     match *workload {
+        Workload::Scheduled(ref schedule) => {
+            for request in schedule.draw(vcpu) {
+                serve(start_ns + request.arrival_ns, request.demand_units, &mut generator, counters);
+            }
+            // Idle for ever.
+            loop {
+                std::thread::park();
+            }
+        }
         Workload::Idle => loop {
             std::thread::park();
         },
@@ -81,14 +63,7 @@ pub fn run(workload: &Workload, vcpu: u64, counters: &Counters) -> ! {
             loop {
                 let (gap_ns, demand_units) = arrivals.draw();
                 arrival_ns += gap_ns;
-                if now_ns() < arrival_ns {
-                    wait(arrival_ns, counters);
-                }
-                for _ in 0..demand_units {
-                    generator.work();
-                    counters.unit_done();
-                }
-                counters.resp.record(now_ns() - arrival_ns);
+                serve(arrival_ns, demand_units, &mut generator, counters);
             }
         }
         Workload::Burst { on_ns, off_ns } => {
@@ -104,6 +79,18 @@ pub fn run(workload: &Workload, vcpu: u64, counters: &Counters) -> ! {
             wait(now_ns() + sleep_ns, counters);
         },
     }
+}
+
+/// Waits for a request, unless it is there already, does its work and counts how long that took since it arrived.
+fn serve(arrival_ns: u64, demand_units: u64, generator: &mut Generator, counters: &Counters) {
+    if now_ns() < arrival_ns {
+        wait(arrival_ns, counters);
+    }
+    for _ in 0..demand_units {
+        generator.work();
+        counters.unit_done();
+    }
+    counters.resp.record(now_ns() - arrival_ns);
 }
 
 /// Sleeps until `due_ns` and counts how late that was.
@@ -122,20 +109,6 @@ fn burn_until(end_ns: u64, generator: &mut Generator, counters: &Counters) {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn exponential_has_its_mean_and_the_seed_decides() {
-        let sample = |seed| {
-            let mut generator = Generator::new(seed);
-            (0..100_000).map(|_| exponential(&mut generator, 200.0)).collect::<Vec<f64>>()
-        };
-        let draws = sample(1);
-        let mean = draws.iter().sum::<f64>() / draws.len() as f64;
-        // The mean of 1e5 draws has a standard error of 0.32 %: 2 % is six of them.
-        assert!((mean - 200.0).abs() < 4.0, "mean {mean}");
-        assert_eq!(draws[..10], sample(1)[..10]);
-        assert_ne!(draws[..10], sample(2)[..10]);
-    }
 
     #[test]
     fn sleeping_into_the_past_returns_and_is_counted_late() {

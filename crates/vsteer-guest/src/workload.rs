@@ -4,6 +4,8 @@
 //! default: a lab that runs another load than was asked for measures nothing. Left out: different workloads
 //! on different vCPUs of one VM.
 
+use crate::requests::{self, Schedule, Service, Spacing};
+
 /// What each vCPU does.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Workload {
@@ -27,6 +29,8 @@ pub enum Workload {
         /// Decides every gap and demand.
         seed: u64,
     },
+    /// Open-loop arrivals at rates that change with time; idle once they are over.
+    Scheduled(Schedule),
     /// Burns and sleeps in turn.
     Burst {
         /// Burning, ns.
@@ -79,7 +83,7 @@ impl Workload {
             Workload::Idle => "idle",
             Workload::Burn => "burn",
             Workload::Periodic { .. } => "periodic",
-            Workload::Server { .. } => "server",
+            Workload::Server { .. } | Workload::Scheduled(_) => "server",
             Workload::Burst { .. } => "burst",
             Workload::Waker { .. } => "waker",
         }
@@ -95,12 +99,18 @@ impl Workload {
         let mut given = Vec::new();
         for word in words {
             let (key, value) = word.split_once('=').ok_or(format!("`{word}` is not key=value"))?;
-            let value: f64 = value.parse().map_err(|_| format!("`{word}`: not a number"))?;
-            if !(value > 0.0 && value <= 1e12) {
-                return Err(format!("`{word}` is not between 0 and 1e12"));
-            }
             given.push((key, value));
         }
+        // A server that has a schedule is another workload with other parameters.
+        if let Some(rates) = (kind == "server").then(|| take_word(&mut given, "rates")).flatten() {
+            let schedule = scheduled(rates, &mut given)?;
+            return match given.first() {
+                Some((key, _)) => Err(format!("a server with `rates` has no parameter `{key}`")),
+                None => Ok(Workload::Scheduled(schedule)),
+            };
+        }
+        let numbers = given.iter().map(|(key, value)| Ok((*key, number(key, value)?)));
+        let mut given = numbers.collect::<Result<Vec<_>, String>>()?;
         let mut take = |key: &str, default: f64| match given.iter().position(|(k, _)| *k == key) {
             Some(i) => given.swap_remove(i).1,
             None => default,
@@ -139,9 +149,93 @@ impl Workload {
     }
 }
 
+/// The value of a key that is there, once.
+fn take_word<'a>(given: &mut Vec<(&str, &'a str)>, key: &str) -> Option<&'a str> {
+    let at = given.iter().position(|(k, _)| *k == key)?;
+    Some(given.remove(at).1)
+}
+
+fn number(key: &str, value: &str) -> Result<f64, String> {
+    let number: f64 = value.parse().map_err(|_| format!("`{key}={value}`: not a number"))?;
+    if number > 0.0 && number <= 1e12 {
+        Ok(number)
+    } else {
+        Err(format!("`{key}={value}` is not between 0 and 1e12"))
+    }
+}
+
+/// What the words beside `rates` make of it; those that it does not know it leaves.
+fn scheduled(rates: &str, given: &mut Vec<(&str, &str)>) -> Result<Schedule, String> {
+    let rates = requests::rates(rates)?;
+    let mut take =
+        |key: &str, default: f64| take_word(given, key).map_or(Ok(default), |value| number(key, value));
+    let (mean_units, seed) = (take("mean_units", 200.0)?, take("seed", 1.0)? as u64);
+    let service = match take_word(given, "service").unwrap_or("exponential") {
+        "fixed" => Service::Fixed,
+        "exponential" => Service::Exponential,
+        "mixed" => Service::Mixed,
+        other => return Err(format!("`service={other}`: it is fixed, exponential or mixed")),
+    };
+    let spacing = match take_word(given, "arrivals").unwrap_or("poisson") {
+        "poisson" => Spacing::Poisson,
+        "periodic" => Spacing::Periodic,
+        "bursts" => {
+            let mut take =
+                |key: &str, default: f64| take_word(given, key).map_or(Ok(default), |v| number(key, v));
+            let (mean, gap_us) = (take("burst", 5.0)?, take("burst_gap_us", 2_000.0)?);
+            if mean < 1.0 {
+                return Err(format!("`burst={mean}`: a burst has one request or more"));
+            }
+            Spacing::Bursts { mean, gap_ns: gap_us * 1e3 }
+        }
+        other => return Err(format!("`arrivals={other}`: they are poisson, periodic or bursts")),
+    };
+    Ok(Schedule { rates, spacing, service, mean_units, seed })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::requests::Interval;
+
+    #[test]
+    fn a_server_may_follow_a_schedule() {
+        let of = |rates: &[(f64, f64)], spacing, service, mean_units, seed| {
+            let rates = rates.iter().map(|&(rate, seconds)| Interval { rate, seconds }).collect();
+            Ok(Workload::Scheduled(Schedule { rates, spacing, service, mean_units, seed }))
+        };
+        assert_eq!(
+            Workload::parse("server,rates=15@240/0@60/10.5@2,mean_units=100,seed=7"),
+            of(&[(15.0, 240.0), (0.0, 60.0), (10.5, 2.0)], Spacing::Poisson, Service::Exponential, 100.0, 7)
+        );
+        let bursts = |mean, gap_ns| Spacing::Bursts { mean, gap_ns };
+        assert_eq!(
+            Workload::parse("server,arrivals=bursts,service=mixed,rates=1@2"),
+            of(&[(1.0, 2.0)], bursts(5.0, 2e6), Service::Mixed, 200.0, 1)
+        );
+        assert_eq!(
+            Workload::parse("server,rates=1@2,burst_gap_us=100,arrivals=bursts,burst=2.5,service=fixed"),
+            of(&[(1.0, 2.0)], bursts(2.5, 1e5), Service::Fixed, 200.0, 1)
+        );
+        let periodic = Workload::parse("server,rates=1@2,arrivals=periodic").unwrap();
+        assert!(matches!(&periodic, Workload::Scheduled(s) if s.spacing == Spacing::Periodic));
+        assert_eq!(periodic.kind(), "server");
+        for (text, named) in [
+            ("server,rates=15@240/45", "`45`"),
+            ("server,rates=1@2,rate_hz=5", "rate_hz"),
+            ("server,rates=1@2,rates=1@2", "rates"),
+            ("server,rates=1@2,arrivals=often", "arrivals=often"),
+            ("server,rates=1@2,service=slow", "service=slow"),
+            ("server,rates=1@2,mean_units=x", "mean_units=x"),
+            ("server,rates=1@2,burst=3", "burst"),
+            ("server,rates=1@2,arrivals=bursts,burst=0.5", "burst=0.5"),
+            ("server,service=fixed", "service"),
+            ("periodic,rates=1@2", "rates"),
+        ] {
+            let why = Workload::parse(text).unwrap_err();
+            assert!(why.contains(named), "{text}: {why}");
+        }
+    }
 
     #[test]
     fn defaults_and_parameters() {

@@ -22,14 +22,20 @@ pub struct Job {
 pub struct Case {
     /// Names the folder of its results.
     pub name: String,
-    /// Let the VMs' beginnings pass, s.
+    /// Let the VMs' beginnings pass, s; with `begin_s`, from what is changed to the recording.
     pub settle_s: u64,
+    /// It is recorded from so long after the VMs were started, s, be that by this case or by one that it continues.
+    pub begin_s: Option<u64>,
     /// How long is recorded, s.
     pub record_s: u64,
     /// Is it recorded? If not, VMs and competitors are asked for their counts alone.
     pub observed: bool,
     /// Are VMs and competitors asked for their counts? That wakes threads that would have slept.
     pub asked: bool,
+    /// Access logs are written every so many s, not at the case's end alone.
+    pub log_every_s: Option<u64>,
+    /// What the observer's program does besides, while it is recorded: its words.
+    pub command: Vec<String>,
     /// More for the observer's command line.
     pub record_options: Vec<String>,
     /// Files of /proc or /sys and what is written to them for the case.
@@ -93,9 +99,12 @@ impl Job {
             self.cases.push(Case {
                 name: rest.to_owned(),
                 settle_s: 2,
+                begin_s: None,
                 record_s: 10,
                 observed: true,
                 asked: true,
+                log_every_s: None,
+                command: Vec::new(),
                 record_options: Vec::new(),
                 settings: Vec::new(),
                 starts: Vec::new(),
@@ -116,6 +125,13 @@ impl Job {
         match word {
             "settle_s" => case.settle_s = number()?,
             "record_s" => case.record_s = number()?,
+            "begin_s" => case.begin_s = Some(number()?),
+            "log_every_s" => match number()? {
+                0 => return Err("`log_every_s 0` would never sleep".into()),
+                seconds => case.log_every_s = Some(seconds),
+            },
+            "command" if rest.is_empty() => return Err("`command` lacks its words".into()),
+            "command" => case.command = rest.split_whitespace().map(str::to_owned).collect(),
             "unobserved" => case.observed = false,
             "unasked" => case.asked = false,
             "record_option" => case.record_options.push(rest.to_owned()),
@@ -255,6 +271,16 @@ mod tests {
     }
 
     #[test]
+    fn a_case_may_wait_for_its_second_and_run_a_command() {
+        let text = format!("{JOB}begin_s 240\nlog_every_s 10\ncommand steer --sla /files/sla.toml\n");
+        let case = &Job::parse(&text).unwrap().cases[0];
+        assert_eq!((case.begin_s, case.log_every_s), (Some(240), Some(10)));
+        assert_eq!(case.command, ["steer", "--sla", "/files/sla.toml"]);
+        let plain = &Job::parse(JOB).unwrap().cases[0];
+        assert_eq!((plain.begin_s, plain.log_every_s, plain.command.len()), (None, None, 0));
+    }
+
+    #[test]
     fn a_mistake_names_its_line() {
         for (wrong, line) in [
             ("case a\nvm name=x workload=brun", "line 2"),
@@ -265,6 +291,10 @@ mod tests {
             ("case a\nvm name=x workload=burn cpus=q", "line 2"),
             ("case a\nvm name=x workload=burn quota_us=1/x", "line 2"),
             ("case a\nset /x", "line 2"),
+            ("case a\nbegin_s soon", "line 2"),
+            ("case a\nlog_every_s 0", "line 2"),
+            ("case a\ncommand", "line 2"),
+            ("case a\nvm name=x workload=server,rates=5", "line 2"),
         ] {
             let why = Job::parse(wrong).unwrap_err();
             assert!(why.starts_with(line), "{wrong}: {why}");

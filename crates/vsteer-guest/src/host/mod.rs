@@ -13,7 +13,9 @@
 mod archive;
 pub mod boot;
 mod cgroups;
+mod command;
 pub mod job;
+mod log;
 mod started;
 mod window;
 
@@ -21,9 +23,12 @@ use crate::place::Place;
 use crate::run::{now_ns, sleep_until};
 pub use job::place;
 use job::{Case, Job, Start};
+use log::Log;
 use started::Started;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::channel;
+use std::sync::{Mutex, PoisonError};
 
 /// Begins every line that the lab reads.
 const SAYS: &str = "vsteer-emulated:";
@@ -102,8 +107,12 @@ pub fn sleep_s(seconds: u64) {
 #[derive(Default)]
 struct Running {
     all: Vec<Started>,
+    /// Of the VMs that have one; in the folder of the case that started them.
+    logs: Mutex<Vec<Log>>,
     /// Whose groups are to be removed.
     starts: Vec<Start>,
+    /// When all were started.
+    begun_ns: u64,
 }
 
 impl Running {
@@ -111,30 +120,72 @@ impl Running {
         let folder = format!("{RESULTS}/{}", case.name);
         std::fs::create_dir_all(&folder).map_err(|e| format!("making {folder}: {e}"))?;
         let former = set_all(&case.settings)?;
-        let done = self.prepare(case).and_then(|()| measure(case, &folder, &mut self.all));
+        let done = self.start(case, &folder).and_then(|()| self.wait_and_measure(case, &folder));
         let restored = set_all(&former).map(drop);
         done.and(restored)
     }
 
-    fn prepare(&mut self, case: &Case) -> Result<(), String> {
+    fn start(&mut self, case: &Case, folder: &str) -> Result<(), String> {
         for start in &case.starts {
             self.starts.push(start.clone());
             let group = cgroups::make(start)?;
-            self.all.push(Started::start(start, &group)?);
+            let log = Log::of(start, folder)?;
+            self.all.push(Started::start(start, &group, log.as_ref().map(Log::memory))?);
+            self.logs.get_mut().unwrap_or_else(PoisonError::into_inner).extend(log);
         }
-        case.changes.iter().try_for_each(cgroups::change)?;
-        sleep_s(case.settle_s);
+        if !case.continues {
+            self.begun_ns = now_ns();
+        }
         Ok(())
+    }
+
+    /// Access logs are written meanwhile, if the case wants that, and at its end in any case.
+    fn wait_and_measure(&mut self, case: &Case, folder: &str) -> Result<(), String> {
+        let Running { all, logs, begun_ns, .. } = self;
+        let logs = &*logs;
+        let (end, ended) = channel();
+        std::thread::scope(|scope| {
+            // As its parent, it runs where the observer does.
+            let drains = case.log_every_s.map(|s| scope.spawn(move || log::drain_every(s, logs, &ended)));
+            let done = wait(case, *begun_ns).and_then(|()| measure(case, folder, all));
+            drop(end);
+            let drained = drains.map_or(Ok(()), |thread| thread.join().expect("it does not panic"));
+            done.and(drained)
+        })?;
+        log::drain_all(logs)
     }
 
     fn end(&mut self) -> Result<(), String> {
         self.all.drain(..).try_for_each(Started::end)?;
+        let logs = std::mem::take(self.logs.get_mut().unwrap_or_else(PoisonError::into_inner));
+        logs.into_iter().try_for_each(Log::end)?;
         cgroups::remove_all(&std::mem::take(&mut self.starts))
     }
 }
 
+/// Makes the case's changes and waits until it is to be recorded: `settle_s` later, at second `begin_s` if it names one.
+fn wait(case: &Case, begun_ns: u64) -> Result<(), String> {
+    if let Some(second) = case.begin_s {
+        // Without a change nothing happens before that second.
+        let settle_s = if case.changes.is_empty() { 0 } else { case.settle_s };
+        let at = second.checked_sub(settle_s).ok_or("settle_s is more than begin_s")?;
+        if now_ns() > begun_ns + at * SECOND_NS {
+            let passed_s = (now_ns() - begun_ns) as f64 / 1e9;
+            return Err(format!("second {at} has passed: {passed_s:.1} s since the VMs were started"));
+        }
+        sleep_until(begun_ns + at * SECOND_NS);
+    }
+    case.changes.iter().try_for_each(cgroups::change)?;
+    match case.begin_s {
+        Some(second) => sleep_until(begun_ns + second * SECOND_NS),
+        None => sleep_s(case.settle_s),
+    }
+    Ok(())
+}
+
 fn measure(case: &Case, folder: &str, all: &mut [Started]) -> Result<(), String> {
     let observer = if case.observed { Some(Observer::start(case, folder)?) } else { None };
+    let command = command::Command::start(&case.command, folder)?;
     let begin = now_ns() + if case.observed { FIRST_SAMPLE_AFTER_NS } else { 0 };
     // Not while the observer takes its first sample or its last: the guests' pCPU stands still meanwhile.
     let apart = (case.record_s * SECOND_NS / 10).min(REPORTS_APART_FROM_SAMPLES_NS);
@@ -150,6 +201,10 @@ fn measure(case: &Case, folder: &str, all: &mut [Started]) -> Result<(), String>
             std::fs::write(format!("{folder}/{name}.kvm"), kvm_counts)
                 .map_err(|e| format!("writing KVM's counts of {name}: {e}"))?;
         }
+    }
+    if let Some(command) = command {
+        sleep_until(begin + case.record_s * SECOND_NS);
+        command.end()?;
     }
     observer.map_or(Ok(()), Observer::end)
 }

@@ -6,6 +6,7 @@
 
 use super::job::Start;
 use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 /// What KVM counts for each VM, and is kept; of the latter what this kernel counts.
@@ -34,11 +35,11 @@ pub struct Started {
 }
 
 impl Started {
-    /// Starts one, in its group.
+    /// Starts one, in its group, with this file for its memory if one is named.
     ///
     /// # Errors
     /// When the process cannot be started; that it ends soon shows at the first report.
-    pub fn start(start: &Start, group: &str) -> Result<Started, String> {
+    pub fn start(start: &Start, group: &str, memory: Option<&Path>) -> Result<Started, String> {
         let mut command = Command::new("/proc/self/exe");
         match start.vcpus {
             Some(vcpus) => command.args(["vmm", "--name", &start.name, "--vcpus", &vcpus.to_string()]),
@@ -47,6 +48,9 @@ impl Started {
         command.args(["--workload", &start.workload]).args(&start.place).args(["--cgroup", group]);
         if start.vcpu_quota_us.is_some() {
             command.arg("--group-per-vcpu");
+        }
+        if let Some(memory) = memory {
+            command.arg("--memory").arg(memory);
         }
         let told = |e| format!("starting {}: {e}", start.name);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().map_err(told)?;

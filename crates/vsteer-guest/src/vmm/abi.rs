@@ -3,6 +3,8 @@
 //! Both sides are built from this very file. The VM has no firmware and no operating system: the VMM lays out tables,
 //! program and orders, and starts every vCPU in 64-bit mode at the program's entry.
 
+use core::sync::atomic::AtomicU64;
+
 /// The page tables: one PML4, one PDPT, one page directory of 2 MiB pages that maps memory to itself.
 pub const PAGE_TABLES_AT: u64 = 0x1000;
 /// The segment descriptors; each vCPU's task state segment follows the three that all share.
@@ -21,18 +23,44 @@ pub const PROGRAM_END: u64 = ORDERS_AT;
 pub const ORDERS_AT: u64 = 0x20_0000;
 /// One `Counters` per vCPU.
 pub const COUNTERS_AT: u64 = 0x20_1000;
+/// One [`Begun`], which the VMM fills in for who reads the VM's memory from outside.
+pub const BEGUN_AT: u64 = 0x2f_f000;
+/// One [`Table`] per vCPU.
+pub const TABLES_AT: u64 = 0x30_0000;
 /// Stacks: per vCPU [`STACK_BYTES`].
 pub const STACKS_AT: u64 = 0x40_0000;
 /// Room for one vCPU's stack.
 pub const STACK_BYTES: u64 = 16 << 10;
-/// A server's requests: per vCPU [`REQUESTS`] of [`Request`], in turn again and again.
+/// A server's requests and its responses, where the tables say.
 pub const REQUESTS_AT: u64 = 0x60_0000;
-/// Requests per vCPU.
+/// Requests per vCPU of a server without a schedule, which are served in turn again and again.
 pub const REQUESTS: usize = 32_768;
+/// As much memory as one page directory maps.
+pub const MEMORY_MAX: u64 = 1 << 30;
 /// More vCPUs than this are not needed to try things on.
 pub const VCPUS_MAX: usize = 16;
 /// A byte written to this port says that the program has failed.
 pub const FAILED_PORT: u16 = 0xf4;
+
+/// When the VM began.
+#[repr(C)]
+pub struct Begun {
+    /// CLOCK_REALTIME at the zero of the VM's clock, ns; 0 until that is known.
+    pub wall_ns: AtomicU64,
+}
+
+/// Where one vCPU's requests and responses lie.
+#[repr(C, align(64))]
+pub struct Table {
+    /// The first [`Request`]'s address.
+    pub requests_at: AtomicU64,
+    /// How many there are.
+    pub requests: AtomicU64,
+    /// The first [`Response`]'s address, of which there is room for as many; 0: none are kept.
+    pub responses_at: AtomicU64,
+    /// Responses written. It is raised after each, so that whoever reads it from outside may read so many.
+    pub responses: AtomicU64,
+}
 
 /// What every vCPU shall do. Times are of the VM's clock, ns.
 #[repr(C)]
@@ -62,12 +90,14 @@ pub mod kind {
     pub const BURN: u64 = 1;
     /// Sleeps to absolute expiries, and works after each.
     pub const PERIODIC: u64 = 2;
-    /// Serves the requests of its table, first come first served.
+    /// Serves the requests of its table, first come first served, again and again.
     pub const SERVER: u64 = 3;
     /// Burns and sleeps on an absolute schedule.
     pub const BURST: u64 = 4;
     /// A burner that wakes often.
     pub const WAKER: u64 = 5;
+    /// Serves the requests of its table once, keeps its responses, and then does nothing.
+    pub const SERVER_ONCE: u64 = 6;
 }
 
 /// A request to a server.
@@ -78,4 +108,14 @@ pub struct Request {
     pub gap_ns: u64,
     /// What it takes, work units.
     pub demand_units: u64,
+}
+
+/// What a server made of a request. Times are of the VM's clock, ns.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Response {
+    /// When the request arrived, that is, was due.
+    pub arrived_ns: u64,
+    /// When its work was done.
+    pub done_ns: u64,
 }

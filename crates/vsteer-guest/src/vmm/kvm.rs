@@ -10,7 +10,9 @@
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous};
+use std::fs::File;
 use std::io::Error;
+use std::path::Path;
 use std::ptr;
 
 const GET_API_VERSION: u64 = 0xae00;
@@ -29,6 +31,10 @@ const SET_SPECIAL_REGISTERS: u64 = 0x4138_ae84;
 const SET_CPUID: u64 = 0x4008_ae90;
 const SET_MP_STATE: u64 = 0x4004_ae99;
 const GET_TSC_KHZ: u64 = 0xaea3;
+const GET_MSRS: u64 = 0xc008_ae88;
+
+/// The register that holds the time stamp counter.
+const TSC: u32 = 0x10;
 
 /// The only version that there has been since 2007.
 const API_VERSION: i32 = 12;
@@ -138,6 +144,16 @@ struct Cpuid {
     entries: [CpuidEntry; CPUID_ENTRIES],
 }
 
+/// `struct kvm_msrs` with one entry.
+#[repr(C)]
+struct Msr {
+    count: u32,
+    padding: u32,
+    index: u32,
+    reserved: u32,
+    value: u64,
+}
+
 const _: () = assert!(size_of::<Registers>() == 0x90 && size_of::<SpecialRegisters>() == 0x138);
 const _: () = assert!(size_of::<MemoryRegion>() == 0x20 && size_of::<CpuidEntry>() == 40);
 
@@ -171,11 +187,23 @@ unsafe impl Send for Memory {}
 unsafe impl Sync for Memory {}
 
 impl Memory {
-    fn new(bytes: usize) -> Result<Memory, Error> {
-        let flags = MapFlags::PRIVATE | MapFlags::POPULATE;
-        // SAFETY: a fresh mapping, chosen by the kernel.
-        let at =
-            unsafe { mmap_anonymous(ptr::null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, flags)? };
+    /// So many bytes, all zero: nobody else's, or those of a file that others read meanwhile.
+    fn new(bytes: usize, file: Option<&Path>) -> Result<Memory, Error> {
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        let at = match file {
+            None => {
+                let flags = MapFlags::PRIVATE | MapFlags::POPULATE;
+                // SAFETY: a fresh mapping, chosen by the kernel.
+                unsafe { mmap_anonymous(ptr::null_mut(), bytes, access, flags)? }
+            }
+            Some(file) => {
+                let file = File::options().read(true).write(true).create(true).truncate(true).open(file)?;
+                file.set_len(bytes as u64)?;
+                let flags = MapFlags::SHARED | MapFlags::POPULATE;
+                // SAFETY: a fresh mapping, chosen by the kernel; who else has the file open only reads it.
+                unsafe { mmap(ptr::null_mut(), bytes, access, flags, &file, 0)? }
+            }
+        };
         Ok(Memory { at: at.cast(), bytes })
     }
 
@@ -216,8 +244,8 @@ pub struct Vm {
 }
 
 impl Vm {
-    /// A VM of so many bytes.
-    pub fn new(bytes: usize) -> Result<Vm, String> {
+    /// A VM of so many bytes, which lie in this file if one is named.
+    pub fn new(bytes: usize, file: Option<&Path>) -> Result<Vm, String> {
         let told = |what: &'static str| move |e: Error| format!("{what}: {e}");
         let flags = OFlags::RDWR | OFlags::CLOEXEC;
         let kvm = rustix::fs::open("/dev/kvm", flags, Mode::empty());
@@ -229,7 +257,7 @@ impl Vm {
         let vm = created(call(kvm.as_fd(), CREATE_VM, 0)).map_err(told("creating the VM"))?;
         call(vm.as_fd(), SET_TSS_ADDRESS, TSS_ADDRESS).map_err(told("setting KVM's own pages apart"))?;
         call(vm.as_fd(), CREATE_IRQCHIP, 0).map_err(told("creating the interrupt controllers"))?;
-        let memory = Memory::new(bytes).map_err(told("mapping the VM's memory"))?;
+        let memory = Memory::new(bytes, file).map_err(told("mapping the VM's memory"))?;
         let mut region = MemoryRegion {
             slot: 0,
             flags: 0,
@@ -287,6 +315,15 @@ impl Vcpu {
     /// Ticks of its time stamp counter in a millisecond.
     pub fn tsc_khz(&self) -> Result<u64, Error> {
         call(self.fd.as_fd(), GET_TSC_KHZ, 0).map(|khz| khz as u64)
+    }
+
+    /// Its time stamp counter, now.
+    pub fn tsc(&self) -> Result<u64, Error> {
+        let mut msr = Msr { count: 1, padding: 0, index: TSC, reserved: 0, value: 0 };
+        match call_with(self.fd.as_fd(), GET_MSRS, &mut msr)? {
+            1 => Ok(msr.value),
+            _ => Err(Error::other("KVM does not tell it")),
+        }
     }
 
     /// Its registers.

@@ -10,15 +10,20 @@
 
 pub mod abi;
 mod kvm;
+mod tables;
 
 use crate::counters::Counters;
 use crate::place::Place;
-use crate::run::Arrivals;
 use crate::workload::{Plan, Workload};
-use abi::{Orders, Request, VCPUS_MAX, kind};
+use abi::{Begun, Orders, VCPUS_MAX, kind};
 use kvm::{Exit, Registers, Segment, SpecialRegisters, Table, Vcpu, Vm};
+use rustix::time::{ClockId, clock_gettime};
 use std::convert::Infallible;
+use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Release;
+use tables::Tables;
+pub use tables::requests;
 
 /// The entry's address and the bytes, from build.rs.
 static PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/payload.bin"));
@@ -27,8 +32,9 @@ const CODE_SELECTOR: u16 = 0x08;
 const DATA_SELECTOR: u16 = 0x10;
 const FIRST_TSS_SELECTOR: u16 = 0x18;
 
-/// Runs a VM until the process is ended, or says why it cannot.
-pub fn run(vcpus: usize, plan: &Plan, place: &Place) -> Result<Infallible, String> {
+/// Runs a VM until the process is ended, or says why it cannot. Its memory lies in the file `memory`, if one is named: then
+/// others can read there what a server with a schedule has answered.
+pub fn run(vcpus: usize, plan: &Plan, place: &Place, memory: Option<&Path>) -> Result<Infallible, String> {
     if !(1..=VCPUS_MAX).contains(&vcpus) {
         return Err(format!("a VM has 1 to {VCPUS_MAX} vCPUs, not {vcpus}"));
     }
@@ -36,25 +42,26 @@ pub fn run(vcpus: usize, plan: &Plan, place: &Place) -> Result<Infallible, Strin
         return Err("VMs of the emulated host run on x86-64 alone".to_owned());
     };
     place.take()?;
-    let request_bytes = vcpus * abi::REQUESTS * size_of::<Request>();
-    let bytes = (abi::REQUESTS_AT as usize + request_bytes).next_multiple_of(2 << 20);
-    let vm = Arc::new(Vm::new(bytes)?);
+    let tables = Tables::draw(&plan.workload, vcpus);
+    let bytes = (tables.end() as usize).next_multiple_of(2 << 20);
+    if bytes as u64 > abi::MEMORY_MAX {
+        return Err(format!("the requests of {vcpus} vCPUs take more than a VM's memory can be"));
+    }
+    let vm = Arc::new(Vm::new(bytes, memory)?);
     let entry = u64::from_le_bytes(entry.try_into().expect("eight bytes"));
     assert!(program.len() as u64 <= abi::PROGRAM_END - abi::PROGRAM_AT, "the program does not fit");
     vm.memory.write(abi::PROGRAM_AT, program);
     lay_out_tables(&vm, bytes, vcpus);
-    if let Workload::Server { rate_hz, mean_units, seed } = plan.workload {
-        for vcpu in 0..vcpus {
-            lay_out_requests(&vm, vcpu, &mut Arrivals::new(rate_hz, mean_units, seed, vcpu as u64));
-        }
-    }
+    tables.lay_out(&vm.memory);
     let told = |vcpu: usize, what: &'static str| move |e: std::io::Error| format!("vCPU {vcpu}: {what}: {e}");
     let mut ready = Vec::new();
     for index in 0..vcpus {
         let vcpu = vm.vcpu(index).map_err(told(index, "creating it"))?;
         if index == 0 {
             let khz = vcpu.tsc_khz().map_err(told(index, "asking its time stamp counter's frequency"))?;
-            vm.memory.write_value(abi::ORDERS_AT, &orders(plan, khz));
+            let orders = orders(plan, khz);
+            vm.memory.write_value(abi::ORDERS_AT, &orders);
+            tell_wall_clock(&vm, &vcpu, &orders).map_err(told(index, "asking for its time stamp counter"))?;
         }
         start_state(&vcpu, index, entry).map_err(told(index, "setting its registers"))?;
         ready.push(vcpu);
@@ -97,6 +104,7 @@ pub fn orders(plan: &Plan, tsc_khz: u64) -> Orders {
         Workload::Burn => (kind::BURN, 0, 0, 0),
         Workload::Periodic { period_ns, work_units } => (kind::PERIODIC, period_ns, 0, work_units),
         Workload::Server { .. } => (kind::SERVER, 0, 0, 0),
+        Workload::Scheduled(_) => (kind::SERVER_ONCE, 0, 0, 0),
         Workload::Burst { on_ns, off_ns } => (kind::BURST, on_ns, off_ns, 0),
         Workload::Waker { every_ns, sleep_ns } => (kind::WAKER, every_ns, sleep_ns, 0),
     };
@@ -111,12 +119,17 @@ pub fn orders(plan: &Plan, tsc_khz: u64) -> Orders {
     }
 }
 
-fn lay_out_requests(vm: &Vm, vcpu: usize, arrivals: &mut Arrivals) {
-    let table = abi::REQUESTS_AT + (vcpu * abi::REQUESTS * size_of::<Request>()) as u64;
-    for i in 0..abi::REQUESTS {
-        let (gap_ns, demand_units) = arrivals.draw();
-        vm.memory.write_value(table + (i * size_of::<Request>()) as u64, &Request { gap_ns, demand_units });
-    }
+/// Leaves in the VM's memory what CLOCK_REALTIME was when the VM's clock was at its zero.
+fn tell_wall_clock(vm: &Vm, vcpu: &Vcpu, orders: &Orders) -> std::io::Result<()> {
+    let ticks = vcpu.tsc()?;
+    let wall = clock_gettime(ClockId::Realtime);
+    let own_ns = ((u128::from(ticks) * u128::from(orders.ns_per_tick_q32)) >> 32) as u64;
+    let wall_ns = wall.tv_sec as u64 * 1_000_000_000 + wall.tv_nsec as u64;
+    // SAFETY: an atomic, and zero is a value of it.
+    #[allow(unsafe_code)]
+    let begun = unsafe { vm.memory.shared::<Begun>(abi::BEGUN_AT, 1) };
+    begun[0].wall_ns.store(wall_ns.saturating_sub(own_ns), Release);
+    Ok(())
 }
 
 /// Page tables, segments and a task state segment per vCPU (Intel SDM volume 3: 4.5, 3.4.5, 7.7).
@@ -203,6 +216,8 @@ mod tests {
         assert!(
             abi::ORDERS_AT + size_of::<Orders>() as u64 <= abi::COUNTERS_AT && counters_end <= abi::STACKS_AT
         );
+        assert!(counters_end <= abi::BEGUN_AT && abi::BEGUN_AT + size_of::<Begun>() as u64 <= abi::TABLES_AT);
+        assert!(abi::TABLES_AT + (VCPUS_MAX * size_of::<abi::Table>()) as u64 <= abi::STACKS_AT);
         assert!(stack_top(VCPUS_MAX as u64 - 1) <= abi::REQUESTS_AT);
         assert!(abi::TSS_AT + VCPUS_MAX as u64 * abi::TSS_BYTES <= abi::PROGRAM_AT);
         let entry = u64::from_le_bytes(PROGRAM[..8].try_into().unwrap());

@@ -21,9 +21,10 @@ mod counters;
 #[path = "../generator.rs"]
 mod generator;
 
-use abi::{Orders, Request};
+use abi::{Orders, Request, Response, Table};
 use bare::Clock as _;
 use core::arch::{asm, global_asm};
+use core::sync::atomic::Ordering::{Relaxed, Release};
 use counters::Counters;
 
 const X2APIC_SPURIOUS: u32 = 0x80f;
@@ -73,10 +74,15 @@ fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
 pub extern "C" fn _start(vcpu: u64) -> ! {
     let orders = unsafe { &*(abi::ORDERS_AT as *const Orders) };
     let counters = unsafe { &*(abi::COUNTERS_AT as *const Counters).add(vcpu as usize) };
-    let requests = abi::REQUESTS_AT as usize + vcpu as usize * abi::REQUESTS * size_of::<Request>();
-    let requests = unsafe { core::slice::from_raw_parts(requests as *const Request, abi::REQUESTS) };
+    let table = unsafe { &*(abi::TABLES_AT as *const Table).add(vcpu as usize) };
+    let requests: &[Request] = match table.requests.load(Relaxed) as usize {
+        0 => &[],
+        count => unsafe {
+            core::slice::from_raw_parts(table.requests_at.load(Relaxed) as *const Request, count)
+        },
+    };
     take_timer_interrupts();
-    let clock = Clock { orders };
+    let clock = Clock { orders, table };
     while clock.now_ns() < orders.start_ns {
         clock.sleep_until(orders.start_ns);
     }
@@ -105,6 +111,7 @@ fn write_msr(register: u32, value: u64) {
 
 struct Clock<'a> {
     orders: &'a Orders,
+    table: &'a Table,
 }
 
 impl bare::Clock for Clock<'_> {
@@ -125,6 +132,16 @@ impl bare::Clock for Clock<'_> {
             // No interrupt is taken between STI and the instruction after it: the wake-up cannot be missed. Nowhere else are
             // interrupts taken; compiled code may use 128 bytes below the stack's end, which they must leave alone.
             unsafe { asm!("sub rsp, 128", "sti", "hlt", "cli", "add rsp, 128") };
+        }
+    }
+
+    /// Keeps the response where the host finds it, which is not told.
+    fn answered(&self, arrived_ns: u64, done_ns: u64) {
+        let (first, count) = (self.table.responses_at.load(Relaxed), self.table.responses.load(Relaxed));
+        if first != 0 {
+            let at = first as *mut Response;
+            unsafe { at.add(count as usize).write_volatile(Response { arrived_ns, done_ns }) };
+            self.table.responses.store(count + 1, Release);
         }
     }
 

@@ -11,10 +11,8 @@
 mod job;
 
 use crate::host::{boot, hand_over, say, sleep_s};
-use crate::run::Arrivals;
-use crate::vmm::abi::{self, Request};
-use crate::vmm::orders;
-use crate::workload::{Plan, Workload};
+use crate::vmm::{orders, requests};
+use crate::workload::Plan;
 use job::{Case, Domain, Job};
 use rustix::mount::{MountFlags, mount};
 use std::path::Path;
@@ -188,13 +186,8 @@ fn orders_of(plan: &Plan) -> Vec<u8> {
     let words =
         [o.kind, o.start_ns, o.ns_per_tick_q32, o.ticks_per_ns_q32, o.first_ns, o.second_ns, o.work_units];
     let mut bytes: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
-    if let Workload::Server { rate_hz, mean_units, seed } = plan.workload {
-        let mut arrivals = Arrivals::new(rate_hz, mean_units, seed, 0);
-        for _ in 0..abi::REQUESTS {
-            let (gap_ns, demand_units) = arrivals.draw();
-            let Request { gap_ns, demand_units } = Request { gap_ns, demand_units };
-            bytes.extend(gap_ns.to_le_bytes().into_iter().chain(demand_units.to_le_bytes()));
-        }
+    for request in requests(&plan.workload, 0) {
+        bytes.extend(request.gap_ns.to_le_bytes().into_iter().chain(request.demand_units.to_le_bytes()));
     }
     bytes
 }
