@@ -147,6 +147,9 @@ fn print_run(ran: &Ran) {
     for case in &ran.cases {
         let recording = case.recording.as_ref().map_or("not recorded".into(), |r| r.display().to_string());
         println!("\n{}: {recording}", case.name);
+        for log in case.logs.values() {
+            println!("  requests: {}", log.display());
+        }
         if let Some(why) = &case.inexact {
             println!("  function only, no times: {why}");
         }

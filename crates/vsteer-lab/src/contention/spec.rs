@@ -19,10 +19,13 @@ const KINDS: &[(&str, &[&str])] = &[
     ("idle", &[]),
     ("burn", &[]),
     ("periodic", &["period_us", "work_units"]),
-    ("server", &["rate_hz", "mean_units", "seed"]),
+    ("server", &["rate_hz", "mean_units", "seed", "rates", "arrivals", "service", "burst", "burst_gap_us"]),
     ("burst", &["on_ms", "off_ms"]),
     ("waker", &["every_us", "sleep_us"]),
 ];
+
+/// Those whose values are no numbers; the guest's own reader says what is wrong with one.
+const WORDS: [&str; 3] = ["rates", "arrivals", "service"];
 
 /// The parameter that is no workload's: the VM's CPU shares, as libvirt counts them (1,024 unless said).
 const SHARES: &str = "shares";
@@ -142,7 +145,12 @@ fn workload(text: &str) -> Result<String, String> {
         } else if !allowed.contains(&key) {
             return Err(format!("`{kind}` has no parameter `{key}` (it has: {})", allowed.join(", ")));
         }
-        if !value.parse::<f64>().is_ok_and(|v| v > 0.0 && v <= 1e12) {
+        let plain = |c: char| c.is_ascii_alphanumeric() || "@/.".contains(c);
+        if WORDS.contains(&key) {
+            if value.is_empty() || !value.chars().all(plain) {
+                return Err(format!("`{parameter}` is not of letters, digits, @, / and ."));
+            }
+        } else if !value.parse::<f64>().is_ok_and(|v| v > 0.0 && v <= 1e12) {
             return Err(format!("`{parameter}` is not between 0 and 1e12"));
         }
         workload.push(',');
@@ -167,6 +175,9 @@ mod tests {
         let (guest, shares) = split_shares(&spec.groups[0].workload);
         assert_eq!((guest.as_str(), shares), ("periodic,period_us=5000", Some(512)));
         assert_eq!(split_shares("burn"), ("burn".to_owned(), None));
+        let spec: Spec = "server(rates=15@240/45@60;arrivals=bursts)=1x2".parse().unwrap();
+        assert_eq!(spec.groups[0].workload, "server,rates=15@240/45@60,arrivals=bursts");
+        assert!("server(rates=1 5)".parse::<Spec>().is_err());
         assert!("burn(shares=1)".parse::<Spec>().is_err());
     }
 

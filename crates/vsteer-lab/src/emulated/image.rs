@@ -1,11 +1,12 @@
 //! What does the emulated host boot? An initramfs: vsteer-guest as the first program, vsteer with its libraries,
-//! modules, the job.
+//! modules, the job and its files.
 //!
 //! Not compressed: QEMU puts it into memory at once, and unpacking would be emulated. `vsteer` is put in without its
 //! debug sections where `strip` is installed (it comes with the linker), which saves the host memory.
 //!
 //! Left out: a shell, and everything else of a distribution.
 
+use super::job::Job;
 use super::{Options, modules};
 use crate::fetch::kernels::FullKernel;
 use crate::image::initramfs::{Initramfs, libraries, read, stripped};
@@ -16,10 +17,13 @@ use vsteer_core::Fault;
 ///
 /// # Errors
 /// A program or module that is not there.
-pub fn build(kernel: &FullKernel, options: &Options, job: &str) -> Result<Vec<u8>, Fault> {
+pub fn build(kernel: &FullKernel, options: &Options, job: &Job, text: &str) -> Result<Vec<u8>, Fault> {
     let mut initramfs = Initramfs::new(&["proc", "sys", "run", "tmp", "etc"]);
     initramfs.put("init", 0o755, &read_guest(&options.guest)?);
-    initramfs.put("job", 0o644, job.as_bytes());
+    initramfs.put("job", 0o644, text.as_bytes());
+    for (path, text) in &job.files {
+        initramfs.put(&path[1..], 0o644, text.as_bytes());
+    }
     initramfs.put("bin/vsteer", 0o755, &stripped(&options.vsteer, &options.output)?);
     for library in libraries(&options.vsteer, &[])? {
         initramfs.put(&library.to_string_lossy()[1..], 0o755, &read(&library)?);

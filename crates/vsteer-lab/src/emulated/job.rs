@@ -1,17 +1,13 @@
 //! What shall an emulated host do? Cases, each a set-up of VMs and competitors that is recorded.
 //!
-//! People write TOML; the host inside reads a line-based text, since it parses without libraries
-//! (crates/vsteer-guest/README.md). An unknown key is an error. Several cases in one boot cost one boot.
+//! People write TOML; what the host inside reads is in text.rs. An unknown key is an error. Several cases in one boot cost one boot.
 //!
 //! Left out: settings of single threads other than vCPUs.
 
 use serde::Deserialize;
 use std::collections::BTreeMap;
-use std::fmt::Write;
+use std::path::{Component, Path};
 use vsteer_core::{CpuSet, Fault, FaultKind};
-
-/// Where the kernel takes CFS's and EEVDF's slice from, ns; until 6.5 it was three files of other meanings.
-const BASE_SLICE: &str = "/sys/kernel/debug/sched/base_slice_ns";
 
 /// All that is done in one boot.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -32,6 +28,13 @@ pub struct Job {
     /// Where the observer runs.
     #[serde(default = "first")]
     pub observer_cpus: String,
+    /// An instruction takes 2^shift ns: the higher, the fewer instructions a virtual second costs, and the slower a pCPU the
+    /// VMs have.
+    #[serde(default = "one")]
+    pub shift: u32,
+    /// Files below /files/ that commands read, and what they hold.
+    #[serde(default)]
+    pub files: BTreeMap<String, String>,
     /// One after the other.
     #[serde(rename = "case")]
     pub cases: Vec<Case>,
@@ -43,9 +46,12 @@ pub struct Job {
 pub struct Case {
     /// Its name and that of its folder.
     pub name: String,
-    /// Before recording, virtual s.
+    /// Before recording, virtual s. With `begin_s`, from the changes to the recording.
     #[serde(default = "two")]
     pub settle_s: u32,
+    /// Recording begins so many virtual s after the VMs were started, by this case or by the one that it continues in the
+    /// end: cases that continue one another stay with their servers' schedules however long each takes.
+    pub begin_s: Option<u32>,
     /// For how long is recorded, virtual s.
     #[serde(default = "ten")]
     pub record_s: u32,
@@ -57,6 +63,12 @@ pub struct Case {
     /// recording against but itself.
     #[serde(default = "yes")]
     pub ask: bool,
+    /// Write access logs every so many virtual s, for a command that reads them; without, at the case's end alone.
+    pub log_every_s: Option<u32>,
+    /// What vsteer does besides, on the observer's pCPU, from where recording begins: its words. It is interrupted at the
+    /// end of `record_s`. What it said and how it ended is in `command.out`, `command.txt` and `command.status`.
+    #[serde(default)]
+    pub command: Vec<String>,
     /// From sample to sample, virtual ms. While one is taken and written the pCPUs take turns in being emulated, and the
     /// VMs' stands still for some ms to some tens of ms, which their timers feel: the fewer the better.
     #[serde(default = "second")]
@@ -194,6 +206,12 @@ impl Job {
         if !(512..=8192).contains(&self.memory_mib) {
             return Err(bad(format!("memory_mib = {}: between 512 and 8192", self.memory_mib)));
         }
+        if self.shift > 6 {
+            return Err(bad(format!("shift = {}: between 0 and 6", self.shift)));
+        }
+        if let Some(path) = self.files.keys().find(|path| !is_file(path)) {
+            return Err(bad(format!("files: {path:?} is no plain path below /files/")));
+        }
         self.cpus("observer_cpus", &self.observer_cpus)?;
         if self.cases.is_empty() {
             return Err(bad("the job has no case".to_owned()));
@@ -224,6 +242,15 @@ impl Job {
         };
         if let Some((file, value)) = case.set.iter().find(|s| !is_setting(*s)) {
             return bad(format!("set: {file:?} = {value:?} is no file of /proc or /sys and one line for it"));
+        }
+        if case.begin_s.is_some_and(|s| s < case.settle_s && !case.changes.is_empty()) {
+            return bad("begin_s is less than settle_s, which is from the changes until then".to_owned());
+        }
+        if case.log_every_s == Some(0) {
+            return bad("log_every_s = 0: it is 1 or more".to_owned());
+        }
+        if let Some(word) = case.command.iter().find(|w| w.is_empty() || w.contains(char::is_whitespace)) {
+            return bad(format!("command: {word:?} is not a word without spaces"));
         }
         let both = || case.vms.iter().chain(&case.processes);
         if !case.continues && !case.changes.is_empty() {
@@ -304,41 +331,6 @@ impl Job {
         let shared = observer.iter().find(|cpu| busy.contains(*cpu));
         shared.map(|cpu| format!("the observer runs on pCPU {cpu}, too"))
     }
-
-    /// The text that the host inside reads.
-    pub fn for_guest(&self) -> String {
-        let mut text = format!("settle_s {}\nobserver_cpus {}\n", self.settle_s, self.observer_cpus);
-        for case in &self.cases {
-            let _ =
-                writeln!(text, "case {}\nsettle_s {}\nrecord_s {}", case.name, case.settle_s, case.record_s);
-            if case.observe {
-                let interval = format!("{}ms", case.interval_ms);
-                let events = case.events.then_some("--events");
-                for word in ["--collector", "ebpf", "--interval", &interval].into_iter().chain(events) {
-                    let _ = writeln!(text, "record_option {word}");
-                }
-            } else {
-                text.push_str("unobserved\n");
-            }
-            if !case.ask {
-                text.push_str("unasked\n");
-            }
-            if let Some(us) = case.base_slice_us {
-                let _ = writeln!(text, "set {BASE_SLICE} {}", us * 1_000);
-            }
-            for (file, value) in &case.set {
-                let _ = writeln!(text, "set {file} {value}");
-            }
-            if case.continues {
-                text.push_str("continues\n");
-                case.changes.iter().for_each(|c| change(&mut text, c));
-            } else {
-                case.vms.iter().for_each(|s| start(&mut text, "vm", s));
-                case.processes.iter().for_each(|s| start(&mut text, "process", s));
-            }
-        }
-        text
-    }
 }
 
 fn check_weight(name: &str, weight: Option<u32>) -> Result<(), Fault> {
@@ -357,64 +349,26 @@ fn check_quotas<const N: usize>(name: &str, quotas: [Option<u64>; N]) -> Result<
     Ok(())
 }
 
+/// Can it be a file that commands read?
+fn is_file(path: &str) -> bool {
+    let below = path.strip_prefix("/files/").unwrap_or_default();
+    let plain = Path::new(below).components().all(|c| matches!(c, Component::Normal(_)));
+    plain && !below.is_empty() && !below.ends_with('/') && !below.contains(char::is_whitespace)
+}
+
 /// Can it be a file's name, and a VM's? As vsteer-guest has it (its host/job.rs).
 pub fn is_name(name: &str) -> bool {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     !name.is_empty() && name.len() <= 60 && name.chars().all(plain) && !name.starts_with('.')
 }
 
-const PERIOD_US: u64 = 100_000;
-
-fn change(text: &mut String, c: &Change) {
-    let _ = write!(text, "change name={}", c.name);
-    if let Some(weight) = c.weight {
-        let _ = write!(text, " weight={weight}");
-    }
-    if let Some(quota) = c.quota_us {
-        let quota = if quota == 0 { "max".to_owned() } else { quota.to_string() };
-        let _ = write!(text, " quota_us={quota}/{}", c.quota_period_us.unwrap_or(PERIOD_US));
-    }
-    text.push('\n');
-}
-
-fn start(text: &mut String, word: &str, s: &Start) {
-    let _ = write!(text, "{word} name={} workload={}", s.name, s.workload);
-    let mut put = |key: &str, value: Option<String>| {
-        if let Some(value) = value {
-            let _ = write!(text, " {key}={value}");
-        }
-    };
-    let period = s.quota_period_us.unwrap_or(PERIOD_US);
-    put("vcpus", s.vcpus.map(|n| n.to_string()));
-    put("cpus", s.cpus.clone());
-    put("vcpu_cpus", s.vcpu_cpus.as_ref().map(|all| all.join("/")));
-    put("weight", s.weight.map(|w| w.to_string()));
-    put("quota_us", s.quota_us.map(|q| format!("{q}/{period}")));
-    put("vcpu_quota_us", s.vcpu_quota_us.map(|q| format!("{q}/{period}")));
-    put("class", s.class.clone());
-    text.push('\n');
-}
-
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
-    const JOB: &str = "settle_s = 12\n[[case]]\nname = \"a\"\nbase_slice_us = 3000\n\
+    pub(in crate::emulated) const JOB: &str = "settle_s = 12\n[[case]]\nname = \"a\"\nbase_slice_us = 3000\n\
         [[case.vm]]\nname = \"web\"\nvcpus = 2\nworkload = \"periodic,period_us=5000\"\ncpus = \"1\"\nweight = 200\nquota_us = 50000\n\
         [[case.process]]\nname = \"hog\"\nworkload = \"burn\"\ncpus = \"1\"\nclass = \"fifo:3\"\n";
-
-    #[test]
-    fn toml_becomes_the_hosts_text() {
-        let job = Job::parse(JOB).unwrap();
-        assert_eq!(
-            job.for_guest(),
-            "settle_s 12\nobserver_cpus 0\ncase a\nsettle_s 2\nrecord_s 10\nrecord_option --collector\n\
-             record_option ebpf\nrecord_option --interval\nrecord_option 1000ms\nset /sys/kernel/debug/sched/base_slice_ns 3000000\n\
-             vm name=web workload=periodic,period_us=5000 vcpus=2 cpus=1 weight=200 quota_us=50000/100000\n\
-             process name=hog workload=burn cpus=1 class=fifo:3\n"
-        );
-        assert_eq!(job.inexact(&job.cases[0]), None);
-    }
 
     #[test]
     fn times_are_exact_on_one_busy_pcpu_alone() {
@@ -442,6 +396,12 @@ mod tests {
             ("class = \"fifo:3\"", "vcpus = 2", "hog"),
             ("settle_s = 12", "pcpus = 3\nnodes = 2", "nodes"),
             ("settle_s = 12", "memory_mib = 9", "memory_mib"),
+            ("settle_s = 12", "shift = 7", "shift"),
+            ("settle_s = 12", "files = { \"/etc/x\" = \"\" }", "/etc/x"),
+            ("settle_s = 12", "files = { \"/files/../x\" = \"\" }", "/files/../x"),
+            ("base_slice_us = 3000", "log_every_s = 0", "log_every_s"),
+            ("base_slice_us = 3000", "command = [\"a b\"]", "a b"),
+            ("base_slice_us = 3000", "command = [\"\"]", "command"),
             ("base_slice_us = 3000", "interval_ms = 5", "interval_ms"),
             ("base_slice_us = 3000", "observe = false\nevents = true", "observe"),
             ("base_slice_us = 3000", "set = { \"/etc/x\" = \"1\" }", "/etc/x"),
@@ -470,6 +430,7 @@ mod tests {
             (format!("{JOB}{more}").replace("continues = true", ""), "name"),
             (format!("{JOB}{more}").replace("\"hog\", q", "\"hug\", q"), "hug"),
             (format!("{JOB}{more}").replace("weight = 10,", "weight = 0,"), "weight"),
+            (format!("{JOB}{more}").replace("continues = true", "continues = true\nbegin_s = 1"), "settle_s"),
             (format!("{JOB}{more}[[case.vm]]\nname = \"x\"\nworkload = \"burn\"\n"), "\"b\""),
         ] {
             let fault = Job::parse(&text).unwrap_err();

@@ -1,6 +1,6 @@
 //! How is a host emulated so that nothing in it depends on the machine that emulates it? QEMU's instruction counting.
 //!
-//! - `-icount shift=1,sleep=off`: the clock is the number of instructions, 2 ns each, and time in which every pCPU idles
+//! - `-icount shift=1,sleep=off`: the clock is the number of instructions, 2 ns each (a job may say otherwise), and time in which every pCPU idles
 //!   passes at once. `thread=single`: pCPUs take turns in one thread, always the same.
 //! - `-rtc ...,clock=vm`, `-seed`, `-cpu ...,-rdrand`, `nokaslr`: no time, no chance from outside.
 //! - `-cpu EPYC,+svm`: QEMU emulates AMD's virtualisation, not Intel's. `-monitor`: its MWAIT spins, which would keep an
@@ -27,7 +27,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 use vsteer_core::{Fault, FaultKind};
 
-/// An instruction takes 2^SHIFT ns.
+/// An instruction takes 2^SHIFT ns where a job cannot say.
 pub const SHIFT: u32 = 1;
 /// What vsteer-guest begins its lines with (its host/mod.rs).
 const SAYS: &str = "vsteer-emulated: ";
@@ -105,10 +105,10 @@ impl Machine<'_> {
     pub fn arguments(&self) -> Vec<String> {
         let words = |text: String| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
         let mut all = words(format!(
-            "-accel tcg,thread=single -icount shift={SHIFT},sleep=off -rtc base=2026-01-01T00:00:00,clock=vm \
+            "-accel tcg,thread=single -icount shift={},sleep=off -rtc base=2026-01-01T00:00:00,clock=vm \
              -seed {} -cpu EPYC,+svm,+npt,-rdrand,-monitor -smp {} -m {} -nodefaults -no-user-config -display none \
              -serial stdio -no-reboot",
-            self.seed, self.job.pcpus, self.job.memory_mib
+            self.job.shift, self.seed, self.job.pcpus, self.job.memory_mib
         ));
         if self.job.nodes > 1 {
             let (cpus, mib) = (self.job.pcpus / self.job.nodes, self.job.memory_mib / self.job.nodes);

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! job      what shall be done: cases of VMs, competitors, settings   modules  which kernel modules, in which order
+//! text     the same, as the host inside reads it
 //! image    the initramfs: vsteer-guest, vsteer and its libraries     machine  QEMU: run, watch, end
 //! results  what came out: recordings, what the guests measured, checksums
 //! ```
@@ -9,7 +10,7 @@
 //! happens in it repeats to the byte, however loaded the machine is that emulates it. With VMs and competitors on ONE
 //! pCPU its times are exact; where they have more, pCPUs take turns in being emulated and times mean nothing: then
 //! recordings are function only, and no timing is reported ([`job::Case::inexact`]). The unit of time is an instruction
-//! of 2 ns: no caches, TLBs or costs of exits, so figures are repeatable counts of work, not a processor's nanoseconds.
+//! (of 2 ns, unless a job says otherwise): no caches, TLBs or costs of exits, so figures are repeatable counts of work, not a processor's nanoseconds.
 //!
 //! Left out: Intel's VMX and nested guests with an operating system (QEMU emulates AMD's SVM; what runs inside is
 //! vsteer-guest's own VMM), networks, disks.
@@ -19,6 +20,7 @@ pub mod job;
 pub mod machine;
 pub mod modules;
 pub mod results;
+mod text;
 
 use crate::accel;
 use crate::command;
@@ -96,7 +98,7 @@ pub fn run_on(kernel: FullKernel, job: &Job, options: &Options) -> Result<Ran, F
     let files = machine::Files::below(&options.output);
     let text = job.for_guest();
     check_as_guest(&text, &options.guest, &options.output.join("job.txt"))?;
-    let initramfs = image::build(&kernel, options, &text)?;
+    let initramfs = image::build(&kernel, options, job, &text)?;
     let mib = initramfs.len() >> 20;
     // The kernel unpacks it into memory before it frees what it was in.
     if 2 * mib > job.memory_mib as usize {
@@ -117,7 +119,7 @@ pub fn run_on(kernel: FullKernel, job: &Job, options: &Options) -> Result<Ran, F
     let ran = Ran {
         kernel,
         qemu,
-        ns_per_instruction: 1 << machine::SHIFT,
+        ns_per_instruction: 1 << job.shift,
         seed: options.seed,
         took_s: begun.elapsed().as_secs_f64(),
         cases,

@@ -2,7 +2,7 @@
 //!
 //! The archive is "newc" cpio (vsteer-guest, host/archive.rs). Of each case it holds `CASE/host.vsteer/` and one file
 //! `CASE/NAME.reports` per VM and competitor: two lines, from near both ends of the recorded window, with the host's time;
-//! for VMs `CASE/NAME.kvm` likewise, with what KVM itself has counted.
+//! for VMs `CASE/NAME.kvm` likewise, with what KVM itself has counted; `CASE/NAME.log` where a server has a schedule.
 //! Every file's SHA-256 is told, for two runs of one job must give the same bytes.
 //!
 //! Where times mean nothing (see [`super::job::Job::inexact`]) none is told: not what guests measured, nor how much work
@@ -27,6 +27,9 @@ pub struct CaseResult {
     pub name: String,
     /// The recording, for `vsteer diagnose`, `report` and the rest; absent where the job wants none.
     pub recording: Option<PathBuf>,
+    /// The access log of each VM that has one, with all since the VM was started: it lies with the case that did so.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub logs: BTreeMap<String, PathBuf>,
     /// Why its times mean nothing; `None` where they are exact.
     pub inexact: Option<String>,
     /// What VMs and competitors measured; absent where times mean nothing, and where nobody was asked.
@@ -112,11 +115,20 @@ pub fn read(job: &Job, case: &Case, output: &Path) -> Result<CaseResult, Fault> 
         all.map(|(s, vcpus)| measured(&folder, s, vcpus)).collect::<Result<_, _>>()?;
     Ok(CaseResult {
         name: case.name.clone(),
+        logs: logs(job, case, output),
         recording: case.observe.then(|| folder.join("host.vsteer")),
         measured: inexact.is_none().then_some(measured).filter(|_| case.ask),
         inexact,
         files: checksums(&folder)?,
     })
+}
+
+/// The logs of a case's VMs, which lie in the folder of the case that started them.
+fn logs(job: &Job, case: &Case, output: &Path) -> BTreeMap<String, PathBuf> {
+    let until = job.cases.iter().position(|c| c.name == case.name).map_or(0, |i| i + 1);
+    let Some(first) = job.cases[..until].iter().rfind(|c| !c.continues) else { return BTreeMap::new() };
+    let log = |vm: &Start| (vm.name.clone(), output.join(&first.name).join(format!("{}.log", vm.name)));
+    case.vms.iter().map(log).filter(|(_, path)| path.is_file()).collect()
 }
 
 fn measured(folder: &Path, start: &Start, vcpus: u32) -> Result<Measured, Fault> {
@@ -206,6 +218,23 @@ mod tests {
         bytes.extend_from_slice(data);
         bytes.resize(bytes.len().next_multiple_of(4), 0);
         bytes
+    }
+
+    #[test]
+    fn logs_lie_with_the_case_that_started_the_vms() {
+        let vm = "[[case.vm]]\nname = \"web\"\nworkload = \"burn\"\ncpus = \"1\"\n";
+        let text = format!(
+            "[[case]]\nname = \"a\"\n{vm}[[case]]\nname = \"b\"\n{vm}[[case]]\nname = \"c\"\ncontinues = true\n"
+        );
+        let job = Job::parse(&text).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("b/web.log");
+        std::fs::create_dir(folder.path().join("b")).unwrap();
+        std::fs::write(&file, "").unwrap();
+        let of = |i: usize| logs(&job, &job.cases[i], folder.path());
+        assert_eq!(of(0), BTreeMap::new());
+        assert_eq!(of(1), BTreeMap::from([("web".to_owned(), file)]));
+        assert_eq!(of(2), of(1));
     }
 
     #[test]
