@@ -76,6 +76,10 @@ pub struct Case {
     /// Record every context switch.
     #[serde(default)]
     pub events: bool,
+    /// How samples are taken: `ebpf`, or `schedstat`, which begins in no time, whereas checking eBPF programs holds the VMs' pCPU
+    /// for seconds.
+    #[serde(default)]
+    pub collector: Collector,
     /// The scheduler's base slice, us (Linux 6.6 and later).
     pub base_slice_us: Option<u64>,
     /// Files of /proc or /sys and what they hold during the case.
@@ -94,6 +98,27 @@ pub struct Case {
     /// Competitors: processes with one thread.
     #[serde(default, rename = "process")]
     pub processes: Vec<Start>,
+}
+
+/// How the observer takes samples.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Collector {
+    /// Measured in the kernel.
+    #[default]
+    Ebpf,
+    /// Polling /proc.
+    Schedstat,
+}
+
+impl Collector {
+    /// As the observer's command line has it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Collector::Ebpf => "ebpf",
+            Collector::Schedstat => "schedstat",
+        }
+    }
 }
 
 /// New limits of a VM or competitor that runs.

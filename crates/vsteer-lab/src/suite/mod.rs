@@ -10,6 +10,7 @@ mod crash;
 mod emulated;
 mod loops;
 mod prediction;
+mod service;
 mod topology;
 mod verdicts;
 mod xen;
@@ -129,6 +130,7 @@ pub const CASES: &[Case] = &[
     emulated::CASE,
     prediction::CASE,
     cfs::CASE,
+    service::estimators::CASE,
     xen::CASE,
 ];
 

@@ -1,0 +1,244 @@
+//! How far off are the estimators of response times, told before the interval, where the load rises to 85 % and more?
+//!
+//! The published first scenario with periodic arrivals (phases drawn by the seed, as httperf's are by chance) and with Poisson ones, and
+//! two mixes of our own: bursts, and unequal service times under weights that change. Each interval is recorded by itself
+//! (`vsteer record --collector schedstat`), and `vsteer estimate` foretells each from the one before: it is given the next one's rates
+//! and weights and nothing else of it.
+//!
+//! Every mix runs with several seeds: how far the same interval's mean lies from seed to seed is how far off any prediction must be.
+//!
+//! Left out: several pCPUs, where the emulated host's times are not exact.
+
+use super::{Server, UNITS_PUBLISHED, boot_all, servers};
+use crate::drive::Vsteer;
+use crate::emulated::job::Job;
+use crate::emulated::{self, Ran};
+use crate::fetch::cache_folder;
+use crate::fetch::kernels::{self, Which};
+use crate::interrupt;
+use crate::suite::{Bench, Case, Findings};
+use serde_json::{Map, Value, json};
+use std::fmt::Write;
+use std::time::Duration;
+use vsteer_core::stats::mean;
+use vsteer_core::{Fault, FaultKind};
+
+/// See the file's head.
+pub const CASE: Case = Case {
+    name: "estimators",
+    doc: "response times told beforehand: the project's own against the paper's, Sandpiper's and others, load above 70 %",
+    in_test: true,
+    run,
+};
+
+/// What is promised beyond the floor.
+const WITHIN: f64 = 0.10;
+const LOADED: f64 = 0.7;
+const SEEDS: u64 = 3;
+/// From an interval's begin to its recording: what the load before left is served.
+const SETTLE_S: u32 = 2;
+/// The observer takes its first sample a second after it starts, and has to be gone when the next one begins.
+const SPARE_S: u32 = 6;
+const ESTIMATORS: [&str; 7] = ["own", "simulator", "paper", "sandpiper", "ps", "kingman", "last"];
+
+/// One mix.
+struct Mix {
+    name: &'static str,
+    intervals_s: &'static [u32],
+    servers: [Server; 3],
+    arrivals: &'static str,
+    /// `cpu.weight` of each VM from this interval on.
+    weights: &'static [(usize, [u32; 3])],
+}
+
+const fn published(service: &'static str) -> [Server; 3] {
+    const SMALL: &[u32] = &[15, 45, 10, 45];
+    const LARGE: &[u32] = &[70, 170, 50, 170];
+    [
+        Server { name: "vm1", rates_hz: SMALL, mean_units: UNITS_PUBLISHED[0], service },
+        Server { name: "vm2", rates_hz: SMALL, mean_units: UNITS_PUBLISHED[1], service },
+        Server { name: "vm3", rates_hz: LARGE, mean_units: UNITS_PUBLISHED[2], service },
+    ]
+}
+
+const INTERVALS_S: &[u32] = &[240, 60, 240, 120];
+
+const MIXES: [Mix; 4] = [
+    Mix { name: "periodic", intervals_s: INTERVALS_S, servers: published("fixed"), arrivals: ",arrivals=periodic", weights: &[] },
+    Mix { name: "poisson", intervals_s: INTERVALS_S, servers: published("fixed"), arrivals: "", weights: &[] },
+    Mix {
+        name: "bursts",
+        intervals_s: INTERVALS_S,
+        servers: published("exponential"),
+        arrivals: ",arrivals=bursts,burst=4,burst_gap_us=3000",
+        weights: &[],
+    },
+    Mix {
+        name: "unequal",
+        intervals_s: &[240, 120, 240, 120],
+        servers: [
+            Server { name: "vm1", rates_hz: &[30, 75, 35, 75], mean_units: 200, service: "mixed" },
+            Server { name: "vm2", rates_hz: &[10, 25, 12, 25], mean_units: 500, service: "exponential" },
+            Server { name: "vm3", rates_hz: &[50, 125, 60, 125], mean_units: 100, service: "fixed" },
+        ],
+        arrivals: "",
+        weights: &[(2, [200, 100, 50]), (3, [400, 100, 100])],
+    },
+];
+
+impl Mix {
+    fn job(&self, seed: u64) -> Result<Job, Fault> {
+        let mut text = String::new();
+        let mut begin_s = 0;
+        for (i, length_s) in self.intervals_s.iter().enumerate() {
+            let _ = write!(
+                text,
+                "[[case]]\nname = \"{}\"\ncollector = \"schedstat\"\ninterval_ms = 10000\nask = false\nsettle_s = {SETTLE_S}\n\
+                 begin_s = {}\nrecord_s = {}\n",
+                i + 1,
+                begin_s + SETTLE_S,
+                length_s - SPARE_S
+            );
+            if i == 0 {
+                text += &servers(&self.servers, self.intervals_s, self.arrivals, seed);
+            } else {
+                text += "continues = true\n";
+            }
+            if let Some((_, weights)) = self.weights.iter().find(|(at, _)| *at == i) {
+                for (server, weight) in self.servers.iter().zip(weights) {
+                    let _ = writeln!(text, "[[case.change]]\nname = \"{}\"\nweight = {weight}", server.name);
+                }
+            }
+            begin_s += length_s;
+        }
+        Job::parse(&text)
+    }
+}
+
+/// `vsteer estimate` of a run.
+fn estimated(ran: &Ran, vsteer: &Vsteer) -> Result<Value, Fault> {
+    let lacks = |what: &str| Fault::new(FaultKind::Failed, format!("a run without {what}"));
+    let logs = &ran.cases.first().ok_or_else(|| lacks("a case"))?.logs;
+    let mut words: Vec<String> = vec!["estimate".into()];
+    words.extend(logs.iter().map(|(vm, file)| format!("{vm}={}", file.display())));
+    words.push("--from".into());
+    for case in &ran.cases {
+        let recording = case.recording.as_ref().ok_or_else(|| lacks("a recording"))?;
+        words.push(recording.to_string_lossy().into_owned());
+    }
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    vsteer.json(&words, Duration::from_secs(600))
+}
+
+fn run(bench: &Bench) -> Result<Findings, Fault> {
+    interrupt::watch()?;
+    let (mixes, seeds) = if bench.full { (&MIXES[..], SEEDS) } else { (&MIXES[1..2], 1) };
+    let kernel = kernels::resolve(&cache_folder()?, Which::Newest, emulated::needed(Which::Newest), false)?;
+    let mut jobs = Vec::new();
+    for mix in mixes {
+        for seed in 0..seeds {
+            jobs.push((format!("estimators-{}-{}", mix.name, bench.seed + seed), mix.job(bench.seed + seed)?));
+        }
+    }
+    let vsteer = Vsteer { state: bench.output.join("state"), ..Vsteer::beside(&bench.lab.program)? };
+    let runs = boot_all(bench, &kernel, &jobs)?;
+    let mut told = Vec::new();
+    for ((name, _), ran) in jobs.iter().zip(&runs) {
+        eprintln!("vsteer-lab: estimating {name}");
+        told.push(json!({"run": name, "sha256": ran.sha256, "estimate": estimated(ran, &vsteer)?}));
+    }
+    let mut findings = Findings::default();
+    let summary = summary(&told, seeds as usize);
+    claims(&mut findings, &summary, bench.full);
+    let by_mix: Map<String, Value> = mixes
+        .iter()
+        .zip(told.chunks(seeds as usize))
+        .map(|(mix, of)| (mix.name.to_owned(), summary_of(of, seeds as usize)))
+        .collect();
+    findings.figures = json!({"summary": summary, "by_mix": by_mix, "runs": told, "kernel": kernel, "load_above": LOADED});
+    Ok(findings)
+}
+
+/// Errors by estimator, and the floor.
+fn summary(told: &[Value], seeds: usize) -> Value {
+    summary_of(told, seeds)
+}
+
+fn summary_of(told: &[Value], seeds: usize) -> Value {
+    let mut all = Map::new();
+    for name in ESTIMATORS {
+        let (mut means, mut p95s, mut unanswered) = (Vec::new(), Vec::new(), 0);
+        for (seen, told) in pairs(told, name) {
+            match told.as_object() {
+                Some(_) => {
+                    means.push(apart(&told, &seen, "mean_s"));
+                    p95s.push(apart(&told, &seen, "p95_s"));
+                }
+                None => unanswered += 1,
+            }
+        }
+        all.insert(name.into(), json!({"mean": mean(&means), "p95": mean(&p95s), "of": means.len(), "unanswered": unanswered}));
+    }
+    all.insert("floor".into(), floor(told, seeds));
+    Value::Object(all)
+}
+
+/// What was seen in each loaded interval, and what the estimator of this name told of it.
+fn pairs(told: &[Value], name: &str) -> Vec<(Value, Value)> {
+    let mut all = Vec::new();
+    for foretold in told.iter().flat_map(|t| t["estimate"]["foretold"].as_array().into_iter().flatten()) {
+        if foretold["load"].as_f64().unwrap_or(0.0) <= LOADED {
+            continue;
+        }
+        let by = foretold["told"].as_array().into_iter().flatten().find(|t| t["estimator"] == name);
+        let by = by.and_then(|t| t["told"].as_array()).cloned().unwrap_or_default();
+        all.extend(foretold["seen"].as_array().into_iter().flatten().cloned().zip(by));
+    }
+    all
+}
+
+fn apart(told: &Value, seen: &Value, key: &str) -> f64 {
+    let (told, seen) = (told[key].as_f64().unwrap_or(0.0), seen[key].as_f64().unwrap_or(f64::NAN));
+    (told - seen).abs() / seen
+}
+
+/// How far the same interval's response is from seed to seed: told by one, seen in another.
+fn floor(told: &[Value], seeds: usize) -> Value {
+    let (mut means, mut p95s) = (Vec::new(), Vec::new());
+    for same in told.chunks(seeds.max(1)) {
+        for a in same {
+            for b in same.iter().filter(|b| b["run"] != a["run"]) {
+                let seen = |t: &Value| pairs(std::slice::from_ref(t), "last").into_iter().map(|(seen, _)| seen).collect::<Vec<_>>();
+                for (a, b) in seen(a).iter().zip(seen(b)) {
+                    means.push(apart(a, &b, "mean_s"));
+                    p95s.push(apart(a, &b, "p95_s"));
+                }
+            }
+        }
+    }
+    json!({"mean": mean(&means), "p95": mean(&p95s), "of": means.len()})
+}
+
+fn claims(findings: &mut Findings, summary: &Value, full: bool) {
+    let of = |name: &str, key: &str| summary[name][key].as_f64();
+    let percent = |x: Option<f64>| x.map_or("-".to_owned(), |x| format!("{:.1} %", 100.0 * x));
+    let all = |key: &str| {
+        let told: Vec<String> =
+            ESTIMATORS.iter().chain(&["floor"]).map(|n| format!("{n} {}", percent(of(n, key)))).collect();
+        told.join(", ")
+    };
+    for (key, words) in [("mean", "means"), ("p95", "95th percentiles")] {
+        let own = of("own", key);
+        // One seed has no floor.
+        let most = WITHIN + of("floor", key).unwrap_or(0.3);
+        findings.claim(
+            format!("{words} of loaded intervals are told within 10 % and what differs from seed to seed"),
+            own.is_some_and(|own| own <= most),
+            all(key),
+        );
+        if full {
+            let best = ESTIMATORS[1..].iter().all(|n| of(n, key).is_none_or(|x| own.is_some_and(|own| own < x)));
+            findings.claim(format!("{words}: nobody else tells them as well"), best, all(key));
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! Service levels on the emulated host: three servers on one pCPU whose load follows a schedule, and a log of every request.
+//!
+//! ```text
+//! estimators   how far off the estimators of response times are, interval by interval
+//! control      does the controller hold levels that nobody held before?
+//! ```
+//! The published intervals and rates are those of E. Yang, H. Choi, S. Han, S. Park, "A Priority Allocation Scheme Considering Virtual
+//! Machine Scheduling Delays in Xen Environments", J. KIISE 37(4), 2010: a CPU-bound page of 6.6 ms on two VMs and of 1.7 ms on the third.
+
+pub mod control;
+pub mod estimators;
+
+use super::Bench;
+use crate::emulated::job::Job;
+use crate::emulated::{self, Options, Ran};
+use crate::fetch::cache_folder;
+use crate::fetch::kernels::{FullKernel, Which};
+use std::fmt::Write;
+use std::path::PathBuf;
+use std::time::Duration;
+use vsteer_core::Fault;
+
+/// Boots beside each other: one pCPU of this machine emulates one.
+const BESIDE: usize = 2;
+const LIMIT: Duration = Duration::from_secs(3000);
+/// Work units of 20.6 us each, with what leaving and entering the VM takes, that make up 6.6 and 1.7 ms.
+const UNITS_PUBLISHED: [u32; 3] = [320, 320, 83];
+
+/// One server: its rates, interval by interval, and what its requests are like.
+#[derive(Debug, Clone, Copy)]
+struct Server {
+    name: &'static str,
+    rates_hz: &'static [u32],
+    mean_units: u32,
+    service: &'static str,
+}
+
+/// The VMs of a case, as the job has them; `more` follows each workload.
+fn servers(all: &[Server], intervals_s: &[u32], more: &str, seed: u64) -> String {
+    let mut text = String::new();
+    for (i, s) in all.iter().enumerate() {
+        let rates: Vec<String> = s.rates_hz.iter().zip(intervals_s).map(|(r, t)| format!("{r}@{t}")).collect();
+        let _ = write!(
+            text,
+            "[[case.vm]]\nname = \"{}\"\nworkload = \"server,rates={},mean_units={},service={},seed={}{more}\"\ncpus = \"1\"\n",
+            s.name,
+            rates.join("/"),
+            s.mean_units,
+            s.service,
+            100 * seed + i as u64
+        );
+    }
+    text
+}
+
+/// Runs jobs, two at a time; what each gave, in their order.
+fn boot_all(bench: &Bench, kernel: &FullKernel, jobs: &[(String, Job)]) -> Result<Vec<Ran>, Fault> {
+    let vsteer = crate::drive::Vsteer::beside(&bench.lab.program)?.program;
+    let mut all = Vec::new();
+    for (pass, some) in jobs.chunks(BESIDE).enumerate() {
+        let done: Vec<Result<Ran, Fault>> = std::thread::scope(|scope| {
+            let mut started = Vec::new();
+            for (name, job) in some {
+                eprintln!("vsteer-lab: {name} ({} of {})", BESIDE * pass + started.len() + 1, jobs.len());
+                let (kernel, vsteer) = (kernel.clone(), vsteer.clone());
+                started.push(scope.spawn(move || {
+                    let options = Options {
+                        cache: cache_folder()?,
+                        kernel: Which::Newest,
+                        guest: bench.lab.guest.clone(),
+                        vsteer,
+                        output: PathBuf::from(bench.fresh(name)?),
+                        limit: LIMIT,
+                        seed: bench.seed,
+                    };
+                    emulated::run_on(kernel, job, &options)
+                }));
+            }
+            started.into_iter().map(|t| t.join().expect("a boot does not panic")).collect()
+        });
+        for ran in done {
+            all.push(ran?);
+        }
+    }
+    Ok(all)
+}
