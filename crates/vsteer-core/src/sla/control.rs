@@ -148,7 +148,7 @@ impl<'a> Step<'a> {
     }
 
     fn now(&self) -> Vec<f64> {
-        self.of.case.seen.iter().map(|s| s.weight).collect()
+        self.of.case.next.iter().map(|n| n.weight).collect()
     }
 
     /// What is wrong, by VM.

@@ -4,6 +4,9 @@
 //! the same is asked and the same weights hold; a shift of load (a rate that differs by more than chance and than [`SHIFT`]) or of
 //! weights, by whomever, begins anew.
 //!
+//! **A shift** is answered from what is known well: what the load before it came to, taken to the new rates by the estimator. The minute in which
+//! the load rose shows a queue that is still growing.
+//!
 //! **Rest.** After weights were set, they are not set again before [`REST`] periods under them have been seen, nor more than [`SETS_MOST`]
 //! times for one shift, unless what is wrong has lasted for [`LASTING`] periods. A violation is one only beyond what chance explains
 //! (batch means: A. Law, "Simulation Modeling and Analysis", 5th ed., 9.5.3).
@@ -96,6 +99,8 @@ pub struct Holder {
     estimator: Estimator,
     effort: usize,
     pool: Vec<Period>,
+    /// What the pool before the last shift came to, by VM; empty where that was too short to say anything.
+    before: Vec<Option<Interval>>,
     /// Since the last shift.
     sets: u32,
 }
@@ -103,7 +108,7 @@ pub struct Holder {
 impl Holder {
     /// A loop that has seen nothing. `effort`: [`Case::effort`].
     pub fn new(promises: Vec<Promise>, estimator: Estimator, effort: usize) -> Holder {
-        Holder { promises, estimator, effort, pool: Vec::new(), sets: 0 }
+        Holder { promises, estimator, effort, pool: Vec::new(), before: Vec::new(), sets: 0 }
     }
 
     /// The promises.
@@ -119,11 +124,14 @@ impl Holder {
         assert_eq!(period.vms.len(), self.promises.len(), "one for each promise");
         let shifted = self.differs(&period, shifted_rate);
         let reweighted = self.differs(&period, |a, b, _| a.vm.weight != b.vm.weight);
+        if shifted {
+            if self.pool.len() >= REST {
+                self.before = (0..self.promises.len()).map(|i| self.interval(i)).collect();
+            }
+            self.sets = 0;
+        }
         if shifted || reweighted {
             self.pool.clear();
-        }
-        if shifted {
-            self.sets = 0;
         }
         if self.pool.len() >= POOL_MOST {
             self.pool.remove(0);
@@ -169,34 +177,37 @@ impl Holder {
     fn look(&self, shifted: bool) -> Outcome {
         let n = self.promises.len();
         let now = self.pool.last().expect("a period was just added");
-        let mut intervals: Vec<Option<Interval>> = (0..n).map(|i| self.interval(i)).collect();
+        let intervals: Vec<Option<Interval>> = (0..n).map(|i| self.interval(i)).collect();
         let dead = |i: usize| now.vms[i].as_ref().and_then(|v| v.dead.clone());
         // Whose weights can be turned at; what the others use is gone.
         let turned: Vec<usize> = (0..n).filter(|i| intervals[*i].is_some() && dead(*i).is_none()).collect();
         let load = |i: &Interval| i.seen.rate_hz * i.seen.service_s;
         let gone: f64 = (0..n).filter(|i| !turned.contains(i)).filter_map(|i| intervals[i].as_ref()).map(load).sum();
         let pcpus = (now.pcpus - gone).max(0.01 * now.pcpus);
-        // What is asked now, where that is no longer what was asked.
-        let tails: Vec<Option<f64>> = turned.iter().map(|i| self.tail_hz(*i)).collect();
+        let now_hz: Vec<(f64, bool)> = turned.iter().map(|i| self.now_hz(*i, intervals[*i].as_ref())).collect();
+        let young = self.pool.len() < REST;
+        let basis: Option<Vec<Interval>> =
+            turned.iter().map(|i| self.before.get(*i).cloned().flatten().filter(|_| young)).collect();
         let beyond = |i: &usize| {
             let (level, seen) = (self.promises[*i].level, intervals[*i].as_ref().map(|x| x.seen));
             let late = seen.is_some_and(|s| level.part(s.response) > 1.0);
             late || level.rate_hz.is_some_and(|rate| self.served_hz(*i) < rate)
         };
         // Where all is well and stays as it is nothing needs to be foretold.
-        let suspect = turned.iter().any(beyond) || tails.iter().any(Option::is_some);
-        let mut known: Vec<Interval> = turned.iter().filter_map(|i| intervals[*i].clone()).collect();
+        let stirred = now_hz.iter().any(|(_, other)| *other) || (basis.is_some() && !turned.is_empty());
+        let suspect = stirred || turned.iter().any(beyond);
+        let mut known: Vec<Interval> = basis.unwrap_or_else(|| turned.iter().filter_map(|i| intervals[*i].clone()).collect());
         if suspect {
             spread::read_off(&mut known, pcpus, self.effort);
         }
-        turned.iter().zip(&known).for_each(|(i, k)| intervals[*i] = Some(k.clone()));
         let chance: Vec<f64> = known.iter().map(|i| chance_of(&i.took_s)).collect();
         let seen: Vec<_> = known.iter().map(|i| i.seen).collect();
         let gaps_s: Vec<Vec<f64>> = known.into_iter().map(|i| i.gaps_s).collect();
-        let next: Vec<Next> = seen
+        let weight = |i: &usize| now.vms[*i].as_ref().map_or(1.0, |v| v.vm.weight);
+        let next: Vec<Next> = turned
             .iter()
-            .zip(&tails)
-            .map(|(s, tail)| Next { rate_hz: tail.unwrap_or(s.rate_hz), weight: s.weight })
+            .zip(&now_hz)
+            .map(|(i, (rate_hz, _))| Next { rate_hz: *rate_hz, weight: weight(i) })
             .collect();
         let levels: Vec<Level> = turned.iter().map(|i| self.promises[*i].level).collect();
         let served_hz: Vec<f64> = turned.iter().map(|i| self.served_hz(*i)).collect();
@@ -286,18 +297,19 @@ impl Holder {
         (0..self.promises.len()).filter_map(of).collect()
     }
 
-    /// What is asked per second at the end of the last period, where that is another rate than the pool's.
-    fn tail_hz(&self, i: usize) -> Option<f64> {
-        let last = self.pool.last()?;
+    /// What is asked per second at the end of the last period; and is that another rate than the pool's?
+    fn now_hz(&self, i: usize, pooled: Option<&Interval>) -> (f64, bool) {
+        let rate_hz = pooled.map_or(0.0, |p| p.seen.rate_hz);
+        let (Some(last), Some(first)) = (self.pool.last(), self.pool.first()) else { return (rate_hz, false) };
+        let Some(now) = &last.vms[i] else { return (rate_hz, false) };
         let (from_ns, to_ns) = last.span_ns;
         let tail_ns = to_ns.saturating_sub(from_ns) / TAIL;
-        let now = last.vms[i].as_ref()?;
         let late = |r: &&Answered| r.began_ns + r.took_ns > to_ns - tail_ns;
         let tail = VmPeriod { requests: now.requests.iter().filter(late).copied().collect(), ..now.clone() };
-        let pooled = VmPeriod { requests: self.requests(i), ..now.clone() };
-        let pooled_s = to_ns.saturating_sub(self.pool[0].span_ns.0) as f64 / 1e9;
-        let tail_s = tail_ns as f64 / 1e9;
-        shifted_rate(&pooled, &tail, (pooled_s, tail_s)).then(|| tail.requests.len() as f64 / tail_s)
+        let all = VmPeriod { requests: self.requests(i), ..now.clone() };
+        let (all_s, tail_s) = (to_ns.saturating_sub(first.span_ns.0) as f64 / 1e9, tail_ns as f64 / 1e9);
+        let other = shifted_rate(&all, &tail, (all_s, tail_s));
+        (if other { tail.requests.len() as f64 / tail_s } else { rate_hz }, other)
     }
 
     /// Why weights are left alone for now.
