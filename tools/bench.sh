@@ -1,5 +1,6 @@
 #!/bin/sh
-# What does looking cost, and how fast is the simulator? Measured beside bpftrace, perf and a bare loop in the same run;
+# What does looking cost, and how fast are the simulator and the solver of weights? Measured beside bpftrace, perf and bare loops
+# in the same run;
 # exits with 1 where a promise is broken.
 # Needs root (eBPF). tracefs, which bpftrace and perf want, is mounted in a mount namespace of this script's own: the
 # system is not changed. `bench.sh [--json] [REPETITIONS]`
@@ -36,9 +37,12 @@ loss=$(timeout 120 "$examples/switch_loss" 5 4) || { loss_kept=false; broken=1; 
 # A line per shape.
 sim_kept=true
 sim=$(timeout 600 "$examples/sim_speed" "$repetitions") || { sim_kept=false; broken=1; }
+# A line per size.
+solve_kept=true
+solve=$(timeout 120 "$examples/solve_speed" "$repetitions") || { solve_kept=false; broken=1; }
 
 if [ -n "$json" ]; then
-	echo "{\"switch\":$switches,\"poll\":{\"threads\":1000,\"cpu_ms\":$poll_ms,\"at_most_ms\":$poll_most,\"kept\":$poll_kept},\"record\":$loss,\"simulator\":[$(echo "$sim" | paste -sd,)]}"
+	echo "{\"switch\":$switches,\"poll\":{\"threads\":1000,\"cpu_ms\":$poll_ms,\"at_most_ms\":$poll_most,\"kept\":$poll_kept},\"record\":$loss,\"simulator\":[$(echo "$sim" | paste -sd,)],\"solver\":[$(echo "$solve" | paste -sd,)]}"
 else
 	echo "Cost of a context switch, on this machine now"
 	echo "$switches"
@@ -57,5 +61,10 @@ else
 	echo "$sim"
 	if $sim_kept; then verdict=kept; else verdict=BROKEN; fi
 	echo "ratios: $verdict"
+	echo
+	echo "The best weights, against 50 plain passes over the same VMs"
+	echo "$solve"
+	if $solve_kept; then verdict=kept; else verdict=BROKEN; fi
+	echo "5,000 VMs with floors: at most 50 plain passes: $verdict"
 fi
 exit "$broken"
