@@ -1,20 +1,22 @@
 //! Service levels: what VMs must deliver, and the weights under which they do.
 //!
 //! ```text
-//! facts      what a host's model says of the VMs
 //! window     what was seen of requests in an interval
-//! estimate   how long they will take in the next one: one file, one contract, several answers
-//! solve      the weights that make the delays of equation (2) smallest, within levels and bounds
+//! facts      what a host's model says of the VMs
 //! spread     how much CPU times differ from request to request, read off how long they took
-//! control    one step of the loop: from what was seen to weights, or to what to move
+//! estimate   how long they will take in the next one: one file, one contract, several answers
 //! score      how far off estimators were
+//! control    one step of the loop: from what was seen to weights, or to what to move
 //! hold       the loop over periods: which belong together, and when not to act
+//! solve      the weights that make the delays of equation (2) smallest, within levels and bounds
+//! round      weights to the whole numbers that a hypervisor takes
 //! ```
 
 pub mod control;
 pub mod estimate;
 pub mod facts;
 pub mod hold;
+pub mod round;
 pub mod score;
 pub mod solve;
 pub mod spread;
