@@ -1,10 +1,11 @@
 //! Lines of a file as they are written, across its rotation.
 //!
 //! A log is rotated in one of two ways: renamed, with a new file made in its place (the server goes on writing into the renamed one until
-//! it is told), or copied and truncated. So a file is read to its end before its name is looked up again, and read from the
-//! beginning where it has become shorter than what was read.
+//! it is told, also when the new one is there), or copied and truncated. So a file that lost its name is read on until the next
+//! one does, and a file is read from its beginning where it has become shorter than what was read.
 //!
-//! Left out: a file that is truncated and has grown beyond what was read before anybody looked: its first lines are missed.
+//! Left out: a file that is truncated and has grown beyond what was read before anybody looked: its first lines are missed. A file that
+//! was made and renamed again between two looks is missed too: only the name is followed, not what logrotate calls the old ones.
 
 use std::fs::File;
 use std::io::{ErrorKind, Read, Seek, SeekFrom};
@@ -20,7 +21,15 @@ const AT_ONCE: usize = 1 << 16;
 #[derive(Debug)]
 pub struct Follower {
     path: PathBuf,
-    file: Option<File>,
+    now: Option<Opened>,
+    /// The one that had the name before: servers write into it until they are told, Apache's until its last child is gone.
+    before: Option<Opened>,
+}
+
+/// What had the name when it was opened.
+#[derive(Debug)]
+struct Opened {
+    file: File,
     inode: u64,
     read: u64,
     /// A line whose end is not written yet.
@@ -35,25 +44,12 @@ impl Follower {
     /// # Errors
     /// As for opening a file, but for one that is not there.
     pub fn new(path: &Path, from_end: bool) -> Result<Follower, Fault> {
-        let (file, begun) = (None, Vec::new());
-        let mut follower = Follower { path: path.to_owned(), file, inode: 0, read: 0, begun, too_long: false };
-        follower.open()?;
-        if let (true, Some(file)) = (from_end, &mut follower.file) {
-            follower.read = file.seek(SeekFrom::End(0)).map_err(|e| follower_fault(path, &e))?;
+        let failed = |e: std::io::Error| follower_fault(path, &e);
+        let mut now = Opened::at(path).map_err(failed)?;
+        if let (true, Some(opened)) = (from_end, &mut now) {
+            opened.read = opened.file.seek(SeekFrom::End(0)).map_err(failed)?;
         }
-        Ok(follower)
-    }
-
-    fn open(&mut self) -> Result<(), Fault> {
-        match File::open(&self.path) {
-            Ok(file) => {
-                self.inode = file.metadata().map_err(|e| follower_fault(&self.path, &e))?.ino();
-                (self.file, self.read) = (Some(file), 0);
-                Ok(())
-            }
-            Err(e) if e.kind() == ErrorKind::NotFound => Ok(()),
-            Err(e) => Err(follower_fault(&self.path, &e)),
-        }
+        Ok(Follower { path: path.to_owned(), now, before: None })
     }
 
     /// Hands every line that was finished since the last time to `line`, without its end.
@@ -61,35 +57,70 @@ impl Follower {
     /// # Errors
     /// As for reading a file. What was handed out before is not handed out again.
     pub fn poll(&mut self, line: &mut dyn FnMut(&[u8])) -> Result<(), Fault> {
-        self.drain(line)?;
+        self.read_all(line).map_err(|e| follower_fault(&self.path, &e))
+    }
+
+    fn read_all(&mut self, line: &mut dyn FnMut(&[u8])) -> std::io::Result<()> {
+        for opened in self.before.iter_mut().chain(&mut self.now) {
+            opened.drain(line)?;
+        }
         let there = match std::fs::metadata(&self.path) {
             Ok(there) => there,
             // Renamed, and not made anew yet.
             Err(e) if e.kind() == ErrorKind::NotFound => return Ok(()),
-            Err(e) => return Err(follower_fault(&self.path, &e)),
+            Err(e) => return Err(e),
         };
-        if self.file.is_none() || there.ino() != self.inode {
-            // What was written between the last read and the rename.
-            self.drain(line)?;
-        } else if there.len() >= self.read {
-            return Ok(());
+        match &mut self.now {
+            Some(now) if there.ino() == now.inode => {
+                if there.len() < now.read {
+                    now.again()?;
+                    now.drain(line)?;
+                }
+            }
+            _ => {
+                if let Some(mut renamed) = self.now.take() {
+                    // What was written between the last read and the rename.
+                    renamed.drain(line)?;
+                    self.before = Some(renamed);
+                }
+                self.now = Opened::at(&self.path)?;
+                if let Some(now) = &mut self.now {
+                    now.drain(line)?;
+                }
+            }
         }
-        // A line without an end in a file that is over will not get one.
-        self.begun.clear();
-        self.too_long = false;
-        self.open()?;
-        self.drain(line)
+        Ok(())
+    }
+}
+
+impl Opened {
+    fn at(path: &Path) -> std::io::Result<Option<Opened>> {
+        match File::open(path) {
+            Ok(file) => {
+                let inode = file.metadata()?.ino();
+                Ok(Some(Opened { file, inode, read: 0, begun: Vec::new(), too_long: false }))
+            }
+            Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
+            Err(e) => Err(e),
+        }
     }
 
-    fn drain(&mut self, line: &mut dyn FnMut(&[u8])) -> Result<(), Fault> {
-        let Some(file) = &mut self.file else { return Ok(()) };
+    /// From its beginning. A line that was begun will not get its end.
+    fn again(&mut self) -> std::io::Result<()> {
+        self.file.seek(SeekFrom::Start(0))?;
+        (self.read, self.too_long) = (0, false);
+        self.begun.clear();
+        Ok(())
+    }
+
+    fn drain(&mut self, line: &mut dyn FnMut(&[u8])) -> std::io::Result<()> {
         let mut buffer = [0; AT_ONCE];
         loop {
-            let n = match file.read(&mut buffer) {
+            let n = match self.file.read(&mut buffer) {
                 Ok(0) => return Ok(()),
                 Ok(n) => n,
                 Err(e) if e.kind() == ErrorKind::Interrupted => continue,
-                Err(e) => return Err(follower_fault(&self.path, &e)),
+                Err(e) => return Err(e),
             };
             self.read += n as u64;
             for part in buffer[..n].split_inclusive(|b| *b == b'\n') {
@@ -150,6 +181,9 @@ mod tests {
         let mut new = File::options().create(true).append(true).open(&path).unwrap();
         new.write_all(b"six\n").unwrap();
         assert_eq!(lines(&mut follower), ["four", "six"]);
+        // The server was told late.
+        log.write_all(b"ve\n").unwrap();
+        assert_eq!(lines(&mut follower), ["five"]);
         // Copied and truncated.
         new.set_len(0).unwrap();
         new.write_all(b"7\n").unwrap();
@@ -167,5 +201,77 @@ mod tests {
         log.write_all(&[b'x'; LONGEST + 5]).unwrap();
         log.write_all(b"\nnew\n").unwrap();
         assert_eq!(lines(&mut follower), ["new"]);
+    }
+
+    /// Between two looks the log was rotated twice: what is in the file that was open, and in the one that is there now, comes.
+    #[test]
+    fn rotated_twice_between_looks() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        std::fs::write(at("l"), "1\n").unwrap();
+        let mut follower = Follower::new(&at("l"), false).unwrap();
+        assert_eq!(lines(&mut follower), ["1"]);
+        File::options().append(true).open(at("l")).unwrap().write_all(b"2\n").unwrap();
+        std::fs::rename(at("l"), at("l.1")).unwrap();
+        std::fs::write(at("l"), "missed\n").unwrap();
+        std::fs::rename(at("l.1"), at("l.2")).unwrap();
+        std::fs::rename(at("l"), at("l.1")).unwrap();
+        std::fs::write(at("l"), "3\n").unwrap();
+        assert_eq!(lines(&mut follower), ["2", "3"]);
+        assert!(lines(&mut follower).is_empty());
+    }
+
+    /// The same file (by its number), shorter: what was begun in the old one is no part of a line of the new one.
+    #[test]
+    fn shorter_in_the_same_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("l");
+        std::fs::write(&path, "first\nbegun").unwrap();
+        let mut follower = Follower::new(&path, false).unwrap();
+        assert_eq!(lines(&mut follower), ["first"]);
+        let was = std::fs::metadata(&path).unwrap().ino();
+        std::fs::write(&path, "new\n").unwrap();
+        assert_eq!(std::fs::metadata(&path).unwrap().ino(), was);
+        assert_eq!(lines(&mut follower), ["new"]);
+        // Emptied, and nothing written yet.
+        std::fs::write(&path, "").unwrap();
+        assert!(lines(&mut follower).is_empty());
+        std::fs::write(&path, "next\n").unwrap();
+        assert_eq!(lines(&mut follower), ["next"]);
+    }
+
+    /// A new file that has the old one's number, as file systems give it again once the old one is gone.
+    #[test]
+    fn removed_and_made_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("l");
+        std::fs::write(&path, "old\n").unwrap();
+        let mut follower = Follower::new(&path, false).unwrap();
+        assert_eq!(lines(&mut follower), ["old"]);
+        std::fs::remove_file(&path).unwrap();
+        assert!(lines(&mut follower).is_empty());
+        std::fs::write(&path, "young\n").unwrap();
+        assert_eq!(lines(&mut follower), ["young"]);
+    }
+
+    #[test]
+    fn from_the_end_of_a_file_that_is_not_there_yet_all_of_it_comes() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("l");
+        let mut follower = Follower::new(&path, true).unwrap();
+        assert!(lines(&mut follower).is_empty());
+        std::fs::write(&path, "a\nb\n\nc").unwrap();
+        assert_eq!(lines(&mut follower), ["a", "b", ""]);
+        File::options().append(true).open(&path).unwrap().write_all(b"d\r\n").unwrap();
+        assert_eq!(lines(&mut follower), ["cd\r"]);
+    }
+
+    #[test]
+    fn what_cannot_be_opened_is_told() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("f");
+        std::fs::write(&file, "").unwrap();
+        let fault = Follower::new(&file.join("below a file"), false).unwrap_err();
+        assert!(fault.to_string().contains("following"), "{fault}");
     }
 }
