@@ -7,11 +7,17 @@
 //! Apache's `%t` is when a request began, nginx's `$time_local` when it ended, both in whole seconds; `%{usec}t`, `$msec` and a JSON
 //! number say more. Sources: mod_log_config (httpd 2.4), ngx_http_log_module (nginx 1.26).
 //!
+//! Whether lines are of the format that was said, and their clock the recording's, is asked first (`fit`).
+//!
 //! Left out: logs of several lines per request; times in another language than English; leap seconds.
 
 use chrono::DateTime;
 use serde_json::Value;
 use vsteer_core::{Fault, FaultKind};
+
+mod fit;
+
+pub use fit::{checked_clock, checked_format, resolution_ns};
 
 const SECOND: u64 = 1_000_000_000;
 const MS: u64 = 1_000_000;
@@ -26,7 +32,7 @@ pub const NAMED: [(&str, &str); 3] = [
     ),
 ];
 /// JSON lines: keys that say when a request ended or began, and how long it took, with the unit.
-const JSON_ENDS: [&str; 4] = ["time", "timestamp", "ts", "@timestamp"];
+const JSON_ENDS: [&str; 7] = ["time", "timestamp", "ts", "@timestamp", "msec", "time_iso8601", "time_local"];
 const JSON_BEGINS: [&str; 2] = ["start", "start_time"];
 const JSON_TOOK: [(&str, u64); 6] = [
     ("request_time", SECOND),
@@ -78,6 +84,8 @@ enum Part {
 pub struct Format {
     /// Empty for JSON lines.
     parts: Vec<Part>,
+    /// Its numbers of seconds have three places.
+    nginx: bool,
 }
 
 fn bad(why: impl Into<String>) -> Fault {
@@ -92,10 +100,12 @@ impl Format {
     /// between.
     pub fn parse(text: &str) -> Result<Format, Fault> {
         if text == "json" {
-            return Ok(Format { parts: Vec::new() });
+            return Ok(Format { parts: Vec::new(), nginx: false });
         }
         let text = NAMED.iter().find(|(name, _)| *name == text).map_or(text, |(_, format)| format);
-        let parts = if text.contains('%') { apache(text)? } else { nginx(text) };
+        // A per cent sign may be text of nginx's.
+        let is_nginx = !text.contains('%') || text.contains("$request_time");
+        let parts = if is_nginx { nginx(text) } else { apache(text)? };
         let has = |of: &dyn Fn(Says) -> bool| parts.iter().any(|p| matches!(p, Part::Field(s) if of(*s)));
         if !has(&|s| matches!(s, Says::Took(_))) {
             return Err(bad("it does not log how long a request took").way_out(
@@ -103,12 +113,33 @@ impl Format {
             ));
         }
         if !has(&|s| !matches!(s, Says::Took(_) | Says::Nothing)) {
-            return Err(bad("it does not log when a request was").way_out("add %t (Apache) or $time_local (nginx)"));
+            return Err(
+                bad("it does not log when a request was").way_out("add %t (Apache) or $time_local (nginx)")
+            );
         }
         if parts.windows(2).any(|w| matches!(w, [Part::Field(_), Part::Field(_)])) {
-            return Err(bad("two fields follow each other with nothing between them").way_out("put a space there"));
+            return Err(
+                bad("two fields follow each other with nothing between them").way_out("put a space there")
+            );
         }
-        Ok(Format { parts })
+        Ok(Format { parts, nginx: is_nginx })
+    }
+
+    /// How exactly the format says when a request began and when it ended: the coarser of its time and of how long it took, ns. `None` for
+    /// JSON lines, of which each says for itself ([`resolution_ns`] tells it of requests).
+    ///
+    /// Apache's `%t` and nginx's `$time_local` are whole seconds, cut off: a hundred requests a second all begin at the same one, and the
+    /// variance of the gaps between them is the clock's. Take counts and means of such logs, no variances.
+    pub fn resolution_ns(&self) -> Option<u64> {
+        let of = |part: &Part| match part {
+            Part::Field(Says::Began | Says::Ended) => Some(SECOND),
+            // nginx writes both to the millisecond.
+            Part::Field(Says::EndedIn(SECOND)) => Some(if self.nginx { MS } else { SECOND }),
+            Part::Field(Says::Took(SECOND)) => Some(if self.nginx { MS } else { SECOND }),
+            Part::Field(Says::BeganIn(unit) | Says::EndedIn(unit) | Says::Took(unit)) => Some(*unit),
+            _ => None,
+        };
+        self.parts.iter().filter_map(of).max()
     }
 
     /// The request of a line; `None` where the line is not of this format.
@@ -136,6 +167,12 @@ impl Format {
                     rest = after;
                     match says {
                         Says::Nothing => {}
+                        // Apache's numbers are whole, nginx's always have a point: 0.017 is no 17 ns of Apache's, 52013 no 14 hours of nginx's.
+                        Says::Took(_) | Says::BeganIn(_) | Says::EndedIn(_)
+                            if field.contains(&b'.') != self.nginx =>
+                        {
+                            return None;
+                        }
                         Says::Took(unit) => took_ns = Some(number(field, *unit)?),
                         Says::Began => at = Some((date(field)?, true)),
                         Says::Ended => at = Some((date(field)?, false)),
@@ -189,7 +226,9 @@ fn number(field: &[u8], unit: u64) -> Option<u64> {
 /// `[10/Oct/2000:13:55:36 -0700]`, with or without the brackets, or ISO 8601.
 fn date(field: &[u8]) -> Option<u64> {
     let text = std::str::from_utf8(field).ok()?.trim_matches(['[', ']']);
-    let at = DateTime::parse_from_str(text, "%d/%b/%Y:%H:%M:%S %z").or_else(|_| DateTime::parse_from_rfc3339(text)).ok()?;
+    let at = DateTime::parse_from_str(text, "%d/%b/%Y:%H:%M:%S %z")
+        .or_else(|_| DateTime::parse_from_rfc3339(text))
+        .ok()?;
     at.timestamp_nanos_opt()?.try_into().ok()
 }
 
@@ -203,12 +242,12 @@ fn of_json(line: &[u8]) -> Option<Request> {
     // A date, or a number since 1970: seconds, milliseconds, microseconds or nanoseconds by how large it is.
     let moment = |v: &Value| match v {
         Value::String(text) => date(text.as_bytes()).or_else(|| since_1970(text)),
-        Value::Number(n) => since_1970(&n.to_string()),
+        Value::Number(n) => since_1970(&plain(n)),
         _ => None,
     };
     let ((_, unit), took) = first(&value, &JSON_TOOK, |k| k.0)?;
     let took = match took {
-        Value::Number(n) => n.to_string(),
+        Value::Number(n) => plain(n),
         Value::String(text) => text.clone(),
         _ => return None,
     };
@@ -217,6 +256,15 @@ fn of_json(line: &[u8]) -> Option<Request> {
         None => (moment(first(&value, &JSON_BEGINS, |k| k)?.1)?, true),
     };
     told(at, number(took.as_bytes(), *unit)?)
+}
+
+/// Without an exponent, which small and large ones are written with.
+fn plain(n: &serde_json::Number) -> String {
+    let text = n.to_string();
+    match n.as_f64() {
+        Some(x) if text.contains(['e', 'E']) => format!("{x:.12}"),
+        _ => text,
+    }
 }
 
 /// A number since 1970, whose unit its size tells: until the year 5138 seconds have eleven digits at most.
@@ -239,6 +287,12 @@ fn apache(text: &str) -> Result<Vec<Part>, Fault> {
     while let Some(c) = chars.next() {
         if c == '\\' && matches!(chars.peek(), Some('"' | '\\')) {
             plain.extend(chars.next());
+            continue;
+        }
+        // The manual: "C-style" controls, of which a tab is used.
+        if c == '\\' && matches!(chars.peek(), Some('t')) {
+            chars.next();
+            plain.push('\t');
             continue;
         }
         if c != '%' {
@@ -296,7 +350,10 @@ fn apache_time(form: &str) -> Result<Says, Fault> {
         "usec" => US,
         // A part of a second beside a date elsewhere.
         "msec_frac" | "usec_frac" => return Ok(Says::Nothing),
-        _ => return Err(bad(format!("%{{{form}}}t is a date in a form that is not read")).way_out("log %t or %{usec}t")),
+        _ => {
+            return Err(bad(format!("%{{{form}}}t is a date in a form that is not read"))
+                .way_out("log %t or %{usec}t"));
+        }
     };
     Ok(if ends { Says::EndedIn(unit) } else { Says::BeganIn(unit) })
 }
@@ -312,7 +369,9 @@ fn nginx(text: &str) -> Vec<Part> {
         rest = &rest[at + 1..];
         let braced = rest.starts_with('{');
         let from = usize::from(braced);
-        let until = rest[from..].find(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).map_or(rest.len(), |n| n + from);
+        let until = rest[from..]
+            .find(|c: char| !(c.is_ascii_alphanumeric() || c == '_'))
+            .map_or(rest.len(), |n| n + from);
         parts.push(Part::Field(match &rest[from..until] {
             "request_time" => Says::Took(SECOND),
             "time_local" | "time_iso8601" => Says::Ended,
@@ -338,40 +397,61 @@ mod tests {
     /// Lines as the servers' manuals have them, with their times added.
     #[test]
     fn the_usual_logs_are_read() {
-        let apache = r#"127.0.0.1 - frank [10/Oct/2000:13:55:36 -0700] "GET /apache_pb.gif HTTP/1.0" 200 2326 52013"#;
+        let apache =
+            r#"127.0.0.1 - frank [10/Oct/2000:13:55:36 -0700] "GET /apache_pb.gif HTTP/1.0" 200 2326 52013"#;
         let began = 971_211_336 * SECOND;
         assert_eq!(of("apache", apache), Some(Request { ended_ns: began + 52_013_000, took_ns: 52_013_000 }));
         let combined = r#"127.0.0.1 - frank [10/Oct/2000:13:55:36 -0700] "GET /\"q\" HTTP/1.0" 200 2326 "http://www.example.com/start.html" "Mozilla/4.08 [en] (Win98; I ;Nav)" 900"#;
         assert_eq!(of("apache-combined", combined).unwrap().took_ns, 900_000);
         let nginx = r#"192.168.33.1 - - [15/Oct/2019:19:41:46 +0000] "GET / HTTP/1.1" 200 396 "-" "HTTPie/0.9.8" 0.017"#;
-        assert_eq!(of("nginx", nginx), Some(Request { ended_ns: 1_571_168_506 * SECOND, took_ns: 17_000_000 }));
+        assert_eq!(
+            of("nginx", nginx),
+            Some(Request { ended_ns: 1_571_168_506 * SECOND, took_ns: 17_000_000 })
+        );
         assert_eq!(of("nginx", apache), None);
     }
 
     #[test]
     fn formats_are_as_servers_are_told() {
         let line = "1571168506.017 0.250 GET";
-        assert_eq!(of("$msec $request_time $request_method", line), Some(Request { ended_ns: 1_571_168_506_017 * MS, took_ns: 250 * MS }));
-        assert_eq!(of("${msec}s $request_time", "12.5s 1").unwrap().ended_ns, 12_500 * MS);
+        assert_eq!(
+            of("$msec $request_time $request_method", line),
+            Some(Request { ended_ns: 1_571_168_506_017 * MS, took_ns: 250 * MS })
+        );
+        assert_eq!(of("100% $msec $request_time", "100% 12.500 1.000").unwrap().took_ns, SECOND);
+        assert_eq!(of("${msec}s $request_time", "12.500s 1.000").unwrap().ended_ns, 12_500 * MS);
         let line = "1571168506000123 1500 200";
         let told = of("%{usec}t %{us}T %>s", line).unwrap();
         assert_eq!((told.began_ns(), told.took_ns), (1_571_168_506_000_123 * US, 1500 * US));
         assert_eq!(of("%{end:msec}t %{ms}T", "1571168506000 20").unwrap().ended_ns, 1_571_168_506_000 * MS);
-        assert_eq!(of(r#"\"%r\" 100%% %t %D"#, r#""GET /" 100% [10/Oct/2000:13:55:36 -0700] 7"#).unwrap().took_ns, 7000);
+        assert_eq!(
+            of(r#"\"%r\" 100%% %t %D"#, r#""GET /" 100% [10/Oct/2000:13:55:36 -0700] 7"#).unwrap().took_ns,
+            7000
+        );
     }
 
     #[test]
     fn json_lines_say_by_their_keys() {
+        assert_eq!(of("json", r#"{"ts": 1, "duration": 5e-7}"#).unwrap().took_ns, 500);
         let told = Request { ended_ns: 1_571_168_506_500 * MS, took_ns: 17 * MS };
         for line in [
             r#"{"time": "2019-10-15T19:41:46.5Z", "request_time": 0.017}"#,
             r#"{"ts": 1571168506.5, "duration_ms": 17}"#,
             r#"{"timestamp": 1571168506500, "duration_us": "17000"}"#,
+            r#"{"msec": "1571168506.500", "request_time": "0.017"}"#,
+            r#"{"ts": 1.5711685065e9, "duration": 1.7e-2}"#,
             r#"{"start": 1571168506483000, "duration_s": 0.017, "path": "/"}"#,
         ] {
             assert_eq!(of("json", line), Some(told), "{line}");
         }
-        for line in ["", "{}", "[1]", r#"{"ts": -1, "duration": 1}"#, r#"{"ts": 1, "duration": -1}"#, r#"{"ts": true, "duration": 1}"#] {
+        for line in [
+            "",
+            "{}",
+            "[1]",
+            r#"{"ts": -1, "duration": 1}"#,
+            r#"{"ts": 1, "duration": -1}"#,
+            r#"{"ts": true, "duration": 1}"#,
+        ] {
             assert_eq!(of("json", line), None, "{line}");
         }
     }
@@ -387,9 +467,26 @@ mod tests {
     }
 
     #[test]
+    fn formats_know_how_exact_they_are() {
+        let of = |text: &str| Format::parse(text).unwrap().resolution_ns();
+        assert_eq!([of("apache"), of("nginx"), of("json")], [Some(SECOND), Some(SECOND), None]);
+        assert_eq!(of("$msec $request_time"), Some(MS));
+        assert_eq!(
+            [of("%{usec}t %D"), of("%{sec}t %D"), of("%{usec}t %T")],
+            [Some(US), Some(SECOND), Some(SECOND)]
+        );
+    }
+
+    #[test]
     fn no_line_is_too_odd() {
         let format = Format::parse("apache").unwrap();
-        for line in [&b""[..], b"\\", b"- - - [", b"a b c [10/Oct/2000:13:55:36 -0700] \"\" 1 2 99999999999999999999", &[0xff; 40]] {
+        for line in [
+            &b""[..],
+            b"\\",
+            b"- - - [",
+            b"a b c [10/Oct/2000:13:55:36 -0700] \"\" 1 2 99999999999999999999",
+            &[0xff; 40],
+        ] {
             assert_eq!(format.request(line), None);
         }
     }

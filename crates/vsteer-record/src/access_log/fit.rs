@@ -1,0 +1,181 @@
+//! Are these lines of the format that was said, and is their clock the recording's? Asked before anything is made of a log.
+//!
+//! Lines of another format are often passed over in silence, and a clock that is an hour off leaves an interval without requests; both look
+//! like an idle VM. So the first lines are read, and what does not fit is told with what would.
+//!
+//! Left out: clocks that are off by less than a quarter of an hour; those look like any others.
+
+use super::{Format, MS, NAMED, Request, SECOND, US};
+use vsteer_core::{Fault, FaultKind};
+
+/// A quarter of an hour, of which all time zones are whole numbers.
+const QUARTER_NS: u64 = 900 * SECOND;
+/// A time zone's error is no more than this.
+const ZONES_NS: u64 = 26 * 3600 * SECOND;
+/// A whole number of quarters within so much: logs are written at the end of requests, and servers' clocks differ.
+const NEAR_NS: u64 = 60 * SECOND;
+/// More of a line than this is not shown.
+const SHOWN: usize = 120;
+
+/// The requests of the first lines of the log `name`, whose first line here is its `line`th, read as the format `text`. Empty lines are
+/// passed over.
+///
+/// # Errors
+/// `BadInput` where a format cannot be read, or more than half of the lines are not of it: the first such line, what was expected and which
+/// of the named formats would fit.
+pub fn checked_format(name: &str, text: &str, line: usize, lines: &[&[u8]]) -> Result<Vec<Request>, Fault> {
+    let format = Format::parse(text)?;
+    let lines = || lines.iter().enumerate().filter(|(_, l)| !l.trim_ascii().is_empty());
+    let all = lines().count();
+    let read = |format: &Format| -> Vec<Request> { lines().filter_map(|(_, l)| format.request(l)).collect() };
+    let requests = read(&format);
+    if 2 * requests.len() >= all {
+        return Ok(requests);
+    }
+    let Some((at, first)) = lines().find(|(_, l)| format.request(l).is_none()) else { return Ok(requests) };
+    let shown: String = String::from_utf8_lossy(first).chars().take(SHOWN).collect();
+    let meant = NAMED.iter().find(|(named, _)| *named == text).map_or(text, |(_, format)| format);
+    let expected = if text == "json" {
+        "a JSON object with when a request ended (time, timestamp, ts, @timestamp) or began (start, start_time), and how long it took \
+         (request_time, duration, duration_s, duration_ms, duration_us, response_ms)"
+            .to_owned()
+    } else {
+        format!("{meant:?}")
+    };
+    let fitting: Vec<&str> = NAMED
+        .iter()
+        .map(|(named, _)| *named)
+        .chain(["json"])
+        .filter(|named| *named != text && Format::parse(named).is_ok_and(|f| 2 * read(&f).len() > all))
+        .collect();
+    let way_out = match fitting.as_slice() {
+        [] => "say the format as it stands in the server's configuration (LogFormat of Apache, log_format of nginx); it has to log how long \
+               requests take (%D, $request_time)"
+            .to_owned(),
+        fit => format!("these lines are of the format {}", fit.join(" or ")),
+    };
+    let what = format!("reading {name}, line {}", line + at);
+    let why = format!(
+        "{} of {all} lines are not of the format: {shown:?}, where {expected} was expected",
+        all - requests.len()
+    );
+    Err(Fault::new(FaultKind::BadInput, what).because(why).way_out(way_out))
+}
+
+/// That the requests of the log `name` are of the time of a recording, `from_ns..to_ns` since 1970.
+///
+/// # Errors
+/// `BadInput` where none ended in it and all are off by a time zone's error or in its future; `NothingThere` where they are of another time.
+/// A log that has requests in it may have others too.
+pub fn checked_clock(name: &str, requests: &[Request], (from_ns, to_ns): (u64, u64)) -> Result<(), Fault> {
+    let ended = || requests.iter().map(|r| r.ended_ns);
+    let (Some(first), Some(last)) = (ended().min(), ended().max()) else { return Ok(()) };
+    if first <= to_ns && last >= from_ns {
+        return Ok(());
+    }
+    let future = first > to_ns;
+    let away = if future { first - to_ns } else { from_ns - last };
+    let direction = if future { "after" } else { "before" };
+    let seconds = away / SECOND;
+    let off = format!(
+        "all {} requests ended {direction} the recording, by {} h {} min or more",
+        requests.len(),
+        seconds / 3600,
+        seconds / 60 % 60
+    );
+    // By so many quarters the log would lie on the recording, its middle on the recording's.
+    let middle = |a: u64, b: u64| a / 2 + b / 2;
+    let shift = middle(first, last).abs_diff(middle(from_ns, to_ns));
+    let quarters = (shift + QUARTER_NS / 2) / QUARTER_NS;
+    let spread = (last - first).abs_diff(to_ns - from_ns) / 2;
+    let near = shift.abs_diff(quarters * QUARTER_NS) <= NEAR_NS + spread;
+    let what = format!("reading {name}");
+    if quarters > 0 && shift <= ZONES_NS && near {
+        let (hours, minutes) = (quarters / 4, quarters % 4 * 15);
+        return Err(Fault::new(FaultKind::BadInput, what)
+            .because(format!(
+                "{off}: its clock may be {hours} h {minutes} min off, as one in another time zone is"
+            ))
+            .way_out(
+                "log the time with its zone (%t, $time_local, $time_iso8601), or set the server's zone",
+            ));
+    }
+    if future {
+        return Err(Fault::new(FaultKind::BadInput, what)
+            .because(off)
+            .way_out("compare the clocks of the server and of this host; a JSON time's unit is told by its size: write ns, us, ms or s since 1970"));
+    }
+    Err(Fault::new(FaultKind::NothingThere, what)
+        .because(off)
+        .way_out("give the log of the recording's time"))
+}
+
+/// How exactly requests' times are said, as far as they show: the largest of 1 s, 1 ms, 1 us and 1 ns of which all ends (and all begins, where
+/// the log says those) are whole numbers. `None` where there are none.
+pub fn resolution_ns(requests: &[Request]) -> Option<u64> {
+    let whole = |of: &dyn Fn(&Request) -> u64, unit: u64| requests.iter().all(|r| of(r).is_multiple_of(unit));
+    let said = |unit: &u64| whole(&|r| r.ended_ns, *unit) || whole(&Request::began_ns, *unit);
+    (!requests.is_empty()).then(|| [SECOND, MS, US].into_iter().find(said).unwrap_or(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const APACHE: &[u8] =
+        br#"127.0.0.1 - frank [10/Oct/2000:13:55:36 -0700] "GET / HTTP/1.0" 200 2326 52013"#;
+    const NGINX: &[u8] =
+        br#"192.168.33.1 - - [15/Oct/2019:19:41:46 +0000] "GET / HTTP/1.1" 200 396 "-" "HTTPie/0.9.8" 0.017"#;
+
+    #[test]
+    fn another_format_is_told_with_the_one_that_fits() {
+        let found = checked_format("access.log", "apache", 1, &[APACHE, b"", APACHE]).unwrap();
+        assert_eq!(found.len(), 2);
+        let fault = checked_format("access.log", "apache", 1, &[b"", NGINX, NGINX]).unwrap_err().to_string();
+        assert!(
+            fault.contains("access.log, line 2") && fault.contains("format nginx") && fault.contains("%D"),
+            "{fault}"
+        );
+        let json =
+            checked_format("l", "nginx", 7, &[br#"{"ts": 1, "duration": 2}"#]).unwrap_err().to_string();
+        assert!(json.contains("line 7") && json.contains("format json"), "{json}");
+        // Apache's common format does not say how long.
+        let none = checked_format("l", "apache", 1, &[&APACHE[..APACHE.len() - 6]]).unwrap_err().to_string();
+        assert!(none.contains("LogFormat"), "{none}");
+        // A line that a crash cut off is no other format.
+        assert_eq!(checked_format("l", "apache", 1, &[APACHE, APACHE, b"127."]).unwrap().len(), 2);
+        assert!(checked_format("l", "apache", 1, &[]).unwrap().is_empty());
+    }
+
+    #[test]
+    fn another_clock_is_told() {
+        let (from, to) = (1_700_000_000 * SECOND, 1_700_000_600 * SECOND);
+        let of = |shift_s: i64| -> Vec<Request> {
+            let at = |k: u64| (1_700_000_000 + 60 * k as i64 + shift_s) as u64 * SECOND;
+            (0..=10).map(|k| Request { ended_ns: at(k), took_ns: 1 }).collect()
+        };
+        let told =
+            |shift_s| checked_clock("l", &of(shift_s), (from, to)).map_err(|f| (f.kind, f.to_string()));
+        assert_eq!(told(0), Ok(()));
+        assert_eq!(told(300), Ok(()));
+        assert_eq!(checked_clock("l", &[], (from, to)), Ok(()));
+        let (kind, text) = told(9 * 3600).unwrap_err();
+        assert!(kind == FaultKind::BadInput && text.contains("9 h 0 min off"), "{text}");
+        let (_, text) = told(-(5 * 3600 + 1800)).unwrap_err();
+        assert!(text.contains("5 h 30 min off"), "{text}");
+        let (kind, text) = told(1_000_000).unwrap_err();
+        assert!(kind == FaultKind::BadInput && text.contains("after"), "{text}");
+        assert_eq!(told(-1_000_000).unwrap_err().0, FaultKind::NothingThere);
+    }
+
+    #[test]
+    fn whole_seconds_are_seen() {
+        let of = |ended_ns, took_ns| Request { ended_ns, took_ns };
+        assert_eq!(resolution_ns(&[]), None);
+        assert_eq!(resolution_ns(&[of(3 * SECOND, 17), of(5 * SECOND, 18)]), Some(SECOND));
+        // As of Apache's %t: the begins are whole.
+        assert_eq!(resolution_ns(&[of(3 * SECOND + 17, 17), of(5 * SECOND + 18, 18)]), Some(SECOND));
+        assert_eq!(resolution_ns(&[of(3_017_000_000, 17), of(5_000_000_000, 18)]), Some(1_000_000));
+        assert_eq!(resolution_ns(&[of(3_017_000_001, 17)]), Some(1));
+    }
+}
