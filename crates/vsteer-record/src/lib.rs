@@ -5,6 +5,7 @@ pub mod event;
 pub mod export;
 mod folder;
 mod marks;
+pub mod prometheus;
 mod table;
 pub mod task;
 pub mod xentrace;
