@@ -364,7 +364,7 @@ fn nginx(text: &str) -> Vec<Part> {
     let mut rest = text;
     while let Some(at) = rest.find('$') {
         if at > 0 {
-            parts.push(Part::Text(rest[..at].as_bytes().to_vec()));
+            parts.push(Part::Text(rest.as_bytes()[..at].to_vec()));
         }
         rest = &rest[at + 1..];
         let braced = rest.starts_with('{');

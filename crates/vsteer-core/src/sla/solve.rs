@@ -153,12 +153,11 @@ pub fn best(problem: &Problem) -> Result<Solution, Unsolved> {
     let all = checked(problem)?;
     let mut passes = 0;
     let levels: f64 = all.iter().map(|one| one.load * one.least).sum();
-    if levels <= 1.0 {
-        if let Some(at) = newton::from_the_free(&all, &mut passes) {
-            let weights = weights(all.iter().map(|one| one.v(at)).collect());
-            if broken(&all, &weights) <= HELD {
-                return Ok(told(problem, weights, passes));
-            }
+    let arrived = if levels <= 1.0 { newton::from_the_free(&all, &mut passes) } else { None };
+    if let Some(at) = arrived {
+        let weights = weights(all.iter().map(|one| one.v(at)).collect());
+        if broken(&all, &weights) <= HELD {
+            return Ok(told(problem, weights, passes));
         }
     }
     let need = nested::least_need(&all);

@@ -28,9 +28,12 @@ const WIDENINGS: u32 = 60;
 /// A double's last digits.
 const LAST: f64 = 4.0 * f64::EPSILON;
 
-/// Where a growing function becomes more than 0, above `low` (where it is not) and near `from`; the upper end of what is left.
-/// `None` where it never does.
-fn zero(low: f64, from: f64, mut above: impl FnMut(f64) -> bool) -> Option<(f64, f64)> {
+/// So near Newton's method arrives, nearly always: the searches first stop there.
+const NEAR: f64 = 1e-6;
+
+/// Where a growing function becomes more than 0, above `low` (where it is not) and near `from`: two places around it, no further apart than
+/// `exact`, as a part. `None` where it never does.
+fn zero(low: f64, from: f64, exact: f64, mut above: impl FnMut(f64) -> bool) -> Option<(f64, f64)> {
     let (mut low, mut high) = (low, from);
     let mut widened = 0;
     while !above(high) {
@@ -44,7 +47,7 @@ fn zero(low: f64, from: f64, mut above: impl FnMut(f64) -> bool) -> Option<(f64,
         if above(high * 0.25) { high *= 0.25 } else { low = high * 0.25 }
     }
     for _ in 0..HALVINGS {
-        if high - low <= LAST * high {
+        if high - low <= exact * high {
             break;
         }
         let between = 0.5 * (low + high);
@@ -129,6 +132,23 @@ fn slope(all: &[One], mu: f64, s: f64, filled: &Filled) -> f64 {
 
 /// v at the best weights, if there are any that hold the levels.
 pub fn v(all: &[One], passes: &mut u32) -> Vec<f64> {
+    let (at, v) = search(all, NEAR, passes);
+    polished(all, at, &v, 1e-2, passes).unwrap_or_else(|| {
+        let (at, v) = search(all, LAST, passes);
+        polished(all, at, &v, 1e-6, passes).unwrap_or(v)
+    })
+}
+
+/// The last digits by Newton's method; `None` where it goes elsewhere than `near`, or nowhere.
+fn polished(all: &[One], at: At, near: &[f64], within: f64, passes: &mut u32) -> Option<Vec<f64>> {
+    let at = newton::solve(all, at, passes)?;
+    let v: Vec<f64> = all.iter().map(|one| one.v(at)).collect();
+    let (ours, theirs) = (weights(v.clone()), weights(near.to_vec()));
+    ours.iter().zip(&theirs).all(|(a, b)| (a - b).abs() <= within * b).then_some(v)
+}
+
+/// The three searches.
+pub(super) fn search(all: &[One], exact: f64, passes: &mut u32) -> (At, Vec<f64>) {
     let (mut roots, mut sum) = (0.0, 0.0);
     for one in all {
         let v = libm::sqrt(one.gap / one.load);
@@ -137,31 +157,21 @@ pub fn v(all: &[One], passes: &mut u32) -> Vec<f64> {
     let least_s = least_s(all);
     let mut s = larger(sum / roots, least_s);
     let mut of = |mu: f64| {
-        let mut grows = |s: f64| {
+        let grows = |s: f64| {
             let filled = fill(all, mu, s, passes);
             slope(all, mu, s, &filled) > 0.0
         };
-        let found = zero(least_s, larger(s, least_s), &mut grows);
-        s = found.map_or(s, |(_, high)| high);
+        // Near the last one's.
+        s = zero(least_s, s, exact, grows).map_or(s, |(_, high)| high);
         (fill(all, mu, s, passes), s)
     };
     let plane = |v: &[f64]| all.iter().zip(v).map(|(one, v)| one.load * v).sum::<f64>();
     let least = roots * roots * (1.0 - LAST);
-    let found = zero(least, least * (1.0 + 2.0 * LAST), |mu| plane(&of(mu).0.v) <= 1.0);
+    let found = zero(least, least * (1.0 + 2.0 * LAST), exact, |mu| plane(&of(mu).0.v) <= 1.0);
     // Never: levels fill the plane, and a larger µ changes nothing.
     let mu = found.map_or(least * 1e30, |(_, high)| high);
     let (filled, s) = of(mu);
-    // The last digits.
-    let at = At { mu, theta: filled.theta, s };
-    match newton::solve(all, at, passes) {
-        Some(at) => {
-            let v: Vec<f64> = all.iter().map(|one| one.v(at)).collect();
-            let same =
-                weights(v.clone()).iter().zip(weights(filled.v.clone())).all(|(a, b)| (a - b).abs() < 1e-6);
-            if same { v } else { filled.v }
-        }
-        None => filled.v,
-    }
+    (At { mu, theta: filled.theta, s }, filled.v)
 }
 
 /// The least s at which every level is below its cap, and the floors leave room; infinite where there is none.
@@ -172,7 +182,7 @@ fn least_s(all: &[One]) -> f64 {
     if capped == 0.0 || room(capped) {
         return capped;
     }
-    zero(capped, capped * (1.0 + LAST), room).map_or(f64::INFINITY, |(_, high)| high)
+    zero(capped, capped * (1.0 + LAST), LAST, room).map_or(f64::INFINITY, |(_, high)| high)
 }
 
 /// Σ A v at its least, with every level and bound held; infinite where they cannot all be held whatever there is.
@@ -212,6 +222,6 @@ pub fn least_need(all: &[One]) -> f64 {
         // The last that was taken takes what is more.
         (sum, slope + last * (1.0 - parts))
     };
-    let best = zero(from, from, |s| need(s).1 > 0.0);
+    let best = zero(from, from, LAST, |s| need(s).1 > 0.0);
     best.map_or(need(from).0, |(low, high)| need(low).0.min(need(high).0))
 }

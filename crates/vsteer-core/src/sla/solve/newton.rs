@@ -9,7 +9,10 @@ use super::{At, One, larger, smaller};
 /// Agreement of the three equations, as parts of what they add up.
 const EXACT: f64 = 1e-13;
 /// Steps; it takes 5 to 15.
-const STEPS: u32 = 40;
+const STEPS: u32 = 60;
+/// After so many it goes round in a circle between corners: shorter ones then, of several lengths, and less steep equations.
+const CAREFUL: u32 = 12;
+const LENGTHS: [f64; 4] = [0.5, 1.0, 0.25, 0.7];
 
 /// The three equations at a point: what is missing of each, and how each changes with µ, θ and s.
 #[derive(Debug, Clone, Copy, Default)]
@@ -93,6 +96,16 @@ impl Missing {
         (self.of[0].abs()).max(self.of[1].abs() / at.s).max(third)
     }
 
+    /// With so much more of slope everywhere, in the direction that each has (the first two fall with µ and θ, the third with s): what
+    /// is 0 stays where it is, steps are shorter, and equations that say the same do no more.
+    fn damped(mut self, at: At, load: f64, by: f64) -> Missing {
+        let price = at.mu * load;
+        self.by[0][0] -= by / at.mu;
+        self.by[1][1] -= by * at.s / price;
+        self.by[2][2] -= by * price / at.s;
+        self
+    }
+
     /// Newton's step; `None` where the equations say the same.
     fn step(&self) -> Option<[f64; 3]> {
         let mut rows = [[0.0; 4]; 3];
@@ -137,13 +150,15 @@ pub fn solve(all: &[One], mut at: At, passes: &mut u32) -> Option<At> {
     let loads: f64 = all.iter().map(|one| one.load).sum();
     let mut now = missing(all, at);
     *passes += 2;
-    for _ in 0..STEPS {
+    for step in 0..STEPS {
         let worst = now.worst(at, loads);
         if worst <= EXACT {
             return Some(at);
         }
-        let [mu, theta, s] = now.step()?;
-        let mut part = 1.0;
+        let careful = step >= CAREFUL;
+        let damped = || now.damped(at, loads / all.len() as f64, (0.1 * worst).clamp(1e-12, 0.1)).step();
+        let [mu, theta, s] = if careful { damped() } else { now.step().or_else(damped) }?;
+        let mut part = if careful { LENGTHS[step as usize % LENGTHS.len()] } else { 1.0 };
         let (next, then) = loop {
             let next = At {
                 mu: (at.mu + part * mu).max(at.mu * 0.1),

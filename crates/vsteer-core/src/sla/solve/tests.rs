@@ -240,6 +240,15 @@ proptest! {
     fn the_slow_way_is_as_good(made in problems(1..12, 1e-6..2.0)) {
         both_ways(&made.0)?;
     }
+
+    /// Without Newton's method for the last digits.
+    #[test]
+    fn the_searches_alone_are_as_good(made in problems(1..8, 1e-6..2.0)) {
+        let p = &made.0;
+        let (_, v) = nested::search(&checked(p).unwrap(), 4.0 * f64::EPSILON, &mut 0);
+        let ((is, broken), (other, _)) = (by_the_book(p, &weights(v)), by_the_book(p, &best(p).unwrap().weights));
+        prop_assert!((is / other - 1.0).abs() < 1e-9 && broken < 1e-9, "{is} against {other}, {broken}");
+    }
 }
 
 /// `VSTEER_SOLVE_CASES=100000` for more than `make check` has time for: how often Newton's method does not arrive is printed.
