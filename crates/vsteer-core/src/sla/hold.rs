@@ -41,6 +41,8 @@ const BATCHES: usize = 20;
 const BATCH_LEAST: usize = 10;
 /// The end of a period that tells what is asked now: this part of it.
 const TAIL: u64 = 3;
+/// How CPU times spread is read off by this part of the requests that an estimate draws.
+const SPREAD: usize = 20;
 /// Fewer requests than this in a pool say nothing.
 const REQUESTS_LEAST: usize = 20;
 
@@ -116,11 +118,11 @@ impl Holder {
         &self.promises
     }
 
-    /// What to do after this period.
+    /// What to do after this period. `between`: [`Case::between`].
     ///
     /// # Panics
     /// If the period's VMs are not those of the promises: a bug.
-    pub fn step(&mut self, period: Period) -> Outcome {
+    pub fn step(&mut self, period: Period, between: &dyn Fn()) -> Outcome {
         assert_eq!(period.vms.len(), self.promises.len(), "one for each promise");
         let shifted = self.differs(&period, shifted_rate);
         let reweighted = self.differs(&period, |a, b, _| a.vm.weight != b.vm.weight);
@@ -137,7 +139,7 @@ impl Holder {
             self.pool.remove(0);
         }
         self.pool.push(period);
-        let outcome = self.look(shifted);
+        let outcome = self.look(shifted, between);
         if matches!(outcome.decision, Decision::Set { .. }) {
             self.sets += 1;
         }
@@ -147,12 +149,11 @@ impl Holder {
     /// Does some VM differ from what the pool has of it? One that came or went does.
     fn differs(&self, period: &Period, of: impl Fn(&VmPeriod, &VmPeriod, (f64, f64)) -> bool) -> bool {
         let Some(last) = self.pool.last() else { return false };
-        let length = |p: &Period| p.span_ns.1.saturating_sub(p.span_ns.0) as f64 / 1e9;
-        let together: f64 = self.pool.iter().map(length).sum();
+        let together: f64 = self.pool.iter().map(length_s).sum();
         (0..period.vms.len()).any(|i| match (&last.vms[i], &period.vms[i]) {
             (Some(last), Some(now)) => {
                 let pooled = VmPeriod { requests: self.requests(i), ..last.clone() };
-                of(&pooled, now, (together, length(period)))
+                of(&pooled, now, (together, length_s(period)))
             }
             (a, b) => a.is_some() != b.is_some(),
         })
@@ -174,7 +175,7 @@ impl Holder {
         (requests.len() >= REQUESTS_LEAST).then_some(whole)
     }
 
-    fn look(&self, shifted: bool) -> Outcome {
+    fn look(&self, shifted: bool, between: &dyn Fn()) -> Outcome {
         let n = self.promises.len();
         let now = self.pool.last().expect("a period was just added");
         let intervals: Vec<Option<Interval>> = (0..n).map(|i| self.interval(i)).collect();
@@ -198,11 +199,14 @@ impl Holder {
         let suspect = stirred || turned.iter().any(beyond);
         let mut known: Vec<Interval> = basis.unwrap_or_else(|| turned.iter().filter_map(|i| intervals[*i].clone()).collect());
         if suspect {
-            spread::read_off(&mut known, pcpus, self.effort);
+            spread::read_off(&mut known, pcpus, self.effort / SPREAD);
+            between();
         }
         let chance: Vec<f64> = known.iter().map(|i| chance_of(&i.took_s)).collect();
         let seen: Vec<_> = known.iter().map(|i| i.seen).collect();
         let gaps_s: Vec<Vec<f64>> = known.into_iter().map(|i| i.gaps_s).collect();
+        let unsure = rates_unsure(&seen, &now_hz, pcpus, length_s(now));
+        let chance: Vec<f64> = chance.into_iter().map(|c| libm::sqrt(c * c + unsure * unsure)).collect();
         let weight = |i: &usize| now.vms[*i].as_ref().map_or(1.0, |v| v.vm.weight);
         let next: Vec<Next> = turned
             .iter()
@@ -219,6 +223,7 @@ impl Holder {
             gaps_s: &gaps_s,
             host: None,
             effort: self.effort,
+            between,
         };
         let outcome = |violations, decision, why| Outcome {
             seen: intervals.iter().map(|i| i.as_ref().map(|i| i.seen)).collect(),
@@ -348,6 +353,22 @@ fn shifted_rate(pooled: &VmPeriod, now: &VmPeriod, (pooled_s, now_s): (f64, f64)
     (is - was).abs() > SIGMAS * chance && (is - was).abs() > SHIFT * was.max(is)
 }
 
+fn length_s(period: &Period) -> f64 {
+    period.span_ns.1.saturating_sub(period.span_ns.0) as f64 / 1e9
+}
+
+/// By how much of itself a response may be off since rates are counts: a period of so many requests is more or less than what is to
+/// come, and waits go with one by what is left of the pCPUs. 0 where the rates are those that the responses are of.
+fn rates_unsure(seen: &[super::window::Seen], now_hz: &[(f64, bool)], pcpus: f64, length_s: f64) -> f64 {
+    let all = || seen.iter().zip(now_hz);
+    if all().all(|(s, (rate_hz, _))| s.rate_hz == *rate_hz) || length_s <= 0.0 {
+        return 0.0;
+    }
+    let load: f64 = all().map(|(s, (rate_hz, _))| s.service_s * rate_hz).sum();
+    let variance: f64 = all().map(|(s, (rate_hz, _))| s.service_s * s.service_s * rate_hz / length_s).sum();
+    libm::sqrt(variance) / (pcpus - load).max(0.01 * pcpus)
+}
+
 /// By how much of itself the mean of these, in order, may be off by chance: one standard error, by batch means.
 fn chance_of(took_s: &[f64]) -> f64 {
     let each = (took_s.len() / BATCHES).max(BATCH_LEAST);
@@ -417,7 +438,7 @@ mod tests {
             vm: format!("vm{}", i + 1),
             level: Level { mean_s: Some(ms / 1e3), p95_s: None, rate_hz: None },
         };
-        Holder::new(levels_ms.iter().enumerate().map(promise).collect(), find("own").unwrap(), 10_000)
+        Holder::new(levels_ms.iter().enumerate().map(promise).collect(), find("own").unwrap(), 200_000)
     }
 
     /// The published third scenario: loads rise, and from the interval after the last rise on VM1 has to be 15 % faster than equal
@@ -428,12 +449,12 @@ mod tests {
             let mut world = World::new(seed, [30.0, 30.0, 120.0]);
             let mut holder = holder([25.0, 45.0, 22.0]);
             for _ in 0..5 {
-                assert_eq!(holder.step(world.live()).decision, Decision::Keep, "seed {seed}");
+                assert_eq!(holder.step(world.live(), &|| {}).decision, Decision::Keep, "seed {seed}");
             }
             world.rates = [45.0, 45.0, 170.0];
             let mut sets = 0;
             for period in 0..15 {
-                let outcome = holder.step(world.live());
+                let outcome = holder.step(world.live(), &|| {});
                 assert!(period > 0 || outcome.shifted, "seed {seed}: {}", outcome.why);
                 match outcome.decision {
                     Decision::Set { weights, .. } => {
@@ -454,10 +475,10 @@ mod tests {
         let mut world = World::new(1, [30.0, 30.0, 120.0]);
         let mut holder = holder([20.0, 20.0, 9.0]);
         for _ in 0..3 {
-            assert!(!matches!(holder.step(world.live()).decision, Decision::Move { .. }));
+            assert!(!matches!(holder.step(world.live(), &|| {}).decision, Decision::Move { .. }));
         }
         world.rates = [48.0, 48.0, 185.0];
-        let outcome = holder.step(world.live());
+        let outcome = holder.step(world.live(), &|| {});
         assert!(matches!(outcome.decision, Decision::Move { .. }), "{}", outcome.why);
     }
 
@@ -467,7 +488,7 @@ mod tests {
         world.dead = Some(Dead::Quota);
         let mut holder = holder([10.0, 100.0, 100.0]);
         for _ in 0..4 {
-            let outcome = holder.step(world.live());
+            let outcome = holder.step(world.live(), &|| {});
             assert_eq!(outcome.decision, Decision::Keep);
             assert!(outcome.why.contains("vm1 is beyond its level, but its weight does nothing"), "{}", outcome.why);
         }
@@ -482,12 +503,12 @@ mod tests {
             dead: None,
         };
         let period = |vms| Period { span_ns: (0, 60_000_000_000), vms, pcpus: 1.0 };
-        let outcome = holder.step(period(vec![Some(empty(1.0)), Some(empty(1.0)), None]));
+        let outcome = holder.step(period(vec![Some(empty(1.0)), Some(empty(1.0)), None]), &|| {});
         assert_eq!((outcome.decision, outcome.why.as_str()), (Decision::Keep, "nothing is asked of anybody"));
         let mut world = World::new(3, [60.0, 1.0, 1.0]);
         let mut alone = world.live();
         (alone.vms[1], alone.vms[2]) = (None, None);
-        let outcome = holder.step(alone);
+        let outcome = holder.step(alone, &|| {});
         // Alone it has all of the pCPU: no weight is better.
         assert!(!matches!(outcome.decision, Decision::Set { .. }), "{}", outcome.why);
     }

@@ -208,6 +208,7 @@ fn one(part: &Part, next: &[Next], then: Option<&Part>, names: &[&str]) -> Resul
         gaps_s: &gaps,
         host: sharing,
         effort: EFFORT,
+        between: &|| {},
     };
     let spread_out = |told: Vec<Option<Response>>| {
         let mut all = vec![None; names.len()];

@@ -23,8 +23,12 @@ use vsteer_record::access_log::Format;
 
 /// Hidden first word of the watchdog's command line: see [`guard`].
 pub const GUARD: &str = "__guard";
-/// Requests drawn for an estimate: `steer` shares the host with those it serves.
-const EFFORT: usize = 10_000;
+/// Requests drawn for an estimate: enough that chance in it is less than in what is measured.
+const EFFORT: usize = 200_000;
+/// Estimates take no more than this part of a pCPU, since the host is there for others.
+const OF_A_PCPU: f64 = 0.1;
+/// Nor do they rest for longer than this at a time.
+const REST_MOST: Duration = Duration::from_secs(2);
 /// Of a log whose requests ended so far from now the clock is another one.
 const CLOCK_APART: Duration = Duration::from_secs(600);
 /// A line with its time.
@@ -210,7 +214,13 @@ impl World<'_> {
                 notes.push(format!("{name}: somebody else set its weight"));
             }
         }
-        let outcome = self.holder.step(Period { span_ns: (last.unix_ns, unix_ns), vms, pcpus: of_host.pcpus });
+        let since = std::cell::Cell::new(Instant::now());
+        let rest = || {
+            std::thread::sleep(since.get().elapsed().mul_f64(1.0 / OF_A_PCPU - 1.0).min(REST_MOST));
+            since.set(Instant::now());
+        };
+        let period = Period { span_ns: (last.unix_ns, unix_ns), vms, pcpus: of_host.pcpus };
+        let outcome = self.holder.step(period, &rest);
         let steps = steps(&config, &names, &outcome)?;
         let set = yes && !steps.is_empty();
         if set {

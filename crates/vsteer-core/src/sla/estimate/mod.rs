@@ -60,6 +60,8 @@ pub struct Case<'a> {
     pub host: Option<&'a dyn Sharing>,
     /// So many requests are drawn where requests are: the more, the less an answer is chance.
     pub effort: usize,
+    /// Called after every run of requests: who shares the pCPUs with those it serves rests there.
+    pub between: &'a dyn Fn(),
 }
 
 /// As many as a person waits for.
@@ -68,7 +70,7 @@ pub const EFFORT: usize = 400_000;
 impl<'a> Case<'a> {
     /// One pCPU, nothing but these.
     pub fn new(seen: &'a [Seen], next: &'a [Next]) -> Case<'a> {
-        Case { seen, next, driver: Driver::default(), pcpus: 1.0, gaps_s: &[], host: None, effort: EFFORT }
+        Case { seen, next, driver: Driver::default(), pcpus: 1.0, gaps_s: &[], host: None, effort: EFFORT, between: &|| {} }
     }
 
     fn fluid(&self) -> Fluid {

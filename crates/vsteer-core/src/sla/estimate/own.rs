@@ -32,8 +32,26 @@ fn corrected(service_s: f64, measured: f64, modelled: f64, then: f64) -> f64 {
 
 /// What the next interval brings, corrected by the last one.
 pub(super) fn tell(case: &Case<'_>) -> Vec<Option<Response>> {
-    let weights: Vec<f64> = case.next.iter().map(|n| n.weight).collect();
-    Prepared::new(*case).at(&weights)
+    let fluid = case.fluid();
+    let sharing: &dyn Sharing = case.host.unwrap_or(&fluid);
+    let run = |rates: Vec<f64>, weights: Vec<f64>| {
+        if !settles(case, &rates) || weights.iter().any(|w| *w <= 0.0) {
+            return vec![None; rates.len()];
+        }
+        let told = sharing.run(&rounds(case.seen, case.gaps_s, &rates, case.effort), &weights);
+        (case.between)();
+        told
+    };
+    let then = run(case.next.iter().map(|n| n.rate_hz).collect(), case.next.iter().map(|n| n.weight).collect());
+    let before = run(case.seen.iter().map(|s| s.rate_hz).collect(), case.seen.iter().map(|s| s.weight).collect());
+    let of = |((s, then), before): ((&Seen, &Option<Response>), &Option<Response>)| {
+        let (then, Some(before)) = ((*then)?, before) else { return *then };
+        Some(Response {
+            mean_s: corrected(s.service_s, s.response.mean_s, before.mean_s, then.mean_s),
+            p95_s: corrected(s.service_s, s.response.p95_s, before.p95_s, then.p95_s),
+        })
+    };
+    case.seen.iter().zip(&then).zip(&before).map(of).collect()
 }
 
 /// The recorded host simulated, as it is.
@@ -54,48 +72,53 @@ fn settles(case: &Case<'_>, rates: &[f64]) -> bool {
     case.seen.iter().all(|s| s.service_s > 0.0) && load < case.pcpus
 }
 
+/// A search among weights draws this part of the requests: with the same draws for all weights the differences are told well by few.
+const SEARCHED: usize = 20;
+
 /// All that does not depend on the next interval's weights.
 pub(super) struct Prepared<'a> {
     case: Case<'a>,
     fluid: Fluid,
-    /// The next interval's requests; `None` where there is more work than pCPUs.
-    next: Option<Vec<Vec<Traffic>>>,
-    /// What the model says of the last interval.
-    before: Vec<Option<Response>>,
+    weights: Vec<f64>,
+    /// The answer at the present weights, by all requests.
+    now: Vec<Option<Response>>,
+    /// Few of the next interval's requests; `None` where there is more work than pCPUs.
+    few: Option<Vec<Vec<Traffic>>>,
+    /// What they say of the present weights.
+    few_now: Vec<Option<Response>>,
 }
 
 impl<'a> Prepared<'a> {
     pub(super) fn new(case: Case<'a>) -> Prepared<'a> {
-        let fluid = case.fluid();
         let rates: Vec<f64> = case.next.iter().map(|n| n.rate_hz).collect();
-        let next = settles(&case, &rates).then(|| rounds(case.seen, case.gaps_s, &rates, case.effort));
-        let mut prepared = Prepared { case, fluid, next, before: vec![None; case.seen.len()] };
-        let rates: Vec<f64> = case.seen.iter().map(|s| s.rate_hz).collect();
-        let weights: Vec<f64> = case.seen.iter().map(|s| s.weight).collect();
-        if settles(&case, &rates) && prepared.next.is_some() {
-            prepared.before = prepared.sharing().run(&rounds(case.seen, case.gaps_s, &rates, case.effort), &weights);
-        }
+        let weights: Vec<f64> = case.next.iter().map(|n| n.weight).collect();
+        let few = settles(&case, &rates).then(|| rounds(case.seen, case.gaps_s, &rates, case.effort / SEARCHED));
+        let now = tell(&case);
+        let mut prepared = Prepared { case, fluid: case.fluid(), weights, now, few, few_now: Vec::new() };
+        prepared.few_now = match &prepared.few {
+            Some(few) => prepared.run(few, &prepared.weights),
+            None => vec![None; case.seen.len()],
+        };
         prepared
     }
 
-    fn sharing(&self) -> &dyn Sharing {
-        self.case.host.unwrap_or(&self.fluid)
+    fn run(&self, rounds: &[Vec<Traffic>], weights: &[f64]) -> Vec<Option<Response>> {
+        let told = self.case.host.unwrap_or(&self.fluid).run(rounds, weights);
+        (self.case.between)();
+        told
     }
 
     fn at(&self, weights: &[f64]) -> Vec<Option<Response>> {
-        let seen = self.case.seen;
-        let Some(next) = self.next.as_ref().filter(|_| weights.iter().all(|w| *w > 0.0)) else {
-            return vec![None; seen.len()];
+        let Some(few) = self.few.as_ref().filter(|_| weights.iter().all(|w| *w > 0.0)) else {
+            return vec![None; self.now.len()];
         };
-        let told = self.sharing().run(next, weights);
-        let of = |((s, then), before): ((&Seen, &Option<Response>), &Option<Response>)| {
-            let (then, Some(before)) = ((*then)?, before) else { return *then };
-            Some(Response {
-                mean_s: corrected(s.service_s, s.response.mean_s, before.mean_s, then.mean_s),
-                p95_s: corrected(s.service_s, s.response.p95_s, before.p95_s, then.p95_s),
-            })
+        let told = self.run(few, weights);
+        let of = |((then, before), now): ((Option<Response>, &Option<Response>), &Option<Response>)| {
+            let (then, before, now) = (then?, (*before)?, (*now)?);
+            let (mean, p95) = (then.mean_s / before.mean_s, then.p95_s / before.p95_s);
+            Some(Response { mean_s: now.mean_s * mean, p95_s: now.p95_s * p95 })
         };
-        seen.iter().zip(&told).zip(&self.before).map(of).collect()
+        told.into_iter().zip(&self.few_now).zip(&self.now).map(of).collect()
     }
 
     pub(super) fn by_weights(self) -> impl Fn(&[f64]) -> Vec<Option<Response>> + 'a {
