@@ -131,6 +131,7 @@ pub const CASES: &[Case] = &[
     prediction::CASE,
     cfs::CASE,
     service::estimators::CASE,
+    service::control::CASE,
     xen::CASE,
 ];
 

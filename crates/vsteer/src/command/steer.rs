@@ -9,12 +9,13 @@ use serde::Serialize;
 use std::time::{Duration, Instant};
 use vsteer_act::{Setting, Steering, journal_folder};
 use vsteer_core::model;
-use vsteer_core::nouns::{Batch, CpuWeight, HostConfig};
+use vsteer_core::nouns::{Batch, CpuWeight, HostConfig, VmConfig};
 use vsteer_core::plan::{Change, Step};
 use vsteer_core::sla::control::Decision;
 use vsteer_core::sla::estimate;
 use vsteer_core::sla::facts::{dead, facts, find};
 use vsteer_core::sla::hold::{Holder, Outcome, Period, VmPeriod};
+use vsteer_core::sla::round::{CGROUP_V1, CGROUP_V2, XEN, rounded};
 use vsteer_core::sla::window::Answered;
 use vsteer_core::{Fault, FaultKind};
 use vsteer_host::follow::Follower;
@@ -31,6 +32,8 @@ const OF_A_PCPU: f64 = 0.1;
 const REST_MOST: Duration = Duration::from_secs(2);
 /// Of a log whose requests ended so far from now the clock is another one.
 const CLOCK_APART: Duration = Duration::from_secs(600);
+/// A loss by rounding that is worth a note.
+const LOSS_TOLD: f64 = 0.01;
 /// A line with its time.
 const SECOND_NS: u64 = 1_000_000_000;
 
@@ -82,7 +85,9 @@ pub fn run(a: &Steer, json: bool) -> Result<(), Fault> {
     let steered = world.live(a, &interrupt, json);
     let World { host: mut actuator, steering, .. } = world;
     let receipts = steering.end(&mut actuator)?;
-    if !json {
+    if json {
+        println!("{}", serde_json::json!({ "ended": receipts }));
+    } else {
         receipts.iter().flat_map(|r| &r.steps).for_each(|line| println!("{line}"));
     }
     steered
@@ -221,7 +226,10 @@ impl World<'_> {
         };
         let period = Period { span_ns: (last.unix_ns, unix_ns), vms, pcpus: of_host.pcpus };
         let outcome = self.holder.step(period, &rest);
-        let steps = steps(&config, &names, &outcome)?;
+        let (steps, loss) = steps(&config, &names, &outcome);
+        if loss > LOSS_TOLD {
+            notes.push(format!("weights are whole numbers: a share is {:.1} % off by that", 100.0 * loss));
+        }
         let set = yes && !steps.is_empty();
         if set {
             let setting = Setting { folder: &journal_folder(), connect: self.connect, unix_ns };
@@ -282,25 +290,35 @@ fn apart(ended: &[Answered], now_ns: u64) -> Option<Duration> {
     Some(Duration::from_nanos(latest.saturating_sub(now_ns))).filter(|d| *d > CLOCK_APART)
 }
 
-/// The outcome's weights as steps, together as heavy as before, so that who is not steered gets what it got.
-fn steps(config: &HostConfig, names: &[&str], outcome: &Outcome) -> Result<Vec<Step>, Fault> {
-    let Decision::Set { weights, .. } = &outcome.decision else { return Ok(Vec::new()) };
-    let mut all = Vec::new();
-    for (name, weight) in names.iter().zip(weights) {
-        let Ok(vm) = find(config, name) else { continue };
-        if let (Some(from), true) = (vm.weight, *weight > 0.0) {
-            all.push((vm, from, *weight));
-        }
-    }
-    let (before, after) = all.iter().fold((0.0, 0.0), |(b, a), (_, from, w)| (b + from.relative(), a + w));
-    let step = |(vm, from, weight): &(&vsteer_core::nouns::VmConfig, CpuWeight, f64)| Step {
+/// The outcome's weights as steps, and by how much of itself a share is off since weights are whole numbers. Together they are as heavy
+/// as before, so that who is not steered gets what it got.
+fn steps(config: &HostConfig, names: &[&str], outcome: &Outcome) -> (Vec<Step>, f64) {
+    let Decision::Set { weights, .. } = &outcome.decision else { return (Vec::new(), 0.0) };
+    let of = |(name, weight): (&&str, &f64)| {
+        let vm = find(config, name).ok()?;
+        Some((vm, vm.weight?, *weight))
+    };
+    let all: Vec<_> = names.iter().zip(weights).filter_map(of).filter(|(_, _, w)| *w > 0.0).collect();
+    let number = |weight: CpuWeight| match weight {
+        CpuWeight::Shares(n) | CpuWeight::Weight(n) | CpuWeight::Credit(n) => n,
+    };
+    let range = match all.first().map(|(_, from, _)| from) {
+        Some(CpuWeight::Shares(_)) => CGROUP_V1,
+        Some(CpuWeight::Weight(_)) => CGROUP_V2,
+        Some(CpuWeight::Credit(_)) => XEN,
+        None => return (Vec::new(), 0.0),
+    };
+    let parts: Vec<f64> = all.iter().map(|(_, _, w)| *w).collect();
+    let together = all.iter().map(|(_, from, _)| number(*from)).sum();
+    let Some(rounded) = rounded(&parts, range, Some(together)) else { return (Vec::new(), 0.0) };
+    let step = |((vm, from, _), to): (&(&VmConfig, CpuWeight, f64), &u64)| Step {
         vm: vm.id.clone(),
         vm_name: vm.name.clone(),
-        change: Change::Weight { from: *from, to: from.with_relative(weight * before / after) },
+        change: Change::Weight { from: *from, to: from.on_same_scale(*to as f64) },
         reason: outcome.why.clone(),
     };
     let changes = |s: &Step| !matches!(s.change, Change::Weight { from, to } if from == to);
-    Ok(all.iter().map(step).filter(changes).collect())
+    (all.iter().zip(&rounded.numbers).map(step).filter(changes).collect(), rounded.loss)
 }
 
 /// The watchdog's own command: `__guard JOURNAL`.
