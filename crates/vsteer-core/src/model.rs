@@ -440,6 +440,9 @@ fn vm_model(id: &VmId, name: &str, mine: &[(&ThreadKey<'_>, &Sum)], batches: &[B
     }
 }
 
+/// Columns of ticks that add up to this part more or less than the time that has passed do not drift: they are wrong.
+const TICKS_APART: f64 = 0.01;
+
 fn pcpu_models(first: &Batch, last: &Batch) -> Vec<PcpuModel> {
     last.pcpus
         .iter()
@@ -452,9 +455,13 @@ fn pcpu_models(first: &Batch, last: &Batch) -> Vec<PcpuModel> {
             // The columns' own sum, not the clock: they are ticks and drift against it.
             let whole = user + system + idle + interrupts + steal.unwrap_or(0.0);
             let share = |ns: f64| if whole > 0.0 { ns / whole } else { 0.0 };
+            // Tickless kernels know idle time exactly and the rest by ticks, which a load in step with them is seen by too often
+            // or too seldom: then the columns add up to another time than has passed, and idle time alone is right.
+            let passed = last.mono_ns.saturating_sub(first.mono_ns) as f64;
+            let of = if (whole - passed).abs() > TICKS_APART * passed { passed } else { whole };
             Some(PcpuModel {
                 cpu: b.cpu,
-                busy: if whole > 0.0 { 1.0 - idle / whole } else { 0.0 },
+                busy: if of > 0.0 { (1.0 - idle / of).max(0.0) } else { 0.0 },
                 user: share(user),
                 system: share(system),
                 interrupts: share(interrupts),

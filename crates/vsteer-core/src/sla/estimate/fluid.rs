@@ -11,7 +11,7 @@
 //! Left out: slices, switches and wake-ups: who is alone has all, who is not has a part of every instant.
 
 use super::traffic::Traffic;
-use super::Sharing;
+use super::{Ran, Sharing, rounds_apart};
 use crate::sla::window::{PERCENTILE, Response};
 use crate::stats::{mean, quantile};
 use std::collections::VecDeque;
@@ -144,14 +144,19 @@ impl Fluid {
 }
 
 impl Sharing for Fluid {
-    fn run(&self, rounds: &[Vec<Traffic>], weights: &[f64]) -> Vec<Option<Response>> {
+    fn run(&self, rounds: &[Vec<Traffic>], weights: &[f64]) -> Vec<Option<Ran>> {
         let mut took: Vec<Vec<f64>> = vec![Vec::new(); weights.len()];
+        let mut means: Vec<Vec<f64>> = vec![Vec::new(); weights.len()];
         for traffic in rounds {
             let of = self.responses(traffic, weights);
+            means.iter_mut().zip(&of).for_each(|(means, of)| means.extend(mean(of)));
             took.iter_mut().zip(of).for_each(|(all, of)| all.extend(of));
         }
-        let of = |took: &Vec<f64>| Some(Response { mean_s: mean(took)?, p95_s: quantile(took, PERCENTILE)? });
-        took.iter().map(of).collect()
+        let of = |(took, means): (&Vec<f64>, &Vec<f64>)| {
+            let response = Response { mean_s: mean(took)?, p95_s: quantile(took, PERCENTILE)? };
+            Some(Ran { response, rounds_apart_s: rounds_apart(means) })
+        };
+        took.iter().zip(&means).map(of).collect()
     }
 }
 
@@ -168,7 +173,7 @@ mod tests {
 
     fn run(fluid: &Fluid, all: &[Seen], weights: &[f64]) -> Vec<Response> {
         let rates: Vec<f64> = all.iter().map(|s| s.rate_hz).collect();
-        fluid.run(&rounds(all, &[], &rates, 800_000), weights).into_iter().map(Option::unwrap).collect()
+        fluid.run(&rounds(all, &[], &rates, 800_000), weights).into_iter().map(|r| r.unwrap().response).collect()
     }
 
     /// M/M/1 at 0.5 and 0.8, M/D/1 at 0.5: x / (1 - ρ), and x + ρ x / (2 (1 - ρ)).

@@ -36,11 +36,24 @@ pub struct Driver {
     pub delay: f64,
 }
 
+/// What rounds of requests came to.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Ran {
+    /// Of all rounds together.
+    pub response: Response,
+    /// Standard deviation of the rounds' means, seconds.
+    pub rounds_apart_s: f64,
+}
+
 /// Who shares pCPUs how.
 pub trait Sharing {
-    /// Response times of the requests that count, by VM, over all rounds together; `None` for a VM without any, or where the host cannot
-    /// be run so.
-    fn run(&self, rounds: &[Vec<Traffic>], weights: &[f64]) -> Vec<Option<Response>>;
+    /// Response times of the requests that count, by VM; `None` for a VM without any, or where the host cannot be run so.
+    fn run(&self, rounds: &[Vec<Traffic>], weights: &[f64]) -> Vec<Option<Ran>>;
+}
+
+/// The standard deviation of rounds' means.
+fn rounds_apart(means: &[f64]) -> f64 {
+    libm::sqrt(crate::stats::variance(means).unwrap_or(0.0))
 }
 
 /// VMs that share pCPUs, and their next interval.

@@ -3,8 +3,11 @@
 //! **Idea.** Requests are drawn as the last interval's were ([`super::traffic`]) and run twice through who shares how (the recorded
 //! host simulated, where there is one, else the fluid): at the last interval's rates and weights, and at the next one's. What was
 //! measured in the last interval, divided by what the first run says, is the factor for the second: of the part above the bare service
-//! time, since what a model leaves out lengthens waits, not work. Both runs have the same draws, so that at unchanged rates and weights
-//! the answer is what was measured.
+//! time, since what a model leaves out lengthens waits, not work. Both runs have the same draws.
+//!
+//! **Trust.** Such a factor is the model's error times chance: of the last interval, and of how periodic arrivals lay to each other in it.
+//! How much chance there is shows in how far rounds of the first run are apart; only the part of the factor (of its logarithm) that is
+//! not likely to be chance is taken along, as for any two variances.
 //!
 //! Left out: a drift of service times, and what makes the last interval's own mean differ from its expectation (at a load of 88 % that
 //! of a minute is off by a fifth).
@@ -12,46 +15,74 @@
 use super::super::window::{Response, Seen};
 use super::fluid::Fluid;
 use super::traffic::{Traffic, rounds};
-use super::{Case, Sharing};
+use super::{Case, Ran, Sharing};
 
 /// A factor beyond this is not the model's error: something else happened.
 const FACTOR_MOST: f64 = 3.0;
 /// Where a model says that so little is waited (part of the service time), a factor would be made of noise.
 const WAITS_LEAST: f64 = 0.05;
+/// How far the model is off by itself, as a standard deviation of the factor's logarithm: fluid against EEVDF, Credit.
+const MODEL_OFF: f64 = 0.2;
+/// Arrivals that vary less than this are periodic: what differs between rounds is how they lie to each other, and that lasts.
+const PERIODIC_CV2: f64 = 0.1;
+/// Of a 95th percentile chance is so much more than of a mean, as variances.
+const PERCENTILE_MORE: f64 = 2.0;
 
-/// What `measured` says of `modelled`, taken along to `then`.
-fn corrected(service_s: f64, measured: f64, modelled: f64, then: f64) -> f64 {
+/// How much of a factor is the model's error, and not chance in what was measured: 0 to 1.
+fn trusted(s: &Seen, requests: usize, before: &Ran, in_a_round: f64) -> f64 {
+    let waits_s = before.response.mean_s - s.service_s;
+    if waits_s <= WAITS_LEAST * s.service_s || requests == 0 {
+        return 0.0;
+    }
+    let round = before.rounds_apart_s / waits_s;
+    let shorter = if s.gap_cv2 < PERIODIC_CV2 { 1.0 } else { in_a_round / requests as f64 };
+    let variance = round * round * shorter;
+    MODEL_OFF * MODEL_OFF / (MODEL_OFF * MODEL_OFF + variance)
+}
+
+/// What `measured` says of `modelled`, taken along to `then` as far as it is trusted.
+fn corrected(service_s: f64, measured: f64, modelled: f64, then: f64, trusted: f64) -> f64 {
     let above = modelled - service_s;
-    let factor = if above > WAITS_LEAST * service_s {
-        ((measured - service_s) / above).clamp(1.0 / FACTOR_MOST, FACTOR_MOST)
-    } else {
-        1.0
-    };
-    service_s + factor * (then - service_s).max(0.0)
+    let waits = (then - service_s).max(0.0);
+    if above <= WAITS_LEAST * service_s {
+        return service_s + waits;
+    }
+    let factor = ((measured - service_s) / above).clamp(1.0 / FACTOR_MOST, FACTOR_MOST);
+    service_s + libm::exp(trusted * libm::log(factor)) * waits
 }
 
 /// What the next interval brings, corrected by the last one.
 pub(super) fn tell(case: &Case<'_>) -> Vec<Option<Response>> {
     let fluid = case.fluid();
     let sharing: &dyn Sharing = case.host.unwrap_or(&fluid);
-    let run = |rates: Vec<f64>, weights: Vec<f64>| {
-        if !settles(case, &rates) || weights.iter().any(|w| *w <= 0.0) {
-            return vec![None; rates.len()];
+    let run = |rates: &[f64], weights: Vec<f64>| {
+        if !settles(case, rates) || weights.iter().any(|w| *w <= 0.0) {
+            return (vec![None; rates.len()], 1);
         }
-        let told = sharing.run(&rounds(case.seen, case.gaps_s, &rates, case.effort), &weights);
+        let rounds = rounds(case.seen, case.gaps_s, rates, case.effort);
+        let told = sharing.run(&rounds, &weights);
         (case.between)();
-        told
+        (told, rounds.len())
     };
-    let then = run(case.next.iter().map(|n| n.rate_hz).collect(), case.next.iter().map(|n| n.weight).collect());
-    let before = run(case.seen.iter().map(|s| s.rate_hz).collect(), case.seen.iter().map(|s| s.weight).collect());
-    let of = |((s, then), before): ((&Seen, &Option<Response>), &Option<Response>)| {
-        let (then, Some(before)) = ((*then)?, before) else { return *then };
+    let next_hz: Vec<f64> = case.next.iter().map(|n| n.rate_hz).collect();
+    let last_hz: Vec<f64> = case.seen.iter().map(|s| s.rate_hz).collect();
+    let (then, _) = run(&next_hz, case.next.iter().map(|n| n.weight).collect());
+    let (before, rounds) = run(&last_hz, case.seen.iter().map(|s| s.weight).collect());
+    let together: f64 = last_hz.iter().sum();
+    let of = |i: usize| {
+        let (s, then) = (&case.seen[i], then[i]?.response);
+        let Some(before) = &before[i] else { return Some(then) };
+        let requests = case.gaps_s.get(i).map_or(0, |g| g.len() + 1);
+        let in_a_round = case.effort as f64 / rounds as f64 * s.rate_hz / together;
+        let mean = trusted(s, requests, before, in_a_round);
+        let p95 = mean / (mean + PERCENTILE_MORE * (1.0 - mean));
+        let (was, model) = (s.response, before.response);
         Some(Response {
-            mean_s: corrected(s.service_s, s.response.mean_s, before.mean_s, then.mean_s),
-            p95_s: corrected(s.service_s, s.response.p95_s, before.p95_s, then.p95_s),
+            mean_s: corrected(s.service_s, was.mean_s, model.mean_s, then.mean_s, mean),
+            p95_s: corrected(s.service_s, was.p95_s, model.p95_s, then.p95_s, p95),
         })
     };
-    case.seen.iter().zip(&then).zip(&before).map(of).collect()
+    (0..case.seen.len()).map(of).collect()
 }
 
 /// The recorded host simulated, as it is.
@@ -63,7 +94,8 @@ pub(super) fn simulator(case: &Case<'_>) -> Vec<Option<Response>> {
     if !settles(case, &rates) {
         return none();
     }
-    host.run(&rounds(case.seen, case.gaps_s, &rates, case.effort), &weights)
+    let told = host.run(&rounds(case.seen, case.gaps_s, &rates, case.effort), &weights);
+    told.into_iter().map(|r| r.map(|r| r.response)).collect()
 }
 
 /// Is there less work than pCPUs? Else queues grow for as long as one looks.
@@ -105,7 +137,7 @@ impl<'a> Prepared<'a> {
     fn run(&self, rounds: &[Vec<Traffic>], weights: &[f64]) -> Vec<Option<Response>> {
         let told = self.case.host.unwrap_or(&self.fluid).run(rounds, weights);
         (self.case.between)();
-        told
+        told.into_iter().map(|r| r.map(|r| r.response)).collect()
     }
 
     fn at(&self, weights: &[f64]) -> Vec<Option<Response>> {

@@ -6,8 +6,8 @@
 //!
 //! Left out: VMs that are in no service level still want what they wanted; several workers on one vCPU.
 
-use super::Sharing;
 use super::traffic::Traffic;
+use super::{Ran, Sharing, rounds_apart};
 use crate::nouns::Histogram;
 use crate::predict::replay::Replay;
 use crate::sim::engine::Stop;
@@ -84,20 +84,24 @@ fn ns(s: f64) -> u64 {
 }
 
 impl Sharing for Simulated {
-    fn run(&self, rounds: &[Vec<Traffic>], weights: &[f64]) -> Vec<Option<Response>> {
+    fn run(&self, rounds: &[Vec<Traffic>], weights: &[f64]) -> Vec<Option<Ran>> {
         let mut all: Vec<(u64, u64, Histogram)> = vec![(0, 0, Histogram::default()); weights.len()];
+        let mut means: Vec<Vec<f64>> = vec![Vec::new(); weights.len()];
+        let mean_s = |done: u64, took_ns: u64| (done > 0).then(|| took_ns as f64 / done as f64 / 1e9);
         for traffic in rounds {
             let Some(of) = self.round(traffic, weights) else { return vec![None; weights.len()] };
-            for (all, of) in all.iter_mut().zip(of) {
+            for ((all, means), of) in all.iter_mut().zip(&mut means).zip(of) {
+                means.extend(mean_s(of.0, of.1));
                 *all = (all.0 + of.0, all.1 + of.1, all.2.merged(&of.2));
             }
         }
         let later_s = self.host.hand_over_ns as f64 / 1e9;
-        let of = |(done, took_ns, times): &(u64, u64, Histogram)| {
-            let mean_s = (*done > 0).then(|| *took_ns as f64 / *done as f64 / 1e9 + later_s)?;
-            Some(Response { mean_s, p95_s: times.quantile_ns(PERCENTILE)? / 1e9 + later_s })
+        let of = |((done, took_ns, times), means): (&(u64, u64, Histogram), &Vec<f64>)| {
+            let mean_s = mean_s(*done, *took_ns)? + later_s;
+            let response = Response { mean_s, p95_s: times.quantile_ns(PERCENTILE)? / 1e9 + later_s };
+            Some(Ran { response, rounds_apart_s: rounds_apart(means) })
         };
-        all.iter().map(of).collect()
+        all.iter().zip(&means).map(of).collect()
     }
 }
 
@@ -147,7 +151,7 @@ mod tests {
         for weights in [[1.0, 1.0], [4.0, 1.0]] {
             let (told, near) = (simulated.run(&traffic, &weights), fluid.run(&traffic, &weights));
             for (told, near) in told.iter().zip(near) {
-                let (told, near) = (told.unwrap(), near.unwrap());
+                let (told, near) = (told.unwrap().response, near.unwrap().response);
                 assert!((told.mean_s / near.mean_s - 1.0).abs() < 0.1, "{weights:?}: {told:?} {near:?}");
                 assert!((told.p95_s / near.p95_s - 1.0).abs() < 0.15, "{weights:?}: {told:?} {near:?}");
             }

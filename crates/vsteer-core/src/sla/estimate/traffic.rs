@@ -22,8 +22,9 @@ const SEED: u64 = 0x7273;
 const BLOCK: usize = 50;
 /// Fewer measured gaps than this are no sample to draw from.
 const GAPS_LEAST: usize = 4 * BLOCK;
-/// Begun afresh so often.
-const ROUNDS: u64 = 8;
+/// Begun afresh so often: rounds of so many requests, but not fewer or more of them than this.
+const REQUESTS_A_ROUND: usize = 6_000;
+const ROUNDS: (usize, usize) = (8, 64);
 /// Until queues are as they usually are: this part of a round is not counted.
 const WARM_UP: f64 = 0.1;
 
@@ -119,7 +120,8 @@ impl Gaps<'_> {
 /// Every rate must be 0 (nobody comes) or above.
 pub fn rounds(seen: &[Seen], gaps_s: &[Vec<f64>], rates_hz: &[f64], all: usize) -> Vec<Vec<Traffic>> {
     let together: f64 = rates_hz.iter().sum();
-    let length_s = if together > 0.0 { all as f64 / ROUNDS as f64 / together } else { 0.0 };
+    let rounds = (all / REQUESTS_A_ROUND).clamp(ROUNDS.0, ROUNDS.1) as u64;
+    let length_s = if together > 0.0 { all as f64 / rounds as f64 / together } else { 0.0 };
     let one = |round: u64, i: usize| {
         let stream = 2 * (round * seen.len() as u64 + i as u64);
         let (mut of_gaps, mut of_work) = (Random::new(SEED, stream), Random::new(SEED, stream + 1));
@@ -136,7 +138,7 @@ pub fn rounds(seen: &[Seen], gaps_s: &[Vec<f64>], rates_hz: &[f64], all: usize) 
         }
         traffic
     };
-    (0..ROUNDS).map(|round| (0..seen.len()).map(|i| one(round, i)).collect()).collect()
+    (0..rounds).map(|round| (0..seen.len()).map(|i| one(round, i)).collect()).collect()
 }
 
 #[cfg(test)]
