@@ -103,14 +103,19 @@ pub struct Holder {
     pool: Vec<Period>,
     /// What the pool before the last shift came to, by VM; empty where that was too short to say anything.
     before: Vec<Option<Interval>>,
+    /// How the CPU times of each VM's requests spread, once that was read off: requests stay what they are when loads change.
+    spreads: Vec<Option<f64>>,
     /// Since the last shift.
     sets: u32,
+    /// Who should go, once that was said for this pool: it is not worked out anew each period.
+    going: Option<Vec<usize>>,
 }
 
 impl Holder {
     /// A loop that has seen nothing. `effort`: [`Case::effort`].
     pub fn new(promises: Vec<Promise>, estimator: Estimator, effort: usize) -> Holder {
-        Holder { promises, estimator, effort, pool: Vec::new(), before: Vec::new(), sets: 0 }
+        let spreads = vec![None; promises.len()];
+        Holder { promises, estimator, effort, pool: Vec::new(), before: Vec::new(), spreads, sets: 0, going: None }
     }
 
     /// The promises.
@@ -134,6 +139,7 @@ impl Holder {
         }
         if shifted || reweighted {
             self.pool.clear();
+            self.going = None;
         }
         if self.pool.len() >= POOL_MOST {
             self.pool.remove(0);
@@ -175,9 +181,9 @@ impl Holder {
         (requests.len() >= REQUESTS_LEAST).then_some(whole)
     }
 
-    fn look(&self, shifted: bool, between: &dyn Fn()) -> Outcome {
+    fn look(&mut self, shifted: bool, between: &dyn Fn()) -> Outcome {
         let n = self.promises.len();
-        let now = self.pool.last().expect("a period was just added");
+        let now = self.pool.last().expect("a period was just added").clone();
         let intervals: Vec<Option<Interval>> = (0..n).map(|i| self.interval(i)).collect();
         let dead = |i: usize| now.vms[i].as_ref().and_then(|v| v.dead.clone());
         // Whose weights can be turned at; what the others use is gone.
@@ -197,15 +203,18 @@ impl Holder {
         // Where all is well and stays as it is nothing needs to be foretold.
         let stirred = now_hz.iter().any(|(_, other)| *other) || (basis.is_some() && !turned.is_empty());
         let suspect = stirred || turned.iter().any(beyond);
+        let foretold = basis.is_some();
         let mut known: Vec<Interval> = basis.unwrap_or_else(|| turned.iter().filter_map(|i| intervals[*i].clone()).collect());
-        if suspect {
-            spread::read_off(&mut known, pcpus, self.effort / SPREAD);
-            between();
+        let spreads = &mut self.spreads;
+        if suspect && turned.iter().any(|i| spreads[*i].is_none()) {
+            spread::read_off(&mut known, pcpus, self.effort / SPREAD, between);
+            turned.iter().zip(&known).for_each(|(i, k)| spreads[*i] = Some(k.seen.service_cv2));
         }
+        turned.iter().zip(&mut known).for_each(|(i, k)| k.seen.service_cv2 = spreads[*i].unwrap_or(k.seen.service_cv2));
         let chance: Vec<f64> = known.iter().map(|i| chance_of(&i.took_s)).collect();
         let seen: Vec<_> = known.iter().map(|i| i.seen).collect();
         let gaps_s: Vec<Vec<f64>> = known.into_iter().map(|i| i.gaps_s).collect();
-        let unsure = rates_unsure(&seen, &now_hz, pcpus, length_s(now));
+        let unsure = rates_unsure(&seen, &now_hz, pcpus, length_s(&now));
         let chance: Vec<f64> = chance.into_iter().map(|c| libm::sqrt(c * c + unsure * unsure)).collect();
         let weight = |i: &usize| now.vms[*i].as_ref().map_or(1.0, |v| v.vm.weight);
         let next: Vec<Next> = turned
@@ -223,6 +232,7 @@ impl Holder {
             gaps_s: &gaps_s,
             host: None,
             effort: self.effort,
+            to_the_letter: !foretold,
             between,
         };
         let outcome = |violations, decision, why| Outcome {
@@ -265,14 +275,17 @@ impl Holder {
         if let Some(why) = self.rests() {
             return outcome(violations, Decision::Keep, format!("{}; {why}", wrong.join("; ")));
         }
-        let decision = match step.decide() {
+        let going = self.going.as_ref().map(|g| g.iter().filter_map(|i| turned.iter().position(|t| t == i)).collect());
+        let decision = match step.decide(going) {
             Decision::Set { weights, worst } => {
                 let mut all: Vec<f64> = now.vms.iter().map(|v| v.as_ref().map_or(0.0, |v| v.vm.weight)).collect();
                 turned.iter().zip(weights).for_each(|(i, w)| all[*i] = w);
                 Decision::Set { weights: all, worst }
             }
             Decision::Move { worst, candidates } => {
-                Decision::Move { worst, candidates: candidates.into_iter().map(|k| turned[k]).collect() }
+                let candidates: Vec<usize> = candidates.into_iter().map(|k| turned[k]).collect();
+                self.going = Some(candidates.clone());
+                Decision::Move { worst, candidates }
             }
             Decision::Keep => Decision::Keep,
         };

@@ -21,8 +21,8 @@ const QUANTILES: u32 = 200;
 /// Once over all VMs is not enough, since each one's waits are made by the others' work.
 const TURNS: usize = 2;
 
-/// Sets each interval's spread of CPU times, by so many requests drawn for each that is tried. Nothing is set where there is more work than pCPUs, for then nothing settles.
-pub fn read_off(intervals: &mut [Interval], pcpus: f64, effort: usize) {
+/// Sets each interval's spread of CPU times, by so many requests drawn for each that is tried; `between` is called after each. Nothing is set where there is more work than pCPUs, for then nothing settles.
+pub fn read_off(intervals: &mut [Interval], pcpus: f64, effort: usize, between: &dyn Fn()) {
     let load: f64 = intervals.iter().map(|i| i.seen.service_s * i.seen.rate_hz).sum();
     if load >= pcpus {
         return;
@@ -37,6 +37,7 @@ pub fn read_off(intervals: &mut [Interval], pcpus: f64, effort: usize) {
             for cv2 in SPREADS {
                 seen[i].service_cv2 = cv2;
                 let apart = apart(&measured[i], &responses(&fluid, &seen, &gaps, i, effort));
+                between();
                 if apart < best.0 {
                     best = (apart, cv2);
                 }
@@ -110,7 +111,7 @@ mod tests {
                 took_s,
             };
             let mut all: Vec<Interval> = truth.iter().zip(took).map(interval).collect();
-            read_off(&mut all, 1.0, EFFORT);
+            read_off(&mut all, 1.0, EFFORT, &|| {});
             let got: Vec<f64> = all.iter().map(|i| i.seen.service_cv2).collect();
             assert!(got[0] <= 0.1 && (0.6..=2.0).contains(&got[1]) && got[2] >= 2.0, "{rate}: {got:?}");
         }

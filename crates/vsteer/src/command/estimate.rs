@@ -156,7 +156,7 @@ fn elsewhere(folder: &Path, log: &Log, requests: &[Answered], (begin, end): (u64
 /// Which VMs' CPU times spread how far.
 fn read_off(part: &mut Part) {
     let mut known: Vec<Interval> = part.intervals.iter().flatten().cloned().collect();
-    spread::read_off(&mut known, part.facts.pcpus, spread::EFFORT);
+    spread::read_off(&mut known, part.facts.pcpus, spread::EFFORT, &|| {});
     part.intervals.iter_mut().flatten().zip(known).for_each(|(i, k)| *i = k);
 }
 
@@ -208,6 +208,7 @@ fn one(part: &Part, next: &[Next], then: Option<&Part>, names: &[&str]) -> Resul
         gaps_s: &gaps,
         host: sharing,
         effort: EFFORT,
+        to_the_letter: false,
         between: &|| {},
     };
     let spread_out = |told: Vec<Option<Response>>| {

@@ -24,14 +24,18 @@ use vsteer_record::access_log::Format;
 
 /// Hidden first word of the watchdog's command line: see [`guard`].
 pub const GUARD: &str = "__guard";
-/// Requests drawn for an estimate: enough that chance in it is less than in what is measured.
-const EFFORT: usize = 200_000;
+/// Requests drawn for an estimate: enough that chance in it is less than in the minutes that are measured.
+const EFFORT: usize = 60_000;
+/// Logs are read so often within a period, a little at a time.
+const POLLS: u32 = 12;
 /// Estimates take no more than this part of a pCPU, since the host is there for others.
 const OF_A_PCPU: f64 = 0.1;
 /// Nor do they rest for longer than this at a time.
 const REST_MOST: Duration = Duration::from_secs(2);
 /// Of a log whose requests ended so far from now the clock is another one.
 const CLOCK_APART: Duration = Duration::from_secs(600);
+/// Requests in a period from which the end of a log tells how far it is behind.
+const REQUESTS_TO_TELL: usize = 50;
 /// A loss by rounding that is worth a note.
 const LOSS_TOLD: f64 = 0.01;
 /// A line with its time.
@@ -48,6 +52,8 @@ struct Said<'a> {
     weights: Vec<String>,
     set: bool,
     notes: Vec<String>,
+    /// CPU time that this period's look took: seeing, deciding, setting.
+    own_cpu_s: [f64; 3],
 }
 
 /// Steers until interrupted.
@@ -75,6 +81,7 @@ pub fn run(a: &Steer, json: bool) -> Result<(), Fault> {
         watched,
         holder: Holder::new(sla.promises.clone(), estimator, EFFORT),
         last: None,
+        cut_ns: 0,
         steering: Steering::new(&[GUARD]),
         set: Vec::new(),
         connect: a.connect.as_deref(),
@@ -128,6 +135,12 @@ impl Watched {
         })
     }
 
+    /// How far the log is behind: servers write theirs in pieces. `None` for one with too few requests to tell.
+    fn behind(&self, now_ns: u64) -> Option<u64> {
+        let ended = || self.ended.iter().map(|r| r.began_ns + r.took_ns).filter(|at| *at <= now_ns);
+        (ended().count() >= REQUESTS_TO_TELL).then(|| now_ns - ended().max().unwrap_or(now_ns))
+    }
+
     /// The requests that ended before this moment.
     fn take(&mut self, until_ns: u64) -> Vec<Answered> {
         let (now, later) = self.ended.drain(..).partition(|r: &Answered| r.began_ns + r.took_ns <= until_ns);
@@ -143,6 +156,8 @@ struct World<'a> {
     watched: Vec<Watched>,
     holder: Holder,
     last: Option<Batch>,
+    /// Until when requests were looked at.
+    cut_ns: u64,
     steering: Steering,
     /// What was set last, to see whether it still holds.
     set: Vec<(String, CpuWeight)>,
@@ -153,15 +168,24 @@ impl World<'_> {
     fn live(&mut self, a: &Steer, interrupt: &Interrupt, json: bool) -> Result<(), Fault> {
         let begin = Instant::now();
         let mut next = begin;
-        self.last = Some(self.host.sample()?);
+        let first = self.host.sample()?;
+        self.cut_ns = first.unix_ns;
+        self.last = Some(first);
         // What ended before the first period is not its.
         self.watched.iter_mut().try_for_each(Watched::poll)?;
         self.watched.iter_mut().for_each(|w| w.ended.clear());
         loop {
             next += self.sla.period;
             let end = a.length.map(|length| begin + length);
-            if end.is_some_and(|end| next > end) || interrupt.sleep_until(next) {
+            if end.is_some_and(|end| next > end) {
                 return Ok(());
+            }
+            for poll in (0..POLLS).rev() {
+                if interrupt.sleep_until(next - poll * self.sla.period / POLLS) {
+                    return Ok(());
+                }
+                // What is wrong with a log is told with the period.
+                self.watched.iter_mut().for_each(|w| drop(w.poll()));
             }
             match self.period(a.yes) {
                 Ok(Some(said)) => self.say(&said, json),
@@ -177,7 +201,11 @@ impl World<'_> {
 
     /// One period: look, decide, set.
     fn period(&mut self, yes: bool) -> Result<Option<Tell>, Fault> {
-        let (config, batch) = (self.host.config()?, self.host.sample()?);
+        let begun = own_cpu_s();
+        let resting = Resting::new();
+        let config = self.host.config()?;
+        resting.rest();
+        let batch = self.host.sample()?;
         let unix_ns = batch.unix_ns;
         let Some(last) = self.last.replace(batch.clone()) else { return Ok(None) };
         let mut notes = Vec::new();
@@ -197,9 +225,14 @@ impl World<'_> {
         let model = model::derive(&config, &self.host.collector(), &[last.clone(), batch])?;
         let of_host = facts(&config, &model, &present)?;
         let of_weights = dead(&config, &model, &present)?;
+        // A period's requests are those of which every log can tell.
+        let behind = self.watched.iter().filter_map(|w| w.behind(unix_ns)).max().unwrap_or(0);
+        let behind = if u128::from(behind) > self.sla.period.as_nanos() / 2 { 0 } else { behind };
+        let (from_ns, to_ns) = (self.cut_ns.max(last.unix_ns - self.sla.period.as_nanos() as u64), unix_ns - behind);
+        self.cut_ns = to_ns;
         let mut vms = vec![None; names.len()];
         for (k, i) in there.iter().enumerate() {
-            let requests = self.watched[*i].take(unix_ns);
+            let requests = self.watched[*i].take(to_ns);
             if let Some(apart) = apart(&self.watched[*i].ended, unix_ns) {
                 notes.push(format!(
                     "{}: its log's clock is {:.0} s ahead of this host's: is it of another time zone?",
@@ -219,13 +252,12 @@ impl World<'_> {
                 notes.push(format!("{name}: somebody else set its weight"));
             }
         }
-        let since = std::cell::Cell::new(Instant::now());
-        let rest = || {
-            std::thread::sleep(since.get().elapsed().mul_f64(1.0 / OF_A_PCPU - 1.0).min(REST_MOST));
-            since.set(Instant::now());
-        };
-        let period = Period { span_ns: (last.unix_ns, unix_ns), vms, pcpus: of_host.pcpus };
-        let outcome = self.holder.step(period, &rest);
+        let looked = own_cpu_s();
+        resting.rest();
+        let period = Period { span_ns: (from_ns, to_ns), vms, pcpus: of_host.pcpus };
+        let outcome = self.holder.step(period, &|| resting.rest());
+        resting.rest();
+        let decided = own_cpu_s();
         let (steps, loss) = steps(&config, &names, &outcome);
         if loss > LOSS_TOLD {
             notes.push(format!("weights are whole numbers: a share is {:.1} % off by that", 100.0 * loss));
@@ -242,7 +274,8 @@ impl World<'_> {
             }
         }
         let weights = steps.iter().map(|s| format!("{}: {}", s.vm_name, s.change)).collect();
-        Ok(Some(Tell { unix_ns, outcome, weights, set, notes }))
+        let own_cpu_s = [looked - begun, decided - looked, own_cpu_s() - decided];
+        Ok(Some(Tell { unix_ns, outcome, weights, set, notes, own_cpu_s }))
     }
 
     fn say(&self, told: &Tell, json: bool) {
@@ -255,6 +288,7 @@ impl World<'_> {
                 weights: told.weights.clone(),
                 set: told.set,
                 notes: told.notes.clone(),
+                own_cpu_s: told.own_cpu_s,
             };
             println!("{}", serde_json::to_string(&said).expect("results are plain data"));
             return;
@@ -282,6 +316,28 @@ struct Tell {
     weights: Vec<String>,
     set: bool,
     notes: Vec<String>,
+    own_cpu_s: [f64; 3],
+}
+
+/// Who works a little and rests a lot.
+struct Resting(std::cell::Cell<Instant>);
+
+impl Resting {
+    fn new() -> Resting {
+        Resting(std::cell::Cell::new(Instant::now()))
+    }
+
+    /// After what was done since the last time.
+    fn rest(&self) {
+        std::thread::sleep(self.0.get().elapsed().mul_f64(1.0 / OF_A_PCPU - 1.0).min(REST_MOST));
+        self.0.set(Instant::now());
+    }
+}
+
+/// CPU time of this thread until now, s (the first field of its schedstat: ns on a pCPU); 0 where the kernel does not say.
+fn own_cpu_s() -> f64 {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    text.split(' ').next().and_then(|ns| ns.parse::<f64>().ok()).map_or(0.0, |ns| ns / 1e9)
 }
 
 /// How far in the future requests ended, where that is no accident.

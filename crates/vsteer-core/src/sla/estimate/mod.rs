@@ -73,6 +73,9 @@ pub struct Case<'a> {
     pub host: Option<&'a dyn Sharing>,
     /// So many requests are drawn where requests are: the more, the less an answer is chance.
     pub effort: usize,
+    /// Is what was measured in the last interval believed to the letter? So that at unchanged rates and weights the answer is what
+    /// was measured: for who has to act on what is. Else it is weighed against chance.
+    pub to_the_letter: bool,
     /// Called after every run of requests: who shares the pCPUs with those it serves rests there.
     pub between: &'a dyn Fn(),
 }
@@ -83,7 +86,7 @@ pub const EFFORT: usize = 400_000;
 impl<'a> Case<'a> {
     /// One pCPU, nothing but these.
     pub fn new(seen: &'a [Seen], next: &'a [Next]) -> Case<'a> {
-        Case { seen, next, driver: Driver::default(), pcpus: 1.0, gaps_s: &[], host: None, effort: EFFORT, between: &|| {} }
+        Case { seen, next, driver: Driver::default(), pcpus: 1.0, gaps_s: &[], host: None, effort: EFFORT, to_the_letter: false, between: &|| {} }
     }
 
     fn fluid(&self) -> Fluid {

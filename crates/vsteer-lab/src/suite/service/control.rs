@@ -47,7 +47,7 @@ const LEVELS: [f64; 3] = [0.85, 1.5, 1.5];
 /// And of the second scenario, by what the same load came to in the third's fourth interval.
 const LEVELS_OF_SECOND: f64 = 1.6;
 /// Seconds between two looks at the logs.
-const LOG_EVERY_S: u32 = 20;
+const LOG_EVERY_S: u32 = 5;
 
 const NAMES: [&str; 3] = ["vm1", "vm2", "vm3"];
 
@@ -66,7 +66,7 @@ const SECOND: Scenario = Scenario {
     rates_hz: [&[30, 35, 45], &[30, 35, 45], &[120, 130, 180]],
 };
 const SHORT: Scenario =
-    Scenario { intervals_s: &[40, 40, 60], rates_hz: [&[30, 45, 45], &[30, 45, 45], &[120, 170, 170]] };
+    Scenario { intervals_s: &[60, 60, 60], rates_hz: [&[30, 45, 45], &[30, 45, 45], &[120, 170, 170]] };
 
 impl Scenario {
     fn servers(&self, seed: u64) -> String {
@@ -347,8 +347,8 @@ fn feasible(ran: &Ran, levels: &[f64; 3], vsteer: &Vsteer) -> Result<Value, Faul
 
 /// Half a minute an interval: weights go to VM1, and return.
 fn short(bench: &Bench, kernel: &FullKernel, findings: &mut Findings) -> Result<(), Fault> {
-    let levels = [24.0, 60.0, 30.0];
-    let jobs = [("control-short".to_owned(), SHORT.steered(bench.seed, levels, 10, "own")?)];
+    let levels = [27.0, 90.0, 45.0];
+    let jobs = [("control-short".to_owned(), SHORT.steered(bench.seed, levels, 15, "own")?)];
     let ran = boot_all(bench, kernel, &jobs)?;
     let own = steered(&SHORT, &ran[0])?;
     let heavier = own.lines.iter().filter(|l| l["set"] == true).all(|l| {
