@@ -377,6 +377,11 @@ impl<P: Policy, W: Watch> Engine<P, W> {
         self.core.account(v)
     }
 
+    /// How long each job of a vCPU took from its moment to its end, in their order, where it has recorded ones that do not repeat.
+    pub fn took_ns(&self, v: Vcpu) -> &[u64] {
+        self.core.guests[v.i()].took_ns()
+    }
+
     /// For how long a pCPU was not idle, ns.
     pub fn busy_ns(&self, p: Pcpu) -> u64 {
         let r = &self.core.running[p.i()];

@@ -67,7 +67,8 @@ struct Released {
     from_ns: u64,
     /// When the current job was there to be done.
     released_ns: u64,
-    tally: Tally,
+    /// How long each took until it was done, where they do not repeat.
+    took_ns: Vec<u64>,
 }
 
 impl Released {
@@ -128,8 +129,8 @@ impl Guest {
                 on_until_ns: 0,
             })),
             Demand::Released { jobs, repeat_ns } => {
-                let tally = Tally::new(u64::MAX);
-                Kind::Released(Box::new(Released { jobs, repeat_ns, place: 0, from_ns: 0, released_ns: 0, tally }))
+                let took_ns = Vec::with_capacity(if repeat_ns.is_none() { jobs.len() } else { 0 });
+                Kind::Released(Box::new(Released { jobs, repeat_ns, place: 0, from_ns: 0, released_ns: 0, took_ns }))
             }
             Demand::Recorded { bursts, repeat } => {
                 Kind::Recorded(Box::new(Recorded { bursts, repeat, place: 0 }))
@@ -215,7 +216,9 @@ impl Guest {
                 Next { at_ns, work_ns: o.compute.draw(random) }
             }
             Kind::Released(r) => {
-                r.tally.count(now_ns - r.released_ns);
+                if r.repeat_ns.is_none() {
+                    r.took_ns.push(now_ns - r.released_ns);
+                }
                 r.next()
             }
             Kind::Recorded(r) => {
@@ -237,11 +240,18 @@ impl Guest {
     pub(in crate::sim) fn jobs(&self) -> Option<Jobs> {
         match &self.kind {
             Kind::Jobs(jobs) => Some(jobs.tally.jobs()),
-            Kind::Released(r) => Some(r.tally.jobs()),
             Kind::Display(frames) => Some(frames.jobs()),
             Kind::Ticked(t) => t.guest.jobs(),
             Kind::Polling(p) => p.inner().jobs(),
             _ => None,
+        }
+    }
+
+    /// How long each of its recorded jobs took from its moment to its end, in their order; empty for other demands.
+    pub(in crate::sim) fn took_ns(&self) -> &[u64] {
+        match &self.kind {
+            Kind::Released(r) => &r.took_ns,
+            _ => &[],
         }
     }
 

@@ -70,6 +70,8 @@ pub trait Simulation {
     fn host(&self) -> &Host;
     /// A vCPU's account up to now.
     fn account(&self, v: Vcpu) -> Account;
+    /// How long each job of a vCPU took: [`Engine::took_ns`].
+    fn took_ns(&self, v: Vcpu) -> &[u64];
     /// For how long a pCPU was not idle, ns.
     fn busy_ns(&self, p: Pcpu) -> u64;
     /// Wake-ups, dispatches, preemptions and blocks so far.
@@ -91,6 +93,9 @@ impl<P: Policy, W: Watch> Simulation for Engine<P, W> {
     }
     fn account(&self, v: Vcpu) -> Account {
         Engine::account(self, v)
+    }
+    fn took_ns(&self, v: Vcpu) -> &[u64] {
+        Engine::took_ns(self, v)
     }
     fn busy_ns(&self, p: Pcpu) -> u64 {
         Engine::busy_ns(self, p)

@@ -8,12 +8,12 @@
 
 use super::traffic::Traffic;
 use super::{Ran, Sharing, rounds_apart};
-use crate::nouns::Histogram;
 use crate::predict::replay::Replay;
 use crate::sim::engine::Stop;
 use crate::sim::guest::{Demand, Release};
 use crate::sim::setup::Vcpu;
 use crate::sla::window::{PERCENTILE, Response};
+use crate::stats::{mean, quantile};
 
 /// The recorded host, and where the VMs of the service levels are on it.
 pub struct Simulated {
@@ -33,13 +33,14 @@ impl Simulated {
         all.filter(|(_, v)| !v.helper).map(|(k, _)| ((first + k) as u32, k)).collect()
     }
 
-    /// One round: how many requests of each VM were done, what they took together, ns, and all their times.
-    fn round(&self, traffic: &[Traffic], weights: &[f64]) -> Option<Vec<(u64, u64, Histogram)>> {
+    /// Response times of every request that was answered, in the order of arrivals, by VM: when it came, and how long it took, seconds.
+    /// `None` where the host cannot be run so.
+    pub fn responses(&self, traffic: &[Traffic], weights: &[f64]) -> Option<Vec<Vec<(f64, f64)>>> {
         let mut setup = self.host.setup.clone();
         let (least, most) = self.host.policy.about.weights;
         let mut end_ns = 0;
-        for ((vm, t), w) in self.vms.iter().zip(traffic).zip(weights) {
-            let vcpus = self.vcpus(*vm);
+        let places: Vec<Vec<(u32, usize)>> = self.vms.iter().map(|vm| self.vcpus(*vm)).collect();
+        for ((vm, t), (w, vcpus)) in self.vms.iter().zip(traffic).zip(weights.iter().zip(&places)) {
             for (n, (_, k)) in vcpus.iter().enumerate() {
                 let dealt = t.requests.iter().skip(n).step_by(vcpus.len());
                 let jobs: Vec<Release> = dealt
@@ -48,34 +49,23 @@ impl Simulated {
                 end_ns = end_ns.max(jobs.last().map_or(0, |j| j.at_ns));
                 setup.vms[*vm].vcpus[*k].demand = Demand::Released { jobs, repeat_ns: None };
             }
-            setup.vms[*vm].weight =
-                Some(libm::round(w * self.weight_unit).clamp(least.into(), most.into()) as u32);
+            setup.vms[*vm].weight = Some(libm::round(w * self.weight_unit).clamp(least.into(), most.into()) as u32);
         }
         let mut simulation = (self.host.policy.build)(&setup, &self.host.values).ok()?;
-        let from_ns = ns(traffic.iter().map(|t| t.count_from_s).fold(0.0, f64::max));
-        let mut reached = |end_ns| simulation.run(end_ns, u64::MAX) == Stop::Reached;
-        if !reached(from_ns) {
-            return None;
-        }
-        let jobs = |s: &dyn crate::sim::sched::Simulation, v: u32| s.account(Vcpu(v)).jobs.unwrap_or_default();
-        let numbers: Vec<Vec<u32>> =
-            self.vms.iter().map(|vm| self.vcpus(*vm).iter().map(|(v, _)| *v).collect()).collect();
-        let before: Vec<Vec<_>> =
-            numbers.iter().map(|of| of.iter().map(|v| jobs(&*simulation, *v)).collect()).collect();
         if simulation.run(end_ns, u64::MAX) != Stop::Reached {
             return None;
         }
-        let of = |(numbers, before): (&Vec<u32>, &Vec<crate::sim::guest::Jobs>)| {
-            let mut sum = (0, 0, Histogram::default());
-            for (v, before) in numbers.iter().zip(before) {
-                let after = jobs(&*simulation, *v);
-                sum.0 += after.done - before.done;
-                sum.1 += after.response_ns - before.response_ns;
-                sum.2 = sum.2.merged(&after.response.since(&before.response));
+        let of = |(t, vcpus): (&Traffic, &Vec<(u32, usize)>)| {
+            let mut all: Vec<(f64, f64)> = Vec::with_capacity(t.requests.len());
+            for (n, (v, _)) in vcpus.iter().enumerate() {
+                let dealt = t.requests.iter().skip(n).step_by(vcpus.len());
+                let took = simulation.took_ns(Vcpu(*v)).iter().map(|ns| *ns as f64 / 1e9);
+                all.extend(dealt.zip(took).map(|((at_s, _), took_s)| (*at_s, took_s)));
             }
-            sum
+            all.sort_by(|a, b| a.0.total_cmp(&b.0));
+            all
         };
-        Some(numbers.iter().zip(&before).map(of).collect())
+        Some(traffic.iter().zip(&places).map(of).collect())
     }
 }
 
@@ -85,23 +75,24 @@ fn ns(s: f64) -> u64 {
 
 impl Sharing for Simulated {
     fn run(&self, rounds: &[Vec<Traffic>], weights: &[f64]) -> Vec<Option<Ran>> {
-        let mut all: Vec<(u64, u64, Histogram)> = vec![(0, 0, Histogram::default()); weights.len()];
+        let mut took: Vec<Vec<f64>> = vec![Vec::new(); weights.len()];
         let mut means: Vec<Vec<f64>> = vec![Vec::new(); weights.len()];
-        let mean_s = |done: u64, took_ns: u64| (done > 0).then(|| took_ns as f64 / done as f64 / 1e9);
         for traffic in rounds {
-            let Some(of) = self.round(traffic, weights) else { return vec![None; weights.len()] };
-            for ((all, means), of) in all.iter_mut().zip(&mut means).zip(of) {
-                means.extend(mean_s(of.0, of.1));
-                *all = (all.0 + of.0, all.1 + of.1, all.2.merged(&of.2));
+            let Some(of) = self.responses(traffic, weights) else { return vec![None; weights.len()] };
+            for (i, of) in of.iter().enumerate() {
+                let counted = of.iter().filter(|(at_s, _)| *at_s >= traffic[i].count_from_s).map(|(_, took_s)| *took_s);
+                let counted: Vec<f64> = counted.collect();
+                means[i].extend(mean(&counted));
+                took[i].extend(counted);
             }
         }
         let later_s = self.host.hand_over_ns as f64 / 1e9;
-        let of = |((done, took_ns, times), means): (&(u64, u64, Histogram), &Vec<f64>)| {
-            let mean_s = mean_s(*done, *took_ns)? + later_s;
-            let response = Response { mean_s, p95_s: times.quantile_ns(PERCENTILE)? / 1e9 + later_s };
+        let of = |(took, means): (&Vec<f64>, &Vec<f64>)| {
+            let response =
+                Response { mean_s: mean(took)? + later_s, p95_s: quantile(took, PERCENTILE)? + later_s };
             Some(Ran { response, rounds_apart_s: rounds_apart(means) })
         };
-        all.iter().zip(&means).map(of).collect()
+        took.iter().zip(&means).map(of).collect()
     }
 }
 
