@@ -132,6 +132,7 @@ pub const CASES: &[Case] = &[
     cfs::CASE,
     service::estimators::CASE,
     service::control::CASE,
+    service::kill::CASE,
     xen::CASE,
 ];
 
