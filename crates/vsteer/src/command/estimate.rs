@@ -109,10 +109,7 @@ fn cut(
     let (begin, end) = (first.unix_ns, last.unix_ns);
     let step = every.map_or(end - begin, |d| d.as_nanos() as u64).max(1);
     for (log, requests) in logs.iter().zip(requests) {
-        let within = requests.iter().any(|r| (begin..end).contains(&r.began_ns));
-        if !within {
-            return Err(elsewhere(folder, log, requests, (begin, end)));
-        }
+        logs::of_the_time(log, requests, (begin, end))?;
     }
     let mut parts = Vec::new();
     let mut from = begin;
@@ -138,19 +135,6 @@ fn cut(
             .way_out("give a shorter --interval"));
     }
     Ok(parts)
-}
-
-/// A log without a request in the recording's time.
-fn elsewhere(folder: &Path, log: &Log, requests: &[Answered], (begin, end): (u64, u64)) -> Fault {
-    let (first, last) = requests
-        .iter()
-        .fold((u64::MAX, 0), |(first, last), r| (first.min(r.began_ns), last.max(r.began_ns)));
-    let what = format!("{}: no request in the time of {}", log.file.display(), folder.display());
-    let clock = source::clock;
-    let why = format!("it has {} to {}, the recording {} to {}", clock(first), clock(last), clock(begin), clock(end));
-    // Logs in local time without a zone are whole hours off.
-    let fault = Fault::new(FaultKind::NothingThere, what).because(why);
-    fault.way_out("are both of one time? A log without a time zone is taken for UTC; give the recording that belongs to it")
 }
 
 /// Which VMs' CPU times spread how far.

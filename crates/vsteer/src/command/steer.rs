@@ -20,7 +20,6 @@ use vsteer_core::sla::window::Answered;
 use vsteer_core::{Fault, FaultKind};
 use vsteer_host::follow::Follower;
 use vsteer_host::observe::{CollectorChoice, KvmHost, Observe, Options};
-use vsteer_record::access_log::Format;
 
 /// Hidden first word of the watchdog's command line: see [`guard`].
 pub const GUARD: &str = "__guard";
@@ -103,7 +102,8 @@ pub fn run(a: &Steer, json: bool) -> Result<(), Fault> {
 /// A log that is followed.
 struct Watched {
     follower: Follower,
-    format: Option<Format>,
+    reader: Option<logs::Reader>,
+    named: Option<String>,
     file: std::path::PathBuf,
     /// Requests that ended, not yet given to a period.
     ended: Vec<Answered>,
@@ -113,23 +113,21 @@ struct Watched {
 impl Watched {
     fn new(file: &std::path::Path, format: Option<&str>) -> Result<Watched, Fault> {
         // A log that is not there yet has no format yet, either.
-        let format = match format {
-            Some(text) => Some(Format::parse(text)?),
-            None if file.metadata().is_ok_and(|m| m.len() > 0) => Some(logs::format_of(None, file)?),
-            None => None,
-        };
-        Ok(Watched { follower: Follower::new(file, true)?, format, file: file.to_owned(), ended: Vec::new(), odd: 0 })
+        let there = file.metadata().is_ok_and(|m| m.len() > 0);
+        let reader = (there || format.is_some()).then(|| logs::Reader::new(format, file)).transpose()?;
+        let (named, file) = (format.map(str::to_owned), file.to_owned());
+        Ok(Watched { follower: Follower::new(&file, true)?, reader, named, file, ended: Vec::new(), odd: 0 })
     }
 
     /// Reads what was written since.
     fn poll(&mut self) -> Result<(), Fault> {
-        if self.format.is_none() && self.file.metadata().is_ok_and(|m| m.len() > 0) {
-            self.format = Some(logs::format_of(None, &self.file)?);
+        if self.reader.is_none() && self.file.metadata().is_ok_and(|m| m.len() > 0) {
+            self.reader = Some(logs::Reader::new(self.named.as_deref(), &self.file)?);
         }
-        let Some(format) = &self.format else { return Ok(()) };
+        let Some(reader) = &mut self.reader else { return Ok(()) };
         let (ended, odd) = (&mut self.ended, &mut self.odd);
-        self.follower.poll(&mut |line| match format.request(line) {
-            Some(r) => ended.push(Answered { began_ns: r.began_ns(), took_ns: r.took_ns }),
+        self.follower.poll(&mut |line| match reader.request(line) {
+            Some(r) => ended.push(r),
             None if line.is_empty() => {}
             None => *odd += 1,
         })
@@ -272,6 +270,11 @@ impl World<'_> {
                     self.set.push((step.vm_name.clone(), to));
                 }
             }
+        }
+        if let Decision::Move { candidates, .. } = &outcome.decision
+            && let Some(first) = candidates.first()
+        {
+            notes.push(format!("to move it: virsh migrate --live {} qemu+ssh://OTHER/system (untried)", names[*first]));
         }
         let weights = steps.iter().map(|s| format!("{}: {}", s.vm_name, s.change)).collect();
         let own_cpu_s = [looked - begun, decided - looked, own_cpu_s() - decided];
