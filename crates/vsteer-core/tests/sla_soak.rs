@@ -27,11 +27,16 @@ fn host() -> Simulated {
     let names = ["vm1", "vm2", "vm3"];
     let vms = names.iter().map(|n| VmSetup::new(*n, vec![VcpuSetup::new(Demand::Idle)])).collect();
     let setup = Setup::new(machine(1, 1, 1, 1).unwrap(), vms, 1);
-    let thread = |(i, n): (usize, &&str)| Thread { vm: VmId((*n).into()), role: Role::Vcpu(0), tid: Tid(i as u32) };
+    let thread =
+        |(i, n): (usize, &&str)| Thread { vm: VmId((*n).into()), role: Role::Vcpu(0), tid: Tid(i as u32) };
     let threads = names.iter().enumerate().map(thread).collect();
     let values = Values::defaults(policy.about.parameters);
     let weight_unit = f64::from(policy.about.default_weight);
-    Simulated { host: Replay { setup, policy, values, threads, hand_over_ns: 0 }, vms: vec![0, 1, 2], weight_unit }
+    Simulated {
+        host: Replay { setup, policy, values, threads, hand_over_ns: 0 },
+        vms: vec![0, 1, 2],
+        weight_unit,
+    }
 }
 
 #[test]
@@ -79,23 +84,34 @@ fn a_day_without_oscillation() {
                 began_ns: from_ns + (at_s * 1e9) as u64,
                 took_ns: (took_s * 1e9) as u64,
             };
-            let requests: Vec<Answered> = if lost { Vec::new() } else { took[i].iter().map(request).collect() };
+            let requests: Vec<Answered> =
+                if lost { Vec::new() } else { took[i].iter().map(request).collect() };
             let cpu_ns = (took[i].len() as f64 * SERVICE_S[i] * 1e9) as u64;
             let vm = Vm { cpu_ns, weight: weights[i], vcpus: 1 };
             (!(away && i == 1)).then_some(VmPeriod { requests, vm, dead: None })
         };
-        let period =
-            Period { span_ns: (from_ns, from_ns + 60_000_000_000), vms: (0..3).map(vm).collect(), pcpus: 1.0 };
+        let period = Period {
+            span_ns: (from_ns, from_ns + 60_000_000_000),
+            vms: (0..3).map(vm).collect(),
+            pcpus: 1.0,
+        };
         let outcome = holder.step(period, &|| {});
         if let Decision::Set { weights: new, worst } = &outcome.decision {
-            assert!(worst.is_finite() && new.iter().zip(&weights).all(|(n, w)| *n > 0.0 || (away && *w > 0.0)), "{new:?}");
+            assert!(
+                worst.is_finite() && new.iter().zip(&weights).all(|(n, w)| *n > 0.0 || (away && *w > 0.0)),
+                "{new:?}"
+            );
             for (w, n) in weights.iter_mut().zip(new).filter(|(_, n)| **n > 0.0) {
                 *w = *n;
             }
             sets += 1;
             sets_for_this += 1;
         }
-        assert!(sets_for_this <= 2 * SETS_MOST, "minute {minute}: {sets_for_this} changes since something changed: {}", outcome.why);
+        assert!(
+            sets_for_this <= 2 * SETS_MOST,
+            "minute {minute}: {sets_for_this} changes since something changed: {}",
+            outcome.why
+        );
         if since_change > 20 && !lost {
             periods += 1;
             let level = [0.022, 0.060, 0.020];

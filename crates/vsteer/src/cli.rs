@@ -395,9 +395,11 @@ pub struct Headroom {
 
 /// `vsteer steer`.
 #[derive(Debug, Args)]
-#[command(after_help = "Example of levels (sla.toml):\n  period = \"60s\"\n  [[vm]]\n  name = \"web\"\n  log = \
+#[command(
+    after_help = "Example of levels (sla.toml):\n  period = \"60s\"\n  [[vm]]\n  name = \"web\"\n  log = \
 \"/var/log/nginx/access.log\"\n  mean = \"9ms\"\n  p95 = \"30ms\"\n  rate = 45\n\nWhen it ends, also when it is killed, the former weights \
-return. Xen's weights are not steered yet (untried).")]
+return. Xen's weights are not steered yet (untried)."
+)]
 pub struct Steer {
     /// The service levels.
     #[arg(long, value_name = "FILE")]
@@ -418,8 +420,10 @@ pub struct Steer {
 
 /// `vsteer estimate`.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  vsteer estimate web=/var/log/nginx/access.log db=db.jsonl --from day.vsteer --interval 5m\n  \
-vsteer estimate web=access.log db=db.jsonl --from now.vsteer --rate web=80 --weight web=200")]
+#[command(
+    after_help = "Examples:\n  vsteer estimate web=/var/log/nginx/access.log db=db.jsonl --from day.vsteer --interval 5m\n  \
+vsteer estimate web=access.log db=db.jsonl --from now.vsteer --rate web=80 --weight web=200"
+)]
 pub struct Estimate {
     /// Whose requests are in which access log (may be given again): Apache's (%D), nginx's ($request_time) or JSON lines.
     #[arg(required = true, value_name = "VM=FILE")]

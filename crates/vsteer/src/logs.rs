@@ -96,7 +96,8 @@ fn fitting(name: &str, lines: &[&[u8]]) -> Result<Format, Fault> {
         }
     }
     best.map(|(_, format)| format).ok_or_else(|| {
-        let first = lines.first().map_or(String::new(), |l| String::from_utf8_lossy(l).chars().take(120).collect());
+        let first =
+            lines.first().map_or(String::new(), |l| String::from_utf8_lossy(l).chars().take(120).collect());
         Fault::new(FaultKind::BadInput, format!("{name}: its format is not known"))
             .because(format!("its first line is {first:?}; tried {}", names.join(", ")))
             .way_out("give --format as the server's LogFormat or log_format has it")
@@ -159,7 +160,8 @@ mod tests {
 
     #[test]
     fn formats_are_recognised_and_what_is_none_is_told() {
-        let nginx = "192.168.33.1 - - [15/Oct/2019:19:41:46 +0000] \"GET / HTTP/1.1\" 200 396 \"-\" \"x\" 0.017\n";
+        let nginx =
+            "192.168.33.1 - - [15/Oct/2019:19:41:46 +0000] \"GET / HTTP/1.1\" 200 396 \"-\" \"x\" 0.017\n";
         let (_keep, of) = log(&nginx.repeat(200));
         let all = read(&of, None).unwrap();
         assert_eq!((all.len(), all[0].took_ns), (200, 17_000_000));
@@ -167,7 +169,9 @@ mod tests {
         let offsets: Vec<u64> = all.iter().map(|r| (r.began_ns + r.took_ns) % 1_000_000_000).collect();
         let early = offsets.iter().filter(|o| **o < 250_000_000).count();
         assert!((40..=60).contains(&early), "{early} of 200 in the first quarter");
-        assert!(read(&of, Some("json")).unwrap_err().to_string().contains("these lines are of the format nginx"));
+        assert!(
+            read(&of, Some("json")).unwrap_err().to_string().contains("these lines are of the format nginx")
+        );
         let (_keep, odd) = log("hello\n");
         assert!(read(&odd, None).unwrap_err().to_string().contains("format is not known"));
         let (_keep, empty) = log("");

@@ -63,7 +63,8 @@ impl Sla {
     /// # Errors
     /// As reading it; as [`Sla::parse`], with its name.
     pub fn read(file: &Path) -> Result<Sla, Fault> {
-        let text = std::fs::read_to_string(file).map_err(|e| Fault::io(format!("reading {}", file.display()), &e))?;
+        let text = std::fs::read_to_string(file)
+            .map_err(|e| Fault::io(format!("reading {}", file.display()), &e))?;
         Sla::parse(&text).map_err(|f| Fault { what: format!("{}: {}", file.display(), f.what), ..f })
     }
 
@@ -73,33 +74,47 @@ impl Sla {
     /// `BadInput` with line and key, as the TOML parser says it, or with the VM and what is wrong with its levels.
     pub fn parse(text: &str) -> Result<Sla, Fault> {
         let bad = |what: String| Fault::new(FaultKind::BadInput, what);
-        let text: Text = toml::from_str(text).map_err(|e| bad("these are no service levels".to_owned()).because(e))?;
-        let period = text.period.as_deref().map_or(Ok(PERIOD), crate::cli::duration).map_err(|e| bad(format!("period: {e}")))?;
+        let text: Text =
+            toml::from_str(text).map_err(|e| bad("these are no service levels".to_owned()).because(e))?;
+        let period = text
+            .period
+            .as_deref()
+            .map_or(Ok(PERIOD), crate::cli::duration)
+            .map_err(|e| bad(format!("period: {e}")))?;
         if period < PERIOD_LEAST {
-            return Err(bad(format!("period: {} ms is too short to see anything", period.as_millis())).way_out("use 10s or more"));
+            return Err(bad(format!("period: {} ms is too short to see anything", period.as_millis()))
+                .way_out("use 10s or more"));
         }
         if text.vms.is_empty() {
-            return Err(bad("it promises nothing".to_owned()).way_out("add a [[vm]] with name, log and a level"));
+            return Err(
+                bad("it promises nothing".to_owned()).way_out("add a [[vm]] with name, log and a level")
+            );
         }
         let mut sla = Sla { period, promises: Vec::new(), logs: Vec::new() };
         for vm in text.vms {
             let whose = format!("VM {:?}", vm.name);
             let bad = |what: String| bad(format!("{whose}: {what}"));
             if NEVER.contains(&vm.name.as_str()) {
-                return Err(bad("the driver domain's weight is never changed".to_owned()).way_out("leave it out"));
+                return Err(
+                    bad("the driver domain's weight is never changed".to_owned()).way_out("leave it out")
+                );
             }
             if sla.promises.iter().any(|p| p.vm == vm.name) {
                 return Err(bad("it is there twice".to_owned()).way_out("put its levels into one [[vm]]"));
             }
             if let Some(other) = sla.logs.iter().position(|(log, _)| *log == vm.log) {
                 let other = &sla.promises[other].vm;
-                return Err(bad(format!("its log is that of {other:?}, too")).way_out("each VM needs a log of its own requests"));
+                return Err(bad(format!("its log is that of {other:?}, too"))
+                    .way_out("each VM needs a log of its own requests"));
             }
             let time = |key: &str, text: &Option<String>| -> Result<Option<f64>, Fault> {
-                let read = |t: &String| crate::cli::duration(t).map(|d| d.as_secs_f64()).map_err(|e| bad(format!("{key}: {e}")));
+                let read = |t: &String| {
+                    crate::cli::duration(t).map(|d| d.as_secs_f64()).map_err(|e| bad(format!("{key}: {e}")))
+                };
                 text.as_ref().map(read).transpose()
             };
-            let level = Level { mean_s: time("mean", &vm.mean)?, p95_s: time("p95", &vm.p95)?, rate_hz: vm.rate };
+            let level =
+                Level { mean_s: time("mean", &vm.mean)?, p95_s: time("p95", &vm.p95)?, rate_hz: vm.rate };
             if level.mean_s.is_none() && level.p95_s.is_none() && level.rate_hz.is_none() {
                 return Err(bad("it has no level".to_owned()).way_out("give mean, p95 or rate"));
             }
@@ -111,7 +126,11 @@ impl Sla {
                 && p95 < 0.05 * mean
             {
                 return Err(bad("mean and p95 contradict each other".to_owned())
-                    .because(format!("a 95th percentile below {:.3} ms asks more than a mean of {:.3} ms ever could", 1e3 * p95, 1e3 * mean))
+                    .because(format!(
+                        "a 95th percentile below {:.3} ms asks more than a mean of {:.3} ms ever could",
+                        1e3 * p95,
+                        1e3 * mean
+                    ))
                     .way_out("leave one of them out"));
             }
             sla.promises.push(Promise { vm: vm.name, level });

@@ -80,7 +80,9 @@ pub enum Violation {
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Violation::Throughput { served_hz, due_hz } => write!(f, "answers {served_hz:.1} a second of {due_hz:.1} due"),
+            Violation::Throughput { served_hz, due_hz } => {
+                write!(f, "answers {served_hz:.1} a second of {due_hz:.1} due")
+            }
             Violation::Response { part } => write!(f, "takes {part:.2} of its level"),
             Violation::Foreseen { part } => write!(f, "is about to take {part:.2} of its level"),
         }
@@ -190,7 +192,8 @@ impl<'a> Step<'a> {
                 break;
             }
             // Who is worse than the middle of all gets more, who is better less; who has no level gives what it can.
-            let middle = libm::exp(parts.iter().map(|p| libm::log(p.max(1e-3))).sum::<f64>() / parts.len() as f64);
+            let middle =
+                libm::exp(parts.iter().map(|p| libm::log(p.max(1e-3))).sum::<f64>() / parts.len() as f64);
             for ((w, p), was) in weights.iter_mut().zip(&parts).zip(&now) {
                 *w = (*w * libm::sqrt(p.max(1e-3) / middle)).clamp(was / most, was * most);
             }
@@ -216,7 +219,9 @@ impl<'a> Step<'a> {
         }
         let before = self.parts(&self.now()).map_or(f64::INFINITY, |p| p.into_iter().fold(0.0, f64::max));
         let near_enough = any.filter(|(w, _)| w.iter().zip(&self.now()).all(|(w, was)| within(w, was)));
-        let Some((weights, near)) = near_enough.or_else(|| self.best(STEP_MOST)) else { return Decision::Keep };
+        let Some((weights, near)) = near_enough.or_else(|| self.best(STEP_MOST)) else {
+            return Decision::Keep;
+        };
         if before - near < WORTH {
             return Decision::Keep;
         }
@@ -230,7 +235,8 @@ impl<'a> Step<'a> {
         let without = |gone: usize| {
             let mut next = case.next.to_vec();
             next[gone].rate_hz = 0.0;
-            let rest = Situation { case: Case { next: &next, effort: case.effort / COARSER, ..case }, ..self.of };
+            let rest =
+                Situation { case: Case { next: &next, effort: case.effort / COARSER, ..case }, ..self.of };
             Step::new(rest).best(SPAN).map_or(f64::INFINITY, |(_, worst)| worst)
         };
         let load = |i: usize| case.next[i].rate_hz * case.seen[i].service_s;
@@ -311,7 +317,11 @@ mod tests {
             seen.iter().zip([0.85, 1.5, 1.5]).map(|(s, f)| mean(f * s.response.mean_s)).collect();
         let asking = next(&seen, &asked);
         let now = step(&seen, &asking, &asked, &levels);
-        assert!(matches!(now.violations()[..], [Some(Violation::Response { .. }), None, None]), "{:?}", now.violations());
+        assert!(
+            matches!(now.violations()[..], [Some(Violation::Response { .. }), None, None]),
+            "{:?}",
+            now.violations()
+        );
         let Decision::Set { weights, worst } = now.decide(None) else { panic!("{:?}", now.decide(None)) };
         assert!(worst < 1.0 && weights[0] > weights[1], "{weights:?} {worst}");
         let then = lived(asked, [weights[0], weights[1], weights[2]]);
@@ -325,11 +335,19 @@ mod tests {
         let asked = [45.0, 45.0, 170.0];
         let seen = lived(asked, [1.0; 3]);
         let levels: Vec<Level> = seen.iter().map(|s| mean(0.5 * s.response.mean_s)).collect();
-        let Decision::Move { worst, candidates } = step(&seen, &next(&seen, &asked), &asked, &levels).decide(None) else { panic!() };
+        let Decision::Move { worst, candidates } =
+            step(&seen, &next(&seen, &asked), &asked, &levels).decide(None)
+        else {
+            panic!()
+        };
         assert!(worst.unwrap() > 1.0 && candidates.len() == 3);
         // More work than pCPU.
         let asked = [90.0, 90.0, 170.0];
-        let Decision::Move { worst: None, .. } = step(&seen, &next(&seen, &asked), &asked, &levels).decide(None) else { panic!() };
+        let Decision::Move { worst: None, .. } =
+            step(&seen, &next(&seen, &asked), &asked, &levels).decide(None)
+        else {
+            panic!()
+        };
     }
 
     #[test]

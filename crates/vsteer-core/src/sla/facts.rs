@@ -38,7 +38,11 @@ pub struct Facts {
 pub fn find<'a>(config: &'a HostConfig, name: &str) -> Result<&'a VmConfig, Fault> {
     config.vms.iter().find(|vm| vm.name == name).ok_or_else(|| {
         let known: Vec<&str> = config.vms.iter().map(|vm| vm.name.as_str()).collect();
-        let there = if known.is_empty() { "no VM runs there".to_owned() } else { format!("there are: {}", known.join(", ")) };
+        let there = if known.is_empty() {
+            "no VM runs there".to_owned()
+        } else {
+            format!("there are: {}", known.join(", "))
+        };
         Fault::new(FaultKind::NothingThere, format!("there is no VM {name:?}")).way_out(there)
     })
 }
@@ -77,9 +81,17 @@ pub fn facts(config: &HostConfig, model: &HostModel, names: &[&str]) -> Result<F
 }
 
 /// The recorded host, to be simulated with these VMs' requests; `None` with the reason where it cannot be, or would be another one.
-pub fn simulated(config: &HostConfig, wanted: &Demands, facts: &Facts, names: &[&str]) -> Result<Simulated, String> {
+pub fn simulated(
+    config: &HostConfig,
+    wanted: &Demands,
+    facts: &Facts,
+    names: &[&str],
+) -> Result<Simulated, String> {
     if facts.others > OTHERS_MOST * (facts.pcpus + facts.others) {
-        return Err(format!("others used {:.2} of the pCPUs, and would be missing in the simulation", facts.others));
+        return Err(format!(
+            "others used {:.2} of the pCPUs, and would be missing in the simulation",
+            facts.others
+        ));
     }
     let host = replay(config, wanted, 1).map_err(|fault| fault.to_string())?;
     let known: Vec<&VmConfig> = config.vms.iter().filter(|vm| !vm.threads.is_empty()).collect();

@@ -115,7 +115,16 @@ impl Holder {
     /// A loop that has seen nothing. `effort`: [`Case::effort`].
     pub fn new(promises: Vec<Promise>, estimator: Estimator, effort: usize) -> Holder {
         let spreads = vec![None; promises.len()];
-        Holder { promises, estimator, effort, pool: Vec::new(), before: Vec::new(), spreads, sets: 0, going: None }
+        Holder {
+            promises,
+            estimator,
+            effort,
+            pool: Vec::new(),
+            before: Vec::new(),
+            spreads,
+            sets: 0,
+            going: None,
+        }
     }
 
     /// The promises.
@@ -189,9 +198,11 @@ impl Holder {
         // Whose weights can be turned at; what the others use is gone.
         let turned: Vec<usize> = (0..n).filter(|i| intervals[*i].is_some() && dead(*i).is_none()).collect();
         let load = |i: &Interval| i.seen.rate_hz * i.seen.service_s;
-        let gone: f64 = (0..n).filter(|i| !turned.contains(i)).filter_map(|i| intervals[i].as_ref()).map(load).sum();
+        let gone: f64 =
+            (0..n).filter(|i| !turned.contains(i)).filter_map(|i| intervals[i].as_ref()).map(load).sum();
         let pcpus = (now.pcpus - gone).max(0.01 * now.pcpus);
-        let now_hz: Vec<(f64, bool)> = turned.iter().map(|i| self.now_hz(*i, intervals[*i].as_ref())).collect();
+        let now_hz: Vec<(f64, bool)> =
+            turned.iter().map(|i| self.now_hz(*i, intervals[*i].as_ref())).collect();
         let young = self.pool.len() < REST;
         let basis: Option<Vec<Interval>> =
             turned.iter().map(|i| self.before.get(*i).cloned().flatten().filter(|_| young)).collect();
@@ -204,13 +215,17 @@ impl Holder {
         let stirred = now_hz.iter().any(|(_, other)| *other) || (basis.is_some() && !turned.is_empty());
         let suspect = stirred || turned.iter().any(beyond);
         let foretold = basis.is_some();
-        let mut known: Vec<Interval> = basis.unwrap_or_else(|| turned.iter().filter_map(|i| intervals[*i].clone()).collect());
+        let mut known: Vec<Interval> =
+            basis.unwrap_or_else(|| turned.iter().filter_map(|i| intervals[*i].clone()).collect());
         let spreads = &mut self.spreads;
         if suspect && turned.iter().any(|i| spreads[*i].is_none()) {
             spread::read_off(&mut known, pcpus, self.effort / SPREAD, between);
             turned.iter().zip(&known).for_each(|(i, k)| spreads[*i] = Some(k.seen.service_cv2));
         }
-        turned.iter().zip(&mut known).for_each(|(i, k)| k.seen.service_cv2 = spreads[*i].unwrap_or(k.seen.service_cv2));
+        turned
+            .iter()
+            .zip(&mut known)
+            .for_each(|(i, k)| k.seen.service_cv2 = spreads[*i].unwrap_or(k.seen.service_cv2));
         let chance: Vec<f64> = known.iter().map(|i| chance_of(&i.took_s)).collect();
         let seen: Vec<_> = known.iter().map(|i| i.seen).collect();
         let gaps_s: Vec<Vec<f64>> = known.into_iter().map(|i| i.gaps_s).collect();
@@ -275,10 +290,14 @@ impl Holder {
         if let Some(why) = self.rests() {
             return outcome(violations, Decision::Keep, format!("{}; {why}", wrong.join("; ")));
         }
-        let going = self.going.as_ref().map(|g| g.iter().filter_map(|i| turned.iter().position(|t| t == i)).collect());
+        let going = self
+            .going
+            .as_ref()
+            .map(|g| g.iter().filter_map(|i| turned.iter().position(|t| t == i)).collect());
         let decision = match step.decide(going) {
             Decision::Set { weights, worst } => {
-                let mut all: Vec<f64> = now.vms.iter().map(|v| v.as_ref().map_or(0.0, |v| v.vm.weight)).collect();
+                let mut all: Vec<f64> =
+                    now.vms.iter().map(|v| v.as_ref().map_or(0.0, |v| v.vm.weight)).collect();
                 turned.iter().zip(weights).for_each(|(i, w)| all[*i] = w);
                 Decision::Set { weights: all, worst }
             }
@@ -290,11 +309,15 @@ impl Holder {
             Decision::Keep => Decision::Keep,
         };
         let then = match &decision {
-            Decision::Set { worst, .. } => format!("by these weights the worst takes {worst:.2} of its level"),
+            Decision::Set { worst, .. } => {
+                format!("by these weights the worst takes {worst:.2} of its level")
+            }
             Decision::Keep => "no weights are better by enough to be worth a change".to_owned(),
             Decision::Move { worst, candidates } => {
                 let most = worst.map_or("there is more work than pCPUs".to_owned(), |worst| {
-                    format!("no weights hold every level: by the best ones the worst takes {worst:.2} of its own")
+                    format!(
+                        "no weights hold every level: by the best ones the worst takes {worst:.2} of its own"
+                    )
                 });
                 let who = candidates.first().map_or("", |i| self.promises[*i].vm.as_str());
                 format!("{most}; move {who} first")
@@ -318,7 +341,9 @@ impl Holder {
     /// What is asked per second at the end of the last period; and is that another rate than the pool's?
     fn now_hz(&self, i: usize, pooled: Option<&Interval>) -> (f64, bool) {
         let rate_hz = pooled.map_or(0.0, |p| p.seen.rate_hz);
-        let (Some(last), Some(first)) = (self.pool.last(), self.pool.first()) else { return (rate_hz, false) };
+        let (Some(last), Some(first)) = (self.pool.last(), self.pool.first()) else {
+            return (rate_hz, false);
+        };
         let Some(now) = &last.vms[i] else { return (rate_hz, false) };
         let (from_ns, to_ns) = last.span_ns;
         let tail_ns = to_ns.saturating_sub(from_ns) / TAIL;
@@ -337,7 +362,11 @@ impl Holder {
             return Some(format!("what was set is looked at for {} more", periods(REST - pooled)));
         }
         if self.sets >= SETS_MOST && pooled < LASTING {
-            return Some(format!("set {} times for this load already: looked at for {} more", self.sets, periods(LASTING - pooled)));
+            return Some(format!(
+                "set {} times for this load already: looked at for {} more",
+                self.sets,
+                periods(LASTING - pooled)
+            ));
         }
         None
     }
@@ -386,7 +415,9 @@ fn rates_unsure(seen: &[super::window::Seen], now_hz: &[(f64, bool)], pcpus: f64
 fn chance_of(took_s: &[f64]) -> f64 {
     let each = (took_s.len() / BATCHES).max(BATCH_LEAST);
     let means: Vec<f64> = took_s.chunks_exact(each).filter_map(crate::stats::mean).collect();
-    let (Some(mean), Some(variance)) = (crate::stats::mean(&means), crate::stats::variance(&means)) else { return 1.0 };
+    let (Some(mean), Some(variance)) = (crate::stats::mean(&means), crate::stats::variance(&means)) else {
+        return 1.0;
+    };
     if means.len() < 3 || mean <= 0.0 {
         return 1.0;
     }
@@ -434,13 +465,18 @@ mod tests {
             let ns = |s: f64| ((self.now_s + s) * 1e9) as u64;
             let vm = |i: usize| {
                 let of = traffic[i].requests.iter().zip(&took[i]);
-                let requests: Vec<Answered> =
-                    of.map(|((at_s, _), took_s)| Answered { began_ns: ns(*at_s), took_ns: (took_s * 1e9) as u64 }).collect();
+                let requests: Vec<Answered> = of
+                    .map(|((at_s, _), took_s)| Answered {
+                        began_ns: ns(*at_s),
+                        took_ns: (took_s * 1e9) as u64,
+                    })
+                    .collect();
                 let cpu_ns = (requests.len() as f64 * SERVICE_S[i] * 1e9) as u64;
                 let dead = self.dead.clone().filter(|_| i == 0);
                 Some(VmPeriod { requests, vm: Vm { cpu_ns, weight: self.weights[i], vcpus: 1 }, dead })
             };
-            let period = Period { span_ns: (ns(0.0), ns(PERIOD_S)), vms: (0..3).map(vm).collect(), pcpus: 1.0 };
+            let period =
+                Period { span_ns: (ns(0.0), ns(PERIOD_S)), vms: (0..3).map(vm).collect(), pcpus: 1.0 };
             self.now_s += PERIOD_S;
             period
         }
@@ -503,7 +539,11 @@ mod tests {
         for _ in 0..4 {
             let outcome = holder.step(world.live(), &|| {});
             assert_eq!(outcome.decision, Decision::Keep);
-            assert!(outcome.why.contains("vm1 is beyond its level, but its weight does nothing"), "{}", outcome.why);
+            assert!(
+                outcome.why.contains("vm1 is beyond its level, but its weight does nothing"),
+                "{}",
+                outcome.why
+            );
         }
     }
 

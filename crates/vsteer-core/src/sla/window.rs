@@ -77,7 +77,8 @@ pub struct Interval {
 /// What `requests` that came in `from_ns..to_ns` tell. `None` where there were fewer than two: nothing can be divided by them. A
 /// service time's spread is in no log: until [`super::spread`] has read it off, it is that of exponential ones.
 pub fn interval(requests: &[Answered], (from_ns, to_ns): (u64, u64), vm: Vm) -> Option<Interval> {
-    let mut came: Vec<&Answered> = requests.iter().filter(|r| (from_ns..to_ns).contains(&r.began_ns)).collect();
+    let mut came: Vec<&Answered> =
+        requests.iter().filter(|r| (from_ns..to_ns).contains(&r.began_ns)).collect();
     if came.len() < 2 || to_ns <= from_ns || vm.cpu_ns == 0 {
         return None;
     }

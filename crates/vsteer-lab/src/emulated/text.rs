@@ -28,7 +28,9 @@ impl Job {
             if case.observe {
                 let interval = format!("{}ms", case.interval_ms);
                 let events = case.events.then_some("--events");
-                for word in ["--collector", case.collector.word(), "--interval", &interval].into_iter().chain(events) {
+                for word in
+                    ["--collector", case.collector.word(), "--interval", &interval].into_iter().chain(events)
+                {
                     let _ = writeln!(text, "record_option {word}");
                 }
             } else {

@@ -79,13 +79,13 @@ pub fn run(a: &Estimate, json: bool) -> Result<(), Fault> {
     }
     progress_done();
     if json {
-        let at = |p: &Part| json!({"from_unix_ns": p.from_unix_ns, "to_unix_ns": p.to_unix_ns, "load": p.load(),
+        let at = |p: &Part| {
+            json!({"from_unix_ns": p.from_unix_ns, "to_unix_ns": p.to_unix_ns, "load": p.load(),
             "pcpus": p.facts.pcpus, "others_pcpus": p.facts.others,
-            "vms": p.intervals.iter().map(|i| i.as_ref().map(|i| i.seen)).collect::<Vec<_>>()});
-        let summary: serde_json::Map<String, serde_json::Value> = ALL
-            .iter()
-            .map(|e| (e.name.to_owned(), json!(error(&foretold, e.name, LOADED))))
-            .collect();
+            "vms": p.intervals.iter().map(|i| i.as_ref().map(|i| i.seen)).collect::<Vec<_>>()})
+        };
+        let summary: serde_json::Map<String, serde_json::Value> =
+            ALL.iter().map(|e| (e.name.to_owned(), json!(error(&foretold, e.name, LOADED)))).collect();
         super::print_json(&json!({"vms": names, "intervals": parts.iter().map(at).collect::<Vec<_>>(),
             "foretold": foretold, "summary": summary, "load_above": LOADED}));
     } else {
@@ -170,9 +170,12 @@ fn one(part: &Part, next: &[Next], then: Option<&Part>, names: &[&str]) -> Resul
     // VMs that nobody asked in either are no part of it.
     let here: Vec<usize> = (0..names.len()).filter(|i| part.intervals[*i].is_some()).collect();
     if let Some(i) = (0..names.len()).find(|i| !here.contains(i) && next[*i].rate_hz > 0.0) {
-        return Err(Fault::new(FaultKind::NothingThere, format!("VM {:?}: nobody asked it anything", names[i]))
-            .because("in the interval before, so its CPU time per request is not known")
-            .way_out("begin with an interval in which all of them are asked"));
+        return Err(Fault::new(
+            FaultKind::NothingThere,
+            format!("VM {:?}: nobody asked it anything", names[i]),
+        )
+        .because("in the interval before, so its CPU time per request is not known")
+        .way_out("begin with an interval in which all of them are asked"));
     }
     let pick = |of: &dyn Fn(&Interval) -> Seen| -> Vec<Seen> {
         here.iter().filter_map(|i| part.intervals[*i].as_ref().map(of)).collect()
@@ -200,10 +203,7 @@ fn one(part: &Part, next: &[Next], then: Option<&Part>, names: &[&str]) -> Resul
         here.iter().zip(told).for_each(|(i, t)| all[*i] = t);
         all
     };
-    let told = ALL
-        .iter()
-        .map(|e| Told { estimator: e.name, told: spread_out((e.tell)(&case)) })
-        .collect();
+    let told = ALL.iter().map(|e| Told { estimator: e.name, told: spread_out((e.tell)(&case)) }).collect();
     let load = next.iter().zip(&seen).map(|(n, s)| n.rate_hz * s.service_s).sum::<f64>() / part.facts.pcpus;
     let seen = match then {
         Some(then) => then.intervals.iter().map(|i| i.as_ref().map(|i| i.seen.response)).collect(),

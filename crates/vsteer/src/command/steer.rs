@@ -64,8 +64,7 @@ pub fn run(a: &Steer, json: bool) -> Result<(), Fault> {
     let estimator = estimate::find(&a.by)?;
     let interrupt = Interrupt::listen();
     let collector = CollectorChoice::Schedstat;
-    let mut host =
-        KvmHost::open(Options { connect: a.connect.clone(), collector, ..Options::default() })?;
+    let mut host = KvmHost::open(Options { connect: a.connect.clone(), collector, ..Options::default() })?;
     let config = host.config()?;
     for promise in &sla.promises {
         find(&config, &promise.vm)?;
@@ -189,7 +188,12 @@ impl World<'_> {
                 Ok(Some(said)) => self.say(&said, json),
                 Ok(None) => {}
                 // What cannot be seen now may be seen in the next period; weights stay as they are.
-                Err(fault) if !matches!(fault.kind, FaultKind::NotApplied | FaultKind::NoPrivilege | FaultKind::NoSpace) => {
+                Err(fault)
+                    if !matches!(
+                        fault.kind,
+                        FaultKind::NotApplied | FaultKind::NoPrivilege | FaultKind::NoSpace
+                    ) =>
+                {
                     eprintln!("vsteer: this period is left out: {fault}");
                 }
                 Err(fault) => return Err(fault),
@@ -226,7 +230,8 @@ impl World<'_> {
         // A period's requests are those of which every log can tell.
         let behind = self.watched.iter().filter_map(|w| w.behind(unix_ns)).max().unwrap_or(0);
         let behind = if u128::from(behind) > self.sla.period.as_nanos() / 2 { 0 } else { behind };
-        let (from_ns, to_ns) = (self.cut_ns.max(last.unix_ns - self.sla.period.as_nanos() as u64), unix_ns - behind);
+        let (from_ns, to_ns) =
+            (self.cut_ns.max(last.unix_ns - self.sla.period.as_nanos() as u64), unix_ns - behind);
         self.cut_ns = to_ns;
         let mut vms = vec![None; names.len()];
         for (k, i) in there.iter().enumerate() {
@@ -234,16 +239,21 @@ impl World<'_> {
             if let Some(apart) = apart(&self.watched[*i].ended, unix_ns) {
                 notes.push(format!(
                     "{}: its log's clock is {:.0} s ahead of this host's: is it of another time zone?",
-                    names[*i], apart.as_secs_f64()
+                    names[*i],
+                    apart.as_secs_f64()
                 ));
                 self.watched[*i].ended.clear();
             }
-            let requests: Vec<Answered> =
-                requests.into_iter().filter(|r| r.began_ns + r.took_ns + CLOCK_APART.as_nanos() as u64 > last.unix_ns).collect();
+            let requests: Vec<Answered> = requests
+                .into_iter()
+                .filter(|r| r.began_ns + r.took_ns + CLOCK_APART.as_nanos() as u64 > last.unix_ns)
+                .collect();
             let dead = of_weights.iter().find(|(j, _)| *j == k).map(|(_, why)| why.clone());
             vms[*i] = Some(VmPeriod { requests, vm: of_host.vms[k], dead });
         }
-        (0..names.len()).filter(|i| !there.contains(i)).for_each(|i| notes.push(format!("{} is not there", names[i])));
+        (0..names.len())
+            .filter(|i| !there.contains(i))
+            .for_each(|i| notes.push(format!("{} is not there", names[i])));
         for (name, weight) in &self.set {
             let now = find(&config, name).ok().and_then(|vm| vm.weight);
             if now.is_some_and(|now| now != *weight) {
@@ -274,7 +284,10 @@ impl World<'_> {
         if let Decision::Move { candidates, .. } = &outcome.decision
             && let Some(first) = candidates.first()
         {
-            notes.push(format!("to move it: virsh migrate --live {} qemu+ssh://OTHER/system (untried)", names[*first]));
+            notes.push(format!(
+                "to move it: virsh migrate --live {} qemu+ssh://OTHER/system (untried)",
+                names[*first]
+            ));
         }
         let weights = steps.iter().map(|s| format!("{}: {}", s.vm_name, s.change)).collect();
         let own_cpu_s = [looked - begun, decided - looked, own_cpu_s() - decided];
@@ -302,7 +315,10 @@ impl World<'_> {
             if let Some(s) = seen {
                 println!(
                     "   {name:<16} {:>7.1} a second, {:>6.2} ms of CPU each; mean {:>7.1} ms, 95th {:>7.1} ms",
-                    s.rate_hz, 1e3 * s.service_s, 1e3 * s.response.mean_s, 1e3 * s.response.p95_s
+                    s.rate_hz,
+                    1e3 * s.service_s,
+                    1e3 * s.response.mean_s,
+                    1e3 * s.response.p95_s
                 );
             }
         }

@@ -12,7 +12,11 @@ pub fn all(names: &[&str], foretold: &[Foretold]) -> String {
         r.map_or("-".to_owned(), |r| format!("{:.1}/{:.1}", 1e3 * r.mean_s, 1e3 * r.p95_s))
     };
     for (i, f) in foretold.iter().enumerate() {
-        out += &format!("\ninterval {} after the first, {:.0} % of the pCPUs asked for\n", i + 1, 100.0 * f.load);
+        out += &format!(
+            "\ninterval {} after the first, {:.0} % of the pCPUs asked for\n",
+            i + 1,
+            100.0 * f.load
+        );
         out += &format!("   {:<16} {:>13}", "VM", "then seen");
         ALL.iter().for_each(|e| out += &format!(" {:>13}", e.name));
         out.push('\n');

@@ -130,7 +130,14 @@ impl Guest {
             })),
             Demand::Released { jobs, repeat_ns } => {
                 let took_ns = Vec::with_capacity(if repeat_ns.is_none() { jobs.len() } else { 0 });
-                Kind::Released(Box::new(Released { jobs, repeat_ns, place: 0, from_ns: 0, released_ns: 0, took_ns }))
+                Kind::Released(Box::new(Released {
+                    jobs,
+                    repeat_ns,
+                    place: 0,
+                    from_ns: 0,
+                    released_ns: 0,
+                    took_ns,
+                }))
             }
             Demand::Recorded { bursts, repeat } => {
                 Kind::Recorded(Box::new(Recorded { bursts, repeat, place: 0 }))

@@ -136,7 +136,11 @@ impl Fluid {
                 }
             }
             if !full {
-                queues.iter_mut().zip(weights).filter(|(q, _)| q.speed.is_nan()).for_each(|(q, w)| q.speed = w * level);
+                queues
+                    .iter_mut()
+                    .zip(weights)
+                    .filter(|(q, _)| q.speed.is_nan())
+                    .for_each(|(q, w)| q.speed = w * level);
                 return;
             }
         }
@@ -173,7 +177,11 @@ mod tests {
 
     fn run(fluid: &Fluid, all: &[Seen], weights: &[f64]) -> Vec<Response> {
         let rates: Vec<f64> = all.iter().map(|s| s.rate_hz).collect();
-        fluid.run(&rounds(all, &[], &rates, 800_000), weights).into_iter().map(|r| r.unwrap().response).collect()
+        fluid
+            .run(&rounds(all, &[], &rates, 800_000), weights)
+            .into_iter()
+            .map(|r| r.unwrap().response)
+            .collect()
     }
 
     /// M/M/1 at 0.5 and 0.8, M/D/1 at 0.5: x / (1 - ρ), and x + ρ x / (2 (1 - ρ)).

@@ -86,7 +86,17 @@ pub const EFFORT: usize = 400_000;
 impl<'a> Case<'a> {
     /// One pCPU, nothing but these.
     pub fn new(seen: &'a [Seen], next: &'a [Next]) -> Case<'a> {
-        Case { seen, next, driver: Driver::default(), pcpus: 1.0, gaps_s: &[], host: None, effort: EFFORT, to_the_letter: false, between: &|| {} }
+        Case {
+            seen,
+            next,
+            driver: Driver::default(),
+            pcpus: 1.0,
+            gaps_s: &[],
+            host: None,
+            effort: EFFORT,
+            to_the_letter: false,
+            between: &|| {},
+        }
     }
 
     fn fluid(&self) -> Fluid {
@@ -115,7 +125,11 @@ impl Estimator {
     }
 }
 
-const fn line(name: &'static str, tell: fn(&Case<'_>) -> Vec<Option<Response>>, prepare: Prepare) -> Estimator {
+const fn line(
+    name: &'static str,
+    tell: fn(&Case<'_>) -> Vec<Option<Response>>,
+    prepare: Prepare,
+) -> Estimator {
     Estimator { name, tell, prepare }
 }
 
@@ -161,7 +175,8 @@ pub fn find(name: &str) -> Result<Estimator, Fault> {
 /// A mean with the percentile that the last interval's ratio gives it.
 fn with_ratio(seen: &Seen, mean_s: f64) -> Option<Response> {
     let ratio = seen.response.p95_s / seen.response.mean_s;
-    (mean_s.is_finite() && mean_s > 0.0 && ratio.is_finite()).then_some(Response { mean_s, p95_s: ratio * mean_s })
+    (mean_s.is_finite() && mean_s > 0.0 && ratio.is_finite())
+        .then_some(Response { mean_s, p95_s: ratio * mean_s })
 }
 
 /// The part of all pCPUs that is asked for.
@@ -198,7 +213,10 @@ fn sandpiper(case: &Case<'_>) -> Vec<Option<Response>> {
 /// M/G/1 with processor sharing: x / (1 - ρ), whatever the distribution of service times.
 fn processor_sharing(case: &Case<'_>) -> Vec<Option<Response>> {
     let rho = load(case);
-    case.seen.iter().map(|s| (rho < 1.0).then(|| with_ratio(s, s.service_s / (1.0 - rho))).flatten()).collect()
+    case.seen
+        .iter()
+        .map(|s| (rho < 1.0).then(|| with_ratio(s, s.service_s / (1.0 - rho))).flatten())
+        .collect()
 }
 
 /// Kingman's approximation for all requests in one queue: the wait is ρ / (1 - ρ) * (c_a² + c_s²) / 2 * x.
@@ -208,7 +226,8 @@ fn kingman(case: &Case<'_>) -> Vec<Option<Response>> {
     let x = rho * case.pcpus / rate;
     let pairs = || case.seen.iter().zip(case.next);
     // Of a mixture: the mean of the squares; arrivals of independent streams add up their variances per time.
-    let square: f64 = pairs().map(|(s, n)| n.rate_hz / rate * s.service_s * s.service_s * (1.0 + s.service_cv2)).sum();
+    let square: f64 =
+        pairs().map(|(s, n)| n.rate_hz / rate * s.service_s * s.service_s * (1.0 + s.service_cv2)).sum();
     let gap_cv2: f64 = pairs().map(|(s, n)| n.rate_hz / rate * s.gap_cv2).sum();
     let wait_s = rho / (1.0 - rho) * (gap_cv2 + square / (x * x) - 1.0) / 2.0 * x;
     case.seen.iter().map(|s| (rho < 1.0).then(|| with_ratio(s, s.service_s + wait_s)).flatten()).collect()
@@ -220,7 +239,15 @@ mod tests {
 
     fn seen(rate_hz: f64, service_ms: f64) -> Seen {
         let response = Response { mean_s: 0.02, p95_s: 0.05 };
-        Seen { rate_hz, gap_cv2: 1.0, service_s: service_ms / 1e3, service_cv2: 1.0, response, weight: 1.0, vcpus: 1 }
+        Seen {
+            rate_hz,
+            gap_cv2: 1.0,
+            service_s: service_ms / 1e3,
+            service_cv2: 1.0,
+            response,
+            weight: 1.0,
+            vcpus: 1,
+        }
     }
 
     fn tell(name: &str, seen: &[Seen], next: &[Next]) -> Vec<Option<Response>> {
@@ -247,7 +274,10 @@ mod tests {
         let (all, then) = ([seen(50.0, 10.0)], [next(50.0)]);
         for name in ["ps", "kingman"] {
             let told = tell(name, &all, &then)[0].unwrap();
-            assert!((told.mean_s - 0.02).abs() < 1e-9 && (told.p95_s / told.mean_s - 2.5).abs() < 1e-9, "{name} {told:?}");
+            assert!(
+                (told.mean_s - 0.02).abs() < 1e-9 && (told.p95_s / told.mean_s - 2.5).abs() < 1e-9,
+                "{name} {told:?}"
+            );
         }
         // Sandpiper's is a bound for heavy load: (1 + 0.25) / (2 * 0.5) * gap more than x.
         assert!((tell("sandpiper", &all, &then)[0].unwrap().mean_s - 0.035).abs() < 1e-9);

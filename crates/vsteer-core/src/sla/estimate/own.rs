@@ -124,8 +124,10 @@ impl<'a> Prepared<'a> {
     pub(super) fn new(case: Case<'a>) -> Prepared<'a> {
         let rates: Vec<f64> = case.next.iter().map(|n| n.rate_hz).collect();
         let weights: Vec<f64> = case.next.iter().map(|n| n.weight).collect();
-        let few = settles(&case, &rates).then(|| rounds(case.seen, case.gaps_s, &rates, case.effort / SEARCHED));
-        let same = case.seen.iter().zip(case.next).all(|(s, n)| s.rate_hz == n.rate_hz && s.weight == n.weight);
+        let few =
+            settles(&case, &rates).then(|| rounds(case.seen, case.gaps_s, &rates, case.effort / SEARCHED));
+        let same =
+            case.seen.iter().zip(case.next).all(|(s, n)| s.rate_hz == n.rate_hz && s.weight == n.weight);
         let now = if same && case.to_the_letter {
             case.seen.iter().map(|s| Some(s.response)).collect()
         } else {

@@ -49,7 +49,8 @@ impl Simulated {
                 end_ns = end_ns.max(jobs.last().map_or(0, |j| j.at_ns));
                 setup.vms[*vm].vcpus[*k].demand = Demand::Released { jobs, repeat_ns: None };
             }
-            setup.vms[*vm].weight = Some(libm::round(w * self.weight_unit).clamp(least.into(), most.into()) as u32);
+            setup.vms[*vm].weight =
+                Some(libm::round(w * self.weight_unit).clamp(least.into(), most.into()) as u32);
         }
         let mut simulation = (self.host.policy.build)(&setup, &self.host.values).ok()?;
         if simulation.run(end_ns, u64::MAX) != Stop::Reached {
@@ -80,7 +81,8 @@ impl Sharing for Simulated {
         for traffic in rounds {
             let Some(of) = self.responses(traffic, weights) else { return vec![None; weights.len()] };
             for (i, of) in of.iter().enumerate() {
-                let counted = of.iter().filter(|(at_s, _)| *at_s >= traffic[i].count_from_s).map(|(_, took_s)| *took_s);
+                let counted =
+                    of.iter().filter(|(at_s, _)| *at_s >= traffic[i].count_from_s).map(|(_, took_s)| *took_s);
                 let counted: Vec<f64> = counted.collect();
                 means[i].extend(mean(&counted));
                 took[i].extend(counted);
@@ -101,8 +103,8 @@ mod tests {
     use super::super::fluid::Fluid;
     use super::super::traffic::rounds;
     use super::*;
-    use crate::predict::replay::Thread;
     use crate::nouns::{Role, Tid, VmId};
+    use crate::predict::replay::Thread;
     use crate::sim::policy::Values;
     use crate::sim::sched;
     use crate::sim::setup::{Setup, VcpuSetup, VmSetup, machine};
@@ -120,7 +122,11 @@ mod tests {
         let threads = names.iter().enumerate().map(thread).collect();
         let values = Values::defaults(policy.about.parameters);
         let replay = Replay { setup, policy, values, threads, hand_over_ns: 0 };
-        Simulated { host: replay, vms: (0..names.len()).collect(), weight_unit: f64::from(policy.about.default_weight) }
+        Simulated {
+            host: replay,
+            vms: (0..names.len()).collect(),
+            weight_unit: f64::from(policy.about.default_weight),
+        }
     }
 
     /// EEVDF shares much as the fluid does where requests are longer than its slices.

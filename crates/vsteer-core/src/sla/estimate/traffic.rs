@@ -167,9 +167,14 @@ mod tests {
     #[test]
     fn rates_are_kept_and_draws_are_the_same_at_each() {
         let all = [seen(10.0), seen(30.0)];
-        let (slow, fast) = (rounds(&all, &[], &[10.0, 30.0], 80_000), rounds(&all, &[], &[20.0, 60.0], 80_000));
-        let count = |r: &[Vec<Traffic>], i: usize| r.iter().map(|t| t[i].requests.len()).sum::<usize>() as f64;
-        assert!((count(&slow, 0) / 20_000.0 - 1.0).abs() < 0.03 && (count(&slow, 1) / 60_000.0 - 1.0).abs() < 0.03);
+        let (slow, fast) =
+            (rounds(&all, &[], &[10.0, 30.0], 80_000), rounds(&all, &[], &[20.0, 60.0], 80_000));
+        let count =
+            |r: &[Vec<Traffic>], i: usize| r.iter().map(|t| t[i].requests.len()).sum::<usize>() as f64;
+        assert!(
+            (count(&slow, 0) / 20_000.0 - 1.0).abs() < 0.03
+                && (count(&slow, 1) / 60_000.0 - 1.0).abs() < 0.03
+        );
         let (a, b) = (slow[3][1].requests[7], fast[3][1].requests[7]);
         assert!((a.0 / b.0 - 2.0).abs() < 1e-9 && a.1 == b.1, "{a:?} {b:?}");
         assert!(rounds(&all, &[], &[0.0, 0.0], 100).iter().flatten().all(|t| t.requests.is_empty()));

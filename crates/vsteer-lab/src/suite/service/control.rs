@@ -59,12 +59,14 @@ struct Scenario {
 
 const THIRD: Scenario = Scenario {
     intervals_s: &[INTERVAL_S; 7],
-    rates_hz: [&[10, 15, 30, 35, 45, 45, 45], &[10, 15, 30, 35, 45, 45, 45], &[50, 50, 120, 130, 170, 170, 170]],
+    rates_hz: [
+        &[10, 15, 30, 35, 45, 45, 45],
+        &[10, 15, 30, 35, 45, 45, 45],
+        &[50, 50, 120, 130, 170, 170, 170],
+    ],
 };
-const SECOND: Scenario = Scenario {
-    intervals_s: &[240, 240, 60],
-    rates_hz: [&[30, 35, 45], &[30, 35, 45], &[120, 130, 180]],
-};
+const SECOND: Scenario =
+    Scenario { intervals_s: &[240, 240, 60], rates_hz: [&[30, 35, 45], &[30, 35, 45], &[120, 130, 180]] };
 const SHORT: Scenario =
     Scenario { intervals_s: &[60, 60, 60], rates_hz: [&[30, 45, 45], &[30, 45, 45], &[120, 170, 170]] };
 
@@ -86,11 +88,13 @@ impl Scenario {
     /// When the interval that this second lies in begins, by its number.
     fn interval_of(&self, second: f64) -> usize {
         let mut end = 0.0;
-        self.intervals_s.iter().position(|s| {
-            end += f64::from(*s);
-            second < end
-        })
-        .unwrap_or(self.intervals_s.len() - 1)
+        self.intervals_s
+            .iter()
+            .position(|s| {
+                end += f64::from(*s);
+                second < end
+            })
+            .unwrap_or(self.intervals_s.len() - 1)
     }
 
     /// Nobody steers; the interval of this number is recorded.
@@ -143,7 +147,8 @@ fn means_ms(scenario: &Scenario, case: &CaseResult) -> Result<Vec<[f64; 3]>, Fau
     let mut requests: Vec<Vec<(f64, f64)>> = Vec::new();
     for name in NAMES {
         let file = case.logs.get(name).ok_or_else(|| failed(&format!("no log of {name}")))?;
-        let text = std::fs::read_to_string(file).map_err(|e| Fault::io(format!("reading {}", file.display()), &e))?;
+        let text = std::fs::read_to_string(file)
+            .map_err(|e| Fault::io(format!("reading {}", file.display()), &e))?;
         let one = |line: &str| {
             let v: Value = serde_json::from_str(line).ok()?;
             let (ended, took) = (v["ts"].as_f64()?, v["duration_us"].as_f64()? / 1e6);
@@ -176,7 +181,8 @@ fn said(ran: &Ran, folder: &str) -> Result<Vec<Value>, Fault> {
     let log = case.logs.values().next().ok_or_else(|| failed("no log"))?;
     let folder = log.parent().ok_or_else(|| failed(folder))?;
     let file = folder.join("command.out");
-    let text = std::fs::read_to_string(&file).map_err(|e| Fault::io(format!("reading {}", file.display()), &e))?;
+    let text =
+        std::fs::read_to_string(&file).map_err(|e| Fault::io(format!("reading {}", file.display()), &e))?;
     let words = std::fs::read_to_string(folder.join("command.txt")).unwrap_or_default();
     let lines: Vec<Value> = text.lines().filter_map(|l| serde_json::from_str(l).ok()).collect();
     if lines.is_empty() {
@@ -228,7 +234,8 @@ fn steered(scenario: &Scenario, ran: &Ran) -> Result<Steered, Fault> {
     }
     let touched = changes.iter().sum::<usize>() > 0;
     let ended = lines.last().and_then(|l| l["ended"].as_array()).cloned();
-    let restored = ended.is_some_and(|e| e.iter().all(|r| r["state"] == "rolled_back") && e.is_empty() != touched);
+    let restored =
+        ended.is_some_and(|e| e.iter().all(|r| r["state"] == "rolled_back") && e.is_empty() != touched);
     Ok(Steered { means: means_ms(scenario, &ran.cases[0])?, changes, moves, restored, lines })
 }
 
@@ -269,7 +276,9 @@ fn run(bench: &Bench) -> Result<Findings, Fault> {
     let vsteer = Vsteer { state: bench.output.join("state"), ..Vsteer::beside(&bench.lab.program)? };
     let ran = boot_all(bench, &kernel, &jobs)?;
     let mut figures = Vec::new();
-    for (((seed, alone), (means, levels, second)), ran) in seeds.iter().zip(&alone).zip(&all).zip(ran.chunks(3)) {
+    for (((seed, alone), (means, levels, second)), ran) in
+        seeds.iter().zip(&alone).zip(&all).zip(ran.chunks(3))
+    {
         let feasible = feasible(alone, levels, &vsteer)?;
         findings.claim(
             format!("seed {seed}: some weights meet all levels, by the simulator"),
@@ -317,7 +326,12 @@ fn third(
     findings.claim(
         format!("seed {seed}: with nobody, and with Sandpiper, the violation lasts"),
         lasts(none) && lasts(&sandpiper.means),
-        format!("nobody {}; Sandpiper {} (changes {:?})", from(none), from(&sandpiper.means), sandpiper.changes),
+        format!(
+            "nobody {}; Sandpiper {} (changes {:?})",
+            from(none),
+            from(&sandpiper.means),
+            sandpiper.changes
+        ),
     );
 }
 
@@ -325,7 +339,8 @@ fn third(
 fn feasible(ran: &Ran, levels: &[f64; 3], vsteer: &Vsteer) -> Result<Value, Fault> {
     let lacks = || failed("the fifth interval has no recording");
     let recording = ran.cases[1].recording.as_ref().ok_or_else(lacks)?.to_string_lossy().into_owned();
-    let logs: Vec<String> = ran.cases[0].logs.iter().map(|(vm, file)| format!("{vm}={}", file.display())).collect();
+    let logs: Vec<String> =
+        ran.cases[0].logs.iter().map(|(vm, file)| format!("{vm}={}", file.display())).collect();
     let mut tried = Vec::new();
     for weight in [130_u32, 160, 200, 250, 320] {
         let changed = format!("vm1={weight}");
@@ -334,8 +349,10 @@ fn feasible(ran: &Ran, levels: &[f64; 3], vsteer: &Vsteer) -> Result<Value, Faul
         words.extend(["--from", &recording, "--weight", &changed]);
         let told = vsteer.json(&words, Duration::from_secs(300))?;
         let all = told["foretold"][0]["told"].as_array().cloned().unwrap_or_default();
-        let simulator = all.iter().find(|t| t["estimator"] == "simulator").map(|t| t["told"].clone()).unwrap_or_default();
-        let ms: Vec<f64> = (0..3).map(|i| 1e3 * simulator[i]["mean_s"].as_f64().unwrap_or(f64::INFINITY)).collect();
+        let simulator =
+            all.iter().find(|t| t["estimator"] == "simulator").map(|t| t["told"].clone()).unwrap_or_default();
+        let ms: Vec<f64> =
+            (0..3).map(|i| 1e3 * simulator[i]["mean_s"].as_f64().unwrap_or(f64::INFINITY)).collect();
         let fits = ms.iter().zip(levels).all(|(m, level)| m <= level);
         tried.push(json!({"weight": weight, "simulated_ms": ms}));
         if fits {

@@ -64,8 +64,20 @@ const fn published(service: &'static str) -> [Server; 3] {
 const INTERVALS_S: &[u32] = &[240, 60, 240, 120];
 
 const MIXES: [Mix; 4] = [
-    Mix { name: "periodic", intervals_s: INTERVALS_S, servers: published("fixed"), arrivals: ",arrivals=periodic", weights: &[] },
-    Mix { name: "poisson", intervals_s: INTERVALS_S, servers: published("fixed"), arrivals: "", weights: &[] },
+    Mix {
+        name: "periodic",
+        intervals_s: INTERVALS_S,
+        servers: published("fixed"),
+        arrivals: ",arrivals=periodic",
+        weights: &[],
+    },
+    Mix {
+        name: "poisson",
+        intervals_s: INTERVALS_S,
+        servers: published("fixed"),
+        arrivals: "",
+        weights: &[],
+    },
     Mix {
         name: "bursts",
         intervals_s: INTERVALS_S,
@@ -137,7 +149,10 @@ fn run(bench: &Bench) -> Result<Findings, Fault> {
     let mut jobs = Vec::new();
     for mix in mixes {
         for seed in 0..seeds {
-            jobs.push((format!("estimators-{}-{}", mix.name, bench.seed + seed), mix.job(bench.seed + seed)?));
+            jobs.push((
+                format!("estimators-{}-{}", mix.name, bench.seed + seed),
+                mix.job(bench.seed + seed)?,
+            ));
         }
     }
     let vsteer = Vsteer { state: bench.output.join("state"), ..Vsteer::beside(&bench.lab.program)? };
@@ -155,7 +170,8 @@ fn run(bench: &Bench) -> Result<Findings, Fault> {
         .zip(told.chunks(seeds as usize))
         .map(|(mix, of)| (mix.name.to_owned(), summary_of(of, seeds as usize)))
         .collect();
-    findings.figures = json!({"summary": summary, "by_mix": by_mix, "runs": told, "kernel": kernel, "load_above": LOADED});
+    findings.figures =
+        json!({"summary": summary, "by_mix": by_mix, "runs": told, "kernel": kernel, "load_above": LOADED});
     Ok(findings)
 }
 
@@ -177,7 +193,10 @@ fn summary_of(told: &[Value], seeds: usize) -> Value {
                 None => unanswered += 1,
             }
         }
-        all.insert(name.into(), json!({"mean": mean(&means), "p95": mean(&p95s), "of": means.len(), "unanswered": unanswered}));
+        all.insert(
+            name.into(),
+            json!({"mean": mean(&means), "p95": mean(&p95s), "of": means.len(), "unanswered": unanswered}),
+        );
     }
     all.insert("floor".into(), floor(told, seeds));
     Value::Object(all)
@@ -208,7 +227,12 @@ fn floor(told: &[Value], seeds: usize) -> Value {
     for same in told.chunks(seeds.max(1)) {
         for a in same {
             for b in same.iter().filter(|b| b["run"] != a["run"]) {
-                let seen = |t: &Value| pairs(std::slice::from_ref(t), "last").into_iter().map(|(seen, _)| seen).collect::<Vec<_>>();
+                let seen = |t: &Value| {
+                    pairs(std::slice::from_ref(t), "last")
+                        .into_iter()
+                        .map(|(seen, _)| seen)
+                        .collect::<Vec<_>>()
+                };
                 for (a, b) in seen(a).iter().zip(seen(b)) {
                     means.push(apart(a, &b, "mean_s"));
                     p95s.push(apart(a, &b, "p95_s"));
@@ -237,7 +261,8 @@ fn claims(findings: &mut Findings, summary: &Value, full: bool) {
             all(key),
         );
         if full {
-            let best = ESTIMATORS[1..].iter().all(|n| of(n, key).is_none_or(|x| own.is_some_and(|own| own < x)));
+            let best =
+                ESTIMATORS[1..].iter().all(|n| of(n, key).is_none_or(|x| own.is_some_and(|own| own < x)));
             findings.claim(format!("{words}: nobody else tells them as well"), best, all(key));
         }
     }

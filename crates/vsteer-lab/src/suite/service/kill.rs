@@ -79,7 +79,8 @@ impl Logs {
     fn new(folder: &Path, names: &[String]) -> Result<Logs, Fault> {
         let open = |(i, name): (usize, &String)| {
             let path = folder.join(format!("{name}.log"));
-            let file = std::fs::File::create(&path).map_err(|e| Fault::io(format!("making {}", path.display()), &e))?;
+            let file = std::fs::File::create(&path)
+                .map_err(|e| Fault::io(format!("making {}", path.display()), &e))?;
             Ok((file, if i == 0 { TOOK_S.0 } else { TOOK_S.1 }))
         };
         let files = names.iter().enumerate().map(open).collect::<Result<_, Fault>>()?;
@@ -93,7 +94,8 @@ impl Logs {
             self.until += gap;
             let ts = self.until.duration_since(UNIX_EPOCH).map_or(0.0, |d| d.as_secs_f64());
             for (file, took_s) in &mut self.files {
-                writeln!(file, "{{\"ts\":{ts:.6},\"duration_s\":{took_s}}}").map_err(|e| Fault::io("writing a log", &e))?;
+                writeln!(file, "{{\"ts\":{ts:.6},\"duration_s\":{took_s}}}")
+                    .map_err(|e| Fault::io("writing a log", &e))?;
             }
         }
         Ok(())
@@ -111,7 +113,8 @@ impl Steered {
     /// Starts it, and waits until it has set something.
     fn start(bench: &Bench, v: &Vsteer, names: &[String]) -> Result<Steered, Fault> {
         let folder = PathBuf::from(bench.fresh("steer")?);
-        std::fs::create_dir_all(&folder).map_err(|e| Fault::io(format!("making {}", folder.display()), &e))?;
+        std::fs::create_dir_all(&folder)
+            .map_err(|e| Fault::io(format!("making {}", folder.display()), &e))?;
         let logs = Logs::new(&folder, names)?;
         let mut sla = format!("period = \"{PERIOD_S}s\"\n");
         for (i, name) in names.iter().enumerate() {
@@ -125,7 +128,8 @@ impl Steered {
         let (file, out) = (folder.join("sla.toml"), folder.join("said.jsonl"));
         let told = |e: std::io::Error| Fault::io(format!("writing in {}", folder.display()), &e);
         std::fs::write(&file, sla).map_err(told)?;
-        let words = ["steer", "--sla", &file.to_string_lossy(), "--yes", "--json", "--connect", &v.uri].map(str::to_owned);
+        let words = ["steer", "--sla", &file.to_string_lossy(), "--yes", "--json", "--connect", &v.uri]
+            .map(str::to_owned);
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         let mut command = v.command(&words);
         command.stdin(Stdio::null()).stdout(std::fs::File::create(&out).map_err(told)?);
@@ -180,32 +184,35 @@ fn one(bench: &Bench, v: &Vsteer, how: How, findings: &mut Findings) -> Result<V
     // Journals of runs before have watchdogs that are gone.
     let v = &Vsteer { state: bench.output.join(format!("state-{how:?}")), ..v.clone() };
     let before = v.settings()?;
-    let names: Vec<String> =
-        before.as_array().into_iter().flatten().filter_map(|vm| vm["name"].as_str().map(str::to_owned)).collect();
+    let names: Vec<String> = before
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|vm| vm["name"].as_str().map(str::to_owned))
+        .collect();
     let mut steered = Steered::start(bench, v, &names)?;
     let during = v.settings()?;
     let mut notes = Vec::new();
-    let newest = |v: &Vsteer| watchdogs(v).last().copied().ok_or_else(|| failed("no watchdog in the journal"));
-    let killed = (|| {
-        match how {
-            How::Interrupted => end(steered.child.id(), Signal::INT),
-            How::Killed => end(steered.child.id(), Signal::KILL),
-            How::WatchdogFirst => {
-                let first = newest(v)?;
-                end(first, Signal::KILL)?;
-                let begun = Instant::now();
-                while newest(v)? == first {
-                    if begun.elapsed() > WITHIN {
-                        return Err(failed("the watchdog was not replaced"));
-                    }
-                    steered.pass()?;
+    let newest =
+        |v: &Vsteer| watchdogs(v).last().copied().ok_or_else(|| failed("no watchdog in the journal"));
+    let killed = (|| match how {
+        How::Interrupted => end(steered.child.id(), Signal::INT),
+        How::Killed => end(steered.child.id(), Signal::KILL),
+        How::WatchdogFirst => {
+            let first = newest(v)?;
+            end(first, Signal::KILL)?;
+            let begun = Instant::now();
+            while newest(v)? == first {
+                if begun.elapsed() > WITHIN {
+                    return Err(failed("the watchdog was not replaced"));
                 }
-                end(steered.child.id(), Signal::KILL)
+                steered.pass()?;
             }
-            How::Both => {
-                end(newest(v)?, Signal::KILL)?;
-                end(steered.child.id(), Signal::KILL)
-            }
+            end(steered.child.id(), Signal::KILL)
+        }
+        How::Both => {
+            end(newest(v)?, Signal::KILL)?;
+            end(steered.child.id(), Signal::KILL)
         }
     })();
     if killed.is_err() {
@@ -223,11 +230,15 @@ fn one(bench: &Bench, v: &Vsteer, how: How, findings: &mut Findings) -> Result<V
         std::thread::sleep(Duration::from_millis(500));
         after = v.settings()?;
     }
-    let weights = |all: &Value| -> Vec<Value> { all.as_array().into_iter().flatten().map(|vm| vm["weight"].clone()).collect() };
+    let weights = |all: &Value| -> Vec<Value> {
+        all.as_array().into_iter().flatten().map(|vm| vm["weight"].clone()).collect()
+    };
     findings.claim(
         format!("{}: the former weights return", how.words()),
         after == before && during != before,
         format!("{:?} -> {:?} -> {:?}", weights(&before), weights(&during), weights(&after)),
     );
-    Ok(json!({"how": how.words(), "before": weights(&before), "during": weights(&during), "after": weights(&after), "notes": notes}))
+    Ok(
+        json!({"how": how.words(), "before": weights(&before), "during": weights(&during), "after": weights(&after), "notes": notes}),
+    )
 }

@@ -41,7 +41,8 @@ struct Server {
 fn servers(all: &[Server], intervals_s: &[u32], more: &str, seed: u64) -> String {
     let mut text = String::new();
     for (i, s) in all.iter().enumerate() {
-        let rates: Vec<String> = s.rates_hz.iter().zip(intervals_s).map(|(r, t)| format!("{r}@{t}")).collect();
+        let rates: Vec<String> =
+            s.rates_hz.iter().zip(intervals_s).map(|(r, t)| format!("{r}@{t}")).collect();
         let _ = write!(
             text,
             "[[case.vm]]\nname = \"{}\"\nworkload = \"server,rates={},mean_units={},service={},seed={}{more}\"\ncpus = \"1\"\n",
