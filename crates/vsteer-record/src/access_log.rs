@@ -12,7 +12,9 @@
 //! Left out: logs of several lines per request; times in another language than English; leap seconds.
 
 use chrono::DateTime;
-use serde_json::Value;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use std::borrow::Cow;
 use vsteer_core::{Fault, FaultKind};
 
 mod fit;
@@ -232,39 +234,118 @@ fn date(field: &[u8]) -> Option<u64> {
     at.timestamp_nanos_opt()?.try_into().ok()
 }
 
-/// One of these keys, whatever its value.
-fn first<'a, K>(of: &'a Value, keys: &'a [K], name: impl Fn(&K) -> &str) -> Option<(&'a K, &'a Value)> {
-    keys.iter().find_map(|k| of.get(name(k)).map(|v| (k, v)))
+/// What a key of a JSON line says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Key {
+    /// When it ended, began, or how long it took, by the place in the list of keys: the first there is counts.
+    Ends(usize),
+    Begins(usize),
+    Took(usize),
+    Other,
+}
+
+impl<'de> Deserialize<'de> for Key {
+    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Key, D::Error> {
+        struct Name;
+        impl serde::de::Visitor<'_> for Name {
+            type Value = Key;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("a key")
+            }
+
+            fn visit_str<E>(self, name: &str) -> Result<Key, E> {
+                let place = |keys: &[&str]| keys.iter().position(|k| *k == name);
+                let took = || JSON_TOOK.iter().position(|(k, _)| *k == name).map(Key::Took);
+                let at = place(&JSON_ENDS).map(Key::Ends).or_else(|| place(&JSON_BEGINS).map(Key::Begins));
+                Ok(at.or_else(took).unwrap_or(Key::Other))
+            }
+        }
+        from.deserialize_identifier(Name)
+    }
+}
+
+/// The values of a JSON line that count, as they stand there: no number goes through a float, no other value is kept.
+#[derive(Debug, Default)]
+struct Line<'a> {
+    ends: Option<(usize, &'a RawValue)>,
+    begins: Option<(usize, &'a RawValue)>,
+    took: Option<(usize, &'a RawValue)>,
+}
+
+impl<'de> Deserialize<'de> for Line<'de> {
+    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Line<'de>, D::Error> {
+        struct Object;
+        impl<'de> serde::de::Visitor<'de> for Object {
+            type Value = Line<'de>;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<M: serde::de::MapAccess<'de>>(self, mut map: M) -> Result<Line<'de>, M::Error> {
+                let mut line = Line::default();
+                while let Some(key) = map.next_key::<Key>()? {
+                    let (slot, place) = match key {
+                        Key::Ends(place) => (&mut line.ends, place),
+                        Key::Begins(place) => (&mut line.begins, place),
+                        Key::Took(place) => (&mut line.took, place),
+                        Key::Other => {
+                            map.next_value::<serde::de::IgnoredAny>()?;
+                            continue;
+                        }
+                    };
+                    let value = map.next_value::<&'de RawValue>()?;
+                    if slot.is_none_or(|(before, _)| place <= before) {
+                        *slot = Some((place, value));
+                    }
+                }
+                Ok(line)
+            }
+        }
+        from.deserialize_map(Object)
+    }
 }
 
 fn of_json(line: &[u8]) -> Option<Request> {
-    let value: Value = serde_json::from_slice(line).ok()?;
+    let line: Line<'_> = serde_json::from_slice(line).ok()?;
     // A date, or a number since 1970: seconds, milliseconds, microseconds or nanoseconds by how large it is.
-    let moment = |v: &Value| match v {
-        Value::String(text) => date(text.as_bytes()).or_else(|| since_1970(text)),
-        Value::Number(n) => since_1970(&plain(n)),
-        _ => None,
+    let moment = |v: &RawValue| match text(v)? {
+        Text::Quoted(text) => date(text.as_bytes()).or_else(|| since_1970(text)),
+        Text::Number(text) => since_1970(&plain(text)?),
     };
-    let ((_, unit), took) = first(&value, &JSON_TOOK, |k| k.0)?;
-    let took = match took {
-        Value::Number(n) => plain(n),
-        Value::String(text) => text.clone(),
-        _ => return None,
+    let (place, took) = line.took?;
+    let took_ns = match text(took)? {
+        Text::Quoted(text) => number(text.as_bytes(), JSON_TOOK[place].1),
+        Text::Number(text) => number(plain(text)?.as_bytes(), JSON_TOOK[place].1),
+    }?;
+    let at = match (line.ends, line.begins) {
+        (Some((_, v)), _) => (moment(v)?, false),
+        (None, begins) => (moment(begins?.1)?, true),
     };
-    let at = match first(&value, &JSON_ENDS, |k| k) {
-        Some((_, v)) => (moment(v)?, false),
-        None => (moment(first(&value, &JSON_BEGINS, |k| k)?.1)?, true),
-    };
-    told(at, number(took.as_bytes(), *unit)?)
+    told(at, took_ns)
 }
 
-/// Without an exponent, which small and large ones are written with.
-fn plain(n: &serde_json::Number) -> String {
-    let text = n.to_string();
-    match n.as_f64() {
-        Some(x) if text.contains(['e', 'E']) => format!("{x:.12}"),
-        _ => text,
+enum Text<'a> {
+    Number(&'a str),
+    Quoted(&'a str),
+}
+
+/// A number or a string without escapes, which no date has.
+fn text(v: &RawValue) -> Option<Text<'_>> {
+    let raw = v.get();
+    match raw.strip_prefix('"').and_then(|r| r.strip_suffix('"')) {
+        Some(inner) => (!inner.contains('\\')).then_some(Text::Quoted(inner)),
+        None => raw.starts_with(|c: char| c.is_ascii_digit() || c == '-').then_some(Text::Number(raw)),
     }
+}
+
+/// Without an exponent, which small and large numbers are written with.
+fn plain(number: &str) -> Option<Cow<'_, str>> {
+    if !number.contains(['e', 'E']) {
+        return Some(Cow::Borrowed(number));
+    }
+    Some(Cow::Owned(format!("{:.12}", number.parse::<f64>().ok()?)))
 }
 
 /// A number since 1970, whose unit its size tells: until the year 5138 seconds have eleven digits at most.

@@ -26,7 +26,7 @@ pub const GUARD: &str = "__guard";
 /// Requests drawn for an estimate: enough that chance in it is less than in the minutes that are measured.
 const EFFORT: usize = 60_000;
 /// Logs are read so often within a period, a little at a time.
-const POLLS: u32 = 12;
+const POLLS: u32 = 30;
 /// Estimates take no more than this part of a pCPU, since the host is there for others.
 const OF_A_PCPU: f64 = 0.1;
 /// Nor do they rest for longer than this at a time.

@@ -47,7 +47,7 @@ const LEVELS: [f64; 3] = [0.85, 1.5, 1.5];
 /// And of the second scenario, by what the same load came to in the third's fourth interval.
 const LEVELS_OF_SECOND: f64 = 1.6;
 /// Seconds between two looks at the logs.
-const LOG_EVERY_S: u32 = 5;
+const LOG_EVERY_S: u32 = 2;
 
 const NAMES: [&str; 3] = ["vm1", "vm2", "vm3"];
 
