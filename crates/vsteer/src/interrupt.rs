@@ -32,7 +32,9 @@ impl Interrupt {
             if left.is_zero() {
                 return false;
             }
-            std::thread::sleep(left.min(Duration::from_millis(50)));
+            // Looking often costs who shares the host; a long wait need not end at once.
+            let slice = (left / 20).clamp(Duration::from_millis(50), Duration::from_millis(500));
+            std::thread::sleep(left.min(slice));
         }
         true
     }

@@ -19,6 +19,8 @@ use crate::fetch::cache_folder;
 use crate::fetch::kernels::{FullKernel, Which};
 use std::fmt::Write;
 use std::path::PathBuf;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use vsteer_core::Fault;
 
@@ -59,31 +61,38 @@ fn servers(all: &[Server], intervals_s: &[u32], more: &str, seed: u64) -> String
 /// Runs jobs, two at a time; what each gave, in their order.
 fn boot_all(bench: &Bench, kernel: &FullKernel, jobs: &[(String, Job)]) -> Result<Vec<Ran>, Fault> {
     let vsteer = crate::drive::Vsteer::beside(&bench.lab.program)?.program;
-    let mut all = Vec::new();
-    for (pass, some) in jobs.chunks(BESIDE).enumerate() {
-        let done: Vec<Result<Ran, Fault>> = std::thread::scope(|scope| {
-            let mut started = Vec::new();
-            for (name, job) in some {
-                eprintln!("vsteer-lab: {name} ({} of {})", BESIDE * pass + started.len() + 1, jobs.len());
-                let (kernel, vsteer) = (kernel.clone(), vsteer.clone());
-                started.push(scope.spawn(move || {
-                    let options = Options {
-                        cache: cache_folder()?,
-                        kernel: Which::Newest,
-                        guest: bench.lab.guest.clone(),
-                        vsteer,
-                        output: PathBuf::from(bench.fresh(name)?),
-                        limit: LIMIT,
-                        seed: bench.seed,
-                    };
-                    emulated::run_on(kernel, job, &options)
-                }));
-            }
-            started.into_iter().map(|t| t.join().expect("a boot does not panic")).collect()
-        });
-        for ran in done {
-            all.push(ran?);
+    let boot = |(name, job): &(String, Job)| -> Result<Ran, Fault> {
+        let options = Options {
+            cache: cache_folder()?,
+            kernel: Which::Newest,
+            guest: bench.lab.guest.clone(),
+            vsteer: vsteer.clone(),
+            output: PathBuf::from(bench.fresh(name)?),
+            limit: LIMIT,
+            seed: bench.seed,
+        };
+        emulated::run_on(kernel.clone(), job, &options)
+    };
+    let next = AtomicUsize::new(0);
+    let done: Mutex<Vec<(usize, Result<Ran, Fault>)>> = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for _ in 0..BESIDE {
+            scope.spawn(|| {
+                loop {
+                    let i = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(one) = jobs.get(i) else { return };
+                    eprintln!("vsteer-lab: {} ({} of {})", one.0, i + 1, jobs.len());
+                    let ran = boot(one);
+                    let failed = ran.is_err();
+                    done.lock().expect("nobody panics with it").push((i, ran));
+                    if failed {
+                        next.store(jobs.len(), Ordering::Relaxed);
+                    }
+                }
+            });
         }
-    }
-    Ok(all)
+    });
+    let mut done = done.into_inner().expect("nobody panics with it");
+    done.sort_by_key(|(i, _)| *i);
+    done.into_iter().map(|(_, ran)| ran).collect()
 }
