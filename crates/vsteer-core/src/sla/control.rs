@@ -35,6 +35,9 @@ const COARSER: usize = 4;
 /// Worst parts of levels that differ by less are the same.
 const ALIKE: f64 = 0.02;
 
+/// A request that came at the end is answered after it: this part of what is due is all of it.
+pub const ANSWERED: f64 = 0.97;
+
 /// What one VM must deliver.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Level {
@@ -162,8 +165,7 @@ impl<'a> Step<'a> {
             let (seen, level) = (&self.of.case.seen[i], &self.of.levels[i]);
             let due_hz = level.rate_hz.map_or(0.0, |rate| rate.min(seen.rate_hz));
             let (served_hz, beyond) = (self.of.served_hz[i], 1.0 + self.of.chance[i]);
-            // A request that came at the end is answered after it.
-            if served_hz < 0.97 * due_hz {
+            if served_hz < ANSWERED * due_hz {
                 return Some(Violation::Throughput { served_hz, due_hz });
             }
             let part = level.part(seen.response);

@@ -16,11 +16,11 @@
 //!
 //! A value in, a value out: no clock, no host. What came of an outcome is told by the next period's weights.
 
-use super::control::{Decision, Level, Situation, Step, Violation};
+use super::control::{ANSWERED, Decision, Level, Situation, Step, Violation};
 use super::estimate::{Case, Driver, Estimator};
 use super::facts::Dead;
 use super::spread;
-use super::window::{Answered, Interval, Next, Vm, interval};
+use super::window::{Answered, Interval, Next, Seen, Vm, interval};
 use serde::Serialize;
 
 /// A rate that differs by less than this part is the same.
@@ -81,7 +81,7 @@ pub struct Period {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Outcome {
     /// By VM; `None` where too little was asked.
-    pub seen: Vec<Option<super::window::Seen>>,
+    pub seen: Vec<Option<Seen>>,
     /// What is wrong, by VM.
     pub violations: Vec<Option<Violation>>,
     /// Periods that were looked at together.
@@ -92,6 +92,46 @@ pub struct Outcome {
     pub decision: Decision,
     /// Why, or why not, in a line.
     pub why: String,
+}
+
+/// Said where nothing is wrong.
+const HOLDS: &str = "every level holds";
+
+/// What is known of a period.
+struct Ground {
+    /// Of every VM, over the pool; `None` where too little was asked.
+    intervals: Vec<Option<Interval>>,
+    /// Every VM's present weight; 0 for one that is not there.
+    weights: Vec<f64>,
+    /// VMs that were asked enough and whose weights work; what follows is of these, in this order.
+    turned: Vec<usize>,
+    /// What is to be taken to the present rates: of the pool, or of the load before.
+    seen: Vec<Seen>,
+    gaps_s: Vec<Vec<f64>>,
+    /// The present rates and weights.
+    next: Vec<Next>,
+    /// By how much of itself each response may be off by chance.
+    chance: Vec<f64>,
+    /// What they may use.
+    pcpus: f64,
+    /// Is `seen` of the load before?
+    foretold: bool,
+    /// May something be wrong? Where all is well and stays as it is nothing needs to be foretold.
+    suspect: bool,
+}
+
+impl Ground {
+    fn case<'a>(&'a self, effort: usize, between: &'a dyn Fn()) -> Case<'a> {
+        Case {
+            driver: Driver::default(),
+            pcpus: self.pcpus,
+            gaps_s: &self.gaps_s,
+            effort,
+            to_the_letter: !self.foretold,
+            between,
+            ..Case::new(&self.seen, &self.next)
+        }
+    }
 }
 
 /// The loop's memory.
@@ -190,125 +230,127 @@ impl Holder {
         (requests.len() >= REQUESTS_LEAST).then_some(whole)
     }
 
-    fn look(&mut self, shifted: bool, between: &dyn Fn()) -> Outcome {
+    /// What is known of this period, for those whose weights can be turned at.
+    fn ground(&mut self, between: &dyn Fn()) -> Ground {
         let n = self.promises.len();
         let now = self.pool.last().expect("a period was just added").clone();
         let intervals: Vec<Option<Interval>> = (0..n).map(|i| self.interval(i)).collect();
-        let dead = |i: usize| now.vms[i].as_ref().and_then(|v| v.dead.clone());
-        // Whose weights can be turned at; what the others use is gone.
-        let turned: Vec<usize> = (0..n).filter(|i| intervals[*i].is_some() && dead(*i).is_none()).collect();
+        let alive = |i: &usize| now.vms[*i].as_ref().is_some_and(|v| v.dead.is_none());
+        let turned: Vec<usize> = (0..n).filter(|i| intervals[*i].is_some() && alive(i)).collect();
+        // What the others use is gone.
         let load = |i: &Interval| i.seen.rate_hz * i.seen.service_s;
-        let gone: f64 =
-            (0..n).filter(|i| !turned.contains(i)).filter_map(|i| intervals[i].as_ref()).map(load).sum();
-        let pcpus = (now.pcpus - gone).max(0.01 * now.pcpus);
+        let others = (0..n).filter(|i| !turned.contains(i)).filter_map(|i| intervals[i].as_ref());
+        let pcpus = (now.pcpus - others.map(load).sum::<f64>()).max(0.01 * now.pcpus);
         let now_hz: Vec<(f64, bool)> =
             turned.iter().map(|i| self.now_hz(*i, intervals[*i].as_ref())).collect();
         let young = self.pool.len() < REST;
-        let basis: Option<Vec<Interval>> =
+        let before: Option<Vec<Interval>> =
             turned.iter().map(|i| self.before.get(*i).cloned().flatten().filter(|_| young)).collect();
         let beyond = |i: &usize| {
             let (level, seen) = (self.promises[*i].level, intervals[*i].as_ref().map(|x| x.seen));
             let late = seen.is_some_and(|s| level.part(s.response) > 1.0);
-            late || level.rate_hz.is_some_and(|rate| self.served_hz(*i) < rate)
+            let due_hz = level.rate_hz.zip(seen).map(|(rate, seen)| rate.min(seen.rate_hz));
+            late || due_hz.is_some_and(|due_hz| self.served_hz(*i) < ANSWERED * due_hz)
         };
-        // Where all is well and stays as it is nothing needs to be foretold.
-        let stirred = now_hz.iter().any(|(_, other)| *other) || (basis.is_some() && !turned.is_empty());
+        let foretold = before.is_some() && !turned.is_empty();
+        let stirred = foretold || now_hz.iter().any(|(_, other)| *other);
         let suspect = stirred || turned.iter().any(beyond);
-        let foretold = basis.is_some();
         let mut known: Vec<Interval> =
-            basis.unwrap_or_else(|| turned.iter().filter_map(|i| intervals[*i].clone()).collect());
+            before.unwrap_or_else(|| turned.iter().filter_map(|i| intervals[*i].clone()).collect());
         let spreads = &mut self.spreads;
         if suspect && turned.iter().any(|i| spreads[*i].is_none()) {
             spread::read_off(&mut known, pcpus, self.effort / SPREAD, between);
             turned.iter().zip(&known).for_each(|(i, k)| spreads[*i] = Some(k.seen.service_cv2));
         }
-        turned
-            .iter()
-            .zip(&mut known)
-            .for_each(|(i, k)| k.seen.service_cv2 = spreads[*i].unwrap_or(k.seen.service_cv2));
-        let chance: Vec<f64> = known.iter().map(|i| chance_of(&i.took_s)).collect();
-        let seen: Vec<_> = known.iter().map(|i| i.seen).collect();
-        let gaps_s: Vec<Vec<f64>> = known.into_iter().map(|i| i.gaps_s).collect();
+        let of_vm =
+            |(i, k): (&usize, &mut Interval)| k.seen.service_cv2 = spreads[*i].unwrap_or(k.seen.service_cv2);
+        turned.iter().zip(&mut known).for_each(of_vm);
+        let seen: Vec<Seen> = known.iter().map(|i| i.seen).collect();
         let unsure = rates_unsure(&seen, &now_hz, pcpus, length_s(&now));
-        let chance: Vec<f64> = chance.into_iter().map(|c| libm::sqrt(c * c + unsure * unsure)).collect();
-        let weight = |i: &usize| now.vms[*i].as_ref().map_or(1.0, |v| v.vm.weight);
-        let next: Vec<Next> = turned
-            .iter()
-            .zip(&now_hz)
-            .map(|(i, (rate_hz, _))| Next { rate_hz: *rate_hz, weight: weight(i) })
-            .collect();
-        let levels: Vec<Level> = turned.iter().map(|i| self.promises[*i].level).collect();
-        let served_hz: Vec<f64> = turned.iter().map(|i| self.served_hz(*i)).collect();
-        let case = Case {
-            seen: &seen,
-            next: &next,
-            driver: Driver::default(),
-            pcpus,
-            gaps_s: &gaps_s,
-            host: None,
-            effort: self.effort,
-            to_the_letter: !foretold,
-            between,
+        let chance = |i: &Interval| {
+            let c = chance_of(&i.took_s);
+            libm::sqrt(c * c + unsure * unsure)
         };
+        let weight = |i: &usize| now.vms[*i].as_ref().map_or(1.0, |v| v.vm.weight);
+        let next = |(i, (rate_hz, _)): (&usize, &(f64, bool))| Next { rate_hz: *rate_hz, weight: weight(i) };
+        Ground {
+            chance: known.iter().map(chance).collect(),
+            next: turned.iter().zip(&now_hz).map(next).collect(),
+            gaps_s: known.into_iter().map(|i| i.gaps_s).collect(),
+            weights: now.vms.iter().map(|v| v.as_ref().map_or(0.0, |v| v.vm.weight)).collect(),
+            intervals,
+            turned,
+            seen,
+            pcpus,
+            foretold,
+            suspect,
+        }
+    }
+
+    fn look(&mut self, shifted: bool, between: &dyn Fn()) -> Outcome {
+        let ground = self.ground(between);
+        let pooled = self.pool.len();
         let outcome = |violations, decision, why| Outcome {
-            seen: intervals.iter().map(|i| i.as_ref().map(|i| i.seen)).collect(),
+            seen: ground.intervals.iter().map(|i| i.as_ref().map(|i| i.seen)).collect(),
             violations,
-            pooled: self.pool.len(),
+            pooled,
             shifted,
             decision,
             why,
         };
-        let helpless = self.helpless(&intervals);
-        if !suspect {
-            let why = match (helpless.is_empty(), turned.is_empty()) {
+        let nothing = vec![None; self.promises.len()];
+        let helpless = self.helpless(&ground.intervals);
+        if !ground.suspect {
+            let why = match (helpless.is_empty(), ground.turned.is_empty()) {
                 (false, _) => helpless.join("; "),
                 (true, true) => "nothing is asked of anybody".to_owned(),
-                (true, false) => "every level holds".to_owned(),
+                (true, false) => HOLDS.to_owned(),
             };
-            return outcome(vec![None; n], Decision::Keep, why);
+            return outcome(nothing, Decision::Keep, why);
         }
+        let levels: Vec<Level> = ground.turned.iter().map(|i| self.promises[*i].level).collect();
+        let served_hz: Vec<f64> = ground.turned.iter().map(|i| self.served_hz(*i)).collect();
         let step = Step::new(Situation {
-            case,
+            case: ground.case(self.effort, between),
             served_hz: &served_hz,
             levels: &levels,
-            chance: &chance,
+            chance: &ground.chance,
             estimator: self.estimator,
         });
         let found = step.violations();
-        let mut violations: Vec<Option<Violation>> = vec![None; n];
-        turned.iter().zip(&found).for_each(|(i, v)| violations[*i] = *v);
-        let wrong: Vec<String> = turned
-            .iter()
-            .zip(&found)
-            .filter_map(|(i, v)| v.as_ref().map(|v| format!("{} {v}", self.promises[*i].vm)))
-            .chain(helpless)
-            .collect();
+        let mut violations: Vec<Option<Violation>> = nothing;
+        ground.turned.iter().zip(&found).for_each(|(i, v)| violations[*i] = *v);
+        let told = |(i, v): (&usize, &Option<Violation>)| v.map(|v| format!("{} {v}", self.promises[*i].vm));
+        let wrong: Vec<String> = ground.turned.iter().zip(&found).filter_map(told).chain(helpless).collect();
+        let wrong = if wrong.is_empty() { HOLDS.to_owned() } else { wrong.join("; ") };
         if found.iter().all(Option::is_none) {
-            let why = if wrong.is_empty() { "every level holds".to_owned() } else { wrong.join("; ") };
-            return outcome(violations, Decision::Keep, why);
+            return outcome(violations, Decision::Keep, wrong);
         }
         if let Some(why) = self.rests() {
-            return outcome(violations, Decision::Keep, format!("{}; {why}", wrong.join("; ")));
+            return outcome(violations, Decision::Keep, format!("{wrong}; {why}"));
         }
-        let going = self
-            .going
-            .as_ref()
-            .map(|g| g.iter().filter_map(|i| turned.iter().position(|t| t == i)).collect());
+        let place = |i: &usize| ground.turned.iter().position(|t| t == i);
+        let going = self.going.as_ref().map(|g| g.iter().filter_map(place).collect());
         let decision = match step.decide(going) {
             Decision::Set { weights, worst } => {
-                let mut all: Vec<f64> =
-                    now.vms.iter().map(|v| v.as_ref().map_or(0.0, |v| v.vm.weight)).collect();
-                turned.iter().zip(weights).for_each(|(i, w)| all[*i] = w);
+                let mut all = ground.weights.clone();
+                ground.turned.iter().zip(weights).for_each(|(i, w)| all[*i] = w);
                 Decision::Set { weights: all, worst }
             }
             Decision::Move { worst, candidates } => {
-                let candidates: Vec<usize> = candidates.into_iter().map(|k| turned[k]).collect();
+                let candidates: Vec<usize> = candidates.into_iter().map(|k| ground.turned[k]).collect();
                 self.going = Some(candidates.clone());
                 Decision::Move { worst, candidates }
             }
             Decision::Keep => Decision::Keep,
         };
-        let then = match &decision {
+        let then = self.reason(&decision);
+        outcome(violations, decision, format!("{wrong}; {then}"))
+    }
+
+    /// Why this is done.
+    fn reason(&self, decision: &Decision) -> String {
+        match decision {
             Decision::Set { worst, .. } => {
                 format!("by these weights the worst takes {worst:.2} of its level")
             }
@@ -322,8 +364,7 @@ impl Holder {
                 let who = candidates.first().map_or("", |i| self.promises[*i].vm.as_str());
                 format!("{most}; move {who} first")
             }
-        };
-        outcome(violations, decision, format!("{}; {then}", wrong.join("; ")))
+        }
     }
 
     /// What is wrong where no weight helps.
@@ -401,7 +442,7 @@ fn length_s(period: &Period) -> f64 {
 
 /// By how much of itself a response may be off since rates are counts: a period of so many requests is more or less than what is to
 /// come, and waits go with one by what is left of the pCPUs. 0 where the rates are those that the responses are of.
-fn rates_unsure(seen: &[super::window::Seen], now_hz: &[(f64, bool)], pcpus: f64, length_s: f64) -> f64 {
+fn rates_unsure(seen: &[Seen], now_hz: &[(f64, bool)], pcpus: f64, length_s: f64) -> f64 {
     let all = || seen.iter().zip(now_hz);
     if all().all(|(s, (rate_hz, _))| s.rate_hz == *rate_hz) || length_s <= 0.0 {
         return 0.0;

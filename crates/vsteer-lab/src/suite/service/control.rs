@@ -160,11 +160,11 @@ fn failed(what: &str) -> Fault {
     Fault::new(FaultKind::Failed, what.to_owned())
 }
 
-/// What `vsteer steer` said, line by line, and when, in seconds since the first log line.
-fn said(ran: &Ran, folder: &str) -> Result<Vec<Value>, Fault> {
+/// What `vsteer steer` said, line by line.
+fn said(ran: &Ran) -> Result<Vec<Value>, Fault> {
     let case = &ran.cases[0];
     let log = case.logs.values().next().ok_or_else(|| failed("no log"))?;
-    let folder = log.parent().ok_or_else(|| failed(folder))?;
+    let folder = log.parent().ok_or_else(|| failed("a log without a folder"))?;
     let file = folder.join("command.out");
     let text =
         std::fs::read_to_string(&file).map_err(|e| Fault::io(format!("reading {}", file.display()), &e))?;
@@ -202,7 +202,7 @@ struct Steered {
 }
 
 fn steered(scenario: &Scenario, ran: &Ran) -> Result<Steered, Fault> {
-    let lines = said(ran, "the results' folder")?;
+    let lines = said(ran)?;
     let begin = begin_of(&ran.cases[0]);
     let mut changes = vec![0; scenario.intervals_s.len()];
     let mut moves = Vec::new();

@@ -163,7 +163,7 @@ fn run(bench: &Bench) -> Result<Findings, Fault> {
         told.push(json!({"run": name, "sha256": ran.sha256, "estimate": estimated(ran, &vsteer)?}));
     }
     let mut findings = Findings::default();
-    let summary = summary(&told, seeds as usize);
+    let summary = summary_of(&told, seeds as usize);
     claims(&mut findings, &summary, bench.full);
     let by_mix: Map<String, Value> = mixes
         .iter()
@@ -176,10 +176,6 @@ fn run(bench: &Bench) -> Result<Findings, Fault> {
 }
 
 /// Errors by estimator, and the floor.
-fn summary(told: &[Value], seeds: usize) -> Value {
-    summary_of(told, seeds)
-}
-
 fn summary_of(told: &[Value], seeds: usize) -> Value {
     let mut all = Map::new();
     for name in ESTIMATORS {

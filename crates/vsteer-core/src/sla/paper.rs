@@ -1,0 +1,146 @@
+//! What do the paper's own rules say? For reference, by the letter.
+//!
+//! ```text
+//! (5)  re-allocate where N_sla >= N_peak or R_sla <= R_peak for some VM, and sum R_sla >= sum R_peak
+//! (6)  migrate where sum R_sla <= sum R_peak
+//! (7)  of all weights in steps of 0.05 those that make the sum of all delays smallest
+//! ```
+//! N and R are requests per second and response times; peak is the 95th percentile of the profiled log. Domain-0's weight is never changed.
+//!
+//! What is wrong with them: (5) fires on every idle VM, whose peak of requests is below what it is promised; a sum of times says nothing of
+//! whether each can be held; and the weights of (7) favour whoever has least to do, the same for all that have the same load. The
+//! project decides by [`super::control`] instead.
+//!
+//! Source: E. Yang, H. Choi, S. Han, S. Park, "A Priority Allocation Scheme Considering Virtual Machine Scheduling Delays in Xen
+//! Environments", J. KIISE 37(4), 2010, equations (5) to (7).
+//! Left out: more VMs than [`VMS_MOST`], for whom the grid has too many points (the exact optimum is [`super::solve`]'s).
+
+use super::solve::{Problem, told};
+
+/// Steps of 0.05.
+const STEPS: usize = 20;
+/// C(19, 5) are 11,628 points.
+pub const VMS_MOST: usize = 6;
+
+/// One VM, as the rules look at it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Vm {
+    /// Requests per second that it is promised.
+    pub rate_level_hz: f64,
+    /// The 95th percentile of what it answered per second.
+    pub rate_peak_hz: f64,
+    /// The response time that it is promised, s.
+    pub response_level_s: f64,
+    /// The 95th percentile of its response times, s.
+    pub response_peak_s: f64,
+}
+
+/// What the rules say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Says {
+    /// Nothing is wrong.
+    Nothing,
+    /// Other weights.
+    Reallocate,
+    /// A VM has to go.
+    Migrate,
+}
+
+/// Rules (5) and (6).
+pub fn says(vms: &[Vm]) -> Says {
+    let fires = |vm: &Vm| vm.rate_level_hz >= vm.rate_peak_hz || vm.response_level_s <= vm.response_peak_s;
+    let (levels, peaks) =
+        vms.iter().fold((0.0, 0.0), |(l, p), vm| (l + vm.response_level_s, p + vm.response_peak_s));
+    if !vms.iter().any(fires) {
+        Says::Nothing
+    } else if levels >= peaks {
+        Says::Reallocate
+    } else {
+        Says::Migrate
+    }
+}
+
+/// Rule (7): the best of all weights in steps of 0.05, each at least one step; `None` for no VM, or more than [`VMS_MOST`].
+pub fn grid(problem: &Problem) -> Option<Vec<f64>> {
+    let n = problem.guests.len();
+    if !(1..=VMS_MOST).contains(&n) {
+        return None;
+    }
+    let mut best: Option<(f64, Vec<f64>)> = None;
+    let mut steps = vec![1; n];
+    steps[n - 1] = STEPS - (n - 1);
+    loop {
+        let weights: Vec<f64> = steps.iter().map(|s| *s as f64 / STEPS as f64).collect();
+        let told = told(problem, weights, 0);
+        if best.as_ref().is_none_or(|(least, _)| told.total_s < *least) {
+            best = Some((told.total_s, told.weights));
+        }
+        // The next way to divide the steps: the last takes what the others leave.
+        let mut k = n - 1;
+        loop {
+            if k == 0 {
+                return best.map(|(_, weights)| weights);
+            }
+            k -= 1;
+            steps[k] += 1;
+            let left: usize = steps[..n - 1].iter().sum();
+            if left < STEPS {
+                steps[n - 1] = STEPS - left;
+                break;
+            }
+            steps[k] = 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::solve::{Guest, best};
+    use super::*;
+
+    fn vm(level_ms: f64, peak_ms: f64, busy: bool) -> Vm {
+        let rate_peak_hz = if busy { 50.0 } else { 1.0 };
+        Vm {
+            rate_level_hz: 45.0,
+            rate_peak_hz,
+            response_level_s: level_ms / 1e3,
+            response_peak_s: peak_ms / 1e3,
+        }
+    }
+
+    /// The published third scenario: VM1's 9 ms are broken, the sum of levels is 26 ms.
+    #[test]
+    fn it_says_what_it_says() {
+        assert_eq!(says(&[vm(9.0, 9.5, true), vm(9.0, 8.0, true), vm(8.0, 5.0, true)]), Says::Reallocate);
+        assert_eq!(says(&[vm(9.0, 14.0, true), vm(9.0, 14.0, true), vm(8.0, 5.0, true)]), Says::Migrate);
+        assert_eq!(says(&[vm(9.0, 8.0, true), vm(9.0, 8.0, true), vm(8.0, 5.0, true)]), Says::Nothing);
+        // And of a VM that nobody asks anything.
+        assert_eq!(says(&[vm(9.0, 1.0, false), vm(9.0, 8.0, true), vm(8.0, 5.0, true)]), Says::Reallocate);
+    }
+
+    fn problem(rates: &[f64], service_ms: &[f64]) -> Problem {
+        let guest = |(rate, ms): (&f64, &f64)| Guest {
+            rate_hz: *rate,
+            service_s: ms / 1e3,
+            level_s: None,
+            bounds: (0.0, 1.0),
+        };
+        Problem { guests: rates.iter().zip(service_ms).map(guest).collect(), driver: 0.0 }
+    }
+
+    /// Its grid finds the point that lies nearest to the exact optimum, which treats VM1 and VM2 alike and favours who has least to do.
+    #[test]
+    fn the_grid_is_the_exact_optimum_in_steps() {
+        let p = problem(&[45.0, 45.0, 170.0], &[6.6, 6.6, 1.7]);
+        let (grid, exact) = (grid(&p).unwrap(), best(&p).unwrap());
+        for (g, e) in grid.iter().zip(&exact.weights) {
+            assert!((g - e).abs() <= 0.05, "{grid:?} {:?}", exact.weights);
+        }
+        assert!((grid[0] - grid[1]).abs() < 0.051 && (grid.iter().sum::<f64>() - 1.0).abs() < 1e-9);
+        let idle = problem(&[1.0, 45.0, 170.0], &[6.6, 6.6, 1.7]);
+        assert!(super::grid(&idle).unwrap()[0] > 0.8, "the least loaded gets the most");
+        assert_eq!(super::grid(&problem(&[], &[])), None);
+        assert_eq!(super::grid(&problem(&[1.0], &[1.0])), Some(vec![1.0]));
+        assert_eq!(super::grid(&problem(&[1.0; 7], &[1.0; 7])), None);
+    }
+}
