@@ -7,7 +7,9 @@ use vsteer_core::sla::window::Response;
 
 /// Every interval, and how far off each estimator was.
 pub fn all(names: &[&str], foretold: &[Foretold]) -> String {
-    let mut out = String::from("response times by estimator, mean / 95th percentile, ms\n");
+    let mut out = String::from(
+        "response times by estimator, mean / 95th percentile, ms (-: no answer, since more is asked than the pCPUs can do, or nobody asks)\n",
+    );
     let both = |r: &Option<Response>| {
         r.map_or("-".to_owned(), |r| format!("{:.1}/{:.1}", 1e3 * r.mean_s, 1e3 * r.p95_s))
     };
