@@ -154,23 +154,30 @@ pub enum CpuWeight {
 }
 
 impl CpuWeight {
-    /// The weight relative to the default of its scale (1.0 is the default of both).
-    pub fn relative(self) -> f64 {
+    /// The number on its own scale.
+    pub fn number(self) -> u64 {
         match self {
-            CpuWeight::Shares(s) => s as f64 / 1024.0,
-            CpuWeight::Weight(w) => w as f64 / 100.0,
-            CpuWeight::Credit(w) => w as f64 / 256.0,
+            CpuWeight::Shares(n) | CpuWeight::Weight(n) | CpuWeight::Credit(n) => n,
         }
+    }
+
+    /// The default of its scale.
+    fn default_number(self) -> f64 {
+        match self {
+            CpuWeight::Shares(_) => 1024.0,
+            CpuWeight::Weight(_) => 100.0,
+            CpuWeight::Credit(_) => 256.0,
+        }
+    }
+
+    /// The weight relative to the default of its scale (1.0 is the default of each).
+    pub fn relative(self) -> f64 {
+        self.number() as f64 / self.default_number()
     }
 
     /// A weight on the same scale, held inside the kernel's range.
     pub fn on_same_scale(self, weight: f64) -> CpuWeight {
-        let default = match self {
-            CpuWeight::Shares(_) => 1024.0,
-            CpuWeight::Weight(_) => 100.0,
-            CpuWeight::Credit(_) => 256.0,
-        };
-        self.with_relative(weight / default)
+        self.with_relative(weight / self.default_number())
     }
 
     /// The same kind of weight at `relative` times the default, held inside the kernel's range.

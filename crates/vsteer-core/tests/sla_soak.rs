@@ -50,7 +50,6 @@ fn a_day_without_oscillation() {
     let promises = [22.0, 60.0, 20.0].into_iter().enumerate().map(promise).collect();
     let mut holder = Holder::new(promises, find("own").unwrap(), 20_000);
     let mut weights = vec![1.0; 3];
-    // Fewer requests than a site has, so that a day is simulated in seconds: all rates and levels are of a pCPU a third as busy.
     let loads = [[15.0, 15.0, 50.0], [30.0, 30.0, 120.0], [43.0, 43.0, 160.0], [30.0, 30.0, 120.0]];
     let (mut sets, mut since_change, mut late, mut periods) = (0, 0, 0, 0);
     let mut sets_for_this = 0;

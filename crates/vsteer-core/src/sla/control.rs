@@ -50,6 +50,11 @@ pub struct Level {
 }
 
 impl Level {
+    /// Does a request's own CPU time take longer than a response may? Then neither weights nor another host like this one hold it.
+    pub fn is_out_of_reach(&self, service_s: f64) -> bool {
+        self.mean_s.is_some_and(|s| service_s > s) || self.p95_s.is_some_and(|s| service_s > s)
+    }
+
     /// How much of its level a response takes; the worse of the two.
     pub fn part(&self, response: Response) -> f64 {
         let of = |level: Option<f64>, is: f64| level.map_or(0.0, |s| is / s);

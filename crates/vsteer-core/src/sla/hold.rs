@@ -311,7 +311,15 @@ impl Holder {
             };
             return outcome(nothing, Decision::Keep, why);
         }
-        let levels: Vec<Level> = ground.turned.iter().map(|i| self.promises[*i].level).collect();
+        let level = |(i, seen): (&usize, &Seen)| {
+            let level = self.promises[*i].level;
+            if level.is_out_of_reach(seen.service_s) {
+                Level { mean_s: None, p95_s: None, ..level }
+            } else {
+                level
+            }
+        };
+        let levels: Vec<Level> = ground.turned.iter().zip(&ground.seen).map(level).collect();
         let served_hz: Vec<f64> = ground.turned.iter().map(|i| self.served_hz(*i)).collect();
         let step = Step::new(Situation {
             case: ground.case(self.effort, between),
@@ -374,10 +382,17 @@ impl Holder {
     fn helpless(&self, intervals: &[Option<Interval>]) -> Vec<String> {
         let now = self.pool.last().expect("a period was just added");
         let of = |i: usize| {
-            let why = now.vms[i].as_ref()?.dead.as_ref()?;
             let Promise { vm, level } = &self.promises[i];
-            let late = level.part(intervals[i].as_ref()?.seen.response) > 1.0;
-            late.then(|| format!("{vm} is beyond its level, but its weight does nothing: {why}"))
+            let seen = intervals[i].as_ref()?.seen;
+            if level.is_out_of_reach(seen.service_s) {
+                let ms = 1e3 * seen.service_s;
+                return Some(format!(
+                    "{vm} takes {ms:.2} ms of CPU for a request, more than its level: nothing here can hold it"
+                ));
+            }
+            let why = now.vms[i].as_ref()?.dead.as_ref()?;
+            (level.part(seen.response) > 1.0)
+                .then(|| format!("{vm} is beyond its level, but its weight does nothing: {why}"))
         };
         (0..self.promises.len()).filter_map(of).collect()
     }
@@ -588,6 +603,17 @@ mod tests {
                 "{}",
                 outcome.why
             );
+        }
+    }
+
+    #[test]
+    fn a_level_below_the_cpu_time_is_told_of_and_moves_nobody() {
+        let mut world = World::new(1, [30.0, 30.0, 120.0]);
+        let mut holder = holder([5.0, 100.0, 100.0]);
+        for _ in 0..3 {
+            let outcome = holder.step(world.live(), &|| {});
+            assert_eq!(outcome.decision, Decision::Keep);
+            assert!(outcome.why.contains("vm1 takes 6.60 ms of CPU for a request"), "{}", outcome.why);
         }
     }
 

@@ -18,7 +18,7 @@ use crate::actuate::{Actuate, Capabilities, Former};
 use crate::linux::task;
 use crate::observe::KvmHost;
 use serde_json::json;
-use vsteer_core::nouns::{CpuWeight, Manager, Role, SchedClass, Tid, VmConfig, VmId};
+use vsteer_core::nouns::{Manager, Role, SchedClass, Tid, VmConfig, VmId};
 use vsteer_core::plan::{Change, QuotaScope, Scope, Step};
 use vsteer_core::{Fault, FaultKind};
 
@@ -279,13 +279,6 @@ impl Actuate for KvmHost {
             })?;
         }
         Ok(())
-    }
-}
-
-/// Weight in the unit of this host's cgroups.
-fn weight_number(weight: CpuWeight) -> u64 {
-    match weight {
-        CpuWeight::Shares(n) | CpuWeight::Weight(n) | CpuWeight::Credit(n) => n,
     }
 }
 

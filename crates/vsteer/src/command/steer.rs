@@ -40,21 +40,6 @@ const LOSS_TOLD: f64 = 0.01;
 /// A line with its time.
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// What is said of a period.
-#[derive(Serialize)]
-struct Said<'a> {
-    unix_ns: u64,
-    vms: Vec<&'a str>,
-    #[serde(flatten)]
-    outcome: &'a Outcome,
-    /// What was set, or (without --yes) would be.
-    weights: Vec<String>,
-    set: bool,
-    notes: Vec<String>,
-    /// CPU time that this period's look took: seeing, deciding, setting.
-    own_cpu_s: [f64; 3],
-}
-
 /// Steers until interrupted.
 ///
 /// # Errors
@@ -185,7 +170,7 @@ impl World<'_> {
                 self.watched.iter_mut().for_each(|w| drop(w.poll()));
             }
             match self.period(a.yes) {
-                Ok(Some(said)) => self.say(&said, json),
+                Ok(Some(told)) => World::say(&told, json),
                 Ok(None) => {}
                 // What cannot be seen now may be seen in the next period; weights stay as they are.
                 Err(fault)
@@ -244,10 +229,17 @@ impl World<'_> {
                 ));
                 self.watched[*i].ended.clear();
             }
-            let requests: Vec<Answered> = requests
+            let (requests, old): (Vec<Answered>, Vec<Answered>) = requests
                 .into_iter()
-                .filter(|r| r.began_ns + r.took_ns + CLOCK_APART.as_nanos() as u64 > last.unix_ns)
-                .collect();
+                .partition(|r| r.began_ns + r.took_ns + CLOCK_APART.as_nanos() as u64 > last.unix_ns);
+            if let Some(latest) = old.iter().map(|r| r.began_ns + r.took_ns).max() {
+                let behind_s = (unix_ns - latest) as f64 / 1e9;
+                notes.push(format!(
+                    "{}: {} requests are of {behind_s:.0} s ago and are left out: is its log of another time zone?",
+                    names[*i],
+                    old.len()
+                ));
+            }
             let dead = of_weights.iter().find(|(j, _)| *j == k).map(|(_, why)| why.clone());
             vms[*i] = Some(VmPeriod { requests, vm: of_host.vms[k], dead });
         }
@@ -291,27 +283,18 @@ impl World<'_> {
         }
         let weights = steps.iter().map(|s| format!("{}: {}", s.vm_name, s.change)).collect();
         let own_cpu_s = [looked - begun, decided - looked, own_cpu_s() - decided];
-        Ok(Some(Tell { unix_ns, outcome, weights, set, notes, own_cpu_s }))
+        let vms = names.iter().map(|n| (*n).to_owned()).collect();
+        Ok(Some(Tell { unix_ns, vms, outcome, weights, set, notes, own_cpu_s }))
     }
 
-    fn say(&self, told: &Tell, json: bool) {
-        let vms: Vec<&str> = self.sla.promises.iter().map(|p| p.vm.as_str()).collect();
+    fn say(told: &Tell, json: bool) {
         if json {
-            let said = Said {
-                unix_ns: told.unix_ns,
-                vms,
-                outcome: &told.outcome,
-                weights: told.weights.clone(),
-                set: told.set,
-                notes: told.notes.clone(),
-                own_cpu_s: told.own_cpu_s,
-            };
-            println!("{}", serde_json::to_string(&said).expect("results are plain data"));
+            println!("{}", serde_json::to_string(told).expect("results are plain data"));
             return;
         }
         let clock = crate::source::clock(told.unix_ns / SECOND_NS * SECOND_NS);
         println!("{clock}  {}", told.outcome.why);
-        for (name, seen) in vms.iter().zip(&told.outcome.seen) {
+        for (name, seen) in told.vms.iter().zip(&told.outcome.seen) {
             if let Some(s) = seen {
                 println!(
                     "   {name:<16} {:>7.1} a second, {:>6.2} ms of CPU each; mean {:>7.1} ms, 95th {:>7.1} ms",
@@ -329,12 +312,17 @@ impl World<'_> {
 }
 
 /// What a period came to.
+#[derive(Serialize)]
 struct Tell {
     unix_ns: u64,
+    vms: Vec<String>,
+    #[serde(flatten)]
     outcome: Outcome,
+    /// What was set, or (without --yes) would be.
     weights: Vec<String>,
     set: bool,
     notes: Vec<String>,
+    /// CPU time that this period's look took: seeing, deciding, setting.
     own_cpu_s: [f64; 3],
 }
 
@@ -374,9 +362,6 @@ fn steps(config: &HostConfig, names: &[&str], outcome: &Outcome) -> (Vec<Step>, 
         Some((vm, vm.weight?, *weight))
     };
     let all: Vec<_> = names.iter().zip(weights).filter_map(of).filter(|(_, _, w)| *w > 0.0).collect();
-    let number = |weight: CpuWeight| match weight {
-        CpuWeight::Shares(n) | CpuWeight::Weight(n) | CpuWeight::Credit(n) => n,
-    };
     let range = match all.first().map(|(_, from, _)| from) {
         Some(CpuWeight::Shares(_)) => CGROUP_V1,
         Some(CpuWeight::Weight(_)) => CGROUP_V2,
@@ -384,7 +369,7 @@ fn steps(config: &HostConfig, names: &[&str], outcome: &Outcome) -> (Vec<Step>, 
         None => return (Vec::new(), 0.0),
     };
     let parts: Vec<f64> = all.iter().map(|(_, _, w)| *w).collect();
-    let together = all.iter().map(|(_, from, _)| number(*from)).sum();
+    let together = all.iter().map(|(_, from, _)| from.number()).sum();
     let Some(rounded) = rounded(&parts, range, Some(together)) else { return (Vec::new(), 0.0) };
     let step = |((vm, from, _), to): (&(&VmConfig, CpuWeight, f64), &u64)| Step {
         vm: vm.id.clone(),

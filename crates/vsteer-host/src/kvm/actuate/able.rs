@@ -191,7 +191,7 @@ pub(super) fn not_connected(step: &Step) -> Fault {
 pub fn proxmox_command(id: u32, change: &Change) -> Option<String> {
     Some(match change {
         Change::Affinity { to, .. } => format!("qm set {id} --affinity {to}"),
-        Change::Weight { to, .. } => format!("qm set {id} --cpuunits {}", super::weight_number(*to)),
+        Change::Weight { to, .. } => format!("qm set {id} --cpuunits {}", to.number()),
         Change::Quota { scope: QuotaScope::WholeVm, to, .. } => {
             format!("qm set {id} --cpulimit {}", to.map_or(0.0, vsteer_core::nouns::Quota::cpus))
         }

@@ -5,7 +5,7 @@
 //!
 //! Source: `src/qemu/qemu_driver.c` (libvirt 9.0), `kernel/sched/rt.c` and `core.c` (Linux 6.12) for the errors.
 
-use super::{Subject, changed, fault, needs_budget, weight_number};
+use super::{Subject, changed, fault, needs_budget};
 use crate::actuate::Former;
 use crate::kvm::config::is_libvirts;
 use crate::kvm::inventory::Inventory;
@@ -39,7 +39,7 @@ pub(super) fn make(inventory: &mut Inventory, subject: &Subject, step: &Step) ->
             write(inventory, step, cgroup, "cpu.rt_runtime_us", &to_us.to_string())
         }
         Change::Weight { to, .. } => {
-            let number = weight_number(*to);
+            let number = to.number();
             if let Manager::Libvirt(_) = subject.vm.manager {
                 return set_sched(inventory, subject, step, &json!({ "cpu_shares": number }));
             }
