@@ -76,6 +76,7 @@ fn in_force(change: &Change) -> String {
         Change::Class { from, .. } => from.to_string(),
         Change::MemoryNodes { from, .. } => from.as_ref().map_or("any node".to_owned(), ToString::to_string),
         Change::Topology { from, .. } => format!("{from:?}"),
+        Change::Host { from, .. } => format!("host {from}"),
     }
 }
 
@@ -91,6 +92,7 @@ fn to_be_in_force(change: &Change) -> String {
         Change::Class { to, .. } => to.to_string(),
         Change::MemoryNodes { to, .. } => to.as_ref().map_or("any node".to_owned(), ToString::to_string),
         Change::Topology { to, .. } => format!("{:?}", Some(to)),
+        Change::Host { to, .. } => format!("host {to}"),
     }
 }
 

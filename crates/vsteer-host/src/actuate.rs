@@ -65,6 +65,8 @@ pub struct Capabilities {
     pub memory_nodes: Capability,
     /// The topology its guest sees.
     pub topology: Capability,
+    /// The host that it runs on.
+    pub host: Capability,
 }
 
 /// All that a step overwrites, in full.
@@ -78,7 +80,7 @@ pub struct Former {
     pub cpusets: Vec<(String, String)>,
     /// The period of a limit that had none in force: the kernel keeps it beside an unlimited quota.
     pub period_us: Option<u64>,
-    /// The elements of the definition that the step replaces.
+    /// The elements of the definition that the step replaces; of the running VM's description where it is moved.
     pub definition: Vec<Part>,
 }
 
@@ -103,7 +105,7 @@ pub trait Actuate {
     fn former(&mut self, step: &Step, scope: Scope) -> Result<Former, Fault>;
 
     /// Makes the change. `Topology` is made in the definition only, and a real-time budget in the running VM only, also
-    /// where the scope is both.
+    /// where the scope is both. `Host` moves the running VM and its definition, whatever the scope.
     ///
     /// # Errors
     /// `NothingThere`, `Changed`: as [`Actuate::current`]; `Unsupported`: this host, manager or scope cannot;

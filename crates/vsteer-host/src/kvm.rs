@@ -5,6 +5,7 @@ pub mod client;
 pub mod command_line;
 pub mod config;
 pub mod definition;
+pub mod elsewhere;
 pub mod inventory;
 pub mod processes;
 pub mod qmp;

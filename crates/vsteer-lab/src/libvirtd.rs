@@ -5,7 +5,8 @@
 //! outside by path. No network of the host is visible to it, and no D-Bus: on a systemd host it could
 //! otherwise register the VMs with machined. Where the lab emulates, `/dev/kvm` is covered by a file that
 //! nobody may write: a KVM that is there and does not work makes libvirt ask QEMU for its capabilities anew at
-//! every call, some seconds each. Among the mounts is a small tmpfs named after the lab's token, by which every
+//! every call, some seconds each. To libvirt it is a host of its own, with another name and number, so that a VM can be moved from one lab to
+//! another; one that comes is put into the cgroup partition of the lab that it comes to. Among the mounts is a small tmpfs named after the lab's token, by which every
 //! process of the namespace can be found again after a crash ([`crate::process`]). QEMU runs as root without a
 //! security driver: its files are the lab's. All of it lives below a process that reaps ([`crate::keep`]).
 //! Needs root. Left out: virtlogd (QEMU writes its own files), storage, networks.
@@ -38,6 +39,7 @@ const SOCKET_PATH_MOST: usize = 107;
 /// The namespace's set-up. `$1` lab folder, `$2` token, `$3` accelerator; then the daemon takes the shell's place and pid.
 const SCRIPT: &str = r#"set -e
 mount -t tmpfs -o size=64k,mode=0755 "$2" "$1/mark"
+echo "vsteer-lab-${2##*:}" > /proc/sys/kernel/hostname
 if [ -d /run/dbus ]; then mount --bind "$1/mark" /run/dbus; fi
 mount --bind "$1/etc" /etc/libvirt
 mount --bind "$1/run" /run/libvirt
@@ -111,7 +113,13 @@ pub fn spawn(dir: &Path, program: &Path, token: &str, accel: Accel) -> Result<Pr
             write_file(&dir.join("account").join(file), text)?;
         }
     }
-    write_file(&dir.join("etc/libvirtd.conf"), LIBVIRTD_CONF)?;
+    let word = token.rsplit(':').next().unwrap_or(token);
+    write_file(&dir.join("etc/libvirtd.conf"), libvirtd_conf(word))?;
+    make_folder(&dir.join("etc/hooks"))?;
+    let hook = dir.join("etc/hooks/qemu");
+    write_file(&hook, HOOK.replace("PARTITION", &token.replace(':', "-")))?;
+    std::fs::set_permissions(&hook, std::os::unix::fs::PermissionsExt::from_mode(0o755))
+        .map_err(|e| Fault::io(format!("making {} a program", hook.display()), &e))?;
     write_file(&dir.join("etc/qemu.conf"), qemu_conf())?;
     let log = dir.join("log/libvirtd.log");
     let log = std::fs::File::create(&log).map_err(|e| Fault::io(format!("writing {}", log.display()), &e))?;
@@ -125,6 +133,7 @@ pub fn spawn(dir: &Path, program: &Path, token: &str, accel: Accel) -> Result<Pr
             "unshare",
             "--mount",
             "--net",
+            "--uts",
             "--propagation",
             "private",
             "--",
@@ -211,10 +220,18 @@ fn with_account(text: &str, file: &str) -> Option<String> {
     Some(format!("{}\n{line}\n", text.trim_end_matches('\n')))
 }
 
-/// The socket is in a folder that only root may enter.
-const LIBVIRTD_CONF: &str = "auth_unix_rw = \"none\"\nauth_unix_ro = \"none\"\nunix_sock_group = \"root\"\n\
-                             unix_sock_rw_perms = \"0700\"\nunix_sock_ro_perms = \"0700\"\n\
-                             log_outputs = \"3:stderr\"\n";
+/// A VM that comes from another lab names that lab's partition (libvirt, `docs/hooks.rst`).
+const HOOK: &str = "#!/bin/sh\nif [ \"$2\" = migrate ]; then\n    \
+                    exec sed 's|<partition>[^<]*</partition>|<partition>/PARTITION</partition>|'\nfi\n";
+
+/// The socket is in a folder that only root may enter. `word`: the lab's eight hexadecimal digits.
+fn libvirtd_conf(word: &str) -> String {
+    format!(
+        "auth_unix_rw = \"none\"\nauth_unix_ro = \"none\"\nunix_sock_group = \"root\"\n\
+         unix_sock_rw_perms = \"0700\"\nunix_sock_ro_perms = \"0700\"\nlog_outputs = \"3:stderr\"\n\
+         host_uuid = \"{word}-0000-4000-8000-0000{word}\"\n"
+    )
+}
 
 fn qemu_conf() -> String {
     let quoted: Vec<String> = crate::partition::CONTROLLERS.iter().map(|c| format!("\"{c}\"")).collect();

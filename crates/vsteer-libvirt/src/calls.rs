@@ -7,7 +7,7 @@ use crate::Fault;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use virt::connect::Connect;
-use virt::domain::{Domain, NUMAParameters, SchedBandwidth, SchedulerInfo};
+use virt::domain::{Domain, MigrateParameters, NUMAParameters, SchedBandwidth, SchedulerInfo};
 use virt::error::{Error, ErrorNumber};
 use virt::sys;
 
@@ -28,6 +28,9 @@ pub(crate) enum Request {
     PinIothread { uuid: String, iothread: u32, cpus: Vec<u32>, live: bool, persistent: bool },
     SetSched { uuid: String, params: Params, live: bool, persistent: bool },
     SetNodes { uuid: String, nodes: String, live: bool, persistent: bool },
+    Node,
+    Migratable { uuid: String },
+    Migrate { uuid: String, to: String, xml: String, persist_xml: Option<String>, uri: Option<String> },
 }
 
 /// The scheduler parameters of libvirt's QEMU driver, by libvirt's names. Absent: left alone. A quota of -1: none.
@@ -177,6 +180,15 @@ impl Session {
                 done.map(|_| Value::Null)
                     .map_err(|e| refused(format!("setting the scheduler parameters of {uuid}"), &e))
             }
+            Request::Node => self.node(),
+            Request::Migratable { uuid } => {
+                let flags = sys::VIR_DOMAIN_XML_MIGRATABLE | sys::VIR_DOMAIN_XML_SECURE;
+                let xml = self.domain(&uuid)?.get_xml_desc(flags);
+                xml.map(|xml| json!({ "xml": xml })).map_err(|e| refused(format!("describing {uuid}"), &e))
+            }
+            Request::Migrate { uuid, to, xml, persist_xml, uri } => {
+                self.migrate(&uuid, &to, &xml, persist_xml.as_deref(), uri.as_deref())
+            }
             Request::SetNodes { uuid, nodes, live, persistent } => {
                 let node_set = Some(c_text("a node set", &nodes)?.to_owned());
                 let params = NUMAParameters { node_set, mode: None };
@@ -224,6 +236,49 @@ impl Session {
         // A VM that stops while it is described is left out.
         let domains: Vec<Value> = active.iter().filter_map(|d| described(d).ok()).collect();
         Ok(json!({ "domains": domains }))
+    }
+
+    fn node(&self) -> Result<Value, Fault> {
+        let connection = self.connection()?;
+        let info = connection.get_node_info().map_err(|e| refused("asking for the host's size", &e))?;
+        // Offline pCPUs have no times.
+        let of = |cpu: u32| node_cpu(connection, cpu).ok().map(|(idle, all)| json!([cpu, idle, all]));
+        let most = info.nodes * info.sockets * info.cores * info.threads;
+        let cpus: Vec<Value> = (0..most.max(info.cpus)).filter_map(of).collect();
+        Ok(json!({ "cpus": cpus, "free_bytes": connection.get_free_memory().ok() }))
+    }
+
+    /// Moves a running VM, by both connections (no trust between the daemons is needed). libvirt stops it where this one ends first.
+    fn migrate(
+        &self,
+        uuid: &str,
+        to: &str,
+        xml: &str,
+        persist_xml: Option<&str>,
+        uri: Option<&str>,
+    ) -> Result<Value, Fault> {
+        let what = || format!("moving {uuid} to {to}");
+        let to = c_text("a connection URI", to)?;
+        for text in [Some(xml), persist_xml].into_iter().flatten() {
+            // Another UUID in the text would make another VM.
+            if !c_text("a description", text)?.contains(&format!("<uuid>{uuid}</uuid>")) {
+                return Err(Fault::new("bad_input", what(), "the description is of another VM"));
+            }
+        }
+        let domain = self.domain(uuid)?;
+        let there =
+            Connect::open(Some(to)).map_err(|e| refused(format!("connecting to libvirt at {to}"), &e))?;
+        let mut flags = sys::VIR_MIGRATE_LIVE;
+        if domain.is_persistent().map_err(|e| refused(what(), &e))? {
+            flags |= sys::VIR_MIGRATE_PERSIST_DEST | sys::VIR_MIGRATE_UNDEFINE_SOURCE;
+        }
+        let parameters = MigrateParameters {
+            dest_xml: Some(xml.to_owned()),
+            persist_xml: persist_xml.map(str::to_owned),
+            uri: uri.map(|u| c_text("a URI", u).map(str::to_owned)).transpose()?,
+            ..MigrateParameters::default()
+        };
+        domain.migrate3(&there, parameters, flags).map(|_| Value::Null).map_err(|e| refused(what(), &e))
     }
 
     fn redefine(&self, uuid: &str, expect: &str, xml: &str) -> Result<Value, Fault> {
@@ -287,7 +342,37 @@ fn state_name(state: sys::virDomainState) -> &'static str {
     }
 }
 
-/// The one call that the bindings lack.
+/// A pCPU's idle time and all of its time, ns since the host's start: a call that the bindings lack.
+#[allow(unsafe_code)]
+fn node_cpu(connection: &Connect, cpu: u32) -> Result<(u64, u64), Error> {
+    let cpu = i32::try_from(cpu).expect("libvirt counts pCPUs by an int");
+    let mut count = 0;
+    // SAFETY: without a table libvirt writes the number of fields alone; the connection lives.
+    let asked =
+        unsafe { sys::virNodeGetCPUStats(connection.as_ptr(), cpu, std::ptr::null_mut(), &mut count, 0) };
+    if asked == -1 || count <= 0 {
+        return Err(Error::last_error());
+    }
+    let blank = sys::virNodeCPUStats { field: [0; sys::VIR_NODE_CPU_STATS_FIELD_LENGTH as usize], value: 0 };
+    let mut stats = vec![blank; count as usize];
+    // SAFETY: the table has `count` entries, which libvirt is told.
+    let asked =
+        unsafe { sys::virNodeGetCPUStats(connection.as_ptr(), cpu, stats.as_mut_ptr(), &mut count, 0) };
+    if asked == -1 {
+        return Err(Error::last_error());
+    }
+    stats.truncate(usize::try_from(count).unwrap_or(0));
+    let name = |s: &sys::virNodeCPUStats| -> String {
+        s.field.iter().take_while(|c| **c != 0).map(|c| *c as u8 as char).collect()
+    };
+    // "utilization" is no time; what waits for a disk is idle to a VM.
+    let times: Vec<(String, u64)> =
+        stats.iter().map(|s| (name(s), s.value)).filter(|(n, _)| n != "utilization").collect();
+    let idle = times.iter().filter(|(n, _)| n == "idle" || n == "iowait").map(|(_, ns)| ns).sum();
+    Ok((idle, times.iter().map(|(_, ns)| ns).sum()))
+}
+
+/// Another one.
 #[allow(unsafe_code)]
 fn pin_iothread(domain: &Domain, iothread: u32, mut map: Vec<u8>, flags: u32) -> Result<(), Error> {
     let length = i32::try_from(map.len()).expect("a map has at most 1,024 bytes");

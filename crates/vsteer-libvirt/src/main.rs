@@ -18,13 +18,20 @@
 //! | `pin_iothread` | `uuid`, `iothread`, `cpus`, `live`, `persistent`     | null                                    |
 //! | `set_sched`    | `uuid`, `params` by name, `live`, `persistent`       | null                                    |
 //! | `set_nodes`    | `uuid`, `nodes` (`0-1`), `live`, `persistent`        | null                                    |
+//! | `node`         |                                                      | `cpus`, `free_bytes` (null: not known)  |
+//! | `migratable`   | `uuid`                                               | `xml`: for `migrate`, secrets too       |
+//! | `migrate`      | `uuid`, `to`, `xml`, `persist_xml`, `uri`            | null, when it runs there                |
 //!
 //! A domain of `list` has `uuid`, `name`, `id`, `state` (`running`, `paused`, …), `persistent`, `xml` (live),
 //! `xml_inactive` and `sched` (both null where there is none). `cpus` is a list of numbers. Pins, vcpusched and guest
 //! topology are read from `xml` and, in the definition, changed by `redefine`. libvirt tells no process id.
 //!
-//! Left out: remote hosts' credentials (a connection that asks for a password fails), events, everything that starts,
-//! stops or moves a VM.
+//! `cpus` of `node`: `[number, idle ns, all ns]` of every pCPU that is online. `migrate` moves a running VM, live, to the libvirt at `to`,
+//! where it is described by `xml` and defined by `persist_xml` (as here where that is null); `uri` is where QEMU sends its memory to (libvirt's
+//! choice where null).
+//!
+//! Left out: remote hosts' credentials (a connection that asks for a password fails), events, everything that starts
+//! or stops a VM, the migration of disks.
 
 mod calls;
 

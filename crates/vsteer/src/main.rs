@@ -4,6 +4,7 @@ mod cli;
 mod command;
 mod interrupt;
 mod logs;
+mod moving;
 mod report;
 mod scenario;
 mod sla;

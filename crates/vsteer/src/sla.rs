@@ -10,6 +10,10 @@
 //! mean = "9ms"                              # the longest mean response time
 //! p95 = "30ms"                              # the longest 95th percentile
 //! rate = 45                                 # so many requests per second are answered, if they come
+//!
+//! [[host]]                                  # where a VM may go if no weights hold all levels
+//! connect = "qemu+ssh://root@other/system"  # its libvirt
+//! cpus = "2-7"                              # the pCPUs that VMs may use there; all of them if not given
 //! ```
 //! An unknown key is an error, and so is a level that cannot be.
 
@@ -18,7 +22,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use vsteer_core::sla::control::Level;
 use vsteer_core::sla::hold::Promise;
-use vsteer_core::{Fault, FaultKind};
+use vsteer_core::{CpuSet, Fault, FaultKind};
 
 /// The least that is looked at: below, there are too few requests to say anything.
 const PERIOD_LEAST: Duration = Duration::from_secs(1);
@@ -33,6 +37,40 @@ struct Text {
     period: Option<String>,
     #[serde(default, rename = "vm")]
     vms: Vec<Vm>,
+    #[serde(default, rename = "host")]
+    hosts: Vec<Host>,
+}
+
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Host {
+    connect: String,
+    cpus: Option<String>,
+}
+
+/// A host that a VM may be moved to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OtherHost {
+    /// The connection URI of its libvirt.
+    pub connect: String,
+    /// pCPUs that VMs may use there, if not all.
+    pub cpus: Option<CpuSet>,
+}
+
+impl Host {
+    fn read(self) -> Result<OtherHost, Fault> {
+        let bad = |what: String| Fault::new(FaultKind::BadInput, format!("host {:?}: {what}", self.connect));
+        if !self.connect.contains("://") {
+            return Err(bad("it is no connection URI".to_owned())
+                .way_out("write for example connect = \"qemu+ssh://root@other/system\""));
+        }
+        let cpus: Option<CpuSet> =
+            self.cpus.as_deref().map(str::parse).transpose().map_err(|e| bad(format!("cpus: {e}")))?;
+        if cpus.as_ref().is_some_and(|c| c.iter().next().is_none()) {
+            return Err(bad("cpus: it names none".to_owned()));
+        }
+        Ok(OtherHost { connect: self.connect, cpus })
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -55,6 +93,8 @@ pub struct Sla {
     pub promises: Vec<Promise>,
     /// Their logs and formats, in the same order.
     pub logs: Vec<(PathBuf, Option<String>)>,
+    /// Where a VM may go.
+    pub hosts: Vec<OtherHost>,
 }
 
 impl Sla {
@@ -90,7 +130,8 @@ impl Sla {
                 bad("it promises nothing".to_owned()).way_out("add a [[vm]] with name, log and a level")
             );
         }
-        let mut sla = Sla { period, promises: Vec::new(), logs: Vec::new() };
+        let hosts = text.hosts.into_iter().map(Host::read).collect::<Result<_, _>>()?;
+        let mut sla = Sla { period, promises: Vec::new(), logs: Vec::new(), hosts };
         for vm in text.vms {
             let whose = format!("VM {:?}", vm.name);
             let bad = |what: String| bad(format!("{whose}: {what}"));
@@ -142,6 +183,24 @@ mod tests {
         assert_eq!(sla.promises[0].level, Level { mean_s: Some(0.009), p95_s: None, rate_hz: None });
         assert_eq!(sla.promises[1].level, Level { mean_s: None, p95_s: Some(0.03), rate_hz: Some(45.0) });
         assert_eq!(sla.logs[0], (PathBuf::from("/l/web"), Some("nginx".to_owned())));
+    }
+
+    #[test]
+    fn other_hosts_are_read() {
+        let of = |text: &str| Sla::parse(&format!("{SLA}[[host]]\n{text}"));
+        let sla = of("connect = \"qemu+ssh://b/system\"\ncpus = \"2-3\"\n").unwrap();
+        let cpus = Some("2,3".parse().unwrap());
+        assert_eq!(sla.hosts, [OtherHost { connect: "qemu+ssh://b/system".into(), cpus }]);
+        assert_eq!(of("connect = \"qemu://b/system\"").unwrap().hosts[0].cpus, None);
+        for (text, says) in [
+            ("connect = \"b\"", "no connection URI"),
+            ("connect = \"qemu://b\"\ncpus = \"x\"", "cpus"),
+            ("connect = \"qemu://b\"\ncpus = \"\"", "cpus"),
+            ("cpus = \"1\"", "connect"),
+        ] {
+            let fault = of(text).unwrap_err();
+            assert!(fault.to_string().contains(says), "{text}: {fault}");
+        }
     }
 
     #[test]

@@ -99,6 +99,15 @@ pub enum Change {
         /// The new one.
         to: GuestTopology,
     },
+    /// Which host runs the VM: it is moved while it runs. Its definition goes with it.
+    Host {
+        /// The connection URI of the former host's manager.
+        from: String,
+        /// That of the new one's, as seen from here.
+        to: String,
+        /// Where its threads may run there; `None`: wherever they may here.
+        cpus: Option<CpuSet>,
+    },
 }
 
 impl Change {
@@ -115,6 +124,7 @@ impl Change {
             Change::Class { role, tid, from, to } => Change::Class { role, tid, from: to, to: from },
             Change::MemoryNodes { from, to } => Change::MemoryNodes { from: to, to: from },
             Change::Topology { from, to } => Change::Topology { from: Some(to), to: from? },
+            Change::Host { from, to, .. } => Change::Host { from: to, to: from, cpus: None },
         })
     }
 
@@ -158,6 +168,10 @@ impl fmt::Display for Change {
                     "guest topology (sockets x cores x threads): {from} -> {}, at its next start",
                     text(to)
                 )
+            }
+            Change::Host { from, to, cpus } => {
+                let there = cpus.as_ref().map_or(String::new(), |cpus| format!(" (pCPUs {cpus} there)"));
+                write!(f, "host: {from} -> {to}{there}")
             }
         }
     }

@@ -116,8 +116,17 @@ pub enum Decision {
         /// Above 1.
         worst: Option<f64>,
         /// In that order.
-        candidates: Vec<usize>,
+        candidates: Vec<Candidate>,
     },
+}
+
+/// A VM that may go.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Candidate {
+    /// Which.
+    pub vm: usize,
+    /// How much of its level the worst of the others takes when it is gone; `None`: there is still more work than pCPUs.
+    pub rest: Option<f64>,
 }
 
 /// What the step is made from.
@@ -211,7 +220,7 @@ impl<'a> Step<'a> {
     }
 
     /// What to do. `going`: who should go, where that was worked out before.
-    pub fn decide(&self, going: Option<Vec<usize>>) -> Decision {
+    pub fn decide(&self, going: Option<Vec<Candidate>>) -> Decision {
         let violations = self.violations();
         if violations.iter().all(Option::is_none) {
             return Decision::Keep;
@@ -237,25 +246,25 @@ impl<'a> Step<'a> {
 
     /// VMs by how near the levels of the others come when nothing is asked of them any more, with the lightest load first where that is
     /// alike.
-    fn candidates(&self) -> Vec<usize> {
+    fn candidates(&self) -> Vec<Candidate> {
         let case = self.of.case;
         let without = |gone: usize| {
             let mut next = case.next.to_vec();
             next[gone].rate_hz = 0.0;
             let rest =
                 Situation { case: Case { next: &next, effort: case.effort / COARSER, ..case }, ..self.of };
-            Step::new(rest).best(SPAN).map_or(f64::INFINITY, |(_, worst)| worst)
+            Step::new(rest).best(SPAN).map(|(_, worst)| worst)
         };
         let load = |i: usize| case.next[i].rate_hz * case.seen[i].service_s;
-        let mut order: Vec<(bool, f64, usize)> = (0..case.seen.len())
-            .map(|i| {
-                let worst = without(i);
-                // Of those that solve it, the one that costs least to move; of others, the one that helps most.
-                (worst > 1.0, if worst <= 1.0 { load(i) } else { worst }, i)
-            })
-            .collect();
-        order.sort_by(|a, b| (a.0, a.1).partial_cmp(&(b.0, b.1)).unwrap_or(std::cmp::Ordering::Equal));
-        order.into_iter().map(|(_, _, i)| i).collect()
+        let mut order: Vec<Candidate> =
+            (0..case.seen.len()).map(|vm| Candidate { vm, rest: without(vm) }).collect();
+        // Of those that solve it, the one that costs least to move; of others, the one that helps most.
+        let key = |c: &Candidate| match c.rest {
+            Some(worst) if worst <= 1.0 => (false, load(c.vm)),
+            other => (true, other.unwrap_or(f64::INFINITY)),
+        };
+        order.sort_by(|a, b| key(a).partial_cmp(&key(b)).unwrap_or(std::cmp::Ordering::Equal));
+        order
     }
 }
 

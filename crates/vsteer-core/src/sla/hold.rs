@@ -16,7 +16,7 @@
 //!
 //! A value in, a value out: no clock, no host. What came of an outcome is told by the next period's weights.
 
-use super::control::{ANSWERED, Decision, Level, Situation, Step, Violation};
+use super::control::{ANSWERED, Candidate, Decision, Level, Situation, Step, Violation};
 use super::estimate::{Case, Driver, Estimator};
 use super::facts::Dead;
 use super::spread;
@@ -143,6 +143,8 @@ pub struct Holder {
     estimator: Estimator,
     effort: usize,
     pool: Vec<Period>,
+    /// All requests of the pool, by VM, in the order of their periods: a long pool is not put together anew each time.
+    gathered: Vec<Vec<Answered>>,
     /// What the pool before the last shift came to, by VM; empty where that was too short to say anything.
     before: Vec<Option<Interval>>,
     /// How the CPU times of each VM's requests spread, once that was read off: requests stay what they are when loads change.
@@ -150,18 +152,20 @@ pub struct Holder {
     /// Since the last shift.
     sets: u32,
     /// Who should go, once that was said for this pool: it is not worked out anew each period.
-    going: Option<Vec<usize>>,
+    going: Option<Vec<Candidate>>,
 }
 
 impl Holder {
     /// A loop that has seen nothing. `effort`: [`Case::effort`].
     pub fn new(promises: Vec<Promise>, estimator: Estimator, effort: usize) -> Holder {
         let spreads = vec![None; promises.len()];
+        let gathered = vec![Vec::new(); promises.len()];
         Holder {
             promises,
             estimator,
             effort,
             pool: Vec::new(),
+            gathered,
             before: Vec::new(),
             spreads,
             sets: 0,
@@ -180,8 +184,11 @@ impl Holder {
     /// If the period's VMs are not those of the promises: a bug.
     pub fn step(&mut self, period: Period, between: &dyn Fn()) -> Outcome {
         assert_eq!(period.vms.len(), self.promises.len(), "one for each promise");
-        let shifted = self.differs(&period, shifted_rate);
-        let reweighted = self.differs(&period, |a, b, _| a.vm.weight != b.vm.weight);
+        let (together_s, now_s): (f64, f64) = (self.pool.iter().map(length_s).sum(), length_s(&period));
+        let shifted = self.differs(&period, |i, _, now| {
+            shifted_rate((self.gathered[i].len(), together_s), (now.requests.len(), now_s))
+        });
+        let reweighted = self.differs(&period, |_, a, b| a.vm.weight != b.vm.weight);
         if shifted {
             if self.pool.len() >= REST {
                 self.before = (0..self.promises.len()).map(|i| self.interval(i)).collect();
@@ -190,12 +197,10 @@ impl Holder {
         }
         if shifted || reweighted {
             self.pool.clear();
+            self.gathered.iter_mut().for_each(Vec::clear);
             self.going = None;
         }
-        if self.pool.len() >= POOL_MOST {
-            self.pool.remove(0);
-        }
-        self.pool.push(period);
+        self.pool_with(period);
         let outcome = self.look(shifted, between);
         if matches!(outcome.decision, Decision::Set { .. }) {
             self.sets += 1;
@@ -203,32 +208,37 @@ impl Holder {
         outcome
     }
 
-    /// Does some VM differ from what the pool has of it? One that came or went does.
-    fn differs(&self, period: &Period, of: impl Fn(&VmPeriod, &VmPeriod, (f64, f64)) -> bool) -> bool {
-        let Some(last) = self.pool.last() else { return false };
-        let together: f64 = self.pool.iter().map(length_s).sum();
-        (0..period.vms.len()).any(|i| match (&last.vms[i], &period.vms[i]) {
-            (Some(last), Some(now)) => {
-                let pooled = VmPeriod { requests: self.requests(i), ..last.clone() };
-                of(&pooled, now, (together, length_s(period)))
-            }
-            (a, b) => a.is_some() != b.is_some(),
-        })
+    /// One period more, and not too many.
+    fn pool_with(&mut self, period: Period) {
+        let of = |vm: &Option<VmPeriod>| vm.as_ref().map_or(0, |v| v.requests.len());
+        if self.pool.len() >= POOL_MOST {
+            let oldest = self.pool.remove(0);
+            self.gathered.iter_mut().zip(&oldest.vms).for_each(|(all, vm)| drop(all.drain(..of(vm))));
+        }
+        for (all, vm) in self.gathered.iter_mut().zip(&period.vms) {
+            all.extend(vm.iter().flat_map(|v| v.requests.iter().copied()));
+        }
+        self.pool.push(period);
     }
 
-    fn requests(&self, i: usize) -> Vec<Answered> {
-        self.pool.iter().filter_map(|p| p.vms[i].as_ref()).flat_map(|v| v.requests.iter().copied()).collect()
+    /// Does some VM differ from what the pool has of it? One that came or went does.
+    fn differs(&self, period: &Period, of: impl Fn(usize, &VmPeriod, &VmPeriod) -> bool) -> bool {
+        let Some(last) = self.pool.last() else { return false };
+        (0..period.vms.len()).any(|i| match (&last.vms[i], &period.vms[i]) {
+            (Some(last), Some(now)) => of(i, last, now),
+            (a, b) => a.is_some() != b.is_some(),
+        })
     }
 
     /// The pool's interval of one VM.
     fn interval(&self, i: usize) -> Option<Interval> {
         let last = self.pool.last()?.vms[i].as_ref()?;
         let cpu_ns = self.pool.iter().filter_map(|p| p.vms[i].as_ref()).map(|v| v.vm.cpu_ns).sum();
-        let requests = self.requests(i);
+        let requests = &self.gathered[i];
         // Those that ended in the pool: the earliest may have come before it.
         let begun = requests.iter().map(|r| r.began_ns).min()?;
         let span = (begun.min(self.pool[0].span_ns.0), self.pool.last()?.span_ns.1);
-        let whole = interval(&requests, span, Vm { cpu_ns, ..last.vm })?;
+        let whole = interval(requests, span, Vm { cpu_ns, ..last.vm })?;
         (requests.len() >= REQUESTS_LEAST).then_some(whole)
     }
 
@@ -236,7 +246,12 @@ impl Holder {
     fn ground(&mut self, between: &dyn Fn()) -> Ground {
         let n = self.promises.len();
         let now = self.pool.last().expect("a period was just added").clone();
-        let intervals: Vec<Option<Interval>> = (0..n).map(|i| self.interval(i)).collect();
+        let one = |i: usize| {
+            let interval = self.interval(i);
+            between();
+            interval
+        };
+        let intervals: Vec<Option<Interval>> = (0..n).map(one).collect();
         let alive = |i: &usize| now.vms[*i].as_ref().is_some_and(|v| v.dead.is_none());
         let turned: Vec<usize> = (0..n).filter(|i| intervals[*i].is_some() && alive(i)).collect();
         // What the others use is gone.
@@ -257,8 +272,9 @@ impl Holder {
         let foretold = before.is_some() && !turned.is_empty();
         let stirred = foretold || now_hz.iter().any(|(_, other)| *other);
         let suspect = stirred || turned.iter().any(beyond);
-        let mut known: Vec<Interval> =
-            before.unwrap_or_else(|| turned.iter().filter_map(|i| intervals[*i].clone()).collect());
+        // A long pool costs time; where all is well nothing is foretold from it.
+        let of_pool = || turned.iter().filter(|_| suspect).filter_map(|i| intervals[*i].clone()).collect();
+        let mut known: Vec<Interval> = before.unwrap_or_else(of_pool);
         let spreads = &mut self.spreads;
         if suspect && turned.iter().any(|i| spreads[*i].is_none()) {
             spread::read_off(&mut known, pcpus, self.effort / SPREAD, between);
@@ -340,7 +356,8 @@ impl Holder {
         if let Some(why) = self.rests() {
             return outcome(violations, Decision::Keep, format!("{wrong}; {why}"));
         }
-        let place = |i: &usize| ground.turned.iter().position(|t| t == i);
+        let place =
+            |c: &Candidate| Some(Candidate { vm: ground.turned.iter().position(|t| *t == c.vm)?, ..*c });
         let going = self.going.as_ref().map(|g| g.iter().filter_map(place).collect());
         let decision = match step.decide(going) {
             Decision::Set { weights, worst } => {
@@ -349,7 +366,8 @@ impl Holder {
                 Decision::Set { weights: all, worst }
             }
             Decision::Move { worst, candidates } => {
-                let candidates: Vec<usize> = candidates.into_iter().map(|k| ground.turned[k]).collect();
+                let of_all = |c: Candidate| Candidate { vm: ground.turned[c.vm], ..c };
+                let candidates: Vec<Candidate> = candidates.into_iter().map(of_all).collect();
                 self.going = Some(candidates.clone());
                 Decision::Move { worst, candidates }
             }
@@ -372,7 +390,7 @@ impl Holder {
                         "no weights hold every level: by the best ones the worst takes {worst:.2} of its own"
                     )
                 });
-                let who = candidates.first().map_or("", |i| self.promises[*i].vm.as_str());
+                let who = candidates.first().map_or("", |c| self.promises[c.vm].vm.as_str());
                 format!("{most}; move {who} first")
             }
         }
@@ -406,12 +424,10 @@ impl Holder {
         let Some(now) = &last.vms[i] else { return (rate_hz, false) };
         let (from_ns, to_ns) = last.span_ns;
         let tail_ns = to_ns.saturating_sub(from_ns) / TAIL;
-        let late = |r: &&Answered| r.began_ns + r.took_ns > to_ns - tail_ns;
-        let tail = VmPeriod { requests: now.requests.iter().filter(late).copied().collect(), ..now.clone() };
-        let all = VmPeriod { requests: self.requests(i), ..now.clone() };
+        let late = now.requests.iter().filter(|r| r.began_ns + r.took_ns > to_ns - tail_ns).count();
         let (all_s, tail_s) = (to_ns.saturating_sub(first.span_ns.0) as f64 / 1e9, tail_ns as f64 / 1e9);
-        let other = shifted_rate(&all, &tail, (all_s, tail_s));
-        (if other { tail.requests.len() as f64 / tail_s } else { rate_hz }, other)
+        let other = shifted_rate((self.gathered[i].len(), all_s), (late, tail_s));
+        (if other { late as f64 / tail_s } else { rate_hz }, other)
     }
 
     /// Why weights are left alone for now.
@@ -434,7 +450,7 @@ impl Holder {
     fn served_hz(&self, i: usize) -> f64 {
         let (Some(first), Some(last)) = (self.pool.first(), self.pool.last()) else { return 0.0 };
         let length_s = last.span_ns.1.saturating_sub(first.span_ns.0) as f64 / 1e9;
-        if length_s > 0.0 { self.requests(i).len() as f64 / length_s } else { 0.0 }
+        if length_s > 0.0 { self.gathered[i].len() as f64 / length_s } else { 0.0 }
     }
 }
 
@@ -442,13 +458,12 @@ fn periods(n: usize) -> String {
     if n == 1 { "period".to_owned() } else { format!("{n} periods") }
 }
 
-/// Do the rates differ by more than chance, and by enough to matter?
-fn shifted_rate(pooled: &VmPeriod, now: &VmPeriod, (pooled_s, now_s): (f64, f64)) -> bool {
+/// So many requests in so many seconds, and then so many in so many: do the rates differ by more than chance, and by enough to matter?
+fn shifted_rate((pooled, pooled_s): (usize, f64), (now, now_s): (usize, f64)) -> bool {
     if pooled_s <= 0.0 || now_s <= 0.0 {
         return false;
     }
-    let (a, b) = (pooled.requests.len() as f64, now.requests.len() as f64);
-    let (was, is) = (a / pooled_s, b / now_s);
+    let (was, is) = (pooled as f64 / pooled_s, now as f64 / now_s);
     // Counts vary as their number does, bursts more: the larger of the two rates stands for both.
     let chance = libm::sqrt(was.max(is) * (1.0 / pooled_s + 1.0 / now_s));
     (is - was).abs() > SIGMAS * chance && (is - was).abs() > SHIFT * was.max(is)

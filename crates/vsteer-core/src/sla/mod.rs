@@ -8,6 +8,7 @@
 //! score      how far off estimators were
 //! control    one step of the loop: from what was seen to weights, or to what to move
 //! hold       the loop over periods: which belong together, and when not to act
+//! fit        who goes to which other host, where no weights do
 //! solve      the weights that make the delays of equation (2) smallest, within levels and bounds
 //! paper      the published rules by the letter, for reference
 //! round      weights to the whole numbers that a hypervisor takes
@@ -16,6 +17,7 @@
 pub mod control;
 pub mod estimate;
 pub mod facts;
+pub mod fit;
 pub mod hold;
 pub mod paper;
 pub mod round;

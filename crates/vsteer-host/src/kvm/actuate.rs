@@ -6,9 +6,12 @@
 //! live call for them. Proxmox is treated as bare for the running VM (untried); its definition is changed with `qm set`, by
 //! the person. KubeVirt's VMs are not changed.
 //!
+//! A VM is moved to another host by libvirt ([`host`]).
+//!
 //! Left out: moving pages, and memory nodes of a running VM except where libvirt's mode is `restrictive`.
 
 mod able;
+mod host;
 mod live;
 
 use super::config;
@@ -145,6 +148,7 @@ impl KvmHost {
                 };
                 Change::Topology { from, to }
             }
+            Change::Host { .. } => return Err(changed(step, "it is being moved")),
         })
     }
 
@@ -177,6 +181,9 @@ impl KvmHost {
     }
 
     fn make(&mut self, step: &Step, scope: Scope) -> Result<(), Fault> {
+        if let Some(made) = host::make(self, step) {
+            return made;
+        }
         let subject = self.subject(step)?;
         let (live, persistent) = effect(&step.change, scope);
         // The definition first: what is refused there leaves the running VM as it was.
@@ -212,6 +219,9 @@ impl Actuate for KvmHost {
     }
 
     fn current(&mut self, step: &Step) -> Result<Change, Fault> {
+        if let Some(current) = host::current(self, step) {
+            return current;
+        }
         let subject = self.subject(step)?;
         self.current_of(&subject, step)
     }
@@ -220,6 +230,9 @@ impl Actuate for KvmHost {
         let subject = self.subject(step)?;
         let (live, persistent) = effect(&step.change, scope);
         able::check(&self.inventory, &subject.vm, step, live, persistent)?;
+        if let Some(former) = host::former(self, step) {
+            return former;
+        }
         let mut former =
             Former { live: None, affinities: vec![], cpusets: vec![], period_us: None, definition: vec![] };
         if live {
@@ -260,6 +273,9 @@ impl Actuate for KvmHost {
     }
 
     fn restore(&mut self, step: &Step, former: &Former) -> Result<(), Fault> {
+        if let Some(done) = host::restore(self, step, former) {
+            return done;
+        }
         let subject = self.subject(step)?;
         if let Some(change) = &former.live
             && let Some(undo) = change.undo()

@@ -76,6 +76,12 @@ impl Client {
         Client { uri: uri.to_owned(), write, process: None, limit: REQUEST_LIMIT, program: None }
     }
 
+    /// The same with another time limit for a request.
+    #[must_use]
+    pub fn with_limit(self, limit: Duration) -> Client {
+        Client { limit, ..self }
+    }
+
     /// The connection URI.
     pub fn uri(&self) -> &str {
         &self.uri

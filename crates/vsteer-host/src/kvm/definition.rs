@@ -145,6 +145,7 @@ pub fn wanted(xml: &str, change: &Change) -> Result<Vec<Part>, String> {
             );
             vec![Part::new("cpu", "topology", vec![element])]
         }
+        Change::Host { .. } => return Err("a definition names no host".to_owned()),
         Change::RtBudget { .. } => {
             return Err("a cgroup's real-time budget lasts as long as the cgroup".into());
         }
@@ -223,6 +224,46 @@ fn scheduler(xml: &str, role: Role, class: SchedClass) -> Result<Part, String> {
     Ok(Part::new("cputune", tag, elements))
 }
 
+/// What [`placed`] replaces: pins, and the cpuset of `<vcpu>`.
+///
+/// # Errors
+/// What is wrong with the text.
+pub fn places(xml: &str) -> Result<(Vec<Part>, Option<CpuSet>), String> {
+    let pins = ["vcpupin", "emulatorpin", "iothreadpin"].map(|tag| Part::new("cputune", tag, Vec::new()));
+    let pins = pins.iter().map(|part| read(xml, part)).collect::<Result<_, _>>()?;
+    let document = document(xml)?;
+    let vcpu = child(document.root_element(), "vcpu");
+    let cpus = vcpu.and_then(|v| v.attribute("cpuset")).map(str::parse).transpose();
+    Ok((pins, cpus.map_err(|e| format!("<vcpu>: {e}"))?))
+}
+
+/// The description with these pins, and all other threads on `cpus`; `None`: wherever they may.
+///
+/// # Errors
+/// What is wrong with the text.
+pub fn placed(xml: &str, pins: &[Part], cpus: Option<&CpuSet>) -> Result<String, String> {
+    let mut text = xml.to_owned();
+    for part in places(xml)?.0 {
+        text = put(&text, &Part { elements: Vec::new(), ..part })?;
+    }
+    for part in pins {
+        text = put(&text, part)?;
+    }
+    let document = document(&text)?;
+    let vcpu = child(document.root_element(), "vcpu").ok_or("the definition has no <vcpu>")?;
+    let (start, whole) = (vcpu.range().start, &text[vcpu.range()]);
+    let end = start + whole.find('>').ok_or("an element has no end")?;
+    let (from, to) = match vcpu.attribute_node("cpuset") {
+        Some(attribute) => (attribute.range().start, attribute.range().end),
+        None => (end, end),
+    };
+    let (before, after) = (text[..from].trim_end(), &text[to..]);
+    Ok(match cpus {
+        Some(cpus) => format!("{before} cpuset='{cpus}'{after}"),
+        None => format!("{before}{after}"),
+    })
+}
+
 /// The definition after `change`, and the parts that it had before.
 ///
 /// # Errors
@@ -264,6 +305,23 @@ mod tests {
         assert!(text.contains("<emulatorpin cpuset='2'/></cputune>"));
         assert_eq!(put(&text, &before[0]).unwrap(), XML);
         assert!(changed(XML, &affinity(Role::Worker, "2")).is_err());
+    }
+
+    #[test]
+    fn on_another_host_no_pin_is_left() {
+        let cpus = "2-3".parse().unwrap();
+        let (pins, before) = places(XML).unwrap();
+        let text = placed(XML, &[], Some(&cpus)).unwrap();
+        assert!(text.contains("<vcpu cpuset='2-3'>4</vcpu>") && !text.contains("vcpupin"), "{text}");
+        assert!(text.contains("<shares>512</shares>") && text.contains("<vcpusched vcpus='0-2'"), "{text}");
+        let other: CpuSet = "0".parse().unwrap();
+        let again = placed(&text.replace("<vcpu ", "<vcpu placement='static' "), &[], Some(&other)).unwrap();
+        assert!(again.contains("<vcpu placement='static' cpuset='0'>4</vcpu>"), "{again}");
+        assert!(placed("<domain/>", &[], Some(&cpus)).is_err());
+        // And back: the same elements, though not in the same place.
+        let back = placed(&text, &pins, before.as_ref()).unwrap();
+        assert_eq!(places(&back).unwrap(), (pins, None));
+        assert!(back.contains("<vcpu>4</vcpu>"), "{back}");
     }
 
     #[test]

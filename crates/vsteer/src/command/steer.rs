@@ -4,6 +4,7 @@ use super::apply::open;
 use crate::cli::Steer;
 use crate::interrupt::Interrupt;
 use crate::logs;
+use crate::moving::Hosts;
 use crate::sla::Sla;
 use serde::Serialize;
 use std::time::{Duration, Instant};
@@ -68,6 +69,7 @@ pub fn run(a: &Steer, json: bool) -> Result<(), Fault> {
         steering: Steering::new(&[GUARD]),
         set: Vec::new(),
         connect: a.connect.as_deref(),
+        hosts: Hosts::new(&sla.hosts),
     };
     if !a.yes && !json {
         println!("nothing is set without --yes; what would be is said");
@@ -144,6 +146,8 @@ struct World<'a> {
     /// What was set last, to see whether it still holds.
     set: Vec<(String, CpuWeight)>,
     connect: Option<&'a str>,
+    /// Where VMs may go.
+    hosts: Hosts,
 }
 
 impl World<'_> {
@@ -151,6 +155,7 @@ impl World<'_> {
         let begin = Instant::now();
         let mut next = begin;
         let first = self.host.sample()?;
+        self.hosts.look(&mut Vec::new());
         self.cut_ns = first.unix_ns;
         self.last = Some(first);
         // What ended before the first period is not its.
@@ -197,6 +202,7 @@ impl World<'_> {
         let Some(last) = self.last.replace(batch.clone()) else { return Ok(None) };
         let mut notes = Vec::new();
         self.steering.look_after()?;
+        self.hosts.look(&mut notes);
         for (promise, watched) in self.sla.promises.iter().zip(&mut self.watched) {
             if let Err(fault) = watched.poll() {
                 notes.push(format!("{}: {fault}", promise.vm));
@@ -273,18 +279,42 @@ impl World<'_> {
                 }
             }
         }
-        if let Decision::Move { candidates, .. } = &outcome.decision
-            && let Some(first) = candidates.first()
-        {
-            notes.push(format!(
-                "to move it: virsh migrate --live {} qemu+ssh://OTHER/system (untried)",
-                names[*first]
-            ));
-        }
+        let plan = self.moved(&config, &outcome, &mut notes);
         let weights = steps.iter().map(|s| format!("{}: {}", s.vm_name, s.change)).collect();
         let own_cpu_s = [looked - begun, decided - looked, own_cpu_s() - decided];
         let vms = names.iter().map(|n| (*n).to_owned()).collect();
-        Ok(Some(Tell { unix_ns, vms, outcome, weights, set, notes, own_cpu_s }))
+        Ok(Some(Tell { unix_ns, vms, outcome, weights, set, plan, notes, own_cpu_s }))
+    }
+
+    /// The file of a plan that moves a VM, where one has to go and fits somewhere.
+    fn moved(
+        &mut self,
+        config: &HostConfig,
+        outcome: &Outcome,
+        notes: &mut Vec<String>,
+    ) -> Option<std::path::PathBuf> {
+        let Decision::Move { candidates, .. } = &outcome.decision else { return None };
+        if self.hosts.is_empty() {
+            if let Some(first) = candidates.first() {
+                let name = &self.sla.promises[first.vm].vm;
+                notes.push(format!(
+                    "to move it: virsh migrate --live {name} qemu+ssh://OTHER/system (untried); name hosts in [[host]] for a plan"
+                ));
+            }
+            return None;
+        }
+        let plan = self.hosts.plan(config, &self.sla.promises, outcome, candidates);
+        match plan {
+            Ok(file) => {
+                let to = self.connect.map_or(String::new(), |uri| format!(" --connect '{uri}'"));
+                notes.push(format!("a plan that moves it: vsteer apply {} --yes{to}", file.display()));
+                Some(file)
+            }
+            Err(fault) => {
+                notes.push(fault.to_string());
+                None
+            }
+        }
     }
 
     fn say(told: &Tell, json: bool) {
@@ -321,6 +351,8 @@ struct Tell {
     /// What was set, or (without --yes) would be.
     weights: Vec<String>,
     set: bool,
+    /// A plan that moves a VM, where one has to go and fits on another host.
+    plan: Option<std::path::PathBuf>,
     notes: Vec<String>,
     /// CPU time that this period's look took: seeing, deciding, setting.
     own_cpu_s: [f64; 3],

@@ -16,6 +16,7 @@ const NO_FILES: &str = "the kernel budgets no real time per cgroup: classes need
 const BUDGET_LASTS: &str = "a cgroup's real-time budget lasts as long as the cgroup, until the VM stops";
 const TRANSIENT: &str = "the VM is transient: libvirt keeps no definition of it";
 const NOBODY: &str = "nobody keeps a definition of a bare QEMU: change how it is started";
+const NOT_LIBVIRTS: &str = "only a VM of libvirt's is moved";
 const QM: &str = "Proxmox keeps the definition: run qm set (see the way out)";
 const KUBEVIRT: &str =
     "KubeVirt's controller owns it and would undo a change: change the VirtualMachine resource";
@@ -76,6 +77,7 @@ pub(super) fn capabilities(inventory: &Inventory, vm: &VmConfig) -> Capabilities
         class: Capability { live: Able::Yes, persistent: class_persistent },
         memory_nodes: both(nodes),
         topology: both(no(NEXT_START)),
+        host: Capability { live: when(of_libvirt, NOT_LIBVIRTS), persistent: when(of_libvirt, NOT_LIBVIRTS) },
     };
     let refuse_all = match &vm.manager {
         Manager::KubeVirt => Some(KUBEVIRT),
@@ -92,6 +94,7 @@ pub(super) fn capabilities(inventory: &Inventory, vm: &VmConfig) -> Capabilities
         &mut all.class,
         &mut all.memory_nodes,
         &mut all.topology,
+        &mut all.host,
     ] {
         if let Some(why) = refuse_all {
             *capability = Capability { live: no(why), persistent: no(why) };
@@ -112,6 +115,7 @@ fn of_change<'a>(all: &'a Capabilities, change: &Change) -> &'a Capability {
         Change::Class { .. } => &all.class,
         Change::MemoryNodes { .. } => &all.memory_nodes,
         Change::Topology { .. } => &all.topology,
+        Change::Host { .. } => &all.host,
     }
 }
 

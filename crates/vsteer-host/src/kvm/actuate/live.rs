@@ -60,6 +60,7 @@ pub(super) fn make(inventory: &mut Inventory, subject: &Subject, step: &Step) ->
         Change::Topology { .. } => {
             Err(fault(FaultKind::Unsupported, step).because("fixed while the guest runs"))
         }
+        Change::Host { .. } => Err(fault(FaultKind::Unsupported, step).because("it is moved as a whole")),
     }
 }
 

@@ -247,33 +247,35 @@ fn run(bench: &Bench) -> Result<Findings, Fault> {
         .collect::<Result<_, Fault>>()?;
     let alone = boot_all(bench, &kernel, &alone)?;
     let mut all = Vec::new();
-    let mut jobs = Vec::new();
+    let (mut jobs, mut second_jobs, mut sandpiper_jobs) = (Vec::new(), Vec::new(), Vec::new());
     for (seed, ran) in seeds.iter().zip(&alone) {
         let means = means_ms(&THIRD, &ran.cases[0])?;
         let levels: Vec<f64> = means[LEVELS_FROM].iter().zip(LEVELS).map(|(m, f)| m * f).collect();
         let levels = [levels[0], levels[1], levels[2]];
         let second = means[3].map(|m| LEVELS_OF_SECOND * m);
         jobs.push((format!("control-own-{seed}"), THIRD.steered(*seed, levels, 60, "own")?));
-        jobs.push((format!("control-sandpiper-{seed}"), THIRD.steered(*seed, levels, 60, "sandpiper")?));
-        jobs.push((format!("control-second-{seed}"), SECOND.steered(*seed, second, 20, "own")?));
+        second_jobs.push((format!("control-second-{seed}"), SECOND.steered(*seed, second, 20, "own")?));
+        sandpiper_jobs
+            .push((format!("control-sandpiper-{seed}"), THIRD.steered(*seed, levels, 60, "sandpiper")?));
         all.push((means, levels, second));
     }
+    // What can fail comes first.
+    jobs.extend(second_jobs.into_iter().chain(sandpiper_jobs));
     let vsteer = Vsteer { state: bench.output.join("state"), ..Vsteer::beside(&bench.lab.program)? };
     let ran = boot_all(bench, &kernel, &jobs)?;
     let mut figures = Vec::new();
-    for (((seed, alone), (means, levels, second)), ran) in
-        seeds.iter().zip(&alone).zip(&all).zip(ran.chunks(3))
-    {
+    let by = |kind: usize, i: usize| &ran[kind * seeds.len() + i];
+    for (i, ((seed, alone), (means, levels, second))) in seeds.iter().zip(&alone).zip(&all).enumerate() {
         let feasible = feasible(alone, levels, &vsteer)?;
         findings.claim(
             format!("seed {seed}: some weights meet all levels, by the simulator"),
             feasible["weight"].is_u64(),
             format!("levels {} ms; {feasible}", told(levels)),
         );
-        let own = steered(&THIRD, &ran[0])?;
-        let sandpiper = steered(&THIRD, &ran[1])?;
+        let own = steered(&THIRD, by(0, i))?;
+        let sandpiper = steered(&THIRD, by(2, i))?;
         third(&mut findings, *seed, levels, means, &own, &sandpiper);
-        let two = steered(&SECOND, &ran[2])?;
+        let two = steered(&SECOND, by(1, i))?;
         let last = SECOND.intervals_s.len() - 1;
         findings.claim(
             format!("seed {seed}: scenario 2: \"move\" is said in the last interval, and not before"),

@@ -1,0 +1,187 @@
+//! Where no weights hold all levels: which VM goes, and to which other host?
+//!
+//! Here, the candidates are in the order in which [`super::control`] has them: those first without whom the others' levels hold, by the
+//! load that has to be moved. There, of another host nothing is known but how much of its pCPUs is idle: what its own VMs use is taken as
+//! used, so a VM that comes has for itself what nobody used. How long its requests then take is run as processor sharing with nobody
+//! else ([`super::estimate::fluid`]), uncorrected: what was measured here was measured among others.
+//!
+//! Left out: what the coming VM does to those that are there, beyond leaving them what they used; its memory traffic; the moves of two VMs.
+
+use super::control::{Candidate, Level};
+use super::estimate::Sharing;
+use super::estimate::fluid::Fluid;
+use super::estimate::traffic::rounds;
+use super::window::{Response, Seen};
+use serde::Serialize;
+
+/// Requests drawn for an answer.
+const EFFORT: usize = 40_000;
+
+/// What another host has left.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Room {
+    /// Its name, for people.
+    pub host: String,
+    /// pCPUs that nobody used.
+    pub idle_pcpus: f64,
+    /// Bytes of memory that are free; `None`: not known.
+    pub free_bytes: Option<u64>,
+}
+
+/// A VM to be moved, as it is here.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Guest {
+    /// Its name, for people.
+    pub name: String,
+    /// What was seen of it; `None`: too little was asked.
+    pub seen: Option<Seen>,
+    /// What it must deliver.
+    pub level: Level,
+    /// Bytes of its memory; `None`: not known.
+    pub memory_bytes: Option<u64>,
+}
+
+/// A VM that fits elsewhere.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Fit {
+    /// Which VM.
+    pub vm: usize,
+    /// Which host.
+    pub room: usize,
+    /// How long its requests take there.
+    pub response: Response,
+    /// How much of its level that is.
+    pub part: f64,
+    /// How much of its level the worst of those that stay takes.
+    pub rest: f64,
+}
+
+/// How long requests take on so many pCPUs that nobody else uses; `None` where there is more work than that.
+pub fn alone(seen: &Seen, pcpus: f64) -> Option<Response> {
+    let load = seen.rate_hz * seen.service_s;
+    if load.partial_cmp(&pcpus) != Some(std::cmp::Ordering::Less) || seen.service_s <= 0.0 {
+        return None;
+    }
+    let fluid = Fluid { pcpus, vcpus: vec![seen.vcpus] };
+    let drawn = rounds(std::slice::from_ref(seen), &[], &[seen.rate_hz], EFFORT);
+    fluid.run(&drawn, &[1.0]).into_iter().next().flatten().map(|ran| ran.response)
+}
+
+/// The first candidate that fits somewhere, there where it takes least of its level; or why none does, a sentence for each.
+///
+/// # Errors
+/// Those sentences.
+///
+/// # Panics
+/// Where a candidate is none of `guests`: a bug.
+pub fn choose(candidates: &[Candidate], guests: &[Guest], rooms: &[Room]) -> Result<Fit, Vec<String>> {
+    let mut why_not = Vec::new();
+    for candidate in candidates {
+        let guest = &guests[candidate.vm];
+        let name = &guest.name;
+        let (Some(seen), Some(rest)) = (guest.seen.as_ref(), candidate.rest) else {
+            why_not.push(format!("without {name} there is still more work than pCPUs"));
+            continue;
+        };
+        if rest > 1.0 {
+            why_not
+                .push(format!("without {name} the worst of the others still takes {rest:.2} of its level"));
+            continue;
+        }
+        let mut best: Option<Fit> = None;
+        for (i, room) in rooms.iter().enumerate() {
+            let short = guest.memory_bytes.zip(room.free_bytes).filter(|(needs, free)| needs > free);
+            if let Some((needs, free)) = short {
+                let mib = |bytes: u64| bytes >> 20;
+                why_not.push(format!(
+                    "{name} has {} MiB of memory, and {} has {} free",
+                    mib(needs),
+                    room.host,
+                    mib(free)
+                ));
+                continue;
+            }
+            let idle = room.idle_pcpus;
+            match alone(seen, idle).map(|response| (response, guest.level.part(response))) {
+                Some((response, part)) if part <= 1.0 => {
+                    if best.as_ref().is_none_or(|b| part < b.part) {
+                        best = Some(Fit { vm: candidate.vm, room: i, response, part, rest });
+                    }
+                }
+                Some((_, part)) => why_not.push(format!(
+                    "on {}, of whose pCPUs {idle:.2} are idle, {name} would take {part:.2} of its level",
+                    room.host
+                )),
+                None => why_not.push(format!(
+                    "on {} {idle:.2} pCPUs are idle, and {name} needs {:.2}",
+                    room.host,
+                    seen.rate_hz * seen.service_s
+                )),
+            }
+        }
+        if let Some(fit) = best {
+            return Ok(fit);
+        }
+    }
+    Err(why_not)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seen(rate_hz: f64, service_cv2: f64) -> Seen {
+        let response = Response { mean_s: 0.05, p95_s: 0.2 };
+        Seen { rate_hz, gap_cv2: 1.0, service_s: 0.0066, service_cv2, response, weight: 1.0, vcpus: 1 }
+    }
+
+    fn guest(name: &str, rate_hz: f64, mean_s: f64) -> Guest {
+        let level = Level { mean_s: Some(mean_s), p95_s: None, rate_hz: None };
+        Guest { name: name.into(), seen: Some(seen(rate_hz, 0.0)), level, memory_bytes: Some(512 << 20) }
+    }
+
+    fn room(host: &str, idle_pcpus: f64) -> Room {
+        Room { host: host.into(), idle_pcpus, free_bytes: Some(1 << 30) }
+    }
+
+    /// Pollaczek and Khinchine: R = x + rho x (1 + c2) / 2 / (1 - rho), by x of the slower pCPU.
+    #[test]
+    fn alone_is_a_queue_of_its_own() {
+        for (pcpus, cv2) in [(1.0, 0.0), (1.0, 1.0), (0.6, 0.0), (0.6, 1.0)] {
+            let s = seen(45.0, cv2);
+            let (x, rho) = (s.service_s / pcpus, s.rate_hz * s.service_s / pcpus);
+            let expected = x + rho * x * (1.0 + cv2) / 2.0 / (1.0 - rho);
+            let told = alone(&s, pcpus).unwrap().mean_s;
+            assert!((told / expected - 1.0).abs() < 0.05, "{pcpus} {cv2}: {told} for {expected}");
+        }
+        assert_eq!(alone(&seen(45.0, 0.0), 0.29), None, "it needs 0.297");
+        assert_eq!(alone(&seen(45.0, 0.0), f64::NAN), None);
+    }
+
+    #[test]
+    fn the_first_that_fits_goes_where_it_is_best_off() {
+        let guests = [guest("a", 45.0, 0.012), guest("b", 20.0, 0.012)];
+        let rooms = [room("x", 0.5), room("y", 0.9), room("z", 0.1)];
+        let of = |vm, rest| Candidate { vm, rest };
+        let fit = choose(&[of(0, Some(0.8)), of(1, Some(0.7))], &guests, &rooms).unwrap();
+        assert_eq!((fit.vm, fit.room, fit.rest), (0, 1, 0.8));
+        assert!(fit.part < 1.0 && fit.response.mean_s < 0.012);
+        // Whose going does not help does not go.
+        let fit = choose(&[of(0, Some(1.3)), of(1, Some(0.9))], &guests, &rooms).unwrap();
+        assert_eq!((fit.vm, fit.room), (1, 1));
+    }
+
+    #[test]
+    fn why_nobody_fits_is_told() {
+        let guests = [guest("a", 45.0, 0.012)];
+        let of = |rest| [Candidate { vm: 0, rest }];
+        let why = |rest, rooms: &[Room]| choose(&of(rest), &guests, rooms).unwrap_err().concat();
+        assert!(why(None, &[room("x", 1.0)]).contains("still more work"));
+        assert!(why(Some(1.2), &[room("x", 1.0)]).contains("still takes 1.20"));
+        assert!(why(Some(0.5), &[room("x", 0.2)]).contains("needs 0.30"));
+        assert!(why(Some(0.5), &[room("x", 0.4)]).contains("of its level"));
+        let small = Room { free_bytes: Some(100 << 20), ..room("x", 1.0) };
+        assert!(why(Some(0.5), &[small]).contains("512 MiB"));
+        assert!(choose(&of(Some(0.5)), &guests, &[]).unwrap_err().is_empty());
+    }
+}

@@ -1,0 +1,161 @@
+//! How is a running VM moved to another host, and back? By libvirt, which both hosts' managers are.
+//!
+//! The VM is described there as here, but for its pins where the step says which pCPUs it may use there: those of this host mean
+//! nothing on another. Those are kept, so that it comes back as it went.
+//!
+//! A migration over a socket of this machine (`qemu+unix`, as in the lab, whose hosts share one file system and no network) sends its memory over
+//! a socket, too; any other way libvirt chooses.
+//!
+//! Left out: disks that are not shared, migration of a VM that is not libvirt's.
+
+use super::{changed, fault};
+use crate::actuate::Former;
+use crate::kvm::client::Client;
+use crate::kvm::definition;
+use crate::observe::KvmHost;
+use serde_json::{Value, json};
+use std::time::Duration;
+use vsteer_core::CpuSet;
+use vsteer_core::nouns::{Manager, VmId};
+use vsteer_core::plan::{Change, Step};
+use vsteer_core::{Fault, FaultKind};
+
+/// A guest that writes faster than its memory can be sent never arrives: then it stays where it is.
+const LIMIT: Duration = Duration::from_secs(600);
+
+/// The parts of such a step.
+struct Move<'a> {
+    vm: &'a VmId,
+    from: &'a str,
+    to: &'a str,
+    cpus: Option<&'a CpuSet>,
+}
+
+fn parts(step: &Step) -> Option<Move<'_>> {
+    match &step.change {
+        Change::Host { from, to, cpus } => Some(Move { vm: &step.vm, from, to, cpus: cpus.as_ref() }),
+        _ => None,
+    }
+}
+
+fn runs_at(uri: &str, vm: &VmId) -> Result<bool, Fault> {
+    Ok(Client::new(uri, false).list()?.iter().any(|listed| listed.uuid.eq_ignore_ascii_case(&vm.0)))
+}
+
+/// The same change with `from` as it is now; `None` for a step of another kind.
+pub(super) fn current(host: &KvmHost, step: &Step) -> Option<Result<Change, Fault>> {
+    let of = parts(step)?;
+    let said = |from: &str| Change::Host { from: from.into(), to: of.to.into(), cpus: of.cpus.cloned() };
+    // What this host's own libvirt says is known already where it is connected by that URI.
+    let here = || {
+        let mine = host.inventory.vms.iter().find(|vm| vm.id == *of.vm);
+        Ok(mine.is_some_and(|vm| vm.manager == Manager::Libvirt(of.from.to_owned()))
+            && runs_at(of.from, of.vm)?)
+    };
+    let found = || {
+        if here()? {
+            return Ok(said(of.from));
+        }
+        if runs_at(of.to, of.vm)? {
+            return Ok(said(of.to));
+        }
+        Err(Fault::new(FaultKind::NothingThere, format!("VM {:?} runs neither here nor there", step.vm_name))
+            .because(format!("neither {} nor {} lists it", of.from, of.to))
+            .way_out("see where it runs: virsh -c URI list"))
+    };
+    Some(found())
+}
+
+/// What the step overwrites: where the VM runs and may run. `None` for a step of another kind.
+pub(super) fn former(host: &mut KvmHost, step: &Step) -> Option<Result<Former, Fault>> {
+    let of = parts(step)?;
+    let read = || {
+        let text = described(&mut Client::new(of.from, true), of.vm)?;
+        let (definition, cpus) = definition::places(&text).map_err(|why| unreadable(step, &why))?;
+        Ok(Former {
+            live: Some(Change::Host { from: of.from.into(), to: of.to.into(), cpus }),
+            affinities: Vec::new(),
+            cpusets: Vec::new(),
+            period_us: None,
+            definition,
+        })
+    };
+    Some(match current(host, step)? {
+        Ok(Change::Host { from, .. }) if from == of.from => read(),
+        Ok(_) => Err(changed(step, "it runs there already")),
+        Err(fault) => Err(fault),
+    })
+}
+
+/// Moves it; `None` for a step of another kind.
+pub(super) fn make(host: &mut KvmHost, step: &Step) -> Option<Result<(), Fault>> {
+    let of = parts(step)?;
+    let placed = |text: &str| match of.cpus {
+        Some(cpus) => definition::placed(text, &[], Some(cpus)).map_err(|why| unreadable(step, &why)),
+        None => Ok(text.to_owned()),
+    };
+    let moved = send(step, of.vm, of.from, of.to, placed);
+    host.inventory.refresh();
+    Some(moved)
+}
+
+/// Brings it back to where it might run; `None` for a step of another kind.
+pub(super) fn restore(host: &mut KvmHost, step: &Step, former: &Former) -> Option<Result<(), Fault>> {
+    let of = parts(step)?;
+    let cpus = match &former.live {
+        Some(Change::Host { cpus, .. }) => cpus.as_ref(),
+        _ => None,
+    };
+    let placed =
+        |text: &str| definition::placed(text, &former.definition, cpus).map_err(|why| unreadable(step, &why));
+    let back = || {
+        if runs_at(of.from, of.vm)? {
+            return Ok(());
+        }
+        if !runs_at(of.to, of.vm)? {
+            return Err(Fault::new(FaultKind::NothingThere, "it runs neither here nor there"));
+        }
+        send(step, of.vm, of.to, of.from, placed)
+    };
+    let done = back();
+    host.inventory.refresh();
+    Some(done)
+}
+
+fn unreadable(step: &Step, why: &str) -> Fault {
+    fault(FaultKind::Unsupported, step).because(why)
+}
+
+/// The running VM's description, for libvirt's own use.
+fn described(client: &mut Client, vm: &VmId) -> Result<String, Fault> {
+    let answer = client.ask(json!({ "op": "migratable", "uuid": vm.0 }))?;
+    answer.get("xml").and_then(Value::as_str).map(str::to_owned).ok_or_else(|| {
+        Fault::new(FaultKind::BadInput, "libvirt described a VM by nothing")
+            .way_out("install vsteer and vsteer-libvirt of the same release")
+    })
+}
+
+/// Moves it, described and defined there as `placed` makes of what it is here.
+fn send(
+    step: &Step,
+    vm: &VmId,
+    from: &str,
+    to: &str,
+    placed: impl Fn(&str) -> Result<String, Fault>,
+) -> Result<(), Fault> {
+    let mut client = Client::new(from, true).with_limit(LIMIT);
+    let xml = placed(&described(&mut client, vm)?)?;
+    // A transient VM has no definition, and needs none.
+    let defined = client.definition(&vm.0).ok().map(|text| placed(&text)).transpose()?;
+    let uri = to.contains("+unix").then(|| {
+        let socket = std::env::temp_dir().join(format!("vsteer-move-{}.sock", std::process::id()));
+        format!("unix://{}", socket.display())
+    });
+    let request =
+        json!({ "op": "migrate", "uuid": vm.0, "to": to, "xml": xml, "persist_xml": defined, "uri": uri });
+    client.ask(request).map(|_| ()).map_err(|f| {
+        let way_out = "it goes on where it was; see what virsh migrate --live says of it".to_owned();
+        let way_out = f.way_out.unwrap_or(way_out);
+        fault(FaultKind::NotApplied, step).because(f.cause.unwrap_or(f.what)).way_out(way_out)
+    })
+}
