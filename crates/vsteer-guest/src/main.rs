@@ -10,6 +10,7 @@
 //! first program of an emulated Xen's Domain-0 (xen/mod.rs). `check-job FILE` tells the lab, before anything boots, whether
 //! a job is one.
 
+mod answered;
 mod counters;
 mod generator;
 mod host;
@@ -23,6 +24,7 @@ mod vmm;
 mod workload;
 mod xen;
 
+use answered::Queue;
 use counters::Counters;
 use place::Place;
 use rustix::mount::{MountFlags, mount};
@@ -141,7 +143,8 @@ fn compete(started: Started) -> Result<Infallible, String> {
         .spawn(move || {
             let _ = set_current_timer_slack(NonZeroU64::new(1));
             run::sleep_until(start_ns);
-            run::run(&workload, 0, &counters[0])
+            // Nobody would empty a queue of answers.
+            run::run(&workload, 0, &counters[0], None)
         })
         .map_err(|e| format!("starting the thread: {e}"))?;
     report_when_asked(kind, 1, counters)
@@ -184,7 +187,8 @@ fn live() -> Result<Infallible, String> {
     let vcpus = std::thread::available_parallelism().map_err(|e| format!("counting vCPUs: {e}"))?.get();
     // Leaked on purpose: the threads never end.
     let all: &'static [Counters] = (0..vcpus).map(|_| Counters::new()).collect::<Vec<_>>().leak();
-    for (vcpu, counters) in all.iter().enumerate() {
+    let answered: &'static [Queue] = (0..vcpus).map(|_| Queue::default()).collect::<Vec<_>>().leak();
+    for (vcpu, (counters, queue)) in all.iter().zip(answered).enumerate() {
         let workload = workload.clone();
         std::thread::Builder::new()
             .stack_size(128 << 10)
@@ -197,7 +201,7 @@ fn live() -> Result<Infallible, String> {
                 // Timers as sharp as they can be: the lateness shall be the host's.
                 let _ = set_current_timer_slack(NonZeroU64::new(1));
                 run::sleep_until(start_ns);
-                run::run(&workload, vcpu as u64, counters)
+                run::run(&workload, vcpu as u64, counters, Some(queue))
             })
             .map_err(|e| format!("starting the thread of vCPU {vcpu}: {e}"))?;
     }
@@ -210,6 +214,10 @@ fn live() -> Result<Infallible, String> {
         let line = report::line(seq, t_ns, workload.kind(), vcpus, &reading::read(all), jiffies.as_ref());
         // One write; a console that fails cannot be told so.
         let _ = console.write_all(line.as_bytes());
+        // After the report, which is read for its time of arrival as well: the shorter line comes first.
+        if let Some(line) = answered::line(answered, run::now_ns) {
+            let _ = console.write_all(line.as_bytes());
+        }
         due_ns += REPORT_EVERY_NS;
         run::sleep_until(due_ns);
     }

@@ -5,6 +5,7 @@
 //! request's demand is a number of work units, so a slower vCPU serves it more slowly, as it would in truth.
 //! Left out: memory traffic and I/O; these VMs contend for the CPU only.
 
+use crate::answered::{Answered, Queue};
 use crate::counters::Counters;
 use crate::generator::Generator;
 use crate::requests::Arrivals;
@@ -24,14 +25,19 @@ pub fn sleep_until(due_ns: u64) {
     while clock_nanosleep_absolute(ClockId::Monotonic, &due).is_err() {}
 }
 
-/// Runs `workload` on the vCPU numbered `vcpu` for ever.
-pub fn run(workload: &Workload, vcpu: u64, counters: &Counters) -> ! {
+/// Runs `workload` on the vCPU numbered `vcpu` for ever. What a server with a schedule answers goes to `answered`, if there is
+/// one: somebody has to empty it.
+pub fn run(workload: &Workload, vcpu: u64, counters: &Counters, answered: Option<&Queue>) -> ! {
     let mut generator = Generator::new(vcpu + 1);
     let start_ns = now_ns();
     match *workload {
         Workload::Scheduled(ref schedule) => {
             for request in schedule.draw(vcpu) {
-                serve(start_ns + request.arrival_ns, request.demand_units, &mut generator, counters);
+                let arrival_ns = start_ns + request.arrival_ns;
+                let took_ns = serve(arrival_ns, request.demand_units, &mut generator, counters);
+                if let Some(queue) = answered {
+                    queue.push(Answered { arrival_ns, took_ns });
+                }
             }
             // Idle for ever.
             loop {
@@ -81,8 +87,9 @@ pub fn run(workload: &Workload, vcpu: u64, counters: &Counters) -> ! {
     }
 }
 
-/// Waits for a request, unless it is there already, does its work and counts how long that took since it arrived.
-fn serve(arrival_ns: u64, demand_units: u64, generator: &mut Generator, counters: &Counters) {
+/// Waits for a request, unless it is there already, does its work and counts how long that took since it arrived, which
+/// it gives, ns.
+fn serve(arrival_ns: u64, demand_units: u64, generator: &mut Generator, counters: &Counters) -> u64 {
     if now_ns() < arrival_ns {
         wait(arrival_ns, counters);
     }
@@ -90,7 +97,9 @@ fn serve(arrival_ns: u64, demand_units: u64, generator: &mut Generator, counters
         generator.work();
         counters.unit_done();
     }
-    counters.resp.record(now_ns() - arrival_ns);
+    let took_ns = now_ns() - arrival_ns;
+    counters.resp.record(took_ns);
+    took_ns
 }
 
 /// Sleeps until `due_ns` and counts how late that was.

@@ -1,6 +1,7 @@
 //! What is libvirt told of a lab VM?
 //!
-//! As little as boots: kernel, initramfs, a serial port into a file. Nothing in it depends on the workload
+//! As little as boots: kernel, initramfs, a serial port into a file, behind what is there already (a VM that is started anew or
+//! migrated shall take nothing from what it said before). Nothing in it depends on the workload
 //! but the initramfs's content. Each VM lies in the lab's own cgroup partition. Left out: disks, networks,
 //! memory balloon, USB, graphics.
 
@@ -52,7 +53,7 @@ impl Domain<'_> {
              <on_poweroff>destroy</on_poweroff>\n  <on_reboot>destroy</on_reboot>\n  \
              <on_crash>destroy</on_crash>\n  <devices>\n    <emulator>{emulator}</emulator>\n    \
              <controller type='usb' model='none'/>\n    \
-             <serial type='file'><source path='{console}'/><target port='0'/></serial>\n    \
+             <serial type='file'><source path='{console}' append='on'/><target port='0'/></serial>\n    \
              <memballoon model='none'/>\n  </devices>\n</domain>\n",
             name = escape(self.name),
             memory = self.memory_mib,
@@ -95,6 +96,7 @@ mod tests {
         let xml = domain.xml();
         assert!(xml.contains("<kernel>/a&apos;b&amp;c/vmlinuz</kernel>"), "{xml}");
         assert!(xml.contains("<domain type='qemu'>") && xml.contains("'static'>3</vcpu>"));
+        assert!(xml.contains("<source path='/c' append='on'/>"), "{xml}");
         assert!(!xml.contains("shares"));
         (domain.accel, domain.shares) = (Accel::Kvm, Some(512));
         let xml = domain.xml();

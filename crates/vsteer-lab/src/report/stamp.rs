@@ -1,13 +1,20 @@
 //! When, by the host's clock, did a guest's report arrive?
 //!
 //! A small process of the lab looks at the length of each console file every 20 ms and copies whole report
-//! lines, each with the host's CLOCK_MONOTONIC, to a file of their own. A stamp is late by up to 20 ms, by the
+//! lines, each with the host's CLOCK_MONOTONIC, to a file of their own; what they say of requests goes to a log
+//! ([`super::requests`]). A stamp is late by up to 20 ms, by the
 //! time that this process waits for a CPU, and by the time that the VM took to deliver (seconds, if it is
 //! starved): [`super::window`] corrects for the latter two. Looking is cheaper than being told: QEMU writes a
 //! console byte by byte, and every byte would wake the one who is told. The process ends itself when the lab's
-//! record is gone. Left out: what else a guest prints.
+//! record is gone.
+//!
+//! A VM that is started anew, or arrives elsewhere, goes on with its console where that ended: what its former life left half
+//! said stands before what the new one says, and is passed over. A console that somebody emptied is read from its beginning.
+//! Left out: what else a guest prints.
 
+use super::requests::{self, Offset, REQUESTS_START, Requests, requests_file};
 use crate::files::make_folder;
+use serde::Deserialize;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
@@ -35,24 +42,81 @@ pub fn console_file(dir: &Path, vm: &str) -> PathBuf {
     dir.join("vms").join(format!("{vm}.console"))
 }
 
+/// What is read of a report here.
+#[derive(Deserialize)]
+struct Report {
+    t_ns: u64,
+}
+
+/// What a look gave.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Fresh {
+    /// Stamped reports, a line each.
+    stamped: String,
+    /// Lines of the request log.
+    requests: String,
+}
+
+/// Makes of a console's bytes, as they come, stamped reports and requests.
+#[derive(Default)]
+struct Lines {
+    /// The beginning of a line whose end has not come yet.
+    partial: Vec<u8>,
+    offset: Offset,
+}
+
+impl Lines {
+    /// Takes what came at `host_ns` of the host's CLOCK_MONOTONIC, when CLOCK_REALTIME was ahead of that by `wall_ns`.
+    fn take(&mut self, bytes: &[u8], host_ns: u64, wall_ns: i128) -> Fresh {
+        self.partial.extend_from_slice(bytes);
+        let mut fresh = Fresh::default();
+        let Some(end) = self.partial.iter().rposition(|&b| b == b'\n') else { return fresh };
+        let whole: Vec<u8> = self.partial.drain(..=end).collect();
+        for line in String::from_utf8_lossy(&whole).lines() {
+            self.line(line, host_ns, wall_ns, &mut fresh);
+        }
+        fresh
+    }
+
+    fn line(&mut self, line: &str, host_ns: u64, wall_ns: i128, fresh: &mut Fresh) {
+        // The last beginning in it: before that is what a former life of the VM left half said.
+        let said = |start: &str| line.rfind(start).map(|at| line[at..].trim_end());
+        if let Some(said) = said(REQUESTS_START) {
+            if let Ok(requests) = serde_json::from_str::<Requests>(said) {
+                self.offset.heard(requests.t_ns, host_ns);
+                if let Some(offset_ns) = self.offset.ns() {
+                    fresh.requests += &requests::lines(&requests, offset_ns + wall_ns);
+                }
+            }
+        } else if let Some(said) = said(REPORT_START)
+            && let Ok(report) = serde_json::from_str::<Report>(said)
+        {
+            self.offset.heard(report.t_ns, host_ns);
+            fresh.stamped += &format!("{{\"host_ns\":{host_ns},\"report\":{said}}}\n");
+        }
+    }
+}
+
 /// Follows one console.
 struct Follower {
     console: PathBuf,
-    output: File,
+    stamped: File,
+    requests: File,
     read_bytes: u64,
-    /// The beginning of a line whose end has not come yet.
-    partial: Vec<u8>,
+    lines: Lines,
 }
 
 impl Follower {
-    fn new(console: PathBuf, stamped: &Path) -> Result<Follower, Fault> {
-        let output = File::options().create(true).append(true).open(stamped);
-        let output = output.map_err(|e| Fault::io(format!("writing {}", stamped.display()), &e))?;
-        Ok(Follower { console, output, read_bytes: 0, partial: Vec::new() })
+    fn new(console: PathBuf, stamped: &Path, requests: &Path) -> Result<Follower, Fault> {
+        let open = |path: &Path| {
+            let file = File::options().create(true).append(true).open(path);
+            file.map_err(|e| Fault::io(format!("writing {}", path.display()), &e))
+        };
+        let (stamped, requests) = (open(stamped)?, open(requests)?);
+        Ok(Follower { console, stamped, requests, read_bytes: 0, lines: Lines::default() })
     }
 
-    /// Copies the lines that have come since the last look. A console that is shorter than before belongs to a
-    /// VM that was started anew.
+    /// Copies the lines that have come since the last look. A console that is shorter than before was emptied.
     fn look(&mut self) -> std::io::Result<()> {
         let length = match self.console.metadata() {
             Ok(metadata) => metadata.len(),
@@ -63,33 +127,18 @@ impl Follower {
         }
         if length < self.read_bytes {
             self.read_bytes = 0;
-            self.partial.clear();
+            self.lines.partial.clear();
         }
         let host_ns = now_ns();
         let mut file = File::open(&self.console)?;
         file.seek(SeekFrom::Start(self.read_bytes))?;
-        let mut fresh = Vec::new();
-        file.take(length - self.read_bytes).read_to_end(&mut fresh)?;
-        self.read_bytes += fresh.len() as u64;
-        self.output.write_all(&stamp_lines(&mut self.partial, &fresh, host_ns))
+        let mut bytes = Vec::new();
+        file.take(length - self.read_bytes).read_to_end(&mut bytes)?;
+        self.read_bytes += bytes.len() as u64;
+        let fresh = self.lines.take(&bytes, host_ns, requests::wall_less_monotonic_ns());
+        self.stamped.write_all(fresh.stamped.as_bytes())?;
+        self.requests.write_all(fresh.requests.as_bytes())
     }
-}
-
-/// Appends `fresh` to `partial` and takes the whole report lines out, stamped.
-fn stamp_lines(partial: &mut Vec<u8>, fresh: &[u8], host_ns: u64) -> Vec<u8> {
-    partial.extend_from_slice(fresh);
-    let Some(end) = partial.iter().rposition(|&b| b == b'\n') else { return Vec::new() };
-    let whole: Vec<u8> = partial.drain(..=end).collect();
-    let mut stamped = Vec::new();
-    for line in whole.split(|&b| b == b'\n') {
-        let line = line.trim_ascii();
-        if line.starts_with(REPORT_START.as_bytes()) {
-            stamped.extend_from_slice(format!("{{\"host_ns\":{host_ns},\"report\":").as_bytes());
-            stamped.extend_from_slice(line);
-            stamped.extend_from_slice(b"}\n");
-        }
-    }
-    stamped
 }
 
 /// Stamps the reports of `vms` until the lab's record no longer bears `token`.
@@ -98,7 +147,10 @@ fn stamp_lines(partial: &mut Vec<u8>, fresh: &[u8], host_ns: u64) -> Vec<u8> {
 /// A file of the lab cannot be written.
 pub fn run(dir: &Path, token: &str, vms: &[String]) -> Result<(), Fault> {
     make_folder(&dir.join("reports"))?;
-    let followers = vms.iter().map(|vm| Follower::new(console_file(dir, vm), &stamped_file(dir, vm)));
+    make_folder(&dir.join("requests"))?;
+    let follower =
+        |vm: &String| Follower::new(console_file(dir, vm), &stamped_file(dir, vm), &requests_file(dir, vm));
+    let followers = vms.iter().map(follower);
     let mut followers = followers.collect::<Result<Vec<_>, _>>()?;
     for look in 0_u64.. {
         // Once a second is enough to notice that the lab is gone.
@@ -122,31 +174,67 @@ mod tests {
 
     #[test]
     fn only_whole_report_lines_are_stamped() {
-        let mut partial = Vec::new();
-        assert_eq!(stamp_lines(&mut partial, b"[ 1.0] kernel\r\n{\"vsteer_guest\":1,\"se", 5), b"");
-        let stamped =
-            stamp_lines(&mut partial, b"q\":0}\r\n{\"other\":1}\n{\"vsteer_guest\":1,\"seq\":1}\nrest", 7);
+        let mut lines = Lines::default();
+        let none = lines.take(b"[ 1.0] kernel\r\n{\"vsteer_guest\":1,\"se", 5, 0);
+        assert_eq!(none, Fresh::default());
+        let more = b"q\":0,\"t_ns\":3}\r\n{\"other\":1}\n{\"vsteer_guest\":1,\"seq\":1,\"t_ns\":4}\nrest";
+        let fresh = lines.take(more, 7, 0);
         assert_eq!(
-            String::from_utf8(stamped).unwrap(),
-            "{\"host_ns\":7,\"report\":{\"vsteer_guest\":1,\"seq\":0}}\n\
-             {\"host_ns\":7,\"report\":{\"vsteer_guest\":1,\"seq\":1}}\n"
+            fresh.stamped,
+            "{\"host_ns\":7,\"report\":{\"vsteer_guest\":1,\"seq\":0,\"t_ns\":3}}\n\
+             {\"host_ns\":7,\"report\":{\"vsteer_guest\":1,\"seq\":1,\"t_ns\":4}}\n"
         );
-        assert_eq!(partial, b"rest");
+        assert_eq!((fresh.requests.as_str(), lines.partial.as_slice()), ("", &b"rest"[..]));
     }
 
     #[test]
-    fn a_console_that_grows_is_followed_and_one_started_anew_is_read_again() {
+    fn requests_are_laid_to_the_hosts_clock_by_the_line_that_lagged_least() {
+        let mut lines = Lines::default();
+        // The report lags 1 ms, the requests 21 ms behind a guest whose clock began at 40 s of the host's.
+        let _ = lines.take(b"{\"vsteer_guest\":1,\"t_ns\":1000000000}\n", 41_001_000_000, 0);
+        let line = b"{\"vsteer_requests\":1,\"t_ns\":1002000000,\"ended\":[[2000,1700]]}\r\n";
+        let fresh = lines.take(line, 41_023_000_000, 1_767_225_600_000_000_000);
+        assert_eq!(fresh.requests, "{\"ts\":1767225641.001000000,\"duration_us\":1700}\n");
+        assert_eq!(fresh.stamped, "");
+    }
+
+    #[test]
+    fn what_a_former_life_left_half_said_is_passed_over() {
+        let mut lines = Lines::default();
+        let _ = lines.take(b"{\"vsteer_guest\":1,\"t_ns\":90000000000}\n", 100_000_000_000, 0);
+        // Ended in the middle of a line; then, started anew, it writes behind that.
+        let _ = lines.take(b"{\"vsteer_guest\":1,\"t_ns\":910", 101_000_000_000, 0);
+        let glued = b"{\"vsteer_guest\":1,\"t_ns\":2000000000}\n{\"vsteer_guest\":1,\"se[ 0.1] kernel\n";
+        let fresh = lines.take(glued, 110_000_000_000, 0);
+        assert_eq!(
+            fresh.stamped,
+            "{\"host_ns\":110000000000,\"report\":{\"vsteer_guest\":1,\"t_ns\":2000000000}}\n"
+        );
+        let line = b"{\"vsteer_requests\":1,\"t_ns\":3000000000,\"ended\":[[0,5]]}\n";
+        assert_eq!(
+            lines.take(line, 111_000_000_000, 0).requests,
+            "{\"ts\":111.000000000,\"duration_us\":5}\n"
+        );
+    }
+
+    #[test]
+    fn a_console_that_grows_is_followed_and_one_that_was_emptied_is_read_again() {
         let folder = tempfile::tempdir().unwrap();
-        let (console, stamped) = (folder.path().join("c"), folder.path().join("s"));
-        let mut follower = Follower::new(console.clone(), &stamped).unwrap();
+        let at = |name: &str| folder.path().join(name);
+        let mut follower = Follower::new(at("c"), &at("s"), &at("r")).unwrap();
         follower.look().unwrap();
-        let lines = || std::fs::read_to_string(&stamped).unwrap().lines().count();
-        std::fs::write(&console, "{\"vsteer_guest\":1,\"seq\":0}\n{\"vsteer_guest\":1,\"seq\":1}\n").unwrap();
+        let count = |name: &str| std::fs::read_to_string(at(name)).unwrap().lines().count();
+        let report = "{\"vsteer_guest\":1,\"seq\":0,\"t_ns\":5}\n";
+        std::fs::write(at("c"), format!("{report}{report}")).unwrap();
         follower.look().unwrap();
         follower.look().unwrap();
-        assert_eq!(lines(), 2);
-        std::fs::write(&console, "{\"vsteer_guest\":1,\"seq\":0}\n").unwrap();
+        assert_eq!((count("s"), count("r")), (2, 0));
+        let requests = "{\"vsteer_requests\":1,\"t_ns\":9,\"ended\":[[0,1],[0,2]]}\n";
+        File::options().append(true).open(at("c")).unwrap().write_all(requests.as_bytes()).unwrap();
         follower.look().unwrap();
-        assert_eq!(lines(), 3);
+        assert_eq!((count("s"), count("r")), (2, 2));
+        std::fs::write(at("c"), report).unwrap();
+        follower.look().unwrap();
+        assert_eq!((count("s"), count("r")), (3, 2));
     }
 }
