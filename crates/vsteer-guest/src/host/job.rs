@@ -34,6 +34,8 @@ pub struct Case {
     pub asked: bool,
     /// Access logs are written every so many s, not at the case's end alone.
     pub log_every_s: Option<u64>,
+    /// What happens to VMs while it is recorded, in the order of time.
+    pub events: Vec<Event>,
     /// What the observer's program does besides, while it is recorded: its words.
     pub command: Vec<String>,
     /// More for the observer's command line.
@@ -46,6 +48,28 @@ pub struct Case {
     pub continues: bool,
     /// What is changed of them before this case settles.
     pub changes: Vec<Change>,
+}
+
+/// What happens to a VM, so long after recording began.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Event {
+    /// s.
+    pub at_s: u64,
+    /// Its name.
+    pub name: String,
+    /// What.
+    pub what: Happens,
+}
+
+/// What can happen to a VM.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Happens {
+    /// It is killed.
+    Stop,
+    /// It is started anew, its schedule too.
+    Start,
+    /// Its access log gets another name, and a new one begins.
+    Rotate,
 }
 
 /// New limits of a group that runs.
@@ -104,6 +128,7 @@ impl Job {
                 observed: true,
                 asked: true,
                 log_every_s: None,
+                events: Vec::new(),
                 command: Vec::new(),
                 record_options: Vec::new(),
                 settings: Vec::new(),
@@ -132,6 +157,13 @@ impl Job {
             },
             "command" if rest.is_empty() => return Err("`command` lacks its words".into()),
             "command" => case.command = rest.split_whitespace().map(str::to_owned).collect(),
+            "event" => {
+                let event = event(rest)?;
+                if case.events.last().is_some_and(|last| last.at_s > event.at_s) {
+                    return Err("events are not in the order of time".into());
+                }
+                case.events.push(event);
+            }
             "unobserved" => case.observed = false,
             "unasked" => case.asked = false,
             "record_option" => case.record_options.push(rest.to_owned()),
@@ -221,6 +253,22 @@ fn change(rest: &str) -> Result<Change, String> {
     if change.name.is_empty() { Err("name= is missing".to_owned()) } else { Ok(change) }
 }
 
+fn event(rest: &str) -> Result<Event, String> {
+    let words: Vec<&str> = rest.split_whitespace().collect();
+    let &[at_s, what, name] = &words[..] else {
+        return Err(format!("`event {rest}` is not SECOND stop|start|rotate NAME"));
+    };
+    is_name(name)?;
+    let what = match what {
+        "stop" => Happens::Stop,
+        "start" => Happens::Start,
+        "rotate" => Happens::Rotate,
+        _ => return Err(format!("`{what}` does not happen (stop, start, rotate)")),
+    };
+    let at_s = at_s.parse().map_err(|_| format!("`{at_s}` is no number"))?;
+    Ok(Event { at_s, name: name.to_owned(), what })
+}
+
 fn quota(value: &str) -> Result<(u64, u64), String> {
     let (quota, period) = value.split_once('/').unwrap_or((value, "100000"));
     let both = quota.parse().ok().zip(period.parse().ok());
@@ -276,6 +324,10 @@ mod tests {
         let case = &Job::parse(&text).unwrap().cases[0];
         assert_eq!((case.begin_s, case.log_every_s), (Some(240), Some(10)));
         assert_eq!(case.command, ["steer", "--sla", "/files/sla.toml"]);
+        let events = format!("{text}event 5 stop web\nevent 9 start web\nevent 9 rotate web\n");
+        let events = &Job::parse(&events).unwrap().cases[0].events;
+        assert_eq!(events[0], Event { at_s: 5, name: "web".into(), what: Happens::Stop });
+        assert_eq!((events.len(), events[2].what), (3, Happens::Rotate));
         let plain = &Job::parse(JOB).unwrap().cases[0];
         assert_eq!((plain.begin_s, plain.log_every_s, plain.command.len()), (None, None, 0));
     }
@@ -294,6 +346,9 @@ mod tests {
             ("case a\nbegin_s soon", "line 2"),
             ("case a\nlog_every_s 0", "line 2"),
             ("case a\ncommand", "line 2"),
+            ("case a\nevent 5 burn web", "line 2"),
+            ("case a\nevent x stop web", "line 2"),
+            ("case a\nevent 5 stop web\nevent 4 start web", "line 3"),
             ("case a\nvm name=x workload=server,rates=5", "line 2"),
         ] {
             let why = Job::parse(wrong).unwrap_err();

@@ -32,6 +32,7 @@ pub struct Log {
     memory: File,
     memory_path: PathBuf,
     out: File,
+    out_path: PathBuf,
     /// Responses read, of each vCPU.
     taken: Vec<u64>,
 }
@@ -58,6 +59,7 @@ impl Log {
             memory: made(memory_path)?,
             memory_path: memory_path.to_owned(),
             out: made(out)?,
+            out_path: out.to_owned(),
             taken: vec![0; vcpus],
         })
     }
@@ -65,6 +67,33 @@ impl Log {
     /// The file that is to be the VM's memory.
     pub fn memory(&self) -> &Path {
         &self.memory_path
+    }
+
+    /// Is it of this VM?
+    pub fn is_of(&self, name: &str) -> bool {
+        self.memory_path.file_name().is_some_and(|n| n == name)
+    }
+
+    /// Goes on with a VM that is started anew: its memory is empty.
+    ///
+    /// # Errors
+    /// It cannot be emptied.
+    pub fn anew(&mut self) -> Result<(), String> {
+        self.taken.fill(0);
+        self.memory.set_len(0).map_err(|e| format!("emptying {}: {e}", self.memory_path.display()))
+    }
+
+    /// Gives what was written another name, and begins a new file, as logrotate does.
+    ///
+    /// # Errors
+    /// A file that cannot be renamed or made.
+    pub fn rotate(&mut self) -> Result<(), String> {
+        let told = |e: std::io::Error| format!("rotating {}: {e}", self.out_path.display());
+        let mut old = self.out_path.clone().into_os_string();
+        old.push(".1");
+        std::fs::rename(&self.out_path, old).map_err(told)?;
+        self.out = File::create(&self.out_path).map_err(told)?;
+        Ok(())
     }
 
     /// Writes what has been answered since this was last done.
@@ -194,6 +223,16 @@ mod tests {
             {\"ts\":1767225603.000000007,\"duration_us\":1000000.007}\n\
             {\"ts\":1767225603.000000999,\"duration_us\":0.999}\n";
         assert_eq!(std::fs::read_to_string(&out).unwrap(), lines);
+        log.rotate().unwrap();
+        log.anew().unwrap();
+        memory.set_len(8 << 20).unwrap();
+        memory.write_all_at(&1_767_225_700_000_000_000_u64.to_le_bytes(), BEGUN_AT).unwrap();
+        answer(&memory, 0, 0, &[(0, 1_000)]);
+        log.drain().unwrap();
+        assert_eq!(std::fs::read_to_string(folder.join("web.log.1")).unwrap(), lines);
+        let new = "{\"ts\":1767225700.000001000,\"duration_us\":1.000}\n";
+        assert_eq!(std::fs::read_to_string(&out).unwrap(), new);
+        assert!(log.is_of("web") && !log.is_of("web.log"));
         log.end().unwrap();
         assert!(!path.exists());
         std::fs::remove_dir_all(&folder).unwrap();

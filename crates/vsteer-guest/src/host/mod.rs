@@ -22,7 +22,7 @@ mod window;
 use crate::place::Place;
 use crate::run::{now_ns, sleep_until};
 pub use job::place;
-use job::{Case, Job, Start};
+use job::{Case, Event, Happens, Job, Start};
 use log::Log;
 use started::Started;
 use std::path::Path;
@@ -141,13 +141,14 @@ impl Running {
 
     /// Access logs are written meanwhile, if the case wants that, and at its end in any case.
     fn wait_and_measure(&mut self, case: &Case, folder: &str) -> Result<(), String> {
-        let Running { all, logs, begun_ns, .. } = self;
-        let logs = &*logs;
+        let Running { all, logs, begun_ns, starts } = self;
+        let (logs, starts) = (&*logs, &*starts);
         let (end, ended) = channel();
         std::thread::scope(|scope| {
             // As its parent, it runs where the observer does.
             let drains = case.log_every_s.map(|s| scope.spawn(move || log::drain_every(s, logs, &ended)));
-            let done = wait(case, *begun_ns).and_then(|()| measure(case, folder, all));
+            let happens = |event: &Event, all: &mut Vec<Started>| happen(event, all, logs, starts);
+            let done = wait(case, *begun_ns).and_then(|()| measure(case, folder, all, happens));
             drop(end);
             let drained = drains.map_or(Ok(()), |thread| thread.join().expect("it does not panic"));
             done.and(drained)
@@ -183,7 +184,42 @@ fn wait(case: &Case, begun_ns: u64) -> Result<(), String> {
     Ok(())
 }
 
-fn measure(case: &Case, folder: &str, all: &mut [Started]) -> Result<(), String> {
+/// Makes something happen to a VM.
+fn happen(
+    event: &Event,
+    all: &mut Vec<Started>,
+    logs: &Mutex<Vec<Log>>,
+    starts: &[Start],
+) -> Result<(), String> {
+    let mut logs = logs.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut log = logs.iter_mut().find(|log| log.is_of(&event.name));
+    let at = all.iter().position(|s| s.name() == event.name);
+    let absent = || format!("event at second {}: there is no {:?} for it", event.at_s, event.name);
+    match event.what {
+        Happens::Stop => {
+            log.map_or(Ok(()), Log::drain)?;
+            all.remove(at.ok_or_else(absent)?).end()?;
+            // As a manager does: its group goes with it, and what was set there.
+            let gone: Vec<Start> = starts.iter().filter(|s| s.name == event.name).cloned().collect();
+            cgroups::remove_all(&gone)
+        }
+        Happens::Start => {
+            let start = starts.iter().find(|s| s.name == event.name && at.is_none()).ok_or_else(absent)?;
+            log.as_mut().map_or(Ok(()), |log| log.anew())?;
+            let group = cgroups::make(start)?;
+            all.push(Started::start(start, &group, log.as_ref().map(|log| log.memory()))?);
+            Ok(())
+        }
+        Happens::Rotate => log.ok_or_else(absent)?.rotate(),
+    }
+}
+
+fn measure(
+    case: &Case,
+    folder: &str,
+    all: &mut Vec<Started>,
+    mut happens: impl FnMut(&Event, &mut Vec<Started>) -> Result<(), String>,
+) -> Result<(), String> {
     let observer = if case.observed { Some(Observer::start(case, folder)?) } else { None };
     let command = command::Command::start(&case.command, folder)?;
     let begin = now_ns() + if case.observed { FIRST_SAMPLE_AFTER_NS } else { 0 };
@@ -191,6 +227,10 @@ fn measure(case: &Case, folder: &str, all: &mut [Started]) -> Result<(), String>
     let apart = (case.record_s * SECOND_NS / 10).min(REPORTS_APART_FROM_SAMPLES_NS);
     sleep_until(begin + apart);
     all.iter_mut().try_for_each(|s| s.count(case.asked))?;
+    for event in &case.events {
+        sleep_until(begin + event.at_s * SECOND_NS);
+        happens(event, all)?;
+    }
     sleep_until(begin + case.record_s * SECOND_NS - apart);
     for s in all {
         s.count(case.asked)?;

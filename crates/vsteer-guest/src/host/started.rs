@@ -93,6 +93,11 @@ impl Started {
         (&self.name, std::mem::take(&mut self.reports), std::mem::take(&mut self.kvm_counts))
     }
 
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     /// Ends it.
     ///
     /// # Errors

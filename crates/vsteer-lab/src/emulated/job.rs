@@ -65,6 +65,9 @@ pub struct Case {
     pub ask: bool,
     /// Write access logs every so many virtual s, for a command that reads them; without, at the case's end alone.
     pub log_every_s: Option<u32>,
+    /// What happens to VMs while it is recorded.
+    #[serde(default, rename = "event")]
+    pub happens: Vec<Event>,
     /// What vsteer does besides, on the observer's pCPU, from where recording begins: its words. It is interrupted at the
     /// end of `record_s`. What it said and how it ended is in `command.out`, `command.txt` and `command.status`.
     #[serde(default)]
@@ -117,6 +120,41 @@ impl Collector {
         match self {
             Collector::Ebpf => "ebpf",
             Collector::Schedstat => "schedstat",
+        }
+    }
+}
+
+/// What happens to a VM, so long after recording began.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Event {
+    /// Virtual s.
+    pub at_s: u32,
+    /// Which VM.
+    pub vm: String,
+    /// What.
+    pub what: Happens,
+}
+
+/// What can happen to a VM.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Happens {
+    /// It is killed, and its cgroup goes.
+    Stop,
+    /// It is started anew, its schedule too.
+    Start,
+    /// Its access log becomes `NAME.log.1`, and a new one begins.
+    Rotate,
+}
+
+impl Happens {
+    /// As the host inside is told.
+    pub fn word(self) -> &'static str {
+        match self {
+            Happens::Stop => "stop",
+            Happens::Start => "start",
+            Happens::Rotate => "rotate",
         }
     }
 }
@@ -274,6 +312,16 @@ impl Job {
         if case.log_every_s == Some(0) {
             return bad("log_every_s = 0: it is 1 or more".to_owned());
         }
+        let in_time = |e: &Event| e.at_s < case.record_s && case.vms.iter().any(|vm| vm.name == e.vm);
+        if let Some(e) = case.happens.iter().find(|e| !in_time(e)) {
+            return bad(format!(
+                "event: second {} of {:?}: it is before record_s ends, and of a VM that there is",
+                e.at_s, e.vm
+            ));
+        }
+        if case.happens.windows(2).any(|w| w[0].at_s > w[1].at_s) {
+            return bad("events are not in the order of time".to_owned());
+        }
         if let Some(word) = case.command.iter().find(|w| w.is_empty() || w.contains(char::is_whitespace)) {
             return bad(format!("command: {word:?} is not a word without spaces"));
         }
@@ -427,6 +475,9 @@ pub(super) mod tests {
             ("base_slice_us = 3000", "log_every_s = 0", "log_every_s"),
             ("base_slice_us = 3000", "command = [\"a b\"]", "a b"),
             ("base_slice_us = 3000", "command = [\"\"]", "command"),
+            ("base_slice_us = 3000", "event = [{ at_s = 10, vm = \"web\", what = \"stop\" }]", "second 10"),
+            ("base_slice_us = 3000", "event = [{ at_s = 1, vm = \"wob\", what = \"stop\" }]", "wob"),
+            ("base_slice_us = 3000", "event = [{ at_s = 1, vm = \"web\", what = \"burn\" }]", "burn"),
             ("base_slice_us = 3000", "interval_ms = 5", "interval_ms"),
             ("base_slice_us = 3000", "observe = false\nevents = true", "observe"),
             ("base_slice_us = 3000", "set = { \"/etc/x\" = \"1\" }", "/etc/x"),

@@ -25,6 +25,9 @@ impl Job {
             if !case.command.is_empty() {
                 let _ = writeln!(text, "command {}", case.command.join(" "));
             }
+            for event in &case.happens {
+                let _ = writeln!(text, "event {} {} {}", event.at_s, event.what.word(), event.vm);
+            }
             if case.observe {
                 let interval = format!("{}ms", case.interval_ms);
                 let events = case.events.then_some("--events");
@@ -107,14 +110,15 @@ mod tests {
 
     #[test]
     fn what_a_case_runs_besides_is_told() {
-        let more = "begin_s = 240\nlog_every_s = 10\ncommand = [\"steer\", \"--sla\", \"/files/sla.toml\"]\nobserve = false";
+        let more = "begin_s = 240\nlog_every_s = 10\ncommand = [\"steer\", \"--sla\", \"/files/sla.toml\"]\nobserve = false\n\
+            event = [{ at_s = 3, vm = \"web\", what = \"stop\" }, { at_s = 5, vm = \"web\", what = \"start\" }]";
         let text = JOB.replacen("base_slice_us = 3000", more, 1);
         let text =
             text.replacen("settle_s = 12", "shift = 3\nfiles = { \"/files/sla.toml\" = \"a = 1\" }", 1);
         let job = Job::parse(&text).unwrap();
         assert_eq!((job.shift, job.files["/files/sla.toml"].as_str()), (3, "a = 1"));
         let told = "case a\nsettle_s 2\nrecord_s 10\nbegin_s 240\nlog_every_s 10\n\
-            command steer --sla /files/sla.toml\nunobserved\nvm name=web";
+            command steer --sla /files/sla.toml\nevent 3 stop web\nevent 5 start web\nunobserved\nvm name=web";
         assert!(job.for_guest().contains(told), "{}", job.for_guest());
     }
 }

@@ -133,6 +133,8 @@ pub const CASES: &[Case] = &[
     service::estimators::CASE,
     service::control::CASE,
     service::kill::CASE,
+    service::moving::CASE,
+    service::soak::CASE,
     xen::CASE,
 ];
 

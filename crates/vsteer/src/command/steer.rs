@@ -283,7 +283,7 @@ impl World<'_> {
         let weights = steps.iter().map(|s| format!("{}: {}", s.vm_name, s.change)).collect();
         let own_cpu_s = [looked - begun, decided - looked, own_cpu_s() - decided];
         let vms = names.iter().map(|n| (*n).to_owned()).collect();
-        Ok(Some(Tell { unix_ns, vms, outcome, weights, set, plan, notes, own_cpu_s }))
+        Ok(Some(Tell { unix_ns, vms, outcome, weights, set, plan, notes, own_cpu_s, own_bytes: own_bytes() }))
     }
 
     /// The file of a plan that moves a VM, where one has to go and fits somewhere.
@@ -356,6 +356,8 @@ struct Tell {
     notes: Vec<String>,
     /// CPU time that this period's look took: seeing, deciding, setting.
     own_cpu_s: [f64; 3],
+    /// Memory that this process holds.
+    own_bytes: u64,
 }
 
 /// Who works a little and rests a lot.
@@ -377,6 +379,13 @@ impl Resting {
 fn own_cpu_s() -> f64 {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     text.split(' ').next().and_then(|ns| ns.parse::<f64>().ok()).map_or(0.0, |ns| ns / 1e9)
+}
+
+/// Resident memory of this process, bytes (the second field of its statm: pages); 0 where the kernel does not say.
+fn own_bytes() -> u64 {
+    let text = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages = text.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok());
+    pages.unwrap_or(0) * rustix::param::page_size() as u64
 }
 
 /// How far in the future requests ended, where that is no accident.

@@ -50,7 +50,7 @@ const LEVELS_OF_SECOND: f64 = 1.6;
 /// Seconds between two looks at the logs.
 const LOG_EVERY_S: u32 = 2;
 
-const NAMES: [&str; 3] = ["vm1", "vm2", "vm3"];
+pub(super) const NAMES: [&str; 3] = ["vm1", "vm2", "vm3"];
 
 /// A scenario's rates.
 struct Scenario {
@@ -161,7 +161,7 @@ fn failed(what: &str) -> Fault {
 }
 
 /// What `vsteer steer` said, line by line.
-fn said(ran: &Ran) -> Result<Vec<Value>, Fault> {
+pub(super) fn said(ran: &Ran) -> Result<Vec<Value>, Fault> {
     let case = &ran.cases[0];
     let log = case.logs.values().next().ok_or_else(|| failed("no log"))?;
     let folder = log.parent().ok_or_else(|| failed("a log without a folder"))?;
@@ -177,7 +177,7 @@ fn said(ran: &Ran) -> Result<Vec<Value>, Fault> {
 }
 
 /// The host's clock begins with the year; the VMs some seconds later.
-fn second_of(line: &Value, begin_unix_s: f64) -> Option<f64> {
+pub(super) fn second_of(line: &Value, begin_unix_s: f64) -> Option<f64> {
     Some(line["unix_ns"].as_f64()? / 1e9 - begin_unix_s)
 }
 

@@ -3,7 +3,7 @@
 //! On real VMs and a real libvirt `vsteer steer --yes` follows logs that this case writes (requests that take too long for one VM: no server
 //! is behind them, since only what is set and taken back is looked at). Once weights are set, SIGKILL ends the steering process; its watchdog,
 //! and then, when it has started another, the process; or both at once, after which `vsteer rollback` has to finish. Interrupted, it
-//! takes back by itself.
+//! takes back by itself. A collector that dies (the process by which it asks libvirt) is replaced, and it goes on.
 
 use crate::command;
 use crate::drive::Vsteer;
@@ -27,6 +27,8 @@ pub const CASE: Case = Case {
 const LIMIT: Duration = Duration::from_secs(60);
 const PERIOD_S: u64 = 3;
 /// Until weights are set, and until they have returned.
+/// What asks libvirt, a process of its own.
+const COLLECTOR: &str = "vsteer-libvirt";
 const WITHIN: Duration = Duration::from_secs(60);
 /// Requests of each VM per second, and what they took, s: the first VM's are beyond its level.
 const RATE_HZ: f64 = 20.0;
@@ -42,7 +44,7 @@ fn run(bench: &Bench) -> Result<Findings, Fault> {
     let mut findings = Findings::default();
     let figures = bench.on_lab("burst(on_ms=40;off_ms=60)=4x1", bench.seed, |_, v| {
         let mut figures = Vec::new();
-        for how in [How::Interrupted, How::Killed, How::WatchdogFirst, How::Both] {
+        for how in [How::Interrupted, How::Collector, How::Killed, How::WatchdogFirst, How::Both] {
             figures.push(one(bench, v, how, &mut findings)?);
         }
         Ok(figures)
@@ -54,6 +56,7 @@ fn run(bench: &Bench) -> Result<Findings, Fault> {
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum How {
     Interrupted,
+    Collector,
     Killed,
     WatchdogFirst,
     Both,
@@ -63,6 +66,7 @@ impl How {
     fn words(self) -> &'static str {
         match self {
             How::Interrupted => "interrupted",
+            How::Collector => "its collector killed, some periods later interrupted",
             How::Killed => "killed",
             How::WatchdogFirst => "killed after its watchdog was, and another had taken over",
             How::Both => "killed together with its watchdog, then rollback",
@@ -175,6 +179,20 @@ fn watchdogs(v: &Vsteer) -> Vec<u32> {
     lines.iter().flat_map(|t| t.lines()).filter_map(of).map(|pid| pid as u32).collect()
 }
 
+/// A child of this process that runs the program of this name.
+fn child_of(pid: u32, program: &str) -> Result<u32, Fault> {
+    let of = |entry: std::fs::DirEntry| {
+        let child: u32 = entry.file_name().to_str()?.parse().ok()?;
+        // `PID (NAME) STATE PPID ...`; the kernel keeps 15 letters of a name.
+        let stat = std::fs::read_to_string(entry.path().join("stat")).ok()?;
+        let (name, rest) = stat.split_once('(')?.1.rsplit_once(')')?;
+        let parent = rest.split_whitespace().nth(1)?;
+        (parent.parse() == Ok(pid) && name == &program[..program.len().min(15)]).then_some(child)
+    };
+    let all = std::fs::read_dir("/proc").map_err(|e| Fault::io("reading /proc", &e))?;
+    all.flatten().find_map(of).ok_or_else(|| failed(format!("process {pid} has no child {program}")))
+}
+
 fn end(pid: u32, signal: rustix::process::Signal) -> Result<(), Fault> {
     let pid = rustix::process::Pid::from_raw(pid as i32).ok_or_else(|| failed("no process 0"))?;
     rustix::process::kill_process(pid, signal).map_err(|e| failed(format!("ending process {pid:?}: {e}")))
@@ -198,6 +216,22 @@ fn one(bench: &Bench, v: &Vsteer, how: How, findings: &mut Findings) -> Result<V
         |v: &Vsteer| watchdogs(v).last().copied().ok_or_else(|| failed("no watchdog in the journal"));
     let killed = (|| match how {
         How::Interrupted => end(steered.child.id(), Signal::INT),
+        How::Collector => {
+            let collector = child_of(steered.child.id(), COLLECTOR)?;
+            end(collector, Signal::KILL)?;
+            let (lines, begun) = (steered.said().len(), Instant::now());
+            // The line that is being written may still be of before.
+            while steered.said().len() < lines + 3 {
+                if begun.elapsed() > WITHIN {
+                    return Err(failed("vsteer steer says nothing any more without its collector"));
+                }
+                steered.pass()?;
+            }
+            // Another is started when libvirt is to be asked again: at the latest to take the weights back.
+            let another = child_of(steered.child.id(), COLLECTOR).ok();
+            notes.push(format!("collector {collector} killed; then {another:?}"));
+            end(steered.child.id(), Signal::INT)
+        }
         How::Killed => end(steered.child.id(), Signal::KILL),
         How::WatchdogFirst => {
             let first = newest(v)?;

@@ -4,6 +4,8 @@
 //! estimators   how far off the estimators of response times are, interval by interval
 //! control      does the controller hold levels that nobody held before?
 //! kill         when it is killed, do the former weights return? (real VMs, real libvirt)
+//! soak         twenty minutes of the controller: loads shift, a VM goes and comes, logs rotate
+//! moving       where no weights do, is the right VM moved? (real VMs, two real libvirts)
 //! ```
 //! The published intervals and rates are those of E. Yang, H. Choi, S. Han, S. Park, "A Priority Allocation Scheme Considering Virtual
 //! Machine Scheduling Delays in Xen Environments", J. KIISE 37(4), 2010: a CPU-bound page of 6.6 ms on two VMs and of 1.7 ms on the third.
@@ -11,6 +13,8 @@
 pub mod control;
 pub mod estimators;
 pub mod kill;
+pub mod moving;
+pub mod soak;
 
 use super::Bench;
 use crate::emulated::job::Job;

@@ -14,7 +14,8 @@ use crate::contention::{Lab, Options};
 use crate::drive::{Vsteer, wait};
 use crate::interrupt;
 use crate::libvirtd;
-use crate::report::stamp::{now_ns, requests_file};
+use crate::report::requests::requests_file;
+use crate::report::stamp::now_ns;
 use crate::suite::{Bench, Case, Findings};
 use serde_json::{Value, json};
 use std::fmt::Write;
@@ -100,8 +101,7 @@ struct Steer {
 
 impl Steer {
     fn start(v: &Vsteer, folder: &Path, sla: &str) -> Result<Steer, Fault> {
-        std::fs::create_dir_all(folder)
-            .map_err(|e| Fault::io(format!("making {}", folder.display()), &e))?;
+        std::fs::create_dir_all(folder).map_err(|e| Fault::io(format!("making {}", folder.display()), &e))?;
         let told = |e: std::io::Error| Fault::io(format!("writing in {}", folder.display()), &e);
         let (file, out) = (folder.join("sla.toml"), folder.join("said.jsonl"));
         std::fs::write(&file, sla).map_err(told)?;
@@ -129,7 +129,8 @@ impl Steer {
             let ended = self.child.try_wait().ok().flatten().is_some();
             if ended || begun.elapsed() > WITHIN {
                 let words = std::fs::read_to_string(self.out.with_file_name("said.txt")).unwrap_or_default();
-                let last = self.said().last().map_or(String::new(), |l| format!("{} {}", l["why"], l["notes"]));
+                let last =
+                    self.said().last().map_or(String::new(), |l| format!("{} {}", l["why"], l["notes"]));
                 return Err(failed("vsteer steer wrote no plan").because(format!("{words} {last}")));
             }
             std::thread::sleep(Duration::from_millis(200));
@@ -161,7 +162,9 @@ fn run(bench: &Bench) -> Result<Findings, Fault> {
     interrupt::watch()?;
     let units = (SERVICE_S * units_per_s(bench)?).round();
     let server = |first_hz: f64, then_hz: f64, seed: u64| {
-        format!("server(rates={first_hz}@{QUIET_S}/{then_hz}@3600;mean_units={units};service=fixed;seed={seed})=1x1")
+        format!(
+            "server(rates={first_hz}@{QUIET_S}/{then_hz}@3600;mean_units={units};service=fixed;seed={seed})=1x1"
+        )
     };
     let seeds = (0..3).map(|i| 10 * bench.seed + i);
     let crowded: Vec<String> = seeds.map(|seed| server(RATES_HZ.0, RATES_HZ.1, seed)).collect();
@@ -173,13 +176,17 @@ fn run(bench: &Bench) -> Result<Findings, Fault> {
     other.lab = Options { dir, ..bench.lab.clone() };
     let mut findings = Findings::default();
     // The second host first: the first one's load begins when it is up.
-    let figures = other.on_lab(&server(RESIDENT_HZ, RESIDENT_HZ, 10 * bench.seed + 9), bench.seed + 1, |there, _| {
-        keep_on(there, "1")?;
-        bench.on_lab(&crowded.join(","), bench.seed, |here, v| {
-            keep_on(here, "0")?;
-            moved(bench, v, [here, there], &mut findings)
-        })
-    })?;
+    let figures = other.on_lab(
+        &server(RESIDENT_HZ, RESIDENT_HZ, 10 * bench.seed + 9),
+        bench.seed + 1,
+        |there, _| {
+            keep_on(there, "1")?;
+            bench.on_lab(&crowded.join(","), bench.seed, |here, v| {
+                keep_on(here, "0")?;
+                moved(bench, v, [here, there], &mut findings)
+            })
+        },
+    )?;
     findings.figures = json!({"units_per_request": units, "moved": figures});
     Ok(findings)
 }
@@ -241,6 +248,8 @@ fn moved(bench: &Bench, v: &Vsteer, labs: [&Lab; 2], findings: &mut Findings) ->
         back == [0] && pins()? == pins_before,
         format!("runs at {back:?}, {}", pins()?.split_whitespace().collect::<Vec<_>>().join(" ")),
     );
-    Ok(json!({"plan": plan["title"], "reason": step["reason"], "took_s": done_s - begun_s, "level_ms": level_ms, "before_ms": before,
-        "on_the_way_ms": on_the_way, "after_ms": after, "said": lines}))
+    Ok(
+        json!({"plan": plan["title"], "reason": step["reason"], "took_s": done_s - begun_s, "level_ms": level_ms, "before_ms": before,
+        "on_the_way_ms": on_the_way, "after_ms": after, "said": lines}),
+    )
 }
