@@ -252,12 +252,15 @@ impl World<'_> {
         (0..names.len())
             .filter(|i| !there.contains(i))
             .for_each(|i| notes.push(format!("{} is not there", names[i])));
-        for (name, weight) in &self.set {
+        self.set.retain(|(name, weight)| {
             let now = find(&config, name).ok().and_then(|vm| vm.weight);
-            if now.is_some_and(|now| now != *weight) {
-                notes.push(format!("{name}: somebody else set its weight"));
+            let other = now.filter(|now| now != weight);
+            if let Some(other) = other {
+                notes.push(format!("{name}: its weight is {other}, which is not what was set here: somebody else set it, or it was started anew"));
             }
-        }
+            // Told once.
+            other.is_none()
+        });
         let looked = own_cpu_s();
         resting.rest();
         let period = Period { span_ns: (from_ns, to_ns), vms, pcpus: of_host.pcpus };
