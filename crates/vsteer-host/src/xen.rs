@@ -10,9 +10,10 @@
 //! Source: xentrace(8), xl(1) of Xen 4.17; `xen/common/trace.c`.
 //!
 //! Left out: several readers of one trace. Where another `xentrace` runs, the two take each other's records away.
-//! `GAP(xen-act)`: nothing is changed on Xen yet. `GAP(xen-findings)`: no rule of diagnosis knows pools, BOOST or soft
+//! `GAP(xen-findings)`: no rule of diagnosis knows pools, BOOST or soft
 //! affinity. `GAP(xen-sampled)`: no cheaper way for hosts where tracing is not wanted. `GAP(xen-io)`: no counts of I/O.
 
+use crate::actuate::{Actuate, Capabilities, Former};
 use crate::kvm::inventory::{is_named, no_such_vm};
 use crate::observe::Observe;
 use std::io::Read;
@@ -20,10 +21,12 @@ use std::process::ChildStdout;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 use vsteer_core::nouns::{Batch, Collector, HostConfig, VmId};
+use vsteer_core::plan::{Change, Scope, Step};
 use vsteer_core::{Fault, FaultKind};
 use vsteer_record::xentrace::Reader;
 use vsteer_record::xentrace::account::Accounts;
 
+mod act;
 pub mod config;
 pub mod listing;
 pub mod saved;
@@ -172,6 +175,29 @@ impl Observe for XenHost {
             batch.blame.retain(|b| wanted(&b.victim));
         }
         Ok(batch)
+    }
+}
+
+/// As its tools are asked ([`act`]).
+impl Actuate for XenHost {
+    fn capabilities(&mut self, vm: &VmId) -> Result<Capabilities, Fault> {
+        self.place.capabilities(vm)
+    }
+
+    fn current(&mut self, step: &Step) -> Result<Change, Fault> {
+        self.place.current(step)
+    }
+
+    fn former(&mut self, step: &Step, scope: Scope) -> Result<Former, Fault> {
+        self.place.former(step, scope)
+    }
+
+    fn act(&mut self, step: &Step, scope: Scope) -> Result<(), Fault> {
+        self.place.act(step, scope)
+    }
+
+    fn restore(&mut self, step: &Step, former: &Former) -> Result<(), Fault> {
+        self.place.restore(step, former)
     }
 }
 

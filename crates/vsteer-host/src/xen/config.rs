@@ -20,7 +20,7 @@ use vsteer_core::{CpuSet, Fault, FaultKind, Topology};
 /// The version is told as `Xen 4.17.7`, where a Linux host tells its kernel.
 pub const XEN: &str = "Xen ";
 /// A cap is percent of a pCPU; a quota of the same is so many us in this.
-const CAP_PERIOD_US: u64 = 100_000;
+pub(super) const CAP_PERIOD_US: u64 = 100_000;
 
 /// What the tools print; empty where that was not kept.
 #[derive(Debug, Clone, Default)]

@@ -1,0 +1,316 @@
+//! How is a step made on a Xen host? By `xl`, for the running domain.
+//!
+//! Weight and cap are those of the scheduler in whose pool the domain is: Credit's and Credit2's are set by different words, RTDS and ARINC 653
+//! have neither, so which one it is comes first, and what it does not offer is refused. A cap is written as a quota: so many us in every
+//! 100 ms, a whole percent of a pCPU. Where a vCPU may run is its hard affinity; the soft one is left as it is.
+//!
+//! `xl` is slow (a second), so a host is asked once for a step's reading and once for checking it.
+//!
+//! Source: xl(1) of Xen 4.17: `sched-credit`, `sched-credit2`, `vcpu-pin`.
+//!
+//! Left out: a domain's configuration file, which its owner edits; soft affinity; pools; budgets of RTDS (untried: no hypervisor of Debian's has it).
+
+use super::config::{CAP_PERIOD_US, Listed, vm_id};
+use super::listing::Domain;
+use super::tools::Place;
+use crate::actuate::{Able, Actuate, Capabilities, Capability, Former};
+use vsteer_core::nouns::{CpuWeight, Quota, Role, VmId};
+use vsteer_core::plan::{Change, QuotaScope, Scope, Step};
+use vsteer_core::{CpuSet, Fault, FaultKind};
+
+const NO_DEFINITION: &str =
+    "xl keeps no definition that could be changed: edit the domain's configuration file";
+const NOT_ON_XEN: &str = "Xen has no such setting";
+/// What `xl` takes for a weight; `sched-credit -w`, `sched-credit2 -w`.
+const WEIGHT_MOST: u64 = 65_535;
+
+fn fault(kind: FaultKind, step: &Step) -> Fault {
+    Fault::new(kind, format!("VM {:?}: {}", step.vm_name, step.change))
+}
+
+/// The schedulers that have weights and caps, and the word by which `xl` sets them.
+fn shares_word(scheduler: &str) -> Option<&'static str> {
+    match scheduler {
+        "credit" => Some("sched-credit"),
+        "credit2" => Some("sched-credit2"),
+        _ => None,
+    }
+}
+
+/// A domain among what the tools said.
+struct Subject<'a> {
+    listed: &'a Listed,
+    domain: &'a Domain,
+}
+
+impl<'a> Subject<'a> {
+    fn find(listed: &'a Listed, id: &VmId, name: &str) -> Result<Subject<'a>, Fault> {
+        let domain = listed.domains.iter().find(|d| vm_id(d) == *id);
+        let domain = domain.ok_or_else(|| {
+            Fault::new(FaultKind::NothingThere, format!("VM {name:?} ({id}) does not run here any more"))
+                .way_out("observe again; what was changed in a domain that has ended is gone with it")
+        })?;
+        Ok(Subject { listed, domain })
+    }
+
+    fn scheduler(&self) -> &str {
+        self.listed.share(self.domain.id).1.map_or("", |pool| pool.scheduler.as_str())
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        let live = |live: Able| Capability { live, persistent: Able::No(NO_DEFINITION.to_owned()) };
+        let shares = || match shares_word(self.scheduler()) {
+            Some(_) => Able::Yes,
+            None => Able::No(format!(
+                "the scheduler of its pool, {:?}, has no weights and caps",
+                self.scheduler()
+            )),
+        };
+        let none = || live(Able::No(NOT_ON_XEN.to_owned()));
+        Capabilities {
+            affinity: live(Able::Yes),
+            weight: live(shares()),
+            quota_of_threads: none(),
+            quota_of_vm: live(shares()),
+            rt_budget: none(),
+            class: none(),
+            memory_nodes: none(),
+            topology: none(),
+            host: none(),
+        }
+    }
+
+    /// Refuses what cannot be made there.
+    fn check(&self, step: &Step, scope: Scope) -> Result<(), Fault> {
+        let all = self.capabilities();
+        let of = match &step.change {
+            Change::Affinity { .. } => &all.affinity,
+            Change::Weight { .. } => &all.weight,
+            Change::Quota { scope: QuotaScope::WholeVm, .. } => &all.quota_of_vm,
+            Change::Quota { .. } => &all.quota_of_threads,
+            Change::RtBudget { .. } => &all.rt_budget,
+            Change::Class { .. } => &all.class,
+            Change::MemoryNodes { .. } => &all.memory_nodes,
+            Change::Topology { .. } => &all.topology,
+            Change::Host { .. } => &all.host,
+        };
+        if let (true, Able::No(why)) = (scope.live(), &of.live) {
+            return Err(fault(FaultKind::Unsupported, step).because(why));
+        }
+        if let (true, Able::No(why)) = (scope.persistent(), &of.persistent) {
+            return Err(fault(FaultKind::Unsupported, step)
+                .because(why)
+                .way_out("change the running domain only: --scope live"));
+        }
+        Ok(())
+    }
+
+    fn current(&self, step: &Step) -> Result<Change, Fault> {
+        let share = || {
+            self.listed.share(self.domain.id).0.ok_or_else(|| {
+                fault(FaultKind::Unsupported, step)
+                    .because(format!("`xl` tells no weight of it: its scheduler is {:?}", self.scheduler()))
+            })
+        };
+        Ok(match step.change.clone() {
+            Change::Weight { to, .. } => {
+                Change::Weight { from: CpuWeight::Credit(u64::from(share()?.weight)), to }
+            }
+            Change::Quota { scope: QuotaScope::WholeVm, to, .. } => {
+                Change::Quota { scope: QuotaScope::WholeVm, from: quota_of(share()?.cap), to }
+            }
+            Change::Affinity { role, tid: whose, to, .. } => {
+                let vm = self.listed.config()?.vms.into_iter().find(|vm| vm.id == step.vm);
+                let thread =
+                    vm.and_then(|vm| vm.threads.into_iter().find(|t| t.tid == whose && t.role == role));
+                let from = thread.map(|t| t.affinity).ok_or_else(|| {
+                    fault(FaultKind::Changed, step)
+                        .because("it has no such vCPU now")
+                        .way_out("observe again and make a new plan")
+                })?;
+                Change::Affinity { role, tid: whose, from, to }
+            }
+            _ => return Err(fault(FaultKind::Unsupported, step).because(NOT_ON_XEN)),
+        })
+    }
+
+    /// The words that make it so.
+    fn words(&self, step: &Step) -> Result<Vec<String>, Fault> {
+        let id = self.domain.id.to_string();
+        let shares = || {
+            shares_word(self.scheduler()).ok_or_else(|| {
+                fault(FaultKind::Unsupported, step).because("its scheduler has no weights and caps")
+            })
+        };
+        let words: Vec<String> = match &step.change {
+            Change::Weight { to: CpuWeight::Credit(weight), .. } => {
+                if !(1..=WEIGHT_MOST).contains(weight) {
+                    return Err(
+                        fault(FaultKind::BadInput, step).because(format!("a weight is 1 to {WEIGHT_MOST}"))
+                    );
+                }
+                vec![shares()?.to_owned(), "-d".to_owned(), id, "-w".to_owned(), weight.to_string()]
+            }
+            Change::Weight { .. } => {
+                return Err(fault(FaultKind::Unsupported, step).because("this is a weight of Linux's"));
+            }
+            Change::Quota { scope: QuotaScope::WholeVm, to, .. } => {
+                vec![
+                    shares()?.to_owned(),
+                    "-d".to_owned(),
+                    id,
+                    "-c".to_owned(),
+                    cap_of(to.as_ref()).to_string(),
+                ]
+            }
+            Change::Affinity { role: Role::Vcpu(vcpu), to, .. } => {
+                vec!["vcpu-pin".to_owned(), id, vcpu.to_string(), self.pin(to), "-".to_owned()]
+            }
+            _ => return Err(fault(FaultKind::Unsupported, step).because(NOT_ON_XEN)),
+        };
+        Ok(words)
+    }
+
+    /// A list for `vcpu-pin`: all pCPUs of its pool are "all", so that it follows the pool as before.
+    fn pin(&self, to: &CpuSet) -> String {
+        let pool = self.listed.share(self.domain.id).1;
+        if pool.is_some_and(|p| p.cpus.iter().all(|cpu| to.contains(cpu))) {
+            "all".to_owned()
+        } else {
+            to.to_string()
+        }
+    }
+}
+
+/// A cap in percent as a quota; 0: none.
+fn quota_of(cap: u32) -> Option<Quota> {
+    (cap > 0).then(|| Quota { quota_us: u64::from(cap) * CAP_PERIOD_US / 100, period_us: CAP_PERIOD_US })
+}
+
+/// A quota as a cap in percent, up to the next whole one: 0 would be none.
+fn cap_of(quota: Option<&Quota>) -> u64 {
+    quota.map_or(0, |q| (100.0 * q.cpus()).ceil().max(1.0) as u64)
+}
+
+impl Actuate for Place {
+    fn capabilities(&mut self, vm: &VmId) -> Result<Capabilities, Fault> {
+        let listed = Listed::ask(self)?;
+        Ok(Subject::find(&listed, vm, &vm.0)?.capabilities())
+    }
+
+    fn current(&mut self, step: &Step) -> Result<Change, Fault> {
+        let listed = Listed::ask(self)?;
+        Subject::find(&listed, &step.vm, &step.vm_name)?.current(step)
+    }
+
+    fn former(&mut self, step: &Step, scope: Scope) -> Result<Former, Fault> {
+        let listed = Listed::ask(self)?;
+        let subject = Subject::find(&listed, &step.vm, &step.vm_name)?;
+        subject.check(step, scope)?;
+        Ok(Former {
+            live: Some(subject.current(step)?),
+            affinities: Vec::new(),
+            cpusets: Vec::new(),
+            period_us: None,
+            definition: Vec::new(),
+        })
+    }
+
+    fn act(&mut self, step: &Step, scope: Scope) -> Result<(), Fault> {
+        let listed = Listed::ask(self)?;
+        let subject = Subject::find(&listed, &step.vm, &step.vm_name)?;
+        subject.check(step, scope)?;
+        let words = subject.words(step)?;
+        let line: Vec<&str> = std::iter::once("xl").chain(words.iter().map(String::as_str)).collect();
+        // One setting in one call: it is made or it is not.
+        self.run(&line).map(drop)
+    }
+
+    fn restore(&mut self, step: &Step, former: &Former) -> Result<(), Fault> {
+        let Some(undo) = former.live.as_ref().and_then(Change::undo) else { return Ok(()) };
+        self.act(&Step { change: undo, ..step.clone() }, Scope::Live)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::config::{Texts, tid};
+    use super::*;
+
+    const INFO: &str = "nr_cpus : 2\ncpu: core socket node\n 0: 0 0 0\n 1: 1 0 0\n";
+
+    /// As Xen 4.17.7 printed them for a pool of Credit and one of Credit2, shortened.
+    fn listed(scheduler: &str) -> Listed {
+        let shares = format!(
+            "Cpupool lab: tslice=30ms ratelimit=1000us migration-delay=0us\nName                                ID Weight  Cap\nweb                                  3    256   40\n"
+        );
+        Listed::of(&Texts {
+            info: INFO.into(),
+            domains: "Name                                        ID   Mem VCPUs\tState\tTime(s)   UUID                            Reason-Code\tSecurity Label\nweb                                          3     8     1     -b----       1.2 5b6f4b51-1c2d-4f66-8f2a-d9a3c1a4f001        -                -\n".into(),
+            vcpus: "Name                                ID  VCPU   CPU State   Time(s) Affinity (Hard / Soft)\nweb                                  3     0    1   -b-       1.2  1 / all\n".into(),
+            pools: format!("Name               CPUs   Sched     Active   Domain count\nlab                  2    {scheduler}       y          1\n"),
+            pools_with_cpus: "Name               CPU list\nlab                0,1\n".into(),
+            shares,
+        })
+    }
+
+    fn step(listed: &Listed, change: Change) -> Step {
+        let d = &listed.domains[0];
+        Step { vm: vm_id(d), vm_name: d.name.clone(), change, reason: String::new() }
+    }
+
+    fn line(listed: &Listed, change: Change) -> Result<String, Fault> {
+        let step = step(listed, change);
+        Subject::find(listed, &step.vm, "web")?.words(&step).map(|w| w.join(" "))
+    }
+
+    #[test]
+    fn a_step_is_one_line_of_xl() {
+        let l = listed("credit");
+        let weight = |to| Change::Weight { from: CpuWeight::Credit(256), to: CpuWeight::Credit(to) };
+        assert_eq!(line(&l, weight(512)).unwrap(), "sched-credit -d 3 -w 512");
+        assert_eq!(line(&listed("credit2"), weight(512)).unwrap(), "sched-credit2 -d 3 -w 512");
+        assert!(line(&listed("rtds"), weight(512)).is_err());
+        assert_eq!(line(&l, weight(70_000)).unwrap_err().kind, FaultKind::BadInput);
+        let cap = |us| Change::Quota { scope: QuotaScope::WholeVm, from: None, to: us_quota(us) };
+        assert_eq!(line(&l, cap(55_000)).unwrap(), "sched-credit -d 3 -c 55");
+        assert_eq!(line(&l, cap(100)).unwrap(), "sched-credit -d 3 -c 1", "0 would be none");
+        assert_eq!(line(&l, cap(0)).unwrap(), "sched-credit -d 3 -c 0");
+        let pin = |to: &str| Change::Affinity {
+            role: Role::Vcpu(0),
+            tid: tid(3, 0),
+            from: CpuSet::single(1),
+            to: to.parse().unwrap(),
+        };
+        assert_eq!(line(&l, pin("1")).unwrap(), "vcpu-pin 3 0 1 -");
+        assert_eq!(line(&l, pin("0-1")).unwrap(), "vcpu-pin 3 0 all -");
+    }
+
+    fn us_quota(us: u64) -> Option<Quota> {
+        (us > 0).then_some(Quota { quota_us: us, period_us: 100_000 })
+    }
+
+    #[test]
+    fn what_is_in_force_is_read_and_what_is_not_offered_refused() {
+        let l = listed("credit");
+        let of = |change| {
+            let step = step(&l, change);
+            Subject::find(&l, &step.vm, "web").unwrap().current(&step)
+        };
+        let weight = Change::Weight { from: CpuWeight::Credit(1), to: CpuWeight::Credit(9) };
+        assert_eq!(
+            of(weight.clone()).unwrap(),
+            Change::Weight { from: CpuWeight::Credit(256), to: CpuWeight::Credit(9) }
+        );
+        let cap = Change::Quota { scope: QuotaScope::WholeVm, from: None, to: None };
+        let Change::Quota { from, .. } = of(cap).unwrap() else { panic!() };
+        assert_eq!(from, us_quota(40_000));
+        let rtds = listed("rtds");
+        let refused = step(&rtds, weight.clone());
+        let subject = Subject::find(&rtds, &refused.vm, "web").unwrap();
+        assert_eq!(subject.check(&refused, Scope::Live).unwrap_err().kind, FaultKind::Unsupported);
+        let subject = Subject::find(&l, &refused.vm, "web").unwrap();
+        assert!(subject.check(&refused, Scope::Both).unwrap_err().to_string().contains("configuration file"));
+        assert!(Subject::find(&l, &VmId("xen:gone".into()), "x").is_err());
+    }
+}
