@@ -110,7 +110,10 @@ impl Observe for Host {
 }
 
 /// The Xen host that is meant: the one named, or this very machine where it is a Domain-0.
-fn xen_meant(connect: Option<&str>) -> Result<Option<Place>, Fault> {
+///
+/// # Errors
+/// `Usage` for a Xen URI that names no host.
+pub fn xen_meant(connect: Option<&str>) -> Result<Option<Place>, Fault> {
     match connect {
         Some(uri) => Place::of(uri).transpose(),
         None => Ok(Place::is_here().then_some(Place::Here)),

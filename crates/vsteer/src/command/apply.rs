@@ -3,6 +3,7 @@
 use super::plan::read;
 use crate::cli::Apply;
 use crate::interrupt::Interrupt;
+use crate::source::xen_meant;
 use std::time::{SystemTime, UNIX_EPOCH};
 use vsteer_act::{Journal, Setting, arm, confirm, journal_folder, preview};
 use vsteer_core::nouns::HostConfig;
@@ -10,18 +11,23 @@ use vsteer_core::plan::Plan;
 use vsteer_core::{Fault, FaultKind};
 use vsteer_host::actuate::Actuate;
 use vsteer_host::observe::{CollectorChoice, KvmHost, Observe, Options};
+use vsteer_host::xen::config::Listed;
 
 /// Hidden first word of the watchdog's command line: see [`watchdog`].
 pub const WATCHDOG: &str = "__watchdog";
 
 /// Opens what changes this host, and reads how it is set up.
-pub fn open(connect: Option<&str>) -> Result<(KvmHost, HostConfig), Fault> {
+pub fn open(connect: Option<&str>) -> Result<(Box<dyn Actuate>, HostConfig), Fault> {
+    if let Some(place) = xen_meant(connect)? {
+        let config = Listed::ask(&place)?.config()?;
+        return Ok((Box::new(place), config));
+    }
     // Acting needs no counting: the collector that asks for nothing.
     let collector = CollectorChoice::Schedstat;
     let mut host =
         KvmHost::open(Options { connect: connect.map(str::to_owned), collector, ..Options::default() })?;
     let config = host.config()?;
-    Ok((host, config))
+    Ok((Box::new(host), config))
 }
 
 /// Applies.
@@ -42,14 +48,14 @@ pub fn run(a: &Apply, json: bool) -> Result<(), Fault> {
     }
     let (mut actuator, now) = open(a.connect.as_deref())?;
     if !a.yes && a.try_for.is_none() {
-        return dry_run(&plan, &now, &mut actuator, json);
+        return dry_run(&plan, &now, actuator.as_mut(), json);
     }
     let interrupt = Interrupt::listen();
     let unix_ns = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64);
     let receipt = vsteer_act::apply(
         &plan,
         &now,
-        &mut actuator,
+        actuator.as_mut(),
         Setting { folder: &journal_folder(), connect: a.connect.as_deref(), unix_ns },
         |journal| a.try_for.map_or(Ok(()), |after| arm(journal, after, &[WATCHDOG])),
         || interrupt.is_set(),
@@ -73,7 +79,7 @@ pub fn run(a: &Apply, json: bool) -> Result<(), Fault> {
     Ok(())
 }
 
-fn dry_run(plan: &Plan, now: &HostConfig, actuator: &mut KvmHost, json: bool) -> Result<(), Fault> {
+fn dry_run(plan: &Plan, now: &HostConfig, actuator: &mut dyn Actuate, json: bool) -> Result<(), Fault> {
     let steps = preview(plan, now, actuator)?;
     if json {
         super::print_json(&steps);
@@ -100,8 +106,5 @@ pub fn watchdog(words: &[String]) -> Result<(), Fault> {
     let usage = || Fault::new(FaultKind::Usage, "the watchdog is started by `vsteer apply --try`");
     let [_, journal, deadline] = words else { return Err(usage()) };
     let deadline = deadline.parse().map_err(|_| usage())?;
-    vsteer_act::watch(journal.as_ref(), deadline, |connect| {
-        let actuator: Box<dyn Actuate> = Box::new(open(connect)?.0);
-        Ok(actuator)
-    })
+    vsteer_act::watch(journal.as_ref(), deadline, |connect| open(connect).map(|(actuator, _)| actuator))
 }

@@ -25,7 +25,7 @@ pub fn run(a: &Rollback, json: bool) -> Result<(), Fault> {
         let mut journal = Journal::open(path)?;
         let connect = a.connect.clone().or_else(|| journal.plan().and_then(|(_, c)| c.map(str::to_owned)));
         let (mut actuator, _) = open(connect.as_deref())?;
-        receipts.push(rollback(&mut journal, &mut actuator)?);
+        receipts.push(rollback(&mut journal, actuator.as_mut())?);
         Ok(())
     });
     if json {

@@ -433,5 +433,5 @@ pub fn guard(words: &[String]) -> Result<(), Fault> {
     let [_, journal] = words else {
         return Err(Fault::new(FaultKind::Usage, "this watchdog is started by `vsteer steer`"));
     };
-    vsteer_act::guard(journal.as_ref(), |connect| Ok(Box::new(open(connect)?.0)))
+    vsteer_act::guard(journal.as_ref(), |connect| open(connect).map(|(actuator, _)| actuator))
 }
