@@ -26,6 +26,8 @@ pub struct Case {
     pub record_s: u64,
     /// How long `vsteer record` then observes, s; 0: not.
     pub observe_s: u64,
+    /// Commands that are run then, one after the other: each a program and its words.
+    pub commands: Vec<Vec<String>>,
     /// A pool of this pCPU for the domains; without, they are in Pool-0.
     pub pool: Option<u32>,
     /// Words for `xl sched-SCHEDULER -s -p POOL`.
@@ -78,6 +80,10 @@ impl Job {
             ("settle_s", Some(case)) => case.settle_s = number()?,
             ("record_s", Some(case)) => case.record_s = number()?,
             ("observe_s", Some(case)) => case.observe_s = number()?,
+            ("command", Some(_)) if rest.is_empty() => return Err("`command` lacks its words".into()),
+            ("command", Some(case)) => {
+                case.commands.push(rest.split_whitespace().map(str::to_owned).collect());
+            }
             ("pool", Some(case)) => case.pool = Some(number()? as u32),
             ("parameter", Some(case)) => case.parameters.extend(rest.split_whitespace().map(str::to_owned)),
             ("domain", Some(case)) => case.domains.push(domain(rest)?),
@@ -119,13 +125,14 @@ mod tests {
 
     #[test]
     fn a_job_is_read() {
-        let text = "scheduler credit\ncase a\npool 1\nparameter -t 30\nrecord_s 10\nobserve_s 5\n\
+        let text = "scheduler credit\ncase a\npool 1\nparameter -t 30\nrecord_s 10\nobserve_s 5\ncommand xl list -v\n\
                     domain name=x workload=burn weight=512 cap=30\ndomain name=y workload=periodic,period_us=5000 cpus=1\n";
         let job = Job::parse(text).unwrap();
         let case = &job.cases[0];
         let times = (case.record_s, case.observe_s);
         assert_eq!((job.scheduler.as_str(), case.pool, times), ("credit", Some(1), (10, 5)));
         assert_eq!(case.parameters, ["-t", "30"]);
+        assert_eq!(case.commands, [["xl", "list", "-v"]]);
         assert_eq!((case.domains[0].weight, case.domains[0].cap), (512, 30));
         assert_eq!((case.domains[1].weight, case.domains[1].cpus.as_deref()), (256, Some("1")));
     }
@@ -137,6 +144,7 @@ mod tests {
             ("scheduler credit\ncase a\ndomain name=x", "line 3"),
             ("scheduler credit\ncase a\ndomain name=x workload=brun", "line 3"),
             ("scheduler credit\ncase a\nvm name=x", "line 3"),
+            ("scheduler credit\ncase a\ncommand", "line 3"),
             ("record_s 5", "line 1"),
         ] {
             let why = Job::parse(wrong).unwrap_err();

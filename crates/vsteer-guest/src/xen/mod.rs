@@ -206,6 +206,9 @@ fn measure(job: &Job, case: &Case, folder: &str) -> Result<(), String> {
     if case.observe_s > 0 {
         reported(case, folder, "observed", || observe(case.observe_s, folder))?;
     }
+    for (i, words) in case.commands.iter().enumerate() {
+        carry_out(words, &format!("{folder}/command-{}", i + 1))?;
+    }
     for (name, words) in [
         ("info", &["info", "-n"][..]),
         ("domains", &["list", "-v"]),
@@ -243,6 +246,18 @@ fn observe(seconds: u64, folder: &str) -> Result<(), String> {
     let recording = format!("{folder}/host.vsteer");
     run("vsteer", &["record", "-o", &recording, "--for", &format!("{seconds}s"), "--interval", "1s"])
         .map(drop)
+}
+
+/// Runs a command to its end, however it ends: what it printed (`.out`), said (`.txt`), and its status.
+fn carry_out(words: &[String], to: &str) -> Result<(), String> {
+    let file = |name: &str| {
+        std::fs::File::create(format!("{to}.{name}")).map_err(|e| format!("writing {to}.{name}: {e}"))
+    };
+    let rest: Vec<&str> = words[1..].iter().map(String::as_str).collect();
+    let status = command(&words[0], &rest).stdout(file("out")?).stderr(file("txt")?).status();
+    let status = status.map_err(|e| format!("starting `{}`: {e}", words.join(" ")))?;
+    let code = status.code().map_or("signal".to_owned(), |code| code.to_string());
+    std::fs::write(format!("{to}.status"), code).map_err(|e| format!("writing {to}.status: {e}"))
 }
 
 fn wait(mut child: Child) -> Result<(), String> {

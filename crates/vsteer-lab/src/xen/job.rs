@@ -65,6 +65,10 @@ pub struct Case {
     /// For how long `vsteer record` then observes from Domain-0, virtual s; 0: not.
     #[serde(default)]
     pub observe_s: u32,
+    /// Commands that are then run in Domain-0, one after the other, each a list of words. What they printed, said and ended with is in
+    /// `command-1.out`, `.txt` and `.status` and so on.
+    #[serde(default)]
+    pub commands: Vec<Vec<String>>,
     /// A pool of the domains' pCPU alone; without, they are pinned to it in the pool that Domain-0 is in, where weights
     /// do not hold.
     #[serde(default = "yes")]
@@ -138,6 +142,12 @@ impl Job {
             if case.domains.is_empty() || case.record_s == 0 {
                 return bad(format!("case {name:?}: it needs a domain, and record_s above 0"));
             }
+            let words = || case.commands.iter().flatten();
+            if case.commands.iter().any(Vec::is_empty)
+                || words().any(|w| w.is_empty() || w.contains(char::is_whitespace))
+            {
+                return bad(format!("case {name:?}: commands are lists of words without blanks"));
+            }
             if case.tslice_ms.is_some() && self.scheduler != Scheduler::Credit {
                 return bad(format!("case {name:?}: tslice_ms is Credit's alone"));
             }
@@ -169,6 +179,9 @@ impl Job {
             if case.observe_s > 0 {
                 let _ = writeln!(text, "observe_s {}", case.observe_s);
             }
+            for words in &case.commands {
+                let _ = writeln!(text, "command {}", words.join(" "));
+            }
             if case.pool {
                 let _ = writeln!(text, "pool {DOMAINS_PCPU}");
             }
@@ -198,7 +211,7 @@ impl Job {
 mod tests {
     use super::*;
 
-    const JOB: &str = "scheduler = \"credit\"\n[[case]]\nname = \"a\"\ntslice_ms = 5\nobserve_s = 7\n\
+    const JOB: &str = "scheduler = \"credit\"\n[[case]]\nname = \"a\"\ntslice_ms = 5\nobserve_s = 7\ncommands = [[\"xl\", \"list\"]]\n\
         [[case.domain]]\nname = \"x\"\nworkload = \"burn\"\nweight = 512\ncap = 30\n\
         [[case]]\nname = \"b\"\npool = false\n[[case.domain]]\nname = \"x\"\nworkload = \"burn\"\n";
 
@@ -206,7 +219,7 @@ mod tests {
     fn toml_becomes_domain_0s_text() {
         assert_eq!(
             Job::parse(JOB).unwrap().for_guest(),
-            "scheduler credit\ncase a\nsettle_s 3\nrecord_s 20\nobserve_s 7\npool 1\nparameter -t 5\n\
+            "scheduler credit\ncase a\nsettle_s 3\nrecord_s 20\nobserve_s 7\ncommand xl list\npool 1\nparameter -t 5\n\
              domain name=x workload=burn weight=512 cap=30\n\
              case b\nsettle_s 3\nrecord_s 20\ndomain name=x workload=burn weight=256 cap=0 cpus=1\n"
         );
@@ -218,6 +231,8 @@ mod tests {
             ("weight = 512", "weight = 0", "weight"),
             ("cap = 30", "cap = 101", "cap"),
             ("cap = 30", "cup = 1", "cup"),
+            ("[\"xl\", \"list\"]", "[]", "commands"),
+            ("\"list\"", "\"li st\"", "commands"),
             ("\"x\"", "\"Domain-0\"", "Domain-0"),
             ("\"credit\"", "\"rtds\"", "rtds"),
             ("\"credit\"", "\"credit2\"", "tslice_ms"),
