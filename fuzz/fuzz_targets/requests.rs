@@ -1,9 +1,11 @@
-//! Any text is a format of access logs, a line of one, or an exposition; or refused.
+//! Any text is a format of access logs, a line of one, an exposition, or an answer that brings one; or refused.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
+use std::collections::BTreeMap;
+use vsteer_host::scrape::{Place, page};
 use vsteer_record::access_log::{Format, checked_format};
-use vsteer_record::prometheus::between;
+use vsteer_record::prometheus::{Histogram, between};
 
 fuzz_target!(|bytes: &[u8]| {
     // The first line is a format, the others are of it.
@@ -18,7 +20,21 @@ fuzz_target!(|bytes: &[u8]| {
     }
     let text = String::from_utf8_lossy(bytes);
     let (before, after) = text.split_once("\n---\n").unwrap_or(("", &text));
-    if let Ok(found) = between(before, after, "m", &[], 1.0) {
+    if let Ok(place) = Place::parse(&format) {
+        assert_eq!(Place::parse(&place.to_string()).unwrap(), place);
+    }
+    if let Ok(page) = page("it", bytes) {
+        assert!(page.len() <= bytes.len());
+    }
+    let of = Histogram { metric: "m".to_owned(), labels: BTreeMap::new() };
+    let _ = format.parse::<Histogram>();
+    if let Ok(found) = between(before, after, &of) {
         assert!(found.series > 0);
+        // Counts are whole numbers, or rounded to them. A million are as good as ten, and slower.
+        if found.counted.count() < 1e4
+            && let Ok(all) = found.counted.requests((0, 60_000_000_000))
+        {
+            assert_eq!(all.len(), found.counted.count().round() as usize);
+        }
     }
 });

@@ -87,7 +87,7 @@ fn a_day_without_oscillation() {
                 if lost { Vec::new() } else { took[i].iter().map(request).collect() };
             let cpu_ns = (took[i].len() as f64 * SERVICE_S[i] * 1e9) as u64;
             let vm = Vm { cpu_ns, weight: weights[i], vcpus: 1 };
-            (!(away && i == 1)).then_some(VmPeriod { requests, vm, dead: None })
+            (!(away && i == 1)).then_some(VmPeriod { requests, lots: None, vm, dead: None })
         };
         let period = Period {
             span_ns: (from_ns, from_ns + 60_000_000_000),

@@ -9,5 +9,6 @@ pub mod kvm;
 pub mod linux;
 pub mod observe;
 pub mod root;
+pub mod scrape;
 pub mod switches;
 pub mod xen;

@@ -2,22 +2,97 @@
 //!
 //! A histogram `m` is `m_bucket{le="..."}` (how many were that or less, so far), `m_sum` and `m_count`. What came in between is the difference
 //! of two texts, series by series; a counter that is smaller than before was reset in between and counts from 0, as `increase()` has it.
-//! Series that the labels do not tell apart are summed with `le` kept, as `sum by (le)`. A quantile is taken as `histogram_quantile`
-//! does: linearly within the bucket that it is in, of which the first begins at 0, and the bound below where it is in the last. What it
-//! truly was is somewhere in its bucket, so the bucket's bounds are told with it.
+//! Series that the labels do not tell apart are summed with `le` kept, as `sum by (le)`. Which requests that may have been is
+//! [`vsteer_core::sla::histogram`]'s to say.
 //!
-//! Sources: Prometheus' "Exposition formats" (text format 0.0.4), "Histograms and summaries", promql/quantile.go.
+//! Times are seconds, as the naming rules want it; a name that ends in another unit (`_milliseconds`, `_ms`, and so on) says so.
 //!
-//! Left out: native histograms, summaries (quantiles of which cannot be taken apart), scraping itself; buckets below 0.
+//! Sources: Prometheus' "Exposition formats" (text format 0.0.4), "Histograms and summaries", "Metric and label naming".
+//!
+//! Left out: native histograms, summaries (quantiles of which cannot be taken apart), scraping itself; buckets below 0; a counter
+//! that was reset and has grown beyond what it was.
 
 use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+use vsteer_core::sla::histogram::Counted;
 use vsteer_core::{Fault, FaultKind};
 
-/// The percentile that levels are about.
-const PERCENTILE: f64 = 0.95;
+/// How a name ends that is not of seconds, and that unit in seconds.
+const UNITS: [(&str, f64); 6] = [
+    ("_milliseconds", 1e-3),
+    ("_ms", 1e-3),
+    ("_microseconds", 1e-6),
+    ("_us", 1e-6),
+    ("_nanoseconds", 1e-9),
+    ("_ns", 1e-9),
+];
 
 /// Names and values, in the order of names.
 type Labels = BTreeMap<String, String>;
+
+/// Which histogram: `name` or `name{label="value",...}`, as a query has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Histogram {
+    /// Its name, without `_bucket`.
+    pub metric: String,
+    /// What its series must have: names and values. Those that have more are summed.
+    pub labels: BTreeMap<String, String>,
+}
+
+impl FromStr for Histogram {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Histogram, String> {
+        let read = || {
+            let (metric, rest) = name(text.trim())?;
+            let (labels, rest) = labels(rest)?;
+            rest.is_empty().then(|| Histogram { metric: metric.to_owned(), labels })
+        };
+        let mut of = read()
+            .ok_or_else(|| format!("{text:?} is no histogram: write NAME or NAME{{label=\"value\"}}"))?;
+        // As a line of the text has it.
+        of.labels.remove("le");
+        Ok(match of.metric.strip_suffix("_bucket") {
+            Some(metric) => Histogram { metric: metric.to_owned(), ..of },
+            None => of,
+        })
+    }
+}
+
+impl fmt::Display for Histogram {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.metric)?;
+        if self.labels.is_empty() { Ok(()) } else { f.write_str(&braces(&self.labels)) }
+    }
+}
+
+impl Histogram {
+    /// What its times are in, seconds.
+    fn unit_s(&self) -> f64 {
+        UNITS.iter().find(|(end, _)| self.metric.ends_with(end)).map_or(1.0, |(_, unit_s)| *unit_s)
+    }
+}
+
+/// A histogram in one scrape.
+#[derive(Debug, Clone)]
+pub struct Scrape {
+    of: Histogram,
+    series: BTreeMap<Labels, Series>,
+    /// Where there is none: what there is instead.
+    lacks: Option<Fault>,
+}
+
+/// What came between two scrapes.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Between {
+    /// How many requests took how long.
+    pub counted: Counted,
+    /// Series that were summed.
+    pub series: usize,
+    /// Of these, counters that were reset in between: what came before the reset and after the first scrape is missed.
+    pub resets: usize,
+}
 
 /// One line's.
 #[derive(Debug, Clone, PartialEq)]
@@ -27,135 +102,101 @@ struct Sample {
     value: f64,
 }
 
-/// What came between two scrapes.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Between {
-    /// Requests.
-    pub count: f64,
-    /// Per second.
-    pub rate_hz: f64,
-    /// Their mean, seconds (or what the histogram counts). `None` where there were none.
-    pub mean: Option<f64>,
-    /// Their 95th percentile.
-    pub p95: Option<Quantile>,
-    /// Series that were summed.
-    pub series: usize,
-    /// Of these, counters that were reset in between: what came before the reset and after the first scrape is missed.
-    pub resets: usize,
-}
-
-/// A quantile out of buckets.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Quantile {
-    /// By linear interpolation.
-    pub value: f64,
-    /// The bounds of its bucket; the upper may be infinite.
-    pub bucket: (f64, f64),
-}
-
 fn bad(what: impl Into<String>, why: impl Into<String>) -> Fault {
     Fault::new(FaultKind::BadInput, what).because(why.into())
 }
 
-/// What the histogram `metric` (without `_bucket`) counted between the texts `before` and `after`, `seconds` apart, in series that have all
-/// of `labels`.
-///
-/// # Errors
-/// `NothingThere` where a text has no such histogram; `BadInput` where a text cannot be read, or buckets contradict each other.
-pub fn between(
-    before: &str,
-    after: &str,
-    metric: &str,
-    labels: &[(&str, &str)],
-    seconds: f64,
-) -> Result<Between, Fault> {
-    let what = format!("reading the histogram {metric}");
-    if !(seconds.is_finite() && seconds > 0.0) {
-        return Err(bad(what, format!("{seconds} s lie between the scrapes"))
-            .way_out("give the earlier scrape first"));
+impl Scrape {
+    /// The histogram in a scrape's text. It need not be there: many servers have none before they are asked for the first time.
+    ///
+    /// # Errors
+    /// `BadInput` with the line that cannot be read.
+    pub fn read(text: &str, of: &Histogram) -> Result<Scrape, Fault> {
+        let all = parse(text)?;
+        let series = series(&all, &of.metric, &of.labels);
+        let lacks = series.is_empty().then(|| missing(&all, of));
+        Ok(Scrape { of: of.clone(), series, lacks })
     }
-    let old = parse(before).map_err(|f| at("the first scrape", f))?;
-    let new = parse(after).map_err(|f| at("the second scrape", f))?;
-    let (old, new) = (of(&old, metric, labels), of(&new, metric, labels));
-    let all = parse(after)?;
-    if new.is_empty() {
-        return Err(missing(what, &all, metric, labels));
+
+    /// That the histogram is there.
+    ///
+    /// # Errors
+    /// `NothingThere`, naming what there is instead.
+    pub fn checked(&self) -> Result<(), Fault> {
+        self.lacks.clone().map_or(Ok(()), Err)
     }
-    let (mut buckets, mut sum, mut count, mut resets) = (Vec::<(f64, f64)>::new(), 0.0, 0.0, 0);
-    for (labels, now) in &new {
-        let then = old.get(labels);
-        // A count that fell tells of the whole series: its buckets and sum began anew with it.
-        let reset =
-            then.is_some_and(|then| now.count < then.count || now.sum_fell(then) || now.bucket_fell(then));
-        resets += usize::from(reset);
-        let then = then.filter(|_| !reset);
-        count += now.count - then.map_or(0.0, |t| t.count);
-        sum += now.sum - then.map_or(0.0, |t| t.sum);
-        for (le, n) in &now.buckets {
-            let more = n - then.and_then(|t| t.bucket(*le)).unwrap_or(0.0);
-            match buckets.iter_mut().find(|(b, _)| b == le) {
-                Some((_, so_far)) => *so_far += more,
-                None => buckets.push((*le, more)),
+
+    /// What was counted since `before`.
+    ///
+    /// # Errors
+    /// As [`Scrape::checked`] of this one; `BadInput` where buckets contradict each other.
+    pub fn since(&self, before: &Scrape) -> Result<Between, Fault> {
+        let what = format!("reading the histogram {}", self.of);
+        self.checked()?;
+        let (mut buckets, mut sum, mut count, mut resets) = (Vec::<(f64, f64)>::new(), 0.0, 0.0, 0);
+        for (labels, now) in &self.series {
+            let then = before.series.get(labels);
+            // A count that fell tells of the whole series: its buckets and sum began anew with it. Other bounds are another process's.
+            let reset = then.is_some_and(|then| {
+                now.count < then.count || now.sum_fell(then) || now.bucket_fell(then) || now.others(then)
+            });
+            resets += usize::from(reset);
+            let then = then.filter(|_| !reset);
+            count += now.count - then.map_or(0.0, |t| t.count);
+            sum += now.sum - then.map_or(0.0, |t| t.sum);
+            for (le, n) in &now.buckets {
+                let more = n - then.and_then(|t| t.bucket(*le)).unwrap_or(0.0);
+                match buckets.iter_mut().find(|(b, _)| b == le) {
+                    Some((_, so_far)) => *so_far += more,
+                    None => buckets.push((*le, more)),
+                }
             }
         }
+        buckets.sort_by(|a, b| a.0.total_cmp(&b.0));
+        if self.series.values().any(|s| s.buckets.len() != buckets.len()) {
+            return Err(bad(what, "series of it have buckets of different bounds, which cannot be added")
+                .way_out("choose one of them by its labels"));
+        }
+        if let Some(w) = buckets.windows(2).find(|w| w[0].1 > w[1].1) {
+            return Err(bad(
+                what,
+                format!("{} were {} or less, but {} were {} or less", w[0].1, w[0].0, w[1].1, w[1].0),
+            )
+            .way_out(
+                "buckets are cumulative: see that both texts are whole, of one process, and in the order said",
+            ));
+        }
+        let most = buckets.last().filter(|(le, _)| le.is_infinite()).map(|(_, n)| *n);
+        let Some(most) = most else {
+            return Err(
+                bad(what, "there is no bucket le=\"+Inf\"").way_out("give the whole text of a scrape")
+            );
+        };
+        if most != count {
+            return Err(bad(what, format!("_count grew by {count}, its last bucket by {most}"))
+                .way_out("give the whole text of a scrape"));
+        }
+        let unit_s = self.of.unit_s();
+        buckets.iter_mut().for_each(|(le, _)| *le *= unit_s);
+        let counted = Counted { buckets, sum_s: unit_s * sum };
+        Ok(Between { counted, series: self.series.len(), resets })
     }
-    buckets.sort_by(|a, b| a.0.total_cmp(&b.0));
-    if new.values().any(|s| s.buckets.len() != buckets.len()) {
-        return Err(bad(what, "series of it have buckets of different bounds, which cannot be added")
-            .way_out("choose one of them by its labels"));
-    }
-    if let Some(w) = buckets.windows(2).find(|w| w[0].1 > w[1].1) {
-        return Err(bad(
-            what,
-            format!("{} were {} or less, but {} were {} or less", w[0].1, w[0].0, w[1].1, w[1].0),
-        )
-        .way_out(
-            "buckets are cumulative: see that both texts are whole, of one process, and in the order said",
-        ));
-    }
-    let most = buckets.last().filter(|(le, _)| le.is_infinite()).map(|(_, n)| *n);
-    let Some(most) = most else {
-        return Err(bad(what, "there is no bucket le=\"+Inf\"").way_out("give the whole text of a scrape"));
+}
+
+/// What the histogram counted between the texts `before` and `after`.
+///
+/// # Errors
+/// As [`Scrape::read`] and [`Scrape::since`].
+pub fn between(before: &str, after: &str, of: &Histogram) -> Result<Between, Fault> {
+    let at = |which: &str, text: &str| {
+        Scrape::read(text, of).map_err(|f| Fault { what: format!("the {which} scrape: {}", f.what), ..f })
     };
-    if most != count {
-        return Err(bad(what, format!("_count grew by {count}, its last bucket by {most}"))
-            .way_out("give the whole text of a scrape"));
-    }
-    Ok(Between {
-        count,
-        rate_hz: count / seconds,
-        mean: (count > 0.0).then(|| sum / count),
-        p95: quantile(&buckets, PERCENTILE),
-        series: new.len(),
-        resets,
-    })
-}
-
-fn at(text: &str, fault: Fault) -> Fault {
-    Fault { what: format!("{text}: {}", fault.what), ..fault }
-}
-
-/// Of cumulative buckets in order, the last of which is infinite; `None` of none or where nothing was counted.
-fn quantile(buckets: &[(f64, f64)], q: f64) -> Option<Quantile> {
-    let total = buckets.last()?.1;
-    if total <= 0.0 || buckets.len() < 2 {
-        return None;
-    }
-    let rank = q * total;
-    let i = buckets.iter().position(|(_, n)| *n >= rank)?;
-    let (low, below) = if i == 0 { (0.0, 0.0) } else { buckets[i - 1] };
-    let (high, upto) = buckets[i];
-    if high.is_infinite() {
-        return Some(Quantile { value: low, bucket: (low, high) });
-    }
-    // The first bucket of values that may be below 0 has no beginning.
-    let value =
-        if i == 0 && high <= 0.0 { high } else { low + (high - low) * (rank - below) / (upto - below) };
-    Some(Quantile { value, bucket: (low.min(high), high) })
+    let before = at("first", before)?;
+    at("second", after)?.since(&before)
 }
 
 /// One series of a histogram: all but `le` alike.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 struct Series {
     buckets: Vec<(f64, f64)>,
     sum: f64,
@@ -171,6 +212,11 @@ impl Series {
         self.buckets.iter().any(|(le, n)| then.bucket(*le).is_some_and(|was| *n < was))
     }
 
+    fn others(&self, then: &Series) -> bool {
+        self.buckets.len() != then.buckets.len()
+            || self.buckets.iter().any(|(le, _)| then.bucket(*le).is_none())
+    }
+
     /// Times are not below 0.
     fn sum_fell(&self, then: &Series) -> bool {
         self.sum < then.sum && then.sum > 0.0 && self.sum >= 0.0
@@ -178,7 +224,7 @@ impl Series {
 }
 
 /// The histogram's series that have these labels.
-fn of(all: &[Sample], metric: &str, labels: &[(&str, &str)]) -> BTreeMap<Labels, Series> {
+fn series(all: &[Sample], metric: &str, labels: &Labels) -> BTreeMap<Labels, Series> {
     let mut found = BTreeMap::<Labels, Series>::new();
     for sample in all {
         let Some(kind) =
@@ -186,7 +232,7 @@ fn of(all: &[Sample], metric: &str, labels: &[(&str, &str)]) -> BTreeMap<Labels,
         else {
             continue;
         };
-        if !labels.iter().all(|(k, v)| sample.labels.get(*k).is_some_and(|is| is == v)) {
+        if !labels.iter().all(|(k, v)| sample.labels.get(k) == Some(v)) {
             continue;
         }
         let mut key = sample.labels.clone();
@@ -204,32 +250,32 @@ fn of(all: &[Sample], metric: &str, labels: &[(&str, &str)]) -> BTreeMap<Labels,
     found
 }
 
+/// `{label="value",...}`.
+fn braces(labels: &Labels) -> String {
+    let all: Vec<String> = labels.iter().map(|(k, v)| format!("{k}={v:?}")).collect();
+    format!("{{{}}}", all.join(","))
+}
+
 /// There is none: what there is instead.
-fn missing(what: String, all: &[Sample], metric: &str, labels: &[(&str, &str)]) -> Fault {
-    let there = of(all, metric, &[]);
+fn missing(all: &[Sample], of: &Histogram) -> Fault {
+    let there = series(all, &of.metric, &Labels::new());
     let show = |of: Vec<String>| of.into_iter().take(8).collect::<Vec<_>>().join(", ");
-    let fault = |why: String| Fault::new(FaultKind::NothingThere, what.clone()).because(why);
+    let fault =
+        |why: &str| Fault::new(FaultKind::NothingThere, format!("reading the histogram {of}")).because(why);
     if !there.is_empty() {
-        let wanted = show(labels.iter().map(|(k, v)| format!("{k}={v:?}")).collect());
-        let has = show(
-            there
-                .keys()
-                .map(|l| format!("{{{}}}", show(l.iter().map(|(k, v)| format!("{k}={v:?}")).collect())))
-                .collect(),
-        );
-        return fault(format!("no series of it has the labels {wanted}")).way_out(format!("it has {has}"));
+        let has = show(there.keys().map(braces).collect());
+        return fault("no series of it has these labels").way_out(format!("it has {has}"));
     }
     let mut names: Vec<&str> = all.iter().filter_map(|s| s.name.strip_suffix("_bucket")).collect();
     names.dedup();
-    if all.iter().any(|s| s.name == metric && s.labels.contains_key("quantile")) {
-        return fault("it is a summary, of whose quantiles none can be made for the time between".to_owned())
+    if all.iter().any(|s| s.name == of.metric && s.labels.contains_key("quantile")) {
+        return fault("it is a summary, of whose quantiles none can be made for the time between")
             .way_out("let the program export a histogram");
     }
-    let why = "there is no such histogram (no _bucket series) in the text".to_owned();
-    fault(why).way_out(match names.as_slice() {
-        [] => {
-            "the text has no histogram at all: see that it is a scrape of the right port and path".to_owned()
-        }
+    fault("there is no such histogram (no _bucket series) in the text").way_out(match names.as_slice() {
+        [] => "the text has no histogram at all: see that it is a scrape of the right port and path, and that the server was \
+               asked once"
+            .to_owned(),
         _ => format!("it has {}", show(names.into_iter().map(str::to_owned).collect())),
     })
 }
@@ -269,13 +315,27 @@ fn parse(text: &str) -> Result<Vec<Sample>, Fault> {
 
 /// `name{label="value",...} value [timestamp]`.
 fn sample(line: &str) -> Option<Sample> {
-    let end =
-        line.find(|c: char| !(c.is_ascii_alphanumeric() || matches!(c, '_' | ':'))).unwrap_or(line.len());
-    let (name, rest) = line.split_at(end);
-    if name.is_empty() || name.starts_with(|c: char| c.is_ascii_digit()) {
+    let (name, rest) = name(line)?;
+    let (labels, rest) = labels(rest)?;
+    let mut words = rest.split_ascii_whitespace();
+    let value = float(words.next()?)?;
+    if words.next().is_some_and(|at| at.parse::<i64>().is_err()) || words.next().is_some() {
         return None;
     }
-    let mut rest = rest.trim_start();
+    Some(Sample { name: name.to_owned(), labels, value })
+}
+
+/// A metric's name, and what comes after it.
+fn name(text: &str) -> Option<(&str, &str)> {
+    let end =
+        text.find(|c: char| !(c.is_ascii_alphanumeric() || matches!(c, '_' | ':'))).unwrap_or(text.len());
+    let (name, rest) = text.split_at(end);
+    (!name.is_empty() && !name.starts_with(|c: char| c.is_ascii_digit())).then_some((name, rest))
+}
+
+/// Labels in braces, which need not be there, and what comes after them.
+fn labels(text: &str) -> Option<(Labels, &str)> {
+    let mut rest = text.trim_start();
     let mut labels = Labels::new();
     if let Some(inside) = rest.strip_prefix('{') {
         rest = inside.trim_start();
@@ -292,12 +352,7 @@ fn sample(line: &str) -> Option<Sample> {
         }
         rest = &rest[1..];
     }
-    let mut words = rest.split_ascii_whitespace();
-    let value = float(words.next()?)?;
-    if words.next().is_some_and(|at| at.parse::<i64>().is_err()) || words.next().is_some() {
-        return None;
-    }
-    Some(Sample { name: name.to_owned(), labels, value })
+    Some((labels, rest))
 }
 
 /// A label's value, and what comes after it.

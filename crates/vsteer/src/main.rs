@@ -7,6 +7,7 @@ mod logs;
 mod moving;
 mod report;
 mod scenario;
+mod scrapes;
 mod sla;
 mod source;
 mod text;

@@ -11,6 +11,13 @@
 //! p95 = "30ms"                              # the longest 95th percentile
 //! rate = 45                                 # so many requests per second are answered, if they come
 //!
+//! [[vm]]
+//! name = "db"
+//! metrics = "http://10.0.0.7:9187/metrics"  # in place of a log; or a file that is written again and again
+//! histogram = "query_duration_seconds"      # of what the metrics hold
+//! labels = { job = "db" }                   # its series with these labels, summed; without it all of them
+//! p95 = "30ms"
+//!
 //! [[host]]                                  # where a VM may go if no weights hold all levels
 //! connect = "qemu+ssh://root@other/system"  # its libvirt
 //! cpus = "2-7"                              # the pCPUs that VMs may use there; all of them if not given
@@ -18,11 +25,16 @@
 //! An unknown key is an error, and so is a level that cannot be.
 
 use serde::Deserialize;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use vsteer_core::sla::control::Level;
 use vsteer_core::sla::hold::Promise;
 use vsteer_core::{CpuSet, Fault, FaultKind};
+
+mod source;
+
+pub use source::Source;
 
 /// The least that is looked at: below, there are too few requests to say anything.
 const PERIOD_LEAST: Duration = Duration::from_secs(1);
@@ -77,8 +89,11 @@ impl Host {
 #[serde(deny_unknown_fields)]
 struct Vm {
     name: String,
-    log: PathBuf,
+    log: Option<PathBuf>,
     format: Option<String>,
+    metrics: Option<String>,
+    histogram: Option<String>,
+    labels: Option<BTreeMap<String, String>>,
     mean: Option<String>,
     p95: Option<String>,
     rate: Option<f64>,
@@ -91,8 +106,8 @@ pub struct Sla {
     pub period: Duration,
     /// VMs and their levels.
     pub promises: Vec<Promise>,
-    /// Their logs and formats, in the same order.
-    pub logs: Vec<(PathBuf, Option<String>)>,
+    /// Where their requests are seen, in the same order.
+    pub sources: Vec<Source>,
     /// Where a VM may go.
     pub hosts: Vec<OtherHost>,
 }
@@ -126,12 +141,11 @@ impl Sla {
                 .way_out("use 10s or more"));
         }
         if text.vms.is_empty() {
-            return Err(
-                bad("it promises nothing".to_owned()).way_out("add a [[vm]] with name, log and a level")
-            );
+            return Err(bad("it promises nothing".to_owned())
+                .way_out("add a [[vm]] with name, log or metrics, and a level"));
         }
         let hosts = text.hosts.into_iter().map(Host::read).collect::<Result<_, _>>()?;
-        let mut sla = Sla { period, promises: Vec::new(), logs: Vec::new(), hosts };
+        let mut sla = Sla { period, promises: Vec::new(), sources: Vec::new(), hosts };
         for vm in text.vms {
             let whose = format!("VM {:?}", vm.name);
             let bad = |what: String| bad(format!("{whose}: {what}"));
@@ -143,10 +157,11 @@ impl Sla {
             if sla.promises.iter().any(|p| p.vm == vm.name) {
                 return Err(bad("it is there twice".to_owned()).way_out("put its levels into one [[vm]]"));
             }
-            if let Some(other) = sla.logs.iter().position(|(log, _)| *log == vm.log) {
+            let source = Source::of(&vm)?;
+            if let Some(other) = sla.sources.iter().position(|s| s.is(&source)) {
                 let other = &sla.promises[other].vm;
-                return Err(bad(format!("its log is that of {other:?}, too"))
-                    .way_out("each VM needs a log of its own requests"));
+                return Err(bad(format!("its log or histogram is that of {other:?}, too"))
+                    .way_out("each VM needs a log or a histogram of its own requests"));
             }
             let time = |key: &str, text: &Option<String>| -> Result<Option<f64>, Fault> {
                 let read = |t: &String| {
@@ -163,7 +178,7 @@ impl Sla {
                 return Err(bad(format!("rate = {}: not above 0", level.rate_hz.unwrap_or(0.0))));
             }
             sla.promises.push(Promise { vm: vm.name, level });
-            sla.logs.push((vm.log, vm.format));
+            sla.sources.push(source);
         }
         Ok(sla)
     }
@@ -172,6 +187,7 @@ impl Sla {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use vsteer_host::scrape::Place;
 
     const SLA: &str = "period = \"30s\"\n[[vm]]\nname = \"web\"\nlog = \"/l/web\"\nformat = \"nginx\"\nmean = \"9ms\"\n\
         [[vm]]\nname = \"db\"\nlog = \"/l/db\"\np95 = \"30ms\"\nrate = 45\n";
@@ -182,7 +198,37 @@ mod tests {
         assert_eq!((sla.period.as_secs(), sla.promises.len()), (30, 2));
         assert_eq!(sla.promises[0].level, Level { mean_s: Some(0.009), p95_s: None, rate_hz: None });
         assert_eq!(sla.promises[1].level, Level { mean_s: None, p95_s: Some(0.03), rate_hz: Some(45.0) });
-        assert_eq!(sla.logs[0], (PathBuf::from("/l/web"), Some("nginx".to_owned())));
+        assert_eq!(
+            sla.sources,
+            [
+                Source::Log { file: "/l/web".into(), format: Some("nginx".to_owned()) },
+                Source::Log { file: "/l/db".into(), format: None }
+            ]
+        );
+    }
+
+    const METRICS: &str = "[[vm]]\nname = \"web\"\nmetrics = \"http://h:9100/metrics\"\nhistogram = \"m_seconds\"\n\
+        labels = { job = \"web\" }\nmean = \"9ms\"\n\
+        [[vm]]\nname = \"db\"\nmetrics = \"/l/db.prom\"\nhistogram = 'm_seconds{job=\"db\"}'\np95 = \"30ms\"\n";
+
+    #[test]
+    fn metrics_are_read() {
+        let sla = Sla::parse(METRICS).unwrap();
+        let [Source::Metrics { place: http, histogram: web }, Source::Metrics { place: file, histogram: db }] =
+            &sla.sources[..]
+        else {
+            panic!("{:?}", sla.sources)
+        };
+        assert_eq!(
+            (http.to_string(), web.to_string()),
+            ("http://h:9100/metrics".into(), r#"m_seconds{job="web"}"#.into())
+        );
+        assert_eq!(
+            (file, db.to_string()),
+            (&Place::File("/l/db.prom".into()), r#"m_seconds{job="db"}"#.into())
+        );
+        // Two VMs behind one server, told apart by labels.
+        assert!(Sla::parse(&METRICS.replace("/l/db.prom", "http://h:9100/metrics")).is_ok());
     }
 
     #[test]
@@ -221,6 +267,29 @@ mod tests {
             assert!(fault.to_string().contains(says), "{to}: {fault}");
             assert_eq!(fault.kind, FaultKind::BadInput);
         }
+        for (from, to, says) in [
+            ("metrics = \"http://h:9100/metrics\"", "", "neither log nor metrics"),
+            ("labels", "log = \"/l/web\"\nlabels", "both log and metrics"),
+            ("metrics = \"http://h:9100/metrics\"", "log = \"/l/web\"", "are of metrics, and it has a log"),
+            ("labels", "format = \"json\"\nlabels", "format is of a log"),
+            ("histogram = \"m_seconds\"", "", "does not say which"),
+            ("\"m_seconds\"", "\"m seconds\"", "is no histogram: write NAME"),
+            ("http://", "https://", "only http is"),
+            ("http://h:9100", "http://", "names no host"),
+            ("job = \"web\"", "job = 3", "string"),
+        ] {
+            let fault = Sla::parse(&METRICS.replacen(from, to, 1)).unwrap_err();
+            assert!(fault.to_string().contains(says), "{to}: {fault}");
+            assert!(says == "string" || fault.to_string().contains("VM \"web\""), "{to}: {fault}");
+        }
+        let same =
+            METRICS.replace("/l/db.prom", "http://h:9100/metrics").replace("job=\"db\"", "job=\"web\"");
+        assert!(
+            Sla::parse(&same)
+                .unwrap_err()
+                .to_string()
+                .contains("VM \"db\": its log or histogram is that of \"web\"")
+        );
         assert!(Sla::parse("period = \"60s\"").unwrap_err().to_string().contains("promises nothing"));
     }
 }

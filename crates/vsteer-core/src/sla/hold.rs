@@ -9,7 +9,8 @@
 //!
 //! **Rest.** After weights were set, they are not set again before [`REST`] periods under them have been seen, nor more than [`SETS_MOST`]
 //! times for one shift, unless what is wrong has lasted for [`LASTING`] periods. A violation is one only beyond what chance explains
-//! (batch means: A. Law, "Simulation Modeling and Analysis", 5th ed., 9.5.3).
+//! (batch means: A. Law, "Simulation Modeling and Analysis", 5th ed., 9.5.3). Requests that a histogram counted are drawn in any order
+//! between two scrapes: a batch is two such lots or longer, and where that leaves fewer than three batches nothing is known of chance.
 //!
 //! **Dead knobs.** A VM whose weight does nothing ([`super::facts::dead`]) is left out: what it uses is taken as used, and what it lacks is
 //! told, not turned at.
@@ -19,6 +20,7 @@
 use super::control::{ANSWERED, Candidate, Decision, Level, Situation, Step, Violation};
 use super::estimate::{Case, Driver, Estimator};
 use super::facts::Dead;
+use super::histogram::Lots;
 use super::spread;
 use super::window::{Answered, Interval, Next, Seen, Vm, interval};
 use serde::Serialize;
@@ -39,6 +41,8 @@ const POOL_MOST: usize = 60;
 const BATCHES: usize = 20;
 /// Requests in each, at least.
 const BATCH_LEAST: usize = 10;
+/// Lots ([`Lots`]) in each, at least: wherever in a lot it begins, most of what it is the mean of was measured.
+const LOTS: usize = 2;
 /// The end of a period that tells what is asked now: this part of it.
 const TAIL: u64 = 3;
 /// How CPU times spread is read off by this part of the requests that an estimate draws.
@@ -62,6 +66,8 @@ pub struct Promise {
 pub struct VmPeriod {
     /// Requests that ended in it.
     pub requests: Vec<Answered>,
+    /// [`Interval::lots`].
+    pub lots: Option<Lots>,
     /// What its host says of it.
     pub vm: Vm,
     /// Why its weight does nothing.
@@ -239,7 +245,9 @@ impl Holder {
         let begun = requests.iter().map(|r| r.began_ns).min()?;
         let span = (begun.min(self.pool[0].span_ns.0), self.pool.last()?.span_ns.1);
         let whole = interval(requests, span, Vm { cpu_ns, ..last.vm })?;
-        (requests.len() >= REQUESTS_LEAST).then_some(whole)
+        let lots =
+            self.pool.iter().filter_map(|p| p.vms[i].as_ref()).fold(None, |all, v| Lots::both(all, &v.lots));
+        (requests.len() >= REQUESTS_LEAST).then_some(Interval { lots, ..whole })
     }
 
     /// What is known of this period, for those whose weights can be turned at.
@@ -287,7 +295,7 @@ impl Holder {
         let unsure = rates_unsure(&seen, &now_hz, pcpus, length_s(&now));
         let model = if foretold { FORETOLD_OFF } else { 0.0 };
         let chance = |i: &Interval| {
-            let c = chance_of(&i.took_s);
+            let c = chance_of(&i.took_s, i.lots.as_ref());
             libm::sqrt(c * c + unsure * unsure + model * model)
         };
         let weight = |i: &usize| now.vms[*i].as_ref().map_or(1.0, |v| v.vm.weight);
@@ -485,9 +493,10 @@ fn rates_unsure(seen: &[Seen], now_hz: &[(f64, bool)], pcpus: f64, length_s: f64
     libm::sqrt(variance) / (pcpus - load).max(0.01 * pcpus)
 }
 
-/// By how much of itself the mean of these, in order, may be off by chance: one standard error, by batch means.
-fn chance_of(took_s: &[f64]) -> f64 {
-    let each = (took_s.len() / BATCHES).max(BATCH_LEAST);
+/// By how much of itself the mean of these, in order, may be off by chance: one standard error, by batch means. As much as it is, where
+/// there are too few to tell.
+fn chance_of(took_s: &[f64], lots: Option<&Lots>) -> f64 {
+    let each = (took_s.len() / BATCHES).max(BATCH_LEAST).max(lots.map_or(0, |l| LOTS * l.most));
     let means: Vec<f64> = took_s.chunks_exact(each).filter_map(crate::stats::mean).collect();
     let (Some(mean), Some(variance)) = (crate::stats::mean(&means), crate::stats::variance(&means)) else {
         return 1.0;
@@ -503,6 +512,7 @@ mod tests {
     use super::super::estimate::find;
     use super::super::estimate::fluid::Fluid;
     use super::super::estimate::traffic::Traffic;
+    use super::super::histogram::Counted;
     use super::*;
     use crate::sim::random::Random;
 
@@ -547,7 +557,12 @@ mod tests {
                     .collect();
                 let cpu_ns = (requests.len() as f64 * SERVICE_S[i] * 1e9) as u64;
                 let dead = self.dead.clone().filter(|_| i == 0);
-                Some(VmPeriod { requests, vm: Vm { cpu_ns, weight: self.weights[i], vcpus: 1 }, dead })
+                Some(VmPeriod {
+                    requests,
+                    lots: None,
+                    vm: Vm { cpu_ns, weight: self.weights[i], vcpus: 1 },
+                    dead,
+                })
             };
             let period =
                 Period { span_ns: (ns(0.0), ns(PERIOD_S)), vms: (0..3).map(vm).collect(), pcpus: 1.0 };
@@ -591,6 +606,87 @@ mod tests {
             }
             assert!((1..=SETS_MOST).contains(&sets), "seed {seed}: {sets} changes, {:?}", world.weights);
         }
+    }
+
+    /// The period as histograms would have counted it that were scraped so many times.
+    fn counted(mut period: Period, scrapes: u64) -> Period {
+        const BOUNDS_S: [f64; 9] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, f64::INFINITY];
+        let (from_ns, to_ns) = period.span_ns;
+        let step_ns = (to_ns - from_ns) / scrapes;
+        for vm in period.vms.iter_mut().flatten() {
+            let all = std::mem::take(&mut vm.requests);
+            for k in 0..scrapes {
+                let span = (from_ns + k * step_ns, from_ns + (k + 1) * step_ns);
+                // What was still in line at the end is counted in the last.
+                let within = |ended: u64| span.0 < ended && (ended <= span.1 || k + 1 == scrapes);
+                let took_s: Vec<f64> = all
+                    .iter()
+                    .filter(|r| within(r.began_ns + r.took_ns))
+                    .map(|r| r.took_ns as f64 / 1e9)
+                    .collect();
+                let counted = Counted::of(&BOUNDS_S, &took_s);
+                vm.requests.extend(counted.requests(span).unwrap());
+                vm.lots = Lots::both(vm.lots.take(), &Some(Lots::of(&counted)));
+            }
+        }
+        period
+    }
+
+    /// As by logs ([`a_shift_of_load_is_answered_and_then_there_is_rest`]), and what is measured is the same.
+    #[test]
+    fn histograms_do_for_logs() {
+        for seed in 1..=5 {
+            let mut world = World::new(seed, [30.0, 30.0, 120.0]);
+            let mut holder = holder([25.0, 45.0, 22.0]);
+            for _ in 0..5 {
+                let period = world.live();
+                let rates = [0, 1, 2].map(|i| period.vms[i].as_ref().map(|v| v.requests.len()));
+                let counted = counted(period, 10);
+                assert_eq!(rates, [0, 1, 2].map(|i| counted.vms[i].as_ref().map(|v| v.requests.len())));
+                assert_eq!(holder.step(counted, &|| {}).decision, Decision::Keep, "seed {seed}");
+            }
+            world.rates = [45.0, 45.0, 170.0];
+            let mut sets = 0;
+            for _ in 0..15 {
+                let outcome = holder.step(counted(world.live(), 10), &|| {});
+                match outcome.decision {
+                    Decision::Set { weights, .. } => {
+                        sets += 1;
+                        assert!(weights[0] > weights[1], "{weights:?}");
+                        world.weights = weights;
+                    }
+                    Decision::Move { .. } => panic!("seed {seed}: {}", outcome.why),
+                    Decision::Keep => {}
+                }
+            }
+            assert!((1..=SETS_MOST).contains(&sets), "seed {seed}: {sets} changes, {:?}", world.weights);
+        }
+    }
+
+    /// Requests drawn in any order hide how they hang together: taken for a log their mean would seem surer than it is.
+    #[test]
+    fn chance_is_not_less_where_a_histogram_counted() {
+        let (mut of_log, mut of_lots, mut naive) = (0.0, 0.0, 0.0);
+        let took = |p: &Period| -> Vec<f64> {
+            let requests = p.vms[0].as_ref().map(|v| v.requests.clone()).unwrap_or_default();
+            requests.iter().map(|r| r.took_ns as f64 / 1e9).collect()
+        };
+        for seed in 1..=20 {
+            let period = World::new(seed, [45.0, 45.0, 170.0]).live();
+            let few = counted(period.clone(), 10);
+            of_log += chance_of(&took(&period), None) / 20.0;
+            of_lots += chance_of(&took(&few), few.vms[0].as_ref().and_then(|v| v.lots.as_ref())) / 20.0;
+            naive += chance_of(&took(&counted(period, 1)), None) / 20.0;
+        }
+        assert!(naive < 0.6 * of_log && of_lots > 0.9 * of_log, "{naive} {of_lots} {of_log}");
+        // Scraped once a period nothing is known until there are batches.
+        let mut world = World::new(1, [45.0, 45.0, 170.0]);
+        let mut once: Vec<Period> = (0..6).map(|_| counted(world.live(), 1)).collect();
+        let lots =
+            once.iter().filter_map(|p| p.vms[0].as_ref()).fold(None, |all, v| Lots::both(all, &v.lots));
+        assert_eq!(chance_of(&took(&once[0]), lots.as_ref()), 1.0);
+        let all: Vec<f64> = once.drain(..).flat_map(|p| took(&p)).collect();
+        assert_eq!(chance_of(&all[..5 * all.len() / 6], lots.as_ref()), 1.0);
     }
 
     #[test]
@@ -637,6 +733,7 @@ mod tests {
         let mut holder = holder([10.0; 3]);
         let empty = |vm: f64| VmPeriod {
             requests: Vec::new(),
+            lots: None,
             vm: Vm { cpu_ns: 1000, weight: vm, vcpus: 1 },
             dead: None,
         };

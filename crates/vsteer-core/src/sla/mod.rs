@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! window     what was seen of requests in an interval
+//! histogram  requests as a histogram counted them
 //! facts      what a host's model says of the VMs
 //! spread     how much CPU times differ from request to request, read off how long they took
 //! estimate   how long they will take in the next one: one file, one contract, several answers
@@ -18,6 +19,7 @@ pub mod control;
 pub mod estimate;
 pub mod facts;
 pub mod fit;
+pub mod histogram;
 pub mod hold;
 pub mod paper;
 pub mod round;

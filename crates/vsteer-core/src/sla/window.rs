@@ -1,5 +1,6 @@
 //! What was seen of VMs' requests in an interval, and what is known of the next.
 
+use super::histogram::Lots;
 use crate::stats::{mean, quantile, variance};
 use serde::Serialize;
 
@@ -72,6 +73,8 @@ pub struct Interval {
     pub gaps_s: Vec<f64>,
     /// Response times, seconds.
     pub took_s: Vec<f64>,
+    /// Where they are drawn, since a histogram counted them. `None` for a log, which tells of each.
+    pub lots: Option<Lots>,
 }
 
 /// What `requests` that came in `from_ns..to_ns` tell. `None` where there were fewer than two: nothing can be divided by them. A
@@ -95,7 +98,7 @@ pub fn interval(requests: &[Answered], (from_ns, to_ns): (u64, u64), vm: Vm) -> 
         weight: vm.weight,
         vcpus: vm.vcpus,
     };
-    Some(Interval { seen, gaps_s, took_s })
+    Some(Interval { seen, gaps_s, took_s, lots: None })
 }
 
 #[cfg(test)]

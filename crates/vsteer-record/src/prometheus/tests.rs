@@ -38,6 +38,14 @@ rpc_duration_seconds_count 2693
 "#;
 const NAME: &str = "http_request_duration_seconds";
 
+fn of(text: &str) -> Histogram {
+    text.parse().unwrap()
+}
+
+fn m() -> Histogram {
+    of("m")
+}
+
 /// Counts of 0.1, 0.5, +Inf, and the sum, of one series.
 fn text(labels: &str, counts: [u64; 3], sum: f64) -> String {
     let with =
@@ -53,80 +61,114 @@ fn text(labels: &str, counts: [u64; 3], sum: f64) -> String {
 
 #[test]
 fn the_documented_text_is_read() {
-    let nothing = between(DOCUMENTED, DOCUMENTED, NAME, &[], 60.0).unwrap();
-    assert_eq!((nothing.count, nothing.mean, nothing.p95, nothing.series), (0.0, None, None, 1));
-    let since_start = between("", DOCUMENTED, NAME, &[], 3600.0).unwrap();
-    assert_eq!(since_start.count, 144_320.0);
-    assert!((since_start.mean.unwrap() - 53_423.0 / 144_320.0).abs() < 1e-12);
-    // The 137,104th is beyond 1 s.
-    assert_eq!(since_start.p95, Some(Quantile { value: 1.0, bucket: (1.0, f64::INFINITY) }));
+    let nothing = between(DOCUMENTED, DOCUMENTED, &of(NAME)).unwrap();
+    assert_eq!((nothing.counted.count(), nothing.counted.mean_s(), nothing.series), (0.0, None, 1));
+    let since_start = between("", DOCUMENTED, &of(NAME)).unwrap().counted;
+    assert_eq!((since_start.count(), since_start.sum_s), (144_320.0, 53_423.0));
+    assert_eq!(
+        (since_start.buckets[2], since_start.buckets[5]),
+        ((0.2, 100_392.0), (f64::INFINITY, 144_320.0))
+    );
     let escaped = parse(DOCUMENTED).unwrap().into_iter().find(|s| s.name.starts_with("msdos")).unwrap();
     assert_eq!(escaped.labels["error"], "Cannot find file:\n\"FILE.TXT\"");
     assert_eq!(escaped.labels["path"], r"C:\DIR\FILE.TXT");
 }
 
 #[test]
+fn histograms_are_named_as_in_a_query() {
+    let with = of(r#" http_seconds_bucket{job="web", path="a\"b}c",le="0.1"} "#);
+    assert_eq!(
+        (with.metric.as_str(), with.labels.len(), with.labels["path"].as_str()),
+        ("http_seconds", 2, "a\"b}c")
+    );
+    assert_eq!(with.to_string(), r#"http_seconds{job="web",path="a\"b}c"}"#);
+    assert_eq!(of(&with.to_string()), with);
+    assert_eq!(of("m").to_string(), "m");
+    for odd in ["", "1m", "m{", "m{a}", "m{a=b}", r#"m{a="b""#, "m n", "m 3", r#"m{a=~"b"}"#] {
+        let said = odd.parse::<Histogram>().unwrap_err();
+        assert!(said.contains("write NAME or NAME{label="), "{said}");
+    }
+}
+
+#[test]
+fn a_name_tells_its_unit() {
+    let text = text("", [10, 20, 20], 4.0);
+    for (name, unit_s) in [("m_seconds", 1.0), ("m_milliseconds", 1e-3), ("m_ms", 1e-3), ("m_us", 1e-6)] {
+        let text = text.replace("m_", &format!("{name}_"));
+        let counted = between("", &text, &of(name)).unwrap().counted;
+        assert_eq!((counted.sum_s, counted.buckets[1]), (4.0 * unit_s, (0.5 * unit_s, 20.0)), "{name}");
+        assert!(counted.buckets[2].0.is_infinite());
+    }
+}
+
+#[test]
 fn differences_are_summed_with_le_kept() {
     let before = text(r#"vm="a""#, [10, 20, 20], 4.0) + &text(r#"vm="b""#, [0, 0, 0], 0.0);
     let after = text(r#"vm="a""#, [60, 70, 70], 9.0) + &text(r#"vm="b""#, [30, 50, 50], 10.0);
-    let both = between(&before, &after, "m", &[], 10.0).unwrap();
-    // 80 of 100 at 0.1 or less, all at 0.5: the 95th is 15 of 20 within.
-    assert_eq!(
-        (both.count, both.rate_hz, both.mean, both.series, both.resets),
-        (100.0, 10.0, Some(0.15), 2, 0)
-    );
-    let p95 = both.p95.unwrap();
-    assert!((p95.value - 0.4).abs() < 1e-12 && p95.bucket == (0.1, 0.5), "{p95:?}");
-    let one = between(&before, &after, "m", &[("vm", "a")], 10.0).unwrap();
-    assert_eq!((one.count, one.series, one.p95.unwrap().bucket), (50.0, 1, (0.0, 0.1)));
-    assert!((one.p95.unwrap().value - 0.095).abs() < 1e-12);
+    let both = between(&before, &after, &m()).unwrap();
+    assert_eq!((both.series, both.resets, both.counted.mean_s()), (2, 0, Some(0.15)));
+    assert_eq!(both.counted.buckets, [(0.1, 80.0), (0.5, 100.0), (f64::INFINITY, 100.0)]);
+    let one = between(&before, &after, &of(r#"m{vm="a"}"#)).unwrap();
+    assert_eq!((one.counted.count(), one.series, one.counted.buckets[0]), (50.0, 1, (0.1, 50.0)));
 }
 
 #[test]
 fn a_reset_is_noticed() {
-    let after =
-        between(&text("", [100, 200, 200], 40.0), &text("", [10, 20, 20], 2.0), "m", &[], 1.0).unwrap();
-    assert_eq!((after.count, after.resets, after.mean), (20.0, 1, Some(0.1)));
+    let after = between(&text("", [100, 200, 200], 40.0), &text("", [10, 20, 20], 2.0), &m()).unwrap();
+    assert_eq!((after.counted.count(), after.resets, after.counted.mean_s()), (20.0, 1, Some(0.1)));
+    // A process that counts no more than before, but other requests.
+    let after = between(&text("", [100, 200, 200], 40.0), &text("", [10, 200, 200], 50.0), &m()).unwrap();
+    assert_eq!((after.counted.count(), after.resets), (200.0, 1));
+    // A new version, with other buckets.
+    let other = text("", [300, 400, 400], 50.0).replace("0.5", "0.7");
+    let after = between(&text("", [100, 200, 200], 40.0), &other, &m()).unwrap();
+    assert_eq!((after.counted.count(), after.resets), (400.0, 1));
 }
 
 #[test]
 fn what_is_wrong_is_told() {
-    let of = |before: &str, after: &str, labels: &[(&str, &str)], seconds| {
-        between(before, after, "m", labels, seconds).unwrap_err().to_string()
-    };
+    let said =
+        |before: &str, after: &str, named: &str| between(before, after, &of(named)).unwrap_err().to_string();
     let good = text(r#"vm="a""#, [1, 2, 2], 1.0);
-    assert!(of("", DOCUMENTED, &[], 1.0).contains(NAME));
-    assert!(of("", "", &[], 1.0).contains("no histogram at all"));
-    assert!(of("", &good, &[("vm", "z")], 1.0).contains(r#"vm="a""#));
-    assert!(of("", &good, &[], 0.0).contains("earlier"));
-    assert!(of("", &text("", [3, 2, 2], 1.0), &[], 1.0).contains("cumulative"));
-    assert!(of("", "m_bucket{le=\"1\"} 2\nm_count 2\nm_sum 1\n", &[], 1.0).contains("+Inf"));
-    assert!(of("", "m_bucket{le=\"+Inf\"} 2\nm_count 3\nm_sum 1\n", &[], 1.0).contains("_count grew by 3"));
+    assert!(said("", DOCUMENTED, "m").contains(NAME));
+    assert!(said("", "", "m").contains("no histogram at all"));
+    let labels = said("", &good, r#"m{vm="z"}"#);
+    assert!(labels.contains(r#"m{vm="z"}: no series"#) && labels.contains(r#"it has {vm="a"}"#), "{labels}");
+    assert!(said("", &text("", [3, 2, 2], 1.0), "m").contains("cumulative"));
+    assert!(said("", "m_bucket{le=\"1\"} 2\nm_count 2\nm_sum 1\n", "m").contains("+Inf"));
+    assert!(said("", "m_bucket{le=\"+Inf\"} 2\nm_count 3\nm_sum 1\n", "m").contains("_count grew by 3"));
     let other = good.clone()
         + "m_bucket{vm=\"b\",le=\"7\"} 1\nm_bucket{vm=\"b\",le=\"+Inf\"} 1\nm_count{vm=\"b\"} 1\n";
-    assert!(of("", &other, &[], 1.0).contains("different bounds"));
-    assert!(of("a\n<html>\n", &good, &[], 1.0).contains("first scrape: line 1"));
-    let summary = between("", DOCUMENTED, "rpc_duration_seconds", &[], 1.0).unwrap_err().to_string();
-    assert!(summary.contains("summary"), "{summary}");
+    assert!(said("", &other, "m").contains("different bounds"));
+    assert!(said("a\n<html>\n", &good, "m").contains("first scrape: line 1"));
+    assert!(said("", DOCUMENTED, "rpc_duration_seconds").contains("summary"));
+    // Before a server is asked for the first time it has none: told when it is missed.
+    let asked = Scrape::read(&good, &m()).unwrap();
+    let never = Scrape::read("up 1\n", &m()).unwrap();
+    assert_eq!(asked.since(&never).unwrap().counted.count(), 2.0);
+    assert_eq!(never.since(&asked).unwrap_err(), never.checked().unwrap_err());
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
     #[test]
     fn no_text_is_too_odd(before in "[a-z_{}=\",\\\\ 0-9.+#\n]{0,80}", after in ".{0,80}") {
-        let _ = between(&before, &after, "m", &[], 1.0);
-        let _ = between(&after, &before, "m", &[("a", "b")], 1.0);
+        let _ = between(&before, &after, &m());
+        let _ = between(&after, &before, &of("m{a=\"b\"}"));
+        let _ = before.parse::<Histogram>();
     }
 
-    /// The true percentile is in the bucket that is told.
+    /// What is drawn is counted as what was drawn from.
     #[test]
-    fn the_percentile_is_in_its_bucket(took in prop::collection::vec(0.001..1.0f64, 1..200)) {
-        let upto = |le: f64| took.iter().filter(|t| **t <= le).count() as u64;
-        let scrape = text("", [upto(0.1), upto(0.5), took.len() as u64], took.iter().sum());
-        let p95 = between("", &scrape, "m", &[], 1.0).unwrap().p95.unwrap();
-        let mut sorted = took.clone();
-        sorted.sort_by(f64::total_cmp);
-        let truly = sorted[((0.95 * took.len() as f64).ceil() as usize).max(1) - 1];
-        prop_assert!(truly > p95.bucket.0 && truly <= p95.bucket.1 && p95.value <= p95.bucket.1 && p95.value >= p95.bucket.0);
+    fn requests_come_back(took in prop::collection::vec(0.001..1.0f64, 1..200)) {
+        let upto = |all: &[f64], le: f64| all.iter().filter(|t| **t <= le).count() as u64;
+        let scrape = text("", [upto(&took, 0.1), upto(&took, 0.5), took.len() as u64], took.iter().sum());
+        let counted = between("", &scrape, &m()).unwrap().counted;
+        let drawn: Vec<f64> =
+            counted.requests((0, 60_000_000_000)).unwrap().iter().map(|r| r.took_ns as f64 / 1e9 - 1e-9).collect();
+        let counts = counted.buckets.iter().map(|(le, _)| upto(&drawn, *le)).collect::<Vec<_>>();
+        prop_assert_eq!(counts, counted.buckets.iter().map(|(_, n)| *n as u64).collect::<Vec<_>>());
+        let off = drawn.iter().map(|t| t + 1e-9).sum::<f64>() - took.iter().sum::<f64>();
+        prop_assert!(off.abs() < 1e-6, "off by {} s", off);
     }
 }

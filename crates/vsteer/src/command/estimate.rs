@@ -2,6 +2,7 @@
 
 use crate::cli::Estimate;
 use crate::logs::{self, Log};
+use crate::scrapes::{self, Saved};
 use crate::source::{self, progress_done, progress_of};
 use crate::text;
 use serde_json::json;
@@ -14,8 +15,32 @@ use vsteer_core::sla::estimate::{ALL, Case, Driver, EFFORT, Sharing};
 use vsteer_core::sla::facts::{self, Facts, facts};
 use vsteer_core::sla::score::{Foretold, LOADED, Told, error};
 use vsteer_core::sla::spread;
-use vsteer_core::sla::window::{Answered, Interval, Next, Response, Seen, interval};
+use vsteer_core::sla::window::{Answered, Interval, Next, Response, Seen, Vm, interval};
 use vsteer_core::{Fault, FaultKind};
+
+/// What a VM was asked.
+enum Asked {
+    /// By its log.
+    Log(Vec<Answered>),
+    /// By scrapes of its histogram.
+    Saved(Saved),
+}
+
+impl Asked {
+    fn read(a: &Estimate, log: &Log) -> Result<Asked, Fault> {
+        if log.file.is_dir() {
+            return Saved::read(log, scrapes::of_vm(&a.histograms, &log.vm)?).map(Asked::Saved);
+        }
+        logs::read(log, a.format.as_deref()).map(Asked::Log)
+    }
+
+    fn interval(&self, window: (u64, u64), vm: Vm) -> Result<Option<Interval>, Fault> {
+        match self {
+            Asked::Log(requests) => Ok(interval(requests, window, vm)),
+            Asked::Saved(scrapes) => scrapes.interval(window, vm),
+        }
+    }
+}
 
 /// One interval of a recording.
 struct Part {
@@ -46,16 +71,17 @@ impl Part {
 /// Estimates.
 ///
 /// # Errors
-/// As reading logs and recordings; `NothingThere` where logs and recordings have no time in common; `Usage` for a rate or
+/// As reading logs, scrapes and recordings; `NothingThere` where logs and recordings have no time in common; `Usage` for a rate or
 /// weight of a VM without a log.
 pub fn run(a: &Estimate, json: bool) -> Result<(), Fault> {
     let names: Vec<&str> = a.logs.iter().map(|l| l.vm.as_str()).collect();
-    let requests =
-        a.logs.iter().map(|log| logs::read(log, a.format.as_deref())).collect::<Result<Vec<_>, _>>()?;
+    scrapes::all_used(&a.histograms, &a.logs)?;
+    let asked_of = a.logs.iter().map(|log| Asked::read(a, log)).collect::<Result<Vec<_>, _>>()?;
     let mut parts = Vec::new();
     for folder in &a.from {
-        parts.extend(cut(folder, a.interval, &a.logs, &requests, &names)?);
+        parts.extend(cut(folder, a.interval, &a.logs, &asked_of, &names)?);
     }
+    by_buckets(&parts, &names);
     let work = parts.len();
     for (i, part) in parts.iter_mut().enumerate() {
         progress_of("reading off how CPU times spread", i as f64 / work as f64, "");
@@ -99,7 +125,7 @@ fn cut(
     folder: &Path,
     every: Option<std::time::Duration>,
     logs: &[Log],
-    requests: &[Vec<Answered>],
+    asked: &[Asked],
     names: &[&str],
 ) -> Result<Vec<Part>, Fault> {
     let recording = source::read(folder)?;
@@ -108,8 +134,10 @@ fn cut(
     };
     let (begin, end) = (first.unix_ns, last.unix_ns);
     let step = every.map_or(end - begin, |d| d.as_nanos() as u64).max(1);
-    for (log, requests) in logs.iter().zip(requests) {
-        logs::of_the_time(log, requests, (begin, end))?;
+    for (log, asked) in logs.iter().zip(asked) {
+        if let Asked::Log(requests) = asked {
+            logs::of_the_time(log, requests, (begin, end))?;
+        }
     }
     let mut parts = Vec::new();
     let mut from = begin;
@@ -125,7 +153,8 @@ fn cut(
         let model: HostModel = model::derive(&config, &recording.manifest.collector, batches)?;
         let facts = facts(&config, &model, names)?;
         let window = (a.unix_ns, b.unix_ns);
-        let intervals = requests.iter().zip(&facts.vms).map(|(r, vm)| interval(r, window, *vm)).collect();
+        let intervals =
+            asked.iter().zip(&facts.vms).map(|(a, vm)| a.interval(window, *vm)).collect::<Result<_, _>>()?;
         parts.push(Part { config, facts, intervals, from_unix_ns: window.0, to_unix_ns: window.1 });
     }
     if parts.is_empty() {
@@ -135,6 +164,22 @@ fn cut(
             .way_out("give a shorter --interval"));
     }
     Ok(parts)
+}
+
+/// Tells whose response times are known by buckets.
+fn by_buckets(parts: &[Part], names: &[&str]) {
+    for (i, name) in names.iter().enumerate() {
+        let last = parts.iter().rev().find_map(|p| p.intervals[i].as_ref());
+        let Some((last, lots)) = last.and_then(|l| Some((l, l.lots.as_ref()?))) else { continue };
+        let (low_s, high_s) = lots.bucket_at(last.seen.response.p95_s);
+        let upto =
+            if high_s.is_infinite() { "without end".to_owned() } else { format!("to {:.1}", 1e3 * high_s) };
+        eprintln!(
+            "vsteer: {name}: a histogram tells a 95th percentile by its bucket alone (the last one is somewhere from {:.1} {upto} ms), and not \
+             how requests came: as by a Poisson process, it is taken",
+            1e3 * low_s
+        );
+    }
 }
 
 /// Which VMs' CPU times spread how far.

@@ -3,11 +3,10 @@
 use super::apply::open;
 use crate::cli::Steer;
 use crate::interrupt::Interrupt;
-use crate::logs;
 use crate::moving::Hosts;
 use crate::sla::Sla;
 use serde::Serialize;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use vsteer_act::{Setting, Steering, journal_folder};
 use vsteer_core::model;
 use vsteer_core::nouns::{Batch, CpuWeight, HostConfig, VmConfig};
@@ -15,12 +14,15 @@ use vsteer_core::plan::{Change, Step};
 use vsteer_core::sla::control::Decision;
 use vsteer_core::sla::estimate;
 use vsteer_core::sla::facts::{dead, facts, find};
-use vsteer_core::sla::hold::{Holder, Outcome, Period, VmPeriod};
+use vsteer_core::sla::histogram::Lots;
+use vsteer_core::sla::hold::{Holder, Outcome, Period, Promise, VmPeriod};
 use vsteer_core::sla::round::{CGROUP_V1, CGROUP_V2, XEN, rounded};
 use vsteer_core::sla::window::Answered;
 use vsteer_core::{Fault, FaultKind};
-use vsteer_host::follow::Follower;
 use vsteer_host::observe::{CollectorChoice, KvmHost, Observe, Options};
+use watched::{Sight, Watched};
+
+mod watched;
 
 /// Hidden first word of the watchdog's command line: see [`guard`].
 pub const GUARD: &str = "__guard";
@@ -28,14 +30,15 @@ pub const GUARD: &str = "__guard";
 const EFFORT: usize = 60_000;
 /// Logs are read so often within a period, a little at a time.
 const POLLS: u32 = 30;
+/// Histograms are scraped each time that so many of these are over, but in periods shorter than [`SCRAPED_LEAST`] at their end alone.
+const POLLS_A_SCRAPE: u32 = 3;
+const SCRAPED_LEAST: Duration = Duration::from_secs(10);
 /// Estimates take no more than this part of a pCPU, since the host is there for others.
 const OF_A_PCPU: f64 = 0.1;
 /// Nor do they rest for longer than this at a time.
 const REST_MOST: Duration = Duration::from_secs(2);
 /// Of a log whose requests ended so far from now the clock is another one.
 const CLOCK_APART: Duration = Duration::from_secs(600);
-/// Requests in a period from which the end of a log tells how far it is behind.
-const REQUESTS_TO_TELL: usize = 50;
 /// A loss by rounding that is worth a note.
 const LOSS_TOLD: f64 = 0.01;
 /// A line with its time.
@@ -56,8 +59,9 @@ pub fn run(a: &Steer, json: bool) -> Result<(), Fault> {
         find(&config, &promise.vm)?;
     }
     let mut watched = Vec::new();
-    for (file, format) in &sla.logs {
-        watched.push(Watched::new(file, format.as_deref())?);
+    for (promise, source) in sla.promises.iter().zip(&sla.sources) {
+        let whose = |f: Fault| Fault { what: format!("VM {:?}: {}", promise.vm, f.what), ..f };
+        watched.push(Watched::new(source).map_err(whose)?);
     }
     let mut world = World {
         sla: &sla,
@@ -83,54 +87,6 @@ pub fn run(a: &Steer, json: bool) -> Result<(), Fault> {
         receipts.iter().flat_map(|r| &r.steps).for_each(|line| println!("{line}"));
     }
     steered
-}
-
-/// A log that is followed.
-struct Watched {
-    follower: Follower,
-    reader: Option<logs::Reader>,
-    named: Option<String>,
-    file: std::path::PathBuf,
-    /// Requests that ended, not yet given to a period.
-    ended: Vec<Answered>,
-    odd: usize,
-}
-
-impl Watched {
-    fn new(file: &std::path::Path, format: Option<&str>) -> Result<Watched, Fault> {
-        // A log that is not there yet has no format yet, either.
-        let there = file.metadata().is_ok_and(|m| m.len() > 0);
-        let reader = (there || format.is_some()).then(|| logs::Reader::new(format, file)).transpose()?;
-        let (named, file) = (format.map(str::to_owned), file.to_owned());
-        Ok(Watched { follower: Follower::new(&file, true)?, reader, named, file, ended: Vec::new(), odd: 0 })
-    }
-
-    /// Reads what was written since.
-    fn poll(&mut self) -> Result<(), Fault> {
-        if self.reader.is_none() && self.file.metadata().is_ok_and(|m| m.len() > 0) {
-            self.reader = Some(logs::Reader::new(self.named.as_deref(), &self.file)?);
-        }
-        let Some(reader) = &mut self.reader else { return Ok(()) };
-        let (ended, odd) = (&mut self.ended, &mut self.odd);
-        self.follower.poll(&mut |line| match reader.request(line) {
-            Some(r) => ended.push(r),
-            None if line.is_empty() => {}
-            None => *odd += 1,
-        })
-    }
-
-    /// How far the log is behind: servers write theirs in pieces. `None` for one with too few requests to tell.
-    fn behind(&self, now_ns: u64) -> Option<u64> {
-        let ended = || self.ended.iter().map(|r| r.began_ns + r.took_ns).filter(|at| *at <= now_ns);
-        (ended().count() >= REQUESTS_TO_TELL).then(|| now_ns - ended().max().unwrap_or(now_ns))
-    }
-
-    /// The requests that ended before this moment.
-    fn take(&mut self, until_ns: u64) -> Vec<Answered> {
-        let (now, later) = self.ended.drain(..).partition(|r: &Answered| r.began_ns + r.took_ns <= until_ns);
-        self.ended = later;
-        now
-    }
 }
 
 /// All that a period needs.
@@ -159,8 +115,8 @@ impl World<'_> {
         self.cut_ns = first.unix_ns;
         self.last = Some(first);
         // What ended before the first period is not its.
-        self.watched.iter_mut().try_for_each(Watched::poll)?;
-        self.watched.iter_mut().for_each(|w| w.ended.clear());
+        Watched::look(&mut self.watched, true, self.sla.period);
+        self.watched.iter_mut().for_each(Watched::forget);
         loop {
             next += self.sla.period;
             let end = a.length.map(|length| begin + length);
@@ -171,8 +127,9 @@ impl World<'_> {
                 if interrupt.sleep_until(next - poll * self.sla.period / POLLS) {
                     return Ok(());
                 }
-                // What is wrong with a log is told with the period.
-                self.watched.iter_mut().for_each(|w| drop(w.poll()));
+                // What is wrong with a log or a scrape is told with the period, whose end has a look of its own.
+                let scrape = poll > 0 && poll % POLLS_A_SCRAPE == 0 && self.sla.period >= SCRAPED_LEAST;
+                Watched::look(&mut self.watched, scrape, self.sla.period);
             }
             match self.period(a.yes) {
                 Ok(Some(told)) => World::say(&told, json),
@@ -197,43 +154,36 @@ impl World<'_> {
         let resting = Resting::new();
         let config = self.host.config()?;
         resting.rest();
+        self.steering.look_after()?;
+        let names: Vec<&str> = self.sla.promises.iter().map(|p| p.vm.as_str()).collect();
+        let mut notes = Vec::new();
+        let there = self.seen(&config, &names, &mut notes)?;
         let batch = self.host.sample()?;
         let unix_ns = batch.unix_ns;
         let Some(last) = self.last.replace(batch.clone()) else { return Ok(None) };
-        let mut notes = Vec::new();
-        self.steering.look_after()?;
         self.hosts.look(&mut notes);
-        for (promise, watched) in self.sla.promises.iter().zip(&mut self.watched) {
-            if let Err(fault) = watched.poll() {
-                notes.push(format!("{}: {fault}", promise.vm));
-            }
-            if std::mem::take(&mut watched.odd) > 0 {
-                notes.push(format!("{}: lines of its log are not of its format", promise.vm));
-            }
-        }
-        let names: Vec<&str> = self.sla.promises.iter().map(|p| p.vm.as_str()).collect();
-        let there: Vec<usize> =
-            (0..names.len()).filter(|i| config.vms.iter().any(|vm| vm.name == names[*i])).collect();
         let present: Vec<&str> = there.iter().map(|i| names[*i]).collect();
         let model = model::derive(&config, &self.host.collector(), &[last.clone(), batch])?;
         let of_host = facts(&config, &model, &present)?;
         let of_weights = dead(&config, &model, &present)?;
         // A period's requests are those of which every log can tell.
-        let behind = self.watched.iter().filter_map(|w| w.behind(unix_ns)).max().unwrap_or(0);
-        let behind = if u128::from(behind) > self.sla.period.as_nanos() / 2 { 0 } else { behind };
+        let behind =
+            there.iter().filter_map(|i| self.watched[*i].behind(unix_ns, self.sla.period)).max().unwrap_or(0);
         let (from_ns, to_ns) =
             (self.cut_ns.max(last.unix_ns - self.sla.period.as_nanos() as u64), unix_ns - behind);
         self.cut_ns = to_ns;
-        let mut vms = vec![None; names.len()];
+        let (mut vms, mut counted) = (vec![None; names.len()], vec![None; names.len()]);
         for (k, i) in there.iter().enumerate() {
-            let requests = self.watched[*i].take(to_ns);
-            if let Some(apart) = apart(&self.watched[*i].ended, unix_ns) {
+            let (requests, lots) = self.watched[*i].take((from_ns, to_ns));
+            counted[*i].clone_from(&lots);
+            let waiting = self.watched[*i].waiting();
+            if let Some(apart) = apart(waiting, unix_ns) {
                 notes.push(format!(
                     "{}: its log's clock is {:.0} s ahead of this host's: is it of another time zone?",
                     names[*i],
                     apart.as_secs_f64()
                 ));
-                self.watched[*i].ended.clear();
+                waiting.clear();
             }
             let (requests, old): (Vec<Answered>, Vec<Answered>) = requests
                 .into_iter()
@@ -247,11 +197,8 @@ impl World<'_> {
                 ));
             }
             let dead = of_weights.iter().find(|(j, _)| *j == k).map(|(_, why)| why.clone());
-            vms[*i] = Some(VmPeriod { requests, vm: of_host.vms[k], dead });
+            vms[*i] = Some(VmPeriod { requests, lots, vm: of_host.vms[k], dead });
         }
-        (0..names.len())
-            .filter(|i| !there.contains(i))
-            .for_each(|i| notes.push(format!("{} is not there", names[i])));
         self.set.retain(|(name, weight)| {
             let now = find(&config, name).ok().and_then(|vm| vm.weight);
             let other = now.filter(|now| now != weight);
@@ -266,6 +213,10 @@ impl World<'_> {
         let period = Period { span_ns: (from_ns, to_ns), vms, pcpus: of_host.pcpus };
         let outcome = self.holder.step(period, &|| resting.rest());
         resting.rest();
+        for (i, promise) in self.sla.promises.iter().enumerate() {
+            let p95_s = outcome.seen[i].map(|s| s.response.p95_s);
+            notes.extend(p95_s.and_then(|p95_s| unsure(promise, p95_s, counted[i].as_ref()?)));
+        }
         let decided = own_cpu_s();
         let (steps, loss) = steps(&config, &names, &outcome);
         if loss > LOSS_TOLD {
@@ -318,6 +269,42 @@ impl World<'_> {
                 None
             }
         }
+    }
+
+    /// The VMs that are there and told of, by their place among the promises; what the others lack is noted.
+    ///
+    /// # Errors
+    /// Where a scrape has yet to tell of this period.
+    fn seen(
+        &mut self,
+        config: &HostConfig,
+        names: &[&str],
+        notes: &mut Vec<String>,
+    ) -> Result<Vec<usize>, Fault> {
+        Watched::look(&mut self.watched, true, self.sla.period);
+        let now_ns = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64);
+        let is_there = |name: &str| config.vms.iter().any(|vm| vm.name == name);
+        let mut sight = |(name, watched): (&&str, &mut Watched)| {
+            is_there(name).then(|| watched.sight(self.cut_ns, now_ns, self.sla.period))
+        };
+        let sights: Vec<Option<Sight>> = names.iter().zip(&mut self.watched).map(&mut sight).collect();
+        let mut there = Vec::new();
+        for (i, (name, sight)) in names.iter().zip(sights).enumerate() {
+            match sight {
+                Some(Sight::Whole) => there.push(i),
+                None => notes.push(format!("{name} is not there")),
+                Some(Sight::Lost(why)) => notes.push(format!(
+                    "{name} is not seen: {why}; its weight stays, and what it uses is taken as used"
+                )),
+                Some(Sight::Later(why)) => {
+                    return Err(Fault { what: format!("VM {name:?} is not seen: {}", why.what), ..why });
+                }
+            }
+        }
+        for (name, watched) in names.iter().zip(&mut self.watched) {
+            notes.extend(watched.notes().into_iter().map(|note| format!("{name}: {note}")));
+        }
+        Ok(there)
     }
 
     fn say(told: &Tell, json: bool) {
@@ -395,6 +382,22 @@ fn own_bytes() -> u64 {
 fn apart(ended: &[Answered], now_ns: u64) -> Option<Duration> {
     let latest = ended.iter().map(|r| r.began_ns + r.took_ns).max()?;
     Some(Duration::from_nanos(latest.saturating_sub(now_ns))).filter(|d| *d > CLOCK_APART)
+}
+
+/// That a histogram's buckets do not tell whether a level holds.
+fn unsure(promise: &Promise, p95_s: f64, lots: &Lots) -> Option<String> {
+    let level_s = promise.level.p95_s?;
+    let (low_s, high_s) = lots.bucket_at(p95_s);
+    if level_s <= low_s || level_s >= high_s {
+        return None;
+    }
+    let upto = if high_s.is_infinite() { String::new() } else { format!(" and at most {:.1}", 1e3 * high_s) };
+    Some(format!(
+        "{}: by its buckets its 95th percentile is above {:.1}{upto} ms: whether its level of {:.1} ms holds is not certain",
+        promise.vm,
+        1e3 * low_s,
+        1e3 * level_s
+    ))
 }
 
 /// The outcome's weights as steps, and by how much of itself a share is off since weights are whole numbers. Together they are as heavy

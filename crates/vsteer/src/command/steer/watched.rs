@@ -1,0 +1,268 @@
+//! Which requests of a VM ended, as far as its log or its histogram tells by now?
+//!
+//! **A log** is read on as it grows. **A histogram** is scraped several times a period, so that how requests hang together within it is
+//! measured ([`vsteer_core::sla::histogram`]): what came between two scrapes is drawn as requests of that time.
+//!
+//! A scrape that fails loses nothing as long as the server lives: its counters go on, and the next scrape tells what this one did not. So a
+//! period of which too little was told is waited for and looked at together with the next one; weights stay. Who says nothing for
+//! [`WAITS`] periods is not waited for: steering goes on without it, as with a VM that is not there, and what its counters say when it comes back is
+//! looked at from then on.
+
+use crate::logs;
+use crate::sla::Source;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use vsteer_core::sla::histogram::Lots;
+use vsteer_core::sla::window::Answered;
+use vsteer_core::{Fault, FaultKind};
+use vsteer_host::follow::Follower;
+use vsteer_host::scrape::{LIMIT, Place};
+use vsteer_record::prometheus::{Histogram, Scrape};
+
+/// Requests in a period from which the end of a log tells how far it is behind.
+const REQUESTS_TO_TELL: usize = 50;
+/// So many periods a server is waited for that says nothing.
+const WAITS: u32 = 3;
+/// Asking takes no longer than this part of a period, or than [`LIMIT`].
+const OF_A_PERIOD: u32 = 4;
+
+/// What is seen of a VM's requests.
+#[derive(Debug)]
+pub(super) struct Watched {
+    by: By,
+    /// Requests that ended, not yet given to a period.
+    ended: Vec<Answered>,
+    /// What went wrong when it was looked at last.
+    fault: Option<Fault>,
+}
+
+#[derive(Debug)]
+enum By {
+    Log(Followed),
+    Histogram(Scraped),
+}
+
+/// A log that is followed.
+#[derive(Debug)]
+struct Followed {
+    follower: Follower,
+    reader: Option<logs::Reader>,
+    named: Option<String>,
+    file: PathBuf,
+    odd: usize,
+}
+
+/// A histogram that is scraped.
+#[derive(Debug)]
+struct Scraped {
+    place: Place,
+    histogram: Histogram,
+    /// The last scrape, and of when it is; `None` where what comes next is not to be compared with it.
+    last: Option<(u64, Scrape)>,
+    /// Since when all that ended was told, ns since 1970.
+    from_ns: u64,
+    /// What came between two scrapes, and when the second was.
+    lots: Vec<(u64, Lots)>,
+    resets: usize,
+}
+
+/// Is a period told of?
+#[derive(Debug, PartialEq)]
+pub(super) enum Sight {
+    /// Enough to look at it.
+    Whole,
+    /// Not yet: the next scrape tells of it too.
+    Later(Fault),
+    /// Nothing or not all, and nothing will.
+    Lost(Fault),
+}
+
+impl Watched {
+    /// From now on. A log need not be there yet, a server must answer.
+    ///
+    /// # Errors
+    /// As for reading a log or asking a server; `NothingThere` for a histogram that is not there.
+    pub fn new(source: &Source) -> Result<Watched, Fault> {
+        let by = match source {
+            Source::Log { file, format } => By::Log(Followed::new(file, format.as_deref())?),
+            Source::Metrics { place, histogram } => {
+                let text = place.fetch(LIMIT)?;
+                let scrape = Scrape::read(&text.text, histogram).map_err(|f| of_place(place, f))?;
+                scrape.checked().map_err(|f| of_place(place, f))?;
+                By::Histogram(Scraped {
+                    place: place.clone(),
+                    histogram: histogram.clone(),
+                    last: Some((text.unix_ns, scrape)),
+                    from_ns: text.unix_ns,
+                    lots: Vec::new(),
+                    resets: 0,
+                })
+            }
+        };
+        Ok(Watched { by, ended: Vec::new(), fault: None })
+    }
+
+    /// Looks at all of them, servers at once, each for a part of the period at most; `scrape`: are these asked, too?
+    pub fn look(all: &mut [Watched], scrape: bool, period: Duration) {
+        let limit = LIMIT.min(period / OF_A_PERIOD);
+        std::thread::scope(|scope| {
+            for Watched { by, ended, fault } in all {
+                match by {
+                    By::Log(log) => *fault = log.poll(ended).err(),
+                    By::Histogram(histogram) if scrape => {
+                        scope.spawn(move || *fault = histogram.scrape(ended, limit).err());
+                    }
+                    By::Histogram(_) => {}
+                }
+            }
+        });
+    }
+
+    /// What ended until now belongs to no period.
+    pub fn forget(&mut self) {
+        self.ended.clear();
+        if let By::Histogram(of) = &mut self.by {
+            of.lots.clear();
+        }
+    }
+
+    /// Is the period told of that began at `from_ns` and is to end now, ns since 1970? A log always tells what there is.
+    pub fn sight(&mut self, from_ns: u64, now_ns: u64, period: Duration) -> Sight {
+        let By::Histogram(of) = &mut self.by else { return Sight::Whole };
+        let sight = of.sight(from_ns, now_ns, period, self.fault.clone());
+        if matches!(sight, Sight::Lost(_)) && of.last.is_none() {
+            self.ended.clear();
+        }
+        sight
+    }
+
+    /// What a person should know of the last period.
+    pub fn notes(&mut self) -> Vec<String> {
+        let mut notes = Vec::new();
+        match &mut self.by {
+            By::Log(log) => {
+                notes.extend(self.fault.take().map(|f| f.to_string()));
+                if std::mem::take(&mut log.odd) > 0 {
+                    notes.push("lines of its log are not of its format".to_owned());
+                }
+            }
+            By::Histogram(of) => {
+                if std::mem::take(&mut of.resets) > 0 {
+                    notes.push("its counters began anew; what they counted just before is missed".to_owned());
+                }
+            }
+        }
+        notes
+    }
+
+    /// How far it is behind: servers write their logs in pieces, and scrapes tell what was before them. `None` for a log with too few
+    /// requests to tell, or one that is behind by more than half a period: that is no delay of writing.
+    pub fn behind(&self, now_ns: u64, period: Duration) -> Option<u64> {
+        if let By::Histogram(of) = &self.by {
+            return of.last.as_ref().map(|(at, _)| now_ns.saturating_sub(*at));
+        }
+        let ended = || self.ended.iter().map(|r| r.began_ns + r.took_ns).filter(|at| *at <= now_ns);
+        (ended().count() >= REQUESTS_TO_TELL)
+            .then(|| now_ns - ended().max().unwrap_or(now_ns))
+            .filter(|behind| u128::from(*behind) <= period.as_nanos() / 2)
+    }
+
+    /// The requests of a period: those that ended until its end and were not given to one before. With how they are known, if by a
+    /// histogram.
+    pub fn take(&mut self, (from_ns, to_ns): (u64, u64)) -> (Vec<Answered>, Option<Lots>) {
+        let (mut now, later) = self.ended.drain(..).partition(|r: &Answered| r.began_ns + r.took_ns <= to_ns);
+        self.ended = later;
+        let By::Histogram(of) = &mut self.by else { return (now, None) };
+        // Of a time when the VM was not there.
+        now.retain(|r| r.began_ns + r.took_ns > from_ns);
+        let lots = of.lots.iter().fold(None, |all, (_, lots)| Lots::both(all, &Some(lots.clone())));
+        of.lots.retain(|(ended, _)| *ended > to_ns);
+        (now, lots)
+    }
+
+    /// Requests that no period has had yet.
+    pub fn waiting(&mut self) -> &mut Vec<Answered> {
+        &mut self.ended
+    }
+}
+
+/// A fault in what a place holds.
+fn of_place(place: &Place, fault: Fault) -> Fault {
+    Fault { what: format!("{place}: {}", fault.what), ..fault }
+}
+
+impl Followed {
+    fn new(file: &Path, format: Option<&str>) -> Result<Followed, Fault> {
+        // A log that is not there yet has no format yet, either.
+        let there = file.metadata().is_ok_and(|m| m.len() > 0);
+        let reader = (there || format.is_some()).then(|| logs::Reader::new(format, file)).transpose()?;
+        let (named, file) = (format.map(str::to_owned), file.to_owned());
+        Ok(Followed { follower: Follower::new(&file, true)?, reader, named, file, odd: 0 })
+    }
+
+    /// Reads what was written since.
+    fn poll(&mut self, ended: &mut Vec<Answered>) -> Result<(), Fault> {
+        if self.reader.is_none() && self.file.metadata().is_ok_and(|m| m.len() > 0) {
+            self.reader = Some(logs::Reader::new(self.named.as_deref(), &self.file)?);
+        }
+        let Some(reader) = &mut self.reader else { return Ok(()) };
+        let odd = &mut self.odd;
+        self.follower.poll(&mut |line| match reader.request(line) {
+            Some(r) => ended.push(r),
+            None if line.is_empty() => {}
+            None => *odd += 1,
+        })
+    }
+}
+
+impl Scraped {
+    /// What was counted since the last time. Where that fails the last time stays the last.
+    fn scrape(&mut self, ended: &mut Vec<Answered>, limit: Duration) -> Result<(), Fault> {
+        let text = self.place.fetch(limit)?;
+        let at_ns = text.unix_ns;
+        let of_place = |f| of_place(&self.place, f);
+        let now = Scrape::read(&text.text, &self.histogram).map_err(of_place)?;
+        match &self.last {
+            // A file that was not written since.
+            Some((before_ns, _)) if *before_ns >= at_ns => return Ok(()),
+            Some((before_ns, before)) => {
+                let between = now.since(before).map_err(of_place)?;
+                ended.extend(between.counted.requests((*before_ns, at_ns)).map_err(of_place)?);
+                self.lots.push((at_ns, Lots::of(&between.counted)));
+                self.resets += between.resets;
+            }
+            None => self.from_ns = at_ns,
+        }
+        self.last = Some((at_ns, now));
+        Ok(())
+    }
+
+    fn sight(&mut self, from_ns: u64, now_ns: u64, period: Duration, fault: Option<Fault>) -> Sight {
+        let period_ns = period.as_nanos() as u64;
+        // Whatever went wrong, nothing is broken off for it.
+        let told = |else_why: String| match &fault {
+            Some(fault) => Fault { kind: FaultKind::Failed, ..fault.clone() },
+            None => Fault::new(FaultKind::Failed, format!("reading {}", self.place))
+                .because(else_why)
+                .way_out("have it written more often, or look less often by a longer period"),
+        };
+        let Some(at_ns) = self.last.as_ref().map(|(at, _)| *at) else {
+            return Sight::Lost(told("it tells nothing".to_owned()));
+        };
+        let age_ns = now_ns.saturating_sub(at_ns);
+        let old = told(format!("what is there is {:.0} s old", age_ns as f64 / 1e9));
+        if age_ns > u64::from(WAITS) * period_ns {
+            self.last = None;
+            self.lots.clear();
+            return Sight::Lost(old);
+        }
+        if self.from_ns > from_ns + period_ns / 10 {
+            return Sight::Lost(told("it was not read from the period's begin on".to_owned()));
+        }
+        // Half of what has passed: who is late looks again before a period is over.
+        if at_ns < from_ns + now_ns.saturating_sub(from_ns) / 2 { Sight::Later(old) } else { Sight::Whole }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,146 @@
+use super::*;
+
+const BEGIN: u64 = 1_700_000_000;
+const BOUNDS_S: [f64; 4] = [0.01, 0.02, 0.05, f64::INFINITY];
+
+fn log(folder: &Path) -> Log {
+    Log { vm: "web".into(), file: folder.to_owned() }
+}
+
+fn named(text: &str) -> Named {
+    text.parse().unwrap()
+}
+
+/// A scrape of all that ended before a moment, s after [`BEGIN`].
+fn scrape(requests: &[Answered], at_s: u64) -> String {
+    let before: Vec<f64> = requests
+        .iter()
+        .filter(|r| r.began_ns + r.took_ns < ns(at_s))
+        .map(|r| r.took_ns as f64 / 1e9)
+        .collect();
+    let bucket = |le: &f64| {
+        let name = if le.is_infinite() { "+Inf".to_owned() } else { le.to_string() };
+        format!("m_bucket{{le=\"{name}\"}} {}\n", before.iter().filter(|t| *t <= le).count())
+    };
+    let buckets: String = BOUNDS_S.iter().map(bucket).collect();
+    format!("{buckets}m_sum {}\nm_count {}\n", before.iter().sum::<f64>(), before.len())
+}
+
+fn ns(s: u64) -> u64 {
+    1_000_000_000 * (BEGIN + s)
+}
+
+/// Ten a second, of 3 to 42 ms, for two minutes.
+fn requests() -> Vec<Answered> {
+    let of = |k: u64| Answered { began_ns: ns(0) + 100_000_000 * k, took_ns: 3_000_000 * (1 + k * 7 % 14) };
+    (0..1200).map(of).collect()
+}
+
+/// Scrapes at these moments, each in a file of this name.
+fn saved(at_s: &[u64], name: impl Fn(u64) -> String) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    for s in at_s {
+        std::fs::write(folder.path().join(name(BEGIN + s)), scrape(&requests(), *s)).unwrap();
+    }
+    folder
+}
+
+fn read(folder: &tempfile::TempDir) -> Result<Saved, Fault> {
+    Saved::read(&log(folder.path()), &"m".parse().unwrap())
+}
+
+const VM: Vm = Vm { cpu_ns: 3_000_000_000, weight: 1.0, vcpus: 1 };
+
+#[test]
+fn an_interval_is_what_lies_between_its_ends() {
+    let folder = saved(&[0, 15, 30, 45, 62, 75, 90], |s| format!("{s}.prom"));
+    std::fs::write(folder.path().join(".hidden"), "<html>").unwrap();
+    let all = read(&folder).unwrap();
+    // Of 0 to 60 s the scrapes at 0 and 62 are the nearest: 620 requests less the one that was under way.
+    let of = all.interval((ns(0), ns(60)), VM).unwrap().unwrap();
+    let by_log = interval(&requests(), (ns(0), ns(62)), VM).unwrap().seen;
+    assert!((of.seen.rate_hz / by_log.rate_hz - 1.0).abs() < 0.003, "{} {}", of.seen.rate_hz, by_log.rate_hz);
+    assert!(
+        (of.seen.response.mean_s / by_log.response.mean_s - 1.0).abs() < 0.003,
+        "{:?} {by_log:?}",
+        of.seen
+    );
+    let lots = of.lots.unwrap();
+    assert_eq!(lots.bucket_at(of.seen.response.p95_s), lots.bucket_at(by_log.response.p95_s));
+    assert!((165..=175).contains(&lots.most), "{}", lots.most);
+    // The CPU time of 60 s, taken to 62.
+    assert!((of.seen.service_s * of.seen.rate_hz - 0.05).abs() < 1e-6);
+    // What is between two scrapes stays there.
+    let one = all.interval((ns(30), ns(45)), VM).unwrap().unwrap();
+    assert_eq!(one.seen.rate_hz, 10.0);
+}
+
+#[test]
+fn times_are_the_files_own_where_names_tell_none() {
+    let folder = saved(&[0, 60], |s| format!("scrape-{s}"));
+    for (s, entry) in [0, 60].iter().zip(["0", "60"]) {
+        let name = format!("scrape-{}", BEGIN + entry.parse::<u64>().unwrap());
+        let file = std::fs::File::options().write(true).open(folder.path().join(name)).unwrap();
+        file.set_modified(std::time::UNIX_EPOCH + std::time::Duration::from_secs(BEGIN + s)).unwrap();
+    }
+    let of = read(&folder).unwrap().interval((ns(0), ns(60)), VM).unwrap().unwrap();
+    assert!((of.seen.rate_hz - 10.0).abs() < 0.02);
+    assert_eq!(named_ns(Path::new("/x/1700000000.5.prom")), Some(1_700_000_000_500_000_000));
+    for odd in ["web.prom", "nan.prom", "-3.prom", "inf", "0", "20260101.prom", "20260101120000.prom"] {
+        assert_eq!(named_ns(Path::new(odd)), None, "{odd}");
+    }
+}
+
+#[test]
+fn what_is_not_there_is_told() {
+    let said = |r: Result<Saved, Fault>| r.unwrap_err().to_string();
+    assert!(said(read(&saved(&[0], |s| format!("{s}.prom")))).contains("VM \"web\""));
+    let folder = saved(&[0, 30, 90], |s| format!("{s}.prom"));
+    let all = read(&folder).unwrap();
+    let far = all.interval((ns(0), ns(60)), VM).unwrap_err();
+    assert_eq!(far.kind, FaultKind::NothingThere);
+    let far = far.to_string();
+    assert!(
+        far.contains("is of 1700000060") && far.contains("30.0 s off, and 6.0 s are near enough"),
+        "{far}"
+    );
+    let none = Saved::read(&log(folder.path()), &"n".parse().unwrap());
+    assert!(said(none).contains("it has m"));
+    std::fs::write(folder.path().join("README.md"), "# Scrapes\n").unwrap();
+    std::fs::write(folder.path().join("notes"), "of web\n").unwrap();
+    let odd = said(read(&folder));
+    assert!(odd.contains("notes: line 1") && odd.contains("nothing but saved scrapes"), "{odd}");
+    // Nobody asked.
+    let folder = saved(&[200, 260], |s| format!("{s}.prom"));
+    assert_eq!(read(&folder).unwrap().interval((ns(200), ns(260)), VM).unwrap(), None);
+}
+
+#[test]
+fn a_server_that_began_anew_counts_from_then() {
+    let folder = saved(&[0, 30], |s| format!("{s}.prom"));
+    std::fs::write(folder.path().join(format!("{}.prom", BEGIN + 60)), scrape(&requests(), 10)).unwrap();
+    let of = read(&folder).unwrap().interval((ns(0), ns(60)), VM).unwrap().unwrap();
+    // 30 s, and the first 10 s over again.
+    assert!((of.seen.rate_hz - 40.0 / 6.0).abs() < 0.05, "{}", of.seen.rate_hz);
+}
+
+#[test]
+fn histograms_are_somebodys() {
+    let all = [named("m"), named("web=http_seconds{job=\"a=b\"}")];
+    assert_eq!((all[0].vm.as_deref(), all[1].vm.as_deref()), (None, Some("web")));
+    assert_eq!(named("m{job=\"web\"}").vm, None);
+    assert!("web=m n".parse::<Named>().unwrap_err().contains("write NAME"));
+    assert_eq!(of_vm(&all, "web").unwrap().to_string(), "http_seconds{job=\"a=b\"}");
+    assert_eq!(of_vm(&all, "db").unwrap().to_string(), "m");
+    let none = of_vm(&all[1..], "db").unwrap_err();
+    assert!(none.kind == FaultKind::Usage && none.to_string().contains("VM \"db\""), "{none}");
+    let folder = tempfile::tempdir().unwrap();
+    let logs = [log(folder.path()), Log { vm: "db".into(), file: "/nowhere/db.log".into() }];
+    assert!(all_used(&all, &logs).is_ok() && all_used(&[], &logs).is_ok());
+    let odd = all_used(&[named("db=m")], &logs).unwrap_err().to_string();
+    assert!(
+        odd.contains("--histogram db=m: no VM has such scrapes") && odd.contains("given for: web"),
+        "{odd}"
+    );
+    assert!(all_used(&all[..1], &logs[1..]).unwrap_err().to_string().contains("VM=FOLDER"));
+}

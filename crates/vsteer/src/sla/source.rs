@@ -1,0 +1,68 @@
+//! Where are a VM's requests seen? In an access log or in a histogram of Prometheus', as the file of service levels has it.
+
+use super::Vm;
+use std::path::PathBuf;
+use vsteer_core::{Fault, FaultKind};
+use vsteer_host::scrape::Place;
+use vsteer_record::prometheus::Histogram;
+
+/// Where a VM's requests are seen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Source {
+    /// An access log.
+    Log {
+        /// The file.
+        file: PathBuf,
+        /// Its format; without it the one that fits.
+        format: Option<String>,
+    },
+    /// A histogram of Prometheus'.
+    Metrics {
+        /// Where the text is.
+        place: Place,
+        /// What of it.
+        histogram: Histogram,
+    },
+}
+
+impl Source {
+    /// The one that `vm` gives.
+    pub(super) fn of(vm: &Vm) -> Result<Source, Fault> {
+        let bad = |why: &str, way_out: &str| {
+            Fault::new(FaultKind::BadInput, format!("VM {:?}", vm.name)).because(why).way_out(way_out)
+        };
+        let named = |f: Fault| Fault { what: format!("VM {:?}: {}", vm.name, f.what), ..f };
+        match (&vm.log, &vm.metrics) {
+            (None, None) => Err(bad("it has neither log nor metrics", "say where its requests are seen")),
+            (Some(_), Some(_)) => Err(bad("it has both log and metrics", "leave one of them out")),
+            (Some(_), None) if vm.histogram.is_some() || vm.labels.is_some() => {
+                Err(bad("histogram and labels are of metrics, and it has a log", "leave them out"))
+            }
+            (Some(file), None) => Ok(Source::Log { file: file.clone(), format: vm.format.clone() }),
+            (None, Some(_)) if vm.format.is_some() => {
+                Err(bad("format is of a log, and it has metrics", "leave it out"))
+            }
+            (None, Some(metrics)) => {
+                let text = vm.histogram.as_ref().ok_or_else(|| {
+                    bad(
+                        "metrics hold many things, and it does not say which",
+                        "add histogram = \"http_request_duration_seconds\", or what it is called there",
+                    )
+                })?;
+                let mut histogram: Histogram = text
+                    .parse()
+                    .map_err(|why: String| bad(&format!("histogram: {why}"), "name it as a query does"))?;
+                histogram.labels.extend(vm.labels.clone().unwrap_or_default());
+                Ok(Source::Metrics { place: Place::parse(metrics).map_err(named)?, histogram })
+            }
+        }
+    }
+
+    /// Is it what another VM's requests are seen in?
+    pub(super) fn is(&self, other: &Source) -> bool {
+        match (self, other) {
+            (Source::Log { file, .. }, Source::Log { file: other, .. }) => file == other,
+            (one, other) => one == other,
+        }
+    }
+}
