@@ -119,6 +119,7 @@ impl Actuate for World {
             class: c(),
             memory_nodes: c(),
             topology: c(),
+            host: c(),
         })
     }
 

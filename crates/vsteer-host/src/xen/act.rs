@@ -241,16 +241,14 @@ mod tests {
 
     /// As Xen 4.17.7 printed them for a pool of Credit and one of Credit2, shortened.
     fn listed(scheduler: &str) -> Listed {
-        let shares = format!(
-            "Cpupool lab: tslice=30ms ratelimit=1000us migration-delay=0us\nName                                ID Weight  Cap\nweb                                  3    256   40\n"
-        );
+        let shares = "Cpupool lab: tslice=30ms ratelimit=1000us migration-delay=0us\nName                                ID Weight  Cap\nweb                                  3    256   40\n";
         Listed::of(&Texts {
             info: INFO.into(),
             domains: "Name                                        ID   Mem VCPUs\tState\tTime(s)   UUID                            Reason-Code\tSecurity Label\nweb                                          3     8     1     -b----       1.2 5b6f4b51-1c2d-4f66-8f2a-d9a3c1a4f001        -                -\n".into(),
             vcpus: "Name                                ID  VCPU   CPU State   Time(s) Affinity (Hard / Soft)\nweb                                  3     0    1   -b-       1.2  1 / all\n".into(),
             pools: format!("Name               CPUs   Sched     Active   Domain count\nlab                  2    {scheduler}       y          1\n"),
             pools_with_cpus: "Name               CPU list\nlab                0,1\n".into(),
-            shares,
+            shares: shares.to_owned(),
         })
     }
 
