@@ -189,7 +189,7 @@ fn quota_of(cap: u32) -> Option<Quota> {
 
 /// A quota as a cap in percent, up to the next whole one: 0 would be none.
 fn cap_of(quota: Option<&Quota>) -> u64 {
-    quota.map_or(0, |q| (100.0 * q.cpus()).ceil().max(1.0) as u64)
+    quota.map_or(0, |q| (100 * q.quota_us).div_ceil(q.period_us.max(1)).max(1))
 }
 
 impl Actuate for Place {
