@@ -5,8 +5,10 @@ use crate::interrupt::Interrupt;
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 use vsteer_core::model::{self, HostModel};
-use vsteer_core::nouns::{Batch, Collector, HostConfig};
+use vsteer_core::nouns::{Batch, Collector, HostConfig, VmId};
+use vsteer_core::plan::{Change, Scope, Step};
 use vsteer_core::{Fault, FaultKind};
+use vsteer_host::actuate::{Actuate, Capabilities, Former};
 use vsteer_host::observe::{KvmHost, Observe, Options};
 use vsteer_host::xen::XenHost;
 use vsteer_host::xen::saved::{self, Saved};
@@ -58,6 +60,13 @@ impl Host {
         }
     }
 
+    fn actuator(&mut self) -> &mut dyn Actuate {
+        match self {
+            Host::Kvm(host) => host.as_mut(),
+            Host::Xen(host) => host.as_mut(),
+        }
+    }
+
     /// Where it is one of KVM.
     pub fn kvm(&self) -> Option<&KvmHost> {
         match self {
@@ -106,6 +115,28 @@ impl Observe for Host {
             Host::Kvm(host) => host.sample(),
             Host::Xen(host) => host.sample(),
         }
+    }
+}
+
+impl Actuate for Host {
+    fn capabilities(&mut self, vm: &VmId) -> Result<Capabilities, Fault> {
+        self.actuator().capabilities(vm)
+    }
+
+    fn current(&mut self, step: &Step) -> Result<Change, Fault> {
+        self.actuator().current(step)
+    }
+
+    fn former(&mut self, step: &Step, scope: Scope) -> Result<Former, Fault> {
+        self.actuator().former(step, scope)
+    }
+
+    fn act(&mut self, step: &Step, scope: Scope) -> Result<(), Fault> {
+        self.actuator().act(step, scope)
+    }
+
+    fn restore(&mut self, step: &Step, former: &Former) -> Result<(), Fault> {
+        self.actuator().restore(step, former)
     }
 }
 

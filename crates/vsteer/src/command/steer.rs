@@ -5,6 +5,7 @@ use crate::cli::Steer;
 use crate::interrupt::Interrupt;
 use crate::moving::Hosts;
 use crate::sla::Sla;
+use crate::source::{Host, xen_meant};
 use serde::Serialize;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use vsteer_act::{Setting, Steering, journal_folder};
@@ -20,6 +21,7 @@ use vsteer_core::sla::round::{CGROUP_V1, CGROUP_V2, XEN, rounded};
 use vsteer_core::sla::window::Answered;
 use vsteer_core::{Fault, FaultKind};
 use vsteer_host::observe::{CollectorChoice, KvmHost, Observe, Options};
+use vsteer_host::xen::XenHost;
 use watched::{Sight, Watched};
 
 mod watched;
@@ -52,8 +54,17 @@ pub fn run(a: &Steer, json: bool) -> Result<(), Fault> {
     let sla = Sla::read(&a.sla)?;
     let estimator = estimate::find(&a.by)?;
     let interrupt = Interrupt::listen();
-    let collector = CollectorChoice::Schedstat;
-    let mut host = KvmHost::open(Options { connect: a.connect.clone(), collector, ..Options::default() })?;
+    let mut host = match xen_meant(a.connect.as_deref())? {
+        Some(place) => {
+            eprintln!("vsteer: steering the weights of Xen domains is untried");
+            Host::Xen(Box::new(XenHost::open(place, Vec::new())?))
+        }
+        None => {
+            let collector = CollectorChoice::Schedstat;
+            let options = Options { connect: a.connect.clone(), collector, ..Options::default() };
+            Host::Kvm(Box::new(KvmHost::open(options)?))
+        }
+    };
     let config = host.config()?;
     for promise in &sla.promises {
         find(&config, &promise.vm)?;
@@ -92,7 +103,7 @@ pub fn run(a: &Steer, json: bool) -> Result<(), Fault> {
 /// All that a period needs.
 struct World<'a> {
     sla: &'a Sla,
-    host: KvmHost,
+    host: Host,
     watched: Vec<Watched>,
     holder: Holder,
     last: Option<Batch>,
