@@ -366,15 +366,20 @@ fn run(command: Command) -> Result<ExitCode, Fault> {
                     .because(format!("{:?}", down.leftovers)));
             }
         }
-        Command::Test { up, output } => return run_cases(&up, &output, false, |c| c.in_test),
-        Command::All { up, output } => return run_cases(&up, &output, true, |_| true),
-        Command::Cases => suite::CASES.iter().for_each(|c| println!("{:12} {}", c.name, c.doc)),
+        Command::Test { up, output } => {
+            return run_cases(&up, &output, false, suite::CASES.iter().filter(|c| c.in_test));
+        }
+        Command::All { up, output } => return run_cases(&up, &output, true, suite::CASES),
+        Command::Cases => {
+            suite::CASES.iter().chain(suite::PARTS).for_each(|c| println!("{:16} {}", c.name, c.doc));
+        }
         Command::Run { which, short, up, output, .. } if which != "contention" => {
-            if !suite::CASES.iter().any(|c| c.name == which) {
-                return Err(Fault::new(FaultKind::Usage, format!("there is no case {which:?}"))
-                    .way_out("vsteer-lab cases lists them"));
-            }
-            return run_cases(&up, &output, !short, |c| c.name == which);
+            let case =
+                suite::CASES.iter().chain(suite::PARTS).find(|c| c.name == which).ok_or_else(|| {
+                    Fault::new(FaultKind::Usage, format!("there is no case {which:?}"))
+                        .way_out("vsteer-lab cases lists them")
+                })?;
+            return run_cases(&up, &output, !short, [case]);
         }
         Command::Run { up, duration, output, .. } => {
             let outcome = case::contention(&up.options()?, Duration::from_secs(duration))?;
@@ -476,17 +481,17 @@ fn print_windows(vms: &[VmMeasured]) {
     }
 }
 
-/// Runs the cases that `wanted` picks; exit code 1 when one did not pass.
-fn run_cases(
+/// Runs these cases; exit code 1 when one did not pass.
+fn run_cases<'a>(
     up: &UpArgs,
     output: &Output,
     full: bool,
-    wanted: impl Fn(&suite::Case) -> bool,
+    cases: impl IntoIterator<Item = &'a suite::Case>,
 ) -> Result<ExitCode, Fault> {
     let lab = up.options()?;
     let bench = suite::Bench { output: cache_folder()?.join("cases"), seed: up.seed.unwrap_or(1), lab, full };
     let mut ran = Vec::new();
-    for case in suite::CASES.iter().filter(|c| wanted(c)) {
+    for case in cases {
         let one = suite::run(case, &bench);
         for c in &one.findings.checks {
             eprintln!("{} {}: {} ({})", if c.held { "ok  " } else { "FAIL" }, one.case, c.claim, c.found);

@@ -409,6 +409,23 @@ impl Lab {
         }
     }
 
+    /// When each VM's workload began, or will: host CLOCK_MONOTONIC, ns, in the order of starting.
+    ///
+    /// # Errors
+    /// A VM has not reported yet.
+    pub fn workloads_begin_ns(&self) -> Result<Vec<u64>, Fault> {
+        let of = |vm: &Vm| {
+            let reports = window::read(&stamped_file(&self.dir, &vm.name))?;
+            let run = window::last_run(&reports);
+            let last = window::taken_ns(run).last().copied().zip(run.last());
+            let (taken_ns, last) = last.ok_or_else(|| {
+                Fault::new(FaultKind::NothingThere, format!("VM \"{}\" has not reported", vm.name))
+            })?;
+            Ok((taken_ns + WORK_BEGINS.as_nanos() as u64).saturating_sub(last.report.t_ns))
+        };
+        self.state.vms.iter().map(of).collect()
+    }
+
     /// What every VM measured between two moments of the host's CLOCK_MONOTONIC, ns, in the order of starting. A
     /// VM without a measurement (a VM that is starved does not report) says why.
     pub fn window(&self, since_ns: u64, until_ns: u64) -> Vec<VmMeasured> {

@@ -128,6 +128,12 @@ pub fn read(file: &Path) -> Result<Vec<Stamped>, Fault> {
     whole.lines().enumerate().map(parse).collect()
 }
 
+/// The reports since the guest was last started: what counts from 0 begins again there.
+pub fn last_run(reports: &[Stamped]) -> &[Stamped] {
+    let began = (1..reports.len()).rev().find(|&i| reports[i].report.seq <= reports[i - 1].report.seq);
+    &reports[began.unwrap_or(0)..]
+}
+
 /// How many reports to each side share the offset between the clocks.
 const NEIGHBOURS: usize = 60;
 /// A window shorter than half the time between two reports is none: its reports were delivered in a bunch.
@@ -168,8 +174,8 @@ pub fn between(
     accel: Accel,
 ) -> Result<VmWindow, Fault> {
     // Of a guest that was started anew, the last run counts, and only if the window lies in it.
-    let run_start = (1..reports.len()).rev().find(|&i| reports[i].report.seq <= reports[i - 1].report.seq);
-    let (before, run) = reports.split_at(run_start.unwrap_or(0));
+    let run = last_run(reports);
+    let before = &reports[..reports.len() - run.len()];
     if before.iter().any(|r| (since_ns..=until_ns).contains(&r.host_ns)) {
         return Err(Fault::new(
             FaultKind::Changed,

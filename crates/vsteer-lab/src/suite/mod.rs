@@ -138,6 +138,9 @@ pub const CASES: &[Case] = &[
     xen::CASE,
 ];
 
+/// Parts of cases that are worth running by themselves, by name: whoever runs all cases runs them as those parts.
+pub const PARTS: &[Case] = &[service::local::CASE];
+
 /// A case that was run.
 #[derive(Debug, Clone, Serialize)]
 pub struct Ran {

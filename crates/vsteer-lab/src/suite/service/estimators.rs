@@ -7,9 +7,11 @@
 //!
 //! Every mix runs with several seeds: how far the same interval's mean lies from seed to seed is how far off any prediction must be.
 //!
+//! In full it runs on local VMs as well (local.rs), where time is the wall's.
+//!
 //! Left out: several pCPUs, where the emulated host's times are not exact.
 
-use super::{Server, UNITS_PUBLISHED, boot_all, servers};
+use super::{Server, UNITS_PUBLISHED, boot_all, local, servers};
 use crate::drive::Vsteer;
 use crate::emulated::job::Job;
 use crate::emulated::{self, Ran};
@@ -19,6 +21,7 @@ use crate::interrupt;
 use crate::suite::{Bench, Case, Findings};
 use serde_json::{Map, Value, json};
 use std::fmt::Write;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 use vsteer_core::stats::mean;
 use vsteer_core::{Fault, FaultKind};
@@ -33,13 +36,13 @@ pub const CASE: Case = Case {
 
 /// What is promised beyond the floor.
 const WITHIN: f64 = 0.10;
-const LOADED: f64 = 0.7;
+pub(super) const LOADED: f64 = 0.7;
 const SEEDS: u64 = 3;
 /// From an interval's begin to its recording: what the load before left is served.
 const SETTLE_S: u32 = 2;
 /// The observer takes its first sample a second after it starts, and has to be gone when the next one begins.
 const SPARE_S: u32 = 6;
-const ESTIMATORS: [&str; 7] = ["own", "simulator", "paper", "sandpiper", "ps", "kingman", "last"];
+pub(super) const ESTIMATORS: [&str; 7] = ["own", "simulator", "paper", "sandpiper", "ps", "kingman", "last"];
 
 /// One mix.
 struct Mix {
@@ -135,13 +138,24 @@ impl Mix {
 fn estimated(ran: &Ran, vsteer: &Vsteer) -> Result<Value, Fault> {
     let lacks = |what: &str| Fault::new(FaultKind::Failed, format!("a run without {what}"));
     let logs = &ran.cases.first().ok_or_else(|| lacks("a case"))?.logs;
+    let recordings = ran.cases.iter().map(|case| case.recording.clone().ok_or_else(|| lacks("a recording")));
+    let logs = logs.iter().map(|(vm, log)| (vm.as_str(), log.as_path()));
+    estimate(vsteer, logs, &recordings.collect::<Result<Vec<_>, _>>()?)
+}
+
+/// What `vsteer estimate` says of these VMs' logs and these recordings, an interval each.
+///
+/// # Errors
+/// As [`Vsteer::json`].
+pub(super) fn estimate<'a>(
+    vsteer: &Vsteer,
+    logs: impl Iterator<Item = (&'a str, &'a Path)>,
+    recordings: &[PathBuf],
+) -> Result<Value, Fault> {
     let mut words: Vec<String> = vec!["estimate".into()];
-    words.extend(logs.iter().map(|(vm, file)| format!("{vm}={}", file.display())));
+    words.extend(logs.map(|(vm, log)| format!("{vm}={}", log.display())));
     words.push("--from".into());
-    for case in &ran.cases {
-        let recording = case.recording.as_ref().ok_or_else(|| lacks("a recording"))?;
-        words.push(recording.to_string_lossy().into_owned());
-    }
+    words.extend(recordings.iter().map(|r| r.to_string_lossy().into_owned()));
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     vsteer.json(&words, Duration::from_secs(600))
 }
@@ -176,11 +190,14 @@ fn run(bench: &Bench) -> Result<Findings, Fault> {
         .collect();
     findings.figures =
         json!({"summary": summary, "by_mix": by_mix, "runs": told, "kernel": kernel, "load_above": LOADED});
+    if bench.full {
+        findings.figures["local"] = local::part(bench, &mut findings)?;
+    }
     Ok(findings)
 }
 
-/// Errors by estimator, and the floor.
-fn summary_of(told: &[Value], seeds: usize) -> Value {
+/// Errors by estimator, and the floor. `told` holds so many seeds of each mix, one after the other.
+pub(super) fn summary_of(told: &[Value], seeds: usize) -> Value {
     let mut all = Map::new();
     for name in ESTIMATORS {
         let (mut means, mut p95s, mut unanswered) = (Vec::new(), Vec::new(), 0);
@@ -243,27 +260,32 @@ fn floor(told: &[Value], seeds: usize) -> Value {
     json!({"mean": mean(&means), "p95": mean(&p95s), "of": means.len()})
 }
 
-fn claims(findings: &mut Findings, summary: &Value, full: bool) {
-    let of = |name: &str, key: &str| summary[name][key].as_f64();
+/// All errors of a summary in words: of means (`mean`) or of 95th percentiles (`p95`).
+pub(super) fn in_words(summary: &Value, key: &str) -> String {
     let percent = |x: Option<f64>| x.map_or("-".to_owned(), |x| format!("{:.1} %", 100.0 * x));
-    let all = |key: &str| {
-        let told: Vec<String> =
-            ESTIMATORS.iter().chain(&["floor"]).map(|n| format!("{n} {}", percent(of(n, key)))).collect();
-        told.join(", ")
-    };
+    let of = |name: &&str| format!("{name} {}", percent(summary[name][key].as_f64()));
+    ESTIMATORS.iter().chain(&["floor"]).map(of).collect::<Vec<_>>().join(", ")
+}
+
+/// Is `own` nearer than each of these?
+pub(super) fn own_is_nearest(summary: &Value, key: &str, of: &[&str]) -> bool {
+    let error = |name: &str| summary[name][key].as_f64();
+    of.iter().all(|name| error(name).is_none_or(|x| error("own").is_some_and(|own| own < x)))
+}
+
+fn claims(findings: &mut Findings, summary: &Value, full: bool) {
     for (key, words) in [("mean", "means"), ("p95", "95th percentiles")] {
-        let own = of("own", key);
+        let of = |name: &str| summary[name][key].as_f64();
         // One seed has no floor.
-        let most = WITHIN + of("floor", key).unwrap_or(0.3);
+        let most = WITHIN + of("floor").unwrap_or(0.3);
         findings.claim(
             format!("{words} of loaded intervals are told within 10 % and what differs from seed to seed"),
-            own.is_some_and(|own| own <= most),
-            all(key),
+            of("own").is_some_and(|own| own <= most),
+            in_words(summary, key),
         );
         if full {
-            let best =
-                ESTIMATORS[1..].iter().all(|n| of(n, key).is_none_or(|x| own.is_some_and(|own| own < x)));
-            findings.claim(format!("{words}: nobody else tells them as well"), best, all(key));
+            let best = own_is_nearest(summary, key, &ESTIMATORS[1..]);
+            findings.claim(format!("{words}: nobody else tells them as well"), best, in_words(summary, key));
         }
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! estimators   how far off the estimators of response times are, interval by interval
+//! local        the same on real VMs, by the wall's clock
 //! control      does the controller hold levels that nobody held before?
 //! kill         when it is killed, do the former weights return? (real VMs, real libvirt)
 //! soak         twenty minutes of the controller: loads shift, a VM goes and comes, logs rotate
@@ -13,14 +14,17 @@
 pub mod control;
 pub mod estimators;
 pub mod kill;
+pub mod local;
 pub mod moving;
 pub mod soak;
 
 use super::Bench;
+use crate::contention::Lab;
 use crate::emulated::job::Job;
 use crate::emulated::{self, Options, Ran};
 use crate::fetch::cache_folder;
 use crate::fetch::kernels::{FullKernel, Which};
+use crate::libvirtd;
 use std::fmt::Write;
 use std::path::PathBuf;
 use std::sync::Mutex;
@@ -60,6 +64,17 @@ fn servers(all: &[Server], intervals_s: &[u32], more: &str, seed: u64) -> String
         );
     }
     text
+}
+
+/// Keeps all threads of a lab's VMs on a pCPU.
+fn keep_on(lab: &Lab, pcpu: &str) -> Result<(), Fault> {
+    for vm in &lab.state().vms {
+        for vcpu in 0..vm.vcpus {
+            libvirtd::virsh(lab.dir(), &["vcpupin", &vm.name, &vcpu.to_string(), pcpu, "--live"])?;
+        }
+        libvirtd::virsh(lab.dir(), &["emulatorpin", &vm.name, pcpu, "--live"])?;
+    }
+    Ok(())
 }
 
 /// Runs jobs, two at a time; what each gave, in their order.

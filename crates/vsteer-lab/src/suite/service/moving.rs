@@ -10,6 +10,7 @@
 //!
 //! Left out: hosts that do not share their files; a network between them.
 
+use super::keep_on;
 use crate::contention::{Lab, Options};
 use crate::drive::{Vsteer, wait};
 use crate::interrupt;
@@ -64,17 +65,6 @@ fn units_per_s(bench: &Bench) -> Result<f64, Fault> {
 
 fn unix_s() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |d| d.as_secs_f64())
-}
-
-/// Keeps all threads of a lab's VMs on a pCPU.
-fn keep_on(lab: &Lab, pcpu: &str) -> Result<(), Fault> {
-    for vm in &lab.state().vms {
-        for vcpu in 0..vm.vcpus {
-            libvirtd::virsh(lab.dir(), &["vcpupin", &vm.name, &vcpu.to_string(), pcpu, "--live"])?;
-        }
-        libvirtd::virsh(lab.dir(), &["emulatorpin", &vm.name, pcpu, "--live"])?;
-    }
-    Ok(())
 }
 
 /// Mean response times of requests that came between two moments, by VM, ms.
