@@ -12,6 +12,7 @@ pub mod sources;
 
 use crate::command;
 use crate::files::{make_folder, remove_folder, write_file};
+use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 use sources::{Stanza, Wanted};
 use std::path::{Path, PathBuf};
@@ -87,6 +88,16 @@ pub struct Fetcher {
     stanzas: Vec<Stanza>,
     refresh: bool,
     opened: [Option<apt::Apt>; 2],
+}
+
+/// Holds the packages of the cache until it is dropped.
+fn alone(packages: &Path) -> Result<std::fs::File, Fault> {
+    make_folder(packages)?;
+    let file = packages.join("lock");
+    let told = |e: std::io::Error| Fault::io(format!("locking {}", file.display()), &e);
+    let held = std::fs::File::options().create(true).append(true).open(&file).map_err(told)?;
+    flock(&held, FlockOperation::LockExclusive).map_err(|e| told(e.into()))?;
+    Ok(held)
 }
 
 impl Fetcher {
@@ -183,6 +194,8 @@ impl Fetcher {
         }
         let folder = self.cache.join("packages").join(wanted.word()).join(name);
         let manifest_file = folder.join("manifest.json");
+        // Who comes second, thread or process, finds what the first has unpacked, and does not unpack it away.
+        let _held = alone(&self.cache.join("packages"))?;
         if !self.refresh
             && let Some(package) = cached(&manifest_file)
         {
