@@ -255,7 +255,7 @@ impl<'a> Step<'a> {
                 Situation { case: Case { next: &next, effort: case.effort / COARSER, ..case }, ..self.of };
             Step::new(rest).best(SPAN).map(|(_, worst)| worst)
         };
-        let load = |i: usize| case.next[i].rate_hz * case.seen[i].service_s;
+        let load = |i: usize| case.seen[i].load_at(case.next[i].rate_hz);
         let mut order: Vec<Candidate> =
             (0..case.seen.len()).map(|vm| Candidate { vm, rest: without(vm) }).collect();
         // Of those that solve it, the one that costs least to move; of others, the one that helps most.
@@ -288,6 +288,7 @@ mod tests {
                 rate_hz: rates[i],
                 gap_cv2: 1.0,
                 service_s: SERVICE_S[i],
+                beside: 0.0,
                 service_cv2: 0.0,
                 response: blank,
                 weight: weights[i],

@@ -58,11 +58,11 @@ pub struct Fit {
 
 /// How long requests take on so many pCPUs that nobody else uses; `None` where there is more work than that.
 pub fn alone(seen: &Seen, pcpus: f64) -> Option<Response> {
-    let load = seen.rate_hz * seen.service_s;
+    let load = seen.load_at(seen.rate_hz);
     if load.partial_cmp(&pcpus) != Some(std::cmp::Ordering::Less) || seen.service_s <= 0.0 {
         return None;
     }
-    let fluid = Fluid { pcpus, vcpus: vec![seen.vcpus] };
+    let fluid = Fluid { pcpus: pcpus - seen.beside, vcpus: vec![seen.vcpus] };
     let drawn = rounds(std::slice::from_ref(seen), &[], &[seen.rate_hz], EFFORT);
     fluid.run(&drawn, &[1.0]).into_iter().next().flatten().map(|ran| ran.response)
 }
@@ -115,7 +115,7 @@ pub fn choose(candidates: &[Candidate], guests: &[Guest], rooms: &[Room]) -> Res
                 None => why_not.push(format!(
                     "on {} {idle:.2} pCPUs are idle, and {name} needs {:.2}",
                     room.host,
-                    seen.rate_hz * seen.service_s
+                    seen.load_at(seen.rate_hz)
                 )),
             }
         }
@@ -132,7 +132,16 @@ mod tests {
 
     fn seen(rate_hz: f64, service_cv2: f64) -> Seen {
         let response = Response { mean_s: 0.05, p95_s: 0.2 };
-        Seen { rate_hz, gap_cv2: 1.0, service_s: 0.0066, service_cv2, response, weight: 1.0, vcpus: 1 }
+        Seen {
+            rate_hz,
+            gap_cv2: 1.0,
+            service_s: 0.0066,
+            beside: 0.0,
+            service_cv2,
+            response,
+            weight: 1.0,
+            vcpus: 1,
+        }
     }
 
     fn guest(name: &str, rate_hz: f64, mean_s: f64) -> Guest {

@@ -21,7 +21,7 @@ use super::control::{ANSWERED, Candidate, Decision, Level, Situation, Step, Viol
 use super::estimate::{Case, Driver, Estimator};
 use super::facts::Dead;
 use super::histogram::Lots;
-use super::spread;
+use super::spread::{self, ReadOff};
 use super::window::{Answered, Interval, Next, Seen, Vm, interval};
 use serde::Serialize;
 
@@ -154,7 +154,7 @@ pub struct Holder {
     /// What the pool before the last shift came to, by VM; empty where that was too short to say anything.
     before: Vec<Option<Interval>>,
     /// How the CPU times of each VM's requests spread, once that was read off: requests stay what they are when loads change.
-    spreads: Vec<Option<f64>>,
+    spreads: Vec<Option<ReadOff>>,
     /// Since the last shift.
     sets: u32,
     /// Who should go, once that was said for this pool: it is not worked out anew each period.
@@ -263,7 +263,7 @@ impl Holder {
         let alive = |i: &usize| now.vms[*i].as_ref().is_some_and(|v| v.dead.is_none());
         let turned: Vec<usize> = (0..n).filter(|i| intervals[*i].is_some() && alive(i)).collect();
         // What the others use is gone.
-        let load = |i: &Interval| i.seen.rate_hz * i.seen.service_s;
+        let load = |i: &Interval| i.seen.load_at(i.seen.rate_hz);
         let others = (0..n).filter(|i| !turned.contains(i)).filter_map(|i| intervals[i].as_ref());
         let pcpus = (now.pcpus - others.map(load).sum::<f64>()).max(0.01 * now.pcpus);
         let now_hz: Vec<(f64, bool)> =
@@ -286,11 +286,11 @@ impl Holder {
         let spreads = &mut self.spreads;
         if suspect && turned.iter().any(|i| spreads[*i].is_none()) {
             spread::read_off(&mut known, pcpus, self.effort / SPREAD, between);
-            turned.iter().zip(&known).for_each(|(i, k)| spreads[*i] = Some(k.seen.service_cv2));
+            turned.iter().zip(&known).for_each(|(i, k)| spreads[*i] = Some(ReadOff::of(&k.seen)));
+        } else {
+            let of_vm = |(i, k): (&usize, &mut Interval)| spreads[*i].iter().for_each(|s| s.on(&mut k.seen));
+            turned.iter().zip(&mut known).for_each(of_vm);
         }
-        let of_vm =
-            |(i, k): (&usize, &mut Interval)| k.seen.service_cv2 = spreads[*i].unwrap_or(k.seen.service_cv2);
-        turned.iter().zip(&mut known).for_each(of_vm);
         let seen: Vec<Seen> = known.iter().map(|i| i.seen).collect();
         let unsure = rates_unsure(&seen, &now_hz, pcpus, length_s(&now));
         let model = if foretold { FORETOLD_OFF } else { 0.0 };
@@ -488,7 +488,7 @@ fn rates_unsure(seen: &[Seen], now_hz: &[(f64, bool)], pcpus: f64, length_s: f64
     if all().all(|(s, (rate_hz, _))| s.rate_hz == *rate_hz) || length_s <= 0.0 {
         return 0.0;
     }
-    let load: f64 = all().map(|(s, (rate_hz, _))| s.service_s * rate_hz).sum();
+    let load: f64 = all().map(|(s, (rate_hz, _))| s.load_at(*rate_hz)).sum();
     let variance: f64 = all().map(|(s, (rate_hz, _))| s.service_s * s.service_s * rate_hz / length_s).sum();
     libm::sqrt(variance) / (pcpus - load).max(0.01 * pcpus)
 }

@@ -23,8 +23,10 @@ pub struct Seen {
     pub rate_hz: f64,
     /// Of times between arrivals: variance by squared mean; 1 for Poisson.
     pub gap_cv2: f64,
-    /// CPU time per request, seconds: the VM's, divided by what it answered.
+    /// CPU time per request, seconds: the VM's less what it uses beside, divided by what it answered.
     pub service_s: f64,
+    /// pCPUs that it uses beside, whatever is asked of it: its kernel's ticks, its emulator. 0 until [`super::spread`] has read it off.
+    pub beside: f64,
     /// Of CPU times: variance by squared mean; 1 for exponential ones.
     pub service_cv2: f64,
     /// What clients saw.
@@ -33,6 +35,13 @@ pub struct Seen {
     pub weight: f64,
     /// How many requests it can serve at once.
     pub vcpus: u32,
+}
+
+impl Seen {
+    /// pCPUs that it needs at this rate.
+    pub fn load_at(&self, rate_hz: f64) -> f64 {
+        rate_hz * self.service_s + self.beside
+    }
 }
 
 /// What the next interval brings a VM, known beforehand.
@@ -93,6 +102,7 @@ pub fn interval(requests: &[Answered], (from_ns, to_ns): (u64, u64), vm: Vm) -> 
         rate_hz: came.len() as f64 * 1e9 / (to_ns - from_ns) as f64,
         gap_cv2: if gap > 0.0 { variance(&gaps_s).unwrap_or(0.0) / (gap * gap) } else { 0.0 },
         service_s: vm.cpu_ns as f64 / 1e9 / came.len() as f64,
+        beside: 0.0,
         service_cv2: 1.0,
         response: Response { mean_s: mean(&took_s)?, p95_s: quantile(&took_s, PERCENTILE)? },
         weight: vm.weight,

@@ -55,7 +55,7 @@ struct Part {
 impl Part {
     /// What is asked for, as a part of the pCPUs.
     fn load(&self) -> f64 {
-        let asked: f64 = self.intervals.iter().flatten().map(|i| i.seen.rate_hz * i.seen.service_s).sum();
+        let asked: f64 = self.intervals.iter().flatten().map(|i| i.seen.load_at(i.seen.rate_hz)).sum();
         asked / self.facts.pcpus
     }
 
@@ -249,7 +249,7 @@ fn one(part: &Part, next: &[Next], then: Option<&Part>, names: &[&str]) -> Resul
         all
     };
     let told = ALL.iter().map(|e| Told { estimator: e.name, told: spread_out((e.tell)(&case)) }).collect();
-    let load = next.iter().zip(&seen).map(|(n, s)| n.rate_hz * s.service_s).sum::<f64>() / part.facts.pcpus;
+    let load = next.iter().zip(&seen).map(|(n, s)| s.load_at(n.rate_hz)).sum::<f64>() / part.facts.pcpus;
     let seen = match then {
         Some(then) => then.intervals.iter().map(|i| i.as_ref().map(|i| i.seen.response)).collect(),
         None => vec![None; names.len()],

@@ -99,8 +99,13 @@ impl<'a> Case<'a> {
         }
     }
 
+    /// pCPUs that are left for requests.
+    fn for_requests(&self) -> f64 {
+        self.pcpus - self.seen.iter().map(|s| s.beside).sum::<f64>()
+    }
+
     fn fluid(&self) -> Fluid {
-        Fluid { pcpus: self.pcpus, vcpus: self.seen.iter().map(|s| s.vcpus).collect() }
+        Fluid { pcpus: self.for_requests(), vcpus: self.seen.iter().map(|s| s.vcpus).collect() }
     }
 }
 
@@ -179,9 +184,9 @@ fn with_ratio(seen: &Seen, mean_s: f64) -> Option<Response> {
         .then_some(Response { mean_s, p95_s: ratio * mean_s })
 }
 
-/// The part of all pCPUs that is asked for.
+/// The part of what is left for requests that is asked for.
 fn load(case: &Case<'_>) -> f64 {
-    case.seen.iter().zip(case.next).map(|(s, n)| n.rate_hz * s.service_s).sum::<f64>() / case.pcpus
+    case.seen.iter().zip(case.next).map(|(s, n)| n.rate_hz * s.service_s).sum::<f64>() / case.for_requests()
 }
 
 /// Equations (1) to (4), by the letter: `known_gaps` of the paper's figures say where they do not hold.
@@ -223,7 +228,7 @@ fn processor_sharing(case: &Case<'_>) -> Vec<Option<Response>> {
 fn kingman(case: &Case<'_>) -> Vec<Option<Response>> {
     let rho = load(case);
     let rate: f64 = case.next.iter().map(|n| n.rate_hz).sum();
-    let x = rho * case.pcpus / rate;
+    let x = rho * case.for_requests() / rate;
     let pairs = || case.seen.iter().zip(case.next);
     // Of a mixture: the mean of the squares; arrivals of independent streams add up their variances per time.
     let square: f64 =
@@ -243,6 +248,7 @@ mod tests {
             rate_hz,
             gap_cv2: 1.0,
             service_s: service_ms / 1e3,
+            beside: 0.0,
             service_cv2: 1.0,
             response,
             weight: 1.0,

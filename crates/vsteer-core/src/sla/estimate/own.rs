@@ -23,6 +23,8 @@ const FACTOR_MOST: f64 = 3.0;
 const WAITS_LEAST: f64 = 0.05;
 /// How far the model is off by itself, as a standard deviation of the factor's logarithm: fluid against EEVDF, Credit.
 const MODEL_OFF: f64 = 0.2;
+/// Of what was taken off a service time as no request's (`Seen::beside`), so much may be a request's after all, or more of it not.
+const BESIDE_OFF: f64 = 0.5;
 /// Arrivals that vary less than this are periodic: what differs between rounds is how they lie to each other, and that lasts.
 const PERIODIC_CV2: f64 = 0.1;
 /// Of a 95th percentile chance is so much more than of a mean, as variances.
@@ -36,7 +38,8 @@ fn trusted(s: &Seen, requests: usize, before: &Ran, in_a_round: f64) -> f64 {
     }
     let round = before.rounds_apart_s / waits_s;
     let shorter = if s.gap_cv2 < PERIODIC_CV2 { 1.0 } else { in_a_round / requests as f64 };
-    let variance = round * round * shorter;
+    let unsure = BESIDE_OFF * s.beside / (s.rate_hz * waits_s);
+    let variance = round * round * shorter + unsure * unsure;
     MODEL_OFF * MODEL_OFF / (MODEL_OFF * MODEL_OFF + variance)
 }
 
@@ -100,7 +103,7 @@ pub(super) fn simulator(case: &Case<'_>) -> Vec<Option<Response>> {
 
 /// Is there less work than pCPUs? Else queues grow for as long as one looks.
 fn settles(case: &Case<'_>, rates: &[f64]) -> bool {
-    let load: f64 = case.seen.iter().zip(rates).map(|(s, rate)| s.service_s * rate).sum();
+    let load: f64 = case.seen.iter().zip(rates).map(|(s, rate)| s.load_at(*rate)).sum();
     case.seen.iter().all(|s| s.service_s > 0.0) && load < case.pcpus
 }
 

@@ -136,6 +136,7 @@ mod tests {
             rate_hz,
             gap_cv2: 1.0,
             service_s,
+            beside: 0.0,
             service_cv2: 1.0,
             response: Response { mean_s: 1.0, p95_s: 1.0 },
             weight: 1.0,

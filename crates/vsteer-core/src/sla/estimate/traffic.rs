@@ -161,7 +161,16 @@ mod tests {
 
     fn seen(rate_hz: f64) -> Seen {
         let response = Response { mean_s: 1.0, p95_s: 1.0 };
-        Seen { rate_hz, gap_cv2: 1.0, service_s: 0.01, service_cv2: 1.0, response, weight: 1.0, vcpus: 1 }
+        Seen {
+            rate_hz,
+            gap_cv2: 1.0,
+            service_s: 0.01,
+            beside: 0.0,
+            service_cv2: 1.0,
+            response,
+            weight: 1.0,
+            vcpus: 1,
+        }
     }
 
     #[test]

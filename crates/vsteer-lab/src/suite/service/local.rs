@@ -10,8 +10,8 @@
 //! published rates a load of [`TARGET`].
 //!
 //! **What is claimed** is less than on the emulated host. One run of minutes has the chance of its arrivals in it and the machine's steal
-//! and neighbours, and two seeds make a floor of a few pairs: so errors and floor are printed, and held is only that `own` tells means
-//! better than three that leave out the queue of the others (`paper`, `sandpiper`) or the change (`last`). Two seeds, since
+//! and neighbours, and three seeds make a floor of a few pairs: so errors and floor are printed, and held is only that `own` tells means
+//! better than three that leave out the queue of the others (`paper`, `sandpiper`) or the change (`last`). Three seeds, since
 //! with one an interval that chance made long would decide; more would make the case longer than the emulated ones.
 //!
 //! Left out: several pCPUs (what is claimed of one is not settled yet), and other mixes.
@@ -44,9 +44,10 @@ const REQUEST_MS: [f64; 3] = [6.6, 6.6, 1.7];
 /// What the servers share, and where everything else of the lab is.
 const SHARED_PCPU: usize = 1;
 const ASIDE_PCPU: usize = 0;
-/// The load that is aimed at, and what it may come to: below, nobody waits; above, an interval is as long as chance has it.
-const TARGET: f64 = 0.85;
-const LOAD: std::ops::RangeInclusive<f64> = 0.75..=0.92;
+/// The load that is aimed at: that of the published rates and CPU times. And what it may come to: below, nobody waits; above, an interval
+/// is as long as chance has it.
+const TARGET: f64 = 0.88;
+const LOAD: std::ops::RangeInclusive<f64> = 0.75..=0.95;
 /// Whom `own` has to beat.
 const BEATEN: [&str; 3] = ["paper", "sandpiper", "last"];
 /// Where anybody else used more of the shared pCPU, requests waited for him, and nothing is measured.
@@ -71,7 +72,7 @@ struct Scenario {
 const FULL: Scenario = Scenario {
     intervals_s: &[100, 80, 60, 80],
     rates_hz: [&[15, 45, 10, 45], &[15, 45, 10, 45], &[70, 170, 50, 170]],
-    seeds: 2,
+    seeds: 3,
 };
 /// Enough to see that all parts work.
 const SHORT: Scenario =
@@ -108,7 +109,7 @@ pub(super) fn part(bench: &Bench, findings: &mut Findings) -> Result<Value, Faul
     let steal_words = steal.map_or("steal is not told".to_owned(), |s| format!("{:.1} % stolen", 100.0 * s));
     let shown: Vec<String> = loads.iter().map(|l| format!("{:.0} %", 100.0 * l)).collect();
     findings.claim(
-        "local VMs: the loaded intervals are as loaded as they were meant to be (75 to 92 %)",
+        "local VMs: the loaded intervals are as loaded as they were meant to be (75 to 95 %)",
         !loads.is_empty() && loads.iter().all(|l| LOAD.contains(l)),
         format!("{}; {steal_words}", shown.join(", ")),
     );
