@@ -35,8 +35,9 @@ lab: deps-test build
 	$(ROOT) $(TARGET)/vsteer lab all
 
 # Costs against perf and bpftrace, the simulator and the solver of weights against bare loops, each in one run.
-bench: deps-bench deps-build
+bench: deps-bench build
 	$(CARGO) build --release --locked -p vsteer-bpf --example switch_cost
+	$(CARGO) build --release --locked -p vsteer-record --example xentrace_speed
 	$(CARGO) build --release --locked -p vsteer-core --example sim_speed --example solve_speed
 	$(CARGO) build --release --locked -p vsteer-host --example poll_cost --example switch_loss
 	$(ROOT) tools/bench.sh

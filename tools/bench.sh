@@ -1,6 +1,6 @@
 #!/bin/sh
-# What does looking cost, and how fast are the simulator and the solver of weights? Measured beside bpftrace, perf and bare loops
-# in the same run;
+# What does looking cost, and how fast are the simulator, the solver of weights and the reader of Xen's traces? Measured beside
+# bpftrace, perf, bare loops and xenalyze in the same run;
 # exits with 1 where a promise is broken.
 # Needs root (eBPF). tracefs, which bpftrace and perf want, is mounted in a mount namespace of this script's own: the
 # system is not changed. `bench.sh [--json] [REPETITIONS]`
@@ -40,9 +40,21 @@ sim=$(timeout 600 "$examples/sim_speed" "$repetitions") || { sim_kept=false; bro
 # A line per size.
 solve_kept=true
 solve=$(timeout 120 "$examples/solve_speed" "$repetitions") || { solve_kept=false; broken=1; }
+# Three domains of a real Xen, twenty seconds of them, 400 times over.
+xentrace_least=20
+trace=$(mktemp -d)
+trap 'rm -rf "$trace"' EXIT
+timeout 900 target/debug/vsteer-lab xen run scenarios/xen/traced.toml --output "$trace/run" >&2
+package=$(target/debug/vsteer-lab fetch binary xen-utils-4.17)
+dpkg-deb -x "$package" "$trace/utils"
+xenalyze=$(find "$trace/utils" -name xenalyze -type f | head -n 1)
+xentrace=$(timeout 600 "$examples/xentrace_speed" "$trace/run/traced/host.xentrace" "$trace/long.xentrace" 400 "$xenalyze")
+xentrace_times=$(echo "$xentrace" | sed -n 's/.*"account_times_xenalyze":\([0-9.]*\).*/\1/p')
+xentrace_kept=true
+awk "BEGIN { exit !($xentrace_times >= $xentrace_least) }" || { xentrace_kept=false; broken=1; }
 
 if [ -n "$json" ]; then
-	echo "{\"switch\":$switches,\"poll\":{\"threads\":1000,\"cpu_ms\":$poll_ms,\"at_most_ms\":$poll_most,\"kept\":$poll_kept},\"record\":$loss,\"simulator\":[$(echo "$sim" | paste -sd,)],\"solver\":[$(echo "$solve" | paste -sd,)]}"
+	echo "{\"switch\":$switches,\"poll\":{\"threads\":1000,\"cpu_ms\":$poll_ms,\"at_most_ms\":$poll_most,\"kept\":$poll_kept},\"record\":$loss,\"simulator\":[$(echo "$sim" | paste -sd,)],\"solver\":[$(echo "$solve" | paste -sd,)],\"xentrace\":$xentrace}"
 else
 	echo "Cost of a context switch, on this machine now"
 	echo "$switches"
@@ -66,5 +78,10 @@ else
 	echo "$solve"
 	if $solve_kept; then verdict=kept; else verdict=BROKEN; fi
 	echo "5,000 VMs with floors: at most 50 plain passes: $verdict"
+	echo
+	echo "A trace of Xen's, read with every vCPU's account kept, against xenalyze on the same file"
+	echo "$xentrace"
+	if $xentrace_kept; then verdict=kept; else verdict=BROKEN; fi
+	echo "at least $xentrace_least times as fast: $xentrace_times, $verdict"
 fi
 exit "$broken"

@@ -77,6 +77,8 @@ fn in_force(change: &Change) -> String {
         Change::MemoryNodes { from, .. } => from.as_ref().map_or("any node".to_owned(), ToString::to_string),
         Change::Topology { from, .. } => format!("{from:?}"),
         Change::Host { from, .. } => format!("host {from}"),
+        // Its pCPUs become fewer with every pool that is made of them.
+        Change::Pool { from, .. } => format!("pool {:?}", from.name),
     }
 }
 
@@ -93,6 +95,7 @@ fn to_be_in_force(change: &Change) -> String {
         Change::MemoryNodes { to, .. } => to.as_ref().map_or("any node".to_owned(), ToString::to_string),
         Change::Topology { to, .. } => format!("{:?}", Some(to)),
         Change::Host { to, .. } => format!("host {to}"),
+        Change::Pool { to, .. } => format!("pool {:?}", to.name),
     }
 }
 

@@ -294,6 +294,26 @@ pub struct VmConfig {
     pub memory_bytes: Option<u64>,
     /// Nodes its memory is bound to (`numatune`); `None`: no binding.
     pub memory_nodes: Option<CpuSet>,
+    /// The pool of pCPUs that it is in; `None` where the hypervisor has no such thing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pool: Option<CpuPool>,
+}
+
+/// pCPUs with a scheduler of their own: Xen's cpupool. A pCPU is in one pool at most.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CpuPool {
+    /// Its name.
+    pub name: String,
+    /// Its scheduler, as the hypervisor names it: `credit`, `credit2`, `rtds`, `null`.
+    pub scheduler: String,
+    /// Its pCPUs.
+    pub cpus: CpuSet,
+}
+
+impl fmt::Display for CpuPool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} (pCPUs {}, {})", self.name, self.cpus, self.scheduler)
+    }
 }
 
 impl VmConfig {
@@ -313,12 +333,23 @@ impl VmConfig {
             guest_topology: None,
             memory_bytes: None,
             memory_nodes: None,
+            pool: None,
         }
     }
 
     /// Its vCPU threads, in index order.
     pub fn vcpus(&self) -> impl Iterator<Item = &VmThread> {
         self.threads.iter().filter(|t| t.role.vcpu().is_some())
+    }
+
+    /// The pool whose scheduler deals out this VM's weight over more pCPUs than its vCPUs may use, so that the weight does nothing
+    /// among VMs that are pinned alike: Xen's Credit gives credits by weight over the whole pool, so each has more than it can use and
+    /// they take turns. `None` where the weight works. Source: `csched_acct`, `xen/common/sched/credit.c`@4.17.
+    pub fn pinned_within(&self) -> Option<&CpuPool> {
+        let pool = self.pool.as_ref().filter(|pool| pool.scheduler == "credit")?;
+        let own = self.vcpus().fold(CpuSet::new(), |all, t| all.union(&t.affinity));
+        let within = self.vcpu_count() > 0 && pool.cpus.iter().any(|cpu| !own.contains(cpu));
+        within.then_some(pool)
     }
 
     /// How many vCPUs it has.
@@ -411,6 +442,7 @@ impl HostConfig {
             differ(&of("process"), old.pid.to_string(), new.pid.to_string());
             differ(&of("weight"), format!("{:?}", old.weight), format!("{:?}", new.weight));
             differ(&of("limits"), format!("{:?}", old.limits), format!("{:?}", new.limits));
+            differ(&of("pool"), format!("{:?}", old.pool), format!("{:?}", new.pool));
             differ(&of("memory nodes"), format!("{:?}", old.memory_nodes), format!("{:?}", new.memory_nodes));
             differ(
                 &of("guest topology"),

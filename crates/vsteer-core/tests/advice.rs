@@ -446,3 +446,75 @@ fn a_vm_that_never_sleeps_is_no_sleeper_however_little_it_gets() {
     assert!(!steps.is_empty());
     assert!(steps.iter().all(|s| s.vm_name == "tick"), "{steps:?}");
 }
+
+/// The second domain has twice the first one's weight, both pinned to pCPU 1 of a pool of two.
+fn pinned_domains(scheduler: &str) -> Host {
+    let mut h = Host::new(2, 1, 0.5);
+    h.vm("light", 1, 0.5, 0.5, 0.0).pin("light", "1").vm("heavy", 1, 0.49, 0.51, 0.0).pin("heavy", "1");
+    let pool = CpuPool { name: "Pool-0".into(), scheduler: scheduler.into(), cpus: CpuSet::first(2) };
+    for (vm, weight) in h.config.vms.iter_mut().zip([256, 512]) {
+        vm.manager = Manager::Xen;
+        vm.threads.retain(|t| t.role.vcpu().is_some());
+        vm.weight = Some(CpuWeight::Credit(weight));
+        vm.pool = Some(pool.clone());
+    }
+    h
+}
+
+#[test]
+fn a_weight_that_does_nothing_is_named_and_a_pool_gives_it_back() {
+    let h = pinned_domains("credit");
+    let found: Vec<Finding> = h.findings().into_iter().filter(|f| f.rule == "dead_weight").collect();
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert_eq!(found[0].vm, Some(VmId("heavy".into())));
+    assert!((found[0].loss_pcpus - (0.66 - 0.49)).abs() < 1e-9 && found[0].next.contains("--only pool"));
+    assert!(!h.finds("weight_starved"), "the light one waits for no weight");
+    let plan = plan(&h.config, &h.model, Limits::default(), Scope::Live, Some("pool")).unwrap();
+    let made: Vec<String> = plan.steps.iter().map(|s| format!("{}: {}", s.vm_name, s.change)).collect();
+    let (from, to) = ("\"Pool-0\" (pCPUs 0-1, credit)", "\"vsteer-1\" (pCPUs 1, credit)");
+    assert_eq!(
+        made,
+        [
+            "light: vCPU 0: pCPUs 1 -> 0-1".to_owned(),
+            "heavy: vCPU 0: pCPUs 1 -> 0-1".to_owned(),
+            format!("light: pool: {from} -> {to}"),
+            format!("heavy: pool: {from} -> {to}"),
+        ]
+    );
+    let after: Vec<f64> = plan.forecast.vms.iter().map(|vm| vm.run_after.likely).collect();
+    assert!((after[0] - 0.33).abs() < 0.02 && (after[1] - 0.66).abs() < 0.02, "{after:?}");
+    // Credit2 weighs pinned ones as well.
+    let h = pinned_domains("credit2");
+    assert!(!h.finds("dead_weight"));
+    let Plan { steps, alternatives, .. } =
+        vsteer_core::plan::advise::plan(&h.config, &h.model, Limits::default(), Scope::Live, Some("pool"))
+            .unwrap();
+    assert!(steps.is_empty() && alternatives[0].why_not.contains("pinned alike"), "{alternatives:?}");
+}
+
+#[test]
+fn a_pool_is_refused_where_somebody_would_have_no_pcpu_left() {
+    let mut h = pinned_domains("credit");
+    h.vm("alone", 1, 0.1, 0.0, 10.0).pin("alone", "1");
+    let pool = h.config.vms[0].pool.clone();
+    let alone = h.config.vms.last_mut().unwrap();
+    (alone.manager, alone.weight, alone.pool) = (Manager::Xen, None, pool);
+    let plan = plan(&h.config, &h.model, Limits::default(), Scope::Live, Some("pool")).unwrap();
+    assert!(
+        plan.steps.is_empty() && plan.alternatives[0].why_not.contains("\"alone\""),
+        "{:?}",
+        plan.alternatives
+    );
+}
+
+#[test]
+fn a_domain_0_that_waits_is_named_and_nobody_else_as_it() {
+    let mut h = pinned_domains("credit");
+    assert!(!h.finds("driver_starved"));
+    h.vm("Domain-0", 1, 0.1, 0.2, 200.0);
+    let driver = h.config.vms.last_mut().unwrap();
+    (driver.manager, driver.pid) = (Manager::Xen, 0);
+    let found: Vec<Finding> = h.findings().into_iter().filter(|f| f.rule == "driver_starved").collect();
+    assert_eq!(found.len(), 1);
+    assert!(found[0].title.contains("Domain-0"));
+}

@@ -20,6 +20,12 @@ pub trait Clock {
     fn pass(&self, _counters: &Counters) {}
     /// Called after every request of a server that keeps its responses.
     fn answered(&self, _arrived_ns: u64, _done_ns: u64) {}
+    /// Waits for a request from outside: its name, to be given back with the answer, and what it takes, work units.
+    fn asked(&self, _counters: &Counters) -> (u64, u64) {
+        self.stop()
+    }
+    /// Answers the request of this name.
+    fn answer(&self, _name: u64) {}
     /// Does nothing more, for good.
     fn stop(&self) -> !;
 }
@@ -88,6 +94,11 @@ pub fn run(clock: &impl Clock, orders: &Orders, requests: &[Request], counters: 
             }
             clock.stop()
         }
+        kind::SERVER_ASKED => loop {
+            let (name, units) = clock.asked(counters);
+            work(clock, units, &mut generator, counters);
+            clock.answer(name);
+        },
         kind::BURST => loop {
             burn_until(clock, due_ns + orders.first_ns, &mut generator, counters);
             due_ns += orders.first_ns + orders.second_ns;

@@ -67,6 +67,8 @@ pub struct Capabilities {
     pub topology: Capability,
     /// The host that it runs on.
     pub host: Capability,
+    /// The pool of pCPUs that it is in.
+    pub pool: Capability,
 }
 
 /// All that a step overwrites, in full.

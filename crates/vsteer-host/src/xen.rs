@@ -10,8 +10,8 @@
 //! Source: xentrace(8), xl(1) of Xen 4.17; `xen/common/trace.c`.
 //!
 //! Left out: several readers of one trace. Where another `xentrace` runs, the two take each other's records away.
-//! `GAP(xen-act)`: what is set ([`act`]) is untried on a live Xen; soft affinity and pools are not set. `GAP(xen-findings)`: no rule of diagnosis knows pools, BOOST or soft
-//! affinity. `GAP(xen-sampled)`: no cheaper way for hosts where tracing is not wanted. `GAP(xen-io)`: no counts of I/O.
+//! `GAP(xen-act)`: soft affinity and RTDS' budgets are not set. `GAP(xen-findings)`: no rule of diagnosis knows BOOST or soft affinity.
+//! `GAP(xen-sampled)`: no cheaper way for hosts where tracing is not wanted. `GAP(xen-io)`: no counts of I/O.
 
 use crate::actuate::{Actuate, Capabilities, Former};
 use crate::kvm::inventory::{is_named, no_such_vm};
@@ -29,6 +29,7 @@ use vsteer_record::xentrace::account::Accounts;
 mod act;
 pub mod config;
 pub mod listing;
+mod pools;
 pub mod saved;
 mod told;
 pub mod tools;

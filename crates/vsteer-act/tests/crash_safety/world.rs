@@ -120,6 +120,7 @@ impl Actuate for World {
             memory_nodes: c(),
             topology: c(),
             host: c(),
+            pool: c(),
         })
     }
 

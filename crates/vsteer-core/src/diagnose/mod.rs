@@ -4,6 +4,8 @@
 //! where what it rests on was not measured (the rule `not_measured` says that once, for all). Findings are sorted
 //! by how much pCPU time is lost to what they name.
 
+mod dead_weight;
+mod driver_starved;
 mod emulator_starved;
 mod host_process;
 mod limited;
@@ -178,6 +180,8 @@ pub const RULES: &[Rule] = &[
     node_overloaded::RULE,
     pinned_busy::RULE,
     emulator_starved::RULE,
+    driver_starved::RULE,
+    dead_weight::RULE,
     weight_starved::RULE,
     limited::RULE,
     too_many_vcpus::RULE,

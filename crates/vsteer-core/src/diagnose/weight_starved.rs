@@ -10,7 +10,9 @@ pub const RULE: Rule =
 fn check(c: &Context<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (config, vm) in c.vms().filter(|(_, vm)| c.waits(vm)) {
-        let Some(weight) = config.weight.map(CpuWeight::relative) else { continue };
+        // One that does nothing starves nobody (`dead_weight`).
+        let works = config.weight.filter(|_| config.pinned_within().is_none());
+        let Some(weight) = works.map(CpuWeight::relative) else { continue };
         let run = vm.vcpus.run.unwrap_or(0.0);
         // Someone who got more, on the same pCPUs, with at least twice the weight.
         let stronger = c.vms().find(|(other, seen)| {

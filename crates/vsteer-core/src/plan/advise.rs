@@ -8,7 +8,7 @@
 //! nobody's ready share grows by more than [`Limits::ready_growth`].
 
 use super::{Alternative, Forecast, Plan, Scope, Stage, Step, VmForecast};
-use super::{node, quota, realtime, separate, topology, unpin, weights};
+use super::{node, pool, quota, realtime, separate, topology, unpin, weights};
 use crate::model::{HostModel, VmModel};
 use crate::nouns::{Culprit, HostConfig, VmConfig, VmId};
 use crate::predict::fluid;
@@ -81,6 +81,7 @@ pub const ACTIONS: &[Action] = &[
     separate::ACTION,
     quota::ACTION,
     topology::ACTION,
+    pool::ACTION,
 ];
 
 /// A VM that mostly sleeps: every vCPU uses little and is asleep for a good part of the time. Use alone does not tell:

@@ -7,6 +7,7 @@
 
 pub mod advise;
 mod node;
+pub mod pool;
 mod quota;
 mod realtime;
 mod separate;
@@ -15,7 +16,7 @@ mod unpin;
 mod weights;
 
 use crate::CpuSet;
-use crate::nouns::{CpuWeight, GuestTopology, HostConfig, Quota, Role, SchedClass, Tid, VmId};
+use crate::nouns::{CpuPool, CpuWeight, GuestTopology, HostConfig, Quota, Role, SchedClass, Tid, VmId};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -108,6 +109,18 @@ pub enum Change {
         /// Where its threads may run there; `None`: wherever they may here.
         cpus: Option<CpuSet>,
     },
+    /// Which pool of pCPUs it is in (Xen). One that does not exist is made of pCPUs of the former one; one that was so made is taken apart
+    /// when the last VM has left it. A scheduler gives whoever comes its defaults, so weight and limit are set again.
+    Pool {
+        /// The former pool.
+        from: CpuPool,
+        /// The new one.
+        to: CpuPool,
+        /// Its weight, before and after.
+        weight: CpuWeight,
+        /// Its limit, before and after.
+        limit: Option<Quota>,
+    },
 }
 
 impl Change {
@@ -125,6 +138,7 @@ impl Change {
             Change::MemoryNodes { from, to } => Change::MemoryNodes { from: to, to: from },
             Change::Topology { from, to } => Change::Topology { from: Some(to), to: from? },
             Change::Host { from, to, .. } => Change::Host { from: to, to: from, cpus: None },
+            Change::Pool { from, to, weight, limit } => Change::Pool { from: to, to: from, weight, limit },
         })
     }
 
@@ -173,6 +187,7 @@ impl fmt::Display for Change {
                 let there = cpus.as_ref().map_or(String::new(), |cpus| format!(" (pCPUs {cpus} there)"));
                 write!(f, "host: {from} -> {to}{there}")
             }
+            Change::Pool { from, to, .. } => write!(f, "pool: {from} -> {to}"),
         }
     }
 }

@@ -26,7 +26,7 @@ fn propose(c: &Context<'_>) -> Result<Vec<Step>, String> {
         .delayed
         .iter()
         .filter_map(|vm| {
-            let from = vm.weight.filter(|w| w.relative() < TIMES)?;
+            let from = vm.weight.filter(|w| w.relative() < TIMES && vm.pinned_within().is_none())?;
             let to = from.with_relative(TIMES);
             let reason = "it uses little and waits for VMs that use much".to_owned();
             Some(Step {
@@ -38,7 +38,7 @@ fn propose(c: &Context<'_>) -> Result<Vec<Step>, String> {
         })
         .collect();
     if steps.is_empty() {
-        Err("their weights are high already, or cannot be set".to_owned())
+        Err("their weights are high already, do nothing, or cannot be set".to_owned())
     } else {
         Ok(steps)
     }

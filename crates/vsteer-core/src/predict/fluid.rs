@@ -10,7 +10,7 @@
 
 use crate::CpuSet;
 use crate::model::{HostModel, ThreadModel};
-use crate::nouns::{CpuWeight, HostConfig, Role, SchedClass, Tid, VmConfig, VmId};
+use crate::nouns::{CpuPool, CpuWeight, HostConfig, Role, SchedClass, Tid, VmConfig, VmId};
 use crate::plan::{Change, Forecast, Interval, Step, VmForecast};
 use std::collections::BTreeMap;
 
@@ -237,7 +237,8 @@ pub fn flows(config: &HostConfig, model: &HostModel) -> (Vec<Flow>, Capacity) {
     for vm in &config.vms {
         let Some(seen) = model.vm(&vm.id) else { continue };
         let wanted: f64 = seen.threads.iter().map(demand).sum();
-        let weight = vm.weight.map_or(1.0, CpuWeight::relative);
+        let works = vm.weight.filter(|_| vm.pinned_within().is_none());
+        let weight = works.map_or(1.0, CpuWeight::relative);
         for t in &seen.threads {
             let d = demand(t);
             vm_run += t.shares.run.unwrap_or(0.0);
@@ -271,6 +272,9 @@ pub fn after(config: &HostConfig, steps: &[Step]) -> HostConfig {
     for step in steps {
         let Some(vm) = next.vms.iter_mut().find(|v| v.id == step.vm) else { continue };
         apply(vm, &step.change);
+        if let Change::Pool { from, to, .. } = &step.change {
+            made(&mut next, from, to);
+        }
     }
     next
 }
@@ -301,6 +305,18 @@ fn apply(vm: &mut VmConfig, change: &Change) {
         Change::Topology { to, .. } => vm.guest_topology = Some(*to),
         // Who is gone asks for nothing here: whoever plans that says what comes of it.
         Change::Host { .. } => {}
+        Change::Pool { to, .. } => {
+            vm.pool = Some(to.clone());
+            vm.threads.iter_mut().for_each(|t| t.affinity = to.cpus.clone());
+        }
+    }
+}
+
+/// The pCPUs of a new pool are gone from the former one, and from where its VMs may run.
+fn made(config: &mut HostConfig, from: &CpuPool, to: &CpuPool) {
+    for vm in config.vms.iter_mut().filter(|vm| vm.pool.as_ref().is_some_and(|p| p.name == from.name)) {
+        vm.pool.iter_mut().for_each(|p| p.cpus = p.cpus.difference(&to.cpus));
+        vm.threads.iter_mut().for_each(|t| t.affinity = t.affinity.difference(&to.cpus));
     }
 }
 

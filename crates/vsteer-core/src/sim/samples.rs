@@ -64,6 +64,7 @@ pub fn config(setup: &Setup, policy: &str, default_weight: u32) -> HostConfig {
             guest_topology: None,
             memory_bytes: None,
             memory_nodes: vm.memory_node.map(|n| crate::CpuSet::single(n.0)),
+            pool: None,
         }
     });
     HostConfig {

@@ -11,7 +11,7 @@ use super::estimate::simulated::Simulated;
 use super::window::Vm;
 use crate::CpuSet;
 use crate::model::HostModel;
-use crate::nouns::{HostConfig, VmConfig};
+use crate::nouns::{CpuWeight, HostConfig, VmConfig};
 use crate::predict::demand::Demands;
 use crate::predict::replay::replay;
 use crate::{Fault, FaultKind};
@@ -156,7 +156,6 @@ pub fn dead(config: &HostConfig, model: &HostModel, names: &[&str]) -> Result<Ve
     let parents: Vec<Option<String>> = vms.iter().map(|vm| parent(vm)).collect();
     let votes = |p: &Option<String>| parents.iter().filter(|q| *q == p).count();
     let common = parents.iter().filter(|p| p.is_some()).max_by_key(|p| votes(p)).cloned().flatten();
-    let credit = |vm: &VmConfig| matches!(vm.weight, Some(crate::nouns::CpuWeight::Credit(_)));
     let of = |i: usize| -> Option<Dead> {
         let vm = vms[i];
         let vcpus = || vm.threads.iter().filter(|t| t.role.vcpu().is_some());
@@ -178,9 +177,8 @@ pub fn dead(config: &HostConfig, model: &HostModel, names: &[&str]) -> Result<Ve
         if vms.len() > 1 && !(0..vms.len()).any(meets) {
             return Some(Dead::Alone);
         }
-        if credit(vm) {
-            let whole = config.topology.usable();
-            return whole.iter().any(|cpu| !own.contains(cpu)).then_some(Dead::Pinned);
+        if matches!(vm.weight, Some(CpuWeight::Credit(_))) {
+            return vm.pinned_within().map(|_| Dead::Pinned);
         }
         (parents[i] != common).then(|| Dead::OtherParent { parent: parents[i].clone().unwrap_or_default() })
     };

@@ -10,8 +10,9 @@
 //! request. Few requests share it, so divided among them it makes each look longer than it is, and the load that more of them would be
 //! too heavy. But no request takes less time than its own CPU time: where VMs seldom meet, the shortest responses are those that met
 //! nobody, and where they are shorter than the run has them, the rest of the CPU time is no request's. It stays the same at any rate
-//! ([`Seen::beside`]). Where VMs meet often nothing is read off: there the shortest waited as well, and many requests share it. Nor where
-//! requests differ: there the shortest are those with little to do.
+//! ([`Seen::beside`]). Where VMs meet often nothing is read off: there the shortest waited as well, and many requests share it. Nor
+//! where responses are better told by requests that differ: there the shortest are those with little to do, and the longest, which are few, say
+//! so.
 //!
 //! Where a histogram counted them, response times are known by its buckets and their sum: what is measured and what is run are
 //! both looked at through these, so that what is not known is the same on both sides.
@@ -86,6 +87,7 @@ pub fn read_off(intervals: &mut [Interval], pcpus: f64, effort: usize, between: 
     for _ in 0..TURNS {
         for i in 0..seen.len() {
             let mut best = (f64::INFINITY, seen[i].service_cv2);
+            seen[i] = Seen { service_cv2: best.1, ..intervals[i].seen };
             for cv2 in SPREADS {
                 seen[i].service_cv2 = cv2;
                 let apart = apart(&measured[i], &run(&seen, i));
@@ -94,12 +96,20 @@ pub fn read_off(intervals: &mut [Interval], pcpus: f64, effort: usize, between: 
                 }
             }
             seen[i].service_cv2 = best.1;
-            if load < SELDOM * pcpus && best.1 == ALIKE {
-                let whole_s = intervals[i].seen.service_s;
-                let part = seen[i].service_s * longer(&measured[i], &run(&seen, i)) / whole_s;
-                let part = if part < ALL { part } else { 1.0 };
-                seen[i].service_s = part * whole_s;
-                seen[i].beside = (1.0 - part) * whole_s * seen[i].rate_hz;
+            if load < SELDOM * pcpus {
+                let differing = seen[i];
+                let as_differing = far_apart(&measured[i], &run(&seen, i));
+                seen[i] = Seen { service_cv2: ALIKE, ..intervals[i].seen };
+                let (whole_s, mut part) = (seen[i].service_s, 1.0);
+                // Some of the shortest waited in the run; fewer do where requests are shorter.
+                for _ in 0..TURNS {
+                    part *= longer(&measured[i], &run(&seen, i));
+                    seen[i].service_s = part * whole_s;
+                    seen[i].beside = (1.0 - part) * whole_s * seen[i].rate_hz;
+                }
+                if part >= ALL || far_apart(&measured[i], &run(&seen, i)) >= as_differing {
+                    seen[i] = differing;
+                }
             }
         }
     }
@@ -133,6 +143,15 @@ fn apart(a: &[f64], b: &[f64]) -> f64 {
         return 0.0;
     }
     (0..QUANTILES).map(|k| (log_at(a, k) - log_at(b, k)).abs()).sum::<f64>() / f64::from(QUANTILES)
+}
+
+/// The mean square of the same distance: a few that are far off count more than many that are a little off.
+fn far_apart(a: &[f64], b: &[f64]) -> f64 {
+    if a.is_empty() || b.is_empty() {
+        return 0.0;
+    }
+    let square = |k| (log_at(a, k) - log_at(b, k)) * (log_at(a, k) - log_at(b, k));
+    (0..QUANTILES).map(square).sum::<f64>() / f64::from(QUANTILES)
 }
 
 /// How many times as long as the shortest of `b` are the shortest of `a`, each given in order.

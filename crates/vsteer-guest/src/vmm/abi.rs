@@ -98,6 +98,8 @@ pub mod kind {
     pub const WAKER: u64 = 5;
     /// Serves the requests of its table once, keeps its responses, and then does nothing.
     pub const SERVER_ONCE: u64 = 6;
+    /// Serves the requests that its host sends, first come first served.
+    pub const SERVER_ASKED: u64 = 7;
 }
 
 /// A request to a server.

@@ -4,7 +4,7 @@
 //! error that names the line, never a default. Left out: comments and nesting; people write TOML, and the lab this.
 
 use crate::host::job::is_name;
-use crate::workload::Plan;
+use crate::workload::{Plan, Workload};
 
 /// All that is to be done in one boot.
 #[derive(Debug, Clone, PartialEq)]
@@ -49,6 +49,8 @@ pub struct Domain {
     pub cap: u32,
     /// pCPUs that it is pinned to, as xl writes them.
     pub cpus: Option<String>,
+    /// Its server's requests come from Domain-0, not from within.
+    pub asked: bool,
 }
 
 impl Job {
@@ -94,7 +96,14 @@ impl Job {
 }
 
 fn domain(rest: &str) -> Result<Domain, String> {
-    let mut d = Domain { name: String::new(), workload: String::new(), weight: 256, cap: 0, cpus: None };
+    let mut d = Domain {
+        name: String::new(),
+        workload: String::new(),
+        weight: 256,
+        cap: 0,
+        cpus: None,
+        asked: false,
+    };
     for word in rest.split_whitespace() {
         let (key, value) = word.split_once('=').ok_or_else(|| format!("`{word}` is not key=value"))?;
         let number = || value.parse::<u32>().map_err(|_| format!("`{word}`: not a number"));
@@ -110,11 +119,15 @@ fn domain(rest: &str) -> Result<Domain, String> {
             "weight" => d.weight = number()?,
             "cap" => d.cap = number()?,
             "cpus" => d.cpus = Some(value.to_owned()),
+            "asked" if value == "yes" => d.asked = true,
             _ => return Err(format!("`{key}` is unknown")),
         }
     }
     if d.name.is_empty() || d.workload.is_empty() {
         return Err("name= or workload= is missing".to_owned());
+    }
+    if d.asked && !matches!(Plan::parse(&d.workload)?.workload, Workload::Scheduled(_)) {
+        return Err("asked=yes is for a server with rates".to_owned());
     }
     Ok(d)
 }
@@ -143,6 +156,7 @@ mod tests {
             ("scheduler credit\ncase ../a", "line 2"),
             ("scheduler credit\ncase a\ndomain name=x", "line 3"),
             ("scheduler credit\ncase a\ndomain name=x workload=brun", "line 3"),
+            ("scheduler credit\ncase a\ndomain name=x workload=burn asked=yes", "line 3"),
             ("scheduler credit\ncase a\nvm name=x", "line 3"),
             ("scheduler credit\ncase a\ncommand", "line 3"),
             ("record_s 5", "line 1"),

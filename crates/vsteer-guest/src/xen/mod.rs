@@ -6,13 +6,18 @@
 //!
 //! Source: Xen 4.17, docs/man/xl.1.pod.in, xl.cfg.5.pod.in, xlcpupool.cfg.5.pod.in, tools/xentrace/xentrace.8.
 //!
+//! Servers may be asked from here (asker.rs), as over a network: then Domain-0 has its part in how long that takes.
+//!
 //! Left out: disks, networks, domains with an operating system.
 
+mod asker;
 mod job;
+mod ring;
 
 use crate::host::{boot, hand_over, say, sleep_s};
-use crate::vmm::{orders, requests};
+use crate::vmm::{kind, orders, requests};
 use crate::workload::Plan;
+use asker::{Asker, Door};
 use job::{Case, Domain, Job};
 use rustix::mount::{MountFlags, mount};
 use std::path::Path;
@@ -45,6 +50,8 @@ const FOLDERS: [&str; 8] = [
 const MEMORY_MIB: u32 = 16;
 /// A pool is empty within so many half seconds.
 const POOL_TRIES: u32 = 20;
+/// A server says within so many tenths of a second where it is asked.
+const DOOR_TRIES: u32 = 100;
 /// xenstored answers within so many tenths of a second.
 const STORE_WITHIN: u32 = 300;
 
@@ -131,13 +138,15 @@ fn xl(words: &[&str]) -> Result<String, String> {
 fn run_case(job: &Job, case: &Case) -> Result<(), String> {
     let folder = format!("{RESULTS}/{}", case.name);
     make(&folder)?;
-    let done = prepare(job, case).and_then(|()| measure(job, case, &folder));
+    let mut askers = Vec::new();
+    let done = prepare(job, case, &folder, &mut askers).and_then(|()| measure(job, case, &folder));
+    let heard = askers.into_iter().map(Asker::end).fold(Ok(()), Result::and);
     // Whatever happened, the next case begins on a host without domains.
     let ended = end(case);
-    done.and(ended)
+    done.and(heard).and(ended)
 }
 
-fn prepare(job: &Job, case: &Case) -> Result<(), String> {
+fn prepare(job: &Job, case: &Case, folder: &str, askers: &mut Vec<Asker>) -> Result<(), String> {
     let scheduler = job.scheduler.as_str();
     if let Some(cpu) = case.pool {
         xl(&["cpupool-cpu-remove", "Pool-0", &cpu.to_string()])?;
@@ -155,6 +164,12 @@ fn prepare(job: &Job, case: &Case) -> Result<(), String> {
     for domain in &case.domains {
         start(case, domain)?;
     }
+    // All are there before the first is asked.
+    let asked = case.domains.iter().filter(|d| d.asked).map(|d| Ok((d, door_of(d)?)));
+    for (d, (id, door)) in asked.collect::<Result<Vec<_>, String>>()? {
+        let log = format!("{folder}/{}.log", d.name);
+        askers.push(Asker::start(id, door, &Plan::parse(&d.workload)?.workload, &log)?);
+    }
     sleep_s(case.settle_s);
     Ok(())
 }
@@ -162,7 +177,7 @@ fn prepare(job: &Job, case: &Case) -> Result<(), String> {
 fn start(case: &Case, d: &Domain) -> Result<(), String> {
     let told = |e: std::io::Error| format!("preparing {}: {e}", d.name);
     let orders_file = format!("/run/{}.orders", d.name);
-    std::fs::write(&orders_file, orders_of(&Plan::parse(&d.workload)?)).map_err(told)?;
+    std::fs::write(&orders_file, orders_of(&Plan::parse(&d.workload)?, d.asked)).map_err(told)?;
     let mut text = format!(
         "name = \"{}\"\ntype = \"pv\"\nkernel = \"{PROGRAM_FILE}\"\nramdisk = \"{orders_file}\"\n\
          memory = {MEMORY_MIB}\nvcpus = 1\ncpu_weight = {}\ncap = {}\non_crash = \"preserve\"\n",
@@ -179,14 +194,30 @@ fn start(case: &Case, d: &Domain) -> Result<(), String> {
     xl(&["create", "-q", "-e", &file]).map(drop)
 }
 
-/// What a domain finds as its module: orders, then requests.
-fn orders_of(plan: &Plan) -> Vec<u8> {
+/// A domain's number, and where it is asked, once it has said so.
+fn door_of(d: &Domain) -> Result<(u16, Door), String> {
+    let id = xl(&["domid", &d.name])?;
+    let id = id.trim().parse().map_err(|_| format!("`xl domid {}` says {id:?}", d.name))?;
+    for _ in 0..DOOR_TRIES {
+        if let Some(door) = Door::said(&console(&d.name)) {
+            return Ok((id, door));
+        }
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
+    Err(format!("{} does not say where it is asked", d.name))
+}
+
+/// What a domain finds as its module: orders, then requests, unless those come from here.
+fn orders_of(plan: &Plan, asked: bool) -> Vec<u8> {
     // The clock is Xen's, so that the counter's frequency says nothing.
-    let o = orders(plan, 1_000_000);
+    let mut o = orders(plan, 1_000_000);
+    if asked {
+        o.kind = kind::SERVER_ASKED;
+    }
     let words =
         [o.kind, o.start_ns, o.ns_per_tick_q32, o.ticks_per_ns_q32, o.first_ns, o.second_ns, o.work_units];
     let mut bytes: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
-    for request in requests(&plan.workload, 0) {
+    for request in requests(&plan.workload, 0).into_iter().filter(|_| !asked) {
         bytes.extend(request.gap_ns.to_le_bytes().into_iter().chain(request.demand_units.to_le_bytes()));
     }
     bytes

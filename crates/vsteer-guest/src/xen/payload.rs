@@ -8,6 +8,9 @@
 //! Source: Xen 4.17, xen/include/public/{xen,vcpu,sched,event_channel,elfnote}.h, io/console.h, arch-x86/xen.h. build.rs
 //! compiles it for no operating system and the program in Domain-0 carries the result.
 //!
+//! A server that is asked from outside gets its requests through a page ([`ring`]) that it tells Domain-0 of on its console, and an event
+//! channel: `{"vsteer_ring":1,"frame":MFN,"port":PORT}`.
+//!
 //! Left out: interrupts (events stay masked), more than one vCPU, input from the console.
 #![no_std]
 #![no_main]
@@ -20,6 +23,8 @@ mod bare;
 mod counters;
 #[path = "../generator.rs"]
 mod generator;
+#[path = "ring.rs"]
+mod ring;
 #[path = "../runs.rs"]
 mod runs;
 
@@ -29,8 +34,9 @@ use core::arch::{asm, global_asm};
 use core::cell::Cell;
 use core::fmt::Write;
 use core::ptr::{addr_of, null};
-use core::sync::atomic::{AtomicU32, Ordering::SeqCst, fence};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst, fence};
 use counters::Counters;
+use ring::Ring;
 
 // The notes: which system (6), of which Xen (5), loader (8), entry (1), where hypercalls are to be put (2), where
 // virtual addresses begin (3) and physical ones (4), features (10). Each: lengths of name and text, type, both padded.
@@ -70,6 +76,10 @@ global_asm!(
     "vsteer_hypercalls: .space 4096",
     ".globl vsteer_shared_info",
     "vsteer_shared_info: .space 4096",
+    ".section .data.pages,\"aw\",@progbits",
+    ".align 4096",
+    ".globl vsteer_ring",
+    "vsteer_ring: .space 4096",
     ".section .bss",
     ".align 16",
     ".space 32768",
@@ -80,6 +90,7 @@ global_asm!(
 unsafe extern "C" {
     static vsteer_hypercalls: [u8; 4096];
     static vsteer_shared_info: [u8; 4096];
+    static vsteer_ring: Ring;
 }
 
 const UPDATE_VA_MAPPING: usize = 14;
@@ -91,6 +102,10 @@ const VCPUOP_GET_RUNSTATE_INFO: u64 = 4;
 const SCHEDOP_SHUTDOWN: u64 = 2;
 const SCHEDOP_POLL: u64 = 3;
 const EVTCHNOP_SEND: u64 = 4;
+const EVTCHNOP_ALLOC_UNBOUND: u64 = 6;
+const DOMID_SELF: u16 = 0x7ff0;
+/// In the shared info page: a bit per event channel, set when it was told.
+const EVENTS_AT: usize = 2048;
 /// Present, writable, accessed, dirty... as the pages that the builder maps.
 const PAGE_FLAGS: u64 = 0b111;
 /// From report to report, ns.
@@ -198,10 +213,14 @@ extern "C" fn vsteer_begin(info: &StartInfo) -> ! {
         time: (shared as usize + TIME_AT) as *const Time,
         console,
         console_event: info.console_event,
+        ring_port: Cell::new(0),
         due_ns: Cell::new(0),
         reports: Cell::new(0),
     };
     domain.due_ns.set(domain.now_ns());
+    if orders.kind == abi::kind::SERVER_ASKED {
+        domain.open_ring(frames[addr_of!(vsteer_ring) as usize >> 12]);
+    }
     domain.pass(&COUNTERS);
     bare::run(&domain, orders, requests, &COUNTERS, 0)
 }
@@ -210,6 +229,8 @@ struct Domain {
     time: *const Time,
     console: *const Console,
     console_event: u32,
+    /// By which Domain-0 tells of requests, and is told of answers.
+    ring_port: Cell<u32>,
     /// When the next report is due.
     due_ns: Cell<u64>,
     reports: Cell<u64>,
@@ -251,6 +272,28 @@ impl bare::Clock for Domain {
         }
     }
 
+    fn asked(&self, counters: &Counters) -> (u64, u64) {
+        loop {
+            // Before the look: what is told after it wakes the poll.
+            self.clear_event();
+            // SAFETY: both sides know it as this.
+            if let Some(request) = unsafe { &vsteer_ring }.take() {
+                return (request.arrived_ns, request.units);
+            }
+            let port = self.ring_port.get();
+            let poll = Poll { ports: addr_of!(port), count: 1, until_ns: self.due_ns.get() };
+            hypercall(SCHED_OP, SCHEDOP_POLL, addr_of!(poll) as u64, 0);
+            self.pass(counters);
+        }
+    }
+
+    fn answer(&self, name: u64) {
+        // SAFETY: as above.
+        unsafe { &vsteer_ring }.answer(name);
+        let port = self.ring_port.get();
+        hypercall(EVENT_CHANNEL_OP, EVTCHNOP_SEND, addr_of!(port) as u64, 0);
+    }
+
     fn stop(&self) -> ! {
         loop {
             self.sleep_until(self.due_ns.get());
@@ -267,7 +310,34 @@ struct Poll {
     until_ns: u64,
 }
 
+/// struct evtchn_alloc_unbound.
+#[repr(C)]
+struct Unbound {
+    domain: u16,
+    remote: u16,
+    port: u32,
+}
+
 impl Domain {
+    /// Tells Domain-0 where requests are to be put.
+    fn open_ring(&self, frame: u64) {
+        let channel = Unbound { domain: DOMID_SELF, remote: 0, port: 0 };
+        hypercall(EVENT_CHANNEL_OP, EVTCHNOP_ALLOC_UNBOUND, addr_of!(channel) as u64, 0);
+        // SAFETY: Xen has written it.
+        self.ring_port.set(unsafe { addr_of!(channel.port).read_volatile() });
+        let port = self.ring_port.get();
+        let _ = writeln!(Out(self), "{{\"vsteer_ring\":1,\"frame\":{frame},\"port\":{port}}}");
+        self.tell();
+    }
+
+    fn clear_event(&self) {
+        let port = self.ring_port.get() as usize;
+        let word = addr_of!(vsteer_shared_info) as usize + EVENTS_AT + port / 64 * 8;
+        // SAFETY: within the page, which Xen writes as well, a bit at a time.
+        let word = unsafe { &*(word as *const AtomicU64) };
+        word.fetch_and(!(1 << (port % 64)), SeqCst);
+    }
+
     fn report(&self, now_ns: u64, counters: &Counters) {
         let mut seen = Runstate::default();
         hypercall(VCPU_OP, VCPUOP_GET_RUNSTATE_INFO, 0, addr_of!(seen) as u64);

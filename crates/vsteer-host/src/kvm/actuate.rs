@@ -149,6 +149,9 @@ impl KvmHost {
                 Change::Topology { from, to }
             }
             Change::Host { .. } => return Err(changed(step, "it is being moved")),
+            Change::Pool { .. } => {
+                return Err(fault(FaultKind::Unsupported, step).because(able::NO_POOLS));
+            }
         })
     }
 

@@ -95,6 +95,7 @@ pub fn vm(inventory: &Inventory, vm: &Vm, threads: &[Thread]) -> Option<VmConfig
             (Manager::Libvirt(_), Some(d)) => d.memory_nodes.clone(),
             _ => line.memory_nodes.clone(),
         },
+        pool: None,
     })
 }
 

@@ -146,6 +146,7 @@ pub fn wanted(xml: &str, change: &Change) -> Result<Vec<Part>, String> {
             vec![Part::new("cpu", "topology", vec![element])]
         }
         Change::Host { .. } => return Err("a definition names no host".to_owned()),
+        Change::Pool { .. } => return Err("a definition of libvirt's names no pool".to_owned()),
         Change::RtBudget { .. } => {
             return Err("a cgroup's real-time budget lasts as long as the cgroup".into());
         }

@@ -6,15 +6,18 @@
 //!
 //! `xl` is slow (a second), so a host is asked once for a step's reading and once for checking it.
 //!
+//! A pool is more than a line ([`super::pools`]).
+//!
 //! Source: xl(1) of Xen 4.17: `sched-credit`, `sched-credit2`, `vcpu-pin`.
 //!
-//! Left out: a domain's configuration file, which its owner edits; soft affinity; pools; budgets of RTDS (untried: no hypervisor of Debian's has it).
+//! Left out: a domain's configuration file, which its owner edits; soft affinity; budgets of RTDS (untried: no hypervisor of Debian's has it).
 
 use super::config::{CAP_PERIOD_US, Listed, vm_id};
 use super::listing::Domain;
+use super::pools::{self, Move};
 use super::tools::Place;
 use crate::actuate::{Able, Actuate, Capabilities, Capability, Former};
-use vsteer_core::nouns::{CpuWeight, Quota, Role, VmId};
+use vsteer_core::nouns::{CpuPool, CpuWeight, Quota, Role, VmId};
 use vsteer_core::plan::{Change, QuotaScope, Scope, Step};
 use vsteer_core::{CpuSet, Fault, FaultKind};
 
@@ -24,12 +27,12 @@ const NOT_ON_XEN: &str = "Xen has no such setting";
 /// What `xl` takes for a weight; `sched-credit -w`, `sched-credit2 -w`.
 const WEIGHT_MOST: u64 = 65_535;
 
-fn fault(kind: FaultKind, step: &Step) -> Fault {
+pub(super) fn fault(kind: FaultKind, step: &Step) -> Fault {
     Fault::new(kind, format!("VM {:?}: {}", step.vm_name, step.change))
 }
 
 /// The schedulers that have weights and caps, and the word by which `xl` sets them.
-fn shares_word(scheduler: &str) -> Option<&'static str> {
+pub(super) fn shares_word(scheduler: &str) -> Option<&'static str> {
     match scheduler {
         "credit" => Some("sched-credit"),
         "credit2" => Some("sched-credit2"),
@@ -53,8 +56,12 @@ impl<'a> Subject<'a> {
         Ok(Subject { listed, domain })
     }
 
-    fn scheduler(&self) -> &str {
-        self.listed.share(self.domain.id).1.map_or("", |pool| pool.scheduler.as_str())
+    fn pool(&self) -> Option<&'a CpuPool> {
+        self.listed.share(self.domain.id).1
+    }
+
+    fn scheduler(&self) -> &'a str {
+        self.pool().map_or("", |pool| pool.scheduler.as_str())
     }
 
     fn capabilities(&self) -> Capabilities {
@@ -77,6 +84,10 @@ impl<'a> Subject<'a> {
             memory_nodes: none(),
             topology: none(),
             host: none(),
+            pool: live(match self.pool() {
+                Some(_) => Able::Yes,
+                None => Able::No("`xl` does not tell which pool it is in".to_owned()),
+            }),
         }
     }
 
@@ -93,6 +104,7 @@ impl<'a> Subject<'a> {
             Change::MemoryNodes { .. } => &all.memory_nodes,
             Change::Topology { .. } => &all.topology,
             Change::Host { .. } => &all.host,
+            Change::Pool { .. } => &all.pool,
         };
         if let (true, Able::No(why)) = (scope.live(), &of.live) {
             return Err(fault(FaultKind::Unsupported, step).because(why));
@@ -130,12 +142,20 @@ impl<'a> Subject<'a> {
                 })?;
                 Change::Affinity { role, tid: whose, from, to }
             }
+            Change::Pool { to, .. } => {
+                let from = self.pool().ok_or_else(|| fault(FaultKind::Unsupported, step))?.clone();
+                let (weight, limit) = (CpuWeight::Credit(u64::from(share()?.weight)), quota_of(share()?.cap));
+                Change::Pool { from, to, weight, limit }
+            }
             _ => return Err(fault(FaultKind::Unsupported, step).because(NOT_ON_XEN)),
         })
     }
 
     /// The words that make it so.
     fn words(&self, step: &Step) -> Result<Vec<String>, Fault> {
+        if let Change::Weight { to: weight, .. } = step.change {
+            refuse_weight(step, weight)?;
+        }
         let id = self.domain.id.to_string();
         let shares = || {
             shares_word(self.scheduler()).ok_or_else(|| {
@@ -143,16 +163,8 @@ impl<'a> Subject<'a> {
             })
         };
         let words: Vec<String> = match &step.change {
-            Change::Weight { to: CpuWeight::Credit(weight), .. } => {
-                if !(1..=WEIGHT_MOST).contains(weight) {
-                    return Err(
-                        fault(FaultKind::BadInput, step).because(format!("a weight is 1 to {WEIGHT_MOST}"))
-                    );
-                }
-                vec![shares()?.to_owned(), "-d".to_owned(), id, "-w".to_owned(), weight.to_string()]
-            }
-            Change::Weight { .. } => {
-                return Err(fault(FaultKind::Unsupported, step).because("this is a weight of Linux's"));
+            Change::Weight { to, .. } => {
+                vec![shares()?.to_owned(), "-d".to_owned(), id, "-w".to_owned(), to.number().to_string()]
             }
             Change::Quota { scope: QuotaScope::WholeVm, to, .. } => {
                 vec![
@@ -173,12 +185,22 @@ impl<'a> Subject<'a> {
 
     /// A list for `vcpu-pin`: all pCPUs of its pool are "all", so that it follows the pool as before.
     fn pin(&self, to: &CpuSet) -> String {
-        let pool = self.listed.share(self.domain.id).1;
-        if pool.is_some_and(|p| p.cpus.iter().all(|cpu| to.contains(cpu))) {
+        if self.pool().is_some_and(|p| p.cpus.iter().all(|cpu| to.contains(cpu))) {
             "all".to_owned()
         } else {
             to.to_string()
         }
+    }
+}
+
+/// Refuses a weight that `xl` does not take.
+fn refuse_weight(step: &Step, weight: CpuWeight) -> Result<(), Fault> {
+    match weight {
+        CpuWeight::Credit(weight) if (1..=WEIGHT_MOST).contains(&weight) => Ok(()),
+        CpuWeight::Credit(_) => {
+            Err(fault(FaultKind::BadInput, step).because(format!("a weight is 1 to {WEIGHT_MOST}")))
+        }
+        _ => Err(fault(FaultKind::Unsupported, step).because("this is a weight of Linux's")),
     }
 }
 
@@ -188,7 +210,7 @@ fn quota_of(cap: u32) -> Option<Quota> {
 }
 
 /// A quota as a cap in percent, up to the next whole one: 0 would be none.
-fn cap_of(quota: Option<&Quota>) -> u64 {
+pub(super) fn cap_of(quota: Option<&Quota>) -> u64 {
     quota.map_or(0, |q| (100 * q.quota_us).div_ceil(q.period_us.max(1)).max(1))
 }
 
@@ -220,6 +242,11 @@ impl Actuate for Place {
         let listed = Listed::ask(self)?;
         let subject = Subject::find(&listed, &step.vm, &step.vm_name)?;
         subject.check(step, scope)?;
+        if let Change::Pool { from, to, weight, limit } = &step.change {
+            refuse_weight(step, *weight)?;
+            return Move { place: self, step, id: subject.domain.id, from, to }
+                .make(*weight, cap_of(limit.as_ref()));
+        }
         let words = subject.words(step)?;
         let line: Vec<&str> = std::iter::once("xl").chain(words.iter().map(String::as_str)).collect();
         // One setting in one call: it is made or it is not.
@@ -228,7 +255,12 @@ impl Actuate for Place {
 
     fn restore(&mut self, step: &Step, former: &Former) -> Result<(), Fault> {
         let Some(undo) = former.live.as_ref().and_then(Change::undo) else { return Ok(()) };
-        self.act(&Step { change: undo, ..step.clone() }, Scope::Live)
+        self.act(&Step { change: undo, ..step.clone() }, Scope::Live)?;
+        match &step.change {
+            // A step that was made in part may have left pCPUs in no pool.
+            Change::Pool { from, to, .. } => pools::give_back(self, &to.cpus, from),
+            _ => Ok(()),
+        }
     }
 }
 

@@ -7,12 +7,12 @@
 //!
 //! Left out: caches, which Xen's tools do not tell: pCPUs of a node are taken to share their last-level cache.
 
-use super::listing::{self, Domain, Info, Node, Pool, PoolShares, Seat, Share, Vcpu};
+use super::listing::{self, Domain, Info, Node, PoolShares, Seat, Share, Vcpu};
 use super::tools::Place;
 use std::collections::BTreeMap;
 use vsteer_core::cpuset::MAX_CPU;
 use vsteer_core::nouns::{
-    CgroupLayout, CpuWeight, HostConfig, Limits, Manager, Quota, Role, Tid, VmConfig, VmId, VmThread,
+    CgroupLayout, CpuPool, CpuWeight, HostConfig, Limits, Manager, Quota, Role, Tid, VmConfig, VmId, VmThread,
 };
 use vsteer_core::topology::{Cache, CacheKind, Core, NodeId, NumaNode, Package, Parts};
 use vsteer_core::{CpuSet, Fault, FaultKind, Topology};
@@ -49,7 +49,7 @@ pub struct Listed {
     /// Their vCPUs.
     pub vcpus: Vec<Vcpu>,
     /// The pools.
-    pub pools: Vec<Pool>,
+    pub pools: Vec<CpuPool>,
     /// By pool.
     pub shares: BTreeMap<String, PoolShares>,
     seats: Vec<Seat>,
@@ -108,7 +108,7 @@ impl Listed {
     }
 
     /// The domain's share and the pool that it is in.
-    pub(super) fn share(&self, domain: u16) -> (Option<Share>, Option<&Pool>) {
+    pub(super) fn share(&self, domain: u16) -> (Option<Share>, Option<&CpuPool>) {
         let found = self.shares.iter().find_map(|(pool, s)| Some((pool, *s.shares.get(&domain)?)));
         let pool = found.and_then(|(name, _)| self.pools.iter().find(|p| p.name == *name));
         // With one pool there is no question.
@@ -160,6 +160,7 @@ impl Listed {
                 ..Limits::default()
             },
             memory_bytes: Some(d.memory_mib << 20),
+            pool: pool.cloned(),
             ..VmConfig::new(vm_id(d), d.name.clone(), d.id.into())
         }
     }

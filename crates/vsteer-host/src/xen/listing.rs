@@ -10,6 +10,7 @@
 use std::collections::BTreeMap;
 use vsteer_core::CpuSet;
 use vsteer_core::cpuset::MAX_CPU;
+use vsteer_core::nouns::CpuPool;
 
 /// A domain of `xl list -v`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,17 +60,6 @@ pub struct PoolShares {
     pub parameters: BTreeMap<String, String>,
     /// By the domain's number.
     pub shares: BTreeMap<u16, Share>,
-}
-
-/// A pool of `xl cpupool-list`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Pool {
-    /// Its name.
-    pub name: String,
-    /// Its scheduler.
-    pub scheduler: String,
-    /// Its pCPUs.
-    pub cpus: CpuSet,
 }
 
 /// What `xl info` says, by name.
@@ -187,7 +177,7 @@ pub fn vcpus(text: &str) -> Vec<Vcpu> {
 }
 
 /// The pools of `xl cpupool-list`, with the pCPUs of `xl cpupool-list -c`.
-pub fn pools(text: &str, with_cpus: &str) -> Vec<Pool> {
+pub fn pools(text: &str, with_cpus: &str) -> Vec<CpuPool> {
     let cpus: BTreeMap<String, CpuSet> = with_cpus
         .lines()
         .filter_map(|line| {
@@ -201,7 +191,7 @@ pub fn pools(text: &str, with_cpus: &str) -> Vec<Pool> {
         count.parse::<u32>().ok()?;
         let name = name.join(" ");
         let cpus = cpus.get(&name).cloned().unwrap_or_default();
-        Some(Pool { name, scheduler: (*scheduler).to_owned(), cpus })
+        Some(CpuPool { name, scheduler: (*scheduler).to_owned(), cpus })
     };
     text.lines().filter_map(row).collect()
 }

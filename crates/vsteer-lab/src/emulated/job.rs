@@ -423,7 +423,7 @@ fn check_quotas<const N: usize>(name: &str, quotas: [Option<u64>; N]) -> Result<
 }
 
 /// Can it be a file that commands read?
-fn is_file(path: &str) -> bool {
+pub fn is_file(path: &str) -> bool {
     let below = path.strip_prefix("/files/").unwrap_or_default();
     let plain = Path::new(below).components().all(|c| matches!(c, Component::Normal(_)));
     plain && !below.is_empty() && !below.ends_with('/') && !below.contains(char::is_whitespace)

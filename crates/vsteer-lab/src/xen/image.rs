@@ -18,10 +18,19 @@ const LIBRARIES: &str = "lib/x86_64-linux-gnu";
 ///
 /// # Errors
 /// A program, library or module that is not there.
-pub fn build(parts: &Parts, options: &Options, guest: &[u8], job: &str) -> Result<Vec<u8>, Fault> {
+pub fn build(
+    parts: &Parts,
+    options: &Options,
+    guest: &[u8],
+    job: &str,
+    files: &BTreeMap<String, String>,
+) -> Result<Vec<u8>, Fault> {
     let mut initramfs = Initramfs::new(&["proc", "sys", "run", "tmp", "var/lib", "var/log", "root"]);
     initramfs.put("init", 0o755, guest);
     initramfs.put("xen-job", 0o644, job.as_bytes());
+    for (path, text) in files {
+        initramfs.put(path.trim_start_matches('/'), 0o644, text.as_bytes());
+    }
     // xl says so where it is missing.
     initramfs.put("etc/xen/xl.conf", 0o644, b"");
     let mut needed: BTreeMap<String, PathBuf> = BTreeMap::new();

@@ -5,12 +5,13 @@
 //!
 //! Left out: domains of several vCPUs, or with an operating system.
 
-use crate::emulated::job::is_name;
+use crate::emulated::job::{is_file, is_name};
 use serde::Deserialize;
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use vsteer_core::{Fault, FaultKind};
 
-/// pCPUs of the host: Domain-0 has the first, domains the second.
+/// pCPUs of a host, unless the job says 1: Domain-0 has the first, domains the second.
 pub const PCPUS: u32 = 2;
 const DOMAINS_PCPU: u32 = 1;
 
@@ -24,6 +25,12 @@ pub struct Job {
     /// The host's memory, MiB; Domain-0 has half of it.
     #[serde(default = "memory")]
     pub memory_mib: u32,
+    /// pCPUs: 2, or 1, which Domain-0 then shares with the domains.
+    #[serde(default = "pcpus")]
+    pub pcpus: u32,
+    /// Files below /files/ that commands read, and what they hold.
+    #[serde(default)]
+    pub files: BTreeMap<String, String>,
     /// One after the other.
     #[serde(rename = "case")]
     pub cases: Vec<Case>,
@@ -70,7 +77,7 @@ pub struct Case {
     #[serde(default)]
     pub commands: Vec<Vec<String>>,
     /// A pool of the domains' pCPU alone; without, they are pinned to it in the pool that Domain-0 is in, where weights
-    /// do not hold.
+    /// do not hold. With one pCPU there is but one pool, and all are in it.
     #[serde(default = "yes")]
     pub pool: bool,
     /// Credit's time slice, ms.
@@ -96,10 +103,16 @@ pub struct Domain {
     /// Its cap, percent of a pCPU; 0: none.
     #[serde(default)]
     pub cap: u32,
+    /// Its server's requests come from Domain-0, which logs its answers (`CASE/NAME.log`), and not from within.
+    #[serde(default)]
+    pub asked: bool,
 }
 
 fn memory() -> u32 {
     1024
+}
+fn pcpus() -> u32 {
+    PCPUS
 }
 fn three() -> u32 {
     3
@@ -134,6 +147,12 @@ impl Job {
         if self.cases.is_empty() {
             return bad("the job has no case".to_owned());
         }
+        if !(1..=PCPUS).contains(&self.pcpus) {
+            return bad(format!("pcpus = {}: 1 or {PCPUS}", self.pcpus));
+        }
+        if let Some(path) = self.files.keys().find(|path| !is_file(path)) {
+            return bad(format!("files: {path:?} is no plain path below /files/"));
+        }
         for (i, case) in self.cases.iter().enumerate() {
             let name = &case.name;
             if !is_name(name) || self.cases[..i].iter().any(|c| c.name == *name) {
@@ -141,6 +160,11 @@ impl Job {
             }
             if case.domains.is_empty() || case.record_s == 0 {
                 return bad(format!("case {name:?}: it needs a domain, and record_s above 0"));
+            }
+            if self.pcpus == 1 && case.pool {
+                return bad(format!(
+                    "case {name:?}: one pCPU makes no pool of the domains' own: pool = false"
+                ));
             }
             let words = || case.commands.iter().flatten();
             if case.commands.iter().any(Vec::is_empty)
@@ -197,8 +221,11 @@ impl Job {
                     "domain name={} workload={} weight={} cap={}",
                     d.name, d.workload, d.weight, d.cap
                 );
-                if !case.pool {
+                if !case.pool && self.pcpus > 1 {
                     let _ = write!(text, " cpus={DOMAINS_PCPU}");
+                }
+                if d.asked {
+                    text.push_str(" asked=yes");
                 }
                 text.push('\n');
             }

@@ -88,7 +88,7 @@ pub fn run(job: &Job, options: &Options) -> Result<Ran, Fault> {
     );
     let kernel = options.output.join("vmlinux");
     write_file(&kernel, packages::vmlinux(&parts.kernel.vmlinuz, &options.output.join("packed"))?)?;
-    write_file(&files.initramfs, image::build(&parts, options, &guest, &text)?)?;
+    write_file(&files.initramfs, image::build(&parts, options, &guest, &text, &job.files)?)?;
     let arguments = arguments(job, options, &parts.hypervisor, &kernel, &files);
     let archive = machine::boot(&emulator, &arguments, &files, options.limit);
     // Neither is of use to anybody: they can be had again.
@@ -121,7 +121,7 @@ fn arguments(job: &Job, options: &Options, xen: &Path, kernel: &Path, files: &Fi
          -seed {} -cpu qemu64 -smp {} -m {} -nodefaults -no-user-config -vga none -display none -serial stdio -no-reboot",
         machine::SHIFT,
         options.seed,
-        job::PCPUS,
+        job.pcpus,
         job.memory_mib
     ));
     all.extend(files.window());

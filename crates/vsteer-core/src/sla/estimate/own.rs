@@ -23,8 +23,8 @@ const FACTOR_MOST: f64 = 3.0;
 const WAITS_LEAST: f64 = 0.05;
 /// How far the model is off by itself, as a standard deviation of the factor's logarithm: fluid against EEVDF, Credit.
 const MODEL_OFF: f64 = 0.2;
-/// Of what was taken off a service time as no request's (`Seen::beside`), so much may be a request's after all, or more of it not.
-const BESIDE_OFF: f64 = 0.5;
+/// Of what was taken off a service time as no request's (`Seen::beside`), this part may be a request's after all, or more of it not.
+const BESIDE_OFF: f64 = 0.15;
 /// Arrivals that vary less than this are periodic: what differs between rounds is how they lie to each other, and that lasts.
 const PERIODIC_CV2: f64 = 0.1;
 /// Of a 95th percentile chance is so much more than of a mean, as variances.

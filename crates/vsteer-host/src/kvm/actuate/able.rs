@@ -23,6 +23,8 @@ const KUBEVIRT: &str =
 const XEN: &str = "it is a Xen domain: connect to that host by xen: or xen+ssh://root@host";
 const UNCONNECTED: &str = "it belongs to a libvirt that is not connected";
 
+pub(super) const NO_POOLS: &str = "Linux has no pools of pCPUs";
+
 fn no(why: &str) -> Able {
     Able::No(why.to_owned())
 }
@@ -78,6 +80,7 @@ pub(super) fn capabilities(inventory: &Inventory, vm: &VmConfig) -> Capabilities
         memory_nodes: both(nodes),
         topology: both(no(NEXT_START)),
         host: Capability { live: when(of_libvirt, NOT_LIBVIRTS), persistent: when(of_libvirt, NOT_LIBVIRTS) },
+        pool: both(no(NO_POOLS)),
     };
     let refuse_all = match &vm.manager {
         Manager::KubeVirt => Some(KUBEVIRT),
@@ -95,6 +98,7 @@ pub(super) fn capabilities(inventory: &Inventory, vm: &VmConfig) -> Capabilities
         &mut all.memory_nodes,
         &mut all.topology,
         &mut all.host,
+        &mut all.pool,
     ] {
         if let Some(why) = refuse_all {
             *capability = Capability { live: no(why), persistent: no(why) };
@@ -116,6 +120,7 @@ fn of_change<'a>(all: &'a Capabilities, change: &Change) -> &'a Capability {
         Change::MemoryNodes { .. } => &all.memory_nodes,
         Change::Topology { .. } => &all.topology,
         Change::Host { .. } => &all.host,
+        Change::Pool { .. } => &all.pool,
     }
 }
 

@@ -61,6 +61,7 @@ pub(super) fn make(inventory: &mut Inventory, subject: &Subject, step: &Step) ->
             Err(fault(FaultKind::Unsupported, step).because("fixed while the guest runs"))
         }
         Change::Host { .. } => Err(fault(FaultKind::Unsupported, step).because("it is moved as a whole")),
+        Change::Pool { .. } => Err(fault(FaultKind::Unsupported, step).because(super::able::NO_POOLS)),
     }
 }
 

@@ -4,8 +4,11 @@
 //! domain there are three tellings: the trace of the scheduler, what Xen says to the domain itself, and what the simulator
 //! makes of the same set-up ([`simulated`]).
 //!
+//! A third boot acts: a weight that does nothing is found, mended by a plan, and the plan taken back ([`repair`]).
+//!
 //! In short: one case of each scheduler, and no claim about the simulator.
 
+mod repair;
 mod simulated;
 
 use super::{Bench, Case, Findings};
@@ -16,7 +19,7 @@ use crate::xen::job::Job;
 use crate::xen::results::{CaseResult, DomainResult};
 use crate::xen::{self, Options, Ran};
 use serde_json::{Value, json};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 use vsteer_core::Fault;
 use vsteer_core::stats::{mean, quantile};
@@ -56,21 +59,14 @@ fn run(bench: &Bench) -> Result<Findings, Fault> {
             .map(|job| {
                 scope.spawn(move || {
                     let (name, job) = job?;
-                    let options = Options {
-                        cache: cache_folder()?,
-                        guest: bench.lab.guest.clone(),
-                        vsteer: vsteer.clone(),
-                        output: PathBuf::from(bench.fresh(name)?),
-                        limit: LIMIT,
-                        seed: bench.seed,
-                    };
-                    let ran = xen::run(&job, &options)?;
+                    let ran = xen::run(&job, &options(bench, vsteer, name)?)?;
                     Ok((job, ran))
                 })
             })
             .collect();
         started.into_iter().map(|t| t.join().expect("a boot does not panic")).collect()
     });
+    let repaired = repaired(bench, vsteer, &mut findings)?;
     let mut figures = Vec::new();
     let mut all: Vec<Compared> = Vec::new();
     for ran in ran {
@@ -134,6 +130,7 @@ fn run(bench: &Bench) -> Result<Findings, Fault> {
     }
     findings.figures = json!({
         "cases": figures,
+        "repair": repaired,
         "summary": {
             "runstate_max_error_points": runstate,
             "observed_max_error_points": apart,
@@ -143,6 +140,24 @@ fn run(bench: &Bench) -> Result<Findings, Fault> {
         },
     });
     Ok(findings)
+}
+
+fn options(bench: &Bench, vsteer: &Path, name: &str) -> Result<Options, Fault> {
+    Ok(Options {
+        cache: cache_folder()?,
+        guest: bench.lab.guest.clone(),
+        vsteer: vsteer.to_owned(),
+        output: PathBuf::from(bench.fresh(name)?),
+        limit: LIMIT,
+        seed: bench.seed,
+    })
+}
+
+/// The boot that acts.
+fn repaired(bench: &Bench, vsteer: &Path, findings: &mut Findings) -> Result<Value, Fault> {
+    let options = options(bench, vsteer, "xen-repair")?;
+    let ran = xen::run(&Job::parse(repair::JOB)?, &options)?;
+    repair::claims(&ran, &options.output, findings)
 }
 
 fn shown(x: Option<f64>) -> String {
