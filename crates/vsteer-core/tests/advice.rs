@@ -475,8 +475,8 @@ fn a_weight_that_does_nothing_is_named_and_a_pool_gives_it_back() {
     assert_eq!(
         made,
         [
-            "light: vCPU 0: pCPUs 1 -> 0-1".to_owned(),
-            "heavy: vCPU 0: pCPUs 1 -> 0-1".to_owned(),
+            "light: vcpu0: pCPUs 1 -> 0-1".to_owned(),
+            "heavy: vcpu0: pCPUs 1 -> 0-1".to_owned(),
             format!("light: pool: {from} -> {to}"),
             format!("heavy: pool: {from} -> {to}"),
         ]

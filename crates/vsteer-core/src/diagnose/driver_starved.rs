@@ -12,13 +12,16 @@ pub const RULE: Rule = Rule {
     check,
 };
 
+/// Late wake-ups matter where it waits for more than this share of the time.
+const SLOW_READY: f64 = 0.02;
+
 fn check(c: &Context<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
     // A domain's number stands where a process's stands elsewhere.
     for (config, vm) in c.vms().filter(|(config, _)| config.manager == Manager::Xen && config.pid == 0) {
         let ready = vm.per_vcpu(|s| s.ready.or(s.wait)).unwrap_or(0.0);
         let p99 = vm.wake_latency.filter(|l| l.count >= 20).map(|l| l.p99_ns);
-        let slow = p99.is_some_and(|p| p > c.thresholds.wake_p99_ns) && ready > 0.005;
+        let slow = p99.is_some_and(|p| p > c.thresholds.wake_p99_ns) && ready > SLOW_READY;
         if ready < c.thresholds.ready_per_vcpu && !slow {
             continue;
         }
