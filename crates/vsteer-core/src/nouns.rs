@@ -123,6 +123,9 @@ pub struct VmThread {
     /// Its cgroup of the cpu controller, as `/proc/PID/task/TID/cgroup` names it (`/machine/…/vcpu0`); `None` where
     /// there is no cpu controller.
     pub cgroup: Option<String>,
+    /// Where it had better run, of where it may (Xen's soft affinity); `None`: it is all the same.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prefers: Option<CpuSet>,
 }
 
 /// A CPU bandwidth limit: `quota_us` of CPU time in every `period_us`.

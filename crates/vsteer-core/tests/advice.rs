@@ -88,6 +88,7 @@ impl Host {
             affinity: affinity.clone(),
             class: Some(SchedClass::Other(0)),
             cgroup: Some(format!("/m/{name}/{role}")),
+            prefers: None,
         };
         let groups = ["/m".to_owned(), format!("/m/{name}")]
             .into_iter()
@@ -517,4 +518,18 @@ fn a_domain_0_that_waits_is_named_and_nobody_else_as_it() {
     let found: Vec<Finding> = h.findings().into_iter().filter(|f| f.rule == "driver_starved").collect();
     assert_eq!(found.len(), 1);
     assert!(found[0].title.contains("Domain-0"));
+}
+
+#[test]
+fn a_domain_without_a_home_node_is_named_unless_it_prefers_one_or_is_pinned() {
+    let mut h = Host::new(4, 2, 0.5);
+    h.vm("a", 2, 0.5, 0.0, 0.0);
+    assert!(!h.finds("no_home_node"), "Linux places by itself");
+    h.config.vms[0].manager = Manager::Xen;
+    assert!(h.finds("no_home_node"));
+    let mut preferring = Host { config: h.config.clone(), model: h.model.clone() };
+    preferring.config.vms[0].threads.iter_mut().for_each(|t| t.prefers = Some(CpuSet::first(2)));
+    assert!(!preferring.finds("no_home_node"));
+    h.pin("a", "0-1");
+    assert!(!h.finds("no_home_node"));
 }

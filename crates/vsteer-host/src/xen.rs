@@ -10,7 +10,7 @@
 //! Source: xentrace(8), xl(1) of Xen 4.17; `xen/common/trace.c`.
 //!
 //! Left out: several readers of one trace. Where another `xentrace` runs, the two take each other's records away.
-//! `GAP(xen-act)`: soft affinity and RTDS' budgets are not set. `GAP(xen-findings)`: no rule of diagnosis knows BOOST or soft affinity.
+//! `GAP(xen-act)`: soft affinity and RTDS' budgets are not set. `GAP(xen-findings)`: no rule of diagnosis knows BOOST.
 //! `GAP(xen-sampled)`: no cheaper way for hosts where tracing is not wanted. `GAP(xen-io)`: no counts of I/O.
 
 use crate::actuate::{Actuate, Capabilities, Former};

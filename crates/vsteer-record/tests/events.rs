@@ -32,6 +32,7 @@ fn begin(folder: &Path) {
                 affinity: CpuSet::first(2),
                 class: None,
                 cgroup: None,
+                prefers: None,
             }],
             ..VmConfig::new(VmId("uuid-1".into()), "web", 7)
         }],

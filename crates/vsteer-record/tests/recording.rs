@@ -19,6 +19,7 @@ fn config() -> HostConfig {
             affinity: CpuSet::first(2),
             class: Some(SchedClass::Other(0)),
             cgroup: Some("/a".into()),
+            prefers: None,
         }],
         weight: Some(CpuWeight::Shares(1024)),
         memory_bytes: Some(1 << 27),

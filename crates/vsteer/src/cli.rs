@@ -240,7 +240,7 @@ pub struct PlanArgs {
     /// Write the plan here, for `apply`.
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
-    /// Consider this action only, even where it breaks the limits (`unpin`, `node`, `weights`, `realtime`, `separate`; only when named: `quota`, `topology`).
+    /// Consider this action only, even where it breaks the limits (`unpin`, `node`, `weights`, `realtime`, `separate`; only when named: `quota`, `topology`, `pool`).
     #[arg(long, value_name = "ACTION")]
     pub only: Option<String>,
     /// Where the changes take effect.

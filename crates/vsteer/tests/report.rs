@@ -27,6 +27,7 @@ fn config(vms: usize) -> HostConfig {
                 affinity: CpuSet::first(4),
                 class: None,
                 cgroup: None,
+                prefers: None,
             })
             .collect(),
         weight: Some(CpuWeight::Weight(100)),

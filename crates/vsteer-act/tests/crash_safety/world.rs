@@ -217,8 +217,14 @@ impl Actuate for World {
 pub fn config() -> HostConfig {
     let parts = Parts { present: cpus("0-3"), online: cpus("0-3"), allowed: cpus("0-3"), ..Parts::default() };
     let topology = Topology::new(parts).unwrap();
-    let thread =
-        |tid, role| VmThread { tid: Tid(tid), role, affinity: cpus("0-3"), class: None, cgroup: None };
+    let thread = |tid, role| VmThread {
+        tid: Tid(tid),
+        role,
+        affinity: cpus("0-3"),
+        class: None,
+        cgroup: None,
+        prefers: None,
+    };
     let vm = |name: &str| VmConfig {
         threads: vec![thread(1, Role::Vcpu(0))],
         ..VmConfig::new(VmId(name.to_owned()), name, 1)

@@ -10,6 +10,7 @@ mod emulator_starved;
 mod host_process;
 mod limited;
 mod memory_remote;
+mod no_home_node;
 mod node_overloaded;
 mod noisy_neighbour;
 mod not_measured;
@@ -186,6 +187,7 @@ pub const RULES: &[Rule] = &[
     limited::RULE,
     too_many_vcpus::RULE,
     memory_remote::RULE,
+    no_home_node::RULE,
     noisy_neighbour::RULE,
     host_process::RULE,
     runs_slowly::RULE,

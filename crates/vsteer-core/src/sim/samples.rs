@@ -43,6 +43,7 @@ pub fn config(setup: &Setup, policy: &str, default_weight: u32) -> HostConfig {
             affinity: v.affinity.as_ref().unwrap_or(&usable).intersection(pool),
             class: v.class,
             cgroup: None,
+            prefers: None,
         });
         let cap = vm.cap_pct.map(|pct| Quota { quota_us: u64::from(pct) * 1000, period_us: 100_000 });
         let relative = |w: u32| f64::from(w) / f64::from(default_weight.max(1));

@@ -65,6 +65,7 @@ pub fn vm(inventory: &Inventory, vm: &Vm, threads: &[Thread]) -> Option<VmConfig
                 affinity: task::affinity(root, t.pid, t.tid)?,
                 class: stat.class(),
                 cgroup: groups.of_thread(root, t.pid, t.tid),
+                prefers: None,
             })
         })
         .collect();

@@ -146,6 +146,7 @@ impl Listed {
             affinity: v.hard.as_ref().map_or_else(|| cpus.clone(), |hard| hard.intersection(&cpus)),
             class: None,
             cgroup: None,
+            prefers: v.soft.clone(),
         });
         let cap = share.map_or(0, |s| s.cap);
         VmConfig {

@@ -11,6 +11,7 @@ mod emulated;
 mod loops;
 mod prediction;
 mod service;
+mod steered;
 mod topology;
 mod verdicts;
 mod xen;

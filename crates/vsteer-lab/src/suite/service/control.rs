@@ -17,17 +17,16 @@
 use super::{Server, UNITS_PUBLISHED, boot_all, servers};
 use crate::drive::Vsteer;
 use crate::emulated::job::Job;
-use crate::emulated::results::CaseResult;
 use crate::emulated::{self, Ran};
 use crate::fetch::cache_folder;
 use crate::fetch::kernels::{self, FullKernel, Which};
 use crate::interrupt;
+use crate::suite::steered::{NAMES, Scenario, Steered, failed, holds, levels_file, means_ms, steered, told};
 use crate::suite::{Bench, Case, Findings};
 use serde_json::{Value, json};
-use std::fmt::Write;
+use std::path::PathBuf;
 use std::time::Duration;
-use vsteer_core::stats::mean;
-use vsteer_core::{Fault, FaultKind};
+use vsteer_core::Fault;
 
 /// See the file's head.
 pub const CASE: Case = Case {
@@ -49,14 +48,6 @@ const LEVELS: [f64; 3] = [0.85, 1.5, 1.5];
 const LEVELS_OF_SECOND: f64 = 1.6;
 /// Seconds between two looks at the logs.
 const LOG_EVERY_S: u32 = 2;
-
-pub(super) const NAMES: [&str; 3] = ["vm1", "vm2", "vm3"];
-
-/// A scenario's rates.
-struct Scenario {
-    intervals_s: &'static [u32],
-    rates_hz: [&'static [u32]; 3],
-}
 
 const THIRD: Scenario = Scenario {
     intervals_s: &[INTERVAL_S; 7],
@@ -82,22 +73,6 @@ impl Scenario {
         servers(&[of(0), of(1), of(2)], self.intervals_s, "", seed)
     }
 
-    fn length_s(&self) -> u32 {
-        self.intervals_s.iter().sum()
-    }
-
-    /// When the interval that this second lies in begins, by its number.
-    fn interval_of(&self, second: f64) -> usize {
-        let mut end = 0.0;
-        self.intervals_s
-            .iter()
-            .position(|s| {
-                end += f64::from(*s);
-                second < end
-            })
-            .unwrap_or(self.intervals_s.len() - 1)
-    }
-
     /// Nobody steers, and all of it is recorded.
     fn alone(&self, seed: u64) -> Result<Job, Fault> {
         self.job(seed, [1e6; 3], 60, "own", "collector = \"schedstat\"\ninterval_ms = 60000\n")
@@ -109,15 +84,9 @@ impl Scenario {
     }
 
     fn job(&self, seed: u64, levels_ms: [f64; 3], period_s: u32, by: &str, more: &str) -> Result<Job, Fault> {
-        let mut sla = format!("period = \\\"{period_s}s\\\"\\n");
-        for (name, ms) in NAMES.iter().zip(levels_ms) {
-            let _ = write!(
-                sla,
-                "[[vm]]\\nname = \\\"{name}\\\"\\nlog = \\\"/run/results/steered/{name}.log\\\"\\nformat = \\\"json\\\"\\nmean = \\\"{ms:.3}ms\\\"\\n"
-            );
-        }
+        let sla = levels_file("steered", levels_ms, period_s);
         let text = format!(
-            "files = {{ \"/files/sla.toml\" = \"{sla}\" }}\n[[case]]\nname = \"steered\"\n{more}ask = false\nbegin_s = 1\n\
+            "files = {{ \"/files/sla.toml\" = {sla:?} }}\n[[case]]\nname = \"steered\"\n{more}ask = false\nbegin_s = 1\n\
              record_s = {}\nlog_every_s = {}\ncommand = [\"--json\", \"steer\", \"--sla\", \"/files/sla.toml\", \"--yes\", \"--by\", \"{by}\"]\n{}",
             self.length_s(),
             LOG_EVERY_S.min(period_s),
@@ -127,109 +96,14 @@ impl Scenario {
     }
 }
 
-/// Every VM's mean response by interval, ms, from its log.
-fn means_ms(scenario: &Scenario, case: &CaseResult) -> Result<Vec<[f64; 3]>, Fault> {
-    let mut requests: Vec<Vec<(f64, f64)>> = Vec::new();
-    for name in NAMES {
-        let file = case.logs.get(name).ok_or_else(|| failed(&format!("no log of {name}")))?;
-        let text = std::fs::read_to_string(file)
-            .map_err(|e| Fault::io(format!("reading {}", file.display()), &e))?;
-        let one = |line: &str| {
-            let v: Value = serde_json::from_str(line).ok()?;
-            let (ended, took) = (v["ts"].as_f64()?, v["duration_us"].as_f64()? / 1e6);
-            Some((ended - took, took))
-        };
-        requests.push(text.lines().filter_map(one).collect());
-    }
-    let begin = requests.iter().flatten().map(|(at, _)| *at).fold(f64::INFINITY, f64::min);
-    let mut from = 0.0;
-    let mut all = Vec::new();
-    for length in scenario.intervals_s {
-        let to = from + f64::from(*length);
-        let of = |r: &Vec<(f64, f64)>| {
-            let within = r.iter().filter(|(at, _)| (from..to).contains(&(at - begin)));
-            1e3 * mean(&within.map(|(_, took)| *took).collect::<Vec<_>>()).unwrap_or(f64::NAN)
-        };
-        all.push([of(&requests[0]), of(&requests[1]), of(&requests[2])]);
-        from = to;
-    }
-    Ok(all)
+fn of(scenario: &Scenario, ran: &Ran) -> Result<Steered, Fault> {
+    steered(scenario, &ran.cases[0].logs, &command_of(ran)?)
 }
 
-fn failed(what: &str) -> Fault {
-    Fault::new(FaultKind::Failed, what.to_owned())
-}
-
-/// What `vsteer steer` said, line by line.
-pub(super) fn said(ran: &Ran) -> Result<Vec<Value>, Fault> {
-    let case = &ran.cases[0];
-    let log = case.logs.values().next().ok_or_else(|| failed("no log"))?;
-    let folder = log.parent().ok_or_else(|| failed("a log without a folder"))?;
-    let file = folder.join("command.out");
-    let text =
-        std::fs::read_to_string(&file).map_err(|e| Fault::io(format!("reading {}", file.display()), &e))?;
-    let words = std::fs::read_to_string(folder.join("command.txt")).unwrap_or_default();
-    let lines: Vec<Value> = text.lines().filter_map(|l| serde_json::from_str(l).ok()).collect();
-    if lines.is_empty() {
-        return Err(failed("vsteer steer said nothing").because(words));
-    }
-    Ok(lines)
-}
-
-/// The host's clock begins with the year; the VMs some seconds later.
-pub(super) fn second_of(line: &Value, begin_unix_s: f64) -> Option<f64> {
-    Some(line["unix_ns"].as_f64()? / 1e9 - begin_unix_s)
-}
-
-/// When the first request came.
-fn begin_of(case: &CaseResult) -> f64 {
-    let first = |file: &std::path::PathBuf| -> Option<f64> {
-        let text = std::fs::read_to_string(file).ok()?;
-        let v: Value = serde_json::from_str(text.lines().next()?).ok()?;
-        Some(v["ts"].as_f64()? - v["duration_us"].as_f64()? / 1e6)
-    };
-    case.logs.values().filter_map(first).fold(f64::INFINITY, f64::min)
-}
-
-/// One steered run: means, changes by interval, and what was said of moving.
-struct Steered {
-    means: Vec<[f64; 3]>,
-    changes: Vec<usize>,
-    /// Intervals in which "move" was said.
-    moves: Vec<usize>,
-    restored: bool,
-    lines: Vec<Value>,
-}
-
-fn steered(scenario: &Scenario, ran: &Ran) -> Result<Steered, Fault> {
-    let lines = said(ran)?;
-    let begin = begin_of(&ran.cases[0]);
-    let mut changes = vec![0; scenario.intervals_s.len()];
-    let mut moves = Vec::new();
-    for line in &lines {
-        // A line is about the period before it.
-        let Some(second) = second_of(line, begin) else { continue };
-        let interval = scenario.interval_of(second - 0.5);
-        if line["set"] == true {
-            changes[interval] += 1;
-        }
-        if line["decision"]["move"].is_object() {
-            moves.push(interval);
-        }
-    }
-    let touched = changes.iter().sum::<usize>() > 0;
-    let ended = lines.last().and_then(|l| l["ended"].as_array()).cloned();
-    let restored =
-        ended.is_some_and(|e| e.iter().all(|r| r["state"] == "rolled_back") && e.is_empty() != touched);
-    Ok(Steered { means: means_ms(scenario, &ran.cases[0])?, changes, moves, restored, lines })
-}
-
-fn holds(means: &[f64; 3], levels: &[f64; 3]) -> bool {
-    means.iter().zip(levels).all(|(is, level)| is <= level)
-}
-
-fn told(means: &[f64; 3]) -> String {
-    means.iter().map(|m| format!("{m:.1}")).collect::<Vec<_>>().join("/")
+/// What the command of a run left, without its files' endings.
+pub(super) fn command_of(ran: &Ran) -> Result<PathBuf, Fault> {
+    let log = ran.cases[0].logs.values().next().ok_or_else(|| failed("no log"))?;
+    Ok(log.with_file_name("command"))
 }
 
 fn run(bench: &Bench) -> Result<Findings, Fault> {
@@ -249,7 +123,7 @@ fn run(bench: &Bench) -> Result<Findings, Fault> {
     let mut all = Vec::new();
     let (mut jobs, mut second_jobs, mut sandpiper_jobs) = (Vec::new(), Vec::new(), Vec::new());
     for (seed, ran) in seeds.iter().zip(&alone) {
-        let means = means_ms(&THIRD, &ran.cases[0])?;
+        let means = means_ms(&THIRD, &ran.cases[0].logs)?;
         let levels: Vec<f64> = means[LEVELS_FROM].iter().zip(LEVELS).map(|(m, f)| m * f).collect();
         let levels = [levels[0], levels[1], levels[2]];
         let second = means[3].map(|m| LEVELS_OF_SECOND * m);
@@ -272,10 +146,10 @@ fn run(bench: &Bench) -> Result<Findings, Fault> {
             feasible["weight"].is_u64(),
             format!("levels {} ms; {feasible}", told(levels)),
         );
-        let own = steered(&THIRD, by(0, i))?;
-        let sandpiper = steered(&THIRD, by(2, i))?;
+        let own = of(&THIRD, by(0, i))?;
+        let sandpiper = of(&THIRD, by(2, i))?;
         third(&mut findings, *seed, levels, means, &own, &sandpiper);
-        let two = steered(&SECOND, by(1, i))?;
+        let two = of(&SECOND, by(1, i))?;
         let last = SECOND.intervals_s.len() - 1;
         findings.claim(
             format!("seed {seed}: scenario 2: \"move\" is said in the last interval, and not before"),
@@ -357,7 +231,7 @@ fn short(bench: &Bench, kernel: &FullKernel, findings: &mut Findings) -> Result<
     let levels = [27.0, 90.0, 45.0];
     let jobs = [("control-short".to_owned(), SHORT.steered(bench.seed, levels, 15, "own")?)];
     let ran = boot_all(bench, kernel, &jobs)?;
-    let own = steered(&SHORT, &ran[0])?;
+    let own = of(&SHORT, &ran[0])?;
     let heavier = own.lines.iter().filter(|l| l["set"] == true).all(|l| {
         let weights = l["decision"]["set"]["weights"].as_array().cloned().unwrap_or_default();
         weights.first().and_then(Value::as_f64) > weights.get(1).and_then(Value::as_f64)

@@ -197,7 +197,11 @@ fn calibrated(bench: &Bench, seed: u64) -> Result<Cost, Fault> {
         let of_units = |units: u32| {
             let has = |workload: &str| workload.contains(&format!("mean_units={units},"));
             let of = lab.state().vms.iter().zip(&vms).filter(|(vm, _)| has(&vm.workload));
-            let of: Vec<f64> = of.filter_map(|(_, seen)| seen["service_s"].as_f64()).collect();
+            // All of its CPU time, also what is used beside requests.
+            let whole = |seen: &Value| {
+                Some(seen["service_s"].as_f64()? + seen["beside"].as_f64()? / seen["rate_hz"].as_f64()?)
+            };
+            let of: Vec<f64> = of.filter_map(|(_, seen)| whole(seen)).collect();
             vsteer_core::stats::mean(&of)
         };
         Ok(of_units(FEW_UNITS).zip(of_units(MANY_UNITS)))

@@ -6,13 +6,14 @@
 //! Left out here: a collector that dies, which on this host is no process of its own: `lab run steer` kills the one that asks libvirt. A whole day
 //! is driven on the simulator (vsteer-core, tests/sla_soak.rs).
 
-use super::control::{NAMES, said, second_of};
+use super::control::command_of;
 use super::{Server, UNITS_PUBLISHED, boot_all, servers};
 use crate::emulated;
 use crate::emulated::job::Job;
 use crate::fetch::cache_folder;
 use crate::fetch::kernels::{self, Which};
 use crate::interrupt;
+use crate::suite::steered::{NAMES, levels_file, said, second_of};
 use crate::suite::{Bench, Case, Findings};
 use serde_json::{Value, json};
 use std::fmt::Write;
@@ -30,7 +31,7 @@ const PERIOD_S: u32 = 20;
 const INTERVALS_S: [u32; 6] = [200; 6];
 const RATES_HZ: [&[u32]; 3] =
     [&[30, 45, 30, 15, 43, 20], &[30, 45, 30, 15, 43, 20], &[120, 170, 120, 50, 160, 80]];
-const LEVELS_MS: [u32; 3] = [27, 90, 45];
+const LEVELS_MS: [f64; 3] = [27.0, 90.0, 45.0];
 /// What happens besides shifts of load: second, VM, what. The VM that comes again begins its schedule anew.
 const EVENTS: [(u32, &str, &str); 4] =
     [(250, "vm1", "rotate"), (450, "vm2", "stop"), (530, "vm2", "start"), (700, "vm3", "rotate")];
@@ -41,15 +42,9 @@ const GROWS_MOST: f64 = 0.25;
 
 fn job(seed: u64) -> Result<Job, Fault> {
     let length_s: u32 = INTERVALS_S.iter().sum();
-    let mut sla = format!("period = \\\"{PERIOD_S}s\\\"\\n");
-    for (name, ms) in NAMES.iter().zip(LEVELS_MS) {
-        let _ = write!(
-            sla,
-            "[[vm]]\\nname = \\\"{name}\\\"\\nlog = \\\"/run/results/soak/{name}.log\\\"\\nformat = \\\"json\\\"\\nmean = \\\"{ms}ms\\\"\\n"
-        );
-    }
+    let sla = levels_file("soak", LEVELS_MS, PERIOD_S);
     let mut text = format!(
-        "files = {{ \"/files/sla.toml\" = \"{sla}\" }}\n[[case]]\nname = \"soak\"\nobserve = false\nask = false\nbegin_s = 1\n\
+        "files = {{ \"/files/sla.toml\" = {sla:?} }}\n[[case]]\nname = \"soak\"\nobserve = false\nask = false\nbegin_s = 1\n\
          record_s = {length_s}\nlog_every_s = 2\ncommand = [\"--json\", \"steer\", \"--sla\", \"/files/sla.toml\", \"--yes\"]\n"
     );
     for (at_s, vm, what) in EVENTS {
@@ -91,7 +86,7 @@ fn run(bench: &Bench) -> Result<Findings, Fault> {
     interrupt::watch()?;
     let kernel = kernels::resolve(&cache_folder()?, Which::Newest, emulated::needed(Which::Newest), false)?;
     let ran = boot_all(bench, &kernel, &[("soak".to_owned(), job(bench.seed)?)])?;
-    let lines = said(&ran[0])?;
+    let lines = said(&command_of(&ran[0])?)?;
     let first_ns = lines.first().and_then(|l| l["unix_ns"].as_f64()).unwrap_or(0.0);
     let begin_s = first_ns / 1e9 - f64::from(PERIOD_S);
     let periods: Vec<&Value> = lines.iter().filter(|l| l["unix_ns"].is_u64()).collect();

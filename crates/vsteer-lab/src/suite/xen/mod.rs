@@ -4,12 +4,14 @@
 //! domain there are three tellings: the trace of the scheduler, what Xen says to the domain itself, and what the simulator
 //! makes of the same set-up ([`simulated`]).
 //!
-//! A third boot acts: a weight that does nothing is found, mended by a plan, and the plan taken back ([`repair`]).
+//! A third boot acts: a weight that does nothing is found, mended by a plan, and the plan taken back ([`repair`]). In full,
+//! more boots steer by service levels ([`steer`]).
 //!
 //! In short: one case of each scheduler, and no claim about the simulator.
 
 mod repair;
 mod simulated;
+mod steer;
 
 use super::{Bench, Case, Findings};
 use crate::drive::Vsteer;
@@ -67,6 +69,7 @@ fn run(bench: &Bench) -> Result<Findings, Fault> {
         started.into_iter().map(|t| t.join().expect("a boot does not panic")).collect()
     });
     let repaired = repaired(bench, vsteer, &mut findings)?;
+    let steered = if bench.full { steer::claims(bench, vsteer, &mut findings)? } else { Value::Null };
     let mut figures = Vec::new();
     let mut all: Vec<Compared> = Vec::new();
     for ran in ran {
@@ -131,6 +134,7 @@ fn run(bench: &Bench) -> Result<Findings, Fault> {
     findings.figures = json!({
         "cases": figures,
         "repair": repaired,
+        "steered": steered,
         "summary": {
             "runstate_max_error_points": runstate,
             "observed_max_error_points": apart,
