@@ -253,9 +253,23 @@ mod tests {
     }
 
     #[test]
+    fn domain_0_may_share_the_one_pcpu_and_ask() {
+        let one = "scheduler = \"credit\"\npcpus = 1\nfiles = { \"/files/a\" = \"b\" }\n[[case]]\nname = \"a\"\npool = false\n[[case.domain]]\n\
+            name = \"x\"\nworkload = \"server,rates=1@2\"\nasked = true\n";
+        let text = Job::parse(one).unwrap().for_guest();
+        assert!(
+            text.ends_with("domain name=x workload=server,rates=1@2 weight=256 cap=0 asked=yes\n"),
+            "{text}"
+        );
+        assert!(Job::parse(&one.replace("pool = false\n", "")).unwrap_err().to_string().contains("pool"));
+        assert!(Job::parse(&one.replace("/files/a", "/etc/a")).unwrap_err().to_string().contains("/etc/a"));
+    }
+
+    #[test]
     fn what_cannot_be_is_refused_by_name() {
         for (from, to, names) in [
             ("weight = 512", "weight = 0", "weight"),
+            ("\"credit\"\n", "\"credit\"\npcpus = 3\n", "pcpus"),
             ("cap = 30", "cap = 101", "cap"),
             ("cap = 30", "cup = 1", "cup"),
             ("[\"xl\", \"list\"]", "[]", "commands"),
