@@ -29,7 +29,7 @@ fn check(c: &Context<'_>) -> Vec<Finding> {
         if run < RUNS || may < 2 || !fits || config.vcpus().any(prefers) {
             continue;
         }
-        let distance = nodes.iter().flat_map(|n| n.distances.iter().map(|(_, d)| *d)).max().unwrap_or(10);
+        let distance = nodes.iter().flat_map(|n| n.distances.values().copied()).max().unwrap_or(10);
         findings.push(Finding {
             rule: RULE.name.to_owned(),
             vm: Some(vm.id.clone()),

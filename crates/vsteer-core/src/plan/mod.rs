@@ -113,9 +113,9 @@ pub enum Change {
     /// when the last VM has left it. A scheduler gives whoever comes its defaults, so weight and limit are set again.
     Pool {
         /// The former pool.
-        from: CpuPool,
+        from: Box<CpuPool>,
         /// The new one.
-        to: CpuPool,
+        to: Box<CpuPool>,
         /// Its weight, before and after.
         weight: CpuWeight,
         /// Its limit, before and after.

@@ -83,8 +83,8 @@ fn propose(c: &Context<'_>) -> Result<Vec<Step>, String> {
     });
     let moves = vms.iter().filter_map(|vm| {
         let change = Change::Pool {
-            from: (*from).clone(),
-            to: to.clone(),
+            from: Box::new((*from).clone()),
+            to: Box::new(to.clone()),
             weight: vm.weight?,
             limit: vm.limits.whole_vm,
         };

@@ -306,7 +306,7 @@ fn apply(vm: &mut VmConfig, change: &Change) {
         // Who is gone asks for nothing here: whoever plans that says what comes of it.
         Change::Host { .. } => {}
         Change::Pool { to, .. } => {
-            vm.pool = Some(to.clone());
+            vm.pool = Some((**to).clone());
             vm.threads.iter_mut().for_each(|t| t.affinity = to.cpus.clone());
         }
     }

@@ -143,7 +143,7 @@ impl<'a> Subject<'a> {
                 Change::Affinity { role, tid: whose, from, to }
             }
             Change::Pool { to, .. } => {
-                let from = self.pool().ok_or_else(|| fault(FaultKind::Unsupported, step))?.clone();
+                let from = Box::new(self.pool().ok_or_else(|| fault(FaultKind::Unsupported, step))?.clone());
                 let (weight, limit) = (CpuWeight::Credit(u64::from(share()?.weight)), quota_of(share()?.cap));
                 Change::Pool { from, to, weight, limit }
             }
