@@ -399,7 +399,7 @@ pub struct Headroom {
     after_help = "Example of levels (sla.toml):\n  period = \"60s\"\n  [[vm]]\n  name = \"web\"\n  log = \
 \"/var/log/nginx/access.log\"\n  mean = \"9ms\"\n  p95 = \"30ms\"\n  rate = 45\n  [[host]]   # where a VM may go if no weights hold all levels\n  \
 connect = \"qemu+ssh://root@other/system\"\n\nNothing is moved: a plan is written, for `vsteer apply`. When it ends, also when it is killed, the former weights \
-return. Steering Xen domains is untried."
+return. Steering Xen domains is new: on a full pCPU levels were not held yet."
 )]
 pub struct Steer {
     /// The service levels.

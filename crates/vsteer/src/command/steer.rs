@@ -56,7 +56,9 @@ pub fn run(a: &Steer, json: bool) -> Result<(), Fault> {
     let interrupt = Interrupt::listen();
     let mut host = match xen_meant(a.connect.as_deref())? {
         Some(place) => {
-            eprintln!("vsteer: steering the weights of Xen domains is untried");
+            eprintln!(
+                "vsteer: steering Xen domains is new: on a full pCPU levels were not held yet (docs/service-levels.md, sla-xen)"
+            );
             Host::Xen(Box::new(XenHost::open(place, Vec::new())?))
         }
         None => {
