@@ -153,9 +153,6 @@ impl<'a> Subject<'a> {
 
     /// The words that make it so.
     fn words(&self, step: &Step) -> Result<Vec<String>, Fault> {
-        if let Change::Weight { to: weight, .. } = step.change {
-            refuse_weight(step, weight)?;
-        }
         let id = self.domain.id.to_string();
         let shares = || {
             shares_word(self.scheduler()).ok_or_else(|| {
@@ -164,6 +161,7 @@ impl<'a> Subject<'a> {
         };
         let words: Vec<String> = match &step.change {
             Change::Weight { to, .. } => {
+                refuse_weight(step, *to)?;
                 vec![shares()?.to_owned(), "-d".to_owned(), id, "-w".to_owned(), to.number().to_string()]
             }
             Change::Quota { scope: QuotaScope::WholeVm, to, .. } => {
@@ -244,7 +242,7 @@ impl Actuate for Place {
         subject.check(step, scope)?;
         if let Change::Pool { from, to, weight, limit } = &step.change {
             refuse_weight(step, *weight)?;
-            return Move { place: self, step, id: subject.domain.id, from, to }
+            return Move { place: self, listed: &listed, step, id: subject.domain.id, from, to }
                 .make(*weight, cap_of(limit.as_ref()));
         }
         let words = subject.words(step)?;

@@ -24,6 +24,8 @@ use vsteer_core::{CpuSet, Fault, FaultKind};
 /// One domain's way.
 pub(super) struct Move<'a> {
     pub place: &'a Place,
+    /// How things are before.
+    pub listed: &'a Listed,
     pub step: &'a Step,
     /// The domain's number.
     pub id: u16,
@@ -38,7 +40,7 @@ fn xl(place: &Place, words: &[&str]) -> Result<(), Fault> {
 impl Move<'_> {
     /// Makes it, with this weight and cap there.
     pub(super) fn make(&self, weight: CpuWeight, cap: u64) -> Result<(), Fault> {
-        let listed = Listed::ask(self.place)?;
+        let listed = self.listed;
         match listed.pools.iter().find(|p| p.name == self.to.name) {
             // One that has other pCPUs than it had then may have lost them to a pool that was made of them.
             Some(there) if there.scheduler == self.to.scheduler => {}
@@ -47,7 +49,7 @@ impl Move<'_> {
                     .because(format!("there is a pool {there}"))
                     .way_out("make a new plan"));
             }
-            None => self.found(&listed)?,
+            None => self.found()?,
         }
         let id = self.id.to_string();
         if listed.share(self.id).1.is_none_or(|now| now.name != self.to.name) {
@@ -68,7 +70,8 @@ impl Move<'_> {
     }
 
     /// Makes the pool.
-    fn found(&self, listed: &Listed) -> Result<(), Fault> {
+    fn found(&self) -> Result<(), Fault> {
+        let listed = self.listed;
         let refuse = |why: String| {
             Err(fault(FaultKind::Unsupported, self.step).because(why).way_out("take that pin away first"))
         };
@@ -82,7 +85,7 @@ impl Move<'_> {
         if let Some(pool) = listed.pools.iter().find(|p| p.cpus.intersects(&self.to.cpus) && !left(p)) {
             return refuse(format!("pool {pool} would have no pCPU left"));
         }
-        let made = self.take(listed).and_then(|()| self.create(listed));
+        let made = self.take().and_then(|()| self.create());
         if made.is_err() {
             // What was begun is taken back; the first fault is the one to tell.
             let _ = give_back(self.place, &self.to.cpus, self.from);
@@ -90,16 +93,16 @@ impl Move<'_> {
         made
     }
 
-    fn take(&self, listed: &Listed) -> Result<(), Fault> {
+    fn take(&self) -> Result<(), Fault> {
         for cpu in self.to.cpus.iter() {
-            if let Some(pool) = listed.pools.iter().find(|p| p.cpus.contains(cpu)) {
+            if let Some(pool) = self.listed.pools.iter().find(|p| p.cpus.contains(cpu)) {
                 xl(self.place, &["cpupool-cpu-remove", &pool.name, &cpu.to_string()])?;
             }
         }
         Ok(())
     }
 
-    fn create(&self, listed: &Listed) -> Result<(), Fault> {
+    fn create(&self) -> Result<(), Fault> {
         let name = format!("name=\"{}\"", self.to.name);
         let scheduler = format!("sched=\"{}\"", self.to.scheduler);
         let cpus: Vec<String> = self.to.cpus.iter().map(|cpu| format!("\"{cpu}\"")).collect();
@@ -109,7 +112,7 @@ impl Move<'_> {
         let of = |listed: &Listed, pool: &str| {
             listed.shares.get(pool).map(|s| s.parameters.clone()).unwrap_or_default()
         };
-        for option in differing(&of(listed, &self.from.name), &of(&now, &self.to.name)) {
+        for option in differing(&of(self.listed, &self.from.name), &of(&now, &self.to.name)) {
             let line = [&[word, "-s", "-p", &self.to.name][..], &[option.0, &option.1]].concat();
             xl(self.place, &line)?;
         }
