@@ -39,6 +39,8 @@ use workload::{Plan, Workload};
 const REPORT_EVERY_NS: u64 = 1_000_000_000;
 /// What an emulated host does.
 const JOB: &str = "/job";
+/// What a Linux that runs a program finds on its command line, before that program and its words.
+const PROGRAM_KEY: &str = "vsteer.program=";
 
 fn main() {
     let mut words = std::env::args().skip(1);
@@ -164,6 +166,16 @@ fn report_when_asked(kind: &str, vcpus: usize, counters: &[Counters]) -> Result<
     std::process::exit(0)
 }
 
+/// Runs a program of /bin to its end, which none should come to; how it ended.
+fn run_program(words: &str) -> String {
+    let mut words = words.split(',');
+    let program = format!("/bin/{}", words.next().unwrap_or_default());
+    match std::process::Command::new(&program).args(words).status() {
+        Ok(status) => format!("{program} ended ({status})"),
+        Err(e) => format!("starting {program}: {e}"),
+    }
+}
+
 /// Runs for ever, or says why it cannot.
 fn live() -> Result<Infallible, String> {
     for (source, target, kind) in
@@ -176,6 +188,9 @@ fn live() -> Result<Infallible, String> {
     }
     let cmdline =
         std::fs::read_to_string("/proc/cmdline").map_err(|e| format!("reading /proc/cmdline: {e}"))?;
+    if let Some(words) = cmdline.split_whitespace().find_map(|word| word.strip_prefix(PROGRAM_KEY)) {
+        return Err(run_program(words));
+    }
     let text = match std::fs::read_to_string("/workload") {
         Ok(text) => text,
         Err(_) => Workload::on_command_line(&cmdline)

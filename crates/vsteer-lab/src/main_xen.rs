@@ -69,8 +69,12 @@ pub fn run(what: Xen) -> Result<ExitCode, Fault> {
 
 fn print_run(ran: &Ran) {
     println!(
-        "Xen, {}, {} ns per instruction, seed {}, {:.0} s",
-        ran.scheduler, ran.ns_per_instruction, ran.seed, ran.took_s
+        "Xen, {}, {}, seed {}, {:.0} s",
+        ran.scheduler,
+        ran.ns_per_instruction
+            .map_or("by the clock on the wall".to_owned(), |ns| format!("{ns} ns per instruction")),
+        ran.seed,
+        ran.took_s
     );
     for case in &ran.cases {
         println!("\n{}: {} ({} records lost)", case.name, case.trace.display(), case.lost);
@@ -82,6 +86,16 @@ fn print_run(ran: &Ran) {
             let percent = |x: f64| format!("{:6.2}", 100.0 * x);
             [s.run, s.ready, s.blocked, s.offline].map(percent).join(" ")
         };
+        for d in &case.linux {
+            for (i, shares) in d.traced.iter().enumerate() {
+                println!(
+                    "  {:14} {:34} {}",
+                    d.name,
+                    format!("vCPU {i}, {}", d.console.display()),
+                    cells(shares)
+                );
+            }
+        }
         for d in &case.domains {
             println!(
                 "  {:14} {:34} {}  {} {:>8.1} {:>9}",

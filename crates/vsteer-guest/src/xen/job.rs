@@ -36,13 +36,19 @@ pub struct Case {
     pub domains: Vec<Domain>,
 }
 
-/// A domain with one vCPU.
+/// A domain: of one vCPU with a workload, or Linux with a program.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Domain {
     /// Its name.
     pub name: String,
-    /// The workload's text.
+    /// The workload's text; empty for Linux.
     pub workload: String,
+    /// Linux runs this, a program of /bin with its words; empty: a workload.
+    pub program: Vec<String>,
+    /// vCPUs of a Linux.
+    pub vcpus: u32,
+    /// Memory of a Linux, MiB.
+    pub memory_mib: u32,
     /// The scheduler's weight; its own default is 256.
     pub weight: u32,
     /// Percent of a pCPU; 0: none.
@@ -99,6 +105,9 @@ fn domain(rest: &str) -> Result<Domain, String> {
     let mut d = Domain {
         name: String::new(),
         workload: String::new(),
+        program: Vec::new(),
+        vcpus: 1,
+        memory_mib: 192,
         weight: 256,
         cap: 0,
         cpus: None,
@@ -116,6 +125,9 @@ fn domain(rest: &str) -> Result<Domain, String> {
                 Plan::parse(value)?;
                 d.workload = value.to_owned();
             }
+            "program" => d.program = value.split(',').map(str::to_owned).collect(),
+            "vcpus" => d.vcpus = number()?,
+            "memory_mib" => d.memory_mib = number()?,
             "weight" => d.weight = number()?,
             "cap" => d.cap = number()?,
             "cpus" => d.cpus = Some(value.to_owned()),
@@ -123,10 +135,15 @@ fn domain(rest: &str) -> Result<Domain, String> {
             _ => return Err(format!("`{key}` is unknown")),
         }
     }
-    if d.name.is_empty() || d.workload.is_empty() {
-        return Err("name= or workload= is missing".to_owned());
+    if d.name.is_empty() || d.workload.is_empty() == d.program.is_empty() {
+        return Err("name= is missing, or not one of workload= and program=".to_owned());
     }
-    if d.asked && !matches!(Plan::parse(&d.workload)?.workload, Workload::Scheduled(_)) {
+    if d.program.is_empty() && d.vcpus != 1 {
+        return Err("vcpus= is for a program".to_owned());
+    }
+    if d.asked
+        && (d.workload.is_empty() || !matches!(Plan::parse(&d.workload)?.workload, Workload::Scheduled(_)))
+    {
         return Err("asked=yes is for a server with rates".to_owned());
     }
     Ok(d)
@@ -139,7 +156,8 @@ mod tests {
     #[test]
     fn a_job_is_read() {
         let text = "scheduler credit\ncase a\npool 1\nparameter -t 30\nrecord_s 10\nobserve_s 5\ncommand xl list -v\n\
-                    domain name=x workload=burn weight=512 cap=30\ndomain name=y workload=periodic,period_us=5000 cpus=1\n";
+                    domain name=x workload=burn weight=512 cap=30\ndomain name=y workload=periodic,period_us=5000 cpus=1\n\
+                    domain name=z program=loops,9,4 vcpus=2\n";
         let job = Job::parse(text).unwrap();
         let case = &job.cases[0];
         let times = (case.record_s, case.observe_s);
@@ -148,6 +166,7 @@ mod tests {
         assert_eq!(case.commands, [["xl", "list", "-v"]]);
         assert_eq!((case.domains[0].weight, case.domains[0].cap), (512, 30));
         assert_eq!((case.domains[1].weight, case.domains[1].cpus.as_deref()), (256, Some("1")));
+        assert_eq!((case.domains[2].program.join(" "), case.domains[2].vcpus), ("loops 9 4".to_owned(), 2));
     }
 
     #[test]
@@ -157,6 +176,9 @@ mod tests {
             ("scheduler credit\ncase a\ndomain name=x", "line 3"),
             ("scheduler credit\ncase a\ndomain name=x workload=brun", "line 3"),
             ("scheduler credit\ncase a\ndomain name=x workload=burn asked=yes", "line 3"),
+            ("scheduler credit\ncase a\ndomain name=x workload=burn program=loops", "line 3"),
+            ("scheduler credit\ncase a\ndomain name=x workload=burn vcpus=2", "line 3"),
+            ("scheduler credit\ncase a\ndomain name=x program=loops asked=yes", "line 3"),
             ("scheduler credit\ncase a\nvm name=x", "line 3"),
             ("scheduler credit\ncase a\ncommand", "line 3"),
             ("record_s 5", "line 1"),

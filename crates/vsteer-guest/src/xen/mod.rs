@@ -8,12 +8,16 @@
 //!
 //! Servers may be asked from here (asker.rs), as over a network: then Domain-0 has its part in how long that takes.
 //!
-//! Left out: disks, networks, domains with an operating system.
+//! A domain may be a Linux that runs a program: this kernel and an initramfs that lie in Domain-0's own, whose first program is this
+//! one again.
+//!
+//! Left out: disks, networks.
 
 mod asker;
 mod job;
 mod ring;
 
+use crate::PROGRAM_KEY;
 use crate::host::{boot, hand_over, say, sleep_s};
 use crate::vmm::{kind, orders, requests};
 use crate::workload::Plan;
@@ -46,6 +50,8 @@ const FOLDERS: [&str; 8] = [
     "/run/xenstored",
     "/run/lock",
 ];
+/// What a Linux boots, where the lab puts it.
+const LINUX: (&str, &str) = ("/linux/vmlinux", "/linux/initramfs");
 /// Of memory for a domain, MiB.
 const MEMORY_MIB: u32 = 16;
 /// A pool is empty within so many half seconds.
@@ -176,13 +182,23 @@ fn prepare(job: &Job, case: &Case, folder: &str, askers: &mut Vec<Asker>) -> Res
 
 fn start(case: &Case, d: &Domain) -> Result<(), String> {
     let told = |e: std::io::Error| format!("preparing {}: {e}", d.name);
-    let orders_file = format!("/run/{}.orders", d.name);
-    std::fs::write(&orders_file, orders_of(&Plan::parse(&d.workload)?, d.asked)).map_err(told)?;
     let mut text = format!(
-        "name = \"{}\"\ntype = \"pv\"\nkernel = \"{PROGRAM_FILE}\"\nramdisk = \"{orders_file}\"\n\
-         memory = {MEMORY_MIB}\nvcpus = 1\ncpu_weight = {}\ncap = {}\non_crash = \"preserve\"\n",
-        d.name, d.weight, d.cap
+        "name = \"{}\"\ntype = \"pv\"\ncpu_weight = {}\ncap = {}\nvcpus = {}\non_crash = \"preserve\"\n",
+        d.name, d.weight, d.cap, d.vcpus
     );
+    if d.program.is_empty() {
+        let orders_file = format!("/run/{}.orders", d.name);
+        std::fs::write(&orders_file, orders_of(&Plan::parse(&d.workload)?, d.asked)).map_err(told)?;
+        text += &format!("kernel = \"{PROGRAM_FILE}\"\nramdisk = \"{orders_file}\"\nmemory = {MEMORY_MIB}\n");
+    } else {
+        let (kernel, initramfs) = LINUX;
+        text += &format!(
+            "kernel = \"{kernel}\"\nramdisk = \"{initramfs}\"\nmemory = {}\n\
+             cmdline = \"console=hvc0 quiet panic=-1 {PROGRAM_KEY}{}\"\n",
+            d.memory_mib,
+            d.program.join(",")
+        );
+    }
     if case.pool.is_some() {
         text += &format!("pool = \"{POOL}\"\n");
     }
@@ -237,8 +253,16 @@ fn measure(job: &Job, case: &Case, folder: &str) -> Result<(), String> {
     if case.observe_s > 0 {
         reported(case, folder, "observed", || observe(case.observe_s, folder))?;
     }
+    let mut done = String::new();
     for (i, words) in case.commands.iter().enumerate() {
-        carry_out(words, &format!("{folder}/command-{}", i + 1))?;
+        let begin = unix_s();
+        let status = carry_out(words, &format!("{folder}/command-{}", i + 1))?;
+        done += &format!("{begin:.6} {:.6} {status} {}\n", unix_s(), words.join(" "));
+    }
+    let told = |e: std::io::Error| format!("writing into {folder}: {e}");
+    std::fs::write(format!("{folder}/commands.txt"), done).map_err(told)?;
+    for d in case.domains.iter().filter(|d| !d.program.is_empty()) {
+        std::fs::write(format!("{folder}/{}.console", d.name), console(&d.name)).map_err(told)?;
     }
     for (name, words) in [
         ("info", &["info", "-n"][..]),
@@ -279,8 +303,15 @@ fn observe(seconds: u64, folder: &str) -> Result<(), String> {
         .map(drop)
 }
 
-/// Runs a command to its end, however it ends: what it printed (`.out`), said (`.txt`), and its status.
-fn carry_out(words: &[String], to: &str) -> Result<(), String> {
+/// Runs a command to its end, however it ends: what it printed (`.out`), said (`.txt`), and its status, which is returned too. `sleep S`
+/// is this program's own.
+fn carry_out(words: &[String], to: &str) -> Result<String, String> {
+    if let [word, seconds] = words
+        && word == "sleep"
+    {
+        sleep_s(seconds.parse().map_err(|_| format!("`sleep {seconds}`: no number of seconds"))?);
+        return Ok("0".to_owned());
+    }
     let file = |name: &str| {
         std::fs::File::create(format!("{to}.{name}")).map_err(|e| format!("writing {to}.{name}: {e}"))
     };
@@ -288,7 +319,13 @@ fn carry_out(words: &[String], to: &str) -> Result<(), String> {
     let status = command(&words[0], &rest).stdout(file("out")?).stderr(file("txt")?).status();
     let status = status.map_err(|e| format!("starting `{}`: {e}", words.join(" ")))?;
     let code = status.code().map_or("signal".to_owned(), |code| code.to_string());
-    std::fs::write(format!("{to}.status"), code).map_err(|e| format!("writing {to}.status: {e}"))
+    std::fs::write(format!("{to}.status"), &code).map_err(|e| format!("writing {to}.status: {e}"))?;
+    Ok(code)
+}
+
+fn unix_s() -> f64 {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    now.map_or(0.0, |d| d.as_secs_f64())
 }
 
 fn wait(mut child: Child) -> Result<(), String> {

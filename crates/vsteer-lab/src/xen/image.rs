@@ -14,6 +14,14 @@ const UNNAMED: &str = "libgcc_s.so.1";
 /// Where the dynamic linker looks.
 const LIBRARIES: &str = "lib/x86_64-linux-gnu";
 
+/// What domains with Linux boot.
+pub struct Linux {
+    /// The kernel, unpacked.
+    pub vmlinux: Vec<u8>,
+    /// Their initramfs.
+    pub initramfs: Vec<u8>,
+}
+
 /// The initramfs.
 ///
 /// # Errors
@@ -24,12 +32,17 @@ pub fn build(
     guest: &[u8],
     job: &str,
     files: &BTreeMap<String, String>,
+    linux: Option<Linux>,
 ) -> Result<Vec<u8>, Fault> {
     let mut initramfs = Initramfs::new(&["proc", "sys", "run", "tmp", "var/lib", "var/log", "root"]);
     initramfs.put("init", 0o755, guest);
     initramfs.put("xen-job", 0o644, job.as_bytes());
     for (path, text) in files {
         initramfs.put(path.trim_start_matches('/'), 0o644, text.as_bytes());
+    }
+    if let Some(linux) = linux {
+        initramfs.put("linux/vmlinux", 0o644, &linux.vmlinux);
+        initramfs.put("linux/initramfs", 0o644, &linux.initramfs);
     }
     // xl says so where it is missing.
     initramfs.put("etc/xen/xl.conf", 0o644, b"");

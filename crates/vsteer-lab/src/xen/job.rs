@@ -3,8 +3,11 @@
 //! People write TOML; Domain-0's first program reads a line-based text (crates/vsteer-guest/README.md). An unknown key is an
 //! error. Several cases in one boot cost one boot.
 //!
-//! Left out: domains of several vCPUs, or with an operating system.
+//! By the clock on the wall, several pCPUs may be busy, and domains may be Linux with a program.
+//!
+//! Left out: Linux with one of vsteer-guest's workloads.
 
+use super::program::PROGRAMS;
 use crate::emulated::job::{is_file, is_name};
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -14,6 +17,8 @@ use vsteer_core::{Fault, FaultKind};
 /// pCPUs of a host, unless the job says 1: Domain-0 has the first, domains the second.
 pub const PCPUS: u32 = 2;
 const DOMAINS_PCPU: u32 = 1;
+/// Of a Linux.
+const VCPUS_MOST: u32 = 8;
 
 /// All that is done in one boot.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -22,6 +27,9 @@ pub struct Job {
     /// Xen's scheduler.
     #[serde(default)]
     pub scheduler: Scheduler,
+    /// By which clock time passes there.
+    #[serde(default)]
+    pub clock: Clock,
     /// The host's memory, MiB; Domain-0 has half of it.
     #[serde(default = "memory")]
     pub memory_mib: u32,
@@ -34,6 +42,17 @@ pub struct Job {
     /// One after the other.
     #[serde(rename = "case")]
     pub cases: Vec<Case>,
+}
+
+/// What an emulated second is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Clock {
+    /// So many instructions: exact, with one busy pCPU.
+    #[default]
+    Virtual,
+    /// A second of this machine, which has to emulate every pCPU meanwhile.
+    Wall,
 }
 
 /// The schedulers that Debian's hypervisor has.
@@ -95,8 +114,15 @@ pub struct Case {
 pub struct Domain {
     /// Its name.
     pub name: String,
-    /// As vsteer-guest's README has it.
+    /// As vsteer-guest's README has it; none where it runs a program.
+    #[serde(default)]
     pub workload: String,
+    /// It is Linux and runs one of [`PROGRAMS`], with these words behind the name. By the clock on the wall alone.
+    #[serde(default)]
+    pub program: Vec<String>,
+    /// vCPUs; more than 1 where it runs a program.
+    #[serde(default = "one")]
+    pub vcpus: u32,
     /// Its weight.
     #[serde(default = "weight")]
     pub weight: u32,
@@ -123,11 +149,48 @@ fn twenty() -> u32 {
 fn yes() -> bool {
     true
 }
+fn one() -> u32 {
+    1
+}
 fn weight() -> u32 {
     256
 }
 
+impl Domain {
+    fn check(&self, clock: Clock) -> Result<(), Fault> {
+        let bad = |what: String| Err(Fault::new(FaultKind::BadInput, what));
+        let Some(program) = self.program.first() else {
+            if self.workload.is_empty() || self.workload.contains(char::is_whitespace) {
+                return bad(format!("workload = {:?}", self.workload));
+            }
+            return if self.vcpus == 1 {
+                Ok(())
+            } else {
+                bad(format!("vcpus = {}: a workload has one", self.vcpus))
+            };
+        };
+        if clock != Clock::Wall {
+            return bad("a program has several busy pCPUs: clock = \"wall\"".to_owned());
+        }
+        if !PROGRAMS.iter().any(|(name, _)| name == program) || !self.workload.is_empty() || self.asked {
+            return bad(format!("program = {program:?}: unknown, or there is a workload beside it"));
+        }
+        if self.program.iter().any(|w| w.is_empty() || w.contains(|c: char| c == ',' || c.is_whitespace())) {
+            return bad(format!("program = {:?}: words without commas and blanks", self.program));
+        }
+        if !(1..=VCPUS_MOST).contains(&self.vcpus) {
+            return bad(format!("vcpus = {}: 1 to {VCPUS_MOST}", self.vcpus));
+        }
+        Ok(())
+    }
+}
+
 impl Job {
+    /// Does some domain run Linux?
+    pub fn has_linux(&self) -> bool {
+        self.cases.iter().flat_map(|c| &c.domains).any(|d| !d.program.is_empty())
+    }
+
     /// Reads a job.
     ///
     /// # Errors
@@ -180,9 +243,8 @@ impl Job {
                 if !is_name(&d.name) || d.name == "Domain-0" || twice {
                     return bad(format!("case {name:?}: the domain's name {:?} cannot be", d.name));
                 }
-                if d.workload.is_empty() || d.workload.contains(char::is_whitespace) {
-                    return bad(format!("case {name:?}: {}: workload = {:?}", d.name, d.workload));
-                }
+                d.check(self.clock)
+                    .map_err(|f| Fault { what: format!("case {name:?}: {}: {}", d.name, f.what), ..f })?;
                 if !(1..=65_535).contains(&d.weight) || d.cap > 100 {
                     return bad(format!(
                         "case {name:?}: {}: weight is 1 to 65535, cap 0 to 100 percent of its pCPU",
@@ -216,12 +278,12 @@ impl Job {
                 let _ = writeln!(text, "parameter -r {us}");
             }
             for d in &case.domains {
-                let _ = write!(
-                    text,
-                    "domain name={} workload={} weight={} cap={}",
-                    d.name, d.workload, d.weight, d.cap
-                );
-                if !case.pool && self.pcpus > 1 {
+                let what = match d.program.is_empty() {
+                    true => format!("workload={}", d.workload),
+                    false => format!("program={} vcpus={}", d.program.join(","), d.vcpus),
+                };
+                let _ = write!(text, "domain name={} {what} weight={} cap={}", d.name, d.weight, d.cap);
+                if !case.pool && self.pcpus > 1 && self.clock == Clock::Virtual {
                     let _ = write!(text, " cpus={DOMAINS_PCPU}");
                 }
                 if d.asked {
@@ -266,6 +328,19 @@ mod tests {
     }
 
     #[test]
+    fn by_the_clock_on_the_wall_a_domain_may_be_linux_and_floats() {
+        let job = "clock = \"wall\"\n[[case]]\nname = \"a\"\npool = false\n[[case.domain]]\nname = \"x\"\n\
+            program = [\"loops\", \"task\", \"200\", \"4\", \"0\"]\nvcpus = 2\n";
+        let text = Job::parse(job).unwrap().for_guest();
+        assert!(
+            text.ends_with("domain name=x program=loops,task,200,4,0 vcpus=2 weight=256 cap=0\n"),
+            "{text}"
+        );
+        assert!(Job::parse(&job.replace("loops", "oops")).unwrap_err().to_string().contains("oops"));
+        assert!(Job::parse(&job.replace("\"4\"", "\"4,5\"")).unwrap_err().to_string().contains("commas"));
+    }
+
+    #[test]
     fn what_cannot_be_is_refused_by_name() {
         for (from, to, names) in [
             ("weight = 512", "weight = 0", "weight"),
@@ -278,6 +353,8 @@ mod tests {
             ("\"credit\"", "\"rtds\"", "rtds"),
             ("\"credit\"", "\"credit2\"", "tslice_ms"),
             ("name = \"b\"", "name = \"a\"", "twice"),
+            ("workload = \"burn\"", "workload = \"burn\"\nvcpus = 2", "vcpus"),
+            ("workload = \"burn\"", "program = [\"loops\"]", "wall"),
             ("\"burn\"", "\"burn hot\"", "workload"),
         ] {
             let fault = Job::parse(&JOB.replacen(from, to, 1)).unwrap_err();

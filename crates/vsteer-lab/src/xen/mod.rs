@@ -3,6 +3,7 @@
 //! ```text
 //! job        what shall be done: cases of domains       packages  the hypervisor, its tools, a kernel for Domain-0
 //! image      Domain-0's initramfs                        results   traces, what the domains say of themselves
+//! program    what Linux domains run
 //! ```
 //! The distribution's hypervisor boots in QEMU, whose clock is the number of instructions executed (as on the emulated host,
 //! [`crate::emulated`], and within the same bounds: Domain-0 has one pCPU, idle but for its tools, and all domains the
@@ -10,11 +11,14 @@
 //! that prints what Xen says of its vCPU. Out come a trace of the scheduler as `xentrace` writes it, and those reports: two
 //! independent tellings of the same seconds.
 //!
-//! Left out: networks, disks, domains with an operating system, several busy pCPUs.
+//! By the clock on the wall (`clock = "wall"`) nothing is exact, but several pCPUs may be busy and domains may be Linux.
+//!
+//! Left out: networks, disks.
 
 pub mod image;
 pub mod job;
 pub mod packages;
+pub mod program;
 pub mod results;
 
 use crate::accel;
@@ -24,7 +28,7 @@ use crate::fetch::Package;
 use crate::files::write_file;
 use crate::image::read_guest;
 use crate::interrupt;
-use job::Job;
+use job::{Clock, Job};
 use results::CaseResult;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -57,8 +61,8 @@ pub struct Ran {
     pub kernel: String,
     /// Hypervisor, tools and kernel, with versions and checksums.
     pub packages: Vec<Package>,
-    /// ns per instruction.
-    pub ns_per_instruction: u32,
+    /// ns per instruction; none by the clock on the wall.
+    pub ns_per_instruction: Option<u32>,
     /// The seed.
     pub seed: u64,
     /// By the clock on the wall, s.
@@ -87,8 +91,14 @@ pub fn run(job: &Job, options: &Options) -> Result<Ran, Fault> {
         parts.kernel.release
     );
     let kernel = options.output.join("vmlinux");
-    write_file(&kernel, packages::vmlinux(&parts.kernel.vmlinuz, &options.output.join("packed"))?)?;
-    write_file(&files.initramfs, image::build(&parts, options, &guest, &text, &job.files)?)?;
+    let vmlinux = packages::vmlinux(&parts.kernel.vmlinuz, &options.output.join("packed"))?;
+    write_file(&kernel, &vmlinux)?;
+    // Domains boot what Domain-0 boots.
+    let linux = match job.has_linux() {
+        true => Some(image::Linux { vmlinux, initramfs: program::initramfs(&guest, &options.output)? }),
+        false => None,
+    };
+    write_file(&files.initramfs, image::build(&parts, options, &guest, &text, &job.files, linux)?)?;
     let arguments = arguments(job, options, &parts.hypervisor, &kernel, &files);
     let archive = machine::boot(&emulator, &arguments, &files, options.limit);
     // Neither is of use to anybody: they can be had again.
@@ -101,7 +111,7 @@ pub fn run(job: &Job, options: &Options) -> Result<Ran, Fault> {
         scheduler: job.scheduler.word(),
         kernel: parts.kernel.release,
         packages: parts.packages,
-        ns_per_instruction: 1 << machine::SHIFT,
+        ns_per_instruction: (job.clock == Clock::Virtual).then_some(1 << machine::SHIFT),
         seed: options.seed,
         took_s: begun.elapsed().as_secs_f64(),
         cases,
@@ -116,13 +126,17 @@ pub fn run(job: &Job, options: &Options) -> Result<Ran, Fault> {
 fn arguments(job: &Job, options: &Options, xen: &Path, kernel: &Path, files: &Files) -> Vec<String> {
     let words = |text: String| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
     let path = |p: &Path| p.to_string_lossy().into_owned();
+    let time = match job.clock {
+        Clock::Virtual => format!(
+            "-accel tcg,thread=single -icount shift={},sleep=off -rtc base=2026-01-01T00:00:00,clock=vm",
+            machine::SHIFT
+        ),
+        Clock::Wall => "-accel tcg,thread=multi".to_owned(),
+    };
     let mut all = words(format!(
-        "-machine pc -accel tcg,thread=single -icount shift={},sleep=off -rtc base=2026-01-01T00:00:00,clock=vm \
-         -seed {} -cpu qemu64 -smp {} -m {} -nodefaults -no-user-config -vga none -display none -serial stdio -no-reboot",
-        machine::SHIFT,
-        options.seed,
-        job.pcpus,
-        job.memory_mib
+        "-machine pc {time} -seed {} -cpu qemu64 -smp {} -m {} -nodefaults -no-user-config -vga none -display none \
+         -serial stdio -no-reboot",
+        options.seed, job.pcpus, job.memory_mib
     ));
     all.extend(files.window());
     let half = job.memory_mib / 2;

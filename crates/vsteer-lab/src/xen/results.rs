@@ -3,7 +3,7 @@
 //! Of each case there are `CASE/host.xentrace`, `CASE/DOMAIN.reports` (the lines that came while the trace was written, and
 //! the one before), and what `xl` said of host, domains, vCPUs, pools and scheduler.
 
-use super::job::Case;
+use super::job::{Case, Domain};
 use crate::accel::Accel;
 use crate::report::window::{self, GuestReport, Stamped, VmWindow};
 use serde::{Deserialize, Serialize};
@@ -27,8 +27,23 @@ pub struct CaseResult {
     pub lost: u64,
     /// From one domain's last instant on the pCPU to the next one's first, where one takes over from another: the median, ns.
     pub switch_ns: u64,
-    /// The domains, in order.
+    /// The part of the time that Domain-0 ran.
+    pub domain0: f64,
+    /// The domains, in order; without those that are Linux.
     pub domains: Vec<DomainResult>,
+    /// Those that are.
+    pub linux: Vec<LinuxResult>,
+}
+
+/// One domain that is Linux and runs a program.
+#[derive(Debug, Clone, Serialize)]
+pub struct LinuxResult {
+    /// Its name.
+    pub name: String,
+    /// By the trace, each of its vCPUs.
+    pub traced: Vec<Shares>,
+    /// What it said.
+    pub console: PathBuf,
 }
 
 /// One domain with one vCPU.
@@ -150,7 +165,15 @@ pub fn read(case: &Case, output: &Path) -> Result<CaseResult, Fault> {
     let seen = xentrace::seen(&trace, khz);
     let ids = text("domains.txt")?;
     let recorded = (case.observe_s > 0).then(|| recorded(&folder.join("host.vsteer"))).transpose()?;
-    let domains = case.domains.iter().map(|d| {
+    let (own, linux): (Vec<&Domain>, Vec<&Domain>) = case.domains.iter().partition(|d| d.program.is_empty());
+    let linux = linux.into_iter().map(|d| {
+        let id = id_of(&ids, &d.name).ok_or_else(|| odd(format!("`xl list` tells no id of {}", d.name)))?;
+        let of = |vcpu: u32| Shares::of(seen.get(&(id, vcpu as u16)).map_or([0; 4], |s| s.ns));
+        let console = folder.join(format!("{}.console", d.name));
+        Ok(LinuxResult { name: d.name.clone(), traced: (0..d.vcpus).map(of).collect(), console })
+    });
+    let linux = linux.collect::<Result<_, Fault>>()?;
+    let domains = own.into_iter().map(|d| {
         let id = id_of(&ids, &d.name).ok_or_else(|| odd(format!("`xl list` tells no id of {}", d.name)))?;
         let none = Seen::default();
         // A vCPU that never changed its state is not in the trace: it ran, or was parked, all the time.
@@ -200,7 +223,9 @@ pub fn read(case: &Case, output: &Path) -> Result<CaseResult, Fault> {
         khz,
         lost: trace.lost,
         switch_ns: switch_ns(&trace, khz),
+        domain0: seen.get(&(0, 0)).map_or(0.0, |s| Shares::of(s.ns).run),
         domains: domains.collect::<Result<_, Fault>>()?,
+        linux,
     })
 }
 

@@ -5,10 +5,11 @@
 //! makes of the same set-up ([`simulated`]).
 //!
 //! A third boot acts: a weight that does nothing is found, mended by a plan, and the plan taken back ([`repair`]). In full,
-//! more boots steer by service levels ([`steer`]).
+//! more boots steer by service levels ([`steer`]), and one has Linux domains with parallel loops ([`loops`]).
 //!
 //! In short: one case of each scheduler, and no claim about the simulator.
 
+mod loops;
 mod repair;
 mod simulated;
 mod steer;
@@ -32,6 +33,28 @@ pub const CASE: Case = Case {
     doc: "on a real Xen: traced runstates as the domains know them, weights and caps, and the simulator beside both",
     in_test: true,
     run,
+};
+
+/// Parts of it.
+pub const REPAIR: Case = Case {
+    name: "xen-repair",
+    doc: "on a real Xen: a weight that does nothing is found, mended by a plan, and the plan taken back",
+    in_test: false,
+    run: |bench| part(bench, repaired),
+};
+/// See [`REPAIR`].
+pub const STEER: Case = Case {
+    name: "xen-steer",
+    doc: "on a real Xen: vsteer steer holds service levels through Domain-0, and says in time who must go",
+    in_test: false,
+    run: |bench| part(bench, steer::claims),
+};
+/// See [`REPAIR`].
+pub const OPENMP: Case = Case {
+    name: "xen-openmp",
+    doc: "on a real Xen: parallel loops of two Linux domains, pinned and floating, beside the simulator's",
+    in_test: false,
+    run: |bench| part(bench, loops::claims),
 };
 
 const LIMIT: Duration = Duration::from_secs(1800);
@@ -70,6 +93,8 @@ fn run(bench: &Bench) -> Result<Findings, Fault> {
     });
     let repaired = repaired(bench, vsteer, &mut findings)?;
     let steered = if bench.full { steer::claims(bench, vsteer, &mut findings)? } else { Value::Null };
+    // By the clock on the wall: nothing else runs meanwhile.
+    let loops = if bench.full { loops::claims(bench, vsteer, &mut findings)? } else { Value::Null };
     let mut figures = Vec::new();
     let mut all: Vec<Compared> = Vec::new();
     for ran in ran {
@@ -135,6 +160,7 @@ fn run(bench: &Bench) -> Result<Findings, Fault> {
         "cases": figures,
         "repair": repaired,
         "steered": steered,
+        "loops": loops,
         "summary": {
             "runstate_max_error_points": runstate,
             "observed_max_error_points": apart,
@@ -143,6 +169,16 @@ fn run(bench: &Bench) -> Result<Findings, Fault> {
             "simulator_wake_p99": { "mean": mean(&wakes), "worst": quantile(&wakes, 1.0) },
         },
     });
+    Ok(findings)
+}
+
+fn part(
+    bench: &Bench,
+    claims: fn(&Bench, &Path, &mut Findings) -> Result<Value, Fault>,
+) -> Result<Findings, Fault> {
+    interrupt::watch()?;
+    let mut findings = Findings::default();
+    findings.figures = claims(bench, &Vsteer::beside(&bench.lab.program)?.program, &mut findings)?;
     Ok(findings)
 }
 

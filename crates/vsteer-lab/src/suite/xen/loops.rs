@@ -1,0 +1,338 @@
+//! Does pinning make parallel loops faster on Xen? OpenMP in two Linux domains of two vCPUs each on two pCPUs, pinned and floating in turn.
+//!
+//! Published ("OpenMP task scheduling with and without CPU pinning on Xen"): 3.4 to 3.8 % faster on four cores. Here each domain multiplies
+//! matrices without pause by four threads, and Domain-0 pins vCPU n of both to pCPU n for a while, lets them float for as long, and so on; what comes
+//! first changes from round to round, so that what drifts in this machine falls on both. A round gives one difference, the rounds
+//! an interval.
+//!
+//! Before the second domain begins, the first is alone: from how long its regions take then follows what a row costs, and with that the
+//! simulator has the same domains pinned and floating, on Credit.
+//!
+//! By the clock on the wall: several busy pCPUs have no exact virtual time. A quiet machine of two cores gives narrow intervals, a busy
+//! one wide ones; both are told.
+
+use super::options;
+use crate::suite::steered::failed;
+use crate::suite::{Bench, Findings};
+use crate::xen::job::Job;
+use crate::xen::results::{CaseResult, LinuxResult};
+use crate::xen::{self, Ran};
+use serde::Serialize;
+use serde_json::{Value, json};
+use std::fmt::Write;
+use std::path::Path;
+use vsteer_core::sim::engine::Stop;
+use vsteer_core::sim::guest::team::{LoopSpec, Schedule, Waiting};
+use vsteer_core::sim::guest::{Demand, Times};
+use vsteer_core::sim::policy::Values;
+use vsteer_core::sim::sched;
+use vsteer_core::sim::setup::{Setup, Vcpu, VcpuSetup, VmSetup, machine};
+use vsteer_core::stats::{mean, quantile, student_two_sided, variance};
+use vsteer_core::{CpuSet, Fault};
+
+const SCHEDULES: [(&str, Schedule, Option<u64>); 3] = [
+    ("static", Schedule::Static, None),
+    ("dynamic", Schedule::Dynamic, Some(10)),
+    ("task", Schedule::Task, None),
+];
+const NAMES: [&str; 2] = ["A", "B"];
+const ROWS: u64 = 200;
+const THREADS: u32 = 4;
+const VCPUS: u32 = 2;
+/// The second domain begins so long after its boot, s.
+const ALONE_S: u32 = 25;
+const SETTLE_S: u32 = ALONE_S + 5;
+const TRACED_S: u32 = 10;
+/// Pinned and floating in turn.
+const ROUNDS: usize = 8;
+const PHASE_S: u32 = 10;
+/// libgomp's threads beyond the number of vCPUs spin shortly, then sleep: as in scenarios/published/openmp-pinning.
+const SPIN_NS: u64 = 10_000;
+const SIMULATED_NS: u64 = 60_000_000_000;
+const WARM_UP_NS: u64 = 10_000_000_000;
+const SEEDS: u64 = 10;
+const ALPHA: f64 = 0.05;
+/// The simulator's effect may lie so far outside of the measured interval, points.
+const POINTS: f64 = 5.0;
+
+/// By how much pinned regions are shorter than floating ones, percent of these, with the half of its 95 % interval.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+struct Gain {
+    pct: f64,
+    half_pct: f64,
+    /// Rounds, or seeds.
+    n: usize,
+}
+
+impl Gain {
+    fn of(pairs: &[(f64, f64)]) -> Option<Gain> {
+        let each: Vec<f64> =
+            pairs.iter().map(|(pinned, floating)| 100.0 * (1.0 - pinned / floating)).collect();
+        let n = each.len() as f64;
+        let half_pct = student_two_sided(ALPHA, n - 1.0) * (variance(&each)? / n).sqrt();
+        Some(Gain { pct: mean(&each)?, half_pct, n: each.len() })
+    }
+
+    /// -1, 0 where the interval holds 0, or 1.
+    fn sign(&self) -> f64 {
+        if self.pct.abs() > self.half_pct { self.pct.signum() } else { 0.0 }
+    }
+
+    fn told(&self) -> String {
+        format!("{:+.1} ±{:.1} %", self.pct, self.half_pct)
+    }
+}
+
+fn job() -> Result<Job, Fault> {
+    let pin = |vm: &str| {
+        (0..VCPUS)
+            .map(|v| format!("[\"xl\", \"vcpu-pin\", \"{vm}\", \"{v}\", \"{v}\"]"))
+            .collect::<Vec<_>>()
+            .join(", ")
+    };
+    let float = |vm: &str| format!("[\"xl\", \"vcpu-pin\", \"{vm}\", \"all\", \"all\"]");
+    let phase =
+        |each: &dyn Fn(&str) -> String| format!("{}, [\"sleep\", \"{PHASE_S}\"]", NAMES.map(each).join(", "));
+    let (pinned, floating) = (phase(&pin), phase(&float));
+    let rounds: Vec<String> = (0..ROUNDS)
+        .map(|n| if n % 2 == 0 { format!("{pinned}, {floating}") } else { format!("{floating}, {pinned}") })
+        .collect();
+    let mut text = "scheduler = \"credit\"\nclock = \"wall\"\nmemory_mib = 1536\n".to_owned();
+    for (schedule, ..) in SCHEDULES {
+        let _ = writeln!(
+            text,
+            "[[case]]\nname = \"{schedule}\"\npool = false\nsettle_s = {SETTLE_S}\nrecord_s = {TRACED_S}\ncommands = [{}]",
+            rounds.join(", ")
+        );
+        for (name, begin_s) in NAMES.iter().zip([0, ALONE_S]) {
+            let _ = writeln!(
+                text,
+                "[[case.domain]]\nname = \"{name}\"\nvcpus = {VCPUS}\nprogram = [\"loops\", \"{schedule}\", \"{ROWS}\", \"{THREADS}\", \"{begin_s}\"]"
+            );
+        }
+    }
+    Job::parse(&text)
+}
+
+/// A region: when it began and ended, CLOCK_REALTIME, s.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Region {
+    begin_s: f64,
+    end_s: f64,
+}
+
+impl Region {
+    fn took_s(&self) -> f64 {
+        self.end_s - self.begin_s
+    }
+}
+
+/// `loop END_S TOOK_S`; the last line may be half one.
+fn regions(console: &str) -> Vec<Region> {
+    let region = |line: &str| {
+        let mut words = line.strip_prefix("loop ")?.split_whitespace().map(|w| w.parse::<f64>());
+        let (end_s, took_s) = (words.next()?.ok()?, words.next()?.ok()?);
+        Some(Region { begin_s: end_s - took_s, end_s })
+    };
+    let whole = console.rfind('\n').map_or("", |at| &console[..at]);
+    whole.lines().filter_map(|line| region(line.trim_end())).collect()
+}
+
+/// A while in which nothing was changed.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Phase {
+    pinned: bool,
+    from_s: f64,
+    to_s: f64,
+}
+
+/// `BEGIN END STATUS WORDS` in order: every `sleep` is a phase, pinned or not by what came before it.
+fn phases(commands: &str) -> Result<Vec<Phase>, Fault> {
+    let (mut all, mut pinned) = (Vec::new(), false);
+    for line in commands.lines() {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let [begin, end, status, what @ ..] = &words[..] else {
+            return Err(failed(&format!("no command with its times: {line:?}")));
+        };
+        if *status != "0" {
+            return Err(failed(&format!("in Domain-0 `{}` ended with {status}", what.join(" "))));
+        }
+        let time = |word: &str| word.parse().map_err(|_| failed(&format!("no time: {word:?}")));
+        match what {
+            ["sleep", ..] => all.push(Phase { pinned, from_s: time(begin)?, to_s: time(end)? }),
+            ["xl", "vcpu-pin", .., cpus] => pinned = *cpus != "all",
+            _ => return Err(failed(&format!("an unknown command: {line:?}"))),
+        }
+    }
+    Ok(all)
+}
+
+/// What one case gave.
+struct Measured {
+    /// Mean time of a region in each round, pinned and floating, s.
+    rounds: Vec<(f64, f64)>,
+    regions: usize,
+    /// Of a region of the first domain while it was alone: the median, s.
+    alone_s: f64,
+    /// Between two of its regions: the median, s.
+    between_s: f64,
+}
+
+fn measured(case: &CaseResult, folder: &Path) -> Result<Measured, Fault> {
+    let text = |file: &Path| {
+        std::fs::read_to_string(file).map_err(|e| Fault::io(format!("reading {}", file.display()), &e))
+    };
+    let of = |vm: &LinuxResult| Ok(regions(&text(&vm.console)?));
+    let [a, b] = &case.linux.iter().map(of).collect::<Result<Vec<_>, Fault>>()?[..] else {
+        return Err(failed("there are not two domains"));
+    };
+    let phases = phases(&text(&folder.join(&case.name).join("commands.txt"))?)?;
+    let within = |p: &Phase| -> Vec<f64> {
+        let inside = |r: &&Region| r.begin_s >= p.from_s && r.end_s <= p.to_s;
+        a.iter().chain(b).filter(inside).map(Region::took_s).collect()
+    };
+    let mut counted = 0;
+    let round = |pair: &[Phase]| {
+        let of = |pinned: bool| {
+            let all: Vec<f64> = pair.iter().filter(|p| p.pinned == pinned).flat_map(within).collect();
+            counted += all.len();
+            mean(&all).ok_or_else(|| failed("no region came to its end within a phase"))
+        };
+        let mut of = of;
+        Ok((of(true)?, of(false)?))
+    };
+    let rounds = phases.chunks(2).map(round).collect::<Result<Vec<_>, Fault>>()?;
+    let together_s = b.first().map_or(f64::INFINITY, |r| r.begin_s);
+    // The first has everything to load yet.
+    let alone: Vec<Region> = a.iter().skip(1).copied().filter(|r| r.end_s < together_s).collect();
+    let took: Vec<f64> = alone.iter().map(Region::took_s).collect();
+    let between: Vec<f64> = alone.windows(2).map(|w| w[1].begin_s - w[0].end_s).collect();
+    let alone_s = quantile(&took, 0.5).zip(quantile(&between, 0.5));
+    let (alone_s, between_s) = alone_s.ok_or_else(|| failed("the first domain was never alone"))?;
+    Ok(Measured { rounds, regions: counted, alone_s, between_s })
+}
+
+/// Mean times of a region, pinned and floating, s.
+fn simulated(
+    case: &CaseResult,
+    of: (Schedule, Option<u64>),
+    m: &Measured,
+    domain0: f64,
+) -> Result<Vec<(f64, f64)>, Fault> {
+    let ns = |s: f64| ((1e9 * s) as u64).max(1);
+    let run = |pinned: bool, seed: u64| {
+        let spec = |team: u32| LoopSpec {
+            team,
+            iterations: ROWS,
+            work: Times::Fixed(ns(m.alone_s * f64::from(VCPUS) / ROWS as f64)),
+            schedule: of.0,
+            chunk: of.1,
+            threads: Some(THREADS),
+            overhead_ns: 0,
+            wait: Waiting::SpinThenSleep(SPIN_NS),
+            serial: Some(Times::Fixed(ns(m.between_s))),
+            pause: None,
+        };
+        let vm = |(team, name): (usize, &&str)| {
+            let vcpu = VcpuSetup::new(Demand::Loop(Box::new(spec(team as u32))));
+            let placed = (0..VCPUS)
+                .map(|v| if pinned { vcpu.clone().pinned(CpuSet::single(v)) } else { vcpu.clone() });
+            VmSetup::new(*name, placed.collect())
+        };
+        // As much as was seen, in bursts of 100 us.
+        let compute = Times::Exponential(100_000);
+        let sleep = Times::Exponential((1e5 * (1.0 - domain0) / domain0.max(1e-4)) as u64);
+        let driver = VcpuSetup::new(Demand::SleepCompute { sleep, compute }).pinned(CpuSet::single(0));
+        let vms = NAMES.iter().enumerate().map(vm).chain([VmSetup::new("Domain-0", vec![driver])]);
+        let mut setup = Setup::new(machine(1, 1, VCPUS, 1)?, vms.collect(), seed);
+        setup.costs.switch_ns = case.switch_ns;
+        let entry = sched::find("credit")?;
+        let mut simulation = (entry.build)(&setup, &Values::defaults(entry.about.parameters))?;
+        let mut until = |ns: u64| match simulation.run(ns, u64::MAX) {
+            Stop::Reached => Ok((0..2)
+                .map(|vm| simulation.account(Vcpu(vm * VCPUS)).jobs.unwrap_or_default())
+                .collect::<Vec<_>>()),
+            stop => Err(failed(&format!("the simulation ended: {stop:?}"))),
+        };
+        let (before, after) = (until(WARM_UP_NS)?, until(WARM_UP_NS + SIMULATED_NS)?);
+        let sum = |of: fn(&vsteer_core::sim::guest::Jobs) -> u64| {
+            after.iter().map(of).sum::<u64>() - before.iter().map(of).sum::<u64>()
+        };
+        Ok::<f64, Fault>(sum(|j| j.response_ns) as f64 / 1e9 / sum(|j| j.done).max(1) as f64)
+    };
+    (0..SEEDS).map(|seed| Ok((run(true, seed)?, run(false, seed)?))).collect()
+}
+
+/// Runs it, claims, and gives the figures.
+///
+/// # Errors
+/// The boot, a command in Domain-0, or the simulation fails; no region came to its end.
+pub(super) fn claims(bench: &Bench, vsteer: &Path, findings: &mut Findings) -> Result<Value, Fault> {
+    let options = options(bench, vsteer, "xen-loops")?;
+    let ran = xen::run(&job()?, &options)?;
+    compared(&ran, &options.output, findings)
+}
+
+fn compared(ran: &Ran, output: &Path, findings: &mut Findings) -> Result<Value, Fault> {
+    let mut figures = Vec::new();
+    for (case, (name, schedule, chunk)) in ran.cases.iter().zip(SCHEDULES) {
+        let m = measured(case, output)?;
+        let told = simulated(case, (schedule, chunk), &m, case.domain0)?;
+        let gains = Gain::of(&m.rounds).zip(Gain::of(&told));
+        let (measured, simulated) = gains.ok_or_else(|| failed("too few rounds"))?;
+        let outside = ((simulated.pct - measured.pct).abs() - measured.half_pct).max(0.0);
+        findings.claim(
+            format!("OpenMP, {name}: what pinning brings has the simulator's sign, or none that can be told, and its size within {POINTS} points"),
+            m.rounds.len() == ROUNDS && measured.sign() * simulated.sign() >= 0.0 && outside <= POINTS,
+            format!(
+                "measured {} ({} rounds, {} regions), simulated {}",
+                measured.told(),
+                measured.n,
+                m.regions,
+                simulated.told()
+            ),
+        );
+        let each = |of: &[(f64, f64)]| {
+            of.iter().map(|(p, f)| json!({"pinned_s": p, "floating_s": f})).collect::<Vec<_>>()
+        };
+        figures.push(json!({"schedule": name, "measured": measured, "simulated": simulated, "alone_s": m.alone_s,
+            "between_s": m.between_s, "domain0": case.domain0, "regions": m.regions, "rounds": each(&m.rounds),
+            "simulated_seeds": each(&told)}));
+    }
+    Ok(Value::Array(figures))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pins_come_first_in_every_other_round() {
+        let job = job().unwrap();
+        assert_eq!(job.cases.len(), SCHEDULES.len());
+        // Four pins, two releases and two sleeps in each round.
+        assert_eq!(job.cases[0].commands.len(), ROUNDS * 8);
+        let begun = |at: usize| job.cases[0].commands[at].last().map(String::as_str);
+        assert_eq!((begun(0), begun(8)), (Some("0"), Some("all")));
+    }
+
+    #[test]
+    fn regions_count_where_they_lie_whole() {
+        let all = regions("loop 10.5 0.5\r\nloop 11.25 0.25\r\nxen: words\nloop 12");
+        assert_eq!(all, [Region { begin_s: 10.0, end_s: 10.5 }, Region { begin_s: 11.0, end_s: 11.25 }]);
+        let told = "1 2 0 xl vcpu-pin A 0 0\n2 3 0 sleep 10\n3 4 0 xl vcpu-pin A all all\n4 5 0 sleep 10\n";
+        let expected = [(true, 2.0, 3.0), (false, 4.0, 5.0)];
+        assert_eq!(
+            phases(told).unwrap(),
+            expected.map(|(pinned, from_s, to_s)| Phase { pinned, from_s, to_s })
+        );
+        assert!(phases("1 2 1 xl vcpu-pin A 0 0\n").unwrap_err().to_string().contains("vcpu-pin A 0 0"));
+    }
+
+    #[test]
+    fn a_gain_has_an_interval() {
+        let gain = Gain::of(&[(0.9, 1.0), (0.95, 1.0), (0.85, 1.0)]).unwrap();
+        assert!((gain.pct - 10.0).abs() < 1e-9 && (gain.half_pct - 12.42).abs() < 0.01, "{gain:?}");
+        assert_eq!((gain.sign(), Gain { half_pct: 5.0, ..gain }.sign()), (0.0, 1.0));
+    }
+}
