@@ -521,6 +521,30 @@ fn a_domain_0_that_waits_is_named_and_nobody_else_as_it() {
 }
 
 #[test]
+fn who_wakes_all_the_time_is_named_to_whom_credit_lets_it_interrupt() {
+    let of = |scheduler: &str, wakes_per_s: f64, culprit: &str| {
+        let mut h = Host::new(1, 1, 1.0);
+        h.vm("computes", 1, 0.6, 0.4, 0.0).vm("wakes", 1, 0.4, 0.01, wakes_per_s);
+        let pool = CpuPool { name: "Pool-0".into(), scheduler: scheduler.into(), cpus: CpuSet::first(1) };
+        for vm in &mut h.config.vms {
+            (vm.manager, vm.pool) = (Manager::Xen, Some(pool.clone()));
+        }
+        h.model.vms[0].threads[0].preemptions_per_s = Some(wakes_per_s);
+        let blame =
+            Blame { victim: VmId("computes".into()), culprit: Culprit::Vm(VmId(culprit.into())), share: 0.4 };
+        h.model.blame = Some(vec![blame]);
+        h.findings().into_iter().filter(|f| f.rule == "boost_starved").collect::<Vec<_>>()
+    };
+    let found = of("credit", 250.0, "wakes");
+    assert_eq!(found.len(), 1);
+    assert_eq!((found[0].vm.clone(), found[0].loss_pcpus), (Some(VmId("computes".into())), 0.4));
+    assert!(found[0].title.contains("250 times a second by \"wakes\""), "{}", found[0].title);
+    assert!(of("credit2", 250.0, "wakes").is_empty(), "it has no BOOST");
+    assert!(of("credit", 5.0, "wakes").is_empty(), "once in a while is no interruption");
+    assert!(of("credit", 250.0, "computes").is_empty(), "that is itself");
+}
+
+#[test]
 fn a_domain_without_a_home_node_is_named_unless_it_prefers_one_or_is_pinned() {
     let mut h = Host::new(4, 2, 0.5);
     h.vm("a", 2, 0.5, 0.0, 0.0);

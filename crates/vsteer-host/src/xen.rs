@@ -5,13 +5,15 @@
 //! Everything else comes from `xl`, in this Domain-0 or over SSH ([`tools::Place`]); `xl` takes a second, so it is asked
 //! when the configuration is wanted, and when a domain appears that is not known.
 //!
+//! Where a trace is not wanted, vCPUs are looked at instead ([`sampled`]).
+//!
 //! Times are those of Xen's time stamp counters, a moment behind: what `xentrace` writes comes in pieces.
 //!
 //! Source: xentrace(8), xl(1) of Xen 4.17; `xen/common/trace.c`.
 //!
 //! Left out: several readers of one trace. Where another `xentrace` runs, the two take each other's records away.
-//! `GAP(xen-act)`: soft affinity and RTDS' budgets are not set. `GAP(xen-findings)`: no rule of diagnosis knows BOOST.
-//! `GAP(xen-sampled)`: no cheaper way for hosts where tracing is not wanted. `GAP(xen-io)`: no counts of I/O.
+//! `GAP(xen-act)`: soft affinity and RTDS' budgets are not set.
+//! `GAP(xen-io)`: no counts of I/O.
 
 use crate::actuate::{Actuate, Capabilities, Former};
 use crate::kvm::inventory::{is_named, no_such_vm};
@@ -30,9 +32,11 @@ mod act;
 pub mod config;
 pub mod listing;
 mod pools;
+pub mod sampled;
 pub mod saved;
 mod told;
 pub mod tools;
+mod xenctrl;
 
 use config::{Listed, vm_id};
 use told::Told;
@@ -75,10 +79,7 @@ impl XenHost {
     /// As [`Place::run`]; `NothingThere` where no domain is `wanted`.
     pub fn open(place: Place, wanted: Vec<String>) -> Result<XenHost, Fault> {
         let listed = Listed::ask(&place)?;
-        if !wanted.is_empty() && !listed.domains.iter().any(|d| is_wanted(&wanted, &d.name, &vm_id(d))) {
-            let there: Vec<String> = listed.domains.iter().map(|d| format!("{:?}", d.name)).collect();
-            return Err(no_such_vm(&wanted, &there));
-        }
+        need_wanted(&wanted, &listed)?;
         let accounts = Accounts::new(listed.khz()?, HOLD_MS);
         let poll = POLL_MS.to_string();
         // It must have a file to write to: its own output. -D: what lay in the buffers is of before.
@@ -200,6 +201,15 @@ impl Actuate for XenHost {
     fn restore(&mut self, step: &Step, former: &Former) -> Result<(), Fault> {
         self.place.restore(step, former)
     }
+}
+
+/// Refuses names of which no domain is one.
+fn need_wanted(wanted: &[String], listed: &Listed) -> Result<(), Fault> {
+    if wanted.is_empty() || listed.domains.iter().any(|d| is_wanted(wanted, &d.name, &vm_id(d))) {
+        return Ok(());
+    }
+    let there: Vec<String> = listed.domains.iter().map(|d| format!("{:?}", d.name)).collect();
+    Err(no_such_vm(wanted, &there))
 }
 
 /// Is this domain one that is asked for?

@@ -80,6 +80,9 @@ pub enum CollectorChoice {
     Ebpf,
     /// Polling /proc: run and wait only. Needs no privilege beyond reading.
     Schedstat,
+    /// Xen, where no trace is wanted: vCPUs are looked at some fifty times a second. Run is exact, ready and blocked are estimated
+    /// (1.6 points after 12 s at 20 % ready), of a domain with a cap only ready and limited together.
+    Sampled,
 }
 
 /// Where to look.

@@ -11,6 +11,7 @@ use vsteer_core::{Fault, FaultKind};
 use vsteer_host::actuate::{Actuate, Capabilities, Former};
 use vsteer_host::observe::{KvmHost, Observe, Options};
 use vsteer_host::xen::XenHost;
+use vsteer_host::xen::sampled::SampledHost;
 use vsteer_host::xen::saved::{self, Saved};
 use vsteer_host::xen::tools::Place;
 use vsteer_record::Recording;
@@ -49,6 +50,8 @@ pub enum Host {
     Kvm(Box<KvmHost>),
     /// Xen, from its Domain-0 or over SSH.
     Xen(Box<XenHost>),
+    /// Xen, from its Domain-0 and without a trace.
+    XenSampled(Box<SampledHost>),
 }
 
 impl Host {
@@ -56,7 +59,7 @@ impl Host {
     pub fn notes(&self) -> &[String] {
         match self {
             Host::Kvm(host) => host.notes(),
-            Host::Xen(_) => &[],
+            Host::Xen(_) | Host::XenSampled(_) => &[],
         }
     }
 
@@ -64,6 +67,7 @@ impl Host {
         match self {
             Host::Kvm(host) => host.as_mut(),
             Host::Xen(host) => host.as_mut(),
+            Host::XenSampled(host) => host.tools(),
         }
     }
 
@@ -71,7 +75,7 @@ impl Host {
     pub fn kvm(&self) -> Option<&KvmHost> {
         match self {
             Host::Kvm(host) => Some(host),
-            Host::Xen(_) => None,
+            Host::Xen(_) | Host::XenSampled(_) => None,
         }
     }
 
@@ -79,7 +83,7 @@ impl Host {
     pub fn into_kvm(self) -> Option<KvmHost> {
         match self {
             Host::Kvm(host) => Some(*host),
-            Host::Xen(_) => None,
+            Host::Xen(_) | Host::XenSampled(_) => None,
         }
     }
 
@@ -100,6 +104,7 @@ impl Observe for Host {
         match self {
             Host::Kvm(host) => host.config(),
             Host::Xen(host) => host.config(),
+            Host::XenSampled(host) => host.config(),
         }
     }
 
@@ -107,6 +112,7 @@ impl Observe for Host {
         match self {
             Host::Kvm(host) => host.collector(),
             Host::Xen(host) => host.collector(),
+            Host::XenSampled(host) => host.collector(),
         }
     }
 
@@ -114,6 +120,7 @@ impl Observe for Host {
         match self {
             Host::Kvm(host) => host.sample(),
             Host::Xen(host) => host.sample(),
+            Host::XenSampled(host) => host.sample(),
         }
     }
 }
@@ -169,11 +176,15 @@ pub fn open_host_with(source: &Source, event_buffer: Option<u64>) -> Result<Host
             return Err(Fault::new(FaultKind::Usage, "--events: Xen's switches are in its own trace")
                 .way_out("leave out --events; `xentrace -e 0x00021000 FILE` keeps them"));
         }
-        if source.collector != CollectorChoice::Auto {
-            return Err(Fault::new(FaultKind::Usage, "--collector: a Xen host is counted by its own trace")
-                .way_out("leave out --collector"));
-        }
-        return Ok(Host::Xen(Box::new(XenHost::open(place, source.vms.clone())?)));
+        let vms = source.vms.clone();
+        return match source.collector {
+            CollectorChoice::Auto => Ok(Host::Xen(Box::new(XenHost::open(place, vms)?))),
+            CollectorChoice::Sampled => Ok(Host::XenSampled(Box::new(SampledHost::open(place, vms)?))),
+            CollectorChoice::Ebpf | CollectorChoice::Schedstat => {
+                Err(Fault::new(FaultKind::Usage, "--collector: a Xen host is counted by its own trace")
+                    .way_out("leave out --collector, or --collector sampled where no trace is wanted"))
+            }
+        };
     }
     let mut source = source.clone();
     let mut options = Options::default();
@@ -195,6 +206,10 @@ pub fn open_host_with(source: &Source, event_buffer: Option<u64>) -> Result<Host
             CollectorChoice::Auto => vsteer_host::observe::CollectorChoice::Auto,
             CollectorChoice::Ebpf => vsteer_host::observe::CollectorChoice::Ebpf,
             CollectorChoice::Schedstat => vsteer_host::observe::CollectorChoice::Schedstat,
+            CollectorChoice::Sampled => {
+                return Err(Fault::new(FaultKind::Usage, "--collector sampled is for a Xen host")
+                    .way_out("leave out --collector, or --collector schedstat"));
+            }
         },
         vms: source.vms.clone(),
         ..options

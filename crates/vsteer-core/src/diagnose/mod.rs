@@ -4,6 +4,7 @@
 //! where what it rests on was not measured (the rule `not_measured` says that once, for all). Findings are sorted
 //! by how much pCPU time is lost to what they name.
 
+mod boost_starved;
 mod dead_weight;
 mod driver_starved;
 mod emulator_starved;
@@ -183,6 +184,7 @@ pub const RULES: &[Rule] = &[
     emulator_starved::RULE,
     driver_starved::RULE,
     dead_weight::RULE,
+    boost_starved::RULE,
     weight_starved::RULE,
     limited::RULE,
     too_many_vcpus::RULE,

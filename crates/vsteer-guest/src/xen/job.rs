@@ -26,6 +26,8 @@ pub struct Case {
     pub record_s: u64,
     /// How long `vsteer record` then observes, s; 0: not.
     pub observe_s: u64,
+    /// How long it does so without a trace, s; 0: not.
+    pub sample_s: u64,
     /// Commands that are run then, one after the other: each a program and its words.
     pub commands: Vec<Vec<String>>,
     /// A pool of this pCPU for the domains; without, they are in Pool-0.
@@ -88,6 +90,7 @@ impl Job {
             ("settle_s", Some(case)) => case.settle_s = number()?,
             ("record_s", Some(case)) => case.record_s = number()?,
             ("observe_s", Some(case)) => case.observe_s = number()?,
+            ("sample_s", Some(case)) => case.sample_s = number()?,
             ("command", Some(_)) if rest.is_empty() => return Err("`command` lacks its words".into()),
             ("command", Some(case)) => {
                 case.commands.push(rest.split_whitespace().map(str::to_owned).collect());

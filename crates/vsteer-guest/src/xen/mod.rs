@@ -251,7 +251,13 @@ fn measure(job: &Job, case: &Case, folder: &str) -> Result<(), String> {
         wait(tracer)
     })?;
     if case.observe_s > 0 {
-        reported(case, folder, "observed", || observe(case.observe_s, folder))?;
+        reported(case, folder, "observed", || {
+            observe(case.observe_s, &format!("{folder}/host.vsteer"), "auto")
+        })?;
+    }
+    if case.sample_s > 0 {
+        let recording = format!("{folder}/sampled.vsteer");
+        reported(case, folder, "sampled", || observe(case.sample_s, &recording, "sampled"))?;
     }
     let mut done = String::new();
     for (i, words) in case.commands.iter().enumerate() {
@@ -297,10 +303,10 @@ fn reported(
 }
 
 /// The observer, as on any Domain-0: it finds by itself where it is.
-fn observe(seconds: u64, folder: &str) -> Result<(), String> {
-    let recording = format!("{folder}/host.vsteer");
-    run("vsteer", &["record", "-o", &recording, "--for", &format!("{seconds}s"), "--interval", "1s"])
-        .map(drop)
+fn observe(seconds: u64, recording: &str, collector: &str) -> Result<(), String> {
+    let length = format!("{seconds}s");
+    let words = ["record", "-o", recording, "--for", &length, "--interval", "1s", "--collector", collector];
+    run("vsteer", &words).map(drop)
 }
 
 /// Runs a command to its end, however it ends: what it printed (`.out`), said (`.txt`), and its status, which is returned too. `sleep S`

@@ -23,6 +23,8 @@ pub struct Domain {
     pub uuid: String,
     /// Its memory.
     pub memory_mib: u64,
+    /// Somebody stopped it for a while.
+    pub paused: bool,
 }
 
 /// A vCPU of `xl vcpu-list`.
@@ -138,9 +140,10 @@ pub fn domains(text: &str) -> Vec<Domain> {
         // Name ID Mem VCPUs State Time UUID Reason Label [NODE Affinity]: the UUID is what cannot be mistaken.
         let words: Vec<&str> = line.split_whitespace().collect();
         let at = words.iter().rposition(|w| is_uuid(w))?;
-        let [id, memory, _vcpus, _state, _time] = words.get(at.checked_sub(5)?..at)? else { return None };
+        let [id, memory, _vcpus, state, _time] = words.get(at.checked_sub(5)?..at)? else { return None };
         let (id, memory_mib) = (id.parse().ok()?, memory.parse().ok()?);
-        Some(Domain { id, name: words[..at - 5].join(" "), uuid: words[at].to_owned(), memory_mib })
+        let (name, uuid) = (words[..at - 5].join(" "), words[at].to_owned());
+        Some(Domain { id, name, uuid, memory_mib, paused: state.contains('p') })
     };
     text.lines().filter_map(row).collect()
 }
@@ -228,7 +231,7 @@ mod tests {
 Name                                        ID   Mem VCPUs	State	Time(s)   UUID                            Reason-Code	Security Label
 Domain-0                                     0   512     1     r-----       8.9 00000000-0000-0000-0000-000000000000        -                -
 a light  one                                 1    16     1     r-----      11.1 d94758d6-e6a4-11f0-a78b-61df179a2337        -                -
-heavy                                        2    16     1     ------      15.4 db45cca8-e6a4-11f0-8fc4-6f554d57670a        -                -
+heavy                                        2    16     1     --p---      15.4 db45cca8-e6a4-11f0-8fc4-6f554d57670a        -                -
 ";
     const VCPUS: &str = "\
 Name                                ID  VCPU   CPU State   Time(s) Affinity (Hard / Soft)
@@ -243,6 +246,7 @@ heavy                                2     1    1   -b-      15.5  all / 0,2-3
         let all = domains(LIST);
         let told: Vec<_> = all.iter().map(|d| (d.id, d.name.as_str(), d.memory_mib)).collect();
         assert_eq!(told, [(0, "Domain-0", 512), (1, "a light one", 16), (2, "heavy", 16)]);
+        assert_eq!(all.iter().map(|d| d.paused).collect::<Vec<_>>(), [false, false, true]);
         assert_eq!(all[2].uuid, "db45cca8-e6a4-11f0-8fc4-6f554d57670a");
         let all = vcpus(VCPUS);
         assert_eq!(all.len(), 4);

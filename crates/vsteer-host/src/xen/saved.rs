@@ -102,6 +102,7 @@ fn name_strangers(listed: &mut Listed, changes: &[Change], notes: &mut Vec<Strin
         name: if id == 0 { "Domain-0".to_owned() } else { format!("domain {id}") },
         uuid: format!("domain-{id}"),
         memory_mib: 0,
+        paused: false,
     }));
 }
 

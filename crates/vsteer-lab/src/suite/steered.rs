@@ -150,6 +150,11 @@ pub(super) fn holds(means: &[f64; 3], levels: &[f64; 3]) -> bool {
     means.iter().zip(levels).all(|(is, level)| is <= level)
 }
 
+/// Was a level missed in one of these intervals? Where a VM answered nothing (its mean is no number), it stood still, and nothing can be told.
+pub(super) fn missed(means: &[[f64; 3]], levels: &[f64; 3]) -> bool {
+    means.iter().flatten().all(|m| m.is_finite()) && means.iter().any(|m| !holds(m, levels))
+}
+
 pub(super) fn told(means: &[f64; 3]) -> String {
     means.iter().map(|m| format!("{m:.1}")).collect::<Vec<_>>().join("/")
 }

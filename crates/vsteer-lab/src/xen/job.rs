@@ -91,6 +91,9 @@ pub struct Case {
     /// For how long `vsteer record` then observes from Domain-0, virtual s; 0: not.
     #[serde(default)]
     pub observe_s: u32,
+    /// For how long it then does so without a trace (`--collector sampled`), virtual s; 0: not.
+    #[serde(default)]
+    pub sample_s: u32,
     /// Commands that are then run in Domain-0, one after the other, each a list of words. What they printed, said and ended with is in
     /// `command-1.out`, `.txt` and `.status` and so on.
     #[serde(default)]
@@ -265,6 +268,9 @@ impl Job {
             if case.observe_s > 0 {
                 let _ = writeln!(text, "observe_s {}", case.observe_s);
             }
+            if case.sample_s > 0 {
+                let _ = writeln!(text, "sample_s {}", case.sample_s);
+            }
             for words in &case.commands {
                 let _ = writeln!(text, "command {}", words.join(" "));
             }
@@ -300,7 +306,7 @@ impl Job {
 mod tests {
     use super::*;
 
-    const JOB: &str = "scheduler = \"credit\"\n[[case]]\nname = \"a\"\ntslice_ms = 5\nobserve_s = 7\ncommands = [[\"xl\", \"list\"]]\n\
+    const JOB: &str = "scheduler = \"credit\"\n[[case]]\nname = \"a\"\ntslice_ms = 5\nobserve_s = 7\nsample_s = 8\ncommands = [[\"xl\", \"list\"]]\n\
         [[case.domain]]\nname = \"x\"\nworkload = \"burn\"\nweight = 512\ncap = 30\n\
         [[case]]\nname = \"b\"\npool = false\n[[case.domain]]\nname = \"x\"\nworkload = \"burn\"\n";
 
@@ -308,7 +314,7 @@ mod tests {
     fn toml_becomes_domain_0s_text() {
         assert_eq!(
             Job::parse(JOB).unwrap().for_guest(),
-            "scheduler credit\ncase a\nsettle_s 3\nrecord_s 20\nobserve_s 7\ncommand xl list\npool 1\nparameter -t 5\n\
+            "scheduler credit\ncase a\nsettle_s 3\nrecord_s 20\nobserve_s 7\nsample_s 8\ncommand xl list\npool 1\nparameter -t 5\n\
              domain name=x workload=burn weight=512 cap=30\n\
              case b\nsettle_s 3\nrecord_s 20\ndomain name=x workload=burn weight=256 cap=0 cpus=1\n"
         );

@@ -61,6 +61,8 @@ pub struct DomainResult {
     pub own: Shares,
     /// By `vsteer record` in Domain-0, and by the domain itself at that time; `None` where the job does not ask for it.
     pub observed: Option<(Shares, Shares)>,
+    /// The same without a trace; ready stands for ready and offline, which are not told apart then.
+    pub sampled: Option<(Shares, Shares)>,
     /// Dispatches per second.
     pub dispatches_per_s: f64,
     /// Wake-ups in the trace.
@@ -129,7 +131,7 @@ impl RunstateNs {
     }
 }
 
-/// The shares of every domain by name, as the recording has them.
+/// The shares of every domain by name, as the recording has them. Where ready and offline are told together alone, ready stands for both.
 fn recorded(folder: &Path) -> Result<BTreeMap<String, Shares>, Fault> {
     let recording = vsteer_record::Recording::open(folder)?;
     let odd = || Fault::new(FaultKind::BadInput, format!("{} holds no sample", folder.display()));
@@ -139,8 +141,11 @@ fn recorded(folder: &Path) -> Result<BTreeMap<String, Shares>, Fault> {
     let shares = model.vms.iter().map(|vm| {
         let part = |x: Option<f64>| x.unwrap_or(f64::NAN);
         let s = &vm.vcpus;
-        let (run, ready) = (part(s.run), part(s.ready));
-        let told = Shares { run, ready, blocked: part(s.blocked), offline: part(s.limited) };
+        let (run, blocked) = (part(s.run), part(s.blocked));
+        let told = match s.limited {
+            None => Shares { run, ready: part(s.wait), blocked, offline: 0.0 },
+            offline => Shares { run, ready: part(s.ready), blocked, offline: part(offline) },
+        };
         (vm.name.clone(), told)
     });
     Ok(shares.collect())
@@ -164,7 +169,8 @@ pub fn read(case: &Case, output: &Path) -> Result<CaseResult, Fault> {
     let trace = xentrace::read(&bytes)?;
     let seen = xentrace::seen(&trace, khz);
     let ids = text("domains.txt")?;
-    let recorded = (case.observe_s > 0).then(|| recorded(&folder.join("host.vsteer"))).transpose()?;
+    let observed_all = (case.observe_s > 0).then(|| recorded(&folder.join("host.vsteer"))).transpose()?;
+    let sampled_all = (case.sample_s > 0).then(|| recorded(&folder.join("sampled.vsteer"))).transpose()?;
     let (own, linux): (Vec<&Domain>, Vec<&Domain>) = case.domains.iter().partition(|d| d.program.is_empty());
     let linux = linux.into_iter().map(|d| {
         let id = id_of(&ids, &d.name).ok_or_else(|| odd(format!("`xl list` tells no id of {}", d.name)))?;
@@ -191,10 +197,18 @@ pub fn read(case: &Case, output: &Path) -> Result<CaseResult, Fault> {
             Ok((reports, own))
         };
         let (reports, own) = said("reports")?;
-        let observed = match &recorded {
+        let observed = match &observed_all {
             Some(all) => {
                 let told = all.get(&d.name).ok_or_else(|| odd(format!("{} was not observed", d.name)))?;
                 Some((*told, said("observed")?.1))
+            }
+            None => None,
+        };
+        let sampled = match &sampled_all {
+            Some(all) => {
+                let told = all.get(&d.name).ok_or_else(|| odd(format!("{} was not looked at", d.name)))?;
+                let own = said("sampled")?.1;
+                Some((*told, Shares { ready: own.ready + own.offline, offline: 0.0, ..own }))
             }
             None => None,
         };
@@ -210,6 +224,7 @@ pub fn read(case: &Case, output: &Path) -> Result<CaseResult, Fault> {
             traced_s,
             own,
             observed,
+            sampled,
             dispatches_per_s: seen.dispatches as f64 / traced_s,
             wake_ups: wakes.len(),
             wake_least_ms: quantile(&wakes, 0.0),

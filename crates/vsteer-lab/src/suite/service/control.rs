@@ -21,7 +21,9 @@ use crate::emulated::{self, Ran};
 use crate::fetch::cache_folder;
 use crate::fetch::kernels::{self, FullKernel, Which};
 use crate::interrupt;
-use crate::suite::steered::{NAMES, Scenario, Steered, failed, holds, levels_file, means_ms, steered, told};
+use crate::suite::steered::{
+    NAMES, Scenario, Steered, failed, holds, levels_file, means_ms, missed, steered, told,
+};
 use crate::suite::{Bench, Case, Findings};
 use serde_json::{Value, json};
 use std::path::PathBuf;
@@ -183,7 +185,7 @@ fn third(
         own.changes.iter().all(|n| *n <= CHANGES_MOST) && own.restored,
         format!("{:?}, returned: {}", own.changes, own.restored),
     );
-    let lasts = |means: &[[f64; 3]]| means[HELD_FROM..].iter().any(|m| !holds(m, levels));
+    let lasts = |means: &[[f64; 3]]| missed(&means[HELD_FROM..], levels);
     findings.claim(
         format!("seed {seed}: with nobody, and with Sandpiper, the violation lasts"),
         lasts(none) && lasts(&sandpiper.means),

@@ -5,12 +5,14 @@
 //! makes of the same set-up ([`simulated`]).
 //!
 //! A third boot acts: a weight that does nothing is found, mended by a plan, and the plan taken back ([`repair`]). In full,
-//! more boots steer by service levels ([`steer`]), and one has Linux domains with parallel loops ([`loops`]).
+//! more boots steer by service levels ([`steer`]), one has Linux domains with parallel loops
+//! ([`loops`]), and one is looked at without a trace ([`sampled`]).
 //!
 //! In short: one case of each scheduler, and no claim about the simulator.
 
 mod loops;
 mod repair;
+mod sampled;
 mod simulated;
 mod steer;
 
@@ -56,6 +58,13 @@ pub const OPENMP: Case = Case {
     in_test: false,
     run: |bench| part(bench, loops::claims),
 };
+/// See [`REPAIR`].
+pub const SAMPLED: Case = Case {
+    name: "xen-sampled",
+    doc: "on a real Xen: vCPUs that are looked at, without a trace, beside what the domains know",
+    in_test: false,
+    run: |bench| part(bench, sampled::claims),
+};
 
 const LIMIT: Duration = Duration::from_secs(1800);
 /// Between trace and domain, points.
@@ -94,7 +103,12 @@ fn run(bench: &Bench) -> Result<Findings, Fault> {
     let repaired = repaired(bench, vsteer, &mut findings)?;
     let steered = if bench.full { steer::claims(bench, vsteer, &mut findings)? } else { Value::Null };
     // By the clock on the wall: nothing else runs meanwhile.
-    let loops = if bench.full { loops::claims(bench, vsteer, &mut findings)? } else { Value::Null };
+    let (loops, sampled) = match bench.full {
+        true => {
+            (loops::claims(bench, vsteer, &mut findings)?, sampled::claims(bench, vsteer, &mut findings)?)
+        }
+        false => (Value::Null, Value::Null),
+    };
     let mut figures = Vec::new();
     let mut all: Vec<Compared> = Vec::new();
     for ran in ran {
@@ -126,6 +140,9 @@ fn run(bench: &Bench) -> Result<Findings, Fault> {
         format!("{} domains, worst {apart:.2}", observed.len()),
     );
     weights(&all, bench.full, &mut findings);
+    if bench.full {
+        boosted(bench, &mut findings)?;
+    }
     let values = |of: fn(&Compared) -> Option<f64>| all.iter().filter_map(of).collect::<Vec<f64>>();
     let shares = values(|c| Some(c.share_points));
     let dispatches = values(|c| c.dispatches_off);
@@ -161,6 +178,7 @@ fn run(bench: &Bench) -> Result<Findings, Fault> {
         "repair": repaired,
         "steered": steered,
         "loops": loops,
+        "sampled": sampled,
         "summary": {
             "runstate_max_error_points": runstate,
             "observed_max_error_points": apart,
@@ -211,6 +229,25 @@ fn short_or_not(mut job: Job, full: bool) -> Job {
         job.cases.iter_mut().for_each(|c| c.record_s = 20);
     }
     job
+}
+
+/// Who computes among domains that wake all the time is named under Credit, which lets these go first, and not under Credit2.
+fn boosted(bench: &Bench, findings: &mut Findings) -> Result<(), Fault> {
+    let named = |boot: &str| -> Result<Vec<String>, Fault> {
+        let recording = bench.output.join(boot).join("mix").join("host.vsteer");
+        let told = Vsteer::beside(&bench.lab.program)?
+            .json(&["diagnose", &recording.to_string_lossy()], Duration::from_secs(60))?;
+        let all = told["findings"].as_array().cloned().unwrap_or_default();
+        let of = all.iter().filter(|f| f["rule"] == "boost_starved");
+        Ok(of.filter_map(|f| f["title"].as_str().map(str::to_owned)).collect())
+    };
+    let (credit, credit2) = (named("xen-credit")?, named("xen-credit2")?);
+    findings.claim(
+        "`vsteer diagnose` names the domain that computes among some that wake under Credit, and nobody under Credit2",
+        credit.len() == 1 && credit[0].contains("\"hog\"") && credit2.is_empty(),
+        format!("Credit: {credit:?}; Credit2: {credit2:?}"),
+    );
+    Ok(())
 }
 
 /// One domain, three times told.

@@ -12,7 +12,9 @@
 //! requests drive.
 
 use super::options;
-use crate::suite::steered::{Logs, NAMES, Scenario, Steered, failed, holds, levels_file, steered, told};
+use crate::suite::steered::{
+    Logs, NAMES, Scenario, Steered, failed, holds, levels_file, missed, steered, told,
+};
 use crate::suite::{Bench, Findings};
 use crate::xen::job::Job;
 use crate::xen::{self, Ran};
@@ -124,7 +126,7 @@ pub(super) fn claims(bench: &Bench, vsteer: &Path, findings: &mut Findings) -> R
         own.changes.iter().all(|n| *n <= CHANGES_MOST) && own.restored,
         format!("{:?}, returned: {}", own.changes, own.restored),
     );
-    let lasts = |s: &Steered| s.means[HELD_FROM..].iter().any(|m| !holds(m, &levels));
+    let lasts = |s: &Steered| missed(&s.means[HELD_FROM..], &levels);
     findings.claim(
         "steer on Xen: with nobody, and with Sandpiper, the violation lasts",
         lasts(none) && lasts(sandpiper),

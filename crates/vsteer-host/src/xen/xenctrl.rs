@@ -1,0 +1,138 @@
+//! What does a vCPU do at this moment? Xen's control library is asked, which costs one hypercall.
+//!
+//! libxenctrl belongs to one version of the hypervisor and is loaded by that version's name when it is wanted, so that this program runs where
+//! there is no Xen. Two of its functions are used, whose form has been the same since Xen 3.
+//!
+//! Source: Xen 4.17, tools/include/xenctrl.h (`xc_interface_open`, `xc_vcpu_getinfo`), xen/include/public/domctl.h
+//! (`struct xen_domctl_getvcpuinfo`), xen/common/domctl.c (`XEN_DOMCTL_getvcpuinfo`).
+//!
+//! Left out: all that `xl` says as well.
+
+use libloading::{Library, Symbol};
+use std::ffi::{c_int, c_uint, c_void};
+use vsteer_core::{Fault, FaultKind};
+
+/// `struct xen_domctl_getvcpuinfo`, filled by the library.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct VcpuInfo {
+    /// Which vCPU.
+    pub vcpu: u32,
+    /// Not taken away from its domain.
+    pub online: u8,
+    /// It waits for an event.
+    pub blocked: u8,
+    /// It is on a pCPU.
+    pub running: u8,
+    /// CPU time since it began, ns.
+    pub cpu_time: u64,
+    /// Its pCPU, or its last one.
+    pub cpu: u32,
+}
+
+type Open = unsafe extern "C" fn(*mut c_void, *mut c_void, c_uint) -> *mut c_void;
+type Close = unsafe extern "C" fn(*mut c_void) -> c_int;
+type GetInfo = unsafe extern "C" fn(*mut c_void, u32, u32, *mut VcpuInfo) -> c_int;
+
+/// The library, open.
+pub struct Xenctrl {
+    library: Library,
+    interface: *mut c_void,
+    get_info: GetInfo,
+}
+
+// SAFETY: the library keeps no state per thread, and `Xenctrl` is used by one thread at a time (`&mut self`).
+#[allow(unsafe_code)]
+unsafe impl Send for Xenctrl {}
+
+impl Xenctrl {
+    /// Loads the library of this version of Xen (`4.17.7`, `4.17.3-pre`) and opens it.
+    ///
+    /// # Errors
+    /// `NothingThere` where that library is not installed; `NoPrivilege` where the hypervisor may not be asked.
+    #[allow(unsafe_code)]
+    pub fn open(version: &str) -> Result<Xenctrl, Fault> {
+        let file = file_of(version)?;
+        let odd = |e: libloading::Error| {
+            Fault::new(FaultKind::NothingThere, format!("Xen's control library {file} cannot be used"))
+                .because(e)
+                .way_out("install the tools of the hypervisor that runs, or leave out --collector sampled")
+        };
+        // SAFETY: a library of the distribution, whose beginning does nothing.
+        let library = unsafe { Library::new(&file) }.map_err(odd)?;
+        // SAFETY: both are declared so in xenctrl.h.
+        let (open, get_info): (Symbol<'_, Open>, Symbol<'_, GetInfo>) = unsafe {
+            (
+                library.get(b"xc_interface_open\0").map_err(odd)?,
+                library.get(b"xc_vcpu_getinfo\0").map_err(odd)?,
+            )
+        };
+        // SAFETY: no loggers and no flags is what the library's own documentation calls the usual way.
+        let interface = unsafe { open(std::ptr::null_mut(), std::ptr::null_mut(), 0) };
+        if interface.is_null() {
+            let why = std::io::Error::last_os_error();
+            return Err(Fault::new(
+                FaultKind::NoPrivilege,
+                "the hypervisor cannot be asked for its vCPUs' states",
+            )
+            .because(why)
+            .way_out("run as root in Domain-0"));
+        }
+        let get_info = *get_info;
+        Ok(Xenctrl { library, interface, get_info })
+    }
+
+    /// What a vCPU does now; `None` where there is none any more.
+    #[allow(unsafe_code)]
+    pub fn vcpu(&mut self, domain: u16, vcpu: u16) -> Option<VcpuInfo> {
+        let mut info = VcpuInfo::default();
+        // SAFETY: the interface is open as long as `self` is, and `info` is of the form that is written.
+        let done = unsafe { (self.get_info)(self.interface, domain.into(), vcpu.into(), &raw mut info) };
+        (done == 0).then_some(info)
+    }
+}
+
+impl Drop for Xenctrl {
+    #[allow(unsafe_code)]
+    fn drop(&mut self) {
+        // SAFETY: opened by `open`, closed once.
+        if let Ok(close) = unsafe { self.library.get::<Close>(b"xc_interface_close\0") } {
+            unsafe { close(self.interface) };
+        }
+    }
+}
+
+/// `libxenctrl.so.4.17` of `4.17.7`.
+fn file_of(version: &str) -> Result<String, Fault> {
+    let mut parts = version.split(|c: char| !c.is_ascii_digit());
+    match (parts.next(), parts.next()) {
+        (Some(major), Some(minor)) if !major.is_empty() && !minor.is_empty() => {
+            Ok(format!("libxenctrl.so.{major}.{minor}"))
+        }
+        _ => Err(Fault::new(
+            FaultKind::BadInput,
+            format!("`xl info` tells a version of Xen that is none: {version:?}"),
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_library_is_that_of_the_hypervisor() {
+        assert_eq!(file_of("4.17.7").unwrap(), "libxenctrl.so.4.17");
+        assert_eq!(file_of("4.20-unstable").unwrap(), "libxenctrl.so.4.20");
+        assert!(file_of("?").is_err() && file_of("4").is_err());
+        // As the compiler of C lays it out.
+        assert_eq!(size_of::<VcpuInfo>(), 24 + 8 - 8 * usize::from(size_of::<VcpuInfo>() == 24));
+        assert_eq!(std::mem::offset_of!(VcpuInfo, cpu_time), 8);
+    }
+
+    #[test]
+    fn a_machine_without_it_says_what_to_install() {
+        let fault = Xenctrl::open("9.99").map(drop).unwrap_err();
+        assert!(fault.to_string().contains("libxenctrl.so.9.99"), "{fault}");
+    }
+}
