@@ -132,6 +132,15 @@ impl Log {
         Ok(text)
     }
 
+    /// Sleeps of the VM that ended without its timer's interrupt, and its name; `None` where there were none.
+    pub fn lost(&self) -> Option<(u64, String)> {
+        let table = |vcpu: usize| TABLES_AT + (vcpu * size_of::<Table>()) as u64;
+        let of = |vcpu| self.word(table(vcpu) + offset_of!(Table, lost) as u64).unwrap_or(0);
+        let lost = (0..self.taken.len()).map(of).sum();
+        let name = self.memory_path.file_name()?.to_string_lossy().into_owned();
+        (lost > 0).then_some((lost, name))
+    }
+
     /// A word of the memory; 0 where there is none yet.
     fn word(&self, at: u64) -> std::io::Result<u64> {
         let mut bytes = [0; 8];

@@ -153,7 +153,12 @@ impl Running {
             let drained = drains.map_or(Ok(()), |thread| thread.join().expect("it does not panic"));
             done.and(drained)
         })?;
-        log::drain_all(logs)
+        log::drain_all(logs)?;
+        let all = logs.lock().unwrap_or_else(PoisonError::into_inner);
+        all.iter().filter_map(Log::lost).for_each(|(n, name)| {
+            say(&format!("{name}: {n} of its timer's interrupts were lost in emulation, and made up for"));
+        });
+        Ok(())
     }
 
     fn end(&mut self) -> Result<(), String> {

@@ -60,6 +60,8 @@ pub struct Table {
     pub responses_at: AtomicU64,
     /// Responses written. It is raised after each, so that whoever reads it from outside may read so many.
     pub responses: AtomicU64,
+    /// Sleeps that ended without the timer's interrupt.
+    pub lost: AtomicU64,
 }
 
 /// What every vCPU shall do. Times are of the VM's clock, ns.
