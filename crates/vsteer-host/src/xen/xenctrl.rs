@@ -126,8 +126,9 @@ mod tests {
         assert_eq!(file_of("4.20-unstable").unwrap(), "libxenctrl.so.4.20");
         assert!(file_of("?").is_err() && file_of("4").is_err());
         // As the compiler of C lays it out.
-        assert_eq!(size_of::<VcpuInfo>(), 24 + 8 - 8 * usize::from(size_of::<VcpuInfo>() == 24));
-        assert_eq!(std::mem::offset_of!(VcpuInfo, cpu_time), 8);
+        use std::mem::offset_of;
+        let at = [offset_of!(VcpuInfo, online), offset_of!(VcpuInfo, cpu_time), offset_of!(VcpuInfo, cpu)];
+        assert_eq!((size_of::<VcpuInfo>(), at), (24, [4, 8, 16]));
     }
 
     #[test]

@@ -71,6 +71,29 @@ fn holder(levels_ms: [f64; 3]) -> Holder {
     Holder::new(levels_ms.iter().enumerate().map(promise).collect(), find("own").unwrap(), 200_000)
 }
 
+/// Goes on for fifteen periods, each shown as `shown` makes it: weights go to the first VM, at most so many times as one shift may take. What the
+/// first period came to.
+fn steered_to_rest(world: &mut World, holder: &mut Holder, shown: fn(Period) -> Period) -> Outcome {
+    let mut sets = 0;
+    let mut next = |world: &mut World| {
+        let outcome = holder.step(shown(world.live()), &|| {});
+        match &outcome.decision {
+            Decision::Set { weights, .. } => {
+                sets += 1;
+                assert!(weights[0] > weights[1], "{weights:?}");
+                world.weights.clone_from(weights);
+            }
+            Decision::Move { .. } => panic!("{}", outcome.why),
+            Decision::Keep => {}
+        }
+        outcome
+    };
+    let first = next(world);
+    (1..15).for_each(|_| drop(next(world)));
+    assert!((1..=SETS_MOST).contains(&sets), "{sets} changes, {:?}", world.weights);
+    first
+}
+
 /// The published third scenario: loads rise, and from the interval after the last rise on VM1 has to be 15 % faster than equal
 /// weights make it. Not more than two changes, and then every level holds.
 #[test]
@@ -82,21 +105,8 @@ fn a_shift_of_load_is_answered_and_then_there_is_rest() {
             assert_eq!(holder.step(world.live(), &|| {}).decision, Decision::Keep, "seed {seed}");
         }
         world.rates = [45.0, 45.0, 170.0];
-        let mut sets = 0;
-        for period in 0..15 {
-            let outcome = holder.step(world.live(), &|| {});
-            assert!(period > 0 || outcome.shifted, "seed {seed}: {}", outcome.why);
-            match outcome.decision {
-                Decision::Set { weights, .. } => {
-                    sets += 1;
-                    assert!(weights[0] > weights[1], "{weights:?}");
-                    world.weights = weights;
-                }
-                Decision::Move { .. } => panic!("seed {seed}: {}", outcome.why),
-                Decision::Keep => {}
-            }
-        }
-        assert!((1..=SETS_MOST).contains(&sets), "seed {seed}: {sets} changes, {:?}", world.weights);
+        let first = steered_to_rest(&mut world, &mut holder, |period| period);
+        assert!(first.shifted, "seed {seed}: {}", first.why);
     }
 }
 
@@ -161,20 +171,7 @@ fn histograms_do_for_logs() {
             assert_eq!(holder.step(counted, &|| {}).decision, Decision::Keep, "seed {seed}");
         }
         world.rates = [45.0, 45.0, 170.0];
-        let mut sets = 0;
-        for _ in 0..15 {
-            let outcome = holder.step(counted(world.live(), 10), &|| {});
-            match outcome.decision {
-                Decision::Set { weights, .. } => {
-                    sets += 1;
-                    assert!(weights[0] > weights[1], "{weights:?}");
-                    world.weights = weights;
-                }
-                Decision::Move { .. } => panic!("seed {seed}: {}", outcome.why),
-                Decision::Keep => {}
-            }
-        }
-        assert!((1..=SETS_MOST).contains(&sets), "seed {seed}: {sets} changes, {:?}", world.weights);
+        steered_to_rest(&mut world, &mut holder, |period| counted(period, 10));
     }
 }
 
