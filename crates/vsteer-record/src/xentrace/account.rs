@@ -13,9 +13,11 @@
 //! Left out: why a vCPU blocked.
 
 use super::{Change, IDLE_DOMAIN, Record, Runstate};
-use std::collections::BTreeMap;
+use places::{NONE, Places};
 use vsteer_core::CpuSet;
 use vsteer_core::nouns::{HISTOGRAM_BUCKETS, Histogram};
+
+mod places;
 
 /// A domain and one of its vCPUs.
 pub type Whose = (u16, u16);
@@ -102,6 +104,28 @@ impl Vcpu {
     }
 }
 
+/// A vCPU's account and what belongs to it.
+#[derive(Debug, Clone)]
+struct Slot {
+    whose: Whose,
+    vcpu: Vcpu,
+    /// When its current wait began, while it is in [`Accounts::waiting`] ...
+    waits_since: u64,
+    /// ... and where there; [`NONE`] while it does not wait.
+    waits_at: u32,
+    allowed: CpuSet,
+    blame: Vec<(Ran, u64)>,
+}
+
+impl Slot {
+    fn charge(&mut self, ran: Ran, ticks: u64) {
+        match self.blame.iter_mut().find(|(by, _)| *by == ran) {
+            Some((_, all)) => *all += ticks,
+            None => self.blame.push((ran, ticks)),
+        }
+    }
+}
+
 /// What all vCPUs did.
 #[derive(Debug, Clone)]
 pub struct Accounts {
@@ -112,12 +136,12 @@ pub struct Accounts {
     newest: u64,
     /// Counted up to then; `None` before the first change.
     now: Option<u64>,
-    vcpus: BTreeMap<Whose, Vcpu>,
-    /// When the current wait of each runnable vCPU began.
-    waits: BTreeMap<Whose, u64>,
-    running: BTreeMap<u16, Whose>,
-    allowed: BTreeMap<Whose, CpuSet>,
-    blame: BTreeMap<(Whose, Ran), u64>,
+    slots: Vec<Slot>,
+    places: Places,
+    /// The places of those that are runnable.
+    waiting: Vec<u32>,
+    /// The place of who is on each pCPU, or [`NONE`].
+    running: Vec<u32>,
     /// Records that Xen had no room for.
     pub lost: u64,
     /// Records of other events.
@@ -133,11 +157,10 @@ impl Accounts {
             held: Vec::new(),
             newest: 0,
             now: None,
-            vcpus: BTreeMap::new(),
-            waits: BTreeMap::new(),
-            running: BTreeMap::new(),
-            allowed: BTreeMap::new(),
-            blame: BTreeMap::new(),
+            slots: Vec::new(),
+            places: Places::default(),
+            waiting: Vec::new(),
+            running: Vec::new(),
             lost: 0,
             others: 0,
         }
@@ -145,6 +168,10 @@ impl Accounts {
 
     /// Ticks as ns.
     pub fn ns(&self, ticks: u64) -> u64 {
+        // Less than some hours: no need of a wide division.
+        if let Some(scaled) = ticks.checked_mul(1_000_000) {
+            return scaled / self.khz;
+        }
         u64::try_from(u128::from(ticks) * 1_000_000 / u128::from(self.khz)).unwrap_or(u64::MAX)
     }
 
@@ -153,27 +180,38 @@ impl Accounts {
         u64::try_from(u128::from(ns) * u128::from(self.khz) / 1_000_000).unwrap_or(u64::MAX)
     }
 
+    /// The place of `whose`, made where there is none.
+    fn place(&mut self, whose: Whose, since: u64) -> usize {
+        let place = self.places.of(whose);
+        if place != NONE {
+            return place as usize;
+        }
+        let at = self.slots.len();
+        self.places.set(whose, at as u32);
+        let (vcpu, allowed, blame) = (Vcpu::new(since), CpuSet::default(), Vec::new());
+        self.slots.push(Slot { whose, vcpu, waits_since: 0, waits_at: NONE, allowed, blame });
+        at
+    }
+
     /// The pCPUs that `whose` may use, and so whose users it waits for.
     pub fn allow(&mut self, whose: Whose, pcpus: CpuSet) {
-        self.allowed.insert(whose, pcpus);
+        let at = self.place(whose, self.now.unwrap_or(self.newest));
+        self.slots[at].allowed = pcpus;
     }
 
     /// What `whose` was seen to do, for one that no change has told of yet.
     pub fn assume(&mut self, whose: Whose, state: Runstate, pcpu: Option<u16>) {
         let since = self.now.unwrap_or(self.newest);
-        let vcpu = self.vcpus.entry(whose).or_insert_with(|| Vcpu::new(since));
+        let at = self.place(whose, since);
+        let vcpu = &mut self.slots[at].vcpu;
         if vcpu.state.is_some() {
             return;
         }
         (vcpu.state, vcpu.since) = (Some(state), since);
         vcpu.pcpu = vcpu.pcpu.or(pcpu);
         match (state, pcpu) {
-            (Runstate::Running, Some(pcpu)) => {
-                self.running.entry(pcpu).or_insert(whose);
-            }
-            (Runstate::Runnable, _) => {
-                self.waits.insert(whose, since);
-            }
+            (Runstate::Running, Some(pcpu)) if self.on(pcpu) == NONE => self.runs(pcpu, at as u32),
+            (Runstate::Runnable, _) => self.waits(at, since),
             _ => {}
         }
     }
@@ -181,15 +219,41 @@ impl Accounts {
     /// Forgets the vCPUs of domains that are no more.
     pub fn keep(&mut self, is_there: impl Fn(u16) -> bool) {
         let stays = |domain: u16| domain == IDLE_DOMAIN || is_there(domain);
-        self.vcpus.retain(|whose, _| stays(whose.0));
-        self.waits.retain(|whose, _| stays(whose.0));
-        self.allowed.retain(|whose, _| stays(whose.0));
-        self.running.retain(|_, whose| stays(whose.0));
+        if self.slots.iter().all(|s| stays(s.whose.0)) {
+            return;
+        }
+        let (running, slots) = (std::mem::take(&mut self.running), std::mem::take(&mut self.slots));
+        self.places = Places::default();
+        self.waiting.clear();
+        let mut moved = vec![NONE; slots.len()];
+        for (was, slot) in slots.into_iter().enumerate().filter(|(_, s)| stays(s.whose.0)) {
+            let at = self.slots.len();
+            moved[was] = at as u32;
+            self.places.set(slot.whose, at as u32);
+            let (waited, since) = (slot.waits_at != NONE, slot.waits_since);
+            self.slots.push(Slot { waits_at: NONE, ..slot });
+            if waited {
+                self.waits(at, since);
+            }
+        }
+        for (pcpu, was) in (0u16..).zip(running) {
+            if was != NONE && moved[was as usize] != NONE {
+                self.runs(pcpu, moved[was as usize]);
+            }
+        }
     }
 
-    /// The vCPUs, those of the idle domain ([`IDLE_DOMAIN`]) too: one per pCPU.
-    pub fn vcpus(&self) -> &BTreeMap<Whose, Vcpu> {
-        &self.vcpus
+    /// The vCPUs of which anything is known, in the order of their numbers, those of the idle domain ([`IDLE_DOMAIN`]) too: one per pCPU.
+    pub fn vcpus(&self) -> Vec<(Whose, &Vcpu)> {
+        let known = self.slots.iter().filter(|s| s.vcpu.state.is_some());
+        let mut all: Vec<(Whose, &Vcpu)> = known.map(|s| (s.whose, &s.vcpu)).collect();
+        all.sort_unstable_by_key(|(whose, _)| *whose);
+        all
+    }
+
+    /// One of them.
+    pub fn vcpu(&self, whose: Whose) -> Option<&Vcpu> {
+        self.slots.get(self.places.of(whose) as usize).map(|s| &s.vcpu).filter(|v| v.state.is_some())
     }
 
     /// Up to when all is counted, ticks; `None` before the first change.
@@ -199,17 +263,22 @@ impl Accounts {
 
     /// For how long `whose` has been runnable without a break, ns.
     pub fn waiting_ns(&self, whose: Whose) -> u64 {
-        let since = self.waits.get(&whose).zip(self.now);
-        since.map_or(0, |(since, now)| self.ns(now.saturating_sub(*since)))
+        let slot = self.slots.get(self.places.of(whose) as usize).filter(|s| s.waits_at != NONE);
+        slot.zip(self.now).map_or(0, |(s, now)| self.ns(now.saturating_sub(s.waits_since)))
     }
 
     /// Who ran while whom waited, ns since this was asked last.
     pub fn take_blame(&mut self) -> Vec<(Whose, Ran, u64)> {
-        let all = std::mem::take(&mut self.blame);
-        all.into_iter().map(|((whose, ran), ticks)| (whose, ran, self.ns(ticks))).collect()
+        let mut all = Vec::new();
+        for slot in &mut self.slots {
+            all.extend(slot.blame.drain(..).map(|(ran, ticks)| (slot.whose, ran, ticks)));
+        }
+        all.sort_unstable_by_key(|(whose, ran, _)| (*whose, *ran));
+        all.into_iter().map(|(whose, ran, ticks)| (whose, ran, self.ns(ticks))).collect()
     }
 
     /// What a trace says next.
+    #[inline]
     pub fn see(&mut self, record: Record) {
         match record {
             Record::Change(change) => {
@@ -236,25 +305,78 @@ impl Accounts {
         // Stable: changes of one instant keep their order.
         self.held.sort_by_key(|c| c.ticks);
         let old = self.held.partition_point(|c| c.ticks <= to);
-        let held = self.held.split_off(old);
-        for change in std::mem::replace(&mut self.held, held) {
+        let mut held = std::mem::take(&mut self.held);
+        for change in held.drain(..old) {
             self.pass(change.ticks);
             self.change(change);
         }
+        self.held = held;
         if self.now.is_some() {
             self.pass(to);
-            self.vcpus.values_mut().for_each(|vcpu| vcpu.count(to));
+            self.slots.iter_mut().for_each(|slot| slot.vcpu.count(to));
         }
     }
 
     /// The first change: what was assumed until now begins here.
     fn begin(&mut self, at: u64) {
         self.now = Some(at);
-        self.vcpus.values_mut().for_each(|vcpu| vcpu.since = at);
-        self.waits.values_mut().for_each(|since| *since = at);
+        for slot in &mut self.slots {
+            (slot.vcpu.since, slot.waits_since) = (at, at);
+        }
+    }
+
+    /// Who is on this pCPU; [`NONE`]: that is not known.
+    #[inline]
+    fn on(&self, pcpu: u16) -> u32 {
+        self.running.get(usize::from(pcpu)).copied().unwrap_or(NONE)
+    }
+
+    /// This one is on that pCPU now.
+    fn runs(&mut self, pcpu: u16, place: u32) {
+        self.leaves(pcpu);
+        let at = usize::from(pcpu);
+        if at >= self.running.len() {
+            self.running.resize(at + 1, NONE);
+        }
+        self.running[at] = place;
+        self.places.begins(self.slots[place as usize].whose.0);
+    }
+
+    /// Whoever is on that pCPU is no more.
+    fn leaves(&mut self, pcpu: u16) {
+        let place = self.on(pcpu);
+        if place != NONE {
+            self.running[usize::from(pcpu)] = NONE;
+            self.places.ends(self.slots[place as usize].whose.0);
+        }
+    }
+
+    fn waits(&mut self, at: usize, since: u64) {
+        let slot = &mut self.slots[at];
+        slot.waits_since = since;
+        if slot.waits_at == NONE {
+            slot.waits_at = self.waiting.len() as u32;
+            self.waiting.push(at as u32);
+        }
+    }
+
+    /// It waits no more: since when it did.
+    fn waited(&mut self, at: usize) -> Option<u64> {
+        let slot = &mut self.slots[at];
+        let place = std::mem::replace(&mut slot.waits_at, NONE);
+        if place == NONE {
+            return None;
+        }
+        let since = slot.waits_since;
+        self.waiting.swap_remove(place as usize);
+        if let Some(moved) = self.waiting.get(place as usize) {
+            self.slots[*moved as usize].waits_at = place;
+        }
+        Some(since)
     }
 
     /// Time goes on to `to`, and nobody changes meanwhile.
+    #[inline]
     fn pass(&mut self, to: u64) {
         let Some(from) = self.now else {
             self.begin(to);
@@ -265,47 +387,55 @@ impl Accounts {
             return;
         }
         self.now = Some(to);
-        let Accounts { waits, vcpus, running, allowed, blame, .. } = self;
-        let ran = |pcpu: u32| match u16::try_from(pcpu).ok().and_then(|p| running.get(&p)) {
-            Some((IDLE_DOMAIN, _)) => Ran::Nobody,
-            Some((domain, _)) => Ran::Domain(*domain),
-            None => Ran::Unknown,
-        };
-        for whose in waits.keys() {
-            let vcpu = vcpus.get_mut(whose).expect("who waits is known");
-            if running.values().any(|r| r.0 == whose.0) {
-                vcpu.lag_ticks += ticks;
-            }
-            let mut charge = |ran: Ran, ticks: u64| *blame.entry((*whose, ran)).or_default() += ticks;
-            match allowed.get(whose).filter(|set| !set.is_empty()) {
-                Some(set) if set.iter().any(|p| ran(p) == Ran::Nobody) => charge(Ran::Nobody, ticks),
-                Some(set) => {
-                    let (each, rest) = (ticks / set.len() as u64, ticks % set.len() as u64);
-                    // What does not divide evenly goes to the first.
-                    set.iter()
-                        .enumerate()
-                        .for_each(|(i, p)| charge(ran(p), each + if i == 0 { rest } else { 0 }));
-                }
-                None => charge(vcpu.pcpu.map_or(Ran::Unknown, |p| ran(p.into())), ticks),
-            }
+        for i in 0..self.waiting.len() {
+            self.blame(self.waiting[i] as usize, ticks);
         }
     }
 
-    fn change(&mut self, c: Change) {
-        let whose = (c.domain, c.vcpu);
-        let khz = self.khz;
-        let begin = self.now.unwrap_or(c.ticks);
-        let vcpu = self.vcpus.entry(whose).or_insert_with(|| Vcpu::new(begin));
-        vcpu.count(c.ticks);
-        if let Some(since) = self.waits.remove(&whose)
-            && c.to == Runstate::Running
-        {
-            let ns = u128::from(c.ticks.saturating_sub(since)) * 1_000_000 / u128::from(khz);
-            let bucket = usize::from(Histogram::bucket_of(u64::try_from(ns).unwrap_or(u64::MAX)));
-            vcpu.spell_row[bucket] += 1;
-            if vcpu.woken {
-                vcpu.wake_row[bucket] += 1;
+    /// What is on this pCPU, as somebody sees it who waits for it.
+    #[inline]
+    fn ran(&self, pcpu: u32) -> Ran {
+        match self.running.get(pcpu as usize).and_then(|place| self.slots.get(*place as usize)) {
+            Some(slot) if slot.whose.0 == IDLE_DOMAIN => Ran::Nobody,
+            Some(slot) => Ran::Domain(slot.whose.0),
+            None => Ran::Unknown,
+        }
+    }
+
+    /// Who makes this one wait gets these ticks.
+    fn blame(&mut self, at: usize, ticks: u64) {
+        let allowed = std::mem::take(&mut self.slots[at].allowed);
+        let pcpus = allowed.len() as u64;
+        let one = match pcpus {
+            0 => Some(self.slots[at].vcpu.pcpu.map_or(Ran::Unknown, |p| self.ran(p.into()))),
+            1 => allowed.iter().next().map(|p| self.ran(p)),
+            _ => allowed.iter().map(|p| self.ran(p)).find(|r| *r == Ran::Nobody),
+        };
+        if let Some(ran) = one {
+            self.slots[at].charge(ran, ticks);
+        } else {
+            for (i, p) in allowed.iter().enumerate() {
+                // What does not divide evenly goes to the first.
+                let (ran, rest) = (self.ran(p), if i == 0 { ticks % pcpus } else { 0 });
+                self.slots[at].charge(ran, ticks / pcpus + rest);
             }
+        }
+        let sibling = self.places.runs(self.slots[at].whose.0);
+        let slot = &mut self.slots[at];
+        slot.allowed = allowed;
+        slot.vcpu.lag_ticks += if sibling { ticks } else { 0 };
+    }
+
+    fn change(&mut self, c: Change) {
+        let at = self.place((c.domain, c.vcpu), self.now.unwrap_or(c.ticks));
+        let waited = self.waited(at).filter(|_| c.to == Runstate::Running);
+        let bucket =
+            waited.map(|since| usize::from(Histogram::bucket_of(self.ns(c.ticks.saturating_sub(since)))));
+        let vcpu = &mut self.slots[at].vcpu;
+        vcpu.count(c.ticks);
+        if let Some(bucket) = bucket {
+            vcpu.spell_row[bucket] += 1;
+            vcpu.wake_row[bucket] += u64::from(vcpu.woken);
         }
         vcpu.state = Some(c.to);
         vcpu.woken = false;
@@ -314,19 +444,19 @@ impl Accounts {
                 vcpu.dispatches += 1;
                 vcpu.migrations += u64::from(vcpu.ran_on.is_some_and(|before| before != c.pcpu));
                 (vcpu.pcpu, vcpu.ran_on) = (Some(c.pcpu), Some(c.pcpu));
-                self.running.insert(c.pcpu, whose);
+                self.runs(c.pcpu, at as u32);
             }
             Runstate::Runnable => {
                 vcpu.woken = c.from == Runstate::Blocked;
                 vcpu.wakes += u64::from(vcpu.woken);
                 vcpu.preemptions += u64::from(c.from == Runstate::Running);
                 vcpu.pcpu = vcpu.ran_on.or(Some(c.pcpu));
-                self.waits.insert(whose, c.ticks);
+                self.waits(at, c.ticks);
             }
             Runstate::Blocked | Runstate::Offline => {}
         }
-        if c.from == Runstate::Running && self.running.get(&c.pcpu) == Some(&whose) {
-            self.running.remove(&c.pcpu);
+        if c.from == Runstate::Running && c.to != Runstate::Running && self.on(c.pcpu) == at as u32 {
+            self.leaves(c.pcpu);
         }
     }
 }
@@ -361,7 +491,7 @@ mod tests {
             accounts.see(record);
         }
         accounts.settle();
-        let (one, two) = (&accounts.vcpus()[&a], &accounts.vcpus()[&b]);
+        let (one, two) = (accounts.vcpu(a).unwrap(), accounts.vcpu(b).unwrap());
         // Domain 1 was first heard of at 110: what it did before is not known.
         assert_eq!((one.ticks, one.woken_ticks, one.dispatches), ([6, 6, 15, 0], 6, 2));
         assert_eq!((two.ticks, two.woken_ticks, two.preemptions), ([24, 6, 0, 7], 0, 1));
@@ -396,9 +526,9 @@ mod tests {
         }
         late.finish();
         for whose in [a, b] {
-            assert_eq!(late.vcpus()[&whose].ticks, in_order.vcpus()[&whose].ticks);
+            assert_eq!(late.vcpu(whose).unwrap().ticks, in_order.vcpu(whose).unwrap().ticks);
         }
-        let b = &late.vcpus()[&b];
+        let b = late.vcpu(b).unwrap();
         assert_eq!((b.lag_ticks, b.woken_ticks), (10, 10), "its sibling ran meanwhile");
     }
 
@@ -411,7 +541,7 @@ mod tests {
         accounts.assume((3, 0), Blocked, None);
         accounts.see(change(25, 1, (3, 0), Running, Blocked));
         accounts.settle();
-        assert_eq!(accounts.vcpus()[&(7, 0)].ticks, [20, 0, 0, 0]);
-        assert_eq!(accounts.vcpus()[&(3, 0)].ticks, [20, 0, 0, 0]);
+        assert_eq!(accounts.vcpu((7, 0)).unwrap().ticks, [20, 0, 0, 0]);
+        assert_eq!(accounts.vcpu((3, 0)).unwrap().ticks, [20, 0, 0, 0]);
     }
 }
