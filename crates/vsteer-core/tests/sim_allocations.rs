@@ -7,7 +7,7 @@
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicU64, Ordering};
-use vsteer_core::sim::guest::driver::ServedSpec;
+use vsteer_core::sim::guest::driver::{Asked, ServedSpec};
 use vsteer_core::sim::guest::lock::{LockSpec, Order};
 use vsteer_core::sim::guest::team::{LoopSpec, Schedule, Waiting};
 use vsteer_core::sim::guest::{Demand, Times};
@@ -66,8 +66,7 @@ fn nothing_is_allocated_in_the_steady_state() {
             })),
             5 if i == 5 => Demand::Driver,
             5 => Demand::Served(Box::new(ServedSpec {
-                between: Times::Exponential(20 * MS),
-                service: Times::Fixed(MS),
+                asked: Asked::Drawn { between: Times::Exponential(20 * MS), service: Times::Fixed(MS) },
                 driver: "5".into(),
                 before: Times::Fixed(MS / 10),
                 after: Times::Fixed(MS / 10),

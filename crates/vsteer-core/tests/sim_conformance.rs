@@ -8,7 +8,7 @@ use vsteer_core::CpuSet;
 use vsteer_core::nouns::{Quota, SchedClass};
 use vsteer_core::sim::engine::{State, Stop};
 use vsteer_core::sim::guest::display::DisplaySpec;
-use vsteer_core::sim::guest::driver::ServedSpec;
+use vsteer_core::sim::guest::driver::{Asked, ServedSpec};
 use vsteer_core::sim::guest::lock::{LockSpec, Order};
 use vsteer_core::sim::guest::team::{LoopSpec, Pause, Schedule, Waiting};
 use vsteer_core::sim::guest::{Burst, Demand, Times};
@@ -114,8 +114,7 @@ impl Dice {
                 order: if self.one_in(2) { Order::Ticket } else { Order::Running },
             })),
             _ => Demand::Served(Box::new(ServedSpec {
-                between: self.time(),
-                service: self.time(),
+                asked: Asked::Drawn { between: self.time(), service: self.time() },
                 driver: driver.into(),
                 before: self.time(),
                 after: self.time(),

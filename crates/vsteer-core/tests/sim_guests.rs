@@ -6,7 +6,7 @@
 use vsteer_core::CpuSet;
 use vsteer_core::sim::engine::{State, Stop};
 use vsteer_core::sim::guest::display::DisplaySpec;
-use vsteer_core::sim::guest::driver::ServedSpec;
+use vsteer_core::sim::guest::driver::{Asked, ServedSpec};
 use vsteer_core::sim::guest::lock::{LockSpec, Order};
 use vsteer_core::sim::guest::team::{LoopSpec, Schedule, Waiting};
 use vsteer_core::sim::guest::{Demand, Jobs, Times};
@@ -160,8 +160,7 @@ fn a_preempted_holder_hurts_and_a_preempted_waiter_more() {
 #[test]
 fn a_request_takes_what_its_way_takes() {
     let served = Demand::Served(Box::new(ServedSpec {
-        between: Times::Fixed(10 * MS),
-        service: Times::Fixed(3 * MS),
+        asked: Asked::Drawn { between: Times::Fixed(10 * MS), service: Times::Fixed(3 * MS) },
         driver: "dom0".into(),
         before: Times::Fixed(200 * US),
         after: Times::Fixed(300 * US),
@@ -186,8 +185,7 @@ fn a_request_takes_what_its_way_takes() {
 #[test]
 fn an_overloaded_server_refuses() {
     let served = Demand::Served(Box::new(ServedSpec {
-        between: Times::Fixed(MS),
-        service: Times::Fixed(3 * MS),
+        asked: Asked::Drawn { between: Times::Fixed(MS), service: Times::Fixed(3 * MS) },
         driver: "dom0".into(),
         before: Times::Fixed(10 * US),
         after: Times::Fixed(10 * US),
@@ -266,8 +264,7 @@ fn members_that_do_not_fit_together_are_refused() {
     let vcpus = [one, other].map(|s| VcpuSetup::new(Demand::Loop(Box::new(s))));
     assert!(refused(vec![VmSetup::new("vm", vcpus.to_vec())]).contains("vCPU 1: team 0"));
     let served = Demand::Served(Box::new(ServedSpec {
-        between: Times::Fixed(MS),
-        service: Times::Fixed(MS),
+        asked: Asked::Drawn { between: Times::Fixed(MS), service: Times::Fixed(MS) },
         driver: "dom0".into(),
         before: Times::Fixed(MS),
         after: Times::Fixed(MS),

@@ -2,7 +2,7 @@
 
 use super::span::Span;
 use crate::sim::guest::display::DisplaySpec;
-use crate::sim::guest::driver::ServedSpec;
+use crate::sim::guest::driver::{Asked, ServedSpec};
 use crate::sim::guest::lock::{LockSpec, Order};
 use crate::sim::guest::team::{LoopSpec, Pause, Schedule, Waiting};
 use crate::sim::guest::{Burst, Demand, Times};
@@ -263,8 +263,7 @@ impl From<&DemandForm> for Demand {
             }
             DemandForm::Server { between, service, through: Some(through) } => {
                 Demand::Served(Box::new(ServedSpec {
-                    between: between.into(),
-                    service: service.into(),
+                    asked: Asked::Drawn { between: between.into(), service: service.into() },
                     driver: through.vm,
                     before: through.before.into(),
                     after: through.after.into(),

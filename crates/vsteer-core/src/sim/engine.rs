@@ -379,7 +379,10 @@ impl<P: Policy, W: Watch> Engine<P, W> {
 
     /// How long each job of a vCPU took from its moment to its end, in their order, where it has recorded ones that do not repeat.
     pub fn took_ns(&self, v: Vcpu) -> &[u64] {
-        self.core.guests[v.i()].took_ns()
+        match self.core.links.holds(v.i()) {
+            true => self.core.links.took_ns(v.i()),
+            false => self.core.guests[v.i()].took_ns(),
+        }
     }
 
     /// For how long a pCPU was not idle, ns.

@@ -44,6 +44,7 @@ pub fn config(setup: &Setup, policy: &str, default_weight: u32) -> HostConfig {
             class: v.class,
             cgroup: None,
             prefers: None,
+            reserved: None,
         });
         let cap = vm.cap_pct.map(|pct| Quota { quota_us: u64::from(pct) * 1000, period_us: 100_000 });
         let relative = |w: u32| f64::from(w) / f64::from(default_weight.max(1));
@@ -139,8 +140,12 @@ pub fn batch(setup: &Setup, simulation: &dyn Simulation, blame: Vec<BlameSample>
             ..PcpuSample::default()
         }
     });
-    let vms =
-        (0..host.vms.len()).map(|i| VmSample { vm: vm_id(i), throttled_periods: None, memory_by_node: None });
+    let vms = (0..host.vms.len()).map(|i| VmSample {
+        vm: vm_id(i),
+        throttled_periods: None,
+        io: None,
+        memory_by_node: None,
+    });
     Batch {
         mono_ns: now_ns,
         unix_ns: now_ns,

@@ -26,6 +26,22 @@ pub struct Release {
     pub compute_ns: u64,
 }
 
+impl Release {
+    /// Are they in order, and can they be done? `whose` begins each message.
+    pub(super) fn check_all(all: &[Release], whose: &str) -> Result<(), Fault> {
+        let key = |k: &str| format!("{whose}: {k}");
+        let wrong = |r: &Release| r.compute_ns == 0 || r.compute_ns.max(r.at_ns) > LONGEST_NS;
+        if let Some(i) = all.iter().position(wrong) {
+            return positive(&key(&format!("recorded job {}", i + 1)), 0);
+        }
+        if all.windows(2).all(|w| w[0].at_ns <= w[1].at_ns) {
+            return Ok(());
+        }
+        Err(Fault::new(FaultKind::BadInput, key("recorded jobs are out of order"))
+            .way_out("give them in order of time"))
+    }
+}
+
 /// What one vCPU does.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -132,17 +148,9 @@ impl Demand {
                 sleep.check(&key("sleep"))
             }
             Demand::Released { jobs, repeat_ns } => {
-                let wrong = |r: &Release| r.compute_ns == 0 || r.compute_ns.max(r.at_ns) > LONGEST_NS;
-                if let Some(i) = jobs.iter().position(wrong) {
-                    return positive(&key(&format!("recorded job {}", i + 1)), 0);
-                }
-                let in_order = jobs.windows(2).all(|w| w[0].at_ns <= w[1].at_ns);
+                Release::check_all(jobs, whose)?;
                 let last_ns = jobs.last().map_or(0, |r| r.at_ns);
                 match repeat_ns {
-                    _ if !in_order => {
-                        Err(Fault::new(FaultKind::BadInput, key("recorded jobs are out of order"))
-                            .way_out("give them in order of time"))
-                    }
                     Some(ns) if *ns <= last_ns || *ns > LONGEST_NS => {
                         Err(Fault::new(FaultKind::BadInput, key(&format!("they repeat after {ns} ns")))
                             .way_out(format!("give more than the last job's {last_ns} ns")))

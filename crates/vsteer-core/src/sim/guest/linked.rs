@@ -209,4 +209,13 @@ impl Links {
             Link::Driver(d) => Some(d.jobs(member as usize)),
         }
     }
+
+    /// How long each given request of a server took, in their order; empty for any other vCPU.
+    pub(in crate::sim) fn took_ns(&self, v: usize) -> &[u64] {
+        let Place { link, member } = self.places[v];
+        match &self.links[link as usize] {
+            Link::Driver(d) if member != DRIVER => d.took_ns(member as usize),
+            _ => &[],
+        }
+    }
 }
