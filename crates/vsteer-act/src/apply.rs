@@ -68,6 +68,8 @@ fn precondition_holds(change: &Change, current: &Change) -> bool {
 fn in_force(change: &Change) -> String {
     match change {
         Change::Affinity { from, .. } => format!("pCPUs {from}"),
+        Change::Preference { from, .. } => preferred(from.as_ref()),
+        Change::Reservation { from, .. } => from.to_string(),
         Change::Weight { from, .. } => from.to_string(),
         Change::Quota { from, .. } => {
             from.map_or("no limit".to_owned(), |q| format!("{}/{} µs", q.quota_us, q.period_us))
@@ -82,10 +84,16 @@ fn in_force(change: &Change) -> String {
     }
 }
 
+fn preferred(cpus: Option<&vsteer_core::CpuSet>) -> String {
+    cpus.map_or("no pCPUs preferred".to_owned(), |cpus| format!("pCPUs {cpus} preferred"))
+}
+
 /// What a change will have put in force, in the words of [`in_force`].
 fn to_be_in_force(change: &Change) -> String {
     match change {
         Change::Affinity { to, .. } => format!("pCPUs {to}"),
+        Change::Preference { to, .. } => preferred(to.as_ref()),
+        Change::Reservation { to, .. } => to.to_string(),
         Change::Weight { to, .. } => to.to_string(),
         Change::Quota { to, .. } => {
             to.map_or("no limit".to_owned(), |q| format!("{}/{} µs", q.quota_us, q.period_us))

@@ -9,7 +9,7 @@
 //! restart, contributes the intervals in which it was seen at both ends.
 
 use crate::nouns::{
-    Batch, Collector, Culprit, Histogram, HostConfig, Role, ThreadCounters, ThreadSample, Tid, VmId,
+    Batch, Collector, Culprit, Histogram, HostConfig, Role, ThreadCounters, ThreadSample, Tid, VmId, VmSample,
 };
 use crate::{Fault, FaultKind};
 use serde::{Deserialize, Serialize};
@@ -160,6 +160,9 @@ pub struct VmModel {
     pub vcpus: Shares,
     /// Times its quota ran out, per second.
     pub throttled_per_s: Option<f64>,
+    /// Requests of its disks and packets of its networks, per second; `None` where nobody counts them.
+    #[serde(default)]
+    pub io_per_s: Option<f64>,
     /// Wake-up latency of all its vCPUs together.
     pub wake_latency: Option<Quantiles>,
     /// Ready spells of all its vCPUs together.
@@ -422,14 +425,18 @@ fn vm_model(id: &VmId, name: &str, mine: &[(&ThreadKey<'_>, &Sum)], batches: &[B
     let lag = Shares::sum(threads.iter().filter(is_vcpu).map(|t| &t.shares)).lag;
     let mut group = Shares::sum(threads.iter().map(|t| &t.shares));
     group.lag = lag;
-    let counts = |b: &Batch| b.vms.iter().find(|v| v.vm == *id).and_then(|v| v.throttled_periods);
-    let throttled = rise(batches.first().and_then(counts), batches.last().and_then(counts));
+    let per_s = |count: fn(&VmSample) -> Option<u64>| {
+        let of = |b: &Batch| b.vms.iter().find(|v| v.vm == *id).and_then(count);
+        let n = rise(batches.first().and_then(of), batches.last().and_then(of))?;
+        Some(n as f64 * 1e9 / window_ns as f64)
+    };
     VmModel {
         id: id.clone(),
         name: name.to_owned(),
         group,
         vcpus: Shares::sum(threads.iter().filter(is_vcpu).map(|t| &t.shares)),
-        throttled_per_s: throttled.map(|n| n as f64 * 1e9 / window_ns as f64),
+        throttled_per_s: per_s(|v| v.throttled_periods),
+        io_per_s: per_s(|v| v.io),
         wake_latency: together(|c| &c.wake_latency),
         ready_spell: together(|c| &c.ready_spell),
         memory_by_node: batches

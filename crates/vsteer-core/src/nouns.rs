@@ -126,6 +126,9 @@ pub struct VmThread {
     /// Where it had better run, of where it may (Xen's soft affinity); `None`: it is all the same.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prefers: Option<CpuSet>,
+    /// What is reserved for it (Xen's RTDS); `None` where the scheduler reserves nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reserved: Option<Reserved>,
 }
 
 /// A CPU bandwidth limit: `quota_us` of CPU time in every `period_us`.
@@ -267,6 +270,24 @@ pub struct RtBudget {
     pub period_us: u64,
 }
 
+/// What Xen's RTDS gives a vCPU: CPU time in every period.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reserved {
+    /// CPU time, us.
+    pub budget_us: u64,
+    /// In every so many us.
+    pub period_us: u64,
+    /// May it use time that nobody reserved, once its own is used?
+    pub extra_time: bool,
+}
+
+impl fmt::Display for Reserved {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let more = if self.extra_time { " and what is left over" } else { "" };
+        write!(f, "{} µs in every {} µs{more}", self.budget_us, self.period_us)
+    }
+}
+
 /// How one VM is set up.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VmConfig {
@@ -311,6 +332,9 @@ pub struct CpuPool {
     pub scheduler: String,
     /// Its pCPUs.
     pub cpus: CpuSet,
+    /// Its scheduler's parameters as the hypervisor tells them, such as `tslice` = `30ms`; empty where it does not.
+    #[serde(default, skip_serializing_if = "std::collections::BTreeMap::is_empty")]
+    pub parameters: std::collections::BTreeMap<String, String>,
 }
 
 impl fmt::Display for CpuPool {
@@ -672,6 +696,9 @@ pub struct VmSample {
     pub vm: VmId,
     /// Times its quota ran out (`nr_throttled`), summed over its quota groups.
     pub throttled_periods: Option<u64>,
+    /// I/O: requests of its disks and packets of its networks, all together.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub io: Option<u64>,
     /// Bytes of its memory per NUMA node, ascending; read rarely, `None` in between.
     pub memory_by_node: Option<Vec<(u32, u64)>>,
 }

@@ -89,6 +89,7 @@ impl Host {
             class: Some(SchedClass::Other(0)),
             cgroup: Some(format!("/m/{name}/{role}")),
             prefers: None,
+            reserved: None,
         };
         let groups = ["/m".to_owned(), format!("/m/{name}")]
             .into_iter()
@@ -139,6 +140,7 @@ impl Host {
             group: Shares::sum(threads.iter().map(|t| &t.shares)),
             vcpus,
             throttled_per_s: Some(0.0),
+            io_per_s: None,
             wake_latency: threads[0].wake_latency,
             ready_spell: threads[0].ready_spell,
             memory_by_node: None,
@@ -452,7 +454,12 @@ fn a_vm_that_never_sleeps_is_no_sleeper_however_little_it_gets() {
 fn pinned_domains(scheduler: &str) -> Host {
     let mut h = Host::new(2, 1, 0.5);
     h.vm("light", 1, 0.5, 0.5, 0.0).pin("light", "1").vm("heavy", 1, 0.49, 0.51, 0.0).pin("heavy", "1");
-    let pool = CpuPool { name: "Pool-0".into(), scheduler: scheduler.into(), cpus: CpuSet::first(2) };
+    let pool = CpuPool {
+        name: "Pool-0".into(),
+        scheduler: scheduler.into(),
+        cpus: CpuSet::first(2),
+        parameters: BTreeMap::new(),
+    };
     for (vm, weight) in h.config.vms.iter_mut().zip([256, 512]) {
         vm.manager = Manager::Xen;
         vm.threads.retain(|t| t.role.vcpu().is_some());
@@ -525,7 +532,12 @@ fn who_wakes_all_the_time_is_named_to_whom_credit_lets_it_interrupt() {
     let of = |scheduler: &str, wakes_per_s: f64, culprit: &str| {
         let mut h = Host::new(1, 1, 1.0);
         h.vm("computes", 1, 0.6, 0.4, 0.0).vm("wakes", 1, 0.4, 0.01, wakes_per_s);
-        let pool = CpuPool { name: "Pool-0".into(), scheduler: scheduler.into(), cpus: CpuSet::first(1) };
+        let pool = CpuPool {
+            name: "Pool-0".into(),
+            scheduler: scheduler.into(),
+            cpus: CpuSet::first(1),
+            parameters: BTreeMap::new(),
+        };
         for vm in &mut h.config.vms {
             (vm.manager, vm.pool) = (Manager::Xen, Some(pool.clone()));
         }

@@ -15,7 +15,7 @@ use vsteer_core::sla::control::{Decision, Level};
 use vsteer_core::sla::estimate::find;
 use vsteer_core::sla::estimate::simulated::Simulated;
 use vsteer_core::sla::estimate::traffic::Traffic;
-use vsteer_core::sla::hold::{Holder, Period, Promise, SETS_MOST, VmPeriod};
+use vsteer_core::sla::hold::{Around, Holder, Period, Promise, SETS_MOST, VmPeriod};
 use vsteer_core::sla::window::{Answered, Vm};
 
 const PERIOD_S: f64 = 60.0;
@@ -36,6 +36,7 @@ fn host() -> Simulated {
         host: Replay { setup, policy, values, threads, hand_over_ns: 0 },
         vms: vec![0, 1, 2],
         weight_unit,
+        passage: None,
     }
 }
 
@@ -94,7 +95,7 @@ fn a_day_without_oscillation() {
             vms: (0..3).map(vm).collect(),
             pcpus: 1.0,
         };
-        let outcome = holder.step(period, &|| {});
+        let outcome = holder.step(period, Around::default());
         if let Decision::Set { weights: new, worst } = &outcome.decision {
             assert!(
                 worst.is_finite() && new.iter().zip(&weights).all(|(n, w)| *n > 0.0 || (away && *w > 0.0)),

@@ -69,6 +69,10 @@ pub struct Capabilities {
     pub host: Capability,
     /// The pool of pCPUs that it is in.
     pub pool: Capability,
+    /// The pCPUs that its vCPUs prefer.
+    pub preference: Capability,
+    /// What is reserved for its vCPUs.
+    pub reservation: Capability,
 }
 
 /// All that a step overwrites, in full.

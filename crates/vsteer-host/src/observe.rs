@@ -276,6 +276,7 @@ impl Observe for KvmHost {
             .map(|vm| VmSample {
                 vm: vm.id.clone(),
                 throttled_periods: self.slow.throttled_periods(&vm.id),
+                io: None,
                 memory_by_node: None,
             })
             .collect();

@@ -12,8 +12,6 @@
 //! Source: xentrace(8), xl(1) of Xen 4.17; `xen/common/trace.c`.
 //!
 //! Left out: several readers of one trace. Where another `xentrace` runs, the two take each other's records away.
-//! `GAP(xen-act)`: soft affinity and RTDS' budgets are not set.
-//! `GAP(xen-io)`: no counts of I/O.
 
 use crate::actuate::{Actuate, Capabilities, Former};
 use crate::kvm::inventory::{is_named, no_such_vm};
@@ -30,6 +28,7 @@ use vsteer_record::xentrace::account::Accounts;
 
 mod act;
 pub mod config;
+mod io;
 pub mod listing;
 mod pools;
 pub mod sampled;
@@ -53,6 +52,8 @@ const PAGES: &str = "64";
 const OUTPUT: &str = "/proc/self/fd/1";
 /// The first records come within this.
 const FIRST_WITHIN: Duration = Duration::from_secs(10);
+/// Pins, memory and the like are asked for this often; weights, caps and who is there each time that the configuration is wanted.
+const ASK_ALL_EVERY: Duration = Duration::from_secs(300);
 /// An unknown domain is asked for this often at most.
 const ASK_AGAIN: Duration = Duration::from_secs(2);
 
@@ -122,6 +123,12 @@ impl XenHost {
         Ok(())
     }
 
+    /// What a change is about, as it is now.
+    fn ask_of(&mut self, change: &Change) -> Result<(), Fault> {
+        let of_shares = matches!(change, Change::Weight { .. } | Change::Quota { .. });
+        if of_shares && self.told.listed.ask_shares(&self.place)? { Ok(()) } else { self.ask() }
+    }
+
     fn ask(&mut self) -> Result<(), Fault> {
         self.told.listed = Listed::ask(&self.place)?;
         self.asked = Instant::now();
@@ -132,7 +139,10 @@ impl XenHost {
 
 impl Observe for XenHost {
     fn config(&mut self) -> Result<HostConfig, Fault> {
-        self.ask()?;
+        // `xl` takes long: what seldom changes is not asked for each time.
+        if self.asked.elapsed() > ASK_ALL_EVERY || !self.told.listed.ask_shares(&self.place)? {
+            self.ask()?;
+        }
         let mut config = self.told.listed.config()?;
         config.vms.retain(|vm| is_wanted(&self.wanted, &vm.name, &vm.id));
         Ok(config)
@@ -169,37 +179,44 @@ impl Observe for XenHost {
         let epoch_ns = &mut self.epoch_ns;
         let mut batch =
             self.told.batch(|mono_ns| *epoch_ns.get_or_insert_with(|| unix_ns().saturating_sub(mono_ns)));
+        batch.vms = io::samples(&self.place, &self.told.listed.domains);
         if !self.wanted.is_empty() {
             let domains = &self.told.listed.domains;
             let wanted =
                 |id: &VmId| domains.iter().any(|d| vm_id(d) == *id && is_wanted(&self.wanted, &d.name, id));
             batch.threads.retain(|t| wanted(&t.vm));
+            batch.vms.retain(|vm| wanted(&vm.vm));
             batch.blame.retain(|b| wanted(&b.victim));
         }
         Ok(batch)
     }
 }
 
-/// As its tools are asked ([`act`]).
+/// As its tools are asked ([`act`]); of who is known, for weights and caps alone, no more is asked than those.
 impl Actuate for XenHost {
     fn capabilities(&mut self, vm: &VmId) -> Result<Capabilities, Fault> {
-        self.place.capabilities(vm)
+        self.ask()?;
+        act::capabilities(&self.told.listed, vm)
     }
 
     fn current(&mut self, step: &Step) -> Result<Change, Fault> {
-        self.place.current(step)
+        self.ask_of(&step.change)?;
+        act::current(&self.told.listed, step)
     }
 
     fn former(&mut self, step: &Step, scope: Scope) -> Result<Former, Fault> {
-        self.place.former(step, scope)
+        self.ask_of(&step.change)?;
+        act::former(&self.told.listed, step, scope)
     }
 
     fn act(&mut self, step: &Step, scope: Scope) -> Result<(), Fault> {
-        self.place.act(step, scope)
+        self.ask_of(&step.change)?;
+        act::act(&self.place, &self.told.listed, step, scope)
     }
 
     fn restore(&mut self, step: &Step, former: &Former) -> Result<(), Fault> {
-        self.place.restore(step, former)
+        self.ask_of(&step.change)?;
+        act::restore(&self.place, &self.told.listed, step, former)
     }
 }
 

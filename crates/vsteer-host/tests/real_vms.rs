@@ -140,7 +140,9 @@ fn same_ends(undo: &Change) -> Change {
         Change::Topology { from, to } => Change::Topology { to: from.unwrap_or(to), from },
         // Moved by `lab run move`, which has two hosts.
         Change::Host { .. } => panic!("no VM is moved here"),
-        Change::Pool { .. } => panic!("these are no Xen domains"),
+        Change::Pool { .. } | Change::Preference { .. } | Change::Reservation { .. } => {
+            panic!("these are no Xen domains")
+        }
     }
 }
 

@@ -88,7 +88,7 @@ pub fn schema(table: &str) -> Arc<Schema> {
         }
         "vm" => {
             fields.push(text("vm"));
-            fields.extend(u64s(&["throttled_periods"]));
+            fields.extend(u64s(&["throttled_periods", "io"]));
             fields.push(Field::new("memory_node", list_of(DataType::UInt32), true));
             fields.push(Field::new("memory_bytes", list_of(DataType::UInt64), true));
         }
@@ -260,6 +260,7 @@ pub fn rows(table: &str, batch: &Batch, past: Option<&mut Past>) -> RecordBatch 
         "vm" => {
             columns.push(texts(batch.vms.iter().map(|v| v.vm.0.clone())));
             columns.push(numbers::<UInt64Type>(batch.vms.iter().map(|v| v.throttled_periods)));
+            columns.push(numbers::<UInt64Type>(batch.vms.iter().map(|v| v.io)));
             let (mut nodes, mut bytes) =
                 (ListBuilder::new(UInt32Builder::new()), ListBuilder::new(UInt64Builder::new()));
             for v in &batch.vms {
@@ -376,6 +377,7 @@ pub fn read_rows(
                 batch.vms.push(VmSample {
                     vm: vm("vm")?,
                     throttled_periods: c.u64("throttled_periods", row),
+                    io: c.u64("io", row),
                     memory_by_node: nodes.zip(bytes).map(|(n, b)| n.into_iter().zip(b).collect()),
                 });
             }

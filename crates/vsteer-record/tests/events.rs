@@ -33,6 +33,7 @@ fn begin(folder: &Path) {
                 class: None,
                 cgroup: None,
                 prefers: None,
+                reserved: None,
             }],
             ..VmConfig::new(VmId("uuid-1".into()), "web", 7)
         }],

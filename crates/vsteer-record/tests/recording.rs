@@ -20,6 +20,7 @@ fn config() -> HostConfig {
             class: Some(SchedClass::Other(0)),
             cgroup: Some("/a".into()),
             prefers: None,
+            reserved: None,
         }],
         weight: Some(CpuWeight::Shares(1024)),
         memory_bytes: Some(1 << 27),
@@ -76,6 +77,7 @@ fn batch(i: u64) -> Batch {
         vms: vec![VmSample {
             vm: VmId("uuid-1".into()),
             throttled_periods: Some(2),
+            io: Some(77),
             memory_by_node: Some(vec![(0, 4096), (1, 8192)]),
         }],
         blame: vec![

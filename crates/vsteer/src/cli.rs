@@ -246,6 +246,11 @@ pub struct PlanArgs {
     /// Consider this action only, even where it breaks the limits (`unpin`, `node`, `weights`, `realtime`, `separate`; only when named: `quota`, `topology`, `pool`).
     #[arg(long, value_name = "ACTION")]
     pub only: Option<String>,
+    /// A change of your own in place of vsteer's: what it would do is foretold, and `apply` makes it. `web:weight=512`,
+    /// `web:limit=1.5|none` (pCPUs), `web:pin=0-3|any`, `web:prefer=0-7|any` (Xen's soft affinity), `web:budget=4ms/10ms` (Xen's RTDS;
+    /// untried); `pin.2=` is vCPU 2 alone. May be given again.
+    #[arg(long = "set", value_name = "VM:WHAT=VALUE", conflicts_with = "only")]
+    pub set: Vec<vsteer_core::plan::set::Setting>,
     /// Where the changes take effect.
     #[arg(long, value_enum, default_value = "live")]
     pub scope: ScopeChoice,

@@ -35,6 +35,7 @@ const HELP: &str = "\
   %LAG    ready while a sibling vCPU ran      %MLMTD  held by a quota
   %WAIT   asleep        %OVRLP  interrupts served on its time
   WAKE99  wake-up to running, 99th percentile; group rows sum all threads
+  SW/s    times it got a pCPU   IO/s   disk requests and packets (Xen)
   -       not measured by this collector (vsteer diagnose says why)";
 
 struct View {

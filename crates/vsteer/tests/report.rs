@@ -28,6 +28,7 @@ fn config(vms: usize) -> HostConfig {
                 class: None,
                 cgroup: None,
                 prefers: None,
+                reserved: None,
             })
             .collect(),
         weight: Some(CpuWeight::Weight(100)),

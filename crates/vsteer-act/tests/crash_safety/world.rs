@@ -121,6 +121,8 @@ impl Actuate for World {
             topology: c(),
             host: c(),
             pool: c(),
+            preference: c(),
+            reservation: c(),
         })
     }
 
@@ -224,6 +226,7 @@ pub fn config() -> HostConfig {
         class: None,
         cgroup: None,
         prefers: None,
+        reserved: None,
     };
     let vm = |name: &str| VmConfig {
         threads: vec![thread(1, Role::Vcpu(0))],

@@ -194,6 +194,23 @@ pub fn plan(
     plan_by(config, model, limits, scope, only, &mut |steps| Ok(fluid::forecast(config, model, steps)))
 }
 
+/// The plan of these steps, whatever they cost others.
+///
+/// # Errors
+/// As `foretell`.
+pub fn plan_of(
+    config: &HostConfig,
+    title: &str,
+    steps: Vec<Step>,
+    scope: Scope,
+    foretell: &mut dyn FnMut(&[Step]) -> Result<Forecast, Fault>,
+) -> Result<Plan, Fault> {
+    let (unchanged, forecast) = (foretell(&[])?, foretell(&steps)?);
+    let mut plan = Plan::new(config.clone(), title.to_owned(), steps, scope, forecast);
+    plan.on_the_way = on_the_way(unchanged, &plan.steps, foretell)?;
+    Ok(plan)
+}
+
 /// Steps up to which a plan says what is expected after each.
 const STEPS_TOLD: usize = 8;
 

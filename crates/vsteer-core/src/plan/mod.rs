@@ -11,12 +11,15 @@ pub mod pool;
 mod quota;
 mod realtime;
 mod separate;
+pub mod set;
 mod topology;
 mod unpin;
 mod weights;
 
 use crate::CpuSet;
-use crate::nouns::{CpuPool, CpuWeight, GuestTopology, HostConfig, Quota, Role, SchedClass, Tid, VmId};
+use crate::nouns::{
+    CpuPool, CpuWeight, GuestTopology, HostConfig, Quota, Reserved, Role, SchedClass, Tid, VmId,
+};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -49,6 +52,28 @@ pub enum Change {
         from: CpuSet,
         /// The new pCPUs.
         to: CpuSet,
+    },
+    /// Where a vCPU would rather run (Xen's soft affinity).
+    Preference {
+        /// Which vCPU.
+        role: Role,
+        /// Its id.
+        tid: Tid,
+        /// The pCPUs that it preferred; `None`: none of them more than others.
+        from: Option<CpuSet>,
+        /// Those that it will prefer.
+        to: Option<CpuSet>,
+    },
+    /// What a scheduler of reservations gives a vCPU (Xen's RTDS).
+    Reservation {
+        /// Which vCPU.
+        role: Role,
+        /// Its id.
+        tid: Tid,
+        /// The former reservation.
+        from: Reserved,
+        /// The new one.
+        to: Reserved,
     },
     /// The VM's weight against other VMs.
     Weight {
@@ -129,6 +154,12 @@ impl Change {
     pub fn undo(&self) -> Option<Change> {
         Some(match self.clone() {
             Change::Affinity { role, tid, from, to } => Change::Affinity { role, tid, from: to, to: from },
+            Change::Preference { role, tid, from, to } => {
+                Change::Preference { role, tid, from: to, to: from }
+            }
+            Change::Reservation { role, tid, from, to } => {
+                Change::Reservation { role, tid, from: to, to: from }
+            }
             Change::Weight { from, to } => Change::Weight { from: to, to: from },
             Change::Quota { scope, from, to } => Change::Quota { scope, from: to, to: from },
             Change::RtBudget { cgroup, from_us, to_us } => {
@@ -160,6 +191,10 @@ impl fmt::Display for Change {
         let nodes = |n: &Option<CpuSet>| n.as_ref().map_or("any".to_owned(), CpuSet::to_string);
         match self {
             Change::Affinity { role, from, to, .. } => write!(f, "{role}: pCPUs {from} -> {to}"),
+            Change::Preference { role, from, to, .. } => {
+                write!(f, "{role}: prefers pCPUs {} -> {}", nodes(from), nodes(to))
+            }
+            Change::Reservation { role, from, to, .. } => write!(f, "{role}: reserved {from} -> {to}"),
             Change::Weight { from, to } => write!(f, "weight: {from} -> {to}"),
             Change::Quota { scope, from, to } => {
                 let of = match scope {

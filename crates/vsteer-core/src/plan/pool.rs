@@ -63,7 +63,7 @@ fn propose(c: &Context<'_>) -> Result<Vec<Step>, String> {
     if let Some(other) = others.clone().find(uses) {
         return Err(format!("VM {:?} may run on pCPUs {cpus} alone and would have none left", other.name));
     }
-    let to = CpuPool { name: name_of(cpus), scheduler: from.scheduler.clone(), cpus: cpus.clone() };
+    let to = CpuPool { name: name_of(cpus), cpus: cpus.clone(), ..(*from).clone() };
     let step = |vm: &VmConfig, change, reason: &str| Step {
         vm: vm.id.clone(),
         vm_name: vm.name.clone(),

@@ -292,6 +292,12 @@ fn apply(vm: &mut VmConfig, change: &Change) {
         Change::Class { tid, to, .. } => {
             vm.threads.iter_mut().filter(|t| t.tid == *tid).for_each(|t| t.class = Some(*to));
         }
+        Change::Preference { tid, to, .. } => {
+            vm.threads.iter_mut().filter(|t| t.tid == *tid).for_each(|t| t.prefers.clone_from(to));
+        }
+        Change::Reservation { tid, to, .. } => {
+            vm.threads.iter_mut().filter(|t| t.tid == *tid).for_each(|t| t.reserved = Some(*to));
+        }
         Change::Weight { to, .. } => vm.weight = Some(*to),
         Change::Quota { scope, to, .. } => match scope {
             crate::plan::QuotaScope::PerVcpu => vm.limits.per_vcpu = *to,

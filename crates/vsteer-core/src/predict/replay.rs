@@ -457,6 +457,7 @@ pub(super) mod tests {
                 group: Shares::default(),
                 vcpus: Shares::default(),
                 throttled_per_s: None,
+                io_per_s: None,
                 wake_latency: None,
                 ready_spell: None,
                 memory_by_node: None,

@@ -98,7 +98,7 @@ pub fn simulated(
     let place = |name: &&str| known.iter().position(|vm| vm.name == *name);
     let vms = names.iter().map(place).collect::<Option<Vec<_>>>().ok_or("a VM without threads")?;
     let weight_unit = f64::from(host.policy.about.default_weight);
-    Ok(Simulated { host, vms, weight_unit })
+    Ok(Simulated { host, vms, weight_unit, passage: None })
 }
 
 /// Why a VM's weight does nothing, or not what it should.

@@ -64,7 +64,7 @@ pub fn alone(seen: &Seen, pcpus: f64) -> Option<Response> {
     }
     let fluid = Fluid { pcpus: pcpus - seen.beside, vcpus: vec![seen.vcpus] };
     let drawn = rounds(std::slice::from_ref(seen), &[], &[seen.rate_hz], EFFORT);
-    fluid.run(&drawn, &[1.0]).into_iter().next().flatten().map(|ran| ran.response)
+    fluid.run(&drawn, &[1.0], &|| {}).into_iter().next().flatten().map(|ran| ran.response)
 }
 
 /// The first candidate that fits somewhere, there where it takes least of its level; or why none does, a sentence for each.

@@ -21,7 +21,8 @@
 //! A value in, a value out: no clock, no host. What came of an outcome is told by the next period's weights.
 
 use super::control::{ANSWERED, Candidate, Decision, Level, Situation, Step, Violation};
-use super::estimate::{Case, Driver, Estimator};
+use super::estimate::simulated::Simulated;
+use super::estimate::{Case, Driver, Estimator, Sharing};
 use super::facts::Dead;
 use super::histogram::Lots;
 use super::spread::{self, ReadOff};
@@ -54,6 +55,8 @@ const LOTS: usize = 2;
 const TAIL: u64 = 3;
 /// How CPU times spread is read off by this part of the requests that an estimate draws.
 const SPREAD: usize = 20;
+/// Of so many times fewer requests than the fluid is asked for, since a simulated host takes so much longer for each.
+const BY_HOST: usize = 6;
 /// What is told of a load that was not seen yet is so far off, as a part of itself, beside chance (`lab run estimators`: 5 to 17 %).
 const FORETOLD_OFF: f64 = 0.1;
 /// Fewer requests than this in a pool say nothing.
@@ -129,6 +132,9 @@ struct Ground {
     chance: Vec<f64>,
     /// What they may use.
     pcpus: f64,
+    driver: Driver,
+    /// [`Around::host`], where something may be wrong.
+    host: Option<Simulated>,
     /// Is `seen` of the load before?
     foretold: bool,
     /// May something be wrong? Where all is well and stays as it is nothing needs to be foretold.
@@ -138,10 +144,11 @@ struct Ground {
 impl Ground {
     fn case<'a>(&'a self, effort: usize, between: &'a dyn Fn()) -> Case<'a> {
         Case {
-            driver: Driver::default(),
+            driver: self.driver,
             pcpus: self.pcpus,
             gaps_s: &self.gaps_s,
-            effort,
+            host: self.host.as_ref().map(|host| host as &dyn Sharing),
+            effort: if self.host.is_some() { effort / BY_HOST } else { effort },
             to_the_letter: !self.foretold,
             between,
             ..Case::new(&self.seen, &self.next)
@@ -156,6 +163,24 @@ struct Tried {
     before: Vec<f64>,
     /// What the worst VM took of its level then.
     worst: f64,
+}
+
+/// What the loop may ask of who calls it.
+#[derive(Clone, Copy)]
+pub struct Around<'a> {
+    /// [`Case::between`].
+    pub between: &'a dyn Fn(),
+    /// The host as it is now, to be simulated with the requests of these VMs (their places among the promises), where the fluid is no
+    /// model of it.
+    pub host: &'a dyn Fn(&[usize]) -> Option<Simulated>,
+    /// [`Case::driver`].
+    pub driver: Driver,
+}
+
+impl Default for Around<'_> {
+    fn default() -> Self {
+        Around { between: &|| {}, host: &|_| None, driver: Driver::default() }
+    }
 }
 
 /// The loop's memory.
@@ -175,6 +200,11 @@ pub struct Holder {
     sets: u32,
     /// The last of them, if it can be told whether it was worse.
     tried: Option<Tried>,
+    /// Does the pool hold nothing but the period in which a simulated host's weights were set? In that one host and estimate shared
+    /// pCPUs, and half of it was under the weights before: it is looked at, and left out as soon as there is another.
+    mixed: bool,
+    /// Is the host simulated?
+    by_host: bool,
     /// Who should go, once that was said for this pool: it is not worked out anew each period.
     going: Option<Vec<Candidate>>,
 }
@@ -194,6 +224,8 @@ impl Holder {
             spreads,
             sets: 0,
             tried: None,
+            mixed: false,
+            by_host: false,
             going: None,
         }
     }
@@ -203,11 +235,11 @@ impl Holder {
         &self.promises
     }
 
-    /// What to do after this period. `between`: [`Case::between`].
+    /// What to do after this period.
     ///
     /// # Panics
     /// If the period's VMs are not those of the promises: a bug.
-    pub fn step(&mut self, period: Period, between: &dyn Fn()) -> Outcome {
+    pub fn step(&mut self, period: Period, around: Around<'_>) -> Outcome {
         assert_eq!(period.vms.len(), self.promises.len(), "one for each promise");
         let (together_s, now_s): (f64, f64) = (self.pool.iter().map(length_s).sum(), length_s(&period));
         let shifted = self.differs(&period, |i, _, now| {
@@ -221,13 +253,14 @@ impl Holder {
             self.sets = 0;
             self.tried = None;
         }
-        if shifted || reweighted {
+        if shifted || reweighted || self.mixed {
             self.pool.clear();
             self.gathered.iter_mut().for_each(Vec::clear);
             self.going = None;
         }
+        self.mixed = reweighted && self.by_host;
         self.pool_with(period);
-        let outcome = self.look(shifted, between);
+        let outcome = self.look(shifted, around);
         if matches!(outcome.decision, Decision::Set { .. }) {
             self.sets += 1;
         }
@@ -271,7 +304,7 @@ impl Holder {
     }
 
     /// What is known of this period, for those whose weights can be turned at.
-    fn ground(&mut self, between: &dyn Fn()) -> Ground {
+    fn ground(&mut self, Around { between, host, driver }: Around<'_>) -> Ground {
         let n = self.promises.len();
         let now = self.pool.last().expect("a period was just added").clone();
         let one = |i: usize| {
@@ -300,12 +333,15 @@ impl Holder {
         let foretold = before.is_some() && !turned.is_empty();
         let stirred = foretold || now_hz.iter().any(|(_, other)| *other);
         let suspect = stirred || turned.iter().any(beyond);
+        let host = Some(&turned).filter(|_| suspect).and_then(|turned| host(turned));
+        self.by_host |= host.is_some();
         // A long pool costs time; where all is well nothing is foretold from it.
         let of_pool = || turned.iter().filter(|_| suspect).filter_map(|i| intervals[*i].clone()).collect();
         let mut known: Vec<Interval> = before.unwrap_or_else(of_pool);
         let spreads = &mut self.spreads;
         if suspect && turned.iter().any(|i| spreads[*i].is_none()) {
-            spread::read_off(&mut known, pcpus, self.effort / SPREAD, between);
+            let part = SPREAD * host.as_ref().map_or(1, |_| BY_HOST);
+            spread::read_off(&mut known, pcpus, self.effort / part, between);
             turned.iter().zip(&known).for_each(|(i, k)| spreads[*i] = Some(ReadOff::of(&k.seen)));
         } else {
             let of_vm = |(i, k): (&usize, &mut Interval)| spreads[*i].iter().for_each(|s| s.on(&mut k.seen));
@@ -326,6 +362,8 @@ impl Holder {
             gaps_s: known.into_iter().map(|i| i.gaps_s).collect(),
             weights: now.vms.iter().map(|v| v.as_ref().map_or(0.0, |v| v.vm.weight)).collect(),
             intervals,
+            driver,
+            host,
             turned,
             seen,
             pcpus,
@@ -334,8 +372,8 @@ impl Holder {
         }
     }
 
-    fn look(&mut self, shifted: bool, between: &dyn Fn()) -> Outcome {
-        let ground = self.ground(between);
+    fn look(&mut self, shifted: bool, around: Around<'_>) -> Outcome {
+        let ground = self.ground(around);
         let pooled = self.pool.len();
         let outcome = |violations, decision, why| Outcome {
             seen: ground.intervals.iter().map(|i| i.as_ref().map(|i| i.seen)).collect(),
@@ -366,13 +404,14 @@ impl Holder {
         let levels: Vec<Level> = ground.turned.iter().zip(&ground.seen).map(level).collect();
         let served_hz: Vec<f64> = ground.turned.iter().map(|i| self.served_hz(*i)).collect();
         let step = Step::new(Situation {
-            case: ground.case(self.effort, between),
+            case: ground.case(self.effort, around.between),
             served_hz: &served_hz,
             levels: &levels,
             chance: &ground.chance,
             estimator: self.estimator,
         });
-        let found = step.violations();
+        // What is about to be wrong is not asked of a simulated host where nothing may be done about it yet.
+        let found = step.violations(ground.host.is_none() || self.rests().is_none());
         let mut violations: Vec<Option<Violation>> = nothing;
         ground.turned.iter().zip(&found).for_each(|(i, v)| violations[*i] = *v);
         let told = |(i, v): (&usize, &Option<Violation>)| v.map(|v| format!("{} {v}", self.promises[*i].vm));

@@ -4,6 +4,7 @@
 //! window     what was seen of requests in an interval
 //! histogram  requests as a histogram counted them
 //! facts      what a host's model says of the VMs
+//! driven     a Xen host, simulated with requests that pass Domain-0
 //! spread     how much CPU times differ from request to request, read off how long they took
 //! estimate   how long they will take in the next one: one file, one contract, several answers
 //! score      how far off estimators were
@@ -16,6 +17,7 @@
 //! ```
 
 pub mod control;
+pub mod driven;
 pub mod estimate;
 pub mod facts;
 pub mod fit;

@@ -66,6 +66,7 @@ pub fn vm(inventory: &Inventory, vm: &Vm, threads: &[Thread]) -> Option<VmConfig
                 class: stat.class(),
                 cgroup: groups.of_thread(root, t.pid, t.tid),
                 prefers: None,
+                reserved: None,
             })
         })
         .collect();

@@ -147,6 +147,9 @@ pub fn wanted(xml: &str, change: &Change) -> Result<Vec<Part>, String> {
         }
         Change::Host { .. } => return Err("a definition names no host".to_owned()),
         Change::Pool { .. } => return Err("a definition of libvirt's names no pool".to_owned()),
+        Change::Preference { .. } | Change::Reservation { .. } => {
+            return Err("only Xen has such a setting".to_owned());
+        }
         Change::RtBudget { .. } => {
             return Err("a cgroup's real-time budget lasts as long as the cgroup".into());
         }

@@ -2,22 +2,23 @@
 //!
 //! Weight and cap are those of the scheduler in whose pool the domain is: Credit's and Credit2's are set by different words, RTDS and ARINC 653
 //! have neither, so which one it is comes first, and what it does not offer is refused. A cap is written as a quota: so many us in every
-//! 100 ms, a whole percent of a pCPU. Where a vCPU may run is its hard affinity; the soft one is left as it is.
+//! 100 ms, a whole percent of a pCPU. Where a vCPU may run is its hard affinity, where it would rather run its soft one; one is set and the other left
+//! as it is. RTDS has reservations instead, of each vCPU.
 //!
 //! `xl` is slow (a second), so a host is asked once for a step's reading and once for checking it.
 //!
 //! A pool is more than a line ([`super::pools`]).
 //!
-//! Source: xl(1) of Xen 4.17: `sched-credit`, `sched-credit2`, `vcpu-pin`.
+//! Source: xl(1) of Xen 4.17: `sched-credit`, `sched-credit2`, `sched-rtds`, `vcpu-pin`.
 //!
-//! Left out: a domain's configuration file, which its owner edits; soft affinity; budgets of RTDS (untried: no hypervisor of Debian's has it).
+//! Left out: a domain's configuration file, which its owner edits. RTDS is untried: no hypervisor of Debian's has it.
 
 use super::config::{CAP_PERIOD_US, Listed, vm_id};
 use super::listing::Domain;
 use super::pools::{self, Move};
 use super::tools::Place;
 use crate::actuate::{Able, Actuate, Capabilities, Capability, Former};
-use vsteer_core::nouns::{CpuPool, CpuWeight, Quota, Role, VmId};
+use vsteer_core::nouns::{CpuPool, CpuWeight, Quota, Reserved, Role, Tid, VmId, VmThread};
 use vsteer_core::plan::{Change, QuotaScope, Scope, Step};
 use vsteer_core::{CpuSet, Fault, FaultKind};
 
@@ -88,6 +89,11 @@ impl<'a> Subject<'a> {
                 Some(_) => Able::Yes,
                 None => Able::No("`xl` does not tell which pool it is in".to_owned()),
             }),
+            preference: live(Able::Yes),
+            reservation: live(match self.scheduler() {
+                "rtds" => Able::Untried,
+                other => Able::No(format!("the scheduler of its pool, {other:?}, reserves nothing")),
+            }),
         }
     }
 
@@ -105,6 +111,8 @@ impl<'a> Subject<'a> {
             Change::Topology { .. } => &all.topology,
             Change::Host { .. } => &all.host,
             Change::Pool { .. } => &all.pool,
+            Change::Preference { .. } => &all.preference,
+            Change::Reservation { .. } => &all.reservation,
         };
         if let (true, Able::No(why)) = (scope.live(), &of.live) {
             return Err(fault(FaultKind::Unsupported, step).because(why));
@@ -131,16 +139,17 @@ impl<'a> Subject<'a> {
             Change::Quota { scope: QuotaScope::WholeVm, to, .. } => {
                 Change::Quota { scope: QuotaScope::WholeVm, from: quota_of(share()?.cap), to }
             }
-            Change::Affinity { role, tid: whose, to, .. } => {
-                let vm = self.listed.config()?.vms.into_iter().find(|vm| vm.id == step.vm);
-                let thread =
-                    vm.and_then(|vm| vm.threads.into_iter().find(|t| t.tid == whose && t.role == role));
-                let from = thread.map(|t| t.affinity).ok_or_else(|| {
-                    fault(FaultKind::Changed, step)
-                        .because("it has no such vCPU now")
-                        .way_out("observe again and make a new plan")
+            Change::Affinity { role, tid, to, .. } => {
+                Change::Affinity { role, tid, from: self.vcpu(step, role, tid)?.affinity, to }
+            }
+            Change::Preference { role, tid, to, .. } => {
+                Change::Preference { role, tid, from: self.vcpu(step, role, tid)?.prefers, to }
+            }
+            Change::Reservation { role, tid, to, .. } => {
+                let from = self.vcpu(step, role, tid)?.reserved.ok_or_else(|| {
+                    fault(FaultKind::Unsupported, step).because("`xl` tells of no reservation")
                 })?;
-                Change::Affinity { role, tid: whose, from, to }
+                Change::Reservation { role, tid, from, to }
             }
             Change::Pool { to, .. } => {
                 let from = Box::new(self.pool().ok_or_else(|| fault(FaultKind::Unsupported, step))?.clone());
@@ -148,6 +157,17 @@ impl<'a> Subject<'a> {
                 Change::Pool { from, to, weight, limit }
             }
             _ => return Err(fault(FaultKind::Unsupported, step).because(NOT_ON_XEN)),
+        })
+    }
+
+    /// One of its vCPUs as it is now.
+    fn vcpu(&self, step: &Step, role: Role, tid: Tid) -> Result<VmThread, Fault> {
+        let vm = self.listed.config()?.vms.into_iter().find(|vm| vm.id == step.vm);
+        let thread = vm.and_then(|vm| vm.threads.into_iter().find(|t| t.tid == tid && t.role == role));
+        thread.ok_or_else(|| {
+            fault(FaultKind::Changed, step)
+                .because("it has no such vCPU now")
+                .way_out("observe again and make a new plan")
         })
     }
 
@@ -175,6 +195,18 @@ impl<'a> Subject<'a> {
             }
             Change::Affinity { role: Role::Vcpu(vcpu), to, .. } => {
                 vec!["vcpu-pin".to_owned(), id, vcpu.to_string(), self.pin(to), "-".to_owned()]
+            }
+            Change::Preference { role: Role::Vcpu(vcpu), to, .. } => {
+                let soft = to.as_ref().map_or("all".to_owned(), CpuSet::to_string);
+                vec!["vcpu-pin".to_owned(), id, vcpu.to_string(), "-".to_owned(), soft]
+            }
+            Change::Reservation { role: Role::Vcpu(vcpu), to, .. } => {
+                let Reserved { budget_us, period_us, extra_time } = to;
+                let words = format!(
+                    "sched-rtds -d {id} -v {vcpu} -p {period_us} -b {budget_us} -e {}",
+                    u8::from(*extra_time)
+                );
+                words.split(' ').map(str::to_owned).collect()
             }
             _ => return Err(fault(FaultKind::Unsupported, step).because(NOT_ON_XEN)),
         };
@@ -212,53 +244,75 @@ pub(super) fn cap_of(quota: Option<&Quota>) -> u64 {
     quota.map_or(0, |q| (100 * q.quota_us).div_ceil(q.period_us.max(1)).max(1))
 }
 
+/// What can be changed of a domain among these.
+pub(super) fn capabilities(listed: &Listed, vm: &VmId) -> Result<Capabilities, Fault> {
+    Ok(Subject::find(listed, vm, &vm.0)?.capabilities())
+}
+
+/// The step's change with `from` as it is in `listed`.
+pub(super) fn current(listed: &Listed, step: &Step) -> Result<Change, Fault> {
+    Subject::find(listed, &step.vm, &step.vm_name)?.current(step)
+}
+
+/// All that the step will overwrite, as it is in `listed`.
+pub(super) fn former(listed: &Listed, step: &Step, scope: Scope) -> Result<Former, Fault> {
+    let subject = Subject::find(listed, &step.vm, &step.vm_name)?;
+    subject.check(step, scope)?;
+    Ok(Former {
+        live: Some(subject.current(step)?),
+        affinities: Vec::new(),
+        cpusets: Vec::new(),
+        period_us: None,
+        definition: Vec::new(),
+    })
+}
+
+/// Makes the step at `place`, of which `listed` tells.
+pub(super) fn act(place: &Place, listed: &Listed, step: &Step, scope: Scope) -> Result<(), Fault> {
+    let subject = Subject::find(listed, &step.vm, &step.vm_name)?;
+    subject.check(step, scope)?;
+    if let Change::Pool { from, to, weight, limit } = &step.change {
+        refuse_weight(step, *weight)?;
+        return Move { place, listed, step, id: subject.domain.id, from, to }
+            .make(*weight, cap_of(limit.as_ref()));
+    }
+    let words = subject.words(step)?;
+    let line: Vec<&str> = std::iter::once("xl").chain(words.iter().map(String::as_str)).collect();
+    // One setting in one call: it is made or it is not.
+    place.run(&line).map(drop)
+}
+
+/// Takes the step back.
+pub(super) fn restore(place: &Place, listed: &Listed, step: &Step, former: &Former) -> Result<(), Fault> {
+    let Some(undo) = former.live.as_ref().and_then(Change::undo) else { return Ok(()) };
+    act(place, listed, &Step { change: undo, ..step.clone() }, Scope::Live)?;
+    match &step.change {
+        // A step that was made in part may have left pCPUs in no pool.
+        Change::Pool { from, to, .. } => pools::give_back(place, &to.cpus, from),
+        _ => Ok(()),
+    }
+}
+
+/// Where the tools are asked anew for all.
 impl Actuate for Place {
     fn capabilities(&mut self, vm: &VmId) -> Result<Capabilities, Fault> {
-        let listed = Listed::ask(self)?;
-        Ok(Subject::find(&listed, vm, &vm.0)?.capabilities())
+        capabilities(&Listed::ask(self)?, vm)
     }
 
     fn current(&mut self, step: &Step) -> Result<Change, Fault> {
-        let listed = Listed::ask(self)?;
-        Subject::find(&listed, &step.vm, &step.vm_name)?.current(step)
+        current(&Listed::ask(self)?, step)
     }
 
     fn former(&mut self, step: &Step, scope: Scope) -> Result<Former, Fault> {
-        let listed = Listed::ask(self)?;
-        let subject = Subject::find(&listed, &step.vm, &step.vm_name)?;
-        subject.check(step, scope)?;
-        Ok(Former {
-            live: Some(subject.current(step)?),
-            affinities: Vec::new(),
-            cpusets: Vec::new(),
-            period_us: None,
-            definition: Vec::new(),
-        })
+        former(&Listed::ask(self)?, step, scope)
     }
 
     fn act(&mut self, step: &Step, scope: Scope) -> Result<(), Fault> {
-        let listed = Listed::ask(self)?;
-        let subject = Subject::find(&listed, &step.vm, &step.vm_name)?;
-        subject.check(step, scope)?;
-        if let Change::Pool { from, to, weight, limit } = &step.change {
-            refuse_weight(step, *weight)?;
-            return Move { place: self, listed: &listed, step, id: subject.domain.id, from, to }
-                .make(*weight, cap_of(limit.as_ref()));
-        }
-        let words = subject.words(step)?;
-        let line: Vec<&str> = std::iter::once("xl").chain(words.iter().map(String::as_str)).collect();
-        // One setting in one call: it is made or it is not.
-        self.run(&line).map(drop)
+        act(self, &Listed::ask(self)?, step, scope)
     }
 
     fn restore(&mut self, step: &Step, former: &Former) -> Result<(), Fault> {
-        let Some(undo) = former.live.as_ref().and_then(Change::undo) else { return Ok(()) };
-        self.act(&Step { change: undo, ..step.clone() }, Scope::Live)?;
-        match &step.change {
-            // A step that was made in part may have left pCPUs in no pool.
-            Change::Pool { from, to, .. } => pools::give_back(self, &to.cpus, from),
-            _ => Ok(()),
-        }
+        restore(self, &Listed::ask(self)?, step, former)
     }
 }
 
@@ -279,6 +333,7 @@ mod tests {
             pools: format!("Name               CPUs   Sched     Active   Domain count\nlab                  2    {scheduler}       y          1\n"),
             pools_with_cpus: "Name               CPU list\nlab                0,1\n".into(),
             shares: shares.to_owned(),
+            reservations: "web  3  0  10000  4000  yes\n".into(),
         })
     }
 
@@ -312,6 +367,14 @@ mod tests {
         };
         assert_eq!(line(&l, pin("1")).unwrap(), "vcpu-pin 3 0 1 -");
         assert_eq!(line(&l, pin("0-1")).unwrap(), "vcpu-pin 3 0 all -");
+        let (role, tid) = (Role::Vcpu(0), tid(3, 0));
+        let prefer = |to: Option<CpuSet>| Change::Preference { role, tid, from: None, to };
+        assert_eq!(line(&l, prefer(Some(CpuSet::single(1)))).unwrap(), "vcpu-pin 3 0 - 1");
+        assert_eq!(line(&l, prefer(None)).unwrap(), "vcpu-pin 3 0 - all");
+        let reserved = |budget_us, extra_time| Reserved { budget_us, period_us: 10_000, extra_time };
+        let reserve =
+            Change::Reservation { role, tid, from: reserved(4_000, true), to: reserved(5_000, false) };
+        assert_eq!(line(&l, reserve).unwrap(), "sched-rtds -d 3 -v 0 -p 10000 -b 5000 -e 0");
     }
 
     fn us_quota(us: u64) -> Option<Quota> {
@@ -333,6 +396,19 @@ mod tests {
         let cap = Change::Quota { scope: QuotaScope::WholeVm, from: None, to: None };
         let Change::Quota { from, .. } = of(cap).unwrap() else { panic!() };
         assert_eq!(from, us_quota(40_000));
+        let (role, vcpu) = (Role::Vcpu(0), tid(3, 0));
+        let Change::Preference { from: None, .. } =
+            of(Change::Preference { role, tid: vcpu, from: Some(CpuSet::single(0)), to: None }).unwrap()
+        else {
+            panic!("its soft affinity is `all`")
+        };
+        let none = Reserved { budget_us: 1, period_us: 1, extra_time: false };
+        let reserve = Change::Reservation { role, tid: vcpu, from: none, to: none };
+        let Change::Reservation { from, .. } = of(reserve.clone()).unwrap() else { panic!() };
+        assert_eq!(from, Reserved { budget_us: 4_000, period_us: 10_000, extra_time: true });
+        let subject = Subject::find(&l, &vm_id(&l.domains[0]), "web").unwrap();
+        let refused = subject.check(&step(&l, reserve), Scope::Live).unwrap_err();
+        assert!(refused.to_string().contains("reserves nothing"), "{refused}");
         let rtds = listed("rtds");
         let refused = step(&rtds, weight.clone());
         let subject = Subject::find(&rtds, &refused.vm, "web").unwrap();

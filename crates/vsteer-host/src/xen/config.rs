@@ -12,7 +12,8 @@ use super::tools::Place;
 use std::collections::BTreeMap;
 use vsteer_core::cpuset::MAX_CPU;
 use vsteer_core::nouns::{
-    CgroupLayout, CpuPool, CpuWeight, HostConfig, Limits, Manager, Quota, Role, Tid, VmConfig, VmId, VmThread,
+    CgroupLayout, CpuPool, CpuWeight, HostConfig, Limits, Manager, Quota, Reserved, Role, Tid, VmConfig,
+    VmId, VmThread,
 };
 use vsteer_core::topology::{Cache, CacheKind, Core, NodeId, NumaNode, Package, Parts};
 use vsteer_core::{CpuSet, Fault, FaultKind, Topology};
@@ -37,6 +38,8 @@ pub struct Texts {
     pub pools_with_cpus: String,
     /// `xl sched-credit` and `xl sched-credit2`, as far as there are such pools.
     pub shares: String,
+    /// `xl sched-rtds -v all`, where there is such a pool (untried).
+    pub reservations: String,
 }
 
 /// All that Xen's tools say of how it is set up.
@@ -52,6 +55,7 @@ pub struct Listed {
     pub pools: Vec<CpuPool>,
     /// By pool.
     pub shares: BTreeMap<String, PoolShares>,
+    reservations: BTreeMap<(u16, u32), Reserved>,
     seats: Vec<Seat>,
     nodes: Vec<Node>,
 }
@@ -64,35 +68,63 @@ impl Listed {
     pub fn ask(place: &Place) -> Result<Listed, Fault> {
         let xl = |words: &[&str]| place.run(&[&["xl"], words].concat());
         let (pools, with_cpus) = (xl(&["cpupool-list"])?, xl(&["cpupool-list", "-c"])?);
-        let mut schedulers: Vec<String> =
-            listing::pools(&pools, &with_cpus).into_iter().map(|p| p.scheduler).collect();
-        schedulers.sort_unstable();
-        schedulers.dedup();
-        // Others have no weights.
-        let weighted = schedulers.iter().filter(|s| matches!(s.as_str(), "credit" | "credit2"));
-        let shares: Vec<String> = weighted.map(|s| xl(&[&format!("sched-{s}")])).collect::<Result<_, _>>()?;
+        let all = listing::pools(&pools, &with_cpus);
+        let shares = shares(place, &all)?;
+        let reserves = all.iter().any(|pool| pool.scheduler == "rtds");
+        let reservations = if reserves { xl(&["sched-rtds", "-v", "all"])? } else { String::new() };
         Ok(Listed::of(&Texts {
             info: xl(&["info", "-n"])?,
             domains: xl(&["list", "-v"])?,
             vcpus: xl(&["vcpu-list"])?,
             pools,
             pools_with_cpus: with_cpus,
-            shares: shares.concat(),
+            shares,
+            reservations,
         }))
+    }
+
+    /// Asks for weights, caps and parameters alone, which is a sixth of the work; `false`, and nothing is changed, where other domains are
+    /// there than were, or in other pools.
+    ///
+    /// # Errors
+    /// As [`Place::run`].
+    pub fn ask_shares(&mut self, place: &Place) -> Result<bool, Fault> {
+        let now = listing::shares(&shares(place, &self.pools)?);
+        let who = |all: &BTreeMap<String, PoolShares>| {
+            let of = |(pool, s): (&String, &PoolShares)| (pool.clone(), s.shares.keys().copied().collect());
+            all.iter().map(of).collect::<Vec<(String, Vec<u16>)>>()
+        };
+        let same = !now.is_empty() && who(&now) == who(&self.shares);
+        if same {
+            self.shares = now;
+            self.tell_pools();
+        }
+        Ok(same)
+    }
+
+    /// Each pool's parameters stand in the tables of its scheduler.
+    fn tell_pools(&mut self) {
+        for pool in &mut self.pools {
+            let own = self.shares.get(&pool.name);
+            pool.parameters = own.map(|s| s.parameters.clone()).unwrap_or_default();
+        }
     }
 
     /// What the tools have said.
     pub fn of(texts: &Texts) -> Listed {
         let (seats, nodes) = listing::topology(&texts.info);
-        Listed {
+        let mut listed = Listed {
             info: listing::info(&texts.info),
             domains: listing::domains(&texts.domains),
             vcpus: listing::vcpus(&texts.vcpus),
             pools: listing::pools(&texts.pools, &texts.pools_with_cpus),
             shares: listing::shares(&texts.shares),
+            reservations: listing::reservations(&texts.reservations),
             seats,
             nodes,
-        }
+        };
+        listed.tell_pools();
+        listed
     }
 
     /// What the time stamp counters run at.
@@ -147,6 +179,7 @@ impl Listed {
             class: None,
             cgroup: None,
             prefers: v.soft.clone(),
+            reserved: self.reservations.get(&(d.id, v.index)).copied(),
         });
         let cap = share.map_or(0, |s| s.cap);
         VmConfig {
@@ -165,6 +198,14 @@ impl Listed {
             ..VmConfig::new(vm_id(d), d.name.clone(), d.id.into())
         }
     }
+}
+
+/// `xl sched-credit` and `xl sched-credit2`, as far as there are such pools: others have no weights.
+fn shares(place: &Place, pools: &[CpuPool]) -> Result<String, Fault> {
+    let there = |scheduler: &&str| pools.iter().any(|p| p.scheduler == *scheduler);
+    let tables =
+        ["credit", "credit2"].iter().filter(|s| there(s)).map(|s| place.run(&["xl", &format!("sched-{s}")]));
+    Ok(tables.collect::<Result<Vec<String>, Fault>>()?.concat())
 }
 
 /// Domain-0's UUID is zero on every host.

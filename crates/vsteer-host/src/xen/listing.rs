@@ -10,7 +10,7 @@
 use std::collections::BTreeMap;
 use vsteer_core::CpuSet;
 use vsteer_core::cpuset::MAX_CPU;
-use vsteer_core::nouns::CpuPool;
+use vsteer_core::nouns::{CpuPool, Reserved};
 
 /// A domain of `xl list -v`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -194,7 +194,24 @@ pub fn pools(text: &str, with_cpus: &str) -> Vec<CpuPool> {
         count.parse::<u32>().ok()?;
         let name = name.join(" ");
         let cpus = cpus.get(&name).cloned().unwrap_or_default();
-        Some(CpuPool { name, scheduler: (*scheduler).to_owned(), cpus })
+        Some(CpuPool { name, scheduler: (*scheduler).to_owned(), cpus, parameters: BTreeMap::new() })
+    };
+    text.lines().filter_map(row).collect()
+}
+
+/// The rows of `xl sched-rtds -v all`, by domain and vCPU.
+pub fn reservations(text: &str) -> BTreeMap<(u16, u32), Reserved> {
+    let row = |line: &str| {
+        // Name ID VCPU Period Budget Extratime
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let [.., domain, vcpu, period, budget, extra] = words[..] else { return None };
+        let extra_time = match extra {
+            "yes" => true,
+            "no" => false,
+            _ => return None,
+        };
+        let (period_us, budget_us) = (period.parse().ok()?, budget.parse().ok()?);
+        Some(((domain.parse().ok()?, vcpu.parse().ok()?), Reserved { budget_us, period_us, extra_time }))
     };
     text.lines().filter_map(row).collect()
 }
@@ -276,6 +293,11 @@ Name                                ID Weight  Cap
 light                                1    256    0
 heavy                                2    512   40
 ";
+        // As xl(1) prints it; no hypervisor of Debian's has it.
+        let rtds = "Cpupool Pool-0: sched=RTDS\nName                                ID VCPU    Period    Budget Extratime\nDomain-0                             0    0     10000      4000        yes\nmy vm                                2    1      5000      1000         no\n";
+        let told = reservations(rtds);
+        assert_eq!(told[&(2, 1)], Reserved { budget_us: 1000, period_us: 5000, extra_time: false });
+        assert_eq!((told.len(), told[&(0, 0)].extra_time), (2, true));
         let all = shares(text);
         assert_eq!(all["vsteer"].shares[&2], Share { weight: 512, cap: 40 });
         assert_eq!(all["Pool-0"].parameters["tslice"], "30ms");
@@ -295,7 +317,7 @@ heavy                                2    512   40
     proptest! {
         #[test]
         fn no_text_makes_them_panic(text in "([ -~\\n\\t]|\\PC){0,300}") {
-            let _ = (info(&text), topology(&text), domains(&text), vcpus(&text), pools(&text, &text), shares(&text));
+            let _ = (info(&text), topology(&text), domains(&text), vcpus(&text), pools(&text, &text), shares(&text), reservations(&text));
         }
     }
 }

@@ -18,6 +18,7 @@
 //! counts as ready until the tools are asked again.
 
 use super::config::{Listed, tid, vm_id};
+use super::io;
 use super::is_wanted;
 use super::tools::Place;
 use super::unix_ns;
@@ -282,6 +283,7 @@ impl Observe for SampledHost {
             mono_ns: at,
             unix_ns: unix_ns().saturating_sub(now.saturating_sub(at)),
             threads: threads.collect(),
+            vms: io::samples(&Place::Here, &self.listed.domains),
             ..Batch::default()
         })
     }

@@ -8,6 +8,7 @@
 //! vcpus.txt    xl vcpu-list      without it vCPUs that never changed their state are missing
 //! pools.txt    xl cpupool-list   pool-cpus.txt: the same with -c
 //! scheduler.txt  xl sched-credit or xl sched-credit2: weights and caps
+//! rtds.txt     xl sched-rtds -v all: what is reserved
 //! ```
 //!
 //! Left out: the clock on the wall, which a trace does not tell; it is taken to begin at the file's last change.
@@ -59,6 +60,7 @@ pub fn read(file: &Path) -> Result<Saved, Fault> {
         pools: beside("pools.txt"),
         pools_with_cpus: beside("pool-cpus.txt"),
         shares: beside("scheduler.txt"),
+        reservations: beside("rtds.txt"),
     });
     let khz = listed.khz().map_err(|f| {
         f.way_out(format!("keep what `xl info -n` says in {}", file.with_file_name("info.txt").display()))

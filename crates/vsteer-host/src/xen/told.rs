@@ -36,7 +36,7 @@ impl Told {
     /// Has a vCPU been seen whose domain is not known?
     pub(super) fn has_strangers(&self) -> bool {
         let known = |domain: u16| domain == IDLE_DOMAIN || self.listed.domains.iter().any(|d| d.id == domain);
-        self.accounts.vcpus().keys().any(|whose| !known(whose.0))
+        self.accounts.vcpus().iter().any(|(whose, _)| !known(whose.0))
     }
 
     /// Tells the accounts which domains there are, where vCPUs may run, and what those do that may never change their state.

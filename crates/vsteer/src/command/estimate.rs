@@ -10,8 +10,9 @@ use std::path::Path;
 use vsteer_core::model::{self, HostModel};
 use vsteer_core::nouns::HostConfig;
 use vsteer_core::predict::demand::{Demands, Round};
+use vsteer_core::sla::driven;
 use vsteer_core::sla::estimate::simulated::Simulated;
-use vsteer_core::sla::estimate::{ALL, Case, Driver, EFFORT, Sharing};
+use vsteer_core::sla::estimate::{ALL, Case, EFFORT, Sharing};
 use vsteer_core::sla::facts::{self, Facts, facts};
 use vsteer_core::sla::score::{Foretold, LOADED, Told, error};
 use vsteer_core::sla::spread;
@@ -45,6 +46,7 @@ impl Asked {
 /// One interval of a recording.
 struct Part {
     config: HostConfig,
+    model: HostModel,
     facts: Facts,
     /// By VM; `None` where too little came.
     intervals: Vec<Option<Interval>>,
@@ -57,6 +59,11 @@ impl Part {
     fn load(&self) -> f64 {
         let asked: f64 = self.intervals.iter().flatten().map(|i| i.seen.load_at(i.seen.rate_hz)).sum();
         asked / self.facts.pcpus
+    }
+
+    /// Requests of all VMs, per second.
+    fn requests_hz(&self) -> f64 {
+        self.intervals.iter().flatten().map(|i| i.seen.rate_hz).sum()
     }
 
     fn next(&self) -> Vec<Next> {
@@ -155,7 +162,7 @@ fn cut(
         let window = (a.unix_ns, b.unix_ns);
         let intervals =
             asked.iter().zip(&facts.vms).map(|(a, vm)| a.interval(window, *vm)).collect::<Result<_, _>>()?;
-        parts.push(Part { config, facts, intervals, from_unix_ns: window.0, to_unix_ns: window.1 });
+        parts.push(Part { config, model, facts, intervals, from_unix_ns: window.0, to_unix_ns: window.1 });
     }
     if parts.is_empty() {
         let what = format!("{} is shorter than one interval", folder.display());
@@ -235,7 +242,7 @@ fn one(part: &Part, next: &[Next], then: Option<&Part>, names: &[&str]) -> Resul
     let case = Case {
         seen: &seen,
         next: &next,
-        driver: Driver::default(),
+        driver: driven::passing(&part.config, &part.model, &asked, part.requests_hz()),
         pcpus: part.facts.pcpus,
         gaps_s: &gaps,
         host: sharing,
@@ -264,7 +271,11 @@ fn host(part: &Part, names: &[&str]) -> Option<Simulated> {
         round: Round { begins_ns: 0, length_ns: 1 },
         hand_over_ns: 0,
     };
-    match facts::simulated(&part.config, &none, &part.facts, names) {
+    let host = match driven::driver(&part.config) {
+        Some(_) => driven::simulated(&part.config, &part.model, names, part.requests_hz()),
+        None => facts::simulated(&part.config, &none, &part.facts, names),
+    };
+    match host {
         Ok(host) => Some(host),
         Err(why) => {
             eprintln!("vsteer: the host is not simulated: {why}");

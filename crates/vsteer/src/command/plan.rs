@@ -10,8 +10,9 @@ use crate::source::{self, Stretch, progress_done, progress_of};
 use crate::text;
 use std::path::Path;
 use vsteer_core::model::HostModel;
-use vsteer_core::plan::advise::{Limits, plan, plan_by};
-use vsteer_core::plan::{Plan, Scope};
+use vsteer_core::plan::advise::{Limits, plan_by, plan_of};
+use vsteer_core::plan::{Forecast, Plan, Scope, Step, set};
+use vsteer_core::predict::fluid;
 use vsteer_core::predict::foretell::{Foretold, GIVEN_BACK};
 use vsteer_core::{Fault, FaultKind};
 
@@ -88,7 +89,24 @@ fn look(a: &PlanArgs) -> Result<Seen, Fault> {
 }
 
 fn by_fluid(a: &PlanArgs, stretch: &Stretch, model: &HostModel) -> Result<Plan, Fault> {
-    plan(&stretch.config, model, limits(a), scope(a), a.only.as_deref())
+    chosen(a, stretch, model, &mut |steps| Ok(fluid::forecast(&stretch.config, model, steps)))
+}
+
+/// The plan that is asked for, by any method of foretelling.
+fn chosen(
+    a: &PlanArgs,
+    stretch: &Stretch,
+    model: &HostModel,
+    foretell: &mut dyn FnMut(&[Step]) -> Result<Forecast, Fault>,
+) -> Result<Plan, Fault> {
+    let config = &stretch.config;
+    if a.set.is_empty() {
+        return plan_by(config, model, limits(a), scope(a), a.only.as_deref(), foretell);
+    }
+    let steps = set::steps(config, &a.set)?;
+    let title =
+        if steps.is_empty() { "nothing to change: it is so already" } else { "as asked for by --set" };
+    plan_of(config, title, steps, scope(a), foretell)
 }
 
 fn by_replay(a: &PlanArgs, recorded: &Recorded) -> Result<Plan, Fault> {
@@ -127,9 +145,7 @@ fn foretold(
         progress_of("simulating changes", 0.5, "");
         !interrupt.is_set()
     };
-    let plan = plan_by(&stretch.config, model, limits(a), scope(a), a.only.as_deref(), &mut |steps| {
-        told.forecast(steps, &mut go_on)
-    });
+    let plan = chosen(a, stretch, model, &mut |steps| told.forecast(steps, &mut go_on));
     progress_done();
     plan
 }

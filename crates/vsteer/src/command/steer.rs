@@ -7,16 +7,18 @@ use crate::moving::Hosts;
 use crate::sla::Sla;
 use crate::source::{Host, xen_meant};
 use serde::Serialize;
+use std::cell::{Cell, RefCell};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use vsteer_act::{Setting, Steering, journal_folder};
 use vsteer_core::model;
 use vsteer_core::nouns::{Batch, CpuWeight, HostConfig, VmConfig};
 use vsteer_core::plan::{Change, Step};
 use vsteer_core::sla::control::Decision;
+use vsteer_core::sla::driven;
 use vsteer_core::sla::estimate;
 use vsteer_core::sla::facts::{dead, facts, find};
 use vsteer_core::sla::histogram::Lots;
-use vsteer_core::sla::hold::{Holder, Outcome, Period, Promise, VmPeriod};
+use vsteer_core::sla::hold::{Around, Holder, Outcome, Period, Promise, VmPeriod};
 use vsteer_core::sla::round::{CGROUP_V1, CGROUP_V2, XEN, rounded};
 use vsteer_core::sla::window::Answered;
 use vsteer_core::{Fault, FaultKind};
@@ -35,8 +37,10 @@ const POLLS: u32 = 30;
 /// Histograms are scraped each time that so many of these are over, but in periods shorter than [`SCRAPED_LEAST`] at their end alone.
 const POLLS_A_SCRAPE: u32 = 3;
 const SCRAPED_LEAST: Duration = Duration::from_secs(10);
-/// Estimates take no more than this part of a pCPU, since the host is there for others.
+/// Estimates take no more than this part of a pCPU, since the host is there for others ...
 const OF_A_PCPU: f64 = 0.1;
+/// ... and less of it in a Domain-0, through which others' requests go.
+const OF_A_DOMAIN0: f64 = 0.04;
 /// Nor do they rest for longer than this at a time.
 const REST_MOST: Duration = Duration::from_secs(2);
 /// Of a log whose requests ended so far from now the clock is another one.
@@ -55,12 +59,7 @@ pub fn run(a: &Steer, json: bool) -> Result<(), Fault> {
     let estimator = estimate::find(&a.by)?;
     let interrupt = Interrupt::listen();
     let mut host = match xen_meant(a.connect.as_deref())? {
-        Some(place) => {
-            eprintln!(
-                "vsteer: steering Xen domains is new: on a full pCPU levels were not held yet (docs/service-levels.md, sla-xen)"
-            );
-            Host::Xen(Box::new(XenHost::open(place, Vec::new())?))
-        }
+        Some(place) => Host::Xen(Box::new(XenHost::open(place, Vec::new())?)),
         None => {
             let collector = CollectorChoice::Schedstat;
             let options = Options { connect: a.connect.clone(), collector, ..Options::default() };
@@ -164,7 +163,7 @@ impl World<'_> {
     /// One period: look, decide, set.
     fn period(&mut self, yes: bool) -> Result<Option<Tell>, Fault> {
         let begun = own_cpu_s();
-        let resting = Resting::new();
+        let resting = Resting::new(if matches!(self.host, Host::Xen(_)) { OF_A_DOMAIN0 } else { OF_A_PCPU });
         let config = self.host.config()?;
         resting.rest();
         self.steering.look_after()?;
@@ -223,8 +222,23 @@ impl World<'_> {
         });
         let looked = own_cpu_s();
         resting.rest();
+        let requests: usize = vms.iter().flatten().map(|v: &VmPeriod| v.requests.len()).sum();
+        let requests_hz = requests as f64 / (to_ns.saturating_sub(from_ns).max(1) as f64 / 1e9);
         let period = Period { span_ns: (from_ns, to_ns), vms, pcpus: of_host.pcpus };
-        let outcome = self.holder.step(period, &|| resting.rest());
+        let not_simulated = RefCell::new(None);
+        let host = |turned: &[usize]| {
+            driven::driver(&config)?;
+            let turned: Vec<&str> = turned.iter().map(|i| names[*i]).collect();
+            let host = driven::simulated(&config, &model, &turned, requests_hz);
+            host.map_err(|why| not_simulated.replace(Some(why))).ok()
+        };
+        let driver = driven::passing(&config, &model, &present, requests_hz);
+        let driver_pcpus = driver.delay;
+        let around = Around { between: &|| resting.rest(), host: &host, driver };
+        let outcome = self.holder.step(period, around);
+        if let Some(why) = not_simulated.into_inner() {
+            notes.push(format!("Domain-0's part in requests is left out: the host is not simulated: {why}"));
+        }
         resting.rest();
         for (i, promise) in self.sla.promises.iter().enumerate() {
             let p95_s = outcome.seen[i].map(|s| s.response.p95_s);
@@ -250,7 +264,18 @@ impl World<'_> {
         let weights = steps.iter().map(|s| format!("{}: {}", s.vm_name, s.change)).collect();
         let own_cpu_s = [looked - begun, decided - looked, own_cpu_s() - decided];
         let vms = names.iter().map(|n| (*n).to_owned()).collect();
-        Ok(Some(Tell { unix_ns, vms, outcome, weights, set, plan, notes, own_cpu_s, own_bytes: own_bytes() }))
+        Ok(Some(Tell {
+            unix_ns,
+            vms,
+            outcome,
+            weights,
+            set,
+            plan,
+            notes,
+            driver_pcpus,
+            own_cpu_s,
+            own_bytes: own_bytes(),
+        }))
     }
 
     /// The file of a plan that moves a VM, where one has to go and fits somewhere.
@@ -357,6 +382,8 @@ struct Tell {
     /// A plan that moves a VM, where one has to go and fits on another host.
     plan: Option<std::path::PathBuf>,
     notes: Vec<String>,
+    /// pCPUs that the driver domain used (Xen's Domain-0); 0 where there is none.
+    driver_pcpus: f64,
     /// CPU time that this period's look took: seeing, deciding, setting.
     own_cpu_s: [f64; 3],
     /// Memory that this process holds.
@@ -364,17 +391,20 @@ struct Tell {
 }
 
 /// Who works a little and rests a lot.
-struct Resting(std::cell::Cell<Instant>);
+struct Resting {
+    since: Cell<Instant>,
+    of_a_pcpu: f64,
+}
 
 impl Resting {
-    fn new() -> Resting {
-        Resting(std::cell::Cell::new(Instant::now()))
+    fn new(of_a_pcpu: f64) -> Resting {
+        Resting { since: Cell::new(Instant::now()), of_a_pcpu }
     }
 
     /// After what was done since the last time.
     fn rest(&self) {
-        std::thread::sleep(self.0.get().elapsed().mul_f64(1.0 / OF_A_PCPU - 1.0).min(REST_MOST));
-        self.0.set(Instant::now());
+        std::thread::sleep(self.since.get().elapsed().mul_f64(1.0 / self.of_a_pcpu - 1.0).min(REST_MOST));
+        self.since.set(Instant::now());
     }
 }
 

@@ -8,8 +8,8 @@ use vsteer_core::model::{HostModel, Quantiles, Shares, ThreadModel};
 use vsteer_core::topology::Topology;
 
 /// Column headings, after the name.
-pub const COLUMNS: [&str; 9] =
-    ["%USED", "%RUN", "%RDY", "%LAG", "%MLMTD", "%WAIT", "%OVRLP", "WAKE99ms", "SW/s"];
+pub const COLUMNS: [&str; 10] =
+    ["%USED", "%RUN", "%RDY", "%LAG", "%MLMTD", "%WAIT", "%OVRLP", "WAKE99ms", "SW/s", "IO/s"];
 
 /// One line of the table.
 #[derive(Debug, Clone)]
@@ -21,9 +21,9 @@ pub struct Row {
     /// What it is called.
     pub name: String,
     /// The values behind the cells, for sorting.
-    pub values: [Option<f64>; 9],
+    pub values: [Option<f64>; 10],
     /// The cells.
-    pub cells: [String; 9],
+    pub cells: [String; 10],
 }
 
 fn row(
@@ -33,13 +33,15 @@ fn row(
     s: &Shares,
     wake: Option<Quantiles>,
     switches: Option<f64>,
+    io: Option<f64>,
 ) -> Row {
     let wake_ms = wake.map(|w| w.p99_ns / 1e6);
-    let values = [s.used(), s.run, s.wait, s.lag, s.limited, s.blocked, s.overlap, wake_ms, switches];
+    let values = [s.used(), s.run, s.wait, s.lag, s.limited, s.blocked, s.overlap, wake_ms, switches, io];
     let plain = |v: Option<f64>, digits: usize| v.map_or_else(|| "-".to_owned(), |v| format!("{v:.digits$}"));
     let cells = std::array::from_fn(|i| match i {
         7 => plain(wake_ms, 2),
         8 => plain(switches, 0),
+        9 => plain(io, 0),
         _ => percent(values[i]),
     });
     Row { group: group.to_owned(), depth, name, values, cells }
@@ -47,7 +49,7 @@ fn row(
 
 fn thread_row(group: &str, t: &ThreadModel) -> Row {
     let name = format!("  {} (tid {})", t.role, t.tid.0);
-    row(group, 1, name, &t.shares, t.wake_latency, t.switches_per_s)
+    row(group, 1, name, &t.shares, t.wake_latency, t.switches_per_s, None)
 }
 
 /// Group row, vCPU-sum row and thread rows of every VM.
@@ -56,9 +58,9 @@ pub fn vm_rows(model: &HostModel) -> Vec<Row> {
     for vm in &model.vms {
         let id = &vm.id.0;
         let switches = vm.threads.iter().map(|t| t.switches_per_s).sum::<Option<f64>>();
-        rows.push(row(id, 0, one_line(&vm.name), &vm.group, vm.wake_latency, switches));
+        rows.push(row(id, 0, one_line(&vm.name), &vm.group, vm.wake_latency, switches, vm.io_per_s));
         let name = format!("  all {} vCPUs", vm.vcpu_threads().count());
-        rows.push(row(id, 1, name, &vm.vcpus, vm.wake_latency, None));
+        rows.push(row(id, 1, name, &vm.vcpus, vm.wake_latency, None, None));
         rows.extend(vm.threads.iter().map(|t| thread_row(id, t)));
     }
     rows

@@ -148,7 +148,7 @@ impl Fluid {
 }
 
 impl Sharing for Fluid {
-    fn run(&self, rounds: &[Vec<Traffic>], weights: &[f64]) -> Vec<Option<Ran>> {
+    fn run(&self, rounds: &[Vec<Traffic>], weights: &[f64], _between: &dyn Fn()) -> Vec<Option<Ran>> {
         let mut took: Vec<Vec<f64>> = vec![Vec::new(); weights.len()];
         let mut means: Vec<Vec<f64>> = vec![Vec::new(); weights.len()];
         for traffic in rounds {
@@ -187,7 +187,7 @@ mod tests {
     fn run(fluid: &Fluid, all: &[Seen], weights: &[f64]) -> Vec<Response> {
         let rates: Vec<f64> = all.iter().map(|s| s.rate_hz).collect();
         fluid
-            .run(&rounds(all, &[], &rates, 800_000), weights)
+            .run(&rounds(all, &[], &rates, 800_000), weights, &|| {})
             .into_iter()
             .map(|r| r.unwrap().response)
             .collect()

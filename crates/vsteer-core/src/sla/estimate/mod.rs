@@ -47,8 +47,9 @@ pub struct Ran {
 
 /// Who shares pCPUs how.
 pub trait Sharing {
-    /// Response times of the requests that count, by VM; `None` for a VM without any, or where the host cannot be run so.
-    fn run(&self, rounds: &[Vec<Traffic>], weights: &[f64]) -> Vec<Option<Ran>>;
+    /// Response times of the requests that count, by VM; `None` for a VM without any, or where the host cannot be run so. `between` is
+    /// called now and then by who takes long.
+    fn run(&self, rounds: &[Vec<Traffic>], weights: &[f64], between: &dyn Fn()) -> Vec<Option<Ran>>;
 }
 
 /// The standard deviation of rounds' means.

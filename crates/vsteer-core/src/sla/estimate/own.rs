@@ -16,6 +16,7 @@ use super::super::window::{Response, Seen};
 use super::fluid::Fluid;
 use super::traffic::{Traffic, rounds};
 use super::{Case, Ran, Sharing};
+use std::cell::OnceCell;
 
 /// A factor beyond this is not the model's error: something else happened.
 const FACTOR_MOST: f64 = 3.0;
@@ -63,7 +64,7 @@ pub(super) fn tell(case: &Case<'_>) -> Vec<Option<Response>> {
             return (vec![None; rates.len()], 1);
         }
         let rounds = rounds(case.seen, case.gaps_s, rates, case.effort);
-        let told = sharing.run(&rounds, &weights);
+        let told = sharing.run(&rounds, &weights, case.between);
         (case.between)();
         (told, rounds.len())
     };
@@ -97,7 +98,7 @@ pub(super) fn simulator(case: &Case<'_>) -> Vec<Option<Response>> {
     if !settles(case, &rates) {
         return none();
     }
-    let told = host.run(&rounds(case.seen, case.gaps_s, &rates, case.effort), &weights);
+    let told = host.run(&rounds(case.seen, case.gaps_s, &rates, case.effort), &weights, case.between);
     told.into_iter().map(|r| r.map(|r| r.response)).collect()
 }
 
@@ -109,6 +110,8 @@ fn settles(case: &Case<'_>, rates: &[f64]) -> bool {
 
 /// A search among weights draws this part of the requests: with the same draws for all weights the differences are told well by few.
 const SEARCHED: usize = 10;
+/// But not fewer than this.
+const SEARCHED_LEAST: usize = 5_000;
 
 /// All that does not depend on the next interval's weights.
 pub(super) struct Prepared<'a> {
@@ -119,16 +122,16 @@ pub(super) struct Prepared<'a> {
     now: Vec<Option<Response>>,
     /// Few of the next interval's requests; `None` where there is more work than pCPUs.
     few: Option<Vec<Vec<Traffic>>>,
-    /// What they say of the present weights.
-    few_now: Vec<Option<Response>>,
+    /// What they say of the present weights, once that was asked for.
+    few_now: OnceCell<Vec<Option<Response>>>,
 }
 
 impl<'a> Prepared<'a> {
     pub(super) fn new(case: Case<'a>) -> Prepared<'a> {
         let rates: Vec<f64> = case.next.iter().map(|n| n.rate_hz).collect();
         let weights: Vec<f64> = case.next.iter().map(|n| n.weight).collect();
-        let few =
-            settles(&case, &rates).then(|| rounds(case.seen, case.gaps_s, &rates, case.effort / SEARCHED));
+        let searched = (case.effort / SEARCHED).max(SEARCHED_LEAST);
+        let few = settles(&case, &rates).then(|| rounds(case.seen, case.gaps_s, &rates, searched));
         let same =
             case.seen.iter().zip(case.next).all(|(s, n)| s.rate_hz == n.rate_hz && s.weight == n.weight);
         let now = if same && case.to_the_letter {
@@ -136,16 +139,11 @@ impl<'a> Prepared<'a> {
         } else {
             tell(&case)
         };
-        let mut prepared = Prepared { case, fluid: case.fluid(), weights, now, few, few_now: Vec::new() };
-        prepared.few_now = match &prepared.few {
-            Some(few) => prepared.run(few, &prepared.weights),
-            None => vec![None; case.seen.len()],
-        };
-        prepared
+        Prepared { case, fluid: case.fluid(), weights, now, few, few_now: OnceCell::new() }
     }
 
     fn run(&self, rounds: &[Vec<Traffic>], weights: &[f64]) -> Vec<Option<Response>> {
-        let told = self.case.host.unwrap_or(&self.fluid).run(rounds, weights);
+        let told = self.case.host.unwrap_or(&self.fluid).run(rounds, weights, self.case.between);
         (self.case.between)();
         told.into_iter().map(|r| r.map(|r| r.response)).collect()
     }
@@ -154,13 +152,17 @@ impl<'a> Prepared<'a> {
         let Some(few) = self.few.as_ref().filter(|_| weights.iter().all(|w| *w > 0.0)) else {
             return vec![None; self.now.len()];
         };
+        if weights == self.weights {
+            return self.now.clone();
+        }
+        let few_now = self.few_now.get_or_init(|| self.run(few, &self.weights));
         let told = self.run(few, weights);
         let of = |((then, before), now): ((Option<Response>, &Option<Response>), &Option<Response>)| {
             let (then, before, now) = (then?, (*before)?, (*now)?);
             let (mean, p95) = (then.mean_s / before.mean_s, then.p95_s / before.p95_s);
             Some(Response { mean_s: now.mean_s * mean, p95_s: now.p95_s * p95 })
         };
-        told.into_iter().zip(&self.few_now).zip(&self.now).map(of).collect()
+        told.into_iter().zip(few_now).zip(&self.now).map(of).collect()
     }
 
     pub(super) fn by_weights(self) -> impl Fn(&[f64]) -> Vec<Option<Response>> + 'a {

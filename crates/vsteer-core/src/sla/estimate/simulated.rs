@@ -4,13 +4,16 @@
 //! parameters), but what VMs want is not what was recorded: it is requests, each vCPU serving those dealt to it in turn, first come
 //! first served. Slices, wake-ups and preemption are the scheduler's own.
 //!
+//! On Xen requests and answers pass Domain-0 ([`crate::sla::driven`]).
+//!
 //! Left out: VMs that are in no service level still want what they wanted; several workers on one vCPU.
 
 use super::traffic::Traffic;
 use super::{Ran, Sharing, rounds_apart};
 use crate::predict::replay::Replay;
 use crate::sim::engine::Stop;
-use crate::sim::guest::{Demand, Release};
+use crate::sim::guest::driver::{Asked, ServedSpec};
+use crate::sim::guest::{Demand, Release, Times};
 use crate::sim::setup::Vcpu;
 use crate::sla::window::{PERCENTILE, Response};
 use crate::stats::{mean, quantile};
@@ -23,6 +26,27 @@ pub struct Simulated {
     pub vms: Vec<usize>,
     /// What a weight of 1.0 on the caller's scale is on the scheduler's.
     pub weight_unit: f64,
+    /// The way through a driver domain, if that is how requests come.
+    pub passage: Option<Passage>,
+}
+
+/// A way through a driver domain.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Passage {
+    /// The domain's name.
+    pub through: String,
+    /// Its CPU time for each request, half of it before and half of it after the server, seconds.
+    pub service_s: f64,
+}
+
+impl Passage {
+    /// A server that is asked for these.
+    fn served(&self, jobs: Vec<Release>) -> Demand {
+        let half = Times::Fixed(ns(self.service_s / 2.0).max(1));
+        let (before, after) = (half, half);
+        let (asked, driver) = (Asked::Given(jobs), self.through.clone());
+        Demand::Served(Box::new(ServedSpec { asked, driver, before, after, backlog: 1 }))
+    }
 }
 
 impl Simulated {
@@ -47,7 +71,10 @@ impl Simulated {
                     .map(|(at_s, work_s)| Release { at_ns: ns(*at_s), compute_ns: ns(*work_s).max(1) })
                     .collect();
                 end_ns = end_ns.max(jobs.last().map_or(0, |j| j.at_ns));
-                setup.vms[*vm].vcpus[*k].demand = Demand::Released { jobs, repeat_ns: None };
+                setup.vms[*vm].vcpus[*k].demand = match &self.passage {
+                    Some(passage) => passage.served(jobs),
+                    None => Demand::Released { jobs, repeat_ns: None },
+                };
             }
             setup.vms[*vm].weight =
                 Some(libm::round(w * self.weight_unit).clamp(least.into(), most.into()) as u32);
@@ -75,11 +102,12 @@ fn ns(s: f64) -> u64 {
 }
 
 impl Sharing for Simulated {
-    fn run(&self, rounds: &[Vec<Traffic>], weights: &[f64]) -> Vec<Option<Ran>> {
+    fn run(&self, rounds: &[Vec<Traffic>], weights: &[f64], between: &dyn Fn()) -> Vec<Option<Ran>> {
         let mut took: Vec<Vec<f64>> = vec![Vec::new(); weights.len()];
         let mut means: Vec<Vec<f64>> = vec![Vec::new(); weights.len()];
         for traffic in rounds {
             let Some(of) = self.responses(traffic, weights) else { return vec![None; weights.len()] };
+            between();
             for (i, of) in of.iter().enumerate() {
                 let counted =
                     of.iter().filter(|(at_s, _)| *at_s >= traffic[i].count_from_s).map(|(_, took_s)| *took_s);
@@ -126,6 +154,7 @@ mod tests {
             host: replay,
             vms: (0..names.len()).collect(),
             weight_unit: f64::from(policy.about.default_weight),
+            passage: None,
         }
     }
 
@@ -147,7 +176,8 @@ mod tests {
         let fluid = Fluid { pcpus: 1.0, vcpus: vec![1, 1] };
         let simulated = host(&["a", "b"]);
         for weights in [[1.0, 1.0], [4.0, 1.0]] {
-            let (told, near) = (simulated.run(&traffic, &weights), fluid.run(&traffic, &weights));
+            let (told, near) =
+                (simulated.run(&traffic, &weights, &|| {}), fluid.run(&traffic, &weights, &|| {}));
             for (told, near) in told.iter().zip(near) {
                 let (told, near) = (told.unwrap().response, near.unwrap().response);
                 assert!((told.mean_s / near.mean_s - 1.0).abs() < 0.1, "{weights:?}: {told:?} {near:?}");

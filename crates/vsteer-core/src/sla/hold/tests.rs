@@ -76,7 +76,7 @@ fn holder(levels_ms: [f64; 3]) -> Holder {
 fn steered_to_rest(world: &mut World, holder: &mut Holder, shown: fn(Period) -> Period) -> Outcome {
     let mut sets = 0;
     let mut next = |world: &mut World| {
-        let outcome = holder.step(shown(world.live()), &|| {});
+        let outcome = holder.step(shown(world.live()), Around::default());
         match &outcome.decision {
             Decision::Set { weights, .. } => {
                 sets += 1;
@@ -102,7 +102,7 @@ fn a_shift_of_load_is_answered_and_then_there_is_rest() {
         let mut world = World::new(seed, [30.0, 30.0, 120.0]);
         let mut holder = holder([25.0, 45.0, 22.0]);
         for _ in 0..5 {
-            assert_eq!(holder.step(world.live(), &|| {}).decision, Decision::Keep, "seed {seed}");
+            assert_eq!(holder.step(world.live(), Around::default()).decision, Decision::Keep, "seed {seed}");
         }
         world.rates = [45.0, 45.0, 170.0];
         let first = steered_to_rest(&mut world, &mut holder, |period| period);
@@ -119,7 +119,7 @@ fn what_makes_it_worse_is_taken_back() {
         let mut holder = holder([20.0, 60.0, 30.0]);
         let mut sets: Vec<(Vec<f64>, String)> = Vec::new();
         for _ in 0..9 {
-            let outcome = holder.step(world.live(), &|| {});
+            let outcome = holder.step(world.live(), Around::default());
             if let Decision::Set { weights, .. } = outcome.decision {
                 world.weights.clone_from(&weights);
                 sets.push((weights, outcome.why));
@@ -168,7 +168,7 @@ fn histograms_do_for_logs() {
             let rates = [0, 1, 2].map(|i| period.vms[i].as_ref().map(|v| v.requests.len()));
             let counted = counted(period, 10);
             assert_eq!(rates, [0, 1, 2].map(|i| counted.vms[i].as_ref().map(|v| v.requests.len())));
-            assert_eq!(holder.step(counted, &|| {}).decision, Decision::Keep, "seed {seed}");
+            assert_eq!(holder.step(counted, Around::default()).decision, Decision::Keep, "seed {seed}");
         }
         world.rates = [45.0, 45.0, 170.0];
         steered_to_rest(&mut world, &mut holder, |period| counted(period, 10));
@@ -205,10 +205,10 @@ fn where_nothing_helps_it_says_who_should_go() {
     let mut world = World::new(1, [30.0, 30.0, 120.0]);
     let mut holder = holder([20.0, 20.0, 9.0]);
     for _ in 0..3 {
-        assert!(!matches!(holder.step(world.live(), &|| {}).decision, Decision::Move { .. }));
+        assert!(!matches!(holder.step(world.live(), Around::default()).decision, Decision::Move { .. }));
     }
     world.rates = [48.0, 48.0, 185.0];
-    let outcome = holder.step(world.live(), &|| {});
+    let outcome = holder.step(world.live(), Around::default());
     assert!(matches!(outcome.decision, Decision::Move { .. }), "{}", outcome.why);
 }
 
@@ -218,7 +218,7 @@ fn a_dead_knob_is_told_of_and_not_turned() {
     world.dead = Some(Dead::Quota);
     let mut holder = holder([10.0, 100.0, 100.0]);
     for _ in 0..4 {
-        let outcome = holder.step(world.live(), &|| {});
+        let outcome = holder.step(world.live(), Around::default());
         assert_eq!(outcome.decision, Decision::Keep);
         assert!(
             outcome.why.contains("vm1 is beyond its level, but its weight does nothing"),
@@ -233,7 +233,7 @@ fn a_level_below_the_cpu_time_is_told_of_and_moves_nobody() {
     let mut world = World::new(1, [30.0, 30.0, 120.0]);
     let mut holder = holder([5.0, 100.0, 100.0]);
     for _ in 0..3 {
-        let outcome = holder.step(world.live(), &|| {});
+        let outcome = holder.step(world.live(), Around::default());
         assert_eq!(outcome.decision, Decision::Keep);
         assert!(outcome.why.contains("vm1 takes 6.60 ms of CPU for a request"), "{}", outcome.why);
     }
@@ -249,12 +249,12 @@ fn nobody_asks_and_one_alone_are_no_trouble() {
         dead: None,
     };
     let period = |vms| Period { span_ns: (0, 60_000_000_000), vms, pcpus: 1.0 };
-    let outcome = holder.step(period(vec![Some(empty(1.0)), Some(empty(1.0)), None]), &|| {});
+    let outcome = holder.step(period(vec![Some(empty(1.0)), Some(empty(1.0)), None]), Around::default());
     assert_eq!((outcome.decision, outcome.why.as_str()), (Decision::Keep, "nothing is asked of anybody"));
     let mut world = World::new(3, [60.0, 1.0, 1.0]);
     let mut alone = world.live();
     (alone.vms[1], alone.vms[2]) = (None, None);
-    let outcome = holder.step(alone, &|| {});
+    let outcome = holder.step(alone, Around::default());
     // Alone it has all of the pCPU: no weight is better.
     assert!(!matches!(outcome.decision, Decision::Set { .. }), "{}", outcome.why);
 }

@@ -23,6 +23,7 @@ const KUBEVIRT: &str =
 const XEN: &str = "it is a Xen domain: connect to that host by xen: or xen+ssh://root@host";
 const UNCONNECTED: &str = "it belongs to a libvirt that is not connected";
 
+pub(super) const XENS: &str = "only Xen has such a setting";
 pub(super) const NO_POOLS: &str = "Linux has no pools of pCPUs";
 
 fn no(why: &str) -> Able {
@@ -81,6 +82,8 @@ pub(super) fn capabilities(inventory: &Inventory, vm: &VmConfig) -> Capabilities
         topology: both(no(NEXT_START)),
         host: Capability { live: when(of_libvirt, NOT_LIBVIRTS), persistent: when(of_libvirt, NOT_LIBVIRTS) },
         pool: both(no(NO_POOLS)),
+        preference: both(no(XENS)),
+        reservation: both(no(XENS)),
     };
     let refuse_all = match &vm.manager {
         Manager::KubeVirt => Some(KUBEVIRT),
@@ -99,6 +102,8 @@ pub(super) fn capabilities(inventory: &Inventory, vm: &VmConfig) -> Capabilities
         &mut all.topology,
         &mut all.host,
         &mut all.pool,
+        &mut all.preference,
+        &mut all.reservation,
     ] {
         if let Some(why) = refuse_all {
             *capability = Capability { live: no(why), persistent: no(why) };
@@ -121,6 +126,8 @@ fn of_change<'a>(all: &'a Capabilities, change: &Change) -> &'a Capability {
         Change::Topology { .. } => &all.topology,
         Change::Host { .. } => &all.host,
         Change::Pool { .. } => &all.pool,
+        Change::Preference { .. } => &all.preference,
+        Change::Reservation { .. } => &all.reservation,
     }
 }
 

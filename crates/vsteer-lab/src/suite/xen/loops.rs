@@ -44,8 +44,8 @@ const ALONE_S: u32 = 25;
 const SETTLE_S: u32 = ALONE_S + 5;
 const TRACED_S: u32 = 10;
 /// Pinned and floating in turn.
-const ROUNDS: usize = 8;
-const PHASE_S: u32 = 10;
+const ROUNDS: usize = 20;
+const PHASE_S: u32 = 4;
 /// libgomp's threads beyond the number of vCPUs spin shortly, then sleep: as in scenarios/published/openmp-pinning.
 const SPIN_NS: u64 = 10_000;
 const SIMULATED_NS: u64 = 60_000_000_000;

@@ -1,0 +1,303 @@
+//! What does a person want changed? Settings in words, made steps: so that what they would do is foretold, and they can be tried and
+//! taken back.
+//!
+//! ```text
+//! web:weight=512        the weight, on the scale that its hypervisor has
+//! web:limit=1.5         pCPUs at most, for the whole VM; none: no limit
+//! web:pin=0-3           where its vCPUs may run; pin.1=3: vCPU 1 alone; any: anywhere
+//! web:prefer=0-7        where they would rather run (Xen's soft affinity); prefer.1=...; any
+//! web:budget=4ms/10ms   what Xen's RTDS reserves for each vCPU; budget.1=...; 4ms/10ms+: and what is left over (untried)
+//! ```
+//!
+//! A VM's name may hold colons: the last one ends it. What is in force already makes no step.
+//!
+//! Left out: pools, classes, memory: actions propose those ([`super::advise`]).
+
+use super::{Change, QuotaScope, Step};
+use crate::nouns::{HostConfig, Quota, Reserved, VmConfig, VmThread};
+use crate::scenario::span::Span;
+use crate::{CpuSet, Fault, FaultKind};
+use std::str::FromStr;
+
+/// The period of a limit where there was none: cgroups' own default.
+const PERIOD_US: u64 = 100_000;
+const REASON: &str = "asked for by --set";
+const FORMS: &str = "VM:weight=N, VM:limit=PCPUS|none, VM:pin=PCPUS|any, VM:prefer=PCPUS|any, VM:budget=TIME/PERIOD; pin.2= is vCPU 2 alone";
+
+/// One of them.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Setting {
+    vm: String,
+    what: What,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+enum What {
+    Weight(f64),
+    /// pCPUs.
+    Limit(Option<f64>),
+    /// Of one vCPU or of all.
+    Pin(Option<u32>, Option<CpuSet>),
+    Prefer(Option<u32>, Option<CpuSet>),
+    Budget(Option<u32>, Reserved),
+}
+
+impl FromStr for Setting {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Setting, String> {
+        let form = || format!("{text:?} is none of {FORMS}");
+        let (vm, setting) = text
+            .split_once('=')
+            .and_then(|(left, _)| left.rsplit_once(':'))
+            .map(|(vm, _)| {
+                let setting = &text[vm.len() + 1..];
+                (vm, setting)
+            })
+            .ok_or_else(form)?;
+        let (key, value) = setting.split_once('=').ok_or_else(form)?;
+        let (key, vcpu) = match key.split_once('.') {
+            Some((key, n)) => {
+                (key, Some(n.parse::<u32>().map_err(|_| format!("{text:?}: {n:?} is no vCPU's number"))?))
+            }
+            None => (key, None),
+        };
+        let cpus = || match value {
+            "any" => Ok(None),
+            list => list.parse::<CpuSet>().map(Some).map_err(|e| format!("{text:?}: {e}")),
+        };
+        let positive = || {
+            let number = value.parse::<f64>().ok().filter(|n| n.is_finite() && *n > 0.0);
+            number.ok_or_else(|| format!("{text:?}: {value:?} is no number above 0"))
+        };
+        let what = match (key, vcpu) {
+            ("weight", None) => What::Weight(positive()?),
+            ("limit", None) => What::Limit(if value == "none" { None } else { Some(positive()?) }),
+            ("pin", _) => What::Pin(vcpu, cpus()?),
+            ("prefer", _) => What::Prefer(vcpu, cpus()?),
+            ("budget", _) => What::Budget(vcpu, reserved(value).map_err(|e| format!("{text:?}: {e}"))?),
+            _ => return Err(form()),
+        };
+        if vm.is_empty() {
+            return Err(form());
+        }
+        Ok(Setting { vm: vm.to_owned(), what })
+    }
+}
+
+/// `4ms/10ms`, `4ms/10ms+`.
+fn reserved(text: &str) -> Result<Reserved, String> {
+    let (text, extra_time) = text.strip_suffix('+').map_or((text, false), |text| (text, true));
+    let (budget, period) = text.split_once('/').ok_or("a budget is TIME/PERIOD, such as 4ms/10ms")?;
+    let us = |text: &str| text.parse::<Span>().map(|span| span.ns() / 1_000).map_err(|e| e.to_string());
+    let (budget_us, period_us) = (us(budget)?, us(period)?);
+    if budget_us == 0 || budget_us > period_us {
+        return Err(format!("a budget of {budget_us} µs in every {period_us} µs cannot be held"));
+    }
+    Ok(Reserved { budget_us, period_us, extra_time })
+}
+
+/// The steps that make it so, in the order of the settings; none for what is in force already.
+///
+/// # Errors
+/// `NothingThere` for a VM or vCPU that is not there, naming those there are; `BadInput` for a weight, limit or pCPU that cannot be;
+/// `Unsupported` where the host has no such setting.
+pub fn steps(config: &HostConfig, settings: &[Setting]) -> Result<Vec<Step>, Fault> {
+    let mut all = Vec::new();
+    for setting in settings {
+        let vm = config.vms.iter().find(|vm| vm.name == setting.vm).ok_or_else(|| {
+            let known: Vec<&str> = config.vms.iter().map(|vm| vm.name.as_str()).collect();
+            Fault::new(FaultKind::NothingThere, format!("--set: there is no VM {:?}", setting.vm))
+                .way_out(format!("there are: {}", known.join(", ")))
+        })?;
+        let changes = changes(config, vm, &setting.what)?;
+        all.extend(changes.into_iter().map(|change| Step {
+            vm: vm.id.clone(),
+            vm_name: vm.name.clone(),
+            change,
+            reason: REASON.to_owned(),
+        }));
+    }
+    Ok(all)
+}
+
+fn changes(config: &HostConfig, vm: &VmConfig, what: &What) -> Result<Vec<Change>, Fault> {
+    let bad = |what: String, way_out: &str| {
+        Fault::new(FaultKind::BadInput, format!("--set {:?}: {what}", vm.name)).way_out(way_out)
+    };
+    let unsupported = |what: &str| Fault::new(FaultKind::Unsupported, format!("--set {:?}: {what}", vm.name));
+    let usable = config.topology.usable();
+    let anywhere = vm.pool.as_ref().map_or_else(|| usable.clone(), |pool| pool.cpus.clone());
+    let named = |cpus: &Option<CpuSet>| match cpus {
+        Some(cpus) if cpus.is_empty() || !cpus.difference(&anywhere).is_empty() => {
+            Err(bad(format!("pCPUs {cpus} are not all there for it"), &format!("there are: {anywhere}")))
+        }
+        Some(cpus) => Ok(cpus.clone()),
+        None => Ok(anywhere.clone()),
+    };
+    Ok(match what {
+        What::Weight(number) => {
+            let from = vm.weight.ok_or_else(|| unsupported("it has no weight of its own"))?;
+            let to = from.on_same_scale(number.round());
+            if (to.number() as f64 - number).abs() > 1e-9 {
+                return Err(bad(
+                    format!("a weight of {number} cannot be"),
+                    &format!("it is {from} now; the nearest is {to}"),
+                ));
+            }
+            Vec::from_iter((from != to).then_some(Change::Weight { from, to }))
+        }
+        What::Limit(pcpus) => {
+            let (scope, from) = (QuotaScope::WholeVm, vm.limits.whole_vm);
+            let period_us = from.map_or(PERIOD_US, |q| q.period_us);
+            let to =
+                pcpus.map(|pcpus| Quota { quota_us: (pcpus * period_us as f64).round() as u64, period_us });
+            if to.is_some_and(|q| q.quota_us < 1_000) {
+                return Err(bad(
+                    "less than 1 ms a period cannot be held".to_owned(),
+                    "give more pCPUs, such as 0.1",
+                ));
+            }
+            Vec::from_iter((from != to).then_some(Change::Quota { scope, from, to }))
+        }
+        What::Pin(vcpu, cpus) => {
+            let to = named(cpus)?;
+            let pin = |t: &VmThread| Change::Affinity {
+                role: t.role,
+                tid: t.tid,
+                from: t.affinity.clone(),
+                to: to.clone(),
+            };
+            vcpus(vm, *vcpu)?.into_iter().filter(|t| t.affinity != to).map(pin).collect()
+        }
+        What::Prefer(vcpu, cpus) => {
+            if vm.pool.is_none() {
+                return Err(unsupported("only Xen has pCPUs that a vCPU prefers").way_out("pin it"));
+            }
+            let to = cpus.as_ref().map(|_| named(cpus)).transpose()?;
+            let of = |t: &VmThread| Change::Preference {
+                role: t.role,
+                tid: t.tid,
+                from: t.prefers.clone(),
+                to: to.clone(),
+            };
+            vcpus(vm, *vcpu)?.into_iter().filter(|t| t.prefers != to).map(of).collect()
+        }
+        What::Budget(vcpu, to) => {
+            let mut all = Vec::new();
+            for t in vcpus(vm, *vcpu)? {
+                let from = t.reserved.ok_or_else(|| {
+                    unsupported("its scheduler reserves nothing")
+                        .way_out("Xen's RTDS does; here, give it weight or a limit")
+                })?;
+                all.extend((from != *to).then_some(Change::Reservation {
+                    role: t.role,
+                    tid: t.tid,
+                    from,
+                    to: *to,
+                }));
+            }
+            all
+        }
+    })
+}
+
+/// One of its vCPUs, or all.
+fn vcpus(vm: &VmConfig, which: Option<u32>) -> Result<Vec<&VmThread>, Fault> {
+    let all: Vec<&VmThread> = vm.vcpus().filter(|t| which.is_none_or(|n| t.role.vcpu() == Some(n))).collect();
+    if all.is_empty() {
+        let which = which.map_or(String::new(), |n| format!(" {n}"));
+        return Err(Fault::new(
+            FaultKind::NothingThere,
+            format!("--set {:?}: it has no vCPU{which}", vm.name),
+        )
+        .way_out(format!("it has {}, counted from 0", vm.vcpu_count())));
+    }
+    Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::nouns::{CgroupLayout, CpuPool, CpuWeight, Role, Tid, VmId};
+    use crate::sim::setup::machine;
+
+    fn host() -> HostConfig {
+        let cpus = CpuSet::first(4);
+        let vcpu = |n: u32| VmThread {
+            tid: Tid(n),
+            role: Role::Vcpu(n),
+            affinity: cpus.clone(),
+            class: None,
+            cgroup: None,
+            prefers: None,
+            reserved: (n == 1).then_some(Reserved { budget_us: 4_000, period_us: 10_000, extra_time: true }),
+        };
+        let (name, scheduler, parameters) = ("Pool-0".into(), "credit".into(), [].into());
+        let vm = VmConfig {
+            threads: vec![vcpu(0), vcpu(1)],
+            weight: Some(CpuWeight::Credit(256)),
+            pool: Some(CpuPool { name, scheduler, cpus: cpus.clone(), parameters }),
+            ..VmConfig::new(VmId("1".into()), "my:web", 1)
+        };
+        HostConfig {
+            hostname: "h".into(),
+            machine_id: None,
+            kernel: "Xen 4.17.7".into(),
+            topology: machine(1, 4, 1, 1).unwrap(),
+            cgroups: CgroupLayout::None,
+            scheduler: None,
+            vms: vec![vm],
+        }
+    }
+
+    fn told(config: &HostConfig, text: &str) -> Result<Vec<String>, String> {
+        let setting = text.parse::<Setting>()?;
+        let steps = steps(config, &[setting]).map_err(|f| f.to_string())?;
+        Ok(steps.iter().map(|s| s.change.to_string()).collect())
+    }
+
+    #[test]
+    fn words_become_steps() {
+        let h = host();
+        let of = |text: &str| told(&h, text).unwrap();
+        assert_eq!(of("my:web:weight=512"), ["weight: weight 256 -> weight 512"]);
+        assert_eq!(of("my:web:weight=256"), Vec::<String>::new(), "it is so already");
+        assert_eq!(of("my:web:limit=0.5"), ["limit of whole VM: none -> 0.50 CPUs (50000/100000 µs)"]);
+        assert_eq!(of("my:web:pin=1-2"), ["vcpu0: pCPUs 0-3 -> 1-2", "vcpu1: pCPUs 0-3 -> 1-2"]);
+        assert_eq!(of("my:web:pin.1=3"), ["vcpu1: pCPUs 0-3 -> 3"]);
+        assert_eq!(of("my:web:pin=any"), Vec::<String>::new());
+        assert_eq!(of("my:web:prefer.0=2,3"), ["vcpu0: prefers pCPUs any -> 2-3"]);
+        let reserved =
+            "vcpu1: reserved 4000 µs in every 10000 µs and what is left over -> 5000 µs in every 10000 µs";
+        assert_eq!(of("my:web:budget.1=5ms/10ms"), [reserved]);
+        assert_eq!(of("my:web:budget.1=4ms/10ms+"), Vec::<String>::new());
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused_with_a_way_out() {
+        let mut h = host();
+        for text in ["web", "web=1", "web:=1", "web:weight", "web:colour=1", "web:weight.1=3", ":weight=1"] {
+            assert!(told(&h, text).unwrap_err().contains("VM:weight=N"), "{text}");
+        }
+        let refused = [
+            ("my:web:weight=0", "no number above 0"),
+            ("my:web:weight=99999", "the nearest is weight 65535"),
+            ("my:web:limit=0.001", "1 ms"),
+            ("my:web:pin=9", "there are: 0-3"),
+            ("my:web:pin=x", "pin=x"),
+            ("my:web:pin.x=1", "no vCPU's number"),
+            ("my:web:pin.7=1", "counted from 0"),
+            ("my:web:budget=1ms/2ms", "reserves nothing"),
+            ("my:web:budget.1=3ms/2ms", "cannot be held"),
+            ("my:web:budget.1=3ms", "TIME/PERIOD"),
+            ("db:weight=1", "there are: my:web"),
+        ];
+        for (text, why) in refused {
+            let got = told(&h, text).unwrap_err();
+            assert!(got.contains(why), "{text}: {got}");
+        }
+        h.vms[0].pool = None;
+        assert!(told(&h, "my:web:prefer=1").unwrap_err().contains("only Xen"));
+    }
+}
