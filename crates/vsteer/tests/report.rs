@@ -188,6 +188,37 @@ fn whole_report(dir: &Path) -> PathBuf {
     html
 }
 
+/// `--set`: a forecast of what a person wants, whatever the rules say, and a clear word where it cannot be.
+#[test]
+fn a_plan_of_ones_own_is_foretold() {
+    let dir = tempfile::tempdir().unwrap();
+    let before = dir.path().join("before.vsteer");
+    record(&before, 4, 0.5, false);
+    let ask = |setting: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_vsteer"));
+        command.arg("plan").arg(&before).args(["--set", setting, "--json"]).output().unwrap()
+    };
+    let out = ask("vm2:weight=400");
+    let plan: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
+    assert_eq!(plan["steps"].as_array().map(Vec::len), Some(1), "{plan}");
+    let of = |name: &str| {
+        let vms = plan["forecast"]["vms"].as_array().unwrap();
+        vms.iter().find(|vm| vm["name"] == name).unwrap().clone()
+    };
+    let waits = |vm: &serde_json::Value| {
+        (vm["ready_before"].as_f64().unwrap(), vm["ready_after"]["likely"].as_f64().unwrap())
+    };
+    let ((before_2, after_2), (before_3, after_3)) = (waits(&of("vm2")), waits(&of("vm3")));
+    assert!(after_2 < before_2 && after_3 > before_3, "{before_2} {after_2} {before_3} {after_3}");
+    for (setting, word) in
+        [("vm9:weight=1", "vm2"), ("vm2:colour=1", "weight=N"), ("vm2:prefer=1", "only Xen")]
+    {
+        let out = ask(setting);
+        let said = String::from_utf8_lossy(&out.stderr).into_owned();
+        assert!(!out.status.success() && said.contains(word), "{setting}: {said}");
+    }
+}
+
 #[test]
 fn all_sections_are_there_and_names_do_nothing() {
     let dir = tempfile::tempdir().unwrap();

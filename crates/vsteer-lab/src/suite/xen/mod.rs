@@ -32,33 +32,40 @@ use vsteer_core::stats::{mean, quantile};
 /// See the file's head.
 pub const CASE: Case = Case {
     name: "xen",
-    doc: "on a real Xen: traced runstates as the domains know them, weights and caps, and the simulator beside both",
+    doc: "a real Xen: what is traced, what is done about dead weights, steering, parallel loops, looks without a trace",
     in_test: true,
     run,
 };
 
 /// Parts of it.
+pub const TRACED: Case = Case {
+    name: "xen-traced",
+    doc: "on a real Xen: traced runstates as the domains know them, weights and caps, and the simulator beside both",
+    in_test: false,
+    run: |bench| part(bench, traced),
+};
+/// See [`TRACED`].
 pub const REPAIR: Case = Case {
     name: "xen-repair",
     doc: "on a real Xen: a weight that does nothing is found, mended by a plan, and the plan taken back",
     in_test: false,
     run: |bench| part(bench, repaired),
 };
-/// See [`REPAIR`].
+/// See [`TRACED`].
 pub const STEER: Case = Case {
     name: "xen-steer",
     doc: "on a real Xen: vsteer steer holds service levels through Domain-0, and says in time who must go",
     in_test: false,
     run: |bench| part(bench, steer::claims),
 };
-/// See [`REPAIR`].
+/// See [`TRACED`].
 pub const OPENMP: Case = Case {
     name: "xen-openmp",
     doc: "on a real Xen: parallel loops of two Linux domains, pinned and floating, beside the simulator's",
     in_test: false,
     run: |bench| part(bench, loops::claims),
 };
-/// See [`REPAIR`].
+/// See [`TRACED`].
 pub const SAMPLED: Case = Case {
     name: "xen-sampled",
     doc: "on a real Xen: vCPUs that are looked at, without a trace, beside what the domains know",
@@ -84,6 +91,20 @@ fn run(bench: &Bench) -> Result<Findings, Fault> {
     let mut findings = Findings::default();
     interrupt::watch()?;
     let vsteer = &Vsteer::beside(&bench.lab.program)?.program;
+    let mut figures = traced(bench, vsteer, &mut findings)?;
+    figures["repair"] = repaired(bench, vsteer, &mut findings)?;
+    if bench.full {
+        figures["steered"] = steer::claims(bench, vsteer, &mut findings)?;
+        // By the clock on the wall: nothing else runs meanwhile.
+        figures["loops"] = loops::claims(bench, vsteer, &mut findings)?;
+        figures["sampled"] = sampled::claims(bench, vsteer, &mut findings)?;
+    }
+    findings.figures = figures;
+    Ok(findings)
+}
+
+/// The trace, the domains and the simulator.
+fn traced(bench: &Bench, vsteer: &Path, findings: &mut Findings) -> Result<Value, Fault> {
     let jobs = [("xen-credit", CREDIT), ("xen-credit2", CREDIT2)];
     let jobs = jobs.map(|(name, text)| Job::parse(text).map(|job| (name, short_or_not(job, bench.full))));
     // Two at a time: one pCPU of this machine emulates one.
@@ -100,15 +121,6 @@ fn run(bench: &Bench) -> Result<Findings, Fault> {
             .collect();
         started.into_iter().map(|t| t.join().expect("a boot does not panic")).collect()
     });
-    let repaired = repaired(bench, vsteer, &mut findings)?;
-    let steered = if bench.full { steer::claims(bench, vsteer, &mut findings)? } else { Value::Null };
-    // By the clock on the wall: nothing else runs meanwhile.
-    let (loops, sampled) = match bench.full {
-        true => {
-            (loops::claims(bench, vsteer, &mut findings)?, sampled::claims(bench, vsteer, &mut findings)?)
-        }
-        false => (Value::Null, Value::Null),
-    };
     let mut figures = Vec::new();
     let mut all: Vec<Compared> = Vec::new();
     for ran in ran {
@@ -139,9 +151,9 @@ fn run(bench: &Bench) -> Result<Findings, Fault> {
         apart <= RUNSTATE_POINTS,
         format!("{} domains, worst {apart:.2}", observed.len()),
     );
-    weights(&all, bench.full, &mut findings);
+    weights(&all, bench.full, findings);
     if bench.full {
-        boosted(bench, &mut findings)?;
+        boosted(bench, findings)?;
     }
     let values = |of: fn(&Compared) -> Option<f64>| all.iter().filter_map(of).collect::<Vec<f64>>();
     let shares = values(|c| Some(c.share_points));
@@ -173,12 +185,8 @@ fn run(bench: &Bench) -> Result<Findings, Fault> {
             told(&wakes),
         );
     }
-    findings.figures = json!({
+    Ok(json!({
         "cases": figures,
-        "repair": repaired,
-        "steered": steered,
-        "loops": loops,
-        "sampled": sampled,
         "summary": {
             "runstate_max_error_points": runstate,
             "observed_max_error_points": apart,
@@ -186,8 +194,7 @@ fn run(bench: &Bench) -> Result<Findings, Fault> {
             "simulator_dispatches": { "mean": mean(&dispatches), "worst": quantile(&dispatches, 1.0) },
             "simulator_wake_p99": { "mean": mean(&wakes), "worst": quantile(&wakes, 1.0) },
         },
-    });
-    Ok(findings)
+    }))
 }
 
 fn part(

@@ -1,7 +1,7 @@
 //! Is a weight that does nothing found, and does the plan that is proposed mend it and go away again without a trace?
 //!
 //! One boot of the emulated Xen with Credit; in Domain-0 `vsteer` diagnoses, plans, applies, diagnoses, rolls back, and `xl` says before,
-//! between and after how things are.
+//! between and after how things are. Then the same with a plan of one's own.
 
 use crate::suite::Findings;
 use crate::xen::Ran;
@@ -18,6 +18,9 @@ const WITH_POOL: [usize; 3] = [7, 8, 9];
 const MENDED: usize = 10;
 const ROLLED_BACK: usize = 11;
 const AFTER: [usize; 3] = [12, 13, 14];
+const OWN: usize = 16;
+const WITH_OWN: [usize; 3] = [17, 18, 19];
+const WITHOUT: [usize; 3] = [21, 22, 23];
 /// Of 33:67, points.
 const POINTS: f64 = 2.0;
 
@@ -109,7 +112,17 @@ pub(super) fn claims(ran: &Ran, output: &Path, findings: &mut Findings) -> Resul
         was == is && was != with,
         format!("`vsteer rollback` ended with {}", words(ROLLED_BACK)?),
     );
-    Ok(json!({"heavy_before": before, "heavy_after": after, "before": was, "with": with, "after": is}))
+    let (own, without) = (of.state(WITH_OWN)?, of.state(WITHOUT)?);
+    let set = has_row(&own, "heavy 2 768 40")
+        && own.lines().any(|line| line.starts_with("light ") && line.ends_with(" / 1"));
+    findings.claim(
+        "a plan of one's own (--set) sets weight, cap and soft affinity, and its rollback leaves none of them",
+        set && without == is && own != is,
+        format!("`vsteer apply` ended with {}", words(OWN)?),
+    );
+    Ok(
+        json!({"heavy_before": before, "heavy_after": after, "before": was, "with": with, "after": is, "own": own, "without": without}),
+    )
 }
 
 /// Is there a line of these words, the second of which is a number that differs from boot to boot?

@@ -11,9 +11,7 @@
 //! Left out: several seeds (a boot takes minutes).
 
 use super::options;
-use crate::suite::steered::{
-    Logs, NAMES, Scenario, Steered, holds, levels_file, missed, steered, told,
-};
+use crate::suite::steered::{Logs, NAMES, Scenario, Steered, holds, levels_file, missed, steered, told};
 use crate::suite::{Bench, Findings};
 use crate::xen::job::Job;
 use crate::xen::{self, Ran};
