@@ -131,8 +131,8 @@ impl RunstateNs {
     }
 }
 
-/// The shares of every domain by name, as the recording has them. Where ready and offline are told together alone, ready stands for both.
-fn recorded(folder: &Path) -> Result<BTreeMap<String, Shares>, Fault> {
+/// How long the recording is, ns, and the shares of every domain by name, as it has them. Where ready and offline are told together alone, ready stands for both.
+fn recorded(folder: &Path) -> Result<(u64, BTreeMap<String, Shares>), Fault> {
     let recording = vsteer_record::Recording::open(folder)?;
     let odd = || Fault::new(FaultKind::BadInput, format!("{} holds no sample", folder.display()));
     let last = recording.batches.last().ok_or_else(odd)?;
@@ -148,7 +148,7 @@ fn recorded(folder: &Path) -> Result<BTreeMap<String, Shares>, Fault> {
         };
         (vm.name.clone(), told)
     });
-    Ok(shares.collect())
+    Ok((model.window_ns, shares.collect()))
 }
 
 /// Reads one case's results.
@@ -184,30 +184,33 @@ pub fn read(case: &Case, output: &Path) -> Result<CaseResult, Fault> {
         let none = Seen::default();
         // A vCPU that never changed its state is not in the trace: it ran, or was parked, all the time.
         let seen = seen.get(&(id, 0)).unwrap_or(&none);
-        let said = |kind: &str| -> Result<(Vec<Report>, Shares), Fault> {
+        // Domain-0 begins to collect reports before the observer sees anything: of those, the recording's length, from the end.
+        let said = |kind: &str, length_ns: u64| -> Result<(Vec<Report>, Shares), Fault> {
             let reports: Vec<Report> = text(&format!("{}.{kind}", d.name))?
                 .lines()
                 .map(|l| serde_json::from_str(l).map_err(|e| odd(format!("{} reports {l:?}: {e}", d.name))))
                 .collect::<Result<_, Fault>>()?;
-            let (Some(first), Some(last)) = (reports.first(), reports.last()) else {
+            let begin_ns = reports.last().map_or(0, |r| r.guest.t_ns.saturating_sub(length_ns));
+            let first = reports.iter().find(|r| r.guest.t_ns >= begin_ns);
+            let (Some(first), Some(last)) = (first, reports.last()) else {
                 return Err(odd(format!("{} has not reported", d.name)));
             };
             let (before, after) = (first.runstate_ns.array(), last.runstate_ns.array());
             let own = Shares::of(std::array::from_fn(|i| after[i].saturating_sub(before[i])));
             Ok((reports, own))
         };
-        let (reports, own) = said("reports")?;
+        let (reports, own) = said("reports", u64::MAX)?;
         let observed = match &observed_all {
-            Some(all) => {
+            Some((length_ns, all)) => {
                 let told = all.get(&d.name).ok_or_else(|| odd(format!("{} was not observed", d.name)))?;
-                Some((*told, said("observed")?.1))
+                Some((*told, said("observed", *length_ns)?.1))
             }
             None => None,
         };
         let sampled = match &sampled_all {
-            Some(all) => {
+            Some((length_ns, all)) => {
                 let told = all.get(&d.name).ok_or_else(|| odd(format!("{} was not looked at", d.name)))?;
-                let own = said("sampled")?.1;
+                let own = said("sampled", *length_ns)?.1;
                 Some((*told, Shares { ready: own.ready + own.offline, offline: 0.0, ..own }))
             }
             None => None,
