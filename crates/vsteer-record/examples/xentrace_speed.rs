@@ -3,6 +3,9 @@
 //! `xentrace_speed TRACE OUT.xentrace TIMES [XENALYZE]` writes a long trace (a real one, again and again, each time later) and
 //! reads it: by the parser alone, and with every vCPU's account kept, as `vsteer record` does; and lets xenalyze summarise
 //! it. Medians of five; one JSON line.
+//!
+//! `GAP(xenalyze-seam)`: where one time ends and the next begins a vCPU's state jumps, and xenalyze gives up on some traces ("old_runstate
+//! running, but runstate blocked"), whatever its tolerance. Then there is no figure: a trace of minutes would be needed in place of a long one made.
 
 use std::io::Read;
 use std::process::{Command, Stdio};
