@@ -364,6 +364,11 @@ impl VmConfig {
         }
     }
 
+    /// Is it Xen's Domain-0, through which the others' I/O goes? A domain's number stands where a process's stands elsewhere.
+    pub fn is_domain0(&self) -> bool {
+        self.manager == Manager::Xen && self.pid == 0
+    }
+
     /// Its vCPU threads, in index order.
     pub fn vcpus(&self) -> impl Iterator<Item = &VmThread> {
         self.threads.iter().filter(|t| t.role.vcpu().is_some())

@@ -3,7 +3,7 @@
 //! Disks and networks of its guests go through it: while it waits, all of them wait, and what they themselves show is blocked time.
 
 use super::{Context, Finding, Rule, millis, percent};
-use crate::nouns::{CpuWeight, Manager};
+use crate::nouns::CpuWeight;
 
 /// See the file's head.
 pub const RULE: Rule = Rule {
@@ -17,8 +17,7 @@ const SLOW_READY: f64 = 0.02;
 
 fn check(c: &Context<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
-    // A domain's number stands where a process's stands elsewhere.
-    for (config, vm) in c.vms().filter(|(config, _)| config.manager == Manager::Xen && config.pid == 0) {
+    for (config, vm) in c.vms().filter(|(config, _)| config.is_domain0()) {
         let ready = vm.per_vcpu(|s| s.ready.or(s.wait)).unwrap_or(0.0);
         let p99 = vm.wake_latency.filter(|l| l.count >= 20).map(|l| l.p99_ns);
         let slow = p99.is_some_and(|p| p > c.thresholds.wake_p99_ns) && ready > SLOW_READY;

@@ -15,7 +15,7 @@ use super::estimate::Driver;
 use super::estimate::simulated::{Passage, Simulated};
 use super::facts::find;
 use crate::model::{HostModel, ThreadModel};
-use crate::nouns::{CpuPool, CpuWeight, HostConfig, Manager, Quota, VmConfig};
+use crate::nouns::{CpuPool, CpuWeight, HostConfig, Quota, VmConfig};
 use crate::predict::replay::{Replay, Thread};
 use crate::sim::guest::{Demand, Times};
 use crate::sim::policy::Values;
@@ -27,8 +27,7 @@ const SLEEPS_FROM: f64 = 0.001;
 
 /// The domain through which the others' requests go.
 pub fn driver(config: &HostConfig) -> Option<&VmConfig> {
-    // A domain's number stands where a process's stands elsewhere.
-    config.vms.iter().find(|vm| vm.manager == Manager::Xen && vm.pid == 0)
+    config.vms.iter().find(|vm| vm.is_domain0())
 }
 
 /// What the driver domain adds, for estimators that go by formulas. `requests_hz`: of all VMs together.
@@ -151,7 +150,7 @@ mod tests {
     use super::*;
     use crate::CpuSet;
     use crate::model::{Shares, VmModel};
-    use crate::nouns::{CgroupLayout, Role, Tid, VmId, VmThread};
+    use crate::nouns::{CgroupLayout, Manager, Role, Tid, VmId, VmThread};
     use crate::sim::setup::machine;
     use crate::sla::estimate::Sharing;
     use crate::sla::estimate::traffic::rounds;
