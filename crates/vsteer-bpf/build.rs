@@ -1,4 +1,4 @@
-//! Compiles the BPF programs with clang; src/observer.rs carries the object and loads it by libbpf.
+//! Compiles the BPF programs with clang; src/load.rs and src/realtime.rs carry the objects and load them by libbpf.
 
 use std::{env, path::PathBuf, process::Command};
 
@@ -17,17 +17,20 @@ fn main() {
     let multiarch = multiarch.and_then(|o| String::from_utf8(o.stdout).ok()).unwrap_or_default();
 
     let clang = env::var("CLANG").unwrap_or_else(|_| "clang".into());
-    let status = Command::new(&clang)
-        .args(["-target", "bpf", "-mcpu=v3", "-g", "-O2", "-Wall", "-Werror", "-Wno-unused-function"])
-        .arg(format!("-D__TARGET_ARCH_{arch}"))
-        .arg(format!("-I{libbpf}"))
-        .arg(format!("-I/usr/include/{}", multiarch.trim()))
-        .args(["-c", "src/bpf/observer.bpf.c", "-o"])
-        .arg(out.join("observer.bpf.o"))
-        .status();
-    match status {
-        Ok(s) if s.success() => {}
-        Ok(s) => panic!("{clang} could not compile src/bpf/observer.bpf.c: {s}"),
-        Err(e) => panic!("{clang} could not be started ({e}): install the package clang, or set CLANG"),
+    for program in ["observer", "realtime"] {
+        let source = format!("src/bpf/{program}.bpf.c");
+        let status = Command::new(&clang)
+            .args(["-target", "bpf", "-mcpu=v3", "-g", "-O2", "-Wall", "-Werror", "-Wno-unused-function"])
+            .arg(format!("-D__TARGET_ARCH_{arch}"))
+            .arg(format!("-I{libbpf}"))
+            .arg(format!("-I/usr/include/{}", multiarch.trim()))
+            .args(["-c", &source, "-o"])
+            .arg(out.join(format!("{program}.bpf.o")))
+            .status();
+        match status {
+            Ok(s) if s.success() => {}
+            Ok(s) => panic!("{clang} could not compile {source}: {s}"),
+            Err(e) => panic!("{clang} could not be started ({e}): install the package clang, or set CLANG"),
+        }
     }
 }

@@ -3,13 +3,17 @@
 //! `bpf/observer.bpf.c` is the kernel side (its opening essay explains the ideas); [`Observer`] loads it, tells it
 //! which threads to watch, and reads what it counted as the nouns of `vsteer-core`. [`Events`] hands out every context
 //! switch in the optional event mode.
+//!
+//! `bpf/realtime.bpf.c` schedules: [`Policy`] loads it, where the kernel has sched_ext.
 
 mod events;
 mod kvm;
 mod layout;
 mod load;
 mod observer;
+mod realtime;
 
 pub use events::{EVENT_PCPUS_MAX, EventBatch, Events};
 pub use layout::Event;
 pub use observer::{Observer, Options, Reading, Watched};
+pub use realtime::{Asked, Policy, Settings, Sources};

@@ -8,7 +8,9 @@ use crate::layout::{BlameKey, EventBatchRaw, Membership, Pcpu, Slot};
 use crate::observer::{Options, refused};
 use libbpf_rs::btf::types::{Ptr, Struct, Typedef};
 use libbpf_rs::btf::{Btf, BtfKind, ReferencesType};
-use libbpf_rs::{MapCore, Object, ObjectBuilder};
+use libbpf_rs::{MapCore, Object, ObjectBuilder, PrintLevel};
+use std::collections::VecDeque;
+use std::sync::{Mutex, PoisonError};
 use vsteer_core::Fault;
 
 static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/observer.bpf.o"));
@@ -71,6 +73,32 @@ pub(crate) fn load(limits: &Options, kernel: &Btf<'_>, pcpus: u32, with_kvm: boo
     let object = open.load().map_err(|e| refused("the kernel refused the observer", &e))?;
     check_layout(&object)?;
     Ok(object)
+}
+
+/// What libbpf said last of something that went wrong: the kernel's reasons are there alone.
+static WORDS: Mutex<VecDeque<String>> = Mutex::new(VecDeque::new());
+/// Lines of it that are kept: the verifier's last words come before a summary of its own.
+const WORDS_KEPT: usize = 60;
+
+/// libbpf's own words on stderr would break a terminal view: they are kept for [`last_words`], or shown to who asks for them.
+pub(crate) fn quiet_libbpf() {
+    if std::env::var_os("VSTEER_LIBBPF_LOG").is_none() {
+        libbpf_rs::set_print(Some((PrintLevel::Warn, |_, text| {
+            let mut words = WORDS.lock().unwrap_or_else(PoisonError::into_inner);
+            words.extend(text.lines().map(str::to_owned));
+            let surplus = words.len().saturating_sub(WORDS_KEPT);
+            words.drain(..surplus);
+        })));
+    } else {
+        libbpf_rs::set_print(Some((PrintLevel::Debug, |_, text| eprint!("{text}"))));
+    }
+}
+
+/// What libbpf said of it, and forgets.
+pub(crate) fn last_words() -> String {
+    let mut words = WORDS.lock().unwrap_or_else(PoisonError::into_inner);
+    let said: Vec<String> = words.drain(..).collect();
+    said.join(" | ")
 }
 
 /// Is a task group's `cfs_rq` per-CPU data, and not a table of pointers? A pointer to a structure tells the one, a

@@ -8,7 +8,7 @@ use crate::kvm;
 use crate::layout::{
     BlameKey, CPU_SETS, CulpritKey, Membership, Pcpu, QuotaClocksRaw, RUNNERS, Slot, culprit, state,
 };
-use crate::load::{AFFINITY_SETS, load};
+use crate::load::{AFFINITY_SETS, load, quiet_libbpf};
 use libbpf_rs::btf::Btf;
 use libbpf_rs::btf::types::Struct;
 use libbpf_rs::{Iter, Link, MapCore, MapFlags, Object};
@@ -623,14 +623,5 @@ fn named(who: &CulpritKey, vms: &BTreeMap<u32, &VmId>) -> Option<Culprit> {
         culprit::KERNEL => Some(Culprit::Kernel { comm: comm() }),
         culprit::PLACEMENT | culprit::IDLE => Some(Culprit::Placement),
         _ => Some(Culprit::Unattributed),
-    }
-}
-
-/// libbpf reports by return value as well; its own words on stderr would break a terminal view.
-fn quiet_libbpf() {
-    if std::env::var_os("VSTEER_LIBBPF_LOG").is_none() {
-        libbpf_rs::set_print(None);
-    } else {
-        libbpf_rs::set_print(Some((libbpf_rs::PrintLevel::Debug, |_, text| eprint!("{text}"))));
     }
 }

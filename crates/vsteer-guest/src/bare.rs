@@ -16,6 +16,10 @@ pub trait Clock {
     fn now_ns(&self) -> u64;
     /// Sleeps until `due_ns`; returns at once where that has passed.
     fn sleep_until(&self, due_ns: u64);
+    /// Sets the timer that ends a sleep, without sleeping: the host shall see it end while work is done instead.
+    fn arm(&self, _due_ns: u64) {}
+    /// Tells the host by a hypercall when a timer that matters ends.
+    fn call(&self, _in_ns: u64) {}
     /// Called after every unit of work and every sleep.
     fn pass(&self, _counters: &Counters) {}
     /// Called after every request of a server that keeps its responses.
@@ -71,7 +75,12 @@ fn serve(
 /// Follows its orders for ever.
 pub fn run(clock: &impl Clock, orders: &Orders, requests: &[Request], counters: &Counters, vcpu: u64) -> ! {
     let mut generator = Generator::new(vcpu + 1);
-    let mut due_ns = clock.now_ns();
+    // From where it was to begin: that is a while ago, if it did not get a pCPU at once.
+    let mut due_ns = match orders.kind {
+        kind::PERIODIC if orders.start_ns > 0 => orders.start_ns,
+        _ => clock.now_ns(),
+    };
+    let mut backlog = 0;
     match orders.kind {
         kind::BURN => loop {
             work(clock, 1, &mut generator, counters);
@@ -103,6 +112,28 @@ pub fn run(clock: &impl Clock, orders: &Orders, requests: &[Request], counters: 
             burn_until(clock, due_ns + orders.first_ns, &mut generator, counters);
             due_ns += orders.first_ns + orders.second_ns;
             wait(clock, due_ns, counters);
+        },
+        kind::SLEEPER => loop {
+            let begun_ns = clock.now_ns();
+            let due_ns = begun_ns + orders.second_ns;
+            if orders.call != 0 {
+                clock.call(orders.second_ns);
+            }
+            backlog += orders.background_units;
+            if backlog > 0 {
+                clock.arm(due_ns);
+            }
+            while backlog > 0 && clock.now_ns() < due_ns {
+                work(clock, 1, &mut generator, counters);
+                backlog -= 1;
+            }
+            wait(clock, due_ns, counters);
+            work(clock, orders.work_units, &mut generator, counters);
+            counters.resp.record(clock.now_ns() - begun_ns);
+        },
+        kind::FLOOD => loop {
+            clock.call(orders.first_ns);
+            work(clock, 1, &mut generator, counters);
         },
         kind::WAKER => loop {
             let begun_ns = clock.now_ns();

@@ -20,6 +20,7 @@ mod report;
 mod requests;
 mod run;
 mod runs;
+mod vit;
 mod vmm;
 mod workload;
 mod xen;

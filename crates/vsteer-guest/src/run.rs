@@ -9,6 +9,7 @@ use crate::answered::{Answered, Queue};
 use crate::counters::Counters;
 use crate::generator::Generator;
 use crate::requests::Arrivals;
+use crate::vit::Vit;
 use crate::workload::Workload;
 use rustix::thread::{ClockId, clock_nanosleep_absolute};
 use rustix::time::{Timespec, clock_gettime};
@@ -29,6 +30,7 @@ pub fn sleep_until(due_ns: u64) {
 /// one: somebody has to empty it.
 pub fn run(workload: &Workload, vcpu: u64, counters: &Counters, answered: Option<&Queue>) -> ! {
     let mut generator = Generator::new(vcpu + 1);
+    let vit = Vit::of_this_cpu();
     let start_ns = now_ns();
     match *workload {
         Workload::Scheduled(ref schedule) => {
@@ -51,7 +53,7 @@ pub fn run(workload: &Workload, vcpu: u64, counters: &Counters, answered: Option
             generator.work();
             counters.unit_done();
         },
-        Workload::Periodic { period_ns, work_units } => {
+        Workload::Periodic { period_ns, work_units, .. } => {
             let mut due_ns = start_ns;
             loop {
                 due_ns += period_ns;
@@ -80,6 +82,24 @@ pub fn run(workload: &Workload, vcpu: u64, counters: &Counters, answered: Option
                 wait(begin_ns, counters);
             }
         }
+        // Its background is another program's business here: a Linux guest has threads of its own.
+        Workload::Sleeper { sleep_ns, work_units, call, .. } => loop {
+            let begun_ns = now_ns();
+            if call {
+                vit.arm(sleep_ns);
+            }
+            wait(begun_ns + sleep_ns, counters);
+            for _ in 0..work_units {
+                generator.work();
+                counters.unit_done();
+            }
+            counters.resp.record(now_ns() - begun_ns);
+        },
+        Workload::Flood { timer_ns } => loop {
+            vit.arm(timer_ns);
+            generator.work();
+            counters.unit_done();
+        },
         Workload::Waker { every_ns, sleep_ns } => loop {
             burn_until(now_ns() + every_ns, &mut generator, counters);
             wait(now_ns() + sleep_ns, counters);

@@ -19,6 +19,9 @@ pub enum Workload {
         period_ns: u64,
         /// Work after each expiry, units.
         work_units: u64,
+        /// Where expiries lie between two multiples of the period, by the host's CLOCK_MONOTONIC, ns (in VMs of the emulated
+        /// host); where they happen to, if not given.
+        phase_ns: Option<u64>,
     },
     /// Open-loop Poisson arrivals with exponential demand.
     Server {
@@ -37,6 +40,22 @@ pub enum Workload {
         on_ns: u64,
         /// Sleeping, ns.
         off_ns: u64,
+    },
+    /// Sleeps, from now on and not to an absolute expiry, and then works: the test application of VIT.
+    Sleeper {
+        /// Each sleep, ns.
+        sleep_ns: u64,
+        /// Work after it, units.
+        work_units: u64,
+        /// Work that comes with each sleep and waits until nothing else is to be done, units: another thread, of lower priority.
+        background_units: u64,
+        /// Tell the host by a hypercall when each sleep ends.
+        call: bool,
+    },
+    /// Tells the host of a timer as often as it can, working one unit in between.
+    Flood {
+        /// When it says that the timer ends, ns.
+        timer_ns: u64,
     },
     /// A burner that wakes often.
     Waker {
@@ -85,6 +104,8 @@ impl Workload {
             Workload::Periodic { .. } => "periodic",
             Workload::Server { .. } | Workload::Scheduled(_) => "server",
             Workload::Burst { .. } => "burst",
+            Workload::Sleeper { .. } => "sleeper",
+            Workload::Flood { .. } => "flood",
             Workload::Waker { .. } => "waker",
         }
     }
@@ -122,6 +143,7 @@ impl Workload {
             "periodic" => Workload::Periodic {
                 period_ns: ns(take("period_us", 10_000.0), 1e3),
                 work_units: take("work_units", 0.0) as u64,
+                phase_ns: Some(take("phase_us", 0.0)).filter(|us| *us > 0.0).map(|us| (us * 1e3) as u64),
             },
             "server" => Workload::Server {
                 rate_hz: take("rate_hz", 50.0),
@@ -131,11 +153,22 @@ impl Workload {
             "burst" => {
                 Workload::Burst { on_ns: ns(take("on_ms", 50.0), 1e6), off_ns: ns(take("off_ms", 50.0), 1e6) }
             }
+            "sleeper" => Workload::Sleeper {
+                sleep_ns: ns(take("sleep_us", 30_000.0), 1e3),
+                work_units: take("work_units", 100.0) as u64,
+                background_units: take("background_units", 0.0) as u64,
+                call: take("call", 0.0) > 0.0,
+            },
+            "flood" => Workload::Flood { timer_ns: ns(take("timer_us", 1.0), 1e3) },
             "waker" => Workload::Waker {
                 every_ns: ns(take("every_us", 1_000.0), 1e3),
                 sleep_ns: ns(take("sleep_us", 70.0), 1e3),
             },
-            _ => return Err(format!("`{kind}` is no workload (idle, burn, periodic, server, burst, waker)")),
+            _ => {
+                return Err(format!(
+                    "`{kind}` is no workload (idle, burn, periodic, server, burst, sleeper, flood, waker)"
+                ));
+            }
         };
         match given.first() {
             Some((key, _)) => Err(format!("`{kind}` has no parameter `{key}`")),
@@ -242,11 +275,11 @@ mod tests {
         assert_eq!(Workload::parse("burn\n"), Ok(Workload::Burn));
         assert_eq!(
             Workload::parse("periodic"),
-            Ok(Workload::Periodic { period_ns: 10_000_000, work_units: 0 })
+            Ok(Workload::Periodic { period_ns: 10_000_000, work_units: 0, phase_ns: None })
         );
         assert_eq!(
             Workload::parse("periodic,period_us=2500,work_units=50"),
-            Ok(Workload::Periodic { period_ns: 2_500_000, work_units: 50 })
+            Ok(Workload::Periodic { period_ns: 2_500_000, work_units: 50, phase_ns: None })
         );
         assert_eq!(
             Workload::parse("server,seed=7,rate_hz=0.5"),
@@ -273,7 +306,7 @@ mod tests {
         let plan = Plan::parse("periodic,start_ms=8000,period_us=5000\n").unwrap();
         assert_eq!(
             (plan.start_ns, plan.workload),
-            (8_000_000_000, Workload::Periodic { period_ns: 5_000_000, work_units: 0 })
+            (8_000_000_000, Workload::Periodic { period_ns: 5_000_000, work_units: 0, phase_ns: None })
         );
         assert_eq!(Plan::parse("burn").unwrap().start_ns, 0);
         assert!(Plan::parse("burn,start_ms=soon").is_err() && Plan::parse("brun,start_ms=5").is_err());

@@ -8,6 +8,7 @@ pub mod follow;
 pub mod kvm;
 pub mod linux;
 pub mod observe;
+pub mod realtime;
 pub mod root;
 pub mod scrape;
 pub mod switches;

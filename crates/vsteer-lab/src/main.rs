@@ -229,7 +229,7 @@ struct UpArgs {
     #[arg(long)]
     seed: Option<u64>,
     /// The VMs: KIND[(key=value;...)] and :N or =NxM (N VMs with M vCPUs). Kinds: idle, burn, periodic, server,
-    /// burst, waker.
+    /// burst, sleeper, flood, waker.
     #[arg(long, default_value = "burn:2,periodic:2")]
     vms: String,
     #[command(flatten)]

@@ -50,6 +50,8 @@ pub enum Command {
     Estimate(Estimate),
     /// Keep every VM inside its service level by setting weights, or say what to move. Without --yes: says what it would do.
     Steer(Steer),
+    /// Bring the vCPUs of real-time guests to a pCPU when their timers end, without patching host or guest (Linux with sched_ext).
+    Realtime(Realtime),
     /// One HTML file: findings, timelines, blame matrix, plan and verdict.
     Report(Report),
     /// Print the host's topology as vsteer reads it.
@@ -422,6 +424,69 @@ pub struct Steer {
     /// By which estimator (see `vsteer estimate`).
     #[arg(long, value_name = "ESTIMATOR", default_value = "own")]
     pub by: String,
+    /// libvirt connection URI; without it every VM of this host, libvirt's or not.
+    #[arg(long, value_name = "URI")]
+    pub connect: Option<String>,
+}
+
+/// `vsteer realtime`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  vsteer realtime run --vm audio --yes\n  vsteer realtime run --vm audio --measure-only --yes --for 1m\n\n\
+A policy of sched_ext schedules all ordinary tasks of the host while it runs: by weight, as the kernel does, except that a vCPU \
+whose timer ends goes first, on credit. When it ends, however that is, the kernel's own scheduler takes over."
+)]
+pub struct Realtime {
+    /// What to do.
+    #[command(subcommand)]
+    pub what: RealtimeWhat,
+}
+
+/// The parts of `vsteer realtime`.
+#[derive(Debug, Subcommand)]
+pub enum RealtimeWhat {
+    /// Schedule, until interrupted; then report.
+    Run(RealtimeRun),
+}
+
+/// Where the ends of guests' timers are learnt from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum RealtimeSource {
+    /// What a guest writes to its own timer: needs nothing of the guest.
+    Timer,
+    /// What a guest says by a hypercall (vsteer-guest vit).
+    Call,
+    /// Its own timer, until it says which timers matter.
+    Both,
+}
+
+/// `vsteer realtime run`.
+#[derive(Debug, Args)]
+pub struct RealtimeRun {
+    /// Whose timers are honoured (may be given again).
+    #[arg(long = "vm", value_name = "NAME", required = true)]
+    pub vms: Vec<String>,
+    /// Do it. Without it nothing is changed.
+    #[arg(long)]
+    pub yes: bool,
+    /// Where the ends of guests' timers are learnt from.
+    #[arg(long, value_enum, default_value = "both")]
+    pub source: RealtimeSource,
+    /// Measure how late timers are, by the same policy, and put nobody first.
+    #[arg(long)]
+    pub measure_only: bool,
+    /// How far ahead of its share a VM may run: what it may borrow of CPU time.
+    #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = duration)]
+    pub warp: std::time::Duration,
+    /// How long a vCPU may run in one go once its timer has ended.
+    #[arg(long, value_name = "TIME", default_value = "20ms", value_parser = duration)]
+    pub limit: std::time::Duration,
+    /// Leave out of the report what happens in the first so long.
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub warm_up: Option<std::time::Duration>,
+    /// End after so long; without it: when interrupted.
+    #[arg(long = "for", value_name = "TIME", value_parser = duration)]
+    pub length: Option<std::time::Duration>,
     /// libvirt connection URI; without it every VM of this host, libvirt's or not.
     #[arg(long, value_name = "URI")]
     pub connect: Option<String>,

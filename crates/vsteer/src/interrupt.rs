@@ -1,28 +1,41 @@
 //! Ctrl-C: asked to stop, finish what is begun.
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+/// Without what a signal writes to, it is looked so often.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+
 /// Becomes true at SIGINT or SIGTERM; a second one ends the program at once.
 #[derive(Clone)]
-pub struct Interrupt(Arc<AtomicBool>);
+pub struct Interrupt {
+    set: Arc<AtomicBool>,
+    /// Can be read from once a signal has come: waking up to look would cost who shares the host.
+    signal: Option<Arc<UnixStream>>,
+}
 
 impl Interrupt {
     /// Begins to listen.
     pub fn listen() -> Interrupt {
-        let flag = Arc::new(AtomicBool::new(false));
+        let set = Arc::new(AtomicBool::new(false));
+        let (signal, written) = UnixStream::pair().ok().unzip();
         for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
             // Registered in this order: the first signal finds the flag unset and sets it, the second ends.
-            let _ = signal_hook::flag::register_conditional_shutdown(signal, 130, Arc::clone(&flag));
-            let _ = signal_hook::flag::register(signal, Arc::clone(&flag));
+            let _ = signal_hook::flag::register_conditional_shutdown(signal, 130, Arc::clone(&set));
+            let _ = signal_hook::flag::register(signal, Arc::clone(&set));
+            if let Some(written) = written.as_ref().and_then(|w| w.try_clone().ok()) {
+                let _ = signal_hook::low_level::pipe::register(signal, written);
+            }
         }
-        Interrupt(flag)
+        Interrupt { set, signal: signal.map(Arc::new) }
     }
 
     /// Has it come?
     pub fn is_set(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
+        self.set.load(Ordering::Relaxed)
     }
 
     /// Sleeps until `then`, or until interrupted; tells which: true when interrupted.
@@ -32,10 +45,38 @@ impl Interrupt {
             if left.is_zero() {
                 return false;
             }
-            // Looking often costs who shares the host; a long wait need not end at once.
-            let slice = (left / 20).clamp(Duration::from_millis(50), Duration::from_millis(500));
-            std::thread::sleep(left.min(slice));
+            match &self.signal {
+                Some(signal) => {
+                    let timeout =
+                        Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
+                    // Interrupted or not: the flag and the clock say what to do.
+                    let _ = poll(&mut [PollFd::new(signal, PollFlags::IN)], Some(&timeout));
+                }
+                None => std::thread::sleep(left.min(LOOK_EVERY)),
+            }
         }
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The one test that raises a signal: flags are the process's.
+    #[test]
+    fn a_signal_ends_a_sleep_and_time_does() {
+        let interrupt = Interrupt::listen();
+        let begun = Instant::now();
+        assert!(!interrupt.sleep_until(begun + Duration::from_millis(30)));
+        assert!(begun.elapsed() >= Duration::from_millis(30));
+        let pid = rustix::process::getpid();
+        let raiser = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(50));
+            rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+        });
+        assert!(interrupt.sleep_until(begun + Duration::from_secs(60)));
+        assert!(begun.elapsed() < Duration::from_secs(30) && interrupt.is_set());
+        raiser.join().unwrap();
     }
 }

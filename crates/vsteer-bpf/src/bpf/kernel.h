@@ -41,6 +41,7 @@ struct cfs_rq {
 
 struct hrtimer {
 	long long _softexpires; /* CLOCK_MONOTONIC for the timers read here, ns */
+	int (*function)(struct hrtimer *);
 } KERNEL_TYPE;
 
 struct cfs_bandwidth {
@@ -64,6 +65,17 @@ struct sched_info {
 struct bpf_local_storage {
 } KERNEL_TYPE;
 
+struct cpumask {
+	unsigned long bits[1];
+} KERNEL_TYPE;
+
+struct sched_ext_entity {
+	u32 flags;
+	u32 weight; /* as cpu.weight: 100 at nice 0 */
+	u64 slice;
+	u64 dsq_vtime;
+} KERNEL_TYPE;
+
 struct task_struct {
 	struct thread_info thread_info;
 	u32 __state;
@@ -77,6 +89,19 @@ struct task_struct {
 	struct sched_info sched_info;
 	struct task_group *sched_task_group;
 	struct bpf_local_storage *bpf_storage;
+	int nr_cpus_allowed;
+	const struct cpumask *cpus_ptr;
+	struct cpumask cpus_mask; /* so that the type of `cpus_ptr` is known as a whole, which functions that take it want */
+	struct sched_ext_entity scx; /* CONFIG_SCHED_CLASS_EXT */
+} KERNEL_TYPE;
+
+struct kernfs_node {
+	struct kernfs_node *__parent; /* since 6.15 */
+	u64 id;
+} KERNEL_TYPE;
+
+struct cgroup {
+	struct kernfs_node *kn;
 } KERNEL_TYPE;
 
 /* Of the module kvm. */

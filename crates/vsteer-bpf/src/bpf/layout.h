@@ -3,8 +3,8 @@
 #ifndef VSTEER_LAYOUT_H
 #define VSTEER_LAYOUT_H
 
-#define HIST_BUCKETS 192	/* vsteer_core::nouns::HISTOGRAM_BUCKETS */
-#define HIST_FIRST_LOG 10	/* the first bucket ends at 2^10 ns and an eighth */
+#include "histogram.h"
+
 #define RUNNERS 2048		/* who ran last on a pCPU: enough for as many switches within one wait; 64 KiB */
 #define CPU_SETS 16		/* distinct affinity sets that one pCPU may be in */
 #define EVENTS_PER_BATCH 256

@@ -210,25 +210,6 @@ static __always_inline void update_end(struct slot *s)
 	__sync_fetch_and_add(&s->seq_first, 1);
 }
 
-/* This and the functions below that are neither static nor inline are checked once by the kernel, for any arguments,
- * instead of at every place that calls them, on each of the paths that lead there: that is most of the loading time. */
-__attribute__((noinline)) u32 bucket_of(u64 ns)
-{
-	u64 v = ns | 1;
-	u32 log = 0;
-
-	if (v >> 32) { log += 32; v >>= 32; }
-	if (v >> 16) { log += 16; v >>= 16; }
-	if (v >> 8) { log += 8; v >>= 8; }
-	if (v >> 4) { log += 4; v >>= 4; }
-	if (v >> 2) { log += 2; v >>= 2; }
-	if (v >> 1) log += 1;
-	if (log < HIST_FIRST_LOG)
-		return 0;
-	u32 i = (log - HIST_FIRST_LOG) * 8 + ((ns >> (log - 3)) & 7);
-	return i < HIST_BUCKETS ? i : HIST_BUCKETS - 1;
-}
-
 /* ---- blame ------------------------------------------------------------------------------------------------- */
 
 static __always_inline void charge(u32 slot, const struct culprit *who, u64 ns)

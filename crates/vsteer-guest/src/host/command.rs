@@ -14,6 +14,10 @@ use std::process::{Child, ExitStatus, Stdio};
 
 /// From being interrupted to the end.
 const ENDS_WITHIN_NS: u64 = 120 * SECOND_NS;
+/// What it says on standard error then.
+const READY: &str = "vsteer: ready";
+/// Until the kernel has checked eBPF programs: seconds of emulated time.
+const READY_WITHIN_NS: u64 = 120 * SECOND_NS;
 /// Looking wakes the observer's pCPU, which stops the VMs': less often once it is slow.
 const LOOK_LATER_NS: u64 = 50 * LOOK_EVERY_NS;
 
@@ -46,6 +50,23 @@ impl Command {
             .spawn()
             .map_err(|e| format!("starting {OBSERVER} {said}: {e}"))?;
         Ok(Some(Command { child, words: said, folder: folder.to_owned() }))
+    }
+
+    /// Waits until it says that it is ready.
+    ///
+    /// # Errors
+    /// It ends instead, or takes too long.
+    pub fn ready(mut self) -> Result<Command, String> {
+        let begun = now_ns();
+        let said = || std::fs::read_to_string(format!("{}/command.txt", self.folder)).unwrap_or_default();
+        while !said().lines().any(|line| line == READY) {
+            let ended = self.child.try_wait().map_err(|e| format!("waiting for the command: {e}"))?;
+            if ended.is_some() || now_ns() - begun > READY_WITHIN_NS {
+                return Err(format!("`vsteer {}` did not become ready: {}", self.words, said().trim()));
+            }
+            sleep_until(now_ns() + LOOK_LATER_NS);
+        }
+        Ok(self)
     }
 
     /// Interrupts it, unless it has ended, waits for its end and notes how it ended.

@@ -38,6 +38,8 @@ pub struct Case {
     pub events: Vec<Event>,
     /// What the observer's program does besides, while it is recorded: its words.
     pub command: Vec<String>,
+    /// It begins before the case settles, and the case goes on once it says that it is ready.
+    pub ahead: bool,
     /// More for the observer's command line.
     pub record_options: Vec<String>,
     /// Files of /proc or /sys and what is written to them for the case.
@@ -130,6 +132,7 @@ impl Job {
                 log_every_s: None,
                 events: Vec::new(),
                 command: Vec::new(),
+                ahead: false,
                 record_options: Vec::new(),
                 settings: Vec::new(),
                 starts: Vec::new(),
@@ -157,6 +160,7 @@ impl Job {
             },
             "command" if rest.is_empty() => return Err("`command` lacks its words".into()),
             "command" => case.command = rest.split_whitespace().map(str::to_owned).collect(),
+            "ahead" => case.ahead = true,
             "event" => {
                 let event = event(rest)?;
                 if case.events.last().is_some_and(|last| last.at_s > event.at_s) {

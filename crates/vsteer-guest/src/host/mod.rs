@@ -148,7 +148,16 @@ impl Running {
             // As its parent, it runs where the observer does.
             let drains = case.log_every_s.map(|s| scope.spawn(move || log::drain_every(s, logs, &ended)));
             let happens = |event: &Event, all: &mut Vec<Started>| happen(event, all, logs, starts);
-            let done = wait(case, *begun_ns).and_then(|()| measure(case, folder, all, happens));
+            let ready = |command: Option<command::Command>| command.map(command::Command::ready).transpose();
+            let ahead = if case.ahead {
+                command::Command::start(&case.command, folder).and_then(ready)
+            } else {
+                Ok(None)
+            };
+            let done = ahead.and_then(|ahead| {
+                wait(case, *begun_ns)?;
+                measure(case, folder, all, ahead, happens)
+            });
             drop(end);
             let drained = drains.map_or(Ok(()), |thread| thread.join().expect("it does not panic"));
             done.and(drained)
@@ -223,10 +232,11 @@ fn measure(
     case: &Case,
     folder: &str,
     all: &mut Vec<Started>,
+    ahead: Option<command::Command>,
     mut happens: impl FnMut(&Event, &mut Vec<Started>) -> Result<(), String>,
 ) -> Result<(), String> {
     let observer = if case.observed { Some(Observer::start(case, folder)?) } else { None };
-    let command = command::Command::start(&case.command, folder)?;
+    let command = if case.ahead { ahead } else { command::Command::start(&case.command, folder)? };
     let begin = now_ns() + if case.observed { FIRST_SAMPLE_AFTER_NS } else { 0 };
     // Not while the observer takes its first sample or its last: the guests' pCPU stands still meanwhile.
     let apart = (case.record_s * SECOND_NS / 10).min(REPORTS_APART_FROM_SAMPLES_NS);

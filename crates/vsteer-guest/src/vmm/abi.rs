@@ -76,12 +76,16 @@ pub struct Orders {
     pub ns_per_tick_q32: u64,
     /// Ticks of the time stamp counter per ns, in 2^-32.
     pub ticks_per_ns_q32: u64,
-    /// `periodic`: from expiry to expiry, ns. `burst`: burning, ns. `waker`: burning between two sleeps, ns.
+    /// `periodic`: from expiry to expiry, ns. `flood`: each timer, ns. `burst`: burning, ns. `waker`: burning between two sleeps, ns.
     pub first_ns: u64,
-    /// `burst`: sleeping, ns. `waker`: each sleep, ns.
+    /// `burst`: sleeping, ns. `waker`, `sleeper`: each sleep, ns.
     pub second_ns: u64,
-    /// `periodic`: work after each expiry, units.
+    /// `periodic`, `sleeper`: work after each expiry, units.
     pub work_units: u64,
+    /// `sleeper`: work that comes with each sleep and is done when nothing else is, units.
+    pub background_units: u64,
+    /// `sleeper`: not 0 where the host is told when each sleep ends.
+    pub call: u64,
 }
 
 /// What a vCPU does.
@@ -102,6 +106,10 @@ pub mod kind {
     pub const SERVER_ONCE: u64 = 6;
     /// Serves the requests that its host sends, first come first served.
     pub const SERVER_ASKED: u64 = 7;
+    /// Sleeps and works in turn.
+    pub const SLEEPER: u64 = 8;
+    /// Tells the host of timers, on and on.
+    pub const FLOOD: u64 = 9;
 }
 
 /// A request to a server.

@@ -284,7 +284,8 @@ impl Vm {
         });
         call_with(self.kvm.as_fd(), GET_SUPPORTED_CPUID, &mut *cpuid)?;
         for entry in cpuid.entries.iter_mut().filter(|e| e.leaf == 1) {
-            entry.ecx |= 1 << 24 | 1 << 21;
+            // Its timer by deadline, the x2APIC, and that it is a virtual machine.
+            entry.ecx |= 1 << 24 | 1 << 21 | 1 << 31;
         }
         call_with(fd.as_fd(), SET_CPUID, &mut *cpuid)?;
         // Those after the first would wait for the first to start them.

@@ -60,7 +60,11 @@ pub fn run(vcpus: usize, plan: &Plan, place: &Place, memory: Option<&Path>) -> R
         let vcpu = vm.vcpu(index).map_err(told(index, "creating it"))?;
         if index == 0 {
             let khz = vcpu.tsc_khz().map_err(told(index, "asking its time stamp counter's frequency"))?;
-            let orders = orders(plan, khz);
+            let mut orders = orders(plan, khz);
+            if let Workload::Periodic { period_ns, phase_ns: Some(phase_ns), .. } = plan.workload {
+                let begin = in_phase(&vcpu, &orders, period_ns, phase_ns);
+                orders.start_ns = begin.map_err(told(index, "asking for its time stamp counter"))?;
+            }
             vm.memory.write_value(abi::ORDERS_AT, &orders);
             tell_wall_clock(&vm, &vcpu, &orders).map_err(told(index, "asking for its time stamp counter"))?;
         }
@@ -103,11 +107,17 @@ pub fn orders(plan: &Plan, tsc_khz: u64) -> Orders {
     let (kind, first_ns, second_ns, work_units) = match plan.workload {
         Workload::Idle => (kind::IDLE, 0, 0, 0),
         Workload::Burn => (kind::BURN, 0, 0, 0),
-        Workload::Periodic { period_ns, work_units } => (kind::PERIODIC, period_ns, 0, work_units),
+        Workload::Periodic { period_ns, work_units, .. } => (kind::PERIODIC, period_ns, 0, work_units),
         Workload::Server { .. } => (kind::SERVER, 0, 0, 0),
         Workload::Scheduled(_) => (kind::SERVER_ONCE, 0, 0, 0),
         Workload::Burst { on_ns, off_ns } => (kind::BURST, on_ns, off_ns, 0),
+        Workload::Sleeper { sleep_ns, work_units, .. } => (kind::SLEEPER, 0, sleep_ns, work_units),
+        Workload::Flood { timer_ns } => (kind::FLOOD, timer_ns, 0, 0),
         Workload::Waker { every_ns, sleep_ns } => (kind::WAKER, every_ns, sleep_ns, 0),
+    };
+    let (background_units, call) = match plan.workload {
+        Workload::Sleeper { background_units, call, .. } => (background_units, u64::from(call)),
+        _ => (0, 0),
     };
     Orders {
         kind,
@@ -117,7 +127,19 @@ pub fn orders(plan: &Plan, tsc_khz: u64) -> Orders {
         first_ns,
         second_ns,
         work_units,
+        background_units,
+        call,
     }
+}
+
+/// When, by the VM's clock, the host's CLOCK_MONOTONIC will be so far behind a multiple of the period; soon.
+fn in_phase(vcpu: &Vcpu, orders: &Orders, period_ns: u64, phase_ns: u64) -> std::io::Result<u64> {
+    const SOON_NS: u64 = 200_000_000;
+    let ticks = vcpu.tsc()?;
+    let now_ns = crate::run::now_ns();
+    let own_ns = ((u128::from(ticks) * u128::from(orders.ns_per_tick_q32)) >> 32) as u64;
+    let begin_ns = (now_ns + SOON_NS).next_multiple_of(period_ns) + phase_ns;
+    Ok(own_ns + (begin_ns - now_ns))
 }
 
 /// Leaves in the VM's memory what CLOCK_REALTIME was when the VM's clock was at its zero.

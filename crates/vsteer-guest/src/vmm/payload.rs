@@ -20,6 +20,8 @@ mod bare;
 mod counters;
 #[path = "../generator.rs"]
 mod generator;
+#[path = "../vit.rs"]
+mod vit;
 
 use abi::{Orders, Request, Response, Table};
 use bare::Clock as _;
@@ -89,7 +91,7 @@ pub extern "C" fn _start(vcpu: u64) -> ! {
         },
     };
     take_timer_interrupts();
-    let clock = Clock { orders, table };
+    let clock = Clock { orders, table, vit: vit::Vit::of_this_cpu() };
     while clock.now_ns() < orders.start_ns {
         clock.sleep_until(orders.start_ns);
     }
@@ -119,6 +121,7 @@ fn write_msr(register: u32, value: u64) {
 struct Clock<'a> {
     orders: &'a Orders,
     table: &'a Table,
+    vit: vit::Vit,
 }
 
 impl bare::Clock for Clock<'_> {
@@ -130,12 +133,21 @@ impl bare::Clock for Clock<'_> {
         (u128::from(ticks) * u128::from(self.orders.ns_per_tick_q32) >> 32) as u64
     }
 
+    // Its interrupt stays pending until the next sleep, which it ends at once and which then begins again.
+    fn arm(&self, due_ns: u64) {
+        // Rounded up, lest it wake one tick early and sleep again.
+        let ticks = (u128::from(due_ns) * u128::from(self.orders.ticks_per_ns_q32) >> 32) as u64 + 2;
+        unsafe { asm!("cli", options(nostack)) };
+        write_msr(TSC_DEADLINE, ticks);
+    }
+
+    fn call(&self, in_ns: u64) {
+        self.vit.arm(in_ns);
+    }
+
     fn sleep_until(&self, due_ns: u64) {
         while self.now_ns() < due_ns {
-            // Rounded up, lest it wake one tick early and sleep again.
-            let ticks = (u128::from(due_ns) * u128::from(self.orders.ticks_per_ns_q32) >> 32) as u64 + 2;
-            unsafe { asm!("cli", options(nostack)) };
-            write_msr(TSC_DEADLINE, ticks);
+            self.arm(due_ns);
             // No interrupt is taken between STI and the instruction after it: the wake-up cannot be missed. Nowhere else are
             // interrupts taken; compiled code may use 128 bytes below the stack's end, which they must leave alone.
             let served: u64;

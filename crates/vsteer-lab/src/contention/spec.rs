@@ -18,9 +18,11 @@ const MAX_VCPUS: u32 = 64;
 const KINDS: &[(&str, &[&str])] = &[
     ("idle", &[]),
     ("burn", &[]),
-    ("periodic", &["period_us", "work_units"]),
+    ("periodic", &["period_us", "work_units", "phase_us"]),
     ("server", &["rate_hz", "mean_units", "seed", "rates", "arrivals", "service", "burst", "burst_gap_us"]),
     ("burst", &["on_ms", "off_ms"]),
+    ("sleeper", &["sleep_us", "work_units", "background_units", "call"]),
+    ("flood", &["timer_us"]),
     ("waker", &["every_us", "sleep_us"]),
 ];
 

@@ -72,6 +72,9 @@ pub struct Case {
     /// end of `record_s`. What it said and how it ended is in `command.out`, `command.txt` and `command.status`.
     #[serde(default)]
     pub command: Vec<String>,
+    /// The command begins before the case settles, and the case goes on once it has said `vsteer: ready`.
+    #[serde(default)]
+    pub ahead: bool,
     /// From sample to sample, virtual ms. While one is taken and written the pCPUs take turns in being emulated, and the
     /// VMs' stands still for some ms to some tens of ms, which their timers feel: the fewer the better.
     #[serde(default = "second")]

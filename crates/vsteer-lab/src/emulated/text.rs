@@ -24,6 +24,9 @@ impl Job {
             }
             if !case.command.is_empty() {
                 let _ = writeln!(text, "command {}", case.command.join(" "));
+                if case.ahead {
+                    text.push_str("ahead\n");
+                }
             }
             for event in &case.happens {
                 let _ = writeln!(text, "event {} {} {}", event.at_s, event.what.word(), event.vm);

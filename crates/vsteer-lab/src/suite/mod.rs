@@ -10,6 +10,7 @@ mod crash;
 mod emulated;
 mod loops;
 mod prediction;
+mod realtime;
 mod service;
 mod steered;
 mod topology;
@@ -137,6 +138,7 @@ pub const CASES: &[Case] = &[
     service::moving::CASE,
     service::soak::CASE,
     xen::CASE,
+    realtime::CASE,
 ];
 
 /// Parts of cases that are worth running by themselves, by name: whoever runs all cases runs them as those parts.

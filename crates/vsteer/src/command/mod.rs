@@ -7,6 +7,7 @@ mod export;
 mod headroom;
 mod meta;
 pub mod plan;
+mod realtime;
 pub mod record;
 mod replay;
 mod report;
@@ -39,6 +40,7 @@ pub fn run(cli: Cli) -> Result<ExitCode, Fault> {
         Command::Headroom(a) => headroom::run(&a, json),
         Command::Estimate(a) => estimate::run(&a, json),
         Command::Steer(a) => steer::run(&a, json),
+        Command::Realtime(a) => realtime::run(&a, json),
         Command::Simulate(a) => simulate::run(&a, json),
         Command::Report(a) => report::run(&a, json),
         Command::Topology(a) => meta::topology(&a, json),

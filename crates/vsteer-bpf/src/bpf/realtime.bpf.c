@@ -1,0 +1,980 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Who runs, so that a VM whose timer ends runs at that moment and yet gets no more than its share?
+ *
+ * A policy of sched_ext for the whole host: borrowed virtual time (BVT; Duda and Cheriton, SOSP 1999) over cgroups, with
+ * the warp of VIT (Park et al., J. KIISE 37(1), 2010) at the end of a guest's timer.
+ *
+ * Ideas worth knowing before changing anything:
+ *
+ *  - All ordinary tasks are scheduled here, not VMs alone (a full switch). The ext class lies below the fair one: were only
+ *    VMs here, any program of the host that computes would stop them all.
+ *
+ *  - Who is charged is a *domain*: a VM with all its threads, else a cgroup, and in the root cgroup each thread by itself. A
+ *    domain's actual virtual time (avt) grows as its threads run, the slower the larger its share. Its share is that of its weight among
+ *    the active ones beside it, and of theirs one level up, and so on: as the kernel's own group scheduling has it.
+ *
+ *  - A thread that becomes runnable is queued by its domain's avt; the least runs. Who runs keeps the pCPU for a slice. A domain
+ *    that slept is brought up to the system's virtual time (svt): sleeping saves nothing up, but a debt remains.
+ *
+ *  - When a guest's timer ends, its vCPU is queued before all others, in the order of the ends, and who runs there is
+ *    interrupted. What it runs is charged as ever: it borrows from its own future. How far its avt may be ahead of svt is
+ *    bounded (the warp), so is how long it runs in one go (the limit), what it pauses after that, and how often it may ask.
+ *    A guest that asks all the time ends up in debt, is refused, and has its share.
+ *
+ *  - The end of a guest's timer needs no help from the guest: KVM keeps it in an hrtimer of the kernel's, whose end is a
+ *    tracepoint, in the timer's own interrupt, before KVM wakes the vCPU. So the wake-up finds the vCPU marked already. That
+ *    holds for a vCPU that was preempted as well, which nobody wakes.
+ *
+ *  - A guest may say by a hypercall which timer matters (vsteer-guest's vit); then its others do not count. The next call, or that it is
+ *    done, ends the warp: so the rest of what the VM does runs on its ordinary share, which the timer alone cannot tell.
+ *
+ *  - Threads of the kernel that are bound to a pCPU (ksoftirqd, workers) never wait behind a VM: they go first.
+ *
+ * Left out, as GAP(...): nice values inside a cgroup (rt-nice): its threads take turns; quotas (rt-quota): a VM with
+ * cpu.max is refused, and the policy leaves when one is set.
+ */
+#include "scx.h"
+#include "realtime.h"
+
+#define CLOCK_MONOTONIC 1
+
+char LICENSE[] SEC("license") = "GPL";
+
+const volatile struct settings settings;
+
+struct state state;
+
+/* Raised by user space whenever it has changed the table of VMs. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, u32);
+} generation SEC(".maps");
+
+struct thread {
+	u32 group;
+	u32 active_in;		/* group that counts it as active; 0: none */
+	bool active_alone;	/* of the root: counts with its own weight */
+	bool warping;
+	bool queued;
+	bool raised;		/* counted in `raised` */
+	bool calls;		/* its guest says which timers matter */
+	bool from_wake;		/* `ended` is to be its next wake-up */
+	u32 timer;		/* 1-based index in `calls`; 0: has none yet */
+	u64 avt;		/* of a thread of the root */
+	u64 began;		/* when it began to run, ns */
+	u64 scale;		/* of its virtual time, then */
+	u64 ended;		/* when the timer ended that it is put first for; 0: has run since */
+	u64 asked;		/* its number among those */
+	u64 warped_ns;		/* run in this warp */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct thread);
+} threads SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, GROUPS_MAX);
+	__type(key, u32);
+	__type(value, struct group);
+} groups SEC(".maps");
+
+/* cgroup id -> index of its group. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, GROUPS_MAX);
+	__type(key, u64);
+	__type(value, u32);
+} group_of SEC(".maps");
+
+/* Indices that are free; filled before loading is over. */
+struct {
+	__uint(type, BPF_MAP_TYPE_QUEUE);
+	__uint(max_entries, GROUPS_MAX);
+	__type(value, u32);
+} free_groups SEC(".maps");
+
+/* Opted in: cgroup id -> 1-based index of the VM. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1024);
+	__type(key, u64);
+	__type(value, u32);
+} vms SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1025);
+	__type(key, u32);
+	__type(value, struct asked);
+} asked SEC(".maps");
+
+/* The kernel's timer of a vCPU's local APIC -> the vCPU's thread. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 16384);
+	__type(key, u64);
+	__type(value, u32);
+} timers SEC(".maps");
+
+/* A timer that a vCPU asked for by a call. */
+struct call {
+	struct bpf_timer timer;
+	u32 pid;
+	u32 armed;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, VCPUS_MAX);
+	__type(key, u32);
+	__type(value, struct call);
+} calls SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_QUEUE);
+	__uint(max_entries, VCPUS_MAX);
+	__type(value, u32);
+} free_calls SEC(".maps");
+
+/* What runs on a pCPU. */
+struct running {
+	u64 key;
+	u64 began;
+	u64 scale;
+	u32 pid;
+	u32 domain;
+	bool warping;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, CPUS_MAX);
+	__type(key, u32);
+	__type(value, struct running);
+} running SEC(".maps");
+
+#define SCALE (1ULL << 16)
+#define WEIGHT 100ULL		/* by default */
+#define AVERAGED_NS 20000000ULL
+#define AVERAGE_SHIFT 10
+#define FIRST_BAND (1ULL << 60)
+
+static __always_inline void not_raised(struct thread *t)
+{
+	if (t->raised) {
+		t->raised = false;
+		__sync_fetch_and_add(&state.raised, -1);
+	}
+}
+
+static __always_inline struct thread *thread_of(struct task_struct *p)
+{
+	return bpf_task_storage_get(&threads, p, 0, 0);
+}
+
+static __always_inline struct group *group_at(u32 index)
+{
+	return index ? bpf_map_lookup_elem(&groups, &index) : NULL;
+}
+
+static __always_inline bool before(u64 a, u64 b)
+{
+	return (long long)(a - b) < 0;
+}
+
+static __always_inline u64 queue_of(s32 cpu)
+{
+	return settings.queue_of[(u32)cpu & (CPUS_MAX - 1)];
+}
+
+/* Virtual time passes to here. */
+static __always_inline void advance(u64 to)
+{
+	if (before(state.svt, to))
+		state.svt = to;
+}
+
+/* ---- domains and shares ------------------------------------------------------------------------------------- */
+
+/* The group that is charged for threads of this one; 0: the root's, each by itself. */
+static u32 domain_of(u32 index)
+{
+	struct group *own = group_at(index), *g = own;
+	u32 domain = index, at = index, first = 0, now;
+	u32 *told = bpf_map_lookup_elem(&generation, &first);
+
+	if (!own || !own->parent || !told)
+		return 0;
+	now = *told + 1;
+	if (own->generation == now)
+		return own->domain;
+	for (int i = 0; i < DEPTH_MAX && g && g->parent; i++) {
+		if (bpf_map_lookup_elem(&vms, &g->id))
+			domain = at;
+		at = g->parent;
+		g = group_at(at);
+	}
+	own->domain = domain;
+	own->generation = now;
+	return domain;
+}
+
+/* The weight of its active members, averaged over AVERAGED_NS: members that sleep for some us at a time must not make virtual time pass slower
+ * for whoever begins to run just then. */
+static u64 average_of(struct group *g, u64 now)
+{
+	u64 is = g->active_weight << AVERAGE_SHIFT, average = g->average, passed = now - g->averaged;
+
+	if (passed >= AVERAGED_NS)
+		average = is;
+	else if (is > average)
+		average += (is - average) * passed / AVERAGED_NS;
+	else
+		average -= (average - is) * passed / AVERAGED_NS;
+	g->average = average;
+	g->averaged = now;
+	return average >> AVERAGE_SHIFT;
+}
+
+/* One more or one fewer runs or waits in this group: those above learn of it where it is the first or the last. */
+static void count_active(u32 index, int step)
+{
+	struct group *g = group_at(index);
+
+	for (int i = 0; i < DEPTH_MAX && g; i++) {
+		u32 former = __sync_fetch_and_add(&g->active, step);
+		struct group *above;
+
+		if (step > 0 ? former != 0 : former != 1)
+			return;
+		above = group_at(g->parent);
+		if (!above)
+			return;
+		average_of(above, bpf_ktime_get_ns());
+		__sync_fetch_and_add(&above->active_weight, step > 0 ? (u64)g->weight : -(u64)g->weight);
+		g = above;
+	}
+}
+
+/* How fast virtual time passes for this domain now, in 2^-16: the smaller its share, the faster. At the top it passes by weight alone, so that it
+ * does not matter to the rest who else wakes for a moment; below, a group's time is divided among those of its members that are active. */
+static u64 scale_of(u32 domain, u64 now)
+{
+	struct group *g = group_at(domain);
+	u64 scale = SCALE;
+
+	for (int i = 0; i < DEPTH_MAX && g; i++) {
+		struct group *above = group_at(g->parent);
+		u64 weight = g->weight, all;
+
+		if (!above || !weight)
+			break;
+		all = above->parent ? average_of(above, now) : WEIGHT;
+		if (!above->parent || all > weight)
+			scale = scale * all / weight;
+		g = above;
+	}
+	return scale;
+}
+
+static u64 scale_of_alone(struct task_struct *p)
+{
+	u32 weight = BPF_CORE_READ(p, scx.weight);
+
+	return weight ? SCALE * WEIGHT / weight : SCALE;
+}
+
+/* Its domain's actual virtual time, or its own. */
+static __always_inline u64 *avt_of(struct thread *t, u32 domain)
+{
+	struct group *g = group_at(domain);
+
+	return g ? &g->avt : &t->avt;
+}
+
+/* ---- where threads belong ----------------------------------------------------------------------------------- */
+
+static u32 index_of(struct cgroup *cgrp)
+{
+	u64 id = BPF_CORE_READ(cgrp, kn, id);
+	u32 *index = bpf_map_lookup_elem(&group_of, &id);
+
+	return index ? *index : 0;
+}
+
+SEC("struct_ops.s/cgroup_init")
+s32 BPF_PROG(rt_cgroup_init, struct cgroup *cgrp, struct scx_cgroup_init_args *args)
+{
+	u64 id = BPF_CORE_READ(cgrp, kn, id), above_id = BPF_CORE_READ(cgrp, kn, __parent, id);
+	u32 index, *above;
+	struct group *g;
+
+	/* Without room its threads are charged as the root's are. */
+	if (bpf_map_pop_elem(&free_groups, &index))
+		return 0;
+	g = group_at(index);
+	if (!g)
+		return 0;
+	__builtin_memset(g, 0, sizeof(*g));
+	above = bpf_map_lookup_elem(&group_of, &above_id);
+	g->id = id;
+	g->parent = above ? *above : 0;
+	g->weight = args->weight;
+	g->avt = state.svt;
+	bpf_map_update_elem(&group_of, &id, &index, BPF_ANY);
+	__sync_fetch_and_add(&state.cgroups, 1);
+	return 0;
+}
+
+SEC("struct_ops.s/cgroup_exit")
+void BPF_PROG(rt_cgroup_exit, struct cgroup *cgrp)
+{
+	u64 id = BPF_CORE_READ(cgrp, kn, id);
+	u32 index = index_of(cgrp);
+
+	if (!index)
+		return;
+	__sync_fetch_and_add(&state.cgroups, 1);
+	bpf_map_delete_elem(&group_of, &id);
+	bpf_map_push_elem(&free_groups, &index, BPF_ANY);
+}
+
+SEC("struct_ops/cgroup_set_weight")
+void BPF_PROG(rt_cgroup_set_weight, struct cgroup *cgrp, u32 weight)
+{
+	struct group *g = group_at(index_of(cgrp)), *above;
+
+	if (!g)
+		return;
+	above = group_at(g->parent);
+	if (above && g->active)
+		__sync_fetch_and_add(&above->active_weight, (u64)weight - g->weight);
+	g->weight = weight;
+}
+
+SEC("struct_ops.s/init_task")
+s32 BPF_PROG(rt_init_task, struct task_struct *p, struct scx_init_task_args *args)
+{
+	struct thread *t = bpf_task_storage_get(&threads, p, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+
+	if (!t)
+		return -12; /* ENOMEM */
+	t->group = index_of(args->cgroup);
+	t->avt = state.svt;
+	return 0;
+}
+
+SEC("struct_ops/exit_task")
+void BPF_PROG(rt_exit_task, struct task_struct *p, struct scx_exit_task_args *args)
+{
+	struct thread *t = thread_of(p);
+	struct call *call;
+	u32 index;
+
+	if (!t)
+		return;
+	not_raised(t);
+	if (!t->timer)
+		return;
+	index = t->timer - 1;
+	t->timer = 0;
+	call = bpf_map_lookup_elem(&calls, &index);
+	if (call) {
+		bpf_timer_cancel(&call->timer);
+		call->armed = 0;
+		call->pid = 0;
+	}
+	bpf_map_push_elem(&free_calls, &index, BPF_ANY);
+}
+
+SEC("struct_ops/cgroup_move")
+void BPF_PROG(rt_cgroup_move, struct task_struct *p, struct cgroup *from, struct cgroup *to)
+{
+	struct thread *t = thread_of(p);
+
+	if (t)
+		t->group = index_of(to);
+}
+
+/* ---- charging ----------------------------------------------------------------------------------------------- */
+
+SEC("struct_ops/runnable")
+void BPF_PROG(rt_runnable, struct task_struct *p, u64 flags)
+{
+	struct thread *t = thread_of(p);
+	u32 domain;
+	u64 *avt, least;
+
+	if (!t)
+		return;
+	if (t->from_wake) {
+		t->from_wake = false;
+		t->ended = bpf_ktime_get_ns();
+	}
+	domain = domain_of(t->group);
+	t->active_in = domain ? domain : t->group;
+	t->active_alone = !domain;
+	avt = avt_of(t, domain);
+	least = state.svt - settings.slice;
+	if (domain) {
+		struct group *g = group_at(domain);
+
+		if (g && !g->active && before(*avt, least))
+			*avt = least;
+		count_active(domain, 1);
+	} else {
+		struct group *root = group_at(t->group);
+
+		if (before(*avt, least))
+			*avt = least;
+		if (root)
+			__sync_fetch_and_add(&root->active_weight, BPF_CORE_READ(p, scx.weight));
+	}
+}
+
+SEC("struct_ops/quiescent")
+void BPF_PROG(rt_quiescent, struct task_struct *p, u64 flags)
+{
+	struct thread *t = thread_of(p);
+
+	if (!t || !t->active_in)
+		return;
+	if (t->active_alone) {
+		struct group *root = group_at(t->active_in);
+
+		if (root)
+			__sync_fetch_and_add(&root->active_weight, -(u64)BPF_CORE_READ(p, scx.weight));
+	} else {
+		count_active(t->active_in, -1);
+	}
+	t->active_in = 0;
+	t->queued = false;
+	not_raised(t);
+	/* It has done what it was put first for. */
+	if (flags & SCX_DEQ_SLEEP && !t->ended)
+		t->warping = false;
+}
+
+static __always_inline struct asked *asked_by(u32 domain)
+{
+	struct group *g = group_at(domain);
+	u32 *vm = g ? bpf_map_lookup_elem(&vms, &g->id) : NULL;
+	u32 index = vm ? *vm : 0;
+
+	return index ? bpf_map_lookup_elem(&asked, &index) : NULL;
+}
+
+/* It ran for as long as a VM may that is put first. */
+static void limit_reached(struct thread *t)
+{
+	u32 domain = domain_of(t->group);
+	struct asked *a = asked_by(domain);
+	struct group *g = group_at(domain);
+
+	if (g)
+		g->warps_again = bpf_ktime_get_ns() + settings.pause;
+	if (a)
+		__sync_fetch_and_add(&a->limited, 1);
+}
+
+SEC("struct_ops/running")
+void BPF_PROG(rt_running, struct task_struct *p)
+{
+	struct thread *t = thread_of(p);
+	u64 now = bpf_ktime_get_ns();
+	u32 cpu = bpf_get_smp_processor_id();
+	struct running *r = bpf_map_lookup_elem(&running, &cpu);
+	u32 domain;
+	u64 avt;
+
+	if (!t || !r)
+		return;
+	domain = domain_of(t->group);
+	avt = *avt_of(t, domain);
+	t->began = now;
+	/* Now and not in the end: who has just woken to interrupt it would count for all that it ran. */
+	t->scale = domain ? scale_of(domain, now) : scale_of_alone(p);
+	t->queued = false;
+	not_raised(t);
+	r->key = avt;
+	r->began = now;
+	r->scale = t->scale;
+	r->pid = p->pid;
+	r->domain = domain;
+	r->warping = t->warping;
+	/* With others waiting, the least of them is what counts: see dispatch. */
+	if (!t->warping && scx_bpf_dsq_nr_queued(queue_of(cpu)) == 0)
+		advance(avt);
+	if (t->ended) {
+		struct asked *a = asked_by(domain);
+		u64 late = now - t->ended;
+
+		t->ended = 0;
+		if (a) {
+			u32 bucket = bucket_of(late);
+
+			__sync_fetch_and_add(&a->sum_ns, late);
+			if (bucket < HIST_BUCKETS)
+				__sync_fetch_and_add(&a->late[bucket], 1);
+			if (late > a->max_ns)
+				a->max_ns = late;
+		}
+	}
+}
+
+SEC("struct_ops/stopping")
+void BPF_PROG(rt_stopping, struct task_struct *p, bool runnable)
+{
+	struct thread *t = thread_of(p);
+	u64 now = bpf_ktime_get_ns(), ran;
+	u32 cpu = bpf_get_smp_processor_id();
+	struct running *r = bpf_map_lookup_elem(&running, &cpu);
+	struct group *g;
+	u32 domain;
+
+	if (r) {
+		r->pid = 0;
+		r->warping = false;
+	}
+	if (!t || !t->began)
+		return;
+	ran = now - t->began;
+	t->began = 0;
+	domain = domain_of(t->group);
+	g = group_at(domain);
+	__sync_fetch_and_add(avt_of(t, domain), ran * t->scale / SCALE);
+	if (g)
+		__sync_fetch_and_add(&g->cpu_ns, ran);
+	if (!t->warping)
+		return;
+	t->warped_ns += ran;
+	if (t->warped_ns >= settings.limit) {
+		limit_reached(t);
+		t->warping = false;
+	}
+}
+
+/* ---- queues ------------------------------------------------------------------------------------------------- */
+
+static __always_inline bool goes_first(struct task_struct *p)
+{
+	return p->flags & PF_KTHREAD && p->nr_cpus_allowed == 1;
+}
+
+SEC("struct_ops/select_cpu")
+s32 BPF_PROG(rt_select_cpu, struct task_struct *p, s32 prev, u64 wake_flags)
+{
+	bool idle = false;
+	s32 cpu = scx_bpf_select_cpu_dfl(p, prev, wake_flags, &idle);
+
+	if (idle)
+		insert(p, SCX_DSQ_LOCAL, settings.slice, 0);
+	return cpu;
+}
+
+SEC("struct_ops/enqueue")
+void BPF_PROG(rt_enqueue, struct task_struct *p, u64 flags)
+{
+	struct thread *t = thread_of(p);
+	s32 cpu = scx_bpf_task_cpu(p);
+	u32 at = cpu;
+	struct running *r = bpf_map_lookup_elem(&running, &at);
+	u64 key, now, so_far;
+
+	if (!t || goes_first(p)) {
+		insert(p, SCX_DSQ_LOCAL, settings.slice, flags | SCX_ENQ_PREEMPT);
+		return;
+	}
+	t->queued = true;
+	if (t->warping) {
+		/* Before all others, in the order of the ends. */
+		insert_vtime(p, queue_of(cpu), settings.limit, state.svt - FIRST_BAND + t->asked, flags);
+		if (r && r->pid && !r->warping)
+			scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
+		return;
+	}
+	key = *avt_of(t, domain_of(t->group));
+	insert_vtime(p, queue_of(cpu), settings.slice, key, flags);
+	if (!r || !r->pid || r->warping)
+		return;
+	now = bpf_ktime_get_ns();
+	so_far = now - r->began;
+	if (so_far >= settings.granularity && before(key + settings.granularity, r->key + so_far * r->scale / SCALE))
+		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
+}
+
+/* The thread whose timer ended first, of those that were waiting in this queue when theirs did. */
+static bool take_raised(u64 queue, s32 cpu)
+{
+	struct bpf_iter_scx_dsq it;
+	struct task_struct *p;
+	u64 first = ~0ULL;
+	s32 pid = 0;
+	bool taken = false;
+
+	if (bpf_iter_scx_dsq_new(&it, queue, 0)) {
+		bpf_iter_scx_dsq_destroy(&it);
+		return false;
+	}
+	while ((p = bpf_iter_scx_dsq_next(&it))) {
+		struct thread *t = thread_of(p);
+
+		if (t && t->warping && t->asked < first && bpf_cpumask_test_cpu(cpu, p->cpus_ptr)) {
+			first = t->asked;
+			pid = p->pid;
+		}
+	}
+	bpf_iter_scx_dsq_destroy(&it);
+	if (!pid)
+		return false;
+	if (bpf_iter_scx_dsq_new(&it, queue, 0)) {
+		bpf_iter_scx_dsq_destroy(&it);
+		return false;
+	}
+	while ((p = bpf_iter_scx_dsq_next(&it))) {
+		if (p->pid == pid) {
+			scx_bpf_dsq_move_set_slice(&it, settings.limit);
+			taken = scx_bpf_dsq_move(&it, p, SCX_DSQ_LOCAL, 0);
+			break;
+		}
+	}
+	bpf_iter_scx_dsq_destroy(&it);
+	return taken;
+}
+
+static __always_inline void stop_warping(struct thread *t, s32 cpu)
+{
+	u32 at = cpu;
+	struct running *r = bpf_map_lookup_elem(&running, &at);
+
+	t->warping = false;
+	if (r)
+		r->warping = false;
+}
+
+/* The least virtual time that waits in a queue; false: nobody does. */
+static bool first_of(u64 queue, u64 *key)
+{
+	struct bpf_iter_scx_dsq it;
+	struct task_struct *p;
+	bool some = false;
+
+	if (!bpf_iter_scx_dsq_new(&it, queue, 0)) {
+		p = bpf_iter_scx_dsq_next(&it);
+		if (p) {
+			some = true;
+			*key = p->scx.dsq_vtime;
+		}
+	}
+	bpf_iter_scx_dsq_destroy(&it);
+	return some;
+}
+
+/* Does who ran have the least virtual time still? Then it goes on. */
+static bool goes_on(struct task_struct *prev, bool some, u64 least)
+{
+	struct thread *t;
+	u64 key;
+
+	if (!(prev->scx.flags & SCX_TASK_QUEUED))
+		return false;
+	t = thread_of(prev);
+	if (!t || goes_first(prev))
+		return false;
+	if (t->warping) {
+		u64 so_far = t->warped_ns + (t->began ? bpf_ktime_get_ns() - t->began : 0);
+
+		if (so_far < settings.limit)
+			return true;
+		limit_reached(t);
+		stop_warping(t, scx_bpf_task_cpu(prev));
+	}
+	key = *avt_of(t, domain_of(t->group));
+	if (t->began)
+		key += (bpf_ktime_get_ns() - t->began) * t->scale / SCALE;
+	if (some && !before(key, least))
+		return false;
+	advance(key);
+	return true;
+}
+
+SEC("struct_ops/dispatch")
+void BPF_PROG(rt_dispatch, s32 cpu, struct task_struct *prev)
+{
+	u64 own = queue_of(cpu), least = 0;
+	bool some;
+
+	if (state.raised > 0 && take_raised(own, cpu))
+		return;
+	some = first_of(own, &least);
+	if (prev && goes_on(prev, some, least)) {
+		set_slice(prev, settings.slice);
+		return;
+	}
+	if (some && before(state.svt - FIRST_BAND / 2, least))
+		advance(least);
+	if (move_to_local(own))
+		return;
+	/* Another queue's work rather than none. */
+	for (u32 i = 1; i < settings.queues && i < CPUS_MAX; i++) {
+		u64 other = own + i < settings.queues ? own + i : own + i - settings.queues;
+
+		if (move_to_local(other))
+			return;
+	}
+}
+
+/* ---- guests' timers ----------------------------------------------------------------------------------------- */
+
+SEC("tp_btf/hrtimer_start")
+int BPF_PROG(rt_timer_starts, struct hrtimer *timer)
+{
+	struct task_struct *p;
+	struct thread *t;
+	u64 at;
+	u32 pid;
+
+	if (!(settings.sources & SOURCE_TIMER) || (u64)timer->function != settings.apic_timer)
+		return 0;
+	p = bpf_get_current_task_btf();
+	t = thread_of(p);
+	if (!t || !asked_by(domain_of(t->group)))
+		return 0;
+	at = (u64)timer;
+	pid = p->pid;
+	bpf_map_update_elem(&timers, &at, &pid, BPF_ANY);
+	return 0;
+}
+
+/* How far the others are: who runs where this one would is further than when it began. (Where that is the VM itself it says nothing of
+ * others: who asks while it runs would never be ahead.) */
+static u64 others_now(struct task_struct *p, u32 domain, u64 now)
+{
+	u32 at = scx_bpf_task_cpu(p);
+	struct running *r = bpf_map_lookup_elem(&running, &at);
+	u64 others = state.svt, its;
+
+	if (!r || !r->pid || r->warping || r->domain == domain)
+		return others;
+	its = r->key + (now - r->began) * r->scale / SCALE;
+	return before(others, its) ? its : others;
+}
+
+/* A vCPU's timer has ended, now: it is put first, if its VM may borrow. */
+static void ended(struct task_struct *p, bool by_call)
+{
+	struct thread *t = thread_of(p);
+	u64 now = bpf_ktime_get_ns();
+	u64 others;
+	struct asked *a;
+	struct group *g;
+	u32 domain;
+
+	if (!t)
+		return;
+	domain = domain_of(t->group);
+	g = group_at(domain);
+	a = asked_by(domain);
+	if (!g || !a)
+		return;
+	__sync_fetch_and_add(&a->expired, 1);
+	if (t->began) {
+		/* Runs. It is measured as well: no time at all. */
+		__sync_fetch_and_add(&a->running, 1);
+		__sync_fetch_and_add(&a->late[0], 1);
+	} else {
+		t->ended = now;
+		/* A blocked vCPU is woken by its own timer, which may be set to a little later. */
+		t->from_wake = by_call && !t->queued;
+	}
+	if (!settings.honour)
+		return;
+	if (before(now, g->warps_again)) {
+		__sync_fetch_and_add(&a->too_soon, 1);
+		return;
+	}
+	others = others_now(p, domain, now);
+	if (before(others + a->ahead_max, g->avt))
+		a->ahead_max = g->avt - others;
+	if (before(others + settings.warp, g->avt)) {
+		__sync_fetch_and_add(&a->in_debt, 1);
+		return;
+	}
+	g->warps_again = now + settings.apart;
+	t->asked = __sync_fetch_and_add(&state.asks, 1);
+	t->warped_ns = 0;
+	t->warping = true;
+	if (t->began) {
+		u32 at = scx_bpf_task_cpu(p);
+		struct running *r = bpf_map_lookup_elem(&running, &at);
+
+		/* Goes on, and is not interrupted for another. */
+		if (r)
+			r->warping = true;
+		return;
+	}
+	__sync_fetch_and_add(&a->honoured, 1);
+	if (t->queued) {
+		s32 cpu = scx_bpf_task_cpu(p);
+		u32 at = cpu;
+		struct running *r = bpf_map_lookup_elem(&running, &at);
+
+		t->raised = true;
+		__sync_fetch_and_add(&state.raised, 1);
+		if (r && !r->warping)
+			scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
+	}
+}
+
+SEC("tp_btf/hrtimer_expire_entry")
+int BPF_PROG(rt_timer_ends, struct hrtimer *timer)
+{
+	struct task_struct *p;
+	struct thread *t;
+	u64 at;
+	u32 *pid;
+
+	if (!(settings.sources & SOURCE_TIMER) || (u64)timer->function != settings.apic_timer)
+		return 0;
+	at = (u64)timer;
+	pid = bpf_map_lookup_elem(&timers, &at);
+	if (!pid)
+		return 0;
+	p = bpf_task_from_pid(*pid);
+	if (!p)
+		return 0;
+	t = thread_of(p);
+	/* Where the guest says which timers matter, the others do not. */
+	if (t && !t->calls)
+		ended(p, false);
+	bpf_task_release(p);
+	return 0;
+}
+
+static int call_ends(void *map, u32 *key, struct call *call)
+{
+	struct task_struct *p = bpf_task_from_pid(call->pid);
+
+	call->armed = 0;
+	if (p) {
+		ended(p, true);
+		bpf_task_release(p);
+	}
+	return 0;
+}
+
+/* The timer of a thread that calls; it gets one at its first call. */
+static struct call *call_of(struct thread *t, u32 pid)
+{
+	struct call *call;
+	u32 index;
+
+	if (!t->timer) {
+		if (bpf_map_pop_elem(&free_calls, &index))
+			return NULL;
+		t->timer = index + 1;
+	}
+	index = t->timer - 1;
+	call = bpf_map_lookup_elem(&calls, &index);
+	if (call && call->pid != pid) {
+		call->pid = pid;
+		/* Of a former thread it is there already. */
+		bpf_timer_init(&call->timer, &calls, CLOCK_MONOTONIC);
+		bpf_timer_set_callback(&call->timer, call_ends);
+	}
+	return call;
+}
+
+SEC("tp_btf/kvm_hypercall")
+int BPF_PROG(rt_call, unsigned long number, unsigned long what, unsigned long ns)
+{
+	struct task_struct *p;
+	struct thread *t;
+	struct asked *a;
+	struct call *call;
+
+	if (number != CALL_NUMBER || !(settings.sources & SOURCE_CALL))
+		return 0;
+	p = bpf_get_current_task_btf();
+	t = thread_of(p);
+	a = t ? asked_by(domain_of(t->group)) : NULL;
+	if (!a)
+		return 0;
+	__sync_fetch_and_add(&a->calls, 1);
+	if (what > CALL_DONE || (what == CALL_ARM && (!ns || ns > CALL_LONGEST))) {
+		__sync_fetch_and_add(&a->malformed, 1);
+		return 0;
+	}
+	t->calls = true;
+	call = call_of(t, p->pid);
+	if (call && what == CALL_ARM) {
+		call->armed = 1;
+		bpf_timer_start(&call->timer, ns, 0);
+	} else if (call && call->armed) {
+		call->armed = 0;
+		bpf_timer_cancel(&call->timer);
+	}
+	/* Who asks anew has done what it was put first for: what else it does is done in its turn. Last, for it
+	 * may be interrupted right here. */
+	if (t->warping) {
+		s32 cpu = scx_bpf_task_cpu(p);
+
+		stop_warping(t, cpu);
+		if (scx_bpf_dsq_nr_queued(queue_of(cpu)) > 0)
+			scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
+	}
+	return 0;
+}
+
+/* ---- coming and going --------------------------------------------------------------------------------------- */
+
+SEC("struct_ops.s/init")
+s32 BPF_PROG(rt_init)
+{
+	for (u32 i = 0; i < settings.queues && i < CPUS_MAX; i++) {
+		s32 failed = scx_bpf_create_dsq(i, -1);
+
+		if (failed)
+			return failed;
+	}
+	return 0;
+}
+
+SEC("struct_ops/exit")
+void BPF_PROG(rt_exit, struct scx_exit_info *info)
+{
+	bpf_probe_read_kernel_str(state.exit_reason, sizeof(state.exit_reason), info->reason);
+	bpf_probe_read_kernel_str(state.exit_message, sizeof(state.exit_message), info->msg);
+	state.exit_code = info->exit_code;
+	state.exit_kind = info->kind;
+}
+
+SEC(".struct_ops.link")
+struct sched_ext_ops realtime = {
+	.select_cpu = (void *)rt_select_cpu,
+	.enqueue = (void *)rt_enqueue,
+	.dispatch = (void *)rt_dispatch,
+	.runnable = (void *)rt_runnable,
+	.running = (void *)rt_running,
+	.stopping = (void *)rt_stopping,
+	.quiescent = (void *)rt_quiescent,
+	.init_task = (void *)rt_init_task,
+	.exit_task = (void *)rt_exit_task,
+	.cgroup_init = (void *)rt_cgroup_init,
+	.cgroup_exit = (void *)rt_cgroup_exit,
+	.cgroup_move = (void *)rt_cgroup_move,
+	.cgroup_set_weight = (void *)rt_cgroup_set_weight,
+	.init = (void *)rt_init,
+	.exit = (void *)rt_exit,
+	/* A vCPU that is interrupted within a program of ours may not migrate: without this it would go round our queue. */
+	.flags = SCX_OPS_ENQ_MIGRATION_DISABLED,
+	.timeout_ms = 5000,
+	.name = "vsteer_realtime",
+};

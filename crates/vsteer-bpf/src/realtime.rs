@@ -1,0 +1,456 @@
+//! The real-time policy in the kernel: loading it, opting VMs in, reading what they asked for and got.
+//!
+//! `bpf/realtime.bpf.c` is the kernel side; its opening essay explains the ideas. While a [`Policy`] lives, it schedules all
+//! ordinary tasks of the host; when it is dropped, or this process ends however, the kernel's own scheduler takes over.
+
+use crate::load::{last_words, quiet_libbpf};
+use crate::observer::refused;
+use bytemuck::{Pod, Zeroable};
+use libbpf_rs::btf::Btf;
+use libbpf_rs::btf::types::Struct;
+use libbpf_rs::{Link, MapCore, MapFlags, Object, ObjectBuilder};
+use std::collections::BTreeMap;
+use std::time::Duration;
+use vsteer_core::nouns::{HISTOGRAM_BUCKETS, Histogram};
+use vsteer_core::{Fault, FaultKind};
+
+static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/realtime.bpf.o"));
+
+const CPUS_MAX: usize = 1024;
+const GROUPS_MAX: u32 = 8192;
+const VMS_MAX: u32 = 1024;
+const VCPUS_MAX: u32 = 4096;
+/// KVM's function that serves the end of a local APIC's timer (arch/x86/kvm/lapic.c, Linux 2.6.32 to 7.3).
+const APIC_TIMER: &str = "apic_timer_fn";
+const STATE: &str = "/sys/kernel/sched_ext/state";
+const POLICY_THERE: &str = "/sys/kernel/sched_ext/root/ops";
+
+/// `struct settings`.
+#[repr(C)]
+#[derive(Clone, Copy, Pod, Zeroable)]
+struct SettingsRaw {
+    slice: u64,
+    granularity: u64,
+    warp: u64,
+    limit: u64,
+    pause: u64,
+    apart: u64,
+    apic_timer: u64,
+    honour: u32,
+    sources: u32,
+    queues: u32,
+    pad: u32,
+    queue_of: [u32; CPUS_MAX],
+}
+
+/// `struct state`.
+#[repr(C)]
+#[derive(Clone, Copy, Pod, Zeroable)]
+struct StateRaw {
+    svt: u64,
+    asks: u64,
+    cgroups: u64,
+    raised: i32,
+    exit_kind: i32,
+    exit_code: u64,
+    exit_reason: [u8; 128],
+    exit_message: [u8; 256],
+}
+
+/// `struct group`.
+#[repr(C)]
+#[derive(Clone, Copy, Pod, Zeroable)]
+struct GroupRaw {
+    id: u64,
+    parent: u32,
+    weight: u32,
+    opted: u32,
+    domain: u32,
+    generation: u32,
+    active: u32,
+    active_weight: u64,
+    average: u64,
+    averaged: u64,
+    avt: u64,
+    warps_again: u64,
+    cpu_ns: u64,
+}
+
+/// `struct asked`.
+#[repr(C)]
+#[derive(Clone, Copy, Pod, Zeroable)]
+struct AskedRaw {
+    expired: u64,
+    running: u64,
+    honoured: u64,
+    in_debt: u64,
+    too_soon: u64,
+    calls: u64,
+    malformed: u64,
+    limited: u64,
+    ahead_max: u64,
+    sum_ns: u64,
+    max_ns: u64,
+    late: [u32; HISTOGRAM_BUCKETS],
+}
+
+/// Where the ends of guests' timers are learnt from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Sources {
+    /// What a guest writes to its local APIC's timer: needs nothing of the guest.
+    Timer,
+    /// What it says by a hypercall.
+    Call,
+    /// The former, until a vCPU's guest does the latter.
+    #[default]
+    Both,
+}
+
+impl Sources {
+    fn bits(self) -> u32 {
+        match self {
+            Sources::Timer => 1,
+            Sources::Call => 2,
+            Sources::Both => 3,
+        }
+    }
+}
+
+/// How the policy schedules.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    /// How long a thread runs before another one may, but for a timer; the kernel looks at its ticks.
+    pub slice: Duration,
+    /// For so long is nobody interrupted but for a timer.
+    pub granularity: Duration,
+    /// How far a VM's virtual time may be ahead of the others' for it to be put first: what it may borrow.
+    pub warp: Duration,
+    /// How long a vCPU may run in one go when it was put first.
+    pub limit: Duration,
+    /// For how long it is not put first after a run that reached that limit.
+    pub pause: Duration,
+    /// From one time that a VM is put first to the next, at least.
+    pub apart: Duration,
+    /// Put those first whose timers end; else only measure how late they are.
+    pub honour: bool,
+    /// Where the ends of timers are learnt from.
+    pub sources: Sources,
+    /// The queue of each pCPU: those that share their last cache have one.
+    pub queue_of: Vec<u32>,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            slice: Duration::from_millis(3),
+            granularity: Duration::from_millis(1),
+            warp: Duration::from_millis(100),
+            limit: Duration::from_millis(20),
+            pause: Duration::from_millis(20),
+            apart: Duration::from_micros(250),
+            honour: true,
+            sources: Sources::Both,
+            queue_of: vec![0],
+        }
+    }
+}
+
+/// What one VM asked for, and got, since it was opted in.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Asked {
+    /// Its timers that ended.
+    pub expired: u64,
+    /// Of these, while the vCPU ran anyway.
+    pub running: u64,
+    /// While it was blocked or waited, and it was put first.
+    pub honoured: u64,
+    /// Refused: it had borrowed as much as it may.
+    pub in_debt: u64,
+    /// Refused: too soon after the last, or in the pause after a run that reached its limit.
+    pub too_soon: u64,
+    /// Calls.
+    pub calls: u64,
+    /// Calls that said nothing sensible.
+    pub malformed: u64,
+    /// Runs that reached their limit.
+    pub limited: u64,
+    /// The most that its virtual time was ahead of the others' when a timer ended, ns.
+    pub ahead_max_ns: u64,
+    /// From expiry to running, whether it was put first or not, ns.
+    pub late: Histogram,
+    /// The longest of these, ns.
+    pub late_max_ns: u64,
+    /// Their sum, ns.
+    pub late_sum_ns: u64,
+    /// CPU time used by all its threads since counting began, ns.
+    pub cpu_ns: u64,
+}
+
+/// The loaded and attached policy.
+pub struct Policy {
+    object: Object,
+    links: Vec<Link>,
+    /// cgroup id -> 1-based index.
+    vms: BTreeMap<u64, u32>,
+    generation: u32,
+    /// By cgroup: CPU time before counting began.
+    cpu_before: BTreeMap<u64, u64>,
+}
+
+impl Policy {
+    /// Loads the policy and hands it all ordinary tasks of the host. No VM is opted in yet.
+    ///
+    /// # Errors
+    /// `NoPrivilege`; `Unsupported` on a kernel without sched_ext, types (BTF) or KVM, `Busy` where another policy is loaded.
+    pub fn start(settings: &Settings) -> Result<Policy, Fault> {
+        quiet_libbpf();
+        let kernel = Btf::from_vmlinux()
+            .map_err(|e| refused("the kernel describes no types (CONFIG_DEBUG_INFO_BTF)", &e))?;
+        possible(&kernel)?;
+        let mut builder = ObjectBuilder::default();
+        let mut open = builder
+            .name("vsteer_realtime")
+            .and_then(|b| b.open_memory(OBJECT))
+            .map_err(|e| refused("opening the real-time policy", &e))?;
+        for mut map in open.maps_mut() {
+            if map.name().to_string_lossy().ends_with(".rodata") {
+                let raw = raw(settings)?;
+                let bytes = map.initial_value_mut().expect("settings have a place");
+                assert!(bytes.len() == size_of::<SettingsRaw>(), "settings: {} bytes there", bytes.len());
+                bytes.copy_from_slice(bytemuck::bytes_of(&raw));
+            }
+        }
+        let mut object = open.load().map_err(|e| {
+            Fault::new(FaultKind::Unsupported, "the kernel refused the real-time policy")
+                .because(format!("{e:#}: {}", last_words()))
+                .way_out("run as root; the policy is made for Linux 6.18 to 7.3")
+        })?;
+        check_layout(&object);
+        for (name, all) in [("free_groups", 1..GROUPS_MAX), ("free_calls", 0..VCPUS_MAX)] {
+            let free = object.maps().find(|m| m.name() == name).expect("the policy has it");
+            for index in all {
+                free.update(&[], &index.to_ne_bytes(), MapFlags::ANY)
+                    .map_err(|e| refused("preparing the policy's tables", &e))?;
+            }
+        }
+        let mut links = Vec::new();
+        for program in object.progs_mut().filter(|p| p.section().to_string_lossy().starts_with("tp_btf/")) {
+            let name = program.name().to_string_lossy().into_owned();
+            links.push(program.attach().map_err(|e| refused(&format!("attaching {name}"), &e))?);
+        }
+        let mut policy = object.maps_mut().find(|m| m.name() == "realtime").expect("the policy has it");
+        // Last: it acts from here on.
+        links.push(
+            policy.attach_struct_ops().map_err(|e| refused("handing over to the real-time policy", &e))?,
+        );
+        Ok(Policy { object, links, vms: BTreeMap::new(), generation: 0, cpu_before: BTreeMap::new() })
+    }
+
+    /// From now on the timers of the VM whose cgroup has this id are honoured.
+    ///
+    /// # Errors
+    /// There are too many, or the kernel refuses.
+    pub fn opt_in(&mut self, cgroup: u64) -> Result<(), Fault> {
+        if self.vms.contains_key(&cgroup) {
+            return Ok(());
+        }
+        let used = |i: &u32| self.vms.values().any(|v| v == i);
+        let index = (1..=VMS_MAX).find(|i| !used(i)).ok_or_else(|| {
+            Fault::new(FaultKind::Unsupported, format!("more than {VMS_MAX} VMs with real-time timers"))
+                .way_out("disable it for VMs that do not need it")
+        })?;
+        let told = |e: libbpf_rs::Error| refused("opting a VM in", &e);
+        let none = AskedRaw::zeroed();
+        self.map("asked")
+            .update(&index.to_ne_bytes(), bytemuck::bytes_of(&none), MapFlags::ANY)
+            .map_err(told)?;
+        self.map("vms").update(&cgroup.to_ne_bytes(), &index.to_ne_bytes(), MapFlags::ANY).map_err(told)?;
+        self.vms.insert(cgroup, index);
+        self.changed()
+    }
+
+    /// The VM is one like any other again.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn opt_out(&mut self, cgroup: u64) -> Result<(), Fault> {
+        if self.vms.remove(&cgroup).is_none() {
+            return Ok(());
+        }
+        self.map("vms").delete(&cgroup.to_ne_bytes()).map_err(|e| refused("opting a VM out", &e))?;
+        self.changed()
+    }
+
+    /// What VMs ask for and get, and the CPU time that they use, is counted from here on.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn count_anew(&mut self) -> Result<(), Fault> {
+        let told = |e: libbpf_rs::Error| refused("counting anew", &e);
+        let none = AskedRaw::zeroed();
+        for (cgroup, index) in &self.vms {
+            self.map("asked")
+                .update(&index.to_ne_bytes(), bytemuck::bytes_of(&none), MapFlags::ANY)
+                .map_err(told)?;
+            let used = self.cpu_ns(*cgroup)?;
+            self.cpu_before.insert(*cgroup, used);
+        }
+        Ok(())
+    }
+
+    /// CPU time of a VM's threads since the policy began, ns.
+    fn cpu_ns(&self, cgroup: u64) -> Result<u64, Fault> {
+        let told = |e: libbpf_rs::Error| refused("reading what a VM used", &e);
+        let group = self.map("group_of").lookup(&cgroup.to_ne_bytes(), MapFlags::ANY).map_err(told)?;
+        let Some(group) = group else { return Ok(0) };
+        let bytes = self.map("groups").lookup(&group, MapFlags::ANY).map_err(told)?;
+        Ok(bytes.map_or(0, |b| bytemuck::pod_read_unaligned::<GroupRaw>(&b).cpu_ns))
+    }
+
+    fn changed(&mut self) -> Result<(), Fault> {
+        self.generation += 1;
+        self.map("generation")
+            .update(&0u32.to_ne_bytes(), &self.generation.to_ne_bytes(), MapFlags::ANY)
+            .map_err(|e| refused("telling of a change of VMs", &e))
+    }
+
+    /// What the VM whose cgroup has this id asked for and got. `None`: it is not opted in.
+    ///
+    /// # Errors
+    /// The table cannot be read.
+    pub fn asked(&self, cgroup: u64) -> Result<Option<Asked>, Fault> {
+        let Some(index) = self.vms.get(&cgroup) else { return Ok(None) };
+        let bytes = self.map("asked").lookup(&index.to_ne_bytes(), MapFlags::ANY);
+        let bytes = bytes.map_err(|e| refused("reading what a VM asked for", &e))?;
+        let Some(bytes) = bytes else { return Ok(None) };
+        let raw: AskedRaw = bytemuck::pod_read_unaligned(&bytes);
+        let before = self.cpu_before.get(&cgroup).copied().unwrap_or(0);
+        Ok(Some(Asked {
+            expired: raw.expired,
+            running: raw.running,
+            honoured: raw.honoured,
+            in_debt: raw.in_debt,
+            too_soon: raw.too_soon,
+            calls: raw.calls,
+            malformed: raw.malformed,
+            limited: raw.limited,
+            ahead_max_ns: raw.ahead_max,
+            late: Histogram::from_row(&raw.late.map(u64::from)),
+            late_max_ns: raw.max_ns,
+            late_sum_ns: raw.sum_ns,
+            cpu_ns: self.cpu_ns(cgroup)?.saturating_sub(before),
+        }))
+    }
+
+    /// Why the kernel has ended the policy; `None` while it schedules.
+    ///
+    /// # Errors
+    /// The table cannot be read.
+    pub fn ended(&self) -> Result<Option<String>, Fault> {
+        let raw = self.state()?;
+        let text = |bytes: &[u8]| {
+            let end = bytes.iter().position(|b| *b == 0).unwrap_or(bytes.len());
+            String::from_utf8_lossy(&bytes[..end]).into_owned()
+        };
+        Ok((raw.exit_kind != 0).then(|| match text(&raw.exit_message) {
+            message if message.is_empty() => text(&raw.exit_reason),
+            message => format!("{}: {message}", text(&raw.exit_reason)),
+        }))
+    }
+
+    /// How many cgroups were made and removed so far: while that stays, no VM has come or gone.
+    ///
+    /// # Errors
+    /// The table cannot be read.
+    pub fn cgroups_changed(&self) -> Result<u64, Fault> {
+        self.state().map(|raw| raw.cgroups)
+    }
+
+    fn state(&self) -> Result<StateRaw, Fault> {
+        let bss = self.object.maps().find(|m| m.name().to_string_lossy().ends_with(".bss"));
+        let bytes = bss.expect("the policy has it").lookup(&0u32.to_ne_bytes(), MapFlags::ANY);
+        let bytes = bytes.map_err(|e| refused("reading the policy's state", &e))?.unwrap_or_default();
+        assert!(bytes.len() >= size_of::<StateRaw>(), "the policy's state has {} bytes", bytes.len());
+        Ok(bytemuck::pod_read_unaligned(&bytes[..size_of::<StateRaw>()]))
+    }
+
+    /// Hands all tasks back to the kernel's own scheduler. Dropping does the same.
+    pub fn stop(mut self) {
+        // In the opposite order: first it no longer acts.
+        while self.links.pop().is_some() {}
+    }
+
+    fn map(&self, name: &str) -> impl MapCore + '_ {
+        self.object.maps().find(|m| m.name() == name).expect("the policy has it")
+    }
+}
+
+/// Can this kernel have the policy?
+fn possible(kernel: &Btf<'_>) -> Result<(), Fault> {
+    if kernel.type_by_name::<Struct<'_>>("sched_ext_ops").is_none() {
+        return Err(Fault::new(FaultKind::Unsupported, "this kernel has no sched_ext")
+            .because("it lacks CONFIG_SCHED_CLASS_EXT (Linux 6.12 and later may have it)")
+            .way_out("boot a kernel that has it, or use `--without-sched-ext`"));
+    }
+    let state = std::fs::read_to_string(STATE).unwrap_or_default();
+    if !matches!(state.trim(), "" | "disabled") {
+        let whose = std::fs::read_to_string(POLICY_THERE).unwrap_or_default();
+        return Err(Fault::new(FaultKind::Unsupported, "another scheduling policy is loaded")
+            .because(format!("sched_ext is {}: {}", state.trim(), whose.trim()))
+            .way_out("stop that policy first: the kernel has one at a time"));
+    }
+    Ok(())
+}
+
+fn raw(settings: &Settings) -> Result<SettingsRaw, Fault> {
+    let ns = |d: Duration| d.as_nanos() as u64;
+    let mut raw = SettingsRaw {
+        slice: ns(settings.slice),
+        granularity: ns(settings.granularity),
+        warp: ns(settings.warp),
+        limit: ns(settings.limit),
+        pause: ns(settings.pause),
+        apart: ns(settings.apart),
+        apic_timer: address_of(APIC_TIMER)?,
+        honour: u32::from(settings.honour),
+        sources: settings.sources.bits(),
+        pad: 0,
+        queues: settings.queue_of.iter().max().map_or(1, |q| q + 1),
+        queue_of: [0; CPUS_MAX],
+    };
+    if settings.queue_of.len() > CPUS_MAX {
+        let what = format!("the real-time policy on a host with {} pCPUs", settings.queue_of.len());
+        return Err(Fault::new(FaultKind::Unsupported, what).because(format!("it has room for {CPUS_MAX}")));
+    }
+    raw.queue_of[..settings.queue_of.len()].copy_from_slice(&settings.queue_of);
+    Ok(raw)
+}
+
+/// Where a function of the kernel or of a module lies.
+fn address_of(function: &str) -> Result<u64, Fault> {
+    let symbols =
+        std::fs::read_to_string("/proc/kallsyms").map_err(|e| Fault::io("reading /proc/kallsyms", &e))?;
+    let address = symbols.lines().find_map(|line| {
+        let mut words = line.split_ascii_whitespace();
+        let (address, _kind, name) = (words.next()?, words.next()?, words.next()?);
+        (name == function).then(|| u64::from_str_radix(address, 16).ok()).flatten()
+    });
+    match address {
+        Some(0) => {
+            Err(Fault::new(FaultKind::NoPrivilege, "the kernel does not tell where its functions lie")
+                .because("kernel.kptr_restrict hides them")
+                .way_out("run as root, with kernel.kptr_restrict below 2"))
+        }
+        Some(address) => Ok(address),
+        None => Err(Fault::new(FaultKind::NothingThere, "KVM is not loaded")
+            .because(format!("/proc/kallsyms has no {function}"))
+            .way_out("load the module kvm (modprobe kvm-amd or kvm-intel) first")),
+    }
+}
+
+fn check_layout(object: &Object) {
+    for (map, size) in [("groups", size_of::<GroupRaw>()), ("asked", size_of::<AskedRaw>())] {
+        let there = object.maps().find(|m| m.name() == map).map(|m| m.value_size() as usize);
+        assert!(there == Some(size), "table {map}: the kernel side has {there:?} bytes, this side {size}");
+    }
+}

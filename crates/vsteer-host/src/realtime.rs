@@ -1,0 +1,219 @@
+//! VMs whose timers bring their vCPUs: which are opted in, by their cgroups, and what each asked for and got.
+//!
+//! The policy itself runs in the kernel ([`vsteer_bpf::Policy`]). Here VMs of a configuration are found in the kernel's terms: a
+//! VM is the cgroup that holds all of its threads and nobody else's, and a cgroup is known by its folder's inode number.
+//!
+//! A VM with a quota (`cpu.max`) is refused: the policy does not enforce quotas, and the kernel does not either for tasks
+//! that it schedules.
+
+use crate::linux::cgroups::Cgroups;
+use crate::root::Root;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt;
+use vsteer_bpf::Policy;
+pub use vsteer_bpf::{Asked, Settings, Sources};
+use vsteer_core::nouns::{HostConfig, VmConfig, VmId};
+use vsteer_core::topology::Topology;
+use vsteer_core::{Fault, FaultKind};
+
+/// The policy, and the VMs that are opted in.
+pub struct Realtime {
+    policy: Policy,
+    root: Root,
+    cgroups: Cgroups,
+    opted: BTreeMap<VmId, Opted>,
+}
+
+struct Opted {
+    name: String,
+    cgroup: u64,
+}
+
+/// What one VM asked for and got. Times in us; `None` where nothing was asked.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct VmReport {
+    /// Its name.
+    pub name: String,
+    /// Its timers that ended.
+    pub expired: u64,
+    /// Of these, while the vCPU ran anyway.
+    pub running: u64,
+    /// While it did not, and it was put first.
+    pub honoured: u64,
+    /// Refused: it had borrowed as much as it may.
+    pub in_debt: u64,
+    /// Refused: too soon after the last, or after a run that reached its limit.
+    pub too_soon: u64,
+    /// Calls by which its guest said which timers matter.
+    pub calls: u64,
+    /// Calls that said nothing sensible.
+    pub malformed: u64,
+    /// Runs that reached their limit.
+    pub limited: u64,
+    /// The most that its virtual time was ahead of the others' when a timer ended: what it has borrowed, ms.
+    pub ahead_max_ms: f64,
+    /// From expiry to running.
+    pub expiry_to_running_us: Option<Lateness>,
+    /// CPU time of all its threads since counting began, s.
+    pub cpu_s: f64,
+}
+
+/// How late timers are.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Lateness {
+    /// Mean, us.
+    pub mean: f64,
+    /// 99th percentile, us: the upper edge of its bucket, an eighth of an octave wide.
+    pub p99: f64,
+    /// The longest, us.
+    pub max: f64,
+}
+
+/// How the policy schedules on this host, unless a person says otherwise.
+pub fn settings(config: &HostConfig) -> Settings {
+    Settings { queue_of: queues(&config.topology), ..Settings::default() }
+}
+
+/// pCPUs that share their last cache share a queue.
+fn queues(topology: &Topology) -> Vec<u32> {
+    let cpus = topology.threads().map(|t| t.cpu + 1).max().unwrap_or(1);
+    let mut firsts: Vec<Option<u32>> = Vec::new();
+    let mut queue_of = |cpu: u32| {
+        let first = topology.llc_of(cpu).and_then(|cache| cache.cpus.iter().min()).map(|cpu| cpu as u32);
+        firsts.iter().position(|f| *f == first).unwrap_or_else(|| {
+            firsts.push(first);
+            firsts.len() - 1
+        })
+    };
+    (0..cpus).map(|cpu| queue_of(cpu) as u32).collect()
+}
+
+impl Realtime {
+    /// The policy schedules from here on; nobody is opted in yet.
+    ///
+    /// # Errors
+    /// As [`Policy::start`].
+    pub fn start(settings: &Settings) -> Result<Realtime, Fault> {
+        let root = Root::live()?;
+        let cgroups = Cgroups::find(&root);
+        Ok(Realtime { policy: Policy::start(settings)?, root, cgroups, opted: BTreeMap::new() })
+    }
+
+    /// Opts these VMs in, and those out that are gone or not named any more.
+    ///
+    /// # Errors
+    /// One cannot be: it has no cgroup of its own, or a quota.
+    pub fn follow<'a>(&mut self, vms: impl Iterator<Item = &'a VmConfig>) -> Result<(), Fault> {
+        let mut wanted = BTreeMap::new();
+        for vm in vms {
+            let opted = Opted { name: vm.name.clone(), cgroup: self.cgroup_of(vm)? };
+            wanted.insert(vm.id.clone(), opted);
+        }
+        // A VM that was started anew has another cgroup.
+        for (id, former) in &self.opted {
+            if wanted.get(id).is_none_or(|now| now.cgroup != former.cgroup) {
+                self.policy.opt_out(former.cgroup)?;
+            }
+        }
+        for now in wanted.values() {
+            self.policy.opt_in(now.cgroup)?;
+        }
+        self.opted = wanted;
+        Ok(())
+    }
+
+    fn cgroup_of(&self, vm: &VmConfig) -> Result<u64, Fault> {
+        let refused = |why: &str, way_out: &str| {
+            Fault::new(FaultKind::Unsupported, format!("real-time timers for {:?}", vm.name))
+                .because(why)
+                .way_out(way_out)
+        };
+        let cgroup = vm.cgroup.as_deref().ok_or_else(|| {
+            refused(
+                "it has no cgroup of its own, by which the policy would know it",
+                "start it in one (libvirt and Proxmox do)",
+            )
+        })?;
+        if self.cgroups.quota(&self.root, cgroup).is_some() {
+            return Err(refused(
+                "it has a quota (cpu.max), which the kernel does not enforce for tasks of a sched_ext policy",
+                "take the quota away, or use weights",
+            ));
+        }
+        let folder = self
+            .cgroups
+            .file(cgroup, "")
+            .ok_or_else(|| refused("its cgroup has gone", "name a VM that runs"))?;
+        let folder = self.root.path().join(folder.trim_start_matches('/'));
+        let about =
+            std::fs::metadata(&folder).map_err(|e| Fault::io(format!("reading {}", folder.display()), &e))?;
+        Ok(about.ino())
+    }
+
+    /// Counts from here on.
+    ///
+    /// # Errors
+    /// As [`Policy::count_anew`].
+    pub fn count_anew(&mut self) -> Result<(), Fault> {
+        self.policy.count_anew()
+    }
+
+    /// Changes whenever a VM may have come or gone; asking costs next to nothing.
+    ///
+    /// # Errors
+    /// As [`Policy::cgroups_changed`].
+    pub fn cgroups_changed(&self) -> Result<u64, Fault> {
+        self.policy.cgroups_changed()
+    }
+
+    /// Why the kernel has ended the policy; `None` while it schedules.
+    ///
+    /// # Errors
+    /// As [`Policy::ended`].
+    pub fn ended(&self) -> Result<Option<String>, Fault> {
+        self.policy.ended()
+    }
+
+    /// What each VM asked for and got.
+    ///
+    /// # Errors
+    /// As [`Policy::asked`].
+    pub fn report(&self) -> Result<Vec<VmReport>, Fault> {
+        let mut all = Vec::new();
+        for opted in self.opted.values() {
+            if let Some(asked) = self.policy.asked(opted.cgroup)? {
+                all.push(report(&opted.name, &asked));
+            }
+        }
+        Ok(all)
+    }
+
+    /// Hands all tasks back to the kernel's own scheduler.
+    pub fn stop(self) {
+        self.policy.stop();
+    }
+}
+
+fn report(name: &str, asked: &Asked) -> VmReport {
+    let times = asked.late.total();
+    let late = (times > 0).then(|| Lateness {
+        mean: asked.late_sum_ns as f64 / 1e3 / times as f64,
+        p99: asked.late.quantile_ns(0.99).unwrap_or(0.0) / 1e3,
+        max: asked.late_max_ns as f64 / 1e3,
+    });
+    VmReport {
+        name: name.to_owned(),
+        expired: asked.expired,
+        running: asked.running,
+        honoured: asked.honoured,
+        in_debt: asked.in_debt,
+        too_soon: asked.too_soon,
+        calls: asked.calls,
+        malformed: asked.malformed,
+        limited: asked.limited,
+        ahead_max_ms: asked.ahead_max_ns as f64 / 1e6,
+        expiry_to_running_us: late,
+        cpu_s: asked.cpu_ns as f64 / 1e9,
+    }
+}

@@ -1,0 +1,344 @@
+//! Does a guest's timer bring its vCPU, on unmodified kernels, and does nobody else pay for it?
+//!
+//! The tables of VIT (Park et al., J. KIISE 37(1), 2010, tables 2 and 3) on Linux and KVM: an application that sleeps for 30 ms and then
+//! computes, a third of a pCPU on average, in a VM beside one that computes without end; alone, with that competitor, with `vsteer
+//! realtime`, and with a static priority. Then again with a thread of low priority in its VM, so that the VM asks for 70 %, above its half.
+//! Then how long it takes from the end of a timer to the vCPU's running, with 1, 8 and 32 such VMs and four that compute; timers that
+//! end together, in the order asked for; and the shares of VMs that ask all the time.
+//!
+//! On the emulated host, all on one pCPU: times are counts of instructions, the same each time (see [`crate::emulated`]). In full on the
+//! oldest and the newest kernel that qualify, in short on the newest.
+
+use super::{Bench, Case, Findings};
+use crate::drive::Vsteer;
+use crate::emulated::job::Job;
+use crate::emulated::{self, Options, Ran};
+use crate::fetch::cache_folder;
+use crate::fetch::kernels::Which;
+use crate::report::window::VmWindow;
+use serde_json::{Map, Value, json};
+use std::fmt::Write;
+use std::path::PathBuf;
+use std::time::Duration;
+use vsteer_core::{Fault, FaultKind};
+
+/// See the file's head.
+pub const CASE: Case = Case {
+    name: "realtime",
+    doc: "guests' timers bring their vCPUs: the tables of VIT on Linux and KVM, expiry to running, shares, in exact virtual time",
+    in_test: true,
+    run,
+};
+
+/// One boot's limit.
+const LIMIT: Duration = Duration::from_secs(1800);
+/// 14.8 ms: with the sleep of 30 ms a third of a pCPU.
+const WORK_UNITS: u32 = 740;
+/// 16.6 ms of a cycle of 44.8 ms: with the work 70 % of a pCPU.
+const BACKGROUND_UNITS: u32 = 830;
+/// Latencies and shares that are said to be the same.
+const SAME: f64 = 0.02;
+/// What a static priority costs the competitor, at least, where the VM asks for more than its half.
+const PRIORITY_COSTS: f64 = 0.25;
+/// From a timer's end to running, us.
+const P99_MOST_US: f64 = 50.0;
+const MAX_MOST_US: f64 = 200.0;
+/// Of shares by weight.
+const FAIR: f64 = 0.01;
+
+/// The policy, with these words more.
+fn policy(vms: &[&str], more: &[&str]) -> String {
+    let mut words = vec!["realtime", "run", "--yes", "--json"];
+    vms.iter().for_each(|vm| words.extend(["--vm", vm]));
+    words.extend(more);
+    let words: Vec<String> = words.iter().map(|w| format!("{w:?}")).collect();
+    format!("ahead = true\ncommand = [{}]\n", words.join(", "))
+}
+
+fn vm(name: &str, workload: &str, more: &str) -> String {
+    format!("[[case.vm]]\nname = {name:?}\nworkload = {workload:?}\ncpus = \"1\"\n{more}")
+}
+
+fn case(text: &mut String, name: &str, record_s: u32, head: &str, vms: &[String]) {
+    let _ = write!(
+        text,
+        "[[case]]\nname = {name:?}\nsettle_s = 4\nrecord_s = {record_s}\nobserve = false\n{head}{}",
+        vms.concat()
+    );
+}
+
+/// Nothing happens on the other pCPU while times are taken: pCPUs take turns in being emulated.
+const QUIET: [&str; 2] = ["--warm-up", "3s"];
+
+fn job(full: bool) -> Result<Job, Fault> {
+    let mut text = "memory_mib = 2048\n".to_owned();
+    let long = if full { 20 } else { 10 };
+    let sleeper = format!("sleeper,sleep_us=30000,work_units={WORK_UNITS}");
+    let with_thread = format!("{sleeper},background_units={BACKGROUND_UNITS},call=1");
+    let (hog, fifo) = (vm("job", "burn", ""), "class = \"fifo:50\"\n");
+    let vit = policy(&["rt"], &[]);
+    case(&mut text, "job-alone", long, "", std::slice::from_ref(&hog));
+    for (load, workload) in [("sleeper", &sleeper), ("thread", &with_thread)] {
+        let (rt, first) = (vm("rt", workload, ""), vm("rt", workload, fifo));
+        let mut set_up = |name: &str, head: &str, vms: &[String]| {
+            case(&mut text, &format!("{load}-{name}"), long, head, vms);
+        };
+        set_up("alone", "", std::slice::from_ref(&rt));
+        set_up("competitor", "", &[rt.clone(), hog.clone()]);
+        set_up("vit", &vit, &[rt.clone(), hog.clone()]);
+        set_up("priority", "", &[first, hog.clone()]);
+        if load == "thread" && full {
+            set_up("timer", &policy(&["rt"], &["--source", "timer"]), &[rt, hog.clone()]);
+        }
+    }
+    let hogs: Vec<String> = (0..4).map(|i| vm(&format!("hog{i}"), "burn", "")).collect();
+    let many: &[usize] = if full { &[1, 8, 32] } else { &[8] };
+    for &n in many {
+        // 40 ms, an equal part for each: 1.25 ms apart for 32, of which each works 0.1 ms.
+        let timers: Vec<String> = (0..n)
+            .map(|i| {
+                let phase_us = 1 + 40_000 / n * i;
+                vm(
+                    &format!("rt{i}"),
+                    &format!("periodic,period_us=40000,work_units=5,phase_us={phase_us}"),
+                    "",
+                )
+            })
+            .collect();
+        let vms: Vec<String> = timers.into_iter().chain(hogs.clone()).collect();
+        case(&mut text, &format!("expiry-{n}"), long, &format!("ask = false\n{}", policy(&["rt*"], &QUIET)), &vms);
+        if full && n == 8 {
+            case(&mut text, "expiry-8-measured", long, &policy(&["rt*"], &["--measure-only"]), &vms);
+        }
+    }
+    // 20 us apart, of 0.4 ms of work each: all wait for those before them.
+    let together: Vec<String> = (0..8)
+        .map(|i| {
+            let phase_us = 1 + 20 * i;
+            vm(&format!("rt{i}"), &format!("periodic,period_us=40000,work_units=20,phase_us={phase_us}"), "")
+        })
+        .chain(hogs)
+        .collect();
+    case(&mut text, "together", long, &policy(&["rt*"], &[]), &together);
+    let fair = [
+        vm("sleeper", &with_thread, ""),
+        vm("flood", "flood", ""),
+        vm("often", "waker,every_us=1000,sleep_us=1", ""),
+        vm("job", "burn", ""),
+        vm("double", "burn", "weight = 200\n"),
+    ];
+    case(&mut text, "fair", 20, &policy(&["*"], &[]), &fair);
+    Job::parse(&text)
+}
+
+fn run(bench: &Bench) -> Result<Findings, Fault> {
+    let mut findings = Findings::default();
+    let kernels: &[Which] = if bench.full { &[Which::Oldest, Which::Newest] } else { &[Which::Newest] };
+    let mut figures = Map::new();
+    for which in kernels {
+        let options = Options {
+            cache: cache_folder()?,
+            kernel: *which,
+            guest: bench.lab.guest.clone(),
+            vsteer: Vsteer::beside(&bench.lab.program)?.program,
+            output: PathBuf::from(bench.fresh("realtime")?),
+            limit: LIMIT,
+            seed: bench.seed,
+        };
+        let ran = emulated::run(&job(bench.full)?, &options)?;
+        let kernel = format!("Linux {}", ran.kernel.release);
+        let boot = Boot { ran, options };
+        figures.insert(kernel.clone(), boot.look(&kernel, bench.full, &mut findings)?);
+    }
+    findings.figures = json!({ "kernels": figures, "seed": bench.seed });
+    Ok(findings)
+}
+
+/// What one boot gave.
+struct Boot {
+    ran: Ran,
+    options: Options,
+}
+
+/// What the application in the VM `rt` measured, and the competitor.
+#[derive(Clone, Copy)]
+struct Row {
+    sleep_ms: f64,
+    cycle_ms: f64,
+    /// Units of the competitor, /s.
+    job: f64,
+}
+
+impl Boot {
+    fn window(&self, case: &str, name: &str) -> Option<&VmWindow> {
+        let case = self.ran.cases.iter().find(|c| c.name == case)?;
+        case.measured.iter().flatten().find(|m| m.name == name).map(|m| &m.window)
+    }
+
+    fn units(&self, case: &str, name: &str) -> f64 {
+        self.window(case, name).map_or(f64::NAN, |w| w.work_units_per_s)
+    }
+
+    fn row(&self, case: &str) -> Row {
+        let window = self.window(case, "rt");
+        let late = window.and_then(|w| w.lateness).map_or(f64::NAN, |l| l.mean_ms);
+        let cycle = window.and_then(|w| w.response).map_or(f64::NAN, |r| r.mean_ms);
+        Row { sleep_ms: 30.0 + late, cycle_ms: cycle, job: self.units(case, "job") }
+    }
+
+    /// What the policy said in the end.
+    fn said(&self, case: &str) -> Result<Value, Fault> {
+        let file = self.options.output.join(case).join("command.out");
+        let text = std::fs::read_to_string(&file);
+        let text = text.map_err(|e| Fault::io(format!("reading {}", file.display()), &e))?;
+        serde_json::from_str(&text).map_err(|e| {
+            Fault::new(FaultKind::Failed, format!("case {case}: the policy did not report")).because(e)
+        })
+    }
+
+    fn look(&self, kernel: &str, full: bool, findings: &mut Findings) -> Result<Value, Fault> {
+        let mut figures = Map::new();
+        let alone_job = self.units("job-alone", "job");
+        for load in ["sleeper", "thread"] {
+            let row = |name: &str| self.row(&format!("{load}-{name}"));
+            let (alone, beside, vit, first) = (row("alone"), row("competitor"), row("vit"), row("priority"));
+            let told = |r: Row| format!("{:.3} and {:.3} ms", r.sleep_ms, r.cycle_ms);
+            let same = |a: f64, b: f64| (a / b - 1.0).abs() <= SAME;
+            findings.claim(
+                format!(
+                    "{kernel}, {load}: sleep, and sleep and work, last as long with VIT as alone (within 2 %)"
+                ),
+                same(vit.sleep_ms, alone.sleep_ms) && same(vit.cycle_ms, alone.cycle_ms),
+                format!(
+                    "alone {}, with the competitor {}, VIT {}, static priority {}",
+                    told(alone),
+                    told(beside),
+                    told(vit),
+                    told(first)
+                ),
+            );
+            let (half, shown) = (alone_job / 2.0, |job: f64| format!("{:.1} %", 100.0 * job / alone_job));
+            if load == "sleeper" {
+                // The VM asks for less than its half: whoever serves it at once gives it what it asks for, and the rest is the
+                // competitor's.
+                findings.claim(
+                    format!("{kernel}, {load}: VIT and a static priority cost the competitor the same (within 2 %)"),
+                    same(vit.job, first.job),
+                    format!(
+                        "it keeps {} and {} of a pCPU, {} without either",
+                        shown(vit.job),
+                        shown(first.job),
+                        shown(beside.job)
+                    ),
+                );
+            } else {
+                findings.claim(
+                    format!("{kernel}, {load}: with VIT the competitor keeps its half (within 2 %)"),
+                    same(vit.job, half),
+                    shown(vit.job),
+                );
+                findings.claim(
+                    format!("{kernel}, {load}: a static priority costs it more than a quarter of that"),
+                    first.job < half * (1.0 - PRIORITY_COSTS),
+                    shown(first.job),
+                );
+            }
+            let row = |r: Row| json!({ "sleep_ms": r.sleep_ms, "cycle_ms": r.cycle_ms, "competitor": r.job / alone_job });
+            let mut rows = json!({ "alone": row(alone), "competitor": row(beside), "vit": row(vit), "priority": row(first) });
+            if load == "thread" && full {
+                rows["vit_by_timer"] = row(self.row("thread-timer"));
+            }
+            figures.insert(load.to_owned(), rows);
+        }
+        self.expiries(kernel, full, findings, &mut figures)?;
+        self.shares(kernel, findings, &mut figures)?;
+        Ok(Value::Object(figures))
+    }
+
+    fn expiries(
+        &self,
+        kernel: &str,
+        full: bool,
+        findings: &mut Findings,
+        figures: &mut Map<String, Value>,
+    ) -> Result<(), Fault> {
+        let many: &[usize] = if full { &[1, 8, 32] } else { &[8] };
+        for n in many {
+            let said = self.said(&format!("expiry-{n}"))?;
+            let late = |what: &'static str| {
+                vms(&said).map(move |vm| vm["expiry_to_running_us"][what].as_f64().unwrap_or(f64::NAN))
+            };
+            let (p99, max) = (worst(late("p99")), worst(late("max")));
+            let mean = late("mean").sum::<f64>() / *n as f64;
+            findings.claim(
+                format!("{kernel}, {n} VMs: from a timer's end to running at most 50 us (99th percentile) and 200 us"),
+                p99 <= P99_MOST_US && max <= MAX_MOST_US && vms(&said).count() == *n,
+                format!("mean {mean:.1}, p99 {p99:.1}, max {max:.1} us, of {} timers", sum(&said, "expired")),
+            );
+            figures.insert(
+                format!("expiry_to_running_us_{n}"),
+                json!({ "mean": mean, "p99": p99, "max": max, "expired": sum(&said, "expired") }),
+            );
+        }
+        let late = |i: usize| {
+            self.window("together", &format!("rt{i}"))
+                .and_then(|w| w.lateness)
+                .map_or(f64::NAN, |l| l.mean_ms)
+        };
+        let all: Vec<f64> = (0..8).map(late).collect();
+        // Of those before it each works 20 units, 0.4 ms; and there is the way from one to the next.
+        let work_ms = 20.0 * 1000.0 / self.units("job-alone", "job");
+        let bound = |i: usize| i as f64 * (work_ms + 0.1) + 0.2;
+        findings.claim(
+            format!("{kernel}: timers that end together are served in the order of their ends, each after the work before it"),
+            all.windows(2).all(|w| w[0] < w[1]) && all.iter().enumerate().all(|(i, late)| *late <= bound(i)),
+            format!("late by {all:.3?} ms, {work_ms:.3} ms of work each"),
+        );
+        figures.insert("together_late_ms".to_owned(), json!(all));
+        Ok(())
+    }
+
+    /// Five VMs, one of double weight, that ask for all they can get.
+    fn shares(
+        &self,
+        kernel: &str,
+        findings: &mut Findings,
+        figures: &mut Map<String, Value>,
+    ) -> Result<(), Fault> {
+        let said = self.said("fair")?;
+        let all: f64 = vms(&said).filter_map(|vm| vm["cpu_s"].as_f64()).sum();
+        let mut off = Vec::new();
+        let shares: Map<String, Value> = vms(&said)
+            .map(|vm| {
+                let name = vm["name"].as_str().unwrap_or_default();
+                let due = if name == "double" { 2.0 / 6.0 } else { 1.0 / 6.0 };
+                let share = vm["cpu_s"].as_f64().unwrap_or(f64::NAN) / all;
+                off.push((share / due - 1.0).abs());
+                (name.to_owned(), json!(share))
+            })
+            .collect();
+        let told = shares
+            .iter()
+            .map(|(name, share)| format!("{name} {:.2} %", 100.0 * share.as_f64().unwrap_or(f64::NAN)));
+        findings.claim(
+            format!("{kernel}: each VM's CPU time is its weighted share (within 1 %), whatever it asks for"),
+            off.len() == 5 && worst(off.into_iter()) <= FAIR,
+            format!("{}; {} calls", told.collect::<Vec<_>>().join(", "), sum(&said, "calls")),
+        );
+        figures.insert("shares".to_owned(), json!({ "shares": shares, "vms": said["vms"] }));
+        Ok(())
+    }
+}
+
+fn vms(said: &Value) -> impl Iterator<Item = &Value> {
+    said["vms"].as_array().into_iter().flatten()
+}
+
+fn sum(said: &Value, what: &str) -> u64 {
+    vms(said).filter_map(|vm| vm[what].as_u64()).sum()
+}
+
+/// NaN, where one is.
+fn worst(all: impl Iterator<Item = f64>) -> f64 {
+    all.fold(0.0, |worst: f64, one| if one.is_nan() || one > worst { one } else { worst })
+}
