@@ -20,8 +20,13 @@ const CPUS_MAX: usize = 1024;
 const GROUPS_MAX: u32 = 8192;
 const VMS_MAX: u32 = 1024;
 const VCPUS_MAX: u32 = 4096;
+/// What the policy is told while it runs: indices of `told`.
+const GENERATION: u32 = 0;
+const PAUSED: u32 = 1;
 /// KVM's function that serves the end of a local APIC's timer (arch/x86/kvm/lapic.c, Linux 2.6.32 to 7.3).
 const APIC_TIMER: &str = "apic_timer_fn";
+/// What the names of the policy's programs begin with.
+const PREFIX: &str = "rt_";
 const STATE: &str = "/sys/kernel/sched_ext/state";
 const POLICY_THERE: &str = "/sys/kernel/sched_ext/root/ops";
 
@@ -186,6 +191,19 @@ pub struct Asked {
     pub cpu_ns: u64,
 }
 
+/// What one program of the policy costs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProgramCost {
+    /// Its name; the kernel keeps 15 letters of it.
+    pub name: String,
+    /// Instructions that the kernel looked at to check it.
+    pub verified: u32,
+    /// How often it ran while that was counted.
+    pub runs: u64,
+    /// For how long in all, ns.
+    pub ns: u64,
+}
+
 /// The loaded and attached policy.
 pub struct Policy {
     object: Object,
@@ -193,8 +211,14 @@ pub struct Policy {
     /// cgroup id -> 1-based index.
     vms: BTreeMap<u64, u32>,
     generation: u32,
-    /// By cgroup: CPU time before counting began.
-    cpu_before: BTreeMap<u64, u64>,
+    /// By cgroup: CPU time when counting began and ended.
+    counted: BTreeMap<u64, Counted>,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Counted {
+    from: u64,
+    to: Option<u64>,
 }
 
 impl Policy {
@@ -243,7 +267,7 @@ impl Policy {
         links.push(
             policy.attach_struct_ops().map_err(|e| refused("handing over to the real-time policy", &e))?,
         );
-        Ok(Policy { object, links, vms: BTreeMap::new(), generation: 0, cpu_before: BTreeMap::new() })
+        Ok(Policy { object, links, vms: BTreeMap::new(), generation: 0, counted: BTreeMap::new() })
     }
 
     /// From now on the timers of the VM whose cgroup has this id are honoured.
@@ -281,19 +305,16 @@ impl Policy {
         self.changed()
     }
 
-    /// What VMs ask for and get, and the CPU time that they use, is counted from here on.
+    /// Counts what VMs ask for and get, and the CPU time that they use, from here on, or no more. It counts from the beginning.
     ///
     /// # Errors
     /// The kernel refuses.
-    pub fn count_anew(&mut self) -> Result<(), Fault> {
-        let told = |e: libbpf_rs::Error| refused("counting anew", &e);
-        let none = AskedRaw::zeroed();
-        for (cgroup, index) in &self.vms {
-            self.map("asked")
-                .update(&index.to_ne_bytes(), bytemuck::bytes_of(&none), MapFlags::ANY)
-                .map_err(told)?;
-            let used = self.cpu_ns(*cgroup)?;
-            self.cpu_before.insert(*cgroup, used);
+    pub fn count(&mut self, on: bool) -> Result<(), Fault> {
+        self.tell(PAUSED, u32::from(!on))?;
+        for cgroup in self.vms.keys().copied().collect::<Vec<_>>() {
+            let used = self.cpu_ns(cgroup)?;
+            let counted = self.counted.entry(cgroup).or_default();
+            if on { counted.from = used } else { counted.to = Some(used) }
         }
         Ok(())
     }
@@ -309,9 +330,13 @@ impl Policy {
 
     fn changed(&mut self) -> Result<(), Fault> {
         self.generation += 1;
-        self.map("generation")
-            .update(&0u32.to_ne_bytes(), &self.generation.to_ne_bytes(), MapFlags::ANY)
-            .map_err(|e| refused("telling of a change of VMs", &e))
+        self.tell(GENERATION, self.generation)
+    }
+
+    fn tell(&self, which: u32, value: u32) -> Result<(), Fault> {
+        self.map("told")
+            .update(&which.to_ne_bytes(), &value.to_ne_bytes(), MapFlags::ANY)
+            .map_err(|e| refused("telling the policy", &e))
     }
 
     /// What the VM whose cgroup has this id asked for and got. `None`: it is not opted in.
@@ -324,7 +349,8 @@ impl Policy {
         let bytes = bytes.map_err(|e| refused("reading what a VM asked for", &e))?;
         let Some(bytes) = bytes else { return Ok(None) };
         let raw: AskedRaw = bytemuck::pod_read_unaligned(&bytes);
-        let before = self.cpu_before.get(&cgroup).copied().unwrap_or(0);
+        let counted = self.counted.get(&cgroup).copied().unwrap_or_default();
+        let used = counted.to.map_or_else(|| self.cpu_ns(cgroup), Ok)?;
         Ok(Some(Asked {
             expired: raw.expired,
             running: raw.running,
@@ -338,7 +364,7 @@ impl Policy {
             late: Histogram::from_row(&raw.late.map(u64::from)),
             late_max_ns: raw.max_ns,
             late_sum_ns: raw.sum_ns,
-            cpu_ns: self.cpu_ns(cgroup)?.saturating_sub(before),
+            cpu_ns: used.saturating_sub(counted.from),
         }))
     }
 
@@ -364,6 +390,22 @@ impl Policy {
     /// The table cannot be read.
     pub fn cgroups_changed(&self) -> Result<u64, Fault> {
         self.state().map(|raw| raw.cgroups)
+    }
+
+    /// What each program of the policy costs. Runs and times are counted while `kernel.bpf_stats_enabled` is 1.
+    pub fn costs() -> Vec<ProgramCost> {
+        let ours = libbpf_rs::query::ProgInfoIter::default().filter_map(|program| {
+            let name = program.name.to_string_lossy().into_owned();
+            name.starts_with(PREFIX).then_some(ProgramCost {
+                name,
+                verified: program.verified_insns,
+                runs: program.run_cnt,
+                ns: program.run_time_ns,
+            })
+        });
+        let mut all: Vec<ProgramCost> = ours.collect();
+        all.sort_by(|a, b| a.name.cmp(&b.name));
+        all
     }
 
     fn state(&self) -> Result<StateRaw, Fault> {

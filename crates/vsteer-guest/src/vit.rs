@@ -14,7 +14,6 @@
 /// "VIT".
 const NUMBER: u64 = 0x5649_5400;
 const ARM: u64 = 0;
-const DONE: u64 = 1;
 
 /// By which instruction, if by any.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,11 +52,6 @@ impl Vit {
     /// A timer that matters ends so soon; one that was told before does not.
     pub fn arm(self, in_ns: u64) {
         self.say(ARM, in_ns);
-    }
-
-    /// No timer that matters is armed, and nothing that matters runs any more: for a program that ends.
-    pub fn done(self) {
-        self.say(DONE, 0);
     }
 
     #[cfg(target_arch = "x86_64")]

@@ -17,6 +17,58 @@ use vsteer_core::nouns::{HostConfig, VmConfig, VmId};
 use vsteer_core::topology::Topology;
 use vsteer_core::{Fault, FaultKind};
 
+const STATS: &str = "/proc/sys/kernel/bpf_stats_enabled";
+
+/// While it lives the kernel counts how often eBPF programs run and for how long, which costs each some tens of ns.
+pub struct Counted {
+    former: String,
+}
+
+impl Counted {
+    /// Counts from here on.
+    ///
+    /// # Errors
+    /// The setting cannot be had.
+    pub fn begin() -> Result<Counted, Fault> {
+        let told = |e: std::io::Error| Fault::io(format!("setting {STATS}"), &e);
+        let former = std::fs::read_to_string(STATS).map_err(told)?;
+        std::fs::write(STATS, "1").map_err(told)?;
+        Ok(Counted { former })
+    }
+
+    /// What each program of the policy has cost since.
+    pub fn costs(&self) -> Vec<CallbackCost> {
+        let per_run = |c: &vsteer_bpf::ProgramCost| (c.runs > 0).then(|| c.ns as f64 / c.runs as f64);
+        let told = |c: vsteer_bpf::ProgramCost| CallbackCost {
+            ns_per_run: per_run(&c),
+            name: c.name,
+            verified_instructions: c.verified,
+            runs: c.runs,
+        };
+        Policy::costs().into_iter().map(told).collect()
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        // What cannot be put back is a setting that costs next to nothing.
+        let _ = std::fs::write(STATS, self.former.trim());
+    }
+}
+
+/// What one callback of the policy costs.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct CallbackCost {
+    /// Its name.
+    pub name: String,
+    /// Instructions that the kernel looked at to check it.
+    pub verified_instructions: u32,
+    /// How often it ran.
+    pub runs: u64,
+    /// For how long each time, ns; `None` where it did not run.
+    pub ns_per_run: Option<f64>,
+}
+
 /// The policy, and the VMs that are opted in.
 pub struct Realtime {
     policy: Policy,
@@ -80,7 +132,7 @@ fn queues(topology: &Topology) -> Vec<u32> {
     let cpus = topology.threads().map(|t| t.cpu + 1).max().unwrap_or(1);
     let mut firsts: Vec<Option<u32>> = Vec::new();
     let mut queue_of = |cpu: u32| {
-        let first = topology.llc_of(cpu).and_then(|cache| cache.cpus.iter().min()).map(|cpu| cpu as u32);
+        let first = topology.llc_of(cpu).and_then(|cache| cache.cpus.iter().min());
         firsts.iter().position(|f| *f == first).unwrap_or_else(|| {
             firsts.push(first);
             firsts.len() - 1
@@ -151,12 +203,12 @@ impl Realtime {
         Ok(about.ino())
     }
 
-    /// Counts from here on.
+    /// Counts from here on, or no more.
     ///
     /// # Errors
-    /// As [`Policy::count_anew`].
-    pub fn count_anew(&mut self) -> Result<(), Fault> {
-        self.policy.count_anew()
+    /// As [`Policy::count`].
+    pub fn count(&mut self, on: bool) -> Result<(), Fault> {
+        self.policy.count(on)
     }
 
     /// Changes whenever a VM may have come or gone; asking costs next to nothing.

@@ -481,6 +481,9 @@ pub struct RealtimeRun {
     /// How long a vCPU may run in one go once its timer has ended.
     #[arg(long, value_name = "TIME", default_value = "20ms", value_parser = duration)]
     pub limit: std::time::Duration,
+    /// Report what the policy's callbacks cost, too: the kernel counts that, at a small cost of its own.
+    #[arg(long)]
+    pub costs: bool,
     /// Leave out of the report what happens in the first so long.
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub warm_up: Option<std::time::Duration>,

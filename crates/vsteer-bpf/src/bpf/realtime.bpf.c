@@ -26,8 +26,8 @@
  *    tracepoint, in the timer's own interrupt, before KVM wakes the vCPU. So the wake-up finds the vCPU marked already. That
  *    holds for a vCPU that was preempted as well, which nobody wakes.
  *
- *  - A guest may say by a hypercall which timer matters (vsteer-guest's vit); then its others do not count. The next call, or that it is
- *    done, ends the warp: so the rest of what the VM does runs on its ordinary share, which the timer alone cannot tell.
+ *  - A guest may say by a hypercall which timer matters (vsteer-guest's vit); then its others do not count. The next call
+ *    ends the warp: so the rest of what the VM does runs on its ordinary share, which the timer alone cannot tell.
  *
  *  - Threads of the kernel that are bound to a pCPU (ksoftirqd, workers) never wait behind a VM: they go first.
  *
@@ -45,13 +45,15 @@ const volatile struct settings settings;
 
 struct state state;
 
-/* Raised by user space whenever it has changed the table of VMs. */
+/* What user space says while the policy runs. */
+enum { GENERATION /* raised whenever the table of VMs has changed */, PAUSED /* nothing is counted */, TOLD };
+
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
+	__uint(max_entries, TOLD);
 	__type(key, u32);
 	__type(value, u32);
-} generation SEC(".maps");
+} told SEC(".maps");
 
 struct thread {
 	u32 group;
@@ -60,12 +62,12 @@ struct thread {
 	bool warping;
 	bool queued;
 	bool raised;		/* counted in `raised` */
-	bool calls;		/* its guest says which timers matter */
 	bool from_wake;		/* `ended` is to be its next wake-up */
 	u32 timer;		/* 1-based index in `calls`; 0: has none yet */
 	u64 avt;		/* of a thread of the root */
 	u64 began;		/* when it began to run, ns */
 	u64 scale;		/* of its virtual time, then */
+	u64 calls_until;	/* so long its guest says which timers matter; 0: it never did */
 	u64 ended;		/* when the timer ended that it is put first for; 0: has run since */
 	u64 asked;		/* its number among those */
 	u64 warped_ns;		/* run in this warp */
@@ -127,7 +129,6 @@ struct {
 struct call {
 	struct bpf_timer timer;
 	u32 pid;
-	u32 armed;
 };
 
 struct {
@@ -207,12 +208,12 @@ static __always_inline void advance(u64 to)
 static u32 domain_of(u32 index)
 {
 	struct group *own = group_at(index), *g = own;
-	u32 domain = index, at = index, first = 0, now;
-	u32 *told = bpf_map_lookup_elem(&generation, &first);
+	u32 domain = index, at = index, which = GENERATION, now;
+	u32 *generation = bpf_map_lookup_elem(&told, &which);
 
-	if (!own || !own->parent || !told)
+	if (!own || !own->parent || !generation)
 		return 0;
-	now = *told + 1;
+	now = *generation + 1;
 	if (own->generation == now)
 		return own->domain;
 	for (int i = 0; i < DEPTH_MAX && g && g->parent; i++) {
@@ -388,7 +389,6 @@ void BPF_PROG(rt_exit_task, struct task_struct *p, struct scx_exit_task_args *ar
 	call = bpf_map_lookup_elem(&calls, &index);
 	if (call) {
 		bpf_timer_cancel(&call->timer);
-		call->armed = 0;
 		call->pid = 0;
 	}
 	bpf_map_push_elem(&free_calls, &index, BPF_ANY);
@@ -462,13 +462,15 @@ void BPF_PROG(rt_quiescent, struct task_struct *p, u64 flags)
 		t->warping = false;
 }
 
+/* Where it is counted what a VM asks for; while nothing is counted, at index 0, which is nobody's. */
 static __always_inline struct asked *asked_by(u32 domain)
 {
 	struct group *g = group_at(domain);
-	u32 *vm = g ? bpf_map_lookup_elem(&vms, &g->id) : NULL;
-	u32 index = vm ? *vm : 0;
+	u32 *vm = g ? bpf_map_lookup_elem(&vms, &g->id) : NULL, which = PAUSED;
+	u32 *paused = bpf_map_lookup_elem(&told, &which);
+	u32 index = vm && paused && !*paused ? *vm : 0;
 
-	return index ? bpf_map_lookup_elem(&asked, &index) : NULL;
+	return vm ? bpf_map_lookup_elem(&asked, &index) : NULL;
 }
 
 /* It ran for as long as a VM may that is put first. */
@@ -852,7 +854,7 @@ int BPF_PROG(rt_timer_ends, struct hrtimer *timer)
 		return 0;
 	t = thread_of(p);
 	/* Where the guest says which timers matter, the others do not. */
-	if (t && !t->calls)
+	if (t && !before(bpf_ktime_get_ns(), t->calls_until))
 		ended(p, false);
 	bpf_task_release(p);
 	return 0;
@@ -862,7 +864,6 @@ static int call_ends(void *map, u32 *key, struct call *call)
 {
 	struct task_struct *p = bpf_task_from_pid(call->pid);
 
-	call->armed = 0;
 	if (p) {
 		ended(p, true);
 		bpf_task_release(p);
@@ -908,19 +909,14 @@ int BPF_PROG(rt_call, unsigned long number, unsigned long what, unsigned long ns
 	if (!a)
 		return 0;
 	__sync_fetch_and_add(&a->calls, 1);
-	if (what > CALL_DONE || (what == CALL_ARM && (!ns || ns > CALL_LONGEST))) {
+	if (what != CALL_ARM || !ns || ns > CALL_LONGEST) {
 		__sync_fetch_and_add(&a->malformed, 1);
 		return 0;
 	}
-	t->calls = true;
+	t->calls_until = bpf_ktime_get_ns() + ns + CALLS_FOR;
 	call = call_of(t, p->pid);
-	if (call && what == CALL_ARM) {
-		call->armed = 1;
+	if (call)
 		bpf_timer_start(&call->timer, ns, 0);
-	} else if (call && call->armed) {
-		call->armed = 0;
-		bpf_timer_cancel(&call->timer);
-	}
 	/* Who asks anew has done what it was put first for: what else it does is done in its turn. Last, for it
 	 * may be interrupted right here. */
 	if (t->warping) {

@@ -19,7 +19,7 @@
  * of vsteer-guest. */
 #define CALL_NUMBER 0x56495400ULL	/* "VIT" */
 #define CALL_ARM 0		/* a timer that matters ends in (second argument) ns */
-#define CALL_DONE 1		/* nothing that matters runs or is armed any more */
+#define CALLS_FOR 1000000000ULL	/* ns after a timer that was called for ended: then who called has gone */
 #define CALL_LONGEST (24ULL * 3600 * 1000000000)	/* who says more made a mistake */
 
 /* Set before loading; times in ns. */

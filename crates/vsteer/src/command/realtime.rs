@@ -8,7 +8,7 @@ use vsteer_core::nouns::{HostConfig, VmConfig};
 use vsteer_core::{Fault, FaultKind};
 use vsteer_host::kvm::inventory::is_named;
 use vsteer_host::observe::Observe;
-use vsteer_host::realtime::{Realtime as Scheduling, Settings, Sources, VmReport, settings};
+use vsteer_host::realtime::{Counted, Realtime as Scheduling, Settings, Sources, VmReport, settings};
 
 /// How often it is looked whether VMs came or went, and whether the policy still schedules.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -56,16 +56,18 @@ fn schedule(a: &RealtimeRun, json: bool) -> Result<(), Fault> {
             .because("a policy would schedule all ordinary tasks of this host")
             .way_out("add --yes"));
     }
+    let counted = a.costs.then(Counted::begin).transpose()?;
     let mut scheduling = Scheduling::start(&settings)?;
     scheduling.follow(meant(&config).iter())?;
     eprintln!("vsteer: ready");
-    let mut begin = Instant::now();
     if let Some(warm_up) = a.warm_up {
-        interrupt.sleep_until(begin + warm_up);
+        scheduling.count(false)?;
+        interrupt.sleep_until(Instant::now() + warm_up);
         scheduling.follow(meant(&host.config()?).iter())?;
-        scheduling.count_anew()?;
-        begin = Instant::now();
+        interrupt.sleep_until(Instant::now() + LOOK_EVERY);
+        scheduling.count(true)?;
     }
+    let begin = Instant::now();
     let mut seen = scheduling.cgroups_changed()?;
     // Threads of VMs that were just started may still move into their cgroups.
     let mut looks = if a.warm_up.is_none() { LOOKS } else { 0 };
@@ -86,17 +88,27 @@ fn schedule(a: &RealtimeRun, json: bool) -> Result<(), Fault> {
             scheduling.follow(meant(&host.config()?).iter())?;
         }
     }
-    progress_done();
+    // What this does from here on costs who is measured.
+    scheduling.count(false)?;
     let seconds = begin.elapsed().as_secs_f64();
+    progress_done();
     still_schedules(&scheduling)?;
     let vms = scheduling.report()?;
+    let callbacks = counted.map(|c| c.costs());
     scheduling.stop();
     if json {
-        super::print_json(
-            &serde_json::json!({ "seconds": seconds, "honoured": !a.measure_only, "vms": vms }),
-        );
+        super::print_json(&serde_json::json!({
+            "seconds": seconds, "honoured": !a.measure_only, "vms": vms, "callbacks": callbacks,
+        }));
     } else {
         vms.iter().for_each(|vm| println!("{}", told(vm, seconds)));
+        callbacks.iter().flatten().for_each(|c| {
+            let each = c.ns_per_run.map_or_else(|| "-".to_owned(), |ns| format!("{ns:.0} ns each"));
+            println!(
+                "{:<16} {:>6} instructions checked, {:>9} runs, {each}",
+                c.name, c.verified_instructions, c.runs
+            );
+        });
     }
     Ok(())
 }
