@@ -8,8 +8,9 @@ use crate::observer::refused;
 use bytemuck::{Pod, Zeroable};
 use libbpf_rs::btf::Btf;
 use libbpf_rs::btf::types::Struct;
-use libbpf_rs::{Link, MapCore, MapFlags, Object, ObjectBuilder};
+use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, Object, ObjectBuilder, RingBuffer, RingBufferBuilder};
 use std::collections::BTreeMap;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 use vsteer_core::nouns::{HISTOGRAM_BUCKETS, Histogram};
 use vsteer_core::{Fault, FaultKind};
@@ -52,9 +53,7 @@ struct SettingsRaw {
 #[repr(C)]
 #[derive(Clone, Copy, Pod, Zeroable)]
 struct StateRaw {
-    svt: u64,
     asks: u64,
-    cgroups: u64,
     raised: i32,
     exit_kind: i32,
     exit_code: u64,
@@ -211,6 +210,9 @@ pub struct Policy {
     /// cgroup id -> 1-based index.
     vms: BTreeMap<u64, u32>,
     generation: u32,
+    /// Readable once something has changed.
+    changes: MapHandle,
+    reads_changes: RingBuffer<'static>,
     /// By cgroup: CPU time when counting began and ended.
     counted: BTreeMap<u64, Counted>,
 }
@@ -222,15 +224,22 @@ struct Counted {
 }
 
 impl Policy {
+    /// Can this kernel have the policy, as far as can be seen without loading it?
+    ///
+    /// # Errors
+    /// As [`Policy::start`].
+    pub fn possible() -> Result<(), Fault> {
+        possible()?;
+        address_of(APIC_TIMER).map(drop)
+    }
+
     /// Loads the policy and hands it all ordinary tasks of the host. No VM is opted in yet.
     ///
     /// # Errors
     /// `NoPrivilege`; `Unsupported` on a kernel without sched_ext, types (BTF) or KVM, `Busy` where another policy is loaded.
     pub fn start(settings: &Settings) -> Result<Policy, Fault> {
         quiet_libbpf();
-        let kernel = Btf::from_vmlinux()
-            .map_err(|e| refused("the kernel describes no types (CONFIG_DEBUG_INFO_BTF)", &e))?;
-        possible(&kernel)?;
+        Policy::possible()?;
         let mut builder = ObjectBuilder::default();
         let mut open = builder
             .name("vsteer_realtime")
@@ -257,6 +266,12 @@ impl Policy {
                     .map_err(|e| refused("preparing the policy's tables", &e))?;
             }
         }
+        let told = |e: libbpf_rs::Error| refused("listening to the policy", &e);
+        let changes = object.maps().find(|m| m.name() == "changes").expect("the policy has it");
+        let mut builder = RingBufferBuilder::new();
+        builder.add(&changes, |_| 0).map_err(told)?;
+        let reads_changes = builder.build().map_err(told)?;
+        let changes = MapHandle::try_from(&changes).map_err(told)?;
         let mut links = Vec::new();
         for program in object.progs_mut().filter(|p| p.section().to_string_lossy().starts_with("tp_btf/")) {
             let name = program.name().to_string_lossy().into_owned();
@@ -267,7 +282,15 @@ impl Policy {
         links.push(
             policy.attach_struct_ops().map_err(|e| refused("handing over to the real-time policy", &e))?,
         );
-        Ok(Policy { object, links, vms: BTreeMap::new(), generation: 0, counted: BTreeMap::new() })
+        Ok(Policy {
+            object,
+            links,
+            vms: BTreeMap::new(),
+            generation: 0,
+            changes,
+            reads_changes,
+            counted: BTreeMap::new(),
+        })
     }
 
     /// From now on the timers of the VM whose cgroup has this id are honoured.
@@ -384,12 +407,15 @@ impl Policy {
         }))
     }
 
-    /// How many cgroups were made and removed so far: while that stays, no VM has come or gone.
-    ///
-    /// # Errors
-    /// The table cannot be read.
-    pub fn cgroups_changed(&self) -> Result<u64, Fault> {
-        self.state().map(|raw| raw.cgroups)
+    /// Can be read from once a cgroup has come or gone, or the policy has ended, until [`Policy::changes_seen`].
+    pub fn changes(&self) -> BorrowedFd<'_> {
+        self.changes.as_fd()
+    }
+
+    /// What has changed so far is known.
+    pub fn changes_seen(&self) {
+        // Negative where there is nothing.
+        let _ = self.reads_changes.consume_raw();
     }
 
     /// What each program of the policy costs. Runs and times are counted while `kernel.bpf_stats_enabled` is 1.
@@ -427,12 +453,14 @@ impl Policy {
     }
 }
 
-/// Can this kernel have the policy?
-fn possible(kernel: &Btf<'_>) -> Result<(), Fault> {
+/// Can this kernel have the policy, as far as can be seen without loading it?
+fn possible() -> Result<(), Fault> {
+    let kernel = Btf::from_vmlinux()
+        .map_err(|e| refused("the kernel describes no types (CONFIG_DEBUG_INFO_BTF)", &e))?;
     if kernel.type_by_name::<Struct<'_>>("sched_ext_ops").is_none() {
         return Err(Fault::new(FaultKind::Unsupported, "this kernel has no sched_ext")
             .because("it lacks CONFIG_SCHED_CLASS_EXT (Linux 6.12 and later may have it)")
-            .way_out("boot a kernel that has it, or use `--without-sched-ext`"));
+            .way_out("boot a kernel that has it; on others `vsteer plan` may propose a real-time class with a budget"));
     }
     let state = std::fs::read_to_string(STATE).unwrap_or_default();
     if !matches!(state.trim(), "" | "disabled") {

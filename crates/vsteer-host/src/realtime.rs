@@ -10,6 +10,7 @@ use crate::linux::cgroups::Cgroups;
 use crate::root::Root;
 use serde::Serialize;
 use std::collections::BTreeMap;
+use std::os::fd::BorrowedFd;
 use std::os::unix::fs::MetadataExt;
 use vsteer_bpf::Policy;
 pub use vsteer_bpf::{Asked, Settings, Sources};
@@ -122,6 +123,17 @@ pub struct Lateness {
     pub max: f64,
 }
 
+/// What would become of these VMs, by name: why one cannot be opted in.
+///
+/// # Errors
+/// Nobody can be on this host: as [`Policy::start`], as far as can be seen without loading the policy.
+pub fn preview<'a>(vms: impl Iterator<Item = &'a VmConfig>) -> Result<Vec<(String, Option<Fault>)>, Fault> {
+    Policy::possible()?;
+    let root = Root::live()?;
+    let cgroups = Cgroups::find(&root);
+    Ok(vms.map(|vm| (vm.name.clone(), cgroup_of(&root, &cgroups, vm).err())).collect())
+}
+
 /// How the policy schedules on this host, unless a person says otherwise.
 pub fn settings(config: &HostConfig) -> Settings {
     Settings { queue_of: queues(&config.topology), ..Settings::default() }
@@ -152,15 +164,24 @@ impl Realtime {
         Ok(Realtime { policy: Policy::start(settings)?, root, cgroups, opted: BTreeMap::new() })
     }
 
-    /// Opts these VMs in, and those out that are gone or not named any more.
+    /// Opts these VMs in, and those out that are gone or not named any more. Why others cannot be, by their names.
     ///
     /// # Errors
-    /// One cannot be: it has no cgroup of its own, or a quota.
-    pub fn follow<'a>(&mut self, vms: impl Iterator<Item = &'a VmConfig>) -> Result<(), Fault> {
-        let mut wanted = BTreeMap::new();
+    /// The kernel refuses.
+    pub fn follow<'a>(
+        &mut self,
+        vms: impl Iterator<Item = &'a VmConfig>,
+    ) -> Result<BTreeMap<String, Fault>, Fault> {
+        let (mut wanted, mut refused) = (BTreeMap::new(), BTreeMap::new());
         for vm in vms {
-            let opted = Opted { name: vm.name.clone(), cgroup: self.cgroup_of(vm)? };
-            wanted.insert(vm.id.clone(), opted);
+            match cgroup_of(&self.root, &self.cgroups, vm) {
+                Ok(cgroup) => {
+                    wanted.insert(vm.id.clone(), Opted { name: vm.name.clone(), cgroup });
+                }
+                Err(fault) => {
+                    refused.insert(vm.name.clone(), fault);
+                }
+            }
         }
         // A VM that was started anew has another cgroup.
         for (id, former) in &self.opted {
@@ -172,35 +193,7 @@ impl Realtime {
             self.policy.opt_in(now.cgroup)?;
         }
         self.opted = wanted;
-        Ok(())
-    }
-
-    fn cgroup_of(&self, vm: &VmConfig) -> Result<u64, Fault> {
-        let refused = |why: &str, way_out: &str| {
-            Fault::new(FaultKind::Unsupported, format!("real-time timers for {:?}", vm.name))
-                .because(why)
-                .way_out(way_out)
-        };
-        let cgroup = vm.cgroup.as_deref().ok_or_else(|| {
-            refused(
-                "it has no cgroup of its own, by which the policy would know it",
-                "start it in one (libvirt and Proxmox do)",
-            )
-        })?;
-        if self.cgroups.quota(&self.root, cgroup).is_some() {
-            return Err(refused(
-                "it has a quota (cpu.max), which the kernel does not enforce for tasks of a sched_ext policy",
-                "take the quota away, or use weights",
-            ));
-        }
-        let folder = self
-            .cgroups
-            .file(cgroup, "")
-            .ok_or_else(|| refused("its cgroup has gone", "name a VM that runs"))?;
-        let folder = self.root.path().join(folder.trim_start_matches('/'));
-        let about =
-            std::fs::metadata(&folder).map_err(|e| Fault::io(format!("reading {}", folder.display()), &e))?;
-        Ok(about.ino())
+        Ok(refused)
     }
 
     /// Counts from here on, or no more.
@@ -211,12 +204,14 @@ impl Realtime {
         self.policy.count(on)
     }
 
-    /// Changes whenever a VM may have come or gone; asking costs next to nothing.
-    ///
-    /// # Errors
-    /// As [`Policy::cgroups_changed`].
-    pub fn cgroups_changed(&self) -> Result<u64, Fault> {
-        self.policy.cgroups_changed()
+    /// Can be read from once a VM may have come or gone, or the policy has ended, until [`Realtime::changes_seen`].
+    pub fn changes(&self) -> BorrowedFd<'_> {
+        self.policy.changes()
+    }
+
+    /// What has changed so far is known.
+    pub fn changes_seen(&self) {
+        self.policy.changes_seen();
     }
 
     /// Why the kernel has ended the policy; `None` while it schedules.
@@ -245,6 +240,33 @@ impl Realtime {
     pub fn stop(self) {
         self.policy.stop();
     }
+}
+
+/// A VM as the kernel knows it: its cgroup's inode number.
+fn cgroup_of(root: &Root, cgroups: &Cgroups, vm: &VmConfig) -> Result<u64, Fault> {
+    let refused = |why: &str, way_out: &str| {
+        Fault::new(FaultKind::Unsupported, format!("real-time timers for {:?}", vm.name))
+            .because(why)
+            .way_out(way_out)
+    };
+    let cgroup = vm.cgroup.as_deref().ok_or_else(|| {
+        refused(
+            "it has no cgroup of its own, by which the policy would know it",
+            "start it in one (libvirt and Proxmox do)",
+        )
+    })?;
+    if cgroups.quota(root, cgroup).is_some() {
+        return Err(refused(
+            "it has a quota (cpu.max), which the kernel does not enforce for tasks of a sched_ext policy",
+            "take the quota away, or use weights",
+        ));
+    }
+    let folder =
+        cgroups.file(cgroup, "").ok_or_else(|| refused("its cgroup has gone", "name a VM that runs"))?;
+    let folder = root.path().join(folder.trim_start_matches('/'));
+    let about =
+        std::fs::metadata(&folder).map_err(|e| Fault::io(format!("reading {}", folder.display()), &e))?;
+    Ok(about.ino())
 }
 
 fn report(name: &str, asked: &Asked) -> VmReport {

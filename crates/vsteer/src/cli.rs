@@ -9,7 +9,7 @@ use std::path::PathBuf;
     version,
     max_term_width = 110,
     after_help = "Exit codes: see `vsteer help exit-codes`. Read-only is the default \
-everywhere; only `apply`, `steer --yes` and `rollback` change anything."
+everywhere; only `apply`, `steer --yes`, `realtime --yes` and `rollback` change anything."
 )]
 pub struct Cli {
     /// Print results as JSON on standard output; progress and messages stay on standard error.
@@ -454,7 +454,7 @@ pub enum RealtimeWhat {
 pub enum RealtimeSource {
     /// What a guest writes to its own timer: needs nothing of the guest.
     Timer,
-    /// What a guest says by a hypercall (vsteer-guest vit).
+    /// What a guest says by a hypercall (docs/realtime.md).
     Call,
     /// Its own timer, until it says which timers matter.
     Both,
@@ -466,7 +466,7 @@ pub struct RealtimeRun {
     /// Whose timers are honoured (may be given again).
     #[arg(long = "vm", value_name = "NAME", required = true)]
     pub vms: Vec<String>,
-    /// Do it. Without it nothing is changed.
+    /// Do it. Without it: says what would be done, and changes nothing.
     #[arg(long)]
     pub yes: bool,
     /// Where the ends of guests' timers are learnt from.

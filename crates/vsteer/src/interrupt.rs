@@ -1,6 +1,7 @@
 //! Ctrl-C: asked to stop, finish what is begun.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::os::fd::BorrowedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -40,23 +41,43 @@ impl Interrupt {
 
     /// Sleeps until `then`, or until interrupted; tells which: true when interrupted.
     pub fn sleep_until(&self, then: Instant) -> bool {
+        self.wait(Some(then), None) == Woken::Interrupted
+    }
+
+    /// Sleeps until `then`, until interrupted, or until something can be read there.
+    pub fn wait(&self, then: Option<Instant>, readable: Option<BorrowedFd<'_>>) -> Woken {
         while !self.is_set() {
-            let left = then.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return false;
+            let left = then.map(|then| then.saturating_duration_since(Instant::now()));
+            if left.is_some_and(|left| left.is_zero()) {
+                return Woken::Time;
             }
-            match &self.signal {
-                Some(signal) => {
-                    let timeout =
-                        Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
-                    // Interrupted or not: the flag and the clock say what to do.
-                    let _ = poll(&mut [PollFd::new(signal, PollFlags::IN)], Some(&timeout));
-                }
-                None => std::thread::sleep(left.min(LOOK_EVERY)),
+            let signal = self.signal.as_ref().map(|s| PollFd::new(s, PollFlags::IN));
+            // Without what a signal writes to, it is looked for.
+            let most =
+                if signal.is_some() { left } else { Some(left.map_or(LOOK_EVERY, |l| l.min(LOOK_EVERY))) };
+            let timeout =
+                most.map(|d| Timespec { tv_sec: d.as_secs() as i64, tv_nsec: i64::from(d.subsec_nanos()) });
+            let other = readable.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
+            let mut all: Vec<PollFd<'_>> = other.into_iter().chain(signal).collect();
+            // Interrupted or not: the flag and the clock say what to do.
+            let some = poll(&mut all, timeout.as_ref()).is_ok_and(|n| n > 0);
+            if some && readable.is_some() && all[0].revents().intersects(PollFlags::IN) {
+                return Woken::Readable;
             }
         }
-        true
+        Woken::Interrupted
     }
+}
+
+/// Why a sleep ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Woken {
+    /// By Ctrl-C.
+    Interrupted,
+    /// It was time.
+    Time,
+    /// Something can be read.
+    Readable,
 }
 
 #[cfg(test)]

@@ -31,8 +31,8 @@
  *
  *  - Threads of the kernel that are bound to a pCPU (ksoftirqd, workers) never wait behind a VM: they go first.
  *
- * Left out, as GAP(...): nice values inside a cgroup (rt-nice): its threads take turns; quotas (rt-quota): a VM with
- * cpu.max is refused, and the policy leaves when one is set.
+ * Left out, as GAP(...): nice values inside a cgroup (rt-nice): its threads take turns; quotas (rt-quota): user
+ * space refuses a VM with cpu.max.
  */
 #include "scx.h"
 #include "realtime.h"
@@ -125,6 +125,20 @@ struct {
 	__type(value, u32);
 } timers SEC(".maps");
 
+/* Tells user space, which sleeps meanwhile, that a cgroup came or went, or that the policy has ended. */
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 4096);
+} changes SEC(".maps");
+
+static void changed(void)
+{
+	u32 something = 1;
+
+	/* Where it is full, it is told already. */
+	bpf_ringbuf_output(&changes, &something, sizeof(something), 0);
+}
+
 /* A timer that a vCPU asked for by a call. */
 struct call {
 	struct bpf_timer timer;
@@ -146,6 +160,7 @@ struct {
 
 /* What runs on a pCPU. */
 struct running {
+	u64 svt;		/* system virtual time here: the largest avt that was the least when it ran */
 	u64 key;
 	u64 began;
 	u64 scale;
@@ -166,6 +181,7 @@ struct {
 #define AVERAGED_NS 20000000ULL
 #define AVERAGE_SHIFT 10
 #define FIRST_BAND (1ULL << 60)
+#define FIRST_STEP (1ULL << 50)
 
 static __always_inline void not_raised(struct thread *t)
 {
@@ -195,11 +211,25 @@ static __always_inline u64 queue_of(s32 cpu)
 	return settings.queue_of[(u32)cpu & (CPUS_MAX - 1)];
 }
 
-/* Virtual time passes to here. */
-static __always_inline void advance(u64 to)
+/* Virtual time passes to here, on this pCPU: on others it may pass faster, where fewer share them. */
+static __always_inline void advance(struct running *r, u64 to)
 {
-	if (before(state.svt, to))
-		state.svt = to;
+	if (r && before(r->svt, to))
+		r->svt = to;
+}
+
+static __always_inline struct running *running_on(s32 cpu)
+{
+	u32 at = cpu;
+
+	return bpf_map_lookup_elem(&running, &at);
+}
+
+/* The key of who goes before all others: as many ends of timers later as it is behind. What pCPUs that share a queue count from is the same but
+ * for an instant in some days. */
+static __always_inline u64 first_key(struct running *r, u64 asked)
+{
+	return (r ? r->svt & ~(FIRST_STEP - 1) : 0) - FIRST_BAND + asked;
 }
 
 /* ---- domains and shares ------------------------------------------------------------------------------------- */
@@ -328,9 +358,8 @@ s32 BPF_PROG(rt_cgroup_init, struct cgroup *cgrp, struct scx_cgroup_init_args *a
 	g->id = id;
 	g->parent = above ? *above : 0;
 	g->weight = args->weight;
-	g->avt = state.svt;
 	bpf_map_update_elem(&group_of, &id, &index, BPF_ANY);
-	__sync_fetch_and_add(&state.cgroups, 1);
+	changed();
 	return 0;
 }
 
@@ -342,7 +371,7 @@ void BPF_PROG(rt_cgroup_exit, struct cgroup *cgrp)
 
 	if (!index)
 		return;
-	__sync_fetch_and_add(&state.cgroups, 1);
+	changed();
 	bpf_map_delete_elem(&group_of, &id);
 	bpf_map_push_elem(&free_groups, &index, BPF_ANY);
 }
@@ -368,7 +397,7 @@ s32 BPF_PROG(rt_init_task, struct task_struct *p, struct scx_init_task_args *arg
 	if (!t)
 		return -12; /* ENOMEM */
 	t->group = index_of(args->cgroup);
-	t->avt = state.svt;
+	t->avt = 0;
 	return 0;
 }
 
@@ -409,6 +438,7 @@ SEC("struct_ops/runnable")
 void BPF_PROG(rt_runnable, struct task_struct *p, u64 flags)
 {
 	struct thread *t = thread_of(p);
+	struct running *r;
 	u32 domain;
 	u64 *avt, least;
 
@@ -422,7 +452,8 @@ void BPF_PROG(rt_runnable, struct task_struct *p, u64 flags)
 	t->active_in = domain ? domain : t->group;
 	t->active_alone = !domain;
 	avt = avt_of(t, domain);
-	least = state.svt - settings.slice;
+	r = running_on(scx_bpf_task_cpu(p));
+	least = (r ? r->svt : 0) - settings.slice;
 	if (domain) {
 		struct group *g = group_at(domain);
 
@@ -513,7 +544,7 @@ void BPF_PROG(rt_running, struct task_struct *p)
 	r->warping = t->warping;
 	/* With others waiting, the least of them is what counts: see dispatch. */
 	if (!t->warping && scx_bpf_dsq_nr_queued(queue_of(cpu)) == 0)
-		advance(avt);
+		advance(r, avt);
 	if (t->ended) {
 		struct asked *a = asked_by(domain);
 		u64 late = now - t->ended;
@@ -586,8 +617,7 @@ void BPF_PROG(rt_enqueue, struct task_struct *p, u64 flags)
 {
 	struct thread *t = thread_of(p);
 	s32 cpu = scx_bpf_task_cpu(p);
-	u32 at = cpu;
-	struct running *r = bpf_map_lookup_elem(&running, &at);
+	struct running *r = running_on(cpu);
 	u64 key, now, so_far;
 
 	if (!t || goes_first(p)) {
@@ -597,7 +627,7 @@ void BPF_PROG(rt_enqueue, struct task_struct *p, u64 flags)
 	t->queued = true;
 	if (t->warping) {
 		/* Before all others, in the order of the ends. */
-		insert_vtime(p, queue_of(cpu), settings.limit, state.svt - FIRST_BAND + t->asked, flags);
+		insert_vtime(p, queue_of(cpu), settings.limit, first_key(r, t->asked), flags);
 		if (r && r->pid && !r->warping)
 			scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
 		return;
@@ -653,8 +683,7 @@ static bool take_raised(u64 queue, s32 cpu)
 
 static __always_inline void stop_warping(struct thread *t, s32 cpu)
 {
-	u32 at = cpu;
-	struct running *r = bpf_map_lookup_elem(&running, &at);
+	struct running *r = running_on(cpu);
 
 	t->warping = false;
 	if (r)
@@ -703,13 +732,14 @@ static bool goes_on(struct task_struct *prev, bool some, u64 least)
 		key += (bpf_ktime_get_ns() - t->began) * t->scale / SCALE;
 	if (some && !before(key, least))
 		return false;
-	advance(key);
+	advance(running_on(scx_bpf_task_cpu(prev)), key);
 	return true;
 }
 
 SEC("struct_ops/dispatch")
 void BPF_PROG(rt_dispatch, s32 cpu, struct task_struct *prev)
 {
+	struct running *r = running_on(cpu);
 	u64 own = queue_of(cpu), least = 0;
 	bool some;
 
@@ -720,8 +750,8 @@ void BPF_PROG(rt_dispatch, s32 cpu, struct task_struct *prev)
 		set_slice(prev, settings.slice);
 		return;
 	}
-	if (some && before(state.svt - FIRST_BAND / 2, least))
-		advance(least);
+	if (some && r && before(r->svt - FIRST_BAND / 2, least))
+		advance(r, least);
 	if (move_to_local(own))
 		return;
 	/* Another queue's work rather than none. */
@@ -759,9 +789,8 @@ int BPF_PROG(rt_timer_starts, struct hrtimer *timer)
  * others: who asks while it runs would never be ahead.) */
 static u64 others_now(struct task_struct *p, u32 domain, u64 now)
 {
-	u32 at = scx_bpf_task_cpu(p);
-	struct running *r = bpf_map_lookup_elem(&running, &at);
-	u64 others = state.svt, its;
+	struct running *r = running_on(scx_bpf_task_cpu(p));
+	u64 others = r ? r->svt : 0, its;
 
 	if (!r || !r->pid || r->warping || r->domain == domain)
 		return others;
@@ -814,8 +843,7 @@ static void ended(struct task_struct *p, bool by_call)
 	t->warped_ns = 0;
 	t->warping = true;
 	if (t->began) {
-		u32 at = scx_bpf_task_cpu(p);
-		struct running *r = bpf_map_lookup_elem(&running, &at);
+		struct running *r = running_on(scx_bpf_task_cpu(p));
 
 		/* Goes on, and is not interrupted for another. */
 		if (r)
@@ -825,8 +853,7 @@ static void ended(struct task_struct *p, bool by_call)
 	__sync_fetch_and_add(&a->honoured, 1);
 	if (t->queued) {
 		s32 cpu = scx_bpf_task_cpu(p);
-		u32 at = cpu;
-		struct running *r = bpf_map_lookup_elem(&running, &at);
+		struct running *r = running_on(cpu);
 
 		t->raised = true;
 		__sync_fetch_and_add(&state.raised, 1);
@@ -950,6 +977,7 @@ void BPF_PROG(rt_exit, struct scx_exit_info *info)
 	bpf_probe_read_kernel_str(state.exit_message, sizeof(state.exit_message), info->msg);
 	state.exit_code = info->exit_code;
 	state.exit_kind = info->kind;
+	changed();
 }
 
 SEC(".struct_ops.link")

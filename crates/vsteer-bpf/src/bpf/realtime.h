@@ -40,9 +40,7 @@ struct settings {
 
 /* What is one for all. */
 struct state {
-	u64 svt;		/* system virtual time: the largest avt that was the least when it ran */
 	u64 asks;		/* numbers the ends of timers */
-	u64 cgroups;		/* made and removed */
 	s32 raised;		/* threads whose timers ended while they waited in a queue */
 	s32 exit_kind;		/* why the kernel ended the policy; 0: it has not */
 	u64 exit_code;

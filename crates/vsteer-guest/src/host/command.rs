@@ -69,6 +69,14 @@ impl Command {
         Ok(self)
     }
 
+    /// Kills it.
+    ///
+    /// # Errors
+    /// It cannot be.
+    pub fn kill(&mut self) -> Result<(), String> {
+        self.child.kill().map_err(|e| format!("killing the command: {e}"))
+    }
+
     /// Interrupts it, unless it has ended, waits for its end and notes how it ended.
     ///
     /// # Errors

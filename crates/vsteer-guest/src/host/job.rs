@@ -72,6 +72,8 @@ pub enum Happens {
     Start,
     /// Its access log gets another name, and a new one begins.
     Rotate,
+    /// The case's command is killed, without a chance to take back anything.
+    Kill,
 }
 
 /// New limits of a group that runs.
@@ -257,17 +259,25 @@ fn change(rest: &str) -> Result<Change, String> {
     if change.name.is_empty() { Err("name= is missing".to_owned()) } else { Ok(change) }
 }
 
+/// What is killed that is no VM.
+const COMMAND: &str = "command";
+
 fn event(rest: &str) -> Result<Event, String> {
     let words: Vec<&str> = rest.split_whitespace().collect();
     let &[at_s, what, name] = &words[..] else {
-        return Err(format!("`event {rest}` is not SECOND stop|start|rotate NAME"));
+        return Err(format!("`event {rest}` is not SECOND stop|start|rotate|kill NAME"));
     };
     is_name(name)?;
     let what = match what {
         "stop" => Happens::Stop,
         "start" => Happens::Start,
         "rotate" => Happens::Rotate,
-        _ => return Err(format!("`{what}` does not happen (stop, start, rotate)")),
+        "kill" if name == COMMAND => Happens::Kill,
+        _ => {
+            return Err(format!(
+                "`{what}` does not happen to `{name}` (stop, start, rotate; kill: to `command`)"
+            ));
+        }
     };
     let at_s = at_s.parse().map_err(|_| format!("`{at_s}` is no number"))?;
     Ok(Event { at_s, name: name.to_owned(), what })

@@ -225,6 +225,7 @@ fn happen(
             Ok(())
         }
         Happens::Rotate => log.ok_or_else(absent)?.rotate(),
+        Happens::Kill => Err("only a case's command is killed".to_owned()),
     }
 }
 
@@ -236,7 +237,7 @@ fn measure(
     mut happens: impl FnMut(&Event, &mut Vec<Started>) -> Result<(), String>,
 ) -> Result<(), String> {
     let observer = if case.observed { Some(Observer::start(case, folder)?) } else { None };
-    let command = if case.ahead { ahead } else { command::Command::start(&case.command, folder)? };
+    let mut command = if case.ahead { ahead } else { command::Command::start(&case.command, folder)? };
     let begin = now_ns() + if case.observed { FIRST_SAMPLE_AFTER_NS } else { 0 };
     // Not while the observer takes its first sample or its last: the guests' pCPU stands still meanwhile.
     let apart = (case.record_s * SECOND_NS / 10).min(REPORTS_APART_FROM_SAMPLES_NS);
@@ -244,7 +245,10 @@ fn measure(
     all.iter_mut().try_for_each(|s| s.count(case.asked))?;
     for event in &case.events {
         sleep_until(begin + event.at_s * SECOND_NS);
-        happens(event, all)?;
+        match (event.what, &mut command) {
+            (Happens::Kill, Some(command)) => command.kill()?,
+            _ => happens(event, all)?,
+        }
     }
     sleep_until(begin + case.record_s * SECOND_NS - apart);
     for s in all {

@@ -133,7 +133,7 @@ impl Collector {
 pub struct Event {
     /// Virtual s.
     pub at_s: u32,
-    /// Which VM.
+    /// Which VM; `command` where the case's command is killed.
     pub vm: String,
     /// What.
     pub what: Happens,
@@ -149,6 +149,8 @@ pub enum Happens {
     Start,
     /// Its access log becomes `NAME.log.1`, and a new one begins.
     Rotate,
+    /// The case's command is killed, without a chance to take back anything.
+    Kill,
 }
 
 impl Happens {
@@ -158,6 +160,7 @@ impl Happens {
             Happens::Stop => "stop",
             Happens::Start => "start",
             Happens::Rotate => "rotate",
+            Happens::Kill => "kill",
         }
     }
 }
@@ -315,7 +318,11 @@ impl Job {
         if case.log_every_s == Some(0) {
             return bad("log_every_s = 0: it is 1 or more".to_owned());
         }
-        let in_time = |e: &Event| e.at_s < case.record_s && case.vms.iter().any(|vm| vm.name == e.vm);
+        let is_there = |e: &Event| match e.what {
+            Happens::Kill => e.vm == "command" && !case.command.is_empty(),
+            _ => case.vms.iter().any(|vm| vm.name == e.vm),
+        };
+        let in_time = |e: &Event| e.at_s < case.record_s && is_there(e);
         if let Some(e) = case.happens.iter().find(|e| !in_time(e)) {
             return bad(format!(
                 "event: second {} of {:?}: it is before record_s ends, and of a VM that there is",

@@ -43,6 +43,8 @@ const PRIORITY_COSTS: f64 = 0.25;
 /// From a timer's end to running, us.
 const P99_MOST_US: f64 = 50.0;
 const MAX_MOST_US: f64 = 200.0;
+/// Of what they do alone: two VMs that ask for a third each and one that computes, under EEVDF.
+const KEPT_LEAST: f64 = 0.3;
 /// Of shares by weight.
 const FAIR: f64 = 0.01;
 
@@ -130,6 +132,13 @@ fn tables(full: bool) -> Result<Job, Fault> {
         vm("double", "burn", "weight = 200\n"),
     ];
     case(&mut text, "fair", 20, &policy(&["*"], &[]), &fair);
+    // Each of these begins with loading the policy, which nobody can while another one is there.
+    let pair = [vm("rt", &sleeper, ""), vm("other", &sleeper, ""), vm("job", "burn", "")];
+    let event = |what: &str| format!("{}event = [{{ at_s = 4, {what} }}]\n", policy(&["rt", "other"], &[]));
+    case(&mut text, "policy-killed", 10, &event("vm = \"command\", what = \"kill\""), &pair);
+    // A VM that is gone cannot be asked.
+    let head = format!("ask = false\n{}", event("vm = \"other\", what = \"stop\""));
+    case(&mut text, "guest-killed", 10, &head, &pair);
     on_two(&text)
 }
 
@@ -194,6 +203,7 @@ fn run(bench: &Bench) -> Result<Findings, Fault> {
         }
         two.together(&kernel, &mut findings, &mut found);
         two.shares(&kernel, &mut findings, &mut found)?;
+        two.faults(&kernel, &mut findings)?;
         figures.insert(kernel, Value::Object(found));
     }
     findings.figures = json!({ "kernels": figures, "seed": bench.seed });
@@ -342,6 +352,37 @@ impl Boot {
             format!("late by {all:.3?} ms, {work_ms:.3} ms of work each"),
         );
         figures.insert("together_late_ms".to_owned(), json!(all));
+    }
+
+    /// The policy killed, and then a VM while its timer was armed.
+    fn faults(&self, kernel: &str, findings: &mut Findings) -> Result<(), Fault> {
+        let status = std::fs::read_to_string(self.options.output.join("policy-killed/command.status"));
+        let status = status.unwrap_or_default().trim().to_owned();
+        let kept: Vec<f64> = [("rt", "sleeper-alone"), ("other", "sleeper-alone"), ("job", "job-alone")]
+            .iter()
+            .map(|(vm, alone)| {
+                let name = if *vm == "other" { "rt" } else { vm };
+                self.units("policy-killed", vm) / self.units(alone, name)
+            })
+            .collect();
+        let said = self.said("guest-killed");
+        findings.claim(
+            format!("{kernel}: a killed policy leaves the host to the kernel's scheduler: VMs go on, and the next policy can be loaded"),
+            status == "signal 9" && kept.iter().all(|k| *k >= KEPT_LEAST) && said.is_ok(),
+            format!("{status}; of what each does alone the VMs did {kept:.2?}"),
+        );
+        let said = said?;
+        let of = |name: &str, what: &str| {
+            vms(&said)
+                .find(|vm| vm["name"] == name)
+                .map_or(f64::NAN, |vm| vm[what].as_f64().unwrap_or(f64::NAN))
+        };
+        findings.claim(
+            format!("{kernel}: where a VM is killed while its timer is armed, the other one's are honoured as before"),
+            vms(&said).count() == 1 && of("rt", "expired") > 200.0 && of("rt", "honoured") > 0.95 * of("rt", "expired"),
+            format!("{} of {} after and before", of("rt", "honoured"), of("rt", "expired")),
+        );
+        Ok(())
     }
 
     /// What the policy's callbacks cost, in instructions of 2 ns each; limits are what was measured first, and a quarter.

@@ -1,18 +1,20 @@
 //! `vsteer realtime`: guests' timers bring their vCPUs to a pCPU.
 
 use crate::cli::{CollectorChoice, Realtime, RealtimeRun, RealtimeSource, RealtimeWhat, Source};
-use crate::interrupt::Interrupt;
-use crate::source::{open_host, progress, progress_done};
+use crate::interrupt::{Interrupt, Woken};
+use crate::source::open_host;
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 use vsteer_core::nouns::{HostConfig, VmConfig};
 use vsteer_core::{Fault, FaultKind};
 use vsteer_host::kvm::inventory::is_named;
 use vsteer_host::observe::Observe;
-use vsteer_host::realtime::{Counted, Realtime as Scheduling, Settings, Sources, VmReport, settings};
+use vsteer_host::realtime::{
+    Counted, Realtime as Scheduling, Settings, Sources, VmReport, preview, settings,
+};
 
-/// How often it is looked whether VMs came or went, and whether the policy still schedules.
+/// After a cgroup came or went VMs are looked for, so much later and so often: threads move in later.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// After a cgroup came or went, VMs are looked for in so many looks: threads move in later.
 const LOOKS: u32 = 3;
 
 /// Does what was asked for.
@@ -52,46 +54,54 @@ fn schedule(a: &RealtimeRun, json: bool) -> Result<(), Fault> {
     let settings =
         Settings { honour: !a.measure_only, sources, warp: a.warp, limit: a.limit, ..settings(&config) };
     if !a.yes {
-        return Err(Fault::new(FaultKind::Usage, "nothing was changed: --yes was not given")
-            .because("a policy would schedule all ordinary tasks of this host")
-            .way_out("add --yes"));
+        return say_what_would_be(&meant(&config), json);
     }
     let counted = a.costs.then(Counted::begin).transpose()?;
     let mut scheduling = Scheduling::start(&settings)?;
-    scheduling.follow(meant(&config).iter())?;
+    let mut said = BTreeSet::new();
+    let mut follow = |scheduling: &mut Scheduling, config: &HostConfig| -> Result<(), Fault> {
+        for (name, why) in scheduling.follow(meant(config).iter())? {
+            // Once: it stays so for as long as nobody changes it.
+            if said.insert(name) {
+                eprintln!("vsteer: {why}");
+            }
+        }
+        Ok(())
+    };
+    follow(&mut scheduling, &config)?;
     eprintln!("vsteer: ready");
     if let Some(warm_up) = a.warm_up {
         scheduling.count(false)?;
         interrupt.sleep_until(Instant::now() + warm_up);
-        scheduling.follow(meant(&host.config()?).iter())?;
+        follow(&mut scheduling, &host.config()?)?;
         interrupt.sleep_until(Instant::now() + LOOK_EVERY);
         scheduling.count(true)?;
     }
     let begin = Instant::now();
-    let mut seen = scheduling.cgroups_changed()?;
+    let end = a.length.map(|l| begin + l);
     // Threads of VMs that were just started may still move into their cgroups.
     let mut looks = if a.warm_up.is_none() { LOOKS } else { 0 };
-    while a.length.is_none_or(|l| begin.elapsed() < l) {
-        progress("scheduling", begin.elapsed(), a.length.unwrap_or(begin.elapsed() + LOOK_EVERY));
-        let next = Instant::now() + LOOK_EVERY;
-        if interrupt.sleep_until(a.length.map_or(next, |l| next.min(begin + l))) {
-            break;
-        }
-        still_schedules(&scheduling)?;
-        let now = scheduling.cgroups_changed()?;
-        if now != seen {
-            (seen, looks) = (now, LOOKS);
-        }
-        // Asking for all VMs is slow beside that.
-        if looks > 0 {
-            looks -= 1;
-            scheduling.follow(meant(&host.config()?).iter())?;
+    scheduling.changes_seen();
+    while end.is_none_or(|end| Instant::now() < end) {
+        let look = (looks > 0).then(|| Instant::now() + LOOK_EVERY);
+        let until = [end, look].into_iter().flatten().min();
+        match interrupt.wait(until, Some(scheduling.changes())) {
+            Woken::Interrupted => break,
+            Woken::Readable => {
+                scheduling.changes_seen();
+                still_schedules(&scheduling)?;
+                looks = LOOKS;
+            }
+            Woken::Time if looks > 0 => {
+                looks -= 1;
+                follow(&mut scheduling, &host.config()?)?;
+            }
+            Woken::Time => {}
         }
     }
     // What this does from here on costs who is measured.
     scheduling.count(false)?;
     let seconds = begin.elapsed().as_secs_f64();
-    progress_done();
     still_schedules(&scheduling)?;
     let vms = scheduling.report()?;
     let callbacks = counted.map(|c| c.costs());
@@ -113,9 +123,31 @@ fn schedule(a: &RealtimeRun, json: bool) -> Result<(), Fault> {
     Ok(())
 }
 
+fn say_what_would_be(vms: &[VmConfig], json: bool) -> Result<(), Fault> {
+    let all = preview(vms.iter())?;
+    if json {
+        let vms: Vec<_> = all
+            .iter()
+            .map(|(name, why)| serde_json::json!({ "name": name, "refused": why.as_ref().map(ToString::to_string) }))
+            .collect();
+        super::print_json(&serde_json::json!({ "would_schedule": true, "vms": vms }));
+        return Ok(());
+    }
+    println!(
+        "A policy of sched_ext would schedule all ordinary tasks of this host, and put first when their timers end:"
+    );
+    for (name, why) in &all {
+        match why {
+            None => println!("  {name}"),
+            Some(why) => println!("  not {why}"),
+        }
+    }
+    println!("Nothing was changed: --yes does it.");
+    Ok(())
+}
+
 fn still_schedules(scheduling: &Scheduling) -> Result<(), Fault> {
     let Some(why) = scheduling.ended()? else { return Ok(()) };
-    progress_done();
     Err(Fault::new(FaultKind::Failed, "the kernel ended the real-time policy")
         .because(why)
         .way_out("its own scheduler has taken over; please report this"))
