@@ -4,11 +4,11 @@
 //! ordinary tasks of the host; when it is dropped, or this process ends however, the kernel's own scheduler takes over.
 
 use crate::load::{last_words, quiet_libbpf};
-use crate::observer::refused;
 use bytemuck::{Pod, Zeroable};
 use libbpf_rs::btf::Btf;
 use libbpf_rs::btf::types::Struct;
 use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, Object, ObjectBuilder, RingBuffer, RingBufferBuilder};
+use serde::Serialize;
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
@@ -68,10 +68,10 @@ struct GroupRaw {
     id: u64,
     parent: u32,
     weight: u32,
-    opted: u32,
     domain: u32,
     generation: u32,
     active: u32,
+    pad: u32,
     active_weight: u64,
     average: u64,
     averaged: u64,
@@ -159,9 +159,9 @@ impl Default for Settings {
     }
 }
 
-/// What one VM asked for, and got, since it was opted in.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Asked {
+/// How often what one VM asked for was granted, and what was refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Counts {
     /// Its timers that ended.
     pub expired: u64,
     /// Of these, while the vCPU ran anyway.
@@ -172,12 +172,19 @@ pub struct Asked {
     pub in_debt: u64,
     /// Refused: too soon after the last, or in the pause after a run that reached its limit.
     pub too_soon: u64,
-    /// Calls.
+    /// Calls by which its guest said which timers matter.
     pub calls: u64,
     /// Calls that said nothing sensible.
     pub malformed: u64,
     /// Runs that reached their limit.
     pub limited: u64,
+}
+
+/// What one VM asked for, and got, while it was counted.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Asked {
+    /// How often.
+    pub counts: Counts,
     /// The most that its virtual time was ahead of the others' when a timer ended, ns.
     pub ahead_max_ns: u64,
     /// From expiry to running, whether it was put first or not, ns.
@@ -186,7 +193,7 @@ pub struct Asked {
     pub late_max_ns: u64,
     /// Their sum, ns.
     pub late_sum_ns: u64,
-    /// CPU time used by all its threads since counting began, ns.
+    /// CPU time used by all its threads, ns.
     pub cpu_ns: u64,
 }
 
@@ -236,7 +243,8 @@ impl Policy {
     /// Loads the policy and hands it all ordinary tasks of the host. No VM is opted in yet.
     ///
     /// # Errors
-    /// `NoPrivilege`; `Unsupported` on a kernel without sched_ext, types (BTF) or KVM, `Busy` where another policy is loaded.
+    /// `NoPrivilege`; `Unsupported` on a kernel without sched_ext or types (BTF), or where another policy is loaded;
+    /// `NothingThere` without KVM.
     pub fn start(settings: &Settings) -> Result<Policy, Fault> {
         quiet_libbpf();
         Policy::possible()?;
@@ -244,7 +252,7 @@ impl Policy {
         let mut open = builder
             .name("vsteer_realtime")
             .and_then(|b| b.open_memory(OBJECT))
-            .map_err(|e| refused("opening the real-time policy", &e))?;
+            .map_err(|e| refused("opening it", &e))?;
         for mut map in open.maps_mut() {
             if map.name().to_string_lossy().ends_with(".rodata") {
                 let raw = raw(settings)?;
@@ -253,20 +261,16 @@ impl Policy {
                 bytes.copy_from_slice(bytemuck::bytes_of(&raw));
             }
         }
-        let mut object = open.load().map_err(|e| {
-            Fault::new(FaultKind::Unsupported, "the kernel refused the real-time policy")
-                .because(format!("{e:#}: {}", last_words()))
-                .way_out("run as root; the policy is made for Linux 6.18 to 7.3")
-        })?;
+        let mut object = open.load().map_err(|e| refused("the kernel refused it", &e))?;
         check_layout(&object);
         for (name, all) in [("free_groups", 1..GROUPS_MAX), ("free_calls", 0..VCPUS_MAX)] {
             let free = object.maps().find(|m| m.name() == name).expect("the policy has it");
             for index in all {
                 free.update(&[], &index.to_ne_bytes(), MapFlags::ANY)
-                    .map_err(|e| refused("preparing the policy's tables", &e))?;
+                    .map_err(|e| refused("preparing its tables", &e))?;
             }
         }
-        let told = |e: libbpf_rs::Error| refused("listening to the policy", &e);
+        let told = |e: libbpf_rs::Error| refused("listening to it", &e);
         let changes = object.maps().find(|m| m.name() == "changes").expect("the policy has it");
         let mut builder = RingBufferBuilder::new();
         builder.add(&changes, |_| 0).map_err(told)?;
@@ -279,9 +283,7 @@ impl Policy {
         }
         let mut policy = object.maps_mut().find(|m| m.name() == "realtime").expect("the policy has it");
         // Last: it acts from here on.
-        links.push(
-            policy.attach_struct_ops().map_err(|e| refused("handing over to the real-time policy", &e))?,
-        );
+        links.push(policy.attach_struct_ops().map_err(|e| refused("handing over to it", &e))?);
         Ok(Policy {
             object,
             links,
@@ -359,7 +361,7 @@ impl Policy {
     fn tell(&self, which: u32, value: u32) -> Result<(), Fault> {
         self.map("told")
             .update(&which.to_ne_bytes(), &value.to_ne_bytes(), MapFlags::ANY)
-            .map_err(|e| refused("telling the policy", &e))
+            .map_err(|e| refused("telling it", &e))
     }
 
     /// What the VM whose cgroup has this id asked for and got. `None`: it is not opted in.
@@ -375,14 +377,16 @@ impl Policy {
         let counted = self.counted.get(&cgroup).copied().unwrap_or_default();
         let used = counted.to.map_or_else(|| self.cpu_ns(cgroup), Ok)?;
         Ok(Some(Asked {
-            expired: raw.expired,
-            running: raw.running,
-            honoured: raw.honoured,
-            in_debt: raw.in_debt,
-            too_soon: raw.too_soon,
-            calls: raw.calls,
-            malformed: raw.malformed,
-            limited: raw.limited,
+            counts: Counts {
+                expired: raw.expired,
+                running: raw.running,
+                honoured: raw.honoured,
+                in_debt: raw.in_debt,
+                too_soon: raw.too_soon,
+                calls: raw.calls,
+                malformed: raw.malformed,
+                limited: raw.limited,
+            },
             ahead_max_ns: raw.ahead_max,
             late: Histogram::from_row(&raw.late.map(u64::from)),
             late_max_ns: raw.max_ns,
@@ -437,7 +441,7 @@ impl Policy {
     fn state(&self) -> Result<StateRaw, Fault> {
         let bss = self.object.maps().find(|m| m.name().to_string_lossy().ends_with(".bss"));
         let bytes = bss.expect("the policy has it").lookup(&0u32.to_ne_bytes(), MapFlags::ANY);
-        let bytes = bytes.map_err(|e| refused("reading the policy's state", &e))?.unwrap_or_default();
+        let bytes = bytes.map_err(|e| refused("reading its state", &e))?.unwrap_or_default();
         assert!(bytes.len() >= size_of::<StateRaw>(), "the policy's state has {} bytes", bytes.len());
         Ok(bytemuck::pod_read_unaligned(&bytes[..size_of::<StateRaw>()]))
     }
@@ -470,6 +474,16 @@ fn possible() -> Result<(), Fault> {
             .way_out("stop that policy first: the kernel has one at a time"));
     }
     Ok(())
+}
+
+fn refused(what: &str, e: &libbpf_rs::Error) -> Fault {
+    let denied = e.kind() == libbpf_rs::ErrorKind::PermissionDenied;
+    let kind = if denied { FaultKind::NoPrivilege } else { FaultKind::Unsupported };
+    let said = last_words();
+    let because = if said.is_empty() { format!("{e:#}") } else { format!("{e:#}: {said}") };
+    Fault::new(kind, format!("the real-time policy: {what}"))
+        .because(because)
+        .way_out("run as root; the policy is made for Linux 6.16 to 7.3")
 }
 
 fn raw(settings: &Settings) -> Result<SettingsRaw, Fault> {

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
 use std::os::unix::fs::MetadataExt;
 use vsteer_bpf::Policy;
-pub use vsteer_bpf::{Asked, Settings, Sources};
+pub use vsteer_bpf::{Asked, Counts, Settings, Sources};
 use vsteer_core::nouns::{HostConfig, VmConfig, VmId};
 use vsteer_core::topology::Topology;
 use vsteer_core::{Fault, FaultKind};
@@ -88,22 +88,9 @@ struct Opted {
 pub struct VmReport {
     /// Its name.
     pub name: String,
-    /// Its timers that ended.
-    pub expired: u64,
-    /// Of these, while the vCPU ran anyway.
-    pub running: u64,
-    /// While it did not, and it was put first.
-    pub honoured: u64,
-    /// Refused: it had borrowed as much as it may.
-    pub in_debt: u64,
-    /// Refused: too soon after the last, or after a run that reached its limit.
-    pub too_soon: u64,
-    /// Calls by which its guest said which timers matter.
-    pub calls: u64,
-    /// Calls that said nothing sensible.
-    pub malformed: u64,
-    /// Runs that reached their limit.
-    pub limited: u64,
+    /// How often what it asked for was granted.
+    #[serde(flatten)]
+    pub counts: Counts,
     /// The most that its virtual time was ahead of the others' when a timer ended: what it has borrowed, ms.
     pub ahead_max_ms: f64,
     /// From expiry to running.
@@ -278,14 +265,7 @@ fn report(name: &str, asked: &Asked) -> VmReport {
     });
     VmReport {
         name: name.to_owned(),
-        expired: asked.expired,
-        running: asked.running,
-        honoured: asked.honoured,
-        in_debt: asked.in_debt,
-        too_soon: asked.too_soon,
-        calls: asked.calls,
-        malformed: asked.malformed,
-        limited: asked.limited,
+        counts: asked.counts,
         ahead_max_ms: asked.ahead_max_ns as f64 / 1e6,
         expiry_to_running_us: late,
         cpu_s: asked.cpu_ns as f64 / 1e9,

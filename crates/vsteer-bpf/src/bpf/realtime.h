@@ -53,10 +53,10 @@ struct group {
 	u64 id;			/* the cgroup's, which is its folder's inode number */
 	u32 parent;		/* index; 0: is the root */
 	u32 weight;		/* cpu.weight, 1 to 10000 */
-	u32 opted;		/* 1-based index of the VM whose it is; 0: is no VM's */
 	u32 domain;		/* index of the group that is charged for its threads: itself, or the VM's above it */
 	u32 generation;		/* of the VMs' table when `domain` was looked up */
 	u32 active;		/* runnable threads, and groups below that have some */
+	u32 pad;
 	u64 active_weight;	/* of groups below, and of threads of the root, that are active */
 	u64 average;		/* of that over the last while, in 2^-10 */
 	u64 averaged;		/* when, ns */

@@ -161,11 +161,11 @@ fn told(vm: &VmReport, seconds: f64) -> String {
     format!(
         "{}: {} timers ended, {} put first, {} ran anyway, {} refused in debt, {} too soon; {late}; {:.1} % of a pCPU",
         vm.name,
-        vm.expired,
-        vm.honoured,
-        vm.running,
-        vm.in_debt,
-        vm.too_soon,
+        vm.counts.expired,
+        vm.counts.honoured,
+        vm.counts.running,
+        vm.counts.in_debt,
+        vm.counts.too_soon,
         100.0 * vm.cpu_s / seconds,
     )
 }
