@@ -1,8 +1,10 @@
 //! What changes machines, and survives a crash while doing so: journal, apply, rollback, the watchdog of `--try`,
-//! and weights that are set again and again for as long as somebody steers.
+//! and settings that are changed again and again for as long as
+//! somebody steers or puts VMs first.
 
 mod apply;
 mod journal;
+pub mod priority;
 mod steering;
 mod watchdog;
 

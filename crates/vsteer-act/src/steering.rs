@@ -1,54 +1,68 @@
-//! Weights that are set again and again, and return when the one who sets them is gone.
+//! Settings that are changed again and again, and return when the one who changes them is gone.
 //!
-//! What a weight was before it was first touched is written to a journal and synced before anything is set, as for a plan; setting it
-//! again only adds a line that says what and why. So one rollback of that journal brings the first state back, however often weights
-//! changed since.
+//! What a setting was before it was first touched is written to a journal and synced before anything is set, as for a plan; setting it
+//! again only adds a line that says what and why. So one rollback of that journal brings the first state back, however often it
+//! changed since. What is touched for the first time later gets a journal of its own.
 //!
-//! A watchdog of its own session holds the reading end of a pipe whose other end dies with the steering process, however that dies; then
-//! it rolls back. It is looked after: one that is gone is replaced. Where both are killed at once, `vsteer rollback` finishes, as after
-//! any crash.
+//! A watchdog of its own session holds the reading end of a pipe, on which it is told of the journals and whose other end dies with the
+//! steering process, however that dies; then it rolls them back, the newest first: budgets of cgroups that lie in each other depend on
+//! their order. It is looked after: one that is gone is replaced. Where both are killed at once, `vsteer rollback` finishes, as after any
+//! crash.
 //!
-//! A VM that is touched for the first time later gets a journal and a watchdog of its own.
-//!
-//! Left out: a crash of the host: weights of running VMs do not outlive it.
+//! Left out: a crash of the host: what is set here does not outlive it.
 
 use crate::apply::{Receipt, Setting};
 use crate::journal::{Entry, Journal, State};
 use crate::watchdog::{is_ready, say_ready};
-use std::io::Read;
+use std::ffi::OsStr;
+use std::io::{Read, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use vsteer_core::nouns::{HostConfig, VmId};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use vsteer_core::nouns::HostConfig;
 use vsteer_core::plan::{Forecast, Plan, Scope, Step};
 use vsteer_core::{Fault, FaultKind};
 use vsteer_host::actuate::Actuate;
 
-/// VMs whose first weights are in one journal.
-struct Guarded {
+/// Settings whose first values are in one journal.
+struct Held {
     journal: Journal,
-    vms: Vec<VmId>,
-    watchdog: Child,
+    steps: Vec<Step>,
+}
+
+/// The watchdog's process, and where it is told of journals.
+struct Watchdog {
+    process: Child,
+    told: ChildStdin,
 }
 
 /// Somebody who steers.
 pub struct Steering {
-    /// What the watchdog's command line begins with, after the program.
+    /// What the journals are called.
+    title: String,
+    /// What the watchdog's command line is, after the program.
     arguments: Vec<String>,
-    guarded: Vec<Guarded>,
+    held: Vec<Held>,
+    watchdog: Option<Watchdog>,
 }
 
 impl Steering {
-    /// Nothing is touched yet. The watchdog is this program with `arguments`, then the journal's path.
-    pub fn new(arguments: &[&str]) -> Steering {
-        Steering { arguments: arguments.iter().map(|a| (*a).to_owned()).collect(), guarded: Vec::new() }
+    /// Nothing is touched yet. The watchdog is this program with `arguments`; `title` says in a line who steers what.
+    pub fn new(title: &str, arguments: &[&str]) -> Steering {
+        Steering {
+            title: title.to_owned(),
+            arguments: arguments.iter().map(|a| (*a).to_owned()).collect(),
+            held: Vec::new(),
+            watchdog: None,
+        }
     }
 
     /// Makes these steps, `now` being how the host is set up and `why` a line for the journal.
     ///
     /// # Errors
-    /// When a journal or watchdog cannot be had, before anything of these steps is made; as [`Actuate::act`] for the first step that
-    /// fails: those before it stay, and are taken back at the end with all else.
+    /// As [`Steering::will_be_put_back`]; as [`Actuate::act`] for the first step that fails: those before it stay, and are taken back at the end
+    /// with all else.
     pub fn set(
         &mut self,
         now: &HostConfig,
@@ -57,16 +71,44 @@ impl Steering {
         steps: &[Step],
         why: &str,
     ) -> Result<(), Fault> {
+        let Some(first) = self.hold(now, actuator, setting, steps, why)? else { return Ok(()) };
+        let what: Vec<String> = steps.iter().map(|s| format!("VM {:?}: {}", s.vm_name, s.change)).collect();
+        first.journal.write(Entry::Again { what: format!("{} ({why})", what.join("; ")) })?;
+        steps.iter().try_for_each(|step| actuator.act(step, Scope::Live))
+    }
+
+    /// Sees to it that what these steps set will be put back, and leaves making them to the caller, who may then set it as often as
+    /// it likes.
+    ///
+    /// # Errors
+    /// When a journal or watchdog cannot be had, before anything of these steps is made.
+    pub fn will_be_put_back(
+        &mut self,
+        now: &HostConfig,
+        actuator: &mut dyn Actuate,
+        setting: Setting<'_>,
+        steps: &[Step],
+        why: &str,
+    ) -> Result<(), Fault> {
+        self.hold(now, actuator, setting, steps, why).map(|_| ())
+    }
+
+    /// The first journal; `None` where there is none since there were no steps.
+    fn hold(
+        &mut self,
+        now: &HostConfig,
+        actuator: &mut dyn Actuate,
+        setting: Setting<'_>,
+        steps: &[Step],
+        why: &str,
+    ) -> Result<Option<&mut Held>, Fault> {
         self.look_after()?;
-        let known = |guarded: &[Guarded], vm: &VmId| guarded.iter().any(|g| g.vms.contains(vm));
-        let fresh: Vec<Step> = steps.iter().filter(|s| !known(&self.guarded, &s.vm)).cloned().collect();
+        let known = |step: &Step| self.held.iter().flat_map(|h| &h.steps).any(|s| s.sets_what(step));
+        let fresh: Vec<Step> = steps.iter().filter(|s| !known(s)).cloned().collect();
         if !fresh.is_empty() {
             self.begin(now, actuator, setting, fresh, why)?;
         }
-        let what: Vec<String> = steps.iter().map(|s| format!("VM {:?}: {}", s.vm_name, s.change)).collect();
-        let entry = Entry::Again { what: format!("{} ({why})", what.join("; ")) };
-        self.guarded[0].journal.write(entry)?;
-        steps.iter().try_for_each(|step| actuator.act(step, Scope::Live))
+        Ok(self.held.first_mut())
     }
 
     /// Writes down what these steps will overwrite first.
@@ -79,53 +121,44 @@ impl Steering {
         why: &str,
     ) -> Result<(), Fault> {
         let formers = steps.iter().map(|s| actuator.former(s, Scope::Live)).collect::<Result<Vec<_>, _>>()?;
-        let vms: Vec<VmId> = steps.iter().map(|s| s.vm.clone()).collect();
         let nothing = Forecast { method: why.to_owned(), vms: Vec::new() };
-        let title = "weights for service levels (vsteer steer)".to_owned();
-        let plan = Plan::new(now.clone(), title, steps, Scope::Live, nothing);
+        let plan = Plan::new(now.clone(), self.title.clone(), steps.clone(), Scope::Live, nothing);
         let mut journal = Journal::begin(setting.folder, &plan, setting.connect, setting.unix_ns)?;
         for (step, former) in formers.into_iter().enumerate() {
             journal.write(Entry::Intent { step, former })?;
         }
-        let watchdog = self.watchdog(&mut journal)?;
-        self.guarded.push(Guarded { journal, vms, watchdog });
-        Ok(())
+        self.held.push(Held { journal, steps });
+        let last = self.held.len() - 1;
+        match &mut self.watchdog {
+            None => self.watch(),
+            Some(watchdog) => tell(watchdog, &mut self.held[last].journal),
+        }
     }
 
-    fn watchdog(&self, journal: &mut Journal) -> Result<Child, Fault> {
-        let what = || Fault::new(FaultKind::NotApplied, "starting the watchdog of steer");
-        let program = std::env::current_exe().map_err(|e| what().because(e))?;
+    /// Starts the watchdog, and tells it of all journals.
+    fn watch(&mut self) -> Result<(), Fault> {
+        let program = std::env::current_exe().map_err(no_watchdog)?;
         let mut command = Command::new(program);
-        command.args(&self.arguments).arg(journal.path());
+        command.args(&self.arguments);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         // Its own process group: Ctrl-C in the terminal is not meant for it.
         command.process_group(0);
-        let mut child = command.spawn().map_err(|e| what().because(e))?;
-        is_ready(&mut child).map_err(|e| what().because(e))?;
-        journal.write(Entry::Guarded { pid: child.id() })?;
-        Ok(child)
+        let mut process = command.spawn().map_err(no_watchdog)?;
+        is_ready(&mut process).map_err(no_watchdog)?;
+        let told = process.stdin.take().expect("it was asked for");
+        let mut watchdog = Watchdog { process, told };
+        self.held.iter_mut().try_for_each(|held| tell(&mut watchdog, &mut held.journal))?;
+        self.watchdog = Some(watchdog);
+        Ok(())
     }
 
-    /// Replaces watchdogs that are gone.
+    /// Replaces a watchdog that is gone.
     ///
     /// # Errors
     /// When one cannot be started.
     pub fn look_after(&mut self) -> Result<(), Fault> {
-        for i in 0..self.guarded.len() {
-            if !matches!(self.guarded[i].watchdog.try_wait(), Ok(None)) {
-                let mut guarded = self.guarded.remove(i);
-                let again = self.watchdog(&mut guarded.journal);
-                guarded.watchdog = match again {
-                    Ok(child) => child,
-                    Err(fault) => {
-                        self.guarded.insert(i, guarded);
-                        return Err(fault);
-                    }
-                };
-                self.guarded.insert(i, guarded);
-            }
-        }
-        Ok(())
+        let Some(watchdog) = &mut self.watchdog else { return Ok(()) };
+        if matches!(watchdog.process.try_wait(), Ok(None)) { Ok(()) } else { self.watch() }
     }
 
     /// Takes everything back; what was done, one line per VM.
@@ -134,37 +167,48 @@ impl Steering {
     /// As [`crate::rollback`]: the watchdogs then try again.
     pub fn end(mut self, actuator: &mut dyn Actuate) -> Result<Vec<Receipt>, Fault> {
         let mut receipts = Vec::new();
-        for guarded in self.guarded.iter_mut().rev() {
-            receipts.push(crate::rollback(&mut guarded.journal, actuator)?);
+        for held in self.held.iter_mut().rev() {
+            receipts.push(crate::rollback(&mut held.journal, actuator)?);
         }
-        for guarded in self.guarded {
-            let Guarded { journal, mut watchdog, .. } = guarded;
-            // It waits for the journal, sees that nothing is left, and ends.
-            drop(journal);
-            drop(watchdog.stdin.take());
-            let _ = watchdog.wait();
+        // It waits for the journals, sees that nothing is left, and ends.
+        drop(self.held);
+        if let Some(Watchdog { mut process, told }) = self.watchdog {
+            drop(told);
+            let _ = process.wait();
         }
         Ok(receipts)
     }
 }
 
-/// The watchdog's own life: says `ready`, waits until whoever started it is gone, and rolls back what is left. `open` makes the actuator.
+fn no_watchdog(why: impl std::fmt::Display) -> Fault {
+    Fault::new(FaultKind::NotApplied, "starting the watchdog that puts settings back").because(why)
+}
+
+fn tell(watchdog: &mut Watchdog, journal: &mut Journal) -> Result<(), Fault> {
+    let path = journal.path().as_os_str().as_bytes();
+    watchdog.told.write_all(&[path, b"\0"].concat()).map_err(no_watchdog)?;
+    journal.write(Entry::Guarded { pid: watchdog.process.id() })
+}
+
+/// The watchdog's own life: says `ready`, reads the names of journals until whoever started it is gone, and rolls back what is left.
+/// `open` makes the actuator.
 ///
 /// # Errors
-/// As [`crate::rollback`].
-pub fn guard(
-    journal: &Path,
-    open: impl FnOnce(Option<&str>) -> Result<Box<dyn Actuate>, Fault>,
-) -> Result<(), Fault> {
+/// As [`crate::rollback`], of the last journal that could not be rolled back.
+pub fn guard(open: impl Fn(Option<&str>) -> Result<Box<dyn Actuate>, Fault>) -> Result<(), Fault> {
     say_ready();
-    // Nobody writes there: the end comes when the last writer is gone.
-    let mut nothing = Vec::new();
-    let _ = std::io::stdin().read_to_end(&mut nothing);
-    let mut journal = Journal::open(journal)?;
-    if journal.state() == State::RolledBack {
-        return Ok(());
-    }
-    let connect = journal.plan().and_then(|(_, c)| c).map(str::to_owned);
-    let mut actuator = open(connect.as_deref())?;
-    crate::rollback(&mut journal, actuator.as_mut()).map(|_| ())
+    // The end comes when the last writer is gone.
+    let mut told = Vec::new();
+    let _ = std::io::stdin().read_to_end(&mut told);
+    let paths: Vec<&[u8]> = told.split(|byte| *byte == 0).filter(|path| !path.is_empty()).collect();
+    let roll_back = |path: &[u8]| -> Result<(), Fault> {
+        let mut journal = Journal::open(Path::new(OsStr::from_bytes(path)))?;
+        if journal.state() == State::RolledBack {
+            return Ok(());
+        }
+        let connect = journal.plan().and_then(|(_, c)| c).map(str::to_owned);
+        let mut actuator = open(connect.as_deref())?;
+        crate::rollback(&mut journal, actuator.as_mut()).map(|_| ())
+    };
+    paths.into_iter().rev().fold(Ok(()), |done, path| roll_back(path).and(done))
 }

@@ -29,7 +29,7 @@ pub mod state {
     pub const COUNT: usize = 6;
 }
 
-/// `enum culprit_kind`, but for the last: older than the record.
+/// `enum culprit_kind`.
 pub mod culprit {
     /// The pCPU idled.
     pub const IDLE: u32 = 0;
@@ -41,6 +41,8 @@ pub mod culprit {
     pub const KERNEL: u32 = 3;
     /// An allowed pCPU idled meanwhile.
     pub const PLACEMENT: u32 = 4;
+    /// Older than the record of who ran.
+    pub const UNATTRIBUTED: u32 = 5;
 }
 
 /// `struct slot`.
@@ -59,6 +61,7 @@ pub(crate) struct Slot {
     pub since: u64,
     pub wait_since: u64,
     pub charge_since: u64,
+    pub charged_ns: u64,
     pub lag_mark: u64,
     pub idle_mark: u64,
     pub held_mark: u64,

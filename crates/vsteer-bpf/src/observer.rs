@@ -28,10 +28,12 @@ const STILL_READINGS: u32 = 50;
 const BLAME_BATCH: u32 = 1_024;
 /// How often a slot is read again when a copy was torn. An update takes well under a microsecond.
 const TORN_TRIES: u32 = 100;
-/// How often the slots are copied until a copy was quick, and what quick is: a system call and 1.8 KB per slot.
+/// How often the tables are copied until a copy was quick, and what quick is: system calls, 1.8 KB per slot, a hashed
+/// cell of blame.
 const COPY_TRIES: u32 = 10;
-const COPY_QUICK_NS: u64 = 100_000;
+const COPY_QUICK_NS: u64 = 200_000;
 const COPY_PER_SLOT_NS: u64 = 2_000;
+const COPY_PER_CELL_NS: u64 = 1_000;
 
 /// What the observer is asked to do.
 #[derive(Debug, Clone)]
@@ -84,6 +86,15 @@ struct Charged {
     still: u32,
 }
 
+/// Copies of the kernel's tables.
+struct Copied {
+    /// `CLOCK_MONOTONIC` just before, ns.
+    mono_ns: u64,
+    slots: Vec<(u32, Slot)>,
+    /// Copied after the slots: what it has beyond a slot's own sum came in between.
+    blame: BTreeMap<BlameKey, u64>,
+}
+
 /// The loaded and attached observer. Dropping it detaches everything.
 pub struct Observer {
     object: Object,
@@ -95,6 +106,7 @@ pub struct Observer {
     free: Vec<u32>,
     told: RefCell<BTreeMap<u32, (u64, u64)>>, // slot -> (ready, limited) as last handed out
     charged: RefCell<BTreeMap<BlameKey, Charged>>,
+    forgotten: RefCell<BTreeMap<u32, u64>>, // 1-based slot -> what cells that are gone held, ns
     limits: Options,
     missing: BTreeMap<String, String>,
 }
@@ -179,6 +191,7 @@ impl Observer {
             free: (0..limits.threads).rev().collect(),
             told: RefCell::default(),
             charged: RefCell::default(),
+            forgotten: RefCell::default(),
             limits,
             missing,
         })
@@ -262,6 +275,7 @@ impl Observer {
         }
         drop(blame);
         self.charged.get_mut().retain(|key, _| key.slot != slot + 1);
+        self.forgotten.get_mut().remove(&(slot + 1));
         // The mark lives as long as the thread; a living one must not write into somebody else's slot, so its slot
         // is retired. That happens only when a thread changes its role, which none does in practice.
         let dead = self.read_slot(slot)?.is_none_or(|s| s.state == state::ABSENT);
@@ -345,29 +359,24 @@ impl Observer {
         Ok(None)
     }
 
-    /// The slots in use, copied in one system call, with the moment just before it. A copy during which this thread
-    /// lost its pCPU would mix moments, so the quickest of some tries is taken.
-    fn read_slots(&self) -> Result<(u64, Vec<(u32, Slot)>), Fault> {
-        let slots = self.map("slots");
-        let n = self.watched.last_key_value().map_or(0, |(slot, _)| slot + 1);
-        let mut best: Option<(u64, u64, Vec<Vec<u8>>)> = None;
+    /// The slots in use and the blame table, with the moment just before. A copy during which this thread lost its pCPU
+    /// would mix moments, so the quickest of some tries is taken.
+    fn copy(&self) -> Result<Copied, Fault> {
+        let mut least = u64::MAX;
+        let (mut mono_ns, mut values, mut blame) = (0, Vec::new(), BTreeMap::new());
+        let slots = self.watched.last_key_value().map_or(0, |(slot, _)| slot + 1);
         for _ in 0..COPY_TRIES {
             let begun = now_ns();
-            let mut values = Vec::with_capacity(n as usize);
-            if n > 0 {
-                let batch = slots.lookup_batch(n, MapFlags::ANY, MapFlags::ANY);
-                let batch = batch.map_err(|e| refused("reading slots", &e))?;
-                values.extend(batch.take(n as usize).map(|(_, value)| value));
-            }
+            let (new_values, new_blame) = (self.copy_slots(slots)?, self.read_blame()?);
             let took = now_ns() - begun;
-            if best.as_ref().is_none_or(|(least, ..)| took < *least) {
-                best = Some((took, begun, values));
+            if took < least {
+                (least, mono_ns, values, blame) = (took, begun, new_values, new_blame);
             }
-            if took < COPY_QUICK_NS + COPY_PER_SLOT_NS * u64::from(n) {
+            let cells = blame.len() as u64;
+            if took < COPY_QUICK_NS + COPY_PER_SLOT_NS * u64::from(slots) + COPY_PER_CELL_NS * cells {
                 break;
             }
         }
-        let (_, begun, values) = best.expect("there is at least one try");
         let mut whole = Vec::with_capacity(self.watched.len());
         for slot in self.watched.keys() {
             let copied = values.get(*slot as usize).map(|v| bytemuck::pod_read_unaligned::<Slot>(v));
@@ -377,7 +386,18 @@ impl Observer {
             };
             whole.extend(s.map(|s| (*slot, s)));
         }
-        Ok((begun, whole))
+        Ok(Copied { mono_ns, slots: whole, blame })
+    }
+
+    /// The first `n` slots, in one system call.
+    fn copy_slots(&self, n: u32) -> Result<Vec<Vec<u8>>, Fault> {
+        if n == 0 {
+            return Ok(Vec::new());
+        }
+        let slots = self.map("slots");
+        let batch = slots.lookup_batch(n, MapFlags::ANY, MapFlags::ANY);
+        let batch = batch.map_err(|e| refused("reading slots", &e))?;
+        Ok(batch.take(n as usize).map(|(_, value)| value).collect())
     }
 
     /// Ready and limited so far, so that neither ever falls: while a wait is open which of the two it is is a guess,
@@ -396,10 +416,13 @@ impl Observer {
     /// # Errors
     /// When the kernel refuses to hand out a table.
     pub fn read(&self) -> Result<Reading, Fault> {
-        let (mono_ns, slots) = self.read_slots()?;
+        let Copied { mono_ns, slots, blame: settled } = self.copy()?;
         let mut reading = Reading { mono_ns, ..Reading::default() };
         let names: BTreeMap<u32, &VmId> = self.vm_index.iter().map(|(id, i)| (*i, id)).collect();
-        let settled = self.read_blame()?;
+        let mut charged: BTreeMap<u32, u64> = self.forgotten.borrow().clone();
+        for (key, ns) in &settled {
+            *charged.entry(key.slot).or_default() += ns;
+        }
         let mut open: BTreeMap<BlameKey, u64> = BTreeMap::new();
         let mut rings = BTreeMap::new();
         for (slot, s) in slots {
@@ -418,7 +441,11 @@ impl Observer {
             let mut lag_ns = s.lag_ns;
             if s.state == state::READY {
                 lag_ns += self.open_lag_ns(&s, reading.mono_ns).min(open_ns);
-                self.charge_open_wait(slot + 1, &s, reading.mono_ns, &mut rings, &mut open)?;
+                // A wait that ended between the two copies is in the table already.
+                let ended = charged.get(&(slot + 1)).is_some_and(|ns| *ns > s.charged_ns);
+                if !ended {
+                    self.charge_open_wait(slot + 1, &s, reading.mono_ns, &mut rings, &mut open)?;
+                }
             }
             reading.threads.push(sample(w, &s, &in_state, lag_ns, open_ns, &self.missing));
         }
@@ -480,6 +507,7 @@ impl Observer {
                 .map_err(|e| refused("forgetting a culprit that is gone", &e))?;
             let before = charged.remove(&key).map_or(0, |c| c.ns);
             let last: u64 = last.map_or(before, |b| bytemuck::pod_read_unaligned(&b));
+            *self.forgotten.borrow_mut().entry(key.slot).or_default() += last;
             if last != before {
                 rose.push((key, last as i64 - before as i64));
             }
@@ -521,7 +549,7 @@ impl Observer {
             }
         };
         let Some(pcpu) = ring else { return Ok(()) };
-        let mut until = now;
+        let mut until = now; // falls to `charge_since`, unless the ring does not reach back so far
         for i in 0..RUNNERS as u32 {
             let r = &pcpu.runners[(pcpu.next.wrapping_sub(1).wrapping_sub(i)) as usize % RUNNERS];
             let began = r.since.max(s.charge_since);
@@ -536,6 +564,10 @@ impl Observer {
             if r.since <= s.charge_since {
                 break;
             }
+        }
+        if until > s.charge_since {
+            let who = CulpritKey { kind: culprit::UNATTRIBUTED, id: 0, comm: [0; 16] };
+            *blame.entry(BlameKey { slot, who }).or_default() += until - s.charge_since;
         }
         Ok(())
     }

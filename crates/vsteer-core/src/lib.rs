@@ -10,6 +10,7 @@ pub mod model;
 pub mod nouns;
 pub mod plan;
 pub mod predict;
+pub mod realtime;
 pub mod scenario;
 pub mod sim;
 pub mod sla;

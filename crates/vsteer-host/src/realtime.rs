@@ -14,7 +14,7 @@ use std::os::fd::BorrowedFd;
 use std::os::unix::fs::MetadataExt;
 use vsteer_bpf::Policy;
 pub use vsteer_bpf::{Asked, Counts, Settings, Sources};
-use vsteer_core::nouns::{HostConfig, VmConfig, VmId};
+use vsteer_core::nouns::{Histogram, HostConfig, VmConfig, VmId};
 use vsteer_core::topology::Topology;
 use vsteer_core::{Fault, FaultKind};
 
@@ -100,7 +100,7 @@ pub struct VmReport {
 }
 
 /// How late timers are.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Lateness {
     /// Mean, us.
     pub mean: f64,
@@ -108,6 +108,46 @@ pub struct Lateness {
     pub p99: f64,
     /// The longest, us.
     pub max: f64,
+    /// As [`Buckets::histogram`].
+    pub histogram: Vec<(f64, u64)>,
+}
+
+/// Times, where only their buckets are known.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Buckets {
+    /// How many.
+    pub count: u64,
+    /// Half of them are shorter, us.
+    pub p50: f64,
+    /// 99th percentile, us.
+    pub p99: f64,
+    /// Buckets that are not empty: the upper edge, us, and how many lie below it and not in an earlier one.
+    pub histogram: Vec<(f64, u64)>,
+}
+
+impl Buckets {
+    /// `None` where there are none.
+    pub fn of(h: &Histogram) -> Option<Buckets> {
+        Some(Buckets {
+            count: h.total(),
+            p50: h.quantile_ns(0.5)? / 1e3,
+            p99: h.quantile_ns(0.99)? / 1e3,
+            histogram: buckets(h),
+        })
+    }
+}
+
+fn buckets(h: &Histogram) -> Vec<(f64, u64)> {
+    let edge = |bucket: u16| Histogram::lower_edge_ns(bucket + 1) as f64 / 1e3;
+    h.counts.iter().map(|(bucket, count)| (edge(*bucket), *count)).collect()
+}
+
+/// Can a policy of sched_ext schedule here?
+///
+/// # Errors
+/// As [`Policy::start`], as far as can be seen without loading the policy.
+pub fn possible() -> Result<(), Fault> {
+    Policy::possible()
 }
 
 /// What would become of these VMs, by name: why one cannot be opted in.
@@ -262,6 +302,7 @@ fn report(name: &str, asked: &Asked) -> VmReport {
         mean: asked.late_sum_ns as f64 / 1e3 / times as f64,
         p99: asked.late.quantile_ns(0.99).unwrap_or(0.0) / 1e3,
         max: asked.late_max_ns as f64 / 1e3,
+        histogram: buckets(&asked.late),
     });
     VmReport {
         name: name.to_owned(),

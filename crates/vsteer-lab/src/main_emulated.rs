@@ -1,7 +1,7 @@
 //! The command line of the emulated host: `vsteer-lab emulated run|kernels`, `vsteer-lab up emulated`.
 
 use crate::{Output, UpArgs, number, own_program, print};
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -36,9 +36,10 @@ pub struct Run {
     /// Where results go; an earlier run's are replaced.
     #[arg(short, long)]
     output: PathBuf,
-    /// The kernel: of those that have what is needed, or the distribution's own (whose scheduler may still be CFS).
-    #[arg(long, default_value = "newest")]
-    kernel: KernelArg,
+    /// The kernel: the oldest or newest of those that have what is needed, one of a series such as 6.18, or the distribution's
+    /// own (whose scheduler may still be CFS).
+    #[arg(long, value_name = "oldest|newest|own|SERIES", default_value = "newest")]
+    kernel: Which,
     /// The most that it may take, s.
     #[arg(long, default_value_t = 600)]
     limit: u64,
@@ -58,13 +59,6 @@ pub struct Run {
 /// What `up emulated` does: two VMs that share a pCPU.
 const PAIR: &str = include_str!("../../../scenarios/emulated/pair.toml");
 
-#[derive(Clone, Copy, ValueEnum)]
-enum KernelArg {
-    Oldest,
-    Newest,
-    Own,
-}
-
 /// Does what was asked.
 ///
 /// # Errors
@@ -75,11 +69,7 @@ pub fn run(what: Emulated) -> Result<ExitCode, Fault> {
             let own = own_program()?;
             let options = Options {
                 cache: cache_folder()?,
-                kernel: match run.kernel {
-                    KernelArg::Oldest => Which::Oldest,
-                    KernelArg::Newest => Which::Newest,
-                    KernelArg::Own => Which::Own,
-                },
+                kernel: run.kernel,
                 guest: run.guest.unwrap_or_else(|| image::find_guest(&own)),
                 vsteer: run.vsteer.map_or_else(|| Vsteer::beside(&own).map(|v| v.program), Ok)?,
                 output: std::path::absolute(&run.output)

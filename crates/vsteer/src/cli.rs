@@ -50,7 +50,7 @@ pub enum Command {
     Estimate(Estimate),
     /// Keep every VM inside its service level by setting weights, or say what to move. Without --yes: says what it would do.
     Steer(Steer),
-    /// Bring the vCPUs of real-time guests to a pCPU when their timers end, without patching host or guest (Linux with sched_ext).
+    /// Let real-time guests run when they wake, or when their timers end, without patching host or guest.
     Realtime(Realtime),
     /// One HTML file: findings, timelines, blame matrix, plan and verdict.
     Report(Report),
@@ -432,9 +432,12 @@ pub struct Steer {
 /// `vsteer realtime`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  vsteer realtime run --vm audio --yes\n  vsteer realtime run --vm audio --measure-only --yes --for 1m\n\n\
-A policy of sched_ext schedules all ordinary tasks of the host while it runs: by weight, as the kernel does, except that a vCPU \
-whose timer ends goes first, on credit. When it ends, however that is, the kernel's own scheduler takes over."
+    after_help = "Examples:\n  vsteer realtime enable --vm audio --yes\n  vsteer realtime report\n  vsteer realtime disable\n  \
+vsteer realtime run --vm audio --measure-only --yes --for 1m\n\n\
+By policy: one of sched_ext schedules all ordinary tasks of the host while it runs, by weight, as the kernel does, except that a vCPU \
+whose timer ends goes first, on credit. When it ends, however that is, the kernel's own scheduler takes over.\n\
+By priority: the VM's threads are in a real-time class while the VM asks for less than it is due, else in their own. Whatever \
+ends the service, even SIGKILL, a watchdog puts classes and budgets back (vsteer rollback, should that be killed too)."
 )]
 pub struct Realtime {
     /// What to do.
@@ -445,8 +448,29 @@ pub struct Realtime {
 /// The parts of `vsteer realtime`.
 #[derive(Debug, Subcommand)]
 pub enum RealtimeWhat {
-    /// Schedule, until interrupted; then report.
+    /// Keep VMs first until interrupted; then report.
     Run(RealtimeRun),
+    /// The same in the background, until `disable`.
+    Enable(RealtimeRun),
+    /// Who is kept first, and how often that was so.
+    Status,
+    /// The same, and how late each VM was, as histograms.
+    Report,
+    /// End it: everything is as it was before.
+    Disable,
+    /// Print a unit for systemd that keeps VMs first from boot on (tried by `systemd-analyze verify` alone).
+    Unit(RealtimeRun),
+}
+
+/// How VMs are put first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum RealtimeBy {
+    /// By a policy where the kernel has sched_ext, else by priority, saying why.
+    Auto,
+    /// A policy of sched_ext: when a timer of the VM ends, and charged for it.
+    Policy,
+    /// A real-time class of the kernel's (SCHED_RR): when the VM wakes, for as long as it asks for less than it is due.
+    Priority,
 }
 
 /// Where the ends of guests' timers are learnt from.
@@ -460,7 +484,7 @@ pub enum RealtimeSource {
     Both,
 }
 
-/// `vsteer realtime run`.
+/// `vsteer realtime run`, and with the same options `enable` and `unit`.
 #[derive(Debug, Args)]
 pub struct RealtimeRun {
     /// Whose timers are honoured (may be given again).
@@ -469,16 +493,20 @@ pub struct RealtimeRun {
     /// Do it. Without it: says what would be done, and changes nothing.
     #[arg(long)]
     pub yes: bool,
-    /// Where the ends of guests' timers are learnt from.
+    /// How they are put first.
+    #[arg(long, value_enum, default_value = "auto")]
+    pub by: RealtimeBy,
+    /// Where the ends of guests' timers are learnt from (by policy).
     #[arg(long, value_enum, default_value = "both")]
     pub source: RealtimeSource,
-    /// Measure how late timers are, by the same policy, and put nobody first.
+    /// Measure how late they are, and put nobody first.
     #[arg(long)]
     pub measure_only: bool,
-    /// How far ahead of its share a VM may run: what it may borrow of CPU time.
+    /// How far ahead of its share a VM may run: what it may borrow of CPU time (by policy).
     #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = duration)]
     pub warp: std::time::Duration,
-    /// How long a vCPU may run in one go once its timer has ended.
+    /// By policy: how long a vCPU may run in one go once its timer has ended. By priority: how much CPU time beyond its due a VM may
+    /// have at once.
     #[arg(long, value_name = "TIME", default_value = "20ms", value_parser = duration)]
     pub limit: std::time::Duration,
     /// Report what the policy's callbacks cost, too: the kernel counts that, at a small cost of its own.

@@ -41,11 +41,11 @@ impl Interrupt {
 
     /// Sleeps until `then`, or until interrupted; tells which: true when interrupted.
     pub fn sleep_until(&self, then: Instant) -> bool {
-        self.wait(Some(then), None) == Woken::Interrupted
+        self.wait(Some(then), &[]) == Woken::Interrupted
     }
 
-    /// Sleeps until `then`, until interrupted, or until something can be read there.
-    pub fn wait(&self, then: Option<Instant>, readable: Option<BorrowedFd<'_>>) -> Woken {
+    /// Sleeps until `then`, until interrupted, or until something can be read from one of these.
+    pub fn wait(&self, then: Option<Instant>, readable: &[BorrowedFd<'_>]) -> Woken {
         while !self.is_set() {
             let left = then.map(|then| then.saturating_duration_since(Instant::now()));
             if left.is_some_and(|left| left.is_zero()) {
@@ -57,12 +57,14 @@ impl Interrupt {
                 if signal.is_some() { left } else { Some(left.map_or(LOOK_EVERY, |l| l.min(LOOK_EVERY))) };
             let timeout =
                 most.map(|d| Timespec { tv_sec: d.as_secs() as i64, tv_nsec: i64::from(d.subsec_nanos()) });
-            let other = readable.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
-            let mut all: Vec<PollFd<'_>> = other.into_iter().chain(signal).collect();
+            let others = readable.iter().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN));
+            let mut all: Vec<PollFd<'_>> = others.chain(signal).collect();
             // Interrupted or not: the flag and the clock say what to do.
-            let some = poll(&mut all, timeout.as_ref()).is_ok_and(|n| n > 0);
-            if some && readable.is_some() && all[0].revents().intersects(PollFlags::IN) {
-                return Woken::Readable;
+            if poll(&mut all, timeout.as_ref()).is_ok_and(|n| n > 0) {
+                let ready = |fd: &PollFd<'_>| fd.revents().intersects(PollFlags::IN);
+                if let Some(which) = all[..readable.len()].iter().position(ready) {
+                    return Woken::Readable(which);
+                }
             }
         }
         Woken::Interrupted
@@ -76,8 +78,8 @@ pub enum Woken {
     Interrupted,
     /// It was time.
     Time,
-    /// Something can be read.
-    Readable,
+    /// Something can be read from the one of this index, and perhaps from later ones.
+    Readable(usize),
 }
 
 #[cfg(test)]

@@ -29,6 +29,7 @@ struct slot {
 	u64 since;		/* when `state` began */
 	u64 wait_since;		/* when the unbroken wait began */
 	u64 charge_since;	/* up to where the wait has been charged to somebody */
+	u64 charged_ns;		/* the sum of its blame, so that a reader can tell which of its waits a copy of that table holds */
 	u64 lag_mark;		/* the VM's running clock when ready began */
 	u64 idle_mark;		/* the affinity set's idle clock at charge_since */
 	u64 held_mark;		/* the queue's held clock when the wait began, or moved to this queue */

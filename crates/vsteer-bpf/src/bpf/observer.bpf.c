@@ -212,13 +212,14 @@ static __always_inline void update_end(struct slot *s)
 
 /* ---- blame ------------------------------------------------------------------------------------------------- */
 
-static __always_inline void charge(u32 slot, const struct culprit *who, u64 ns)
+/* What could be charged: `ns`, or nothing. */
+static __always_inline u64 charge(u32 slot, const struct culprit *who, u64 ns)
 {
 	struct blame_key key = { .slot = slot, .who = *who };
 	u64 *sum = bpf_map_lookup_elem(&blame, &key);
 
 	if (!ns)
-		return;
+		return 0;
 	if (!sum) {
 		u64 zero = 0;
 
@@ -229,10 +230,11 @@ static __always_inline void charge(u32 slot, const struct culprit *who, u64 ns)
 			key.who.kind = CULPRIT_UNATTRIBUTED;
 			sum = bpf_map_lookup_elem(&blame, &key);
 			if (!sum)
-				return;
+				return 0;
 		}
 	}
 	__sync_fetch_and_add(sum, ns);
+	return ns;
 }
 
 /* `part` of `whole` of ns, for times below 2^40 ns (18 minutes); longer waits lose precision, not their order. */
@@ -248,6 +250,7 @@ struct walk {
 	u64 from, to;	/* what is left of the wait */
 	u64 runners_ns;	/* what runners had of it */
 	u64 chargeable;	/* what they are charged for: the wait without placement */
+	u64 charged;	/* what they were */
 	u32 at;
 	u32 slot;
 	bool charging;
@@ -266,8 +269,9 @@ static long walk_step(u64 i, struct walk *w)
 			if (!w->charging)
 				w->runners_ns += ns;
 			else
-				charge(w->slot, &r->who,
-				       w->chargeable == w->runners_ns ? ns : scaled(ns, w->chargeable, w->runners_ns));
+				w->charged += charge(w->slot, &r->who, w->chargeable == w->runners_ns
+									       ? ns
+									       : scaled(ns, w->chargeable, w->runners_ns));
 		}
 		w->to = began;
 	}
@@ -316,10 +320,10 @@ __attribute__((noinline)) int settle_blame(u32 slot, u64 wait, u64 now)
 			bpf_loop(RUNNERS, walk_step, &w, 0);
 		}
 		nobody.kind = CULPRIT_UNATTRIBUTED;
-		charge(slot, &nobody, unknown);
+		s->charged_ns += w.charged + charge(slot, &nobody, unknown);
 	}
 	nobody.kind = CULPRIT_PLACEMENT;
-	charge(slot, &nobody, placement);
+	s->charged_ns += charge(slot, &nobody, placement);
 	return 0;
 }
 

@@ -240,6 +240,27 @@ pub struct Step {
     pub reason: String,
 }
 
+impl Step {
+    /// Do both set the same thing, to whatever value?
+    pub fn sets_what(&self, other: &Step) -> bool {
+        use Change as C;
+        match (&self.change, &other.change) {
+            // A cgroup's, which VMs share.
+            (C::RtBudget { cgroup: a, .. }, C::RtBudget { cgroup: b, .. }) => return a == b,
+            _ if self.vm != other.vm => return false,
+            _ => {}
+        }
+        match (&self.change, &other.change) {
+            (C::Affinity { role: a, tid: t, .. }, C::Affinity { role: b, tid: u, .. })
+            | (C::Preference { role: a, tid: t, .. }, C::Preference { role: b, tid: u, .. })
+            | (C::Reservation { role: a, tid: t, .. }, C::Reservation { role: b, tid: u, .. })
+            | (C::Class { role: a, tid: t, .. }, C::Class { role: b, tid: u, .. }) => (a, t) == (b, u),
+            (C::Quota { scope: a, .. }, C::Quota { scope: b, .. }) => a == b,
+            (a, b) => std::mem::discriminant(a) == std::mem::discriminant(b),
+        }
+    }
+}
+
 /// Where changes are to take effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

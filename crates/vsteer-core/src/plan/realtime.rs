@@ -11,6 +11,7 @@
 use super::advise::{Action, Context, runs_briefly};
 use super::{Change, Step};
 use crate::nouns::{Role, RtBudget, SchedClass, VmConfig};
+use crate::realtime::granted;
 use std::collections::BTreeMap;
 
 /// See the file's head.
@@ -98,30 +99,18 @@ fn budget_steps(c: &Context<'_>, vms: &[&VmConfig]) -> Result<Vec<Step>, String>
     if wanted * scale < ROOM_MIN * used {
         return Err(format!("real-time budgets of {:.0} % of a pCPU would leave them no room", 100.0 * used));
     }
-    // The kernel compares rounded ratios: a parent gets a little more than its children for each cgroup below it.
-    const ROUNDING_US: u64 = 1_000;
-    // Parents before children: a path sorts before those below it.
-    Ok(known
-        .iter()
-        .filter_map(|(group, (budget, vm))| {
-            let leaves = need.iter().filter(|(leaf, _)| is_within(leaf, group));
-            let share: f64 = leaves.map(|(_, used)| (ROOM * used).max(SHARE_MIN) * scale).sum();
-            let below =
-                known.keys().filter(|other| is_within(other, group) && *other != group).count() as u64;
-            let to_us = (share * budget.period_us as f64) as u64 + ROUNDING_US * below;
-            let to_us = i64::try_from(to_us).ok()?;
-            (share > 0.0 && budget.runtime_us >= 0 && budget.runtime_us < to_us).then(|| Step {
-                vm: vm.id.clone(),
-                vm_name: vm.name.clone(),
-                change: Change::RtBudget { cgroup: (*group).to_owned(), from_us: budget.runtime_us, to_us },
-                reason: "the kernel refuses a real-time class to a cgroup without real-time budget"
-                    .to_owned(),
-            })
-        })
-        .collect())
-}
-
-/// Is `path` the cgroup `group` or below it?
-fn is_within(path: &str, group: &str) -> bool {
-    path == group || (path.starts_with(group) && path.as_bytes().get(group.len()) == Some(&b'/'))
+    let shares: BTreeMap<&str, f64> =
+        need.iter().map(|(leaf, used)| (*leaf, (ROOM * used).max(SHARE_MIN) * scale)).collect();
+    let budgets = known.iter().map(|(group, (budget, _))| (*group, *budget)).collect();
+    let rises = |(budget, to_us): &(&RtBudget, i64)| budget.runtime_us >= 0 && budget.runtime_us < *to_us;
+    let step = |(budget, to_us): (&RtBudget, i64)| {
+        let vm = known[budget.cgroup.as_str()].1;
+        Step {
+            vm: vm.id.clone(),
+            vm_name: vm.name.clone(),
+            change: Change::RtBudget { cgroup: budget.cgroup.clone(), from_us: budget.runtime_us, to_us },
+            reason: "the kernel refuses a real-time class to a cgroup without real-time budget".to_owned(),
+        }
+    };
+    Ok(granted(&budgets, &shares).into_iter().filter(rises).map(step).collect())
 }

@@ -265,6 +265,21 @@ pub fn flows(config: &HostConfig, model: &HostModel) -> (Vec<Flow>, Capacity) {
     (flows, capacity)
 }
 
+/// What a VM would get of the pCPUs, by weight, if its vCPUs wanted all they could get and nobody had a real-time class; others want what
+/// they were seen to want. 0 for a VM that was not seen.
+pub fn due(config: &HostConfig, model: &HostModel, vm: &VmId) -> f64 {
+    let Some(of) = config.vms.iter().find(|known| known.id == *vm) else { return 0.0 };
+    let (mut flows, capacity) = flows(config, model);
+    flows.iter_mut().for_each(|f| f.realtime = false);
+    let mine = |f: &&mut Flow| f.vm == *vm;
+    flows.iter_mut().filter(mine).filter(|f| f.role.vcpu().is_some()).for_each(|f| f.demand = 1.0);
+    let wanted: f64 = flows.iter_mut().filter(mine).map(|f| f.demand).sum();
+    let weight = of.weight.filter(|_| of.pinned_within().is_none()).map_or(1.0, CpuWeight::relative);
+    flows.iter_mut().filter(mine).for_each(|f| f.weight = weight * f.demand / wanted);
+    let rates = allocate(&flows, &capacity).rates;
+    flows.iter().zip(rates).filter(|(f, _)| f.vm == *vm).map(|(_, rate)| rate).sum()
+}
+
 /// The configuration as it will be once `steps` are made (live settings only).
 #[must_use]
 pub fn after(config: &HostConfig, steps: &[Step]) -> HostConfig {

@@ -282,6 +282,10 @@ impl Actuate for KvmHost {
         if let Some(done) = host::restore(self, step, former) {
             return done;
         }
+        // A cgroup may outlive the VM on whose behalf its budget was changed.
+        if let Some(Change::RtBudget { cgroup, from_us, .. }) = &former.live {
+            return live::budget(&self.inventory, step, cgroup, *from_us);
+        }
         let subject = self.subject(step)?;
         if let Some(change) = &former.live
             && let Some(undo) = change.undo()

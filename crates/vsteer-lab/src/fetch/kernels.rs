@@ -33,6 +33,25 @@ pub enum Which {
     Newest,
     /// The distribution's own.
     Own,
+    /// This series: `6.18`.
+    Series(u32, u32),
+}
+
+impl std::str::FromStr for Which {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Which, String> {
+        let series = || {
+            let (major, minor) = text.split_once('.')?;
+            Some(Which::Series(major.parse().ok()?, minor.parse().ok()?))
+        };
+        match text {
+            "oldest" => Ok(Which::Oldest),
+            "newest" => Ok(Which::Newest),
+            "own" => Ok(Which::Own),
+            _ => series().ok_or_else(|| "write oldest, newest, own, or a series such as 6.18".to_owned()),
+        }
+    }
 }
 
 /// A kernel with its modules and its configuration.
@@ -135,8 +154,12 @@ pub fn resolve(cache: &Path, which: Which, needed: &[&str], refresh: bool) -> Re
     let architecture = "amd64";
     let names = fetcher.apt(super::Wanted::Binary)?.names("linux-image-")?;
     let mut names = latest_of_each_series(&names, architecture);
-    if which == Which::Newest {
-        names.reverse();
+    match which {
+        Which::Newest => names.reverse(),
+        Which::Series(major, minor) => {
+            names.retain(|name| version(name, architecture).is_some_and(|v| v[..2] == [major, minor]));
+        }
+        Which::Oldest | Which::Own => {}
     }
     let refused_file = cache.join("kernels-refused.json");
     let mut refused: BTreeMap<String, Vec<String>> = std::fs::read_to_string(&refused_file)
@@ -226,6 +249,13 @@ mod tests {
                 "linux-image-7.3.4+deb13-cloud-amd64"
             ]
         );
+    }
+
+    #[test]
+    fn a_kernel_is_named() {
+        assert_eq!("6.18".parse(), Ok(Which::Series(6, 18)));
+        assert_eq!("oldest".parse(), Ok(Which::Oldest));
+        assert!("6".parse::<Which>().is_err() && "6.x".parse::<Which>().is_err());
     }
 
     #[test]

@@ -142,8 +142,16 @@ pub const CASES: &[Case] = &[
 ];
 
 /// Parts of cases that are worth running by themselves, by name: whoever runs all cases runs them as those parts.
-pub const PARTS: &[Case] =
-    &[service::local::CASE, xen::TRACED, xen::REPAIR, xen::STEER, xen::OPENMP, xen::SAMPLED];
+pub const PARTS: &[Case] = &[
+    service::local::CASE,
+    xen::TRACED,
+    xen::REPAIR,
+    xen::STEER,
+    xen::OPENMP,
+    xen::SAMPLED,
+    realtime::EMULATED,
+    realtime::LOCAL,
+];
 
 /// A case that was run.
 #[derive(Debug, Clone, Serialize)]

@@ -92,7 +92,7 @@ pub fn other(words: &[String], json: bool) -> Result<ExitCode, Fault> {
         return Ok(ExitCode::SUCCESS);
     }
     if name == super::steer::GUARD {
-        super::steer::guard(words)?;
+        super::steer::guard()?;
         return Ok(ExitCode::SUCCESS);
     }
     let (program, first) = if name == "demo" { ("lab", Some("demo")) } else { (name.as_str(), None) };

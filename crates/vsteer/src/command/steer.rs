@@ -82,7 +82,7 @@ pub fn run(a: &Steer, json: bool) -> Result<(), Fault> {
         holder: Holder::new(sla.promises.clone(), estimator, EFFORT),
         last: None,
         cut_ns: 0,
-        steering: Steering::new(&[GUARD]),
+        steering: Steering::new("weights for service levels (vsteer steer)", &[GUARD]),
         set: Vec::new(),
         connect: a.connect.as_deref(),
         hosts: Hosts::new(&sla.hosts),
@@ -471,13 +471,10 @@ fn steps(config: &HostConfig, names: &[&str], outcome: &Outcome) -> (Vec<Step>, 
     (all.iter().zip(&rounded.numbers).map(step).filter(changes).collect(), rounded.loss)
 }
 
-/// The watchdog's own command: `__guard JOURNAL`.
+/// The watchdog's own command: `__guard`, of `realtime` too.
 ///
 /// # Errors
 /// As [`vsteer_act::guard`].
-pub fn guard(words: &[String]) -> Result<(), Fault> {
-    let [_, journal] = words else {
-        return Err(Fault::new(FaultKind::Usage, "this watchdog is started by `vsteer steer`"));
-    };
-    vsteer_act::guard(journal.as_ref(), |connect| open(connect).map(|(actuator, _)| actuator))
+pub fn guard() -> Result<(), Fault> {
+    vsteer_act::guard(|connect| open(connect).map(|(actuator, _)| actuator))
 }

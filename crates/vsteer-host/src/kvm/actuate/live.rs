@@ -36,7 +36,7 @@ pub(super) fn make(inventory: &mut Inventory, subject: &Subject, step: &Step) ->
                     "that cgroup holds none of its threads, or has no real-time budget",
                 ));
             }
-            write(inventory, step, cgroup, "cpu.rt_runtime_us", &to_us.to_string())
+            budget(inventory, step, cgroup, *to_us)
         }
         Change::Weight { to, .. } => {
             let number = to.number();
@@ -66,6 +66,11 @@ pub(super) fn make(inventory: &mut Inventory, subject: &Subject, step: &Step) ->
             Err(fault(FaultKind::Unsupported, step).because(super::able::XENS))
         }
     }
+}
+
+/// Sets a cgroup's real-time budget.
+pub(super) fn budget(inventory: &Inventory, step: &Step, cgroup: &str, to_us: i64) -> Result<(), Fault> {
+    write(inventory, step, cgroup, "cpu.rt_runtime_us", &to_us.to_string())
 }
 
 fn ask(inventory: &mut Inventory, subject: &Subject, step: &Step, request: Value) -> Result<(), Fault> {

@@ -1,0 +1,264 @@
+//! Without sched_ext: do the timers of a real VM come in time by priority, at nobody's cost?
+//!
+//! On this machine's own kernel and two pCPUs, beside two burners: the mean lateness of a guest's 10 ms timers and the burners' work,
+//! with the service and without in turn. Then on one pCPU a VM that wakes all the time and wants all it can get: its share. Then the
+//! service is killed: what is left of it? Times are a real machine's, with all its noise; so turns are taken, and means are of all.
+
+use crate::command;
+use crate::contention::Lab;
+use crate::drive::{Vsteer, wait};
+use crate::interrupt;
+use crate::libvirtd;
+use crate::report::stamp::now_ns;
+use crate::suite::{Bench, Findings};
+use serde_json::{Value, json};
+use std::time::{Duration, Instant};
+use vsteer_core::stats::mean;
+use vsteer_core::{Fault, FaultKind};
+
+const LIMIT: Duration = Duration::from_secs(120);
+/// Turns, and how long each is.
+const ROUNDS: (u32, u32) = (5, 2);
+const TURN: Duration = Duration::from_secs(10);
+/// After a change.
+const SETTLE: Duration = Duration::from_secs(2);
+/// Lateness on average with the service, and what the burners keep.
+const LATE_MOST_MS: f64 = 1.0;
+const KEPT_LEAST: f64 = 0.95;
+/// Of its share, what a VM that floods may be off by, over this time.
+const FAIR: f64 = 0.01;
+const FAIR_OVER: Duration = Duration::from_secs(10);
+/// Until nothing of a killed service is left.
+const GONE_WITHIN: Duration = Duration::from_secs(1);
+
+fn failed(what: impl Into<String>) -> Fault {
+    Fault::new(FaultKind::Failed, what)
+}
+
+/// The claims.
+///
+/// # Errors
+/// The lab's.
+pub fn run(bench: &Bench) -> Result<Findings, Fault> {
+    let mut findings = Findings::default();
+    let beside = bench.on_lab("burn=2x2,periodic=1x2", bench.seed, |lab, v| {
+        let kept = lateness(bench, lab, v, &mut findings);
+        let killed = killed(lab, v, &mut findings);
+        Ok(json!({ "turns": kept?, "killed": killed? }))
+    })?;
+    let flood = bench.on_lab("burn=2x1,waker(every_us=1000;sleep_us=1)=1x1", bench.seed, |lab, v| {
+        shares(bench, lab, v, &mut findings)
+    })?;
+    findings.figures = json!({ "beside_burners": beside, "flood": flood });
+    Ok(findings)
+}
+
+/// The VM of this workload.
+fn named(lab: &Lab, workload: &str) -> Result<String, Fault> {
+    let vm = lab.state().vms.iter().find(|vm| vm.workload.starts_with(workload));
+    vm.map(|vm| vm.name.clone()).ok_or_else(|| failed(format!("no VM of workload {workload}")))
+}
+
+fn enable(v: &Vsteer, vm: &str) -> Result<Value, Fault> {
+    let words = ["realtime", "enable", "--yes", "--by", "priority", "--vm", vm, "--connect", &v.uri];
+    v.json(&words, LIMIT)
+}
+
+/// Ends the service where it runs, so that no case leaves it behind.
+struct Service<'a>(&'a Vsteer);
+
+impl Service<'_> {
+    fn end(self) -> Result<Value, Fault> {
+        let told = self.0.json(&["realtime", "disable"], LIMIT);
+        std::mem::forget(self);
+        told
+    }
+}
+
+impl Drop for Service<'_> {
+    fn drop(&mut self) {
+        let _ = self.0.json(&["realtime", "disable"], LIMIT);
+    }
+}
+
+/// What one turn gave.
+struct Turn {
+    late_ms: f64,
+    /// Units of the burners, /s.
+    work: f64,
+    /// Of a pCPU, what the service itself used.
+    own: f64,
+    told: Value,
+}
+
+fn turn(lab: &Lab, v: &Vsteer, vm: &str, with: bool) -> Result<Turn, Fault> {
+    let begun = if with { Some(enable(v, vm)?) } else { None };
+    let service = begun.as_ref().map(|_| Service(v));
+    let pid = begun.and_then(|begun| begun["pid"].as_i64());
+    wait("settling", SETTLE)?;
+    let since = now_ns();
+    let cpu = || pid.map_or(Ok(0.0), cpu_ns);
+    let before_ns = cpu()?;
+    wait(if with { "with the service" } else { "without" }, TURN)?;
+    let own = (cpu()? - before_ns) / TURN.as_nanos() as f64;
+    let measured = lab.window(since, now_ns());
+    let told = service.map(Service::end).transpose()?.unwrap_or_default();
+    let window = |name: &str| measured.iter().find(|m| m.vm == name).and_then(|m| m.window.as_ref());
+    let late = window(vm).and_then(|w| w.lateness).ok_or_else(|| failed("the timers' VM did not report"))?;
+    let burners = measured.iter().filter(|m| m.workload.starts_with("burn"));
+    let work = burners.filter_map(|m| m.window.as_ref()).map(|w| w.work_units_per_s).sum();
+    Ok(Turn { late_ms: late.mean_ms, work, own, told })
+}
+
+fn lateness(bench: &Bench, lab: &Lab, v: &Vsteer, findings: &mut Findings) -> Result<Value, Fault> {
+    let vm = named(lab, "periodic")?;
+    let (mut without, mut with) = (Vec::new(), Vec::new());
+    for _ in 0..if bench.full { ROUNDS.0 } else { ROUNDS.1 } {
+        without.push(turn(lab, v, &vm, false)?);
+        with.push(turn(lab, v, &vm, true)?);
+    }
+    let late = |turns: &[Turn]| turns.iter().map(|t| t.late_ms).collect::<Vec<_>>();
+    let work = |turns: &[Turn]| turns.iter().map(|t| t.work).collect::<Vec<_>>();
+    let of = |all: &[f64]| mean(all).unwrap_or(f64::NAN);
+    let (before, after) = (late(&without), late(&with));
+    findings.claim(
+        "beside two burners a guest's 10 ms timers are late by 1 ms on average, at most",
+        of(&after) <= LATE_MOST_MS,
+        format!("{:.2} ms, without {:.2}; in turn {before:.2?} and {after:.2?}", of(&after), of(&before)),
+    );
+    let kept = of(&work(&with)) / of(&work(&without));
+    findings.claim(
+        "the burners keep 95 % of their work, at least",
+        kept >= KEPT_LEAST,
+        format!(
+            "{:.1} %; the service itself uses {:.1} % of a pCPU",
+            100.0 * kept,
+            100.0 * of(&with.iter().map(|t| t.own).collect::<Vec<_>>())
+        ),
+    );
+    let told = &with[0].told["ended"]["vms"][0];
+    findings.claim(
+        "the service tells how long from waking to running, and that the VM was first",
+        told["wake_to_running_us"]["count"].as_u64().is_some_and(|n| n > 100)
+            && told["first_s"].as_f64().is_some_and(|s| s > 0.9 * TURN.as_secs_f64()),
+        format!(
+            "{} times, half of them within {:.0} us, 99 % within {:.0}; first for {:.1} s",
+            told["wake_to_running_us"]["count"],
+            told["wake_to_running_us"]["p50"].as_f64().unwrap_or(f64::NAN),
+            told["wake_to_running_us"]["p99"].as_f64().unwrap_or(f64::NAN),
+            told["first_s"].as_f64().unwrap_or(f64::NAN)
+        ),
+    );
+    Ok(json!({ "late_ms_without": before, "late_ms_with": after, "work_without": work(&without),
+        "work_with": work(&with), "told": told }))
+}
+
+/// What is left of a service that was killed.
+fn killed(lab: &Lab, v: &Vsteer, findings: &mut Findings) -> Result<Value, Fault> {
+    let vm = named(lab, "periodic")?;
+    let before = v.settings()?;
+    let begun = enable(v, &vm)?;
+    wait("being first", SETTLE)?;
+    let during = v.settings()?;
+    let raised = real_time(&during);
+    let pid = begun["pid"].as_i64().and_then(|pid| i32::try_from(pid).ok());
+    let pid =
+        pid.and_then(rustix::process::Pid::from_raw).ok_or_else(|| failed("the service has no number"))?;
+    let killed_at = Instant::now();
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL)
+        .map_err(|e| failed("killing the service").because(e))?;
+    std::thread::sleep(GONE_WITHIN);
+    let late = killed_at.elapsed();
+    let after = v.settings()?;
+    findings.claim(
+        "1 s after SIGKILL of the service no thread is in a real-time class, and budgets are as found",
+        raised > 0 && real_time(&after) == 0 && after == before,
+        format!(
+            "{raised} threads before, {} after {:.2} s; settings {}",
+            real_time(&after),
+            late.as_secs_f64(),
+            if after == before { "equal" } else { "differ" }
+        ),
+    );
+    let status = command::run(&mut v.command(&["realtime", "status"]), LIMIT)?;
+    let again = enable(v, &vm).map(|_| Service(v).end());
+    findings.claim(
+        "then the service is said not to run, and can be begun again",
+        status.stderr.contains("does not run") && again.is_ok_and(|ended| ended.is_ok()),
+        status.stderr.trim().to_owned(),
+    );
+    Ok(json!({ "raised": raised }))
+}
+
+/// Threads in a real-time class.
+fn real_time(vms: &Value) -> usize {
+    let threads =
+        vms.as_array().into_iter().flatten().flat_map(|vm| vm["threads"].as_array().into_iter().flatten());
+    threads.filter(|t| t["class"].get("round_robin").is_some() || t["class"].get("fifo").is_some()).count()
+}
+
+/// CPU time of all of a process's threads so far, ns.
+fn cpu_ns(pid: i64) -> Result<f64, Fault> {
+    let folder = format!("/proc/{pid}/task");
+    let read = std::fs::read_dir(&folder).map_err(|e| Fault::io(format!("reading {folder}"), &e))?;
+    let of = |entry: std::fs::DirEntry| -> Option<f64> {
+        let text = std::fs::read_to_string(entry.path().join("schedstat")).ok()?;
+        text.split_ascii_whitespace().next()?.parse().ok()
+    };
+    Ok(read.flatten().filter_map(of).sum())
+}
+
+/// Of what all VMs got over a while, each one's part.
+fn parts(lab: &Lab, names: &[String]) -> Result<Vec<f64>, Fault> {
+    let pid_of = |name: &String| {
+        let process = libvirtd::pid_of(lab.dir(), name);
+        process.map(|p| i64::from(p.pid)).ok_or_else(|| failed(format!("{name} does not run")))
+    };
+    let pids = names.iter().map(pid_of).collect::<Result<Vec<_>, _>>()?;
+    let all = || pids.iter().map(|pid| cpu_ns(*pid)).collect::<Result<Vec<_>, _>>();
+    let before = all()?;
+    let begun = Instant::now();
+    while begun.elapsed() < FAIR_OVER {
+        interrupt::check()?;
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    let got: Vec<f64> = all()?.iter().zip(before).map(|(now, before)| now - before).collect();
+    let sum: f64 = got.iter().sum();
+    Ok(got.iter().map(|ns| ns / sum).collect())
+}
+
+/// A VM that wakes every ms and wants all it can get, beside two burners, all on one pCPU.
+fn shares(bench: &Bench, lab: &Lab, v: &Vsteer, findings: &mut Findings) -> Result<Value, Fault> {
+    let flood = named(lab, "waker")?;
+    let names: Vec<String> = lab.state().vms.iter().map(|vm| vm.name.clone()).collect();
+    for name in &names {
+        libvirtd::virsh(lab.dir(), &["vcpupin", name, "0", "1", "--live"])?;
+        libvirtd::virsh(lab.dir(), &["emulatorpin", name, "1", "--live"])?;
+    }
+    wait("settling on one pCPU", SETTLE)?;
+    let at = names.iter().position(|name| *name == flood).unwrap_or(0);
+    let (mut without, mut with) = (Vec::new(), Vec::new());
+    let mut told = Value::Null;
+    for _ in 0..if bench.full { ROUNDS.0 } else { 1 } {
+        without.push(parts(lab, &names)?[at]);
+        enable(v, &flood)?;
+        let service = Service(v);
+        // From its begin on: what it is put first for by then counts.
+        with.push(parts(lab, &names)?[at]);
+        told = service.end()?;
+    }
+    let first_s = told["ended"]["vms"][0]["first_s"].as_f64().unwrap_or(f64::NAN);
+    findings.claim(
+        "it was put first, and is no more once its credit is used up",
+        first_s > 0.0 && told["ended"]["vms"][0]["first"] == false,
+        format!("first for {:.0} ms of 10 s", 1e3 * first_s),
+    );
+    let due = 1.0 / names.len() as f64;
+    let off = with.iter().map(|share| (share / due - 1.0).abs()).fold(0.0, f64::max);
+    findings.claim(
+        "a VM that wakes all the time and wants all it can get has its share over 10 s, within 1 %",
+        off <= FAIR,
+        format!("{with:.4?} of {due:.4}; without the service {without:.4?}"),
+    );
+    Ok(json!({ "share_without": without, "share_with": with, "due": due, "told": told["ended"]["vms"] }))
+}

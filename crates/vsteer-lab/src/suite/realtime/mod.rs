@@ -1,0 +1,41 @@
+//! Do real-time guests run when they must, and does nobody else pay for it? By a policy of sched_ext on emulated hosts ([`emulated`]), by
+//! priority on this machine's own kernel ([`local`]).
+
+mod emulated;
+mod local;
+
+use super::{Case, Findings};
+use serde_json::{Map, Value};
+
+/// See the file's head.
+pub const CASE: Case = Case {
+    name: "realtime",
+    doc: "guests' timers bring their vCPUs: the tables of VIT on Linux and KVM in exact virtual time; by priority on real VMs",
+    in_test: true,
+    run: |bench| {
+        let mut all = Findings::default();
+        let mut figures = Map::new();
+        for (name, part) in [("emulated", EMULATED.run), ("local", LOCAL.run)] {
+            let found = part(bench)?;
+            all.checks.extend(found.checks);
+            figures.insert(name.to_owned(), found.figures);
+        }
+        all.figures = Value::Object(figures);
+        Ok(all)
+    },
+};
+
+/// Parts of it.
+pub const EMULATED: Case = Case {
+    name: "realtime-emulated",
+    doc: "by a policy of sched_ext: the tables of VIT, expiry to running, shares, costs, faults, in exact virtual time",
+    in_test: false,
+    run: emulated::run,
+};
+/// See [`EMULATED`].
+pub const LOCAL: Case = Case {
+    name: "realtime-local",
+    doc: "by priority, on real VMs: lateness, what others keep, a VM that floods, and a service that is killed",
+    in_test: false,
+    run: local::run,
+};

@@ -1,0 +1,156 @@
+//! `vsteer realtime`: who runs when it wakes, or when its timer ends.
+
+mod policy;
+mod priority;
+mod service;
+mod text;
+
+use crate::cli::{CollectorChoice, Realtime, RealtimeBy, RealtimeRun, RealtimeWhat, Source};
+use crate::interrupt::Interrupt;
+use crate::source::{Host, open_host};
+use vsteer_core::nouns::{HostConfig, VmConfig};
+use vsteer_core::{Fault, FaultKind};
+use vsteer_host::kvm::inventory::is_named;
+use vsteer_host::observe::Observe;
+
+/// Does what was asked for.
+///
+/// # Errors
+/// As the means that is used.
+pub fn run(a: &Realtime, json: bool) -> Result<(), Fault> {
+    match &a.what {
+        RealtimeWhat::Run(run) => keep(run, json),
+        RealtimeWhat::Enable(run) => service::enable(run, json),
+        RealtimeWhat::Status => service::status(json),
+        RealtimeWhat::Report => service::report(json),
+        RealtimeWhat::Disable => service::disable(json),
+        RealtimeWhat::Unit(run) => service::unit(run),
+    }
+}
+
+/// How VMs are put first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Means {
+    /// A policy of sched_ext.
+    Policy,
+    /// A real-time class of the kernel's.
+    Priority,
+}
+
+impl Means {
+    fn name(self) -> &'static str {
+        match self {
+            Means::Policy => "policy",
+            Means::Priority => "priority",
+        }
+    }
+}
+
+/// The means that was asked for, or the better one of those that this host has; with why it is not the best.
+fn means(a: &RealtimeRun) -> Result<(Means, Option<Fault>), Fault> {
+    match (a.by, vsteer_host::realtime::possible()) {
+        (RealtimeBy::Policy, possible) => possible.map(|()| (Means::Policy, None)),
+        (RealtimeBy::Priority, _) => Ok((Means::Priority, None)),
+        (RealtimeBy::Auto, Ok(())) => Ok((Means::Policy, None)),
+        (RealtimeBy::Auto, Err(why)) if why.kind == FaultKind::NoPrivilege => Err(why),
+        (RealtimeBy::Auto, Err(why)) => Ok((Means::Priority, Some(why))),
+    }
+}
+
+/// Those of the host's VMs that are meant.
+fn meant<'a>(a: &'a RealtimeRun, config: &'a HostConfig) -> impl Iterator<Item = &'a VmConfig> {
+    let is_meant = |vm: &&VmConfig| a.vms.iter().any(|name| is_named(name, &vm.name, &vm.id));
+    config.vms.iter().filter(is_meant)
+}
+
+fn keep(a: &RealtimeRun, json: bool) -> Result<(), Fault> {
+    let interrupt = Interrupt::listen();
+    let (means, why_not_better) = means(a)?;
+    if means == Means::Priority && a.costs {
+        return Err(Fault::new(FaultKind::Usage, "--costs: without a policy no callbacks run")
+            .way_out("leave it out"));
+    }
+    let collector = match means {
+        Means::Policy => CollectorChoice::Schedstat,
+        Means::Priority => CollectorChoice::Auto,
+    };
+    let mut host = open_host(&Source { connect: a.connect.clone(), collector, vms: Vec::new() })?;
+    if host.kvm().is_none() {
+        return Err(Fault::new(FaultKind::Unsupported, "real-time guests on a Xen host")
+            .because("they are brought about by Linux's scheduler")
+            .way_out("weigh such a domain more (vsteer plan --set VM:weight=...)"));
+    }
+    let config = host.config()?;
+    // A service may begin before its VMs do.
+    if meant(a, &config).next().is_none() {
+        eprintln!("vsteer: none of these VMs runs yet: {}", a.vms.join(", "));
+    }
+    if let Some(why) = &why_not_better {
+        let cause = why.cause.as_deref().unwrap_or(&why.what);
+        eprintln!(
+            "vsteer: VMs are put first by a real-time class of the kernel's, not by a policy of sched_ext: {cause}"
+        );
+    }
+    if !a.yes {
+        return say_what_would_be(means, a, &config, json);
+    }
+    let desk = service::Desk::open()?;
+    match means {
+        Means::Policy => policy::keep(a, json, &interrupt, host, config, desk),
+        Means::Priority => priority::keep(a, json, &interrupt, host, config, desk),
+    }
+}
+
+fn say_what_would_be(means: Means, a: &RealtimeRun, config: &HostConfig, json: bool) -> Result<(), Fault> {
+    let all: Vec<(String, Option<Fault>)> = match means {
+        Means::Policy => vsteer_host::realtime::preview(meant(a, config))?,
+        Means::Priority => {
+            let able = vsteer_act::priority::able_to_be_first;
+            meant(a, config).map(|vm| (vm.name.clone(), able(vm))).collect()
+        }
+    };
+    if json {
+        let vms: Vec<_> = all
+            .iter()
+            .map(|(name, why)| serde_json::json!({ "name": name, "refused": why.as_ref().map(ToString::to_string) }))
+            .collect();
+        super::print_json(&serde_json::json!({ "would_schedule": true, "by": means.name(), "vms": vms }));
+        return Ok(());
+    }
+    println!(
+        "{}",
+        match means {
+            Means::Policy =>
+                "A policy of sched_ext would schedule all ordinary tasks of this host, and put first when their timers end:",
+            Means::Priority =>
+                "Threads of these VMs would be in a real-time class (SCHED_RR) for as long as they ask for less than they are due:",
+        }
+    );
+    for (name, why) in &all {
+        match why {
+            None => println!("  {}", crate::text::one_line(name)),
+            Some(why) => println!("  not {why}"),
+        }
+    }
+    println!("Nothing was changed: --yes does it.");
+    Ok(())
+}
+
+/// Said once, and told when asked: why VMs are not put first.
+#[derive(Default)]
+struct Refusals(std::collections::BTreeMap<String, String>);
+
+impl Refusals {
+    fn take(&mut self, refused: std::collections::BTreeMap<String, Fault>) {
+        let now: std::collections::BTreeMap<String, String> =
+            refused.into_iter().map(|(name, why)| (name, why.to_string())).collect();
+        // It stays so for as long as nobody changes it.
+        now.iter()
+            .filter(|(name, _)| !self.0.contains_key(*name))
+            .for_each(|(_, why)| eprintln!("vsteer: {why}"));
+        self.0 = now;
+    }
+}
+
+/// The host as [`vsteer_host::actuate::Actuate`] wants it.
+type Opened = Host;

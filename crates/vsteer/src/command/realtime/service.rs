@@ -1,0 +1,316 @@
+//! The service that puts VMs first, and those who ask it: enable, status, report, disable, and its unit for systemd.
+//!
+//! Whoever keeps VMs first listens on a socket beside the journals, and writes what it has to tell to everybody who connects. Who
+//! listens is known by the socket too (`SO_PEERCRED`), so there is no file with a process number that could be somebody else's by now.
+
+use super::text;
+use crate::cli::RealtimeRun;
+use rustix::process::{Pid, Signal};
+use serde_json::Value;
+use std::fs::OpenOptions;
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+use vsteer_core::{Fault, FaultKind};
+
+/// Its answer is a few KB.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
+/// Loading a policy takes seconds on a busy host; so does taking back what was set.
+const BEGINS_WITHIN: Duration = Duration::from_secs(60);
+const ENDS_WITHIN: Duration = Duration::from_secs(60);
+/// What it prints when VMs are kept first from there on.
+const READY: &str = "vsteer: ready";
+
+fn folder() -> PathBuf {
+    let journals = vsteer_act::journal_folder();
+    journals.parent().map_or_else(|| journals.clone(), Path::to_owned)
+}
+
+fn socket() -> PathBuf {
+    folder().join("realtime.sock")
+}
+
+fn log() -> PathBuf {
+    folder().join("realtime.log")
+}
+
+/// Where others ask. The socket is gone when this is.
+pub struct Desk {
+    listener: UnixListener,
+    path: PathBuf,
+}
+
+impl Desk {
+    /// Listens from here on.
+    ///
+    /// # Errors
+    /// `Changed` where another one listens already; the socket cannot be made.
+    pub fn open() -> Result<Desk, Fault> {
+        let path = socket();
+        let made = |e: std::io::Error| Fault::io(format!("making {}", path.display()), &e);
+        std::fs::create_dir_all(folder()).map_err(made)?;
+        if let Ok((_, pid)) = connect() {
+            return Err(Fault::new(FaultKind::Changed, "VMs are kept first already")
+                .because(format!("by process {}", pid.as_raw_nonzero()))
+                .way_out("see who: vsteer realtime status; end it: vsteer realtime disable"));
+        }
+        // Left behind by one that was killed.
+        let _ = std::fs::remove_file(&path);
+        let listener = UnixListener::bind(&path).map_err(made)?;
+        listener.set_nonblocking(true).map_err(made)?;
+        Ok(Desk { listener, path })
+    }
+
+    /// Can be read from once somebody asks.
+    pub fn asked(&self) -> BorrowedFd<'_> {
+        self.listener.as_fd()
+    }
+
+    /// Answers all who ask.
+    pub fn answer(&self, what: &Value) {
+        while let Ok((mut client, _)) = self.listener.accept() {
+            // Who does not read its answer does not keep the service from its work.
+            let _ = client.set_write_timeout(Some(Duration::from_millis(100)));
+            let _ = client.write_all(what.to_string().as_bytes());
+        }
+    }
+
+    /// VMs are kept first from here on: says so, to systemd too where it started this.
+    pub fn ready(&self) {
+        eprintln!("{READY}");
+        if let Some(manager) = std::env::var_os("NOTIFY_SOCKET").filter(|path| Path::new(path).is_absolute())
+            && let Ok(socket) = UnixDatagram::unbound()
+        {
+            let _ = socket.send_to(b"READY=1", manager);
+        }
+    }
+}
+
+impl Drop for Desk {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+fn connect() -> std::io::Result<(UnixStream, Pid)> {
+    let stream = UnixStream::connect(socket())?;
+    let pid = rustix::net::sockopt::socket_peercred(&stream)?.pid;
+    Ok((stream, pid))
+}
+
+/// The service: what it tells, and its process.
+fn ask() -> Result<(Value, Pid), Fault> {
+    let what = || Fault::new(FaultKind::NothingThere, "no VM is kept first: the service does not run");
+    let (mut stream, pid) = connect().map_err(|e| match e.kind() {
+        ErrorKind::NotFound | ErrorKind::ConnectionRefused => {
+            what().way_out("begin with: vsteer realtime enable --vm NAME --yes")
+        }
+        ErrorKind::PermissionDenied => Fault::new(FaultKind::NoPrivilege, "asking the service")
+            .because(e)
+            .way_out("run as who started it"),
+        _ => what().because(e),
+    })?;
+    let mut told = String::new();
+    let _ = stream.set_read_timeout(Some(ANSWERS_WITHIN));
+    stream.read_to_string(&mut told).map_err(|e| Fault::io("asking the service", &e))?;
+    let told = serde_json::from_str(&told)
+        .map_err(|e| Fault::new(FaultKind::Failed, "what the service tells").because(e))?;
+    Ok((told, pid))
+}
+
+/// `vsteer realtime status`.
+///
+/// # Errors
+/// `NothingThere` when the service does not run.
+pub fn status(json: bool) -> Result<(), Fault> {
+    let (told, _) = ask()?;
+    if json {
+        super::super::print_json(&told);
+    } else {
+        print!("{}", text::status(&told));
+    }
+    Ok(())
+}
+
+/// `vsteer realtime report`.
+///
+/// # Errors
+/// As [`status`].
+pub fn report(json: bool) -> Result<(), Fault> {
+    let (told, _) = ask()?;
+    if json {
+        super::super::print_json(&told);
+    } else {
+        print!("{}", text::report(&told));
+    }
+    Ok(())
+}
+
+/// `vsteer realtime disable`.
+///
+/// # Errors
+/// `NothingThere` when the service does not run; it does not end.
+pub fn disable(json: bool) -> Result<(), Fault> {
+    let (told, pid) = ask()?;
+    rustix::process::kill_process(pid, Signal::TERM)
+        .map_err(|e| Fault::new(FaultKind::NoPrivilege, "ending the service").because(e))?;
+    let begun = Instant::now();
+    // A process that somebody else has not waited for yet is still there: the socket is what says that all was put back.
+    while socket().exists() && rustix::process::test_kill_process(pid).is_ok() {
+        if begun.elapsed() > ENDS_WITHIN {
+            return Err(Fault::new(FaultKind::Failed, "the service does not end")
+                .because(format!(
+                    "process {} is there after {} s",
+                    pid.as_raw_nonzero(),
+                    ENDS_WITHIN.as_secs()
+                ))
+                .way_out("end it by kill -9: a watchdog then puts everything back"));
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    if json {
+        super::super::print_json(&serde_json::json!({ "ended": told }));
+    } else {
+        print!("{}", text::report(&told));
+        println!("No VM is kept first any more.");
+    }
+    Ok(())
+}
+
+fn named(value: &impl clap::ValueEnum) -> String {
+    value.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+}
+
+/// What `run` was asked, as words.
+fn words(a: &RealtimeRun) -> Vec<String> {
+    let ms = |d: Duration| format!("{}ms", d.as_secs_f64() * 1e3);
+    let mut words: Vec<String> = ["realtime", "run", "--yes"].map(str::to_owned).to_vec();
+    let mut option = |name: &str, value: String| words.extend([format!("--{name}"), value]);
+    a.vms.iter().for_each(|vm| option("vm", vm.clone()));
+    option("by", named(&a.by));
+    option("source", named(&a.source));
+    option("warp", ms(a.warp));
+    option("limit", ms(a.limit));
+    if let Some(uri) = &a.connect {
+        option("connect", uri.clone());
+    }
+    words.extend(a.measure_only.then(|| "--measure-only".to_owned()));
+    words
+}
+
+/// `vsteer realtime enable`: [`super::keep`] in a process of its own session.
+///
+/// # Errors
+/// What the service said before it ended, where it does not begin.
+pub fn enable(a: &RealtimeRun, json: bool) -> Result<(), Fault> {
+    if !a.yes || a.length.is_some() || a.warm_up.is_some() || a.costs {
+        if a.yes {
+            return Err(Fault::new(FaultKind::Usage, "--for, --warm-up and --costs are for `realtime run`"));
+        }
+        return super::keep(a, json);
+    }
+    let failed = |e: std::io::Error| Fault::io("starting the service", &e);
+    std::fs::create_dir_all(folder()).map_err(failed)?;
+    let log_file = OpenOptions::new().create(true).append(true).open(log()).map_err(failed)?;
+    let from = log_file.metadata().map_err(failed)?.len();
+    let mut command = Command::new(std::env::current_exe().map_err(failed)?);
+    command.args(words(a)).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log_file);
+    // A terminal that closes does not end it.
+    command.process_group(0).current_dir("/");
+    let mut service = command.spawn().map_err(failed)?;
+    let begun = Instant::now();
+    loop {
+        let said = said_since(from).map_err(failed)?;
+        if said.iter().any(|line| line == READY) {
+            let notes: Vec<&String> = said.iter().filter(|line| *line != READY).collect();
+            if json {
+                super::super::print_json(&serde_json::json!({ "pid": service.id(), "said": notes }));
+            } else {
+                notes.iter().for_each(|line| println!("{line}"));
+                println!(
+                    "VMs are kept first by process {}: vsteer realtime status, report, disable.",
+                    service.id()
+                );
+            }
+            return Ok(());
+        }
+        let ended = service.try_wait().map_err(failed)?;
+        if ended.is_some() || begun.elapsed() > BEGINS_WITHIN {
+            let _ = service.kill();
+            let _ = service.wait();
+            let said = said_since(from).map_err(failed)?.join("\n");
+            return Err(Fault::new(FaultKind::Failed, "the service did not begin").because(said));
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Lines that the service has written to its log.
+fn said_since(from: u64) -> std::io::Result<Vec<String>> {
+    let mut file = std::fs::File::open(log())?;
+    std::io::Seek::seek(&mut file, std::io::SeekFrom::Start(from))?;
+    Ok(BufReader::new(file).lines().map_while(Result::ok).collect())
+}
+
+/// `vsteer realtime unit`: a unit for systemd, on standard output.
+///
+/// # Errors
+/// This program's own path cannot be told.
+pub fn unit(a: &RealtimeRun) -> Result<(), Fault> {
+    let program = std::env::current_exe().map_err(|e| Fault::io("finding this program", &e))?;
+    let all: Vec<String> =
+        std::iter::once(program.to_string_lossy().into_owned()).chain(words(a)).map(|w| quoted(&w)).collect();
+    print!(
+        "# systemd: write this to /etc/systemd/system/vsteer-realtime.service, then systemctl enable --now vsteer-realtime\n\
+         [Unit]\n\
+         Description=vsteer: VMs that run when they wake\n\
+         Documentation=man:vsteer-realtime(1)\n\
+         After=libvirtd.service virtqemud.service\n\
+         \n\
+         [Service]\n\
+         Type=notify\n\
+         ExecStart={}\n\
+         Restart=on-failure\n\
+         # The watchdog that puts everything back is not to be killed along with it.\n\
+         KillMode=process\n\
+         \n\
+         [Install]\n\
+         WantedBy=multi-user.target\n",
+        all.join(" ")
+    );
+    Ok(())
+}
+
+/// A word as systemd reads it: quotes, and its specifiers and variables doubled.
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=+,@".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        return word.to_owned();
+    }
+    let escaped: String = word
+        .chars()
+        .map(|c| match c {
+            '"' | '\\' => format!("\\{c}"),
+            '%' | '$' => format!("{c}{c}"),
+            c => c.to_string(),
+        })
+        .collect();
+    format!("\"{escaped}\"")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_for_systemd() {
+        assert_eq!(quoted("--vm"), "--vm");
+        assert_eq!(quoted("web*"), "\"web*\"");
+        assert_eq!(quoted("a b\"c%d$"), "\"a b\\\"c%%d$$\"");
+        assert_eq!(quoted(""), "\"\"");
+    }
+}
