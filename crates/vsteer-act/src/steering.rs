@@ -194,7 +194,7 @@ fn tell(watchdog: &mut Watchdog, journal: &mut Journal) -> Result<(), Fault> {
 /// `open` makes the actuator.
 ///
 /// # Errors
-/// As [`crate::rollback`], of the last journal that could not be rolled back.
+/// As [`crate::rollback`], of the first journal that could not be rolled back.
 pub fn guard(open: impl Fn(Option<&str>) -> Result<Box<dyn Actuate>, Fault>) -> Result<(), Fault> {
     say_ready();
     // The end comes when the last writer is gone.
@@ -210,5 +210,7 @@ pub fn guard(open: impl Fn(Option<&str>) -> Result<Box<dyn Actuate>, Fault>) -> 
         let mut actuator = open(connect.as_deref())?;
         crate::rollback(&mut journal, actuator.as_mut()).map(|_| ())
     };
-    paths.into_iter().rev().fold(Ok(()), |done, path| roll_back(path).and(done))
+    // One that cannot be rolled back keeps no other.
+    let done: Vec<Result<(), Fault>> = paths.into_iter().rev().map(roll_back).collect();
+    done.into_iter().collect()
 }

@@ -7,14 +7,17 @@
 //!
 //! Where its initramfs holds a job instead (`/job`), it is the first program of the emulated host (host/mod.rs). That
 //! starts it again as what runs there: `vmm` is one VM (vmm/mod.rs), `process` a competitor of VMs. With `/xen-job` it is the
-//! first program of an emulated Xen's Domain-0 (xen/mod.rs). `check-job FILE` tells the lab, before anything boots, whether
+//! first program of an emulated Xen's Domain-0 (xen/mod.rs). In anybody's guest `vit -- COMMAND` runs a program whose timers the host is
+//! told of (preload.rs), if the host has opted the VM in, which `vit-agent` hears (agent.rs). `check-job FILE` tells the lab, before anything boots, whether
 //! a job is one.
 
+mod agent;
 mod answered;
 mod counters;
 mod generator;
 mod host;
 mod place;
+mod preload;
 mod reading;
 mod report;
 mod requests;
@@ -56,11 +59,19 @@ fn main() {
             Ok(never) => match never {},
             Err(why) => why,
         },
+        (_, Some("vit")) => match preload::run(words) {
+            Ok(never) => match never {},
+            Err(why) => why,
+        },
+        (_, Some("vit-agent")) => match agent::run(words) {
+            Ok(never) => match never {},
+            Err(why) => why,
+        },
         (_, Some("check-job")) => match check_job(words.next().as_deref().unwrap_or_default()) {
             Ok(()) => return,
             Err(why) => why,
         },
-        _ => "this is the first program of a lab VM; it does nothing elsewhere".to_owned(),
+        _ => "this is the first program of a lab VM; elsewhere it has the commands vit and vit-agent (README.md)".to_owned(),
     };
     eprintln!("vsteer-guest: {why}");
     std::process::exit(2);

@@ -14,6 +14,9 @@ use crate::workload::Workload;
 use rustix::thread::{ClockId, clock_nanosleep_absolute};
 use rustix::time::{Timespec, clock_gettime};
 
+/// Where the C sources lie that [`Workload::Build`] builds.
+const TREE: &str = "/tree";
+
 /// Now on CLOCK_MONOTONIC, ns.
 pub fn now_ns() -> u64 {
     let t = clock_gettime(ClockId::Monotonic);
@@ -100,11 +103,28 @@ pub fn run(workload: &Workload, vcpu: u64, counters: &Counters, answered: Option
             generator.work();
             counters.unit_done();
         },
+        Workload::Build { jobs } => loop {
+            let begun_ns = now_ns();
+            if let Err(why) = build(jobs) {
+                eprintln!("vsteer-guest: {why}");
+                std::process::exit(1);
+            }
+            counters.unit_done();
+            counters.resp.record(now_ns() - begun_ns);
+        },
         Workload::Waker { every_ns, sleep_ns } => loop {
             burn_until(now_ns() + every_ns, &mut generator, counters);
             wait(now_ns() + sleep_ns, counters);
         },
     }
+}
+
+/// Builds all of [`TREE`], whether it has changed or not.
+fn build(jobs: u64) -> Result<(), String> {
+    let mut make = std::process::Command::new("make");
+    make.args(["--always-make", "--silent", "--directory", TREE, &format!("--jobs={jobs}")]);
+    let status = make.env("PATH", "/usr/bin").status().map_err(|e| format!("make: {e}"))?;
+    if status.success() { Ok(()) } else { Err(format!("make ended with {status}")) }
 }
 
 /// Waits for a request, unless it is there already, does its work and counts how long that took since it arrived, which

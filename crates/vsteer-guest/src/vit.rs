@@ -4,7 +4,7 @@
 //! (`vsteer realtime`) hears it by KVM's own tracepoint. It is heard from user mode as well, where the error is another one.
 //!
 //! AMD's processors know `vmmcall`, Intel's `vmcall`; the other one is an invalid instruction, so the vendor decides. Intel's is
-//! untried. A processor that is neither, or no virtual machine below: nothing is said.
+//! untried. A processor that is neither, or no KVM below: nothing is said.
 //!
 //! Source: Linux 6.18, arch/x86/kvm/x86.c (kvm_emulate_hypercall), arch/x86/include/asm/kvm_para.h; the idea: Park et al., "VIT", J. KIISE
 //! 37(1), 2010. The number and what it means: bpf/realtime.h.
@@ -31,8 +31,12 @@ impl Vit {
     #[cfg(target_arch = "x86_64")]
     pub fn of_this_cpu() -> Vit {
         let __cpuid = |leaf| core::arch::x86_64::__cpuid(leaf);
-        // Bit 31 of leaf 1: there is a hypervisor.
+        // Bit 31 of leaf 1: there is a hypervisor. One that is not KVM, such as QEMU's emulation, may have the instruction end the program.
         if __cpuid(1).ecx >> 31 == 0 {
+            return Vit::Silent;
+        }
+        let below = __cpuid(0x4000_0000);
+        if [below.ebx, below.ecx, below.edx].map(u32::to_le_bytes).as_flattened() != b"KVMKVMKVM\0\0\0" {
             return Vit::Silent;
         }
         let vendor = __cpuid(0);

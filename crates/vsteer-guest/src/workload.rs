@@ -57,6 +57,12 @@ pub enum Workload {
         /// When it says that the timer ends, ns.
         timer_ns: u64,
     },
+    /// Builds the tree of C sources that is carried along, from nothing, again and again: work of a host that starts processes
+    /// all the time. For processes alone, and in the emulated host.
+    Build {
+        /// How many compilers at a time.
+        jobs: u64,
+    },
     /// A burner that wakes often.
     Waker {
         /// Burning between two sleeps, ns.
@@ -106,6 +112,7 @@ impl Workload {
             Workload::Burst { .. } => "burst",
             Workload::Sleeper { .. } => "sleeper",
             Workload::Flood { .. } => "flood",
+            Workload::Build { .. } => "build",
             Workload::Waker { .. } => "waker",
         }
     }
@@ -160,13 +167,14 @@ impl Workload {
                 call: take("call", 0.0) > 0.0,
             },
             "flood" => Workload::Flood { timer_ns: ns(take("timer_us", 1.0), 1e3) },
+            "build" => Workload::Build { jobs: take("jobs", 4.0) as u64 },
             "waker" => Workload::Waker {
                 every_ns: ns(take("every_us", 1_000.0), 1e3),
                 sleep_ns: ns(take("sleep_us", 70.0), 1e3),
             },
             _ => {
                 return Err(format!(
-                    "`{kind}` is no workload (idle, burn, periodic, server, burst, sleeper, flood, waker)"
+                    "`{kind}` is no workload (idle, burn, periodic, server, burst, sleeper, flood, waker, build)"
                 ));
             }
         };

@@ -6,6 +6,9 @@
 //! Source: `Documentation/admin-guide/cgroup-v2.rst` (Linux 6.18). Left out: cpusets (pins are affinities) and version 1.
 
 use super::job::{Change, Start};
+use crate::run::{now_ns, sleep_until};
+use std::io::ErrorKind;
+use std::path::Path;
 
 const ROOT: &str = "/sys/fs/cgroup";
 const MACHINE: &str = "/sys/fs/cgroup/machine";
@@ -72,7 +75,26 @@ pub fn change(change: &Change) -> Result<(), String> {
     Ok(())
 }
 
-/// Removes the groups; their processes have ended.
+/// Removes a group, and ends what somebody who has ended had started in it.
+fn remove(group: &Path) -> Result<(), String> {
+    const TRIES: u32 = 100;
+    let mut tries = 0;
+    loop {
+        match std::fs::remove_dir(group) {
+            Err(e) if e.kind() == ErrorKind::ResourceBusy && tries < TRIES => {
+                tries += 1;
+                let _ = std::fs::write(group.join("cgroup.kill"), "1");
+                sleep_until(now_ns() + 10_000_000);
+            }
+            Err(e) if e.kind() != ErrorKind::NotFound => {
+                return Err(format!("removing the cgroup {}: {e}", group.display()));
+            }
+            _ => return Ok(()),
+        }
+    }
+}
+
+/// Removes the groups; their first processes have ended.
 ///
 /// # Errors
 /// One that stays busy.
@@ -82,12 +104,7 @@ pub fn remove_all(starts: &[Start]) -> Result<(), String> {
         let below = std::fs::read_dir(&group).into_iter().flatten().flatten();
         let below = below.filter(|e| e.file_type().is_ok_and(|t| t.is_dir())).map(|e| e.path());
         for path in below.chain([group.clone().into()]) {
-            match std::fs::remove_dir(&path) {
-                Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
-                    return Err(format!("removing the cgroup {}: {e}", path.display()));
-                }
-                _ => {}
-            }
+            remove(&path)?;
         }
     }
     Ok(())

@@ -4,7 +4,7 @@
 //! error that names the line, never a default. Left out: comments and nesting; people write TOML, and the lab this.
 
 use crate::place::{Class, Place, cpu_list};
-use crate::workload::Plan;
+use crate::workload::{Plan, Workload};
 
 /// All that is to be done in one boot.
 #[derive(Debug, Clone, PartialEq)]
@@ -216,7 +216,10 @@ fn start(rest: &str, is_vm: bool) -> Result<Start, String> {
                 start.name = value.to_owned();
             }
             "workload" => {
-                Plan::parse(value)?;
+                let builds = matches!(Plan::parse(value)?.workload, Workload::Build { .. });
+                if builds && is_vm {
+                    return Err("`build` is for a process: a VM of this host has no compiler".to_owned());
+                }
                 start.workload = value.to_owned();
             }
             "vcpus" if is_vm => start.vcpus = Some(number()? as usize),

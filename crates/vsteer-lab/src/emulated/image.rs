@@ -4,10 +4,12 @@
 //! Not compressed: QEMU puts it into memory at once, and unpacking would be emulated. `vsteer` is put in without its
 //! debug sections where `strip` is installed (it comes with the linker), which saves the host memory.
 //!
+//! Where a case builds C sources ([`tree`]), make, the compiler and the sources too.
+//!
 //! Left out: a shell, and everything else of a distribution.
 
 use super::job::Job;
-use super::{Options, modules};
+use super::{Options, modules, tree};
 use crate::fetch::kernels::FullKernel;
 use crate::image::initramfs::{Initramfs, libraries, read, stripped};
 use crate::image::read_guest;
@@ -27,6 +29,9 @@ pub fn build(kernel: &FullKernel, options: &Options, job: &Job, text: &str) -> R
     initramfs.put("bin/vsteer", 0o755, &stripped(&options.vsteer, &options.output)?);
     for library in libraries(&options.vsteer, &[])? {
         initramfs.put(&library.to_string_lossy()[1..], 0o755, &read(&library)?);
+    }
+    if job.builds() {
+        tree::put(&mut initramfs)?;
     }
     initramfs.modules(kernel, modules::KVM)?;
     Ok(initramfs.finish())

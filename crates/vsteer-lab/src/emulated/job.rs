@@ -243,6 +243,12 @@ impl Job {
         Ok(job)
     }
 
+    /// Does any of its processes build C sources?
+    pub fn builds(&self) -> bool {
+        let processes = self.cases.iter().flat_map(|case| &case.processes);
+        processes.into_iter().any(|p| p.workload.split(',').next() == Some("build"))
+    }
+
     /// Gives the cases that continue another its VMs and competitors.
     fn inherit(&mut self) -> Result<(), Fault> {
         let mut before: Option<(Vec<Start>, Vec<Start>)> = None;

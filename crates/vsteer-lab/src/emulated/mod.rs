@@ -21,6 +21,7 @@ pub mod machine;
 pub mod modules;
 pub mod results;
 mod text;
+mod tree;
 
 use crate::accel;
 use crate::command;

@@ -17,6 +17,7 @@ use crate::fetch::kernels::Which;
 use crate::report::window::VmWindow;
 use crate::suite::{Bench, Findings};
 use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -39,6 +40,8 @@ const P99_MOST_US: f64 = 50.0;
 const MAX_MOST_US: f64 = 200.0;
 /// Of what they do alone: two VMs that ask for a third each and one that computes, under EEVDF.
 const KEPT_LEAST: f64 = 0.3;
+/// Of what the kernel's scheduler gives.
+const OWN_WORK: f64 = 0.03;
 /// Of shares by weight.
 const FAIR: f64 = 0.01;
 
@@ -136,6 +139,18 @@ fn tables(full: bool) -> Result<Job, Fault> {
     on_two(&text)
 }
 
+/// The host's own work beside a VM that computes and one that sleeps, all on one pCPU, under the kernel's scheduler and the policy.
+fn own_work() -> Result<Job, Fault> {
+    let mut text = String::new();
+    let sleeper = format!("sleeper,sleep_us=30000,work_units={}", WORK_UNITS / 4);
+    let make = "[[case.process]]\nname = \"make\"\nworkload = \"build,jobs=4\"\ncpus = \"CPU\"\n";
+    let all = [vm("rt", &sleeper, ""), vm("job", "burn", ""), make.to_owned()];
+    case(&mut text, "own-alone", 30, "", std::slice::from_ref(&all[2]));
+    case(&mut text, "own-kernel", 60, "", &all);
+    case(&mut text, "own-policy", 60, &policy(&["rt", "job"], &[]), &all);
+    on_two(&text)
+}
+
 fn hogs() -> Vec<String> {
     (0..4).map(|i| vm(&format!("hog{i}"), "burn", "")).collect()
 }
@@ -194,6 +209,11 @@ pub fn run(bench: &Bench) -> Result<Findings, Fault> {
             Ok((two?, other.join().expect("a boot does not panic")?))
         })?;
         let kernel = format!("Linux {}", two.ran.kernel.release);
+        if *which == Which::Newest && bench.full {
+            let again = |name: &str| boot(expiries(false)?, name);
+            same(&kernel, &again("realtime-once")?, &again("realtime-again")?, &mut findings)?;
+        }
+        let own = if bench.full { Some(boot(own_work()?, "realtime-own")?) } else { None };
         let mut found = two.tables(&kernel, bench.full, &mut findings)?;
         one.expiries(&kernel, bench.full, &mut findings, &mut found)?;
         if bench.full {
@@ -202,10 +222,28 @@ pub fn run(bench: &Bench) -> Result<Findings, Fault> {
         two.together(&kernel, &mut findings, &mut found);
         two.shares(&kernel, &mut findings, &mut found)?;
         two.faults(&kernel, &mut findings)?;
+        own.map_or(Ok(()), |own| own.own_work(&kernel, &mut findings, &mut found))?;
         figures.insert(kernel, Value::Object(found));
     }
     findings.figures = json!({ "kernels": figures, "seed": bench.seed });
     Ok(findings)
+}
+
+/// Do two runs of the same give the same, to the byte?
+fn same(kernel: &str, one: &Boot, other: &Boot, findings: &mut Findings) -> Result<(), Fault> {
+    let (first, second) = (one.bytes("expiry-8")?, other.bytes("expiry-8")?);
+    let differ: Vec<&String> =
+        first.keys().chain(second.keys()).filter(|file| first.get(*file) != second.get(*file)).collect();
+    findings.claim(
+        format!("{kernel}: run again, what the policy reports and the VMs' reports are the same to the byte"),
+        !first.is_empty() && differ.is_empty(),
+        format!(
+            "{} files, {} bytes; different: {differ:?}",
+            first.len(),
+            first.values().map(Vec::len).sum::<usize>()
+        ),
+    );
+    Ok(())
 }
 
 /// What one boot gave.
@@ -248,6 +286,21 @@ impl Boot {
         serde_json::from_str(&text).map_err(|e| {
             Fault::new(FaultKind::Failed, format!("case {case}: the policy did not report")).because(e)
         })
+    }
+
+    /// What a case left, by the files' names.
+    fn bytes(&self, case: &str) -> Result<BTreeMap<String, Vec<u8>>, Fault> {
+        let folder = self.options.output.join(case);
+        let told = |e: std::io::Error| Fault::io(format!("reading {}", folder.display()), &e);
+        let mut all = BTreeMap::new();
+        for entry in std::fs::read_dir(&folder).map_err(told)? {
+            let entry = entry.map_err(told)?;
+            if entry.file_type().is_ok_and(|t| t.is_file()) {
+                let name = entry.file_name().to_string_lossy().into_owned();
+                all.insert(name, std::fs::read(entry.path()).map_err(told)?);
+            }
+        }
+        Ok(all)
     }
 
     fn tables(&self, kernel: &str, full: bool, findings: &mut Findings) -> Result<Map<String, Value>, Fault> {
@@ -381,6 +434,37 @@ impl Boot {
             format!("{} of {} after and before", of("rt", "honoured"), of("rt", "expired")),
         );
         Ok(())
+    }
+
+    /// What the host's own work and the VMs do under the policy, of what they do under the kernel's scheduler.
+    fn own_work(
+        &self,
+        kernel: &str,
+        findings: &mut Findings,
+        figures: &mut Map<String, Value>,
+    ) -> Result<(), Fault> {
+        let build_s = |case: &str| {
+            let window = self.window(case, "make");
+            window.and_then(|w| w.response).map_or(f64::NAN, |r| r.mean_ms / 1e3)
+        };
+        let (alone, before, with) = (build_s("own-alone"), build_s("own-kernel"), build_s("own-policy"));
+        let kept = |name: &str| self.units("own-policy", name) / self.units("own-kernel", name);
+        let (job, rt) = (kept("job"), kept("rt"));
+        findings.claim(
+            format!("{kernel}: make -j4 beside VMs is as fast under the policy as under the kernel's scheduler, and so are they (within 3 %)"),
+            with / before <= 1.0 + OWN_WORK && job >= 1.0 - OWN_WORK && rt >= 1.0 - OWN_WORK,
+            format!(
+                "a build takes {with:.2} s, {before:.2} by the kernel's ({alone:.2} alone); the VM that computes does {:.1} % of what it did, \
+                 the one that sleeps {:.1} %",
+                100.0 * job,
+                100.0 * rt
+            ),
+        );
+        figures.insert(
+            "own_work".to_owned(),
+            json!({ "build_alone_s": alone, "build_kernel_s": before, "build_policy_s": with, "job_kept": job, "rt_kept": rt }),
+        );
+        self.said("own-policy").map(|_| ())
     }
 
     /// What the policy's callbacks cost, in instructions of 2 ns each; limits are what was measured first, and a quarter.

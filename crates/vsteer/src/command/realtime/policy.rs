@@ -5,11 +5,14 @@ use super::{Means, Opened, Refusals, meant};
 use crate::cli::{RealtimeRun, RealtimeSource};
 use crate::interrupt::{Interrupt, Woken};
 use serde_json::{Value, json};
+use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 use vsteer_core::nouns::HostConfig;
 use vsteer_core::{Fault, FaultKind};
+use vsteer_host::kvm::channel::Channels;
 use vsteer_host::observe::Observe;
 use vsteer_host::realtime::{Counted, Realtime as Scheduling, Settings, Sources, settings};
+use vsteer_host::root::Root;
 
 /// After a cgroup came or went VMs are looked for, so much later and so often: threads move in later.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -37,16 +40,20 @@ pub fn keep(
     let counted = a.costs.then(Counted::begin).transpose()?;
     let mut scheduling = Scheduling::start(&settings)?;
     let mut refusals = Refusals::default();
-    let mut follow = |scheduling: &mut Scheduling, config: &HostConfig| -> Result<(), Fault> {
-        refusals.take(scheduling.follow(meant(a, config))?);
-        Ok(())
+    let mut channels = Channels::default();
+    let root = Root::live()?;
+    let mut follow = |scheduling: &mut Scheduling, channels: &mut Channels, config: &HostConfig| {
+        let refused = scheduling.follow(meant(a, config))?;
+        channels.tell(&root, meant(a, config).filter(|vm| !refused.contains_key(&vm.name)));
+        refusals.take(refused);
+        Ok::<(), Fault>(())
     };
-    follow(&mut scheduling, &config)?;
+    follow(&mut scheduling, &mut channels, &config)?;
     desk.ready();
     if let Some(warm_up) = a.warm_up {
         scheduling.count(false)?;
         interrupt.sleep_until(Instant::now() + warm_up);
-        follow(&mut scheduling, &host.config()?)?;
+        follow(&mut scheduling, &mut channels, &host.config()?)?;
         interrupt.sleep_until(Instant::now() + LOOK_EVERY);
         scheduling.count(true)?;
     }
@@ -58,17 +65,20 @@ pub fn keep(
     while end.is_none_or(|end| Instant::now() < end) {
         let look = (looks > 0).then(|| Instant::now() + LOOK_EVERY);
         let until = [end, look].into_iter().flatten().min();
-        match interrupt.wait(until, &[scheduling.changes(), desk.asked()]) {
+        let readable: Vec<BorrowedFd<'_>> =
+            [scheduling.changes(), desk.asked()].into_iter().chain(channels.asked()).collect();
+        match interrupt.wait(until, &readable) {
             Woken::Interrupted => break,
             Woken::Readable(0) => {
                 scheduling.changes_seen();
                 still_schedules(&scheduling)?;
                 looks = LOOKS;
             }
-            Woken::Readable(_) => desk.answer(&told(a, begin.elapsed(), &scheduling, counted.as_ref())?),
+            Woken::Readable(1) => desk.answer(&told(a, begin.elapsed(), &scheduling, counted.as_ref())?),
+            Woken::Readable(_) => channels.answer(),
             Woken::Time if looks > 0 => {
                 looks -= 1;
-                follow(&mut scheduling, &host.config()?)?;
+                follow(&mut scheduling, &mut channels, &host.config()?)?;
             }
             Woken::Time => {}
         }
@@ -77,6 +87,7 @@ pub fn keep(
     scheduling.count(false)?;
     still_schedules(&scheduling)?;
     let mut told = told(a, begin.elapsed(), &scheduling, counted.as_ref())?;
+    told["guests_told"] = json!(channels.len());
     told["refused"] = json!(refusals.0);
     scheduling.stop();
     if json {

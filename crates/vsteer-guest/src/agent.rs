@@ -1,0 +1,132 @@
+//! Has the host opted this VM in? It says so through a port of virtio-serial, a word and a line's end; programs read it from a byte that
+//! they have mapped ([`FLAG`]).
+//!
+//! When the host's end is closed, as it is when whoever listened there ends, the VM is opted in no more.
+//!
+//! Left out: fw_cfg, which cannot change while the VM runs.
+
+use std::convert::Infallible;
+use std::fs::{File, OpenOptions};
+use std::io::{ErrorKind, Read, Write};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
+use std::time::Duration;
+
+/// The port's name, as the VM's definition has it.
+pub const PORT: &str = "/dev/virtio-ports/org.vsteer.realtime.0";
+/// What programs look at: `1` or `0`. Never cut off, since it is mapped.
+pub const FLAG: &str = "/run/vsteer/vit";
+/// Without a host at the other end reading gives nothing, at once.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
+/// Listens for ever.
+///
+/// # Errors
+/// There is no such port, or the byte cannot be kept.
+pub fn run(mut words: impl Iterator<Item = String>) -> Result<Infallible, String> {
+    let port = words.next().unwrap_or_else(|| PORT.to_owned());
+    let flag = words.next().unwrap_or_else(|| FLAG.to_owned());
+    if words.next().is_some() {
+        return Err("vit-agent [PORT [FILE]]".to_owned());
+    }
+    let kept = keep(Path::new(&flag))?;
+    let mut port = OpenOptions::new().read(true).write(true).open(&port).map_err(|e| match e.kind() {
+        ErrorKind::NotFound => format!(
+            "there is no port {port}: give the VM a channel of that name (libvirt: <channel type='unix'><target type='virtio' \
+             name='org.vsteer.realtime.0'/></channel>), and load virtio_console"
+        ),
+        _ => format!("{port}: {e}"),
+    })?;
+    let mut heard = Heard::default();
+    // Whoever listens there already says it again.
+    let mut asked = false;
+    loop {
+        if !asked {
+            asked = port.write(b"hello\n").is_ok();
+        }
+        let mut bytes = [0; 64];
+        let on = match port.read(&mut bytes) {
+            Ok(0) => {
+                heard = Heard::default();
+                asked = false;
+                Some(false)
+            }
+            Ok(n) => heard.hear(&bytes[..n]),
+            Err(e) if e.kind() == ErrorKind::Interrupted => None,
+            Err(e) => return Err(format!("reading the port: {e}")),
+        };
+        if let Some(on) = on {
+            kept.write_at(if on { b"1" } else { b"0" }, 0).map_err(|e| format!("{flag}: {e}"))?;
+        }
+        if on == Some(false) {
+            std::thread::sleep(LOOK_AGAIN);
+        }
+    }
+}
+
+/// The byte, off.
+fn keep(flag: &Path) -> Result<File, String> {
+    let told = |e: std::io::Error| format!("{}: {e}", flag.display());
+    if let Some(folder) = flag.parent() {
+        std::fs::create_dir_all(folder).map_err(told)?;
+    }
+    let mut options = OpenOptions::new();
+    let file = options.write(true).create(true).truncate(false).mode(0o644).open(flag).map_err(told)?;
+    file.write_at(b"0\n", 0).map_err(told)?;
+    Ok(file)
+}
+
+/// What came in so far of a line.
+#[derive(Default)]
+struct Heard(Vec<u8>);
+
+impl Heard {
+    /// What the last whole word among these says; words that are unknown say nothing.
+    fn hear(&mut self, bytes: &[u8]) -> Option<bool> {
+        const LONGEST: usize = 16;
+        let mut said = None;
+        for byte in bytes {
+            if *byte != b'\n' {
+                self.0.push(*byte);
+                self.0.truncate(LONGEST);
+                continue;
+            }
+            match self.0.as_slice() {
+                b"on" => said = Some(true),
+                b"off" => said = Some(false),
+                _ => {}
+            }
+            self.0.clear();
+        }
+        said
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_come_in_pieces_and_the_last_counts() {
+        let mut heard = Heard::default();
+        assert_eq!(heard.hear(b"o"), None);
+        assert_eq!(heard.hear(b"n\n"), Some(true));
+        assert_eq!(heard.hear(b"on\noff\n"), Some(false));
+        assert_eq!(heard.hear(b"once\nONLY\non"), None);
+        assert_eq!(heard.hear(b"\n"), Some(true));
+        assert_eq!(heard.hear(&[b'x'; 1000]), None);
+        assert_eq!(heard.hear(b"\non\n"), Some(true));
+    }
+
+    #[test]
+    fn the_byte_is_kept_in_place() {
+        let folder = std::env::temp_dir().join(format!("vsteer-agent-{}", std::process::id()));
+        let flag = folder.join("vit");
+        let one = keep(&flag).unwrap();
+        one.write_at(b"1", 0).unwrap();
+        assert_eq!(std::fs::read(&flag).unwrap(), b"1\n");
+        keep(&flag).unwrap();
+        assert_eq!(std::fs::read(&flag).unwrap(), b"0\n");
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+}

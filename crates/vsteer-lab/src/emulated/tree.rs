@@ -1,0 +1,86 @@
+//! What does the emulated host build where its own work is to be measured? Some C files, by this system's make and compiler.
+//!
+//! Small, so that a build takes a second of virtual time; with a link at the end that waits for all, so that how well processes share a
+//! pCPU shows. Left out: headers and the C library, which would double the image.
+
+use crate::command::{self, find_program};
+use crate::image::initramfs::{Initramfs, libraries, read};
+use std::collections::BTreeSet;
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+use vsteer_core::{Fault, FaultKind};
+
+const LIMIT: Duration = Duration::from_secs(30);
+/// Files, and functions in each.
+const FILES: usize = 8;
+const FUNCTIONS: usize = 12;
+
+/// Puts the sources in, and all that building them starts.
+///
+/// # Errors
+/// There is no make or compiler here.
+pub fn put(initramfs: &mut Initramfs) -> Result<(), Fault> {
+    let mut put_already: BTreeSet<PathBuf> = BTreeSet::new();
+    for (at, program) in [("usr/bin/make", program("make")?), ("usr/bin/gcc", program("gcc")?)]
+        .map(|(at, found)| (at.to_owned(), found))
+        .into_iter()
+        .chain(parts_of_gcc()?)
+    {
+        initramfs.put(&at, 0o755, &read(&program)?);
+        for library in libraries(&program, &[])? {
+            if put_already.insert(library.clone()) {
+                initramfs.put(&library.to_string_lossy()[1..], 0o755, &read(&library)?);
+            }
+        }
+    }
+    initramfs.put("tree/Makefile", 0o644, makefile().as_bytes());
+    for i in 0..FILES {
+        initramfs.put(&format!("tree/part{i}.c"), 0o644, source(i).as_bytes());
+    }
+    Ok(())
+}
+
+fn program(name: &str) -> Result<PathBuf, Fault> {
+    find_program(name).ok_or_else(|| {
+        Fault::new(FaultKind::NothingThere, format!("no {name} here, which the emulated host is to run"))
+            .way_out("apt-get install gcc make")
+    })
+}
+
+/// The compiler proper, the assembler and the linker, where gcc looks for them.
+fn parts_of_gcc() -> Result<Vec<(String, PathBuf)>, Fault> {
+    let part = |name: &str| {
+        let mut gcc = Command::new("gcc");
+        let said = command::output(gcc.arg(format!("-print-prog-name={name}")), LIMIT)?;
+        let said = Path::new(said.trim());
+        let found = if said.is_absolute() { said.to_owned() } else { program(name)? };
+        Ok((found.to_string_lossy()[1..].to_owned(), found))
+    };
+    ["cc1", "as", "ld"].into_iter().map(part).collect()
+}
+
+fn makefile() -> String {
+    let objects: Vec<String> = (0..FILES).map(|i| format!("part{i}.o")).collect();
+    format!(
+        "whole.o: {0}\n\tld -r -o $@ {0}\n%.o: %.c\n\tgcc -O1 -ffreestanding -c -o $@ $<\n",
+        objects.join(" ")
+    )
+}
+
+/// Functions that differ, so that the compiler has to look at each.
+fn source(file: usize) -> String {
+    let mut text = String::from("typedef unsigned long word;\n");
+    for i in 0..FUNCTIONS {
+        let (a, b) = (file * FUNCTIONS + i + 3, 2 * i + 5);
+        let _ = writeln!(
+            text,
+            "word f{file}_{i}(word *v, word n)\n{{\n\tword s = {a};\n\tfor (word i = 0; i < n; i++) {{\n\
+             \t\tif (v[i] % {b} == {a} % {b})\n\t\t\ts += v[i] * {a};\n\t\telse\n\t\t\ts ^= v[n - i - 1] << (i % {b});\n\
+             \t\tv[i] = s >> {};\n\t}}\n\treturn s;\n}}",
+            i % 7 + 1
+        );
+    }
+    text
+}
