@@ -61,8 +61,8 @@ impl Steering {
     /// Makes these steps, `now` being how the host is set up and `why` a line for the journal.
     ///
     /// # Errors
-    /// As [`Steering::will_be_put_back`]; as [`Actuate::act`] for the first step that fails: those before it stay, and are taken back at the end
-    /// with all else.
+    /// As [`Steering::will_be_put_back`]; as [`Actuate::act`] for the first step that fails: those before it stay, and are taken back at
+    /// the end with all else.
     pub fn set(
         &mut self,
         now: &HostConfig,
@@ -71,9 +71,10 @@ impl Steering {
         steps: &[Step],
         why: &str,
     ) -> Result<(), Fault> {
-        let Some(first) = self.hold(now, actuator, setting, steps, why)? else { return Ok(()) };
+        self.will_be_put_back(now, actuator, setting, steps, why)?;
         let what: Vec<String> = steps.iter().map(|s| format!("VM {:?}: {}", s.vm_name, s.change)).collect();
-        first.journal.write(Entry::Again { what: format!("{} ({why})", what.join("; ")) })?;
+        let entry = Entry::Again { what: format!("{} ({why})", what.join("; ")) };
+        self.held.first_mut().map_or(Ok(()), |first| first.journal.write(entry))?;
         steps.iter().try_for_each(|step| actuator.act(step, Scope::Live))
     }
 
@@ -90,25 +91,10 @@ impl Steering {
         steps: &[Step],
         why: &str,
     ) -> Result<(), Fault> {
-        self.hold(now, actuator, setting, steps, why).map(|_| ())
-    }
-
-    /// The first journal; `None` where there is none since there were no steps.
-    fn hold(
-        &mut self,
-        now: &HostConfig,
-        actuator: &mut dyn Actuate,
-        setting: Setting<'_>,
-        steps: &[Step],
-        why: &str,
-    ) -> Result<Option<&mut Held>, Fault> {
         self.look_after()?;
         let known = |step: &Step| self.held.iter().flat_map(|h| &h.steps).any(|s| s.sets_what(step));
         let fresh: Vec<Step> = steps.iter().filter(|s| !known(s)).cloned().collect();
-        if !fresh.is_empty() {
-            self.begin(now, actuator, setting, fresh, why)?;
-        }
-        Ok(self.held.first_mut())
+        if fresh.is_empty() { Ok(()) } else { self.begin(now, actuator, setting, fresh, why) }
     }
 
     /// Writes down what these steps will overwrite first.

@@ -15,7 +15,7 @@ use vsteer_core::{Fault, FaultKind};
 const LIMIT: Duration = Duration::from_secs(30);
 /// Files, and functions in each.
 const FILES: usize = 8;
-const FUNCTIONS: usize = 12;
+const FUNCTIONS: usize = 4;
 
 /// Puts the sources in, and all that building them starts.
 ///

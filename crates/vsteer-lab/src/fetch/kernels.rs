@@ -192,20 +192,28 @@ pub fn resolve(cache: &Path, which: Which, needed: &[&str], refresh: bool) -> Re
     Err(none(&reasons))
 }
 
-/// The package and the parts that it names: image, modules, and what lies beside them.
+/// The package and the parts that it names: image, modules, and what lies beside them. A part that is not offered any more may not be needed.
 fn whole(fetcher: &mut Fetcher, name: &str) -> Result<FullKernel, Fault> {
+    let mut gone = None;
     let mut packages: Vec<Package> = Vec::new();
     let mut waiting = vec![name.to_owned()];
     while let Some(name) = waiting.pop() {
         if packages.iter().any(|p| p.name == name) {
             continue;
         }
-        let package = fetcher.binary(&name)?;
+        let package = match fetcher.binary(&name) {
+            Ok(package) => package,
+            Err(fault) if fault.kind == FaultKind::NothingThere && !packages.is_empty() => {
+                gone.get_or_insert(fault);
+                continue;
+            }
+            Err(fault) => return Err(fault),
+        };
         let is_part = |d: &&String| PARTS.iter().any(|p| d.starts_with(p));
         waiting.extend(package.depends.iter().filter(is_part).cloned());
         packages.push(package);
     }
-    FullKernel::of(packages).ok_or_else(|| incomplete(name))
+    FullKernel::of(packages).ok_or_else(|| gone.unwrap_or_else(|| incomplete(name)))
 }
 
 fn incomplete(package: &str) -> Fault {

@@ -1,7 +1,7 @@
 //! A plan as a person reads it before anything happens: the diff, why, and what is expected.
 
 use super::one_line;
-use vsteer_core::plan::{Forecast, Interval, Plan};
+use vsteer_core::plan::{Change, Forecast, Interval, Plan, Step};
 
 /// A ready share that changes by less, summed over a VM's vCPUs, is not worth a word between two steps.
 const TOLD_FROM: f64 = 0.005;
@@ -98,5 +98,42 @@ pub fn plan(p: &Plan) -> String {
             out.push_str(&format!("     {}: {}\n", a.title, one_line(&a.why_not)));
         }
     }
+    out.push_str(&kept_first(p).unwrap_or_default());
     out
+}
+
+/// Who is to be in a real-time class for good may be kept there for as long as that costs nobody anything.
+fn kept_first(p: &Plan) -> Option<String> {
+    let is_raised = |s: &&Step| matches!(&s.change, Change::Class { to, .. } if to.is_realtime());
+    let mut names: Vec<&str> = p.steps.iter().filter(is_raised).map(|s| s.vm_name.as_str()).collect();
+    names.dedup();
+    let words: Vec<String> = names.iter().map(|name| format!("--vm {}", quoted(&one_line(name)))).collect();
+    (!words.is_empty()).then(|| {
+        format!(
+            "   instead of these classes, and only while the VMs ask for less than they are due:\n     vsteer realtime enable {} --yes\n",
+            words.join(" ")
+        )
+    })
+}
+
+/// A word as a shell reads it.
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=+,@%".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', "'\\''"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_for_a_shell() {
+        assert_eq!(quoted("web-1"), "web-1");
+        assert_eq!(quoted("it's *"), "'it'\\''s *'");
+        assert_eq!(quoted(""), "''");
+    }
 }

@@ -145,7 +145,7 @@ fn own_work() -> Result<Job, Fault> {
     let sleeper = format!("sleeper,sleep_us=30000,work_units={}", WORK_UNITS / 4);
     let make = "[[case.process]]\nname = \"make\"\nworkload = \"build,jobs=4\"\ncpus = \"CPU\"\n";
     let all = [vm("rt", &sleeper, ""), vm("job", "burn", ""), make.to_owned()];
-    case(&mut text, "own-alone", 30, "", std::slice::from_ref(&all[2]));
+    case(&mut text, "own-alone", 30, "", &[vm("asleep", "idle", ""), all[2].clone()]);
     case(&mut text, "own-kernel", 60, "", &all);
     case(&mut text, "own-policy", 60, &policy(&["rt", "job"], &[]), &all);
     on_two(&text)

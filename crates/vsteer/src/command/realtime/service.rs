@@ -127,13 +127,7 @@ fn ask() -> Result<(Value, Pid), Fault> {
 /// # Errors
 /// `NothingThere` when the service does not run.
 pub fn status(json: bool) -> Result<(), Fault> {
-    let (told, _) = ask()?;
-    if json {
-        super::super::print_json(&told);
-    } else {
-        print!("{}", text::status(&told));
-    }
-    Ok(())
+    show(json, text::status)
 }
 
 /// `vsteer realtime report`.
@@ -141,11 +135,15 @@ pub fn status(json: bool) -> Result<(), Fault> {
 /// # Errors
 /// As [`status`].
 pub fn report(json: bool) -> Result<(), Fault> {
+    show(json, text::report)
+}
+
+fn show(json: bool, in_words: impl Fn(&Value) -> String) -> Result<(), Fault> {
     let (told, _) = ask()?;
     if json {
-        super::super::print_json(&told);
+        crate::command::print_json(&told);
     } else {
-        print!("{}", text::report(&told));
+        print!("{}", in_words(&told));
     }
     Ok(())
 }
@@ -173,7 +171,7 @@ pub fn disable(json: bool) -> Result<(), Fault> {
         std::thread::sleep(Duration::from_millis(20));
     }
     if json {
-        super::super::print_json(&serde_json::json!({ "ended": told }));
+        crate::command::print_json(&serde_json::json!({ "ended": told }));
     } else {
         print!("{}", text::report(&told));
         println!("No VM is kept first any more.");
@@ -228,7 +226,7 @@ pub fn enable(a: &RealtimeRun, json: bool) -> Result<(), Fault> {
         if said.iter().any(|line| line == READY) {
             let notes: Vec<&String> = said.iter().filter(|line| *line != READY).collect();
             if json {
-                super::super::print_json(&serde_json::json!({ "pid": service.id(), "said": notes }));
+                crate::command::print_json(&serde_json::json!({ "pid": service.id(), "said": notes }));
             } else {
                 notes.iter().for_each(|line| println!("{line}"));
                 println!(
