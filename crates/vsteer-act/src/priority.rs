@@ -40,7 +40,10 @@ const SOONEST: Duration = Duration::from_millis(2);
 /// And no less often: whose credit was used up gets some again.
 const LATEST: Duration = Duration::from_millis(20);
 /// Of every pCPU, what all VMs may have of it in real time where the kernel asks for budgets: it keeps 5 % for others.
-const TOGETHER: f64 = 0.9;
+const TOGETHER: f64 = 0.93;
+/// What each cgroup takes of that for rounding ([`granted`]), and the least that is of use to a thread.
+const ROUNDING: f64 = 0.001;
+const LEAST: f64 = 0.002;
 
 /// What became of one VM.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -204,7 +207,15 @@ impl Priority {
             .flat_map(|vm| threads(vm).filter_map(|t| t.cgroup.as_deref()))
             .filter(|group| known.contains_key(group))
             .collect();
-        let part = TOGETHER / leaves.len().max(1) as f64;
+        let part = (TOGETHER - ROUNDING * known.len() as f64) / leaves.len().max(1) as f64;
+        if !leaves.is_empty() && part < LEAST {
+            return Err(Fault::new(FaultKind::Unsupported, "putting so many VMs first")
+                .because(format!(
+                    "their threads are in {} cgroups, among which the kernel's real time (RT_GROUP_SCHED) would have to be shared",
+                    leaves.len()
+                ))
+                .way_out("name fewer VMs, or start the kernel with rt_group_sched=0"));
+        }
         let granted = granted(&known, &leaves.iter().map(|leaf| (*leaf, part)).collect());
         let step = |(budget, to_us): &(&RtBudget, i64)| {
             let vm = on_behalf[budget.cgroup.as_str()];

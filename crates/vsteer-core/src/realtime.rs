@@ -97,6 +97,25 @@ mod tests {
     const MS: f64 = 1e6;
 
     #[test]
+    fn a_parent_has_what_its_children_have_and_a_little() {
+        let budget =
+            |cgroup: &str| RtBudget { cgroup: cgroup.to_owned(), runtime_us: 0, period_us: 1_000_000 };
+        let all = ["/m", "/m/a", "/m/a/vcpu0", "/m/a/vcpu1", "/m/b", "/other"].map(budget);
+        let known = all.iter().map(|b| (b.cgroup.as_str(), b)).collect();
+        let leaves = BTreeMap::from([("/m/a/vcpu0", 0.25), ("/m/a/vcpu1", 0.25), ("/m/b", 0.125)]);
+        let told: Vec<(&str, i64)> =
+            granted(&known, &leaves).into_iter().map(|(b, us)| (b.cgroup.as_str(), us)).collect();
+        let expected = [
+            ("/m", 629_000),
+            ("/m/a", 502_000),
+            ("/m/a/vcpu0", 250_000),
+            ("/m/a/vcpu1", 250_000),
+            ("/m/b", 125_000),
+        ];
+        assert_eq!(told, expected);
+    }
+
+    #[test]
     fn who_asks_for_less_than_its_due_is_put_first_always() {
         let mut credit = Credit::new(20.0 * MS);
         for i in 0..1_000 {

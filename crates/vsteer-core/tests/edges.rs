@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::Command;
 
 /// Which of ours each may depend on. A crate that is not here has no edge.
-const EDGES: [(&str, &[&str]); 9] = [
+const EDGES: [(&str, &[&str]); 10] = [
     ("vsteer-core", &[]),
     ("vsteer-record", &["vsteer-core"]),
     ("vsteer-bpf", &["vsteer-core"]),
@@ -18,6 +18,7 @@ const EDGES: [(&str, &[&str]); 9] = [
     ("vsteer", &["vsteer-act", "vsteer-host", "vsteer-record", "vsteer-core"]),
     ("vsteer-lab", &["vsteer-core", "vsteer-record"]),
     ("vsteer-guest", &[]),
+    ("vsteer-vit", &[]),
     ("vsteer-libvirt", &[]),
 ];
 
