@@ -83,10 +83,11 @@ impl Kept {
 /// VMs that are put first.
 pub struct Priority {
     steering: Steering,
-    limit: Duration,
     words: Sender<Word>,
     keeper: JoinHandle<()>,
-    meant: BTreeMap<VmId, String>,
+    meant: BTreeSet<VmId>,
+    /// Budgets of cgroups as they were when they were first seen, us: what is granted comes on top, for others may need those.
+    found: BTreeMap<String, i64>,
     notes: Vec<String>,
 }
 
@@ -141,17 +142,12 @@ impl Priority {
             ));
         }
         let steering = Steering::new("VMs put first (vsteer realtime)", watchdog);
-        Ok(Priority { steering, limit, words, keeper, meant: BTreeMap::new(), notes })
+        Ok(Priority { steering, words, keeper, meant: BTreeSet::new(), found: BTreeMap::new(), notes })
     }
 
     /// What the person should know.
     pub fn notes(&self) -> &[String] {
         &self.notes
-    }
-
-    /// How much CPU time beyond its due a VM may have at once.
-    pub fn limit(&self) -> Duration {
-        self.limit
     }
 
     /// Puts these VMs first, and no others any more. Why some cannot be, by their names.
@@ -169,7 +165,7 @@ impl Priority {
         let mut able = Vec::new();
         for vm in vms {
             // A known one is in a real-time class by this very service.
-            match able_to_be_first(vm).filter(|_| !self.meant.contains_key(&vm.id)) {
+            match able_to_be_first(vm).filter(|_| !self.meant.contains(&vm.id)) {
                 None => able.push(vm),
                 Some(fault) => drop(refused.insert(vm.name.clone(), fault)),
             }
@@ -183,7 +179,7 @@ impl Priority {
                 Err(fault) => drop(refused.insert(vm.name.clone(), fault)),
             }
         }
-        self.meant = able.iter().map(|vm| (vm.id.clone(), vm.name.clone())).collect();
+        self.meant = able.iter().map(|vm| vm.id.clone()).collect();
         self.tell(Word::Follow(followed))?;
         Ok(refused)
     }
@@ -216,7 +212,12 @@ impl Priority {
                 ))
                 .way_out("name fewer VMs, or start the kernel with rt_group_sched=0"));
         }
-        let granted = granted(&known, &leaves.iter().map(|leaf| (*leaf, part)).collect());
+        let mut granted = granted(&known, &leaves.iter().map(|leaf| (*leaf, part)).collect());
+        // One without a limit needs none.
+        granted.retain(|(budget, _)| budget.runtime_us >= 0);
+        for (budget, to_us) in &mut granted {
+            *to_us += *self.found.entry(budget.cgroup.clone()).or_insert(budget.runtime_us);
+        }
         let step = |(budget, to_us): &(&RtBudget, i64)| {
             let vm = on_behalf[budget.cgroup.as_str()];
             Step {
@@ -233,8 +234,7 @@ impl Priority {
         };
         // Children are lowered before their parents, and raised after them.
         let falls = granted.iter().rev().filter(|(budget, to_us)| *to_us < budget.runtime_us);
-        let rises =
-            granted.iter().filter(|(budget, to_us)| budget.runtime_us >= 0 && *to_us > budget.runtime_us);
+        let rises = granted.iter().filter(|(budget, to_us)| *to_us > budget.runtime_us);
         let steps: Vec<Step> = falls.chain(rises).map(step).collect();
         if !steps.is_empty() {
             self.steering.set(config, host, setting, &steps, "budgets of real time, in equal parts")?;
@@ -248,7 +248,7 @@ impl Priority {
     /// When the keeper has gone.
     pub fn shares(&mut self, config: &HostConfig, model: &HostModel) -> Result<(), Fault> {
         self.steering.look_after()?;
-        let due = self.meant.keys().map(|vm| (vm.clone(), fluid::due(config, model, vm))).collect();
+        let due = self.meant.iter().map(|vm| (vm.clone(), fluid::due(config, model, vm))).collect();
         self.tell(Word::Due(due))
     }
 

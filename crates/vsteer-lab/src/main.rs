@@ -313,7 +313,7 @@ fn run(command: Command) -> Result<ExitCode, Fault> {
             print(&output, &decision, || println!("{}: {}", decision.accel, decision.reason));
         }
         Command::Up { which: Which::Contention, up, output } => {
-            let status = Lab::up(&up.options()?)?.status();
+            let status = Lab::up(&Options { owner: None, ..up.options()? })?.status();
             print(&output, &status, || {
                 println!("up: {} VMs, seed {}, {}", status.vms.len(), status.seed, status.accel.accel);
                 println!("libvirt: {}", status.uri);

@@ -48,6 +48,9 @@ pub struct State {
     pub token: String,
     /// What names, order and sizes were drawn from.
     pub seed: u64,
+    /// Whose lab it is: without that process it has no use. `None` for a person's.
+    #[serde(default)]
+    pub owner: Option<ProcessId>,
     /// The VMs asked for.
     pub spec: String,
     /// KVM or emulation, and why.
@@ -72,6 +75,7 @@ impl State {
             boot_id: boot_id(),
             token,
             seed,
+            owner: None,
             spec,
             accel,
             uri,

@@ -61,7 +61,8 @@ impl Interrupt {
             let mut all: Vec<PollFd<'_>> = others.chain(signal).collect();
             // Interrupted or not: the flag and the clock say what to do.
             if poll(&mut all, timeout.as_ref()).is_ok_and(|n| n > 0) {
-                let ready = |fd: &PollFd<'_>| fd.revents().intersects(PollFlags::IN);
+                // One whose other end is gone can be read from, too: that says so.
+                let ready = |fd: &PollFd<'_>| !fd.revents().is_empty();
                 if let Some(which) = all[..readable.len()].iter().position(ready) {
                     return Woken::Readable(which);
                 }

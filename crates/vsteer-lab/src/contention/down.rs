@@ -95,6 +95,19 @@ pub(crate) fn down_held(dir: &Path, _held: &Hold) -> Result<Down, Fault> {
     Ok(Down { was_there: true, processes_ended: ended, leftovers })
 }
 
+/// Why nobody can have use for this lab any more; `None` where somebody may.
+pub(crate) fn left_behind(state: &State) -> Option<&'static str> {
+    if !state.is_of_this_boot() {
+        Some("it is from before the last boot")
+    } else if state.owner.is_some_and(|owner| !owner.is_alive()) {
+        Some("who started it has ended")
+    } else if processes_of(state).is_empty() {
+        Some("nothing of it runs")
+    } else {
+        None
+    }
+}
+
 /// Asks libvirt to end the VMs, so that QEMU ends as it always does. What fails here is ended by signal next.
 fn destroy_vms(dir: &Path, state: &State) {
     let daemon = state.processes.iter().find(|s| s.what == "libvirtd");
@@ -200,6 +213,24 @@ mod tests {
         state.started(&dir, "libvirtd", id).unwrap();
         assert_eq!(down(&dir).unwrap().processes_ended, 0);
         assert!(id.is_alive() && !dir.exists());
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    #[test]
+    fn a_lab_is_left_behind_once_nobody_can_use_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut state = state();
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let id = ProcessId::of(child.id() as i32).unwrap();
+        assert!(left_behind(&state).unwrap().contains("nothing"));
+        state.started(folder.path(), "libvirtd", id).unwrap();
+        assert_eq!(left_behind(&state), None);
+        state.owner = ProcessId::of(std::process::id() as i32);
+        assert_eq!(left_behind(&state), None);
+        state.owner = Some(ProcessId { start_ticks: 1, ..id });
+        assert!(left_behind(&state).unwrap().contains("who started it"));
+        assert!(left_behind(&State { boot_id: "another boot".into(), ..state }).unwrap().contains("boot"));
         child.kill().unwrap();
         child.wait().unwrap();
     }

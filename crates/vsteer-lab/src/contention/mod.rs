@@ -59,6 +59,9 @@ pub struct Options {
     pub program: PathBuf,
     /// vsteer's cache.
     pub cache: PathBuf,
+    /// Without whom the lab has no use: a lab is left behind, and the next one takes it down, where this has ended.
+    /// `None` where a person keeps it. This process by [`Options::new`].
+    pub owner: Option<ProcessId>,
 }
 
 impl Options {
@@ -76,6 +79,7 @@ impl Options {
             guest: image::find_guest(program),
             program: program.to_owned(),
             cache: fetch::cache_folder()?,
+            owner: ProcessId::of(std::process::id() as i32),
         })
     }
 }
@@ -152,6 +156,23 @@ pub(crate) fn hold(dir: &Path) -> Result<Hold, Fault> {
     }
 }
 
+/// Sees to it that `dir` is empty: a lab that was left behind there is taken down.
+fn make_room(dir: &Path, held: &Hold) -> Result<(), Fault> {
+    if std::fs::read_dir(dir).is_ok_and(|mut entries| entries.next().is_none()) {
+        return Ok(());
+    }
+    let fault = |what| Fault::new(FaultKind::Usage, format!("{}: {what}", dir.display()));
+    let Some(state) = state::read(dir)? else {
+        return Err(fault("this folder holds other things").way_out("choose another --dir"));
+    };
+    let Some(why) = down::left_behind(&state) else {
+        return Err(fault("there is a lab already").way_out("take it down first: vsteer-lab down"));
+    };
+    eprintln!("vsteer-lab: taking down the lab that was left in {}: {why}", dir.display());
+    down::down_held(dir, held)?;
+    make_folder(dir)
+}
+
 impl Lab {
     /// Brings a lab up and waits until every guest reports. On any failure everything made is unmade.
     ///
@@ -183,18 +204,12 @@ impl Lab {
 
         make_folder(dir)?;
         let held = hold(dir)?;
-        let empty = std::fs::read_dir(dir).is_ok_and(|mut entries| entries.next().is_none());
-        if !empty {
-            let is_lab = state::read(dir)?.is_some();
-            let what = if is_lab { "there is a lab already" } else { "this folder holds other things" };
-            return Err(Fault::new(FaultKind::Usage, format!("{}: {what}", dir.display())).way_out(
-                if is_lab { "take it down first: vsteer-lab down" } else { "choose another --dir" },
-            ));
-        }
+        make_room(dir, &held)?;
         let result = close_folder(dir).and_then(|()| random_hex()).and_then(|random| {
             let seed = options.seed.unwrap_or(u64::from_str_radix(&random[8..16], 16).unwrap_or(1));
             let token = random[..8].to_owned();
-            let state = State::new(token, seed, options.spec.to_string(), accel, libvirtd::uri(dir));
+            let mut state = State::new(token, seed, options.spec.to_string(), accel, libvirtd::uri(dir));
+            state.owner = options.owner;
             Lab { dir: dir.clone(), state }.raise(
                 &options.spec,
                 &options.program,

@@ -38,58 +38,55 @@ pub fn keep(
     let settings =
         Settings { honour: !a.measure_only, sources, warp: a.warp, limit: a.limit, ..settings(&config) };
     let counted = a.costs.then(Counted::begin).transpose()?;
-    let mut scheduling = Scheduling::start(&settings)?;
-    let mut refusals = Refusals::default();
-    let mut channels = Channels::default();
-    let root = Root::live()?;
-    let mut follow = |scheduling: &mut Scheduling, channels: &mut Channels, config: &HostConfig| {
-        let refused = scheduling.follow(meant(a, config))?;
-        channels.tell(&root, meant(a, config).filter(|vm| !refused.contains_key(&vm.name)));
-        refusals.take(refused);
-        Ok::<(), Fault>(())
+    let mut keeping = Keeping {
+        a,
+        root: Root::live()?,
+        scheduling: Scheduling::start(&settings)?,
+        channels: Channels::default(),
+        refusals: Refusals::default(),
+        counted,
+        begin: Instant::now(),
     };
-    follow(&mut scheduling, &mut channels, &config)?;
+    keeping.follow(&config)?;
     desk.ready();
     if let Some(warm_up) = a.warm_up {
-        scheduling.count(false)?;
+        keeping.scheduling.count(false)?;
         interrupt.sleep_until(Instant::now() + warm_up);
-        follow(&mut scheduling, &mut channels, &host.config()?)?;
+        keeping.follow(&host.config()?)?;
         interrupt.sleep_until(Instant::now() + LOOK_EVERY);
-        scheduling.count(true)?;
+        keeping.scheduling.count(true)?;
     }
-    let begin = Instant::now();
-    let end = a.length.map(|l| begin + l);
+    keeping.begin = Instant::now();
+    let end = a.length.map(|l| keeping.begin + l);
     // Threads of VMs that were just started may still move into their cgroups.
     let mut looks = if a.warm_up.is_none() { LOOKS } else { 0 };
-    scheduling.changes_seen();
+    keeping.scheduling.changes_seen();
     while end.is_none_or(|end| Instant::now() < end) {
         let look = (looks > 0).then(|| Instant::now() + LOOK_EVERY);
         let until = [end, look].into_iter().flatten().min();
-        let readable: Vec<BorrowedFd<'_>> =
-            [scheduling.changes(), desk.asked()].into_iter().chain(channels.asked()).collect();
+        let always = [keeping.scheduling.changes(), desk.asked()];
+        let readable: Vec<BorrowedFd<'_>> = always.into_iter().chain(keeping.channels.asked()).collect();
         match interrupt.wait(until, &readable) {
             Woken::Interrupted => break,
             Woken::Readable(0) => {
-                scheduling.changes_seen();
-                still_schedules(&scheduling)?;
+                keeping.scheduling.changes_seen();
+                still_schedules(&keeping.scheduling)?;
                 looks = LOOKS;
             }
-            Woken::Readable(1) => desk.answer(&told(a, begin.elapsed(), &scheduling, counted.as_ref())?),
-            Woken::Readable(_) => channels.answer(),
+            Woken::Readable(1) => desk.answer(&keeping.told()?),
+            Woken::Readable(_) => keeping.channels.answer(),
             Woken::Time if looks > 0 => {
                 looks -= 1;
-                follow(&mut scheduling, &mut channels, &host.config()?)?;
+                keeping.follow(&host.config()?)?;
             }
             Woken::Time => {}
         }
     }
     // What this does from here on costs who is measured.
-    scheduling.count(false)?;
-    still_schedules(&scheduling)?;
-    let mut told = told(a, begin.elapsed(), &scheduling, counted.as_ref())?;
-    told["guests_told"] = json!(channels.len());
-    told["refused"] = json!(refusals.0);
-    scheduling.stop();
+    keeping.scheduling.count(false)?;
+    still_schedules(&keeping.scheduling)?;
+    let told = keeping.told()?;
+    keeping.scheduling.stop();
     if json {
         crate::command::print_json(&told);
     } else {
@@ -98,20 +95,38 @@ pub fn keep(
     Ok(())
 }
 
-fn told(
-    a: &RealtimeRun,
-    elapsed: Duration,
-    scheduling: &Scheduling,
-    counted: Option<&Counted>,
-) -> Result<Value, Fault> {
-    Ok(json!({
-        "by": Means::Policy.name(),
-        "pid": std::process::id(),
-        "seconds": elapsed.as_secs_f64(),
-        "honoured": !a.measure_only,
-        "vms": scheduling.report()?,
-        "callbacks": counted.map(Counted::costs),
-    }))
+struct Keeping<'a> {
+    a: &'a RealtimeRun,
+    root: Root,
+    scheduling: Scheduling,
+    channels: Channels,
+    refusals: Refusals,
+    counted: Option<Counted>,
+    /// What is told counts from here.
+    begin: Instant,
+}
+
+impl Keeping<'_> {
+    fn follow(&mut self, config: &HostConfig) -> Result<(), Fault> {
+        let refused = self.scheduling.follow(meant(self.a, config))?;
+        let opted = meant(self.a, config).filter(|vm| !refused.contains_key(&vm.name));
+        self.channels.tell(&self.root, opted);
+        self.refusals.take(refused);
+        Ok(())
+    }
+
+    fn told(&self) -> Result<Value, Fault> {
+        Ok(json!({
+            "by": Means::Policy.name(),
+            "pid": std::process::id(),
+            "seconds": self.begin.elapsed().as_secs_f64(),
+            "honoured": !self.a.measure_only,
+            "vms": self.scheduling.report()?,
+            "refused": self.refusals.0,
+            "guests_told": self.channels.len(),
+            "callbacks": self.counted.as_ref().map(Counted::costs),
+        }))
+    }
 }
 
 fn still_schedules(scheduling: &Scheduling) -> Result<(), Fault> {

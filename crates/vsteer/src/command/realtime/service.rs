@@ -107,7 +107,16 @@ fn ask() -> Result<(Value, Pid), Fault> {
     let what = || Fault::new(FaultKind::NothingThere, "no VM is kept first: the service does not run");
     let (mut stream, pid) = connect().map_err(|e| match e.kind() {
         ErrorKind::NotFound | ErrorKind::ConnectionRefused => {
-            what().way_out("begin with: vsteer realtime enable --vm NAME --yes")
+            let fault = what().way_out("begin with: vsteer realtime enable --vm NAME --yes");
+            // Why the last one ended, where it ended by itself.
+            let said = said_since(0).unwrap_or_default();
+            let last: Vec<&str> =
+                said.rsplit(|line| line == READY).next().into_iter().flatten().map(|l| l.trim()).collect();
+            if last.is_empty() {
+                fault
+            } else {
+                fault.because(format!("the last one said: {}", last.join("; ")))
+            }
         }
         ErrorKind::PermissionDenied => Fault::new(FaultKind::NoPrivilege, "asking the service")
             .because(e)
