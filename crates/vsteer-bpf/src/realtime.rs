@@ -45,7 +45,7 @@ struct SettingsRaw {
     honour: u32,
     sources: u32,
     queues: u32,
-    pad: u32,
+    concurrency: u32,
     queue_of: [u32; CPUS_MAX],
 }
 
@@ -57,6 +57,7 @@ struct StateRaw {
     raised: i32,
     exit_kind: i32,
     exit_code: u64,
+    quotas: u64,
     exit_reason: [u8; 128],
     exit_message: [u8; 256],
 }
@@ -72,12 +73,17 @@ struct GroupRaw {
     generation: u32,
     active: u32,
     pad: u32,
+    times: [u64; 2],
     active_weight: u64,
-    average: u64,
-    averaged: u64,
+    beside: [u64; 2],
     avt: u64,
     warps_again: u64,
     cpu_ns: u64,
+    quota: u64,
+    burst: u64,
+    period: u64,
+    period_began: u64,
+    left: i64,
 }
 
 /// `struct asked`.
@@ -89,6 +95,7 @@ struct AskedRaw {
     honoured: u64,
     in_debt: u64,
     too_soon: u64,
+    over_quota: u64,
     calls: u64,
     malformed: u64,
     limited: u64,
@@ -139,6 +146,8 @@ pub struct Settings {
     pub honour: bool,
     /// Where the ends of timers are learnt from.
     pub sources: Sources,
+    /// How many of a cgroup's runnable threads count for its weight, each once: 1 where weights are what they say.
+    pub concurrency: u32,
     /// The queue of each pCPU: those that share their last cache have one.
     pub queue_of: Vec<u32>,
 }
@@ -154,6 +163,7 @@ impl Default for Settings {
             apart: Duration::from_micros(250),
             honour: true,
             sources: Sources::Both,
+            concurrency: 1,
             queue_of: vec![0],
         }
     }
@@ -172,6 +182,8 @@ pub struct Counts {
     pub in_debt: u64,
     /// Refused: too soon after the last, or in the pause after a run that reached its limit.
     pub too_soon: u64,
+    /// Refused: its quota was used up.
+    pub over_quota: u64,
     /// Calls by which its guest said which timers matter.
     pub calls: u64,
     /// Calls that said nothing sensible.
@@ -238,6 +250,16 @@ impl Policy {
     pub fn possible() -> Result<(), Fault> {
         possible()?;
         address_of(APIC_TIMER).map(drop)
+    }
+
+    /// Does this kernel tell a policy which quotas there are (`cpu.max`), so that it can enforce them? Linux 6.17 and later do; it does not
+    /// enforce them itself for tasks of a policy.
+    pub fn enforces_quotas() -> bool {
+        let told = |kernel: &Btf<'_>| {
+            let callbacks = kernel.type_by_name::<Struct<'_>>("sched_ext_ops")?;
+            Some(callbacks.iter().any(|member| member.name.is_some_and(|n| n == "cgroup_set_bandwidth")))
+        };
+        Btf::from_vmlinux().is_ok_and(|kernel| told(&kernel).unwrap_or(false))
     }
 
     /// Loads the policy and hands it all ordinary tasks of the host. No VM is opted in yet.
@@ -383,6 +405,7 @@ impl Policy {
                 honoured: raw.honoured,
                 in_debt: raw.in_debt,
                 too_soon: raw.too_soon,
+                over_quota: raw.over_quota,
                 calls: raw.calls,
                 malformed: raw.malformed,
                 limited: raw.limited,
@@ -498,7 +521,7 @@ fn raw(settings: &Settings) -> Result<SettingsRaw, Fault> {
         apic_timer: address_of(APIC_TIMER)?,
         honour: u32::from(settings.honour),
         sources: settings.sources.bits(),
-        pad: 0,
+        concurrency: settings.concurrency.max(1),
         queues: settings.queue_of.iter().max().map_or(1, |q| q + 1),
         queue_of: [0; CPUS_MAX],
     };

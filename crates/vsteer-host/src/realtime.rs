@@ -3,10 +3,11 @@
 //! The policy itself runs in the kernel ([`vsteer_bpf::Policy`]). Here VMs of a configuration are found in the kernel's terms: a
 //! VM is the cgroup that holds all of its threads and nobody else's, and a cgroup is known by its folder's inode number.
 //!
-//! A VM with a quota (`cpu.max`) is refused: the policy does not enforce quotas, and the kernel does not either for tasks
-//! that it schedules.
+//! Quotas (`cpu.max`) are enforced by the policy where the kernel tells it of them; where it does not, a VM that has one is refused, for the kernel
+//! does not enforce them either for tasks of a policy.
 
 use crate::linux::cgroups::Cgroups;
+use crate::linux::tuning;
 use crate::root::Root;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -161,9 +162,11 @@ pub fn preview<'a>(vms: impl Iterator<Item = &'a VmConfig>) -> Result<Vec<(Strin
     Ok(vms.map(|vm| (vm.name.clone(), cgroup_of(&root, &cgroups, vm).err())).collect())
 }
 
-/// How the policy schedules on this host, unless a person says otherwise.
-pub fn settings(config: &HostConfig) -> Settings {
-    Settings { queue_of: queues(&config.topology), ..Settings::default() }
+/// How the policy schedules on this host, unless a person says otherwise: weights mean what they mean to the kernel's own scheduler.
+pub fn settings(root: &Root, config: &HostConfig) -> Settings {
+    let cpus = config.topology.threads().count() as u32;
+    let concurrency = if tuning::weighs_by_threads(root) { cpus } else { 1 };
+    Settings { concurrency, queue_of: queues(&config.topology), ..Settings::default() }
 }
 
 /// pCPUs that share their last cache share a queue.
@@ -282,10 +285,10 @@ fn cgroup_of(root: &Root, cgroups: &Cgroups, vm: &VmConfig) -> Result<u64, Fault
             "start it in one (libvirt and Proxmox do)",
         )
     })?;
-    if cgroups.quota(root, cgroup).is_some() {
+    if cgroups.quota(root, cgroup).is_some() && !Policy::enforces_quotas() {
         return Err(refused(
-            "it has a quota (cpu.max), which the kernel does not enforce for tasks of a sched_ext policy",
-            "take the quota away, or use weights",
+            "it has a quota (cpu.max), of which this kernel does not tell a sched_ext policy, and which it does not enforce itself then",
+            "take the quota away, or use a kernel from Linux 6.17 on",
         ));
     }
     let folder =

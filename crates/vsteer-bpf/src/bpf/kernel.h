@@ -89,6 +89,7 @@ struct task_struct {
 	struct sched_info sched_info;
 	struct task_group *sched_task_group;
 	struct bpf_local_storage *bpf_storage;
+	void *worker_private; /* of a thread of the kernel: its struct kthread */
 	int nr_cpus_allowed;
 	const struct cpumask *cpus_ptr;
 	struct cpumask cpus_mask; /* so that the type of `cpus_ptr` is known as a whole, which functions that take it want */

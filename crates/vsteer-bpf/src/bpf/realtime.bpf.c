@@ -29,10 +29,11 @@
  *  - A guest may say by a hypercall which timer matters (vsteer-guest's vit); then its others do not count. The next call
  *    ends the warp: so the rest of what the VM does runs on its ordinary share, which the timer alone cannot tell.
  *
- *  - Threads of the kernel that are bound to a pCPU (ksoftirqd, workers) never wait behind a VM: they go first.
+ *  - Threads that the kernel has for each pCPU (ksoftirqd, workers) never wait behind a VM: they go first.
  *
- * Left out, as GAP(...): nice values inside a cgroup (rt-nice): its threads take turns; quotas (rt-quota): user
- * space refuses a VM with cpu.max.
+ *  - Quotas (cpu.max) are enforced here, for the kernel does not do it for tasks of a policy: see realtime_quota.h.
+ *
+ * Left out, as GAP(rt-nice): nice values inside a cgroup. Its threads take turns.
  */
 #include "scx.h"
 #include "realtime.h"
@@ -62,6 +63,7 @@ struct thread {
 	bool warping;
 	bool queued;
 	bool raised;		/* counted in `raised` */
+	bool parked;		/* waits for its group's quota */
 	bool from_wake;		/* `ended` is to be its next wake-up */
 	u32 timer;		/* 1-based index in `calls`; 0: has none yet */
 	u64 avt;		/* of a thread of the root */
@@ -158,6 +160,18 @@ struct {
 	__type(value, u32);
 } free_calls SEC(".maps");
 
+/* The period of a group's quota, by its index. */
+struct period {
+	struct bpf_timer timer;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, GROUPS_MAX);
+	__type(key, u32);
+	__type(value, struct period);
+} periods SEC(".maps");
+
 /* What runs on a pCPU. */
 struct running {
 	u64 svt;		/* system virtual time here: the largest avt that was the least when it ran */
@@ -167,6 +181,7 @@ struct running {
 	u32 pid;
 	u32 domain;
 	bool warping;
+	bool owed;		/* who is put first came while no task of ours ran here */
 };
 
 struct {
@@ -211,6 +226,12 @@ static __always_inline u64 queue_of(s32 cpu)
 	return settings.queue_of[(u32)cpu & (CPUS_MAX - 1)];
 }
 
+/* Where threads wait for their group's quota. */
+static __always_inline u64 parked_queue(void)
+{
+	return settings.queues;
+}
+
 /* Virtual time passes to here, on this pCPU: on others it may pass faster, where fewer share them. */
 static __always_inline void advance(struct running *r, u64 to)
 {
@@ -225,6 +246,18 @@ static __always_inline struct running *running_on(s32 cpu)
 	return bpf_map_lookup_elem(&running, &at);
 }
 
+/* For who is put first, whoever runs gives way. Where that is a task of a class above ours, whom it interrupted goes on after it, with
+ * what is left of its slice and without our being asked: that one gives way as soon as it runs. */
+static __always_inline void interrupt(struct running *r, s32 cpu)
+{
+	if (!r || r->warping)
+		return;
+	if (r->pid)
+		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
+	else
+		r->owed = true;
+}
+
 /* The key of who goes before all others: as many ends of timers later as it is behind. What pCPUs that share a queue count from is the same but
  * for an instant in some days. */
 static __always_inline u64 first_key(struct running *r, u64 asked)
@@ -234,7 +267,47 @@ static __always_inline u64 first_key(struct running *r, u64 asked)
 
 #include "realtime_shares.h"
 
-/* ---- where threads belong ----------------------------------------------------------------------------------- */
+/* It asks for a pCPU: its domain weighs more by it. */
+static void activate(struct task_struct *p, struct thread *t)
+{
+	u32 domain = domain_of(t->group);
+	struct running *r = running_on(scx_bpf_task_cpu(p));
+	u64 *avt, least;
+
+	t->active_in = domain ? domain : t->group;
+	t->active_alone = !domain;
+	avt = avt_of(t, domain);
+	least = (r ? r->svt : 0) - settings.slice;
+	if (domain) {
+		struct group *g = group_at(domain);
+
+		if (g && !g->active && before(*avt, least))
+			*avt = least;
+		count_active(domain, 1);
+	} else {
+		struct group *root = group_at(t->group);
+
+		if (before(*avt, least))
+			*avt = least;
+		if (root)
+			__sync_fetch_and_add(&root->active_weight, BPF_CORE_READ(p, scx.weight));
+	}
+}
+
+static void deactivate(struct task_struct *p, struct thread *t)
+{
+	if (!t->active_in)
+		return;
+	if (t->active_alone) {
+		struct group *root = group_at(t->active_in);
+
+		if (root)
+			__sync_fetch_and_add(&root->active_weight, -(u64)BPF_CORE_READ(p, scx.weight));
+	} else {
+		count_active(t->active_in, -1);
+	}
+	t->active_in = 0;
+}
 
 static u32 index_of(struct cgroup *cgrp)
 {
@@ -243,6 +316,10 @@ static u32 index_of(struct cgroup *cgrp)
 
 	return index ? *index : 0;
 }
+
+#include "realtime_quota.h"
+
+/* ---- where threads belong ----------------------------------------------------------------------------------- */
 
 SEC("struct_ops.s/cgroup_init")
 s32 BPF_PROG(rt_cgroup_init, struct cgroup *cgrp, struct scx_cgroup_init_args *args)
@@ -263,6 +340,8 @@ s32 BPF_PROG(rt_cgroup_init, struct cgroup *cgrp, struct scx_cgroup_init_args *a
 	g->parent = above ? *above : 0;
 	g->weight = args->weight;
 	bpf_map_update_elem(&group_of, &id, &index, BPF_ANY);
+	if (bpf_core_field_exists(args->bw_quota_us))
+		set_quota(g, index, args->bw_period_us, args->bw_quota_us, args->bw_burst_us);
 	changed();
 	return 0;
 }
@@ -272,10 +351,12 @@ void BPF_PROG(rt_cgroup_exit, struct cgroup *cgrp)
 {
 	u64 id = BPF_CORE_READ(cgrp, kn, id);
 	u32 index = index_of(cgrp);
+	struct group *g = group_at(index);
 
-	if (!index)
+	if (!g)
 		return;
 	changed();
+	no_quota(g, index);
 	bpf_map_delete_elem(&group_of, &id);
 	bpf_map_push_elem(&free_groups, &index, BPF_ANY);
 }
@@ -289,7 +370,7 @@ void BPF_PROG(rt_cgroup_set_weight, struct cgroup *cgrp, u32 weight)
 		return;
 	above = group_at(g->parent);
 	if (above && g->active)
-		__sync_fetch_and_add(&above->active_weight, (u64)weight - g->weight);
+		__sync_fetch_and_add(&above->active_weight, times(g->active) * ((u64)weight - g->weight));
 	g->weight = weight;
 }
 
@@ -342,9 +423,6 @@ SEC("struct_ops/runnable")
 void BPF_PROG(rt_runnable, struct task_struct *p, u64 flags)
 {
 	struct thread *t = thread_of(p);
-	struct running *r;
-	u32 domain;
-	u64 *avt, least;
 
 	if (!t)
 		return;
@@ -352,26 +430,7 @@ void BPF_PROG(rt_runnable, struct task_struct *p, u64 flags)
 		t->from_wake = false;
 		t->ended = bpf_ktime_get_ns();
 	}
-	domain = domain_of(t->group);
-	t->active_in = domain ? domain : t->group;
-	t->active_alone = !domain;
-	avt = avt_of(t, domain);
-	r = running_on(scx_bpf_task_cpu(p));
-	least = (r ? r->svt : 0) - settings.slice;
-	if (domain) {
-		struct group *g = group_at(domain);
-
-		if (g && !g->active && before(*avt, least))
-			*avt = least;
-		count_active(domain, 1);
-	} else {
-		struct group *root = group_at(t->group);
-
-		if (before(*avt, least))
-			*avt = least;
-		if (root)
-			__sync_fetch_and_add(&root->active_weight, BPF_CORE_READ(p, scx.weight));
-	}
+	activate(p, t);
 }
 
 SEC("struct_ops/quiescent")
@@ -379,17 +438,10 @@ void BPF_PROG(rt_quiescent, struct task_struct *p, u64 flags)
 {
 	struct thread *t = thread_of(p);
 
-	if (!t || !t->active_in)
+	if (!t)
 		return;
-	if (t->active_alone) {
-		struct group *root = group_at(t->active_in);
-
-		if (root)
-			__sync_fetch_and_add(&root->active_weight, -(u64)BPF_CORE_READ(p, scx.weight));
-	} else {
-		count_active(t->active_in, -1);
-	}
-	t->active_in = 0;
+	deactivate(p, t);
+	t->parked = false;
 	t->queued = false;
 	not_raised(t);
 	/* It has done what it was put first for. */
@@ -446,6 +498,10 @@ void BPF_PROG(rt_running, struct task_struct *p)
 	r->pid = p->pid;
 	r->domain = domain;
 	r->warping = t->warping;
+	if (r->owed) {
+		r->owed = false;
+		interrupt(r, cpu);
+	}
 	/* With others waiting, the least of them is what counts: see dispatch. */
 	if (!t->warping && scx_bpf_dsq_nr_queued(queue_of(cpu)) == 0)
 		advance(r, avt);
@@ -489,6 +545,8 @@ void BPF_PROG(rt_stopping, struct task_struct *p, bool runnable)
 	__sync_fetch_and_add(avt_of(t, domain), ran * t->scale / SCALE);
 	if (g)
 		__sync_fetch_and_add(&g->cpu_ns, ran);
+	if (state.quotas)
+		use_quota(t->group, ran);
 	if (!t->warping)
 		return;
 	t->warped_ns += ran;
@@ -500,19 +558,30 @@ void BPF_PROG(rt_stopping, struct task_struct *p, bool runnable)
 
 /* ---- queues ------------------------------------------------------------------------------------------------- */
 
-static __always_inline bool goes_first(struct task_struct *p)
+/* Does the kernel keep one of these for each pCPU? What may run on one pCPU only is no sign of it: on a host of one pCPU that is true of
+ * all, of those too that compute for milliseconds in the background (khugepaged, kdamond). */
+static bool goes_first(struct task_struct *p)
 {
-	return p->flags & PF_KTHREAD && p->nr_cpus_allowed == 1;
+	struct kthread *k;
+
+	if (!(p->flags & PF_KTHREAD) || p->nr_cpus_allowed != 1)
+		return false;
+	k = BPF_CORE_READ(p, worker_private);
+	return k && BPF_CORE_READ(k, flags) & KTHREAD_IS_PER_CPU;
 }
 
 SEC("struct_ops/select_cpu")
 s32 BPF_PROG(rt_select_cpu, struct task_struct *p, s32 prev, u64 wake_flags)
 {
+	struct thread *t = thread_of(p);
 	bool idle = false;
-	s32 cpu = scx_bpf_select_cpu_dfl(p, prev, wake_flags, &idle);
+	s32 cpu;
 
+	if (t && must_wait(t))
+		return prev;
+	cpu = scx_bpf_select_cpu_dfl(p, prev, wake_flags, &idle);
 	if (idle)
-		insert(p, SCX_DSQ_LOCAL, settings.slice, 0);
+		insert(p, SCX_DSQ_LOCAL, t ? slice_of(t, settings.slice) : settings.slice, 0);
 	return cpu;
 }
 
@@ -522,22 +591,32 @@ void BPF_PROG(rt_enqueue, struct task_struct *p, u64 flags)
 	struct thread *t = thread_of(p);
 	s32 cpu = scx_bpf_task_cpu(p);
 	struct running *r = running_on(cpu);
-	u64 key, now, so_far;
+	u64 key, now, so_far, until;
 
 	if (!t || goes_first(p)) {
 		insert(p, SCX_DSQ_LOCAL, settings.slice, flags | SCX_ENQ_PREEMPT);
 		return;
 	}
+	until = must_wait(t);
+	if (until) {
+		is_parked(p, t);
+		insert_vtime(p, parked_queue(), settings.slice, until, flags);
+		return;
+	}
+	/* Nobody else is there: it goes on. */
+	if (flags & SCX_ENQ_LAST) {
+		insert(p, SCX_DSQ_LOCAL, slice_of(t, settings.slice), flags);
+		return;
+	}
 	t->queued = true;
 	if (t->warping) {
 		/* Before all others, in the order of the ends. */
-		insert_vtime(p, queue_of(cpu), settings.limit, first_key(r, t->asked), flags);
-		if (r && r->pid && !r->warping)
-			scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
+		insert_vtime(p, queue_of(cpu), slice_of(t, settings.limit), first_key(r, t->asked), flags);
+		interrupt(r, cpu);
 		return;
 	}
 	key = *avt_of(t, domain_of(t->group));
-	insert_vtime(p, queue_of(cpu), settings.slice, key, flags);
+	insert_vtime(p, queue_of(cpu), slice_of(t, settings.slice), key, flags);
 	if (!r || !r->pid || r->warping)
 		return;
 	now = bpf_ktime_get_ns();
@@ -594,7 +673,7 @@ static __always_inline void stop_warping(struct thread *t, s32 cpu)
 		r->warping = false;
 }
 
-/* The least virtual time that waits in a queue; false: nobody does. */
+/* The least virtual time that waits in a queue, now that those are gone from it whose quota was used up meanwhile; false: nobody waits. */
 static bool first_of(u64 queue, u64 *key)
 {
 	struct bpf_iter_scx_dsq it;
@@ -602,10 +681,18 @@ static bool first_of(u64 queue, u64 *key)
 	bool some = false;
 
 	if (!bpf_iter_scx_dsq_new(&it, queue, 0)) {
-		p = bpf_iter_scx_dsq_next(&it);
-		if (p) {
-			some = true;
-			*key = p->scx.dsq_vtime;
+		while ((p = bpf_iter_scx_dsq_next(&it))) {
+			struct thread *t = thread_of(p);
+			u64 until = t ? must_wait(t) : 0;
+
+			if (!until) {
+				some = true;
+				*key = p->scx.dsq_vtime;
+				break;
+			}
+			is_parked(p, t);
+			scx_bpf_dsq_move_set_vtime(&it, until);
+			scx_bpf_dsq_move_vtime(&it, p, parked_queue(), 0);
 		}
 	}
 	bpf_iter_scx_dsq_destroy(&it);
@@ -621,7 +708,7 @@ static bool goes_on(struct task_struct *prev, bool some, u64 least)
 	if (!(prev->scx.flags & SCX_TASK_QUEUED))
 		return false;
 	t = thread_of(prev);
-	if (!t || goes_first(prev))
+	if (!t || goes_first(prev) || must_wait(t))
 		return false;
 	if (t->warping) {
 		u64 so_far = t->warped_ns + (t->began ? bpf_ktime_get_ns() - t->began : 0);
@@ -651,7 +738,9 @@ void BPF_PROG(rt_dispatch, s32 cpu, struct task_struct *prev)
 		return;
 	some = first_of(own, &least);
 	if (prev && goes_on(prev, some, least)) {
-		set_slice(prev, settings.slice);
+		struct thread *t = thread_of(prev);
+
+		set_slice(prev, t ? slice_of(t, settings.slice) : settings.slice);
 		return;
 	}
 	if (some && r && before(r->svt - FIRST_BAND / 2, least))
@@ -662,7 +751,7 @@ void BPF_PROG(rt_dispatch, s32 cpu, struct task_struct *prev)
 	for (u32 i = 1; i < settings.queues && i < CPUS_MAX; i++) {
 		u64 other = own + i < settings.queues ? own + i : own + i - settings.queues;
 
-		if (move_to_local(other))
+		if (first_of(other, &least) && move_to_local(other))
 			return;
 	}
 }
@@ -674,7 +763,7 @@ void BPF_PROG(rt_dispatch, s32 cpu, struct task_struct *prev)
 SEC("struct_ops.s/init")
 s32 BPF_PROG(rt_init)
 {
-	for (u32 i = 0; i < settings.queues && i < CPUS_MAX; i++) {
+	for (u32 i = 0; i <= settings.queues && i < CPUS_MAX; i++) {
 		s32 failed = scx_bpf_create_dsq(i, -1);
 
 		if (failed)
@@ -708,10 +797,13 @@ struct sched_ext_ops realtime = {
 	.cgroup_exit = (void *)rt_cgroup_exit,
 	.cgroup_move = (void *)rt_cgroup_move,
 	.cgroup_set_weight = (void *)rt_cgroup_set_weight,
+	.cgroup_set_bandwidth = (void *)rt_cgroup_set_bandwidth,
 	.init = (void *)rt_init,
 	.exit = (void *)rt_exit,
-	/* A vCPU that is interrupted within a program of ours may not migrate: without this it would go round our queue. */
-	.flags = SCX_OPS_ENQ_MIGRATION_DISABLED,
-	.timeout_ms = 5000,
+	/* A vCPU that is interrupted within a program of ours may not migrate: without this it would go round our queue. Who is alone has to ask whether
+	 * it may go on, for its quota may be used up. */
+	.flags = SCX_OPS_ENQ_MIGRATION_DISABLED | SCX_OPS_ENQ_LAST,
+	/* As long as the kernel lets one wait: for a quota it may be seconds. */
+	.timeout_ms = 30000,
 	.name = "vsteer_realtime",
 };

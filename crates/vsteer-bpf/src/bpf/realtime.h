@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* What the real-time policy counts, as it lies in memory. src/realtime/layout.rs mirrors it; the loader compares the sizes with the
+/* What the real-time policy counts, as it lies in memory. src/realtime.rs mirrors it; the loader compares the sizes with the
  * maps' own. */
 #ifndef VSTEER_REALTIME_H
 #define VSTEER_REALTIME_H
@@ -22,6 +22,9 @@
 #define CALLS_FOR 1000000000ULL	/* ns after a timer that was called for ended: then who called has gone */
 #define CALL_LONGEST (24ULL * 3600 * 1000000000)	/* who says more made a mistake */
 
+#define NO_QUOTA (~0ULL)		/* as the kernel says it */
+#define QUOTA_LEAST_NS 100000LL	/* of a pCPU at a time */
+
 /* Set before loading; times in ns. */
 struct settings {
 	u64 slice;		/* how long a thread runs before another one may, but for what follows */
@@ -34,7 +37,7 @@ struct settings {
 	u32 honour;		/* 0: only measure */
 	u32 sources;		/* bits SOURCE_* */
 	u32 queues;
-	u32 pad;
+	u32 concurrency;	/* of a group's runnable threads so many count for its weight */
 	u32 queue_of[CPUS_MAX];	/* by pCPU */
 };
 
@@ -44,8 +47,15 @@ struct state {
 	s32 raised;		/* threads whose timers ended while they waited in a queue */
 	s32 exit_kind;		/* why the kernel ended the policy; 0: it has not */
 	u64 exit_code;
+	u64 quotas;		/* groups that have one */
 	char exit_reason[128];
 	char exit_message[256];
+};
+
+/* Of the last while, in 2^-10. */
+struct average {
+	u64 value;
+	u64 at;			/* ns */
 };
 
 /* One cgroup. */
@@ -55,14 +65,19 @@ struct group {
 	u32 weight;		/* cpu.weight, 1 to 10000 */
 	u32 domain;		/* index of the group that is charged for its threads: itself, or the VM's above it */
 	u32 generation;		/* of the VMs' table when `domain` was looked up */
-	u32 active;		/* runnable threads, and groups below that have some */
+	u32 active;		/* runnable threads, here and below */
 	u32 pad;
+	struct average times;	/* of how many times its weight it has by them */
 	u64 active_weight;	/* of groups below, and of threads of the root, that are active */
-	u64 average;		/* of that over the last while, in 2^-10 */
-	u64 averaged;		/* when, ns */
+	struct average beside;	/* of that */
 	u64 avt;		/* actual virtual time, ns */
 	u64 warps_again;	/* not before, ns */
 	u64 cpu_ns;		/* used while the policy ran */
+	u64 quota;		/* ns in a period; 0: none */
+	u64 burst;		/* so much of it may be kept beyond one */
+	u64 period;		/* ns */
+	u64 period_began;
+	long long left;		/* of the quota; below 0: owed */
 };
 
 /* What one VM asked for, and got. */
@@ -72,6 +87,7 @@ struct asked {
 	u64 honoured;		/* while it was blocked or waited, and it was put first */
 	u64 in_debt;		/* refused: so much borrowed that it may not borrow more */
 	u64 too_soon;		/* refused: too soon after the last, or in the pause after a warp that ran into its limit */
+	u64 over_quota;		/* refused: its quota is used up */
 	u64 calls;		/* by hypercall */
 	u64 malformed;		/* calls that say nothing sensible */
 	u64 limited;		/* warps that ran into their limit */

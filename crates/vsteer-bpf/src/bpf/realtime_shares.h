@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /* Who is charged for a thread, and how fast does its virtual time pass? Part of realtime.bpf.c, by its maps: domains, who is active in them, and
- * their shares, level by level. */
+ * their shares, level by level.
+ *
+ * A group weighs what its cpu.weight says or, where the kernel has it so (settings.concurrency), as many times that as it has runnable threads: from
+ * Linux 7.3 on a group that could use several pCPUs weighs on each what it would there alone (debug/sched/cgroup_mode: concur). A host's work should
+ * not get another share by this policy than by the kernel. */
 
 /* The group that is charged for threads of this one; 0: the root's, each by itself. */
 static u32 domain_of(u32 index)
@@ -25,39 +29,66 @@ static u32 domain_of(u32 index)
 	return domain;
 }
 
-/* The weight of its active members, averaged over AVERAGED_NS: members that sleep for some us at a time must not make virtual time pass slower
- * for whoever begins to run just then. */
-static u64 average_of(struct group *g, u64 now)
+/* What `is` was over the last AVERAGED_NS. */
+static u64 averaged(struct average *average, u64 is, u64 now)
 {
-	u64 is = g->active_weight << AVERAGE_SHIFT, average = g->average, passed = now - g->averaged;
+	u64 value = average->value, passed = now - average->at;
 
+	is <<= AVERAGE_SHIFT;
 	if (passed >= AVERAGED_NS)
-		average = is;
-	else if (is > average)
-		average += (is - average) * passed / AVERAGED_NS;
+		value = is;
+	else if (is > value)
+		value += (is - value) * passed / AVERAGED_NS;
 	else
-		average -= (average - is) * passed / AVERAGED_NS;
-	g->average = average;
-	g->averaged = now;
-	return average >> AVERAGE_SHIFT;
+		value -= (value - is) * passed / AVERAGED_NS;
+	average->value = value;
+	average->at = now;
+	return value;
 }
 
-/* One more or one fewer runs or waits in this group: those above learn of it where it is the first or the last. */
+/* The weight of its active members: those that sleep for some us at a time must not make virtual time pass slower for whoever begins to run
+ * just then. */
+static u64 weight_beside(struct group *g, u64 now)
+{
+	return averaged(&g->beside, g->active_weight, now) >> AVERAGE_SHIFT;
+}
+
+/* How many times its weight a group with so many runnable threads has. */
+static u64 times(u64 threads)
+{
+	return threads < settings.concurrency ? threads : settings.concurrency;
+}
+
+/* What it weighs, in 2^-10. */
+static u64 weight_of(struct group *g, u64 now)
+{
+	u64 once = 1 << AVERAGE_SHIFT, average = once;
+
+	if (settings.concurrency > 1)
+		average = averaged(&g->times, times(g->active), now);
+	return g->weight * (average > once ? average : once);
+}
+
+/* One thread more or fewer runs or waits in this group: so it does in those above. */
 static void count_active(u32 index, int step)
 {
 	struct group *g = group_at(index);
+	u64 now = bpf_ktime_get_ns();
 
 	for (int i = 0; i < DEPTH_MAX && g; i++) {
-		u32 former = __sync_fetch_and_add(&g->active, step);
-		struct group *above;
+		struct group *above = group_at(g->parent);
+		u64 former, change;
 
-		if (step > 0 ? former != 0 : former != 1)
-			return;
-		above = group_at(g->parent);
 		if (!above)
 			return;
-		average_of(above, bpf_ktime_get_ns());
-		__sync_fetch_and_add(&above->active_weight, step > 0 ? (u64)g->weight : -(u64)g->weight);
+		if (settings.concurrency > 1)
+			averaged(&g->times, times(g->active), now);
+		former = (u32)__sync_fetch_and_add(&g->active, step);
+		change = times(former + step) - times(former);
+		if (change) {
+			weight_beside(above, now);
+			__sync_fetch_and_add(&above->active_weight, change * g->weight);
+		}
 		g = above;
 	}
 }
@@ -71,11 +102,12 @@ static u64 scale_of(u32 domain, u64 now)
 
 	for (int i = 0; i < DEPTH_MAX && g; i++) {
 		struct group *above = group_at(g->parent);
-		u64 weight = g->weight, all;
+		u64 weight, all;
 
-		if (!above || !weight)
+		if (!above || !g->weight)
 			break;
-		all = above->parent ? average_of(above, now) : WEIGHT;
+		weight = weight_of(g, now);
+		all = (above->parent ? weight_beside(above, now) : WEIGHT) << AVERAGE_SHIFT;
 		if (!above->parent || all > weight)
 			scale = scale * all / weight;
 		g = above;

@@ -64,6 +64,10 @@ static void ended(struct task_struct *p, bool by_call)
 	}
 	if (!settings.honour)
 		return;
+	if (t->parked || must_wait(t)) {
+		__sync_fetch_and_add(&a->over_quota, 1);
+		return;
+	}
 	if (before(now, g->warps_again)) {
 		__sync_fetch_and_add(&a->too_soon, 1);
 		return;
@@ -90,12 +94,10 @@ static void ended(struct task_struct *p, bool by_call)
 	__sync_fetch_and_add(&a->honoured, 1);
 	if (t->queued) {
 		s32 cpu = scx_bpf_task_cpu(p);
-		struct running *r = running_on(cpu);
 
 		t->raised = true;
 		__sync_fetch_and_add(&state.raised, 1);
-		if (r && !r->warping)
-			scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
+		interrupt(running_on(cpu), cpu);
 	}
 }
 

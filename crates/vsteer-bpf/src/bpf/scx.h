@@ -15,12 +15,21 @@
 #define SCX_ENQ_WAKEUP 1ULL
 #define SCX_ENQ_HEAD 0x10000ULL
 #define SCX_ENQ_PREEMPT (1ULL << 32)
+#define SCX_ENQ_LAST (1ULL << 41)
 #define SCX_DEQ_SLEEP 1ULL
 #define SCX_TASK_QUEUED 1 /* of sched_ext_entity.flags */
 #define SCX_KICK_IDLE 1ULL
 #define SCX_KICK_PREEMPT 2ULL
+#define SCX_OPS_ENQ_LAST 2ULL
 #define SCX_OPS_ENQ_EXITING 4ULL
 #define SCX_OPS_ENQ_MIGRATION_DISABLED 16ULL
+
+/* kernel/kthread.c */
+struct kthread {
+	unsigned long flags;
+} KERNEL_TYPE;
+
+#define KTHREAD_IS_PER_CPU 1 /* bit 0 of them */
 
 struct scx_init_task_args {
 	bool fork;
@@ -89,6 +98,8 @@ extern s32 scx_bpf_select_cpu_dfl(struct task_struct *p, s32 prev_cpu, u64 wake_
 extern struct task_struct *bpf_task_from_pid(s32 pid) __weak __ksym;
 extern void bpf_task_release(struct task_struct *p) __weak __ksym;
 extern bool scx_bpf_dsq_move(struct bpf_iter_scx_dsq *it, struct task_struct *p, u64 dsq_id, u64 enq_flags) __weak __ksym;
+extern bool scx_bpf_dsq_move_vtime(struct bpf_iter_scx_dsq *it, struct task_struct *p, u64 dsq_id, u64 enq_flags) __weak __ksym;
+extern void scx_bpf_dsq_move_set_vtime(struct bpf_iter_scx_dsq *it, u64 vtime) __weak __ksym;
 extern void scx_bpf_dsq_move_set_slice(struct bpf_iter_scx_dsq *it, u64 slice) __weak __ksym;
 extern bool bpf_cpumask_test_cpu(u32 cpu, const struct cpumask *cpumask) __weak __ksym;
 extern void scx_bpf_exit_bstr(long long code, char *fmt, unsigned long long *data, u32 data__sz) __weak __ksym;

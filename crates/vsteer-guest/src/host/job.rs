@@ -72,6 +72,10 @@ pub enum Happens {
     Start,
     /// Its access log gets another name, and a new one begins.
     Rotate,
+    /// It loses its quota.
+    Unlimit,
+    /// The thread of its last vCPU ends.
+    Unplug,
     /// The case's command is killed, without a chance to take back anything.
     Kill,
 }
@@ -268,17 +272,19 @@ const COMMAND: &str = "command";
 fn event(rest: &str) -> Result<Event, String> {
     let words: Vec<&str> = rest.split_whitespace().collect();
     let &[at_s, what, name] = &words[..] else {
-        return Err(format!("`event {rest}` is not SECOND stop|start|rotate|kill NAME"));
+        return Err(format!("`event {rest}` is not SECOND stop|start|rotate|unlimit|unplug|kill NAME"));
     };
     is_name(name)?;
     let what = match what {
         "stop" => Happens::Stop,
         "start" => Happens::Start,
         "rotate" => Happens::Rotate,
+        "unlimit" => Happens::Unlimit,
+        "unplug" => Happens::Unplug,
         "kill" if name == COMMAND => Happens::Kill,
         _ => {
             return Err(format!(
-                "`{what}` does not happen to `{name}` (stop, start, rotate; kill: to `command`)"
+                "`{what}` does not happen to `{name}` (stop, start, rotate, unlimit, unplug; kill: to `command`)"
             ));
         }
     };
@@ -286,9 +292,12 @@ fn event(rest: &str) -> Result<Event, String> {
     Ok(Event { at_s, name: name.to_owned(), what })
 }
 
+/// A quota's period unless another one is named: the kernel's own.
+pub const PERIOD_US: u64 = 100_000;
+
 fn quota(value: &str) -> Result<(u64, u64), String> {
-    let (quota, period) = value.split_once('/').unwrap_or((value, "100000"));
-    let both = quota.parse().ok().zip(period.parse().ok());
+    let (quota, period) = value.split_once('/').map_or((value, None), |(quota, period)| (quota, Some(period)));
+    let both = quota.parse().ok().zip(period.map_or(Some(PERIOD_US), |p| p.parse().ok()));
     both.ok_or_else(|| format!("`{value}` is no quota (write QUOTA/PERIOD, us)"))
 }
 

@@ -22,7 +22,7 @@ mod window;
 use crate::place::Place;
 use crate::run::{now_ns, sleep_until};
 pub use job::place;
-use job::{Case, Event, Happens, Job, Start};
+use job::{Case, Change, Event, Happens, Job, PERIOD_US, Start};
 use log::Log;
 use started::Started;
 use std::path::Path;
@@ -225,6 +225,11 @@ fn happen(
             Ok(())
         }
         Happens::Rotate => log.ok_or_else(absent)?.rotate(),
+        Happens::Unlimit => {
+            let quota_us = Some((None, PERIOD_US));
+            cgroups::change(&Change { name: event.name.clone(), weight: None, quota_us })
+        }
+        Happens::Unplug => all[at.ok_or_else(absent)?].unplug(),
         Happens::Kill => Err("only a case's command is killed".to_owned()),
     }
 }

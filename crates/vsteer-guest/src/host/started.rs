@@ -93,6 +93,24 @@ impl Started {
         (&self.name, std::mem::take(&mut self.reports), std::mem::take(&mut self.kvm_counts))
     }
 
+    /// Ends the thread of its last vCPU.
+    ///
+    /// # Errors
+    /// There is none, or it cannot be told.
+    pub fn unplug(&self) -> Result<(), String> {
+        let process = self.child.id();
+        let threads = std::fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
+        let number = |thread: &Path| {
+            let name = std::fs::read_to_string(thread.join("comm")).ok()?;
+            name.trim().strip_prefix("CPU ")?.strip_suffix("/KVM")?.parse::<u32>().ok()
+        };
+        let vcpus = threads.filter_map(|t| {
+            Some((number(&t.path())?, t.file_name().to_str()?.parse::<i32>().ok()?))
+        });
+        let (_, thread) = vcpus.max().ok_or_else(|| format!("{} has no vCPU", self.name))?;
+        crate::vmm::unplug(process, thread).map_err(|e| format!("unplugging a vCPU of {}: {e}", self.name))
+    }
+
     /// Its name.
     pub fn name(&self) -> &str {
         &self.name

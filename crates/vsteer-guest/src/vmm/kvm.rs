@@ -14,6 +14,8 @@ use std::fs::File;
 use std::io::Error;
 use std::path::Path;
 use std::ptr;
+use std::sync::atomic::AtomicI32;
+use std::sync::atomic::Ordering::Relaxed;
 
 const GET_API_VERSION: u64 = 0xae00;
 const CREATE_VM: u64 = 0xae01;
@@ -42,6 +44,39 @@ const API_VERSION: i32 = 12;
 const CPUID_ENTRIES: usize = 256;
 /// Where Linux may keep three pages of its own on old Intel processors: in no VM's memory here.
 const TSS_ADDRESS: u64 = 0xfffb_d000;
+
+/// Takes a vCPU out of the VM, where its thread cannot be told otherwise.
+const INTERRUPTS: libc::c_int = libc::SIGUSR1;
+/// The thread that was interrupted last.
+static INTERRUPTED: AtomicI32 = AtomicI32::new(0);
+
+extern "C" fn interrupted(_: libc::c_int) {
+    // SAFETY: the call has no conditions, and may be made in a signal handler.
+    INTERRUPTED.store(unsafe { libc::gettid() }, Relaxed);
+}
+
+/// From here on threads of this process can be [`interrupt`]ed.
+pub fn can_be_interrupted() {
+    // SAFETY: zeros are a valid value, and the handler does what handlers may.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = interrupted as *const () as usize;
+        libc::sigaction(INTERRUPTS, &raw const action, ptr::null_mut());
+    }
+}
+
+/// Takes the vCPU whose thread this is out of its VM; it ends. Who is not in the VM just then is not told, but that is for an instant
+/// of its life.
+///
+/// # Errors
+/// There is no such thread, or it is somebody else's.
+pub fn interrupt(process: u32, thread: i32) -> Result<(), Error> {
+    // SAFETY: the call takes three numbers.
+    match unsafe { libc::syscall(libc::SYS_tgkill, process, thread, INTERRUPTS) } {
+        0 => Ok(()),
+        _ => Err(Error::last_os_error()),
+    }
+}
 
 /// `struct kvm_regs`.
 #[repr(C)]
@@ -308,6 +343,8 @@ unsafe impl Send for Vcpu {}
 pub enum Exit {
     /// It wrote to a port.
     Port(u16),
+    /// Its thread was told to end.
+    Unplugged,
     /// Anything else; the number is `KVM_EXIT_*`.
     Other(u32),
 }
@@ -352,6 +389,8 @@ impl Vcpu {
         loop {
             match call(self.fd.as_fd(), RUN, 0) {
                 Ok(_) => break,
+                // SAFETY: the call has no conditions.
+                Err(_) if INTERRUPTED.load(Relaxed) == unsafe { libc::gettid() } => return Ok(Exit::Unplugged),
                 Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
                 // What the kernel asks for when a vCPU was made runnable meanwhile.
                 Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => {}

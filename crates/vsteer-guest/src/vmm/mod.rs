@@ -46,6 +46,7 @@ pub fn run(vcpus: usize, plan: &Plan, place: &Place, memory: Option<&Path>) -> R
         return Err("`build` is for a process: a VM of this host has no compiler".to_owned());
     }
     place.take()?;
+    kvm::can_be_interrupted();
     let tables = Tables::draw(&plan.workload, vcpus);
     let bytes = (tables.end() as usize).next_multiple_of(2 << 20);
     if bytes as u64 > abi::MEMORY_MAX {
@@ -83,7 +84,10 @@ pub fn run(vcpus: usize, plan: &Plan, place: &Place, memory: Option<&Path>) -> R
         std::thread::Builder::new()
             .name(format!("CPU {index}/KVM"))
             .spawn(move || {
-                let why = place.take_as_vcpu(index).err().unwrap_or_else(|| last_words(&vcpu));
+                let Some(why) = place.take_as_vcpu(index).err().or_else(|| last_words(&vcpu)) else {
+                    std::mem::forget((vcpu, keeps_memory));
+                    return;
+                };
                 drop(keeps_memory);
                 eprintln!("vsteer-guest: vCPU {index}: {why}");
                 std::process::exit(1);
@@ -93,15 +97,24 @@ pub fn run(vcpus: usize, plan: &Plan, place: &Place, memory: Option<&Path>) -> R
     crate::report_when_asked(plan.workload.kind(), vcpus, counters)
 }
 
-/// Runs a vCPU until it leaves for good, which a sound program does not; why it did.
-fn last_words(vcpu: &Vcpu) -> String {
+/// Ends the thread of a vCPU, as QEMU does when one is unplugged: what KVM has of it, its timer too, stays with the VM.
+///
+/// # Errors
+/// There is no such thread, or it is somebody else's.
+pub fn unplug(process: u32, thread: i32) -> std::io::Result<()> {
+    kvm::interrupt(process, thread)
+}
+
+/// Runs a vCPU until it leaves for good, which a sound program does not; why it did. `None`: it was unplugged.
+fn last_words(vcpu: &Vcpu) -> Option<String> {
     let what = match vcpu.run() {
+        Ok(Exit::Unplugged) => return None,
         Ok(Exit::Port(abi::FAILED_PORT)) => "the program inside failed".to_owned(),
         Ok(exit) => format!("left the VM unexpectedly: {exit:?}"),
         Err(e) => format!("running: {e}"),
     };
     let rip = vcpu.registers().map_or_else(|e| e.to_string(), |r| format!("{:#x}", r.rip));
-    format!("{what} (at {rip})")
+    Some(format!("{what} (at {rip})"))
 }
 
 /// What the workload means to the program inside.

@@ -12,6 +12,7 @@ use crate::root::Root;
 use rustix::time::{ClockId, clock_getres};
 use vsteer_core::nouns::FairTuning;
 
+const CGROUP_MODE: &str = "/sys/kernel/debug/sched/cgroup_mode";
 const BASE_SLICE: &str = "/sys/kernel/debug/sched/base_slice_ns";
 
 /// As far as it can be read. A captured tree tells no tick.
@@ -22,6 +23,16 @@ pub fn read(root: &Root) -> FairTuning {
     });
     let slice = task::text(root, BASE_SLICE).and_then(|text| text.trim().parse().ok());
     FairTuning { hz: hz.flatten(), base_slice_ns: slice, ..FairTuning::default() }
+}
+
+/// Does a cgroup weigh as many times its `cpu.weight` as it has runnable threads, up to the number of pCPUs (`concur`)? So it is on Linux 7.3
+/// unless it was told otherwise (kernel/sched/debug.c: `cgroup_mode`); before, weights were what they said.
+pub fn weighs_by_threads(root: &Root) -> bool {
+    match task::text(root, CGROUP_MODE) {
+        Some(modes) => modes.split_ascii_whitespace().any(|mode| mode == "[concur]" || mode == "(concur)"),
+        // Without debugfs it is what it is from the start, on kernels that have it.
+        None => task::text(root, "/proc/kallsyms").is_some_and(|names| names.contains(" calc_concur_shares")),
+    }
 }
 
 fn hz_of(tick_ns: u64) -> Option<u32> {

@@ -149,6 +149,10 @@ pub enum Happens {
     Start,
     /// Its access log becomes `NAME.log.1`, and a new one begins.
     Rotate,
+    /// It loses its quota.
+    Unlimit,
+    /// Its last vCPU is unplugged: the thread ends, and the rest of it stays with the VM.
+    Unplug,
     /// The case's command is killed, without a chance to take back anything.
     Kill,
 }
@@ -160,6 +164,8 @@ impl Happens {
             Happens::Stop => "stop",
             Happens::Start => "start",
             Happens::Rotate => "rotate",
+            Happens::Unlimit => "unlimit",
+            Happens::Unplug => "unplug",
             Happens::Kill => "kill",
         }
     }

@@ -161,9 +161,16 @@ fn many(full: bool) -> &'static [usize] {
 }
 
 /// Where timers end, from a multiple of 40 ms: between two ticks of the host's for all that are 1.25 ms apart (250 ticks a second, at
-/// multiples of 4 ms), or together with one.
+/// multiples of 4 ms), or together with one: 10 VMs in 40 ms, all with another.
 const BESIDE_TICK_US: usize = 620;
 const ON_TICK_US: usize = 1;
+const ON_TICK_VMS: usize = 10;
+/// A thread of a class above the policy's, which nothing of the policy's interrupts: 1 ms of work (50 units) every 40 ms, begun so long before
+/// the timer of a VM ends that it is under way then.
+const ABOVE_UNITS: u32 = 50;
+const ABOVE_FIRST_US: usize = 380;
+/// A unit of work.
+const UNIT_US: f64 = 20.0;
 
 /// From the end of a timer to running; VMs have been found when counting begins, and nobody is asked.
 fn expiries(full: bool) -> Result<Job, Fault> {
@@ -172,7 +179,7 @@ fn expiries(full: bool) -> Result<Job, Fault> {
     let long = if full { 20 } else { 10 };
     for &n in many(full) {
         // 40 ms, an equal part for each: 1.25 ms apart for 32, of which each works 0.1 ms.
-        let from = |first_us: usize| -> Vec<String> {
+        let from = |n: usize, first_us: usize| -> Vec<String> {
             let timer = |i: usize| {
                 let phase_us = first_us + 40_000 / n * i;
                 vm(
@@ -183,11 +190,16 @@ fn expiries(full: bool) -> Result<Job, Fault> {
             };
             (0..n).map(timer).chain(hogs()).collect()
         };
-        let vms = from(BESIDE_TICK_US);
+        let vms = from(n, BESIDE_TICK_US);
         let head = |more: &[&str]| format!("ask = false\n{}", policy(&["rt*"], &[&quiet[..], more].concat()));
         case(&mut text, &format!("expiry-{n}"), long, &head(&[]), &vms);
         if full && n == 1 {
-            case(&mut text, "expiry-tick", long, &head(&[]), &from(ON_TICK_US));
+            case(&mut text, "expiry-tick", long, &head(&[]), &from(ON_TICK_VMS, ON_TICK_US));
+            let phase_us = BESIDE_TICK_US - ABOVE_FIRST_US;
+            let workload = format!("periodic,period_us=40000,work_units={ABOVE_UNITS},phase_us={phase_us}");
+            let above = vm("above", &workload, "class = \"fifo:50\"\n");
+            let vms: Vec<String> = vms.iter().cloned().chain([above]).collect();
+            case(&mut text, "expiry-above", long, &head(&[]), &vms);
         }
         if full && n == 8 {
             case(&mut text, "expiry-8-measured", long, &head(&["--measure-only"]), &vms);
@@ -232,6 +244,7 @@ pub fn run(bench: &Bench) -> Result<Findings, Fault> {
         let mut found = two.tables(&kernel, bench.full, &mut findings)?;
         one.expiries(&kernel, bench.full, &mut findings, &mut found)?;
         if bench.full {
+            one.above(&kernel, &mut findings, &mut found)?;
             one.costs(&kernel, &mut findings, &mut found)?;
         }
         two.together(&kernel, &mut findings, &mut found);
@@ -383,8 +396,8 @@ impl Boot {
         figures: &mut Map<String, Value>,
     ) -> Result<(), Fault> {
         let counts = many(full).iter().map(|n| (*n, format!("expiry-{n}"), format!("{n} VMs")));
-        let tick =
-            full.then(|| (1, "expiry-tick".to_owned(), "a timer that ends with the host's tick".to_owned()));
+        let tick = full
+            .then(|| (ON_TICK_VMS, "expiry-tick".to_owned(), "10 VMs, each end with the host's tick".to_owned()));
         for (n, case, what) in counts.chain(tick) {
             let said = self.said(&case)?;
             let late = |what: &'static str| {
@@ -402,6 +415,28 @@ impl Boot {
                 json!({ "mean": mean, "p99": p99, "max": max, "expired": sum(&said, "expired") }),
             );
         }
+        Ok(())
+    }
+
+    /// While a thread of a class above runs, nothing else can; but no longer, and whom it interrupted does not go on first.
+    fn above(
+        &self,
+        kernel: &str,
+        findings: &mut Findings,
+        figures: &mut Map<String, Value>,
+    ) -> Result<(), Fault> {
+        let said = self.said("expiry-above")?;
+        let late = |what: &'static str| {
+            worst(vms(&said).map(|vm| vm["expiry_to_running_us"][what].as_f64().unwrap_or(f64::NAN)))
+        };
+        let rest_us = f64::from(ABOVE_UNITS) * UNIT_US - ABOVE_FIRST_US as f64;
+        let (mean, max) = (late("mean"), late("max"));
+        findings.claim(
+            format!("{kernel}: a timer that ends while a thread of a class above runs waits for the rest of its work, and no longer (200 us)"),
+            max <= rest_us + MAX_MOST_US && mean >= rest_us / 2.0,
+            format!("mean {mean:.1}, max {max:.1} us, of {} timers; {rest_us:.0} us are left of its work", sum(&said, "expired")),
+        );
+        figures.insert("expiry_to_running_us_above".to_owned(), json!({ "mean": mean, "max": max }));
         Ok(())
     }
 

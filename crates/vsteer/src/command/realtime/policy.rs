@@ -35,12 +35,14 @@ pub fn keep(
         RealtimeSource::Call => Sources::Call,
         RealtimeSource::Both => Sources::Both,
     };
+    let root = Root::live()?;
     let settings =
-        Settings { honour: !a.measure_only, sources, warp: a.warp, limit: a.limit, ..settings(&config) };
+        Settings { honour: !a.measure_only, sources, warp: a.warp, limit: a.limit, ..settings(&root, &config) };
     let counted = a.costs.then(Counted::begin).transpose()?;
     let mut keeping = Keeping {
         a,
-        root: Root::live()?,
+        root,
+        concurrency: settings.concurrency,
         scheduling: Scheduling::start(&settings)?,
         channels: Channels::default(),
         refusals: Refusals::default(),
@@ -98,6 +100,7 @@ pub fn keep(
 struct Keeping<'a> {
     a: &'a RealtimeRun,
     root: Root,
+    concurrency: u32,
     scheduling: Scheduling,
     channels: Channels,
     refusals: Refusals,
@@ -121,6 +124,7 @@ impl Keeping<'_> {
             "pid": std::process::id(),
             "seconds": self.begin.elapsed().as_secs_f64(),
             "honoured": !self.a.measure_only,
+            "threads_that_weigh": self.concurrency,
             "vms": self.scheduling.report()?,
             "refused": self.refusals.0,
             "guests_told": self.channels.len(),
