@@ -29,6 +29,9 @@ const APIC_TIMER: &str = "apic_timer_fn";
 /// What the names of the policy's programs begin with.
 const PREFIX: &str = "rt_";
 const STATE: &str = "/sys/kernel/sched_ext/state";
+/// Of the code with which the kernel ends a policy (`SCX_ECODE_ACT_RESTART`, Linux 6.12 to 7.3): nothing is wrong, but it has to begin anew, for
+/// a pCPU came or went.
+const AGAIN: u64 = 1 << 48;
 const POLICY_THERE: &str = "/sys/kernel/sched_ext/root/ops";
 
 /// `struct settings`.
@@ -220,6 +223,15 @@ pub struct ProgramCost {
     pub runs: u64,
     /// For how long in all, ns.
     pub ns: u64,
+}
+
+/// Why the kernel has ended the policy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ended {
+    /// In its words.
+    pub why: String,
+    /// Nothing is wrong with it: a pCPU came or went.
+    pub may_begin_again: bool,
 }
 
 /// The loaded and attached policy.
@@ -418,20 +430,21 @@ impl Policy {
         }))
     }
 
-    /// Why the kernel has ended the policy; `None` while it schedules.
+    /// Whether and why the kernel has ended the policy; `None` while it schedules.
     ///
     /// # Errors
     /// The table cannot be read.
-    pub fn ended(&self) -> Result<Option<String>, Fault> {
+    pub fn ended(&self) -> Result<Option<Ended>, Fault> {
         let raw = self.state()?;
         let text = |bytes: &[u8]| {
             let end = bytes.iter().position(|b| *b == 0).unwrap_or(bytes.len());
             String::from_utf8_lossy(&bytes[..end]).into_owned()
         };
-        Ok((raw.exit_kind != 0).then(|| match text(&raw.exit_message) {
+        let why = || match text(&raw.exit_message) {
             message if message.is_empty() => text(&raw.exit_reason),
             message => format!("{}: {message}", text(&raw.exit_reason)),
-        }))
+        };
+        Ok((raw.exit_kind != 0).then(|| Ended { why: why(), may_begin_again: raw.exit_code & AGAIN != 0 }))
     }
 
     /// Can be read from once a cgroup has come or gone, or the policy has ended, until [`Policy::changes_seen`].
@@ -471,6 +484,11 @@ impl Policy {
 
     /// Hands all tasks back to the kernel's own scheduler. Dropping does the same.
     pub fn stop(mut self) {
+        self.detach();
+    }
+
+    /// As [`Policy::stop`]; what was counted can still be read.
+    pub fn detach(&mut self) {
         // In the opposite order: first it no longer acts.
         while self.links.pop().is_some() {}
     }

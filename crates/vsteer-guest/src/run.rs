@@ -13,6 +13,7 @@ use crate::vit::Vit;
 use crate::workload::Workload;
 use rustix::thread::{ClockId, clock_nanosleep_absolute};
 use rustix::time::{Timespec, clock_gettime};
+use std::io::{PipeReader, PipeWriter, Read, Write};
 
 /// Where the C sources lie that [`Workload::Build`] builds.
 const TREE: &str = "/tree";
@@ -112,10 +113,37 @@ pub fn run(workload: &Workload, vcpu: u64, counters: &Counters, answered: Option
             counters.unit_done();
             counters.resp.record(now_ns() - begun_ns);
         },
+        Workload::Switch => {
+            let why = switch(counters);
+            eprintln!("vsteer-guest: switching to and fro: {why}");
+            std::process::exit(1);
+        }
         Workload::Waker { every_ns, sleep_ns } => loop {
             burn_until(now_ns() + every_ns, &mut generator, counters);
             wait(now_ns() + sleep_ns, counters);
         },
+    }
+}
+
+/// Hands a byte to another thread and back, for ever; why it cannot.
+fn switch(counters: &Counters) -> std::io::Error {
+    let pass_on = |from: &mut PipeReader, to: &mut PipeWriter| {
+        let mut byte = [0];
+        from.read_exact(&mut byte).and_then(|()| to.write_all(&byte))
+    };
+    let (mut here, mut there) = match std::io::pipe().and_then(|first| Ok((first, std::io::pipe()?))) {
+        Ok(((there, to_there), (here, to_here))) => ((here, to_there), (there, to_here)),
+        Err(e) => return e,
+    };
+    std::thread::spawn(move || while pass_on(&mut there.0, &mut there.1).is_ok() {});
+    if let Err(e) = here.1.write_all(&[0]) {
+        return e;
+    }
+    loop {
+        if let Err(e) = pass_on(&mut here.0, &mut here.1) {
+            return e;
+        }
+        counters.unit_done();
     }
 }
 

@@ -63,6 +63,8 @@ pub enum Workload {
         /// How many compilers at a time.
         jobs: u64,
     },
+    /// Two threads that hand a byte to and fro: each unit is two switches from one to the other. For processes alone.
+    Switch,
     /// A burner that wakes often.
     Waker {
         /// Burning between two sleeps, ns.
@@ -113,8 +115,14 @@ impl Workload {
             Workload::Sleeper { .. } => "sleeper",
             Workload::Flood { .. } => "flood",
             Workload::Build { .. } => "build",
+            Workload::Switch => "switch",
             Workload::Waker { .. } => "waker",
         }
+    }
+
+    /// Only for processes: a VM of the emulated host has no operating system.
+    pub fn needs_process(&self) -> bool {
+        matches!(self, Workload::Build { .. } | Workload::Switch)
     }
 
     /// Reads the text form.
@@ -168,13 +176,14 @@ impl Workload {
             },
             "flood" => Workload::Flood { timer_ns: ns(take("timer_us", 1.0), 1e3) },
             "build" => Workload::Build { jobs: take("jobs", 4.0) as u64 },
+            "switch" => Workload::Switch,
             "waker" => Workload::Waker {
                 every_ns: ns(take("every_us", 1_000.0), 1e3),
                 sleep_ns: ns(take("sleep_us", 70.0), 1e3),
             },
             _ => {
                 return Err(format!(
-                    "`{kind}` is no workload (idle, burn, periodic, server, burst, sleeper, flood, waker, build)"
+                    "`{kind}` is no workload (idle, burn, periodic, server, burst, sleeper, flood, waker, build, switch)"
                 ));
             }
         };

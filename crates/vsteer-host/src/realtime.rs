@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
 use std::os::unix::fs::MetadataExt;
 use vsteer_bpf::Policy;
-pub use vsteer_bpf::{Asked, Counts, Settings, Sources};
+pub use vsteer_bpf::{Asked, Counts, Ended, Settings, Sources};
 use vsteer_core::nouns::{Histogram, HostConfig, VmConfig, VmId};
 use vsteer_core::topology::Topology;
 use vsteer_core::{Fault, FaultKind};
@@ -194,6 +194,17 @@ impl Realtime {
         Ok(Realtime { policy: Policy::start(settings)?, root, cgroups, opted: BTreeMap::new() })
     }
 
+    /// Begins anew, after the kernel has ended the policy; nobody is opted in yet, and counts begin anew.
+    ///
+    /// # Errors
+    /// As [`Policy::start`].
+    pub fn replace(&mut self, settings: &Settings) -> Result<(), Fault> {
+        self.policy.detach();
+        self.opted.clear();
+        self.policy = Policy::start(settings)?;
+        Ok(())
+    }
+
     /// Opts these VMs in, and those out that are gone or not named any more. Why others cannot be, by their names.
     ///
     /// # Errors
@@ -248,7 +259,7 @@ impl Realtime {
     ///
     /// # Errors
     /// As [`Policy::ended`].
-    pub fn ended(&self) -> Result<Option<String>, Fault> {
+    pub fn ended(&self) -> Result<Option<Ended>, Fault> {
         self.policy.ended()
     }
 

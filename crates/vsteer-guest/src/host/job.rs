@@ -4,7 +4,7 @@
 //! error that names the line, never a default. Left out: comments and nesting; people write TOML, and the lab this.
 
 use crate::place::{Class, Place, cpu_list};
-use crate::workload::{Plan, Workload};
+use crate::workload::Plan;
 
 /// All that is to be done in one boot.
 #[derive(Debug, Clone, PartialEq)]
@@ -40,6 +40,8 @@ pub struct Case {
     pub command: Vec<String>,
     /// It begins before the case settles, and the case goes on once it says that it is ready.
     pub ahead: bool,
+    /// So often the command is begun and, once it is ready, ended, before all else.
+    pub cycles: u64,
     /// More for the observer's command line.
     pub record_options: Vec<String>,
     /// Files of /proc or /sys and what is written to them for the case.
@@ -76,6 +78,8 @@ pub enum Happens {
     Unlimit,
     /// The thread of its last vCPU ends.
     Unplug,
+    /// A pCPU goes, or comes back; its name is `cpuN`.
+    Online(bool),
     /// The case's command is killed, without a chance to take back anything.
     Kill,
 }
@@ -139,6 +143,7 @@ impl Job {
                 events: Vec::new(),
                 command: Vec::new(),
                 ahead: false,
+                cycles: 0,
                 record_options: Vec::new(),
                 settings: Vec::new(),
                 starts: Vec::new(),
@@ -167,6 +172,7 @@ impl Job {
             "command" if rest.is_empty() => return Err("`command` lacks its words".into()),
             "command" => case.command = rest.split_whitespace().map(str::to_owned).collect(),
             "ahead" => case.ahead = true,
+            "cycles" => case.cycles = number()?,
             "event" => {
                 let event = event(rest)?;
                 if case.events.last().is_some_and(|last| last.at_s > event.at_s) {
@@ -220,9 +226,12 @@ fn start(rest: &str, is_vm: bool) -> Result<Start, String> {
                 start.name = value.to_owned();
             }
             "workload" => {
-                let builds = matches!(Plan::parse(value)?.workload, Workload::Build { .. });
-                if builds && is_vm {
-                    return Err("`build` is for a process: a VM of this host has no compiler".to_owned());
+                let workload = Plan::parse(value)?.workload;
+                if is_vm && workload.needs_process() {
+                    return Err(format!(
+                        "`{}` is for a process: a VM of this host has no system",
+                        workload.kind()
+                    ));
                 }
                 start.workload = value.to_owned();
             }
@@ -272,7 +281,9 @@ const COMMAND: &str = "command";
 fn event(rest: &str) -> Result<Event, String> {
     let words: Vec<&str> = rest.split_whitespace().collect();
     let &[at_s, what, name] = &words[..] else {
-        return Err(format!("`event {rest}` is not SECOND stop|start|rotate|unlimit|unplug|kill NAME"));
+        return Err(format!(
+            "`event {rest}` is not SECOND stop|start|rotate|unlimit|unplug|offline|online|kill NAME"
+        ));
     };
     is_name(name)?;
     let what = match what {
@@ -281,10 +292,12 @@ fn event(rest: &str) -> Result<Event, String> {
         "rotate" => Happens::Rotate,
         "unlimit" => Happens::Unlimit,
         "unplug" => Happens::Unplug,
+        "offline" | "online" if name.starts_with("cpu") => Happens::Online(what == "online"),
         "kill" if name == COMMAND => Happens::Kill,
         _ => {
             return Err(format!(
-                "`{what}` does not happen to `{name}` (stop, start, rotate, unlimit, unplug; kill: to `command`)"
+                "`{what}` does not happen to `{name}` (stop, start, rotate, unlimit, unplug; offline, online: to `cpuN`; kill: to \
+                 `command`)"
             ));
         }
     };
@@ -296,7 +309,8 @@ fn event(rest: &str) -> Result<Event, String> {
 pub const PERIOD_US: u64 = 100_000;
 
 fn quota(value: &str) -> Result<(u64, u64), String> {
-    let (quota, period) = value.split_once('/').map_or((value, None), |(quota, period)| (quota, Some(period)));
+    let (quota, period) =
+        value.split_once('/').map_or((value, None), |(quota, period)| (quota, Some(period)));
     let both = quota.parse().ok().zip(period.map_or(Some(PERIOD_US), |p| p.parse().ok()));
     both.ok_or_else(|| format!("`{value}` is no quota (write QUOTA/PERIOD, us)"))
 }

@@ -14,6 +14,7 @@ mod archive;
 pub mod boot;
 mod cgroups;
 mod command;
+mod cycles;
 pub mod job;
 mod log;
 mod started;
@@ -149,12 +150,14 @@ impl Running {
             let drains = case.log_every_s.map(|s| scope.spawn(move || log::drain_every(s, logs, &ended)));
             let happens = |event: &Event, all: &mut Vec<Started>| happen(event, all, logs, starts);
             let ready = |command: Option<command::Command>| command.map(command::Command::ready).transpose();
-            let ahead = if case.ahead {
+            let ahead = || {
+                cycles::run(case, folder)?;
+                if !case.ahead {
+                    return Ok(None);
+                }
                 command::Command::start(&case.command, folder).and_then(ready)
-            } else {
-                Ok(None)
             };
-            let done = ahead.and_then(|ahead| {
+            let done = ahead().and_then(|ahead| {
                 wait(case, *begun_ns)?;
                 measure(case, folder, all, ahead, happens)
             });
@@ -230,6 +233,10 @@ fn happen(
             cgroups::change(&Change { name: event.name.clone(), weight: None, quota_us })
         }
         Happens::Unplug => all[at.ok_or_else(absent)?].unplug(),
+        Happens::Online(is) => {
+            let file = format!("/sys/devices/system/cpu/{}/online", event.name);
+            std::fs::write(&file, if is { "1" } else { "0" }).map_err(|e| format!("writing {file}: {e}"))
+        }
         Happens::Kill => Err("only a case's command is killed".to_owned()),
     }
 }

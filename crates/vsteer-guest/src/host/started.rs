@@ -104,9 +104,8 @@ impl Started {
             let name = std::fs::read_to_string(thread.join("comm")).ok()?;
             name.trim().strip_prefix("CPU ")?.strip_suffix("/KVM")?.parse::<u32>().ok()
         };
-        let vcpus = threads.filter_map(|t| {
-            Some((number(&t.path())?, t.file_name().to_str()?.parse::<i32>().ok()?))
-        });
+        let vcpus =
+            threads.filter_map(|t| Some((number(&t.path())?, t.file_name().to_str()?.parse::<i32>().ok()?)));
         let (_, thread) = vcpus.max().ok_or_else(|| format!("{} has no vCPU", self.name))?;
         crate::vmm::unplug(process, thread).map_err(|e| format!("unplugging a vCPU of {}: {e}", self.name))
     }

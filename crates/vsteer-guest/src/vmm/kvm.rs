@@ -390,7 +390,9 @@ impl Vcpu {
             match call(self.fd.as_fd(), RUN, 0) {
                 Ok(_) => break,
                 // SAFETY: the call has no conditions.
-                Err(_) if INTERRUPTED.load(Relaxed) == unsafe { libc::gettid() } => return Ok(Exit::Unplugged),
+                Err(_) if INTERRUPTED.load(Relaxed) == unsafe { libc::gettid() } => {
+                    return Ok(Exit::Unplugged);
+                }
                 Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
                 // What the kernel asks for when a vCPU was made runnable meanwhile.
                 Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => {}

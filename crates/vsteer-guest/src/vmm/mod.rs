@@ -42,8 +42,9 @@ pub fn run(vcpus: usize, plan: &Plan, place: &Place, memory: Option<&Path>) -> R
     let Some((entry, program)) = PROGRAM.split_at_checked(8).filter(|(_, p)| !p.is_empty()) else {
         return Err("VMs of the emulated host run on x86-64 alone".to_owned());
     };
-    if matches!(plan.workload, Workload::Build { .. }) {
-        return Err("`build` is for a process: a VM of this host has no compiler".to_owned());
+    if plan.workload.needs_process() {
+        let kind = plan.workload.kind();
+        return Err(format!("`{kind}` is for a process: a VM of this host has no system"));
     }
     place.take()?;
     kvm::can_be_interrupted();
@@ -121,8 +122,8 @@ fn last_words(vcpu: &Vcpu) -> Option<String> {
 pub fn orders(plan: &Plan, tsc_khz: u64) -> Orders {
     let q32 = |over: u64, under: u64| ((u128::from(over) << 32) / u128::from(under)) as u64;
     let (kind, first_ns, second_ns, work_units) = match plan.workload {
-        // Nobody builds in a VM: refused before.
-        Workload::Idle | Workload::Build { .. } => (kind::IDLE, 0, 0, 0),
+        // The last two need a system: refused before.
+        Workload::Idle | Workload::Build { .. } | Workload::Switch => (kind::IDLE, 0, 0, 0),
         Workload::Burn => (kind::BURN, 0, 0, 0),
         Workload::Periodic { period_ns, work_units, .. } => (kind::PERIODIC, period_ns, 0, work_units),
         Workload::Server { .. } => (kind::SERVER, 0, 0, 0),

@@ -75,6 +75,10 @@ pub struct Case {
     /// The command begins before the case settles, and the case goes on once it has said `vsteer: ready`.
     #[serde(default)]
     pub ahead: bool,
+    /// So often the command is begun and, once it is ready, interrupted, before it begins for the case: `cycles.txt` has what the kernel had of
+    /// eBPF and memory before and after.
+    #[serde(default)]
+    pub cycles: u32,
     /// From sample to sample, virtual ms. While one is taken and written the pCPUs take turns in being emulated, and the
     /// VMs' stands still for some ms to some tens of ms, which their timers feel: the fewer the better.
     #[serde(default = "second")]
@@ -133,7 +137,7 @@ impl Collector {
 pub struct Event {
     /// Virtual s.
     pub at_s: u32,
-    /// Which VM; `command` where the case's command is killed.
+    /// Which VM; `command` where the case's command is killed; `cpuN` where a pCPU goes or comes.
     pub vm: String,
     /// What.
     pub what: Happens,
@@ -153,6 +157,10 @@ pub enum Happens {
     Unlimit,
     /// Its last vCPU is unplugged: the thread ends, and the rest of it stays with the VM.
     Unplug,
+    /// A pCPU (`cpuN` in the VM's place) goes.
+    Offline,
+    /// It comes back.
+    Online,
     /// The case's command is killed, without a chance to take back anything.
     Kill,
 }
@@ -166,6 +174,8 @@ impl Happens {
             Happens::Rotate => "rotate",
             Happens::Unlimit => "unlimit",
             Happens::Unplug => "unplug",
+            Happens::Offline => "offline",
+            Happens::Online => "online",
             Happens::Kill => "kill",
         }
     }
@@ -332,6 +342,7 @@ impl Job {
         }
         let is_there = |e: &Event| match e.what {
             Happens::Kill => e.vm == "command" && !case.command.is_empty(),
+            Happens::Offline | Happens::Online => e.vm.starts_with("cpu"),
             _ => case.vms.iter().any(|vm| vm.name == e.vm),
         };
         let in_time = |e: &Event| e.at_s < case.record_s && is_there(e);

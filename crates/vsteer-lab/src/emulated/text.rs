@@ -27,6 +27,9 @@ impl Job {
                 if case.ahead {
                     text.push_str("ahead\n");
                 }
+                if case.cycles > 0 {
+                    let _ = writeln!(text, "cycles {}", case.cycles);
+                }
             }
             for event in &case.happens {
                 let _ = writeln!(text, "event {} {} {}", event.at_s, event.what.word(), event.vm);

@@ -42,8 +42,14 @@ const MAX_MOST_US: f64 = 200.0;
 const KEPT_LEAST: f64 = 0.3;
 /// Of what the kernel's scheduler gives.
 const OWN_WORK: f64 = 0.03;
-/// Of shares by weight.
+/// Of shares by weight, and of quotas.
 const FAIR: f64 = 0.01;
+/// How often the policy is begun and ended.
+const CYCLES: u32 = 20;
+/// Memory that may be gone afterwards, KiB: what a cycle needs for a moment is far more.
+const CYCLES_MOST_KIB: f64 = 20_480.0;
+/// Instructions of 2 ns that a switch from one thread to another, with waking it, may take more than under the kernel's scheduler.
+const SWITCH_MOST_MORE: f64 = 4_700.0;
 
 /// What a callback may cost: instructions that the kernel checks, and virtual ns that a run takes.
 const COSTS: &[(&str, f64, f64)] = &[
@@ -129,13 +135,23 @@ fn tables(full: bool) -> Result<Job, Fault> {
         vm("double", "burn", "weight = 200\n"),
     ];
     case(&mut text, "fair", 20, &policy(&["*"], &[]), &fair);
+    let limited = |quota_us: u32| vm("limited", "burn", &format!("quota_us = {quota_us}\n"));
+    let parts = vm("parts", "burn", "vcpus = 2\nvcpu_quota_us = 5_000\nquota_period_us = 70_000\n");
+    case(&mut text, "quota", 10, &policy(&["*"], &[]), &[limited(20_000), parts, hog.clone()]);
+    let head =
+        format!("{}event = [{{ at_s = 4, vm = \"limited\", what = \"unlimit\" }}]\n", policy(&["*"], &[]));
+    case(&mut text, "unlimited", 10, &head, &[limited(1_000), hog.clone()]);
     // Each of these begins with loading the policy, which nobody can while another one is there.
     let pair = [vm("rt", &sleeper, ""), vm("other", &sleeper, ""), vm("job", "burn", "")];
     let event = |what: &str| format!("{}event = [{{ at_s = 4, {what} }}]\n", policy(&["rt", "other"], &[]));
     case(&mut text, "policy-killed", 10, &event("vm = \"command\", what = \"kill\""), &pair);
-    // A VM that is gone cannot be asked.
-    let head = format!("ask = false\n{}", event("vm = \"other\", what = \"stop\""));
-    case(&mut text, "guest-killed", 10, &head, &pair);
+    // A VM that is gone cannot be asked. It comes back, as by migration.
+    let goes = "vm = \"other\", what = \"stop\" }, { at_s = 7, vm = \"other\", what = \"start\"";
+    case(&mut text, "guest-killed", 10, &format!("ask = false\n{}", event(goes)), &pair);
+    let mut pair = pair;
+    pair[1] = vm("other", &sleeper, "vcpus = 2\n");
+    let unplugs = event("vm = \"other\", what = \"unplug\"");
+    case(&mut text, "vcpu-unplugged", 10, &format!("ask = false\n{unplugs}"), &pair);
     on_two(&text)
 }
 
@@ -148,6 +164,12 @@ fn own_work() -> Result<Job, Fault> {
     case(&mut text, "own-alone", 30, "", &[vm("asleep", "idle", ""), all[2].clone()]);
     case(&mut text, "own-kernel", 60, "", &all);
     case(&mut text, "own-policy", 60, &policy(&["rt", "job"], &[]), &all);
+    let switch = "[[case.process]]\nname = \"switch\"\nworkload = \"switch\"\ncpus = \"CPU\"\n".to_owned();
+    let pair = [vm("asleep", "idle", ""), switch];
+    case(&mut text, "switch-kernel", 5, "", &pair);
+    case(&mut text, "switch-policy", 5, &policy(&["asleep"], &[]), &pair);
+    let head = format!("ask = false\ncycles = {CYCLES}\n{}", policy(&["rt"], &[]));
+    case(&mut text, "cycles", 3, &head, &all[..2]);
     on_two(&text)
 }
 
@@ -249,8 +271,13 @@ pub fn run(bench: &Bench) -> Result<Findings, Fault> {
         }
         two.together(&kernel, &mut findings, &mut found);
         two.shares(&kernel, &mut findings, &mut found)?;
+        two.quotas(&kernel, &mut findings, &mut found)?;
         two.faults(&kernel, &mut findings)?;
-        own.map_or(Ok(()), |own| own.own_work(&kernel, &mut findings, &mut found))?;
+        if let Some(own) = own {
+            own.own_work(&kernel, &mut findings, &mut found)?;
+            own.switches(&kernel, &mut findings, &mut found);
+            own.cycles(&kernel, &mut findings, &mut found)?;
+        }
         figures.insert(kernel, Value::Object(found));
     }
     findings.figures = json!({ "kernels": figures, "seed": bench.seed });
@@ -396,8 +423,9 @@ impl Boot {
         figures: &mut Map<String, Value>,
     ) -> Result<(), Fault> {
         let counts = many(full).iter().map(|n| (*n, format!("expiry-{n}"), format!("{n} VMs")));
-        let tick = full
-            .then(|| (ON_TICK_VMS, "expiry-tick".to_owned(), "10 VMs, each end with the host's tick".to_owned()));
+        let tick = full.then(|| {
+            (ON_TICK_VMS, "expiry-tick".to_owned(), "10 VMs, each end with the host's tick".to_owned())
+        });
         for (n, case, what) in counts.chain(tick) {
             let said = self.said(&case)?;
             let late = |what: &'static str| {
@@ -458,6 +486,82 @@ impl Boot {
         figures.insert("together_late_ms".to_owned(), json!(all));
     }
 
+    /// VMs with quotas, of the whole and of each vCPU, beside one that takes what is left; and one that loses its own.
+    fn quotas(
+        &self,
+        kernel: &str,
+        findings: &mut Findings,
+        figures: &mut Map<String, Value>,
+    ) -> Result<(), Fault> {
+        let said = self.said("quota")?;
+        let passed = said["seconds"].as_f64().unwrap_or(f64::NAN);
+        let share = |name: &str| of(&said, name, "cpu_s") / passed;
+        let due = [("limited", 0.2), ("parts", 2.0 * 5.0 / 70.0)];
+        let got = due.map(|(name, due)| (name, share(name), due));
+        findings.claim(
+            format!("{kernel}: a VM gets what its quota is (cpu.max of the whole, or of each vCPU) within 1 %, and who has none the rest"),
+            got.iter().all(|(_, got, due)| (got / due - 1.0).abs() <= FAIR) && share("job") >= (1.0 - 0.2 - 1.0 / 7.0) * 0.97,
+            format!("{got:.4?}; the rest {:.4}", share("job")),
+        );
+        figures.insert(
+            "quotas".to_owned(),
+            json!(got.map(|(name, got, due)| json!({ "vm": name, "got": got, "quota": due }))),
+        );
+        let said = self.said("unlimited")?;
+        let (limited, job) = (of(&said, "limited", "cpu_s"), of(&said, "job", "cpu_s"));
+        // A hundredth for 8 s, then half.
+        let due = 0.08 + 3.0;
+        findings.claim(
+            format!("{kernel}: a VM whose quota is taken away gets its half from then on (within 5 %)"),
+            (limited / due - 1.0).abs() <= 0.05,
+            format!("{limited:.3} of {due:.2} s, the other {job:.3}"),
+        );
+        Ok(())
+    }
+
+    /// From one thread to another, with waking it.
+    fn switches(&self, kernel: &str, findings: &mut Findings, figures: &mut Map<String, Value>) {
+        const NS_PER_INSTRUCTION: f64 = 2.0;
+        let each = |case: &str| 1e9 / (2.0 * self.units(case, "switch")) / NS_PER_INSTRUCTION;
+        let (before, with) = (each("switch-kernel"), each("switch-policy"));
+        findings.claim(
+            format!("{kernel}: a switch takes at most {SWITCH_MOST_MORE} instructions more than under the kernel's scheduler"),
+            with - before <= SWITCH_MOST_MORE,
+            format!("{with:.0} instructions, {before:.0} by the kernel's: {:.2} times", with / before),
+        );
+        figures.insert("instructions_per_switch".to_owned(), json!({ "kernel": before, "policy": with }));
+    }
+
+    /// Begun and ended again and again: what the kernel is left with.
+    fn cycles(
+        &self,
+        kernel: &str,
+        findings: &mut Findings,
+        figures: &mut Map<String, Value>,
+    ) -> Result<(), Fault> {
+        let file = self.options.output.join("cycles/cycles.txt");
+        let text = std::fs::read_to_string(&file);
+        let text = text.map_err(|e| Fault::io(format!("reading {}", file.display()), &e))?;
+        let number = |when: &str, what: &str| -> f64 {
+            let line = text.lines().find_map(|line| line.strip_prefix(when)).unwrap_or_default();
+            let mut words = line.split_ascii_whitespace().skip_while(|word| *word != what);
+            words.nth(1).and_then(|n| n.parse().ok()).unwrap_or(f64::NAN)
+        };
+        let [programs, tables, kib] = ["programs", "tables", "available_kib"]
+            .map(|what| (number("before", what), number("after", what)));
+        findings.claim(
+            format!("{kernel}: begun and ended {CYCLES} times the policy leaves no program, no table and no memory behind, and works"),
+            programs.0 == programs.1
+                && tables.0 == tables.1
+                && kib.0 - kib.1 <= CYCLES_MOST_KIB
+                && text.contains("sched_ext disabled")
+                && of(&self.said("cycles")?, "rt", "honoured") > 0.0,
+            text.trim().replace('\n', "; "),
+        );
+        figures.insert("cycles".to_owned(), json!({ "cycles": CYCLES, "kib_gone": kib.0 - kib.1 }));
+        Ok(())
+    }
+
     /// The policy killed, and then a VM while its timer was armed.
     fn faults(&self, kernel: &str, findings: &mut Findings) -> Result<(), Fault> {
         let status = std::fs::read_to_string(self.options.output.join("policy-killed/command.status"));
@@ -476,15 +580,24 @@ impl Boot {
             format!("{status}; of what each does alone the VMs did {kept:.2?}"),
         );
         let said = said?;
-        let of = |name: &str, what: &str| {
-            vms(&said)
-                .find(|vm| vm["name"] == name)
-                .map_or(f64::NAN, |vm| vm[what].as_f64().unwrap_or(f64::NAN))
-        };
+        let honoured = |said: &Value, vm: &str| (of(said, vm, "honoured"), of(said, vm, "expired"));
+        let (rt, back) = (honoured(&said, "rt"), honoured(&said, "other"));
         findings.claim(
-            format!("{kernel}: where a VM is killed while its timer is armed, the other one's are honoured as before"),
-            vms(&said).count() == 1 && of("rt", "expired") > 200.0 && of("rt", "honoured") > 0.95 * of("rt", "expired"),
-            format!("{} of {} after and before", of("rt", "honoured"), of("rt", "expired")),
+            format!("{kernel}: where a VM is killed while its timer is armed, the other one's are honoured as before, and its own once it is there again"),
+            vms(&said).count() == 2
+                && rt.1 > 200.0
+                && rt.0 > 0.95 * rt.1
+                && (30.0..100.0).contains(&back.1)
+                && back.0 > 0.95 * back.1,
+            format!("{} of {} before and after, {} of {} since it is back", rt.0, rt.1, back.0, back.1),
+        );
+        let said = self.said("vcpu-unplugged")?;
+        let (rt, rest) = (honoured(&said, "rt"), honoured(&said, "other"));
+        // Two vCPUs for 8 s of 14, one to the end.
+        findings.claim(
+            format!("{kernel}: where a vCPU is unplugged while its timer is armed, the timers of its VM's other one are honoured, and other VMs'"),
+            rt.1 > 200.0 && rt.0 > 0.9 * rt.1 && rest.0 > 0.9 * rest.1 && rest.1 > rt.1 * 1.2 && rest.1 < rt.1 * 1.9,
+            format!("{} of {}, of the VM's {} of {}", rt.0, rt.1, rest.0, rest.1),
         );
         Ok(())
     }
@@ -579,6 +692,12 @@ impl Boot {
         figures.insert("shares".to_owned(), json!({ "shares": shares, "vms": said["vms"] }));
         Ok(())
     }
+}
+
+/// What is said of one VM.
+fn of(said: &Value, name: &str, what: &str) -> f64 {
+    let vm = vms(said).find(|vm| vm["name"] == name);
+    vm.map_or(f64::NAN, |vm| vm[what].as_f64().unwrap_or(f64::NAN))
 }
 
 fn vms(said: &Value) -> impl Iterator<Item = &Value> {

@@ -11,7 +11,7 @@ use vsteer_core::nouns::HostConfig;
 use vsteer_core::{Fault, FaultKind};
 use vsteer_host::kvm::channel::Channels;
 use vsteer_host::observe::Observe;
-use vsteer_host::realtime::{Counted, Realtime as Scheduling, Settings, Sources, settings};
+use vsteer_host::realtime::{Counted, Ended, Realtime as Scheduling, Settings, Sources, settings};
 use vsteer_host::root::Root;
 
 /// After a cgroup came or went VMs are looked for, so much later and so often: threads move in later.
@@ -30,14 +30,8 @@ pub fn keep(
     config: HostConfig,
     desk: Desk,
 ) -> Result<(), Fault> {
-    let sources = match a.source {
-        RealtimeSource::Timer => Sources::Timer,
-        RealtimeSource::Call => Sources::Call,
-        RealtimeSource::Both => Sources::Both,
-    };
     let root = Root::live()?;
-    let settings =
-        Settings { honour: !a.measure_only, sources, warp: a.warp, limit: a.limit, ..settings(&root, &config) };
+    let settings = meant_settings(a, &root, &config);
     let counted = a.costs.then(Counted::begin).transpose()?;
     let mut keeping = Keeping {
         a,
@@ -48,6 +42,7 @@ pub fn keep(
         refusals: Refusals::default(),
         counted,
         begin: Instant::now(),
+        begun_again: None,
     };
     keeping.follow(&config)?;
     desk.ready();
@@ -72,7 +67,9 @@ pub fn keep(
             Woken::Interrupted => break,
             Woken::Readable(0) => {
                 keeping.scheduling.changes_seen();
-                still_schedules(&keeping.scheduling)?;
+                if let Some(ended) = keeping.scheduling.ended()? {
+                    keeping.begin_again(ended, &host.config()?)?;
+                }
                 looks = LOOKS;
             }
             Woken::Readable(1) => desk.answer(&keeping.told()?),
@@ -86,7 +83,7 @@ pub fn keep(
     }
     // What this does from here on costs who is measured.
     keeping.scheduling.count(false)?;
-    still_schedules(&keeping.scheduling)?;
+    keeping.scheduling.ended()?.map_or(Ok(()), |ended| Err(fault(ended)))?;
     let told = keeping.told()?;
     keeping.scheduling.stop();
     if json {
@@ -107,6 +104,8 @@ struct Keeping<'a> {
     counted: Option<Counted>,
     /// What is told counts from here.
     begin: Instant,
+    /// The kernel ended the policy and it was begun anew: why, the last time.
+    begun_again: Option<String>,
 }
 
 impl Keeping<'_> {
@@ -116,6 +115,18 @@ impl Keeping<'_> {
         self.channels.tell(&self.root, opted);
         self.refusals.take(refused);
         Ok(())
+    }
+
+    /// Where the kernel wants no more than that: a pCPU came or went. Counts begin anew.
+    fn begin_again(&mut self, ended: Ended, config: &HostConfig) -> Result<(), Fault> {
+        if !ended.may_begin_again {
+            return Err(fault(ended));
+        }
+        eprintln!("vsteer: the policy begins anew: {}", ended.why);
+        self.scheduling.replace(&meant_settings(self.a, &self.root, config))?;
+        self.begun_again = Some(ended.why);
+        self.begin = Instant::now();
+        self.follow(config)
     }
 
     fn told(&self) -> Result<Value, Fault> {
@@ -128,14 +139,23 @@ impl Keeping<'_> {
             "vms": self.scheduling.report()?,
             "refused": self.refusals.0,
             "guests_told": self.channels.len(),
+            "begun_again": self.begun_again,
             "callbacks": self.counted.as_ref().map(Counted::costs),
         }))
     }
 }
 
-fn still_schedules(scheduling: &Scheduling) -> Result<(), Fault> {
-    let Some(why) = scheduling.ended()? else { return Ok(()) };
-    Err(Fault::new(FaultKind::Failed, "the kernel ended the real-time policy")
-        .because(why)
-        .way_out("its own scheduler has taken over; please report this"))
+fn meant_settings(a: &RealtimeRun, root: &Root, config: &HostConfig) -> Settings {
+    let sources = match a.source {
+        RealtimeSource::Timer => Sources::Timer,
+        RealtimeSource::Call => Sources::Call,
+        RealtimeSource::Both => Sources::Both,
+    };
+    Settings { honour: !a.measure_only, sources, warp: a.warp, limit: a.limit, ..settings(root, config) }
+}
+
+fn fault(ended: Ended) -> Fault {
+    Fault::new(FaultKind::Failed, "the kernel ended the real-time policy")
+        .because(ended.why)
+        .way_out("its own scheduler has taken over; please report this")
 }
