@@ -1,0 +1,91 @@
+//! What is left where the policy, a VM, a vCPU or a pCPU goes.
+
+use super::jobs::CYCLES;
+use super::{Boot, of, vms};
+use crate::suite::Findings;
+use serde_json::{Map, Value, json};
+use vsteer_core::Fault;
+
+/// Of what they do alone: two VMs that ask for a third each and one that computes, under EEVDF.
+const KEPT_LEAST: f64 = 0.3;
+/// Memory that may be gone afterwards, KiB: what a cycle needs for a moment is far more.
+const CYCLES_MOST_KIB: f64 = 20_480.0;
+
+impl Boot {
+    /// The policy killed, and then a VM while its timer was armed.
+    pub(super) fn faults(&self, kernel: &str, findings: &mut Findings) -> Result<(), Fault> {
+        let status = std::fs::read_to_string(self.options.output.join("policy-killed/command.status"));
+        let status = status.unwrap_or_default().trim().to_owned();
+        let kept: Vec<f64> = [("rt", "sleeper-alone"), ("other", "sleeper-alone"), ("job", "job-alone")]
+            .iter()
+            .map(|(vm, alone)| {
+                let name = if *vm == "other" { "rt" } else { vm };
+                self.units("policy-killed", vm) / self.units(alone, name)
+            })
+            .collect();
+        let said = self.said("guest-killed");
+        findings.claim(
+            format!("{kernel}: a killed policy leaves the host to the kernel's scheduler: VMs go on, and the next policy can be loaded"),
+            status == "signal 9" && kept.iter().all(|k| *k >= KEPT_LEAST) && said.is_ok(),
+            format!("{status}; of what each does alone the VMs did {kept:.2?}"),
+        );
+        let said = said?;
+        let honoured = |said: &Value, vm: &str| (of(said, vm, "honoured"), of(said, vm, "expired"));
+        let (rt, back) = (honoured(&said, "rt"), honoured(&said, "other"));
+        findings.claim(
+            format!("{kernel}: where a VM is killed while its timer is armed, the other one's are honoured as before, and its own once it is there again"),
+            vms(&said).count() == 2
+                && rt.1 > 200.0
+                && rt.0 > 0.95 * rt.1
+                && (30.0..100.0).contains(&back.1)
+                && back.0 > 0.95 * back.1,
+            format!("{} of {} before and after, {} of {} since it is back", rt.0, rt.1, back.0, back.1),
+        );
+        let said = self.said("vcpu-unplugged")?;
+        let (rt, rest) = (honoured(&said, "rt"), honoured(&said, "other"));
+        // Two vCPUs for 8 s of 14, one to the end.
+        findings.claim(
+            format!("{kernel}: where a vCPU is unplugged while its timer is armed, the timers of its VM's other one are honoured, and other VMs'"),
+            rt.1 > 200.0 && rt.0 > 0.9 * rt.1 && rest.0 > 0.9 * rest.1 && rest.1 > rt.1 * 1.2 && rest.1 < rt.1 * 1.9,
+            format!("{} of {}, of the VM's {} of {}", rt.0, rt.1, rest.0, rest.1),
+        );
+        Ok(())
+    }
+
+    /// Begun and ended again and again: what the kernel is left with. A pCPU that goes and comes: the policy goes on.
+    pub(super) fn comings(
+        &self,
+        kernel: &str,
+        findings: &mut Findings,
+        figures: &mut Map<String, Value>,
+    ) -> Result<(), Fault> {
+        let file = self.options.output.join("cycles/cycles.txt");
+        let text = std::fs::read_to_string(&file);
+        let text = text.map_err(|e| Fault::io(format!("reading {}", file.display()), &e))?;
+        let number = |when: &str, what: &str| -> f64 {
+            let line = text.lines().find_map(|line| line.strip_prefix(when)).unwrap_or_default();
+            let mut words = line.split_ascii_whitespace().skip_while(|word| *word != what);
+            words.nth(1).and_then(|n| n.parse().ok()).unwrap_or(f64::NAN)
+        };
+        let [programs, tables, kib] = ["programs", "tables", "available_kib"]
+            .map(|what| (number("before", what), number("after", what)));
+        findings.claim(
+            format!("{kernel}: begun and ended {CYCLES} times the policy leaves no program, no table and no memory behind, and works"),
+            programs.0 == programs.1
+                && tables.0 == tables.1
+                && kib.0 - kib.1 <= CYCLES_MOST_KIB
+                && text.contains("sched_ext disabled")
+                && of(&self.said("cycles")?, "rt", "honoured") > 0.0,
+            text.trim().replace('\n', "; "),
+        );
+        figures.insert("cycles".to_owned(), json!({ "cycles": CYCLES, "kib_gone": kib.0 - kib.1 }));
+        let said = self.said("pcpu-goes")?;
+        let (honoured, expired) = (of(&said, "rt", "honoured"), of(&said, "rt", "expired"));
+        findings.claim(
+            format!("{kernel}: when a pCPU goes or comes the policy begins anew and VMs' timers are honoured again"),
+            said["begun_again"].is_string() && expired > 100.0 && honoured > 0.9 * expired,
+            format!("{honoured} of {expired} since; {}", said["begun_again"].as_str().unwrap_or("never begun anew")),
+        );
+        Ok(())
+    }
+}

@@ -1,0 +1,192 @@
+//! What is run on the emulated hosts: cases in the words of their jobs.
+
+use crate::emulated::job::Job;
+use std::fmt::Write;
+use vsteer_core::Fault;
+
+/// 14.8 ms: with the sleep of 30 ms a third of a pCPU.
+const WORK_UNITS: u32 = 740;
+/// 16.6 ms of a cycle of 44.8 ms: with the work 70 % of a pCPU.
+const BACKGROUND_UNITS: u32 = 830;
+/// How often the policy is begun and ended.
+pub const CYCLES: u32 = 20;
+
+/// Where timers end, from a multiple of 40 ms: between two ticks of the host's for all that are 1.25 ms apart (250 ticks a second, at
+/// multiples of 4 ms), or together with one: 10 VMs in 40 ms, all with another.
+const BESIDE_TICK_US: usize = 620;
+const ON_TICK_US: usize = 1;
+pub const ON_TICK_VMS: usize = 10;
+/// A thread of a class above the policy's, which nothing of the policy's interrupts: 1 ms of work (50 units) every 40 ms, begun so long before
+/// the timer of a VM ends that it is under way then.
+pub const ABOVE_UNITS: u32 = 50;
+pub const ABOVE_FIRST_US: usize = 380;
+/// A unit of work.
+pub const UNIT_US: f64 = 20.0;
+
+/// The policy, with these words more.
+fn policy(vms: &[&str], more: &[&str]) -> String {
+    let mut words = vec!["realtime", "run", "--yes", "--json"];
+    vms.iter().for_each(|vm| words.extend(["--vm", vm]));
+    words.extend(more);
+    let words: Vec<String> = words.iter().map(|w| format!("{w:?}")).collect();
+    format!("ahead = true\ncommand = [{}]\n", words.join(", "))
+}
+
+/// On the pCPU that [`on_one`] or [`on_two`] leaves to VMs.
+fn vm(name: &str, workload: &str, more: &str) -> String {
+    format!("[[case.vm]]\nname = {name:?}\nworkload = {workload:?}\ncpus = \"CPU\"\n{more}")
+}
+
+fn case(text: &mut String, name: &str, record_s: u32, head: &str, vms: &[String]) {
+    let _ = write!(
+        text,
+        "[[case]]\nname = {name:?}\nsettle_s = 4\nrecord_s = {record_s}\nobserve = false\n{head}{}",
+        vms.concat()
+    );
+}
+
+/// A host whose observer has a pCPU of its own.
+fn on_two(text: &str) -> Result<Job, Fault> {
+    Job::parse(&format!("memory_mib = 2048\n{}", text.replace("CPU", "1")))
+}
+
+/// A host of one pCPU, where nothing but what is measured passes while it is measured: with two, pCPUs take turns in being emulated, and
+/// what the other one does shows, if only for some 100 us now and then.
+fn on_one(text: &str) -> Result<Job, Fault> {
+    Job::parse(&format!("pcpus = 1\nmemory_mib = 2048\n{}", text.replace("CPU", "0")))
+}
+
+/// The tables, and the shares of who asks all the time.
+pub fn tables(full: bool) -> Result<Job, Fault> {
+    let mut text = String::new();
+    let long = if full { 20 } else { 10 };
+    let sleeper = format!("sleeper,sleep_us=30000,work_units={WORK_UNITS}");
+    let with_thread = format!("{sleeper},background_units={BACKGROUND_UNITS},call=1");
+    let (hog, fifo) = (vm("job", "burn", ""), "class = \"fifo:50\"\n");
+    let vit = policy(&["rt"], &[]);
+    case(&mut text, "job-alone", long, "", std::slice::from_ref(&hog));
+    for (load, workload) in [("sleeper", &sleeper), ("thread", &with_thread)] {
+        let (rt, first) = (vm("rt", workload, ""), vm("rt", workload, fifo));
+        let mut set_up = |name: &str, head: &str, vms: &[String]| {
+            case(&mut text, &format!("{load}-{name}"), long, head, vms);
+        };
+        set_up("alone", "", std::slice::from_ref(&rt));
+        set_up("competitor", "", &[rt.clone(), hog.clone()]);
+        set_up("vit", &vit, &[rt.clone(), hog.clone()]);
+        set_up("priority", "", &[first, hog.clone()]);
+        if load == "thread" && full {
+            set_up("timer", &policy(&["rt"], &["--source", "timer"]), &[rt, hog.clone()]);
+        }
+    }
+    // 20 us apart, of 0.4 ms of work each: all wait for those before them.
+    let together: Vec<String> = (0..8)
+        .map(|i| {
+            let phase_us = 1 + 20 * i;
+            vm(&format!("rt{i}"), &format!("periodic,period_us=40000,work_units=20,phase_us={phase_us}"), "")
+        })
+        .chain(hogs())
+        .collect();
+    case(&mut text, "together", long, &policy(&["rt*"], &[]), &together);
+    let fair = [
+        vm("sleeper", &with_thread, ""),
+        vm("flood", "flood", ""),
+        vm("often", "waker,every_us=1000,sleep_us=1", ""),
+        vm("job", "burn", ""),
+        vm("double", "burn", "weight = 200\n"),
+    ];
+    case(&mut text, "fair", 20, &policy(&["*"], &[]), &fair);
+    let limited = |quota_us: u32| vm("limited", "burn", &format!("quota_us = {quota_us}\n"));
+    let parts = vm("parts", "burn", "vcpus = 2\nvcpu_quota_us = 5_000\nquota_period_us = 70_000\n");
+    case(&mut text, "quota", 10, &policy(&["*"], &[]), &[limited(20_000), parts, hog.clone()]);
+    let head =
+        format!("{}event = [{{ at_s = 4, vm = \"limited\", what = \"unlimit\" }}]\n", policy(&["*"], &[]));
+    case(&mut text, "unlimited", 10, &head, &[limited(1_000), hog.clone()]);
+    // Each of these begins with loading the policy, which nobody can while another one is there.
+    let pair = [vm("rt", &sleeper, ""), vm("other", &sleeper, ""), vm("job", "burn", "")];
+    let event = |what: &str| format!("{}event = [{{ at_s = 4, {what} }}]\n", policy(&["rt", "other"], &[]));
+    case(&mut text, "policy-killed", 10, &event("vm = \"command\", what = \"kill\""), &pair);
+    // A VM that is gone cannot be asked. It comes back, as by migration.
+    let goes = "vm = \"other\", what = \"stop\" }, { at_s = 7, vm = \"other\", what = \"start\"";
+    case(&mut text, "guest-killed", 10, &format!("ask = false\n{}", event(goes)), &pair);
+    let mut pair = pair;
+    pair[1] = vm("other", &sleeper, "vcpus = 2\n");
+    let unplugs = event("vm = \"other\", what = \"unplug\"");
+    case(&mut text, "vcpu-unplugged", 10, &format!("ask = false\n{unplugs}"), &pair);
+    on_two(&text)
+}
+
+/// The host's own work beside a VM that computes and one that sleeps, all on one pCPU, under the kernel's scheduler and the policy.
+pub fn own_work() -> Result<Job, Fault> {
+    let mut text = String::new();
+    let sleeper = format!("sleeper,sleep_us=30000,work_units={}", WORK_UNITS / 4);
+    let make = "[[case.process]]\nname = \"make\"\nworkload = \"build,jobs=4\"\ncpus = \"CPU\"\n";
+    let all = [vm("rt", &sleeper, ""), vm("job", "burn", ""), make.to_owned()];
+    case(&mut text, "own-alone", 30, "", &[vm("asleep", "idle", ""), all[2].clone()]);
+    case(&mut text, "own-kernel", 60, "", &all);
+    case(&mut text, "own-policy", 60, &policy(&["rt", "job"], &[]), &all);
+    let switch = "[[case.process]]\nname = \"switch\"\nworkload = \"switch\"\ncpus = \"CPU\"\n".to_owned();
+    let pair = [vm("asleep", "idle", ""), switch];
+    case(&mut text, "switch-kernel", 5, "", &pair);
+    case(&mut text, "switch-policy", 5, &policy(&["asleep"], &[]), &pair);
+    on_two(&text)
+}
+
+/// The policy begun and ended again and again, and a pCPU that goes and comes while it schedules; function only.
+pub fn comings() -> Result<Job, Fault> {
+    let mut text = String::new();
+    let sleeper = format!("sleeper,sleep_us=30000,work_units={}", WORK_UNITS / 4);
+    let pair = [vm("rt", &sleeper, ""), vm("job", "burn", "")];
+    let head = format!("ask = false\ncycles = {CYCLES}\n{}", policy(&["rt"], &[]));
+    case(&mut text, "cycles", 3, &head, &pair);
+    let events =
+        "{ at_s = 3, vm = \"cpu2\", what = \"offline\" }, { at_s = 30, vm = \"cpu2\", what = \"online\" }";
+    let head = format!("ask = false\n{}event = [{events}]\n", policy(&["rt"], &[]));
+    case(&mut text, "pcpu-goes", 60, &head, &pair);
+    Job::parse(&format!("pcpus = 3\nmemory_mib = 2048\n{}", text.replace("CPU", "1")))
+}
+
+fn hogs() -> Vec<String> {
+    (0..4).map(|i| vm(&format!("hog{i}"), "burn", "")).collect()
+}
+
+/// How many VMs with timers there are beside four that compute.
+pub fn many(full: bool) -> &'static [usize] {
+    if full { &[1, 8, 32] } else { &[8] }
+}
+
+/// From the end of a timer to running; VMs have been found when counting begins, and nobody is asked.
+pub fn expiries(full: bool) -> Result<Job, Fault> {
+    let mut text = String::new();
+    let quiet = ["--warm-up", "3s", "--for", if full { "18s" } else { "8s" }];
+    let long = if full { 20 } else { 10 };
+    for &n in many(full) {
+        // 40 ms, an equal part for each: 1.25 ms apart for 32, of which each works 0.1 ms.
+        let from = |n: usize, first_us: usize| -> Vec<String> {
+            let timer = |i: usize| {
+                let phase_us = first_us + 40_000 / n * i;
+                vm(
+                    &format!("rt{i}"),
+                    &format!("periodic,period_us=40000,work_units=5,phase_us={phase_us}"),
+                    "",
+                )
+            };
+            (0..n).map(timer).chain(hogs()).collect()
+        };
+        let vms = from(n, BESIDE_TICK_US);
+        let head = |more: &[&str]| format!("ask = false\n{}", policy(&["rt*"], &[&quiet[..], more].concat()));
+        case(&mut text, &format!("expiry-{n}"), long, &head(&[]), &vms);
+        if full && n == 1 {
+            case(&mut text, "expiry-tick", long, &head(&[]), &from(ON_TICK_VMS, ON_TICK_US));
+            let phase_us = BESIDE_TICK_US - ABOVE_FIRST_US;
+            let workload = format!("periodic,period_us=40000,work_units={ABOVE_UNITS},phase_us={phase_us}");
+            let above = vm("above", &workload, "class = \"fifo:50\"\n");
+            let vms: Vec<String> = vms.iter().cloned().chain([above]).collect();
+            case(&mut text, "expiry-above", long, &head(&[]), &vms);
+        }
+        if full && n == 8 {
+            case(&mut text, "expiry-8-measured", long, &head(&["--measure-only"]), &vms);
+            case(&mut text, "costs", long, &head(&["--costs"]), &vms);
+        }
+    }
+    on_one(&text)
+}

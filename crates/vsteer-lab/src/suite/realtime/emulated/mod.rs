@@ -1,0 +1,167 @@
+//! Does a guest's timer bring its vCPU, on unmodified kernels, and does nobody else pay for it?
+//!
+//! The tables of VIT (Park et al., J. KIISE 37(1), 2010, tables 2 and 3) on Linux and KVM: an application that sleeps for 30 ms and then
+//! computes, a third of a pCPU on average, in a VM beside one that computes without end; alone, with that competitor, with `vsteer
+//! realtime`, and with a static priority. Then again with a thread of low priority in its VM, so that the VM asks for 70 %, above its half.
+//! Then how long it takes from the end of a timer to the vCPU's running, with 1, 8 and 32 such VMs and four that compute; timers that
+//! end together, in the order asked for; and the shares of VMs that ask all the time.
+//!
+//! On emulated hosts, all on one pCPU: times are counts of instructions, the same each time (see [`crate::emulated`]). In full on the
+//! oldest and the newest kernel that qualify, in short on the newest.
+
+mod faults;
+mod jobs;
+mod shares;
+mod times;
+
+use crate::drive::Vsteer;
+use crate::emulated::job::Job;
+use crate::emulated::{self, Options, Ran};
+use crate::fetch::cache_folder;
+use crate::fetch::kernels::Which;
+use crate::report::window::VmWindow;
+use crate::suite::{Bench, Findings};
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+use vsteer_core::{Fault, FaultKind};
+
+/// The older kernel: what this was promised on.
+const SERIES: Which = Which::Series(6, 18);
+/// One boot's limit.
+const LIMIT: Duration = Duration::from_secs(1800);
+
+/// The claims.
+///
+/// # Errors
+/// The emulated host's.
+pub fn run(bench: &Bench) -> Result<Findings, Fault> {
+    let mut findings = Findings::default();
+    let kernels: &[Which] = if bench.full { &[SERIES, Which::Newest] } else { &[Which::Newest] };
+    let mut figures = Map::new();
+    for which in kernels {
+        let boot = |job: Job, name: &str| -> Result<Boot, Fault> {
+            let options = Options {
+                cache: cache_folder()?,
+                kernel: *which,
+                guest: bench.lab.guest.clone(),
+                vsteer: Vsteer::beside(&bench.lab.program)?.program,
+                output: PathBuf::from(bench.fresh(name)?),
+                limit: LIMIT,
+                seed: bench.seed,
+            };
+            Ok(Boot { ran: emulated::run(&job, &options)?, options })
+        };
+        let (two, one) = std::thread::scope(|scope| {
+            let other = scope.spawn(|| boot(jobs::expiries(bench.full)?, "realtime-one"));
+            let two = boot(jobs::tables(bench.full)?, "realtime");
+            Ok((two?, other.join().expect("a boot does not panic")?))
+        })?;
+        let kernel = format!("Linux {}", two.ran.kernel.release);
+        if *which == Which::Newest && bench.full {
+            let again = |name: &str| boot(jobs::expiries(false)?, name);
+            same(&kernel, &again("realtime-once")?, &again("realtime-again")?, &mut findings)?;
+        }
+        let more =
+            |job: fn() -> Result<Job, Fault>, name: &str| bench.full.then(|| boot(job()?, name)).transpose();
+        let (own, comings) =
+            (more(jobs::own_work, "realtime-own")?, more(jobs::comings, "realtime-comings")?);
+        let mut found = two.tables(&kernel, bench.full, &mut findings)?;
+        one.expiries(&kernel, bench.full, &mut findings, &mut found)?;
+        if bench.full {
+            one.above(&kernel, &mut findings, &mut found)?;
+            one.costs(&kernel, &mut findings, &mut found)?;
+        }
+        two.together(&kernel, &mut findings, &mut found);
+        two.shares(&kernel, &mut findings, &mut found)?;
+        two.quotas(&kernel, &mut findings, &mut found)?;
+        two.faults(&kernel, &mut findings)?;
+        if let Some(own) = own {
+            own.own_work(&kernel, &mut findings, &mut found)?;
+            own.switches(&kernel, &mut findings, &mut found);
+        }
+        comings.map_or(Ok(()), |boot| boot.comings(&kernel, &mut findings, &mut found))?;
+        figures.insert(kernel, Value::Object(found));
+    }
+    findings.figures = json!({ "kernels": figures, "seed": bench.seed });
+    Ok(findings)
+}
+
+/// Do two runs of the same give the same, to the byte?
+fn same(kernel: &str, one: &Boot, other: &Boot, findings: &mut Findings) -> Result<(), Fault> {
+    let (first, second) = (one.bytes("expiry-8")?, other.bytes("expiry-8")?);
+    let differ: Vec<&String> =
+        first.keys().chain(second.keys()).filter(|file| first.get(*file) != second.get(*file)).collect();
+    findings.claim(
+        format!("{kernel}: run again, what the policy reports and the VMs' reports are the same to the byte"),
+        !first.is_empty() && differ.is_empty(),
+        format!(
+            "{} files, {} bytes; different: {differ:?}",
+            first.len(),
+            first.values().map(Vec::len).sum::<usize>()
+        ),
+    );
+    Ok(())
+}
+
+/// What one boot gave.
+struct Boot {
+    ran: Ran,
+    options: Options,
+}
+
+impl Boot {
+    fn window(&self, case: &str, name: &str) -> Option<&VmWindow> {
+        let case = self.ran.cases.iter().find(|c| c.name == case)?;
+        case.measured.iter().flatten().find(|m| m.name == name).map(|m| &m.window)
+    }
+
+    fn units(&self, case: &str, name: &str) -> f64 {
+        self.window(case, name).map_or(f64::NAN, |w| w.work_units_per_s)
+    }
+
+    /// What the policy said in the end.
+    fn said(&self, case: &str) -> Result<Value, Fault> {
+        let file = self.options.output.join(case).join("command.out");
+        let text = std::fs::read_to_string(&file);
+        let text = text.map_err(|e| Fault::io(format!("reading {}", file.display()), &e))?;
+        serde_json::from_str(&text).map_err(|e| {
+            Fault::new(FaultKind::Failed, format!("case {case}: the policy did not report")).because(e)
+        })
+    }
+
+    /// What a case left, by the files' names.
+    fn bytes(&self, case: &str) -> Result<BTreeMap<String, Vec<u8>>, Fault> {
+        let folder = self.options.output.join(case);
+        let told = |e: std::io::Error| Fault::io(format!("reading {}", folder.display()), &e);
+        let mut all = BTreeMap::new();
+        for entry in std::fs::read_dir(&folder).map_err(told)? {
+            let entry = entry.map_err(told)?;
+            if entry.file_type().is_ok_and(|t| t.is_file()) {
+                let name = entry.file_name().to_string_lossy().into_owned();
+                all.insert(name, std::fs::read(entry.path()).map_err(told)?);
+            }
+        }
+        Ok(all)
+    }
+}
+
+/// What is said of one VM.
+fn of(said: &Value, name: &str, what: &str) -> f64 {
+    let vm = vms(said).find(|vm| vm["name"] == name);
+    vm.map_or(f64::NAN, |vm| vm[what].as_f64().unwrap_or(f64::NAN))
+}
+
+fn vms(said: &Value) -> impl Iterator<Item = &Value> {
+    said["vms"].as_array().into_iter().flatten()
+}
+
+fn sum(said: &Value, what: &str) -> u64 {
+    vms(said).filter_map(|vm| vm[what].as_u64()).sum()
+}
+
+/// NaN, where one is.
+fn worst(all: impl Iterator<Item = f64>) -> f64 {
+    all.fold(0.0, |worst: f64, one| if one.is_nan() || one > worst { one } else { worst })
+}
