@@ -163,6 +163,15 @@ pub struct VmModel {
     /// Requests of its disks and packets of its networks, per second; `None` where nobody counts them.
     #[serde(default)]
     pub io_per_s: Option<f64>,
+    /// Its timers that ended, per second; `None` where nobody puts it first when they do (`vsteer realtime`).
+    #[serde(default)]
+    pub timers_per_s: Option<f64>,
+    /// Of these, what share was served more than [`TimerCounts::LATE_NS`] later; `None` where none ended.
+    #[serde(default)]
+    pub timers_late: Option<f64>,
+    /// Of these, for what share it was not put first.
+    #[serde(default)]
+    pub timers_refused: Option<f64>,
     /// Wake-up latency of all its vCPUs together.
     pub wake_latency: Option<Quantiles>,
     /// Ready spells of all its vCPUs together.
@@ -430,6 +439,10 @@ fn vm_model(id: &VmId, name: &str, mine: &[(&ThreadKey<'_>, &Sum)], batches: &[B
         let n = rise(batches.first().and_then(of), batches.last().and_then(of))?;
         Some(n as f64 * 1e9 / window_ns as f64)
     };
+    let timers_per_s = per_s(|v| Some(v.timers?.asked));
+    let of_timers = |count: fn(&VmSample) -> Option<u64>| {
+        timers_per_s.zip(per_s(count)).filter(|(all, _)| *all > 0.0).map(|(all, some)| some / all)
+    };
     VmModel {
         id: id.clone(),
         name: name.to_owned(),
@@ -437,6 +450,9 @@ fn vm_model(id: &VmId, name: &str, mine: &[(&ThreadKey<'_>, &Sum)], batches: &[B
         vcpus: Shares::sum(threads.iter().filter(is_vcpu).map(|t| &t.shares)),
         throttled_per_s: per_s(|v| v.throttled_periods),
         io_per_s: per_s(|v| v.io),
+        timers_per_s,
+        timers_late: of_timers(|v| Some(v.timers?.late)),
+        timers_refused: of_timers(|v| Some(v.timers?.refused)),
         wake_latency: together(|c| &c.wake_latency),
         ready_spell: together(|c| &c.ready_spell),
         memory_by_node: batches

@@ -551,6 +551,15 @@ impl Histogram {
         (8 + eighth) << (octave + 7)
     }
 
+    /// How many are as long as this or longer, which is an edge of buckets.
+    pub fn from_edge(&self, ns: u64) -> u64 {
+        self.counts
+            .iter()
+            .filter(|(bucket, _)| Histogram::lower_edge_ns(*bucket) >= ns)
+            .map(|(_, count)| count)
+            .sum()
+    }
+
     /// From a full row of counts, one per bucket.
     pub fn from_row(row: &[u64]) -> Self {
         let counts = row.iter().enumerate().filter(|(_, c)| **c > 0).map(|(i, c)| (i as u16, *c)).collect();
@@ -704,8 +713,29 @@ pub struct VmSample {
     /// I/O: requests of its disks and packets of its networks, all together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub io: Option<u64>,
+    /// What its timers asked for and got; `None` where nobody puts it first when they end (`vsteer realtime`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timers: Option<TimerCounts>,
     /// Bytes of its memory per NUMA node, ascending; read rarely, `None` in between.
     pub memory_by_node: Option<Vec<(u32, u64)>>,
+}
+
+/// A VM's timers that ended, and what became of them; cumulative since the service counts.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TimerCounts {
+    /// All that ended.
+    pub asked: u64,
+    /// The vCPU was put first.
+    pub honoured: u64,
+    /// It ran more than [`TimerCounts::LATE_NS`] after the end.
+    pub late: u64,
+    /// It was not put first: it had borrowed all that it may, asked too soon, or its quota was used up.
+    pub refused: u64,
+}
+
+impl TimerCounts {
+    /// From a timer's end to running: from this on it was late. A tenth of the shortest periods of media, and an edge of the histograms' buckets.
+    pub const LATE_NS: u64 = 1 << 20;
 }
 
 /// Who held the pCPU that a ready thread waited for.

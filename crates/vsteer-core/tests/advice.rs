@@ -141,6 +141,9 @@ impl Host {
             vcpus,
             throttled_per_s: Some(0.0),
             io_per_s: None,
+            timers_per_s: None,
+            timers_late: None,
+            timers_refused: None,
             wake_latency: threads[0].wake_latency,
             ready_spell: threads[0].ready_spell,
             memory_by_node: None,
@@ -554,6 +557,21 @@ fn who_wakes_all_the_time_is_named_to_whom_credit_lets_it_interrupt() {
     assert!(of("credit2", 250.0, "wakes").is_empty(), "it has no BOOST");
     assert!(of("credit", 5.0, "wakes").is_empty(), "once in a while is no interruption");
     assert!(of("credit", 250.0, "computes").is_empty(), "that is itself");
+}
+
+#[test]
+fn timers_that_are_refused_or_late_are_told_and_a_few_are_not() {
+    let of = |per_s: f64, late: f64, refused: f64| {
+        let mut h = Host::new(1, 1, 1.0);
+        h.vm("audio", 1, 0.3, 0.2, 100.0);
+        let vm = &mut h.model.vms[0];
+        (vm.timers_per_s, vm.timers_late, vm.timers_refused) = (Some(per_s), Some(late), Some(refused));
+        h.findings().into_iter().filter(|f| f.rule == "timers_refused").map(|f| f.title).collect::<Vec<_>>()
+    };
+    assert_eq!(of(50.0, 0.3, 0.3), ["VM \"audio\" is not put first for 30 % of its timers"]);
+    assert_eq!(of(50.0, 0.1, 0.0), ["VM \"audio\" is served late for 10 % of its timers"]);
+    assert!(of(50.0, 0.01, 0.01).is_empty());
+    assert!(of(0.1, 0.5, 0.5).is_empty(), "three timers in half a minute say nothing");
 }
 
 #[test]

@@ -277,6 +277,7 @@ impl Observe for KvmHost {
                 vm: vm.id.clone(),
                 throttled_periods: self.slow.throttled_periods(&vm.id),
                 io: None,
+                timers: None,
                 memory_by_node: None,
             })
             .collect();

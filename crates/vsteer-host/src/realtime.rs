@@ -15,7 +15,7 @@ use std::os::fd::BorrowedFd;
 use std::os::unix::fs::MetadataExt;
 use vsteer_bpf::Policy;
 pub use vsteer_bpf::{Asked, Counts, Ended, Settings, Sources};
-use vsteer_core::nouns::{Histogram, HostConfig, VmConfig, VmId};
+use vsteer_core::nouns::{Histogram, HostConfig, TimerCounts, VmConfig, VmId};
 use vsteer_core::topology::Topology;
 use vsteer_core::{Fault, FaultKind};
 
@@ -87,11 +87,15 @@ struct Opted {
 /// What one VM asked for and got. Times in us; `None` where nothing was asked.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct VmReport {
+    /// Which.
+    pub id: VmId,
     /// Its name.
     pub name: String,
     /// How often what it asked for was granted.
     #[serde(flatten)]
     pub counts: Counts,
+    /// The same in short.
+    pub timers: TimerCounts,
     /// The most that its virtual time was ahead of the others' when a timer ended: what it has borrowed, ms.
     pub ahead_max_ms: f64,
     /// From expiry to running.
@@ -269,9 +273,9 @@ impl Realtime {
     /// As [`Policy::asked`].
     pub fn report(&self) -> Result<Vec<VmReport>, Fault> {
         let mut all = Vec::new();
-        for opted in self.opted.values() {
+        for (id, opted) in &self.opted {
             if let Some(asked) = self.policy.asked(opted.cgroup)? {
-                all.push(report(&opted.name, &asked));
+                all.push(report(id, &opted.name, &asked));
             }
         }
         Ok(all)
@@ -310,7 +314,7 @@ fn cgroup_of(root: &Root, cgroups: &Cgroups, vm: &VmConfig) -> Result<u64, Fault
     Ok(about.ino())
 }
 
-fn report(name: &str, asked: &Asked) -> VmReport {
+fn report(id: &VmId, name: &str, asked: &Asked) -> VmReport {
     let times = asked.late.total();
     let late = (times > 0).then(|| Lateness {
         mean: asked.late_sum_ns as f64 / 1e3 / times as f64,
@@ -318,8 +322,16 @@ fn report(name: &str, asked: &Asked) -> VmReport {
         max: asked.late_max_ns as f64 / 1e3,
         histogram: buckets(&asked.late),
     });
+    let timers = TimerCounts {
+        asked: asked.counts.expired,
+        honoured: asked.counts.honoured,
+        late: asked.late.from_edge(TimerCounts::LATE_NS),
+        refused: asked.counts.in_debt + asked.counts.too_soon + asked.counts.over_quota,
+    };
     VmReport {
+        id: id.clone(),
         name: name.to_owned(),
+        timers,
         counts: asked.counts,
         ahead_max_ms: asked.ahead_max_ns as f64 / 1e6,
         expiry_to_running_us: late,

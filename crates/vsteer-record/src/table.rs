@@ -15,8 +15,8 @@ use arrow_schema::{ArrowError, DataType, Field, Schema};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use vsteer_core::nouns::{
-    Batch, BlameSample, Culprit, Histogram, PcpuSample, Role, ThreadCounters, ThreadSample, Tid, VmId,
-    VmSample,
+    Batch, BlameSample, Culprit, Histogram, PcpuSample, Role, ThreadCounters, ThreadSample, Tid, TimerCounts,
+    VmId, VmSample,
 };
 
 /// The tables, in the order in which a batch is written. `thread` comes last: a batch counts as whole when it has it.
@@ -44,6 +44,21 @@ const COUNTERS: [Counter; 13] = counters![
     exit_ns,
     halt_poll_ns
 ];
+
+/// What became of a VM's timers, by column name.
+type OfTimers = (&'static str, fn(&TimerCounts) -> u64);
+
+const TIMERS: [OfTimers; 4] = [
+    ("timers_asked", |t| t.asked),
+    ("timers_honoured", |t| t.honoured),
+    ("timers_late", |t| t.late),
+    ("timers_refused", |t| t.refused),
+];
+
+fn timers(c: &Columns<'_>, row: usize) -> Option<TimerCounts> {
+    let [asked, honoured, late, refused] = TIMERS.map(|(name, _)| c.u64(name, row));
+    Some(TimerCounts { asked: asked?, honoured: honoured?, late: late?, refused: refused? })
+}
 
 fn list_of(item: DataType) -> DataType {
     DataType::List(Arc::new(Field::new_list_field(item, true)))
@@ -91,6 +106,7 @@ pub fn schema(table: &str) -> Arc<Schema> {
             fields.extend(u64s(&["throttled_periods", "io"]));
             fields.push(Field::new("memory_node", list_of(DataType::UInt32), true));
             fields.push(Field::new("memory_bytes", list_of(DataType::UInt64), true));
+            fields.extend(u64s(&TIMERS.map(|(name, _)| name)));
         }
         "blame" => {
             fields.extend([text("victim"), text("role"), text("culprit_kind"), text("culprit")]);
@@ -273,6 +289,9 @@ pub fn rows(table: &str, batch: &Batch, past: Option<&mut Past>) -> RecordBatch 
             }
             columns.push(Arc::new(nodes.finish()));
             columns.push(Arc::new(bytes.finish()));
+            for (_, get) in TIMERS {
+                columns.push(numbers::<UInt64Type>(batch.vms.iter().map(|v| v.timers.as_ref().map(get))));
+            }
         }
         _ => {
             let b = &batch.blame;
@@ -378,6 +397,7 @@ pub fn read_rows(
                     vm: vm("vm")?,
                     throttled_periods: c.u64("throttled_periods", row),
                     io: c.u64("io", row),
+                    timers: timers(&c, row),
                     memory_by_node: nodes.zip(bytes).map(|(n, b)| n.into_iter().zip(b).collect()),
                 });
             }

@@ -78,6 +78,7 @@ fn batch(i: u64) -> Batch {
             vm: VmId("uuid-1".into()),
             throttled_periods: Some(2),
             io: Some(77),
+            timers: Some(TimerCounts { asked: 100 + i, honoured: 90, late: 2, refused: 3 }),
             memory_by_node: Some(vec![(0, 4096), (1, 8192)]),
         }],
         blame: vec![

@@ -1,6 +1,7 @@
 //! Where samples come from: the live host or a recording, handed to commands as one thing.
 
 use crate::cli::{CollectorChoice, Source, Window};
+use crate::command::timer_counts;
 use crate::interrupt::Interrupt;
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
@@ -93,7 +94,7 @@ impl Host {
     /// As [`Observe::sample`].
     pub fn sample_both(&mut self, both: bool) -> Result<(Batch, Option<Batch>), Fault> {
         match self {
-            Host::Kvm(host) if both => host.sample_both().map(|(a, b)| (a, Some(b))),
+            Host::Kvm(host) if both => host.sample_both().map(|(a, b)| (with_timers(a), Some(b))),
             other => Ok((other.sample()?, None)),
         }
     }
@@ -118,11 +119,20 @@ impl Observe for Host {
 
     fn sample(&mut self) -> Result<Batch, Fault> {
         match self {
-            Host::Kvm(host) => host.sample(),
+            Host::Kvm(host) => host.sample().map(with_timers),
             Host::Xen(host) => host.sample(),
             Host::XenSampled(host) => host.sample(),
         }
     }
+}
+
+/// With what VMs' timers asked for and got, where a service puts them first on this host.
+fn with_timers(mut batch: Batch) -> Batch {
+    let counts = timer_counts();
+    for sample in &mut batch.vms {
+        sample.timers = counts.get(&sample.vm).copied();
+    }
+    batch
 }
 
 impl Actuate for Host {

@@ -5,7 +5,7 @@
 
 use crate::cli::Top;
 use crate::source::{need_vms, open_host};
-use crate::text::{COLUMNS, Row, host_rows, node_rows, vm_rows};
+use crate::text::{COLUMNS, OF_TIMERS, Row, host_rows, node_rows, vm_rows};
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 use ratatui::layout::{Constraint, Layout};
 use ratatui::style::{Color, Modifier, Style};
@@ -36,6 +36,8 @@ const HELP: &str = "\
   %WAIT   asleep        %OVRLP  interrupts served on its time
   WAKE99  wake-up to running, 99th percentile; group rows sum all threads
   SW/s    times it got a pCPU   IO/s   disk requests and packets (Xen)
+  TMR/s   its timers that ended %TMRLATE served 1 ms later or more
+  %TMRREF it was not put first for them (all three: vsteer realtime)
   -       not measured by this collector (vsteer diagnose says why)";
 
 struct View {
@@ -151,7 +153,7 @@ fn pressed(view: &mut View, key: KeyCode, modifiers: KeyModifiers) -> bool {
         KeyCode::Down | KeyCode::Char('j') => view.table.select(Some(selected + 1)),
         KeyCode::Up | KeyCode::Char('k') => view.table.select(Some(selected.saturating_sub(1))),
         KeyCode::Left => view.sort = view.sort.saturating_sub(1),
-        KeyCode::Right => view.sort = (view.sort + 1).min(COLUMNS.len() - 1),
+        KeyCode::Right => view.sort = (view.sort + 1).min(columns(view) - 1),
         KeyCode::Char('r') => view.reverse = !view.reverse,
         KeyCode::Char('E') => view.all_expanded = !view.all_expanded,
         KeyCode::Char('p' | 'c') => view.pcpus = !view.pcpus,
@@ -171,6 +173,12 @@ fn pressed(view: &mut View, key: KeyCode, modifiers: KeyModifiers) -> bool {
         _ => {}
     }
     false
+}
+
+/// How many columns there are to show: those of timers only where somebody has them.
+fn columns(view: &View) -> usize {
+    let timers = view.model.iter().flat_map(|m| &m.vms).any(|vm| vm.timers_per_s.is_some());
+    COLUMNS.len() - if timers { 0 } else { OF_TIMERS }
 }
 
 /// The rows to show, VMs sorted, each followed by its parts where expanded.
@@ -241,22 +249,25 @@ fn draw(f: &mut Frame<'_>, view: &mut View) {
     f.render_widget(Paragraph::new(Span::styled(title, bold)), head);
     f.render_widget(Paragraph::new(host.join("\n")), pcpus);
 
-    let heading = std::iter::once("NAME".to_owned()).chain(COLUMNS.iter().enumerate().map(|(i, c)| {
-        let mark = if i != view.sort {
-            ""
-        } else if view.reverse {
-            "^"
-        } else {
-            "v"
-        };
-        format!("{:>9}", format!("{mark}{c}"))
-    }));
+    let shown = columns(view);
+    let heading =
+        std::iter::once("NAME".to_owned()).chain(COLUMNS[..shown].iter().enumerate().map(|(i, c)| {
+            let mark = if i != view.sort {
+                ""
+            } else if view.reverse {
+                "^"
+            } else {
+                "v"
+            };
+            format!("{:>9}", format!("{mark}{c}"))
+        }));
     let lines = rows.iter().map(|r| {
-        let cells = std::iter::once(r.name.clone()).chain(r.cells.iter().map(|c| format!("{c:>9}")));
+        let cells = std::iter::once(r.name.clone()).chain(r.cells[..shown].iter().map(|c| format!("{c:>9}")));
         let style = ready_style(&model, r);
         Cells::new(cells.collect::<Vec<_>>()).style(if r.depth == 0 { style.patch(bold) } else { style })
     });
-    let widths = std::iter::once(Constraint::Min(18)).chain(COLUMNS.iter().map(|_| Constraint::Length(9)));
+    let widths =
+        std::iter::once(Constraint::Min(18)).chain(COLUMNS[..shown].iter().map(|_| Constraint::Length(9)));
     let widget = Table::new(lines, widths)
         .header(Cells::new(heading.collect::<Vec<_>>()).style(Style::new().add_modifier(Modifier::REVERSED)))
         .row_highlight_style(Style::new().bg(Color::Blue).fg(Color::White));

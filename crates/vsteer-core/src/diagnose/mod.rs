@@ -20,6 +20,7 @@ mod overcommitted;
 mod pcpus_overloaded;
 mod pinned_busy;
 mod runs_slowly;
+mod timers_refused;
 mod too_many_vcpus;
 mod weight_starved;
 
@@ -187,6 +188,7 @@ pub const RULES: &[Rule] = &[
     boost_starved::RULE,
     weight_starved::RULE,
     limited::RULE,
+    timers_refused::RULE,
     too_many_vcpus::RULE,
     memory_remote::RULE,
     no_home_node::RULE,

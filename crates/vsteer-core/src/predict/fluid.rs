@@ -6,7 +6,8 @@
 //! and pCPUs. Waits of threads that mostly sleep are scaled from the measured ones by how busy others keep the
 //! pCPUs they may use.
 //!
-//! Left out: time slices, wake-up preemption, caches. Forecast intervals are wide for that reason.
+//! Left out: time slices, wake-up preemption, caches. Forecast intervals are wide for that reason. `GAP(fluid-concur)`: a weight is what it says,
+//! also on kernels where a cgroup weighs it once for each of its runnable threads (Linux 7.3).
 
 use crate::CpuSet;
 use crate::model::{HostModel, ThreadModel};

@@ -17,6 +17,8 @@ mod steer;
 mod top;
 mod verify;
 
+pub use realtime::timer_counts;
+
 use crate::cli::{Cli, Command};
 use std::process::ExitCode;
 use vsteer_core::Fault;

@@ -4,12 +4,17 @@
 //! threads, as esxtop sums all worlds; the sum over vCPUs alone is a row of its own.
 
 use super::{one_line, percent};
-use vsteer_core::model::{HostModel, Quantiles, Shares, ThreadModel};
+use vsteer_core::model::{HostModel, Quantiles, Shares, ThreadModel, VmModel};
 use vsteer_core::topology::Topology;
 
-/// Column headings, after the name.
-pub const COLUMNS: [&str; 10] =
-    ["%USED", "%RUN", "%RDY", "%LAG", "%MLMTD", "%WAIT", "%OVRLP", "WAKE99ms", "SW/s", "IO/s"];
+/// Column headings, after the name. The last [`OF_TIMERS`] are of VMs whose timers bring their vCPUs alone.
+pub const COLUMNS: [&str; 13] = [
+    "%USED", "%RUN", "%RDY", "%LAG", "%MLMTD", "%WAIT", "%OVRLP", "WAKE99ms", "SW/s", "IO/s", "TMR/s",
+    "%TMRLATE", "%TMRREF",
+];
+
+/// See [`COLUMNS`].
+pub const OF_TIMERS: usize = 3;
 
 /// One line of the table.
 #[derive(Debug, Clone)]
@@ -21,9 +26,9 @@ pub struct Row {
     /// What it is called.
     pub name: String,
     /// The values behind the cells, for sorting.
-    pub values: [Option<f64>; 10],
+    pub values: [Option<f64>; COLUMNS.len()],
     /// The cells.
-    pub cells: [String; 10],
+    pub cells: [String; COLUMNS.len()],
 }
 
 fn row(
@@ -33,15 +38,33 @@ fn row(
     s: &Shares,
     wake: Option<Quantiles>,
     switches: Option<f64>,
-    io: Option<f64>,
+    vm: Option<&VmModel>,
 ) -> Row {
     let wake_ms = wake.map(|w| w.p99_ns / 1e6);
-    let values = [s.used(), s.run, s.wait, s.lag, s.limited, s.blocked, s.overlap, wake_ms, switches, io];
+    let of = |what: fn(&VmModel) -> Option<f64>| vm.and_then(what);
+    let (io, timers) = (of(|vm| vm.io_per_s), of(|vm| vm.timers_per_s));
+    let (late, refused) = (of(|vm| vm.timers_late), of(|vm| vm.timers_refused));
+    let values = [
+        s.used(),
+        s.run,
+        s.wait,
+        s.lag,
+        s.limited,
+        s.blocked,
+        s.overlap,
+        wake_ms,
+        switches,
+        io,
+        timers,
+        late,
+        refused,
+    ];
     let plain = |v: Option<f64>, digits: usize| v.map_or_else(|| "-".to_owned(), |v| format!("{v:.digits$}"));
     let cells = std::array::from_fn(|i| match i {
         7 => plain(wake_ms, 2),
         8 => plain(switches, 0),
         9 => plain(io, 0),
+        10 => plain(timers, 0),
         _ => percent(values[i]),
     });
     Row { group: group.to_owned(), depth, name, values, cells }
@@ -58,7 +81,7 @@ pub fn vm_rows(model: &HostModel) -> Vec<Row> {
     for vm in &model.vms {
         let id = &vm.id.0;
         let switches = vm.threads.iter().map(|t| t.switches_per_s).sum::<Option<f64>>();
-        rows.push(row(id, 0, one_line(&vm.name), &vm.group, vm.wake_latency, switches, vm.io_per_s));
+        rows.push(row(id, 0, one_line(&vm.name), &vm.group, vm.wake_latency, switches, Some(vm)));
         let name = format!("  all {} vCPUs", vm.vcpu_threads().count());
         rows.push(row(id, 1, name, &vm.vcpus, vm.wake_latency, None, None));
         rows.extend(vm.threads.iter().map(|t| thread_row(id, t)));

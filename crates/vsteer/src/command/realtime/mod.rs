@@ -5,6 +5,8 @@ mod priority;
 mod service;
 mod text;
 
+pub use service::timer_counts;
+
 use crate::cli::{CollectorChoice, Realtime, RealtimeBy, RealtimeRun, RealtimeWhat, Source};
 use crate::interrupt::Interrupt;
 use crate::source::{Host, open_host};

@@ -6,7 +6,9 @@
 use super::text;
 use crate::cli::RealtimeRun;
 use rustix::process::{Pid, Signal};
+use serde::Deserialize;
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -15,10 +17,13 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
+use vsteer_core::nouns::{TimerCounts, VmId};
 use vsteer_core::{Fault, FaultKind};
 
 /// Its answer is a few KB.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
+/// Who samples does not wait longer.
+const TELLS_WITHIN: Duration = Duration::from_millis(500);
 /// Loading a policy takes seconds on a busy host; so does taking back what was set.
 const BEGINS_WITHIN: Duration = Duration::from_secs(60);
 const ENDS_WITHIN: Duration = Duration::from_secs(60);
@@ -129,6 +134,21 @@ fn ask() -> Result<(Value, Pid), Fault> {
     let told = serde_json::from_str(&told)
         .map_err(|e| Fault::new(FaultKind::Failed, "what the service tells").because(e))?;
     Ok((told, pid))
+}
+
+/// What the timers of VMs asked for and got, where a service puts them first; nobody's where none does, or does not say.
+pub fn timer_counts() -> BTreeMap<VmId, TimerCounts> {
+    let told = connect().ok().and_then(|(mut stream, _)| {
+        let mut told = String::new();
+        stream.set_read_timeout(Some(TELLS_WITHIN)).ok()?;
+        stream.read_to_string(&mut told).ok()?;
+        serde_json::from_str::<Value>(&told).ok()
+    });
+    let of = |vm: &Value| {
+        let id = VmId(vm["id"].as_str()?.to_owned());
+        Some((id, TimerCounts::deserialize(&vm["timers"]).ok()?))
+    };
+    told.iter().filter_map(|t| t["vms"].as_array()).flatten().filter_map(of).collect()
 }
 
 /// `vsteer realtime status`.

@@ -14,7 +14,7 @@ pub fn status(told: &Value) -> String {
     let rows: Vec<Vec<String>> =
         vms(told).map(|vm| if by_policy { asked(vm, told) } else { kept(vm, told) }).collect();
     let head: &[&str] = if by_policy {
-        &["VM", "TIMERS", "FIRST", "RAN ANYWAY", "IN DEBT", "TOO SOON", "p99 us", "CPU %"]
+        &["VM", "TIMERS", "FIRST", "RAN ANYWAY", "IN DEBT", "TOO SOON", "QUOTA UP", "p99 us", "CPU %"]
     } else {
         &["VM", "FIRST", "% OF TIME", "CREDIT UP", "BUDGET UP", "DUE pCPUs", "WAKE p99 us", "CPU %"]
     };
@@ -95,6 +95,7 @@ fn asked(vm: &Value, told: &Value) -> Vec<String> {
         count("running"),
         count("in_debt"),
         count("too_soon"),
+        count("over_quota"),
         late,
         share(&vm["cpu_s"], &told["seconds"]),
     ]

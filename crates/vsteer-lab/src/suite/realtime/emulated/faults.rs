@@ -1,10 +1,11 @@
 //! What is left where the policy, a VM, a vCPU or a pCPU goes.
 
-use super::jobs::CYCLES;
+use super::jobs::{COUNTED, CYCLES};
 use super::{Boot, of, vms};
 use crate::suite::Findings;
 use serde_json::{Map, Value, json};
-use vsteer_core::Fault;
+use vsteer_core::{Fault, model};
+use vsteer_record::Recording;
 
 /// Of what they do alone: two VMs that ask for a third each and one that computes, under EEVDF.
 const KEPT_LEAST: f64 = 0.3;
@@ -85,6 +86,20 @@ impl Boot {
             format!("{kernel}: when a pCPU goes or comes the policy begins anew and VMs' timers are honoured again"),
             said["begun_again"].is_string() && expired > 100.0 && honoured > 0.9 * expired,
             format!("{honoured} of {expired} since; {}", said["begun_again"].as_str().unwrap_or("never begun anew")),
+        );
+        let case = self.ran.cases.iter().find(|c| c.name == COUNTED);
+        let recording =
+            case.and_then(|c| c.recording.as_deref()).unwrap_or_else(|| panic!("{COUNTED} is recorded"));
+        let r = Recording::open(recording)?;
+        let model = model::derive(r.config_at(u64::MAX), &r.manifest.collector, &r.batches)?;
+        let rt = model.vms.iter().find(|vm| vm.name == "rt");
+        let per_s = rt.and_then(|vm| vm.timers_per_s).unwrap_or(f64::NAN);
+        let (late, refused) = rt.map_or((None, None), |vm| (vm.timers_late, vm.timers_refused));
+        findings.claim(
+            format!("{kernel}: who observes the host counts VMs' timers too, and none that is refused"),
+            // It sleeps for 30 ms and works for 3.7.
+            (25.0..32.0).contains(&per_s) && refused == Some(0.0) && late.is_some_and(|late| late < 0.1),
+            format!("{per_s:.1} timers a second, late {late:.3?}, refused {refused:.3?}"),
         );
         Ok(())
     }

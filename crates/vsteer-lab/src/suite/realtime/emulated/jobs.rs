@@ -38,9 +38,10 @@ fn vm(name: &str, workload: &str, more: &str) -> String {
 }
 
 fn case(text: &mut String, name: &str, record_s: u32, head: &str, vms: &[String]) {
+    let observe = if head.contains("observe") { "" } else { "observe = false\n" };
     let _ = write!(
         text,
-        "[[case]]\nname = {name:?}\nsettle_s = 4\nrecord_s = {record_s}\nobserve = false\n{head}{}",
+        "[[case]]\nname = {name:?}\nsettle_s = 4\nrecord_s = {record_s}\n{observe}{head}{}",
         vms.concat()
     );
 }
@@ -131,6 +132,9 @@ pub fn own_work() -> Result<Job, Fault> {
     on_two(&text)
 }
 
+/// Where an observer counts while the policy schedules.
+pub const COUNTED: &str = "counted";
+
 /// The policy begun and ended again and again, and a pCPU that goes and comes while it schedules; function only.
 pub fn comings() -> Result<Job, Fault> {
     let mut text = String::new();
@@ -142,6 +146,8 @@ pub fn comings() -> Result<Job, Fault> {
         "{ at_s = 3, vm = \"cpu2\", what = \"offline\" }, { at_s = 30, vm = \"cpu2\", what = \"online\" }";
     let head = format!("ask = false\n{}event = [{events}]\n", policy(&["rt"], &[]));
     case(&mut text, "pcpu-goes", 60, &head, &pair);
+    let head = format!("ask = false\nobserve = true\n{}", policy(&["rt"], &[]));
+    case(&mut text, COUNTED, 10, &head, &pair);
     Job::parse(&format!("pcpus = 3\nmemory_mib = 2048\n{}", text.replace("CPU", "1")))
 }
 
