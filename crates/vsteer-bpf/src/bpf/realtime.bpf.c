@@ -268,7 +268,7 @@ static __always_inline u64 first_key(struct running *r, u64 asked)
 #include "realtime_shares.h"
 
 /* It asks for a pCPU: its domain weighs more by it. */
-static void activate(struct task_struct *p, struct thread *t)
+static __always_inline void activate(struct task_struct *p, struct thread *t)
 {
 	u32 domain = domain_of(t->group);
 	struct running *r = running_on(scx_bpf_task_cpu(p));
@@ -294,7 +294,7 @@ static void activate(struct task_struct *p, struct thread *t)
 	}
 }
 
-static void deactivate(struct task_struct *p, struct thread *t)
+static __always_inline void deactivate(struct task_struct *p, struct thread *t)
 {
 	if (!t->active_in)
 		return;

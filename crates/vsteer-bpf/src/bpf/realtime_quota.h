@@ -10,23 +10,27 @@
 static void refill(struct group *g, u64 now)
 {
 	u64 former = g->period_began, began;
-	long long left;
+	long long more, left, most = g->quota + g->burst;
 
 	if (!g->period)
 		return;
 	began = now - now % g->period;
 	if (began == former || !__sync_bool_compare_and_swap(&g->period_began, former, began))
 		return;
-	left = g->left + (long long)((began - former) / g->period * g->quota);
-	g->left = left < (long long)(g->quota + g->burst) ? left : (long long)(g->quota + g->burst);
+	/* Others may use some of it meanwhile. */
+	more = (began - former) / g->period * g->quota;
+	left = __sync_fetch_and_add(&g->left, more) + more;
+	if (left > most)
+		__sync_fetch_and_add(&g->left, most - left);
 }
 
 /* When there is something left again for threads of this group, if it or one above has used all; else 0. */
 __noinline u64 out_of_quota(u32 index)
 {
 	u64 now = bpf_ktime_get_ns(), until = 0;
+	int i;
 
-	for (int i = 0; i < DEPTH_MAX; i++) {
+	bpf_for(i, 0, DEPTH_MAX) {
 		struct group *g = group_at(index);
 
 		if (!g)
@@ -48,7 +52,9 @@ __noinline u64 out_of_quota(u32 index)
 /* Of `slice`, so much may a thread of this group run. */
 __noinline u64 within_quota(u32 index, u64 slice)
 {
-	for (int i = 0; i < DEPTH_MAX; i++) {
+	int i;
+
+	bpf_for(i, 0, DEPTH_MAX) {
 		struct group *g = group_at(index);
 
 		if (!g)
@@ -63,7 +69,9 @@ __noinline u64 within_quota(u32 index, u64 slice)
 /* A thread of this group ran. */
 __noinline int use_quota(u32 index, u64 ran)
 {
-	for (int i = 0; i < DEPTH_MAX; i++) {
+	int i;
+
+	bpf_for(i, 0, DEPTH_MAX) {
 		struct group *g = group_at(index);
 
 		if (!g)

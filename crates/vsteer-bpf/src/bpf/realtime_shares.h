@@ -30,7 +30,7 @@ static u32 domain_of(u32 index)
 }
 
 /* What `is` was over the last AVERAGED_NS. */
-static u64 averaged(struct average *average, u64 is, u64 now)
+static __always_inline u64 averaged(struct average *average, u64 is, u64 now)
 {
 	u64 value = average->value, passed = now - average->at;
 
@@ -48,19 +48,19 @@ static u64 averaged(struct average *average, u64 is, u64 now)
 
 /* The weight of its active members: those that sleep for some us at a time must not make virtual time pass slower for whoever begins to run
  * just then. */
-static u64 weight_beside(struct group *g, u64 now)
+static __always_inline u64 weight_beside(struct group *g, u64 now)
 {
 	return averaged(&g->beside, g->active_weight, now) >> AVERAGE_SHIFT;
 }
 
 /* How many times its weight a group with so many runnable threads has. */
-static u64 times(u64 threads)
+static __always_inline u64 times(u64 threads)
 {
 	return threads < settings.concurrency ? threads : settings.concurrency;
 }
 
 /* What it weighs, in 2^-10. */
-static u64 weight_of(struct group *g, u64 now)
+static __always_inline u64 weight_of(struct group *g, u64 now)
 {
 	u64 once = 1 << AVERAGE_SHIFT, average = once;
 
@@ -69,11 +69,11 @@ static u64 weight_of(struct group *g, u64 now)
 	return g->weight * (average > once ? average : once);
 }
 
-/* One thread more or fewer runs or waits in this group: so it does in those above. */
+/* One thread more or fewer runs or waits in this group: so it does in those above, where they weigh by their threads; else they count groups. */
 static void count_active(u32 index, int step)
 {
 	struct group *g = group_at(index);
-	u64 now = bpf_ktime_get_ns();
+	u64 now = 0;
 
 	for (int i = 0; i < DEPTH_MAX && g; i++) {
 		struct group *above = group_at(g->parent);
@@ -81,13 +81,18 @@ static void count_active(u32 index, int step)
 
 		if (!above)
 			return;
-		if (settings.concurrency > 1)
-			averaged(&g->times, times(g->active), now);
 		former = (u32)__sync_fetch_and_add(&g->active, step);
 		change = times(former + step) - times(former);
 		if (change) {
+			if (!now)
+				now = bpf_ktime_get_ns();
+			if (settings.concurrency > 1)
+				averaged(&g->times, times(former), now);
 			weight_beside(above, now);
 			__sync_fetch_and_add(&above->active_weight, change * g->weight);
+		} else if (settings.concurrency == 1) {
+			/* It weighs the same as before: it is one more or fewer of its own alone. */
+			return;
 		}
 		g = above;
 	}

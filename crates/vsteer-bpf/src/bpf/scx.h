@@ -81,6 +81,11 @@ struct sched_ext_ops {
 	char name[128];
 };
 
+/* Of bpf_for, whose body is checked once and not for each turn. */
+struct bpf_iter_num {
+	u64 opaque[1];
+} __attribute__((aligned(8)));
+
 struct bpf_iter_scx_dsq {
 	u64 opaque[6];
 } __attribute__((aligned(8)));

@@ -98,7 +98,9 @@ pub fn tables(full: bool) -> Result<Job, Fault> {
     case(&mut text, "fair", 20, &policy(&["*"], &[]), &fair);
     let limited = |quota_us: u32| vm("limited", "burn", &format!("quota_us = {quota_us}\n"));
     let parts = vm("parts", "burn", "vcpus = 2\nvcpu_quota_us = 5_000\nquota_period_us = 70_000\n");
-    case(&mut text, "quota", 10, &policy(&["*"], &[]), &[limited(20_000), parts, hog.clone()]);
+    // By whole periods, of which one more or fewer in 20 s is little.
+    let exactly = ["--warm-up", "1s", "--for", "20s"];
+    case(&mut text, "quota", 24, &policy(&["*"], &exactly), &[limited(20_000), parts, hog.clone()]);
     let head =
         format!("{}event = [{{ at_s = 4, vm = \"limited\", what = \"unlimit\" }}]\n", policy(&["*"], &[]));
     case(&mut text, "unlimited", 10, &head, &[limited(1_000), hog.clone()]);
@@ -141,7 +143,9 @@ pub fn comings() -> Result<Job, Fault> {
     let sleeper = format!("sleeper,sleep_us=30000,work_units={}", WORK_UNITS / 4);
     let pair = [vm("rt", &sleeper, ""), vm("job", "burn", "")];
     let head = format!("ask = false\ncycles = {CYCLES}\n{}", policy(&["rt"], &[]));
-    case(&mut text, "cycles", 3, &head, &pair);
+    // Nobody computes meanwhile: beside a pCPU whose timer ends every few us (as Linux 7.3's `hrtick` has it) another one that is emulated in turn with it
+    // may find the lock of that timer taken each time that it looks, for ever.
+    case(&mut text, "cycles", 3, &head, &pair[..1]);
     let events =
         "{ at_s = 3, vm = \"cpu2\", what = \"offline\" }, { at_s = 30, vm = \"cpu2\", what = \"online\" }";
     let head = format!("ask = false\n{}event = [{events}]\n", policy(&["rt"], &[]));
