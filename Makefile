@@ -11,7 +11,7 @@ GUEST := target/$(HOST)/release/vsteer-guest
 ROOT := $(if $(filter 0,$(shell id -u)),,sudo -E)
 SEED := 1
 
-.PHONY: demo test check build lab bench clean deps-build deps-check deps-lab deps-test deps-bench
+.PHONY: demo test check build lab bench clean deps-build deps-check deps-lab deps-test deps-all deps-bench
 
 demo: deps-lab build
 	$(ROOT) $(TARGET)/vsteer demo --seed $(SEED) --output demo
@@ -31,7 +31,7 @@ test: deps-test
 	$(ROOT) $(TARGET)/vsteer lab test
 
 # Every lab case and every promised number.
-lab: deps-test build
+lab: deps-all build
 	$(ROOT) $(TARGET)/vsteer lab all
 
 # Costs against perf and bpftrace, the simulator and the solver of weights against bare loops, each in one run.
@@ -55,6 +55,8 @@ deps-lab:
 	@tools/install-missing.sh lab
 deps-test:
 	@tools/install-missing.sh test
+deps-all:
+	@tools/install-missing.sh all
 deps-bench:
 	@tools/install-missing.sh bench
 

@@ -3,7 +3,7 @@
 # what is to be done. Debian and Ubuntu. Nothing that is there is touched; with everything there it does nothing.
 set -eu
 
-purpose=${1:?usage: install-missing.sh build|check|lab|test|bench}
+purpose=${1:?usage: install-missing.sh build|check|lab|test|all|bench}
 missing=
 need() { # need PROGRAM-OR-FILE PACKAGE
 	case $1 in
@@ -54,13 +54,13 @@ rust() { # rust PROGRAM STABLE-PACKAGE WEB-PACKAGE
 rust cargo cargo cargo-web
 rust rustc rustc rustc-web
 case $purpose in
-check | test)
+check | test | all)
 	rust cargo-fmt rustfmt rustfmt-web
 	rust cargo-clippy rust-clippy rust-web-clippy
 	;;
 esac
 case $purpose in
-lab | test)
+lab | test | all)
 	need strip binutils
 	need xz xz-utils
 	need qemu-system-x86_64 qemu-system-x86
@@ -71,12 +71,18 @@ lab | test)
 	;;
 esac
 case $purpose in
-test)
+test | all)
 	need lstopo hwloc
 	need bzip2 bzip2
 	need xz xz-utils
 	need dpkg-source dpkg-dev
 	need chromium chromium
+	;;
+esac
+case $purpose in
+all)
+	need mplayer mplayer
+	need ffmpeg ffmpeg
 	;;
 esac
 case $purpose in

@@ -6,7 +6,7 @@
 //! lab sees an ended VM and not a silent one. Left out: everything else a VM may contain.
 //!
 //! Where its initramfs holds a job instead (`/job`), it is the first program of the emulated host (host/mod.rs). That
-//! starts it again as what runs there: `vmm` is one VM (vmm/mod.rs), `process` a competitor of VMs. With `/xen-job` it is the
+//! starts it again as what runs there: `vmm` is one VM (vmm/mod.rs), `linux` one with an operating system (host/linux.rs), `process` a competitor of VMs. With `/xen-job` it is the
 //! first program of an emulated Xen's Domain-0 (xen/mod.rs). In anybody's guest `vit -- COMMAND` runs a program whose timers the host is
 //! told of (preload.rs), if the host has opted the VM in, which `vit-agent` hears (agent.rs). `check-job FILE` tells the lab, before anything boots, whether
 //! a job is one.
@@ -17,6 +17,7 @@ mod counters;
 mod generator;
 mod host;
 mod place;
+mod play;
 mod preload;
 mod reading;
 mod report;
@@ -52,6 +53,10 @@ fn main() {
     let why = match (std::process::id(), mode.as_deref()) {
         (1, _) => first_program(),
         (_, Some("vmm")) => match Started::parse(words).and_then(|s| s.run_vm()) {
+            Ok(never) => match never {},
+            Err(why) => why,
+        },
+        (_, Some("linux")) => match Started::parse(words).and_then(|s| s.run_linux()) {
             Ok(never) => match never {},
             Err(why) => why,
         },
@@ -108,7 +113,9 @@ fn first_program() -> ! {
 
 /// What the emulated host starts: a VM or a process.
 struct Started {
+    name: String,
     vcpus: usize,
+    workload: String,
     plan: Plan,
     place: Place,
     /// The file that is the VM's memory.
@@ -120,14 +127,19 @@ impl Started {
         vmm::run(self.vcpus, &self.plan, &self.place, self.memory.as_deref())
     }
 
+    fn run_linux(&self) -> Result<Infallible, String> {
+        host::linux::run(&self.name, self.vcpus, &self.workload, &self.place)
+    }
+
     fn parse(mut words: impl Iterator<Item = String>) -> Result<Started, String> {
         let (mut vcpus, mut workload, mut placed) = (1, None, Vec::new());
+        let mut name = String::new();
         let mut memory = None;
         while let Some(word) = words.next() {
             let mut value = || words.next().ok_or_else(|| format!("{word} lacks a value"));
             match word.as_str() {
-                // For those who look at the process list.
-                "--name" => drop(value()?),
+                // Mostly for those who look at the process list.
+                "--name" => name = value()?,
                 "--vcpus" => vcpus = value()?.parse().map_err(|_| "--vcpus is no number".to_owned())?,
                 "--workload" => workload = Some(value()?),
                 "--memory" => memory = Some(PathBuf::from(value()?)),
@@ -138,10 +150,11 @@ impl Started {
                 }
             }
         }
-        let plan = Plan::parse(&workload.ok_or("--workload is missing")?)?;
+        let workload = workload.ok_or("--workload is missing")?;
+        let plan = Plan::parse(&workload)?;
         let mut place = Place::default();
         host::place(&mut placed.into_iter(), &mut place)?;
-        Ok(Started { vcpus, plan, place, memory })
+        Ok(Started { name, vcpus, workload, plan, place, memory })
     }
 }
 
@@ -151,6 +164,9 @@ fn compete(started: Started) -> Result<Infallible, String> {
     let counters: &'static [Counters] = vec![Counters::new()].leak();
     let Plan { workload, start_ns } = started.plan;
     let kind = workload.kind();
+    if workload.needs_linux() {
+        return Err(format!("`{kind}` is for a VM: it needs a Linux of its own"));
+    }
     std::thread::Builder::new()
         .stack_size(128 << 10)
         .name("competitor".to_owned())
@@ -176,6 +192,15 @@ fn report_when_asked(kind: &str, vcpus: usize, counters: &[Counters]) -> Result<
         out.write_all(line.as_bytes()).and_then(|()| out.flush()).map_err(|e| format!("reporting: {e}"))?;
     }
     std::process::exit(0)
+}
+
+/// The console is a serial line to somebody who asks, and would be told each question again.
+fn hear_plainly() -> rustix::io::Result<()> {
+    use rustix::termios::{OptionalActions, tcgetattr, tcsetattr};
+    let console = std::io::stdin();
+    let mut settings = tcgetattr(&console)?;
+    settings.make_raw();
+    tcsetattr(&console, OptionalActions::Now, &settings)
 }
 
 /// Runs a program of /bin to its end, which none should come to; how it ended.
@@ -233,6 +258,10 @@ fn live() -> Result<Infallible, String> {
             .map_err(|e| format!("starting the thread of vCPU {vcpu}: {e}"))?;
     }
 
+    if workload.needs_linux() {
+        hear_plainly().map_err(|e| format!("setting the console: {e}"))?;
+        return report_when_asked(workload.kind(), vcpus, all);
+    }
     let mut console = std::io::stdout();
     let mut due_ns = run::now_ns();
     for seq in 0.. {

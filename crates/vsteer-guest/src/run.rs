@@ -8,6 +8,7 @@
 use crate::answered::{Answered, Queue};
 use crate::counters::Counters;
 use crate::generator::Generator;
+use crate::play;
 use crate::requests::Arrivals;
 use crate::vit::Vit;
 use crate::workload::Workload;
@@ -116,6 +117,11 @@ pub fn run(workload: &Workload, vcpu: u64, counters: &Counters, answered: Option
         Workload::Switch => {
             let why = switch(counters);
             eprintln!("vsteer-guest: switching to and fro: {why}");
+            std::process::exit(1);
+        }
+        Workload::Play { background, call } => {
+            let why = play::play(background, call, counters);
+            eprintln!("vsteer-guest: {why}");
             std::process::exit(1);
         }
         Workload::Waker { every_ns, sleep_ns } => loop {

@@ -65,6 +65,13 @@ pub enum Workload {
     },
     /// Two threads that hand a byte to and fro: each unit is two switches from one to the other. For processes alone.
     Switch,
+    /// A media player plays a film. In a VM with Linux alone.
+    Play {
+        /// Beside a thread that computes whenever the player does not.
+        background: bool,
+        /// The host is told when the player's timers end, by a library that is loaded before its own.
+        call: bool,
+    },
     /// A burner that wakes often.
     Waker {
         /// Burning between two sleeps, ns.
@@ -116,6 +123,7 @@ impl Workload {
             Workload::Flood { .. } => "flood",
             Workload::Build { .. } => "build",
             Workload::Switch => "switch",
+            Workload::Play { .. } => "play",
             Workload::Waker { .. } => "waker",
         }
     }
@@ -123,6 +131,11 @@ impl Workload {
     /// Only for processes: a VM of the emulated host has no operating system.
     pub fn needs_process(&self) -> bool {
         matches!(self, Workload::Build { .. } | Workload::Switch)
+    }
+
+    /// Only for VMs with Linux, which is then there to start a program.
+    pub fn needs_linux(&self) -> bool {
+        matches!(self, Workload::Play { .. })
     }
 
     /// Reads the text form.
@@ -177,13 +190,16 @@ impl Workload {
             "flood" => Workload::Flood { timer_ns: ns(take("timer_us", 1.0), 1e3) },
             "build" => Workload::Build { jobs: take("jobs", 4.0) as u64 },
             "switch" => Workload::Switch,
+            "play" => {
+                Workload::Play { background: take("background", 0.0) > 0.0, call: take("call", 0.0) > 0.0 }
+            }
             "waker" => Workload::Waker {
                 every_ns: ns(take("every_us", 1_000.0), 1e3),
                 sleep_ns: ns(take("sleep_us", 70.0), 1e3),
             },
             _ => {
                 return Err(format!(
-                    "`{kind}` is no workload (idle, burn, periodic, server, burst, sleeper, flood, waker, build, switch)"
+                    "`{kind}` is no workload (idle, burn, periodic, server, burst, sleeper, flood, waker, build, switch, play)"
                 ));
             }
         };

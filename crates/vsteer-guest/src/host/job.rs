@@ -104,6 +104,8 @@ pub struct Start {
     pub vcpus: Option<usize>,
     /// The workload's text.
     pub workload: String,
+    /// It needs one, so that it is a VM of the other kind.
+    pub has_linux: bool,
     /// The words for its command line that say where it runs.
     pub place: Vec<String>,
     /// `cpu.weight` of its group.
@@ -212,6 +214,7 @@ fn start(rest: &str, is_vm: bool) -> Result<Start, String> {
         name: String::new(),
         vcpus: is_vm.then_some(1),
         workload: String::new(),
+        has_linux: false,
         place: Vec::new(),
         weight: None,
         quota_us: None,
@@ -233,6 +236,10 @@ fn start(rest: &str, is_vm: bool) -> Result<Start, String> {
                         workload.kind()
                     ));
                 }
+                if !is_vm && workload.needs_linux() {
+                    return Err(format!("`{}` is for a VM: it needs a Linux of its own", workload.kind()));
+                }
+                start.has_linux = workload.needs_linux();
                 start.workload = value.to_owned();
             }
             "vcpus" if is_vm => start.vcpus = Some(number()? as usize),
@@ -249,6 +256,9 @@ fn start(rest: &str, is_vm: bool) -> Result<Start, String> {
     }
     if start.name.is_empty() || start.workload.is_empty() {
         return Err("name= or workload= is missing".to_owned());
+    }
+    if start.has_linux && (start.vcpus != Some(1) || start.vcpu_quota_us.is_some()) {
+        return Err(format!("{}: a VM with Linux has one vCPU, and no quota of its own for it", start.name));
     }
     Ok(start)
 }
@@ -390,6 +400,8 @@ mod tests {
             ("case a\nevent x stop web", "line 2"),
             ("case a\nevent 5 stop web\nevent 4 start web", "line 3"),
             ("case a\nvm name=x workload=server,rates=5", "line 2"),
+            ("case a\nprocess name=x workload=play", "line 2"),
+            ("case a\nvm name=x workload=play vcpus=2", "line 2"),
         ] {
             let why = Job::parse(wrong).unwrap_err();
             assert!(why.starts_with(line), "{wrong}: {why}");

@@ -16,6 +16,7 @@ mod cgroups;
 mod command;
 mod cycles;
 pub mod job;
+pub mod linux;
 mod log;
 mod started;
 mod window;

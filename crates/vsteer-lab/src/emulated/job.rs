@@ -221,6 +221,13 @@ pub struct Start {
     pub class: Option<String>,
 }
 
+impl Start {
+    /// Its workload without parameters.
+    fn kind(&self) -> &str {
+        self.workload.split(',').next().unwrap_or_default()
+    }
+}
+
 fn one() -> u32 {
     1
 }
@@ -261,8 +268,12 @@ impl Job {
 
     /// Does any of its processes build C sources?
     pub fn builds(&self) -> bool {
-        let processes = self.cases.iter().flat_map(|case| &case.processes);
-        processes.into_iter().any(|p| p.workload.split(',').next() == Some("build"))
+        self.cases.iter().flat_map(|case| &case.processes).any(|p| p.kind() == "build")
+    }
+
+    /// Does any of its VMs play a film?
+    pub fn plays(&self) -> bool {
+        self.cases.iter().flat_map(|case| &case.vms).any(|vm| vm.kind() == "play")
     }
 
     /// Gives the cases that continue another its VMs and competitors.

@@ -4,8 +4,7 @@
 //! pCPU shows. Left out: headers and the C library, which would double the image.
 
 use crate::command::{self, find_program};
-use crate::image::initramfs::{Initramfs, libraries, read};
-use std::collections::BTreeSet;
+use crate::image::initramfs::Initramfs;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -22,18 +21,12 @@ const FUNCTIONS: usize = 4;
 /// # Errors
 /// There is no make or compiler here.
 pub fn put(initramfs: &mut Initramfs) -> Result<(), Fault> {
-    let mut put_already: BTreeSet<PathBuf> = BTreeSet::new();
     for (at, program) in [("usr/bin/make", program("make")?), ("usr/bin/gcc", program("gcc")?)]
         .map(|(at, found)| (at.to_owned(), found))
         .into_iter()
         .chain(parts_of_gcc()?)
     {
-        initramfs.put(&at, 0o755, &read(&program)?);
-        for library in libraries(&program, &[])? {
-            if put_already.insert(library.clone()) {
-                initramfs.put(&library.to_string_lossy()[1..], 0o755, &read(&library)?);
-            }
-        }
+        initramfs.program(&at, &program)?;
     }
     initramfs.put("tree/Makefile", 0o644, makefile().as_bytes());
     for i in 0..FILES {

@@ -18,12 +18,14 @@ const LIMIT: Duration = Duration::from_secs(60);
 pub struct Initramfs {
     archive: Archive,
     made: BTreeSet<PathBuf>,
+    /// Libraries that are in it.
+    carried: BTreeSet<PathBuf>,
 }
 
 impl Initramfs {
     /// With these folders and the devices without which a first program has no output, and no place for what it does not want.
     pub fn new(folders: &[&str]) -> Initramfs {
-        let mut new = Initramfs { archive: Archive::new(), made: BTreeSet::new() };
+        let mut new = Initramfs { archive: Archive::new(), made: BTreeSet::new(), carried: BTreeSet::new() };
         for folder in folders {
             new.folder(Path::new(folder));
         }
@@ -48,6 +50,20 @@ impl Initramfs {
     pub fn put(&mut self, path: &str, permissions: u32, bytes: &[u8]) {
         self.folder(Path::new(path).parent().unwrap_or(Path::new("")));
         self.archive.file(path, permissions, bytes);
+    }
+
+    /// Adds a program of this system at `path`, and the libraries that it is loaded with where this system has them, each once.
+    ///
+    /// # Errors
+    /// One that is not there.
+    pub fn program(&mut self, path: &str, program: &Path) -> Result<(), Fault> {
+        self.put(path, 0o755, &read(program)?);
+        for library in libraries(program, &[])? {
+            if self.carried.insert(library.clone()) {
+                self.put(&library.to_string_lossy()[1..], 0o755, &read(&library)?);
+            }
+        }
+        Ok(())
     }
 
     /// Adds these modules of a kernel and those that they need, named in the order in which they are to be loaded.

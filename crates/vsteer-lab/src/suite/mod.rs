@@ -151,6 +151,7 @@ pub const PARTS: &[Case] = &[
     xen::SAMPLED,
     realtime::EMULATED,
     realtime::LOCAL,
+    realtime::MEDIA,
 ];
 
 /// A case that was run.

@@ -1,8 +1,9 @@
 //! Do real-time guests run when they must, and does nobody else pay for it? By a policy of sched_ext on emulated hosts ([`emulated`]), by
-//! priority on this machine's own kernel ([`local`]).
+//! priority on this machine's own kernel ([`local`]). And does a media player in Linux ([`media`]).
 
 mod emulated;
 mod local;
+mod media;
 
 use super::{Case, Findings};
 use serde_json::{Map, Value};
@@ -15,7 +16,11 @@ pub const CASE: Case = Case {
     run: |bench| {
         let mut all = Findings::default();
         let mut figures = Map::new();
-        for (name, part) in [("emulated", EMULATED.run), ("local", LOCAL.run)] {
+        for (name, part) in [("emulated", EMULATED.run), ("local", LOCAL.run), ("media", MEDIA.run)] {
+            // A Linux in a VM on an emulated host, and a player's packages: for those who want all.
+            if name == "media" && !bench.full {
+                continue;
+            }
             let found = part(bench)?;
             all.checks.extend(found.checks);
             figures.insert(name.to_owned(), found.figures);
@@ -38,4 +43,11 @@ pub const LOCAL: Case = Case {
     doc: "by priority, on real VMs: lateness, what others keep, a VM that floods, and a service that is killed",
     in_test: false,
     run: local::run,
+};
+/// See [`EMULATED`].
+pub const MEDIA: Case = Case {
+    name: "realtime-media",
+    doc: "MPlayer in a VM with Linux: frames per second alone, beside a VM that computes, and with VIT, in exact virtual time",
+    in_test: false,
+    run: media::run,
 };
