@@ -73,6 +73,7 @@ pub fn run(bench: &Bench) -> Result<Findings, Fault> {
             one.above(&kernel, &mut findings, &mut found)?;
             one.costs(&kernel, &mut findings, &mut found)?;
         }
+        two.simulated(&kernel, &mut findings, &mut found)?;
         two.together(&kernel, &mut findings, &mut found);
         two.shares(&kernel, &mut findings, &mut found)?;
         two.quotas(&kernel, &mut findings, &mut found)?;

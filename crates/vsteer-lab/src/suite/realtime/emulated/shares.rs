@@ -1,10 +1,15 @@
 //! Who gets how much of a pCPU: the tables of VIT, shares by weight, quotas, the host's own work.
 
 use super::{Boot, of, sum, vms, worst};
+use crate::drive::Vsteer;
+use crate::files::write_file;
 use crate::suite::Findings;
 use serde_json::{Map, Value, json};
+use std::time::Duration;
 use vsteer_core::Fault;
 
+/// The scenario of the first table, for the simulator.
+const SCENARIO: &str = include_str!("../../../../../../scenarios/realtime-sleeper.toml");
 /// Latencies and shares that are said to be the same.
 const SAME: f64 = 0.02;
 /// What a static priority costs the competitor, at least, where the VM asks for more than its half.
@@ -91,6 +96,39 @@ impl Boot {
             figures.insert(load.to_owned(), rows);
         }
         Ok(figures)
+    }
+
+    /// The simulator's BVT with VIT on the same scenario, and its EEVDF where nobody is put first.
+    pub(super) fn simulated(
+        &self,
+        kernel: &str,
+        findings: &mut Findings,
+        figures: &mut Map<String, Value>,
+    ) -> Result<(), Fault> {
+        let file = self.options.output.join("sleeper.toml");
+        write_file(&file, SCENARIO.as_bytes())?;
+        let file = file.to_string_lossy().into_owned();
+        let vsteer = Vsteer::beside(&self.options.vsteer)?;
+        let told = vsteer.json(&["simulate", &file], Duration::from_secs(60))?;
+        let of = |vm: &str, what: &str| {
+            let all = told["points"][0]["vms"].as_array().into_iter().flatten();
+            let mean = all.filter(|v| v["vm"] == vm).find_map(|v| v["figures"][what]["mean"].as_f64());
+            mean.unwrap_or(f64::NAN)
+        };
+        let measured = self.row("sleeper-vit");
+        let pairs = [
+            ("sleep, ms", of("rt", "sleep_mean") / 1e6, measured.sleep_ms),
+            ("sleep and work, ms", of("rt", "cycle_mean") / 1e6, measured.cycle_ms),
+            ("competitor, pCPUs", of("job", "run"), measured.job / self.units("job-alone", "job")),
+        ];
+        findings.claim(
+            format!("{kernel}: the simulator's BVT with VIT says of the same what is measured (within 2 %)"),
+            pairs.iter().all(|(_, simulated, measured)| (simulated / measured - 1.0).abs() <= SAME),
+            format!("simulated and measured: {pairs:.3?}"),
+        );
+        let shown = pairs.map(|(what, simulated, measured)| json!({ "what": what, "simulated": simulated, "measured": measured }));
+        figures.insert("simulated".to_owned(), json!(shown));
+        Ok(())
     }
 
     /// Five VMs, one of double weight, that ask for all they can get.
