@@ -111,11 +111,11 @@ pub fn tables(full: bool) -> Result<Job, Fault> {
     // A VM that is gone cannot be asked. It comes back, as by migration.
     let goes = "vm = \"other\", what = \"stop\" }, { at_s = 7, vm = \"other\", what = \"start\"";
     case(&mut text, "guest-killed", 10, &format!("ask = false\n{}", event(goes)), &pair);
-    let mut pair = pair;
-    // So little that it asks for less than its share with both.
-    pair[1] = vm("other", &format!("sleeper,sleep_us=30000,work_units={}", WORK_UNITS / 4), "vcpus = 2\n");
+    // So little that they ask for less than their shares, and wait for each other alike.
+    let little = format!("sleeper,sleep_us=30000,work_units={}", WORK_UNITS / 4);
+    let pair = [vm("rt", &little, ""), vm("other", &little, "vcpus = 2\n"), hog];
     let unplugs = event("vm = \"other\", what = \"unplug\"");
-    case(&mut text, "vcpu-unplugged", 10, &format!("ask = false\n{unplugs}"), &pair);
+    case(&mut text, "vcpu-unplugged", 20, &format!("ask = false\n{unplugs}"), &pair);
     on_two(&text)
 }
 
