@@ -194,6 +194,7 @@ struct {
 #define SCALE (1ULL << 16)
 #define WEIGHT 100ULL		/* by default */
 #define AVERAGED_NS 20000000ULL
+#define THREADS_AVERAGED_NS 46000000ULL	/* as the kernel's load: half of it is gone in 32 ms */
 #define AVERAGE_SHIFT 10
 #define FIRST_BAND (1ULL << 60)
 #define FIRST_STEP (1ULL << 50)
@@ -369,9 +370,9 @@ void BPF_PROG(rt_cgroup_set_weight, struct cgroup *cgrp, u32 weight)
 	if (!g)
 		return;
 	above = group_at(g->parent);
-	if (above && g->active)
-		__sync_fetch_and_add(&above->active_weight, times(g->active) * ((u64)weight - g->weight));
 	g->weight = weight;
+	if (above)
+		add_above(g, above, g->active != 0, bpf_ktime_get_ns());
 }
 
 SEC("struct_ops.s/init_task")

@@ -66,8 +66,9 @@ struct group {
 	u32 domain;		/* index of the group that is charged for its threads: itself, or the VM's above it */
 	u32 generation;		/* of the VMs' table when `domain` was looked up */
 	u32 active;		/* runnable threads, here and below; or, where groups do not weigh by them, threads here and groups below that have some */
-	u32 pad;
-	struct average times;	/* of how many times its weight it has by them */
+	u32 more;		/* times that it has its weight, by them, beyond once */
+	struct average threads;	/* of those */
+	u64 adds;		/* to the active weight of the group above */
 	u64 active_weight;	/* of groups below, and of threads of the root, that are active */
 	struct average beside;	/* of that */
 	u64 avt;		/* actual virtual time, ns */

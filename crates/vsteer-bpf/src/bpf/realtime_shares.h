@@ -29,71 +29,78 @@ static u32 domain_of(u32 index)
 	return domain;
 }
 
-/* What `is` was over the last AVERAGED_NS. */
-static __always_inline u64 averaged(struct average *average, u64 is, u64 now)
+/* What has been `is` since it was asked last, over the last `span` ns. */
+static __always_inline u64 averaged(struct average *average, u64 is, u64 span, u64 now)
 {
 	u64 value = average->value, passed = now - average->at;
 
 	is <<= AVERAGE_SHIFT;
-	if (passed >= AVERAGED_NS)
+	if (passed >= span)
 		value = is;
 	else if (is > value)
-		value += (is - value) * passed / AVERAGED_NS;
+		value += (is - value) * passed / span;
 	else
-		value -= (value - is) * passed / AVERAGED_NS;
+		value -= (value - is) * passed / span;
 	average->value = value;
 	average->at = now;
-	return value;
+	return value >> AVERAGE_SHIFT;
 }
 
 /* The weight of its active members: those that sleep for some us at a time must not make virtual time pass slower for whoever begins to run
  * just then. */
 static __always_inline u64 weight_beside(struct group *g, u64 now)
 {
-	return averaged(&g->beside, g->active_weight, now) >> AVERAGE_SHIFT;
+	return averaged(&g->beside, g->active_weight, AVERAGED_NS, now);
 }
 
-/* How many times its weight a group with so many runnable threads has. */
-static __always_inline u64 times(u64 threads)
+/* How many times its weight does it have, where so many of its threads were runnable until now? Whole ones, as the kernel's own scheduler counts them:
+ * a thread of QEMU's that waits now and then behind its vCPU does not make the VM weigh more. */
+static __always_inline void count_times(struct group *g, u64 threads, u64 now)
 {
-	return threads < settings.concurrency ? threads : settings.concurrency;
+	u64 times;
+
+	if (settings.concurrency == 1)
+		return;
+	times = averaged(&g->threads, threads, THREADS_AVERAGED_NS, now);
+	if (times > settings.concurrency)
+		times = settings.concurrency;
+	g->more = times > 1 ? times - 1 : 0;
 }
 
-/* What it weighs, in 2^-10. */
-static __always_inline u64 weight_of(struct group *g, u64 now)
+static __always_inline u64 weight_of(struct group *g)
 {
-	u64 once = 1 << AVERAGE_SHIFT, average = once;
+	return (u64)g->weight * (1 + g->more);
+}
 
-	if (settings.concurrency > 1)
-		average = averaged(&g->times, times(g->active), now);
-	return g->weight * (average > once ? average : once);
+/* What it adds to the weight that is active above: exchanged, so that what several pCPUs add is what is there in the end. */
+static __always_inline void add_above(struct group *g, struct group *above, bool active, u64 now)
+{
+	u64 adds = active ? weight_of(g) : 0, former;
+
+	if (adds == g->adds)
+		return;
+	weight_beside(above, now);
+	former = __sync_lock_test_and_set(&g->adds, adds);
+	__sync_fetch_and_add(&above->active_weight, adds - former);
 }
 
 /* One thread more or fewer runs or waits in this group: so it does in those above, where they weigh by their threads; else they count groups. */
 static void count_active(u32 index, int step)
 {
 	struct group *g = group_at(index);
-	u64 now = 0;
+	u64 now = bpf_ktime_get_ns();
 
 	for (int i = 0; i < DEPTH_MAX && g; i++) {
 		struct group *above = group_at(g->parent);
-		u64 former, change;
+		u32 former;
 
 		if (!above)
 			return;
-		former = (u32)__sync_fetch_and_add(&g->active, step);
-		change = times(former + step) - times(former);
-		if (change) {
-			if (!now)
-				now = bpf_ktime_get_ns();
-			if (settings.concurrency > 1)
-				averaged(&g->times, times(former), now);
-			weight_beside(above, now);
-			__sync_fetch_and_add(&above->active_weight, change * g->weight);
-		} else if (settings.concurrency == 1) {
-			/* It weighs the same as before: it is one more or fewer of its own alone. */
+		former = __sync_fetch_and_add(&g->active, step);
+		if (settings.concurrency == 1 && (step > 0 ? former != 0 : former != 1))
 			return;
-		}
+		count_times(g, former, now);
+		add_above(g, above, former + step != 0, now);
 		g = above;
 	}
 }
@@ -111,8 +118,13 @@ static u64 scale_of(u32 domain, u64 now)
 
 		if (!above || !g->weight)
 			break;
-		weight = weight_of(g, now);
-		all = (above->parent ? weight_beside(above, now) : WEIGHT) << AVERAGE_SHIFT;
+		if (settings.concurrency > 1) {
+			/* Of those who never sleep nobody else counts. */
+			count_times(g, g->active, now);
+			add_above(g, above, g->active != 0, now);
+		}
+		weight = weight_of(g);
+		all = above->parent ? weight_beside(above, now) : WEIGHT;
 		if (!above->parent || all > weight)
 			scale = scale * all / weight;
 		g = above;
