@@ -9,11 +9,11 @@ pub use service::timer_counts;
 
 use crate::cli::{CollectorChoice, Realtime, RealtimeBy, RealtimeRun, RealtimeWhat, Source};
 use crate::interrupt::Interrupt;
-use crate::source::{Host, open_host};
+use crate::source::open_host;
 use vsteer_core::nouns::{HostConfig, VmConfig};
 use vsteer_core::{Fault, FaultKind};
 use vsteer_host::kvm::inventory::is_named;
-use vsteer_host::observe::Observe;
+use vsteer_host::observe::{KvmHost, Observe};
 
 /// Does what was asked for.
 ///
@@ -76,12 +76,12 @@ fn keep(a: &RealtimeRun, json: bool) -> Result<(), Fault> {
         Means::Policy => CollectorChoice::Schedstat,
         Means::Priority => CollectorChoice::Auto,
     };
-    let mut host = open_host(&Source { connect: a.connect.clone(), collector, vms: Vec::new() })?;
-    if host.kvm().is_none() {
-        return Err(Fault::new(FaultKind::Unsupported, "real-time guests on a Xen host")
+    let host = open_host(&Source { connect: a.connect.clone(), collector, vms: Vec::new() })?;
+    let mut host = host.into_kvm().ok_or_else(|| {
+        Fault::new(FaultKind::Unsupported, "real-time guests on a Xen host")
             .because("they are brought about by Linux's scheduler")
-            .way_out("weigh such a domain more (vsteer plan --set VM:weight=...)"));
-    }
+            .way_out("weigh such a domain more (vsteer plan --set VM:weight=...)")
+    })?;
     let config = host.config()?;
     // A service may begin before its VMs do.
     if meant(a, &config).next().is_none() {
@@ -154,5 +154,5 @@ impl Refusals {
     }
 }
 
-/// The host as [`vsteer_host::actuate::Actuate`] wants it.
-type Opened = Host;
+/// Not [`crate::source::Host`]: its samples have what this service tells of VMs' timers, and who serves does not ask itself.
+type Opened = KvmHost;
