@@ -434,10 +434,13 @@ fn vm_model(id: &VmId, name: &str, mine: &[(&ThreadKey<'_>, &Sum)], batches: &[B
     let lag = Shares::sum(threads.iter().filter(is_vcpu).map(|t| &t.shares)).lag;
     let mut group = Shares::sum(threads.iter().map(|t| &t.shares));
     group.lag = lag;
+    // Who counts may come later or go before: then it is of the time that it was there.
     let per_s = |count: fn(&VmSample) -> Option<u64>| {
-        let of = |b: &Batch| b.vms.iter().find(|v| v.vm == *id).and_then(count);
-        let n = rise(batches.first().and_then(of), batches.last().and_then(of))?;
-        Some(n as f64 * 1e9 / window_ns as f64)
+        let of = |b: &Batch| Some((b.mono_ns, b.vms.iter().find(|v| v.vm == *id).and_then(count)?));
+        let (from_ns, before) = batches.iter().find_map(of)?;
+        let (to_ns, now) = batches.iter().rev().find_map(of)?;
+        let n = rise(Some(before), Some(now))?;
+        (to_ns > from_ns).then(|| n as f64 * 1e9 / (to_ns - from_ns) as f64)
     };
     let timers_per_s = per_s(|v| Some(v.timers?.asked));
     let of_timers = |count: fn(&VmSample) -> Option<u64>| {

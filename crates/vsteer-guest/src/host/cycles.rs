@@ -70,9 +70,10 @@ pub fn run(case: &Case, folder: &str) -> Result<(), String> {
     let once = || -> Result<(), String> {
         Command::start(&case.command, folder)?.ok_or("cycles of no command")?.ready()?.end()
     };
-    // What is there from the first time on, such as caches, is no leak.
+    let before = There::now()?;
+    // What of memory is there from the first time on, such as caches, is no leak.
     once()?;
-    let (before, free, begun) = (There::now()?, available_kib(), now_ns());
+    let (free, begun) = (available_kib(), now_ns());
     for _ in 1..case.cycles {
         once()?;
     }
