@@ -16,4 +16,4 @@ mod realtime;
 pub use events::{EVENT_PCPUS_MAX, EventBatch, Events};
 pub use layout::Event;
 pub use observer::{Observer, Options, Reading, Watched};
-pub use realtime::{Asked, Counts, Ended, Policy, ProgramCost, Settings, Sources};
+pub use realtime::{Asked, Counts, Ended, Kernel, Policy, ProgramCost, Settings, Sources};

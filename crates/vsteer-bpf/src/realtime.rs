@@ -235,6 +235,37 @@ pub struct Ended {
     pub may_begin_again: bool,
 }
 
+/// What the policy has to know of the kernel that runs here. Looked up once: the kernel's types and symbols are megabytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Kernel {
+    /// Where KVM's function lies that serves the end of a local APIC's timer.
+    apic_timer: u64,
+    /// Does it tell a policy which quotas there are (`cpu.max`), so that it can enforce them? Linux 6.17 and later do; it does not enforce them
+    /// itself for tasks of a policy.
+    pub tells_quotas: bool,
+}
+
+impl Kernel {
+    /// Looks whether this kernel can have the policy, as far as can be seen without loading it.
+    ///
+    /// # Errors
+    /// `Unsupported` on a kernel without sched_ext or types (BTF), or where another policy is loaded; `NoPrivilege` where it hides its symbols;
+    /// `NothingThere` without KVM.
+    pub fn look() -> Result<Kernel, Fault> {
+        let kernel = Btf::from_vmlinux()
+            .map_err(|e| refused("the kernel describes no types (CONFIG_DEBUG_INFO_BTF)", &e))?;
+        let Some(callbacks) = kernel.type_by_name::<Struct<'_>>("sched_ext_ops") else {
+            return Err(Fault::new(FaultKind::Unsupported, "this kernel has no sched_ext")
+                .because("it lacks CONFIG_SCHED_CLASS_EXT (Linux 6.12 and later may have it)")
+                .way_out("boot a kernel that has it; on others `vsteer plan` may propose a real-time class with a budget"));
+        };
+        nobody_elses()?;
+        let tells_quotas =
+            callbacks.iter().any(|member| member.name.is_some_and(|n| n == "cgroup_set_bandwidth"));
+        Ok(Kernel { apic_timer: address_of(APIC_TIMER)?, tells_quotas })
+    }
+}
+
 /// The loaded and attached policy.
 pub struct Policy {
     object: Object,
@@ -256,33 +287,13 @@ struct Counted {
 }
 
 impl Policy {
-    /// Can this kernel have the policy, as far as can be seen without loading it?
-    ///
-    /// # Errors
-    /// As [`Policy::start`].
-    pub fn possible() -> Result<(), Fault> {
-        possible()?;
-        address_of(APIC_TIMER).map(drop)
-    }
-
-    /// Does this kernel tell a policy which quotas there are (`cpu.max`), so that it can enforce them? Linux 6.17 and later do; it does not
-    /// enforce them itself for tasks of a policy.
-    pub fn enforces_quotas() -> bool {
-        let told = |kernel: &Btf<'_>| {
-            let callbacks = kernel.type_by_name::<Struct<'_>>("sched_ext_ops")?;
-            Some(callbacks.iter().any(|member| member.name.is_some_and(|n| n == "cgroup_set_bandwidth")))
-        };
-        Btf::from_vmlinux().is_ok_and(|kernel| told(&kernel).unwrap_or(false))
-    }
-
     /// Loads the policy and hands it all ordinary tasks of the host. No VM is opted in yet.
     ///
     /// # Errors
-    /// `NoPrivilege`; `Unsupported` on a kernel without sched_ext or types (BTF), or where another policy is loaded;
-    /// `NothingThere` without KVM.
-    pub fn start(settings: &Settings) -> Result<Policy, Fault> {
+    /// `NoPrivilege`; `Unsupported` where the kernel refuses it, or where another policy is loaded.
+    pub fn start(kernel: &Kernel, settings: &Settings) -> Result<Policy, Fault> {
         quiet_libbpf();
-        Policy::possible()?;
+        nobody_elses()?;
         let mut builder = ObjectBuilder::default();
         let mut open = builder
             .name("vsteer_realtime")
@@ -290,7 +301,7 @@ impl Policy {
             .map_err(|e| refused("opening it", &e))?;
         for mut map in open.maps_mut() {
             if map.name().to_string_lossy().ends_with(".rodata") {
-                let raw = raw(settings)?;
+                let raw = raw(kernel, settings)?;
                 let bytes = map.initial_value_mut().expect("settings have a place");
                 assert!(bytes.len() == size_of::<SettingsRaw>(), "settings: {} bytes there", bytes.len());
                 bytes.copy_from_slice(bytemuck::bytes_of(&raw));
@@ -499,15 +510,8 @@ impl Policy {
     }
 }
 
-/// Can this kernel have the policy, as far as can be seen without loading it?
-fn possible() -> Result<(), Fault> {
-    let kernel = Btf::from_vmlinux()
-        .map_err(|e| refused("the kernel describes no types (CONFIG_DEBUG_INFO_BTF)", &e))?;
-    if kernel.type_by_name::<Struct<'_>>("sched_ext_ops").is_none() {
-        return Err(Fault::new(FaultKind::Unsupported, "this kernel has no sched_ext")
-            .because("it lacks CONFIG_SCHED_CLASS_EXT (Linux 6.12 and later may have it)")
-            .way_out("boot a kernel that has it; on others `vsteer plan` may propose a real-time class with a budget"));
-    }
+/// Is no other policy loaded?
+fn nobody_elses() -> Result<(), Fault> {
     let state = std::fs::read_to_string(STATE).unwrap_or_default();
     if !matches!(state.trim(), "" | "disabled") {
         let whose = std::fs::read_to_string(POLICY_THERE).unwrap_or_default();
@@ -528,7 +532,7 @@ fn refused(what: &str, e: &libbpf_rs::Error) -> Fault {
         .way_out("run as root; the policy is made for Linux 6.16 to 7.3")
 }
 
-fn raw(settings: &Settings) -> Result<SettingsRaw, Fault> {
+fn raw(kernel: &Kernel, settings: &Settings) -> Result<SettingsRaw, Fault> {
     let ns = |d: Duration| d.as_nanos() as u64;
     let mut raw = SettingsRaw {
         slice: ns(settings.slice),
@@ -537,7 +541,7 @@ fn raw(settings: &Settings) -> Result<SettingsRaw, Fault> {
         limit: ns(settings.limit),
         pause: ns(settings.pause),
         apart: ns(settings.apart),
-        apic_timer: address_of(APIC_TIMER)?,
+        apic_timer: kernel.apic_timer,
         honour: u32::from(settings.honour),
         sources: settings.sources.bits(),
         concurrency: settings.concurrency.max(1),
@@ -556,8 +560,10 @@ fn raw(settings: &Settings) -> Result<SettingsRaw, Fault> {
 fn address_of(function: &str) -> Result<u64, Fault> {
     let symbols =
         std::fs::read_to_string("/proc/kallsyms").map_err(|e| Fault::io("reading /proc/kallsyms", &e))?;
-    let address = symbols.lines().find_map(|line| {
-        let mut words = line.split_ascii_whitespace();
+    // Looked for as a whole: there are some 200,000 lines, and few hold these letters.
+    let address = symbols.match_indices(function).find_map(|(at, _)| {
+        let line = &symbols[symbols[..at].rfind('\n').map_or(0, |end| end + 1)..];
+        let mut words = line.lines().next()?.split_ascii_whitespace();
         let (address, _kind, name) = (words.next()?, words.next()?, words.next()?);
         (name == function).then(|| u64::from_str_radix(address, 16).ok()).flatten()
     });

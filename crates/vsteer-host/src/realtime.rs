@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
 use std::os::unix::fs::MetadataExt;
 use vsteer_bpf::Policy;
-pub use vsteer_bpf::{Asked, Counts, Ended, Settings, Sources};
+pub use vsteer_bpf::{Asked, Counts, Ended, Kernel, Settings, Sources};
 use vsteer_core::nouns::{Histogram, HostConfig, TimerCounts, VmConfig, VmId};
 use vsteer_core::topology::Topology;
 use vsteer_core::{Fault, FaultKind};
@@ -73,6 +73,7 @@ pub struct CallbackCost {
 
 /// The policy, and the VMs that are opted in.
 pub struct Realtime {
+    kernel: Kernel,
     policy: Policy,
     root: Root,
     cgroups: Cgroups,
@@ -147,23 +148,17 @@ fn buckets(h: &Histogram) -> Vec<(f64, u64)> {
     h.counts.iter().map(|(bucket, count)| (edge(*bucket), *count)).collect()
 }
 
-/// Can a policy of sched_ext schedule here?
-///
-/// # Errors
-/// As [`Policy::start`], as far as can be seen without loading the policy.
-pub fn possible() -> Result<(), Fault> {
-    Policy::possible()
-}
-
 /// What would become of these VMs, by name: why one cannot be opted in.
 ///
 /// # Errors
-/// Nobody can be on this host: as [`Policy::start`], as far as can be seen without loading the policy.
-pub fn preview<'a>(vms: impl Iterator<Item = &'a VmConfig>) -> Result<Vec<(String, Option<Fault>)>, Fault> {
-    Policy::possible()?;
+/// The host cannot be read.
+pub fn preview<'a>(
+    kernel: &Kernel,
+    vms: impl Iterator<Item = &'a VmConfig>,
+) -> Result<Vec<(String, Option<Fault>)>, Fault> {
     let root = Root::live()?;
     let cgroups = Cgroups::find(&root);
-    Ok(vms.map(|vm| (vm.name.clone(), cgroup_of(&root, &cgroups, vm).err())).collect())
+    Ok(vms.map(|vm| (vm.name.clone(), cgroup_of(kernel, &root, &cgroups, vm).err())).collect())
 }
 
 /// How the policy schedules on this host, unless a person says otherwise: weights mean what they mean to the kernel's own scheduler.
@@ -192,10 +187,11 @@ impl Realtime {
     ///
     /// # Errors
     /// As [`Policy::start`].
-    pub fn start(settings: &Settings) -> Result<Realtime, Fault> {
+    pub fn start(kernel: Kernel, settings: &Settings) -> Result<Realtime, Fault> {
         let root = Root::live()?;
         let cgroups = Cgroups::find(&root);
-        Ok(Realtime { policy: Policy::start(settings)?, root, cgroups, opted: BTreeMap::new() })
+        let policy = Policy::start(&kernel, settings)?;
+        Ok(Realtime { kernel, policy, root, cgroups, opted: BTreeMap::new() })
     }
 
     /// Begins anew, after the kernel has ended the policy; nobody is opted in yet, and counts begin anew.
@@ -205,7 +201,7 @@ impl Realtime {
     pub fn replace(&mut self, settings: &Settings) -> Result<(), Fault> {
         self.policy.detach();
         self.opted.clear();
-        self.policy = Policy::start(settings)?;
+        self.policy = Policy::start(&self.kernel, settings)?;
         Ok(())
     }
 
@@ -219,7 +215,7 @@ impl Realtime {
     ) -> Result<BTreeMap<String, Fault>, Fault> {
         let (mut wanted, mut refused) = (BTreeMap::new(), BTreeMap::new());
         for vm in vms {
-            match cgroup_of(&self.root, &self.cgroups, vm) {
+            match cgroup_of(&self.kernel, &self.root, &self.cgroups, vm) {
                 Ok(cgroup) => {
                     wanted.insert(vm.id.clone(), Opted { name: vm.name.clone(), cgroup });
                 }
@@ -288,7 +284,7 @@ impl Realtime {
 }
 
 /// A VM as the kernel knows it: its cgroup's inode number.
-fn cgroup_of(root: &Root, cgroups: &Cgroups, vm: &VmConfig) -> Result<u64, Fault> {
+fn cgroup_of(kernel: &Kernel, root: &Root, cgroups: &Cgroups, vm: &VmConfig) -> Result<u64, Fault> {
     let refused = |why: &str, way_out: &str| {
         Fault::new(FaultKind::Unsupported, format!("real-time timers for {:?}", vm.name))
             .because(why)
@@ -300,7 +296,7 @@ fn cgroup_of(root: &Root, cgroups: &Cgroups, vm: &VmConfig) -> Result<u64, Fault
             "start it in one (libvirt and Proxmox do)",
         )
     })?;
-    if cgroups.quota(root, cgroup).is_some() && !Policy::enforces_quotas() {
+    if cgroups.quota(root, cgroup).is_some() && !kernel.tells_quotas {
         return Err(refused(
             "it has a quota (cpu.max), of which this kernel does not tell a sched_ext policy, and which it does not enforce itself then",
             "take the quota away, or use a kernel from Linux 6.17 on",

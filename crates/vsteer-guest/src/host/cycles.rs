@@ -53,10 +53,17 @@ fn count(next: libc::c_int) -> Result<u32, String> {
     }
 }
 
-fn available_kib() -> u64 {
+/// Of `/proc/meminfo`: what is available, and what might hold the rest.
+const MEMORY: [&str; 8] =
+    ["MemAvailable", "MemFree", "Slab", "SReclaimable", "Percpu", "VmallocUsed", "AnonPages", "Shmem"];
+
+/// KiB of each.
+fn memory_kib() -> [u64; MEMORY.len()] {
     let all = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let line = all.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
-    line.and_then(|rest| rest.trim().trim_end_matches(" kB").parse().ok()).unwrap_or(0)
+    MEMORY.map(|what| {
+        let line = all.lines().find_map(|line| line.strip_prefix(what)?.strip_prefix(':'));
+        line.and_then(|rest| rest.trim().trim_end_matches(" kB").parse().ok()).unwrap_or(0)
+    })
 }
 
 /// Begins the case's command and ends it, as often as the case says, and notes what was there before and is afterwards.
@@ -73,7 +80,7 @@ pub fn run(case: &Case, folder: &str) -> Result<(), String> {
     let before = There::now()?;
     // What of memory is there from the first time on, such as caches, is no leak.
     once()?;
-    let (free, begun) = (available_kib(), now_ns());
+    let (there, begun) = (memory_kib(), now_ns());
     for _ in 1..case.cycles {
         once()?;
     }
@@ -85,9 +92,12 @@ pub fn run(case: &Case, folder: &str) -> Result<(), String> {
         after = There::now()?;
     }
     let mut text = format!("cycles {}\nlasted_s {lasted_s:.1}\n", case.cycles);
-    for (when, there, kib) in [("before", before, free), ("after", after, available_kib())] {
-        let _ =
-            writeln!(text, "{when} programs {} tables {} available_kib {kib}", there.programs, there.tables);
+    for (when, ebpf, kib) in [("before", before, there), ("after", after, memory_kib())] {
+        let _ = write!(text, "{when} programs {} tables {} KiB", ebpf.programs, ebpf.tables);
+        MEMORY.iter().zip(kib).for_each(|(what, kib)| {
+            let _ = write!(text, " {what} {kib}");
+        });
+        text.push('\n');
     }
     let state = std::fs::read_to_string(format!("{SCHED_EXT}/state")).unwrap_or_default();
     let _ = writeln!(text, "sched_ext {}", state.trim());

@@ -14,6 +14,7 @@ use vsteer_core::nouns::{HostConfig, VmConfig};
 use vsteer_core::{Fault, FaultKind};
 use vsteer_host::kvm::inventory::is_named;
 use vsteer_host::observe::{KvmHost, Observe};
+use vsteer_host::realtime::Kernel;
 
 /// Does what was asked for.
 ///
@@ -33,27 +34,22 @@ pub fn run(a: &Realtime, json: bool) -> Result<(), Fault> {
 /// How VMs are put first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Means {
-    /// A policy of sched_ext.
-    Policy,
+    /// A policy of sched_ext, on this kernel.
+    Policy(Kernel),
     /// A real-time class of the kernel's.
     Priority,
 }
 
-impl Means {
-    fn name(self) -> &'static str {
-        match self {
-            Means::Policy => "policy",
-            Means::Priority => "priority",
-        }
-    }
-}
+/// What they are called.
+const BY_POLICY: &str = "policy";
+const BY_PRIORITY: &str = "priority";
 
 /// The means that was asked for, or the better one of those that this host has; with why it is not the best.
 fn means(a: &RealtimeRun) -> Result<(Means, Option<Fault>), Fault> {
-    match (a.by, vsteer_host::realtime::possible()) {
-        (RealtimeBy::Policy, possible) => possible.map(|()| (Means::Policy, None)),
+    match (a.by, Kernel::look()) {
+        (RealtimeBy::Policy, possible) => possible.map(|kernel| (Means::Policy(kernel), None)),
         (RealtimeBy::Priority, _) => Ok((Means::Priority, None)),
-        (RealtimeBy::Auto, Ok(())) => Ok((Means::Policy, None)),
+        (RealtimeBy::Auto, Ok(kernel)) => Ok((Means::Policy(kernel), None)),
         (RealtimeBy::Auto, Err(why)) if why.kind == FaultKind::NoPrivilege => Err(why),
         (RealtimeBy::Auto, Err(why)) => Ok((Means::Priority, Some(why))),
     }
@@ -73,7 +69,7 @@ fn keep(a: &RealtimeRun, json: bool) -> Result<(), Fault> {
             .way_out("leave it out"));
     }
     let collector = match means {
-        Means::Policy => CollectorChoice::Schedstat,
+        Means::Policy(_) => CollectorChoice::Schedstat,
         Means::Priority => CollectorChoice::Auto,
     };
     let host = open_host(&Source { connect: a.connect.clone(), collector, vms: Vec::new() })?;
@@ -98,17 +94,17 @@ fn keep(a: &RealtimeRun, json: bool) -> Result<(), Fault> {
     }
     let desk = service::Desk::open()?;
     match means {
-        Means::Policy => policy::keep(a, json, &interrupt, host, config, desk),
+        Means::Policy(kernel) => policy::keep(a, json, &interrupt, host, kernel, config, desk),
         Means::Priority => priority::keep(a, json, &interrupt, host, config, desk),
     }
 }
 
 fn say_what_would_be(means: Means, a: &RealtimeRun, config: &HostConfig, json: bool) -> Result<(), Fault> {
-    let all: Vec<(String, Option<Fault>)> = match means {
-        Means::Policy => vsteer_host::realtime::preview(meant(a, config))?,
+    let (by, all): (_, Vec<(String, Option<Fault>)>) = match means {
+        Means::Policy(kernel) => (BY_POLICY, vsteer_host::realtime::preview(&kernel, meant(a, config))?),
         Means::Priority => {
             let able = vsteer_act::priority::able_to_be_first;
-            meant(a, config).map(|vm| (vm.name.clone(), able(vm))).collect()
+            (BY_PRIORITY, meant(a, config).map(|vm| (vm.name.clone(), able(vm))).collect())
         }
     };
     if json {
@@ -116,13 +112,13 @@ fn say_what_would_be(means: Means, a: &RealtimeRun, config: &HostConfig, json: b
             .iter()
             .map(|(name, why)| serde_json::json!({ "name": name, "refused": why.as_ref().map(ToString::to_string) }))
             .collect();
-        super::print_json(&serde_json::json!({ "would_schedule": true, "by": means.name(), "vms": vms }));
+        super::print_json(&serde_json::json!({ "would_schedule": true, "by": by, "vms": vms }));
         return Ok(());
     }
     println!(
         "{}",
         match means {
-            Means::Policy =>
+            Means::Policy(_) =>
                 "A policy of sched_ext would schedule all ordinary tasks of this host, and put first when their timers end:",
             Means::Priority =>
                 "Threads of these VMs would be in a real-time class (SCHED_RR) for as long as they ask for less than they are due:",

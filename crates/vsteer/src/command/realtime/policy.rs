@@ -1,7 +1,7 @@
 //! VMs put first when their timers end, by a policy of sched_ext.
 
 use super::service::Desk;
-use super::{Means, Opened, Refusals, meant};
+use super::{BY_POLICY, Opened, Refusals, meant};
 use crate::cli::{RealtimeRun, RealtimeSource};
 use crate::interrupt::{Interrupt, Woken};
 use serde_json::{Value, json};
@@ -11,7 +11,7 @@ use vsteer_core::nouns::HostConfig;
 use vsteer_core::{Fault, FaultKind};
 use vsteer_host::kvm::channel::Channels;
 use vsteer_host::observe::Observe;
-use vsteer_host::realtime::{Counted, Ended, Realtime as Scheduling, Settings, Sources, settings};
+use vsteer_host::realtime::{Counted, Ended, Kernel, Realtime as Scheduling, Settings, Sources, settings};
 use vsteer_host::root::Root;
 
 /// After a cgroup came or went VMs are looked for, so much later and so often: threads move in later.
@@ -27,6 +27,7 @@ pub fn keep(
     json: bool,
     interrupt: &Interrupt,
     mut host: Opened,
+    kernel: Kernel,
     config: HostConfig,
     desk: Desk,
 ) -> Result<(), Fault> {
@@ -37,7 +38,7 @@ pub fn keep(
         a,
         root,
         concurrency: settings.concurrency,
-        scheduling: Scheduling::start(&settings)?,
+        scheduling: Scheduling::start(kernel, &settings)?,
         channels: Channels::default(),
         refusals: Refusals::default(),
         counted,
@@ -131,7 +132,7 @@ impl Keeping<'_> {
 
     fn told(&self) -> Result<Value, Fault> {
         Ok(json!({
-            "by": Means::Policy.name(),
+            "by": BY_POLICY,
             "pid": std::process::id(),
             "seconds": self.begin.elapsed().as_secs_f64(),
             "honoured": !self.a.measure_only,

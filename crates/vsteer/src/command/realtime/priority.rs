@@ -1,7 +1,7 @@
 //! VMs put first by a real-time class of the kernel's, where there is no sched_ext.
 
 use super::service::Desk;
-use super::{Means, Opened, Refusals, meant};
+use super::{BY_PRIORITY, Opened, Refusals, meant};
 use crate::cli::RealtimeRun;
 use crate::command::steer::GUARD;
 use crate::interrupt::{Interrupt, Woken};
@@ -163,7 +163,7 @@ impl Keeping<'_> {
         }
         let missing = self.host.collector().missing.get("wake_latency").cloned();
         Ok(json!({
-            "by": Means::Priority.name(),
+            "by": BY_PRIORITY,
             "pid": std::process::id(),
             "seconds": elapsed.as_secs_f64(),
             "honoured": !self.a.measure_only,

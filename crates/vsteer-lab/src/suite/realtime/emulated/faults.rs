@@ -69,7 +69,7 @@ impl Boot {
             let mut words = line.split_ascii_whitespace().skip_while(|word| *word != what);
             words.nth(1).and_then(|n| n.parse().ok()).unwrap_or(f64::NAN)
         };
-        let [programs, tables, kib] = ["programs", "tables", "available_kib"]
+        let [programs, tables, kib] = ["programs", "tables", "MemAvailable"]
             .map(|what| (number("before", what), number("after", what)));
         findings.claim(
             format!("{kernel}: begun and ended {CYCLES} times the policy leaves no program, no table and no memory behind, and works"),
