@@ -80,6 +80,8 @@ struct GroupRaw {
     adds: u64,
     active_weight: u64,
     beside: [u64; 2],
+    weights: u64,
+    uneven: u64,
     avt: u64,
     warps_again: u64,
     cpu_ns: u64,

@@ -114,6 +114,23 @@ pub fn run(workload: &Workload, vcpu: u64, counters: &Counters, answered: Option
             counters.unit_done();
             counters.resp.record(now_ns() - begun_ns);
         },
+        Workload::Niced { nice } => {
+            std::thread::spawn(|| {
+                let mut beside = Generator::new(2);
+                loop {
+                    beside.work();
+                }
+            });
+            // Of this thread alone: so it is on Linux, whatever POSIX says.
+            if let Err(e) = rustix::process::setpriority_process(None, nice) {
+                eprintln!("vsteer-guest: nice {nice}: {e}");
+                std::process::exit(1);
+            }
+            loop {
+                generator.work();
+                counters.unit_done();
+            }
+        }
         Workload::Switch => {
             let why = switch(counters);
             eprintln!("vsteer-guest: switching to and fro: {why}");

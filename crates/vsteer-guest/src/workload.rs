@@ -65,6 +65,11 @@ pub enum Workload {
     },
     /// Two threads that hand a byte to and fro: each unit is two switches from one to the other. For processes alone.
     Switch,
+    /// Two threads that compute without end, one of them nicer than the other: units are that one's. For processes alone.
+    Niced {
+        /// Its nice value.
+        nice: i32,
+    },
     /// A media player plays a film. In a VM with Linux alone.
     Play {
         /// Beside a thread that computes whenever the player does not.
@@ -123,6 +128,7 @@ impl Workload {
             Workload::Flood { .. } => "flood",
             Workload::Build { .. } => "build",
             Workload::Switch => "switch",
+            Workload::Niced { .. } => "niced",
             Workload::Play { .. } => "play",
             Workload::Waker { .. } => "waker",
         }
@@ -130,7 +136,7 @@ impl Workload {
 
     /// Only for processes: a VM of the emulated host has no operating system.
     pub fn needs_process(&self) -> bool {
-        matches!(self, Workload::Build { .. } | Workload::Switch)
+        matches!(self, Workload::Build { .. } | Workload::Switch | Workload::Niced { .. })
     }
 
     /// Only for VMs with Linux, which is then there to start a program.
@@ -190,6 +196,7 @@ impl Workload {
             "flood" => Workload::Flood { timer_ns: ns(take("timer_us", 1.0), 1e3) },
             "build" => Workload::Build { jobs: take("jobs", 4.0) as u64 },
             "switch" => Workload::Switch,
+            "niced" => Workload::Niced { nice: take("nice", 5.0).min(19.0) as i32 },
             "play" => {
                 Workload::Play { background: take("background", 0.0) > 0.0, call: take("call", 0.0) > 0.0 }
             }
@@ -199,7 +206,7 @@ impl Workload {
             },
             _ => {
                 return Err(format!(
-                    "`{kind}` is no workload (idle, burn, periodic, server, burst, sleeper, flood, waker, build, switch, play)"
+                    "`{kind}` is no workload (idle, burn, periodic, server, burst, sleeper, flood, waker, build, switch, niced, play)"
                 ));
             }
         };

@@ -33,7 +33,8 @@
  *
  *  - Quotas (cpu.max) are enforced here, for the kernel does not do it for tasks of a policy: see realtime_quota.h.
  *
- * Left out, as GAP(rt-nice): nice values inside a cgroup. Its threads take turns.
+ *  - Threads of a domain take turns. Where their nice values differ, each has a virtual time of its own besides, which passes the faster the less it
+ *    weighs among them, so that it has its part of what the domain gets: see key_after in realtime_shares.h.
  */
 #include "scx.h"
 #include "realtime.h"
@@ -66,7 +67,8 @@ struct thread {
 	bool parked;		/* waits for its group's quota */
 	bool from_wake;		/* `ended` is to be its next wake-up */
 	u32 timer;		/* 1-based index in `calls`; 0: has none yet */
-	u64 avt;		/* of a thread of the root */
+	u32 weight;		/* by its nice value, as it counts in its domain */
+	u64 avt;		/* of a thread of the root; of others where nice values differ: its own */
 	u64 began;		/* when it began to run, ns */
 	u64 scale;		/* of its virtual time, then */
 	u64 calls_until;	/* so long its guest says which timers matter; 0: it never did */
@@ -196,6 +198,7 @@ struct {
 #define AVERAGED_NS 20000000ULL
 #define THREADS_AVERAGED_NS 46000000ULL	/* as the kernel's load: half of it is gone in 32 ms */
 #define AVERAGE_SHIFT 10
+#define AHEAD_MOST_NS 100000000ULL
 #define FIRST_BAND (1ULL << 60)
 #define FIRST_STEP (1ULL << 50)
 
@@ -275,6 +278,7 @@ static __always_inline void activate(struct task_struct *p, struct thread *t)
 	struct running *r = running_on(scx_bpf_task_cpu(p));
 	u64 *avt, least;
 
+	t->weight = p->scx.weight;
 	t->active_in = domain ? domain : t->group;
 	t->active_alone = !domain;
 	avt = avt_of(t, domain);
@@ -282,8 +286,11 @@ static __always_inline void activate(struct task_struct *p, struct thread *t)
 	if (domain) {
 		struct group *g = group_at(domain);
 
-		if (g && !g->active && before(*avt, least))
-			*avt = least;
+		if (g) {
+			if (!g->active && before(*avt, least))
+				*avt = least;
+			weigh_thread(g, t->weight, 1);
+		}
 		count_active(domain, 1);
 	} else {
 		struct group *root = group_at(t->group);
@@ -291,7 +298,7 @@ static __always_inline void activate(struct task_struct *p, struct thread *t)
 		if (before(*avt, least))
 			*avt = least;
 		if (root)
-			__sync_fetch_and_add(&root->active_weight, BPF_CORE_READ(p, scx.weight));
+			__sync_fetch_and_add(&root->active_weight, t->weight);
 	}
 }
 
@@ -303,8 +310,12 @@ static __always_inline void deactivate(struct task_struct *p, struct thread *t)
 		struct group *root = group_at(t->active_in);
 
 		if (root)
-			__sync_fetch_and_add(&root->active_weight, -(u64)BPF_CORE_READ(p, scx.weight));
+			__sync_fetch_and_add(&root->active_weight, -(u64)t->weight);
 	} else {
+		struct group *g = group_at(t->active_in);
+
+		if (g)
+			weigh_thread(g, t->weight, -1);
 		count_active(t->active_in, -1);
 	}
 	t->active_in = 0;
@@ -482,18 +493,18 @@ void BPF_PROG(rt_running, struct task_struct *p)
 	u32 cpu = bpf_get_smp_processor_id();
 	struct running *r = bpf_map_lookup_elem(&running, &cpu);
 	u32 domain;
-	u64 avt;
+	u64 key;
 
 	if (!t || !r)
 		return;
 	domain = domain_of(t->group);
-	avt = *avt_of(t, domain);
+	key = key_after(t, domain, 0);
 	t->began = now;
 	/* Now and not in the end: who has just woken to interrupt it would count for all that it ran. */
 	t->scale = domain ? scale_of(domain, now) : scale_of_alone(p);
 	t->queued = false;
 	not_raised(t);
-	r->key = avt;
+	r->key = key;
 	r->began = now;
 	r->scale = t->scale;
 	r->pid = p->pid;
@@ -505,7 +516,7 @@ void BPF_PROG(rt_running, struct task_struct *p)
 	}
 	/* With others waiting, the least of them is what counts: see dispatch. */
 	if (!t->warping && scx_bpf_dsq_nr_queued(queue_of(cpu)) == 0)
-		advance(r, avt);
+		advance(r, key);
 	if (t->ended) {
 		struct asked *a = asked_by(domain);
 		u64 late = now - t->ended;
@@ -543,9 +554,14 @@ void BPF_PROG(rt_stopping, struct task_struct *p, bool runnable)
 	t->began = 0;
 	domain = domain_of(t->group);
 	g = group_at(domain);
-	__sync_fetch_and_add(avt_of(t, domain), ran * t->scale / SCALE);
-	if (g)
+	if (g) {
+		if (are_uneven(g, t))
+			t->avt = key_after(t, domain, ran);
+		__sync_fetch_and_add(&g->avt, ran * t->scale / SCALE);
 		__sync_fetch_and_add(&g->cpu_ns, ran);
+	} else {
+		t->avt += ran * t->scale / SCALE;
+	}
 	if (state.quotas)
 		use_quota(t->group, ran);
 	if (!t->warping)
@@ -616,7 +632,7 @@ void BPF_PROG(rt_enqueue, struct task_struct *p, u64 flags)
 		interrupt(r, cpu);
 		return;
 	}
-	key = *avt_of(t, domain_of(t->group));
+	key = key_after(t, domain_of(t->group), 0);
 	insert_vtime(p, queue_of(cpu), slice_of(t, settings.slice), key, flags);
 	if (!r || !r->pid || r->warping)
 		return;
@@ -719,9 +735,7 @@ static bool goes_on(struct task_struct *prev, bool some, u64 least)
 		limit_reached(t);
 		stop_warping(t, scx_bpf_task_cpu(prev));
 	}
-	key = *avt_of(t, domain_of(t->group));
-	if (t->began)
-		key += (bpf_ktime_get_ns() - t->began) * t->scale / SCALE;
+	key = key_after(t, domain_of(t->group), t->began ? bpf_ktime_get_ns() - t->began : 0);
 	if (some && !before(key, least))
 		return false;
 	advance(running_on(scx_bpf_task_cpu(prev)), key);

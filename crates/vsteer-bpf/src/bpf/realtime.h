@@ -71,6 +71,8 @@ struct group {
 	u64 adds;		/* to the active weight of the group above */
 	u64 active_weight;	/* of groups below, and of threads of the root, that are active */
 	struct average beside;	/* of that */
+	u64 weights;		/* of its runnable threads together, by their nice values */
+	u64 uneven;		/* how many of these do not have the ordinary one */
 	u64 avt;		/* actual virtual time, ns */
 	u64 warps_again;	/* not before, ns */
 	u64 cpu_ns;		/* used while the policy ran */

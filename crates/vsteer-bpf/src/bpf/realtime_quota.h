@@ -123,7 +123,7 @@ static void release_parked(void)
 		t->queued = true;
 		activate(p, t);
 		scx_bpf_dsq_move_set_slice(&it, slice_of(t, settings.slice));
-		scx_bpf_dsq_move_set_vtime(&it, *avt_of(t, domain_of(t->group)));
+		scx_bpf_dsq_move_set_vtime(&it, key_after(t, domain_of(t->group), 0));
 		scx_bpf_dsq_move_vtime(&it, p, queue_of(cpu), 0);
 		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
 	}

@@ -146,3 +146,38 @@ static __always_inline u64 *avt_of(struct thread *t, u32 domain)
 
 	return g ? &g->avt : &t->avt;
 }
+
+/* A thread of this weight more or fewer is runnable in the group that is charged for it. */
+static __always_inline void weigh_thread(struct group *g, u32 weight, int step)
+{
+	__sync_fetch_and_add(&g->weights, step * (long long)weight);
+	if (weight != WEIGHT)
+		__sync_fetch_and_add(&g->uneven, step);
+}
+
+/* Do nice values matter: are there others beside it, and not all of the ordinary weight? */
+static __always_inline bool are_uneven(struct group *g, struct thread *t)
+{
+	return g->uneven && g->weights > t->weight && t->weight;
+}
+
+/* The virtual time by which it is queued, once it has run for so many ns more: its domain's, which all threads of it have alike and so take turns; or, where
+ * their nice values differ, its own, which passes as the domain's does if each has what it is due among them.
+ *
+ * What it may be ahead by is bounded: while it waits, those beside it may fall asleep, and then the domain's part is its own. So a thread of nice 19
+ * beside one of 0 gets 4 % and not 1. */
+static __always_inline u64 key_after(struct thread *t, u32 domain, u64 ran)
+{
+	u64 passes = ran * t->scale / SCALE, own = t->avt, ahead;
+	struct group *g = group_at(domain);
+
+	if (!g)
+		return own + passes;
+	if (!are_uneven(g, t))
+		return g->avt + passes;
+	if (before(own, g->avt - settings.slice))
+		own = g->avt - settings.slice;
+	own += passes * g->weights / t->weight;
+	ahead = AHEAD_MOST_NS * t->scale / SCALE;
+	return before(g->avt + passes + ahead, own) ? g->avt + passes + ahead : own;
+}

@@ -23,6 +23,9 @@ pub const ABOVE_FIRST_US: usize = 380;
 /// A unit of work.
 pub const UNIT_US: f64 = 20.0;
 
+/// Of a thread of the host beside one of nice 0.
+pub const NICE: i32 = 5;
+
 /// The policy, with these words more.
 fn policy(vms: &[&str], more: &[&str]) -> String {
     let mut words = vec!["realtime", "run", "--yes", "--json"];
@@ -132,6 +135,12 @@ pub fn own_work() -> Result<Job, Fault> {
     let pair = [vm("asleep", "idle", ""), switch];
     case(&mut text, "switch-kernel", 5, "", &pair);
     case(&mut text, "switch-policy", 5, &policy(&["asleep"], &[]), &pair);
+    // Beside a VM that computes, so that the process's part is not all there is.
+    let niced =
+        format!("[[case.process]]\nname = \"niced\"\nworkload = \"niced,nice={NICE}\"\ncpus = \"CPU\"\n");
+    let pair = [vm("job", "burn", ""), niced];
+    case(&mut text, "niced-kernel", 10, "", &pair);
+    case(&mut text, "niced-policy", 10, &policy(&["job"], &[]), &pair);
     on_two(&text)
 }
 

@@ -81,6 +81,7 @@ pub fn run(bench: &Bench) -> Result<Findings, Fault> {
         if let Some(own) = own {
             own.own_work(&kernel, &mut findings, &mut found)?;
             own.switches(&kernel, &mut findings, &mut found);
+            own.niced(&kernel, &mut findings, &mut found);
         }
         comings.map_or(Ok(()), |boot| boot.comings(&kernel, &mut findings, &mut found))?;
         figures.insert(kernel, Value::Object(found));

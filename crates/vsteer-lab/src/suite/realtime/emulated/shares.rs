@@ -1,5 +1,6 @@
 //! Who gets how much of a pCPU: the tables of VIT, shares by weight, quotas, the host's own work.
 
+use super::jobs::NICE;
 use super::{Boot, of, sum, vms, worst};
 use crate::drive::Vsteer;
 use crate::files::write_file;
@@ -224,5 +225,17 @@ impl Boot {
             json!({ "build_alone_s": alone, "build_kernel_s": before, "build_policy_s": with, "job_kept": job, "rt_kept": rt }),
         );
         self.said("own-policy").map(|_| ())
+    }
+
+    /// What a thread of the host gets that is nicer than another one in its cgroup, beside a VM that computes.
+    pub(super) fn niced(&self, kernel: &str, findings: &mut Findings, figures: &mut Map<String, Value>) {
+        let part = |case: &str| self.units(case, "niced") / self.units(case, "job");
+        let (before, with) = (part("niced-kernel"), part("niced-policy"));
+        findings.claim(
+            format!("{kernel}: a thread of nice {NICE} beside one of nice 0 has the same part under the policy as under the kernel's scheduler (within 3 %)"),
+            (with / before - 1.0).abs() <= OWN_WORK,
+            format!("{with:.4} of what a VM beside both does, {before:.4} by the kernel's"),
+        );
+        figures.insert("niced".to_owned(), json!({ "nice": NICE, "kernel": before, "policy": with }));
     }
 }
