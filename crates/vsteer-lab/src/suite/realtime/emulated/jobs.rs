@@ -122,15 +122,21 @@ pub fn tables(full: bool) -> Result<Job, Fault> {
     on_two(&text)
 }
 
-/// The host's own work beside a VM that computes and one that sleeps, all on one pCPU, under the kernel's scheduler and the policy.
+/// The host's own work beside a VM that computes and one with timers, all on one pCPU, under the kernel's scheduler and the policy. The latter's
+/// timers end by the clock, so that it asks for as much under either; one that sleeps anew after its work (`own-eager`) does the more the
+/// less it waits, at the others' cost.
 pub fn own_work() -> Result<Job, Fault> {
     let mut text = String::new();
-    let sleeper = format!("sleeper,sleep_us=30000,work_units={}", WORK_UNITS / 4);
+    let timers = format!("periodic,period_us=33700,work_units={}", WORK_UNITS / 4);
+    let eager = format!("sleeper,sleep_us=30000,work_units={}", WORK_UNITS / 4);
     let make = "[[case.process]]\nname = \"make\"\nworkload = \"build,jobs=4\"\ncpus = \"CPU\"\n";
-    let all = [vm("rt", &sleeper, ""), vm("job", "burn", ""), make.to_owned()];
+    let beside = |workload: &str| [vm("rt", workload, ""), vm("job", "burn", ""), make.to_owned()];
+    let all = beside(&timers);
     case(&mut text, "own-alone", 30, "", &[vm("asleep", "idle", ""), all[2].clone()]);
     case(&mut text, "own-kernel", 60, "", &all);
     case(&mut text, "own-policy", 60, &policy(&["rt", "job"], &[]), &all);
+    case(&mut text, "own-eager-kernel", 40, "", &beside(&eager));
+    case(&mut text, "own-eager-policy", 40, &policy(&["rt", "job"], &[]), &beside(&eager));
     let switch = "[[case.process]]\nname = \"switch\"\nworkload = \"switch\"\ncpus = \"CPU\"\n".to_owned();
     let pair = [vm("asleep", "idle", ""), switch];
     case(&mut text, "switch-kernel", 5, "", &pair);
