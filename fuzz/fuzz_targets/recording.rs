@@ -65,7 +65,7 @@ fn whole() -> &'static Path {
                     counters,
                 }],
                 pcpus: vec![PcpuSample::default()],
-                vms: vec![VmSample { vm: vm(), throttled_periods: None, memory_by_node: None }],
+                vms: vec![VmSample { vm: vm(), throttled_periods: None, io: None, timers: None, memory_by_node: None, memory_local_ppm: None, group: None }],
                 blame: vec![BlameSample {
                     victim: vm(),
                     role: Role::Vhost,

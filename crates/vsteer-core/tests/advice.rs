@@ -138,6 +138,7 @@ impl Host {
             id: VmId(name.into()),
             name: name.into(),
             group: Shares::sum(threads.iter().map(|t| &t.shares)),
+            worlds: None,
             vcpus,
             throttled_per_s: Some(0.0),
             io_per_s: None,
@@ -147,6 +148,7 @@ impl Host {
             wake_latency: threads[0].wake_latency,
             ready_spell: threads[0].ready_spell,
             memory_by_node: None,
+            memory_local: None,
             threads,
         });
         self

@@ -200,6 +200,8 @@ pub enum Format {
     Csv,
     /// A trace that ui.perfetto.dev opens: shares as counters, and who ran where if switches were recorded.
     Perfetto,
+    /// A batch file as `esxtop -b` writes it, for the tools that read those; `.csv` or `.csv.gz`.
+    Esxtop,
     /// The recording as one file, for sending.
     Zip,
 }

@@ -15,7 +15,7 @@ use vsteer_host::xen::XenHost;
 use vsteer_host::xen::sampled::SampledHost;
 use vsteer_host::xen::saved::{self, Saved};
 use vsteer_host::xen::tools::Place;
-use vsteer_record::Recording;
+use vsteer_record::{Recording, esxtop};
 
 /// A stretch of samples with what is needed to understand them.
 pub struct Stretch {
@@ -297,9 +297,13 @@ pub fn window(w: &Window) -> Result<Stretch, Fault> {
 /// Reads a recording and says on standard error what of it was not whole.
 ///
 /// # Errors
-/// As [`Recording::open`], and for a file, which is taken for a trace of Xen's, [`saved::read`].
+/// As [`Recording::open`]; for a file as [`esxtop::read`] where it begins as esxtop's do, and else, taken for a trace of
+/// Xen's, as [`saved::read`].
 pub fn read(folder: &std::path::Path) -> Result<Recording, Fault> {
-    let recording = if folder.is_file() {
+    let recording = if folder.is_file() && esxtop::is_one(folder) {
+        let esxtop::Saved { config, collector, batches, notes } = esxtop::read(folder)?;
+        Recording::foreign(folder, config, collector, batches, notes)
+    } else if folder.is_file() {
         let Saved { config, collector, batches, notes } = saved::read(folder)?;
         Recording::foreign(folder, config, collector, batches, notes)
     } else {

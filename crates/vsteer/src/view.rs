@@ -5,7 +5,7 @@
 
 use crate::cli::Top;
 use crate::source::{need_vms, open_host};
-use crate::text::{COLUMNS, OF_TIMERS, Row, host_rows, node_rows, vm_rows};
+use crate::text::{COLUMNS, Row, host_rows, node_rows, shown, vm_rows};
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 use ratatui::layout::{Constraint, Layout};
 use ratatui::style::{Color, Modifier, Style};
@@ -30,8 +30,10 @@ const HELP: &str = "\
   space          pause             + -        longer or shorter interval
   h, ?           this help         q, Ctrl-C  end
 
-  %USED   run less interrupts served for others (not scaled by frequency)
+  %USED   run, system, less interrupts served for others (scaled by
+          frequency on ESXi alone)
   %RDY    ready and limited together, as esxtop counts it
+  %CSTP   held back so that siblings catch up (ESXi and simulator)
   %LAG    ready while a sibling vCPU ran      %MLMTD  held by a quota
   %WAIT   asleep        %OVRLP  interrupts served on its time
   WAKE99  wake-up to running, 99th percentile; group rows sum all threads
@@ -152,8 +154,8 @@ fn pressed(view: &mut View, key: KeyCode, modifiers: KeyModifiers) -> bool {
         KeyCode::Char('h' | '?') => view.help = true,
         KeyCode::Down | KeyCode::Char('j') => view.table.select(Some(selected + 1)),
         KeyCode::Up | KeyCode::Char('k') => view.table.select(Some(selected.saturating_sub(1))),
-        KeyCode::Left => view.sort = view.sort.saturating_sub(1),
-        KeyCode::Right => view.sort = (view.sort + 1).min(columns(view) - 1),
+        KeyCode::Left => view.sort = beside(view, |a, b| a < b),
+        KeyCode::Right => view.sort = beside(view, |a, b| a > b),
         KeyCode::Char('r') => view.reverse = !view.reverse,
         KeyCode::Char('E') => view.all_expanded = !view.all_expanded,
         KeyCode::Char('p' | 'c') => view.pcpus = !view.pcpus,
@@ -175,10 +177,15 @@ fn pressed(view: &mut View, key: KeyCode, modifiers: KeyModifiers) -> bool {
     false
 }
 
-/// How many columns there are to show: those of timers only where somebody has them.
-fn columns(view: &View) -> usize {
-    let timers = view.model.iter().flat_map(|m| &m.vms).any(|vm| vm.timers_per_s.is_some());
-    COLUMNS.len() - if timers { 0 } else { OF_TIMERS }
+/// The columns to show.
+fn columns(view: &View) -> Vec<usize> {
+    view.model.as_ref().map_or_else(Vec::new, |model| shown(&vm_rows(model)))
+}
+
+/// The shown column nearest to the one that rows are sorted by, on one side of it; that one where there is none.
+fn beside(view: &View, is_there: fn(usize, usize) -> bool) -> usize {
+    let there = columns(view).into_iter().filter(|i| is_there(*i, view.sort));
+    there.min_by_key(|i| i.abs_diff(view.sort)).unwrap_or(view.sort)
 }
 
 /// The rows to show, VMs sorted, each followed by its parts where expanded.
@@ -250,24 +257,24 @@ fn draw(f: &mut Frame<'_>, view: &mut View) {
     f.render_widget(Paragraph::new(host.join("\n")), pcpus);
 
     let shown = columns(view);
-    let heading =
-        std::iter::once("NAME".to_owned()).chain(COLUMNS[..shown].iter().enumerate().map(|(i, c)| {
-            let mark = if i != view.sort {
-                ""
-            } else if view.reverse {
-                "^"
-            } else {
-                "v"
-            };
-            format!("{:>9}", format!("{mark}{c}"))
-        }));
+    let heading = std::iter::once("NAME".to_owned()).chain(shown.iter().map(|i| {
+        let c = COLUMNS[*i];
+        let mark = if *i != view.sort {
+            ""
+        } else if view.reverse {
+            "^"
+        } else {
+            "v"
+        };
+        format!("{:>9}", format!("{mark}{c}"))
+    }));
     let lines = rows.iter().map(|r| {
-        let cells = std::iter::once(r.name.clone()).chain(r.cells[..shown].iter().map(|c| format!("{c:>9}")));
+        let cells =
+            std::iter::once(r.name.clone()).chain(shown.iter().map(|i| format!("{:>9}", r.cells[*i])));
         let style = ready_style(&model, r);
         Cells::new(cells.collect::<Vec<_>>()).style(if r.depth == 0 { style.patch(bold) } else { style })
     });
-    let widths =
-        std::iter::once(Constraint::Min(18)).chain(COLUMNS[..shown].iter().map(|_| Constraint::Length(9)));
+    let widths = std::iter::once(Constraint::Min(18)).chain(shown.iter().map(|_| Constraint::Length(9)));
     let widget = Table::new(lines, widths)
         .header(Cells::new(heading.collect::<Vec<_>>()).style(Style::new().add_modifier(Modifier::REVERSED)))
         .row_highlight_style(Style::new().bg(Color::Blue).fg(Color::White));

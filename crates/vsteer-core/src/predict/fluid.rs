@@ -324,6 +324,14 @@ fn apply(vm: &mut VmConfig, change: &Change) {
             vm.rt_budgets.iter_mut().filter(|b| b.cgroup == *cgroup).for_each(|b| b.runtime_us = *to_us);
         }
         Change::MemoryNodes { to, .. } => vm.memory_nodes.clone_from(to),
+        Change::NodeAffinity { to, .. } => {
+            let vsphere = vm.vsphere.get_or_insert_default();
+            vsphere.node_affinity.clone_from(to);
+            // Where it may be kept is where it then is; where it is let go, nobody knows.
+            if to.is_some() {
+                vsphere.home_nodes.clone_from(to);
+            }
+        }
         Change::Topology { to, .. } => vm.guest_topology = Some(*to),
         // Who is gone asks for nothing here: whoever plans that says what comes of it.
         Change::Host { .. } => {}

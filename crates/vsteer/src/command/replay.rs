@@ -3,7 +3,10 @@
 use super::top::print_rows;
 use crate::cli::Replay;
 use crate::source;
+use std::path::Path;
+use vsteer_core::nouns::Batch;
 use vsteer_core::{Fault, model};
+use vsteer_record::esxtop;
 
 /// Replays.
 ///
@@ -18,6 +21,9 @@ pub fn run(a: &Replay, json: bool) -> Result<(), Fault> {
             marks.iter().for_each(|m| println!("{}", crate::text::mark(m)));
         }
         return Ok(());
+    }
+    if a.recording.is_file() && esxtop::is_one(&a.recording) {
+        return rows_of(&a.recording, a.interval.as_nanos() as u64, json);
     }
     let recording = source::read(&a.recording)?;
     let interval = a.interval.as_nanos() as u64;
@@ -34,6 +40,32 @@ pub fn run(a: &Replay, json: bool) -> Result<(), Fault> {
         let model = model::derive(config, &recording.manifest.collector, &batches[from..=to])?;
         print_rows(batches[to].unix_ns, &model, json);
         from = to;
+    }
+    Ok(())
+}
+
+/// A batch file of esxtop's, as it is read: it may be larger than memory.
+fn rows_of(file: &Path, interval_ns: u64, json: bool) -> Result<(), Fault> {
+    let mut reader = esxtop::Reader::open(file)?;
+    if !json {
+        println!("{}", crate::text::csv_header());
+    }
+    let mut samples = 0u64;
+    let mut since: Vec<Batch> = Vec::new();
+    while let Some(batch) = reader.sample()? {
+        samples += 1;
+        since.push(batch);
+        let (first, last) = (&since[0], &since[since.len() - 1]);
+        if since.len() < 2 || last.mono_ns - first.mono_ns < interval_ns {
+            continue;
+        }
+        let unix_ns = last.unix_ns;
+        print_rows(unix_ns, &model::derive(&reader.config()?, &reader.collector(), &since)?, json);
+        since.drain(..since.len() - 1);
+    }
+    reader.notes().iter().for_each(|note| eprintln!("vsteer: {note}"));
+    if samples < 2 {
+        return Err(esxtop::too_few(file, samples, &reader.notes()));
     }
     Ok(())
 }

@@ -7,8 +7,9 @@ use vsteer_core::nouns::VmId;
 
 /// A column: heading, unit, value, and how it is shown.
 type Quantity = (&'static str, &'static str, fn(&VmModel) -> Option<f64>, fn(Option<f64>) -> String);
-const QUANTITIES: [Quantity; 6] = [
+const QUANTITIES: [Quantity; 7] = [
     ("Ready", "%", |v| v.vcpus.ready, percent),
+    ("Co-stop", "%", |v| v.vcpus.costop, percent),
     ("Lag", "%", |v| v.vcpus.lag, percent),
     ("Limited", "%", |v| v.vcpus.limited, percent),
     ("Run", "%", |v| v.vcpus.run, percent),
@@ -20,7 +21,14 @@ const QUANTITIES: [Quantity; 6] = [
 fn quantities(d: &Document) -> Vec<Quantity> {
     let splits = d.sides().any(|s| s.model.vms.iter().any(|v| v.vcpus.ready.is_some()));
     let both: Quantity = ("Ready or limited", "%", |v| v.vcpus.wait, percent);
-    let rest = QUANTITIES.into_iter().filter(|q| splits || !matches!(q.0, "Ready" | "Limited"));
+    // Only ESXi and the simulator co-stop.
+    let costops = d.sides().any(|s| s.model.vms.iter().any(|v| v.vcpus.costop.is_some()));
+    let there = |q: &Quantity| match q.0 {
+        "Ready" | "Limited" => splits,
+        "Co-stop" => costops,
+        _ => true,
+    };
+    let rest = QUANTITIES.into_iter().filter(there);
     (if splits { None } else { Some(both) }).into_iter().chain(rest).collect()
 }
 

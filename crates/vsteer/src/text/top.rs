@@ -7,14 +7,27 @@ use super::{one_line, percent};
 use vsteer_core::model::{HostModel, Quantiles, Shares, ThreadModel, VmModel};
 use vsteer_core::topology::Topology;
 
-/// Column headings, after the name. The last [`OF_TIMERS`] are of VMs whose timers bring their vCPUs alone.
-pub const COLUMNS: [&str; 13] = [
-    "%USED", "%RUN", "%RDY", "%LAG", "%MLMTD", "%WAIT", "%OVRLP", "WAKE99ms", "SW/s", "IO/s", "TMR/s",
-    "%TMRLATE", "%TMRREF",
+/// Column headings, after the name.
+pub const COLUMNS: [&str; 16] = [
+    "%USED", "%RUN", "%RDY", "%CSTP", "%LAG", "%MLMTD", "%WAIT", "%SYS", "%OVRLP", "N%L", "WAKE99ms", "SW/s",
+    "IO/s", "TMR/s", "%TMRLATE", "%TMRREF",
 ];
 
-/// See [`COLUMNS`].
-pub const OF_TIMERS: usize = 3;
+/// Columns of what only some hosts or VMs have: the live table shows them where anybody has any of such a set.
+const RARE: [&[&str]; 3] = [&["%CSTP", "%SYS"], &["N%L"], &["TMR/s", "%TMRLATE", "%TMRREF"]];
+
+/// The columns, by their place in [`COLUMNS`], that the live table shows of these rows.
+pub fn shown(rows: &[Row]) -> Vec<usize> {
+    let place = |name: &str| COLUMNS.iter().position(|c| *c == name);
+    let anybody = |i: usize| rows.iter().any(|r| r.values[i].is_some());
+    let hidden: Vec<usize> = RARE
+        .iter()
+        .map(|set| set.iter().filter_map(|name| place(name)).collect::<Vec<usize>>())
+        .filter(|set| !set.iter().any(|i| anybody(*i)))
+        .flatten()
+        .collect();
+    (0..COLUMNS.len()).filter(|i| !hidden.contains(i)).collect()
+}
 
 /// One line of the table.
 #[derive(Debug, Clone)]
@@ -48,10 +61,13 @@ fn row(
         s.used(),
         s.run,
         s.wait,
+        s.costop,
         s.lag,
         s.limited,
         s.blocked,
+        s.system,
         s.overlap,
+        of(|vm| vm.memory_local),
         wake_ms,
         switches,
         io,
@@ -61,10 +77,10 @@ fn row(
     ];
     let plain = |v: Option<f64>, digits: usize| v.map_or_else(|| "-".to_owned(), |v| format!("{v:.digits$}"));
     let cells = std::array::from_fn(|i| match i {
-        7 => plain(wake_ms, 2),
-        8 => plain(switches, 0),
-        9 => plain(io, 0),
-        10 => plain(timers, 0),
+        10 => plain(wake_ms, 2),
+        11 => plain(switches, 0),
+        12 => plain(io, 0),
+        13 => plain(timers, 0),
         _ => percent(values[i]),
     });
     Row { group: group.to_owned(), depth, name, values, cells }
@@ -80,10 +96,13 @@ pub fn vm_rows(model: &HostModel) -> Vec<Row> {
     let mut rows = Vec::new();
     for vm in &model.vms {
         let id = &vm.id.0;
-        let switches = vm.threads.iter().map(|t| t.switches_per_s).sum::<Option<f64>>();
+        let all = vm.threads.iter().map(|t| t.switches_per_s).sum::<Option<f64>>();
+        let switches = all.filter(|_| !vm.threads.is_empty());
         rows.push(row(id, 0, one_line(&vm.name), &vm.group, vm.wake_latency, switches, Some(vm)));
-        let name = format!("  all {} vCPUs", vm.vcpu_threads().count());
-        rows.push(row(id, 1, name, &vm.vcpus, vm.wake_latency, None, None));
+        if vm.vcpu_threads().next().is_some() {
+            let name = format!("  all {} vCPUs", vm.vcpu_threads().count());
+            rows.push(row(id, 1, name, &vm.vcpus, vm.wake_latency, None, None));
+        }
         rows.extend(vm.threads.iter().map(|t| thread_row(id, t)));
     }
     rows
