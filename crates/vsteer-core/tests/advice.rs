@@ -239,7 +239,7 @@ fn an_overloaded_node_follows_the_flowchart() {
     let next = |h: &Host| h.findings().into_iter().find(|f| f.rule == "node_overloaded").map(|f| f.next);
     assert!(next(&h).unwrap().contains("reduce the number of vCPUs, or upgrade"), "no idle node");
     h.model.pcpus[4..].iter_mut().for_each(|p| p.busy = 0.0);
-    assert!(next(&h).unwrap().contains("move it to node 1"));
+    assert!(next(&h).unwrap().contains("to node 1 (pCPUs 4-7)"), "{:?}", next(&h));
     h.pin("b", "4-7");
     assert_eq!(next(&h), None, "4 vCPUs on 4 cores are not too many");
 }

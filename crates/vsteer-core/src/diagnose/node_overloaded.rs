@@ -1,13 +1,19 @@
 //! Does a NUMA node carry more vCPUs than it has cores, while its VMs wait?
 //!
-//! The flowchart of J. Park 2022 (doi:10.6109/jkiice.2022.26.10.1432), step by step: (1) ready or co-stop above its
-//! threshold; (2) more vCPUs on the VM's node than the node has cores; (3) another node has enough idle CPUs: move
-//! the VM there and set its node affinity; (4) else reduce the vCPUs or upgrade. On hosts of one node step 3 has no
-//! other node and the rule is silent: `pcpus_overloaded` and `overcommitted` say what there is to say.
+//! Found as the flowchart of J. Park 2022 (doi:10.6109/jkiice.2022.26.10.1432) finds it: (1) ready or co-stop above a threshold,
+//! (2) more vCPUs on the VM's node than the node has cores. Where that flowchart then ends, by the letter, is told as evidence;
+//! what to do is said by the project's own rule ([`crate::numa::moves`]), which weighs what VMs want, all of them at once. On
+//! hosts of one node there is nowhere to go and the rule is silent: `pcpus_overloaded` and `overcommitted` say what there is to say.
+//!
+//! On ESXi a trap is named: VMs that exchange much are pulled together on one node (action affinity, VMware KB 2097369;
+//! reference 11 of the paper), so that a node is overloaded beside an idle one, and VMs that were moved come back unless they
+//! are kept there.
 
-use super::{Context, Finding, Rule, count, percent};
-use crate::nouns::VmConfig;
-use crate::topology::NumaNode;
+use super::{Context, Finding, Rule, count};
+use crate::nouns::{Manager, VmId};
+use crate::numa::flowchart::{End, Walk, walk};
+use crate::numa::load::Load;
+use crate::numa::moves::{Mend, Move, mend};
 
 /// See the file's head.
 pub const RULE: Rule = Rule {
@@ -16,66 +22,96 @@ pub const RULE: Rule = Rule {
     check,
 };
 
-/// The node that holds most of a VM's vCPUs' allowed pCPUs, if one holds all of them.
-fn home<'a>(nodes: &[&'a NumaNode], vm: &VmConfig) -> Option<&'a NumaNode> {
-    nodes
-        .iter()
-        .copied()
-        .find(|n| vm.vcpus().all(|t| !t.affinity.is_empty() && t.affinity.is_subset(&n.cpus)))
+const TRAP: &str = "ESXi may have brought them together by itself: VMs that exchange much are pulled to one node \
+                    (Numa.LocalityWeightActionAffinity, KB 2097369), which then stays overloaded beside an idle one.";
+
+/// The moves in words; `it` is the VM that is spoken of.
+fn moved(c: &Context<'_>, load: &Load, moves: &[Move], it: &VmId) -> String {
+    let where_to = |m: &Move| {
+        let node = &load.nodes[m.to];
+        format!("to node {} (pCPUs {})", node.id.0, node.cpus)
+    };
+    if let [only] = moves
+        && load.guests[only.guest].vm == *it
+    {
+        return format!("move it {}, its memory with it", where_to(only));
+    }
+    let one = |m: &Move| format!("VM {:?} {}", c.name(&load.guests[m.guest].vm), where_to(m));
+    format!("move {}, memory with them", moves.iter().map(one).collect::<Vec<_>>().join(", "))
+}
+
+fn by_the_letter(load: &Load, walk: &Walk) -> String {
+    match walk.end {
+        End::NothingToDo => "nothing to do".to_owned(),
+        End::AnotherCause => "look for another cause".to_owned(),
+        End::Migrate(n) => format!("migrate to node {} and set its node affinity", load.nodes[n].id.0),
+        End::ReduceOrUpgrade => "reduce the vCPUs or upgrade the CPUs".to_owned(),
+    }
 }
 
 fn check(c: &Context<'_>) -> Vec<Finding> {
-    let nodes: Vec<&NumaNode> = c.config.topology.nodes().iter().filter(|n| !n.cpus.is_empty()).collect();
-    if nodes.len() < 2 {
+    let load = Load::of(c.config, c.model);
+    if load.nodes.len() < 2 {
         return Vec::new();
     }
-    let cores =
-        |n: &NumaNode| c.config.topology.cores().iter().filter(|k| k.cpus.intersects(&n.cpus)).count();
-    let vcpus_on = |n: &NumaNode| -> usize {
-        c.vms()
-            .filter(|(v, _)| home(&nodes, v).is_some_and(|h| h.id == n.id))
-            .map(|(v, _)| v.vcpu_count())
-            .sum()
-    };
-    let idle_on = |n: &NumaNode| -> f64 {
-        c.model.pcpus.iter().filter(|p| n.cpus.contains(p.cpu)).map(|p| 1.0 - p.busy).sum()
-    };
+    let homes = load.homes();
+    let walks = walk(&load, &|g| c.model.vm(&g.vm).is_some_and(|m| c.waits(m)));
+    let mut mended: Option<Mend> = None;
     let mut findings = Vec::new();
-    for (config, vm) in c.vms().filter(|(_, vm)| c.waits(vm)) {
-        let Some(node) = home(&nodes, config) else { continue };
-        let (on_node, has) = (vcpus_on(node), cores(node));
-        if on_node <= has {
+    for (guest, home) in load.guests.iter().zip(&homes) {
+        let (Some(home), Some(vm)) = (*home, c.model.vm(&guest.vm)) else { continue };
+        if !c.waits(vm) {
             continue;
         }
-        let wants = vm.vcpus.demand().unwrap_or(config.vcpu_count() as f64);
-        let other = nodes.iter().filter(|n| n.id != node.id).find(|n| idle_on(n) >= wants);
-        let next = match other {
-            Some(n) => format!("move it to node {} (pCPUs {}), its memory with it", n.id.0, n.cpus),
-            None => {
-                "no other node has room: reduce the number of vCPUs, or upgrade the host's CPUs".to_owned()
+        let Some(walked) = walks.iter().find(|w| w.vm == guest.vm) else { continue };
+        let (node, wanted) = (&load.nodes[home], load.wanted(home, &homes));
+        let on_node = wanted.vcpus;
+        if on_node <= node.cores {
+            continue;
+        }
+        let next = match mended.get_or_insert_with(|| mend(&load)) {
+            Mend::Moves { moves, .. } => format!(
+                "{}: the fewest moves after which every node has room (vsteer plan --only node)",
+                moved(c, &load, moves, &guest.vm)
+            ),
+            Mend::NothingToDo => {
+                "its node has room for what is wanted at a time: look at what wakes its vCPUs together"
+                    .to_owned()
             }
+            Mend::Cannot { relief, fewer_vcpus, more_cores, .. } if !relief.is_empty() => format!(
+                "{}: that relieves it, and does not mend it ({})",
+                moved(c, &load, relief, &guest.vm),
+                crate::plan::node_cannot(*fewer_vcpus, *more_cores)
+            ),
+            Mend::Cannot { fewer_vcpus, more_cores, .. } => format!(
+                "no other node has room: reduce the number of vCPUs, or upgrade the host's CPUs ({})",
+                crate::plan::node_cannot(*fewer_vcpus, *more_cores)
+            ),
         };
+        let on_vsphere = c.config.vm(&guest.vm).is_some_and(|v| matches!(v.manager, Manager::Vsphere(_)));
+        let idle = walked.idle_elsewhere;
+        let trap = if on_vsphere && idle >= guest.demand { format!(" {TRAP}") } else { String::new() };
+        let mut evidence = c.exceeded(vm);
+        evidence.extend([
+            count("vCPUs on the node", on_node, "vCPUs", Some(node.cores)),
+            count("wanted of the node, on average", wanted.mean, "cores", Some(node.cores)),
+            count("wanted of the node, 99 times in 100 at most", wanted.most(), "cores", Some(node.cores)),
+            count("bunching of vCPUs (1: they want cores independently)", load.bunching, "x", None),
+            count("idle elsewhere, best node", idle, "cores", Some(guest.demand)),
+        ]);
         findings.push(Finding {
             rule: RULE.name.to_owned(),
             vm: Some(vm.id.clone()),
             title: format!(
-                "VM {:?} waits on node {}, which carries {on_node} vCPUs on {has} cores",
-                vm.name, node.id.0
+                "VM {:?} waits on node {}, which carries {on_node:.0} vCPUs on {:.0} cores",
+                vm.name, node.id.0, node.cores
             ),
-            explanation:
-                "All vCPUs of these VMs are kept on one NUMA node; together they are more than its cores, so \
-                          they take turns even when another node idles."
-                    .into(),
-            evidence: vec![
-                percent("ready share, summed over vCPUs", c.ready(vm), Some(c.thresholds.ready_group)),
-                count("vCPUs on the node", on_node as f64, "vCPUs", Some(has as f64)),
-                count(
-                    "idle elsewhere, best node",
-                    nodes.iter().filter(|n| n.id != node.id).map(|n| idle_on(n)).fold(0.0, f64::max),
-                    "pCPUs",
-                    Some(wants),
-                ),
-            ],
+            explanation: format!(
+                "All vCPUs of these VMs are kept on one NUMA node; together they are more than its cores, so they take \
+                 turns even when another node idles.{trap} The published flowchart by the letter: {}.",
+                by_the_letter(&load, walked)
+            ),
+            evidence,
             loss_pcpus: c.ready(vm),
             disproved_by: "its ready time stays when it alone is moved to an idle node".into(),
             next,

@@ -16,6 +16,8 @@ use serde::{Deserialize, Serialize};
 const LOOKS: u64 = 200_000;
 /// And where it is only asked whether a host of more cores or fewer vCPUs could be mended.
 const LOOKS_WHAT_IF: u64 = 5_000;
+/// A move that does not mend is worth it for this part of what is wanted beyond the cores.
+const WORTH: f64 = 0.1;
 /// A vCPU is not to be busier than this when vCPUs are taken away.
 const BUSY: f64 = 0.7;
 
@@ -45,6 +47,8 @@ pub enum Mend {
     },
     /// No set of moves.
     Cannot {
+        /// Moves that relieve it: each takes a good part of what is wanted beyond the cores. Not the best of all sets.
+        relief: Vec<Move>,
         /// vCPUs that all VMs together must have less (each vCPU at most 70 % busy), and then moves mend it; `None`: not even
         /// so.
         fewer_vcpus: Option<u32>,
@@ -214,13 +218,42 @@ pub fn mend(load: &Load) -> Mend {
         (Some(moves), exact) => Mend::Moves { moves, exact },
         (None, exact) => {
             let (more_cores, fewer_vcpus) = (more_cores(load), fewer_vcpus(load));
-            Mend::Cannot { fewer_vcpus, more_cores, exact }
+            Mend::Cannot { relief: relief(load), fewer_vcpus, more_cores, exact }
         }
     }
 }
 
 fn is_mended(load: &Load) -> bool {
     fewest(load, LOOKS_WHAT_IF).0.is_some()
+}
+
+/// One move after another, each the one that takes most of what is wanted beyond the cores, as long as it takes enough of it.
+fn relief(load: &Load) -> Vec<Move> {
+    let mut homes = load.homes();
+    let total =
+        |homes: &[Option<usize>]| -> f64 { (0..load.nodes.len()).map(|n| load.excess(n, homes)).sum() };
+    let mut moves: Vec<Move> = Vec::new();
+    loop {
+        let now = total(&homes);
+        let mut best: Option<(f64, Move)> = None;
+        for (guest, g) in load.guests.iter().enumerate() {
+            let Some(from) = homes[guest].filter(|_| homes[guest] == g.home) else { continue };
+            for to in
+                (0..load.nodes.len()).filter(|to| *to != from && f64::from(g.vcpus) <= load.nodes[*to].cores)
+            {
+                homes[guest] = Some(to);
+                let then = total(&homes);
+                let enough = then <= (1.0 - WORTH) * now && load.memory_fits(to, &homes);
+                homes[guest] = Some(from);
+                if enough && best.as_ref().is_none_or(|(least, _)| then < least - 1e-9) {
+                    best = Some((then, Move { guest, from, to }));
+                }
+            }
+        }
+        let Some((_, next)) = best else { return moves };
+        homes[next.guest] = Some(next.to);
+        moves.push(next);
+    }
 }
 
 /// Cores that every node must have more.
@@ -322,7 +355,7 @@ mod tests {
     #[test]
     fn what_no_moves_mend_says_how_much() {
         let load = host(&[4.0, 4.0], &[(4, 3.0, 0), (4, 3.0, 0), (4, 3.0, 1)], 1.0);
-        let Mend::Cannot { fewer_vcpus, more_cores, exact } = mend(&load) else {
+        let Mend::Cannot { fewer_vcpus, more_cores, exact, .. } = mend(&load) else {
             panic!("{:?}", mend(&load))
         };
         assert!(exact && more_cores.is_some(), "{more_cores:?}");

@@ -16,6 +16,8 @@ mod topology;
 mod unpin;
 mod weights;
 
+pub use node::cannot as node_cannot;
+
 use crate::CpuSet;
 use crate::nouns::{
     CpuPool, CpuWeight, GuestTopology, HostConfig, Quota, Reserved, Role, SchedClass, Tid, VmId,
@@ -334,6 +336,12 @@ pub struct VmForecast {
     /// As expected.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lag_after: Option<Interval>,
+    /// Sum over its vCPUs of co-stop, as observed; `None` where there is none, or the method does not tell it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub costop_before: Option<f64>,
+    /// As expected.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub costop_after: Option<Interval>,
     /// 99th percentile of the wait after a wake-up, ns, as observed; `None` where the method does not tell it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wake_p99_ns_before: Option<f64>,

@@ -426,6 +426,8 @@ pub fn forecast(config: &HostConfig, model: &HostModel, steps: &[Step]) -> Forec
                 ready_after: Interval { low: 0.0, likely: 0.0, high: 0.0 },
                 lag_before: None,
                 lag_after: None,
+                costop_before: None,
+                costop_after: None,
                 wake_wait_ns_before: None,
                 wake_wait_ns_after: None,
                 wake_p99_ns_before: None,
