@@ -222,6 +222,10 @@ pub struct Export {
 /// `vsteer diagnose`.
 #[derive(Debug, Args)]
 pub struct Diagnose {
+    /// Another threshold in place of the public one, in percent: `ready_group=8%`; `ready_per_vcpu`, `ready_group`,
+    /// `costop_per_vcpu`, `costop_group`, `lag_group`, `limited_per_vcpu`, `memory_local`, ... (may be given again).
+    #[arg(long, value_name = "NAME=PERCENT", value_parser = named_percent)]
+    pub threshold: Vec<(String, f64)>,
     /// What to look at.
     #[command(flatten)]
     pub window: Window,
@@ -264,6 +268,18 @@ pub struct PlanArgs {
     /// How forecasts are made.
     #[arg(long, value_enum, default_value = "auto")]
     pub by: Method,
+    /// How the plan is printed.
+    #[arg(long, value_enum, default_value = "text")]
+    pub format: PlanFormat,
+}
+
+/// How a plan is printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum PlanFormat {
+    /// For people.
+    Text,
+    /// As a PowerShell script with VMware PowerCLI, for review; of vSphere's VMs alone. Untried.
+    Powercli,
 }
 
 /// How a plan's forecasts are made.
@@ -275,6 +291,16 @@ pub enum Method {
     Replay,
     /// By fair shares as if time were infinitely divisible.
     Fluid,
+    /// By simulating ESXi's co-scheduling with demands fitted to the samples; of vSphere's VMs, and for these what auto is.
+    Cosched,
+}
+
+fn named_percent(text: &str) -> Result<(String, f64), String> {
+    let (name, value) = text.split_once('=').ok_or_else(|| format!("{text:?} is not NAME=PERCENT"))?;
+    let number = value.trim().trim_end_matches('%').trim().parse::<f64>();
+    let percent =
+        number.ok().filter(|p| p.is_finite()).ok_or_else(|| format!("{value:?} is not a percentage"))?;
+    Ok((name.trim().to_owned(), percent / 100.0))
 }
 
 /// `vsteer apply`.

@@ -8,6 +8,7 @@
 pub mod advise;
 mod node;
 pub mod pool;
+pub mod powercli;
 mod quota;
 mod realtime;
 mod separate;
