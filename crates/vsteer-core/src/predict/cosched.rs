@@ -41,6 +41,8 @@ const VCPUS_OF_IT: f64 = 48.0;
 const WARM_UP_S: f64 = 0.25;
 /// Seeds of a forecast: they tell how far chance goes.
 const SEEDS: u64 = 3;
+/// Lengths of bursts are judged by so many.
+const JUDGED_BY: u64 = 2;
 /// Halvings of the size of teams.
 const HALVINGS: usize = 6;
 /// Events between two looks at whether to go on.
@@ -210,15 +212,24 @@ impl<'a> Cosched<'a> {
         let mut best: Option<(f64, Fit)> = None;
         for burst_us in BURSTS_US {
             let fit = this.fitted(&all, burst_us, f64::from(widest), go_on)?;
-            // A length that cannot give back what was ready is off by that as well.
-            let off = (fit.ready_simulated - ready_measured).abs()
-                + (fit.costop_simulated - costop_measured.unwrap_or(0.0)).abs();
+            // Whose ready time it is tells more than the sum of it: who wakes with whom decides that as well.
+            let got = this.over_seeds(config, &all, (fit.team, burst_us), JUDGED_BY, FIT_S, go_on)?;
+            let off: f64 = all
+                .iter()
+                .zip(&got)
+                .map(|(s, got)| {
+                    let (shares, _) = s.model.vcpus_or_group();
+                    let ready = shares.ready.or(shares.wait).unwrap_or(0.0);
+                    (got.ready - ready).abs() + shares.costop.map_or(0.0, |c| (got.costop - c).abs())
+                })
+                .sum();
             if best.is_none_or(|(least, _)| off < least) {
                 best = Some((off, fit));
             }
         }
         this.fit = best.expect("there are lengths to try").1;
-        this.as_it_was = this.mean(config, &all, go_on)?;
+        let demands = (this.fit.team, this.fit.burst_us);
+        this.as_it_was = this.over_seeds(config, &all, demands, SEEDS, FORECAST_S, go_on)?;
         let total = |of: fn(&Got) -> f64| this.as_it_was.iter().map(of).sum();
         (this.fit.ready_simulated, this.fit.costop_simulated) = (total(|g| g.ready), total(|g| g.costop));
         Ok(this)
@@ -297,20 +308,22 @@ impl<'a> Cosched<'a> {
             .collect())
     }
 
-    fn mean(
+    /// What each VM gets on average over so many seeds.
+    fn over_seeds(
         &self,
         config: &HostConfig,
         all: &[Seen<'_>],
+        demands: (f64, u64),
+        seeds: u64,
+        seconds: f64,
         go_on: &mut dyn FnMut() -> bool,
     ) -> Result<Vec<Got>, Fault> {
-        let demands = (self.fit.team, self.fit.burst_us);
         let mut sum = vec![Got::default(); all.len()];
-        for seed in 1..=SEEDS {
-            for (sum, got) in sum.iter_mut().zip(self.run(config, all, demands, seed, FORECAST_S, go_on)?) {
-                let n = SEEDS as f64;
-                sum.run += got.run / n;
-                sum.ready += got.ready / n;
-                sum.costop += got.costop / n;
+        for seed in 1..=seeds {
+            for (sum, got) in sum.iter_mut().zip(self.run(config, all, demands, seed, seconds, go_on)?) {
+                sum.run += got.run / seeds as f64;
+                sum.ready += got.ready / seeds as f64;
+                sum.costop += got.costop / seeds as f64;
             }
         }
         Ok(sum)
@@ -328,7 +341,11 @@ impl<'a> Cosched<'a> {
     pub fn forecast(&self, steps: &[Step], go_on: &mut dyn FnMut() -> bool) -> Result<Forecast, Fault> {
         let all = seen(self.config, self.model)?;
         let next = fluid::after(self.config, steps);
-        let got = if steps.is_empty() { self.as_it_was.clone() } else { self.mean(&next, &all, go_on)? };
+        let demands = (self.fit.team, self.fit.burst_us);
+        let got = match steps {
+            [] => self.as_it_was.clone(),
+            _ => self.over_seeds(&next, &all, demands, SEEDS, FORECAST_S, go_on)?,
+        };
         let vms = all.iter().zip(&self.as_it_was).zip(got).map(|((s, was), will)| {
             let (shares, _) = s.model.vcpus_or_group();
             let (run, ready) = (shares.run.unwrap_or(0.0), shares.ready.or(shares.wait).unwrap_or(0.0));

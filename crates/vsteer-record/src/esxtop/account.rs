@@ -428,13 +428,14 @@ fn bytes_of(batch: &Batch) -> usize {
 /// Leaves out of a sample who was not in the one before it, which is dropped: its counters stood still meanwhile.
 fn only_those_in(batch: &mut Batch, before: &Batch) {
     let same = batch.threads.len() == before.threads.len()
-        && batch.threads.iter().zip(&before.threads).all(|(a, b)| a.tid == b.tid && a.vm == b.vm);
+        && batch.threads.iter().zip(&before.threads).all(|(a, b)| a.tid == b.tid);
     if !same {
         let there: BTreeSet<(&VmId, Tid)> = before.threads.iter().map(|t| (&t.vm, t.tid)).collect();
         batch.threads.retain(|t| there.contains(&(&t.vm, t.tid)));
     }
-    for vm in &mut batch.vms {
-        if before.vms.iter().any(|v| v.vm == vm.vm && v.group.is_none()) {
+    // VMs are the same in every sample, in the same order.
+    for (vm, was) in batch.vms.iter_mut().zip(&before.vms) {
+        if was.group.is_none() {
             vm.group = None;
         }
     }

@@ -8,7 +8,7 @@
 
 use super::beside::Beside;
 use super::header::{self, Column, Instance, column, vcpu_of};
-use super::rows::{cell, cells_from, number, shown, skip};
+use super::rows::{cell, cells_from, number, plain_number, shown, skip};
 use std::collections::{BTreeMap, BTreeSet};
 use vsteer_core::nouns::{Collector, Role};
 use vsteer_core::{Fault, FaultKind};
@@ -395,6 +395,10 @@ pub(super) fn read(row: &[u8], plan: &Columns, values: &mut [f64]) -> Result<Cel
     for w in &plan.wanted {
         at = skip(row, at, w.column as usize - column).ok_or_else(few)?;
         column = w.column as usize;
+        if let Some(value) = plain_number(row, at) {
+            values[w.slot as usize] = value;
+            continue;
+        }
         let text = cell(row, at);
         values[w.slot as usize] = number(text).unwrap_or_else(|| {
             cells.garbled.get_or_insert_with(|| {

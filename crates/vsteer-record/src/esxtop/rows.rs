@@ -1,8 +1,8 @@
 //! Where does a row end, and which of its cells matter? A file that is larger than memory, a row at a time.
 //!
 //! Rows lie in one buffer that moves over the file; a row is looked at where it lies. A row is hundreds of kilobytes of
-//! which a fraction matters, so cells are not split one by one: commas are counted, 64 bytes at a time, up to the next
-//! column that somebody wants ([`skip`]).
+//! which a fraction matters, so cells are not split one by one: commas are counted, eight bytes at a time or more, up to the
+//! next column that somebody wants ([`skip`]).
 //!
 //! A line's end inside quotes is a part of a cell: names in the header may hold it, and some versions break the time in two
 //! lines.
@@ -197,7 +197,7 @@ impl Rows {
     }
 
     fn line(&mut self) -> Result<Option<Row>, Fault> {
-        let mut seen = 0;
+        let (mut seen, mut lines) = (0, 0);
         loop {
             let rest = &self.buffer[self.start..self.filled];
             let Some(i) = memchr::memchr(b'\n', &rest[seen..]).map(|i| seen + i) else {
@@ -206,21 +206,21 @@ impl Rows {
                     continue;
                 }
                 let bytes = self.start..self.filled;
-                return Ok((!bytes.is_empty()).then(|| self.take(bytes, seen, true)));
+                return Ok((!bytes.is_empty()).then(|| self.take(bytes, seen, lines, true)));
             };
             let quoted = rest.first() == Some(&b'"');
             let before = rest[..i].strip_suffix(b"\r").unwrap_or(&rest[..i]).last();
             if quoted && !matches!(before, Some(b'"' | b',') | None) {
-                seen = i + 1;
+                (seen, lines) = (i + 1, lines + 1);
                 continue;
             }
-            return Ok(Some(self.take(self.start..self.start + i, i + 1, false)));
+            return Ok(Some(self.take(self.start..self.start + i, i + 1, lines + 1, false)));
         }
     }
 
-    fn take(&mut self, bytes: Range<usize>, length: usize, is_cut: bool) -> Row {
+    fn take(&mut self, bytes: Range<usize>, length: usize, lines: u64, is_cut: bool) -> Row {
         let row = Row { line: self.line, byte: self.byte, is_cut, bytes };
-        self.line += count(&self.buffer[self.start..self.start + length], b'\n') as u64;
+        self.line += lines;
         self.byte += length as u64;
         self.start += length;
         row
@@ -271,23 +271,69 @@ fn count(bytes: &[u8], of: u8) -> usize {
     rest + chunks.map(|c| usize::from(c.iter().map(|b| u8::from(*b == of)).sum::<u8>())).sum::<usize>()
 }
 
+/// A comma in each byte of a word.
+const COMMAS: u64 = 0x2c2c_2c2c_2c2c_2c2c;
+const LOW: u64 = 0x7f7f_7f7f_7f7f_7f7f;
+
+/// The top bit of each byte of a word that is a comma (Mycroft's test for zero bytes, the exact form).
+#[inline]
+fn commas(word: u64) -> u64 {
+    let x = word ^ COMMAS;
+    !(((x & LOW) + LOW) | x | LOW)
+}
+
 /// Where the cell begins that is `n` cells after the one that begins at `at`; `None` where there are fewer.
+#[inline]
 pub(super) fn skip(row: &[u8], mut at: usize, mut n: usize) -> Option<usize> {
-    while n > 0 {
-        // A cell is seven bytes or so: of fewer than this many cells 64 bytes hold the last.
-        while n > 8
-            && let Some(chunk) = row.get(at..at + 64)
-        {
-            let here = count(chunk, b',');
-            if here >= n {
-                break;
-            }
-            (n, at) = (n - here, at + 64);
-        }
-        at += memchr::memchr(b',', row.get(at..)?)? + 1;
-        n -= 1;
+    if n == 0 {
+        return Some(at);
     }
-    Some(at)
+    // A cell is seven bytes or so: 64 bytes hold no more than nine of them, as a rule.
+    while n > 64
+        && let Some(chunk) = row.get(at..at + 64)
+    {
+        let here = count(chunk, b',');
+        if here >= n {
+            break;
+        }
+        (n, at) = (n - here, at + 64);
+    }
+    while let Some(word) = row.get(at..at + 8).and_then(|w| w.try_into().ok()) {
+        let mut found = commas(u64::from_le_bytes(word));
+        // One bit of each byte, added up in the top byte.
+        let here = ((found >> 7).wrapping_mul(0x0101_0101_0101_0101) >> 56) as usize;
+        if here >= n {
+            for _ in 1..n {
+                found &= found - 1;
+            }
+            return Some(at + found.trailing_zeros() as usize / 8 + 1);
+        }
+        (n, at) = (n - here, at + 8);
+    }
+    let rest = row.get(at..)?.iter().enumerate().filter(|(_, b)| **b == b',').nth(n - 1)?;
+    Some(at + rest.0 + 1)
+}
+
+/// The value of a cell in esxtop's own form, `"12.34"`, that begins at `at`; `None` for any other form.
+#[inline]
+pub(super) fn plain_number(row: &[u8], at: usize) -> Option<f64> {
+    let rest = row.get(at..)?.strip_prefix(b"\"")?;
+    let mut value = 0u32;
+    let mut i = 0;
+    loop {
+        match rest.get(i)? {
+            b @ b'0'..=b'9' if i < 7 => value = value * 10 + u32::from(b - b'0'),
+            b'.' if i > 0 => break,
+            _ => return None,
+        }
+        i += 1;
+    }
+    let [tenths, hundredths, b'"'] = *rest.get(i + 1..i + 4)? else { return None };
+    let (tenths, hundredths) = (tenths.wrapping_sub(b'0'), hundredths.wrapping_sub(b'0'));
+    if tenths > 9 || hundredths > 9 || !matches!(rest.get(i + 4), None | Some(b',')) {
+        return None;
+    }
+    Some((f64::from(value) * 100.0 + f64::from(tenths * 10 + hundredths)) / 100.0)
 }
 
 /// The cell that begins at `at`, without its quotes.
@@ -394,6 +440,11 @@ mod tests {
         fn numbers_as_printed(v in 0.0f64..1e9, digits in 0usize..6) {
             let text = format!("{v:.digits$}");
             prop_assert_eq!(number(text.as_bytes()), text.parse().ok());
+            let cell = format!("\"{text}\",\"1.00\"");
+            if let Some(plain) = plain_number(cell.as_bytes(), 0) {
+                prop_assert_eq!(Some(plain), text.parse().ok());
+            }
+            prop_assert!(digits != 2 || v >= 1e7 || plain_number(cell.as_bytes(), 0).is_some());
         }
 
         /// However small the pieces that a file comes in.

@@ -2,11 +2,13 @@
 
 pub mod estimate;
 mod findings;
+mod numa;
 mod plan;
 mod top;
 mod verdict;
 
 pub use findings::findings;
+pub use numa::numa;
 pub use plan::plan;
 pub use top::{COLUMNS, Row, csv_header, csv_line, host_rows, node_rows, shown, vm_rows};
 pub use verdict::verdict;
