@@ -265,6 +265,38 @@ fn a_world_that_ends_is_not_at_rest() {
     assert!(near(vm.threads[0].shares.run, 0.38) && vm.threads[0].seen < 0.4, "{:?}", vm.threads[0]);
 }
 
+/// However little room there is for samples, the whole tells the same; an absence within joined rows is one.
+#[test]
+fn joined_rows_tell_the_same() {
+    let times: Vec<String> =
+        (0..200).map(|i| format!("11/24/2026 08:{:02}:{:02}", i * 5 / 60, i * 5 % 60)).collect();
+    let times: Vec<&str> = times.iter().map(String::as_str).collect();
+    let mut lines: Vec<String> =
+        file(&columns(41, "web"), &times).split_inclusive("\r\n").map(str::to_owned).collect();
+    // In row 50 nothing is told of the first vCPU.
+    lines[51] = lines[51].replacen("\"38.00\"", "\"\"", 1);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("esxtop.csv");
+    std::fs::write(&path, lines.concat()).unwrap();
+    let saved = |bytes| vsteer_record::esxtop::read_within(&path, bytes).unwrap();
+    let (whole, joined) = (saved(usize::MAX), saved(0));
+    assert_eq!(whole.batches.len(), 200);
+    assert!(joined.batches.len() < 20, "{}", joined.batches.len());
+    assert!(joined.notes.iter().any(|n| n.contains("16 by 16")), "{:?}", joined.notes);
+    let of = |s: &vsteer_record::esxtop::Saved| model::derive(&s.config, &s.collector, &s.batches).unwrap();
+    let (a, b) = (of(&whole), of(&joined));
+    assert_eq!(a.window_ns, b.window_ns);
+    let (a, b) = (&a.vms[0].threads, &b.vms[0].threads);
+    assert_eq!(a[1], b[1]);
+    assert!(
+        near(a[0].shares.run, 0.38) && near(b[0].shares.run, 0.38),
+        "{:?} {:?}",
+        a[0].shares,
+        b[0].shares
+    );
+    assert!(b[0].seen < a[0].seen && a[0].seen < 1.0, "{} {}", a[0].seen, b[0].seen);
+}
+
 #[test]
 fn compressed_and_cut() {
     let text = file(&columns(41, "web"), &TIMES);

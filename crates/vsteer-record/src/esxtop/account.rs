@@ -50,6 +50,8 @@ struct Account {
     counters: ThreadCounters,
     worlds: Option<u32>,
     seen: bool,
+    /// Seen in every row since the last sample.
+    whole: bool,
 }
 
 /// What all came to.
@@ -60,9 +62,11 @@ pub(super) struct Accounts {
     threads: Vec<(usize, Role, Tid, Account)>,
     groups: Vec<(usize, Account)>,
     pcpus: Vec<(u32, usize, u64, u64)>,
+    /// Rows that wait for the clock to have learnt what is usual.
     first: VecDeque<(u64, Vec<f64>)>,
     learnt: bool,
-    ready: VecDeque<Batch>,
+    /// A row was counted that nobody was told of.
+    fresh: bool,
     unix_ns: u64,
     usable: CpuSet,
     topology: Topology,
@@ -72,7 +76,7 @@ pub(super) struct Accounts {
 impl Account {
     fn new(slot: usize, filled: &[bool]) -> Account {
         let there: [bool; CPU.len()] = std::array::from_fn(|k| filled[slot + k]);
-        Account { slot, there, counters: ThreadCounters::default(), worlds: None, seen: false }
+        Account { slot, there, counters: ThreadCounters::default(), worlds: None, seen: false, whole: true }
     }
 
     /// Goes on by an interval.
@@ -84,6 +88,7 @@ impl Account {
         let gone = self.there[RUN] && self.there[WAIT] && all < GONE;
         // What the first row says is of a time before: it only says who is counted from there on.
         self.seen = is_first || (!lacking && !gone);
+        self.whole &= self.seen;
         if !self.seen {
             return;
         }
@@ -180,7 +185,7 @@ impl Accounts {
             vms,
             first: VecDeque::new(),
             learnt: false,
-            ready: VecDeque::new(),
+            fresh: false,
             unix_ns: 0,
             usable: topology.usable(),
             topology,
@@ -192,8 +197,9 @@ impl Accounts {
 
     /// A row of this time with these values.
     pub(super) fn see(&mut self, unix_ns: u64, values: &[f64]) {
-        if self.learnt {
+        if self.learnt && self.first.is_empty() {
             self.go_on(unix_ns, values);
+            self.fresh = true;
             return;
         }
         self.first.push_back((unix_ns, values.to_vec()));
@@ -206,17 +212,26 @@ impl Accounts {
         self.learnt = true;
         let times: Vec<u64> = self.first.iter().map(|(t, _)| *t).collect();
         self.clock.learn(&times);
-        for (unix_ns, values) in std::mem::take(&mut self.first) {
-            self.go_on(unix_ns, &values);
-        }
     }
 
-    /// The next sample, as far as there is one; all that are left at the end.
-    pub(super) fn take(&mut self, ended: bool) -> Option<Batch> {
+    /// Goes on by one row; `false` where there is none yet.
+    pub(super) fn next(&mut self, ended: bool) -> bool {
         if ended && !self.learnt {
             self.learn();
         }
-        self.ready.pop_front()
+        if std::mem::take(&mut self.fresh) {
+            return true;
+        }
+        if !self.learnt {
+            return false;
+        }
+        match self.first.pop_front() {
+            Some((unix_ns, values)) => {
+                self.go_on(unix_ns, &values);
+                true
+            }
+            None => false,
+        }
     }
 
     fn go_on(&mut self, unix_ns: u64, values: &[f64]) {
@@ -240,11 +255,18 @@ impl Accounts {
             vm.local_ppm = (local <= 100.0).then(|| (local * 1e4 + 0.5) as u32).or(vm.local_ppm);
             vm.size_mib = (size > 0.0).then_some(size).or(vm.size_mib);
         }
-        self.ready.push_back(self.batch());
     }
 
-    fn batch(&self) -> Batch {
-        let threads = self.threads.iter().filter(|(.., a)| a.seen).map(|(vm, role, tid, a)| ThreadSample {
+    /// The sample of now: who was seen in every row since the one before.
+    pub(super) fn batch(&mut self) -> Batch {
+        let batch = self.sample();
+        self.threads.iter_mut().for_each(|(.., a)| a.whole = true);
+        self.groups.iter_mut().for_each(|(_, a)| a.whole = true);
+        batch
+    }
+
+    fn sample(&self) -> Batch {
+        let threads = self.threads.iter().filter(|(.., a)| a.whole).map(|(vm, role, tid, a)| ThreadSample {
             vm: self.vms[*vm].id.clone(),
             role: *role,
             tid: *tid,
@@ -271,7 +293,7 @@ impl Accounts {
                 group: None,
             })
             .collect();
-        for (vm, account) in self.groups.iter().filter(|(_, a)| a.seen) {
+        for (vm, account) in self.groups.iter().filter(|(_, a)| a.whole) {
             vms[*vm].group = Some(GroupSample { worlds: account.worlds, counters: account.counters.clone() });
         }
         Batch {
@@ -367,30 +389,36 @@ pub(super) struct Kept {
     /// One of so many is kept.
     every: u64,
     count: u64,
-    /// The last one that was not.
+    /// The last one was not kept.
+    skipped: bool,
+    /// One that was kept first and then dropped, the last one.
     passed: Option<Batch>,
 }
 
 impl Kept {
     pub(super) fn new(limit_bytes: usize) -> Kept {
-        Kept { limit_bytes, batches: Vec::new(), every: 1, count: 0, passed: None }
+        Kept { limit_bytes, batches: Vec::new(), every: 1, count: 0, skipped: false, passed: None }
     }
 
-    pub(super) fn add(&mut self, mut batch: Batch) {
-        if let Some(passed) = self.passed.take() {
-            only_those_in(&mut batch, &passed);
-        }
-        let keep = self.count.is_multiple_of(self.every);
+    /// The next sample, made where it is kept.
+    pub(super) fn offer(&mut self, make: impl FnOnce() -> Batch) {
+        self.skipped = !self.count.is_multiple_of(self.every);
         self.count += 1;
-        if !keep {
-            self.passed = Some(batch);
+        if self.skipped {
             return;
         }
-        self.batches.push(batch);
+        self.add(make());
         let most = (self.limit_bytes / bytes_of(&self.batches[0])).max(16);
         if self.batches.len() > most {
             self.join();
         }
+    }
+
+    fn add(&mut self, mut batch: Batch) {
+        if let Some(passed) = self.passed.take() {
+            only_those_in(&mut batch, &passed);
+        }
+        self.batches.push(batch);
     }
 
     fn join(&mut self) {
@@ -412,8 +440,11 @@ impl Kept {
         self.batches = joined;
     }
 
-    /// All that is kept, and how many became one.
-    pub(super) fn finish(mut self) -> (Vec<Batch>, u64) {
+    /// All that is kept, and how many became one. `make` makes the last sample, where that was not kept.
+    pub(super) fn finish(mut self, make: impl FnOnce() -> Batch) -> (Vec<Batch>, u64) {
+        if self.skipped {
+            self.add(make());
+        }
         self.batches.extend(self.passed.take());
         (self.batches, self.every)
     }
@@ -462,8 +493,8 @@ mod tests {
     fn joined_samples_tell_the_same() {
         for n in [1u64, 2, 15, 16, 17, 18, 33, 64, 65, 100, 1000] {
             let mut kept = Kept::new(0);
-            (0..n).for_each(|i| kept.add(batch(i, &[0, 1])));
-            let (batches, every) = kept.finish();
+            (0..n).for_each(|i| kept.offer(|| batch(i, &[0, 1])));
+            let (batches, every) = kept.finish(|| batch(n - 1, &[0, 1]));
             assert!(batches.len() <= 18, "{n}: {}", batches.len());
             assert_eq!((batches[0].unix_ns, batches[batches.len() - 1].unix_ns), (0, n - 1), "{n}");
             let whole = batches.len() as u64 - 1;
@@ -476,10 +507,10 @@ mod tests {
     #[test]
     fn an_absence_survives_joining() {
         let mut kept = Kept::new(0);
-        (0..40).for_each(|i| kept.add(batch(i, if i == 21 { &[0] } else { &[0, 1] })));
-        let (batches, every) = kept.finish();
+        (0..40).for_each(|i| kept.offer(|| batch(i, if i == 5 { &[0] } else { &[0, 1] })));
+        let (batches, every) = kept.finish(|| batch(39, &[0, 1]));
         assert_eq!(every, 4);
         let lacking: Vec<u64> = batches.iter().filter(|b| b.threads.len() == 1).map(|b| b.unix_ns).collect();
-        assert_eq!(lacking, [24]);
+        assert_eq!(lacking, [8]);
     }
 }

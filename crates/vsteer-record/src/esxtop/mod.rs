@@ -132,12 +132,17 @@ impl Reader {
     /// # Errors
     /// Where the file cannot be read. A row that cannot is left out and noted.
     pub fn sample(&mut self) -> Result<Option<Batch>, Fault> {
+        Ok(if self.advance()? { Some(self.accounts.batch()) } else { None })
+    }
+
+    /// Counts one row more; `false` at the end.
+    fn advance(&mut self) -> Result<bool, Fault> {
         loop {
-            if let Some(batch) = self.accounts.take(self.ended) {
-                return Ok(Some(batch));
+            if self.accounts.next(self.ended) {
+                return Ok(true);
             }
             if self.ended {
-                return Ok(None);
+                return Ok(false);
             }
             self.ended = !self.row()?;
         }
@@ -203,12 +208,20 @@ impl Reader {
 /// # Errors
 /// As [`Reader::open`] and [`Reader::sample`]; `BadInput` for a file of fewer than two rows, of which no interval is known.
 pub fn read(file: &Path) -> Result<Saved, Fault> {
+    read_within(file, KEPT_BYTES)
+}
+
+/// The same with another bound of what samples may take up, bytes.
+///
+/// # Errors
+/// As [`read`].
+pub fn read_within(file: &Path, kept_bytes: usize) -> Result<Saved, Fault> {
     let mut reader = Reader::open(file)?;
-    let mut kept = Kept::new(KEPT_BYTES);
-    while let Some(batch) = reader.sample()? {
-        kept.add(batch);
+    let mut kept = Kept::new(kept_bytes);
+    while reader.advance()? {
+        kept.offer(|| reader.accounts.batch());
     }
-    let (batches, joined) = kept.finish();
+    let (batches, joined) = kept.finish(|| reader.accounts.batch());
     let mut notes = reader.notes();
     if joined > 1 {
         notes.push(format!("{}: samples were joined {joined} by {joined}: there are many", file.display()));

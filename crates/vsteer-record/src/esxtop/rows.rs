@@ -14,6 +14,8 @@ use vsteer_core::{Fault, FaultKind};
 
 /// What is read at a time.
 const CHUNK: usize = 1 << 20;
+/// Held at least.
+const ROOM: usize = 8 << 20;
 /// A row longer than this is none: 60,000 columns make half a megabyte, their names four.
 const ROW_MOST: usize = 256 << 20;
 /// Rows that cannot be read are named one by one up to so many.
@@ -100,6 +102,10 @@ impl Rows {
     fn fill(&mut self) -> Result<bool, Fault> {
         if self.ended {
             return Ok(false);
+        }
+        // Room for some rows: what is left of one is moved to the front now and then, not for each chunk.
+        if self.buffer.is_empty() {
+            self.buffer.resize(ROOM, 0);
         }
         if self.start > 0 && self.buffer.len() - self.filled < CHUNK {
             self.buffer.copy_within(self.start..self.filled, 0);
