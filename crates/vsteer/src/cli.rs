@@ -107,7 +107,8 @@ pub struct Source {
 /// A recording, or the live host.
 #[derive(Debug, Clone, Args)]
 pub struct Window {
-    /// A recording (folder); without it the live host is observed.
+    /// A recording: a folder of `vsteer record`, a batch file of `esxtop -b` (.csv, .csv.gz), or a saved xentrace; without it
+    /// the live host is observed.
     #[arg(value_name = "RECORDING")]
     pub recording: Option<PathBuf>,
     /// How long to observe the live host.
@@ -127,6 +128,9 @@ pub struct Window {
 /// `vsteer top`.
 #[derive(Debug, Args)]
 pub struct Top {
+    /// A recording (folder, esxtop's batch file, Xen's trace) to be played, an update for each --interval of it; without it the live host.
+    #[arg(value_name = "RECORDING")]
+    pub recording: Option<PathBuf>,
     /// Batch mode: print rows instead of the live table (CSV, or JSON lines with --json).
     #[arg(short, long)]
     pub batch: bool,
@@ -183,7 +187,7 @@ pub struct Record {
 /// `vsteer replay`.
 #[derive(Debug, Args)]
 pub struct Replay {
-    /// The recording.
+    /// The recording: a folder, or a file of esxtop's or xentrace's.
     pub recording: PathBuf,
     /// List the moments that `record --trigger` marked instead.
     #[arg(long)]

@@ -14,13 +14,19 @@ use ratatui::widgets::{Block, Clear, Paragraph, Row as Cells, Table, TableState}
 use ratatui::{DefaultTerminal, Frame};
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
-use vsteer_core::Fault;
 use vsteer_core::model::{self, HostModel};
+use vsteer_core::nouns::{Batch, Collector, HostConfig};
+use vsteer_core::{Fault, FaultKind};
 use vsteer_host::observe::Observe;
+use vsteer_record::Recording;
 
 /// Ready beyond these shares of a pCPU per vCPU is shown in yellow, in red (VMware's public levels, 5 and 10 %).
 const WARN: f64 = 0.05;
 const BAD: f64 = 0.10;
+
+/// How wide a name and a column are.
+const NAME: u16 = 18;
+const COLUMN: u16 = 9;
 
 const HELP: &str = "\
   up/down, j/k   select            e, Enter   expand or close a VM
@@ -36,6 +42,7 @@ const HELP: &str = "\
   %CSTP   held back so that siblings catch up (ESXi and simulator)
   %LAG    ready while a sibling vCPU ran      %MLMTD  held by a quota
   %WAIT   asleep        %OVRLP  interrupts served on its time
+  %SYS    the hypervisor's work on its behalf (ESXi)   N%L  local memory
   WAKE99  wake-up to running, 99th percentile; group rows sum all threads
   SW/s    times it got a pCPU   IO/s   disk requests and packets (Xen)
   TMR/s   its timers that ended %TMRLATE served 1 ms later or more
@@ -56,6 +63,8 @@ struct View {
     help: bool,
     paused: bool,
     interval: Duration,
+    /// How many columns there is room for.
+    room: usize,
     table: TableState,
     notes: Vec<String>,
 }
@@ -65,9 +74,48 @@ struct View {
 /// # Errors
 /// As [`open_host`]; when the terminal cannot be used.
 pub fn run(a: &Top) -> Result<(), Fault> {
+    if let Some(recording) = &a.recording {
+        let recording = crate::source::read(recording)?;
+        let notes = recording.notes.clone();
+        return show(a, &mut Played { recording, at: 0, every_ns: a.interval.as_nanos() as u64 }, notes);
+    }
     let mut host = open_host(&a.source)?;
     need_vms(&host.config()?, &a.source)?;
     let notes = host.notes().to_vec();
+    show(a, &mut host, notes)
+}
+
+/// A recording in place of a host: each sample is the next one that is so much later; at the end the last one again.
+struct Played {
+    recording: Recording,
+    at: usize,
+    every_ns: u64,
+}
+
+impl Observe for Played {
+    fn config(&mut self) -> Result<HostConfig, Fault> {
+        let at = self.recording.batches.get(self.at).map_or(0, |b| b.mono_ns);
+        Ok(self.recording.config_at(at).clone())
+    }
+
+    fn collector(&self) -> Collector {
+        self.recording.manifest.collector.clone()
+    }
+
+    fn sample(&mut self) -> Result<Batch, Fault> {
+        let batches = &self.recording.batches;
+        let Some(now) = batches.get(self.at) else {
+            return Err(Fault::new(FaultKind::BadInput, "the recording holds no whole sample"));
+        };
+        let later = |b: &Batch| b.mono_ns >= now.mono_ns + self.every_ns;
+        let next = batches.iter().skip(self.at).position(later).map(|i| self.at + i);
+        let sample = now.clone();
+        self.at = next.unwrap_or(batches.len() - 1);
+        Ok(sample)
+    }
+}
+
+fn show(a: &Top, host: &mut impl Observe, notes: Vec<String>) -> Result<(), Fault> {
     let mut view = View {
         model: None,
         nodes: Vec::new(),
@@ -82,11 +130,12 @@ pub fn run(a: &Top) -> Result<(), Fault> {
         help: false,
         paused: false,
         interval: a.interval,
+        room: COLUMNS.len(),
         table: TableState::default().with_selected(0),
         notes,
     };
     let mut terminal = ratatui::init();
-    let result = live(&mut terminal, &mut view, &mut host, a.updates);
+    let result = live(&mut terminal, &mut view, host, a.updates);
     ratatui::restore();
     result
 }
@@ -115,10 +164,11 @@ fn live(
         }
         next = Instant::now() + view.interval;
         let now = host.sample()?;
-        if !view.paused {
+        // The end of what is played.
+        if !view.paused && now.mono_ns > before.mono_ns {
             let config = host.config()?;
             let model = model::derive(&config, &host.collector(), &[before, now.clone()])?;
-            view.nodes = node_rows(&config.topology, &model);
+            view.nodes = node_rows(&config, &model);
             view.model = Some(model);
             left -= 1;
         }
@@ -179,7 +229,7 @@ fn pressed(view: &mut View, key: KeyCode, modifiers: KeyModifiers) -> bool {
 
 /// The columns to show.
 fn columns(view: &View) -> Vec<usize> {
-    view.model.as_ref().map_or_else(Vec::new, |model| shown(&vm_rows(model)))
+    view.model.as_ref().map_or_else(Vec::new, |model| shown(&vm_rows(model), view.room))
 }
 
 /// The shown column nearest to the one that rows are sorted by, on one side of it; that one where there is none.
@@ -225,6 +275,8 @@ fn draw(f: &mut Frame<'_>, view: &mut View) {
         f.render_widget(Paragraph::new("vsteer top: counting …"), f.area());
         return;
     };
+    // The name, and then a blank before each.
+    view.room = usize::from(f.area().width.saturating_sub(NAME)) / usize::from(COLUMN + 1);
     let rows = visible(view);
     let count = rows.len();
     if view.table.selected().is_some_and(|s| s >= count) {
@@ -274,7 +326,8 @@ fn draw(f: &mut Frame<'_>, view: &mut View) {
         let style = ready_style(&model, r);
         Cells::new(cells.collect::<Vec<_>>()).style(if r.depth == 0 { style.patch(bold) } else { style })
     });
-    let widths = std::iter::once(Constraint::Min(18)).chain(shown.iter().map(|_| Constraint::Length(9)));
+    let widths =
+        std::iter::once(Constraint::Min(NAME)).chain(shown.iter().map(|_| Constraint::Length(COLUMN)));
     let widget = Table::new(lines, widths)
         .header(Cells::new(heading.collect::<Vec<_>>()).style(Style::new().add_modifier(Modifier::REVERSED)))
         .row_highlight_style(Style::new().bg(Color::Blue).fg(Color::White));

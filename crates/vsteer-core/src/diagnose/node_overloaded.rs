@@ -9,8 +9,9 @@
 //! reference 11 of the paper), so that a node is overloaded beside an idle one, and VMs that were moved come back unless they
 //! are kept there.
 
-use super::{Context, Finding, Rule, count};
-use crate::nouns::{Manager, VmId};
+use super::{Context, Evidence, Finding, Rule, count};
+use crate::model::VmModel;
+use crate::nouns::Manager;
 use crate::numa::flowchart::{End, Walk, walk};
 use crate::numa::load::Load;
 use crate::numa::moves::{Mend, Move, mend};
@@ -25,19 +26,13 @@ pub const RULE: Rule = Rule {
 const TRAP: &str = "ESXi may have brought them together by itself: VMs that exchange much are pulled to one node \
                     (Numa.LocalityWeightActionAffinity, KB 2097369), which then stays overloaded beside an idle one.";
 
-/// The moves in words; `it` is the VM that is spoken of.
-fn moved(c: &Context<'_>, load: &Load, moves: &[Move], it: &VmId) -> String {
-    let where_to = |m: &Move| {
+/// The moves in words.
+fn moved(c: &Context<'_>, load: &Load, moves: &[Move]) -> String {
+    let one = |m: &Move| {
         let node = &load.nodes[m.to];
-        format!("to node {} (pCPUs {})", node.id.0, node.cpus)
+        format!("VM {:?} to node {} (pCPUs {})", c.name(&load.guests[m.guest].vm), node.id.0, node.cpus)
     };
-    if let [only] = moves
-        && load.guests[only.guest].vm == *it
-    {
-        return format!("move it {}, its memory with it", where_to(only));
-    }
-    let one = |m: &Move| format!("VM {:?} {}", c.name(&load.guests[m.guest].vm), where_to(m));
-    format!("move {}, memory with them", moves.iter().map(one).collect::<Vec<_>>().join(", "))
+    format!("move {}, memory with it", moves.iter().map(one).collect::<Vec<_>>().join(", "))
 }
 
 fn by_the_letter(load: &Load, walk: &Walk) -> String {
@@ -49,6 +44,27 @@ fn by_the_letter(load: &Load, walk: &Walk) -> String {
     }
 }
 
+fn next(c: &Context<'_>, load: &Load) -> String {
+    match mend(load) {
+        Mend::Moves { moves, .. } => format!(
+            "{}: the fewest moves after which every node has room (vsteer plan --only node)",
+            moved(c, load, &moves)
+        ),
+        Mend::NothingToDo => {
+            "its node has room for what is wanted at a time: look at what wakes its vCPUs together".to_owned()
+        }
+        Mend::Cannot { relief, fewer_vcpus, more_cores, .. } if !relief.is_empty() => format!(
+            "{}: that relieves it, and does not mend it ({})",
+            moved(c, load, &relief),
+            crate::plan::node_cannot(fewer_vcpus, more_cores)
+        ),
+        Mend::Cannot { fewer_vcpus, more_cores, .. } => format!(
+            "no other node has room: reduce the number of vCPUs, or upgrade the host's CPUs ({})",
+            crate::plan::node_cannot(fewer_vcpus, more_cores)
+        ),
+    }
+}
+
 fn check(c: &Context<'_>) -> Vec<Finding> {
     let load = Load::of(c.config, c.model);
     if load.nodes.len() < 2 {
@@ -56,66 +72,65 @@ fn check(c: &Context<'_>) -> Vec<Finding> {
     }
     let homes = load.homes();
     let walks = walk(&load, &|g| c.model.vm(&g.vm).is_some_and(|m| c.waits(m)));
-    let mut mended: Option<Mend> = None;
-    let mut findings = Vec::new();
-    for (guest, home) in load.guests.iter().zip(&homes) {
-        let (Some(home), Some(vm)) = (*home, c.model.vm(&guest.vm)) else { continue };
-        if !c.waits(vm) {
-            continue;
+    let of_node = |n: usize| -> Option<Finding> {
+        let (node, wanted) = (&load.nodes[n], load.wanted(n, &homes));
+        if wanted.vcpus <= node.cores {
+            return None;
         }
-        let Some(walked) = walks.iter().find(|w| w.vm == guest.vm) else { continue };
-        let (node, wanted) = (&load.nodes[home], load.wanted(home, &homes));
-        let on_node = wanted.vcpus;
-        if on_node <= node.cores {
-            continue;
-        }
-        let next = match mended.get_or_insert_with(|| mend(&load)) {
-            Mend::Moves { moves, .. } => format!(
-                "{}: the fewest moves after which every node has room (vsteer plan --only node)",
-                moved(c, &load, moves, &guest.vm)
-            ),
-            Mend::NothingToDo => {
-                "its node has room for what is wanted at a time: look at what wakes its vCPUs together"
-                    .to_owned()
-            }
-            Mend::Cannot { relief, fewer_vcpus, more_cores, .. } if !relief.is_empty() => format!(
-                "{}: that relieves it, and does not mend it ({})",
-                moved(c, &load, relief, &guest.vm),
-                crate::plan::node_cannot(*fewer_vcpus, *more_cores)
-            ),
-            Mend::Cannot { fewer_vcpus, more_cores, .. } => format!(
-                "no other node has room: reduce the number of vCPUs, or upgrade the host's CPUs ({})",
-                crate::plan::node_cannot(*fewer_vcpus, *more_cores)
-            ),
+        // In the flowchart's order: who waits longest first.
+        let waiting: Vec<(&Walk, &VmModel)> = walks
+            .iter()
+            .filter_map(|w| Some((w, c.model.vm(&w.vm)?)))
+            .filter(|(w, vm)| {
+                let at = load.guests.iter().position(|g| g.vm == w.vm).and_then(|i| homes[i]);
+                at == Some(n) && c.waits(vm)
+            })
+            .collect();
+        let (first, worst) = waiting.first()?;
+        let names: Vec<String> = waiting.iter().map(|(w, _)| format!("{:?}", w.name)).collect();
+        let letter: Vec<String> =
+            waiting.iter().map(|(w, _)| format!("{:?}: {}", w.name, by_the_letter(&load, w))).collect();
+        let of_vsphere =
+            |w: &Walk| c.config.vm(&w.vm).is_some_and(|v| matches!(v.manager, Manager::Vsphere(_)));
+        let wants = load.guests.iter().find(|g| g.vm == worst.id).map_or(0.0, |g| g.demand);
+        let trap = if of_vsphere(first) && first.idle_elsewhere >= wants {
+            format!(" {TRAP}")
+        } else {
+            String::new()
         };
-        let on_vsphere = c.config.vm(&guest.vm).is_some_and(|v| matches!(v.manager, Manager::Vsphere(_)));
-        let idle = walked.idle_elsewhere;
-        let trap = if on_vsphere && idle >= guest.demand { format!(" {TRAP}") } else { String::new() };
-        let mut evidence = c.exceeded(vm);
+        let mut evidence: Vec<Evidence> = Vec::new();
+        for (w, vm) in &waiting {
+            let of = |e: Evidence| Evidence { quantity: format!("VM {:?}: {}", w.name, e.quantity), ..e };
+            evidence.extend(c.exceeded(vm).into_iter().map(of));
+        }
         evidence.extend([
-            count("vCPUs on the node", on_node, "vCPUs", Some(node.cores)),
+            count("vCPUs on the node", wanted.vcpus, "vCPUs", Some(node.cores)),
             count("wanted of the node, on average", wanted.mean, "cores", Some(node.cores)),
             count("wanted of the node, 99 times in 100 at most", wanted.most(), "cores", Some(node.cores)),
             count("bunching of vCPUs (1: they want cores independently)", load.bunching, "x", None),
-            count("idle elsewhere, best node", idle, "cores", Some(guest.demand)),
+            count("idle elsewhere, best node", first.idle_elsewhere, "cores", Some(wants)),
         ]);
-        findings.push(Finding {
+        Some(Finding {
             rule: RULE.name.to_owned(),
-            vm: Some(vm.id.clone()),
+            vm: Some(worst.id.clone()),
             title: format!(
-                "VM {:?} waits on node {}, which carries {on_node:.0} vCPUs on {:.0} cores",
-                vm.name, node.id.0, node.cores
+                "node {} carries {:.0} vCPUs on {:.0} cores, and {} of its VMs wait: {}",
+                node.id.0,
+                wanted.vcpus,
+                node.cores,
+                waiting.len(),
+                names.join(", ")
             ),
             explanation: format!(
                 "All vCPUs of these VMs are kept on one NUMA node; together they are more than its cores, so they take \
-                 turns even when another node idles.{trap} The published flowchart by the letter: {}.",
-                by_the_letter(&load, walked)
+                 turns even when another node idles.{trap} The published flowchart by the letter, one VM after another: {}.",
+                letter.join("; ")
             ),
             evidence,
-            loss_pcpus: c.ready(vm),
-            disproved_by: "its ready time stays when it alone is moved to an idle node".into(),
-            next,
-        });
-    }
-    findings
+            loss_pcpus: waiting.iter().map(|(_, vm)| c.ready(vm)).sum(),
+            disproved_by: "ready time stays when one of them alone is moved to an idle node".into(),
+            next: next(c, &load),
+        })
+    };
+    (0..load.nodes.len()).filter_map(of_node).collect()
 }

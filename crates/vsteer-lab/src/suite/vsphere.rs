@@ -53,21 +53,33 @@ fn overload_is_named(diagnosed: &Value, findings: &mut Findings) {
         let of = f["evidence"].as_array().into_iter().flatten();
         of.filter_map(|e| e["quantity"].as_str().map(str::to_owned)).collect()
     };
-    let sets: BTreeSet<String> =
-        overloads.iter().flat_map(|f| quantities(f)).filter(|q| q.contains("J. Park")).collect();
+    let [overload] = &overloads[..] else {
+        findings.claim("one node is overloaded", false, format!("{} findings", overloads.len()));
+        return;
+    };
+    let text = |key: &str| overload[key].as_str().unwrap_or_default().to_owned();
+    let by_groups =
+        quantities(overload).iter().filter(|q| q.contains("ready per VM group (J. Park 2022)")).count();
     findings.claim(
         "all four VMs wait on a node that carries 48 vCPUs on 18 cores, by the published threshold for groups",
-        overloads.len() == 4
-            && overloads.iter().all(|f| f["title"].as_str().is_some_and(|t| t.contains("48 vCPUs on 18 cores")))
-            && !sets.is_empty(),
-        format!("{} findings, by {sets:?}", overloads.len()),
+        text("title").contains("48 vCPUs on 18 cores, and 4 of its VMs wait") && by_groups == 4,
+        text("title"),
     );
-    let letter = |f: &&&Value, end: &str| f["explanation"].as_str().is_some_and(|t| t.contains(end));
-    let ends = overloads.iter().filter(|f| letter(f, "reduce the vCPUs or upgrade")).count();
+    findings.claim(
+        "it is the first finding",
+        all.first().is_some_and(|f| f["rule"] == "node_overloaded"),
+        text("rule"),
+    );
+    let ends = text("explanation").matches("reduce the vCPUs or upgrade").count();
     findings.claim(
         "the published flowchart by the letter ends in \"reduce or upgrade\" for the two that stay",
         ends == 2,
-        format!("{ends} of {}", overloads.len()),
+        format!("{ends} of 4"),
+    );
+    findings.claim(
+        "the trap of ESXi's action affinity is named",
+        text("explanation").contains("Numa.LocalityWeightActionAffinity"),
+        String::new(),
     );
 }
 

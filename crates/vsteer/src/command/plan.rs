@@ -104,6 +104,17 @@ fn by_fluid(a: &PlanArgs, stretch: &Stretch, model: &HostModel) -> Result<Plan, 
     chosen(a, stretch, model, &mut |steps| Ok(fluid::forecast(&stretch.config, model, steps)))
 }
 
+/// What is proposed for VMs of vSphere's, forecast by ESXi's simulated co-scheduling; `None` for others, and where that cannot
+/// be.
+pub fn proposed_on_vsphere(stretch: &Stretch, model: &HostModel) -> Option<Plan> {
+    if !is_on_vsphere(&stretch.config) {
+        return None;
+    }
+    let fitted = Cosched::new(&stretch.config, model, &mut || true).ok()?;
+    let mut foretell = |steps: &[Step]| fitted.forecast(steps, &mut || true);
+    plan_by(&stretch.config, model, Limits::default(), Scope::Live, None, &mut foretell).ok()
+}
+
 fn is_on_vsphere(config: &HostConfig) -> bool {
     config.vms.iter().any(|vm| matches!(vm.manager, Manager::Vsphere(_)))
 }

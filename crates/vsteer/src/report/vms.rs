@@ -8,21 +8,21 @@ use vsteer_core::nouns::VmId;
 /// A column: heading, unit, value, and how it is shown.
 type Quantity = (&'static str, &'static str, fn(&VmModel) -> Option<f64>, fn(Option<f64>) -> String);
 const QUANTITIES: [Quantity; 7] = [
-    ("Ready", "%", |v| v.vcpus.ready, percent),
-    ("Co-stop", "%", |v| v.vcpus.costop, percent),
-    ("Lag", "%", |v| v.vcpus.lag, percent),
-    ("Limited", "%", |v| v.vcpus.limited, percent),
-    ("Run", "%", |v| v.vcpus.run, percent),
+    ("Ready", "%", |v| v.vcpus_or_group().0.ready, percent),
+    ("Co-stop", "%", |v| v.vcpus_or_group().0.costop, percent),
+    ("Lag", "%", |v| v.vcpus_or_group().0.lag, percent),
+    ("Limited", "%", |v| v.vcpus_or_group().0.limited, percent),
+    ("Run", "%", |v| v.vcpus_or_group().0.run, percent),
     ("Wake-up p50", "ms", |v| Some(v.wake_latency?.p50_ns), millis),
     ("Wake-up p99", "ms", |v| Some(v.wake_latency?.p99_ns), millis),
 ];
 
 /// Where the collector cannot split waiting into ready and limited, one column holds both.
 fn quantities(d: &Document) -> Vec<Quantity> {
-    let splits = d.sides().any(|s| s.model.vms.iter().any(|v| v.vcpus.ready.is_some()));
-    let both: Quantity = ("Ready or limited", "%", |v| v.vcpus.wait, percent);
+    let splits = d.sides().any(|s| s.model.vms.iter().any(|v| v.vcpus_or_group().0.ready.is_some()));
+    let both: Quantity = ("Ready or limited", "%", |v| v.vcpus_or_group().0.wait, percent);
     // Only ESXi and the simulator co-stop.
-    let costops = d.sides().any(|s| s.model.vms.iter().any(|v| v.vcpus.costop.is_some()));
+    let costops = d.sides().any(|s| s.model.vms.iter().any(|v| v.vcpus_or_group().0.costop.is_some()));
     let there = |q: &Quantity| match q.0 {
         "Ready" | "Limited" => splits,
         "Co-stop" => costops,
@@ -54,7 +54,7 @@ pub fn body(d: &Document) -> String {
     let mut ids = vms_of(&d.before);
     ids.extend(d.after.iter().flat_map(vms_of).filter(|id| d.before.model.vm(id).is_none()));
     // Who waited most comes first.
-    let wait = |id: &VmId| d.before.model.vm(id).and_then(|v| v.vcpus.wait).unwrap_or(0.0);
+    let wait = |id: &VmId| d.before.model.vm(id).and_then(|v| v.vcpus_or_group().0.wait).unwrap_or(0.0);
     ids.sort_by(|a, b| wait(b).total_cmp(&wait(a)));
     let most: Vec<f64> = all
         .iter()

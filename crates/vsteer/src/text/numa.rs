@@ -16,7 +16,7 @@ pub fn numa(nodes: Option<&Nodes>, host: &HostShape, vms: &[OfVm]) -> String {
         out.push_str(&mended(nodes));
         out.push('\n');
     }
-    out.push_str(&shapes(host, vms));
+    out.push_str(&shapes(host, vms, nodes.is_none()));
     out
 }
 
@@ -88,13 +88,14 @@ fn mended(n: &Nodes) -> String {
     format!("\nby vsteer's own rule:\n{}", folded(&text, "  ", 110))
 }
 
-fn own(a: &Answer) -> String {
+fn own(a: &Answer, of_host_alone: bool) -> String {
     let number = |n: &Option<u32>| n.map_or("none".to_owned(), |n| n.to_string());
     match &a.own {
         Advice::Shape(s) => {
             let nodes: Vec<String> = s.on_nodes.iter().map(usize::to_string).collect();
             let room = if s.has_room { "" } else { ", no room there now" };
-            format!("{} x {} (node {}{room})", s.sockets, s.cores_per_socket, nodes.join("+"))
+            let on = if of_host_alone { format!(" (node {}{room})", nodes.join("+")) } else { String::new() };
+            format!("{} x {}{on}", s.sockets, s.cores_per_socket)
         }
         Advice::OtherVcpus { nodes, fewer, more } => {
             format!("{nodes} nodes, uneven: {} or {} vCPUs", number(fewer), number(more))
@@ -103,7 +104,7 @@ fn own(a: &Answer) -> String {
     }
 }
 
-fn shapes(host: &HostShape, vms: &[OfVm]) -> String {
+fn shapes(host: &HostShape, vms: &[OfVm], of_host_alone: bool) -> String {
     let cores: Vec<String> = host.nodes.iter().map(|n| n.cores.to_string()).collect();
     let esxi = host
         .esxi
@@ -126,7 +127,7 @@ fn shapes(host: &HostShape, vms: &[OfVm]) -> String {
             of.shape.vcpus,
             of.shape.memory_gib.map_or("-".to_owned(), |g| format!("{g:.1}")),
             format!("{:.4}{whole}", a.paper.cores_per_socket).replace(".0000", ""),
-            format!("{}{}", own(a), if a.differs { " *" } else { "" }),
+            format!("{}{}", own(a, of_host_alone), if a.differs { " *" } else { "" }),
             a.exposed_now.nodes
         ));
     }

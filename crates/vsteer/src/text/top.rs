@@ -5,7 +5,8 @@
 
 use super::{one_line, percent};
 use vsteer_core::model::{HostModel, Quantiles, Shares, ThreadModel, VmModel};
-use vsteer_core::topology::Topology;
+use vsteer_core::nouns::HostConfig;
+use vsteer_core::numa::load::home;
 
 /// Column headings, after the name.
 pub const COLUMNS: [&str; 16] = [
@@ -16,8 +17,9 @@ pub const COLUMNS: [&str; 16] = [
 /// Columns of what only some hosts or VMs have: the live table shows them where anybody has any of such a set.
 const RARE: [&[&str]; 3] = [&["%CSTP", "%SYS"], &["N%L"], &["TMR/s", "%TMRLATE", "%TMRREF"]];
 
-/// The columns, by their place in [`COLUMNS`], that the live table shows of these rows.
-pub fn shown(rows: &[Row]) -> Vec<usize> {
+/// The columns, by their place in [`COLUMNS`], that the live table shows of these rows where there is room for so many. What
+/// nobody has goes first, from the right, and then the rightmost.
+pub fn shown(rows: &[Row], room: usize) -> Vec<usize> {
     let place = |name: &str| COLUMNS.iter().position(|c| *c == name);
     let anybody = |i: usize| rows.iter().any(|r| r.values[i].is_some());
     let hidden: Vec<usize> = RARE
@@ -26,7 +28,12 @@ pub fn shown(rows: &[Row]) -> Vec<usize> {
         .filter(|set| !set.iter().any(|i| anybody(*i)))
         .flatten()
         .collect();
-    (0..COLUMNS.len()).filter(|i| !hidden.contains(i)).collect()
+    let mut shown: Vec<usize> = (0..COLUMNS.len()).filter(|i| !hidden.contains(i)).collect();
+    while shown.len() > room {
+        let empty = shown.iter().rposition(|i| !anybody(*i));
+        shown.remove(empty.unwrap_or(shown.len() - 1));
+    }
+    shown
 }
 
 /// One line of the table.
@@ -128,25 +135,42 @@ pub fn host_rows(model: &HostModel) -> Vec<String> {
         .collect()
 }
 
-/// Lines for the NUMA nodes, where there are several: busy pCPUs, and the run and ready time of vCPUs last seen there.
-pub fn node_rows(topology: &Topology, model: &HostModel) -> Vec<String> {
+/// Lines for the NUMA nodes, where there are several: busy pCPUs, and the run and ready time of the vCPUs there: by where
+/// their VM is at home, else by where each was last seen. Where neither is known of some vCPU, no sum is.
+pub fn node_rows(config: &HostConfig, model: &HostModel) -> Vec<String> {
+    let topology = &config.topology;
     let nodes: Vec<_> = topology.nodes().iter().filter(|n| !n.cpus.is_empty()).collect();
     if nodes.len() < 2 {
         return Vec::new();
     }
+    let homes: Vec<_> = model
+        .vms
+        .iter()
+        .map(|vm| (vm, config.vm(&vm.id).and_then(|c| home(topology, c)).map(|n| n.id)))
+        .collect();
+    let placed = homes.iter().all(|(vm, at)| {
+        at.is_some()
+            || (vm.vcpu_threads().next().is_some() && vm.vcpu_threads().all(|t| t.last_cpu.is_some()))
+    });
     let line = |n: &&vsteer_core::topology::NumaNode| {
         let here: Vec<_> = model.pcpus.iter().filter(|p| n.cpus.contains(p.cpu)).collect();
         let busy: f64 = here.iter().map(|p| p.busy).sum();
-        let threads = model.vms.iter().flat_map(|v| v.vcpu_threads());
-        let on = Shares::sum(
-            threads.filter(|t| t.last_cpu.is_some_and(|c| n.cpus.contains(c))).map(|t| &t.shares),
-        );
+        let on = Shares::sum(homes.iter().flat_map(|(vm, at)| -> Vec<&Shares> {
+            match at {
+                Some(id) if *id == n.id => vec![vm.vcpus_or_group().0],
+                Some(_) => Vec::new(),
+                None => {
+                    let there = |t: &&ThreadModel| t.last_cpu.is_some_and(|c| n.cpus.contains(c));
+                    vm.vcpu_threads().filter(there).map(|t| &t.shares).collect()
+                }
+            }
+        }));
         format!(
             "node {:<3} busy {busy:6.2} of {} pCPUs  vCPUs %RUN {}  %RDY {}",
             n.id.0,
             here.len(),
-            percent(on.run),
-            percent(on.wait)
+            percent(on.run.filter(|_| placed)),
+            percent(on.wait.filter(|_| placed))
         )
     };
     nodes.iter().map(line).collect()
@@ -154,7 +178,16 @@ pub fn node_rows(topology: &Topology, model: &HostModel) -> Vec<String> {
 
 /// The header of `top -b`.
 pub fn csv_header() -> String {
-    format!("unix_ns,vm,thread,{}", COLUMNS.map(|c| c.to_ascii_lowercase().replace('%', "pct_")).join(","))
+    format!(
+        "unix_ns,vm,thread,{}",
+        COLUMNS
+            .map(|c| if c == "N%L" {
+                "pct_local".to_owned()
+            } else {
+                c.to_ascii_lowercase().replace('%', "pct_")
+            })
+            .join(",")
+    )
 }
 
 fn csv_text(s: &str) -> String {
