@@ -63,7 +63,13 @@ pub fn body(d: &Document) -> String {
     let mut rows = String::new();
     for id in &ids {
         let any = d.sides().find_map(|s| s.model.vm(id));
-        let vcpus = any.map_or(0, |v| v.vcpu_threads().count());
+        let seen = any.map_or(0, |v| v.vcpu_threads().count());
+        // Of a group nobody may know how many of its worlds are vCPUs.
+        let said = || d.sides().find_map(|s| s.stretch.config.vm(id)).map_or(0, |vm| vm.vcpu_count());
+        let vcpus = match if seen > 0 { seen } else { said() } {
+            0 => "–".to_owned(),
+            n => n.to_string(),
+        };
         let label = any.map_or_else(String::new, |v| name(&v.name));
         let before = cells(&all, &most, d.before.model.vm(id), "before");
         match &d.after {
@@ -84,10 +90,16 @@ pub fn body(d: &Document) -> String {
         column("vCPUs", "", "n"),
         all.iter().map(|(h, unit, ..)| column(h, unit, "n")).collect::<String>()
     );
-    let mut out = table("Time of each VM, summed over its vCPUs, in % of one pCPU", "vms", &head, &rows);
+    let groups = d.sides().flat_map(|s| &s.model.vms).any(|v| v.vcpu_threads().next().is_none());
+    let caption = if groups {
+        "Time of each VM, in % of one pCPU: summed over its vCPUs, or where these are not told apart over all worlds of its group"
+    } else {
+        "Time of each VM, summed over its vCPUs, in % of one pCPU"
+    };
+    let mut out = table(caption, "vms", &head, &rows);
     out.push_str(
         "<p class=\"note\"><b>Ready</b>: could run and had no pCPU. <b>Lag</b>: that part of it in which another vCPU of the \
-same VM ran. <b>Limited</b>: held by a quota. <b>Run</b>: on a pCPU. <b>Wake-up</b>: from being woken to running, median and \
+same VM ran. <b>Limited</b>: held by a quota. <b>Co-stop</b>: held back so that siblings catch up (ESXi). <b>Run</b>: on a pCPU. <b>Wake-up</b>: from being woken to running, median and \
 99th percentile. A dash: this collector does not measure it.</p>\n",
     );
     out
