@@ -82,7 +82,8 @@ impl Account {
     /// Goes on by an interval.
     fn go_on(&mut self, values: &[f64], ns: u64, is_first: bool) {
         let v = |k: usize| values[self.slot + k];
-        let lacking = (USED..=MIGRATES).any(|k| self.there[k] && !(v(k) <= MOST));
+        let is_one = |v: f64| (0.0..=MOST).contains(&v);
+        let lacking = (USED..=MIGRATES).any(|k| self.there[k] && !is_one(v(k)));
         let states = [RUN, READY, COSTOP, WAIT];
         let all = states.iter().filter(|k| self.there[**k]).map(|k| v(*k)).sum::<f64>();
         let gone = self.there[RUN] && self.there[WAIT] && all < GONE;
@@ -252,7 +253,7 @@ impl Accounts {
         for vm in &mut self.vms {
             let Some(slot) = vm.memory else { continue };
             let (local, size) = (values[slot + LOCAL], values[slot + SIZE]);
-            vm.local_ppm = (local <= 100.0).then(|| (local * 1e4 + 0.5) as u32).or(vm.local_ppm);
+            vm.local_ppm = (local <= 100.0).then_some((local * 1e4 + 0.5) as u32).or(vm.local_ppm);
             vm.size_mib = (size > 0.0).then_some(size).or(vm.size_mib);
         }
     }
