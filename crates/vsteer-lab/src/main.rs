@@ -60,7 +60,7 @@ enum Command {
     /// A published vSphere testbed as the files that esxtop would have written there.
     Vsphere {
         /// The published tables.
-        #[arg(long, default_value = "scenarios/published/vdi/esxtop.toml")]
+        #[arg(long, default_value = "scenarios/vsphere/vdi.toml")]
         tables: PathBuf,
         /// The folder to write `esxtop.csv` and `host.toml` into.
         #[arg(short, long)]

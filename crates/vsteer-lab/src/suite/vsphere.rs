@@ -21,7 +21,7 @@ pub const CASE: Case = Case {
     run,
 };
 
-const TABLES: &str = "scenarios/published/vdi/esxtop.toml";
+const TABLES: &str = "scenarios/vsphere/vdi.toml";
 const LIMIT: Duration = Duration::from_secs(600);
 
 fn run(bench: &Bench) -> Result<Findings, Fault> {

@@ -105,7 +105,7 @@ impl Rows {
         }
         // Room for some rows: what is left of one is moved to the front now and then, not for each chunk.
         if self.buffer.is_empty() {
-            self.buffer.resize(ROOM, 0);
+            self.buffer = vec![0; ROOM];
         }
         if self.start > 0 && self.buffer.len() - self.filled < CHUNK {
             self.buffer.copy_within(self.start..self.filled, 0);
