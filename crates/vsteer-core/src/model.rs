@@ -609,7 +609,7 @@ fn blame(batches: &[Batch], window_ns: u64) -> Vec<Blame> {
 }
 
 /// The share of one VM's vCPUs (summed) in every interval between batches: what [`crate::verify`] compares.
-/// Intervals in which the VM was not seen are left out.
+/// Intervals in which the VM was not seen are left out; of a VM whose group alone is counted it is the group's.
 pub fn series(batches: &[Batch], vm: &VmId, term: impl Fn(&Shares) -> Option<f64>) -> Vec<f64> {
     batches
         .windows(2)
@@ -618,7 +618,14 @@ pub fn series(batches: &[Batch], vm: &VmId, term: impl Fn(&Shares) -> Option<f64
                 .filter(|((id, role, _), ..)| *id == vm && role.vcpu().is_some())
                 .filter_map(|(_, ns, rose, ..)| term(&shares(&rose, ns)))
                 .collect();
-            (!of.is_empty()).then(|| of.iter().sum())
+            if !of.is_empty() {
+                return Some(of.iter().sum());
+            }
+            // Its vCPUs are not told apart: its group, which the hypervisor counts.
+            let group = |b: &Batch| b.vms.iter().find(|v| v.vm == *vm).and_then(|v| v.group.clone());
+            let (a, b) = (group(&pair[0])?, group(&pair[1])?);
+            let ns = pair[1].mono_ns.saturating_sub(pair[0].mono_ns);
+            term(&shares(&difference(&a.counters, &b.counters), ns))
         })
         .collect()
 }

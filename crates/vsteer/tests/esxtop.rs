@@ -162,6 +162,8 @@ fn groups_alone_are_enough_for_the_nodes() {
     assert_eq!(all["model"]["vms"][0]["vcpus"]["run"], Value::Null);
     let steps = json(&["plan", path(&file)])["steps"].as_array().unwrap().len();
     assert!(steps > 0);
+    let verdict = text(&["verify", path(&file), path(&file)]);
+    assert!(verdict.contains("no difference") && verdict.contains("18.0"), "{verdict}");
     let numa = json(&["numa", path(&file)]);
     assert_eq!(numa["nodes"]["nodes"][0]["has_room"], false);
     assert_eq!(numa["vms"][0]["own"]["shape"]["cores_per_socket"], 8);

@@ -7,7 +7,7 @@ use crate::{source, text};
 use serde::Serialize;
 use vsteer_core::diagnose::{Context, Thresholds};
 use vsteer_core::model::HostModel;
-use vsteer_core::nouns::{HostConfig, VmConfig};
+use vsteer_core::nouns::{HostConfig, VmConfig, VmId};
 use vsteer_core::numa::flowchart::{Walk, walk};
 use vsteer_core::numa::load::Load;
 use vsteer_core::numa::moves::{Mend, mend};
@@ -75,9 +75,10 @@ pub fn run(a: &Numa, json: bool) -> Result<(), Fault> {
             let stretch = source::window(&a.window)?;
             let model = stretch.model()?;
             let host = observed(a, &stretch.config)?;
+            let load = Load::of(&stretch.config, &model);
             let of = |vm: &VmConfig| {
                 let shape = shape_of(a, vm);
-                OfVm { vm: vm.name.clone(), shape, answer: answer(&host, &shape) }
+                OfVm { vm: vm.name.clone(), shape, answer: answer(&beside(&host, &load, &vm.id), &shape) }
             };
             let vms = stretch.config.vms.iter().filter(|vm| vm.vcpu_count() > 0).map(of).collect();
             (Some(nodes(&stretch.config, &model)), host, vms)
@@ -162,6 +163,17 @@ fn observed(a: &Numa, config: &HostConfig) -> Result<HostShape, Fault> {
         threads_per_core: threads,
         esxi,
     })
+}
+
+/// The host with what all but one VM use of it.
+fn beside(host: &HostShape, load: &Load, vm: &VmId) -> HostShape {
+    let mut host = host.clone();
+    for (i, (shape, node)) in host.nodes.iter_mut().zip(&load.nodes).enumerate() {
+        let others = load.guests.iter().filter(|g| g.vm != *vm && g.home == Some(i));
+        shape.busy_cores = node.others + others.clone().map(|g| g.demand).sum::<f64>();
+        shape.used_gib = others.map(|g| g.memory_bytes.unwrap_or(0) as f64 / GIB).sum();
+    }
+    host
 }
 
 /// The VM that is described, and the settings that are said of all.

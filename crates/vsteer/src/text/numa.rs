@@ -94,7 +94,12 @@ fn own(a: &Answer, of_host_alone: bool) -> String {
         Advice::Shape(s) => {
             let nodes: Vec<String> = s.on_nodes.iter().map(usize::to_string).collect();
             let room = if s.has_room { "" } else { ", no room there now" };
-            let on = if of_host_alone { format!(" (node {}{room})", nodes.join("+")) } else { String::new() };
+            // Which VM goes where is said above, for all of them at once.
+            let on = match (of_host_alone, s.has_room) {
+                (true, _) => format!(" (node {}{room})", nodes.join("+")),
+                (false, true) => String::new(),
+                (false, false) => " (no room now)".to_owned(),
+            };
             format!("{} x {}{on}", s.sockets, s.cores_per_socket)
         }
         Advice::OtherVcpus { nodes, fewer, more } => {
