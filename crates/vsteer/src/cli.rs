@@ -282,7 +282,7 @@ pub struct PlanArgs {
 /// `vsteer numa`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  vsteer numa esxtop.csv.gz\n  vsteer numa --host 2x18 --host-memory 384G --vcpus 12 --memory 16G \
+    after_help = "Examples:\n  vsteer numa esxtop.csv.gz\n  vsteer numa --connect vsphere://root@esx1 --password-file F\n  vsteer numa --host 2x18 --host-memory 384G --vcpus 12 --memory 16G \
 --esxi 7.0.2\n\nNodes: what VMs want of each (run, ready, co-stop), bursts included, beside the published flowchart by the letter. \
 Sockets: by the paper's algorithm as printed (doi:10.6109/jkiice.2022.26.10.1432) and by vsteer's own. What ESXi makes of it \
 is from VMware's documents: untried on a real one."
@@ -315,6 +315,15 @@ pub struct Numa {
     /// Cores per socket now, where they are not told.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub cores_per_socket: Option<u32>,
+    /// With --connect vsphere://USER@HOST (a vCenter or an ESXi; all its hosts): the file with the password; `-`: standard input.
+    #[arg(long, value_name = "FILE")]
+    pub password_file: Option<PathBuf>,
+    /// With --connect vsphere://: trust the authorities in this PEM file in place of the system's.
+    #[arg(long, value_name = "FILE", conflicts_with = "thumbprint")]
+    pub ca: Option<PathBuf>,
+    /// With --connect vsphere://: trust the one certificate with this SHA-256 thumbprint.
+    #[arg(long, value_name = "SHA256")]
+    pub thumbprint: Option<String>,
     /// CPU hot add is on.
     #[arg(long)]
     pub hot_add: bool,

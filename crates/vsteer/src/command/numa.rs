@@ -13,6 +13,7 @@ use vsteer_core::numa::load::Load;
 use vsteer_core::numa::moves::{Mend, mend};
 use vsteer_core::numa::vnuma::{Answer, HostShape, NodeShape, Version, VmShape, answer};
 use vsteer_core::{Fault, FaultKind};
+use vsteer_host::vsphere::{Client, Place, Trust};
 
 const GIB: f64 = 1_073_741_824.0;
 
@@ -65,6 +66,9 @@ pub struct OfVm {
 /// # Errors
 /// As [`source::window`]; `Usage` for a shape that is none.
 pub fn run(a: &Numa, json: bool) -> Result<(), Fault> {
+    if let Some(place) = a.window.source.connect.as_deref().and_then(Place::of) {
+        return of_vsphere(a, place?, json);
+    }
     let (nodes, host, vms) = match &a.host {
         Some(host) => {
             let host = described(a, *host)?;
@@ -90,6 +94,56 @@ pub fn run(a: &Numa, json: bool) -> Result<(), Fault> {
         print!("{}", text::numa(nodes.as_ref(), &host, &vms));
     }
     Ok(())
+}
+
+/// Every host of a vCenter, or the one of an ESXi: settings alone, for nobody measured what VMs want.
+fn of_vsphere(a: &Numa, place: Place, json: bool) -> Result<(), Fault> {
+    let trust = match (&a.thumbprint, &a.ca) {
+        (Some(text), _) => Trust::thumbprint(text)?,
+        (None, Some(file)) => Trust::Authorities(file.clone()),
+        (None, None) => Trust::System,
+    };
+    let inventory = Client::login(place, &password(a)?, &trust)?.inventory()?;
+    inventory.notes.iter().for_each(|n| eprintln!("vsteer: {n}"));
+    let mut all = Vec::new();
+    for found in &inventory.hosts {
+        let host = observed(a, &found.config)?;
+        let of = |vm: &VmConfig| {
+            let shape = shape_of(a, vm);
+            OfVm { vm: vm.name.clone(), shape, answer: answer(&host, &shape) }
+        };
+        let vms: Vec<OfVm> = found.config.vms.iter().filter(|vm| vm.vcpu_count() > 0).map(of).collect();
+        if json {
+            all.push(serde_json::json!({ "name": found.config.hostname, "host": host, "vms": vms }));
+        } else {
+            println!(
+                "{}, {} VMs, {} of them on",
+                found.config.hostname,
+                found.config.vms.len(),
+                found.running.len()
+            );
+            println!("{}", text::numa(None, &host, &vms));
+        }
+    }
+    if json {
+        super::print_json(&serde_json::json!({ "about": inventory.about, "hosts": all }));
+    }
+    Ok(())
+}
+
+/// The password: a file's first line, or standard input's.
+fn password(a: &Numa) -> Result<String, Fault> {
+    let Some(file) = &a.password_file else {
+        return Err(Fault::new(FaultKind::Usage, "--connect vsphere:// wants --password-file FILE")
+            .because("a password on the command line is seen by everybody who lists processes")
+            .way_out("--password-file - reads it from standard input"));
+    };
+    let read = match file.to_str() {
+        Some("-") => std::io::read_to_string(std::io::stdin()),
+        _ => std::fs::read_to_string(file),
+    };
+    let text = read.map_err(|e| Fault::io(format!("reading the password in {}", file.display()), &e))?;
+    Ok(text.lines().next().unwrap_or_default().to_owned())
 }
 
 fn nodes(config: &HostConfig, model: &HostModel) -> Nodes {
