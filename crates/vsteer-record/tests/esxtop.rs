@@ -186,6 +186,19 @@ fn groups_alone() {
     assert_eq!((r.config.vms[0].name.as_str(), r.config.vms[0].vcpu_count()), ("odd.7", 3));
 }
 
+/// One VM was expanded and one was not: both are VMs, and of one no vCPU is known.
+#[test]
+fn a_group_that_was_not_expanded() {
+    let closed = columns(42, "db").into_iter().filter(|(name, _)| !name.starts_with("Vcpu"));
+    let all: Vec<_> = host_columns().into_iter().chain(columns(41, "web")).chain(closed).collect();
+    let m = model_of(&read(file(&all, &TIMES).as_bytes()));
+    let of = |name: &str| m.vms.iter().find(|v| v.name == name).unwrap();
+    assert_eq!(m.vms.len(), 2);
+    assert!(
+        near(of("web").vcpus.run, 0.76) && of("db").vcpus.run.is_none() && near(of("db").group.run, 0.80)
+    );
+}
+
 #[test]
 fn what_lies_beside_describes_the_host() {
     let mut all = host_columns();

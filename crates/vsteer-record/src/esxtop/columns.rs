@@ -3,12 +3,14 @@
 //! The header is looked at once. Every VM's group, every world of a VM and every pCPU gets a stretch of slots, and each
 //! column that fills one is listed, in order; a row is then read by going from listed column to listed column.
 //!
-//! A group is a VM where the file shows a vCPU of it. Where it shows worlds of nobody (esxtop without `-a`), groups are taken
-//! for VMs that are named as such beside the file, or else all but those of ESXi's own (`idle`, `hostd.2099123`).
+//! A group is a VM where the file shows a vCPU of it, and none where it shows other worlds of it alone. Of a group of which it
+//! shows no world (esxtop without `-a`, or a group that was not expanded) its name tells: it is a VM where it is named as such
+//! beside the file or, where nothing is named there, if it is none of ESXi's own (`idle`, `hostd.2099123`).
 
 use super::beside::Beside;
+use super::cells::{cell, cells_from, number, plain_number, skip};
 use super::header::{self, Column, Instance, column, vcpu_of};
-use super::rows::{cell, cells_from, number, plain_number, shown, skip};
+use super::rows::shown;
 use std::collections::{BTreeMap, BTreeSet};
 use vsteer_core::nouns::{Collector, Role};
 use vsteer_core::{Fault, FaultKind};
@@ -100,6 +102,7 @@ pub(super) struct Columns {
 struct Known<'a> {
     names: BTreeMap<u64, &'a str>,
     with_vcpus: BTreeSet<u64>,
+    with_worlds: BTreeSet<u64>,
 }
 
 fn known<'a>(columns: &[Option<Column<'a>>]) -> Known<'a> {
@@ -112,10 +115,11 @@ fn known<'a>(columns: &[Option<Column<'a>>]) -> Known<'a> {
         }
     }
     for c in columns.iter().flatten().filter(|c| c.object == "Vcpu") {
-        if let Some((gid, name)) = c.instance.and_then(|i| world(i, &known.names))
-            && vcpu_of(name).is_some()
-        {
-            known.with_vcpus.insert(gid);
+        if let Some((gid, name)) = c.instance.and_then(|i| world(i, &known.names)) {
+            known.with_worlds.insert(gid);
+            if vcpu_of(name).is_some() {
+                known.with_vcpus.insert(gid);
+            }
         }
     }
     known
@@ -149,11 +153,13 @@ impl Columns {
     ) -> Result<Columns, Fault> {
         let parsed: Vec<Option<Column<'_>>> = cells.iter().skip(1).map(|c| column(c)).collect();
         let known = known(&parsed);
-        let is_vm = |gid: u64| match (known.with_vcpus.is_empty(), known.names.get(&gid)) {
-            (false, name) => known.with_vcpus.contains(&gid) || name.is_some_and(|n| beside.names(gid, n)),
-            (true, Some(name)) if beside.has_vms() => beside.names(gid, name),
-            (true, Some(name)) => !is_own(name),
-            (true, None) => false,
+        let is_vm = |gid: u64| {
+            let of_name = |name: &str| match beside.has_vms() {
+                true => beside.names(gid, name),
+                false => !is_own(name),
+            };
+            known.with_vcpus.contains(&gid)
+                || (!known.with_worlds.contains(&gid) && known.names.get(&gid).is_some_and(|n| of_name(n)))
         };
         let mut plan = Columns {
             wanted: Vec::new(),
@@ -191,9 +197,10 @@ impl Columns {
                 .way_out("let esxtop write all fields: esxtop -b -a"));
         }
         if known.with_vcpus.is_empty() {
+            let others = known.names.keys().filter(|gid| !is_vm(**gid)).count();
             notes.push(format!(
                 "{file}: groups alone, sums over all worlds of a VM, no vCPU by itself: what is per vCPU is not known \
-                 (esxtop -b -a shows them)"
+                 (esxtop -b -a shows them); {others} group(s) are taken for ESXi's own (name VMs in host.toml where one is not)"
             ));
         }
         Ok(plan)

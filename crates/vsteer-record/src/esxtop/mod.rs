@@ -20,7 +20,7 @@
 //! What the file does not tell (sockets, cores and nodes; home nodes; settings) may lie beside it: [`beside`].
 //!
 //! Reading is streamed: the header is kept as a list of the columns that matter ([`columns`]), rows are split in place
-//! ([`rows`]), and what is kept of them is bounded ([`read`]).
+//! ([`rows`], [`cells`]), and what is kept of them is bounded ([`kept`]).
 //!
 //! Sources: VMware, "Interpreting esxtop Statistics" (communities.vmware.com DOC-9279) for what the counters mean; for the
 //! form, what public readers of such files expect and quote: github.com/yukiuuh, vfedotovs and akshaykalia-chd's readers
@@ -32,14 +32,17 @@
 
 mod account;
 pub mod beside;
+mod cells;
 mod clock;
 mod columns;
 mod header;
+mod kept;
 mod rows;
 pub mod write;
 
-use account::{Accounts, Kept};
+use account::Accounts;
 use columns::Columns;
+use kept::Kept;
 pub use rows::Input;
 use rows::Rows;
 use std::fs::File;
