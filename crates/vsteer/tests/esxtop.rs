@@ -169,6 +169,19 @@ fn groups_alone_are_enough_for_the_nodes() {
     assert_eq!(numa["vms"][0]["own"]["shape"]["cores_per_socket"], 8);
 }
 
+/// Without home nodes nothing is said of nodes, but that they are not told.
+#[test]
+fn home_nodes_that_are_not_told_are_asked_for() {
+    let (folder, file) = folder(true);
+    std::fs::write(folder.path().join("host.toml"), HOST).unwrap();
+    let all = json(&["diagnose", path(&file)]);
+    let found: Vec<&Value> =
+        all["findings"].as_array().unwrap().iter().filter(|f| f["rule"] == "node_overloaded").collect();
+    assert_eq!(found.len(), 1);
+    assert!(found[0]["next"].as_str().unwrap().contains("home_nodes"), "{found:?}");
+    assert!(text(&["plan", path(&file)]).contains("home_nodes in host.toml"));
+}
+
 #[test]
 fn a_shape_that_is_only_described() {
     let words = [

@@ -65,6 +65,31 @@ fn next(c: &Context<'_>, load: &Load) -> String {
     }
 }
 
+/// VMs of vSphere's that wait, and nobody says on which node they are: then nothing can be said of nodes.
+fn homeless(c: &Context<'_>, load: &Load) -> Option<Finding> {
+    let of_vsphere = |id| c.config.vm(id).is_some_and(|v| matches!(v.manager, Manager::Vsphere(_)));
+    let waiting: Vec<&VmModel> = load
+        .guests
+        .iter()
+        .filter(|g| g.home.is_none() && of_vsphere(&g.vm))
+        .filter_map(|g| c.model.vm(&g.vm))
+        .filter(|vm| c.waits(vm))
+        .collect();
+    let worst = waiting.iter().max_by(|a, b| c.ready(a).total_cmp(&c.ready(b)))?;
+    Some(Finding {
+        rule: RULE.name.to_owned(),
+        vm: Some(worst.id.clone()),
+        title: format!("{} VM(s) wait, and on which NUMA node ESXi keeps them is not told", waiting.len()),
+        explanation: "A node can be overloaded beside one that idles; which it is depends on the VMs' home nodes, which esxtop \
+                      shows on its screen and does not write."
+            .into(),
+        evidence: waiting.iter().flat_map(|vm| c.exceeded(vm)).collect(),
+        loss_pcpus: 0.0,
+        disproved_by: "none of them shares its node with another".into(),
+        next: "say home_nodes for each VM in host.toml beside the file: NHN on esxtop's memory screen (m, f, NUMA)".into(),
+    })
+}
+
 fn check(c: &Context<'_>) -> Vec<Finding> {
     let load = Load::of(c.config, c.model);
     if load.nodes.len() < 2 {
@@ -132,5 +157,5 @@ fn check(c: &Context<'_>) -> Vec<Finding> {
             next: next(c, &load),
         })
     };
-    (0..load.nodes.len()).filter_map(of_node).collect()
+    (0..load.nodes.len()).filter_map(of_node).chain(homeless(c, &load)).collect()
 }

@@ -33,6 +33,15 @@ fn propose(c: &Context<'_>) -> Result<Vec<Step>, String> {
         home.is_some_and(|h| !load.has_room(h, &homes))
             && c.model.vm(&g.vm).is_some_and(|m| is_delayed(m, &c.limits))
     });
+    let unknown = load.guests.iter().any(|g| {
+        let of = c.config.vm(&g.vm).is_some_and(|vm| matches!(vm.manager, Manager::Vsphere(_)));
+        of && g.home.is_none() && c.model.vm(&g.vm).is_some_and(|m| is_delayed(m, &c.limits))
+    });
+    if !waits && unknown {
+        return Err("on which nodes ESXi keeps the VMs that wait is not told: home_nodes in host.toml beside the file (NHN on \
+                    esxtop's memory screen)"
+            .to_owned());
+    }
     if !waits {
         return Err("no waiting VM is held on an overloaded node that another node could relieve".to_owned());
     }
