@@ -246,7 +246,7 @@ fn identity(vm: &Object) -> String {
 fn topology(host: &Object) -> Result<Topology, Fault> {
     let empty = HostParts::default();
     let parts = host.host.as_ref().unwrap_or(&empty);
-    let threads = parts.threads.max(1).min(vsteer_core::cpuset::MAX_CPU + 1);
+    let threads = parts.threads.clamp(1, vsteer_core::cpuset::MAX_CPU + 1);
     let all = CpuSet::first(threads);
     let per_core = (threads / parts.cores.max(1)).max(1);
     let packages = parts.by_package.iter().map(|(index, threads)| Package {
