@@ -1,5 +1,5 @@
 #!/bin/sh
-# What does looking cost, and how fast are the simulator, the solver of weights and the reader of Xen's traces? Measured beside
+# What does looking cost, and how fast are the simulator, the solver of weights and the readers of Xen's traces and esxtop's files? Measured beside
 # bpftrace, perf, bare loops and xenalyze in the same run;
 # exits with 1 where a promise is broken.
 # Needs root (eBPF). tracefs, which bpftrace and perf want, is mounted in a mount namespace of this script's own: the
@@ -51,8 +51,12 @@ xentrace_times=$(echo "$xentrace" | sed -n 's/.*"parse_times_xenalyze":\([0-9.]*
 xentrace_kept=true
 awk "BEGIN { exit !($xentrace_times >= $xentrace_least) }" || { xentrace_kept=false; broken=1; }
 
+# 60,000 columns x 1,000 rows, beside a loop that splits the same bytes.
+esxtop_kept=true
+esxtop=$(timeout 600 "$examples/esxtop_speed" "$trace/esxtop.csv" "$repetitions") || { esxtop_kept=false; broken=1; }
+
 if [ -n "$json" ]; then
-	echo "{\"switch\":$switches,\"poll\":{\"threads\":1000,\"cpu_ms\":$poll_ms,\"at_most_ms\":$poll_most,\"kept\":$poll_kept},\"record\":$loss,\"simulator\":[$(echo "$sim" | paste -sd,)],\"solver\":[$(echo "$solve" | paste -sd,)],\"xentrace\":$xentrace}"
+	echo "{\"switch\":$switches,\"poll\":{\"threads\":1000,\"cpu_ms\":$poll_ms,\"at_most_ms\":$poll_most,\"kept\":$poll_kept},\"record\":$loss,\"simulator\":[$(echo "$sim" | paste -sd,)],\"solver\":[$(echo "$solve" | paste -sd,)],\"xentrace\":$xentrace,\"esxtop\":$esxtop}"
 else
 	echo "Cost of a context switch, on this machine now"
 	echo "$switches"
@@ -81,5 +85,10 @@ else
 	echo "$xentrace"
 	if $xentrace_kept; then verdict=kept; else verdict=BROKEN; fi
 	echo "at least $xentrace_least times as fast to parse: $xentrace_times, $verdict"
+	echo
+	echo "A batch file of esxtop's, read and modelled, against a loop that splits the same bytes"
+	echo "$esxtop"
+	if $esxtop_kept; then verdict=kept; else verdict=BROKEN; fi
+	echo "at least half the speed, at most 200 MiB: $verdict"
 fi
 exit "$broken"

@@ -38,6 +38,7 @@ fn whole() -> &'static Path {
             kernel: "6".into(),
             topology: topology.unwrap(),
             cgroups: CgroupLayout::None,
+            scheduler: None,
             vms: Vec::new(),
         };
         let collector = Collector { name: "ebpf".into(), missing: Default::default() };
@@ -55,22 +56,23 @@ fn whole() -> &'static Path {
         for i in 1..4 {
             let counters = ThreadCounters { run_ns: Some(i), ..ThreadCounters::default() };
             let batch = Batch {
-                mono_ns: i,
-                unix_ns: i,
+                mono_ns: i as i64,
+                unix_ns: i as i64,
                 threads: vec![ThreadSample {
                     vm: vm(),
                     role: Role::Vcpu(0),
                     tid: Tid(1),
                     last_cpu: None,
+                    waiting_ns: None,
                     counters,
                 }],
                 pcpus: vec![PcpuSample::default()],
-                vms: vec![VmSample { vm: vm(), throttled_periods: None, memory_by_node: None }],
+                vms: vec![VmSample { vm: vm(), throttled_periods: None, io: None, timers: None, memory_by_node: None, memory_local_ppm: None, group: None }],
                 blame: vec![BlameSample {
                     victim: vm(),
                     role: Role::Vhost,
                     culprit: Culprit::Placement,
-                    ns: i,
+                    ns: i as i64,
                 }],
             };
             w.append(&batch, &config).unwrap();

@@ -76,7 +76,9 @@ fn in_force(change: &Change) -> String {
         }
         Change::RtBudget { from_us, .. } => format!("{from_us} µs"),
         Change::Class { from, .. } => from.to_string(),
-        Change::MemoryNodes { from, .. } => from.as_ref().map_or("any node".to_owned(), ToString::to_string),
+        Change::MemoryNodes { from, .. } | Change::NodeAffinity { from, .. } => {
+            from.as_ref().map_or("any node".to_owned(), ToString::to_string)
+        }
         Change::Topology { from, .. } => format!("{from:?}"),
         Change::Host { from, .. } => format!("host {from}"),
         // Its pCPUs become fewer with every pool that is made of them.
@@ -100,7 +102,9 @@ fn to_be_in_force(change: &Change) -> String {
         }
         Change::RtBudget { to_us, .. } => format!("{to_us} µs"),
         Change::Class { to, .. } => to.to_string(),
-        Change::MemoryNodes { to, .. } => to.as_ref().map_or("any node".to_owned(), ToString::to_string),
+        Change::MemoryNodes { to, .. } | Change::NodeAffinity { to, .. } => {
+            to.as_ref().map_or("any node".to_owned(), ToString::to_string)
+        }
         Change::Topology { to, .. } => format!("{:?}", Some(to)),
         Change::Host { to, .. } => format!("host {to}"),
         Change::Pool { to, .. } => format!("pool {:?}", to.name),

@@ -642,6 +642,10 @@ fn sample(
             ready_spell: Some(row(&s.ready_spell)),
             exit_ns: of_kvm("exit_ns").then_some(s.exit_ns),
             halt_poll_ns: of_kvm("halt_poll_ns").then_some(s.halt_poll_ns),
+            // Linux has neither co-stop nor kernel work that is charged to a sleeping thread.
+            costop_ns: None,
+            system_ns: None,
+            used_ns: None,
         },
     }
 }

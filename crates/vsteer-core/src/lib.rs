@@ -8,6 +8,7 @@ pub mod diagnose;
 pub mod fault;
 pub mod model;
 pub mod nouns;
+pub mod numa;
 pub mod plan;
 pub mod predict;
 pub mod realtime;

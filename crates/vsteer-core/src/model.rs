@@ -24,6 +24,9 @@ pub struct Shares {
     pub ready: Option<f64>,
     /// Held by a quota.
     pub limited: Option<f64>,
+    /// Held back so that siblings catch up; `None` where the hypervisor has no such state, or it was not measured.
+    #[serde(default)]
+    pub costop: Option<f64>,
     /// Ready and limited together: esxtop's `%RDY`.
     pub wait: Option<f64>,
     /// Asleep.
@@ -32,6 +35,12 @@ pub struct Shares {
     pub lag: Option<f64>,
     /// Interrupts served on its time (part of run).
     pub overlap: Option<f64>,
+    /// The hypervisor's work on its behalf while it was not current (not a part of run).
+    #[serde(default)]
+    pub system: Option<f64>,
+    /// Used as the hypervisor itself adds it up, scaled by frequency.
+    #[serde(default)]
+    pub used: Option<f64>,
     /// vCPUs: outside their guests, in KVM or the VMM, but for halt polling (part of run).
     #[serde(default)]
     pub exit: Option<f64>,
@@ -41,19 +50,20 @@ pub struct Shares {
 }
 
 impl Shares {
-    /// `run` without `overlap`: what the thread had for itself. Not scaled by frequency.
+    /// What was done for the thread: as the hypervisor counts it (then it is scaled by frequency), else `run` and `system`
+    /// without `overlap`, not scaled.
     pub fn used(&self) -> Option<f64> {
-        Some(self.run? - self.overlap.unwrap_or(0.0))
+        self.used.or_else(|| Some(self.run? + self.system.unwrap_or(0.0) - self.overlap.unwrap_or(0.0)))
     }
 
     /// What the measured states leave of the whole; 0 when every instant was accounted for.
     pub fn residual(&self) -> Option<f64> {
-        Some(1.0 - self.run? - self.ready? - self.limited? - self.blocked?)
+        Some(1.0 - self.run? - self.ready? - self.limited? - self.costop.unwrap_or(0.0) - self.blocked?)
     }
 
-    /// What the thread wanted: run and wait.
+    /// What the thread wanted: run, and all that kept it from running.
     pub fn demand(&self) -> Option<f64> {
-        Some(self.run? + self.wait?)
+        Some(self.run? + self.wait? + self.costop.unwrap_or(0.0))
     }
 
     /// Term by term; a term that either lacks is lacking.
@@ -64,10 +74,13 @@ impl Shares {
             run: add(self.run, other.run),
             ready: add(self.ready, other.ready),
             limited: add(self.limited, other.limited),
+            costop: add(self.costop, other.costop),
             wait: add(self.wait, other.wait),
             blocked: add(self.blocked, other.blocked),
             lag: add(self.lag, other.lag),
             overlap: add(self.overlap, other.overlap),
+            system: add(self.system, other.system),
+            used: add(self.used, other.used),
             exit: add(self.exit, other.exit),
             halt_poll: add(self.halt_poll, other.halt_poll),
         }
@@ -80,10 +93,13 @@ impl Shares {
             run: zero,
             ready: zero,
             limited: zero,
+            costop: zero,
             wait: zero,
             blocked: zero,
             lag: zero,
             overlap: zero,
+            system: zero,
+            used: zero,
             exit: zero,
             halt_poll: zero,
         };
@@ -154,9 +170,12 @@ pub struct VmModel {
     pub name: String,
     /// All its threads, vCPUs first.
     pub threads: Vec<ThreadModel>,
-    /// Sum over all its threads (esxtop's group row).
+    /// Sum over all its threads, as the hypervisor counts it (esxtop's group row) or added up here.
     pub group: Shares,
-    /// Sum over its vCPUs.
+    /// Where the hypervisor counts the group by itself: over how many worlds, if it says so. `None`: it was added up here.
+    #[serde(default)]
+    pub worlds: Option<Worlds>,
+    /// Sum over its vCPUs; all `None` where only the group is counted.
     pub vcpus: Shares,
     /// Times its quota ran out, per second.
     pub throttled_per_s: Option<f64>,
@@ -178,9 +197,36 @@ pub struct VmModel {
     pub ready_spell: Option<Quantiles>,
     /// Bytes of its memory per node, as last read.
     pub memory_by_node: Option<Vec<(u32, u64)>>,
+    /// Of its memory, the part on its home nodes, as last read, where no more is told.
+    #[serde(default)]
+    pub memory_local: Option<f64>,
+}
+
+/// A group that the hypervisor counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Worlds {
+    /// How many worlds its values are sums of.
+    pub count: Option<u32>,
+}
+
+impl std::fmt::Display for Worlds {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.count {
+            Some(n) => write!(f, "of the group, a sum over {n} worlds"),
+            None => f.write_str("of the group, a sum over its worlds"),
+        }
+    }
 }
 
 impl VmModel {
+    /// What its vCPUs waited and ran, summed, or its group where they are not told apart; and which of the two, in words.
+    pub fn vcpus_or_group(&self) -> (&Shares, String) {
+        match (self.vcpu_threads().next(), self.worlds) {
+            (None, Some(worlds)) => (&self.group, worlds.to_string()),
+            _ => (&self.vcpus, "summed over vCPUs".to_owned()),
+        }
+    }
+
     /// Its vCPU threads, in index order.
     pub fn vcpu_threads(&self) -> impl Iterator<Item = &ThreadModel> {
         self.threads.iter().filter(|t| t.role.vcpu().is_some())
@@ -274,10 +320,13 @@ fn difference(a: &ThreadCounters, b: &ThreadCounters) -> ThreadCounters {
         run_ns: rise(a.run_ns, b.run_ns),
         ready_ns: rise(a.ready_ns, b.ready_ns),
         limited_ns: rise(a.limited_ns, b.limited_ns),
+        costop_ns: rise(a.costop_ns, b.costop_ns),
         wait_ns: rise(a.wait_ns, b.wait_ns),
         blocked_ns: rise(a.blocked_ns, b.blocked_ns),
         lag_ns: rise(a.lag_ns, b.lag_ns),
         overlap_ns: rise(a.overlap_ns, b.overlap_ns),
+        system_ns: rise(a.system_ns, b.system_ns),
+        used_ns: rise(a.used_ns, b.used_ns),
         switches: rise(a.switches, b.switches),
         preemptions: rise(a.preemptions, b.preemptions),
         wakeups: rise(a.wakeups, b.wakeups),
@@ -296,10 +345,13 @@ fn add(sum: &ThreadCounters, more: &ThreadCounters) -> ThreadCounters {
         run_ns: plus(sum.run_ns, more.run_ns),
         ready_ns: plus(sum.ready_ns, more.ready_ns),
         limited_ns: plus(sum.limited_ns, more.limited_ns),
+        costop_ns: plus(sum.costop_ns, more.costop_ns),
         wait_ns: plus(sum.wait_ns, more.wait_ns),
         blocked_ns: plus(sum.blocked_ns, more.blocked_ns),
         lag_ns: plus(sum.lag_ns, more.lag_ns),
         overlap_ns: plus(sum.overlap_ns, more.overlap_ns),
+        system_ns: plus(sum.system_ns, more.system_ns),
+        used_ns: plus(sum.used_ns, more.used_ns),
         switches: plus(sum.switches, more.switches),
         preemptions: plus(sum.preemptions, more.preemptions),
         wakeups: plus(sum.wakeups, more.wakeups),
@@ -318,10 +370,13 @@ fn shares(c: &ThreadCounters, ns: u64) -> Shares {
         run: of(c.run_ns),
         ready: of(c.ready_ns),
         limited: of(c.limited_ns),
+        costop: of(c.costop_ns),
         wait: of(c.wait_ns),
         blocked: of(c.blocked_ns),
         lag: of(c.lag_ns),
         overlap: of(c.overlap_ns),
+        system: of(c.system_ns),
+        used: of(c.used_ns),
         exit: of(c.exit_ns),
         halt_poll: of(c.halt_poll_ns),
     }
@@ -384,7 +439,7 @@ pub fn derive(config: &HostConfig, collector: &Collector, batches: &[Batch]) -> 
             vm_model(&vm.id, &vm.name, &mine, batches)
         })
         .collect();
-    vms.retain(|vm| !vm.threads.is_empty());
+    vms.retain(|vm| !vm.threads.is_empty() || vm.worlds.is_some());
 
     Ok(HostModel {
         from_unix_ns: first.unix_ns,
@@ -432,8 +487,16 @@ fn vm_model(id: &VmId, name: &str, mine: &[(&ThreadKey<'_>, &Sum)], batches: &[B
     let is_vcpu = |t: &&ThreadModel| t.role.vcpu().is_some();
     // Lag is a vCPU's: the other threads have none, which is not the same as an unmeasured one.
     let lag = Shares::sum(threads.iter().filter(is_vcpu).map(|t| &t.shares)).lag;
-    let mut group = Shares::sum(threads.iter().map(|t| &t.shares));
-    group.lag = lag;
+    let told = group_of(id, batches);
+    let group = match &told {
+        Some((_, shares)) => *shares,
+        None => Shares { lag, ..Shares::sum(threads.iter().map(|t| &t.shares)) },
+    };
+    // Where the hypervisor counts groups and shows no vCPU, nobody knows what its vCPUs did: not nothing.
+    let vcpus = match (&told, threads.iter().any(|t| is_vcpu(&t))) {
+        (Some(_), false) => Shares::default(),
+        _ => Shares::sum(threads.iter().filter(is_vcpu).map(|t| &t.shares)),
+    };
     // Who counts may come later or go before: then it is of the time that it was there.
     let per_s = |count: fn(&VmSample) -> Option<u64>| {
         let of = |b: &Batch| Some((b.mono_ns, b.vms.iter().find(|v| v.vm == *id).and_then(count)?));
@@ -450,7 +513,8 @@ fn vm_model(id: &VmId, name: &str, mine: &[(&ThreadKey<'_>, &Sum)], batches: &[B
         id: id.clone(),
         name: name.to_owned(),
         group,
-        vcpus: Shares::sum(threads.iter().filter(is_vcpu).map(|t| &t.shares)),
+        worlds: told.map(|(worlds, _)| worlds),
+        vcpus,
         throttled_per_s: per_s(|v| v.throttled_periods),
         io_per_s: per_s(|v| v.io),
         timers_per_s,
@@ -462,8 +526,35 @@ fn vm_model(id: &VmId, name: &str, mine: &[(&ThreadKey<'_>, &Sum)], batches: &[B
             .iter()
             .rev()
             .find_map(|b| b.vms.iter().find(|v| v.vm == *id).and_then(|v| v.memory_by_node.clone())),
+        memory_local: batches
+            .iter()
+            .rev()
+            .find_map(|b| b.vms.iter().find(|v| v.vm == *id)?.memory_local_ppm)
+            .map(|ppm| f64::from(ppm) / 1e6),
         threads,
     }
+}
+
+/// What the hypervisor itself counted for a VM's worlds together, over the intervals in which it did at both ends.
+fn group_of(id: &VmId, batches: &[Batch]) -> Option<(Worlds, Shares)> {
+    let of = |b: &'_ Batch| b.vms.iter().find(|v| v.vm == *id).and_then(|v| v.group.clone());
+    let mut sum: Option<(u64, ThreadCounters)> = None;
+    let mut worlds = Worlds { count: None };
+    let mut before: Option<(u64, crate::nouns::GroupSample)> = None;
+    for b in batches {
+        let now = of(b);
+        if let (Some((at_ns, a)), Some(now)) = (&before, &now) {
+            let rose = difference(&a.counters, &now.counters);
+            let ns = b.mono_ns.saturating_sub(*at_ns);
+            sum = Some(match sum {
+                Some((so_far, counters)) => (so_far + ns, add(&counters, &rose)),
+                None => (ns, rose),
+            });
+            worlds.count = now.worlds.or(worlds.count);
+        }
+        before = now.map(|now| (b.mono_ns, now));
+    }
+    sum.map(|(ns, counters)| (worlds, shares(&counters, ns)))
 }
 
 /// Columns of ticks that add up to this part more or less than the time that has passed do not drift: they are wrong.
@@ -518,7 +609,7 @@ fn blame(batches: &[Batch], window_ns: u64) -> Vec<Blame> {
 }
 
 /// The share of one VM's vCPUs (summed) in every interval between batches: what [`crate::verify`] compares.
-/// Intervals in which the VM was not seen are left out.
+/// Intervals in which the VM was not seen are left out; of a VM whose group alone is counted it is the group's.
 pub fn series(batches: &[Batch], vm: &VmId, term: impl Fn(&Shares) -> Option<f64>) -> Vec<f64> {
     batches
         .windows(2)
@@ -527,7 +618,14 @@ pub fn series(batches: &[Batch], vm: &VmId, term: impl Fn(&Shares) -> Option<f64
                 .filter(|((id, role, _), ..)| *id == vm && role.vcpu().is_some())
                 .filter_map(|(_, ns, rose, ..)| term(&shares(&rose, ns)))
                 .collect();
-            (!of.is_empty()).then(|| of.iter().sum())
+            if !of.is_empty() {
+                return Some(of.iter().sum());
+            }
+            // Its vCPUs are not told apart: its group, which the hypervisor counts.
+            let group = |b: &Batch| b.vms.iter().find(|v| v.vm == *vm).and_then(|v| v.group.clone());
+            let (a, b) = (group(&pair[0])?, group(&pair[1])?);
+            let ns = pair[1].mono_ns.saturating_sub(pair[0].mono_ns);
+            term(&shares(&difference(&a.counters, &b.counters), ns))
         })
         .collect()
 }

@@ -12,6 +12,9 @@ use crate::topology::Topology;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
+pub use vsphere::VsphereVm;
+
+mod vsphere;
 
 /// What identifies a VM for as long as it is defined: libvirt's UUID, else `qemu:PID:START` for a bare process.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -225,6 +228,8 @@ pub enum Manager {
     Bare,
     /// Xen's own toolstack (xl).
     Xen,
+    /// vSphere, by this managed object id; empty where only a file tells of the VM.
+    Vsphere(String),
 }
 
 /// How guest instructions run.
@@ -321,6 +326,9 @@ pub struct VmConfig {
     /// The pool of pCPUs that it is in; `None` where the hypervisor has no such thing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pool: Option<CpuPool>,
+    /// What vSphere alone has; `None` on other hypervisors.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vsphere: Option<VsphereVm>,
 }
 
 /// pCPUs with a scheduler of their own: Xen's cpupool. A pCPU is in one pool at most.
@@ -361,6 +369,7 @@ impl VmConfig {
             memory_bytes: None,
             memory_nodes: None,
             pool: None,
+            vsphere: None,
         }
     }
 
@@ -384,9 +393,11 @@ impl VmConfig {
         within.then_some(pool)
     }
 
-    /// How many vCPUs it has.
+    /// How many vCPUs it has: those that are seen, else as many as it is said to have; 0 where nothing tells.
     pub fn vcpu_count(&self) -> usize {
-        self.vcpus().count()
+        let seen = self.vcpus().count();
+        let said = || self.vsphere.as_ref().and_then(|v| v.vcpus).unwrap_or(0) as usize;
+        if seen > 0 { seen } else { said() }
     }
 }
 
@@ -476,6 +487,8 @@ impl HostConfig {
             differ(&of("limits"), format!("{:?}", old.limits), format!("{:?}", new.limits));
             differ(&of("pool"), format!("{:?}", old.pool), format!("{:?}", new.pool));
             differ(&of("memory nodes"), format!("{:?}", old.memory_nodes), format!("{:?}", new.memory_nodes));
+            let settings = |vm: &VmConfig| format!("{:?}", vm.vsphere.as_ref().map(VsphereVm::settings));
+            differ(&of("vSphere's settings"), settings(old), settings(new));
             differ(
                 &of("guest topology"),
                 format!("{:?}", old.guest_topology),
@@ -511,6 +524,7 @@ impl HostConfig {
         let mut lasting = HostConfig { scheduler: None, ..self.clone() };
         for vm in &mut lasting.vms {
             vm.threads.retain(|t| t.role != Role::Worker);
+            vm.vsphere = vm.vsphere.as_ref().map(VsphereVm::settings);
         }
         let hash = format!("{lasting:?}")
             .bytes()
@@ -638,12 +652,21 @@ pub struct ThreadCounters {
     pub limited_ns: Option<u64>,
     /// Ready and limited together, ns (all that `schedstat`'s run delay can tell).
     pub wait_ns: Option<u64>,
+    /// Held back so that its siblings catch up, ns: neither ready nor limited. ESXi and the simulator alone have it.
+    #[serde(default)]
+    pub costop_ns: Option<u64>,
     /// Asleep, from switch-out to wake-up, ns.
     pub blocked_ns: Option<u64>,
     /// Ready while a sibling vCPU ran, ns (a part of ready).
     pub lag_ns: Option<u64>,
     /// Interrupts and softirqs served while this thread was current, ns (a part of run).
     pub overlap_ns: Option<u64>,
+    /// What the hypervisor's kernel worked on its behalf while it was not current, ns (esxtop's %SYS; not a part of run).
+    #[serde(default)]
+    pub system_ns: Option<u64>,
+    /// Run, system and less overlap as the hypervisor adds them up, scaled by frequency, ns (esxtop's %USED).
+    #[serde(default)]
+    pub used_ns: Option<u64>,
     /// Times it was given a pCPU.
     pub switches: Option<u64>,
     /// Times it lost the pCPU while it could still run.
@@ -718,6 +741,22 @@ pub struct VmSample {
     pub timers: Option<TimerCounts>,
     /// Bytes of its memory per NUMA node, ascending; read rarely, `None` in between.
     pub memory_by_node: Option<Vec<(u32, u64)>>,
+    /// Of its memory, what lies on its home nodes, in millionths; where the hypervisor tells no more (esxtop's N%L).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_local_ppm: Option<u32>,
+    /// All of it together as the hypervisor counts it; `None` where only threads are counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<GroupSample>,
+}
+
+/// A VM's worlds together, as esxtop's group row has them: every vCPU and every world that works for it. It is measured, not
+/// added up here: the worlds themselves may not be in the file.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct GroupSample {
+    /// Over how many worlds the counters are sums (26 for a VM of 12 vCPUs, say); `None` where it is not told.
+    pub worlds: Option<u32>,
+    /// Their sums; cumulative.
+    pub counters: ThreadCounters,
 }
 
 /// A VM's timers that ended, and what became of them; cumulative since the service counts.

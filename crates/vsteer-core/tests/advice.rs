@@ -138,6 +138,7 @@ impl Host {
             id: VmId(name.into()),
             name: name.into(),
             group: Shares::sum(threads.iter().map(|t| &t.shares)),
+            worlds: None,
             vcpus,
             throttled_per_s: Some(0.0),
             io_per_s: None,
@@ -147,6 +148,7 @@ impl Host {
             wake_latency: threads[0].wake_latency,
             ready_spell: threads[0].ready_spell,
             memory_by_node: None,
+            memory_local: None,
             threads,
         });
         self
@@ -237,7 +239,7 @@ fn an_overloaded_node_follows_the_flowchart() {
     let next = |h: &Host| h.findings().into_iter().find(|f| f.rule == "node_overloaded").map(|f| f.next);
     assert!(next(&h).unwrap().contains("reduce the number of vCPUs, or upgrade"), "no idle node");
     h.model.pcpus[4..].iter_mut().for_each(|p| p.busy = 0.0);
-    assert!(next(&h).unwrap().contains("move it to node 1"));
+    assert!(next(&h).unwrap().contains("to node 1 (pCPUs 4-7)"), "{:?}", next(&h));
     h.pin("b", "4-7");
     assert_eq!(next(&h), None, "4 vCPUs on 4 cores are not too many");
 }

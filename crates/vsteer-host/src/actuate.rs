@@ -73,6 +73,8 @@ pub struct Capabilities {
     pub preference: Capability,
     /// What is reserved for its vCPUs.
     pub reservation: Capability,
+    /// The nodes that the hypervisor keeps it on.
+    pub node_affinity: Capability,
 }
 
 /// All that a step overwrites, in full.

@@ -12,4 +12,5 @@ pub mod realtime;
 pub mod root;
 pub mod scrape;
 pub mod switches;
+pub mod vsphere;
 pub mod xen;

@@ -279,6 +279,8 @@ impl Observe for KvmHost {
                 io: None,
                 timers: None,
                 memory_by_node: None,
+                memory_local_ppm: None,
+                group: None,
             })
             .collect();
         for (sample, vm) in batch.vms.iter_mut().zip(&self.inventory.vms) {

@@ -140,7 +140,10 @@ fn same_ends(undo: &Change) -> Change {
         Change::Topology { from, to } => Change::Topology { to: from.unwrap_or(to), from },
         // Moved by `lab run move`, which has two hosts.
         Change::Host { .. } => panic!("no VM is moved here"),
-        Change::Pool { .. } | Change::Preference { .. } | Change::Reservation { .. } => {
+        Change::Pool { .. }
+        | Change::NodeAffinity { .. }
+        | Change::Preference { .. }
+        | Change::Reservation { .. } => {
             panic!("these are no Xen domains")
         }
     }

@@ -27,4 +27,5 @@ pub mod process;
 pub mod report;
 pub mod state;
 pub mod suite;
+pub mod vsphere;
 pub mod xen;

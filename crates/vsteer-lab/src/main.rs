@@ -57,6 +57,15 @@ enum Command {
         #[command(subcommand)]
         what: main_xen::Xen,
     },
+    /// A published vSphere testbed as the files that esxtop would have written there.
+    Vsphere {
+        /// The published tables.
+        #[arg(long, default_value = "scenarios/vsphere/vdi.toml")]
+        tables: PathBuf,
+        /// The folder to write `esxtop.csv` and `host.toml` into.
+        #[arg(short, long)]
+        output: PathBuf,
+    },
     /// A whole host with KVM guests, emulated in exact virtual time.
     Emulated {
         #[command(subcommand)]
@@ -302,6 +311,10 @@ fn run(command: Command) -> Result<ExitCode, Fault> {
         Command::Fetch { what } => fetch(what)?,
         Command::Emulated { what } => return main_emulated::run(what),
         Command::Xen { what } => return main_xen::run(what),
+        Command::Vsphere { tables, output } => {
+            let file = vsteer_lab::vsphere::Tables::read(&tables)?.write_before(&output)?;
+            eprintln!("vsteer-lab: wrote {}", file.display());
+        }
         Command::Accel { again, guest, output } => {
             interrupt::watch()?;
             let emulator = accel::emulator()?;

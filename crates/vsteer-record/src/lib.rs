@@ -1,6 +1,7 @@
 //! Between bytes and nouns: recordings, and the formats they are exported to.
 
 pub mod access_log;
+pub mod esxtop;
 pub mod event;
 pub mod export;
 mod folder;

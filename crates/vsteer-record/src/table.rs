@@ -15,8 +15,8 @@ use arrow_schema::{ArrowError, DataType, Field, Schema};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use vsteer_core::nouns::{
-    Batch, BlameSample, Culprit, Histogram, PcpuSample, Role, ThreadCounters, ThreadSample, Tid, TimerCounts,
-    VmId, VmSample,
+    Batch, BlameSample, Culprit, GroupSample, Histogram, PcpuSample, Role, ThreadCounters, ThreadSample, Tid,
+    TimerCounts, VmId, VmSample,
 };
 
 /// The tables, in the order in which a batch is written. `thread` comes last: a batch counts as whole when it has it.
@@ -29,14 +29,17 @@ macro_rules! counters {
     ($($name:ident),*) => { [$((stringify!($name), |c| c.$name, |c, v| c.$name = v)),*] };
 }
 
-const COUNTERS: [Counter; 13] = counters![
+const COUNTERS: [Counter; 16] = counters![
     run_ns,
     ready_ns,
     limited_ns,
+    costop_ns,
     wait_ns,
     blocked_ns,
     lag_ns,
     overlap_ns,
+    system_ns,
+    used_ns,
     switches,
     preemptions,
     wakeups,
@@ -54,6 +57,21 @@ const TIMERS: [OfTimers; 4] = [
     ("timers_late", |t| t.late),
     ("timers_refused", |t| t.refused),
 ];
+
+/// The column of a counter of a VM's group, as the hypervisor counts it.
+fn of_group(counter: &str) -> String {
+    format!("group_{counter}")
+}
+
+/// A group that the hypervisor counted: by a column that says so, for every counter of it may be missing.
+fn group(c: &Columns<'_>, row: usize) -> Option<GroupSample> {
+    c.u64("group_counted", row)?;
+    let mut counters = ThreadCounters::default();
+    for (name, _, set) in COUNTERS {
+        set(&mut counters, c.u64(&of_group(name), row));
+    }
+    Some(GroupSample { worlds: c.u64("group_worlds", row).and_then(|n| n.try_into().ok()), counters })
+}
 
 fn timers(c: &Columns<'_>, row: usize) -> Option<TimerCounts> {
     let [asked, honoured, late, refused] = TIMERS.map(|(name, _)| c.u64(name, row));
@@ -107,6 +125,9 @@ pub fn schema(table: &str) -> Arc<Schema> {
             fields.push(Field::new("memory_node", list_of(DataType::UInt32), true));
             fields.push(Field::new("memory_bytes", list_of(DataType::UInt64), true));
             fields.extend(u64s(&TIMERS.map(|(name, _)| name)));
+            fields.extend(u64s(&["memory_local_ppm", "group_counted", "group_worlds"]));
+            fields
+                .extend(COUNTERS.iter().map(|(name, ..)| Field::new(of_group(name), DataType::UInt64, true)));
         }
         "blame" => {
             fields.extend([text("victim"), text("role"), text("culprit_kind"), text("culprit")]);
@@ -292,6 +313,14 @@ pub fn rows(table: &str, batch: &Batch, past: Option<&mut Past>) -> RecordBatch 
             for (_, get) in TIMERS {
                 columns.push(numbers::<UInt64Type>(batch.vms.iter().map(|v| v.timers.as_ref().map(get))));
             }
+            let of_vm =
+                |get: &dyn Fn(&VmSample) -> Option<u64>| numbers::<UInt64Type>(batch.vms.iter().map(get));
+            columns.push(of_vm(&|v| v.memory_local_ppm.map(u64::from)));
+            columns.push(of_vm(&|v| v.group.as_ref().map(|_| 1)));
+            columns.push(of_vm(&|v| v.group.as_ref()?.worlds.map(u64::from)));
+            for (_, get, _) in COUNTERS {
+                columns.push(of_vm(&|v| v.group.as_ref().and_then(|g| get(&g.counters))));
+            }
         }
         _ => {
             let b = &batch.blame;
@@ -399,6 +428,8 @@ pub fn read_rows(
                     io: c.u64("io", row),
                     timers: timers(&c, row),
                     memory_by_node: nodes.zip(bytes).map(|(n, b)| n.into_iter().zip(b).collect()),
+                    memory_local_ppm: c.u64("memory_local_ppm", row).and_then(|ppm| ppm.try_into().ok()),
+                    group: group(&c, row),
                 });
             }
             _ => {

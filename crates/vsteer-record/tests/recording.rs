@@ -59,6 +59,7 @@ fn batch(i: u64) -> Batch {
     let counters = ThreadCounters {
         run_ns: Some(i * 10),
         ready_ns: i.is_multiple_of(2).then_some(i),
+        costop_ns: Some(3 * i),
         wake_latency: Some(Histogram { counts: vec![(3, i + 1), (9, 2)] }),
         ..ThreadCounters::default()
     };
@@ -78,6 +79,16 @@ fn batch(i: u64) -> Batch {
             vm: VmId("uuid-1".into()),
             throttled_periods: Some(2),
             io: Some(77),
+            memory_local_ppm: Some(930_000),
+            group: i.is_multiple_of(2).then(|| GroupSample {
+                worlds: Some(26),
+                counters: ThreadCounters {
+                    costop_ns: Some(i),
+                    system_ns: None,
+                    used_ns: Some(9),
+                    ..Default::default()
+                },
+            }),
             timers: Some(TimerCounts { asked: 100 + i, honoured: 90, late: 2, refused: 3 }),
             memory_by_node: Some(vec![(0, 4096), (1, 8192)]),
         }],

@@ -35,6 +35,8 @@ pub enum Command {
     Diagnose(Diagnose),
     /// Propose the changes that remove the delay, each with what is expected of it. Changes nothing.
     Plan(PlanArgs),
+    /// Which VM belongs on which NUMA node, and how many sockets and cores its guest should be shown.
+    Numa(Numa),
     /// Make the changes of a plan. Without --yes or --try: shows what would be done.
     Apply(Apply),
     /// Take back what `apply` did, also after a crash.
@@ -105,7 +107,8 @@ pub struct Source {
 /// A recording, or the live host.
 #[derive(Debug, Clone, Args)]
 pub struct Window {
-    /// A recording (folder); without it the live host is observed.
+    /// A recording: a folder of `vsteer record`, a batch file of `esxtop -b` (.csv, .csv.gz), or a saved xentrace; without it
+    /// the live host is observed.
     #[arg(value_name = "RECORDING")]
     pub recording: Option<PathBuf>,
     /// How long to observe the live host.
@@ -125,6 +128,9 @@ pub struct Window {
 /// `vsteer top`.
 #[derive(Debug, Args)]
 pub struct Top {
+    /// A recording (folder, esxtop's batch file, Xen's trace) to be played, an update for each --interval of it; without it the live host.
+    #[arg(value_name = "RECORDING")]
+    pub recording: Option<PathBuf>,
     /// Batch mode: print rows instead of the live table (CSV, or JSON lines with --json).
     #[arg(short, long)]
     pub batch: bool,
@@ -181,7 +187,7 @@ pub struct Record {
 /// `vsteer replay`.
 #[derive(Debug, Args)]
 pub struct Replay {
-    /// The recording.
+    /// The recording: a folder, or a file of esxtop's or xentrace's.
     pub recording: PathBuf,
     /// List the moments that `record --trigger` marked instead.
     #[arg(long)]
@@ -200,6 +206,8 @@ pub enum Format {
     Csv,
     /// A trace that ui.perfetto.dev opens: shares as counters, and who ran where if switches were recorded.
     Perfetto,
+    /// A batch file as `esxtop -b` writes it, for the tools that read those; `.csv` or `.csv.gz`.
+    Esxtop,
     /// The recording as one file, for sending.
     Zip,
 }
@@ -220,6 +228,10 @@ pub struct Export {
 /// `vsteer diagnose`.
 #[derive(Debug, Args)]
 pub struct Diagnose {
+    /// Another threshold in place of the public one, in percent: `ready_group=8%`; `ready_per_vcpu`, `ready_group`,
+    /// `costop_per_vcpu`, `costop_group`, `lag_group`, `limited_per_vcpu`, `memory_local`, ... (may be given again).
+    #[arg(long, value_name = "NAME=PERCENT", value_parser = named_percent)]
+    pub threshold: Vec<(String, f64)>,
     /// What to look at.
     #[command(flatten)]
     pub window: Window,
@@ -262,6 +274,86 @@ pub struct PlanArgs {
     /// How forecasts are made.
     #[arg(long, value_enum, default_value = "auto")]
     pub by: Method,
+    /// How the plan is printed.
+    #[arg(long, value_enum, default_value = "text")]
+    pub format: PlanFormat,
+}
+
+/// `vsteer numa`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  vsteer numa esxtop.csv.gz\n  vsteer numa --connect vsphere://root@esx1 --password-file F\n  vsteer numa --host 2x18 --host-memory 384G --vcpus 12 --memory 16G \
+--esxi 7.0.2\n\nNodes: what VMs want of each (run, ready, co-stop), bursts included, beside the published flowchart by the letter. \
+Sockets: by the paper's algorithm as printed (doi:10.6109/jkiice.2022.26.10.1432) and by vsteer's own. What ESXi makes of it \
+is from VMware's documents: untried on a real one."
+)]
+pub struct Numa {
+    /// What to look at.
+    #[command(flatten)]
+    pub window: Window,
+    /// A host that is only described: sockets x cores of each, such as 2x18.
+    #[arg(long, value_name = "SxC", value_parser = sockets_by_cores, conflicts_with = "recording", requires = "vcpus")]
+    pub host: Option<(u32, u32)>,
+    /// With --host: its memory.
+    #[arg(long, value_name = "BYTES", value_parser = bytes, requires = "host")]
+    pub host_memory: Option<u64>,
+    /// With --host: NUMA nodes of each socket.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=16))]
+    pub nodes_per_socket: u32,
+    /// With --host: hyper-threads of each core.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=8))]
+    pub threads: u32,
+    /// With --host: the VM's vCPUs.
+    #[arg(long, value_name = "N", requires = "host", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub vcpus: Option<u32>,
+    /// With --host: the VM's memory.
+    #[arg(long, value_name = "BYTES", value_parser = bytes, requires = "host")]
+    pub memory: Option<u64>,
+    /// ESXi's version, where it is not told.
+    #[arg(long, value_name = "VERSION")]
+    pub esxi: Option<String>,
+    /// Cores per socket now, where they are not told.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub cores_per_socket: Option<u32>,
+    /// With --connect vsphere://USER@HOST (a vCenter or an ESXi; all its hosts): the file with the password; `-`: standard input.
+    #[arg(long, value_name = "FILE")]
+    pub password_file: Option<PathBuf>,
+    /// With --connect vsphere://: trust the authorities in this PEM file in place of the system's.
+    #[arg(long, value_name = "FILE", conflicts_with = "thumbprint")]
+    pub ca: Option<PathBuf>,
+    /// With --connect vsphere://: trust the one certificate with this SHA-256 thumbprint.
+    #[arg(long, value_name = "SHA256")]
+    pub thumbprint: Option<String>,
+    /// CPU hot add is on.
+    #[arg(long)]
+    pub hot_add: bool,
+    /// numa.vcpu.preferHT is set: a node holds as many vCPUs as it has hyper-threads.
+    #[arg(long)]
+    pub prefer_ht: bool,
+    /// numa.vcpu.min, where it is not 9.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub vcpu_min: Option<u32>,
+    /// numa.vcpu.followcorespersocket is set.
+    #[arg(long)]
+    pub follow_cores_per_socket: bool,
+}
+
+/// `2x18`.
+fn sockets_by_cores(text: &str) -> Result<(u32, u32), String> {
+    let parts = text.split_once(['x', 'X']).and_then(|(s, c)| Some((s.parse().ok()?, c.parse().ok()?)));
+    match parts {
+        Some((s @ 1..=64, c @ 1..=1024)) => Ok((s, c)),
+        _ => Err(format!("{text:?} is not SOCKETSxCORES, such as 2x18")),
+    }
+}
+
+/// How a plan is printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum PlanFormat {
+    /// For people.
+    Text,
+    /// As a PowerShell script with VMware PowerCLI, for review; of vSphere's VMs alone. Untried.
+    Powercli,
 }
 
 /// How a plan's forecasts are made.
@@ -273,6 +365,16 @@ pub enum Method {
     Replay,
     /// By fair shares as if time were infinitely divisible.
     Fluid,
+    /// By simulating ESXi's co-scheduling with demands fitted to the samples; of vSphere's VMs, and for these what auto is.
+    Cosched,
+}
+
+fn named_percent(text: &str) -> Result<(String, f64), String> {
+    let (name, value) = text.split_once('=').ok_or_else(|| format!("{text:?} is not NAME=PERCENT"))?;
+    let number = value.trim().trim_end_matches('%').trim().parse::<f64>();
+    let percent =
+        number.ok().filter(|p| p.is_finite()).ok_or_else(|| format!("{value:?} is not a percentage"))?;
+    Ok((name.trim().to_owned(), percent / 100.0))
 }
 
 /// `vsteer apply`.

@@ -11,11 +11,12 @@ use vsteer_core::plan::{Change, Scope, Step};
 use vsteer_core::{Fault, FaultKind};
 use vsteer_host::actuate::{Actuate, Capabilities, Former};
 use vsteer_host::observe::{KvmHost, Observe, Options};
+use vsteer_host::vsphere;
 use vsteer_host::xen::XenHost;
 use vsteer_host::xen::sampled::SampledHost;
 use vsteer_host::xen::saved::{self, Saved};
 use vsteer_host::xen::tools::Place;
-use vsteer_record::Recording;
+use vsteer_record::{Recording, esxtop};
 
 /// A stretch of samples with what is needed to understand them.
 pub struct Stretch {
@@ -181,6 +182,13 @@ pub fn open_host(source: &Source) -> Result<Host, Fault> {
 /// # Errors
 /// As [`open_host`]; `Usage` when the buffer is no power of two, or switches are asked of a collector without them.
 pub fn open_host_with(source: &Source, event_buffer: Option<u64>) -> Result<Host, Fault> {
+    if let Some(uri) = source.connect.as_deref().filter(|uri| uri.starts_with(vsphere::SCHEME)) {
+        return Err(Fault::new(
+            FaultKind::Unsupported,
+            format!("--connect {uri:?}: vSphere is not measured over its API yet"),
+        )
+        .way_out("give what `esxtop -b -a` wrote in place of it; vsteer numa --connect reads settings"));
+    }
     if let Some(place) = xen_meant(source.connect.as_deref())? {
         if event_buffer.is_some() {
             return Err(Fault::new(FaultKind::Usage, "--events: Xen's switches are in its own trace")
@@ -297,9 +305,13 @@ pub fn window(w: &Window) -> Result<Stretch, Fault> {
 /// Reads a recording and says on standard error what of it was not whole.
 ///
 /// # Errors
-/// As [`Recording::open`], and for a file, which is taken for a trace of Xen's, [`saved::read`].
+/// As [`Recording::open`]; for a file as [`esxtop::read`] where it begins as esxtop's do, and else, taken for a trace of
+/// Xen's, as [`saved::read`].
 pub fn read(folder: &std::path::Path) -> Result<Recording, Fault> {
-    let recording = if folder.is_file() {
+    let recording = if folder.is_file() && esxtop::is_one(folder) {
+        let esxtop::Saved { config, collector, batches, notes } = esxtop::read(folder)?;
+        Recording::foreign(folder, config, collector, batches, notes)
+    } else if folder.is_file() {
         let Saved { config, collector, batches, notes } = saved::read(folder)?;
         Recording::foreign(folder, config, collector, batches, notes)
     } else {

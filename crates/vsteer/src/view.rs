@@ -5,7 +5,7 @@
 
 use crate::cli::Top;
 use crate::source::{need_vms, open_host};
-use crate::text::{COLUMNS, OF_TIMERS, Row, host_rows, node_rows, vm_rows};
+use crate::text::{COLUMNS, Row, host_rows, node_rows, shown, vm_rows};
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 use ratatui::layout::{Constraint, Layout};
 use ratatui::style::{Color, Modifier, Style};
@@ -14,13 +14,19 @@ use ratatui::widgets::{Block, Clear, Paragraph, Row as Cells, Table, TableState}
 use ratatui::{DefaultTerminal, Frame};
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
-use vsteer_core::Fault;
 use vsteer_core::model::{self, HostModel};
+use vsteer_core::nouns::{Batch, Collector, HostConfig};
+use vsteer_core::{Fault, FaultKind};
 use vsteer_host::observe::Observe;
+use vsteer_record::Recording;
 
 /// Ready beyond these shares of a pCPU per vCPU is shown in yellow, in red (VMware's public levels, 5 and 10 %).
 const WARN: f64 = 0.05;
 const BAD: f64 = 0.10;
+
+/// How wide a name and a column are.
+const NAME: u16 = 18;
+const COLUMN: u16 = 9;
 
 const HELP: &str = "\
   up/down, j/k   select            e, Enter   expand or close a VM
@@ -30,10 +36,13 @@ const HELP: &str = "\
   space          pause             + -        longer or shorter interval
   h, ?           this help         q, Ctrl-C  end
 
-  %USED   run less interrupts served for others (not scaled by frequency)
+  %USED   run, system, less interrupts served for others (scaled by
+          frequency on ESXi alone)
   %RDY    ready and limited together, as esxtop counts it
+  %CSTP   held back so that siblings catch up (ESXi and simulator)
   %LAG    ready while a sibling vCPU ran      %MLMTD  held by a quota
   %WAIT   asleep        %OVRLP  interrupts served on its time
+  %SYS    the hypervisor's work on its behalf (ESXi)   N%L  local memory
   WAKE99  wake-up to running, 99th percentile; group rows sum all threads
   SW/s    times it got a pCPU   IO/s   disk requests and packets (Xen)
   TMR/s   its timers that ended %TMRLATE served 1 ms later or more
@@ -54,6 +63,8 @@ struct View {
     help: bool,
     paused: bool,
     interval: Duration,
+    /// How many columns there is room for.
+    room: usize,
     table: TableState,
     notes: Vec<String>,
 }
@@ -63,9 +74,48 @@ struct View {
 /// # Errors
 /// As [`open_host`]; when the terminal cannot be used.
 pub fn run(a: &Top) -> Result<(), Fault> {
+    if let Some(recording) = &a.recording {
+        let recording = crate::source::read(recording)?;
+        let notes = recording.notes.clone();
+        return show(a, &mut Played { recording, at: 0, every_ns: a.interval.as_nanos() as u64 }, notes);
+    }
     let mut host = open_host(&a.source)?;
     need_vms(&host.config()?, &a.source)?;
     let notes = host.notes().to_vec();
+    show(a, &mut host, notes)
+}
+
+/// A recording in place of a host: each sample is the next one that is so much later; at the end the last one again.
+struct Played {
+    recording: Recording,
+    at: usize,
+    every_ns: u64,
+}
+
+impl Observe for Played {
+    fn config(&mut self) -> Result<HostConfig, Fault> {
+        let at = self.recording.batches.get(self.at).map_or(0, |b| b.mono_ns);
+        Ok(self.recording.config_at(at).clone())
+    }
+
+    fn collector(&self) -> Collector {
+        self.recording.manifest.collector.clone()
+    }
+
+    fn sample(&mut self) -> Result<Batch, Fault> {
+        let batches = &self.recording.batches;
+        let Some(now) = batches.get(self.at) else {
+            return Err(Fault::new(FaultKind::BadInput, "the recording holds no whole sample"));
+        };
+        let later = |b: &Batch| b.mono_ns >= now.mono_ns + self.every_ns;
+        let next = batches.iter().skip(self.at).position(later).map(|i| self.at + i);
+        let sample = now.clone();
+        self.at = next.unwrap_or(batches.len() - 1);
+        Ok(sample)
+    }
+}
+
+fn show(a: &Top, host: &mut impl Observe, notes: Vec<String>) -> Result<(), Fault> {
     let mut view = View {
         model: None,
         nodes: Vec::new(),
@@ -80,11 +130,12 @@ pub fn run(a: &Top) -> Result<(), Fault> {
         help: false,
         paused: false,
         interval: a.interval,
+        room: COLUMNS.len(),
         table: TableState::default().with_selected(0),
         notes,
     };
     let mut terminal = ratatui::init();
-    let result = live(&mut terminal, &mut view, &mut host, a.updates);
+    let result = live(&mut terminal, &mut view, host, a.updates);
     ratatui::restore();
     result
 }
@@ -113,10 +164,11 @@ fn live(
         }
         next = Instant::now() + view.interval;
         let now = host.sample()?;
-        if !view.paused {
+        // The end of what is played.
+        if !view.paused && now.mono_ns > before.mono_ns {
             let config = host.config()?;
             let model = model::derive(&config, &host.collector(), &[before, now.clone()])?;
-            view.nodes = node_rows(&config.topology, &model);
+            view.nodes = node_rows(&config, &model);
             view.model = Some(model);
             left -= 1;
         }
@@ -152,8 +204,8 @@ fn pressed(view: &mut View, key: KeyCode, modifiers: KeyModifiers) -> bool {
         KeyCode::Char('h' | '?') => view.help = true,
         KeyCode::Down | KeyCode::Char('j') => view.table.select(Some(selected + 1)),
         KeyCode::Up | KeyCode::Char('k') => view.table.select(Some(selected.saturating_sub(1))),
-        KeyCode::Left => view.sort = view.sort.saturating_sub(1),
-        KeyCode::Right => view.sort = (view.sort + 1).min(columns(view) - 1),
+        KeyCode::Left => view.sort = beside(view, |a, b| a < b),
+        KeyCode::Right => view.sort = beside(view, |a, b| a > b),
         KeyCode::Char('r') => view.reverse = !view.reverse,
         KeyCode::Char('E') => view.all_expanded = !view.all_expanded,
         KeyCode::Char('p' | 'c') => view.pcpus = !view.pcpus,
@@ -175,10 +227,15 @@ fn pressed(view: &mut View, key: KeyCode, modifiers: KeyModifiers) -> bool {
     false
 }
 
-/// How many columns there are to show: those of timers only where somebody has them.
-fn columns(view: &View) -> usize {
-    let timers = view.model.iter().flat_map(|m| &m.vms).any(|vm| vm.timers_per_s.is_some());
-    COLUMNS.len() - if timers { 0 } else { OF_TIMERS }
+/// The columns to show.
+fn columns(view: &View) -> Vec<usize> {
+    view.model.as_ref().map_or_else(Vec::new, |model| shown(&vm_rows(model), view.room))
+}
+
+/// The shown column nearest to the one that rows are sorted by, on one side of it; that one where there is none.
+fn beside(view: &View, is_there: fn(usize, usize) -> bool) -> usize {
+    let there = columns(view).into_iter().filter(|i| is_there(*i, view.sort));
+    there.min_by_key(|i| i.abs_diff(view.sort)).unwrap_or(view.sort)
 }
 
 /// The rows to show, VMs sorted, each followed by its parts where expanded.
@@ -218,6 +275,8 @@ fn draw(f: &mut Frame<'_>, view: &mut View) {
         f.render_widget(Paragraph::new("vsteer top: counting …"), f.area());
         return;
     };
+    // The name, and then a blank before each.
+    view.room = usize::from(f.area().width.saturating_sub(NAME)) / usize::from(COLUMN + 1);
     let rows = visible(view);
     let count = rows.len();
     if view.table.selected().is_some_and(|s| s >= count) {
@@ -250,24 +309,25 @@ fn draw(f: &mut Frame<'_>, view: &mut View) {
     f.render_widget(Paragraph::new(host.join("\n")), pcpus);
 
     let shown = columns(view);
-    let heading =
-        std::iter::once("NAME".to_owned()).chain(COLUMNS[..shown].iter().enumerate().map(|(i, c)| {
-            let mark = if i != view.sort {
-                ""
-            } else if view.reverse {
-                "^"
-            } else {
-                "v"
-            };
-            format!("{:>9}", format!("{mark}{c}"))
-        }));
+    let heading = std::iter::once("NAME".to_owned()).chain(shown.iter().map(|i| {
+        let c = COLUMNS[*i];
+        let mark = if *i != view.sort {
+            ""
+        } else if view.reverse {
+            "^"
+        } else {
+            "v"
+        };
+        format!("{:>9}", format!("{mark}{c}"))
+    }));
     let lines = rows.iter().map(|r| {
-        let cells = std::iter::once(r.name.clone()).chain(r.cells[..shown].iter().map(|c| format!("{c:>9}")));
+        let cells =
+            std::iter::once(r.name.clone()).chain(shown.iter().map(|i| format!("{:>9}", r.cells[*i])));
         let style = ready_style(&model, r);
         Cells::new(cells.collect::<Vec<_>>()).style(if r.depth == 0 { style.patch(bold) } else { style })
     });
     let widths =
-        std::iter::once(Constraint::Min(18)).chain(COLUMNS[..shown].iter().map(|_| Constraint::Length(9)));
+        std::iter::once(Constraint::Min(NAME)).chain(shown.iter().map(|_| Constraint::Length(COLUMN)));
     let widget = Table::new(lines, widths)
         .header(Cells::new(heading.collect::<Vec<_>>()).style(Style::new().add_modifier(Modifier::REVERSED)))
         .row_highlight_style(Style::new().bg(Color::Blue).fg(Color::White));

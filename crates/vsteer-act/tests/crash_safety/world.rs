@@ -123,6 +123,7 @@ impl Actuate for World {
             pool: c(),
             preference: c(),
             reservation: c(),
+            node_affinity: c(),
         })
     }
 

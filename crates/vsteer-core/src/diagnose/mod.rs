@@ -26,6 +26,7 @@ mod weight_starved;
 
 use crate::model::{HostModel, VmModel};
 use crate::nouns::{Culprit, HostConfig, VmConfig, VmId};
+use crate::{Fault, FaultKind};
 use serde::{Deserialize, Serialize};
 
 /// When a delay is worth a finding. Two public sets exist and are told apart: per vCPU (VMware's ready 5 %, 10 %)
@@ -36,8 +37,12 @@ pub struct Thresholds {
     pub ready_per_vcpu: f64,
     /// Ready share of the whole group: J. Park 2022 (doi:10.6109/jkiice.2022.26.10.1432) recommends not to exceed 10 %.
     pub ready_group: f64,
-    /// Lag or co-stop share of the whole group: the same source, 5 %.
+    /// Lag share of the whole group that is worth a look.
     pub lag_group: f64,
+    /// Co-stop share of the whole group: the same source as for ready, 5 %.
+    pub costop_group: f64,
+    /// Co-stop share per vCPU that is worth a look (of the public 0.1, 1 and 3 %: fair, warning, critical).
+    pub costop_per_vcpu: f64,
     /// Limited share per vCPU that is worth a look.
     pub limited_per_vcpu: f64,
     /// 99th percentile from wake-up to running that a person notices in a desktop or a call, ns.
@@ -56,12 +61,56 @@ impl Default for Thresholds {
             ready_per_vcpu: 0.05,
             ready_group: 0.10,
             lag_group: 0.05,
+            costop_group: 0.05,
+            costop_per_vcpu: 0.01,
             limited_per_vcpu: 0.05,
             wake_p99_ns: 5e6,
             pcpu_busy: 0.90,
             steal: 0.02,
             memory_local: 0.80,
         }
+    }
+}
+
+impl Thresholds {
+    /// Every one by name, as shares or ns.
+    const NAMES: &[&str] = &[
+        "ready_per_vcpu",
+        "ready_group",
+        "costop_per_vcpu",
+        "costop_group",
+        "lag_group",
+        "limited_per_vcpu",
+        "pcpu_busy",
+        "steal",
+        "memory_local",
+    ];
+
+    /// Sets the one of this name to a share (0.1 is 10 %).
+    ///
+    /// # Errors
+    /// `Usage`, naming those there are.
+    pub fn set(&mut self, name: &str, share: f64) -> Result<(), Fault> {
+        let of = match name {
+            "ready_per_vcpu" => &mut self.ready_per_vcpu,
+            "ready_group" => &mut self.ready_group,
+            "costop_per_vcpu" => &mut self.costop_per_vcpu,
+            "costop_group" => &mut self.costop_group,
+            "lag_group" => &mut self.lag_group,
+            "limited_per_vcpu" => &mut self.limited_per_vcpu,
+            "pcpu_busy" => &mut self.pcpu_busy,
+            "steal" => &mut self.steal,
+            "memory_local" => &mut self.memory_local,
+            _ => {
+                return Err(Fault::new(FaultKind::Usage, format!("no threshold is called {name:?}"))
+                    .way_out(format!("known: {}", Thresholds::NAMES.join(", "))));
+            }
+        };
+        if !(0.0..=100.0).contains(&share) {
+            return Err(Fault::new(FaultKind::Usage, format!("{name} = {share} is no share")));
+        }
+        *of = share;
+        Ok(())
     }
 }
 
@@ -116,19 +165,37 @@ impl<'a> Context<'a> {
         self.model.vms.iter().filter_map(move |m| Some((config.vm(&m.id)?, m)))
     }
 
-    /// Ready (with limited where they cannot be told apart), summed over a VM's vCPUs.
+    /// Ready (with limited where they cannot be told apart), summed over a VM's vCPUs; of its group where they are not
+    /// told apart.
     pub fn ready(&self, vm: &VmModel) -> f64 {
-        vm.vcpus.ready.or(vm.vcpus.wait).unwrap_or(0.0)
+        let (shares, _) = vm.vcpus_or_group();
+        shares.ready.or(shares.wait).unwrap_or(0.0)
+    }
+
+    /// As the published thresholds per group want it: of all worlds where the hypervisor counts them, else of the vCPUs.
+    fn of_group(&self, vm: &VmModel, of: impl Fn(&crate::model::Shares) -> Option<f64>) -> Option<f64> {
+        of(if vm.worlds.is_some() { &vm.group } else { &vm.vcpus })
+    }
+
+    /// Which thresholds a VM exceeds, as evidence that says which set each is of: per vCPU, and per group.
+    pub fn exceeded(&self, vm: &VmModel) -> Vec<Evidence> {
+        let t = &self.thresholds;
+        let waited = |s: &crate::model::Shares| s.ready.or(s.wait);
+        let checks = [
+            ("ready per vCPU (public level, warning)", vm.per_vcpu(waited), t.ready_per_vcpu),
+            ("ready per VM group (J. Park 2022)", self.of_group(vm, waited), t.ready_group),
+            ("co-stop per vCPU (public level, warning)", vm.per_vcpu(|s| s.costop), t.costop_per_vcpu),
+            ("co-stop per VM group (J. Park 2022)", self.of_group(vm, |s| s.costop), t.costop_group),
+        ];
+        let over = checks.into_iter().filter_map(|(what, is, most)| Some((what, is?, most)));
+        over.filter(|(_, is, most)| is > most).map(|(what, is, most)| percent(what, is, Some(most))).collect()
     }
 
     /// Does this VM wait more than the thresholds allow?
     pub fn waits(&self, vm: &VmModel) -> bool {
         let t = &self.thresholds;
-        let ready = self.ready(vm);
-        let vcpus = vm.vcpu_threads().count().max(1) as f64;
         let sleeps = vm.per_vcpu(|s| s.run).is_some_and(|r| r < 0.5);
-        ready / vcpus > t.ready_per_vcpu
-            || ready > t.ready_group
+        !self.exceeded(vm).is_empty()
             || (sleeps && vm.wake_latency.is_some_and(|l| l.count >= 20 && l.p99_ns > t.wake_p99_ns))
     }
 

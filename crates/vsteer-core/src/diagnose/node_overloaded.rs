@@ -1,13 +1,20 @@
 //! Does a NUMA node carry more vCPUs than it has cores, while its VMs wait?
 //!
-//! The flowchart of J. Park 2022 (doi:10.6109/jkiice.2022.26.10.1432), step by step: (1) ready or co-stop above its
-//! threshold; (2) more vCPUs on the VM's node than the node has cores; (3) another node has enough idle CPUs: move
-//! the VM there and set its node affinity; (4) else reduce the vCPUs or upgrade. On hosts of one node step 3 has no
-//! other node and the rule is silent: `pcpus_overloaded` and `overcommitted` say what there is to say.
+//! Found as the flowchart of J. Park 2022 (doi:10.6109/jkiice.2022.26.10.1432) finds it: (1) ready or co-stop above a threshold,
+//! (2) more vCPUs on the VM's node than the node has cores. Where that flowchart then ends, by the letter, is told as evidence;
+//! what to do is said by the project's own rule ([`crate::numa::moves`]), which weighs what VMs want, all of them at once. On
+//! hosts of one node there is nowhere to go and the rule is silent: `pcpus_overloaded` and `overcommitted` say what there is to say.
+//!
+//! On ESXi a trap is named: VMs that exchange much are pulled together on one node (action affinity, VMware KB 2097369;
+//! reference 11 of the paper), so that a node is overloaded beside an idle one, and VMs that were moved come back unless they
+//! are kept there.
 
-use super::{Context, Finding, Rule, count, percent};
-use crate::nouns::VmConfig;
-use crate::topology::NumaNode;
+use super::{Context, Evidence, Finding, Rule, count};
+use crate::model::VmModel;
+use crate::nouns::Manager;
+use crate::numa::flowchart::{End, Walk, walk};
+use crate::numa::load::Load;
+use crate::numa::moves::{Mend, Move, mend};
 
 /// See the file's head.
 pub const RULE: Rule = Rule {
@@ -16,70 +23,139 @@ pub const RULE: Rule = Rule {
     check,
 };
 
-/// The node that holds most of a VM's vCPUs' allowed pCPUs, if one holds all of them.
-fn home<'a>(nodes: &[&'a NumaNode], vm: &VmConfig) -> Option<&'a NumaNode> {
-    nodes
+const TRAP: &str = "ESXi may have brought them together by itself: VMs that exchange much are pulled to one node \
+                    (Numa.LocalityWeightActionAffinity, KB 2097369), which then stays overloaded beside an idle one.";
+
+/// The moves in words.
+fn moved(c: &Context<'_>, load: &Load, moves: &[Move]) -> String {
+    let one = |m: &Move| {
+        let node = &load.nodes[m.to];
+        format!("VM {:?} to node {} (pCPUs {})", c.name(&load.guests[m.guest].vm), node.id.0, node.cpus)
+    };
+    format!("move {}, memory with it", moves.iter().map(one).collect::<Vec<_>>().join(", "))
+}
+
+fn by_the_letter(load: &Load, walk: &Walk) -> String {
+    match walk.end {
+        End::NothingToDo => "nothing to do".to_owned(),
+        End::AnotherCause => "look for another cause".to_owned(),
+        End::Migrate(n) => format!("migrate to node {} and set its node affinity", load.nodes[n].id.0),
+        End::ReduceOrUpgrade => "reduce the vCPUs or upgrade the CPUs".to_owned(),
+    }
+}
+
+fn next(c: &Context<'_>, load: &Load) -> String {
+    match mend(load) {
+        Mend::Moves { moves, .. } => format!(
+            "{}: the fewest moves after which every node has room (vsteer plan --only node)",
+            moved(c, load, &moves)
+        ),
+        Mend::NothingToDo => {
+            "its node has room for what is wanted at a time: look at what wakes its vCPUs together".to_owned()
+        }
+        Mend::Cannot { relief, fewer_vcpus, more_cores, .. } if !relief.is_empty() => format!(
+            "{}: that relieves it, and does not mend it ({})",
+            moved(c, load, &relief),
+            crate::plan::node_cannot(fewer_vcpus, more_cores)
+        ),
+        Mend::Cannot { fewer_vcpus, more_cores, .. } => format!(
+            "no other node has room: reduce the number of vCPUs, or upgrade the host's CPUs ({})",
+            crate::plan::node_cannot(fewer_vcpus, more_cores)
+        ),
+    }
+}
+
+/// VMs of vSphere's that wait, and nobody says on which node they are: then nothing can be said of nodes.
+fn homeless(c: &Context<'_>, load: &Load) -> Option<Finding> {
+    let of_vsphere = |id| c.config.vm(id).is_some_and(|v| matches!(v.manager, Manager::Vsphere(_)));
+    let waiting: Vec<&VmModel> = load
+        .guests
         .iter()
-        .copied()
-        .find(|n| vm.vcpus().all(|t| !t.affinity.is_empty() && t.affinity.is_subset(&n.cpus)))
+        .filter(|g| g.home.is_none() && of_vsphere(&g.vm))
+        .filter_map(|g| c.model.vm(&g.vm))
+        .filter(|vm| c.waits(vm))
+        .collect();
+    let worst = waiting.iter().max_by(|a, b| c.ready(a).total_cmp(&c.ready(b)))?;
+    Some(Finding {
+        rule: RULE.name.to_owned(),
+        vm: Some(worst.id.clone()),
+        title: format!("{} VM(s) wait, and on which NUMA node ESXi keeps them is not told", waiting.len()),
+        explanation: "A node can be overloaded beside one that idles; which it is depends on the VMs' home nodes, which esxtop \
+                      shows on its screen and does not write."
+            .into(),
+        evidence: waiting.iter().flat_map(|vm| c.exceeded(vm)).collect(),
+        loss_pcpus: 0.0,
+        disproved_by: "none of them shares its node with another".into(),
+        next: "say home_nodes for each VM in host.toml beside the file: NHN on esxtop's memory screen (m, f, NUMA)".into(),
+    })
 }
 
 fn check(c: &Context<'_>) -> Vec<Finding> {
-    let nodes: Vec<&NumaNode> = c.config.topology.nodes().iter().filter(|n| !n.cpus.is_empty()).collect();
-    if nodes.len() < 2 {
+    let load = Load::of(c.config, c.model);
+    if load.nodes.len() < 2 {
         return Vec::new();
     }
-    let cores =
-        |n: &NumaNode| c.config.topology.cores().iter().filter(|k| k.cpus.intersects(&n.cpus)).count();
-    let vcpus_on = |n: &NumaNode| -> usize {
-        c.vms()
-            .filter(|(v, _)| home(&nodes, v).is_some_and(|h| h.id == n.id))
-            .map(|(v, _)| v.vcpu_count())
-            .sum()
-    };
-    let idle_on = |n: &NumaNode| -> f64 {
-        c.model.pcpus.iter().filter(|p| n.cpus.contains(p.cpu)).map(|p| 1.0 - p.busy).sum()
-    };
-    let mut findings = Vec::new();
-    for (config, vm) in c.vms().filter(|(_, vm)| c.waits(vm)) {
-        let Some(node) = home(&nodes, config) else { continue };
-        let (on_node, has) = (vcpus_on(node), cores(node));
-        if on_node <= has {
-            continue;
+    let homes = load.homes();
+    let walks = walk(&load, &|g| c.model.vm(&g.vm).is_some_and(|m| c.waits(m)));
+    let of_node = |n: usize| -> Option<Finding> {
+        let (node, wanted) = (&load.nodes[n], load.wanted(n, &homes));
+        if wanted.vcpus <= node.cores {
+            return None;
         }
-        let wants = vm.vcpus.demand().unwrap_or(config.vcpu_count() as f64);
-        let other = nodes.iter().filter(|n| n.id != node.id).find(|n| idle_on(n) >= wants);
-        let next = match other {
-            Some(n) => format!("move it to node {} (pCPUs {}), its memory with it", n.id.0, n.cpus),
-            None => {
-                "no other node has room: reduce the number of vCPUs, or upgrade the host's CPUs".to_owned()
-            }
+        // In the flowchart's order: who waits longest first.
+        let waiting: Vec<(&Walk, &VmModel)> = walks
+            .iter()
+            .filter_map(|w| Some((w, c.model.vm(&w.vm)?)))
+            .filter(|(w, vm)| {
+                let at = load.guests.iter().position(|g| g.vm == w.vm).and_then(|i| homes[i]);
+                at == Some(n) && c.waits(vm)
+            })
+            .collect();
+        let (first, worst) = waiting.first()?;
+        let names: Vec<String> = waiting.iter().map(|(w, _)| format!("{:?}", w.name)).collect();
+        let letter: Vec<String> =
+            waiting.iter().map(|(w, _)| format!("{:?}: {}", w.name, by_the_letter(&load, w))).collect();
+        let of_vsphere =
+            |w: &Walk| c.config.vm(&w.vm).is_some_and(|v| matches!(v.manager, Manager::Vsphere(_)));
+        let wants = load.guests.iter().find(|g| g.vm == worst.id).map_or(0.0, |g| g.demand);
+        let trap = if of_vsphere(first) && first.idle_elsewhere >= wants {
+            format!(" {TRAP}")
+        } else {
+            String::new()
         };
-        findings.push(Finding {
+        let mut evidence: Vec<Evidence> = Vec::new();
+        for (w, vm) in &waiting {
+            let of = |e: Evidence| Evidence { quantity: format!("VM {:?}: {}", w.name, e.quantity), ..e };
+            evidence.extend(c.exceeded(vm).into_iter().map(of));
+        }
+        evidence.extend([
+            count("vCPUs on the node", wanted.vcpus, "vCPUs", Some(node.cores)),
+            count("wanted of the node, on average", wanted.mean, "cores", Some(node.cores)),
+            count("wanted of the node, 99 times in 100 at most", wanted.most(), "cores", Some(node.cores)),
+            count("bunching of vCPUs (1: they want cores independently)", load.bunching, "x", None),
+            count("idle elsewhere, best node", first.idle_elsewhere, "cores", Some(wants)),
+        ]);
+        Some(Finding {
             rule: RULE.name.to_owned(),
-            vm: Some(vm.id.clone()),
+            vm: Some(worst.id.clone()),
             title: format!(
-                "VM {:?} waits on node {}, which carries {on_node} vCPUs on {has} cores",
-                vm.name, node.id.0
+                "node {} carries {:.0} vCPUs on {:.0} cores, and {} of its VMs wait: {}",
+                node.id.0,
+                wanted.vcpus,
+                node.cores,
+                waiting.len(),
+                names.join(", ")
             ),
-            explanation:
-                "All vCPUs of these VMs are kept on one NUMA node; together they are more than its cores, so \
-                          they take turns even when another node idles."
-                    .into(),
-            evidence: vec![
-                percent("ready share, summed over vCPUs", c.ready(vm), Some(c.thresholds.ready_group)),
-                count("vCPUs on the node", on_node as f64, "vCPUs", Some(has as f64)),
-                count(
-                    "idle elsewhere, best node",
-                    nodes.iter().filter(|n| n.id != node.id).map(|n| idle_on(n)).fold(0.0, f64::max),
-                    "pCPUs",
-                    Some(wants),
-                ),
-            ],
-            loss_pcpus: c.ready(vm),
-            disproved_by: "its ready time stays when it alone is moved to an idle node".into(),
-            next,
-        });
-    }
-    findings
+            explanation: format!(
+                "All vCPUs of these VMs are kept on one NUMA node; together they are more than its cores, so they take \
+                 turns even when another node idles.{trap} The published flowchart by the letter, one VM after another: {}.",
+                letter.join("; ")
+            ),
+            evidence,
+            loss_pcpus: waiting.iter().map(|(_, vm)| c.ready(vm)).sum(),
+            disproved_by: "ready time stays when one of them alone is moved to an idle node".into(),
+            next: next(c, &load),
+        })
+    };
+    (0..load.nodes.len()).filter_map(of_node).chain(homeless(c, &load)).collect()
 }

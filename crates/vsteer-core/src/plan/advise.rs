@@ -7,10 +7,10 @@
 //! The rules (both from what people lose otherwise): nobody's work rate falls by more than [`Limits::work_loss`], and
 //! nobody's ready share grows by more than [`Limits::ready_growth`].
 
-use super::{Alternative, Forecast, Plan, Scope, Stage, Step, VmForecast};
+use super::{Alternative, Change, Forecast, Plan, Scope, Stage, Step, VmForecast};
 use super::{node, pool, quota, realtime, separate, topology, unpin, weights};
 use crate::model::{HostModel, VmModel};
-use crate::nouns::{Culprit, HostConfig, VmConfig, VmId};
+use crate::nouns::{Culprit, HostConfig, Manager, VmConfig, VmId};
 use crate::predict::fluid;
 use crate::{Fault, FaultKind};
 use serde::{Deserialize, Serialize};
@@ -84,22 +84,28 @@ pub const ACTIONS: &[Action] = &[
     pool::ACTION,
 ];
 
+/// Actions whose settings vSphere has: it places vCPUs, weighs and schedules in its own way.
+const ON_VSPHERE: [&str; 2] = ["node", "topology"];
+
 /// A VM that mostly sleeps: every vCPU uses little and is asleep for a good part of the time. Use alone does not tell:
 /// on a crowded host a VM that never sleeps uses little as well, because it waits.
 pub fn is_sleeper(vm: &VmModel, limits: &Limits) -> bool {
-    vm.vcpu_threads().next().is_some()
-        && vm.vcpu_threads().all(|t| {
-            let (run, wait) = (t.shares.run.unwrap_or(1.0), t.shares.wait.unwrap_or(0.0));
-            let asleep = t.shares.blocked.unwrap_or(1.0 - run - wait);
-            run <= limits.sleeper_run && asleep >= limits.sleeper_asleep
-        })
+    if vm.vcpu_threads().next().is_none() {
+        // Of a group the worlds are not told apart: nobody knows.
+        return vm.worlds.is_some();
+    }
+    vm.vcpu_threads().all(|t| {
+        let (run, wait) = (t.shares.run.unwrap_or(1.0), t.shares.wait.unwrap_or(0.0));
+        let asleep = t.shares.blocked.unwrap_or(1.0 - run - wait);
+        run <= limits.sleeper_run && asleep >= limits.sleeper_asleep
+    })
 }
 
 /// How long the VM's threads are ready on account of others, as a share per vCPU: its own threads in each other's way
 /// and an idle pCPU not used are nothing that a plan against others mends. All of its vCPUs' ready where who ran
 /// meanwhile is not measured.
 fn kept_waiting(vm: &VmModel, model: &HostModel) -> Option<f64> {
-    let ready = vm.per_vcpu(|s| s.ready.or(s.wait))?;
+    let ready = waits_per_vcpu(vm)?;
     let Some(blame) = &model.blame else { return Some(ready) };
     let by_others = |c: &Culprit| match c {
         Culprit::Vm(id) => *id != vm.id,
@@ -115,9 +121,16 @@ fn wakes_late(vm: &VmModel, limits: &Limits) -> bool {
     vm.wake_latency.is_some_and(|l| l.p99_ns > limits.delayed_wake_ns && l.count >= 20)
 }
 
+/// Ready and co-stopped per vCPU; of a VM of which the group alone is known, whose vCPUs are not counted, of the group, as if
+/// one vCPU had waited all of it: too much rather than too little.
+fn waits_per_vcpu(vm: &VmModel) -> Option<f64> {
+    let waited = |s: &crate::model::Shares| Some(s.ready.or(s.wait)? + s.costop.unwrap_or(0.0));
+    vm.per_vcpu(waited).or_else(|| waited(vm.vcpus_or_group().0))
+}
+
 /// A VM that waits too long for what it does, for whomever.
 pub fn is_delayed(vm: &VmModel, limits: &Limits) -> bool {
-    vm.per_vcpu(|s| s.ready.or(s.wait)).is_some_and(|w| w > limits.delayed_ready) || wakes_late(vm, limits)
+    waits_per_vcpu(vm).is_some_and(|w| w > limits.delayed_ready) || wakes_late(vm, limits)
 }
 
 /// A VM that waits too long for others.
@@ -146,6 +159,10 @@ pub fn runs_briefly(vm: &VmModel) -> bool {
 /// The delayed VMs that `steps` change and that may use all the time they now wait, in words, where that is more of the
 /// others' work than allowed.
 fn appetite(c: &Context<'_>, steps: &[Step]) -> Option<String> {
+    // Who goes to a node that has room takes nobody's work.
+    if steps.iter().all(|s| matches!(s.change, Change::NodeAffinity { .. })) {
+        return None;
+    }
     let is_delayed = |id: &VmId| c.delayed.iter().any(|d| d.id == *id);
     let raised = |id: &VmId| is_delayed(id) && steps.iter().any(|s| s.vm == *id);
     let hungry: Vec<&VmModel> = c.model.vms.iter().filter(|vm| raised(&vm.id) && !runs_briefly(vm)).collect();
@@ -256,6 +273,7 @@ pub fn plan_by(
         .collect();
     let delayed = config.vms.iter().filter(|vm| ids.contains(&&vm.id)).collect();
     let context = Context { config, model, limits, delayed };
+    let on_vsphere = config.vms.iter().any(|vm| matches!(vm.manager, Manager::Vsphere(_)));
     let unchanged = foretell(&[])?;
     let waits_now: f64 = {
         let before = |f: &&VmForecast| context.delayed.iter().any(|d| d.id == f.vm);
@@ -265,7 +283,11 @@ pub fn plan_by(
     let mut fit: Vec<(&Action, Vec<Step>, Forecast, f64)> = Vec::new();
     let mut alternatives = Vec::new();
     for action in ACTIONS.iter().filter(|a| only.map_or(!a.asked_only, |name| a.name == name)) {
-        match (action.propose)(&context) {
+        let proposed = match (on_vsphere, ON_VSPHERE.contains(&action.name)) {
+            (true, false) => Err("vSphere has no such setting, or vsteer does not set it there".to_owned()),
+            _ => (action.propose)(&context),
+        };
+        match proposed {
             Err(why_not) => {
                 alternatives.push(Alternative {
                     title: action.doc.to_owned(),

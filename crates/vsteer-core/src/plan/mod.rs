@@ -8,6 +8,7 @@
 pub mod advise;
 mod node;
 pub mod pool;
+pub mod powercli;
 mod quota;
 mod realtime;
 mod separate;
@@ -15,6 +16,8 @@ pub mod set;
 mod topology;
 mod unpin;
 mod weights;
+
+pub use node::cannot as node_cannot;
 
 use crate::CpuSet;
 use crate::nouns::{
@@ -118,6 +121,13 @@ pub enum Change {
         /// The new nodes.
         to: Option<CpuSet>,
     },
+    /// The nodes that the hypervisor keeps the VM on, vCPUs and memory together (ESXi's `numa.nodeAffinity`).
+    NodeAffinity {
+        /// The former nodes; `None`: the hypervisor's own choice.
+        from: Option<CpuSet>,
+        /// The new ones.
+        to: Option<CpuSet>,
+    },
     /// The vCPU topology shown to the guest; takes effect when the VM is started anew.
     Topology {
         /// The former one.
@@ -167,6 +177,7 @@ impl Change {
             }
             Change::Class { role, tid, from, to } => Change::Class { role, tid, from: to, to: from },
             Change::MemoryNodes { from, to } => Change::MemoryNodes { from: to, to: from },
+            Change::NodeAffinity { from, to } => Change::NodeAffinity { from: to, to: from },
             Change::Topology { from, to } => Change::Topology { from: Some(to), to: from? },
             Change::Host { from, to, .. } => Change::Host { from: to, to: from, cpus: None },
             Change::Pool { from, to, weight, limit } => Change::Pool { from: to, to: from, weight, limit },
@@ -176,7 +187,9 @@ impl Change {
     /// What of it no undo brings back; `None` when all of it can be taken back.
     pub fn irreversible(&self) -> Option<&'static str> {
         match self {
-            Change::MemoryNodes { .. } => Some("pages that were moved stay where they are"),
+            Change::MemoryNodes { .. } | Change::NodeAffinity { .. } => {
+                Some("pages that were moved stay where they are")
+            }
             _ => None,
         }
     }
@@ -209,6 +222,9 @@ impl fmt::Display for Change {
             }
             Change::Class { role, from, to, .. } => write!(f, "{role}: class {from} -> {to}"),
             Change::MemoryNodes { from, to } => write!(f, "memory nodes: {} -> {}", nodes(from), nodes(to)),
+            Change::NodeAffinity { from, to } => {
+                write!(f, "NUMA node affinity: {} -> {}", nodes(from), nodes(to))
+            }
             Change::Topology { from, to } => {
                 let text = |t: &GuestTopology| format!("{}x{}x{}", t.sockets, t.cores, t.threads);
                 let from = from.as_ref().map_or("default".to_owned(), text);
@@ -321,6 +337,12 @@ pub struct VmForecast {
     /// As expected.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lag_after: Option<Interval>,
+    /// Sum over its vCPUs of co-stop, as observed; `None` where there is none, or the method does not tell it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub costop_before: Option<f64>,
+    /// As expected.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub costop_after: Option<Interval>,
     /// 99th percentile of the wait after a wake-up, ns, as observed; `None` where the method does not tell it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wake_p99_ns_before: Option<f64>,

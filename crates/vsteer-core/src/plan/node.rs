@@ -1,16 +1,18 @@
-//! Moves VMs from a NUMA node that carries too many vCPUs to one that has room, their memory binding with them.
+//! Moves VMs from NUMA nodes that are asked for more than they have to others that have room, as few VMs as can be.
 //!
-//! The flowchart of J. Park 2022 (doi:10.6109/jkiice.2022.26.10.1432), step 3, for all VMs of the host at once: as long
-//! as a node is overloaded and its VMs wait, the waiting VM whose demand fits the emptiest other node best is moved
-//! there. Step 4 (reduce vCPUs or upgrade) is the diagnosis's to say. Left out: the exact set of fewest moves
-//! (GAP(fewest-moves)), and VMs larger than a node.
+//! All VMs of the host at once ([`crate::numa::moves`]): the set of fewest moves after which every node has room, bursts
+//! included. It is proposed where a VM waits on such a node. On vSphere a VM is kept on a node by `numa.nodeAffinity`, memory
+//! with it, and then ESXi no longer moves it by itself; elsewhere by where its threads may run, and a memory binding that is
+//! there goes with them.
+//!
+//! Left out: VMs on several nodes. Fewer vCPUs or more cores, where no moves mend it, are the diagnosis's to say.
 
 use super::advise::{Action, Context, is_delayed};
 use super::{Change, Step};
 use crate::CpuSet;
-use crate::nouns::{Role, VmConfig};
-use crate::topology::{NodeId, NumaNode};
-use std::collections::BTreeMap;
+use crate::nouns::{Manager, Role, VmConfig};
+use crate::numa::load::{Load, Node};
+use crate::numa::moves::{Mend, mend};
 
 /// See the file's head.
 pub const ACTION: Action = Action {
@@ -21,77 +23,84 @@ pub const ACTION: Action = Action {
     propose,
 };
 
-/// A node is filled by a move to at most this share of its pCPUs: bursts need room.
-const FILL: f64 = 0.85;
-
 fn propose(c: &Context<'_>) -> Result<Vec<Step>, String> {
-    let nodes: Vec<&NumaNode> = c.config.topology.nodes().iter().filter(|n| !n.cpus.is_empty()).collect();
-    if nodes.len() < 2 {
+    let load = Load::of(c.config, c.model);
+    if load.nodes.len() < 2 {
         return Err("this host has one NUMA node".to_owned());
     }
-    let home = |vm: &VmConfig| {
-        nodes
-            .iter()
-            .find(|n| vm.vcpus().all(|t| !t.affinity.is_empty() && t.affinity.is_subset(&n.cpus)))
-            .map(|n| n.id)
+    let homes = load.homes();
+    let waits = load.guests.iter().zip(&homes).any(|(g, home)| {
+        home.is_some_and(|h| !load.has_room(h, &homes))
+            && c.model.vm(&g.vm).is_some_and(|m| is_delayed(m, &c.limits))
+    });
+    let unknown = load.guests.iter().any(|g| {
+        let of = c.config.vm(&g.vm).is_some_and(|vm| matches!(vm.manager, Manager::Vsphere(_)));
+        of && g.home.is_none() && c.model.vm(&g.vm).is_some_and(|m| is_delayed(m, &c.limits))
+    });
+    if !waits && unknown {
+        return Err("on which nodes ESXi keeps the VMs that wait is not told: home_nodes in host.toml beside the file (NHN on \
+                    esxtop's memory screen)"
+            .to_owned());
+    }
+    if !waits {
+        return Err("no waiting VM is held on an overloaded node that another node could relieve".to_owned());
+    }
+    let moves = match mend(&load) {
+        Mend::Moves { moves, .. } => moves,
+        Mend::NothingToDo => return Err("every node has room".to_owned()),
+        Mend::Cannot { relief, fewer_vcpus, more_cores, .. } if relief.is_empty() => {
+            return Err(cannot(fewer_vcpus, more_cores));
+        }
+        Mend::Cannot { relief, .. } => relief,
     };
-    let demand = |vm: &VmConfig| c.model.vm(&vm.id).and_then(|m| m.group.demand()).unwrap_or(0.0);
-    // What each node is asked for: by VMs that are held on it, and by everybody else evenly.
-    let free_everywhere: f64 =
-        c.config.vms.iter().filter(|vm| home(vm).is_none()).map(demand).sum::<f64>() / nodes.len() as f64;
-    let mut asked: BTreeMap<NodeId, f64> = nodes.iter().map(|n| (n.id, free_everywhere)).collect();
-    for vm in &c.config.vms {
-        if let Some(id) = home(vm) {
-            *asked.entry(id).or_default() += demand(vm);
-        }
-    }
-    let capacity = |n: &NumaNode| n.cpus.intersection(&c.config.topology.usable()).len() as f64;
     let mut steps = Vec::new();
-    let mut waiting: Vec<&VmConfig> = c
-        .config
-        .vms
-        .iter()
-        .filter(|vm| c.model.vm(&vm.id).is_some_and(|m| is_delayed(m, &c.limits)))
-        .collect();
-    waiting.sort_by(|a, b| demand(b).total_cmp(&demand(a)).then_with(|| a.id.cmp(&b.id)));
-    for vm in waiting {
-        let Some(from) = home(vm).and_then(|id| nodes.iter().find(|n| n.id == id)) else { continue };
-        if asked[&from.id] <= capacity(from) {
-            continue;
+    for m in moves {
+        let (from, to) = (&load.nodes[m.from], &load.nodes[m.to]);
+        let wanted = load.wanted(m.from, &homes);
+        let reason = format!(
+            "node {} has {:.0} cores and is asked for {:.1} on average, for up to {:.1} at times; node {} has room for its {:.1}",
+            from.id.0,
+            from.cores,
+            wanted.mean,
+            wanted.most(),
+            to.id.0,
+            load.guests[m.guest].demand
+        );
+        if let Some(vm) = c.config.vm(&load.guests[m.guest].vm) {
+            move_steps(vm, to, &reason, &mut steps);
         }
-        let wants = demand(vm);
-        let room = |n: &NumaNode| FILL * capacity(n) - asked[&n.id];
-        let best = nodes.iter().filter(|n| n.id != from.id && room(n) >= wants);
-        let Some(to) = best.max_by(|a, b| room(a).total_cmp(&room(b)).then_with(|| b.id.cmp(&a.id))) else {
-            continue;
-        };
-        move_steps(vm, from, to, wants, &mut steps);
-        *asked.entry(from.id).or_default() -= wants;
-        *asked.entry(to.id).or_default() += wants;
     }
-    if steps.is_empty() {
-        Err("no waiting VM is held on an overloaded node that another node could relieve".to_owned())
-    } else {
-        Ok(steps)
+    Ok(steps)
+}
+
+/// That no moves do it, and what would.
+pub fn cannot(fewer_vcpus: Option<u32>, more_cores: Option<u32>) -> String {
+    let less = fewer_vcpus.map(|n| format!("{n} vCPUs less in all"));
+    let more = more_cores.map(|n| format!("{n} more cores on every node"));
+    match (less, more) {
+        (Some(less), Some(more)) => format!("no moves mend it: {less}, or {more}, would"),
+        (Some(one), None) | (None, Some(one)) => format!("no moves mend it: {one} would"),
+        (None, None) => "no moves mend it, nor twice the cores: it is far more than the host has".to_owned(),
     }
 }
 
-fn move_steps(vm: &VmConfig, from: &NumaNode, to: &NumaNode, wants: f64, steps: &mut Vec<Step>) {
-    let reason = format!(
-        "node {} is asked for more than it has, node {} has room for {wants:.1} pCPUs",
-        from.id.0, to.id.0
-    );
+fn move_steps(vm: &VmConfig, to: &Node, reason: &str, steps: &mut Vec<Step>) {
     let mut step = |change| {
-        steps.push(Step { vm: vm.id.clone(), vm_name: vm.name.clone(), change, reason: reason.clone() });
+        steps.push(Step { vm: vm.id.clone(), vm_name: vm.name.clone(), change, reason: reason.to_owned() });
     };
+    let nodes = Some(CpuSet::single(to.id.0));
+    if let Manager::Vsphere(_) = vm.manager {
+        let from = vm.vsphere.as_ref().and_then(|v| v.node_affinity.clone());
+        step(Change::NodeAffinity { from, to: nodes });
+        return;
+    }
     for t in vm.threads.iter().filter(|t| t.role != Role::Worker && !t.affinity.is_subset(&to.cpus)) {
         step(Change::Affinity { role: t.role, tid: t.tid, from: t.affinity.clone(), to: to.cpus.clone() });
     }
     // Only a binding that is there is changed: unbound memory follows by itself where the kernel balances it.
-    if let Some(bound) = &vm.memory_nodes {
-        let nodes = Some(CpuSet::single(to.id.0));
-        if Some(bound) != nodes.as_ref() {
-            step(Change::MemoryNodes { from: Some(bound.clone()), to: nodes });
-        }
+    if let Some(bound) = &vm.memory_nodes
+        && Some(bound) != nodes.as_ref()
+    {
+        step(Change::MemoryNodes { from: Some(bound.clone()), to: nodes });
     }
 }

@@ -238,6 +238,7 @@ mod tests {
             threads: vec![vcpu(0), vcpu(1)],
             weight: Some(CpuWeight::Credit(256)),
             pool: Some(CpuPool { name, scheduler, cpus: cpus.clone(), parameters }),
+            vsphere: None,
             ..VmConfig::new(VmId("1".into()), "my:web", 1)
         };
         HostConfig {

@@ -324,6 +324,14 @@ fn apply(vm: &mut VmConfig, change: &Change) {
             vm.rt_budgets.iter_mut().filter(|b| b.cgroup == *cgroup).for_each(|b| b.runtime_us = *to_us);
         }
         Change::MemoryNodes { to, .. } => vm.memory_nodes.clone_from(to),
+        Change::NodeAffinity { to, .. } => {
+            let vsphere = vm.vsphere.get_or_insert_default();
+            vsphere.node_affinity.clone_from(to);
+            // Where it may be kept is where it then is; where it is let go, nobody knows.
+            if to.is_some() {
+                vsphere.home_nodes.clone_from(to);
+            }
+        }
         Change::Topology { to, .. } => vm.guest_topology = Some(*to),
         // Who is gone asks for nothing here: whoever plans that says what comes of it.
         Change::Host { .. } => {}
@@ -418,6 +426,8 @@ pub fn forecast(config: &HostConfig, model: &HostModel, steps: &[Step]) -> Forec
                 ready_after: Interval { low: 0.0, likely: 0.0, high: 0.0 },
                 lag_before: None,
                 lag_after: None,
+                costop_before: None,
+                costop_after: None,
                 wake_wait_ns_before: None,
                 wake_wait_ns_after: None,
                 wake_p99_ns_before: None,

@@ -133,6 +133,8 @@ impl<'a> Foretold<'a> {
             ready_after: interval(ready, &|g| g.ready),
             lag_before: lag,
             lag_after: Some(interval(lag, &|g| g.lag)),
+            costop_before: None,
+            costop_after: None,
             wake_wait_ns_before: None,
             wake_wait_ns_after: (wakes > 0).then(|| {
                 let likely = waits / wakes as f64;

@@ -455,6 +455,7 @@ pub(super) mod tests {
                 name: (*name).into(),
                 threads: seen.collect(),
                 group: Shares::default(),
+                worlds: None,
                 vcpus: Shares::default(),
                 throttled_per_s: None,
                 io_per_s: None,
@@ -464,6 +465,7 @@ pub(super) mod tests {
                 wake_latency: None,
                 ready_spell: None,
                 memory_by_node: None,
+                memory_local: None,
             });
             let vcpus = (0..*vcpus).map(|_| VcpuSetup::new(Demand::Hog)).collect();
             setups.push(VmSetup { weight: Some(*weight), ..VmSetup::new(*name, vcpus) });

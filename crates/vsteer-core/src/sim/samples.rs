@@ -67,6 +67,7 @@ pub fn config(setup: &Setup, policy: &str, default_weight: u32) -> HostConfig {
             memory_bytes: None,
             memory_nodes: vm.memory_node.map(|n| crate::CpuSet::single(n.0)),
             pool: None,
+            vsphere: None,
         }
     });
     HostConfig {
@@ -103,8 +104,7 @@ pub fn batch(setup: &Setup, simulation: &dyn Simulation, blame: Vec<BlameSample>
         let a = simulation.account(Vcpu(i as u32));
         let in_state = |s: State| Some(a.ns[s as usize]);
         let (ready_ns, limited_ns) = (a.ns[State::Ready as usize], a.ns[State::Limited as usize]);
-        // The nouns have no column for co-stop yet; it is waiting, and neither ready nor limited.
-        let wait_ns = ready_ns + limited_ns + a.ns[State::CoStopped as usize];
+        let wait_ns = ready_ns + limited_ns;
         ThreadSample {
             vm: vm_id(facts.vm.i()),
             role: Role::Vcpu(facts.index),
@@ -116,9 +116,12 @@ pub fn batch(setup: &Setup, simulation: &dyn Simulation, blame: Vec<BlameSample>
                 ready_ns: Some(ready_ns),
                 limited_ns: Some(limited_ns),
                 wait_ns: Some(wait_ns),
+                costop_ns: in_state(State::CoStopped),
                 blocked_ns: in_state(State::Blocked),
                 lag_ns: Some(a.lag_ns.unwrap_or(0)),
                 overlap_ns: None,
+                system_ns: None,
+                used_ns: None,
                 switches: Some(a.switches),
                 preemptions: Some(a.preemptions),
                 wakeups: Some(a.wakeups),
@@ -146,6 +149,8 @@ pub fn batch(setup: &Setup, simulation: &dyn Simulation, blame: Vec<BlameSample>
         timers: None,
         io: None,
         memory_by_node: None,
+        memory_local_ppm: None,
+        group: None,
     });
     Batch {
         mono_ns: now_ns,

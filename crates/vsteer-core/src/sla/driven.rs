@@ -181,6 +181,7 @@ mod tests {
             }],
             weight: Some(CpuWeight::Credit(256)),
             pool: Some(pool.clone()),
+            vsphere: None,
             ..VmConfig::new(VmId(name.into()), name, id)
         };
         let names = ["Domain-0", "a", "b", "c", "other"];
@@ -212,6 +213,7 @@ mod tests {
                     last_cpu: None,
                 }],
                 group: shares,
+                worlds: None,
                 vcpus: shares,
                 throttled_per_s: None,
                 io_per_s: None,
@@ -221,6 +223,7 @@ mod tests {
                 wake_latency: None,
                 ready_spell: None,
                 memory_by_node: None,
+                memory_local: None,
             }
         };
         let model = HostModel {

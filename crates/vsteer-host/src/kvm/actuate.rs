@@ -152,6 +152,9 @@ impl KvmHost {
             Change::Pool { .. } => {
                 return Err(fault(FaultKind::Unsupported, step).because(able::NO_POOLS));
             }
+            Change::NodeAffinity { .. } => {
+                return Err(fault(FaultKind::Unsupported, step).because(able::VSPHERES));
+            }
             Change::Preference { .. } | Change::Reservation { .. } => {
                 return Err(fault(FaultKind::Unsupported, step).because(able::XENS));
             }

@@ -98,6 +98,7 @@ pub fn vm(inventory: &Inventory, vm: &Vm, threads: &[Thread]) -> Option<VmConfig
             _ => line.memory_nodes.clone(),
         },
         pool: None,
+        vsphere: None,
     })
 }
 

@@ -146,6 +146,9 @@ pub fn wanted(xml: &str, change: &Change) -> Result<Vec<Part>, String> {
             vec![Part::new("cpu", "topology", vec![element])]
         }
         Change::Host { .. } => return Err("a definition names no host".to_owned()),
+        Change::NodeAffinity { .. } => {
+            return Err("a definition of libvirt's has no node affinity".to_owned());
+        }
         Change::Pool { .. } => return Err("a definition of libvirt's names no pool".to_owned()),
         Change::Preference { .. } | Change::Reservation { .. } => {
             return Err("only Xen has such a setting".to_owned());

@@ -94,6 +94,7 @@ impl<'a> Subject<'a> {
                 "rtds" => Able::Untried,
                 other => Able::No(format!("the scheduler of its pool, {other:?}, reserves nothing")),
             }),
+            node_affinity: none(),
         }
     }
 
@@ -113,6 +114,7 @@ impl<'a> Subject<'a> {
             Change::Pool { .. } => &all.pool,
             Change::Preference { .. } => &all.preference,
             Change::Reservation { .. } => &all.reservation,
+            Change::NodeAffinity { .. } => &all.node_affinity,
         };
         if let (true, Able::No(why)) = (scope.live(), &of.live) {
             return Err(fault(FaultKind::Unsupported, step).because(why));

@@ -195,6 +195,7 @@ impl Listed {
             },
             memory_bytes: Some(d.memory_mib << 20),
             pool: pool.cloned(),
+            vsphere: None,
             ..VmConfig::new(vm_id(d), d.name.clone(), d.id.into())
         }
     }

@@ -51,7 +51,15 @@ pub(super) fn samples(place: &Place, domains: &[Domain]) -> Vec<VmSample> {
     let counted = if *place == Place::Here { counts(Path::new("/")) } else { BTreeMap::new() };
     let sample = |d: &Domain| {
         let io = Some(*counted.get(&d.id)?);
-        Some(VmSample { vm: vm_id(d), throttled_periods: None, io, timers: None, memory_by_node: None })
+        Some(VmSample {
+            vm: vm_id(d),
+            throttled_periods: None,
+            io,
+            timers: None,
+            memory_by_node: None,
+            memory_local_ppm: None,
+            group: None,
+        })
     };
     domains.iter().filter_map(sample).collect()
 }

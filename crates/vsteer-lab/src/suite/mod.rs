@@ -15,6 +15,7 @@ mod service;
 mod steered;
 mod topology;
 mod verdicts;
+mod vsphere;
 mod xen;
 
 use crate::case::Check;
@@ -124,6 +125,7 @@ pub struct Case {
 /// Every case.
 pub const CASES: &[Case] = &[
     topology::CASE,
+    vsphere::CASE,
     loops::CASE,
     collectors::CASE,
     blame::CASE,

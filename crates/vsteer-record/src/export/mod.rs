@@ -148,6 +148,30 @@ pub fn csv(recording: &Recording, folder: &Path) -> Result<Vec<String>, Fault> {
     Ok(notes)
 }
 
+/// A batch file of esxtop's; compressed where its name ends in `.gz`.
+///
+/// # Errors
+/// As [`parquet`].
+pub fn esxtop(recording: &Recording, output: &Path) -> Result<(), Fault> {
+    must_be_new(output)?;
+    let write = || -> io::Result<()> {
+        let to = BufWriter::new(File::create(output)?);
+        if output.extension().is_some_and(|e| e == "gz") {
+            let mut to = flate2::write::GzEncoder::new(to, flate2::Compression::default());
+            crate::esxtop::write::recording(recording, &mut to)?;
+            to.finish()?.flush()
+        } else {
+            let mut to = to;
+            crate::esxtop::write::recording(recording, &mut to)?;
+            to.flush()
+        }
+    };
+    write().map_err(|e| {
+        let _ = fs::remove_file(output);
+        failed("writing", output, &e)
+    })
+}
+
 /// The recording folder as one zip file, for sending; it unpacks to the same folder.
 ///
 /// # Errors

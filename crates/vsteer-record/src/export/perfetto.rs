@@ -35,10 +35,11 @@ const TYPE_COUNTER: u64 = 4;
 
 /// Shares shown, by name.
 type Shown = (&'static str, fn(&ThreadCounters) -> Option<u64>);
-const SHOWN: [Shown; 4] = [
+const SHOWN: [Shown; 5] = [
     ("run %", |c| c.run_ns),
     ("ready %", |c| c.ready_ns.or(c.wait_ns)),
     ("limited %", |c| c.limited_ns),
+    ("co-stopped %", |c| c.costop_ns),
     ("lag %", |c| c.lag_ns),
 ];
 

@@ -6,7 +6,7 @@ use crate::interrupt::Interrupt;
 use crate::source::xen_meant;
 use std::time::{SystemTime, UNIX_EPOCH};
 use vsteer_act::{Journal, Setting, arm, confirm, journal_folder, preview};
-use vsteer_core::nouns::HostConfig;
+use vsteer_core::nouns::{HostConfig, Manager};
 use vsteer_core::plan::Plan;
 use vsteer_core::{Fault, FaultKind};
 use vsteer_host::actuate::Actuate;
@@ -45,6 +45,11 @@ pub fn run(a: &Apply, json: bool) -> Result<(), Fault> {
     if plan.steps.is_empty() {
         eprintln!("vsteer: plan {} has no steps: {}", plan.id, plan.title);
         return Ok(());
+    }
+    if let Some(vm) = plan.parent.vms.iter().find(|vm| matches!(vm.manager, Manager::Vsphere(_))) {
+        return Err(Fault::new(FaultKind::Unsupported, format!("VM {:?} runs on vSphere", vm.name))
+            .because("vsteer does not change vSphere's VMs itself yet")
+            .way_out("vsteer plan ... --format powercli prints the same changes as a script"));
     }
     let (mut actuator, now) = open(a.connect.as_deref())?;
     if !a.yes && a.try_for.is_none() {

@@ -10,7 +10,9 @@ use vsteer_core::diagnose::{Thresholds, diagnose};
 /// # Errors
 /// As [`source::window`].
 pub fn run(a: &Diagnose, json: bool) -> Result<(), Fault> {
-    if let (Some(folder), None) = (&a.window.recording, &a.window.at) {
+    if let (Some(folder), None) = (&a.window.recording, &a.window.at)
+        && folder.is_dir()
+    {
         let marks = vsteer_record::read_marks(folder)?.len();
         if marks > 0 {
             eprintln!("vsteer: {marks} moments are marked in it: vsteer replay {} --marks", folder.display());
@@ -18,7 +20,9 @@ pub fn run(a: &Diagnose, json: bool) -> Result<(), Fault> {
     }
     let stretch = source::window(&a.window)?;
     let model = stretch.model()?;
-    let findings = diagnose(&stretch.config, &model, Thresholds::default());
+    let mut thresholds = Thresholds::default();
+    a.threshold.iter().try_for_each(|(name, share)| thresholds.set(name, *share))?;
+    let findings = diagnose(&stretch.config, &model, thresholds);
     if json {
         super::print_json(
             &serde_json::json!({ "window_s": stretch.seconds(), "findings": findings, "model": model }),

@@ -13,6 +13,9 @@ pub fn run(a: &Export, json: bool) -> Result<(), Fault> {
         Format::Zip => export::zip(&a.recording, &a.output).map(|()| Vec::new())?,
         Format::Parquet => export::parquet(&crate::source::read(&a.recording)?, &a.output)?,
         Format::Csv => export::csv(&crate::source::read(&a.recording)?, &a.output)?,
+        Format::Esxtop => {
+            export::esxtop(&crate::source::read(&a.recording)?, &a.output).map(|()| Vec::new())?
+        }
         Format::Perfetto => {
             export::perfetto(&crate::source::read(&a.recording)?, &a.output).map(|()| Vec::new())?
         }

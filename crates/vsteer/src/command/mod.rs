@@ -6,6 +6,7 @@ mod estimate;
 mod export;
 mod headroom;
 mod meta;
+pub mod numa;
 pub mod plan;
 mod realtime;
 pub mod record;
@@ -36,6 +37,7 @@ pub fn run(cli: Cli) -> Result<ExitCode, Fault> {
         Command::Export(a) => export::run(&a, json),
         Command::Diagnose(a) => diagnose::run(&a, json),
         Command::Plan(a) => plan::run(&a, json),
+        Command::Numa(a) => numa::run(&a, json),
         Command::Apply(a) => apply::run(&a, json),
         Command::Rollback(a) => rollback::run(&a, json),
         Command::Verify(a) => verify::run(&a, json),

@@ -3,15 +3,17 @@
 //! Forecasts come from replaying the recording where it holds switches and the replay gives back what was measured, else
 //! from fluid fair shares; the plan says which, and standard error why.
 
-use crate::cli::{Method, PlanArgs, ScopeChoice};
+use crate::cli::{Method, PlanArgs, PlanFormat, ScopeChoice};
 use crate::interrupt::Interrupt;
 use crate::scenario::replay::Recorded;
 use crate::source::{self, Stretch, progress_done, progress_of};
 use crate::text;
 use std::path::Path;
 use vsteer_core::model::HostModel;
+use vsteer_core::nouns::{HostConfig, Manager};
 use vsteer_core::plan::advise::{Limits, plan_by, plan_of};
-use vsteer_core::plan::{Forecast, Plan, Scope, Step, set};
+use vsteer_core::plan::{Forecast, Plan, Scope, Step, powercli, set};
+use vsteer_core::predict::cosched::Cosched;
 use vsteer_core::predict::fluid;
 use vsteer_core::predict::foretell::{Foretold, GIVEN_BACK};
 use vsteer_core::{Fault, FaultKind};
@@ -22,8 +24,13 @@ use vsteer_core::{Fault, FaultKind};
 /// As [`source::window`]; `Usage` for an unknown action, or for a replay of what cannot be replayed; when the file
 /// cannot be written.
 pub fn run(a: &PlanArgs, json: bool) -> Result<(), Fault> {
+    if json && a.format == PlanFormat::Powercli {
+        return Err(Fault::new(FaultKind::Usage, "a plan is printed as JSON or as a script, not both")
+            .way_out("leave out --json or --format powercli"));
+    }
     let plan = match look(a)? {
         Seen::Replayable(recorded) => by_replay(a, &recorded)?,
+        Seen::Samples(stretch) if by_cosched_is_meant(a, &stretch.config)? => by_cosched(a, &stretch)?,
         Seen::Samples(stretch) => by_fluid(a, &stretch, &stretch.model()?)?,
     };
     if let Some(path) = &a.output {
@@ -32,9 +39,14 @@ pub fn run(a: &PlanArgs, json: bool) -> Result<(), Fault> {
     }
     if json {
         super::print_json(&plan);
+    } else if a.format == PlanFormat::Powercli {
+        print!("{}", powercli::script(&plan)?);
     } else {
         print!("{}", text::plan(&plan));
         match &a.output {
+            _ if is_on_vsphere(&plan.parent) && !plan.steps.is_empty() => {
+                println!("as a script for review: vsteer plan ... --format powercli");
+            }
             Some(path) if !plan.steps.is_empty() => {
                 println!("apply it: vsteer apply {} --try 60s", path.display())
             }
@@ -90,6 +102,58 @@ fn look(a: &PlanArgs) -> Result<Seen, Fault> {
 
 fn by_fluid(a: &PlanArgs, stretch: &Stretch, model: &HostModel) -> Result<Plan, Fault> {
     chosen(a, stretch, model, &mut |steps| Ok(fluid::forecast(&stretch.config, model, steps)))
+}
+
+/// What is proposed for VMs of vSphere's, forecast by ESXi's simulated co-scheduling; `None` for others, and where that cannot
+/// be.
+pub fn proposed_on_vsphere(stretch: &Stretch, model: &HostModel) -> Option<Plan> {
+    if !is_on_vsphere(&stretch.config) {
+        return None;
+    }
+    let fitted = Cosched::new(&stretch.config, model, &mut || true).ok()?;
+    let mut foretell = |steps: &[Step]| fitted.forecast(steps, &mut || true);
+    plan_by(&stretch.config, model, Limits::default(), Scope::Live, None, &mut foretell).ok()
+}
+
+fn is_on_vsphere(config: &HostConfig) -> bool {
+    config.vms.iter().any(|vm| matches!(vm.manager, Manager::Vsphere(_)))
+}
+
+/// Is it ESXi's scheduler that is to be simulated?
+fn by_cosched_is_meant(a: &PlanArgs, config: &HostConfig) -> Result<bool, Fault> {
+    match (a.by, is_on_vsphere(config)) {
+        (Method::Cosched, false) => {
+            Err(Fault::new(FaultKind::Usage, "--by cosched is for VMs of vSphere's")
+                .way_out("leave out --by"))
+        }
+        (Method::Cosched, true) => Ok(true),
+        (Method::Auto, of_vsphere) => Ok(of_vsphere),
+        _ => Ok(false),
+    }
+}
+
+fn by_cosched(a: &PlanArgs, stretch: &Stretch) -> Result<Plan, Fault> {
+    let interrupt = Interrupt::listen();
+    let model = stretch.model()?;
+    let mut go_on = || {
+        progress_of("simulating ESXi", 0.5, "");
+        !interrupt.is_set()
+    };
+    let fitted = match Cosched::new(&stretch.config, &model, &mut go_on) {
+        Ok(fitted) => fitted,
+        Err(fault) if a.by == Method::Auto && fault.kind != FaultKind::Interrupted => {
+            progress_done();
+            eprintln!("vsteer: forecasts by fluid fair share: {fault}");
+            return by_fluid(a, stretch, &model);
+        }
+        Err(fault) => {
+            progress_done();
+            return Err(fault);
+        }
+    };
+    let plan = chosen(a, stretch, &model, &mut |steps| fitted.forecast(steps, &mut go_on));
+    progress_done();
+    plan
 }
 
 /// The plan that is asked for, by any method of foretelling.

@@ -3,7 +3,11 @@
 use super::top::print_rows;
 use crate::cli::Replay;
 use crate::source;
+use std::path::Path;
+use std::time::Duration;
+use vsteer_core::nouns::Batch;
 use vsteer_core::{Fault, model};
+use vsteer_record::esxtop;
 
 /// Replays.
 ///
@@ -19,21 +23,63 @@ pub fn run(a: &Replay, json: bool) -> Result<(), Fault> {
         }
         return Ok(());
     }
-    let recording = source::read(&a.recording)?;
-    let interval = a.interval.as_nanos() as u64;
+    rows(&a.recording, a.interval, None, json)
+}
+
+/// Rows of a recording, `updates` of them at most.
+///
+/// # Errors
+/// As [`source::read`].
+pub fn rows(recording: &Path, interval: Duration, updates: Option<u64>, json: bool) -> Result<(), Fault> {
+    let interval_ns = interval.as_nanos() as u64;
+    let mut left = updates.unwrap_or(u64::MAX);
+    if recording.is_file() && esxtop::is_one(recording) {
+        return rows_of(recording, interval_ns, left, json);
+    }
+    let recording = source::read(recording)?;
     let batches = &recording.batches;
     let mut from = 0;
     if !json {
         println!("{}", crate::text::csv_header());
     }
     for to in 1..batches.len() {
-        if batches[to].mono_ns - batches[from].mono_ns < interval {
+        if batches[to].mono_ns - batches[from].mono_ns < interval_ns || left == 0 {
             continue;
         }
         let config = recording.config_at(batches[to].mono_ns);
         let model = model::derive(config, &recording.manifest.collector, &batches[from..=to])?;
         print_rows(batches[to].unix_ns, &model, json);
         from = to;
+        left -= 1;
+    }
+    Ok(())
+}
+
+/// A batch file of esxtop's, as it is read: it may be larger than memory.
+fn rows_of(file: &Path, interval_ns: u64, mut left: u64, json: bool) -> Result<(), Fault> {
+    let mut reader = esxtop::Reader::open(file)?;
+    if !json {
+        println!("{}", crate::text::csv_header());
+    }
+    let mut samples = 0u64;
+    let mut since: Vec<Batch> = Vec::new();
+    while left > 0
+        && let Some(batch) = reader.sample()?
+    {
+        samples += 1;
+        since.push(batch);
+        let (first, last) = (&since[0], &since[since.len() - 1]);
+        if since.len() < 2 || last.mono_ns - first.mono_ns < interval_ns {
+            continue;
+        }
+        let unix_ns = last.unix_ns;
+        print_rows(unix_ns, &model::derive(&reader.config()?, &reader.collector(), &since)?, json);
+        since.drain(..since.len() - 1);
+        left -= 1;
+    }
+    reader.notes().iter().for_each(|note| eprintln!("vsteer: {note}"));
+    if samples < 2 {
+        return Err(esxtop::too_few(file, samples, &reader.notes()));
     }
     Ok(())
 }

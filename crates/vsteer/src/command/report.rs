@@ -75,7 +75,9 @@ fn side(path: &Path, label: &'static str) -> Result<Side, Fault> {
 
 /// What `vsteer plan` would say of it.
 fn propose(before: &Side) -> Option<Plan> {
-    advise::plan(&before.stretch.config, &before.model, Limits::default(), Scope::Live, None).ok()
+    super::plan::proposed_on_vsphere(&before.stretch, &before.model).or_else(|| {
+        advise::plan(&before.stretch.config, &before.model, Limits::default(), Scope::Live, None).ok()
+    })
 }
 
 fn compare(before: &Side, after: &Side, plan: Option<&Plan>) -> Result<Verdict, Fault> {

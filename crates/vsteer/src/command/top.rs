@@ -22,6 +22,9 @@ pub fn run(a: &Top, json: bool) -> Result<(), Fault> {
         }
         return crate::view::run(a);
     }
+    if let Some(recording) = &a.recording {
+        return super::replay::rows(recording, a.interval, a.updates, json);
+    }
     let interrupt = Interrupt::listen();
     let mut host = open_host(&a.source)?;
     need_vms(&host.config()?, &a.source)?;

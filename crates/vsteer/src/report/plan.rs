@@ -2,6 +2,7 @@
 
 use super::Document;
 use super::markup::{column, esc, name, percent, table};
+use vsteer_core::nouns::Manager;
 use vsteer_core::plan::{Forecast, Interval, Plan, Scope};
 
 fn interval(i: Interval) -> String {
@@ -52,7 +53,10 @@ pub fn body(d: &Document, plan: &Plan, proposed: bool) -> String {
         esc(&plan.title),
         esc(&plan.id)
     );
-    if proposed {
+    let on_vsphere = plan.parent.vms.iter().any(|vm| matches!(vm.manager, Manager::Vsphere(_)));
+    if proposed && on_vsphere {
+        out.push_str("<p class=\"note\">Proposed from this recording; nothing was changed. <code>vsteer plan --format powercli</code> prints it as a script for review.</p>\n");
+    } else if proposed {
         out.push_str("<p class=\"note\">Proposed from this recording; nothing was changed. <code>vsteer plan</code> writes it to a file, <code>vsteer apply --try 60s</code> tries it.</p>\n");
     } else if plan.fingerprint != d.before.stretch.config.fingerprint() {
         out.push_str("<p class=\"note\">This plan was made for another configuration of the host than the first recording shows.</p>\n");

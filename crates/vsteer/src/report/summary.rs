@@ -6,7 +6,10 @@ use vsteer_core::verify::Outcome;
 
 /// Ready (with limited where the collector cannot split them) of all VMs' vCPUs together.
 fn ready(s: &Side) -> Option<f64> {
-    let of = |v: &vsteer_core::model::VmModel| v.vcpus.ready.or(v.vcpus.wait);
+    let of = |v: &vsteer_core::model::VmModel| {
+        let (shares, _) = v.vcpus_or_group();
+        shares.ready.or(shares.wait)
+    };
     s.model.vms.iter().map(of).sum()
 }
 
@@ -16,7 +19,7 @@ fn worst_wake(s: &Side) -> Option<f64> {
 }
 
 fn run(s: &Side) -> Option<f64> {
-    s.model.vms.iter().map(|v| v.vcpus.run).sum()
+    s.model.vms.iter().map(|v| v.vcpus_or_group().0.run).sum()
 }
 
 /// One number before and after, each with a bar.

@@ -7,20 +7,28 @@ use vsteer_core::nouns::VmId;
 
 /// A column: heading, unit, value, and how it is shown.
 type Quantity = (&'static str, &'static str, fn(&VmModel) -> Option<f64>, fn(Option<f64>) -> String);
-const QUANTITIES: [Quantity; 6] = [
-    ("Ready", "%", |v| v.vcpus.ready, percent),
-    ("Lag", "%", |v| v.vcpus.lag, percent),
-    ("Limited", "%", |v| v.vcpus.limited, percent),
-    ("Run", "%", |v| v.vcpus.run, percent),
+const QUANTITIES: [Quantity; 7] = [
+    ("Ready", "%", |v| v.vcpus_or_group().0.ready, percent),
+    ("Co-stop", "%", |v| v.vcpus_or_group().0.costop, percent),
+    ("Lag", "%", |v| v.vcpus_or_group().0.lag, percent),
+    ("Limited", "%", |v| v.vcpus_or_group().0.limited, percent),
+    ("Run", "%", |v| v.vcpus_or_group().0.run, percent),
     ("Wake-up p50", "ms", |v| Some(v.wake_latency?.p50_ns), millis),
     ("Wake-up p99", "ms", |v| Some(v.wake_latency?.p99_ns), millis),
 ];
 
 /// Where the collector cannot split waiting into ready and limited, one column holds both.
 fn quantities(d: &Document) -> Vec<Quantity> {
-    let splits = d.sides().any(|s| s.model.vms.iter().any(|v| v.vcpus.ready.is_some()));
-    let both: Quantity = ("Ready or limited", "%", |v| v.vcpus.wait, percent);
-    let rest = QUANTITIES.into_iter().filter(|q| splits || !matches!(q.0, "Ready" | "Limited"));
+    let splits = d.sides().any(|s| s.model.vms.iter().any(|v| v.vcpus_or_group().0.ready.is_some()));
+    let both: Quantity = ("Ready or limited", "%", |v| v.vcpus_or_group().0.wait, percent);
+    // Only ESXi and the simulator co-stop.
+    let costops = d.sides().any(|s| s.model.vms.iter().any(|v| v.vcpus_or_group().0.costop.is_some()));
+    let there = |q: &Quantity| match q.0 {
+        "Ready" | "Limited" => splits,
+        "Co-stop" => costops,
+        _ => true,
+    };
+    let rest = QUANTITIES.into_iter().filter(there);
     (if splits { None } else { Some(both) }).into_iter().chain(rest).collect()
 }
 
@@ -46,7 +54,7 @@ pub fn body(d: &Document) -> String {
     let mut ids = vms_of(&d.before);
     ids.extend(d.after.iter().flat_map(vms_of).filter(|id| d.before.model.vm(id).is_none()));
     // Who waited most comes first.
-    let wait = |id: &VmId| d.before.model.vm(id).and_then(|v| v.vcpus.wait).unwrap_or(0.0);
+    let wait = |id: &VmId| d.before.model.vm(id).and_then(|v| v.vcpus_or_group().0.wait).unwrap_or(0.0);
     ids.sort_by(|a, b| wait(b).total_cmp(&wait(a)));
     let most: Vec<f64> = all
         .iter()
@@ -55,7 +63,13 @@ pub fn body(d: &Document) -> String {
     let mut rows = String::new();
     for id in &ids {
         let any = d.sides().find_map(|s| s.model.vm(id));
-        let vcpus = any.map_or(0, |v| v.vcpu_threads().count());
+        let seen = any.map_or(0, |v| v.vcpu_threads().count());
+        // Of a group nobody may know how many of its worlds are vCPUs.
+        let said = || d.sides().find_map(|s| s.stretch.config.vm(id)).map_or(0, |vm| vm.vcpu_count());
+        let vcpus = match if seen > 0 { seen } else { said() } {
+            0 => "–".to_owned(),
+            n => n.to_string(),
+        };
         let label = any.map_or_else(String::new, |v| name(&v.name));
         let before = cells(&all, &most, d.before.model.vm(id), "before");
         match &d.after {
@@ -76,10 +90,16 @@ pub fn body(d: &Document) -> String {
         column("vCPUs", "", "n"),
         all.iter().map(|(h, unit, ..)| column(h, unit, "n")).collect::<String>()
     );
-    let mut out = table("Time of each VM, summed over its vCPUs, in % of one pCPU", "vms", &head, &rows);
+    let groups = d.sides().flat_map(|s| &s.model.vms).any(|v| v.vcpu_threads().next().is_none());
+    let caption = if groups {
+        "Time of each VM, in % of one pCPU: summed over its vCPUs, or where these are not told apart over all worlds of its group"
+    } else {
+        "Time of each VM, summed over its vCPUs, in % of one pCPU"
+    };
+    let mut out = table(caption, "vms", &head, &rows);
     out.push_str(
         "<p class=\"note\"><b>Ready</b>: could run and had no pCPU. <b>Lag</b>: that part of it in which another vCPU of the \
-same VM ran. <b>Limited</b>: held by a quota. <b>Run</b>: on a pCPU. <b>Wake-up</b>: from being woken to running, median and \
+same VM ran. <b>Limited</b>: held by a quota. <b>Co-stop</b>: held back so that siblings catch up (ESXi). <b>Run</b>: on a pCPU. <b>Wake-up</b>: from being woken to running, median and \
 99th percentile. A dash: this collector does not measure it.</p>\n",
     );
     out

@@ -2,13 +2,15 @@
 
 pub mod estimate;
 mod findings;
+mod numa;
 mod plan;
 mod top;
 mod verdict;
 
 pub use findings::findings;
+pub use numa::numa;
 pub use plan::plan;
-pub use top::{COLUMNS, OF_TIMERS, Row, csv_header, csv_line, host_rows, node_rows, vm_rows};
+pub use top::{COLUMNS, Row, csv_header, csv_line, host_rows, node_rows, shown, vm_rows};
 pub use verdict::verdict;
 
 /// A share as a percentage of one pCPU, `-` where it was not measured.

@@ -27,6 +27,7 @@ fn forecast(f: &Forecast) -> String {
             100.0 * v.work_ratio()
         ));
     }
+    out.push_str(&costops(f));
     let waits: Vec<_> = f.vms.iter().filter_map(|v| Some((v, v.wake_p99_ns_after?))).collect();
     if !waits.is_empty() {
         out.push_str(&format!(
@@ -47,6 +48,22 @@ fn forecast(f: &Forecast) -> String {
             v.lag_after.map_or_else(String::new, |i| after(i, 100.0)),
             before(v.wake_p99_ns_before, 1e-6),
             after(wake, 1e-6)
+        ));
+    }
+    out
+}
+
+/// Co-stop of those of whom it is foretold.
+fn costops(f: &Forecast) -> String {
+    let mut out = String::new();
+    for (v, i) in f.vms.iter().filter_map(|v| Some((v, v.costop_after?))) {
+        let before = v.costop_before.map_or_else(|| "-".to_owned(), |c| format!("{:.2}", 100.0 * c));
+        out.push_str(&format!(
+            "   {:<22} {before:>8} -> {:>8.2} [{:>5.2}, {:>5.2}]  co-stop\n",
+            one_line(&v.name),
+            100.0 * i.likely,
+            100.0 * i.low,
+            100.0 * i.high
         ));
     }
     out

@@ -5,16 +5,36 @@
 
 use super::{one_line, percent};
 use vsteer_core::model::{HostModel, Quantiles, Shares, ThreadModel, VmModel};
-use vsteer_core::topology::Topology;
+use vsteer_core::nouns::HostConfig;
+use vsteer_core::numa::load::home;
 
-/// Column headings, after the name. The last [`OF_TIMERS`] are of VMs whose timers bring their vCPUs alone.
-pub const COLUMNS: [&str; 13] = [
-    "%USED", "%RUN", "%RDY", "%LAG", "%MLMTD", "%WAIT", "%OVRLP", "WAKE99ms", "SW/s", "IO/s", "TMR/s",
-    "%TMRLATE", "%TMRREF",
+/// Column headings, after the name.
+pub const COLUMNS: [&str; 16] = [
+    "%USED", "%RUN", "%RDY", "%CSTP", "%LAG", "%MLMTD", "%WAIT", "%SYS", "%OVRLP", "N%L", "WAKE99ms", "SW/s",
+    "IO/s", "TMR/s", "%TMRLATE", "%TMRREF",
 ];
 
-/// See [`COLUMNS`].
-pub const OF_TIMERS: usize = 3;
+/// Columns of what only some hosts or VMs have: the live table shows them where anybody has any of such a set.
+const RARE: [&[&str]; 3] = [&["%CSTP", "%SYS"], &["N%L"], &["TMR/s", "%TMRLATE", "%TMRREF"]];
+
+/// The columns, by their place in [`COLUMNS`], that the live table shows of these rows where there is room for so many. What
+/// nobody has goes first, from the right, and then the rightmost.
+pub fn shown(rows: &[Row], room: usize) -> Vec<usize> {
+    let place = |name: &str| COLUMNS.iter().position(|c| *c == name);
+    let anybody = |i: usize| rows.iter().any(|r| r.values[i].is_some());
+    let hidden: Vec<usize> = RARE
+        .iter()
+        .map(|set| set.iter().filter_map(|name| place(name)).collect::<Vec<usize>>())
+        .filter(|set| !set.iter().any(|i| anybody(*i)))
+        .flatten()
+        .collect();
+    let mut shown: Vec<usize> = (0..COLUMNS.len()).filter(|i| !hidden.contains(i)).collect();
+    while shown.len() > room {
+        let empty = shown.iter().rposition(|i| !anybody(*i));
+        shown.remove(empty.unwrap_or(shown.len() - 1));
+    }
+    shown
+}
 
 /// One line of the table.
 #[derive(Debug, Clone)]
@@ -48,10 +68,13 @@ fn row(
         s.used(),
         s.run,
         s.wait,
+        s.costop,
         s.lag,
         s.limited,
         s.blocked,
+        s.system,
         s.overlap,
+        of(|vm| vm.memory_local),
         wake_ms,
         switches,
         io,
@@ -61,10 +84,10 @@ fn row(
     ];
     let plain = |v: Option<f64>, digits: usize| v.map_or_else(|| "-".to_owned(), |v| format!("{v:.digits$}"));
     let cells = std::array::from_fn(|i| match i {
-        7 => plain(wake_ms, 2),
-        8 => plain(switches, 0),
-        9 => plain(io, 0),
-        10 => plain(timers, 0),
+        10 => plain(wake_ms, 2),
+        11 => plain(switches, 0),
+        12 => plain(io, 0),
+        13 => plain(timers, 0),
         _ => percent(values[i]),
     });
     Row { group: group.to_owned(), depth, name, values, cells }
@@ -80,10 +103,13 @@ pub fn vm_rows(model: &HostModel) -> Vec<Row> {
     let mut rows = Vec::new();
     for vm in &model.vms {
         let id = &vm.id.0;
-        let switches = vm.threads.iter().map(|t| t.switches_per_s).sum::<Option<f64>>();
+        let all = vm.threads.iter().map(|t| t.switches_per_s).sum::<Option<f64>>();
+        let switches = all.filter(|_| !vm.threads.is_empty());
         rows.push(row(id, 0, one_line(&vm.name), &vm.group, vm.wake_latency, switches, Some(vm)));
-        let name = format!("  all {} vCPUs", vm.vcpu_threads().count());
-        rows.push(row(id, 1, name, &vm.vcpus, vm.wake_latency, None, None));
+        if vm.vcpu_threads().next().is_some() {
+            let name = format!("  all {} vCPUs", vm.vcpu_threads().count());
+            rows.push(row(id, 1, name, &vm.vcpus, vm.wake_latency, None, None));
+        }
         rows.extend(vm.threads.iter().map(|t| thread_row(id, t)));
     }
     rows
@@ -109,25 +135,42 @@ pub fn host_rows(model: &HostModel) -> Vec<String> {
         .collect()
 }
 
-/// Lines for the NUMA nodes, where there are several: busy pCPUs, and the run and ready time of vCPUs last seen there.
-pub fn node_rows(topology: &Topology, model: &HostModel) -> Vec<String> {
+/// Lines for the NUMA nodes, where there are several: busy pCPUs, and the run and ready time of the vCPUs there: by where
+/// their VM is at home, else by where each was last seen. Where neither is known of some vCPU, no sum is.
+pub fn node_rows(config: &HostConfig, model: &HostModel) -> Vec<String> {
+    let topology = &config.topology;
     let nodes: Vec<_> = topology.nodes().iter().filter(|n| !n.cpus.is_empty()).collect();
     if nodes.len() < 2 {
         return Vec::new();
     }
+    let homes: Vec<_> = model
+        .vms
+        .iter()
+        .map(|vm| (vm, config.vm(&vm.id).and_then(|c| home(topology, c)).map(|n| n.id)))
+        .collect();
+    let placed = homes.iter().all(|(vm, at)| {
+        at.is_some()
+            || (vm.vcpu_threads().next().is_some() && vm.vcpu_threads().all(|t| t.last_cpu.is_some()))
+    });
     let line = |n: &&vsteer_core::topology::NumaNode| {
         let here: Vec<_> = model.pcpus.iter().filter(|p| n.cpus.contains(p.cpu)).collect();
         let busy: f64 = here.iter().map(|p| p.busy).sum();
-        let threads = model.vms.iter().flat_map(|v| v.vcpu_threads());
-        let on = Shares::sum(
-            threads.filter(|t| t.last_cpu.is_some_and(|c| n.cpus.contains(c))).map(|t| &t.shares),
-        );
+        let on = Shares::sum(homes.iter().flat_map(|(vm, at)| -> Vec<&Shares> {
+            match at {
+                Some(id) if *id == n.id => vec![vm.vcpus_or_group().0],
+                Some(_) => Vec::new(),
+                None => {
+                    let there = |t: &&ThreadModel| t.last_cpu.is_some_and(|c| n.cpus.contains(c));
+                    vm.vcpu_threads().filter(there).map(|t| &t.shares).collect()
+                }
+            }
+        }));
         format!(
             "node {:<3} busy {busy:6.2} of {} pCPUs  vCPUs %RUN {}  %RDY {}",
             n.id.0,
             here.len(),
-            percent(on.run),
-            percent(on.wait)
+            percent(on.run.filter(|_| placed)),
+            percent(on.wait.filter(|_| placed))
         )
     };
     nodes.iter().map(line).collect()
@@ -135,7 +178,16 @@ pub fn node_rows(topology: &Topology, model: &HostModel) -> Vec<String> {
 
 /// The header of `top -b`.
 pub fn csv_header() -> String {
-    format!("unix_ns,vm,thread,{}", COLUMNS.map(|c| c.to_ascii_lowercase().replace('%', "pct_")).join(","))
+    format!(
+        "unix_ns,vm,thread,{}",
+        COLUMNS
+            .map(|c| if c == "N%L" {
+                "pct_local".to_owned()
+            } else {
+                c.to_ascii_lowercase().replace('%', "pct_")
+            })
+            .join(",")
+    )
 }
 
 fn csv_text(s: &str) -> String {

@@ -24,6 +24,8 @@ const XEN: &str = "it is a Xen domain: connect to that host by xen: or xen+ssh:/
 const UNCONNECTED: &str = "it belongs to a libvirt that is not connected";
 
 pub(super) const XENS: &str = "only Xen has such a setting";
+const VSPHERE: &str = "it runs on vSphere: `vsteer plan --format powercli` prints the change as a script";
+pub(super) const VSPHERES: &str = "only vSphere has such a setting";
 pub(super) const NO_POOLS: &str = "Linux has no pools of pCPUs";
 
 fn no(why: &str) -> Able {
@@ -45,6 +47,7 @@ pub(super) fn capabilities(inventory: &Inventory, vm: &VmConfig) -> Capabilities
         Manager::Proxmox(_) => no(QM),
         Manager::KubeVirt => no(KUBEVIRT),
         Manager::Xen => no(XEN),
+        Manager::Vsphere(_) => no(VSPHERE),
     };
     let own = || when(vm.cgroup.is_some(), NO_GROUP);
     let both = |live: Able| Capability { live, persistent: persistent.clone() };
@@ -84,6 +87,7 @@ pub(super) fn capabilities(inventory: &Inventory, vm: &VmConfig) -> Capabilities
         pool: both(no(NO_POOLS)),
         preference: both(no(XENS)),
         reservation: both(no(XENS)),
+        node_affinity: both(no(VSPHERES)),
     };
     let refuse_all = match &vm.manager {
         Manager::KubeVirt => Some(KUBEVIRT),
@@ -104,6 +108,7 @@ pub(super) fn capabilities(inventory: &Inventory, vm: &VmConfig) -> Capabilities
         &mut all.pool,
         &mut all.preference,
         &mut all.reservation,
+        &mut all.node_affinity,
     ] {
         if let Some(why) = refuse_all {
             *capability = Capability { live: no(why), persistent: no(why) };
@@ -128,6 +133,7 @@ fn of_change<'a>(all: &'a Capabilities, change: &Change) -> &'a Capability {
         Change::Pool { .. } => &all.pool,
         Change::Preference { .. } => &all.preference,
         Change::Reservation { .. } => &all.reservation,
+        Change::NodeAffinity { .. } => &all.node_affinity,
     }
 }
 

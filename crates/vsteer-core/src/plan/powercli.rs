@@ -1,0 +1,334 @@
+//! The same plan as a PowerShell script, to be read before anybody runs it.
+//!
+//! vSphere's administrators have PowerCLI, and reviews; a plan is a list of settings with what each was and shall be, so the
+//! script is that list: for each step it finds the one VM of that name, refuses where the setting is not what the plan was
+//! made for, sets it, and reads it back. `-Undo` runs the steps in reverse. Without `-Apply` it only tells.
+//!
+//! A VM's name may hold anything. PowerShell takes five characters for a single quote, `Get-VM -Name` takes `*`, `?` and
+//! brackets for patterns, and Windows' PowerShell 5 takes a file without a mark for one of the machine's code page: so names
+//! are compared, never matched, and written in ASCII, all else as `[char]0x2019`.
+//!
+//! Source: VMware PowerCLI's cmdlets `Get-VM`, `Get-AdvancedSetting`, `New-AdvancedSetting`, `Set-VM`,
+//! `Set-VMResourceConfiguration`. **Untried**: there is neither PowerCLI nor a vCenter here.
+//!
+//! Left out: what PowerCLI has no setting for (threads, cgroups, classes) is refused, and so are limits: they are in MHz there.
+
+use super::{Change, Plan, Step};
+use crate::nouns::{CpuWeight, Manager};
+use crate::{CpuSet, Fault, FaultKind};
+use std::fmt::Write;
+
+/// A string as PowerShell reads it, in ASCII.
+fn quoted(text: &str) -> String {
+    let mut parts: Vec<String> = Vec::new();
+    let mut plain = String::new();
+    let flush = |plain: &mut String, parts: &mut Vec<String>| {
+        if !plain.is_empty() {
+            parts.push(format!("'{}'", std::mem::take(plain)));
+        }
+    };
+    for unit in text.encode_utf16() {
+        match u8::try_from(unit) {
+            Ok(b'\'') => plain.push_str("''"),
+            Ok(b @ 0x20..=0x7e) => plain.push(char::from(b)),
+            _ => {
+                flush(&mut plain, &mut parts);
+                parts.push(format!("[char]0x{unit:04X}"));
+            }
+        }
+    }
+    flush(&mut plain, &mut parts);
+    match &parts[..] {
+        [] => "''".to_owned(),
+        [one] if one.starts_with('\'') => one.clone(),
+        // A sum that begins with a character would be a number: the string comes first.
+        _ => format!("('' + {})", parts.join(" + ")),
+    }
+}
+
+/// Text on one line of a comment.
+fn comment(text: &str) -> String {
+    text.chars().map(|c| if (' '..='~').contains(&c) { c } else { '?' }).collect()
+}
+
+/// A setting: how it is read, and its values as text, before and after.
+struct Setting {
+    /// Expression of the text in force, of `$vm`.
+    read: String,
+    /// Statement that makes `$value` so.
+    write: String,
+    from: String,
+    to: String,
+    /// Must the VM be off?
+    off: bool,
+    note: Option<&'static str>,
+}
+
+fn nodes(set: &Option<CpuSet>) -> String {
+    set.as_ref().map_or_else(String::new, |s| s.iter().map(|n| n.to_string()).collect::<Vec<_>>().join(","))
+}
+
+fn setting(step: &Step) -> Option<Setting> {
+    let plain = |read: &str, write: &str, from: String, to: String| Setting {
+        read: read.to_owned(),
+        write: write.to_owned(),
+        from,
+        to,
+        off: false,
+        note: None,
+    };
+    match &step.change {
+        Change::NodeAffinity { from, to } => Some(Setting {
+            note: Some("ESXi looks at it when the VM is powered on or comes to a host by vMotion"),
+            ..plain(
+                "Get-Advanced $vm 'numa.nodeAffinity'",
+                "Set-Advanced $vm 'numa.nodeAffinity' $value",
+                nodes(from),
+                nodes(to),
+            )
+        }),
+        Change::Topology { from, to } => Some(Setting {
+            off: true,
+            note: Some(
+                "the guest sees it at its next start; a powered-on VM is refused before anything is changed",
+            ),
+            ..plain(
+                "[string]$vm.ExtensionData.Config.Hardware.NumCoresPerSocket",
+                "Set-VM -VM $vm -CoresPerSocket ([int]$value) -Confirm:$false | Out-Null",
+                from.map_or_else(|| "1".to_owned(), |t| (t.cores * t.threads).to_string()),
+                (to.cores * to.threads).to_string(),
+            )
+        }),
+        Change::Weight { from: CpuWeight::Shares(from), to: CpuWeight::Shares(to) } => Some(plain(
+            "[string]$vm.ExtensionData.Config.CpuAllocation.Shares.Shares",
+            "$vm | Get-VMResourceConfiguration | Set-VMResourceConfiguration -CpuSharesLevel Custom -NumCpuShares \
+             ([int]$value) | Out-Null",
+            from.to_string(),
+            to.to_string(),
+        )),
+        _ => None,
+    }
+}
+
+const HEAD: &str = r#"param([switch]$Apply, [switch]$Undo)
+Set-StrictMode -Version Latest
+$ErrorActionPreference = 'Stop'
+
+function Get-TheVM([string]$Name) {
+    # Compared, not matched: a name may hold * and ?.
+    $found = @(Get-VM | Where-Object { $_.Name -ceq $Name })
+    if ($found.Count -ne 1) { throw "$($found.Count) VMs are called '$Name': one is needed" }
+    $found[0]
+}
+function Get-Advanced($vm, [string]$Name) {
+    $setting = @(Get-AdvancedSetting -Entity $vm -Name $Name)
+    if ($setting.Count -eq 0) { '' } else { [string]$setting[0].Value }
+}
+function Set-Advanced($vm, [string]$Name, [string]$Value) {
+    if ($Value -eq '') {
+        Get-AdvancedSetting -Entity $vm -Name $Name | Remove-AdvancedSetting -Confirm:$false
+    } else {
+        New-AdvancedSetting -Entity $vm -Name $Name -Value $Value -Force -Confirm:$false | Out-Null
+    }
+}
+function Set-Step([string]$Name, [string]$What, [string]$From, [string]$To, [bool]$Off, [scriptblock]$Read, [scriptblock]$Write) {
+    if ($Undo) { $From, $To = $To, $From }
+    $vm = Get-TheVM $Name
+    $is = & $Read $vm
+    if ($is -ceq $To) { Write-Output "$Name, ${What}: is '$To' already"; return }
+    if ($is -cne $From) { throw "$Name, ${What}: is '$is', and the plan was made where it was '$From'" }
+    if ($Off -and $vm.PowerState -ne 'PoweredOff') { throw "$Name, ${What}: the VM must be powered off first" }
+    if (-not $Apply) { Write-Output "$Name, ${What}: would become '$To' (is '$is')"; return }
+    & $Write $vm $To
+    $is = & $Read (Get-TheVM $Name)
+    if ($is -cne $To) { throw "$Name, ${What}: was set to '$To' and reads '$is'" }
+    Write-Output "$Name, ${What}: '$From' -> '$To'"
+}
+"#;
+
+/// The plan as a script.
+///
+/// # Errors
+/// `Unsupported` for a plan that is not of vSphere's VMs, or a step that PowerCLI has no setting for.
+pub fn script(plan: &Plan) -> Result<String, Fault> {
+    if let Some(vm) = plan.parent.vms.iter().find(|vm| !matches!(vm.manager, Manager::Vsphere(_))) {
+        return Err(Fault::new(FaultKind::Unsupported, format!("VM {:?} is not one of vSphere's", vm.name))
+            .because("PowerCLI changes vSphere alone")
+            .way_out("vsteer apply makes this plan's changes"));
+    }
+    let mut out = String::new();
+    let _ = writeln!(out, "# vsteer plan {}: {}", plan.id, comment(&plan.title));
+    let _ = writeln!(out, "# Host {}, {}.", comment(&plan.parent.hostname), comment(&plan.parent.kernel));
+    out.push_str(
+        "# For review. Needs VMware PowerCLI and Connect-VIServer. Without -Apply it only tells what it would do;\n\
+         # with -Apply -Undo it takes the changes back. vsteer itself has not been tried with PowerCLI.\n#\n",
+    );
+    for f in &plan.forecast.vms {
+        let _ = writeln!(
+            out,
+            "# Expected: {}: ready {:.1} -> {:.1} %, sum over its vCPUs.",
+            comment(&f.name),
+            100.0 * f.ready_before,
+            100.0 * f.ready_after.likely
+        );
+    }
+    plan.irreversible.iter().for_each(|line| {
+        let _ = writeln!(out, "# Not to be undone: {}", comment(line));
+    });
+    out.push_str(HEAD);
+    let mut steps = Vec::new();
+    for (i, step) in plan.steps.iter().enumerate() {
+        let s = setting(step).ok_or_else(|| {
+            Fault::new(
+                FaultKind::Unsupported,
+                format!("step {}, {}, has no setting in PowerCLI", i + 1, step.change),
+            )
+        })?;
+        let mut text = String::new();
+        let _ = writeln!(
+            text,
+            "    # {}. {}: {}",
+            i + 1,
+            comment(&step.vm_name),
+            comment(&step.change.to_string())
+        );
+        let _ = writeln!(text, "    #    because {}", comment(&step.reason));
+        s.note.iter().for_each(|note| {
+            let _ = writeln!(text, "    #    {note}");
+        });
+        let _ = write!(
+            text,
+            "    {{ Set-Step {} {} {} {} ${} {{ param($vm) {} }} {{ param($vm, $value) {} }} }}",
+            quoted(&step.vm_name),
+            quoted(what(&step.change)),
+            quoted(&s.from),
+            quoted(&s.to),
+            s.off,
+            s.read,
+            s.write
+        );
+        steps.push(text);
+    }
+    if steps.is_empty() {
+        out.push_str("\nWrite-Output 'nothing needs to change'\n");
+        return Ok(out);
+    }
+    let _ = write!(out, "\n$steps = @(\n{}\n)\n", steps.join("\n"));
+    out.push_str("if ($Undo) { [array]::Reverse($steps) }\nforeach ($step in $steps) { & $step }\n");
+    Ok(out)
+}
+
+fn what(change: &Change) -> &'static str {
+    match change {
+        Change::NodeAffinity { .. } => "numa.nodeAffinity",
+        Change::Topology { .. } => "cores per socket",
+        _ => "CPU shares",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::nouns::{HostConfig, VmConfig, VmId};
+    use crate::plan::{Forecast, Scope};
+    use crate::sim::setup::machine;
+    use proptest::prelude::*;
+
+    fn plan(name: &str, change: Change) -> Plan {
+        let vm = VmConfig {
+            manager: Manager::Vsphere(String::new()),
+            ..VmConfig::new(VmId("id".into()), name, 1)
+        };
+        let parent = HostConfig {
+            hostname: "esx".into(),
+            machine_id: None,
+            kernel: "VMware ESXi 7.0.2".into(),
+            topology: machine(2, 1, 2, 1).unwrap(),
+            cgroups: crate::nouns::CgroupLayout::None,
+            scheduler: None,
+            vms: vec![vm],
+        };
+        let step = Step {
+            vm: VmId("id".into()),
+            vm_name: name.into(),
+            change,
+            reason: "node 0 is full\n# rm".into(),
+        };
+        let none = Forecast { method: String::new(), vms: Vec::new() };
+        Plan::new(parent, "title".into(), vec![step], Scope::Persistent, none)
+    }
+
+    fn to_node_1() -> Change {
+        Change::NodeAffinity { from: None, to: Some(CpuSet::single(1)) }
+    }
+
+    /// What PowerShell makes of an expression of ours: strings and characters, added up.
+    fn read_back(expression: &str) -> String {
+        let inner = expression.strip_prefix('(').and_then(|e| e.strip_suffix(')')).unwrap_or(expression);
+        let (mut units, mut rest) = (Vec::new(), inner);
+        while !rest.is_empty() {
+            if let Some(text) = rest.strip_prefix('\'') {
+                let mut chars = text.char_indices().peekable();
+                loop {
+                    let (i, c) = chars.next().expect("it is closed");
+                    if c != '\'' {
+                        units.push(c as u16);
+                    } else if chars.peek().is_some_and(|(_, c)| *c == '\'') {
+                        chars.next();
+                        units.push(u16::from(b'\''));
+                    } else {
+                        rest = &text[i + 1..];
+                        break;
+                    }
+                }
+            } else {
+                let hex = rest.strip_prefix("[char]0x").expect("a character");
+                units.push(u16::from_str_radix(&hex[..4], 16).unwrap());
+                rest = &hex[4..];
+            }
+            rest = rest.strip_prefix(" + ").unwrap_or(rest);
+        }
+        String::from_utf16(&units).unwrap()
+    }
+
+    #[test]
+    fn a_move_as_a_script() {
+        let script = script(&plan("it's *", to_node_1())).unwrap();
+        assert!(script.contains("Set-Step 'it''s *' 'numa.nodeAffinity' '' '1' $false"), "{script}");
+        assert!(script.contains("because node 0 is full?# rm"), "a comment is one line");
+        let off = Change::Topology {
+            from: None,
+            to: crate::nouns::GuestTopology { sockets: 2, cores: 6, threads: 1 },
+        };
+        let script = super::script(&plan("web", off)).unwrap();
+        assert!(script.contains("Set-Step 'web' 'cores per socket' '1' '6' $true"), "{script}");
+    }
+
+    #[test]
+    fn what_powercli_cannot_is_refused() {
+        let class = Change::RtBudget { cgroup: "/a".into(), from_us: 0, to_us: 1 };
+        assert_eq!(script(&plan("a", class)).unwrap_err().kind, FaultKind::Unsupported);
+        let mut kvm = plan("a", to_node_1());
+        kvm.parent.vms[0].manager = Manager::Bare;
+        assert_eq!(script(&kvm).unwrap_err().kind, FaultKind::Unsupported);
+    }
+
+    #[test]
+    fn quotes_of_every_kind() {
+        assert_eq!(quoted("a'b"), "'a''b'");
+        assert_eq!(quoted("a\u{2019}; rm"), "('' + 'a' + [char]0x2019 + '; rm')");
+        assert_eq!(quoted("\u{1f600}"), "('' + [char]0xD83D + [char]0xDE00)");
+        assert_eq!(quoted("$(x)`n\"{0}"), "'$(x)`n\"{0}'");
+        assert_eq!(quoted(""), "''");
+    }
+
+    proptest! {
+        #[test]
+        fn any_name_is_quoted(name in any::<String>()) {
+            prop_assert_eq!(read_back(&quoted(&name)), name.clone());
+            let script = script(&plan(&name, to_node_1())).unwrap();
+            prop_assert!(script.bytes().all(|b| b == b'\n' || (0x20..0x7f).contains(&b)), "ASCII alone");
+            prop_assert_eq!(script.lines().count(), super::script(&plan("web", to_node_1())).unwrap().lines().count());
+        }
+    }
+}

@@ -1,0 +1,415 @@
+//! Hosts, how they are made, and their VMs with their settings: everything in one read.
+//!
+//! A container view holds every host and VM below the root; of each the few properties that are wanted come some hundred
+//! objects at a time. What a service leaves out (a right that is missing, a version that has no such property) is `None`.
+
+use super::Client;
+use super::soap::{Reply, child_text, descendant, escaped, text_of};
+use roxmltree::Node;
+use std::collections::BTreeMap;
+use vsteer_core::nouns::{
+    CgroupLayout, CpuWeight, GuestTopology, HostConfig, Manager, Role, Tid, VmConfig, VmId, VmThread,
+    VsphereVm,
+};
+use vsteer_core::topology::{Core, NodeId, NumaNode, Package, Parts, Topology};
+use vsteer_core::{CpuSet, Fault, FaultKind};
+
+/// Objects that are asked for at a time.
+const AT_A_TIME: u32 = 500;
+
+const HOST: [&str; 7] = [
+    "name",
+    "config.product.version",
+    "hardware.cpuInfo",
+    "hardware.cpuPkg",
+    "hardware.numaInfo",
+    "hardware.memorySize",
+    "hardware.systemInfo.uuid",
+];
+const VM: [&str; 11] = [
+    "name",
+    "runtime.host",
+    "runtime.powerState",
+    "config.instanceUuid",
+    "config.hardware.numCPU",
+    "config.hardware.numCoresPerSocket",
+    "config.hardware.memoryMB",
+    "config.cpuHotAddEnabled",
+    "config.cpuAllocation.shares.shares",
+    "config.cpuAffinity.affinitySet",
+    "config.extraConfig[\"numa.nodeAffinity\"]",
+];
+
+/// A host and its VMs.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Found {
+    /// Its managed object id.
+    pub id: String,
+    /// How it and its VMs are set up. VMs that are off are among them.
+    pub config: HostConfig,
+    /// Of its VMs, those that are powered on.
+    pub running: Vec<VmId>,
+}
+
+/// What was read.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Inventory {
+    /// What the service says of itself.
+    pub about: String,
+    /// Hosts by name.
+    pub hosts: Vec<Found>,
+    /// What could not be read, one line each.
+    pub notes: Vec<String>,
+}
+
+/// An object's properties that are plain text, and those that are more, as XML.
+#[derive(Debug, Default, PartialEq)]
+struct Object {
+    kind: String,
+    id: String,
+    texts: BTreeMap<String, String>,
+    host: Option<HostParts>,
+    affinity: Vec<u32>,
+}
+
+/// What of a host is more than text.
+#[derive(Debug, Default, PartialEq)]
+struct HostParts {
+    packages: u32,
+    cores: u32,
+    threads: u32,
+    by_package: Vec<(u32, Vec<u32>)>,
+    by_node: Vec<(u32, Vec<u32>, Option<u64>)>,
+}
+
+impl Client {
+    /// Reads hosts and VMs.
+    ///
+    /// # Errors
+    /// `NoPrivilege` for a session that ended or a right that is missing; `NothingThere` without a host; `BadInput` for what
+    /// no host can be.
+    pub fn inventory(&mut self) -> Result<Inventory, Fault> {
+        let objects = self.objects()?;
+        let (mut hosts, mut vms) = (Vec::new(), Vec::new());
+        for o in objects {
+            if o.kind == "HostSystem" { hosts.push(o) } else { vms.push(o) }
+        }
+        let mut notes = Vec::new();
+        let mut found = Vec::new();
+        for host in &hosts {
+            let name = host.texts.get("name").cloned().unwrap_or_else(|| host.id.clone());
+            let mine = vms.iter().filter(|vm| vm.texts.get("runtime.host") == Some(&host.id));
+            match config(host, &name, mine.clone()) {
+                Ok(config) => {
+                    let on =
+                        |o: &&Object| o.texts.get("runtime.powerState").is_some_and(|s| s == "poweredOn");
+                    let running = mine.filter(on).map(|o| VmId(identity(o))).collect();
+                    found.push(Found { id: host.id.clone(), config, running });
+                }
+                Err(fault) => notes.push(format!("host {name:?} is left out: {fault}")),
+            }
+        }
+        let homeless = vms
+            .iter()
+            .filter(|vm| !hosts.iter().any(|h| vm.texts.get("runtime.host") == Some(&h.id)))
+            .count();
+        if homeless > 0 {
+            notes.push(format!("{homeless} VM(s) are on no host that may be seen"));
+        }
+        if found.is_empty() {
+            return Err(Fault::new(FaultKind::NothingThere, format!("{} shows no host", self.place))
+                .because(notes.first().map_or("none is there, or this user may see none", String::as_str)));
+        }
+        found.sort_by(|a, b| a.config.hostname.cmp(&b.config.hostname).then_with(|| a.id.cmp(&b.id)));
+        Ok(Inventory { about: self.about().to_owned(), hosts: found, notes })
+    }
+
+    fn objects(&mut self) -> Result<Vec<Object>, Fault> {
+        let view = format!(
+            "<CreateContainerView xmlns=\"urn:vim25\"><_this type=\"ViewManager\">{}</_this><container type=\"Folder\">{}</container>\
+             <type>HostSystem</type><type>VirtualMachine</type><recursive>true</recursive></CreateContainerView>",
+            escaped(&self.managers.views),
+            escaped(&self.managers.root)
+        );
+        let none = Fault::new(FaultKind::BadInput, format!("what {} answers", self.place))
+            .because("it makes no view");
+        let view = self.call(&view)?.read(|a| text_of(a, "returnval")).flatten().ok_or(none)?;
+        let set = |kind: &str, paths: &[&str]| {
+            let paths: String = paths.iter().map(|p| format!("<pathSet>{}</pathSet>", escaped(p))).collect();
+            format!("<propSet><type>{kind}</type>{paths}</propSet>")
+        };
+        let properties = escaped(&self.managers.properties);
+        let mut reply = self.call(&format!(
+            "<RetrievePropertiesEx xmlns=\"urn:vim25\"><_this type=\"PropertyCollector\">{properties}</_this><specSet>{}{}\
+             <objectSet><obj type=\"ContainerView\">{}</obj><skip>true</skip>\
+             <selectSet xsi:type=\"TraversalSpec\"><name>view</name><type>ContainerView</type><path>view</path><skip>false</skip></selectSet>\
+             </objectSet></specSet><options><maxObjects>{AT_A_TIME}</maxObjects></options></RetrievePropertiesEx>",
+            set("HostSystem", &HOST),
+            set("VirtualMachine", &VM),
+            escaped(&view)
+        ))?;
+        let mut all = Vec::new();
+        loop {
+            let token = read_objects(&reply, &mut all);
+            let Some(token) = token else { break };
+            reply = self.call(&format!(
+                "<ContinueRetrievePropertiesEx xmlns=\"urn:vim25\"><_this type=\"PropertyCollector\">{properties}</_this><token>{}</token>\
+                 </ContinueRetrievePropertiesEx>",
+                escaped(&token)
+            ))?;
+        }
+        let _ = self.call(&format!(
+            "<DestroyView xmlns=\"urn:vim25\"><_this type=\"ContainerView\">{}</_this></DestroyView>",
+            escaped(&view)
+        ));
+        Ok(all)
+    }
+}
+
+/// Reads the objects of an answer; the token of the next, where there are more.
+fn read_objects(reply: &Reply, into: &mut Vec<Object>) -> Option<String> {
+    reply
+        .read(|answer| {
+            for o in answer.descendants().filter(|n| n.tag_name().name() == "objects") {
+                into.push(object(o));
+            }
+            let returned = answer.children().find(|n| n.tag_name().name() == "returnval")?;
+            child_text(returned, "token")
+        })
+        .flatten()
+}
+
+fn object(node: Node<'_, '_>) -> Object {
+    let obj = node.children().find(|n| n.tag_name().name() == "obj");
+    let mut object = Object {
+        kind: obj.and_then(|n| n.attribute("type")).unwrap_or_default().to_owned(),
+        id: obj.and_then(|n| n.text()).unwrap_or_default().to_owned(),
+        ..Object::default()
+    };
+    for set in node.children().filter(|n| n.tag_name().name() == "propSet") {
+        let (Some(name), Some(value)) =
+            (child_text(set, "name"), set.children().find(|n| n.tag_name().name() == "val"))
+        else {
+            continue;
+        };
+        match name.as_str() {
+            "hardware.cpuInfo" => {
+                let parts = object.host.get_or_insert_default();
+                let number = |n: &str| child_text(value, n).and_then(|t| t.parse().ok()).unwrap_or(0);
+                (parts.packages, parts.cores, parts.threads) =
+                    (number("numCpuPackages"), number("numCpuCores"), number("numCpuThreads"));
+            }
+            "hardware.cpuPkg" => {
+                let parts = object.host.get_or_insert_default();
+                for p in value.children().filter(Node::is_element) {
+                    let index = child_text(p, "index").and_then(|t| t.parse().ok()).unwrap_or(0);
+                    parts.by_package.push((index, numbers(p, "threadId")));
+                }
+            }
+            "hardware.numaInfo" => {
+                let parts = object.host.get_or_insert_default();
+                for n in value.descendants().filter(|n| n.tag_name().name() == "numaNode") {
+                    let number = |name: &str| child_text(n, name).and_then(|t| t.parse().ok());
+                    let id = number("typeId").unwrap_or(0) as u32;
+                    let memory = number("memorySize").or_else(|| number("memoryRangeLength"));
+                    parts.by_node.push((id, numbers(n, "cpuID"), memory));
+                }
+            }
+            "config.cpuAffinity.affinitySet" => {
+                object.affinity = value.children().filter_map(|n| n.text()?.trim().parse().ok()).collect();
+            }
+            name if name.starts_with("config.extraConfig") => {
+                let text = descendant(value, "value").and_then(|n| n.text()).or_else(|| value.text());
+                if let Some(text) = text {
+                    object.texts.insert("numa.nodeAffinity".to_owned(), text.to_owned());
+                }
+            }
+            _ => {
+                object.texts.insert(name, value.text().unwrap_or_default().to_owned());
+            }
+        }
+    }
+    object
+}
+
+fn numbers(of: Node<'_, '_>, name: &str) -> Vec<u32> {
+    let all = of.children().filter(|n| n.tag_name().name() == name);
+    all.filter_map(|n| n.text()?.trim().parse().ok()).filter(|n| *n <= vsteer_core::cpuset::MAX_CPU).collect()
+}
+
+/// What a VM is called by us: its instance's UUID, else its object's id.
+fn identity(vm: &Object) -> String {
+    let uuid = vm.texts.get("config.instanceUuid").filter(|u| !u.is_empty());
+    uuid.unwrap_or(&vm.id).clone()
+}
+
+fn topology(host: &Object) -> Result<Topology, Fault> {
+    let empty = HostParts::default();
+    let parts = host.host.as_ref().unwrap_or(&empty);
+    let threads = parts.threads.clamp(1, vsteer_core::cpuset::MAX_CPU + 1);
+    let all = CpuSet::first(threads);
+    let per_core = (threads / parts.cores.max(1)).max(1);
+    let packages = parts.by_package.iter().map(|(index, threads)| Package {
+        id: Some(*index),
+        cpus: threads.iter().copied().collect::<CpuSet>().intersection(&all),
+        assumed: false,
+    });
+    // Threads of a core are numbered one after another.
+    let cores = (0..threads.div_ceil(per_core)).map(|i| Core {
+        id: Some(i),
+        cpus: (i * per_core..((i + 1) * per_core).min(threads)).collect(),
+        ..Core::default()
+    });
+    let nodes = parts.by_node.iter().map(|(id, cpus, memory_bytes)| NumaNode {
+        id: NodeId(*id),
+        cpus: cpus.iter().copied().collect::<CpuSet>().intersection(&all),
+        nearest_cpus: CpuSet::new(),
+        memory_bytes: *memory_bytes,
+        distances: BTreeMap::new(),
+        initiators: Vec::new(),
+        gpu: None,
+        allowed: true,
+        assumed: false,
+    });
+    Topology::new(Parts {
+        present: all.clone(),
+        online: all.clone(),
+        allowed: all.clone(),
+        memory_bytes: host.texts.get("hardware.memorySize").and_then(|t| t.parse().ok()),
+        packages: packages.filter(|p| !p.cpus.is_empty()).collect(),
+        cores: cores.collect(),
+        nodes: nodes.collect(),
+        ..Parts::default()
+    })
+}
+
+fn config<'a>(host: &Object, name: &str, vms: impl Iterator<Item = &'a Object>) -> Result<HostConfig, Fault> {
+    let topology = topology(host)?;
+    let usable = topology.usable();
+    let version = host.texts.get("config.product.version").filter(|v| !v.is_empty());
+    let mut vms: Vec<VmConfig> = vms.map(|vm| vm_config(vm, &usable)).collect();
+    vms.sort_by(|a, b| a.id.cmp(&b.id));
+    Ok(HostConfig {
+        hostname: name.to_owned(),
+        machine_id: host.texts.get("hardware.systemInfo.uuid").filter(|u| !u.is_empty()).cloned(),
+        kernel: format!("VMware ESXi {}", version.map_or("of a version that is not told", String::as_str)),
+        topology,
+        cgroups: CgroupLayout::None,
+        scheduler: None,
+        vms,
+    })
+}
+
+fn vm_config(vm: &Object, usable: &CpuSet) -> VmConfig {
+    let text = |name: &str| vm.texts.get(name).map(String::as_str).filter(|t| !t.is_empty());
+    let number = |name: &str| text(name).and_then(|t| t.parse::<u64>().ok());
+    let vcpus = number("config.hardware.numCPU").and_then(|n| u32::try_from(n).ok()).unwrap_or(0).min(4096);
+    let cores = number("config.hardware.numCoresPerSocket").and_then(|n| u32::try_from(n).ok());
+    let pinned: CpuSet = vm.affinity.iter().copied().filter(|c| usable.contains(*c)).collect();
+    let affinity = if pinned.is_empty() { usable.clone() } else { pinned };
+    let threads = (0..vcpus).map(|i| VmThread {
+        // The API names no worlds.
+        tid: Tid(i),
+        role: Role::Vcpu(i),
+        affinity: affinity.clone(),
+        class: None,
+        cgroup: None,
+        prefers: None,
+        reserved: None,
+    });
+    let fits = |cores: &u32| *cores > 0 && vcpus > 0 && vcpus.is_multiple_of(*cores);
+    VmConfig {
+        manager: Manager::Vsphere(vm.id.clone()),
+        threads: threads.collect(),
+        weight: number("config.cpuAllocation.shares.shares").map(CpuWeight::Shares),
+        guest_topology: cores.filter(fits).map(|cores| GuestTopology {
+            sockets: vcpus / cores,
+            cores,
+            threads: 1,
+        }),
+        memory_bytes: number("config.hardware.memoryMB").map(|mib| mib << 20),
+        vsphere: Some(VsphereVm {
+            vcpus: Some(vcpus).filter(|n| *n > 0),
+            home_nodes: None,
+            node_affinity: text("numa.nodeAffinity").and_then(|t| t.parse().ok()),
+            cpu_hot_add: text("config.cpuHotAddEnabled").map(|t| t == "true"),
+        }),
+        ..VmConfig::new(VmId(identity(vm)), text("name").unwrap_or(&vm.id), 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Place;
+    use super::super::soap::envelope;
+    use super::*;
+
+    fn reply(body: &str) -> Reply {
+        let place = Place { user: "u".into(), host: "h".into(), port: 443 };
+        Reply::of(&place, 200, envelope(body)).unwrap()
+    }
+
+    const HOST_OBJECT: &str = r#"<objects><obj type="HostSystem">host-1</obj>
+      <propSet><name>name</name><val xsi:type="xsd:string">esx1</val></propSet>
+      <propSet><name>config.product.version</name><val xsi:type="xsd:string">7.0.2</val></propSet>
+      <propSet><name>hardware.memorySize</name><val xsi:type="xsd:long">17179869184</val></propSet>
+      <propSet><name>hardware.cpuInfo</name><val xsi:type="HostCpuInfo"><numCpuPackages>2</numCpuPackages>
+        <numCpuCores>4</numCpuCores><numCpuThreads>8</numCpuThreads><hz>1</hz></val></propSet>
+      <propSet><name>hardware.cpuPkg</name><val xsi:type="ArrayOfHostCpuPackage">
+        <HostCpuPackage><index>0</index><threadId>0</threadId><threadId>1</threadId><threadId>2</threadId><threadId>3</threadId></HostCpuPackage>
+        <HostCpuPackage><index>1</index><threadId>4</threadId><threadId>5</threadId><threadId>6</threadId><threadId>7</threadId></HostCpuPackage>
+      </val></propSet>
+      <propSet><name>hardware.numaInfo</name><val xsi:type="HostNumaInfo"><type>NUMA</type><numNodes>2</numNodes>
+        <numaNode><typeId>0</typeId><cpuID>3</cpuID><cpuID>2</cpuID><cpuID>1</cpuID><cpuID>0</cpuID><memoryRangeBegin>0</memoryRangeBegin><memoryRangeLength>8589934592</memoryRangeLength></numaNode>
+        <numaNode><typeId>1</typeId><cpuID>7</cpuID><cpuID>6</cpuID><cpuID>5</cpuID><cpuID>4</cpuID><memoryRangeBegin>0</memoryRangeBegin><memoryRangeLength>8589934592</memoryRangeLength></numaNode>
+      </val></propSet></objects>"#;
+
+    const VM_OBJECT: &str = r#"<objects><obj type="VirtualMachine">vm-7</obj>
+      <propSet><name>name</name><val xsi:type="xsd:string">we &lt;b&gt; "x"</val></propSet>
+      <propSet><name>runtime.host</name><val type="HostSystem" xsi:type="ManagedObjectReference">host-1</val></propSet>
+      <propSet><name>runtime.powerState</name><val xsi:type="VirtualMachinePowerState">poweredOn</val></propSet>
+      <propSet><name>config.instanceUuid</name><val xsi:type="xsd:string">5000-1</val></propSet>
+      <propSet><name>config.hardware.numCPU</name><val xsi:type="xsd:int">4</val></propSet>
+      <propSet><name>config.hardware.numCoresPerSocket</name><val xsi:type="xsd:int">2</val></propSet>
+      <propSet><name>config.hardware.memoryMB</name><val xsi:type="xsd:int">2048</val></propSet>
+      <propSet><name>config.cpuHotAddEnabled</name><val xsi:type="xsd:boolean">true</val></propSet>
+      <propSet><name>config.cpuAffinity.affinitySet</name><val xsi:type="ArrayOfInt"><int>0</int><int>1</int></val></propSet>
+      <propSet><name>config.extraConfig["numa.nodeAffinity"]</name><val xsi:type="OptionValue"><key>numa.nodeAffinity</key><value xsi:type="xsd:string">1</value></val></propSet>
+      </objects>"#;
+
+    #[test]
+    fn a_host_and_its_vm() {
+        let body = format!(
+            "<RetrievePropertiesExResponse><returnval><token>7</token>{HOST_OBJECT}{VM_OBJECT}</returnval></RetrievePropertiesExResponse>"
+        );
+        let mut objects = Vec::new();
+        assert_eq!(read_objects(&reply(&body), &mut objects).as_deref(), Some("7"), "more are to come");
+        let config = config(&objects[0], "esx1", std::iter::once(&objects[1])).unwrap();
+        assert_eq!(config.kernel, "VMware ESXi 7.0.2");
+        let t = &config.topology;
+        assert_eq!((t.packages().len(), t.cores().len(), t.nodes().len(), t.online().len()), (2, 4, 2, 8));
+        assert_eq!(t.nodes()[1].cpus, "4-7".parse().unwrap());
+        assert_eq!(t.nodes()[1].memory_bytes, Some(8 << 30));
+        let vm = &config.vms[0];
+        assert_eq!((vm.name.as_str(), vm.id.0.as_str(), vm.vcpu_count()), ("we <b> \"x\"", "5000-1", 4));
+        assert_eq!(vm.guest_topology, Some(GuestTopology { sockets: 2, cores: 2, threads: 1 }));
+        assert_eq!(vm.threads[0].affinity, "0-1".parse().unwrap());
+        let of_vsphere = vm.vsphere.as_ref().unwrap();
+        assert_eq!(
+            (of_vsphere.cpu_hot_add, of_vsphere.node_affinity.clone()),
+            (Some(true), Some(CpuSet::single(1)))
+        );
+        assert_eq!(vm.manager, Manager::Vsphere("vm-7".into()));
+    }
+
+    /// A service that leaves out nearly everything.
+    #[test]
+    fn what_is_left_out_is_not_known() {
+        let body = "<R><returnval><objects><obj type=\"HostSystem\">h</obj></objects><objects><obj type=\"VirtualMachine\">v</obj></objects></returnval></R>";
+        let mut objects = Vec::new();
+        assert_eq!(read_objects(&reply(body), &mut objects), None);
+        let config = config(&objects[0], "h", std::iter::once(&objects[1])).unwrap();
+        assert_eq!((config.vms[0].vcpu_count(), config.vms[0].memory_bytes), (0, None));
+        assert!(config.kernel.contains("not told"));
+    }
+}

@@ -1,0 +1,197 @@
+//! A message of vim25's, made and read.
+//!
+//! A call is one element in an envelope; the answer has one too, or a fault: a sentence for people and, in its detail, an
+//! element whose type says what kind it is.
+
+use super::Place;
+use roxmltree::{Document, Node};
+use vsteer_core::{Fault, FaultKind};
+
+/// The envelope around a call.
+pub(super) fn envelope(body: &str) -> String {
+    format!(
+        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\
+         <soapenv:Envelope xmlns:soapenv=\"http://schemas.xmlsoap.org/soap/envelope/\" \
+         xmlns:xsi=\"http://www.w3.org/2001/XMLSchema-instance\" xmlns:xsd=\"http://www.w3.org/2001/XMLSchema\">\
+         <soapenv:Body>{body}</soapenv:Body></soapenv:Envelope>"
+    )
+}
+
+/// Text as XML holds it. What XML cannot hold at all becomes a question mark.
+pub(super) fn escaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            '\'' => out.push_str("&apos;"),
+            '\r' => out.push_str("&#13;"),
+            '\t' | '\n' => out.push(c),
+            c if (c as u32) < 0x20 || matches!(c as u32, 0xfffe | 0xffff) => out.push('?'),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+/// An answer that is no fault.
+#[derive(Debug)]
+pub(super) struct Reply {
+    text: String,
+}
+
+impl Reply {
+    /// Of an answer.
+    ///
+    /// # Errors
+    /// What its fault says; `BadInput` for what is no answer of vSphere's.
+    pub(super) fn of(place: &Place, status: u16, text: String) -> Result<Reply, Fault> {
+        let foreign = |why: String| {
+            Fault::new(FaultKind::BadInput, format!("what {place} answers"))
+                .because(why)
+                .way_out("name a vCenter or an ESXi host")
+        };
+        let document =
+            Document::parse(&text).map_err(|e| foreign(format!("status {status}, and no XML: {e}")))?;
+        let root = document.root_element();
+        let fault = root.tag_name().name() == "Envelope";
+        let body = root.children().find(|n| n.tag_name().name() == "Body");
+        let Some(first) = body.and_then(|b| b.first_element_child()).filter(|_| fault) else {
+            return Err(foreign(format!("status {status}, and no SOAP envelope")));
+        };
+        if first.tag_name().name() == "Fault" {
+            return Err(refused(place, first));
+        }
+        if status != 200 {
+            return Err(foreign(format!("status {status}")));
+        }
+        drop(document);
+        Ok(Reply { text })
+    }
+
+    /// Reads the answer's element; `None` where it is not there, which [`Reply::of`] has looked at.
+    pub(super) fn read<T>(&self, read: impl FnOnce(Node<'_, '_>) -> T) -> Option<T> {
+        let document = Document::parse(&self.text).ok()?;
+        let body = document.root_element().children().find(|n| n.tag_name().name() == "Body")?;
+        Some(read(body.first_element_child()?))
+    }
+}
+
+/// A fault of theirs as one of ours.
+fn refused(place: &Place, fault: Node<'_, '_>) -> Fault {
+    let said = child_text(fault, "faultstring").unwrap_or_default();
+    let kind = fault
+        .children()
+        .find(|n| n.tag_name().name() == "detail")
+        .and_then(|d| d.first_element_child())
+        .map(|n| {
+            let of_type = n.attributes().find(|a| a.name() == "type").map(|a| a.value());
+            of_type.unwrap_or(n.tag_name().name()).trim_end_matches("Fault").to_owned()
+        })
+        .unwrap_or_default();
+    let of = |class: FaultKind, what: String, way_out: &str| {
+        Fault::new(class, what).because(&said).way_out(way_out)
+    };
+    match kind.as_str() {
+        "InvalidLogin" => of(
+            FaultKind::NoPrivilege,
+            format!("{place} refuses this user and password"),
+            "a user of a domain is written user@domain",
+        ),
+        "NotAuthenticated" => {
+            of(FaultKind::NoPrivilege, format!("{place}: the session has ended"), "run the command again")
+        }
+        "NoPermission" => {
+            let needs = descendant(fault, "privilegeId").and_then(|n| n.text().map(str::to_owned));
+            let needs = needs.unwrap_or_else(|| "one that it does not name".to_owned());
+            of(
+                FaultKind::NoPrivilege,
+                format!("{place}: {} lacks the privilege {needs}", place.user),
+                "give the user that role on the object, or use another user",
+            )
+        }
+        _ => Fault::new(FaultKind::Failed, format!("{place} answers with a fault {kind}")).because(&said),
+    }
+}
+
+/// The text of an element's child of this name.
+pub(super) fn child_text(of: Node<'_, '_>, name: &str) -> Option<String> {
+    of.children().find(|n| n.tag_name().name() == name)?.text().map(str::to_owned)
+}
+
+/// The first element of this name below.
+pub(super) fn descendant<'a, 'input>(of: Node<'a, 'input>, name: &str) -> Option<Node<'a, 'input>> {
+    of.descendants().find(|n| n.tag_name().name() == name)
+}
+
+/// Its text.
+pub(super) fn text_of(of: Node<'_, '_>, name: &str) -> Option<String> {
+    descendant(of, name)?.text().map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn place() -> Place {
+        Place { user: "root".into(), host: "esx".into(), port: 443 }
+    }
+
+    fn answer(body: &str) -> String {
+        envelope(body)
+    }
+
+    fn fault(detail: &str) -> Fault {
+        let body = format!(
+            "<soapenv:Fault><faultcode>ServerFaultCode</faultcode><faultstring>no &amp; no</faultstring>\
+             <detail>{detail}</detail></soapenv:Fault>"
+        );
+        Reply::of(&place(), 500, answer(&body)).unwrap_err()
+    }
+
+    #[test]
+    fn faults_have_classes() {
+        let login =
+            fault("<InvalidLoginFault xmlns=\"urn:vim25\" xsi:type=\"InvalidLogin\"></InvalidLoginFault>");
+        assert_eq!((login.kind, login.cause.as_deref()), (FaultKind::NoPrivilege, Some("no & no")));
+        let expired = fault("<NotAuthenticatedFault xmlns=\"urn:vim25\" xsi:type=\"NotAuthenticated\"/>");
+        assert!(expired.what.contains("session has ended"), "{}", expired.what);
+        let right = fault(
+            "<NoPermissionFault xmlns=\"urn:vim25\"><privilegeId>System.View</privilegeId></NoPermissionFault>",
+        );
+        assert!(right.what.contains("System.View") && right.kind == FaultKind::NoPrivilege, "{}", right.what);
+        assert_eq!(fault("<RuntimeFaultFault/>").kind, FaultKind::Failed);
+    }
+
+    #[test]
+    fn what_is_no_answer_is_refused() {
+        for (status, text) in [(200, "<html>hello</html>"), (404, "not found"), (200, ""), (503, "<a/>")] {
+            let refused = Reply::of(&place(), status, text.to_owned()).unwrap_err();
+            assert_eq!(refused.kind, FaultKind::BadInput, "{text:?}");
+        }
+        assert!(Reply::of(&place(), 500, answer("<LoginResponse/>")).is_err());
+    }
+
+    proptest! {
+        /// Whatever a name or password holds, it comes through as it is, but for what XML cannot hold.
+        #[test]
+        fn text_survives(text in any::<String>()) {
+            let message = answer(&format!("<a>{}</a>", escaped(&text)));
+            let reply = Reply::of(&place(), 200, message).unwrap();
+            let back = reply.read(|a| a.text().unwrap_or_default().to_owned()).unwrap();
+            let can = |c: char| {
+                let lost = (c as u32) < 0x20 && !matches!(c, '\t' | '\n' | '\r') || matches!(c as u32, 0xfffe | 0xffff);
+                if lost { '?' } else { c }
+            };
+            prop_assert_eq!(back, text.chars().map(can).collect::<String>());
+        }
+
+        #[test]
+        fn any_answer_is_survived(text in any::<String>(), status in any::<u16>()) {
+            let _ = Reply::of(&place(), status, text);
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! When was a row written, and how much time does it tell of?
+//!
+//! A row has a time of day to the second; its values are of the time since the row before. Clocks are set back, jump by an
+//! hour, or stand in a file that was made of two runs; then the difference of two times is not what the values are of. So a
+//! row whose time does not follow the last one by about as much as rows do otherwise is taken to be as long as they are,
+//! and that is noted. The time that rows tell of (`mono_ns`) runs on; the clock on the wall is what the file says.
+
+use std::collections::VecDeque;
+
+/// An interval is out of line beyond so many times the usual one...
+const GAP_TIMES: f64 = 5.0;
+/// ... and so much more, ns: short intervals are rounded to whole seconds.
+const GAP_MORE_NS: f64 = 2e9;
+/// So many intervals, the last ones, tell what is usual.
+const USUAL_OF: usize = 31;
+/// Where a file tells of no plausible interval at all: what esxtop waits unless told otherwise, ns.
+const ESXTOPS_OWN_NS: u64 = 5_000_000_000;
+
+/// How long rows are.
+#[derive(Debug, Default)]
+pub(super) struct Clock {
+    last_unix_ns: Option<u64>,
+    plausible_ns: VecDeque<u64>,
+    /// Time told of so far.
+    pub(super) mono_ns: u64,
+    /// Times went back or stood still.
+    pub(super) back: u64,
+    /// There was too long from one to the next.
+    pub(super) gaps: u64,
+    /// The longest of these, ns.
+    pub(super) longest_gap_ns: u64,
+}
+
+impl Clock {
+    /// Learns what is usual from the times of the first rows.
+    pub(super) fn learn(&mut self, times_ns: &[u64]) {
+        let mut rises: Vec<u64> =
+            times_ns.windows(2).filter_map(|w| w[1].checked_sub(w[0])).filter(|d| *d > 0).collect();
+        rises.sort_unstable();
+        if let Some(middle) = rises.get(rises.len() / 2) {
+            self.plausible_ns.push_back(*middle);
+        }
+    }
+
+    /// Was there a row?
+    pub(super) fn has_begun(&self) -> bool {
+        self.last_unix_ns.is_some()
+    }
+
+    fn usual_ns(&self) -> u64 {
+        let mut all: Vec<u64> = self.plausible_ns.iter().copied().collect();
+        all.sort_unstable();
+        all.get(all.len() / 2).copied().unwrap_or(ESXTOPS_OWN_NS)
+    }
+
+    /// Goes on to a row of this time; how long its values are of, ns. 0 for the first row: that is not known.
+    pub(super) fn step(&mut self, unix_ns: u64) -> u64 {
+        let Some(last) = self.last_unix_ns.replace(unix_ns) else { return 0 };
+        let usual = self.usual_ns();
+        let ns = match unix_ns.checked_sub(last).filter(|d| *d > 0) {
+            None => {
+                self.back += 1;
+                usual
+            }
+            Some(d) if d as f64 > GAP_TIMES * usual as f64 + GAP_MORE_NS => {
+                self.gaps += 1;
+                self.longest_gap_ns = self.longest_gap_ns.max(d);
+                usual
+            }
+            Some(d) => {
+                self.plausible_ns.push_back(d);
+                if self.plausible_ns.len() > USUAL_OF {
+                    self.plausible_ns.pop_front();
+                }
+                d
+            }
+        };
+        self.mono_ns += ns;
+        ns
+    }
+}
+
+/// `MM/DD/YYYY HH:MM:SS`, with or without a fraction, in two lines or one, in local time that is `bias_min` minutes behind
+/// UTC; ns since 1970 UTC.
+pub(super) fn moment(text: &[u8], bias_min: i64) -> Option<u64> {
+    let text = std::str::from_utf8(text).ok()?.trim();
+    let (date, time) = text.split_once([' ', '\n', '\r', 'T'])?;
+    let numbers = |text: &str, separator: char| -> Option<Vec<u64>> {
+        text.split(separator)
+            .map(|p| p.bytes().all(|b| b.is_ascii_digit()).then(|| p.parse().ok())?)
+            .collect()
+    };
+    let [m, d, y] = numbers(date, '/')?[..] else { return None };
+    let time = time.trim_start();
+    let (time, fraction) = time.split_once('.').unwrap_or((time, ""));
+    let [hours, minutes, seconds] = numbers(time, ':')?[..] else { return None };
+    let millis: u64 = match fraction {
+        "" => 0,
+        text => format!("{text:0<3}").get(..3)?.parse().ok()?,
+    };
+    let plausible = (1970..=2500).contains(&y) && (1..=12).contains(&m) && (1..=31).contains(&d);
+    if !plausible || hours > 24 || minutes > 59 || seconds > 60 {
+        return None;
+    }
+    let s = days_from_civil(y, m, d) * 86_400 + hours * 3600 + minutes * 60 + seconds;
+    let s = i64::try_from(s).ok()?.checked_add(bias_min.checked_mul(60)?)?;
+    u64::try_from(s).ok()?.checked_mul(1_000_000_000)?.checked_add(millis * 1_000_000)
+}
+
+/// Days since 1970-01-01 of a Gregorian date (Hinnant, "chrono-compatible low-level date algorithms").
+fn days_from_civil(y: u64, m: u64, d: u64) -> u64 {
+    let y = if m <= 2 { y - 1 } else { y };
+    let (era, yoe) = (y / 400, y % 400);
+    let doy = (153 * (if m > 2 { m - 3 } else { m + 9 }) + 2) / 5 + d - 1;
+    era * 146_097 + yoe * 365 + yoe / 4 - yoe / 100 + doy - 719_468
+}
+
+/// A moment as a row has it, UTC.
+pub(super) fn text(unix_ns: u64) -> String {
+    let s = unix_ns / 1_000_000_000;
+    let (days, day_s) = (s / 86_400, s % 86_400);
+    let z = days + 719_468;
+    let (era, doe) = (z / 146_097, z % 146_097);
+    let yoe = (doe - doe / 1460 + doe / 36_524 - doe / 146_096) / 365;
+    let doy = doe - (365 * yoe + yoe / 4 - yoe / 100);
+    let mp = (5 * doy + 2) / 153;
+    let (m, d) = (if mp < 10 { mp + 3 } else { mp - 9 }, doy - (153 * mp + 2) / 5 + 1);
+    let y = yoe + era * 400 + u64::from(m <= 2);
+    format!("{m:02}/{d:02}/{y:04} {:02}:{:02}:{:02}", day_s / 3600, day_s / 60 % 60, day_s % 60)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const S: u64 = 1_000_000_000;
+
+    #[test]
+    fn times_in_every_form() {
+        let noon = moment(b"11/24/2026 12:00:05", 0).unwrap();
+        assert_eq!(text(noon), "11/24/2026 12:00:05");
+        assert_eq!(moment(b"11/24/2026\n12:00:05", 0), Some(noon), "some versions break it in two lines");
+        assert_eq!(moment(b"11/24/2026 12:00:05.25", 0), Some(noon + S / 4));
+        // India is 330 minutes ahead: half past five there is noon less ... in UTC.
+        assert_eq!(moment(b"11/24/2026 17:30:05", -330), Some(noon));
+        for wrong in [
+            "",
+            "11/24/2026",
+            "24/11/2026 12:00:05",
+            "11/24/2026 12:00",
+            "11-24-2026 12:00:05",
+            "1/1/1 +1:1:1",
+        ] {
+            assert_eq!(moment(wrong.as_bytes(), 0), None, "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn a_clock_that_jumps_does_not_stretch_a_row() {
+        let mut clock = Clock::default();
+        let times: Vec<u64> = [100, 105, 110, 3710, 3715, 115, 120, 120].iter().map(|t| t * S).collect();
+        clock.learn(&times);
+        let steps: Vec<u64> = times.iter().map(|t| clock.step(*t) / S).collect();
+        assert_eq!(steps, [0, 5, 5, 5, 5, 5, 5, 5]);
+        assert_eq!((clock.gaps, clock.back, clock.longest_gap_ns), (1, 2, 3600 * S));
+        assert_eq!(clock.mono_ns, 35 * S);
+    }
+
+    #[test]
+    fn an_interval_that_changes_is_followed() {
+        let mut clock = Clock::default();
+        clock.learn(&[S, 3 * S, 5 * S]);
+        let mut at = S;
+        clock.step(at);
+        for d in [2, 2, 3, 8, 8, 8, 8] {
+            at += d * S;
+            assert_eq!(clock.step(at), d * S);
+        }
+        assert_eq!(clock.gaps, 0);
+    }
+}

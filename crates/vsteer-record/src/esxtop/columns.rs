@@ -1,0 +1,419 @@
+//! Which of tens of thousands of columns matter, and where does each value go? The plan by which rows are read.
+//!
+//! The header is looked at once. Every VM's group, every world of a VM and every pCPU gets a stretch of slots, and each
+//! column that fills one is listed, in order; a row is then read by going from listed column to listed column.
+//!
+//! A group is a VM where the file shows a vCPU of it, and none where it shows other worlds of it alone. Of a group of which it
+//! shows no world (esxtop without `-a`, or a group that was not expanded) its name tells: it is a VM where it is named as such
+//! beside the file or, where nothing is named there, if it is none of ESXi's own (`idle`, `hostd.2099123`).
+
+use super::beside::Beside;
+use super::cells::{cell, cells_from, number, plain_number, skip};
+use super::header::{self, Column, Instance, column, vcpu_of};
+use super::rows::shown;
+use std::collections::{BTreeMap, BTreeSet};
+use vsteer_core::nouns::{Collector, Role};
+use vsteer_core::{Fault, FaultKind};
+
+/// Counters of worlds and groups, by their place in a stretch of slots.
+pub(super) const CPU: [&str; 11] = [
+    "% Used",
+    "% Run",
+    "% System",
+    "% Wait",
+    "% Ready",
+    "% Overlap",
+    "% CoStop",
+    "% Max Limited",
+    "Switches/sec",
+    "Migrates/sec",
+    "Members",
+];
+pub(super) const USED: usize = 0;
+pub(super) const RUN: usize = 1;
+pub(super) const SYSTEM: usize = 2;
+pub(super) const WAIT: usize = 3;
+pub(super) const READY: usize = 4;
+pub(super) const OVERLAP: usize = 5;
+pub(super) const COSTOP: usize = 6;
+pub(super) const LIMITED: usize = 7;
+pub(super) const SWITCHES: usize = 8;
+pub(super) const MIGRATES: usize = 9;
+pub(super) const MEMBERS: usize = 10;
+
+/// Counters of a group's memory.
+pub(super) const MEMORY: [&str; 2] = ["Numa % Local", "Memory Size MBytes"];
+pub(super) const LOCAL: usize = 0;
+pub(super) const SIZE: usize = 1;
+
+/// Groups of ESXi's own where no list of VMs is at hand; others of its have a number after a dot.
+const OWN: [&str; 14] = [
+    "idle", "system", "helper", "drivers", "ft", "vmotion", "console", "init", "host", "user", "vim",
+    "plugins", "minfree", "kernel",
+];
+
+/// A world of a VM.
+#[derive(Debug, Clone)]
+pub(super) struct World {
+    pub(super) gid: u64,
+    pub(super) wid: u32,
+    pub(super) role: Role,
+    /// Its stretch of [`CPU`].
+    pub(super) slot: usize,
+}
+
+/// A VM.
+#[derive(Debug, Clone)]
+pub(super) struct Group {
+    pub(super) gid: u64,
+    pub(super) name: String,
+    /// Its stretch of [`CPU`]; `None` where the file has worlds of it alone.
+    pub(super) slot: Option<usize>,
+    /// Its stretch of [`MEMORY`].
+    pub(super) memory: Option<usize>,
+}
+
+/// A column that matters and the slot that it fills.
+#[derive(Debug, Clone, Copy)]
+struct Wanted {
+    column: u32,
+    slot: u32,
+}
+
+/// The plan.
+#[derive(Debug)]
+pub(super) struct Columns {
+    wanted: Vec<Wanted>,
+    count: usize,
+    slots: usize,
+    /// Minutes that its times are behind UTC.
+    pub(super) bias_min: i64,
+    pub(super) host: String,
+    pub(super) groups: Vec<Group>,
+    /// Of all VMs, by VM and in order of role.
+    pub(super) worlds: Vec<World>,
+    /// pCPUs: number and slot of how busy they are.
+    pub(super) pcpus: Vec<(u32, usize)>,
+    has: [bool; CPU.len()],
+}
+
+/// What is known of groups from the header as a whole.
+#[derive(Default)]
+struct Known<'a> {
+    names: BTreeMap<u64, &'a str>,
+    with_vcpus: BTreeSet<u64>,
+    with_worlds: BTreeSet<u64>,
+}
+
+fn known<'a>(columns: &[Option<Column<'a>>]) -> Known<'a> {
+    let mut known = Known::default();
+    for c in columns.iter().flatten() {
+        if let ("Group Cpu", Some(Instance::Group { gid, name })) =
+            (c.object, c.instance.and_then(Instance::group))
+        {
+            known.names.entry(gid).or_insert(name);
+        }
+    }
+    for c in columns.iter().flatten().filter(|c| c.object == "Vcpu") {
+        if let Some((gid, name)) = c.instance.and_then(|i| world(i, &known.names)) {
+            known.with_worlds.insert(gid);
+            if vcpu_of(name).is_some() {
+                known.with_vcpus.insert(gid);
+            }
+        }
+    }
+    known
+}
+
+/// A world's group and name.
+fn world<'a>(instance: &'a str, names: &BTreeMap<u64, &str>) -> Option<(u64, &'a str)> {
+    let gid: u64 = instance.split_once(':')?.0.parse().ok()?;
+    match Instance::world(instance, names.get(&gid).copied())? {
+        Instance::World { gid, name, .. } => Some((gid, name)),
+        Instance::Group { .. } => None,
+    }
+}
+
+fn is_own(name: &str) -> bool {
+    let numbered =
+        name.rsplit_once('.').is_some_and(|(_, n)| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()));
+    numbered || OWN.contains(&name)
+}
+
+impl Columns {
+    /// Looks through a header.
+    ///
+    /// # Errors
+    /// `BadInput` where it names no VM.
+    pub(super) fn of(
+        cells: &[String],
+        beside: &Beside,
+        file: &str,
+        notes: &mut Vec<String>,
+    ) -> Result<Columns, Fault> {
+        let parsed: Vec<Option<Column<'_>>> = cells.iter().skip(1).map(|c| column(c)).collect();
+        let known = known(&parsed);
+        let is_vm = |gid: u64| {
+            let of_name = |name: &str| match beside.has_vms() {
+                true => beside.names(gid, name),
+                false => !is_own(name),
+            };
+            known.with_vcpus.contains(&gid)
+                || (!known.with_worlds.contains(&gid) && known.names.get(&gid).is_some_and(|n| of_name(n)))
+        };
+        let mut plan = Columns {
+            wanted: Vec::new(),
+            count: cells.len(),
+            slots: 0,
+            bias_min: cells.first().map_or(0, |c| header::bias_min(c)),
+            host: parsed.iter().flatten().next().map_or_else(String::new, |c| c.host.to_owned()),
+            groups: Vec::new(),
+            worlds: Vec::new(),
+            pcpus: Vec::new(),
+            has: [false; CPU.len()],
+        };
+        let mut found = Found::default();
+        let (mut odd, mut hosts) = (None, BTreeSet::new());
+        for (i, c) in parsed.iter().enumerate() {
+            let Some(c) = c else {
+                odd.get_or_insert_with(|| {
+                    format!("column {}: {:?} is no counter's path", i + 2, shown(cells[i + 1].as_bytes()))
+                });
+                continue;
+            };
+            hosts.insert(c.host);
+            plan.want(i as u32 + 1, c, &known, &is_vm, &mut found);
+        }
+        notes.extend(odd.map(|odd| format!("{file}, {odd}")));
+        if hosts.len() > 1 {
+            notes.push(format!("{file}: columns of {} hosts, taken for one", hosts.len()));
+        }
+        plan.wanted.sort_by_key(|w| w.column);
+        plan.worlds.sort_by_key(|w| (w.gid, w.role, w.wid));
+        plan.pcpus.sort_unstable();
+        if plan.groups.is_empty() {
+            return Err(Fault::new(FaultKind::NothingThere, format!("{file} tells of no VM"))
+                .because("no column is of a group with vCPUs")
+                .way_out("let esxtop write all fields: esxtop -b -a"));
+        }
+        if known.with_vcpus.is_empty() {
+            let others = known.names.keys().filter(|gid| !is_vm(**gid)).count();
+            notes.push(format!(
+                "{file}: groups alone, sums over all worlds of a VM, no vCPU by itself: what is per vCPU is not known \
+                 (esxtop -b -a shows them); {others} group(s) are taken for ESXi's own (name VMs in host.toml where one is not)"
+            ));
+        }
+        Ok(plan)
+    }
+
+    fn slots_for(&mut self, n: usize) -> usize {
+        self.slots += n;
+        self.slots - n
+    }
+
+    fn want<'a>(
+        &mut self,
+        at: u32,
+        c: &Column<'a>,
+        known: &Known<'a>,
+        is_vm: &dyn Fn(u64) -> bool,
+        found: &mut Found,
+    ) {
+        let place = |list: &[&str]| list.iter().position(|name| *name == c.counter);
+        match (c.object, c.instance) {
+            ("Group Cpu", Some(instance)) => {
+                let (Some(Instance::Group { gid, name }), Some(k)) = (Instance::group(instance), place(&CPU))
+                else {
+                    return;
+                };
+                if is_vm(gid) {
+                    let group = self.group(gid, name, found);
+                    let slot = self.groups[group].slot.unwrap_or_else(|| self.slots_for(CPU.len()));
+                    self.groups[group].slot = Some(slot);
+                    self.has[k] = true;
+                    self.wanted.push(Wanted { column: at, slot: (slot + k) as u32 });
+                }
+            }
+            ("Vcpu", Some(instance)) => {
+                let Some(k) = place(&CPU[..MEMBERS]) else { return };
+                let Some(gid) = instance.split_once(':').and_then(|(gid, _)| gid.parse().ok()) else {
+                    return;
+                };
+                let group = known.names.get(&gid).copied();
+                let Some(Instance::World { gid, wid, name }) = Instance::world(instance, group) else {
+                    return;
+                };
+                let (true, Ok(wid)) = (is_vm(gid), u32::try_from(wid)) else { return };
+                let called = group.map_or_else(|| group_in(instance, wid, name), str::to_owned);
+                self.group(gid, &called, found);
+                let slot = match found.worlds.get(&(gid, wid)) {
+                    Some(slot) => *slot,
+                    None => {
+                        let slot = self.slots_for(CPU.len());
+                        found.worlds.insert((gid, wid), slot);
+                        self.worlds.push(World { gid, wid, role: role(name), slot });
+                        slot
+                    }
+                };
+                self.has[k] = true;
+                self.wanted.push(Wanted { column: at, slot: (slot + k) as u32 });
+            }
+            ("Group Memory", Some(instance)) => {
+                let (Some(Instance::Group { gid, name }), Some(k)) =
+                    (Instance::group(instance), place(&MEMORY))
+                else {
+                    return;
+                };
+                if is_vm(gid) {
+                    let group = self.group(gid, known.names.get(&gid).copied().unwrap_or(name), found);
+                    let slot = self.groups[group].memory.unwrap_or_else(|| self.slots_for(MEMORY.len()));
+                    self.groups[group].memory = Some(slot);
+                    self.wanted.push(Wanted { column: at, slot: (slot + k) as u32 });
+                }
+            }
+            ("Physical Cpu", Some(cpu)) if c.counter == "% Util Time" => {
+                if let Some(cpu) = cpu.parse().ok().filter(|n| *n <= vsteer_core::cpuset::MAX_CPU) {
+                    let slot = self.slots_for(1);
+                    self.pcpus.push((cpu, slot));
+                    self.wanted.push(Wanted { column: at, slot: slot as u32 });
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn group(&mut self, gid: u64, name: &str, found: &mut Found) -> usize {
+        *found.groups.entry(gid).or_insert_with(|| {
+            self.groups.push(Group { gid, name: name.to_owned(), slot: None, memory: None });
+            self.groups.len() - 1
+        })
+    }
+
+    /// How many values a row is read into.
+    pub(super) fn slots(&self) -> usize {
+        self.slots
+    }
+
+    /// Which slots some column fills.
+    pub(super) fn filled(&self) -> Vec<bool> {
+        let mut filled = vec![false; self.slots];
+        self.wanted.iter().for_each(|w| filled[w.slot as usize] = true);
+        filled
+    }
+
+    /// How many cells a row has.
+    pub(super) fn count(&self) -> usize {
+        self.count
+    }
+
+    /// What is counted and what is not.
+    pub(super) fn collector(&self) -> Collector {
+        let never = "esxtop does not count it";
+        let mut missing: BTreeMap<String, String> = [
+            ("lag_ns", "esxtop does not count it: co-stop is another thing"),
+            ("preemptions", never),
+            ("wakeups", never),
+            ("wake_latency", "esxtop keeps sums, no distributions"),
+            ("ready_spell", "esxtop keeps sums, no distributions"),
+            ("exit_ns", never),
+            ("halt_poll_ns", never),
+            ("blame", "esxtop does not tell who ran while another waited"),
+        ]
+        .map(|(what, why)| (what.to_owned(), why.to_owned()))
+        .into();
+        let columns: [(&str, &[usize]); 9] = [
+            ("run_ns", &[RUN]),
+            ("ready_ns", &[READY, LIMITED]),
+            ("limited_ns", &[LIMITED]),
+            ("wait_ns", &[READY]),
+            ("costop_ns", &[COSTOP]),
+            ("blocked_ns", &[WAIT]),
+            ("overlap_ns", &[OVERLAP]),
+            ("system_ns", &[SYSTEM]),
+            ("used_ns", &[USED]),
+        ];
+        let counts: [(&str, &[usize]); 2] = [("switches", &[SWITCHES]), ("migrations", &[MIGRATES])];
+        for (what, needs) in columns.into_iter().chain(counts) {
+            if let Some(lacking) = needs.iter().find(|k| !self.has[**k]) {
+                missing.insert(what.to_owned(), format!("the file has no column {:?}", CPU[*lacking]));
+            }
+        }
+        if self.worlds.is_empty() {
+            missing.insert(
+                "vcpus".to_owned(),
+                "the file has groups alone, sums over all worlds of a VM".to_owned(),
+            );
+        }
+        Collector { name: "esxtop".to_owned(), missing }
+    }
+}
+
+#[derive(Default)]
+struct Found {
+    groups: BTreeMap<u64, usize>,
+    worlds: BTreeMap<(u64, u32), usize>,
+}
+
+/// What a world does for its VM.
+fn role(name: &str) -> Role {
+    match vcpu_of(name) {
+        Some(i) => Role::Vcpu(i),
+        None if name == "vmx" => Role::Emulator,
+        None => Role::Worker,
+    }
+}
+
+/// A group's name where only its worlds are in the file: `gid:GROUP:wid:world`.
+fn group_in(instance: &str, wid: u32, world: &str) -> String {
+    let rest = instance.split_once(':').map_or("", |(_, rest)| rest);
+    rest.strip_suffix(&format!(":{wid}:{world}")).unwrap_or(rest).to_owned()
+}
+
+/// What of a row is not a value.
+#[derive(Debug)]
+pub(super) struct Cells {
+    /// When it was written.
+    pub(super) time: Vec<u8>,
+    /// A cell that is no value, and where in the row it is: it counts as missing.
+    pub(super) garbled: Option<(usize, String)>,
+}
+
+/// Why a row is left out.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Refused {
+    /// It is a header.
+    Header,
+    /// It has so many cells in place of as many as the header.
+    Cells(usize),
+}
+
+/// Reads the values that matter out of a row.
+pub(super) fn read(row: &[u8], plan: &Columns, values: &mut [f64]) -> Result<Cells, Refused> {
+    if header::begins(row) {
+        return Err(Refused::Header);
+    }
+    // One comma too many at the end is some versions' way.
+    let row =
+        if row.ends_with(b",") && cells_from(row, 0) == plan.count + 1 { &row[..row.len() - 1] } else { row };
+    let few = || Refused::Cells(cells_from(row, 0));
+    let mut cells = Cells { time: cell(row, 0).to_vec(), garbled: None };
+    cells.time.truncate(64);
+    let (mut at, mut column) = (0, 0);
+    for w in &plan.wanted {
+        at = skip(row, at, w.column as usize - column).ok_or_else(few)?;
+        column = w.column as usize;
+        if let Some(value) = plain_number(row, at) {
+            values[w.slot as usize] = value;
+            continue;
+        }
+        let text = cell(row, at);
+        values[w.slot as usize] = number(text).unwrap_or_else(|| {
+            cells.garbled.get_or_insert_with(|| {
+                (at, format!("{:?} is no share of time, and counts as missing", shown(text)))
+            });
+            f64::NAN
+        });
+    }
+    let all = column + cells_from(row, at);
+    if all == plan.count { Ok(cells) } else { Err(Refused::Cells(all)) }
+}

@@ -1,0 +1,313 @@
+//! Where does a row end? A file that is larger than memory, a row at a time.
+//!
+//! Rows lie in one buffer that moves over the file; a row is looked at where it lies.
+//!
+//! A line's end inside quotes is a part of a cell: names in the header may hold it, and some versions break the time in two
+//! lines.
+
+use super::cells::count;
+use super::header::{self, MAGIC};
+use std::io::{self, BufRead, Read};
+use std::ops::Range;
+use vsteer_core::{Fault, FaultKind};
+
+/// What is read at a time.
+const CHUNK: usize = 1 << 20;
+/// Held at least.
+const ROOM: usize = 8 << 20;
+/// A row longer than this is none: 60,000 columns make half a megabyte, their names four.
+const ROW_MOST: usize = 256 << 20;
+/// Rows that cannot be read are named one by one up to so many.
+const NOTED: usize = 8;
+
+/// A file's bytes, decompressed where they were compressed.
+pub enum Input {
+    /// As they lie.
+    Plain(Box<dyn BufRead>),
+    /// By gzip, in one member or several.
+    Gzip(Box<flate2::bufread::MultiGzDecoder<Box<dyn BufRead>>>),
+}
+
+impl Input {
+    /// Looks at the first bytes.
+    ///
+    /// # Errors
+    /// Where they cannot be read.
+    pub fn of(from: impl BufRead + 'static) -> io::Result<Input> {
+        let mut from: Box<dyn BufRead> = Box::new(from);
+        let is_gzip = from.fill_buf()?.starts_with(&[0x1f, 0x8b]);
+        Ok(if is_gzip {
+            Input::Gzip(Box::new(flate2::bufread::MultiGzDecoder::new(from)))
+        } else {
+            Input::Plain(from)
+        })
+    }
+}
+
+impl Read for Input {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Input::Plain(from) => from.read(into),
+            Input::Gzip(from) => from.read(into),
+        }
+    }
+}
+
+/// A row: where it lies in the buffer, and in the file.
+#[derive(Debug, Clone)]
+pub(super) struct Row {
+    bytes: Range<usize>,
+    /// The line that it begins in, from 1.
+    line: u64,
+    /// Where it begins in the (decompressed) file.
+    byte: u64,
+    /// It does not end as a row does, and nothing comes after it.
+    pub(super) is_cut: bool,
+}
+
+/// Rows, one after another.
+pub(super) struct Rows {
+    name: String,
+    input: Input,
+    buffer: Vec<u8>,
+    /// Where the next row begins in the buffer, and what is filled.
+    start: usize,
+    filled: usize,
+    line: u64,
+    byte: u64,
+    ended: bool,
+    notes: Vec<String>,
+    /// Rows that were left out and are not named.
+    more: u64,
+}
+
+impl Rows {
+    pub(super) fn new(input: Input, name: String) -> Rows {
+        Rows {
+            name,
+            input,
+            buffer: Vec::new(),
+            start: 0,
+            filled: 0,
+            line: 1,
+            byte: 0,
+            ended: false,
+            notes: Vec::new(),
+            more: 0,
+        }
+    }
+
+    /// Reads on; `false` at the end. A compressed file that is cut short ends there.
+    fn fill(&mut self) -> Result<bool, Fault> {
+        if self.ended {
+            return Ok(false);
+        }
+        // Room for some rows: what is left of one is moved to the front now and then, not for each chunk.
+        if self.buffer.is_empty() {
+            self.buffer = vec![0; ROOM];
+        }
+        if self.start > 0 && self.buffer.len() - self.filled < CHUNK {
+            self.buffer.copy_within(self.start..self.filled, 0);
+            (self.filled, self.start) = (self.filled - self.start, 0);
+        }
+        if self.filled - self.start > ROW_MOST {
+            return Err(self.refused(&format!("a row of more than {} MiB is none", ROW_MOST >> 20)));
+        }
+        if self.buffer.len() - self.filled < CHUNK {
+            self.buffer.resize(self.filled + CHUNK, 0);
+        }
+        let read = loop {
+            match self.input.read(&mut self.buffer[self.filled..]) {
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                other => break other,
+            }
+        };
+        match read {
+            Ok(0) => self.ended = true,
+            Ok(n) => self.filled += n,
+            Err(e) => match &self.input {
+                Input::Plain(_) => return Err(Fault::io(format!("reading {}", self.name), &e)),
+                Input::Gzip(_) => {
+                    self.notes
+                        .push(format!("{}: its compressed data break off or are garbled: {e}", self.name));
+                    self.ended = true;
+                }
+            },
+        }
+        Ok(!self.ended)
+    }
+
+    fn refused(&self, why: &str) -> Fault {
+        Fault::new(FaultKind::BadInput, format!("{} is no batch file of esxtop's", self.name))
+            .because(format!("line {}, byte {}: {why}", self.line, self.byte))
+            .way_out("esxtop -b -a > FILE writes one")
+    }
+
+    /// The header's cells. It ends where a row begins, for names may hold lines' ends.
+    pub(super) fn header(&mut self) -> Result<Vec<String>, Fault> {
+        while self.filled < 64 && self.fill()? {}
+        if self.buffer[..self.filled].starts_with(b"\xef\xbb\xbf") {
+            (self.start, self.byte) = (3, 3);
+        }
+        if !header::begins(&self.buffer[self.start..self.filled]) {
+            let first = shown(&self.buffer[self.start..self.filled.min(self.start + 40)]);
+            return Err(self.refused(&format!("it begins with {first:?} in place of \"{MAGIC} ...\"")));
+        }
+        // By quotes, as CSV has it; if no row begins where they say, some name holds a single one.
+        let mut end = None;
+        for by_quotes in [true, false] {
+            let (mut quotes, mut at) = (0usize, self.start);
+            while end.is_none() {
+                let found = memchr::memchr(b'\n', &self.buffer[at..self.filled]).map(|i| at + i);
+                let Some(newline) = found else {
+                    let scanned = self.filled - self.start;
+                    quotes += if by_quotes { count(&self.buffer[at..self.filled], b'"') } else { 0 };
+                    if !self.fill()? {
+                        break;
+                    }
+                    at = self.start + scanned;
+                    continue;
+                };
+                quotes += if by_quotes { count(&self.buffer[at..newline], b'"') } else { 0 };
+                let next = newline + 1 - self.start;
+                while self.filled - self.start < next + TIME && self.fill()? {}
+                let after = &self.buffer[self.start + next..self.filled];
+                if (!by_quotes || quotes % 2 == 0) && (after.is_empty() || is_row(after)) {
+                    end = Some(next);
+                }
+                at = self.start + next;
+            }
+        }
+        // No row at all: the file is its header.
+        let end = end.unwrap_or(self.filled - self.start);
+        let bytes = &self.buffer[self.start..self.start + end];
+        let cells = header::cells(without_end(bytes));
+        self.line += count(bytes, b'\n') as u64;
+        self.byte += end as u64;
+        self.start += end;
+        Ok(cells)
+    }
+
+    /// The next row; empty lines are passed over.
+    pub(super) fn next(&mut self) -> Result<Option<Row>, Fault> {
+        loop {
+            let Some(row) = self.line()? else { return Ok(None) };
+            if !self.bytes(&row).iter().all(u8::is_ascii_whitespace) {
+                return Ok(Some(row));
+            }
+            if row.is_cut {
+                return Ok(None);
+            }
+        }
+    }
+
+    fn line(&mut self) -> Result<Option<Row>, Fault> {
+        let (mut seen, mut lines) = (0, 0);
+        loop {
+            let rest = &self.buffer[self.start..self.filled];
+            let Some(i) = memchr::memchr(b'\n', &rest[seen..]).map(|i| seen + i) else {
+                seen = rest.len();
+                if self.fill()? {
+                    continue;
+                }
+                let bytes = self.start..self.filled;
+                return Ok((!bytes.is_empty()).then(|| self.take(bytes, seen, lines, true)));
+            };
+            let quoted = rest.first() == Some(&b'"');
+            let before = rest[..i].strip_suffix(b"\r").unwrap_or(&rest[..i]).last();
+            if quoted && !matches!(before, Some(b'"' | b',') | None) {
+                (seen, lines) = (i + 1, lines + 1);
+                continue;
+            }
+            return Ok(Some(self.take(self.start..self.start + i, i + 1, lines + 1, false)));
+        }
+    }
+
+    fn take(&mut self, bytes: Range<usize>, length: usize, lines: u64, is_cut: bool) -> Row {
+        let row = Row { line: self.line, byte: self.byte, is_cut, bytes };
+        self.line += lines;
+        self.byte += length as u64;
+        self.start += length;
+        row
+    }
+
+    /// A row's bytes, without its end. Holds until the next is read.
+    pub(super) fn bytes(&self, row: &Row) -> &[u8] {
+        without_end(&self.buffer[row.bytes.clone()])
+    }
+
+    /// Notes why a row, or a cell at `offset` of it, was left out.
+    pub(super) fn note(&mut self, row: &Row, offset: usize, why: &str) {
+        if self.notes.len() >= NOTED {
+            self.more += 1;
+            return;
+        }
+        let (line, byte) = (row.line, row.byte + offset as u64);
+        self.notes.push(format!("{}, line {line}, byte {byte}: {why}", self.name));
+    }
+
+    /// What was left out.
+    pub(super) fn notes(&self) -> Vec<String> {
+        let more = (self.more > 0).then(|| format!("{}: and {} more such places", self.name, self.more));
+        self.notes.iter().cloned().chain(more).collect()
+    }
+}
+
+fn without_end(row: &[u8]) -> &[u8] {
+    let row = row.strip_suffix(b"\n").unwrap_or(row);
+    row.strip_suffix(b"\r").unwrap_or(row)
+}
+
+/// How long a quoted time is.
+const TIME: usize = 21;
+
+/// Does a row begin here? With a time: `"11/24/2026 08:00:00"`.
+fn is_row(bytes: &[u8]) -> bool {
+    let bytes = bytes.strip_prefix(b"\"").unwrap_or(bytes);
+    let date = bytes.iter().take_while(|b| b.is_ascii_digit() || **b == b'/').count();
+    (8..=10).contains(&date) && count(&bytes[..date], b'/') == 2
+}
+
+/// Bytes for a person.
+pub(super) fn shown(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(&bytes[..bytes.len().min(40)]).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn rows_of(text: &[u8]) -> Rows {
+        Rows::new(Input::of(io::Cursor::new(text.to_vec())).unwrap(), "file".to_owned())
+    }
+
+    #[test]
+    fn a_time_in_two_lines_and_names_with_ends_of_lines() {
+        let text = b"\"(PDH-CSV 4.0) (UTC)(0)\",\"\\\\h\\Group Cpu(1:a\nb\r\n)\\% Run\"\r\n\"11/24/2026\n08:00:00\",\"1.00\"\r\n\r\n\"11/24/2026\n08:00:05\",\"2.00\"";
+        let mut rows = rows_of(text);
+        assert_eq!(rows.header().unwrap().len(), 2);
+        let first = rows.next().unwrap().unwrap();
+        assert_eq!(rows.bytes(&first), b"\"11/24/2026\n08:00:00\",\"1.00\"");
+        assert_eq!(first.line, 4);
+        let second = rows.next().unwrap().unwrap();
+        assert!(second.is_cut && rows.bytes(&second).ends_with(b"\"2.00\""));
+        assert!(rows.next().unwrap().is_none());
+    }
+
+    proptest! {
+        /// However small the pieces that a file comes in.
+        #[test]
+        fn any_bytes_end(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
+            let mut text = b"\"(PDH-CSV 4.0) (UTC)(0)\",".to_vec();
+            text.extend(bytes);
+            let mut rows = rows_of(&text);
+            let _ = rows.header().unwrap();
+            let mut n = 0;
+            while rows.next().unwrap().is_some() {
+                n += 1;
+            }
+            prop_assert!(n <= text.len());
+        }
+    }
+}

@@ -1,0 +1,255 @@
+//! `vsteer numa`: which VM belongs on which NUMA node, and what its guest should be shown of nodes.
+//!
+//! Of a recording or the live host, or of a host and a VM that are only described (`--host 2x18 --vcpus 12`).
+
+use crate::cli::Numa;
+use crate::{source, text};
+use serde::Serialize;
+use vsteer_core::diagnose::{Context, Thresholds};
+use vsteer_core::model::HostModel;
+use vsteer_core::nouns::{HostConfig, VmConfig, VmId};
+use vsteer_core::numa::flowchart::{Walk, walk};
+use vsteer_core::numa::load::Load;
+use vsteer_core::numa::moves::{Mend, mend};
+use vsteer_core::numa::vnuma::{Answer, HostShape, NodeShape, Version, VmShape, answer};
+use vsteer_core::{Fault, FaultKind};
+use vsteer_host::vsphere::{Client, Place, Trust};
+
+const GIB: f64 = 1_073_741_824.0;
+
+/// A node and what it is asked for.
+#[derive(Debug, Serialize)]
+pub struct NodeLoad {
+    /// Its number.
+    pub node: u32,
+    /// Its cores.
+    pub cores: f64,
+    /// vCPUs at home on it.
+    pub vcpus: f64,
+    /// Cores wanted on average.
+    pub wanted_mean: f64,
+    /// And 99 times in 100 at most.
+    pub wanted_most: f64,
+    /// Is that within its cores?
+    pub has_room: bool,
+}
+
+/// What is said of a host's nodes.
+#[derive(Debug, Serialize)]
+pub struct Nodes {
+    /// Each.
+    pub nodes: Vec<NodeLoad>,
+    /// How far vCPUs want cores together.
+    pub bunching: f64,
+    /// The published flowchart, by the letter, VM by VM.
+    pub flowchart: Vec<Walk>,
+    /// The project's own rule.
+    pub mend: Mend,
+    /// The VMs that its moves are of.
+    pub vms: Vec<String>,
+}
+
+/// What is said of one VM's topology.
+#[derive(Debug, Serialize)]
+pub struct OfVm {
+    /// Its name.
+    pub vm: String,
+    /// What was asked about.
+    pub shape: VmShape,
+    /// What both rules say.
+    #[serde(flatten)]
+    pub answer: Answer,
+}
+
+/// Says.
+///
+/// # Errors
+/// As [`source::window`]; `Usage` for a shape that is none.
+pub fn run(a: &Numa, json: bool) -> Result<(), Fault> {
+    if let Some(place) = a.window.source.connect.as_deref().and_then(Place::of) {
+        return of_vsphere(a, place?, json);
+    }
+    let (nodes, host, vms) = match &a.host {
+        Some(host) => {
+            let host = described(a, *host)?;
+            let vm = OfVm { vm: "the VM".into(), shape: vm_shape(a), answer: answer(&host, &vm_shape(a)) };
+            (None, host, vec![vm])
+        }
+        None => {
+            let stretch = source::window(&a.window)?;
+            let model = stretch.model()?;
+            let host = observed(a, &stretch.config)?;
+            let load = Load::of(&stretch.config, &model);
+            let of = |vm: &VmConfig| {
+                let shape = shape_of(a, vm);
+                OfVm { vm: vm.name.clone(), shape, answer: answer(&beside(&host, &load, &vm.id), &shape) }
+            };
+            let vms = stretch.config.vms.iter().filter(|vm| vm.vcpu_count() > 0).map(of).collect();
+            (Some(nodes(&stretch.config, &model)), host, vms)
+        }
+    };
+    if json {
+        super::print_json(&serde_json::json!({ "host": host, "nodes": nodes, "vms": vms }));
+    } else {
+        print!("{}", text::numa(nodes.as_ref(), &host, &vms));
+    }
+    Ok(())
+}
+
+/// Every host of a vCenter, or the one of an ESXi: settings alone, for nobody measured what VMs want.
+fn of_vsphere(a: &Numa, place: Place, json: bool) -> Result<(), Fault> {
+    let trust = match (&a.thumbprint, &a.ca) {
+        (Some(text), _) => Trust::thumbprint(text)?,
+        (None, Some(file)) => Trust::Authorities(file.clone()),
+        (None, None) => Trust::System,
+    };
+    let inventory = Client::login(place, &password(a)?, &trust)?.inventory()?;
+    inventory.notes.iter().for_each(|n| eprintln!("vsteer: {n}"));
+    let mut all = Vec::new();
+    for found in &inventory.hosts {
+        let host = observed(a, &found.config)?;
+        let of = |vm: &VmConfig| {
+            let shape = shape_of(a, vm);
+            OfVm { vm: vm.name.clone(), shape, answer: answer(&host, &shape) }
+        };
+        let vms: Vec<OfVm> = found.config.vms.iter().filter(|vm| vm.vcpu_count() > 0).map(of).collect();
+        if json {
+            all.push(serde_json::json!({ "name": found.config.hostname, "host": host, "vms": vms }));
+        } else {
+            println!(
+                "{}, {} VMs, {} of them on",
+                found.config.hostname,
+                found.config.vms.len(),
+                found.running.len()
+            );
+            println!("{}", text::numa(None, &host, &vms));
+        }
+    }
+    if json {
+        super::print_json(&serde_json::json!({ "about": inventory.about, "hosts": all }));
+    }
+    Ok(())
+}
+
+/// The password: a file's first line, or standard input's.
+fn password(a: &Numa) -> Result<String, Fault> {
+    let Some(file) = &a.password_file else {
+        return Err(Fault::new(FaultKind::Usage, "--connect vsphere:// wants --password-file FILE")
+            .because("a password on the command line is seen by everybody who lists processes")
+            .way_out("--password-file - reads it from standard input"));
+    };
+    let read = match file.to_str() {
+        Some("-") => std::io::read_to_string(std::io::stdin()),
+        _ => std::fs::read_to_string(file),
+    };
+    let text = read.map_err(|e| Fault::io(format!("reading the password in {}", file.display()), &e))?;
+    Ok(text.lines().next().unwrap_or_default().to_owned())
+}
+
+fn nodes(config: &HostConfig, model: &HostModel) -> Nodes {
+    let load = Load::of(config, model);
+    let context = Context { config, model, thresholds: Thresholds::default() };
+    let homes = load.homes();
+    let of = |i: usize| {
+        let (node, wanted) = (&load.nodes[i], load.wanted(i, &homes));
+        NodeLoad {
+            node: node.id.0,
+            cores: node.cores,
+            vcpus: wanted.vcpus,
+            wanted_mean: wanted.mean,
+            wanted_most: wanted.most(),
+            has_room: load.has_room(i, &homes),
+        }
+    };
+    Nodes {
+        nodes: (0..load.nodes.len()).map(of).collect(),
+        bunching: load.bunching,
+        flowchart: walk(&load, &|g| model.vm(&g.vm).is_some_and(|m| context.waits(m))),
+        mend: mend(&load),
+        vms: load.guests.iter().map(|g| g.name.clone()).collect(),
+    }
+}
+
+/// A host that is only described.
+fn described(a: &Numa, (sockets, cores): (u32, u32)) -> Result<HostShape, Fault> {
+    let per_socket = a.nodes_per_socket.max(1);
+    if !cores.is_multiple_of(per_socket) {
+        return Err(Fault::new(
+            FaultKind::Usage,
+            format!("{cores} cores of a socket are not {per_socket} equal nodes"),
+        ));
+    }
+    let n = sockets * per_socket;
+    let node = NodeShape {
+        cores: cores / per_socket,
+        memory_gib: a.host_memory.map(|bytes| bytes as f64 / GIB / f64::from(n)),
+        busy_cores: 0.0,
+        used_gib: 0.0,
+    };
+    let esxi = version(a, a.esxi.as_deref())?;
+    Ok(HostShape { nodes: vec![node; n as usize], sockets, threads_per_core: a.threads, esxi })
+}
+
+fn version(a: &Numa, text: Option<&str>) -> Result<Option<Version>, Fault> {
+    let parsed = text.and_then(Version::parse);
+    match (&a.esxi, parsed) {
+        (Some(said), None) => Err(Fault::new(FaultKind::Usage, format!("--esxi {said:?} is no version"))
+            .way_out("such as 7.0.2 or 8.0")),
+        _ => Ok(parsed),
+    }
+}
+
+/// A host that was observed.
+fn observed(a: &Numa, config: &HostConfig) -> Result<HostShape, Fault> {
+    let topology = &config.topology;
+    let nodes = topology.nodes().iter().filter(|n| !n.cpus.is_empty()).map(|n| NodeShape {
+        cores: topology.cores().iter().filter(|k| k.cpus.intersects(&n.cpus)).count() as u32,
+        memory_gib: n.memory_bytes.map(|b| b as f64 / GIB),
+        busy_cores: 0.0,
+        used_gib: 0.0,
+    });
+    let threads = topology.cores().iter().map(|k| k.cpus.len()).max().unwrap_or(1) as u32;
+    let known = config.kernel.strip_prefix("VMware ESXi ");
+    let esxi = version(a, a.esxi.as_deref().or(known))?;
+    Ok(HostShape {
+        nodes: nodes.collect(),
+        sockets: topology.packages().len().max(1) as u32,
+        threads_per_core: threads,
+        esxi,
+    })
+}
+
+/// The host with what all but one VM use of it.
+fn beside(host: &HostShape, load: &Load, vm: &VmId) -> HostShape {
+    let mut host = host.clone();
+    for (i, (shape, node)) in host.nodes.iter_mut().zip(&load.nodes).enumerate() {
+        let others = load.guests.iter().filter(|g| g.vm != *vm && g.home == Some(i));
+        shape.busy_cores = node.others + others.clone().map(|g| g.demand).sum::<f64>();
+        shape.used_gib = others.map(|g| g.memory_bytes.unwrap_or(0) as f64 / GIB).sum();
+    }
+    host
+}
+
+/// The VM that is described, and the settings that are said of all.
+fn vm_shape(a: &Numa) -> VmShape {
+    VmShape {
+        cores_per_socket: a.cores_per_socket,
+        hot_add: a.hot_add,
+        prefer_ht: a.prefer_ht,
+        vcpu_min: a.vcpu_min,
+        follow_cores_per_socket: a.follow_cores_per_socket,
+        ..VmShape::new(a.vcpus.unwrap_or(1), a.memory.map(|bytes| bytes as f64 / GIB))
+    }
+}
+
+/// A VM that was observed; what is said on the command line comes first.
+fn shape_of(a: &Numa, vm: &VmConfig) -> VmShape {
+    let said = vm_shape(a);
+    VmShape {
+        vcpus: vm.vcpu_count() as u32,
+        memory_gib: vm.memory_bytes.map(|b| b as f64 / GIB),
+        cores_per_socket: a.cores_per_socket.or(vm.guest_topology.map(|t| t.cores * t.threads)),
+        hot_add: a.hot_add || vm.vsphere.as_ref().and_then(|v| v.cpu_hot_add).unwrap_or(false),
+        ..said
+    }
+}
