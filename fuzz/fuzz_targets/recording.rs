@@ -67,7 +67,15 @@ fn whole() -> &'static Path {
                     counters,
                 }],
                 pcpus: vec![PcpuSample::default()],
-                vms: vec![VmSample { vm: vm(), throttled_periods: None, io: None, timers: None, memory_by_node: None, memory_local_ppm: None, group: None }],
+                vms: vec![VmSample {
+                    vm: vm(),
+                    throttled_periods: None,
+                    io: None,
+                    timers: None,
+                    memory_by_node: None,
+                    memory_local_ppm: None,
+                    group: None,
+                }],
                 blame: vec![BlameSample {
                     victim: vm(),
                     role: Role::Vhost,
