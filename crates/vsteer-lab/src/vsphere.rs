@@ -5,6 +5,8 @@
 //! each (the paper does not tell them apart; the other worlds of a group are taken to be idle). `host.toml` beside it says what
 //! esxtop does not, the assumed home nodes among it.
 
+pub mod simulator;
+
 use serde::Deserialize;
 use std::fmt::Write as _;
 use std::fs::File;

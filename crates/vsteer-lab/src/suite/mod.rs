@@ -126,6 +126,7 @@ pub struct Case {
 pub const CASES: &[Case] = &[
     topology::CASE,
     vsphere::CASE,
+    vsphere::API,
     loops::CASE,
     collectors::CASE,
     blame::CASE,

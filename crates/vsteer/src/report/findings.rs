@@ -37,7 +37,8 @@ fn finding(number: usize, f: &Finding) -> String {
 <p>{}</p>{evidence}<dl><dt>Next</dt><dd>{}</dd><dt>Disproved if</dt><dd>{}</dd><dt>Rule</dt><dd><code>{}</code></dd></dl>\
 </article>\n",
         esc(&f.title),
-        esc(&f.explanation),
+        // One that lists things has a line for each.
+        esc(&f.explanation).replace('\n', "<br>"),
         esc(&f.next),
         esc(&f.disproved_by),
         esc(&f.rule)

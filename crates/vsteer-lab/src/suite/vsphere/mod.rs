@@ -4,6 +4,10 @@
 //! `vsteer plan` place two VMs on each node, and what it foretells is held against the table after, to which nothing was
 //! fitted. That all four VMs were on one node is an assumption, the only one.
 
+mod api;
+
+pub use api::CASE as API;
+
 use super::{Bench, Case, Findings};
 use crate::drive::Vsteer;
 use crate::vsphere::Tables;

@@ -1,0 +1,127 @@
+//! A vSphere to ask without VMware: govmomi's simulator on loopback, built from pinned sources.
+//!
+//! It answers the API (vim25) as a vCenter with hosts and VMs of its own making would, over TLS with a certificate that it makes at each start. The
+//! program beside this file (Go; `go.sum` pins every module) also carries `govc object.collect`, the peer that reading an inventory is held against.
+//!
+//! Left out: counters of co-stop, which it never has, and refusals of what a real host does not allow.
+
+use crate::command;
+use crate::files::write_file;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::time::Duration;
+use vsteer_core::{Fault, FaultKind};
+
+/// What it accepts.
+pub const USER: &str = "user";
+/// The same.
+pub const PASSWORD: &str = "pass";
+
+const SOURCES: [(&str, &str); 3] = [
+    ("main.go", include_str!("simulator/main.go")),
+    ("go.mod", include_str!("simulator/go.mod")),
+    ("go.sum", include_str!("simulator/go.sum")),
+];
+/// Its modules are fetched and compiled once.
+const BUILT_WITHIN: Duration = Duration::from_secs(900);
+const ASKED_WITHIN: Duration = Duration::from_secs(300);
+
+/// The program.
+#[derive(Debug, Clone)]
+pub struct Program(PathBuf);
+
+impl Program {
+    /// Builds it in the cache, unless that has been done from the same sources.
+    ///
+    /// # Errors
+    /// `NothingThere` without Go; it does not build.
+    pub fn build(cache: &Path) -> Result<Program, Fault> {
+        let folder = cache.join("vsphere-simulator");
+        let program = folder.join("simulator");
+        let is_same = |(name, text): &(&str, &str)| {
+            std::fs::read_to_string(folder.join(name)).is_ok_and(|there| there == *text)
+        };
+        if program.is_file() && SOURCES.iter().all(is_same) {
+            return Ok(Program(program));
+        }
+        let go = command::find_program("go").ok_or_else(|| {
+            Fault::new(FaultKind::NothingThere, "no go here, with which the simulator of vSphere is built")
+                .way_out("install Go 1.25 or later")
+        })?;
+        std::fs::create_dir_all(&folder)
+            .map_err(|e| Fault::io(format!("making {}", folder.display()), &e))?;
+        // Should this be interrupted, what is there is not taken for the program of these sources.
+        let _ = std::fs::remove_file(&program);
+        SOURCES.iter().try_for_each(|(name, text)| write_file(&folder.join(name), text.as_bytes()))?;
+        eprintln!("vsteer-lab: building the simulator of vSphere, once");
+        let mut build = Command::new(go);
+        build.args(["build", "-mod=readonly", "-o"]).arg(&program).arg(".").current_dir(&folder);
+        command::output(build.env("CGO_ENABLED", "0"), BUILT_WITHIN)?;
+        Ok(Program(program))
+    }
+
+    /// Serves this many hosts of so many VMs each.
+    ///
+    /// # Errors
+    /// It does not start.
+    pub fn serve(&self, hosts: u32, vms_each: u32) -> Result<Serving, Fault> {
+        let told = |e: std::io::Error| Fault::io("starting the simulator of vSphere", &e);
+        let mut child = Command::new(&self.0)
+            .args(["serve", &hosts.to_string(), &vms_each.to_string()])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .map_err(told)?;
+        let (open, out) = (child.stdin.take(), child.stdout.take().expect("stdout is piped"));
+        let mut serving = Serving {
+            program: self.clone(),
+            child,
+            _open: open,
+            address: String::new(),
+            thumbprint: String::new(),
+        };
+        let mut line = String::new();
+        BufReader::new(out).read_line(&mut line).map_err(told)?;
+        let (address, thumbprint) = line.trim().split_once(' ').ok_or_else(|| {
+            Fault::new(FaultKind::Failed, "the simulator of vSphere did not say where it listens")
+        })?;
+        (serving.address, serving.thumbprint) = (address.to_owned(), thumbprint.to_owned());
+        Ok(serving)
+    }
+}
+
+/// It serves for as long as this lives: its input ends then, whatever becomes of us.
+#[derive(Debug)]
+pub struct Serving {
+    program: Program,
+    child: Child,
+    _open: Option<ChildStdin>,
+    /// `127.0.0.1:PORT`.
+    pub address: String,
+    /// SHA-256 of its certificate, hexadecimal.
+    pub thumbprint: String,
+}
+
+impl Serving {
+    /// What govc collects: these properties of all objects of a kind, as JSON, one object after another.
+    ///
+    /// # Errors
+    /// It fails.
+    pub fn govc_collects(&self, kind: &str, properties: &[&str]) -> Result<String, Fault> {
+        let mut govc = Command::new(&self.program.0);
+        govc.args(["object.collect", "-json", "-type", kind, "/"]).args(properties);
+        govc.env("GOVC_URL", format!("https://{USER}:{PASSWORD}@{}/sdk", self.address));
+        // A session that was kept would spare it the log-in that we do each time.
+        govc.env("GOVC_INSECURE", "1").env("GOVC_PERSIST_SESSION", "false");
+        command::output(&mut govc, ASKED_WITHIN)
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
