@@ -13,24 +13,29 @@ use std::path::Path;
 use std::time::Duration;
 
 /// The port's name, as the VM's definition has it.
-pub const PORT: &str = "/dev/virtio-ports/org.vsteer.realtime.0";
+const NAME: &str = "org.vsteer.realtime.0";
+/// Where udev puts ports by their names, and where the kernel itself tells them.
+const BY_NAME: &str = "/dev/virtio-ports";
+const PORTS: &str = "/sys/class/virtio-ports";
 /// What programs look at: `1` or `0`. Never cut off, since it is mapped.
 pub const FLAG: &str = "/run/vsteer/vit";
 /// Without a host at the other end reading gives nothing, at once.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
+/// So often is a port looked for that is not there.
+const LOOKS: u32 = 10;
 
 /// Listens for ever.
 ///
 /// # Errors
 /// There is no such port, or the byte cannot be kept.
 pub fn run(mut words: impl Iterator<Item = String>) -> Result<Infallible, String> {
-    let port = words.next().unwrap_or_else(|| PORT.to_owned());
+    let port = words.next();
     let flag = words.next().unwrap_or_else(|| FLAG.to_owned());
     if words.next().is_some() {
         return Err("vit-agent [PORT [FILE]]".to_owned());
     }
     let kept = keep(Path::new(&flag))?;
-    let mut port = OpenOptions::new().read(true).write(true).open(&port).map_err(|e| match e.kind() {
+    let mut port = open(port.as_deref()).map_err(|(port, e)| match e.kind() {
         ErrorKind::NotFound => format!(
             "there is no port {port}: give the VM a channel of that name (libvirt: <channel type='unix'><target type='virtio' \
              name='org.vsteer.realtime.0'/></channel>), and load virtio_console"
@@ -62,6 +67,28 @@ pub fn run(mut words: impl Iterator<Item = String>) -> Result<Infallible, String
             std::thread::sleep(LOOK_AGAIN);
         }
     }
+}
+
+/// The port, which the kernel tells of some time after the VM began.
+fn open(named: Option<&str>) -> Result<File, (String, std::io::Error)> {
+    for looked in 0.. {
+        let port = named.map_or_else(|| port_named(Path::new(PORTS), NAME), str::to_owned);
+        match OpenOptions::new().read(true).write(true).open(&port) {
+            Ok(file) => return Ok(file),
+            Err(e) if e.kind() == ErrorKind::NotFound && looked < LOOKS => std::thread::sleep(LOOK_AGAIN),
+            Err(e) => return Err((port, e)),
+        }
+    }
+    unreachable!("it is looked for so often and no more")
+}
+
+/// A port's device: without udev it has no name in `/dev`.
+fn port_named(ports: &Path, name: &str) -> String {
+    let is_it = |port: &Path| std::fs::read_to_string(port.join("name")).is_ok_and(|n| n.trim() == name);
+    let mut all = std::fs::read_dir(ports).into_iter().flatten().flatten().map(|entry| entry.path());
+    let device = all.find(|port| is_it(port)).and_then(|port| Some(port.file_name()?.to_str()?.to_owned()));
+    // By its name it can be said what is missing.
+    device.map_or_else(|| format!("{BY_NAME}/{name}"), |device| format!("/dev/{device}"))
 }
 
 /// The byte, off.
@@ -116,6 +143,20 @@ mod tests {
         assert_eq!(heard.hear(b"\n"), Some(true));
         assert_eq!(heard.hear(&[b'x'; 1000]), None);
         assert_eq!(heard.hear(b"\non\n"), Some(true));
+    }
+
+    #[test]
+    fn a_port_is_found_by_its_name() {
+        let folder = std::env::temp_dir().join(format!("vsteer-ports-{}", std::process::id()));
+        for (device, name) in
+            [("vport0p1", "org.qemu.guest_agent.0\n"), ("vport0p2", "org.vsteer.realtime.0\n")]
+        {
+            std::fs::create_dir_all(folder.join(device)).unwrap();
+            std::fs::write(folder.join(device).join("name"), name).unwrap();
+        }
+        assert_eq!(port_named(&folder, NAME), "/dev/vport0p2");
+        assert_eq!(port_named(&folder, "another"), "/dev/virtio-ports/another");
+        std::fs::remove_dir_all(folder).unwrap();
     }
 
     #[test]

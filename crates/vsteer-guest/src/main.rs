@@ -42,6 +42,8 @@ use workload::{Plan, Workload};
 
 /// From report to report, ns.
 const REPORT_EVERY_NS: u64 = 1_000_000_000;
+/// What the kernel needs for the VM's devices, in the order of their names.
+const MODULES: &str = "/modules";
 /// What an emulated host does.
 const JOB: &str = "/job";
 /// What a Linux that runs a program finds on its command line, before that program and its words.
@@ -223,6 +225,7 @@ fn live() -> Result<Infallible, String> {
         let flags = MountFlags::NOSUID | MountFlags::NOEXEC;
         mount(source, target, kind, flags, None).map_err(|e| format!("mounting {target}: {e}"))?;
     }
+    host::boot::load_modules(MODULES)?;
     let cmdline =
         std::fs::read_to_string("/proc/cmdline").map_err(|e| format!("reading /proc/cmdline: {e}"))?;
     if let Some(words) = cmdline.split_whitespace().find_map(|word| word.strip_prefix(PROGRAM_KEY)) {

@@ -7,22 +7,24 @@
 //! Beside it there may be a thread that computes without end, of a class that gets the vCPU when the player does not want it: what the paper on VIT
 //! (Park et al., J. KIISE 37(1), 2010) ran in the player's domain. Then the vCPU never sleeps, and that a timer ended does not wake it.
 //!
-//! With `call` the player is started as `vit` starts programs (preload.rs), and the flag that an agent would keep is set: the VM has no port for one.
+//! With `call` the player is started by `vit` (preload.rs), as anybody's program would be, and the agent listens at the VM's port (agent.rs): nobody is told of
+//! the player's timers until the host opts the VM in.
 //!
 //! Source: `man 1 mplayer` (Debian's 1.5). Left out: sound, a display.
 
+use crate::agent;
 use crate::counters::Counters;
 use crate::generator::Generator;
 use crate::place::{Class, Place};
 use crate::run::now_ns;
 use std::io::{BufReader, Read};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 const PLAYER: &str = "/usr/bin/mplayer";
 const FILM: &str = "/film.avi";
-/// What tells the host, and where it looks whether that wants to hear.
+/// What tells the host.
 const LIBRARY: &str = "/usr/lib/vsteer/libvsteer_vit.so";
-const FLAG: &str = "/tmp/vit";
 /// Nothing of a user's, and none of the devices that a VM lacks.
 const WORDS: &[&str] = &[
     "-noconfig",
@@ -66,11 +68,21 @@ fn compute() {
 fn show(call: bool, counters: &Counters) -> std::io::Result<String> {
     // Which of the two the status line goes to differs between versions.
     let (said, out) = std::io::pipe()?;
-    let mut player = Command::new(PLAYER);
-    if call {
-        std::fs::write(FLAG, "1")?;
-        player.env("LD_PRELOAD", LIBRARY).env("VSTEER_VIT_FLAG", FLAG);
-    }
+    let mut player = if call {
+        std::thread::spawn(|| match agent::run(std::iter::empty()) {
+            Ok(never) => match never {},
+            Err(why) => println!("vsteer-guest: vit-agent: {why}"),
+        });
+        // The library looks for it once, when it begins.
+        while !std::fs::metadata(agent::FLAG).is_ok_and(|file| file.len() > 0) {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let mut vit = Command::new("/proc/self/exe");
+        vit.args(["vit", "--library", LIBRARY, "--", PLAYER]);
+        vit
+    } else {
+        Command::new(PLAYER)
+    };
     player.args(WORDS).env("HOME", "/tmp").stdin(Stdio::null());
     let child = player.stdout(out.try_clone()?).stderr(out).spawn();
     // It holds the pipe's other end, which would never end then.

@@ -11,6 +11,8 @@
 //!   twice where the emulated pCPU has to stop before the VM is left again (docs/decisions/0006-emulated-host.md), and Linux, interrupted in the rest of a
 //!   handler, waited for a lock of its own for ever.
 //!
+//! It has one port of virtio-serial, by which the host tells it that it is opted in (agent.rs).
+//!
 //! Left out: disks, networks, more than one vCPU.
 
 use crate::place::Place;
@@ -21,6 +23,8 @@ use std::process::Command;
 const EMULATOR: &str = "/usr/bin/qemu-system-x86_64";
 const MACHINE: &str = "microvm,x-option-roms=off,rtc=off,auto-kernel-cmdline=off";
 const PROCESSOR: &str = "host,-kvm-pv-eoi,-xsave,-avx,-avx2,-fma,-f16c,-vaes,-vpclmulqdq";
+const SOCKETS: &str = "/run/vms";
+const PORT: &str = "org.vsteer.realtime.0";
 /// Its initramfs is some 250 MiB, and is there twice for a moment.
 const MEMORY_MIB: &str = "768";
 /// As the host's (the lab's emulated/machine.rs), and without what would be said on the console.
@@ -36,9 +40,19 @@ pub fn run(name: &str, vcpus: usize, workload: &str, place: &Place) -> Result<In
         return Err(format!("a VM with Linux has one vCPU, not {vcpus}"));
     }
     place.take()?;
+    // A socket of the port's name is how `vsteer` finds it.
+    let folder = format!("{SOCKETS}/{name}");
+    std::fs::create_dir_all(&folder).map_err(|e| format!("making {folder}: {e}"))?;
     let why = Command::new(EMULATOR)
         .args(["-name", &format!("{name},debug-threads=on"), "-accel", "kvm", "-M", MACHINE])
         .args(["-cpu", PROCESSOR, "-m", MEMORY_MIB, "-smp", "1", "-nodefaults", "-no-user-config"])
+        .args([
+            "-device",
+            "virtio-serial-device",
+            "-device",
+            &format!("virtserialport,chardev=port,name={PORT}"),
+        ])
+        .args(["-chardev", &format!("socket,id=port,path={folder}/{PORT},server=on,wait=off")])
         .args(["-display", "none", "-serial", "stdio", "-no-reboot"])
         .args(["-kernel", "/guest/vmlinuz", "-initrd", "/guest/initramfs"])
         .args(["-append", &format!("{KERNEL_WORDS} vsteer.workload={workload}")])

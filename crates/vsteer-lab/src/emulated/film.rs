@@ -23,6 +23,8 @@ const LIMIT: Duration = Duration::from_secs(120);
 const FIRMWARE: &[&str] = &["bios-microvm.bin", "linuxboot_dma.bin"];
 /// What tells the host of a program's timers; it is built beside vsteer.
 const LIBRARY: &str = "libvsteer_vit.so";
+/// What the VM's port of virtio-serial needs.
+const PORT: &[&str] = &["virtio_mmio", "virtio_console"];
 /// Where QEMU inside looks.
 const FIRMWARE_FOLDER: &str = "usr/share/qemu";
 /// Of the film, s; it is played again and again.
@@ -48,12 +50,12 @@ pub fn put(initramfs: &mut Initramfs, kernel: &FullKernel, options: &Options) ->
         initramfs.put(&format!("{FIRMWARE_FOLDER}/{name}"), 0o644, &read(&found)?);
     }
     initramfs.put("guest/vmlinuz", 0o644, &read(&kernel.vmlinuz)?);
-    initramfs.put("guest/initramfs", 0o644, &guest(options)?);
+    initramfs.put("guest/initramfs", 0o644, &guest(kernel, options)?);
     Ok(())
 }
 
 /// The initramfs of the VM.
-fn guest(options: &Options) -> Result<Vec<u8>, Fault> {
+fn guest(kernel: &FullKernel, options: &Options) -> Result<Vec<u8>, Fault> {
     let mut initramfs = Initramfs::new(&["proc", "sys", "tmp"]);
     initramfs.put("init", 0o755, &read_guest(&options.guest)?);
     initramfs.program("usr/bin/mplayer", &program("mplayer", "mplayer")?)?;
@@ -67,6 +69,7 @@ fn guest(options: &Options) -> Result<Vec<u8>, Fault> {
     }
     initramfs.program(&format!("usr/lib/vsteer/{LIBRARY}"), &library)?;
     initramfs.put("film.avi", 0o644, &film(&options.output)?);
+    initramfs.modules(kernel, PORT)?;
     Ok(initramfs.finish())
 }
 
