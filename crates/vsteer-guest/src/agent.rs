@@ -71,15 +71,16 @@ pub fn run(mut words: impl Iterator<Item = String>) -> Result<Infallible, String
 
 /// The port, which the kernel tells of some time after the VM began.
 fn open(named: Option<&str>) -> Result<File, (String, std::io::Error)> {
-    for looked in 0.. {
+    let mut looked = 0;
+    loop {
         let port = named.map_or_else(|| port_named(Path::new(PORTS), NAME), str::to_owned);
         match OpenOptions::new().read(true).write(true).open(&port) {
             Ok(file) => return Ok(file),
             Err(e) if e.kind() == ErrorKind::NotFound && looked < LOOKS => std::thread::sleep(LOOK_AGAIN),
             Err(e) => return Err((port, e)),
         }
+        looked += 1;
     }
-    unreachable!("it is looked for so often and no more")
 }
 
 /// A port's device: without udev it has no name in `/dev`.

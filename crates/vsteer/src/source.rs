@@ -5,6 +5,7 @@ use crate::command::timer_counts;
 use crate::interrupt::Interrupt;
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
+use vsteer_core::calendar::{date_of, days_of};
 use vsteer_core::model::{self, HostModel};
 use vsteer_core::nouns::{Batch, Collector, HostConfig, VmId};
 use vsteer_core::plan::{Change, Scope, Step};
@@ -358,21 +359,13 @@ fn moment(text: &str, recording: &Recording) -> Result<u64, Fault> {
             return Err(bad());
         }
         let seconds = seconds_of(time.trim_end_matches('Z')).ok_or_else(bad)?;
-        return Ok((days_from_civil(y, m, d) * DAY_S + seconds) * 1_000_000_000);
+        return Ok((days_of(y, m, d) * DAY_S + seconds) * 1_000_000_000);
     }
     let seconds = seconds_of(text).ok_or_else(bad)?;
     let last = recording.batches.last().map_or(0, |b| b.unix_ns / 1_000_000_000);
     let day = last / DAY_S * DAY_S;
     let at = if day + seconds <= last { day + seconds } else { (day + seconds).saturating_sub(DAY_S) };
     Ok(at * 1_000_000_000)
-}
-
-/// Days since 1970-01-01 of a Gregorian date (Hinnant, "chrono-compatible low-level date algorithms").
-fn days_from_civil(y: u64, m: u64, d: u64) -> u64 {
-    let y = if m <= 2 { y - 1 } else { y };
-    let (era, yoe) = (y / 400, y % 400);
-    let doy = (153 * (if m > 2 { m - 3 } else { m + 9 }) + 2) / 5 + d - 1;
-    era * 146_097 + yoe * 365 + yoe / 4 - yoe / 100 + doy - 719_468
 }
 
 /// No real recording is from before 1980: a simulation's time begins at 0.
@@ -385,13 +378,7 @@ pub fn clock(unix_ns: u64) -> String {
         return format!("second {:.1} of a simulation", unix_ns as f64 / 1e9);
     }
     let (days, day_s) = (s / 86_400, s % 86_400);
-    let z = days + 719_468;
-    let (era, doe) = (z / 146_097, z % 146_097);
-    let yoe = (doe - doe / 1460 + doe / 36_524 - doe / 146_096) / 365;
-    let doy = doe - (365 * yoe + yoe / 4 - yoe / 100);
-    let mp = (5 * doy + 2) / 153;
-    let (m, d) = (if mp < 10 { mp + 3 } else { mp - 9 }, doy - (153 * mp + 2) / 5 + 1);
-    let y = yoe + era * 400 + u64::from(m <= 2);
+    let (y, m, d) = date_of(days);
     format!("{y:04}-{m:02}-{d:02} {:02}:{:02}:{:02} UTC", day_s / 3600, day_s / 60 % 60, day_s % 60)
 }
 
@@ -431,7 +418,7 @@ mod tests {
         for (y, m, d, text) in
             [(1980, 1, 1, "1980-01-01"), (2024, 2, 29, "2024-02-29"), (2026, 11, 21, "2026-11-21")]
         {
-            let ns = (days_from_civil(y, m, d) * 86_400 + 3_725) * 1_000_000_000;
+            let ns = (days_of(y, m, d) * 86_400 + 3_725) * 1_000_000_000;
             assert_eq!(clock(ns), format!("{text} 01:02:05 UTC"));
         }
     }

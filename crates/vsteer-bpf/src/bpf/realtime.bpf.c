@@ -198,7 +198,7 @@ struct {
 #define AVERAGED_NS 20000000ULL
 #define THREADS_AVERAGED_NS 46000000ULL	/* as the kernel's load: half of it is gone in 32 ms */
 #define AVERAGE_SHIFT 10
-#define AHEAD_MOST_NS 100000000ULL
+#define AHEAD_MOST_NS 100000000ULL	/* of a thread before its group: see key_after */
 #define FIRST_BAND (1ULL << 60)
 #define FIRST_STEP (1ULL << 50)
 

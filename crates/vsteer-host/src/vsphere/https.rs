@@ -75,7 +75,8 @@ impl Connection {
 
     fn untrusted(&self, e: &io::Error) -> Fault {
         Fault::new(FaultKind::NoPrivilege, format!("TLS with {} port {}", self.host, self.port))
-            .because(e)
+            // What rustls says before the words of a verifier that is not its own.
+            .because(e.to_string().trim_start_matches("unexpected error: "))
             .way_out("trust its authority with --ca FILE, or this one certificate with --thumbprint, once you know it is its own")
     }
 

@@ -6,6 +6,7 @@
 //! and that is noted. The time that rows tell of (`mono_ns`) runs on; the clock on the wall is what the file says.
 
 use std::collections::VecDeque;
+use vsteer_core::calendar::{date_of, days_of};
 
 /// An interval is out of line beyond so many times the usual one...
 const GAP_TIMES: f64 = 5.0;
@@ -102,30 +103,16 @@ pub(super) fn moment(text: &[u8], bias_min: i64) -> Option<u64> {
     if !plausible || hours > 24 || minutes > 59 || seconds > 60 {
         return None;
     }
-    let s = days_from_civil(y, m, d) * 86_400 + hours * 3600 + minutes * 60 + seconds;
+    let s = days_of(y, m, d) * 86_400 + hours * 3600 + minutes * 60 + seconds;
     let s = i64::try_from(s).ok()?.checked_add(bias_min.checked_mul(60)?)?;
     u64::try_from(s).ok()?.checked_mul(1_000_000_000)?.checked_add(millis * 1_000_000)
-}
-
-/// Days since 1970-01-01 of a Gregorian date (Hinnant, "chrono-compatible low-level date algorithms").
-fn days_from_civil(y: u64, m: u64, d: u64) -> u64 {
-    let y = if m <= 2 { y - 1 } else { y };
-    let (era, yoe) = (y / 400, y % 400);
-    let doy = (153 * (if m > 2 { m - 3 } else { m + 9 }) + 2) / 5 + d - 1;
-    era * 146_097 + yoe * 365 + yoe / 4 - yoe / 100 + doy - 719_468
 }
 
 /// A moment as a row has it, UTC.
 pub(super) fn text(unix_ns: u64) -> String {
     let s = unix_ns / 1_000_000_000;
     let (days, day_s) = (s / 86_400, s % 86_400);
-    let z = days + 719_468;
-    let (era, doe) = (z / 146_097, z % 146_097);
-    let yoe = (doe - doe / 1460 + doe / 36_524 - doe / 146_096) / 365;
-    let doy = doe - (365 * yoe + yoe / 4 - yoe / 100);
-    let mp = (5 * doy + 2) / 153;
-    let (m, d) = (if mp < 10 { mp + 3 } else { mp - 9 }, doy - (153 * mp + 2) / 5 + 1);
-    let y = yoe + era * 400 + u64::from(m <= 2);
+    let (y, m, d) = date_of(days);
     format!("{m:02}/{d:02}/{y:04} {:02}:{:02}:{:02}", day_s / 3600, day_s / 60 % 60, day_s % 60)
 }
 

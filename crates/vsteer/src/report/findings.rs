@@ -38,7 +38,7 @@ fn finding(number: usize, f: &Finding) -> String {
 </article>\n",
         esc(&f.title),
         // One that lists things has a line for each.
-        esc(&f.explanation).replace('\n', "<br>"),
+        f.explanation.lines().map(esc).collect::<Vec<_>>().join("<br>"),
         esc(&f.next),
         esc(&f.disproved_by),
         esc(&f.rule)
