@@ -122,6 +122,8 @@ struct Started {
     place: Place,
     /// The file that is the VM's memory.
     memory: Option<PathBuf>,
+    /// A VM with Linux that runs already, elsewhere, and comes here.
+    moved: bool,
 }
 
 impl Started {
@@ -130,13 +132,13 @@ impl Started {
     }
 
     fn run_linux(&self) -> Result<Infallible, String> {
-        host::linux::run(&self.name, self.vcpus, &self.workload, &self.place)
+        host::linux::run(&self.name, self.vcpus, &self.workload, &self.place, self.moved)
     }
 
     fn parse(mut words: impl Iterator<Item = String>) -> Result<Started, String> {
         let (mut vcpus, mut workload, mut placed) = (1, None, Vec::new());
         let mut name = String::new();
-        let mut memory = None;
+        let (mut memory, mut moved) = (None, false);
         while let Some(word) = words.next() {
             let mut value = || words.next().ok_or_else(|| format!("{word} lacks a value"));
             match word.as_str() {
@@ -145,6 +147,7 @@ impl Started {
                 "--vcpus" => vcpus = value()?.parse().map_err(|_| "--vcpus is no number".to_owned())?,
                 "--workload" => workload = Some(value()?),
                 "--memory" => memory = Some(PathBuf::from(value()?)),
+                "--moved" => moved = true,
                 "--group-per-vcpu" => placed.push(word),
                 _ => {
                     let value = value()?;
@@ -156,7 +159,7 @@ impl Started {
         let plan = Plan::parse(&workload)?;
         let mut place = Place::default();
         host::place(&mut placed.into_iter(), &mut place)?;
-        Ok(Started { name, vcpus, workload, plan, place, memory })
+        Ok(Started { name, vcpus, workload, plan, place, memory, moved })
     }
 }
 
@@ -261,7 +264,7 @@ fn live() -> Result<Infallible, String> {
             .map_err(|e| format!("starting the thread of vCPU {vcpu}: {e}"))?;
     }
 
-    if workload.needs_linux() {
+    if cmdline.split_whitespace().any(|word| word == host::linux::ASKED) {
         hear_plainly().map_err(|e| format!("setting the console: {e}"))?;
         return report_when_asked(workload.kind(), vcpus, all);
     }

@@ -78,6 +78,8 @@ pub enum Happens {
     Unlimit,
     /// The thread of its last vCPU ends.
     Unplug,
+    /// It is moved, live, into another process (`NAME-moved`): with Linux alone.
+    Migrate,
     /// A pCPU goes, or comes back; its name is `cpuN`.
     Online(bool),
     /// The case's command is killed, without a chance to take back anything.
@@ -104,7 +106,7 @@ pub struct Start {
     pub vcpus: Option<usize>,
     /// The workload's text.
     pub workload: String,
-    /// It needs one, so that it is a VM of the other kind.
+    /// It has one, be it that its workload needs that or that the job says so: a VM of the other kind.
     pub has_linux: bool,
     /// The words for its command line that say where it runs.
     pub place: Vec<String>,
@@ -239,9 +241,10 @@ fn start(rest: &str, is_vm: bool) -> Result<Start, String> {
                 if !is_vm && workload.needs_linux() {
                     return Err(format!("`{}` is for a VM: it needs a Linux of its own", workload.kind()));
                 }
-                start.has_linux = workload.needs_linux();
+                start.has_linux |= workload.needs_linux();
                 start.workload = value.to_owned();
             }
+            "linux" if is_vm && value == "yes" => start.has_linux = true,
             "vcpus" if is_vm => start.vcpus = Some(number()? as usize),
             "weight" => start.weight = Some(number()?),
             "quota_us" => start.quota_us = Some(quota(value)?),
@@ -292,7 +295,7 @@ fn event(rest: &str) -> Result<Event, String> {
     let words: Vec<&str> = rest.split_whitespace().collect();
     let &[at_s, what, name] = &words[..] else {
         return Err(format!(
-            "`event {rest}` is not SECOND stop|start|rotate|unlimit|unplug|offline|online|kill NAME"
+            "`event {rest}` is not SECOND stop|start|rotate|unlimit|unplug|migrate|offline|online|kill NAME"
         ));
     };
     is_name(name)?;
@@ -302,11 +305,12 @@ fn event(rest: &str) -> Result<Event, String> {
         "rotate" => Happens::Rotate,
         "unlimit" => Happens::Unlimit,
         "unplug" => Happens::Unplug,
+        "migrate" => Happens::Migrate,
         "offline" | "online" if name.starts_with("cpu") => Happens::Online(what == "online"),
         "kill" if name == COMMAND => Happens::Kill,
         _ => {
             return Err(format!(
-                "`{what}` does not happen to `{name}` (stop, start, rotate, unlimit, unplug; offline, online: to `cpuN`; kill: to \
+                "`{what}` does not happen to `{name}` (stop, start, rotate, unlimit, unplug, migrate; offline, online: to `cpuN`; kill: to \
                  `command`)"
             ));
         }
@@ -402,6 +406,9 @@ mod tests {
             ("case a\nvm name=x workload=server,rates=5", "line 2"),
             ("case a\nprocess name=x workload=play", "line 2"),
             ("case a\nvm name=x workload=play vcpus=2", "line 2"),
+            ("case a\nvm name=x workload=burn linux=no", "line 2"),
+            ("case a\nprocess name=x workload=burn linux=yes", "line 2"),
+            ("case a\nvm name=x workload=burn linux=yes vcpus=2", "line 2"),
         ] {
             let why = Job::parse(wrong).unwrap_err();
             assert!(why.starts_with(line), "{wrong}: {why}");

@@ -132,7 +132,7 @@ impl Running {
             self.starts.push(start.clone());
             let group = cgroups::make(start)?;
             let log = Log::of(start, folder)?;
-            self.all.push(Started::start(start, &group, log.as_ref().map(Log::memory))?);
+            self.all.push(Started::start(start, &group, log.as_ref().map(Log::memory), false)?);
             self.logs.get_mut().unwrap_or_else(PoisonError::into_inner).extend(log);
         }
         if !case.continues {
@@ -144,7 +144,7 @@ impl Running {
     /// Access logs are written meanwhile, if the case wants that, and at its end in any case.
     fn wait_and_measure(&mut self, case: &Case, folder: &str) -> Result<(), String> {
         let Running { all, logs, begun_ns, starts } = self;
-        let (logs, starts) = (&*logs, &*starts);
+        let logs = &*logs;
         let (end, ended) = channel();
         std::thread::scope(|scope| {
             // As its parent, it runs where the observer does.
@@ -207,7 +207,7 @@ fn happen(
     event: &Event,
     all: &mut Vec<Started>,
     logs: &Mutex<Vec<Log>>,
-    starts: &[Start],
+    starts: &mut Vec<Start>,
 ) -> Result<(), String> {
     let mut logs = logs.lock().unwrap_or_else(PoisonError::into_inner);
     let mut log = logs.iter_mut().find(|log| log.is_of(&event.name));
@@ -225,7 +225,7 @@ fn happen(
             let start = starts.iter().find(|s| s.name == event.name && at.is_none()).ok_or_else(absent)?;
             log.as_mut().map_or(Ok(()), |log| log.anew())?;
             let group = cgroups::make(start)?;
-            all.push(Started::start(start, &group, log.as_ref().map(|log| log.memory()))?);
+            all.push(Started::start(start, &group, log.as_ref().map(|log| log.memory()), false)?);
             Ok(())
         }
         Happens::Rotate => log.ok_or_else(absent)?.rotate(),
@@ -234,6 +234,20 @@ fn happen(
             cgroups::change(&Change { name: event.name.clone(), weight: None, quota_us })
         }
         Happens::Unplug => all[at.ok_or_else(absent)?].unplug(),
+        Happens::Migrate => {
+            let at = at.ok_or_else(absent)?;
+            let here = starts.iter().find(|s| s.name == event.name && s.has_linux);
+            let here = here.ok_or_else(|| format!("{} has no Linux, and cannot be moved", event.name))?;
+            let there = Start { name: format!("{}-moved", event.name), ..here.clone() };
+            let group = cgroups::make(&there)?;
+            starts.push(there.clone());
+            let mut come = Started::start(&there, &group, None, true)?;
+            linux::migrate(&event.name, &there.name)?;
+            come.goes_on(&mut all[at]);
+            std::mem::replace(&mut all[at], come).end()?;
+            let gone: Vec<Start> = starts.iter().filter(|s| s.name == event.name).cloned().collect();
+            cgroups::remove_all(&gone)
+        }
         Happens::Online(is) => {
             let file = format!("/sys/devices/system/cpu/{}/online", event.name);
             std::fs::write(&file, if is { "1" } else { "0" }).map_err(|e| format!("writing {file}: {e}"))

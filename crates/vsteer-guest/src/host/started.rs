@@ -44,11 +44,11 @@ pub struct Started {
 }
 
 impl Started {
-    /// Starts one, in its group, with this file for its memory if one is named.
+    /// Starts one, in its group, with this file for its memory if one is named. A `moved` VM waits until it comes (host/linux.rs).
     ///
     /// # Errors
     /// When the process cannot be started; that it ends soon shows at the first report.
-    pub fn start(start: &Start, group: &str, memory: Option<&Path>) -> Result<Started, String> {
+    pub fn start(start: &Start, group: &str, memory: Option<&Path>, moved: bool) -> Result<Started, String> {
         let mut command = Command::new("/proc/self/exe");
         match start.vcpus {
             Some(vcpus) => {
@@ -63,6 +63,9 @@ impl Started {
         }
         if let Some(memory) = memory {
             command.arg("--memory").arg(memory);
+        }
+        if moved {
+            command.arg("--moved");
         }
         let told = |e| format!("starting {}: {e}", start.name);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().map_err(told)?;
@@ -120,6 +123,11 @@ impl Started {
     /// report (nothing of a competitor).
     pub fn take_reports(&mut self) -> (&str, String, String) {
         (&self.name, std::mem::take(&mut self.reports), std::mem::take(&mut self.kvm_counts))
+    }
+
+    /// Goes on with the reports of the VM that has come here. KVM's counts begin anew.
+    pub fn goes_on(&mut self, from: &mut Started) {
+        self.reports = std::mem::take(&mut from.reports);
     }
 
     /// Ends the thread of its last vCPU.

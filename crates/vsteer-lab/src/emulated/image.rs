@@ -4,12 +4,12 @@
 //! Not compressed: QEMU puts it into memory at once, and unpacking would be emulated. `vsteer` is put in without its
 //! debug sections where `strip` is installed (it comes with the linker), which saves the host memory.
 //!
-//! Where a case builds C sources ([`tree`]), make, the compiler and the sources too; where one plays a film ([`film`]), QEMU and what it boots.
+//! Where a case builds C sources ([`tree`]), make, the compiler and the sources too; where a VM has Linux ([`linux`]), QEMU and what it boots.
 //!
 //! Left out: a shell, and everything else of a distribution.
 
 use super::job::Job;
-use super::{Options, film, modules, tree};
+use super::{Options, linux, modules, tree};
 use crate::fetch::kernels::FullKernel;
 use crate::image::initramfs::{Initramfs, libraries, read, stripped};
 use crate::image::read_guest;
@@ -33,8 +33,8 @@ pub fn build(kernel: &FullKernel, options: &Options, job: &Job, text: &str) -> R
     if job.builds() {
         tree::put(&mut initramfs)?;
     }
-    if job.plays() {
-        film::put(&mut initramfs, kernel, options)?;
+    if job.has_linux() {
+        linux::put(&mut initramfs, kernel, options, job)?;
     }
     initramfs.modules(kernel, modules::KVM)?;
     Ok(initramfs.finish())

@@ -157,12 +157,21 @@ pub enum Happens {
     Unlimit,
     /// Its last vCPU is unplugged: the thread ends, and the rest of it stays with the VM.
     Unplug,
+    /// It is moved, live, into another process, as the VM `NAME-moved`: one with Linux alone.
+    Migrate,
     /// A pCPU (`cpuN` in the VM's place) goes.
     Offline,
     /// It comes back.
     Online,
     /// The case's command is killed, without a chance to take back anything.
     Kill,
+}
+
+impl Case {
+    /// Is a VM of this name moved meanwhile?
+    pub fn moves(&self, name: &str) -> bool {
+        self.happens.iter().any(|e| e.what == Happens::Migrate && e.vm == name)
+    }
 }
 
 impl Happens {
@@ -174,6 +183,7 @@ impl Happens {
             Happens::Rotate => "rotate",
             Happens::Unlimit => "unlimit",
             Happens::Unplug => "unplug",
+            Happens::Migrate => "migrate",
             Happens::Offline => "offline",
             Happens::Online => "online",
             Happens::Kill => "kill",
@@ -205,6 +215,9 @@ pub struct Start {
     pub vcpus: Option<u32>,
     /// As vsteer-guest's README has it.
     pub workload: String,
+    /// It has an operating system, Linux, under QEMU, whatever its workload; a player has one anyway.
+    #[serde(default)]
+    pub linux: bool,
     /// pCPUs of all its threads; any, if not given.
     pub cpus: Option<String>,
     /// pCPUs of each vCPU.
@@ -269,6 +282,11 @@ impl Job {
     /// Does any of its processes build C sources?
     pub fn builds(&self) -> bool {
         self.cases.iter().flat_map(|case| &case.processes).any(|p| p.kind() == "build")
+    }
+
+    /// Has any of its VMs a Linux?
+    pub fn has_linux(&self) -> bool {
+        self.plays() || self.cases.iter().flat_map(|case| &case.vms).any(|vm| vm.linux)
     }
 
     /// Does any of its VMs play a film?
@@ -354,6 +372,7 @@ impl Job {
         let is_there = |e: &Event| match e.what {
             Happens::Kill => e.vm == "command" && !case.command.is_empty(),
             Happens::Offline | Happens::Online => e.vm.starts_with("cpu"),
+            Happens::Migrate => case.vms.iter().any(|vm| vm.name == e.vm && vm.linux),
             _ => case.vms.iter().any(|vm| vm.name == e.vm),
         };
         let in_time = |e: &Event| e.at_s < case.record_s && is_there(e);
@@ -407,6 +426,9 @@ impl Job {
             .find(|p| p.vcpus.is_some() || p.vcpu_cpus.is_some() || p.vcpu_quota_us.is_some())
         {
             return bad(format!("{} is a process and has no vCPUs", p.name));
+        }
+        if let Some(p) = case.processes.iter().find(|p| p.linux) {
+            return bad(format!("{} is a process: linux = true is for VMs", p.name));
         }
         Ok(())
     }
@@ -522,6 +544,12 @@ pub(super) mod tests {
             ("base_slice_us = 3000", "event = [{ at_s = 10, vm = \"web\", what = \"stop\" }]", "second 10"),
             ("base_slice_us = 3000", "event = [{ at_s = 1, vm = \"wob\", what = \"stop\" }]", "wob"),
             ("base_slice_us = 3000", "event = [{ at_s = 1, vm = \"web\", what = \"burn\" }]", "burn"),
+            (
+                "base_slice_us = 3000",
+                "event = [{ at_s = 1, vm = \"web\", what = \"migrate\" }]",
+                "of a VM that",
+            ),
+            ("class = \"fifo:3\"", "linux = true", "hog"),
             ("base_slice_us = 3000", "interval_ms = 5", "interval_ms"),
             ("base_slice_us = 3000", "observe = false\nevents = true", "observe"),
             ("base_slice_us = 3000", "set = { \"/etc/x\" = \"1\" }", "/etc/x"),

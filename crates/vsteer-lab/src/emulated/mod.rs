@@ -4,7 +4,7 @@
 //! job      what shall be done: cases of VMs, competitors, settings   modules  which kernel modules, in which order
 //! text     the same, as the host inside reads it
 //! image    the initramfs: vsteer-guest, vsteer and its libraries     machine  QEMU: run, watch, end
-//! tree     C sources and a compiler, film  a guest with Linux and a player, where a case needs them
+//! tree     C sources and a compiler, linux  a guest with Linux, film  a player in it, where a case needs them
 //! results  what came out: recordings, what the guests measured, checksums
 //! ```
 //! The host inside is emulated instruction by instruction; its clock is the number of instructions executed, so what
@@ -14,11 +14,12 @@
 //! (of 2 ns, unless a job says otherwise): no caches, TLBs or costs of exits, so figures are repeatable counts of work, not a processor's nanoseconds.
 //!
 //! Left out: Intel's VMX (QEMU emulates AMD's SVM), networks, disks. What runs inside is vsteer-guest's own VMM, and QEMU with Linux only where a
-//! player needs that (film.rs).
+//! case asks for that (linux.rs).
 
 mod film;
 pub mod image;
 pub mod job;
+mod linux;
 pub mod machine;
 pub mod modules;
 pub mod results;

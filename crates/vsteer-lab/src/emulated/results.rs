@@ -112,7 +112,7 @@ pub fn read(job: &Job, case: &Case, output: &Path) -> Result<CaseResult, Fault> 
     let all = vms.chain(case.processes.iter().map(|s| (s, 0)));
     let all = all.filter(|_| case.ask);
     let measured: Vec<Measured> =
-        all.map(|(s, vcpus)| measured(&folder, s, vcpus)).collect::<Result<_, _>>()?;
+        all.map(|(s, vcpus)| measured(&folder, s, vcpus, case.moves(&s.name))).collect::<Result<_, _>>()?;
     Ok(CaseResult {
         name: case.name.clone(),
         logs: logs(job, case, output),
@@ -131,8 +131,9 @@ fn logs(job: &Job, case: &Case, output: &Path) -> BTreeMap<String, PathBuf> {
     case.vms.iter().map(log).filter(|(_, path)| path.is_file()).collect()
 }
 
-fn measured(folder: &Path, start: &Start, vcpus: u32) -> Result<Measured, Fault> {
-    let file = folder.join(format!("{}.reports", start.name));
+/// Of one that `moves`: what the guest says spans that, what KVM counted does not, and is left out.
+fn measured(folder: &Path, start: &Start, vcpus: u32, moves: bool) -> Result<Measured, Fault> {
+    let file = folder.join(format!("{}{}.reports", start.name, if moves { "-moved" } else { "" }));
     let text = std::fs::read_to_string(&file)
         .map_err(|e| Fault::io(format!("reading the guest's reports {}", file.display()), &e))?;
     let stamped = |line: &str| -> Result<Stamped, Fault> {
@@ -148,7 +149,7 @@ fn measured(folder: &Path, start: &Start, vcpus: u32) -> Result<Measured, Fault>
         workload: start.workload.clone(),
         vcpus,
         window: window::between(&start.name, &reports, 0, u64::MAX, Accel::Kvm)?,
-        kvm: if vcpus > 0 {
+        kvm: if vcpus > 0 && !moves {
             kvm_counts(&folder.join(format!("{}.kvm", start.name)))?
         } else {
             BTreeMap::new()

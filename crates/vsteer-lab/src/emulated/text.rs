@@ -93,6 +93,7 @@ fn start(text: &mut String, word: &str, s: &Start) {
     put("quota_us", s.quota_us.map(|q| format!("{q}/{period}")));
     put("vcpu_quota_us", s.vcpu_quota_us.map(|q| format!("{q}/{period}")));
     put("class", s.class.clone());
+    put("linux", s.linux.then(|| "yes".to_owned()));
     text.push('\n');
 }
 

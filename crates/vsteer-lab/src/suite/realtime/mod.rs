@@ -4,6 +4,7 @@
 mod emulated;
 mod local;
 mod media;
+mod tries;
 
 use super::{Case, Findings};
 use serde_json::{Map, Value};

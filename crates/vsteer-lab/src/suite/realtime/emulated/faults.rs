@@ -1,6 +1,6 @@
 //! What is left where the policy, a VM, a vCPU or a pCPU goes.
 
-use super::jobs::{COUNTED, CYCLES};
+use super::jobs::{COUNTED, CYCLES, MOVED};
 use super::{Boot, of, vms};
 use crate::suite::Findings;
 use serde_json::{Map, Value, json};
@@ -9,6 +9,10 @@ use vsteer_record::Recording;
 
 /// Of what they do alone: two VMs that ask for a third each and one that computes, under EEVDF.
 const KEPT_LEAST: f64 = 0.3;
+/// 185 units after each sleep of 30 ms: they take 3.7 ms.
+const MOVED_ALONE_UNITS_PER_S: f64 = 185.0 / 33.7e-3;
+/// Of that: the VM stands still for some ms while it is moved, and two that end together wait for each other.
+const MOVED_KEPT_LEAST: f64 = 0.97;
 /// Memory that may be gone afterwards, KiB: what a cycle needs for a moment is far more.
 const CYCLES_MOST_KIB: f64 = 20_480.0;
 
@@ -50,6 +54,31 @@ impl Boot {
             format!("{kernel}: where a vCPU is unplugged while its timer is armed, the timers of its VM's other one are honoured, and other VMs'"),
             rt.1 > 200.0 && rt.0 > 0.9 * rt.1 && rest.0 > 0.9 * rest.1 && (due / rest.1 - 1.0).abs() < 0.15,
             format!("{} of {}, of the VM's {} of {}, {due:.0} are due", rt.0, rt.1, rest.0, rest.1),
+        );
+        Ok(())
+    }
+
+    /// A VM moved away, live, with its timers armed, and come to where it is another one.
+    pub(super) fn moved(&self, kernel: &str, findings: &mut Findings) -> Result<(), Fault> {
+        let said = self.said(MOVED)?;
+        let names: Vec<&str> = vms(&said).filter_map(|vm| vm["name"].as_str()).collect();
+        let served =
+            |vm: &str| (of(&said, vm, "honoured") + of(&said, vm, "running"), of(&said, vm, "expired"));
+        let (come, other) = (served("rt-moved"), served("other"));
+        // What a VM of this kind does alone, one that is moved and one that is not.
+        let kept = ["rt", "other"].map(|vm| self.units(MOVED, vm) / MOVED_ALONE_UNITS_PER_S);
+        findings.claim(
+            format!("{kernel}: a VM with Linux that is moved away, live, is nobody's any more; where it has come to its timers are honoured, and the other one's all the time"),
+            names.iter().all(|name| ["rt-moved", "other"].contains(name))
+                && come.1 > 800.0
+                && come.0 > 0.95 * come.1
+                && other.1 > 1_400.0
+                && other.0 > 0.95 * other.1
+                && kept.iter().all(|kept| *kept > MOVED_KEPT_LEAST),
+            format!(
+                "{names:?}; {} of {} since it has come, {} of {}; of what each does alone they did {kept:.2?}",
+                come.0, come.1, other.0, other.1
+            ),
         );
         Ok(())
     }

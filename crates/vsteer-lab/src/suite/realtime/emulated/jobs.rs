@@ -150,6 +150,9 @@ pub fn own_work() -> Result<Job, Fault> {
     on_two(&text)
 }
 
+/// Where a VM is moved.
+pub const MOVED: &str = "moved";
+
 /// Where an observer counts while the policy schedules.
 pub const COUNTED: &str = "counted";
 
@@ -169,6 +172,17 @@ pub fn comings() -> Result<Job, Fault> {
     let head = format!("ask = false\nobserve = true\n{}", policy(&["rt"], &[]));
     case(&mut text, COUNTED, 10, &head, &pair);
     Job::parse(&format!("pcpus = 3\nmemory_mib = 2048\n{}", text.replace("CPU", "1")))
+}
+
+/// A VM with Linux that is moved, live, to another process while its timers are honoured, beside one that does the same and one that computes.
+pub fn moved(before_s: u32) -> Result<Job, Fault> {
+    let sleeper = format!("sleeper,sleep_us=30000,work_units={}", WORK_UNITS / 4);
+    let all = [vm("rt", &sleeper, "linux = true\n"), vm("other", &sleeper, ""), vm("job", "burn", "")];
+    let event = "event = [{ at_s = 10, vm = \"rt\", what = \"migrate\" }]\n";
+    let mut text = format!("settle_s = {before_s}\n");
+    case(&mut text, MOVED, 50, &format!("{}{event}", policy(&["rt*", "other"], &[])), &all);
+    // Its Linux boots beside one that computes.
+    on_two(&text.replace("settle_s = 4", "settle_s = 30"))
 }
 
 fn hogs() -> Vec<String> {

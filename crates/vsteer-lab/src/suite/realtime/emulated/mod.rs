@@ -14,6 +14,7 @@ mod jobs;
 mod shares;
 mod times;
 
+use super::tries;
 use crate::drive::Vsteer;
 use crate::emulated::job::Job;
 use crate::emulated::{self, Options, Ran};
@@ -30,7 +31,7 @@ use vsteer_core::{Fault, FaultKind};
 /// The older kernel: what this was promised on.
 const SERIES: Which = Which::Series(6, 18);
 /// One boot's limit.
-const LIMIT: Duration = Duration::from_secs(1800);
+const LIMIT: Duration = Duration::from_secs(3600);
 
 /// The claims.
 ///
@@ -41,8 +42,8 @@ pub fn run(bench: &Bench) -> Result<Findings, Fault> {
     let kernels: &[Which] = if bench.full { &[SERIES, Which::Newest] } else { &[Which::Newest] };
     let mut figures = Map::new();
     for which in kernels {
-        let boot = |job: Job, name: &str| -> Result<Boot, Fault> {
-            let options = Options {
+        let options = |name: &str| -> Result<Options, Fault> {
+            Ok(Options {
                 cache: cache_folder()?,
                 kernel: *which,
                 guest: bench.lab.guest.clone(),
@@ -50,8 +51,15 @@ pub fn run(bench: &Bench) -> Result<Findings, Fault> {
                 output: PathBuf::from(bench.fresh(name)?),
                 limit: LIMIT,
                 seed: bench.seed,
-            };
+            })
+        };
+        let boot = |job: Job, name: &str| -> Result<Boot, Fault> {
+            let options = options(name)?;
             Ok(Boot { ran: emulated::run(&job, &options)?, options })
+        };
+        let moves = || -> Result<Boot, Fault> {
+            let options = options("realtime-moved")?;
+            Ok(Boot { ran: tries::boot(jobs::MOVED, &options, jobs::moved)?, options })
         };
         let (two, one) = std::thread::scope(|scope| {
             let other = scope.spawn(|| boot(jobs::expiries(bench.full)?, "realtime-one"));
@@ -67,6 +75,7 @@ pub fn run(bench: &Bench) -> Result<Findings, Fault> {
             |job: fn() -> Result<Job, Fault>, name: &str| bench.full.then(|| boot(job()?, name)).transpose();
         let (own, comings) =
             (more(jobs::own_work, "realtime-own")?, more(jobs::comings, "realtime-comings")?);
+        let moved = bench.full.then(moves).transpose()?;
         let mut found = two.tables(&kernel, bench.full, &mut findings)?;
         one.expiries(&kernel, bench.full, &mut findings, &mut found)?;
         if bench.full {
@@ -83,6 +92,7 @@ pub fn run(bench: &Bench) -> Result<Findings, Fault> {
             own.switches(&kernel, &mut findings, &mut found);
             own.niced(&kernel, &mut findings, &mut found);
         }
+        moved.map_or(Ok(()), |boot| boot.moved(&kernel, &mut findings))?;
         comings.map_or(Ok(()), |boot| boot.comings(&kernel, &mut findings, &mut found))?;
         figures.insert(kernel, Value::Object(found));
     }
