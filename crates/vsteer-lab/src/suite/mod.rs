@@ -155,6 +155,7 @@ pub const PARTS: &[Case] = &[
     realtime::EMULATED,
     realtime::LOCAL,
     realtime::MEDIA,
+    realtime::CYCLES,
 ];
 
 /// A case that was run.

@@ -5,28 +5,22 @@
 //! The paper's BVT lets a domain run for 50 ms at a time; how much the kernel's own scheduler takes from a player is told beside what the policy gives.
 //!
 //! Left out: a thread of class idle that computes in the player's VM, so that its vCPU never sleeps (`play,background=1`): beside a competitor that guest
-//! fell over in four tries of four (GAP(rt-media) in docs/realtime.md).
+//! fell over in four boots of four (GAP(rt-media) in docs/realtime.md).
 //!
 //! Each set-up has a boot of its own, for the image is large and one VM of the kind is enough for one boot.
 
-use super::tries;
-use crate::drive::Vsteer;
+use super::boots;
+use crate::emulated::Ran;
 use crate::emulated::job::Job;
-use crate::emulated::{Options, Ran};
-use crate::fetch::cache_folder;
 use crate::fetch::kernels::Which;
 use crate::report::window::VmWindow;
 use crate::suite::{Bench, Findings};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::path::Path;
 use vsteer_core::Fault;
 
-/// The older kernel: what real-time guests were promised on.
-const SERIES: Which = Which::Series(6, 18);
-const LIMIT: Duration = Duration::from_secs(3600);
 /// What the film has, and a loop's first frame more.
 const FRAMES_PER_S: f64 = 20.0;
 /// Of the frames per second that it has alone.
@@ -79,22 +73,14 @@ fn job(set_up: SetUp, before_s: u32) -> Result<Job, Fault> {
 /// The emulated host's.
 pub fn run(bench: &Bench) -> Result<Findings, Fault> {
     let mut findings = Findings::default();
-    let kernels: &[Which] = if bench.full { &[SERIES, Which::Newest] } else { &[Which::Newest] };
+    let kernels: &[Which] = if bench.full { &[boots::SERIES, Which::Newest] } else { &[Which::Newest] };
     let mut figures = Map::new();
     for which in kernels {
         let mut found = BTreeMap::new();
         let mut kernel = String::new();
         for set_up in SET_UPS {
-            let options = Options {
-                cache: cache_folder()?,
-                kernel: *which,
-                guest: bench.lab.guest.clone(),
-                vsteer: Vsteer::beside(&bench.lab.program)?.program,
-                output: PathBuf::from(bench.fresh(&format!("realtime-media-{}", set_up.name))?),
-                limit: LIMIT,
-                seed: bench.seed,
-            };
-            let ran = tries::boot(set_up.name, &options, |before_s| job(*set_up, before_s))?;
+            let options = boots::options(bench, *which, &format!("realtime-media-{}", set_up.name))?;
+            let ran = boots::boot(set_up.name, &options, |before_s| job(*set_up, before_s))?;
             kernel = format!("Linux {}", ran.kernel.release);
             found.insert(set_up.name, Played::of(&ran, set_up.name, &options.output));
         }
@@ -170,7 +156,7 @@ mod tests {
     #[test]
     fn the_jobs_are_some_and_their_times_are_exact() {
         for set_up in SET_UPS {
-            let job = job(*set_up, tries::BEFORE_S).unwrap();
+            let job = job(*set_up, boots::BEFORE_S).unwrap();
             assert!(job.plays() && job.inexact(&job.cases[0]).is_none(), "{}", set_up.name);
         }
     }

@@ -1,10 +1,10 @@
 //! Do real-time guests run when they must, and does nobody else pay for it? By a policy of sched_ext on emulated hosts ([`emulated`]), by
 //! priority on this machine's own kernel ([`local`]). And does a media player in Linux ([`media`]).
 
+mod boots;
 mod emulated;
 mod local;
 mod media;
-mod tries;
 
 use super::{Case, Findings};
 use serde_json::{Map, Value};
@@ -17,9 +17,11 @@ pub const CASE: Case = Case {
     run: |bench| {
         let mut all = Findings::default();
         let mut figures = Map::new();
-        for (name, part) in [("emulated", EMULATED.run), ("local", LOCAL.run), ("media", MEDIA.run)] {
-            // A Linux in a VM on an emulated host, and a player's packages: for those who want all.
-            if name == "media" && !bench.full {
+        let parts =
+            [("emulated", EMULATED.run), ("local", LOCAL.run), ("media", MEDIA.run), ("cycles", CYCLES.run)];
+        for (name, part) in parts {
+            // A Linux in a VM on an emulated host, and a player's packages; the same thing a thousand times: for those who want all.
+            if ["media", "cycles"].contains(&name) && !bench.full {
                 continue;
             }
             let found = part(bench)?;
@@ -44,6 +46,13 @@ pub const LOCAL: Case = Case {
     doc: "by priority, on real VMs: lateness, what others keep, a VM that floods, and a service that is killed",
     in_test: false,
     run: local::run,
+};
+/// See [`EMULATED`].
+pub const CYCLES: Case = Case {
+    name: "realtime-cycles",
+    doc: "the policy begun and ended a thousand times: what is left in the kernel",
+    in_test: false,
+    run: emulated::cycles::run,
 };
 /// See [`EMULATED`].
 pub const MEDIA: Case = Case {

@@ -8,8 +8,6 @@ use vsteer_core::Fault;
 const WORK_UNITS: u32 = 740;
 /// 16.6 ms of a cycle of 44.8 ms: with the work 70 % of a pCPU.
 const BACKGROUND_UNITS: u32 = 830;
-/// How often the policy is begun and ended.
-pub const CYCLES: u32 = 20;
 
 /// Where timers end, from a multiple of 40 ms: between two ticks of the host's for all that are 1.25 ms apart (250 ticks a second, at
 /// multiples of 4 ms), or together with one: 10 VMs in 40 ms, all with another.
@@ -52,6 +50,10 @@ fn case(text: &mut String, name: &str, record_s: u32, head: &str, vms: &[String]
 /// A host whose observer has a pCPU of its own.
 fn on_two(text: &str) -> Result<Job, Fault> {
     Job::parse(&format!("memory_mib = 2048\n{}", text.replace("CPU", "1")))
+}
+
+fn on_three(text: &str) -> Result<Job, Fault> {
+    Job::parse(&format!("pcpus = 3\nmemory_mib = 2048\n{}", text.replace("CPU", "1")))
 }
 
 /// A host of one pCPU, where nothing but what is measured passes while it is measured: with two, pCPUs take turns in being emulated, and
@@ -156,22 +158,31 @@ pub const MOVED: &str = "moved";
 /// Where an observer counts while the policy schedules.
 pub const COUNTED: &str = "counted";
 
-/// The policy begun and ended again and again, and a pCPU that goes and comes while it schedules; function only.
+/// The policy begun and ended again and again.
+pub const CYCLES: &str = "cycles";
+
+/// See [`CYCLES`]; function only. Nobody computes meanwhile, here and in [`comings`]: beside a pCPU whose timer ends every few us (as Linux 7.3's `hrtick` has it)
+/// another one that is emulated in turn with it may find the lock of that timer taken each time that it looks, for ever.
+pub fn cycles(times: u32) -> Result<Job, Fault> {
+    let mut text = String::new();
+    let sleeper = format!("sleeper,sleep_us=30000,work_units={}", WORK_UNITS / 4);
+    let head = format!("ask = false\ncycles = {times}\n{}", policy(&["rt"], &[]));
+    case(&mut text, CYCLES, 3, &head, &[vm("rt", &sleeper, "")]);
+    on_three(&text)
+}
+
+/// A pCPU that goes and comes while the policy schedules, and an observer beside it; function only.
 pub fn comings() -> Result<Job, Fault> {
     let mut text = String::new();
     let sleeper = format!("sleeper,sleep_us=30000,work_units={}", WORK_UNITS / 4);
     let pair = [vm("rt", &sleeper, ""), vm("job", "burn", "")];
-    let head = format!("ask = false\ncycles = {CYCLES}\n{}", policy(&["rt"], &[]));
-    // Nobody computes meanwhile, here and while a pCPU goes: beside a pCPU whose timer ends every few us (as Linux 7.3's `hrtick` has it) another one that is emulated in turn with it
-    // may find the lock of that timer taken each time that it looks, for ever.
-    case(&mut text, "cycles", 3, &head, &pair[..1]);
     let events =
         "{ at_s = 3, vm = \"cpu2\", what = \"offline\" }, { at_s = 30, vm = \"cpu2\", what = \"online\" }";
     let head = format!("ask = false\n{}event = [{events}]\n", policy(&["rt"], &[]));
     case(&mut text, "pcpu-goes", 60, &head, &pair[..1]);
     let head = format!("ask = false\nobserve = true\n{}", policy(&["rt"], &[]));
     case(&mut text, COUNTED, 10, &head, &pair);
-    Job::parse(&format!("pcpus = 3\nmemory_mib = 2048\n{}", text.replace("CPU", "1")))
+    on_three(&text)
 }
 
 /// A VM with Linux that is moved, live, to another process while its timers are honoured, beside one that does the same and one that computes.

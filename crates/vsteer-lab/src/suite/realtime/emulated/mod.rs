@@ -9,29 +9,21 @@
 //! On emulated hosts, all on one pCPU: times are counts of instructions, the same each time (see [`crate::emulated`]). In full on the
 //! oldest and the newest kernel that qualify, in short on the newest.
 
+pub mod cycles;
 mod faults;
 mod jobs;
 mod shares;
 mod times;
 
-use super::tries;
-use crate::drive::Vsteer;
+use super::boots;
 use crate::emulated::job::Job;
 use crate::emulated::{self, Options, Ran};
-use crate::fetch::cache_folder;
 use crate::fetch::kernels::Which;
 use crate::report::window::VmWindow;
 use crate::suite::{Bench, Findings};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
-use std::path::PathBuf;
-use std::time::Duration;
 use vsteer_core::{Fault, FaultKind};
-
-/// The older kernel: what this was promised on.
-const SERIES: Which = Which::Series(6, 18);
-/// One boot's limit.
-const LIMIT: Duration = Duration::from_secs(3600);
 
 /// The claims.
 ///
@@ -39,27 +31,13 @@ const LIMIT: Duration = Duration::from_secs(3600);
 /// The emulated host's.
 pub fn run(bench: &Bench) -> Result<Findings, Fault> {
     let mut findings = Findings::default();
-    let kernels: &[Which] = if bench.full { &[SERIES, Which::Newest] } else { &[Which::Newest] };
+    let kernels: &[Which] = if bench.full { &[boots::SERIES, Which::Newest] } else { &[Which::Newest] };
     let mut figures = Map::new();
     for which in kernels {
-        let options = |name: &str| -> Result<Options, Fault> {
-            Ok(Options {
-                cache: cache_folder()?,
-                kernel: *which,
-                guest: bench.lab.guest.clone(),
-                vsteer: Vsteer::beside(&bench.lab.program)?.program,
-                output: PathBuf::from(bench.fresh(name)?),
-                limit: LIMIT,
-                seed: bench.seed,
-            })
-        };
-        let boot = |job: Job, name: &str| -> Result<Boot, Fault> {
-            let options = options(name)?;
-            Ok(Boot { ran: emulated::run(&job, &options)?, options })
-        };
+        let boot = |job: Job, name: &str| Boot::of(&job, boots::options(bench, *which, name)?);
         let moves = || -> Result<Boot, Fault> {
-            let options = options("realtime-moved")?;
-            Ok(Boot { ran: tries::boot(jobs::MOVED, &options, jobs::moved)?, options })
+            let options = boots::options(bench, *which, "realtime-moved")?;
+            Ok(Boot { ran: boots::boot(jobs::MOVED, &options, jobs::moved)?, options })
         };
         let (two, one) = std::thread::scope(|scope| {
             let other = scope.spawn(|| boot(jobs::expiries(bench.full)?, "realtime-one"));
@@ -93,7 +71,7 @@ pub fn run(bench: &Bench) -> Result<Findings, Fault> {
             own.niced(&kernel, &mut findings, &mut found);
         }
         moved.map_or(Ok(()), |boot| boot.moved(&kernel, &mut findings))?;
-        comings.map_or(Ok(()), |boot| boot.comings(&kernel, &mut findings, &mut found))?;
+        comings.map_or(Ok(()), |boot| boot.comings(&kernel, &mut findings))?;
         figures.insert(kernel, Value::Object(found));
     }
     findings.figures = json!({ "kernels": figures, "seed": bench.seed });
@@ -124,6 +102,10 @@ struct Boot {
 }
 
 impl Boot {
+    fn of(job: &Job, options: Options) -> Result<Boot, Fault> {
+        Ok(Boot { ran: emulated::run(job, &options)?, options })
+    }
+
     fn window(&self, case: &str, name: &str) -> Option<&VmWindow> {
         let case = self.ran.cases.iter().find(|c| c.name == case)?;
         case.measured.iter().flatten().find(|m| m.name == name).map(|m| &m.window)

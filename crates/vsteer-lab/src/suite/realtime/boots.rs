@@ -1,19 +1,46 @@
-//! What where a VM with Linux falls over, by no fault of its own or of the policy's? The same again, a little later.
+//! How does each of these cases boot its emulated hosts? And what where a VM with Linux falls over there, by no fault of its own or of the
+//! policy's? The same again, a little later.
 //!
 //! QEMU 7.2 delivers an injected interrupt twice now and then (docs/decisions/0006-emulated-host.md). Where that happens in the first instructions of a handler
 //! that interrupted a program, Linux falls over: once in three minutes of a guest that is busy. It does so again at the same instruction, so what is
 //! tried then begins later.
 
+use crate::drive::Vsteer;
 use crate::emulated::job::Job;
 use crate::emulated::machine::CONSOLE;
 use crate::emulated::{self, Options, Ran};
+use crate::fetch::cache_folder;
+use crate::fetch::kernels::Which;
+use crate::suite::Bench;
+use std::path::PathBuf;
+use std::time::Duration;
 use vsteer_core::{Fault, FaultKind};
 
 /// From the host's boot to the VMs' start, s; one more in each try, and all that follows comes at other instructions.
 pub const BEFORE_S: u32 = 8;
 const TRIES: u32 = 4;
+/// The older kernel: what real-time guests were promised on.
+pub const SERIES: Which = Which::Series(6, 18);
+/// One boot's limit.
+const LIMIT: Duration = Duration::from_secs(7200);
 /// How vsteer-guest says so (its host/started.rs).
 const FELL_OVER: &str = "its Linux fell over";
+
+/// How a part of these cases boots.
+///
+/// # Errors
+/// There is no cache, or its folder cannot be made.
+pub fn options(bench: &Bench, kernel: Which, name: &str) -> Result<Options, Fault> {
+    Ok(Options {
+        cache: cache_folder()?,
+        kernel,
+        guest: bench.lab.guest.clone(),
+        vsteer: Vsteer::beside(&bench.lab.program)?.program,
+        output: PathBuf::from(bench.fresh(name)?),
+        limit: LIMIT,
+        seed: bench.seed,
+    })
+}
 
 /// Boots, and again where the emulator's defect made the guest fall over. The job is told after how many s its VMs start.
 ///
