@@ -22,6 +22,9 @@ need "/usr/lib/$multiarch/libz.a" zlib1g-dev
 need "/usr/include/libvirt/libvirt.h" libvirt-dev
 need "/usr/lib/$multiarch/libc.a" libc6-dev
 need "/usr/include/linux/bpf.h" linux-libc-dev
+for library in avcodec avformat avutil swscale; do
+	need "/usr/include/$multiarch/lib$library/$library.h" "lib$library-dev"
+done
 as_root=
 [ "$(id -u)" -eq 0 ] || as_root=sudo
 refreshed=

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::Command;
 
 /// Which of ours each may depend on. A crate that is not here has no edge.
-const EDGES: [(&str, &[&str]); 10] = [
+const EDGES: [(&str, &[&str]); 11] = [
     ("vsteer-core", &[]),
     ("vsteer-record", &["vsteer-core"]),
     ("vsteer-bpf", &["vsteer-core"]),
@@ -17,6 +17,7 @@ const EDGES: [(&str, &[&str]); 10] = [
     ("vsteer-act", &["vsteer-core", "vsteer-record", "vsteer-host"]),
     ("vsteer", &["vsteer-act", "vsteer-host", "vsteer-record", "vsteer-core"]),
     ("vsteer-lab", &["vsteer-core", "vsteer-record"]),
+    ("vsteer-display", &["vsteer-core"]),
     ("vsteer-guest", &[]),
     ("vsteer-vit", &[]),
     ("vsteer-libvirt", &[]),

@@ -7,6 +7,7 @@ mod blame;
 mod cfs;
 mod collectors;
 mod crash;
+mod display;
 mod emulated;
 mod loops;
 mod prediction;
@@ -142,6 +143,7 @@ pub const CASES: &[Case] = &[
     service::soak::CASE,
     xen::CASE,
     realtime::CASE,
+    display::CASE,
 ];
 
 /// Parts of cases that are worth running by themselves, by name: whoever runs all cases runs them as those parts.

@@ -1,0 +1,10 @@
+//! What has a person at the other end of a remote display seen, and which codec should it have been?
+//!
+//! ```text
+//! score    how much of a frame that came is still there: legibility, PSNR, SSIM
+//! frames   how evenly frames came: per second, gaps, stalls, jitter, steadiness
+//! ```
+//! Pixels are bytes in the order blue, green, red, unused, row after row without padding, as capture gives them.
+
+pub mod frames;
+pub mod score;

@@ -1,0 +1,316 @@
+//! What can be asked for, and what is made of it.
+
+use crate::codec::{self, Codec};
+use crate::link::Link;
+use crate::path::{self, Run};
+use crate::picture::canvas::{PIXEL, Size};
+use crate::picture::{Kind, Picture};
+use crate::row::Row;
+use crate::table;
+use clap::{Args, Parser, Subcommand};
+use serde_json::json;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use vsteer_core::{Fault, FaultKind};
+
+/// Codecs of a quick run: one of each kind.
+const QUICK: &[&str] = &["jpeg", "png", "tiles", "h264", "h265"];
+const QUICK_TARGETS: &[u32] = &[1000, 10_000];
+const QUICK_SIZE: &str = "720p";
+const QUICK_S: u64 = 2;
+/// Those of the seed.
+const TARGETS: &[u32] = &[1000, 3000, 5000, 10_000];
+/// Frames that are kept of a run; raw, they are 8 MB each at 1080p.
+const SAMPLES: usize = 12;
+/// A codec holds a little less than its link.
+const RATE_OF_LINK: f64 = 0.9;
+
+/// Which codec should a remote display use when its CPUs are busy and its picture moves? Measured on this machine, end to end; a frame
+/// counts if it can be read
+#[derive(Debug, Parser)]
+#[command(name = "vsteer-display", bin_name = "vsteer display", version)]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Send a moving picture through codecs and a link, and say what came of it. Interrupting it keeps what was measured
+    Run(RunOptions),
+    /// The codecs, and whether this build has them
+    Codecs {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Write one frame of a picture as PNG
+    Show(ShowOptions),
+}
+
+#[derive(Debug, Args)]
+pub struct PictureOptions {
+    /// What is on the screen
+    #[arg(long, value_enum, default_value = "targets")]
+    picture: Kind,
+    /// WIDTHxHEIGHT, 720p, 1080p, or 3x1080p for three monitors side by side [default: 1080p]
+    #[arg(long)]
+    size: Option<String>,
+    /// Decides what is drawn
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+}
+
+#[derive(Debug, Args)]
+pub struct RunOptions {
+    #[command(flatten)]
+    picture: PictureOptions,
+    /// How many targets, a run for each [default: 1000,3000,5000,10000]
+    #[arg(long, value_delimiter = ',')]
+    targets: Vec<u32>,
+    /// Codecs by name (see `codecs`) [default: all that this build has in software]
+    #[arg(long = "codec", value_delimiter = ',')]
+    codecs: Vec<String>,
+    /// Frames per second that the application draws, if it can
+    #[arg(long, default_value_t = 60)]
+    fps: u32,
+    /// Threads that draw [default: as many as there are CPUs]
+    #[arg(long)]
+    draw_threads: Option<usize>,
+    /// The link's rate: 20M, 500k, 0; codecs that hold a rate are given nine tenths of it [default: none]
+    #[arg(long, value_parser = bits)]
+    rate: Option<u64>,
+    /// The link's delay each way, ms
+    #[arg(long, default_value_t = 0.0)]
+    delay_ms: f64,
+    /// What may wait for the link's rate, kB
+    #[arg(long, default_value_t = 64)]
+    queue_kb: usize,
+    /// For how long each run is counted, s [default: 10]
+    #[arg(long)]
+    seconds: Option<u64>,
+    /// A minute's run: 720p, two numbers of targets, five codecs, 2 s each
+    #[arg(long)]
+    quick: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct ShowOptions {
+    #[command(flatten)]
+    picture: PictureOptions,
+    /// How many targets
+    #[arg(long, default_value_t = 1000)]
+    targets: u32,
+    /// Which frame
+    #[arg(long, default_value_t = 0)]
+    frame: u32,
+    /// As the viewer of this codec sees it, once it was sent a second of frames
+    #[arg(long)]
+    codec: Option<String>,
+    /// The rate that the codec holds
+    #[arg(long, value_parser = bits, requires = "codec")]
+    rate: Option<u64>,
+    /// The file
+    #[arg(short, long)]
+    output: PathBuf,
+}
+
+fn bits(text: &str) -> Result<u64, String> {
+    let (number, scale) = match text.char_indices().next_back() {
+        Some((at, 'k')) => (&text[..at], 1e3),
+        Some((at, 'M')) => (&text[..at], 1e6),
+        Some((at, 'G')) => (&text[..at], 1e9),
+        _ => (text, 1.0),
+    };
+    let value: f64 = number.parse().map_err(|_| format!("{text:?} is no rate: 20M, 500k, bit/s"))?;
+    if (0.0..=1e12).contains(&value) {
+        Ok((value * scale) as u64)
+    } else {
+        Err(format!("{text:?} is no link's rate"))
+    }
+}
+
+fn size(text: &str) -> Result<Size, Fault> {
+    let size = match text {
+        "720p" => Some(Size { width: 1280, height: 720 }),
+        "1080p" => Some(Size { width: 1920, height: 1080 }),
+        "3x1080p" => Some(Size { width: 5760, height: 1080 }),
+        _ => text
+            .split_once('x')
+            .and_then(|(w, h)| Some(Size { width: w.parse().ok()?, height: h.parse().ok()? })),
+    };
+    size.ok_or_else(|| {
+        Fault::new(FaultKind::BadInput, format!("{text:?} is no size"))
+            .way_out("WIDTHxHEIGHT, 720p, 1080p or 3x1080p")
+    })
+}
+
+impl PictureOptions {
+    fn size(&self, otherwise: &str) -> Result<Size, Fault> {
+        size(self.size.as_deref().unwrap_or(otherwise))
+    }
+}
+
+impl RunOptions {
+    fn codecs(&self) -> Result<Vec<&'static Codec>, Fault> {
+        if self.codecs.is_empty() && self.quick {
+            return QUICK.iter().map(|name| codec::find(name)).collect();
+        }
+        if self.codecs.is_empty() {
+            // Those in hardware may be built in and still not be there.
+            return Ok(codec::ALL.iter().filter(|c| c.built_in().1 && !c.in_hardware).collect());
+        }
+        self.codecs.iter().map(|name| codec::find(name)).collect()
+    }
+
+    /// Runs all.
+    ///
+    /// # Errors
+    /// What cannot be; a run that could not begin, after the others' rows.
+    pub fn run(&self) -> Result<(), Fault> {
+        let stop = Arc::new(AtomicBool::new(false));
+        for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+            signal_hook::flag::register(signal, stop.clone())
+                .map_err(|e| Fault::io("watching for an interrupt".to_owned(), &e))?;
+        }
+        let codecs = self.codecs()?;
+        let size = self.picture.size(if self.quick { QUICK_SIZE } else { "1080p" })?;
+        let seconds = self.seconds.unwrap_or(if self.quick { QUICK_S } else { 10 });
+        if !(1..=3600).contains(&seconds)
+            || !(1..=240).contains(&self.fps)
+            || !(0.0..=10_000.0).contains(&self.delay_ms)
+        {
+            let what =
+                format!("{seconds} s at {} frames per second, {} ms of delay", self.fps, self.delay_ms);
+            return Err(Fault::new(FaultKind::BadInput, what)
+                .way_out("1 to 3600 s, 1 to 240 frames per second, 0 to 10000 ms"));
+        }
+        let targets = match (&self.targets[..], self.picture.picture, self.quick) {
+            (_, Kind::Text | Kind::Sheet | Kind::Video | Kind::Idle, _) => &[0][..],
+            ([], _, true) => QUICK_TARGETS,
+            ([], _, false) => TARGETS,
+            (some, _, _) => some,
+        };
+        let threads = self.draw_threads.or(std::thread::available_parallelism().ok().map(Into::into));
+        let link = Link { rate_bit_s: self.rate, delay_ms: self.delay_ms, queue_bytes: self.queue_kb << 10 };
+        let mut rows = Vec::new();
+        let mut fault = None;
+        let runs = targets.iter().flat_map(|n| codecs.iter().map(move |codec| (*n, *codec)));
+        let all = targets.len() * codecs.len();
+        for (i, (n, codec)) in runs.enumerate() {
+            if stop.load(Ordering::Relaxed) {
+                eprintln!("vsteer-display: interrupted: {i} of {all} runs are told");
+                break;
+            }
+            let picture = Picture::new(self.picture.picture, size, n, self.picture.seed)?;
+            let run = Run {
+                picture: &picture,
+                codec,
+                codec_rate: self.rate.map(|r| (r as f64 * RATE_OF_LINK) as u64),
+                fps: self.fps,
+                draw_threads: threads.unwrap_or(1).max(1),
+                link,
+                length: Duration::from_secs(seconds),
+                samples: SAMPLES,
+                stop: &stop,
+            };
+            let of = if n > 0 { format!(" of {n} targets") } else { String::new() };
+            eprintln!("vsteer-display: {} of {all}: {}{of}", i + 1, codec.name);
+            match path::run(&run) {
+                Ok(outcome) => rows.push(Row::of(&run, self.picture.picture, n, &outcome)),
+                Err(why) => {
+                    eprintln!("vsteer-display: {why}");
+                    fault.get_or_insert(why);
+                }
+            }
+        }
+        if self.json {
+            let said = json!({ "rows": rows, "seed": self.picture.seed, "fps": self.fps, "link": link });
+            println!("{}", serde_json::to_string_pretty(&said).expect("rows are plain data"));
+        } else {
+            print!("{}", table::of(&rows));
+        }
+        fault.map_or(Ok(()), Err)
+    }
+}
+
+/// Lists codecs.
+///
+/// # Errors
+/// None.
+pub fn codecs(json: bool) -> Result<(), Fault> {
+    if json {
+        let all: Vec<_> = codec::ALL
+            .iter()
+            .map(|c| {
+                let (encoder, there) = c.built_in();
+                json!({ "name": c.name, "doc": c.doc, "encoder": encoder, "built_in": there, "lossless": c.lossless,
+                        "holds_rate": c.holds_rate, "hardware": c.in_hardware })
+            })
+            .collect();
+        println!("{}", serde_json::to_string_pretty(&all).expect("plain data"));
+        return Ok(());
+    }
+    for c in codec::ALL {
+        let (encoder, there) = c.built_in();
+        println!(
+            "{:<14} {:<14} {:<9} {}",
+            c.name,
+            encoder,
+            if there { "built in" } else { "missing" },
+            c.doc
+        );
+    }
+    Ok(())
+}
+
+impl ShowOptions {
+    /// Writes the frame.
+    ///
+    /// # Errors
+    /// What cannot be drawn or encoded; a file that cannot be written.
+    pub fn show(&self) -> Result<(), Fault> {
+        const FPS: u32 = 60;
+        let size = self.picture.size("1080p")?;
+        let picture = Picture::new(self.picture.picture, size, self.targets, self.picture.seed)?;
+        let mut pixels = vec![0; size.bytes()];
+        picture.draw(self.frame, &mut pixels, 1);
+        if let Some(name) = &self.codec {
+            let codec = codec::find(name)?;
+            let (mut encoder, mut decoder) = (codec.encoder(size, FPS, self.rate)?, codec.decoder(size)?);
+            for frame in self.frame.saturating_sub(FPS - 1)..=self.frame {
+                picture.draw(frame, &mut pixels, 1);
+                let mut bytes = Vec::new();
+                encoder.convert(&pixels)?;
+                encoder.encode(frame, &mut bytes)?;
+                decoder.decode(&bytes)?;
+            }
+            decoder.present(&mut pixels)?;
+        }
+        debug_assert_eq!(pixels.len() % PIXEL, 0);
+        let mut png = codec::find("png")?.encoder(size, 1, None)?;
+        let mut file = Vec::new();
+        png.convert(&pixels)?;
+        png.encode(0, &mut file)?;
+        std::fs::write(&self.output, file)
+            .map_err(|e| Fault::io(format!("writing {}", self.output.display()), &e))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_and_sizes_are_read() {
+        assert_eq!((bits("20M"), bits("500k"), bits("0")), (Ok(20_000_000), Ok(500_000), Ok(0)));
+        assert!(bits("fast").is_err() && bits("-1M").is_err() && bits("").is_err());
+        assert_eq!(size("3x1080p").unwrap(), Size { width: 5760, height: 1080 });
+        assert!(size("wide").is_err());
+    }
+}

@@ -1,0 +1,242 @@
+//! What lies between a server and its viewer? A relay, through which every server passes: it has a rate, a delay and a queue.
+//!
+//! It listens, and for each viewer that comes it connects to the server and passes on what either says: from the server at most at the rate, and both ways later by
+//! the delay. What waits for the rate waits in a queue; where that is full the server is not read any more, as by a router whose
+//! sender has learnt the rate. A link without rate passes all; one of 0 bit/s passes nothing, and says so by what does not come.
+//!
+//! Left out: datagrams and their loss (GAP(display-datagrams)): all servers here are streams.
+
+use crate::cpu;
+use rustix::net::sockopt::{set_socket_recv_buffer_size, set_socket_send_buffer_size};
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use vsteer_core::Fault;
+
+/// What is passed on at once, bytes: at 20 Mbit/s 1.6 ms.
+const CHUNK: usize = 4096;
+/// Kernel buffers hold a little, so that the queue is where things wait.
+pub const SOCKET_BUFFER: usize = 32 << 10;
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// What a link is like.
+#[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
+pub struct Link {
+    /// From server to viewer, bit/s; none: as fast as it goes.
+    pub rate_bit_s: Option<u64>,
+    /// Each way, ms.
+    pub delay_ms: f64,
+    /// What may wait for the rate, bytes.
+    pub queue_bytes: usize,
+}
+
+/// A link at work.
+pub struct Relay {
+    /// Where viewers connect to.
+    pub address: SocketAddr,
+    stop: Arc<AtomicBool>,
+    cpu_ns: Arc<AtomicU64>,
+    listens: Option<JoinHandle<()>>,
+}
+
+impl Relay {
+    /// Listens, and passes on to the server.
+    ///
+    /// # Errors
+    /// No port is to be had.
+    pub fn start(link: Link, server: SocketAddr) -> Result<Relay, Fault> {
+        let told = |e| Fault::io("listening for a viewer".to_owned(), &e);
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(told)?;
+        let address = listener.local_addr().map_err(told)?;
+        listener.set_nonblocking(true).map_err(told)?;
+        let (stop, cpu_ns) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+        let (stopped, used) = (stop.clone(), cpu_ns.clone());
+        let listens = std::thread::spawn(move || {
+            let mut passing = Vec::new();
+            while !stopped.load(Ordering::Relaxed) {
+                // One that cannot be passed on has an end of file, which its viewer tells.
+                if let Ok((viewer, _)) = listener.accept()
+                    && let Ok(mut both) = pass(link, viewer, server, &stopped, &used)
+                {
+                    passing.append(&mut both);
+                }
+                std::thread::sleep(LOOK_EVERY);
+            }
+            passing.into_iter().for_each(|thread: JoinHandle<()>| drop(thread.join()));
+            used.fetch_add(cpu::thread_ns(), Ordering::Relaxed);
+        });
+        Ok(Relay { address, stop, cpu_ns, listens: Some(listens) })
+    }
+
+    /// Ends it; the CPU time that it took, ns.
+    pub fn end(mut self) -> u64 {
+        self.finish();
+        self.cpu_ns.load(Ordering::Relaxed)
+    }
+
+    fn finish(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.listens.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        self.finish();
+    }
+}
+
+fn pass(
+    link: Link,
+    viewer: TcpStream,
+    server: SocketAddr,
+    stop: &Arc<AtomicBool>,
+    cpu_ns: &Arc<AtomicU64>,
+) -> std::io::Result<Vec<JoinHandle<()>>> {
+    let server = TcpStream::connect(server)?;
+    viewer.set_nonblocking(false)?;
+    for stream in [&viewer, &server] {
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(LOOK_EVERY))?;
+        stream.set_write_timeout(Some(LOOK_EVERY))?;
+    }
+    set_socket_recv_buffer_size(&server, SOCKET_BUFFER)?;
+    set_socket_send_buffer_size(&viewer, SOCKET_BUFFER)?;
+    let back = Link { rate_bit_s: None, ..link };
+    let mut threads = Vec::new();
+    for (link, from, to) in [(link, server.try_clone()?, viewer.try_clone()?), (back, viewer, server)] {
+        let on_the_way = link.rate_bit_s.map_or(1 << 20, |rate| (rate as f64 / 8e3 * link.delay_ms) as usize);
+        let room = (link.queue_bytes + on_the_way).div_ceil(CHUNK).max(2);
+        let (send, come) = sync_channel(room);
+        let (stop_read, cpu_read) = (stop.clone(), cpu_ns.clone());
+        threads.push(std::thread::spawn(move || {
+            take(link, from, &send, &stop_read);
+            cpu_read.fetch_add(cpu::thread_ns(), Ordering::Relaxed);
+        }));
+        let (stop_write, cpu_write) = (stop.clone(), cpu_ns.clone());
+        threads.push(std::thread::spawn(move || {
+            give(to, &come, &stop_write);
+            cpu_write.fetch_add(cpu::thread_ns(), Ordering::Relaxed);
+        }));
+    }
+    Ok(threads)
+}
+
+/// What goes on, and when.
+type Chunk = (u64, Vec<u8>);
+
+fn take(link: Link, mut from: TcpStream, to: &SyncSender<Chunk>, stop: &AtomicBool) {
+    let delay_ns = (link.delay_ms * 1e6) as u64;
+    // Until when the rate is taken.
+    let mut taken_ns = 0;
+    while !stop.load(Ordering::Relaxed) {
+        if link.rate_bit_s == Some(0) {
+            std::thread::sleep(LOOK_EVERY);
+            continue;
+        }
+        let mut bytes = vec![0; CHUNK];
+        match from.read(&mut bytes) {
+            Ok(0) => return,
+            Ok(n) => bytes.truncate(n),
+            Err(e) if waits(&e) => continue,
+            Err(_) => return,
+        }
+        let now = cpu::now_ns();
+        taken_ns = taken_ns.max(now);
+        if let Some(rate) = link.rate_bit_s {
+            taken_ns += bytes.len() as u64 * 8_000_000_000 / rate;
+        }
+        let mut chunk = (taken_ns + delay_ns, bytes);
+        loop {
+            match to.try_send(chunk) {
+                Ok(()) => break,
+                Err(TrySendError::Full(back)) if !stop.load(Ordering::Relaxed) => {
+                    chunk = back;
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                Err(_) => return,
+            }
+        }
+    }
+}
+
+fn give(mut to: TcpStream, come: &Receiver<Chunk>, stop: &AtomicBool) {
+    while !stop.load(Ordering::Relaxed) {
+        let Ok((at_ns, bytes)) = come.recv_timeout(LOOK_EVERY) else {
+            continue;
+        };
+        std::thread::sleep(Duration::from_nanos(at_ns.saturating_sub(cpu::now_ns())));
+        let mut rest = &bytes[..];
+        while !rest.is_empty() && !stop.load(Ordering::Relaxed) {
+            match to.write(rest) {
+                Ok(n) => rest = &rest[n..],
+                Err(e) if waits(&e) => {}
+                Err(_) => return,
+            }
+        }
+    }
+    let _ = to.shutdown(Shutdown::Both);
+}
+
+fn waits(e: &std::io::Error) -> bool {
+    matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Instant;
+
+    /// Sends so many bytes through a link; after how long the first and the last came.
+    fn through(link: Link, bytes: usize, limit: Duration) -> (Duration, Duration, usize) {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let relay = Relay::start(link, listener.local_addr().unwrap()).unwrap();
+        let mut viewer = TcpStream::connect(relay.address).unwrap();
+        let (mut server, _) = listener.accept().unwrap();
+        viewer.set_read_timeout(Some(LOOK_EVERY)).unwrap();
+        let begun = Instant::now();
+        let sends = std::thread::spawn(move || {
+            let _ = server.write_all(&vec![7; bytes]);
+            server
+        });
+        let (mut came, mut first, mut last) = (0, Duration::ZERO, Duration::ZERO);
+        let mut part = vec![0; 65_536];
+        while came < bytes && begun.elapsed() < limit {
+            if let Ok(n) = viewer.read(&mut part) {
+                came += n;
+                last = begun.elapsed();
+                if first.is_zero() {
+                    first = last;
+                }
+            }
+        }
+        drop(viewer);
+        relay.end();
+        drop(sends.join());
+        (first, last, came)
+    }
+
+    #[test]
+    fn a_rate_and_a_delay_are_kept() {
+        let link = Link { rate_bit_s: Some(8_000_000), delay_ms: 30.0, queue_bytes: 32 << 10 };
+        let (first, last, came) = through(link, 500_000, Duration::from_secs(30));
+        assert_eq!(came, 500_000);
+        assert!(first >= Duration::from_millis(30), "{first:?}");
+        // Half a second by the rate; how much later depends on who else wants this machine.
+        assert!(last >= Duration::from_millis(520), "{last:?}");
+    }
+
+    #[test]
+    fn a_link_without_rate_passes_all_and_one_of_0_nothing() {
+        let link = Link { rate_bit_s: None, delay_ms: 0.0, queue_bytes: 0 };
+        assert_eq!(through(link, 3_000_000, Duration::from_secs(30)).2, 3_000_000);
+        let none = Link { rate_bit_s: Some(0), ..link };
+        assert_eq!(through(none, 1000, Duration::from_millis(300)).2, 0);
+    }
+}

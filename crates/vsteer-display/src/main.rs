@@ -1,0 +1,38 @@
+//! `vsteer-display`, and as `vsteer display`: which codec should a remote display use when its CPUs are busy and its picture moves?
+//!
+//! ```text
+//! picture  what is on the screen, of which is known what stands where     codec  FFmpeg's, and one of tiles
+//! path     application, server, viewer; link  what lies between           row    what is said of a run; cpu  whose CPU time
+//! ```
+//! It measures real codecs end to end on this machine and counts a frame only if it can be read. Left out: real servers, contention, advice
+//! (GAP(display-servers), GAP(display-contention), GAP(display-advise) in docs/display.md).
+
+mod cli;
+mod codec;
+mod cpu;
+mod link;
+mod path;
+mod picture;
+mod row;
+mod table;
+
+use clap::Parser;
+use cli::{Cli, Command};
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    // What the library says of each stream is not for those who compare codecs.
+    ffmpeg_next::log::set_level(ffmpeg_next::log::Level::Error);
+    let done = match Cli::parse().command {
+        Command::Run(options) => options.run(),
+        Command::Codecs { json } => cli::codecs(json),
+        Command::Show(options) => options.show(),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(fault) => {
+            eprintln!("vsteer-display: {fault}");
+            ExitCode::from(fault.kind.exit_code())
+        }
+    }
+}

@@ -1,0 +1,446 @@
+//! What happens to a frame from the application that draws it to the viewer who sees it, and when?
+//!
+//! ```text
+//! application   draws frame n at n / rate, if it gets to it        newest frame, of which others may never be sent
+//! server        takes the newest, converts, encodes, sends         -> link (link.rs) ->
+//! viewer        receives, decodes, presents, reads the number      acknowledges, so that few frames are under way
+//! ```
+//! Every stage notes the moment and the thread's CPU time. A frame is presented where its picture is in the screen's colours and the number in it
+//! is the one that was sent. Every so often one that was presented is kept, to be scored when all is over.
+//!
+//! Left out: a window system below the application, real servers (GAP(display-servers)).
+
+use crate::codec::Codec;
+use crate::cpu::{self, Lap, now_ns};
+use crate::link::{Link, Relay, SOCKET_BUFFER};
+use crate::picture::{Picture, number};
+use rustix::net::sockopt::set_socket_send_buffer_size;
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use vsteer_core::Fault;
+
+/// From the start to the window in which is counted.
+const WARM_UP_NS: u64 = 1_000_000_000;
+/// Frames under way beyond those that the delay holds: one is drawn at the viewer's while the next is encoded.
+const UNDER_WAY: u64 = 2;
+/// Until a stage that waits looks whether it shall end.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// What is run.
+pub struct Run<'a> {
+    /// What is on the screen.
+    pub picture: &'a Picture,
+    /// Who encodes.
+    pub codec: &'static Codec,
+    /// The rate that it is to hold, bit/s.
+    pub codec_rate: Option<u64>,
+    /// Frames a second that the application would draw.
+    pub fps: u32,
+    /// Threads that draw.
+    pub draw_threads: usize,
+    /// What lies between.
+    pub link: Link,
+    /// For how long is counted.
+    pub length: Duration,
+    /// Frames that are kept.
+    pub samples: usize,
+    /// Ends it, when set; what was measured until then counts.
+    pub stop: &'a AtomicBool,
+}
+
+/// When a frame that was sent passed which stage, ns; 0: it did not.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Passed {
+    /// It was to be drawn.
+    pub source: u64,
+    /// The server took it.
+    pub captured: u64,
+    /// Its colours are the codec's.
+    pub converted: u64,
+    /// It is bytes.
+    pub encoded: u64,
+    /// The last of them was given to the link.
+    pub sent: u64,
+    /// The last of them came.
+    pub received: u64,
+    /// It is a picture.
+    pub decoded: u64,
+    /// It was seen.
+    pub presented: u64,
+    /// How many bytes.
+    pub bytes: usize,
+}
+
+/// CPU time of stages over the whole run, ns.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Used {
+    pub draw: u64,
+    pub convert: u64,
+    pub encode: u64,
+    pub send: u64,
+    pub receive: u64,
+    pub decode: u64,
+    pub present: u64,
+    /// Of codecs' own threads.
+    pub codec_threads: u64,
+    /// Of all the rest: the relay, clocks, waiting, acknowledging, keeping.
+    pub harness: u64,
+    /// For how long the whole ran, by the clock.
+    pub lasted: u64,
+}
+
+/// What came of it.
+pub struct Outcome {
+    /// The window in which is counted.
+    pub from_ns: u64,
+    /// Its end.
+    pub until_ns: u64,
+    /// Frames drawn in it.
+    pub drawn: usize,
+    /// Frames that were sent, by number.
+    pub frames: BTreeMap<u32, Passed>,
+    /// Presented frames whose picture was of another number than was sent.
+    pub wrong: usize,
+    /// Frames that were received and gave no picture, and what was said of the first.
+    pub broken: usize,
+    /// See [`Outcome::broken`].
+    pub why_broken: Option<Fault>,
+    /// Where the picture was found in the viewer's window, if not at its corner.
+    pub window_offset: [usize; 2],
+    /// Frames that were kept, by number.
+    pub kept: Vec<(u32, Vec<u8>)>,
+    /// CPU times.
+    pub used: Used,
+}
+
+/// The newest frame that was drawn.
+#[derive(Default)]
+struct Newest {
+    frame: Option<(u32, Vec<u8>)>,
+    spare: Vec<Vec<u8>>,
+}
+
+/// What threads share.
+struct Shared {
+    newest: Mutex<Newest>,
+    drawn: Condvar,
+    frames: Mutex<BTreeMap<u32, Passed>>,
+    /// Frames sent and not yet acknowledged.
+    under_way: Mutex<u64>,
+    acknowledged: Condvar,
+    over: AtomicBool,
+    /// CPU time of threads of this program that draw.
+    draw_ns: AtomicU64,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Shared {
+    fn over(&self) -> bool {
+        self.over.load(Ordering::Relaxed)
+    }
+
+    fn note(&self, frame: u32, what: impl FnOnce(&mut Passed)) {
+        what(locked(&self.frames).entry(frame).or_default());
+    }
+}
+
+/// Runs it.
+///
+/// # Errors
+/// An encoder or decoder that is not there, sockets that are not to be had. What fails later is told in the outcome.
+pub fn run(run: &Run) -> Result<Outcome, Fault> {
+    let told = |e| Fault::io("a socket of the server's".to_owned(), &e);
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(told)?;
+    let relay = Relay::start(run.link, listener.local_addr().map_err(told)?)?;
+    let to_relay = |e| Fault::io("connecting to the link".to_owned(), &e);
+    let viewer = TcpStream::connect(relay.address).map_err(to_relay)?;
+    let (server, _) = listener.accept().map_err(told)?;
+    for stream in [&viewer, &server] {
+        stream.set_nodelay(true).map_err(told)?;
+    }
+    set_socket_send_buffer_size(&server, SOCKET_BUFFER).map_err(|e| told(e.into()))?;
+    let ends = |stream: &TcpStream| stream.try_clone().map_err(told);
+    let closes = [ends(&server)?, ends(&viewer)?];
+    let acknowledges = ends(&server)?;
+
+    let begun = now_ns();
+    let (process_ns, own_ns) = (cpu::process_ns(), cpu::thread_ns());
+    let from_ns = begun + WARM_UP_NS;
+    let size = run.picture.size();
+    let shared = Shared {
+        newest: Mutex::new(Newest { frame: None, spare: vec![vec![0; size.bytes()]; 2] }),
+        drawn: Condvar::new(),
+        frames: Mutex::default(),
+        under_way: Mutex::default(),
+        acknowledged: Condvar::new(),
+        over: AtomicBool::new(false),
+        draw_ns: AtomicU64::new(0),
+    };
+    let shared = &shared;
+    let (done, until_ns) = std::thread::scope(|scope| {
+        let draws = scope.spawn(move || draw(run, begun, from_ns, shared));
+        let serves = scope.spawn(move || {
+            let done = serve(run, server, begun, shared);
+            shared.over.store(true, Ordering::Relaxed);
+            done
+        });
+        let hears = scope.spawn(move || {
+            hear(acknowledges, shared);
+            cpu::thread_ns()
+        });
+        let views = scope.spawn(move || view(run, viewer, from_ns, shared));
+        let end_ns = from_ns + run.length.as_nanos() as u64;
+        while now_ns() < end_ns && !run.stop.load(Ordering::Relaxed) && !shared.over() {
+            std::thread::sleep(Duration::from_nanos(end_ns.saturating_sub(now_ns())).min(LOOK_EVERY));
+        }
+        let until_ns = now_ns();
+        shared.over.store(true, Ordering::Relaxed);
+        shared.drawn.notify_all();
+        shared.acknowledged.notify_all();
+        closes.iter().for_each(|stream| drop(stream.shutdown(Shutdown::Both)));
+        let joined = (
+            draws.join().expect("it does not panic"),
+            serves.join().expect("it does not panic"),
+            hears.join().expect("it does not panic"),
+            views.join().expect("it does not panic"),
+        );
+        (joined, until_ns)
+    });
+    let relay_ns = relay.end();
+    let ((drawn, drawer_ns), served, hearing_ns, viewed) = done;
+    let (served, viewed) = (served?, viewed?);
+    let draw_ns = shared.draw_ns.load(Ordering::Relaxed);
+    let mut used = Used {
+        draw: draw_ns,
+        codec_threads: 0,
+        lasted: now_ns() - begun,
+        harness: relay_ns + hearing_ns + served.rest + viewed.rest + drawer_ns + cpu::thread_ns() - own_ns,
+        convert: served.used[0],
+        encode: served.used[1],
+        send: served.used[2],
+        receive: viewed.used[0],
+        decode: viewed.used[1],
+        present: viewed.used[2],
+    };
+    let stages: u64 = served.used.iter().chain(&viewed.used).sum::<u64>() + draw_ns + used.harness;
+    used.codec_threads = (cpu::process_ns() - process_ns).saturating_sub(stages);
+    // One that ended before its window began has none; it has been told why.
+    let until_ns = until_ns.max(from_ns + 1);
+    Ok(Outcome {
+        from_ns,
+        until_ns,
+        drawn,
+        frames: std::mem::take(&mut *locked(&shared.frames)),
+        wrong: viewed.wrong,
+        broken: viewed.broken,
+        why_broken: viewed.why_broken.or(served.why),
+        window_offset: viewed.window_offset,
+        kept: viewed.kept,
+        used,
+    })
+}
+
+/// The application; how many frames it drew in the window, and what its own thread took besides.
+fn draw(run: &Run, begun: u64, from_ns: u64, shared: &Shared) -> (usize, u64) {
+    let tick = |n: u64| begun + n * 1_000_000_000 / u64::from(run.fps);
+    let (mut n, mut drawn) = (0, 0);
+    let mut lap = Lap::new();
+    let mut rest = 0;
+    while !shared.over() {
+        std::thread::sleep(Duration::from_nanos(tick(n).saturating_sub(now_ns())).min(LOOK_EVERY));
+        if now_ns() < tick(n) {
+            continue;
+        }
+        let Some(mut pixels) = locked(&shared.newest).spare.pop() else {
+            unreachable!("one is drawn, one is the newest, one is at the server's");
+        };
+        rest += lap.take();
+        let threads_ns = run.picture.draw(n as u32, &mut pixels, run.draw_threads);
+        shared.draw_ns.fetch_add(lap.take() + threads_ns, Ordering::Relaxed);
+        drawn += usize::from(now_ns() >= from_ns);
+        let mut newest = locked(&shared.newest);
+        if let Some((_, old)) = newest.frame.replace((n as u32, pixels)) {
+            newest.spare.push(old);
+        }
+        drop(newest);
+        shared.drawn.notify_one();
+        // Ticks that have passed are gone.
+        n = (n + 1).max((now_ns() - begun) * u64::from(run.fps) / 1_000_000_000);
+    }
+    (drawn, rest + lap.take())
+}
+
+/// What a thread of two ends used.
+struct Served {
+    used: [u64; 3],
+    rest: u64,
+    why: Option<Fault>,
+}
+
+fn serve(run: &Run, mut viewer: TcpStream, begun: u64, shared: &Shared) -> Result<Served, Fault> {
+    let mut encoder = run.codec.encoder(run.picture.size(), run.fps, run.codec_rate)?;
+    let window = UNDER_WAY + (2.0 * run.link.delay_ms / 1e3 * f64::from(run.fps)).ceil() as u64;
+    let mut served = Served { used: [0; 3], rest: 0, why: None };
+    let mut pixels = vec![0; run.picture.size().bytes()];
+    let mut message = Vec::new();
+    let mut lap = Lap::new();
+    while !shared.over() {
+        let under_way = locked(&shared.under_way);
+        let waits = |n: &mut u64| *n >= window && !shared.over();
+        let waited = shared.acknowledged.wait_timeout_while(under_way, LOOK_EVERY, waits);
+        if *waited.unwrap_or_else(PoisonError::into_inner).0 >= window {
+            continue;
+        }
+        let newest = locked(&shared.newest);
+        let waits = |n: &mut Newest| n.frame.is_none() && !shared.over();
+        let (mut newest, _) = shared
+            .drawn
+            .wait_timeout_while(newest, LOOK_EVERY, waits)
+            .unwrap_or_else(PoisonError::into_inner);
+        let Some((frame, taken)) = newest.frame.take() else { continue };
+        newest.spare.push(std::mem::replace(&mut pixels, taken));
+        drop(newest);
+        let mut passed = Passed {
+            source: begun + u64::from(frame) * 1_000_000_000 / u64::from(run.fps),
+            captured: now_ns(),
+            ..Passed::default()
+        };
+        served.rest += lap.take();
+        let encoded = encoder.convert(&pixels).and_then(|()| {
+            passed.converted = now_ns();
+            served.used[0] += lap.take();
+            message.clear();
+            message.extend([0; 8]);
+            encoder.encode(frame, &mut message)
+        });
+        served.used[1] += lap.take();
+        if let Err(why) = encoded {
+            served.why = Some(why);
+            break;
+        }
+        passed.encoded = now_ns();
+        passed.bytes = message.len();
+        let length = (message.len() - 8) as u32;
+        message[..4].copy_from_slice(&frame.to_le_bytes());
+        message[4..8].copy_from_slice(&length.to_le_bytes());
+        // Known before it can come.
+        shared.note(frame, |p| *p = passed);
+        *locked(&shared.under_way) += 1;
+        served.rest += lap.take();
+        if let Err(e) = viewer.write_all(&message) {
+            if !shared.over() {
+                served.why = Some(Fault::io(format!("sending frame {frame}"), &e));
+            }
+            break;
+        }
+        served.used[2] += lap.take();
+        let now = now_ns();
+        shared.note(frame, |p| p.sent = now);
+    }
+    served.rest += lap.take();
+    Ok(served)
+}
+
+/// Hears which frames the viewer has.
+fn hear(mut from: TcpStream, shared: &Shared) {
+    let mut number = [0; 4];
+    while from.read_exact(&mut number).is_ok() {
+        *locked(&shared.under_way) -= 1;
+        shared.acknowledged.notify_one();
+    }
+}
+
+struct Viewed {
+    used: [u64; 3],
+    rest: u64,
+    wrong: usize,
+    broken: usize,
+    why_broken: Option<Fault>,
+    window_offset: [usize; 2],
+    kept: Vec<(u32, Vec<u8>)>,
+}
+
+fn view(run: &Run, mut server: TcpStream, from_ns: u64, shared: &Shared) -> Result<Viewed, Fault> {
+    let size = run.picture.size();
+    let mut decoder = run.codec.decoder(size)?;
+    let mut viewed = Viewed {
+        used: [0; 3],
+        rest: 0,
+        wrong: 0,
+        broken: 0,
+        why_broken: None,
+        window_offset: [0, 0],
+        kept: Vec::new(),
+    };
+    let mut pixels = vec![0; size.bytes()];
+    let mut keep_at = from_ns;
+    let keep_every = run.length.as_nanos() as u64 / run.samples.max(1) as u64;
+    let mut bytes = Vec::new();
+    let mut head = [0; 8];
+    let mut lap = Lap::new();
+    loop {
+        viewed.rest += lap.take();
+        if server.read_exact(&mut head).is_err() {
+            break;
+        }
+        let [frame, length] =
+            [0, 4].map(|i| u32::from_le_bytes(head[i..i + 4].try_into().expect("four bytes")));
+        bytes.resize(length as usize, 0);
+        if server.read_exact(&mut bytes).is_err() {
+            break;
+        }
+        let received = now_ns();
+        viewed.used[0] += lap.take();
+        let came = decoder.decode(&bytes);
+        let decoded = now_ns();
+        viewed.used[1] += lap.take();
+        let came = came.and_then(|any| {
+            if any {
+                decoder.present(&mut pixels)?;
+            }
+            Ok(any)
+        });
+        let presented = now_ns();
+        viewed.used[2] += lap.take();
+        let seen = match came {
+            Ok(true) => match number::read(&pixels, size) {
+                Some((seen, at)) => {
+                    viewed.window_offset = at;
+                    Some(seen)
+                }
+                None => None,
+            },
+            Ok(false) => {
+                viewed.broken += 1;
+                None
+            }
+            Err(why) => {
+                viewed.broken += 1;
+                viewed.why_broken.get_or_insert(why);
+                None
+            }
+        };
+        if seen == Some(frame) {
+            shared.note(frame, |p| (p.received, p.decoded, p.presented) = (received, decoded, presented));
+            if presented >= keep_at && viewed.kept.len() < run.samples {
+                viewed.kept.push((frame, pixels.clone()));
+                keep_at = presented.max(keep_at + keep_every);
+            }
+        } else {
+            shared.note(frame, |p| p.received = received);
+            viewed.wrong += usize::from(seen.is_some());
+        }
+        if server.write_all(&frame.to_le_bytes()).is_err() {
+            break;
+        }
+    }
+    viewed.rest += lap.take();
+    Ok(viewed)
+}

@@ -1,0 +1,137 @@
+//! Which codec keeps a moving picture legible, and what does it take of a CPU? `vsteer display run`, end to end on this machine, without VMs.
+//!
+//! What can be claimed anywhere are ratios within one run, and what does not depend on the clock: what is lossless, what can be read. The frames per second
+//! of the first seed of this project (J. Park, J. Korea Inst. Inf. Commun. Eng. 26(10), 2022, its figure of codecs and targets) are measured
+//! in full, beside what of its findings holds with encoders in software.
+//!
+//! Left out: contention, real servers (GAP(display-contention), GAP(display-servers)).
+
+use super::{Bench, Case, Findings};
+use crate::drive::Vsteer;
+use serde_json::{Value, json};
+use std::time::Duration;
+use vsteer_core::Fault;
+
+/// See the file's head.
+pub const CASE: Case = Case {
+    name: "display",
+    doc: "remote display: frames that can be read, per codec; a region codec beside PNG; what the harness itself takes",
+    in_test: true,
+    run,
+};
+
+/// One call's limit: all codecs for all numbers of targets.
+const LIMIT: Duration = Duration::from_secs(1800);
+/// Of text and a table: as many frames as PNG, at least so many times.
+const TIMES_OF_PNG: f64 = 3.0;
+/// The harness, at 60 frames per second: percent of a CPU.
+const HARNESS_MOST: f64 = 3.0;
+
+/// The claims.
+///
+/// # Errors
+/// The program's.
+fn run(bench: &Bench) -> Result<Findings, Fault> {
+    let vsteer = Vsteer::beside(&bench.lab.program)?;
+    let seed = bench.seed.to_string();
+    let seconds = if bench.full { "10" } else { "2" };
+    let rows = |words: &[&str]| -> Result<Vec<Value>, Fault> {
+        let mut all = vec!["display", "run", "--seed", &seed];
+        all.extend(words);
+        Ok(vsteer.json(&all, LIMIT)?["rows"].as_array().cloned().unwrap_or_default())
+    };
+    let mut findings = Findings::default();
+    let mut figures = Vec::new();
+    for picture in ["text", "sheet"] {
+        let found =
+            rows(&["--picture", picture, "--codec", "png,tiles", "--fps", "120", "--seconds", seconds])?;
+        regions(picture, &found, &mut findings);
+        figures.extend(found);
+    }
+    let few = ["--codec", "h264", "--targets", "1000,10000", "--rate", "20M", "--seconds", seconds];
+    let found = rows(&few)?;
+    misled(&found, &mut findings);
+    figures.extend(found);
+    if bench.full {
+        let found = rows(&["--picture", "idle", "--size", "720p", "--codec", "tiles", "--seconds", seconds])?;
+        let (harness, fps) =
+            (number(&found[0], &["cpu", "harness_percent"]), number(&found[0], &["received_fps"]));
+        findings.claim(
+            format!("beside codec, drawing and copies the harness takes at most {HARNESS_MOST} % of a CPU at 60 frames per second"),
+            harness <= HARNESS_MOST && fps > 55.0,
+            format!("{harness:.2} % at {fps:.1} frames per second"),
+        );
+        figures.extend(found);
+        let found = rows(&["--seconds", seconds])?;
+        seeds(&found, &mut findings);
+        figures.extend(found);
+    }
+    findings.figures = json!({ "rows": figures, "seed": bench.seed });
+    Ok(findings)
+}
+
+fn number(row: &Value, path: &[&str]) -> f64 {
+    path.iter().fold(row, |value, key| &value[*key]).as_f64().unwrap_or(f64::NAN)
+}
+
+fn of<'a>(rows: &'a [Value], codec: &str, targets: u64) -> &'a Value {
+    let is = |row: &&Value| row["codec"] == codec && row["targets"].as_u64().unwrap_or(0) == targets;
+    rows.iter().find(is).unwrap_or(&Value::Null)
+}
+
+/// The region codec beside PNG, on what it is for.
+fn regions(picture: &str, rows: &[Value], findings: &mut Findings) {
+    let (png, tiles) = (of(rows, "png", 0), of(rows, "tiles", 0));
+    // On one CPU, for nothing else: frames per second of converting, encoding and sending.
+    let per_cpu_s = |row: &Value| 1e3 / number(row, &["cpu", "server_ms"]);
+    let bytes = |row: &Value| number(row, &["bytes_per_frame"]);
+    findings.claim(
+        format!("{picture}: the region codec encodes {TIMES_OF_PNG} times the frames that PNG does on a CPU, in fewer bytes, and all is there"),
+        per_cpu_s(tiles) >= TIMES_OF_PNG * per_cpu_s(png)
+            && bytes(tiles) < bytes(png)
+            && tiles["psnr_db"].is_null()
+            && number(tiles, &["ssim"]) == 1.0
+            && number(tiles, &["legibility"]) == 1.0,
+        format!(
+            "{:.0} and {:.0} frames per CPU second ({:.1} times; received {:.1} and {:.1} a second), {:.0} and {:.0} kB a frame, SSIM {}",
+            per_cpu_s(tiles),
+            per_cpu_s(png),
+            per_cpu_s(tiles) / per_cpu_s(png),
+            number(tiles, &["received_fps"]),
+            number(png, &["received_fps"]),
+            bytes(tiles) / 1e3,
+            bytes(png) / 1e3,
+            tiles["ssim"],
+        ),
+    );
+}
+
+/// Frames per second alone mislead.
+fn misled(rows: &[Value], findings: &mut Findings) {
+    let (few, many) = (of(rows, "h264", 1000), of(rows, "h264", 10_000));
+    let [encode, ssim, read, received, legible] =
+        [&["cpu", "encode_ms"][..], &["ssim"], &["legibility"], &["received_fps"], &["legible_fps"]]
+            .map(|path| (number(few, path), number(many, path)));
+    findings.claim(
+        "at 20 Mbit/s ten times the targets take H.264 less than twice the CPU a frame, and frames go on coming, of which none can be read any more",
+        encode.1 < 2.0 * encode.0 && ssim.1 < ssim.0 - 0.3 && received.1 > 0.0 && legible.1 == 0.0 && read.1 < read.0,
+        format!(
+            "1,000 and 10,000 targets: {:.1} and {:.1} ms a frame, SSIM {:.2} and {:.2}, {:.1} and {:.1} frames received a second, {:.1} and {:.1} legible \
+             ({:.0} and {:.0} % of the letters)",
+            encode.0, encode.1, ssim.0, ssim.1, received.0, received.1, legible.0, legible.1, 100.0 * read.0, 100.0 * read.1
+        ),
+    );
+}
+
+/// What the seed found, with encoders in software.
+fn seeds(rows: &[Value], findings: &mut Findings) {
+    let fps = |codec: &str, targets: u64| number(of(rows, codec, targets), &["received_fps"]);
+    for targets in [3000, 5000, 10_000] {
+        let [h264, jpeg, png, h265] = ["h264", "jpeg", "png", "h265"].map(|codec| fps(codec, targets));
+        findings.claim(
+            format!("{targets} targets: H.264 sends more frames than codecs of single images, as the paper has it; H.265 fewer than H.264, which its hardware hid"),
+            h264 > jpeg && h264 > png && h265 < h264,
+            format!("H.264 {h264:.1}, JPEG {jpeg:.1}, PNG {png:.1}, H.265 {h265:.1} frames a second"),
+        );
+    }
+}
