@@ -5,14 +5,16 @@ use crate::link::Link;
 use crate::path::{self, Run};
 use crate::picture::canvas::{PIXEL, Size};
 use crate::picture::{Kind, Picture};
-use crate::row::Row;
-use crate::table;
+use crate::{row, table};
 use clap::{Args, Parser, Subcommand};
+use serde::Deserialize;
 use serde_json::json;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use vsteer_core::display::advise::{Wanted, advise};
+use vsteer_core::display::row::Row;
 use vsteer_core::{Fault, FaultKind};
 
 /// Codecs of a quick run: one of each kind.
@@ -48,6 +50,8 @@ pub enum Command {
     },
     /// Write one frame of a picture as PNG
     Show(ShowOptions),
+    /// Say which codec to take, by what `run --json` measured, and what would change that
+    Advise(AdviseOptions),
 }
 
 #[derive(Debug, Args)]
@@ -94,6 +98,22 @@ pub struct RunOptions {
     /// A minute's run: 720p, two numbers of targets, five codecs, 2 s each
     #[arg(long)]
     quick: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct AdviseOptions {
+    /// What `run --json` printed; `-` for standard input
+    #[arg(required = true)]
+    files: Vec<PathBuf>,
+    /// Legible frames per second, at least
+    #[arg(long, default_value_t = 20.0)]
+    fps: f64,
+    /// Of the server's CPU, in percent of one, at most
+    #[arg(long, default_value_t = 100.0)]
+    cpu_percent: f64,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -222,7 +242,7 @@ impl RunOptions {
             let of = if n > 0 { format!(" of {n} targets") } else { String::new() };
             eprintln!("vsteer-display: {} of {all}: {}{of}", i + 1, codec.name);
             match path::run(&run) {
-                Ok(outcome) => rows.push(Row::of(&run, self.picture.picture, n, &outcome)),
+                Ok(outcome) => rows.push(row::of(&run, self.picture.picture, n, &outcome)),
                 Err(why) => {
                     eprintln!("vsteer-display: {why}");
                     fault.get_or_insert(why);
@@ -267,6 +287,56 @@ pub fn codecs(json: bool) -> Result<(), Fault> {
         );
     }
     Ok(())
+}
+
+impl AdviseOptions {
+    /// Says it.
+    ///
+    /// # Errors
+    /// A file that cannot be read or holds no rows; numbers that nobody can want.
+    pub fn advise(&self) -> Result<(), Fault> {
+        let wanted = Wanted { fps: self.fps, cpu_percent: self.cpu_percent };
+        if !(0.0..=1000.0).contains(&wanted.fps) || !(0.0..=1e5).contains(&wanted.cpu_percent) {
+            let what = format!("{} frames per second for {} % of a CPU", wanted.fps, wanted.cpu_percent);
+            return Err(
+                Fault::new(FaultKind::BadInput, what).way_out("0 to 1000 frames per second, 0 to 100000 %")
+            );
+        }
+        let mut rows = Vec::new();
+        for file in &self.files {
+            let told = |e| Fault::io(format!("reading {}", file.display()), &e);
+            let text = if file.as_os_str() == "-" {
+                std::io::read_to_string(std::io::stdin()).map_err(told)?
+            } else {
+                std::fs::read_to_string(file).map_err(told)?
+            };
+            let said: Said = serde_json::from_str(&text).map_err(|e| {
+                Fault::new(
+                    FaultKind::BadInput,
+                    format!("{}: not what `vsteer display run --json` prints", file.display()),
+                )
+                .because(e)
+            })?;
+            rows.extend(said.rows);
+        }
+        let advice = advise(&rows, wanted);
+        if self.json {
+            println!(
+                "{}",
+                serde_json::to_string_pretty(&json!({ "wanted": wanted, "advice": advice }))
+                    .expect("plain data")
+            );
+        } else {
+            print!("{}", table::advice(&advice, wanted));
+        }
+        Ok(())
+    }
+}
+
+/// What a run printed, as far as advice wants it.
+#[derive(Deserialize)]
+struct Said {
+    rows: Vec<Row>,
 }
 
 impl ShowOptions {

@@ -2,10 +2,10 @@
 //!
 //! ```text
 //! picture  what is on the screen, of which is known what stands where     codec  FFmpeg's, and one of tiles
-//! path     application, server, viewer; link  what lies between           row    what is said of a run; cpu  whose CPU time
+//! path     application, server, viewer; link  what lies between           row    what is said of a run, table  how people read it; cpu  whose CPU time
 //! ```
-//! It measures real codecs end to end on this machine and counts a frame only if it can be read. Left out: real servers, contention, advice
-//! (GAP(display-servers), GAP(display-contention), GAP(display-advise) in docs/display.md).
+//! It measures real codecs end to end on this machine and counts a frame only if it can be read. Left out: real servers, contention (GAP(display-servers),
+//! GAP(display-contention) in docs/display.md).
 
 mod cli;
 mod codec;
@@ -27,6 +27,7 @@ fn main() -> ExitCode {
         Command::Run(options) => options.run(),
         Command::Codecs { json } => cli::codecs(json),
         Command::Show(options) => options.show(),
+        Command::Advise(options) => options.advise(),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

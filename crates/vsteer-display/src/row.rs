@@ -1,176 +1,85 @@
-//! What is said of one run: rates, latency, bytes, CPU, and how much could be read.
-//!
-//! Frames count where they were presented within the window. Latency is from the moment at which the application was to draw a frame to the moment at which it was
-//! seen. Frames that were kept are scored against the same frames, drawn again.
+//! What is said of a run that was made? Its noun, from what stages noted; frames that were kept are scored against the same frames, drawn again.
 //!
 //! Left out: VMAF, which this system's FFmpeg lacks (GAP(display-vmaf)).
 
 use crate::path::{Outcome, Passed, Run};
 use crate::picture::{Kind, Picture};
-use serde::Serialize;
 use vsteer_core::display::frames::Frames;
+use vsteer_core::display::row::{Cpu, Row, Stages};
 use vsteer_core::display::score::{self, LEGIBLE_LEAST, Luma, Mark};
 use vsteer_core::stats;
 
 /// Of letters and symbols of a frame, so many are looked for: evenly among all.
 const MARKS_MOST: usize = 1500;
 
-/// One run.
-#[derive(Debug, Serialize)]
-pub struct Row {
-    pub codec: &'static str,
-    /// The library's encoder.
-    pub encoder: &'static str,
-    pub picture: Kind,
-    /// Of a picture that has some.
-    pub targets: Option<u32>,
-    pub width: usize,
-    pub height: usize,
-    /// The link's, bit/s.
-    pub link_bit_s: Option<u64>,
-    /// What the encoder was told to hold, bit/s.
-    pub codec_bit_s: Option<u64>,
-    /// For how long was counted, s.
-    pub window_s: f64,
-    /// Frames per second that the application drew.
-    pub source_fps: f64,
-    pub sent_fps: f64,
-    pub received_fps: f64,
-    /// Half of the 95 % interval of `received_fps`, from single seconds.
-    pub received_fps_margin: Option<f64>,
-    /// Of those received, the ones that could be read.
-    pub legible_fps: Option<f64>,
-    /// Of letters and symbols that can be read in the source, the part that can be read in what came: mean over `samples` frames.
-    pub legibility: Option<f64>,
-    /// The frame of them in which least could be read.
-    pub legibility_least: Option<f64>,
-    pub samples: usize,
-    /// dB; infinite (null) without loss.
-    pub psnr_db: Option<f64>,
-    pub ssim: Option<f64>,
-    /// From frame to frame, ms: median, 95th, 99th percentile, longest.
-    pub gap_ms: Option<[f64; 4]>,
-    /// Gaps of 250 ms and more.
-    pub stalls: usize,
-    pub jitter_ms: Option<f64>,
-    /// Standard deviation of the frames of single seconds, % of their mean.
-    pub fluctuation_percent: Option<f64>,
-    /// From source to presented, ms: median, 95th, 99th percentile, longest.
-    pub latency_ms: Option<[f64; 4]>,
-    /// Where it passed, mean ms.
-    pub stages_ms: Option<Stages>,
-    pub bytes_per_frame: Option<f64>,
-    /// What was sent, Mbit/s.
-    pub mbit_s: f64,
-    pub cpu: Cpu,
-    /// Frames that came and gave no picture.
-    pub broken: usize,
-    /// Frames whose picture was of another number.
-    pub wrong: usize,
-    /// What was said of the first that failed.
-    pub why: Option<String>,
-    /// Where the picture was found in the viewer's window.
-    pub window_offset: [usize; 2],
-}
-
-/// From stage to stage.
-#[derive(Debug, Default, Serialize)]
-pub struct Stages {
-    /// Drawn and taken.
-    pub capture: f64,
-    pub convert: f64,
-    pub encode: f64,
-    /// From the first byte given to the link to the last one that came.
-    pub link: f64,
-    pub decode: f64,
-    pub present: f64,
-}
-
-/// CPU time.
-#[derive(Debug, Serialize)]
-pub struct Cpu {
-    /// Per frame drawn, ms.
-    pub draw_ms: f64,
-    /// Per frame sent, ms: converting, encoding, sending, and the codec's own threads.
-    pub server_ms: f64,
-    /// Of that encoding alone, and the codec's own threads.
-    pub encode_ms: f64,
-    /// Per frame presented, ms: receiving, decoding, presenting.
-    pub viewer_ms: f64,
-    /// All the rest, in percent of one CPU.
-    pub harness_percent: f64,
-}
-
-impl Row {
-    /// Of an outcome.
-    pub fn of(run: &Run, kind: Kind, targets: u32, outcome: &Outcome) -> Row {
-        let within = |t: u64| (outcome.from_ns..=outcome.until_ns).contains(&t);
-        let times = |at: fn(&Passed) -> u64| -> Vec<u64> {
-            let mut all: Vec<u64> = outcome.frames.values().map(at).filter(|t| within(*t)).collect();
-            all.sort_unstable();
-            all
-        };
-        let seen = Frames::of(&times(|p| p.presented), outcome.from_ns, outcome.until_ns);
-        let sent = times(|p| p.sent).len();
-        let window_s = (outcome.until_ns - outcome.from_ns) as f64 / 1e9;
-        let presented: Vec<&Passed> = outcome.frames.values().filter(|p| within(p.presented)).collect();
-        let latencies: Vec<f64> = presented.iter().map(|p| (p.presented - p.source) as f64 / 1e6).collect();
-        let quantile = |q| stats::quantile(&latencies, q);
-        let went: Vec<&Passed> = outcome.frames.values().filter(|p| within(p.sent)).collect();
-        let bytes: usize = went.iter().map(|p| p.bytes).sum();
-        let scored = Scored::of(run.picture, &outcome.kept);
-        let (encoder, _) = run.codec.built_in();
-        let size = run.picture.size();
-        let used = &outcome.used;
-        let all_sent = outcome.frames.len().max(1) as f64;
-        let all_seen = outcome.frames.values().filter(|p| p.presented > 0).count().max(1) as f64;
-        let ms = |ns: u64, n: f64| ns as f64 / 1e6 / n;
-        // The whole run's draws, of which the window's are known.
-        let all_drawn = outcome.drawn as f64 * used.lasted as f64 / 1e9 / window_s;
-        Row {
-            codec: run.codec.name,
-            encoder,
-            picture: kind,
-            targets: (kind == Kind::Targets).then_some(targets),
-            width: size.width,
-            height: size.height,
-            link_bit_s: run.link.rate_bit_s,
-            codec_bit_s: run.codec_rate.filter(|_| run.codec.holds_rate),
-            window_s,
-            source_fps: outcome.drawn as f64 / window_s,
-            sent_fps: sent as f64 / window_s,
-            received_fps: seen.per_s,
-            received_fps_margin: seen.per_s_margin,
-            legible_fps: scored.legible.map(|part| part * seen.per_s),
-            legibility: stats::mean(&scored.legibility),
-            legibility_least: scored.legibility.iter().copied().reduce(f64::min),
-            samples: outcome.kept.len(),
-            psnr_db: stats::mean(&scored.psnr).filter(|p| p.is_finite()),
-            ssim: stats::mean(&scored.ssim),
-            gap_ms: seen.gap_ms,
-            stalls: seen.stalls,
-            jitter_ms: seen.jitter_ms,
-            fluctuation_percent: seen.fluctuation_percent,
-            latency_ms: quantile(0.5)
-                .zip(quantile(0.95))
-                .zip(quantile(0.99))
-                .zip(quantile(1.0))
-                .map(|(((a, b), c), d)| [a, b, c, d]),
-            stages_ms: stages(&presented),
-            bytes_per_frame: (!went.is_empty()).then(|| bytes as f64 / went.len() as f64),
-            mbit_s: bytes as f64 * 8e-6 / window_s,
-            cpu: Cpu {
-                draw_ms: ms(used.draw, all_drawn.max(1.0)),
-                server_ms: ms(used.convert + used.encode + used.send + used.codec_threads, all_sent),
-                encode_ms: ms(used.encode + used.codec_threads, all_sent),
-                viewer_ms: ms(used.receive + used.decode + used.present, all_seen),
-                harness_percent: 100.0 * used.harness as f64 / used.lasted as f64,
-            },
-            broken: outcome.broken,
-            wrong: outcome.wrong,
-            why: outcome.why_broken.as_ref().map(ToString::to_string),
-            window_offset: outcome.window_offset,
-        }
+/// Of an outcome.
+pub fn of(run: &Run, kind: Kind, targets: u32, outcome: &Outcome) -> Row {
+    let within = |t: u64| (outcome.from_ns..=outcome.until_ns).contains(&t);
+    let times = |at: fn(&Passed) -> u64| -> Vec<u64> {
+        let mut all: Vec<u64> = outcome.frames.values().map(at).filter(|t| within(*t)).collect();
+        all.sort_unstable();
+        all
+    };
+    let seen = Frames::of(&times(|p| p.presented), outcome.from_ns, outcome.until_ns);
+    let sent = times(|p| p.sent).len();
+    let window_s = (outcome.until_ns - outcome.from_ns) as f64 / 1e9;
+    let presented: Vec<&Passed> = outcome.frames.values().filter(|p| within(p.presented)).collect();
+    let latencies: Vec<f64> = presented.iter().map(|p| (p.presented - p.source) as f64 / 1e6).collect();
+    let quantile = |q| stats::quantile(&latencies, q);
+    let went: Vec<&Passed> = outcome.frames.values().filter(|p| within(p.sent)).collect();
+    let bytes: usize = went.iter().map(|p| p.bytes).sum();
+    let scored = Scored::of(run.picture, &outcome.kept);
+    let (encoder, _) = run.codec.built_in();
+    let size = run.picture.size();
+    let used = &outcome.used;
+    let all_sent = outcome.frames.len().max(1) as f64;
+    let all_seen = outcome.frames.values().filter(|p| p.presented > 0).count().max(1) as f64;
+    let ms = |ns: u64, n: f64| ns as f64 / 1e6 / n;
+    // The whole run's draws, of which the window's are known.
+    let all_drawn = outcome.drawn as f64 * used.lasted as f64 / 1e9 / window_s;
+    Row {
+        codec: run.codec.name.to_owned(),
+        encoder: encoder.to_owned(),
+        picture: kind.name().to_owned(),
+        targets: (kind == Kind::Targets).then_some(targets),
+        width: size.width,
+        height: size.height,
+        link_bit_s: run.link.rate_bit_s,
+        codec_bit_s: run.codec_rate.filter(|_| run.codec.holds_rate),
+        window_s,
+        source_fps: outcome.drawn as f64 / window_s,
+        sent_fps: sent as f64 / window_s,
+        received_fps: seen.per_s,
+        received_fps_margin: seen.per_s_margin,
+        legible_fps: scored.legible.map(|part| part * seen.per_s),
+        legibility: stats::mean(&scored.legibility),
+        legibility_least: scored.legibility.iter().copied().reduce(f64::min),
+        samples: outcome.kept.len(),
+        psnr_db: stats::mean(&scored.psnr).filter(|p| p.is_finite()),
+        ssim: stats::mean(&scored.ssim),
+        gap_ms: seen.gap_ms,
+        stalls: seen.stalls,
+        jitter_ms: seen.jitter_ms,
+        fluctuation_percent: seen.fluctuation_percent,
+        latency_ms: quantile(0.5)
+            .zip(quantile(0.95))
+            .zip(quantile(0.99))
+            .zip(quantile(1.0))
+            .map(|(((a, b), c), d)| [a, b, c, d]),
+        stages_ms: stages(&presented),
+        bytes_per_frame: (!went.is_empty()).then(|| bytes as f64 / went.len() as f64),
+        mbit_s: bytes as f64 * 8e-6 / window_s,
+        cpu: Cpu {
+            draw_ms: ms(used.draw, all_drawn.max(1.0)),
+            server_ms: ms(used.convert + used.encode + used.send + used.codec_threads, all_sent),
+            encode_ms: ms(used.encode + used.codec_threads, all_sent),
+            viewer_ms: ms(used.receive + used.decode + used.present, all_seen),
+            harness_percent: 100.0 * used.harness as f64 / used.lasted as f64,
+        },
+        broken: outcome.broken,
+        wrong: outcome.wrong,
+        why: outcome.why_broken.as_ref().map(ToString::to_string),
+        window_offset: outcome.window_offset,
     }
 }
 

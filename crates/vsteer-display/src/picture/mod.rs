@@ -25,8 +25,7 @@ use vsteer_core::display::score::{Mark, Template};
 use vsteer_core::{Fault, FaultKind};
 
 /// What can be shown.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Kind {
     /// Moving targets on a map
     Targets,
@@ -38,6 +37,19 @@ pub enum Kind {
     Video,
     /// A desktop on which only the clock goes
     Idle,
+}
+
+impl Kind {
+    /// As it is asked for.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Targets => "targets",
+            Kind::Text => "text",
+            Kind::Sheet => "sheet",
+            Kind::Video => "video",
+            Kind::Idle => "idle",
+        }
+    }
 }
 
 /// What was drawn where, of a frame.

@@ -175,13 +175,13 @@ pub fn cycles(times: u32) -> Result<Job, Fault> {
 pub fn comings() -> Result<Job, Fault> {
     let mut text = String::new();
     let sleeper = format!("sleeper,sleep_us=30000,work_units={}", WORK_UNITS / 4);
-    let pair = [vm("rt", &sleeper, ""), vm("job", "burn", "")];
+    let rt = [vm("rt", &sleeper, "")];
     let events =
         "{ at_s = 3, vm = \"cpu2\", what = \"offline\" }, { at_s = 30, vm = \"cpu2\", what = \"online\" }";
     let head = format!("ask = false\n{}event = [{events}]\n", policy(&["rt"], &[]));
-    case(&mut text, "pcpu-goes", 60, &head, &pair[..1]);
+    case(&mut text, "pcpu-goes", 60, &head, &rt);
     let head = format!("ask = false\nobserve = true\n{}", policy(&["rt"], &[]));
-    case(&mut text, COUNTED, 10, &head, &pair);
+    case(&mut text, COUNTED, 10, &head, &rt);
     on_three(&text)
 }
 

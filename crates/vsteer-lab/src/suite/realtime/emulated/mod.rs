@@ -28,54 +28,63 @@ use vsteer_core::{Fault, FaultKind};
 /// The claims.
 ///
 /// # Errors
-/// The emulated host's.
+/// None: where an emulated host fails, that is a claim that does not hold, and what was found before is told.
 pub fn run(bench: &Bench) -> Result<Findings, Fault> {
     let mut findings = Findings::default();
     let kernels: &[Which] = if bench.full { &[boots::SERIES, Which::Newest] } else { &[Which::Newest] };
     let mut figures = Map::new();
     for which in kernels {
-        let boot = |job: Job, name: &str| Boot::of(&job, boots::options(bench, *which, name)?);
-        let moves = || -> Result<Boot, Fault> {
-            let options = boots::options(bench, *which, "realtime-moved")?;
-            Ok(Boot { ran: boots::boot(jobs::MOVED, &options, jobs::moved)?, options })
-        };
-        let (two, one) = std::thread::scope(|scope| {
-            let other = scope.spawn(|| boot(jobs::expiries(bench.full)?, "realtime-one"));
-            let two = boot(jobs::tables(bench.full)?, "realtime");
-            Ok((two?, other.join().expect("a boot does not panic")?))
-        })?;
-        let kernel = format!("Linux {}", two.ran.kernel.release);
-        if *which == Which::Newest && bench.full {
-            let again = |name: &str| boot(jobs::expiries(false)?, name);
-            same(&kernel, &again("realtime-once")?, &again("realtime-again")?, &mut findings)?;
+        let mut found = Map::new();
+        let mut kernel = String::new();
+        if let Err(fault) = of_kernel(bench, *which, &mut kernel, &mut findings, &mut found) {
+            findings.claim(format!("{kernel}: all of it runs to its end"), false, fault.to_string());
         }
-        let more =
-            |job: fn() -> Result<Job, Fault>, name: &str| bench.full.then(|| boot(job()?, name)).transpose();
-        let (own, comings) =
-            (more(jobs::own_work, "realtime-own")?, more(jobs::comings, "realtime-comings")?);
-        let moved = bench.full.then(moves).transpose()?;
-        let mut found = two.tables(&kernel, bench.full, &mut findings)?;
-        one.expiries(&kernel, bench.full, &mut findings, &mut found)?;
-        if bench.full {
-            one.above(&kernel, &mut findings, &mut found)?;
-            one.costs(&kernel, &mut findings, &mut found)?;
-        }
-        two.simulated(&kernel, &mut findings, &mut found)?;
-        two.together(&kernel, &mut findings, &mut found);
-        two.shares(&kernel, &mut findings, &mut found)?;
-        two.quotas(&kernel, &mut findings, &mut found)?;
-        two.faults(&kernel, &mut findings)?;
-        if let Some(own) = own {
-            own.own_work(&kernel, &mut findings, &mut found)?;
-            own.switches(&kernel, &mut findings, &mut found);
-            own.niced(&kernel, &mut findings, &mut found);
-        }
-        moved.map_or(Ok(()), |boot| boot.moved(&kernel, &mut findings))?;
-        comings.map_or(Ok(()), |boot| boot.comings(&kernel, &mut findings))?;
         figures.insert(kernel, Value::Object(found));
     }
     findings.figures = json!({ "kernels": figures, "seed": bench.seed });
     Ok(findings)
+}
+
+/// The claims of one kernel, whose name is told as soon as it is known.
+fn of_kernel(
+    bench: &Bench,
+    which: Which,
+    kernel: &mut String,
+    findings: &mut Findings,
+    found: &mut Map<String, Value>,
+) -> Result<(), Fault> {
+    let boot = |job: Job, name: &str| Boot::of(&job, boots::options(bench, which, name)?);
+    let (two, one) = std::thread::scope(|scope| {
+        let other = scope.spawn(|| boot(jobs::expiries(bench.full)?, "realtime-one"));
+        let two = boot(jobs::tables(bench.full)?, "realtime");
+        Ok((two?, other.join().expect("a boot does not panic")?))
+    })?;
+    *kernel = format!("Linux {}", two.ran.kernel.release);
+    found.append(&mut two.tables(kernel, bench.full, findings)?);
+    one.expiries(kernel, bench.full, findings, found)?;
+    two.simulated(kernel, findings, found)?;
+    two.together(kernel, findings, found);
+    two.shares(kernel, findings, found)?;
+    two.quotas(kernel, findings, found)?;
+    two.faults(kernel, findings)?;
+    if !bench.full {
+        return Ok(());
+    }
+    one.above(kernel, findings, found)?;
+    one.costs(kernel, findings, found)?;
+    let own = boot(jobs::own_work()?, "realtime-own")?;
+    own.own_work(kernel, findings, found)?;
+    own.switches(kernel, findings, found);
+    own.niced(kernel, findings, found);
+    let options = boots::options(bench, which, "realtime-moved")?;
+    let moved = Boot { ran: boots::boot(jobs::MOVED, &options, jobs::moved)?, options };
+    moved.moved(kernel, findings)?;
+    boot(jobs::comings()?, "realtime-comings")?.comings(kernel, findings)?;
+    if which == Which::Newest {
+        let again = |name: &str| boot(jobs::expiries(false)?, name);
+        same(kernel, &again("realtime-once")?, &again("realtime-again")?, findings)?;
+    }
+    Ok(())
 }
 
 /// Do two runs of the same give the same, to the byte?

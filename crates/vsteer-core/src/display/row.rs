@@ -1,0 +1,107 @@
+//! What is said of one run through a codec: rates, latency, bytes, CPU, and how much could be read.
+//!
+//! A noun, as it is written and read again; vsteer-display makes it. Frames count where they were presented within the window. Latency is from the moment at
+//! which the application was to draw a frame to the moment at which it was seen. Units stand at the ends of names.
+
+use serde::{Deserialize, Serialize};
+
+/// One run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Row {
+    /// By vsteer-display's name.
+    pub codec: String,
+    /// The library's encoder.
+    pub encoder: String,
+    /// What was on the screen.
+    pub picture: String,
+    /// Of a picture that has some.
+    pub targets: Option<u32>,
+    /// Pixels.
+    pub width: usize,
+    /// Pixels.
+    pub height: usize,
+    /// The link's, bit/s.
+    pub link_bit_s: Option<u64>,
+    /// What the encoder was told to hold, bit/s.
+    pub codec_bit_s: Option<u64>,
+    /// For how long was counted, s.
+    pub window_s: f64,
+    /// Frames per second that the application drew.
+    pub source_fps: f64,
+    /// Frames per second that were given to the link.
+    pub sent_fps: f64,
+    /// Frames per second that were presented.
+    pub received_fps: f64,
+    /// Half of the 95 % interval of `received_fps`, from single seconds.
+    pub received_fps_margin: Option<f64>,
+    /// Of those received, the ones that could be read.
+    pub legible_fps: Option<f64>,
+    /// Of letters and symbols that can be read in the source, the part that can be read in what came: mean over `samples` frames.
+    pub legibility: Option<f64>,
+    /// The frame of them in which least could be read.
+    pub legibility_least: Option<f64>,
+    /// Frames that were kept and scored.
+    pub samples: usize,
+    /// dB; infinite (null) without loss.
+    pub psnr_db: Option<f64>,
+    /// Of brightness, 1 for equal frames.
+    pub ssim: Option<f64>,
+    /// From frame to frame, ms: median, 95th, 99th percentile, longest.
+    pub gap_ms: Option<[f64; 4]>,
+    /// Gaps of 250 ms and more.
+    pub stalls: usize,
+    /// Mean change from gap to gap.
+    pub jitter_ms: Option<f64>,
+    /// Standard deviation of the frames of single seconds, % of their mean.
+    pub fluctuation_percent: Option<f64>,
+    /// From source to presented, ms: median, 95th, 99th percentile, longest.
+    pub latency_ms: Option<[f64; 4]>,
+    /// Where it passed, mean ms.
+    pub stages_ms: Option<Stages>,
+    /// Of those sent.
+    pub bytes_per_frame: Option<f64>,
+    /// What was sent, Mbit/s.
+    pub mbit_s: f64,
+    /// See [`Cpu`].
+    pub cpu: Cpu,
+    /// Frames that came and gave no picture.
+    pub broken: usize,
+    /// Frames whose picture was of another number.
+    pub wrong: usize,
+    /// What was said of the first that failed.
+    pub why: Option<String>,
+    /// Where the picture was found in the viewer's window.
+    pub window_offset: [usize; 2],
+}
+
+/// From stage to stage.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Stages {
+    /// Drawn and taken.
+    pub capture: f64,
+    /// Colours are made the codec's.
+    pub convert: f64,
+    /// Made bytes.
+    pub encode: f64,
+    /// From the first byte given to the link to the last one that came.
+    pub link: f64,
+    /// Made a picture.
+    pub decode: f64,
+    /// Made the screen's colours.
+    pub present: f64,
+}
+
+/// CPU time.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Cpu {
+    /// Per frame drawn, ms.
+    pub draw_ms: f64,
+    /// Per frame sent, ms: converting, encoding, sending, and the codec's own threads.
+    pub server_ms: f64,
+    /// Of that encoding alone, and the codec's own threads.
+    pub encode_ms: f64,
+    /// Per frame presented, ms: receiving, decoding, presenting.
+    pub viewer_ms: f64,
+    /// All the rest, in percent of one CPU.
+    pub harness_percent: f64,
+}
