@@ -86,6 +86,9 @@ pub struct RunOptions {
     /// The link's rate: 20M, 500k, 0; codecs that hold a rate are given nine tenths of it [default: none]
     #[arg(long, value_parser = bits)]
     rate: Option<u64>,
+    /// Codecs that hold a rate divide it among so many frames a second [default: as many as go in the first second]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=240))]
+    rate_fps: Option<u32>,
     /// The link's delay each way, ms
     #[arg(long, default_value_t = 0.0)]
     delay_ms: f64,
@@ -232,6 +235,7 @@ impl RunOptions {
                 picture: &picture,
                 codec,
                 codec_rate: self.rate.map(|r| (r as f64 * RATE_OF_LINK) as u64),
+                rate_fps: self.rate_fps,
                 fps: self.fps,
                 draw_threads: threads.unwrap_or(1).max(1),
                 link,
@@ -357,7 +361,7 @@ impl ShowOptions {
                 picture.draw(frame, &mut pixels, 1);
                 let mut bytes = Vec::new();
                 encoder.convert(&pixels)?;
-                encoder.encode(frame, &mut bytes)?;
+                encoder.encode(&mut bytes)?;
                 decoder.decode(&bytes)?;
             }
             decoder.present(&mut pixels)?;
@@ -366,7 +370,7 @@ impl ShowOptions {
         let mut png = codec::find("png")?.encoder(size, 1, None)?;
         let mut file = Vec::new();
         png.convert(&pixels)?;
-        png.encode(0, &mut file)?;
+        png.encode(&mut file)?;
         std::fs::write(&self.output, file)
             .map_err(|e| Fault::io(format!("writing {}", self.output.display()), &e))
     }

@@ -25,6 +25,8 @@ use vsteer_core::Fault;
 
 /// From the start to the window in which is counted.
 const WARM_UP_NS: u64 = 1_000_000_000;
+/// From the start to when the encoder learns how many frames a second it gets, before the window begins.
+const LEARN_NS: u64 = 800_000_000;
 /// Frames under way beyond those that the delay holds: one is drawn at the viewer's while the next is encoded.
 const UNDER_WAY: u64 = 2;
 /// Until a stage that waits looks whether it shall end.
@@ -38,6 +40,8 @@ pub struct Run<'a> {
     pub codec: &'static Codec,
     /// The rate that it is to hold, bit/s.
     pub codec_rate: Option<u64>,
+    /// Frames a second that share it; none: as many as go in the first second.
+    pub rate_fps: Option<u32>,
     /// Frames a second that the application would draw.
     pub fps: u32,
     /// Threads that draw.
@@ -285,13 +289,22 @@ struct Served {
 }
 
 fn serve(run: &Run, mut viewer: TcpStream, begun: u64, shared: &Shared) -> Result<Served, Fault> {
-    let mut encoder = run.codec.encoder(run.picture.size(), run.fps, run.codec_rate)?;
+    let mut encoder =
+        run.codec.encoder(run.picture.size(), run.rate_fps.unwrap_or(run.fps), run.codec_rate)?;
     let window = UNDER_WAY + (2.0 * run.link.delay_ms / 1e3 * f64::from(run.fps)).ceil() as u64;
     let mut served = Served { used: [0; 3], rest: 0, why: None };
     let mut pixels = vec![0; run.picture.size().bytes()];
     let mut message = Vec::new();
     let mut lap = Lap::new();
+    // Who holds a rate has to know how many frames share it.
+    let learns = run.codec_rate.is_some() && run.codec.holds_rate && run.rate_fps.is_none();
+    let (mut learnt, mut went) = (!learns, 0u64);
     while !shared.over() {
+        if !learnt && now_ns() >= begun + LEARN_NS {
+            learnt = true;
+            let fps = (went * 1_000_000_000).div_ceil(now_ns() - begun).clamp(1, u64::from(run.fps));
+            encoder = run.codec.encoder(run.picture.size(), fps as u32, run.codec_rate)?;
+        }
         let under_way = locked(&shared.under_way);
         let waits = |n: &mut u64| *n >= window && !shared.over();
         let waited = shared.acknowledged.wait_timeout_while(under_way, LOOK_EVERY, waits);
@@ -318,13 +331,14 @@ fn serve(run: &Run, mut viewer: TcpStream, begun: u64, shared: &Shared) -> Resul
             served.used[0] += lap.take();
             message.clear();
             message.extend([0; 8]);
-            encoder.encode(frame, &mut message)
+            encoder.encode(&mut message)
         });
         served.used[1] += lap.take();
         if let Err(why) = encoded {
             served.why = Some(why);
             break;
         }
+        went += 1;
         passed.encoded = now_ns();
         passed.bytes = message.len();
         let length = (message.len() - 8) as u32;

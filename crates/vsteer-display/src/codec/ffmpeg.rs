@@ -14,8 +14,9 @@ use ffmpeg_next::software::scaling;
 use ffmpeg_next::{Dictionary, Packet, Rational, codec, decoder, encoder, frame};
 use vsteer_core::{Fault, FaultKind};
 
-/// A rate is held over so long, s: three frames at 60 a second, so that one frame cannot take the link for long.
+/// A rate is held over so long, s, and over so many frames at least: one frame cannot take the link for long.
 const WINDOW_S: f64 = 0.05;
+const WINDOW_FRAMES: f64 = 1.5;
 /// From a frame that needs no other to the next, frames; a stream without loss has no need of more.
 const WHOLE_EVERY: u32 = 600;
 /// AVERROR(EAGAIN).
@@ -129,6 +130,8 @@ pub struct Sender {
     screen: frame::Video,
     frame: frame::Video,
     packet: Packet,
+    /// Frames that it was given.
+    given: i64,
 }
 
 impl Sender {
@@ -159,7 +162,8 @@ impl Sender {
             // Held by no quantizer, a rate without bounds.
             video.set_bit_rate(usize::pow(10, 9));
         } else if let Some(rate) = rate.filter(|_| !settings.quality.iter().any(|(k, _)| *k == "qp")) {
-            let words = [("b", rate), ("maxrate", rate), ("bufsize", (rate as f64 * WINDOW_S) as u64)];
+            let window_s = WINDOW_S.max(WINDOW_FRAMES / f64::from(fps));
+            let words = [("b", rate), ("maxrate", rate), ("bufsize", (rate as f64 * window_s) as u64)];
             words.iter().for_each(|(key, value)| options.set(key, &value.to_string()));
         } else {
             settings.quality.iter().for_each(|(key, value)| options.set(key, value));
@@ -174,7 +178,7 @@ impl Sender {
             Some(scaler(name, size, Pixel::BGRZ, settings.pixels)?)
         };
         let frame = frame::Video::new(settings.pixels, size.width as u32, size.height as u32);
-        Ok(Sender { name, encoder, scaler, screen, frame, packet: Packet::empty() })
+        Ok(Sender { name, encoder, scaler, screen, frame, packet: Packet::empty(), given: 0 })
     }
 }
 
@@ -193,8 +197,10 @@ impl Encoder for Sender {
         }
     }
 
-    fn encode(&mut self, frame: u32, out: &mut Vec<u8>) -> Result<(), Fault> {
-        self.frame.set_pts(Some(i64::from(frame)));
+    fn encode(&mut self, out: &mut Vec<u8>) -> Result<(), Fault> {
+        // One after the other, at the rate that it was told: which frames of the application were left out does not matter to it.
+        self.frame.set_pts(Some(self.given));
+        self.given += 1;
         self.frame.set_kind(ffmpeg::picture::Type::None);
         self.encoder.send_frame(&self.frame).map_err(failed(self.name, "encoding"))?;
         loop {

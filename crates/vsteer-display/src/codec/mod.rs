@@ -23,7 +23,7 @@ pub trait Encoder {
     ///
     /// # Errors
     /// The library's.
-    fn encode(&mut self, frame: u32, out: &mut Vec<u8>) -> Result<(), Fault>;
+    fn encode(&mut self, out: &mut Vec<u8>) -> Result<(), Fault>;
 }
 
 /// Makes frames of bytes; in the thread that made it.
@@ -244,7 +244,7 @@ mod tests {
                 picture.draw(frame, &mut shown, 1);
                 let mut bytes = Vec::new();
                 encoder.convert(&shown).unwrap();
-                encoder.encode(frame, &mut bytes).unwrap();
+                encoder.encode(&mut bytes).unwrap();
                 assert!(decoder.decode(&bytes).unwrap(), "{}: frame {frame} did not come", codec.name);
                 decoder.present(&mut came).unwrap();
                 assert_eq!(number::read(&came, size), Some((frame, [0, 0])), "{}", codec.name);

@@ -167,7 +167,7 @@ impl Encoder for Sender {
         Ok(())
     }
 
-    fn encode(&mut self, _frame: u32, out: &mut Vec<u8>) -> Result<(), Fault> {
+    fn encode(&mut self, out: &mut Vec<u8>) -> Result<(), Fault> {
         self.body.clear();
         let any_lossy = self.tiles.iter().any(|t| t.lossy);
         let moved = if self.before.is_empty() || any_lossy { None } else { self.scrolled() };
@@ -507,7 +507,7 @@ mod tests {
     fn send(sender: &mut Sender, pixels: &[u8]) -> Vec<u8> {
         let mut out = Vec::new();
         sender.convert(pixels).unwrap();
-        sender.encode(0, &mut out).unwrap();
+        sender.encode(&mut out).unwrap();
         out
     }
 
