@@ -74,10 +74,8 @@ pub(super) fn former(host: &mut KvmHost, step: &Step) -> Option<Result<Former, F
         let (definition, cpus) = definition::places(&text).map_err(|why| unreadable(step, &why))?;
         Ok(Former {
             live: Some(Change::Host { from: of.from.into(), to: of.to.into(), cpus }),
-            affinities: Vec::new(),
-            cpusets: Vec::new(),
-            period_us: None,
             definition,
+            ..Former::default()
         })
     };
     Some(match current(host, step)? {
