@@ -49,8 +49,10 @@ pub(super) fn current(host: &KvmHost, step: &Step) -> Option<Result<Change, Faul
     // What this host's own libvirt says is known already where it is connected by that URI.
     let here = || {
         let mine = host.inventory.vms.iter().find(|vm| vm.id == *of.vm);
-        Ok(mine.is_some_and(|vm| vm.manager == Manager::Libvirt(of.from.to_owned()))
-            && runs_at(of.from, of.vm)?)
+        Ok::<bool, Fault>(
+            mine.is_some_and(|vm| vm.manager == Manager::Libvirt(of.from.to_owned()))
+                && runs_at(of.from, of.vm)?,
+        )
     };
     let found = || {
         if here()? {

@@ -66,9 +66,7 @@ pub(super) fn make(inventory: &mut Inventory, subject: &Subject, step: &Step) ->
         | Change::VmAffinity { .. }
         | Change::ReservationMhz { .. }
         | Change::LimitMhz { .. }
-        | Change::Latency { .. } => {
-            Err(fault(FaultKind::Unsupported, step).because(super::able::VSPHERES))
-        }
+        | Change::Latency { .. } => Err(fault(FaultKind::Unsupported, step).because(super::able::VSPHERES)),
         Change::Preference { .. } | Change::Reservation { .. } => {
             Err(fault(FaultKind::Unsupported, step).because(super::able::XENS))
         }
