@@ -141,7 +141,7 @@ impl Instance {
 /// What is counted of one VM or host.
 pub(super) type Metrics = BTreeSet<(Instance, Counter)>;
 
-/// Goes on by what one interval brought. `get`: a counter's ns in it; `Err` where it is counted and has no value.
+/// Goes on by what one interval brought. `get`: a counter's ns in it; `None` where it is not counted.
 pub(super) fn raise(c: &mut ThreadCounters, is_group: bool, get: &dyn Fn(Counter) -> Option<u64>) {
     let up = |counter: &mut Option<u64>, by: Option<u64>| {
         *counter = by.map(|by| counter.unwrap_or(0).saturating_add(by));
@@ -194,11 +194,10 @@ pub(super) fn missing(numbers: &Numbers, all: &Metrics, kept: &str) -> BTreeMap<
         ("used_ns", &[Counter::Used]),
     ];
     for (what, needs) in needs {
-        let lacks = |group: bool| {
-            needs.iter().find(|c| {
-                !of(**c, group) && !(**c == Counter::Ready && !group && of(Counter::Readiness, false))
-            })
-        };
+        let stands_in =
+            |c: Counter, group: bool| c == Counter::Ready && !group && of(Counter::Readiness, false);
+        let is_told = |c: Counter, group: bool| of(c, group) || stands_in(c, group);
+        let lacks = |group: bool| needs.iter().find(|c| !is_told(**c, group));
         let name = |c: Counter| Counter::ALL.iter().find(|(k, ..)| *k == c).map_or("", |(_, n, _)| n);
         let why = |c: Counter| {
             if numbers.number(c).is_none() {

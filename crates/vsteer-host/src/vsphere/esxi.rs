@@ -515,7 +515,9 @@ mod tests {
     const READY: (Instance, Counter) = (Instance::Cpu(0), Counter::Ready);
     const GROUP: (Instance, Counter) = (Instance::Group, Counter::Run);
 
-    fn series(id: &VmId, all: &[(u64, &[((Instance, Counter), i64)])]) -> BTreeMap<VmId, Series> {
+    type Values<'a> = &'a [((Instance, Counter), i64)];
+
+    fn series(id: &VmId, all: &[(u64, Values<'_>)]) -> BTreeMap<VmId, Series> {
         let series = all
             .iter()
             .map(|(end, v)| (*end, Interval { seconds: 20, values: v.iter().copied().collect() }))

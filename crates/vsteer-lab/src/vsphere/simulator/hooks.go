@@ -6,7 +6,7 @@
 //   - counters with a timeline, values that can be told, levels of statistics (counters.go).
 //
 // Lines, words apart by tabs: `expire`, `expire-after N` (-1: never), `power NAME on|off`, `rename NAME TO`, `vcpus N` (all VMs), `option NAME KEY VALUE`, `lose NAME`
-// (it is not there any more). Each is answered by `ok` or what is wrong.
+// (it is not there any more). A VM is called by its name or its object's id. Each is answered by `ok` or what is wrong.
 package main
 
 import (
@@ -80,7 +80,7 @@ func (h *hooks) handle(ctx *simulator.Context, method *simulator.Method) (mo.Ref
 
 func (h *hooks) vm(name string) *simulator.VirtualMachine {
 	for _, e := range h.registry.All("VirtualMachine") {
-		if vm := e.(*simulator.VirtualMachine); vm.Name == name {
+		if vm := e.(*simulator.VirtualMachine); vm.Name == name || vm.Self.Value == name {
 			return vm
 		}
 	}
