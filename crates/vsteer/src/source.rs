@@ -65,8 +65,7 @@ impl Host {
     pub fn notes(&self) -> &[String] {
         match self {
             Host::Kvm(host) => host.notes(),
-            Host::Vsphere(host) => host.notes(),
-            Host::Xen(_) | Host::XenSampled(_) => &[],
+            Host::Xen(_) | Host::XenSampled(_) | Host::Vsphere(_) => &[],
         }
     }
 
@@ -201,7 +200,8 @@ pub fn open_host_with(source: &Source, event_buffer: Option<u64>) -> Result<Host
                 .way_out("leave out --collector and --events"));
         }
         let password = login::password(&access)?;
-        let host = Esxi::observe(&access, &password, source.vms.clone(), source.statistics)?;
+        let mut host = Esxi::observe(&access, &password, source.vms.clone(), source.statistics)?;
+        host.take_notes().iter().for_each(|n| eprintln!("vsteer: {n}"));
         return Ok(Host::Vsphere(Box::new(host)));
     }
     if source.statistics != Statistics::RealTime {
@@ -277,7 +277,7 @@ pub fn observe(source: &Source, length: Duration, interval: Duration) -> Result<
     need_vms(&host.config()?, source)?;
     if let Host::Vsphere(esxi) = &mut host {
         let batches = esxi.past(length)?;
-        esxi.notes().iter().for_each(|n| eprintln!("vsteer: {n}"));
+        esxi.take_notes().iter().for_each(|n| eprintln!("vsteer: {n}"));
         return Ok(Stretch { config: esxi.config()?, collector: esxi.collector(), batches });
     }
     let begin = Instant::now();

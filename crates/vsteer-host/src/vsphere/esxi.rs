@@ -114,7 +114,7 @@ impl Esxi {
         let inventory = client.inventory()?;
         Ok(Esxi {
             named: access.esxi.clone(),
-            notes: inventory.notes.clone(),
+            notes: std::iter::once(UNTRIED.to_owned()).chain(inventory.notes.iter().cloned()).collect(),
             inventory,
             client,
             read_at: Instant::now(),
@@ -168,9 +168,9 @@ impl Esxi {
         Ok(esxi)
     }
 
-    /// What the person should know.
-    pub fn notes(&self) -> &[String] {
-        &self.notes
+    /// What the person should know and was not told yet.
+    pub fn take_notes(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.notes)
     }
 
     /// The host that is meant: the one named, the only one, or of several the one that is called so.
@@ -315,6 +315,7 @@ impl Esxi {
     }
 }
 
+const UNTRIED: &str = "vSphere's API: tried against govmomi's simulator alone, untried on a vCenter or ESXi";
 const GAPS: &str = "interval(s) were not kept";
 
 fn counted(of: &mut Option<Counted>) -> Result<&mut Counted, Fault> {

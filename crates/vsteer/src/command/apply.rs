@@ -63,7 +63,7 @@ fn open_for(plan: Plan, a: &Apply) -> Result<Opened, Fault> {
     }
     let password = login::password(&access)?;
     let mut esxi = Esxi::open(&access, &password)?;
-    esxi.notes().iter().for_each(|n| eprintln!("vsteer: {n}"));
+    esxi.take_notes().iter().for_each(|n| eprintln!("vsteer: {n}"));
     let now = esxi.config_of(&plan.parent.hostname)?;
     let plan = if is_by_name(&plan) {
         let (plan, notes) = mapped(&plan, &now, &mut esxi)?;
