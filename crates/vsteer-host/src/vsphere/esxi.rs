@@ -8,7 +8,7 @@
 //! where the service's clock jumped or intervals are missing (a note says so). A VM or vCPU that lacks a value it has
 //! otherwise is left out of that sample; the model counts the intervals at both ends of which it was seen.
 //!
-//! Left out: hosts of a vCenter other than one; where ESXi keeps VMs (home nodes), which the API does not tell.
+//! Left out: hosts of a vCenter other than one; `GAP(vsphere-nodes)`: where ESXi keeps VMs (home nodes), which the API does not tell.
 
 use super::counters::{Counter, Instance, Metrics, Numbers, missing, raise};
 use super::inventory::{Found, Inventory};
