@@ -79,11 +79,23 @@ fn in_force(change: &Change) -> String {
         Change::MemoryNodes { from, .. } | Change::NodeAffinity { from, .. } => {
             from.as_ref().map_or("any node".to_owned(), ToString::to_string)
         }
+        Change::VmAffinity { from, .. } => pcpus(from.as_ref()),
+        Change::ReservationMhz { from, .. } => format!("{from} MHz"),
+        Change::LimitMhz { from, .. } => mhz(*from),
+        Change::Latency { from, .. } => from.to_string(),
         Change::Topology { from, .. } => format!("{from:?}"),
         Change::Host { from, .. } => format!("host {from}"),
         // Its pCPUs become fewer with every pool that is made of them.
         Change::Pool { from, .. } => format!("pool {:?}", from.name),
     }
+}
+
+fn pcpus(cpus: Option<&vsteer_core::CpuSet>) -> String {
+    cpus.map_or("any pCPU".to_owned(), |cpus| format!("pCPUs {cpus}"))
+}
+
+fn mhz(limit: Option<u64>) -> String {
+    limit.map_or("no limit".to_owned(), |n| format!("{n} MHz"))
 }
 
 fn preferred(cpus: Option<&vsteer_core::CpuSet>) -> String {
@@ -105,6 +117,10 @@ fn to_be_in_force(change: &Change) -> String {
         Change::MemoryNodes { to, .. } | Change::NodeAffinity { to, .. } => {
             to.as_ref().map_or("any node".to_owned(), ToString::to_string)
         }
+        Change::VmAffinity { to, .. } => pcpus(to.as_ref()),
+        Change::ReservationMhz { to, .. } => format!("{to} MHz"),
+        Change::LimitMhz { to, .. } => mhz(*to),
+        Change::Latency { to, .. } => to.to_string(),
         Change::Topology { to, .. } => format!("{:?}", Some(to)),
         Change::Host { to, .. } => format!("host {to}"),
         Change::Pool { to, .. } => format!("pool {:?}", to.name),
@@ -120,7 +136,7 @@ pub fn preview(plan: &Plan, now: &HostConfig, actuator: &mut dyn Actuate) -> Res
     Ok(plan
         .steps
         .iter()
-        .map(|step| match actuator.current(step) {
+        .map(|step| match actuator.refusal(step, plan.scope).and_then(|()| actuator.current(step)) {
             Ok(current) if precondition_holds(&step.change, &current) => {
                 Preview { step: step.clone(), ready: true, found: None }
             }
@@ -147,7 +163,7 @@ pub struct Setting<'a> {
 /// # Errors
 /// `Changed` before anything is changed when the host is not as the plan found it; `NotApplied` or `Interrupted` when
 /// a step failed or was interrupted, or the deadline of `--try` came first, after everything done was taken back (or
-/// saying what could not be).
+/// saying what could not be); as [`Actuate::refusal`] before anything is changed.
 pub fn apply(
     plan: &Plan,
     now: &HostConfig,
@@ -157,6 +173,8 @@ pub fn apply(
     interrupted: impl Fn() -> bool,
 ) -> Result<Receipt, Fault> {
     check_parent(plan, now)?;
+    // What cannot be done is said before anything is: not found out in the middle.
+    plan.steps.iter().try_for_each(|step| actuator.refusal(step, plan.scope))?;
     let mut journal = Journal::begin(setting.folder, plan, setting.connect, setting.unix_ns)?;
     let mut lines = Vec::new();
     let result = arm(&mut journal).and_then(|()| {

@@ -26,20 +26,30 @@ pub(crate) fn unix_ns() -> u64 {
 }
 
 /// Starts the watchdog for `journal` by running this program with `arguments` followed by the journal's path and the
-/// deadline (ns since 1970), and notes it in the journal. Returns when the watchdog is ready.
+/// deadline (ns since 1970), and notes it in the journal. Returns when the watchdog is ready. `secret` is told to it by its standard
+/// input, which nobody else reads; without one that is empty.
 ///
 /// # Errors
 /// When it cannot be started or does not say that it is ready.
-pub fn arm(journal: &mut Journal, after: Duration, arguments: &[&str]) -> Result<(), Fault> {
+pub fn arm(
+    journal: &mut Journal,
+    after: Duration,
+    arguments: &[&str],
+    secret: Option<&str>,
+) -> Result<(), Fault> {
     let deadline_unix_ns = unix_ns() + after.as_nanos() as u64;
     let what = || Fault::new(FaultKind::NotApplied, "starting the watchdog of --try");
     let program = std::env::current_exe().map_err(|e| what().because(e))?;
     let mut command = Command::new(program);
     command.args(arguments).arg(journal.path()).arg(deadline_unix_ns.to_string());
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
     // Its own process group: Ctrl-C in the terminal is not meant for it.
     command.process_group(0);
     let mut child = command.spawn().map_err(|e| what().because(e))?;
+    // It is closed with that.
+    let mut told = child.stdin.take().expect("it was asked for");
+    told.write_all(secret.unwrap_or_default().as_bytes()).map_err(|e| what().because(e))?;
+    drop(told);
     is_ready(&mut child).map_err(|e| what().because(e))?;
     journal.write(Entry::Armed { pid: child.id(), deadline_unix_ns })
 }

@@ -12,7 +12,7 @@ use crate::topology::Topology;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
-pub use vsphere::VsphereVm;
+pub use vsphere::{LatencySensitivity, VsphereVm};
 
 mod vsphere;
 
@@ -160,13 +160,15 @@ pub enum CpuWeight {
     Weight(u64),
     /// Xen's Credit and Credit2, 1..=65535, default 256.
     Credit(u64),
+    /// ESXi's CPU shares, 1..=1000000; "normal" is 1000 for each vCPU, which the number itself holds.
+    Esxi(u64),
 }
 
 impl CpuWeight {
     /// The number on its own scale.
     pub fn number(self) -> u64 {
         match self {
-            CpuWeight::Shares(n) | CpuWeight::Weight(n) | CpuWeight::Credit(n) => n,
+            CpuWeight::Shares(n) | CpuWeight::Weight(n) | CpuWeight::Credit(n) | CpuWeight::Esxi(n) => n,
         }
     }
 
@@ -176,6 +178,7 @@ impl CpuWeight {
             CpuWeight::Shares(_) => 1024.0,
             CpuWeight::Weight(_) => 100.0,
             CpuWeight::Credit(_) => 256.0,
+            CpuWeight::Esxi(_) => 1000.0,
         }
     }
 
@@ -201,6 +204,9 @@ impl CpuWeight {
             CpuWeight::Credit(_) => {
                 CpuWeight::Credit(libm::round(relative * 256.0).clamp(1.0, 65_535.0) as u64)
             }
+            CpuWeight::Esxi(_) => {
+                CpuWeight::Esxi(libm::round(relative * 1000.0).clamp(1.0, 1_000_000.0) as u64)
+            }
         }
     }
 }
@@ -208,7 +214,7 @@ impl CpuWeight {
 impl fmt::Display for CpuWeight {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            CpuWeight::Shares(s) => write!(f, "{s} shares"),
+            CpuWeight::Shares(s) | CpuWeight::Esxi(s) => write!(f, "{s} shares"),
             CpuWeight::Weight(w) | CpuWeight::Credit(w) => write!(f, "weight {w}"),
         }
     }

@@ -17,6 +17,7 @@ use vsteer_core::plan::{Change, Scope, Step};
 use vsteer_core::{CpuSet, Fault};
 
 pub use crate::kvm::definition::Part;
+pub use crate::vsphere::Settings;
 
 /// Can a kind of setting be changed?
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -75,10 +76,12 @@ pub struct Capabilities {
     pub reservation: Capability,
     /// The nodes that the hypervisor keeps it on.
     pub node_affinity: Capability,
+    /// What vSphere alone has of a VM: pCPUs of all its vCPUs, reservation and limit in MHz, latency sensitivity.
+    pub of_vsphere: Capability,
 }
 
 /// All that a step overwrites, in full.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Former {
     /// The step's change with `from` as it was; `None` when the running VM is not touched.
     pub live: Option<Change>,
@@ -90,6 +93,9 @@ pub struct Former {
     pub period_us: Option<u64>,
     /// The elements of the definition that the step replaces; of the running VM's description where it is moved.
     pub definition: Vec<Part>,
+    /// A VM's settings on vSphere, of which the step overwrites some.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vsphere: Option<Box<Settings>>,
 }
 
 /// A host that can be changed.
@@ -105,6 +111,15 @@ pub trait Actuate {
     /// # Errors
     /// `NothingThere` when the VM has gone, `Changed` when its thread has; whatever keeps it from being read.
     fn current(&mut self, step: &Step) -> Result<Change, Fault>;
+
+    /// Asked of every step before the first is made: can it be made as the host is now? A backend that finds out only when it tries
+    /// says yes.
+    ///
+    /// # Errors
+    /// What stands in the way and can be seen: a VM that must be off first, what this VM has no setting for.
+    fn refusal(&mut self, _step: &Step, _scope: Scope) -> Result<(), Fault> {
+        Ok(())
+    }
 
     /// All that the step will overwrite where it takes effect. Changes nothing.
     ///

@@ -5,6 +5,7 @@
 
 pub mod actuate;
 pub mod follow;
+mod http;
 pub mod kvm;
 pub mod linux;
 pub mod observe;

@@ -6,8 +6,9 @@
 //!
 //! Sources: RFC 9110, RFC 9112 (messages, chunked transfer coding). Left out: https (a file that curl writes does for it).
 
+use crate::http;
 use std::fmt;
-use std::io::{BufRead, BufReader, ErrorKind, Read, Take, Write};
+use std::io::{BufReader, ErrorKind, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -17,6 +18,8 @@ use vsteer_core::{Fault, FaultKind};
 pub const LIMIT: Duration = Duration::from_secs(3);
 /// No page is longer, bytes: the largest exporters' are a tenth of it.
 const LONGEST: u64 = 1 << 24;
+/// No line of an answer's head is longer, bytes.
+const LINE: u64 = 1 << 14;
 const HTTP_PORT: u16 = 80;
 
 /// Where the text is.
@@ -201,14 +204,14 @@ pub fn page<R: Read>(what: &str, answer: R) -> Result<Vec<u8>, Fault> {
             .because(why)
             .way_out("see that the address is that of the metrics' page")
     };
-    let status = line(answer).map_err(failed)?;
+    let status = http::line(answer, LINE).map_err(failed)?;
     let mut words = status.split(' ');
     if !words.next().is_some_and(|w| w.starts_with("HTTP/1.")) {
         return Err(odd(format!("{:?} is no answer of HTTP/1", status.chars().take(40).collect::<String>())));
     }
     let (mut length, mut chunked, mut to) = (None, false, String::new());
     loop {
-        let header = line(answer).map_err(failed)?;
+        let header = http::line(answer, LINE).map_err(failed)?;
         if header.is_empty() {
             break;
         }
@@ -234,49 +237,12 @@ pub fn page<R: Read>(what: &str, answer: R) -> Result<Vec<u8>, Fault> {
     }
     let mut body = Vec::new();
     let all = match (chunked, length) {
-        (true, _) => chunks(answer, &mut body),
-        (false, Some(length)) => exactly(answer, length.min(LONGEST + 1), &mut body),
+        (true, _) => http::chunks(answer, LONGEST, LINE, &mut body),
+        (false, Some(length)) => http::exactly(answer, length.min(LONGEST + 1), &mut body),
         (false, None) => answer.take(LONGEST + 1).read_to_end(&mut body).map(drop),
     };
     all.map_err(failed)?;
     Ok(body)
-}
-
-/// So many bytes, and no fewer.
-fn exactly<R: Read>(answer: &mut R, bytes: u64, body: &mut Vec<u8>) -> std::io::Result<()> {
-    let got = answer.take(bytes).read_to_end(body)?;
-    if (got as u64) < bytes { Err(ErrorKind::UnexpectedEof.into()) } else { Ok(()) }
-}
-
-/// Pieces, each after its length; what is too long is not read to its end.
-fn chunks<R: Read>(answer: &mut BufReader<Take<R>>, body: &mut Vec<u8>) -> std::io::Result<()> {
-    while body.len() as u64 <= LONGEST {
-        let size = line(answer)?;
-        let size = size.split(';').next().unwrap_or_default().trim();
-        let odd = || std::io::Error::new(ErrorKind::InvalidData, format!("{size:?} is no length of a chunk"));
-        // A sign is none of RFC 9112's digits, though Rust takes it.
-        let bytes = u64::from_str_radix(size, 16).ok().filter(|_| !size.starts_with('+')).ok_or_else(odd)?;
-        if bytes == 0 {
-            return Ok(());
-        }
-        exactly(answer, bytes.min(LONGEST + 1), body)?;
-        line(answer)?;
-    }
-    Ok(())
-}
-
-/// A line without its end; an answer that ends before is cut off.
-fn line<R: Read>(answer: &mut BufReader<Take<R>>) -> std::io::Result<String> {
-    const LONG: u64 = 1 << 14;
-    let mut bytes = Vec::new();
-    answer.by_ref().take(LONG).read_until(b'\n', &mut bytes)?;
-    match bytes.pop() {
-        Some(b'\n') => Ok(String::from_utf8_lossy(&bytes).trim_end_matches('\r').to_owned()),
-        Some(_) if bytes.len() as u64 + 1 == LONG => {
-            Err(std::io::Error::new(ErrorKind::InvalidData, "a line of the answer's head is too long"))
-        }
-        _ => Err(ErrorKind::UnexpectedEof.into()),
-    }
 }
 
 #[cfg(test)]

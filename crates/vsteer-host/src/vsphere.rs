@@ -1,28 +1,46 @@
-//! vSphere over its API: which hosts are there, how are they made, and how are their VMs set up?
+//! vSphere over its API: which hosts are there, how are their VMs set up, what do they wait for, and how is that changed?
 //!
-//! The API (vim25) is SOAP over HTTPS. Of its thousands of calls six are needed to read an inventory, so they are written by
-//! hand: [`soap`] makes and reads the messages, [`https`] carries them on one connection, [`trust`] decides whether the other
-//! end is whom it says. Properties come by one `RetrievePropertiesEx` over a container view, some hundred objects at a time.
+//! The API (vim25) is SOAP over HTTPS. Of its thousands of calls a dozen are needed, so they are written by hand: [`soap`]
+//! makes and reads the messages, [`https`] carries them on one connection, [`trust`] decides whether the other end is whom it
+//! says. Properties come by `RetrievePropertiesEx`, some hundred objects at a time ([`inventory`], [`settings`]); counters by
+//! `QueryPerf` ([`counters`], [`series`]); changes are one `ReconfigVM_Task` each ([`reconfigure`]). [`esxi`] is one host of
+//! all that as the rest of the program knows hosts; [`names`] finds the VMs that a plan of esxtop's files names.
 //!
 //! Certificates are checked. Where a host has one of its own making, its thumbprint is given, as VMware's tools want it;
-//! a refusal says what it is. Passwords come from a file or standard input, never from the command line.
+//! a refusal says what it is. Passwords come from a file, standard input, the kernel's keyring ([`keyring`]) or a terminal, never
+//! from the command line.
+//!
+//! A session ends when it was idle for half an hour, or by an administrator: a call that is refused for that was not made, so
+//! it is made once more after another log-in ([`Client::call`]).
 //!
 //! Sources: VMware, vSphere Web Services API reference (vim25): ServiceInstance, SessionManager, ViewManager,
-//! PropertyCollector, HostHardwareInfo, VirtualMachineConfigInfo. Tried against govmomi's simulator (v0.52.0); on a vCenter or an
-//! ESXi **untried**.
+//! PropertyCollector, PerformanceManager, VirtualMachine, Task, HostHardwareInfo, VirtualMachineConfigInfo. Tried against
+//! govmomi's simulator (v0.52.0); on a vCenter or an ESXi **untried**.
 //!
-//! Left out: performance counters, changes, events, and every other thing: `GAP(vsphere-api)`.
+//! Left out: events, resource pools, DRS: `GAP(vsphere-drs)`.
 
+mod access;
+mod counters;
+mod esxi;
 mod https;
 mod inventory;
+pub mod keyring;
+mod names;
+mod reconfigure;
+mod series;
+mod settings;
 mod soap;
 mod trust;
 
+pub use access::{Access, SCHEME};
+pub use esxi::{Esxi, Statistics};
 pub use inventory::{Found, Inventory};
+pub use names::{is_by_name, mapped};
+pub use settings::Settings;
 pub use trust::Trust;
 
 use https::Connection;
-use soap::Reply;
+use soap::{Refused, Reply};
 use vsteer_core::{Fault, FaultKind};
 
 /// Whom to ask, and as whom.
@@ -36,49 +54,10 @@ pub struct Place {
     pub port: u16,
 }
 
-/// How such a URI begins.
-pub const SCHEME: &str = "vsphere://";
-
-impl Place {
-    /// Of `vsphere://user@host:port`; `None` for another scheme.
-    ///
-    /// # Errors
-    /// `Usage` for one without user or host, or with a password.
-    pub fn of(uri: &str) -> Option<Result<Place, Fault>> {
-        let rest = uri.strip_prefix(SCHEME)?.trim_end_matches('/');
-        let wrong = |why: &str| {
-            Err(Fault::new(FaultKind::Usage, format!("--connect {uri:?}"))
-                .because(why)
-                .way_out("vsphere://USER@HOST or vsphere://USER@HOST:PORT; the password by --password-file"))
-        };
-        // A user of a domain has an @ of his own: administrator@vsphere.local@vcenter.
-        let Some((user, authority)) = rest.rsplit_once('@') else { return Some(wrong("it names no user")) };
-        if user.is_empty() {
-            return Some(wrong("it names no user"));
-        }
-        if user.contains(':') {
-            return Some(wrong("a password in a URI is seen by everybody who lists processes"));
-        }
-        let (host, port) = match authority.rsplit_once(':') {
-            Some((host, port)) if !host.ends_with(':') && !port.contains(']') => match port.parse() {
-                Ok(port) => (host, port),
-                Err(_) => return Some(wrong("its port is no number")),
-            },
-            _ => (authority, 443),
-        };
-        let host = host.trim_start_matches('[').trim_end_matches(']');
-        let plain =
-            !host.is_empty() && host.bytes().all(|b| b.is_ascii_alphanumeric() || b".-:".contains(&b));
-        if !plain {
-            return Some(wrong("it names no host"));
-        }
-        Some(Ok(Place { user: user.to_owned(), host: host.to_owned(), port }))
-    }
-}
-
 impl std::fmt::Display for Place {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{SCHEME}{}@{}:{}", self.user, self.host, self.port)
+        let host = if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
+        write!(f, "{SCHEME}{}@{host}:{}", access::encoded(&self.user), self.port)
     }
 }
 
@@ -89,6 +68,10 @@ pub struct Client {
     /// What the service says of itself.
     about: String,
     managers: Managers,
+    /// For logging in again, once a session has ended.
+    password: String,
+    /// Sessions begun so far: what belongs to a session (views, tokens) ends with it.
+    sessions: u32,
 }
 
 /// The objects that calls are made of.
@@ -98,6 +81,8 @@ struct Managers {
     properties: String,
     views: String,
     sessions: String,
+    /// Of counters; a service may have none.
+    performance: Option<String>,
 }
 
 impl Client {
@@ -120,6 +105,7 @@ impl Client {
                 properties: of("propertyCollector")?,
                 views: of("viewManager")?,
                 sessions: of("sessionManager")?,
+                performance: of("perfManager"),
             })
         });
         let managers = managers.flatten().ok_or_else(|| {
@@ -128,14 +114,24 @@ impl Client {
         })?;
         let about = reply
             .read(|answer| soap::descendant(answer, "fullName").and_then(|n| n.text().map(str::to_owned)));
+        let about = about.flatten().unwrap_or_default();
+        let mut client =
+            Client { about, place, connection, managers, password: password.to_owned(), sessions: 0 };
+        client.begin_session()?;
+        Ok(client)
+    }
+
+    fn begin_session(&mut self) -> Result<(), Fault> {
+        self.connection.forget_session();
         let login = format!(
             "<Login xmlns=\"urn:vim25\"><_this type=\"SessionManager\">{}</_this><userName>{}</userName><password>{}</password></Login>",
-            soap::escaped(&managers.sessions),
-            soap::escaped(&place.user),
-            soap::escaped(password)
+            soap::escaped(&self.managers.sessions),
+            soap::escaped(&self.place.user),
+            soap::escaped(&self.password)
         );
-        call(&mut connection, &place, &login)?;
-        Ok(Client { about: about.flatten().unwrap_or_default(), place, connection, managers })
+        call(&mut self.connection, &self.place, &login)?;
+        self.sessions += 1;
+        Ok(())
     }
 
     /// What the service says of itself: `VMware vCenter Server 7.0.3 build-...`.
@@ -143,8 +139,30 @@ impl Client {
         &self.about
     }
 
-    fn call(&mut self, body: &str) -> Result<Reply, Fault> {
-        call(&mut self.connection, &self.place, body)
+    /// Whom it asks.
+    pub fn place(&self) -> &Place {
+        &self.place
+    }
+
+    /// Makes a call; where the session has ended, after one more log-in. A call that is refused for that was not begun.
+    fn call(&mut self, body: &str) -> Result<Reply, Refused> {
+        match call(&mut self.connection, &self.place, body) {
+            Err(refused) if refused.kind == "NotAuthenticated" => {
+                self.begin_session()?;
+                call(&mut self.connection, &self.place, body).map_err(|again| match again.kind.as_str() {
+                    "NotAuthenticated" => {
+                        let what = format!("{}: the session ended, and the next one at once", self.place);
+                        Refused {
+                            fault: Fault::new(FaultKind::NoPrivilege, what)
+                                .way_out("see who ends this user's sessions, then run the command again"),
+                            ..again
+                        }
+                    }
+                    _ => again,
+                })
+            }
+            other => other,
+        }
     }
 }
 
@@ -152,39 +170,16 @@ impl Drop for Client {
     /// The session ends with us; one that is left behind ends by itself after half an hour.
     fn drop(&mut self) {
         let sessions = soap::escaped(&self.managers.sessions);
-        let _ = self.call(&format!(
-            "<Logout xmlns=\"urn:vim25\"><_this type=\"SessionManager\">{sessions}</_this></Logout>"
-        ));
+        let logout =
+            format!("<Logout xmlns=\"urn:vim25\"><_this type=\"SessionManager\">{sessions}</_this></Logout>");
+        // Not by `Client::call`: one that has ended needs no other.
+        let _ = call(&mut self.connection, &self.place, &logout);
     }
 }
 
-fn call(connection: &mut Connection, place: &Place, body: &str) -> Result<Reply, Fault> {
+fn call(connection: &mut Connection, place: &Place, body: &str) -> Result<Reply, Refused> {
     let (status, text) = connection
         .post("/sdk", &soap::envelope(body))
         .map_err(|f| Fault { what: format!("{}, {place}", f.what), ..f })?;
     Reply::of(place, status, text)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn places() {
-        let of =
-            |uri: &str| Place::of(uri).unwrap().map(|p| (p.user, p.host, p.port)).map_err(|f| f.to_string());
-        assert_eq!(of("vsphere://root@esx1"), Ok(("root".into(), "esx1".into(), 443)));
-        assert_eq!(
-            of("vsphere://administrator@vsphere.local@vc.example:8443/"),
-            Ok(("administrator@vsphere.local".into(), "vc.example".into(), 8443))
-        );
-        assert_eq!(of("vsphere://root@[fe80::1]:443"), Ok(("root".into(), "fe80::1".into(), 443)));
-        for wrong in
-            ["vsphere://esx1", "vsphere://@esx1", "vsphere://a@", "vsphere://a@h:x", "vsphere://a@h\r\nX: y"]
-        {
-            assert!(of(wrong).is_err(), "{wrong:?}");
-        }
-        assert!(of("vsphere://root:secret@esx1").unwrap_err().contains("seen by everybody"));
-        assert_eq!(Place::of("qemu:///system"), None);
-    }
 }

@@ -142,6 +142,10 @@ fn same_ends(undo: &Change) -> Change {
         Change::Host { .. } => panic!("no VM is moved here"),
         Change::Pool { .. }
         | Change::NodeAffinity { .. }
+        | Change::VmAffinity { .. }
+        | Change::ReservationMhz { .. }
+        | Change::LimitMhz { .. }
+        | Change::Latency { .. }
         | Change::Preference { .. }
         | Change::Reservation { .. } => {
             panic!("these are no Xen domains")

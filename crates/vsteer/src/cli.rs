@@ -2,6 +2,7 @@
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
+use vsteer_host::vsphere::Statistics;
 
 /// Shows, predicts and removes the time that virtual machines wait for a CPU.
 #[derive(Debug, Parser)]
@@ -92,8 +93,9 @@ pub enum CollectorChoice {
 /// Where to look.
 #[derive(Debug, Clone, Args)]
 pub struct Source {
-    /// libvirt connection URI (`qemu:///system`, …) or a Xen host (`xen:`, `xen+ssh://root@host`); without it: every VM of
-    /// this host, libvirt or not, or in a Xen Domain-0 its domains.
+    /// libvirt connection URI (`qemu:///system`, …), a Xen host (`xen:`, `xen+ssh://root@host`) or a vSphere
+    /// (`vsphere://USER@ESXI`, `vsphere://USER@VCENTER/ESXI`; untried on a real one); without it: every VM of this host, libvirt
+    /// or not, or in a Xen Domain-0 its domains.
     #[arg(long, value_name = "URI")]
     pub connect: Option<String>,
     /// How samples are taken.
@@ -102,6 +104,34 @@ pub struct Source {
     /// Only VMs of this name (may be given again).
     #[arg(long = "vm", value_name = "NAME")]
     pub vms: Vec<String>,
+    /// With --connect vsphere://: which of the counters that it keeps are read: those of the last hour, every 20s, or its statistics of
+    /// every 5m, 30m, 2h or 24h (a day, a week, a month, a year of them). The last --for of them is read at once: nothing is waited for.
+    #[arg(long, value_name = "INTERVAL", default_value = "20s", value_parser = statistics)]
+    pub statistics: Statistics,
+    /// How a vSphere is logged in to.
+    #[command(flatten)]
+    pub login: Login,
+}
+
+/// How a vSphere is logged in to, beside the URI.
+#[derive(Debug, Clone, Default, Args)]
+pub struct Login {
+    /// With --connect vsphere://: the file whose first line is the password; `-`: standard input. Without it: the kernel's keyring
+    /// (`keyctl padd user vsteer:vsphere://USER@HOST:443 @u`), else a prompt.
+    #[arg(long, value_name = "FILE")]
+    pub password_file: Option<PathBuf>,
+    /// With --connect vsphere://: trust the authorities in this PEM file in place of the system's.
+    #[arg(long, value_name = "FILE", conflicts_with = "thumbprint")]
+    pub ca: Option<PathBuf>,
+    /// With --connect vsphere://: trust the one certificate with this SHA-256 thumbprint.
+    #[arg(long, value_name = "SHA256")]
+    pub thumbprint: Option<String>,
+}
+
+fn statistics(text: &str) -> Result<Statistics, String> {
+    let names: Vec<&str> = Statistics::ALL.iter().map(|(_, name)| *name).collect();
+    let found = Statistics::ALL.iter().find(|(_, name)| *name == text).map(|(of, _)| *of);
+    found.ok_or_else(|| format!("{text:?} is none of {}", names.join(", ")))
 }
 
 /// A recording, or the live host.
@@ -111,7 +141,7 @@ pub struct Window {
     /// the live host is observed.
     #[arg(value_name = "RECORDING")]
     pub recording: Option<PathBuf>,
-    /// How long to observe the live host.
+    /// How long to observe the live host; of a vSphere, how much of what it kept is read.
     #[arg(long = "for", value_name = "TIME", default_value = "20s", value_parser = duration)]
     pub length: std::time::Duration,
     /// Only the part of the recording around this time of day or date (`03:12`, `2026-11-21T03:12:05`, UTC).
@@ -262,12 +292,13 @@ pub struct PlanArgs {
     pub only: Option<String>,
     /// A change of your own in place of vsteer's: what it would do is foretold, and `apply` makes it. `web:weight=512`,
     /// `web:limit=1.5|none` (pCPUs), `web:pin=0-3|any`, `web:prefer=0-7|any` (Xen's soft affinity), `web:budget=4ms/10ms` (Xen's RTDS;
-    /// untried); `pin.2=` is vCPU 2 alone. May be given again.
+    /// untried); `pin.2=` is vCPU 2 alone. On vSphere also `web:limit=2000MHz`, `web:reservation=500MHz`, `web:nodes=0|any`,
+    /// `web:cores-per-socket=6`, `web:latency=high`, and `weight` is its shares. May be given again.
     #[arg(long = "set", value_name = "VM:WHAT=VALUE", conflicts_with = "only")]
     pub set: Vec<vsteer_core::plan::set::Setting>,
-    /// Where the changes take effect.
-    #[arg(long, value_enum, default_value = "live")]
-    pub scope: ScopeChoice,
+    /// Where the changes take effect; live, unless said otherwise, and on vSphere, which keeps every setting with the VM, both.
+    #[arg(long, value_enum)]
+    pub scope: Option<ScopeChoice>,
     /// Most work that any VM may lose, in percent.
     #[arg(long, value_name = "PERCENT", default_value_t = 10.0)]
     pub work_loss: f64,
@@ -315,15 +346,6 @@ pub struct Numa {
     /// Cores per socket now, where they are not told.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub cores_per_socket: Option<u32>,
-    /// With --connect vsphere://USER@HOST (a vCenter or an ESXi; all its hosts): the file with the password; `-`: standard input.
-    #[arg(long, value_name = "FILE")]
-    pub password_file: Option<PathBuf>,
-    /// With --connect vsphere://: trust the authorities in this PEM file in place of the system's.
-    #[arg(long, value_name = "FILE", conflicts_with = "thumbprint")]
-    pub ca: Option<PathBuf>,
-    /// With --connect vsphere://: trust the one certificate with this SHA-256 thumbprint.
-    #[arg(long, value_name = "SHA256")]
-    pub thumbprint: Option<String>,
     /// CPU hot add is on.
     #[arg(long)]
     pub hot_add: bool,
@@ -391,9 +413,12 @@ pub struct Apply {
     /// Keep what `--try` did.
     #[arg(long, conflicts_with_all = ["yes", "try_for"])]
     pub confirm: bool,
-    /// libvirt connection URI, as it was given to `plan`.
+    /// The connection URI, as it was given to `plan`; of a plan of esxtop's file: that of its host (vsphere://USER@HOST).
     #[arg(long, value_name = "URI")]
     pub connect: Option<String>,
+    /// How a vSphere is logged in to.
+    #[command(flatten)]
+    pub login: Login,
 }
 
 /// `vsteer rollback`.
@@ -404,6 +429,9 @@ pub struct Rollback {
     /// libvirt connection URI, as it was given to `apply`.
     #[arg(long, value_name = "URI")]
     pub connect: Option<String>,
+    /// How a vSphere is logged in to; what the journal says of it need not be said again.
+    #[command(flatten)]
+    pub login: Login,
 }
 
 /// `vsteer verify`.
@@ -693,7 +721,7 @@ pub struct TopologyArgs {
     pub root: PathBuf,
 }
 
-/// `200ms`, `20s`, `5m`, `2h`; a bare number is seconds.
+/// `200ms`, `20s`, `5m`, `2h`, `7d`; a bare number is seconds.
 pub fn duration(text: &str) -> Result<std::time::Duration, String> {
     let split = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
     let (number, unit) = text.split_at(split);
@@ -702,7 +730,8 @@ pub fn duration(text: &str) -> Result<std::time::Duration, String> {
         "" | "s" => 1.0,
         "m" => 60.0,
         "h" => 3600.0,
-        _ => return Err(format!("unknown unit {unit:?}: use ms, s, m or h")),
+        "d" => 86_400.0,
+        _ => return Err(format!("unknown unit {unit:?}: use ms, s, m, h or d")),
     };
     let n: f64 = number.parse().map_err(|_| format!("{number:?} is not a number (such as 20s or 200ms)"))?;
     let seconds = n * scale;

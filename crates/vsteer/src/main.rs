@@ -3,6 +3,7 @@
 mod cli;
 mod command;
 mod interrupt;
+mod login;
 mod logs;
 mod moving;
 mod report;

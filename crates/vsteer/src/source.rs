@@ -3,6 +3,7 @@
 use crate::cli::{CollectorChoice, Source, Window};
 use crate::command::timer_counts;
 use crate::interrupt::Interrupt;
+use crate::login;
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 use vsteer_core::calendar::{date_of, days_of};
@@ -12,7 +13,7 @@ use vsteer_core::plan::{Change, Scope, Step};
 use vsteer_core::{Fault, FaultKind};
 use vsteer_host::actuate::{Actuate, Capabilities, Former};
 use vsteer_host::observe::{KvmHost, Observe, Options};
-use vsteer_host::vsphere;
+use vsteer_host::vsphere::{Esxi, Statistics};
 use vsteer_host::xen::XenHost;
 use vsteer_host::xen::sampled::SampledHost;
 use vsteer_host::xen::saved::{self, Saved};
@@ -55,6 +56,8 @@ pub enum Host {
     Xen(Box<XenHost>),
     /// Xen, from its Domain-0 and without a trace.
     XenSampled(Box<SampledHost>),
+    /// An ESXi, over vSphere's API.
+    Vsphere(Box<Esxi>),
 }
 
 impl Host {
@@ -62,7 +65,7 @@ impl Host {
     pub fn notes(&self) -> &[String] {
         match self {
             Host::Kvm(host) => host.notes(),
-            Host::Xen(_) | Host::XenSampled(_) => &[],
+            Host::Xen(_) | Host::XenSampled(_) | Host::Vsphere(_) => &[],
         }
     }
 
@@ -71,6 +74,7 @@ impl Host {
             Host::Kvm(host) => host.as_mut(),
             Host::Xen(host) => host.as_mut(),
             Host::XenSampled(host) => host.tools(),
+            Host::Vsphere(host) => host.as_mut(),
         }
     }
 
@@ -78,7 +82,7 @@ impl Host {
     pub fn kvm(&self) -> Option<&KvmHost> {
         match self {
             Host::Kvm(host) => Some(host),
-            Host::Xen(_) | Host::XenSampled(_) => None,
+            Host::Xen(_) | Host::XenSampled(_) | Host::Vsphere(_) => None,
         }
     }
 
@@ -86,7 +90,7 @@ impl Host {
     pub fn into_kvm(self) -> Option<KvmHost> {
         match self {
             Host::Kvm(host) => Some(*host),
-            Host::Xen(_) | Host::XenSampled(_) => None,
+            Host::Xen(_) | Host::XenSampled(_) | Host::Vsphere(_) => None,
         }
     }
 
@@ -108,6 +112,7 @@ impl Observe for Host {
             Host::Kvm(host) => host.config(),
             Host::Xen(host) => host.config(),
             Host::XenSampled(host) => host.config(),
+            Host::Vsphere(host) => host.config(),
         }
     }
 
@@ -116,6 +121,7 @@ impl Observe for Host {
             Host::Kvm(host) => host.collector(),
             Host::Xen(host) => host.collector(),
             Host::XenSampled(host) => host.collector(),
+            Host::Vsphere(host) => host.collector(),
         }
     }
 
@@ -124,6 +130,7 @@ impl Observe for Host {
             Host::Kvm(host) => host.sample().map(with_timers),
             Host::Xen(host) => host.sample(),
             Host::XenSampled(host) => host.sample(),
+            Host::Vsphere(host) => host.sample(),
         }
     }
 }
@@ -138,6 +145,10 @@ fn with_timers(mut batch: Batch) -> Batch {
 }
 
 impl Actuate for Host {
+    fn refusal(&mut self, step: &Step, scope: Scope) -> Result<(), Fault> {
+        self.actuator().refusal(step, scope)
+    }
+
     fn capabilities(&mut self, vm: &VmId) -> Result<Capabilities, Fault> {
         self.actuator().capabilities(vm)
     }
@@ -183,12 +194,19 @@ pub fn open_host(source: &Source) -> Result<Host, Fault> {
 /// # Errors
 /// As [`open_host`]; `Usage` when the buffer is no power of two, or switches are asked of a collector without them.
 pub fn open_host_with(source: &Source, event_buffer: Option<u64>) -> Result<Host, Fault> {
-    if let Some(uri) = source.connect.as_deref().filter(|uri| uri.starts_with(vsphere::SCHEME)) {
-        return Err(Fault::new(
-            FaultKind::Unsupported,
-            format!("--connect {uri:?}: vSphere is not measured over its API yet"),
-        )
-        .way_out("give what `esxtop -b -a` wrote in place of it; vsteer numa --connect reads settings"));
+    if let Some(access) = login::access(source.connect.as_deref(), &source.login)? {
+        if event_buffer.is_some() || source.collector != CollectorChoice::Auto {
+            return Err(Fault::new(FaultKind::Usage, "a vSphere counts by itself, and keeps no switches")
+                .way_out("leave out --collector and --events"));
+        }
+        let password = login::password(&access)?;
+        let mut host = Esxi::observe(&access, &password, source.vms.clone(), source.statistics)?;
+        host.take_notes().iter().for_each(|n| eprintln!("vsteer: {n}"));
+        return Ok(Host::Vsphere(Box::new(host)));
+    }
+    if source.statistics != Statistics::RealTime {
+        return Err(Fault::new(FaultKind::Usage, "--statistics: a vSphere alone keeps them")
+            .way_out("leave it out, or --connect vsphere://USER@HOST"));
     }
     if let Some(place) = xen_meant(source.connect.as_deref())? {
         if event_buffer.is_some() {
@@ -257,6 +275,11 @@ pub fn observe(source: &Source, length: Duration, interval: Duration) -> Result<
     let interrupt = Interrupt::listen();
     let mut host = open_host(source)?;
     need_vms(&host.config()?, source)?;
+    if let Host::Vsphere(esxi) = &mut host {
+        let batches = esxi.past(length)?;
+        esxi.take_notes().iter().for_each(|n| eprintln!("vsteer: {n}"));
+        return Ok(Stretch { config: esxi.config()?, collector: esxi.collector(), batches });
+    }
     let begin = Instant::now();
     let mut batches = vec![host.sample()?];
     let mut next = begin;

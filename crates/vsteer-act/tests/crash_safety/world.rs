@@ -124,6 +124,7 @@ impl Actuate for World {
             preference: c(),
             reservation: c(),
             node_affinity: c(),
+            of_vsphere: c(),
         })
     }
 
@@ -154,9 +155,7 @@ impl Actuate for World {
         Ok(Former {
             live: Some(self.current(step)?),
             affinities: if emulator { places.collect() } else { Vec::new() },
-            cpusets: Vec::new(),
-            period_us: None,
-            definition: Vec::new(),
+            ..Former::default()
         })
     }
 

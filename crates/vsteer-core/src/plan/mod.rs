@@ -21,7 +21,8 @@ pub use node::cannot as node_cannot;
 
 use crate::CpuSet;
 use crate::nouns::{
-    CpuPool, CpuWeight, GuestTopology, HostConfig, Quota, Reserved, Role, SchedClass, Tid, VmId,
+    CpuPool, CpuWeight, GuestTopology, HostConfig, LatencySensitivity, Manager, Quota, Reserved, Role,
+    SchedClass, Tid, VmConfig, VmId,
 };
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -128,6 +129,34 @@ pub enum Change {
         /// The new ones.
         to: Option<CpuSet>,
     },
+    /// The pCPUs that all vCPUs of a VM are kept on (ESXi's `sched.cpu.affinity`, which is of the VM, not of a vCPU).
+    VmAffinity {
+        /// The former pCPUs; `None`: any.
+        from: Option<CpuSet>,
+        /// The new ones.
+        to: Option<CpuSet>,
+    },
+    /// CPU time that ESXi keeps for the VM, MHz; 0: none.
+    ReservationMhz {
+        /// The former reservation.
+        from: u64,
+        /// The new one.
+        to: u64,
+    },
+    /// CPU time that ESXi gives the VM at most, MHz.
+    LimitMhz {
+        /// The former limit; `None`: none.
+        from: Option<u64>,
+        /// The new one.
+        to: Option<u64>,
+    },
+    /// A VM's latency sensitivity (ESXi).
+    Latency {
+        /// The former one.
+        from: LatencySensitivity,
+        /// The new one.
+        to: LatencySensitivity,
+    },
     /// The vCPU topology shown to the guest; takes effect when the VM is started anew.
     Topology {
         /// The former one.
@@ -178,6 +207,10 @@ impl Change {
             Change::Class { role, tid, from, to } => Change::Class { role, tid, from: to, to: from },
             Change::MemoryNodes { from, to } => Change::MemoryNodes { from: to, to: from },
             Change::NodeAffinity { from, to } => Change::NodeAffinity { from: to, to: from },
+            Change::VmAffinity { from, to } => Change::VmAffinity { from: to, to: from },
+            Change::ReservationMhz { from, to } => Change::ReservationMhz { from: to, to: from },
+            Change::LimitMhz { from, to } => Change::LimitMhz { from: to, to: from },
+            Change::Latency { from, to } => Change::Latency { from: to, to: from },
             Change::Topology { from, to } => Change::Topology { from: Some(to), to: from? },
             Change::Host { from, to, .. } => Change::Host { from: to, to: from, cpus: None },
             Change::Pool { from, to, weight, limit } => Change::Pool { from: to, to: from, weight, limit },
@@ -225,6 +258,15 @@ impl fmt::Display for Change {
             Change::NodeAffinity { from, to } => {
                 write!(f, "NUMA node affinity: {} -> {}", nodes(from), nodes(to))
             }
+            Change::VmAffinity { from, to } => {
+                write!(f, "all vCPUs: pCPUs {} -> {}", nodes(from), nodes(to))
+            }
+            Change::ReservationMhz { from, to } => write!(f, "CPU reservation: {from} -> {to} MHz"),
+            Change::LimitMhz { from, to } => {
+                let mhz = |l: &Option<u64>| l.map_or("none".to_owned(), |n| format!("{n} MHz"));
+                write!(f, "CPU limit: {} -> {}", mhz(from), mhz(to))
+            }
+            Change::Latency { from, to } => write!(f, "latency sensitivity: {from} -> {to}"),
             Change::Topology { from, to } => {
                 let text = |t: &GuestTopology| format!("{}x{}x{}", t.sockets, t.cores, t.threads);
                 let from = from.as_ref().map_or("default".to_owned(), text);
@@ -240,6 +282,18 @@ impl fmt::Display for Change {
             }
             Change::Pool { from, to, .. } => write!(f, "pool: {from} -> {to}"),
         }
+    }
+}
+
+impl Change {
+    /// Can it be made only while the VM is off? Of vSphere's VMs alone: elsewhere such a change goes into the definition.
+    ///
+    /// Sources: VMware, vSphere Virtual Machine Administration (7.0), "Virtual CPU Configuration" for cores per socket. That of a
+    /// latency sensitivity takes effect at the next start and, set to high on a VM that could not then start, would be found too
+    /// late: it is held to the same.
+    pub fn needs_vm_off(&self, vm: &VmConfig) -> bool {
+        matches!(vm.manager, Manager::Vsphere(_))
+            && matches!(self, Change::Topology { .. } | Change::Latency { .. })
     }
 }
 
@@ -447,5 +501,15 @@ impl Plan {
             alternatives: Vec::new(),
             irreversible,
         }
+    }
+
+    /// The steps whose VM must be off when they are made, by their place, and whether it was on when the plan was made (`None`: not told).
+    pub fn needs_vms_off(&self) -> Vec<(usize, Option<bool>)> {
+        let of = |(i, step): (usize, &Step)| {
+            let vm = self.parent.vm(&step.vm)?;
+            let on = vm.vsphere.as_ref().and_then(|v| v.powered_on);
+            step.change.needs_vm_off(vm).then_some((i, on))
+        };
+        self.steps.iter().enumerate().filter_map(of).collect()
     }
 }

@@ -11,7 +11,7 @@
 //! Source: VMware PowerCLI's cmdlets `Get-VM`, `Get-AdvancedSetting`, `New-AdvancedSetting`, `Set-VM`,
 //! `Set-VMResourceConfiguration`. **Untried**: there is neither PowerCLI nor a vCenter here.
 //!
-//! Left out: what PowerCLI has no setting for (threads, cgroups, classes) is refused, and so are limits: they are in MHz there.
+//! Left out: what vSphere has no setting for (threads, cgroups, classes, limits in pCPUs) is refused.
 
 use super::{Change, Plan, Step};
 use crate::nouns::{CpuWeight, Manager};
@@ -99,7 +99,42 @@ fn setting(step: &Step) -> Option<Setting> {
                 (to.cores * to.threads).to_string(),
             )
         }),
-        Change::Weight { from: CpuWeight::Shares(from), to: CpuWeight::Shares(to) } => Some(plain(
+        Change::VmAffinity { from, to } => Some(plain(
+            "(@($vm.ExtensionData.Config.CpuAffinity.AffinitySet | Sort-Object) -join ',')",
+            &with_spec(
+                "CpuAffinity = New-Object VMware.Vim.VirtualMachineAffinityInfo; $spec.CpuAffinity.AffinitySet = \
+                        @($value -split ',' | Where-Object { $_ } | ForEach-Object { [int]$_ })",
+            ),
+            nodes(from),
+            nodes(to),
+        )),
+        Change::ReservationMhz { from, to } => Some(plain(
+            "[string]$vm.ExtensionData.Config.CpuAllocation.Reservation",
+            "$vm | Get-VMResourceConfiguration | Set-VMResourceConfiguration -CpuReservationMhz ([long]$value) | Out-Null",
+            from.to_string(),
+            to.to_string(),
+        )),
+        Change::LimitMhz { from, to } => Some(plain(
+            "[string]$vm.ExtensionData.Config.CpuAllocation.Limit",
+            &with_spec(
+                "CpuAllocation = New-Object VMware.Vim.ResourceAllocationInfo; $spec.CpuAllocation.Limit = [long]$value",
+            ),
+            limit(*from),
+            limit(*to),
+        )),
+        Change::Latency { from, to } => Some(Setting {
+            off: true,
+            note: Some("high wants all memory reserved: the VM does not start without"),
+            ..plain(
+                "[string]$vm.ExtensionData.Config.LatencySensitivity.Level",
+                &with_spec(
+                    "LatencySensitivity = New-Object VMware.Vim.LatencySensitivity; $spec.LatencySensitivity.Level = $value",
+                ),
+                from.to_string(),
+                to.to_string(),
+            )
+        }),
+        Change::Weight { from: CpuWeight::Esxi(from), to: CpuWeight::Esxi(to) } => Some(plain(
             "[string]$vm.ExtensionData.Config.CpuAllocation.Shares.Shares",
             "$vm | Get-VMResourceConfiguration | Set-VMResourceConfiguration -CpuSharesLevel Custom -NumCpuShares \
              ([int]$value) | Out-Null",
@@ -108,6 +143,18 @@ fn setting(step: &Step) -> Option<Setting> {
         )),
         _ => None,
     }
+}
+
+/// A limit as the API has it: -1 is none.
+fn limit(mhz: Option<u64>) -> String {
+    mhz.map_or_else(|| "-1".to_owned(), |n| n.to_string())
+}
+
+/// Sets what there is no cmdlet for, by the API's own call.
+fn with_spec(assignment: &str) -> String {
+    format!(
+        "$spec = New-Object VMware.Vim.VirtualMachineConfigSpec; $spec.{assignment}; $vm.ExtensionData.ReconfigVM($spec)"
+    )
 }
 
 const HEAD: &str = r#"param([switch]$Apply, [switch]$Undo)
@@ -222,6 +269,10 @@ fn what(change: &Change) -> &'static str {
     match change {
         Change::NodeAffinity { .. } => "numa.nodeAffinity",
         Change::Topology { .. } => "cores per socket",
+        Change::VmAffinity { .. } => "CPU affinity",
+        Change::ReservationMhz { .. } => "CPU reservation, MHz",
+        Change::LimitMhz { .. } => "CPU limit, MHz",
+        Change::Latency { .. } => "latency sensitivity",
         _ => "CPU shares",
     }
 }
@@ -302,6 +353,25 @@ mod tests {
         };
         let script = super::script(&plan("web", off)).unwrap();
         assert!(script.contains("Set-Step 'web' 'cores per socket' '1' '6' $true"), "{script}");
+    }
+
+    #[test]
+    fn every_setting_of_vspheres_has_its_statement() {
+        use crate::nouns::LatencySensitivity as L;
+        let cpus = |text: &str| Some(text.parse::<CpuSet>().unwrap());
+        for (change, words) in [
+            (Change::VmAffinity { from: None, to: cpus("0-2") }, "'CPU affinity' '' '0,1,2' $false"),
+            (Change::ReservationMhz { from: 0, to: 500 }, "'CPU reservation, MHz' '0' '500' $false"),
+            (Change::LimitMhz { from: Some(2000), to: None }, "'CPU limit, MHz' '2000' '-1' $false"),
+            (Change::Latency { from: L::Normal, to: L::High }, "'latency sensitivity' 'normal' 'high' $true"),
+            (
+                Change::Weight { from: CpuWeight::Esxi(1000), to: CpuWeight::Esxi(4000) },
+                "'CPU shares' '1000' '4000' $false",
+            ),
+        ] {
+            let script = script(&plan("web", change)).unwrap();
+            assert!(script.contains(words), "{script}");
+        }
     }
 
     #[test]

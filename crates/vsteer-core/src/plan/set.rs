@@ -7,6 +7,10 @@
 //! web:pin=0-3           where its vCPUs may run; pin.1=3: vCPU 1 alone; any: anywhere
 //! web:prefer=0-7        where they would rather run (Xen's soft affinity); prefer.1=...; any
 //! web:budget=4ms/10ms   what Xen's RTDS reserves for each vCPU; budget.1=...; 4ms/10ms+: and what is left over (untried)
+//! web:weight=4000       of a VM on vSphere: its shares; 1000 for each vCPU are normal
+//! web:limit=2000MHz     vSphere's limits and reservations are in MHz; web:limit=none, web:reservation=500MHz
+//! web:nodes=0           where vSphere keeps it (numa.nodeAffinity); any: where it likes
+//! web:cores-per-socket=6, web:latency=high
 //! ```
 //!
 //! A VM's name may hold colons: the last one ends it. What is in force already makes no step.
@@ -14,15 +18,19 @@
 //! Left out: pools, classes, memory: actions propose those ([`super::advise`]).
 
 use super::{Change, QuotaScope, Step};
-use crate::nouns::{HostConfig, Quota, Reserved, VmConfig, VmThread};
+use crate::nouns::{
+    GuestTopology, HostConfig, LatencySensitivity, Manager, Quota, Reserved, VmConfig, VmThread,
+};
 use crate::scenario::span::Span;
 use crate::{CpuSet, Fault, FaultKind};
 use std::str::FromStr;
 
 /// The period of a limit where there was none: cgroups' own default.
 const PERIOD_US: u64 = 100_000;
+/// No host has more: thousands of cores.
+const MHZ_MOST: u64 = 100_000_000;
 const REASON: &str = "asked for by --set";
-const FORMS: &str = "VM:weight=N, VM:limit=PCPUS|none, VM:pin=PCPUS|any, VM:prefer=PCPUS|any, VM:budget=TIME/PERIOD; pin.2= is vCPU 2 alone";
+const FORMS: &str = "VM:weight=N, VM:limit=PCPUS|none, VM:pin=PCPUS|any, VM:prefer=PCPUS|any, VM:budget=TIME/PERIOD; pin.2= is vCPU 2 alone; on vSphere VM:limit=MHz, VM:reservation=MHz, VM:nodes=NODES|any, VM:cores-per-socket=N, VM:latency=LEVEL";
 
 /// One of them.
 #[derive(Debug, Clone, PartialEq)]
@@ -40,6 +48,11 @@ enum What {
     Pin(Option<u32>, Option<CpuSet>),
     Prefer(Option<u32>, Option<CpuSet>),
     Budget(Option<u32>, Reserved),
+    LimitMhz(u64),
+    ReservationMhz(u64),
+    Nodes(Option<CpuSet>),
+    CoresPerSocket(u32),
+    Latency(LatencySensitivity),
 }
 
 impl FromStr for Setting {
@@ -70,8 +83,28 @@ impl FromStr for Setting {
             let number = value.parse::<f64>().ok().filter(|n| n.is_finite() && *n > 0.0);
             number.ok_or_else(|| format!("{text:?}: {value:?} is no number above 0"))
         };
+        let mhz = || {
+            let number = value.strip_suffix("MHz").unwrap_or(value).trim().parse::<u64>().ok();
+            number
+                .filter(|n| *n <= MHZ_MOST)
+                .ok_or_else(|| format!("{text:?}: {value:?} is no number of MHz"))
+        };
         let what = match (key, vcpu) {
             ("weight", None) => What::Weight(positive()?),
+            ("limit", None) if value.ends_with("MHz") => What::LimitMhz(mhz()?.max(1)),
+            ("reservation", None) => What::ReservationMhz(mhz()?),
+            ("nodes", None) => What::Nodes(cpus()?),
+            ("cores-per-socket", None) => What::CoresPerSocket(
+                value
+                    .parse()
+                    .ok()
+                    .filter(|n| *n > 0)
+                    .ok_or_else(|| format!("{text:?}: {value:?} is no number above 0"))?,
+            ),
+            ("latency", None) => What::Latency(LatencySensitivity::of(value).ok_or_else(|| {
+                let levels: Vec<&str> = LatencySensitivity::ALL.iter().map(|(_, word)| *word).collect();
+                format!("{text:?}: a latency sensitivity is one of {}", levels.join(", "))
+            })?),
             ("limit", None) => What::Limit(if value == "none" { None } else { Some(positive()?) }),
             ("pin", _) => What::Pin(vcpu, cpus()?),
             ("prefer", _) => What::Prefer(vcpu, cpus()?),
@@ -135,7 +168,19 @@ fn changes(config: &HostConfig, vm: &VmConfig, what: &What) -> Result<Vec<Change
         Some(cpus) => Ok(cpus.clone()),
         None => Ok(anywhere.clone()),
     };
+    if matches!(vm.manager, Manager::Vsphere(_)) {
+        return on_vsphere(config, vm, what);
+    }
     Ok(match what {
+        What::LimitMhz(_)
+        | What::ReservationMhz(_)
+        | What::Nodes(_)
+        | What::CoresPerSocket(_)
+        | What::Latency(_) => {
+            return Err(unsupported("only vSphere has such a setting").way_out(
+                "a limit is in pCPUs elsewhere; `--only topology` and `--only node` propose the rest",
+            ));
+        }
         What::Weight(number) => {
             let from = vm.weight.ok_or_else(|| unsupported("it has no weight of its own"))?;
             let to = from.on_same_scale(number.round());
@@ -200,6 +245,86 @@ fn changes(config: &HostConfig, vm: &VmConfig, what: &What) -> Result<Vec<Change
             all
         }
     })
+}
+
+/// The same of a VM on vSphere, where a setting is of the VM as a whole.
+fn on_vsphere(config: &HostConfig, vm: &VmConfig, what: &What) -> Result<Vec<Change>, Fault> {
+    let fault = |kind: FaultKind, why: &str| Fault::new(kind, format!("--set {:?}: {why}", vm.name));
+    let unsupported = |why: &str| fault(FaultKind::Unsupported, why);
+    let untold = |what: &str| {
+        unsupported(&format!("its {what} now is not told")).way_out(
+            "observe it over the API (--connect vsphere://USER@HOST), or say it in host.toml beside esxtop's file",
+        )
+    };
+    let of = vm.vsphere.clone().unwrap_or_default();
+    let known = |set: &Option<CpuSet>, there: &CpuSet, of: &str| match set {
+        Some(set) if set.is_empty() || !set.difference(there).is_empty() => {
+            let wrong = fault(FaultKind::BadInput, &format!("{of} {set} are not all there"));
+            Err(wrong.way_out(format!("there are: {there}")))
+        }
+        _ => Ok(()),
+    };
+    let change = match what {
+        What::Weight(number) => {
+            let from = vm.weight.ok_or_else(|| untold("number of shares"))?;
+            let to = from.on_same_scale(number.round());
+            if (to.number() as f64 - number).abs() > 1e-9 {
+                let wrong = fault(FaultKind::BadInput, &format!("{number} shares cannot be"));
+                return Err(wrong.way_out(format!("the nearest is {to}")));
+            }
+            Change::Weight { from, to }
+        }
+        What::LimitMhz(to) => {
+            Change::LimitMhz { from: of.limit_mhz.ok_or_else(|| untold("limit"))?, to: Some(*to) }
+        }
+        What::Limit(None) => {
+            Change::LimitMhz { from: of.limit_mhz.ok_or_else(|| untold("limit"))?, to: None }
+        }
+        What::Limit(Some(_)) => {
+            return Err(
+                unsupported("a limit of vSphere's is in MHz").way_out("VM:limit=2000MHz, VM:limit=none")
+            );
+        }
+        What::ReservationMhz(to) => {
+            Change::ReservationMhz { from: of.reservation_mhz.ok_or_else(|| untold("reservation"))?, to: *to }
+        }
+        What::Pin(None, to) => {
+            known(to, &config.topology.usable(), "pCPUs")?;
+            Change::VmAffinity { from: of.cpu_affinity, to: to.clone() }
+        }
+        What::Pin(Some(_), _) => {
+            return Err(
+                unsupported("vSphere keeps all vCPUs of a VM on the same pCPUs").way_out("VM:pin=PCPUS|any")
+            );
+        }
+        What::Nodes(to) => {
+            let there = config.topology.nodes().iter().filter(|n| !n.cpus.is_empty()).map(|n| n.id.0);
+            known(to, &there.collect(), "nodes")?;
+            Change::NodeAffinity { from: of.node_affinity, to: to.clone() }
+        }
+        What::CoresPerSocket(cores) => {
+            let vcpus = vm.vcpu_count() as u32;
+            if vcpus == 0 || !vcpus.is_multiple_of(*cores) {
+                let wrong = format!("{cores} cores per socket do not divide {vcpus} vCPUs");
+                return Err(fault(FaultKind::BadInput, &wrong).way_out("vsteer numa says which do"));
+            }
+            let to = GuestTopology { sockets: vcpus / cores, cores: *cores, threads: 1 };
+            Change::Topology { from: vm.guest_topology, to }
+        }
+        What::Latency(to) => {
+            let from = of.latency.ok_or_else(|| untold("latency sensitivity"))?;
+            if *to == LatencySensitivity::High && of.memory_reserved == Some(false) {
+                return Err(unsupported(
+                    "a high latency sensitivity wants all its memory reserved, and it is not",
+                )
+                .way_out("reserve all of the VM's memory first"));
+            }
+            Change::Latency { from, to: *to }
+        }
+        What::Prefer(..) | What::Budget(..) => return Err(unsupported("only Xen has such a setting")),
+    };
+    let undone = change.undo();
+    Ok(Vec::from_iter((undone.as_ref() != Some(&change)).then_some(change)))
 }
 
 /// One of its vCPUs, or all.
@@ -300,5 +425,52 @@ mod tests {
         }
         h.vms[0].pool = None;
         assert!(told(&h, "my:web:prefer=1").unwrap_err().contains("only Xen"));
+    }
+
+    fn on_esxi() -> HostConfig {
+        let mut h = host();
+        h.topology = machine(2, 1, 4, 1).unwrap();
+        let vm = &mut h.vms[0];
+        vm.manager = Manager::Vsphere("vm-1".into());
+        (vm.pool, vm.weight) = (None, Some(CpuWeight::Esxi(2000)));
+        vm.vsphere = Some(crate::nouns::VsphereVm {
+            reservation_mhz: Some(0),
+            limit_mhz: Some(None),
+            latency: Some(LatencySensitivity::Normal),
+            memory_reserved: Some(false),
+            ..Default::default()
+        });
+        h
+    }
+
+    #[test]
+    fn words_for_vsphere() {
+        let h = on_esxi();
+        let of = |text: &str| told(&h, text).unwrap();
+        assert_eq!(of("my:web:weight=300000"), ["weight: 2000 shares -> 300000 shares"]);
+        assert_eq!(of("my:web:limit=2400MHz"), ["CPU limit: none -> 2400 MHz"]);
+        assert_eq!(of("my:web:limit=none"), Vec::<String>::new(), "it is so already");
+        assert_eq!(of("my:web:reservation=500MHz"), ["CPU reservation: 0 -> 500 MHz"]);
+        assert_eq!(of("my:web:pin=0-3"), ["all vCPUs: pCPUs any -> 0-3"]);
+        assert_eq!(of("my:web:nodes=1"), ["NUMA node affinity: any -> 1"]);
+        assert_eq!(of("my:web:latency=low"), ["latency sensitivity: normal -> low"]);
+        let cores = "guest topology (sockets x cores x threads): default -> 1x2x1, at its next start";
+        assert_eq!(of("my:web:cores-per-socket=2"), [cores]);
+        for (text, why) in [
+            ("my:web:latency=high", "memory reserved"),
+            ("my:web:latency=custom", "one of low"),
+            ("my:web:limit=1.5", "in MHz"),
+            ("my:web:pin.1=3", "the same pCPUs"),
+            ("my:web:pin=99", "there are: 0-7"),
+            ("my:web:nodes=2", "there are: 0-1"),
+            ("my:web:cores-per-socket=3", "do not divide"),
+            ("my:web:budget=4ms/10ms", "only Xen"),
+            ("my:web:reservation=-1", "no number of MHz"),
+        ] {
+            let got = told(&h, text).unwrap_err();
+            assert!(got.contains(why), "{text}: {got}");
+        }
+        let linux = host();
+        assert!(told(&linux, "my:web:reservation=5MHz").unwrap_err().contains("only vSphere"));
     }
 }

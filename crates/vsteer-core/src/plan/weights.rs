@@ -5,6 +5,7 @@
 
 use super::advise::{Action, Context};
 use super::{Change, Step};
+use crate::nouns::CpuWeight;
 
 /// See the file's head.
 pub const ACTION: Action = Action {
@@ -26,8 +27,12 @@ fn propose(c: &Context<'_>) -> Result<Vec<Step>, String> {
         .delayed
         .iter()
         .filter_map(|vm| {
-            let from = vm.weight.filter(|w| w.relative() < TIMES && vm.pinned_within().is_none())?;
-            let to = from.with_relative(TIMES);
+            // ESXi's shares are of a VM's vCPUs together: so many for each are normal.
+            let usual =
+                if let Some(CpuWeight::Esxi(_)) = vm.weight { vm.vcpu_count().max(1) as f64 } else { 1.0 };
+            let low = |w: &CpuWeight| w.relative() < TIMES * usual;
+            let from = vm.weight.filter(|w| low(w) && vm.pinned_within().is_none())?;
+            let to = from.with_relative(TIMES * usual);
             let reason = "it uses little and waits for VMs that use much".to_owned();
             Some(Step {
                 vm: vm.id.clone(),

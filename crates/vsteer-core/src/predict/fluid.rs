@@ -284,10 +284,10 @@ pub fn due(config: &HostConfig, model: &HostModel, vm: &VmId) -> f64 {
 /// The configuration as it will be once `steps` are made (live settings only).
 #[must_use]
 pub fn after(config: &HostConfig, steps: &[Step]) -> HostConfig {
-    let mut next = config.clone();
+    let (mut next, anywhere) = (config.clone(), config.topology.usable());
     for step in steps {
         let Some(vm) = next.vms.iter_mut().find(|v| v.id == step.vm) else { continue };
-        apply(vm, &step.change);
+        apply(vm, &step.change, &anywhere);
         if let Change::Pool { from, to, .. } = &step.change {
             made(&mut next, from, to);
         }
@@ -295,7 +295,8 @@ pub fn after(config: &HostConfig, steps: &[Step]) -> HostConfig {
     next
 }
 
-fn apply(vm: &mut VmConfig, change: &Change) {
+/// `anywhere`: the host's pCPUs.
+fn apply(vm: &mut VmConfig, change: &Change, anywhere: &CpuSet) {
     match change {
         Change::Affinity { role: Role::Emulator, to, .. } => {
             for t in vm.threads.iter_mut().filter(|t| matches!(t.role, Role::Emulator | Role::Worker)) {
@@ -332,6 +333,16 @@ fn apply(vm: &mut VmConfig, change: &Change) {
                 vsphere.home_nodes.clone_from(to);
             }
         }
+        Change::VmAffinity { to, .. } => {
+            vm.vsphere.get_or_insert_default().cpu_affinity.clone_from(to);
+            let cpus = to.as_ref().unwrap_or(anywhere);
+            vm.threads.iter_mut().for_each(|t| t.affinity = cpus.clone());
+        }
+        Change::ReservationMhz { to, .. } => {
+            vm.vsphere.get_or_insert_default().reservation_mhz = Some(*to);
+        }
+        Change::LimitMhz { to, .. } => vm.vsphere.get_or_insert_default().limit_mhz = Some(*to),
+        Change::Latency { to, .. } => vm.vsphere.get_or_insert_default().latency = Some(*to),
         Change::Topology { to, .. } => vm.guest_topology = Some(*to),
         // Who is gone asks for nothing here: whoever plans that says what comes of it.
         Change::Host { .. } => {}

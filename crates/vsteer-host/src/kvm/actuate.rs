@@ -152,7 +152,11 @@ impl KvmHost {
             Change::Pool { .. } => {
                 return Err(fault(FaultKind::Unsupported, step).because(able::NO_POOLS));
             }
-            Change::NodeAffinity { .. } => {
+            Change::NodeAffinity { .. }
+            | Change::VmAffinity { .. }
+            | Change::ReservationMhz { .. }
+            | Change::LimitMhz { .. }
+            | Change::Latency { .. } => {
                 return Err(fault(FaultKind::Unsupported, step).because(able::VSPHERES));
             }
             Change::Preference { .. } | Change::Reservation { .. } => {
@@ -242,8 +246,7 @@ impl Actuate for KvmHost {
         if let Some(former) = host::former(self, step) {
             return former;
         }
-        let mut former =
-            Former { live: None, affinities: vec![], cpusets: vec![], period_us: None, definition: vec![] };
+        let mut former = Former::default();
         if live {
             former.live = Some(self.current_of(&subject, step)?);
             if let Change::Quota { scope, .. } = step.change {

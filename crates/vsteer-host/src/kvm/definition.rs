@@ -111,6 +111,7 @@ pub fn wanted(xml: &str, change: &Change) -> Result<Vec<Part>, String> {
             vec![tune("shares", Some(n.to_string()))]
         }
         Change::Weight { to: CpuWeight::Credit(_), .. } => return Err("this is a weight of Xen's".to_owned()),
+        Change::Weight { to: CpuWeight::Esxi(_), .. } => return Err("these are shares of ESXi's".to_owned()),
         Change::Quota { scope, to, .. } => {
             let prefix = match scope {
                 QuotaScope::PerVcpu => "",
@@ -146,8 +147,12 @@ pub fn wanted(xml: &str, change: &Change) -> Result<Vec<Part>, String> {
             vec![Part::new("cpu", "topology", vec![element])]
         }
         Change::Host { .. } => return Err("a definition names no host".to_owned()),
-        Change::NodeAffinity { .. } => {
-            return Err("a definition of libvirt's has no node affinity".to_owned());
+        Change::NodeAffinity { .. }
+        | Change::VmAffinity { .. }
+        | Change::ReservationMhz { .. }
+        | Change::LimitMhz { .. }
+        | Change::Latency { .. } => {
+            return Err("only vSphere has such a setting".to_owned());
         }
         Change::Pool { .. } => return Err("a definition of libvirt's names no pool".to_owned()),
         Change::Preference { .. } | Change::Reservation { .. } => {

@@ -7,6 +7,7 @@
 //! Sources: RFC 9110, RFC 9112. Left out: redirects, proxies, compression, more than one connection.
 
 use super::Trust;
+use crate::http;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, StreamOwned};
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -80,6 +81,11 @@ impl Connection {
             .way_out("trust its authority with --ca FILE, or this one certificate with --thumbprint, once you know it is its own")
     }
 
+    /// Forgets the session: the next message begins without one.
+    pub(super) fn forget_session(&mut self) {
+        self.cookie = None;
+    }
+
     /// Sends a message and waits for the answer: status and body.
     pub(super) fn post(&mut self, path: &str, body: &str) -> Result<(u16, String), Fault> {
         let kept = self.stream.is_some();
@@ -142,26 +148,13 @@ fn bad(why: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, why.to_owned())
 }
 
-fn line(from: &mut impl BufRead) -> io::Result<String> {
-    let mut bytes = Vec::new();
-    from.take(LINE).read_until(b'\n', &mut bytes)?;
-    match bytes.strip_suffix(b"\n") {
-        Some(line) => {
-            let line = line.strip_suffix(b"\r").unwrap_or(line);
-            Ok(String::from_utf8_lossy(line).into_owned())
-        }
-        None if bytes.is_empty() => Err(io::ErrorKind::UnexpectedEof.into()),
-        None => Err(bad("a line of its header does not end")),
-    }
-}
-
 fn answer(from: &mut impl BufRead) -> io::Result<Answer> {
-    let first = line(from)?;
+    let first = http::line(from, LINE)?;
     let status = first.strip_prefix("HTTP/1.").and_then(|rest| rest.get(2..5)?.parse().ok());
     let status: u16 = status.ok_or_else(|| bad("it does not speak HTTP/1"))?;
     let (mut length, mut chunked, mut cookie, mut keep) = (None, false, None, first.starts_with("HTTP/1.1"));
     for n in 0.. {
-        let header = line(from)?;
+        let header = http::line(from, LINE)?;
         if header.is_empty() {
             break;
         }
@@ -183,44 +176,23 @@ fn answer(from: &mut impl BufRead) -> io::Result<Answer> {
     }
     let mut bytes = Vec::new();
     match (chunked, length) {
-        (true, _) => chunks(from, &mut bytes)?,
-        (false, Some(n)) if n > LONGEST => return Err(bad("its answer is too long")),
-        (false, Some(n)) => {
-            from.take(n).read_to_end(&mut bytes)?;
-            if (bytes.len() as u64) < n {
-                return Err(io::ErrorKind::UnexpectedEof.into());
-            }
+        (true, _) => {
+            http::chunks(from, LONGEST, LINE, &mut bytes)?;
+            // What may come after the last chunk: the connection is used again.
+            while bytes.len() as u64 <= LONGEST && !http::line(from, LINE)?.is_empty() {}
         }
+        (false, Some(n)) if n > LONGEST => return Err(bad("its answer is too long")),
+        (false, Some(n)) => http::exactly(from, n, &mut bytes)?,
         (false, None) => {
             keep = false;
             from.take(LONGEST + 1).read_to_end(&mut bytes)?;
-            if bytes.len() as u64 > LONGEST {
-                return Err(bad("its answer is too long"));
-            }
         }
+    }
+    if bytes.len() as u64 > LONGEST {
+        return Err(bad("its answer is too long"));
     }
     let body = String::from_utf8(bytes).map_err(|_| bad("its answer is no UTF-8"))?;
     Ok(Answer { status, cookie, keep, body })
-}
-
-fn chunks(from: &mut impl BufRead, into: &mut Vec<u8>) -> io::Result<()> {
-    loop {
-        let size = line(from)?;
-        let size = size.split(';').next().unwrap_or_default().trim();
-        let size = u64::from_str_radix(size, 16).map_err(|_| bad("a chunk's size is no number"))?;
-        if size == 0 {
-            while !line(from)?.is_empty() {}
-            return Ok(());
-        }
-        if into.len() as u64 + size > LONGEST {
-            return Err(bad("its answer is too long"));
-        }
-        let before = into.len() as u64;
-        from.by_ref().take(size).read_to_end(into)?;
-        if into.len() as u64 - before < size || !line(from)?.is_empty() {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-    }
 }
 
 #[cfg(test)]
@@ -255,6 +227,7 @@ mod tests {
             "HTTP/1.1 200 OK\r\nContent-Length: 99999999999\r\n\r\n",
             "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nab",
             "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nffffffffff\r\nab",
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\nffffffffffffffff\r\nab",
             "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nx\r\n",
         ] {
             assert!(of(wrong).is_err(), "{wrong:?}");

@@ -3,14 +3,12 @@
 //! A container view holds every host and VM below the root; of each the few properties that are wanted come some hundred
 //! objects at a time. What a service leaves out (a right that is missing, a version that has no such property) is `None`.
 
-use super::Client;
+use super::settings::{PROPERTIES, Settings};
 use super::soap::{Reply, child_text, descendant, escaped, text_of};
+use super::{Client, soap::Refused};
 use roxmltree::Node;
 use std::collections::BTreeMap;
-use vsteer_core::nouns::{
-    CgroupLayout, CpuWeight, GuestTopology, HostConfig, Manager, Role, Tid, VmConfig, VmId, VmThread,
-    VsphereVm,
-};
+use vsteer_core::nouns::{CgroupLayout, HostConfig, Manager, Role, Tid, VmConfig, VmId, VmThread};
 use vsteer_core::topology::{Core, NodeId, NumaNode, Package, Parts, Topology};
 use vsteer_core::{CpuSet, Fault, FaultKind};
 
@@ -26,20 +24,6 @@ const HOST: [&str; 7] = [
     "hardware.memorySize",
     "hardware.systemInfo.uuid",
 ];
-const VM: [&str; 11] = [
-    "name",
-    "runtime.host",
-    "runtime.powerState",
-    "config.instanceUuid",
-    "config.hardware.numCPU",
-    "config.hardware.numCoresPerSocket",
-    "config.hardware.memoryMB",
-    "config.cpuHotAddEnabled",
-    "config.cpuAllocation.shares.shares",
-    "config.cpuAffinity.affinitySet",
-    "config.extraConfig[\"numa.nodeAffinity\"]",
-];
-
 /// A host and its VMs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Found {
@@ -49,6 +33,8 @@ pub struct Found {
     pub config: HostConfig,
     /// Of its VMs, those that are powered on.
     pub running: Vec<VmId>,
+    /// The object of each of its VMs.
+    pub objects: BTreeMap<VmId, String>,
 }
 
 /// What was read.
@@ -64,17 +50,18 @@ pub struct Inventory {
 
 /// An object's properties that are plain text, and those that are more, as XML.
 #[derive(Debug, Default, PartialEq)]
-struct Object {
-    kind: String,
-    id: String,
-    texts: BTreeMap<String, String>,
+pub(super) struct Object {
+    pub(super) kind: String,
+    pub(super) id: String,
+    /// By path; an extra option by its key.
+    pub(super) texts: BTreeMap<String, String>,
     host: Option<HostParts>,
-    affinity: Vec<u32>,
+    pub(super) affinity: Vec<u32>,
 }
 
 /// What of a host is more than text.
 #[derive(Debug, Default, PartialEq)]
-struct HostParts {
+pub(super) struct HostParts {
     packages: u32,
     cores: u32,
     threads: u32,
@@ -92,27 +79,31 @@ impl Client {
         let objects = self.objects()?;
         let (mut hosts, mut vms) = (Vec::new(), Vec::new());
         for o in objects {
-            if o.kind == "HostSystem" { hosts.push(o) } else { vms.push(o) }
+            if o.kind == "HostSystem" { hosts.push(o) } else { vms.push(Settings::of(&o)) }
         }
+        // Of all hosts together: a VM keeps its identity when it moves.
+        let ids = identities(&vms);
         let mut notes = Vec::new();
         let mut found = Vec::new();
         for host in &hosts {
             let name = host.texts.get("name").cloned().unwrap_or_else(|| host.id.clone());
-            let mine = vms.iter().filter(|vm| vm.texts.get("runtime.host") == Some(&host.id));
-            match config(host, &name, mine.clone()) {
+            let is_here = |(vm, _): &(&Settings, &VmId)| vm.host.as_ref() == Some(&host.id);
+            let mine: Vec<(&Settings, &VmId)> = vms.iter().zip(&ids).filter(is_here).collect();
+            match config(host, &name, &mine) {
                 Ok(config) => {
-                    let on =
-                        |o: &&Object| o.texts.get("runtime.powerState").is_some_and(|s| s == "poweredOn");
-                    let running = mine.filter(on).map(|o| VmId(identity(o))).collect();
-                    found.push(Found { id: host.id.clone(), config, running });
+                    let each = || mine.iter().copied();
+                    let on = each().filter(|(vm, _)| vm.powered_on == Some(true));
+                    found.push(Found {
+                        id: host.id.clone(),
+                        config,
+                        running: on.map(|(_, id)| id.clone()).collect(),
+                        objects: each().map(|(vm, id)| (id.clone(), vm.id.clone())).collect(),
+                    });
                 }
                 Err(fault) => notes.push(format!("host {name:?} is left out: {fault}")),
             }
         }
-        let homeless = vms
-            .iter()
-            .filter(|vm| !hosts.iter().any(|h| vm.texts.get("runtime.host") == Some(&h.id)))
-            .count();
+        let homeless = vms.iter().filter(|vm| !hosts.iter().any(|h| vm.host.as_ref() == Some(&h.id))).count();
         if homeless > 0 {
             notes.push(format!("{homeless} VM(s) are on no host that may be seen"));
         }
@@ -124,7 +115,16 @@ impl Client {
         Ok(Inventory { about: self.about().to_owned(), hosts: found, notes })
     }
 
+    /// Views and tokens are a session's: where that ended on the way, all is asked once more.
     fn objects(&mut self) -> Result<Vec<Object>, Fault> {
+        let session = self.sessions;
+        match self.objects_of_session() {
+            Err(_) if self.sessions != session => Ok(self.objects_of_session()?),
+            other => Ok(other?),
+        }
+    }
+
+    fn objects_of_session(&mut self) -> Result<Vec<Object>, Refused> {
         let view = format!(
             "<CreateContainerView xmlns=\"urn:vim25\"><_this type=\"ViewManager\">{}</_this><container type=\"Folder\">{}</container>\
              <type>HostSystem</type><type>VirtualMachine</type><recursive>true</recursive></CreateContainerView>",
@@ -134,18 +134,14 @@ impl Client {
         let none = Fault::new(FaultKind::BadInput, format!("what {} answers", self.place))
             .because("it makes no view");
         let view = self.call(&view)?.read(|a| text_of(a, "returnval")).flatten().ok_or(none)?;
-        let set = |kind: &str, paths: &[&str]| {
-            let paths: String = paths.iter().map(|p| format!("<pathSet>{}</pathSet>", escaped(p))).collect();
-            format!("<propSet><type>{kind}</type>{paths}</propSet>")
-        };
         let properties = escaped(&self.managers.properties);
         let mut reply = self.call(&format!(
             "<RetrievePropertiesEx xmlns=\"urn:vim25\"><_this type=\"PropertyCollector\">{properties}</_this><specSet>{}{}\
              <objectSet><obj type=\"ContainerView\">{}</obj><skip>true</skip>\
              <selectSet xsi:type=\"TraversalSpec\"><name>view</name><type>ContainerView</type><path>view</path><skip>false</skip></selectSet>\
              </objectSet></specSet><options><maxObjects>{AT_A_TIME}</maxObjects></options></RetrievePropertiesEx>",
-            set("HostSystem", &HOST),
-            set("VirtualMachine", &VM),
+            property_set("HostSystem", &HOST),
+            property_set("VirtualMachine", &PROPERTIES),
             escaped(&view)
         ))?;
         let mut all = Vec::new();
@@ -164,6 +160,35 @@ impl Client {
         ));
         Ok(all)
     }
+
+    /// These properties of one object; those that it has not, or that may not be seen, are left out.
+    pub(super) fn object(&mut self, kind: &str, id: &str, paths: &[&str]) -> Result<Object, Refused> {
+        let answer = self.properties_of(kind, id, paths)?;
+        let mut all = Vec::new();
+        read_objects(&answer, &mut all);
+        all.into_iter().next().ok_or_else(|| {
+            let what = format!("{}: nothing of {kind} {id:?} may be seen", self.place);
+            Fault::new(FaultKind::NoPrivilege, what)
+                .way_out("give the user the role Read-only on it, at least")
+                .into()
+        })
+    }
+
+    /// The answer that these properties of one object are in.
+    pub(super) fn properties_of(&mut self, kind: &str, id: &str, paths: &[&str]) -> Result<Reply, Refused> {
+        self.call(&format!(
+            "<RetrievePropertiesEx xmlns=\"urn:vim25\"><_this type=\"PropertyCollector\">{}</_this><specSet>{}<objectSet>\
+             <obj type=\"{kind}\">{}</obj></objectSet></specSet><options/></RetrievePropertiesEx>",
+            escaped(&self.managers.properties),
+            property_set(kind, paths),
+            escaped(id)
+        ))
+    }
+}
+
+fn property_set(kind: &str, paths: &[&str]) -> String {
+    let paths: String = paths.iter().map(|p| format!("<pathSet>{}</pathSet>", escaped(p))).collect();
+    format!("<propSet><type>{kind}</type>{paths}</propSet>")
 }
 
 /// Reads the objects of an answer; the token of the next, where there are more.
@@ -215,13 +240,12 @@ fn object(node: Node<'_, '_>) -> Object {
                     parts.by_node.push((id, numbers(n, "cpuID"), memory));
                 }
             }
-            "config.cpuAffinity.affinitySet" => {
-                object.affinity = value.children().filter_map(|n| n.text()?.trim().parse().ok()).collect();
-            }
+            "config.cpuAffinity" => object.affinity = numbers(value, "affinitySet"),
             name if name.starts_with("config.extraConfig") => {
+                let key = name.split('"').nth(1).unwrap_or_default();
                 let text = descendant(value, "value").and_then(|n| n.text()).or_else(|| value.text());
                 if let Some(text) = text {
-                    object.texts.insert("numa.nodeAffinity".to_owned(), text.to_owned());
+                    object.texts.insert(key.to_owned(), text.to_owned());
                 }
             }
             _ => {
@@ -237,10 +261,16 @@ fn numbers(of: Node<'_, '_>, name: &str) -> Vec<u32> {
     all.filter_map(|n| n.text()?.trim().parse().ok()).filter(|n| *n <= vsteer_core::cpuset::MAX_CPU).collect()
 }
 
-/// What a VM is called by us: its instance's UUID, else its object's id.
-fn identity(vm: &Object) -> String {
-    let uuid = vm.texts.get("config.instanceUuid").filter(|u| !u.is_empty());
-    uuid.unwrap_or(&vm.id).clone()
+/// What VMs are called by us: each by its instance's UUID, where that is no other one's too (of a VM that was copied by hand it may be),
+/// else by its object's id.
+fn identities(vms: &[Settings]) -> Vec<VmId> {
+    let mut times: BTreeMap<&str, usize> = BTreeMap::new();
+    vms.iter().for_each(|vm| *times.entry(vm.identity()).or_default() += 1);
+    let of = |vm: &Settings| {
+        let own = vm.identity();
+        VmId(if times[own] == 1 { own } else { &vm.id }.to_owned())
+    };
+    vms.iter().map(of).collect()
 }
 
 fn topology(host: &Object) -> Result<Topology, Fault> {
@@ -283,11 +313,11 @@ fn topology(host: &Object) -> Result<Topology, Fault> {
     })
 }
 
-fn config<'a>(host: &Object, name: &str, vms: impl Iterator<Item = &'a Object>) -> Result<HostConfig, Fault> {
+fn config(host: &Object, name: &str, vms: &[(&Settings, &VmId)]) -> Result<HostConfig, Fault> {
     let topology = topology(host)?;
     let usable = topology.usable();
     let version = host.texts.get("config.product.version").filter(|v| !v.is_empty());
-    let mut vms: Vec<VmConfig> = vms.map(|vm| vm_config(vm, &usable)).collect();
+    let mut vms: Vec<VmConfig> = vms.iter().map(|(vm, id)| vm_config(vm, id, &usable)).collect();
     vms.sort_by(|a, b| a.id.cmp(&b.id));
     Ok(HostConfig {
         hostname: name.to_owned(),
@@ -300,14 +330,12 @@ fn config<'a>(host: &Object, name: &str, vms: impl Iterator<Item = &'a Object>) 
     })
 }
 
-fn vm_config(vm: &Object, usable: &CpuSet) -> VmConfig {
-    let text = |name: &str| vm.texts.get(name).map(String::as_str).filter(|t| !t.is_empty());
-    let number = |name: &str| text(name).and_then(|t| t.parse::<u64>().ok());
-    let vcpus = number("config.hardware.numCPU").and_then(|n| u32::try_from(n).ok()).unwrap_or(0).min(4096);
-    let cores = number("config.hardware.numCoresPerSocket").and_then(|n| u32::try_from(n).ok());
-    let pinned: CpuSet = vm.affinity.iter().copied().filter(|c| usable.contains(*c)).collect();
-    let affinity = if pinned.is_empty() { usable.clone() } else { pinned };
-    let threads = (0..vcpus).map(|i| VmThread {
+fn vm_config(vm: &Settings, id: &VmId, usable: &CpuSet) -> VmConfig {
+    let of_vsphere = vm.as_nouns();
+    let pinned =
+        of_vsphere.cpu_affinity.as_ref().map(|set| set.intersection(usable)).filter(|set| !set.is_empty());
+    let affinity = pinned.unwrap_or_else(|| usable.clone());
+    let threads = (0..vm.vcpus.unwrap_or(0)).map(|i| VmThread {
         // The API names no worlds.
         tid: Tid(i),
         role: Role::Vcpu(i),
@@ -317,24 +345,14 @@ fn vm_config(vm: &Object, usable: &CpuSet) -> VmConfig {
         prefers: None,
         reserved: None,
     });
-    let fits = |cores: &u32| *cores > 0 && vcpus > 0 && vcpus.is_multiple_of(*cores);
     VmConfig {
         manager: Manager::Vsphere(vm.id.clone()),
         threads: threads.collect(),
-        weight: number("config.cpuAllocation.shares.shares").map(CpuWeight::Shares),
-        guest_topology: cores.filter(fits).map(|cores| GuestTopology {
-            sockets: vcpus / cores,
-            cores,
-            threads: 1,
-        }),
-        memory_bytes: number("config.hardware.memoryMB").map(|mib| mib << 20),
-        vsphere: Some(VsphereVm {
-            vcpus: Some(vcpus).filter(|n| *n > 0),
-            home_nodes: None,
-            node_affinity: text("numa.nodeAffinity").and_then(|t| t.parse().ok()),
-            cpu_hot_add: text("config.cpuHotAddEnabled").map(|t| t == "true"),
-        }),
-        ..VmConfig::new(VmId(identity(vm)), text("name").unwrap_or(&vm.id), 0)
+        weight: vm.weight(),
+        guest_topology: vm.topology(),
+        memory_bytes: vm.memory_mib.map(|mib| mib.saturating_mul(1 << 20)),
+        vsphere: Some(of_vsphere),
+        ..VmConfig::new(id.clone(), vm.name.as_deref().unwrap_or(&vm.id), 0)
     }
 }
 
@@ -343,6 +361,7 @@ mod tests {
     use super::super::Place;
     use super::super::soap::envelope;
     use super::*;
+    use vsteer_core::nouns::GuestTopology;
 
     fn reply(body: &str) -> Reply {
         let place = Place { user: "u".into(), host: "h".into(), port: 443 };
@@ -373,7 +392,7 @@ mod tests {
       <propSet><name>config.hardware.numCoresPerSocket</name><val xsi:type="xsd:int">2</val></propSet>
       <propSet><name>config.hardware.memoryMB</name><val xsi:type="xsd:int">2048</val></propSet>
       <propSet><name>config.cpuHotAddEnabled</name><val xsi:type="xsd:boolean">true</val></propSet>
-      <propSet><name>config.cpuAffinity.affinitySet</name><val xsi:type="ArrayOfInt"><int>0</int><int>1</int></val></propSet>
+      <propSet><name>config.cpuAffinity</name><val xsi:type="VirtualMachineAffinityInfo"><affinitySet>0</affinitySet><affinitySet>1</affinitySet></val></propSet>
       <propSet><name>config.extraConfig["numa.nodeAffinity"]</name><val xsi:type="OptionValue"><key>numa.nodeAffinity</key><value xsi:type="xsd:string">1</value></val></propSet>
       </objects>"#;
 
@@ -384,7 +403,8 @@ mod tests {
         );
         let mut objects = Vec::new();
         assert_eq!(read_objects(&reply(&body), &mut objects).as_deref(), Some("7"), "more are to come");
-        let config = config(&objects[0], "esx1", std::iter::once(&objects[1])).unwrap();
+        let vms = [Settings::of(&objects[1])];
+        let config = config(&objects[0], "esx1", &[(&vms[0], &identities(&vms)[0])]).unwrap();
         assert_eq!(config.kernel, "VMware ESXi 7.0.2");
         let t = &config.topology;
         assert_eq!((t.packages().len(), t.cores().len(), t.nodes().len(), t.online().len()), (2, 4, 2, 8));
@@ -408,7 +428,8 @@ mod tests {
         let body = "<R><returnval><objects><obj type=\"HostSystem\">h</obj></objects><objects><obj type=\"VirtualMachine\">v</obj></objects></returnval></R>";
         let mut objects = Vec::new();
         assert_eq!(read_objects(&reply(body), &mut objects), None);
-        let config = config(&objects[0], "h", std::iter::once(&objects[1])).unwrap();
+        let vms = [Settings::of(&objects[1])];
+        let config = config(&objects[0], "h", &[(&vms[0], &identities(&vms)[0])]).unwrap();
         assert_eq!((config.vms[0].vcpu_count(), config.vms[0].memory_bytes), (0, None));
         assert!(config.kernel.contains("not told"));
     }

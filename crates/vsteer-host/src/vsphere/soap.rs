@@ -36,6 +36,26 @@ pub(super) fn escaped(text: &str) -> String {
     out
 }
 
+/// Why a call came to nothing: what they call it, and what we make of it.
+#[derive(Debug)]
+pub(super) struct Refused {
+    /// The type of their fault (`NotAuthenticated`); empty where the call did not get so far.
+    pub(super) kind: String,
+    pub(super) fault: Fault,
+}
+
+impl From<Refused> for Fault {
+    fn from(refused: Refused) -> Fault {
+        refused.fault
+    }
+}
+
+impl From<Fault> for Refused {
+    fn from(fault: Fault) -> Refused {
+        Refused { kind: String::new(), fault }
+    }
+}
+
 /// An answer that is no fault.
 #[derive(Debug)]
 pub(super) struct Reply {
@@ -47,7 +67,7 @@ impl Reply {
     ///
     /// # Errors
     /// What its fault says; `BadInput` for what is no answer of vSphere's.
-    pub(super) fn of(place: &Place, status: u16, text: String) -> Result<Reply, Fault> {
+    pub(super) fn of(place: &Place, status: u16, text: String) -> Result<Reply, Refused> {
         let foreign = |why: String| {
             Fault::new(FaultKind::BadInput, format!("what {place} answers"))
                 .because(why)
@@ -59,13 +79,13 @@ impl Reply {
         let fault = root.tag_name().name() == "Envelope";
         let body = root.children().find(|n| n.tag_name().name() == "Body");
         let Some(first) = body.and_then(|b| b.first_element_child()).filter(|_| fault) else {
-            return Err(foreign(format!("status {status}, and no SOAP envelope")));
+            return Err(foreign(format!("status {status}, and no SOAP envelope")).into());
         };
         if first.tag_name().name() == "Fault" {
             return Err(refused(place, first));
         }
         if status != 200 {
-            return Err(foreign(format!("status {status}")));
+            return Err(foreign(format!("status {status}")).into());
         }
         drop(document);
         Ok(Reply { text })
@@ -80,21 +100,40 @@ impl Reply {
 }
 
 /// A fault of theirs as one of ours.
-fn refused(place: &Place, fault: Node<'_, '_>) -> Fault {
+fn refused(place: &Place, fault: Node<'_, '_>) -> Refused {
     let said = child_text(fault, "faultstring").unwrap_or_default();
-    let kind = fault
-        .children()
-        .find(|n| n.tag_name().name() == "detail")
-        .and_then(|d| d.first_element_child())
-        .map(|n| {
-            let of_type = n.attributes().find(|a| a.name() == "type").map(|a| a.value());
-            of_type.unwrap_or(n.tag_name().name()).trim_end_matches("Fault").to_owned()
-        })
-        .unwrap_or_default();
+    let detail = fault.children().find(|n| n.tag_name().name() == "detail");
+    match detail.and_then(|d| d.first_element_child()) {
+        Some(of) => told(place, &type_of(of), &said, of),
+        None => told(place, "", &said, fault),
+    }
+}
+
+/// What an element says that it is, else its name.
+fn type_of(node: Node<'_, '_>) -> String {
+    let of_type = node.attributes().find(|a| a.name() == "type").map(|a| a.value());
+    of_type.unwrap_or(node.tag_name().name()).trim_end_matches("Fault").to_owned()
+}
+
+/// The same of a task that failed: its error holds a fault and a sentence.
+pub(super) fn failed_task(place: &Place, error: Node<'_, '_>) -> Refused {
+    let said = child_text(error, "localizedMessage").unwrap_or_default();
+    match error.children().find(|n| n.tag_name().name() == "fault") {
+        Some(of) => told(place, &type_of(of), &said, of),
+        None => told(place, "", &said, error),
+    }
+}
+
+fn told(place: &Place, kind: &str, said: &str, fault: Node<'_, '_>) -> Refused {
+    Refused { kind: kind.to_owned(), fault: as_ours(place, kind, said, fault) }
+}
+
+fn as_ours(place: &Place, kind: &str, said: &str, fault: Node<'_, '_>) -> Fault {
     let of = |class: FaultKind, what: String, way_out: &str| {
-        Fault::new(class, what).because(&said).way_out(way_out)
+        let fault = Fault::new(class, what).way_out(way_out);
+        if said.trim().is_empty() { fault } else { fault.because(said) }
     };
-    match kind.as_str() {
+    match kind {
         "InvalidLogin" => of(
             FaultKind::NoPrivilege,
             format!("{place} refuses this user and password"),
@@ -112,8 +151,35 @@ fn refused(place: &Place, fault: Node<'_, '_>) -> Fault {
                 "give the user that role on the object, or use another user",
             )
         }
-        _ => Fault::new(FaultKind::Failed, format!("{place} answers with a fault {kind}")).because(&said),
+        "InvalidPowerState" => of(
+            FaultKind::Unsupported,
+            format!("{place}: not while the VM is in the power state {}", power_state(fault)),
+            "shut the VM down, apply the plan, start it again",
+        ),
+        "ManagedObjectNotFound" => of(
+            FaultKind::NothingThere,
+            format!("{place}: there is no such object any more"),
+            "observe again and make a new plan",
+        ),
+        "ConcurrentAccess" => of(
+            FaultKind::Changed,
+            format!("{place}: somebody else changed the VM at the same time"),
+            "make a new plan",
+        ),
+        "TaskInProgress" => of(
+            FaultKind::Failed,
+            format!("{place}: another task of the VM is at work"),
+            "wait for it, then run the command again",
+        ),
+        _ => {
+            let fault = Fault::new(FaultKind::Failed, format!("{place} answers with a fault {kind}"));
+            if said.trim().is_empty() { fault } else { fault.because(said) }
+        }
     }
+}
+
+fn power_state(fault: Node<'_, '_>) -> String {
+    text_of(fault, "existingState").unwrap_or_else(|| "that it is in".to_owned())
 }
 
 /// The text of an element's child of this name.
@@ -149,7 +215,7 @@ mod tests {
             "<soapenv:Fault><faultcode>ServerFaultCode</faultcode><faultstring>no &amp; no</faultstring>\
              <detail>{detail}</detail></soapenv:Fault>"
         );
-        Reply::of(&place(), 500, answer(&body)).unwrap_err()
+        Reply::of(&place(), 500, answer(&body)).unwrap_err().fault
     }
 
     #[test]
@@ -164,13 +230,25 @@ mod tests {
         );
         assert!(right.what.contains("System.View") && right.kind == FaultKind::NoPrivilege, "{}", right.what);
         assert_eq!(fault("<RuntimeFaultFault/>").kind, FaultKind::Failed);
+        let on = fault(
+            "<InvalidPowerStateFault xmlns=\"urn:vim25\"><existingState>poweredOn</existingState></InvalidPowerStateFault>",
+        );
+        assert!(on.what.contains("poweredOn"), "{}", on.what);
+    }
+
+    #[test]
+    fn a_tasks_fault_is_read_as_a_calls() {
+        let text = "<error><fault xsi:type=\"ConcurrentAccess\"/><localizedMessage>changed</localizedMessage></error>";
+        let reply = Reply::of(&place(), 200, answer(text)).unwrap();
+        let refused = reply.read(|e| failed_task(&place(), e)).unwrap();
+        assert_eq!((refused.kind.as_str(), refused.fault.kind), ("ConcurrentAccess", FaultKind::Changed));
     }
 
     #[test]
     fn what_is_no_answer_is_refused() {
         for (status, text) in [(200, "<html>hello</html>"), (404, "not found"), (200, ""), (503, "<a/>")] {
             let refused = Reply::of(&place(), status, text.to_owned()).unwrap_err();
-            assert_eq!(refused.kind, FaultKind::BadInput, "{text:?}");
+            assert_eq!(refused.fault.kind, FaultKind::BadInput, "{text:?}");
         }
         assert!(Reply::of(&place(), 500, answer("<LoginResponse/>")).is_err());
     }

@@ -95,6 +95,7 @@ impl<'a> Subject<'a> {
                 other => Able::No(format!("the scheduler of its pool, {other:?}, reserves nothing")),
             }),
             node_affinity: none(),
+            of_vsphere: none(),
         }
     }
 
@@ -115,6 +116,10 @@ impl<'a> Subject<'a> {
             Change::Preference { .. } => &all.preference,
             Change::Reservation { .. } => &all.reservation,
             Change::NodeAffinity { .. } => &all.node_affinity,
+            Change::VmAffinity { .. }
+            | Change::ReservationMhz { .. }
+            | Change::LimitMhz { .. }
+            | Change::Latency { .. } => &all.of_vsphere,
         };
         if let (true, Able::No(why)) = (scope.live(), &of.live) {
             return Err(fault(FaultKind::Unsupported, step).because(why));
@@ -260,13 +265,7 @@ pub(super) fn current(listed: &Listed, step: &Step) -> Result<Change, Fault> {
 pub(super) fn former(listed: &Listed, step: &Step, scope: Scope) -> Result<Former, Fault> {
     let subject = Subject::find(listed, &step.vm, &step.vm_name)?;
     subject.check(step, scope)?;
-    Ok(Former {
-        live: Some(subject.current(step)?),
-        affinities: Vec::new(),
-        cpusets: Vec::new(),
-        period_us: None,
-        definition: Vec::new(),
-    })
+    Ok(Former { live: Some(subject.current(step)?), ..Former::default() })
 }
 
 /// Makes the step at `place`, of which `listed` tells.

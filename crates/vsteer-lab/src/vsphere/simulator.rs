@@ -3,23 +3,30 @@
 //! It answers the API (vim25) as a vCenter with hosts and VMs of its own making would, over TLS with a certificate that it makes at each start. The
 //! program beside this file (Go; `go.sum` pins every module) also carries `govc object.collect`, the peer that reading an inventory is held against.
 //!
-//! Left out: counters of co-stop, which it never has, and refusals of what a real host does not allow.
+//! What it lacks of a real vSphere is put in by hooks of ours, and so is no proof of what a real one does: sessions that end, a user without
+//! rights, refusals of what is not changed while a VM is on (`hooks.go`), and counters of values that can be told (`counters.go`).
+//!
+//! Left out: DRS, vMotion, resource pools, times that a task takes.
 
 use crate::command;
 use crate::files::write_file;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
 use vsteer_core::{Fault, FaultKind};
 
+/// A user who may see all and change nothing; same password.
+pub const READER: &str = "reader";
 /// What it accepts.
 pub const USER: &str = "user";
 /// The same.
 pub const PASSWORD: &str = "pass";
 
-const SOURCES: [(&str, &str); 3] = [
+const SOURCES: [(&str, &str); 5] = [
     ("main.go", include_str!("simulator/main.go")),
+    ("hooks.go", include_str!("simulator/hooks.go")),
+    ("counters.go", include_str!("simulator/counters.go")),
     ("go.mod", include_str!("simulator/go.mod")),
     ("go.sum", include_str!("simulator/go.sum")),
 ];
@@ -74,16 +81,18 @@ impl Program {
             .stderr(Stdio::null())
             .spawn()
             .map_err(told)?;
-        let (open, out) = (child.stdin.take(), child.stdout.take().expect("stdout is piped"));
+        let open = child.stdin.take().expect("stdin is piped");
+        let out = BufReader::new(child.stdout.take().expect("stdout is piped"));
         let mut serving = Serving {
             program: self.clone(),
             child,
-            _open: open,
+            open,
+            out,
             address: String::new(),
             thumbprint: String::new(),
         };
         let mut line = String::new();
-        BufReader::new(out).read_line(&mut line).map_err(told)?;
+        serving.out.read_line(&mut line).map_err(told)?;
         let (address, thumbprint) = line.trim().split_once(' ').ok_or_else(|| {
             Fault::new(FaultKind::Failed, "the simulator of vSphere did not say where it listens")
         })?;
@@ -97,7 +106,8 @@ impl Program {
 pub struct Serving {
     program: Program,
     child: Child,
-    _open: Option<ChildStdin>,
+    open: ChildStdin,
+    out: BufReader<ChildStdout>,
     /// `127.0.0.1:PORT`.
     pub address: String,
     /// SHA-256 of its certificate, hexadecimal.
@@ -105,6 +115,22 @@ pub struct Serving {
 }
 
 impl Serving {
+    /// Has something happen there: words as `hooks.go` lists them.
+    ///
+    /// # Errors
+    /// It cannot be, or the simulator is gone.
+    pub fn happens(&mut self, words: &[&str]) -> Result<(), Fault> {
+        let what = || format!("having the simulator of vSphere do {words:?}");
+        let mut answer = String::new();
+        writeln!(self.open, "{}", words.join("\t"))
+            .and_then(|()| self.out.read_line(&mut answer))
+            .map_err(|e| Fault::io(what(), &e))?;
+        match answer.trim_end() {
+            "ok" => Ok(()),
+            other => Err(Fault::new(FaultKind::Failed, what()).because(other)),
+        }
+    }
+
     /// What govc collects: these properties of all objects of a kind, as JSON, one object after another.
     ///
     /// # Errors

@@ -190,6 +190,7 @@ impl Vm {
             home_nodes: self.home_nodes.as_deref().or(self.node_affinity.as_deref()).map(nodes),
             node_affinity: self.node_affinity.as_deref().map(nodes),
             cpu_hot_add: self.cpu_hot_add,
+            ..VsphereVm::default()
         }
     }
 

@@ -1,8 +1,9 @@
 //! `vsteer apply`: makes a plan's changes. Without `--yes` or `--try` it shows what it would do.
 
 use super::plan::read;
-use crate::cli::Apply;
+use crate::cli::{Apply, Login};
 use crate::interrupt::Interrupt;
+use crate::login;
 use crate::source::xen_meant;
 use std::time::{SystemTime, UNIX_EPOCH};
 use vsteer_act::{Journal, Setting, arm, confirm, journal_folder, preview};
@@ -11,13 +12,79 @@ use vsteer_core::plan::Plan;
 use vsteer_core::{Fault, FaultKind};
 use vsteer_host::actuate::Actuate;
 use vsteer_host::observe::{CollectorChoice, KvmHost, Observe, Options};
+use vsteer_host::vsphere::{Esxi, is_by_name, mapped};
 use vsteer_host::xen::config::Listed;
 
 /// Hidden first word of the watchdog's command line: see [`watchdog`].
 pub const WATCHDOG: &str = "__watchdog";
 
+/// Opens what takes plans back. `secret`: the password that a vSphere wants, where it is known already.
+pub fn open_actuator(
+    connect: Option<&str>,
+    login: &Login,
+    secret: Option<&str>,
+) -> Result<Box<dyn Actuate>, Fault> {
+    if let Some(access) = login::access(connect, login)? {
+        let password = secret.map_or_else(|| login::password(&access), |s| Ok(s.to_owned()))?;
+        return Ok(Box::new(Esxi::open(&access, &password)?));
+    }
+    open(connect).map(|(actuator, _)| actuator)
+}
+
+/// What a plan is applied with.
+struct Opened {
+    /// The plan; one of esxtop's files for the VMs that it means.
+    plan: Plan,
+    actuator: Box<dyn Actuate>,
+    now: HostConfig,
+    /// For the journal.
+    connect: Option<String>,
+    /// For the watchdog.
+    secret: Option<String>,
+}
+
+fn open_for(plan: Plan, a: &Apply) -> Result<Opened, Fault> {
+    let connect = a.connect.as_deref();
+    let of_vsphere = plan.parent.vms.iter().find(|vm| matches!(vm.manager, Manager::Vsphere(_)));
+    let Some(access) = login::access(connect, &a.login)? else {
+        if let Some(vm) = of_vsphere {
+            return Err(Fault::new(
+                FaultKind::Usage,
+                format!("VM {:?} runs on vSphere, and none is named", vm.name),
+            )
+            .way_out("--connect vsphere://USER@HOST; or vsteer plan ... --format powercli for a script"));
+        }
+        let (actuator, now) = open(connect)?;
+        return Ok(Opened { plan, actuator, now, connect: connect.map(str::to_owned), secret: None });
+    };
+    if of_vsphere.is_none() {
+        return Err(Fault::new(FaultKind::Changed, format!("plan {} is of no vSphere's VMs", plan.id))
+            .way_out("leave out --connect, or name the libvirt or Xen that it was made of"));
+    }
+    let password = login::password(&access)?;
+    let mut esxi = Esxi::open(&access, &password)?;
+    esxi.take_notes().iter().for_each(|n| eprintln!("vsteer: {n}"));
+    let now = esxi.config_of(&plan.parent.hostname)?;
+    let plan = if is_by_name(&plan) {
+        let (plan, notes) = mapped(&plan, &now, &mut esxi)?;
+        notes.iter().for_each(|n| eprintln!("vsteer: {n}"));
+        plan
+    } else {
+        plan
+    };
+    let connect = Some(esxi.access(&access).uri());
+    Ok(Opened { plan, actuator: Box::new(esxi), now, connect, secret: Some(password) })
+}
+
 /// Opens what changes this host, and reads how it is set up.
 pub fn open(connect: Option<&str>) -> Result<(Box<dyn Actuate>, HostConfig), Fault> {
+    if let Some(uri) = connect.filter(|uri| uri.starts_with(vsteer_host::vsphere::SCHEME)) {
+        let what = format!(
+            "--connect {}...: that is not done over vSphere's API",
+            &uri[..vsteer_host::vsphere::SCHEME.len()]
+        );
+        return Err(Fault::new(FaultKind::Unsupported, what).way_out("vsteer plan and vsteer apply are"));
+    }
     if let Some(place) = xen_meant(connect)? {
         let config = Listed::ask(&place)?.config()?;
         return Ok((Box::new(place), config));
@@ -46,12 +113,11 @@ pub fn run(a: &Apply, json: bool) -> Result<(), Fault> {
         eprintln!("vsteer: plan {} has no steps: {}", plan.id, plan.title);
         return Ok(());
     }
-    if let Some(vm) = plan.parent.vms.iter().find(|vm| matches!(vm.manager, Manager::Vsphere(_))) {
-        return Err(Fault::new(FaultKind::Unsupported, format!("VM {:?} runs on vSphere", vm.name))
-            .because("vsteer does not change vSphere's VMs itself yet")
-            .way_out("vsteer plan ... --format powercli prints the same changes as a script"));
+    let Opened { plan, mut actuator, now, connect, secret } = open_for(plan, a)?;
+    if plan.steps.is_empty() {
+        eprintln!("vsteer: nothing of plan {} is left to do", plan.id);
+        return Ok(());
     }
-    let (mut actuator, now) = open(a.connect.as_deref())?;
     if !a.yes && a.try_for.is_none() {
         return dry_run(&plan, &now, actuator.as_mut(), json);
     }
@@ -61,8 +127,8 @@ pub fn run(a: &Apply, json: bool) -> Result<(), Fault> {
         &plan,
         &now,
         actuator.as_mut(),
-        Setting { folder: &journal_folder(), connect: a.connect.as_deref(), unix_ns },
-        |journal| a.try_for.map_or(Ok(()), |after| arm(journal, after, &[WATCHDOG])),
+        Setting { folder: &journal_folder(), connect: connect.as_deref(), unix_ns },
+        |journal| a.try_for.map_or(Ok(()), |after| arm(journal, after, &[WATCHDOG], secret.as_deref())),
         || interrupt.is_set(),
     )?;
     if json {
@@ -111,5 +177,8 @@ pub fn watchdog(words: &[String]) -> Result<(), Fault> {
     let usage = || Fault::new(FaultKind::Usage, "the watchdog is started by `vsteer apply --try`");
     let [_, journal, deadline] = words else { return Err(usage()) };
     let deadline = deadline.parse().map_err(|_| usage())?;
-    vsteer_act::watch(journal.as_ref(), deadline, |connect| open(connect).map(|(actuator, _)| actuator))
+    // What is told by nobody else: it was typed, or came by a pipe.
+    let secret = std::io::read_to_string(std::io::stdin()).unwrap_or_default();
+    let secret = Some(secret.as_str()).filter(|s| !s.is_empty());
+    vsteer_act::watch(journal.as_ref(), deadline, |connect| open_actuator(connect, &Login::default(), secret))
 }

@@ -3,7 +3,7 @@
 //! Of a recording or the live host, or of a host and a VM that are only described (`--host 2x18 --vcpus 12`).
 
 use crate::cli::Numa;
-use crate::{source, text};
+use crate::{login, source, text};
 use serde::Serialize;
 use vsteer_core::diagnose::{Context, Thresholds};
 use vsteer_core::model::HostModel;
@@ -13,7 +13,7 @@ use vsteer_core::numa::load::Load;
 use vsteer_core::numa::moves::{Mend, mend};
 use vsteer_core::numa::vnuma::{Answer, HostShape, NodeShape, Version, VmShape, answer};
 use vsteer_core::{Fault, FaultKind};
-use vsteer_host::vsphere::{Client, Place, Trust};
+use vsteer_host::vsphere::{Access, Client};
 
 const GIB: f64 = 1_073_741_824.0;
 
@@ -66,8 +66,9 @@ pub struct OfVm {
 /// # Errors
 /// As [`source::window`]; `Usage` for a shape that is none.
 pub fn run(a: &Numa, json: bool) -> Result<(), Fault> {
-    if let Some(place) = a.window.source.connect.as_deref().and_then(Place::of) {
-        return of_vsphere(a, place?, json);
+    let source = &a.window.source;
+    if let Some(access) = login::access(source.connect.as_deref(), &source.login)? {
+        return of_vsphere(a, &access, json);
     }
     let (nodes, host, vms) = match &a.host {
         Some(host) => {
@@ -97,13 +98,18 @@ pub fn run(a: &Numa, json: bool) -> Result<(), Fault> {
 }
 
 /// Every host of a vCenter, or the one of an ESXi: settings alone, for nobody measured what VMs want.
-fn of_vsphere(a: &Numa, place: Place, json: bool) -> Result<(), Fault> {
-    let trust = match (&a.thumbprint, &a.ca) {
-        (Some(text), _) => Trust::thumbprint(text)?,
-        (None, Some(file)) => Trust::Authorities(file.clone()),
-        (None, None) => Trust::System,
-    };
-    let inventory = Client::login(place, &password(a)?, &trust)?.inventory()?;
+fn of_vsphere(a: &Numa, access: &Access, json: bool) -> Result<(), Fault> {
+    let password = login::password(access)?;
+    let mut inventory = Client::login(access.place.clone(), &password, &access.trust)?.inventory()?;
+    if let Some(name) = &access.esxi {
+        inventory.hosts.retain(|h| h.config.hostname == *name || h.id == *name);
+        if inventory.hosts.is_empty() {
+            return Err(Fault::new(
+                FaultKind::NothingThere,
+                format!("{}: there is no host {name:?}", access.place),
+            ));
+        }
+    }
     inventory.notes.iter().for_each(|n| eprintln!("vsteer: {n}"));
     let mut all = Vec::new();
     for found in &inventory.hosts {
@@ -129,21 +135,6 @@ fn of_vsphere(a: &Numa, place: Place, json: bool) -> Result<(), Fault> {
         super::print_json(&serde_json::json!({ "about": inventory.about, "hosts": all }));
     }
     Ok(())
-}
-
-/// The password: a file's first line, or standard input's.
-fn password(a: &Numa) -> Result<String, Fault> {
-    let Some(file) = &a.password_file else {
-        return Err(Fault::new(FaultKind::Usage, "--connect vsphere:// wants --password-file FILE")
-            .because("a password on the command line is seen by everybody who lists processes")
-            .way_out("--password-file - reads it from standard input"));
-    };
-    let read = match file.to_str() {
-        Some("-") => std::io::read_to_string(std::io::stdin()),
-        _ => std::fs::read_to_string(file),
-    };
-    let text = read.map_err(|e| Fault::io(format!("reading the password in {}", file.display()), &e))?;
-    Ok(text.lines().next().unwrap_or_default().to_owned())
 }
 
 fn nodes(config: &HostConfig, model: &HostModel) -> Nodes {

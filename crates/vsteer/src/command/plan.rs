@@ -44,8 +44,14 @@ pub fn run(a: &PlanArgs, json: bool) -> Result<(), Fault> {
     } else {
         print!("{}", text::plan(&plan));
         match &a.output {
-            _ if is_on_vsphere(&plan.parent) && !plan.steps.is_empty() => {
-                println!("as a script for review: vsteer plan ... --format powercli");
+            Some(path) if is_on_vsphere(&plan.parent) && !plan.steps.is_empty() => {
+                println!("apply it: vsteer apply {} --connect vsphere://USER@HOST --try 5m", path.display());
+                println!("or as a script for review: vsteer plan ... --format powercli");
+            }
+            None if is_on_vsphere(&plan.parent) && !plan.steps.is_empty() => {
+                println!(
+                    "as a script for review: vsteer plan ... --format powercli; for vsteer apply: -o plan.json"
+                );
             }
             Some(path) if !plan.steps.is_empty() => {
                 println!("apply it: vsteer apply {} --try 60s", path.display())
@@ -60,11 +66,13 @@ fn limits(a: &PlanArgs) -> Limits {
     Limits { work_loss: a.work_loss / 100.0, ..Limits::default() }
 }
 
-fn scope(a: &PlanArgs) -> Scope {
+fn scope(a: &PlanArgs, config: &HostConfig) -> Scope {
     match a.scope {
-        ScopeChoice::Live => Scope::Live,
-        ScopeChoice::Persistent => Scope::Persistent,
-        ScopeChoice::Both => Scope::Both,
+        // It has no setting that ends with the VM's run.
+        None if is_on_vsphere(config) => Scope::Both,
+        None | Some(ScopeChoice::Live) => Scope::Live,
+        Some(ScopeChoice::Persistent) => Scope::Persistent,
+        Some(ScopeChoice::Both) => Scope::Both,
     }
 }
 
@@ -112,7 +120,7 @@ pub fn proposed_on_vsphere(stretch: &Stretch, model: &HostModel) -> Option<Plan>
     }
     let fitted = Cosched::new(&stretch.config, model, &mut || true).ok()?;
     let mut foretell = |steps: &[Step]| fitted.forecast(steps, &mut || true);
-    plan_by(&stretch.config, model, Limits::default(), Scope::Live, None, &mut foretell).ok()
+    plan_by(&stretch.config, model, Limits::default(), Scope::Both, None, &mut foretell).ok()
 }
 
 fn is_on_vsphere(config: &HostConfig) -> bool {
@@ -165,12 +173,12 @@ fn chosen(
 ) -> Result<Plan, Fault> {
     let config = &stretch.config;
     if a.set.is_empty() {
-        return plan_by(config, model, limits(a), scope(a), a.only.as_deref(), foretell);
+        return plan_by(config, model, limits(a), scope(a, config), a.only.as_deref(), foretell);
     }
     let steps = set::steps(config, &a.set)?;
     let title =
         if steps.is_empty() { "nothing to change: it is so already" } else { "as asked for by --set" };
-    plan_of(config, title, steps, scope(a), foretell)
+    plan_of(config, title, steps, scope(a, config), foretell)
 }
 
 fn by_replay(a: &PlanArgs, recorded: &Recorded) -> Result<Plan, Fault> {

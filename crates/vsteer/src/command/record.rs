@@ -4,11 +4,12 @@ use crate::cli::Record;
 use crate::interrupt::Interrupt;
 use crate::source::{Host, need_vms, open_host_with, progress, progress_done};
 use std::time::{Duration, Instant};
-use vsteer_core::nouns::{Collector, HostConfig};
+use vsteer_core::nouns::{Batch, Collector, HostConfig};
 use vsteer_core::trigger::Watch;
 use vsteer_core::{Fault, FaultKind};
 use vsteer_host::observe::Observe;
 use vsteer_host::switches::SwitchRecorder;
+use vsteer_host::vsphere::Statistics;
 use vsteer_record::{EventSummary, FORMAT, Manifest, Writer};
 
 /// A batch is written at least this often: so much is lost by a crash.
@@ -25,7 +26,7 @@ pub fn run(a: &Record, json: bool) -> Result<(), Fault> {
     let interrupt = Interrupt::listen();
     let mut host = open_host_with(&a.source, a.events.then_some(a.event_buffer))?;
     if a.second.is_some() && host.kvm().is_none() {
-        return Err(Fault::new(FaultKind::Usage, "a Xen host has no second way of counting")
+        return Err(Fault::new(FaultKind::Usage, "this host has no second way of counting")
             .way_out("leave out --second"));
     }
     let config = host.config()?;
@@ -63,8 +64,22 @@ pub fn run(a: &Record, json: bool) -> Result<(), Fault> {
     if host.kvm().is_some_and(|h| h.observer().is_some()) {
         interrupt.sleep_until(Instant::now() + SETTLE);
     }
+    if let Some(kept) = kept(a, &mut host)? {
+        kept.iter().try_for_each(|batch| writer.append(batch, &config))?;
+        writer.finish()?;
+        let seconds = seconds_of(&kept);
+        if json {
+            super::print_json(&serde_json::json!({
+                "recording": a.output, "batches": kept.len(), "seconds": seconds, "collector": host.collector(),
+            }));
+        } else {
+            eprintln!("vsteer: {} samples of {seconds:.0} s in {}", kept.len(), a.output.display());
+        }
+        return Ok(());
+    }
     let (first, first_polled) = host.sample_both(a.second.is_some())?;
     writer.append(&first, &config)?;
+    let mut newest_ns = first.mono_ns;
     let mut second = match (&a.second, host.kvm().and_then(|h| h.second_collector())) {
         (Some(folder), Some(collector)) => {
             Some(Writer::create(folder, &manifest(collector), &config, a.ring)?)
@@ -84,6 +99,11 @@ pub fn run(a: &Record, json: bool) -> Result<(), Fault> {
             break;
         }
         let (batch, polled) = host.sample_both(second.is_some())?;
+        // Who counts by itself (a vSphere) has nothing new each time.
+        if batch.mono_ns <= newest_ns {
+            continue;
+        }
+        newest_ns = batch.mono_ns;
         // The configuration is asked of the manager, which is slow beside a sample.
         if looked.elapsed() > Duration::from_secs(10) {
             config = with_clocks(host.config()?);
@@ -120,6 +140,26 @@ pub fn run(a: &Record, json: bool) -> Result<(), Fault> {
         events.iter().for_each(|e| eprintln!("vsteer: {}", told(e)));
     }
     Ok(())
+}
+
+/// What a vSphere kept of its statistics, where these are to be recorded: they lie in the past.
+fn kept(a: &Record, host: &mut Host) -> Result<Option<Vec<Batch>>, Fault> {
+    match host {
+        Host::Vsphere(esxi) if a.source.statistics != Statistics::RealTime => {
+            let length = a.length.ok_or_else(|| {
+                Fault::new(FaultKind::Usage, "how much of the statistics?").way_out("--for 24h")
+            })?;
+            esxi.past(length).map(Some)
+        }
+        _ => Ok(None),
+    }
+}
+
+fn seconds_of(batches: &[Batch]) -> f64 {
+    match (batches.first(), batches.last()) {
+        (Some(a), Some(b)) => b.mono_ns.saturating_sub(a.mono_ns) as f64 / 1e9,
+        _ => 0.0,
+    }
 }
 
 /// Of a ring, what the samples may take; the rest is for switches, which are many times as large.

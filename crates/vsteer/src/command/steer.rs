@@ -456,7 +456,8 @@ fn steps(config: &HostConfig, names: &[&str], outcome: &Outcome) -> (Vec<Step>, 
         Some(CpuWeight::Shares(_)) => CGROUP_V1,
         Some(CpuWeight::Weight(_)) => CGROUP_V2,
         Some(CpuWeight::Credit(_)) => XEN,
-        None => return (Vec::new(), 0.0),
+        // Steering does not reach vSphere.
+        Some(CpuWeight::Esxi(_)) | None => return (Vec::new(), 0.0),
     };
     let parts: Vec<f64> = all.iter().map(|(_, _, w)| *w).collect();
     let together = all.iter().map(|(_, from, _)| from.number()).sum();

@@ -40,6 +40,10 @@ pub fn run(a: &Top, json: bool) -> Result<(), Fault> {
             return Ok(());
         }
         let now = host.sample()?;
+        // Who counts by itself (a vSphere) has nothing new each time.
+        if now.mono_ns <= before.mono_ns {
+            continue;
+        }
         let model = model::derive(&host.config()?, &host.collector(), &[before, now.clone()])?;
         print_rows(now.unix_ns, &model, json);
         before = now;

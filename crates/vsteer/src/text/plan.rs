@@ -93,13 +93,22 @@ fn stage(before: &Forecast, now: &Forecast) -> Option<String> {
 pub fn plan(p: &Plan) -> String {
     let mut out = format!("plan {}: {}\n", p.id, p.title);
     let mut vm = "";
-    let mut so_far = expected_after(p, 0);
+    let (mut so_far, off) = (expected_after(p, 0), p.needs_vms_off());
     for (i, s) in p.steps.iter().enumerate() {
         if s.vm_name != vm {
             out.push_str(&format!("  VM {:?}\n", s.vm_name));
             vm = &s.vm_name;
         }
         out.push_str(&format!("     {}\n        because {}\n", s.change, s.reason));
+        if let Some((_, on)) = off.iter().find(|(step, _)| *step == i) {
+            out.push_str(match on {
+                Some(false) => "        the VM must be off for it, as it is\n",
+                Some(true) => {
+                    "        the VM must be off for it, and is on: apply refuses before the first step\n"
+                }
+                None => "        the VM must be off for it\n",
+            });
+        }
         if let (Some(before), Some(now)) = (so_far, expected_after(p, i + 1)) {
             stage(before, now).iter().for_each(|told| out.push_str(&format!("        then {told}\n")));
             so_far = Some(now);

@@ -24,7 +24,7 @@ const XEN: &str = "it is a Xen domain: connect to that host by xen: or xen+ssh:/
 const UNCONNECTED: &str = "it belongs to a libvirt that is not connected";
 
 pub(super) const XENS: &str = "only Xen has such a setting";
-const VSPHERE: &str = "it runs on vSphere: `vsteer plan --format powercli` prints the change as a script";
+const VSPHERE: &str = "it runs on vSphere: connect to that by vsphere://USER@HOST";
 pub(super) const VSPHERES: &str = "only vSphere has such a setting";
 pub(super) const NO_POOLS: &str = "Linux has no pools of pCPUs";
 
@@ -88,6 +88,7 @@ pub(super) fn capabilities(inventory: &Inventory, vm: &VmConfig) -> Capabilities
         preference: both(no(XENS)),
         reservation: both(no(XENS)),
         node_affinity: both(no(VSPHERES)),
+        of_vsphere: both(no(VSPHERES)),
     };
     let refuse_all = match &vm.manager {
         Manager::KubeVirt => Some(KUBEVIRT),
@@ -109,6 +110,7 @@ pub(super) fn capabilities(inventory: &Inventory, vm: &VmConfig) -> Capabilities
         &mut all.preference,
         &mut all.reservation,
         &mut all.node_affinity,
+        &mut all.of_vsphere,
     ] {
         if let Some(why) = refuse_all {
             *capability = Capability { live: no(why), persistent: no(why) };
@@ -134,6 +136,10 @@ fn of_change<'a>(all: &'a Capabilities, change: &Change) -> &'a Capability {
         Change::Preference { .. } => &all.preference,
         Change::Reservation { .. } => &all.reservation,
         Change::NodeAffinity { .. } => &all.node_affinity,
+        Change::VmAffinity { .. }
+        | Change::ReservationMhz { .. }
+        | Change::LimitMhz { .. }
+        | Change::Latency { .. } => &all.of_vsphere,
     }
 }
 

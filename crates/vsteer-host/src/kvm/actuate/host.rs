@@ -49,8 +49,10 @@ pub(super) fn current(host: &KvmHost, step: &Step) -> Option<Result<Change, Faul
     // What this host's own libvirt says is known already where it is connected by that URI.
     let here = || {
         let mine = host.inventory.vms.iter().find(|vm| vm.id == *of.vm);
-        Ok(mine.is_some_and(|vm| vm.manager == Manager::Libvirt(of.from.to_owned()))
-            && runs_at(of.from, of.vm)?)
+        Ok::<bool, Fault>(
+            mine.is_some_and(|vm| vm.manager == Manager::Libvirt(of.from.to_owned()))
+                && runs_at(of.from, of.vm)?,
+        )
     };
     let found = || {
         if here()? {
@@ -74,10 +76,8 @@ pub(super) fn former(host: &mut KvmHost, step: &Step) -> Option<Result<Former, F
         let (definition, cpus) = definition::places(&text).map_err(|why| unreadable(step, &why))?;
         Ok(Former {
             live: Some(Change::Host { from: of.from.into(), to: of.to.into(), cpus }),
-            affinities: Vec::new(),
-            cpusets: Vec::new(),
-            period_us: None,
             definition,
+            ..Former::default()
         })
     };
     Some(match current(host, step)? {

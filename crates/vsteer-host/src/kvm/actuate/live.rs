@@ -62,9 +62,11 @@ pub(super) fn make(inventory: &mut Inventory, subject: &Subject, step: &Step) ->
         }
         Change::Host { .. } => Err(fault(FaultKind::Unsupported, step).because("it is moved as a whole")),
         Change::Pool { .. } => Err(fault(FaultKind::Unsupported, step).because(super::able::NO_POOLS)),
-        Change::NodeAffinity { .. } => {
-            Err(fault(FaultKind::Unsupported, step).because(super::able::VSPHERES))
-        }
+        Change::NodeAffinity { .. }
+        | Change::VmAffinity { .. }
+        | Change::ReservationMhz { .. }
+        | Change::LimitMhz { .. }
+        | Change::Latency { .. } => Err(fault(FaultKind::Unsupported, step).because(super::able::VSPHERES)),
         Change::Preference { .. } | Change::Reservation { .. } => {
             Err(fault(FaultKind::Unsupported, step).because(super::able::XENS))
         }

@@ -2,8 +2,11 @@
 //!
 //! Against govmomi's simulator ([`crate::vsphere::simulator`]): 1,000 VMs on 20 hosts, by `vsteer numa` and by `govc`, in turn; and who is refused.
 //! Reading is held to 1.5 times govc's time, which reads the VMs' properties alone.
+//!
+//! Then, on smaller ones, whether counters are read as they were planted ([`counters`]), and every change made, read back and taken back,
+//! wherever it is killed ([`changes`]).
 
-use super::LIMIT;
+use super::{LIMIT, changes, counters};
 use crate::command::{self, Finished};
 use crate::drive::Vsteer;
 use crate::fetch::cache_folder;
@@ -19,7 +22,7 @@ use vsteer_core::Fault;
 /// See the file's head.
 pub const CASE: Case = Case {
     name: "vsphere-api",
-    doc: "an inventory of 1,000 VMs over vSphere's API (govmomi's simulator) beside govc; certificates and passwords that do not fit",
+    doc: "vSphere's API (govmomi's simulator): 1,000 VMs beside govc; counters as planted; changes made, killed at every point, taken back",
     in_test: false,
     run,
 };
@@ -30,7 +33,7 @@ const VMS_EACH: u32 = 50;
 const TIMES: usize = 9;
 /// Of govc's time.
 const TIMES_MOST: f64 = 1.5;
-/// What `vsteer` reads of a VM (host/src/vsphere/inventory.rs).
+/// What `vsteer` reads of a VM (host/src/vsphere/settings.rs).
 const PROPERTIES: &[&str] = &[
     "name",
     "runtime.host",
@@ -40,9 +43,18 @@ const PROPERTIES: &[&str] = &[
     "config.hardware.numCoresPerSocket",
     "config.hardware.memoryMB",
     "config.cpuHotAddEnabled",
+    "config.changeVersion",
+    "config.cpuAllocation.shares.level",
     "config.cpuAllocation.shares.shares",
-    "config.cpuAffinity.affinitySet",
+    "config.cpuAllocation.reservation",
+    "config.cpuAllocation.expandableReservation",
+    "config.cpuAllocation.limit",
+    "config.memoryAllocation.reservation",
+    "config.memoryReservationLockedToMax",
+    "config.latencySensitivity.level",
+    "config.cpuAffinity",
     "config.extraConfig[\"numa.nodeAffinity\"]",
+    "config.extraConfig[\"sched.cpu.affinity\"]",
 ];
 
 fn run(bench: &Bench) -> Result<Findings, Fault> {
@@ -78,6 +90,9 @@ fn run(bench: &Bench) -> Result<Findings, Fault> {
     );
     findings.figures = json!({ "vms": HOSTS * VMS_EACH, "own_s": own, "govc_s": govc, "times": own / govc });
     refusals(&asks, &serving, &mut findings)?;
+    drop(serving);
+    counters::run(bench, &program, &asks.right, &mut findings)?;
+    changes::run(bench, &program, &asks.right, &mut findings)?;
     Ok(findings)
 }
 

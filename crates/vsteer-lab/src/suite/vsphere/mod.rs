@@ -5,6 +5,9 @@
 //! fitted. That all four VMs were on one node is an assumption, the only one.
 
 mod api;
+mod changes;
+mod counters;
+mod driven;
 
 pub use api::CASE as API;
 

@@ -1,13 +1,13 @@
 // govmomi's simulator of vSphere, and govc's object.collect, for vsteer's lab. `serve HOSTS VMS` prints its address and the SHA-256 of its
-// certificate and serves until its input ends; any other words are govc's.
+// certificate and serves until its input ends; lines of its input are what happens meanwhile (hooks.go). Any other words are govc's.
 package main
 
 import (
+	"bufio"
 	"crypto/sha256"
 	"crypto/tls"
 	"encoding/hex"
 	"fmt"
-	"io"
 	"log"
 	"net/url"
 	"os"
@@ -26,10 +26,13 @@ func serve(hosts, vms int) {
 	}
 	model.Service.Listen = &url.URL{Host: "127.0.0.1:0", User: url.UserPassword("user", "pass")}
 	model.Service.TLS = &tls.Config{}
+	hooks := hook(model)
 	server := model.Service.NewServer()
 	print := sha256.Sum256(server.Certificate().Raw)
 	fmt.Println(server.URL.Host, hex.EncodeToString(print[:]))
-	io.Copy(io.Discard, os.Stdin)
+	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
+		fmt.Println(hooks.do(lines.Text()))
+	}
 }
 
 func main() {

@@ -72,7 +72,13 @@ fn keep(a: &RealtimeRun, json: bool) -> Result<(), Fault> {
         Means::Policy(_) => CollectorChoice::Schedstat,
         Means::Priority => CollectorChoice::Auto,
     };
-    let host = open_host(&Source { connect: a.connect.clone(), collector, vms: Vec::new() })?;
+    let host = open_host(&Source {
+        connect: a.connect.clone(),
+        collector,
+        vms: Vec::new(),
+        statistics: Default::default(),
+        login: Default::default(),
+    })?;
     let mut host = host.into_kvm().ok_or_else(|| {
         Fault::new(FaultKind::Unsupported, "real-time guests on a Xen host")
             .because("they are brought about by Linux's scheduler")

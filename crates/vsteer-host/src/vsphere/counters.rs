@@ -1,0 +1,291 @@
+//! What does vSphere count of a VM's waiting, and what is that here?
+//!
+//! A counter has a value for each interval: 20 s in real time (an hour of it is kept), 5 minutes, half an hour, two hours or a day
+//! in the statistics. Sums (`cpu.ready.summation`) are milliseconds *within* the interval, so a share is the value over the
+//! interval's own length, which each sample says itself; averages (`cpu.readiness.average`) are hundredths of a percent. Either
+//! becomes nanoseconds, and the samples counters that only rise, as all other collectors' are.
+//!
+//! Which of them is counted, and for whom, is asked (`QueryAvailablePerfMetric`): instance `""` is the VM's group, `"0"`, `"1"`,
+//! ... its vCPUs. One is never made of the other. What is not counted is `None`: the statistics keep groups' ready time on level 1,
+//! the rest of the groups' from level 2 and 3 on, and vCPUs on level 3.
+//!
+//! | vSphere, cpu. | here |
+//! |---|---|
+//! | run, system, overlap, used, costop, wait (`.summation`) | run, system, overlap, used, co-stopped, blocked |
+//! | ready (`.summation`), which holds maxlimited | wait; less maxlimited: ready |
+//! | maxlimited (`.summation`) | limited |
+//! | readiness (`.average`) | wait of a vCPU, where there is no ready; of a group never: whether it is a sum or a mean over vCPUs is not said |
+//!
+//! Sources: VMware, vSphere Web Services API reference (7.0): PerformanceManager, "CPU counters"; that ready holds max limited is said of
+//! esxtop's columns ("Interpreting esxtop Statistics"), and taken to hold here, where the same kernel counts.
+//!
+//! Left out: memory, disks, networks; hosts' counters but for `utilization`.
+
+use roxmltree::Node;
+use std::collections::{BTreeMap, BTreeSet};
+use vsteer_core::nouns::ThreadCounters;
+
+use super::soap::child_text;
+
+/// One of the counters that are read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Counter {
+    Run,
+    Ready,
+    Readiness,
+    MaxLimited,
+    CoStop,
+    Used,
+    Overlap,
+    System,
+    Wait,
+    /// Of a host's pCPU.
+    Utilization,
+}
+
+impl Counter {
+    /// All, with the names that they have: `cpu.NAME.ROLLUP`.
+    pub(super) const ALL: [(Counter, &'static str, &'static str); 10] = [
+        (Counter::Run, "run", "summation"),
+        (Counter::Ready, "ready", "summation"),
+        (Counter::Readiness, "readiness", "average"),
+        (Counter::MaxLimited, "maxlimited", "summation"),
+        (Counter::CoStop, "costop", "summation"),
+        (Counter::Used, "used", "summation"),
+        (Counter::Overlap, "overlap", "summation"),
+        (Counter::System, "system", "summation"),
+        (Counter::Wait, "wait", "summation"),
+        (Counter::Utilization, "utilization", "average"),
+    ];
+
+    fn of(group: &str, name: &str, rollup: &str) -> Option<Counter> {
+        let found = Counter::ALL.iter().find(|(_, n, r)| group == "cpu" && *n == name && *r == rollup);
+        found.map(|(counter, ..)| *counter)
+    }
+
+    /// What a value is, ns, in an interval of so many seconds; `None` where there was none (-1).
+    pub(super) fn ns(self, value: i64, interval_s: u64) -> Option<u64> {
+        let value = u64::try_from(value).ok()?;
+        match self {
+            Counter::Readiness | Counter::Utilization => {
+                // Hundredths of a percent of the interval.
+                let ns = u128::from(value) * u128::from(interval_s) * 100_000;
+                u64::try_from(ns).ok()
+            }
+            _ => value.checked_mul(1_000_000),
+        }
+    }
+}
+
+/// The numbers that this service gave its counters.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Numbers {
+    by_number: BTreeMap<u32, Counter>,
+}
+
+impl Numbers {
+    /// Of the property `perfCounter`.
+    pub(super) fn of(property: Node<'_, '_>) -> Numbers {
+        let mut by_number = BTreeMap::new();
+        for info in property.descendants().filter(|n| n.tag_name().name() == "PerfCounterInfo") {
+            let key_of = |name: &str| {
+                let element = info.children().find(|n| n.tag_name().name() == name)?;
+                child_text(element, "key")
+            };
+            let number = child_text(info, "key").and_then(|k| k.trim().parse::<u32>().ok());
+            let counter = (|| {
+                Counter::of(&key_of("groupInfo")?, &key_of("nameInfo")?, &child_text(info, "rollupType")?)
+            })();
+            if let (Some(number), Some(counter)) = (number, counter) {
+                by_number.insert(number, counter);
+            }
+        }
+        Numbers { by_number }
+    }
+
+    pub(super) fn counter(&self, number: u32) -> Option<Counter> {
+        self.by_number.get(&number).copied()
+    }
+
+    pub(super) fn number(&self, counter: Counter) -> Option<u32> {
+        self.by_number.iter().find(|(_, c)| **c == counter).map(|(n, _)| *n)
+    }
+}
+
+/// Of whom a counter is counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Instance {
+    /// All worlds of a VM together.
+    Group,
+    /// One vCPU of a VM, or pCPU of a host.
+    Cpu(u32),
+}
+
+impl Instance {
+    /// `None` for what is neither.
+    pub(super) fn of(text: &str) -> Option<Instance> {
+        match text {
+            "" => Some(Instance::Group),
+            n => n.parse().ok().filter(|n| *n < 4096).map(Instance::Cpu),
+        }
+    }
+
+    pub(super) fn text(self) -> String {
+        match self {
+            Instance::Group => String::new(),
+            Instance::Cpu(n) => n.to_string(),
+        }
+    }
+}
+
+/// What is counted of one VM or host.
+pub(super) type Metrics = BTreeSet<(Instance, Counter)>;
+
+/// Goes on by what one interval brought. `get`: a counter's ns in it; `None` where it is not counted.
+pub(super) fn raise(c: &mut ThreadCounters, is_group: bool, get: &dyn Fn(Counter) -> Option<u64>) {
+    let up = |counter: &mut Option<u64>, by: Option<u64>| {
+        *counter = by.map(|by| counter.unwrap_or(0).saturating_add(by));
+    };
+    let limited = get(Counter::MaxLimited);
+    let wait = get(Counter::Ready).or_else(|| if is_group { None } else { get(Counter::Readiness) });
+    up(&mut c.run_ns, get(Counter::Run));
+    up(&mut c.wait_ns, wait);
+    up(&mut c.limited_ns, limited);
+    // Each is rounded to a millisecond.
+    up(&mut c.ready_ns, wait.zip(limited).map(|(w, l)| w.saturating_sub(l)));
+    up(&mut c.costop_ns, get(Counter::CoStop));
+    up(&mut c.used_ns, get(Counter::Used));
+    up(&mut c.overlap_ns, get(Counter::Overlap));
+    up(&mut c.system_ns, get(Counter::System));
+    up(&mut c.blocked_ns, get(Counter::Wait));
+}
+
+/// Why counters are missing, by the names that samples have for them; `all`: what is counted of all VMs.
+pub(super) fn missing(numbers: &Numbers, all: &Metrics, kept: &str) -> BTreeMap<String, String> {
+    let mut missing: BTreeMap<String, String> = BTreeMap::new();
+    let never = "vSphere does not count it";
+    for (what, why) in [
+        ("lag_ns", "vSphere does not count it: co-stop is another thing"),
+        ("switches", never),
+        ("preemptions", never),
+        ("wakeups", never),
+        ("migrations", never),
+        ("wake_latency", "vSphere keeps sums, no distributions"),
+        ("ready_spell", "vSphere keeps sums, no distributions"),
+        ("exit_ns", never),
+        ("halt_poll_ns", never),
+        ("blame", "vSphere does not tell who ran while another waited"),
+    ] {
+        missing.insert(what.to_owned(), why.to_owned());
+    }
+    let of = |counter: Counter, group: bool| {
+        all.iter().any(|(i, c)| *c == counter && (*i == Instance::Group) == group)
+    };
+    let vcpus = all.iter().any(|(i, _)| *i != Instance::Group);
+    let needs: [(&str, &[Counter]); 9] = [
+        ("run_ns", &[Counter::Run]),
+        ("ready_ns", &[Counter::Ready, Counter::MaxLimited]),
+        ("limited_ns", &[Counter::MaxLimited]),
+        ("wait_ns", &[Counter::Ready]),
+        ("costop_ns", &[Counter::CoStop]),
+        ("blocked_ns", &[Counter::Wait]),
+        ("overlap_ns", &[Counter::Overlap]),
+        ("system_ns", &[Counter::System]),
+        ("used_ns", &[Counter::Used]),
+    ];
+    for (what, needs) in needs {
+        let stands_in =
+            |c: Counter, group: bool| c == Counter::Ready && !group && of(Counter::Readiness, false);
+        let is_told = |c: Counter, group: bool| of(c, group) || stands_in(c, group);
+        let lacks = |group: bool| needs.iter().find(|c| !is_told(**c, group));
+        let name = |c: Counter| Counter::ALL.iter().find(|(k, ..)| *k == c).map_or("", |(_, n, _)| n);
+        let why = |c: Counter| {
+            if numbers.number(c).is_none() {
+                format!("this service has no counter cpu.{}", name(c))
+            } else {
+                format!("cpu.{} is not kept {kept}", name(c))
+            }
+        };
+        match (lacks(false), lacks(true)) {
+            (Some(c), Some(_)) => {
+                missing.insert(what.to_owned(), why(*c));
+            }
+            (Some(c), None) if vcpus => {
+                missing.insert(what.to_owned(), format!("of vCPUs {}; of groups it is told", why(*c)));
+            }
+            _ => {}
+        }
+    }
+    if !vcpus && !all.is_empty() {
+        let why = format!("vCPUs are not told apart {kept}: sums over all worlds of a VM alone");
+        missing.insert("vcpus".to_owned(), why);
+    }
+    missing
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A vCPU that is ready for 5 % of the time is so in every interval, whatever its length.
+    #[test]
+    fn a_share_is_of_the_intervals_own_length() {
+        for (interval_s, ready_ms) in
+            [(20, 1_000), (300, 15_000), (1_800, 90_000), (7_200, 360_000), (86_400, 4_320_000)]
+        {
+            let ns = Counter::Ready.ns(ready_ms, interval_s).unwrap();
+            assert_eq!(ns * 20, interval_s * 1_000_000_000, "{interval_s} s");
+            assert_eq!(Counter::Readiness.ns(500, interval_s), Some(ns), "{interval_s} s");
+        }
+        assert_eq!(Counter::Ready.ns(-1, 20), None, "no value is not 0");
+        assert_eq!(Counter::Ready.ns(i64::MAX, 20), None);
+        assert_eq!(Counter::Readiness.ns(i64::MAX, 86_400), None);
+    }
+
+    #[test]
+    fn ready_is_less_what_was_limited_and_nothing_without() {
+        let mut c = ThreadCounters::default();
+        let of = |limited: Option<u64>| {
+            move |counter: Counter| match counter {
+                Counter::Ready => Some(700),
+                Counter::MaxLimited => limited,
+                _ => None,
+            }
+        };
+        raise(&mut c, false, &of(Some(200)));
+        assert_eq!((c.wait_ns, c.limited_ns, c.ready_ns, c.run_ns), (Some(700), Some(200), Some(500), None));
+        let mut c = ThreadCounters::default();
+        raise(&mut c, false, &of(None));
+        assert_eq!((c.wait_ns, c.ready_ns), (Some(700), None));
+    }
+
+    #[test]
+    fn a_groups_readiness_is_not_taken_for_a_sum() {
+        let get = |counter: Counter| (counter == Counter::Readiness).then_some(9);
+        for (is_group, wait) in [(true, None), (false, Some(9))] {
+            let mut c = ThreadCounters::default();
+            raise(&mut c, is_group, &get);
+            assert_eq!(c.wait_ns, wait);
+        }
+    }
+
+    #[test]
+    fn why_it_is_missing() {
+        let numbers = Numbers {
+            by_number: [(12, Counter::Ready), (400, Counter::MaxLimited), (402, Counter::Run)].into(),
+        };
+        let all: Metrics = [(Instance::Group, Counter::Ready)].into();
+        let m = missing(&numbers, &all, "at 300 s");
+        assert_eq!(m["run_ns"], "cpu.run is not kept at 300 s");
+        assert_eq!(m["costop_ns"], "this service has no counter cpu.costop");
+        assert!(m["vcpus"].contains("not told apart") && !m.contains_key("wait_ns"), "{m:?}");
+        let all: Metrics = [
+            (Instance::Group, Counter::Run),
+            (Instance::Group, Counter::Ready),
+            (Instance::Cpu(0), Counter::Ready),
+        ]
+        .into();
+        let m = missing(&numbers, &all, "in real time");
+        assert!(m["run_ns"].contains("of groups it is told") && !m.contains_key("vcpus"), "{m:?}");
+    }
+}

@@ -1,0 +1,581 @@
+//! One ESXi host behind the API, as the rest of the program knows hosts: how it is set up, and what was counted on it.
+//!
+//! vSphere counts by itself and keeps what it counted: so what is observed need not be waited for. [`Esxi::past`] reads the last
+//! minutes (or, of the statistics, days) at once; [`Observe::sample`] goes on from the newest interval that is kept, and tells the same
+//! sample again until there is another.
+//!
+//! Time is the service's: a sample lies at the end of its interval, and between two there are as many ns as the interval says, also
+//! where the service's clock jumped or intervals are missing (a note says so). A VM or vCPU that lacks a value it has
+//! otherwise is left out of that sample; the model counts the intervals at both ends of which it was seen.
+//!
+//! Left out: hosts of a vCenter other than one; `GAP(vsphere-nodes)`: where ESXi keeps VMs (home nodes), which the API does not tell.
+
+use super::counters::{Counter, Instance, Metrics, Numbers, missing, raise};
+use super::inventory::{Found, Inventory};
+use super::names::host_meant;
+use super::series::{Asked, Interval, Series};
+use super::settings::Settings;
+use super::{Access, Client};
+use crate::observe::Observe;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::{Duration, Instant};
+use vsteer_core::nouns::{
+    Batch, Collector, GroupSample, HostConfig, PcpuSample, Role, ThreadCounters, ThreadSample, Tid, VmId,
+    VmSample,
+};
+use vsteer_core::{CpuSet, Fault, FaultKind};
+
+/// Real time is counted so often, s, unless the service says otherwise.
+const REAL_TIME_S: u64 = 20;
+/// The inventory is read again after this.
+const INVENTORY: Duration = Duration::from_secs(30);
+/// Whether there is a new interval is asked no more often.
+const ASK: Duration = Duration::from_secs(5);
+/// How far back the newest interval may lie: a host tells with some delay.
+const NEWEST: u64 = 9;
+const S: u64 = 1_000_000_000;
+
+/// Which of what vSphere keeps is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Statistics {
+    /// The last hour, every 20 s.
+    #[default]
+    RealTime,
+    /// What is kept of every so many seconds: 300 for a day, 1800 for a week, 7200 for a month, 86400 for a year.
+    Every(u64),
+}
+
+impl Statistics {
+    /// Those that there are, with what they are called on a command line.
+    pub const ALL: [(Statistics, &'static str); 5] = [
+        (Statistics::RealTime, "20s"),
+        (Statistics::Every(300), "5m"),
+        (Statistics::Every(1_800), "30m"),
+        (Statistics::Every(7_200), "2h"),
+        (Statistics::Every(86_400), "24h"),
+    ];
+
+    fn seconds(self) -> u64 {
+        match self {
+            Statistics::RealTime => REAL_TIME_S,
+            Statistics::Every(s) => s.max(1),
+        }
+    }
+
+    fn kept(self) -> String {
+        match self {
+            Statistics::RealTime => "in real time".to_owned(),
+            Statistics::Every(s) => format!("in the statistics of every {s} s (see their level)"),
+        }
+    }
+}
+
+/// A host that can be looked at and changed.
+pub struct Esxi {
+    pub(super) client: Client,
+    /// Which host is meant, where it was said.
+    named: Option<String>,
+    inventory: Inventory,
+    read_at: Instant,
+    /// VMs' names or ids; empty: all.
+    only: Vec<String>,
+    statistics: Statistics,
+    counted: Option<Counted>,
+    notes: Vec<String>,
+    /// What a step was written down as, right before it is made.
+    pub(super) read: Option<Settings>,
+}
+
+/// What was counted up to now.
+struct Counted {
+    numbers: Numbers,
+    metrics: BTreeMap<VmId, Metrics>,
+    /// Of whom it was seen which metrics have values.
+    confirmed: BTreeSet<VmId>,
+    of_host: Metrics,
+    accounts: BTreeMap<(VmId, Instance), ThreadCounters>,
+    pcpus: BTreeMap<u32, (u64, u64)>,
+    mono_ns: u64,
+    /// End of the newest interval counted, s since 1970.
+    last_s: u64,
+    asked: Option<Instant>,
+    waiting: VecDeque<Batch>,
+    now: Option<Batch>,
+    gaps: u64,
+}
+
+impl Esxi {
+    /// Logs in and reads the inventory.
+    ///
+    /// # Errors
+    /// As [`Client::login`] and [`Client::inventory`].
+    pub fn open(access: &Access, password: &str) -> Result<Esxi, Fault> {
+        let mut client = Client::login(access.place.clone(), password, &access.trust)?;
+        let inventory = client.inventory()?;
+        Ok(Esxi {
+            named: access.esxi.clone(),
+            notes: std::iter::once(UNTRIED.to_owned()).chain(inventory.notes.iter().cloned()).collect(),
+            inventory,
+            client,
+            read_at: Instant::now(),
+            only: Vec::new(),
+            statistics: Statistics::RealTime,
+            counted: None,
+            read: None,
+        })
+    }
+
+    /// The same for looking at some of its VMs (by name or id; empty: all), by what is kept of its counters.
+    ///
+    /// # Errors
+    /// As [`Esxi::open`]; `Usage` where several hosts are there and none is named; `NothingThere` for VMs that are not there;
+    /// `Unsupported`, `NoPrivilege` where no counters are.
+    pub fn observe(
+        access: &Access,
+        password: &str,
+        only: Vec<String>,
+        statistics: Statistics,
+    ) -> Result<Esxi, Fault> {
+        let mut esxi = Esxi { only, statistics, ..Esxi::open(access, password)? };
+        let known: Vec<String> =
+            esxi.host(None)?.config.vms.iter().map(|vm| format!("{:?}", vm.name)).collect();
+        if esxi.config()?.vms.is_empty() && !esxi.only.is_empty() {
+            let what = format!("no VM is called {}", esxi.only.join(", "));
+            return Err(
+                Fault::new(FaultKind::NothingThere, what).way_out(format!("there are: {}", known.join(", ")))
+            );
+        }
+        let numbers = esxi.client.numbers()?;
+        let object = esxi.host(None)?.id.clone();
+        let of_host = esxi.client.metrics("HostSystem", &object, statistics.seconds(), &numbers)?;
+        esxi.counted = Some(Counted {
+            numbers,
+            metrics: BTreeMap::new(),
+            confirmed: BTreeSet::new(),
+            of_host: of_host
+                .into_iter()
+                .filter(|(i, c)| *c == Counter::Utilization && *i != Instance::Group)
+                .collect(),
+            accounts: BTreeMap::new(),
+            pcpus: BTreeMap::new(),
+            mono_ns: 0,
+            last_s: 0,
+            asked: None,
+            waiting: VecDeque::new(),
+            now: None,
+            gaps: 0,
+        });
+        Ok(esxi)
+    }
+
+    /// What the person should know and was not told yet.
+    pub fn take_notes(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.notes)
+    }
+
+    /// The host that is meant: the one named, the only one, or of several the one that is called so.
+    ///
+    /// # Errors
+    /// `NothingThere` for one that is not there; `Usage` where several are and none is named.
+    fn host(&self, called: Option<&str>) -> Result<&Found, Fault> {
+        let hosts = &self.inventory.hosts;
+        host_meant(hosts, self.named.as_deref(), called).ok_or_else(|| {
+            let names: Vec<String> = hosts.iter().map(|h| h.config.hostname.clone()).collect();
+            let (kind, what) = match &self.named {
+                Some(name) => (FaultKind::NothingThere, format!("there is no host {name:?}")),
+                None => (FaultKind::Usage, format!("{} hosts are there", names.len())),
+            };
+            let place = self.client.place();
+            Fault::new(kind, format!("{place}: {what}")).way_out(format!(
+                "name one, {place}/{}: {}",
+                names.first().map_or("", String::as_str),
+                names.join(", ")
+            ))
+        })
+    }
+
+    /// How the host is set up of which a plan was made: the one named, else the one that has its name.
+    ///
+    /// # Errors
+    /// As choosing it.
+    pub fn config_of(&mut self, called: &str) -> Result<HostConfig, Fault> {
+        let found = self.host(Some(called))?;
+        let (name, config) = (found.config.hostname.clone(), found.config.clone());
+        self.named = Some(name);
+        Ok(config)
+    }
+
+    /// Whom this asks, and for which host: for a journal.
+    pub fn access(&self, asked: &Access) -> Access {
+        Access { esxi: self.named.clone().or_else(|| asked.esxi.clone()), ..asked.clone() }
+    }
+
+    /// The object of a VM, wherever it runs now.
+    pub(super) fn object_of(&self, vm: &VmId) -> Option<String> {
+        self.inventory.hosts.iter().find_map(|h| h.objects.get(vm)).cloned()
+    }
+
+    /// The pCPUs of the host that it runs on.
+    pub(super) fn pcpus_of(&self, vm: &VmId) -> Option<CpuSet> {
+        let host = self.inventory.hosts.iter().find(|h| h.objects.contains_key(vm))?;
+        Some(host.config.topology.usable())
+    }
+
+    fn look_again(&mut self) -> Result<(), Fault> {
+        if self.read_at.elapsed() > INVENTORY {
+            self.inventory = self.client.inventory()?;
+            self.read_at = Instant::now();
+        }
+        Ok(())
+    }
+
+    fn is_meant(&self, id: &VmId, name: &str) -> bool {
+        self.only.is_empty() || self.only.iter().any(|o| *o == id.0 || o == name)
+    }
+
+    /// What was kept of the last `length`, in whole intervals, two at least.
+    ///
+    /// # Errors
+    /// `NothingThere` where nothing was kept; `BadInput` for times that cannot be; `Usage` for a host that is not looked at.
+    pub fn past(&mut self, length: Duration) -> Result<Vec<Batch>, Fault> {
+        let to_s = self.client.now_s()?;
+        let every_s = self.statistics.seconds();
+        let intervals = length.as_secs().div_ceil(every_s).max(2);
+        // Of an interval that is not over nothing is kept yet: one more is asked for.
+        let from_s = to_s.saturating_sub((intervals + 1).saturating_mul(every_s));
+        let (vms, pcpus) = self.pull(from_s, to_s)?;
+        let mut times = ends(&vms, &pcpus);
+        while times.len() as u64 > intervals {
+            times.remove(0);
+        }
+        let counted = counted(&mut self.counted)?;
+        let Some(first) = times.first() else { return Err(self.nothing_kept()) };
+        let begun_s = first.saturating_sub(longest(&vms, *first).max(1));
+        (counted.mono_ns, counted.last_s) = (begun_s * S, begun_s);
+        let mut all = vec![counted.begin(begun_s, *first, &vms, &pcpus)];
+        for end_s in times {
+            all.push(counted.go_on(end_s, &vms, &pcpus));
+        }
+        self.say_gaps();
+        Ok(all)
+    }
+
+    fn nothing_kept(&self) -> Fault {
+        let kept = self.statistics.kept();
+        Fault::new(FaultKind::NothingThere, format!("{} kept no counters {kept}", self.client.place()))
+            .because("no VM of the host is on, or none has been for as long as one interval")
+            .way_out("start a VM, wait for an interval, or read other statistics (--statistics)")
+    }
+
+    fn say_gaps(&mut self) {
+        let gaps = self.counted.as_ref().map_or(0, |c| c.gaps);
+        self.notes.retain(|n| !n.contains(GAPS));
+        if gaps > 0 {
+            self.notes.push(format!("{gaps} {GAPS}: shares are of those that were"));
+        }
+    }
+
+    /// What is kept between two moments, of every VM that is on and of the host's pCPUs.
+    fn pull(&mut self, from_s: u64, to_s: u64) -> Result<(BTreeMap<VmId, Series>, Series), Fault> {
+        self.look_again()?;
+        let host = self.host(None)?;
+        let (host_object, mut running) = (host.id.clone(), Vec::new());
+        for id in &host.running {
+            let name = host.config.vm(id).map_or("", |vm| vm.name.as_str());
+            if let (true, Some(object)) = (self.is_meant(id, name), host.objects.get(id)) {
+                running.push((id.clone(), object.clone()));
+            }
+        }
+        let (every_s, real_time) = (self.statistics.seconds(), self.statistics == Statistics::RealTime);
+        let counted = counted(&mut self.counted)?;
+        for (id, object) in &running {
+            if !counted.metrics.contains_key(id) {
+                let all = match self.client.metrics("VirtualMachine", object, every_s, &counted.numbers) {
+                    Ok(all) => all,
+                    // It has just gone.
+                    Err(refused) if refused.kind == "ManagedObjectNotFound" => continue,
+                    Err(refused) => return Err(refused.into()),
+                };
+                let is_its = |(_, c): &(Instance, Counter)| *c != Counter::Utilization;
+                counted.metrics.insert(id.clone(), all.into_iter().filter(is_its).collect());
+            }
+        }
+        let known: Vec<&(VmId, String)> =
+            running.iter().filter(|(id, _)| counted.metrics.contains_key(id)).collect();
+        let mut asked: Vec<Asked<'_>> = known
+            .iter()
+            .map(|(id, object)| Asked { kind: "VirtualMachine", object, metrics: &counted.metrics[id] })
+            .collect();
+        asked.push(Asked { kind: "HostSystem", object: &host_object, metrics: &counted.of_host });
+        let mut all = self.client.values(&asked, &counted.numbers, every_s, real_time, (from_s, to_s))?;
+        let pcpus = all.pop().unwrap_or_default();
+        let vms: BTreeMap<VmId, Series> = known.iter().map(|(id, _)| id.clone()).zip(all).collect();
+        counted.confirm(&vms);
+        Ok((vms, pcpus))
+    }
+}
+
+const UNTRIED: &str = "vSphere's API: tried against govmomi's simulator alone, untried on a vCenter or ESXi";
+const GAPS: &str = "interval(s) were not kept";
+
+fn counted(of: &mut Option<Counted>) -> Result<&mut Counted, Fault> {
+    of.as_mut()
+        .ok_or_else(|| Fault::new(FaultKind::Usage, "this host was opened for changing, not for looking at"))
+}
+
+/// The ends of all intervals, in order.
+fn ends(vms: &BTreeMap<VmId, Series>, pcpus: &Series) -> Vec<u64> {
+    // A host's pCPUs alone are no sample of VMs.
+    let of_vms: BTreeSet<u64> = vms.values().flat_map(|s| s.keys().copied()).collect();
+    if of_vms.is_empty() {
+        Vec::new()
+    } else {
+        of_vms.into_iter().chain(pcpus.keys().copied()).collect::<BTreeSet<_>>().into_iter().collect()
+    }
+}
+
+/// How long the interval that ends there is, s.
+fn longest(vms: &BTreeMap<VmId, Series>, end_s: u64) -> u64 {
+    vms.values().filter_map(|s| s.get(&end_s)).map(|i| i.seconds).max().unwrap_or(0)
+}
+
+impl Counted {
+    /// What never has a value is not counted, whatever was said of it: a VM is not left out for that.
+    fn confirm(&mut self, vms: &BTreeMap<VmId, Series>) {
+        for (id, series) in vms {
+            if series.is_empty() || !self.confirmed.insert(id.clone()) {
+                continue;
+            }
+            let has =
+                |m: &(Instance, Counter)| series.values().any(|i| i.values.get(m).is_some_and(|v| *v >= 0));
+            self.metrics.entry(id.clone()).or_default().retain(has);
+        }
+    }
+
+    /// The sample at the begin of the first interval: who is counted in it.
+    fn begin(&mut self, begun_s: u64, first_s: u64, vms: &BTreeMap<VmId, Series>, pcpus: &Series) -> Batch {
+        let nothing: BTreeMap<VmId, Series> = vms
+            .iter()
+            .filter_map(|(id, series)| {
+                let zeros = series.get(&first_s)?.values.iter().map(|(m, v)| (*m, (*v).min(0))).collect();
+                Some((id.clone(), [(begun_s, Interval { seconds: 0, values: zeros })].into()))
+            })
+            .collect();
+        let idle = pcpus
+            .get(&first_s)
+            .map(|i| Interval { seconds: 0, values: i.values.keys().map(|m| (*m, 0)).collect() });
+        self.count(begun_s, &nothing, &idle.map(|i| [(begun_s, i)].into()).unwrap_or_default())
+    }
+
+    /// The sample at the end of an interval.
+    fn go_on(&mut self, end_s: u64, vms: &BTreeMap<VmId, Series>, pcpus: &Series) -> Batch {
+        let own = longest(vms, end_s);
+        let seconds = if own > 0 { own } else { pcpus.get(&end_s).map_or(1, |i| i.seconds) };
+        // Half an interval more is a clock that was set; more is an interval that is missing.
+        if end_s.saturating_sub(self.last_s) > seconds + seconds / 2 {
+            self.gaps += 1;
+        }
+        self.mono_ns += seconds * S;
+        self.last_s = end_s;
+        self.count(end_s, vms, pcpus)
+    }
+
+    fn count(&mut self, end_s: u64, vms: &BTreeMap<VmId, Series>, pcpus: &Series) -> Batch {
+        let mut batch = Batch { mono_ns: self.mono_ns, unix_ns: end_s * S, ..Batch::default() };
+        for (id, series) in vms {
+            let Some(interval) = series.get(&end_s) else { continue };
+            let Some(metrics) = self.metrics.get(id) else { continue };
+            let mut group = None;
+            for instance in metrics.iter().map(|(i, _)| *i).collect::<BTreeSet<_>>() {
+                let wanted: Vec<Counter> =
+                    metrics.iter().filter(|(i, _)| *i == instance).map(|(_, c)| *c).collect();
+                let ns =
+                    |c: Counter| interval.values.get(&(instance, c)).and_then(|v| c.ns(*v, interval.seconds));
+                if wanted.iter().any(|c| ns(*c).is_none()) {
+                    continue;
+                }
+                let account = self.accounts.entry((id.clone(), instance)).or_default();
+                raise(account, instance == Instance::Group, &|c| {
+                    if wanted.contains(&c) { ns(c) } else { None }
+                });
+                match instance {
+                    Instance::Group => group = Some(GroupSample { worlds: None, counters: account.clone() }),
+                    Instance::Cpu(n) => batch.threads.push(ThreadSample {
+                        vm: id.clone(),
+                        role: Role::Vcpu(n),
+                        tid: Tid(n),
+                        last_cpu: None,
+                        waiting_ns: None,
+                        counters: account.clone(),
+                    }),
+                }
+            }
+            batch.vms.push(VmSample {
+                vm: id.clone(),
+                throttled_periods: None,
+                io: None,
+                timers: None,
+                memory_by_node: None,
+                memory_local_ppm: None,
+                group,
+            });
+        }
+        if let Some(interval) = pcpus.get(&end_s) {
+            for ((instance, counter), value) in &interval.values {
+                let (Instance::Cpu(cpu), Some(busy)) = (*instance, counter.ns(*value, interval.seconds))
+                else {
+                    continue;
+                };
+                let whole = interval.seconds * S;
+                let (busy_ns, idle_ns) = self.pcpus.entry(cpu).or_default();
+                (*busy_ns, *idle_ns) = (*busy_ns + busy.min(whole), *idle_ns + whole.saturating_sub(busy));
+                let sample =
+                    PcpuSample { cpu, user_ns: *busy_ns, idle_ns: *idle_ns, ..PcpuSample::default() };
+                batch.pcpus.push(sample);
+            }
+        }
+        batch
+    }
+}
+
+impl Observe for Esxi {
+    fn config(&mut self) -> Result<HostConfig, Fault> {
+        self.look_again()?;
+        let mut config = self.host(None)?.config.clone();
+        config.vms.retain(|vm| self.is_meant(&vm.id, &vm.name));
+        Ok(config)
+    }
+
+    fn collector(&self) -> Collector {
+        let Some(counted) = &self.counted else {
+            return Collector { name: "vsphere".into(), missing: BTreeMap::new() };
+        };
+        let all: Metrics = counted.metrics.values().flatten().copied().collect();
+        Collector {
+            name: "vsphere".to_owned(),
+            missing: missing(&counted.numbers, &all, &self.statistics.kept()),
+        }
+    }
+
+    /// The newest sample, or the one of before where there is none newer yet.
+    fn sample(&mut self) -> Result<Batch, Fault> {
+        let every_s = self.statistics.seconds();
+        let counted_now = counted(&mut self.counted)?;
+        if counted_now.waiting.is_empty() && counted_now.asked.is_none_or(|at| at.elapsed() >= ASK) {
+            counted_now.asked = Some(Instant::now());
+            let (is_first, last_s) = (counted_now.now.is_none(), counted_now.last_s);
+            let to_s = self.client.now_s()?;
+            let from_s = if is_first { to_s.saturating_sub(NEWEST * every_s) } else { last_s };
+            let (vms, pcpus) = self.pull(from_s, to_s)?;
+            let times = ends(&vms, &pcpus);
+            let counted_now = counted(&mut self.counted)?;
+            if is_first {
+                let Some(end_s) = times.last() else { return Err(self.nothing_kept()) };
+                (counted_now.mono_ns, counted_now.last_s) = (end_s * S, *end_s);
+                counted_now.now = Some(counted_now.begin(*end_s, *end_s, &vms, &pcpus));
+            } else {
+                for end_s in times.into_iter().filter(|t| *t > last_s) {
+                    let batch = counted_now.go_on(end_s, &vms, &pcpus);
+                    counted_now.waiting.push_back(batch);
+                }
+            }
+            self.say_gaps();
+        }
+        let counted = counted(&mut self.counted)?;
+        if let Some(next) = counted.waiting.pop_front() {
+            counted.now = Some(next);
+        }
+        counted.now.clone().ok_or_else(|| Fault::new(FaultKind::NothingThere, "no interval was kept"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(metrics: &[(Instance, Counter)]) -> (Counted, VmId) {
+        let id = VmId("u".into());
+        let counted = Counted {
+            numbers: Numbers::default(),
+            metrics: [(id.clone(), metrics.iter().copied().collect())].into(),
+            confirmed: BTreeSet::new(),
+            of_host: Metrics::new(),
+            accounts: BTreeMap::new(),
+            pcpus: BTreeMap::new(),
+            mono_ns: 100 * S,
+            last_s: 100,
+            asked: None,
+            waiting: VecDeque::new(),
+            now: None,
+            gaps: 0,
+        };
+        (counted, id)
+    }
+
+    const RUN: (Instance, Counter) = (Instance::Cpu(0), Counter::Run);
+    const READY: (Instance, Counter) = (Instance::Cpu(0), Counter::Ready);
+    const GROUP: (Instance, Counter) = (Instance::Group, Counter::Run);
+
+    type Values<'a> = &'a [((Instance, Counter), i64)];
+
+    fn series(id: &VmId, all: &[(u64, Values<'_>)]) -> BTreeMap<VmId, Series> {
+        let series = all
+            .iter()
+            .map(|(end, v)| (*end, Interval { seconds: 20, values: v.iter().copied().collect() }))
+            .collect();
+        [(id.clone(), series)].into()
+    }
+
+    #[test]
+    fn groups_and_vcpus_are_counted_apart_and_rise() {
+        let (mut c, id) = of(&[RUN, READY, GROUP]);
+        let vms = series(
+            &id,
+            &[
+                (120, &[(RUN, 5_000), (READY, 1_000), (GROUP, 9_000)]),
+                (140, &[(RUN, 1_000), (READY, 0), (GROUP, 2_000)]),
+            ],
+        );
+        let begun = c.begin(100, 120, &vms, &Series::new());
+        let first = c.go_on(120, &vms, &Series::new());
+        let second = c.go_on(140, &vms, &Series::new());
+        assert_eq!((begun.mono_ns, second.mono_ns - begun.mono_ns), (100 * S, 40 * S));
+        let run = |b: &Batch| b.threads[0].counters.run_ns;
+        assert_eq!((run(&begun), run(&first), run(&second)), (Some(0), Some(5 * S), Some(6 * S)));
+        let group = |b: &Batch| b.vms[0].group.as_ref().unwrap().counters.run_ns;
+        assert_eq!((group(&begun), group(&second)), (Some(0), Some(11 * S)));
+        assert_eq!(second.threads[0].counters.costop_ns, None, "nobody counts it");
+    }
+
+    #[test]
+    fn a_value_that_is_missing_leaves_its_vcpu_out_of_that_sample_alone() {
+        let (mut c, id) = of(&[RUN, READY, GROUP]);
+        let whole: &[_] = &[(RUN, 4_000), (READY, 100), (GROUP, 4_000)];
+        let vms =
+            series(&id, &[(120, whole), (140, &[(RUN, 4_000), (READY, -1), (GROUP, 4_000)]), (200, whole)]);
+        c.begin(100, 120, &vms, &Series::new());
+        let all: Vec<Batch> = [120, 140, 200].iter().map(|t| c.go_on(*t, &vms, &Series::new())).collect();
+        assert_eq!(all.iter().map(|b| b.threads.len()).collect::<Vec<_>>(), [1, 0, 1]);
+        assert!(all.iter().all(|b| b.vms[0].group.is_some()));
+        assert_eq!((c.gaps, all[2].mono_ns), (1, 160 * S), "an interval is as long as it says");
+    }
+
+    #[test]
+    fn what_never_has_a_value_is_not_counted() {
+        let (mut c, id) = of(&[RUN, READY]);
+        let vms = series(&id, &[(120, &[(RUN, 4_000), (READY, -1)])]);
+        c.confirm(&vms);
+        let batch = c.go_on(120, &vms, &Series::new());
+        assert_eq!((batch.threads.len(), batch.threads[0].counters.wait_ns), (1, None));
+    }
+
+    #[test]
+    fn a_pcpus_utilization() {
+        let (mut c, id) = of(&[RUN]);
+        let busy = (Instance::Cpu(3), Counter::Utilization);
+        let pcpus: Series = [(120, Interval { seconds: 20, values: [(busy, 2_500)].into() })].into();
+        let vms = series(&id, &[(120, &[(RUN, 1)])]);
+        let batch = c.go_on(120, &vms, &pcpus);
+        assert_eq!((batch.pcpus[0].cpu, batch.pcpus[0].user_ns, batch.pcpus[0].idle_ns), (3, 5 * S, 15 * S));
+    }
+}

@@ -1,0 +1,219 @@
+//! Which VMs does a plan of esxtop's files mean?
+//!
+//! Such a plan knows VMs by their names, which on vSphere may be anybody's; over the API they are known by their instance's UUID. So each
+//! VM of the plan is found by its name among those of the one host that it was made of, before anything else is looked at: a name
+//! that two have, or none, is refused and named, and so is a VM that has another number of vCPUs now.
+//!
+//! What the file did not tell (settings in force) is read and becomes the step's precondition; what it did is held against.
+
+use super::inventory::Found;
+use crate::actuate::Actuate;
+use vsteer_core::nouns::{HostConfig, Manager, VmConfig, VmId};
+use vsteer_core::plan::{Change, Plan, Scope, Step};
+use vsteer_core::{Fault, FaultKind};
+
+/// Is it a plan of VMs that are known by name alone?
+pub fn is_by_name(plan: &Plan) -> bool {
+    plan.parent.vms.iter().any(|vm| vm.manager == Manager::Vsphere(String::new()))
+}
+
+/// The plan for the VMs of `now`, which it was made of by their names; and what is to be said of that.
+///
+/// # Errors
+/// `Changed` for a VM that is not there, has a name that others have too, or other vCPUs; as [`Actuate::current`].
+pub fn mapped(
+    plan: &Plan,
+    now: &HostConfig,
+    actuator: &mut dyn Actuate,
+) -> Result<(Plan, Vec<String>), Fault> {
+    let mut notes = Vec::new();
+    let mut steps = Vec::new();
+    // All of them: a plan rests on those that it leaves alone as well.
+    for old in &plan.parent.vms {
+        the_one(old, now)?;
+    }
+    for step in &plan.steps {
+        let missing = || Fault::new(FaultKind::BadInput, format!("the plan has no VM {:?}", step.vm_name));
+        let vm = the_one(plan.parent.vm(&step.vm).ok_or_else(missing)?, now)?;
+        let step = Step { vm: vm.clone(), ..step.clone() };
+        let change = told(&step.change, &actuator.current(&step)?);
+        if change.undo().as_ref() == Some(&change) {
+            notes.push(format!("VM {:?}: {}: it is so already", step.vm_name, step.change));
+            continue;
+        }
+        notes.push(format!("VM {:?} is {}: {change}", step.vm_name, step.vm));
+        steps.push(Step { change, ..step });
+    }
+    // The id stays: it is by that that the plan's file is confirmed and taken back.
+    let mapped = Plan {
+        parent: now.clone(),
+        fingerprint: now.fingerprint(),
+        steps,
+        scope: Scope::Both,
+        ..plan.clone()
+    };
+    Ok((mapped, notes))
+}
+
+/// The change with what is in force now as its `from`, where the file told nothing of it.
+fn told(change: &Change, current: &Change) -> Change {
+    match (change, current) {
+        (Change::NodeAffinity { from: None, .. }, Change::NodeAffinity { .. })
+        | (Change::VmAffinity { from: None, .. }, Change::VmAffinity { .. })
+        | (Change::Topology { from: None, .. }, Change::Topology { .. }) => current.clone(),
+        _ => change.clone(),
+    }
+}
+
+/// The VM that has the name of `old`.
+fn the_one(old: &VmConfig, now: &HostConfig) -> Result<VmId, Fault> {
+    let changed = |why: String| {
+        Fault::new(FaultKind::Changed, format!("VM {:?} of the plan on host {}", old.name, now.hostname))
+            .because(why)
+            .way_out("make the plan over the API: vsteer plan --connect vsphere://USER@HOST")
+    };
+    let namesakes: Vec<&VmConfig> = now.vms.iter().filter(|vm| vm.name == old.name).collect();
+    let vm = match namesakes[..] {
+        [vm] => vm,
+        [] => return Err(changed("no VM has this name there".to_owned())),
+        _ => {
+            let ids: Vec<String> = namesakes.iter().map(|vm| vm.id.to_string()).collect();
+            return Err(changed(format!("{} VMs have this name: {}", ids.len(), ids.join(", "))));
+        }
+    };
+    let (then, is) = (old.vcpu_count(), vm.vcpu_count());
+    if then > 0 && then != is {
+        return Err(changed(format!("it had {then} vCPUs and has {is}")));
+    }
+    Ok(vm.id.clone())
+}
+
+/// Which of several hosts is meant: the one named, else the one that has the name of the plan's.
+pub(super) fn host_meant<'a>(
+    hosts: &'a [Found],
+    named: Option<&str>,
+    else_called: Option<&str>,
+) -> Option<&'a Found> {
+    if let Some(name) = named {
+        return hosts.iter().find(|h| h.config.hostname == name || h.id == name);
+    }
+    if let [one] = hosts {
+        return Some(one);
+    }
+    let short = |name: &str| name.split('.').next().unwrap_or_default().to_ascii_lowercase();
+    let is_called = |h: &&Found| else_called.is_some_and(|name| short(name) == short(&h.config.hostname));
+    let mut called = hosts.iter().filter(is_called);
+    // Of two of that name, neither.
+    called.next().filter(|_| called.next().is_none())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::actuate::{Capabilities, Former};
+    use vsteer_core::CpuSet;
+    use vsteer_core::nouns::{CgroupLayout, VsphereVm};
+    use vsteer_core::plan::Forecast;
+    use vsteer_core::sim::setup::machine;
+
+    fn host(name: &str, vms: &[(&str, &str, u32)], object: &str) -> HostConfig {
+        let vm = |(id, name, vcpus): &(&str, &str, u32)| VmConfig {
+            manager: Manager::Vsphere(object.into()),
+            vsphere: Some(VsphereVm { vcpus: Some(*vcpus), ..VsphereVm::default() }),
+            ..VmConfig::new(VmId((*id).into()), *name, 0)
+        };
+        HostConfig {
+            hostname: name.into(),
+            machine_id: None,
+            kernel: "VMware ESXi 7.0.2".into(),
+            topology: machine(2, 1, 2, 1).unwrap(),
+            cgroups: CgroupLayout::None,
+            scheduler: None,
+            vms: vms.iter().map(vm).collect(),
+        }
+    }
+
+    fn plan(names: &[&str]) -> Plan {
+        let vms: Vec<_> = names.iter().map(|n| (*n, *n, 4)).collect();
+        let step = Step {
+            vm: VmId(names[0].into()),
+            vm_name: names[0].into(),
+            change: Change::NodeAffinity { from: None, to: Some(CpuSet::single(1)) },
+            reason: String::new(),
+        };
+        let none = Forecast { method: String::new(), vms: Vec::new() };
+        Plan::new(host("esx1.example", &vms, ""), "t".into(), vec![step], Scope::Live, none)
+    }
+
+    /// A host on which every VM is kept on these nodes.
+    struct Kept(Option<CpuSet>);
+
+    impl Actuate for Kept {
+        fn capabilities(&mut self, _: &VmId) -> Result<Capabilities, Fault> {
+            unreachable!("nobody asks")
+        }
+        fn current(&mut self, step: &Step) -> Result<Change, Fault> {
+            let Change::NodeAffinity { to, .. } = step.change.clone() else {
+                unreachable!("the only change")
+            };
+            Ok(Change::NodeAffinity { from: self.0.clone(), to })
+        }
+        fn former(&mut self, _: &Step, _: Scope) -> Result<Former, Fault> {
+            unreachable!("nobody asks")
+        }
+        fn act(&mut self, _: &Step, _: Scope) -> Result<(), Fault> {
+            unreachable!("nothing is changed")
+        }
+        fn restore(&mut self, _: &Step, _: &Former) -> Result<(), Fault> {
+            unreachable!("nothing is changed")
+        }
+    }
+
+    #[test]
+    fn names_become_uuids() {
+        let plan = plan(&["we <b> \"x\"", "db"]);
+        assert!(is_by_name(&plan));
+        let now = host("esx1", &[("u1", "db", 4), ("u2", "we <b> \"x\"", 4), ("u3", "other", 2)], "vm");
+        let (to, notes) = mapped(&plan, &now, &mut Kept(Some(CpuSet::single(0)))).unwrap();
+        assert_eq!(
+            (to.steps[0].vm.0.as_str(), to.id.clone(), to.scope),
+            ("u2", plan.id.clone(), Scope::Both)
+        );
+        assert_eq!(to.steps[0].change.to_string(), "NUMA node affinity: 0 -> 1");
+        assert!(to.parent.differences(&now).is_empty() && notes.len() == 1);
+        let (to, notes) = mapped(&plan, &now, &mut Kept(Some(CpuSet::single(1)))).unwrap();
+        assert!(to.steps.is_empty() && notes[0].contains("so already"), "{notes:?}");
+    }
+
+    #[test]
+    fn who_is_not_one_vm_is_refused_by_name() {
+        for (vms, why) in [
+            (&[("u1", "web", 4), ("u2", "web", 4), ("u3", "db", 4)][..], "2 VMs have this name: u1, u2"),
+            (&[("u1", "web", 4)], "no VM has this name"),
+            (&[("u1", "web", 8), ("u2", "db", 4)], "had 4 vCPUs and has 8"),
+        ] {
+            let refused = mapped(&plan(&["web", "db"]), &host("h", vms, "vm"), &mut Kept(None)).unwrap_err();
+            assert_eq!(refused.kind, FaultKind::Changed);
+            assert!(refused.to_string().contains(why), "{refused}");
+        }
+    }
+
+    #[test]
+    fn the_host_that_is_meant() {
+        let found = |name: &str, id: &str| Found {
+            id: id.into(),
+            config: host(name, &[], ""),
+            running: Vec::new(),
+            objects: Default::default(),
+        };
+        let two = [found("esx1.example", "host-1"), found("esx2.example", "host-2")];
+        let id = |hosts: &[Found], named, called| host_meant(hosts, named, called).map(|f| f.id.clone());
+        assert_eq!(id(&two, Some("host-2"), None).as_deref(), Some("host-2"));
+        assert_eq!(id(&two, None, Some("ESX1")).as_deref(), Some("host-1"));
+        assert_eq!(id(&two, None, None), None);
+        assert_eq!(id(&two, Some("esx3"), Some("esx1")), None, "the one that is named is not there");
+        assert_eq!(id(&two[..1], None, Some("elsewhere")).as_deref(), Some("host-1"));
+        let same = [found("a.x", "host-1"), found("a.y", "host-2")];
+        assert_eq!(id(&same, None, Some("a")), None);
+    }
+}

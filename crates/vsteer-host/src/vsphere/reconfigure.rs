@@ -1,0 +1,384 @@
+//! How is a step made on vSphere? By one `ReconfigVM_Task` of one VM, waited for, and read back.
+//!
+//! A VM is known by its instance's UUID, and reached by its managed object; never by its name, which others may have. What needs
+//! a VM that is off is refused before the first step of a plan ([`Actuate::refusal`]), as is all else that can be seen: ESXi would
+//! refuse it too, but in the middle of a plan.
+//!
+//! Taking back, a VM counts as gone only where the service says that there is no such object: one that cannot be reached, or that
+//! this user may no longer see, is still to be taken back.
+//!
+//! Source: VMware, vSphere Web Services API reference (7.0): VirtualMachine.ReconfigVM_Task, Task, TaskInfo.
+//!
+//! Left out: `GAP(vsphere-drs)`: in a cluster that DRS moves VMs about in by itself, an affinity to pCPUs is refused by vCenter, which
+//! is found out by trying.
+
+use super::esxi::Esxi;
+use super::settings::{PROPERTIES, Settings};
+use super::soap::{Refused, child_text, descendant, escaped, failed_task, text_of};
+use super::{Client, soap::Reply};
+use crate::actuate::{Able, Actuate, Capabilities, Capability, Former};
+use std::time::{Duration, Instant};
+use vsteer_core::nouns::{CpuWeight, LatencySensitivity, VmId};
+use vsteer_core::plan::{Change, Scope, Step};
+use vsteer_core::{CpuSet, Fault, FaultKind};
+
+/// A task of a VM's settings takes seconds.
+const TASK: Duration = Duration::from_secs(120);
+/// Between two looks at it, at first and at most.
+const LOOK: Duration = Duration::from_millis(20);
+const LOOK_MOST: Duration = Duration::from_secs(1);
+/// Times that a change is tried anew where something else of the VM's configuration changed at the same time.
+const TRIES: usize = 3;
+
+const NOT_LIVE: &str =
+    "vSphere keeps each setting with the VM: there is none that ends when the VM is shut down";
+const NOT_HERE: &str = "vSphere has no such setting";
+const WANTS_OFF: &str = "the VM is on, and this is changed only while it is off";
+
+fn fault(kind: FaultKind, step: &Step) -> Fault {
+    Fault::new(kind, format!("VM {:?}: {}", step.vm_name, step.change))
+}
+
+/// What a task has come to.
+enum Task {
+    Done,
+    AtWork,
+    Failed(Box<Refused>),
+}
+
+impl Client {
+    /// One VM's settings.
+    pub(super) fn settings(&mut self, object: &str) -> Result<Settings, Refused> {
+        self.object("VirtualMachine", object, &PROPERTIES).map(|o| Settings::of(&o))
+    }
+
+    /// Changes a VM by a specification, and waits until that is done.
+    pub(super) fn reconfigure(&mut self, object: &str, spec: &str) -> Result<(), Refused> {
+        let answer = self.call(&format!(
+            "<ReconfigVM_Task xmlns=\"urn:vim25\"><_this type=\"VirtualMachine\">{}</_this><spec>{spec}</spec></ReconfigVM_Task>",
+            escaped(object)
+        ))?;
+        let task = answer.read(|a| text_of(a, "returnval")).flatten().ok_or_else(|| {
+            Fault::new(FaultKind::BadInput, format!("what {} answers", self.place))
+                .because("it begins no task")
+        })?;
+        let begun = Instant::now();
+        let mut pause = LOOK;
+        loop {
+            let answer = self.properties_of("Task", &task, &["info.state", "info.error"])?;
+            match self.task(&answer) {
+                Task::Done => return Ok(()),
+                Task::Failed(refused) => return Err(*refused),
+                Task::AtWork if begun.elapsed() > TASK => {
+                    let what = format!("{}: the VM's task {task} is still at work", self.place);
+                    let late = format!("it has been for {} s", TASK.as_secs());
+                    return Err(Fault::new(FaultKind::Failed, what).because(late).into());
+                }
+                Task::AtWork => {}
+            }
+            std::thread::sleep(pause);
+            pause = (2 * pause).min(LOOK_MOST);
+        }
+    }
+
+    fn task(&self, answer: &Reply) -> Task {
+        let place = &self.place;
+        let read = answer.read(|a| {
+            let mut state = Task::AtWork;
+            for set in a.descendants().filter(|n| n.tag_name().name() == "propSet") {
+                let value = descendant(set, "val");
+                match (child_text(set, "name").as_deref(), value) {
+                    (Some("info.state"), Some(v)) if v.text() == Some("success") => return Task::Done,
+                    (Some("info.state"), Some(v)) if v.text() == Some("error") => {
+                        let untold = Fault::new(FaultKind::Failed, format!("{place}: the VM's task failed"));
+                        if !matches!(state, Task::Failed(_)) {
+                            state = Task::Failed(Box::new(untold.into()));
+                        }
+                    }
+                    (Some("info.error"), Some(v)) => state = Task::Failed(Box::new(failed_task(place, v))),
+                    _ => {}
+                }
+            }
+            state
+        });
+        read.unwrap_or(Task::AtWork)
+    }
+}
+
+/// The step's change with `from` as these settings have it.
+fn current(step: &Step, s: &Settings) -> Result<Change, Fault> {
+    let untold = |what: &str| {
+        fault(FaultKind::NoPrivilege, step)
+            .because(format!("its {what} is not told"))
+            .way_out("give the user the role Read-only on the VM, at least")
+    };
+    let foreign =
+        |why: String| fault(FaultKind::Unsupported, step).because(why).way_out("set it by hand first");
+    Ok(match step.change.clone() {
+        Change::Topology { to, .. } => {
+            s.cores_per_socket.ok_or_else(|| untold("number of cores per socket"))?;
+            Change::Topology { from: s.topology(), to }
+        }
+        Change::NodeAffinity { to, .. } => Change::NodeAffinity { from: s.nodes().map_err(foreign)?, to },
+        Change::VmAffinity { to, .. } => Change::VmAffinity { from: s.pcpus().map_err(foreign)?, to },
+        Change::Weight { to, .. } => {
+            Change::Weight { from: s.weight().ok_or_else(|| untold("number of shares"))?, to }
+        }
+        Change::ReservationMhz { to, .. } => {
+            Change::ReservationMhz { from: s.reservation().ok_or_else(|| untold("reservation"))?, to }
+        }
+        Change::LimitMhz { to, .. } => {
+            Change::LimitMhz { from: s.limit().ok_or_else(|| untold("limit"))?, to }
+        }
+        Change::Latency { to, .. } => {
+            let level = s.latency.as_deref().ok_or_else(|| untold("latency sensitivity"))?;
+            let from = LatencySensitivity::of(level);
+            Change::Latency { from: from.ok_or_else(|| foreign(format!("it is {level:?}")))?, to }
+        }
+        _ => return Err(fault(FaultKind::Unsupported, step).because(NOT_HERE)),
+    })
+}
+
+/// What can be seen to stand in the way of a step.
+fn refusal(step: &Step, scope: Scope, s: &Settings, pcpus: Option<&CpuSet>) -> Result<(), Fault> {
+    let refused =
+        |why: &str, way_out: &str| Err(fault(FaultKind::Unsupported, step).because(why).way_out(way_out));
+    if scope == Scope::Live {
+        return refused(NOT_LIVE, "make the plan without --scope live");
+    }
+    // Also: what of it may not be seen may not be changed.
+    current(step, s)?;
+    let needs_off = matches!(step.change, Change::Topology { .. } | Change::Latency { .. });
+    if needs_off && s.powered_on != Some(false) {
+        return refused(WANTS_OFF, "shut the VM down, apply the plan, start the VM again");
+    }
+    match &step.change {
+        Change::Topology { to, .. } => {
+            let vcpus = s.vcpus.unwrap_or(0);
+            let cores = to.cores.saturating_mul(to.threads);
+            if cores == 0 || vcpus == 0 || !vcpus.is_multiple_of(cores) {
+                let why = format!("it has {vcpus} vCPUs, which {cores} cores per socket do not divide");
+                return refused(&why, "make a new plan");
+            }
+        }
+        Change::Latency { to: LatencySensitivity::High, .. } if s.memory_reserved() != Some(true) => {
+            return refused(
+                "a VM of high latency sensitivity starts only with all its memory reserved, and it is not",
+                "reserve all of the VM's memory first",
+            );
+        }
+        Change::Weight { to, .. } if !matches!(to, CpuWeight::Esxi(n) if (1..=1_000_000).contains(n)) => {
+            return refused("a VM on ESXi has 1 to 1000000 shares", "make a new plan");
+        }
+        Change::VmAffinity { to: Some(to), .. } => {
+            if let Some(there) = pcpus.filter(|there| !to.difference(there).is_empty()) {
+                return refused(&format!("its host has pCPUs {there}"), "make a new plan");
+            }
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+fn capabilities(s: &Settings) -> Capabilities {
+    let no = |why: &str| Able::No(why.to_owned());
+    // Tried against a simulator alone.
+    let both = |able: Able| Capability {
+        live: if able.is_able() { no(NOT_LIVE) } else { able.clone() },
+        persistent: able,
+    };
+    let none = || both(no(NOT_HERE));
+    let off = if s.powered_on == Some(false) { Able::Untried } else { no(WANTS_OFF) };
+    Capabilities {
+        affinity: both(no("vSphere keeps all vCPUs of a VM on the same pCPUs")),
+        weight: both(Able::Untried),
+        quota_of_threads: none(),
+        quota_of_vm: both(no("a limit of vSphere's is in MHz")),
+        rt_budget: none(),
+        class: none(),
+        memory_nodes: none(),
+        topology: both(off),
+        host: both(no("vsteer starts no vMotion")),
+        pool: none(),
+        preference: none(),
+        reservation: none(),
+        node_affinity: both(Able::Untried),
+        of_vsphere: both(Able::Untried),
+    }
+}
+
+impl Esxi {
+    /// The settings of the step's VM as they are now.
+    fn settings_of(&mut self, vm: &VmId, name: &str) -> Result<Settings, Fault> {
+        let gone = || {
+            Fault::new(FaultKind::NothingThere, format!("VM {name:?} ({vm}) is not there any more"))
+                .way_out("observe again and make a new plan")
+        };
+        let object = self.object_of(vm).ok_or_else(gone)?;
+        match self.client.settings(&object) {
+            Err(refused) if refused.kind == "ManagedObjectNotFound" => Err(gone()),
+            other => Ok(other?),
+        }
+    }
+}
+
+impl Actuate for Esxi {
+    fn capabilities(&mut self, vm: &VmId) -> Result<Capabilities, Fault> {
+        Ok(capabilities(&self.settings_of(vm, &vm.0)?))
+    }
+
+    fn current(&mut self, step: &Step) -> Result<Change, Fault> {
+        current(step, &self.settings_of(&step.vm, &step.vm_name)?)
+    }
+
+    fn refusal(&mut self, step: &Step, scope: Scope) -> Result<(), Fault> {
+        let s = self.settings_of(&step.vm, &step.vm_name)?;
+        let pcpus = self.pcpus_of(&step.vm);
+        refusal(step, scope, &s, pcpus.as_ref())
+    }
+
+    fn former(&mut self, step: &Step, scope: Scope) -> Result<Former, Fault> {
+        let s = self.settings_of(&step.vm, &step.vm_name)?;
+        let pcpus = self.pcpus_of(&step.vm);
+        refusal(step, scope, &s, pcpus.as_ref())?;
+        self.read = Some(s.clone());
+        Ok(Former { live: Some(current(step, &s)?), vsphere: Some(Box::new(s)), ..Former::default() })
+    }
+
+    fn act(&mut self, step: &Step, _: Scope) -> Result<(), Fault> {
+        // What was written down is what is overwritten: the version of that goes with the change.
+        let read = self.read.take().filter(|s| self.object_of(&step.vm).as_ref() == Some(&s.id));
+        let mut s = match read {
+            Some(s) => s,
+            None => self.settings_of(&step.vm, &step.vm_name)?,
+        };
+        let was = current(step, &s)?;
+        for left in (0..TRIES).rev() {
+            let spec =
+                s.spec(&step.change).ok_or_else(|| fault(FaultKind::Unsupported, step).because(NOT_HERE))?;
+            match self.client.reconfigure(&s.id, &spec) {
+                Ok(()) => return Ok(()),
+                Err(refused) if refused.kind == "ConcurrentAccess" && left > 0 => {
+                    s = self.settings_of(&step.vm, &step.vm_name)?;
+                    if current(step, &s)? != was {
+                        return Err(
+                            fault(FaultKind::Changed, step).because("somebody else changed it meanwhile")
+                        );
+                    }
+                }
+                Err(refused) => {
+                    let of = refused.fault;
+                    let why = of.cause.map_or(of.what.clone(), |c| format!("{}: {c}", of.what));
+                    let ours = fault(of.kind, step).because(why);
+                    return Err(Fault { way_out: of.way_out, ..ours });
+                }
+            }
+        }
+        unreachable!("the last try returns")
+    }
+
+    fn restore(&mut self, step: &Step, former: &Former) -> Result<(), Fault> {
+        let Some(was) = &former.vsphere else { return Ok(()) };
+        let object = self.object_of(&step.vm).unwrap_or_else(|| was.id.clone());
+        let kept = |refused: Refused| {
+            let gone = refused.kind == "ManagedObjectNotFound";
+            let kind = match refused.fault.kind {
+                FaultKind::NothingThere if gone => FaultKind::NothingThere,
+                // The service is not there, or says no: the VM's settings still are.
+                FaultKind::NothingThere | FaultKind::Changed => FaultKind::Failed,
+                other => other,
+            };
+            let why = refused
+                .fault
+                .cause
+                .map_or(refused.fault.what.clone(), |c| format!("{}: {c}", refused.fault.what));
+            let ours = fault(kind, step).because(why);
+            Fault { way_out: refused.fault.way_out, ..ours }
+        };
+        let now = self.client.settings(&object).map_err(kept)?;
+        let Some(spec) = was.undo(&step.change, &now) else { return Ok(()) };
+        if matches!(step.change, Change::Topology { .. } | Change::Latency { .. })
+            && now.powered_on != Some(false)
+        {
+            return Err(fault(FaultKind::Unsupported, step)
+                .because(WANTS_OFF)
+                .way_out("shut the VM down, then vsteer rollback"));
+        }
+        self.client.reconfigure(&object, &spec).map_err(kept)?;
+        let now = self.client.settings(&object).map_err(kept)?;
+        match was.undo(&step.change, &now) {
+            None => Ok(()),
+            Some(_) => Err(fault(FaultKind::NotApplied, step)
+                .because("taking it back was accepted, and the setting is not what it was")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use vsteer_core::nouns::GuestTopology;
+
+    fn on(settings: Settings) -> Settings {
+        let usual = Settings {
+            id: "vm-1".into(),
+            powered_on: Some(true),
+            vcpus: Some(8),
+            cores_per_socket: Some(1),
+            shares: Some(8000),
+            reservation_mhz: Some(0),
+            limit_mhz: Some(-1),
+            latency: Some("normal".into()),
+            memory_mib: Some(1024),
+            memory_reserved_mib: Some(0),
+            ..Settings::default()
+        };
+        Settings {
+            powered_on: settings.powered_on.or(usual.powered_on),
+            memory_locked: settings.memory_locked,
+            ..usual
+        }
+    }
+
+    fn told(change: Change, scope: Scope, s: &Settings) -> Result<(), String> {
+        let step = Step { vm: VmId("u".into()), vm_name: "web".into(), change, reason: String::new() };
+        refusal(&step, scope, s, Some(&CpuSet::first(4))).map_err(|f| f.to_string())
+    }
+
+    #[test]
+    fn what_stands_in_the_way_is_said_before() {
+        use LatencySensitivity as L;
+        let cores = |n: u32| Change::Topology {
+            from: None,
+            to: GuestTopology { sockets: 8 / n, cores: n, threads: 1 },
+        };
+        let high = || Change::Latency { from: L::Normal, to: L::High };
+        let pins = |text: &str| Change::VmAffinity { from: None, to: Some(text.parse().unwrap()) };
+        let is_on = on(Settings::default());
+        let off = on(Settings { powered_on: Some(false), ..Settings::default() });
+        let locked = Settings { memory_locked: Some(true), ..off.clone() };
+        for (change, s, why) in [
+            (cores(4), &is_on, "only while it is off"),
+            (high(), &is_on, "only while it is off"),
+            (high(), &off, "all its memory reserved"),
+            (cores(3), &off, "do not divide"),
+            (pins("3-4"), &is_on, "pCPUs 0-3"),
+            (Change::Weight { from: CpuWeight::Esxi(8000), to: CpuWeight::Esxi(0) }, &is_on, "1 to 1000000"),
+            (Change::RtBudget { cgroup: "/".into(), from_us: 0, to_us: 1 }, &is_on, "no such setting"),
+        ] {
+            let said = told(change.clone(), Scope::Both, s).unwrap_err();
+            assert!(said.contains(why), "{change}: {said}");
+        }
+        assert_eq!(told(cores(4), Scope::Both, &off), Ok(()));
+        assert_eq!(told(high(), Scope::Both, &locked), Ok(()));
+        assert_eq!(told(pins("1-2"), Scope::Persistent, &is_on), Ok(()));
+        assert!(
+            told(pins("1-2"), Scope::Live, &is_on).unwrap_err().contains("keeps each setting with the VM")
+        );
+        // A VM of which it is not told whether it is on is not changed as if it were off.
+        let untold = Settings { powered_on: None, ..off.clone() };
+        assert!(told(cores(4), Scope::Both, &untold).is_err());
+        let custom = Settings { latency: Some("custom".into()), ..off };
+        assert!(told(high(), Scope::Both, &custom).unwrap_err().contains("custom"));
+    }
+}
