@@ -33,7 +33,8 @@ const PORT: &str = "org.vsteer.realtime.0";
 const MONITOR: &str = "monitor";
 const INCOMING: &str = "incoming";
 const INITRAMFS: &str = "/guest/initramfs";
-/// Beside the initramfs, which is there twice for a moment (that of a player is some 250 MiB).
+/// Beside three times the initramfs (that of a player is some 250 MiB): it is there twice for a moment, and what it is unpacked to may have half of the
+/// memory that is not it.
 const MEMORY_MIB: u64 = 256;
 /// From a question to the monitor's answer, and until a VM that is awaited listens.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(60);
@@ -64,7 +65,7 @@ pub fn run(
     let folder = format!("{SOCKETS}/{name}");
     std::fs::create_dir_all(&folder).map_err(|e| format!("making {folder}: {e}"))?;
     let initramfs = std::fs::metadata(INITRAMFS).map_err(|e| format!("reading {INITRAMFS}: {e}"))?;
-    let memory_mib = MEMORY_MIB + 2 * (initramfs.len() >> 20);
+    let memory_mib = MEMORY_MIB + 3 * (initramfs.len() >> 20);
     let incoming = [String::from("-incoming"), format!("unix:{folder}/{INCOMING}")];
     let why = Command::new(EMULATOR)
         .args(["-name", &format!("{name},debug-threads=on"), "-accel", "kvm", "-M", MACHINE])
