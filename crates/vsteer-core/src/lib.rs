@@ -6,6 +6,7 @@
 pub mod calendar;
 pub mod cpuset;
 pub mod diagnose;
+pub mod experiment;
 pub mod fault;
 pub mod model;
 pub mod nouns;
