@@ -4,13 +4,17 @@
 //! one. A machine is read through a [`root::Root`]: the live one at `/`, or a captured tree of its files.
 
 pub mod actuate;
+pub mod audit;
 pub mod follow;
+pub mod knob;
 pub mod kvm;
 pub mod linux;
 pub mod observe;
+pub mod power;
 pub mod realtime;
 pub mod root;
 pub mod scrape;
+pub mod shell;
 pub mod switches;
 pub mod vsphere;
 pub mod xen;

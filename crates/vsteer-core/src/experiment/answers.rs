@@ -21,6 +21,9 @@ use crate::plan::Interval;
 use crate::stats;
 use serde::{Deserialize, Serialize};
 
+/// Less than this is no difference of logarithms, but their last digits: 1e-10 %.
+const ROUNDING: f64 = 1e-12;
+
 /// What an answer says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -184,7 +187,9 @@ fn of_measure(
         .contrasts
         .iter()
         .map(|c| {
-            let x: Vec<f64> = values.values.iter().filter_map(|b| c.of_block(b)).collect();
+            // Equal values leave a rounding error of their logarithms, which would be a difference beyond doubt.
+            let exact = |v: f64| if v.abs() < ROUNDING { 0.0 } else { v };
+            let x: Vec<f64> = values.values.iter().filter_map(|b| c.of_block(b)).map(exact).collect();
             let stage = TwoStage::of(&x, first);
             let side = |positive: bool| -> Vec<f64> {
                 c.weights

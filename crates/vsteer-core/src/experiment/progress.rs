@@ -13,6 +13,7 @@ use super::analyse::{ALPHA, blocks};
 use super::answers::values_of_block;
 use super::description::Experiment;
 use super::design::{Laid, order};
+use crate::nouns::HostConfig;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -140,10 +141,8 @@ pub enum Event {
         experiment: Box<Experiment>,
         /// When, ns since 1970 UTC.
         unix_ns: u64,
-        /// The machine.
-        hostname: String,
-        /// Its kernel.
-        kernel: String,
+        /// The machine, without its VMs: the undo journal is of it, also after boots that change what it looks like.
+        host: Box<HostConfig>,
         /// What was in force before, factor by factor; `None` where nothing is set.
         found: Vec<Option<String>>,
     },
@@ -455,6 +454,12 @@ mod tests {
         let two = told.measures[0].answers.iter().find(|a| a.name == "a: 2").unwrap();
         assert_eq!((two.outcome, two.effect), (Outcome::TooFew, None));
         assert_eq!(told.measures[0].answers[0].blocks, 5);
+        // Equal to the last digit: no difference, and no alarm for a rounding error.
+        let events = carry(&e, |_, p| Ok(if p.setting == 1 { 3.0 } else { 7.1 }));
+        let told = answer(&e, &e.laid().unwrap(), &events);
+        let outcomes: Vec<(&str, Outcome)> =
+            told.measures[0].answers.iter().map(|a| (a.name.as_str(), a.outcome)).collect();
+        assert_eq!(outcomes, [("a: 1", Outcome::Better), ("a: 2", Outcome::NotSeen)]);
         // One that always fails ends, too.
         let events = carry(&e, |_, _| Err(Bad::Failed { code: 2 }));
         let told = answer(&e, &e.laid().unwrap(), &events);

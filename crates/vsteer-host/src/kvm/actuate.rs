@@ -155,6 +155,7 @@ impl KvmHost {
             Change::NodeAffinity { .. } => {
                 return Err(fault(FaultKind::Unsupported, step).because(able::VSPHERES));
             }
+            Change::Knob { .. } => return Err(fault(FaultKind::Unsupported, step).because(able::HOSTS)),
             Change::Preference { .. } | Change::Reservation { .. } => {
                 return Err(fault(FaultKind::Unsupported, step).because(able::XENS));
             }

@@ -115,6 +115,7 @@ impl<'a> Subject<'a> {
             Change::Preference { .. } => &all.preference,
             Change::Reservation { .. } => &all.reservation,
             Change::NodeAffinity { .. } => &all.node_affinity,
+            Change::Knob { .. } => return Err(fault(FaultKind::Unsupported, step).because(NOT_ON_XEN)),
         };
         if let (true, Able::No(why)) = (scope.live(), &of.live) {
             return Err(fault(FaultKind::Unsupported, step).because(why));

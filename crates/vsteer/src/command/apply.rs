@@ -7,7 +7,7 @@ use crate::source::xen_meant;
 use std::time::{SystemTime, UNIX_EPOCH};
 use vsteer_act::{Journal, Setting, arm, confirm, journal_folder, preview};
 use vsteer_core::nouns::{HostConfig, Manager};
-use vsteer_core::plan::Plan;
+use vsteer_core::plan::{Change, Plan};
 use vsteer_core::{Fault, FaultKind};
 use vsteer_host::actuate::Actuate;
 use vsteer_host::observe::{CollectorChoice, KvmHost, Observe, Options};
@@ -28,6 +28,14 @@ pub fn open(connect: Option<&str>) -> Result<(Box<dyn Actuate>, HostConfig), Fau
         KvmHost::open(Options { connect: connect.map(str::to_owned), collector, ..Options::default() })?;
     let config = host.config()?;
     Ok((Box::new(host), config))
+}
+
+/// The same for a plan: one of the host's settings needs no VMs to be looked for.
+pub fn open_for(plan: Option<&Plan>, connect: Option<&str>) -> Result<(Box<dyn Actuate>, HostConfig), Fault> {
+    match plan.filter(|p| p.steps.iter().any(|s| matches!(s.change, Change::Knob { .. }))) {
+        Some(plan) => Ok((Box::new(vsteer_host::knob::Knobs), plan.parent.clone())),
+        None => open(connect),
+    }
 }
 
 /// Applies.
@@ -51,7 +59,7 @@ pub fn run(a: &Apply, json: bool) -> Result<(), Fault> {
             .because("vsteer does not change vSphere's VMs itself yet")
             .way_out("vsteer plan ... --format powercli prints the same changes as a script"));
     }
-    let (mut actuator, now) = open(a.connect.as_deref())?;
+    let (mut actuator, now) = open_for(Some(&plan), a.connect.as_deref())?;
     if !a.yes && a.try_for.is_none() {
         return dry_run(&plan, &now, actuator.as_mut(), json);
     }
@@ -91,7 +99,7 @@ fn dry_run(plan: &Plan, now: &HostConfig, actuator: &mut dyn Actuate, json: bool
         return Ok(());
     }
     for p in &steps {
-        println!("{} VM {:?}: {}", if p.ready { "  would" } else { "CANNOT" }, p.step.vm_name, p.step.change);
+        println!("{} {}: {}", if p.ready { "  would" } else { "CANNOT" }, p.step.whose(), p.step.change);
         if let Some(found) = &p.found {
             println!("         found: {found}");
         }

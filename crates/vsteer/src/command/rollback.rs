@@ -1,6 +1,6 @@
 //! `vsteer rollback`: takes back what `apply` did, also after a crash.
 
-use super::apply::open;
+use super::apply::open_for;
 use crate::cli::Rollback;
 use vsteer_act::{Journal, journal_folder, rollback};
 use vsteer_core::{Fault, FaultKind};
@@ -24,7 +24,7 @@ pub fn run(a: &Rollback, json: bool) -> Result<(), Fault> {
     let result = journals.iter().try_for_each(|path| {
         let mut journal = Journal::open(path)?;
         let connect = a.connect.clone().or_else(|| journal.plan().and_then(|(_, c)| c.map(str::to_owned)));
-        let (mut actuator, _) = open(connect.as_deref())?;
+        let (mut actuator, _) = open_for(journal.plan().map(|(p, _)| p), connect.as_deref())?;
         receipts.push(rollback(&mut journal, actuator.as_mut())?);
         Ok(())
     });
