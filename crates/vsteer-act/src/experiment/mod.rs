@@ -167,7 +167,9 @@ impl Carrier<'_, '_> {
     fn work(&mut self) -> Result<Ended, Fault> {
         loop {
             if (self.means.interrupted)() {
-                return self.put_back().map(Ended::Interrupted);
+                let mut lines = self.put_back()?;
+                lines.extend(self.still_running());
+                return Ok(Ended::Interrupted(lines));
             }
             let (next, number) = {
                 let progress = Progress::new(&self.experiment, &self.laid, self.log.events());
@@ -342,15 +344,18 @@ impl Carrier<'_, '_> {
         Bad::NotTaken { factor: self.experiment.factors[factor].name.clone(), wanted, found }
     }
 
-    /// Was the machine booted for this very visit, since the last line that says so?
+    /// Was the machine booted for this very visit, and have its levels not been seen in force since? Where they were, somebody put them back.
     fn booted_for(&self, place: Place) -> bool {
-        let last = self.log.events().iter().rev().find_map(|e| match e {
-            Event::Booting { block, setting, boot } => Some((*block, *setting, boot.clone())),
-            _ => None,
-        });
-        last.is_some_and(|(block, setting, boot)| {
-            block == place.block && setting == Some(place.setting) && boot != self.boot
-        })
+        for event in self.log.events().iter().rev() {
+            match event {
+                Event::Set { .. } => return false,
+                Event::Booting { block, setting, boot } => {
+                    return (*block, *setting) == (place.block, Some(place.setting)) && *boot != self.boot;
+                }
+                _ => {}
+            }
+        }
+        false
     }
 
     /// Boots the machine; returns when it is on its way down.
@@ -374,6 +379,22 @@ impl Carrier<'_, '_> {
         let Receipt { steps, .. } = crate::rollback(self.journal()?, &mut Knobs)?;
         self.journal = None;
         Ok(steps)
+    }
+
+    /// Words of the command line that the kernel still runs with: what was put back is the next boot's.
+    fn still_running(&self) -> Vec<String> {
+        let each = self.knobs.iter().zip(&self.found).filter_map(|(knob, found)| {
+            let (knob, found) = (knob.as_ref()?, found.as_ref()?);
+            let now = matches!(knob.how, How::KernelWords { .. }).then(|| knob::read(knob).ok()).flatten()?;
+            let other = !knob::same(knob, &now, found);
+            other.then(|| {
+                format!(
+                    "the kernel still runs with {now:?} for {:?}: boot to have {found:?} again",
+                    knob.name
+                )
+            })
+        });
+        each.collect()
     }
 
     /// Does the machine run with other words than those that were found, and is it being booted for that?

@@ -7,6 +7,7 @@
 //! What counts as it should be is for hosts of VMs (and guests) that shall be quick; where a setting trades speed for watts or security the finding
 //! says so, and security is never traded: mitigations that are on are as they should be.
 //!
+//! GAP(audit-live): VMs' queues and pins are read from libvirt's definitions, not from what runs. GAP(audit-trees): tried on a captured cloud guest alone.
 //! Left out: what no file tells (firmware settings); thresholds per workload: whether a setting helps is an experiment's question.
 
 mod balloon;

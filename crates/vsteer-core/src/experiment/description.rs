@@ -4,7 +4,7 @@
 //! done. A factor is a knob of the host or of a VM, set and read back by a file, by commands, by tuned or on the kernel's command line; or a
 //! word of the workload's command alone.
 //!
-//! Left out: knobs that are set through libvirt's API: `virsh` is a command.
+//! Left out: knobs that are set through libvirt's API: `virsh` is a command. GAP(experiment-observer): ready and lag are no measures here.
 
 use super::design::{Design, Laid, Varied, lay_out};
 use crate::{Fault, FaultKind};

@@ -8,6 +8,7 @@ mod cfs;
 mod collectors;
 mod crash;
 mod emulated;
+mod experiments;
 mod loops;
 mod prediction;
 mod realtime;
@@ -142,6 +143,7 @@ pub const CASES: &[Case] = &[
     service::soak::CASE,
     xen::CASE,
     realtime::CASE,
+    experiments::CASE,
 ];
 
 /// Parts of cases that are worth running by themselves, by name: whoever runs all cases runs them as those parts.
@@ -155,6 +157,7 @@ pub const PARTS: &[Case] = &[
     realtime::EMULATED,
     realtime::LOCAL,
     realtime::MEDIA,
+    experiments::REBOOTS,
 ];
 
 /// A case that was run.

@@ -18,8 +18,8 @@ pub struct Effect {
     pub told: String,
 }
 
-const WIDTH: f64 = 760.0;
-const LEFT: f64 = 250.0;
+const WIDTH: f64 = 860.0;
+const LEFT: f64 = 310.0;
 const RIGHT: f64 = 150.0;
 const ROW: f64 = 24.0;
 const TOP: f64 = 10.0;
@@ -85,7 +85,7 @@ pub fn effects(title: &str, unit: &str, all: &[Effect]) -> String {
 y2=\"{4:.1}\"/><circle class=\"{5}\" cx=\"{m:.1}\" cy=\"{y:.1}\" r=\"4.5\"/><text x=\"{6:.1}\" y=\"{1:.1}\">{7}</text>",
             LEFT - 12.0,
             y + 4.0,
-            short(&e.name, 38),
+            short(&e.name, 46),
             y - 4.0,
             y + 4.0,
             e.class,
@@ -122,7 +122,7 @@ pub fn runs(title: &str, unit: &str, all: &[(String, Vec<f64>, Option<(f64, f64,
             "<text class=\"end\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
             LEFT - 12.0,
             y + 4.0,
-            short(name, 38)
+            short(name, 46)
         );
         for v in values {
             let _ = write!(
@@ -165,9 +165,9 @@ pub fn front(title: &str, x_unit: &str, y_unit: &str, all: &[(String, f64, f64, 
         scale(low - pad, high + pad)
     };
     let ((xl, xh, xb), (yl, yh, yb)) = (range(&|p| p.1), range(&|p| p.2));
-    let (left, right, height) = (64.0, 170.0, 260.0);
+    let (left, right, top, height) = (64.0, 190.0, 28.0, 280.0);
     let x = move |v: f64| left + (WIDTH - left - right) * (v - xl) / (xh - xl);
-    let y = move |v: f64| height - (height - TOP) * (v - yl) / (yh - yl);
+    let y = move |v: f64| height - (height - top) * (v - yl) / (yh - yl);
     let mut out = format!(
         "<figure><figcaption>{0}</figcaption><div class=\"wide\"><svg class=\"timeline whisker\" viewBox=\"0 0 {WIDTH} {1}\" role=\"img\" aria-label=\"{0}\">",
         esc(title),
@@ -186,7 +186,7 @@ pub fn front(title: &str, x_unit: &str, y_unit: &str, all: &[(String, f64, f64, 
             tick(if v.abs() < yb * 1e-6 { 0.0 } else { v }, yb)
         );
     }
-    let _ = write!(out, "<text class=\"tick\" x=\"4\" y=\"{:.1}\">{}</text>", TOP - 0.0, esc(y_unit));
+    let _ = write!(out, "<text class=\"tick\" x=\"4\" y=\"{:.1}\">{}</text>", 16.0, esc(y_unit));
     for (name, a, b, on) in all {
         let class = if *on { "better" } else { "" };
         let _ = write!(

@@ -137,9 +137,9 @@ fn comparisons(t: &StudyTold) -> Section {
             rows: rows.collect(),
         }],
         notes: vec![
-            "\"15.5 %\" is 10.6 s of 68.0 s, which is 15.6 by the printed means. The 1.2 s that the text calls slightly outside the margins is no \
-             difference at 5 %: two means whose margins just fail to touch differ, two whose margins overlap may or may not; the test is of the \
-             difference. \"visible\" is the smallest difference that 80 % of such experiments would find."
+            "\"15.5 %\" is 10.6 s of 68.0 s, which is 15.6 by the printed means. Whether two margins overlap is no test of a difference: for the 1.2 s that the \
+             text calls slightly outside the margins p is 0.075 before any correction. \"visible\" is the smallest difference that 80 % of such \
+             experiments would find."
                 .into(),
         ],
         ..Section::default()
