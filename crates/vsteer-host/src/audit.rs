@@ -6,7 +6,7 @@ use crate::root::Root;
 use std::io::ErrorKind;
 use std::path::Path;
 use vsteer_core::Fault;
-use vsteer_core::audit::{Tree, WANTED};
+use vsteer_core::audit::{Tree, WANTED, wanted_besides};
 
 /// A file that is longer is none of the kernel's settings.
 const TEXT_MAX: usize = 1 << 20;
@@ -17,6 +17,9 @@ pub fn read(root: &Root) -> Tree {
     for pattern in WANTED {
         let parts: Vec<&str> = pattern.trim_start_matches('/').split('/').collect();
         descend(root, String::new(), &parts, &mut tree);
+    }
+    for path in wanted_besides(&tree) {
+        descend(root, path, &[], &mut tree);
     }
     tree
 }
@@ -77,6 +80,9 @@ mod tests {
             ("/proc/cmdline", "ro idle=poll\n"),
             ("/sys/devices/system/cpu/cpu3/cpufreq/scaling_driver", "acpi-cpufreq\n"),
             ("/sys/block/vda/mq/0/cpu_list", "0, 1\n"),
+            ("/etc/tuned/active_profile", "fast\n"),
+            ("/etc/tuned/fast/tuned.conf", "[sysctl]\nvm.swappiness=10\nkernel.../x=1\n"),
+            ("/proc/sys/vm/swappiness", "60\n"),
         ] {
             tree.files.insert(path.into(), text.into());
         }

@@ -218,7 +218,12 @@ fn a_full_disk_ends_it_with_settings_put_back() {
     let made = p.log("e").iter().filter(|l| l["ran"].is_object()).count();
     assert!(made > 0 && made < 100, "{made} runs fitted");
     let answers = p.json(&["experiment", "resume", "e.experiment", "--yes"]);
-    assert_eq!((answers["counted"].as_u64(), p.knob().as_str()), (Some(100), "found"));
+    assert_eq!(
+        (answers["counted"].as_u64(), p.knob().as_str()),
+        (Some(100), "found"),
+        "{:?}",
+        answers["bad"]
+    );
 }
 
 #[test]

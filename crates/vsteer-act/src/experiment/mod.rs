@@ -455,8 +455,8 @@ impl Carrier<'_, '_> {
         let took: Vec<f64> = others.filter_map(|r| r.took_s).collect();
         let median = vsteer_core::stats::quantile(&took, 0.5)?;
         let times = run.took_s? / median;
-        // Below a tenth of a second it is the machine's own scatter.
-        let long = run.took_s?.max(median) > 0.1;
+        // Below half a second it is the machine's own scatter: a busy one keeps a process waiting for as long.
+        let long = run.took_s?.max(median) > 0.5;
         (long && !(0.1..=10.0).contains(&times)).then_some(Bad::Tenfold { times })
     }
 

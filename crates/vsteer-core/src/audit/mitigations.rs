@@ -9,6 +9,32 @@ use super::{Check, Finding, Tree};
 /// See the file's head.
 pub const CHECK: Check = Check { name: "mitigations", doc: "mitigations, per vulnerability", look };
 
+/// Words that switch mitigations off. Source: Documentation/admin-guide/kernel-parameters.txt of Linux 6.12.
+const OFF: &[&str] = &[
+    "mitigations=off",
+    "nospectre_v1",
+    "nospectre_v2",
+    "nospectre_bhb",
+    "spectre_v2=off",
+    "spectre_v2_user=off",
+    "spectre_bhi=off",
+    "spec_store_bypass_disable=off",
+    "ssbd=force-off",
+    "nopti",
+    "pti=off",
+    "kpti=0",
+    "mds=off",
+    "l1tf=off",
+    "tsx_async_abort=off",
+    "retbleed=off",
+    "srbds=off",
+    "mmio_stale_data=off",
+    "gather_data_sampling=off",
+    "reg_file_data_sampling=off",
+    "spec_rstack_overflow=off",
+    "kvm.nx_huge_pages=off",
+];
+
 fn look(t: &Tree) -> Vec<Finding> {
     let place = if t.is_guest() { " (in this guest)" } else { "" };
     let one = |(name, said): (&str, &str)| {
@@ -16,22 +42,26 @@ fn look(t: &Tree) -> Vec<Finding> {
         if said.starts_with("Not affected") {
             Finding::none(setting, "this processor does not have it")
         } else if said.starts_with("Vulnerable") || said.starts_with("KVM: Vulnerable") {
-            let by_word = t.words().find(|w| {
-                w.starts_with("mitigations=off") || w.starts_with("nospectre") || w.contains("=off")
-            });
-            let why = by_word.map_or(
-                "the kernel or the microcode is too old for a mitigation, or a guest is not told of it"
-                    .to_owned(),
-                |w| format!("{w} is on the kernel's command line"),
-            );
+            let by_word = t.words().find(|w| OFF.contains(w));
+            let (why, change) = match by_word {
+                Some(w) => (format!("{w} is on the kernel's command line"), format!("remove {w} from the kernel's command line, and boot")),
+                None if t.is_guest() => (
+                    "its host does not tell it of what protects, or its kernel is too old".to_owned(),
+                    "the host's: microcode and kernel, and a CPU model of the VM that shows the guest what there is".to_owned(),
+                ),
+                None => (
+                    "the kernel or the microcode is too old for a mitigation, or there is none".to_owned(),
+                    "update microcode and kernel, and boot".to_owned(),
+                ),
+            };
             Finding::bad(
                 setting,
                 said,
                 format!("SECURITY: programs and VMs can read what is not theirs; {why}"),
                 (
                     "mitigations cost time: measure how much (the study: 12 to 16 %)",
-                    "remove the word, or update microcode and kernel, and boot",
-                    "nothing to take back",
+                    change,
+                    "nothing that should be taken back",
                 ),
             )
         } else {

@@ -50,8 +50,7 @@ pub const WANTED: &[&str] = &[
     "/etc/tuned/profiles/*/tuned.conf",
     "/proc/cmdline",
     "/proc/cpuinfo",
-    "/proc/sys/*/*",
-    "/proc/sys/net/*/*",
+    "/proc/sys/kernel/numa_balancing",
     "/sys/block/vd*/mq/*/cpu_list",
     "/sys/bus/virtio/drivers/virtio_balloon/virtio*/device",
     "/sys/class/iommu/*/uevent",
@@ -88,6 +87,11 @@ pub const WANTED: &[&str] = &[
     "/usr/lib/tuned/*/tuned.conf",
     "/usr/lib/tuned/profiles/*/tuned.conf",
 ];
+
+/// Files that are to be read since others that were read name them: the sysctls of tuned's profiles.
+pub fn wanted_besides(tree: &Tree) -> Vec<String> {
+    tuned::sysctls(tree)
+}
 
 impl Tree {
     /// A file's text without space around it.

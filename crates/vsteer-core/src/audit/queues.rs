@@ -53,14 +53,15 @@ fn told(device: &str, queues: usize, vcpus: usize) -> Finding {
         return Finding::good(setting, value, "each vCPU has its own, or there are enough");
     }
     let wanted = vcpus.min(ENOUGH);
+    let driver = if device.starts_with("vd") { "<driver name='qemu'" } else { "<driver name='vhost'" };
     Finding::bad(
         setting,
         value,
         "vCPUs share queues: traffic from many vCPUs waits; a VM that only computes gains nothing",
         (
             "a vhost thread's memory per queue; with 32 queues the study's VM hung at boot unless its vCPUs were pinned",
-            format!("<driver name='vhost' queues='{wanted}'/> in the VM's definition, and start it anew"),
-            format!("queues='{queues}'"),
+            format!("{driver} queues='{wanted}'/> in the VM's definition, and start it anew"),
+            format!("{driver} queues='{queues}'/>"),
         ),
     )
 }

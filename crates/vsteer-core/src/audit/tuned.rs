@@ -40,12 +40,36 @@ fn settings(t: &Tree, profile: &str, depth: usize, into: &mut BTreeMap<(String, 
     true
 }
 
+/// The active profile's settings; is there a file of each profile?
+fn wanted(t: &Tree) -> (BTreeMap<(String, String), String>, bool) {
+    let mut all = BTreeMap::new();
+    let active = t.text("/etc/tuned/active_profile").unwrap_or_default();
+    let known = active.split_whitespace().fold(true, |known, p| settings(t, p, 0, &mut all) && known);
+    (all, known)
+}
+
+fn file_of(sysctl: &str) -> String {
+    format!("/proc/sys/{}", sysctl.replace('.', "/"))
+}
+
+/// The files of the sysctls that the active profile names.
+pub fn sysctls(t: &Tree) -> Vec<String> {
+    let plain = |key: &String| {
+        key.chars().all(|c| c.is_ascii_alphanumeric() || "._-/".contains(c)) && !key.contains("..")
+    };
+    wanted(t)
+        .0
+        .into_keys()
+        .filter(|(section, key)| section == "sysctl" && plain(key))
+        .map(|(_, key)| file_of(&key))
+        .collect()
+}
+
 fn look(t: &Tree) -> Vec<Finding> {
     let Some(active) = t.text("/etc/tuned/active_profile").filter(|p| !p.is_empty()) else {
         return vec![Finding::none("tuned", "it is not set up here")];
     };
-    let mut wanted = BTreeMap::new();
-    let known = active.split_whitespace().fold(true, |all, p| settings(t, p, 0, &mut wanted) && all);
+    let (wanted, known) = wanted(t);
     if !known {
         return vec![Finding::bad(
             "tuned profile",
@@ -66,7 +90,7 @@ fn look(t: &Tree) -> Vec<Finding> {
             ("cpu", "energy_performance_preference") => {
                 t.matching(base, "/cpufreq/energy_performance_preference").map(|(_, g)| g).collect()
             }
-            ("sysctl", key) => t.text(&format!("/proc/sys/{}", key.replace('.', "/"))).into_iter().collect(),
+            ("sysctl", key) => t.text(&file_of(key)).into_iter().collect(),
             _ => continue,
         };
         looked += 1;

@@ -49,14 +49,15 @@ mount -t ext4 /dev/vda /state || { echo "lab: no state disk"; poweroff -f; }
 echo "lab: boot with $(cat /proc/cmdline)"
 boots=$(cat /state/boots 2>/dev/null || echo 0); boots=$((boots+1)); echo $boots > /state/boots; sync
 E=/state/reboots.experiment
-go() { if [ -e $E/log.jsonl ]; then vsteer experiment resume $E --yes; else vsteer experiment run /experiment.toml -o $E --yes; fi; }
+# Through a pipe: on a terminal it would write its lines over each other.
+go() { { if [ -e $E/log.jsonl ]; then vsteer experiment resume $E --yes; else vsteer experiment run /experiment.toml -o $E --yes; fi; } 2>&1 | cat; }
 if [ $boots = KILLED ]; then
   go & pid=$!
   n=0; while [ $n -lt 600 ] && ! tail -n 1 $E/log.jsonl | grep -q starting; do sleep 0.05; n=$((n+1)); done
   killall -9 vsteer; wait $pid; echo "lab: killed vsteer"
 fi
 go
-echo "lab: ended $?"
+echo "lab: ended"
 if grep -q '"ended"' $E/log.jsonl; then
   echo "lab: swappiness $(cat /proc/sys/vm/swappiness)"
   echo "lab: pending $(ls /state/vsteer/journal | grep -c 'journal$')"
@@ -180,7 +181,7 @@ fn build(bench: &Bench) -> Result<Machine, Fault> {
     for library in libraries(&program, &[])? {
         image.put(&library.to_string_lossy()[1..], 0o755, &read(&library)?);
     }
-    image.modules(&kernel, &["virtio_pci", "virtio_blk", "crc32c_generic", "ext4"])?;
+    image.modules(&kernel, &["virtio_pci", "virtio_blk", "ext4"])?;
     let file = |name: &str| bench.output.join(name);
     let machine = Machine {
         emulator: accel::emulator()?,
