@@ -128,8 +128,10 @@ pub fn run(bench: &Bench, findings: &mut Findings) -> Result<Value, Fault> {
             .because(last));
         }
     }
-    let told = |begin: &str| console.iter().filter_map(move |l| l.strip_prefix(begin)).map(str::to_owned);
-    let log: Vec<Value> = told("lab: log ").filter_map(|l| serde_json::from_str(&l).ok()).collect();
+    let told = |begin: &str| -> Vec<String> {
+        console.iter().filter_map(|l| l.strip_prefix(begin)).map(str::to_owned).collect()
+    };
+    let log: Vec<Value> = told("lab: log ").iter().filter_map(|l| serde_json::from_str(l).ok()).collect();
     let (starting, ran, counted, cut_off) = accounts(&log);
     let asked = log.iter().filter(|l| l["booting"].is_object()).count();
     let killed = console.iter().filter(|l| *l == "lab: killed vsteer").count();
@@ -145,8 +147,8 @@ pub fn run(bench: &Bench, findings: &mut Findings) -> Result<Value, Fault> {
     );
     let taken = log.iter().filter(|l| l["ran"]["bad"]["what"] == "not_taken").count();
     let last_words = words_of(&machine)?;
-    let (swappiness, pending) = (told("lab: swappiness ").next_back(), told("lab: pending ").next_back());
-    let last_boot = told("lab: boot with ").next_back().unwrap_or_default();
+    let (swappiness, pending) = (told("lab: swappiness ").pop(), told("lab: pending ").pop());
+    let last_boot = told("lab: boot with ").pop().unwrap_or_default();
     findings.claim(
         "the machine is as it was found: the words of the next boot, those it runs with, the sysctl; no setting failed to take",
         last_words == FOUND && last_boot.contains(FOUND) && swappiness.as_deref() == Some(SWAPPINESS) && taken == 0,
