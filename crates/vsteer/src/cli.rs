@@ -758,6 +758,9 @@ pub enum ExperimentWhat {
         /// One HTML file.
         #[arg(short, long, value_name = "FILE")]
         output: Option<PathBuf>,
+        /// Write the levels that were better as a plan, for `vsteer apply`.
+        #[arg(long, value_name = "FILE", conflicts_with = "published")]
+        plan: Option<PathBuf>,
     },
     /// Print a unit for systemd that goes on with an experiment after each boot (untried but for `systemd-analyze verify`).
     Unit {

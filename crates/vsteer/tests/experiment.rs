@@ -112,6 +112,28 @@ fn nothing_is_changed_without_yes_and_everything_is_put_back_with_it() {
 }
 
 #[test]
+fn what_was_better_is_a_plan_that_is_applied_and_taken_back() {
+    let p = Place::new();
+    p.write("e", "", "test $(cat knob) = b && sleep 0.02 || sleep 0.12", "");
+    p.json(&["experiment", "run", "e.toml", "--yes"]);
+    let made = p.run(&["experiment", "report", "e.experiment", "--plan", "plan.json"]);
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    let shown = String::from_utf8(p.run(&["apply", "plan.json"]).stdout).unwrap();
+    assert!(shown.contains("would host: knob: \"found\" -> \"b\"") && p.knob() == "found", "{shown}");
+    assert!(p.run(&["apply", "plan.json", "--yes"]).status.success());
+    assert_eq!(p.knob(), "b");
+    assert!(p.run(&["rollback"]).status.success());
+    assert_eq!(p.knob(), "found");
+    // What is no better is not planned.
+    p.write("same", "", "true", "");
+    p.json(&["experiment", "run", "same.toml", "--yes"]);
+    assert_eq!(
+        p.run(&["experiment", "report", "same.experiment", "--plan", "none.json"]).status.code(),
+        Some(3)
+    );
+}
+
+#[test]
 fn ctrl_c_puts_settings_back_and_resume_goes_on() {
     let p = Place::new();
     p.write("e", "", "sleep 0.1", "");

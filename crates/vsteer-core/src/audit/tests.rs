@@ -31,19 +31,22 @@ fn nothing_is_told_of_an_empty_tree() {
     assert_eq!(CHECKS.len(), 19);
 }
 
+/// Files, check, setting, what it says.
+type Case = (&'static [(&'static str, &'static str)], &'static str, &'static str, State);
+
 #[test]
 fn each_setting_has_its_states() {
-    let amd = ("/proc/cpuinfo", "vendor_id : AuthenticAMD\nflags : svm\n");
-    let guest = ("/proc/cpuinfo", "flags : hypervisor sse2\n");
-    let cases: &[(&[(&str, &str)], &str, &str, State)] = &[
+    const AMD: (&str, &str) = ("/proc/cpuinfo", "vendor_id : AuthenticAMD\nflags : svm\n");
+    const GUEST: (&str, &str) = ("/proc/cpuinfo", "flags : hypervisor sse2\n");
+    let cases: &[Case] = &[
         (
-            &[amd, ("/sys/devices/system/cpu/cpu0/cpufreq/scaling_driver", "acpi-cpufreq")],
+            &[AMD, ("/sys/devices/system/cpu/cpu0/cpufreq/scaling_driver", "acpi-cpufreq")],
             "scaling",
             "scaling driver",
             Not,
         ),
         (
-            &[amd, ("/sys/devices/system/cpu/cpu0/cpufreq/scaling_driver", "amd-pstate-epp")],
+            &[AMD, ("/sys/devices/system/cpu/cpu0/cpufreq/scaling_driver", "amd-pstate-epp")],
             "scaling",
             "scaling driver",
             Good,
@@ -119,7 +122,7 @@ fn each_setting_has_its_states() {
         (&[("/sys/devices/system/cpu/vulnerabilities/mds", "Not affected")], "mitigations", "mds", None_),
         (&[("/sys/devices/system/cpu/vulnerabilities/mds", "Vulnerable")], "mitigations", "mds", Not),
         (
-            &[guest, ("/sys/devices/system/cpu/vulnerabilities/mds", "Mitigation: x")],
+            &[GUEST, ("/sys/devices/system/cpu/vulnerabilities/mds", "Mitigation: x")],
             "mitigations",
             "mds (in this guest)",
             Good,
@@ -156,7 +159,7 @@ fn each_setting_has_its_states() {
         (&[("/sys/class/iommu/dmar0/uevent", "")], "iommu", "IOMMU", Good),
         (
             &[
-                guest,
+                GUEST,
                 ("/sys/devices/system/cpu/online", "0-7"),
                 ("/sys/class/net/eth0/queues/tx-0/xps_cpus", "00"),
             ],

@@ -44,8 +44,9 @@ fn settings(t: &Tree, profile: &str, depth: usize, into: &mut BTreeMap<(String, 
 fn wanted(t: &Tree) -> (BTreeMap<(String, String), String>, bool) {
     let mut all = BTreeMap::new();
     let active = t.text("/etc/tuned/active_profile").unwrap_or_default();
-    let known = active.split_whitespace().fold(true, |known, p| settings(t, p, 0, &mut all) && known);
-    (all, known)
+    // Every profile's, also after one that is not there.
+    let found: Vec<bool> = active.split_whitespace().map(|p| settings(t, p, 0, &mut all)).collect();
+    (all, found.into_iter().all(|there| there))
 }
 
 fn file_of(sysctl: &str) -> String {

@@ -359,9 +359,10 @@ impl Experiment {
         if self.margin_percent.is_some_and(|m| !(m > 0.0 && m < 100.0)) {
             return wrong("margin_percent is above 0 and below 100".into());
         }
-        if !(self.timeout_s > 0.0 && self.timeout_s <= 7.0 * 86_400.0)
-            || !(0.0..=86_400.0).contains(&self.settle_s)
-        {
+        let times = self.timeout_s > 0.0
+            && self.timeout_s <= 7.0 * 86_400.0
+            && (0.0..=86_400.0).contains(&self.settle_s);
+        if !times {
             return wrong("timeout_s is above 0 and a week at most, settle_s a day at most".into());
         }
         if self.workload.command.trim().is_empty() {

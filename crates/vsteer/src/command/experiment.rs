@@ -1,5 +1,7 @@
 //! `vsteer experiment`: run, resume, report, unit.
 
+mod winner;
+
 use crate::cli::{Experiment as Arguments, ExperimentWhat};
 use crate::command::realtime::systemd_word;
 use crate::experiment::{document, study, text};
@@ -22,8 +24,11 @@ pub fn run(a: &Arguments, json: bool) -> Result<(), Fault> {
     match &a.what {
         ExperimentWhat::Run { file, output, yes } => begin(file, output.as_deref(), *yes, json),
         ExperimentWhat::Resume { folder, yes } => resume(folder, *yes, json),
-        ExperimentWhat::Report { folder, published, markdown, output } => match folder {
-            Some(folder) if !published => report(folder, *markdown, output.as_deref(), json),
+        ExperimentWhat::Report { folder, published, markdown, output, plan } => match folder {
+            Some(folder) if !published => {
+                plan.as_deref().map_or(Ok(()), |plan| winner::write(folder, plan))?;
+                report(folder, *markdown, output.as_deref(), json)
+            }
             _ => study::report(*markdown, output.as_deref(), json),
         },
         ExperimentWhat::Unit { folder } => unit(folder),

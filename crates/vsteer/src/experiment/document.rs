@@ -1,6 +1,6 @@
 //! An experiment's answers in words: what to set, what it brings, how sure, what made no difference, and what did not count.
 
-use super::forest::{self, Effect};
+use super::forest::{self, Effect, Runs, Spot};
 use super::{Cell, Document, Section, Table, number, probability};
 use crate::source::clock;
 use vsteer_act::experiment::Log;
@@ -81,7 +81,7 @@ fn measure_section(id: &'static str, m: &MeasureTold) -> Section {
         })
         .collect();
     let unit_of_effects = if m.answers.iter().any(|a| a.percent) { "%" } else { &m.measure.unit };
-    let points: Vec<(String, Vec<f64>, Option<(f64, f64, f64)>)> = m
+    let points: Vec<Runs> = m
         .settings
         .iter()
         .map(|s| (s.words.clone(), s.values.clone(), s.interval.map(|i| (i.low, i.likely, i.high))))
@@ -177,7 +177,7 @@ pub fn of(experiment: &Experiment, laid: &Laid, log: &Log, answers: &Answers) ->
     let mut sections: Vec<Section> =
         answers.measures.iter().zip(IDS).map(|(m, id)| measure_section(id, m)).collect();
     if let [a, b, ..] = &answers.measures[..] {
-        let points: Vec<(String, f64, f64, bool)> = a
+        let points: Vec<Spot> = a
             .settings
             .iter()
             .zip(&b.settings)

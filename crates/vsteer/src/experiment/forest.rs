@@ -6,12 +6,19 @@ use crate::report::chart::{step, tick};
 use crate::report::markup::{esc, short};
 use std::fmt::Write;
 
+/// Low end, likely, high end.
+pub type Ends = (f64, f64, f64);
+/// A setting: its name, its runs, and the mean's interval.
+pub type Runs = (String, Vec<f64>, Option<Ends>);
+/// A setting by two measures, and whether it is on the front.
+pub type Spot = (String, f64, f64, bool);
+
 /// One effect.
 pub struct Effect {
     /// Its name.
     pub name: String,
     /// Low end, likely, high end.
-    pub interval: (f64, f64, f64),
+    pub interval: Ends,
     /// `better`, `worse` or `same`.
     pub class: &'static str,
     /// How it is told at the right.
@@ -98,7 +105,7 @@ y2=\"{4:.1}\"/><circle class=\"{5}\" cx=\"{m:.1}\" cy=\"{y:.1}\" r=\"4.5\"/><tex
 }
 
 /// Every run that counts as a point, the mean's interval as a line: outliers are seen, and kept.
-pub fn runs(title: &str, unit: &str, all: &[(String, Vec<f64>, Option<(f64, f64, f64)>)]) -> String {
+pub fn runs(title: &str, unit: &str, all: &[Runs]) -> String {
     let values = || all.iter().flat_map(|a| a.1.iter().copied());
     if values().next().is_none() {
         return String::new();
@@ -154,17 +161,17 @@ pub fn runs(title: &str, unit: &str, all: &[(String, Vec<f64>, Option<(f64, f64,
 }
 
 /// Settings by two measures; those on the front are filled.
-pub fn front(title: &str, x_unit: &str, y_unit: &str, all: &[(String, f64, f64, bool)]) -> String {
+pub fn front(title: &str, x_unit: &str, y_unit: &str, all: &[Spot]) -> String {
     if all.len() < 2 {
         return String::new();
     }
-    let range = |of: &dyn Fn(&(String, f64, f64, bool)) -> f64| {
+    let range = |of: fn(&Spot) -> f64| {
         let (low, high) =
             all.iter().map(of).fold((f64::INFINITY, f64::NEG_INFINITY), |(l, h), v| (l.min(v), h.max(v)));
         let pad = (high - low).max(high.abs() * 0.01).max(1e-6) * 0.12;
         scale(low - pad, high + pad)
     };
-    let ((xl, xh, xb), (yl, yh, yb)) = (range(&|p| p.1), range(&|p| p.2));
+    let ((xl, xh, xb), (yl, yh, yb)) = (range(|p| p.1), range(|p| p.2));
     let (left, right, top, height) = (64.0, 190.0, 28.0, 280.0);
     let x = move |v: f64| left + (WIDTH - left - right) * (v - xl) / (xh - xl);
     let y = move |v: f64| height - (height - top) * (v - yl) / (yh - yl);

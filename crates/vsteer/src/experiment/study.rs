@@ -1,7 +1,7 @@
 //! `vsteer experiment report --published`: the published study of host tuning, read again from its own tables.
 
 use super::document::outcome;
-use super::forest::{self, Effect};
+use super::forest::{self, Effect, Spot};
 use super::{Cell, Document, Section, Table, number, probability, text};
 use std::path::Path;
 use vsteer_core::experiment::Outcome;
@@ -255,7 +255,7 @@ fn profiles(t: &StudyTold) -> Section {
             },
         ]
     });
-    let points: Vec<(String, f64, f64, bool)> = t
+    let points: Vec<Spot> = t
         .profiles
         .iter()
         .filter_map(|(p, on)| Some((p.name.clone(), p.slower_percent, p.idle_watts?, on.unwrap_or(false))))

@@ -86,7 +86,7 @@ pub fn run(bench: &Bench, findings: &mut Findings) -> Result<Value, Fault> {
     let each = (between(&many, many_whole) - between(&few, few_whole)) / (many.len() - few.len()) as f64;
     findings.claim(
         "between two runs go by at most 10 ms",
-        each <= 0.010 && many.len() == MANY,
+        each <= 0.010 && many.len() >= MANY,
         format!("{:.2} ms, over {} runs", 1e3 * each, many.len()),
     );
     Ok(json!({
