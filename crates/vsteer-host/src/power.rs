@@ -206,7 +206,7 @@ mod tests {
             dir.path().display()
         );
         let lowest = meter(&falling).idle_watts(&root, Duration::from_millis(1200), &|| false).unwrap();
-        assert!(lowest < 50.0 && lowest >= 47.0, "{lowest}");
+        assert!((47.0..50.0).contains(&lowest), "{lowest}");
         assert!(meter("exit 1").idle_watts(&root, Duration::from_secs(60), &|| false).is_err());
     }
 }
