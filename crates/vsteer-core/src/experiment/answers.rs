@@ -201,6 +201,8 @@ fn of_measure(
             // Of an interaction the two sides are no settings.
             let (a, b) = if c.interaction { (Vec::new(), Vec::new()) } else { (side(false), side(true)) };
             let apart = Summary::of(&a).zip(Summary::of(&b)).and_then(|(a, b)| welch(a, b));
+            // Of values that are equal but for their last digits there is no deviation to measure by.
+            let apart = apart.filter(|d| d.standard_error > ROUNDING * d.a.mean.abs().max(d.b.mean.abs()));
             let scale = |i: Interval| {
                 if !values.logarithms {
                     return i;

@@ -185,6 +185,11 @@ fn apart(name: &str, sd: [f64; 2], n: usize, experiments: usize, seed: u64) -> V
 const MARGIN_PERCENT: f64 = 1.5;
 const BLOCKS_MOST: usize = 200;
 
+/// Logarithms of values with unequal deviations differ by half the difference of their squares, though their means are equal.
+fn log_bias() -> f64 {
+    0.5 * (VM_SD_S[0] * VM_SD_S[0] - VM_SD_S[1] * VM_SD_S[1]) / (MEAN_S * MEAN_S)
+}
+
 /// A pair in blocks, whose number Stein's rule sets: on a host whose load differs from block to block and drifts.
 fn in_blocks(first: usize, experiments: usize, seed: u64) -> Vec<Counted> {
     let mut tally = Tally::new(
@@ -205,16 +210,14 @@ fn in_blocks(first: usize, experiments: usize, seed: u64) -> Vec<Counted> {
         };
         let mut settings: Vec<(f64, f64)> = (0..first).map(|b| block(&mut draw, b)).collect();
         let differences = |s: &[(f64, f64)]| -> Vec<f64> { s.iter().map(|(a, b)| b - a).collect() };
-        let margin = MARGIN_PERCENT / 100.0;
+        let margin = libm::log1p(MARGIN_PERCENT / 100.0);
         let n = needed(&differences(&settings), margin, ALPHA).expect("there are five").min(BLOCKS_MOST);
         settings.extend((first..n).map(|b| block(&mut draw, b)));
         let answer = TwoStage::of(&differences(&settings), first).expect("there are five");
         blocks += n;
         alarms += usize::from(answer.p() < ALPHA);
         let i = answer.interval(ALPHA);
-        // Logarithms of values with unequal deviations differ by half the difference of their squares.
-        let bias = 0.5 * (VM_SD_S[0] * VM_SD_S[0] - VM_SD_S[1] * VM_SD_S[1]) / (MEAN_S * MEAN_S);
-        covered += usize::from((i.low..=i.high).contains(&bias));
+        covered += usize::from((i.low..=i.high).contains(&log_bias()));
         let moved = TwoStage { mean: answer.mean + truth, ..answer };
         found += usize::from(moved.p() < ALPHA);
         // A setting's own mean, without what blocks have in common.
@@ -222,7 +225,10 @@ fn in_blocks(first: usize, experiments: usize, seed: u64) -> Vec<Counted> {
         let mean = TwoStage::of(&plain, first).expect("there are five").interval(ALPHA);
         of_mean += usize::from((mean.low..=mean.high).contains(&MEAN_S));
     }
-    let computed = power::of_two_stages(TRUE_PERCENT, MARGIN_PERCENT, first as f64 - 1.0, ALPHA);
+    // In logarithms, as it is analysed.
+    let truth = libm::log1p(TRUE_PERCENT / 100.0) + log_bias();
+    let margin = libm::log1p(MARGIN_PERCENT / 100.0);
+    let computed = power::of_two_stages(truth, margin, first as f64 - 1.0, ALPHA);
     let by = format!("Stein's two stages ({:.1} blocks on average)", blocks as f64 / experiments as f64);
     tally.row("false alarms, nothing differs", &by, alarms, LEVEL, None);
     tally.row("covered, the difference", &by, covered, COVERAGE, None);

@@ -2,7 +2,7 @@
 //!
 //! Colours as in the report: what is better and worse also differs in where it lies, and each line bears its name and number as text.
 
-use crate::report::chart::{step, tick};
+use crate::report::chart::step;
 use crate::report::markup::{esc, short};
 use std::fmt::Write;
 
@@ -31,7 +31,15 @@ const RIGHT: f64 = 150.0;
 const ROW: f64 = 24.0;
 const TOP: f64 = 10.0;
 
+/// A tick's number: as many decimals as the steps have.
+fn tick(value: f64, step: f64) -> String {
+    let decimals = (-step.log10().floor()).clamp(0.0, 6.0) as usize;
+    format!("{value:.decimals$}")
+}
+
 fn scale(low: f64, high: f64) -> (f64, f64, f64) {
+    // Where nothing differs at all, there is a scale all the same.
+    let (low, high) = if high - low < 1e-9 { (low - 1.0, high + 1.0) } else { (low, high) };
     let by = step((high - low).max(1e-9), 6.0);
     ((low / by).floor() * by, (high / by).ceil() * by, by)
 }
@@ -208,4 +216,23 @@ pub fn front(title: &str, x_unit: &str, y_unit: &str, all: &[Spot]) -> String {
     }
     out.push_str("</svg></div></figure>\n");
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ticks_are_told_apart() {
+        assert_eq!(
+            [tick(0.25, 0.05), tick(0.3, 0.05), tick(40.0, 20.0), tick(0.002, 0.001)],
+            ["0.25", "0.30", "40", "0.002"]
+        );
+        let svg =
+            runs("t", "s", &[("a".into(), vec![1.0; 3], Some((1.0, 1.0, 1.0))), ("b".into(), vec![], None)]);
+        assert!(svg.contains("</svg>") && !svg.contains("NaN"), "{svg}");
+        let one = Effect { name: "<b>".into(), interval: (0.0, 0.0, 0.0), class: "same", told: "0".into() };
+        let svg = effects("t", "%", &[one]);
+        assert!(svg.contains("&lt;b&gt;") && !svg.contains("NaN"), "{svg}");
+    }
 }
