@@ -87,6 +87,7 @@ fn in_force(change: &Change) -> String {
         Change::Host { from, .. } => format!("host {from}"),
         // Its pCPUs become fewer with every pool that is made of them.
         Change::Pool { from, .. } => format!("pool {:?}", from.name),
+        Change::Knob { from, .. } => format!("{from:?}"),
     }
 }
 
@@ -124,6 +125,7 @@ fn to_be_in_force(change: &Change) -> String {
         Change::Topology { to, .. } => format!("{:?}", Some(to)),
         Change::Host { to, .. } => format!("host {to}"),
         Change::Pool { to, .. } => format!("pool {:?}", to.name),
+        Change::Knob { to, .. } => format!("{to:?}"),
     }
 }
 
@@ -187,7 +189,7 @@ pub fn apply(
             }
             in_time(&journal)?;
             make_step(i, step, plan, actuator, &mut journal)?;
-            lines.push(format!("VM {:?}: {}", step.vm_name, step.change));
+            lines.push(format!("{}: {}", step.whose(), step.change));
         }
         in_time(&journal)?;
         journal.write(Entry::Applied)
@@ -232,7 +234,7 @@ fn make_step(
     actuator: &mut dyn Actuate,
     journal: &mut Journal,
 ) -> Result<(), Fault> {
-    let of = || format!("step {} (VM {:?}, {})", i + 1, step.vm_name, step.change);
+    let of = || format!("step {} ({}, {})", i + 1, step.whose(), step.change);
     let current = actuator.current(step)?;
     if !precondition_holds(&step.change, &current) {
         return Err(
@@ -290,8 +292,8 @@ fn undo_all(journal: &mut Journal, actuator: &mut dyn Actuate) -> Result<Vec<Str
             }
         };
         lines.push(match &note {
-            Some(why) => format!("VM {:?}: nothing to take back: {why}", step.vm_name),
-            None => format!("VM {:?}: taken back: {}", step.vm_name, step.change),
+            Some(why) => format!("{}: nothing to take back: {why}", step.whose()),
+            None => format!("{}: taken back: {}", step.whose(), step.change),
         });
         // After one entry that could not be written none is: a later rollback then repeats all from there, in order.
         if unwritten.is_none() {

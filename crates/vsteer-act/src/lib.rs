@@ -3,6 +3,7 @@
 //! somebody steers or puts VMs first.
 
 mod apply;
+pub mod experiment;
 mod journal;
 pub mod priority;
 mod steering;

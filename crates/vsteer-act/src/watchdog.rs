@@ -12,6 +12,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use vsteer_core::plan::Plan;
 use vsteer_core::{Fault, FaultKind};
 use vsteer_host::actuate::Actuate;
 
@@ -69,14 +70,14 @@ pub(crate) fn say_ready() {
     let _ = std::io::stdout().flush();
 }
 
-/// The watchdog's own life: says `ready`, waits, and rolls back unless confirmed. `open` makes the actuator.
+/// The watchdog's own life: says `ready`, waits, and rolls back unless confirmed. `open` makes the actuator of the plan and where it was applied.
 ///
 /// # Errors
 /// As [`crate::rollback`].
 pub fn watch(
     journal: &Path,
     deadline_unix_ns: u64,
-    open: impl FnOnce(Option<&str>) -> Result<Box<dyn Actuate>, Fault>,
+    open: impl FnOnce(Option<&Plan>, Option<&str>) -> Result<Box<dyn Actuate>, Fault>,
 ) -> Result<(), Fault> {
     // By the monotonic clock from here on: setting the wall clock back must not put the undoing off.
     let left = Duration::from_nanos(deadline_unix_ns.saturating_sub(unix_ns()));
@@ -90,8 +91,8 @@ pub fn watch(
     if journal.confirmed() || journal.state() == State::RolledBack {
         return Ok(());
     }
-    let connect = journal.plan().and_then(|(_, c)| c).map(str::to_owned);
-    let mut actuator = open(connect.as_deref())?;
+    let (plan, connect) = journal.plan().unzip();
+    let mut actuator = open(plan, connect.flatten())?;
     crate::rollback(&mut journal, actuator.as_mut()).map(|_| ())
 }
 

@@ -3,10 +3,12 @@
 //! Nothing here reads a file, a clock, the network or a source of randomness: every function's result
 //! depends on its arguments alone, so that live, replay and simulation share it and tests need no machine.
 
+pub mod audit;
 pub mod calendar;
 pub mod cpuset;
 pub mod diagnose;
 pub mod display;
+pub mod experiment;
 pub mod fault;
 pub mod model;
 pub mod nouns;

@@ -4,14 +4,18 @@
 //! one. A machine is read through a [`root::Root`]: the live one at `/`, or a captured tree of its files.
 
 pub mod actuate;
+pub mod audit;
 pub mod follow;
 mod http;
+pub mod knob;
 pub mod kvm;
 pub mod linux;
 pub mod observe;
+pub mod power;
 pub mod realtime;
 pub mod root;
 pub mod scrape;
+pub mod shell;
 pub mod switches;
 pub mod vsphere;
 pub mod xen;

@@ -140,6 +140,7 @@ fn same_ends(undo: &Change) -> Change {
         Change::Topology { from, to } => Change::Topology { to: from.unwrap_or(to), from },
         // Moved by `lab run move`, which has two hosts.
         Change::Host { .. } => panic!("no VM is moved here"),
+        Change::Knob { .. } => panic!("nothing of the host is set here"),
         Change::Pool { .. }
         | Change::NodeAffinity { .. }
         | Change::VmAffinity { .. }

@@ -10,7 +10,7 @@ use vsteer_host::vsphere::Statistics;
     version,
     max_term_width = 110,
     after_help = "Exit codes: see `vsteer help exit-codes`. Read-only is the default \
-everywhere; only `apply`, `steer --yes`, `realtime --yes` and `rollback` change anything."
+everywhere; only `apply`, `steer --yes`, `realtime --yes`, `experiment --yes` and `rollback` change anything."
 )]
 pub struct Cli {
     /// Print results as JSON on standard output; progress and messages stay on standard error.
@@ -57,6 +57,10 @@ pub enum Command {
     Realtime(Realtime),
     /// One HTML file: findings, timelines, blame matrix, plan and verdict.
     Report(Report),
+    /// Is this host, or this guest, set up for VMs? Three states per setting, with the reason, the change and its undo.
+    Audit(Audit),
+    /// Which setting really helps on this host, by how much, and how sure: run settings fairly and often enough, and say.
+    Experiment(Experiment),
     /// Print the host's topology as vsteer reads it.
     Topology(TopologyArgs),
     /// Print shell completions.
@@ -711,6 +715,86 @@ pub struct Report {
     /// The file to write.
     #[arg(short, long, default_value = "report.html")]
     pub output: PathBuf,
+}
+
+/// `vsteer audit`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Nothing is changed. What a change would bring on this machine `vsteer experiment` measures. Tried on a cloud guest; on real hosts \
+(cpufreq, amd_pstate, RAPL) untried: their files are read as the kernel documents them."
+)]
+pub struct Audit {
+    /// Read the machine beneath this folder (a captured /sys, /proc and /etc).
+    #[arg(long, value_name = "FOLDER", default_value = "/")]
+    pub root: PathBuf,
+    /// Show what is as it should be and what does not apply, too.
+    #[arg(long)]
+    pub all: bool,
+    /// Write all files that are looked at beneath this folder instead, to be looked at elsewhere (`--root`).
+    #[arg(long, value_name = "FOLDER")]
+    pub capture: Option<PathBuf>,
+}
+
+/// `vsteer experiment`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  vsteer experiment run huge-pages.toml            what would be set and run, and what is in force now\n  \
+vsteer experiment run huge-pages.toml --yes\n  vsteer experiment resume huge-pages.experiment --yes\n  \
+vsteer experiment report huge-pages.experiment -o report.html\n  vsteer experiment report --published\n\n\
+Every finished run is on disk before the next one starts. Ctrl-C puts settings back; after a crash `vsteer rollback` does, or `resume` goes on. \
+The file's form: docs/experiments.md. Power meters other than commands, and tuned, grubby, cpufreq on real hosts: untried."
+)]
+pub struct Experiment {
+    /// What to do.
+    #[command(subcommand)]
+    pub what: ExperimentWhat,
+}
+
+/// The parts of `vsteer experiment`.
+#[derive(Debug, Subcommand)]
+pub enum ExperimentWhat {
+    /// Carry an experiment out. Without --yes: lay it out, look at what is in force, and change nothing.
+    Run {
+        /// The experiment.
+        file: PathBuf,
+        /// The folder to make for it; without it NAME.experiment.
+        #[arg(short, long, value_name = "FOLDER")]
+        output: Option<PathBuf>,
+        /// Do it.
+        #[arg(long)]
+        yes: bool,
+    },
+    /// Go on where one was cut off, by Ctrl-C, a crash or a boot. Without --yes: say where it is.
+    Resume {
+        /// Its folder.
+        folder: PathBuf,
+        /// Do it.
+        #[arg(long)]
+        yes: bool,
+    },
+    /// What its runs say, so far: tables here, or a page.
+    Report {
+        /// Its folder.
+        #[arg(required_unless_present = "published")]
+        folder: Option<PathBuf>,
+        /// A published study of host tuning instead, read again from its own tables.
+        #[arg(long, conflicts_with = "folder")]
+        published: bool,
+        /// Markdown, to paste.
+        #[arg(long, conflicts_with = "output")]
+        markdown: bool,
+        /// One HTML file.
+        #[arg(short, long, value_name = "FILE")]
+        output: Option<PathBuf>,
+        /// Write the levels that were better as a plan, for `vsteer apply`.
+        #[arg(long, value_name = "FILE", conflicts_with = "published")]
+        plan: Option<PathBuf>,
+    },
+    /// Print a unit for systemd that goes on with an experiment after each boot (untried but for `systemd-analyze verify`).
+    Unit {
+        /// Its folder.
+        folder: PathBuf,
+    },
 }
 
 /// `vsteer topology`.

@@ -2,6 +2,7 @@
 
 mod cli;
 mod command;
+mod experiment;
 mod interrupt;
 mod login;
 mod logs;

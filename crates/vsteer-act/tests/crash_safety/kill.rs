@@ -7,6 +7,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Command, ExitStatus};
 use vsteer_act::{Entry, Journal, State, rollback, watch};
+use vsteer_core::plan::Plan;
 use vsteer_host::actuate::Actuate;
 
 const FOLDER: &str = "VSTEER_TEST_FOLDER";
@@ -29,7 +30,8 @@ fn child() {
     let result = match std::env::var(TASK).as_deref() {
         Ok("hang") => hang(folder),
         Ok("watch") => {
-            let open = |_: Option<&str>| Ok(Box::new(World::at(folder)) as Box<dyn Actuate>);
+            let open =
+                |_: Option<&Plan>, _: Option<&str>| Ok(Box::new(World::at(folder)) as Box<dyn Actuate>);
             watch(&journal_path(folder), 0, open).unwrap();
             return;
         }

@@ -15,7 +15,7 @@ fn armed(deadline_unix_ns: u64) -> impl FnOnce(&mut Journal) -> Result<(), Fault
 }
 
 fn watch_in(folder: &std::path::Path, deadline_unix_ns: u64) -> Result<(), Fault> {
-    watch(&journal_path(folder), deadline_unix_ns, |_| Ok(Box::new(World::at(folder)) as Box<dyn Actuate>))
+    watch(&journal_path(folder), deadline_unix_ns, |_, _| Ok(Box::new(World::at(folder)) as Box<dyn Actuate>))
 }
 
 #[test]

@@ -20,6 +20,7 @@ mod weights;
 pub use node::cannot as node_cannot;
 
 use crate::CpuSet;
+use crate::experiment::description::Knob;
 use crate::nouns::{
     CpuPool, CpuWeight, GuestTopology, HostConfig, LatencySensitivity, Manager, Quota, Reserved, Role,
     SchedClass, Tid, VmConfig, VmId,
@@ -185,6 +186,15 @@ pub enum Change {
         /// Its limit, before and after.
         limit: Option<Quota>,
     },
+    /// A setting of the host itself that is text: a file of the kernel's, tuned's profile, whatever commands set and read.
+    Knob {
+        /// Which, and how it is set and read.
+        knob: Box<Knob>,
+        /// The former value.
+        from: String,
+        /// The new one.
+        to: String,
+    },
 }
 
 impl Change {
@@ -214,6 +224,7 @@ impl Change {
             Change::Topology { from, to } => Change::Topology { from: Some(to), to: from? },
             Change::Host { from, to, .. } => Change::Host { from: to, to: from, cpus: None },
             Change::Pool { from, to, weight, limit } => Change::Pool { from: to, to: from, weight, limit },
+            Change::Knob { knob, from, to } => Change::Knob { knob, from: to, to: from },
         })
     }
 
@@ -281,6 +292,7 @@ impl fmt::Display for Change {
                 write!(f, "host: {from} -> {to}{there}")
             }
             Change::Pool { from, to, .. } => write!(f, "pool: {from} -> {to}"),
+            Change::Knob { knob, from, to } => write!(f, "{}: {from:?} -> {to:?}", knob.name),
         }
     }
 }
@@ -311,6 +323,14 @@ pub struct Step {
 }
 
 impl Step {
+    /// Whose setting it is, in words.
+    pub fn whose(&self) -> String {
+        match self.change {
+            Change::Knob { .. } => self.vm_name.clone(),
+            _ => format!("VM {:?}", self.vm_name),
+        }
+    }
+
     /// Do both set the same thing, to whatever value?
     pub fn sets_what(&self, other: &Step) -> bool {
         use Change as C;

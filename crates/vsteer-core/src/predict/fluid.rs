@@ -346,6 +346,8 @@ fn apply(vm: &mut VmConfig, change: &Change, anywhere: &CpuSet) {
         Change::Topology { to, .. } => vm.guest_topology = Some(*to),
         // Who is gone asks for nothing here: whoever plans that says what comes of it.
         Change::Host { .. } => {}
+        // What the host as a whole is set to is no VM's.
+        Change::Knob { .. } => {}
         Change::Pool { to, .. } => {
             vm.pool = Some((**to).clone());
             vm.threads.iter_mut().for_each(|t| t.affinity = to.cpus.clone());

@@ -159,6 +159,7 @@ impl KvmHost {
             | Change::Latency { .. } => {
                 return Err(fault(FaultKind::Unsupported, step).because(able::VSPHERES));
             }
+            Change::Knob { .. } => return Err(fault(FaultKind::Unsupported, step).because(able::HOSTS)),
             Change::Preference { .. } | Change::Reservation { .. } => {
                 return Err(fault(FaultKind::Unsupported, step).because(able::XENS));
             }

@@ -147,6 +147,7 @@ pub fn wanted(xml: &str, change: &Change) -> Result<Vec<Part>, String> {
             vec![Part::new("cpu", "topology", vec![element])]
         }
         Change::Host { .. } => return Err("a definition names no host".to_owned()),
+        Change::Knob { .. } => return Err("it is the host's, no VM's".to_owned()),
         Change::NodeAffinity { .. }
         | Change::VmAffinity { .. }
         | Change::ReservationMhz { .. }

@@ -120,6 +120,7 @@ impl<'a> Subject<'a> {
             | Change::ReservationMhz { .. }
             | Change::LimitMhz { .. }
             | Change::Latency { .. } => &all.of_vsphere,
+            Change::Knob { .. } => return Err(fault(FaultKind::Unsupported, step).because(NOT_ON_XEN)),
         };
         if let (true, Able::No(why)) = (scope.live(), &of.live) {
             return Err(fault(FaultKind::Unsupported, step).because(why));

@@ -9,6 +9,7 @@ mod collectors;
 mod crash;
 mod display;
 mod emulated;
+mod experiments;
 mod loops;
 mod prediction;
 mod realtime;
@@ -144,6 +145,7 @@ pub const CASES: &[Case] = &[
     xen::CASE,
     realtime::CASE,
     display::CASE,
+    experiments::CASE,
 ];
 
 /// Parts of cases that are worth running by themselves, by name: whoever runs all cases runs them as those parts.
@@ -158,6 +160,7 @@ pub const PARTS: &[Case] = &[
     realtime::LOCAL,
     realtime::MEDIA,
     realtime::CYCLES,
+    experiments::REBOOTS,
 ];
 
 /// A case that was run.

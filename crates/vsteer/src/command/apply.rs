@@ -8,9 +8,10 @@ use crate::source::xen_meant;
 use std::time::{SystemTime, UNIX_EPOCH};
 use vsteer_act::{Journal, Setting, arm, confirm, journal_folder, preview};
 use vsteer_core::nouns::{HostConfig, Manager};
-use vsteer_core::plan::Plan;
+use vsteer_core::plan::{Change, Plan};
 use vsteer_core::{Fault, FaultKind};
 use vsteer_host::actuate::Actuate;
+use vsteer_host::knob::Knobs;
 use vsteer_host::observe::{CollectorChoice, KvmHost, Observe, Options};
 use vsteer_host::vsphere::{Esxi, is_by_name, mapped};
 use vsteer_host::xen::config::Listed;
@@ -20,10 +21,14 @@ pub const WATCHDOG: &str = "__watchdog";
 
 /// Opens what takes plans back. `secret`: the password that a vSphere wants, where it is known already.
 pub fn open_actuator(
+    plan: Option<&Plan>,
     connect: Option<&str>,
     login: &Login,
     secret: Option<&str>,
 ) -> Result<Box<dyn Actuate>, Fault> {
+    if plan.is_some_and(is_of_host) {
+        return Ok(Box::new(Knobs));
+    }
     if let Some(access) = login::access(connect, login)? {
         let password = secret.map_or_else(|| login::password(&access), |s| Ok(s.to_owned()))?;
         return Ok(Box::new(Esxi::open(&access, &password)?));
@@ -44,6 +49,10 @@ struct Opened {
 }
 
 fn open_for(plan: Plan, a: &Apply) -> Result<Opened, Fault> {
+    if is_of_host(&plan) {
+        let now = plan.parent.clone();
+        return Ok(Opened { plan, actuator: Box::new(Knobs), now, connect: None, secret: None });
+    }
     let connect = a.connect.as_deref();
     let of_vsphere = plan.parent.vms.iter().find(|vm| matches!(vm.manager, Manager::Vsphere(_)));
     let Some(access) = login::access(connect, &a.login)? else {
@@ -95,6 +104,11 @@ pub fn open(connect: Option<&str>) -> Result<(Box<dyn Actuate>, HostConfig), Fau
         KvmHost::open(Options { connect: connect.map(str::to_owned), collector, ..Options::default() })?;
     let config = host.config()?;
     Ok((Box::new(host), config))
+}
+
+/// Does it set the host itself? Such a plan has no VM's step, and nobody's API.
+fn is_of_host(plan: &Plan) -> bool {
+    plan.steps.iter().any(|s| matches!(s.change, Change::Knob { .. }))
 }
 
 /// Applies.
@@ -157,7 +171,7 @@ fn dry_run(plan: &Plan, now: &HostConfig, actuator: &mut dyn Actuate, json: bool
         return Ok(());
     }
     for p in &steps {
-        println!("{} VM {:?}: {}", if p.ready { "  would" } else { "CANNOT" }, p.step.vm_name, p.step.change);
+        println!("{} {}: {}", if p.ready { "  would" } else { "CANNOT" }, p.step.whose(), p.step.change);
         if let Some(found) = &p.found {
             println!("         found: {found}");
         }
@@ -180,5 +194,7 @@ pub fn watchdog(words: &[String]) -> Result<(), Fault> {
     // What is told by nobody else: it was typed, or came by a pipe.
     let secret = std::io::read_to_string(std::io::stdin()).unwrap_or_default();
     let secret = Some(secret.as_str()).filter(|s| !s.is_empty());
-    vsteer_act::watch(journal.as_ref(), deadline, |connect| open_actuator(connect, &Login::default(), secret))
+    let open =
+        |plan: Option<&Plan>, connect: Option<&str>| open_actuator(plan, connect, &Login::default(), secret);
+    vsteer_act::watch(journal.as_ref(), deadline, open)
 }

@@ -1,8 +1,10 @@
 //! The commands, one file each.
 
 mod apply;
+mod audit;
 mod diagnose;
 mod estimate;
+mod experiment;
 mod export;
 mod headroom;
 mod meta;
@@ -47,6 +49,8 @@ pub fn run(cli: Cli) -> Result<ExitCode, Fault> {
         Command::Realtime(a) => realtime::run(&a, json),
         Command::Simulate(a) => simulate::run(&a, json),
         Command::Report(a) => report::run(&a, json),
+        Command::Audit(a) => audit::run(&a, json),
+        Command::Experiment(a) => experiment::run(&a, json),
         Command::Topology(a) => meta::topology(&a, json),
         Command::Completions { shell } => meta::completions(shell),
         Command::Man { folder } => meta::man(&folder),

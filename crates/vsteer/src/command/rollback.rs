@@ -24,7 +24,8 @@ pub fn run(a: &Rollback, json: bool) -> Result<(), Fault> {
     let result = journals.iter().try_for_each(|path| {
         let mut journal = Journal::open(path)?;
         let connect = a.connect.clone().or_else(|| journal.plan().and_then(|(_, c)| c.map(str::to_owned)));
-        let mut actuator = open_actuator(connect.as_deref(), &a.login, None)?;
+        let plan = journal.plan().map(|(plan, _)| plan);
+        let mut actuator = open_actuator(plan, connect.as_deref(), &a.login, None)?;
         receipts.push(rollback(&mut journal, actuator.as_mut())?);
         Ok(())
     });

@@ -9,11 +9,11 @@
 //! stands beside every colour. Left out: anything that needs a server or a script.
 
 mod blame;
-mod chart;
+pub mod chart;
 mod findings;
-mod markup;
+pub mod markup;
 mod measured;
-mod page;
+pub mod page;
 mod plan;
 mod ready;
 mod summary;

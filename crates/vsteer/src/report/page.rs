@@ -33,6 +33,12 @@ pub fn page(d: &Document, contents: &[(&str, &str)], sections: &str) -> String {
         env!("CARGO_PKG_VERSION"),
         clock(d.made_unix_ns),
     );
+    let heading = format!("The time VMs waited for a CPU on {}", name(&config.hostname));
+    frame(&title, &heading, &facts, contents, sections)
+}
+
+/// A page of this title around sections; `heading` and `facts` are HTML.
+pub fn frame(title: &str, heading: &str, facts: &str, contents: &[(&str, &str)], sections: &str) -> String {
     let links: String =
         contents.iter().map(|(id, h)| format!("<li><a href=\"#{id}\">{}</a></li>", esc(h))).collect();
     format!(
@@ -40,10 +46,9 @@ pub fn page(d: &Document, contents: &[(&str, &str)], sections: &str) -> String {
 <meta http-equiv=\"Content-Security-Policy\" content=\"{POLICY}\">\n\
 <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
 <meta name=\"color-scheme\" content=\"light dark\">\n<title>{}</title>\n<style>\n{}</style>\n</head>\n<body>\n\
-<header>\n<p class=\"brand\">vsteer report</p>\n<h1>The time VMs waited for a CPU on {}</h1>\n{facts}\n\
+<header>\n<p class=\"brand\">vsteer report</p>\n<h1>{heading}</h1>\n{facts}\n\
 <nav aria-label=\"Contents\"><ul>{links}</ul></nav>\n</header>\n<main>\n{sections}</main>\n</body>\n</html>\n",
-        esc(&title),
+        esc(title),
         include_str!("style.css"),
-        name(&config.hostname),
     )
 }

@@ -26,6 +26,7 @@ const UNCONNECTED: &str = "it belongs to a libvirt that is not connected";
 pub(super) const XENS: &str = "only Xen has such a setting";
 const VSPHERE: &str = "it runs on vSphere: connect to that by vsphere://USER@HOST";
 pub(super) const VSPHERES: &str = "only vSphere has such a setting";
+pub(super) const HOSTS: &str = "it is a setting of the host's, no VM's";
 pub(super) const NO_POOLS: &str = "Linux has no pools of pCPUs";
 
 fn no(why: &str) -> Able {
@@ -140,6 +141,7 @@ fn of_change<'a>(all: &'a Capabilities, change: &Change) -> &'a Capability {
         | Change::ReservationMhz { .. }
         | Change::LimitMhz { .. }
         | Change::Latency { .. } => &all.of_vsphere,
+        Change::Knob { .. } => unreachable!("it is no VM's, and `check` has refused it"),
     }
 }
 
@@ -151,6 +153,9 @@ pub(super) fn check(
     live: bool,
     persistent: bool,
 ) -> Result<(), Fault> {
+    if matches!(step.change, Change::Knob { .. }) {
+        return Err(fault(FaultKind::Unsupported, step).because(HOSTS));
+    }
     let all = capabilities(inventory, vm);
     let capability = of_change(&all, &step.change);
     let refused = |why: &str| {

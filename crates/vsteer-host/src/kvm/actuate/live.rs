@@ -62,6 +62,7 @@ pub(super) fn make(inventory: &mut Inventory, subject: &Subject, step: &Step) ->
         }
         Change::Host { .. } => Err(fault(FaultKind::Unsupported, step).because("it is moved as a whole")),
         Change::Pool { .. } => Err(fault(FaultKind::Unsupported, step).because(super::able::NO_POOLS)),
+        Change::Knob { .. } => Err(fault(FaultKind::Unsupported, step).because(super::able::HOSTS)),
         Change::NodeAffinity { .. }
         | Change::VmAffinity { .. }
         | Change::ReservationMhz { .. }

@@ -5,7 +5,7 @@ mod priority;
 mod service;
 mod text;
 
-pub use service::timer_counts;
+pub use service::{quoted as systemd_word, timer_counts};
 
 use crate::cli::{CollectorChoice, Realtime, RealtimeBy, RealtimeRun, RealtimeWhat, Source};
 use crate::interrupt::Interrupt;

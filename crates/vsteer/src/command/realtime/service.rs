@@ -313,7 +313,7 @@ pub fn unit(a: &RealtimeRun) -> Result<(), Fault> {
 }
 
 /// A word as systemd reads it: quotes, and its specifiers and variables doubled.
-fn quoted(word: &str) -> String {
+pub fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=+,@".contains(c);
     if !word.is_empty() && word.chars().all(plain) {
         return word.to_owned();

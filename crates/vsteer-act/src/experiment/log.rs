@@ -1,0 +1,177 @@
+//! What an experiment has done, on disk before what follows it: a folder with one JSON line per event, and what every run printed.
+//!
+//! Each line is synced before anything else is done. A line that breaks off was never acted on and is cut off when the log is opened. Who writes holds a lock on
+//! it, so that two do not carry on the same experiment at once.
+
+use rustix::fs::{FlockOperation, flock};
+use std::fs::{self, File, OpenOptions};
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use vsteer_core::experiment::progress::LOG_VERSION;
+use vsteer_core::experiment::{Event, Experiment};
+use vsteer_core::{Fault, FaultKind};
+
+/// The log's name in its folder.
+pub const FILE: &str = "log.jsonl";
+
+/// An experiment's folder.
+#[derive(Debug)]
+pub struct Log {
+    folder: PathBuf,
+    /// `None`: it is only read.
+    file: Option<File>,
+    events: Vec<Event>,
+    whole: u64,
+}
+
+fn failed(what: &str, path: &Path, e: &std::io::Error) -> Fault {
+    Fault::io(format!("{what} {}", path.display()), e)
+}
+
+impl Log {
+    /// Makes a folder for an experiment that has not begun.
+    ///
+    /// # Errors
+    /// `Changed` where there is one already.
+    pub fn create(folder: &Path) -> Result<Log, Fault> {
+        let path = folder.join(FILE);
+        if path.exists() {
+            return Err(Fault::new(
+                FaultKind::Changed,
+                format!("{} holds an experiment already", folder.display()),
+            )
+            .way_out("vsteer experiment resume, or another folder (-o)"));
+        }
+        fs::create_dir_all(folder).map_err(|e| failed("making", folder, &e))?;
+        let file = OpenOptions::new().read(true).append(true).create_new(true).open(&path);
+        let file = file.map_err(|e| failed("making", &path, &e))?;
+        lock(&file, folder)?;
+        let sync = File::open(folder).and_then(|f| f.sync_all());
+        sync.map_err(|e| failed("syncing", folder, &e))?;
+        Ok(Log { folder: folder.to_owned(), file: Some(file), events: Vec::new(), whole: 0 })
+    }
+
+    /// Opens one, to carry on.
+    ///
+    /// # Errors
+    /// `NothingThere`, `BadInput` for a garbled one, `Changed` where somebody else carries it on.
+    pub fn open(folder: &Path) -> Result<Log, Fault> {
+        let path = folder.join(FILE);
+        let file = OpenOptions::new().read(true).append(true).open(&path);
+        let file = file.map_err(|e| failed("opening", &path, &e))?;
+        lock(&file, folder)?;
+        let mut log = Log::read(folder)?;
+        // What follows a line that broke off must not run into it.
+        file.set_len(log.whole).map_err(|e| failed("mending", &path, &e))?;
+        log.file = Some(file);
+        Ok(log)
+    }
+
+    /// Reads one, whoever writes it.
+    ///
+    /// # Errors
+    /// `NothingThere`, `BadInput` naming the line.
+    pub fn read(folder: &Path) -> Result<Log, Fault> {
+        let path = folder.join(FILE);
+        let mut text = Vec::new();
+        let read = File::open(&path).and_then(|mut f| f.read_to_end(&mut text));
+        read.map_err(|e| failed("reading", &path, &e))?;
+        let (mut events, mut whole) = (Vec::new(), 0);
+        for (i, line) in text.split_inclusive(|b| *b == b'\n').filter(|l| l.ends_with(b"\n")).enumerate() {
+            let event: Event = serde_json::from_slice(line).map_err(|e| {
+                Fault::new(FaultKind::BadInput, format!("{}, line {}", path.display(), i + 1)).because(e)
+            })?;
+            if let Event::Begun { version, .. } = &event
+                && *version > LOG_VERSION
+            {
+                return Err(Fault::new(
+                    FaultKind::BadInput,
+                    format!("{} is of a newer form ({version})", path.display()),
+                )
+                .way_out("use a newer vsteer"));
+            }
+            events.push(event);
+            whole += line.len() as u64;
+        }
+        Ok(Log { folder: folder.to_owned(), file: None, events, whole })
+    }
+
+    /// All events.
+    pub fn events(&self) -> &[Event] {
+        &self.events
+    }
+
+    /// The experiment that was begun.
+    pub fn experiment(&self) -> Option<&Experiment> {
+        self.events.iter().find_map(|e| match e {
+            Event::Begun { experiment, .. } => Some(&**experiment),
+            _ => None,
+        })
+    }
+
+    /// The folder.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Where a run's output goes, without `.out` and `.err`.
+    pub fn output(&self, number: usize) -> PathBuf {
+        self.folder.join(format!("run-{number:05}"))
+    }
+
+    /// Appends an event and syncs it.
+    ///
+    /// # Errors
+    /// `NoSpace` on a full disk: what the event announces must not be done then.
+    pub fn write(&mut self, event: Event) -> Result<(), Fault> {
+        let path = self.folder.join(FILE);
+        let file = self.file.as_mut().expect("only who opened it to carry on writes");
+        let mut line = serde_json::to_vec(&event).expect("an event is plain data");
+        line.push(b'\n');
+        if let Err(e) = file.write_all(&line).and_then(|()| file.sync_data()) {
+            let _ = file.set_len(self.whole);
+            return Err(failed("writing", &path, &e));
+        }
+        self.whole += line.len() as u64;
+        self.events.push(event);
+        Ok(())
+    }
+}
+
+fn lock(file: &File, folder: &Path) -> Result<(), Fault> {
+    match flock(file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(()),
+        Err(rustix::io::Errno::WOULDBLOCK) => Err(Fault::new(
+            FaultKind::Changed,
+            format!("{} is being carried on by another process", folder.display()),
+        )),
+        Err(e) => Err(failed("locking", folder, &e.into())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn half_a_line_was_never_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().join("e");
+        let mut log = Log::create(&folder).unwrap();
+        let set = |setting| Event::Set { block: 0, setting };
+        log.write(set(1)).unwrap();
+        assert_eq!(Log::open(&folder).unwrap_err().kind, FaultKind::Changed, "it is locked");
+        drop(log);
+        let path = folder.join(FILE);
+        let text = fs::read_to_string(&path).unwrap();
+        fs::write(&path, format!("{text}{{\"set\":{{\"blo")).unwrap();
+        let mut log = Log::open(&folder).unwrap();
+        log.write(set(2)).unwrap();
+        drop(log);
+        assert_eq!(Log::read(&folder).unwrap().events(), [set(1), set(2)]);
+        fs::write(&path, "{}\n").unwrap();
+        let garbled = Log::read(&folder).unwrap_err();
+        assert!(garbled.kind == FaultKind::BadInput && garbled.what.contains("line 1"), "{garbled}");
+        assert_eq!(Log::create(&folder).unwrap_err().kind, FaultKind::Changed);
+    }
+}

@@ -1,0 +1,92 @@
+//! Prepares, runs, times and cleans up one run, and says what was measured or why it does not count.
+
+use super::clocks::Clocks;
+use std::fs::File;
+use std::path::PathBuf;
+use std::time::Duration;
+use vsteer_core::experiment::description::{Of, printed};
+use vsteer_core::experiment::{Bad, Experiment, Run};
+use vsteer_host::shell::{self, End};
+
+/// What a file of a run is called: the command's output, and what it said besides.
+fn files(base: &std::path::Path) -> (PathBuf, PathBuf) {
+    (base.with_extension("out"), base.with_extension("err"))
+}
+
+/// Carries a run out: fills in when it began, how long it took and what was measured. Why it does not count, if so.
+pub fn carry_out(
+    experiment: &Experiment,
+    levels: &[usize],
+    base: PathBuf,
+    run: &mut Run,
+    stopped: &dyn Fn() -> bool,
+) -> Option<Bad> {
+    let workload = &experiment.workload;
+    let on = workload.on.as_deref();
+    let limit = Duration::from_secs_f64(experiment.timeout_s);
+    let with = |command: &str| experiment.with_levels(command, levels);
+    let cleaned = |bad: Option<Bad>| {
+        let Some(clean) = &workload.clean else { return bad };
+        match shell::ask(&with(clean), on, limit) {
+            Ok(_) => bad,
+            // The next run would not begin as this one did.
+            Err(fault) => bad.or_else(|| Some(Bad::NotPrepared { why: format!("cleaning up: {fault}") })),
+        }
+    };
+    if let Some(prepare) = &workload.prepare
+        && let Err(fault) = shell::ask(&with(prepare), on, limit)
+    {
+        return cleaned(Some(Bad::NotPrepared { why: fault.to_string() }));
+    }
+    let (out, err) = files(&base);
+    let made = File::create(&out).and_then(|o| Ok((o, File::create(&err)?)));
+    let output = match made {
+        Ok(output) => output,
+        Err(e) => return cleaned(Some(Bad::NotPrepared { why: format!("making {}: {e}", out.display()) })),
+    };
+    run.unix_ns = crate::watchdog::unix_ns();
+    let before = Clocks::now();
+    let ran = shell::run(&with(&workload.command), on, output, limit, stopped);
+    let after = Clocks::now();
+    let bad = match ran {
+        Err(fault) => Some(Bad::NotPrepared { why: fault.to_string() }),
+        Ok(ran) => {
+            let took = ran.took.as_secs_f64();
+            match ran.end {
+                End::Stopped => Some(Bad::CutOff),
+                End::TimedOut => Some(Bad::TimedOut),
+                End::Code(code) => {
+                    run.took_s = Some(took);
+                    measure(experiment, &out, took, run).or_else(|| before.disturbed(after)).or_else(|| {
+                        // Last: a failed run's numbers are told as well, they only do not count.
+                        (code != 0).then_some(Bad::Failed { code })
+                    })
+                }
+            }
+            .map(|bad| match (bad, ran.end) {
+                (Bad::NoNumber { .. }, End::Code(code)) if code != 0 => Bad::Failed { code },
+                (bad, _) => bad,
+            })
+        }
+    };
+    cleaned(bad)
+}
+
+fn measure(experiment: &Experiment, out: &std::path::Path, took: f64, run: &mut Run) -> Option<Bad> {
+    let mut bad = None;
+    let mut text: Option<String> = None;
+    for (i, m) in experiment.measured().iter().enumerate() {
+        match &m.of {
+            Of::Time => run.values[i] = Some(took),
+            Of::IdleWatts { .. } => {}
+            Of::Printed(pattern) => {
+                let text = text.get_or_insert_with(|| shell::printed(out).unwrap_or_default());
+                run.values[i] = printed(pattern, text);
+                if run.values[i].is_none() {
+                    bad.get_or_insert(Bad::NoNumber { measure: m.name.clone() });
+                }
+            }
+        }
+    }
+    bad
+}

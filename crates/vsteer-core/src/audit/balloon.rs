@@ -1,0 +1,61 @@
+//! Is memory taken from VMs while they run? A ballooned guest swaps or drops caches while its host believes it has memory. Source: libvirt's
+//! formatdomain (memballoon, currentMemory).
+
+use super::pinning::{elements, name_of};
+use super::{Check, Finding, Tree};
+
+/// See the file's head.
+pub const CHECK: Check = Check { name: "balloon", doc: "memory ballooning", look };
+
+fn kib(xml: &str, name: &str) -> Option<f64> {
+    let element = elements(xml, name).into_iter().next()?;
+    let (tag, rest) = element.split_once('>')?;
+    let n: f64 = rest.split('<').next()?.trim().parse().ok()?;
+    let unit = tag.split("unit=").nth(1).map_or("KiB", |u| u.trim_matches(['\'', '"']));
+    let scale = match unit.trim_end_matches(['\'', '"']) {
+        "b" | "bytes" => 1.0 / 1024.0,
+        "MiB" | "M" => 1024.0,
+        "GiB" | "G" => 1024.0 * 1024.0,
+        _ => 1.0,
+    };
+    Some(n * scale)
+}
+
+fn look(t: &Tree) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for (file, xml) in t.matching("/etc/libvirt/qemu/", ".xml") {
+        let name = name_of(xml).unwrap_or(file);
+        let setting = format!("memory of VM {name:?}");
+        match (kib(xml, "memory"), kib(xml, "currentMemory")) {
+            (Some(all), Some(now)) if now < 0.99 * all => found.push(Finding::bad(
+                setting,
+                format!("{:.0} of {:.0} MiB", now / 1024.0, all / 1024.0),
+                "the balloon holds the rest: the guest has less than it was told",
+                (
+                    "the host needs that memory",
+                    format!("virsh setmem {name} {all:.0}k --config --live"),
+                    format!("virsh setmem {name} {now:.0}k --config --live"),
+                ),
+            )),
+            (Some(all), _) => found.push(Finding::good(
+                setting,
+                format!("{:.0} MiB", all / 1024.0),
+                "all of it is the guest's",
+            )),
+            _ => {}
+        }
+    }
+    let devices = t.files.keys().filter(|p| p.starts_with("/sys/bus/virtio/drivers/virtio_balloon/")).count();
+    if devices > 0 {
+        found.push(Finding::good(
+            "balloon of this guest",
+            format!("{devices} device(s)"),
+            "the host can take memory; whether it does /proc/vmstat's balloon counters tell",
+        ));
+    }
+    if found.is_empty() {
+        vec![Finding::none("ballooning", "no definition of a VM and no balloon is here")]
+    } else {
+        found
+    }
+}

@@ -1,0 +1,273 @@
+//! Is this host, or this guest, set up for VMs?
+//!
+//! A check is one file and one line in [`CHECKS`]: a pure function of a captured [`Tree`] of a machine's files. It says one of three things of each setting it
+//! knows: as it should be, not, or does not apply (with the reason); and with a "not" the value, why it matters, the risk, the change and how to
+//! take it back. Nothing is changed here; `vsteer experiment` measures what a change brings on this machine.
+//!
+//! What counts as it should be is for hosts of VMs (and guests) that shall be quick; where a setting trades speed for watts or security the finding
+//! says so, and security is never traded: mitigations that are on are as they should be.
+//!
+//! GAP(audit-live): VMs' queues and pins are read from libvirt's definitions, not from what runs. GAP(audit-trees): tried on a captured cloud guest alone.
+//! Left out: what no file tells (firmware settings); thresholds per workload: whether a setting helps is an experiment's question.
+
+mod balloon;
+mod boost;
+mod clocksource;
+mod command_line;
+mod energy;
+mod halt_polling;
+mod huge_pages;
+mod idle;
+mod iommu;
+mod mitigations;
+mod nested;
+mod numa_balancing;
+mod pinning;
+mod power_caps;
+mod pstate;
+mod queues;
+mod scaling;
+mod smt;
+mod tuned;
+
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// A machine's files, by path; those that are not there are not in it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tree {
+    /// Path and text.
+    pub files: BTreeMap<String, String>,
+    /// Paths that are there and may not be read, with the reason.
+    pub unread: BTreeMap<String, String>,
+}
+
+/// What is to be read of a machine; `*` is one folder or file name, or part of one.
+pub const WANTED: &[&str] = &[
+    "/etc/libvirt/qemu/*.xml",
+    "/etc/tuned/*/tuned.conf",
+    "/etc/tuned/active_profile",
+    "/etc/tuned/profiles/*/tuned.conf",
+    "/proc/cmdline",
+    "/proc/cpuinfo",
+    "/proc/sys/kernel/numa_balancing",
+    "/sys/block/vd*/mq/*/cpu_list",
+    "/sys/bus/virtio/drivers/virtio_balloon/virtio*/device",
+    "/sys/class/iommu/*/uevent",
+    "/sys/class/net/*/queues/tx-*/xps_cpus",
+    "/sys/class/powercap/*/constraint_0_max_power_uw",
+    "/sys/class/powercap/*/constraint_0_power_limit_uw",
+    "/sys/class/powercap/*/enabled",
+    "/sys/class/powercap/*/name",
+    "/sys/devices/system/clocksource/clocksource0/*",
+    "/sys/devices/system/cpu/amd_pstate/status",
+    "/sys/devices/system/cpu/cpu*/cpufreq/energy_performance_preference",
+    "/sys/devices/system/cpu/cpu*/cpufreq/scaling_driver",
+    "/sys/devices/system/cpu/cpu*/cpufreq/scaling_governor",
+    "/sys/devices/system/cpu/cpu0/cpuidle/state*/disable",
+    "/sys/devices/system/cpu/cpu0/cpuidle/state*/latency",
+    "/sys/devices/system/cpu/cpu0/cpuidle/state*/name",
+    "/sys/devices/system/cpu/cpufreq/boost",
+    "/sys/devices/system/cpu/cpuidle/current_*",
+    "/sys/devices/system/cpu/intel_pstate/no_turbo",
+    "/sys/devices/system/cpu/intel_pstate/status",
+    "/sys/devices/system/cpu/online",
+    "/sys/devices/system/cpu/smt/active",
+    "/sys/devices/system/cpu/smt/control",
+    "/sys/devices/system/cpu/vulnerabilities/*",
+    "/sys/devices/system/node/online",
+    "/sys/hypervisor/type",
+    "/sys/kernel/mm/hugepages/*/free_hugepages",
+    "/sys/kernel/mm/hugepages/*/nr_hugepages",
+    "/sys/kernel/mm/transparent_hugepage/defrag",
+    "/sys/kernel/mm/transparent_hugepage/enabled",
+    "/sys/module/kvm/parameters/halt_poll_ns",
+    "/sys/module/kvm_amd/parameters/nested",
+    "/sys/module/kvm_intel/parameters/nested",
+    "/usr/lib/tuned/*/tuned.conf",
+    "/usr/lib/tuned/profiles/*/tuned.conf",
+];
+
+/// Files that are to be read since others that were read name them: the sysctls of tuned's profiles.
+pub fn wanted_besides(tree: &Tree) -> Vec<String> {
+    tuned::sysctls(tree)
+}
+
+impl Tree {
+    /// A file's text without space around it.
+    pub fn text(&self, path: &str) -> Option<&str> {
+        self.files.get(path).map(|t| t.trim())
+    }
+
+    /// Files whose paths begin and end so, with what stands in between.
+    pub fn matching<'a>(
+        &'a self,
+        begin: &'a str,
+        end: &'a str,
+    ) -> impl Iterator<Item = (&'a str, &'a str)> + 'a {
+        self.files
+            .iter()
+            .filter_map(move |(path, text)| Some((path.strip_prefix(begin)?.strip_suffix(end)?, text.trim())))
+    }
+
+    /// Words of the running kernel's command line.
+    pub fn words(&self) -> impl Iterator<Item = &str> {
+        self.text("/proc/cmdline").unwrap_or_default().split_whitespace()
+    }
+
+    /// How many CPUs are online.
+    pub fn cpus(&self) -> Option<usize> {
+        let cpus: crate::CpuSet = self.text("/sys/devices/system/cpu/online")?.parse().ok()?;
+        Some(cpus.len())
+    }
+
+    /// Is it a guest itself?
+    pub fn is_guest(&self) -> bool {
+        let flagged = self.text("/proc/cpuinfo").is_some_and(|t| {
+            t.lines().any(|l| l.starts_with("flags") && l.split_whitespace().any(|f| f == "hypervisor"))
+        });
+        flagged || self.files.contains_key("/sys/hypervisor/type")
+    }
+
+    /// Can it run VMs: is KVM loaded?
+    pub fn has_kvm(&self) -> bool {
+        self.files.keys().any(|p| p.starts_with("/sys/module/kvm"))
+    }
+
+    /// AMD's processor?
+    pub fn is_amd(&self) -> bool {
+        self.text("/proc/cpuinfo").is_some_and(|t| t.contains("AuthenticAMD"))
+    }
+
+    /// What all of these say, and how many say it; most first.
+    fn counted<'a>(values: impl Iterator<Item = &'a str>) -> Vec<(&'a str, usize)> {
+        let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+        values.for_each(|v| *counts.entry(v).or_default() += 1);
+        let mut all: Vec<(&str, usize)> = counts.into_iter().collect();
+        all.sort_by_key(|(_, n)| std::cmp::Reverse(*n));
+        all
+    }
+}
+
+/// What is said of a setting.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum State {
+    /// It should be otherwise.
+    Not,
+    /// It is as it should be.
+    AsItShould,
+    /// It does not apply here.
+    DoesNotApply,
+}
+
+/// A setting, looked at.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Finding {
+    /// The check.
+    pub check: String,
+    /// Which setting.
+    pub setting: String,
+    /// What is said of it.
+    pub state: State,
+    /// Its value; of what does not apply, what is there instead.
+    pub value: String,
+    /// Why that is, or is not, as it should be.
+    pub reason: String,
+    /// What a change risks.
+    pub risk: Option<String>,
+    /// The change.
+    pub change: Option<String>,
+    /// What takes it back.
+    pub undo: Option<String>,
+}
+
+impl Finding {
+    fn new(
+        setting: impl Into<String>,
+        state: State,
+        value: impl Into<String>,
+        reason: impl Into<String>,
+    ) -> Finding {
+        Finding {
+            check: String::new(),
+            setting: setting.into(),
+            state,
+            value: value.into(),
+            reason: reason.into(),
+            risk: None,
+            change: None,
+            undo: None,
+        }
+    }
+
+    fn good(setting: impl Into<String>, value: impl Into<String>, reason: impl Into<String>) -> Finding {
+        Finding::new(setting, State::AsItShould, value, reason)
+    }
+
+    fn none(setting: impl Into<String>, reason: impl Into<String>) -> Finding {
+        Finding::new(setting, State::DoesNotApply, "not there", reason)
+    }
+
+    fn bad(
+        setting: impl Into<String>,
+        value: impl Into<String>,
+        reason: impl Into<String>,
+        (risk, change, undo): (&str, impl Into<String>, impl Into<String>),
+    ) -> Finding {
+        Finding {
+            risk: Some(risk.to_owned()),
+            change: Some(change.into()),
+            undo: Some(undo.into()),
+            ..Finding::new(setting, State::Not, value, reason)
+        }
+    }
+}
+
+/// One check.
+pub struct Check {
+    /// Its name.
+    pub name: &'static str,
+    /// What it looks at, one line.
+    pub doc: &'static str,
+    /// Looks.
+    pub look: fn(&Tree) -> Vec<Finding>,
+}
+
+/// Every check.
+pub const CHECKS: &[Check] = &[
+    tuned::CHECK,
+    scaling::CHECK,
+    pstate::CHECK,
+    energy::CHECK,
+    idle::CHECK,
+    boost::CHECK,
+    smt::CHECK,
+    mitigations::CHECK,
+    halt_polling::CHECK,
+    numa_balancing::CHECK,
+    huge_pages::CHECK,
+    iommu::CHECK,
+    queues::CHECK,
+    pinning::CHECK,
+    power_caps::CHECK,
+    clocksource::CHECK,
+    command_line::CHECK,
+    balloon::CHECK,
+    nested::CHECK,
+];
+
+/// All findings: what should be otherwise first, then in the checks' order.
+pub fn audit(tree: &Tree) -> Vec<Finding> {
+    let of = |c: &Check| {
+        let mut found = (c.look)(tree);
+        found.iter_mut().for_each(|f| f.check = c.name.to_owned());
+        found
+    };
+    let mut all: Vec<Finding> = CHECKS.iter().flat_map(of).collect();
+    all.sort_by_key(|f| f.state);
+    all
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,23 @@
+//! May VMs run VMs? It costs those that do not nothing that was measured, and opens more of the hypervisor to guests. Source: Documentation/virt/kvm/x86/nested-vmx.rst.
+
+use super::{Check, Finding, Tree};
+
+/// See the file's head.
+pub const CHECK: Check = Check { name: "nested", doc: "nested virtualisation", look };
+
+fn look(t: &Tree) -> Vec<Finding> {
+    let module = ["kvm_intel", "kvm_amd"]
+        .into_iter()
+        .find_map(|m| Some((m, t.text(&format!("/sys/module/{m}/parameters/nested"))?)));
+    let Some((module, value)) = module else {
+        let why = if t.has_kvm() { "this KVM has no such parameter" } else { "KVM is not loaded" };
+        return vec![Finding::none("nested virtualisation", why)];
+    };
+    let on = ["1", "Y", "y"].contains(&value);
+    let (value, reason) = if on {
+        ("on", "VMs may run VMs; a guest reaches more of the hypervisor's code")
+    } else {
+        ("off", "VMs run no VMs")
+    };
+    vec![Finding::good(format!("nested virtualisation ({module})"), value, reason)]
+}

@@ -1,0 +1,30 @@
+//! Does the kernel move pages after the threads that use them?
+//!
+//! It helps VMs that roam over nodes and costs faults; VMs that are bound to a node do not need it. Source: Documentation/admin-guide/sysctl/kernel.rst.
+
+use super::{Check, Finding, Tree};
+
+/// See the file's head.
+pub const CHECK: Check = Check { name: "numa_balancing", doc: "automatic NUMA balancing", look };
+
+fn look(t: &Tree) -> Vec<Finding> {
+    let nodes = t
+        .text("/sys/devices/system/node/online")
+        .and_then(|n| n.parse::<crate::CpuSet>().ok())
+        .map_or(1, |n| n.len());
+    match t.text("/proc/sys/kernel/numa_balancing") {
+        None => vec![Finding::none("NUMA balancing", "this kernel has none")],
+        Some(_) if nodes < 2 => vec![Finding::none("NUMA balancing", "there is one node")],
+        Some("0") => vec![Finding::bad(
+            "NUMA balancing",
+            "off",
+            format!("{nodes} nodes, and pages stay where they are though VMs may move"),
+            (
+                "page faults; of no use where every VM is bound to a node",
+                "sysctl kernel.numa_balancing=1",
+                "sysctl kernel.numa_balancing=0",
+            ),
+        )],
+        Some(v) => vec![Finding::good("NUMA balancing", v, format!("{nodes} nodes: pages follow"))],
+    }
+}

@@ -1,0 +1,71 @@
+//! Which driver sets the processors' frequencies, and by which governor?
+//!
+//! The published study's quick check: acpi-cpufreq under a profile that picks the governor powersave made a VM's build 45 % longer. Source: Red Hat Developer,
+//! "A VM tuning case study", 26 August 2025; Documentation/admin-guide/pm/cpufreq.rst.
+
+use super::{Check, Finding, Tree};
+
+/// See the file's head.
+pub const CHECK: Check = Check { name: "scaling", doc: "frequency driver and governor", look };
+
+fn look(t: &Tree) -> Vec<Finding> {
+    let base = "/sys/devices/system/cpu/cpu";
+    let drivers = Tree::counted(t.matching(base, "/cpufreq/scaling_driver").map(|(_, d)| d));
+    let Some((driver, _)) = drivers.first() else {
+        let why = if t.is_guest() {
+            "a guest's frequencies are its host's"
+        } else {
+            "the kernel scales no frequencies here"
+        };
+        return vec![Finding::none("scaling driver", why)];
+    };
+    let amd = t.is_amd();
+    let mut found = vec![match *driver {
+        "acpi-cpufreq" if amd => Finding::bad(
+            "scaling driver",
+            *driver,
+            "on AMD's newer processors amd-pstate knows finer steps; under acpi-cpufreq the study's VM took up to 45 % longer",
+            (
+                "needs a boot; idle watts change (measure them)",
+                "kernel command line: amd_pstate=active (grubby --update-kernel=ALL --args=amd_pstate=active)",
+                "grubby --update-kernel=ALL --remove-args=amd_pstate, and boot",
+            ),
+        ),
+        d => Finding::good("scaling driver", d, "the processor's own driver, as far as its name tells"),
+    }];
+    let governors = Tree::counted(t.matching(base, "/cpufreq/scaling_governor").map(|(_, g)| g));
+    let told: Vec<String> = governors.iter().map(|(g, n)| format!("{g} on {n} CPUs")).collect();
+    // Under an autonomous driver "powersave" is the ordinary name of "as the hardware sees fit".
+    let autonomous = ["amd-pstate-epp", "intel_pstate"].contains(driver);
+    let slow = governors.iter().any(|(g, _)| *g == "powersave") && !autonomous;
+    found.push(if governors.len() > 1 {
+        Finding::bad(
+            "governor",
+            told.join(", "),
+            "CPUs differ: a VM's speed depends on where it runs",
+            (
+                "none",
+                format!("one governor on all: cpupower frequency-set -g {}", governors[0].0),
+                "the former ones, CPU by CPU",
+            ),
+        )
+    } else if slow {
+        Finding::bad(
+            "governor",
+            told.join(", "),
+            "it keeps the lowest frequency",
+            (
+                "more watts",
+                "cpupower frequency-set -g schedutil (or tuned-adm profile throughput-performance)",
+                "cpupower frequency-set -g powersave",
+            ),
+        )
+    } else {
+        Finding::good(
+            "governor",
+            told.join(", "),
+            if autonomous { "the hardware chooses, by the energy preference" } else { "it follows the load" },
+        )
+    });
+    found
+}

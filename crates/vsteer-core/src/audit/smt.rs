@@ -1,0 +1,44 @@
+//! Do cores run two threads, and is that safe between VMs?
+//!
+//! Threads of a core share caches and buffers; where the kernel calls a vulnerability open while SMT is on, VMs of different owners can learn from
+//! each other. Source: Documentation/admin-guide/hw-vuln/{mds,l1tf}.rst.
+
+use super::{Check, Finding, State, Tree};
+
+/// See the file's head.
+pub const CHECK: Check = Check { name: "smt", doc: "threads of cores", look };
+
+fn look(t: &Tree) -> Vec<Finding> {
+    let Some(control) = t.text("/sys/devices/system/cpu/smt/control") else {
+        return vec![Finding::none("SMT", "this kernel tells nothing of it")];
+    };
+    let open: Vec<&str> = t
+        .matching("/sys/devices/system/cpu/vulnerabilities/", "")
+        .filter(|(_, s)| s.contains("SMT vulnerable"))
+        .map(|(n, _)| n)
+        .collect();
+    match control {
+        "notsupported" | "notimplemented" => {
+            vec![Finding::none("SMT", "cores have one thread each, or a guest is not shown them")]
+        }
+        "on" if open.is_empty() => {
+            vec![Finding::good("SMT", "on", "more runs at once; no vulnerability is open because of it")]
+        }
+        "on" => vec![Finding::bad(
+            "SMT",
+            "on",
+            format!("open while it is on: {}", open.join(", ")),
+            (
+                "half of the logical CPUs; VMs of one owner alone need no change",
+                "echo off > /sys/devices/system/cpu/smt/control, or core scheduling",
+                "echo on > /sys/devices/system/cpu/smt/control",
+            ),
+        )],
+        off => vec![Finding::new(
+            "SMT",
+            State::AsItShould,
+            off,
+            "one thread per core: safe, at the price of throughput",
+        )],
+    }
+}

@@ -1,0 +1,288 @@
+//! Each check in each of its states. Trees here are made up after the kernel's documents, a few files each, and say so; one captured on a real machine
+//! is in vsteer-host's tests.
+
+use super::*;
+
+fn tree(files: &[(&str, &str)]) -> Tree {
+    Tree {
+        files: files.iter().map(|(p, t)| ((*p).to_owned(), (*t).to_owned())).collect(),
+        unread: BTreeMap::new(),
+    }
+}
+
+/// What a check says of a setting.
+fn said(t: &Tree, check: &str, setting: &str) -> (State, String) {
+    let all = audit(t);
+    let found = all.iter().find(|f| f.check == check && f.setting.starts_with(setting));
+    let found = found.unwrap_or_else(|| panic!("{check} says nothing of {setting}: {all:#?}"));
+    if found.state == State::Not {
+        assert!(found.risk.is_some() && found.change.is_some() && found.undo.is_some(), "{found:?}");
+    }
+    (found.state, found.reason.clone())
+}
+
+use State::{AsItShould as Good, DoesNotApply as None_, Not};
+
+#[test]
+fn nothing_is_told_of_an_empty_tree() {
+    for f in audit(&Tree::default()) {
+        assert_eq!(f.state, None_, "{f:?}");
+    }
+    assert_eq!(CHECKS.len(), 19);
+}
+
+/// Files, check, setting, what it says.
+type Case = (&'static [(&'static str, &'static str)], &'static str, &'static str, State);
+
+#[test]
+fn each_setting_has_its_states() {
+    const AMD: (&str, &str) = ("/proc/cpuinfo", "vendor_id : AuthenticAMD\nflags : svm\n");
+    const GUEST: (&str, &str) = ("/proc/cpuinfo", "flags : hypervisor sse2\n");
+    let cases: &[Case] = &[
+        (
+            &[AMD, ("/sys/devices/system/cpu/cpu0/cpufreq/scaling_driver", "acpi-cpufreq")],
+            "scaling",
+            "scaling driver",
+            Not,
+        ),
+        (
+            &[AMD, ("/sys/devices/system/cpu/cpu0/cpufreq/scaling_driver", "amd-pstate-epp")],
+            "scaling",
+            "scaling driver",
+            Good,
+        ),
+        (
+            &[
+                ("/sys/devices/system/cpu/cpu0/cpufreq/scaling_driver", "amd-pstate-epp"),
+                ("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", "powersave"),
+            ],
+            "scaling",
+            "governor",
+            Good,
+        ),
+        (
+            &[
+                ("/sys/devices/system/cpu/cpu0/cpufreq/scaling_driver", "acpi-cpufreq"),
+                ("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", "powersave"),
+            ],
+            "scaling",
+            "governor",
+            Not,
+        ),
+        (
+            &[
+                ("/sys/devices/system/cpu/cpu0/cpufreq/scaling_driver", "acpi-cpufreq"),
+                ("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", "ondemand"),
+                ("/sys/devices/system/cpu/cpu1/cpufreq/scaling_governor", "performance"),
+            ],
+            "scaling",
+            "governor",
+            Not,
+        ),
+        (&[("/sys/devices/system/cpu/amd_pstate/status", "passive\n")], "pstate", "amd_pstate", Not),
+        (&[("/sys/devices/system/cpu/amd_pstate/status", "guided\n")], "pstate", "amd_pstate", Good),
+        (&[("/sys/devices/system/cpu/intel_pstate/status", "off\n")], "pstate", "intel_pstate", None_),
+        (
+            &[("/sys/devices/system/cpu/cpu0/cpufreq/energy_performance_preference", "power")],
+            "energy",
+            "energy",
+            Not,
+        ),
+        (
+            &[("/sys/devices/system/cpu/cpu0/cpufreq/energy_performance_preference", "performance")],
+            "energy",
+            "energy",
+            Good,
+        ),
+        (
+            &[
+                ("/sys/devices/system/cpu/cpu0/cpuidle/state2/name", "C2"),
+                ("/sys/devices/system/cpu/cpu0/cpuidle/state2/disable", "1"),
+            ],
+            "idle",
+            "idle states",
+            Not,
+        ),
+        (&[("/sys/devices/system/cpu/cpu0/cpuidle/state0/name", "POLL")], "idle", "idle states", Good),
+        (&[("/sys/devices/system/cpu/cpufreq/boost", "0")], "boost", "boost", Not),
+        (&[("/sys/devices/system/cpu/intel_pstate/no_turbo", "0")], "boost", "boost", Good),
+        (
+            &[
+                ("/sys/devices/system/cpu/smt/control", "on"),
+                (
+                    "/sys/devices/system/cpu/vulnerabilities/mds",
+                    "Mitigation: Clear CPU buffers; SMT vulnerable",
+                ),
+            ],
+            "smt",
+            "SMT",
+            Not,
+        ),
+        (&[("/sys/devices/system/cpu/smt/control", "off")], "smt", "SMT", Good),
+        (&[("/sys/devices/system/cpu/vulnerabilities/mds", "Not affected")], "mitigations", "mds", None_),
+        (&[("/sys/devices/system/cpu/vulnerabilities/mds", "Vulnerable")], "mitigations", "mds", Not),
+        (
+            &[GUEST, ("/sys/devices/system/cpu/vulnerabilities/mds", "Mitigation: x")],
+            "mitigations",
+            "mds (in this guest)",
+            Good,
+        ),
+        (&[("/sys/module/kvm/parameters/halt_poll_ns", "400000")], "halt_polling", "halt", Not),
+        (&[("/sys/module/kvm/parameters/halt_poll_ns", "200000")], "halt_polling", "halt", Good),
+        (
+            &[("/proc/sys/kernel/numa_balancing", "0"), ("/sys/devices/system/node/online", "0-1")],
+            "numa_balancing",
+            "NUMA",
+            Not,
+        ),
+        (
+            &[("/proc/sys/kernel/numa_balancing", "0"), ("/sys/devices/system/node/online", "0")],
+            "numa_balancing",
+            "NUMA",
+            None_,
+        ),
+        (
+            &[("/sys/kernel/mm/transparent_hugepage/enabled", "always madvise [never]")],
+            "huge_pages",
+            "transparent",
+            Not,
+        ),
+        (
+            &[
+                ("/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages", "512"),
+                ("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages", "512"),
+            ],
+            "huge_pages",
+            "static",
+            Not,
+        ),
+        (&[("/sys/class/iommu/dmar0/uevent", "")], "iommu", "IOMMU", Good),
+        (
+            &[
+                GUEST,
+                ("/sys/devices/system/cpu/online", "0-7"),
+                ("/sys/class/net/eth0/queues/tx-0/xps_cpus", "00"),
+            ],
+            "queues",
+            "queues of eth0",
+            Not,
+        ),
+        (
+            &[
+                ("/sys/class/powercap/intel-rapl:0/constraint_0_power_limit_uw", "100000000"),
+                ("/sys/class/powercap/intel-rapl:0/constraint_0_max_power_uw", "280000000"),
+                ("/sys/class/powercap/intel-rapl:0/name", "package-0"),
+            ],
+            "power_caps",
+            "power limit of package-0",
+            Not,
+        ),
+        (
+            &[
+                ("/sys/devices/system/clocksource/clocksource0/current_clocksource", "hpet"),
+                ("/sys/devices/system/clocksource/clocksource0/available_clocksource", "tsc hpet"),
+            ],
+            "clocksource",
+            "clocksource",
+            Not,
+        ),
+        (&[("/proc/cmdline", "ro idle=poll quiet")], "command_line", "kernel word idle", Not),
+        (&[("/proc/cmdline", "ro isolcpus=2-3")], "command_line", "kernel word isolcpus", Good),
+        (&[("/proc/cmdline", "ro quiet")], "command_line", "kernel command line", Good),
+        (&[("/sys/module/kvm_amd/parameters/nested", "1")], "nested", "nested", Good),
+    ];
+    for (files, check, setting, state) in cases {
+        assert_eq!(said(&tree(files), check, setting).0, *state, "{check} of {files:?}");
+    }
+}
+
+const VM: &str = "<domain type='kvm'>
+  <name>web</name>
+  <memory unit='KiB'>4194304</memory>
+  <currentMemory unit='KiB'>2097152</currentMemory>
+  <vcpu placement='static'>4</vcpu>
+  <cputune>
+    <vcpupin vcpu='0' cpuset='1'/>
+    <vcpupin vcpu='1' cpuset='1'/>
+  </cputune>
+  <devices>
+    <interface type='bridge'>
+      <model type='virtio'/>
+      <driver name='vhost' queues='2'/>
+    </interface>
+  </devices>
+</domain>";
+
+#[test]
+fn definitions_of_vms_are_read() {
+    let of = |xml: &str| tree(&[("/etc/libvirt/qemu/web.xml", xml)]);
+    let t = of(VM);
+    assert!(said(&t, "pinning", "pins of VM \"web\"").1.contains("several vCPUs on pCPU 1"));
+    assert_eq!(said(&t, "balloon", "memory of VM \"web\"").0, Not);
+    assert_eq!(said(&t, "queues", "queues of network of VM \"web\"").0, Not);
+    let half = VM.replace("cpuset='1'/>\n  </cputune>", "cpuset='2'/>\n  </cputune>");
+    assert!(said(&of(&half), "pinning", "pins").1.contains("roam"));
+    let none =
+        VM.replace("<vcpupin", "<other").replace("2097152", "4194304").replace("queues='2'", "queues='4'");
+    let t = of(&none);
+    assert_eq!(
+        [said(&t, "pinning", "pins").0, said(&t, "balloon", "memory").0, said(&t, "queues", "queues").0],
+        [Good; 3]
+    );
+    // Cut anywhere it is no fault.
+    (0..VM.len()).for_each(|n| drop(audit(&of(&VM[..n]))));
+}
+
+#[test]
+fn a_profile_that_is_not_in_force_is_told() {
+    let profile = "[main]\ninclude=base\n[cpu]\ngovernor=performance\n[sysctl]\nvm.swappiness = 10\n";
+    let base = "[sysctl]\nvm.swappiness=30\nkernel.x=${f:v}\nvm.dirty_ratio=40|20\n";
+    let with = |more: &[(&str, &str)]| {
+        let mut t = tree(&[
+            ("/etc/tuned/active_profile", "fast\n"),
+            ("/usr/lib/tuned/fast/tuned.conf", profile),
+            ("/usr/lib/tuned/base/tuned.conf", base),
+        ]);
+        t.files.extend(tree(more).files);
+        t
+    };
+    // verify says OK here: there is no cpufreq.
+    let t = with(&[("/proc/sys/vm/swappiness", "10"), ("/proc/sys/vm/dirty_ratio", "20")]);
+    let (state, why) = said(&t, "tuned", "tuned profile");
+    assert!(state == Not && why.contains("governor=performance: nothing here can be set so"), "{why}");
+    let t = with(&[
+        ("/proc/sys/vm/swappiness", "10"),
+        ("/proc/sys/vm/dirty_ratio", "20"),
+        ("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", "performance"),
+    ]);
+    assert_eq!(said(&t, "tuned", "tuned profile").0, Good);
+    let t = with(&[
+        ("/proc/sys/vm/swappiness", "60"),
+        ("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", "performance"),
+    ]);
+    let (state, why) = said(&t, "tuned", "tuned profile");
+    assert!(state == Not && why.contains("vm.swappiness=10: in force is 60"), "{why}");
+    let mut t = with(&[]);
+    t.files.remove("/usr/lib/tuned/fast/tuned.conf");
+    assert_eq!(said(&t, "tuned", "tuned profile").0, Not);
+}
+
+#[test]
+fn switching_mitigations_off_is_never_proposed() {
+    let t = tree(&[
+        ("/sys/devices/system/cpu/vulnerabilities/spectre_v2", "Mitigation: Retpolines"),
+        ("/sys/devices/system/cpu/vulnerabilities/mds", "Vulnerable"),
+        ("/proc/cmdline", "ro mitigations=off"),
+    ]);
+    for f in audit(&t) {
+        let change = f.change.unwrap_or_default();
+        assert!(!change.contains("mitigations=off") || change.starts_with("remove"), "{change}");
+        if f.check == "mitigations" && f.state == State::Not {
+            assert!(
+                f.reason.contains("SECURITY") && f.reason.contains("mitigations=off is on"),
+                "{}",
+                f.reason
+            );
+        }
+    }
+}

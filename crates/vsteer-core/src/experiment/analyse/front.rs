@@ -1,0 +1,42 @@
+//! Which settings does no other one beat in everything that counts: quick and sparing?
+//!
+//! Pareto's front: a setting is on it unless another is better in one measure by more than can be doubted and worse in none. Source: V. Pareto,
+//! "Manuale di economia politica", 1906. Left out: how many watts a second is worth, which is the person's to say.
+
+/// One setting's costs, less is better; with what two of them must differ by to be told apart in each.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Point {
+    /// Per measure.
+    pub costs: Vec<f64>,
+    /// Half of each cost's interval.
+    pub margins: Vec<f64>,
+}
+
+/// Is `a` better than `b` somewhere beyond doubt, and worse nowhere beyond doubt?
+fn beats(a: &Point, b: &Point) -> bool {
+    let better_by = |i: usize, a: &Point, b: &Point| {
+        b.costs[i] - a.costs[i] > libm::sqrt(a.margins[i] * a.margins[i] + b.margins[i] * b.margins[i])
+    };
+    let all = 0..a.costs.len();
+    all.clone().any(|i| better_by(i, a, b)) && !all.clone().any(|i| better_by(i, b, a))
+}
+
+/// Which of these are on the front?
+pub fn pareto(points: &[Point]) -> Vec<bool> {
+    points.iter().map(|p| !points.iter().any(|q| beats(q, p))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_beaten_in_one_and_better_in_none_is_off() {
+        let p = |time: f64, watts: f64| Point { costs: vec![time, watts], margins: vec![1.0, 10.0] };
+        // Slow and sparing; quick and as sparing; as quick and thirsty.
+        let front = pareto(&[p(130.0, 0.0), p(78.0, 12.0), p(77.5, 89.0)]);
+        assert_eq!(front, [false, true, false]);
+        // What cannot be told apart stays, and what is dear but quick too.
+        assert_eq!(pareto(&[p(100.0, 50.0), p(100.5, 52.0), p(80.0, 90.0)]), [true, true, true]);
+    }
+}

@@ -1,0 +1,470 @@
+//! What shall be tried, by running what, how often, and what counts?
+//!
+//! The form of an experiment's file (TOML, docs/experiments.md). Everything that a run needs is in it, so that a copy beside the runs tells years later what was
+//! done. A factor is a knob of the host or of a VM, set and read back by a file, by commands, by tuned or on the kernel's command line; or a
+//! word of the workload's command alone.
+//!
+//! Left out: knobs that are set through libvirt's API: `virsh` is a command. GAP(experiment-observer): ready and lag are no measures here.
+
+use super::design::{Design, Laid, Varied, lay_out};
+use crate::{Fault, FaultKind};
+use serde::{Deserialize, Serialize};
+
+/// An experiment.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Experiment {
+    /// Its name.
+    pub name: String,
+    /// Decides every order.
+    #[serde(default = "one")]
+    pub seed: u64,
+    /// How settings are chosen.
+    pub design: Design,
+    /// Blocks of the first stage: fewest runs of each setting.
+    #[serde(default = "five")]
+    pub runs_least: usize,
+    /// Most blocks.
+    #[serde(default = "thirty")]
+    pub runs_most: usize,
+    /// Half the width of each effect's interval that is asked for, in per cent of the first measure; without it `runs_least` blocks are all.
+    pub margin_percent: Option<f64>,
+    /// Runs at each visit of a setting that count, as their mean.
+    #[serde(default = "one_run")]
+    pub runs_per_visit: usize,
+    /// Runs at each visit before those, which do not count.
+    #[serde(default)]
+    pub warm_up: usize,
+    /// A run that takes longer is ended, s.
+    #[serde(default = "an_hour")]
+    pub timeout_s: f64,
+    /// Wait so long after a setting was set, s.
+    #[serde(default)]
+    pub settle_s: f64,
+    /// What is run.
+    pub workload: Workload,
+    /// What is measured; the first one decides on the number of runs. Without any: the time.
+    #[serde(default, rename = "measure")]
+    pub measures: Vec<Measure>,
+    /// What is varied.
+    #[serde(rename = "factor")]
+    pub factors: Vec<Factor>,
+    /// How the machine is booted, where a factor needs that.
+    pub boot: Option<Boot>,
+}
+
+fn one() -> u64 {
+    1
+}
+fn one_run() -> usize {
+    1
+}
+fn five() -> usize {
+    5
+}
+fn thirty() -> usize {
+    30
+}
+fn an_hour() -> f64 {
+    3600.0
+}
+
+/// What is run. In commands `{NAME}` is the level of that factor.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Workload {
+    /// By `/bin/sh -c`; this is what is timed.
+    pub command: String,
+    /// Before each run, untimed; it must succeed.
+    pub prepare: Option<String>,
+    /// After each run, whatever became of it.
+    pub clean: Option<String>,
+    /// Where: `user@host` for ssh (a VM, another machine); without it here.
+    pub on: Option<String>,
+}
+
+/// What is better of a measure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Better {
+    /// Less of it.
+    Less,
+    /// More of it.
+    More,
+}
+
+/// Where a number comes from.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Of {
+    /// How long the command took, s.
+    Time,
+    /// What it printed: the number at `{}` in this text, the last time that it stands there; `*` is any text.
+    Printed(String),
+    /// Idle watts after each visit of a setting, by the meter: the lowest of what it shows over so many seconds (the study's protocol: 120).
+    IdleWatts {
+        /// A command that prints watts; or `rapl`, `hwmon`, `acpi`, `ipmi`.
+        meter: String,
+        /// How long it is watched, s.
+        #[serde(default = "two_minutes")]
+        for_s: f64,
+    },
+}
+
+fn two_minutes() -> f64 {
+    120.0
+}
+
+/// One measure.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Measure {
+    /// Its name.
+    pub name: String,
+    /// Where it comes from.
+    pub of: Of,
+    /// Its unit, for people.
+    #[serde(default)]
+    pub unit: String,
+    /// What is better.
+    #[serde(default = "less")]
+    pub better: Better,
+}
+
+fn less() -> Better {
+    Better::Less
+}
+
+/// One factor.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Factor {
+    /// Its name.
+    pub name: String,
+    /// Its levels; the first is what others are held against.
+    pub levels: Vec<String>,
+    /// A file that is written and read back (sysfs, procfs, cgroups). Of one that lists its choices (`always [madvise] never`) the bracketed
+    /// one is in force.
+    pub file: Option<String>,
+    /// Sets `{level}`.
+    pub set: Option<String>,
+    /// Prints the level that is in force.
+    pub read: Option<String>,
+    /// The profile of the tuned daemon.
+    #[serde(default)]
+    pub tuned: bool,
+    /// Words of the kernel's command line; needs `[boot]`.
+    #[serde(default)]
+    pub kernel: bool,
+    /// Where it is set: `user@host` for ssh; without it here.
+    pub on: Option<String>,
+}
+
+/// How a machine is booted with another command line.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Boot {
+    /// Changes what the next boot's command line will be: `{add}` are the words that shall be there, `{remove}` the names of all words that levels
+    /// speak of. For grubby: `grubby --update-kernel=ALL --remove-args="{remove}" --args="{add}"`.
+    pub set: String,
+    /// Boots.
+    #[serde(default = "reboot")]
+    pub reboot: String,
+}
+
+fn reboot() -> String {
+    "systemctl reboot".to_owned()
+}
+
+/// How a setting of a machine is set and read.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum How {
+    /// A file.
+    File {
+        /// Its path.
+        path: String,
+    },
+    /// Commands.
+    Commands {
+        /// Sets `{level}`.
+        set: String,
+        /// Prints what is in force.
+        read: String,
+    },
+    /// Words of the kernel's command line, for the next boot; what is in force is what the running kernel was given.
+    KernelWords {
+        /// The names of the words that levels speak of.
+        names: Vec<String>,
+        /// Changes the next boot's.
+        set: String,
+    },
+}
+
+/// A setting of a machine that is text.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Knob {
+    /// Its name.
+    pub name: String,
+    /// How.
+    pub how: How,
+    /// Where: `user@host` for ssh; `None`: here.
+    pub on: Option<String>,
+}
+
+/// tuned's own commands. `tuned-adm profile` answers 0 where no daemon runs and does nothing: that is what reading back is for.
+const TUNED_SET: &str = "tuned-adm profile '{level}'";
+const TUNED_READ: &str = "tuned-adm active | sed -n 's/^Current active profile: //p'";
+
+impl Factor {
+    /// How it is set; `None` where its level stands in the workload's command alone.
+    ///
+    /// # Errors
+    /// `BadInput` where several ways are named, or half of one.
+    pub fn knob(&self, boot: Option<&Boot>) -> Result<Option<Knob>, Fault> {
+        let wrong =
+            |why: &str| Fault::new(FaultKind::BadInput, format!("factor {:?}", self.name)).because(why);
+        let ways = [self.file.is_some(), self.set.is_some() || self.read.is_some(), self.tuned, self.kernel];
+        if ways.iter().filter(|w| **w).count() > 1 {
+            return Err(
+                wrong("it is set in several ways").way_out("one of file, set and read, tuned, kernel")
+            );
+        }
+        let how = match (&self.file, &self.set, &self.read) {
+            (Some(path), ..) => How::File { path: path.clone() },
+            (_, Some(set), Some(read)) => How::Commands { set: set.clone(), read: read.clone() },
+            (_, Some(_), None) | (_, None, Some(_)) => {
+                return Err(wrong("it needs both `set` and `read`: what was set is read back"));
+            }
+            _ if self.tuned => How::Commands { set: TUNED_SET.to_owned(), read: TUNED_READ.to_owned() },
+            _ if self.kernel => {
+                let boot =
+                    boot.ok_or_else(|| wrong("it needs a boot").way_out("a section [boot] with `set`"))?;
+                let mut names: Vec<String> = self
+                    .levels
+                    .iter()
+                    .flat_map(|l| l.split_whitespace())
+                    .map(|w| word_name(w).to_owned())
+                    .collect();
+                names.sort();
+                names.dedup();
+                How::KernelWords { names, set: boot.set.clone() }
+            }
+            _ => return Ok(None),
+        };
+        Ok(Some(Knob { name: self.name.clone(), how, on: self.on.clone() }))
+    }
+}
+
+/// `mitigations` of `mitigations=off`.
+pub fn word_name(word: &str) -> &str {
+    word.split_once('=').map_or(word, |(name, _)| name)
+}
+
+/// Those words of a command line whose names are among these, in its order.
+pub fn words_of(line: &str, names: &[String]) -> String {
+    let words = line.split_whitespace().filter(|w| names.iter().any(|n| n == word_name(w)));
+    words.collect::<Vec<_>>().join(" ")
+}
+
+/// Among `always [madvise] never` the one in brackets; else the text itself, without space around it.
+pub fn in_brackets(text: &str) -> &str {
+    let text = text.trim();
+    text.split_whitespace().find_map(|w| w.strip_prefix('[')?.strip_suffix(']')).unwrap_or(text)
+}
+
+/// What `pattern` says stands at its `{}` in `text`: the last one.
+pub fn printed(pattern: &str, text: &str) -> Option<f64> {
+    let (before, after) = pattern.split_once("{}")?;
+    text.lines().rev().find_map(|line| {
+        // The least that `*` can stand for, from the left.
+        let mut at = 0;
+        for part in before.split('*') {
+            at += line[at..].find(part)? + part.len();
+        }
+        let rest = line[at..].trim_start();
+        let length = rest.find(|c: char| !(c.is_ascii_digit() || "+-.eE".contains(c))).unwrap_or(rest.len());
+        // "12.5e" of "12.5e" is none; "3.2." of a sentence is.
+        let number = (1..=length).rev().find_map(|n| rest[..n].parse::<f64>().ok().map(|v| (v, n)))?;
+        let mut tail = &rest[number.1..];
+        for part in after.split('*') {
+            tail = &tail[tail.find(part)? + part.len()..];
+        }
+        number.0.is_finite().then_some(number.0)
+    })
+}
+
+impl Experiment {
+    /// What is measured: the time, where nothing is named.
+    pub fn measured(&self) -> Vec<Measure> {
+        if !self.measures.is_empty() {
+            return self.measures.clone();
+        }
+        vec![Measure { name: "time".into(), of: Of::Time, unit: "s".into(), better: Better::Less }]
+    }
+
+    /// The factors, for a design.
+    pub fn varied(&self) -> Vec<Varied> {
+        let of = |f: &Factor| Varied { name: f.name.clone(), levels: f.levels.clone(), boots: f.kernel };
+        self.factors.iter().map(of).collect()
+    }
+
+    /// Settings and questions.
+    ///
+    /// # Errors
+    /// As [`lay_out`].
+    pub fn laid(&self) -> Result<Laid, Fault> {
+        lay_out(self.design, &self.varied())
+    }
+
+    /// A setting in words.
+    pub fn words(&self, levels: &[usize]) -> String {
+        let shown = |l: &str| if l.is_empty() { "(none)".to_owned() } else { l.to_owned() };
+        let each =
+            self.factors.iter().zip(levels).map(|(f, l)| format!("{}={}", f.name, shown(&f.levels[*l])));
+        each.collect::<Vec<_>>().join(", ")
+    }
+
+    /// A command with this setting's levels in it.
+    pub fn with_levels(&self, command: &str, levels: &[usize]) -> String {
+        self.factors
+            .iter()
+            .zip(levels)
+            .fold(command.to_owned(), |text, (f, l)| text.replace(&format!("{{{}}}", f.name), &f.levels[*l]))
+    }
+
+    /// Is it one that can be run?
+    ///
+    /// # Errors
+    /// `BadInput`, naming what is wrong.
+    pub fn check(&self) -> Result<(), Fault> {
+        let wrong = |why: String| {
+            Err(Fault::new(FaultKind::BadInput, format!("experiment {:?}", self.name)).because(why))
+        };
+        if self.name.is_empty() || self.name.contains(['/', '\n']) || self.name.starts_with('.') {
+            return wrong("its name becomes a folder's: letters, digits, dashes".into());
+        }
+        if !(5..=10_000).contains(&self.runs_least)
+            || self.runs_most < self.runs_least
+            || self.runs_most > 10_000
+        {
+            return wrong(format!(
+                "runs_least {} and runs_most {}: 5 at least, in this order",
+                self.runs_least, self.runs_most
+            ));
+        }
+        if !(1..=100).contains(&self.runs_per_visit) || self.warm_up > 100 {
+            return wrong("runs_per_visit is 1 to 100, warm_up 0 to 100".into());
+        }
+        if self.margin_percent.is_some_and(|m| !(m > 0.0 && m < 100.0)) {
+            return wrong("margin_percent is above 0 and below 100".into());
+        }
+        let times = self.timeout_s > 0.0
+            && self.timeout_s <= 7.0 * 86_400.0
+            && (0.0..=86_400.0).contains(&self.settle_s);
+        if !times {
+            return wrong("timeout_s is above 0 and a week at most, settle_s a day at most".into());
+        }
+        if self.workload.command.trim().is_empty() {
+            return wrong("its workload has no command".into());
+        }
+        let mut names: Vec<&str> = self.factors.iter().map(|f| f.name.as_str()).collect();
+        names.sort_unstable();
+        if names.windows(2).any(|w| w[0] == w[1]) || names.iter().any(|n| n.is_empty()) {
+            return wrong("every factor has a name of its own".into());
+        }
+        for f in &self.factors {
+            let mut levels = f.levels.clone();
+            levels.sort();
+            levels.dedup();
+            if levels.len() != f.levels.len() {
+                return wrong(format!("factor {:?} has a level twice", f.name));
+            }
+            if f.knob(self.boot.as_ref())?.is_none() {
+                let place = format!("{{{}}}", f.name);
+                let w = &self.workload;
+                let used = [Some(&w.command), w.prepare.as_ref(), w.clean.as_ref()];
+                if !used.into_iter().flatten().any(|c| c.contains(&place)) {
+                    return wrong(format!(
+                        "factor {:?} is neither set by anything nor in the workload as {place}",
+                        f.name
+                    ));
+                }
+            }
+        }
+        for m in &self.measures {
+            if let Of::Printed(pattern) = &m.of
+                && pattern.matches("{}").count() != 1
+            {
+                return wrong(format!("measure {:?}: its text has one {{}} where the number stands", m.name));
+            }
+        }
+        if self.measures.first().is_some_and(|m| matches!(m.of, Of::IdleWatts { .. })) {
+            return wrong("the first measure decides on the number of runs: not idle watts".into());
+        }
+        self.laid().map(|_| ())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_found_where_they_are_said_to_be() {
+        let iperf = "[SUM]   0.00-10.00  sec  41.2 GBytes  35.4 Gbits/sec  12  sender\n[SUM]   0.00-10.04  sec  41.2 GBytes  35.2 Gbits/sec  receiver\n";
+        assert_eq!(printed("[SUM]*Bytes {} Gbits/sec*receiver", iperf), Some(35.2));
+        assert_eq!(printed("real {}", "user 1\nreal 12.5s\nreal 13.25s\n"), Some(13.25));
+        assert_eq!(printed("watts: {} W", "watts: 3.2e1 W"), Some(32.0));
+        assert_eq!(printed("{}.", "took 3.2."), None);
+        assert_eq!(printed("took {}.", "took 3.2."), Some(3.2));
+        assert_eq!(printed("x={}", "x=nan x=inf"), None);
+        assert_eq!(printed("x={}", ""), None);
+    }
+
+    #[test]
+    fn words_and_brackets() {
+        let names = vec!["mitigations".to_owned(), "amd_pstate".to_owned()];
+        assert_eq!(
+            words_of("ro quiet amd_pstate=active mitigations=off x", &names),
+            "amd_pstate=active mitigations=off"
+        );
+        assert_eq!(words_of("ro", &names), "");
+        assert_eq!(
+            (in_brackets("always [madvise] never\n"), in_brackets(" active\n")),
+            ("madvise", "active")
+        );
+    }
+
+    const FILE: &str = r#"
+name = "j"
+design = "pair"
+[workload]
+command = "make -j{jobs}"
+[[factor]]
+name = "jobs"
+levels = ["1", "2"]
+"#;
+
+    #[test]
+    fn what_cannot_be_run_is_refused() {
+        let good: Experiment = toml::from_str(FILE).unwrap();
+        good.check().unwrap();
+        assert_eq!(good.with_levels("make -j{jobs}", &[1]), "make -j2");
+        assert_eq!(good.measured()[0].of, Of::Time);
+        for (from, to) in [
+            ("make -j{jobs}", "make"),
+            ("levels = [\"1\", \"2\"]", "levels = [\"1\", \"1\"]"),
+            ("levels = [\"1\", \"2\"]", "levels = [\"1\", \"2\"]\nset = \"x\""),
+            ("levels = [\"1\", \"2\"]", "levels = [\"1\", \"2\"]\nkernel = true"),
+            ("levels = [\"1\", \"2\"]", "levels = [\"1\", \"2\"]\ntuned = true\nfile = \"/x\""),
+            ("name = \"j\"", "name = \"../j\""),
+            ("design = \"pair\"", "design = \"pair\"\nruns_least = 3"),
+            ("design = \"pair\"", "design = \"pair\"\nmargin_percent = 0.0"),
+        ] {
+            let bad: Experiment = toml::from_str(&FILE.replace(from, to)).unwrap();
+            assert_eq!(bad.check().unwrap_err().kind, FaultKind::BadInput, "{to}");
+        }
+        assert!(toml::from_str::<Experiment>(&FILE.replace("[workload]", "margin = 3\n[workload]")).is_err());
+    }
+}

@@ -1,0 +1,468 @@
+//! What has been done, and what comes next? Read off the log alone, so that whoever was killed goes on where the last line says.
+//!
+//! Every line is written and synced before what follows it is done: a run is announced before it begins ([`Event::Starting`]) and told when it has ended
+//! ([`Event::Ran`]). One that was announced and not told was cut off: it is told as such, and made again. What is bad about a run is a value too
+//! ([`Bad`]): it is kept, and never averaged in.
+//!
+//! The number of blocks: the first stage, then what [`super::analyse::blocks::needed`] says of the question that needs most; it is written down
+//! ([`Event::Decided`]) and not asked again.
+//!
+//! Left out: settings that are dropped since they are plainly worse.
+
+use super::analyse::{ALPHA, blocks};
+use super::answers::values_of_block;
+use super::description::Experiment;
+use super::design::{Laid, order};
+use crate::nouns::HostConfig;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// The version of the log's form.
+pub const LOG_VERSION: u32 = 1;
+
+/// Why a run does not count.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "what")]
+pub enum Bad {
+    /// The workload ended with this code (128 and a signal's number).
+    Failed {
+        /// The code.
+        code: i32,
+    },
+    /// `prepare` did.
+    NotPrepared {
+        /// Why.
+        why: String,
+    },
+    /// It was ended at the time limit.
+    TimedOut,
+    /// It did not print the number of this measure.
+    NoNumber {
+        /// The measure.
+        measure: String,
+    },
+    /// A setting did not take: it was set and is not in force.
+    NotTaken {
+        /// The factor.
+        factor: String,
+        /// What was set.
+        wanted: String,
+        /// What was read back, or why nothing was.
+        found: String,
+    },
+    /// It took ten times as long as its setting's other runs, or a tenth.
+    Tenfold {
+        /// Of the median of those.
+        times: f64,
+    },
+    /// The wall clock was changed meanwhile by so many seconds.
+    ClockChanged {
+        /// Seconds.
+        by_s: f64,
+    },
+    /// The machine slept meanwhile.
+    Suspended {
+        /// Seconds.
+        for_s: f64,
+    },
+    /// It was cut off: Ctrl-C, a crash, a kill, a boot.
+    CutOff,
+}
+
+impl Bad {
+    /// Is there any sense in making the run again at once?
+    fn may_pass(&self) -> bool {
+        !matches!(self, Bad::NotTaken { .. })
+    }
+}
+
+impl std::fmt::Display for Bad {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Bad::Failed { code } => write!(f, "it failed ({code})"),
+            Bad::NotPrepared { why } => write!(f, "it could not be prepared: {why}"),
+            Bad::TimedOut => write!(f, "it was ended at the time limit"),
+            Bad::NoNumber { measure } => write!(f, "it did not print {measure}"),
+            Bad::NotTaken { factor, wanted, found } => {
+                write!(f, "{factor} did not take: {wanted:?} was set, in force is {found}")
+            }
+            Bad::Tenfold { times } => write!(f, "it took {times:.3} times as long as others of its setting"),
+            Bad::ClockChanged { by_s } => write!(f, "the clock was changed by {by_s:.1} s meanwhile"),
+            Bad::Suspended { for_s } => write!(f, "the machine slept for {for_s:.1} s meanwhile"),
+            Bad::CutOff => write!(f, "it was cut off"),
+        }
+    }
+}
+
+/// Where in the experiment a run is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Place {
+    /// The block.
+    pub block: usize,
+    /// The setting.
+    pub setting: usize,
+    /// Which of the visit's runs, warm-up first.
+    pub repeat: usize,
+    /// How often it was tried before.
+    pub attempt: usize,
+}
+
+/// One run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Run {
+    /// Its number in the log: the names of its output files.
+    pub number: usize,
+    /// Where it belongs.
+    pub place: Place,
+    /// Does it only warm up?
+    pub warm_up: bool,
+    /// When it began, ns since 1970 UTC.
+    pub unix_ns: u64,
+    /// How long it took, s; `None` where it did not end by itself.
+    pub took_s: Option<f64>,
+    /// What was measured, in the measures' order; `None`: not in this run.
+    pub values: Vec<Option<f64>>,
+    /// What was not measured in it, and why: a power meter that is gone.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub missing: Vec<String>,
+    /// Why it does not count.
+    pub bad: Option<Bad>,
+}
+
+/// One line of the log.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Event {
+    /// The experiment begins.
+    Begun {
+        /// [`LOG_VERSION`].
+        version: u32,
+        /// All of it.
+        experiment: Box<Experiment>,
+        /// When, ns since 1970 UTC.
+        unix_ns: u64,
+        /// The machine, without its VMs: the undo journal is of it, also after boots that change what it looks like.
+        host: Box<HostConfig>,
+        /// What was in force before, factor by factor; `None` where nothing is set.
+        found: Vec<Option<String>>,
+    },
+    /// Somebody goes on, after an end of whatever kind.
+    Resumed {
+        /// When, ns since 1970 UTC.
+        unix_ns: u64,
+        /// Which boot of the machine.
+        boot: String,
+    },
+    /// These levels were set and read back.
+    Set {
+        /// The block.
+        block: usize,
+        /// The setting.
+        setting: usize,
+    },
+    /// The machine is booted for a setting; `None`: for what was found first.
+    Booting {
+        /// The block.
+        block: usize,
+        /// The setting.
+        setting: Option<usize>,
+        /// Which boot it was until then.
+        boot: String,
+    },
+    /// A run begins.
+    Starting {
+        /// Its number.
+        number: usize,
+        /// Where it belongs.
+        place: Place,
+    },
+    /// A run has ended.
+    Ran(Run),
+    /// The first stage is over: so many blocks in all.
+    Decided {
+        /// Blocks.
+        blocks: usize,
+        /// How many would have been needed, where that is more.
+        wanted: usize,
+    },
+    /// All blocks are run and the settings are put back.
+    Ended,
+}
+
+/// What comes next.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Next {
+    /// A run that was announced was cut off: tell that.
+    CutOff(usize, Place),
+    /// This run.
+    Run(Place),
+    /// The first stage is over: decide on so many blocks.
+    Decide {
+        /// Blocks.
+        blocks: usize,
+        /// How many would be needed.
+        wanted: usize,
+    },
+    /// Put back what was found, and end.
+    End,
+    /// Nothing.
+    Nothing,
+}
+
+/// A run that was bad is made again so often at its visit.
+pub const ATTEMPTS: usize = 3;
+/// A setting that did not take in so many blocks, and never in between, is not tried again.
+const NOT_TAKEN_MOST: usize = 2;
+
+/// Where an experiment is.
+#[derive(Debug, Clone)]
+pub struct Progress<'a> {
+    experiment: &'a Experiment,
+    laid: &'a Laid,
+    events: &'a [Event],
+}
+
+impl<'a> Progress<'a> {
+    /// Of these lines.
+    pub fn new(experiment: &'a Experiment, laid: &'a Laid, events: &'a [Event]) -> Progress<'a> {
+        Progress { experiment, laid, events }
+    }
+
+    /// All runs that have ended, in order.
+    pub fn runs(&self) -> impl Iterator<Item = &'a Run> + use<'a> {
+        self.events.iter().filter_map(|e| match e {
+            Event::Ran(run) => Some(run),
+            _ => None,
+        })
+    }
+
+    /// Blocks in all, as far as that is known: the first stage's until it is decided.
+    pub fn blocks(&self) -> usize {
+        let decided = self.events.iter().find_map(|e| match e {
+            Event::Decided { blocks, .. } => Some(*blocks),
+            _ => None,
+        });
+        decided.unwrap_or(self.experiment.runs_least)
+    }
+
+    fn is_decided(&self) -> bool {
+        self.experiment.margin_percent.is_none()
+            || self.events.iter().any(|e| matches!(e, Event::Decided { .. }))
+    }
+
+    /// Has this setting failed to take so often that it is not tried any more?
+    pub fn given_up(&self, setting: usize) -> bool {
+        let of_it = self.runs().filter(|r| r.place.setting == setting);
+        let trailing =
+            of_it.fold(0, |n, r| if matches!(r.bad, Some(Bad::NotTaken { .. })) { n + 1 } else { 0 });
+        trailing >= NOT_TAKEN_MOST
+    }
+
+    /// The number that the next run has.
+    pub fn next_number(&self) -> usize {
+        self.events.iter().filter(|e| matches!(e, Event::Starting { .. })).count()
+    }
+
+    /// The run of a visit that is to be made; `None`: the visit is over.
+    fn of_visit(
+        &self,
+        block: usize,
+        setting: usize,
+        runs: &BTreeMap<(usize, usize), Vec<&Run>>,
+    ) -> Option<Place> {
+        let made = runs.get(&(block, setting)).map_or(&[][..], Vec::as_slice);
+        for repeat in 0..self.experiment.warm_up + self.experiment.runs_per_visit {
+            let tried: Vec<&&Run> = made.iter().filter(|r| r.place.repeat == repeat).collect();
+            if tried.iter().any(|r| r.bad.is_none()) {
+                continue;
+            }
+            // What did not take will not in a minute's time, nor will the visit's other runs be of it.
+            if tried.iter().any(|r| r.bad.as_ref().is_some_and(|b| !b.may_pass())) {
+                return None;
+            }
+            // Being cut off is nobody's fault: it does not count as an attempt.
+            let failed = tried.iter().filter(|r| r.bad != Some(Bad::CutOff)).count();
+            if failed < ATTEMPTS {
+                return Some(Place { block, setting, repeat, attempt: tried.len() });
+            }
+        }
+        None
+    }
+
+    /// What comes next.
+    pub fn next(&self) -> Next {
+        if self.events.iter().any(|e| matches!(e, Event::Ended)) {
+            return Next::Nothing;
+        }
+        let mut open = None;
+        let mut runs: BTreeMap<(usize, usize), Vec<&Run>> = BTreeMap::new();
+        for event in self.events {
+            match event {
+                Event::Starting { number, place } => open = Some((*number, *place)),
+                Event::Ran(run) => {
+                    open = None;
+                    runs.entry((run.place.block, run.place.setting)).or_default().push(run);
+                }
+                _ => {}
+            }
+        }
+        if let Some((number, place)) = open {
+            return Next::CutOff(number, place);
+        }
+        let given_up: Vec<bool> = (0..self.laid.settings.len()).map(|s| self.given_up(s)).collect();
+        for block in 0..self.blocks() {
+            for setting in
+                order(&self.experiment.varied(), &self.laid.settings, self.experiment.seed, block as u64)
+            {
+                if !given_up[setting]
+                    && let Some(place) = self.of_visit(block, setting, &runs)
+                {
+                    return Next::Run(place);
+                }
+            }
+        }
+        if self.is_decided() {
+            return Next::End;
+        }
+        let wanted = self.wanted();
+        Next::Decide { blocks: wanted.min(self.experiment.runs_most), wanted }
+    }
+
+    /// How many blocks the question that needs most asks for.
+    fn wanted(&self) -> usize {
+        let Some(margin) = self.experiment.margin_percent else { return self.blocks() };
+        let all: Vec<&Run> = self.runs().collect();
+        let values = values_of_block(self.laid, &all, 0);
+        let of = |c: &super::design::Contrast| {
+            let x: Vec<f64> = values.values.iter().filter_map(|b| c.of_block(b)).collect();
+            // Per cent where values are logarithms, else of the mean of all.
+            let unit = if values.logarithms { 1.0 } else { values.mean().abs().max(f64::MIN_POSITIVE) };
+            let margin = if values.logarithms { libm::log1p(margin / 100.0) } else { margin / 100.0 };
+            blocks::needed(&x, margin * unit, ALPHA)
+        };
+        self.laid.contrasts.iter().filter_map(of).max().unwrap_or(self.blocks())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::answers::{Outcome, answer};
+    use crate::sim::random::Random;
+
+    fn experiment(more: &str) -> Experiment {
+        let text = format!(
+            "name = \"t\"\ndesign = \"one-at-a-time\"\nwarm_up = 1\n{more}\n[workload]\ncommand = \"x {{a}}\"\n[[factor]]\nname = \"a\"\nlevels = [\"0\", \"1\", \"2\"]\n"
+        );
+        toml::from_str(&text).unwrap()
+    }
+
+    /// Carries an experiment through; what a run does is said by `outcome` of (its number, its place).
+    fn carry(e: &Experiment, outcome: impl Fn(usize, &Place) -> Result<f64, Bad>) -> Vec<Event> {
+        let laid = e.laid().unwrap();
+        let mut events = Vec::new();
+        for _ in 0..10_000 {
+            let progress = Progress::new(e, &laid, &events);
+            match progress.next() {
+                Next::Run(place) => {
+                    let number = progress.next_number();
+                    let result = outcome(number, &place);
+                    events.push(Event::Starting { number, place });
+                    let (values, bad) =
+                        result.map_or_else(|bad| (vec![None], Some(bad)), |v| (vec![Some(v)], None));
+                    let warm_up = place.repeat < e.warm_up;
+                    events.push(Event::Ran(Run {
+                        number,
+                        place,
+                        warm_up,
+                        unix_ns: 0,
+                        took_s: None,
+                        values,
+                        missing: Vec::new(),
+                        bad,
+                    }));
+                }
+                Next::Decide { blocks, wanted } => events.push(Event::Decided { blocks, wanted }),
+                Next::End => events.push(Event::Ended),
+                Next::Nothing => return events,
+                Next::CutOff(..) => panic!("nothing is cut off here"),
+            }
+        }
+        panic!("it has no end");
+    }
+
+    fn time(number: usize, place: &Place) -> f64 {
+        let mut r = Random::new(1, number as u64);
+        let noise: f64 = (0..12).map(|_| r.unit()).sum::<f64>() - 6.0;
+        // Warm-up is slow; level 1 saves 10 %, level 2 nothing.
+        let base = if place.repeat == 0 { 200.0 } else { 100.0 };
+        (base + noise) * if place.setting == 1 { 0.9 } else { 1.0 }
+    }
+
+    #[test]
+    fn an_experiment_comes_to_its_answers() {
+        let e = experiment("margin_percent = 0.5\nruns_most = 40");
+        let events = carry(&e, |n, p| Ok(time(n, p)));
+        let told = answer(&e, &e.laid().unwrap(), &events);
+        let m = &told.measures[0];
+        assert_eq!((m.answers[0].name.as_str(), m.answers[0].outcome), ("a: 1", Outcome::Better));
+        assert_eq!((m.answers[1].name.as_str(), m.answers[1].outcome), ("a: 2", Outcome::NotSeen));
+        let effect = m.answers[0].effect.unwrap();
+        assert!(
+            effect.low < -10.0 + 0.5 && effect.high > -10.5 && effect.high - effect.low < 1.2,
+            "{effect:?}"
+        );
+        assert!(m.answers[0].blocks > 5 && m.answers[0].first == 5, "{told:#?}");
+        assert!(told.ended && told.bad.is_empty() && told.counted == 3 * m.answers[0].blocks);
+        assert_eq!(told.runs, 2 * told.counted);
+    }
+
+    /// Cut anywhere, the next line is the same as it was.
+    #[test]
+    fn whoever_goes_on_does_what_would_have_been_done() {
+        let e = experiment("margin_percent = 1.0\nruns_most = 8");
+        let laid = e.laid().unwrap();
+        let events = carry(&e, |n, p| Ok(time(n, p)));
+        for cut in 0..events.len() {
+            let next = Progress::new(&e, &laid, &events[..cut]).next();
+            let agrees = match (&events[cut], &next) {
+                (Event::Starting { place, .. }, Next::Run(p)) => place == p,
+                (Event::Ran(run), Next::CutOff(number, place)) => {
+                    run.number == *number && run.place == *place
+                }
+                (Event::Decided { blocks, .. }, Next::Decide { blocks: b, .. }) => blocks == b,
+                (Event::Ended, Next::End) => true,
+                _ => false,
+            };
+            assert!(agrees, "after {cut} lines: {next:?} for {:?}", events[cut]);
+        }
+    }
+
+    #[test]
+    fn what_is_bad_is_kept_and_never_averaged_in() {
+        let e = experiment("");
+        let events = carry(&e, |n, p| match (n % 4, p.setting) {
+            (_, 2) => Err(Bad::NotTaken { factor: "a".into(), wanted: "2".into(), found: "\"0\"".into() }),
+            (0, _) => Err(Bad::TimedOut),
+            _ => Ok(time(n, p)),
+        });
+        let told = answer(&e, &e.laid().unwrap(), &events);
+        assert_eq!(told.given_up, ["a=2"]);
+        // Two blocks tried it, once each.
+        assert_eq!(told.bad.iter().filter(|(r, _)| r.place.setting == 2).count(), 2);
+        assert!(told.bad.iter().any(|(r, why)| r.bad == Some(Bad::TimedOut) && why.contains("time limit")));
+        let two = told.measures[0].answers.iter().find(|a| a.name == "a: 2").unwrap();
+        assert_eq!((two.outcome, two.effect), (Outcome::TooFew, None));
+        assert_eq!(told.measures[0].answers[0].blocks, 5);
+        // Equal to the last digit: no difference, and no alarm for a rounding error.
+        let events = carry(&e, |_, p| Ok(if p.setting == 1 { 3.0 } else { 7.1 }));
+        let told = answer(&e, &e.laid().unwrap(), &events);
+        let outcomes: Vec<(&str, Outcome)> =
+            told.measures[0].answers.iter().map(|a| (a.name.as_str(), a.outcome)).collect();
+        assert_eq!(outcomes, [("a: 1", Outcome::Better), ("a: 2", Outcome::NotSeen)]);
+        // One that always fails ends, too.
+        let events = carry(&e, |_, _| Err(Bad::Failed { code: 2 }));
+        let told = answer(&e, &e.laid().unwrap(), &events);
+        assert_eq!((told.counted, told.bad.len()), (0, 3 * 5 * 2 * ATTEMPTS));
+    }
+}

@@ -1,0 +1,100 @@
+//! Reads the files that the audit looks at, of this machine or of a captured tree.
+//!
+//! A pattern's `*` stands for one folder's or file's name, or part of one. What is not there is no fault; what is there and may not be read is told.
+
+use crate::root::Root;
+use std::io::ErrorKind;
+use std::path::Path;
+use vsteer_core::Fault;
+use vsteer_core::audit::{Tree, WANTED, wanted_besides};
+
+/// A file that is longer is none of the kernel's settings.
+const TEXT_MAX: usize = 1 << 20;
+
+/// All that is wanted of it.
+pub fn read(root: &Root) -> Tree {
+    let mut tree = Tree::default();
+    for pattern in WANTED {
+        let parts: Vec<&str> = pattern.trim_start_matches('/').split('/').collect();
+        descend(root, String::new(), &parts, &mut tree);
+    }
+    for path in wanted_besides(&tree) {
+        descend(root, path, &[], &mut tree);
+    }
+    tree
+}
+
+fn descend(root: &Root, at: String, parts: &[&str], tree: &mut Tree) {
+    let Some((part, rest)) = parts.split_first() else {
+        match root.bytes(&at) {
+            Ok(bytes) if bytes.len() <= TEXT_MAX => {
+                tree.files.insert(at, String::from_utf8_lossy(&bytes).into_owned());
+            }
+            Err(e) if e.kind() == ErrorKind::PermissionDenied => {
+                tree.unread.insert(at, e.to_string());
+            }
+            // Not there, a folder, or a device that answers with an error: it tells nothing.
+            _ => {}
+        }
+        return;
+    };
+    if !part.contains('*') {
+        return descend(root, format!("{at}/{part}"), rest, tree);
+    }
+    for name in root.names(&at).unwrap_or_default() {
+        if fits(part, &name) {
+            descend(root, format!("{at}/{name}"), rest, tree);
+        }
+    }
+}
+
+/// Does a name fit a pattern with one `*`?
+fn fits(pattern: &str, name: &str) -> bool {
+    let Some((begin, end)) = pattern.split_once('*') else { return pattern == name };
+    name.len() >= begin.len() + end.len() && name.starts_with(begin) && name.ends_with(end)
+}
+
+/// Writes a tree beneath a folder.
+///
+/// # Errors
+/// When it cannot be written.
+pub fn capture(tree: &Tree, folder: &Path) -> Result<(), Fault> {
+    for (path, text) in &tree.files {
+        let file = folder.join(path.trim_start_matches('/'));
+        let made = std::fs::create_dir_all(file.parent().unwrap_or(folder))
+            .and_then(|()| std::fs::write(&file, text));
+        made.map_err(|e| Fault::io(format!("writing {}", file.display()), &e))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_captured_tree_reads_as_it_was_captured() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut tree = Tree::default();
+        for (path, text) in [
+            ("/proc/cmdline", "ro idle=poll\n"),
+            ("/sys/devices/system/cpu/cpu3/cpufreq/scaling_driver", "acpi-cpufreq\n"),
+            ("/sys/block/vda/mq/0/cpu_list", "0, 1\n"),
+            ("/etc/tuned/active_profile", "fast\n"),
+            ("/etc/tuned/fast/tuned.conf", "[sysctl]\nvm.swappiness=10\nkernel.../x=1\n"),
+            ("/proc/sys/vm/swappiness", "60\n"),
+        ] {
+            tree.files.insert(path.into(), text.into());
+        }
+        capture(&tree, dir.path()).unwrap();
+        std::fs::write(dir.path().join("proc/other"), "not wanted").unwrap();
+        assert_eq!(read(&Root::open(dir.path()).unwrap()), tree);
+        assert!(fits("cpu*", "cpu12") && fits("*.xml", "a.xml") && !fits("ab*b", "ab") && !fits("x", "y"));
+    }
+
+    #[test]
+    fn this_machine_is_read() {
+        let tree = read(&Root::live().unwrap());
+        assert!(tree.text("/proc/cmdline").is_some() && tree.cpus().is_some_and(|n| n > 0));
+    }
+}

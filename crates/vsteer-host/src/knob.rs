@@ -1,0 +1,206 @@
+//! How is a setting of the host read and set, where it is text: a file of the kernel's, commands, words of the kernel's command line?
+//!
+//! Whatever sets it, it is read back: tools that answer "done" and do nothing are common (`tuned-adm profile` without its daemon, files that round).
+//! Words of the command line are in force only after a boot: what is read is what the running kernel was given, what is set is the next boot's.
+//!
+//! Left out: a boot loader's own files: they are changed by its own command (grubby, grub-mkconfig, kernelstub), which knows them.
+
+use crate::actuate::{Actuate, Capabilities, Former};
+use crate::shell;
+use std::io::Write;
+use std::time::Duration;
+use vsteer_core::experiment::description::{How, Knob, in_brackets, word_name, words_of};
+use vsteer_core::nouns::VmId;
+use vsteer_core::plan::{Change, Scope, Step};
+use vsteer_core::{Fault, FaultKind};
+
+/// A command that sets something, or reads it, is given so long: a VM may be restarted by it.
+const LIMIT: Duration = Duration::from_secs(300);
+
+fn of(knob: &Knob) -> String {
+    let on = knob.on.as_ref().map_or(String::new(), |on| format!(" on {on}"));
+    format!("the setting {:?}{on}", knob.name)
+}
+
+/// A word for a shell.
+fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
+
+/// What is in force now.
+///
+/// # Errors
+/// Where the file or command does not tell it.
+pub fn read(knob: &Knob) -> Result<String, Fault> {
+    let told = match (&knob.how, &knob.on) {
+        (How::File { path }, None) => {
+            std::fs::read_to_string(path).map_err(|e| Fault::io(format!("reading {} ({path})", of(knob)), &e))
+        }
+        (How::File { path }, on) => shell::ask(&format!("cat {}", quoted(path)), on.as_deref(), LIMIT),
+        (How::Commands { read, .. }, on) => shell::ask(read, on.as_deref(), LIMIT),
+        (How::KernelWords { .. }, on) => shell::ask("cat /proc/cmdline", on.as_deref(), LIMIT),
+    };
+    let told = told.map_err(|f| Fault { what: format!("reading {}: {}", of(knob), f.what), ..f })?;
+    Ok(match &knob.how {
+        How::KernelWords { names, .. } => words_of(&told, names),
+        How::File { .. } => in_brackets(&told).to_owned(),
+        How::Commands { .. } => told.trim().to_owned(),
+    })
+}
+
+/// Sets it. Whether it took, [`read`] tells; of words of the command line after the next boot.
+///
+/// # Errors
+/// Where it is refused.
+pub fn set(knob: &Knob, value: &str) -> Result<(), Fault> {
+    let refused = |f: Fault| Fault { what: format!("setting {} to {value:?}: {}", of(knob), f.what), ..f };
+    match (&knob.how, &knob.on) {
+        (How::File { path }, None) => {
+            // Never made where it is not: a file of sysfs is there or cannot be.
+            let written = std::fs::OpenOptions::new().write(true).open(path).and_then(|mut f| {
+                // sysfs has no lengths, an ordinary file has.
+                let _ = f.set_len(0);
+                f.write_all(value.as_bytes())
+            });
+            written.map_err(|e| refused(Fault::io(format!("writing {path}"), &e)))
+        }
+        (How::File { path }, on) => {
+            let line = format!("printf %s {} > {}", quoted(value), quoted(path));
+            shell::ask(&line, on.as_deref(), LIMIT).map(drop).map_err(refused)
+        }
+        (How::Commands { set, .. }, on) => {
+            let line = set.replace("{level}", value);
+            shell::ask(&line, on.as_deref(), LIMIT).map(drop).map_err(refused)
+        }
+        (How::KernelWords { names, set }, on) => {
+            let line = set.replace("{remove}", &names.join(" ")).replace("{add}", value);
+            shell::ask(&line, on.as_deref(), LIMIT).map(drop).map_err(refused)
+        }
+    }
+}
+
+/// Are these words of a command line the same, in whatever order?
+pub fn same(knob: &Knob, a: &str, b: &str) -> bool {
+    match &knob.how {
+        How::KernelWords { .. } => {
+            let sorted = |t: &str| {
+                let mut words: Vec<(String, String)> =
+                    t.split_whitespace().map(|w| (word_name(w).to_owned(), w.to_owned())).collect();
+                words.sort();
+                words
+            };
+            sorted(a) == sorted(b)
+        }
+        _ => a == b,
+    }
+}
+
+/// Settings of the host, as steps of a plan.
+#[derive(Debug, Default)]
+pub struct Knobs;
+
+impl Knobs {
+    fn knob<'a>(&self, step: &'a Step) -> Result<(&'a Knob, &'a str), Fault> {
+        match &step.change {
+            Change::Knob { knob, to, .. } => Ok((knob, to)),
+            _ => Err(Fault::new(FaultKind::Unsupported, format!("{}: {}", step.whose(), step.change))
+                .because("it is a VM's setting in a plan of the host's")
+                .way_out("a plan for the host and one for the VMs")),
+        }
+    }
+}
+
+impl Actuate for Knobs {
+    fn capabilities(&mut self, vm: &VmId) -> Result<Capabilities, Fault> {
+        Err(Fault::new(FaultKind::NothingThere, format!("{vm} is a setting of the host's, no VM")))
+    }
+
+    fn current(&mut self, step: &Step) -> Result<Change, Fault> {
+        let (knob, to) = self.knob(step)?;
+        Ok(Change::Knob { knob: Box::new(knob.clone()), from: read(knob)?, to: to.to_owned() })
+    }
+
+    fn former(&mut self, step: &Step, _scope: Scope) -> Result<Former, Fault> {
+        let live = Some(self.current(step)?);
+        Ok(Former { live, ..Former::default() })
+    }
+
+    fn act(&mut self, step: &Step, _scope: Scope) -> Result<(), Fault> {
+        let (knob, to) = self.knob(step)?;
+        set(knob, to)
+    }
+
+    fn restore(&mut self, step: &Step, former: &Former) -> Result<(), Fault> {
+        let (knob, _) = self.knob(step)?;
+        let Some(Change::Knob { from, .. }) = &former.live else { return Ok(()) };
+        // Also words of the command line: what the next boot is given is not told by what runs.
+        let next_boot = matches!(knob.how, How::KernelWords { .. });
+        if !next_boot && read(knob).is_ok_and(|now| now == *from) {
+            return Ok(());
+        }
+        set(knob, from)?;
+        let now = read(knob)?;
+        if next_boot || now == *from {
+            return Ok(());
+        }
+        Err(Fault::new(FaultKind::NotApplied, format!("putting {} back", of(knob)))
+            .because(format!("{from:?} was set, in force is {now:?}")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn knob(how: How) -> Knob {
+        Knob { name: "k".into(), how, on: None }
+    }
+
+    fn step(knob: &Knob, from: &str, to: &str) -> Step {
+        let change = Change::Knob { knob: Box::new(knob.clone()), from: from.into(), to: to.into() };
+        Step { vm: VmId("knob:k".into()), vm_name: "host".into(), change, reason: String::new() }
+    }
+
+    #[test]
+    fn files_and_commands_are_set_read_and_put_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("it's").to_string_lossy().into_owned();
+        std::fs::write(&path, "always [madvise] never\n").unwrap();
+        let file = knob(How::File { path: path.clone() });
+        assert_eq!(read(&file).unwrap(), "madvise");
+        let s = step(&file, "madvise", "never");
+        let former = Knobs.former(&s, Scope::Live).unwrap();
+        Knobs.act(&s, Scope::Live).unwrap();
+        assert_eq!(read(&file).unwrap(), "never");
+        Knobs.restore(&s, &former).unwrap();
+        assert_eq!(read(&file).unwrap(), "madvise");
+        let commands = knob(How::Commands {
+            set: format!("printf %s {{level}} > {}", quoted(&path)),
+            read: format!("cat {}", quoted(&path)),
+        });
+        set(&commands, "two").unwrap();
+        assert_eq!(read(&commands).unwrap(), "two");
+        assert_eq!(
+            set(&knob(How::File { path: "/nowhere/at/all".into() }), "1").unwrap_err().kind,
+            FaultKind::NothingThere
+        );
+    }
+
+    #[test]
+    fn what_does_not_go_back_is_told() {
+        let liar = knob(How::Commands { set: "true".into(), read: "echo stuck".into() });
+        let s = step(&liar, "a", "b");
+        let former = Former {
+            live: Some(Change::Knob { knob: Box::new(liar.clone()), from: "a".into(), to: "b".into() }),
+            ..Former::default()
+        };
+        assert_eq!(Knobs.restore(&s, &former).unwrap_err().kind, FaultKind::NotApplied);
+    }
+
+    #[test]
+    fn words_of_the_running_kernel() {
+        let words = knob(How::KernelWords { names: vec!["no_such_word".into()], set: "true".into() });
+        assert_eq!(read(&words).unwrap(), "");
+        assert!(same(&words, "a=1 b", "b a=1") && !same(&words, "a=1", "a=2"));
+    }
+}

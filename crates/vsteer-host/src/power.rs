@@ -1,0 +1,212 @@
+//! How many watts does the machine draw?
+//!
+//! Meters, all **untried** on the real thing but for commands (the development machines have none), and tested on made-up and documented output: RAPL counts
+//! joules of the packages (no disks, fans, power supply), hwmon and ACPI tell watts as a driver does, IPMI's DCMI as the board's controller
+//! does, and a command prints whatever a plug at the wall says. The idle protocol is the published study's: the lowest reading over two minutes,
+//! since idle is what nothing disturbs (Red Hat Developer, 26 August 2025).
+//!
+//! Sources: Documentation/power/powercap/powercap.rst, Documentation/hwmon/{sysfs-interface,acpi_power_meter}.rst of Linux 6.12; `man ipmitool`, dcmi.
+//! Left out: energy of a run (RAPL's would be; a plug's reading is too slow).
+
+use crate::root::Root;
+use crate::shell;
+use std::time::{Duration, Instant};
+use vsteer_core::experiment::description::printed;
+use vsteer_core::{Fault, FaultKind};
+
+/// A reading every so often.
+const EVERY: Duration = Duration::from_secs(1);
+/// A meter that takes longer has gone.
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// A meter.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Meter {
+    /// RAPL's packages: their folders below /sys/class/powercap.
+    Rapl(Vec<String>),
+    /// Files that tell microwatts.
+    Hwmon(Vec<String>),
+    /// A command that prints watts, and where the number stands.
+    Command(String, String),
+}
+
+fn none(meter: &str, why: impl std::fmt::Display) -> Fault {
+    Fault::new(FaultKind::Unsupported, format!("the power meter {meter:?}"))
+        .because(why)
+        .way_out("another one: rapl, hwmon, acpi, ipmi, or a command that prints watts")
+}
+
+fn text(root: &Root, path: &str) -> Option<String> {
+    root.bytes(path).ok().map(|b| String::from_utf8_lossy(&b).trim().to_owned())
+}
+
+impl Meter {
+    /// The one of this name, or a command.
+    ///
+    /// # Errors
+    /// `Unsupported` where this machine has none such.
+    pub fn find(root: &Root, name: &str) -> Result<Meter, Fault> {
+        match name {
+            "rapl" => {
+                let base = "/sys/class/powercap";
+                let zones = root.names(base).unwrap_or_default();
+                let package = |zone: &String| {
+                    text(root, &format!("{base}/{zone}/name")).is_some_and(|n| n.starts_with("package"))
+                };
+                let packages: Vec<String> =
+                    zones.into_iter().filter(package).map(|z| format!("{base}/{z}")).collect();
+                if packages.is_empty() {
+                    return Err(none(name, "there is no package in /sys/class/powercap"));
+                }
+                Ok(Meter::Rapl(packages))
+            }
+            "hwmon" | "acpi" => {
+                let base = "/sys/class/hwmon";
+                let mut files = Vec::new();
+                for chip in root.names(base).unwrap_or_default() {
+                    let is_acpi =
+                        text(root, &format!("{base}/{chip}/name")).is_some_and(|n| n == "power_meter");
+                    if name == "acpi" && !is_acpi {
+                        continue;
+                    }
+                    // The average is what the driver vouches for; where there is none, the moment's.
+                    let found = ["power1_average", "power1_input"]
+                        .map(|f| format!("{base}/{chip}/{f}"))
+                        .into_iter()
+                        .find(|f| text(root, f).is_some());
+                    files.extend(found);
+                }
+                if files.is_empty() {
+                    return Err(none(name, "no chip in /sys/class/hwmon tells power"));
+                }
+                Ok(Meter::Hwmon(files))
+            }
+            "ipmi" => Ok(Meter::Command(
+                "ipmitool dcmi power reading".into(),
+                "Instantaneous power reading:*{} Watts".into(),
+            )),
+            command => Ok(Meter::Command(command.into(), "{}".into())),
+        }
+    }
+
+    /// One reading, W.
+    ///
+    /// # Errors
+    /// Where it tells nothing (any more).
+    pub fn watts(&self, root: &Root) -> Result<f64, Fault> {
+        let gone = |what: &str| {
+            Fault::new(FaultKind::NothingThere, format!("the power meter's {what} tells nothing"))
+        };
+        let number = |path: &String| -> Result<f64, Fault> {
+            text(root, path).and_then(|t| t.parse().ok()).ok_or_else(|| gone(path))
+        };
+        match self {
+            Meter::Rapl(packages) => {
+                let joules = || -> Result<Vec<f64>, Fault> {
+                    packages.iter().map(|p| number(&format!("{p}/energy_uj")).map(|uj| uj / 1e6)).collect()
+                };
+                let (begun, before) = (Instant::now(), joules()?);
+                std::thread::sleep(EVERY);
+                let (after, seconds) = (joules()?, begun.elapsed().as_secs_f64());
+                let mut watts = 0.0;
+                for (i, (a, b)) in before.iter().zip(&after).enumerate() {
+                    let range =
+                        number(&format!("{}/max_energy_range_uj", packages[i])).map_or(0.0, |uj| uj / 1e6);
+                    watts += turned(*a, *b, range) / seconds;
+                }
+                Ok(watts)
+            }
+            Meter::Hwmon(files) => Ok(files.iter().map(number).sum::<Result<f64, Fault>>()? / 1e6),
+            Meter::Command(command, pattern) => {
+                let said = shell::ask(command, None, LIMIT)?;
+                let watts = printed(pattern, &said).filter(|w| (0.0..1e6).contains(w));
+                watts.ok_or_else(|| gone(command).because(format!("it printed {:?}", said.trim())))
+            }
+        }
+    }
+
+    /// The lowest of its readings over so long.
+    ///
+    /// # Errors
+    /// As [`Meter::watts`], where any reading fails: a lowest of what is left would be of other moments.
+    pub fn idle_watts(
+        &self,
+        root: &Root,
+        length: Duration,
+        stopped: &dyn Fn() -> bool,
+    ) -> Result<f64, Fault> {
+        let end = Instant::now() + length;
+        let mut lowest = f64::INFINITY;
+        loop {
+            lowest = lowest.min(self.watts(root)?);
+            if Instant::now() >= end {
+                return Ok(lowest);
+            }
+            if stopped() {
+                return Err(Fault::new(FaultKind::Interrupted, "reading the power meter: interrupted"));
+            }
+            std::thread::sleep(EVERY.min(end.saturating_duration_since(Instant::now())));
+        }
+    }
+}
+
+/// The energy between two counts of a counter that begins again at `range`.
+fn turned(before: f64, after: f64, range: f64) -> f64 {
+    if after >= before { after - before } else { after + range - before }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tree(files: &[(&str, &str)]) -> (tempfile::TempDir, Root) {
+        let dir = tempfile::tempdir().unwrap();
+        for (path, text) in files {
+            let path = dir.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        }
+        let root = Root::open(dir.path()).unwrap();
+        (dir, root)
+    }
+
+    #[test]
+    fn sysfs_meters_are_read() {
+        // Made up after the kernel's documents: no such machine was at hand.
+        let (_dir, root) = tree(&[
+            ("sys/class/powercap/intel-rapl:0/name", "package-0\n"),
+            ("sys/class/powercap/intel-rapl:0/energy_uj", "5000000\n"),
+            ("sys/class/powercap/intel-rapl:0:0/name", "core\n"),
+            ("sys/class/hwmon/hwmon0/name", "power_meter\n"),
+            ("sys/class/hwmon/hwmon0/power1_average", "123400000\n"),
+            ("sys/class/hwmon/hwmon1/name", "k10temp\n"),
+        ]);
+        assert_eq!(
+            Meter::find(&root, "rapl").unwrap(),
+            Meter::Rapl(vec!["/sys/class/powercap/intel-rapl:0".into()])
+        );
+        let acpi = Meter::find(&root, "acpi").unwrap();
+        assert!((acpi.watts(&root).unwrap() - 123.4).abs() < 1e-9);
+        assert_eq!((turned(5.0, 7.0, 100.0), turned(99.0, 1.0, 100.0)), (2.0, 2.0));
+        let (_dir, bare) = tree(&[("sys/class/hwmon/hwmon1/name", "k10temp\n")]);
+        assert!(Meter::find(&bare, "rapl").is_err() && Meter::find(&bare, "hwmon").is_err());
+    }
+
+    #[test]
+    fn commands_tell_watts_or_that_they_do_not() {
+        let (dir, root) = tree(&[("x", "")]);
+        // As ipmitool's manual and source (lib/ipmi_dcmi.c) lay it out.
+        let dcmi = "    Instantaneous power reading:                   182 Watts\n    Minimum during sampling period:                  4 Watts\n";
+        assert_eq!(printed("Instantaneous power reading:*{} Watts", dcmi), Some(182.0));
+        let meter = |c: &str| Meter::find(&root, c).unwrap();
+        assert_eq!(meter("echo 41.5").watts(&root).unwrap(), 41.5);
+        assert!(meter("echo none").watts(&root).is_err() && meter("exit 1").watts(&root).is_err());
+        let falling = format!(
+            "n=$(cat {0}/n 2>/dev/null || echo 0); echo $((n+1)) > {0}/n; echo $((50-n))",
+            dir.path().display()
+        );
+        let lowest = meter(&falling).idle_watts(&root, Duration::from_millis(1200), &|| false).unwrap();
+        assert!((47.0..50.0).contains(&lowest), "{lowest}");
+        assert!(meter("exit 1").idle_watts(&root, Duration::from_secs(60), &|| false).is_err());
+    }
+}

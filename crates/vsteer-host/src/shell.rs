@@ -1,0 +1,204 @@
+//! How is a person's own command run, here or over ssh, timed, and ended where it does not end itself?
+//!
+//! By `/bin/sh -c` in a process group of its own, so that a time limit or Ctrl-C ends what it started too: SIGTERM, and SIGKILL two seconds later. Its
+//! output goes to files, not to pipes: nobody has to read while it runs, and what it said is there after a crash. That it has ended is told
+//! by a process descriptor (`pidfd_open(2)`, Linux 5.3), so that a time is good to a scheduler's latency and nothing wakes meanwhile.
+//!
+//! Left out: kernels without process descriptors; what a command that ended leaves running; over ssh the far end of one that was cut off.
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
+use std::fs::File;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use vsteer_core::{Fault, FaultKind};
+
+/// Between SIGTERM and SIGKILL.
+const GRACE: Duration = Duration::from_secs(2);
+/// A signal that comes between looking and sleeping is seen after so long.
+const LOOK: Duration = Duration::from_secs(1);
+/// Not more than this is read of what a command printed: its end.
+const PRINTED_MAX: u64 = 1 << 20;
+
+/// How a command ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// By itself, with this code; 128 and a signal's number where one ended it.
+    Code(i32),
+    /// At the time limit.
+    TimedOut,
+    /// Since the person wants to stop.
+    Stopped,
+}
+
+/// A command that was run.
+#[derive(Debug, Clone, Copy)]
+pub struct Ran {
+    /// How it ended.
+    pub end: End,
+    /// From before it was started until it had ended.
+    pub took: Duration,
+}
+
+fn failed(command: &str, e: impl std::fmt::Display) -> Fault {
+    Fault::new(FaultKind::Failed, format!("running {command:?}")).because(e)
+}
+
+/// The command line that runs `command` here or at `on`.
+fn line(command: &str, on: Option<&str>) -> Command {
+    let Some(target) = on else {
+        let mut c = Command::new("/bin/sh");
+        c.args(["-c", command]);
+        return c;
+    };
+    let mut c = Command::new("ssh");
+    // No question may be asked; a link that is gone is noticed within a minute.
+    c.args([
+        "-o",
+        "BatchMode=yes",
+        "-o",
+        "ConnectTimeout=20",
+        "-o",
+        "ServerAliveInterval=15",
+        "-T",
+        "--",
+        target,
+        command,
+    ]);
+    c
+}
+
+/// Runs a command, its output into these files.
+///
+/// # Errors
+/// When it cannot be started or waited for.
+pub fn run(
+    command: &str,
+    on: Option<&str>,
+    output: (File, File),
+    limit: Duration,
+    stopped: &dyn Fn() -> bool,
+) -> Result<Ran, Fault> {
+    let mut c = line(command, on);
+    c.stdin(Stdio::null()).stdout(output.0).stderr(output.1).process_group(0);
+    let begun = Instant::now();
+    let mut child = c.spawn().map_err(|e| failed(command, e))?;
+    let pid = Pid::from_child(&child);
+    let descriptor = pidfd_open(pid, PidfdFlags::empty()).map_err(|e| failed(command, e))?;
+    let deadline = begun + limit;
+    let end = loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            break Some(End::TimedOut);
+        }
+        let slice = left.min(LOOK);
+        let timeout = Timespec { tv_sec: slice.as_secs() as i64, tv_nsec: i64::from(slice.subsec_nanos()) };
+        match poll(&mut [PollFd::new(&descriptor, PollFlags::IN)], Some(&timeout)) {
+            Ok(n) if n > 0 => break None,
+            _ if stopped() => break Some(End::Stopped),
+            _ => {}
+        }
+    };
+    let took = begun.elapsed();
+    let Some(end) = end else {
+        let status = child.wait().map_err(|e| failed(command, e))?;
+        let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
+        return Ok(Ran { end: End::Code(code), took });
+    };
+    finish(&mut child, pid);
+    Ok(Ran { end, took })
+}
+
+/// Ends a command and all that it started.
+fn finish(child: &mut Child, pid: Pid) {
+    let _ = kill_process_group(pid, Signal::TERM);
+    let begun = Instant::now();
+    while begun.elapsed() < GRACE && matches!(child.try_wait(), Ok(None)) {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    // Also where the first process has ended: others of its group may not have.
+    let _ = kill_process_group(pid, Signal::KILL);
+    let _ = child.wait();
+}
+
+/// The end of what a command printed into a file.
+///
+/// # Errors
+/// When it cannot be read.
+pub fn printed(file: &std::path::Path) -> Result<String, Fault> {
+    use std::io::{Read, Seek, SeekFrom};
+    let read = |e: std::io::Error| Fault::io(format!("reading {}", file.display()), &e);
+    let mut f = File::open(file).map_err(read)?;
+    let length = f.metadata().map_err(read)?.len();
+    f.seek(SeekFrom::Start(length.saturating_sub(PRINTED_MAX))).map_err(read)?;
+    let mut bytes = Vec::new();
+    f.take(PRINTED_MAX).read_to_end(&mut bytes).map_err(read)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// Runs a short command and gives what it printed.
+///
+/// # Errors
+/// `Failed` where it cannot be run, does not succeed (with what it said last) or takes longer than `limit`.
+pub fn ask(command: &str, on: Option<&str>, limit: Duration) -> Result<String, Fault> {
+    let file = || -> Result<File, Fault> {
+        let fd = rustix::fs::memfd_create(c"vsteer-output", rustix::fs::MemfdFlags::CLOEXEC);
+        fd.map(File::from).map_err(|e| failed(command, e))
+    };
+    let (out, err) = (file()?, file()?);
+    let copy = |f: &File| f.try_clone().map_err(|e| failed(command, e));
+    let ran = run(command, on, (copy(&out)?, copy(&err)?), limit, &|| false)?;
+    let text = |mut f: File| -> String {
+        use std::io::{Read, Seek, SeekFrom};
+        let mut bytes = Vec::new();
+        let _ = f.seek(SeekFrom::Start(0)).and_then(|_| f.take(PRINTED_MAX).read_to_end(&mut bytes));
+        String::from_utf8_lossy(&bytes).into_owned()
+    };
+    match ran.end {
+        End::Code(0) => Ok(text(out)),
+        End::Code(code) => {
+            let said = text(err);
+            let said = said.trim().lines().last().unwrap_or("nothing").to_owned();
+            Err(failed(command, format!("it ended with {code} and said {said}")))
+        }
+        End::TimedOut | End::Stopped => Err(failed(command, format!("it did not end within {limit:?}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn files(dir: &std::path::Path) -> (File, File) {
+        (File::create(dir.join("out")).unwrap(), File::create(dir.join("err")).unwrap())
+    }
+
+    #[test]
+    fn commands_end_by_themselves_or_are_ended() {
+        let dir = tempfile::tempdir().unwrap();
+        let run = |command: &str, limit: u64, stop: bool| {
+            super::run(command, None, files(dir.path()), Duration::from_millis(limit), &|| stop).unwrap()
+        };
+        let ran = run("echo one; sleep 0.1; echo two >&2; exit 3", 10_000, false);
+        assert_eq!(ran.end, End::Code(3));
+        assert!(ran.took >= Duration::from_millis(100), "{ran:?}");
+        assert_eq!(printed(&dir.path().join("out")).unwrap(), "one\n");
+        assert_eq!(run("kill -9 $$", 10_000, false).end, End::Code(137));
+        // What it started is ended too: a marker that would be made is not.
+        let marker = dir.path().join("marker");
+        let line = format!("(sleep 1; touch {}) & sleep 60", marker.display());
+        assert_eq!(run(&line, 200, false).end, End::TimedOut);
+        assert_eq!(run("sleep 60", 60_000, true).end, End::Stopped);
+        std::thread::sleep(Duration::from_millis(1100));
+        assert!(!marker.exists());
+    }
+
+    #[test]
+    fn a_question_is_answered_or_its_refusal_told() {
+        let limit = Duration::from_secs(10);
+        assert_eq!(ask("echo yes", None, limit).unwrap(), "yes\n");
+        let refused = ask("echo no >&2; false", None, limit).unwrap_err();
+        assert!(refused.cause.unwrap().contains("said no"));
+    }
+}

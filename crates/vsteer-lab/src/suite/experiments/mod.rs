@@ -1,0 +1,59 @@
+//! Are experiments as honest and as robust as they claim? Error rates, what the harness adds, and what becomes of one that is killed.
+//!
+//! `rates`: 20,000 made-up experiments per design. `overhead`: what a run takes by vsteer's clock and by a bare loop's, in turn. `killed`: SIGKILL at drawn
+//! moments, rollback and resume, with every run accounted for. `reboots` (in full): the same on an emulated machine with a disk, whose
+//! kernel's command line is a factor: boots, a kill of the process and two cuts of the power.
+
+mod killed;
+mod overhead;
+mod reboots;
+
+use super::{Bench, Case, Findings};
+use serde_json::json;
+use vsteer_core::Fault;
+use vsteer_core::experiment::simulated;
+
+/// See the file's head.
+pub const CASE: Case = Case {
+    name: "experiments",
+    doc: "error rates as claimed, at most 1 % and 10 ms of a run for the harness, killed and resumed with every run accounted for",
+    in_test: true,
+    run,
+};
+
+/// Its part with boots, by itself.
+pub const REBOOTS: Case = Case {
+    name: "experiment-reboots",
+    doc: "an experiment over kernel words: at least 4 boots, killed in the middle, every run accounted for, the machine as found",
+    in_test: false,
+    run: |bench| {
+        let mut findings = Findings::default();
+        findings.figures = reboots::run(bench, &mut findings)?;
+        Ok(findings)
+    },
+};
+
+/// Experiments per design.
+const EXPERIMENTS: usize = 20_000;
+
+fn run(bench: &Bench) -> Result<Findings, Fault> {
+    let mut findings = Findings::default();
+    let rows = simulated::all(EXPERIMENTS, bench.seed);
+    for r in &rows {
+        let computed = r.computed.map_or(String::new(), |c| format!(" (computed {c:.1} %)"));
+        let found = format!("{:.2} %{computed} of {}", r.percent, r.experiments);
+        match r.accepted {
+            Some((low, high)) => findings.claim(
+                format!("{}, {}: {low:.1} to {high:.1} %; {}", r.what, r.by, r.design),
+                r.held(),
+                found,
+            ),
+            None => eprintln!("vsteer-lab: for comparison: {}, {}: {found}; {}", r.what, r.by, r.design),
+        }
+    }
+    let overhead = overhead::run(bench, &mut findings)?;
+    let killed = killed::run(bench, &mut findings)?;
+    let reboots = if bench.full { reboots::run(bench, &mut findings)? } else { json!(null) };
+    findings.figures = json!({ "rates": rows, "overhead": overhead, "killed": killed, "reboots": reboots });
+    Ok(findings)
+}

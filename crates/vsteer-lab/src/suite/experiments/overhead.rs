@@ -1,0 +1,96 @@
+//! What does the harness add to a run? In turn with a bare loop that runs the same command in the same shell.
+//!
+//! Two figures: how much longer a command of a second is by vsteer's clock than by the bare loop's; and what goes by between runs (lines that are synced, looking
+//! what is next), which is the experiment's whole length less what its runs took, per run. The median is told: this machine may have other work.
+
+use super::super::{Bench, Findings};
+use crate::drive::Vsteer;
+use serde_json::{Value, json};
+use std::process::Command;
+use std::time::{Duration, Instant};
+use vsteer_core::stats::quantile;
+use vsteer_core::{Fault, FaultKind};
+
+const LIMIT: Duration = Duration::from_secs(600);
+/// Runs of a second, of either.
+const SECONDS: usize = 10;
+/// Runs of nothing at all.
+const MANY: usize = 200;
+
+fn median(x: &[f64]) -> f64 {
+    quantile(x, 0.5).unwrap_or(f64::NAN)
+}
+
+/// The runs' times of an experiment of `blocks` blocks of this command, and how long it took in all.
+fn experiment(bench: &Bench, name: &str, command: &str, blocks: usize) -> Result<(Vec<f64>, f64), Fault> {
+    let vsteer = Vsteer { state: bench.output.join("state"), ..Vsteer::beside(&bench.lab.program)? };
+    let file = bench.output.join(format!("{name}.toml"));
+    let text = format!(
+        "name = \"{name}\"\ndesign = \"pair\"\nruns_least = {blocks}\nruns_most = {blocks}\n[workload]\ncommand = \"{command} # {{x}}\"\n\
+         [[factor]]\nname = \"x\"\nlevels = [\"a\", \"b\"]\n"
+    );
+    std::fs::write(&file, text).map_err(|e| Fault::io(format!("writing {}", file.display()), &e))?;
+    let folder = bench.fresh(&format!("{name}.experiment"))?;
+    let file = file.to_string_lossy().into_owned();
+    let begun = Instant::now();
+    vsteer.run(&["experiment", "run", &file, "-o", &folder, "--yes"], true, LIMIT)?;
+    let whole = begun.elapsed().as_secs_f64();
+    let took: Vec<f64> = lines(&folder)?.iter().filter_map(|l| l["ran"]["took_s"].as_f64()).collect();
+    Ok((took, whole))
+}
+
+/// An experiment's log.
+pub fn lines(folder: &str) -> Result<Vec<Value>, Fault> {
+    let path = std::path::Path::new(folder).join("log.jsonl");
+    let text =
+        std::fs::read_to_string(&path).map_err(|e| Fault::io(format!("reading {}", path.display()), &e))?;
+    let parsed: Result<Vec<Value>, _> = text.lines().map(serde_json::from_str).collect();
+    parsed.map_err(|e| Fault::new(FaultKind::BadInput, path.display().to_string()).because(e))
+}
+
+fn bare(command: &str) -> Result<f64, Fault> {
+    let begun = Instant::now();
+    let done = Command::new("/bin/sh").args(["-c", command]).status();
+    done.map_err(|e| Fault::io(format!("running {command}"), &e))?;
+    Ok(begun.elapsed().as_secs_f64())
+}
+
+/// The part.
+pub fn run(bench: &Bench, findings: &mut Findings) -> Result<Value, Fault> {
+    const SECOND: &str = "exec sleep 1";
+    let mut alone = Vec::new();
+    let (mut told, mut wholes) = (Vec::new(), Vec::new());
+    // In turn, so that what else this machine does is in both.
+    for _ in 0..SECONDS / 5 {
+        let (took, whole) = experiment(bench, "second", SECOND, 5)?;
+        alone.extend((0..5).map(|_| bare(SECOND)).collect::<Result<Vec<_>, _>>()?);
+        told.extend(took);
+        wholes.push(whole);
+    }
+    let (by_vsteer, by_itself) = (median(&told), median(&alone));
+    findings.claim(
+        "a command of 1 s is at most 1 % longer by vsteer's clock than by a bare loop's",
+        by_vsteer <= 1.01 * by_itself,
+        format!(
+            "{:.2} ms against {:.2} ms (medians of {} and {})",
+            1e3 * by_vsteer,
+            1e3 * by_itself,
+            told.len(),
+            alone.len()
+        ),
+    );
+    // Starting vsteer is in both, and so falls out.
+    let (few, few_whole) = experiment(bench, "few", "true", 5)?;
+    let (many, many_whole) = experiment(bench, "many", "true", MANY / 2)?;
+    let between = |took: &[f64], whole: f64| whole - took.iter().sum::<f64>();
+    let each = (between(&many, many_whole) - between(&few, few_whole)) / (many.len() - few.len()) as f64;
+    findings.claim(
+        "between two runs go by at most 10 ms",
+        each <= 0.010 && many.len() >= MANY,
+        format!("{:.2} ms, over {} runs", 1e3 * each, many.len()),
+    );
+    Ok(json!({
+        "second_by_vsteer_s": told, "second_by_itself_s": alone, "between_runs_s": each,
+        "true_by_vsteer_s": median(&many), "runs": many.len(),
+    }))
+}

@@ -1,0 +1,286 @@
+//! An experiment over words of the kernel's command line, on a machine that really boots: is every run accounted for, and the machine as it was found?
+//!
+//! An emulated machine (QEMU, TCG) with two disks: one holds the experiment's folder and vsteer's journals, the other one the words that the next boot is given,
+//! as a boot loader's configuration would; the lab plays the boot loader and starts QEMU with what stands there. The machine's first program is a
+//! script that runs the experiment, or goes on with it, as a unit would. Twice in the middle of a run the power is cut (SIGKILL to QEMU), once vsteer alone
+//! is killed, inside.
+//!
+//! Left out: a boot loader's own tools (grubby, grub-mkconfig: **untried**), tuned as the second factor (GAP(experiment-tuned): a sysctl stands in).
+
+use super::super::{Bench, Findings};
+use super::killed::accounts;
+use crate::accel;
+use crate::command;
+use crate::fetch::Fetcher;
+use crate::fetch::kernels::{self, Which};
+use crate::image::initramfs::{Initramfs, libraries, read, stripped};
+use crate::interrupt;
+use serde_json::{Value, json};
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+use vsteer_core::{Fault, FaultKind};
+
+/// Before anything else on the command line.
+const LINE: &str = "console=ttyS0 quiet panic=-1 tsc=reliable nowatchdog";
+const FOUND: &str = "mitigations=auto";
+const SWAPPINESS: &str = "60";
+const BLOCKS: usize = 5;
+const SETTINGS: usize = 4;
+/// A boot, on a busy machine.
+const BOOT_LIMIT: Duration = Duration::from_secs(300);
+const BOOTS_MOST: usize = 40;
+/// The power is cut when so many runs were announced on the console.
+const CUTS: [usize; 2] = [4, 13];
+/// And vsteer killed inside, by the script, in this boot.
+const KILLED_IN_BOOT: usize = 3;
+
+const INIT: &str = r#"#!/bin/busybox sh
+/bin/busybox mkdir -p /proc /sys /dev /tmp /state
+/bin/busybox mount -t proc proc /proc
+/bin/busybox mount -t sysfs sysfs /sys
+/bin/busybox mount -t devtmpfs devtmpfs /dev
+/bin/busybox --install -s /bin
+export PATH=/bin HOME=/ VSTEER_STATE=/state/vsteer
+for m in /modules/*.ko; do insmod "$m"; done
+mount -t ext4 /dev/vda /state || { echo "lab: no state disk"; poweroff -f; }
+echo "lab: boot with $(cat /proc/cmdline)"
+boots=$(cat /state/boots 2>/dev/null || echo 0); boots=$((boots+1)); echo $boots > /state/boots; sync
+E=/state/reboots.experiment
+# Through a pipe: on a terminal it would write its lines over each other.
+go() { { if [ -e $E/log.jsonl ]; then vsteer experiment resume $E --yes; else vsteer experiment run /experiment.toml -o $E --yes; fi; } 2>&1 | cat; }
+if [ $boots = KILLED ]; then
+  go & pid=$!
+  n=0; while [ $n -lt 600 ] && ! tail -n 1 $E/log.jsonl | grep -q starting; do sleep 0.05; n=$((n+1)); done
+  killall -9 vsteer; wait $pid; echo "lab: killed vsteer"
+fi
+go
+echo "lab: ended"
+if grep -q '"ended"' $E/log.jsonl; then
+  echo "lab: swappiness $(cat /proc/sys/vm/swappiness)"
+  echo "lab: pending $(ls /state/vsteer/journal | grep -c 'journal$')"
+  sed 's/^/lab: log /' $E/log.jsonl | grep -v '"begun"'
+  sync; echo "lab: done"; umount /state; poweroff -f
+fi
+sleep 600; echo "lab: no boot came"; poweroff -f
+"#;
+
+const EXPERIMENT: &str = r#"name = "reboots"
+design = "full"
+runs_least = 5
+runs_most = 5
+[workload]
+command = "i=0; while [ $i -lt 3000 ]; do i=$((i+1)); done"
+[[factor]]
+name = "mitigations"
+levels = ["mitigations=auto", "mitigations=off"]
+kernel = true
+[[factor]]
+name = "swappiness"
+levels = ["60", "10"]
+file = "/proc/sys/vm/swappiness"
+[boot]
+set = "printf '%-512s' '{add}' | dd of=/dev/vdb bs=512 count=1 conv=fsync 2>/dev/null"
+reboot = "sync; reboot -f"
+"#;
+
+struct Machine {
+    emulator: PathBuf,
+    kernel: PathBuf,
+    initramfs: PathBuf,
+    state: PathBuf,
+    words: PathBuf,
+}
+
+/// The part.
+pub fn run(bench: &Bench, findings: &mut Findings) -> Result<Value, Fault> {
+    let machine = build(bench)?;
+    let (mut console, mut boots, mut cuts) = (Vec::new(), Vec::new(), 0);
+    let begun = Instant::now();
+    let mut announced = 0;
+    loop {
+        let words = words_of(&machine)?;
+        eprintln!(
+            "vsteer-lab: [{:5.0} s] boot {} with {words:?}",
+            begun.elapsed().as_secs_f64(),
+            boots.len() + 1
+        );
+        boots.push(words.clone());
+        let cut_at = CUTS.get(cuts).copied();
+        let (said, cut) = boot(&machine, &words, &mut announced, cut_at)?;
+        cuts += usize::from(cut);
+        let done = said.iter().any(|l| l == "lab: done");
+        let failed = said.iter().find(|l| l.starts_with("lab: no ")).cloned();
+        console.extend(said);
+        std::fs::write(bench.output.join("reboots-console.txt"), console.join("\n"))
+            .map_err(|e| Fault::io("writing the console", &e))?;
+        if done {
+            break;
+        }
+        if failed.is_some() || boots.len() >= BOOTS_MOST {
+            let last = console[console.len().saturating_sub(8)..].join(" | ");
+            return Err(Fault::new(
+                FaultKind::Failed,
+                format!("the machine gave up in boot {}", boots.len()),
+            )
+            .because(last));
+        }
+    }
+    let told = |begin: &str| -> Vec<String> {
+        console.iter().filter_map(|l| l.strip_prefix(begin)).map(str::to_owned).collect()
+    };
+    let log: Vec<Value> = told("lab: log ").iter().filter_map(|l| serde_json::from_str(l).ok()).collect();
+    let (starting, ran, counted, cut_off) = accounts(&log);
+    let asked = log.iter().filter(|l| l["booting"].is_object()).count();
+    let killed = console.iter().filter(|l| *l == "lab: killed vsteer").count();
+    findings.claim(
+        "an experiment over a kernel word boots at least 4 times and comes to its end, with the power cut twice and vsteer killed once",
+        asked >= 4 && cuts == CUTS.len() && killed == 1,
+        format!("{asked} boots asked for, {} made, power cut {cuts} times, vsteer killed {killed} time(s)", boots.len()),
+    );
+    findings.claim(
+        "every run is accounted for, and all that should count do",
+        starting == ran && counted == BLOCKS * SETTINGS,
+        format!("{starting} announced, {ran} told, {counted} count, {cut_off} cut off"),
+    );
+    let taken = log.iter().filter(|l| l["ran"]["bad"]["what"] == "not_taken").count();
+    let last_words = words_of(&machine)?;
+    let (swappiness, pending) = (told("lab: swappiness ").pop(), told("lab: pending ").pop());
+    let last_boot = told("lab: boot with ").pop().unwrap_or_default();
+    findings.claim(
+        "the machine is as it was found: the words of the next boot, those it runs with, the sysctl; no setting failed to take",
+        last_words == FOUND && last_boot.contains(FOUND) && swappiness.as_deref() == Some(SWAPPINESS) && taken == 0,
+        format!("next boot {last_words:?}, running with {last_boot:?}, swappiness {swappiness:?}, journals {pending:?}, not taken {taken}"),
+    );
+    Ok(json!({
+        "boots": boots, "asked": asked, "power_cuts": cuts, "announced": starting, "told": ran, "counted": counted,
+        "cut_off": cut_off, "seconds": begun.elapsed().as_secs_f64(),
+    }))
+}
+
+fn words_of(machine: &Machine) -> Result<String, Fault> {
+    let bytes = read(&machine.words)?;
+    let text = String::from_utf8_lossy(&bytes[..512.min(bytes.len())]).into_owned();
+    Ok(text.trim_matches(|c: char| c.is_whitespace() || c == '\0').to_owned())
+}
+
+fn build(bench: &Bench) -> Result<Machine, Fault> {
+    let kernel = kernels::resolve(&bench.lab.cache, Which::Own, &["EXT4_FS", "VIRTIO_BLK"], false)?;
+    let busybox = Fetcher::of_system(&bench.lab.cache, false).binary("busybox-static")?;
+    let program = bench.lab.program.with_file_name("vsteer");
+    let mut image = Initramfs::new(&["proc", "sys", "tmp", "state", "bin"]);
+    let places = ["bin/busybox", "usr/bin/busybox"].map(|p| busybox.tree.join(p));
+    let found = places
+        .iter()
+        .find(|p| p.is_file())
+        .ok_or_else(|| Fault::new(FaultKind::NothingThere, "busybox-static has no busybox"))?;
+    image.put("bin/busybox", 0o755, &read(found)?);
+    image.put("init", 0o755, INIT.replace("KILLED", &KILLED_IN_BOOT.to_string()).as_bytes());
+    image.put("experiment.toml", 0o644, EXPERIMENT.as_bytes());
+    image.put("bin/vsteer", 0o755, &stripped(&program, &bench.output)?);
+    for library in libraries(&program, &[])? {
+        image.put(&library.to_string_lossy()[1..], 0o755, &read(&library)?);
+    }
+    image.modules(&kernel, &["virtio_pci", "virtio_blk", "ext4"])?;
+    let file = |name: &str| bench.output.join(name);
+    let machine = Machine {
+        emulator: accel::emulator()?,
+        kernel: kernel.vmlinuz.clone(),
+        initramfs: file("reboots-initramfs"),
+        state: file("reboots-state.raw"),
+        words: file("reboots-words.raw"),
+    };
+    let write = |path: &Path, bytes: &[u8]| {
+        std::fs::write(path, bytes).map_err(|e| Fault::io(format!("writing {}", path.display()), &e))
+    };
+    write(&machine.initramfs, &image.finish())?;
+    let mut words = vec![b' '; 4096];
+    words[..FOUND.len()].copy_from_slice(FOUND.as_bytes());
+    write(&machine.words, &words)?;
+    write(&machine.state, &[])?;
+    let sized = std::fs::File::options().write(true).open(&machine.state).and_then(|f| f.set_len(64 << 20));
+    sized.map_err(|e| Fault::io("making the state disk", &e))?;
+    // Checksums of metadata would want another module.
+    let mut make = Command::new("mke2fs");
+    make.args(["-q", "-F", "-t", "ext4", "-O", "^metadata_csum"]).arg(&machine.state);
+    command::output(&mut make, Duration::from_secs(60))?;
+    Ok(machine)
+}
+
+/// One boot: what was said, and whether the power was cut.
+fn boot(
+    machine: &Machine,
+    words: &str,
+    announced: &mut usize,
+    cut_at: Option<usize>,
+) -> Result<(Vec<String>, bool), Fault> {
+    let disk = |file: &Path| {
+        format!("file={},if=virtio,format=raw,cache=writeback", file.to_string_lossy().replace(',', ",,"))
+    };
+    let mut child = Command::new(&machine.emulator)
+        .args([
+            "-accel",
+            "tcg",
+            "-cpu",
+            "max",
+            "-m",
+            "768",
+            "-nodefaults",
+            "-no-user-config",
+            "-display",
+            "none",
+        ])
+        .args(["-serial", "stdio", "-no-reboot", "-kernel"])
+        .arg(&machine.kernel)
+        .arg("-initrd")
+        .arg(&machine.initramfs)
+        .args(["-append", &format!("{LINE} {words}")])
+        .args(["-drive", &disk(&machine.state), "-drive", &disk(&machine.words)])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .map_err(|e| Fault::io("starting QEMU", &e))?;
+    let out = child.stdout.take().expect("stdout is piped");
+    let (send, lines) = channel();
+    std::thread::spawn(move || {
+        for line in BufReader::new(out).split(b'\n').map_while(Result::ok) {
+            let line = String::from_utf8_lossy(&line).trim_end().to_owned();
+            if send.send(line).is_err() {
+                break;
+            }
+        }
+    });
+    let begun = Instant::now();
+    let (mut said, mut cut) = (Vec::new(), false);
+    let outcome = loop {
+        match lines.recv_timeout(Duration::from_millis(200)) {
+            Ok(line) => {
+                *announced += usize::from(line.contains(", run ") && line.trim_start().starts_with("block "));
+                said.push(line);
+                if cut_at.is_some_and(|at| *announced >= at) {
+                    // Into the next run: its line is announced, and not told.
+                    std::thread::sleep(Duration::from_millis(40));
+                    cut = true;
+                    break Ok(());
+                }
+            }
+            Err(RecvTimeoutError::Disconnected) => break Ok(()),
+            Err(RecvTimeoutError::Timeout) => {}
+        }
+        if let Err(fault) = interrupt::check() {
+            break Err(fault);
+        }
+        if begun.elapsed() > BOOT_LIMIT {
+            let last = said[said.len().saturating_sub(8)..].join(" | ");
+            break Err(Fault::new(FaultKind::Failed, "a boot did not end").because(last));
+        }
+    };
+    if cut || outcome.is_err() {
+        let _ = child.kill();
+    }
+    let _ = child.wait();
+    outcome.map(|()| (said, cut))
+}

@@ -1,0 +1,54 @@
+//! `vsteer audit`: is this host, or this guest, set up for VMs?
+
+use crate::cli::Audit;
+use crate::text::{folded, one_line};
+use vsteer_core::Fault;
+use vsteer_core::audit::{State, audit};
+use vsteer_host::root::Root;
+
+/// Looks.
+///
+/// # Errors
+/// When there is no such folder, or a capture cannot be written.
+pub fn run(a: &Audit, json: bool) -> Result<(), Fault> {
+    let root = Root::open(&a.root)?;
+    let tree = vsteer_host::audit::read(&root);
+    if let Some(folder) = &a.capture {
+        vsteer_host::audit::capture(&tree, folder)?;
+        eprintln!("vsteer: {} files are beneath {}", tree.files.len(), folder.display());
+        return Ok(());
+    }
+    let found = audit(&tree);
+    if json {
+        super::print_json(&serde_json::json!({ "findings": found, "unread": tree.unread }));
+        return Ok(());
+    }
+    let count = |s: State| found.iter().filter(|f| f.state == s).count();
+    println!(
+        "{} settings: {} should be otherwise, {} are as they should be, {} do not apply{}",
+        found.len(),
+        count(State::Not),
+        count(State::AsItShould),
+        count(State::DoesNotApply),
+        if a.all { "" } else { " (--all shows them)" }
+    );
+    for f in &found {
+        let sign = match f.state {
+            State::Not => "✗",
+            State::AsItShould if a.all => "✓",
+            State::DoesNotApply if a.all => "–",
+            _ => continue,
+        };
+        println!("{sign} {}: {}   [{}]", one_line(&f.setting), one_line(&f.value), f.check);
+        print!("{}", folded(&f.reason, "    ", 110));
+        for (word, text) in [("change", &f.change), ("risk", &f.risk), ("undo", &f.undo)] {
+            if let Some(text) = text {
+                print!("{}", folded(&format!("{word}: {text}"), "    ", 110));
+            }
+        }
+    }
+    if !tree.unread.is_empty() {
+        println!("{} files could not be read (as root they could)", tree.unread.len());
+    }
+    Ok(())
+}
