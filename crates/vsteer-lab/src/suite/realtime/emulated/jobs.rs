@@ -149,6 +149,9 @@ pub fn own_work() -> Result<Job, Fault> {
     let pair = [vm("job", "burn", ""), niced];
     case(&mut text, "niced-kernel", 10, "", &pair);
     case(&mut text, "niced-policy", 10, &policy(&["job"], &[]), &pair);
+    let pair = [vm("rt", &eager, ""), vm("job", "burn", "")];
+    let head = format!("ask = false\nobserve = true\n{}", policy(&["rt"], &[]));
+    case(&mut text, COUNTED, 10, &head, &pair);
     on_two(&text)
 }
 
@@ -171,7 +174,7 @@ pub fn cycles(times: u32) -> Result<Job, Fault> {
     on_three(&text)
 }
 
-/// A pCPU that goes and comes while the policy schedules, and an observer beside it; function only.
+/// A pCPU that goes and comes while the policy schedules; function only.
 pub fn comings() -> Result<Job, Fault> {
     let mut text = String::new();
     let sleeper = format!("sleeper,sleep_us=30000,work_units={}", WORK_UNITS / 4);
@@ -180,8 +183,6 @@ pub fn comings() -> Result<Job, Fault> {
         "{ at_s = 3, vm = \"cpu2\", what = \"offline\" }, { at_s = 30, vm = \"cpu2\", what = \"online\" }";
     let head = format!("ask = false\n{}event = [{events}]\n", policy(&["rt"], &[]));
     case(&mut text, "pcpu-goes", 60, &head, &rt);
-    let head = format!("ask = false\nobserve = true\n{}", policy(&["rt"], &[]));
-    case(&mut text, COUNTED, 10, &head, &rt);
     on_three(&text)
 }
 

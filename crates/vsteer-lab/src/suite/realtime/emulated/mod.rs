@@ -76,6 +76,7 @@ fn of_kernel(
     own.own_work(kernel, findings, found)?;
     own.switches(kernel, findings, found);
     own.niced(kernel, findings, found);
+    own.counted(kernel, findings)?;
     let options = boots::options(bench, which, "realtime-moved")?;
     let moved = Boot { ran: boots::boot(jobs::MOVED, &options, jobs::moved)?, options };
     moved.moved(kernel, findings)?;
