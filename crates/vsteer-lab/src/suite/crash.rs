@@ -20,6 +20,8 @@ pub const CASE: Case = Case {
     run,
 };
 
+/// Beside one that computes a VM that mostly sleeps may get its pCPU at once, and then nothing is to be changed.
+const VMS: &str = "burn:2,periodic:1";
 const LIMIT: Duration = Duration::from_secs(60);
 /// SIGKILL.
 const KILLED: i32 = 9;
@@ -27,7 +29,7 @@ const KILLED: i32 = 9;
 fn run(bench: &Bench) -> Result<Findings, Fault> {
     let mut findings = Findings::default();
     let actions: &[&str] = if bench.full { &["weights", "realtime", "separate"] } else { &["weights"] };
-    let figures = bench.on_lab("burn:1,periodic:1", bench.seed, |_, v| {
+    let figures = bench.on_lab(VMS, bench.seed, |_, v| {
         let r = bench.fresh("crash.vsteer")?;
         v.run(&["record", "-o", &r, "--for", "8s", "--connect", &v.uri], false, Duration::from_secs(90))?;
         let mut figures = Vec::new();

@@ -6,6 +6,9 @@ use vsteer_core::Fault;
 use vsteer_core::audit::{State, audit};
 use vsteer_host::root::Root;
 
+/// Files that could not be read: as many are named, for as somebody who is not root there may be many.
+const UNREAD_SHOWN: usize = 5;
+
 /// Looks.
 ///
 /// # Errors
@@ -47,8 +50,11 @@ pub fn run(a: &Audit, json: bool) -> Result<(), Fault> {
             }
         }
     }
-    if !tree.unread.is_empty() {
-        println!("{} files could not be read (as root they could)", tree.unread.len());
+    for (file, why) in tree.unread.iter().take(UNREAD_SHOWN) {
+        println!("not read: {file}: {why}");
+    }
+    if let Some(more @ 1..) = tree.unread.len().checked_sub(UNREAD_SHOWN) {
+        println!("not read: {more} more (--json names them)");
     }
     Ok(())
 }
