@@ -3,7 +3,7 @@
 use crate::codec::{self, Codec};
 use crate::link::Link;
 use crate::path::{self, Run};
-use crate::picture::canvas::{PIXEL, Size};
+use crate::picture::canvas::Size;
 use crate::picture::{Kind, Picture};
 use crate::{row, table};
 use clap::{Args, Parser, Subcommand};
@@ -366,7 +366,6 @@ impl ShowOptions {
             }
             decoder.present(&mut pixels)?;
         }
-        debug_assert_eq!(pixels.len() % PIXEL, 0);
         let mut png = codec::find("png")?.encoder(size, 1, None)?;
         let mut file = Vec::new();
         png.convert(&pixels)?;

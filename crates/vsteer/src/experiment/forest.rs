@@ -69,6 +69,25 @@ y=\"{2:.1}\">{3}</text>",
     );
 }
 
+/// A figure of so many rows with its axis, where a value stands in it, and how high its rows are together.
+fn begun(
+    title: &str,
+    unit: &str,
+    rows: usize,
+    (low, high): (f64, f64),
+) -> (String, impl Fn(f64) -> f64, f64) {
+    let (low, high, by) = scale(low, high);
+    let x = move |v: f64| LEFT + (WIDTH - LEFT - RIGHT) * (v - low) / (high - low);
+    let height = TOP + ROW * rows as f64;
+    let mut out = format!(
+        "<figure><figcaption>{0}</figcaption><div class=\"wide\"><svg class=\"timeline whisker\" viewBox=\"0 0 {WIDTH} {1}\" role=\"img\" aria-label=\"{0}\">",
+        esc(title),
+        height + 40.0
+    );
+    axis(&mut out, &x, (low, high, by), height, unit);
+    (out, x, height)
+}
+
 /// Effects one below the other; 0 is no effect.
 pub fn effects(title: &str, unit: &str, all: &[Effect]) -> String {
     if all.is_empty() {
@@ -76,15 +95,7 @@ pub fn effects(title: &str, unit: &str, all: &[Effect]) -> String {
     }
     let low = all.iter().map(|e| e.interval.0).fold(0.0, f64::min);
     let high = all.iter().map(|e| e.interval.2).fold(0.0, f64::max);
-    let (low, high, by) = scale(low, high);
-    let x = move |v: f64| LEFT + (WIDTH - LEFT - RIGHT) * (v - low) / (high - low);
-    let height = TOP + ROW * all.len() as f64;
-    let mut out = format!(
-        "<figure><figcaption>{0}</figcaption><div class=\"wide\"><svg class=\"timeline whisker\" viewBox=\"0 0 {WIDTH} {1}\" role=\"img\" aria-label=\"{0}\">",
-        esc(title),
-        height + 40.0
-    );
-    axis(&mut out, &x, (low, high, by), height, unit);
+    let (mut out, x, height) = begun(title, unit, all.len(), (low, high));
     let _ = write!(
         out,
         "<line class=\"axis\" x1=\"{0:.1}\" x2=\"{0:.1}\" y1=\"{TOP}\" y2=\"{height:.1}\"/>",
@@ -121,15 +132,7 @@ pub fn runs(title: &str, unit: &str, all: &[Runs]) -> String {
     let (low, high) = (values().fold(f64::INFINITY, f64::min), values().fold(f64::NEG_INFINITY, f64::max));
     // All equal: room for one tick at least.
     let pad = (high - low).max(high.abs() * 0.01).max(1e-6) * 0.05;
-    let (low, high, by) = scale(low - pad, high + pad);
-    let x = move |v: f64| LEFT + (WIDTH - LEFT - RIGHT) * (v - low) / (high - low);
-    let height = TOP + ROW * all.len() as f64;
-    let mut out = format!(
-        "<figure><figcaption>{0}</figcaption><div class=\"wide\"><svg class=\"timeline whisker\" viewBox=\"0 0 {WIDTH} {1}\" role=\"img\" aria-label=\"{0}\">",
-        esc(title),
-        height + 40.0
-    );
-    axis(&mut out, &x, (low, high, by), height, unit);
+    let (mut out, x, _) = begun(title, unit, all.len(), (low - pad, high + pad));
     for (i, (name, values, interval)) in all.iter().enumerate() {
         let y = TOP + ROW * (i as f64 + 0.5);
         let _ = write!(
