@@ -11,6 +11,7 @@ use crate::interrupt;
 use crate::libvirtd;
 use crate::report::stamp::now_ns;
 use crate::suite::{Bench, Findings};
+use serde::Serialize;
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 use vsteer_core::stats::mean;
@@ -86,9 +87,42 @@ struct Turn {
     late_ms: f64,
     /// Units of the burners, /s.
     work: f64,
-    /// Of a pCPU, what the service itself used.
-    own: f64,
+    /// Who used the pCPUs meanwhile.
+    used: Used,
     told: Value,
+}
+
+/// pCPUs that each one used in a turn: where work is lost, whose gain is it?
+#[derive(Debug, Clone, Copy, Default, Serialize)]
+struct Used {
+    guest: f64,
+    burners: f64,
+    service: f64,
+    /// By whom this machine is run, of all its pCPUs: not ours to give.
+    stolen: f64,
+}
+
+impl Used {
+    /// So far, ns.
+    fn so_far(lab: &Lab, guest: &str, service: Option<i64>) -> Result<Used, Fault> {
+        let mut used =
+            Used { service: service.map_or(Ok(0.0), cpu_ns)?, stolen: stolen_ns()?, ..Used::default() };
+        for vm in &lab.state().vms {
+            let ns = cpu_ns(pid_of(lab, &vm.name)?)?;
+            *(if vm.name == guest { &mut used.guest } else { &mut used.burners }) += ns;
+        }
+        Ok(used)
+    }
+
+    fn since(self, before: Used, ns: f64) -> Used {
+        let of = |now: f64, before: f64| (now - before) / ns;
+        Used {
+            guest: of(self.guest, before.guest),
+            burners: of(self.burners, before.burners),
+            service: of(self.service, before.service),
+            stolen: of(self.stolen, before.stolen),
+        }
+    }
 }
 
 fn turn(lab: &Lab, v: &Vsteer, vm: &str, with: bool) -> Result<Turn, Fault> {
@@ -97,17 +131,16 @@ fn turn(lab: &Lab, v: &Vsteer, vm: &str, with: bool) -> Result<Turn, Fault> {
     let pid = begun.and_then(|begun| begun["pid"].as_i64());
     wait("settling", SETTLE)?;
     let since = now_ns();
-    let cpu = || pid.map_or(Ok(0.0), cpu_ns);
-    let before_ns = cpu()?;
+    let (before, begin) = (Used::so_far(lab, vm, pid)?, Instant::now());
     wait(if with { "with the service" } else { "without" }, TURN)?;
-    let own = (cpu()? - before_ns) / TURN.as_nanos() as f64;
+    let used = Used::so_far(lab, vm, pid)?.since(before, begin.elapsed().as_nanos() as f64);
     let measured = lab.window(since, now_ns());
     let told = service.map(Service::end).transpose()?.unwrap_or_default();
     let window = |name: &str| measured.iter().find(|m| m.vm == name).and_then(|m| m.window.as_ref());
     let late = window(vm).and_then(|w| w.lateness).ok_or_else(|| failed("the timers' VM did not report"))?;
     let burners = measured.iter().filter(|m| m.workload.starts_with("burn"));
     let work = burners.filter_map(|m| m.window.as_ref()).map(|w| w.work_units_per_s).sum();
-    Ok(Turn { late_ms: late.mean_ms, work, own, told })
+    Ok(Turn { late_ms: late.mean_ms, work, used, told })
 }
 
 fn lateness(bench: &Bench, lab: &Lab, v: &Vsteer, findings: &mut Findings) -> Result<Value, Fault> {
@@ -120,6 +153,9 @@ fn lateness(bench: &Bench, lab: &Lab, v: &Vsteer, findings: &mut Findings) -> Re
     let late = |turns: &[Turn]| turns.iter().map(|t| t.late_ms).collect::<Vec<_>>();
     let work = |turns: &[Turn]| turns.iter().map(|t| t.work).collect::<Vec<_>>();
     let of = |all: &[f64]| mean(all).unwrap_or(f64::NAN);
+    let pcpus =
+        |turns: &[Turn], part: fn(&Used) -> f64| of(&turns.iter().map(|t| part(&t.used)).collect::<Vec<_>>());
+    let used = |turns: &[Turn]| turns.iter().map(|t| t.used).collect::<Vec<_>>();
     let (before, after) = (late(&without), late(&with));
     findings.claim(
         "beside two burners a guest's 10 ms timers are late by 1 ms on average, at most",
@@ -131,9 +167,16 @@ fn lateness(bench: &Bench, lab: &Lab, v: &Vsteer, findings: &mut Findings) -> Re
         "the burners keep 95 % of their work, at least",
         kept >= KEPT_LEAST,
         format!(
-            "{:.1} %; the service itself uses {:.1} % of a pCPU",
+            "{:.1} %; pCPUs: burners {:.3}, without {:.3}; guest {:.3}, without {:.3}; the service itself {:.3}; stolen from this machine {:.3}, \
+             without {:.3}",
             100.0 * kept,
-            100.0 * of(&with.iter().map(|t| t.own).collect::<Vec<_>>())
+            pcpus(&with, |u| u.burners),
+            pcpus(&without, |u| u.burners),
+            pcpus(&with, |u| u.guest),
+            pcpus(&without, |u| u.guest),
+            pcpus(&with, |u| u.service),
+            pcpus(&with, |u| u.stolen),
+            pcpus(&without, |u| u.stolen),
         ),
     );
     let told = &with[0].told["ended"]["vms"][0];
@@ -150,7 +193,7 @@ fn lateness(bench: &Bench, lab: &Lab, v: &Vsteer, findings: &mut Findings) -> Re
         ),
     );
     Ok(json!({ "late_ms_without": before, "late_ms_with": after, "work_without": work(&without),
-        "work_with": work(&with), "told": told }))
+        "work_with": work(&with), "pcpus_without": used(&without), "pcpus_with": used(&with), "told": told }))
 }
 
 /// What is left of a service that was killed.
@@ -197,6 +240,23 @@ fn real_time(vms: &Value) -> usize {
     threads.filter(|t| t["class"].get("round_robin").is_some() || t["class"].get("fifo").is_some()).count()
 }
 
+/// The process that runs a VM.
+fn pid_of(lab: &Lab, name: &str) -> Result<i64, Fault> {
+    let process = libvirtd::pid_of(lab.dir(), name);
+    process.map(|p| i64::from(p.pid)).ok_or_else(|| failed(format!("{name} does not run")))
+}
+
+/// Time that this machine's pCPUs were ready but not running, by its own kernel's count, ns.
+fn stolen_ns() -> Result<f64, Fault> {
+    const FIELD: usize = 8;
+    /// USER_HZ: the unit of /proc/stat on every architecture that Linux and the lab share.
+    const TICK_NS: f64 = 1e7;
+    let text = std::fs::read_to_string("/proc/stat").map_err(|e| Fault::io("reading /proc/stat", &e))?;
+    let ticks = text.lines().next().and_then(|line| line.split_ascii_whitespace().nth(FIELD));
+    let ticks: f64 = ticks.and_then(|t| t.parse().ok()).ok_or_else(|| failed("reading /proc/stat's steal"))?;
+    Ok(ticks * TICK_NS)
+}
+
 /// CPU time of all of a process's threads so far, ns.
 fn cpu_ns(pid: i64) -> Result<f64, Fault> {
     let folder = format!("/proc/{pid}/task");
@@ -210,11 +270,7 @@ fn cpu_ns(pid: i64) -> Result<f64, Fault> {
 
 /// Of what all VMs got over a while, each one's part.
 fn parts(lab: &Lab, names: &[String]) -> Result<Vec<f64>, Fault> {
-    let pid_of = |name: &String| {
-        let process = libvirtd::pid_of(lab.dir(), name);
-        process.map(|p| i64::from(p.pid)).ok_or_else(|| failed(format!("{name} does not run")))
-    };
-    let pids = names.iter().map(pid_of).collect::<Result<Vec<_>, _>>()?;
+    let pids = names.iter().map(|name| pid_of(lab, name)).collect::<Result<Vec<_>, _>>()?;
     let all = || pids.iter().map(|pid| cpu_ns(*pid)).collect::<Result<Vec<_>, _>>();
     let before = all()?;
     let begun = Instant::now();
