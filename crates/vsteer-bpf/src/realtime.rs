@@ -180,7 +180,7 @@ impl Default for Settings {
 pub struct Counts {
     /// Its timers that ended.
     pub expired: u64,
-    /// Of these, while the vCPU ran anyway.
+    /// Of these, while the vCPU ran anyway, or owed too much to be put first but had the pCPU for itself.
     pub running: u64,
     /// While it was blocked or waited, and it was put first.
     pub honoured: u64,

@@ -86,7 +86,7 @@ struct group {
 /* What one VM asked for, and got. */
 struct asked {
 	u64 expired;		/* timers that ended */
-	u64 running;		/* of these, while the vCPU ran anyway */
+	u64 running;		/* of these, while the vCPU ran anyway, or owed but had the pCPU for itself */
 	u64 honoured;		/* while it was blocked or waited, and it was put first */
 	u64 in_debt;		/* refused: so much borrowed that it may not borrow more */
 	u64 too_soon;		/* refused: too soon after the last, or in the pause after a warp that ran into its limit */

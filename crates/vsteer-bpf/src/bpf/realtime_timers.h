@@ -35,6 +35,15 @@ static u64 others_now(struct task_struct *p, u32 domain, u64 now)
 	return before(others, its) ? its : others;
 }
 
+/* Is there nobody whom it would go before, in its class, where it would run? Then it runs at once, whatever it owes. */
+static bool has_it_all(struct task_struct *p, struct thread *t)
+{
+	s32 cpu = scx_bpf_task_cpu(p);
+	struct running *r = running_on(cpu);
+
+	return r && (!r->pid || t->began) && scx_bpf_dsq_nr_queued(queue_of(cpu)) == (t->queued ? 1 : 0);
+}
+
 /* A vCPU's timer has ended, now: it is put first, if its VM may borrow. */
 static void ended(struct task_struct *p, bool by_call)
 {
@@ -76,6 +85,11 @@ static void ended(struct task_struct *p, bool by_call)
 	if (before(others + a->ahead_max, g->avt))
 		a->ahead_max = g->avt - others;
 	if (before(others + settings.warp, g->avt)) {
+		if (has_it_all(p, t)) {
+			if (!t->began)
+				__sync_fetch_and_add(&a->running, 1);
+			return;
+		}
 		__sync_fetch_and_add(&a->in_debt, 1);
 		return;
 	}

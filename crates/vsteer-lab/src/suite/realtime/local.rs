@@ -253,7 +253,8 @@ fn stolen_ns() -> Result<f64, Fault> {
     const TICK_NS: f64 = 1e7;
     let text = std::fs::read_to_string("/proc/stat").map_err(|e| Fault::io("reading /proc/stat", &e))?;
     let ticks = text.lines().next().and_then(|line| line.split_ascii_whitespace().nth(FIELD));
-    let ticks: f64 = ticks.and_then(|t| t.parse().ok()).ok_or_else(|| failed("reading /proc/stat's steal"))?;
+    let ticks: f64 =
+        ticks.and_then(|t| t.parse().ok()).ok_or_else(|| failed("reading /proc/stat's steal"))?;
     Ok(ticks * TICK_NS)
 }
 

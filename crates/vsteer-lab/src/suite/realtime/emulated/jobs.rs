@@ -151,15 +151,16 @@ pub fn own_work() -> Result<Job, Fault> {
     case(&mut text, "niced-policy", 10, &policy(&["job"], &[]), &pair);
     let pair = [vm("rt", &eager, ""), vm("job", "burn", "")];
     let head = format!("ask = false\nobserve = true\n{}", policy(&["rt"], &[]));
-    case(&mut text, COUNTED, 10, &head, &pair);
+    case(&mut text, COUNTED[0], 10, &head, &pair);
+    case(&mut text, COUNTED[1], 10, &head, &pair[..1]);
     on_two(&text)
 }
 
 /// Where a VM is moved.
 pub const MOVED: &str = "moved";
 
-/// Where an observer counts while the policy schedules.
-pub const COUNTED: &str = "counted";
+/// Where an observer counts while the policy schedules: beside a VM that computes, and alone.
+pub const COUNTED: [&str; 2] = ["counted", "counted-alone"];
 
 /// The policy begun and ended again and again.
 pub const CYCLES: &str = "cycles";
