@@ -19,6 +19,7 @@ mod host;
 mod place;
 mod play;
 mod preload;
+mod program;
 mod reading;
 mod report;
 mod requests;

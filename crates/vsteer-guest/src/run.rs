@@ -9,6 +9,7 @@ use crate::answered::{Answered, Queue};
 use crate::counters::Counters;
 use crate::generator::Generator;
 use crate::play;
+use crate::program;
 use crate::requests::Arrivals;
 use crate::vit::Vit;
 use crate::workload::Workload;
@@ -139,6 +140,16 @@ pub fn run(workload: &Workload, vcpu: u64, counters: &Counters, answered: Option
         Workload::Play { background, call } => {
             let why = play::play(background, call, counters);
             eprintln!("vsteer-guest: {why}");
+            std::process::exit(1);
+        }
+        // One for all vCPUs.
+        Workload::Program { .. } if vcpu > 0 => loop {
+            std::thread::park();
+        },
+        Workload::Program { ref words } => {
+            let why = program::run(words, counters, answered);
+            // On the console, where those look who wonder why a VM says nothing any more.
+            println!("vsteer-guest: {why}");
             std::process::exit(1);
         }
         Workload::Waker { every_ns, sleep_ns } => loop {

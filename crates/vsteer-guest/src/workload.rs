@@ -77,6 +77,11 @@ pub enum Workload {
         /// The host is told when the player's timers end, by a library that is loaded before its own.
         call: bool,
     },
+    /// A program of the initramfs runs, which says by itself what it has finished. In a VM with Linux alone.
+    Program {
+        /// Its name in /bin, and its words.
+        words: Vec<String>,
+    },
     /// A burner that wakes often.
     Waker {
         /// Burning between two sleeps, ns.
@@ -130,6 +135,7 @@ impl Workload {
             Workload::Switch => "switch",
             Workload::Niced { .. } => "niced",
             Workload::Play { .. } => "play",
+            Workload::Program { .. } => "program",
             Workload::Waker { .. } => "waker",
         }
     }
@@ -141,7 +147,7 @@ impl Workload {
 
     /// Only for VMs with Linux, which is then there to start a program.
     pub fn needs_linux(&self) -> bool {
-        matches!(self, Workload::Play { .. })
+        matches!(self, Workload::Play { .. } | Workload::Program { .. })
     }
 
     /// Reads the text form.
@@ -162,6 +168,14 @@ impl Workload {
             return match given.first() {
                 Some((key, _)) => Err(format!("a server with `rates` has no parameter `{key}`")),
                 None => Ok(Workload::Scheduled(schedule)),
+            };
+        }
+        if kind == "program" {
+            let run = take_word(&mut given, "run").ok_or("`program` lacks run=NAME/WORD/WORD")?;
+            let words = run.split('/').map(str::to_owned).collect();
+            return match given.first() {
+                Some((key, _)) => Err(format!("`program` has no parameter `{key}`")),
+                None => Ok(Workload::Program { words }),
             };
         }
         let numbers = given.iter().map(|(key, value)| Ok((*key, number(key, value)?)));
@@ -206,7 +220,7 @@ impl Workload {
             },
             _ => {
                 return Err(format!(
-                    "`{kind}` is no workload (idle, burn, periodic, server, burst, sleeper, flood, waker, build, switch, niced, play)"
+                    "`{kind}` is no workload (idle, burn, periodic, server, burst, sleeper, flood, waker, build, switch, niced, play, program)"
                 ));
             }
         };
@@ -330,6 +344,14 @@ mod tests {
             Ok(Workload::Burst { on_ns: 5_000_000, off_ns: 50_000_000 })
         );
         assert_eq!(Workload::parse("waker"), Ok(Workload::Waker { every_ns: 1_000_000, sleep_ns: 70_000 }));
+    }
+
+    #[test]
+    fn a_program_has_words() {
+        let words = ["loops", "static", "200"].map(str::to_owned).to_vec();
+        let program = Workload::parse("program,run=loops/static/200").unwrap();
+        assert!(program == Workload::Program { words } && program.needs_linux());
+        assert!(Workload::parse("program").is_err() && Workload::parse("program,run=a,b=1").is_err());
     }
 
     #[test]

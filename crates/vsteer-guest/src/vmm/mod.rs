@@ -125,12 +125,13 @@ fn last_words(vcpu: &Vcpu) -> Option<String> {
 pub fn orders(plan: &Plan, tsc_khz: u64) -> Orders {
     let q32 = |over: u64, under: u64| ((u128::from(over) << 32) / u128::from(under)) as u64;
     let (kind, first_ns, second_ns, work_units) = match plan.workload {
-        // The last two need a system: refused before.
+        // These need a system: refused before.
         Workload::Idle
         | Workload::Build { .. }
         | Workload::Switch
         | Workload::Niced { .. }
-        | Workload::Play { .. } => (kind::IDLE, 0, 0, 0),
+        | Workload::Play { .. }
+        | Workload::Program { .. } => (kind::IDLE, 0, 0, 0),
         Workload::Burn => (kind::BURN, 0, 0, 0),
         Workload::Periodic { period_ns, work_units, .. } => (kind::PERIODIC, period_ns, 0, work_units),
         Workload::Server { .. } => (kind::SERVER, 0, 0, 0),

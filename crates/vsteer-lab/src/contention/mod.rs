@@ -39,6 +39,8 @@ const WORK_BEGINS: Duration = Duration::from_secs(8);
 const MEMORY_LEAST_MIB: u32 = 96;
 const MEMORY_STEP_MIB: u32 = 8;
 const MEMORY_STEPS: usize = 5;
+/// What a program may use beyond its files.
+const PROGRAM_MIB: u32 = 192;
 
 /// What `up` is asked for.
 #[derive(Debug, Clone)]
@@ -254,15 +256,21 @@ impl Lab {
 
         make_folder(&dir.join("vms"))?;
         let common = image::common_part(guest);
+        let programs = self.state.vms.iter().filter_map(|vm| image::programs::named(&vm.workload)).collect();
+        let programs = image::programs::part(&programs, program, &dir)?;
         for vm in &self.state.vms {
             let initramfs = dir.join("vms").join(format!("{}.initramfs", vm.name));
             let (workload, shares) = spec::split_shares(&vm.workload);
             let workload = format!("{workload},start_ms={}", WORK_BEGINS.as_millis());
-            image::write_initramfs(&initramfs, &common, &workload)?;
+            let has_program = image::programs::named(&vm.workload).is_some();
+            let first = if has_program { &programs[..] } else { &[] };
+            image::write_initramfs(&initramfs, &[first, &common].concat(), &workload)?;
             let xml = domain::Domain {
                 name: &vm.name,
                 vcpus: vm.vcpus,
-                memory_mib: vm.memory_mib,
+                // An initramfs is there twice until it is unpacked; then the program wants some.
+                memory_mib: vm.memory_mib
+                    + if has_program { PROGRAM_MIB + 2 * (programs.len() >> 20) as u32 } else { 0 },
                 shares,
                 accel: self.state.accel.accel,
                 kernel,

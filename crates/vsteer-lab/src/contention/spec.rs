@@ -24,10 +24,11 @@ const KINDS: &[(&str, &[&str])] = &[
     ("sleeper", &["sleep_us", "work_units", "background_units", "call"]),
     ("flood", &["timer_us"]),
     ("waker", &["every_us", "sleep_us"]),
+    ("program", &["run"]),
 ];
 
 /// Those whose values are no numbers; the guest's own reader says what is wrong with one.
-const WORDS: [&str; 3] = ["rates", "arrivals", "service"];
+const WORDS: [&str; 4] = ["rates", "arrivals", "service", "run"];
 
 /// The parameter that is no workload's: the VM's CPU shares, as libvirt counts them (1,024 unless said).
 const SHARES: &str = "shares";
@@ -147,10 +148,10 @@ fn workload(text: &str) -> Result<String, String> {
         } else if !allowed.contains(&key) {
             return Err(format!("`{kind}` has no parameter `{key}` (it has: {})", allowed.join(", ")));
         }
-        let plain = |c: char| c.is_ascii_alphanumeric() || "@/.".contains(c);
+        let plain = |c: char| c.is_ascii_alphanumeric() || "@/.-_".contains(c);
         if WORDS.contains(&key) {
             if value.is_empty() || !value.chars().all(plain) {
-                return Err(format!("`{parameter}` is not of letters, digits, @, / and ."));
+                return Err(format!("`{parameter}` is not of letters, digits and @ / . - _"));
             }
         } else if !value.parse::<f64>().is_ok_and(|v| v > 0.0 && v <= 1e12) {
             return Err(format!("`{parameter}` is not between 0 and 1e12"));

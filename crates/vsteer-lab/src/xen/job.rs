@@ -7,8 +7,8 @@
 //!
 //! Left out: Linux with one of vsteer-guest's workloads.
 
-use super::program::PROGRAMS;
 use crate::emulated::job::{is_file, is_name};
+use crate::image::programs::COMPILED;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -120,7 +120,7 @@ pub struct Domain {
     /// As vsteer-guest's README has it; none where it runs a program.
     #[serde(default)]
     pub workload: String,
-    /// It is Linux and runs one of [`PROGRAMS`], with these words behind the name. By the clock on the wall alone.
+    /// It is Linux and runs one of [`COMPILED`], with these words behind the name. By the clock on the wall alone.
     #[serde(default)]
     pub program: Vec<String>,
     /// vCPUs; more than 1 where it runs a program.
@@ -175,7 +175,7 @@ impl Domain {
         if clock != Clock::Wall {
             return bad("a program has several busy pCPUs: clock = \"wall\"".to_owned());
         }
-        if !PROGRAMS.iter().any(|(name, _)| name == program) || !self.workload.is_empty() || self.asked {
+        if !COMPILED.iter().any(|(name, _)| name == program) || !self.workload.is_empty() || self.asked {
             return bad(format!("program = {program:?}: unknown, or there is a workload beside it"));
         }
         if self.program.iter().any(|w| w.is_empty() || w.contains(|c: char| c == ',' || c.is_whitespace())) {
