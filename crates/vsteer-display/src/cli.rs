@@ -101,6 +101,9 @@ pub struct RunOptions {
     /// A minute's run: 720p, two numbers of targets, five codecs, 2 s each
     #[arg(long)]
     quick: bool,
+    /// Print a line for each frame as it is presented, too: `frame`, when (s since 1970), how long after it was to be drawn (s)
+    #[arg(long)]
+    tell: bool,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -241,6 +244,7 @@ impl RunOptions {
                 link,
                 length: Duration::from_secs(seconds),
                 samples: SAMPLES,
+                tell: self.tell,
                 stop: &stop,
             };
             let of = if n > 0 { format!(" of {n} targets") } else { String::new() };

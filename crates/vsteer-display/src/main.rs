@@ -20,7 +20,18 @@ use clap::Parser;
 use cli::{Cli, Command};
 use std::process::ExitCode;
 
+/// Exit code of a program whose reader went away (128 + SIGPIPE), as vsteer's.
+const READER_GONE: i32 = 141;
+
 fn main() -> ExitCode {
+    // Rust ignores SIGPIPE, so that printing to a closed pipe panics: that alone ends quietly.
+    let report = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        if panic.payload_as_str().unwrap_or_default().contains("Broken pipe") {
+            std::process::exit(READER_GONE);
+        }
+        report(panic);
+    }));
     // What the library says of each stream is not for those who compare codecs.
     ffmpeg_next::log::set_level(ffmpeg_next::log::Level::Error);
     let done = match Cli::parse().command {

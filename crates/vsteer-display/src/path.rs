@@ -20,7 +20,7 @@ use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use vsteer_core::Fault;
 
 /// From the start to the window in which is counted.
@@ -52,6 +52,8 @@ pub struct Run<'a> {
     pub length: Duration,
     /// Frames that are kept.
     pub samples: usize,
+    /// Each frame is told on standard output as it is presented.
+    pub tell: bool,
     /// Ends it, when set; what was measured until then counts.
     pub stop: &'a AtomicBool,
 }
@@ -371,6 +373,12 @@ fn hear(mut from: TcpStream, shared: &Shared) {
     }
 }
 
+/// `frame END_S TOOK_S`.
+fn tell(took_ns: u64) -> String {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    format!("frame {:.6} {:.6}\n", now.as_secs_f64(), took_ns as f64 / 1e9)
+}
+
 struct Viewed {
     used: [u64; 3],
     rest: u64,
@@ -442,7 +450,16 @@ fn view(run: &Run, mut server: TcpStream, from_ns: u64, shared: &Shared) -> Resu
             }
         };
         if seen == Some(frame) {
-            shared.note(frame, |p| (p.received, p.decoded, p.presented) = (received, decoded, presented));
+            let mut source = 0;
+            shared.note(frame, |p| {
+                (p.received, p.decoded, p.presented) = (received, decoded, presented);
+                source = p.source;
+            });
+            if run.tell {
+                // In one write. Nobody may listen any more.
+                let told = tell(presented.saturating_sub(source));
+                let _ = std::io::stdout().write_all(told.as_bytes());
+            }
             if presented >= keep_at && viewed.kept.len() < run.samples {
                 viewed.kept.push((frame, pixels.clone()));
                 keep_at = presented.max(keep_at + keep_every);
