@@ -43,6 +43,48 @@ impl ProcessId {
     }
 }
 
+/// CPU time of all of a process's threads so far, ns.
+///
+/// # Errors
+/// There is no such process.
+pub fn cpu_ns(pid: i32) -> Result<f64, Fault> {
+    let folder = format!("/proc/{pid}/task");
+    let read = std::fs::read_dir(&folder).map_err(|e| Fault::io(format!("reading {folder}"), &e))?;
+    let of = |entry: std::fs::DirEntry| -> Option<f64> {
+        let text = std::fs::read_to_string(entry.path().join("schedstat")).ok()?;
+        text.split_ascii_whitespace().next()?.parse().ok()
+    };
+    Ok(read.flatten().filter_map(of).sum())
+}
+
+/// Time of this machine's pCPUs so far, ns: `fields` of the first line of /proc/stat (`man 5 proc`).
+fn stat_ns(fields: &[usize]) -> Result<f64, Fault> {
+    /// USER_HZ: the unit of /proc/stat on every architecture that Linux and the lab share.
+    const TICK_NS: f64 = 1e7;
+    let text = std::fs::read_to_string("/proc/stat").map_err(|e| Fault::io("reading /proc/stat", &e))?;
+    let ticks: Vec<f64> =
+        text.lines().next().unwrap_or("").split_ascii_whitespace().flat_map(str::parse).collect();
+    let sum: Option<f64> = fields.iter().map(|field| ticks.get(*field)).sum();
+    sum.map(|ticks| TICK_NS * ticks).ok_or_else(|| Fault::new(FaultKind::BadInput, "/proc/stat"))
+}
+
+/// Time in which this machine's pCPUs were ready but did not run, by its own kernel's count, ns.
+///
+/// # Errors
+/// /proc/stat cannot be read.
+pub fn stolen_ns() -> Result<f64, Fault> {
+    stat_ns(&[7])
+}
+
+/// Time in which they ran anything, ns.
+///
+/// # Errors
+/// As [`stolen_ns`].
+pub fn busy_ns() -> Result<f64, Fault> {
+    // user, nice, system, irq, softirq
+    stat_ns(&[0, 1, 2, 5, 6])
+}
+
 /// The state letter and the start time from the text of `/proc/PID/stat`. The name in parentheses may hold
 /// anything, parentheses and spaces included, so fields are counted from the last one.
 fn parse_stat(stat: &str) -> Option<(char, u64)> {

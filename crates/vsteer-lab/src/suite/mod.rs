@@ -11,6 +11,7 @@ mod display;
 mod emulated;
 mod experiments;
 mod loops;
+mod openmp;
 mod prediction;
 mod realtime;
 mod service;
@@ -146,6 +147,7 @@ pub const CASES: &[Case] = &[
     realtime::CASE,
     display::CASE,
     experiments::CASE,
+    openmp::CASE,
 ];
 
 /// Parts of cases that are worth running by themselves, by name: whoever runs all cases runs them as those parts.

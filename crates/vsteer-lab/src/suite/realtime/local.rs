@@ -9,6 +9,7 @@ use crate::contention::Lab;
 use crate::drive::{Vsteer, wait};
 use crate::interrupt;
 use crate::libvirtd;
+use crate::process::{cpu_ns, stolen_ns};
 use crate::report::stamp::now_ns;
 use crate::suite::{Bench, Findings};
 use serde::Serialize;
@@ -104,7 +105,7 @@ struct Used {
 
 impl Used {
     /// So far, ns.
-    fn so_far(lab: &Lab, guest: &str, service: Option<i64>) -> Result<Used, Fault> {
+    fn so_far(lab: &Lab, guest: &str, service: Option<i32>) -> Result<Used, Fault> {
         let mut used =
             Used { service: service.map_or(Ok(0.0), cpu_ns)?, stolen: stolen_ns()?, ..Used::default() };
         for vm in &lab.state().vms {
@@ -128,7 +129,7 @@ impl Used {
 fn turn(lab: &Lab, v: &Vsteer, vm: &str, with: bool) -> Result<Turn, Fault> {
     let begun = if with { Some(enable(v, vm)?) } else { None };
     let service = begun.as_ref().map(|_| Service(v));
-    let pid = begun.and_then(|begun| begun["pid"].as_i64());
+    let pid = begun.and_then(|begun| i32::try_from(begun["pid"].as_i64()?).ok());
     wait("settling", SETTLE)?;
     let since = now_ns();
     let (before, begin) = (Used::so_far(lab, vm, pid)?, Instant::now());
@@ -241,32 +242,9 @@ fn real_time(vms: &Value) -> usize {
 }
 
 /// The process that runs a VM.
-fn pid_of(lab: &Lab, name: &str) -> Result<i64, Fault> {
+fn pid_of(lab: &Lab, name: &str) -> Result<i32, Fault> {
     let process = libvirtd::pid_of(lab.dir(), name);
-    process.map(|p| i64::from(p.pid)).ok_or_else(|| failed(format!("{name} does not run")))
-}
-
-/// Time that this machine's pCPUs were ready but not running, by its own kernel's count, ns.
-fn stolen_ns() -> Result<f64, Fault> {
-    const FIELD: usize = 8;
-    /// USER_HZ: the unit of /proc/stat on every architecture that Linux and the lab share.
-    const TICK_NS: f64 = 1e7;
-    let text = std::fs::read_to_string("/proc/stat").map_err(|e| Fault::io("reading /proc/stat", &e))?;
-    let ticks = text.lines().next().and_then(|line| line.split_ascii_whitespace().nth(FIELD));
-    let ticks: f64 =
-        ticks.and_then(|t| t.parse().ok()).ok_or_else(|| failed("reading /proc/stat's steal"))?;
-    Ok(ticks * TICK_NS)
-}
-
-/// CPU time of all of a process's threads so far, ns.
-fn cpu_ns(pid: i64) -> Result<f64, Fault> {
-    let folder = format!("/proc/{pid}/task");
-    let read = std::fs::read_dir(&folder).map_err(|e| Fault::io(format!("reading {folder}"), &e))?;
-    let of = |entry: std::fs::DirEntry| -> Option<f64> {
-        let text = std::fs::read_to_string(entry.path().join("schedstat")).ok()?;
-        text.split_ascii_whitespace().next()?.parse().ok()
-    };
-    Ok(read.flatten().filter_map(of).sum())
+    process.map(|p| p.pid).ok_or_else(|| failed(format!("{name} does not run")))
 }
 
 /// Of what all VMs got over a while, each one's part.

@@ -19,7 +19,7 @@ use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::Path;
-use vsteer_core::Fault;
+use vsteer_core::{Fault, FaultKind};
 
 /// What the film has, and a loop's first frame more.
 const FRAMES_PER_S: f64 = 20.0;
@@ -70,7 +70,7 @@ fn job(set_up: SetUp, before_s: u32) -> Result<Job, Fault> {
 /// The claims.
 ///
 /// # Errors
-/// The emulated host's.
+/// None: a set-up whose emulated host fails is a claim that does not hold, and what the others gave is told.
 pub fn run(bench: &Bench) -> Result<Findings, Fault> {
     let mut findings = Findings::default();
     let kernels: &[Which] = if bench.full { &[boots::SERIES, Which::Newest] } else { &[Which::Newest] };
@@ -78,11 +78,23 @@ pub fn run(bench: &Bench) -> Result<Findings, Fault> {
     for which in kernels {
         let mut found = BTreeMap::new();
         let mut kernel = String::new();
-        for set_up in SET_UPS {
+        // On the older kernel the guest whose timers are told fell over in four boots of four (GAP(rt-guest) in docs/realtime.md).
+        for set_up in SET_UPS.iter().filter(|set_up| !set_up.told || *which == Which::Newest) {
             let options = boots::options(bench, *which, &format!("realtime-media-{}", set_up.name))?;
-            let ran = boots::boot(set_up.name, &options, |before_s| job(*set_up, before_s))?;
-            kernel = format!("Linux {}", ran.kernel.release);
-            found.insert(set_up.name, Played::of(&ran, set_up.name, &options.output));
+            match boots::boot(set_up.name, &options, |before_s| job(*set_up, before_s)) {
+                Ok(ran) => {
+                    kernel = format!("Linux {}", ran.kernel.release);
+                    found.insert(set_up.name, Played::of(&ran, set_up.name, &options.output));
+                }
+                Err(fault) if fault.kind == FaultKind::Interrupted => return Err(fault),
+                Err(fault) => {
+                    findings.claim(
+                        format!("{kernel}: {} runs to its end", set_up.name),
+                        false,
+                        fault.to_string(),
+                    );
+                }
+            }
         }
         claims(&kernel, &found, &mut findings);
         let found: Map<String, Value> =
@@ -127,7 +139,8 @@ impl Played {
 
 fn claims(kernel: &str, found: &BTreeMap<&str, Played>, findings: &mut Findings) {
     let [alone, beside, vit, told] =
-        ["alone", "competitor", "vit", "told"].map(|set_up| &found[format!("player-{set_up}").as_str()]);
+        ["alone", "competitor", "vit", "told"].map(|set_up| found.get(format!("player-{set_up}").as_str()));
+    let (Some(alone), Some(beside), Some(vit)) = (alone, beside, vit) else { return };
     findings.claim(
         format!("{kernel}: a media player in a VM with Linux plays 97 % of its frames beside a VM that computes, with VIT"),
         alone.fps >= KEPT_LEAST * FRAMES_PER_S && vit.fps >= KEPT_LEAST * alone.fps,
@@ -136,6 +149,7 @@ fn claims(kernel: &str, found: &BTreeMap<&str, Played>, findings: &mut Findings)
             alone.fps, beside.fps, vit.fps, alone.p99_ms, beside.p99_ms, vit.p99_ms
         ),
     );
+    let Some(told) = told else { return };
     let calls = told.said["vms"][0]["calls"].as_u64().unwrap_or(0);
     findings.claim(
         format!(

@@ -12,33 +12,20 @@
 //! one wide ones; both are told.
 
 use super::options;
+use crate::suite::openmp::loops::{
+    Gain, NAMES, POINTS, ROWS, Region, SCHEDULES, THREADS, Told, VCPUS, agree, alone, simulated,
+};
 use crate::suite::steered::failed;
 use crate::suite::{Bench, Findings};
 use crate::xen::job::Job;
 use crate::xen::results::{CaseResult, LinuxResult};
 use crate::xen::{self, Ran};
-use serde::Serialize;
 use serde_json::{Value, json};
 use std::fmt::Write;
 use std::path::Path;
-use vsteer_core::sim::engine::Stop;
-use vsteer_core::sim::guest::team::{LoopSpec, Schedule, Waiting};
-use vsteer_core::sim::guest::{Demand, Times};
-use vsteer_core::sim::policy::Values;
-use vsteer_core::sim::sched;
-use vsteer_core::sim::setup::{Setup, Vcpu, VcpuSetup, VmSetup, machine};
-use vsteer_core::stats::{mean, quantile, student_two_sided, variance};
-use vsteer_core::{CpuSet, Fault};
+use vsteer_core::Fault;
+use vsteer_core::stats::mean;
 
-const SCHEDULES: [(&str, Schedule, Option<u64>); 3] = [
-    ("static", Schedule::Static, None),
-    ("dynamic", Schedule::Dynamic, Some(10)),
-    ("task", Schedule::Task, None),
-];
-const NAMES: [&str; 2] = ["A", "B"];
-const ROWS: u64 = 200;
-const THREADS: u32 = 4;
-const VCPUS: u32 = 2;
 /// The second domain begins so long after its boot, s.
 const ALONE_S: u32 = 25;
 const SETTLE_S: u32 = ALONE_S + 5;
@@ -46,42 +33,6 @@ const TRACED_S: u32 = 10;
 /// Pinned and floating in turn.
 const ROUNDS: usize = 20;
 const PHASE_S: u32 = 4;
-/// libgomp's threads beyond the number of vCPUs spin shortly, then sleep: as in scenarios/published/openmp-pinning.
-const SPIN_NS: u64 = 10_000;
-const SIMULATED_NS: u64 = 60_000_000_000;
-const WARM_UP_NS: u64 = 10_000_000_000;
-const SEEDS: u64 = 10;
-const ALPHA: f64 = 0.05;
-/// The simulator's effect may lie so far outside of the measured interval, points.
-const POINTS: f64 = 5.0;
-
-/// By how much pinned regions are shorter than floating ones, percent of these, with the half of its 95 % interval.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-struct Gain {
-    pct: f64,
-    half_pct: f64,
-    /// Rounds, or seeds.
-    n: usize,
-}
-
-impl Gain {
-    fn of(pairs: &[(f64, f64)]) -> Option<Gain> {
-        let each: Vec<f64> =
-            pairs.iter().map(|(pinned, floating)| 100.0 * (1.0 - pinned / floating)).collect();
-        let n = each.len() as f64;
-        let half_pct = student_two_sided(ALPHA, n - 1.0) * (variance(&each)? / n).sqrt();
-        Some(Gain { pct: mean(&each)?, half_pct, n: each.len() })
-    }
-
-    /// -1, 0 where the interval holds 0, or 1.
-    fn sign(&self) -> f64 {
-        if self.pct.abs() > self.half_pct { self.pct.signum() } else { 0.0 }
-    }
-
-    fn told(&self) -> String {
-        format!("{:+.1} ±{:.1} %", self.pct, self.half_pct)
-    }
-}
 
 fn job() -> Result<Job, Fault> {
     let pin = |vm: &str| {
@@ -112,19 +63,6 @@ fn job() -> Result<Job, Fault> {
         }
     }
     Job::parse(&text)
-}
-
-/// A region: when it began and ended, CLOCK_REALTIME, s.
-#[derive(Debug, Clone, Copy, PartialEq)]
-struct Region {
-    begin_s: f64,
-    end_s: f64,
-}
-
-impl Region {
-    fn took_s(&self) -> f64 {
-        self.end_s - self.begin_s
-    }
 }
 
 /// `loop END_S TOOK_S`; the last line may be half one.
@@ -203,64 +141,9 @@ fn measured(case: &CaseResult, folder: &Path) -> Result<Measured, Fault> {
     };
     let rounds = phases.chunks(2).map(round).collect::<Result<Vec<_>, Fault>>()?;
     let together_s = b.first().map_or(f64::INFINITY, |r| r.begin_s);
-    // The first has everything to load yet.
-    let alone: Vec<Region> = a.iter().skip(1).copied().filter(|r| r.end_s < together_s).collect();
-    let took: Vec<f64> = alone.iter().map(Region::took_s).collect();
-    let between: Vec<f64> = alone.windows(2).map(|w| w[1].begin_s - w[0].end_s).collect();
-    let alone_s = quantile(&took, 0.5).zip(quantile(&between, 0.5));
-    let (alone_s, between_s) = alone_s.ok_or_else(|| failed("the first domain was never alone"))?;
+    let (alone_s, between_s) =
+        alone(a, together_s).ok_or_else(|| failed("the first domain was never alone"))?;
     Ok(Measured { rounds, regions: counted, alone_s, between_s })
-}
-
-/// Mean times of a region, pinned and floating, s.
-fn simulated(
-    case: &CaseResult,
-    of: (Schedule, Option<u64>),
-    m: &Measured,
-    domain0: f64,
-) -> Result<Vec<(f64, f64)>, Fault> {
-    let ns = |s: f64| ((1e9 * s) as u64).max(1);
-    let run = |pinned: bool, seed: u64| {
-        let spec = |team: u32| LoopSpec {
-            team,
-            iterations: ROWS,
-            work: Times::Fixed(ns(m.alone_s * f64::from(VCPUS) / ROWS as f64)),
-            schedule: of.0,
-            chunk: of.1,
-            threads: Some(THREADS),
-            overhead_ns: 0,
-            wait: Waiting::SpinThenSleep(SPIN_NS),
-            serial: Some(Times::Fixed(ns(m.between_s))),
-            pause: None,
-        };
-        let vm = |(team, name): (usize, &&str)| {
-            let vcpu = VcpuSetup::new(Demand::Loop(Box::new(spec(team as u32))));
-            let placed = (0..VCPUS)
-                .map(|v| if pinned { vcpu.clone().pinned(CpuSet::single(v)) } else { vcpu.clone() });
-            VmSetup::new(*name, placed.collect())
-        };
-        // As much as was seen, in bursts of 100 us.
-        let compute = Times::Exponential(100_000);
-        let sleep = Times::Exponential((1e5 * (1.0 - domain0) / domain0.max(1e-4)) as u64);
-        let driver = VcpuSetup::new(Demand::SleepCompute { sleep, compute }).pinned(CpuSet::single(0));
-        let vms = NAMES.iter().enumerate().map(vm).chain([VmSetup::new("Domain-0", vec![driver])]);
-        let mut setup = Setup::new(machine(1, 1, VCPUS, 1)?, vms.collect(), seed);
-        setup.costs.switch_ns = case.switch_ns;
-        let entry = sched::find("credit")?;
-        let mut simulation = (entry.build)(&setup, &Values::defaults(entry.about.parameters))?;
-        let mut until = |ns: u64| match simulation.run(ns, u64::MAX) {
-            Stop::Reached => Ok((0..2)
-                .map(|vm| simulation.account(Vcpu(vm * VCPUS)).jobs.unwrap_or_default())
-                .collect::<Vec<_>>()),
-            stop => Err(failed(&format!("the simulation ended: {stop:?}"))),
-        };
-        let (before, after) = (until(WARM_UP_NS)?, until(WARM_UP_NS + SIMULATED_NS)?);
-        let sum = |of: fn(&vsteer_core::sim::guest::Jobs) -> u64| {
-            after.iter().map(of).sum::<u64>() - before.iter().map(of).sum::<u64>()
-        };
-        Ok::<f64, Fault>(sum(|j| j.response_ns) as f64 / 1e9 / sum(|j| j.done).max(1) as f64)
-    };
-    (0..SEEDS).map(|seed| Ok((run(true, seed)?, run(false, seed)?))).collect()
 }
 
 /// Runs it, claims, and gives the figures.
@@ -277,13 +160,19 @@ fn compared(ran: &Ran, output: &Path, findings: &mut Findings) -> Result<Value, 
     let mut figures = Vec::new();
     for (case, (name, schedule, chunk)) in ran.cases.iter().zip(SCHEDULES) {
         let m = measured(case, output)?;
-        let told = simulated(case, (schedule, chunk), &m, case.domain0)?;
+        let told = simulated(&Told {
+            scheduler: "credit",
+            schedule: (schedule, chunk),
+            alone_s: m.alone_s,
+            between_s: m.between_s,
+            others: &[case.domain0],
+            switch_ns: Some(case.switch_ns),
+        })?;
         let gains = Gain::of(&m.rounds).zip(Gain::of(&told));
         let (measured, simulated) = gains.ok_or_else(|| failed("too few rounds"))?;
-        let outside = ((simulated.pct - measured.pct).abs() - measured.half_pct).max(0.0);
         findings.claim(
             format!("OpenMP, {name}: what pinning brings has the simulator's sign, or none that can be told, and its size within {POINTS} points"),
-            m.rounds.len() == ROUNDS && measured.sign() * simulated.sign() >= 0.0 && outside <= POINTS,
+            m.rounds.len() == ROUNDS && agree(measured, simulated),
             format!(
                 "measured {} ({} rounds, {} regions), simulated {}",
                 measured.told(),
@@ -327,12 +216,5 @@ mod tests {
             expected.map(|(pinned, from_s, to_s)| Phase { pinned, from_s, to_s })
         );
         assert!(phases("1 2 1 xl vcpu-pin A 0 0\n").unwrap_err().to_string().contains("vcpu-pin A 0 0"));
-    }
-
-    #[test]
-    fn a_gain_has_an_interval() {
-        let gain = Gain::of(&[(0.9, 1.0), (0.95, 1.0), (0.85, 1.0)]).unwrap();
-        assert!((gain.pct - 10.0).abs() < 1e-9 && (gain.half_pct - 12.42).abs() < 0.01, "{gain:?}");
-        assert_eq!((gain.sign(), Gain { half_pct: 5.0, ..gain }.sign()), (0.0, 1.0));
     }
 }

@@ -1,0 +1,181 @@
+//! What do parallel loops do in two VMs of two vCPUs, pinned and floating? What Xen's case and the local VMs' have in common.
+//!
+//! Each VM multiplies matrices without pause by four threads of OpenMP (loops.c). While the first is alone, from how long its regions take follows what a
+//! row costs, and with that the simulator has the same VMs pinned and floating, under the scheduler that they had.
+
+use crate::suite::steered::failed;
+use serde::Serialize;
+use vsteer_core::sim::engine::Stop;
+use vsteer_core::sim::guest::team::{LoopSpec, Schedule, Waiting};
+use vsteer_core::sim::guest::{Demand, Jobs, Times};
+use vsteer_core::sim::policy::Values;
+use vsteer_core::sim::sched;
+use vsteer_core::sim::setup::{Setup, Vcpu, VcpuSetup, VmSetup, machine};
+use vsteer_core::stats::{mean, quantile, student_two_sided, variance};
+use vsteer_core::{CpuSet, Fault};
+
+/// Schedules by their names, and rows dealt out at once.
+pub const SCHEDULES: [(&str, Schedule, Option<u64>); 3] = [
+    ("static", Schedule::Static, None),
+    ("dynamic", Schedule::Dynamic, Some(10)),
+    ("task", Schedule::Task, None),
+];
+/// The VMs.
+pub const NAMES: [&str; 2] = ["A", "B"];
+/// Rows of a matrix.
+pub const ROWS: u64 = 200;
+/// Of OpenMP in each VM.
+pub const THREADS: u32 = 4;
+/// Of each VM; the machine has as many pCPUs.
+pub const VCPUS: u32 = 2;
+/// The simulator's effect may lie so far outside of the measured interval, points.
+pub const POINTS: f64 = 5.0;
+/// libgomp's threads beyond the number of vCPUs spin shortly, then sleep: as in scenarios/published/openmp-pinning.
+const SPIN_NS: u64 = 10_000;
+const SIMULATED_NS: u64 = 60_000_000_000;
+const WARM_UP_NS: u64 = 10_000_000_000;
+const SEEDS: u64 = 10;
+const ALPHA: f64 = 0.05;
+
+/// By how much pinned regions are shorter than floating ones, percent of these, with the half of its 95 % interval.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Gain {
+    /// The mean.
+    pub pct: f64,
+    /// Half the interval's width.
+    pub half_pct: f64,
+    /// Rounds, or seeds.
+    pub n: usize,
+}
+
+impl Gain {
+    /// From pairs of times, pinned and floating.
+    pub fn of(pairs: &[(f64, f64)]) -> Option<Gain> {
+        let each: Vec<f64> =
+            pairs.iter().map(|(pinned, floating)| 100.0 * (1.0 - pinned / floating)).collect();
+        let n = each.len() as f64;
+        let half_pct = student_two_sided(ALPHA, n - 1.0) * (variance(&each)? / n).sqrt();
+        Some(Gain { pct: mean(&each)?, half_pct, n: each.len() })
+    }
+
+    /// -1, 0 where the interval holds 0, or 1.
+    pub fn sign(&self) -> f64 {
+        if self.pct.abs() > self.half_pct { self.pct.signum() } else { 0.0 }
+    }
+
+    /// For people.
+    pub fn told(&self) -> String {
+        format!("{:+.1} ±{:.1} %", self.pct, self.half_pct)
+    }
+}
+
+/// A region: when it began and ended, CLOCK_REALTIME, s.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Region {
+    /// Its begin.
+    pub begin_s: f64,
+    /// Its end.
+    pub end_s: f64,
+}
+
+impl Region {
+    /// How long it took, s.
+    pub fn took_s(&self) -> f64 {
+        self.end_s - self.begin_s
+    }
+}
+
+/// Of the regions of the first VM that ended before the other began, in order: the median of how long they took, and of what passed between two, s.
+pub fn alone(first: &[Region], together_s: f64) -> Option<(f64, f64)> {
+    // The first has everything to load yet.
+    let alone: Vec<Region> = first.iter().skip(1).copied().filter(|r| r.end_s < together_s).collect();
+    let took: Vec<f64> = alone.iter().map(Region::took_s).collect();
+    let between: Vec<f64> = alone.windows(2).map(|w| w[1].begin_s - w[0].end_s).collect();
+    quantile(&took, 0.5).zip(quantile(&between, 0.5))
+}
+
+/// What the simulator is told.
+#[derive(Debug, Clone, Copy)]
+pub struct Told<'a> {
+    /// The scheduler.
+    pub scheduler: &'a str,
+    /// How rows are dealt out, and how many at once.
+    pub schedule: (Schedule, Option<u64>),
+    /// Of a region of the first VM while it was alone: the median, s.
+    pub alone_s: f64,
+    /// Between two of its regions: the median, s.
+    pub between_s: f64,
+    /// Of each pCPU, what others use.
+    pub others: &'a [f64],
+    /// What a switch costs, ns; the simulator's own figure where that was not measured.
+    pub switch_ns: Option<u64>,
+}
+
+/// Mean times of a region, pinned and floating, s, a pair for each seed.
+///
+/// # Errors
+/// No such scheduler, or it ends early: a bug.
+pub fn simulated(told: &Told<'_>) -> Result<Vec<(f64, f64)>, Fault> {
+    let ns = |s: f64| ((1e9 * s) as u64).max(1);
+    let run = |pinned: bool, seed: u64| {
+        let spec = |team: u32| LoopSpec {
+            team,
+            iterations: ROWS,
+            work: Times::Fixed(ns(told.alone_s * f64::from(VCPUS) / ROWS as f64)),
+            schedule: told.schedule.0,
+            chunk: told.schedule.1,
+            threads: Some(THREADS),
+            overhead_ns: 0,
+            wait: Waiting::SpinThenSleep(SPIN_NS),
+            serial: Some(Times::Fixed(ns(told.between_s))),
+            pause: None,
+        };
+        let vm = |(team, name): (usize, &&str)| {
+            let vcpu = VcpuSetup::new(Demand::Loop(Box::new(spec(team as u32))));
+            let placed = (0..VCPUS)
+                .map(|v| if pinned { vcpu.clone().pinned(CpuSet::single(v)) } else { vcpu.clone() });
+            VmSetup::new(*name, placed.collect())
+        };
+        // As much as was seen, in bursts of 100 us.
+        let other = |(cpu, share): (usize, &f64)| {
+            let sleep = Times::Exponential((1e5 * (1.0 - share) / share.max(1e-4)) as u64);
+            let demand = Demand::SleepCompute { sleep, compute: Times::Exponential(100_000) };
+            VcpuSetup::new(demand).pinned(CpuSet::single(cpu as u32))
+        };
+        let others = told.others.iter().enumerate().map(other).collect();
+        let vms = NAMES.iter().enumerate().map(vm).chain([VmSetup::new("others", others)]);
+        let mut setup = Setup::new(machine(1, 1, VCPUS, 1)?, vms.collect(), seed);
+        setup.costs.switch_ns = told.switch_ns.unwrap_or(setup.costs.switch_ns);
+        let entry = sched::find(told.scheduler)?;
+        let mut simulation = (entry.build)(&setup, &Values::defaults(entry.about.parameters))?;
+        let mut until = |ns: u64| match simulation.run(ns, u64::MAX) {
+            Stop::Reached => Ok((0..2)
+                .map(|vm| simulation.account(Vcpu(vm * VCPUS)).jobs.unwrap_or_default())
+                .collect::<Vec<_>>()),
+            stop => Err(failed(&format!("the simulation ended: {stop:?}"))),
+        };
+        let (before, after) = (until(WARM_UP_NS)?, until(WARM_UP_NS + SIMULATED_NS)?);
+        let sum =
+            |of: fn(&Jobs) -> u64| after.iter().map(of).sum::<u64>() - before.iter().map(of).sum::<u64>();
+        Ok::<f64, Fault>(sum(|j| j.response_ns) as f64 / 1e9 / sum(|j| j.done).max(1) as f64)
+    };
+    (0..SEEDS).map(|seed| Ok((run(true, seed)?, run(false, seed)?))).collect()
+}
+
+/// Does what pinning brings have the simulator's sign, or none that can be told, and its size within [`POINTS`]?
+pub fn agree(measured: Gain, simulated: Gain) -> bool {
+    let outside = ((simulated.pct - measured.pct).abs() - measured.half_pct).max(0.0);
+    measured.sign() * simulated.sign() >= 0.0 && outside <= POINTS
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gain_has_an_interval() {
+        let gain = Gain::of(&[(0.9, 1.0), (0.95, 1.0), (0.85, 1.0)]).unwrap();
+        assert!((gain.pct - 10.0).abs() < 1e-9 && (gain.half_pct - 12.42).abs() < 0.01, "{gain:?}");
+        assert_eq!((gain.sign(), Gain { half_pct: 5.0, ..gain }.sign()), (0.0, 1.0));
+    }
+}
