@@ -2,11 +2,12 @@
 //!
 //! `rates`: 20,000 made-up experiments per design. `overhead`: what a run takes by vsteer's clock and by a bare loop's, in turn. `killed`: SIGKILL at drawn
 //! moments, rollback and resume, with every run accounted for. `reboots` (in full): the same on an emulated machine with a disk, whose
-//! kernel's command line is a factor: boots, a kill of the process and two cuts of the power.
+//! kernel's command line and tuned's profile are factors: boots, a kill of the process and two cuts of the power.
 
 mod killed;
 mod overhead;
 mod reboots;
+mod tuned;
 
 use super::{Bench, Case, Findings};
 use serde_json::json;
@@ -24,7 +25,7 @@ pub const CASE: Case = Case {
 /// Its part with boots, by itself.
 pub const REBOOTS: Case = Case {
     name: "experiment-reboots",
-    doc: "an experiment over kernel words: at least 4 boots, killed in the middle, every run accounted for, the machine as found",
+    doc: "an experiment over tuned's profile and kernel words: at least 4 boots, killed in the middle, every run accounted for, the machine as found",
     in_test: false,
     run: |bench| {
         let mut findings = Findings::default();

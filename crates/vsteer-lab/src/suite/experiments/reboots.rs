@@ -1,14 +1,17 @@
-//! An experiment over words of the kernel's command line, on a machine that really boots: is every run accounted for, and the machine as it was found?
+//! An experiment over tuned's profiles and words of the kernel's command line, on a machine that really boots: is every run accounted for, and the machine as it was found?
 //!
 //! An emulated machine (QEMU, TCG) with two disks: one holds the experiment's folder and vsteer's journals, the other one the words that the next boot is given,
 //! as a boot loader's configuration would; the lab plays the boot loader and starts QEMU with what stands there. The machine's first program is a
-//! script that runs the experiment, or goes on with it, as a unit would. Twice in the middle of a run the power is cut (SIGKILL to QEMU), once vsteer alone
+//! script that has tuned running (Debian's, with its bus: [`tuned`]) and runs the experiment, or goes on with it, as a unit would. Twice in the middle of a run the power is cut (SIGKILL to QEMU), once vsteer alone
 //! is killed, inside.
 //!
-//! Left out: a boot loader's own tools (grubby, grub-mkconfig: **untried**), tuned as the second factor (GAP(experiment-tuned): a sysctl stands in).
+//! That a profile took is seen twice: in what tuned says, and in a sysctl that one of the two sets.
+//!
+//! Left out: a boot loader's own tools (grubby, grub-mkconfig: **untried**).
 
 use super::super::{Bench, Findings};
 use super::killed::accounts;
+use super::tuned;
 use crate::accel;
 use crate::command;
 use crate::fetch::Fetcher;
@@ -16,6 +19,7 @@ use crate::fetch::kernels::{self, Which};
 use crate::image::initramfs::{Initramfs, libraries, read, stripped};
 use crate::interrupt;
 use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -26,6 +30,8 @@ use vsteer_core::{Fault, FaultKind};
 /// Before anything else on the command line.
 const LINE: &str = "console=ttyS0 quiet panic=-1 tsc=reliable nowatchdog";
 const FOUND: &str = "mitigations=auto";
+/// The profile that is in force, and the sysctl as it is with it; throughput-performance has 10.
+const PROFILE: &str = "balanced";
 const SWAPPINESS: &str = "60";
 const BLOCKS: usize = 5;
 const SETTINGS: usize = 4;
@@ -47,7 +53,7 @@ export PATH=/bin HOME=/ VSTEER_STATE=/state/vsteer
 for m in /modules/*.ko; do insmod "$m"; done
 mount -t ext4 /dev/vda /state || { echo "lab: no state disk"; poweroff -f; }
 echo "lab: boot with $(cat /proc/cmdline)"
-boots=$(cat /state/boots 2>/dev/null || echo 0); boots=$((boots+1)); echo $boots > /state/boots; sync
+TUNEDboots=$(cat /state/boots 2>/dev/null || echo 0); boots=$((boots+1)); echo $boots > /state/boots; sync
 E=/state/reboots.experiment
 # Through a pipe: on a terminal it would write its lines over each other.
 go() { { if [ -e $E/log.jsonl ]; then vsteer experiment resume $E --yes; else vsteer experiment run /experiment.toml -o $E --yes; fi; } 2>&1 | cat; }
@@ -59,6 +65,7 @@ fi
 go
 echo "lab: ended"
 if grep -q '"ended"' $E/log.jsonl; then
+  echo "lab: profile $(tuned-adm active | sed 's/.*: //')"
   echo "lab: swappiness $(cat /proc/sys/vm/swappiness)"
   echo "lab: pending $(ls /state/vsteer/journal | grep -c 'journal$')"
   sed 's/^/lab: log /' $E/log.jsonl | grep -v '"begun"'
@@ -72,15 +79,25 @@ design = "full"
 runs_least = 5
 runs_most = 5
 [workload]
-command = "i=0; while [ $i -lt 3000 ]; do i=$((i+1)); done"
+command = "i=0; while [ $i -lt 10000 ]; do i=$((i+1)); done; echo swappiness $(cat /proc/sys/vm/swappiness)"
+[[measure]]
+name = "time"
+of = "time"
+unit = "s"
+better = "less"
+[[measure]]
+name = "swappiness"
+of = { printed = "swappiness {}" }
+unit = ""
+better = "less"
 [[factor]]
 name = "mitigations"
 levels = ["mitigations=auto", "mitigations=off"]
 kernel = true
 [[factor]]
-name = "swappiness"
-levels = ["60", "10"]
-file = "/proc/sys/vm/swappiness"
+name = "profile"
+levels = ["balanced", "throughput-performance"]
+tuned = true
 [boot]
 set = "printf '%-512s' '{add}' | dd of=/dev/vdb bs=512 count=1 conv=fsync 2>/dev/null"
 reboot = "sync; reboot -f"
@@ -136,7 +153,7 @@ pub fn run(bench: &Bench, findings: &mut Findings) -> Result<Value, Fault> {
     let asked = log.iter().filter(|l| l["booting"].is_object()).count();
     let killed = console.iter().filter(|l| *l == "lab: killed vsteer").count();
     findings.claim(
-        "an experiment over a kernel word boots at least 4 times and comes to its end, with the power cut twice and vsteer killed once",
+        "an experiment over tuned's profile and a kernel word boots at least 4 times and comes to its end, with the power cut twice and vsteer killed once",
         asked >= 4 && cuts == CUTS.len() && killed == 1,
         format!("{asked} boots asked for, {} made, power cut {cuts} times, vsteer killed {killed} time(s)", boots.len()),
     );
@@ -148,11 +165,24 @@ pub fn run(bench: &Bench, findings: &mut Findings) -> Result<Value, Fault> {
     let taken = log.iter().filter(|l| l["ran"]["bad"]["what"] == "not_taken").count();
     let last_words = words_of(&machine)?;
     let (swappiness, pending) = (told("lab: swappiness ").pop(), told("lab: pending ").pop());
+    let profile = told("lab: profile ").pop();
+    // What each setting's runs that count saw of the sysctl.
+    let mut seen: BTreeMap<u64, BTreeSet<String>> = BTreeMap::new();
+    for run in log.iter().map(|l| &l["ran"]).filter(|r| r["bad"].is_null() && r["warm_up"] == false) {
+        let setting = run["place"]["setting"].as_u64().unwrap_or(u64::MAX);
+        seen.entry(setting).or_default().insert(run["values"][1].to_string());
+    }
+    let with = |value: &str| seen.values().filter(|all| all.iter().eq([value])).count();
+    findings.claim(
+        "every run that counts had its profile in force, by the sysctl that one of the two sets",
+        with("60.0") == SETTINGS / 2 && with("10.0") == SETTINGS / 2,
+        format!("vm.swappiness by setting: {seen:?}"),
+    );
     let last_boot = told("lab: boot with ").pop().unwrap_or_default();
     findings.claim(
-        "the machine is as it was found: the words of the next boot, those it runs with, the sysctl; no setting failed to take",
-        last_words == FOUND && last_boot.contains(FOUND) && swappiness.as_deref() == Some(SWAPPINESS) && taken == 0,
-        format!("next boot {last_words:?}, running with {last_boot:?}, swappiness {swappiness:?}, journals {pending:?}, not taken {taken}"),
+        "the machine is as it was found: the words of the next boot, those it runs with, tuned's profile, its sysctl; no setting failed to take",
+        last_words == FOUND && last_boot.contains(FOUND) && profile.as_deref() == Some(PROFILE) && swappiness.as_deref() == Some(SWAPPINESS) && taken == 0,
+        format!("next boot {last_words:?}, running with {last_boot:?}, profile {profile:?}, swappiness {swappiness:?}, journals {pending:?}, not taken {taken}"),
     );
     Ok(json!({
         "boots": boots, "asked": asked, "power_cuts": cuts, "announced": starting, "told": ran, "counted": counted,
@@ -168,16 +198,22 @@ fn words_of(machine: &Machine) -> Result<String, Fault> {
 
 fn build(bench: &Bench) -> Result<Machine, Fault> {
     let kernel = kernels::resolve(&bench.lab.cache, Which::Own, &["EXT4_FS", "VIRTIO_BLK"], false)?;
-    let busybox = Fetcher::of_system(&bench.lab.cache, false).binary("busybox-static")?;
+    let mut fetcher = Fetcher::of_system(&bench.lab.cache, false);
+    let busybox = fetcher.binary("busybox-static")?;
     let program = bench.lab.program.with_file_name("vsteer");
-    let mut image = Initramfs::new(&["proc", "sys", "tmp", "state", "bin"]);
+    let mut image = Initramfs::new(&["proc", "sys", "tmp", "state", "bin", "run", "sbin"]);
+    tuned::put(&mut image, &mut fetcher)?;
     let places = ["bin/busybox", "usr/bin/busybox"].map(|p| busybox.tree.join(p));
     let found = places
         .iter()
         .find(|p| p.is_file())
         .ok_or_else(|| Fault::new(FaultKind::NothingThere, "busybox-static has no busybox"))?;
     image.put("bin/busybox", 0o755, &read(found)?);
-    image.put("init", 0o755, INIT.replace("KILLED", &KILLED_IN_BOOT.to_string()).as_bytes());
+    image.put(
+        "init",
+        0o755,
+        INIT.replace("KILLED", &KILLED_IN_BOOT.to_string()).replace("TUNED", tuned::BEGIN).as_bytes(),
+    );
     image.put("experiment.toml", 0o644, EXPERIMENT.as_bytes());
     image.put("bin/vsteer", 0o755, &stripped(&program, &bench.output)?);
     for library in libraries(&program, &[])? {
@@ -226,7 +262,7 @@ fn boot(
             "-cpu",
             "max",
             "-m",
-            "768",
+            "2048",
             "-nodefaults",
             "-no-user-config",
             "-display",
