@@ -16,6 +16,7 @@ use serde::Deserialize;
 use std::collections::VecDeque;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
+use vsteer_core::Fault;
 
 /// What a line of answered requests starts with.
 pub const REQUESTS_START: &str = "{\"vsteer_requests\":1,";
@@ -68,6 +69,29 @@ impl Offset {
 pub fn wall_less_monotonic_ns() -> i128 {
     let wall = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
     i128::from(wall.tv_sec) * 1_000_000_000 + i128::from(wall.tv_nsec) - i128::from(super::stamp::now_ns())
+}
+
+/// A line of a log.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Answered {
+    /// When it was answered, CLOCK_REALTIME, s.
+    pub ts_s: f64,
+    /// How long that took since it arrived, s.
+    pub took_s: f64,
+}
+
+/// A log's lines; the last one may be half written.
+///
+/// # Errors
+/// It cannot be read.
+pub fn answered(log: &Path) -> Result<Vec<Answered>, Fault> {
+    let text = std::fs::read_to_string(log);
+    let text = text.map_err(|e| Fault::io(format!("reading {}", log.display()), &e))?;
+    let one = |line: &str| {
+        let line: serde_json::Value = serde_json::from_str(line).ok()?;
+        Some(Answered { ts_s: line["ts"].as_f64()?, took_s: line["duration_us"].as_f64()? / 1e6 })
+    };
+    Ok(text.lines().filter_map(one).collect())
 }
 
 /// The log's lines. `offset_ns` is what lies between the guest's clock and CLOCK_REALTIME.

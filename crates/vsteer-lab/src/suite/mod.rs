@@ -163,6 +163,7 @@ pub const PARTS: &[Case] = &[
     realtime::MEDIA,
     realtime::CYCLES,
     experiments::REBOOTS,
+    display::CONTENTION,
 ];
 
 /// A case that was run.

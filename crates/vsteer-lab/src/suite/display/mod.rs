@@ -4,7 +4,11 @@
 //! of the first seed of this project (J. Park, J. Korea Inst. Inf. Commun. Eng. 26(10), 2022, its figure of codecs and targets) are measured
 //! in full, beside what of its findings holds with encoders in software.
 //!
-//! Left out: contention, real servers (GAP(display-contention), GAP(display-servers)).
+//! [`contention`] (in full, or by itself): the same in a VM beside others that compute, before and after a plan.
+//!
+//! Left out: real servers (GAP(display-servers)).
+
+mod contention;
 
 use super::{Bench, Case, Findings};
 use crate::drive::Vsteer;
@@ -18,6 +22,18 @@ pub const CASE: Case = Case {
     doc: "remote display: frames that can be read, per codec; a region codec beside PNG; what the harness itself takes",
     in_test: true,
     run,
+};
+
+/// Its part with VMs, by itself.
+pub const CONTENTION: Case = Case {
+    name: "display-contention",
+    doc: "remote display in a real VM: frames lost beside VMs that compute, and won back by a plan, in turn, with intervals",
+    in_test: false,
+    run: |bench| {
+        let mut findings = Findings::default();
+        findings.figures = contention::run(bench, &mut findings)?;
+        Ok(findings)
+    },
 };
 
 /// One call's limit: all codecs for all numbers of targets.
@@ -78,7 +94,8 @@ fn run(bench: &Bench) -> Result<Findings, Fault> {
         seeds(&found, &mut findings);
         figures.extend(found);
     }
-    findings.figures = json!({ "rows": figures, "seed": bench.seed });
+    let contention = if bench.full { contention::run(bench, &mut findings)? } else { json!(null) };
+    findings.figures = json!({ "rows": figures, "contention": contention, "seed": bench.seed });
     Ok(findings)
 }
 

@@ -16,7 +16,7 @@ use crate::drive::{Vsteer, wait};
 use crate::interrupt;
 use crate::libvirtd;
 use crate::process::cpu_ns;
-use crate::report::requests::requests_file;
+use crate::report::requests::{Answered, answered, requests_file};
 use loops::{Gain, ROWS, Region, SCHEDULES, THREADS, Told, VCPUS, agree, alone, simulated};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -89,14 +89,8 @@ fn run(bench: &Bench) -> Result<Findings, Fault> {
 
 /// The request log's lines as regions.
 fn regions(log: &Path) -> Result<Vec<Region>, Fault> {
-    let text = std::fs::read_to_string(log);
-    let text = text.map_err(|e| Fault::io(format!("reading {}", log.display()), &e))?;
-    let region = |line: &str| {
-        let line: Value = serde_json::from_str(line).ok()?;
-        let end_s = line["ts"].as_f64()?;
-        Some(Region { begin_s: end_s - line["duration_us"].as_f64()? / 1e6, end_s })
-    };
-    Ok(text.lines().filter_map(region).collect())
+    let region = |r: &Answered| Region { begin_s: r.ts_s - r.took_s, end_s: r.ts_s };
+    Ok(answered(log)?.iter().map(region).collect())
 }
 
 fn script(folder: &Path, name: &str, text: &str) -> Result<PathBuf, Fault> {

@@ -1,0 +1,273 @@
+//! What does contention cost a remote display, and does a plan win it back? `vsteer-display` in a real VM, alone, beside VMs that compute, and after
+//! `vsteer plan` and `apply`, in turn.
+//!
+//! The whole path runs in the VM: drawing, encoding, the link, decoding; each frame that is presented, the number in it read, is told by the VM as it comes
+//! (as a request answered, so that its latency is known too). The picture is the largest at which the VM alone holds 20 frames a second: found by trying. The
+//! codec keeps its quality however few CPU it gets, so what is presented is as legible as it is alone; that is measured, here, on this picture.
+//!
+//! The plan is made once, of a recording beside the others; then windows before and after it, in turn, whose order changes from round to round:
+//! a round gives one difference, the rounds an interval. While a window lasts the observer looks at the same VM: what its vCPUs were ready and did not
+//! run, and how late they ran when they woke, is the cause of a frame that is missing.
+//!
+//! Left out: real servers in the VM; a viewer on another machine.
+
+use crate::contention::Lab;
+use crate::drive::{Vsteer, wait};
+use crate::report::requests::{self, requests_file};
+use crate::suite::steered::failed;
+use crate::suite::{Bench, Findings};
+use serde::Serialize;
+use serde_json::{Value, json};
+use std::path::Path;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use vsteer_core::model;
+use vsteer_core::stats::{mean, student_two_sided, variance};
+use vsteer_core::{Fault, FaultKind};
+use vsteer_record::Recording;
+
+/// It keeps its quality, and is the cheapest whose frames can all be read.
+const CODEC: &str = "tiles";
+const TARGETS: u32 = 200;
+/// Pictures, the smallest first.
+const SIZES: [(u32, u32); 8] =
+    [(352, 200), (400, 224), (480, 270), (640, 360), (800, 450), (960, 540), (1280, 720), (1920, 1080)];
+const HELD_FPS: f64 = 20.0;
+/// Frames that can be read, of those that are presented.
+const LEGIBLE_LEAST: f64 = 0.9;
+const VCPUS: u32 = 2;
+const ROUNDS: (usize, usize) = (8, 2);
+const WINDOW: Duration = Duration::from_secs(10);
+/// A frame is in the log so long after it was presented, at most.
+const LOGGED: Duration = Duration::from_millis(2500);
+const SETTLE: Duration = Duration::from_secs(2);
+const LIMIT: Duration = Duration::from_secs(120);
+const ALPHA: f64 = 0.05;
+/// Beside it, on two pCPUs.
+const BESIDE: &str = "burn=2x2";
+
+/// What one window gave.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+struct Seen {
+    /// Frames presented per second.
+    fps: f64,
+    /// From when a frame was to be drawn to presented, mean, ms.
+    latency_ms: f64,
+    /// Of the time, how much each of the VM's vCPUs was ready and did not run, on average, percent.
+    ready_pct: Option<f64>,
+    /// From waking to running, 99th percentile, ms.
+    lag_p99_ms: Option<f64>,
+    /// Work units of the others per second.
+    others_work: f64,
+}
+
+/// A mean and half its 95 % interval.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+struct Interval {
+    mean: f64,
+    half: f64,
+}
+
+impl Interval {
+    fn of(values: &[f64]) -> Option<Interval> {
+        let n = values.len() as f64;
+        let half = student_two_sided(ALPHA, n - 1.0) * (variance(values)? / n).sqrt();
+        Some(Interval { mean: mean(values)?, half })
+    }
+
+    fn above_0(self) -> bool {
+        self.mean - self.half > 0.0
+    }
+}
+
+fn now_s() -> f64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
+}
+
+fn spec((width, height): (u32, u32)) -> String {
+    format!(
+        "program(run=vsteer-display/run/--tell/--codec/{CODEC}/--targets/{TARGETS}/--seconds/3600/--size/{width}x{height})=1x{VCPUS}"
+    )
+}
+
+/// The VM that shows something.
+fn shows(lab: &Lab) -> Result<String, Fault> {
+    let vm = lab.state().vms.iter().find(|vm| vm.workload.starts_with("program"));
+    vm.map(|vm| vm.name.clone()).ok_or_else(|| failed("no VM shows anything"))
+}
+
+/// Frames presented per second between two moments, and their mean latency, ms.
+fn frames(lab: &Lab, vm: &str, from_s: f64, to_s: f64) -> Result<(f64, f64), Fault> {
+    let all = requests::answered(&requests_file(lab.dir(), vm))?;
+    let took: Vec<f64> =
+        all.iter().filter(|r| (from_s..to_s).contains(&r.ts_s)).map(|r| 1e3 * r.took_s).collect();
+    Ok((took.len() as f64 / (to_s - from_s), mean(&took).unwrap_or(f64::NAN)))
+}
+
+/// Looks at the VM for a while.
+fn window(bench: &Bench, lab: &Lab, v: &Vsteer, vm: &str) -> Result<Seen, Fault> {
+    let to = bench.fresh("display-window.vsteer")?;
+    let (from_s, from_ns) = (now_s(), crate::report::stamp::now_ns());
+    let length = format!("{}s", WINDOW.as_secs());
+    v.run(&["record", "-o", &to, "--for", &length, "--connect", &v.uri], false, LIMIT)?;
+    let (to_s, to_ns) = (now_s(), crate::report::stamp::now_ns());
+    wait("until its frames are told", LOGGED)?;
+    let (fps, latency_ms) = frames(lab, vm, from_s, to_s)?;
+    let r = Recording::open(Path::new(&to))?;
+    let model = model::derive(r.config_at(u64::MAX), &r.manifest.collector, &r.batches)?;
+    let seen = model.vms.iter().find(|known| known.name == vm);
+    let others = lab.window(from_ns, to_ns);
+    let others = others.iter().filter(|m| m.vm != vm).filter_map(|m| m.window.as_ref());
+    Ok(Seen {
+        fps,
+        latency_ms,
+        ready_pct: seen.and_then(|vm| vm.vcpus.ready).map(|ready| 100.0 * ready / f64::from(VCPUS)),
+        lag_p99_ms: seen.and_then(|vm| vm.wake_latency.as_ref()).map(|q| q.p99_ns as f64 / 1e6),
+        others_work: others.map(|w| w.work_units_per_s).sum(),
+    })
+}
+
+/// Frames per second of a VM alone with this picture.
+fn alone(bench: &Bench, size: (u32, u32)) -> Result<f64, Fault> {
+    let lab = bench.with(&spec(size), bench.seed)?;
+    let lab = Bench { lab, ..bench.clone() };
+    let fps = lab.on_lab(&spec(size), bench.seed, |lab, _| {
+        let (vm, from_s) = (shows(lab)?, now_s());
+        wait("alone", WINDOW)?;
+        let to_s = now_s();
+        wait("until its frames are told", LOGGED)?;
+        Ok(frames(lab, &vm, from_s, to_s)?.0)
+    })?;
+    eprintln!("vsteer-lab: alone, {}x{}: {fps:.1} frames per second", size.0, size.1);
+    Ok(fps)
+}
+
+/// The largest picture at which the VM alone holds [`HELD_FPS`], and what it holds; and what was tried.
+fn largest(bench: &Bench) -> Result<((u32, u32), f64, Vec<Value>), Fault> {
+    let mut tried = Vec::new();
+    let (mut holds, mut low, mut high) = (None, 0, SIZES.len());
+    while low < high {
+        let at = (low + high) / 2;
+        let fps = alone(bench, SIZES[at])?;
+        tried.push(json!({ "width": SIZES[at].0, "height": SIZES[at].1, "fps": fps }));
+        if fps >= HELD_FPS {
+            (holds, low) = (Some((SIZES[at], fps)), at + 1);
+        } else {
+            high = at;
+        }
+    }
+    let (size, fps) = holds.ok_or_else(|| {
+        Fault::new(FaultKind::Failed, format!("a VM that shows {}x{}", SIZES[0].0, SIZES[0].1))
+            .because(format!("it does not hold {HELD_FPS} frames per second even alone: {tried:?}"))
+    })?;
+    Ok((size, fps, tried))
+}
+
+/// How well what is presented can be read: the picture's own, on this machine and without a VM, as the codec keeps its quality.
+fn legibility(v: &Vsteer, (width, height): (u32, u32)) -> Result<f64, Fault> {
+    let (size, targets) = (format!("{width}x{height}"), TARGETS.to_string());
+    let words =
+        ["display", "run", "--codec", CODEC, "--targets", &targets, "--size", &size, "--seconds", "3"];
+    let row = v.json(&words, LIMIT)?["rows"][0].clone();
+    let of = |key: &str| row[key].as_f64().unwrap_or(f64::NAN);
+    Ok(of("legible_fps") / of("received_fps"))
+}
+
+/// The claims.
+///
+/// # Errors
+/// The lab's.
+pub fn run(bench: &Bench, findings: &mut Findings) -> Result<Value, Fault> {
+    let (size, held, tried) = if bench.full {
+        largest(bench)?
+    } else {
+        // Of the sizes one that every machine holds, so that it is shown that the path is there.
+        (SIZES[0], alone(bench, SIZES[0])?, Vec::new())
+    };
+    let spec = format!("{},{BESIDE}", spec(size));
+    bench.on_lab(&spec, bench.seed, |lab, v| {
+        let vm = shows(lab)?;
+        let legible = legibility(v, size)?;
+        let plan = bench.output.join("display-plan.json").to_string_lossy().into_owned();
+        let recording = bench.fresh("display-before.vsteer")?;
+        v.run(&["record", "-o", &recording, "--for", "30s", "--connect", &v.uri, "--events"], false, LIMIT)?;
+        let planned = v.json(&["plan", &recording, "-o", &plan], LIMIT)?;
+        eprint!("{}", v.run(&["plan", &recording], false, LIMIT)?);
+        let steps = planned["steps"].as_array().map_or(0, Vec::len);
+        let found = v.settings()?;
+        let (mut before, mut after) = (Vec::new(), Vec::new());
+        for round in 0..if bench.full { ROUNDS.0 } else { ROUNDS.1 } {
+            for with in [round % 2 == 1, round % 2 == 0] {
+                if with && steps > 0 {
+                    v.json(&["apply", &plan, "--yes", "--connect", &v.uri], LIMIT)?;
+                }
+                wait("letting it settle", SETTLE)?;
+                let seen = window(bench, lab, v, &vm)?;
+                (if with { &mut after } else { &mut before }).push(seen);
+                if with && steps > 0 {
+                    v.json(&["rollback", "--connect", &v.uri], LIMIT)?;
+                }
+            }
+        }
+        let restored = v.settings()? == found;
+        let each = |seen: &[Seen], of: fn(&Seen) -> f64| seen.iter().map(of).collect::<Vec<_>>();
+        let told = |seen: &[Seen]| {
+            let of = |of: fn(&Seen) -> f64| mean(&each(seen, of)).unwrap_or(f64::NAN);
+            format!(
+                "{:.1} frames/s, {:.0} ms late, ready {:.1} %, lag (p99) {:.1} ms",
+                of(|s| s.fps),
+                of(|s| s.latency_ms),
+                of(|s| s.ready_pct.unwrap_or(f64::NAN)),
+                of(|s| s.lag_p99_ms.unwrap_or(f64::NAN))
+            )
+        };
+        let lost = Interval::of(&each(&before, |s| s.fps).iter().map(|fps| held - fps).collect::<Vec<_>>());
+        let pairs = before.iter().zip(&after);
+        let won = Interval::of(&pairs.map(|(before, after)| after.fps - before.fps).collect::<Vec<_>>());
+        let (lost, won) = lost.zip(won).ok_or_else(|| failed("too few rounds"))?;
+        findings.claim(
+            format!("contention: {}x{}, the largest picture at which the VM alone holds {HELD_FPS} frames per second; they can be read", size.0, size.1),
+            held >= HELD_FPS && legible >= LEGIBLE_LEAST,
+            format!("{held:.1} frames per second alone, {:.0} % of them legible; tried {}", 100.0 * legible, json!(tried)),
+        );
+        findings.claim(
+            "contention costs frames, beside two VMs that compute, and the plan wins them back",
+            lost.above_0() && won.above_0() && restored,
+            format!(
+                "alone {held:.1}; lost {:.1} ±{:.1}, won back {:.1} ±{:.1} frames per second in {} rounds; before: {}; after: {}; {steps} steps: {}; \
+                 the others do {:.0} % of their work after; settings at the end {}",
+                lost.mean,
+                lost.half,
+                won.mean,
+                won.half,
+                before.len(),
+                told(&before),
+                told(&after),
+                planned["title"].as_str().unwrap_or("no plan"),
+                100.0 * mean(&each(&after, |s| s.others_work)).unwrap_or(f64::NAN)
+                    / mean(&each(&before, |s| s.others_work)).unwrap_or(f64::NAN),
+                if restored { "as found" } else { "differ" },
+            ),
+        );
+        Ok(json!({ "size": size, "alone_fps": held, "legible": legible, "tried": tried, "before": before, "after": after, "lost": lost,
+            "won_back": won, "plan": planned["steps"] }))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lab_can_have_it() {
+        let text = format!("{},{BESIDE}", spec(SIZES[0]));
+        let spec = text.parse::<crate::contention::spec::Spec>().unwrap();
+        assert_eq!(crate::image::programs::named(&spec.groups[0].workload), Some("vsteer-display"));
+    }
+
+    #[test]
+    fn an_interval_says_whether_it_holds_0() {
+        let of = |values: &[f64]| Interval::of(values).unwrap();
+        assert!(of(&[1.0, 1.1, 0.9]).above_0() && !of(&[1.0, -1.1, 0.9]).above_0());
+        assert!(Interval::of(&[1.0]).is_none());
+    }
+}
