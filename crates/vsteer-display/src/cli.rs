@@ -5,7 +5,7 @@ use crate::link::Link;
 use crate::path::{self, Run};
 use crate::picture::canvas::Size;
 use crate::picture::{Kind, Picture};
-use crate::{row, table};
+use crate::{matched, row, table};
 use clap::{Args, Parser, Subcommand};
 use serde::Deserialize;
 use serde_json::json;
@@ -86,6 +86,10 @@ pub struct RunOptions {
     /// The link's rate: 20M, 500k, 0; codecs that hold a rate are given nine tenths of it [default: none]
     #[arg(long, value_parser = bits)]
     rate: Option<u64>,
+    /// Give each codec that can choose the coarsest quantizer at which the picture still has this structural similarity (0.5 to 0.999): all
+    /// are then compared at one quality. A link's rate is then nothing that codecs know of
+    #[arg(long, value_parser = similarity)]
+    match_ssim: Option<f64>,
     /// Codecs that hold a rate divide it among so many frames a second [default: as many as go in the first second]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=240))]
     rate_fps: Option<u32>,
@@ -161,6 +165,11 @@ fn bits(text: &str) -> Result<u64, String> {
     }
 }
 
+fn similarity(text: &str) -> Result<f64, String> {
+    let ssim = text.parse().ok().filter(|ssim| (0.5..=0.999).contains(ssim));
+    ssim.ok_or_else(|| format!("{text:?} is no similarity from 0.5 to 0.999"))
+}
+
 fn size(text: &str) -> Result<Size, Fault> {
     let size = match text {
         "720p" => Some(Size { width: 1280, height: 720 }),
@@ -234,10 +243,21 @@ impl RunOptions {
                 break;
             }
             let picture = Picture::new(self.picture.picture, size, n, self.picture.seed)?;
+            let held = match self.match_ssim {
+                Some(ssim) => match matched::held(codec, &picture, self.fps, ssim) {
+                    Ok(held) => held,
+                    Err(why) => {
+                        eprintln!("vsteer-display: {why}");
+                        fault.get_or_insert(why);
+                        continue;
+                    }
+                },
+                None => self.rate.map(|r| (r as f64 * RATE_OF_LINK) as u64).into(),
+            };
             let run = Run {
                 picture: &picture,
                 codec,
-                codec_rate: self.rate.map(|r| (r as f64 * RATE_OF_LINK) as u64),
+                held,
                 rate_fps: self.rate_fps,
                 fps: self.fps,
                 draw_threads: threads.unwrap_or(1).max(1),
@@ -360,7 +380,8 @@ impl ShowOptions {
         picture.draw(self.frame, &mut pixels, 1);
         if let Some(name) = &self.codec {
             let codec = codec::find(name)?;
-            let (mut encoder, mut decoder) = (codec.encoder(size, FPS, self.rate)?, codec.decoder(size)?);
+            let (mut encoder, mut decoder) =
+                (codec.encoder(size, FPS, self.rate.into())?, codec.decoder(size)?);
             for frame in self.frame.saturating_sub(FPS - 1)..=self.frame {
                 picture.draw(frame, &mut pixels, 1);
                 let mut bytes = Vec::new();
@@ -370,7 +391,7 @@ impl ShowOptions {
             }
             decoder.present(&mut pixels)?;
         }
-        let mut png = codec::find("png")?.encoder(size, 1, None)?;
+        let mut png = codec::find("png")?.encoder(size, 1, codec::Held::Quality)?;
         let mut file = Vec::new();
         png.convert(&pixels)?;
         png.encode(&mut file)?;

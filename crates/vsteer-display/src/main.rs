@@ -11,6 +11,7 @@ mod cli;
 mod codec;
 mod cpu;
 mod link;
+mod matched;
 mod path;
 mod picture;
 mod row;

@@ -10,7 +10,7 @@
 //!
 //! Left out: a window system below the application, real servers (GAP(display-servers)).
 
-use crate::codec::Codec;
+use crate::codec::{Codec, Held};
 use crate::cpu::{self, Lap, now_ns};
 use crate::link::{Link, Relay, SOCKET_BUFFER};
 use crate::picture::{Picture, number};
@@ -38,8 +38,8 @@ pub struct Run<'a> {
     pub picture: &'a Picture,
     /// Who encodes.
     pub codec: &'static Codec,
-    /// The rate that it is to hold, bit/s.
-    pub codec_rate: Option<u64>,
+    /// What it is to hold.
+    pub held: Held,
     /// Frames a second that share it; none: as many as go in the first second.
     pub rate_fps: Option<u32>,
     /// Frames a second that the application would draw.
@@ -291,21 +291,20 @@ struct Served {
 }
 
 fn serve(run: &Run, mut viewer: TcpStream, begun: u64, shared: &Shared) -> Result<Served, Fault> {
-    let mut encoder =
-        run.codec.encoder(run.picture.size(), run.rate_fps.unwrap_or(run.fps), run.codec_rate)?;
+    let mut encoder = run.codec.encoder(run.picture.size(), run.rate_fps.unwrap_or(run.fps), run.held)?;
     let window = UNDER_WAY + (2.0 * run.link.delay_ms / 1e3 * f64::from(run.fps)).ceil() as u64;
     let mut served = Served { used: [0; 3], rest: 0, why: None };
     let mut pixels = vec![0; run.picture.size().bytes()];
     let mut message = Vec::new();
     let mut lap = Lap::new();
     // Who holds a rate has to know how many frames share it.
-    let learns = run.codec_rate.is_some() && run.codec.holds_rate && run.rate_fps.is_none();
+    let learns = matches!(run.held, Held::Rate(_)) && run.codec.holds_rate && run.rate_fps.is_none();
     let (mut learnt, mut went) = (!learns, 0u64);
     while !shared.over() {
         if !learnt && now_ns() >= begun + LEARN_NS {
             learnt = true;
             let fps = (went * 1_000_000_000).div_ceil(now_ns() - begun).clamp(1, u64::from(run.fps));
-            encoder = run.codec.encoder(run.picture.size(), fps as u32, run.codec_rate)?;
+            encoder = run.codec.encoder(run.picture.size(), fps as u32, run.held)?;
         }
         let under_way = locked(&shared.under_way);
         let waits = |n: &mut u64| *n >= window && !shared.over();

@@ -2,6 +2,7 @@
 //!
 //! Left out: VMAF, which this system's FFmpeg lacks (GAP(display-vmaf)).
 
+use crate::codec::Held;
 use crate::path::{Outcome, Passed, Run};
 use crate::picture::{Kind, Picture};
 use vsteer_core::display::frames::Frames;
@@ -45,7 +46,12 @@ pub fn of(run: &Run, kind: Kind, targets: u32, outcome: &Outcome) -> Row {
         width: size.width,
         height: size.height,
         link_bit_s: run.link.rate_bit_s,
-        codec_bit_s: run.codec_rate.filter(|_| run.codec.holds_rate),
+        codec_bit_s: if let (Held::Rate(rate), true) = (run.held, run.codec.holds_rate) {
+            Some(rate)
+        } else {
+            None
+        },
+        quantizer: if let Held::Quantizer(q) = run.held { run.codec.quantizers().map(|_| q) } else { None },
         window_s,
         source_fps: outcome.drawn as f64 / window_s,
         sent_fps: sent as f64 / window_s,

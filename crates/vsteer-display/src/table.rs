@@ -29,7 +29,7 @@ pub fn of(rows: &[Row]) -> String {
         let _ = writeln!(
             text,
             "{:<14} {:>8} {:>8.1} {:>8.1} {:>8} {:>8} {:>6} {:>6} {:>8} {:>7} {:>8} {:>8.1} {:>7.2} {:>6.2}",
-            row.codec,
+            row.quantizer.map_or_else(|| row.codec.clone(), |q| format!("{} q{q}", row.codec)),
             picture,
             row.source_fps,
             row.received_fps,

@@ -166,6 +166,7 @@ mod tests {
             height: 1080,
             link_bit_s: Some(20_000_000),
             codec_bit_s: None,
+            quantizer: None,
             window_s: 10.0,
             source_fps: 60.0,
             sent_fps: received,

@@ -24,6 +24,9 @@ pub struct Row {
     pub link_bit_s: Option<u64>,
     /// What the encoder was told to hold, bit/s.
     pub codec_bit_s: Option<u64>,
+    /// The quantizer that it was given, so that its quality matches others'.
+    #[serde(default)]
+    pub quantizer: Option<i32>,
     /// For how long was counted, s.
     pub window_s: f64,
     /// Frames per second that the application drew.

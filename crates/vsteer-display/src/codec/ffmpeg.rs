@@ -5,13 +5,14 @@
 //!
 //! Source: `ffmpeg -h encoder=NAME` (FFmpeg 5.1). Left out: encoders that take surfaces of a GPU's (VA-API).
 
-use super::{Decoder, Encoder};
+use super::{Decoder, Encoder, Held};
 use crate::picture::canvas::{PIXEL, Size};
 use ffmpeg_next as ffmpeg;
 use ffmpeg_next::codec::threading;
 use ffmpeg_next::format::Pixel;
 use ffmpeg_next::software::scaling;
 use ffmpeg_next::{Dictionary, Packet, Rational, codec, decoder, encoder, frame};
+use std::ops::RangeInclusive;
 use vsteer_core::{Fault, FaultKind};
 
 /// A rate is held over so long, s, and over so many frames at least: one frame cannot take the link for long.
@@ -101,6 +102,18 @@ pub const H264_QSV: Settings = Settings {
     ..PLAIN
 };
 
+impl Settings {
+    /// See [`super::Codec::quantizers`]: FFmpeg's ranges of `q` and `crf`.
+    pub fn quantizers(&self) -> Option<RangeInclusive<i32>> {
+        match (self.quantizer, self.quality.first()) {
+            (Some(_), _) => Some(1..=31),
+            (None, Some(("crf", _))) if matches!(self.id, codec::Id::VP9 | codec::Id::AV1) => Some(1..=63),
+            (None, Some(("crf", _))) => Some(1..=51),
+            _ => None,
+        }
+    }
+}
+
 /// Has this build its encoder and a decoder for it?
 pub fn has(settings: &Settings) -> bool {
     encoder::find_by_name(settings.encoder).is_some() && decoder::find(settings.id).is_some()
@@ -141,7 +154,7 @@ impl Sender {
         settings: &Settings,
         size: Size,
         fps: u32,
-        rate: Option<u64>,
+        held: Held,
     ) -> Result<Sender, Fault> {
         let found = encoder::find_by_name(settings.encoder).ok_or_else(|| missing(name, settings))?;
         let failed = failed(name, "opening the encoder");
@@ -156,17 +169,22 @@ impl Sender {
         video.set_gop(WHOLE_EVERY);
         video.set_max_b_frames(0);
         let mut options: Dictionary = settings.options.iter().copied().collect();
+        let holds_rate = !settings.quality.iter().any(|(k, _)| *k == "qp");
         if let Some(q) = settings.quantizer {
+            let q = if let Held::Quantizer(q) = held { q } else { q };
             video.set_qmin(q);
             video.set_qmax(q);
             // Held by no quantizer, a rate without bounds.
             video.set_bit_rate(usize::pow(10, 9));
-        } else if let Some(rate) = rate.filter(|_| !settings.quality.iter().any(|(k, _)| *k == "qp")) {
+        } else if let (Held::Rate(rate), true) = (held, holds_rate) {
             let window_s = WINDOW_S.max(WINDOW_FRAMES / f64::from(fps));
             let words = [("b", rate), ("maxrate", rate), ("bufsize", (rate as f64 * window_s) as u64)];
             words.iter().for_each(|(key, value)| options.set(key, &value.to_string()));
         } else {
             settings.quality.iter().for_each(|(key, value)| options.set(key, value));
+            if let (Held::Quantizer(q), Some(_)) = (held, settings.quantizers()) {
+                options.set("crf", &q.to_string());
+            }
         }
         let encoder = video.open_as_with(found, options).map_err(|e| {
             failed(e).way_out("an encoder in hardware needs that hardware; vsteer-display codecs lists all")

@@ -9,7 +9,25 @@ mod ffmpeg;
 mod tiles;
 
 use crate::picture::canvas::Size;
+use std::ops::RangeInclusive;
 use vsteer_core::{Fault, FaultKind};
+
+/// What a codec is to hold, where it can.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Held {
+    /// Its own setting of quality.
+    Quality,
+    /// A rate, bit/s.
+    Rate(u64),
+    /// This quantizer, or factor of constant quality: of [`Codec::quantizers`].
+    Quantizer(i32),
+}
+
+impl From<Option<u64>> for Held {
+    fn from(rate: Option<u64>) -> Held {
+        rate.map_or(Held::Quality, Held::Rate)
+    }
+}
 
 /// Makes bytes of frames; in the thread that made it.
 pub trait Encoder {
@@ -192,13 +210,13 @@ pub fn find(name: &str) -> Result<&'static Codec, Fault> {
 }
 
 impl Codec {
-    /// Ready to encode frames of this size at so many a second, at a rate (bit/s) where it is given one and holds one.
+    /// Ready to encode frames of this size at so many a second.
     ///
     /// # Errors
     /// This build of FFmpeg lacks it, or the machine what it needs.
-    pub fn encoder(&self, size: Size, fps: u32, rate: Option<u64>) -> Result<Box<dyn Encoder>, Fault> {
+    pub fn encoder(&self, size: Size, fps: u32, held: Held) -> Result<Box<dyn Encoder>, Fault> {
         Ok(match &self.by {
-            By::Ffmpeg(settings) => Box::new(ffmpeg::Sender::new(self.name, settings, size, fps, rate)?),
+            By::Ffmpeg(settings) => Box::new(ffmpeg::Sender::new(self.name, settings, size, fps, held)?),
             By::Tiles => Box::new(tiles::Sender::new(size)),
         })
     }
@@ -212,6 +230,14 @@ impl Codec {
             By::Ffmpeg(settings) => Box::new(ffmpeg::Receiver::new(self.name, settings, size)?),
             By::Tiles => Box::new(tiles::Receiver::new(size)),
         })
+    }
+
+    /// The quantizers that it can be given, the finest first; none where its quality cannot be chosen.
+    pub fn quantizers(&self) -> Option<RangeInclusive<i32>> {
+        match &self.by {
+            By::Ffmpeg(settings) => settings.quantizers(),
+            By::Tiles => None,
+        }
     }
 
     /// The library's encoder, and whether this build has it.
@@ -238,7 +264,7 @@ mod tests {
             assert!(codec.built_in().1, "{}: not in this FFmpeg", codec.name);
             let rate = codec.holds_rate.then_some(20_000_000);
             let (mut encoder, mut decoder) =
-                (codec.encoder(size, 60, rate).unwrap(), codec.decoder(size).unwrap());
+                (codec.encoder(size, 60, rate.into()).unwrap(), codec.decoder(size).unwrap());
             let [mut shown, mut came] = [vec![0; size.bytes()], vec![0; size.bytes()]];
             for frame in 0..8 {
                 picture.draw(frame, &mut shown, 1);

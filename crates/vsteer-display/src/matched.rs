@@ -1,0 +1,99 @@
+//! How coarse may a codec be, so that all show the same picture equally well? The coarsest quantizer at which a similarity is kept.
+//!
+//! Frames per second at settings of anybody's choice compare choices, not codecs. So each codec that can choose gets the coarsest quantizer at which the structural similarity
+//! (Wang et al., IEEE Trans. Image Process. 13(4), 2004) of some frames of the picture is what was asked for, by bisection, off-line and before its run:
+//! similarity falls as quantizers grow, but for noise in its third digit. One without loss, or whose quality cannot be chosen, stays as it is.
+//!
+//! Left out: matching by legibility (it falls from all to nothing within a step or two); presets, which trade CPU for bytes at one quality.
+
+use crate::codec::{Codec, Held};
+use crate::picture::Picture;
+use vsteer_core::display::score::{Luma, ssim};
+use vsteer_core::stats::mean;
+use vsteer_core::{Fault, FaultKind};
+
+/// Frames that are sent for each try, of the application's every so many. The first, which need no others, are better than what follows.
+const FRAMES: u32 = 16;
+const OF_SOURCE: u32 = 3;
+const SCORED: [u32; 3] = [7, 11, 15];
+
+/// What this codec is to hold.
+///
+/// # Errors
+/// It does not get there by its finest quantizer; the library's.
+pub fn held(codec: &Codec, picture: &Picture, fps: u32, least: f64) -> Result<Held, Fault> {
+    let Some(range) = codec.quantizers() else { return Ok(Held::Quality) };
+    let mut fits = |q: i32| Ok::<bool, Fault>(similarity(codec, picture, fps, q)? >= least);
+    let q = coarsest(*range.start(), *range.end(), &mut fits)?;
+    q.map(Held::Quantizer).ok_or_else(|| {
+        Fault::new(FaultKind::Unsupported, format!("{} at a similarity of {least}", codec.name))
+            .because("its finest quantizer does not get there on this picture")
+            .way_out("a smaller --match-ssim")
+    })
+}
+
+/// The largest that fits, where what fits comes first; none where the first does not.
+fn coarsest(
+    low: i32,
+    high: i32,
+    fits: &mut impl FnMut(i32) -> Result<bool, Fault>,
+) -> Result<Option<i32>, Fault> {
+    let (mut low, mut high) = (low - 1, high + 1);
+    let first = low;
+    while high - low > 1 {
+        let middle = low + (high - low) / 2;
+        if fits(middle)? { low = middle } else { high = middle }
+    }
+    Ok((low > first).then_some(low))
+}
+
+/// Mean similarity of some frames, sent by this codec with this quantizer.
+fn similarity(codec: &Codec, picture: &Picture, fps: u32, quantizer: i32) -> Result<f64, Fault> {
+    let size = picture.size();
+    let mut encoder = codec.encoder(size, fps, Held::Quantizer(quantizer))?;
+    let mut decoder = codec.decoder(size)?;
+    let [mut shown, mut came] = [vec![0; size.bytes()], vec![0; size.bytes()]];
+    let mut all = Vec::new();
+    for frame in 0..FRAMES {
+        picture.draw(OF_SOURCE * frame, &mut shown, 1);
+        let mut bytes = Vec::new();
+        encoder.convert(&shown)?;
+        encoder.encode(&mut bytes)?;
+        if decoder.decode(&bytes)? && SCORED.contains(&frame) {
+            decoder.present(&mut came)?;
+            all.extend(ssim(&Luma::of(&shown, size.width), &Luma::of(&came, size.width)));
+        }
+    }
+    mean(&all).ok_or_else(|| Fault::new(FaultKind::Failed, format!("{}: no frame came", codec.name)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::codec;
+    use crate::picture::Kind;
+    use crate::picture::canvas::Size;
+
+    #[test]
+    fn the_largest_that_fits_is_found() {
+        for edge in 0..=12 {
+            let found = coarsest(1, 10, &mut |q| Ok(q <= edge)).unwrap();
+            assert_eq!(found, (edge > 0).then_some(edge.min(10)));
+        }
+    }
+
+    #[test]
+    fn codecs_are_as_good_as_was_asked_for_and_no_better() {
+        let size = Size { width: 640, height: 360 };
+        let picture = Picture::new(Kind::Targets, size, 100, 3).unwrap();
+        for name in ["jpeg", "h264", "vp9"] {
+            let codec = codec::find(name).unwrap();
+            let Held::Quantizer(q) = held(codec, &picture, 30, 0.9).unwrap() else { panic!("{name}") };
+            let at = |q| similarity(codec, &picture, 30, q).unwrap();
+            assert!(at(q) >= 0.9, "{name}: {} at {q}", at(q));
+            assert!(q == *codec.quantizers().unwrap().end() || at(q + 1) < 0.9, "{name} at {q}");
+        }
+        assert_eq!(held(codec::find("tiles").unwrap(), &picture, 30, 0.9).unwrap(), Held::Quality);
+        assert_eq!(held(codec::find("h264-lossless").unwrap(), &picture, 30, 0.9).unwrap(), Held::Quality);
+    }
+}
