@@ -6,10 +6,10 @@ use crate::path::{self, Run};
 use crate::picture::canvas::Size;
 use crate::picture::{Kind, Picture};
 use crate::{matched, row, table};
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, Parser, Subcommand};
 use serde::Deserialize;
 use serde_json::json;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -52,6 +52,32 @@ pub enum Command {
     Show(ShowOptions),
     /// Say which codec to take, by what `run --json` measured, and what would change that
     Advise(AdviseOptions),
+    /// Print completions for a shell
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+    /// Write manual pages
+    Man {
+        /// Where to; the folder is made
+        folder: PathBuf,
+    },
+}
+
+/// `completions SHELL`.
+pub fn completions(shell: clap_complete::Shell) {
+    clap_complete::generate(shell, &mut Cli::command(), "vsteer-display", &mut std::io::stdout());
+}
+
+/// `man FOLDER`.
+///
+/// # Errors
+/// When the folder cannot be written.
+pub fn man(folder: &Path) -> Result<(), Fault> {
+    let failed = |e: &std::io::Error| Fault::io(format!("writing manual pages to {}", folder.display()), e);
+    std::fs::create_dir_all(folder).map_err(|e| failed(&e))?;
+    // Pages are named after the program that is there, whichever way it was called.
+    clap_mangen::generate_to(Cli::command().bin_name("vsteer-display"), folder).map_err(|e| failed(&e))
 }
 
 #[derive(Debug, Args)]

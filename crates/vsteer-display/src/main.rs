@@ -4,8 +4,7 @@
 //! picture  what is on the screen, of which is known what stands where     codec  FFmpeg's, and one of tiles
 //! path     application, server, viewer; link  what lies between           row    what is said of a run, table  how people read it; cpu  whose CPU time
 //! ```
-//! It measures real codecs end to end on this machine and counts a frame only if it can be read. Left out: real servers, contention (GAP(display-servers),
-//! GAP(display-contention) in docs/display.md).
+//! It measures real codecs end to end on this machine and counts a frame only if it can be read. Left out: real servers (GAP(display-servers) in docs/display.md).
 
 mod cli;
 mod codec;
@@ -40,6 +39,11 @@ fn main() -> ExitCode {
         Command::Codecs { json } => cli::codecs(json),
         Command::Show(options) => options.show(),
         Command::Advise(options) => options.advise(),
+        Command::Completions { shell } => {
+            cli::completions(shell);
+            Ok(())
+        }
+        Command::Man { folder } => cli::man(&folder),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
