@@ -77,7 +77,7 @@ fn finished(line: &str) -> Option<(u64, u64)> {
     let mut words = line.split_ascii_whitespace().skip(1);
     let mut ns = || {
         let s: f64 = words.next()?.parse().ok()?;
-        (s >= 0.0 && s < 1e10).then_some((1e9 * s) as u64)
+        (0.0..1e10).contains(&s).then_some((1e9 * s) as u64)
     };
     let times = (ns()?, ns()?);
     words.next().is_none().then_some(times)

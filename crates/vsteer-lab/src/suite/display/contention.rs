@@ -124,7 +124,7 @@ fn window(bench: &Bench, lab: &Lab, v: &Vsteer, vm: &str) -> Result<Seen, Fault>
         fps,
         latency_ms,
         ready_pct: seen.and_then(|vm| vm.vcpus.ready).map(|ready| 100.0 * ready / f64::from(VCPUS)),
-        lag_p99_ms: seen.and_then(|vm| vm.wake_latency.as_ref()).map(|q| q.p99_ns as f64 / 1e6),
+        lag_p99_ms: seen.and_then(|vm| vm.wake_latency.as_ref()).map(|q| q.p99_ns / 1e6),
         others_work: others.map(|w| w.work_units_per_s).sum(),
     })
 }
@@ -144,8 +144,15 @@ fn alone(bench: &Bench, size: (u32, u32)) -> Result<f64, Fault> {
     Ok(fps)
 }
 
-/// The largest picture at which the VM alone holds [`HELD_FPS`], and what it holds; and what was tried.
-fn largest(bench: &Bench) -> Result<((u32, u32), f64, Vec<Value>), Fault> {
+/// A picture that the VM holds alone.
+struct Largest {
+    size: (u32, u32),
+    fps: f64,
+    tried: Vec<Value>,
+}
+
+/// The largest picture at which the VM alone holds [`HELD_FPS`].
+fn largest(bench: &Bench) -> Result<Largest, Fault> {
     let mut tried = Vec::new();
     let (mut holds, mut low, mut high) = (None, 0, SIZES.len());
     while low < high {
@@ -162,7 +169,7 @@ fn largest(bench: &Bench) -> Result<((u32, u32), f64, Vec<Value>), Fault> {
         Fault::new(FaultKind::Failed, format!("a VM that shows {}x{}", SIZES[0].0, SIZES[0].1))
             .because(format!("it does not hold {HELD_FPS} frames per second even alone: {tried:?}"))
     })?;
-    Ok((size, fps, tried))
+    Ok(Largest { size, fps, tried })
 }
 
 /// How well what is presented can be read: the picture's own, on this machine and without a VM, as the codec keeps its quality.
@@ -180,11 +187,11 @@ fn legibility(v: &Vsteer, (width, height): (u32, u32)) -> Result<f64, Fault> {
 /// # Errors
 /// The lab's.
 pub fn run(bench: &Bench, findings: &mut Findings) -> Result<Value, Fault> {
-    let (size, held, tried) = if bench.full {
+    let Largest { size, fps: held, tried } = if bench.full {
         largest(bench)?
     } else {
         // Of the sizes one that every machine holds, so that it is shown that the path is there.
-        (SIZES[0], alone(bench, SIZES[0])?, Vec::new())
+        Largest { size: SIZES[0], fps: alone(bench, SIZES[0])?, tried: Vec::new() }
     };
     let spec = format!("{},{BESIDE}", spec(size));
     bench.on_lab(&spec, bench.seed, |lab, v| {
