@@ -1,0 +1,209 @@
+//! What is counted on a host, of whom? The part of the nouns that a recording stores.
+//!
+//! Left out: what follows from them, which is derived in [`crate::model`].
+
+use super::{Histogram, Role, Tid, VmId};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// What was counted for one thread since counting began. Every field is cumulative and never falls;
+/// `None`: this collector cannot measure it (the recording's [`Collector`] says why).
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct ThreadCounters {
+    /// On a pCPU, ns. Includes halt polling and the host's own stolen time.
+    pub run_ns: Option<u64>,
+    /// Could run, had no pCPU, not held by a limit, ns.
+    pub ready_ns: Option<u64>,
+    /// Held by a quota, ns.
+    pub limited_ns: Option<u64>,
+    /// Ready and limited together, ns (all that `schedstat`'s run delay can tell).
+    pub wait_ns: Option<u64>,
+    /// Held back so that its siblings catch up, ns: neither ready nor limited. ESXi and the simulator alone have it.
+    #[serde(default)]
+    pub costop_ns: Option<u64>,
+    /// Asleep, from switch-out to wake-up, ns.
+    pub blocked_ns: Option<u64>,
+    /// Ready while a sibling vCPU ran, ns (a part of ready).
+    pub lag_ns: Option<u64>,
+    /// Interrupts and softirqs served while this thread was current, ns (a part of run).
+    pub overlap_ns: Option<u64>,
+    /// What the hypervisor's kernel worked on its behalf while it was not current, ns (esxtop's %SYS; not a part of run).
+    #[serde(default)]
+    pub system_ns: Option<u64>,
+    /// Run, system and less overlap as the hypervisor adds them up, scaled by frequency, ns (esxtop's %USED).
+    #[serde(default)]
+    pub used_ns: Option<u64>,
+    /// Times it was given a pCPU.
+    pub switches: Option<u64>,
+    /// Times it lost the pCPU while it could still run.
+    pub preemptions: Option<u64>,
+    /// Times it was woken.
+    pub wakeups: Option<u64>,
+    /// Times it was moved to another pCPU.
+    pub migrations: Option<u64>,
+    /// From wake-up to running.
+    pub wake_latency: Option<Histogram>,
+    /// Every unbroken wait for a pCPU, after a wake-up or a preemption.
+    pub ready_spell: Option<Histogram>,
+    /// A vCPU's run time outside its guest, in KVM or its VMM, but for halt polling, ns; `None` without KVM.
+    pub exit_ns: Option<u64>,
+    /// A vCPU's halt polling (a part of run): waiting for an interrupt by looking, ns; `None` without KVM.
+    pub halt_poll_ns: Option<u64>,
+}
+
+/// One thread at one moment.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ThreadSample {
+    /// Whose thread.
+    pub vm: VmId,
+    /// What it does.
+    pub role: Role,
+    /// Its id: a new tid under the same role is a new series.
+    pub tid: Tid,
+    /// The pCPU it ran on last.
+    pub last_cpu: Option<u32>,
+    /// For how long it has been ready or limited without a break, ns; 0 where it is neither. The counters hold it already:
+    /// without it they are what a kernel that counts waits when they end would say.
+    pub waiting_ns: Option<u64>,
+    /// Its counters.
+    pub counters: ThreadCounters,
+}
+
+/// One pCPU at one moment, from `/proc/stat`; cumulative, ns, `None` where the kernel has no such column.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct PcpuSample {
+    /// Which logical CPU.
+    pub cpu: u32,
+    /// Processes, user mode, guests included.
+    pub user_ns: u64,
+    /// Kernel mode.
+    pub system_ns: u64,
+    /// Hard interrupts.
+    pub irq_ns: u64,
+    /// Soft interrupts.
+    pub softirq_ns: u64,
+    /// Taken by the hypervisor below this host.
+    pub steal_ns: Option<u64>,
+    /// Idle, waiting for input or output included.
+    pub idle_ns: u64,
+    /// The part of `user_ns` that ran guests under KVM.
+    pub guest_ns: Option<u64>,
+    /// Clock, kHz; `None` without cpufreq.
+    pub frequency_khz: Option<u64>,
+}
+
+/// A VM's counters that belong to no single thread.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VmSample {
+    /// Which VM.
+    pub vm: VmId,
+    /// Times its quota ran out (`nr_throttled`), summed over its quota groups.
+    pub throttled_periods: Option<u64>,
+    /// I/O: requests of its disks and packets of its networks, all together.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub io: Option<u64>,
+    /// What its timers asked for and got; `None` where nobody puts it first when they end (`vsteer realtime`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timers: Option<TimerCounts>,
+    /// Bytes of its memory per NUMA node, ascending; read rarely, `None` in between.
+    pub memory_by_node: Option<Vec<(u32, u64)>>,
+    /// Of its memory, what lies on its home nodes, in millionths; where the hypervisor tells no more (esxtop's N%L).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_local_ppm: Option<u32>,
+    /// All of it together as the hypervisor counts it; `None` where only threads are counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<GroupSample>,
+}
+
+/// A VM's worlds together, as esxtop's group row has them: every vCPU and every world that works for it. It is measured, not
+/// added up here: the worlds themselves may not be in the file.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct GroupSample {
+    /// Over how many worlds the counters are sums (26 for a VM of 12 vCPUs, say); `None` where it is not told.
+    pub worlds: Option<u32>,
+    /// Their sums; cumulative.
+    pub counters: ThreadCounters,
+}
+
+/// A VM's timers that ended, and what became of them; cumulative since the service counts.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TimerCounts {
+    /// All that ended.
+    pub asked: u64,
+    /// The vCPU was put first.
+    pub honoured: u64,
+    /// It ran more than [`TimerCounts::LATE_NS`] after the end.
+    pub late: u64,
+    /// It was not put first: it had borrowed all that it may, asked too soon, or its quota was used up.
+    pub refused: u64,
+}
+
+impl TimerCounts {
+    /// From a timer's end to running: from this on it was late. A tenth of the shortest periods of media, and an edge of the histograms' buckets.
+    pub const LATE_NS: u64 = 1 << 20;
+}
+
+/// Who held the pCPU that a ready thread waited for.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Culprit {
+    /// A thread of this VM (possibly the waiting one's own).
+    Vm(VmId),
+    /// A host process.
+    Process {
+        /// Its name (`comm`).
+        comm: String,
+        /// Its id; 0 when several were counted together.
+        pid: u32,
+    },
+    /// A kernel thread.
+    Kernel {
+        /// Its name (`comm`).
+        comm: String,
+    },
+    /// Nobody: an allowed pCPU was idle meanwhile, the scheduler had not placed the thread there.
+    Placement,
+    /// The wait was longer than the record of who ran; nobody can be named.
+    Unattributed,
+}
+
+/// Time that a thread of `victim` was ready while `culprit` ran, since the batch before. Not cumulative as all else is:
+/// on a host that starts many processes the culprits of a day are thousands, those of a moment a handful.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BlameSample {
+    /// Who waited.
+    pub victim: VmId,
+    /// Which of its threads.
+    pub role: Role,
+    /// Who ran.
+    pub culprit: Culprit,
+    /// For how long, ns. Negative where a wait that was still open has turned out otherwise: what it had been charged to
+    /// is taken back, and any sum over batches is right.
+    pub ns: i64,
+}
+
+/// Everything counted at one moment.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Batch {
+    /// `CLOCK_MONOTONIC` when it was read, ns.
+    pub mono_ns: u64,
+    /// Wall-clock time at that moment, ns since 1970 UTC.
+    pub unix_ns: u64,
+    /// The VMs' threads.
+    pub threads: Vec<ThreadSample>,
+    /// The pCPUs.
+    pub pcpus: Vec<PcpuSample>,
+    /// The VMs.
+    pub vms: Vec<VmSample>,
+    /// Who made whom wait since the batch before; empty where the collector cannot tell.
+    pub blame: Vec<BlameSample>,
+}
+
+/// How the samples were taken, and what that way cannot see.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Collector {
+    /// `ebpf`, `schedstat`, `simulator`, …
+    pub name: String,
+    /// Name of a counter (a field of [`ThreadCounters`], or `blame`) -> why it is not measured.
+    pub missing: BTreeMap<String, String>,
+}
