@@ -2,14 +2,15 @@
 
 use crate::codec::{self, Codec};
 use crate::link::Link;
-use crate::path::{self, Run};
+use crate::path::{self, Conditions, Run};
 use crate::picture::canvas::Size;
 use crate::picture::{Kind, Picture};
+use crate::server::{self, Server, session};
 use crate::{row, table};
 use clap::{Args, Parser, Subcommand};
 use serde::Deserialize;
 use serde_json::json;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -48,6 +49,12 @@ pub enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Other people's servers that can be run, and whether they are there
+    Servers {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
     /// Write one frame of a picture as PNG
     Show(ShowOptions),
     /// Say which codec to take, by what `run --json` measured, and what would change that
@@ -74,9 +81,15 @@ pub struct RunOptions {
     /// How many targets, a run for each [default: 1000,3000,5000,10000]
     #[arg(long, value_delimiter = ',')]
     targets: Vec<u32>,
-    /// Codecs by name (see `codecs`) [default: all that this build has in software]
+    /// Codecs by name (see `codecs`) [default: all that this build has in software; none where servers are named]
     #[arg(long = "codec", value_delimiter = ',')]
     codecs: Vec<String>,
+    /// Other people's servers by name or family (see `servers`), behind the same link
+    #[arg(long = "server", value_delimiter = ',')]
+    servers: Vec<String>,
+    /// Write the last frame that was kept of each run, as its viewer saw it, to NAME-TARGETS.png in this folder
+    #[arg(long)]
+    keep: Option<PathBuf>,
     /// Frames per second that the application draws, if it can
     #[arg(long, default_value_t = 60)]
     fps: u32,
@@ -179,7 +192,32 @@ impl PictureOptions {
     }
 }
 
+/// Who is measured.
+#[derive(Clone, Copy)]
+enum Who {
+    Codec(&'static Codec),
+    Server(&'static Server),
+}
+
+impl Who {
+    fn name(self) -> &'static str {
+        match self {
+            Who::Codec(codec) => codec.name,
+            Who::Server(server) => server.name,
+        }
+    }
+}
+
 impl RunOptions {
+    fn all(&self) -> Result<Vec<Who>, Fault> {
+        let codecs = if self.codecs.is_empty() && !self.servers.is_empty() { Vec::new() } else { self.codecs()? };
+        let mut all: Vec<Who> = codecs.into_iter().map(Who::Codec).collect();
+        for name in &self.servers {
+            all.extend(server::find(name)?.into_iter().map(Who::Server));
+        }
+        Ok(all)
+    }
+
     fn codecs(&self) -> Result<Vec<&'static Codec>, Fault> {
         if self.codecs.is_empty() && self.quick {
             return QUICK.iter().map(|name| codec::find(name)).collect();
@@ -201,7 +239,7 @@ impl RunOptions {
             signal_hook::flag::register(signal, stop.clone())
                 .map_err(|e| Fault::io("watching for an interrupt".to_owned(), &e))?;
         }
-        let codecs = self.codecs()?;
+        let who = self.all()?;
         let size = self.picture.size(if self.quick { QUICK_SIZE } else { "1080p" })?;
         let seconds = self.seconds.unwrap_or(if self.quick { QUICK_S } else { 10 });
         if !(1..=3600).contains(&seconds)
@@ -223,19 +261,16 @@ impl RunOptions {
         let link = Link { rate_bit_s: self.rate, delay_ms: self.delay_ms, queue_bytes: self.queue_kb << 10 };
         let mut rows = Vec::new();
         let mut fault = None;
-        let runs = targets.iter().flat_map(|n| codecs.iter().map(move |codec| (*n, *codec)));
-        let all = targets.len() * codecs.len();
-        for (i, (n, codec)) in runs.enumerate() {
+        let runs = targets.iter().flat_map(|n| who.iter().map(move |who| (*n, *who)));
+        let all = targets.len() * who.len();
+        for (i, (n, who)) in runs.enumerate() {
             if stop.load(Ordering::Relaxed) {
                 eprintln!("vsteer-display: interrupted: {i} of {all} runs are told");
                 break;
             }
             let picture = Picture::new(self.picture.picture, size, n, self.picture.seed)?;
-            let run = Run {
+            let under = Conditions {
                 picture: &picture,
-                codec,
-                codec_rate: self.rate.map(|r| (r as f64 * RATE_OF_LINK) as u64),
-                rate_fps: self.rate_fps,
                 fps: self.fps,
                 draw_threads: threads.unwrap_or(1).max(1),
                 link,
@@ -244,9 +279,9 @@ impl RunOptions {
                 stop: &stop,
             };
             let of = if n > 0 { format!(" of {n} targets") } else { String::new() };
-            eprintln!("vsteer-display: {} of {all}: {}{of}", i + 1, codec.name);
-            match path::run(&run) {
-                Ok(outcome) => rows.push(row::of(&run, self.picture.picture, n, &outcome)),
+            eprintln!("vsteer-display: {} of {all}: {}{of}", i + 1, who.name());
+            match self.one(who, &under, n) {
+                Ok(row) => rows.push(row),
                 Err(why) => {
                     eprintln!("vsteer-display: {why}");
                     fault.get_or_insert(why);
@@ -260,6 +295,28 @@ impl RunOptions {
             print!("{}", table::of(&rows));
         }
         fault.map_or(Ok(()), Err)
+    }
+
+    /// One run.
+    fn one(&self, who: Who, under: &Conditions, targets: u32) -> Result<Row, Fault> {
+        let (outcome, encoder, codec_bit_s) = match who {
+            Who::Codec(codec) => {
+                let codec_rate = self.rate.map(|r| (r as f64 * RATE_OF_LINK) as u64);
+                let run = Run { under: *under, codec, codec_rate, rate_fps: self.rate_fps };
+                let held = codec_rate.filter(|_| codec.holds_rate);
+                (path::run(&run)?, codec.built_in().0.to_owned(), held)
+            }
+            Who::Server(server) => {
+                let (outcome, version) = session::run(server, under)?;
+                (outcome, version, None)
+            }
+        };
+        let name = who.name();
+        if let (Some(folder), Some((_, pixels))) = (&self.keep, outcome.kept.last()) {
+            write_png(&folder.join(format!("{name}-{targets}.png")), under.picture.size(), pixels)?;
+        }
+        let of = row::Of { under: *under, kind: self.picture.picture, targets, name, encoder, codec_bit_s };
+        Ok(row::of(of, &outcome))
     }
 }
 
@@ -289,6 +346,26 @@ pub fn codecs(json: bool) -> Result<(), Fault> {
             if there { "built in" } else { "missing" },
             c.doc
         );
+    }
+    Ok(())
+}
+
+/// Lists other people's servers.
+///
+/// # Errors
+/// None.
+pub fn servers(json: bool) -> Result<(), Fault> {
+    if json {
+        let one = |s: &Server| {
+            json!({ "name": s.name, "doc": s.doc, "program": s.program, "package": s.package, "there": s.is_there() })
+        };
+        let all: Vec<_> = server::ALL.iter().map(one).collect();
+        println!("{}", serde_json::to_string_pretty(&all).expect("plain data"));
+        return Ok(());
+    }
+    for s in server::ALL {
+        let there = if s.is_there() { "there".to_owned() } else { format!("missing: {}", s.package) };
+        println!("{:<17} {:<18} {there:<9} {}", s.name, s.program, s.doc);
     }
     Ok(())
 }
@@ -366,13 +443,16 @@ impl ShowOptions {
             }
             decoder.present(&mut pixels)?;
         }
-        let mut png = codec::find("png")?.encoder(size, 1, None)?;
-        let mut file = Vec::new();
-        png.convert(&pixels)?;
-        png.encode(&mut file)?;
-        std::fs::write(&self.output, file)
-            .map_err(|e| Fault::io(format!("writing {}", self.output.display()), &e))
+        write_png(&self.output, size, &pixels)
     }
+}
+
+fn write_png(file: &Path, size: Size, pixels: &[u8]) -> Result<(), Fault> {
+    let mut png = codec::find("png")?.encoder(size, 1, None)?;
+    let mut bytes = Vec::new();
+    png.convert(pixels)?;
+    png.encode(&mut bytes)?;
+    std::fs::write(file, bytes).map_err(|e| Fault::io(format!("writing {}", file.display()), &e))
 }
 
 #[cfg(test)]

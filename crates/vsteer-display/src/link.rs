@@ -12,7 +12,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use vsteer_core::Fault;
@@ -168,8 +168,11 @@ fn take(link: Link, mut from: TcpStream, to: &SyncSender<Chunk>, stop: &AtomicBo
 
 fn give(mut to: TcpStream, come: &Receiver<Chunk>, stop: &AtomicBool) {
     while !stop.load(Ordering::Relaxed) {
-        let Ok((at_ns, bytes)) = come.recv_timeout(LOOK_EVERY) else {
-            continue;
+        let (at_ns, bytes) = match come.recv_timeout(LOOK_EVERY) {
+            Ok(chunk) => chunk,
+            Err(RecvTimeoutError::Timeout) => continue,
+            // The one side has ended, and the other has all that it said.
+            Err(RecvTimeoutError::Disconnected) => break,
         };
         std::thread::sleep(Duration::from_nanos(at_ns.saturating_sub(cpu::now_ns())));
         let mut rest = &bytes[..];
@@ -181,7 +184,7 @@ fn give(mut to: TcpStream, come: &Receiver<Chunk>, stop: &AtomicBool) {
             }
         }
     }
-    let _ = to.shutdown(Shutdown::Both);
+    let _ = to.shutdown(if stop.load(Ordering::Relaxed) { Shutdown::Both } else { Shutdown::Write });
 }
 
 fn waits(e: &std::io::Error) -> bool {
@@ -230,6 +233,19 @@ mod tests {
         assert!(first >= Duration::from_millis(30), "{first:?}");
         // Half a second by the rate; how much later depends on who else wants this machine.
         assert!(last >= Duration::from_millis(520), "{last:?}");
+    }
+
+    #[test]
+    fn where_the_server_ends_its_viewer_is_told_once_it_has_all() {
+        let link = Link { rate_bit_s: Some(8_000_000), delay_ms: 10.0, queue_bytes: 32 << 10 };
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let relay = Relay::start(link, listener.local_addr().unwrap()).unwrap();
+        let mut viewer = TcpStream::connect(relay.address).unwrap();
+        viewer.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        let (mut server, _) = listener.accept().unwrap();
+        server.write_all(&[7; 50_000]).unwrap();
+        drop(server);
+        assert_eq!(viewer.read_to_end(&mut Vec::new()).unwrap(), 50_000);
     }
 
     #[test]

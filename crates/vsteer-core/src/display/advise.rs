@@ -128,7 +128,7 @@ fn of_group(rows: &[&Row], wanted: Wanted) -> Advice {
 fn judge(row: &Row, wanted: Wanted) -> Judged {
     // A picture without letters is legible where it comes.
     let legible_fps = row.legible_fps.unwrap_or(row.received_fps);
-    let cpu_percent = row.cpu.server_ms * row.sent_fps / 10.0;
+    let cpu_percent = row.cpu.server_ms * row.sent_fps.unwrap_or(row.received_fps) / 10.0;
     let enough = legible_fps >= wanted.fps;
     let does = enough && cpu_percent <= wanted.cpu_percent;
     let needs_percent = row.cpu.server_ms * wanted.fps / 10.0;
@@ -160,6 +160,7 @@ mod tests {
         Row {
             codec: codec.into(),
             encoder: codec.into(),
+            negotiated: None,
             picture: "targets".into(),
             targets: Some(1000),
             width: 1920,
@@ -168,7 +169,7 @@ mod tests {
             codec_bit_s: None,
             window_s: 10.0,
             source_fps: 60.0,
-            sent_fps: received,
+            sent_fps: Some(received),
             received_fps: received,
             received_fps_margin: None,
             legible_fps: Some(legible),
@@ -185,7 +186,7 @@ mod tests {
             stages_ms: None,
             bytes_per_frame: Some(bytes),
             mbit_s: bytes * 8e-6 * received,
-            cpu: Cpu { draw_ms: 1.0, server_ms, encode_ms: server_ms, viewer_ms: 1.0, harness_percent: 1.0 },
+            cpu: Cpu { draw_ms: 1.0, server_ms, encode_ms: Some(server_ms), viewer_ms: 1.0, harness_percent: 1.0 },
             broken: 0,
             wrong: 0,
             why: None,

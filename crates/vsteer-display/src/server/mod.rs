@@ -1,0 +1,110 @@
+//! Which servers of other people's can be measured as the codecs are? One line each in [`ALL`], by server and what is asked of it.
+//!
+//! ```text
+//! session  application, server, link, viewer: one run      process  the server's, started and ended      xdisplay  where the application shows its frames
+//! tigervnc Xtigervnc, an X server that VNC viewers look at
+//! ```
+//! The application is the one that the codecs have: it draws the same frames, with their numbers, into the server's display. What comes through the link is decoded by a
+//! viewer in this program, or read off the screen of the server's own; it knows the frame by its number. What was negotiated is told by what came.
+//!
+//! Left out: QEMU's VNC and SPICE, FreeRDP, GStreamer (GAP(display-servers)).
+
+mod process;
+pub mod session;
+mod tigervnc;
+mod xdisplay;
+
+use crate::rfb::Encoding;
+use process::Process;
+use std::net::SocketAddr;
+use vsteer_core::{Fault, FaultKind};
+
+/// A server, and what is asked of it.
+#[derive(Debug)]
+pub struct Server {
+    /// As it is asked for: its family, and what is asked.
+    pub name: &'static str,
+    /// What it is.
+    pub doc: &'static str,
+    /// What has to be there.
+    pub program: &'static str,
+    /// Debian's package that brings it.
+    pub package: &'static str,
+    by: By,
+}
+
+#[derive(Debug)]
+enum By {
+    TigerVnc(Encoding),
+}
+
+/// All.
+pub const ALL: &[Server] = &[
+    tigervnc("tigervnc-jpeg", "Tight with JPEG of quality 8, as its own viewer asks", Encoding::Tight(Some(8))),
+    tigervnc("tigervnc-jpeg-low", "Tight with JPEG of quality 2, for narrow links", Encoding::Tight(Some(2))),
+    tigervnc("tigervnc-tight", "Tight without loss", Encoding::Tight(None)),
+    tigervnc("tigervnc-zrle", "ZRLE, without loss", Encoding::Zrle),
+    tigervnc("tigervnc-raw", "pixels as they are", Encoding::Raw),
+];
+
+const fn tigervnc(name: &'static str, doc: &'static str, encoding: Encoding) -> Server {
+    Server { name, doc, program: tigervnc::PROGRAM, package: tigervnc::PACKAGE, by: By::TigerVnc(encoding) }
+}
+
+/// Those of this name, or of this family.
+///
+/// # Errors
+/// `BadInput` with those that there are.
+pub fn find(name: &str) -> Result<Vec<&'static Server>, Fault> {
+    let is = |s: &&Server| s.name == name || s.family() == name;
+    let found: Vec<&Server> = ALL.iter().filter(is).collect();
+    if found.is_empty() {
+        let all: Vec<&str> = ALL.iter().map(|s| s.name).collect();
+        return Err(Fault::new(FaultKind::BadInput, format!("there is no server {name:?}"))
+            .way_out(format!("one of {}, or what stands before the first hyphen for all of it", all.join(", "))));
+    }
+    Ok(found)
+}
+
+impl Server {
+    /// Whose it is: what stands before the first hyphen.
+    pub fn family(&self) -> &'static str {
+        self.name.split('-').next().unwrap_or(self.name)
+    }
+
+    /// Is its program there?
+    pub fn is_there(&self) -> bool {
+        process::is_there(self.program)
+    }
+}
+
+/// One that is ready.
+struct Started {
+    process: Process,
+    /// The X display that it shows.
+    display: u32,
+    /// Where it waits for viewers.
+    address: SocketAddr,
+    /// Its own word for what it is.
+    version: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_family_is_all_of_it_and_what_is_not_there_is_named() {
+        let family = find("tigervnc").unwrap();
+        assert!(family.len() == 5 && family.iter().all(|s| s.name.starts_with("tigervnc-")));
+        assert_eq!(find("tigervnc-zrle").unwrap()[0].by_encoding(), Some(Encoding::Zrle));
+        assert!(find("telnet").unwrap_err().to_string().contains("tigervnc-jpeg"));
+    }
+
+    impl Server {
+        fn by_encoding(&self) -> Option<Encoding> {
+            let By::TigerVnc(encoding) = self.by;
+            Some(encoding)
+        }
+    }
+}
