@@ -40,6 +40,7 @@ pub struct Relay {
     pub address: SocketAddr,
     stop: Arc<AtomicBool>,
     cpu_ns: Arc<AtomicU64>,
+    passed: Arc<AtomicU64>,
     listens: Option<JoinHandle<()>>,
 }
 
@@ -54,13 +55,14 @@ impl Relay {
         let address = listener.local_addr().map_err(told)?;
         listener.set_nonblocking(true).map_err(told)?;
         let (stop, cpu_ns) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
-        let (stopped, used) = (stop.clone(), cpu_ns.clone());
+        let passed = Arc::new(AtomicU64::new(0));
+        let (stopped, used, counts) = (stop.clone(), cpu_ns.clone(), passed.clone());
         let listens = std::thread::spawn(move || {
             let mut passing = Vec::new();
             while !stopped.load(Ordering::Relaxed) {
                 // One that cannot be passed on has an end of file, which its viewer tells.
                 if let Ok((viewer, _)) = listener.accept()
-                    && let Ok(mut both) = pass(link, viewer, server, &stopped, &used)
+                    && let Ok(mut both) = pass(link, viewer, server, &stopped, &used, &counts)
                 {
                     passing.append(&mut both);
                 }
@@ -69,7 +71,12 @@ impl Relay {
             passing.into_iter().for_each(|thread: JoinHandle<()>| drop(thread.join()));
             used.fetch_add(cpu::thread_ns(), Ordering::Relaxed);
         });
-        Ok(Relay { address, stop, cpu_ns, listens: Some(listens) })
+        Ok(Relay { address, stop, cpu_ns, passed, listens: Some(listens) })
+    }
+
+    /// Bytes that viewers were given so far; it goes on counting.
+    pub fn passed(&self) -> Arc<AtomicU64> {
+        self.passed.clone()
     }
 
     /// Ends it; the CPU time that it took, ns.
@@ -98,6 +105,7 @@ fn pass(
     server: SocketAddr,
     stop: &Arc<AtomicBool>,
     cpu_ns: &Arc<AtomicU64>,
+    passed: &Arc<AtomicU64>,
 ) -> std::io::Result<Vec<JoinHandle<()>>> {
     let server = TcpStream::connect(server)?;
     viewer.set_nonblocking(false)?;
@@ -110,7 +118,9 @@ fn pass(
     set_socket_send_buffer_size(&viewer, SOCKET_BUFFER)?;
     let back = Link { rate_bit_s: None, ..link };
     let mut threads = Vec::new();
-    for (link, from, to) in [(link, server.try_clone()?, viewer.try_clone()?), (back, viewer, server)] {
+    let uncounted = Arc::default();
+    let ways = [(link, server.try_clone()?, viewer.try_clone()?, passed), (back, viewer, server, &uncounted)];
+    for (link, from, to, counts) in ways {
         let on_the_way = link.rate_bit_s.map_or(1 << 20, |rate| (rate as f64 / 8e3 * link.delay_ms) as usize);
         let room = (link.queue_bytes + on_the_way).div_ceil(CHUNK).max(2);
         let (send, come) = sync_channel(room);
@@ -119,9 +129,9 @@ fn pass(
             take(link, from, &send, &stop_read);
             cpu_read.fetch_add(cpu::thread_ns(), Ordering::Relaxed);
         }));
-        let (stop_write, cpu_write) = (stop.clone(), cpu_ns.clone());
+        let (stop_write, cpu_write, counts) = (stop.clone(), cpu_ns.clone(), counts.clone());
         threads.push(std::thread::spawn(move || {
-            give(to, &come, &stop_write);
+            give(to, &come, &stop_write, &counts);
             cpu_write.fetch_add(cpu::thread_ns(), Ordering::Relaxed);
         }));
     }
@@ -166,7 +176,7 @@ fn take(link: Link, mut from: TcpStream, to: &SyncSender<Chunk>, stop: &AtomicBo
     }
 }
 
-fn give(mut to: TcpStream, come: &Receiver<Chunk>, stop: &AtomicBool) {
+fn give(mut to: TcpStream, come: &Receiver<Chunk>, stop: &AtomicBool, counts: &AtomicU64) {
     while !stop.load(Ordering::Relaxed) {
         let (at_ns, bytes) = match come.recv_timeout(LOOK_EVERY) {
             Ok(chunk) => chunk,
@@ -178,7 +188,10 @@ fn give(mut to: TcpStream, come: &Receiver<Chunk>, stop: &AtomicBool) {
         let mut rest = &bytes[..];
         while !rest.is_empty() && !stop.load(Ordering::Relaxed) {
             match to.write(rest) {
-                Ok(n) => rest = &rest[n..],
+                Ok(n) => {
+                    rest = &rest[n..];
+                    counts.fetch_add(n as u64, Ordering::Relaxed);
+                }
                 Err(e) if waits(&e) => {}
                 Err(_) => return,
             }

@@ -98,7 +98,7 @@ pub struct Used {
     pub present: u64,
     /// Of codecs' own threads.
     pub codec_threads: u64,
-    /// Of a server of somebody else's, all of it; none where it is this program's.
+    /// Of a server of somebody else's, all of it, in the window; none where it is this program's.
     pub server: Option<u64>,
     /// Of all the rest: the relay, clocks, waiting, acknowledging, keeping.
     pub harness: u64,

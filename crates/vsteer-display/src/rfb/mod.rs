@@ -92,7 +92,7 @@ pub enum Said {
 
 /// One session.
 pub struct Client<R, W> {
-    from: Counted<R>,
+    from: Source<R>,
     to: W,
     encoding: Encoding,
     screen: Screen,
@@ -113,7 +113,7 @@ impl<R: Read, W: Write> Client<R, W> {
     /// # Errors
     /// It is no such server, it refuses, it wants a password, its screen is not to be had.
     pub fn start(from: R, mut to: W, encoding: Encoding) -> Result<Client<R, W>, Fault> {
-        let mut from = Counted { from, bytes: 0 };
+        let mut from = Source(from);
         let version = from.exactly::<12>("its version")?;
         if !version.starts_with(b"RFB ") {
             return Err(bad("its version: it is no VNC server"));
@@ -299,11 +299,6 @@ impl<R: Read, W: Write> Client<R, W> {
         &self.screen
     }
 
-    /// Bytes that came, in all.
-    pub fn bytes(&self) -> u64 {
-        self.from.bytes
-    }
-
     /// What was agreed on, as it came: protocol, encodings by their part of the pixels, and who begins an update.
     pub fn negotiated(&self) -> String {
         let all: u64 = self.came.values().map(|c| c.pixels).sum();
@@ -348,17 +343,13 @@ fn sized(width: usize, height: usize) -> Result<Size, Fault> {
     }
 }
 
-/// Reads, and counts.
-struct Counted<R> {
-    from: R,
-    bytes: u64,
-}
+/// Reads what has a length.
+struct Source<R>(R);
 
-impl<R: Read> Counted<R> {
+impl<R: Read> Source<R> {
     fn exactly<const N: usize>(&mut self, what: &str) -> Result<[u8; N], Fault> {
         let mut bytes = [0; N];
-        self.from.read_exact(&mut bytes).map_err(|e| gone(what, &e))?;
-        self.bytes += N as u64;
+        self.0.read_exact(&mut bytes).map_err(|e| gone(what, &e))?;
         Ok(bytes)
     }
 
@@ -366,8 +357,7 @@ impl<R: Read> Counted<R> {
     fn some(&mut self, n: usize, what: &str) -> Result<Vec<u8>, Fault> {
         let mut bytes = Vec::with_capacity(n.min(1 << 24));
         let came =
-            self.from.by_ref().take(n as u64).read_to_end(&mut bytes).map_err(|e| gone(what, &e))?;
-        self.bytes += came as u64;
+            self.0.by_ref().take(n as u64).read_to_end(&mut bytes).map_err(|e| gone(what, &e))?;
         if came < n {
             return Err(gone(what, &std::io::ErrorKind::UnexpectedEof.into()));
         }
@@ -375,9 +365,8 @@ impl<R: Read> Counted<R> {
     }
 
     fn skip(&mut self, n: u64, what: &str) -> Result<(), Fault> {
-        let came = std::io::copy(&mut self.from.by_ref().take(n), &mut std::io::sink())
+        let came = std::io::copy(&mut self.0.by_ref().take(n), &mut std::io::sink())
             .map_err(|e| gone(what, &e))?;
-        self.bytes += came;
         if came < n { Err(gone(what, &std::io::ErrorKind::UnexpectedEof.into())) } else { Ok(()) }
     }
 

@@ -5,7 +5,7 @@
 
 use super::inflate::Inflate;
 use super::screen::{Rect, Screen};
-use super::{Counted, bad};
+use super::{Source, bad};
 use crate::codec::Jpeg;
 use crate::picture::canvas::PIXEL;
 use std::io::Read;
@@ -32,7 +32,7 @@ impl Tight {
     /// It is broken, or the server has gone.
     pub fn decode<R: Read>(
         &mut self,
-        from: &mut Counted<R>,
+        from: &mut Source<R>,
         rect: Rect,
         screen: &mut Screen,
     ) -> Result<&'static str, Fault> {
@@ -81,7 +81,7 @@ impl Tight {
     }
 
     /// So many bytes, compressed where that helps.
-    fn bytes<R: Read>(&mut self, from: &mut Counted<R>, stream: usize, n: usize) -> Result<Vec<u8>, Fault> {
+    fn bytes<R: Read>(&mut self, from: &mut Source<R>, stream: usize, n: usize) -> Result<Vec<u8>, Fault> {
         if n < COMPRESSED_LEAST {
             return from.some(n, "pixels");
         }
@@ -96,7 +96,7 @@ impl Tight {
 
     fn palette<R: Read>(
         &mut self,
-        from: &mut Counted<R>,
+        from: &mut Source<R>,
         stream: usize,
         rect: Rect,
         screen: &mut Screen,
@@ -145,7 +145,7 @@ fn predicted([above, corner]: [u8; 2], left: u8, came: u8) -> u8 {
 }
 
 /// A length of one to three bytes, seven bits in each, the least first.
-fn compact<R: Read>(from: &mut Counted<R>) -> Result<usize, Fault> {
+fn compact<R: Read>(from: &mut Source<R>) -> Result<usize, Fault> {
     let mut length = 0;
     for i in 0..3 {
         let byte = usize::from(from.exactly::<1>("a length")?[0]);

@@ -2,19 +2,25 @@
 //!
 //! ```text
 //! session  application, server, link, viewer: one run      process  the server's, started and ended      xdisplay  where the application shows its frames
-//! tigervnc Xtigervnc, an X server that VNC viewers look at
+//! tigervnc Xtigervnc, an X server that VNC viewers look at; vnc  such a viewer       freerdp  a server that shows an X display, and its own viewer
+//! onscreen viewers of other people's, of which the display is read
 //! ```
 //! The application is the one that the codecs have: it draws the same frames, with their numbers, into the server's display. What comes through the link is decoded by a
 //! viewer in this program, or read off the screen of the server's own; it knows the frame by its number. What was negotiated is told by what came.
 //!
-//! Left out: QEMU's VNC and SPICE, FreeRDP, GStreamer (GAP(display-servers)).
+//! Left out: QEMU's VNC and SPICE, GStreamer (GAP(display-servers)).
 
+mod freerdp;
+mod onscreen;
 mod process;
 pub mod session;
 mod tigervnc;
+mod vnc;
 mod xdisplay;
 
 use crate::rfb::Encoding;
+use freerdp::Graphics;
+use onscreen::Home;
 use process::Process;
 use std::net::SocketAddr;
 use vsteer_core::{Fault, FaultKind};
@@ -33,9 +39,10 @@ pub struct Server {
     by: By,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 enum By {
     TigerVnc(Encoding),
+    FreeRdp(Graphics),
 }
 
 /// All.
@@ -45,7 +52,14 @@ pub const ALL: &[Server] = &[
     tigervnc("tigervnc-tight", "Tight without loss", Encoding::Tight(None)),
     tigervnc("tigervnc-zrle", "ZRLE, without loss", Encoding::Zrle),
     tigervnc("tigervnc-raw", "pixels as they are", Encoding::Raw),
+    freerdp("freerdp-rfx", "RemoteFX", Graphics::RemoteFx),
+    freerdp("freerdp-avc420", "H.264, colours halved", Graphics::Avc420),
+    freerdp("freerdp-avc444", "H.264 with all colours", Graphics::Avc444),
 ];
+
+const fn freerdp(name: &'static str, doc: &'static str, graphics: Graphics) -> Server {
+    Server { name, doc, program: freerdp::PROGRAM, package: freerdp::PACKAGE, by: By::FreeRdp(graphics) }
+}
 
 const fn tigervnc(name: &'static str, doc: &'static str, encoding: Encoding) -> Server {
     Server { name, doc, program: tigervnc::PROGRAM, package: tigervnc::PACKAGE, by: By::TigerVnc(encoding) }
@@ -80,13 +94,16 @@ impl Server {
 
 /// One that is ready.
 struct Started {
-    process: Process,
+    /// The server first, then what it needs; all count as the server.
+    processes: Vec<Process>,
     /// The X display that it shows.
     display: u32,
     /// Where it waits for viewers.
     address: SocketAddr,
     /// Its own word for what it is.
     version: String,
+    /// What it keeps files in.
+    home: Option<Home>,
 }
 
 #[cfg(test)]
@@ -97,14 +114,7 @@ mod tests {
     fn a_family_is_all_of_it_and_what_is_not_there_is_named() {
         let family = find("tigervnc").unwrap();
         assert!(family.len() == 5 && family.iter().all(|s| s.name.starts_with("tigervnc-")));
-        assert_eq!(find("tigervnc-zrle").unwrap()[0].by_encoding(), Some(Encoding::Zrle));
+        assert!(matches!(find("tigervnc-zrle").unwrap()[..], [Server { by: By::TigerVnc(Encoding::Zrle), .. }]));
         assert!(find("telnet").unwrap_err().to_string().contains("tigervnc-jpeg"));
-    }
-
-    impl Server {
-        fn by_encoding(&self) -> Option<Encoding> {
-            let By::TigerVnc(encoding) = self.by;
-            Some(encoding)
-        }
     }
 }

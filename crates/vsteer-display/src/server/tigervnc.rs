@@ -5,10 +5,11 @@
 
 use super::Started;
 use super::process::Process;
+use super::xdisplay;
 use crate::picture::canvas::Size;
 use std::net::{Ipv4Addr, TcpListener};
 use std::time::Duration;
-use vsteer_core::{Fault, FaultKind};
+use vsteer_core::Fault;
 
 pub const PROGRAM: &str = "Xtigervnc";
 pub const PACKAGE: &str = "tigervnc-standalone-server";
@@ -26,20 +27,18 @@ pub fn start(size: Size, fps: u32) -> Result<Started, Fault> {
         .map_err(|e| Fault::io("a port for a VNC server".to_owned(), &e))?
         .port();
     let words = format!(
-        "-displayfd 1 -rfbport {port} -interface 127.0.0.1 -localhost -SecurityTypes None -nolisten tcp -depth 24 \
-         -geometry {}x{} -FrameRate {fps}",
+        "-displayfd 1 -noreset -rfbport {port} -interface 127.0.0.1 -localhost -SecurityTypes None -nolisten tcp -depth 24 \
+         -desktop vsteer -geometry {}x{} -FrameRate {fps}",
         size.width, size.height
     );
     let words: Vec<String> = words.split_whitespace().map(str::to_owned).collect();
     let mut process = Process::start(PROGRAM, PACKAGE, &words, &[])?;
-    let said = process.line(STARTS_WITHIN)?;
-    let display = said.trim().parse().map_err(|_| {
-        Fault::new(FaultKind::Failed, PROGRAM).because(format!("{said:?} is no number of a display"))
-    })?;
+    let display = xdisplay::display_number(&process.line(STARTS_WITHIN)?)?;
     let version = process
         .said()
         .iter()
         .find_map(|line| Some(line.strip_prefix("Xvnc ")?.split(" - ").next()?.to_owned()))
         .unwrap_or_else(|| PROGRAM.to_owned());
-    Ok(Started { process, display, address: (Ipv4Addr::LOCALHOST, port).into(), version })
+    let address = (Ipv4Addr::LOCALHOST, port).into();
+    Ok(Started { processes: vec![process], display, address, version, home: None })
 }

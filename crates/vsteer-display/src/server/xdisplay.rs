@@ -6,12 +6,14 @@
 //!
 //! Source: MIT-SHM, protocol version 1.2 (X.Org). Left out: displays of other depths than 24, displays on other machines.
 
-use crate::picture::canvas::{PIXEL, Size};
+use super::process::Process;
+use crate::picture::canvas::Size;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 use vsteer_core::{Fault, FaultKind};
 use x11rb::connection::{Connection, RequestConnection};
 use x11rb::protocol::Event;
@@ -23,6 +25,31 @@ use x11rb::rust_connection::RustConnection;
 const DEPTH: u8 = 24;
 /// Until it is looked whether one shall end.
 const LOOK_EVERY: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+
+/// Until a display is there; a second, on a machine that has nothing else to do.
+const STARTS_WITHIN: Duration = Duration::from_secs(30);
+
+/// Starts Xvfb, a display without a screen, of this size; and its number. It goes on where its last client leaves (-noreset): some open it twice.
+///
+/// # Errors
+/// It is not there, or would not.
+pub fn virtual_screen(size: Size) -> Result<(Process, u32), Fault> {
+    let words = format!("-displayfd 1 -noreset -nolisten tcp -screen 0 {}x{}x{DEPTH}", size.width, size.height);
+    let words: Vec<String> = words.split_whitespace().map(str::to_owned).collect();
+    let mut process = Process::start("Xvfb", "xvfb", &words, &[])?;
+    let number = display_number(&process.line(STARTS_WITHIN)?)?;
+    Ok((process, number))
+}
+
+/// What an X server says that it was given (`-displayfd 1`).
+///
+/// # Errors
+/// It is no number.
+pub fn display_number(said: &str) -> Result<u32, Fault> {
+    said.trim().parse().map_err(|_| {
+        Fault::new(FaultKind::Failed, "an X server").because(format!("{said:?} is no number of a display"))
+    })
+}
 
 /// A display, with memory that is shared with it.
 pub struct XDisplay {
@@ -142,21 +169,24 @@ impl XDisplay {
         Ok(true)
     }
 
-    /// Reads what stands there.
+    /// Reads what stands in a part of it.
     ///
     /// # Errors
     /// The display has gone.
-    pub fn read(&mut self, pixels: &mut [u8]) -> Result<(), Fault> {
+    ///
+    /// # Panics
+    /// The part does not lie within.
+    pub fn read(&mut self, at: [usize; 2], size: Size, pixels: &mut Vec<u8>) -> Result<(), Fault> {
+        assert!(at[0] + size.width <= self.size.width && at[1] + size.height <= self.size.height, "within");
         let buffer = &self.buffers[0];
-        let (width, height) = (self.size.width as u16, self.size.height as u16);
-        debug_assert_eq!(pixels.len(), self.size.width * self.size.height * PIXEL);
+        pixels.resize(size.bytes(), 0);
         self.connection
             .shm_get_image(
                 self.root,
-                0,
-                0,
-                width,
-                height,
+                at[0] as i16,
+                at[1] as i16,
+                size.width as u16,
+                size.height as u16,
                 u32::MAX,
                 u8::from(ImageFormat::Z_PIXMAP),
                 buffer.segment,
