@@ -108,6 +108,9 @@ pub struct RunOptions {
     /// What may wait for the link's rate, kB
     #[arg(long, default_value_t = 64)]
     queue_kb: usize,
+    /// Datagrams that the link loses, percent; for servers that send such
+    #[arg(long, default_value_t = 0.0)]
+    loss_percent: f64,
     /// For how long each run is counted, s [default: 10]
     #[arg(long)]
     seconds: Option<u64>,
@@ -206,6 +209,10 @@ impl Who {
             Who::Server(server) => server.name,
         }
     }
+
+    fn is_datagrams(self) -> bool {
+        matches!(self, Who::Server(server) if server.is_datagrams())
+    }
 }
 
 impl RunOptions {
@@ -245,11 +252,12 @@ impl RunOptions {
         if !(1..=3600).contains(&seconds)
             || !(1..=240).contains(&self.fps)
             || !(0.0..=10_000.0).contains(&self.delay_ms)
+            || !(0.0..=100.0).contains(&self.loss_percent)
         {
             let what =
-                format!("{seconds} s at {} frames per second, {} ms of delay", self.fps, self.delay_ms);
+                format!("{seconds} s at {} frames per second, {} ms of delay, {} % of loss", self.fps, self.delay_ms, self.loss_percent);
             return Err(Fault::new(FaultKind::BadInput, what)
-                .way_out("1 to 3600 s, 1 to 240 frames per second, 0 to 10000 ms"));
+                .way_out("1 to 3600 s, 1 to 240 frames per second, 0 to 10000 ms, 0 to 100 %"));
         }
         let targets = match (&self.targets[..], self.picture.picture, self.quick) {
             (_, Kind::Text | Kind::Sheet | Kind::Video | Kind::Idle, _) => &[0][..],
@@ -258,7 +266,18 @@ impl RunOptions {
             (some, _, _) => some,
         };
         let threads = self.draw_threads.or(std::thread::available_parallelism().ok().map(Into::into));
-        let link = Link { rate_bit_s: self.rate, delay_ms: self.delay_ms, queue_bytes: self.queue_kb << 10 };
+        let link = Link {
+            rate_bit_s: self.rate,
+            delay_ms: self.delay_ms,
+            queue_bytes: self.queue_kb << 10,
+            loss_percent: self.loss_percent,
+        };
+        if let Some(who) = who.iter().find(|who| self.loss_percent != 0.0 && !who.is_datagrams()) {
+            let what = format!("{} over a link that loses {} %", who.name(), self.loss_percent);
+            return Err(Fault::new(FaultKind::BadInput, what)
+                .because("its stream loses nothing, for what is lost is sent again")
+                .way_out("a server that sends datagrams (gstreamer), or a narrower link"));
+        }
         let mut rows = Vec::new();
         let mut fault = None;
         let runs = targets.iter().flat_map(|n| who.iter().map(move |who| (*n, *who)));
@@ -299,16 +318,16 @@ impl RunOptions {
 
     /// One run.
     fn one(&self, who: Who, under: &Conditions, targets: u32) -> Result<Row, Fault> {
+        let rate = self.rate.map(|r| (r as f64 * RATE_OF_LINK) as u64);
         let (outcome, encoder, codec_bit_s) = match who {
             Who::Codec(codec) => {
-                let codec_rate = self.rate.map(|r| (r as f64 * RATE_OF_LINK) as u64);
-                let run = Run { under: *under, codec, codec_rate, rate_fps: self.rate_fps };
-                let held = codec_rate.filter(|_| codec.holds_rate);
-                (path::run(&run)?, codec.built_in().0.to_owned(), held)
+                let run = Run { under: *under, codec, codec_rate: rate, rate_fps: self.rate_fps };
+                (path::run(&run)?, codec.built_in().0.to_owned(), rate.filter(|_| codec.holds_rate))
             }
             Who::Server(server) => {
-                let (outcome, version) = session::run(server, under)?;
-                (outcome, version, None)
+                let rate = rate.filter(|_| server.holds_rate());
+                let (outcome, version) = session::run(server, under, rate, self.picture.seed)?;
+                (outcome, version, rate)
             }
         };
         let name = who.name();

@@ -4,7 +4,7 @@
 //! the delay. What waits for the rate waits in a queue; where that is full the server is not read any more, as by a router whose
 //! sender has learnt the rate. A link without rate passes all; one of 0 bit/s passes nothing, and says so by what does not come.
 //!
-//! Left out: datagrams and their loss (GAP(display-datagrams)): all servers here are streams.
+//! Left out: datagrams and their loss, which are in datagrams.rs.
 
 use crate::cpu;
 use rustix::net::sockopt::{set_socket_recv_buffer_size, set_socket_send_buffer_size};
@@ -32,6 +32,8 @@ pub struct Link {
     pub delay_ms: f64,
     /// What may wait for the rate, bytes.
     pub queue_bytes: usize,
+    /// Of datagrams that are lost by lot, in percent; streams lose nothing.
+    pub loss_percent: f64,
 }
 
 /// A link at work.
@@ -240,7 +242,7 @@ mod tests {
 
     #[test]
     fn a_rate_and_a_delay_are_kept() {
-        let link = Link { rate_bit_s: Some(8_000_000), delay_ms: 30.0, queue_bytes: 32 << 10 };
+        let link = Link { rate_bit_s: Some(8_000_000), delay_ms: 30.0, queue_bytes: 32 << 10, loss_percent: 0.0 };
         let (first, last, came) = through(link, 500_000, Duration::from_secs(30));
         assert_eq!(came, 500_000);
         assert!(first >= Duration::from_millis(30), "{first:?}");
@@ -250,7 +252,7 @@ mod tests {
 
     #[test]
     fn where_the_server_ends_its_viewer_is_told_once_it_has_all() {
-        let link = Link { rate_bit_s: Some(8_000_000), delay_ms: 10.0, queue_bytes: 32 << 10 };
+        let link = Link { rate_bit_s: Some(8_000_000), delay_ms: 10.0, queue_bytes: 32 << 10, loss_percent: 0.0 };
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let relay = Relay::start(link, listener.local_addr().unwrap()).unwrap();
         let mut viewer = TcpStream::connect(relay.address).unwrap();
@@ -263,7 +265,7 @@ mod tests {
 
     #[test]
     fn a_link_without_rate_passes_all_and_one_of_0_nothing() {
-        let link = Link { rate_bit_s: None, delay_ms: 0.0, queue_bytes: 0 };
+        let link = Link { rate_bit_s: None, delay_ms: 0.0, queue_bytes: 0, loss_percent: 0.0 };
         assert_eq!(through(link, 3_000_000, Duration::from_secs(30)).2, 3_000_000);
         let none = Link { rate_bit_s: Some(0), ..link };
         assert_eq!(through(none, 1000, Duration::from_millis(300)).2, 0);

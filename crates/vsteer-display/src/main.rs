@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! picture  what is on the screen, of which is known what stands where     codec  FFmpeg's, and one of tiles
-//! path     application, server, viewer; link  what lies between           row    what is said of a run, table  how people read it; cpu  whose CPU time
+//! path     application, server, viewer; link, datagrams  what lies between  row    what is said of a run, table  how people read it; cpu  whose CPU time
 //! server   other people's, behind the same link                           rfb    a viewer of VNC servers
 //! ```
 //! It measures real codecs and servers end to end on this machine and counts a frame only if it can be read. Left out: contention (GAP(display-contention)
@@ -11,6 +11,7 @@
 mod cli;
 mod codec;
 mod cpu;
+mod datagrams;
 mod link;
 mod path;
 mod picture;

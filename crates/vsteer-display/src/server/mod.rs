@@ -3,14 +3,15 @@
 //! ```text
 //! session  application, server, link, viewer: one run      process  the server's, started and ended      xdisplay  where the application shows its frames
 //! tigervnc Xtigervnc, an X server that VNC viewers look at; vnc  such a viewer       freerdp  a server that shows an X display, and its own viewer
-//! onscreen viewers of other people's, of which the display is read
+//! gstreamer sends datagrams, and receives them                    onscreen viewers of other people's, of which the display is read
 //! ```
 //! The application is the one that the codecs have: it draws the same frames, with their numbers, into the server's display. What comes through the link is decoded by a
 //! viewer in this program, or read off the screen of the server's own; it knows the frame by its number. What was negotiated is told by what came.
 //!
-//! Left out: QEMU's VNC and SPICE, GStreamer (GAP(display-servers)).
+//! Left out: QEMU's VNC and SPICE (GAP(display-servers)).
 
 mod freerdp;
+mod gstreamer;
 mod onscreen;
 mod process;
 pub mod session;
@@ -20,6 +21,7 @@ mod xdisplay;
 
 use crate::rfb::Encoding;
 use freerdp::Graphics;
+use gstreamer::Video;
 use onscreen::Home;
 use process::Process;
 use std::net::SocketAddr;
@@ -43,6 +45,7 @@ pub struct Server {
 enum By {
     TigerVnc(Encoding),
     FreeRdp(Graphics),
+    GStreamer(Video),
 }
 
 /// All.
@@ -55,7 +58,13 @@ pub const ALL: &[Server] = &[
     freerdp("freerdp-rfx", "RemoteFX", Graphics::RemoteFx),
     freerdp("freerdp-avc420", "H.264, colours halved", Graphics::Avc420),
     freerdp("freerdp-avc444", "H.264 with all colours", Graphics::Avc444),
+    gstreamer("gstreamer-h264", "RTP with H.264 (x264, ultrafast, zero latency), colours halved", Video::H264),
+    gstreamer("gstreamer-jpeg", "RTP with JPEG of quality 85, colours halved", Video::Jpeg),
 ];
+
+const fn gstreamer(name: &'static str, doc: &'static str, video: Video) -> Server {
+    Server { name, doc, program: gstreamer::PROGRAM, package: gstreamer::PACKAGE, by: By::GStreamer(video) }
+}
 
 const fn freerdp(name: &'static str, doc: &'static str, graphics: Graphics) -> Server {
     Server { name, doc, program: freerdp::PROGRAM, package: freerdp::PACKAGE, by: By::FreeRdp(graphics) }
@@ -84,6 +93,16 @@ impl Server {
     /// Whose it is: what stands before the first hyphen.
     pub fn family(&self) -> &'static str {
         self.name.split('-').next().unwrap_or(self.name)
+    }
+
+    /// Does it send datagrams, which may be lost?
+    pub fn is_datagrams(&self) -> bool {
+        matches!(self.by, By::GStreamer(_))
+    }
+
+    /// Holds it a rate that it is told?
+    pub fn holds_rate(&self) -> bool {
+        matches!(self.by, By::GStreamer(video) if video.holds_rate())
     }
 
     /// Is its program there?

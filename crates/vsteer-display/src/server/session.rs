@@ -11,16 +11,17 @@
 //!
 //! Left out: several viewers of one server.
 
-use super::{freerdp, tigervnc};
 use super::vnc::Vnc;
 use super::xdisplay::XDisplay;
-use super::{By, Server, Started};
+use super::{By, Server, Started, freerdp, gstreamer, tigervnc};
 use crate::cpu::{self, Lap, now_ns};
-use crate::link::Relay;
+use crate::datagrams::Datagrams;
+use crate::link::{Link, Relay};
 use crate::path::{Conditions, LOOK_EVERY, Outcome, Passed, Used, WARM_UP_NS};
 use crate::picture::canvas::Size;
 use std::collections::BTreeMap;
-use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream, UdpSocket};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 use vsteer_core::{Fault, FaultKind};
@@ -79,24 +80,35 @@ impl Shared {
     }
 }
 
-/// Runs it; and what it calls itself.
+/// Runs it; and what it calls itself. One that holds a rate is told this one (bit/s); the seed decides which datagrams are lost.
 ///
 /// # Errors
 /// A server that is not there or does not start, a display that does not answer. What fails later is told in the outcome.
-pub fn run(server: &Server, under: &Conditions) -> Result<(Outcome, String), Fault> {
+pub fn run(
+    server: &Server,
+    under: &Conditions,
+    rate: Option<u64>,
+    seed: u64,
+) -> Result<(Outcome, String), Fault> {
     let size = under.picture.size();
-    let started = match server.by {
-        By::TigerVnc(_) => tigervnc::start(size, under.fps)?,
-        By::FreeRdp(_) => freerdp::start(size)?,
+    let (started, link) = match server.by {
+        By::TigerVnc(_) => stream(under.link, tigervnc::start(size, under.fps)?)?,
+        By::FreeRdp(_) => stream(under.link, freerdp::start(size)?)?,
+        By::GStreamer(video) => {
+            let viewer = free_port()?;
+            let link = Datagrams::start(under.link, seed, viewer)?;
+            (gstreamer::start(size, under.fps, video, rate, link.address)?, Way::Datagrams(link, viewer))
+        }
     };
-    let Started { mut processes, display, address, version, home: _home } = started;
+    let Started { mut processes, display, version, home: _home, .. } = started;
     let display = XDisplay::open(display, size, BUFFERS)?;
-    let relay = Relay::start(under.link, address)?;
-    let (link, passed) = (relay.address, relay.passed());
+    let passed = link.passed();
+    let lost = link.lost();
+    let link_at = link.viewers();
     // A viewer in this program waits for it to say something: shut, it says so.
     let stream = match server.by {
-        By::TigerVnc(_) => Some(connected(link)?),
-        By::FreeRdp(_) => None,
+        By::TigerVnc(_) => Some(connected(link_at)?),
+        By::FreeRdp(_) | By::GStreamer(_) => None,
     };
     let closes = stream.as_ref().map(TcpStream::try_clone).transpose();
     let closes = closes.map_err(|e| Fault::io("a socket of the viewer's".to_owned(), &e))?;
@@ -119,8 +131,10 @@ pub fn run(server: &Server, under: &Conditions) -> Result<(Outcome, String), Fau
                 }
                 (By::TigerVnc(_), None) => unreachable!("it was connected above"),
                 (By::FreeRdp(asked), _) => {
-                    freerdp::view(link, asked, size, &shared.over).map(|v| Box::new(v) as Box<dyn Viewer>)
+                    freerdp::view(link_at, asked, size, &shared.over).map(|v| Box::new(v) as Box<dyn Viewer>)
                 }
+                (By::GStreamer(video), _) => gstreamer::view(link_at, video, size, lost, &shared.over)
+                    .map(|v| Box::new(v) as Box<dyn Viewer>),
             };
             let viewed = match viewer {
                 Ok(mut viewer) => view(under, &mut *viewer, begun, shared, &passed),
@@ -165,7 +179,7 @@ pub fn run(server: &Server, under: &Conditions) -> Result<(Outcome, String), Fau
     });
     let lasted = now_ns() - begun;
     processes.iter_mut().for_each(super::process::Process::end);
-    let relay_ns = relay.end();
+    let relay_ns = link.end();
     let used = Used {
         draw: shared.draw_ns.load(Ordering::Relaxed),
         server: Some(server_cpu.used()),
@@ -190,6 +204,64 @@ pub fn run(server: &Server, under: &Conditions) -> Result<(Outcome, String), Fau
         used,
     };
     Ok((outcome, version))
+}
+
+/// What lies between.
+enum Way {
+    Stream(Relay),
+    /// And where its viewer waits for them.
+    Datagrams(Datagrams, SocketAddr),
+}
+
+fn stream(link: Link, started: Started) -> Result<(Started, Way), Fault> {
+    let relay = Relay::start(link, started.address)?;
+    Ok((started, Way::Stream(relay)))
+}
+
+/// Free now; where another takes it before the viewer does, that says so.
+fn free_port() -> Result<SocketAddr, Fault> {
+    UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))
+        .and_then(|s| s.local_addr())
+        .map_err(|e| Fault::io("a port for datagrams".to_owned(), &e))
+}
+
+impl Way {
+    /// Where viewers connect to, or wait.
+    fn viewers(&self) -> SocketAddr {
+        match self {
+            Way::Stream(relay) => relay.address,
+            Way::Datagrams(_, viewer) => *viewer,
+        }
+    }
+
+    /// Bytes that viewers were given so far; it goes on counting.
+    fn passed(&self) -> Arc<AtomicU64> {
+        match self {
+            Way::Stream(relay) => relay.passed(),
+            Way::Datagrams(link, _) => link.counts.passed.clone(),
+        }
+    }
+
+    /// Says what became of datagrams so far.
+    fn lost(&self) -> impl Fn() -> String + Send + 'static {
+        let counts = match self {
+            Way::Stream(_) => None,
+            Way::Datagrams(link, _) => Some(link.counts.clone()),
+        };
+        move || {
+            counts.as_ref().map_or(String::new(), |c| {
+                let [came, lost, dropped] = [&c.came, &c.lost, &c.dropped].map(|n| n.load(Ordering::Relaxed));
+                format!("of {came} datagrams the link lost {lost} and its full queue dropped {dropped}")
+            })
+        }
+    }
+
+    fn end(self) -> u64 {
+        match self {
+            Way::Stream(relay) => relay.end(),
+            Way::Datagrams(link, _) => link.end(),
+        }
+    }
 }
 
 fn connected(link: SocketAddr) -> Result<TcpStream, Fault> {
