@@ -217,7 +217,8 @@ impl Who {
 
 impl RunOptions {
     fn all(&self) -> Result<Vec<Who>, Fault> {
-        let codecs = if self.codecs.is_empty() && !self.servers.is_empty() { Vec::new() } else { self.codecs()? };
+        let codecs =
+            if self.codecs.is_empty() && !self.servers.is_empty() { Vec::new() } else { self.codecs()? };
         let mut all: Vec<Who> = codecs.into_iter().map(Who::Codec).collect();
         for name in &self.servers {
             all.extend(server::find(name)?.into_iter().map(Who::Server));
@@ -254,8 +255,10 @@ impl RunOptions {
             || !(0.0..=10_000.0).contains(&self.delay_ms)
             || !(0.0..=100.0).contains(&self.loss_percent)
         {
-            let what =
-                format!("{seconds} s at {} frames per second, {} ms of delay, {} % of loss", self.fps, self.delay_ms, self.loss_percent);
+            let what = format!(
+                "{seconds} s at {} frames per second, {} ms of delay, {} % of loss",
+                self.fps, self.delay_ms, self.loss_percent
+            );
             return Err(Fault::new(FaultKind::BadInput, what)
                 .way_out("1 to 3600 s, 1 to 240 frames per second, 0 to 10000 ms, 0 to 100 %"));
         }
@@ -375,9 +378,7 @@ pub fn codecs(json: bool) -> Result<(), Fault> {
 /// None.
 pub fn servers(json: bool) -> Result<(), Fault> {
     if json {
-        let one = |s: &Server| {
-            json!({ "name": s.name, "doc": s.doc, "program": s.program, "package": s.package, "there": s.is_there() })
-        };
+        let one = |s: &Server| json!({ "name": s.name, "doc": s.doc, "program": s.program, "package": s.package, "there": s.is_there() });
         let all: Vec<_> = server::ALL.iter().map(one).collect();
         println!("{}", serde_json::to_string_pretty(&all).expect("plain data"));
         return Ok(());

@@ -158,7 +158,12 @@ fn take(socket: &UdpSocket, mut shaper: Shaper, to: &Sender<Datagram>, stop: &At
             Ok(n) => n,
             // Nobody listened where the one before went to.
             Err(e) if e.kind() == ErrorKind::ConnectionRefused => continue,
-            Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted) => {
+            Err(e)
+                if matches!(
+                    e.kind(),
+                    ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted
+                ) =>
+            {
                 continue;
             }
             Err(_) => return,
@@ -176,7 +181,13 @@ fn take(socket: &UdpSocket, mut shaper: Shaper, to: &Sender<Datagram>, stop: &At
     }
 }
 
-fn give(socket: &UdpSocket, viewer: SocketAddr, come: &Receiver<Datagram>, stop: &AtomicBool, counts: &Counts) {
+fn give(
+    socket: &UdpSocket,
+    viewer: SocketAddr,
+    come: &Receiver<Datagram>,
+    stop: &AtomicBool,
+    counts: &Counts,
+) {
     while !stop.load(Ordering::Relaxed) {
         let (at_ns, bytes) = match come.recv_timeout(LOOK_EVERY) {
             Ok(datagram) => datagram,
@@ -198,13 +209,17 @@ mod tests {
 
     const MS: u64 = 1_000_000;
     /// 1,000 bytes take a millisecond.
-    const LINK: Link = Link { rate_bit_s: Some(8_000_000), delay_ms: 30.0, queue_bytes: 3000, loss_percent: 0.0 };
+    const LINK: Link =
+        Link { rate_bit_s: Some(8_000_000), delay_ms: 30.0, queue_bytes: 3000, loss_percent: 0.0 };
 
     #[test]
     fn a_burst_waits_for_the_rate_and_what_the_queue_cannot_hold_is_dropped() {
         let mut shaper = Shaper::new(LINK, 1);
         let all: Vec<Fate> = (0..5).map(|_| shaper.next(0, 1000)).collect();
-        assert_eq!(all, [Fate::Comes(31 * MS), Fate::Comes(32 * MS), Fate::Comes(33 * MS), Fate::Dropped, Fate::Dropped]);
+        assert_eq!(
+            all,
+            [Fate::Comes(31 * MS), Fate::Comes(32 * MS), Fate::Comes(33 * MS), Fate::Dropped, Fate::Dropped]
+        );
         // A millisecond later one has gone, and one more has room.
         assert_eq!(shaper.next(MS, 1000), Fate::Comes(34 * MS));
         assert_eq!(shaper.next(MS, 1000), Fate::Dropped);
@@ -233,7 +248,8 @@ mod tests {
     fn datagrams_pass_later_by_the_delay() {
         let viewer = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         viewer.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-        let link = Datagrams::start(Link { rate_bit_s: None, ..LINK }, 1, viewer.local_addr().unwrap()).unwrap();
+        let link =
+            Datagrams::start(Link { rate_bit_s: None, ..LINK }, 1, viewer.local_addr().unwrap()).unwrap();
         let server = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let begun = cpu::now_ns();
         for i in 0..20u8 {
@@ -247,6 +263,72 @@ mod tests {
         assert_eq!(link.counts.came.load(Ordering::Relaxed), 20);
         assert_eq!(link.counts.passed.load(Ordering::Relaxed), 2000);
         link.end();
+    }
+
+    /// In a network of its own, of which the loopback has the kernel's TBF: the same datagrams at the same moments, half as many again as the rate takes. Needs root:
+    /// `cargo test -p vsteer-display --bins beside_the_kernels_tbf -- --ignored --nocapture`.
+    #[test]
+    #[ignore = "needs root, unshare and tc"]
+    fn beside_the_kernels_tbf() {
+        const WITHIN: &str = "VSTEER_DISPLAY_TBF";
+        if std::env::var_os(WITHIN).is_none() {
+            let myself = std::env::current_exe().unwrap();
+            let words = format!(
+                "ip link set lo up && tc qdisc add dev lo root tbf rate 8mbit burst 1100 limit 32768 && {WITHIN}=1 {} --ignored --exact \
+                 datagrams::tests::beside_the_kernels_tbf --nocapture",
+                myself.display()
+            );
+            let done =
+                std::process::Command::new("unshare").args(["-n", "sh", "-c", &words]).status().unwrap();
+            assert!(done.success());
+            return;
+        }
+        // What the kernel counts of each beside its bytes: Ethernet's, IP's and UDP's heads.
+        const HEADS: usize = 42;
+        let link = Link { delay_ms: 0.0, queue_bytes: 32_768, ..LINK };
+        let viewer = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        viewer.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+        let to = viewer.local_addr().unwrap();
+        let receives = std::thread::spawn(move || {
+            let (mut came, mut bytes) = (Vec::new(), [0; 1500]);
+            while let Ok(n) = viewer.recv(&mut bytes) {
+                let number = u32::from_le_bytes(bytes[..4].try_into().unwrap());
+                came.push((number, n, cpu::now_ns()));
+            }
+            came
+        });
+        let server = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let (begun, mut shaper, mut ours, mut sent) =
+            (cpu::now_ns(), Shaper::new(link, 1), Vec::new(), Vec::new());
+        for i in 0..3000u32 {
+            let at = begun + u64::from(i) * 2 * MS / 3;
+            std::thread::sleep(Duration::from_nanos(at.saturating_sub(cpu::now_ns())));
+            let mut bytes = vec![0; 900 + (drawn(5, i.into()) % 100) as usize];
+            bytes[..4].copy_from_slice(&i.to_le_bytes());
+            let now = cpu::now_ns();
+            sent.push(now);
+            if let Fate::Comes(comes) = shaper.next(now, bytes.len() + HEADS) {
+                ours.push((i, bytes.len(), comes));
+            }
+            server.send_to(&bytes, to).unwrap();
+        }
+        let theirs = receives.join().unwrap();
+        let delay_ms = |all: &[(u32, usize, u64)]| {
+            let sum: f64 = all.iter().map(|(i, _, at)| (at - sent[*i as usize]) as f64 / 1e6).sum();
+            sum / all.len() as f64
+        };
+        let bytes = |all: &[(u32, usize, u64)]| all.iter().map(|(_, n, _)| n + HEADS).sum::<usize>() as f64;
+        println!(
+            "came: {} here, {} of the kernel's; {:.2} and {:.2} ms later; {:.0} and {:.0} bytes",
+            ours.len(),
+            theirs.len(),
+            delay_ms(&ours),
+            delay_ms(&theirs),
+            bytes(&ours),
+            bytes(&theirs)
+        );
+        assert!(ours.len() < 2500 && (bytes(&ours) / bytes(&theirs) - 1.0).abs() < 0.05);
+        assert!((delay_ms(&ours) / delay_ms(&theirs) - 1.0).abs() < 0.1);
     }
 
     proptest! {

@@ -242,7 +242,8 @@ mod tests {
 
     #[test]
     fn a_rate_and_a_delay_are_kept() {
-        let link = Link { rate_bit_s: Some(8_000_000), delay_ms: 30.0, queue_bytes: 32 << 10, loss_percent: 0.0 };
+        let link =
+            Link { rate_bit_s: Some(8_000_000), delay_ms: 30.0, queue_bytes: 32 << 10, loss_percent: 0.0 };
         let (first, last, came) = through(link, 500_000, Duration::from_secs(30));
         assert_eq!(came, 500_000);
         assert!(first >= Duration::from_millis(30), "{first:?}");
@@ -252,7 +253,8 @@ mod tests {
 
     #[test]
     fn where_the_server_ends_its_viewer_is_told_once_it_has_all() {
-        let link = Link { rate_bit_s: Some(8_000_000), delay_ms: 10.0, queue_bytes: 32 << 10, loss_percent: 0.0 };
+        let link =
+            Link { rate_bit_s: Some(8_000_000), delay_ms: 10.0, queue_bytes: 32 << 10, loss_percent: 0.0 };
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let relay = Relay::start(link, listener.local_addr().unwrap()).unwrap();
         let mut viewer = TcpStream::connect(relay.address).unwrap();

@@ -39,7 +39,9 @@ impl Inflate {
                 return Err(bad(format!("compressed pixels that hold more than {most} bytes")));
             }
             // All was read and there was room for more; or nothing goes on.
-            if bytes.is_empty() && out.len() < out.capacity() || self.0.total_in() == read && out.len() == written {
+            if bytes.is_empty() && out.len() < out.capacity()
+                || self.0.total_in() == read && out.len() == written
+            {
                 return Ok(out);
             }
         }

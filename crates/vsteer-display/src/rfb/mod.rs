@@ -356,8 +356,7 @@ impl<R: Read> Source<R> {
     /// So many; memory is taken as they come, so that a length that lies takes none.
     fn some(&mut self, n: usize, what: &str) -> Result<Vec<u8>, Fault> {
         let mut bytes = Vec::with_capacity(n.min(1 << 24));
-        let came =
-            self.0.by_ref().take(n as u64).read_to_end(&mut bytes).map_err(|e| gone(what, &e))?;
+        let came = self.0.by_ref().take(n as u64).read_to_end(&mut bytes).map_err(|e| gone(what, &e))?;
         if came < n {
             return Err(gone(what, &std::io::ErrorKind::UnexpectedEof.into()));
         }
@@ -365,8 +364,8 @@ impl<R: Read> Source<R> {
     }
 
     fn skip(&mut self, n: u64, what: &str) -> Result<(), Fault> {
-        let came = std::io::copy(&mut self.0.by_ref().take(n), &mut std::io::sink())
-            .map_err(|e| gone(what, &e))?;
+        let came =
+            std::io::copy(&mut self.0.by_ref().take(n), &mut std::io::sink()).map_err(|e| gone(what, &e))?;
         if came < n { Err(gone(what, &std::io::ErrorKind::UnexpectedEof.into())) } else { Ok(()) }
     }
 

@@ -80,7 +80,8 @@ pub fn start(size: Size) -> Result<Started, Fault> {
         .map_err(|e| Fault::io("a port for an RDP server".to_owned(), &e))?
         .port();
     let home = Home::new(port)?;
-    let words = [format!("/port:{port}"), "/bind-address:127.0.0.1".into(), "-auth".into(), "/sec:tls".into()];
+    let words =
+        [format!("/port:{port}"), "/bind-address:127.0.0.1".into(), "-auth".into(), "/sec:tls".into()];
     let mut process = Process::start(PROGRAM, PACKAGE, &words, &home.environment(display))?;
     process.until("it did not listen", STARTS_WITHIN, |_| {
         std::fs::read_to_string("/proc/net/tcp").is_ok_and(|all| listens(&all, port))
@@ -137,7 +138,8 @@ pub fn view(link: SocketAddr, asked: Graphics, picture: Size, stop: &AtomicBool)
 /// In words, and what is wrong with it.
 fn negotiated(came: &BTreeMap<u32, u64>, asked: Graphics) -> (String, Option<Fault>) {
     let all: u64 = came.values().sum();
-    let kinds: Vec<String> = came.iter().map(|(n, times)| format!("{} ({times} messages)", codec(*n))).collect();
+    let kinds: Vec<String> =
+        came.iter().map(|(n, times)| format!("{} ({times} messages)", codec(*n))).collect();
     let kinds = if kinds.is_empty() { "no picture came".to_owned() } else { kinds.join(", ") };
     let fits: u64 = asked.codecs().iter().filter_map(|n| came.get(n)).sum();
     let why = (all > 0 && fits * 10 < all * 9).then(|| {

@@ -2,7 +2,7 @@
 //! datagrams; one receives, decodes and shows them in another display, off which frames are read (onscreen.rs).
 //!
 //! Nobody says back what was lost: a stream that lost something is whole again with the next frame that needs no other, each second. The receiver waits for nothing
-//! (latency=0). An encoder that holds a rate is given nine tenths of the link's, over 50 ms, as the codecs are. What was negotiated are the decoder's caps.
+//! (latency=0). An encoder that holds a rate is given nine tenths of the link's. What was negotiated are the decoder's caps.
 //!
 //! Source: gst-launch-1.0 and the elements' properties as of GStreamer 1.22 (Debian 12); RFC 6184 (H.264), RFC 2435 (JPEG). Left out: RTCP, retransmission, forward error correction.
 
@@ -19,6 +19,8 @@ use vsteer_core::Fault;
 pub const PROGRAM: &str = "gst-launch-1.0";
 pub const PACKAGE: &str = "gstreamer1.0-tools gstreamer1.0-x gstreamer1.0-plugins-base gstreamer1.0-plugins-good gstreamer1.0-plugins-ugly gstreamer1.0-libav";
 const STARTS_WITHIN: Duration = Duration::from_secs(30);
+/// A rate is held over so long, ms: a frame goes out all at once, and one that the link's queue cannot hold is never whole. At 20 Mbit/s these are 45 kB.
+const BUCKET_MS: u32 = 20;
 /// Fits into Ethernet's 1,500.
 const DATAGRAM: usize = 1400;
 
@@ -49,7 +51,7 @@ impl Video {
     fn sends(self, rate: Option<u64>) -> String {
         match (self, rate) {
             (Video::H264, Some(rate)) => format!(
-                "x264enc tune=zerolatency speed-preset=ultrafast threads=1 key-int-max=60 bitrate={} vbv-buf-capacity=50 \
+                "x264enc tune=zerolatency speed-preset=ultrafast threads=1 key-int-max=60 bitrate={} vbv-buf-capacity={BUCKET_MS} \
                  ! rtph264pay config-interval=-1 mtu={DATAGRAM}",
                 (rate / 1000).max(1)
             ),
@@ -84,7 +86,13 @@ fn words(pipeline: &str) -> Vec<String> {
 ///
 /// # Errors
 /// It or Xvfb is not there, or would not.
-pub fn start(size: Size, fps: u32, video: Video, rate: Option<u64>, link: SocketAddr) -> Result<Started, Fault> {
+pub fn start(
+    size: Size,
+    fps: u32,
+    video: Video,
+    rate: Option<u64>,
+    link: SocketAddr,
+) -> Result<Started, Fault> {
     let (screen, display) = xdisplay::virtual_screen(size)?;
     let home = Home::new(link.port())?;
     let pipeline = format!(
@@ -128,7 +136,14 @@ pub fn view(
         video.receives()
     );
     let told = move |said: &[String]| (format!("RTP, {}; {}", negotiated(said), lost()), None);
-    OnScreen::start((PROGRAM, PACKAGE), &words(&pipeline), Home::new(at.port())?, picture, Box::new(told), stop)
+    OnScreen::start(
+        (PROGRAM, PACKAGE),
+        &words(&pipeline),
+        Home::new(at.port())?,
+        picture,
+        Box::new(told),
+        stop,
+    )
 }
 
 /// The decoder's caps, of what `-v` prints: kind, profile, format.

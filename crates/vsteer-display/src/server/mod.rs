@@ -50,7 +50,11 @@ enum By {
 
 /// All.
 pub const ALL: &[Server] = &[
-    tigervnc("tigervnc-jpeg", "Tight with JPEG of quality 8, as its own viewer asks", Encoding::Tight(Some(8))),
+    tigervnc(
+        "tigervnc-jpeg",
+        "Tight with JPEG of quality 8, as its own viewer asks",
+        Encoding::Tight(Some(8)),
+    ),
     tigervnc("tigervnc-jpeg-low", "Tight with JPEG of quality 2, for narrow links", Encoding::Tight(Some(2))),
     tigervnc("tigervnc-tight", "Tight without loss", Encoding::Tight(None)),
     tigervnc("tigervnc-zrle", "ZRLE, without loss", Encoding::Zrle),
@@ -58,7 +62,11 @@ pub const ALL: &[Server] = &[
     freerdp("freerdp-rfx", "RemoteFX", Graphics::RemoteFx),
     freerdp("freerdp-avc420", "H.264, colours halved", Graphics::Avc420),
     freerdp("freerdp-avc444", "H.264 with all colours", Graphics::Avc444),
-    gstreamer("gstreamer-h264", "RTP with H.264 (x264, ultrafast, zero latency), colours halved", Video::H264),
+    gstreamer(
+        "gstreamer-h264",
+        "RTP with H.264 (x264, ultrafast, zero latency), colours halved",
+        Video::H264,
+    ),
     gstreamer("gstreamer-jpeg", "RTP with JPEG of quality 85, colours halved", Video::Jpeg),
 ];
 
@@ -83,8 +91,9 @@ pub fn find(name: &str) -> Result<Vec<&'static Server>, Fault> {
     let found: Vec<&Server> = ALL.iter().filter(is).collect();
     if found.is_empty() {
         let all: Vec<&str> = ALL.iter().map(|s| s.name).collect();
-        return Err(Fault::new(FaultKind::BadInput, format!("there is no server {name:?}"))
-            .way_out(format!("one of {}, or what stands before the first hyphen for all of it", all.join(", "))));
+        return Err(Fault::new(FaultKind::BadInput, format!("there is no server {name:?}")).way_out(
+            format!("one of {}, or what stands before the first hyphen for all of it", all.join(", ")),
+        ));
     }
     Ok(found)
 }
@@ -133,7 +142,10 @@ mod tests {
     fn a_family_is_all_of_it_and_what_is_not_there_is_named() {
         let family = find("tigervnc").unwrap();
         assert!(family.len() == 5 && family.iter().all(|s| s.name.starts_with("tigervnc-")));
-        assert!(matches!(find("tigervnc-zrle").unwrap()[..], [Server { by: By::TigerVnc(Encoding::Zrle), .. }]));
+        assert!(matches!(
+            find("tigervnc-zrle").unwrap()[..],
+            [Server { by: By::TigerVnc(Encoding::Zrle), .. }]
+        ));
         assert!(find("telnet").unwrap_err().to_string().contains("tigervnc-jpeg"));
     }
 }

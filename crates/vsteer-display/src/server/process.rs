@@ -150,7 +150,8 @@ impl Process {
         let last: Vec<&str> =
             said.iter().map(String::as_str).filter(|l| !l.is_empty()).rev().take(LINES_TOLD).collect();
         let last: Vec<&str> = last.into_iter().rev().collect();
-        let said = if last.is_empty() { String::new() } else { format!("; it said last: {}", last.join(" | ")) };
+        let said =
+            if last.is_empty() { String::new() } else { format!("; it said last: {}", last.join(" | ")) };
         Fault::new(FaultKind::Failed, self.program).because(why + &said)
     }
 
@@ -223,7 +224,8 @@ mod tests {
     fn one_that_runs_is_counted_and_ended() {
         let words = ["-c".to_owned(), "while :; do :; done".to_owned()];
         let mut process = Process::start("sh", "dash", &words, &[]).unwrap();
-        let works = process.until("it did nothing", Duration::from_secs(30), |p| p.cpu_ns() > Some(50_000_000));
+        let works =
+            process.until("it did nothing", Duration::from_secs(30), |p| p.cpu_ns() > Some(50_000_000));
         works.unwrap();
         assert!(process.line(Duration::from_millis(50)).unwrap_err().to_string().contains("said nothing"));
         process.end();

@@ -395,7 +395,10 @@ fn view(
             Ok(None) => {
                 viewed.broken += 1;
                 viewed.why.get_or_insert_with(|| {
-                    Fault::new(FaultKind::Failed, "an update came after which no frame's number could be read")
+                    Fault::new(
+                        FaultKind::Failed,
+                        "an update came after which no frame's number could be read",
+                    )
                 });
                 continue;
             }

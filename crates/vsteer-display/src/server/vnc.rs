@@ -25,7 +25,10 @@ impl Vnc {
     /// See [`Client::start`].
     pub fn start(stream: TcpStream, encoding: Encoding) -> Result<Vnc, Fault> {
         let writes = stream.try_clone().map_err(|e| Fault::io("a socket of the viewer's".to_owned(), &e))?;
-        Ok(Vnc { client: Client::start(BufReader::with_capacity(BUFFER, stream), writes, encoding)?, encoding })
+        Ok(Vnc {
+            client: Client::start(BufReader::with_capacity(BUFFER, stream), writes, encoding)?,
+            encoding,
+        })
     }
 }
 

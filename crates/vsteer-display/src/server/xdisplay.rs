@@ -34,7 +34,8 @@ const STARTS_WITHIN: Duration = Duration::from_secs(30);
 /// # Errors
 /// It is not there, or would not.
 pub fn virtual_screen(size: Size) -> Result<(Process, u32), Fault> {
-    let words = format!("-displayfd 1 -noreset -nolisten tcp -screen 0 {}x{}x{DEPTH}", size.width, size.height);
+    let words =
+        format!("-displayfd 1 -noreset -nolisten tcp -screen 0 {}x{}x{DEPTH}", size.width, size.height);
     let words: Vec<String> = words.split_whitespace().map(str::to_owned).collect();
     let mut process = Process::start("Xvfb", "xvfb", &words, &[])?;
     let number = display_number(&process.line(STARTS_WITHIN)?)?;
@@ -76,13 +77,12 @@ impl XDisplay {
     pub fn open(number: u32, size: Size, buffers: usize) -> Result<XDisplay, Fault> {
         let name = format!("X display :{number}");
         let failed = |e: &dyn std::fmt::Display| Fault::new(FaultKind::Failed, name.clone()).because(e);
-        let (connection, at) = RustConnection::connect(Some(&format!(":{number}"))).map_err(|e| failed(&e))?;
+        let (connection, at) =
+            RustConnection::connect(Some(&format!(":{number}"))).map_err(|e| failed(&e))?;
         let screen = &connection.setup().roots[at];
         let (root, depth) = (screen.root, screen.root_depth);
-        let has = Size {
-            width: usize::from(screen.width_in_pixels),
-            height: usize::from(screen.height_in_pixels),
-        };
+        let has =
+            Size { width: usize::from(screen.width_in_pixels), height: usize::from(screen.height_in_pixels) };
         if depth != DEPTH || has.width < size.width || has.height < size.height {
             let why = format!("{}x{} pixels of {depth} bits", has.width, has.height);
             return Err(failed(&why));
@@ -91,12 +91,15 @@ impl XDisplay {
         if there.is_none() {
             return Err(failed(&"it has no shared memory (MIT-SHM)"));
         }
-        let version = connection.shm_query_version().map_err(|e| failed(&e))?.reply().map_err(|e| failed(&e))?;
+        let version =
+            connection.shm_query_version().map_err(|e| failed(&e))?.reply().map_err(|e| failed(&e))?;
         if (version.major_version, version.minor_version) < (1, 2) {
             return Err(failed(&"its MIT-SHM is older than 1.2"));
         }
         let context = connection.generate_id().map_err(|e| failed(&e))?;
-        connection.create_gc(context, root, &CreateGCAux::new().graphics_exposures(0)).map_err(|e| failed(&e))?;
+        connection
+            .create_gc(context, root, &CreateGCAux::new().graphics_exposures(0))
+            .map_err(|e| failed(&e))?;
         let mut all = Vec::new();
         for _ in 0..buffers {
             let told = |e: std::io::Error| Fault::io(format!("memory to share with {name}"), &e);
