@@ -7,10 +7,10 @@
 //! Source: FreeRDP 2.11 (Debian 12), `freerdp-shadow-cli`, `man 1 xfreerdp`; numbers of codecs: \[MS-RDPEGFX\] 2.2.2.1, \[MS-RDPBCGR\] (surface bits).
 //! Left out: passwords (the link is on this machine), the progressive codec, sound.
 
-use super::Started;
 use super::onscreen::{Home, OnScreen};
 use super::process::Process;
 use super::xdisplay;
+use super::{Display, Started};
 use crate::picture::canvas::Size;
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -89,7 +89,7 @@ pub fn start(size: Size) -> Result<Started, Fault> {
     let version = version(&home, display)?;
     Ok(Started {
         processes: vec![process, screen],
-        display,
+        display: Display::X(display),
         address: (Ipv4Addr::LOCALHOST, port).into(),
         version,
         home: Some(home),

@@ -6,10 +6,10 @@
 //!
 //! Source: gst-launch-1.0 and the elements' properties as of GStreamer 1.22 (Debian 12); RFC 6184 (H.264), RFC 2435 (JPEG). Left out: RTCP, retransmission, forward error correction.
 
-use super::Started;
 use super::onscreen::{Home, OnScreen};
 use super::process::Process;
 use super::xdisplay;
+use super::{Display, Started};
 use crate::picture::canvas::Size;
 use std::net::SocketAddr;
 use std::sync::atomic::AtomicBool;
@@ -107,7 +107,13 @@ pub fn start(
         .until("it did not play", STARTS_WITHIN, plays)
         .map_err(|why| why.way_out(format!("where an element is missing: apt-get install {PACKAGE}")))?;
     let version = version(&home, display)?;
-    Ok(Started { processes: vec![process, screen], display, address: link, version, home: Some(home) })
+    Ok(Started {
+        processes: vec![process, screen],
+        display: Display::X(display),
+        address: link,
+        version,
+        home: Some(home),
+    })
 }
 
 fn version(home: &Home, display: u32) -> Result<String, Fault> {

@@ -3,17 +3,19 @@
 //! ```text
 //! session  application, server, link, viewer: one run      process  the server's, started and ended      xdisplay  where the application shows its frames
 //! tigervnc Xtigervnc, an X server that VNC viewers look at; vnc  such a viewer       freerdp  a server that shows an X display, and its own viewer
+//! qemu     QEMU's VNC server, whose guest (guest/) shows the picture
 //! gstreamer sends datagrams, and receives them                    onscreen viewers of other people's, of which the display is read
 //! ```
 //! The application is the one that the codecs have: it draws the same frames, with their numbers, into the server's display. What comes through the link is decoded by a
 //! viewer in this program, or read off the screen of the server's own; it knows the frame by its number. What was negotiated is told by what came.
 //!
-//! Left out: QEMU's VNC and SPICE (GAP(display-servers)).
+//! Left out: SPICE (GAP(display-servers)).
 
 mod freerdp;
 mod gstreamer;
 mod onscreen;
 mod process;
+mod qemu;
 pub mod session;
 mod tigervnc;
 mod vnc;
@@ -44,6 +46,7 @@ pub struct Server {
 #[derive(Debug, Clone, Copy)]
 enum By {
     TigerVnc(Encoding),
+    QemuVnc(Encoding),
     FreeRdp(Graphics),
     GStreamer(Video),
 }
@@ -59,6 +62,10 @@ pub const ALL: &[Server] = &[
     tigervnc("tigervnc-tight", "Tight without loss", Encoding::Tight(None)),
     tigervnc("tigervnc-zrle", "ZRLE, without loss", Encoding::Zrle),
     tigervnc("tigervnc-raw", "pixels as they are", Encoding::Raw),
+    qemu("qemu-jpeg", "QEMU's VNC: Tight with JPEG of quality 8", Encoding::Tight(Some(8))),
+    qemu("qemu-tight", "QEMU's VNC: Tight without loss", Encoding::Tight(None)),
+    qemu("qemu-zrle", "QEMU's VNC: ZRLE, without loss", Encoding::Zrle),
+    qemu("qemu-raw", "QEMU's VNC: pixels as they are", Encoding::Raw),
     freerdp("freerdp-rfx", "RemoteFX", Graphics::RemoteFx),
     freerdp("freerdp-avc420", "H.264, colours halved", Graphics::Avc420),
     freerdp("freerdp-avc444", "H.264 with all colours", Graphics::Avc444),
@@ -72,6 +79,10 @@ pub const ALL: &[Server] = &[
 
 const fn gstreamer(name: &'static str, doc: &'static str, video: Video) -> Server {
     Server { name, doc, program: gstreamer::PROGRAM, package: gstreamer::PACKAGE, by: By::GStreamer(video) }
+}
+
+const fn qemu(name: &'static str, doc: &'static str, encoding: Encoding) -> Server {
+    Server { name, doc, program: qemu::PROGRAM, package: qemu::PACKAGE, by: By::QemuVnc(encoding) }
 }
 
 const fn freerdp(name: &'static str, doc: &'static str, graphics: Graphics) -> Server {
@@ -120,12 +131,19 @@ impl Server {
     }
 }
 
+/// Where an application shows its frames.
+enum Display {
+    /// An X display of this number.
+    X(u32),
+    Guest(qemu::GuestScreen),
+}
+
 /// One that is ready.
 struct Started {
     /// The server first, then what it needs; all count as the server.
     processes: Vec<Process>,
-    /// The X display that it shows.
-    display: u32,
+    /// What it shows.
+    display: Display,
     /// Where it waits for viewers.
     address: SocketAddr,
     /// Its own word for what it is.

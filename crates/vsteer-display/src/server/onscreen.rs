@@ -37,6 +37,11 @@ impl Home {
         Ok(Home(path))
     }
 
+    /// One in it.
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
     /// Of a program that lives there and sees this display.
     pub fn environment(&self, display: u32) -> Vec<(&'static str, String)> {
         let home = self.0.display().to_string();

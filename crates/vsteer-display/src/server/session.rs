@@ -13,7 +13,7 @@
 
 use super::vnc::Vnc;
 use super::xdisplay::XDisplay;
-use super::{By, Server, Started, freerdp, gstreamer, tigervnc};
+use super::{By, Display, Server, Started, freerdp, gstreamer, qemu, tigervnc};
 use crate::cpu::{self, Lap, now_ns};
 use crate::datagrams::Datagrams;
 use crate::link::{Link, Relay};
@@ -30,6 +30,15 @@ use vsteer_core::{Fault, FaultKind};
 const BUFFERS: usize = 2;
 /// Until the window begins for a viewer that has not connected.
 const CONNECTS_WITHIN_NS: u64 = 15_000_000_000;
+
+/// Where the application shows its frames; in its thread.
+pub trait Shows {
+    /// Shows one, once there is room for it; false where it was told to stop before.
+    ///
+    /// # Errors
+    /// The display has gone.
+    fn show(&mut self, pixels: &[u8], stop: &AtomicBool) -> Result<bool, Fault>;
+}
 
 /// Who looks; in the viewer's thread.
 pub trait Viewer {
@@ -93,6 +102,7 @@ pub fn run(
     let size = under.picture.size();
     let (started, link) = match server.by {
         By::TigerVnc(_) => stream(under.link, tigervnc::start(size, under.fps)?)?,
+        By::QemuVnc(_) => stream(under.link, qemu::start(size)?)?,
         By::FreeRdp(_) => stream(under.link, freerdp::start(size)?)?,
         By::GStreamer(video) => {
             let viewer = free_port()?;
@@ -101,13 +111,16 @@ pub fn run(
         }
     };
     let Started { mut processes, display, version, home: _home, .. } = started;
-    let display = XDisplay::open(display, size, BUFFERS)?;
+    let display: Box<dyn Shows + Send> = match display {
+        Display::X(number) => Box::new(XDisplay::open(number, size, BUFFERS)?),
+        Display::Guest(screen) => Box::new(screen),
+    };
     let passed = link.passed();
     let lost = link.lost();
     let link_at = link.viewers();
     // A viewer in this program waits for it to say something: shut, it says so.
     let stream = match server.by {
-        By::TigerVnc(_) => Some(connected(link_at)?),
+        By::TigerVnc(_) | By::QemuVnc(_) => Some(connected(link_at)?),
         By::FreeRdp(_) | By::GStreamer(_) => None,
     };
     let closes = stream.as_ref().map(TcpStream::try_clone).transpose();
@@ -126,10 +139,10 @@ pub fn run(
         let draws = scope.spawn(move || draw(under, display, begun, shared));
         let views = scope.spawn(move || {
             let viewer: Result<Box<dyn Viewer>, Fault> = match (server.by, stream) {
-                (By::TigerVnc(encoding), Some(stream)) => {
+                (By::TigerVnc(encoding) | By::QemuVnc(encoding), Some(stream)) => {
                     Vnc::start(stream, encoding).map(|v| Box::new(v) as Box<dyn Viewer>)
                 }
-                (By::TigerVnc(_), None) => unreachable!("it was connected above"),
+                (By::TigerVnc(_) | By::QemuVnc(_), None) => unreachable!("it was connected above"),
                 (By::FreeRdp(asked), _) => {
                     freerdp::view(link_at, asked, size, &shared.over).map(|v| Box::new(v) as Box<dyn Viewer>)
                 }
@@ -302,7 +315,7 @@ struct Drawn {
     why: Option<Fault>,
 }
 
-fn draw(under: &Conditions, mut display: XDisplay, begun: u64, shared: &Shared) -> Drawn {
+fn draw(under: &Conditions, mut display: Box<dyn Shows + Send>, begun: u64, shared: &Shared) -> Drawn {
     let tick = |n: u64| begun + n * 1_000_000_000 / u64::from(under.fps);
     let mut pixels = vec![0; under.picture.size().bytes()];
     let mut drawn = Drawn::default();

@@ -3,9 +3,9 @@
 //! It listens on this machine alone and asks no password, for as long as a run lasts. It may send as many updates a second as the application draws
 //! (FrameRate, 60 if nothing is said); all else is as it comes. Source: `man 1 Xtigervnc` (1.12).
 
-use super::Started;
 use super::process::Process;
 use super::xdisplay;
+use super::{Display, Started};
 use crate::picture::canvas::Size;
 use std::net::{Ipv4Addr, TcpListener};
 use std::time::Duration;
@@ -40,5 +40,5 @@ pub fn start(size: Size, fps: u32) -> Result<Started, Fault> {
         .find_map(|line| Some(line.strip_prefix("Xvnc ")?.split(" - ").next()?.to_owned()))
         .unwrap_or_else(|| PROGRAM.to_owned());
     let address = (Ipv4Addr::LOCALHOST, port).into();
-    Ok(Started { processes: vec![process], display, address, version, home: None })
+    Ok(Started { processes: vec![process], display: Display::X(display), address, version, home: None })
 }

@@ -7,6 +7,7 @@
 //! Source: MIT-SHM, protocol version 1.2 (X.Org). Left out: displays of other depths than 24, displays on other machines.
 
 use super::process::Process;
+use super::session::Shows;
 use crate::picture::canvas::Size;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::fs::File;
@@ -119,11 +120,39 @@ impl XDisplay {
         Ok(XDisplay { connection, root, context, size, buffers: all, next: 0 })
     }
 
-    /// Shows a frame at the origin, once there is a buffer for it; false where it was told to stop before.
+    /// Reads what stands in a part of it.
     ///
     /// # Errors
     /// The display has gone.
-    pub fn show(&mut self, pixels: &[u8], stop: &AtomicBool) -> Result<bool, Fault> {
+    ///
+    /// # Panics
+    /// The part does not lie within.
+    pub fn read(&mut self, at: [usize; 2], size: Size, pixels: &mut Vec<u8>) -> Result<(), Fault> {
+        assert!(at[0] + size.width <= self.size.width && at[1] + size.height <= self.size.height, "within");
+        let buffer = &self.buffers[0];
+        pixels.resize(size.bytes(), 0);
+        self.connection
+            .shm_get_image(
+                self.root,
+                at[0] as i16,
+                at[1] as i16,
+                size.width as u16,
+                size.height as u16,
+                u32::MAX,
+                u8::from(ImageFormat::Z_PIXMAP),
+                buffer.segment,
+                0,
+            )
+            .map_err(|e| gone(&e))?
+            .reply()
+            .map_err(|e| gone(&e))?;
+        buffer.memory.read_exact_at(pixels, 0).map_err(|e| gone(&e))
+    }
+}
+
+impl Shows for XDisplay {
+    /// At the origin.
+    fn show(&mut self, pixels: &[u8], stop: &AtomicBool) -> Result<bool, Fault> {
         while self.buffers[self.next].given {
             if stop.load(Ordering::Relaxed) {
                 return Ok(false);
@@ -170,35 +199,6 @@ impl XDisplay {
         buffer.given = true;
         self.next = (self.next + 1) % self.buffers.len();
         Ok(true)
-    }
-
-    /// Reads what stands in a part of it.
-    ///
-    /// # Errors
-    /// The display has gone.
-    ///
-    /// # Panics
-    /// The part does not lie within.
-    pub fn read(&mut self, at: [usize; 2], size: Size, pixels: &mut Vec<u8>) -> Result<(), Fault> {
-        assert!(at[0] + size.width <= self.size.width && at[1] + size.height <= self.size.height, "within");
-        let buffer = &self.buffers[0];
-        pixels.resize(size.bytes(), 0);
-        self.connection
-            .shm_get_image(
-                self.root,
-                at[0] as i16,
-                at[1] as i16,
-                size.width as u16,
-                size.height as u16,
-                u32::MAX,
-                u8::from(ImageFormat::Z_PIXMAP),
-                buffer.segment,
-                0,
-            )
-            .map_err(|e| gone(&e))?
-            .reply()
-            .map_err(|e| gone(&e))?;
-        buffer.memory.read_exact_at(pixels, 0).map_err(|e| gone(&e))
     }
 }
 
