@@ -4,7 +4,7 @@
 //! it, and is dropped where more bytes than the queue holds would wait; then it is later by the delay. What is decided is decided by [`Shaper`], which knows no clock.
 //!
 //! Source: drop-tail queue behind a token bucket whose depth is one datagram (as `tc-tbf(8)` with `burst` of one). Left out: a way back (RTCP), jitter,
-//! reordering, bursts of loss; a comparison with the kernel's TBF (GAP(display-datagrams)).
+//! reordering, bursts of loss (GAP(display-datagrams)).
 
 use crate::cpu;
 use crate::link::Link;

@@ -62,7 +62,16 @@ pub const ALL: &[Server] = &[
     tigervnc("tigervnc-tight", "Tight without loss", Encoding::Tight(None)),
     tigervnc("tigervnc-zrle", "ZRLE, without loss", Encoding::Zrle),
     tigervnc("tigervnc-raw", "pixels as they are", Encoding::Raw),
-    qemu("qemu-jpeg", "QEMU's VNC: Tight with JPEG of quality 8", Encoding::Tight(Some(8))),
+    qemu(
+        "qemu-jpeg",
+        "QEMU's VNC: Tight with JPEG of quality 8, of which it may send none",
+        Encoding::Tight(Some(8)),
+    ),
+    qemu(
+        "qemu-jpeg-low",
+        "QEMU's VNC: Tight with JPEG of quality 2, for narrow links",
+        Encoding::Tight(Some(2)),
+    ),
     qemu("qemu-tight", "QEMU's VNC: Tight without loss", Encoding::Tight(None)),
     qemu("qemu-zrle", "QEMU's VNC: ZRLE, without loss", Encoding::Zrle),
     qemu("qemu-raw", "QEMU's VNC: pixels as they are", Encoding::Raw),

@@ -4,9 +4,9 @@
 //! of the first seed of this project (J. Park, J. Korea Inst. Inf. Commun. Eng. 26(10), 2022, its figure of codecs and targets) are measured
 //! in full, beside what of its findings holds with encoders in software.
 //!
-//! Real servers are started and stopped by the program itself: TigerVNC always, FreeRDP and GStreamer in full.
+//! Real servers are started and stopped by the program itself: TigerVNC always; QEMU's VNC, FreeRDP and GStreamer in full.
 //!
-//! Left out: contention, QEMU's VNC and SPICE (GAP(display-contention), GAP(display-servers)).
+//! Left out: contention, SPICE (GAP(display-contention), GAP(display-servers)).
 
 use super::{Bench, Case, Findings};
 use crate::drive::Vsteer;
@@ -170,11 +170,13 @@ type Rows<'a> = &'a dyn Fn(&[&str]) -> Result<Vec<Value>, Fault>;
 
 /// The others, in full.
 fn servers(rows: Rows, small: &[&str], findings: &mut Findings) -> Result<Vec<Value>, Fault> {
-    let mut figures = rows(&[&["--server", "freerdp,tigervnc-jpeg"], small].concat())?;
+    let mut figures = rows(&[&["--server", "freerdp,qemu-zrle,qemu-raw,tigervnc-jpeg"], small].concat())?;
     for (name, word) in [
         ("freerdp-rfx", "RemoteFX ("),
         ("freerdp-avc420", "AVC420 ("),
         ("freerdp-avc444", "AVC444"),
+        ("qemu-zrle", "ZRLE 100.0 %"),
+        ("qemu-raw", "Raw 100.0 %"),
         ("tigervnc-jpeg", "Tight JPEG"),
     ] {
         let row = of(&figures, name, 300);
