@@ -54,8 +54,8 @@ pub fn of(of: Of, outcome: &Outcome) -> Row {
     let all_sent = outcome.frames.len().max(1) as f64;
     let all_seen = outcome.frames.values().filter(|p| p.presented > 0).count().max(1) as f64;
     // Of a server of somebody else's, and its viewer, CPU time is the window's.
-    let seen_in_window = presented.len().max(1) as f64;
     let ms = |ns: u64, n: f64| ns as f64 / 1e6 / n;
+    let per_seen = |ns| (!presented.is_empty()).then(|| ms(ns, presented.len() as f64));
     // The whole run's draws, of which the window's are known.
     let all_drawn = outcome.drawn as f64 * used.lasted as f64 / 1e9 / window_s;
     Row {
@@ -93,15 +93,16 @@ pub fn of(of: Of, outcome: &Outcome) -> Row {
         mbit_s: bytes as f64 * 8e-6 / window_s,
         cpu: Cpu {
             draw_ms: ms(used.draw, all_drawn.max(1.0)),
-            server_ms: used.server.map_or_else(
-                || ms(used.convert + used.encode + used.send + used.codec_threads, all_sent),
-                |ns| ms(ns, seen_in_window),
-            ),
+            server_ms: match used.server {
+                Some(ns) => per_seen(ns),
+                None => Some(ms(used.convert + used.encode + used.send + used.codec_threads, all_sent)),
+            },
             encode_ms: (!foreign).then(|| ms(used.encode + used.codec_threads, all_sent)),
-            viewer_ms: ms(
-                used.receive + used.decode + used.present,
-                if foreign { seen_in_window } else { all_seen },
-            ),
+            viewer_ms: if foreign {
+                per_seen(used.decode)
+            } else {
+                Some(ms(used.receive + used.decode + used.present, all_seen))
+            },
             harness_percent: 100.0 * used.harness as f64 / used.lasted as f64,
         },
         broken: outcome.broken,

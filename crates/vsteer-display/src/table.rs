@@ -28,7 +28,7 @@ pub fn of(rows: &[Row]) -> String {
         let picture = row.targets.map_or_else(|| row.picture.clone(), |n| n.to_string());
         let _ = writeln!(
             text,
-            "{:<17} {:>8} {:>8.1} {:>8.1} {:>8} {:>8} {:>6} {:>6} {:>8} {:>7} {:>8} {:>8.1} {:>7.2} {:>6.2}",
+            "{:<17} {:>8} {:>8.1} {:>8.1} {:>8} {:>8} {:>6} {:>6} {:>8} {:>7} {:>8} {:>8.1} {:>7} {:>6}",
             row.codec,
             picture,
             row.source_fps,
@@ -41,8 +41,8 @@ pub fn of(rows: &[Row]) -> String {
             row.stalls,
             shown(row.latency_ms.map(|l| l[0]), 1),
             row.mbit_s,
-            row.cpu.server_ms,
-            row.cpu.viewer_ms,
+            shown(row.cpu.server_ms, 2),
+            shown(row.cpu.viewer_ms, 2),
         );
         if let Some(negotiated) = &row.negotiated {
             let _ = writeln!(text, "  {}: {negotiated}", row.encoder);

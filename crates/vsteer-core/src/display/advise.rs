@@ -128,10 +128,12 @@ fn of_group(rows: &[&Row], wanted: Wanted) -> Advice {
 fn judge(row: &Row, wanted: Wanted) -> Judged {
     // A picture without letters is legible where it comes.
     let legible_fps = row.legible_fps.unwrap_or(row.received_fps);
-    let cpu_percent = row.cpu.server_ms * row.sent_fps.unwrap_or(row.received_fps) / 10.0;
+    // What nobody saw has no cost per frame; it is told that nothing came.
+    let server_ms = row.cpu.server_ms.unwrap_or(0.0);
+    let cpu_percent = server_ms * row.sent_fps.unwrap_or(row.received_fps) / 10.0;
     let enough = legible_fps >= wanted.fps;
     let does = enough && cpu_percent <= wanted.cpu_percent;
-    let needs_percent = row.cpu.server_ms * wanted.fps / 10.0;
+    let needs_percent = server_ms * wanted.fps / 10.0;
     let needs_mbit_s = row.bytes_per_frame.map(|bytes| bytes * 8e-6 * wanted.fps);
     let link_mbit_s = row.link_bit_s.map(|bits| bits as f64 / 1e6);
     // Frames came and few of them could be read: faster would not help.
@@ -188,9 +190,9 @@ mod tests {
             mbit_s: bytes * 8e-6 * received,
             cpu: Cpu {
                 draw_ms: 1.0,
-                server_ms,
+                server_ms: Some(server_ms),
                 encode_ms: Some(server_ms),
-                viewer_ms: 1.0,
+                viewer_ms: Some(1.0),
                 harness_percent: 1.0,
             },
             broken: 0,

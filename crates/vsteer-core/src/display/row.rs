@@ -99,12 +99,12 @@ pub struct Stages {
 pub struct Cpu {
     /// Per frame drawn, ms.
     pub draw_ms: f64,
-    /// Per frame sent, ms: converting, encoding, sending, and the codec's own threads; of a server of somebody else's all of its process, per frame presented.
-    pub server_ms: f64,
+    /// Per frame sent, ms: converting, encoding, sending, and the codec's own threads; of a server of somebody else's all of its process, per frame presented, and none where none was.
+    pub server_ms: Option<f64>,
     /// Of that encoding alone, and the codec's own threads; not known of a server of somebody else's.
     pub encode_ms: Option<f64>,
-    /// Per frame presented, ms: receiving, decoding, presenting.
-    pub viewer_ms: f64,
+    /// Per frame presented, ms: receiving, decoding, presenting; none where none was.
+    pub viewer_ms: Option<f64>,
     /// All the rest, in percent of one CPU.
     pub harness_percent: f64,
 }
