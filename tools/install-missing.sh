@@ -71,6 +71,20 @@ lab | test | all)
 	need "/usr/lib/$multiarch/libvirt/connection-driver/libvirt_driver_qemu.so" libvirt-daemon-driver-qemu
 	need virsh libvirt-clients
 	need dpkg-deb dpkg
+	need Xtigervnc tigervnc-standalone-server
+	;;
+esac
+case $purpose in
+lab | all) # real servers of remote displays, beyond the one of every test
+	gstreamer="/usr/lib/$multiarch/gstreamer-1.0"
+	need Xvfb xvfb
+	need freerdp-shadow-cli freerdp2-shadow-x11
+	need xfreerdp freerdp2-x11
+	need gst-launch-1.0 gstreamer1.0-tools
+	need "$gstreamer/libgstximagesink.so" gstreamer1.0-x
+	need "$gstreamer/libgstximagesrc.so" gstreamer1.0-plugins-good
+	need "$gstreamer/libgstx264.so" gstreamer1.0-plugins-ugly
+	need "$gstreamer/libgstlibav.so" gstreamer1.0-libav
 	;;
 esac
 case $purpose in

@@ -1,10 +1,11 @@
 //! What can be asked for, and what is made of it.
 
-use crate::codec::{self, Codec};
+use crate::codec::{self, Codec, Held};
 use crate::link::Link;
-use crate::path::{self, Run};
+use crate::path::{self, Conditions, Run};
 use crate::picture::canvas::Size;
 use crate::picture::{Kind, Picture};
+use crate::server::{self, Server, session};
 use crate::{matched, row, table};
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use serde::Deserialize;
@@ -44,6 +45,12 @@ pub enum Command {
     Run(RunOptions),
     /// The codecs, and whether this build has them
     Codecs {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Other people's servers that can be run, and whether they are there
+    Servers {
         /// Print JSON
         #[arg(long)]
         json: bool,
@@ -100,9 +107,15 @@ pub struct RunOptions {
     /// How many targets, a run for each [default: 1000,3000,5000,10000]
     #[arg(long, value_delimiter = ',')]
     targets: Vec<u32>,
-    /// Codecs by name (see `codecs`) [default: all that this build has in software]
+    /// Codecs by name (see `codecs`) [default: all that this build has in software; none where servers are named]
     #[arg(long = "codec", value_delimiter = ',')]
     codecs: Vec<String>,
+    /// Other people's servers by name or family (see `servers`), behind the same link
+    #[arg(long = "server", value_delimiter = ',')]
+    servers: Vec<String>,
+    /// Write the last frame that was kept of each run, as its viewer saw it, to NAME-TARGETS.png in this folder
+    #[arg(long)]
+    keep: Option<PathBuf>,
     /// Frames per second that the application draws, if it can
     #[arg(long, default_value_t = 60)]
     fps: u32,
@@ -125,6 +138,9 @@ pub struct RunOptions {
     /// What may wait for the link's rate, kB
     #[arg(long, default_value_t = 64)]
     queue_kb: usize,
+    /// Datagrams that the link loses, percent; for servers that send such
+    #[arg(long, default_value_t = 0.0)]
+    loss_percent: f64,
     /// For how long each run is counted, s [default: 10]
     #[arg(long)]
     seconds: Option<u64>,
@@ -217,7 +233,37 @@ impl PictureOptions {
     }
 }
 
+/// Who is measured.
+#[derive(Clone, Copy)]
+enum Who {
+    Codec(&'static Codec),
+    Server(&'static Server),
+}
+
+impl Who {
+    fn name(self) -> &'static str {
+        match self {
+            Who::Codec(codec) => codec.name,
+            Who::Server(server) => server.name,
+        }
+    }
+
+    fn is_datagrams(self) -> bool {
+        matches!(self, Who::Server(server) if server.is_datagrams())
+    }
+}
+
 impl RunOptions {
+    fn all(&self) -> Result<Vec<Who>, Fault> {
+        let codecs =
+            if self.codecs.is_empty() && !self.servers.is_empty() { Vec::new() } else { self.codecs()? };
+        let mut all: Vec<Who> = codecs.into_iter().map(Who::Codec).collect();
+        for name in &self.servers {
+            all.extend(server::find(name)?.into_iter().map(Who::Server));
+        }
+        Ok(all)
+    }
+
     fn codecs(&self) -> Result<Vec<&'static Codec>, Fault> {
         if self.codecs.is_empty() && self.quick {
             return QUICK.iter().map(|name| codec::find(name)).collect();
@@ -239,17 +285,20 @@ impl RunOptions {
             signal_hook::flag::register(signal, stop.clone())
                 .map_err(|e| Fault::io("watching for an interrupt".to_owned(), &e))?;
         }
-        let codecs = self.codecs()?;
+        let who = self.all()?;
         let size = self.picture.size(if self.quick { QUICK_SIZE } else { "1080p" })?;
         let seconds = self.seconds.unwrap_or(if self.quick { QUICK_S } else { 10 });
         if !(1..=3600).contains(&seconds)
             || !(1..=240).contains(&self.fps)
             || !(0.0..=10_000.0).contains(&self.delay_ms)
+            || !(0.0..=100.0).contains(&self.loss_percent)
         {
-            let what =
-                format!("{seconds} s at {} frames per second, {} ms of delay", self.fps, self.delay_ms);
+            let what = format!(
+                "{seconds} s at {} frames per second, {} ms of delay, {} % of loss",
+                self.fps, self.delay_ms, self.loss_percent
+            );
             return Err(Fault::new(FaultKind::BadInput, what)
-                .way_out("1 to 3600 s, 1 to 240 frames per second, 0 to 10000 ms"));
+                .way_out("1 to 3600 s, 1 to 240 frames per second, 0 to 10000 ms, 0 to 100 %"));
         }
         let targets = match (&self.targets[..], self.picture.picture, self.quick) {
             (_, Kind::Text | Kind::Sheet | Kind::Video | Kind::Idle, _) => &[0][..],
@@ -258,33 +307,30 @@ impl RunOptions {
             (some, _, _) => some,
         };
         let threads = self.draw_threads.or(std::thread::available_parallelism().ok().map(Into::into));
-        let link = Link { rate_bit_s: self.rate, delay_ms: self.delay_ms, queue_bytes: self.queue_kb << 10 };
+        let link = Link {
+            rate_bit_s: self.rate,
+            delay_ms: self.delay_ms,
+            queue_bytes: self.queue_kb << 10,
+            loss_percent: self.loss_percent,
+        };
+        if let Some(who) = who.iter().find(|who| self.loss_percent != 0.0 && !who.is_datagrams()) {
+            let what = format!("{} over a link that loses {} %", who.name(), self.loss_percent);
+            return Err(Fault::new(FaultKind::BadInput, what)
+                .because("its stream loses nothing, for what is lost is sent again")
+                .way_out("a server that sends datagrams (gstreamer), or a narrower link"));
+        }
         let mut rows = Vec::new();
         let mut fault = None;
-        let runs = targets.iter().flat_map(|n| codecs.iter().map(move |codec| (*n, *codec)));
-        let all = targets.len() * codecs.len();
-        for (i, (n, codec)) in runs.enumerate() {
+        let runs = targets.iter().flat_map(|n| who.iter().map(move |who| (*n, *who)));
+        let all = targets.len() * who.len();
+        for (i, (n, who)) in runs.enumerate() {
             if stop.load(Ordering::Relaxed) {
                 eprintln!("vsteer-display: interrupted: {i} of {all} runs are told");
                 break;
             }
             let picture = Picture::new(self.picture.picture, size, n, self.picture.seed)?;
-            let held = match self.match_ssim {
-                Some(ssim) => match matched::held(codec, &picture, self.fps, ssim) {
-                    Ok(held) => held,
-                    Err(why) => {
-                        eprintln!("vsteer-display: {why}");
-                        fault.get_or_insert(why);
-                        continue;
-                    }
-                },
-                None => self.rate.map(|r| (r as f64 * RATE_OF_LINK) as u64).into(),
-            };
-            let run = Run {
+            let under = Conditions {
                 picture: &picture,
-                codec,
-                held,
-                rate_fps: self.rate_fps,
                 fps: self.fps,
                 draw_threads: threads.unwrap_or(1).max(1),
                 link,
@@ -294,9 +340,9 @@ impl RunOptions {
                 stop: &stop,
             };
             let of = if n > 0 { format!(" of {n} targets") } else { String::new() };
-            eprintln!("vsteer-display: {} of {all}: {}{of}", i + 1, codec.name);
-            match path::run(&run) {
-                Ok(outcome) => rows.push(row::of(&run, self.picture.picture, n, &outcome)),
+            eprintln!("vsteer-display: {} of {all}: {}{of}", i + 1, who.name());
+            match self.one(who, &under, n) {
+                Ok(row) => rows.push(row),
                 Err(why) => {
                     eprintln!("vsteer-display: {why}");
                     fault.get_or_insert(why);
@@ -310,6 +356,43 @@ impl RunOptions {
             print!("{}", table::of(&rows));
         }
         fault.map_or(Ok(()), Err)
+    }
+
+    /// One run.
+    fn one(&self, who: Who, under: &Conditions, targets: u32) -> Result<Row, Fault> {
+        let rate = self.rate.map(|r| (r as f64 * RATE_OF_LINK) as u64);
+        let mut quantizer = None;
+        let (outcome, encoder, codec_bit_s) = match who {
+            Who::Codec(codec) => {
+                let held = match self.match_ssim {
+                    Some(ssim) => matched::held(codec, under.picture, self.fps, ssim)?,
+                    None => rate.into(),
+                };
+                let run = Run { under: *under, codec, held, rate_fps: self.rate_fps };
+                let bit_s = if let Held::Rate(rate) = held { Some(rate) } else { None };
+                quantizer = if let Held::Quantizer(q) = held { Some(q) } else { None };
+                (path::run(&run)?, codec.built_in().0.to_owned(), bit_s.filter(|_| codec.holds_rate))
+            }
+            Who::Server(server) => {
+                let rate = rate.filter(|_| server.holds_rate());
+                let (outcome, version) = session::run(server, under, rate, self.picture.seed)?;
+                (outcome, version, rate)
+            }
+        };
+        let name = who.name();
+        if let (Some(folder), Some((_, pixels))) = (&self.keep, outcome.kept.last()) {
+            write_png(&folder.join(format!("{name}-{targets}.png")), under.picture.size(), pixels)?;
+        }
+        let of = row::Of {
+            under: *under,
+            kind: self.picture.picture,
+            targets,
+            name,
+            encoder,
+            codec_bit_s,
+            quantizer,
+        };
+        Ok(row::of(of, &outcome))
     }
 }
 
@@ -339,6 +422,24 @@ pub fn codecs(json: bool) -> Result<(), Fault> {
             if there { "built in" } else { "missing" },
             c.doc
         );
+    }
+    Ok(())
+}
+
+/// Lists other people's servers.
+///
+/// # Errors
+/// None.
+pub fn servers(json: bool) -> Result<(), Fault> {
+    if json {
+        let one = |s: &Server| json!({ "name": s.name, "doc": s.doc, "program": s.program, "package": s.package, "there": s.is_there() });
+        let all: Vec<_> = server::ALL.iter().map(one).collect();
+        println!("{}", serde_json::to_string_pretty(&all).expect("plain data"));
+        return Ok(());
+    }
+    for s in server::ALL {
+        let there = if s.is_there() { "there".to_owned() } else { format!("missing: {}", s.package) };
+        println!("{:<17} {:<18} {there:<9} {}", s.name, s.program, s.doc);
     }
     Ok(())
 }
@@ -417,13 +518,16 @@ impl ShowOptions {
             }
             decoder.present(&mut pixels)?;
         }
-        let mut png = codec::find("png")?.encoder(size, 1, codec::Held::Quality)?;
-        let mut file = Vec::new();
-        png.convert(&pixels)?;
-        png.encode(&mut file)?;
-        std::fs::write(&self.output, file)
-            .map_err(|e| Fault::io(format!("writing {}", self.output.display()), &e))
+        write_png(&self.output, size, &pixels)
     }
+}
+
+fn write_png(file: &Path, size: Size, pixels: &[u8]) -> Result<(), Fault> {
+    let mut png = codec::find("png")?.encoder(size, 1, Held::Quality)?;
+    let mut bytes = Vec::new();
+    png.convert(pixels)?;
+    png.encode(&mut bytes)?;
+    std::fs::write(file, bytes).map_err(|e| Fault::io(format!("writing {}", file.display()), &e))
 }
 
 #[cfg(test)]

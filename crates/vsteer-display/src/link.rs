@@ -4,7 +4,7 @@
 //! the delay. What waits for the rate waits in a queue; where that is full the server is not read any more, as by a router whose
 //! sender has learnt the rate. A link without rate passes all; one of 0 bit/s passes nothing, and says so by what does not come.
 //!
-//! Left out: datagrams and their loss (GAP(display-datagrams)): all servers here are streams.
+//! Left out: datagrams and their loss, which are in datagrams.rs.
 
 use crate::cpu;
 use rustix::net::sockopt::{set_socket_recv_buffer_size, set_socket_send_buffer_size};
@@ -12,7 +12,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use vsteer_core::Fault;
@@ -32,6 +32,8 @@ pub struct Link {
     pub delay_ms: f64,
     /// What may wait for the rate, bytes.
     pub queue_bytes: usize,
+    /// Of datagrams that are lost by lot, in percent; streams lose nothing.
+    pub loss_percent: f64,
 }
 
 /// A link at work.
@@ -40,6 +42,7 @@ pub struct Relay {
     pub address: SocketAddr,
     stop: Arc<AtomicBool>,
     cpu_ns: Arc<AtomicU64>,
+    passed: Arc<AtomicU64>,
     listens: Option<JoinHandle<()>>,
 }
 
@@ -54,13 +57,14 @@ impl Relay {
         let address = listener.local_addr().map_err(told)?;
         listener.set_nonblocking(true).map_err(told)?;
         let (stop, cpu_ns) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
-        let (stopped, used) = (stop.clone(), cpu_ns.clone());
+        let passed = Arc::new(AtomicU64::new(0));
+        let (stopped, used, counts) = (stop.clone(), cpu_ns.clone(), passed.clone());
         let listens = std::thread::spawn(move || {
             let mut passing = Vec::new();
             while !stopped.load(Ordering::Relaxed) {
                 // One that cannot be passed on has an end of file, which its viewer tells.
                 if let Ok((viewer, _)) = listener.accept()
-                    && let Ok(mut both) = pass(link, viewer, server, &stopped, &used)
+                    && let Ok(mut both) = pass(link, viewer, server, &stopped, &used, &counts)
                 {
                     passing.append(&mut both);
                 }
@@ -69,7 +73,12 @@ impl Relay {
             passing.into_iter().for_each(|thread: JoinHandle<()>| drop(thread.join()));
             used.fetch_add(cpu::thread_ns(), Ordering::Relaxed);
         });
-        Ok(Relay { address, stop, cpu_ns, listens: Some(listens) })
+        Ok(Relay { address, stop, cpu_ns, passed, listens: Some(listens) })
+    }
+
+    /// Bytes that viewers were given so far; it goes on counting.
+    pub fn passed(&self) -> Arc<AtomicU64> {
+        self.passed.clone()
     }
 
     /// Ends it; the CPU time that it took, ns.
@@ -98,6 +107,7 @@ fn pass(
     server: SocketAddr,
     stop: &Arc<AtomicBool>,
     cpu_ns: &Arc<AtomicU64>,
+    passed: &Arc<AtomicU64>,
 ) -> std::io::Result<Vec<JoinHandle<()>>> {
     let server = TcpStream::connect(server)?;
     viewer.set_nonblocking(false)?;
@@ -110,7 +120,9 @@ fn pass(
     set_socket_send_buffer_size(&viewer, SOCKET_BUFFER)?;
     let back = Link { rate_bit_s: None, ..link };
     let mut threads = Vec::new();
-    for (link, from, to) in [(link, server.try_clone()?, viewer.try_clone()?), (back, viewer, server)] {
+    let uncounted = Arc::default();
+    let ways = [(link, server.try_clone()?, viewer.try_clone()?, passed), (back, viewer, server, &uncounted)];
+    for (link, from, to, counts) in ways {
         let on_the_way = link.rate_bit_s.map_or(1 << 20, |rate| (rate as f64 / 8e3 * link.delay_ms) as usize);
         let room = (link.queue_bytes + on_the_way).div_ceil(CHUNK).max(2);
         let (send, come) = sync_channel(room);
@@ -119,9 +131,9 @@ fn pass(
             take(link, from, &send, &stop_read);
             cpu_read.fetch_add(cpu::thread_ns(), Ordering::Relaxed);
         }));
-        let (stop_write, cpu_write) = (stop.clone(), cpu_ns.clone());
+        let (stop_write, cpu_write, counts) = (stop.clone(), cpu_ns.clone(), counts.clone());
         threads.push(std::thread::spawn(move || {
-            give(to, &come, &stop_write);
+            give(to, &come, &stop_write, &counts);
             cpu_write.fetch_add(cpu::thread_ns(), Ordering::Relaxed);
         }));
     }
@@ -166,22 +178,28 @@ fn take(link: Link, mut from: TcpStream, to: &SyncSender<Chunk>, stop: &AtomicBo
     }
 }
 
-fn give(mut to: TcpStream, come: &Receiver<Chunk>, stop: &AtomicBool) {
+fn give(mut to: TcpStream, come: &Receiver<Chunk>, stop: &AtomicBool, counts: &AtomicU64) {
     while !stop.load(Ordering::Relaxed) {
-        let Ok((at_ns, bytes)) = come.recv_timeout(LOOK_EVERY) else {
-            continue;
+        let (at_ns, bytes) = match come.recv_timeout(LOOK_EVERY) {
+            Ok(chunk) => chunk,
+            Err(RecvTimeoutError::Timeout) => continue,
+            // The one side has ended, and the other has all that it said.
+            Err(RecvTimeoutError::Disconnected) => break,
         };
         std::thread::sleep(Duration::from_nanos(at_ns.saturating_sub(cpu::now_ns())));
         let mut rest = &bytes[..];
         while !rest.is_empty() && !stop.load(Ordering::Relaxed) {
             match to.write(rest) {
-                Ok(n) => rest = &rest[n..],
+                Ok(n) => {
+                    rest = &rest[n..];
+                    counts.fetch_add(n as u64, Ordering::Relaxed);
+                }
                 Err(e) if waits(&e) => {}
                 Err(_) => return,
             }
         }
     }
-    let _ = to.shutdown(Shutdown::Both);
+    let _ = to.shutdown(if stop.load(Ordering::Relaxed) { Shutdown::Both } else { Shutdown::Write });
 }
 
 fn waits(e: &std::io::Error) -> bool {
@@ -224,7 +242,8 @@ mod tests {
 
     #[test]
     fn a_rate_and_a_delay_are_kept() {
-        let link = Link { rate_bit_s: Some(8_000_000), delay_ms: 30.0, queue_bytes: 32 << 10 };
+        let link =
+            Link { rate_bit_s: Some(8_000_000), delay_ms: 30.0, queue_bytes: 32 << 10, loss_percent: 0.0 };
         let (first, last, came) = through(link, 500_000, Duration::from_secs(30));
         assert_eq!(came, 500_000);
         assert!(first >= Duration::from_millis(30), "{first:?}");
@@ -233,8 +252,22 @@ mod tests {
     }
 
     #[test]
+    fn where_the_server_ends_its_viewer_is_told_once_it_has_all() {
+        let link =
+            Link { rate_bit_s: Some(8_000_000), delay_ms: 10.0, queue_bytes: 32 << 10, loss_percent: 0.0 };
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let relay = Relay::start(link, listener.local_addr().unwrap()).unwrap();
+        let mut viewer = TcpStream::connect(relay.address).unwrap();
+        viewer.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        let (mut server, _) = listener.accept().unwrap();
+        server.write_all(&[7; 50_000]).unwrap();
+        drop(server);
+        assert_eq!(viewer.read_to_end(&mut Vec::new()).unwrap(), 50_000);
+    }
+
+    #[test]
     fn a_link_without_rate_passes_all_and_one_of_0_nothing() {
-        let link = Link { rate_bit_s: None, delay_ms: 0.0, queue_bytes: 0 };
+        let link = Link { rate_bit_s: None, delay_ms: 0.0, queue_bytes: 0, loss_percent: 0.0 };
         assert_eq!(through(link, 3_000_000, Duration::from_secs(30)).2, 3_000_000);
         let none = Link { rate_bit_s: Some(0), ..link };
         assert_eq!(through(none, 1000, Duration::from_millis(300)).2, 0);

@@ -2,18 +2,22 @@
 //!
 //! ```text
 //! picture  what is on the screen, of which is known what stands where     codec  FFmpeg's, and one of tiles
-//! path     application, server, viewer; link  what lies between           row    what is said of a run, table  how people read it; cpu  whose CPU time
+//! path     application, server, viewer; link, datagrams  what lies between  row    what is said of a run, table  how people read it; cpu  whose CPU time
+//! server   other people's, behind the same link                           rfb    a viewer of VNC servers
 //! ```
-//! It measures real codecs end to end on this machine and counts a frame only if it can be read. Left out: real servers (GAP(display-servers) in docs/display.md).
+//! It measures real codecs and servers end to end on this machine and counts a frame only if it can be read.
 
 mod cli;
 mod codec;
 mod cpu;
+mod datagrams;
 mod link;
 mod matched;
 mod path;
 mod picture;
+mod rfb;
 mod row;
+mod server;
 mod table;
 
 use clap::Parser;
@@ -37,6 +41,7 @@ fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Run(options) => options.run(),
         Command::Codecs { json } => cli::codecs(json),
+        Command::Servers { json } => cli::servers(json),
         Command::Show(options) => options.show(),
         Command::Advise(options) => options.advise(),
         Command::Completions { shell } => {

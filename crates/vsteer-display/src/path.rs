@@ -8,7 +8,7 @@
 //! Every stage notes the moment and the thread's CPU time. A frame is presented where its picture is in the screen's colours and the number in it
 //! is the one that was sent. Every so often one that was presented is kept, to be scored when all is over.
 //!
-//! Left out: a window system below the application, real servers (GAP(display-servers)).
+//! Left out: a window system below the application; other people's servers, which are in server/session.rs.
 
 use crate::codec::{Codec, Held};
 use crate::cpu::{self, Lap, now_ns};
@@ -24,24 +24,19 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use vsteer_core::Fault;
 
 /// From the start to the window in which is counted.
-const WARM_UP_NS: u64 = 1_000_000_000;
+pub const WARM_UP_NS: u64 = 1_000_000_000;
 /// From the start to when the encoder learns how many frames a second it gets, before the window begins.
 const LEARN_NS: u64 = 800_000_000;
 /// Frames under way beyond those that the delay holds: one is drawn at the viewer's while the next is encoded.
 const UNDER_WAY: u64 = 2;
 /// Until a stage that waits looks whether it shall end.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+pub const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// What is run.
-pub struct Run<'a> {
+/// Under which conditions anything is run.
+#[derive(Clone, Copy)]
+pub struct Conditions<'a> {
     /// What is on the screen.
     pub picture: &'a Picture,
-    /// Who encodes.
-    pub codec: &'static Codec,
-    /// What it is to hold.
-    pub held: Held,
-    /// Frames a second that share it; none: as many as go in the first second.
-    pub rate_fps: Option<u32>,
     /// Frames a second that the application would draw.
     pub fps: u32,
     /// Threads that draw.
@@ -56,6 +51,18 @@ pub struct Run<'a> {
     pub tell: bool,
     /// Ends it, when set; what was measured until then counts.
     pub stop: &'a AtomicBool,
+}
+
+/// What is run.
+pub struct Run<'a> {
+    /// See [`Conditions`].
+    pub under: Conditions<'a>,
+    /// Who encodes.
+    pub codec: &'static Codec,
+    /// What it is to hold.
+    pub held: Held,
+    /// Frames a second that share it; none: as many as go in the first second.
+    pub rate_fps: Option<u32>,
 }
 
 /// When a frame that was sent passed which stage, ns; 0: it did not.
@@ -93,6 +100,8 @@ pub struct Used {
     pub present: u64,
     /// Of codecs' own threads.
     pub codec_threads: u64,
+    /// Of a server of somebody else's, all of it, in the window; none where it is this program's.
+    pub server: Option<u64>,
     /// Of all the rest: the relay, clocks, waiting, acknowledging, keeping.
     pub harness: u64,
     /// For how long the whole ran, by the clock.
@@ -119,6 +128,8 @@ pub struct Outcome {
     pub window_offset: [usize; 2],
     /// Frames that were kept, by number.
     pub kept: Vec<(u32, Vec<u8>)>,
+    /// What a server of somebody else's and its viewer agreed on, as it came; none of this program's.
+    pub negotiated: Option<String>,
     /// CPU times.
     pub used: Used,
 }
@@ -164,7 +175,7 @@ impl Shared {
 pub fn run(run: &Run) -> Result<Outcome, Fault> {
     let told = |e| Fault::io("a socket of the server's".to_owned(), &e);
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(told)?;
-    let relay = Relay::start(run.link, listener.local_addr().map_err(told)?)?;
+    let relay = Relay::start(run.under.link, listener.local_addr().map_err(told)?)?;
     let to_relay = |e| Fault::io("connecting to the link".to_owned(), &e);
     let viewer = TcpStream::connect(relay.address).map_err(to_relay)?;
     let (server, _) = listener.accept().map_err(told)?;
@@ -179,7 +190,7 @@ pub fn run(run: &Run) -> Result<Outcome, Fault> {
     let begun = now_ns();
     let (process_ns, own_ns) = (cpu::process_ns(), cpu::thread_ns());
     let from_ns = begun + WARM_UP_NS;
-    let size = run.picture.size();
+    let size = run.under.picture.size();
     let shared = Shared {
         newest: Mutex::new(Newest { frame: None, spare: vec![vec![0; size.bytes()]; 2] }),
         drawn: Condvar::new(),
@@ -202,8 +213,8 @@ pub fn run(run: &Run) -> Result<Outcome, Fault> {
             cpu::thread_ns()
         });
         let views = scope.spawn(move || view(run, viewer, from_ns, shared));
-        let end_ns = from_ns + run.length.as_nanos() as u64;
-        while now_ns() < end_ns && !run.stop.load(Ordering::Relaxed) && !shared.over() {
+        let end_ns = from_ns + run.under.length.as_nanos() as u64;
+        while now_ns() < end_ns && !run.under.stop.load(Ordering::Relaxed) && !shared.over() {
             std::thread::sleep(Duration::from_nanos(end_ns.saturating_sub(now_ns())).min(LOOK_EVERY));
         }
         let until_ns = now_ns();
@@ -226,6 +237,7 @@ pub fn run(run: &Run) -> Result<Outcome, Fault> {
     let mut used = Used {
         draw: draw_ns,
         codec_threads: 0,
+        server: None,
         lasted: now_ns() - begun,
         harness: relay_ns + hearing_ns + served.rest + viewed.rest + drawer_ns + cpu::thread_ns() - own_ns,
         convert: served.used[0],
@@ -249,13 +261,14 @@ pub fn run(run: &Run) -> Result<Outcome, Fault> {
         why_broken: viewed.why_broken.or(served.why),
         window_offset: viewed.window_offset,
         kept: viewed.kept,
+        negotiated: None,
         used,
     })
 }
 
 /// The application; how many frames it drew in the window, and what its own thread took besides.
 fn draw(run: &Run, begun: u64, from_ns: u64, shared: &Shared) -> (usize, u64) {
-    let tick = |n: u64| begun + n * 1_000_000_000 / u64::from(run.fps);
+    let tick = |n: u64| begun + n * 1_000_000_000 / u64::from(run.under.fps);
     let (mut n, mut drawn) = (0, 0);
     let mut lap = Lap::new();
     let mut rest = 0;
@@ -268,7 +281,7 @@ fn draw(run: &Run, begun: u64, from_ns: u64, shared: &Shared) -> (usize, u64) {
             unreachable!("one is drawn, one is the newest, one is at the server's");
         };
         rest += lap.take();
-        let threads_ns = run.picture.draw(n as u32, &mut pixels, run.draw_threads);
+        let threads_ns = run.under.picture.draw(n as u32, &mut pixels, run.under.draw_threads);
         shared.draw_ns.fetch_add(lap.take() + threads_ns, Ordering::Relaxed);
         drawn += usize::from(now_ns() >= from_ns);
         let mut newest = locked(&shared.newest);
@@ -278,7 +291,7 @@ fn draw(run: &Run, begun: u64, from_ns: u64, shared: &Shared) -> (usize, u64) {
         drop(newest);
         shared.drawn.notify_one();
         // Ticks that have passed are gone.
-        n = (n + 1).max((now_ns() - begun) * u64::from(run.fps) / 1_000_000_000);
+        n = (n + 1).max((now_ns() - begun) * u64::from(run.under.fps) / 1_000_000_000);
     }
     (drawn, rest + lap.take())
 }
@@ -291,10 +304,11 @@ struct Served {
 }
 
 fn serve(run: &Run, mut viewer: TcpStream, begun: u64, shared: &Shared) -> Result<Served, Fault> {
-    let mut encoder = run.codec.encoder(run.picture.size(), run.rate_fps.unwrap_or(run.fps), run.held)?;
-    let window = UNDER_WAY + (2.0 * run.link.delay_ms / 1e3 * f64::from(run.fps)).ceil() as u64;
+    let size = run.under.picture.size();
+    let mut encoder = run.codec.encoder(size, run.rate_fps.unwrap_or(run.under.fps), run.held)?;
+    let window = UNDER_WAY + (2.0 * run.under.link.delay_ms / 1e3 * f64::from(run.under.fps)).ceil() as u64;
     let mut served = Served { used: [0; 3], rest: 0, why: None };
-    let mut pixels = vec![0; run.picture.size().bytes()];
+    let mut pixels = vec![0; run.under.picture.size().bytes()];
     let mut message = Vec::new();
     let mut lap = Lap::new();
     // Who holds a rate has to know how many frames share it.
@@ -303,8 +317,8 @@ fn serve(run: &Run, mut viewer: TcpStream, begun: u64, shared: &Shared) -> Resul
     while !shared.over() {
         if !learnt && now_ns() >= begun + LEARN_NS {
             learnt = true;
-            let fps = (went * 1_000_000_000).div_ceil(now_ns() - begun).clamp(1, u64::from(run.fps));
-            encoder = run.codec.encoder(run.picture.size(), fps as u32, run.held)?;
+            let fps = (went * 1_000_000_000).div_ceil(now_ns() - begun).clamp(1, u64::from(run.under.fps));
+            encoder = run.codec.encoder(size, fps as u32, run.held)?;
         }
         let under_way = locked(&shared.under_way);
         let waits = |n: &mut u64| *n >= window && !shared.over();
@@ -322,7 +336,7 @@ fn serve(run: &Run, mut viewer: TcpStream, begun: u64, shared: &Shared) -> Resul
         newest.spare.push(std::mem::replace(&mut pixels, taken));
         drop(newest);
         let mut passed = Passed {
-            source: begun + u64::from(frame) * 1_000_000_000 / u64::from(run.fps),
+            source: begun + u64::from(frame) * 1_000_000_000 / u64::from(run.under.fps),
             captured: now_ns(),
             ..Passed::default()
         };
@@ -389,7 +403,7 @@ struct Viewed {
 }
 
 fn view(run: &Run, mut server: TcpStream, from_ns: u64, shared: &Shared) -> Result<Viewed, Fault> {
-    let size = run.picture.size();
+    let size = run.under.picture.size();
     let mut decoder = run.codec.decoder(size)?;
     let mut viewed = Viewed {
         used: [0; 3],
@@ -402,7 +416,7 @@ fn view(run: &Run, mut server: TcpStream, from_ns: u64, shared: &Shared) -> Resu
     };
     let mut pixels = vec![0; size.bytes()];
     let mut keep_at = from_ns;
-    let keep_every = run.length.as_nanos() as u64 / run.samples.max(1) as u64;
+    let keep_every = run.under.length.as_nanos() as u64 / run.under.samples.max(1) as u64;
     let mut bytes = Vec::new();
     let mut head = [0; 8];
     let mut lap = Lap::new();
@@ -454,12 +468,12 @@ fn view(run: &Run, mut server: TcpStream, from_ns: u64, shared: &Shared) -> Resu
                 (p.received, p.decoded, p.presented) = (received, decoded, presented);
                 source = p.source;
             });
-            if run.tell {
+            if run.under.tell {
                 // In one write. Nobody may listen any more.
                 let told = tell(presented.saturating_sub(source));
                 let _ = std::io::stdout().write_all(told.as_bytes());
             }
-            if presented >= keep_at && viewed.kept.len() < run.samples {
+            if presented >= keep_at && viewed.kept.len() < run.under.samples {
                 viewed.kept.push((frame, pixels.clone()));
                 keep_at = presented.max(keep_at + keep_every);
             }

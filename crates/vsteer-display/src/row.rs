@@ -2,8 +2,7 @@
 //!
 //! Left out: VMAF, which this system's FFmpeg lacks (GAP(display-vmaf)).
 
-use crate::codec::Held;
-use crate::path::{Outcome, Passed, Run};
+use crate::path::{Conditions, Outcome, Passed};
 use crate::picture::{Kind, Picture};
 use vsteer_core::display::frames::Frames;
 use vsteer_core::display::row::{Cpu, Row, Stages};
@@ -13,8 +12,29 @@ use vsteer_core::stats;
 /// Of letters and symbols of a frame, so many are looked for: evenly among all.
 const MARKS_MOST: usize = 1500;
 
+/// What was run.
+pub struct Of<'a> {
+    /// Under what.
+    pub under: Conditions<'a>,
+    /// What was on the screen.
+    pub kind: Kind,
+    /// Of a picture that has some.
+    pub targets: u32,
+    /// The codec's or server's.
+    pub name: &'a str,
+    /// Whose work it is.
+    pub encoder: String,
+    /// The rate that it was told to hold.
+    pub codec_bit_s: Option<u64>,
+    /// The quantizer that it was given.
+    pub quantizer: Option<i32>,
+}
+
 /// Of an outcome.
-pub fn of(run: &Run, kind: Kind, targets: u32, outcome: &Outcome) -> Row {
+pub fn of(of: Of, outcome: &Outcome) -> Row {
+    let Of { under, kind, targets, name, encoder, codec_bit_s, quantizer } = of;
+    let used = &outcome.used;
+    let foreign = used.server.is_some();
     let within = |t: u64| (outcome.from_ns..=outcome.until_ns).contains(&t);
     let times = |at: fn(&Passed) -> u64| -> Vec<u64> {
         let mut all: Vec<u64> = outcome.frames.values().map(at).filter(|t| within(*t)).collect();
@@ -22,39 +42,38 @@ pub fn of(run: &Run, kind: Kind, targets: u32, outcome: &Outcome) -> Row {
         all
     };
     let seen = Frames::of(&times(|p| p.presented), outcome.from_ns, outcome.until_ns);
-    let sent = times(|p| p.sent).len();
+    // When a server of somebody else's sent a frame is not known; what it sent came, for a link that is a stream loses nothing.
+    let sent = (!foreign).then(|| times(|p| p.sent).len());
     let window_s = (outcome.until_ns - outcome.from_ns) as f64 / 1e9;
     let presented: Vec<&Passed> = outcome.frames.values().filter(|p| within(p.presented)).collect();
     let latencies: Vec<f64> = presented.iter().map(|p| (p.presented - p.source) as f64 / 1e6).collect();
     let quantile = |q| stats::quantile(&latencies, q);
-    let went: Vec<&Passed> = outcome.frames.values().filter(|p| within(p.sent)).collect();
+    let went: Vec<&Passed> =
+        outcome.frames.values().filter(|p| within(if foreign { p.presented } else { p.sent })).collect();
     let bytes: usize = went.iter().map(|p| p.bytes).sum();
-    let scored = Scored::of(run.picture, &outcome.kept);
-    let (encoder, _) = run.codec.built_in();
-    let size = run.picture.size();
-    let used = &outcome.used;
+    let scored = Scored::of(under.picture, &outcome.kept);
+    let size = under.picture.size();
     let all_sent = outcome.frames.len().max(1) as f64;
     let all_seen = outcome.frames.values().filter(|p| p.presented > 0).count().max(1) as f64;
+    // Of a server of somebody else's, and its viewer, CPU time is the window's.
     let ms = |ns: u64, n: f64| ns as f64 / 1e6 / n;
+    let per_seen = |ns| (!presented.is_empty()).then(|| ms(ns, presented.len() as f64));
     // The whole run's draws, of which the window's are known.
     let all_drawn = outcome.drawn as f64 * used.lasted as f64 / 1e9 / window_s;
     Row {
-        codec: run.codec.name.to_owned(),
-        encoder: encoder.to_owned(),
+        codec: name.to_owned(),
+        encoder,
+        negotiated: outcome.negotiated.clone(),
         picture: kind.name().to_owned(),
         targets: (kind == Kind::Targets).then_some(targets),
         width: size.width,
         height: size.height,
-        link_bit_s: run.link.rate_bit_s,
-        codec_bit_s: if let (Held::Rate(rate), true) = (run.held, run.codec.holds_rate) {
-            Some(rate)
-        } else {
-            None
-        },
-        quantizer: if let Held::Quantizer(q) = run.held { run.codec.quantizers().map(|_| q) } else { None },
+        link_bit_s: under.link.rate_bit_s,
+        codec_bit_s,
+        quantizer,
         window_s,
         source_fps: outcome.drawn as f64 / window_s,
-        sent_fps: sent as f64 / window_s,
+        sent_fps: sent.map(|n| n as f64 / window_s),
         received_fps: seen.per_s,
         received_fps_margin: seen.per_s_margin,
         legible_fps: scored.legible.map(|part| part * seen.per_s),
@@ -72,14 +91,21 @@ pub fn of(run: &Run, kind: Kind, targets: u32, outcome: &Outcome) -> Row {
             .zip(quantile(0.99))
             .zip(quantile(1.0))
             .map(|(((a, b), c), d)| [a, b, c, d]),
-        stages_ms: stages(&presented),
+        stages_ms: if foreign { None } else { stages(&presented) },
         bytes_per_frame: (!went.is_empty()).then(|| bytes as f64 / went.len() as f64),
         mbit_s: bytes as f64 * 8e-6 / window_s,
         cpu: Cpu {
             draw_ms: ms(used.draw, all_drawn.max(1.0)),
-            server_ms: ms(used.convert + used.encode + used.send + used.codec_threads, all_sent),
-            encode_ms: ms(used.encode + used.codec_threads, all_sent),
-            viewer_ms: ms(used.receive + used.decode + used.present, all_seen),
+            server_ms: match used.server {
+                Some(ns) => per_seen(ns),
+                None => Some(ms(used.convert + used.encode + used.send + used.codec_threads, all_sent)),
+            },
+            encode_ms: (!foreign).then(|| ms(used.encode + used.codec_threads, all_sent)),
+            viewer_ms: if foreign {
+                per_seen(used.decode)
+            } else {
+                Some(ms(used.receive + used.decode + used.present, all_seen))
+            },
             harness_percent: 100.0 * used.harness as f64 / used.lasted as f64,
         },
         broken: outcome.broken,

@@ -7,7 +7,7 @@ use vsteer_core::display::row::Row;
 /// The rows, with a line that says what columns mean.
 pub fn of(rows: &[Row]) -> String {
     let mut text = format!(
-        "{:<14} {:>8} {:>8} {:>8} {:>8} {:>8} {:>6} {:>6} {:>8} {:>7} {:>8} {:>8} {:>7} {:>6}\n",
+        "{:<17} {:>8} {:>8} {:>8} {:>8} {:>8} {:>6} {:>6} {:>8} {:>7} {:>8} {:>8} {:>7} {:>6}\n",
         "codec",
         "picture",
         "source",
@@ -20,7 +20,7 @@ pub fn of(rows: &[Row]) -> String {
         "stalls",
         "latency",
         "Mbit/s",
-        "encode",
+        "server",
         "view"
     );
     let shown = |value: Option<f64>, digits: usize| value.map_or("-".to_owned(), |v| format!("{v:.digits$}"));
@@ -28,7 +28,7 @@ pub fn of(rows: &[Row]) -> String {
         let picture = row.targets.map_or_else(|| row.picture.clone(), |n| n.to_string());
         let _ = writeln!(
             text,
-            "{:<14} {:>8} {:>8.1} {:>8.1} {:>8} {:>8} {:>6} {:>6} {:>8} {:>7} {:>8} {:>8.1} {:>7.2} {:>6.2}",
+            "{:<17} {:>8} {:>8.1} {:>8.1} {:>8} {:>8} {:>6} {:>6} {:>8} {:>7} {:>8} {:>8.1} {:>7} {:>6}",
             row.quantizer.map_or_else(|| row.codec.clone(), |q| format!("{} q{q}", row.codec)),
             picture,
             row.source_fps,
@@ -41,15 +41,24 @@ pub fn of(rows: &[Row]) -> String {
             row.stalls,
             shown(row.latency_ms.map(|l| l[0]), 1),
             row.mbit_s,
-            row.cpu.encode_ms,
-            row.cpu.viewer_ms,
+            shown(row.cpu.server_ms, 2),
+            shown(row.cpu.viewer_ms, 2),
         );
-        if let Some(why) = &row.why {
-            let _ = writeln!(text, "  {} frames gave no picture: {why}", row.broken);
+        if let Some(negotiated) = &row.negotiated {
+            let _ = writeln!(text, "  {}: {negotiated}", row.encoder);
+        }
+        match &row.why {
+            Some(why) if row.broken > 0 => {
+                let _ = writeln!(text, "  {} frames gave no picture: {why}", row.broken);
+            }
+            Some(why) => {
+                let _ = writeln!(text, "  {why}");
+            }
+            None => {}
         }
     }
     text + "frames per second drawn, received, and of those legible; read: letters and symbols recovered; fluct: of the frames of single seconds, %;\n\
-            gap, latency (median): ms; encode, view: ms of a CPU per frame\n"
+            gap, latency (median): ms; server (all of it, not encoding alone), view: ms of a CPU per frame\n"
 }
 
 /// What to take, why, and what binds the others.
@@ -74,7 +83,7 @@ pub fn advice(all: &[Advice], wanted: Wanted) -> String {
         for judged in &advice.all {
             let _ = writeln!(
                 text,
-                "  {:<14} {:>6.1} legible/s {:>6.0} % CPU {:>7.1} Mbit/s   {}",
+                "  {:<17} {:>6.1} legible/s {:>6.0} % CPU {:>7.1} Mbit/s   {}",
                 judged.codec,
                 judged.legible_fps,
                 judged.cpu_percent,

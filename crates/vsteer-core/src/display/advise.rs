@@ -128,10 +128,12 @@ fn of_group(rows: &[&Row], wanted: Wanted) -> Advice {
 fn judge(row: &Row, wanted: Wanted) -> Judged {
     // A picture without letters is legible where it comes.
     let legible_fps = row.legible_fps.unwrap_or(row.received_fps);
-    let cpu_percent = row.cpu.server_ms * row.sent_fps / 10.0;
+    // What nobody saw has no cost per frame; it is told that nothing came.
+    let server_ms = row.cpu.server_ms.unwrap_or(0.0);
+    let cpu_percent = server_ms * row.sent_fps.unwrap_or(row.received_fps) / 10.0;
     let enough = legible_fps >= wanted.fps;
     let does = enough && cpu_percent <= wanted.cpu_percent;
-    let needs_percent = row.cpu.server_ms * wanted.fps / 10.0;
+    let needs_percent = server_ms * wanted.fps / 10.0;
     let needs_mbit_s = row.bytes_per_frame.map(|bytes| bytes * 8e-6 * wanted.fps);
     let link_mbit_s = row.link_bit_s.map(|bits| bits as f64 / 1e6);
     // Frames came and few of them could be read: faster would not help.
@@ -160,6 +162,7 @@ mod tests {
         Row {
             codec: codec.into(),
             encoder: codec.into(),
+            negotiated: None,
             picture: "targets".into(),
             targets: Some(1000),
             width: 1920,
@@ -169,7 +172,7 @@ mod tests {
             quantizer: None,
             window_s: 10.0,
             source_fps: 60.0,
-            sent_fps: received,
+            sent_fps: Some(received),
             received_fps: received,
             received_fps_margin: None,
             legible_fps: Some(legible),
@@ -186,7 +189,13 @@ mod tests {
             stages_ms: None,
             bytes_per_frame: Some(bytes),
             mbit_s: bytes * 8e-6 * received,
-            cpu: Cpu { draw_ms: 1.0, server_ms, encode_ms: server_ms, viewer_ms: 1.0, harness_percent: 1.0 },
+            cpu: Cpu {
+                draw_ms: 1.0,
+                server_ms: Some(server_ms),
+                encode_ms: Some(server_ms),
+                viewer_ms: Some(1.0),
+                harness_percent: 1.0,
+            },
             broken: 0,
             wrong: 0,
             why: None,

@@ -10,8 +10,11 @@ use serde::{Deserialize, Serialize};
 pub struct Row {
     /// By vsteer-display's name.
     pub codec: String,
-    /// The library's encoder.
+    /// The library's encoder, or the server's own name and version.
     pub encoder: String,
+    /// What a server of somebody else's and its viewer agreed on, as it was seen in what came.
+    #[serde(default)]
+    pub negotiated: Option<String>,
     /// What was on the screen.
     pub picture: String,
     /// Of a picture that has some.
@@ -31,8 +34,8 @@ pub struct Row {
     pub window_s: f64,
     /// Frames per second that the application drew.
     pub source_fps: f64,
-    /// Frames per second that were given to the link.
-    pub sent_fps: f64,
+    /// Frames per second that were given to the link; not known of a server of somebody else's.
+    pub sent_fps: Option<f64>,
     /// Frames per second that were presented.
     pub received_fps: f64,
     /// Half of the 95 % interval of `received_fps`, from single seconds.
@@ -99,12 +102,12 @@ pub struct Stages {
 pub struct Cpu {
     /// Per frame drawn, ms.
     pub draw_ms: f64,
-    /// Per frame sent, ms: converting, encoding, sending, and the codec's own threads.
-    pub server_ms: f64,
-    /// Of that encoding alone, and the codec's own threads.
-    pub encode_ms: f64,
-    /// Per frame presented, ms: receiving, decoding, presenting.
-    pub viewer_ms: f64,
+    /// Per frame sent, ms: converting, encoding, sending, and the codec's own threads; of a server of somebody else's all of its process, per frame presented, and none where none was.
+    pub server_ms: Option<f64>,
+    /// Of that encoding alone, and the codec's own threads; not known of a server of somebody else's.
+    pub encode_ms: Option<f64>,
+    /// Per frame presented, ms: receiving, decoding, presenting; none where none was.
+    pub viewer_ms: Option<f64>,
     /// All the rest, in percent of one CPU.
     pub harness_percent: f64,
 }

@@ -21,7 +21,7 @@ const WINDOW_FRAMES: f64 = 1.5;
 /// From a frame that needs no other to the next, frames; a stream without loss has no need of more.
 const WHOLE_EVERY: u32 = 600;
 /// AVERROR(EAGAIN).
-const AGAIN: ffmpeg::Error = ffmpeg::Error::Other { errno: ffmpeg::error::EAGAIN };
+pub(super) const AGAIN: ffmpeg::Error = ffmpeg::Error::Other { errno: ffmpeg::error::EAGAIN };
 
 /// How one of FFmpeg's encoders is used.
 #[derive(Debug)]
@@ -130,7 +130,7 @@ fn scaler(name: &str, size: Size, from: Pixel, to: Pixel) -> Result<scaling::Con
         .map_err(failed(name, "converting colours"))
 }
 
-fn failed<'a>(name: &'a str, what: &'a str) -> impl Fn(ffmpeg::Error) -> Fault + 'a {
+pub(super) fn failed<'a>(name: &'a str, what: &'a str) -> impl Fn(ffmpeg::Error) -> Fault + 'a {
     move |e| Fault::new(FaultKind::Failed, format!("{name}: {what}")).because(e)
 }
 

@@ -6,7 +6,10 @@
 //! Left out: audio, several screens as several streams.
 
 mod ffmpeg;
+mod jpeg;
 mod tiles;
+
+pub use jpeg::Jpeg;
 
 use crate::picture::canvas::Size;
 use std::ops::RangeInclusive;

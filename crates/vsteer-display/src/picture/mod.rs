@@ -194,7 +194,7 @@ fn mix(seed: u64) -> u64 {
 }
 
 /// The `n`th of a seed.
-fn drawn(seed: u64, n: u64) -> u64 {
+pub fn drawn(seed: u64, n: u64) -> u64 {
     mix(mix(seed).wrapping_add(n.wrapping_mul(0x9e37_79b9_7f4a_7c15)))
 }
 

@@ -4,9 +4,10 @@
 //! of the first seed of this project (J. Park, J. Korea Inst. Inf. Commun. Eng. 26(10), 2022, its figure of codecs and targets) are measured
 //! in full, beside what of its findings holds with encoders in software.
 //!
-//! [`contention`] (in full, or by itself): the same in a VM beside others that compute, before and after a plan.
+//! Real servers are started and stopped by the program itself: TigerVNC always; QEMU's VNC, FreeRDP and GStreamer in full. [`contention`] (in full, or by itself): the same in
+//! a VM beside others that compute, before and after a plan.
 //!
-//! Left out: real servers (GAP(display-servers)).
+//! Left out: SPICE (GAP(display-servers)).
 
 mod contention;
 
@@ -19,7 +20,7 @@ use vsteer_core::Fault;
 /// See the file's head.
 pub const CASE: Case = Case {
     name: "display",
-    doc: "remote display: frames that can be read, per codec; a region codec beside PNG; what the harness itself takes",
+    doc: "remote display: frames that can be read, per codec; a region codec beside PNG; real servers, and what they negotiate; what the harness itself takes",
     in_test: true,
     run,
 };
@@ -83,6 +84,12 @@ fn run(bench: &Bench) -> Result<Findings, Fault> {
     let found = rows(&few)?;
     misled(&found, &mut findings);
     figures.extend(found);
+    let small = ["--size", "720p", "--targets", "300", "--seconds", seconds];
+    let found = rows(&[&["--server", "tigervnc-tight,tigervnc-zrle"], &small[..]].concat())?;
+    for (name, encoding) in [("tigervnc-tight", "Tight copy"), ("tigervnc-zrle", "ZRLE")] {
+        lossless_server(of(&found, name, 300), name, encoding, &mut findings);
+    }
+    figures.extend(found);
     if bench.full {
         let found = rows(&["--picture", "idle", "--size", "720p", "--codec", "tiles", "--seconds", seconds])?;
         let (harness, fps) =
@@ -98,6 +105,7 @@ fn run(bench: &Bench) -> Result<Findings, Fault> {
         let found = rows(&[&["--match-ssim", &SIMILAR.to_string()][..], &words].concat())?;
         matched(&found, &mut findings);
         figures.extend(found);
+        figures.extend(servers(&rows, &small, &mut findings)?);
         let found = rows(&["--seconds", seconds])?;
         seeds(&found, &mut findings);
         figures.extend(found);
@@ -183,6 +191,65 @@ fn matched(rows: &[Value], findings: &mut Findings) {
         rows.len() == 4 && ssim.iter().all(|ssim| (ssim - SIMILAR).abs() <= SIMILAR_WITHIN) && bytes[1] < bytes[0],
         told.join("; "),
     );
+}
+
+/// A real server whose encoding loses nothing: what it sent is known by what came.
+fn lossless_server(row: &Value, name: &str, encoding: &str, findings: &mut Findings) {
+    let negotiated = row["negotiated"].as_str().unwrap_or_default();
+    findings.claim(
+        format!("{name}: the server sends the encoding that is asked for, and its frames come to the pixel"),
+        negotiated.contains(encoding)
+            && !negotiated.contains("JPEG")
+            && row["why"].is_null()
+            && number(row, &["received_fps"]) > 0.0
+            && row["psnr_db"].is_null()
+            && number(row, &["ssim"]) == 1.0,
+        format!(
+            "{} frames a second of {} drawn, SSIM {}, {:.1} ms of a CPU a frame; {negotiated}",
+            row["received_fps"],
+            row["source_fps"],
+            row["ssim"],
+            number(row, &["cpu", "server_ms"])
+        ),
+    );
+}
+
+/// Runs with these words; what rows it gave.
+type Rows<'a> = &'a dyn Fn(&[&str]) -> Result<Vec<Value>, Fault>;
+
+/// The others, in full.
+fn servers(rows: Rows, small: &[&str], findings: &mut Findings) -> Result<Vec<Value>, Fault> {
+    let mut figures = rows(&[&["--server", "freerdp,qemu-zrle,qemu-raw,tigervnc-jpeg"], small].concat())?;
+    for (name, word) in [
+        ("freerdp-rfx", "RemoteFX ("),
+        ("freerdp-avc420", "AVC420 ("),
+        ("freerdp-avc444", "AVC444"),
+        ("qemu-zrle", "ZRLE 100.0 %"),
+        ("qemu-raw", "Raw 100.0 %"),
+        ("tigervnc-jpeg", "Tight JPEG"),
+    ] {
+        let row = of(&figures, name, 300);
+        let negotiated = row["negotiated"].as_str().unwrap_or_default();
+        findings.claim(
+            format!("{name}: frames come, in what was asked for"),
+            negotiated.contains(word) && row["why"].is_null() && number(row, &["received_fps"]) > 0.0,
+            format!("{} frames a second; {negotiated}", row["received_fps"]),
+        );
+    }
+    let mut lossy = Vec::new();
+    for percent in ["0", "0.5"] {
+        let link =
+            ["--server", "gstreamer-h264", "--rate", "20M", "--delay-ms", "10", "--loss-percent", percent];
+        lossy.extend(rows(&[&link[..], small].concat())?);
+    }
+    let [none, some] = [0, 1].map(|i| number(&lossy[i], &["legible_fps"]));
+    findings.claim(
+        "RTP with H.264: one datagram lost of 200 takes more than half of the frames that can be read, for each stays broken until the next whole one",
+        none > 0.0 && some < 0.5 * none,
+        format!("{none:.1} and {some:.1} legible frames a second; {}", lossy[1]["negotiated"]),
+    );
+    figures.extend(lossy);
+    Ok(figures)
 }
 
 /// What the seed found, with encoders in software.

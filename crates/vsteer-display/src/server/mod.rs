@@ -1,0 +1,178 @@
+//! Which servers of other people's can be measured as the codecs are? One line each in [`ALL`], by server and what is asked of it.
+//!
+//! ```text
+//! session  application, server, link, viewer: one run      process  the server's, started and ended      xdisplay  where the application shows its frames
+//! tigervnc Xtigervnc, an X server that VNC viewers look at; vnc  such a viewer       freerdp  a server that shows an X display, and its own viewer
+//! qemu     QEMU's VNC server, whose guest (guest/) shows the picture
+//! gstreamer sends datagrams, and receives them                    onscreen viewers of other people's, of which the display is read
+//! ```
+//! The application is the one that the codecs have: it draws the same frames, with their numbers, into the server's display. What comes through the link is decoded by a
+//! viewer in this program, or read off the screen of the server's own; it knows the frame by its number. What was negotiated is told by what came.
+//!
+//! Left out: SPICE (GAP(display-servers)).
+
+mod freerdp;
+mod gstreamer;
+mod onscreen;
+mod process;
+mod qemu;
+pub mod session;
+mod tigervnc;
+mod vnc;
+mod xdisplay;
+
+use crate::rfb::Encoding;
+use freerdp::Graphics;
+use gstreamer::Video;
+use onscreen::Home;
+use process::Process;
+use std::net::SocketAddr;
+use vsteer_core::{Fault, FaultKind};
+
+/// A server, and what is asked of it.
+#[derive(Debug)]
+pub struct Server {
+    /// As it is asked for: its family, and what is asked.
+    pub name: &'static str,
+    /// What it is.
+    pub doc: &'static str,
+    /// What has to be there.
+    pub program: &'static str,
+    /// Debian's package that brings it.
+    pub package: &'static str,
+    by: By,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum By {
+    TigerVnc(Encoding),
+    QemuVnc(Encoding),
+    FreeRdp(Graphics),
+    GStreamer(Video),
+}
+
+/// All.
+pub const ALL: &[Server] = &[
+    tigervnc(
+        "tigervnc-jpeg",
+        "Tight with JPEG of quality 8, as its own viewer asks",
+        Encoding::Tight(Some(8)),
+    ),
+    tigervnc("tigervnc-jpeg-low", "Tight with JPEG of quality 2, for narrow links", Encoding::Tight(Some(2))),
+    tigervnc("tigervnc-tight", "Tight without loss", Encoding::Tight(None)),
+    tigervnc("tigervnc-zrle", "ZRLE, without loss", Encoding::Zrle),
+    tigervnc("tigervnc-raw", "pixels as they are", Encoding::Raw),
+    qemu(
+        "qemu-jpeg",
+        "QEMU's VNC: Tight with JPEG of quality 8, of which it may send none",
+        Encoding::Tight(Some(8)),
+    ),
+    qemu(
+        "qemu-jpeg-low",
+        "QEMU's VNC: Tight with JPEG of quality 2, for narrow links",
+        Encoding::Tight(Some(2)),
+    ),
+    qemu("qemu-tight", "QEMU's VNC: Tight without loss", Encoding::Tight(None)),
+    qemu("qemu-zrle", "QEMU's VNC: ZRLE, without loss", Encoding::Zrle),
+    qemu("qemu-raw", "QEMU's VNC: pixels as they are", Encoding::Raw),
+    freerdp("freerdp-rfx", "RemoteFX", Graphics::RemoteFx),
+    freerdp("freerdp-avc420", "H.264, colours halved", Graphics::Avc420),
+    freerdp("freerdp-avc444", "H.264 with all colours", Graphics::Avc444),
+    gstreamer(
+        "gstreamer-h264",
+        "RTP with H.264 (x264, ultrafast, zero latency), colours halved",
+        Video::H264,
+    ),
+    gstreamer("gstreamer-jpeg", "RTP with JPEG of quality 85, colours halved", Video::Jpeg),
+];
+
+const fn gstreamer(name: &'static str, doc: &'static str, video: Video) -> Server {
+    Server { name, doc, program: gstreamer::PROGRAM, package: gstreamer::PACKAGE, by: By::GStreamer(video) }
+}
+
+const fn qemu(name: &'static str, doc: &'static str, encoding: Encoding) -> Server {
+    Server { name, doc, program: qemu::PROGRAM, package: qemu::PACKAGE, by: By::QemuVnc(encoding) }
+}
+
+const fn freerdp(name: &'static str, doc: &'static str, graphics: Graphics) -> Server {
+    Server { name, doc, program: freerdp::PROGRAM, package: freerdp::PACKAGE, by: By::FreeRdp(graphics) }
+}
+
+const fn tigervnc(name: &'static str, doc: &'static str, encoding: Encoding) -> Server {
+    Server { name, doc, program: tigervnc::PROGRAM, package: tigervnc::PACKAGE, by: By::TigerVnc(encoding) }
+}
+
+/// Those of this name, or of this family.
+///
+/// # Errors
+/// `BadInput` with those that there are.
+pub fn find(name: &str) -> Result<Vec<&'static Server>, Fault> {
+    let is = |s: &&Server| s.name == name || s.family() == name;
+    let found: Vec<&Server> = ALL.iter().filter(is).collect();
+    if found.is_empty() {
+        let all: Vec<&str> = ALL.iter().map(|s| s.name).collect();
+        return Err(Fault::new(FaultKind::BadInput, format!("there is no server {name:?}")).way_out(
+            format!("one of {}, or what stands before the first hyphen for all of it", all.join(", ")),
+        ));
+    }
+    Ok(found)
+}
+
+impl Server {
+    /// Whose it is: what stands before the first hyphen.
+    pub fn family(&self) -> &'static str {
+        self.name.split('-').next().unwrap_or(self.name)
+    }
+
+    /// Does it send datagrams, which may be lost?
+    pub fn is_datagrams(&self) -> bool {
+        matches!(self.by, By::GStreamer(_))
+    }
+
+    /// Holds it a rate that it is told?
+    pub fn holds_rate(&self) -> bool {
+        matches!(self.by, By::GStreamer(video) if video.holds_rate())
+    }
+
+    /// Is its program there?
+    pub fn is_there(&self) -> bool {
+        process::is_there(self.program)
+    }
+}
+
+/// Where an application shows its frames.
+enum Display {
+    /// An X display of this number.
+    X(u32),
+    Guest(qemu::GuestScreen),
+}
+
+/// One that is ready.
+struct Started {
+    /// The server first, then what it needs; all count as the server.
+    processes: Vec<Process>,
+    /// What it shows.
+    display: Display,
+    /// Where it waits for viewers.
+    address: SocketAddr,
+    /// Its own word for what it is.
+    version: String,
+    /// What it keeps files in.
+    home: Option<Home>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_family_is_all_of_it_and_what_is_not_there_is_named() {
+        let family = find("tigervnc").unwrap();
+        assert!(family.len() == 5 && family.iter().all(|s| s.name.starts_with("tigervnc-")));
+        assert!(matches!(
+            find("tigervnc-zrle").unwrap()[..],
+            [Server { by: By::TigerVnc(Encoding::Zrle), .. }]
+        ));
+        assert!(find("telnet").unwrap_err().to_string().contains("tigervnc-jpeg"));
+    }
+}
