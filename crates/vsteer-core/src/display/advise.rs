@@ -4,7 +4,7 @@
 //! with the most legible frames is taken; those within [`ALIKE`] of it are as good, and of these the one that takes least of the server's CPU. Of each other codec it
 //! is said what binds it: that it cannot be read at this rate, the CPU, or the link; with the CPU or the rate that it would need for what is asked.
 //!
-//! A frame's cost in CPU and bytes is taken for the same at other rates, which is so where quality is constant and about so where a rate is held. Left out: the
+//! A frame's cost in CPU and bytes is taken for the same at other rates, which is so where quality is constant and about so where a rate is held; of real servers' CPU it is an upper bound. Left out: the
 //! viewer's CPU, which is told beside; prices.
 
 use super::row::Row;
@@ -138,17 +138,21 @@ fn judge(row: &Row, wanted: Wanted) -> Judged {
     let link_mbit_s = row.link_bit_s.map(|bits| bits as f64 / 1e6);
     // Frames came and few of them could be read: faster would not help.
     let unread = row.legible_fps.is_some_and(|legible| legible < 0.5 * row.received_fps);
+    let over_link = needs_mbit_s.zip(link_mbit_s).filter(|(needs, link)| needs > link);
+    // What a server of somebody else's takes of a CPU is partly by the second (taking what is drawn), not by the frame that it sends: it is asked for its bytes first.
+    let bytes_first = row.negotiated.is_some() && !enough;
     let bound = if does {
         Bound::Nothing
     } else if unread || row.received_fps == 0.0 {
         Bound::Legibility { read: row.legibility }
+    } else if let Some((needs_mbit_s, _)) = over_link.filter(|_| bytes_first) {
+        Bound::Link { needs_mbit_s }
     } else if needs_percent > wanted.cpu_percent || enough {
         Bound::Cpu { needs_percent }
+    } else if let Some((needs_mbit_s, _)) = over_link {
+        Bound::Link { needs_mbit_s }
     } else {
-        match needs_mbit_s.zip(link_mbit_s) {
-            Some((needs_mbit_s, link)) if needs_mbit_s > link => Bound::Link { needs_mbit_s },
-            _ => Bound::Other,
-        }
+        Bound::Other
     };
     Judged { codec: row.codec.clone(), does, legible_fps, cpu_percent, mbit_s: row.mbit_s, bound }
 }
@@ -222,6 +226,17 @@ mod tests {
         assert_eq!(bound("fast"), Bound::Legibility { read: Some(0.5) });
         assert_eq!(bound("dear"), Bound::Cpu { needs_percent: 60.0 });
         assert_eq!(bound("wide"), Bound::Link { needs_mbit_s: 48.0 });
+    }
+
+    #[test]
+    fn a_real_servers_cpu_time_is_not_all_by_the_frame_so_its_bytes_are_asked_first() {
+        let mut server = row("server", 8.0, 8.0, 50.0, 300e3);
+        let of = |row: &Row| advise(std::slice::from_ref(row), WANTED)[0].all[0].bound.clone();
+        assert_eq!(of(&server), Bound::Cpu { needs_percent: 100.0 });
+        server.negotiated = Some("as it came".into());
+        assert_eq!(of(&server), Bound::Link { needs_mbit_s: 48.0 });
+        server.link_bit_s = None;
+        assert_eq!(of(&server), Bound::Cpu { needs_percent: 100.0 });
     }
 
     #[test]
