@@ -161,6 +161,7 @@ pub const PARTS: &[Case] = &[
     realtime::MEDIA,
     realtime::CYCLES,
     experiments::REBOOTS,
+    experiments::OBSERVED,
 ];
 
 /// A case that was run.
