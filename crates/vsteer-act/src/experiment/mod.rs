@@ -9,12 +9,13 @@
 //! did not take. Left out: a watchdog that puts settings back when this process is killed: it would make every boot the end.
 
 mod clocks;
-mod log;
+pub mod file;
+pub mod log;
 mod observing;
 mod one_run;
 
 pub use log::{FILE, Log};
-pub use observing::Observing;
+pub use observing::{Observing, Open};
 
 use crate::apply::Receipt;
 use crate::journal::{Entry, Journal, State};
@@ -30,7 +31,6 @@ use vsteer_core::plan::{Change, Forecast, Plan, Scope, Step};
 use vsteer_core::{Fault, FaultKind};
 use vsteer_host::actuate::Former;
 use vsteer_host::knob::{self, Knobs};
-use vsteer_host::observe::Observe;
 use vsteer_host::power::Meter;
 use vsteer_host::root::Root;
 use vsteer_host::shell;
@@ -72,7 +72,7 @@ pub struct Means<'a> {
     /// Hears what happens.
     pub told: &'a mut dyn FnMut(Told<'_>),
     /// Opens the host whose VMs are looked at, where a measure asks for that.
-    pub observe: &'a mut dyn FnMut(Option<&str>) -> Result<Box<dyn Observe>, Fault>,
+    pub observe: &'a mut Open<'a>,
 }
 
 /// A boot that does not come is waited for so long.

@@ -13,6 +13,9 @@ use vsteer_core::{Fault, FaultKind};
 use vsteer_host::kvm::inventory::is_named;
 use vsteer_host::observe::Observe;
 
+/// Opens the host of a connection URI; without one this one.
+pub type Open<'a> = dyn FnMut(Option<&str>) -> Result<Box<dyn Observe>, Fault> + 'a;
+
 /// Whoever counts.
 pub struct Observing {
     host: Box<dyn Observe>,
@@ -29,10 +32,7 @@ impl Observing {
     ///
     /// # Errors
     /// `Unsupported` where it counts nothing that a measure rests on; as `open`.
-    pub fn open(
-        experiment: &Experiment,
-        open: &mut dyn FnMut(Option<&str>) -> Result<Box<dyn Observe>, Fault>,
-    ) -> Result<Option<Observing>, Fault> {
+    pub fn open(experiment: &Experiment, open: &mut Open<'_>) -> Result<Option<Observing>, Fault> {
         let asked: Vec<_> =
             experiment.measures.iter().filter_map(|m| Some((m, m.of.observed()?.0))).collect();
         if asked.is_empty() {

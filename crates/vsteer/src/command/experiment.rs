@@ -10,7 +10,7 @@ use crate::source::open_host;
 use serde_json::json;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
-use vsteer_act::experiment::{Ended, Log, Means, Observing, Told, carry_on};
+use vsteer_act::experiment::{Ended, Log, Means, Observing, Told, carry_on, file};
 use vsteer_act::journal_folder;
 use vsteer_core::experiment::design::order;
 use vsteer_core::experiment::{Experiment, Next, Progress, answer};
@@ -37,19 +37,6 @@ pub fn run(a: &Arguments, json: bool) -> Result<(), Fault> {
     }
 }
 
-/// Reads an experiment's file.
-fn parse(file: &Path) -> Result<Experiment, Fault> {
-    let text =
-        std::fs::read_to_string(file).map_err(|e| Fault::io(format!("reading {}", file.display()), &e))?;
-    let experiment: Experiment = toml::from_str(&text).map_err(|e| {
-        Fault::new(FaultKind::BadInput, file.display().to_string())
-            .because(e)
-            .way_out("the form of an experiment's file: docs/experiments.md")
-    })?;
-    experiment.check()?;
-    Ok(experiment)
-}
-
 /// This host, without VMs: an experiment's settings are its own.
 fn host() -> Result<HostConfig, Fault> {
     let (_, config) = super::apply::open(None)?;
@@ -62,7 +49,7 @@ fn observe(connect: Option<&str>) -> Result<Box<dyn Observe>, Fault> {
 }
 
 fn begin(file: &Path, output: Option<&Path>, yes: bool, json: bool) -> Result<(), Fault> {
-    let experiment = parse(file)?;
+    let experiment = file::read(file)?;
     if !yes {
         return lay_out(&experiment, json);
     }
