@@ -7,6 +7,7 @@
 //! Left out: knobs that are set through libvirt's API: `virsh` is a command.
 
 use super::design::{Design, Laid, Varied, lay_out};
+use super::lasting::{Element, Loader, Profile};
 use crate::quantity::Quantity;
 use crate::{Fault, FaultKind};
 use serde::{Deserialize, Serialize};
@@ -211,6 +212,8 @@ pub struct Factor {
     pub kernel: bool,
     /// Where it is set: `user@host` for ssh; without it here.
     pub on: Option<String>,
+    /// What a level is in a VM's definition: where the best one is kept for good (`report --plan`); while the experiment runs it is set as above.
+    pub lasting: Option<Element>,
 }
 
 /// How a machine is booted with another command line.
@@ -252,6 +255,25 @@ pub enum How {
         /// Changes the next boot's.
         set: String,
     },
+    /// For good, by a profile of tuned's: text is a profile's name, and the one of this name is made before it is set, removed when another is.
+    TunedProfile {
+        /// The profile.
+        profile: Box<Profile>,
+    },
+    /// For good, words of the kernel's command line, by the boot loader's tool; what is read is what the next boot will be given.
+    BootLoader {
+        /// The names of the words that are spoken of.
+        names: Vec<String>,
+        /// Which tool.
+        loader: Loader,
+    },
+    /// For good, in a VM's definition.
+    Definition {
+        /// Whose libvirt.
+        connect: String,
+        /// Which element.
+        element: Element,
+    },
 }
 
 /// A setting of a machine that is text.
@@ -266,8 +288,9 @@ pub struct Knob {
 }
 
 /// tuned's own commands. `tuned-adm profile` answers 0 where no daemon runs and does nothing: that is what reading back is for.
-const TUNED_SET: &str = "tuned-adm profile '{level}'";
-const TUNED_READ: &str = "tuned-adm active | sed -n 's/^Current active profile: //p'";
+pub const TUNED_SET: &str = "tuned-adm profile '{level}'";
+/// Prints the active profile; nothing where no daemon runs.
+pub const TUNED_READ: &str = "tuned-adm active | sed -n 's/^Current active profile: //p'";
 
 impl Factor {
     /// How it is set; `None` where its level stands in the workload's command alone.

@@ -164,6 +164,7 @@ pub const PARTS: &[Case] = &[
     realtime::CYCLES,
     experiments::REBOOTS,
     experiments::OBSERVED,
+    experiments::LASTING,
 ];
 
 /// A case that was run.
