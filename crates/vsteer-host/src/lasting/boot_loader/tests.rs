@@ -125,11 +125,12 @@ fn which_tool_there_is_is_told_by_its_files() {
         "/etc/default/grub.d/10-a.cfg",
         "/etc/default/grub.d/README",
     ]
-    .map(put);
+    .into_iter()
+    .for_each(put);
     let Some(Loader::Grub { files, .. }) = found() else { panic!("{:?}", found()) };
     assert_eq!(files, ["/etc/default/grub", "/etc/default/grub.d/10-a.cfg", "/etc/default/grub.d/50-b.cfg"]);
     put("/usr/sbin/grubby");
     assert!(matches!(found(), Some(Loader::Grubby { .. })));
-    ["/usr/bin/kernelstub", "/etc/kernelstub/configuration"].map(put);
+    ["/usr/bin/kernelstub", "/etc/kernelstub/configuration"].into_iter().for_each(put);
     assert!(matches!(found(), Some(Loader::Kernelstub { .. })));
 }
