@@ -15,6 +15,7 @@ pub mod nouns;
 pub mod numa;
 pub mod plan;
 pub mod predict;
+pub mod quantity;
 pub mod realtime;
 pub mod scenario;
 pub mod sim;

@@ -8,89 +8,17 @@
 //! Idea: a flight recorder keeps everything for a short time and something for a long time. Left out: parentheses,
 //! arithmetic, and conditions on pCPUs or the host.
 
-use crate::model::{self, Quantiles, VmModel};
+use crate::model::{self, VmModel};
 use crate::nouns::{Batch, Collector, HostConfig, VmId};
+use crate::quantity::{Kind, QUANTITIES, Quantity};
 use crate::{Fault, FaultKind};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::str::FromStr;
 
-/// A derived quantity of a VM.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Quantity {
-    name: &'static str,
-    /// The counter it rests on, a field of `ThreadCounters`.
-    counter: &'static str,
-    of: Of,
-}
-
-/// Times are in ns, shares are fractions of a pCPU per vCPU.
-#[derive(Debug, Clone, Copy)]
-enum Of {
-    Time(fn(&VmModel) -> Option<f64>),
-    Share(fn(&VmModel) -> Option<f64>),
-}
-
-/// Every quantity has another name, which is what is compared.
-impl PartialEq for Of {
-    fn eq(&self, other: &Of) -> bool {
-        matches!((self, other), (Of::Time(_), Of::Time(_)) | (Of::Share(_), Of::Share(_)))
-    }
-}
-impl Eq for Of {}
-
-const fn time(name: &'static str, counter: &'static str, of: fn(&VmModel) -> Option<f64>) -> Quantity {
-    Quantity { name, counter, of: Of::Time(of) }
-}
-
-const fn share(name: &'static str, counter: &'static str, of: fn(&VmModel) -> Option<f64>) -> Quantity {
-    Quantity { name, counter, of: Of::Share(of) }
-}
-
-fn ready(vm: &VmModel, of: fn(&Quantiles) -> f64) -> Option<f64> {
-    vm.ready_spell.as_ref().map(of)
-}
-
-fn wake(vm: &VmModel, of: fn(&Quantiles) -> f64) -> Option<f64> {
-    vm.wake_latency.as_ref().map(of)
-}
-
-const QUANTITIES: [Quantity; 13] = [
-    time("ready_p50", "ready_spell", |vm| ready(vm, |q| q.p50_ns)),
-    time("ready_p95", "ready_spell", |vm| ready(vm, |q| q.p95_ns)),
-    time("ready_p99", "ready_spell", |vm| ready(vm, |q| q.p99_ns)),
-    time("ready_max", "ready_spell", |vm| ready(vm, |q| q.max_ns)),
-    time("wake_p50", "wake_latency", |vm| wake(vm, |q| q.p50_ns)),
-    time("wake_p95", "wake_latency", |vm| wake(vm, |q| q.p95_ns)),
-    time("wake_p99", "wake_latency", |vm| wake(vm, |q| q.p99_ns)),
-    time("wake_max", "wake_latency", |vm| wake(vm, |q| q.max_ns)),
-    share("ready", "ready_ns", |vm| vm.per_vcpu(|s| s.ready)),
-    share("wait", "wait_ns", |vm| vm.per_vcpu(|s| s.wait)),
-    share("lag", "lag_ns", |vm| vm.per_vcpu(|s| s.lag)),
-    share("limited", "limited_ns", |vm| vm.per_vcpu(|s| s.limited)),
-    share("run", "run_ns", |vm| vm.per_vcpu(|s| s.run)),
-];
-
 /// Units of time, the finest first: a value is printed in the first one that leaves it below a thousand.
 const UNITS: [(&str, f64); 5] = [("ns", 1.0), ("us", 1e3), ("µs", 1e3), ("ms", 1e6), ("s", 1e9)];
-
-impl Quantity {
-    fn value(&self, vm: &VmModel) -> Option<f64> {
-        match self.of {
-            Of::Time(f) | Of::Share(f) => f(vm),
-        }
-    }
-
-    /// A value of it, in its unit.
-    fn shown(&self, value: f64) -> String {
-        match self.of {
-            // 1 µs is finer than the histograms.
-            Of::Time(_) => format!("{:.3} ms", value / 1e6),
-            Of::Share(_) => format!("{:.2} %", value * 100.0),
-        }
-    }
-}
 
 /// One comparison: `ready_p99>20ms`.
 #[derive(Debug, Clone, PartialEq)]
@@ -121,17 +49,19 @@ fn refused(text: &str, why: impl fmt::Display) -> Fault {
 fn comparison(text: &str) -> Result<Comparison, String> {
     let at = text.find(['>', '<']).ok_or_else(|| format!("{text:?} has neither > nor <"))?;
     let (name, value) = (text[..at].trim(), text[at + 1..].trim());
-    let quantity = QUANTITIES.iter().find(|q| q.name == name);
+    let quantity = Quantity::named(name);
     let quantity = *quantity.ok_or_else(|| format!("there is no quantity {name:?}"))?;
     let end = value.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(value.len());
     let (number, unit) = (&value[..end], value[end..].trim());
     let number: f64 = number.parse().map_err(|_| format!("{value:?} does not begin with a number"))?;
-    let scale = match quantity.of {
-        Of::Time(_) => UNITS.iter().find(|(u, _)| *u == unit).map(|(_, s)| *s),
-        Of::Share(_) => (unit == "%").then_some(0.01),
+    let scale = match quantity.kind {
+        Kind::Time => UNITS.iter().find(|(u, _)| *u == unit).map(|(_, s)| *s),
+        Kind::Share => (unit == "%").then_some(0.01),
     };
-    let unit_of =
-        if matches!(quantity.of, Of::Time(_)) { "a time in ns, us, ms or s" } else { "a share in %" };
+    let unit_of = match quantity.kind {
+        Kind::Time => "a time in ns, us, ms or s",
+        Kind::Share => "a share in %",
+    };
     let scale = scale.ok_or_else(|| format!("{name} is compared with {unit_of}, not with {value:?}"))?;
     let limit_text = format!("{number}{unit}");
     Ok(Comparison { quantity, above: &text[at..=at] == ">", limit_text, limit: number * scale })

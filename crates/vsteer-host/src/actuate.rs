@@ -93,6 +93,9 @@ pub struct Former {
     pub period_us: Option<u64>,
     /// The elements of the definition that the step replaces; of the running VM's description where it is moved.
     pub definition: Vec<Part>,
+    /// Files of a boot loader that the step edits, with their contents.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub files: Vec<(String, String)>,
     /// A VM's settings on vSphere, of which the step overwrites some.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vsphere: Option<Box<Settings>>,

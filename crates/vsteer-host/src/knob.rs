@@ -3,9 +3,10 @@
 //! Whatever sets it, it is read back: tools that answer "done" and do nothing are common (`tuned-adm profile` without its daemon, files that round).
 //! Words of the command line are in force only after a boot: what is read is what the running kernel was given, what is set is the next boot's.
 //!
-//! Left out: a boot loader's own files: they are changed by its own command (grubby, grub-mkconfig, kernelstub), which knows them.
+//! What is kept for good (tuned's profiles, boot loaders, definitions of VMs) is [`crate::lasting`]'s; here it is a setting like any other.
 
 use crate::actuate::{Actuate, Capabilities, Former};
+use crate::lasting::{boot_loader, definition, tuned};
 use crate::shell;
 use std::io::Write;
 use std::time::Duration;
@@ -39,13 +40,28 @@ pub fn read(knob: &Knob) -> Result<String, Fault> {
         (How::File { path }, on) => shell::ask(&format!("cat {}", quoted(path)), on.as_deref(), LIMIT),
         (How::Commands { read, .. }, on) => shell::ask(read, on.as_deref(), LIMIT),
         (How::KernelWords { .. }, on) => shell::ask("cat /proc/cmdline", on.as_deref(), LIMIT),
+        (how, Some(on)) => Err(only_here(how, on)),
+        (How::TunedProfile { profile }, None) => tuned::read(profile),
+        (How::BootLoader { names, loader }, None) => boot_loader::read(loader, names),
+        (How::Definition { connect, element }, None) => definition::read(connect, element),
     };
     let told = told.map_err(|f| Fault { what: format!("reading {}: {}", of(knob), f.what), ..f })?;
     Ok(match &knob.how {
         How::KernelWords { names, .. } => words_of(&told, names),
         How::File { .. } => in_brackets(&told).to_owned(),
-        How::Commands { .. } => told.trim().to_owned(),
+        _ => told.trim().to_owned(),
     })
+}
+
+fn only_here(how: &How, on: &str) -> Fault {
+    let what = match how {
+        How::TunedProfile { .. } => "a profile of tuned's",
+        How::Definition { .. } => "a VM's definition",
+        _ => "a boot loader's words",
+    };
+    Fault::new(FaultKind::Unsupported, format!("{what} on {on}"))
+        .because("it is kept on this host alone")
+        .way_out("run vsteer there")
 }
 
 /// Sets it. Whether it took, [`read`] tells; of words of the command line after the next boot.
@@ -75,6 +91,12 @@ pub fn set(knob: &Knob, value: &str) -> Result<(), Fault> {
         (How::KernelWords { names, set }, on) => {
             let line = set.replace("{remove}", &names.join(" ")).replace("{add}", value);
             shell::ask(&line, on.as_deref(), LIMIT).map(drop).map_err(refused)
+        }
+        (how, Some(on)) => Err(only_here(how, on)),
+        (How::TunedProfile { profile }, None) => tuned::set(profile, value).map_err(refused),
+        (How::BootLoader { names, loader }, None) => boot_loader::set(loader, names, value).map_err(refused),
+        (How::Definition { connect, element }, None) => {
+            definition::set(connect, element, value).map_err(refused)
         }
     }
 }
@@ -122,7 +144,13 @@ impl Actuate for Knobs {
 
     fn former(&mut self, step: &Step, _scope: Scope) -> Result<Former, Fault> {
         let live = Some(self.current(step)?);
-        Ok(Former { live, ..Former::default() })
+        let (knob, to) = self.knob(step)?;
+        let (files, parts) = match &knob.how {
+            How::BootLoader { loader, .. } => (boot_loader::former(loader)?, Vec::new()),
+            How::Definition { connect, element } => (Vec::new(), definition::former(connect, element, to)?),
+            _ => (Vec::new(), Vec::new()),
+        };
+        Ok(Former { live, files, definition: parts, ..Former::default() })
     }
 
     fn act(&mut self, step: &Step, _scope: Scope) -> Result<(), Fault> {
@@ -131,8 +159,18 @@ impl Actuate for Knobs {
     }
 
     fn restore(&mut self, step: &Step, former: &Former) -> Result<(), Fault> {
-        let (knob, _) = self.knob(step)?;
+        let (knob, to) = self.knob(step)?;
         let Some(Change::Knob { from, .. }) = &former.live else { return Ok(()) };
+        match &knob.how {
+            How::TunedProfile { profile } => return tuned::restore(profile, from),
+            How::BootLoader { names, loader } => {
+                return boot_loader::restore(loader, names, from, to, former);
+            }
+            How::Definition { connect, element } => {
+                return definition::restore(connect, element, &former.definition);
+            }
+            How::File { .. } | How::Commands { .. } | How::KernelWords { .. } => {}
+        }
         // Also words of the command line: what the next boot is given is not told by what runs.
         let next_boot = matches!(knob.how, How::KernelWords { .. });
         if !next_boot && read(knob).is_ok_and(|now| now == *from) {

@@ -9,6 +9,7 @@ pub mod follow;
 mod http;
 pub mod knob;
 pub mod kvm;
+pub mod lasting;
 pub mod linux;
 pub mod observe;
 pub mod power;

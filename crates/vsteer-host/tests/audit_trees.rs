@@ -2,7 +2,7 @@
 //!
 //! `audit/cloud-guest`: the files that `vsteer audit --capture` wrote on a development machine of vsteer's, a Firecracker guest of a cloud with two vCPUs (November
 //! 2026), unchanged but for the names of hosts and the words of its boot that say where it runs.
-//! GAP(audit-trees): no EPYC, Threadripper, Xeon or Arm server was at hand.
+//! More machines, captured by others: the lab's case `audit`. GAP(audit-trees): no Threadripper and no EPYC of Zen 4 with all files that the audit reads.
 
 use std::path::Path;
 use vsteer_core::audit::{State, audit};

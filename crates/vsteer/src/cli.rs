@@ -117,6 +117,19 @@ pub struct Source {
     pub login: Login,
 }
 
+impl Source {
+    /// All VMs of this URI, sampled as is best.
+    pub fn at(connect: Option<&str>) -> Source {
+        Source {
+            connect: connect.map(str::to_owned),
+            collector: CollectorChoice::Auto,
+            vms: Vec::new(),
+            statistics: Statistics::RealTime,
+            login: Login::default(),
+        }
+    }
+}
+
 /// How a vSphere is logged in to, beside the URI.
 #[derive(Debug, Clone, Default, Args)]
 pub struct Login {

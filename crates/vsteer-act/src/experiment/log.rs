@@ -7,7 +7,7 @@ use rustix::fs::{FlockOperation, flock};
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
-use vsteer_core::experiment::progress::LOG_VERSION;
+use vsteer_core::experiment::progress::{LOG_VERSION, check};
 use vsteer_core::experiment::{Event, Experiment};
 use vsteer_core::{Fault, FaultKind};
 
@@ -76,23 +76,10 @@ impl Log {
         let mut text = Vec::new();
         let read = File::open(&path).and_then(|mut f| f.read_to_end(&mut text));
         read.map_err(|e| failed("reading", &path, &e))?;
-        let (mut events, mut whole) = (Vec::new(), 0);
-        for (i, line) in text.split_inclusive(|b| *b == b'\n').filter(|l| l.ends_with(b"\n")).enumerate() {
-            let event: Event = serde_json::from_slice(line).map_err(|e| {
-                Fault::new(FaultKind::BadInput, format!("{}, line {}", path.display(), i + 1)).because(e)
-            })?;
-            if let Event::Begun { version, .. } = &event
-                && *version > LOG_VERSION
-            {
-                return Err(Fault::new(
-                    FaultKind::BadInput,
-                    format!("{} is of a newer form ({version})", path.display()),
-                )
-                .way_out("use a newer vsteer"));
-            }
-            events.push(event);
-            whole += line.len() as u64;
-        }
+        let (events, whole) = parse(&text).map_err(|(line, fault)| Fault {
+            what: format!("{}, line {}: {}", path.display(), line + 1, fault.what),
+            ..fault
+        })?;
         Ok(Log { folder: folder.to_owned(), file: None, events, whole })
     }
 
@@ -138,6 +125,28 @@ impl Log {
     }
 }
 
+/// The events of a log's bytes, and how many of the bytes are whole lines.
+///
+/// # Errors
+/// The line (from 0) that is none, or that cannot be of its experiment.
+pub fn parse(bytes: &[u8]) -> Result<(Vec<Event>, u64), (usize, Fault)> {
+    let (mut events, mut whole) = (Vec::new(), 0);
+    for (i, line) in bytes.split_inclusive(|b| *b == b'\n').filter(|l| l.ends_with(b"\n")).enumerate() {
+        let event: Event = serde_json::from_slice(line)
+            .map_err(|e| (i, Fault::new(FaultKind::BadInput, "it is no event").because(e)))?;
+        if let Event::Begun { version, .. } = &event
+            && *version > LOG_VERSION
+        {
+            let newer = Fault::new(FaultKind::BadInput, format!("it is of a newer form ({version})"));
+            return Err((i, newer.way_out("use a newer vsteer")));
+        }
+        events.push(event);
+        whole += line.len() as u64;
+    }
+    check(&events).map_err(|(i, why)| (i, Fault::new(FaultKind::BadInput, "it cannot be").because(why)))?;
+    Ok((events, whole))
+}
+
 fn lock(file: &File, folder: &Path) -> Result<(), Fault> {
     match flock(file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(()),
@@ -152,6 +161,50 @@ fn lock(file: &File, folder: &Path) -> Result<(), Fault> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+    use vsteer_core::experiment::{Progress, answer};
+    use vsteer_core::nouns::{CgroupLayout, HostConfig};
+    use vsteer_core::topology::{Parts, Topology};
+
+    const FILE: &str = "name = \"e\"\ndesign = \"pair\"\nruns_most = 6\n[workload]\ncommand = \"{x}\"\n[[factor]]\nname = \"x\"\nlevels = [\"a\", \"b\"]\n";
+
+    fn begun() -> Event {
+        let one = || vsteer_core::CpuSet::single(0);
+        let parts = Parts { present: one(), online: one(), allowed: one(), ..Parts::default() };
+        let host = HostConfig {
+            hostname: "host".to_owned(),
+            machine_id: None,
+            kernel: String::new(),
+            topology: Topology::new(parts).unwrap(),
+            cgroups: CgroupLayout::None,
+            scheduler: None,
+            vms: Vec::new(),
+        };
+        let experiment = Box::new(crate::experiment::file::parse(FILE).unwrap());
+        Event::Begun { version: LOG_VERSION, experiment, unix_ns: 1, host: Box::new(host), found: vec![None] }
+    }
+
+    proptest! {
+        /// What is read is an experiment of which what comes next and what it says can be asked; the fuzz target holds the same.
+        #[test]
+        fn any_lines_are_a_log_or_refused(lines in prop::collection::vec(prop_oneof![
+            (0usize..9, 0usize..4).prop_map(|(block, setting)| format!("{{\"set\":{{\"block\":{block},\"setting\":{setting}}}}}")),
+            (0usize..9, 0usize..4, any::<f64>()).prop_map(|(block, setting, v)| format!(
+                "{{\"ran\":{{\"number\":0,\"place\":{{\"block\":{block},\"setting\":{setting},\"repeat\":0,\"attempt\":0}},\"warm_up\":false,\"unix_ns\":0,\"took_s\":null,\"values\":[{v:e}],\"bad\":null}}}}"
+            )),
+            "\\PC{0,20}",
+        ], 0..12)) {
+            let mut text = serde_json::to_string(&begun()).unwrap() + "\n";
+            lines.iter().for_each(|l| text.push_str(&format!("{l}\n")));
+            if let Ok((events, whole)) = parse(text.as_bytes()) {
+                prop_assert_eq!(whole as usize, text.len());
+                let Event::Begun { experiment, .. } = &events[0] else { panic!("{:?}", events[0]) };
+                let laid = experiment.laid().unwrap();
+                let _ = Progress::new(experiment, &laid, &events).next();
+                let _ = answer(experiment, &laid, &events);
+            }
+        }
+    }
 
     #[test]
     fn half_a_line_was_never_written() {
@@ -159,6 +212,7 @@ mod tests {
         let folder = dir.path().join("e");
         let mut log = Log::create(&folder).unwrap();
         let set = |setting| Event::Set { block: 0, setting };
+        log.write(begun()).unwrap();
         log.write(set(1)).unwrap();
         assert_eq!(Log::open(&folder).unwrap_err().kind, FaultKind::Changed, "it is locked");
         drop(log);
@@ -166,9 +220,17 @@ mod tests {
         let text = fs::read_to_string(&path).unwrap();
         fs::write(&path, format!("{text}{{\"set\":{{\"blo")).unwrap();
         let mut log = Log::open(&folder).unwrap();
-        log.write(set(2)).unwrap();
+        log.write(set(0)).unwrap();
         drop(log);
-        assert_eq!(Log::read(&folder).unwrap().events(), [set(1), set(2)]);
+        assert_eq!(Log::read(&folder).unwrap().events(), [begun(), set(1), set(0)]);
+        for impossible in
+            [set(2), Event::Set { block: 9, setting: 0 }, Event::Decided { blocks: 9, wanted: 9 }, begun()]
+        {
+            let line = serde_json::to_string(&impossible).unwrap();
+            fs::write(&path, format!("{text}{line}\n")).unwrap();
+            let found = Log::read(&folder).unwrap_err();
+            assert!(found.kind == FaultKind::BadInput && found.what.contains("line 3"), "{found}");
+        }
         fs::write(&path, "{}\n").unwrap();
         let garbled = Log::read(&folder).unwrap_err();
         assert!(garbled.kind == FaultKind::BadInput && garbled.what.contains("line 1"), "{garbled}");

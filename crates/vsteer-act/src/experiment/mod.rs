@@ -9,10 +9,13 @@
 //! did not take. Left out: a watchdog that puts settings back when this process is killed: it would make every boot the end.
 
 mod clocks;
-mod log;
+pub mod file;
+pub mod log;
+mod observing;
 mod one_run;
 
 pub use log::{FILE, Log};
+pub use observing::{Observing, Open};
 
 use crate::apply::Receipt;
 use crate::journal::{Entry, Journal, State};
@@ -68,6 +71,8 @@ pub struct Means<'a> {
     pub interrupted: &'a dyn Fn() -> bool,
     /// Hears what happens.
     pub told: &'a mut dyn FnMut(Told<'_>),
+    /// Opens the host whose VMs are looked at, where a measure asks for that.
+    pub observe: &'a mut Open<'a>,
 }
 
 /// A boot that does not come is waited for so long.
@@ -90,6 +95,7 @@ struct Carrier<'a, 'm> {
     setting: Option<usize>,
     root: Root,
     boot: String,
+    observing: Option<Observing>,
 }
 
 /// Carries an experiment on, from wherever its log is.
@@ -107,6 +113,8 @@ pub fn carry_on(experiment: &Experiment, log: &mut Log, means: Means<'_>) -> Res
     let root = Root::live()?;
     let boot = clocks::boot_id(&root);
     let in_force = vec![None; knobs.len()];
+    // Before anything is set: a measure that cannot be had is told now.
+    let observing = Observing::open(experiment, means.observe)?;
     let mut carrier = Carrier {
         experiment: experiment.clone(),
         laid,
@@ -120,6 +128,7 @@ pub fn carry_on(experiment: &Experiment, log: &mut Log, means: Means<'_>) -> Res
         setting: None,
         root,
         boot,
+        observing,
     };
     carrier.begin()?;
     let result = carrier.work();
@@ -435,6 +444,7 @@ impl Carrier<'_, '_> {
             levels,
             self.log.output(number),
             &mut run,
+            self.observing.as_mut(),
             self.means.interrupted,
         );
         if run.bad.is_none() {

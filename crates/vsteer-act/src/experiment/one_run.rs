@@ -1,6 +1,7 @@
 //! Prepares, runs, times and cleans up one run, and says what was measured or why it does not count.
 
 use super::clocks::Clocks;
+use super::observing::{Observing, measure as measure_observed};
 use std::fs::File;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -19,6 +20,7 @@ pub fn carry_out(
     levels: &[usize],
     base: PathBuf,
     run: &mut Run,
+    mut observing: Option<&mut Observing>,
     stopped: &dyn Fn() -> bool,
 ) -> Option<Bad> {
     let workload = &experiment.workload;
@@ -44,10 +46,17 @@ pub fn carry_out(
         Ok(output) => output,
         Err(e) => return cleaned(Some(Bad::NotPrepared { why: format!("making {}: {e}", out.display()) })),
     };
+    // Outside of what is timed.
+    let looked = observing.as_mut().map(|o| o.begin());
     run.unix_ns = crate::watchdog::unix_ns();
     let before = Clocks::now();
     let ran = shell::run(&with(&workload.command), on, output, limit, stopped);
     let after = Clocks::now();
+    if let (Some(observing), Some(begun)) = (observing, looked)
+        && matches!(ran, Ok(ran) if matches!(ran.end, End::Code(_)))
+    {
+        measure_observed(experiment, &observing.end(begun), run);
+    }
     let bad = match ran {
         Err(fault) => Some(Bad::NotPrepared { why: fault.to_string() }),
         Ok(ran) => {
@@ -78,7 +87,6 @@ fn measure(experiment: &Experiment, out: &std::path::Path, took: f64, run: &mut 
     for (i, m) in experiment.measured().iter().enumerate() {
         match &m.of {
             Of::Time => run.values[i] = Some(took),
-            Of::IdleWatts { .. } => {}
             Of::Printed(pattern) => {
                 let text = text.get_or_insert_with(|| shell::printed(out).unwrap_or_default());
                 run.values[i] = printed(pattern, text);
@@ -86,6 +94,8 @@ fn measure(experiment: &Experiment, out: &std::path::Path, took: f64, run: &mut 
                     bad.get_or_insert(Bad::NoNumber { measure: m.name.clone() });
                 }
             }
+            // By the meter afterwards, and by the observer.
+            _ => {}
         }
     }
     bad

@@ -27,12 +27,12 @@ fn look(t: &Tree) -> Vec<Finding> {
         }
     }];
     for (size, count) in t.matching("/sys/kernel/mm/hugepages/", "/nr_hugepages") {
-        let count: u64 = count.parse().unwrap_or(0);
-        let free: u64 = t
-            .text(&format!("/sys/kernel/mm/hugepages/{size}/free_hugepages"))
-            .and_then(|f| f.parse().ok())
-            .unwrap_or(0);
+        let free = t.text(&format!("/sys/kernel/mm/hugepages/{size}/free_hugepages"));
         let setting = format!("static {size}");
+        let (Ok(count), Some(free)) = (count.parse::<u64>(), free.and_then(|f| f.parse::<u64>().ok())) else {
+            found.push(Finding::none(setting, format!("how many of {count} are free is not told")));
+            continue;
+        };
         if count == 0 {
             found.push(Finding::none(setting, "none is set aside"));
         } else if free == count {

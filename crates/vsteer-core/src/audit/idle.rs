@@ -3,7 +3,7 @@
 //! Deep states save watts and cost a wake-up their latency; a host that polls (`idle=poll`) draws full power and takes its neighbours' boost. Source:
 //! Documentation/admin-guide/pm/cpuidle.rst.
 
-use super::{Check, Finding, Tree};
+use super::{Check, Finding, State, Tree};
 
 /// See the file's head.
 pub const CHECK: Check = Check { name: "idle", doc: "idle states of the processors", look };
@@ -23,9 +23,17 @@ fn look(t: &Tree) -> Vec<Finding> {
     let file = |state: &str, of: &str| t.text(&format!("{base}{state}/{of}"));
     let off: Vec<&str> =
         states.iter().filter(|(s, _)| file(s, "disable") == Some("1")).map(|(_, n)| *n).collect();
-    let deepest =
-        states.iter().filter_map(|(s, _)| file(s, "latency")?.parse::<u64>().ok()).max().unwrap_or(0);
-    let value = format!("{} states by {driver}, the deepest wakes in {deepest} us", states.len());
+    let deepest = states.iter().filter_map(|(s, _)| file(s, "latency")?.parse::<u64>().ok()).max();
+    let deepest = deepest.map_or_else(|| "an unknown time".to_owned(), |us| format!("{us} us"));
+    let value = format!("{} states by {driver}, the deepest wakes in {deepest}", states.len());
+    if !states.iter().any(|(s, _)| file(s, "disable").is_some()) {
+        return vec![Finding::new(
+            "idle states",
+            State::DoesNotApply,
+            value,
+            "whether one is forbidden is not told (kernels before 3.6 cannot forbid any by themselves)",
+        )];
+    }
     if off.is_empty() {
         return vec![Finding::good(
             "idle states",

@@ -19,9 +19,13 @@ fn look(t: &Tree) -> Vec<Finding> {
         };
         return vec![Finding::none("scaling driver", why)];
     };
-    let amd = t.is_amd();
+    // Before Zen 2 there is no table of performance levels (CPPC) that amd-pstate could use: Documentation/admin-guide/pm/amd-pstate.rst.
+    let knows_levels = t.amd().is_some_and(|of| match of {
+        (Some(family), Some(model)) => family > 23 || (family == 23 && model >= 48),
+        _ => true,
+    });
     let mut found = vec![match *driver {
-        "acpi-cpufreq" if amd => Finding::bad(
+        "acpi-cpufreq" if knows_levels => Finding::bad(
             "scaling driver",
             *driver,
             "on AMD's newer processors amd-pstate knows finer steps; under acpi-cpufreq the study's VM took up to 45 % longer",
@@ -49,6 +53,19 @@ fn look(t: &Tree) -> Vec<Finding> {
                 "the former ones, CPU by CPU",
             ),
         )
+    } else if let Some(("userspace", _)) = governors.first() {
+        Finding::bad(
+            "governor",
+            told.join(", "),
+            "the frequency is what somebody set last, whatever the load",
+            (
+                "a program that sets it would no longer do so",
+                "cpupower frequency-set -g schedutil",
+                "cpupower frequency-set -g userspace",
+            ),
+        )
+    } else if governors.is_empty() {
+        Finding::none("governor", "no governor is told, though there is a driver")
     } else if slow {
         Finding::bad(
             "governor",
@@ -64,7 +81,11 @@ fn look(t: &Tree) -> Vec<Finding> {
         Finding::good(
             "governor",
             told.join(", "),
-            if autonomous { "the hardware chooses, by the energy preference" } else { "it follows the load" },
+            match governors.first() {
+                _ if autonomous => "the hardware chooses, by the energy preference",
+                Some(("performance", _)) => "it keeps the highest frequency: quick, and no saving",
+                _ => "it follows the load",
+            },
         )
     });
     found

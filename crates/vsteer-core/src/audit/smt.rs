@@ -17,7 +17,16 @@ fn look(t: &Tree) -> Vec<Finding> {
         .filter(|(_, s)| s.contains("SMT vulnerable"))
         .map(|(n, _)| n)
         .collect();
+    let told = t.matching("/sys/devices/system/cpu/vulnerabilities/", "").next().is_some();
     match control {
+        "on" if !told => {
+            vec![Finding::new(
+                "SMT",
+                State::DoesNotApply,
+                "on",
+                "this kernel tells nothing of vulnerabilities, so nobody knows whether that is safe between VMs",
+            )]
+        }
         "notsupported" | "notimplemented" => {
             vec![Finding::none("SMT", "cores have one thread each, or a guest is not shown them")]
         }

@@ -103,7 +103,15 @@ fn each_setting_has_its_states() {
             "idle states",
             Not,
         ),
-        (&[("/sys/devices/system/cpu/cpu0/cpuidle/state0/name", "POLL")], "idle", "idle states", Good),
+        (
+            &[
+                ("/sys/devices/system/cpu/cpu0/cpuidle/state0/name", "POLL"),
+                ("/sys/devices/system/cpu/cpu0/cpuidle/state0/disable", "0"),
+            ],
+            "idle",
+            "idle states",
+            Good,
+        ),
         (&[("/sys/devices/system/cpu/cpufreq/boost", "0")], "boost", "boost", Not),
         (&[("/sys/devices/system/cpu/intel_pstate/no_turbo", "0")], "boost", "boost", Good),
         (
@@ -194,6 +202,46 @@ fn each_setting_has_its_states() {
     for (files, check, setting, state) in cases {
         assert_eq!(said(&tree(files), check, setting).0, *state, "{check} of {files:?}");
     }
+}
+
+/// What captured machines showed that made-up ones had not: `lab run audit` holds these on the machines themselves.
+#[test]
+fn what_a_tree_lacks_is_not_as_it_should_be() {
+    const ACPI: (&str, &str) = ("/sys/devices/system/cpu/cpu0/cpufreq/scaling_driver", "acpi-cpufreq");
+    const GOVERNOR: &str = "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor";
+    let amd = |family: u32, model: u32| {
+        let text = format!(
+            "vendor_id\t: AuthenticAMD\ncpu family\t: {family}\nmodel\t\t: {model}\nmodel name\t: x\n"
+        );
+        said(&tree(&[ACPI, ("/proc/cpuinfo", &text)]), "scaling", "scaling driver").0
+    };
+    // An Opteron, an EPYC 7451 (Zen 1), one of Zen 2, one of Zen 4.
+    assert_eq!([amd(21, 2), amd(23, 1), amd(23, 49), amd(25, 17)], [Good, Good, Not, Not]);
+    let governor = |g: &str| said(&tree(&[ACPI, (GOVERNOR, g)]), "scaling", "governor");
+    assert!(governor("performance").1.contains("highest") && governor("ondemand").1.contains("follows"));
+    assert_eq!((governor("userspace").0, said(&tree(&[ACPI]), "scaling", "governor").0), (Not, None_));
+    const ON: (&str, &str) = ("/sys/devices/system/cpu/smt/control", "on");
+    const HUGE: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages";
+    for (files, check, setting) in [
+        (&[ON][..], "smt", "SMT"),
+        (&[("/sys/devices/system/cpu/cpu0/cpuidle/state0/name", "POLL")], "idle", "idle states"),
+        (&[("/proc/sys/kernel/numa_balancing", "0")], "numa_balancing", "NUMA"),
+        (&[(HUGE, "512")], "huge_pages", "static"),
+    ] {
+        assert_eq!(said(&tree(files), check, setting).0, None_, "{check}");
+    }
+    let safe = [ON, ("/sys/devices/system/cpu/vulnerabilities/mds", "Not affected")];
+    assert_eq!(said(&tree(&safe), "smt", "SMT").0, Good);
+}
+
+#[test]
+fn guests_are_told_from_hosts() {
+    let guest = |files: &[(&str, &str)]| tree(files).is_guest();
+    assert!(guest(&[("/proc/sysinfo", "LPAR Name: A\nVM00 Control Program: KVM/Linux\n")]));
+    assert!(!guest(&[("/proc/sysinfo", "LPAR Name: A\n")]));
+    assert!(guest(&[("/proc/device-tree/hypervisor/compatible", "linux,kvm")]));
+    assert!(guest(&[("/sys/hypervisor/type", "xen")]));
+    assert!(!guest(&[("/sys/hypervisor/type", "xen"), ("/proc/xen/capabilities", "control_d\n")]));
 }
 
 const VM: &str = "<domain type='kvm'>

@@ -5,7 +5,7 @@
 //! difference is decided by the blocks' p, corrected for all questions of that measure by Holm. Where none is seen, the smallest one that would have
 //! been is said.
 //!
-//! GAP(experiment-plan): what is better is told, and not written as a plan, a tuned profile or libvirt's XML. Left out: an effect that differs between blocks in a way of interest (host against host): blocks are taken as chance's.
+//! Left out: an effect that differs between blocks in a way of interest (host against host): blocks are taken as chance's.
 
 use super::analyse::blocks::TwoStage;
 use super::analyse::difference::welch;

@@ -4,9 +4,11 @@
 //! done. A factor is a knob of the host or of a VM, set and read back by a file, by commands, by tuned or on the kernel's command line; or a
 //! word of the workload's command alone.
 //!
-//! Left out: knobs that are set through libvirt's API: `virsh` is a command. GAP(experiment-observer): ready and lag are no measures here.
+//! Left out: knobs that are set through libvirt's API: `virsh` is a command.
 
 use super::design::{Design, Laid, Varied, lay_out};
+use super::lasting::{Element, Loader, Profile};
+use crate::quantity::Quantity;
 use crate::{Fault, FaultKind};
 use serde::{Deserialize, Serialize};
 
@@ -51,6 +53,8 @@ pub struct Experiment {
     pub factors: Vec<Factor>,
     /// How the machine is booted, where a factor needs that.
     pub boot: Option<Boot>,
+    /// Whose VMs the observer's measures are of, as `--connect` of other commands; without it all of this host.
+    pub connect: Option<String>,
 }
 
 fn one() -> u64 {
@@ -109,6 +113,56 @@ pub enum Of {
         #[serde(default = "two_minutes")]
         for_s: f64,
     },
+    /// Of the observer, over the run: how long vCPUs of the VMs of this name (or id, or pattern with `*`) could run and had no pCPU, % of the run.
+    Ready(String),
+    /// The same, and what a quota held: esxtop's `%RDY`.
+    Wait(String),
+    /// Ready while a sibling ran (part of ready).
+    Lag(String),
+    /// Held by a quota.
+    Limited(String),
+    /// On a pCPU.
+    Run(String),
+    /// Unbroken waits for a pCPU, ms: median.
+    ReadyP50(String),
+    /// 95th percentile.
+    ReadyP95(String),
+    /// 99th percentile.
+    ReadyP99(String),
+    /// The longest.
+    ReadyMax(String),
+    /// From wake-up to running, ms: median.
+    WakeP50(String),
+    /// 95th percentile.
+    WakeP95(String),
+    /// 99th percentile.
+    WakeP99(String),
+    /// The longest.
+    WakeMax(String),
+}
+
+impl Of {
+    /// What of which VMs the observer is asked for; `None`: it is not.
+    pub fn observed(&self) -> Option<(&'static Quantity, &str)> {
+        let (name, vms) = match self {
+            Of::Time | Of::Printed(_) | Of::IdleWatts { .. } => return None,
+            Of::Ready(vms) => ("ready", vms),
+            Of::Wait(vms) => ("wait", vms),
+            Of::Lag(vms) => ("lag", vms),
+            Of::Limited(vms) => ("limited", vms),
+            Of::Run(vms) => ("run", vms),
+            Of::ReadyP50(vms) => ("ready_p50", vms),
+            Of::ReadyP95(vms) => ("ready_p95", vms),
+            Of::ReadyP99(vms) => ("ready_p99", vms),
+            Of::ReadyMax(vms) => ("ready_max", vms),
+            Of::WakeP50(vms) => ("wake_p50", vms),
+            Of::WakeP95(vms) => ("wake_p95", vms),
+            Of::WakeP99(vms) => ("wake_p99", vms),
+            Of::WakeMax(vms) => ("wake_max", vms),
+        };
+        let quantity = Quantity::named(name).expect("every measure of the observer's is a quantity");
+        Some((quantity, vms))
+    }
 }
 
 fn two_minutes() -> f64 {
@@ -158,6 +212,8 @@ pub struct Factor {
     pub kernel: bool,
     /// Where it is set: `user@host` for ssh; without it here.
     pub on: Option<String>,
+    /// What a level is in a VM's definition: where the best one is kept for good (`report --plan`); while the experiment runs it is set as above.
+    pub lasting: Option<Element>,
 }
 
 /// How a machine is booted with another command line.
@@ -199,6 +255,25 @@ pub enum How {
         /// Changes the next boot's.
         set: String,
     },
+    /// For good, by a profile of tuned's: text is a profile's name, and the one of this name is made before it is set, removed when another is.
+    TunedProfile {
+        /// The profile.
+        profile: Box<Profile>,
+    },
+    /// For good, words of the kernel's command line, by the boot loader's tool; what is read is what the next boot will be given.
+    BootLoader {
+        /// The names of the words that are spoken of.
+        names: Vec<String>,
+        /// Which tool.
+        loader: Loader,
+    },
+    /// For good, in a VM's definition.
+    Definition {
+        /// Whose libvirt.
+        connect: String,
+        /// Which element.
+        element: Element,
+    },
 }
 
 /// A setting of a machine that is text.
@@ -213,8 +288,9 @@ pub struct Knob {
 }
 
 /// tuned's own commands. `tuned-adm profile` answers 0 where no daemon runs and does nothing: that is what reading back is for.
-const TUNED_SET: &str = "tuned-adm profile '{level}'";
-const TUNED_READ: &str = "tuned-adm active | sed -n 's/^Current active profile: //p'";
+pub const TUNED_SET: &str = "tuned-adm profile '{level}'";
+/// Prints the active profile; nothing where no daemon runs.
+pub const TUNED_READ: &str = "tuned-adm active | sed -n 's/^Current active profile: //p'";
 
 impl Factor {
     /// How it is set; `None` where its level stands in the workload's command alone.
@@ -298,7 +374,14 @@ impl Experiment {
     /// What is measured: the time, where nothing is named.
     pub fn measured(&self) -> Vec<Measure> {
         if !self.measures.is_empty() {
-            return self.measures.clone();
+            let mut all = self.measures.clone();
+            // Units of the observer's are what they are.
+            for m in &mut all {
+                if let Some((quantity, _)) = m.of.observed() {
+                    quantity.unit().clone_into(&mut m.unit);
+                }
+            }
+            return all;
         }
         vec![Measure { name: "time".into(), of: Of::Time, unit: "s".into(), better: Better::Less }]
     }
@@ -399,6 +482,21 @@ impl Experiment {
                 return wrong(format!("measure {:?}: its text has one {{}} where the number stands", m.name));
             }
         }
+        for m in &self.measures {
+            if let Some((quantity, vms)) = m.of.observed() {
+                if vms.is_empty() {
+                    return wrong(format!("measure {:?}: which VM's {}?", m.name, quantity.name));
+                }
+                if !m.unit.is_empty() && m.unit != quantity.unit() {
+                    return wrong(format!(
+                        "measure {:?}: {} is in {}",
+                        m.name,
+                        quantity.name,
+                        quantity.unit()
+                    ));
+                }
+            }
+        }
         if self.measures.first().is_some_and(|m| matches!(m.of, Of::IdleWatts { .. })) {
             return wrong("the first measure decides on the number of runs: not idle watts".into());
         }
@@ -445,6 +543,26 @@ command = "make -j{jobs}"
 name = "jobs"
 levels = ["1", "2"]
 "#;
+
+    #[test]
+    fn every_quantity_is_a_measure() {
+        for q in crate::quantity::QUANTITIES {
+            let text = FILE.replace(
+                "[workload]",
+                &format!("[[measure]]\nname = \"m\"\nof = {{ {} = \"web*\" }}\n[workload]", q.name),
+            );
+            let e: Experiment = toml::from_str(&text).unwrap();
+            e.check().unwrap();
+            let m = &e.measured()[0];
+            assert_eq!((m.of.observed(), m.unit.as_str()), (Some((&q, "web*")), q.unit()));
+        }
+        let text = FILE.replace(
+            "[workload]",
+            "[[measure]]\nname = \"m\"\nunit = \"s\"\nof = { ready = \"web*\" }\n[workload]",
+        );
+        let e: Experiment = toml::from_str(&text).unwrap();
+        assert!(e.check().unwrap_err().to_string().contains("in %"));
+    }
 
     #[test]
     fn what_cannot_be_run_is_refused() {

@@ -209,6 +209,54 @@ pub enum Next {
     Nothing,
 }
 
+/// Could these lines be of their experiment? A log is a file, and others write files too.
+///
+/// # Errors
+/// Which line could not be (counted from 0), and why.
+pub fn check(events: &[Event]) -> Result<(), (usize, String)> {
+    let begun = events.iter().enumerate().find_map(|(i, e)| match e {
+        Event::Begun { experiment, found, .. } => Some((i, experiment, found)),
+        _ => None,
+    });
+    let Some((at, experiment, found)) = begun else {
+        // A log that was cut off before its first line is empty.
+        return if events.is_empty() {
+            Ok(())
+        } else {
+            Err((0, "it does not begin with an experiment".to_owned()))
+        };
+    };
+    let told = |e: crate::Fault| (at, e.to_string());
+    experiment.check().map_err(told)?;
+    let laid = experiment.laid().map_err(told)?;
+    if at != 0 || found.len() != experiment.factors.len() {
+        return Err((at, "it begins with no experiment, or found other factors than it has".to_owned()));
+    }
+    let (settings, measures) = (laid.settings.len(), experiment.measured().len());
+    let repeats = experiment.warm_up + experiment.runs_per_visit;
+    for (i, event) in events.iter().enumerate().skip(1) {
+        let (place, run) = match event {
+            Event::Begun { .. } => return Err((i, "it begins a second time".to_owned())),
+            Event::Starting { place, .. } => (*place, None),
+            Event::Ran(run) => (run.place, Some(run)),
+            Event::Set { block, setting } | Event::Booting { block, setting: Some(setting), .. } => {
+                (Place { block: *block, setting: *setting, repeat: 0, attempt: 0 }, None)
+            }
+            Event::Decided { blocks, .. } if *blocks > experiment.runs_most => {
+                return Err((i, format!("{blocks} blocks are more than runs_most")));
+            }
+            _ => continue,
+        };
+        if place.block >= experiment.runs_most || place.setting >= settings || place.repeat >= repeats {
+            return Err((i, format!("this experiment has no {place:?}")));
+        }
+        if run.is_some_and(|r| r.values.len() != measures || r.took_s.is_some_and(|t| t < 0.0)) {
+            return Err((i, format!("a run of {measures} measures does not look so")));
+        }
+    }
+    Ok(())
+}
+
 /// A run that was bad is made again so often at its visit.
 pub const ATTEMPTS: usize = 3;
 /// A setting that did not take in so many blocks, and never in between, is not tried again.

@@ -151,7 +151,7 @@ proptest! {
         let mut text = String::new();
         for (i, (q, above, tenths, unit, or)) in parts.iter().enumerate() {
             let quantity = QUANTITIES[*q];
-            let unit = if matches!(quantity.of, Of::Time(_)) { UNITS[*unit].0 } else { "%" };
+            let unit = if quantity.kind == Kind::Time { UNITS[*unit].0 } else { "%" };
             let join = if i == 0 { "" } else if *or { " or " } else { " and " };
             let value = f64::from(*tenths) / 10.0;
             text += &format!("{join}{}{}{value}{unit}", quantity.name, if *above { ">" } else { "<" });

@@ -291,6 +291,93 @@ pub fn changed(xml: &str, change: &Change) -> Result<(String, Vec<Part>), String
     Ok((text, before))
 }
 
+/// Where a vCPU may run by its own pin; nothing where it has none.
+///
+/// # Errors
+/// What is wrong with the text.
+pub fn pins_vcpu(xml: &str, vcpu: u32) -> Result<String, String> {
+    let document = document(xml)?;
+    let part = pin(Role::Vcpu(vcpu), &CpuSet::default())?;
+    let tune = child(document.root_element(), "cputune");
+    let found = tune.iter().flat_map(Node::children).find(|n| part.matches(*n));
+    Ok(found.and_then(|n| n.attribute("cpuset")).unwrap_or_default().to_owned())
+}
+
+/// The definition with this vCPU pinned so (nothing: without a pin), and the part that it had before.
+///
+/// # Errors
+/// What is wrong with the text or the CPU list.
+pub fn with_pin(xml: &str, vcpu: u32, cpus: &str) -> Result<(String, Part), String> {
+    let mut part = if cpus.is_empty() {
+        Part { elements: Vec::new(), ..pin(Role::Vcpu(vcpu), &CpuSet::default())? }
+    } else {
+        pin(Role::Vcpu(vcpu), &cpus.parse().map_err(|e| format!("{cpus:?}: {e}"))?)?
+    };
+    let before = read(xml, &part)?;
+    // As it is written by the person: what is read back is compared with that.
+    part.elements.iter_mut().for_each(|e| {
+        *e = format!("<vcpupin vcpu='{vcpu}' cpuset='{}'/>", cpus.replace(['\'', '<', '&'], ""))
+    });
+    Ok((put(xml, &part)?, before))
+}
+
+fn interfaces(xml: &str) -> Result<Part, String> {
+    read(xml, &Part::new("devices", "interface", Vec::new()))
+}
+
+/// The queues of a network interface; nothing where the definition leaves them to libvirt.
+///
+/// # Errors
+/// Where there is no such interface.
+pub fn queues_of(xml: &str, interface: usize) -> Result<String, String> {
+    let all = interfaces(xml)?.elements;
+    let text = all
+        .get(interface)
+        .ok_or_else(|| format!("it has {} interfaces, and no number {interface}", all.len()))?;
+    let of = Document::parse(text).map_err(|e| format!("an interface: {e}"))?;
+    Ok(child(of.root_element(), "driver").and_then(|d| d.attribute("queues")).unwrap_or_default().to_owned())
+}
+
+/// The definition with so many queues of a network interface (nothing: libvirt's choice), and the interfaces that it had before.
+///
+/// # Errors
+/// Where there is no such interface, it is no virtio one, or `queues` is no number.
+pub fn with_queues(xml: &str, interface: usize, queues: &str) -> Result<(String, Part), String> {
+    let number = queues.is_empty() || queues.parse::<u16>().is_ok_and(|n| n > 0);
+    if !number {
+        return Err(format!("{queues:?} is no number of queues"));
+    }
+    queues_of(xml, interface)?;
+    let before = interfaces(xml)?;
+    let mut part = before.clone();
+    let text = &before.elements[interface];
+    let of = Document::parse(text).map_err(|e| format!("an interface: {e}"))?;
+    if child(of.root_element(), "model").and_then(|m| m.attribute("type")) != Some("virtio") {
+        return Err("only a virtio interface has queues".to_owned());
+    }
+    let attribute = if queues.is_empty() { String::new() } else { format!(" queues='{queues}'") };
+    part.elements[interface] = match child(of.root_element(), "driver") {
+        Some(driver) => {
+            let (start, whole) = (driver.range().start, &text[driver.range()]);
+            let (from, to) = match driver.attribute_node("queues") {
+                Some(a) => (a.range().start, a.range().end),
+                None => {
+                    let end = start + "<driver".len();
+                    debug_assert!(whole.starts_with("<driver"));
+                    (end, end)
+                }
+            };
+            format!("{}{attribute}{}", text[..from].trim_end(), &text[to..])
+        }
+        None if queues.is_empty() => text.clone(),
+        None => {
+            let end = text.rfind("</").ok_or("an interface has no end")?;
+            format!("{}<driver name='vhost'{attribute}/>{}", &text[..end], &text[end..])
+        }
+    };
+    Ok((put(xml, &part)?, before))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -318,6 +405,29 @@ mod tests {
         assert!(text.contains("<emulatorpin cpuset='2'/></cputune>"));
         assert_eq!(put(&text, &before[0]).unwrap(), XML);
         assert!(changed(XML, &affinity(Role::Worker, "2")).is_err());
+    }
+
+    #[test]
+    fn queues_and_pins_are_kept() {
+        let xml = "<domain><vcpu>2</vcpu><devices><disk/><interface type='user'><model type='virtio'/></interface>\
+                   <interface type='network'><driver name='vhost' queues='2' rx_queue_size='256'><host csum='off'/></driver><model type='virtio'/></interface>\
+                   <interface type='user'><model type='e1000'/></interface></devices></domain>";
+        for (nth, from, to) in [(0, "", "4"), (1, "2", "8"), (1, "2", "")] {
+            assert_eq!(queues_of(xml, nth).as_deref(), Ok(from));
+            let (new, before) = with_queues(xml, nth, to).unwrap();
+            assert_eq!(queues_of(&new, nth).as_deref(), Ok(to), "{new}");
+            assert_eq!(queues_of(&new, 1 - nth), queues_of(xml, 1 - nth));
+            assert!(new.contains("<host csum='off'/>") && new.contains("rx_queue_size='256'"));
+            assert_eq!(put(&new, &before).unwrap(), xml);
+        }
+        assert!(with_queues(xml, 2, "4").is_err() && with_queues(xml, 3, "4").is_err());
+        assert!(with_queues(xml, 0, "0").is_err() && with_queues(xml, 0, "4' x='").is_err());
+        let (new, before) = with_pin(XML, 1, "0,3").unwrap();
+        assert_eq!(pins_vcpu(&new, 1).as_deref(), Ok("0,3"));
+        assert_eq!(put(&new, &before).unwrap(), XML);
+        assert_eq!(pins_vcpu(&with_pin(XML, 1, "").unwrap().0, 1).as_deref(), Ok(""));
+        assert_eq!(pins_vcpu(XML, 3).as_deref(), Ok(""));
+        assert!(with_pin(XML, 1, "x").is_err());
     }
 
     #[test]

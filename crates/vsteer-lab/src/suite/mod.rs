@@ -3,6 +3,7 @@
 //! `vsteer lab test` runs one short case per lab; `vsteer lab all` runs every case at the size at which its promise is
 //! made. `vsteer lab run NAME` runs one. A case is one file and one line in [`CASES`].
 
+mod audit;
 mod blame;
 mod cfs;
 mod collectors;
@@ -128,6 +129,7 @@ pub struct Case {
 /// Every case.
 pub const CASES: &[Case] = &[
     topology::CASE,
+    audit::CASE,
     vsphere::CASE,
     vsphere::API,
     loops::CASE,
@@ -164,6 +166,8 @@ pub const PARTS: &[Case] = &[
     realtime::CYCLES,
     experiments::REBOOTS,
     display::CONTENTION,
+    experiments::OBSERVED,
+    experiments::LASTING,
 ];
 
 /// A case that was run.

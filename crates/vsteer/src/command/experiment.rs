@@ -2,19 +2,21 @@
 
 mod winner;
 
-use crate::cli::{Experiment as Arguments, ExperimentWhat};
+use crate::cli::{Experiment as Arguments, ExperimentWhat, Source};
 use crate::command::realtime::systemd_word;
 use crate::experiment::{document, study, text};
 use crate::interrupt::Interrupt;
+use crate::source::open_host;
 use serde_json::json;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
-use vsteer_act::experiment::{Ended, Log, Means, Told, carry_on};
+use vsteer_act::experiment::{Ended, Log, Means, Observing, Told, carry_on, file};
 use vsteer_act::journal_folder;
 use vsteer_core::experiment::design::order;
 use vsteer_core::experiment::{Experiment, Next, Progress, answer};
 use vsteer_core::nouns::HostConfig;
 use vsteer_core::{Fault, FaultKind};
+use vsteer_host::observe::Observe;
 
 /// Runs one of its parts.
 ///
@@ -35,27 +37,19 @@ pub fn run(a: &Arguments, json: bool) -> Result<(), Fault> {
     }
 }
 
-/// Reads an experiment's file.
-fn parse(file: &Path) -> Result<Experiment, Fault> {
-    let text =
-        std::fs::read_to_string(file).map_err(|e| Fault::io(format!("reading {}", file.display()), &e))?;
-    let experiment: Experiment = toml::from_str(&text).map_err(|e| {
-        Fault::new(FaultKind::BadInput, file.display().to_string())
-            .because(e)
-            .way_out("the form of an experiment's file: docs/experiments.md")
-    })?;
-    experiment.check()?;
-    Ok(experiment)
-}
-
 /// This host, without VMs: an experiment's settings are its own.
 fn host() -> Result<HostConfig, Fault> {
     let (_, config) = super::apply::open(None)?;
     Ok(HostConfig { vms: Vec::new(), ..config })
 }
 
+/// The host whose VMs are looked at, as `vsteer top` opens it.
+fn observe(connect: Option<&str>) -> Result<Box<dyn Observe>, Fault> {
+    Ok(Box::new(open_host(&Source::at(connect))?))
+}
+
 fn begin(file: &Path, output: Option<&Path>, yes: bool, json: bool) -> Result<(), Fault> {
-    let experiment = parse(file)?;
+    let experiment = file::read(file)?;
     if !yes {
         return lay_out(&experiment, json);
     }
@@ -77,6 +71,11 @@ fn lay_out(experiment: &Experiment, json: bool) -> Result<(), Fault> {
             Some(Err(fault)) => format!("CANNOT be read: {fault}"),
         };
         found.push((f.name.clone(), said, matches!(now, Some(Err(_)))));
+    }
+    // A measure that cannot be had here is told before anything is begun.
+    if Observing::open(experiment, &mut observe)?.is_some() {
+        let named = experiment.measures.iter().filter_map(|m| Some((m, m.of.observed()?)));
+        named.for_each(|(m, (quantity, vms))| eprintln!("  measure {}: {} of {vms}", m.name, quantity.name));
     }
     let first = order(&experiment.varied(), &laid.settings, experiment.seed, 0);
     if json {
@@ -179,8 +178,13 @@ fn carry(experiment: &Experiment, mut log: Log, json: bool) -> Result<(), Fault>
         Told::Note(note) => eprintln!("vsteer: {note}"),
     };
     let journals = journal_folder();
-    let means =
-        Means { host: host()?, journals: &journals, interrupted: &|| interrupt.is_set(), told: &mut told };
+    let means = Means {
+        host: host()?,
+        journals: &journals,
+        interrupted: &|| interrupt.is_set(),
+        told: &mut told,
+        observe: &mut observe,
+    };
     let ended = carry_on(experiment, &mut log, means)?;
     if terminal {
         eprintln!();

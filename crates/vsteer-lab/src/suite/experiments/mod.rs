@@ -1,10 +1,13 @@
 //! Are experiments as honest and as robust as they claim? Error rates, what the harness adds, and what becomes of one that is killed.
 //!
 //! `rates`: 20,000 made-up experiments per design. `overhead`: what a run takes by vsteer's clock and by a bare loop's, in turn. `killed`: SIGKILL at drawn
-//! moments, rollback and resume, with every run accounted for. `reboots` (in full): the same on an emulated machine with a disk, whose
+//! moments, rollback and resume, with every run accounted for. `observed`: how long a real VM is ready, with
+//! its shares as the factor. `lasting`: what was better, kept for good. `reboots` (in full): the same on an emulated machine with a disk, whose
 //! kernel's command line and tuned's profile are factors: boots, a kill of the process and two cuts of the power.
 
 mod killed;
+mod lasting;
+mod observed;
 mod overhead;
 mod reboots;
 mod tuned;
@@ -34,6 +37,30 @@ pub const REBOOTS: Case = Case {
     },
 };
 
+/// Its part with local VMs, by itself.
+pub const OBSERVED: Case = Case {
+    name: "experiment-observed",
+    doc: "ready of a VM beside burners with its shares as the factor, against the kernel's figure and the shares; a VM that ends has no value",
+    in_test: false,
+    run: |bench| {
+        let mut findings = Findings::default();
+        findings.figures = observed::run(bench, &mut findings)?;
+        Ok(findings)
+    },
+};
+
+/// What was better, kept for good.
+pub const LASTING: Case = Case {
+    name: "experiment-lasting",
+    doc: "what was better in libvirt's definition of a real VM and in the menu that Debian's update-grub makes; taken back to the byte",
+    in_test: false,
+    run: |bench| {
+        let mut findings = Findings::default();
+        findings.figures = lasting::run(bench, &mut findings)?;
+        Ok(findings)
+    },
+};
+
 /// Experiments per design.
 const EXPERIMENTS: usize = 20_000;
 
@@ -54,7 +81,11 @@ fn run(bench: &Bench) -> Result<Findings, Fault> {
     }
     let overhead = overhead::run(bench, &mut findings)?;
     let killed = killed::run(bench, &mut findings)?;
+    let observed = if bench.full { observed::run(bench, &mut findings)? } else { json!(null) };
+    if bench.full {
+        lasting::run(bench, &mut findings)?;
+    }
     let reboots = if bench.full { reboots::run(bench, &mut findings)? } else { json!(null) };
-    findings.figures = json!({ "rates": rows, "overhead": overhead, "killed": killed, "reboots": reboots });
+    findings.figures = json!({ "rates": rows, "overhead": overhead, "killed": killed, "observed": observed, "reboots": reboots });
     Ok(findings)
 }

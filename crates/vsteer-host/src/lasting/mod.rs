@@ -1,0 +1,36 @@
+//! How is a setting kept beyond the next boot, by the tool that owns it, and put back exactly?
+//!
+//! Texts and edits are the core's (`vsteer_core::experiment::lasting`); here files are read and written and tools called. Whatever a tool answers, what it keeps
+//! is read back: tuned's active profile and the files it was to set, the boot loader's menu, libvirt's definition.
+
+pub mod boot_loader;
+pub mod definition;
+pub mod tuned;
+
+use std::io::Write;
+use std::path::Path;
+use vsteer_core::Fault;
+
+/// Replaces a file as a whole, keeping its mode: a boot loader's file is never half there.
+fn replace(path: &str, text: &str) -> Result<(), Fault> {
+    let failed = |e: &std::io::Error| Fault::io(format!("writing {path}"), e);
+    let file = Path::new(path);
+    let beside = file.with_file_name(format!(
+        ".{}.vsteer",
+        file.file_name().map_or_else(String::new, |n| n.to_string_lossy().into_owned())
+    ));
+    let write = || -> std::io::Result<()> {
+        let mut f = std::fs::File::create(&beside)?;
+        f.write_all(text.as_bytes())?;
+        if let Ok(old) = std::fs::metadata(file) {
+            f.set_permissions(old.permissions())?;
+        }
+        f.sync_all()?;
+        std::fs::rename(&beside, file)?;
+        std::fs::File::open(file.parent().unwrap_or(Path::new("/")))?.sync_all()
+    };
+    write().map_err(|e| {
+        let _ = std::fs::remove_file(&beside);
+        failed(&e)
+    })
+}

@@ -1,0 +1,283 @@
+//! Does the audit read real machines as others read them?
+//!
+//! The captured machines of two packages of Debian's, fetched into the cache and never kept with the source: hwloc's (48 trees: EPYC's forerunners, Xeons, Itanium,
+//! Arm, POWER, s390, guests) and util-linux's lscpu dumps (EPYC 7451, Xeons, Arm, RISC-V, s390 under KVM and z/VM, VirtualBox, VMware), unpacked beside each
+//! other. `vsteer audit --root` of each tree must end well; every check says something with a reason; a check whose files a tree lacks says that it does not
+//! apply, never "as it should be"; whether threads of cores are told agrees with the topology files of the tree itself, vulnerabilities and whether it is a guest
+//! with what lscpu of that dump prints (its `expected` file, by other authors).
+//!
+//! Left out: libvirt's and tuned's files, which no such tree holds: made-up ones and the real cloud guest of the host crate's tests do.
+
+use super::{Bench, Case, Findings};
+use crate::command;
+use crate::drive::Vsteer;
+use crate::fetch::Fetcher;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+use vsteer_core::{Fault, FaultKind};
+
+/// See the file's head.
+pub const CASE: Case = Case {
+    name: "audit",
+    doc: "the audit of 63 captured machines: never a crash, a lacking file is told, SMT, guests and vulnerabilities as their files and lscpu say",
+    in_test: true,
+    run,
+};
+
+const LIMIT: Duration = Duration::from_secs(60);
+/// hwloc 2.9.0 and util-linux 2.38.
+const TREES_MIN: usize = 60;
+const CHECKS: usize = 19;
+/// Each check, and what one of its files' paths holds; where no path of a tree does, it does not apply.
+const RESTS_ON: &[(&str, &[&str])] = &[
+    ("tuned", &["etc/tuned/active_profile"]),
+    ("scaling", &["/scaling_driver", "/scaling_governor"]),
+    ("pstate", &["amd_pstate/status", "intel_pstate/status"]),
+    ("energy", &["/energy_performance_preference"]),
+    ("idle", &["/cpu0/cpuidle/state"]),
+    ("boost", &["cpufreq/boost", "intel_pstate/no_turbo"]),
+    ("smt", &["cpu/smt/control"]),
+    ("mitigations", &["cpu/vulnerabilities/"]),
+    ("halt_polling", &["kvm/parameters/halt_poll_ns"]),
+    ("numa_balancing", &["kernel/numa_balancing"]),
+    ("huge_pages", &["transparent_hugepage/enabled", "mm/hugepages/"]),
+    ("iommu", &["sys/class/iommu/"]),
+    ("queues", &["/queues/tx-", "/mq/", "etc/libvirt/qemu/"]),
+    ("pinning", &["etc/libvirt/qemu/"]),
+    ("power_caps", &["sys/class/powercap/"]),
+    ("clocksource", &["current_clocksource"]),
+    ("command_line", &["proc/cmdline"]),
+    ("balloon", &["etc/libvirt/qemu/", "virtio_balloon"]),
+    ("nested", &["/parameters/nested"]),
+];
+
+/// A captured machine.
+struct Machine {
+    name: String,
+    root: PathBuf,
+    /// What lscpu prints of it, where that comes along.
+    lscpu: Option<BTreeMap<String, String>>,
+}
+
+fn run(bench: &Bench) -> Result<Findings, Fault> {
+    let mut fetcher = Fetcher::of_system(&bench.lab.cache, false);
+    let folder = PathBuf::from(bench.fresh("audit-trees")?);
+    let hwloc = fetcher.source("hwloc")?.tree.join("tests/hwloc/linux");
+    let lscpu = fetcher.source("util-linux")?.tree.join("tests");
+    let mut machines = unpacked(&hwloc, ".tar.bz2", &folder.join("hwloc"), &|_| None)?;
+    let expected =
+        |name: &str| std::fs::read_to_string(lscpu.join(format!("expected/lscpu/lscpu-{name}"))).ok();
+    machines.extend(unpacked(&lscpu.join("ts/lscpu/dumps"), ".tar.gz", &folder.join("lscpu"), &expected)?);
+    let vsteer = Vsteer::beside(&bench.lab.program)?;
+    let mut wrong: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    let mut looked: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut states: BTreeMap<String, usize> = BTreeMap::new();
+    for m in &machines {
+        let told = match vsteer.json(&["audit", "--root", &m.root.to_string_lossy()], LIMIT) {
+            Ok(told) => told["findings"].as_array().cloned().unwrap_or_default(),
+            Err(fault) => {
+                wrong.entry("whole").or_default().push(format!("{}: {fault}", m.name));
+                continue;
+            }
+        };
+        for f in &told {
+            *states.entry(text(f, "state").to_owned()).or_default() += 1;
+        }
+        let mut note = |what: &'static str, found: Result<usize, String>| match found {
+            Ok(n) => *looked.entry(what).or_default() += n,
+            Err(why) => wrong.entry(what).or_default().push(format!("{}: {why}", m.name)),
+        };
+        let paths = paths(&m.root)?;
+        note("whole", whole(&told));
+        note("lacking", lacking(&told, &paths));
+        note("smt", smt(&told, &m.root));
+        if let Some(lscpu) = &m.lscpu {
+            note("vulnerabilities", vulnerabilities(&told, lscpu));
+            note("guest", guest(&told, lscpu));
+        }
+    }
+    let mut findings = Findings::default();
+    for (what, claim, least) in [
+        ("whole", format!("each of at least {TREES_MIN} captured machines is audited to the end: all checks, three states, each with a reason"), TREES_MIN),
+        ("lacking", "a check whose files a machine lacks does not apply there".to_owned(), 100),
+        ("smt", "SMT is on where a core of the machine's own topology files has two online threads, and only there".to_owned(), 3),
+        ("vulnerabilities", "each vulnerability is as lscpu prints it of the same dump".to_owned(), 10),
+        ("guest", "a guest is what lscpu says runs under a hypervisor of software".to_owned(), 5),
+    ] {
+        let (n, bad) = (looked.get(what).copied().unwrap_or(0), wrong.remove(what).unwrap_or_default());
+        let shown = bad.iter().take(4).cloned().collect::<Vec<_>>().join(" | ");
+        findings.claim(claim, bad.is_empty() && n >= least, if bad.is_empty() { format!("{n} looked at") } else { shown });
+    }
+    findings.figures = json!({ "machines": machines.len(), "states": states, "looked_at": looked });
+    Ok(findings)
+}
+
+fn text<'a>(f: &'a Value, key: &str) -> &'a str {
+    f[key].as_str().unwrap_or_default()
+}
+
+fn names(folder: &Path) -> Result<Vec<String>, Fault> {
+    let read =
+        std::fs::read_dir(folder).map_err(|e| Fault::io(format!("reading {}", folder.display()), &e))?;
+    let mut names: Vec<String> = read.filter_map(|e| e.ok()?.file_name().into_string().ok()).collect();
+    names.sort();
+    Ok(names)
+}
+
+fn unpacked(
+    from: &Path,
+    end: &str,
+    to: &Path,
+    lscpu: &dyn Fn(&str) -> Option<String>,
+) -> Result<Vec<Machine>, Fault> {
+    let mut all = Vec::new();
+    for file in names(from)? {
+        let Some(name) = file.strip_suffix(end) else { continue };
+        let folder = to.join(name);
+        std::fs::create_dir_all(&folder)
+            .map_err(|e| Fault::io(format!("making {}", folder.display()), &e))?;
+        let mut tar = Command::new("tar");
+        tar.args(["--no-same-owner", "-xf"]).arg(from.join(&file)).arg("-C").arg(&folder);
+        command::output(&mut tar, LIMIT)?;
+        let inside = names(&folder)?;
+        let root = match inside.as_slice() {
+            [one] => folder.join(one),
+            _ => folder,
+        };
+        let fields = |text: String| {
+            let each = text.lines().filter_map(|l| {
+                let (key, value) = l.split_once(':')?;
+                Some((key.trim().to_owned(), value.trim().to_owned()))
+            });
+            each.collect()
+        };
+        all.push(Machine { name: name.to_owned(), root, lscpu: lscpu(name).map(fields) });
+    }
+    if all.is_empty() {
+        return Err(Fault::new(
+            FaultKind::NothingThere,
+            format!("{} holds no captured machine", from.display()),
+        ));
+    }
+    Ok(all)
+}
+
+/// Every path of a tree, links included and not followed.
+fn paths(root: &Path) -> Result<Vec<String>, Fault> {
+    let mut find = Command::new("find");
+    find.arg(root).args(["-printf", "%P\\n"]);
+    Ok(command::output(&mut find, LIMIT)?.lines().map(str::to_owned).collect())
+}
+
+fn whole(told: &[Value]) -> Result<usize, String> {
+    for f in told {
+        let state = text(f, "state");
+        if !["as_it_should", "not", "does_not_apply"].contains(&state) || text(f, "reason").is_empty() {
+            return Err(format!("a finding without a state or a reason: {f}"));
+        }
+        if state == "not" && ["risk", "change", "undo"].iter().any(|key| text(f, key).is_empty()) {
+            return Err(format!("a \"not\" without risk, change and undo: {f}"));
+        }
+    }
+    let mut checks: Vec<&str> = told.iter().map(|f| text(f, "check")).collect();
+    checks.sort_unstable();
+    checks.dedup();
+    if checks.len() == CHECKS {
+        Ok(1)
+    } else {
+        Err(format!("{} of {CHECKS} checks said something", checks.len()))
+    }
+}
+
+fn lacking(told: &[Value], paths: &[String]) -> Result<usize, String> {
+    let mut looked = 0;
+    for (check, files) in RESTS_ON {
+        if paths.iter().any(|p| files.iter().any(|f| p.contains(f))) {
+            continue;
+        }
+        looked += 1;
+        let said = told.iter().find(|f| text(f, "check") == *check && text(f, "state") != "does_not_apply");
+        if let Some(said) = said {
+            return Err(format!("{check} has none of its files, and says {said}"));
+        }
+    }
+    Ok(looked)
+}
+
+/// Threads of the core that has most of them online, by the machine's own topology files; `None` where it has none.
+fn threads(root: &Path) -> Option<usize> {
+    let cpus = root.join("sys/devices/system/cpu");
+    let read = |file: PathBuf| std::fs::read_to_string(file).ok();
+    let online: vsteer_core::CpuSet = read(cpus.join("online"))?.trim().parse().ok()?;
+    let of = |name: String| -> Option<usize> {
+        let text = read(cpus.join(name).join("topology/thread_siblings_list"))?;
+        let siblings: vsteer_core::CpuSet = text.trim().parse().ok()?;
+        Some(siblings.iter().filter(|c| online.contains(*c)).count())
+    };
+    names(&cpus).ok()?.into_iter().filter_map(of).max()
+}
+
+fn smt(told: &[Value], root: &Path) -> Result<usize, String> {
+    let said = told.iter().find(|f| text(f, "check") == "smt").ok_or("nothing is said of SMT")?;
+    let value = text(said, "value");
+    let (on, Some(threads)) = (value == "on", threads(root)) else { return Ok(0) };
+    // Where the kernel has no such file, or says that it cannot tell, it is not on.
+    if value == "not there" {
+        return Ok(0);
+    }
+    if on == (threads > 1) {
+        Ok(1)
+    } else {
+        Err(format!("SMT is told {value:?}, and a core has {threads} threads online"))
+    }
+}
+
+fn vulnerabilities(told: &[Value], lscpu: &BTreeMap<String, String>) -> Result<usize, String> {
+    let ours: BTreeMap<String, &str> = told
+        .iter()
+        .filter(|f| text(f, "check") == "mitigations")
+        .map(|f| (text(f, "setting").trim_end_matches(" (in this guest)").to_owned(), text(f, "state")))
+        .collect();
+    let mut looked = 0;
+    for (key, said) in lscpu {
+        let Some(name) = key.strip_prefix("Vulnerability ") else { continue };
+        let name = name.to_lowercase().replace(' ', "_");
+        let state = match said.as_str() {
+            s if s.starts_with("Not affected") => "does_not_apply",
+            s if s.starts_with("Vulnerable") || s.starts_with("KVM; Vulnerable") => "not",
+            _ => "as_it_should",
+        };
+        match ours.get(&name) {
+            Some(our) if *our == state => looked += 1,
+            other => return Err(format!("{name} is told {other:?}, lscpu says {said}")),
+        }
+    }
+    let told_of = ours.keys().filter(|k| *k != "mitigations").count();
+    if looked == told_of {
+        Ok(looked)
+    } else {
+        Err(format!("{told_of} vulnerabilities are told, lscpu knows {looked}"))
+    }
+}
+
+fn guest(told: &[Value], lscpu: &BTreeMap<String, String>) -> Result<usize, String> {
+    // Said where nothing else is: a guest's frequencies are its host's. A tree with a frequency driver does not say.
+    let scaling = told.iter().find(|f| text(f, "check") == "scaling").map_or("", |f| text(f, "reason"));
+    let said = if scaling.starts_with("a guest's") {
+        true
+    } else if scaling.starts_with("the kernel scales no") {
+        false
+    } else {
+        return Ok(0);
+    };
+    // IBM's below an LPAR is the machine's firmware (and is all that lscpu says under z/VM, too); pHyp is POWER's.
+    let vendor = lscpu.get("Hypervisor vendor").map(String::as_str);
+    match vendor {
+        Some("IBM" | "pHyp") => Ok(0),
+        vendor if vendor.is_some() == said => Ok(1),
+        vendor => Err(format!("a guest: {said}, lscpu's hypervisor: {vendor:?}")),
+    }
+}
