@@ -166,7 +166,7 @@ mod tests {
     use vsteer_core::nouns::{CgroupLayout, HostConfig};
     use vsteer_core::topology::{Parts, Topology};
 
-    const FILE: &str = "name = \"e\"\ndesign = \"pair\"\nruns_most = 6\n[workload]\ncommand = \"{x}\"\n[[factor]]\nname = \"x\"\nlevels = [\"a\", \"b\"]\n";
+    const EXPERIMENT: &str = "name = \"e\"\ndesign = \"pair\"\nruns_most = 6\n[workload]\ncommand = \"{x}\"\n[[factor]]\nname = \"x\"\nlevels = [\"a\", \"b\"]\n";
 
     fn begun() -> Event {
         let one = || vsteer_core::CpuSet::single(0);
@@ -180,7 +180,7 @@ mod tests {
             scheduler: None,
             vms: Vec::new(),
         };
-        let experiment = Box::new(crate::experiment::file::parse(FILE).unwrap());
+        let experiment = Box::new(crate::experiment::file::parse(EXPERIMENT).unwrap());
         Event::Begun { version: LOG_VERSION, experiment, unix_ns: 1, host: Box::new(host), found: vec![None] }
     }
 
