@@ -40,7 +40,7 @@ const PUBLISHED: [f64; 3] = [3.7, 3.4, 3.8];
 const ALONE_S: u32 = 45;
 const BEGINS_LIMIT: Duration = Duration::from_secs(90);
 /// Blocks, and how long a visit is, s.
-const BLOCKS: (u32, u32) = (20, 5);
+const BLOCKS: (u32, u32) = (12, 5);
 const VISIT_S: u32 = 5;
 /// A log has a region at most so long after its end, s.
 const LOGGED_S: f64 = 1.5;
