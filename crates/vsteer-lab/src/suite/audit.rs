@@ -1,6 +1,6 @@
 //! Does the audit read real machines as others read them?
 //!
-//! The captured machines of two packages of Debian's, fetched into the cache and never kept with the source: hwloc's (48 trees: EPYC's forerunners, Xeons, Itanium,
+//! The captured machines of two packages of Debian's, fetched into the cache and never kept with the source: hwloc's (47 trees: EPYC's forerunners, Xeons, Itanium,
 //! Arm, POWER, s390, guests) and util-linux's lscpu dumps (EPYC 7451, Xeons, Arm, RISC-V, s390 under KVM and z/VM, VirtualBox, VMware), unpacked beside each
 //! other. `vsteer audit --root` of each tree must end well; every check says something with a reason; a check whose files a tree lacks says that it does not
 //! apply, never "as it should be"; whether threads of cores are told agrees with the topology files of the tree itself, vulnerabilities and whether it is a guest
