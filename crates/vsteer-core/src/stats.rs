@@ -20,6 +20,12 @@ pub fn variance(x: &[f64]) -> Option<f64> {
     (x.len() > 1).then(|| x.iter().map(|v| (v - m) * (v - m)).sum::<f64>() / (x.len() - 1) as f64)
 }
 
+/// Half the width of the mean's 95 % interval, by Student's t; `None` with fewer than two values.
+pub fn half_width(x: &[f64]) -> Option<f64> {
+    let n = x.len() as f64;
+    variance(x).map(|v| student_two_sided(0.05, n - 1.0) * libm::sqrt(v / n))
+}
+
 /// Quantile of a sample by linear interpolation between order statistics; `None` when empty.
 pub fn quantile(x: &[f64], q: f64) -> Option<f64> {
     let at = q.clamp(0.0, 1.0) * x.len().checked_sub(1)? as f64;

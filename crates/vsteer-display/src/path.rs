@@ -266,32 +266,54 @@ pub fn run(run: &Run) -> Result<Outcome, Fault> {
     })
 }
 
+/// When the application draws which frame: at its rate, and not before.
+pub struct Ticks {
+    begun: u64,
+    fps: u64,
+    n: u64,
+}
+
+impl Ticks {
+    /// From this moment on, ns, so many a second.
+    pub fn from(begun: u64, fps: u32) -> Ticks {
+        Ticks { begun, fps: fps.into(), n: 0 }
+    }
+
+    /// Waits for the next for a while; its number, once it is time.
+    pub fn wait(&self) -> Option<u32> {
+        let at = self.begun + self.n * 1_000_000_000 / self.fps;
+        std::thread::sleep(Duration::from_nanos(at.saturating_sub(now_ns())).min(LOOK_EVERY));
+        (now_ns() >= at).then_some(self.n as u32)
+    }
+
+    /// That one is drawn. Ticks that have passed are gone.
+    pub fn drawn(&mut self) {
+        self.n = (self.n + 1).max((now_ns() - self.begun) * self.fps / 1_000_000_000);
+    }
+}
+
 /// The application; how many frames it drew in the window, and what its own thread took besides.
 fn draw(run: &Run, begun: u64, from_ns: u64, shared: &Shared) -> (usize, u64) {
-    let tick = |n: u64| begun + n * 1_000_000_000 / u64::from(run.under.fps);
-    let (mut n, mut drawn) = (0, 0);
+    let mut ticks = Ticks::from(begun, run.under.fps);
+    let mut drawn = 0;
     let mut lap = Lap::new();
     let mut rest = 0;
     while !shared.over() {
-        std::thread::sleep(Duration::from_nanos(tick(n).saturating_sub(now_ns())).min(LOOK_EVERY));
-        if now_ns() < tick(n) {
-            continue;
-        }
+        let Some(n) = ticks.wait() else { continue };
         let Some(mut pixels) = locked(&shared.newest).spare.pop() else {
             unreachable!("one is drawn, one is the newest, one is at the server's");
         };
         rest += lap.take();
-        let threads_ns = run.under.picture.draw(n as u32, &mut pixels, run.under.draw_threads);
+        let threads_ns = run.under.picture.draw(n, &mut pixels, run.under.draw_threads);
         shared.draw_ns.fetch_add(lap.take() + threads_ns, Ordering::Relaxed);
         drawn += usize::from(now_ns() >= from_ns);
         let mut newest = locked(&shared.newest);
-        if let Some((_, old)) = newest.frame.replace((n as u32, pixels)) {
+        if let Some((_, old)) = newest.frame.replace((n, pixels)) {
             newest.spare.push(old);
         }
         drop(newest);
         shared.drawn.notify_one();
-        // Ticks that have passed are gone.
-        n = (n + 1).max((now_ns() - begun) * u64::from(run.under.fps) / 1_000_000_000);
+        ticks.drawn();
     }
     (drawn, rest + lap.take())
 }

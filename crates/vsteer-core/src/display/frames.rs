@@ -61,10 +61,7 @@ impl Frames {
         Frames {
             n: times_ns.len(),
             per_s: times_ns.len() as f64 / length_s,
-            per_s_margin: deviation.map(|d| {
-                let n = counts.len() as f64;
-                stats::student_two_sided(0.05, n - 1.0) * d / libm::sqrt(n)
-            }),
+            per_s_margin: stats::half_width(&counts),
             fluctuation_percent: deviation.zip(mean).map(|(d, m)| 100.0 * d / m),
             gap_ms: quantile(0.5)
                 .zip(quantile(0.95))

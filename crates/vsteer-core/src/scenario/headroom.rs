@@ -12,7 +12,6 @@ use super::{Refusal, Scenario, refuse};
 use crate::CpuSet;
 use crate::Fault;
 use crate::sim::setup::Setup;
-use crate::stats::student_two_sided;
 use serde::Serialize;
 use std::fmt;
 use std::str::FromStr;
@@ -190,13 +189,10 @@ pub fn search(
 /// Without any.
 pub fn together(node: Option<u32>, seeds: Vec<Found>) -> Headroom {
     let counts: Vec<f64> = seeds.iter().map(|f| f64::from(f.more.unwrap_or(0))).collect();
-    let n = counts.len() as f64;
-    let half_width =
-        crate::stats::variance(&counts).map(|v| student_two_sided(0.05, n - 1.0) * libm::sqrt(v / n));
     Headroom {
         node,
         mean: crate::stats::mean(&counts).expect("a headroom has a seed"),
-        half_width,
+        half_width: crate::stats::half_width(&counts),
         least: seeds.iter().map(|f| f.more.unwrap_or(0)).min().unwrap_or(0),
         seeds,
     }

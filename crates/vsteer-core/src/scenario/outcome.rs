@@ -13,7 +13,7 @@ use crate::sim::engine::{STATES, State, Stop};
 use crate::sim::guest::{Jobs, Sleeps};
 use crate::sim::sched::Simulation;
 use crate::sim::setup::{Pcpu, Setup, Vcpu};
-use crate::stats::{mean, student_two_sided, variance};
+use crate::stats::{half_width, mean};
 use crate::{Fault, FaultKind};
 use serde::Serialize;
 
@@ -344,11 +344,7 @@ pub struct Figure {
 
 /// The figure over these seeds' values; `None` where none has it.
 pub fn figure(values: &[f64]) -> Option<Figure> {
-    let n = values.len() as f64;
-    let half_width = variance(values)
-        .filter(|_| values.len() > 1)
-        .map(|v| student_two_sided(0.05, n - 1.0) * libm::sqrt(v / n));
-    Some(Figure { mean: mean(values)?, half_width })
+    Some(Figure { mean: mean(values)?, half_width: half_width(values) })
 }
 
 /// Measure `m` of VM `vm` over `runs`.

@@ -17,7 +17,7 @@ use super::{By, Display, Server, Started, freerdp, gstreamer, qemu, tigervnc};
 use crate::cpu::{self, Lap, now_ns};
 use crate::datagrams::Datagrams;
 use crate::link::{Link, Relay};
-use crate::path::{Conditions, LOOK_EVERY, Outcome, Passed, Used, WARM_UP_NS};
+use crate::path::{Conditions, LOOK_EVERY, Outcome, Passed, Ticks, Used, WARM_UP_NS};
 use crate::picture::canvas::Size;
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream, UdpSocket};
@@ -316,20 +316,16 @@ struct Drawn {
 }
 
 fn draw(under: &Conditions, mut display: Box<dyn Shows + Send>, begun: u64, shared: &Shared) -> Drawn {
-    let tick = |n: u64| begun + n * 1_000_000_000 / u64::from(under.fps);
+    let mut ticks = Ticks::from(begun, under.fps);
     let mut pixels = vec![0; under.picture.size().bytes()];
     let mut drawn = Drawn::default();
     let mut lap = Lap::new();
-    let mut n = 0;
     while !shared.over() {
-        std::thread::sleep(Duration::from_nanos(tick(n).saturating_sub(now_ns())).min(LOOK_EVERY));
-        if now_ns() < tick(n) {
-            continue;
-        }
+        let Some(n) = ticks.wait() else { continue };
         drawn.rest_ns += lap.take();
-        let threads_ns = under.picture.draw(n as u32, &mut pixels, under.draw_threads);
+        let threads_ns = under.picture.draw(n, &mut pixels, under.draw_threads);
         // Known before it can be seen.
-        shared.newest.store(n as i64, Ordering::Release);
+        shared.newest.store(n.into(), Ordering::Release);
         let shown = display.show(&pixels, &shared.over);
         shared.draw_ns.fetch_add(lap.take() + threads_ns, Ordering::Relaxed);
         match shown {
@@ -342,8 +338,7 @@ fn draw(under: &Conditions, mut display: Box<dyn Shows + Send>, begun: u64, shar
                 break;
             }
         }
-        // Ticks that have passed are gone.
-        n = (n + 1).max((now_ns() - begun) * u64::from(under.fps) / 1_000_000_000);
+        ticks.drawn();
     }
     drawn.rest_ns += lap.take();
     drawn

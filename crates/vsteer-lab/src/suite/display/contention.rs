@@ -22,7 +22,7 @@ use serde_json::{Value, json};
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use vsteer_core::model;
-use vsteer_core::stats::{mean, student_two_sided, variance};
+use vsteer_core::stats::{half_width, mean};
 use vsteer_core::{Fault, FaultKind};
 use vsteer_record::Recording;
 
@@ -44,7 +44,6 @@ const WINDOW: Duration = Duration::from_secs(10);
 const LOGGED: Duration = Duration::from_millis(2500);
 const SETTLE: Duration = Duration::from_secs(2);
 const LIMIT: Duration = Duration::from_secs(120);
-const ALPHA: f64 = 0.05;
 /// Beside it, on two pCPUs.
 const BESIDE: &str = "burn=2x2";
 
@@ -72,9 +71,7 @@ struct Interval {
 
 impl Interval {
     fn of(values: &[f64]) -> Option<Interval> {
-        let n = values.len() as f64;
-        let half = student_two_sided(ALPHA, n - 1.0) * (variance(values)? / n).sqrt();
-        Some(Interval { mean: mean(values)?, half })
+        Some(Interval { mean: mean(values)?, half: half_width(values)? })
     }
 
     fn above_0(self) -> bool {

@@ -86,27 +86,27 @@ const ROOT: &str = r#"set -e
 mount --make-rprivate /
 mount -t tmpfs lab PLACE/m
 M=PLACE/m/root
-for d in u1 w1 u2 w2 root root/usr root/etc root/proc root/sys root/dev root/tmp root/boot root/boot/grub root/opt root/work root/run; do mkdir -p PLACE/m/$d; done
+for d in u1 w1 u2 w2 root root/usr root/etc root/proc root/sys root/dev root/tmp root/boot root/boot/grub root/opt root/lab root/run; do mkdir -p PLACE/m/$d; done
 mount -t overlay lab -o lowerdir=TREE_USR:/usr,upperdir=PLACE/m/u1,workdir=PLACE/m/w1 $M/usr
 mount -t overlay lab -o lowerdir=TREE_ETC:/etc,upperdir=PLACE/m/u2,workdir=PLACE/m/w2 $M/etc
 for l in bin sbin lib lib64; do ln -s usr/$l $M/$l; done
 for d in proc sys dev; do mount --rbind /$d $M/$d; done
 mount --bind PROGRAMS $M/opt
-mount --bind PLACE/work $M/work
+mount --bind PLACE/work $M/lab
 cp $M/usr/share/grub/default/grub $M/etc/default/grub
 : > $M/boot/vmlinuz-6.1.0-1-amd64; : > $M/boot/initrd.img-6.1.0-1-amd64
 cp PLACE/probe $M/usr/sbin/grub-probe; chmod 755 $M/usr/sbin/grub-probe
-exec chroot $M /bin/sh -e /work/inside.sh
+exec chroot $M /bin/sh -e /lab/inside.sh
 "#;
 
-const INSIDE: &str = r#"export VSTEER_STATE=/work/state HOME=/ PATH=/usr/sbin:/usr/bin
+const INSIDE: &str = r#"export VSTEER_STATE=/lab/state HOME=/ PATH=/usr/sbin:/usr/bin
 update-grub
-cp /etc/default/grub /work/grub-before; cp /boot/grub/grub.cfg /work/menu-before
-/opt/vsteer experiment report /work/kernel.experiment --plan /work/plan.json > /work/report.txt
-/opt/vsteer apply /work/plan.json --yes
-cp /etc/default/grub /work/grub-applied; cp /boot/grub/grub.cfg /work/menu-applied
+cp /etc/default/grub /lab/grub-before; cp /boot/grub/grub.cfg /lab/menu-before
+/opt/vsteer experiment report /lab/kernel.experiment --plan /lab/plan.json > /lab/report.txt
+/opt/vsteer apply /lab/plan.json --yes
+cp /etc/default/grub /lab/grub-applied; cp /boot/grub/grub.cfg /lab/menu-applied
 /opt/vsteer rollback
-cp /etc/default/grub /work/grub-after; cp /boot/grub/grub.cfg /work/menu-after
+cp /etc/default/grub /lab/grub-after; cp /boot/grub/grub.cfg /lab/menu-after
 "#;
 
 fn grub(bench: &Bench, findings: &mut Findings) -> Result<(), Fault> {

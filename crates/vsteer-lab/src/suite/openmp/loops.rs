@@ -11,7 +11,7 @@ use vsteer_core::sim::guest::{Demand, Jobs, Times};
 use vsteer_core::sim::policy::Values;
 use vsteer_core::sim::sched;
 use vsteer_core::sim::setup::{Setup, Vcpu, VcpuSetup, VmSetup, machine};
-use vsteer_core::stats::{mean, quantile, student_two_sided, variance};
+use vsteer_core::stats::{half_width, mean, quantile};
 use vsteer_core::{CpuSet, Fault};
 
 /// Schedules by their names, and rows dealt out at once.
@@ -35,7 +35,6 @@ const SPIN_NS: u64 = 10_000;
 const SIMULATED_NS: u64 = 60_000_000_000;
 const WARM_UP_NS: u64 = 10_000_000_000;
 const SEEDS: u64 = 10;
-const ALPHA: f64 = 0.05;
 
 /// By how much pinned regions are shorter than floating ones, percent of these, with the half of its 95 % interval.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
@@ -53,9 +52,7 @@ impl Gain {
     pub fn of(pairs: &[(f64, f64)]) -> Option<Gain> {
         let each: Vec<f64> =
             pairs.iter().map(|(pinned, floating)| 100.0 * (1.0 - pinned / floating)).collect();
-        let n = each.len() as f64;
-        let half_pct = student_two_sided(ALPHA, n - 1.0) * (variance(&each)? / n).sqrt();
-        Some(Gain { pct: mean(&each)?, half_pct, n: each.len() })
+        Some(Gain { pct: mean(&each)?, half_pct: half_width(&each)?, n: each.len() })
     }
 
     /// -1, 0 where the interval holds 0, or 1.
