@@ -4,9 +4,10 @@
 //! so that pinning costs no idle pCPU; pinned and floating are the two levels of one factor, in blocks and in random order, set and read back by virsh.
 //! A region's mean time over a visit is what is measured ([`loops`]), by the VMs' own telling.
 //!
-//! Then each is looked at by the observer, so that the reason is shown: moves between pCPUs, switches, what the vCPUs waited. Caches are not: no counter of
-//! them is to be had here. By the clock on the wall: a quiet machine of two cores gives narrow intervals, a busy one wide ones.
+//! Then each is looked at by the observer ([`looks`]), so that the reason is shown. By the clock on the wall: a quiet machine of two cores gives narrow
+//! intervals, a busy one wide ones.
 
+mod looks;
 pub mod loops;
 
 use super::steered::failed;
@@ -22,9 +23,7 @@ use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use vsteer_core::Fault;
-use vsteer_core::model::{self, HostModel};
 use vsteer_core::sim::guest::team::Schedule;
-use vsteer_record::Recording;
 
 /// See the file's head.
 pub const CASE: Case = Case {
@@ -42,22 +41,23 @@ const BEGINS_LIMIT: Duration = Duration::from_secs(90);
 /// Blocks, and how long a visit is, s.
 const BLOCKS: (u32, u32) = (12, 5);
 const VISIT_S: u32 = 5;
-/// A log has a region at most so long after its end, s.
-const LOGGED_S: f64 = 1.5;
+/// Within so long after a visit the logs have all regions that began in it, s; where one has not, the run does not count.
+const LOGGED_S: f64 = 3.0;
 const LIMIT: Duration = Duration::from_secs(1_800);
-const LOOK: &str = "10s";
 
-/// What a run prints: the mean time of both VMs' regions that lie in it whole, ms.
+/// What a run prints: the mean time of both VMs' regions during it, ms, as [`loops::in_window`] has it.
 const REGIONS: &str = r#"from=$(date +%s.%N); sleep VISIT; to=$(date +%s.%N); sleep LOGGED
-cat LOGS | awk -F'[:,}]' -v from="$from" -v to="$to" '
-    $2 <= to && $2 - $4 / 1e6 >= from { n++; us += $4 }
-    END { if (!n) exit 1; printf "region_ms %.4f\nregions %d\n", us / n / 1000, n }'
+awk -F'[:,}]' -v from="$from" -v to="$to" '
+    { took = $4 / 1e6; begin = $2 - took > from ? $2 - took : from; end = $2 < to ? $2 : to; last[FILENAME] = $2
+      if (end > begin && took > 0) { s += end - begin; n += (end - begin) / took } }
+    END { for (i = 1; i < ARGC; i++) if (last[ARGV[i]] < to) { print ARGV[i] " ends too early" > "/dev/stderr"; exit 1 }
+          printf "region_ms %.4f\nregions %.1f\n", 1000 * s / n, n }' LOGS
 "#;
 /// Sets `$1`.
-const SET: &str = r#"for vm in VMS; do for vcpu in 0 1; do
-    case $1 in pinned) cpus=$vcpu;; *) cpus=0-1;; esac
+const SET: &str = r#"n=0; for vm in VMS; do for vcpu in 0 1; do
+    case $1 in pinned) cpus=$vcpu;; together) cpus=$n;; *) cpus=0-1;; esac
     virsh --quiet --connect 'URI' vcpupin $vm $vcpu $cpus --live >/dev/null || exit
-done; done
+done; n=$((n + 1)); done
 "#;
 /// Which is set.
 const READ: &str = r#"for vm in VMS; do virsh --quiet --connect 'URI' vcpupin $vm --live; done | awk '
@@ -182,16 +182,11 @@ fn of_schedule(
             simulated.told()
         ),
     );
-    let looks = looks(bench, v, name, &set)?;
-    let moves = |at: usize| looks[at].1["migrations_per_s"].as_f64();
-    findings.claim(
-        format!("OpenMP, {name}: the observer sees why: pinned vCPUs never move, floating ones do"),
-        moves(0).is_some_and(|moved| moved > 0.0) && moves(1) == Some(0.0),
-        looks.iter().map(|(level, seen)| format!("{level}: {seen}")).collect::<Vec<_>>().join("; "),
-    );
+    let looks = looks::looks(bench, v, name, &set, &logs)?;
+    looks::claim(name, &looks, findings);
     Ok(
         json!({ "schedule": name, "measured": measured, "simulated": simulated, "published": published, "alone_s": alone_s, "between_s": between_s,
-        "others_pcpus": others, "seen": looks.iter().cloned().collect::<serde_json::Map<_, _>>(), "answers": answers }),
+        "others_pcpus": others, "seen": looks, "answers": answers }),
     )
 }
 
@@ -217,54 +212,42 @@ impl Used {
     }
 }
 
-/// What the observer sees of the vCPUs while they float and while they are pinned.
-fn looks(bench: &Bench, v: &Vsteer, name: &str, set: &Path) -> Result<Vec<(String, Value)>, Fault> {
-    let look = |level: &str| {
-        let mut sh = std::process::Command::new("sh");
-        crate::command::output(sh.arg(set).arg(level), Duration::from_secs(30))?;
-        let to = bench.fresh(&format!("openmp-{name}-{level}.vsteer"))?;
-        v.run(&["record", "-o", &to, "--for", LOOK, "--connect", &v.uri], false, LIMIT)?;
-        let r = Recording::open(Path::new(&to))?;
-        let model = model::derive(r.config_at(u64::MAX), &r.manifest.collector, &r.batches)?;
-        Ok((level.to_owned(), seen(&model)))
-    };
-    ["floating", "pinned"].into_iter().map(look).collect()
-}
-
-/// Of all vCPUs together: moves and switches per second; of each on average, the part of the time that it was ready and did not run, percent. Of each
-/// pCPU, the part that was idle, percent.
-fn seen(model: &HostModel) -> Value {
-    let vcpus: Vec<_> =
-        model.vms.iter().flat_map(|vm| &vm.threads).filter(|t| t.role.vcpu().is_some()).collect();
-    let sum = |of: fn(&model::ThreadModel) -> Option<f64>| vcpus.iter().map(|t| of(t)).sum::<Option<f64>>();
-    let ready = sum(|t| t.shares.ready).map(|sum| 100.0 * sum / vcpus.len().max(1) as f64);
-    let busy: f64 = model.pcpus.iter().map(|p| p.busy).sum();
-    json!({
-        "migrations_per_s": sum(|t| t.migrations_per_s),
-        "switches_per_s": sum(|t| t.switches_per_s),
-        "ready_pct": ready,
-        "idle_pct": 100.0 * (1.0 - busy / model.pcpus.len().max(1) as f64),
-    })
-}
-
 #[cfg(test)]
 mod tests {
+    use super::loops::in_window;
     use super::*;
 
     #[test]
     fn a_run_prints_the_mean_of_what_lies_in_it() {
         let folder = tempfile::tempdir().unwrap();
         let log = folder.path().join("log");
-        let now_s = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs_f64();
-        // One that began before, two within, one that ends later.
-        let lines = [(0.1, 0.5), (0.3, 0.2), (0.4, 0.1), (3.0, 0.1)]
-            .map(|(end, took)| format!("{{\"ts\":{:.9},\"duration_us\":{}}}\n", now_s + end, 1e6 * took));
-        std::fs::write(&log, lines.concat()).unwrap();
-        let text =
-            REGIONS.replace("VISIT", "1").replace("LOGGED", "0").replace("LOGS", &log.to_string_lossy());
-        let file = script(folder.path(), "r.sh", &text).unwrap();
-        let out = std::process::Command::new("sh").arg(file).output().unwrap();
-        assert_eq!(String::from_utf8_lossy(&out.stdout), "region_ms 150.0000\nregions 2\n");
-        assert_eq!(regions(&log).unwrap().len(), 4);
+        // Of 0.2 s each, but for a long one under way when the visit ends; it began at 0.3 and ends at 1.3.
+        let lines = (0..10).map(|n| (f64::from(n) * 0.2, 0.2)).chain([(6.8, 5.0)]);
+        let lines: Vec<String> = lines
+            .map(|(end, took)| format!("{{\"ts\":{:.9},\"duration_us\":{}}}\n", 100.0 + end, 1e6 * took))
+            .collect();
+        let run = |to_s: f64, lines: &[String]| {
+            let text = REGIONS.replacen("$(date +%s.%N)", "100.3", 1).replacen(
+                "$(date +%s.%N)",
+                &to_s.to_string(),
+                1,
+            );
+            let text = text.replace("VISIT", "0").replace("LOGGED", "0");
+            let file =
+                script(folder.path(), "r.sh", &text.replace("LOGS", &format!("'{0}' '{0}'", log.display())));
+            std::fs::write(&log, lines.concat()).unwrap();
+            std::process::Command::new("sh").arg(file.unwrap()).output().unwrap()
+        };
+        let said = |out: &std::process::Output| String::from_utf8_lossy(&out.stdout).into_owned();
+        let out = run(101.3, &lines);
+        assert_eq!(said(&out), "region_ms 200.0000\nregions 10.0\n");
+        let out = run(102.8, &lines);
+        let all = regions(&log).unwrap();
+        let (time_s, n) = in_window(&all, 100.3, 102.8);
+        assert_eq!(all.len(), 11);
+        assert_eq!(said(&out), format!("region_ms {:.4}\nregions {:.1}\n", 1e3 * time_s / n, 2.0 * n));
+        // A log that has not come to the visit's end yet does not count.
+        let out = run(101.3, &lines[..2]);
+        assert!(!out.status.success() && String::from_utf8_lossy(&out.stderr).contains("ends too early"));
     }
 }

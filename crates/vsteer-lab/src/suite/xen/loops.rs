@@ -13,7 +13,7 @@
 
 use super::options;
 use crate::suite::openmp::loops::{
-    Gain, NAMES, POINTS, ROWS, Region, SCHEDULES, THREADS, Told, VCPUS, agree, alone, simulated,
+    Gain, NAMES, POINTS, ROWS, Region, SCHEDULES, THREADS, Told, VCPUS, agree, alone, in_window, simulated,
 };
 use crate::suite::steered::failed;
 use crate::suite::{Bench, Findings};
@@ -24,7 +24,6 @@ use serde_json::{Value, json};
 use std::fmt::Write;
 use std::path::Path;
 use vsteer_core::Fault;
-use vsteer_core::stats::mean;
 
 /// The second domain begins so long after its boot, s.
 const ALONE_S: u32 = 25;
@@ -125,25 +124,22 @@ fn measured(case: &CaseResult, folder: &Path) -> Result<Measured, Fault> {
         return Err(failed("there are not two domains"));
     };
     let phases = phases(&text(&folder.join(&case.name).join("commands.txt"))?)?;
-    let within = |p: &Phase| -> Vec<f64> {
-        let inside = |r: &&Region| r.begin_s >= p.from_s && r.end_s <= p.to_s;
-        a.iter().chain(b).filter(inside).map(Region::took_s).collect()
-    };
-    let mut counted = 0;
+    let mut counted = 0.0;
     let round = |pair: &[Phase]| {
-        let of = |pinned: bool| {
-            let all: Vec<f64> = pair.iter().filter(|p| p.pinned == pinned).flat_map(within).collect();
-            counted += all.len();
-            mean(&all).ok_or_else(|| failed("no region came to its end within a phase"))
+        let mut of = |pinned: bool| {
+            let phases = pair.iter().filter(|p| p.pinned == pinned);
+            let each = phases.flat_map(|p| [a, b].map(|regions| in_window(regions, p.from_s, p.to_s)));
+            let (time_s, regions) = each.fold((0.0, 0.0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+            counted += regions;
+            if regions > 0.0 { Ok(time_s / regions) } else { Err(failed("no region lies in a phase")) }
         };
-        let mut of = of;
         Ok((of(true)?, of(false)?))
     };
     let rounds = phases.chunks(2).map(round).collect::<Result<Vec<_>, Fault>>()?;
     let together_s = b.first().map_or(f64::INFINITY, |r| r.begin_s);
     let (alone_s, between_s) =
         alone(a, together_s).ok_or_else(|| failed("the first domain was never alone"))?;
-    Ok(Measured { rounds, regions: counted, alone_s, between_s })
+    Ok(Measured { rounds, regions: counted as usize, alone_s, between_s })
 }
 
 /// Runs it, claims, and gives the figures.

@@ -1,0 +1,124 @@
+//! Why do parallel loops take as long as they do, pinned and floating? By the observer, for a while each.
+//!
+//! For whom a vCPU waited tells where the vCPUs were: behind its own VM's, and they shared a pCPU; behind the other VM's, and each VM had both pCPUs. A third
+//! setting, `together`, pins both vCPUs of a VM to one pCPU, as which floating looks once the kernel has gathered them.
+//!
+//! Left out: caches, whose counters this machine does not have.
+
+use super::loops::{Region, in_window};
+use super::{LIMIT, LOGGED_S, regions};
+use crate::drive::{Vsteer, wait};
+use crate::suite::steered::failed;
+use crate::suite::{Bench, Findings};
+use serde::Serialize;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use vsteer_core::Fault;
+use vsteer_core::model::{self, HostModel, ThreadModel};
+use vsteer_core::nouns::Culprit;
+use vsteer_record::Recording;
+
+const LEVELS: [&str; 3] = ["floating", "pinned", "together"];
+const LOOK: &str = "10s";
+/// Of what a VM's vCPUs wait, more than this is for each other where they share a pCPU, and less where they do not.
+const HALF: f64 = 0.5;
+
+/// What is seen of one setting.
+#[derive(Debug, Clone, Serialize)]
+pub struct Look {
+    /// `floating`, `pinned`, `together`.
+    level: &'static str,
+    /// Moves of all vCPUs together, per second.
+    migrations_per_s: Option<f64>,
+    /// And their switches.
+    switches_per_s: Option<f64>,
+    /// Of each vCPU on average: ready, % of the time.
+    ready_pct: Option<f64>,
+    /// Of what the VMs waited, the part for vCPUs of the same VM.
+    behind_own: Option<f64>,
+    /// The longest unbroken waits of a vCPU, p99, ms.
+    wait_p99_ms: Option<f64>,
+    /// Of each pCPU, idle, % of the time.
+    idle_pct: f64,
+    /// The mean and the longest time of a region meanwhile, ms.
+    region_ms: (f64, f64),
+}
+
+/// What the observer sees of the vCPUs in each setting, which `set` makes.
+pub fn looks(
+    bench: &Bench,
+    v: &Vsteer,
+    name: &str,
+    set: &Path,
+    logs: &[PathBuf],
+) -> Result<Vec<Look>, Fault> {
+    let look = |level: &'static str| {
+        let mut sh = std::process::Command::new("sh");
+        crate::command::output(sh.arg(set).arg(level), Duration::from_secs(30))?;
+        // Whoever was placed otherwise is moved meanwhile.
+        wait("until vCPUs are where they will be", Duration::from_secs(2))?;
+        let to = bench.fresh(&format!("openmp-{name}-{level}.vsteer"))?;
+        let from_s = now_s();
+        v.run(&["record", "-o", &to, "--for", LOOK, "--connect", &v.uri], false, LIMIT)?;
+        let to_s = now_s();
+        wait("for the logs", Duration::from_secs_f64(LOGGED_S))?;
+        let all = logs.iter().map(|log| regions(log)).collect::<Result<Vec<_>, Fault>>()?;
+        let r = Recording::open(Path::new(&to))?;
+        let model = model::derive(r.config_at(u64::MAX), &r.manifest.collector, &r.batches)?;
+        seen(level, &model, &all, (from_s, to_s)).ok_or_else(|| failed("no region while it was looked at"))
+    };
+    LEVELS.into_iter().map(look).collect()
+}
+
+fn now_s() -> f64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |d| d.as_secs_f64())
+}
+
+fn seen(
+    level: &'static str,
+    model: &HostModel,
+    all: &[Vec<Region>],
+    (from_s, to_s): (f64, f64),
+) -> Option<Look> {
+    let vcpus: Vec<&ThreadModel> = model.vms.iter().flat_map(|vm| vm.vcpu_threads()).collect();
+    let sum = |of: fn(&ThreadModel) -> Option<f64>| vcpus.iter().map(|t| of(t)).sum::<Option<f64>>();
+    let behind_own = model.blame.as_ref().and_then(|blame| {
+        let share = |own: bool| -> f64 {
+            let is = |culprit: &Culprit, victim| matches!(culprit, Culprit::Vm(id) if id == victim);
+            blame.iter().filter(|b| !own || is(&b.culprit, &b.victim)).map(|b| b.share).sum()
+        };
+        (share(false) > 0.0).then(|| share(true) / share(false))
+    });
+    let parts = all.iter().map(|regions| in_window(regions, from_s, to_s));
+    let (time_s, regions) = parts.fold((0.0, 0.0), |sum, part| (sum.0 + part.0, sum.1 + part.1));
+    let meanwhile = all.iter().flatten().filter(|r| r.begin_s < to_s && r.end_s > from_s);
+    let busy: f64 = model.pcpus.iter().map(|p| p.busy).sum();
+    let spell = |t: &&ThreadModel| Some(t.ready_spell?.p99_ns / 1e6);
+    (regions > 0.0).then(|| Look {
+        level,
+        migrations_per_s: sum(|t| t.migrations_per_s),
+        switches_per_s: sum(|t| t.switches_per_s),
+        ready_pct: sum(|t| t.shares.ready).map(|sum| 100.0 * sum / vcpus.len().max(1) as f64),
+        behind_own,
+        wait_p99_ms: vcpus.iter().filter_map(spell).reduce(f64::max),
+        idle_pct: 100.0 * (1.0 - busy / model.pcpus.len().max(1) as f64),
+        region_ms: (1e3 * time_s / regions, meanwhile.map(|r| 1e3 * r.took_s()).fold(0.0, f64::max)),
+    })
+}
+
+/// Is the reason seen?
+pub fn claim(name: &str, looks: &[Look], findings: &mut Findings) {
+    let of = |level: &str| looks.iter().find(|look| look.level == level);
+    let behind_own = |level: &str| of(level).and_then(|look| look.behind_own);
+    let moves = |level: &str| of(level).and_then(|look| look.migrations_per_s);
+    findings.claim(
+        format!(
+            "OpenMP, {name}: the observer sees why: pinned vCPUs never move and wait for the other VM's, those that share a pCPU wait for each other"
+        ),
+        moves("pinned") == Some(0.0)
+            && moves("together") == Some(0.0)
+            && behind_own("pinned").is_some_and(|part| part < HALF)
+            && behind_own("together").is_some_and(|part| part > HALF),
+        serde_json::to_string(looks).unwrap_or_default(),
+    );
+}
