@@ -89,8 +89,7 @@ fn seen(
         };
         (share(false) > 0.0).then(|| share(true) / share(false))
     });
-    let parts = all.iter().map(|regions| in_window(regions, from_s, to_s));
-    let (time_s, regions) = parts.fold((0.0, 0.0), |sum, part| (sum.0 + part.0, sum.1 + part.1));
+    let (time_s, regions) = in_window(all.iter().flatten(), from_s, to_s);
     let meanwhile = all.iter().flatten().filter(|r| r.begin_s < to_s && r.end_s > from_s);
     let busy: f64 = model.pcpus.iter().map(|p| p.busy).sum();
     let spell = |t: &&ThreadModel| Some(t.ready_spell?.p99_ns / 1e6);

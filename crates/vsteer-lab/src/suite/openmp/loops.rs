@@ -82,14 +82,14 @@ impl Region {
     }
 }
 
-/// Of regions in `from_s`..`to_s`: the time that lies in it, and how many regions that is, parts of them counted as parts; their quotient is the mean time
-/// of a region. Those that lie in it whole alone would not do: of long ones fewer do, so where lengths differ more the mean would be too short.
-pub fn in_window(regions: &[Region], from_s: f64, to_s: f64) -> (f64, f64) {
+/// Of the VMs' regions in `from_s`..`to_s`: the time that lies in it, and how many regions that is, parts of them counted as parts; their quotient is the mean
+/// time of a region. Those that lie in it whole alone would not do: of long ones fewer do, so where lengths differ more the mean would be too short.
+pub fn in_window<'a>(regions: impl IntoIterator<Item = &'a Region>, from_s: f64, to_s: f64) -> (f64, f64) {
     let part = |r: &Region| {
         let lies_s = (r.end_s.min(to_s) - r.begin_s.max(from_s)).max(0.0);
         (lies_s, lies_s / r.took_s().max(f64::MIN_POSITIVE))
     };
-    regions.iter().map(part).fold((0.0, 0.0), |sum, p| (sum.0 + p.0, sum.1 + p.1))
+    regions.into_iter().map(part).fold((0.0, 0.0), |sum, p| (sum.0 + p.0, sum.1 + p.1))
 }
 
 /// Of the regions of the first VM that ended before the other began, in order: the median of how long they took, and of what passed between two, s.

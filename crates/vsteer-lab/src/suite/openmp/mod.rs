@@ -221,7 +221,7 @@ mod tests {
     fn a_run_prints_the_mean_of_what_lies_in_it() {
         let folder = tempfile::tempdir().unwrap();
         let log = folder.path().join("log");
-        // Of 0.2 s each, but for a long one under way when the visit ends; it began at 0.3 and ends at 1.3.
+        // Of 0.2 s each, and a long one under way when the second visit ends. Both visits begin within one.
         let lines = (0..10).map(|n| (f64::from(n) * 0.2, 0.2)).chain([(6.8, 5.0)]);
         let lines: Vec<String> = lines
             .map(|(end, took)| format!("{{\"ts\":{:.9},\"duration_us\":{}}}\n", 100.0 + end, 1e6 * took))

@@ -127,9 +127,9 @@ fn measured(case: &CaseResult, folder: &Path) -> Result<Measured, Fault> {
     let mut counted = 0.0;
     let round = |pair: &[Phase]| {
         let mut of = |pinned: bool| {
-            let phases = pair.iter().filter(|p| p.pinned == pinned);
-            let each = phases.flat_map(|p| [a, b].map(|regions| in_window(regions, p.from_s, p.to_s)));
-            let (time_s, regions) = each.fold((0.0, 0.0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+            let phase = pair.iter().find(|p| p.pinned == pinned);
+            let phase = phase.ok_or_else(|| failed("a round has no phase of one kind"))?;
+            let (time_s, regions) = in_window(a.iter().chain(b), phase.from_s, phase.to_s);
             counted += regions;
             if regions > 0.0 { Ok(time_s / regions) } else { Err(failed("no region lies in a phase")) }
         };
