@@ -304,7 +304,7 @@ pub struct PlanArgs {
     /// Write the plan here, for `apply`.
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
-    /// Consider this action only, even where it breaks the limits (`unpin`, `node`, `weights`, `realtime`, `separate`; only when named: `quota`, `topology`, `pool`).
+    /// Consider this action only, even where it breaks the limits (`unpin`, `node`, `weights`, `realtime`, `separate`; only when named: `quota`, `topology`, `pool`, `pin`).
     #[arg(long, value_name = "ACTION")]
     pub only: Option<String>,
     /// A change of your own in place of vsteer's: what it would do is foretold, and `apply` makes it. `web:weight=512`,
@@ -319,6 +319,9 @@ pub struct PlanArgs {
     /// Most work that any VM may lose, in percent.
     #[arg(long, value_name = "PERCENT", default_value_t = 10.0)]
     pub work_loss: f64,
+    /// With --only pin: what it costs a vCPU to be moved to another core, in microseconds. Otherwise the caches that each core has to itself, filled again.
+    #[arg(long, value_name = "US", requires = "only", value_parser = microseconds)]
+    pub move_cost_us: Option<f64>,
     /// How forecasts are made.
     #[arg(long, value_enum, default_value = "auto")]
     pub by: Method,
@@ -406,6 +409,11 @@ pub enum Method {
     Fluid,
     /// By simulating ESXi's co-scheduling with demands fitted to the samples; of vSphere's VMs, and for these what auto is.
     Cosched,
+}
+
+fn microseconds(text: &str) -> Result<f64, String> {
+    let us = text.trim().parse::<f64>().ok().filter(|us| us.is_finite() && *us >= 0.0);
+    us.ok_or_else(|| format!("{text:?} is no number of microseconds, 0 or more"))
 }
 
 fn named_percent(text: &str) -> Result<(String, f64), String> {

@@ -8,7 +8,7 @@
 //! nobody's ready share grows by more than [`Limits::ready_growth`].
 
 use super::{Alternative, Change, Forecast, Plan, Scope, Stage, Step, VmForecast};
-use super::{node, pool, quota, realtime, separate, topology, unpin, weights};
+use super::{node, pin, pool, quota, realtime, separate, topology, unpin, weights};
 use crate::model::{HostModel, VmModel};
 use crate::nouns::{Culprit, HostConfig, Manager, VmConfig, VmId};
 use crate::predict::fluid;
@@ -31,6 +31,8 @@ pub struct Limits {
     pub sleeper_run: f64,
     /// … and sleeps for at least this share of the time.
     pub sleeper_asleep: f64,
+    /// What it costs a vCPU to be moved to another core, ns; `None`: by the caches that cores do not share.
+    pub move_cost_ns: Option<f64>,
 }
 
 impl Default for Limits {
@@ -42,6 +44,7 @@ impl Default for Limits {
             delayed_wake_ns: 2e6,
             sleeper_run: 0.35,
             sleeper_asleep: 0.4,
+            move_cost_ns: None,
         }
     }
 }
@@ -82,6 +85,7 @@ pub const ACTIONS: &[Action] = &[
     quota::ACTION,
     topology::ACTION,
     pool::ACTION,
+    pin::ACTION,
 ];
 
 /// Actions whose settings vSphere has: it places vCPUs, weighs and schedules in its own way.

@@ -7,6 +7,7 @@
 
 pub mod advise;
 mod node;
+mod pin;
 pub mod pool;
 pub mod powercli;
 mod quota;

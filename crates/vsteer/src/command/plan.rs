@@ -63,7 +63,8 @@ pub fn run(a: &PlanArgs, json: bool) -> Result<(), Fault> {
 }
 
 fn limits(a: &PlanArgs) -> Limits {
-    Limits { work_loss: a.work_loss / 100.0, ..Limits::default() }
+    let move_cost_ns = a.move_cost_us.map(|us| 1e3 * us);
+    Limits { work_loss: a.work_loss / 100.0, move_cost_ns, ..Limits::default() }
 }
 
 fn scope(a: &PlanArgs, config: &HostConfig) -> Scope {

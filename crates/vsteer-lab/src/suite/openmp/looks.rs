@@ -57,7 +57,7 @@ pub fn looks(
         crate::command::output(sh.arg(set).arg(level), Duration::from_secs(30))?;
         // Whoever was placed otherwise is moved meanwhile.
         wait("until vCPUs are where they will be", Duration::from_secs(2))?;
-        let to = bench.fresh(&format!("openmp-{name}-{level}.vsteer"))?;
+        let to = bench.fresh(&called(name, level))?;
         let from_s = now_s();
         v.run(&["record", "-o", &to, "--for", LOOK, "--connect", &v.uri], false, LIMIT)?;
         let to_s = now_s();
@@ -70,7 +70,17 @@ pub fn looks(
     LEVELS.into_iter().map(look).collect()
 }
 
-fn now_s() -> f64 {
+fn called(name: &str, level: &str) -> String {
+    format!("openmp-{name}-{level}.vsteer")
+}
+
+/// What [`looks`] recorded of a setting.
+pub fn recording_of(bench: &Bench, name: &str, level: &str) -> String {
+    bench.output.join(called(name, level)).to_string_lossy().into_owned()
+}
+
+/// What this machine's clock says.
+pub fn now_s() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |d| d.as_secs_f64())
 }
 

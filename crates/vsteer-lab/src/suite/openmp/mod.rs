@@ -4,11 +4,12 @@
 //! so that pinning costs no idle pCPU; pinned and floating are the two levels of one factor, in blocks and in random order, set and read back by virsh.
 //! A region's mean time over a visit is what is measured ([`loops`]), by the VMs' own telling.
 //!
-//! Then each is looked at by the observer ([`looks`]), so that the reason is shown. By the clock on the wall: a quiet machine of two cores gives narrow
+//! Then each is looked at by the observer ([`looks`]), so that the reason is shown, and held against the rule that says when pins pay ([`rule`]). By the clock on the wall: a quiet machine of two cores gives narrow
 //! intervals, a busy one wide ones.
 
 mod looks;
 pub mod loops;
+mod rule;
 
 use super::steered::failed;
 use super::{Bench, Case, Findings};
@@ -184,9 +185,16 @@ fn of_schedule(
     );
     let looks = looks::looks(bench, v, name, &set, &logs)?;
     looks::claim(name, &looks, findings);
+    rule::weighed(bench, v, name, measured, findings)?;
+    // Once is enough: it is not a question of how rows are dealt out.
+    let idle = if name == SCHEDULES[0].0 {
+        Some(rule::idle(bench, v, &set, (&names, &logs), findings)?)
+    } else {
+        None
+    };
     Ok(
         json!({ "schedule": name, "measured": measured, "simulated": simulated, "published": published, "alone_s": alone_s, "between_s": between_s,
-        "others_pcpus": others, "seen": looks, "answers": answers }),
+        "others_pcpus": others, "seen": looks, "alone": idle, "answers": answers }),
     )
 }
 

@@ -1,0 +1,211 @@
+//! Pins vCPUs that the scheduler moves so often that the moves cost more than pins would leave idle.
+//!
+//! A pin can give back at most what moves cost: moves per second times what one costs, the refilling of the caches that cores do not share. It takes
+//! away that whichever vCPU is ready may use whichever pCPU is idle. Both are weighed as parts of the host's work:
+//!
+//! - *gain*: moves x cost, of each vCPU at most what it runs. The cost is said (`--move-cost-us`) or, as a bound, the private caches at [`REFILL`].
+//! - *loss*: each vCPU wants a pCPU for its demand (run and ready) of the time, by itself. Floating, as many pCPUs work as vCPUs want, up to all; pinned,
+//!   a pCPU works while any of its own wants it, and who floats fills what is left.
+//!
+//! Pins pay where the gain is at least [`WORTH`] and more than the loss. Held against experiments: the lab's cases `openmp` (real VMs) and the tests on the published
+//! matrix (scenarios/published/openmp-pinning).
+//!
+//! Left out: that vCPUs of one VM want pCPUs together (barriers), which makes pins cost less than said here; caches that VMs share; last level caches and memory nodes,
+//! of which `node` thinks. A VM that is pinned already stays so.
+
+use super::advise::{Action, Context};
+use super::{Change, Step};
+use crate::CpuSet;
+use crate::model::ThreadModel;
+use crate::nouns::VmConfig;
+use crate::topology::{CacheKind, Topology};
+use std::collections::BTreeMap;
+
+/// See the file's head.
+pub const ACTION: Action = Action {
+    name: "pin",
+    doc: "pin vCPUs one by one, as they are moved so often that it costs more than idle pCPUs would",
+    severity: 2,
+    asked_only: true,
+    propose,
+};
+
+/// Bytes per second at which a core's caches fill again from the next level, at worst from memory: one core's share of a server's bandwidth.
+const REFILL: f64 = 8e9;
+/// Less than this part of a VM's work is not worth a pin.
+const WORTH: f64 = 0.001;
+
+/// A vCPU that may be pinned.
+struct Moved<'a> {
+    vm: &'a VmConfig,
+    seen: &'a ThreadModel,
+    /// Of a pCPU, 0..=1, what it wants.
+    demand: f64,
+}
+
+fn propose(c: &Context<'_>) -> Result<Vec<Step>, String> {
+    let topology = &c.config.topology;
+    let usable = topology.usable();
+    let (cost_ns, whence) = match c.limits.move_cost_ns {
+        Some(ns) => (ns, "as was said"),
+        None => (refill_ns(topology).ok_or(NO_COST)?, "its core's caches filled again"),
+    };
+
+    let (mut moved, mut roaming): (Vec<Moved<'_>>, Vec<f64>) = (Vec::new(), Vec::new());
+    let (mut measured, mut most) = (false, 0.0_f64);
+    let mut reasons = BTreeMap::new();
+    for vm in &c.config.vms {
+        let Some(seen) = c.model.vm(&vm.id) else { continue };
+        let run: f64 = seen.vcpu_threads().filter_map(|t| t.shares.run).sum();
+        let moves = seen.vcpu_threads().map(|t| t.migrations_per_s).sum::<Option<f64>>();
+        measured |= moves.is_some();
+        let costs: f64 = seen.vcpu_threads().map(|t| lost(t, cost_ns)).sum();
+        let part = if run > 0.0 { costs / run } else { 0.0 };
+        most = most.max(part);
+        // Fewer choices than vCPUs, and two of a VM would share a pCPU.
+        let free = vm.vcpus().all(|t| t.affinity.intersection(&usable).len() >= vm.vcpus().count());
+        let chosen = part >= WORTH && free && vm.vcpus().any(|t| t.affinity.len() > 1);
+        for t in seen.vcpu_threads() {
+            let demand = t.shares.demand().unwrap_or(0.0).clamp(0.0, 1.0);
+            if chosen { moved.push(Moved { vm, seen: t, demand }) } else { roaming.push(demand) }
+        }
+        if chosen {
+            let moves = moves.unwrap_or(0.0);
+            let reason = format!(
+                "its vCPUs are moved {moves:.1} times a second, at {:.0} us each ({whence}): up to {:.2} % of what they run",
+                cost_ns / 1e3,
+                100.0 * part
+            );
+            reasons.insert(&vm.id, reason);
+        }
+    }
+    if !measured {
+        return Err("how often vCPUs are moved was not measured: `vsteer record` as root, by eBPF, tells it"
+            .to_owned());
+    }
+    if moved.is_empty() {
+        return Err(format!(
+            "moves cost no VM that may be pinned more than {:.3} % of what it runs, at {:.0} us each ({whence})",
+            100.0 * most,
+            cost_ns / 1e3
+        ));
+    }
+
+    // Host processes and the kernel, wherever they ran.
+    let by_vms: f64 = c.model.vms.iter().filter_map(|vm| vm.group.run).sum();
+    let busy: f64 = c.model.pcpus.iter().map(|p| p.busy).sum();
+    let others = ((busy - by_vms) / usable.len().max(1) as f64).clamp(0.0, 1.0);
+    roaming.extend(usable.iter().map(|_| others));
+
+    let places = place(&moved, topology, &usable);
+    let all: Vec<f64> = moved.iter().map(|m| m.demand).chain(roaming.iter().copied()).collect();
+    let floating = at_work(&all, usable.len());
+    let pinned = at_work(&[wanted(&moved, &places), roaming].concat(), usable.len());
+    let gain = moved.iter().map(|m| lost(m.seen, cost_ns)).sum::<f64>() / floating.max(f64::MIN_POSITIVE);
+    let loss = 1.0 - pinned / floating.max(f64::MIN_POSITIVE);
+    if loss >= gain {
+        return Err(format!(
+            "pins would leave pCPUs idle that vCPUs want: {:.2} % of the work, and give back at most {:.2} %",
+            100.0 * loss,
+            100.0 * gain
+        ));
+    }
+    Ok(steps(&moved, &places, &reasons))
+}
+
+const NO_COST: &str =
+    "what a move costs is not known: this machine does not tell its caches' sizes; --move-cost-us says it";
+
+/// What moves cost a vCPU, as a share of a pCPU's time: no more than it runs.
+fn lost(t: &ThreadModel, cost_ns: f64) -> f64 {
+    (t.migrations_per_s.unwrap_or(0.0) * cost_ns / 1e9).min(t.shares.run.unwrap_or(0.0))
+}
+
+/// How long the data caches that one core has to itself take to fill again, ns, of the core that has most.
+fn refill_ns(topology: &Topology) -> Option<f64> {
+    let private = |core: &CpuSet| -> u64 {
+        let own =
+            topology.caches().iter().filter(|c| c.kind != CacheKind::Instruction && c.cpus.is_subset(core));
+        own.filter_map(|c| c.size_bytes).sum()
+    };
+    let most = topology.cores().iter().map(|core| private(&core.cpus)).max()?;
+    (most > 0).then(|| most as f64 / REFILL * 1e9)
+}
+
+/// A pCPU for each: the greediest first, each where least is wanted so far; two of a VM share none.
+fn place(moved: &[Moved<'_>], topology: &Topology, usable: &CpuSet) -> Vec<u32> {
+    let mut order: Vec<usize> = (0..moved.len()).collect();
+    order.sort_by(|a, b| moved[*b].demand.total_cmp(&moved[*a].demand));
+    let mut wanted: BTreeMap<u32, f64> = usable.iter().map(|cpu| (cpu, 0.0)).collect();
+    let mut places = vec![0; moved.len()];
+    let mut placed: Vec<usize> = Vec::new();
+    for i in order {
+        let config = moved[i].vm.vcpus().find(|t| t.tid == moved[i].seen.tid);
+        let allowed = config.map_or_else(|| usable.clone(), |t| t.affinity.intersection(usable));
+        let taken = |cpu: u32| placed.iter().any(|&p| moved[p].vm.id == moved[i].vm.id && places[p] == cpu);
+        let of_core =
+            |cpu: u32| -> f64 { topology.siblings(cpu).iter().filter_map(|c| wanted.get(&c)).sum() };
+        let best = allowed.iter().filter(|cpu| !taken(*cpu)).min_by(|a, b| {
+            wanted[a].total_cmp(&wanted[b]).then(of_core(*a).total_cmp(&of_core(*b))).then(a.cmp(b))
+        });
+        // `propose` saw to it that there are as many as vCPUs.
+        let cpu = best.or_else(|| allowed.iter().next()).unwrap_or_default();
+        places[i] = cpu;
+        placed.push(i);
+        *wanted.entry(cpu).or_default() += moved[i].demand;
+    }
+    places
+}
+
+/// Of each pCPU that has pinned vCPUs: how likely one of them wants it.
+fn wanted(moved: &[Moved<'_>], places: &[u32]) -> Vec<f64> {
+    let mut none: BTreeMap<u32, f64> = BTreeMap::new();
+    for (m, cpu) in moved.iter().zip(places) {
+        *none.entry(*cpu).or_insert(1.0) *= 1.0 - m.demand;
+    }
+    none.into_values().map(|p| 1.0 - p).collect()
+}
+
+/// How many of `cpus` pCPUs work on average where each of `wants` is there with that probability, by itself.
+fn at_work(wants: &[f64], cpus: usize) -> f64 {
+    // likely[n]: that n want; those beyond the last find no pCPU.
+    let mut likely = vec![0.0; cpus + 1];
+    likely[0] = 1.0;
+    for p in wants {
+        for n in (0..=cpus).rev() {
+            let stay = if n == cpus { likely[n] } else { likely[n] * (1.0 - p) };
+            likely[n] = stay + if n > 0 { likely[n - 1] * p } else { 0.0 };
+        }
+    }
+    likely.iter().enumerate().map(|(n, p)| n as f64 * p).sum()
+}
+
+fn steps(moved: &[Moved<'_>], places: &[u32], reasons: &BTreeMap<&crate::nouns::VmId, String>) -> Vec<Step> {
+    let mut steps = Vec::new();
+    for (m, cpu) in moved.iter().zip(places) {
+        let Some(t) = m.vm.vcpus().find(|t| t.tid == m.seen.tid) else { continue };
+        let to = CpuSet::single(*cpu);
+        if t.affinity != to {
+            let change = Change::Affinity { role: t.role, tid: t.tid, from: t.affinity.clone(), to };
+            let reason = reasons.get(&m.vm.id).cloned().unwrap_or_default();
+            steps.push(Step { vm: m.vm.id.clone(), vm_name: m.vm.name.clone(), change, reason });
+        }
+    }
+    steps
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn as_many_work_as_want_up_to_all() {
+        assert!((at_work(&[1.0, 1.0, 1.0], 2) - 2.0).abs() < 1e-12);
+        assert!((at_work(&[0.5, 0.5], 2) - 1.0).abs() < 1e-12);
+        // One pCPU works unless nobody wants it.
+        assert!((at_work(&[0.5, 0.5, 0.2], 1) - (1.0 - 0.5 * 0.5 * 0.8)).abs() < 1e-12);
+        // By counting: of three at a half, two pCPUs: 3/8 x 1 + 4/8 x 2.
+        assert!((at_work(&[0.5; 3], 2) - 1.375).abs() < 1e-12);
+        assert_eq!(at_work(&[], 3), 0.0);
+    }
+}

@@ -1,0 +1,114 @@
+//! Does the rule that says when pins pay (`plan --only pin`) agree with what was measured, and is a pin that leaves a pCPU idle found and taken away?
+//!
+//! Twice: both VMs compute, and what the rule says of the floating ones' moves stands beside what pinning them brought in the experiment. Then the second VM is suspended
+//! and the first kept on one pCPU, so that the other one idles: what that costs is measured, `diagnose` shall find it, `plan` propose to take the pin away, and after `apply` the
+//! time be won back.
+
+use super::looks::{now_s, recording_of};
+use super::loops::{Gain, in_window};
+use super::{LIMIT, LOGGED_S, regions};
+use crate::command;
+use crate::drive::{Vsteer, wait};
+use crate::suite::steered::failed;
+use crate::suite::{Bench, Findings};
+use serde::Serialize;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+use vsteer_core::Fault;
+
+const LOOK: &str = "10s";
+/// A VM of two busy vCPUs on one pCPU takes twice the time; a quiet machine shows nearly all of it.
+const COSTS: f64 = 1.6;
+const SOON: Duration = Duration::from_secs(30);
+
+/// What the rule says of the floating vCPUs that [`super::looks`] recorded.
+pub fn weighed(
+    bench: &Bench,
+    v: &Vsteer,
+    name: &str,
+    measured: Gain,
+    findings: &mut Findings,
+) -> Result<(), Fault> {
+    let seen = recording_of(bench, name, "floating");
+    let plan = v.json(&["plan", &seen, "--only", "pin"], LIMIT)?;
+    let pins = plan["steps"].as_array().map_or(0, Vec::len);
+    let why = &plan["alternatives"][0]["why_not"];
+    findings.claim(
+        format!("OpenMP, {name}: `plan --only pin` proposes pins where the experiment says that they pay, and only there"),
+        (pins > 0) == (measured.sign() > 0.0),
+        format!("{pins} pins, {why}; measured {}", measured.told()),
+    );
+    Ok(())
+}
+
+/// Of the first VM, ms: the mean time of a region while it floats, on one pCPU, and after vsteer took that pin away.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct Idle {
+    floating_ms: f64,
+    kept_ms: f64,
+    freed_ms: f64,
+}
+
+/// The first VM alone, kept on one pCPU.
+pub fn idle(
+    bench: &Bench,
+    v: &Vsteer,
+    set: &Path,
+    (names, logs): (&[&str], &[PathBuf]),
+    findings: &mut Findings,
+) -> Result<Idle, Fault> {
+    let virsh = |word: &str| {
+        let mut c = Command::new("virsh");
+        command::output(c.args(["--quiet", "--connect", &v.uri, word, names[1]]), SOON).map(drop)
+    };
+    let place = |level: &str| {
+        let mut c = Command::new("sh");
+        command::output(c.arg(set).arg(level), SOON).map(drop)
+    };
+    place("floating")?;
+    virsh("suspend")?;
+    let found = alone(bench, v, &place, &logs[0], findings);
+    // Whatever became of it: the next one finds both running.
+    virsh("resume")?;
+    found
+}
+
+fn alone(
+    bench: &Bench,
+    v: &Vsteer,
+    place: &dyn Fn(&str) -> Result<(), Fault>,
+    log: &Path,
+    findings: &mut Findings,
+) -> Result<Idle, Fault> {
+    let look = |called: &str| -> Result<(String, f64), Fault> {
+        wait("until vCPUs are where they will be", Duration::from_secs(2))?;
+        let to = bench.fresh(&format!("openmp-alone-{called}.vsteer"))?;
+        let from_s = now_s();
+        v.run(&["record", "-o", &to, "--for", LOOK, "--connect", &v.uri], false, LIMIT)?;
+        let to_s = now_s();
+        wait("for the log", Duration::from_secs_f64(LOGGED_S))?;
+        let (time_s, n) = in_window(&regions(log)?, from_s, to_s);
+        if n > 0.0 { Ok((to, 1e3 * time_s / n)) } else { Err(failed("no region of the first VM alone")) }
+    };
+    let (_, floating_ms) = look("floating")?;
+    place("together")?;
+    let (seen, kept_ms) = look("kept")?;
+    let diagnosed = v.json(&["diagnose", &seen], LIMIT)?;
+    let found =
+        diagnosed["findings"].as_array().is_some_and(|f| f.iter().any(|f| f["rule"] == "pinned_busy"));
+    let file = bench.fresh("openmp-alone-plan.json")?;
+    let plan = v.json(&["plan", &seen, "--output", &file], LIMIT)?;
+    let title = plan["title"].as_str().unwrap_or_default().to_owned();
+    v.run(&["apply", &file, "--yes", "--connect", &v.uri], false, LIMIT)?;
+    let (_, freed_ms) = look("freed")?;
+    findings.claim(
+        "OpenMP: a VM kept on one pCPU beside an idle one takes 1.6 times as long or more; that is found, and applying vsteer's plan wins it back",
+        kept_ms >= COSTS * floating_ms && found && kept_ms >= COSTS * freed_ms,
+        format!(
+            "{floating_ms:.1} ms floating, {kept_ms:.1} on one pCPU, pinned_busy {}, plan {title:?}, {freed_ms:.1} after it",
+            if found { "found" } else { "not found" }
+        ),
+    );
+    Ok(Idle { floating_ms, kept_ms, freed_ms })
+}
