@@ -222,6 +222,16 @@ fn a_pin_onto_busy_pcpus_is_named_and_taken_away_only_while_others_idle() {
 }
 
 #[test]
+fn one_pcpu_that_idles_nearly_all_of_the_time_is_room_enough() {
+    let mut h = Host::new(2, 1, 1.0);
+    h.vm("a", 2, 0.5, 0.5, 0.0).pin("a", "0");
+    h.model.pcpus[1].busy = 0.03;
+    assert!(h.finds("pinned_busy") && !h.plan().steps.is_empty());
+    h.model.pcpus[1].busy = 0.3;
+    assert!(h.plan().steps.is_empty());
+}
+
+#[test]
 fn a_quota_is_blamed_on_nobody_else() {
     let mut h = Host::new(2, 1, 0.3);
     h.vm("a", 2, 0.3, 0.0, 0.0);

@@ -7,7 +7,7 @@
 //!
 //! Left out: making the groups and their settings, which is the host's part (host/cgroups.rs).
 
-use rustix::thread::{CpuSet, sched_setaffinity};
+use rustix::thread::{CpuSet, Pid, sched_setaffinity};
 
 /// A place to run.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -104,7 +104,7 @@ impl Place {
             let below = if self.group_per_vcpu { "/emulator" } else { "" };
             enter(&format!("{group}{below}/cgroup.procs"))?;
         }
-        pin(&self.cpus)?;
+        pin(None, &self.cpus)?;
         set_class(self.class)
     }
 
@@ -116,7 +116,15 @@ impl Place {
         if let (Some(group), true) = (&self.cgroup, self.group_per_vcpu) {
             enter(&format!("{group}/vcpu{vcpu}/cgroup.threads"))?;
         }
-        pin(self.vcpu_cpus.get(vcpu).unwrap_or(&self.cpus))
+        pin(None, self.vcpu_cpus.get(vcpu).unwrap_or(&self.cpus))
+    }
+
+    /// Takes a thread of another process to the pCPUs of this vCPU.
+    ///
+    /// # Errors
+    /// A sentence naming what was refused.
+    pub fn take_vcpu(&self, vcpu: usize, thread: i32) -> Result<(), String> {
+        pin(Pid::from_raw(thread), self.vcpu_cpus.get(vcpu).unwrap_or(&self.cpus))
     }
 }
 
@@ -125,13 +133,14 @@ fn enter(file: &str) -> Result<(), String> {
     std::fs::write(file, "0").map_err(|e| format!("entering the cgroup by {file}: {e}"))
 }
 
-fn pin(cpus: &[usize]) -> Result<(), String> {
+/// `None`: the calling thread.
+fn pin(thread: Option<Pid>, cpus: &[usize]) -> Result<(), String> {
     if cpus.is_empty() {
         return Ok(());
     }
     let mut set = CpuSet::new();
     cpus.iter().for_each(|cpu| set.set(*cpu));
-    sched_setaffinity(None, &set).map_err(|e| format!("pinning to pCPUs {cpus:?}: {e}"))
+    sched_setaffinity(thread, &set).map_err(|e| format!("pinning to pCPUs {cpus:?}: {e}"))
 }
 
 #[allow(unsafe_code)]

@@ -1,7 +1,7 @@
 //! Takes a pin away that keeps a VM on busy pCPUs while others idle.
 //!
 //! A pin is somebody's decision, so only one that plainly hurts is touched: the VM waits, every pCPU it may use is
-//! busy, and the pCPUs it may not use have room for all of it.
+//! busy, and the pCPUs it may not use have room for nearly all that it waits for.
 
 use super::advise::{Action, Context, is_delayed};
 use super::{Change, Step};
@@ -19,6 +19,8 @@ pub const ACTION: Action = Action {
 
 /// A pCPU with less than this share of its time in use has room.
 const IDLE: f64 = 0.5;
+/// Of what a VM waits, idle pCPUs elsewhere must have room for this part: one that is idle is never so all of the time.
+const ROOM: f64 = 0.8;
 /// A pCPU with more than this share of its time in use is busy.
 const BUSY: f64 = 0.85;
 
@@ -34,11 +36,11 @@ fn propose(c: &Context<'_>) -> Result<Vec<Step>, String> {
         let pinned: CpuSet = vm.vcpus().fold(CpuSet::new(), |all, t| all.union(&t.affinity));
         let elsewhere = usable.difference(&pinned);
         let room: f64 = elsewhere.iter().map(|cpu| (1.0 - busy(cpu)).max(0.0)).sum();
-        let wants = seen.vcpus.demand().unwrap_or(f64::INFINITY);
+        let waits = seen.vcpus.ready.or(seen.vcpus.wait).unwrap_or(f64::INFINITY);
         let crowded = pinned.iter().all(|cpu| busy(cpu) > BUSY);
         if elsewhere.is_empty()
             || !crowded
-            || room < wants.min(1.0)
+            || room < ROOM * waits.min(1.0)
             || elsewhere.iter().all(|cpu| busy(cpu) > IDLE)
         {
             continue;

@@ -260,8 +260,8 @@ fn start(rest: &str, is_vm: bool) -> Result<Start, String> {
     if start.name.is_empty() || start.workload.is_empty() {
         return Err("name= or workload= is missing".to_owned());
     }
-    if start.has_linux && (start.vcpus != Some(1) || start.vcpu_quota_us.is_some()) {
-        return Err(format!("{}: a VM with Linux has one vCPU, and no quota of its own for it", start.name));
+    if start.has_linux && start.vcpu_quota_us.is_some() {
+        return Err(format!("{}: a VM with Linux has no quotas of its vCPUs' own", start.name));
     }
     Ok(start)
 }
@@ -405,10 +405,9 @@ mod tests {
             ("case a\nevent 5 stop web\nevent 4 start web", "line 3"),
             ("case a\nvm name=x workload=server,rates=5", "line 2"),
             ("case a\nprocess name=x workload=play", "line 2"),
-            ("case a\nvm name=x workload=play vcpus=2", "line 2"),
             ("case a\nvm name=x workload=burn linux=no", "line 2"),
             ("case a\nprocess name=x workload=burn linux=yes", "line 2"),
-            ("case a\nvm name=x workload=burn linux=yes vcpus=2", "line 2"),
+            ("case a\nvm name=x workload=burn linux=yes vcpu_quota_us=9000", "line 2"),
         ] {
             let why = Job::parse(wrong).unwrap_err();
             assert!(why.starts_with(line), "{wrong}: {why}");

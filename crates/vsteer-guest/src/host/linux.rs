@@ -1,6 +1,6 @@
 //! Which VMs of the emulated host have an operating system? Those whose workload needs one, and those of which the job says so: Linux, under QEMU and KVM.
 //!
-//! QEMU becomes what this program was started as, in its place: its process is the VM's, and its vCPU's thread is `CPU 0/KVM`. What runs inside is this
+//! QEMU becomes what this program was started as, in its place: its process is the VM's, and its vCPUs' threads are `CPU N/KVM`. What runs inside is this
 //! program once more, as the first one of a Linux (main.rs); the VM's only serial line is QEMU's standard input and output, by which it is asked for
 //! reports, as the VMs of the other kind are.
 //!
@@ -14,7 +14,7 @@
 //! It has one port of virtio-serial, by which the host tells it that it is opted in (agent.rs), and a monitor, by which it is moved live into another such
 //! process (`migrate`).
 //!
-//! Left out: disks, networks, more than one vCPU.
+//! Left out: disks, networks.
 
 use super::sleep_s;
 use crate::place::Place;
@@ -57,9 +57,6 @@ pub fn run(
     place: &Place,
     moved: bool,
 ) -> Result<Infallible, String> {
-    if vcpus != 1 {
-        return Err(format!("a VM with Linux has one vCPU, not {vcpus}"));
-    }
     place.take()?;
     // A socket of the port's name is how `vsteer` finds it.
     let folder = format!("{SOCKETS}/{name}");
@@ -69,7 +66,7 @@ pub fn run(
     let incoming = [String::from("-incoming"), format!("unix:{folder}/{INCOMING}")];
     let why = Command::new(EMULATOR)
         .args(["-name", &format!("{name},debug-threads=on"), "-accel", "kvm", "-M", MACHINE])
-        .args(["-cpu", PROCESSOR, "-m", &memory_mib.to_string(), "-smp", "1"])
+        .args(["-cpu", PROCESSOR, "-m", &memory_mib.to_string(), "-smp", &vcpus.to_string()])
         .args(["-nodefaults", "-no-user-config"])
         .args([
             "-device",

@@ -138,7 +138,9 @@ impl Running {
         if !case.continues {
             self.begun_ns = now_ns();
         }
-        Ok(())
+        // When all have begun: each takes a while.
+        let begun = case.starts.iter().zip(&self.all[self.all.len() - case.starts.len()..]);
+        begun.into_iter().try_for_each(|(start, started)| started.place_vcpus(start))
     }
 
     /// Access logs are written meanwhile, if the case wants that, and at its end in any case.

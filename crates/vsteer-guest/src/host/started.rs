@@ -5,6 +5,7 @@
 //! (`/sys/kernel/debug/kvm/PID-FD`): what an observer says of exits and halt polling can be held against that.
 
 use super::job::Start;
+use crate::place::Place;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -28,6 +29,8 @@ const KVM_FOLDER: &str = "/sys/kernel/debug/kvm";
 const PANIC: &str = "Kernel panic";
 /// What the lab looks for (its suite/realtime/media.rs): on an emulated pCPU that happens now and then (host/linux.rs).
 const FELL_OVER: &str = "its Linux fell over";
+/// From QEMU's start to its vCPUs' threads: it reads what it boots first.
+const VCPUS_WITHIN_S: u32 = 60;
 /// From being asked to an answer. One that is busy beside others takes a tenth of a second.
 const ANSWERS_WITHIN: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
 
@@ -83,6 +86,46 @@ impl Started {
         })
     }
 
+    /// Pins the vCPUs of a VM with Linux where they have pCPUs of their own: QEMU makes their threads a while after it began. (Those of other VMs place themselves.)
+    ///
+    /// # Errors
+    /// They do not come, or it is refused.
+    pub fn place_vcpus(&self, start: &Start) -> Result<(), String> {
+        let mut place = Place::default();
+        super::place(&mut start.place.iter().cloned(), &mut place)?;
+        let vcpus = start.vcpus.unwrap_or(0);
+        if !self.has_linux || place.vcpu_cpus.is_empty() {
+            return Ok(());
+        }
+        let mut looked = 0;
+        while self.vcpu_threads().len() < vcpus {
+            if looked >= VCPUS_WITHIN_S {
+                return Err(format!("{} has not {vcpus} vCPUs after {looked} s", self.name));
+            }
+            super::sleep_s(1);
+            looked += 1;
+        }
+        for (vcpu, thread) in self.vcpu_threads() {
+            place
+                .take_vcpu(vcpu as usize, thread)
+                .map_err(|why| format!("vCPU {vcpu} of {}: {why}", self.name))?;
+        }
+        Ok(())
+    }
+
+    /// Its vCPUs' numbers and threads.
+    fn vcpu_threads(&self) -> Vec<(u32, i32)> {
+        let threads =
+            std::fs::read_dir(format!("/proc/{}/task", self.child.id())).into_iter().flatten().flatten();
+        let number = |thread: &Path| {
+            let name = std::fs::read_to_string(thread.join("comm")).ok()?;
+            name.trim().strip_prefix("CPU ")?.strip_suffix("/KVM")?.parse::<u32>().ok()
+        };
+        threads
+            .filter_map(|t| Some((number(&t.path())?, t.file_name().to_str()?.parse::<i32>().ok()?)))
+            .collect()
+    }
+
     /// Keeps KVM's counts, and a report if it is to be asked for one.
     ///
     /// # Errors
@@ -135,16 +178,10 @@ impl Started {
     /// # Errors
     /// There is none, or it cannot be told.
     pub fn unplug(&self) -> Result<(), String> {
-        let process = self.child.id();
-        let threads = std::fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
-        let number = |thread: &Path| {
-            let name = std::fs::read_to_string(thread.join("comm")).ok()?;
-            name.trim().strip_prefix("CPU ")?.strip_suffix("/KVM")?.parse::<u32>().ok()
-        };
-        let vcpus =
-            threads.filter_map(|t| Some((number(&t.path())?, t.file_name().to_str()?.parse::<i32>().ok()?)));
-        let (_, thread) = vcpus.max().ok_or_else(|| format!("{} has no vCPU", self.name))?;
-        crate::vmm::unplug(process, thread).map_err(|e| format!("unplugging a vCPU of {}: {e}", self.name))
+        let last = self.vcpu_threads().into_iter().max();
+        let (_, thread) = last.ok_or_else(|| format!("{} has no vCPU", self.name))?;
+        crate::vmm::unplug(self.child.id(), thread)
+            .map_err(|e| format!("unplugging a vCPU of {}: {e}", self.name))
     }
 
     /// Its name.

@@ -4,8 +4,9 @@
 //!
 //! Left out: settings of single threads other than vCPUs.
 
+use crate::image::programs;
 use serde::Deserialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path};
 use vsteer_core::{CpuSet, Fault, FaultKind};
 
@@ -286,7 +287,14 @@ impl Job {
 
     /// Has any of its VMs a Linux?
     pub fn has_linux(&self) -> bool {
-        self.plays() || self.cases.iter().flat_map(|case| &case.vms).any(|vm| vm.linux)
+        self.plays()
+            || !self.programs().is_empty()
+            || self.cases.iter().flat_map(|case| &case.vms).any(|vm| vm.linux)
+    }
+
+    /// Programs that its VMs run.
+    pub fn programs(&self) -> BTreeSet<&str> {
+        self.cases.iter().flat_map(|case| &case.vms).filter_map(|vm| programs::named(&vm.workload)).collect()
     }
 
     /// Does any of its VMs play a film?

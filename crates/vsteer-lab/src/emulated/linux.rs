@@ -1,7 +1,7 @@
 //! What does a VM of the emulated host need to have a Linux? QEMU, a kernel, and an initramfs.
 //!
 //! All of it is this system's own, unmodified: QEMU from its package, with the libraries that `ldd` names; the kernel is the emulated host's. What runs in it
-//! is vsteer-guest, as the first program, and where a case plays a film the player ([`film`]). QEMU's firmware is looked for where QEMU looks.
+//! is vsteer-guest, as the first program, where a case plays a film the player ([`film`]), and what cases compile to run. QEMU's firmware is looked for where QEMU looks.
 //!
 //! Left out: a display, a disk: the guest has its initramfs alone.
 
@@ -11,7 +11,7 @@ use crate::accel;
 use crate::command;
 use crate::fetch::kernels::FullKernel;
 use crate::image::initramfs::{Initramfs, read};
-use crate::image::read_guest;
+use crate::image::{programs, read_guest};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -52,6 +52,14 @@ pub fn put(
     if job.plays() {
         film::put(&mut inside, options)?;
         inside.modules(kernel, PORT)?;
+    }
+    for name in job.programs() {
+        let known = programs::COMPILED.iter().find(|(known, _)| *known == name).ok_or_else(|| {
+            let known: Vec<&str> = programs::COMPILED.iter().map(|(known, _)| *known).collect();
+            Fault::new(FaultKind::Usage, format!("a VM of the emulated host that runs {name}"))
+                .because(format!("there is no such program (there are {})", known.join(", ")))
+        })?;
+        inside.put(&format!("bin/{name}"), 0o755, &programs::compiled(*known, &options.output)?);
     }
     initramfs.put("guest/initramfs", 0o644, &inside.finish());
     Ok(())

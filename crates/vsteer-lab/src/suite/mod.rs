@@ -150,6 +150,7 @@ pub const CASES: &[Case] = &[
     display::CASE,
     experiments::CASE,
     openmp::CASE,
+    openmp::emulated::CASE,
 ];
 
 /// Parts of cases that are worth running by themselves, by name: whoever runs all cases runs them as those parts.

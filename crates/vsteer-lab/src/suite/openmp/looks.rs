@@ -23,23 +23,70 @@ const LOOK: &str = "10s";
 /// Of what a VM's vCPUs wait, more than this is for each other where they share a pCPU, and less where they do not.
 const HALF: f64 = 0.5;
 
+/// What the observer saw of all vCPUs.
+#[derive(Debug, Clone, Serialize)]
+pub struct Seen {
+    /// Moves of all together, per second.
+    migrations_per_s: Option<f64>,
+    /// And their switches.
+    switches_per_s: Option<f64>,
+    /// Of each on average: ready, % of the time.
+    ready_pct: Option<f64>,
+    /// Of what the VMs waited, the part for vCPUs of the same VM.
+    behind_own: Option<f64>,
+    /// The longest unbroken waits of one, p99, ms.
+    wait_p99_ms: Option<f64>,
+    /// Of each pCPU of the host, idle, % of the time.
+    idle_pct: f64,
+}
+
+impl Seen {
+    /// In a recording.
+    pub fn of(model: &HostModel) -> Seen {
+        let vcpus: Vec<&ThreadModel> = model.vms.iter().flat_map(|vm| vm.vcpu_threads()).collect();
+        let sum = |of: fn(&ThreadModel) -> Option<f64>| vcpus.iter().map(|t| of(t)).sum::<Option<f64>>();
+        let behind_own = model.blame.as_ref().and_then(|blame| {
+            let share = |own: bool| -> f64 {
+                let is = |culprit: &Culprit, victim| matches!(culprit, Culprit::Vm(id) if id == victim);
+                blame.iter().filter(|b| !own || is(&b.culprit, &b.victim)).map(|b| b.share).sum()
+            };
+            (share(false) > 0.0).then(|| share(true) / share(false))
+        });
+        let busy: f64 = model.pcpus.iter().map(|p| p.busy).sum();
+        let spell = |t: &&ThreadModel| Some(t.ready_spell?.p99_ns / 1e6);
+        Seen {
+            migrations_per_s: sum(|t| t.migrations_per_s),
+            switches_per_s: sum(|t| t.switches_per_s),
+            ready_pct: sum(|t| t.shares.ready).map(|sum| 100.0 * sum / vcpus.len().max(1) as f64),
+            behind_own,
+            wait_p99_ms: vcpus.iter().filter_map(spell).reduce(f64::max),
+            idle_pct: 100.0 * (1.0 - busy / model.pcpus.len().max(1) as f64),
+        }
+    }
+
+    /// No vCPU was moved, and that was measured.
+    pub fn never_moves(&self) -> bool {
+        self.migrations_per_s == Some(0.0)
+    }
+
+    /// Most of what was waited was for the other VM.
+    pub fn waits_for_others(&self) -> bool {
+        self.behind_own.is_some_and(|part| part < HALF)
+    }
+
+    /// Most of it was for vCPUs of the same VM.
+    pub fn waits_for_its_own(&self) -> bool {
+        self.behind_own.is_some_and(|part| part > HALF)
+    }
+}
+
 /// What is seen of one setting.
 #[derive(Debug, Clone, Serialize)]
 pub struct Look {
     /// `floating`, `pinned`, `together`.
     level: &'static str,
-    /// Moves of all vCPUs together, per second.
-    migrations_per_s: Option<f64>,
-    /// And their switches.
-    switches_per_s: Option<f64>,
-    /// Of each vCPU on average: ready, % of the time.
-    ready_pct: Option<f64>,
-    /// Of what the VMs waited, the part for vCPUs of the same VM.
-    behind_own: Option<f64>,
-    /// The longest unbroken waits of a vCPU, p99, ms.
-    wait_p99_ms: Option<f64>,
-    /// Of each pCPU, idle, % of the time.
-    idle_pct: f64,
+    #[serde(flatten)]
+    seen: Seen,
     /// The mean and the longest time of a region meanwhile, ms.
     region_ms: (f64, f64),
 }
@@ -90,44 +137,24 @@ fn seen(
     all: &[Vec<Region>],
     (from_s, to_s): (f64, f64),
 ) -> Option<Look> {
-    let vcpus: Vec<&ThreadModel> = model.vms.iter().flat_map(|vm| vm.vcpu_threads()).collect();
-    let sum = |of: fn(&ThreadModel) -> Option<f64>| vcpus.iter().map(|t| of(t)).sum::<Option<f64>>();
-    let behind_own = model.blame.as_ref().and_then(|blame| {
-        let share = |own: bool| -> f64 {
-            let is = |culprit: &Culprit, victim| matches!(culprit, Culprit::Vm(id) if id == victim);
-            blame.iter().filter(|b| !own || is(&b.culprit, &b.victim)).map(|b| b.share).sum()
-        };
-        (share(false) > 0.0).then(|| share(true) / share(false))
-    });
     let (time_s, regions) = in_window(all.iter().flatten(), from_s, to_s);
     let meanwhile = all.iter().flatten().filter(|r| r.begin_s < to_s && r.end_s > from_s);
-    let busy: f64 = model.pcpus.iter().map(|p| p.busy).sum();
-    let spell = |t: &&ThreadModel| Some(t.ready_spell?.p99_ns / 1e6);
     (regions > 0.0).then(|| Look {
         level,
-        migrations_per_s: sum(|t| t.migrations_per_s),
-        switches_per_s: sum(|t| t.switches_per_s),
-        ready_pct: sum(|t| t.shares.ready).map(|sum| 100.0 * sum / vcpus.len().max(1) as f64),
-        behind_own,
-        wait_p99_ms: vcpus.iter().filter_map(spell).reduce(f64::max),
-        idle_pct: 100.0 * (1.0 - busy / model.pcpus.len().max(1) as f64),
+        seen: Seen::of(model),
         region_ms: (1e3 * time_s / regions, meanwhile.map(|r| 1e3 * r.took_s()).fold(0.0, f64::max)),
     })
 }
 
 /// Is the reason seen?
 pub fn claim(name: &str, looks: &[Look], findings: &mut Findings) {
-    let of = |level: &str| looks.iter().find(|look| look.level == level);
-    let behind_own = |level: &str| of(level).and_then(|look| look.behind_own);
-    let moves = |level: &str| of(level).and_then(|look| look.migrations_per_s);
+    let of = |level: &str| looks.iter().find(|look| look.level == level).map(|look| &look.seen);
     findings.claim(
         format!(
             "OpenMP, {name}: the observer sees why: pinned vCPUs never move and wait for the other VM's, those that share a pCPU wait for each other"
         ),
-        moves("pinned") == Some(0.0)
-            && moves("together") == Some(0.0)
-            && behind_own("pinned").is_some_and(|part| part < HALF)
-            && behind_own("together").is_some_and(|part| part > HALF),
+        of("pinned").is_some_and(|s| s.never_moves() && s.waits_for_others())
+            && of("together").is_some_and(|s| s.never_moves() && s.waits_for_its_own()),
         serde_json::to_string(looks).unwrap_or_default(),
     );
 }

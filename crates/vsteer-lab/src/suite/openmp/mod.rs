@@ -5,8 +5,9 @@
 //! A region's mean time over a visit is what is measured ([`loops`]), by the VMs' own telling.
 //!
 //! Then each is looked at by the observer ([`looks`]), so that the reason is shown, and held against the rule that says when pins pay ([`rule`]). By the clock on the wall: a quiet machine of two cores gives narrow
-//! intervals, a busy one wide ones.
+//! intervals, a busy one wide ones. The same loops on the emulated host, whose times mean nothing where several pCPUs are busy: [`emulated`].
 
+pub mod emulated;
 mod looks;
 pub mod loops;
 mod rule;

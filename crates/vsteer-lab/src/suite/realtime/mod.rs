@@ -1,7 +1,7 @@
 //! Do real-time guests run when they must, and does nobody else pay for it? By a policy of sched_ext on emulated hosts ([`emulated`]), by
 //! priority on this machine's own kernel ([`local`]). And does a media player in Linux ([`media`]).
 
-mod boots;
+pub mod boots;
 mod emulated;
 mod local;
 mod media;

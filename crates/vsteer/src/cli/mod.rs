@@ -1,0 +1,109 @@
+//! What can be said on the command line. The manual pages and the completions are made from this.
+//!
+//! One file per family of commands; this one has them all by name.
+
+mod change;
+mod experiment;
+mod look;
+mod simulate;
+mod source;
+mod steer;
+mod words;
+
+pub use change::{Apply, Method, PlanArgs, PlanFormat, Rollback, ScopeChoice, Verify};
+pub use experiment::{Experiment, ExperimentWhat};
+pub use look::{Audit, Diagnose, Export, Format, Numa, Record, Replay, Report, Top, TopologyArgs};
+pub use simulate::{Estimate, Headroom, Simulate};
+pub use source::{CollectorChoice, Login, Source, Window};
+pub use steer::{Realtime, RealtimeBy, RealtimeRun, RealtimeSource, RealtimeWhat, Steer};
+pub use words::duration;
+
+use clap::{Parser, Subcommand};
+use std::path::PathBuf;
+
+/// Shows, predicts and removes the time that virtual machines wait for a CPU.
+#[derive(Debug, Parser)]
+#[command(
+    version,
+    max_term_width = 110,
+    after_help = "Exit codes: see `vsteer help exit-codes`. Read-only is the default \
+everywhere; only `apply`, `steer --yes`, `realtime --yes`, `experiment --yes` and `rollback` change anything."
+)]
+pub struct Cli {
+    /// Print results as JSON on standard output; progress and messages stay on standard error.
+    #[arg(long, global = true)]
+    pub json: bool,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Live table of VMs, vCPUs, pCPUs and nodes, as esxtop shows them.
+    Top(Top),
+    /// Record raw samples to a folder that survives a crash or a full disk.
+    Record(Record),
+    /// Show a recording as `top` would have shown it.
+    Replay(Replay),
+    /// Write a recording in another format.
+    Export(Export),
+    /// Say who makes whom wait, and why: findings, worst first, with evidence.
+    Diagnose(Diagnose),
+    /// Propose the changes that remove the delay, each with what is expected of it. Changes nothing.
+    Plan(PlanArgs),
+    /// Which VM belongs on which NUMA node, and how many sockets and cores its guest should be shown.
+    Numa(Numa),
+    /// Make the changes of a plan. Without --yes or --try: shows what would be done.
+    Apply(Apply),
+    /// Take back what `apply` did, also after a crash.
+    Rollback(Rollback),
+    /// Say whether things are better, worse or no different between two recordings.
+    Verify(Verify),
+    /// What if? Simulate a scenario: hosts, VMs, workloads and a scheduler from a file. Touches no host.
+    Simulate(Simulate),
+    /// How many more VMs of a kind fit on the host, and on each node, before a level breaks. Simulated.
+    Headroom(Headroom),
+    /// How long will requests take in the next interval? From access logs or Prometheus histograms and a recording, by several
+    /// estimators, beside what clients then saw.
+    Estimate(Estimate),
+    /// Keep every VM inside its service level by setting weights, or say what to move. Without --yes: says what it would do.
+    Steer(Steer),
+    /// Let real-time guests run when they wake, or when their timers end, without patching host or guest.
+    Realtime(Realtime),
+    /// One HTML file: findings, timelines, blame matrix, plan and verdict.
+    Report(Report),
+    /// Is this host, or this guest, set up for VMs? Three states per setting, with the reason, the change and its undo.
+    Audit(Audit),
+    /// Which setting really helps on this host, by how much, and how sure: run settings fairly and often enough, and say.
+    Experiment(Experiment),
+    /// Print the host's topology as vsteer reads it.
+    Topology(TopologyArgs),
+    /// Print shell completions.
+    Completions {
+        /// For which shell.
+        shell: clap_complete::Shell,
+    },
+    /// Write the manual pages into a folder.
+    Man {
+        /// The folder.
+        folder: PathBuf,
+    },
+    /// The exit codes and their meanings.
+    ExitCodes,
+    /// Runs `vsteer-NAME`: `lab`, `demo` and whatever else is installed beside this program.
+    #[command(external_subcommand)]
+    Other(Vec<String>),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        use clap::CommandFactory;
+        Cli::command().debug_assert();
+    }
+}
