@@ -1,6 +1,9 @@
 //! Reads the files that the audit looks at, of this machine or of a captured tree.
 //!
-//! A pattern's `*` stands for one folder's or file's name, or part of one. What is not there is no fault; what is there and may not be read is told.
+//! A pattern's `*` stands for one folder's or file's name, or part of one. What is not there is no fault; what is there and may not be read is told. Of
+//! processes only QEMU's are looked at, and of their command lines no more is kept than the audit needs ([`running`]).
+
+pub mod running;
 
 use crate::root::Root;
 use std::io::ErrorKind;
@@ -21,6 +24,7 @@ pub fn read(root: &Root) -> Tree {
     for path in wanted_besides(&tree) {
         descend(root, path, &[], &mut tree);
     }
+    running::read(root, &mut tree);
     tree
 }
 
