@@ -40,6 +40,30 @@ pub fn content<'a>(xml: &'a str, name: &str) -> Option<&'a str> {
     element.split_once('>')?.1.split('<').next().map(str::trim)
 }
 
+/// A definition of which what the checks read is left: passwords of displays, commands and metadata stand among the rest, and a captured tree is made to be
+/// sent to others.
+pub fn reduced(xml: &str) -> String {
+    // What is cut off within a tag is dropped: something might be read into it from what follows.
+    let whole = |element: &&str| element.ends_with('>');
+    let of = |xml: &str, name: &str, most: usize| -> String {
+        let found = elements(xml, name).into_iter().take(most).filter(whole);
+        found.map(|element| format!("  {element}\n")).collect()
+    };
+    let parts = |name: &str, inner: &[&str]| -> String {
+        let within = |element: &str| {
+            let open = &element[..=element.find('>')?];
+            let inner: String = inner.iter().map(|i| of(element, i, 1)).collect();
+            (!open.ends_with("/>")).then(|| format!("  {open}\n{inner}  </{name}>\n"))
+        };
+        elements(xml, name).into_iter().filter_map(within).collect()
+    };
+    let first: String =
+        ["name", "uuid", "memory", "currentMemory", "vcpu"].iter().map(|name| of(xml, name, 1)).collect();
+    let (pins, interfaces) =
+        (of(xml, "vcpupin", usize::MAX), parts("interface", &["mac", "model", "driver"]));
+    format!("<domain>\n{first}{pins}{interfaces}{}</domain>\n", parts("disk", &["driver", "target"]))
+}
+
 /// The VM's name.
 pub fn name_of(xml: &str) -> Option<&str> {
     content(xml, "name")

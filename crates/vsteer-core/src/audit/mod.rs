@@ -33,6 +33,7 @@ mod smt;
 mod tuned;
 mod vms;
 
+pub use definition::reduced as reduced_definition;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::ops::Bound;

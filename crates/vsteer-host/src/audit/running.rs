@@ -53,7 +53,7 @@ const KEPT: &[Kept] = &[
 ];
 
 /// The devices that are kept begin so.
-const DEVICES: [&str; 3] = ["virtio-", "vhost-user-", "vhost-scsi"];
+const DEVICES: [&str; 5] = ["virtio-net", "virtio-blk", "virtio-scsi", "vhost-user-", "vhost-scsi"];
 /// What stands for libvirt's secret: that there is one.
 const OF_LIBVIRT: &str = "qom-type=secret,id=masterKey0";
 
@@ -109,9 +109,11 @@ pub fn reduced(line: &str) -> Option<String> {
 
 /// An option's value, with the keys that are kept.
 fn of((option, implied, keys): &Kept, value: &str) -> Option<String> {
-    let said = match value.strip_prefix('{') {
-        Some(_) => scalars(value)?,
-        None => pairs(value, implied),
+    // Of the kept ones QEMU takes JSON in these two; a name may begin with a brace.
+    let said = if value.starts_with('{') && ["device", "netdev"].contains(option) {
+        scalars(value)?
+    } else {
+        pairs(value, implied)
     };
     let begins =
         |key: &str, with: &[&str]| get(&said, key).is_some_and(|v| with.iter().any(|w| v.starts_with(w)));
@@ -151,7 +153,7 @@ mod tests {
         let said = line(&[
             "/usr/bin/qemu-system-x86_64",
             "-name",
-            "guest=a,,b,debug-threads=on",
+            "{a,,b,debug-threads=on",
             "-S",
             "-object",
             r#"{"qom-type":"secret","id":"masterKey0","file":"/var/lib/libvirt/qemu/domain-12-its/master-key.aes"}"#,
@@ -184,7 +186,7 @@ mod tests {
         let expected = line(&[
             "qemu-system-x86_64",
             "-name",
-            "guest=a,,b,debug-threads=on",
+            "guest={a,,b,debug-threads=on",
             "-object",
             OF_LIBVIRT,
             "-machine",
@@ -195,8 +197,6 @@ mod tests {
             "type=tap,id=hostnet0,fds=23:24",
             "-device",
             "driver=virtio-net-pci,id=net0,netdev=hostnet0,mac=52:54:00:00:00:01,mq=on",
-            "-device",
-            "driver=virtio-serial-pci,id=serial0",
             "-drive",
             "if=virtio,id=d0",
             "-uuid",
