@@ -1,11 +1,12 @@
 //! Is what was better kept on another machine, and taken back there, over ssh?
 //!
 //! The other machine is this one behind a real sshd of its own: own port, own keys in a folder of the test's, ended by the test; the `ssh` that vsteer calls is a script
-//! that gives the real one a configuration with that port and key. The sshd runs in a mount namespace in which `/etc/default`, `/boot` and `/usr/sbin` are empty but
-//! for GRUB's file, a stand-in for update-grub and its menu, so that what is changed there is not this machine's, and what is changed here would be seen.
+//! that gives the real one a configuration with that port and key. The sshd runs in a mount namespace in which `/etc` is a copy, `/proc/sys/vm/swappiness` a file
+//! of the test's, and `/boot` and `/usr/sbin` hold stand-ins for update-grub and tuned-adm alone, so that what is changed there is not this machine's, and what is
+//! changed here would be seen.
 //! Ignored by default: it needs root (mounts; sshd in a namespace) and Debian's `openssh-server`: `cargo test -p vsteer --test experiment_over_ssh -- --ignored`.
 //!
-//! Left out: tuned's own daemon there (a stand-in has its commands), a machine that is really another.
+//! Left out: a machine that is really another, with its own tuned and boot loader.
 
 use serde_json::{Value, json};
 use std::net::{TcpListener, TcpStream};
@@ -20,6 +21,12 @@ struct Machine {
 }
 
 const GRUB: &str = "GRUB_TIMEOUT=5\nGRUB_CMDLINE_LINUX_DEFAULT=\"quiet it's\"\n";
+/// Its two commands that are used; of a profile it applies one sysctl.
+const TUNED_ADM: &str = r#"a=/etc/tuned/active_profile
+case "$1" in
+active) echo "Current active profile: $(cat $a)";;
+profile) echo "$2" > $a; v=$(sed -n 's/^vm.swappiness=//p' "/etc/tuned/$2/tuned.conf" 2>/dev/null); echo "${v:-60}" > /proc/sys/vm/swappiness;;
+esac"#;
 const WORD: &str = "amd_pstate=active";
 
 fn succeed(command: &mut Command) -> String {
@@ -62,11 +69,15 @@ impl Machine {
         std::fs::write(at("default-grub"), GRUB).unwrap();
         let update = ". /etc/default/grub; echo \"linux /vmlinuz ro $GRUB_CMDLINE_LINUX_DEFAULT\" > /boot/grub/grub.cfg";
         script(&dir.path().join("update-grub"), update);
+        script(&dir.path().join("tuned-adm"), TUNED_ADM);
+        std::fs::write(at("swappiness"), "60\n").unwrap();
         // sshd starts itself anew for each connection, from where it was started.
         std::fs::copy("/usr/sbin/sshd", at("sshd")).unwrap();
         let inside = format!(
-            "set -e; mkdir -p /run/sshd; for d in /etc/default /boot /usr/sbin; do mount -t tmpfs none $d; done\n\
-             cp -p {0}/default-grub /etc/default/grub; mkdir /boot/grub; cp -p {0}/update-grub /usr/sbin/update-grub; update-grub\n\
+            "set -e; cp -a /etc {0}/etc; mount --bind {0}/etc /etc; mount --bind {0}/swappiness /proc/sys/vm/swappiness\n\
+             for d in /boot /usr/sbin /run; do mount -t tmpfs none $d; done\n\
+             mkdir -p /run/sshd /etc/default /boot/grub /etc/tuned; rm -rf /etc/default/grub.d; cp -p {0}/update-grub {0}/tuned-adm /usr/sbin\n\
+             cp -p {0}/default-grub /etc/default/grub; echo virtual-host > /etc/tuned/active_profile; update-grub\n\
              exec {0}/sshd -D -e -f {0}/sshd_config",
             dir.path().display()
         );
@@ -114,10 +125,14 @@ impl Machine {
         succeed(self.command("ssh").args(["other", &format!("cat {path}")]))
     }
 
-    /// Makes a plan of an experiment of which `b` was better.
-    fn plan(&self, name: &str, text: &str) {
+    fn experiment(&self, name: &str, text: &str) {
         std::fs::write(self.path(&format!("{name}.toml")), text).unwrap();
         self.done(&["experiment", "run", &format!("{name}.toml"), "--yes"]);
+    }
+
+    /// Makes a plan of what was better in an experiment.
+    fn plan(&self, name: &str, text: &str) {
+        self.experiment(name, text);
         self.done(&[
             "experiment",
             "report",
@@ -170,8 +185,7 @@ fn commands_keep_on_another_machine() {
 #[ignore = "needs root and openssh-server"]
 fn a_boot_loader_of_another_machine_keeps_words() {
     let m = Machine::start();
-    m.plan("e", &experiment("e", "test {knob} = b && sleep 0.02 || sleep 0.12", ""));
-    m.vsteer(&["experiment", "report", "e.experiment"]);
+    m.experiment("e", &experiment("e", "test {knob} = b && sleep 0.02 || sleep 0.12", ""));
     // A real log, in which what was varied is called a word of that machine's kernel afterwards: nothing boots here.
     let file = m.path("e.experiment/log.jsonl");
     let text = std::fs::read_to_string(&file).unwrap();
@@ -195,5 +209,30 @@ fn a_boot_loader_of_another_machine_keeps_words() {
     );
     m.done(&["rollback"]);
     assert_eq!(look(), before);
-    assert!(m.there("/proc/mounts").contains(" /etc/default tmpfs"), "it was the other machine's");
+    assert!(m.there("/proc/mounts").contains(" /boot tmpfs"), "it was the other machine's");
+}
+
+#[test]
+#[ignore = "needs root and openssh-server"]
+fn a_profile_of_tuneds_is_made_on_another_machine() {
+    let m = Machine::start();
+    let here = || std::fs::read_to_string("/proc/sys/vm/swappiness").unwrap();
+    let ours = here();
+    let file = "/proc/sys/vm/swappiness";
+    let command = "test $(cat swappiness) = 20 && sleep 0.02 || sleep 0.12";
+    let factor = format!("on = \"other\"\nfile = \"{file}\"\n");
+    m.plan("e", &experiment("e", command, &factor).replace("\"a\", \"b\"", "\"10\", \"20\""));
+    let look = || ["/etc/tuned/active_profile", file].map(|path| m.there(path).trim().to_owned());
+    assert_eq!(look(), ["virtual-host", "60"], "an experiment puts back what it found");
+    m.done(&["apply", "e.json", "--yes"]);
+    assert_eq!(look(), ["vsteer-e", "20"]);
+    let profile = m.there("/etc/tuned/vsteer-e/tuned.conf");
+    assert!(
+        profile.contains("include=virtual-host\n") && profile.contains("[sysctl]\nvm.swappiness=20\n"),
+        "{profile}"
+    );
+    m.done(&["rollback"]);
+    assert_eq!(look(), ["virtual-host", "60"]);
+    assert!(!m.path("etc/tuned/vsteer-e").exists() && m.path("etc/tuned").exists());
+    assert_eq!(here(), ours);
 }

@@ -8,10 +8,11 @@
 //! `audit/running.rs`). A word that is not understood is skipped.
 //!
 //! Source: QEMU 7.2: `qemu-options.hx`; `hw/core/machine-smp.c` (what `-smp` leaves out); `hw/virtio/virtio-pci.c`, `virtio_pci_optimal_num_queues`, and
-//! `hw/core/machine.c`, `hw_compat_5_1` (queues of disks); `hw/net/virtio-net.c` (queues of networks). libvirt's formatdomain (vcpu, cputune, driver).
+//! `hw/core/machine.c`, `hw_compat_5_1` (queues of disks; so `info qtree` shows them); `hw/net/virtio-net.c` (queues of networks). libvirt's formatdomain (vcpu,
+//! cputune, driver).
 //!
-//! Left out: configuration files (`-readconfig`); devices that a monitor added later; disks of definitions that name no number of queues; what a VM of
-//! other VMMs than QEMU has.
+//! Left out: configuration files (`-readconfig`); disks of definitions that name no number of queues; GAP(audit-live): devices that a monitor added later, and
+//! VMs of other VMMs than QEMU.
 
 use super::Tree;
 use super::definition::{attribute, content, elements, name_of, vcpus_of};
