@@ -5,7 +5,7 @@
 //! that is told. Source: QEMU's `-device virtio-net-pci,help`; libvirt's formatdomain (driver queues); the study. Left out: queues that a guest leaves unused
 //! though it has them (`ethtool -L`), which only the guest tells.
 
-use super::vms::{Device, Kind, Manager, Source, Vm, Vms};
+use super::vms::{Device, Kind, Manager, Vm, Vms};
 use super::{Check, Finding, State, Tree};
 use std::collections::BTreeMap;
 
@@ -106,7 +106,6 @@ fn told(
 
 /// Networks of which the definition says another number of queues than they run with: the same network by its address.
 fn differ<'a>(running: &'a Vm, defined: &'a Vm) -> impl Iterator<Item = Finding> + 'a {
-    debug_assert!(defined.source == Source::Defined, "{defined:?}");
     let said = |d: &Device| {
         let mac = d.mac.as_ref()?;
         defined.devices.iter().find(|s| s.mac.as_ref() == Some(mac))?.queues.clone().ok()

@@ -172,9 +172,8 @@ type Pairs = BTreeMap<String, String>;
 fn pairs(text: &str) -> Pairs {
     // No command line holds a NUL within a word.
     let text = text.replace(",,", "\0");
-    let pair = |word: &str| {
-        Some(word.replace('\0', ",").split_once('=').map(|(k, v)| (k.to_owned(), v.to_owned()))?)
-    };
+    let pair =
+        |word: &str| word.replace('\0', ",").split_once('=').map(|(k, v)| (k.to_owned(), v.to_owned()));
     text.split(',').filter_map(pair).collect()
 }
 
@@ -366,13 +365,8 @@ fn nic(p: &Pairs) -> Option<Device> {
     let kind = p.get("type").map_or(Kind::Network, |t| network(t));
     let mac = p.get("mac").or_else(|| p.get("macaddr")).map(|m| m.to_ascii_lowercase());
     let id = p.get("id").or_else(|| p.get("name")).cloned().unwrap_or_default();
-    (model == "virtio" || model.starts_with("virtio-net")).then(|| Device {
-        kind,
-        id,
-        mac,
-        queues: Ok(1),
-        unused: None,
-    })
+    let virtio = model == "virtio" || model.starts_with("virtio-net");
+    virtio.then_some(Device { kind, id, mac, queues: Ok(1), unused: None })
 }
 
 /// What libvirt's definition says.
