@@ -2,6 +2,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
+use vsteer_core::audit::{Tree, audit, reduced_definition};
+use vsteer_host::audit::running;
 use vsteer_host::kvm::command_line;
 use vsteer_host::linux::{cgroups, numa_maps, pcpu, schedstat, task};
 
@@ -18,4 +20,12 @@ fuzz_target!(|bytes: &[u8]| {
     let _ = (cgroups::is_plain(&text), cgroups::lineage(&text), cgroups::common(text.lines()));
     let words: Vec<String> = text.split('\0').map(str::to_owned).collect();
     let _ = command_line::parse(&words);
+    let mut tree = Tree::default();
+    tree.files.insert("/sys/devices/system/cpu/online".into(), "0-3".into());
+    tree.files.insert("/etc/libvirt/qemu/x.xml".into(), reduced_definition(&text));
+    if let Some(kept) = running::reduced(&text) {
+        assert_eq!(running::reduced(&kept).as_ref(), Some(&kept), "what was kept is kept");
+        tree.files.insert("/proc/5/cmdline".into(), kept);
+    }
+    let _ = audit(&tree);
 });

@@ -1,12 +1,15 @@
 //! Reads the files that the audit looks at, of this machine or of a captured tree.
 //!
-//! A pattern's `*` stands for one folder's or file's name, or part of one. What is not there is no fault; what is there and may not be read is told.
+//! A pattern's `*` stands for one folder's or file's name, or part of one. What is not there is no fault; what is there and may not be read is told. Of
+//! processes only QEMU's are looked at; of their command lines ([`running`]), and of libvirt's definitions, no more is kept than the audit needs.
+
+pub mod running;
 
 use crate::root::Root;
 use std::io::ErrorKind;
 use std::path::Path;
 use vsteer_core::Fault;
-use vsteer_core::audit::{Tree, WANTED, wanted_besides};
+use vsteer_core::audit::{Tree, WANTED, reduced_definition, wanted_besides};
 
 /// A file that is longer is none of the kernel's settings.
 const TEXT_MAX: usize = 1 << 20;
@@ -21,6 +24,12 @@ pub fn read(root: &Root) -> Tree {
     for path in wanted_besides(&tree) {
         descend(root, path, &[], &mut tree);
     }
+    for (path, text) in &mut tree.files {
+        if path.starts_with("/etc/libvirt/qemu/") {
+            *text = reduced_definition(text);
+        }
+    }
+    running::read(root, &mut tree);
     tree
 }
 

@@ -6,8 +6,9 @@
 //! What is kept for good (tuned's profiles, boot loaders, definitions of VMs) is [`crate::lasting`]'s; here it is a setting like any other.
 
 use crate::actuate::{Actuate, Capabilities, Former};
+use crate::lasting::place::Place;
 use crate::lasting::{boot_loader, definition, tuned};
-use crate::shell;
+use crate::shell::{self, quoted};
 use std::io::Write;
 use std::time::Duration;
 use vsteer_core::experiment::description::{How, Knob, in_brackets, word_name, words_of};
@@ -23,11 +24,6 @@ fn of(knob: &Knob) -> String {
     format!("the setting {:?}{on}", knob.name)
 }
 
-/// A word for a shell.
-fn quoted(text: &str) -> String {
-    format!("'{}'", text.replace('\'', r"'\''"))
-}
-
 /// What is in force now.
 ///
 /// # Errors
@@ -40,9 +36,9 @@ pub fn read(knob: &Knob) -> Result<String, Fault> {
         (How::File { path }, on) => shell::ask(&format!("cat {}", quoted(path)), on.as_deref(), LIMIT),
         (How::Commands { read, .. }, on) => shell::ask(read, on.as_deref(), LIMIT),
         (How::KernelWords { .. }, on) => shell::ask("cat /proc/cmdline", on.as_deref(), LIMIT),
-        (how, Some(on)) => Err(only_here(how, on)),
-        (How::TunedProfile { profile }, None) => tuned::read(profile),
-        (How::BootLoader { names, loader }, None) => boot_loader::read(loader, names),
+        (How::TunedProfile { profile }, on) => tuned::read(profile, Place(on.as_deref())),
+        (How::BootLoader { names, loader }, on) => boot_loader::read(loader, names, Place(on.as_deref())),
+        (How::Definition { .. }, Some(on)) => Err(only_here(on)),
         (How::Definition { connect, element }, None) => definition::read(connect, element),
     };
     let told = told.map_err(|f| Fault { what: format!("reading {}: {}", of(knob), f.what), ..f })?;
@@ -53,15 +49,10 @@ pub fn read(knob: &Knob) -> Result<String, Fault> {
     })
 }
 
-fn only_here(how: &How, on: &str) -> Fault {
-    let what = match how {
-        How::TunedProfile { .. } => "a profile of tuned's",
-        How::Definition { .. } => "a VM's definition",
-        _ => "a boot loader's words",
-    };
-    Fault::new(FaultKind::Unsupported, format!("{what} on {on}"))
-        .because("it is kept on this host alone")
-        .way_out("run vsteer there")
+fn only_here(on: &str) -> Fault {
+    Fault::new(FaultKind::Unsupported, format!("a VM's definition on {on}"))
+        .because("libvirt goes to other machines itself, not over vsteer's ssh")
+        .way_out(format!("connect = \"qemu+ssh://{on}/system\""))
 }
 
 /// Sets it. Whether it took, [`read`] tells; of words of the command line after the next boot.
@@ -92,9 +83,13 @@ pub fn set(knob: &Knob, value: &str) -> Result<(), Fault> {
             let line = set.replace("{remove}", &names.join(" ")).replace("{add}", value);
             shell::ask(&line, on.as_deref(), LIMIT).map(drop).map_err(refused)
         }
-        (how, Some(on)) => Err(only_here(how, on)),
-        (How::TunedProfile { profile }, None) => tuned::set(profile, value).map_err(refused),
-        (How::BootLoader { names, loader }, None) => boot_loader::set(loader, names, value).map_err(refused),
+        (How::TunedProfile { profile }, on) => {
+            tuned::set(profile, value, Place(on.as_deref())).map_err(refused)
+        }
+        (How::BootLoader { names, loader }, on) => {
+            boot_loader::set(loader, names, value, Place(on.as_deref())).map_err(refused)
+        }
+        (How::Definition { .. }, Some(on)) => Err(refused(only_here(on))),
         (How::Definition { connect, element }, None) => {
             definition::set(connect, element, value).map_err(refused)
         }
@@ -146,7 +141,9 @@ impl Actuate for Knobs {
         let live = Some(self.current(step)?);
         let (knob, to) = self.knob(step)?;
         let (files, parts) = match &knob.how {
-            How::BootLoader { loader, .. } => (boot_loader::former(loader)?, Vec::new()),
+            How::BootLoader { loader, .. } => {
+                (boot_loader::former(loader, Place(knob.on.as_deref()))?, Vec::new())
+            }
             How::Definition { connect, element } => (Vec::new(), definition::former(connect, element, to)?),
             _ => (Vec::new(), Vec::new()),
         };
@@ -161,10 +158,11 @@ impl Actuate for Knobs {
     fn restore(&mut self, step: &Step, former: &Former) -> Result<(), Fault> {
         let (knob, to) = self.knob(step)?;
         let Some(Change::Knob { from, .. }) = &former.live else { return Ok(()) };
+        let at = Place(knob.on.as_deref());
         match &knob.how {
-            How::TunedProfile { profile } => return tuned::restore(profile, from),
+            How::TunedProfile { profile } => return tuned::restore(profile, from, at),
             How::BootLoader { names, loader } => {
-                return boot_loader::restore(loader, names, from, to, former);
+                return boot_loader::restore(loader, names, (from, to), former, at);
             }
             How::Definition { connect, element } => {
                 return definition::restore(connect, element, &former.definition);

@@ -41,6 +41,11 @@ pub struct Ran {
     pub took: Duration,
 }
 
+/// A text as one word of a shell's.
+pub fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
+
 fn failed(command: &str, e: impl std::fmt::Display) -> Fault {
     Fault::new(FaultKind::Failed, format!("running {command:?}")).because(e)
 }

@@ -133,6 +133,48 @@ fn what_was_better_is_a_plan_that_is_applied_and_taken_back() {
     );
 }
 
+/// An experiment over a setting that commands set, and that `lasting` keeps; `b` is better.
+fn with_lasting(set: &str, read: &str) -> String {
+    format!(
+        "name = \"k\"\ndesign = \"pair\"\n[workload]\ncommand = \"test $(cat knob) = b && sleep 0.02 || sleep 0.12\"\n[[factor]]\n\
+         name = \"knob\"\nlevels = [\"a\", \"b\"]\nset = \"printf %s {{level}} > knob\"\nread = \"cat knob\"\n\
+         lasting = {{ commands = {{ set = \"{set}\", read = \"{read}\" }} }}\n"
+    )
+}
+
+#[test]
+fn what_commands_keep_is_set_now_and_kept_and_both_are_taken_back() {
+    let p = Place::new();
+    let kept = || std::fs::read_to_string(p.path("kept")).unwrap_or_default();
+    let plan = |name: &str, text: &str| {
+        std::fs::write(p.path("k.toml"), text).unwrap();
+        let folder = format!("{name}.experiment");
+        p.json(&["experiment", "run", "k.toml", "--yes", "-o", &folder]);
+        assert_eq!((p.knob().as_str(), kept().as_str()), ("found", ""), "an experiment keeps nothing");
+        let made = p.run(&["experiment", "report", &folder, "--plan", "plan.json"]);
+        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        String::from_utf8(p.run(&["apply", "plan.json"]).stdout).unwrap()
+    };
+    let shown = plan("good", &with_lasting("printf %s '{level}' > kept", "cat kept 2>/dev/null || true"));
+    for line in ["would host: knob: \"found\" -> \"b\"", "would host: knob, kept: \"\" -> \"b\""] {
+        assert!(shown.contains(line), "{line} in {shown}");
+    }
+    assert!(p.run(&["apply", "plan.json", "--yes"]).status.success());
+    assert_eq!((p.knob().as_str(), kept().as_str()), ("b", "b"));
+    assert!(p.run(&["rollback"]).status.success());
+    assert_eq!((p.knob().as_str(), kept().as_str()), ("found", ""));
+    // A keeper that answers and keeps nothing is found out, and what runs is put back.
+    plan("stuck", &with_lasting("true {level}", "true"));
+    let done = p.run(&["apply", "plan.json", "--yes"]);
+    let said = String::from_utf8_lossy(&done.stderr).into_owned() + &String::from_utf8_lossy(&done.stdout);
+    assert!(!done.status.success() && said.contains("knob, kept"), "{said}");
+    assert_eq!(p.knob(), "found", "{said}");
+    // One that cannot be given a level is refused before anything runs.
+    std::fs::write(p.path("k.toml"), with_lasting("true", "true")).unwrap();
+    let done = p.run(&["experiment", "run", "k.toml", "--yes"]);
+    assert_eq!(done.status.code(), Some(6), "{}", String::from_utf8_lossy(&done.stderr));
+}
+
 #[test]
 fn ctrl_c_puts_settings_back_and_resume_goes_on() {
     let p = Place::new();

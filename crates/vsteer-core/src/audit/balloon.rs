@@ -1,7 +1,7 @@
 //! Is memory taken from VMs while they run? A ballooned guest swaps or drops caches while its host believes it has memory. Source: libvirt's
 //! formatdomain (memballoon, currentMemory).
 
-use super::pinning::{elements, name_of};
+use super::definition::{elements, name_of};
 use super::{Check, Finding, Tree};
 
 /// See the file's head.

@@ -7,13 +7,15 @@
 //! What counts as it should be is for hosts of VMs (and guests) that shall be quick; where a setting trades speed for watts or security the finding
 //! says so, and security is never traded: mitigations that are on are as they should be.
 //!
-//! GAP(audit-live): VMs' queues and pins are read from libvirt's definitions, not from what runs. Held to 63 captured machines by the lab (`lab run audit`).
+//! VMs are read as they run where QEMU runs them, and as libvirt's definitions say where they do not ([`vms`]). Held to 63 captured machines by the lab
+//! (`lab run audit`).
 //! Left out: what no file tells (firmware settings); thresholds per workload: whether a setting helps is an experiment's question.
 
 mod balloon;
 mod boost;
 mod clocksource;
 mod command_line;
+mod definition;
 mod energy;
 mod halt_polling;
 mod huge_pages;
@@ -29,9 +31,12 @@ mod queues;
 mod scaling;
 mod smt;
 mod tuned;
+mod vms;
 
+pub use definition::reduced as reduced_definition;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::ops::Bound;
 
 /// A machine's files, by path; those that are not there are not in it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -91,6 +96,12 @@ pub const WANTED: &[&str] = &[
     "/usr/lib/tuned/profiles/*/tuned.conf",
 ];
 
+/// What is to be read of a QEMU process that runs a VM, and of no other process: of its command line the options and keys that say how many vCPUs and
+/// queues there are ([`vms`] reads them, whoever captures writes no others: passwords and paths stand among the rest), of `status` the line
+/// `Cpus_allowed_list`, of its threads those that are vCPUs. `PID` and `TID` are numbers.
+pub const WANTED_OF_QEMU: [&str; 4] =
+    ["/proc/PID/cmdline", "/proc/PID/status", "/proc/PID/task/TID/comm", "/proc/PID/task/TID/status"];
+
 /// Files that are to be read since others that were read name them: the sysctls of tuned's profiles.
 pub fn wanted_besides(tree: &Tree) -> Vec<String> {
     tuned::sysctls(tree)
@@ -109,8 +120,9 @@ impl Tree {
         end: &'a str,
     ) -> impl Iterator<Item = (&'a str, &'a str)> + 'a {
         self.files
-            .iter()
-            .filter_map(move |(path, text)| Some((path.strip_prefix(begin)?.strip_suffix(end)?, text.trim())))
+            .range::<str, _>((Bound::Included(begin), Bound::Unbounded))
+            .map_while(move |(path, text)| Some((path.strip_prefix(begin)?, text)))
+            .filter_map(move |(rest, text)| Some((rest.strip_suffix(end)?, text.trim())))
     }
 
     /// Words of the running kernel's command line.

@@ -1,103 +1,115 @@
 //! Are vCPUs pinned sensibly, where they are pinned?
 //!
-//! Two vCPUs of one VM on one pCPU wait for each other; a VM of which some vCPUs are pinned and others roam has the worst of both. Unpinned is as it
-//! should be unless somebody needs even times. Read from definitions as text: elements and attributes as libvirt writes them. Source: libvirt's
-//! formatdomain (cputune); what pins cost in waiting `vsteer diagnose` measures. Left out: pins of VMs that are not libvirt's.
+//! vCPUs of one VM that have fewer pCPUs than they are wait for each other; a VM of which some vCPUs are pinned and others roam has the worst of both.
+//! Unpinned is as it should be unless somebody needs even times. Read of VMs as they run, else of libvirt's definitions ([`super::vms`]); where both are
+//! there and differ, that is told: the next start takes back what runs. Source: libvirt's formatdomain (cputune); what pins cost in waiting
+//! `vsteer diagnose` measures. Left out: pins of QEMUs without named threads, of VMs that neither QEMU runs nor libvirt defines, and of emulator and I/O
+//! threads.
 
+use super::vms::{Manager, Pin, Vm, Vms, online};
 use super::{Check, Finding, Tree};
+use crate::CpuSet;
 use std::collections::BTreeMap;
 
 /// See the file's head.
 pub const CHECK: Check = Check { name: "pinning", doc: "pins of vCPUs", look };
 
-/// The texts of elements of this name, from tag to tag.
-pub fn elements<'a>(xml: &'a str, name: &str) -> Vec<&'a str> {
-    let (open, close) = (format!("<{name}"), format!("</{name}>"));
-    let mut out = Vec::new();
-    let mut rest = xml;
-    while let Some(at) = rest.find(&open) {
-        let body = &rest[at..];
-        // <vcpu is not <vcpupin.
-        let is_it = body[open.len()..].starts_with(|c: char| c.is_whitespace() || c == '>' || c == '/');
-        let end = match body.find('>') {
-            Some(e) if body[..e].ends_with('/') => e + 1,
-            Some(_) => body.find(&close).map_or(body.len(), |e| e + close.len()),
-            None => body.len(),
-        };
-        if is_it {
-            out.push(&body[..end]);
-        }
-        rest = &body[if is_it { end } else { open.len() }..];
-    }
-    out
-}
-
-/// An attribute of the first element of this name.
-pub fn attribute<'a>(xml: &'a str, element: &str, name: &str) -> Option<&'a str> {
-    let tag = elements(xml, element).into_iter().next()?;
-    let tag = &tag[..tag.find('>')?];
-    let value = tag.split(&format!(" {name}=")).nth(1)?;
-    let quote = value.chars().next().filter(|c| "'\"".contains(*c))?;
-    value[1..].split(quote).next()
-}
-
-fn content<'a>(xml: &'a str, name: &str) -> Option<&'a str> {
-    let element = elements(xml, name).into_iter().next()?;
-    element.split_once('>')?.1.split('<').next().map(str::trim)
-}
-
-/// The VM's name.
-pub fn name_of(xml: &str) -> Option<&str> {
-    content(xml, "name")
-}
-
-/// Its vCPUs.
-pub fn vcpus_of(xml: &str) -> usize {
-    content(xml, "vcpu").and_then(|n| n.parse().ok()).unwrap_or(1)
-}
-
 fn look(t: &Tree) -> Vec<Finding> {
-    let found: Vec<Finding> = t
-        .matching("/etc/libvirt/qemu/", ".xml")
-        .map(|(file, xml)| one(name_of(xml).unwrap_or(file), xml))
-        .collect();
+    let vms = Vms::of(t);
+    let all = online(t);
+    let mut found: Vec<Finding> = vms.in_force().map(|vm| one(vm, all.as_ref())).collect();
+    found.extend(vms.running_and_defined().filter_map(|(r, d)| differ(r, d, all.as_ref())));
     if found.is_empty() {
-        vec![Finding::none("pins of vCPUs", "no definition of a VM of libvirt's is here")]
+        vec![Finding::none("pins of vCPUs", "no QEMU runs, and no definition of a VM of libvirt's is here")]
     } else {
         found
     }
 }
 
-fn one(name: &str, xml: &str) -> Finding {
-    let (setting, vcpus) = (format!("pins of VM {name:?}"), vcpus_of(xml));
-    let mut single: BTreeMap<&str, usize> = BTreeMap::new();
-    let pins = elements(xml, "vcpupin");
-    for pin in &pins {
-        if let Some(cpus) = attribute(pin, "vcpupin", "cpuset")
-            && cpus.parse::<u32>().is_ok()
-        {
-            *single.entry(cpus).or_default() += 1;
+fn one(vm: &Vm, online: Option<&CpuSet>) -> Finding {
+    let setting = format!("pins of VM {:?}", vm.name);
+    let pins = match &vm.pins {
+        Ok(pins) => pins,
+        Err(why) => return Finding::none(setting, why.as_str()),
+    };
+    let mut same: BTreeMap<&CpuSet, usize> = BTreeMap::new();
+    pins.values().filter_map(|p| p.cpus.as_ref()).for_each(|c| *same.entry(c).or_default() += 1);
+    let short: Vec<String> =
+        same.iter().filter(|(c, n)| **n > c.len()).map(|(c, n)| format!("{n} vCPUs on pCPU {c}")).collect();
+    let pinned: usize = same.values().sum();
+    let value = format!("{pinned} of {} vCPUs, {}", pins.len(), vm.told_by());
+    let unpin = || {
+        let (change, undo) = unpinned(vm, pins, online);
+        ("a VM whose pins were meant so loses its even times", change, undo)
+    };
+    if !short.is_empty() {
+        Finding::bad(setting, value, format!("{}: they wait for each other", short.join(", ")), unpin())
+    } else if (1..pins.len()).contains(&pinned) {
+        Finding::bad(setting, value, "some are pinned and others roam", unpin())
+    } else if pinned == 0 {
+        let value = format!("none, {}", vm.told_by());
+        Finding::good(setting, value, "the scheduler may use every idle pCPU")
+    } else {
+        Finding::good(setting, value, "each has a pCPU; `vsteer diagnose` tells whether that costs waiting")
+    }
+}
+
+/// What takes a VM's pins away, and what sets them again.
+fn unpinned(vm: &Vm, pins: &BTreeMap<u32, Pin>, online: Option<&CpuSet>) -> (String, String) {
+    let pinned = || pins.iter().filter_map(|(n, p)| Some((n, p.cpus.as_ref()?, p.tid)));
+    let each = |text: &dyn Fn(u32, &CpuSet, Option<u32>) -> String| {
+        let all: Vec<String> = pinned().map(|(n, c, tid)| text(*n, c, tid)).collect();
+        all.join("; ")
+    };
+    let name = &vm.name;
+    let everywhere = online.map_or_else(|| "every pCPU".to_owned(), ToString::to_string);
+    match (vm.manager, vm.told_by()) {
+        (Manager::Libvirt, "defined") => (
+            format!("remove <vcpupin> of {name:?}, or `vsteer plan` while it runs"),
+            "the former <vcpupin>".into(),
+        ),
+        (Manager::Libvirt, _) => (
+            each(&|n, _, _| format!("virsh vcpupin {name} {n} {everywhere} --live")),
+            each(&|n, c, _| format!("virsh vcpupin {name} {n} {c} --live")),
+        ),
+        (Manager::Proxmox(_) | Manager::Nobody, _) => {
+            let thread = |tid: Option<u32>| tid.map_or_else(|| "TID".to_owned(), |t| t.to_string());
+            (
+                each(&|_, _, tid| format!("taskset -pc {everywhere} {}", thread(tid))),
+                each(&|_, c, tid| format!("taskset -pc {c} {}", thread(tid))),
+            )
         }
     }
-    let shared: Vec<&str> = single.iter().filter(|(_, n)| **n > 1).map(|(c, _)| *c).collect();
-    let value = format!("{} of {vcpus} vCPUs", pins.len());
-    let unpin = (
-        "a VM whose pins were meant so loses its even times",
-        format!("remove <vcpupin> of {name:?}, or `vsteer plan` while it runs"),
-        "the former <vcpupin>",
-    );
-    if !shared.is_empty() {
-        Finding::bad(
-            setting,
-            value,
-            format!("several vCPUs on pCPU {}: they wait for each other", shared.join(", ")),
-            unpin,
-        )
-    } else if !pins.is_empty() && pins.len() < vcpus {
-        Finding::bad(setting, value, "some are pinned and others roam", unpin)
-    } else if pins.is_empty() {
-        Finding::good(setting, "none", "the scheduler may use every idle pCPU")
-    } else {
-        Finding::good(setting, value, "one by one; `vsteer diagnose` tells whether that costs waiting")
+}
+
+/// Where a VM's vCPUs run otherwise than its definition says.
+fn differ(running: &Vm, defined: &Vm, online: Option<&CpuSet>) -> Option<Finding> {
+    let (Ok(runs), Ok(says)) = (&running.pins, &defined.pins) else { return None };
+    let text = |cpus: Option<&CpuSet>| cpus.or(online).map_or_else(|| "any".to_owned(), ToString::to_string);
+    let mut differing = Vec::new();
+    for (vcpu, pin) in runs {
+        let Some(said) = says.get(vcpu) else { continue };
+        // A vCPU without a pin has what the whole process has: a cgroup's set is no pin of it.
+        let confined = said.cpus.is_none() && pin.cpus == running.confined;
+        if pin.cpus != said.cpus && !confined {
+            differing.push((vcpu, text(pin.cpus.as_ref()), text(said.cpus.as_ref())));
+        }
     }
+    let first = differing.first()?;
+    let name = &running.name;
+    let pins = |to: &dyn Fn(&(&u32, String, String)) -> String| {
+        let all: Vec<String> =
+            differing.iter().map(|d| format!("virsh vcpupin {name} {} {} --config", d.0, to(d))).collect();
+        all.join("; ")
+    };
+    Some(Finding::bad(
+        format!("pins of VM {name:?} against its definition"),
+        format!("{} of {} vCPUs differ", differing.len(), runs.len()),
+        format!("vCPU {} may run on {} now and on {} after the next start", first.0, first.1, first.2),
+        (
+            "which of both was meant only its owner knows: `vsteer steer`, `vsteer apply` and --live change what runs alone",
+            pins(&|d| d.1.clone()),
+            pins(&|d| d.2.clone()),
+        ),
+    ))
 }

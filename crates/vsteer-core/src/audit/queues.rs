@@ -1,10 +1,12 @@
 //! Have virtio devices as many queues as there are vCPUs?
 //!
 //! With fewer, vCPUs share queues and their interrupts: iperf3 gained much by more queues in the study, a build nothing. Read in the guest from its
-//! devices, on the host from VMs' definitions. Source: libvirt's formatdomain (driver queues); the study.
+//! devices; on the host from VMs as they run, else from libvirt's definitions ([`super::vms`]); where a definition was changed and its VM not started anew,
+//! that is told. Source: QEMU's `-device virtio-net-pci,help`; libvirt's formatdomain (driver queues); the study. Left out: queues that a guest leaves unused
+//! though it has them (`ethtool -L`), which only the guest tells.
 
-use super::pinning::{attribute, elements, name_of, vcpus_of};
-use super::{Check, Finding, Tree};
+use super::vms::{Device, Kind, Manager, Vm, Vms};
+use super::{Check, Finding, State, Tree};
 use std::collections::BTreeMap;
 
 /// See the file's head.
@@ -23,45 +25,105 @@ fn look(t: &Tree) -> Vec<Finding> {
         for (path, _) in t.matching("/sys/block/", "/cpu_list") {
             *devices.entry(path.split('/').next().unwrap_or(path)).or_default() += 1;
         }
-        found.extend(
-            devices
-                .into_iter()
-                .filter(|(d, _)| *d != "lo")
-                .map(|(device, queues)| told(device, queues, cpus)),
-        );
+        found.extend(devices.into_iter().filter(|(d, _)| *d != "lo").map(|(device, queues)| {
+            let driver = if device.starts_with("vd") { "qemu" } else { "vhost" };
+            told(device, queues, cpus, "", &|n| element(driver, n))
+        }));
     }
-    for (file, text) in t.matching("/etc/libvirt/qemu/", ".xml") {
-        let (name, vcpus) = (name_of(text).unwrap_or(file), vcpus_of(text));
-        for interface in elements(text, "interface") {
-            if attribute(interface, "model", "type") != Some("virtio") {
-                continue;
-            }
-            let queues = attribute(interface, "driver", "queues").and_then(|q| q.parse().ok()).unwrap_or(1);
-            found.push(told(&format!("network of VM {name:?}"), queues, vcpus));
-        }
+    let vms = Vms::of(t);
+    for vm in vms.in_force() {
+        found.extend(vm.devices.iter().map(|d| of_vm(vm, d)));
     }
+    found.extend(vms.running_and_defined().flat_map(|(r, d)| differ(r, d)));
     if found.is_empty() {
-        vec![Finding::none("virtio queues", "no virtio device, and no definition of a VM with one, is here")]
+        vec![Finding::none("virtio queues", "no virtio device, and no VM with one, is here")]
     } else {
         found
     }
 }
 
-fn told(device: &str, queues: usize, vcpus: usize) -> Finding {
-    let (setting, value) = (format!("queues of {device}"), format!("{queues} for {vcpus} vCPUs"));
+fn element(driver: &str, queues: usize) -> String {
+    format!("<driver name='{driver}' queues='{queues}'/> in the VM's definition, and start it anew")
+}
+
+fn of_vm(vm: &Vm, device: &Device) -> Finding {
+    let name = format!("{} of VM {:?}", device.label(), vm.name);
+    let queues = match &device.queues {
+        Ok(queues) => *queues,
+        Err(why) => return Finding::none(format!("queues of {name}"), why.as_str()),
+    };
+    if device.kind == Kind::SingleQueue {
+        let why = "the host's side of it has one queue and no more: a tap device, vhost-user and vhost-vdpa can have several";
+        return Finding::new(format!("queues of {name}"), State::DoesNotApply, "1", why);
+    }
+    let id = if device.id.is_empty() { "it" } else { &device.id };
+    let change = |n: usize| match (vm.manager, device.kind) {
+        (Manager::Libvirt, Kind::Disk) => element("qemu", n),
+        (Manager::Libvirt, Kind::Scsi) => {
+            format!("<driver queues='{n}'/> of the controller, and start it anew")
+        }
+        (Manager::Libvirt, _) => element("vhost", n),
+        (Manager::Proxmox(vm), Kind::Network | Kind::SingleQueue) => {
+            format!("`qm set {vm} --{id} ...,queues={n}` with the rest of it as it is, and start it anew")
+        }
+        (Manager::Nobody, Kind::Network | Kind::SingleQueue) => {
+            format!("queues={n} of its -netdev and mq=on,vectors={} of {id}, and start it anew", 2 * n + 2)
+        }
+        (_, _) => format!("num-queues={n} of {id}, and start it anew"),
+    };
+    let mut finding = told(&name, queues, vm.vcpus, &format!(", {}", vm.told_by()), &change);
+    if let (State::Not, Some(unused)) = (finding.state, device.unused) {
+        finding.reason = format!(
+            "its -netdev has {unused} queues, and the device without mq=on uses one: {}",
+            finding.reason
+        );
+    }
+    finding
+}
+
+fn told(
+    device: &str,
+    queues: usize,
+    vcpus: usize,
+    told_by: &str,
+    change: &dyn Fn(usize) -> String,
+) -> Finding {
+    let (setting, value) = (format!("queues of {device}"), format!("{queues} for {vcpus} vCPUs{told_by}"));
     if queues >= vcpus.min(ENOUGH) {
         return Finding::good(setting, value, "each vCPU has its own, or there are enough");
     }
-    let wanted = vcpus.min(ENOUGH);
-    let driver = if device.starts_with("vd") { "<driver name='qemu'" } else { "<driver name='vhost'" };
     Finding::bad(
         setting,
         value,
         "vCPUs share queues: traffic from many vCPUs waits; a VM that only computes gains nothing",
         (
             "a vhost thread's memory per queue; with 32 queues the study's VM hung at boot unless its vCPUs were pinned",
-            format!("{driver} queues='{wanted}'/> in the VM's definition, and start it anew"),
-            format!("{driver} queues='{queues}'/>"),
+            change(vcpus.min(ENOUGH)),
+            change(queues),
         ),
     )
+}
+
+/// Networks of which the definition says another number of queues than they run with: the same network by its address.
+fn differ<'a>(running: &'a Vm, defined: &'a Vm) -> impl Iterator<Item = Finding> + 'a {
+    let said = |d: &Device| {
+        let mac = d.mac.as_ref()?;
+        defined.devices.iter().find(|s| s.mac.as_ref() == Some(mac))?.queues.clone().ok()
+    };
+    running.devices.iter().filter_map(move |device| {
+        let (runs, said) = (device.queues.clone().ok()?, said(device)?);
+        (runs != said).then(|| {
+            let name = &running.name;
+            Finding::bad(
+                format!("queues of {} of VM {name:?} against its definition", device.label()),
+                format!("{runs} running, {said} defined"),
+                "the definition was changed and the VM not started anew",
+                (
+                    "the VM is down while it is started anew",
+                    format!("`virsh shutdown {name}`, and `virsh start {name}` when it is down"),
+                    format!("<driver name='vhost' queues='{runs}'/> in the VM's definition"),
+                ),
+            )
+        })
+    })
 }

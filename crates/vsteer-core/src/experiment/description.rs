@@ -7,7 +7,7 @@
 //! Left out: knobs that are set through libvirt's API: `virsh` is a command.
 
 use super::design::{Design, Laid, Varied, lay_out};
-use super::lasting::{Element, Loader, Profile};
+use super::lasting::{Element, Lasting, Loader, Profile};
 use crate::quantity::Quantity;
 use crate::{Fault, FaultKind};
 use serde::{Deserialize, Serialize};
@@ -212,8 +212,8 @@ pub struct Factor {
     pub kernel: bool,
     /// Where it is set: `user@host` for ssh; without it here.
     pub on: Option<String>,
-    /// What a level is in a VM's definition: where the best one is kept for good (`report --plan`); while the experiment runs it is set as above.
-    pub lasting: Option<Element>,
+    /// How the best level is kept for good (`report --plan`): in a VM's definition, or by commands. While the experiment runs it is set as above.
+    pub lasting: Option<Lasting>,
 }
 
 /// How a machine is booted with another command line.
@@ -287,6 +287,9 @@ pub struct Knob {
     pub on: Option<String>,
 }
 
+/// Whose definitions are meant where an experiment names no libvirt.
+const LIBVIRT: &str = "qemu:///system";
+
 /// tuned's own commands. `tuned-adm profile` answers 0 where no daemon runs and does nothing: that is what reading back is for.
 pub const TUNED_SET: &str = "tuned-adm profile '{level}'";
 /// Prints the active profile; nothing where no daemon runs.
@@ -329,6 +332,38 @@ impl Factor {
             _ => return Ok(None),
         };
         Ok(Some(Knob { name: self.name.clone(), how, on: self.on.clone() }))
+    }
+
+    /// How its best level is kept for good, where its file says that; `connect` is whose definitions are meant.
+    ///
+    /// # Errors
+    /// `BadInput` for commands that cannot keep, or tell, a level.
+    pub fn kept(&self, connect: Option<&str>) -> Result<Option<Knob>, Fault> {
+        let element = match &self.lasting {
+            None => return Ok(None),
+            Some(Lasting::Queues { vm, interface }) => {
+                Element::Queues { vm: vm.clone(), interface: *interface }
+            }
+            Some(Lasting::Pin { vm, vcpu }) => Element::Pin { vm: vm.clone(), vcpu: *vcpu },
+            Some(Lasting::Commands { set, read }) => {
+                if !set.contains("{level}") || read.trim().is_empty() {
+                    return Err(Fault::new(FaultKind::BadInput, format!("factor {:?}", self.name)).because(
+                        "its lasting commands: `set` has {level} in it, and `read` prints what is kept",
+                    ));
+                }
+                let how = How::Commands { set: set.clone(), read: read.clone() };
+                // Another setting than the one that is in force now: in a plan both have a step.
+                return Ok(Some(Knob { name: format!("{}, kept", self.name), how, on: self.on.clone() }));
+            }
+        };
+        // libvirt goes to another machine itself.
+        let of_on = |on: &String| format!("qemu+ssh://{}/system", on.trim_start_matches("ssh://"));
+        let connect = match (connect, &self.on) {
+            (Some(uri), _) => uri.to_owned(),
+            (None, Some(on)) => of_on(on),
+            (None, None) => LIBVIRT.to_owned(),
+        };
+        Ok(Some(Knob { name: self.name.clone(), how: How::Definition { connect, element }, on: None }))
     }
 }
 
@@ -463,6 +498,7 @@ impl Experiment {
             if levels.len() != f.levels.len() {
                 return wrong(format!("factor {:?} has a level twice", f.name));
             }
+            f.kept(self.connect.as_deref())?;
             if f.knob(self.boot.as_ref())?.is_none() {
                 let place = format!("{{{}}}", f.name);
                 let w = &self.workload;

@@ -2,7 +2,8 @@
 //!
 //! Three keepers, each by the tool that owns it, so that nobody fights with it: where tuned is in force a generated profile that includes the active one (a file
 //! that is written beside tuned's back is set back at its next start); the kernel's command line by the distribution's boot loader tool; a VM's pins and network
-//! queues by libvirt's definition of it. Here are the values and the pure edits of their texts; reading, writing and calling is `vsteer-host`'s.
+//! queues by libvirt's definition of it. What none of them keeps commands of the experiment's do, where its file names them. Here are the values and the pure
+//! edits of their texts; reading, writing and calling is `vsteer-host`'s.
 //!
 //! Sources: tuned.conf(5) and tuned 2.20's plugins sysctl and sysfs; grub-mkconfig's `/etc/default/grub` and Debian's `/etc/default/grub.d/*.cfg`; grubby(8);
 //! kernelstub 3 (`/etc/kernelstub/configuration`). Left out: GRUB_CMDLINE_XEN, systemd-boot and U-Boot by their own files.
@@ -253,6 +254,34 @@ pub enum Element {
         vm: String,
         /// Which vCPU.
         vcpu: u32,
+    },
+}
+
+/// How a factor's level is kept for good, as an experiment's file says it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Lasting {
+    /// [`Element::Queues`].
+    Queues {
+        /// The VM's name.
+        vm: String,
+        /// Which of its interfaces, from 0.
+        #[serde(default)]
+        interface: usize,
+    },
+    /// [`Element::Pin`].
+    Pin {
+        /// The VM's name.
+        vm: String,
+        /// Which vCPU.
+        vcpu: u32,
+    },
+    /// By commands, run where the factor is set.
+    Commands {
+        /// Keeps `{level}`: at the next boot, or start of a VM, it is in force.
+        set: String,
+        /// Prints the level that is kept; nothing where none is. What it prints is what `set` is given to take it back.
+        read: String,
     },
 }
 

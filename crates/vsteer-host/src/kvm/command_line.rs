@@ -44,27 +44,11 @@ pub struct CommandLine {
 
 /// Reads the arguments, the program's name first. `None` when this is no QEMU that runs a VM.
 pub fn parse(arguments: &[String]) -> Option<CommandLine> {
-    let (program, rest) = arguments.split_first()?;
-    let program = program.rsplit('/').next()?;
-    let is_qemu = program.starts_with("qemu-system-") || matches!(program, "qemu-kvm" | "kvm" | "qemu");
-    if !is_qemu {
-        return None;
-    }
+    qemu(arguments)?;
     let mut line = CommandLine::default();
     let (mut sockets, mut control) = (Vec::new(), Vec::new());
-    let mut words = rest.iter().peekable();
-    while let Some(word) = words.next() {
-        let Some(option) = word.strip_prefix("--").or_else(|| word.strip_prefix('-')) else { continue };
-        // Options without a value: what follows is then the next option.
-        let value = match words.peek() {
-            Some(v) if !is_flag(option) => {
-                let v = v.as_str();
-                words.next();
-                v
-            }
-            _ => "",
-        };
-        if value.contains("/libvirt/qemu/") && value.contains("/master-key.aes") {
+    for (option, value) in options(&arguments[1..]) {
+        if is_libvirts(value) {
             line.of_libvirt = true;
             line.libvirt_id = libvirt_id(value);
         }
@@ -104,6 +88,31 @@ pub fn parse(arguments: &[String]) -> Option<CommandLine> {
     Some(line)
 }
 
+/// The program's file name, where it is a QEMU that can run a VM.
+pub fn qemu(arguments: &[String]) -> Option<&str> {
+    let program = arguments.first()?.rsplit('/').next()?;
+    let is_qemu = program.starts_with("qemu-system-") || matches!(program, "qemu-kvm" | "kvm" | "qemu");
+    is_qemu.then_some(program)
+}
+
+/// Options without their dashes, each with its value; of those that have none it is empty.
+pub fn options(words: &[String]) -> Vec<(&str, &str)> {
+    let mut words = words.iter().peekable();
+    let mut all = Vec::new();
+    while let Some(word) = words.next() {
+        let Some(option) = word.strip_prefix("--").or_else(|| word.strip_prefix('-')) else { continue };
+        // Options without a value: what follows is then the next option.
+        let value = if is_flag(option) { None } else { words.next() };
+        all.push((option, value.map_or("", String::as_str)));
+    }
+    all
+}
+
+/// Is this the value of the `-object` that holds a libvirt's secret for this VM?
+pub fn is_libvirts(value: &str) -> bool {
+    value.contains("/libvirt/qemu/") && value.contains("/master-key.aes")
+}
+
 /// Is this one of the options without a value? Only those that may stand before one that matters here.
 fn is_flag(option: &str) -> bool {
     matches!(
@@ -139,7 +148,7 @@ fn is_flag(option: &str) -> bool {
 }
 
 /// `key=value` between commas; `,,` is a comma. The first word without `=` belongs to `implied`.
-fn pairs(text: &str, implied: &str) -> Vec<(String, String)> {
+pub fn pairs(text: &str, implied: &str) -> Vec<(String, String)> {
     let mut words = vec![String::new()];
     let mut signs = text.chars().peekable();
     while let Some(sign) = signs.next() {
@@ -160,7 +169,8 @@ fn pairs(text: &str, implied: &str) -> Vec<(String, String)> {
     words.into_iter().enumerate().map(pair).collect()
 }
 
-fn get<'a>(pairs: &'a [(String, String)], key: &str) -> Option<&'a str> {
+/// The last value of that key: it overrides those before.
+pub fn get<'a>(pairs: &'a [(String, String)], key: &str) -> Option<&'a str> {
     pairs.iter().rev().find(|(k, _)| k == key).map(|(_, v)| v.as_str())
 }
 

@@ -1,15 +1,13 @@
 //! Words of the kernel's command line, kept by the distribution's own tool.
 //!
-//! Which tool there is, is told by its files beneath the root: kernelstub's before grubby's before `/etc/default/grub`, since a distribution that has one of the
+//! Which tool there is, is told by its files: kernelstub's before grubby's before `/etc/default/grub`, since a distribution that has one of the
 //! former may carry the latter's file besides. GRUB's files are put back to the byte where nobody else edited them meanwhile, else word by word.
 //!
 //! Tried: Debian 12's own update-grub in a folder of its own (the lab's case `experiment-lasting`). **untried**: a machine that boots from it; grubby and kernelstub
 //! but for a stand-in.
 
-use super::replace;
+use super::place::Place;
 use crate::actuate::Former;
-use crate::root::Root;
-use crate::shell;
 use std::time::Duration;
 use vsteer_core::experiment::lasting::{
     Loader, grub_with, of_grubby, of_kernelstub, of_menu, words_are_plain,
@@ -19,54 +17,60 @@ use vsteer_core::{Fault, FaultKind};
 /// Making a menu asks every disk.
 const LIMIT: Duration = Duration::from_secs(300);
 
-/// The boot loader's tool of this machine.
-pub fn detect(root: &Root) -> Option<Loader> {
-    let there = |path: &str| root.bytes(path).is_ok();
-    let program = |names: [&str; 2]| names.into_iter().find(|p| there(p)).map(str::to_owned);
-    let configuration = "/etc/kernelstub/configuration";
-    if let Some(program) =
-        program(["/usr/bin/kernelstub", "/bin/kernelstub"]).filter(|_| there(configuration))
-    {
-        return Some(Loader::Kernelstub { program, configuration: configuration.to_owned() });
+const CONFIGURATION: &str = "/etc/kernelstub/configuration";
+/// Of each tool the places where distributions have it.
+const KERNELSTUB: [&str; 2] = ["/usr/bin/kernelstub", "/bin/kernelstub"];
+const GRUBBY: [&str; 2] = ["/usr/sbin/grubby", "/sbin/grubby"];
+const UPDATE_GRUB: [&str; 2] = ["/usr/sbin/update-grub", "/sbin/update-grub"];
+const MAIN: &str = "/etc/default/grub";
+const BESIDES: &str = "/etc/default/grub.d/*.cfg";
+
+/// The boot loader's tool of a machine.
+///
+/// # Errors
+/// Where the machine cannot be asked.
+pub fn detect(at: Place<'_>) -> Result<Option<Loader>, Fault> {
+    let all = [&KERNELSTUB[..], &GRUBBY, &UPDATE_GRUB, &[CONFIGURATION, MAIN, BESIDES]].concat();
+    Ok(of_files(&at.of(&all)?))
+}
+
+/// Which tool there is where these files are.
+fn of_files(there: &[String]) -> Option<Loader> {
+    let has = |path: &str| there.iter().any(|t| t == path);
+    let program = |names: [&str; 2]| names.into_iter().find(|p| has(p)).map(str::to_owned);
+    if let Some(program) = program(KERNELSTUB).filter(|_| has(CONFIGURATION)) {
+        return Some(Loader::Kernelstub { program, configuration: CONFIGURATION.to_owned() });
     }
-    if let Some(program) = program(["/usr/sbin/grubby", "/sbin/grubby"]) {
+    if let Some(program) = program(GRUBBY) {
         return Some(Loader::Grubby { program });
     }
-    let update = program(["/usr/sbin/update-grub", "/sbin/update-grub"])?;
-    let main = "/etc/default/grub";
-    let folder = "/etc/default/grub.d";
-    let mut files: Vec<String> = root.names(folder).unwrap_or_default();
-    files.retain(|name| name.ends_with(".cfg"));
+    let update = program(UPDATE_GRUB)?;
+    let folder = BESIDES.split('*').next().unwrap_or(BESIDES);
+    let mut files: Vec<String> =
+        there.iter().filter(|t| t.starts_with(folder) && t.ends_with(".cfg")).cloned().collect();
     files.sort();
-    let mut files: Vec<String> = files.into_iter().map(|name| format!("{folder}/{name}")).collect();
-    if there(main) {
-        files.insert(0, main.to_owned());
+    if has(MAIN) {
+        files.insert(0, MAIN.to_owned());
     }
     (!files.is_empty()).then(|| Loader::Grub { files, update, menu: "/boot/grub/grub.cfg".to_owned() })
 }
 
-fn text(path: &str) -> Result<String, Fault> {
-    std::fs::read_to_string(path).map_err(|e| Fault::io(format!("reading {path}"), &e))
-}
-
-fn texts(files: &[String]) -> Result<Vec<(String, String)>, Fault> {
-    files.iter().map(|f| Ok((f.clone(), text(f)?))).collect()
+fn texts(files: &[String], at: Place<'_>) -> Result<Vec<(String, String)>, Fault> {
+    files.iter().map(|f| Ok((f.clone(), at.text(f)?))).collect()
 }
 
 /// Words of these names that the next boot will be given.
 ///
 /// # Errors
 /// Where the tool does not tell, or its kernels are given different ones.
-pub fn read(loader: &Loader, names: &[String]) -> Result<String, Fault> {
+pub fn read(loader: &Loader, names: &[String], at: Place<'_>) -> Result<String, Fault> {
     let told = match loader {
-        Loader::Grubby { program } => {
-            of_grubby(&shell::ask(&format!("{program} --info=ALL"), None, LIMIT)?, names)
-        }
-        Loader::Grub { menu, .. } => of_menu(&text(menu)?, names),
-        Loader::Kernelstub { configuration, .. } => of_kernelstub(&text(configuration)?, names),
+        Loader::Grubby { program } => of_grubby(&at.ask(&format!("{program} --info=ALL"), LIMIT)?, names),
+        Loader::Grub { menu, .. } => of_menu(&at.text(menu)?, names),
+        Loader::Kernelstub { configuration, .. } => of_kernelstub(&at.text(configuration)?, names),
     };
     told.map_err(|why| {
-        Fault::new(FaultKind::Unsupported, format!("the kernel's words by {loader}")).because(why)
+        Fault::new(FaultKind::Unsupported, format!("the kernel's words by {loader}{at}")).because(why)
     })
 }
 
@@ -74,9 +78,9 @@ pub fn read(loader: &Loader, names: &[String]) -> Result<String, Fault> {
 ///
 /// # Errors
 /// Where it cannot be read.
-pub fn former(loader: &Loader) -> Result<Vec<(String, String)>, Fault> {
+pub fn former(loader: &Loader, at: Place<'_>) -> Result<Vec<(String, String)>, Fault> {
     match loader {
-        Loader::Grub { files, .. } => texts(files),
+        Loader::Grub { files, .. } => texts(files, at),
         Loader::Grubby { .. } | Loader::Kernelstub { .. } => Ok(Vec::new()),
     }
 }
@@ -85,12 +89,12 @@ pub fn former(loader: &Loader) -> Result<Vec<(String, String)>, Fault> {
 ///
 /// # Errors
 /// `BadInput` for words that would need quoting; where a tool refuses.
-pub fn set(loader: &Loader, names: &[String], words: &str) -> Result<(), Fault> {
+pub fn set(loader: &Loader, names: &[String], words: &str, at: Place<'_>) -> Result<(), Fault> {
     if !words_are_plain(words) || !names.iter().all(|n| words_are_plain(n)) {
         return Err(Fault::new(FaultKind::BadInput, format!("words {words:?} for {loader}"))
             .because("they would need quoting"));
     }
-    let ask = |line: String| shell::ask(&line, None, LIMIT).map(drop);
+    let ask = |line: String| at.ask(&line, LIMIT).map(drop);
     match loader {
         Loader::Grubby { program } => {
             let remove = format!("--remove-args=\"{}\"", names.join(" "));
@@ -98,11 +102,11 @@ pub fn set(loader: &Loader, names: &[String], words: &str) -> Result<(), Fault> 
             ask(format!("{program} --update-kernel=ALL {remove}{add}"))
         }
         Loader::Grub { files, update, .. } => {
-            let old = texts(files)?;
-            write_grub(&old, &grub_with(&old, names, words), update)
+            let old = texts(files, at)?;
+            write_grub(&old, &grub_with(&old, names, words), update, at)
         }
         Loader::Kernelstub { program, .. } => {
-            let now = read(loader, names)?;
+            let now = read(loader, names, at)?;
             if !now.is_empty() {
                 ask(format!("{program} --delete-options \"{now}\""))?;
             }
@@ -111,30 +115,35 @@ pub fn set(loader: &Loader, names: &[String], words: &str) -> Result<(), Fault> 
     }
 }
 
-fn write_grub(old: &[(String, String)], new: &[(String, String)], update: &str) -> Result<(), Fault> {
+fn write_grub(
+    old: &[(String, String)],
+    new: &[(String, String)],
+    update: &str,
+    at: Place<'_>,
+) -> Result<(), Fault> {
     for ((path, before), (_, after)) in old.iter().zip(new) {
         if before != after {
-            replace(path, after)?;
+            at.replace(path, after)?;
         }
     }
     // Also where no file differs: whoever was killed may have written them and not made the menu.
-    shell::ask(update, None, LIMIT).map(drop)
+    at.ask(update, LIMIT).map(drop)
 }
 
-/// Puts back what was there. May be called again, and for a step that was made in part.
+/// Puts back what was there, of words that were `from` before and are `to`. May be called again, and for a step that was made in part.
 ///
 /// # Errors
 /// Where it does not go back.
 pub fn restore(
     loader: &Loader,
     names: &[String],
-    from: &str,
-    to: &str,
+    (from, to): (&str, &str),
     former: &Former,
+    at: Place<'_>,
 ) -> Result<(), Fault> {
     match loader {
         Loader::Grub { files, update, .. } => {
-            let now = texts(files)?;
+            let now = texts(files, at)?;
             let made = grub_with(&former.files, names, to);
             let of = |all: &[(String, String)], path: &str| {
                 all.iter().find(|(p, _)| p == path).map(|(_, t)| t.clone())
@@ -143,19 +152,19 @@ pub fn restore(
                 .iter()
                 .all(|(path, text)| [of(&made, path), of(&former.files, path)].contains(&Some(text.clone())));
             let back = if mine { former.files.clone() } else { grub_with(&now, names, from) };
-            write_grub(&now, &back, update)?;
+            write_grub(&now, &back, update, at)?;
         }
         Loader::Grubby { .. } | Loader::Kernelstub { .. } => {
-            if read(loader, names)? != from {
-                set(loader, names, from)?;
+            if read(loader, names, at)? != from {
+                set(loader, names, from, at)?;
             }
         }
     }
-    let now = read(loader, names)?;
+    let now = read(loader, names, at)?;
     if now == from {
         return Ok(());
     }
-    Err(Fault::new(FaultKind::NotApplied, format!("putting the kernel's words back by {loader}"))
+    Err(Fault::new(FaultKind::NotApplied, format!("putting the kernel's words back by {loader}{at}"))
         .because(format!("{from:?} was set, the next boot would be given {now:?}")))
 }
 

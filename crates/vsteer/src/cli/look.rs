@@ -204,7 +204,7 @@ pub struct Audit {
     /// Show what is as it should be and what does not apply, too.
     #[arg(long)]
     pub all: bool,
-    /// Write all files that are looked at beneath this folder instead, to be looked at elsewhere (`--root`).
+    /// Write all that is looked at beneath this folder instead, to be looked at elsewhere (`--root`): of processes QEMU's alone, without passwords.
     #[arg(long, value_name = "FOLDER")]
     pub capture: Option<PathBuf>,
 }

@@ -3,6 +3,8 @@
 use super::*;
 use std::path::Path;
 
+const HERE: Place<'_> = Place(None);
+
 fn program(at: &Path, text: &str) -> String {
     use std::os::unix::fs::PermissionsExt;
     std::fs::write(at, format!("#!/bin/sh\n{text}\n")).unwrap();
@@ -17,21 +19,21 @@ fn names() -> Vec<String> {
 /// Set, read, put back, put back again.
 fn there_and_back(loader: &Loader, look: impl Fn() -> String) {
     let (n, before) = (names(), look());
-    let from = read(loader, &n).unwrap();
-    let kept = Former { files: former(loader).unwrap(), ..Former::default() };
+    let from = read(loader, &n, HERE).unwrap();
+    let kept = Former { files: former(loader, HERE).unwrap(), ..Former::default() };
     for to in ["amd_pstate=active", "amd_pstate=active mitigations=auto", ""] {
-        set(loader, &n, to).unwrap();
-        assert_eq!(read(loader, &n).unwrap(), to, "{loader}");
-        restore(loader, &n, &from, to, &kept).unwrap();
+        set(loader, &n, to, HERE).unwrap();
+        assert_eq!(read(loader, &n, HERE).unwrap(), to, "{loader}");
+        restore(loader, &n, (&from, to), &kept, HERE).unwrap();
         assert_eq!(
-            (read(loader, &n).unwrap(), look()),
+            (read(loader, &n, HERE).unwrap(), look()),
             (from.clone(), before.clone()),
             "{loader}, from {to:?}"
         );
-        restore(loader, &n, &from, to, &kept).unwrap();
+        restore(loader, &n, (&from, to), &kept, HERE).unwrap();
         assert_eq!(look(), before);
     }
-    assert_eq!(set(loader, &n, "a=\"; reboot").unwrap_err().kind, FaultKind::BadInput);
+    assert_eq!(set(loader, &n, "a=\"; reboot", HERE).unwrap_err().kind, FaultKind::BadInput);
 }
 
 fn grub(dir: &Path) -> Loader {
@@ -49,7 +51,7 @@ fn grub(dir: &Path) -> Loader {
             at("menu")
         ),
     );
-    shell::ask(&update, None, LIMIT).unwrap();
+    HERE.ask(&update, LIMIT).unwrap();
     Loader::Grub { files: vec![at("grub")], update, menu: at("menu") }
 }
 
@@ -64,11 +66,11 @@ fn by_grubs_files() {
 fn what_somebody_else_edited_meanwhile_stays() {
     let dir = tempfile::tempdir().unwrap();
     let (loader, n, file) = (grub(dir.path()), names(), dir.path().join("grub"));
-    let kept = Former { files: former(&loader).unwrap(), ..Former::default() };
-    set(&loader, &n, "amd_pstate=active").unwrap();
+    let kept = Former { files: former(&loader, HERE).unwrap(), ..Former::default() };
+    set(&loader, &n, "amd_pstate=active", HERE).unwrap();
     let text = std::fs::read_to_string(&file).unwrap();
     std::fs::write(&file, format!("{text}GRUB_TIMEOUT=9\n")).unwrap();
-    restore(&loader, &n, "mitigations=auto", "amd_pstate=active", &kept).unwrap();
+    restore(&loader, &n, ("mitigations=auto", "amd_pstate=active"), &kept, HERE).unwrap();
     let text = std::fs::read_to_string(&file).unwrap();
     assert!(text.contains("GRUB_TIMEOUT=9") && text.contains("quiet mitigations=auto"), "{text}");
 }
@@ -102,7 +104,7 @@ fn by_grubby_and_kernelstub() {
             "out=; in=; case \"$1\" in --delete-options) out=$2;; --add-options) in=$2;; esac\n{change}\n{show}"
         ),
     );
-    shell::ask(&stub, None, LIMIT).unwrap();
+    HERE.ask(&stub, LIMIT).unwrap();
     there_and_back(&Loader::Kernelstub { program: stub, configuration: at("configuration") }, || {
         std::fs::read_to_string(at("words")).unwrap()
     });
@@ -110,27 +112,25 @@ fn by_grubby_and_kernelstub() {
 
 #[test]
 fn which_tool_there_is_is_told_by_its_files() {
-    let dir = tempfile::tempdir().unwrap();
-    let put = |path: &str| {
-        let file = dir.path().join(path.trim_start_matches('/'));
-        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
-        std::fs::write(file, "").unwrap();
-    };
-    let found = || detect(&Root::open(dir.path()).unwrap());
-    assert_eq!(found(), None);
-    [
+    let mut there: Vec<String> = Vec::new();
+    assert_eq!(of_files(&there), None);
+    let grub = [
         "/etc/default/grub",
         "/usr/sbin/update-grub",
         "/etc/default/grub.d/50-b.cfg",
         "/etc/default/grub.d/10-a.cfg",
-        "/etc/default/grub.d/README",
-    ]
-    .into_iter()
-    .for_each(put);
-    let Some(Loader::Grub { files, .. }) = found() else { panic!("{:?}", found()) };
+    ];
+    there.extend(grub.map(str::to_owned));
+    let Some(Loader::Grub { files, .. }) = of_files(&there) else { panic!("{:?}", of_files(&there)) };
     assert_eq!(files, ["/etc/default/grub", "/etc/default/grub.d/10-a.cfg", "/etc/default/grub.d/50-b.cfg"]);
-    put("/usr/sbin/grubby");
-    assert!(matches!(found(), Some(Loader::Grubby { .. })));
-    ["/usr/bin/kernelstub", "/etc/kernelstub/configuration"].into_iter().for_each(put);
-    assert!(matches!(found(), Some(Loader::Kernelstub { .. })));
+    there.push("/usr/sbin/grubby".into());
+    assert!(matches!(of_files(&there), Some(Loader::Grubby { .. })));
+    there.extend(["/usr/bin/kernelstub", "/etc/kernelstub/configuration"].map(str::to_owned));
+    assert!(matches!(of_files(&there), Some(Loader::Kernelstub { .. })));
+    // What the machine's shell finds, patterns too, and nothing that is not there.
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name).to_string_lossy().into_owned();
+    ["a", "1.cfg", "2.cfg", "README"].iter().for_each(|name| std::fs::write(at(name), "").unwrap());
+    let found = HERE.of(&[&at("a"), &at("b"), &at("*.cfg"), &at("*.none")]).unwrap();
+    assert_eq!(found, [at("a"), at("1.cfg"), at("2.cfg")]);
 }

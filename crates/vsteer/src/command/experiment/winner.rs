@@ -1,26 +1,28 @@
 //! What was better, as a plan: `vsteer apply` makes it, reads it back and journals it, `vsteer rollback` takes it back.
 //!
 //! Per factor the level that was better than the first by most, where one was. It is kept for good where somebody keeps it (decision 0036): files of the kernel's in
-//! a generated profile where tuned is in force, words of the kernel's command line by the boot loader's tool, pins and network queues in libvirt's definition
-//! (`lasting`); what else there is is set as the experiment set it, until somebody sets it otherwise or boots. What is told instead of planned: levels of which an
-//! interaction was seen (their effects are not what they are alone), and mitigations switched off, ever.
+//! a generated profile where tuned is in force, words of the kernel's command line by the boot loader's tool, pins and network queues in libvirt's definition, what
+//! the experiment's file names commands for by those (`lasting`); of another machine (`on`) by its own tools, over ssh. What else there is is set as the experiment
+//! set it, until somebody sets it otherwise or boots, and the plan says so. What is told instead of planned: levels of which an interaction was seen (their effects are
+//! not what they are alone), and mitigations switched off, ever.
 
 use super::{begun, host};
+use std::collections::BTreeMap;
 use std::path::Path;
 use vsteer_act::experiment::Log;
 use vsteer_core::experiment::answers::{Answer, MeasureTold};
 use vsteer_core::experiment::description::{Better, Factor, How, Knob};
-use vsteer_core::experiment::lasting::{Element, Setting, tuned_can};
+use vsteer_core::experiment::lasting::{Element, Lasting, Setting, tuned_can};
 use vsteer_core::experiment::{Experiment, Outcome, answer};
 use vsteer_core::nouns::VmId;
 use vsteer_core::plan::{Change, Forecast, Plan, Scope, Step};
 use vsteer_core::{Fault, FaultKind};
 use vsteer_host::knob;
+use vsteer_host::lasting::place::Place;
 use vsteer_host::lasting::{boot_loader, tuned};
-use vsteer_host::root::Root;
 
-/// Whose definitions are meant where the experiment names no libvirt.
-const LIBVIRT: &str = "qemu:///system";
+/// Where a factor is set: `user@host`, or here.
+type On = Option<String>;
 
 /// Steps, and what is not planned.
 struct Making<'a> {
@@ -28,10 +30,10 @@ struct Making<'a> {
     first: &'a MeasureTold,
     steps: Vec<Step>,
     left: Vec<String>,
-    /// Files that a profile of tuned's shall keep, with why.
-    kept_by_tuned: Vec<(Setting, String)>,
-    /// The profile that is in force, or will be by a factor of this experiment's.
-    active: Option<String>,
+    /// Files that a profile of tuned's shall keep, with why, by machine.
+    kept_by_tuned: BTreeMap<On, Vec<(Setting, String)>>,
+    /// The profile that is in force on each machine that has been asked, or will be by a factor of this experiment's.
+    active: BTreeMap<On, Option<String>>,
 }
 
 /// Writes it.
@@ -44,16 +46,20 @@ pub fn write(folder: &Path, file: &Path) -> Result<(), Fault> {
     let laid = experiment.laid()?;
     let answers = answer(experiment, &laid, log.events());
     let Some(first) = answers.measures.first() else { return Err(nothing("nothing was measured")) };
-    let active =
-        if experiment.factors.iter().any(|f| f.file.is_some() || f.tuned) { tuned::active() } else { None };
-    let mut making =
-        Making { experiment, first, steps: Vec::new(), left: Vec::new(), kept_by_tuned: Vec::new(), active };
+    let mut making = Making {
+        experiment,
+        first,
+        steps: Vec::new(),
+        left: Vec::new(),
+        kept_by_tuned: BTreeMap::new(),
+        active: BTreeMap::new(),
+    };
     for factor in &experiment.factors {
         if let Some((best, level)) = making.best(factor) {
             making.plan(factor, best, level)?;
         }
     }
-    making.profile()?;
+    making.profiles()?;
     let Making { steps, left, .. } = making;
     left.iter().for_each(|line| eprintln!("vsteer: {line}"));
     if steps.is_empty() {
@@ -107,19 +113,28 @@ impl<'a> Making<'a> {
         format!("experiment {}: {} {effect} %", self.experiment.name, self.first.measure.name)
     }
 
+    /// The profile of tuned's that is in force where this is set.
+    fn active(&mut self, on: &On) -> Option<&str> {
+        let ask = || tuned::active(Place(on.as_deref()));
+        self.active.entry(on.clone()).or_insert_with(ask).as_deref()
+    }
+
     fn plan(&mut self, factor: &Factor, best: &Answer, level: &str) -> Result<(), Fault> {
-        let here = factor.on.is_none();
         let asked = factor.knob(self.experiment.boot.as_ref())?;
-        if let Some(element) = factor.lasting.clone() {
-            let connect = self.experiment.connect.clone().unwrap_or_else(|| LIBVIRT.to_owned());
-            let at = element.vm().to_owned();
-            let when = if matches!(element, Element::Queues { .. }) {
-                "; in force when the VM is started anew"
-            } else {
-                ""
+        if let Some(kept) = factor.kept(self.experiment.connect.as_deref())? {
+            let of_host = || factor.on.clone().unwrap_or_else(|| "host".to_owned());
+            let (at, when) = match &kept.how {
+                How::Definition { element: element @ Element::Queues { .. }, .. } => {
+                    (element.vm().to_owned(), "; in force when the VM is started anew")
+                }
+                How::Definition { element, .. } => (element.vm().to_owned(), ""),
+                _ => (of_host(), "; kept for good"),
             };
-            let kept =
-                Knob { name: factor.name.clone(), how: How::Definition { connect, element }, on: None };
+            // Commands keep it; whether that also sets it now is theirs to know. Words of the command line only a boot sets.
+            let now = asked.filter(|k| !matches!(k.how, How::KernelWords { .. }));
+            if let (Some(Lasting::Commands { .. }), Some(now)) = (&factor.lasting, now) {
+                self.step(now, of_host(), best, level, "; now")?;
+            }
             return self.step(kept, at, best, level, when);
         }
         let Some(knob) = asked else {
@@ -129,11 +144,12 @@ impl<'a> Making<'a> {
         let at = knob.on.clone().unwrap_or_else(|| "host".to_owned());
         match &knob.how {
             How::KernelWords { names, .. } => {
-                let loader = if here { boot_loader::detect(&Root::live()?) } else { None };
-                let Some(loader) = loader else {
+                let Some(loader) = boot_loader::detect(Place(knob.on.as_deref()))? else {
                     self.left.push(format!(
-                        "{}: no boot loader that is known keeps it here: put it on the kernel's command line, and boot",
-                        best.name
+                        "{}: no boot loader that is known keeps it on {}: put it on the kernel's command line, and boot; \
+                         or name commands of your own (lasting)",
+                        best.name,
+                        knob.on.as_deref().unwrap_or("this host")
                     ));
                     return Ok(());
                 };
@@ -141,18 +157,20 @@ impl<'a> Making<'a> {
                 let kept = Knob { how: How::BootLoader { names, loader }, ..knob };
                 self.step(kept, at, best, level, "; in force after the next boot")
             }
-            How::File { path } if here && self.active.is_some() && tuned_can(path, level) => {
+            How::File { path } if tuned_can(path, level) && self.active(&knob.on).is_some() => {
                 let from = knob::read(&knob)?;
                 let setting = Setting { path: path.clone(), from, to: level.to_owned() };
                 let reason = self.reason(best);
-                self.kept_by_tuned.push((setting, reason));
+                self.kept_by_tuned.entry(knob.on.clone()).or_default().push((setting, reason));
                 Ok(())
             }
             _ => {
-                if factor.tuned && here {
-                    self.active = Some(level.to_owned());
+                // tuned itself keeps its profile.
+                let when = if factor.tuned { "" } else { "; until it is set otherwise, or the next boot" };
+                if factor.tuned {
+                    self.active.insert(knob.on.clone(), Some(level.to_owned()));
                 }
-                self.step(knob, at, best, level, "")
+                self.step(knob, at, best, level, when)
             }
         }
     }
@@ -160,7 +178,7 @@ impl<'a> Making<'a> {
     fn step(&mut self, knob: Knob, at: String, best: &Answer, level: &str, when: &str) -> Result<(), Fault> {
         let from = knob::read(&knob)?;
         if from == level {
-            self.left.push(format!("{}: it is in force", best.name));
+            self.left.push(format!("{}: {} is that already", best.name, knob.name));
             return Ok(());
         }
         self.steps.push(Step {
@@ -172,34 +190,34 @@ impl<'a> Making<'a> {
         Ok(())
     }
 
-    /// One profile of all that tuned keeps, after a switch to another one that this experiment found better.
-    fn profile(&mut self) -> Result<(), Fault> {
-        let Some(active) = self.active.clone().filter(|_| !self.kept_by_tuned.is_empty()) else {
-            return Ok(());
-        };
-        let (settings, reasons): (Vec<_>, Vec<_>) =
-            std::mem::take(&mut self.kept_by_tuned).into_iter().unzip();
-        let profile = tuned::profile(&self.experiment.name, &active, settings);
-        if profile.name == active {
-            self.left.push(format!(
-                "profile {active} of tuned's was made of this experiment before, and is in force"
-            ));
-            return Ok(());
+    /// On each machine one profile of all that tuned keeps there, after a switch to another one that this experiment found better.
+    fn profiles(&mut self) -> Result<(), Fault> {
+        for (on, kept) in std::mem::take(&mut self.kept_by_tuned) {
+            let Some(active) = self.active(&on).map(str::to_owned) else { continue };
+            let (settings, reasons): (Vec<_>, Vec<_>) = kept.into_iter().unzip();
+            let profile = tuned::profile(&self.experiment.name, &active, settings, Place(on.as_deref()))?;
+            if profile.name == active {
+                self.left.push(format!(
+                    "profile {active} of tuned's was made of this experiment before, and is in force"
+                ));
+                continue;
+            }
+            let at = on.clone().unwrap_or_else(|| "host".to_owned());
+            self.steps.push(Step {
+                vm: VmId(format!("knob:{at}:tuned")),
+                vm_name: at,
+                reason: reasons.join("; "),
+                change: Change::Knob {
+                    from: active,
+                    to: profile.name.clone(),
+                    knob: Box::new(Knob {
+                        name: "tuned profile".to_owned(),
+                        how: How::TunedProfile { profile: Box::new(profile) },
+                        on,
+                    }),
+                },
+            });
         }
-        self.steps.push(Step {
-            vm: VmId("knob:host:tuned".to_owned()),
-            vm_name: "host".to_owned(),
-            reason: reasons.join("; "),
-            change: Change::Knob {
-                from: active,
-                to: profile.name.clone(),
-                knob: Box::new(Knob {
-                    name: "tuned profile".to_owned(),
-                    how: How::TunedProfile { profile: Box::new(profile) },
-                    on: None,
-                }),
-            },
-        });
         Ok(())
     }
 }

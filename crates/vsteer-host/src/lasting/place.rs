@@ -1,0 +1,147 @@
+//! Where do a keeper's files lie and its tools run: on this machine, or on another one, over ssh?
+//!
+//! The other machine is spoken to as the experiment's own runs speak to it ([`crate::shell`]): one command per question, by its `sh`, with key login. Files that are
+//! replaced are so as a whole there too, keeping mode and owner.
+//!
+//! Left out: files of more than a command can carry; a login shell there that is none of `sh`'s kind.
+
+use super::replace;
+use crate::shell::{self, quoted};
+use std::path::Path;
+use std::time::Duration;
+use vsteer_core::{Fault, FaultKind};
+
+/// Looking at files, or writing one.
+const LIMIT: Duration = Duration::from_secs(60);
+/// Linux gives a command's word 128 KiB (MAX_ARG_STRLEN); quoting lengthens a text.
+const TEXT_MAX: usize = 96 << 10;
+
+/// A machine whose settings are kept.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Place<'a>(pub Option<&'a str>);
+
+impl std::fmt::Display for Place<'_> {
+    /// Behind a path: nothing here, ` on user@host` elsewhere.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.map_or(Ok(()), |on| write!(f, " on {on}"))
+    }
+}
+
+impl Place<'_> {
+    /// Runs a tool, and gives what it printed.
+    ///
+    /// # Errors
+    /// As [`shell::ask`].
+    pub fn ask(self, line: &str, limit: Duration) -> Result<String, Fault> {
+        shell::ask(line, self.0, limit)
+    }
+
+    fn there(self, line: &str, what: String) -> Result<String, Fault> {
+        self.ask(line, LIMIT).map_err(|f| Fault { what, ..f })
+    }
+
+    /// A file's text.
+    ///
+    /// # Errors
+    /// Where it cannot be read.
+    pub fn text(self, path: &str) -> Result<String, Fault> {
+        match self.0 {
+            None => std::fs::read_to_string(path).map_err(|e| Fault::io(format!("reading {path}"), &e)),
+            Some(_) => self.there(&format!("cat {}", quoted(path)), format!("reading {path}{self}")),
+        }
+    }
+
+    /// Those of these paths that are there; `*` is part of a name.
+    ///
+    /// # Errors
+    /// Where the machine cannot be asked.
+    pub fn of(self, paths: &[&str]) -> Result<Vec<String>, Fault> {
+        // The shell of either machine does the matching.
+        let line = format!(
+            "for f in {}; do if [ -e \"$f\" ]; then printf '%s\\n' \"$f\"; fi; done",
+            paths.join(" ")
+        );
+        let told = self.there(&line, format!("looking for boot loaders and tuned{self}"))?;
+        Ok(told.lines().map(str::to_owned).collect())
+    }
+
+    /// Is there a file or folder of that path?
+    ///
+    /// # Errors
+    /// Where the machine cannot be asked.
+    pub fn has(self, path: &str) -> Result<bool, Fault> {
+        match self.0 {
+            None => Ok(Path::new(path).exists()),
+            Some(_) => self.of(&[&quoted(path)]).map(|found| !found.is_empty()),
+        }
+    }
+
+    fn written(self, path: &str, text: &str, line: &str) -> Result<(), Fault> {
+        let what = format!("writing {path}{self}");
+        if text.len() > TEXT_MAX {
+            let why = format!(
+                "it has {} KiB, of which a command over ssh can carry {}",
+                text.len() >> 10,
+                TEXT_MAX >> 10
+            );
+            return Err(Fault::new(FaultKind::Unsupported, what).because(why).way_out("run vsteer there"));
+        }
+        self.there(line, what).map(drop)
+    }
+
+    /// Replaces a file as a whole.
+    ///
+    /// # Errors
+    /// Where it cannot be written.
+    pub fn replace(self, path: &str, text: &str) -> Result<(), Fault> {
+        if self.0.is_none() {
+            return replace(path, text);
+        }
+        let (folder, name) = path.rsplit_once('/').unwrap_or((".", path));
+        let line = format!(
+            "f={}; t={}; {{ [ ! -e \"$f\" ] || cp -p \"$f\" \"$t\"; }} && printf %s {} > \"$t\" && sync \"$t\" && mv -f \"$t\" \"$f\" && sync {} || {{ rm -f \"$t\"; exit 1; }}",
+            quoted(path),
+            quoted(&format!("{folder}/.{name}.vsteer")),
+            quoted(text),
+            quoted(folder)
+        );
+        self.written(path, text, &line)
+    }
+
+    /// Writes into a file that is there: one of the kernel's.
+    ///
+    /// # Errors
+    /// Where it cannot be written.
+    pub fn write(self, path: &str, text: &str) -> Result<(), Fault> {
+        match self.0 {
+            None => std::fs::write(path, text).map_err(|e| Fault::io(format!("writing {path}"), &e)),
+            Some(_) => self.written(path, text, &format!("printf %s {} > {}", quoted(text), quoted(path))),
+        }
+    }
+
+    /// Makes a folder, where it is not there.
+    ///
+    /// # Errors
+    /// Where it cannot be made.
+    pub fn make_folder(self, path: &str) -> Result<(), Fault> {
+        match self.0 {
+            None => std::fs::create_dir_all(path).map_err(|e| Fault::io(format!("making {path}"), &e)),
+            Some(_) => {
+                self.there(&format!("mkdir -p {}", quoted(path)), format!("making {path}{self}")).map(drop)
+            }
+        }
+    }
+
+    /// Removes a folder of ours with its files.
+    ///
+    /// # Errors
+    /// Where it cannot be removed.
+    pub fn remove_folder(self, path: &str) -> Result<(), Fault> {
+        match self.0 {
+            None => std::fs::remove_dir_all(path).map_err(|e| Fault::io(format!("removing {path}"), &e)),
+            Some(_) => {
+                self.there(&format!("rm -r {}", quoted(path)), format!("removing {path}{self}")).map(drop)
+            }
+        }
+    }
+}
