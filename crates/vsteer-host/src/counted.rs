@@ -14,10 +14,11 @@ use perf_event::events::{Hardware, Software};
 use perf_event::{Builder, Counter};
 use std::time::Instant;
 use vsteer_core::experiment::counted::Event;
+use vsteer_core::nouns::Tid;
 use vsteer_core::{Fault, FaultKind};
 
 /// An open counter of this thread, or of another; not yet counting.
-fn open(event: Event, thread: Option<i32>) -> std::io::Result<Counter> {
+fn open(event: Event, thread: Option<Tid>) -> std::io::Result<Counter> {
     let builder = match event {
         Event::Instructions => Builder::new().kind(Hardware::INSTRUCTIONS),
         Event::Cycles => Builder::new().kind(Hardware::CPU_CYCLES),
@@ -29,7 +30,7 @@ fn open(event: Event, thread: Option<i32>) -> std::io::Result<Counter> {
         Event::PageFaults => Builder::new().kind(Software::PAGE_FAULTS),
     };
     let mut builder = match thread {
-        Some(thread) => builder.observe_pid(thread),
+        Some(thread) => builder.observe_pid(i32::try_from(thread.0).unwrap_or(i32::MAX)),
         None => builder.observe_self(),
     };
     builder.include_kernel().include_hv();
@@ -69,7 +70,7 @@ impl Counting {
     ///
     /// # Errors
     /// A thread that is gone; as [`available`].
-    pub fn begin(event: Event, threads: &[i32]) -> Result<Counting, Fault> {
+    pub fn begin(event: Event, threads: &[Tid]) -> Result<Counting, Fault> {
         let mut counters = Vec::new();
         for thread in threads {
             counters.push(open(event, Some(*thread)).map_err(|e| cannot(event, &e))?);
@@ -120,7 +121,7 @@ mod tests {
 
     #[test]
     fn a_thread_is_switched_as_often_as_proc_says() {
-        let me = rustix::thread::gettid().as_raw_nonzero().get();
+        let me = Tid(rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs());
         let counting = match Counting::begin(Event::ContextSwitches, &[me]) {
             Ok(counting) => counting,
             // Where perf is forbidden to this user nothing can be shown.
@@ -133,12 +134,16 @@ mod tests {
         }
         let per_s = counting.end().unwrap();
         let (by_proc, passed_s) = ((switches() - before) as f64, begun.elapsed().as_secs_f64());
-        assert!(by_proc >= 50.0 && (per_s * passed_s - by_proc).abs() <= 4.0, "{} and {by_proc}", per_s * passed_s);
+        assert!(
+            by_proc >= 50.0 && (per_s * passed_s - by_proc).abs() <= 4.0,
+            "{} and {by_proc}",
+            per_s * passed_s
+        );
     }
 
     #[test]
     fn what_is_not_there_is_named() {
-        let gone = Counting::begin(Event::CpuMigrations, &[i32::MAX]);
+        let gone = Counting::begin(Event::CpuMigrations, &[Tid(u32::MAX)]);
         assert!(gone.is_err_and(|f| f.to_string().contains("cpu-migrations")));
         if let Err(fault) = available(Event::CacheMisses) {
             assert!(fault.to_string().contains("cache-misses") && fault.way_out.is_some(), "{fault}");

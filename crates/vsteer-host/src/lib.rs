@@ -5,6 +5,7 @@
 
 pub mod actuate;
 pub mod audit;
+pub mod counted;
 pub mod follow;
 mod http;
 pub mod knob;

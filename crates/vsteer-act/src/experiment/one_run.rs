@@ -47,7 +47,7 @@ pub fn carry_out(
         Err(e) => return cleaned(Some(Bad::NotPrepared { why: format!("making {}: {e}", out.display()) })),
     };
     // Outside of what is timed.
-    let looked = observing.as_mut().map(|o| o.begin());
+    let looked = observing.as_mut().map(|o| o.begin(experiment));
     run.unix_ns = crate::watchdog::unix_ns();
     let before = Clocks::now();
     let ran = shell::run(&with(&workload.command), on, output, limit, stopped);

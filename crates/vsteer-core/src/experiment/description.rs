@@ -6,6 +6,7 @@
 //!
 //! Left out: knobs that are set through libvirt's API: `virsh` is a command.
 
+use super::counted::{self, Event};
 use super::design::{Design, Laid, Varied, lay_out};
 use super::lasting::{Element, Lasting, Loader, Profile};
 use crate::quantity::Quantity;
@@ -139,13 +140,20 @@ pub enum Of {
     WakeP99(String),
     /// The longest.
     WakeMax(String),
+    /// What the kernel's performance counters count in the vCPUs of VMs, all together, per second.
+    Counter {
+        /// What.
+        event: Event,
+        /// The VMs' name, id, or pattern with `*`.
+        vm: String,
+    },
 }
 
 impl Of {
     /// What of which VMs the observer is asked for; `None`: it is not.
     pub fn observed(&self) -> Option<(&'static Quantity, &str)> {
         let (name, vms) = match self {
-            Of::Time | Of::Printed(_) | Of::IdleWatts { .. } => return None,
+            Of::Time | Of::Printed(_) | Of::IdleWatts { .. } | Of::Counter { .. } => return None,
             Of::Ready(vms) => ("ready", vms),
             Of::Wait(vms) => ("wait", vms),
             Of::Lag(vms) => ("lag", vms),
@@ -414,6 +422,8 @@ impl Experiment {
             for m in &mut all {
                 if let Some((quantity, _)) = m.of.observed() {
                     quantity.unit().clone_into(&mut m.unit);
+                } else if let Of::Counter { .. } = m.of {
+                    counted::UNIT.clone_into(&mut m.unit);
                 }
             }
             return all;
@@ -519,6 +529,19 @@ impl Experiment {
             }
         }
         for m in &self.measures {
+            if let Of::Counter { event, vm } = &m.of {
+                if vm.is_empty() {
+                    return wrong(format!("measure {:?}: which VM's {}?", m.name, event.name()));
+                }
+                if !m.unit.is_empty() && m.unit != counted::UNIT {
+                    return wrong(format!(
+                        "measure {:?}: {} is per second ({})",
+                        m.name,
+                        event.name(),
+                        counted::UNIT
+                    ));
+                }
+            }
             if let Some((quantity, vms)) = m.of.observed() {
                 if vms.is_empty() {
                     return wrong(format!("measure {:?}: which VM's {}?", m.name, quantity.name));

@@ -11,6 +11,7 @@
 
 pub mod analyse;
 pub mod answers;
+pub mod counted;
 pub mod description;
 pub mod design;
 pub mod lasting;

@@ -12,6 +12,7 @@ use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use vsteer_act::experiment::{Ended, Log, Means, Observing, Told, carry_on, file};
 use vsteer_act::journal_folder;
+use vsteer_core::experiment::description::Of;
 use vsteer_core::experiment::design::order;
 use vsteer_core::experiment::{Experiment, Next, Progress, answer};
 use vsteer_core::nouns::HostConfig;
@@ -76,6 +77,12 @@ fn lay_out(experiment: &Experiment, json: bool) -> Result<(), Fault> {
     if Observing::open(experiment, &mut observe)?.is_some() {
         let named = experiment.measures.iter().filter_map(|m| Some((m, m.of.observed()?)));
         named.for_each(|(m, (quantity, vms))| eprintln!("  measure {}: {} of {vms}", m.name, quantity.name));
+        for m in &experiment.measures {
+            if let Of::Counter { event, vm } = &m.of {
+                let untried = if event.is_hardwares() { " (untried)" } else { "" };
+                eprintln!("  measure {}: {} of {vm}{untried}", m.name, event.name());
+            }
+        }
     }
     let first = order(&experiment.varied(), &laid.settings, experiment.seed, 0);
     if json {

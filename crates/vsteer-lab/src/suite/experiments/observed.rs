@@ -24,11 +24,15 @@ const KERNEL_POINTS: f64 = 3.0;
 /// Of what the three run together, the part that follows from the shares, within so much.
 const PART: f64 = 0.10;
 
-/// Prints `kernel N`: per cent of three seconds that threads `CPU ...` of a process did not run, as schedstat says.
+/// Switches per second by the kernel's counter and by `/proc`, one of the other, within so much: the two looks are some ms apart.
+const SWITCHES: f64 = 0.05;
+
+/// Prints `kernel N`: per cent of three seconds that threads `CPU ...` of a process did not run, as schedstat says; and how often they were switched away per second.
 const WORKLOAD: &str = r#"
 w() { n=0; for t in /proc/PID/task/*; do case "$(cat $t/comm)" in CPU*) set -- $(cat $t/schedstat); n=$((n+$1));; esac; done; echo $n; }
-a=$(w); b=$(date +%s%N); sleep 3; c=$(w); d=$(date +%s%N)
-awk "BEGIN { print \"kernel \" 100 - 100 * ($c - $a) / ($d - $b) }"
+s() { for t in /proc/PID/task/*; do case "$(cat $t/comm)" in CPU*) grep ctxt_switches $t/status;; esac; done | awk '{ n += $2 } END { print n }'; }
+a=$(w); e=$(s); b=$(date +%s%N); sleep 3; c=$(w); f=$(s); d=$(date +%s%N)
+awk "BEGIN { print \"kernel \" 100 - 100 * ($c - $a) / ($d - $b); print \"switches \" ($f - $e) * 1e9 / ($d - $b) }"
 "#;
 
 /// The part.
@@ -60,7 +64,10 @@ pub fn run(bench: &Bench, findings: &mut Findings) -> Result<Value, Fault> {
             &format!(
                 "[[measure]]\nname = \"ready\"\nof = {{ ready = \"{looked_at}\" }}\n[[measure]]\nname = \"kernel\"\nof = {{ printed = \"kernel {{}}\" }}\n\
                  [[measure]]\nname = \"lag\"\nof = {{ lag = \"{looked_at}\" }}\n[[measure]]\nname = \"spell\"\nof = {{ ready_p50 = \"{looked_at}\" }}\n\
-                 [[measure]]\nname = \"run\"\nof = {{ run = \"{looked_at}\" }}\nbetter = \"more\"\n[[measure]]\nname = \"all\"\nof = {{ run = \"*\" }}"
+                 [[measure]]\nname = \"run\"\nof = {{ run = \"{looked_at}\" }}\nbetter = \"more\"\n[[measure]]\nname = \"all\"\nof = {{ run = \"*\" }}\n\
+                 [[measure]]\nname = \"switches\"\nof = {{ counter = {{ event = \"context-switches\", vm = \"{looked_at}\" }} }}\n\
+                 [[measure]]\nname = \"by_proc\"\nof = {{ printed = \"switches {{}}\" }}\n\
+                 [[measure]]\nname = \"moves\"\nof = {{ counter = {{ event = \"cpu-migrations\", vm = \"*\" }} }}"
             ),
             &WORKLOAD.replace("PID", &pid.pid.to_string()),
             &format!(
@@ -134,6 +141,14 @@ fn ready_by_shares(findings: &mut Findings, report: &Value, runs: &[Value]) {
             answer["outcome"],
             answer["effect"]["likely"].as_f64().unwrap_or(f64::NAN)
         ),
+    );
+    let counted: Vec<(f64, f64)> = runs.iter().filter_map(|r| Some((value(r, 6)?, value(r, 7)?))).collect();
+    let furthest = counted.iter().map(|(ours, procs)| (ours / procs - 1.0).abs()).fold(0.0, f64::max);
+    let moves: Vec<f64> = runs.iter().filter_map(|r| value(r, 8)).collect();
+    findings.claim(
+        format!("switches of each run by the kernel's counter are those of /proc within {SWITCHES}, and pinned vCPUs were never moved"),
+        counted.len() == 2 * BLOCKS && furthest <= SWITCHES && moves.len() == 2 * BLOCKS && moves.iter().all(|m| *m == 0.0),
+        format!("{} runs, furthest apart {furthest:.4}; {counted:.0?} a second; moves {moves:?}", counted.len()),
     );
     let others = |i: usize| runs.iter().filter_map(|r| value(r, i)).collect::<Vec<_>>();
     let (lag, spell) = (others(2), others(3));
