@@ -78,6 +78,16 @@ case $purpose in
 lab | all) # real servers of remote displays, beyond the one of every test
 	gstreamer="/usr/lib/$multiarch/gstreamer-1.0"
 	need Xvfb xvfb
+	# QEMU's SPICE server: a package of its own from Debian 13 on, before that it comes with QEMU.
+	spice="/usr/lib/$multiarch/qemu/ui-spice-core.so"
+	if [ ! -e "$spice" ]; then
+		apt-cache show qemu-system-x86 >/dev/null 2>&1 || refresh
+		if apt-cache show qemu-system-modules-spice >/dev/null 2>&1; then
+			need "$spice" qemu-system-modules-spice
+		else
+			need "$spice" qemu-system-common
+		fi
+	fi
 	need freerdp-shadow-cli freerdp2-shadow-x11
 	need xfreerdp freerdp2-x11
 	need gst-launch-1.0 gstreamer1.0-tools

@@ -6,7 +6,8 @@ use crate::path::{self, Conditions, Run};
 use crate::picture::canvas::Size;
 use crate::picture::{Kind, Picture};
 use crate::server::{self, Server, session};
-use crate::{matched, row, table};
+use crate::vmaf::Vmaf;
+use crate::{logs, matched, row, table};
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use serde::Deserialize;
 use serde_json::json;
@@ -147,6 +148,13 @@ pub struct RunOptions {
     /// A minute's run: 720p, two numbers of targets, five codecs, 2 s each
     #[arg(long)]
     quick: bool,
+    /// Performance counters of VMware's Horizon or Citrix as Windows logs them (CSV of typeperf, relog, Export-Counter), to be told beside the runs at
+    /// whose time they were; may be given more than once. Untried on a real one
+    #[arg(long = "logs", value_name = "FILE")]
+    logs: Vec<PathBuf>,
+    /// Score the frames that were kept by VMAF, too, with this ffmpeg: one that has the filter libvmaf. A secondary measure, for its model learnt from natural video
+    #[arg(long, value_name = "FFMPEG")]
+    vmaf: Option<PathBuf>,
     /// Print a line for each frame as it is presented, too: `frame`, when (s since 1970), how long after it was to be drawn (s)
     #[arg(long)]
     tell: bool,
@@ -166,6 +174,10 @@ pub struct AdviseOptions {
     /// Of the server's CPU, in percent of one, at most
     #[arg(long, default_value_t = 100.0)]
     cpu_percent: f64,
+    /// Performance counters of VMware's Horizon or Citrix as Windows logs them (CSV of typeperf, relog, Export-Counter), to be told beside the runs at
+    /// whose time they were; may be given more than once. Untried on a real one
+    #[arg(long = "logs", value_name = "FILE")]
+    logs: Vec<PathBuf>,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -319,6 +331,8 @@ impl RunOptions {
                 .because("its stream loses nothing, for what is lost is sent again")
                 .way_out("a server that sends datagrams (gstreamer), or a narrower link"));
         }
+        // Before anything is run for it.
+        let vmaf = self.vmaf.as_deref().map(Vmaf::by).transpose()?;
         let mut rows = Vec::new();
         let mut fault = None;
         let runs = targets.iter().flat_map(|n| who.iter().map(move |who| (*n, *who)));
@@ -341,7 +355,7 @@ impl RunOptions {
             };
             let of = if n > 0 { format!(" of {n} targets") } else { String::new() };
             eprintln!("vsteer-display: {} of {all}: {}{of}", i + 1, who.name());
-            match self.one(who, &under, n) {
+            match self.one(who, &under, n, vmaf.as_ref()) {
                 Ok(row) => rows.push(row),
                 Err(why) => {
                     eprintln!("vsteer-display: {why}");
@@ -349,17 +363,28 @@ impl RunOptions {
                 }
             }
         }
+        // What was measured is told, whatever becomes of others' logs.
+        let mut logged = Vec::new();
+        for file in &self.logs {
+            match logs::read(file, &rows) {
+                Ok(log) => logged.push(log),
+                Err(why) => {
+                    eprintln!("vsteer-display: {why}");
+                    fault.get_or_insert(why);
+                }
+            }
+        }
         if self.json {
-            let said = json!({ "rows": rows, "seed": self.picture.seed, "fps": self.fps, "link": link });
+            let said = json!({ "rows": rows, "seed": self.picture.seed, "fps": self.fps, "link": link, "logs": logged });
             println!("{}", serde_json::to_string_pretty(&said).expect("rows are plain data"));
         } else {
-            print!("{}", table::of(&rows));
+            print!("{}{}", table::of(&rows), logs::table(&logged));
         }
         fault.map_or(Ok(()), Err)
     }
 
     /// One run.
-    fn one(&self, who: Who, under: &Conditions, targets: u32) -> Result<Row, Fault> {
+    fn one(&self, who: Who, under: &Conditions, targets: u32, vmaf: Option<&Vmaf>) -> Result<Row, Fault> {
         let rate = self.rate.map(|r| (r as f64 * RATE_OF_LINK) as u64);
         let mut quantizer = None;
         let (outcome, encoder, codec_bit_s) = match who {
@@ -383,6 +408,7 @@ impl RunOptions {
         if let (Some(folder), Some((_, pixels))) = (&self.keep, outcome.kept.last()) {
             write_png(&folder.join(format!("{name}-{targets}.png")), under.picture.size(), pixels)?;
         }
+        let vmaf = vmaf.map(|v| v.of(under.picture, &outcome.kept)).transpose()?.flatten();
         let of = row::Of {
             under: *under,
             kind: self.picture.picture,
@@ -391,6 +417,7 @@ impl RunOptions {
             encoder,
             codec_bit_s,
             quantizer,
+            vmaf,
         };
         Ok(row::of(of, &outcome))
     }
@@ -448,7 +475,7 @@ impl AdviseOptions {
     /// Says it.
     ///
     /// # Errors
-    /// A file that cannot be read or holds no rows; numbers that nobody can want.
+    /// A file or log that cannot be read or holds no rows; numbers that nobody can want.
     pub fn advise(&self) -> Result<(), Fault> {
         let wanted = Wanted { fps: self.fps, cpu_percent: self.cpu_percent };
         if !(0.0..=1000.0).contains(&wanted.fps) || !(0.0..=1e5).contains(&wanted.cpu_percent) {
@@ -475,14 +502,16 @@ impl AdviseOptions {
             rows.extend(said.rows);
         }
         let advice = advise(&rows, wanted);
+        let logged: Vec<_> =
+            self.logs.iter().map(|file| logs::read(file, &rows)).collect::<Result<_, _>>()?;
         if self.json {
             println!(
                 "{}",
-                serde_json::to_string_pretty(&json!({ "wanted": wanted, "advice": advice }))
+                serde_json::to_string_pretty(&json!({ "wanted": wanted, "advice": advice, "logs": logged }))
                     .expect("plain data")
             );
         } else {
-            print!("{}", table::advice(&advice, wanted));
+            print!("{}{}", table::advice(&advice, wanted), logs::table(&logged));
         }
         Ok(())
     }

@@ -19,6 +19,11 @@ pub fn now_ns() -> u64 {
     ns(ClockId::Monotonic)
 }
 
+/// When that was, s since 1970, of a moment of [`now_ns`]; as the clocks stand now, if one was set meanwhile.
+pub fn unix_s(at_ns: u64) -> f64 {
+    (ns(ClockId::Realtime) as f64 - (now_ns() as f64 - at_ns as f64)) / 1e9
+}
+
 fn ns(clock: ClockId) -> u64 {
     let t = clock_gettime(clock);
     t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64

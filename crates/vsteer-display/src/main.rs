@@ -3,7 +3,8 @@
 //! ```text
 //! picture  what is on the screen, of which is known what stands where     codec  FFmpeg's, and one of tiles
 //! path     application, server, viewer; link, datagrams  what lies between  row    what is said of a run, table  how people read it; cpu  whose CPU time
-//! server   other people's, behind the same link                           rfb    a viewer of VNC servers
+//! logs     what Horizon and Citrix counted beside a run                         vmaf   what another FFmpeg says of frames
+//! server   other people's, behind the same link                           rfb    a viewer of VNC servers, spice  of SPICE servers
 //! ```
 //! It measures real codecs and servers end to end on this machine and counts a frame only if it can be read.
 
@@ -12,13 +13,16 @@ mod codec;
 mod cpu;
 mod datagrams;
 mod link;
+mod logs;
 mod matched;
 mod path;
 mod picture;
 mod rfb;
 mod row;
 mod server;
+mod spice;
 mod table;
+mod vmaf;
 
 use clap::Parser;
 use cli::{Cli, Command};

@@ -1,7 +1,8 @@
 //! What is said of a run that was made? Its noun, from what stages noted; frames that were kept are scored against the same frames, drawn again.
 //!
-//! Left out: VMAF, which this system's FFmpeg lacks (GAP(display-vmaf)).
+//! Left out: VMAF, of which another program is asked (vmaf.rs).
 
+use crate::cpu;
 use crate::path::{Conditions, Outcome, Passed};
 use crate::picture::{Kind, Picture};
 use vsteer_core::display::frames::Frames;
@@ -26,13 +27,15 @@ pub struct Of<'a> {
     pub encoder: String,
     /// The rate that it was told to hold.
     pub codec_bit_s: Option<u64>,
+    /// VMAF of frames that were kept, where it was asked for.
+    pub vmaf: Option<f64>,
     /// The quantizer that it was given.
     pub quantizer: Option<i32>,
 }
 
 /// Of an outcome.
 pub fn of(of: Of, outcome: &Outcome) -> Row {
-    let Of { under, kind, targets, name, encoder, codec_bit_s, quantizer } = of;
+    let Of { under, kind, targets, name, encoder, codec_bit_s, quantizer, vmaf } = of;
     let used = &outcome.used;
     let foreign = used.server.is_some();
     let within = |t: u64| (outcome.from_ns..=outcome.until_ns).contains(&t);
@@ -71,6 +74,7 @@ pub fn of(of: Of, outcome: &Outcome) -> Row {
         link_bit_s: under.link.rate_bit_s,
         codec_bit_s,
         quantizer,
+        from_unix_s: Some(cpu::unix_s(outcome.from_ns)),
         window_s,
         source_fps: outcome.drawn as f64 / window_s,
         sent_fps: sent.map(|n| n as f64 / window_s),
@@ -82,6 +86,7 @@ pub fn of(of: Of, outcome: &Outcome) -> Row {
         samples: outcome.kept.len(),
         psnr_db: stats::mean(&scored.psnr).filter(|p| p.is_finite()),
         ssim: stats::mean(&scored.ssim),
+        vmaf,
         gap_ms: seen.gap_ms,
         stalls: seen.stalls,
         jitter_ms: seen.jitter_ms,

@@ -47,6 +47,13 @@ pub fn of(rows: &[Row]) -> String {
         if let Some(negotiated) = &row.negotiated {
             let _ = writeln!(text, "  {}: {negotiated}", row.encoder);
         }
+        if let Some(vmaf) = row.vmaf {
+            let _ = writeln!(
+                text,
+                "  VMAF {vmaf:.1} over {} frames, motion left out: by a model of natural video, not of letters",
+                row.samples
+            );
+        }
         match &row.why {
             Some(why) if row.broken > 0 => {
                 let _ = writeln!(text, "  {} frames gave no picture: {why}", row.broken);

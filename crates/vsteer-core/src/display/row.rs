@@ -30,6 +30,9 @@ pub struct Row {
     /// The quantizer that it was given, so that its quality matches others'.
     #[serde(default)]
     pub quantizer: Option<i32>,
+    /// From when on was counted, s since 1970: by it others' logs are laid beside. None in rows of versions that did not tell it.
+    #[serde(default)]
+    pub from_unix_s: Option<f64>,
     /// For how long was counted, s.
     pub window_s: f64,
     /// Frames per second that the application drew.
@@ -52,6 +55,9 @@ pub struct Row {
     pub psnr_db: Option<f64>,
     /// Of brightness, 1 for equal frames.
     pub ssim: Option<f64>,
+    /// VMAF of the frames that were kept, 0 to 100, motion left out: of a model of natural video. None where it was not asked for.
+    #[serde(default)]
+    pub vmaf: Option<f64>,
     /// From frame to frame, ms: median, 95th, 99th percentile, longest.
     pub gap_ms: Option<[f64; 4]>,
     /// Gaps of 250 ms and more.

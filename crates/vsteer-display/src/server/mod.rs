@@ -3,13 +3,13 @@
 //! ```text
 //! session  application, server, link, viewer: one run      process  the server's, started and ended      xdisplay  where the application shows its frames
 //! tigervnc Xtigervnc, an X server that VNC viewers look at; vnc  such a viewer       freerdp  a server that shows an X display, and its own viewer
-//! qemu     QEMU's VNC server, whose guest (guest/) shows the picture
+//! qemu     QEMU's VNC and SPICE servers, whose guest (guest/) shows the picture; spice  a viewer of the latter
 //! gstreamer sends datagrams, and receives them                    onscreen viewers of other people's, of which the display is read
 //! ```
 //! The application is the one that the codecs have: it draws the same frames, with their numbers, into the server's display. What comes through the link is decoded by a
 //! viewer in this program, or read off the screen of the server's own; it knows the frame by its number. What was negotiated is told by what came.
 //!
-//! Left out: SPICE (GAP(display-servers)).
+//! Left out: VMware's and Citrix's own, which are not to be had here.
 
 mod freerdp;
 mod gstreamer;
@@ -17,11 +17,13 @@ mod onscreen;
 mod process;
 mod qemu;
 pub mod session;
+mod spice;
 mod tigervnc;
 mod vnc;
 mod xdisplay;
 
 use crate::rfb::Encoding;
+use crate::spice::Compression;
 use freerdp::Graphics;
 use gstreamer::Video;
 use onscreen::Home;
@@ -47,6 +49,7 @@ pub struct Server {
 enum By {
     TigerVnc(Encoding),
     QemuVnc(Encoding),
+    QemuSpice(Compression),
     FreeRdp(Graphics),
     GStreamer(Video),
 }
@@ -75,6 +78,15 @@ pub const ALL: &[Server] = &[
     qemu("qemu-tight", "QEMU's VNC: Tight without loss", Encoding::Tight(None)),
     qemu("qemu-zrle", "QEMU's VNC: ZRLE, without loss", Encoding::Zrle),
     qemu("qemu-raw", "QEMU's VNC: pixels as they are", Encoding::Raw),
+    spice("spice-raw", "QEMU's SPICE: pixels as they are", Compression::Raw),
+    spice("spice-lz", "QEMU's SPICE: LZ, without loss", Compression::Lz),
+    spice("spice-glz", "QEMU's SPICE: LZ that refers to earlier images, without loss", Compression::Glz),
+    spice("spice-glz-zlib", "QEMU's SPICE: the same through zlib, for narrow links", Compression::GlzZlib),
+    spice(
+        "spice-streams",
+        "QEMU's SPICE: what moves as streams of JPEG, the rest by LZ",
+        Compression::Streams,
+    ),
     freerdp("freerdp-rfx", "RemoteFX", Graphics::RemoteFx),
     freerdp("freerdp-avc420", "H.264, colours halved", Graphics::Avc420),
     freerdp("freerdp-avc444", "H.264 with all colours", Graphics::Avc444),
@@ -92,6 +104,10 @@ const fn gstreamer(name: &'static str, doc: &'static str, video: Video) -> Serve
 
 const fn qemu(name: &'static str, doc: &'static str, encoding: Encoding) -> Server {
     Server { name, doc, program: qemu::PROGRAM, package: qemu::PACKAGE, by: By::QemuVnc(encoding) }
+}
+
+const fn spice(name: &'static str, doc: &'static str, compression: Compression) -> Server {
+    Server { name, doc, program: qemu::PROGRAM, package: qemu::PACKAGE, by: By::QemuSpice(compression) }
 }
 
 const fn freerdp(name: &'static str, doc: &'static str, graphics: Graphics) -> Server {

@@ -1,10 +1,11 @@
-//! How is QEMU's own VNC server run? A virtual machine whose guest does nothing but show the application's frames: it copies each from memory that it shares
+//! How are QEMU's own VNC and SPICE servers run? A virtual machine whose guest does nothing but show the application's frames: it copies each from memory that it shares
 //! with this program to the screen of QEMU's standard VGA (guest/picture.S), and is woken for it by an NMI over QMP.
 //!
 //! Who shows a frame waits until the guest has copied the one before. The guest is computed (TCG), not run by KVM: it starts in a fifth of a second anywhere, and copies a frame of 720p in
-//! some 10 ms, which bounds `source_fps`. QEMU's CPU time has that in it. JPEG is sent where it is asked for (lossy=on).
+//! some 10 ms, which bounds `source_fps`. QEMU's CPU time has that in it. VNC: JPEG is sent where it is asked for (lossy=on). SPICE: no password is asked, and what is
+//! sent is restricted by its options, for its viewers cannot ask.
 //!
-//! Source: `man 1 qemu-system-x86_64` (7.2: -vnc, ivshmem-plain, VGA), its QMP reference. Left out: QXL and virtio's screens, KVM, SPICE (GAP(display-servers)).
+//! Source: `man 1 qemu-system-x86_64` (7.2: -vnc, -spice, ivshmem-plain, VGA), its QMP reference. Left out: QXL (without a driver in its guest it is a VGA too) and virtio's screens, KVM.
 
 use super::onscreen::Home;
 use super::process::Process;
@@ -12,6 +13,7 @@ use super::session::Shows;
 use super::{Display, Started};
 use crate::cpu::now_ns;
 use crate::picture::canvas::Size;
+use crate::spice::Compression;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, TcpListener};
@@ -39,11 +41,20 @@ const WIDTH: u64 = 8;
 const BEGUN: u64 = 16;
 const PIXELS: u64 = 4096;
 
+/// How its screen is served.
+#[derive(Debug, Clone, Copy)]
+pub enum Served {
+    /// By VNC; viewers ask for their encodings.
+    Vnc,
+    /// By SPICE.
+    Spice(Compression),
+}
+
 /// Starts it, with a screen of this size.
 ///
 /// # Errors
 /// It is not there, or would not; a width that its VGA has not.
-pub fn start(size: Size) -> Result<Started, Fault> {
+pub fn start(size: Size, served: Served) -> Result<Started, Fault> {
     if !size.width.is_multiple_of(8) {
         return Err(Fault::new(FaultKind::BadInput, format!("a screen of {} pixels' width", size.width))
             .because("QEMU's VGA has those that are a multiple of 8"));
@@ -60,12 +71,21 @@ pub fn start(size: Size) -> Result<Started, Fault> {
     // Free now; where another takes it before the server does, that says so.
     let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
         .and_then(|l| l.local_addr())
-        .map_err(|e| Fault::io("a port for a VNC server".to_owned(), &e))?
+        .map_err(|e| Fault::io("a port for QEMU's server".to_owned(), &e))?
         .port();
-    let display = port.checked_sub(FIRST_PORT).ok_or_else(|| {
-        Fault::new(FaultKind::Unsupported, format!("port {port} for QEMU's VNC"))
-            .because("it counts from 5900")
-    })?;
+    let serves = match served {
+        Served::Vnc => {
+            let display = port.checked_sub(FIRST_PORT).ok_or_else(|| {
+                Fault::new(FaultKind::Unsupported, format!("port {port} for QEMU's VNC"))
+                    .because("it counts from 5900")
+            })?;
+            format!("-vnc 127.0.0.1:{display},lossy=on")
+        }
+        Served::Spice(compression) => format!(
+            "-display none -spice addr=127.0.0.1,port={port},disable-ticketing=on,{}",
+            compression.options()
+        ),
+    };
     let home = Home::new(port)?;
     let guest = home.file("picture.bin");
     std::fs::write(&guest, GUEST).map_err(|e| Fault::io(format!("writing {}", guest.display()), &e))?;
@@ -73,7 +93,7 @@ pub fn start(size: Size) -> Result<Started, Fault> {
     let words = format!(
         "-accel tcg -nodefaults -m 32 -name picture -vga none -device VGA,addr=2,vgamem_mb={} \
          -object memory-backend-file,id=shared,size={length},share=on,mem-path=/proc/{}/fd/{} -device ivshmem-plain,memdev=shared,addr=3 \
-         -kernel {} -vnc 127.0.0.1:{display},lossy=on -qmp unix:{},server=on,wait=off",
+         -kernel {} {serves} -qmp unix:{},server=on,wait=off",
         (size.bytes().next_power_of_two() >> 20).max(1),
         std::process::id(),
         memory.as_raw_fd(),

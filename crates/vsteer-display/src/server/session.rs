@@ -11,6 +11,7 @@
 //!
 //! Left out: several viewers of one server.
 
+use super::spice::Spice;
 use super::vnc::Vnc;
 use super::xdisplay::XDisplay;
 use super::{By, Display, Server, Started, freerdp, gstreamer, qemu, tigervnc};
@@ -47,6 +48,11 @@ pub trait Viewer {
     /// # Errors
     /// It cannot go on.
     fn changed(&mut self) -> Result<bool, Fault>;
+
+    /// When what is seen now was there, ns.
+    fn seen_ns(&self) -> u64 {
+        now_ns()
+    }
 
     /// The number in the picture, and where the picture's corner is.
     ///
@@ -102,7 +108,10 @@ pub fn run(
     let size = under.picture.size();
     let (started, link) = match server.by {
         By::TigerVnc(_) => stream(under.link, tigervnc::start(size, under.fps)?)?,
-        By::QemuVnc(_) => stream(under.link, qemu::start(size)?)?,
+        By::QemuVnc(_) => stream(under.link, qemu::start(size, qemu::Served::Vnc)?)?,
+        By::QemuSpice(compression) => {
+            stream(under.link, qemu::start(size, qemu::Served::Spice(compression))?)?
+        }
         By::FreeRdp(_) => stream(under.link, freerdp::start(size)?)?,
         By::GStreamer(video) => {
             let viewer = free_port()?;
@@ -119,11 +128,14 @@ pub fn run(
     let lost = link.lost();
     let link_at = link.viewers();
     // A viewer in this program waits for it to say something: shut, it says so.
-    let stream = match server.by {
-        By::TigerVnc(_) | By::QemuVnc(_) => Some(connected(link_at)?),
-        By::FreeRdp(_) | By::GStreamer(_) => None,
+    let connections = match server.by {
+        By::TigerVnc(_) | By::QemuVnc(_) => 1,
+        // Each of its channels has one.
+        By::QemuSpice(_) => 2,
+        By::FreeRdp(_) | By::GStreamer(_) => 0,
     };
-    let closes = stream.as_ref().map(TcpStream::try_clone).transpose();
+    let streams: Vec<TcpStream> = (0..connections).map(|_| connected(link_at)).collect::<Result<_, _>>()?;
+    let closes: Result<Vec<TcpStream>, _> = streams.iter().map(TcpStream::try_clone).collect();
     let closes = closes.map_err(|e| Fault::io("a socket of the viewer's".to_owned(), &e))?;
 
     let begun = now_ns();
@@ -138,15 +150,20 @@ pub fn run(
     let (drawn, viewed, until_ns, ended) = std::thread::scope(|scope| {
         let draws = scope.spawn(move || draw(under, display, begun, shared));
         let views = scope.spawn(move || {
-            let viewer: Result<Box<dyn Viewer>, Fault> = match (server.by, stream) {
-                (By::TigerVnc(encoding) | By::QemuVnc(encoding), Some(stream)) => {
-                    Vnc::start(stream, encoding).map(|v| Box::new(v) as Box<dyn Viewer>)
+            let mut streams = streams.into_iter();
+            let mut stream = || streams.next().expect("as many were connected above");
+            let viewer: Result<Box<dyn Viewer>, Fault> = match server.by {
+                By::TigerVnc(encoding) | By::QemuVnc(encoding) => {
+                    Vnc::start(stream(), encoding).map(|v| Box::new(v) as Box<dyn Viewer>)
                 }
-                (By::TigerVnc(_) | By::QemuVnc(_), None) => unreachable!("it was connected above"),
-                (By::FreeRdp(asked), _) => {
+                By::QemuSpice(compression) => {
+                    Spice::start([stream(), stream()], compression, under.link.delay_ms)
+                        .map(|v| Box::new(v) as Box<dyn Viewer>)
+                }
+                By::FreeRdp(asked) => {
                     freerdp::view(link_at, asked, size, &shared.over).map(|v| Box::new(v) as Box<dyn Viewer>)
                 }
-                (By::GStreamer(video), _) => gstreamer::view(link_at, video, size, lost, &shared.over)
+                By::GStreamer(video) => gstreamer::view(link_at, video, size, lost, &shared.over)
                     .map(|v| Box::new(v) as Box<dyn Viewer>),
             };
             let viewed = match viewer {
@@ -181,9 +198,7 @@ pub fn run(
         }
         let until_ns = now_ns();
         shared.over.store(true, Ordering::Relaxed);
-        if let Some(stream) = closes {
-            let _ = stream.shutdown(Shutdown::Both);
-        }
+        closes.iter().for_each(|stream| drop(stream.shutdown(Shutdown::Both)));
         let drawn = draws.join().expect("it does not panic");
         let viewed = views.join().expect("it does not panic");
         // Who ends takes the link with it: the server's own word is the better one.
@@ -395,7 +410,7 @@ fn view(
             Ok(true) => viewer.number(),
             Err(why) => Err(why),
         };
-        let presented = now_ns();
+        let presented = viewer.seen_ns();
         let (frame, at) = match seen {
             Ok(Some(seen)) => seen,
             // What stood there before the first frame has no number.

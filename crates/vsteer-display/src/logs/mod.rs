@@ -1,0 +1,224 @@
+//! What did the servers of VMware's (now Omnissa's) Horizon and of Citrix's themselves count beside a run? Their performance counters, logged by Windows (pdh.rs), of which those that are known (counters.rs) are
+//! told beside each run that lies within them, where both clocks are known; else the whole log is told by itself.
+//!
+//! **Untried** on a real Horizon or Citrix: it is held by files made by hand in the documented format. A localised Windows may name its counters otherwise: those are counted as unknown. Left out: the text logs
+//! of either product, of which no format is published.
+
+mod counters;
+mod pdh;
+
+use counters::Known;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::path::Path;
+use vsteer_core::display::row::Row;
+use vsteer_core::{Fault, FaultKind, stats};
+
+/// One counter of one instance over some time.
+#[derive(Debug, PartialEq, Serialize)]
+pub struct Told {
+    /// The machine's name in its log.
+    pub host: String,
+    /// The session's, as its counter set calls it.
+    pub instance: String,
+    /// What it is, with its unit.
+    pub counter: &'static str,
+    /// How many there were.
+    pub samples: usize,
+    /// Mean, least, median and greatest.
+    pub mean: f64,
+    pub least: f64,
+    pub median: f64,
+    pub most: f64,
+}
+
+/// Beside a run, or all of it.
+#[derive(Debug, PartialEq, Serialize)]
+pub struct Beside {
+    /// The run's number among the rows, from 0; none: of no run, the whole log.
+    pub row: Option<usize>,
+    /// The run's codec.
+    pub codec: Option<String>,
+    /// Of its picture, where that has some.
+    pub targets: Option<u32>,
+    /// What was counted.
+    pub counters: Vec<Told>,
+}
+
+/// What is said of a log.
+#[derive(Debug, PartialEq, Serialize)]
+pub struct Log {
+    pub file: String,
+    /// Whose counters are in it.
+    pub products: Vec<&'static str>,
+    /// No real one of these was to be had when this was written.
+    pub untried: bool,
+    /// Lines.
+    pub samples: usize,
+    /// The first and the last time, s since 1970; none where the log does not say its time zone.
+    pub between_unix_s: Option<[f64; 2]>,
+    /// Columns whose counters are not known, which are ignored.
+    pub unknown_columns: usize,
+    /// By run where times overlap; else the whole.
+    pub beside: Vec<Beside>,
+}
+
+/// Reads a log, beside these runs.
+///
+/// # Errors
+/// It cannot be read, is no such log, or holds no counter that is known.
+pub fn read(file: &Path, rows: &[Row]) -> Result<Log, Fault> {
+    let told = |e| Fault::io(format!("reading {}", file.display()), &e);
+    let length = std::fs::metadata(file).map_err(told)?.len();
+    if length > pdh::BYTES_MOST {
+        return Err(Fault::new(FaultKind::BadInput, format!("{}: {length} bytes", file.display()))
+            .way_out("relog FILE -c COUNTERS -f CSV keeps the counters that are wanted"));
+    }
+    let bytes = std::fs::read(file).map_err(told)?;
+    // Names of users may be in the machine's own code page.
+    let text = utf16(&bytes).unwrap_or_else(|| String::from_utf8_lossy(&bytes).into_owned());
+    of(&file.display().to_string(), &text, rows).map_err(|mut why| {
+        why.what = format!("{}: {}", file.display(), why.what);
+        why
+    })
+}
+
+/// PowerShell's redirection writes UTF-16.
+fn utf16(bytes: &[u8]) -> Option<String> {
+    let words = bytes.strip_prefix(&[0xff, 0xfe])?.chunks_exact(2);
+    let words: Vec<u16> = words.map(|w| u16::from_le_bytes([w[0], w[1]])).collect();
+    Some(String::from_utf16_lossy(&words))
+}
+
+fn of(file: &str, text: &str, rows: &[Row]) -> Result<Log, Fault> {
+    let table = pdh::read(text)?;
+    let columns: Vec<(usize, &pdh::Counter, &Known)> = table
+        .counters
+        .iter()
+        .enumerate()
+        .filter_map(|(i, c)| c.as_ref().and_then(|c| Some((i, c, counters::known(c)?))))
+        .collect();
+    if columns.is_empty() || table.lines.is_empty() {
+        let what = format!(
+            "no counter of Horizon's or Citrix's among {} columns, {} lines",
+            table.counters.len(),
+            table.lines.len()
+        );
+        return Err(Fault::new(FaultKind::BadInput, what)
+            .because("counters are known by the names that an English Windows gives them; a localised one may have others")
+            .way_out(r#"typeperf -f CSV -si 1 -o FILE "\VMware Blast Session Counters(*)\*" "\VMware Blast Imaging Counters(*)\*" "\ICA Session(*)\*""#));
+    }
+    let over = |from: f64, until: f64| -> Vec<Told> {
+        columns.iter().filter_map(|(i, c, k)| of_column(&table, *i, c, k, from, until)).collect()
+    };
+    let mut beside = Vec::new();
+    for (i, row) in rows.iter().enumerate().filter(|_| table.knows_zone) {
+        let Some(from) = row.from_unix_s else { continue };
+        let counters = over(from, from + row.window_s);
+        if !counters.is_empty() {
+            let (codec, targets) = (Some(row.codec.clone()), row.targets);
+            beside.push(Beside { row: Some(i), codec, targets, counters });
+        }
+    }
+    if beside.is_empty() {
+        let counters = over(f64::NEG_INFINITY, f64::INFINITY);
+        beside.push(Beside { row: None, codec: None, targets: None, counters });
+    }
+    let mut products: Vec<&str> = columns.iter().map(|(_, _, k)| k.product).collect();
+    products.sort_unstable();
+    products.dedup();
+    let times = [table.lines[0].0, table.lines[table.lines.len() - 1].0];
+    Ok(Log {
+        file: file.to_owned(),
+        products,
+        untried: true,
+        samples: table.lines.len(),
+        between_unix_s: table.knows_zone.then_some(times),
+        unknown_columns: table.counters.len() - columns.len(),
+        beside,
+    })
+}
+
+/// A column over some time; none where nothing of it lies within.
+fn of_column(
+    table: &pdh::Table,
+    column: usize,
+    counter: &pdh::Counter,
+    known: &Known,
+    from: f64,
+    until: f64,
+) -> Option<Told> {
+    let mut values = Vec::new();
+    let mut before: Option<(f64, f64)> = None;
+    for (time, cells) in &table.lines {
+        let Some(value) = cells[column] else { continue };
+        let value = if known.is_total {
+            let last = before.replace((*time, value));
+            // One that falls has begun anew: a session was connected again.
+            match last.filter(|(at, was)| *at < *time && *was <= value) {
+                Some((at, was)) => (value - was) / (time - at),
+                None => continue,
+            }
+        } else {
+            value
+        };
+        if (from..=until).contains(time) {
+            values.push(value * known.scale);
+        }
+    }
+    let fold = |f: fn(f64, f64) -> f64| values.iter().copied().reduce(f);
+    Some(Told {
+        host: counter.host.clone(),
+        instance: counter.instance.clone(),
+        counter: known.name,
+        samples: values.len(),
+        mean: stats::mean(&values)?,
+        least: fold(f64::min)?,
+        median: stats::quantile(&values, 0.5)?,
+        most: fold(f64::max)?,
+    })
+}
+
+/// For people.
+pub fn table(logs: &[Log]) -> String {
+    let mut text = String::new();
+    for log in logs {
+        let clock = if log.between_unix_s.is_some() { "" } else { ", which does not say its time zone" };
+        let _ = writeln!(
+            text,
+            "{} ({}; untried on a real one): {} samples{clock}; {} columns unknown, ignored",
+            log.file,
+            log.products.join(", "),
+            log.samples,
+            log.unknown_columns
+        );
+        for beside in &log.beside {
+            let _ = match &beside.codec {
+                Some(codec) => {
+                    let of = beside.targets.map_or(String::new(), |n| format!(" of {n} targets"));
+                    writeln!(text, "  beside {codec}{of}, at the same time:")
+                }
+                None => writeln!(text, "  the whole log, for no run's time is known to lie within it:"),
+            };
+            let mut by_session: BTreeMap<(&str, &str), Vec<&Told>> = BTreeMap::new();
+            for told in &beside.counters {
+                by_session.entry((&told.host, &told.instance)).or_default().push(told);
+            }
+            for ((host, instance), all) in by_session {
+                let _ = writeln!(text, "    {host} {instance}");
+                for t in all {
+                    let _ = writeln!(
+                        text,
+                        "      {:<22} mean {:>9.2}  least {:>9.2}  median {:>9.2}  most {:>9.2}",
+                        t.counter, t.mean, t.least, t.median, t.most
+                    );
+                }
+            }
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests;

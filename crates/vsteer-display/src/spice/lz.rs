@@ -1,0 +1,106 @@
+//! How are images decoded that SPICE's LZ made? Literal pixels, and copies of what came before: a family of FastLZ's, of pixels and not of bytes.
+//!
+//! Source: the format as spice-common's lz.c and lz_decompress_tmpl.c have it (0.14). Left out: palettes, 16 bits, alpha: no screen of 32 bits without alpha is sent as such.
+
+use super::bad;
+use super::bytes::Bytes;
+use super::image::Pixels;
+use crate::picture::canvas::PIXEL;
+use vsteer_core::{Fault, FaultKind};
+
+pub const MAGIC: u32 = u32::from_be_bytes(*b"  ZL");
+pub const VERSION: u32 = 1 << 16 | 1;
+/// Kinds of pixels.
+pub const RGB24: u32 = 7;
+pub const RGB32: u32 = 8;
+/// Control bytes below it are as many literals and one.
+pub const COPIES: u8 = 32;
+/// Distances from here on have two bytes more.
+const FAR: usize = 8191;
+
+/// Pixels of either kind are three bytes, blue first.
+pub fn literal(from: &mut Bytes) -> Result<[u8; PIXEL], Fault> {
+    from.take(3).map(|b| [b[0], b[1], b[2], 0])
+}
+
+/// A length's further bytes: all of 255 are followed by another.
+pub fn longer(from: &mut Bytes, mut length: usize) -> Result<usize, Fault> {
+    loop {
+        let byte = from.u8()?;
+        length += usize::from(byte);
+        if byte < 255 {
+            return Ok(length);
+        }
+    }
+}
+
+/// Appends a copy of so many of the pixels that are so far behind; of some that are not there yet it makes a run.
+pub fn copy(pixels: &mut Vec<[u8; PIXEL]>, distance: usize, length: usize) -> Result<(), Fault> {
+    let from = pixels.len().checked_sub(distance).ok_or_else(|| bad("a copy from before an image"))?;
+    if distance >= length {
+        pixels.extend_from_within(from..from + length);
+    } else {
+        for i in from..from + length {
+            pixels.push(pixels[i]);
+        }
+    }
+    Ok(())
+}
+
+/// What a kind of pixels is that is not decoded.
+pub fn other_kind(kind: u32, what: &str) -> Fault {
+    Fault::new(FaultKind::Unsupported, format!("an image of {what} whose pixels are of kind {kind}"))
+        .because("screens of 32 bits are read (24 or 32 bits a pixel, no alpha)")
+        .way_out("a server with image-compression=off")
+}
+
+/// Decodes one that is to have this size.
+///
+/// # Errors
+/// It is broken, of another size, or of pixels that are not read.
+pub fn decode(bytes: &[u8], [width, height]: [usize; 2]) -> Result<Pixels, Fault> {
+    let mut from = Bytes::of(bytes, "an image of LZ");
+    if (from.u32_be()?, from.u32_be()?) != (MAGIC, VERSION) {
+        return Err(bad("an image of LZ without its mark"));
+    }
+    let kind = from.u32_be()?;
+    if kind != RGB24 && kind != RGB32 {
+        return Err(other_kind(kind, "LZ"));
+    }
+    let size = [from.u32_be()?, from.u32_be()?];
+    let _stride = from.u32_be()?;
+    let top_down = from.u32_be()? != 0;
+    if size.map(|v| v as usize) != [width, height] {
+        return Err(bad(format!("an image of LZ of {size:?} pixels, not {:?}", [width, height])));
+    }
+    let n = width * height;
+    let mut pixels = Vec::with_capacity(n);
+    while pixels.len() < n {
+        let control = from.u8()?;
+        if control < COPIES {
+            for _ in 0..=control {
+                pixels.push(literal(&mut from)?);
+            }
+        } else {
+            let mut length = usize::from(control >> 5);
+            if length == 7 {
+                length = longer(&mut from, length)?;
+            }
+            let high = usize::from(control & 31) << 8;
+            let low = from.u8()?;
+            let mut distance = high + usize::from(low);
+            if low == 255 && high == 31 << 8 {
+                let far = from.take(2)?;
+                distance = FAR + (usize::from(far[0]) << 8 | usize::from(far[1]));
+            }
+            if length > n - pixels.len() {
+                return Err(bad("an image of LZ that goes on beyond its end"));
+            }
+            copy(&mut pixels, distance + 1, length)?;
+        }
+        if pixels.len() > n {
+            return Err(bad("an image of LZ that goes on beyond its end"));
+        }
+    }
+    Ok(Pixels { pixels, top_down })
+}

@@ -1,0 +1,382 @@
+//! How does a viewer speak to a SPICE server, and what did that server really send?
+//!
+//! A client that does no more than a viewer must: it opens the main channel, which names the session, and one of a display; answers pings and acknowledges; keeps the screen as it is told to, and counts what
+//! images came of which kind, so that what was negotiated is known from the wire and not from what was asked for.
+//!
+//! ```text
+//! channel  a connection: link, ticket (ticket), messages, acknowledgements      draw    what is put where            bytes  a message's parts
+//! image    kinds of images; lz, glz, zlib                                       stream  videos, as streams of JPEG
+//! ```
+//! SPICE knows no frames: a server draws rectangles when it finds that they have changed. QEMU looks at a guest's framebuffer some 30 times a second and sends what has changed in strips of 32
+//! pixels, each once, by their lower edges and then from the left. So where a strip comes that lies on one that has come before, or that is out of this order, another look has begun, and what is
+//! seen is whole ([`Said::Begins`]); a look that nothing follows is seen as whole where
+//! nothing more comes for a while, which who calls has to see. What a busy link has not taken yet, newer strips replace: then parts of two frames stand side by side, for others' viewers too.
+//!
+//! Source: SPICE's spice.proto (spice-common 0.14), its protocol.h and enums.h (spice-protocol 0.14), and libspice-server 0.15.1 itself. What a server sends is checked before it is believed: a rectangle
+//! outside of the screen, a length beyond any use, a kind of image that is not read end the session with a fault.
+//! Left out: input, sound, the pointer, the guest's agent, passwords and TLS, several screens.
+
+mod bytes;
+mod channel;
+mod draw;
+mod glz;
+mod image;
+mod lz;
+mod stream;
+mod ticket;
+
+use crate::cpu::now_ns;
+use crate::picture::canvas::Size;
+use crate::rfb::screen::{Rect, Screen};
+use bytes::Bytes;
+use channel::{Channel, Message, Of};
+use image::Images;
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use stream::Streams;
+use vsteer_core::{Fault, FaultKind};
+
+/// Of a screen, pixels; and of each edge.
+const PIXELS_MOST: usize = 16 << 20;
+const EDGE_MOST: usize = 16_384;
+/// Rectangles of one look at a screen; no server that looks at blocks of 32 pixels has more.
+const DRAWN_MOST: usize = 10_000;
+/// Messages until the main channel has named the session; it says some others first.
+const BEFORE_MOST: usize = 100;
+const MAIN_INIT: u16 = 103;
+/// From the viewer of a display: what it can keep.
+const INIT: u16 = 101;
+/// What a display's viewer says that it can: pictures of a stream that say their size; several codecs of streams, of which JPEG.
+const SIZED_STREAM: u32 = 1;
+const MULTI_CODEC: u32 = 1 << 8;
+const CODEC_MJPEG: u32 = 1 << 9;
+/// A screen's pixels: 32 bits of which 24 are used, and with alpha.
+const SURFACE: [u32; 2] = [32, 96];
+
+/// What is asked of the server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Compression {
+    /// Pixels as they are.
+    Raw,
+    /// LZ, image by image.
+    Lz,
+    /// LZ that refers to earlier images.
+    Glz,
+    /// The same through zlib, as for narrow links.
+    GlzZlib,
+    /// What moves, as streams of JPEG; the rest by LZ.
+    Streams,
+}
+
+impl Compression {
+    /// QEMU's options of `-spice` that ask for it.
+    pub fn options(self) -> &'static str {
+        match self {
+            Compression::Raw => "image-compression=off,streaming-video=off",
+            Compression::Lz => "image-compression=lz,streaming-video=off",
+            Compression::Glz => "image-compression=glz,zlib-glz-wan-compression=never,streaming-video=off",
+            Compression::GlzZlib => {
+                "image-compression=glz,zlib-glz-wan-compression=always,streaming-video=off"
+            }
+            Compression::Streams => "image-compression=lz,jpeg-wan-compression=never,streaming-video=all",
+        }
+    }
+
+    /// Is an image of this kind what was asked for? A screen's first picture comes before anything was asked, and does not count.
+    fn fits(self, kind: &str) -> bool {
+        match self {
+            Compression::Raw => kind == "raw",
+            Compression::Lz => kind == "LZ",
+            Compression::Glz => kind == "GLZ",
+            // The server leaves zlib out where it makes nothing smaller.
+            Compression::GlzZlib => kind.starts_with("GLZ"),
+            // What does not move is none.
+            Compression::Streams => kind == stream::KIND || kind == "LZ",
+        }
+    }
+}
+
+/// What came, of one kind of image.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Came {
+    /// How many.
+    pub images: u64,
+    /// Pixels that they put on the screen.
+    pub pixels: u64,
+    /// Of those, pixels of the first picture.
+    pub first: u64,
+}
+
+/// What one message was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Said {
+    /// Something is drawn on what was drawn before: what is seen is whole, and the message is kept for the next call.
+    Begins,
+    /// Something was drawn.
+    Drew,
+    /// Anything else.
+    Other,
+}
+
+/// One session.
+pub struct Client<R, W> {
+    main: Channel<R, W>,
+    display: Channel<R, W>,
+    compression: Compression,
+    screen: Option<Screen>,
+    images: Images,
+    streams: Streams,
+    /// Drawn since what was seen was whole.
+    drawn: Vec<Rect>,
+    /// That draws on those.
+    held: Option<Message>,
+    came: BTreeMap<&'static str, Came>,
+    /// The first picture is there.
+    marked: bool,
+    /// When something was drawn last.
+    drawn_ns: u64,
+}
+
+impl<R: Read, W: Write> Client<R, W> {
+    /// Opens both channels, by two connections to one server.
+    ///
+    /// # Errors
+    /// It is no such server, it refuses, it wants a password.
+    pub fn start(main: (R, W), display: (R, W), compression: Compression) -> Result<Client<R, W>, Fault> {
+        let mut main = Channel::open(main.0, main.1, Of::Main, 0, 0)?;
+        let mut session = None;
+        for _ in 0..BEFORE_MOST {
+            if let Some(message) = main.next()?.filter(|m| m.kind == MAIN_INIT) {
+                session = Some(Bytes::of(&message.body, "a session's beginning").u32()?);
+                break;
+            }
+        }
+        let session = session.ok_or_else(|| bad("much, and nothing of a session"))?;
+        let can = SIZED_STREAM | MULTI_CODEC | CODEC_MJPEG;
+        let mut display = Channel::open(display.0, display.1, Of::Display, session, can)?;
+        // No images are kept for the server to name again; those that GLZ refers to are.
+        let mut says = vec![1];
+        says.extend(0i64.to_le_bytes());
+        says.push(1);
+        says.extend(glz::WINDOW_PIXELS.to_le_bytes());
+        display.tell(INIT, &says)?;
+        Ok(Client {
+            main,
+            display,
+            compression,
+            screen: None,
+            images: Images::default(),
+            streams: Streams::default(),
+            drawn: Vec::new(),
+            held: None,
+            came: BTreeMap::new(),
+            marked: false,
+            drawn_ns: 0,
+        })
+    }
+
+    /// Waits for the main channel's next message, and answers what has to be.
+    ///
+    /// # Errors
+    /// The server has gone.
+    pub fn main(&mut self) -> Result<(), Fault> {
+        self.main.next().map(drop)
+    }
+
+    /// Waits for the display's next message, and does what it says.
+    ///
+    /// # Errors
+    /// The server has gone, or what it says is broken or not read.
+    pub fn next(&mut self) -> Result<Said, Fault> {
+        let message = match self.held.take() {
+            Some(message) => message,
+            None => {
+                let Some(message) = self.display.next()? else { return Ok(Said::Other) };
+                if self.place(&message)?.is_some_and(|to| self.begins(to)) {
+                    self.drawn.clear();
+                    self.held = Some(message);
+                    return Ok(Said::Begins);
+                }
+                message
+            }
+        };
+        self.done(&message)
+    }
+
+    fn done(&mut self, message: &Message) -> Result<Said, Fault> {
+        let body = &message.body;
+        match message.kind {
+            DRAW_COPY => {
+                let screen = self.screen.as_ref().ok_or_else(|| bad("a drawing on no screen"))?;
+                let put = draw::copy(body, &mut self.images, screen)?;
+                self.put(&put)
+            }
+            STREAM_CREATE => {
+                let most = self.screen.as_ref().map_or(0, |s| s.size().width * s.size().height);
+                self.streams.create(body, most).map(|()| Said::Other)
+            }
+            STREAM_DATA | STREAM_DATA_SIZED => {
+                let sized = message.kind == STREAM_DATA_SIZED;
+                let put = self.streams.picture(body, sized, &mut self.images.jpeg)?;
+                self.put(&put)
+            }
+            STREAM_CLIP => self.streams.clip(body).map(|()| Said::Other),
+            STREAM_DESTROY => self.streams.destroy(body).map(|()| Said::Other),
+            STREAM_DESTROY_ALL => {
+                self.streams.destroy_all();
+                Ok(Said::Other)
+            }
+            SURFACE_CREATE => {
+                let mut from = Bytes::of(body, "a surface");
+                let [surface, width, height, format] = [from.u32()?, from.u32()?, from.u32()?, from.u32()?];
+                if surface != 0 || !SURFACE.contains(&format) {
+                    let what = format!("a SPICE server has surface {surface} of format {format}");
+                    return Err(Fault::new(FaultKind::Unsupported, what)
+                        .because("one screen of 32 bits is read")
+                        .way_out("a guest with one screen of 32 bits and without a driver of QXL's"));
+                }
+                self.screen = Some(Screen::new(sized(width as usize, height as usize)?));
+                self.drawn.clear();
+                Ok(Said::Other)
+            }
+            MARK => {
+                self.marked = true;
+                Ok(Said::Other)
+            }
+            MODE | RESET | INVAL_LIST..=INVAL_ALL_PALETTES | SURFACE_DESTROY | MONITORS | STREAM_REPORT => {
+                Ok(Said::Other)
+            }
+            other => Err(Fault::new(
+                FaultKind::Unsupported,
+                format!("a SPICE server sent message {other} of its display, which is not read"),
+            )
+            .because("QEMU draws a plain framebuffer by copies and streams alone")
+            .way_out("a guest without a driver of QXL's")),
+        }
+    }
+
+    /// Is what is drawn there of another look than what was drawn before?
+    fn begins(&self, to: Rect) -> bool {
+        // Alone, what lies on another would keep a wrong beginning for ever: each look draws about the same strips.
+        let order = |r: &Rect| (r.y + r.height, r.x);
+        self.drawn.last().is_some_and(|last| order(&to) <= order(last))
+            || self.drawn.iter().any(|r| draw::common(*r, to).width > 0)
+            || self.drawn.len() >= DRAWN_MOST
+    }
+
+    /// Where it draws, if it does.
+    fn place(&self, message: &Message) -> Result<Option<Rect>, Fault> {
+        match message.kind {
+            DRAW_COPY => draw::place(&message.body).map(Some),
+            STREAM_DATA | STREAM_DATA_SIZED => {
+                self.streams.place(&message.body, message.kind == STREAM_DATA_SIZED)
+            }
+            _ => Ok(None),
+        }
+    }
+
+    fn put(&mut self, put: &draw::Put) -> Result<Said, Fault> {
+        let screen = self.screen.as_mut().filter(|s| s.has(put.to));
+        let screen = screen.ok_or_else(|| bad(format!("{:?} lies outside of its screen", put.to)))?;
+        let pixels = put.onto(screen);
+        let came = self.came.entry(put.kind).or_default();
+        came.images += 1;
+        came.pixels += pixels as u64;
+        if !self.marked {
+            came.first += pixels as u64;
+        }
+        self.drawn_ns = now_ns();
+        self.drawn.push(put.to);
+        Ok(Said::Drew)
+    }
+
+    /// Has nothing been drawn since what was seen was whole?
+    pub fn is_whole(&self) -> bool {
+        self.drawn.is_empty()
+    }
+
+    /// Nothing more has come for a while: what is seen is whole.
+    pub fn rest(&mut self) {
+        self.drawn.clear();
+    }
+
+    /// When something was drawn last, ns; 0: it was not.
+    pub fn drawn_ns(&self) -> u64 {
+        self.drawn_ns
+    }
+
+    /// Is a message kept for the next call?
+    pub fn holds(&self) -> bool {
+        self.held.is_some()
+    }
+
+    /// What is read from: of the main channel, and of the display.
+    pub fn sources(&self) -> [&R; 2] {
+        [self.main.source(), self.display.source()]
+    }
+
+    /// What is seen; none before the server has told its size.
+    pub fn screen(&self) -> Option<&Screen> {
+        self.screen.as_ref()
+    }
+
+    /// What was agreed on, as it came: protocol, kinds of images by their part of the pixels.
+    pub fn negotiated(&self) -> String {
+        let all: u64 = self.came.values().map(|c| c.pixels).sum();
+        let mut kinds: Vec<_> = self.came.iter().collect();
+        kinds.sort_by_key(|(_, came)| std::cmp::Reverse(came.pixels));
+        let part = |(kind, came): &(&&str, &Came)| {
+            let percent = 100.0 * came.pixels as f64 / all.max(1) as f64;
+            format!("{kind} {percent:.1} % ({} images)", came.images)
+        };
+        let kinds: Vec<String> = kinds.iter().map(part).collect();
+        let kinds = if kinds.is_empty() { "no pixels came".to_owned() } else { kinds.join(", ") };
+        format!("SPICE 2.2, mini headers, asked for {}: {kinds}", self.compression.options())
+    }
+
+    /// The part of all pixels after the first picture that came as something else than was asked for; none before any came. Where streams were asked for and none came, all did.
+    pub fn otherwise(&self) -> Option<f64> {
+        let of = |also: &dyn Fn(&str) -> bool| -> u64 {
+            self.came.iter().filter(|(kind, _)| also(kind)).map(|(_, c)| c.pixels - c.first).sum()
+        };
+        let all = of(&|_| true);
+        let none = self.compression == Compression::Streams && of(&|kind| kind == stream::KIND) == 0;
+        let other = if none { all } else { of(&|kind| !self.compression.fits(kind)) };
+        (all > 0).then(|| other as f64 / all as f64)
+    }
+}
+
+/// Kinds of a display's messages.
+const MODE: u16 = 101;
+const MARK: u16 = 102;
+const RESET: u16 = 103;
+const INVAL_LIST: u16 = 105;
+const INVAL_ALL_PALETTES: u16 = 108;
+const STREAM_CREATE: u16 = 122;
+const STREAM_DATA: u16 = 123;
+const STREAM_CLIP: u16 = 124;
+const STREAM_DESTROY: u16 = 125;
+const STREAM_DESTROY_ALL: u16 = 126;
+const DRAW_COPY: u16 = 304;
+const SURFACE_CREATE: u16 = 314;
+const SURFACE_DESTROY: u16 = 315;
+const STREAM_DATA_SIZED: u16 = 316;
+const MONITORS: u16 = 317;
+const STREAM_REPORT: u16 = 319;
+
+/// What came broken.
+fn bad(what: impl std::fmt::Display) -> Fault {
+    Fault::new(FaultKind::BadInput, format!("a SPICE server said: {what}"))
+}
+
+fn sized(width: usize, height: usize) -> Result<Size, Fault> {
+    let edge = 1..=EDGE_MOST;
+    if edge.contains(&width) && edge.contains(&height) && width * height <= PIXELS_MOST {
+        Ok(Size { width, height })
+    } else {
+        Err(bad(format!("its screen has {width}x{height} pixels")))
+    }
+}
+
+#[cfg(test)]
+mod tests;
