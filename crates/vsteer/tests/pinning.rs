@@ -55,13 +55,13 @@ fn the_published_loops_are_pinned_and_gain_what_the_simulator_says_at_most() {
     all.sort();
     all.dedup();
     assert_eq!((a.len(), b.len(), all.len()), (2, 2, 4), "a pCPU each: {steps:?}");
-    // "up to 5.28 % of what they run"
+    // "up to 6.07 % where they wait for each other"
     let most = |s: &Value| -> f64 {
         let reason = s["reason"].as_str().unwrap();
         let number = reason.rsplit("up to ").next().unwrap().split(' ').next().unwrap();
         number.parse().unwrap_or_else(|_| panic!("{reason}"))
     };
-    let bound = steps.iter().map(most).fold(0.0, f64::max);
+    let bound = steps.iter().filter(|s| s["vm_name"] != "dom0").map(most).fold(0.0, f64::max);
     let pins = |vm: &str, at: &[String]| format!("vm.{vm}.pins=[\"{}\", \"{}\"]", at[0], at[1]);
     let set = [pins("A", &a), pins("B", &b)];
     let pinned = json(&[
@@ -76,7 +76,7 @@ fn the_published_loops_are_pinned_and_gain_what_the_simulator_says_at_most() {
         .clone();
     let took = |vms: &Value| (mean(vms, "A", "response_mean") + mean(vms, "B", "response_mean")) / 2.0;
     let gain = 100.0 * (1.0 - took(&pinned) / took(&floating));
-    assert!(gain > 1.0 && gain < bound, "simulated {gain} %, promised up to {bound} %");
+    assert!(gain > 1.0 && gain < bound && bound < 10.0, "simulated {gain} %, promised up to {bound} %");
 }
 
 #[test]

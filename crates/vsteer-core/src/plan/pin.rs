@@ -3,7 +3,8 @@
 //! A pin can give back at most what moves cost: moves per second times what one costs, the refilling of the caches that cores do not share. It takes
 //! away that whichever vCPU is ready may use whichever pCPU is idle. Both are weighed as parts of the host's work:
 //!
-//! - *gain*: moves x cost, of each vCPU at most what it runs. The cost is said (`--move-cost-us`) or, as a bound, the private caches at [`REFILL`].
+//! - *gain*: moves x cost, of each vCPU at most what it runs. Where vCPUs of a VM wait for each other, as at the end of a parallel loop, each waits for the one that was moved: up to as many times
+//!   as much, which is told beside it and not counted. The cost is said (`--move-cost-us`) or, as a bound, the private caches at [`REFILL`].
 //! - *loss*: each vCPU wants a pCPU for its demand (run and ready) of the time, by itself. Floating, as many pCPUs work as vCPUs want, up to all; pinned,
 //!   a pCPU works while any of its own wants it, and who floats fills what is left.
 //!
@@ -72,9 +73,10 @@ fn propose(c: &Context<'_>) -> Result<Vec<Step>, String> {
         if chosen {
             let moves = moves.unwrap_or(0.0);
             let reason = format!(
-                "its vCPUs are moved {moves:.1} times a second, at {:.0} us each ({whence}): up to {:.2} % of what they run",
+                "its vCPUs are moved {moves:.1} times a second, at {:.0} us each ({whence}): {:.2} % of what they run, up to {:.2} % where they wait for each other",
                 cost_ns / 1e3,
-                100.0 * part
+                100.0 * part,
+                100.0 * (part * vm.vcpus().count() as f64).min(1.0)
             );
             reasons.insert(&vm.id, reason);
         }
