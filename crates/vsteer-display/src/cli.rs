@@ -334,7 +334,7 @@ impl RunOptions {
         // Before anything is run for it.
         let vmaf = self.vmaf.as_deref().map(Vmaf::by).transpose()?;
         let mut rows = Vec::new();
-        let mut fault = None;
+        let mut kinds = Vec::new();
         let runs = targets.iter().flat_map(|n| who.iter().map(move |who| (*n, *who)));
         let all = targets.len() * who.len();
         for (i, (n, who)) in runs.enumerate() {
@@ -359,7 +359,7 @@ impl RunOptions {
                 Ok(row) => rows.push(row),
                 Err(why) => {
                     eprintln!("vsteer-display: {why}");
-                    fault.get_or_insert(why);
+                    kinds.push(why.kind);
                 }
             }
         }
@@ -370,17 +370,24 @@ impl RunOptions {
                 Ok(log) => logged.push(log),
                 Err(why) => {
                     eprintln!("vsteer-display: {why}");
-                    fault.get_or_insert(why);
+                    kinds.push(why.kind);
                 }
             }
         }
         if self.json {
             let said = json!({ "rows": rows, "seed": self.picture.seed, "fps": self.fps, "link": link, "logs": logged });
             println!("{}", serde_json::to_string_pretty(&said).expect("rows are plain data"));
-        } else {
+        } else if !(rows.is_empty() && logged.is_empty()) {
             print!("{}{}", table::of(&rows), logs::table(&logged));
         }
-        fault.map_or(Ok(()), Err)
+        // Each was told when it happened.
+        let told = |kind: &FaultKind| {
+            Err(Fault::new(
+                *kind,
+                format!("not all that was asked for could be had: {}, told above", kinds.len()),
+            ))
+        };
+        kinds.first().map_or(Ok(()), told)
     }
 
     /// One run.

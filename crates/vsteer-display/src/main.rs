@@ -42,6 +42,8 @@ fn main() -> ExitCode {
     }));
     // What the library says of each stream is not for those who compare codecs.
     ffmpeg_next::log::set_level(ffmpeg_next::log::Level::Error);
+    // Or its own errors have no words.
+    ffmpeg_next::util::error::register_all();
     let done = match Cli::parse().command {
         Command::Run(options) => options.run(),
         Command::Codecs { json } => cli::codecs(json),

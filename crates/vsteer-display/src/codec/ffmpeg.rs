@@ -3,8 +3,11 @@
 //! Each codec is a value of [`Settings`]: the library's encoder, the pixels that it wants, and its options by the library's own names. A bit rate, where
 //! one is given, is held over [`WINDOW_S`]; without one quality is constant. Colours are converted by swscale.
 //!
-//! Source: `ffmpeg -h encoder=NAME` (FFmpeg 5.1). Left out: encoders that take surfaces of a GPU's (VA-API).
+//! Encoders that take a GPU's surfaces get them by [`Surfaces`].
+//!
+//! Source: `ffmpeg -h encoder=NAME` (FFmpeg 5.1). Left out: encoders that an SoC's kernel offers (V4L2).
 
+use super::surfaces::{Surfaces, UPLOADED};
 use super::{Decoder, Encoder, Held};
 use crate::picture::canvas::{PIXEL, Size};
 use ffmpeg_next as ffmpeg;
@@ -36,6 +39,8 @@ pub struct Settings {
     quality: &'static [(&'static str, &'static str)],
     /// Quantizer of a codec that has nothing else.
     quantizer: Option<i32>,
+    /// It takes a GPU's surfaces, not pixels in memory.
+    surfaces: bool,
 }
 
 const PLAIN: Settings = Settings {
@@ -45,6 +50,7 @@ const PLAIN: Settings = Settings {
     options: &[],
     quality: &[],
     quantizer: None,
+    surfaces: false,
 };
 const X264: &[(&str, &str)] = &[("preset", "ultrafast"), ("tune", "zerolatency")];
 const NVENC: &[(&str, &str)] = &[("preset", "p1"), ("tune", "ull"), ("zerolatency", "1"), ("delay", "0")];
@@ -102,6 +108,16 @@ pub const H264_QSV: Settings = Settings {
     ..PLAIN
 };
 
+pub const H264_VAAPI: Settings = Settings {
+    encoder: "h264_vaapi",
+    pixels: UPLOADED,
+    options: &[("async_depth", "1")],
+    quality: &[("rc_mode", "CQP"), ("global_quality", "24")],
+    surfaces: true,
+    ..PLAIN
+};
+pub const H265_VAAPI: Settings = Settings { encoder: "hevc_vaapi", id: codec::Id::HEVC, ..H264_VAAPI };
+
 impl Settings {
     /// See [`super::Codec::quantizers`]: FFmpeg's ranges of `q` and `crf`.
     pub fn quantizers(&self) -> Option<RangeInclusive<i32>> {
@@ -140,6 +156,8 @@ pub struct Sender {
     encoder: encoder::video::Encoder,
     /// None where the codec takes the screen's own colours.
     scaler: Option<scaling::Context>,
+    /// Where it takes a GPU's.
+    surfaces: Option<Surfaces>,
     screen: frame::Video,
     frame: frame::Video,
     packet: Packet,
@@ -164,6 +182,10 @@ impl Sender {
         video.set_width(size.width as u32);
         video.set_height(size.height as u32);
         video.set_format(settings.pixels);
+        let surfaces = settings.surfaces.then(|| Surfaces::new(name, size)).transpose()?;
+        if let Some(surfaces) = &surfaces {
+            surfaces.attach(&mut video);
+        }
         video.set_time_base(Rational(1, fps as i32));
         video.set_frame_rate(Some(Rational(fps as i32, 1)));
         video.set_gop(WHOLE_EVERY);
@@ -196,7 +218,7 @@ impl Sender {
             Some(scaler(name, size, Pixel::BGRZ, settings.pixels)?)
         };
         let frame = frame::Video::new(settings.pixels, size.width as u32, size.height as u32);
-        Ok(Sender { name, encoder, scaler, screen, frame, packet: Packet::empty(), given: 0 })
+        Ok(Sender { name, encoder, scaler, surfaces, screen, frame, packet: Packet::empty(), given: 0 })
     }
 }
 
@@ -220,7 +242,9 @@ impl Encoder for Sender {
         self.frame.set_pts(Some(self.given));
         self.given += 1;
         self.frame.set_kind(ffmpeg::picture::Type::None);
-        self.encoder.send_frame(&self.frame).map_err(failed(self.name, "encoding"))?;
+        let surface = self.surfaces.as_ref().map(|s| s.upload(&self.frame)).transpose()?;
+        let frame = surface.as_ref().unwrap_or(&self.frame);
+        self.encoder.send_frame(frame).map_err(failed(self.name, "encoding"))?;
         loop {
             match self.encoder.receive_packet(&mut self.packet) {
                 Ok(()) => out.extend_from_slice(self.packet.data().unwrap_or_default()),

@@ -7,6 +7,7 @@
 
 mod ffmpeg;
 mod jpeg;
+mod surfaces;
 mod tiles;
 
 pub use jpeg::Jpeg;
@@ -197,6 +198,22 @@ pub const ALL: &[Codec] = &[
         in_hardware: true,
         holds_rate: true,
         by: By::Ffmpeg(ffmpeg::H264_QSV),
+    },
+    Codec {
+        name: "h264-vaapi",
+        doc: "H.264 by VA-API: AMD's and Intel's encoders (untried)",
+        lossless: false,
+        in_hardware: true,
+        holds_rate: true,
+        by: By::Ffmpeg(ffmpeg::H264_VAAPI),
+    },
+    Codec {
+        name: "h265-vaapi",
+        doc: "H.265 by VA-API: AMD's and Intel's encoders (untried)",
+        lossless: false,
+        in_hardware: true,
+        holds_rate: true,
+        by: By::Ffmpeg(ffmpeg::H265_VAAPI),
     },
 ];
 
