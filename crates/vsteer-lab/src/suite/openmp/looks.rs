@@ -5,7 +5,7 @@
 //!
 //! Left out: caches, whose counters this machine does not have.
 
-use super::loops::{Region, in_window};
+use super::loops::{Region, Took, in_window};
 use super::{LIMIT, LOGGED_S, regions};
 use crate::drive::{Vsteer, wait};
 use crate::suite::steered::failed;
@@ -87,8 +87,10 @@ pub struct Look {
     level: &'static str,
     #[serde(flatten)]
     seen: Seen,
-    /// The mean and the longest time of a region meanwhile, ms.
-    region_ms: (f64, f64),
+    /// What the loops took meanwhile.
+    took: Took,
+    /// The longest region, ms.
+    longest_ms: f64,
 }
 
 /// What the observer sees of the vCPUs in each setting, which `set` makes.
@@ -137,13 +139,10 @@ fn seen(
     all: &[Vec<Region>],
     (from_s, to_s): (f64, f64),
 ) -> Option<Look> {
-    let (time_s, regions) = in_window(all.iter().flatten(), from_s, to_s);
+    let took = in_window(all.iter().map(Vec::as_slice), from_s, to_s)?;
     let meanwhile = all.iter().flatten().filter(|r| r.begin_s < to_s && r.end_s > from_s);
-    (regions > 0.0).then(|| Look {
-        level,
-        seen: Seen::of(model),
-        region_ms: (1e3 * time_s / regions, meanwhile.map(|r| 1e3 * r.took_s()).fold(0.0, f64::max)),
-    })
+    let longest_ms = meanwhile.map(|r| 1e3 * r.took_s()).fold(0.0, f64::max);
+    Some(Look { level, seen: Seen::of(model), took, longest_ms })
 }
 
 /// Is the reason seen?

@@ -36,7 +36,7 @@ const SIMULATED_NS: u64 = 60_000_000_000;
 const WARM_UP_NS: u64 = 10_000_000_000;
 const SEEDS: u64 = 10;
 
-/// By how much pinned regions are shorter than floating ones, percent of these, with the half of its 95 % interval.
+/// By how much a time is shorter pinned than floating, percent of the latter, with the half of its 95 % interval.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Gain {
     /// The mean.
@@ -49,9 +49,8 @@ pub struct Gain {
 
 impl Gain {
     /// From pairs of times, pinned and floating.
-    pub fn of(pairs: &[(f64, f64)]) -> Option<Gain> {
-        let each: Vec<f64> =
-            pairs.iter().map(|(pinned, floating)| 100.0 * (1.0 - pinned / floating)).collect();
+    fn of(pairs: impl Iterator<Item = (f64, f64)>) -> Option<Gain> {
+        let each: Vec<f64> = pairs.map(|(pinned, floating)| 100.0 * (1.0 - pinned / floating)).collect();
         Some(Gain { pct: mean(&each)?, half_pct: half_width(&each)?, n: each.len() })
     }
 
@@ -82,14 +81,57 @@ impl Region {
     }
 }
 
-/// Of the VMs' regions in `from_s`..`to_s`: the time that lies in it, and how many regions that is, parts of them counted as parts; their quotient is the mean
-/// time of a region. Those that lie in it whole alone would not do: of long ones fewer do, so where lengths differ more the mean would be too short.
-pub fn in_window<'a>(regions: impl IntoIterator<Item = &'a Region>, from_s: f64, to_s: f64) -> (f64, f64) {
-    let part = |r: &Region| {
-        let lies_s = (r.end_s.min(to_s) - r.begin_s.max(from_s)).max(0.0);
-        (lies_s, lies_s / r.took_s().max(f64::MIN_POSITIVE))
+/// Means of some VMs' loops, s.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Took {
+    /// Of a region: what a program that times its loops tells.
+    pub region_s: f64,
+    /// From a region's end to the next one's, of which the rest is what the program does by one thread in between: what whoever waits for results sees.
+    pub product_s: f64,
+    /// Regions, parts of them counted as parts.
+    pub regions: f64,
+}
+
+/// Pinned and floating.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Pair {
+    /// vCPU n on pCPU n.
+    pub pinned: Took,
+    /// All on all.
+    pub floating: Took,
+}
+
+impl Pair {
+    /// By how much regions are shorter.
+    pub fn regions(pairs: &[Pair]) -> Option<Gain> {
+        Gain::of(pairs.iter().map(|p| (p.pinned.region_s, p.floating.region_s)))
+    }
+
+    /// By how much sooner products follow each other.
+    pub fn products(pairs: &[Pair]) -> Option<Gain> {
+        Gain::of(pairs.iter().map(|p| (p.pinned.product_s, p.floating.product_s)))
+    }
+}
+
+/// Of the VMs' regions, each one's in order, what lies in `from_s`..`to_s`: time by how many regions that is, parts of them counted as parts, and so from end to end. Those that lie in it whole
+/// alone would not do: of long ones fewer do, so where lengths differ more the mean would be too short. None where there are none.
+pub fn in_window<'a>(vms: impl IntoIterator<Item = &'a [Region]>, from_s: f64, to_s: f64) -> Option<Took> {
+    // Time, and parts.
+    let lies = |sum: (f64, f64), begin_s: f64, end_s: f64| {
+        let lies_s = (end_s.min(to_s) - begin_s.max(from_s)).max(0.0);
+        (sum.0 + lies_s, sum.1 + lies_s / (end_s - begin_s).max(f64::MIN_POSITIVE))
     };
-    regions.into_iter().map(part).fold((0.0, 0.0), |sum, p| (sum.0 + p.0, sum.1 + p.1))
+    let (mut regions, mut products) = ((0.0, 0.0), (0.0, 0.0));
+    for vm in vms {
+        regions = vm.iter().fold(regions, |sum, r| lies(sum, r.begin_s, r.end_s));
+        products = vm.windows(2).fold(products, |sum, two| lies(sum, two[0].end_s, two[1].end_s));
+    }
+    let found = regions.1 > 0.0 && products.1 > 0.0;
+    found.then(|| Took {
+        region_s: regions.0 / regions.1,
+        product_s: products.0 / products.1,
+        regions: regions.1,
+    })
 }
 
 /// Of the regions of the first VM that ended before the other began, in order: the median of how long they took, and of what passed between two, s.
@@ -118,11 +160,11 @@ pub struct Told<'a> {
     pub switch_ns: Option<u64>,
 }
 
-/// Mean times of a region, pinned and floating, s, a pair for each seed.
+/// What the loops take, a pair for each seed.
 ///
 /// # Errors
 /// No such scheduler, or it ends early: a bug.
-pub fn simulated(told: &Told<'_>) -> Result<Vec<(f64, f64)>, Fault> {
+pub fn simulated(told: &Told<'_>) -> Result<Vec<Pair>, Fault> {
     let ns = |s: f64| ((1e9 * s) as u64).max(1);
     let run = |pinned: bool, seed: u64| {
         let spec = |team: u32| LoopSpec {
@@ -164,9 +206,14 @@ pub fn simulated(told: &Told<'_>) -> Result<Vec<(f64, f64)>, Fault> {
         let (before, after) = (until(WARM_UP_NS)?, until(WARM_UP_NS + SIMULATED_NS)?);
         let sum =
             |of: fn(&Jobs) -> u64| after.iter().map(of).sum::<u64>() - before.iter().map(of).sum::<u64>();
-        Ok::<f64, Fault>(sum(|j| j.response_ns) as f64 / 1e9 / sum(|j| j.done).max(1) as f64)
+        let done = sum(|j| j.done).max(1) as f64;
+        Ok::<Took, Fault>(Took {
+            region_s: sum(|j| j.response_ns) as f64 / 1e9 / done,
+            product_s: after.len() as f64 * SIMULATED_NS as f64 / 1e9 / done,
+            regions: done,
+        })
     };
-    (0..SEEDS).map(|seed| Ok((run(true, seed)?, run(false, seed)?))).collect()
+    (0..SEEDS).map(|seed| Ok(Pair { pinned: run(true, seed)?, floating: run(false, seed)? })).collect()
 }
 
 /// Does what pinning brings have the simulator's sign, or none that can be told, and its size within [`POINTS`]?
@@ -191,9 +238,11 @@ mod tests {
         let windows = (0..79).map(|w| (f64::from(w) * 5.0 + 0.35, f64::from(w) * 5.0 + 3.35));
         let (mut mine, mut whole) = ((0.0, 0.0), Vec::new());
         for (from_s, to_s) in windows {
-            let part = in_window(&all, from_s, to_s);
-            assert!((part.0 - 3.0).abs() < 1e-9, "{part:?}");
-            mine = (mine.0 + part.0, mine.1 + part.1);
+            let part = in_window([&all[..]], from_s, to_s).unwrap();
+            assert!((part.region_s * part.regions - 3.0).abs() < 1e-9, "{part:?}");
+            // One follows the other at once.
+            assert!((part.product_s - part.region_s).abs() < 1e-9, "{part:?}");
+            mine = (mine.0 + 3.0, mine.1 + part.regions);
             whole.extend(all.iter().filter(|r| r.begin_s >= from_s && r.end_s <= to_s).map(Region::took_s));
         }
         let (mine_s, whole_s) = (mine.0 / mine.1, mean(&whole).unwrap());
@@ -201,8 +250,20 @@ mod tests {
     }
 
     #[test]
+    fn what_lies_between_regions_is_in_products_alone() {
+        // 0.2 s of every 0.25.
+        let all: Vec<Region> = (0..40)
+            .map(|n| f64::from(n) * 0.25)
+            .map(|at_s| Region { begin_s: at_s, end_s: at_s + 0.2 })
+            .collect();
+        let took = in_window([&all[..], &all[..]], 1.3, 6.8).unwrap();
+        assert!((took.region_s - 0.2).abs() < 1e-9 && (took.product_s - 0.25).abs() < 1e-9, "{took:?}");
+        assert_eq!(in_window([&all[..]], 20.0, 21.0), None);
+    }
+
+    #[test]
     fn a_gain_has_an_interval() {
-        let gain = Gain::of(&[(0.9, 1.0), (0.95, 1.0), (0.85, 1.0)]).unwrap();
+        let gain = Gain::of([(0.9, 1.0), (0.95, 1.0), (0.85, 1.0)].into_iter()).unwrap();
         assert!((gain.pct - 10.0).abs() < 1e-9 && (gain.half_pct - 12.42).abs() < 0.01, "{gain:?}");
         assert_eq!((gain.sign(), Gain { half_pct: 5.0, ..gain }.sign()), (0.0, 1.0));
     }

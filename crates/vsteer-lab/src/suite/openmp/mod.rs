@@ -2,7 +2,8 @@
 //!
 //! Published, on Xen ("OpenMP task scheduling with and without CPU pinning on Xen"): 3.7, 3.4 and 3.8 % faster on four cores. Here both VMs have the same two pCPUs,
 //! so that pinning costs no idle pCPU; pinned and floating are the two levels of one factor, in blocks and in random order, set and read back by virsh.
-//! A region's mean time over a visit is what is measured ([`loops`]), by the VMs' own telling.
+//! What is measured ([`loops`]), by the VMs' own telling, is the mean time of a region over a visit, as the paper has it, and that from one product to the next: a pin that
+//! makes regions wait less and what lies between them more has brought nothing.
 //!
 //! Then each is looked at by the observer ([`looks`]), so that the reason is shown, and held against the rule that says when pins pay ([`rule`]). By the clock on the wall: a quiet machine of two cores gives narrow
 //! intervals, a busy one wide ones. The same loops on the emulated host, whose times mean nothing where several pCPUs are busy: [`emulated`].
@@ -20,7 +21,7 @@ use crate::interrupt;
 use crate::libvirtd;
 use crate::process::cpu_ns;
 use crate::report::requests::{Answered, answered, requests_file};
-use loops::{Gain, ROWS, Region, SCHEDULES, THREADS, Told, VCPUS, agree, alone, simulated};
+use loops::{Gain, Pair, ROWS, Region, SCHEDULES, THREADS, Told, VCPUS, agree, alone, simulated};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -47,13 +48,15 @@ const VISIT_S: u32 = 5;
 const LOGGED_S: f64 = 3.0;
 const LIMIT: Duration = Duration::from_secs(1_800);
 
-/// What a run prints: the mean time of both VMs' regions during it, ms, as [`loops::in_window`] has it.
+/// What a run prints, of both VMs during it: the mean time of a region, and from one product to the next, ms, as [`loops::in_window`] has them.
 const REGIONS: &str = r#"from=$(date +%s.%N); sleep VISIT; to=$(date +%s.%N); sleep LOGGED
 awk -F'[:,}]' -v from="$from" -v to="$to" '
-    { took = $4 / 1e6; begin = $2 - took > from ? $2 - took : from; end = $2 < to ? $2 : to; last[FILENAME] = $2
-      if (end > begin && took > 0) { s += end - begin; n += (end - begin) / took } }
+    function lies(first, last) { first = first > from ? first : from; last = last < to ? last : to; return last > first ? last - first : 0 }
+    { took = $4 / 1e6; part = lies($2 - took, $2); if (took > 0) { s += part; n += part / took }
+      since = FILENAME == file ? last[FILENAME] : $2; file = FILENAME; last[FILENAME] = $2
+      part = lies(since, $2); if ($2 > since) { all += part; products += part / ($2 - since) } }
     END { for (i = 1; i < ARGC; i++) if (last[ARGV[i]] < to) { print ARGV[i] " ends too early" > "/dev/stderr"; exit 1 }
-          printf "region_ms %.4f\nregions %.1f\n", 1000 * s / n, n }' LOGS
+          printf "region_ms %.4f\nproduct_ms %.4f\nregions %.1f\n", 1000 * s / n, 1000 * all / products, n }' LOGS
 "#;
 /// Sets `$1`.
 const SET: &str = r#"n=0; for vm in VMS; do for vcpu in 0 1; do
@@ -142,6 +145,7 @@ fn of_schedule(
     let description = format!(
         "name = \"openmp-{name}\"\nseed = {}\ndesign = \"pair\"\nruns_least = {blocks}\nruns_most = {blocks}\nsettle_s = 0.5\ntimeout_s = 60\n\
          [workload]\ncommand = \"sh {}\"\n[[measure]]\nname = \"region\"\nof = {{ printed = \"region_ms {{}}\" }}\nunit = \"ms\"\nbetter = \"less\"\n\
+         [[measure]]\nname = \"product\"\nof = {{ printed = \"product_ms {{}}\" }}\nunit = \"ms\"\nbetter = \"less\"\n\
          [[factor]]\nname = \"pinning\"\nlevels = [\"floating\", \"pinned\"]\nset = \"sh {} {{level}}\"\nread = \"sh {}\"\n",
         bench.seed,
         command.display(),
@@ -156,13 +160,6 @@ fn of_schedule(
     let answers = v.json(&words, LIMIT)?;
     let others = Used::so_far(lab, &names)?.others_since(&before) / begun.elapsed().as_nanos() as f64;
 
-    let answer = &answers["measures"][0]["answers"][0];
-    let percent = |bound: &str| answer["effect"][bound].as_f64().unwrap_or(f64::NAN);
-    let measured = Gain {
-        pct: -percent("likely"),
-        half_pct: (percent("high") - percent("low")) / 2.0,
-        n: answer["blocks"].as_u64().unwrap_or(0) as usize,
-    };
     let each = [others / 2.0; VCPUS as usize];
     let pairs = simulated(&Told {
         scheduler: "eevdf",
@@ -172,21 +169,26 @@ fn of_schedule(
         others: &each,
         switch_ns: None,
     })?;
-    let simulated = Gain::of(&pairs).ok_or_else(|| failed("too few seeds"))?;
+    let gains = Pair::regions(&pairs).zip(Pair::products(&pairs));
+    let (regions_simulated, products_simulated) = gains.ok_or_else(|| failed("too few seeds"))?;
+    let (regions, products) = (measured(&answers, 0), measured(&answers, 1));
+    let told = |what: &str, measured: Gain, simulated: Gain| {
+        format!("{what} measured {} ({} blocks), simulated {}", measured.told(), measured.n, simulated.told())
+    };
     findings.claim(
         format!("OpenMP, {name}: what pinning brings has the simulator's sign, or none that can be told, and its size within {} points", loops::POINTS),
-        measured.n == blocks as usize && agree(measured, simulated),
+        [(regions, regions_simulated), (products, products_simulated)]
+            .into_iter()
+            .all(|(measured, simulated)| measured.n == blocks as usize && agree(measured, simulated)),
         format!(
-            "measured {} ({} blocks, {}), simulated {}; published, on Xen and four cores, {published:+.1} %",
-            measured.told(),
-            measured.n,
-            answer["outcome"].as_str().unwrap_or("no outcome"),
-            simulated.told()
+            "{}; published, on Xen and four cores, {published:+.1} %; {}",
+            told("regions", regions, regions_simulated),
+            told("from product to product", products, products_simulated)
         ),
     );
     let looks = looks::looks(bench, v, name, &set, &logs)?;
     looks::claim(name, &looks, findings);
-    rule::weighed(bench, v, name, measured, findings)?;
+    rule::weighed(bench, v, name, products, findings)?;
     // Once is enough: it is not a question of how rows are dealt out.
     let idle = if name == SCHEDULES[0].0 {
         Some(rule::idle(bench, v, &set, (&names, &logs), findings)?)
@@ -194,9 +196,21 @@ fn of_schedule(
         None
     };
     Ok(
-        json!({ "schedule": name, "measured": measured, "simulated": simulated, "published": published, "alone_s": alone_s, "between_s": between_s,
+        json!({ "schedule": name, "regions": { "measured": regions, "simulated": regions_simulated, "published": published },
+        "products": { "measured": products, "simulated": products_simulated }, "alone_s": alone_s, "between_s": between_s,
         "others_pcpus": others, "seen": looks, "alone": idle, "answers": answers }),
     )
+}
+
+/// The effect on an experiment's measure, by its number.
+fn measured(answers: &Value, measure: usize) -> Gain {
+    let answer = &answers["measures"][measure]["answers"][0];
+    let percent = |bound: &str| answer["effect"][bound].as_f64().unwrap_or(f64::NAN);
+    Gain {
+        pct: -percent("likely"),
+        half_pct: (percent("high") - percent("low")) / 2.0,
+        n: answer["blocks"].as_u64().unwrap_or(0) as usize,
+    }
 }
 
 /// CPU time so far, ns.
@@ -249,12 +263,19 @@ mod tests {
         };
         let said = |out: &std::process::Output| String::from_utf8_lossy(&out.stdout).into_owned();
         let out = run(101.3, &lines);
-        assert_eq!(said(&out), "region_ms 200.0000\nregions 10.0\n");
+        assert_eq!(said(&out), "region_ms 200.0000\nproduct_ms 200.0000\nregions 10.0\n");
         let out = run(102.8, &lines);
         let all = regions(&log).unwrap();
-        let (time_s, n) = in_window(&all, 100.3, 102.8);
+        let took = in_window([&all[..]], 100.3, 102.8).unwrap();
         assert_eq!(all.len(), 11);
-        assert_eq!(said(&out), format!("region_ms {:.4}\nregions {:.1}\n", 1e3 * time_s / n, 2.0 * n));
+        let expected = [1e3 * took.region_s, 1e3 * took.product_s, 2.0 * took.regions];
+        assert_eq!(
+            said(&out),
+            format!(
+                "region_ms {:.4}\nproduct_ms {:.4}\nregions {:.1}\n",
+                expected[0], expected[1], expected[2]
+            )
+        );
         // A log that has not come to the visit's end yet does not count.
         let out = run(101.3, &lines[..2]);
         assert!(!out.status.success() && String::from_utf8_lossy(&out.stderr).contains("ends too early"));

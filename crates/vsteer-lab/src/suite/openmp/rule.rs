@@ -1,6 +1,7 @@
 //! Does the rule that says when pins pay (`plan --only pin`) agree with what was measured, and is a pin that leaves a pCPU idle found and taken away?
 //!
-//! Twice: both VMs compute, and what the rule says of the floating ones' moves stands beside what pinning them brought in the experiment. Then the second VM is suspended
+//! Twice: both VMs compute, and what the rule says of the floating ones' moves stands beside what pinning them brought in the experiment: how much sooner products follow each
+//! other, for that is the host's work, which the rule's terms are parts of. Then the second VM is suspended
 //! and the first kept on one pCPU, so that the other one idles: what that costs is measured, `diagnose` shall find it, `plan` propose to take the pin away, and after `apply` the
 //! time be won back.
 
@@ -88,8 +89,9 @@ fn alone(
         v.run(&["record", "-o", &to, "--for", LOOK, "--connect", &v.uri], false, LIMIT)?;
         let to_s = now_s();
         wait("for the log", Duration::from_secs_f64(LOGGED_S))?;
-        let (time_s, n) = in_window(&regions(log)?, from_s, to_s);
-        if n > 0.0 { Ok((to, 1e3 * time_s / n)) } else { Err(failed("no region of the first VM alone")) }
+        let took = in_window([&regions(log)?[..]], from_s, to_s);
+        let took = took.ok_or_else(|| failed("no region of the first VM alone"))?;
+        Ok((to, 1e3 * took.region_s))
     };
     let (_, floating_ms) = look("floating")?;
     place("together")?;

@@ -13,7 +13,8 @@
 
 use super::options;
 use crate::suite::openmp::loops::{
-    Gain, NAMES, POINTS, ROWS, Region, SCHEDULES, THREADS, Told, VCPUS, agree, alone, in_window, simulated,
+    Gain, NAMES, POINTS, Pair, ROWS, Region, SCHEDULES, THREADS, Told, VCPUS, agree, alone, in_window,
+    simulated,
 };
 use crate::suite::steered::failed;
 use crate::suite::{Bench, Findings};
@@ -106,9 +107,7 @@ fn phases(commands: &str) -> Result<Vec<Phase>, Fault> {
 
 /// What one case gave.
 struct Measured {
-    /// Mean time of a region in each round, pinned and floating, s.
-    rounds: Vec<(f64, f64)>,
-    regions: usize,
+    rounds: Vec<Pair>,
     /// Of a region of the first domain while it was alone: the median, s.
     alone_s: f64,
     /// Between two of its regions: the median, s.
@@ -124,22 +123,20 @@ fn measured(case: &CaseResult, folder: &Path) -> Result<Measured, Fault> {
         return Err(failed("there are not two domains"));
     };
     let phases = phases(&text(&folder.join(&case.name).join("commands.txt"))?)?;
-    let mut counted = 0.0;
     let round = |pair: &[Phase]| {
-        let mut of = |pinned: bool| {
+        let of = |pinned: bool| {
             let phase = pair.iter().find(|p| p.pinned == pinned);
             let phase = phase.ok_or_else(|| failed("a round has no phase of one kind"))?;
-            let (time_s, regions) = in_window(a.iter().chain(b), phase.from_s, phase.to_s);
-            counted += regions;
-            if regions > 0.0 { Ok(time_s / regions) } else { Err(failed("no region lies in a phase")) }
+            let took = in_window([&a[..], &b[..]], phase.from_s, phase.to_s);
+            took.ok_or_else(|| failed("no region lies in a phase"))
         };
-        Ok((of(true)?, of(false)?))
+        Ok(Pair { pinned: of(true)?, floating: of(false)? })
     };
     let rounds = phases.chunks(2).map(round).collect::<Result<Vec<_>, Fault>>()?;
     let together_s = b.first().map_or(f64::INFINITY, |r| r.begin_s);
     let (alone_s, between_s) =
         alone(a, together_s).ok_or_else(|| failed("the first domain was never alone"))?;
-    Ok(Measured { rounds, regions: counted as usize, alone_s, between_s })
+    Ok(Measured { rounds, alone_s, between_s })
 }
 
 /// Runs it, claims, and gives the figures.
@@ -164,25 +161,28 @@ fn compared(ran: &Ran, output: &Path, findings: &mut Findings) -> Result<Value, 
             others: &[case.domain0],
             switch_ns: Some(case.switch_ns),
         })?;
-        let gains = Gain::of(&m.rounds).zip(Gain::of(&told));
-        let (measured, simulated) = gains.ok_or_else(|| failed("too few rounds"))?;
+        let mut gains = Vec::new();
+        for of in [Pair::regions, Pair::products] {
+            let both = of(&m.rounds).zip(of(&told));
+            gains.push(both.ok_or_else(|| failed("too few rounds"))?);
+        }
+        let [regions, products] = [gains[0], gains[1]];
         findings.claim(
             format!("OpenMP, {name}: what pinning brings has the simulator's sign, or none that can be told, and its size within {POINTS} points"),
-            m.rounds.len() == ROUNDS && agree(measured, simulated),
+            m.rounds.len() == ROUNDS && gains.iter().all(|(measured, simulated)| agree(*measured, *simulated)),
             format!(
-                "measured {} ({} rounds, {} regions), simulated {}",
-                measured.told(),
-                measured.n,
-                m.regions,
-                simulated.told()
+                "regions measured {} ({} rounds), simulated {}; from product to product measured {}, simulated {}",
+                regions.0.told(),
+                regions.0.n,
+                regions.1.told(),
+                products.0.told(),
+                products.1.told()
             ),
         );
-        let each = |of: &[(f64, f64)]| {
-            of.iter().map(|(p, f)| json!({"pinned_s": p, "floating_s": f})).collect::<Vec<_>>()
-        };
-        figures.push(json!({"schedule": name, "measured": measured, "simulated": simulated, "alone_s": m.alone_s,
-            "between_s": m.between_s, "domain0": case.domain0, "regions": m.regions, "rounds": each(&m.rounds),
-            "simulated_seeds": each(&told)}));
+        let gain =
+            |(measured, simulated): (Gain, Gain)| json!({ "measured": measured, "simulated": simulated });
+        figures.push(json!({"schedule": name, "regions": gain(regions), "products": gain(products), "alone_s": m.alone_s,
+            "between_s": m.between_s, "domain0": case.domain0, "rounds": m.rounds, "simulated_seeds": told}));
     }
     Ok(Value::Array(figures))
 }
