@@ -440,7 +440,14 @@ impl Observer {
             (in_state[state::READY as usize], in_state[state::LIMITED as usize]) = (ready, limited);
             let mut lag_ns = s.lag_ns;
             if s.state == state::READY {
-                lag_ns += self.open_lag_ns(&s, reading.mono_ns).min(open_ns);
+                let clock = self.running_clock(s.vm)?;
+                let open_lag_ns = match self.read_slot(slot)? {
+                    Some(now) if now.switches == s.switches => open_lag_ns(&s, clock, reading.mono_ns),
+                    // It got a pCPU since it was copied, and moved the clock itself: how long its siblings ran is in its slot by now.
+                    Some(now) => now.lag_ns.saturating_sub(s.lag_ns),
+                    None => 0,
+                };
+                lag_ns += open_lag_ns.min(open_ns);
                 // A wait that ended between the two copies is in the table already.
                 let ended = charged.get(&(slot + 1)).is_some_and(|ns| *ns > s.charged_ns);
                 if !ended {
@@ -515,17 +522,11 @@ impl Observer {
         Ok(rose)
     }
 
-    /// The lag of a wait that is still open.
-    fn open_lag_ns(&self, s: &Slot, now: u64) -> u64 {
-        const COUNT_SHIFT: u32 = 54;
-        const MASK: u64 = (1 << COUNT_SHIFT) - 1;
-        let Ok(Some(word)) = self.map("running_clocks").lookup(&s.vm.to_ne_bytes(), MapFlags::ANY) else {
-            return 0;
-        };
-        let word: u64 = bytemuck::pod_read_unaligned(&word);
-        let clock = if word >> COUNT_SHIFT > 0 { word.wrapping_add(now) } else { word };
-        let since = clock.wrapping_sub(s.lag_mark) & MASK;
-        if s.is_vcpu == 0 || since > MASK / 2 { 0 } else { since }
+    /// The clock that advances while a vCPU of this VM runs.
+    fn running_clock(&self, vm: u32) -> Result<u64, Fault> {
+        let word = self.map("running_clocks").lookup(&vm.to_ne_bytes(), MapFlags::ANY);
+        let word = word.map_err(|e| refused("reading when VMs ran", &e))?;
+        Ok(word.map_or(0, |bytes| bytemuck::pod_read_unaligned(&bytes)))
     }
 
     /// Charges a wait that is still open to the runners of its pCPU, as the kernel side will when it ends (but for
@@ -605,6 +606,15 @@ pub(crate) fn unseen(pcpus: &impl MapCore, count: u32) -> Result<u64, Fault> {
         }
     }
     Ok(sum)
+}
+
+/// The lag of a wait that is still open, by the clock of when its VM's vCPUs ran.
+fn open_lag_ns(s: &Slot, clock: u64, now: u64) -> u64 {
+    const COUNT_SHIFT: u32 = 54;
+    const MASK: u64 = (1 << COUNT_SHIFT) - 1;
+    let clock = if clock >> COUNT_SHIFT > 0 { clock.wrapping_add(now) } else { clock };
+    let since = clock.wrapping_sub(s.lag_mark) & MASK;
+    if s.is_vcpu == 0 || since > MASK / 2 { 0 } else { since }
 }
 
 fn sample(

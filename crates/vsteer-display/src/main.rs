@@ -4,10 +4,11 @@
 //! picture  what is on the screen, of which is known what stands where     codec  FFmpeg's, and one of tiles
 //! path     application, server, viewer; link, datagrams  what lies between  row    what is said of a run, table  how people read it; cpu  whose CPU time
 //! logs     what Horizon and Citrix counted beside a run                         vmaf   what another FFmpeg says of frames
-//! server   other people's, behind the same link                           rfb    a viewer of VNC servers, spice  of SPICE servers
+//! server   other people's, behind the same link      rfb    a viewer of VNC servers, spice  of SPICE servers, came  what they were sent
 //! ```
 //! It measures real codecs and servers end to end on this machine and counts a frame only if it can be read.
 
+mod came;
 mod cli;
 mod codec;
 mod cpu;

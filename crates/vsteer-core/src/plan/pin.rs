@@ -11,7 +11,8 @@
 //! Pins pay where the gain is at least [`WORTH`] and more than the loss. Held against experiments: the lab's cases `openmp` (real VMs) and the tests on the published
 //! matrix (scenarios/published/openmp-pinning).
 //!
-//! Left out: that vCPUs of one VM want pCPUs together (barriers), which makes pins cost less than said here; caches that VMs share; last level caches and memory nodes,
+//! Left out: that vCPUs of one VM wait for each other (barriers). Gathered on one pCPU each seems to want one all the time, and apart they do not, so that pins cost more than is
+//! said here: 2 to 5 % in the lab's loops. Caches that VMs share; last level caches and memory nodes,
 //! of which `node` thinks. A VM that is pinned already stays so.
 
 use super::advise::{Action, Context};

@@ -301,15 +301,8 @@ impl<R: Read, W: Write> Client<R, W> {
 
     /// What was agreed on, as it came: protocol, encodings by their part of the pixels, and who begins an update.
     pub fn negotiated(&self) -> String {
-        let all: u64 = self.came.values().map(|c| c.pixels).sum();
-        let mut kinds: Vec<_> = self.came.iter().collect();
-        kinds.sort_by_key(|(_, came)| std::cmp::Reverse(came.pixels));
-        let part = |(kind, came): &(&&str, &Came)| {
-            let percent = 100.0 * came.pixels as f64 / all.max(1) as f64;
-            format!("{kind} {percent:.1} % ({} rectangles)", came.rectangles)
-        };
-        let kinds: Vec<String> = kinds.iter().map(part).collect();
-        let kinds = if kinds.is_empty() { "no pixels came".to_owned() } else { kinds.join(", ") };
+        let came = self.came.iter().map(|(kind, c)| (*kind, c.rectangles, c.pixels));
+        let kinds = crate::came::told(came, "rectangles");
         let begins = if self.continuous { "continuous updates" } else { "updates by request" };
         format!("RFB {} of {:?}, {begins}: {kinds}", self.version, self.name)
     }
