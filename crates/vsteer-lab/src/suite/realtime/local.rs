@@ -11,6 +11,7 @@ use crate::interrupt;
 use crate::libvirtd;
 use crate::process::{cpu_ns, stolen_ns};
 use crate::report::stamp::now_ns;
+use crate::report::window::VmMeasured;
 use crate::suite::{Bench, Findings};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -22,6 +23,8 @@ const LIMIT: Duration = Duration::from_secs(120);
 /// Turns, and how long each is.
 const ROUNDS: (u32, u32) = (5, 2);
 const TURN: Duration = Duration::from_secs(10);
+/// Of one turn.
+const TURN_TRIES: u32 = 3;
 /// After a change.
 const SETTLE: Duration = Duration::from_secs(2);
 /// Lateness on average with the service, and what the burners keep.
@@ -126,7 +129,20 @@ impl Used {
     }
 }
 
+/// A turn in which a VM did not report throughout is made again: half of the burners' work would be taken for all of it.
 fn turn(lab: &Lab, v: &Vsteer, vm: &str, with: bool) -> Result<Turn, Fault> {
+    for _ in 1..TURN_TRIES {
+        match turn_once(lab, v, vm, with) {
+            Err(fault) if fault.kind == FaultKind::NothingThere => {
+                eprintln!("vsteer-lab: {fault}; the turn is made again");
+            }
+            made => return made,
+        }
+    }
+    turn_once(lab, v, vm, with)
+}
+
+fn turn_once(lab: &Lab, v: &Vsteer, vm: &str, with: bool) -> Result<Turn, Fault> {
     let begun = if with { Some(enable(v, vm)?) } else { None };
     let service = begun.as_ref().map(|_| Service(v));
     let pid = begun.and_then(|begun| i32::try_from(begun["pid"].as_i64()?).ok());
@@ -137,10 +153,16 @@ fn turn(lab: &Lab, v: &Vsteer, vm: &str, with: bool) -> Result<Turn, Fault> {
     let used = Used::so_far(lab, vm, pid)?.since(before, begin.elapsed().as_nanos() as f64);
     let measured = lab.window(since, now_ns());
     let told = service.map(Service::end).transpose()?.unwrap_or_default();
-    let window = |name: &str| measured.iter().find(|m| m.vm == name).and_then(|m| m.window.as_ref());
-    let late = window(vm).and_then(|w| w.lateness).ok_or_else(|| failed("the timers' VM did not report"))?;
+    let window = |m: &VmMeasured| {
+        let absent = m.absent.clone().unwrap_or_default();
+        let fault =
+            || Fault::new(FaultKind::NothingThere, format!("{} did not report", m.vm)).because(absent);
+        m.window.clone().ok_or_else(fault)
+    };
+    let timers = measured.iter().find(|m| m.vm == vm).ok_or_else(|| failed("the timers' VM is gone"))?;
+    let late = window(timers)?.lateness.ok_or_else(|| failed("the timers' VM tells no lateness"))?;
     let burners = measured.iter().filter(|m| m.workload.starts_with("burn"));
-    let work = burners.filter_map(|m| m.window.as_ref()).map(|w| w.work_units_per_s).sum();
+    let work = burners.map(|m| Ok(window(m)?.work_units_per_s)).sum::<Result<f64, Fault>>()?;
     Ok(Turn { late_ms: late.mean_ms, work, used, told })
 }
 
