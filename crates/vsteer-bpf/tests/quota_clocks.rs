@@ -3,12 +3,13 @@
 //! Needs the privilege to load eBPF and the first version's cpu controller; where either is missing the test says so and
 //! holds nothing.
 
+mod common;
+
 use rustix::thread::gettid;
 use rustix::time::{ClockId, clock_gettime};
 use std::path::PathBuf;
 use std::sync::mpsc::channel;
-use vsteer_bpf::{Observer, Options, Watched};
-use vsteer_core::FaultKind;
+use vsteer_bpf::Watched;
 use vsteer_core::nouns::{Role, Tid, VmId};
 
 const PERIOD_NS: u64 = 100_000_000;
@@ -51,14 +52,7 @@ fn held_until(for_ns: u64) -> Vec<u64> {
 
 #[test]
 fn a_thread_goes_on_when_a_period_begins() {
-    let mut observer = match Observer::start(Options::default()) {
-        Ok(o) => o,
-        Err(f) if matches!(f.kind, FaultKind::NoPrivilege | FaultKind::Unsupported) => {
-            eprintln!("skipped: {f}");
-            return;
-        }
-        Err(f) => panic!("{f}"),
-    };
+    let Some(mut observer) = common::observer() else { return };
     let group = match Group::new() {
         Ok(group) => group,
         Err(e) => {

@@ -4,13 +4,14 @@
 //! the kernel's own sums in /proc/self/task/TID/schedstat over the same time. Needs the privilege to load eBPF; where
 //! that is refused the test says so and holds nothing.
 
+mod common;
+
 use rustix::thread::{CpuSet, gettid, sched_getaffinity, sched_setaffinity};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
-use vsteer_bpf::{Observer, Options, Watched};
-use vsteer_core::FaultKind;
+use vsteer_bpf::{Observer, Watched};
 use vsteer_core::nouns::{Role, Tid, VmId};
 
 /// The kernel's own count: (on a pCPU, waiting for one), ns.
@@ -22,15 +23,7 @@ fn schedstat(tid: u32) -> (u64, u64) {
 
 #[test]
 fn two_hogs_on_one_pcpu_are_counted_as_the_scheduler_counts_them() {
-    let observer = Observer::start(Options::default());
-    let mut observer = match observer {
-        Ok(o) => o,
-        Err(f) if matches!(f.kind, FaultKind::NoPrivilege | FaultKind::Unsupported) => {
-            eprintln!("skipped: {f}");
-            return;
-        }
-        Err(f) => panic!("{f}"),
-    };
+    let Some(mut observer) = common::observer() else { return };
     let allowed = sched_getaffinity(None).unwrap();
     let cpu = (0..CpuSet::MAX_CPU).find(|c| allowed.is_set(*c)).unwrap();
     let stop = Arc::new(AtomicBool::new(false));

@@ -382,10 +382,8 @@ impl RunOptions {
         }
         // Each was told when it happened.
         let told = |kind: &FaultKind| {
-            Err(Fault::new(
-                *kind,
-                format!("not all that was asked for could be had: {}, told above", kinds.len()),
-            ))
+            let what = format!("{} of what was asked for could not be had, as is told above", kinds.len());
+            Err(Fault::new(*kind, what))
         };
         kinds.first().map_or(Ok(()), told)
     }
