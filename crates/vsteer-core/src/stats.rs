@@ -154,6 +154,52 @@ pub fn student_two_sided(alpha: f64, df: f64) -> f64 {
     libm::sqrt(df * y)
 }
 
+/// The 95 % interval of a part that was seen in `of` of `n` trials: Wilson's, which keeps its promise where few were tried and where all or none was seen (Brown, Cai, DasGupta,
+/// Statistical Science 16(2), 2001).
+///
+/// # Panics
+/// Nothing was tried, or more seen than tried.
+pub fn wilson(of: usize, n: usize) -> [f64; 2] {
+    assert!(n > 0 && of <= n, "{of} of {n}");
+    let (n, part) = (n as f64, of as f64 / n as f64);
+    let z2 = libm::pow(normal_quantile(0.975), 2.0);
+    let middle = (part + z2 / (2.0 * n)) / (1.0 + z2 / n);
+    let half = libm::sqrt(z2 * (part * (1.0 - part) / n + z2 / (4.0 * n * n))) / (1.0 + z2 / n);
+    [(middle - half).max(0.0), (middle + half).min(1.0)]
+}
+
+/// What a sample's standard deviation is to be multiplied by for its 95 % interval, where values are normal: by the chi-square distribution of `n` - 1 degrees of freedom. `None` with
+/// fewer than two values.
+pub fn deviation_factors(n: usize) -> Option<[f64; 2]> {
+    let df = n.checked_sub(2)? as f64 + 1.0;
+    Some([0.975, 0.025].map(|p| libm::sqrt(df / chi_square_quantile(p, df))))
+}
+
+/// The quantile of the chi-square distribution, by halving where its distribution function is `p`.
+fn chi_square_quantile(p: f64, df: f64) -> f64 {
+    let (mut low, mut high) = (0.0, df + 20.0 * libm::sqrt(2.0 * df));
+    // As narrow as doubles are.
+    for _ in 0..200 {
+        let middle = 0.5 * (low + high);
+        *(if lower_gamma(0.5 * df, 0.5 * middle) < p { &mut low } else { &mut high }) = middle;
+    }
+    0.5 * (low + high)
+}
+
+/// The regularised lower incomplete gamma function, by its series (Abramowitz and Stegun, 6.5.29).
+fn lower_gamma(a: f64, x: f64) -> f64 {
+    if x <= 0.0 {
+        return 0.0;
+    }
+    let (mut term, mut sum, mut n) = (1.0 / a, 1.0 / a, a);
+    while term > sum * 1e-16 {
+        n += 1.0;
+        term *= x / n;
+        sum += term;
+    }
+    sum * libm::exp(a * libm::log(x) - x - libm::lgamma(a))
+}
+
 /// A comparison of two means.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Comparison {
@@ -236,6 +282,37 @@ mod tests {
         for (p, z) in [(0.975, 1.959964), (0.5, 0.0), (0.001, -3.090232), (0.999, 3.090232)] {
             assert!((normal_quantile(p) - z).abs() < 1e-5);
         }
+    }
+
+    #[test]
+    fn chi_square_quantiles_are_the_tables_and_a_deviations_interval_is_by_them() {
+        // Abramowitz & Stegun table 26.8.
+        for (p, df, x) in [
+            (0.025, 1.0, 0.000_982_1),
+            (0.975, 1.0, 5.0239),
+            (0.025, 4.0, 0.484_419),
+            (0.975, 4.0, 11.1433),
+            (0.025, 9.0, 2.70039),
+            (0.975, 9.0, 19.0228),
+            (0.975, 100.0, 129.561),
+        ] {
+            let got = chi_square_quantile(p, df);
+            assert!((got / x - 1.0).abs() < 1e-4, "{p} {df}: {got} against {x}");
+        }
+        let [low, high] = deviation_factors(10).unwrap();
+        assert!((low - 0.6878).abs() < 1e-3 && (high - 1.8256).abs() < 1e-3, "{low} {high}");
+        assert_eq!((deviation_factors(1), deviation_factors(0)), (None, None));
+        assert!(deviation_factors(3600).is_some_and(|[low, high]| low > 0.97 && high < 1.03));
+    }
+
+    #[test]
+    fn a_part_of_few_is_not_known_well_even_where_it_is_all_or_nothing() {
+        let near = |[a, b]: [f64; 2], [c, d]: [f64; 2]| (a - c).abs() < 5e-4 && (b - d).abs() < 5e-4;
+        // Newcombe, Statistics in Medicine 17 (1998), table I, method 3.
+        assert!(near(wilson(81, 263), [0.2553, 0.3662]));
+        assert!(near(wilson(15, 148), [0.0624, 0.1605]));
+        assert!(near(wilson(0, 20), [0.0, 0.1611]));
+        assert!(near(wilson(29, 29), [0.8830, 1.0]));
     }
 
     /// A seeded autoregressive series, x' = r x + e.

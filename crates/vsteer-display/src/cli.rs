@@ -31,6 +31,12 @@ const SAMPLES: usize = 12;
 /// A codec holds a little less than its link.
 const RATE_OF_LINK: f64 = 0.9;
 
+/// A run that was interrupted before is not one.
+const LASTS_LEAST: Duration = Duration::from_secs(1);
+/// A clock that is further off than this was set; adjtime(3) moves it by 500 ppm at most.
+const CLOCK_MOVES_S: f64 = 0.1;
+const CLOCK_DRIFTS: f64 = 500e-6;
+
 /// Which codec should a remote display use when its CPUs are busy and its picture moves? Measured on this machine, end to end; a frame
 /// counts if it can be read
 #[derive(Debug, Parser)]
@@ -114,7 +120,7 @@ pub struct RunOptions {
     /// Other people's servers by name or family (see `servers`), behind the same link
     #[arg(long = "server", value_delimiter = ',')]
     servers: Vec<String>,
-    /// Write the last frame that was kept of each run, as its viewer saw it, to NAME-TARGETS.png in this folder
+    /// Write the last frame that was kept of each run, as its viewer saw it, to NAME-TARGETS.png in this folder, which is made
     #[arg(long)]
     keep: Option<PathBuf>,
     /// Frames per second that the application draws, if it can
@@ -156,7 +162,7 @@ pub struct RunOptions {
     #[arg(long, value_name = "FFMPEG")]
     vmaf: Option<PathBuf>,
     /// Print a line for each frame as it is presented, too: `frame`, when (s since 1970), how long after it was to be drawn (s)
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["json", "servers"])]
     tell: bool,
     /// Print JSON
     #[arg(long)]
@@ -282,7 +288,14 @@ impl RunOptions {
         }
         if self.codecs.is_empty() {
             // Those in hardware may be built in and still not be there.
-            return Ok(codec::ALL.iter().filter(|c| c.built_in().1 && !c.in_hardware).collect());
+            let (there, missing): (Vec<_>, Vec<_>) =
+                codec::ALL.iter().filter(|c| !c.in_hardware).partition(|c| c.built_in().1);
+            if !missing.is_empty() {
+                let names: Vec<String> =
+                    missing.iter().map(|c| format!("{} ({})", c.name, c.built_in().0)).collect();
+                eprintln!("vsteer-display: this build of FFmpeg lacks {}: left out", names.join(", "));
+            }
+            return Ok(there);
         }
         self.codecs.iter().map(|name| codec::find(name)).collect()
     }
@@ -294,8 +307,11 @@ impl RunOptions {
     pub fn run(&self) -> Result<(), Fault> {
         let stop = Arc::new(AtomicBool::new(false));
         for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-            signal_hook::flag::register(signal, stop.clone())
-                .map_err(|e| Fault::io("watching for an interrupt".to_owned(), &e))?;
+            let told = |e| Fault::io("watching for an interrupt".to_owned(), &e);
+            // The second one ends it as it is; servers end with it.
+            let code = FaultKind::Interrupted.exit_code().into();
+            signal_hook::flag::register_conditional_shutdown(signal, code, stop.clone()).map_err(told)?;
+            signal_hook::flag::register(signal, stop.clone()).map_err(told)?;
         }
         let who = self.all()?;
         let size = self.picture.size(if self.quick { QUICK_SIZE } else { "1080p" })?;
@@ -331,20 +347,28 @@ impl RunOptions {
                 .because("its stream loses nothing, for what is lost is sent again")
                 .way_out("a server that sends datagrams (gstreamer), or a narrower link"));
         }
-        // Before anything is run for it.
+        // What cannot be is told before anything is run for it.
         let vmaf = self.vmaf.as_deref().map(Vmaf::by).transpose()?;
+        if let Some(folder) = &self.keep {
+            std::fs::create_dir_all(folder)
+                .map_err(|e| Fault::io(format!("making {}", folder.display()), &e))?;
+        }
+        let pictures: Vec<(u32, Picture)> = targets
+            .iter()
+            .map(|n| Ok((*n, Picture::new(self.picture.picture, size, *n, self.picture.seed)?)))
+            .collect::<Result<_, Fault>>()?;
         let mut rows = Vec::new();
         let mut kinds = Vec::new();
-        let runs = targets.iter().flat_map(|n| who.iter().map(move |who| (*n, *who)));
+        let mut interrupted = None;
+        let runs = pictures.iter().flat_map(|(n, picture)| who.iter().map(move |who| (*n, picture, *who)));
         let all = targets.len() * who.len();
-        for (i, (n, who)) in runs.enumerate() {
+        for (i, (n, picture, who)) in runs.enumerate() {
             if stop.load(Ordering::Relaxed) {
-                eprintln!("vsteer-display: interrupted: {i} of {all} runs are told");
+                interrupted = Some(i);
                 break;
             }
-            let picture = Picture::new(self.picture.picture, size, n, self.picture.seed)?;
             let under = Conditions {
-                picture: &picture,
+                picture,
                 fps: self.fps,
                 draw_threads: threads.unwrap_or(1).max(1),
                 link,
@@ -357,6 +381,10 @@ impl RunOptions {
             eprintln!("vsteer-display: {} of {all}: {}{of}", i + 1, who.name());
             match self.one(who, &under, n, vmaf.as_ref()) {
                 Ok(row) => rows.push(row),
+                Err(why) if why.kind == FaultKind::Interrupted => {
+                    interrupted = Some(i);
+                    break;
+                }
                 Err(why) => {
                     eprintln!("vsteer-display: {why}");
                     kinds.push(why.kind);
@@ -375,10 +403,18 @@ impl RunOptions {
             }
         }
         if self.json {
-            let said = json!({ "rows": rows, "seed": self.picture.seed, "fps": self.fps, "link": link, "logs": logged });
+            let said = json!({ "rows": rows, "seed": self.picture.seed, "fps": self.fps, "link": link, "logs": logged,
+                "interrupted": stop.load(Ordering::Relaxed) });
             println!("{}", serde_json::to_string_pretty(&said).expect("rows are plain data"));
         } else if !(rows.is_empty() && logged.is_empty()) {
             print!("{}{}", table::of(&rows), logs::table(&logged));
+        }
+        if stop.load(Ordering::Relaxed) {
+            let done = interrupted.unwrap_or(rows.len());
+            return Err(Fault::new(
+                FaultKind::Interrupted,
+                format!("interrupted: {done} of {all} runs are told"),
+            ));
         }
         // Each was told when it happened.
         let told = |kind: &FaultKind| {
@@ -395,7 +431,7 @@ impl RunOptions {
         let (outcome, encoder, codec_bit_s) = match who {
             Who::Codec(codec) => {
                 let held = match self.match_ssim {
-                    Some(ssim) => matched::held(codec, under.picture, self.fps, ssim)?,
+                    Some(ssim) => matched::held(codec, under.picture, self.fps, ssim, under.stop)?,
                     None => rate.into(),
                 };
                 let run = Run { under: *under, codec, held, rate_fps: self.rate_fps };
@@ -410,10 +446,31 @@ impl RunOptions {
             }
         };
         let name = who.name();
-        if let (Some(folder), Some((_, pixels))) = (&self.keep, outcome.kept.last()) {
-            write_png(&folder.join(format!("{name}-{targets}.png")), under.picture.size(), pixels)?;
+        let mut notes = Vec::new();
+        let lasted = Duration::from_nanos(outcome.until_ns - outcome.from_ns);
+        if under.stop.load(Ordering::Relaxed) && lasted < under.length {
+            if lasted < LASTS_LEAST {
+                let what = format!("{name}: interrupted before it had lasted {} s", LASTS_LEAST.as_secs());
+                return Err(Fault::new(FaultKind::Interrupted, what));
+            }
+            let asked_s = under.length.as_secs();
+            notes.push(format!("interrupted after {:.1} of {asked_s} s", lasted.as_secs_f64()));
         }
-        let vmaf = vmaf.map(|v| v.of(under.picture, &outcome.kept)).transpose()?.flatten();
+        let moved_s = outcome.calendar.moved_s();
+        if moved_s.abs() > CLOCK_MOVES_S + CLOCK_DRIFTS * lasted.as_secs_f64() {
+            notes.push(format!("the calendar's clock was set by {moved_s:+.1} s meanwhile: logs of others may be of another time"));
+        }
+        // What was measured is told, whatever becomes of its picture.
+        if let (Some(folder), Some((_, pixels))) = (&self.keep, outcome.kept.last()) {
+            let file = folder.join(format!("{name}-{targets}.png"));
+            notes.extend(write_png(&file, under.picture.size(), pixels).err().map(|why| why.to_string()));
+        }
+        let vmaf = vmaf.and_then(|v| {
+            v.of(under.picture, &outcome.kept).unwrap_or_else(|why| {
+                notes.push(format!("no VMAF: {why}"));
+                None
+            })
+        });
         let of = row::Of {
             under: *under,
             kind: self.picture.picture,
@@ -423,6 +480,7 @@ impl RunOptions {
             codec_bit_s,
             quantizer,
             vmaf,
+            notes,
         };
         Ok(row::of(of, &outcome))
     }
@@ -464,13 +522,22 @@ pub fn codecs(json: bool) -> Result<(), Fault> {
 /// None.
 pub fn servers(json: bool) -> Result<(), Fault> {
     if json {
-        let one = |s: &Server| json!({ "name": s.name, "doc": s.doc, "program": s.program, "package": s.package, "there": s.is_there() });
+        let one = |s: &Server| {
+            let missing: Vec<_> = s
+                .missing()
+                .iter()
+                .map(|(program, package)| json!({ "program": program, "package": package }))
+                .collect();
+            json!({ "name": s.name, "doc": s.doc, "program": s.program, "package": s.package, "there": missing.is_empty(), "missing": missing })
+        };
         let all: Vec<_> = server::ALL.iter().map(one).collect();
         println!("{}", serde_json::to_string_pretty(&all).expect("plain data"));
         return Ok(());
     }
     for s in server::ALL {
-        let there = if s.is_there() { "there".to_owned() } else { format!("missing: {}", s.package) };
+        let packages: Vec<&str> = s.missing().iter().map(|(_, package)| *package).collect();
+        let there =
+            if packages.is_empty() { "there".to_owned() } else { format!("missing: {}", packages.join(" ")) };
         println!("{:<17} {:<18} {there:<9} {}", s.name, s.program, s.doc);
     }
     Ok(())

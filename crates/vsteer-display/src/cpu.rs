@@ -19,9 +19,27 @@ pub fn now_ns() -> u64 {
     ns(ClockId::Monotonic)
 }
 
-/// When that was, s since 1970, of a moment of [`now_ns`]; as the clocks stand now, if one was set meanwhile.
-pub fn unix_s(at_ns: u64) -> f64 {
-    (ns(ClockId::Realtime) as f64 - (now_ns() as f64 - at_ns as f64)) / 1e9
+/// How far the calendar's clock was ahead of [`now_ns`] at a moment: somebody may set it later.
+#[derive(Debug, Clone, Copy)]
+pub struct Calendar {
+    ahead_ns: i64,
+}
+
+impl Calendar {
+    /// As clocks stand now.
+    pub fn now() -> Calendar {
+        Calendar { ahead_ns: ns(ClockId::Realtime) as i64 - now_ns() as i64 }
+    }
+
+    /// A moment of [`now_ns`], s since 1970.
+    pub fn unix_s(self, at_ns: u64) -> f64 {
+        (at_ns as i64 + self.ahead_ns) as f64 / 1e9
+    }
+
+    /// By how much the calendar's clock was set since, s.
+    pub fn moved_s(self) -> f64 {
+        (Calendar::now().ahead_ns - self.ahead_ns) as f64 / 1e9
+    }
 }
 
 fn ns(clock: ClockId) -> u64 {
@@ -42,5 +60,20 @@ impl Lap {
     pub fn take(&mut self) -> u64 {
         let now = thread_ns();
         now - std::mem::replace(&mut self.0, now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_that_was_set_is_seen_and_moments_are_told_by_the_clock_before() {
+        let before = Calendar::now();
+        assert!(before.moved_s().abs() < 0.05, "{}", before.moved_s());
+        // As if it had been set back by an hour since.
+        let ahead = Calendar { ahead_ns: before.ahead_ns + 3_600_000_000_000 };
+        assert!((ahead.moved_s() + 3600.0).abs() < 0.05, "{}", ahead.moved_s());
+        assert!((ahead.unix_s(now_ns()) - before.unix_s(now_ns()) - 3600.0).abs() < 0.05);
     }
 }

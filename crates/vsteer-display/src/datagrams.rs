@@ -7,7 +7,7 @@
 //! reordering, bursts of loss (GAP(display-datagrams)).
 
 use crate::cpu;
-use crate::link::Link;
+use crate::link::{Link, until};
 use crate::picture::drawn;
 use rustix::net::sockopt::{set_socket_recv_buffer_size, set_socket_recv_buffer_size_force};
 use std::io::ErrorKind;
@@ -194,7 +194,9 @@ fn give(
             Err(RecvTimeoutError::Timeout) => continue,
             Err(RecvTimeoutError::Disconnected) => return,
         };
-        std::thread::sleep(Duration::from_nanos(at_ns.saturating_sub(cpu::now_ns())));
+        if !until(at_ns, stop) {
+            return;
+        }
         // A viewer that has gone is told of elsewhere.
         if let Ok(n) = socket.send_to(&bytes, viewer) {
             counts.passed.fetch_add(n as u64, Ordering::Relaxed);
@@ -265,30 +267,12 @@ mod tests {
         link.end();
     }
 
-    /// In a network of its own, of which the loopback has the kernel's TBF: the same datagrams at the same moments, half as many again as the rate takes. Needs root:
-    /// `cargo test -p vsteer-display --bins beside_the_kernels_tbf -- --ignored --nocapture`.
-    #[test]
-    #[ignore = "needs root, unshare and tc"]
-    fn beside_the_kernels_tbf() {
-        const WITHIN: &str = "VSTEER_DISPLAY_TBF";
-        if std::env::var_os(WITHIN).is_none() {
-            let myself = std::env::current_exe().unwrap();
-            let words = format!(
-                "ip link set lo up && tc qdisc add dev lo root tbf rate 8mbit burst 1100 limit 32768 && {WITHIN}=1 {} --ignored --exact \
-                 datagrams::tests::beside_the_kernels_tbf --nocapture",
-                myself.display()
-            );
-            let done =
-                std::process::Command::new("unshare").args(["-n", "sh", "-c", &words]).status().unwrap();
-            assert!(done.success());
-            return;
-        }
-        // What the kernel counts of each beside its bytes: Ethernet's, IP's and UDP's heads.
-        const HEADS: usize = 42;
-        let link = Link { delay_ms: 0.0, queue_bytes: 32_768, ..LINK };
-        let viewer = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    /// What came: its number, its bytes, when.
+    type Came = Vec<(u32, usize, u64)>;
+
+    /// Sends so many datagrams to a port, each at its moment, half as many again as 8 Mbit/s take; when each was sent, and what the viewer got.
+    fn sent(viewer: UdpSocket, to: SocketAddr) -> (Vec<u64>, Came) {
         viewer.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
-        let to = viewer.local_addr().unwrap();
         let receives = std::thread::spawn(move || {
             let (mut came, mut bytes) = (Vec::new(), [0; 1500]);
             while let Ok(n) = viewer.recv(&mut bytes) {
@@ -298,37 +282,72 @@ mod tests {
             came
         });
         let server = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        let (begun, mut shaper, mut ours, mut sent) =
-            (cpu::now_ns(), Shaper::new(link, 1), Vec::new(), Vec::new());
+        let (begun, mut sent) = (cpu::now_ns(), Vec::new());
         for i in 0..3000u32 {
             let at = begun + u64::from(i) * 2 * MS / 3;
             std::thread::sleep(Duration::from_nanos(at.saturating_sub(cpu::now_ns())));
             let mut bytes = vec![0; 900 + (drawn(5, i.into()) % 100) as usize];
             bytes[..4].copy_from_slice(&i.to_le_bytes());
-            let now = cpu::now_ns();
-            sent.push(now);
-            if let Fate::Comes(comes) = shaper.next(now, bytes.len() + HEADS) {
-                ours.push((i, bytes.len(), comes));
-            }
+            sent.push(cpu::now_ns());
             server.send_to(&bytes, to).unwrap();
         }
-        let theirs = receives.join().unwrap();
-        let delay_ms = |all: &[(u32, usize, u64)]| {
-            let sum: f64 = all.iter().map(|(i, _, at)| (at - sent[*i as usize]) as f64 / 1e6).sum();
-            sum / all.len() as f64
+        (sent, receives.join().unwrap())
+    }
+
+    /// In a network of its own: the same datagrams at the same moments through this link, and through the loopback with the kernel's TBF. Needs root:
+    /// `cargo test -p vsteer-display --bins beside_the_kernels_tbf -- --ignored --nocapture`.
+    #[test]
+    #[ignore = "needs root, unshare and tc"]
+    fn beside_the_kernels_tbf() {
+        const WITHIN: &str = "VSTEER_DISPLAY_TBF";
+        if std::env::var_os(WITHIN).is_none() {
+            let myself = std::env::current_exe().unwrap();
+            let words = format!(
+                "ip link set lo up && {WITHIN}=1 {} --ignored --exact datagrams::tests::beside_the_kernels_tbf --nocapture",
+                myself.display()
+            );
+            let done =
+                std::process::Command::new("unshare").args(["-n", "sh", "-c", &words]).status().unwrap();
+            assert!(done.success());
+            return;
+        }
+        // What the kernel counts of each beside its bytes: Ethernet's, IP's and UDP's heads; of a mean of 949.5.
+        let payload = 949.5 / (949.5 + 42.0);
+        let link = Link {
+            rate_bit_s: Some((8e6 * payload) as u64),
+            delay_ms: 0.0,
+            queue_bytes: (32_768.0 * payload) as usize,
+            ..LINK
         };
-        let bytes = |all: &[(u32, usize, u64)]| all.iter().map(|(_, n, _)| n + HEADS).sum::<usize>() as f64;
+        let viewer = || {
+            let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+            let to = socket.local_addr().unwrap();
+            (socket, to)
+        };
+        let (socket, to) = viewer();
+        let relay = Datagrams::start(link, 1, to).unwrap();
+        let ours = sent(socket, relay.address);
+        relay.end();
+        let words = "qdisc add dev lo root tbf rate 8mbit burst 1100 limit 32768";
+        assert!(std::process::Command::new("tc").args(words.split(' ')).status().unwrap().success());
+        let (socket, to) = viewer();
+        let theirs = sent(socket, to);
+        let later_ms = |(sent, came): &(Vec<u64>, Came)| {
+            let sum: f64 = came.iter().map(|(i, _, at)| (at - sent[*i as usize]) as f64 / 1e6).sum();
+            sum / came.len() as f64
+        };
+        let bytes = |(_, came): &(Vec<u64>, Came)| came.iter().map(|(_, n, _)| n).sum::<usize>() as f64;
         println!(
             "came: {} here, {} of the kernel's; {:.2} and {:.2} ms later; {:.0} and {:.0} bytes",
-            ours.len(),
-            theirs.len(),
-            delay_ms(&ours),
-            delay_ms(&theirs),
+            ours.1.len(),
+            theirs.1.len(),
+            later_ms(&ours),
+            later_ms(&theirs),
             bytes(&ours),
             bytes(&theirs)
         );
-        assert!(ours.len() < 2500 && (bytes(&ours) / bytes(&theirs) - 1.0).abs() < 0.05);
-        assert!((delay_ms(&ours) / delay_ms(&theirs) - 1.0).abs() < 0.1);
+        assert!(ours.1.len() < 2500 && (bytes(&ours) / bytes(&theirs) - 1.0).abs() < 0.05);
+        assert!((later_ms(&ours) / later_ms(&theirs) - 1.0).abs() < 0.1);
     }
 
     proptest! {

@@ -2,7 +2,7 @@
 //!
 //! It listens, and for each viewer that comes it connects to the server and passes on what either says: from the server at most at the rate, and both ways later by
 //! the delay. What waits for the rate waits in a queue; where that is full the server is not read any more, as by a router whose
-//! sender has learnt the rate. A link without rate passes all; one of 0 bit/s passes nothing, and says so by what does not come.
+//! sender has learnt the rate. A link without rate passes all, as far as [`FASTEST_BYTES_PER_MS`] fill its delay; one of 0 bit/s passes nothing, and says so by what does not come.
 //!
 //! Left out: datagrams and their loss, which are in datagrams.rs.
 
@@ -22,6 +22,10 @@ const CHUNK: usize = 4096;
 /// Kernel buffers hold a little, so that the queue is where things wait.
 pub const SOCKET_BUFFER: usize = 32 << 10;
 const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// What a link without rate may have on its way for each ms of its delay, bytes: 10 Gbit/s.
+const FASTEST_BYTES_PER_MS: f64 = 1.25e6;
+/// And at most, bytes, for it lies in this program's memory.
+const ON_THE_WAY_MOST: f64 = 256e6;
 
 /// What a link is like.
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
@@ -123,8 +127,7 @@ fn pass(
     let uncounted = Arc::default();
     let ways = [(link, server.try_clone()?, viewer.try_clone()?, passed), (back, viewer, server, &uncounted)];
     for (link, from, to, counts) in ways {
-        let on_the_way = link.rate_bit_s.map_or(1 << 20, |rate| (rate as f64 / 8e3 * link.delay_ms) as usize);
-        let room = (link.queue_bytes + on_the_way).div_ceil(CHUNK).max(2);
+        let room = (link.queue_bytes + on_the_way(link)).div_ceil(CHUNK).max(2);
         let (send, come) = sync_channel(room);
         let (stop_read, cpu_read) = (stop.clone(), cpu_ns.clone());
         threads.push(std::thread::spawn(move || {
@@ -138,6 +141,26 @@ fn pass(
         }));
     }
     Ok(threads)
+}
+
+/// What a link holds beside its queue, bytes: what its rate gives in its delay.
+fn on_the_way(link: Link) -> usize {
+    let bytes_per_ms = link.rate_bit_s.map_or(FASTEST_BYTES_PER_MS, |rate| rate as f64 / 8e3);
+    // Without rate or delay something has to lie between those who take and give.
+    let least = if link.rate_bit_s.is_none() { 1 << 20 } else { 0 };
+    ((bytes_per_ms * link.delay_ms).min(ON_THE_WAY_MOST) as usize).max(least)
+}
+
+/// Waits for a moment, ns; false where it was told to stop before.
+pub fn until(at_ns: u64, stop: &AtomicBool) -> bool {
+    while !stop.load(Ordering::Relaxed) {
+        let left = Duration::from_nanos(at_ns.saturating_sub(cpu::now_ns()));
+        if left.is_zero() {
+            return true;
+        }
+        std::thread::sleep(left.min(LOOK_EVERY));
+    }
+    false
 }
 
 /// What goes on, and when.
@@ -186,7 +209,9 @@ fn give(mut to: TcpStream, come: &Receiver<Chunk>, stop: &AtomicBool, counts: &A
             // The one side has ended, and the other has all that it said.
             Err(RecvTimeoutError::Disconnected) => break,
         };
-        std::thread::sleep(Duration::from_nanos(at_ns.saturating_sub(cpu::now_ns())));
+        if !until(at_ns, stop) {
+            break;
+        }
         let mut rest = &bytes[..];
         while !rest.is_empty() && !stop.load(Ordering::Relaxed) {
             match to.write(rest) {
@@ -263,6 +288,80 @@ mod tests {
         server.write_all(&[7; 50_000]).unwrap();
         drop(server);
         assert_eq!(viewer.read_to_end(&mut Vec::new()).unwrap(), 50_000);
+    }
+
+    #[test]
+    fn one_so_slow_that_a_chunk_takes_hours_ends_at_once_where_it_is_told_to() {
+        let link = Link { rate_bit_s: Some(20), delay_ms: 0.0, queue_bytes: 32 << 10, loss_percent: 0.0 };
+        let begun = Instant::now();
+        assert_eq!(through(link, 100_000, Duration::from_millis(300)).2, 0);
+        // It would take 1,638 s.
+        assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", begun.elapsed());
+    }
+
+    #[test]
+    fn without_a_rate_a_delay_bounds_no_stream() {
+        let link = Link { rate_bit_s: None, delay_ms: 100.0, queue_bytes: 64 << 10, loss_percent: 0.0 };
+        // 30 MB in a tenth of a second are 2.4 Gbit/s.
+        assert!(on_the_way(link) > 30_000_000);
+        assert!(on_the_way(Link { delay_ms: 10_000.0, ..link }) <= 256_000_000);
+        assert_eq!(on_the_way(Link { delay_ms: 0.0, ..link }), 1 << 20);
+        assert_eq!(on_the_way(Link { rate_bit_s: Some(8_000_000), delay_ms: 10.0, ..link }), 10_000);
+    }
+
+    /// In a network of its own: a stream through this link, and the same through the loopback with the kernel's TBF, of packets as an Ethernet has. Needs root:
+    /// `cargo test -p vsteer-display --bins beside_the_kernels_tbf -- --ignored --nocapture`.
+    #[test]
+    #[ignore = "needs root, unshare and tc"]
+    fn a_stream_beside_the_kernels_tbf() {
+        const WITHIN: &str = "VSTEER_DISPLAY_TBF";
+        const BYTES: usize = 3_000_000;
+        if std::env::var_os(WITHIN).is_none() {
+            let myself = std::env::current_exe().unwrap();
+            let words = format!(
+                "ip link set lo mtu 1500 up && {WITHIN}=1 {} --ignored --exact link::tests::a_stream_beside_the_kernels_tbf --nocapture",
+                myself.display()
+            );
+            let done =
+                std::process::Command::new("unshare").args(["-n", "sh", "-c", &words]).status().unwrap();
+            assert!(done.success());
+            return;
+        }
+        let tc = |words: &str| {
+            let done = std::process::Command::new("tc").args(words.split(' ')).output().unwrap();
+            assert!(done.status.success(), "{done:?}");
+            String::from_utf8(done.stdout).unwrap()
+        };
+        let link =
+            Link { rate_bit_s: Some(8_000_000), delay_ms: 0.0, queue_bytes: 32_768, loss_percent: 0.0 };
+        let (first, last, came) = through(link, BYTES, Duration::from_secs(60));
+        assert_eq!(came, BYTES);
+        let ours_s = (last - first).as_secs_f64();
+        tc("qdisc add dev lo root tbf rate 8mbit burst 3100 limit 32768");
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let mut viewer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut server, _) = listener.accept().unwrap();
+        let sends = std::thread::spawn(move || server.write_all(&vec![7; BYTES]));
+        let (mut came, mut first, mut part) = (0, None, vec![0; 65_536]);
+        while came < BYTES {
+            came += viewer.read(&mut part).unwrap();
+            first.get_or_insert_with(Instant::now);
+        }
+        let theirs_s = first.unwrap().elapsed().as_secs_f64();
+        sends.join().unwrap().unwrap();
+        // What the kernel counts: heads, acknowledgements, and what it sent again.
+        let said = tc("-s qdisc show dev lo");
+        let sent: f64 =
+            said.split("Sent ").nth(1).unwrap().split_whitespace().next().unwrap().parse().unwrap();
+        let ours = BYTES as f64 * 8e-6 / ours_s;
+        let theirs = BYTES as f64 * 8e-6 / theirs_s;
+        let of_all = BYTES as f64 / sent;
+        println!(
+            "{ours:.2} Mbit/s here, {theirs:.2} of the kernel's, {:.2} with the {:.1} % that are heads, acknowledgements and repetitions",
+            theirs / of_all,
+            100.0 * (1.0 - of_all)
+        );
+        assert!((ours / (theirs / of_all) - 1.0).abs() < 0.05);
     }
 
     #[test]

@@ -8,6 +8,7 @@
 
 use crate::codec::{Codec, Held};
 use crate::picture::Picture;
+use std::sync::atomic::{AtomicBool, Ordering};
 use vsteer_core::display::score::{Luma, ssim};
 use vsteer_core::stats::mean;
 use vsteer_core::{Fault, FaultKind};
@@ -20,10 +21,20 @@ const SCORED: [u32; 3] = [7, 11, 15];
 /// What this codec is to hold.
 ///
 /// # Errors
-/// It does not get there by its finest quantizer; the library's.
-pub fn held(codec: &Codec, picture: &Picture, fps: u32, least: f64) -> Result<Held, Fault> {
+/// It does not get there by its finest quantizer; it was told to stop; the library's.
+pub fn held(
+    codec: &Codec,
+    picture: &Picture,
+    fps: u32,
+    least: f64,
+    stop: &AtomicBool,
+) -> Result<Held, Fault> {
     let Some(range) = codec.quantizers() else { return Ok(Held::Quality) };
-    let mut fits = |q: i32| Ok::<bool, Fault>(similarity(codec, picture, fps, q)? >= least);
+    let mut fits = |q: i32| {
+        let similar = similarity(codec, picture, fps, q, stop)?;
+        eprintln!("vsteer-display: {} with quantizer {q}: similarity {similar:.3}", codec.name);
+        Ok::<bool, Fault>(similar >= least)
+    };
     let q = coarsest(*range.start(), *range.end(), &mut fits)?;
     q.map(Held::Quantizer).ok_or_else(|| {
         Fault::new(FaultKind::Unsupported, format!("{} at a similarity of {least}", codec.name))
@@ -48,13 +59,22 @@ fn coarsest(
 }
 
 /// Mean similarity of some frames, sent by this codec with this quantizer.
-fn similarity(codec: &Codec, picture: &Picture, fps: u32, quantizer: i32) -> Result<f64, Fault> {
+fn similarity(
+    codec: &Codec,
+    picture: &Picture,
+    fps: u32,
+    quantizer: i32,
+    stop: &AtomicBool,
+) -> Result<f64, Fault> {
     let size = picture.size();
     let mut encoder = codec.encoder(size, fps, Held::Quantizer(quantizer))?;
     let mut decoder = codec.decoder(size)?;
     let [mut shown, mut came] = [vec![0; size.bytes()], vec![0; size.bytes()]];
     let mut all = Vec::new();
     for frame in 0..FRAMES {
+        if stop.load(Ordering::Relaxed) {
+            return Err(Fault::new(FaultKind::Interrupted, format!("matching {}: interrupted", codec.name)));
+        }
         picture.draw(OF_SOURCE * frame, &mut shown, 1);
         let mut bytes = Vec::new();
         encoder.convert(&shown)?;
@@ -86,14 +106,18 @@ mod tests {
     fn codecs_are_as_good_as_was_asked_for_and_no_better() {
         let size = Size { width: 640, height: 360 };
         let picture = Picture::new(Kind::Targets, size, 100, 3).unwrap();
+        let on = AtomicBool::new(false);
         for name in ["jpeg", "h264", "vp9"] {
             let codec = codec::find(name).unwrap();
-            let Held::Quantizer(q) = held(codec, &picture, 30, 0.9).unwrap() else { panic!("{name}") };
-            let at = |q| similarity(codec, &picture, 30, q).unwrap();
+            let Held::Quantizer(q) = held(codec, &picture, 30, 0.9, &on).unwrap() else { panic!("{name}") };
+            let at = |q| similarity(codec, &picture, 30, q, &on).unwrap();
             assert!(at(q) >= 0.9, "{name}: {} at {q}", at(q));
             assert!(q == *codec.quantizers().unwrap().end() || at(q + 1) < 0.9, "{name} at {q}");
         }
-        assert_eq!(held(codec::find("tiles").unwrap(), &picture, 30, 0.9).unwrap(), Held::Quality);
-        assert_eq!(held(codec::find("h264-lossless").unwrap(), &picture, 30, 0.9).unwrap(), Held::Quality);
+        for name in ["tiles", "h264-lossless"] {
+            assert_eq!(held(codec::find(name).unwrap(), &picture, 30, 0.9, &on).unwrap(), Held::Quality);
+        }
+        let told = held(codec::find("jpeg").unwrap(), &picture, 30, 0.9, &AtomicBool::new(true));
+        assert_eq!(told.unwrap_err().kind, FaultKind::Interrupted);
     }
 }

@@ -11,7 +11,7 @@
 //! Left out: a window system below the application; other people's servers, which are in server/session.rs.
 
 use crate::codec::{Codec, Held};
-use crate::cpu::{self, Lap, now_ns};
+use crate::cpu::{self, Calendar, Lap, now_ns};
 use crate::link::{Link, Relay, SOCKET_BUFFER};
 use crate::picture::{Picture, number};
 use rustix::net::sockopt::set_socket_send_buffer_size;
@@ -110,6 +110,8 @@ pub struct Used {
 
 /// What came of it.
 pub struct Outcome {
+    /// The calendar's clock when it began.
+    pub calendar: Calendar,
     /// The window in which is counted.
     pub from_ns: u64,
     /// Its end.
@@ -130,6 +132,8 @@ pub struct Outcome {
     pub kept: Vec<(u32, Vec<u8>)>,
     /// What a server of somebody else's and its viewer agreed on, as it came; none of this program's.
     pub negotiated: Option<String>,
+    /// Bytes that a viewer of such a server was given in the window.
+    pub passed: Option<u64>,
     /// CPU times.
     pub used: Used,
 }
@@ -187,6 +191,7 @@ pub fn run(run: &Run) -> Result<Outcome, Fault> {
     let closes = [ends(&server)?, ends(&viewer)?];
     let acknowledges = ends(&server)?;
 
+    let calendar = Calendar::now();
     let begun = now_ns();
     let (process_ns, own_ns) = (cpu::process_ns(), cpu::thread_ns());
     let from_ns = begun + WARM_UP_NS;
@@ -249,12 +254,12 @@ pub fn run(run: &Run) -> Result<Outcome, Fault> {
     };
     let stages: u64 = served.used.iter().chain(&viewed.used).sum::<u64>() + draw_ns + used.harness;
     used.codec_threads = (cpu::process_ns() - process_ns).saturating_sub(stages);
-    // One that ended before its window began has none; it has been told why.
-    let until_ns = until_ns.max(from_ns + 1);
     Ok(Outcome {
+        calendar,
         from_ns,
-        until_ns,
-        drawn,
+        // One that ended before its window began has none, and nothing was drawn in it; it is told why.
+        until_ns: until_ns.max(from_ns + 1),
+        drawn: if until_ns > from_ns { drawn } else { 0 },
         frames: std::mem::take(&mut *locked(&shared.frames)),
         wrong: viewed.wrong,
         broken: viewed.broken,
@@ -262,6 +267,7 @@ pub fn run(run: &Run) -> Result<Outcome, Fault> {
         window_offset: viewed.window_offset,
         kept: viewed.kept,
         negotiated: None,
+        passed: None,
         used,
     })
 }

@@ -2,7 +2,6 @@
 //!
 //! Left out: VMAF, of which another program is asked (vmaf.rs).
 
-use crate::cpu;
 use crate::path::{Conditions, Outcome, Passed};
 use crate::picture::{Kind, Picture};
 use vsteer_core::display::frames::Frames;
@@ -31,11 +30,13 @@ pub struct Of<'a> {
     pub vmaf: Option<f64>,
     /// The quantizer that it was given.
     pub quantizer: Option<i32>,
+    /// What is to be said of it besides.
+    pub notes: Vec<String>,
 }
 
 /// Of an outcome.
 pub fn of(of: Of, outcome: &Outcome) -> Row {
-    let Of { under, kind, targets, name, encoder, codec_bit_s, quantizer, vmaf } = of;
+    let Of { under, kind, targets, name, encoder, codec_bit_s, quantizer, vmaf, notes } = of;
     let used = &outcome.used;
     let foreign = used.server.is_some();
     let within = |t: u64| (outcome.from_ns..=outcome.until_ns).contains(&t);
@@ -71,26 +72,33 @@ pub fn of(of: Of, outcome: &Outcome) -> Row {
         targets: (kind == Kind::Targets).then_some(targets),
         width: size.width,
         height: size.height,
+        fps: Some(under.fps),
         link_bit_s: under.link.rate_bit_s,
+        link_delay_ms: Some(under.link.delay_ms),
+        link_queue_bytes: Some(under.link.queue_bytes),
+        link_loss_percent: Some(under.link.loss_percent),
         codec_bit_s,
         quantizer,
-        from_unix_s: Some(cpu::unix_s(outcome.from_ns)),
+        from_unix_s: Some(outcome.calendar.unix_s(outcome.from_ns)),
         window_s,
         source_fps: outcome.drawn as f64 / window_s,
         sent_fps: sent.map(|n| n as f64 / window_s),
         received_fps: seen.per_s,
         received_fps_margin: seen.per_s_margin,
-        legible_fps: scored.legible.map(|part| part * seen.per_s),
+        legible_fps: scored.legible().map(|part| part * seen.per_s),
+        legible_fps_interval: scored.legible_interval().map(|ends| ends.map(|part| part * seen.per_s)),
         legibility: stats::mean(&scored.legibility),
         legibility_least: scored.legibility.iter().copied().reduce(f64::min),
         samples: outcome.kept.len(),
-        psnr_db: stats::mean(&scored.psnr).filter(|p| p.is_finite()),
+        exact_frames: Some(scored.errors.iter().filter(|error| **error == 0.0).count()),
+        psnr_db: stats::mean(&scored.errors).map(score::psnr_db).filter(|p| p.is_finite()),
         ssim: stats::mean(&scored.ssim),
         vmaf,
         gap_ms: seen.gap_ms,
         stalls: seen.stalls,
         jitter_ms: seen.jitter_ms,
         fluctuation_percent: seen.fluctuation_percent,
+        fluctuation_interval: seen.fluctuation_interval,
         latency_ms: quantile(0.5)
             .zip(quantile(0.95))
             .zip(quantile(0.99))
@@ -98,7 +106,7 @@ pub fn of(of: Of, outcome: &Outcome) -> Row {
             .map(|(((a, b), c), d)| [a, b, c, d]),
         stages_ms: if foreign { None } else { stages(&presented) },
         bytes_per_frame: (!went.is_empty()).then(|| bytes as f64 / went.len() as f64),
-        mbit_s: bytes as f64 * 8e-6 / window_s,
+        mbit_s: outcome.passed.unwrap_or(bytes as u64) as f64 * 8e-6 / window_s,
         cpu: Cpu {
             draw_ms: ms(used.draw, all_drawn.max(1.0)),
             server_ms: match used.server {
@@ -115,7 +123,13 @@ pub fn of(of: Of, outcome: &Outcome) -> Row {
         },
         broken: outcome.broken,
         wrong: outcome.wrong,
-        why: outcome.why_broken.as_ref().map(ToString::to_string),
+        why: outcome
+            .why_broken
+            .as_ref()
+            .map(ToString::to_string)
+            .into_iter()
+            .chain(notes)
+            .reduce(|all, note| format!("{all}; {note}")),
         window_offset: outcome.window_offset,
     }
 }
@@ -138,10 +152,11 @@ fn stages(presented: &[&Passed]) -> Option<Stages> {
 /// What kept frames are worth.
 #[derive(Default)]
 struct Scored {
-    /// The part of frames that can be read; none where nothing can be in their sources.
-    legible: Option<f64>,
+    /// Frames that can be read, of those in whose sources something can be.
+    legible: usize,
     legibility: Vec<f64>,
-    psnr: Vec<f64>,
+    /// Mean squared errors.
+    errors: Vec<f64>,
     ssim: Vec<f64>,
 }
 
@@ -150,10 +165,9 @@ impl Scored {
         let size = picture.size();
         let mut scored = Scored::default();
         let mut source = vec![0; size.bytes()];
-        let mut legible = 0u32;
         for (frame, came) in kept {
             picture.draw(*frame, &mut source, 1);
-            scored.psnr.push(score::psnr_rgb(&source, came));
+            scored.errors.push(score::mean_squared_error(&source, came));
             let (shown, seen) = (Luma::of(&source, size.width), Luma::of(came, size.width));
             scored.ssim.extend(score::ssim(&shown, &seen));
             let marks = picture.marks(*frame);
@@ -166,12 +180,49 @@ impl Scored {
                 at_viewer.extend(score::recovered(&seen, &some, alphabet));
             }
             if let Some(part) = score::legibility(&at_source, &at_viewer) {
-                legible += u32::from(part >= LEGIBLE_LEAST);
+                scored.legible += usize::from(part >= LEGIBLE_LEAST);
                 scored.legibility.push(part);
             }
         }
-        let n = scored.legibility.len();
-        scored.legible = (n > 0).then(|| f64::from(legible) / n as f64);
         scored
+    }
+
+    /// The part of frames that can be read; none where nothing can be in their sources.
+    fn legible(&self) -> Option<f64> {
+        let n = self.legibility.len();
+        (n > 0).then(|| self.legible as f64 / n as f64)
+    }
+
+    /// Its 95 % interval.
+    fn legible_interval(&self) -> Option<[f64; 2]> {
+        let n = self.legibility.len();
+        (n > 0).then(|| stats::wilson(self.legible, n))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::picture::canvas::Size;
+
+    #[test]
+    fn one_frame_without_loss_does_not_hide_the_others_errors() {
+        let size = Size { width: 352, height: 200 };
+        let picture = Picture::new(Kind::Targets, size, 20, 1).unwrap();
+        let frame = |n: u32| {
+            let mut pixels = vec![0; size.bytes()];
+            picture.draw(n, &mut pixels, 1);
+            (n, pixels)
+        };
+        let exact = Scored::of(&picture, &[frame(3), frame(9)]);
+        assert_eq!((&exact.errors[..], exact.legible()), (&[0.0, 0.0][..], Some(1.0)));
+        // Of two frames that can be read it is not known that all can.
+        assert!(exact.legible_interval().unwrap()[0] < 0.4);
+        let mut other = frame(9);
+        other.1.iter_mut().for_each(|byte| *byte ^= 16);
+        let some = Scored::of(&picture, &[frame(3), other]);
+        let psnr = stats::mean(&some.errors).map(score::psnr_db).unwrap();
+        // Half of 16 squared.
+        assert!((psnr - 27.06).abs() < 0.01, "{psnr}");
     }
 }

@@ -7,6 +7,7 @@
 use crate::picture::Picture;
 use crate::picture::canvas::Size;
 use std::io::Write;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use vsteer_core::{Fault, FaultKind};
@@ -73,6 +74,8 @@ impl Vmaf {
         let input = |name| ["-f", "rawvideo", "-pix_fmt", "bgr0", "-s", &size, "-r", "1", "-i", name];
         let said = Command::new(&self.0)
             .current_dir(folder)
+            // Ctrl-C ends this program after what it has begun.
+            .process_group(0)
             .args(["-hide_banner", "-nostdin", "-loglevel", "error"])
             .args(input("came"))
             .args(input("shown"))

@@ -25,6 +25,8 @@ pub struct Frames {
     pub per_s_margin: Option<f64>,
     /// Standard deviation of the frames of single seconds, in percent of their mean; `None` with fewer than two seconds or no frame.
     pub fluctuation_percent: Option<f64>,
+    /// The 95 % interval of it.
+    pub fluctuation_interval: Option<[f64; 2]>,
     /// From a frame to the next, ms: median, 95th and 99th percentile, longest.
     pub gap_ms: Option<[f64; 4]>,
     /// Gaps of [`STALL_NS`] and more.
@@ -58,11 +60,14 @@ impl Frames {
         let deviation = stats::variance(&counts).map(libm::sqrt);
         let mean = stats::mean(&counts).filter(|m| *m > 0.0);
         let differences: Vec<f64> = between.windows(2).map(|w| (w[1] - w[0]).abs()).collect();
+        let fluctuation_percent = deviation.zip(mean).map(|(d, m)| 100.0 * d / m);
+        let [low, high] = stats::deviation_factors(counts.len()).unwrap_or([f64::NAN; 2]);
         Frames {
             n: times_ns.len(),
             per_s: times_ns.len() as f64 / length_s,
             per_s_margin: stats::half_width(&counts),
-            fluctuation_percent: deviation.zip(mean).map(|(d, m)| 100.0 * d / m),
+            fluctuation_percent,
+            fluctuation_interval: fluctuation_percent.map(|percent| [percent * low, percent * high]),
             gap_ms: quantile(0.5)
                 .zip(quantile(0.95))
                 .zip(quantile(0.99))
@@ -96,12 +101,15 @@ mod tests {
         assert_eq!(f.gap_ms.unwrap()[3], 1020.0);
         // 50 and 0: the deviation is 35.36 of 25.
         assert!((f.fluctuation_percent.unwrap() - 141.421).abs() < 0.001);
+        // Of two seconds nearly nothing is known: the chi-square quantiles of one degree of freedom are 0.00098 and 5.024.
+        let [low, high] = f.fluctuation_interval.unwrap();
+        assert!((low - 63.1).abs() < 0.1 && (high / 4512.7 - 1.0).abs() < 0.01, "{low} {high}");
     }
 
     #[test]
     fn nothing_came() {
         let f = Frames::of(&[], 0, SECOND_NS);
         assert_eq!((f.n, f.per_s, f.stalls, f.gap_ms), (0, 0.0, 1, None));
-        assert_eq!(f.fluctuation_percent, None);
+        assert_eq!((f.fluctuation_percent, f.fluctuation_interval), (None, None));
     }
 }

@@ -23,8 +23,20 @@ pub struct Row {
     pub width: usize,
     /// Pixels.
     pub height: usize,
+    /// Frames per second that the application would draw. None in rows of versions that did not tell it; so are the link's other properties.
+    #[serde(default)]
+    pub fps: Option<u32>,
     /// The link's, bit/s.
     pub link_bit_s: Option<u64>,
+    /// The link's delay each way, ms.
+    #[serde(default)]
+    pub link_delay_ms: Option<f64>,
+    /// What may wait for the link's rate, bytes.
+    #[serde(default)]
+    pub link_queue_bytes: Option<usize>,
+    /// Datagrams that the link loses, %.
+    #[serde(default)]
+    pub link_loss_percent: Option<f64>,
     /// What the encoder was told to hold, bit/s.
     pub codec_bit_s: Option<u64>,
     /// The quantizer that it was given, so that its quality matches others'.
@@ -45,13 +57,19 @@ pub struct Row {
     pub received_fps_margin: Option<f64>,
     /// Of those received, the ones that could be read.
     pub legible_fps: Option<f64>,
+    /// The 95 % interval of `legible_fps`, for it is known from `samples` frames only (Wilson's, times `received_fps`).
+    #[serde(default)]
+    pub legible_fps_interval: Option<[f64; 2]>,
     /// Of letters and symbols that can be read in the source, the part that can be read in what came: mean over `samples` frames.
     pub legibility: Option<f64>,
     /// The frame of them in which least could be read.
     pub legibility_least: Option<f64>,
     /// Frames that were kept and scored.
     pub samples: usize,
-    /// dB; infinite (null) without loss.
+    /// Of them those that came as they were shown, to the last bit. None in rows of versions that did not tell it.
+    #[serde(default)]
+    pub exact_frames: Option<usize>,
+    /// dB, of the mean squared error over all frames that were kept; infinite (null) where all are exact, and null where none was kept.
     pub psnr_db: Option<f64>,
     /// Of brightness, 1 for equal frames.
     pub ssim: Option<f64>,
@@ -66,13 +84,16 @@ pub struct Row {
     pub jitter_ms: Option<f64>,
     /// Standard deviation of the frames of single seconds, % of their mean.
     pub fluctuation_percent: Option<f64>,
+    /// The 95 % interval of `fluctuation_percent`, for single seconds that are drawn from one normal distribution.
+    #[serde(default)]
+    pub fluctuation_interval: Option<[f64; 2]>,
     /// From source to presented, ms: median, 95th, 99th percentile, longest.
     pub latency_ms: Option<[f64; 4]>,
     /// Where it passed, mean ms.
     pub stages_ms: Option<Stages>,
     /// Of those sent.
     pub bytes_per_frame: Option<f64>,
-    /// What was sent, Mbit/s.
+    /// What was sent, Mbit/s; of a server of somebody else's what its viewer was given, whether a frame was seen in it or not.
     pub mbit_s: f64,
     /// See [`Cpu`].
     pub cpu: Cpu,
@@ -95,7 +116,7 @@ pub struct Stages {
     pub convert: f64,
     /// Made bytes.
     pub encode: f64,
-    /// From the first byte given to the link to the last one that came.
+    /// From the first byte given to the link to the last one that was taken from it: what waits for a viewer that still decodes the one before is in it.
     pub link: f64,
     /// Made a picture.
     pub decode: f64,

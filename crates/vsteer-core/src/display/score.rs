@@ -119,11 +119,11 @@ pub fn legibility(source: &[bool], came: &[bool]) -> Option<f64> {
     (there > 0).then(|| f64::from(kept) / f64::from(there))
 }
 
-/// Peak signal to noise ratio over red, green and blue, dB; infinite for equal frames.
+/// Mean squared error over red, green and blue; 0 for equal frames.
 ///
 /// # Panics
 /// The frames differ in size, or are empty.
-pub fn psnr_rgb(one: &[u8], other: &[u8]) -> f64 {
+pub fn mean_squared_error(one: &[u8], other: &[u8]) -> f64 {
     assert!(one.len() == other.len() && !one.is_empty(), "two frames of one size");
     let error: u64 = one
         .chunks_exact(PIXEL)
@@ -131,8 +131,25 @@ pub fn psnr_rgb(one: &[u8], other: &[u8]) -> f64 {
         .flat_map(|(a, b)| a[..3].iter().zip(&b[..3]))
         .map(|(a, b)| u64::from(a.abs_diff(*b)).pow(2))
         .sum();
-    let mean = error as f64 / (3 * one.len() / PIXEL) as f64;
-    if error == 0 { f64::INFINITY } else { 10.0 * libm::log10(255.0 * 255.0 / mean) }
+    error as f64 / (3 * one.len() / PIXEL) as f64
+}
+
+/// Peak signal to noise ratio of a mean squared error, dB; infinite without one. Of several frames it is that of their errors' mean: the mean of ratios is infinite where one of
+/// them is.
+pub fn psnr_db(mean_squared_error: f64) -> f64 {
+    if mean_squared_error == 0.0 {
+        f64::INFINITY
+    } else {
+        10.0 * libm::log10(255.0 * 255.0 / mean_squared_error)
+    }
+}
+
+/// [`psnr_db`] of two frames.
+///
+/// # Panics
+/// The frames differ in size, or are empty.
+pub fn psnr_rgb(one: &[u8], other: &[u8]) -> f64 {
+    psnr_db(mean_squared_error(one, other))
 }
 
 /// Structural similarity of brightness, -1 to 1; `None` for a frame smaller than a window.

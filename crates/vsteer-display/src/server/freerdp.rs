@@ -20,8 +20,8 @@ use vsteer_core::{Fault, FaultKind};
 
 pub const PROGRAM: &str = "freerdp-shadow-cli";
 pub const PACKAGE: &str = "freerdp2-shadow-x11";
-const VIEWER: &str = "xfreerdp";
-const VIEWER_PACKAGE: &str = "freerdp2-x11";
+/// And its package.
+pub const VIEWER: (&str, &str) = ("xfreerdp", "freerdp2-x11");
 /// It makes itself a certificate first.
 const STARTS_WITHIN: Duration = Duration::from_secs(30);
 /// What is asked of it.
@@ -132,7 +132,7 @@ pub fn view(link: SocketAddr, asked: Graphics, picture: Size, stop: &AtomicBool)
     ];
     let home = Home::new(link.port())?;
     let told = move |said: &[String]| negotiated(&came(said), asked);
-    OnScreen::start((VIEWER, VIEWER_PACKAGE), &words, home, picture, Box::new(told), stop)
+    OnScreen::start(VIEWER, &words, home, picture, Box::new(told), stop)
 }
 
 /// In words, and what is wrong with it.

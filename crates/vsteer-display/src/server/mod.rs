@@ -150,9 +150,15 @@ impl Server {
         matches!(self.by, By::GStreamer(video) if video.holds_rate())
     }
 
-    /// Is its program there?
-    pub fn is_there(&self) -> bool {
-        process::is_there(self.program)
+    /// Programs that it takes and that are not here, each with the package of Debian's that brings it.
+    pub fn missing(&self) -> Vec<(&'static str, &'static str)> {
+        let others: &[(&str, &str)] = match self.by {
+            By::TigerVnc(_) | By::QemuVnc(_) | By::QemuSpice(_) => &[],
+            By::FreeRdp(_) => &[freerdp::VIEWER, xdisplay::SCREEN],
+            By::GStreamer(_) => &[xdisplay::SCREEN],
+        };
+        let own = [(self.program, self.package), process::SETPRIV];
+        own.iter().chain(others).filter(|(program, _)| !process::is_there(program)).copied().collect()
     }
 }
 

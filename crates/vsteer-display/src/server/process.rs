@@ -1,6 +1,6 @@
 //! How is somebody else's server started, watched and ended?
 //!
-//! Without a screen of its own, in a folder of its own, and ended with this program whatever becomes of it: `setpriv --pdeathsig` (util-linux) asks the kernel for that. What it
+//! Without a screen of its own, in a folder of its own, in a process group of its own (Ctrl-C is this program's to hear, which ends servers once it has what they gave), and ended with this program whatever becomes of it: `setpriv --pdeathsig` (util-linux) asks the kernel for that. What it
 //! says is kept, the last of it, so that a server that will not run is told of in its own words. Its CPU time is the kernel's count of it and of its threads; what it
 //! started and has ended counts too, what still runs does not.
 //!
@@ -8,6 +8,7 @@
 
 use crate::cpu::now_ns;
 use std::io::{BufRead, BufReader, Read};
+use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -23,6 +24,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 const ENDS_WITHIN_NS: u64 = 2_000_000_000;
 /// Of the kernel's count, per second: Linux's is the same on all machines that Rust runs on.
 const TICKS_PER_S: u64 = 100;
+
+/// What asks the kernel to end it with this program, and whose package that is.
+pub const SETPRIV: (&str, &str) = ("setpriv", "util-linux");
 
 /// A server at work.
 pub struct Process {
@@ -49,17 +53,18 @@ impl Process {
         words: &[String],
         environment: &[(&str, String)],
     ) -> Result<Process, Fault> {
-        for (program, package) in [(program, package), ("setpriv", "util-linux")] {
+        for (program, package) in [(program, package), SETPRIV] {
             if !is_there(program) {
                 return Err(Fault::new(FaultKind::NothingThere, format!("{program} is not there"))
                     .way_out(format!("apt-get install {package}")));
             }
         }
         let told = |e| Fault::io(format!("starting {program}"), &e);
-        let mut child = Command::new("setpriv")
+        let mut child = Command::new(SETPRIV.0)
             .args(["--pdeathsig", "KILL", "--", program])
             .args(words)
             .envs(environment.iter().map(|(key, value)| (*key, value)))
+            .process_group(0)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())

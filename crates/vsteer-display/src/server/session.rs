@@ -15,7 +15,7 @@ use super::spice::Spice;
 use super::vnc::Vnc;
 use super::xdisplay::XDisplay;
 use super::{By, Display, Server, Started, freerdp, gstreamer, qemu, tigervnc};
-use crate::cpu::{self, Lap, now_ns};
+use crate::cpu::{self, Calendar, Lap, now_ns};
 use crate::datagrams::Datagrams;
 use crate::link::{Link, Relay};
 use crate::path::{Conditions, LOOK_EVERY, Outcome, Passed, Ticks, Used, WARM_UP_NS};
@@ -138,6 +138,7 @@ pub fn run(
     let closes: Result<Vec<TcpStream>, _> = streams.iter().map(TcpStream::try_clone).collect();
     let closes = closes.map_err(|e| Fault::io("a socket of the viewer's".to_owned(), &e))?;
 
+    let calendar = Calendar::now();
     let begun = now_ns();
     let own_ns = cpu::thread_ns();
     let shared = &Shared {
@@ -146,7 +147,8 @@ pub fn run(
         newest: AtomicI64::new(-1),
         draw_ns: AtomicU64::new(0),
     };
-    let mut server_cpu = Window::default();
+    let (mut server_cpu, mut given) = (Window::default(), Window::default());
+    let counted = passed.clone();
     let (drawn, viewed, until_ns, ended) = std::thread::scope(|scope| {
         let draws = scope.spawn(move || draw(under, display, begun, shared));
         let views = scope.spawn(move || {
@@ -191,6 +193,7 @@ pub fn run(
             let next_ns = if now_ns() < from_ns { from_ns } else { end_ns };
             std::thread::sleep(Duration::from_nanos(next_ns.saturating_sub(now_ns())).min(LOOK_EVERY));
             server_cpu.note(shared.counts(), processes.iter().map(|p| p.cpu_ns()).sum());
+            given.note(shared.counts(), Some(counted.load(Ordering::Relaxed)));
             if let Some(why) = processes.iter_mut().find_map(|p| p.runs().err()) {
                 ended = Some(why);
                 break;
@@ -216,12 +219,13 @@ pub fn run(
         lasted,
         ..Used::default()
     };
-    // One that ended before its window began has none; it is told why.
     let from_ns = shared.from_ns.load(Ordering::Acquire).min(until_ns);
     let outcome = Outcome {
+        calendar,
         from_ns,
+        // One that ended before its window began has none, and nothing was drawn in it; it is told why.
         until_ns: until_ns.max(from_ns + 1),
-        drawn: drawn.frames,
+        drawn: if until_ns > from_ns { drawn.frames } else { 0 },
         frames: viewed.frames,
         wrong: viewed.wrong,
         broken: viewed.broken,
@@ -229,6 +233,7 @@ pub fn run(
         window_offset: viewed.window_offset,
         kept: viewed.kept,
         negotiated: viewed.negotiated,
+        passed: Some(given.used()),
         used,
     };
     Ok((outcome, version))
@@ -299,7 +304,7 @@ fn connected(link: SocketAddr) -> Result<TcpStream, Fault> {
     Ok(stream)
 }
 
-/// CPU time of processes within the window, from what they had at moments; where they have gone, the last that was read.
+/// What was used within the window (CPU time of processes, bytes of a link), from what had been used at moments; where processes have gone, the last that was read.
 #[derive(Default)]
 struct Window {
     first: Option<u64>,
@@ -474,6 +479,7 @@ fn view(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::picture::{Kind, Picture};
 
     #[test]
     fn cpu_time_is_the_windows_and_the_last_that_was_read() {
@@ -486,5 +492,60 @@ mod tests {
         let mut never = Window::default();
         never.note(false, Some(7));
         assert_eq!(never.used(), 0);
+    }
+
+    /// What was measured until a server ends is kept, and it is said why that is all.
+    #[test]
+    #[ignore = "needs Xtigervnc"]
+    fn a_server_that_is_killed_in_the_middle_leaves_what_was_measured() {
+        let size = Size { width: 640, height: 360 };
+        let picture = Picture::new(Kind::Targets, size, 50, 1).unwrap();
+        let stop = AtomicBool::new(false);
+        let under = Conditions {
+            picture: &picture,
+            fps: 30,
+            draw_threads: 1,
+            link: Link { rate_bit_s: None, delay_ms: 0.0, queue_bytes: 65_536, loss_percent: 0.0 },
+            length: Duration::from_secs(60),
+            samples: 3,
+            tell: false,
+            stop: &stop,
+        };
+        let server = super::super::find("tigervnc-tight").unwrap()[0];
+        let (outcome, _) = std::thread::scope(|scope| {
+            let runs = scope.spawn(|| run(server, &under, None, 1).unwrap());
+            // Its window begins a second after its viewer has come.
+            let killed = now_ns() + 50_000_000_000;
+            let mut since = None;
+            while now_ns() < killed {
+                std::thread::sleep(LOOK_EVERY);
+                let Some(pid) = child("Xtigervnc") else { continue };
+                if now_ns() - *since.get_or_insert_with(now_ns) > 6_000_000_000 {
+                    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+                    break;
+                }
+            }
+            runs.join().unwrap()
+        });
+        let lasted_s = (outcome.until_ns - outcome.from_ns) as f64 / 1e9;
+        assert!((1.0..50.0).contains(&lasted_s) && outcome.frames.len() > 5, "{lasted_s} s");
+        let why = outcome.why_broken.unwrap().to_string();
+        assert!(why.contains("Xtigervnc") && why.contains("it ended by itself: signal: 9"), "{why}");
+        assert!(outcome.passed > Some(10_000), "{:?}", outcome.passed);
+    }
+
+    /// A process of this one's, by its name.
+    fn child(name: &str) -> Option<rustix::process::Pid> {
+        let own = std::process::id().to_string();
+        let pids =
+            std::fs::read_dir("/proc").ok()?.flatten().filter_map(|e| e.file_name().to_str()?.parse().ok());
+        pids.filter_map(|pid: i32| {
+            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+            let (head, rest) = stat.rsplit_once(')')?;
+            let parent = rest.split_whitespace().nth(1)?;
+            (head.ends_with(&format!("({name}")) && parent == own)
+                .then(|| rustix::process::Pid::from_raw(pid))?
+        })
+        .next()
     }
 }

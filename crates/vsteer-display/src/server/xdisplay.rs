@@ -30,6 +30,9 @@ const LOOK_EVERY: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 /// Until a display is there; a second, on a machine that has nothing else to do.
 const STARTS_WITHIN: Duration = Duration::from_secs(30);
 
+/// A display without a screen, and its package.
+pub const SCREEN: (&str, &str) = ("Xvfb", "xvfb");
+
 /// Starts Xvfb, a display without a screen, of this size; and its number. It goes on where its last client leaves (-noreset): some open it twice.
 ///
 /// # Errors
@@ -38,7 +41,7 @@ pub fn virtual_screen(size: Size) -> Result<(Process, u32), Fault> {
     let words =
         format!("-displayfd 1 -noreset -nolisten tcp -screen 0 {}x{}x{DEPTH}", size.width, size.height);
     let words: Vec<String> = words.split_whitespace().map(str::to_owned).collect();
-    let mut process = Process::start("Xvfb", "xvfb", &words, &[])?;
+    let mut process = Process::start(SCREEN.0, SCREEN.1, &words, &[])?;
     let number = display_number(&process.line(STARTS_WITHIN)?)?;
     Ok((process, number))
 }

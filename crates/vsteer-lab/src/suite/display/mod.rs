@@ -124,6 +124,11 @@ fn of<'a>(rows: &'a [Value], codec: &str, targets: u64) -> &'a Value {
     rows.iter().find(is).unwrap_or(&Value::Null)
 }
 
+/// Came all frames that were kept as they were shown, to the last bit?
+fn exact(row: &Value) -> bool {
+    number(row, &["samples"]) > 0.0 && number(row, &["exact_frames"]) == number(row, &["samples"])
+}
+
 /// The region codec beside PNG, on what it is for.
 fn regions(picture: &str, rows: &[Value], findings: &mut Findings) {
     let (png, tiles) = (of(rows, "png", 0), of(rows, "tiles", 0));
@@ -134,11 +139,10 @@ fn regions(picture: &str, rows: &[Value], findings: &mut Findings) {
         format!("{picture}: the region codec encodes {TIMES_OF_PNG} times the frames that PNG does on a CPU, in fewer bytes, and all is there"),
         per_cpu_s(tiles) >= TIMES_OF_PNG * per_cpu_s(png)
             && bytes(tiles) < bytes(png)
-            && tiles["psnr_db"].is_null()
-            && number(tiles, &["ssim"]) == 1.0
+            && exact(tiles)
             && number(tiles, &["legibility"]) == 1.0,
         format!(
-            "{:.0} and {:.0} frames per CPU second ({:.1} times; received {:.1} and {:.1} a second), {:.0} and {:.0} kB a frame, SSIM {}",
+            "{:.0} and {:.0} frames per CPU second ({:.1} times; received {:.1} and {:.1} a second), {:.0} and {:.0} kB a frame, {} of {} frames exact",
             per_cpu_s(tiles),
             per_cpu_s(png),
             per_cpu_s(tiles) / per_cpu_s(png),
@@ -146,7 +150,8 @@ fn regions(picture: &str, rows: &[Value], findings: &mut Findings) {
             number(png, &["received_fps"]),
             bytes(tiles) / 1e3,
             bytes(png) / 1e3,
-            tiles["ssim"],
+            tiles["exact_frames"],
+            tiles["samples"],
         ),
     );
 }
@@ -202,13 +207,13 @@ fn lossless_server(row: &Value, name: &str, encoding: &str, findings: &mut Findi
             && !negotiated.contains("JPEG")
             && row["why"].is_null()
             && number(row, &["received_fps"]) > 0.0
-            && row["psnr_db"].is_null()
-            && number(row, &["ssim"]) == 1.0,
+            && exact(row),
         format!(
-            "{} frames a second of {} drawn, SSIM {}, {:.1} ms of a CPU a frame; {negotiated}",
+            "{} frames a second of {} drawn, {} of {} exact, {:.1} ms of a CPU a frame; {negotiated}",
             row["received_fps"],
             row["source_fps"],
-            row["ssim"],
+            row["exact_frames"],
+            row["samples"],
             number(row, &["cpu", "server_ms"])
         ),
     );
