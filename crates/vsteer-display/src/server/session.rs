@@ -520,7 +520,8 @@ mod tests {
             while now_ns() < killed {
                 std::thread::sleep(LOOK_EVERY);
                 let Some(pid) = child("Xtigervnc") else { continue };
-                if now_ns() - *since.get_or_insert_with(now_ns) > 6_000_000_000 {
+                let since = *since.get_or_insert_with(now_ns);
+                if now_ns() - since > 6_000_000_000 {
                     rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
                     break;
                 }
