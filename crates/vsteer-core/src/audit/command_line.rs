@@ -11,7 +11,6 @@ const COSTLY: &[(&str, &str, &str)] = &[
     ("idle=poll", "idle processors never sleep", "full power all the time, no boost for busy ones"),
     ("processor.max_cstate", "deep idle states are forbidden", "more watts, less boost"),
     ("intel_idle.max_cstate", "deep idle states are forbidden", "more watts, less boost"),
-    ("nosmt", "one thread per core", "half of the logical CPUs"),
     ("maxcpus", "CPUs are left out", "they run nothing"),
     ("noapic", "interrupts are not spread", "one pCPU has them all"),
     ("nohz=off", "idle processors tick", "guests and hosts are woken for nothing"),
@@ -20,6 +19,8 @@ const COSTLY: &[(&str, &str, &str)] = &[
 ];
 /// Words that set pCPUs apart.
 const APART: &[&str] = &["isolcpus", "nohz_full", "rcu_nocbs"];
+/// Closes what is open between threads of a core. Whether this processor needs that `smt` says; it is never proposed to take it away.
+const ONE_THREAD: &str = "nosmt";
 
 fn look(t: &Tree) -> Vec<Finding> {
     if t.text("/proc/cmdline").is_none() {
@@ -44,6 +45,12 @@ fn look(t: &Tree) -> Vec<Finding> {
                 format!("kernel word {}", word_name(word)),
                 word,
                 "pCPUs set apart: VMs get them only by pins",
+            ));
+        } else if word_name(word) == ONE_THREAD {
+            found.push(Finding::good(
+                "kernel word nosmt",
+                word,
+                "one thread per core, half of the logical CPUs: it closes what VMs can learn from a sibling thread (see smt)",
             ));
         }
     }

@@ -34,6 +34,7 @@ mod tuned;
 mod vms;
 
 pub use definition::reduced as reduced_definition;
+pub use mitigations::{about_mitigations, switched_off_in, switches_off};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::ops::Bound;

@@ -3,7 +3,7 @@
 //! Threads of a core share caches and buffers; where the kernel calls a vulnerability open while SMT is on, VMs of different owners can learn from
 //! each other. Source: Documentation/admin-guide/hw-vuln/{mds,l1tf}.rst.
 
-use super::{Check, Finding, State, Tree};
+use super::{Check, Finding, State, Tree, mitigations};
 
 /// See the file's head.
 pub const CHECK: Check = Check { name: "smt", doc: "threads of cores", look };
@@ -12,11 +12,13 @@ fn look(t: &Tree) -> Vec<Finding> {
     let Some(control) = t.text("/sys/devices/system/cpu/smt/control") else {
         return vec![Finding::none("SMT", "this kernel tells nothing of it")];
     };
-    let open: Vec<&str> = t
-        .matching("/sys/devices/system/cpu/vulnerabilities/", "")
-        .filter(|(_, s)| s.contains("SMT vulnerable"))
-        .map(|(n, _)| n)
-        .collect();
+    // Where SMT is on and L1TF is open whatever SMT is, the kernel names SMT no more (bugs.c, l1tf_show_state).
+    let is_open = |(name, said): &(&str, &str)| {
+        said.contains("SMT vulnerable")
+            || (*name == "l1tf" && !said.contains("SMT ") && !mitigations::open(said).is_empty())
+    };
+    let open: Vec<&str> =
+        t.matching("/sys/devices/system/cpu/vulnerabilities/", "").filter(is_open).map(|(n, _)| n).collect();
     let told = t.matching("/sys/devices/system/cpu/vulnerabilities/", "").next().is_some();
     match control {
         "on" if !told => {
