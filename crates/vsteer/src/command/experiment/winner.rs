@@ -1,17 +1,22 @@
 //! What was better, as a plan: `vsteer apply` makes it, reads it back and journals it, `vsteer rollback` takes it back.
 //!
-//! Per factor the level that was better than the first by most, where one was. It is kept for good where somebody keeps it (decision 0036): files of the kernel's in
-//! a generated profile where tuned is in force, words of the kernel's command line by the boot loader's tool, pins and network queues in libvirt's definition, what
-//! the experiment's file names commands for by those (`lasting`); of another machine (`on`) by its own tools, over ssh. What else there is is set as the experiment
-//! set it, until somebody sets it otherwise or boots, and the plan says so. What is told instead of planned: levels of which an interaction was seen (their effects are
-//! not what they are alone), and mitigations switched off, ever.
+//! Per factor the level that was better than the first by most, against what is in force: where no level was better than the first, and what is in force is one
+//! that was worse, the first. What the verdicts do not say is not planned: a level against another one in force that was not worse than the first, unless
+//! their intervals lie apart. It is kept for good where somebody keeps it (decision 0036): files of the kernel's in a generated profile where tuned is in
+//! force, words of the kernel's command line by the boot loader's tool, pins and network queues in libvirt's definition, what the experiment's file names
+//! commands for by those (`lasting`); of another machine (`on`) by its own tools, over ssh. What else there is is set as the experiment set it, until somebody
+//! sets it otherwise or boots, and the plan says so. What is told instead of planned: levels of which an interaction was, or may have been, seen (their effects
+//! are not what they are alone), and mitigations switched off, ever. What a design cannot tell from an effect is told beside its plan.
+//!
+//! Left out: what switches mitigations off and does not say so, by its name, its commands or its levels (a profile of tuned's).
 
 use super::{begun, host};
 use std::collections::BTreeMap;
 use std::path::Path;
 use vsteer_act::experiment::Log;
+use vsteer_core::audit::{about_mitigations, switched_off_in};
 use vsteer_core::experiment::answers::{Answer, MeasureTold};
-use vsteer_core::experiment::description::{Better, Factor, How, Knob};
+use vsteer_core::experiment::description::{Better, Factor, How, Knob, word_name};
 use vsteer_core::experiment::lasting::{Element, Lasting, Setting, tuned_can};
 use vsteer_core::experiment::{Experiment, Outcome, answer};
 use vsteer_core::nouns::VmId;
@@ -23,6 +28,45 @@ use vsteer_host::lasting::{boot_loader, tuned};
 
 /// Where a factor is set: `user@host`, or here.
 type On = Option<String>;
+
+/// Values of settings that leave mitigations on.
+const LEAVES_ON: &[&str] = &[
+    "",
+    "auto",
+    "on",
+    "full",
+    "force",
+    "forced",
+    "always",
+    "yes",
+    "y",
+    "true",
+    "1",
+    "enable",
+    "enabled",
+    "default",
+    "nosmt",
+    "prctl",
+    "seccomp",
+    "retpoline",
+    "eibrs",
+    "ibrs",
+    "ibpb",
+    "unret",
+    "stuff",
+    "flush",
+];
+
+/// A level that may be planned.
+struct Choice<'a> {
+    /// Factor and level.
+    name: String,
+    level: &'a str,
+    /// What speaks for it.
+    answer: &'a Answer,
+    /// What that is of, where it is not of the level against the first one in force.
+    of: String,
+}
 
 /// Steps, and what is not planned.
 struct Making<'a> {
@@ -46,24 +90,10 @@ pub fn write(folder: &Path, file: &Path) -> Result<(), Fault> {
     let laid = experiment.laid()?;
     let answers = answer(experiment, &laid, log.events());
     let Some(first) = answers.measures.first() else { return Err(nothing("nothing was measured")) };
-    let mut making = Making {
-        experiment,
-        first,
-        steps: Vec::new(),
-        left: Vec::new(),
-        kept_by_tuned: BTreeMap::new(),
-        active: BTreeMap::new(),
-    };
-    for factor in &experiment.factors {
-        if let Some((best, level)) = making.best(factor) {
-            making.plan(factor, best, level)?;
-        }
-    }
-    making.profiles()?;
-    let Making { steps, left, .. } = making;
+    let (steps, left) = Making::of(experiment, first).all()?;
     left.iter().for_each(|line| eprintln!("vsteer: {line}"));
     if steps.is_empty() {
-        return Err(nothing("nothing that can be planned was better than what is in force"));
+        return Err(nothing("nothing that can be planned was told to be better than what is in force"));
     }
     let none = Forecast { method: format!("experiment {}", experiment.name), vms: Vec::new() };
     let plan = Plan::new(
@@ -80,37 +110,181 @@ pub fn write(folder: &Path, file: &Path) -> Result<(), Fault> {
 }
 
 impl<'a> Making<'a> {
-    /// The level that was better by most, where one may be planned.
-    fn best(&mut self, factor: &'a Factor) -> Option<(&'a Answer, &'a str)> {
-        let gain = |a: &Answer| {
-            let likely = a.effect.map_or(0.0, |e| e.likely);
-            if self.first.measure.better == Better::Less { -likely } else { likely }
-        };
-        let better = self.first.answers.iter().filter(|a| a.outcome == Outcome::Better && !a.interaction);
-        let of_it = better.filter_map(|a| {
-            let level = factor.levels.iter().find(|l| a.name == format!("{}: {l}", factor.name))?;
-            Some((a, level.as_str()))
-        });
-        let (best, level) = of_it.max_by(|a, b| gain(a.0).total_cmp(&gain(b.0)))?;
-        let seen = |a: &&Answer| matches!(a.outcome, Outcome::Better | Outcome::Worse);
-        let together =
-            self.first.answers.iter().filter(seen).find(|a| a.interaction && a.name.contains(&factor.name));
-        let why = if let Some(together) = together {
-            format!("not planned, since it depends on another factor ({})", together.name)
-        } else if level.split_whitespace().any(|w| w == "mitigations=off") {
-            "SECURITY: never planned".to_owned()
-        } else {
-            return Some((best, level));
-        };
-        self.left.push(format!("{}: {why}", best.name));
-        None
+    fn of(experiment: &'a Experiment, first: &'a MeasureTold) -> Making<'a> {
+        Making {
+            experiment,
+            first,
+            steps: Vec::new(),
+            left: Vec::new(),
+            kept_by_tuned: BTreeMap::new(),
+            active: BTreeMap::new(),
+        }
     }
 
-    fn reason(&self, best: &Answer) -> String {
-        let effect = best
+    /// The steps, and what is told instead of planned or beside it.
+    fn all(mut self) -> Result<(Vec<Step>, Vec<String>), Fault> {
+        for factor in &self.experiment.factors {
+            self.factor(factor)?;
+        }
+        self.profiles()?;
+        Ok((self.steps, self.left))
+    }
+
+    fn factor(&mut self, factor: &'a Factor) -> Result<(), Fault> {
+        let level = |a: &Answer| factor.levels.iter().find(|l| a.name == format!("{}: {l}", factor.name));
+        let alone = self.first.answers.iter().filter(|a| !a.interaction);
+        let told: Vec<(&Answer, &str)> = alone.filter_map(|a| Some((a, level(a)?.as_str()))).collect();
+        let mut better: Vec<(&Answer, &str)> =
+            told.iter().filter(|(a, _)| a.outcome == Outcome::Better).copied().collect();
+        better.sort_by(|a, b| self.gain(b.0).total_cmp(&self.gain(a.0)));
+        better.retain(|(a, level)| match opens(factor, level) {
+            Some(why) => {
+                self.left.push(format!("{}: {why}", a.name));
+                false
+            }
+            None => true,
+        });
+        let worse = told.iter().any(|(a, _)| a.outcome == Outcome::Worse);
+        if better.is_empty() && !worse {
+            return Ok(());
+        }
+        let (asked, kept) =
+            (factor.knob(self.experiment.boot.as_ref())?, factor.kept(self.experiment.connect.as_deref())?);
+        let now = match asked.as_ref().or(kept.as_ref()).map(|knob| (knob, knob::read(knob))) {
+            Some((knob, Ok(now))) => Some((knob, now)),
+            // Of a VM that does not run its definition can be changed nevertheless; what cannot be read else a step says.
+            Some((_, Err(_))) if !better.is_empty() => None,
+            Some((_, Err(fault))) => {
+                let first = &factor.levels[0];
+                self.left.push(format!(
+                    "{}: whether {first} would be better than what is in force is not told: {fault}",
+                    factor.name
+                ));
+                return Ok(());
+            }
+            None => None,
+        };
+        let is_now = |level: &str| now.as_ref().is_some_and(|(knob, now)| knob::same(knob, level, now));
+        let in_force = told.iter().find(|(_, level)| is_now(level)).copied();
+        let known = now.is_some() && !is_now(&factor.levels[0]);
+        let Some(choice) = self.choose(factor, better.first().copied(), in_force, known) else {
+            return Ok(());
+        };
+        if let Some(together) = self.interaction(factor) {
+            self.left.push(format!(
+                "{}: not planned, since it depends on another factor, or may ({together})",
+                choice.name
+            ));
+            return Ok(());
+        }
+        let before = self.planned();
+        self.plan(factor, &choice, asked, kept)?;
+        if self.planned() == before {
+            return Ok(());
+        }
+        if !choice.answer.also.is_empty() {
+            self.left.push(format!(
+                "{}: planned, though what was seen may be what {} does: this design cannot tell them apart",
+                choice.name,
+                choice.answer.also.join(", ")
+            ));
+        }
+        if joins_threads(factor, choice.level) {
+            self.left.push(format!(
+                "{}: planned. SECURITY: VMs may then learn from each other on threads of one core; whether this processor lets them \
+                 `vsteer audit` tells (smt)",
+                choice.name
+            ));
+        }
+        Ok(())
+    }
+
+    fn planned(&self) -> usize {
+        self.steps.len() + self.kept_by_tuned.values().map(Vec::len).sum::<usize>()
+    }
+
+    fn gain(&self, a: &Answer) -> f64 {
+        let likely = a.effect.map_or(0.0, |e| e.likely);
+        if self.first.measure.better == Better::Less { -likely } else { likely }
+    }
+
+    /// Does the one's interval lie on the better side of the other's?
+    fn apart(&self, one: &Answer, other: &Answer) -> bool {
+        one.effect.zip(other.effect).is_some_and(|(one, other)| match self.first.measure.better {
+            Better::Less => one.high < other.low,
+            Better::More => one.low > other.high,
+        })
+    }
+
+    /// The level that the verdicts say is better than what is in force. `in_force` is the level that is, but for the first; `known`: what is in force is
+    /// known, and is not the first.
+    fn choose(
+        &mut self,
+        factor: &'a Factor,
+        best: Option<(&'a Answer, &'a str)>,
+        in_force: Option<(&'a Answer, &'a str)>,
+        known: bool,
+    ) -> Option<Choice<'a>> {
+        let first = factor.levels[0].as_str();
+        match (best, in_force) {
+            (None, Some((answer, now))) if answer.outcome == Outcome::Worse => {
+                let name = format!("{}: {first}", factor.name);
+                if let Some(why) = opens(factor, first) {
+                    self.left.push(format!("{name}: {why}"));
+                    return None;
+                }
+                Some(Choice { name, level: first, answer, of: format!(" of {now}, against it") })
+            }
+            (None, _) => None,
+            (Some((best, level)), Some((answer, now)))
+                if level != now && answer.outcome != Outcome::Worse && !self.apart(best, answer) =>
+            {
+                self.left.push(format!(
+                    "{}: not planned: it was better than {first}, and {now}, which is in force, was not told apart from it: \
+                     make {now} the first level, and run it again",
+                    best.name
+                ));
+                None
+            }
+            (Some((answer, level)), _) => {
+                let of = if known { format!(" against {first}") } else { String::new() };
+                Some(Choice { name: answer.name.clone(), level, answer, of })
+            }
+        }
+    }
+
+    /// The interaction with this factor that was seen, or that a design cannot tell from the one that was.
+    fn interaction(&self, factor: &Factor) -> Option<String> {
+        let seen = |a: &&Answer| a.interaction && matches!(a.outcome, Outcome::Better | Outcome::Worse);
+        let mut all = self.first.answers.iter().filter(seen);
+        let names = |a: &'a Answer| std::iter::once(&a.name).chain(&a.also);
+        let found = all.find(|a| names(a).any(|name| self.is_pair_of(factor, name)))?;
+        Some(names(found).map(String::as_str).collect::<Vec<_>>().join(", or "))
+    }
+
+    /// Is this the name of two factors together, of which this is one? By whole names, as designs make them.
+    fn is_pair_of(&self, factor: &Factor, name: &str) -> bool {
+        let is = |a: &Factor, b: &Factor| {
+            let of_levels =
+                |i: &String| b.levels.iter().any(|j| name == format!("{}: {i} x {}: {j}", a.name, b.name));
+            name == format!("{} x {}", a.name, b.name) || a.levels.iter().any(of_levels)
+        };
+        let others = self.experiment.factors.iter().filter(|other| other.name != factor.name);
+        others.into_iter().any(|other| is(factor, other) || is(other, factor))
+    }
+
+    fn reason(&self, choice: &Choice<'_>) -> String {
+        let answer = choice.answer;
+        let effect = answer
             .effect
             .map_or(String::new(), |e| format!("{:+.1} ({:+.1} to {:+.1})", e.likely, e.low, e.high));
-        format!("experiment {}: {} {effect} %", self.experiment.name, self.first.measure.name)
+        let unit = if answer.percent { "%" } else { &self.first.measure.unit };
+        let also =
+            if answer.also.is_empty() { String::new() } else { format!(" (or {})", answer.also.join(", ")) };
+        format!(
+            "experiment {}: {} {effect} {unit}{}{also}",
+            self.experiment.name, self.first.measure.name, choice.of
+        )
     }
 
     /// The profile of tuned's that is in force where this is set.
@@ -119,9 +293,15 @@ impl<'a> Making<'a> {
         self.active.entry(on.clone()).or_insert_with(ask).as_deref()
     }
 
-    fn plan(&mut self, factor: &Factor, best: &Answer, level: &str) -> Result<(), Fault> {
-        let asked = factor.knob(self.experiment.boot.as_ref())?;
-        if let Some(kept) = factor.kept(self.experiment.connect.as_deref())? {
+    fn plan(
+        &mut self,
+        factor: &Factor,
+        best: &Choice<'_>,
+        asked: Option<Knob>,
+        kept: Option<Knob>,
+    ) -> Result<(), Fault> {
+        let level = best.level;
+        if let Some(kept) = kept {
             let of_host = || factor.on.clone().unwrap_or_else(|| "host".to_owned());
             let (at, when) = match &kept.how {
                 How::Definition { element: element @ Element::Queues { .. }, .. } => {
@@ -133,9 +313,9 @@ impl<'a> Making<'a> {
             // Commands keep it; whether that also sets it now is theirs to know. Words of the command line only a boot sets.
             let now = asked.filter(|k| !matches!(k.how, How::KernelWords { .. }));
             if let (Some(Lasting::Commands { .. }), Some(now)) = (&factor.lasting, now) {
-                self.step(now, of_host(), best, level, "; now")?;
+                self.step(now, of_host(), best, "; now")?;
             }
-            return self.step(kept, at, best, level, when);
+            return self.step(kept, at, best, when);
         }
         let Some(knob) = asked else {
             self.left.push(format!("{}: it stands in the workload's command", best.name));
@@ -155,7 +335,7 @@ impl<'a> Making<'a> {
                 };
                 let names = names.clone();
                 let kept = Knob { how: How::BootLoader { names, loader }, ..knob };
-                self.step(kept, at, best, level, "; in force after the next boot")
+                self.step(kept, at, best, "; in force after the next boot")
             }
             How::File { path } if tuned_can(path, level) && self.active(&knob.on).is_some() => {
                 let from = knob::read(&knob)?;
@@ -170,13 +350,13 @@ impl<'a> Making<'a> {
                 if factor.tuned {
                     self.active.insert(knob.on.clone(), Some(level.to_owned()));
                 }
-                self.step(knob, at, best, level, when)
+                self.step(knob, at, best, when)
             }
         }
     }
 
-    fn step(&mut self, knob: Knob, at: String, best: &Answer, level: &str, when: &str) -> Result<(), Fault> {
-        let from = knob::read(&knob)?;
+    fn step(&mut self, knob: Knob, at: String, best: &Choice<'_>, when: &str) -> Result<(), Fault> {
+        let (from, level) = (knob::read(&knob)?, best.level);
         if from == level {
             self.left.push(format!("{}: {} is that already", best.name, knob.name));
             return Ok(());
@@ -222,6 +402,50 @@ impl<'a> Making<'a> {
     }
 }
 
+/// Why a level is never planned: it switches mitigations off, or may.
+fn opens(factor: &Factor, level: &str) -> Option<String> {
+    let never = |word: &str| Some(format!("SECURITY: never planned, {word} switches a mitigation off"));
+    if let Some(word) = switched_off_in(level) {
+        return never(word);
+    }
+    // Words of the command line say all that they do.
+    if factor.kernel {
+        return None;
+    }
+    let (mut sets, mut texts) = (Vec::new(), vec![factor.name.as_str()]);
+    sets.extend(factor.set.as_deref());
+    texts.extend([factor.read.as_deref(), factor.file.as_deref()].into_iter().flatten());
+    if let Some(Lasting::Commands { set, read }) = &factor.lasting {
+        sets.push(set);
+        texts.push(read);
+    }
+    // A command that speaks of such a word whatever the level decides by the level itself.
+    for set in sets.iter().filter(|set| switched_off_in(set).is_none()) {
+        if let Some(word) = switched_off_in(&set.replace("{level}", level)) {
+            return never(word);
+        }
+    }
+    texts.extend(sets);
+    texts.extend(factor.levels.iter().map(String::as_str));
+    let about = texts.into_iter().find_map(about_mitigations)?;
+    let value = |word: &str| word.rsplit('=').next().unwrap_or(word).to_ascii_lowercase();
+    let leaves_on = level.split([' ', ',', ';']).all(|word| LEAVES_ON.contains(&value(word.trim()).as_str()));
+    (!leaves_on).then(|| {
+        format!("SECURITY: never planned, it is about {about}, and {level:?} may switch a mitigation off")
+    })
+}
+
+/// Does a level let cores run two threads, where another one does not?
+fn joins_threads(factor: &Factor, level: &str) -> bool {
+    let one = |level: &str| level.split([' ', ',', ';']).any(|word| word_name(word) == "nosmt");
+    let by_word = !one(level) && factor.levels.iter().any(|other| one(other));
+    let by_file = factor.file.as_deref().is_some_and(|path| path.ends_with("/smt/control")) && level == "on";
+    by_word || by_file
+}
+
 fn nothing(why: &str) -> Fault {
     Fault::new(FaultKind::NothingThere, "there is nothing to plan").because(why)
 }
+
+#[cfg(test)]
+mod tests;
