@@ -10,6 +10,7 @@
 
 use crate::root::Root;
 use crate::shell;
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use vsteer_core::experiment::description::printed;
 use vsteer_core::{Fault, FaultKind};
@@ -24,7 +25,7 @@ const LIMIT: Duration = Duration::from_secs(30);
 pub enum Meter {
     /// RAPL's packages: their folders below /sys/class/powercap.
     Rapl(Vec<String>),
-    /// Files that tell microwatts.
+    /// Files that tell microwatts: those of chips that are parts of the machine, or of its own meter (ACPI).
     Hwmon(Vec<String>),
     /// A command that prints watts, and where the number stands.
     Command(String, String),
@@ -50,11 +51,16 @@ impl Meter {
             "rapl" => {
                 let base = "/sys/class/powercap";
                 let zones = root.names(base).unwrap_or_default();
-                let package = |zone: &String| {
-                    text(root, &format!("{base}/{zone}/name")).is_some_and(|n| n.starts_with("package"))
-                };
-                let packages: Vec<String> =
-                    zones.into_iter().filter(package).map(|z| format!("{base}/{z}")).collect();
+                // Some processors count a package twice, by an MSR (or TPMI) and by MMIO: intel-rapl:0 and intel-rapl-mmio:0 have one name and are one package.
+                let mut by_name: BTreeMap<String, String> = BTreeMap::new();
+                for zone in zones {
+                    let name = text(root, &format!("{base}/{zone}/name"));
+                    let Some(name) = name.filter(|n| n.starts_with("package")) else { continue };
+                    if !zone.contains("-mmio") || !by_name.contains_key(&name) {
+                        by_name.insert(name, format!("{base}/{zone}"));
+                    }
+                }
+                let packages: Vec<String> = by_name.into_values().collect();
                 if packages.is_empty() {
                     return Err(none(name, "there is no package in /sys/class/powercap"));
                 }
@@ -66,7 +72,8 @@ impl Meter {
                 for chip in root.names(base).unwrap_or_default() {
                     let is_acpi =
                         text(root, &format!("{base}/{chip}/name")).is_some_and(|n| n == "power_meter");
-                    if name == "acpi" && !is_acpi {
+                    // The whole machine's meter is no part of it: added to the parts they would count twice.
+                    if (name == "acpi") != is_acpi {
                         continue;
                     }
                     // The average is what the driver vouches for; where there is none, the moment's.
@@ -77,7 +84,12 @@ impl Meter {
                     files.extend(found);
                 }
                 if files.is_empty() {
-                    return Err(none(name, "no chip in /sys/class/hwmon tells power"));
+                    let of = if name == "acpi" {
+                        "no power_meter"
+                    } else {
+                        "no chip but a power_meter (which is acpi's)"
+                    };
+                    return Err(none(name, format!("{of} in /sys/class/hwmon tells power")));
                 }
                 Ok(Meter::Hwmon(files))
             }
@@ -190,6 +202,38 @@ mod tests {
         assert_eq!((turned(5.0, 7.0, 100.0), turned(99.0, 1.0, 100.0)), (2.0, 2.0));
         let (_dir, bare) = tree(&[("sys/class/hwmon/hwmon1/name", "k10temp\n")]);
         assert!(Meter::find(&bare, "rapl").is_err() && Meter::find(&bare, "hwmon").is_err());
+    }
+
+    #[test]
+    fn nothing_is_counted_twice() {
+        let zone = |zone: &str, file: &str| format!("sys/class/powercap/{zone}/{file}");
+        let (msr, mmio) = ("intel-rapl:0", "intel-rapl-mmio:0");
+        let files = [
+            (zone(msr, "name"), "package-0\n"),
+            (zone(mmio, "name"), "package-0\n"),
+            (zone("intel-rapl:1", "name"), "package-1\n"),
+        ];
+        let of = |files: &[(String, &str)]| {
+            let files: Vec<(&str, &str)> = files.iter().map(|(path, text)| (path.as_str(), *text)).collect();
+            let (_dir, root) = tree(&files);
+            Meter::find(&root, "rapl").unwrap()
+        };
+        let packages =
+            |zones: &[&str]| Meter::Rapl(zones.iter().map(|z| format!("/sys/class/powercap/{z}")).collect());
+        assert_eq!(of(&files), packages(&[msr, "intel-rapl:1"]));
+        // Where it is the only one it is the meter.
+        assert_eq!(of(&files[1..]), packages(&[mmio, "intel-rapl:1"]));
+
+        let (_dir, root) = tree(&[
+            ("sys/class/hwmon/hwmon0/name", "power_meter\n"),
+            ("sys/class/hwmon/hwmon0/power1_average", "200000000\n"),
+            ("sys/class/hwmon/hwmon1/name", "amdgpu\n"),
+            ("sys/class/hwmon/hwmon1/power1_average", "30000000\n"),
+            ("sys/class/hwmon/hwmon2/name", "fam15h_power\n"),
+            ("sys/class/hwmon/hwmon2/power1_input", "40000000\n"),
+        ]);
+        let watts = |name: &str| Meter::find(&root, name).unwrap().watts(&root).unwrap();
+        assert_eq!((watts("hwmon"), watts("acpi")), (70.0, 200.0));
     }
 
     #[test]

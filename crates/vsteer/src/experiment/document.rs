@@ -66,7 +66,7 @@ fn answers_table(m: &MeasureTold, which: impl Fn(&Answer) -> bool, caption: Stri
     table
 }
 
-fn measure_section(id: &'static str, m: &MeasureTold) -> Section {
+fn measure_section(id: String, m: &MeasureTold) -> Section {
     let better = if m.measure.better == Better::Less { "less" } else { "more" };
     let unit = if m.measure.unit.is_empty() { String::new() } else { format!(", {}", m.measure.unit) };
     let class = |a: &Answer| outcome(a.outcome).class;
@@ -173,9 +173,8 @@ pub fn of(experiment: &Experiment, laid: &Laid, log: &Log, answers: &Answers) ->
     let (host, when) = begun.map_or(("?".to_owned(), String::new()), |(h, ns)| {
         (format!("{}, Linux {}", h.hostname, h.kernel), clock(ns))
     });
-    const IDS: [&str; 6] = ["m0", "m1", "m2", "m3", "m4", "m5"];
     let mut sections: Vec<Section> =
-        answers.measures.iter().zip(IDS).map(|(m, id)| measure_section(id, m)).collect();
+        answers.measures.iter().enumerate().map(|(i, m)| measure_section(format!("m{i}"), m)).collect();
     if let [a, b, ..] = &answers.measures[..] {
         let points: Vec<Spot> = a
             .settings
@@ -184,7 +183,7 @@ pub fn of(experiment: &Experiment, laid: &Laid, log: &Log, answers: &Answers) ->
             .filter_map(|(x, y)| Some((x.words.clone(), x.summary?.mean, y.summary?.mean, x.on_front)))
             .collect();
         sections.push(Section {
-            id: "front",
+            id: "front".into(),
             heading: format!("{} against {}", a.measure.name, b.measure.name),
             figure: Some(forest::front(
                 "Filled: no other setting is better in one measure and as good in the others",
@@ -245,7 +244,7 @@ fn accounts(a: &Answers) -> Section {
         a.given_up.iter().map(|s| format!("Given up, since it did not take: {s}")).collect();
     notes.extend(a.missing.iter().map(|m| format!("Not measured: {m}")));
     Section {
-        id: "runs",
+        id: "runs".into(),
         heading: "Every run accounted for".into(),
         lead: vec![format!(
             "{} runs were made: {} count, {} do not, {} warmed up; {} boots.",
@@ -262,5 +261,36 @@ fn accounts(a: &Answers) -> Section {
         }],
         notes,
         ..Section::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{page, text};
+    use super::*;
+
+    #[test]
+    fn every_measure_is_told() {
+        const MEASURES: usize = 9;
+        let mut file = "name = \"e\"\ndesign = \"pair\"\n[workload]\ncommand = \"{f}\"\n[[factor]]\nname = \"f\"\nlevels = [\"a\", \"b\"]\n".to_owned();
+        for i in 0..MEASURES {
+            file += &format!("[[measure]]\nname = \"number {i}.\"\nof = {{ printed = \"{{}} x{i}\" }}\n");
+        }
+        let experiment: Experiment = toml::from_str(&file).unwrap();
+        let laid = experiment.laid().unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let log = Log::create(folder.path()).unwrap();
+        let answers = vsteer_core::experiment::answer(&experiment, &laid, log.events());
+        assert_eq!(answers.measures.len(), MEASURES);
+        let document = of(&experiment, &laid, &log, &answers);
+        let mut ids: Vec<&str> = document.sections.iter().map(|s| s.id.as_str()).collect();
+        ids.sort_unstable();
+        ids.dedup();
+        assert_eq!(ids.len(), document.sections.len(), "links lead to one place each");
+        for told in [text::text(&document), text::markdown(&document), page::html(&document)] {
+            for i in 0..MEASURES {
+                assert!(told.contains(&format!("number {i}.: what helps")), "{i} in {told}");
+            }
+        }
     }
 }

@@ -20,7 +20,7 @@ pub struct Document {
 #[derive(Default)]
 pub struct Section {
     /// Where links lead.
-    pub id: &'static str,
+    pub id: String,
     /// Its heading.
     pub heading: String,
     /// Sentences before its tables.

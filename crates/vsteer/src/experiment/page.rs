@@ -32,7 +32,8 @@ pub fn html(d: &Document) -> String {
     let facts: String =
         d.facts.iter().map(|(n, f)| format!("<dt>{}</dt><dd>{}</dd>", esc(n), esc(f))).collect();
     let facts = format!("<dl class=\"facts\">{facts}</dl>");
-    let contents: Vec<(&str, &str)> = d.sections.iter().map(|s| (s.id, s.heading.as_str())).collect();
+    let contents: Vec<(&str, &str)> =
+        d.sections.iter().map(|s| (s.id.as_str(), s.heading.as_str())).collect();
     let paragraphs = |all: &[String], class: &str| -> String {
         all.iter().map(|l| format!("<p class=\"{class}\">{}</p>\n", esc(l))).collect()
     };
@@ -47,7 +48,7 @@ pub fn html(d: &Document) -> String {
                 s.tables.iter().map(one).collect::<String>(),
                 paragraphs(&s.notes, "note")
             );
-            section(s.id, &s.heading, &body)
+            section(&s.id, &s.heading, &body)
         })
         .collect();
     frame(&d.title, &esc(&d.title), &facts, &contents, &body)

@@ -49,7 +49,7 @@ fn document(t: &StudyTold) -> Document {
             .collect(),
         sections: vec![
             Section {
-                id: "short",
+                id: "short".into(),
                 heading: "In short".into(),
                 lead: vec![
                     format!(
@@ -117,7 +117,7 @@ fn comparisons(t: &StudyTold) -> Section {
         })
         .collect();
     Section {
-        id: "comparisons",
+        id: "comparisons".into(),
         heading: "Mitigations".into(),
         figure: Some(forest::effects("Time saved, % of the time after, with 95 % intervals", "%", &effects)),
         tables: vec![Table {
@@ -159,7 +159,7 @@ fn ranking(t: &StudyTold) -> Section {
         vec![r.setting.clone().into(), gain.into(), interval.into()]
     });
     Section {
-        id: "ranking",
+        id: "ranking".into(),
         heading: "What brings most".into(),
         tables: vec![Table {
             caption: "Settings by what they bring".into(),
@@ -185,7 +185,7 @@ fn margins(t: &StudyTold) -> Section {
     });
     let notes = t.cells.iter().filter_map(|c| Some(format!("{}: {}", c.cell.name, c.cell.note.as_ref()?)));
     Section {
-        id: "margins",
+        id: "margins".into(),
         heading: "Printed margins".into(),
         tables: vec![Table {
             caption: "Margins at 95 %, s: as printed, by 1.96 and by Student's t".into(),
@@ -224,7 +224,7 @@ fn pairs(t: &StudyTold) -> Section {
         ]
     });
     Section {
-        id: "pairs",
+        id: "pairs".into(),
         heading: "VM against host".into(),
         tables: vec![Table {
             caption: "Means whose deviations are not printed, s".into(),
@@ -261,7 +261,7 @@ fn profiles(t: &StudyTold) -> Section {
         .filter_map(|(p, on)| Some((p.name.clone(), p.slower_percent, p.idle_watts?, on.unwrap_or(false))))
         .collect();
     Section {
-        id: "profiles",
+        id: "profiles".into(),
         heading: "Time against idle watts".into(),
         figure: Some(forest::front("Host profiles (amd_pstate off); filled: not beaten", "build in the VM, % longer than the quickest", "W", &points)),
         tables: vec![Table {
