@@ -50,11 +50,21 @@ fn descend(root: &Root, at: String, parts: &[&str], tree: &mut Tree) {
     if !part.contains('*') {
         return descend(root, format!("{at}/{part}"), rest, tree);
     }
-    for name in root.names(&at).unwrap_or_default() {
+    for name in entries(root.names(&at), &at, tree) {
         if fits(part, &name) {
             descend(root, format!("{at}/{name}"), rest, tree);
         }
     }
+}
+
+/// A folder's names. One that is there and may not be read is told; one that is not there, or is none, has none.
+fn entries(names: Result<Vec<String>, std::io::Error>, at: &str, tree: &mut Tree) -> Vec<String> {
+    names.unwrap_or_else(|e| {
+        if e.kind() == ErrorKind::PermissionDenied {
+            tree.unread.insert(at.to_owned(), e.to_string());
+        }
+        Vec::new()
+    })
 }
 
 /// Does a name fit a pattern with one `*`?
@@ -99,6 +109,38 @@ mod tests {
         std::fs::write(dir.path().join("proc/other"), "not wanted").unwrap();
         assert_eq!(read(&Root::open(dir.path()).unwrap()), tree);
         assert!(fits("cpu*", "cpu12") && fits("*.xml", "a.xml") && !fits("ab*b", "ab") && !fits("x", "y"));
+    }
+
+    /// As libvirt has its folder, 0700 of root's, looked at by somebody who is not root.
+    #[test]
+    fn a_folder_that_may_not_be_read_is_told() {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = tempfile::tempdir().unwrap();
+        let closed = dir.path().join("etc/libvirt/qemu");
+        std::fs::create_dir_all(&closed).unwrap();
+        std::fs::write(closed.join("web.xml"), "<domain/>").unwrap();
+        let mode = |path: &Path, mode| {
+            std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+        };
+        mode(dir.path(), 0o755);
+        let root = Root::open(dir.path()).unwrap();
+        assert!(read(&root).files.contains_key("/etc/libvirt/qemu/web.xml"));
+        mode(&closed, 0);
+        // Of a thread that is not root's, for whom nothing is closed; its end is the end of that.
+        let nobody = || {
+            if rustix::process::geteuid().is_root() {
+                rustix::thread::set_thread_uid(rustix::process::Uid::from_raw(65_534)).unwrap();
+            }
+            read(&root)
+        };
+        let tree = std::thread::scope(|s| s.spawn(nobody).join().unwrap());
+        mode(&closed, 0o755);
+        assert_eq!(tree.unread.keys().collect::<Vec<_>>(), ["/etc/libvirt/qemu"], "{tree:?}");
+        for f in vsteer_core::audit::audit(&tree) {
+            if ["pinning", "queues", "balloon"].contains(&f.check.as_str()) {
+                assert!(f.reason.contains("may not be read"), "{f:?}");
+            }
+        }
     }
 
     #[test]

@@ -54,7 +54,8 @@ fn look(t: &Tree) -> Vec<Finding> {
         ));
     }
     if found.is_empty() {
-        vec![Finding::none("ballooning", "no definition of a VM and no balloon is here")]
+        let none = || "no definition of a VM and no balloon is here".to_owned();
+        vec![Finding::none("ballooning", t.definitions_unread().unwrap_or_else(none))]
     } else {
         found
     }

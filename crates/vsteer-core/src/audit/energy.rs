@@ -11,18 +11,31 @@ fn look(t: &Tree) -> Vec<Finding> {
     let base = "/sys/devices/system/cpu/cpu";
     let all = Tree::counted(t.matching(base, "/cpufreq/energy_performance_preference").map(|(_, p)| p));
     let told: Vec<String> = all.iter().map(|(p, n)| format!("{p} on {n} CPUs")).collect();
-    match all.as_slice() {
-        [] => vec![Finding::none("energy preference", "only autonomous drivers have one")],
-        [("power" | "balance_power", _), ..] => vec![Finding::bad(
-            "energy preference",
-            told.join(", "),
-            "the processor is told to save",
-            (
-                "more watts",
-                "echo balance_performance > .../cpu*/cpufreq/energy_performance_preference (by tuned: energy_performance_preference=)",
-                format!("echo {} > the same", all[0].0),
-            ),
-        )],
-        _ => vec![Finding::good("energy preference", told.join(", "), "the processor may be quick")],
+    if all.is_empty() {
+        return vec![Finding::none("energy preference", "only autonomous drivers have one")];
     }
+    // One processor that saves is one that a VM is slow on.
+    let saves = |p: &str| ["power", "balance_power"].contains(&p);
+    let saving: usize = all.iter().filter(|(p, _)| saves(p)).map(|(_, n)| n).sum();
+    if saving == 0 {
+        return vec![Finding::good("energy preference", told.join(", "), "the processor may be quick")];
+    }
+    let cpus: usize = all.iter().map(|(_, n)| n).sum();
+    let (why, undo) = match all.as_slice() {
+        [(only, _)] => ("the processor is told to save".to_owned(), format!("echo {only} > the same")),
+        _ => (
+            format!("{saving} of {cpus} CPUs are told to save: a VM's speed depends on where it runs"),
+            "the former ones, CPU by CPU".to_owned(),
+        ),
+    };
+    vec![Finding::bad(
+        "energy preference",
+        told.join(", "),
+        why,
+        (
+            "more watts",
+            "echo balance_performance > .../cpu*/cpufreq/energy_performance_preference (by tuned: energy_performance_preference=)",
+            undo,
+        ),
+    )]
 }

@@ -56,13 +56,17 @@ pub const WANTED: &[&str] = &[
     "/etc/tuned/profiles/*/tuned.conf",
     "/proc/cmdline",
     "/proc/cpuinfo",
+    "/proc/device-tree/compatible",
     "/proc/device-tree/hypervisor/compatible",
     "/proc/sys/kernel/numa_balancing",
     "/proc/sysinfo",
     "/proc/xen/capabilities",
     "/sys/block/vd*/mq/*/cpu_list",
     "/sys/bus/virtio/drivers/virtio_balloon/virtio*/device",
+    "/sys/class/dmi/id/product_name",
+    "/sys/class/dmi/id/sys_vendor",
     "/sys/class/iommu/*/uevent",
+    "/sys/class/net/*/device/modalias",
     "/sys/class/net/*/queues/tx-*/xps_cpus",
     "/sys/class/powercap/*/constraint_0_max_power_uw",
     "/sys/class/powercap/*/constraint_0_power_limit_uw",
@@ -108,6 +112,23 @@ pub fn wanted_besides(tree: &Tree) -> Vec<String> {
     tuned::sysctls(tree)
 }
 
+/// Names that the firmware of VMs begins with.
+const FIRMWARE_OF_VMS: &[&str] = &[
+    "KVM",
+    "QEMU",
+    "OpenStack",
+    "KubeVirt",
+    "Google Compute Engine",
+    "VMware",
+    "VMW",
+    "VirtualBox",
+    "innotek GmbH",
+    "Xen",
+    "Parallels",
+    "BHYVE",
+    "Apple Virtualization",
+];
+
 impl Tree {
     /// A file's text without space around it.
     pub fn text(&self, path: &str) -> Option<&str> {
@@ -139,15 +160,45 @@ impl Tree {
 
     /// Is it a guest itself?
     pub fn is_guest(&self) -> bool {
-        let flagged = self.text("/proc/cpuinfo").is_some_and(|t| {
-            t.lines().any(|l| l.starts_with("flags") && l.split_whitespace().any(|f| f == "hypervisor"))
-        });
+        let mut flags =
+            self.text("/proc/cpuinfo").unwrap_or_default().lines().filter(|l| l.starts_with("flags"));
+        // x86's processors say it themselves, every one of them; Arm's have no such flag, but firmware has a name.
+        let flagged = match flags.next() {
+            Some(of_one) => of_one.split_whitespace().any(|f| f == "hypervisor"),
+            None => self.is_named_a_guest(),
+        };
         // s390 has a hypervisor below every Linux, of the firmware's at least; one of software calls itself a control program.
         let control = self.text("/proc/sysinfo").is_some_and(|t| t.contains("Control Program:"));
         let tree = self.files.contains_key("/proc/device-tree/hypervisor/compatible");
         // A Dom0 runs on Xen and is the host nevertheless.
         let dom0 = self.text("/proc/xen/capabilities").is_some_and(|t| t.contains("control_d"));
         (flagged || control || tree || self.files.contains_key("/sys/hypervisor/type")) && !dom0
+    }
+
+    /// Does its firmware have the name of a VM's? Source: systemd's src/basic/virt.c (detect_vm_dmi, detect_vm_device_tree); boards of QEMU's, kvmtool's and
+    /// Firecracker's device trees are `linux,dummy-virt`. Left out: a bare-metal Arm machine of Google's, which is taken for a guest; firmware of other names.
+    fn is_named_a_guest(&self) -> bool {
+        let of = |file: &str| self.text(&format!("/sys/class/dmi/id/{file}")).unwrap_or_default();
+        let (product, vendor) = (of("product_name"), of("sys_vendor"));
+        let begins = |with: &str| product.starts_with(with) || vendor.starts_with(with);
+        if begins("Amazon EC2") {
+            // c6g.metal, m8g.metal-24xl: the machine itself.
+            let metal =
+                product.split_once(".metal").is_some_and(|(_, end)| end.is_empty() || end.starts_with('-'));
+            return !metal;
+        }
+        let board = self.text("/proc/device-tree/compatible").unwrap_or_default();
+        FIRMWARE_OF_VMS.iter().any(|name| begins(name))
+            || (vendor.starts_with("Microsoft") && product == "Virtual Machine")
+            || board.split('\0').any(|name| ["linux,dummy-virt", "qemu,pseries"].contains(&name))
+    }
+
+    /// Why nothing is known of libvirt's definitions, where they may not be read.
+    fn definitions_unread(&self) -> Option<String> {
+        let (_, why) = self.unread.iter().find(|(path, _)| path.starts_with("/etc/libvirt/qemu"))?;
+        Some(format!(
+            "libvirt's definitions may not be read ({why}), so whether there are VMs is not told: ask as root"
+        ))
     }
 
     /// Can it run VMs: is KVM loaded?

@@ -20,7 +20,8 @@ fn look(t: &Tree) -> Vec<Finding> {
     let mut found: Vec<Finding> = vms.in_force().map(|vm| one(vm, all.as_ref())).collect();
     found.extend(vms.running_and_defined().filter_map(|(r, d)| differ(r, d, all.as_ref())));
     if found.is_empty() {
-        vec![Finding::none("pins of vCPUs", "no QEMU runs, and no definition of a VM of libvirt's is here")]
+        let none = || "no QEMU runs, and no definition of a VM of libvirt's is here".to_owned();
+        vec![Finding::none("pins of vCPUs", t.definitions_unread().unwrap_or_else(none))]
     } else {
         found
     }

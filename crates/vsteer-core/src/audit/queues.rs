@@ -1,7 +1,7 @@
 //! Have virtio devices as many queues as there are vCPUs?
 //!
 //! With fewer, vCPUs share queues and their interrupts: iperf3 gained much by more queues in the study, a build nothing. Read in the guest from its
-//! devices; on the host from VMs as they run, else from libvirt's definitions ([`super::vms`]); where a definition was changed and its VM not started anew,
+//! virtio devices; on the host from VMs as they run, else from libvirt's definitions ([`super::vms`]); where a definition was changed and its VM not started anew,
 //! that is told. Source: QEMU's `-device virtio-net-pci,help`; libvirt's formatdomain (driver queues); the study. Left out: queues that a guest leaves unused
 //! though it has them (`ethtool -L`), which only the guest tells.
 
@@ -19,13 +19,13 @@ fn look(t: &Tree) -> Vec<Finding> {
     let mut found = Vec::new();
     if let (true, Some(cpus)) = (t.is_guest(), t.cpus()) {
         let mut devices: BTreeMap<&str, usize> = BTreeMap::new();
-        for (path, _) in t.matching("/sys/class/net/", "/xps_cpus") {
+        for (path, _) in t.matching("/sys/class/net/", "/xps_cpus").filter(|(path, _)| is_virtio(t, path)) {
             *devices.entry(path.split('/').next().unwrap_or(path)).or_default() += 1;
         }
         for (path, _) in t.matching("/sys/block/", "/cpu_list") {
             *devices.entry(path.split('/').next().unwrap_or(path)).or_default() += 1;
         }
-        found.extend(devices.into_iter().filter(|(d, _)| *d != "lo").map(|(device, queues)| {
+        found.extend(devices.into_iter().map(|(device, queues)| {
             let driver = if device.starts_with("vd") { "qemu" } else { "vhost" };
             told(device, queues, cpus, "", &|n| element(driver, n))
         }));
@@ -36,10 +36,25 @@ fn look(t: &Tree) -> Vec<Finding> {
     }
     found.extend(vms.running_and_defined().flat_map(|(r, d)| differ(r, d)));
     if found.is_empty() {
-        vec![Finding::none("virtio queues", "no virtio device, and no VM with one, is here")]
+        let why = t.definitions_unread();
+        let why = why.unwrap_or_else(|| "no virtio device, and no VM with one, is here".to_owned());
+        vec![Finding::none("virtio queues", why)]
     } else {
         found
     }
+}
+
+/// Is the network of this path a virtio device? Bridges, tunnels and VLANs of the guest's own have one queue each and are nobody's to give more.
+fn is_virtio(t: &Tree, path: &str) -> bool {
+    let device = path.split('/').next().unwrap_or(path);
+    let mut buses = t.matching("/sys/class/net/", "/device/modalias").peekable();
+    if buses.peek().is_some() {
+        // What stands for no device has no bus.
+        return buses.any(|(of, alias)| of == device && alias.starts_with("virtio:"));
+    }
+    // Trees that were captured before buses were: by names that devices have, and VLANs (eth0.5) and others have not.
+    ["eth", "en"].iter().any(|begin| device.starts_with(begin))
+        && device.chars().all(|c| c.is_ascii_alphanumeric())
 }
 
 fn element(driver: &str, queues: usize) -> String {

@@ -242,6 +242,38 @@ fn guests_are_told_from_hosts() {
     assert!(guest(&[("/proc/device-tree/hypervisor/compatible", "linux,kvm")]));
     assert!(guest(&[("/sys/hypervisor/type", "xen")]));
     assert!(!guest(&[("/sys/hypervisor/type", "xen"), ("/proc/xen/capabilities", "control_d\n")]));
+    // Arm has no flag: the firmware's names, as clouds give them.
+    const ARM: (&str, &str) =
+        ("/proc/cpuinfo", "processor\t: 0\nFeatures\t: fp asimd evtstrm aes\nCPU implementer\t: 0x41\n");
+    let arm = |vendor: &str, product: &str| {
+        guest(&[ARM, ("/sys/class/dmi/id/sys_vendor", vendor), ("/sys/class/dmi/id/product_name", product)])
+    };
+    for (vendor, product) in [
+        ("Amazon EC2", "m7g.large"),
+        ("QEMU", "KVM Virtual Machine"),
+        ("QEMU", "QEMU Virtual Machine"),
+        ("Google", "Google Compute Engine"),
+        ("Microsoft Corporation", "Virtual Machine"),
+        ("OpenStack Foundation", "OpenStack Nova"),
+    ] {
+        assert!(arm(vendor, product), "{vendor} {product}");
+    }
+    for (vendor, product) in [
+        ("Amazon EC2", "c6g.metal\n"),
+        ("Amazon EC2", "m8g.metal-24xl"),
+        ("Ampere(R)", "Mt. Jade"),
+        ("HPE", "ProLiant RL300 Gen11"),
+        ("Microsoft Corporation", "Surface Pro X"),
+    ] {
+        assert!(!arm(vendor, product), "{vendor} {product}");
+    }
+    assert!(guest(&[ARM, ("/proc/device-tree/compatible", "linux,dummy-virt\0")]));
+    assert!(
+        !guest(&[ARM, ("/proc/device-tree/compatible", "raspberrypi,5-model-b\0brcm,bcm2712\0")])
+            && !guest(&[ARM])
+    );
+    // x86 says it itself, whatever its firmware's name is.
+    assert!(!guest(&[("/proc/cpuinfo", "flags\t: vmx\n"), ("/sys/class/dmi/id/sys_vendor", "Amazon EC2")]));
 }
 
 const VM: &str = "<domain type='kvm'>
@@ -338,6 +370,70 @@ fn switching_mitigations_off_is_never_proposed() {
                 f.reason
             );
         }
+    }
+}
+
+#[test]
+fn virtio_devices_alone_have_queues_to_give() {
+    const GUEST: [(&str, &str); 2] =
+        [("/proc/cpuinfo", "flags : hypervisor\n"), ("/sys/devices/system/cpu/online", "0-7")];
+    let names = [
+        "lo", "eth0", "enp1s0", "ens5", "eth0.5", "docker0", "veth1a2b", "br-1f2e", "virbr0", "wg0", "tun0",
+        "bond0",
+    ];
+    let queues: Vec<String> =
+        names.iter().map(|n| format!("/sys/class/net/{n}/queues/tx-0/xps_cpus")).collect();
+    let told = |more: &[(&str, &str)]| -> Vec<String> {
+        let files = queues.iter().map(|q| (q.as_str(), "00")).chain(GUEST).chain(more.iter().copied());
+        let all = audit(&tree(&files.collect::<Vec<_>>()));
+        all.into_iter().filter(|f| f.check == "queues").map(|f| f.setting).collect()
+    };
+    let buses = [
+        ("/sys/class/net/eth0/device/modalias", "virtio:d00000001v00001AF4\n"),
+        ("/sys/class/net/ens5/device/modalias", "pci:v00001D0Fd0000EC20sv00001D0Fsd0000EC20bc02sc00i00\n"),
+    ];
+    assert_eq!(told(&buses), ["queues of eth0"]);
+    assert_eq!(told(&buses[1..]), ["virtio queues"]);
+    // A tree of before buses were captured.
+    assert_eq!(told(&[]), ["queues of enp1s0", "queues of ens5", "queues of eth0"]);
+}
+
+#[test]
+fn every_processor_must_be_quick() {
+    let of = |preferences: &[&str]| {
+        let files = preferences.iter().enumerate().map(|(n, p)| {
+            (format!("/sys/devices/system/cpu/cpu{n}/cpufreq/energy_performance_preference"), (*p).to_owned())
+        });
+        said(&with(files.collect()), "energy", "energy preference")
+    };
+    let (state, why) = of(&["performance", "performance", "power", "balance_power", "performance"]);
+    assert!(state == Not && why.contains("2 of 5 CPUs are told to save"), "{why}");
+    assert_eq!(of(&["performance", "balance_performance", "default"]).0, Good);
+    assert_eq!(of(&["balance_power", "balance_power"]), (Not, "the processor is told to save".into()));
+}
+
+#[test]
+fn a_bound_of_a_profile_is_a_bound() {
+    let of = |wanted: &str, in_force: &str| {
+        let profile = format!("[sysctl]\nnet.core.rmem_max={wanted}\n");
+        let t = tree(&[
+            ("/etc/tuned/active_profile", "fast\n"),
+            ("/usr/lib/tuned/fast/tuned.conf", &profile),
+            ("/proc/sys/net/core/rmem_max", in_force),
+        ]);
+        said(&t, "tuned", "tuned profile").0
+    };
+    for (wanted, in_force) in [
+        (">1048576", "1048576"),
+        (">1048576", "4194304"),
+        ("\">16384\"", "16385"),
+        ("<10", "9"),
+        ("10", "10"),
+    ] {
+        assert_eq!(of(wanted, in_force), Good, "{wanted}: {in_force}");
+    }
+    for (wanted, in_force) in [(">1048576", "212992"), ("<10", "11"), ("10", "11"), (">10", "x")] {
+        assert_eq!(of(wanted, in_force), Not, "{wanted}: {in_force}");
     }
 }
 

@@ -66,6 +66,19 @@ pub fn sysctls(t: &Tree) -> Vec<String> {
         .collect()
 }
 
+/// Is this in force what a profile wants, or one of its choices ("schedutil|ondemand": the first that there is)? ">16384" is at least, "<10" at most: tuned sets
+/// it where what it finds is less, or more (its plugins' base.py, _process_assignment_modifiers).
+fn is_so(wanted: &str, in_force: &str) -> bool {
+    let wanted = wanted.trim().trim_matches(['"', '\'']).trim();
+    let number = |text: &str| text.trim().parse::<i128>().ok();
+    let (at_least, at_most) = (wanted.strip_prefix('>'), wanted.strip_prefix('<'));
+    if let Some((bound, now)) = at_least.or(at_most).and_then(number).zip(number(in_force)) {
+        return if at_least.is_some() { now >= bound } else { now <= bound };
+    }
+    let words = |v: &str| v.split_whitespace().collect::<Vec<_>>().join(" ");
+    words(wanted) == words(in_force)
+}
+
 fn look(t: &Tree) -> Vec<Finding> {
     let Some(active) = t.text("/etc/tuned/active_profile").filter(|p| !p.is_empty()) else {
         return vec![Finding::none("tuned", "it is not set up here")];
@@ -95,13 +108,7 @@ fn look(t: &Tree) -> Vec<Finding> {
             _ => continue,
         };
         looked += 1;
-        // "schedutil|ondemand": the first that there is. ">16384": at least.
-        let choices: Vec<&str> =
-            value.split('|').map(|v| v.trim_start_matches('>').trim_matches(['"', '\''])).collect();
-        let same = |f: &&str| {
-            let words = |v: &str| v.split_whitespace().collect::<Vec<_>>().join(" ");
-            choices.iter().any(|c| words(c) == words(f))
-        };
+        let same = |f: &&str| value.split('|').any(|wanted| is_so(wanted, f));
         if found.is_empty() {
             off.push(format!("{key}={value}: nothing here can be set so"));
         } else if let Some(other) = found.iter().find(|f| !same(f)) {
