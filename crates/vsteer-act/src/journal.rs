@@ -2,7 +2,7 @@
 //!
 //! One file per applied plan, one JSON line per entry, each synced before the next thing happens. Reading a journal
 //! that breaks off anywhere tells exactly which steps may have been made: those with an [`Entry::Intent`] and no
-//! [`Entry::Undone`]. A half-written last line was never acted on, since acting waits for the sync.
+//! [`Entry::Undone`] since, nor since an [`Entry::Again`]. A half-written last line was never acted on, since acting waits for the sync.
 //!
 //! Who writes a journal holds a lock on it; who begins one also holds a lock on the folder meanwhile, so that two that
 //! begin the same plan at once cannot set each other's journal aside. Listing locks nothing and mends nothing: it must
@@ -287,11 +287,15 @@ impl Journal {
 
     /// Steps that may have been made and are not taken back, newest first, with what takes them back.
     pub fn to_undo(&self) -> Vec<(usize, Former)> {
-        let undone = |step: usize| {
-            self.entries.iter().any(|e| matches!(e, Entry::Undone { step: s, .. } if *s == step))
+        // What was taken back and then set again is to be taken back again. `Again` does not say of which steps it is, so it is of all:
+        // restoring what is in force already does no harm.
+        let again = self.entries.iter().rposition(|e| matches!(e, Entry::Again { .. })).unwrap_or(0);
+        let undone = |step: usize, intent: usize| {
+            let mut later = self.entries.iter().skip(again.max(intent));
+            later.any(|e| matches!(e, Entry::Undone { step: s, .. } if *s == step))
         };
-        let intents = self.entries.iter().rev().filter_map(|e| match e {
-            Entry::Intent { step, former } if !undone(*step) => Some((*step, former.clone())),
+        let intents = self.entries.iter().enumerate().rev().filter_map(|(at, e)| match e {
+            Entry::Intent { step, former } if !undone(*step, at) => Some((*step, former.clone())),
             _ => None,
         });
         intents.collect()

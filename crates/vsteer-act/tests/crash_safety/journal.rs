@@ -87,6 +87,24 @@ fn a_rollback_broken_off_at_every_byte_is_finished() {
     }
 }
 
+#[test]
+fn what_is_set_again_after_it_was_taken_back_is_taken_back_again() {
+    let dir = folder();
+    let mut w = World::at(dir.path());
+    let receipt = apply(&mut w, dir.path()).unwrap();
+    let steps = |journal: &Journal| journal.to_undo().iter().map(|(step, _)| *step).collect::<Vec<_>>();
+    let mut journal = Journal::open(&receipt.journal).unwrap();
+    journal.write(Entry::Undone { step: 3, note: None }).unwrap();
+    assert_eq!(steps(&journal), [2, 1, 0]);
+    journal.write(Entry::Again { what: "all, once more".into() }).unwrap();
+    assert_eq!(steps(&journal), [3, 2, 1, 0]);
+    drop(journal);
+    // As after a crash: from the file.
+    let mut journal = Journal::open(&receipt.journal).unwrap();
+    rollback(&mut journal, &mut w).unwrap();
+    assert_eq!((w.settings(), steps(&journal)), (begin(), Vec::new()));
+}
+
 fn take_back_newest(w: &mut World, journal: &[u8], n: usize) {
     use vsteer_host::actuate::Actuate;
     let lines = journal.split(|b| *b == b'\n').filter_map(|l| serde_json::from_slice::<Entry>(l).ok());
