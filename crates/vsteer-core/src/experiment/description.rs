@@ -4,10 +4,11 @@
 //! done. A factor is a knob of the host or of a VM, set and read back by a file, by commands, by tuned or on the kernel's command line; or a
 //! word of the workload's command alone.
 //!
-//! Left out: knobs that are set through libvirt's API: `virsh` is a command.
+//! Left out: knobs that are set through libvirt's API: `virsh` is a command. GAP(experiment-remote-boot): words of another machine's kernel (`kernel` with
+//! `on`), which nobody boots.
 
 use super::counted::{self, Event};
-use super::design::{Design, Laid, Varied, lay_out};
+use super::design::{Design, Laid, Varied, lay_out, order};
 use super::lasting::{Element, Lasting, Loader, Profile};
 use crate::quantity::Quantity;
 use crate::{Fault, FaultKind};
@@ -298,9 +299,10 @@ pub struct Knob {
 /// Whose definitions are meant where an experiment names no libvirt.
 const LIBVIRT: &str = "qemu:///system";
 
-/// tuned's own commands. `tuned-adm profile` answers 0 where no daemon runs and does nothing: that is what reading back is for.
-pub const TUNED_SET: &str = "tuned-adm profile '{level}'";
-/// Prints the active profile; nothing where no daemon runs.
+/// tuned's own commands. `tuned-adm profile` answers 0 where no daemon runs and does nothing: that is what reading back is for. No profile is what
+/// [`TUNED_READ`] tells by nothing, and there is none of that name.
+pub const TUNED_SET: &str = "if [ -n '{level}' ]; then tuned-adm profile '{level}'; else tuned-adm off; fi";
+/// Prints the active profile; nothing where there is none, or no daemon runs.
 pub const TUNED_READ: &str = "tuned-adm active | sed -n 's/^Current active profile: //p'";
 
 impl Factor {
@@ -392,25 +394,73 @@ pub fn in_brackets(text: &str) -> &str {
     text.split_whitespace().find_map(|w| w.strip_prefix('[')?.strip_suffix(']')).unwrap_or(text)
 }
 
-/// What `pattern` says stands at its `{}` in `text`: the last one.
+/// What `pattern` says stands at its `{}` in `text`: the last one. Between the number and what follows `{}` stands nothing but space, unless `*` follows.
 pub fn printed(pattern: &str, text: &str) -> Option<f64> {
     let (before, after) = pattern.split_once("{}")?;
+    // A pattern with a comma at its number speaks of columns, not of thousands.
+    let grouped = !before.ends_with(',') && !after.starts_with(',');
     text.lines().rev().find_map(|line| {
         // The least that `*` can stand for, from the left.
         let mut at = 0;
         for part in before.split('*') {
             at += line[at..].find(part)? + part.len();
         }
-        let rest = line[at..].trim_start();
-        let length = rest.find(|c: char| !(c.is_ascii_digit() || "+-.eE".contains(c))).unwrap_or(rest.len());
-        // "12.5e" of "12.5e" is none; "3.2." of a sentence is.
-        let number = (1..=length).rev().find_map(|n| rest[..n].parse::<f64>().ok().map(|v| (v, n)))?;
-        let mut tail = &rest[number.1..];
-        for part in after.split('*') {
+        let (number, rest) = number(line[at..].trim_start(), grouped)?;
+        let mut parts = after.split('*');
+        let mut tail = follows(rest, parts.next().unwrap_or(""))?;
+        for part in parts {
             tail = &tail[tail.find(part)? + part.len()..];
         }
-        number.0.is_finite().then_some(number.0)
+        number.is_finite().then_some(number)
     })
+}
+
+/// The number that a text begins with, and what is after it. Of `1,234,567` all; of `1,23` and `1.2.3` none, since nobody knows what they mean.
+fn number(text: &str, grouped: bool) -> Option<(f64, &str)> {
+    let length = text.find(|c: char| !(c.is_ascii_digit() || "+-.eE".contains(c))).unwrap_or(text.len());
+    // "12.5e" is 12.5 and an "e"; "3.2." of a sentence is 3.2.
+    let (mut value, mut end) = (1..=length).rev().find_map(|n| Some((text[..n].parse::<f64>().ok()?, n)))?;
+    let digit_at = |i: usize| text.as_bytes().get(i).is_some_and(u8::is_ascii_digit);
+    if grouped && text.as_bytes().get(end) == Some(&b',') && digit_at(end + 1) {
+        end = thousands(text).filter(|all| *all > end)?;
+        value = text[..end].replace(',', "").parse().ok()?;
+    }
+    let goes_on = match text.as_bytes().get(end) {
+        Some(b'.') => digit_at(end + 1),
+        Some(b',') => grouped && digit_at(end + 1),
+        _ => false,
+    };
+    (!goes_on).then(|| (value, &text[end..]))
+}
+
+/// How long a number is that is written in groups of three digits, with what is after its point.
+fn thousands(text: &str) -> Option<usize> {
+    let digits = |t: &str| t.bytes().take_while(u8::is_ascii_digit).count();
+    let sign = usize::from(text.starts_with(['+', '-']));
+    let first = digits(&text[sign..]);
+    let mut end = sign + first;
+    if !(1..=3).contains(&first) {
+        return None;
+    }
+    while let Some(group) = text[end..].strip_prefix(',') {
+        if digits(group) != 3 {
+            return None;
+        }
+        end += 4;
+    }
+    let fraction = text[end..].strip_prefix('.').map_or(0, digits);
+    Some(if fraction > 0 { end + 1 + fraction } else { end })
+}
+
+/// What is after `part`, where nothing but space stands before it.
+fn follows<'a>(text: &'a str, part: &str) -> Option<&'a str> {
+    if part.is_empty() {
+        return Some(text);
+    }
+    let (rest, word) = (text.trim_start(), part.trim_start());
+    // Space that the pattern has is asked for, some of it.
+    let apart = word.len() == part.len() || rest.len() < text.len();
+    rest.strip_prefix(word).filter(|_| apart)
 }
 
 impl Experiment {
@@ -445,6 +495,24 @@ impl Experiment {
         lay_out(self.design, &self.varied())
     }
 
+    /// How often this machine is booted, where so many blocks are run and no run is cut off; `in_force` are the levels that are in force first, where what
+    /// is in force is one.
+    pub fn boots(&self, laid: &Laid, in_force: &[Option<usize>], blocks: usize) -> usize {
+        let kernel: Vec<usize> = (0..self.factors.len()).filter(|f| self.factors[*f].kernel).collect();
+        let words = |levels: &[usize]| kernel.iter().map(|f| Some(levels[*f])).collect::<Vec<_>>();
+        let first: Vec<Option<usize>> = kernel.iter().map(|f| in_force.get(*f).copied().flatten()).collect();
+        let (mut now, mut boots) = (first.clone(), 0);
+        for block in 0..blocks {
+            for setting in order(&self.varied(), &laid.settings, self.seed, block as u64) {
+                let wanted = words(&laid.settings[setting]);
+                boots += usize::from(wanted != now);
+                now = wanted;
+            }
+        }
+        // And back.
+        boots + usize::from(now != first)
+    }
+
     /// A setting in words.
     pub fn words(&self, levels: &[usize]) -> String {
         let shown = |l: &str| if l.is_empty() { "(none)".to_owned() } else { l.to_owned() };
@@ -466,6 +534,32 @@ impl Experiment {
     /// # Errors
     /// `BadInput`, naming what is wrong.
     pub fn check(&self) -> Result<(), Fault> {
+        self.check_form()?;
+        let wrong = |of: String, why: &str| Fault::new(FaultKind::BadInput, of).because(why);
+        if let Some(f) = self.factors.iter().find(|f| f.kernel && f.on.is_some()) {
+            return Err(wrong(
+                format!("factor {:?}", f.name),
+                "its words are another machine's (`on`), and what is booted is this one",
+            )
+            .way_out(
+                "run vsteer on that machine, or set its words and boot it by hand, an experiment for each",
+            ));
+        }
+        for m in &self.measures {
+            if let Of::IdleWatts { for_s, .. } = m.of
+                && !(for_s > 0.0 && for_s <= 86_400.0)
+            {
+                return Err(wrong(format!("measure {:?}", m.name), "for_s is above 0 and a day at most"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Is it one that a log may be of? Those that were begun before [`Experiment::check`] refused them can still be read and reported.
+    ///
+    /// # Errors
+    /// `BadInput`, naming what is wrong.
+    pub fn check_form(&self) -> Result<(), Fault> {
         let wrong = |why: String| {
             Err(Fault::new(FaultKind::BadInput, format!("experiment {:?}", self.name)).because(why))
         };
@@ -580,6 +674,30 @@ mod tests {
     }
 
     #[test]
+    fn a_number_is_all_of_what_stands_there_or_none() {
+        let perf = "         1,234,567      cache-misses              #   12.345 % of all cache refs\n";
+        assert_eq!(printed("{} cache-misses", perf), Some(1_234_567.0));
+        assert_eq!(printed("cache-misses*# {} %", perf), Some(12.345));
+        assert_eq!(printed("took {} us", "took -12,345.5 us"), Some(-12_345.5));
+        for odd in ["1,23", "1,2345", "1234,567", "1,234,56", "1.234.567", "1,234.5.6", "1e5,000", ".5,000"] {
+            assert_eq!(printed("{}", odd), None, "{odd}");
+            assert_eq!(printed("{} x", &format!("{odd} x")), None, "{odd}");
+        }
+        assert_eq!(printed("{} x", "1 234 x"), None);
+        // Columns, where the pattern says so.
+        assert_eq!(printed("a,{},*", "a,350,100,7"), Some(350.0));
+        assert_eq!(printed("a,{}", "a,350,100"), Some(350.0));
+        assert_eq!(printed("sum, {}", "sum, 1,350"), Some(1350.0));
+        assert_eq!(printed("sum: {}, mean", "sum: 350, mean 7"), Some(350.0));
+        // What follows the number follows it.
+        assert_eq!(printed("{} s", "350 ms, total 1 s"), None);
+        assert_eq!(printed("{}*s", "350 ms, total 1 s"), Some(350.0));
+        assert_eq!(printed("total {}s", "350 ms, total 1  s"), Some(1.0));
+        assert_eq!(printed("total {} s", "total 1s"), None, "the space that is asked for");
+        assert_eq!(printed("{} rows", "12 rows\n7 columns, 3 rows\n"), Some(12.0));
+    }
+
+    #[test]
     fn words_and_brackets() {
         let names = vec!["mitigations".to_owned(), "amd_pstate".to_owned()];
         assert_eq!(
@@ -642,6 +760,56 @@ levels = ["1", "2"]
             let bad: Experiment = toml::from_str(&FILE.replace(from, to)).unwrap();
             assert_eq!(bad.check().unwrap_err().kind, FaultKind::BadInput, "{to}");
         }
+        let idle = |for_s: &str| {
+            let measures = format!(
+                "[[measure]]\nname = \"t\"\nof = \"time\"\n[[measure]]\nname = \"w\"\nof = {{ idle_watts = {{ meter = \"rapl\", for_s = {for_s} }} }}\n[workload]"
+            );
+            toml::from_str::<Experiment>(&FILE.replace("[workload]", &measures)).unwrap().check()
+        };
+        idle("120.0").unwrap();
+        for for_s in ["0.0", "-1.0", "nan", "inf", "86401.0"] {
+            assert!(idle(for_s).unwrap_err().to_string().contains("for_s"), "{for_s}");
+        }
         assert!(toml::from_str::<Experiment>(&FILE.replace("[workload]", "margin = 3\n[workload]")).is_err());
+    }
+
+    #[test]
+    fn boots_are_counted() {
+        let factor = "levels = [\"x=1\", \"x=2\"]\nkernel = true\n[boot]\nset = \"true\"";
+        let text = FILE.replace("levels = [\"1\", \"2\"]", factor);
+        let e: Experiment = toml::from_str(&text).unwrap();
+        let laid = e.laid().unwrap();
+        // Two levels, each once a block: a boot between the two, one between blocks where the order turns, and to and from what was found.
+        let turns = |blocks: u64| {
+            let orders: Vec<usize> =
+                (0..blocks).flat_map(|b| order(&e.varied(), &laid.settings, e.seed, b)).collect();
+            orders.windows(2).filter(|w| w[0] != w[1]).count()
+        };
+        for blocks in [5, 30] {
+            assert_eq!(e.boots(&laid, &[None], blocks as usize), turns(blocks) + 2);
+            let first = order(&e.varied(), &laid.settings, e.seed, 0)[0];
+            let here = e.boots(&laid, &[Some(laid.settings[first][0])], blocks as usize);
+            assert!((turns(blocks)..=turns(blocks) + 1).contains(&here), "{here}");
+        }
+        let plain: Experiment = toml::from_str(FILE).unwrap();
+        assert_eq!(plain.boots(&plain.laid().unwrap(), &[None], 30), 0);
+    }
+
+    #[test]
+    fn words_of_another_machines_kernel_are_refused_and_logs_of_them_read() {
+        let kernel = |on: &str| {
+            let factor = format!("levels = [\"x=1\", \"x=2\"]\nkernel = true\n{on}\n[boot]\nset = \"true\"");
+            let e: Experiment = toml::from_str(&FILE.replace("levels = [\"1\", \"2\"]", &factor)).unwrap();
+            e
+        };
+        kernel("").check().unwrap();
+        let there = kernel("on = \"root@guest\"");
+        let fault = there.check().unwrap_err();
+        assert!(
+            fault.kind == FaultKind::BadInput && fault.to_string().contains("another machine's"),
+            "{fault}"
+        );
+        assert!(fault.way_out.is_some());
+        there.check_form().unwrap();
     }
 }
