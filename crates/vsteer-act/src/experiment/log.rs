@@ -29,23 +29,23 @@ fn failed(what: &str, path: &Path, e: &std::io::Error) -> Fault {
 }
 
 impl Log {
-    /// Makes a folder for an experiment that has not begun.
+    /// Makes a folder for an experiment that has not begun. One in which nothing stands was refused before anything was set, and is used again.
     ///
     /// # Errors
     /// `Changed` where there is one already.
     pub fn create(folder: &Path) -> Result<Log, Fault> {
         let path = folder.join(FILE);
-        if path.exists() {
+        fs::create_dir_all(folder).map_err(|e| failed("making", folder, &e))?;
+        let file = OpenOptions::new().read(true).append(true).create(true).open(&path);
+        let file = file.map_err(|e| failed("making", &path, &e))?;
+        lock(&file, folder)?;
+        if file.metadata().map_err(|e| failed("reading", &path, &e))?.len() > 0 {
             return Err(Fault::new(
                 FaultKind::Changed,
                 format!("{} holds an experiment already", folder.display()),
             )
             .way_out("vsteer experiment resume, or another folder (-o)"));
         }
-        fs::create_dir_all(folder).map_err(|e| failed("making", folder, &e))?;
-        let file = OpenOptions::new().read(true).append(true).create_new(true).open(&path);
-        let file = file.map_err(|e| failed("making", &path, &e))?;
-        lock(&file, folder)?;
         let sync = File::open(folder).and_then(|f| f.sync_all());
         sync.map_err(|e| failed("syncing", folder, &e))?;
         Ok(Log { folder: folder.to_owned(), file: Some(file), events: Vec::new(), whole: 0 })

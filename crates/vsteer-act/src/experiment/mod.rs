@@ -5,11 +5,16 @@
 //! back whatever became of this process, and `resume` begins a journal anew where that was done. Nothing is assumed to be in force that this process
 //! did not read back itself.
 //!
-//! A boot: the next boot's command line is set, a line says so, the machine is booted; whoever resumes finds the words in force or says that they
-//! did not take. Left out: a watchdog that puts settings back when this process is killed: it would make every boot the end.
+//! A boot: the next boot's command line is set, of all factors that are on it, a line says so, the machine is booted, once; whoever resumes finds the words in
+//! force or says that they did not take.
+//!
+//! A link to another machine (`on`) that is lost is no run's fault: it is waited for ([`link`]), all is set and read back anew, and what was cut off is made again.
+//!
+//! Left out: a watchdog that puts settings back when this process is killed: it would make every boot the end.
 
 mod clocks;
 pub mod file;
+mod link;
 pub mod log;
 mod observing;
 mod one_run;
@@ -20,9 +25,10 @@ pub use observing::{Observing, Open};
 use crate::apply::Receipt;
 use crate::journal::{Entry, Journal, State};
 use crate::watchdog::unix_ns;
+use one_run::Spoilt;
 use std::path::Path;
 use std::time::Duration;
-use vsteer_core::experiment::description::{How, Knob, Of};
+use vsteer_core::experiment::description::{Factor, How, Knob, Of};
 use vsteer_core::experiment::design::Laid;
 use vsteer_core::experiment::progress::{LOG_VERSION, Place};
 use vsteer_core::experiment::{Bad, Event, Experiment, Next, Progress, Run};
@@ -73,7 +79,14 @@ pub struct Means<'a> {
     pub told: &'a mut dyn FnMut(Told<'_>),
     /// Opens the host whose VMs are looked at, where a measure asks for that.
     pub observe: &'a mut Open<'a>,
+    /// A link to another machine that is lost is waited for so long ([`LINK_WITHIN`]).
+    pub link_within: Duration,
 }
+
+/// So long another machine may take to boot.
+pub const LINK_WITHIN: Duration = Duration::from_secs(600);
+/// A link that is lost so often while no run comes to its end is not waited for again: maybe what is run or set breaks it.
+const LOST_MOST: usize = 5;
 
 /// A boot that does not come is waited for so long.
 const BOOT_WITHIN: Duration = Duration::from_secs(600);
@@ -96,6 +109,10 @@ struct Carrier<'a, 'm> {
     root: Root,
     boot: String,
     observing: Option<Observing>,
+    /// How often a link was lost since a run came to its end.
+    lost: usize,
+    /// The run (block, setting, repeat) that ended with ssh's own code though the other machine was there at once.
+    broke: Option<(usize, usize, usize)>,
 }
 
 /// Carries an experiment on, from wherever its log is.
@@ -129,6 +146,8 @@ pub fn carry_on(experiment: &Experiment, log: &mut Log, means: Means<'_>) -> Res
         root,
         boot,
         observing,
+        lost: 0,
+        broke: None,
     };
     carrier.begin()?;
     let result = carrier.work();
@@ -137,11 +156,29 @@ pub fn carry_on(experiment: &Experiment, log: &mut Log, means: Means<'_>) -> Res
         let back = carrier.put_back();
         let Err(second) = back else { return Err(fault) };
         let cause = fault.cause.clone().unwrap_or_default();
+        let first = fault
+            .way_out
+            .as_ref()
+            .map_or_else(String::new, |way| format!("{way}; before that, or instead: "));
         return Err(fault
             .because(format!("{cause}; and putting settings back: {second}"))
-            .way_out("vsteer rollback"));
+            .way_out(format!("{first}vsteer rollback")));
     }
     result
+}
+
+/// Nothing, which was found, is hardly something that can be set. Of tuned it is no profile, of a command line no such word.
+///
+/// # Errors
+/// `Unsupported` where it could not be put back.
+pub fn can_be_put_back(factor: &Factor, knob: &Knob, found: &str) -> Result<(), Fault> {
+    let text = matches!(knob.how, How::File { .. } | How::Commands { .. });
+    if !text || factor.tuned || !found.is_empty() || factor.levels.iter().any(String::is_empty) {
+        return Ok(());
+    }
+    Err(Fault::new(FaultKind::Unsupported, format!("factor {:?}", factor.name))
+        .because("what is read now is empty: that could not be put back")
+        .way_out("set it to one of its levels first; or make \"\" a level, where that can be set"))
 }
 
 impl Carrier<'_, '_> {
@@ -161,6 +198,7 @@ impl Carrier<'_, '_> {
             None => {
                 let found = self.knobs.iter().map(|k| k.as_ref().map(knob::read).transpose());
                 self.found = found.collect::<Result<_, _>>()?;
+                self.can_be_put_back()?;
                 self.log.write(Event::Begun {
                     version: LOG_VERSION,
                     experiment: Box::new(self.experiment.clone()),
@@ -168,6 +206,17 @@ impl Carrier<'_, '_> {
                     host: Box::new(self.means.host.clone()),
                     found: self.found.clone(),
                 })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Before anything is set.
+    fn can_be_put_back(&self) -> Result<(), Fault> {
+        let each = self.experiment.factors.iter().zip(&self.knobs).zip(&self.found);
+        for ((factor, knob), found) in each {
+            if let (Some(knob), Some(found)) = (knob, found) {
+                can_be_put_back(factor, knob, found)?;
             }
         }
         Ok(())
@@ -187,6 +236,11 @@ impl Carrier<'_, '_> {
             match next {
                 Next::Nothing => return Ok(Ended::Done),
                 Next::CutOff(number, place) => self.tell(self.bad_run(number, place, Bad::CutOff))?,
+                Next::NotCounting(number, bad) => {
+                    let what = format!("run {number} does not count after all: {bad}");
+                    self.log.write(Event::NotCounting { number, bad })?;
+                    (self.means.told)(Told::Note(what));
+                }
                 Next::Decide { blocks, wanted } => {
                     self.log.write(Event::Decided { blocks, wanted })?;
                     (self.means.told)(Told::Decided(blocks, wanted));
@@ -204,6 +258,9 @@ impl Carrier<'_, '_> {
                         match self.establish(place)? {
                             Established::InForce => {}
                             Established::Booting => return Ok(Ended::Booting),
+                            // It was waited for, or nobody waits any more.
+                            Established::Anew => continue,
+                            Established::NotTaken(_) if (self.means.interrupted)() => continue,
                             Established::NotTaken(bad) => {
                                 self.log.write(Event::Starting { number, place })?;
                                 self.tell(self.bad_run(number, place, bad))?;
@@ -291,37 +348,42 @@ impl Carrier<'_, '_> {
     fn establish(&mut self, place: Place) -> Result<Established, Fault> {
         self.setting = None;
         let levels = self.laid.settings[place.setting].clone();
+        let wanted = |e: &Experiment, f: usize| e.factors[f].levels[levels[f]].clone();
+        let mut words = Vec::new();
+        let mut other = None;
         for f in self.order.clone() {
             let Some(knob) = self.knobs[f].clone() else { continue };
-            let wanted = self.experiment.factors[f].levels[levels[f]].clone();
+            let wanted = wanted(&self.experiment, f);
+            let boots = matches!(knob.how, How::KernelWords { .. });
+            // All words come first: they are set together, for one boot.
+            if !boots && other.is_some() {
+                break;
+            }
+            if boots {
+                words.push((f, knob.clone(), wanted.clone()));
+            }
             if self.in_force[f].as_ref() == Some(&wanted) {
                 continue;
             }
-            let now = knob::read(&knob);
+            let Some(now) = self.asked(&knob, knob::read)? else { return Ok(Established::Anew) };
             if now.as_ref().is_ok_and(|now| knob::same(&knob, now, &wanted)) {
                 self.in_force[f] = Some(wanted);
                 continue;
             }
-            let boots = matches!(knob.how, How::KernelWords { .. });
-            if boots && self.booted_for(place) {
-                let found = now.unwrap_or_else(|fault| fault.to_string());
-                return Ok(Established::NotTaken(self.not_taken(f, wanted, found)));
-            }
-            let what =
-                format!("{} set to {wanted:?} (block {}, setting {})", knob.name, place.block, place.setting);
-            self.journal()?.write(Entry::Again { what })?;
-            self.in_force[f] = None;
-            if let Err(fault) = knob::set(&knob, &wanted) {
-                return Ok(Established::NotTaken(self.not_taken(
-                    f,
-                    wanted,
-                    format!("refused: {}", one_line(&fault)),
-                )));
-            }
             if boots {
-                return self.boot(place.block, Some(place.setting)).map(|()| Established::Booting);
+                other.get_or_insert((f, wanted, now.unwrap_or_else(|fault| fault.to_string())));
+                continue;
             }
-            match knob::read(&knob) {
+            self.announce(&knob, &wanted, place)?;
+            self.in_force[f] = None;
+            let set = self.asked(&knob, |knob| knob::set(knob, &wanted))?;
+            let Some(set) = set else { return Ok(Established::Anew) };
+            if let Err(fault) = set {
+                let why = format!("refused: {}", one_line(&fault));
+                return Ok(Established::NotTaken(self.not_taken(f, wanted, why)));
+            }
+            let Some(now) = self.asked(&knob, knob::read)? else { return Ok(Established::Anew) };
+            match now {
                 Ok(found) if knob::same(&knob, &found, &wanted) => self.in_force[f] = Some(wanted),
                 Ok(found) => {
                     return Ok(Established::NotTaken(self.not_taken(f, wanted, format!("{found:?}"))));
@@ -331,11 +393,80 @@ impl Carrier<'_, '_> {
                 }
             }
         }
+        if let Some((f, wanted, found)) = other {
+            if self.booted_for(place) {
+                return Ok(Established::NotTaken(self.not_taken(f, wanted, found)));
+            }
+            // Also those that the running kernel has: what the next boot is given is not told by what runs.
+            for (f, knob, wanted) in words {
+                self.announce(&knob, &wanted, place)?;
+                self.in_force[f] = None;
+                if let Err(fault) = knob::set(&knob, &wanted) {
+                    let why = format!("refused: {}", one_line(&fault));
+                    return Ok(Established::NotTaken(self.not_taken(f, wanted, why)));
+                }
+            }
+            return self.boot(place.block, Some(place.setting)).map(|()| Established::Booting);
+        }
         self.log.write(Event::Set { block: place.block, setting: place.setting })?;
         (self.means.told)(Told::Set(place.setting));
         self.setting = Some(place.setting);
         self.pause(Duration::from_secs_f64(self.experiment.settle_s));
         Ok(Established::InForce)
+    }
+
+    /// In the journal, before it is done.
+    fn announce(&mut self, knob: &Knob, wanted: &str, place: Place) -> Result<(), Fault> {
+        let what =
+            format!("{} set to {wanted:?} (block {}, setting {})", knob.name, place.block, place.setting);
+        self.journal()?.write(Entry::Again { what })
+    }
+
+    /// Reads or sets; `None` where the link to its machine was lost and has been waited for: what is in force there is not known any more.
+    fn asked<T>(
+        &mut self,
+        knob: &Knob,
+        ask: impl Fn(&Knob) -> Result<T, Fault>,
+    ) -> Result<Option<Result<T, Fault>>, Fault> {
+        match (ask(knob), &knob.on) {
+            // Once more: it may have been the link, which is there again.
+            (Err(_), Some(on)) if shell::is_there(on, self.means.interrupted) => Ok(Some(ask(knob))),
+            (Err(_), Some(on)) => self.wait_for(on).map(|()| None),
+            (told, _) => Ok(Some(told)),
+        }
+    }
+
+    /// Waits until another machine is there, or nobody waits.
+    fn wait_for(&mut self, on: &str) -> Result<(), Fault> {
+        self.setting = None;
+        self.in_force = vec![None; self.knobs.len()];
+        self.lost += 1;
+        let gone = |why: String| {
+            let way =
+                format!("when it is there: vsteer experiment resume {} --yes", self.log.folder().display());
+            Fault::new(FaultKind::Failed, format!("reaching {on} over ssh")).because(why).way_out(way)
+        };
+        let within = self.means.link_within;
+        if self.lost > LOST_MOST {
+            return Err(gone(format!("it was lost {LOST_MOST} times, and no run came to its end between")));
+        }
+        let told = &mut *self.means.told;
+        told(Told::Note(format!(
+            "{on} is not reached over ssh: it is waited for, up to {} s",
+            within.as_secs()
+        )));
+        let stopped = self.means.interrupted;
+        let note = |so_long: Duration| {
+            told(Told::Note(format!("{on} is not reached over ssh, for {} s now", so_long.as_secs())));
+        };
+        match link::wait(|| shell::is_there(on, stopped), stopped, note, within, link::EVERY) {
+            link::Waited::There => (self.means.told)(Told::Note(format!("{on} is there again"))),
+            link::Waited::Stopped => {}
+            link::Waited::Gone => {
+                return Err(gone(format!("it was not there within {} s", within.as_secs())));
+            }
+        }
+        Ok(())
     }
 
     fn pause(&self, length: Duration) {
@@ -439,7 +570,7 @@ impl Carrier<'_, '_> {
         self.log.write(Event::Starting { number, place })?;
         let levels = &self.laid.settings[place.setting];
         let mut run = self.bad_run(number, place, Bad::CutOff);
-        run.bad = one_run::carry_out(
+        let spoilt = one_run::carry_out(
             &self.experiment,
             levels,
             self.log.output(number),
@@ -447,27 +578,27 @@ impl Carrier<'_, '_> {
             self.observing.as_mut(),
             self.means.interrupted,
         );
+        let on = self.experiment.workload.on.clone();
+        if let (Some(Spoilt { bad, link: true }), Some(on)) = (&spoilt, &on) {
+            let there = shell::is_there(on, self.means.interrupted);
+            let broke = Some((place.block, place.setting, place.repeat));
+            // Once a run, a link that is there again at once is believed to have broken; then it is the command that ends so.
+            if !there || (*bad == Bad::Failed { code: shell::LINK_LOST } && self.broke != broke) {
+                self.broke = if there { broke } else { self.broke };
+                // On disk before it is waited for.
+                self.tell(self.bad_run(number, place, Bad::CutOff))?;
+                return if there { Ok(()) } else { self.wait_for(on) };
+            }
+        }
+        self.lost = 0;
+        run.bad = spoilt.map(|s| s.bad);
         if run.bad.is_none() {
-            run.bad = self.tenfold(&run);
+            run.bad = Progress::new(&self.experiment, &self.laid, self.log.events()).tenfold(&run);
         }
         if run.bad.is_none() && self.is_last(place) {
             self.idle_watts(&mut run);
         }
         self.tell(run)
-    }
-
-    /// Did it take ten times as long as others of its setting, or a tenth?
-    fn tenfold(&self, run: &Run) -> Option<Bad> {
-        let progress = Progress::new(&self.experiment, &self.laid, self.log.events());
-        let others = progress
-            .runs()
-            .filter(|r| r.bad.is_none() && r.warm_up == run.warm_up && r.place.setting == run.place.setting);
-        let took: Vec<f64> = others.filter_map(|r| r.took_s).collect();
-        let median = vsteer_core::stats::quantile(&took, 0.5)?;
-        let times = run.took_s? / median;
-        // Below half a second it is the machine's own scatter: a busy one keeps a process waiting for as long.
-        let long = run.took_s?.max(median) > 0.5;
-        (long && !(0.1..=10.0).contains(&times)).then_some(Bad::Tenfold { times })
     }
 
     fn is_last(&self, place: Place) -> bool {
@@ -495,6 +626,8 @@ impl Carrier<'_, '_> {
 enum Established {
     InForce,
     Booting,
+    /// Not known: a link was lost, and is there again.
+    Anew,
     NotTaken(Bad),
 }
 

@@ -1,4 +1,6 @@
 //! Prepares, runs, times and cleans up one run, and says what was measured or why it does not count.
+//!
+//! Where it is on another machine: whether the way there may have been lost. Asking that is the caller's.
 
 use super::clocks::Clocks;
 use super::observing::{Observing, measure as measure_observed};
@@ -7,11 +9,26 @@ use std::path::PathBuf;
 use std::time::Duration;
 use vsteer_core::experiment::description::{Of, printed};
 use vsteer_core::experiment::{Bad, Experiment, Run};
-use vsteer_host::shell::{self, End};
+use vsteer_host::shell::{self, End, LINK_LOST};
 
 /// What a file of a run is called: the command's output, and what it said besides.
 fn files(base: &std::path::Path) -> (PathBuf, PathBuf) {
     (base.with_extension("out"), base.with_extension("err"))
+}
+
+/// Why a run does not count.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Spoilt {
+    /// Why.
+    pub bad: Bad,
+    /// It may be that the other machine was not reached, or lost meanwhile.
+    pub link: bool,
+}
+
+impl From<Bad> for Spoilt {
+    fn from(bad: Bad) -> Spoilt {
+        Spoilt { bad, link: false }
+    }
 }
 
 /// Carries a run out: fills in when it began, how long it took and what was measured. Why it does not count, if so.
@@ -22,29 +39,35 @@ pub fn carry_out(
     run: &mut Run,
     mut observing: Option<&mut Observing>,
     stopped: &dyn Fn() -> bool,
-) -> Option<Bad> {
+) -> Option<Spoilt> {
     let workload = &experiment.workload;
     let on = workload.on.as_deref();
     let limit = Duration::from_secs_f64(experiment.timeout_s);
     let with = |command: &str| experiment.with_levels(command, levels);
-    let cleaned = |bad: Option<Bad>| {
-        let Some(clean) = &workload.clean else { return bad };
+    let over_ssh = |bad: Bad| Spoilt { bad, link: on.is_some() };
+    let cleaned = |spoilt: Option<Spoilt>| {
+        let Some(clean) = &workload.clean else { return spoilt };
         match shell::ask(&with(clean), on, limit) {
-            Ok(_) => bad,
+            Ok(_) => spoilt,
             // The next run would not begin as this one did.
-            Err(fault) => bad.or_else(|| Some(Bad::NotPrepared { why: format!("cleaning up: {fault}") })),
+            Err(fault) => {
+                spoilt.or_else(|| Some(over_ssh(Bad::NotPrepared { why: format!("cleaning up: {fault}") })))
+            }
         }
     };
     if let Some(prepare) = &workload.prepare
         && let Err(fault) = shell::ask(&with(prepare), on, limit)
     {
-        return cleaned(Some(Bad::NotPrepared { why: fault.to_string() }));
+        return cleaned(Some(over_ssh(Bad::NotPrepared { why: fault.to_string() })));
     }
     let (out, err) = files(&base);
     let made = File::create(&out).and_then(|o| Ok((o, File::create(&err)?)));
     let output = match made {
         Ok(output) => output,
-        Err(e) => return cleaned(Some(Bad::NotPrepared { why: format!("making {}: {e}", out.display()) })),
+        Err(e) => {
+            let why = format!("making {}: {e}", out.display());
+            return cleaned(Some(Bad::NotPrepared { why }.into()));
+        }
     };
     // Outside of what is timed.
     let looked = observing.as_mut().map(|o| o.begin(experiment));
@@ -57,7 +80,7 @@ pub fn carry_out(
     {
         measure_observed(experiment, &observing.end(begun), run);
     }
-    let bad = match ran {
+    let bad = match &ran {
         Err(fault) => Some(Bad::NotPrepared { why: fault.to_string() }),
         Ok(ran) => {
             let took = ran.took.as_secs_f64();
@@ -78,7 +101,8 @@ pub fn carry_out(
             })
         }
     };
-    cleaned(bad)
+    let link = matches!(ran, Ok(ran) if matches!(ran.end, End::TimedOut | End::Code(LINK_LOST)));
+    cleaned(bad.map(|bad| if link { over_ssh(bad) } else { bad.into() }))
 }
 
 fn measure(experiment: &Experiment, out: &std::path::Path, took: f64, run: &mut Run) -> Option<Bad> {

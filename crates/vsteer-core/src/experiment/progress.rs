@@ -2,7 +2,8 @@
 //!
 //! Every line is written and synced before what follows it is done: a run is announced before it begins ([`Event::Starting`]) and told when it has ended
 //! ([`Event::Ran`]). One that was announced and not told was cut off: it is told as such, and made again. What is bad about a run is a value too
-//! ([`Bad`]): it is kept, and never averaged in.
+//! ([`Bad`]): it is kept, and never averaged in. So is what later runs tell of one that was taken as good ([`Event::NotCounting`]): the odd one out may have been
+//! the first.
 //!
 //! The number of blocks: the first stage, then what [`super::analyse::blocks::needed`] says of the question that needs most; it is written down
 //! ([`Event::Decided`]) and not asked again.
@@ -15,6 +16,7 @@ use super::description::Experiment;
 use super::design::{Laid, order};
 use crate::nouns::HostConfig;
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 /// The version of the log's form.
@@ -178,6 +180,13 @@ pub enum Event {
     },
     /// A run has ended.
     Ran(Run),
+    /// A run that was taken as good does not count after all: those after it tell.
+    NotCounting {
+        /// Its number.
+        number: usize,
+        /// Why.
+        bad: Bad,
+    },
     /// The first stage is over: so many blocks in all.
     Decided {
         /// Blocks.
@@ -194,6 +203,8 @@ pub enum Event {
 pub enum Next {
     /// A run that was announced was cut off: tell that.
     CutOff(usize, Place),
+    /// A run that was taken as good is the odd one out: tell that.
+    NotCounting(usize, Bad),
     /// This run.
     Run(Place),
     /// The first stage is over: decide on so many blocks.
@@ -227,7 +238,7 @@ pub fn check(events: &[Event]) -> Result<(), (usize, String)> {
         };
     };
     let told = |e: crate::Fault| (at, e.to_string());
-    experiment.check().map_err(told)?;
+    experiment.check_form().map_err(told)?;
     let laid = experiment.laid().map_err(told)?;
     if at != 0 || found.len() != experiment.factors.len() {
         return Err((at, "it begins with no experiment, or found other factors than it has".to_owned()));
@@ -241,6 +252,13 @@ pub fn check(events: &[Event]) -> Result<(), (usize, String)> {
             Event::Ran(run) => (run.place, Some(run)),
             Event::Set { block, setting } | Event::Booting { block, setting: Some(setting), .. } => {
                 (Place { block: *block, setting: *setting, repeat: 0, attempt: 0 }, None)
+            }
+            Event::NotCounting { number, .. } => {
+                let known = |e: &Event| matches!(e, Event::Ran(r) if r.number == *number);
+                if !events[..i].iter().any(known) {
+                    return Err((i, format!("there was no run {number}")));
+                }
+                continue;
             }
             Event::Decided { blocks, .. } if *blocks > experiment.runs_most => {
                 return Err((i, format!("{blocks} blocks are more than runs_most")));
@@ -262,25 +280,85 @@ pub const ATTEMPTS: usize = 3;
 /// A setting that did not take in so many blocks, and never in between, is not tried again.
 const NOT_TAKEN_MOST: usize = 2;
 
+/// Longer than others by this factor, or shorter, is no scatter.
+const TENFOLD: f64 = 10.0;
+/// Below this, s, it is the machine's own scatter: a busy one keeps a process waiting for as long.
+const SCATTER_S: f64 = 0.5;
+
+/// The values in the middle: one, or of an even number two, between which nobody decides.
+fn middle(took: &[f64]) -> Option<[f64; 2]> {
+    let mut sorted = took.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let at = |i: usize| sorted.get(i).copied();
+    Some([at(sorted.len().checked_sub(1)? / 2)?, at(sorted.len() / 2)?])
+}
+
+/// Is `took_s` ten times each of these, or a tenth?
+fn tenfold(took_s: f64, middle: [f64; 2]) -> Option<Bad> {
+    let odd = |m: f64| {
+        let times = took_s / m;
+        (took_s.max(m) > SCATTER_S && !(TENFOLD.recip()..=TENFOLD).contains(&times)).then_some(times)
+    };
+    let (low, high) = (odd(middle[0])?, odd(middle[1])?);
+    // Of the nearer one.
+    let times = if libm::log(low).abs() < libm::log(high).abs() { low } else { high };
+    Some(Bad::Tenfold { times })
+}
+
 /// Where an experiment is.
 #[derive(Debug, Clone)]
 pub struct Progress<'a> {
     experiment: &'a Experiment,
     laid: &'a Laid,
     events: &'a [Event],
+    /// As they are taken now.
+    runs: Vec<Cow<'a, Run>>,
 }
 
 impl<'a> Progress<'a> {
     /// Of these lines.
     pub fn new(experiment: &'a Experiment, laid: &'a Laid, events: &'a [Event]) -> Progress<'a> {
-        Progress { experiment, laid, events }
+        let mut runs: Vec<Cow<'a, Run>> = Vec::new();
+        for event in events {
+            match event {
+                Event::Ran(run) => runs.push(Cow::Borrowed(run)),
+                Event::NotCounting { number, bad } => {
+                    for run in runs.iter_mut().filter(|r| r.number == *number) {
+                        run.to_mut().bad.get_or_insert_with(|| bad.clone());
+                    }
+                }
+                _ => {}
+            }
+        }
+        Progress { experiment, laid, events, runs }
     }
 
     /// All runs that have ended, in order.
-    pub fn runs(&self) -> impl Iterator<Item = &'a Run> + use<'a> {
-        self.events.iter().filter_map(|e| match e {
-            Event::Ran(run) => Some(run),
-            _ => None,
+    pub fn runs(&self) -> impl Iterator<Item = &Run> {
+        self.runs.iter().map(|run| &**run)
+    }
+
+    /// How long runs of this setting took that came to their end, also those that do not count since they took so much longer than others: which of two is
+    /// the odd one only those after them tell.
+    fn took(&self, setting: usize, warm_up: bool) -> Vec<f64> {
+        let ended = |r: &&Run| matches!(r.bad, None | Some(Bad::Tenfold { .. }));
+        let of_it = self.runs().filter(|r| r.place.setting == setting && r.warm_up == warm_up);
+        of_it.filter(ended).filter_map(|r| r.took_s).collect()
+    }
+
+    /// Did a run that has just ended take ten times as long as others of its setting, or a tenth?
+    pub fn tenfold(&self, run: &Run) -> Option<Bad> {
+        tenfold(run.took_s?, middle(&self.took(run.place.setting, run.warm_up))?)
+    }
+
+    /// A run that was taken as good, and is the odd one out by those after it.
+    fn odd_one_out(&self) -> Option<(usize, Bad)> {
+        let mut middles = BTreeMap::new();
+        self.runs().filter(|r| r.bad.is_none()).find_map(|r| {
+            let of_it = middles
+                .entry((r.place.setting, r.warm_up))
+                .or_insert_with(|| middle(&self.took(r.place.setting, r.warm_up)));
+            Some((r.number, tenfold(r.took_s?, (*of_it)?)?))
         })
     }
 
@@ -347,15 +425,18 @@ impl<'a> Progress<'a> {
         for event in self.events {
             match event {
                 Event::Starting { number, place } => open = Some((*number, *place)),
-                Event::Ran(run) => {
-                    open = None;
-                    runs.entry((run.place.block, run.place.setting)).or_default().push(run);
-                }
+                Event::Ran(_) => open = None,
                 _ => {}
             }
         }
+        for run in self.runs() {
+            runs.entry((run.place.block, run.place.setting)).or_default().push(run);
+        }
         if let Some((number, place)) = open {
             return Next::CutOff(number, place);
+        }
+        if let Some((number, bad)) = self.odd_one_out() {
+            return Next::NotCounting(number, bad);
         }
         let given_up: Vec<bool> = (0..self.laid.settings.len()).map(|s| self.given_up(s)).collect();
         for block in 0..self.blocks() {
@@ -433,7 +514,9 @@ mod tests {
                 Next::Decide { blocks, wanted } => events.push(Event::Decided { blocks, wanted }),
                 Next::End => events.push(Event::Ended),
                 Next::Nothing => return events,
-                Next::CutOff(..) => panic!("nothing is cut off here"),
+                Next::CutOff(..) | Next::NotCounting(..) => {
+                    panic!("nothing is cut off here, and nothing odd")
+                }
             }
         }
         panic!("it has no end");
@@ -512,5 +595,105 @@ mod tests {
         let events = carry(&e, |_, _| Err(Bad::Failed { code: 2 }));
         let told = answer(&e, &e.laid().unwrap(), &events);
         assert_eq!((told.counted, told.bad.len()), (0, 3 * 5 * 2 * ATTEMPTS));
+    }
+
+    /// Carries an experiment through as whoever carries it out does; `took` is how long a run takes, by how many its setting had before.
+    fn carry_times(e: &Experiment, took: impl Fn(usize, usize) -> f64) -> Vec<Event> {
+        let laid = e.laid().unwrap();
+        let mut events = Vec::new();
+        for _ in 0..1_000 {
+            let progress = Progress::new(e, &laid, &events);
+            match progress.next() {
+                Next::Run(place) => {
+                    let of_it = progress.runs().filter(|r| r.place.setting == place.setting).count();
+                    let took = took(place.setting, of_it);
+                    let mut run = Run {
+                        number: progress.next_number(),
+                        place,
+                        warm_up: false,
+                        unix_ns: 0,
+                        took_s: Some(took),
+                        values: vec![Some(took)],
+                        missing: Vec::new(),
+                        bad: None,
+                    };
+                    run.bad = progress.tenfold(&run);
+                    events.push(Event::Starting { number: run.number, place });
+                    events.push(Event::Ran(run));
+                }
+                Next::NotCounting(number, bad) => events.push(Event::NotCounting { number, bad }),
+                Next::End => events.push(Event::Ended),
+                Next::Nothing => return events,
+                other => panic!("{other:?}"),
+            }
+        }
+        panic!("it has no end");
+    }
+
+    #[test]
+    fn the_odd_one_out_does_not_count_whenever_it_comes() {
+        let e = Experiment { warm_up: 0, ..experiment("") };
+        let laid = e.laid().unwrap();
+        for (odd_run, odd_s) in [(0, 30.0), (1, 30.0), (3, 30.0), (0, 0.1), (1, 0.1), (3, 0.1)] {
+            let events = carry_times(&e, |setting, n| if setting == 1 && n == odd_run { odd_s } else { 2.5 });
+            check(&events_of(&e, &events)).unwrap();
+            let told = answer(&e, &laid, &events);
+            assert_eq!((told.counted, told.bad.len()), (3 * 5, told.runs - 3 * 5), "{odd_run} {odd_s}");
+            // One more than the odd one at most: of two nobody knows which it is.
+            let odd = |r: &Run| r.took_s == Some(odd_s);
+            assert_eq!(told.bad.iter().filter(|(r, _)| odd(r)).count(), 1, "{odd_run} {odd_s}: {told:#?}");
+            assert!(told.bad.len() <= 2 && told.bad.iter().all(|(r, _)| r.place.setting == 1), "{told:#?}");
+            let of_it = told.measures[0].settings.iter().find(|s| s.words == "a=1").unwrap();
+            assert!(of_it.values.len() == 5 && of_it.values.iter().all(|v| (v - 2.5).abs() < 1e-9));
+            // Cut anywhere, whoever goes on says the same of it.
+            for cut in (0..events.len()).filter(|i| matches!(events[*i], Event::NotCounting { .. })) {
+                let next = Progress::new(&e, &laid, &events[..cut]).next();
+                assert!(matches!(next, Next::NotCounting(number, _) if
+                    events[cut] == Event::NotCounting { number, bad: Bad::Tenfold { times: odd_s / 2.5 } }));
+            }
+        }
+        // A host that has become slower is slow: what most runs say counts, and it ends.
+        let events = carry_times(&e, |_, n| if n < 2 { 1.0 } else { 30.0 });
+        let told = answer(&e, &laid, &events);
+        let values = told.measures[0].settings.iter().flat_map(|s| &s.values);
+        assert!(told.ended && values.clone().count() > 0 && values.clone().all(|v| (v - 30.0).abs() < 1e-9));
+        // Below half a second it is scatter.
+        let events = carry_times(&e, |_, n| if n == 0 { 0.4 } else { 0.01 });
+        assert!(answer(&e, &laid, &events).bad.is_empty());
+    }
+
+    /// With a first line.
+    fn events_of(e: &Experiment, events: &[Event]) -> Vec<Event> {
+        let one = || crate::CpuSet::single(0);
+        let parts = crate::topology::Parts {
+            present: one(),
+            online: one(),
+            allowed: one(),
+            ..crate::topology::Parts::default()
+        };
+        let host = HostConfig {
+            hostname: "host".to_owned(),
+            machine_id: None,
+            kernel: String::new(),
+            topology: crate::topology::Topology::new(parts).unwrap(),
+            cgroups: crate::nouns::CgroupLayout::None,
+            scheduler: None,
+            vms: Vec::new(),
+        };
+        let begun = Event::Begun {
+            version: LOG_VERSION,
+            experiment: Box::new(e.clone()),
+            unix_ns: 1,
+            host: Box::new(host),
+            found: vec![None],
+        };
+        std::iter::once(begun).chain(events.iter().cloned()).collect()
+    }
+
+    #[test]
+    fn what_does_not_count_after_all_is_of_a_run_that_was_made() {
+        let e = experiment("");
+        let lone = Event::NotCounting { number: 7, bad: Bad::Tenfold { times: 12.0 } };
+        assert!(check(&events_of(&e, &[lone])).unwrap_err().1.contains("no run 7"));
     }
 }

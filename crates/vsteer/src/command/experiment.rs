@@ -1,16 +1,19 @@
 //! `vsteer experiment`: run, resume, report, unit.
 
+mod unit;
 mod winner;
 
 use crate::cli::{Experiment as Arguments, ExperimentWhat, Source};
-use crate::command::realtime::systemd_word;
 use crate::experiment::{document, study, text};
 use crate::interrupt::Interrupt;
 use crate::source::open_host;
 use serde_json::json;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
-use vsteer_act::experiment::{Ended, Log, Means, Observing, Told, carry_on, file};
+use std::time::Duration;
+use vsteer_act::experiment::{
+    Ended, LINK_WITHIN, Log, Means, Observing, Told, can_be_put_back, carry_on, file,
+};
 use vsteer_act::journal_folder;
 use vsteer_core::experiment::description::Of;
 use vsteer_core::experiment::design::order;
@@ -34,7 +37,7 @@ pub fn run(a: &Arguments, json: bool) -> Result<(), Fault> {
             }
             _ => study::report(*markdown, output.as_deref(), json),
         },
-        ExperimentWhat::Unit { folder } => unit(folder),
+        ExperimentWhat::Unit { folder } => unit::print(folder),
     }
 }
 
@@ -44,6 +47,12 @@ fn host() -> Result<HostConfig, Fault> {
     Ok(HostConfig { vms: Vec::new(), ..config })
 }
 
+/// How long a lost link is waited for: some machines take longer to boot than others.
+fn link_within() -> Duration {
+    let asked = std::env::var("VSTEER_LINK_WITHIN_S").ok().and_then(|s| s.parse().ok());
+    asked.map_or(LINK_WITHIN, Duration::from_secs)
+}
+
 /// The host whose VMs are looked at, as `vsteer top` opens it.
 fn observe(connect: Option<&str>) -> Result<Box<dyn Observe>, Fault> {
     Ok(Box::new(open_host(&Source::at(connect))?))
@@ -51,28 +60,37 @@ fn observe(connect: Option<&str>) -> Result<Box<dyn Observe>, Fault> {
 
 fn begin(file: &Path, output: Option<&Path>, yes: bool, json: bool) -> Result<(), Fault> {
     let experiment = file::read(file)?;
-    if !yes {
-        return lay_out(&experiment, json);
-    }
     let folder =
         output.map_or_else(|| PathBuf::from(format!("{}.experiment", experiment.name)), Path::to_owned);
+    if !yes {
+        return lay_out(&experiment, &folder, json);
+    }
     let log = Log::create(&folder)?;
     carry(&experiment, log, json)
 }
 
 /// Says what would be done, and what is in force.
-fn lay_out(experiment: &Experiment, json: bool) -> Result<(), Fault> {
+fn lay_out(experiment: &Experiment, folder: &Path, json: bool) -> Result<(), Fault> {
     let laid = experiment.laid()?;
-    let mut found = Vec::new();
+    let (mut found, mut in_force) = (Vec::new(), Vec::new());
     for f in &experiment.factors {
-        let now = f.knob(experiment.boot.as_ref())?.map(|k| vsteer_host::knob::read(&k));
-        let said = match &now {
-            None => "in the workload's command".to_owned(),
-            Some(Ok(now)) => format!("now {now:?}"),
-            Some(Err(fault)) => format!("CANNOT be read: {fault}"),
+        let knob = f.knob(experiment.boot.as_ref())?;
+        let now = knob.as_ref().map(|knob| (knob, vsteer_host::knob::read(knob)));
+        let (said, cannot, level) = match &now {
+            None => ("in the workload's command".to_owned(), false, None),
+            Some((knob, Ok(now))) => {
+                let level = f.levels.iter().position(|l| vsteer_host::knob::same(knob, now, l));
+                match can_be_put_back(f, knob, now) {
+                    Ok(()) => (format!("now {now:?}"), false, level),
+                    Err(fault) => (format!("CANNOT be put back: {fault}"), true, level),
+                }
+            }
+            Some((_, Err(fault))) => (format!("CANNOT be read: {fault}"), true, None),
         };
-        found.push((f.name.clone(), said, matches!(now, Some(Err(_)))));
+        found.push((f.name.clone(), said, cannot));
+        in_force.push(level);
     }
+    let boots = [experiment.runs_least, experiment.runs_most].map(|n| experiment.boots(&laid, &in_force, n));
     // A measure that cannot be had here is told before anything is begun.
     if Observing::open(experiment, &mut observe)?.is_some() {
         let named = experiment.measures.iter().filter_map(|m| Some((m, m.of.observed()?)));
@@ -89,6 +107,7 @@ fn lay_out(experiment: &Experiment, json: bool) -> Result<(), Fault> {
         let settings: Vec<String> = laid.settings.iter().map(|s| experiment.words(s)).collect();
         super::print_json(&json!({
             "experiment": experiment, "settings": settings, "questions": laid.contrasts, "first_block": first,
+            "boots": { "least": boots[0], "most": boots[1] },
             "factors": found.iter().map(|(name, said, cannot)| json!({ "name": name, "found": said, "cannot": cannot })).collect::<Vec<_>>(),
         }));
         return Ok(());
@@ -106,6 +125,14 @@ fn lay_out(experiment: &Experiment, json: bool) -> Result<(), Fault> {
     println!("the first of {} blocks at least ({} at most):", experiment.runs_least, experiment.runs_most);
     for s in first {
         println!("  {}", experiment.words(&laid.settings[s]));
+    }
+    let [least, most] = boots;
+    if least > 0 {
+        println!("boots this machine about {least} times ({most} with {} blocks);", experiment.runs_most);
+        println!(
+            "  it goes on by itself after each with a unit of systemd's: vsteer experiment unit {}",
+            folder.display()
+        );
     }
     println!("nothing was changed. Do it: --yes");
     Ok(())
@@ -125,6 +152,7 @@ fn resume(folder: &Path, yes: bool, json: bool) -> Result<(), Fault> {
         Next::Nothing => "it is at its end".to_owned(),
         Next::End => "what was found first is put back".to_owned(),
         Next::Decide { wanted, .. } => format!("the first stage is over: {wanted} blocks are wanted"),
+        Next::NotCounting(number, bad) => format!("run {number} does not count after all: {bad}"),
         Next::Run(p) | Next::CutOff(_, p) => {
             format!(
                 "block {} of {}: {}",
@@ -159,6 +187,7 @@ fn carry(experiment: &Experiment, mut log: Log, json: bool) -> Result<(), Fault>
     let interrupt = Interrupt::listen();
     let laid = experiment.laid()?;
     let terminal = std::io::stderr().is_terminal();
+    let folder = log.folder().display().to_string();
     let mut made = Progress::new(experiment, &laid, log.events()).runs().count();
     let mut told = |told: Told<'_>| match told {
         Told::Set(s) => eprintln!("vsteer: {}", experiment.words(&laid.settings[s])),
@@ -181,7 +210,9 @@ fn carry(experiment: &Experiment, mut log: Log, json: bool) -> Result<(), Fault>
             };
             eprintln!("vsteer: the first stage is over: {blocks} blocks in all{more}");
         }
-        Told::Booting => eprintln!("vsteer: the machine is booted; after it: vsteer experiment resume --yes"),
+        Told::Booting => {
+            eprintln!("vsteer: the machine is booted; after it: vsteer experiment resume {folder} --yes");
+        }
         Told::Note(note) => eprintln!("vsteer: {note}"),
     };
     let journals = journal_folder();
@@ -191,12 +222,12 @@ fn carry(experiment: &Experiment, mut log: Log, json: bool) -> Result<(), Fault>
         interrupted: &|| interrupt.is_set(),
         told: &mut told,
         observe: &mut observe,
+        link_within: link_within(),
     };
     let ended = carry_on(experiment, &mut log, means)?;
     if terminal {
         eprintln!();
     }
-    let folder = log.folder().display().to_string();
     match ended {
         Ended::Done => {
             let answers = answer(experiment, &laid, log.events());
@@ -232,36 +263,4 @@ fn report(folder: &Path, markdown: bool, output: Option<&Path>, json: bool) -> R
         return Ok(());
     }
     text::put(&document::of(experiment, &laid, &log, &answers), markdown, output, json)
-}
-
-fn unit(folder: &Path) -> Result<(), Fault> {
-    let log = Log::read(folder)?;
-    let experiment = begun(&log)?;
-    let full =
-        std::fs::canonicalize(folder).map_err(|e| Fault::io(format!("finding {}", folder.display()), &e))?;
-    let program = std::env::current_exe().map_err(|e| Fault::io("finding this program", &e))?;
-    let words = [&*program.to_string_lossy(), "experiment", "resume", &*full.to_string_lossy(), "--yes"]
-        .map(systemd_word);
-    print!(
-        "# systemd: write this to /etc/systemd/system/vsteer-experiment.service, then systemctl enable vsteer-experiment; disable it when the\n\
-         # experiment is at its end. untried: checked by `systemd-analyze verify` alone.\n\
-         [Unit]\n\
-         Description=vsteer: goes on with experiment {}\n\
-         Documentation=man:vsteer-experiment(1)\n\
-         After=network-online.target tuned.service libvirtd.service virtqemud.service multi-user.target\n\
-         Wants=network-online.target\n\
-         \n\
-         [Service]\n\
-         Type=exec\n\
-         ExecStart={}\n\
-         # Settings are put back at a stop; at a boot that it asked for itself it has ended before.\n\
-         KillSignal=SIGINT\n\
-         TimeoutStopSec=120s\n\
-         \n\
-         [Install]\n\
-         WantedBy=default.target\n",
-        experiment.name,
-        words.join(" ")
-    );
-    Ok(())
 }
