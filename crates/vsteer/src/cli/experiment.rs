@@ -60,7 +60,7 @@ pub enum ExperimentWhat {
     },
     /// Print a unit for systemd that goes on with an experiment after each boot (untried but for `systemd-analyze verify`).
     Unit {
-        /// Its folder.
+        /// Its folder, which `run` may make later.
         folder: PathBuf,
     },
 }

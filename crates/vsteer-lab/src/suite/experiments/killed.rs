@@ -20,11 +20,18 @@ const BLOCKS: usize = 10;
 const SETTINGS: usize = 4;
 const FOUND: &str = "as it was";
 
+/// Runs that count: those that went well, warmed nothing up, and were not told later to be odd.
+pub fn counting(log: &[Value]) -> Vec<&Value> {
+    let odd: Vec<&Value> = log.iter().map(|l| &l["not_counting"]["number"]).filter(|n| n.is_u64()).collect();
+    let ran = log.iter().map(|l| &l["ran"]).filter(|r| r.is_object());
+    ran.filter(|r| r["bad"].is_null() && r["warm_up"] == false && !odd.contains(&&r["number"])).collect()
+}
+
 /// What the log of a finished experiment must hold: announced and told runs, counted ones, those cut off.
 pub fn accounts(log: &[Value]) -> (usize, usize, usize, usize) {
     let starting = log.iter().filter(|l| l["starting"].is_object()).count();
     let ran: Vec<&Value> = log.iter().map(|l| &l["ran"]).filter(|r| r.is_object()).collect();
-    let counted = ran.iter().filter(|r| r["bad"].is_null() && r["warm_up"] == false).count();
+    let counted = counting(log).len();
     let cut = ran.iter().filter(|r| r["bad"]["what"] == "cut_off").count();
     (starting, ran.len(), counted, cut)
 }

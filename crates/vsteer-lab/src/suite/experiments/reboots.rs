@@ -10,7 +10,7 @@
 //! Left out: a boot loader's own tools (grubby, grub-mkconfig: **untried**).
 
 use super::super::{Bench, Findings};
-use super::killed::accounts;
+use super::killed::{accounts, counting};
 use super::tuned;
 use crate::accel;
 use crate::command;
@@ -168,7 +168,7 @@ pub fn run(bench: &Bench, findings: &mut Findings) -> Result<Value, Fault> {
     let profile = told("lab: profile ").pop();
     // What each setting's runs that count saw of the sysctl.
     let mut seen: BTreeMap<u64, BTreeSet<String>> = BTreeMap::new();
-    for run in log.iter().map(|l| &l["ran"]).filter(|r| r["bad"].is_null() && r["warm_up"] == false) {
+    for run in counting(&log) {
         let setting = run["place"]["setting"].as_u64().unwrap_or(u64::MAX);
         seen.entry(setting).or_default().insert(run["values"][1].to_string());
     }
