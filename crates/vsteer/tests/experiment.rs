@@ -471,7 +471,19 @@ fn workloads_that_misbehave_are_told_and_never_averaged_in() {
     assert!(bad.len() == 2 && answers["counted"] == 10, "{bad:?}");
     p.write("unprepared", "", "true", "prepare = \"false\"");
     assert!(reasons("unprepared").iter().all(|r| r.contains("could not be prepared")));
-    let gone = "[[measure]]\nname = \"time\"\nof = \"time\"\n[[measure]]\nname = \"idle\"\nof = { idle_watts = { meter = \"exit 1\", for_s = 1.0 } }\n";
+    let gone = "[[measure]]\nname = \"time\"\nof = \"time\"\n[[measure]]\nname = \"idle\"\nof = { idle_watts = { meter = \"METER\", for_s = 1.0 } }\n";
+    let never = gone.replace("METER", "exit 1");
+    p.write("meterless", "", "true", &never);
+    for (words, goes) in [
+        (&["experiment", "run", "meterless.toml"][..], true),
+        (&["experiment", "run", "meterless.toml", "--yes"], false),
+    ] {
+        let done = p.run(words);
+        let told = String::from_utf8_lossy(&done.stderr);
+        assert!(done.status.success() == goes && told.contains("measure \"idle\""), "{told}");
+    }
+    // There when it is looked for first, and gone then.
+    let gone = &gone.replace("METER", "[ ! -e asked ] && touch asked && echo 5");
     p.write("meterless", "", "true", gone);
     let answers = p.json(&["experiment", "run", "meterless.toml", "--yes"]);
     assert_eq!(

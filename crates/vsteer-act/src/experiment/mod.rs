@@ -181,6 +181,22 @@ pub fn can_be_put_back(factor: &Factor, knob: &Knob, found: &str) -> Result<(), 
         .way_out("set it to one of its levels first; or make \"\" a level, where that can be set"))
 }
 
+/// Meters tell something now: one that is not there is told of before anything is set.
+///
+/// # Errors
+/// The meter's.
+pub fn meters_tell(experiment: &Experiment, root: &Root) -> Result<(), Fault> {
+    for measure in &experiment.measures {
+        if let Of::IdleWatts { meter, .. } = &measure.of {
+            Meter::find(root, meter).and_then(|m| m.watts(root)).map_err(|fault| {
+                let what = format!("measure {:?}: {}", measure.name, fault.what);
+                Fault { what, ..fault }
+            })?;
+        }
+    }
+    Ok(())
+}
+
 impl Carrier<'_, '_> {
     /// Looks at what is in force before anything is touched, or reads in the log what was.
     fn begin(&mut self) -> Result<(), Fault> {
@@ -199,6 +215,7 @@ impl Carrier<'_, '_> {
                 let found = self.knobs.iter().map(|k| k.as_ref().map(knob::read).transpose());
                 self.found = found.collect::<Result<_, _>>()?;
                 self.can_be_put_back()?;
+                meters_tell(&self.experiment, &self.root)?;
                 self.log.write(Event::Begun {
                     version: LOG_VERSION,
                     experiment: Box::new(self.experiment.clone()),

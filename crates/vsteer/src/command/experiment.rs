@@ -12,7 +12,7 @@ use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use vsteer_act::experiment::{
-    Ended, LINK_WITHIN, Log, Means, Observing, Told, can_be_put_back, carry_on, file,
+    Ended, LINK_WITHIN, Log, Means, Observing, Told, can_be_put_back, carry_on, file, meters_tell,
 };
 use vsteer_act::journal_folder;
 use vsteer_core::experiment::description::Of;
@@ -21,6 +21,7 @@ use vsteer_core::experiment::{Experiment, Next, Progress, answer};
 use vsteer_core::nouns::HostConfig;
 use vsteer_core::{Fault, FaultKind};
 use vsteer_host::observe::Observe;
+use vsteer_host::root::Root;
 
 /// Runs one of its parts.
 ///
@@ -102,12 +103,16 @@ fn lay_out(experiment: &Experiment, folder: &Path, json: bool) -> Result<(), Fau
             }
         }
     }
+    let no_meter = meters_tell(experiment, &Root::live()?).err().map(|fault| fault.to_string());
+    if let Some(why) = &no_meter {
+        eprintln!("  CANNOT be measured: {why}");
+    }
     let first = order(&experiment.varied(), &laid.settings, experiment.seed, 0);
     if json {
         let settings: Vec<String> = laid.settings.iter().map(|s| experiment.words(s)).collect();
         super::print_json(&json!({
             "experiment": experiment, "settings": settings, "questions": laid.contrasts, "first_block": first,
-            "boots": { "least": boots[0], "most": boots[1] },
+            "boots": { "least": boots[0], "most": boots[1] }, "no_meter": no_meter,
             "factors": found.iter().map(|(name, said, cannot)| json!({ "name": name, "found": said, "cannot": cannot })).collect::<Vec<_>>(),
         }));
         return Ok(());
