@@ -7,7 +7,8 @@ use super::observing::{Observing, measure as measure_observed};
 use std::fs::File;
 use std::path::PathBuf;
 use std::time::Duration;
-use vsteer_core::experiment::description::{Of, printed};
+use vsteer_core::experiment::description::Of;
+use vsteer_core::experiment::printed::printed;
 use vsteer_core::experiment::{Bad, Experiment, Run};
 use vsteer_host::shell::{self, End, LINK_LOST};
 

@@ -7,7 +7,7 @@
 //! Left out: knobs that are set through libvirt's API: `virsh` is a command. GAP(experiment-remote-boot): words of another machine's kernel (`kernel` with
 //! `on`), which nobody boots.
 
-use super::counted::{self, Event};
+use super::counted::Event;
 use super::design::{Design, Laid, Varied, lay_out, order};
 use super::lasting::{Element, Lasting, Loader, Profile};
 use crate::quantity::Quantity;
@@ -394,75 +394,6 @@ pub fn in_brackets(text: &str) -> &str {
     text.split_whitespace().find_map(|w| w.strip_prefix('[')?.strip_suffix(']')).unwrap_or(text)
 }
 
-/// What `pattern` says stands at its `{}` in `text`: the last one. Between the number and what follows `{}` stands nothing but space, unless `*` follows.
-pub fn printed(pattern: &str, text: &str) -> Option<f64> {
-    let (before, after) = pattern.split_once("{}")?;
-    // A pattern with a comma at its number speaks of columns, not of thousands.
-    let grouped = !before.ends_with(',') && !after.starts_with(',');
-    text.lines().rev().find_map(|line| {
-        // The least that `*` can stand for, from the left.
-        let mut at = 0;
-        for part in before.split('*') {
-            at += line[at..].find(part)? + part.len();
-        }
-        let (number, rest) = number(line[at..].trim_start(), grouped)?;
-        let mut parts = after.split('*');
-        let mut tail = follows(rest, parts.next().unwrap_or(""))?;
-        for part in parts {
-            tail = &tail[tail.find(part)? + part.len()..];
-        }
-        number.is_finite().then_some(number)
-    })
-}
-
-/// The number that a text begins with, and what is after it. Of `1,234,567` all; of `1,23` and `1.2.3` none, since nobody knows what they mean.
-fn number(text: &str, grouped: bool) -> Option<(f64, &str)> {
-    let length = text.find(|c: char| !(c.is_ascii_digit() || "+-.eE".contains(c))).unwrap_or(text.len());
-    // "12.5e" is 12.5 and an "e"; "3.2." of a sentence is 3.2.
-    let (mut value, mut end) = (1..=length).rev().find_map(|n| Some((text[..n].parse::<f64>().ok()?, n)))?;
-    let digit_at = |i: usize| text.as_bytes().get(i).is_some_and(u8::is_ascii_digit);
-    if grouped && text.as_bytes().get(end) == Some(&b',') && digit_at(end + 1) {
-        end = thousands(text).filter(|all| *all > end)?;
-        value = text[..end].replace(',', "").parse().ok()?;
-    }
-    let goes_on = match text.as_bytes().get(end) {
-        Some(b'.') => digit_at(end + 1),
-        Some(b',') => grouped && digit_at(end + 1),
-        _ => false,
-    };
-    (!goes_on).then(|| (value, &text[end..]))
-}
-
-/// How long a number is that is written in groups of three digits, with what is after its point.
-fn thousands(text: &str) -> Option<usize> {
-    let digits = |t: &str| t.bytes().take_while(u8::is_ascii_digit).count();
-    let sign = usize::from(text.starts_with(['+', '-']));
-    let first = digits(&text[sign..]);
-    let mut end = sign + first;
-    if !(1..=3).contains(&first) {
-        return None;
-    }
-    while let Some(group) = text[end..].strip_prefix(',') {
-        if digits(group) != 3 {
-            return None;
-        }
-        end += 4;
-    }
-    let fraction = text[end..].strip_prefix('.').map_or(0, digits);
-    Some(if fraction > 0 { end + 1 + fraction } else { end })
-}
-
-/// What is after `part`, where nothing but space stands before it.
-fn follows<'a>(text: &'a str, part: &str) -> Option<&'a str> {
-    if part.is_empty() {
-        return Some(text);
-    }
-    let (rest, word) = (text.trim_start(), part.trim_start());
-    // Space that the pattern has is asked for, some of it.
-    let apart = word.len() == part.len() || rest.len() < text.len();
-    rest.strip_prefix(word).filter(|_| apart)
-}
-
 impl Experiment {
     /// What is measured: the time, where nothing is named.
     pub fn measured(&self) -> Vec<Measure> {
@@ -528,174 +459,23 @@ impl Experiment {
             .zip(levels)
             .fold(command.to_owned(), |text, (f, l)| text.replace(&format!("{{{}}}", f.name), &f.levels[*l]))
     }
-
-    /// Is it one that can be run?
-    ///
-    /// # Errors
-    /// `BadInput`, naming what is wrong.
-    pub fn check(&self) -> Result<(), Fault> {
-        self.check_form()?;
-        let wrong = |of: String, why: &str| Fault::new(FaultKind::BadInput, of).because(why);
-        if let Some(f) = self.factors.iter().find(|f| f.kernel && f.on.is_some()) {
-            return Err(wrong(
-                format!("factor {:?}", f.name),
-                "its words are another machine's (`on`), and what is booted is this one",
-            )
-            .way_out(
-                "run vsteer on that machine, or set its words and boot it by hand, an experiment for each",
-            ));
-        }
-        for m in &self.measures {
-            if let Of::IdleWatts { for_s, .. } = m.of
-                && !(for_s > 0.0 && for_s <= 86_400.0)
-            {
-                return Err(wrong(format!("measure {:?}", m.name), "for_s is above 0 and a day at most"));
-            }
-        }
-        Ok(())
-    }
-
-    /// Is it one that a log may be of? Those that were begun before [`Experiment::check`] refused them can still be read and reported.
-    ///
-    /// # Errors
-    /// `BadInput`, naming what is wrong.
-    pub fn check_form(&self) -> Result<(), Fault> {
-        let wrong = |why: String| {
-            Err(Fault::new(FaultKind::BadInput, format!("experiment {:?}", self.name)).because(why))
-        };
-        if self.name.is_empty() || self.name.contains(['/', '\n']) || self.name.starts_with('.') {
-            return wrong("its name becomes a folder's: letters, digits, dashes".into());
-        }
-        if !(5..=10_000).contains(&self.runs_least)
-            || self.runs_most < self.runs_least
-            || self.runs_most > 10_000
-        {
-            return wrong(format!(
-                "runs_least {} and runs_most {}: 5 at least, in this order",
-                self.runs_least, self.runs_most
-            ));
-        }
-        if !(1..=100).contains(&self.runs_per_visit) || self.warm_up > 100 {
-            return wrong("runs_per_visit is 1 to 100, warm_up 0 to 100".into());
-        }
-        if self.margin_percent.is_some_and(|m| !(m > 0.0 && m < 100.0)) {
-            return wrong("margin_percent is above 0 and below 100".into());
-        }
-        let times = self.timeout_s > 0.0
-            && self.timeout_s <= 7.0 * 86_400.0
-            && (0.0..=86_400.0).contains(&self.settle_s);
-        if !times {
-            return wrong("timeout_s is above 0 and a week at most, settle_s a day at most".into());
-        }
-        if self.workload.command.trim().is_empty() {
-            return wrong("its workload has no command".into());
-        }
-        let mut names: Vec<&str> = self.factors.iter().map(|f| f.name.as_str()).collect();
-        names.sort_unstable();
-        if names.windows(2).any(|w| w[0] == w[1]) || names.iter().any(|n| n.is_empty()) {
-            return wrong("every factor has a name of its own".into());
-        }
-        for f in &self.factors {
-            let mut levels = f.levels.clone();
-            levels.sort();
-            levels.dedup();
-            if levels.len() != f.levels.len() {
-                return wrong(format!("factor {:?} has a level twice", f.name));
-            }
-            f.kept(self.connect.as_deref())?;
-            if f.knob(self.boot.as_ref())?.is_none() {
-                let place = format!("{{{}}}", f.name);
-                let w = &self.workload;
-                let used = [Some(&w.command), w.prepare.as_ref(), w.clean.as_ref()];
-                if !used.into_iter().flatten().any(|c| c.contains(&place)) {
-                    return wrong(format!(
-                        "factor {:?} is neither set by anything nor in the workload as {place}",
-                        f.name
-                    ));
-                }
-            }
-        }
-        for m in &self.measures {
-            if let Of::Printed(pattern) = &m.of
-                && pattern.matches("{}").count() != 1
-            {
-                return wrong(format!("measure {:?}: its text has one {{}} where the number stands", m.name));
-            }
-        }
-        for m in &self.measures {
-            if let Of::Counter { event, vm } = &m.of {
-                if vm.is_empty() {
-                    return wrong(format!("measure {:?}: which VM's {}?", m.name, event.name()));
-                }
-                if !m.unit.is_empty() && m.unit != counted::UNIT {
-                    return wrong(format!(
-                        "measure {:?}: {} is per second ({})",
-                        m.name,
-                        event.name(),
-                        counted::UNIT
-                    ));
-                }
-            }
-            if let Some((quantity, vms)) = m.of.observed() {
-                if vms.is_empty() {
-                    return wrong(format!("measure {:?}: which VM's {}?", m.name, quantity.name));
-                }
-                if !m.unit.is_empty() && m.unit != quantity.unit() {
-                    return wrong(format!(
-                        "measure {:?}: {} is in {}",
-                        m.name,
-                        quantity.name,
-                        quantity.unit()
-                    ));
-                }
-            }
-        }
-        if self.measures.first().is_some_and(|m| matches!(m.of, Of::IdleWatts { .. })) {
-            return wrong("the first measure decides on the number of runs: not idle watts".into());
-        }
-        self.laid().map(|_| ())
-    }
 }
+
+/// A small one, for tests of what is made of them.
+#[cfg(test)]
+pub(super) const SMALL: &str = r#"
+name = "j"
+design = "pair"
+[workload]
+command = "make -j{jobs}"
+[[factor]]
+name = "jobs"
+levels = ["1", "2"]
+"#;
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn numbers_are_found_where_they_are_said_to_be() {
-        let iperf = "[SUM]   0.00-10.00  sec  41.2 GBytes  35.4 Gbits/sec  12  sender\n[SUM]   0.00-10.04  sec  41.2 GBytes  35.2 Gbits/sec  receiver\n";
-        assert_eq!(printed("[SUM]*Bytes {} Gbits/sec*receiver", iperf), Some(35.2));
-        assert_eq!(printed("real {}", "user 1\nreal 12.5s\nreal 13.25s\n"), Some(13.25));
-        assert_eq!(printed("watts: {} W", "watts: 3.2e1 W"), Some(32.0));
-        assert_eq!(printed("{}.", "took 3.2."), None);
-        assert_eq!(printed("took {}.", "took 3.2."), Some(3.2));
-        assert_eq!(printed("x={}", "x=nan x=inf"), None);
-        assert_eq!(printed("x={}", ""), None);
-    }
-
-    #[test]
-    fn a_number_is_all_of_what_stands_there_or_none() {
-        let perf = "         1,234,567      cache-misses              #   12.345 % of all cache refs\n";
-        assert_eq!(printed("{} cache-misses", perf), Some(1_234_567.0));
-        assert_eq!(printed("cache-misses*# {} %", perf), Some(12.345));
-        assert_eq!(printed("took {} us", "took -12,345.5 us"), Some(-12_345.5));
-        for odd in ["1,23", "1,2345", "1234,567", "1,234,56", "1.234.567", "1,234.5.6", "1e5,000", ".5,000"] {
-            assert_eq!(printed("{}", odd), None, "{odd}");
-            assert_eq!(printed("{} x", &format!("{odd} x")), None, "{odd}");
-        }
-        assert_eq!(printed("{} x", "1 234 x"), None);
-        // Columns, where the pattern says so.
-        assert_eq!(printed("a,{},*", "a,350,100,7"), Some(350.0));
-        assert_eq!(printed("a,{}", "a,350,100"), Some(350.0));
-        assert_eq!(printed("sum, {}", "sum, 1,350"), Some(1350.0));
-        assert_eq!(printed("sum: {}, mean", "sum: 350, mean 7"), Some(350.0));
-        // What follows the number follows it.
-        assert_eq!(printed("{} s", "350 ms, total 1 s"), None);
-        assert_eq!(printed("{}*s", "350 ms, total 1 s"), Some(350.0));
-        assert_eq!(printed("total {}s", "350 ms, total 1  s"), Some(1.0));
-        assert_eq!(printed("total {} s", "total 1s"), None, "the space that is asked for");
-        assert_eq!(printed("{} rows", "12 rows\n7 columns, 3 rows\n"), Some(12.0));
-    }
 
     #[test]
     fn words_and_brackets() {
@@ -711,72 +491,10 @@ mod tests {
         );
     }
 
-    const FILE: &str = r#"
-name = "j"
-design = "pair"
-[workload]
-command = "make -j{jobs}"
-[[factor]]
-name = "jobs"
-levels = ["1", "2"]
-"#;
-
-    #[test]
-    fn every_quantity_is_a_measure() {
-        for q in crate::quantity::QUANTITIES {
-            let text = FILE.replace(
-                "[workload]",
-                &format!("[[measure]]\nname = \"m\"\nof = {{ {} = \"web*\" }}\n[workload]", q.name),
-            );
-            let e: Experiment = toml::from_str(&text).unwrap();
-            e.check().unwrap();
-            let m = &e.measured()[0];
-            assert_eq!((m.of.observed(), m.unit.as_str()), (Some((&q, "web*")), q.unit()));
-        }
-        let text = FILE.replace(
-            "[workload]",
-            "[[measure]]\nname = \"m\"\nunit = \"s\"\nof = { ready = \"web*\" }\n[workload]",
-        );
-        let e: Experiment = toml::from_str(&text).unwrap();
-        assert!(e.check().unwrap_err().to_string().contains("in %"));
-    }
-
-    #[test]
-    fn what_cannot_be_run_is_refused() {
-        let good: Experiment = toml::from_str(FILE).unwrap();
-        good.check().unwrap();
-        assert_eq!(good.with_levels("make -j{jobs}", &[1]), "make -j2");
-        assert_eq!(good.measured()[0].of, Of::Time);
-        for (from, to) in [
-            ("make -j{jobs}", "make"),
-            ("levels = [\"1\", \"2\"]", "levels = [\"1\", \"1\"]"),
-            ("levels = [\"1\", \"2\"]", "levels = [\"1\", \"2\"]\nset = \"x\""),
-            ("levels = [\"1\", \"2\"]", "levels = [\"1\", \"2\"]\nkernel = true"),
-            ("levels = [\"1\", \"2\"]", "levels = [\"1\", \"2\"]\ntuned = true\nfile = \"/x\""),
-            ("name = \"j\"", "name = \"../j\""),
-            ("design = \"pair\"", "design = \"pair\"\nruns_least = 3"),
-            ("design = \"pair\"", "design = \"pair\"\nmargin_percent = 0.0"),
-        ] {
-            let bad: Experiment = toml::from_str(&FILE.replace(from, to)).unwrap();
-            assert_eq!(bad.check().unwrap_err().kind, FaultKind::BadInput, "{to}");
-        }
-        let idle = |for_s: &str| {
-            let measures = format!(
-                "[[measure]]\nname = \"t\"\nof = \"time\"\n[[measure]]\nname = \"w\"\nof = {{ idle_watts = {{ meter = \"rapl\", for_s = {for_s} }} }}\n[workload]"
-            );
-            toml::from_str::<Experiment>(&FILE.replace("[workload]", &measures)).unwrap().check()
-        };
-        idle("120.0").unwrap();
-        for for_s in ["0.0", "-1.0", "nan", "inf", "86401.0"] {
-            assert!(idle(for_s).unwrap_err().to_string().contains("for_s"), "{for_s}");
-        }
-        assert!(toml::from_str::<Experiment>(&FILE.replace("[workload]", "margin = 3\n[workload]")).is_err());
-    }
-
     #[test]
     fn boots_are_counted() {
         let factor = "levels = [\"x=1\", \"x=2\"]\nkernel = true\n[boot]\nset = \"true\"";
-        let text = FILE.replace("levels = [\"1\", \"2\"]", factor);
+        let text = SMALL.replace("levels = [\"1\", \"2\"]", factor);
         let e: Experiment = toml::from_str(&text).unwrap();
         let laid = e.laid().unwrap();
         // Two levels, each once a block: a boot between the two, one between blocks where the order turns, and to and from what was found.
@@ -791,25 +509,7 @@ levels = ["1", "2"]
             let here = e.boots(&laid, &[Some(laid.settings[first][0])], blocks as usize);
             assert!((turns(blocks)..=turns(blocks) + 1).contains(&here), "{here}");
         }
-        let plain: Experiment = toml::from_str(FILE).unwrap();
+        let plain: Experiment = toml::from_str(SMALL).unwrap();
         assert_eq!(plain.boots(&plain.laid().unwrap(), &[None], 30), 0);
-    }
-
-    #[test]
-    fn words_of_another_machines_kernel_are_refused_and_logs_of_them_read() {
-        let kernel = |on: &str| {
-            let factor = format!("levels = [\"x=1\", \"x=2\"]\nkernel = true\n{on}\n[boot]\nset = \"true\"");
-            let e: Experiment = toml::from_str(&FILE.replace("levels = [\"1\", \"2\"]", &factor)).unwrap();
-            e
-        };
-        kernel("").check().unwrap();
-        let there = kernel("on = \"root@guest\"");
-        let fault = there.check().unwrap_err();
-        assert!(
-            fault.kind == FaultKind::BadInput && fault.to_string().contains("another machine's"),
-            "{fault}"
-        );
-        assert!(fault.way_out.is_some());
-        there.check_form().unwrap();
     }
 }

@@ -1,7 +1,7 @@
 //! Which setting really helps, on this host, by how much, and how sure is that?
 //!
-//! An experiment is a value ([`description`]): factors with levels, a workload, what is measured, a design. [`design`] lays out which settings are run in which
-//! order, [`observed`] reads what VMs waited off a model, [`progress`] reads off the log what is to be done next, [`analyse`] and [`answers`] say what the runs tell; [`lasting`] is how what was better is kept for good; [`simulated`] makes
+//! An experiment is a value ([`description`]): factors with levels, a workload, what is measured, a design; `check` says whether it can be run. [`design`] lays out which settings are run in which
+//! order, [`observed`] reads what VMs waited off a model, [`printed`] the number off what a program said, [`progress`] reads off the log what is to be done next, [`analyse`] and [`answers`] say what the runs tell; [`lasting`] is how what was better is kept for good; [`simulated`] makes
 //! up experiments whose truth is known and counts how often the analysis is wrong; [`study`] holds a published study to its own tables. Setting,
 //! running and writing down is `vsteer-act`'s.
 //!
@@ -11,11 +11,13 @@
 
 pub mod analyse;
 pub mod answers;
+mod check;
 pub mod counted;
 pub mod description;
 pub mod design;
 pub mod lasting;
 pub mod observed;
+pub mod printed;
 pub mod progress;
 pub mod simulated;
 pub mod study;

@@ -1,0 +1,317 @@
+//! How do settings come into force, and how is what was found put back?
+//!
+//! What takes everything back is in a journal before anything is set, and what is set anew after it was taken back is written there, too: `vsteer rollback` can always do it. A setting is in force where
+//! every factor's level was read back. Words of the kernel's command line are set together, for one boot.
+//!
+//! Left out: levels that undo each other (one that was read back is not looked at again while others are set).
+
+use super::{Carrier, Told, link, one_line};
+use crate::apply::Receipt;
+use crate::journal::{Entry, Journal, State};
+use crate::watchdog::unix_ns;
+use std::time::Duration;
+use vsteer_core::experiment::description::{Factor, How, Knob};
+use vsteer_core::experiment::progress::Place;
+use vsteer_core::experiment::{Bad, Event, Experiment};
+use vsteer_core::nouns::VmId;
+use vsteer_core::plan::{Change, Forecast, Plan, Scope, Step};
+use vsteer_core::{Fault, FaultKind};
+use vsteer_host::actuate::Former;
+use vsteer_host::knob::{self, Knobs};
+use vsteer_host::shell;
+
+/// A link that is lost so often while no run comes to its end is not waited for again: maybe what is run or set breaks it.
+const LOST_MOST: usize = 5;
+/// A boot that does not come is waited for so long.
+const BOOT_WITHIN: Duration = Duration::from_secs(600);
+
+/// Whether a setting is in force.
+pub(super) enum Established {
+    InForce,
+    Booting,
+    /// Not known: a link was lost, and is there again.
+    Anew,
+    NotTaken(Bad),
+}
+
+/// Nothing, which was found, is hardly something that can be set. Of tuned it is no profile, of a command line no such word.
+///
+/// # Errors
+/// `Unsupported` where it could not be put back.
+pub fn can_be_put_back(factor: &Factor, knob: &Knob, found: &str) -> Result<(), Fault> {
+    let text = matches!(knob.how, How::File { .. } | How::Commands { .. });
+    if !text || factor.tuned || !found.is_empty() || factor.levels.iter().any(String::is_empty) {
+        return Ok(());
+    }
+    Err(Fault::new(FaultKind::Unsupported, format!("factor {:?}", factor.name))
+        .because("what is read now is empty: that could not be put back")
+        .way_out("set it to one of its levels first; or make \"\" a level, where that can be set"))
+}
+
+impl Carrier<'_, '_> {
+    /// What takes back all that will be set, on disk before anything is.
+    fn journal(&mut self) -> Result<&mut Journal, Fault> {
+        if self.journal.is_none() {
+            let steps: Vec<Step> = self.steps();
+            let nothing = Forecast { method: "an experiment".into(), vms: Vec::new() };
+            let title = format!("experiment {}", self.experiment.name);
+            let plan = Plan::new(self.means.host.clone(), title, steps, Scope::Live, nothing);
+            let path = self.means.journals.join(format!("{}.journal", plan.id));
+            // Of the same experiment, cut off: it holds the same formers, by its name.
+            let open = if path.exists() { Some(Journal::open(&path)?) } else { None };
+            let journal = match open {
+                Some(j) if j.plan().is_some() && j.state() != State::RolledBack => j,
+                old => {
+                    drop(old);
+                    Journal::begin(self.means.journals, &plan, None, unix_ns())?
+                }
+            };
+            let journal = self.journal.insert(journal);
+            for (step, one) in plan.steps.iter().enumerate() {
+                let known = journal
+                    .entries()
+                    .iter()
+                    .any(|e| matches!(e, Entry::Intent { step: s, .. } if *s == step));
+                if !known {
+                    journal.write(Entry::Intent { step, former: former(one) })?;
+                }
+            }
+        }
+        Ok(self.journal.as_mut().expect("it was made above"))
+    }
+
+    /// One step per knob, from what was found first.
+    fn steps(&self) -> Vec<Step> {
+        let all = self.knobs.iter().zip(&self.found).zip(&self.experiment.factors);
+        let steps = all.filter_map(|((knob, found), factor)| {
+            let (knob, from) = (knob.as_ref()?, found.as_ref()?);
+            let at = knob.on.clone().unwrap_or_else(|| "host".into());
+            Some(Step {
+                vm: VmId(format!("knob:{at}:{}", knob.name)),
+                vm_name: at,
+                change: Change::Knob {
+                    knob: Box::new(knob.clone()),
+                    from: from.clone(),
+                    to: factor.levels[0].clone(),
+                },
+                reason: format!("experiment {}", self.experiment.name),
+            })
+        });
+        steps.collect()
+    }
+
+    /// Sets a setting's levels and reads them back.
+    pub(super) fn establish(&mut self, place: Place) -> Result<Established, Fault> {
+        self.setting = None;
+        let levels = self.laid.settings[place.setting].clone();
+        let wanted = |e: &Experiment, f: usize| e.factors[f].levels[levels[f]].clone();
+        let mut words = Vec::new();
+        let mut other = None;
+        for f in self.order.clone() {
+            let Some(knob) = self.knobs[f].clone() else { continue };
+            let wanted = wanted(&self.experiment, f);
+            let boots = matches!(knob.how, How::KernelWords { .. });
+            // All words come first: they are set together, for one boot.
+            if !boots && other.is_some() {
+                break;
+            }
+            if boots {
+                words.push((f, knob.clone(), wanted.clone()));
+            }
+            if self.in_force[f].as_ref() == Some(&wanted) {
+                continue;
+            }
+            let Some(now) = self.asked(&knob, knob::read)? else { return Ok(Established::Anew) };
+            if now.as_ref().is_ok_and(|now| knob::same(&knob, now, &wanted)) {
+                self.in_force[f] = Some(wanted);
+                continue;
+            }
+            if boots {
+                other.get_or_insert((f, wanted, now.unwrap_or_else(|fault| fault.to_string())));
+                continue;
+            }
+            self.announce(&knob, &wanted, place)?;
+            self.in_force[f] = None;
+            let set = self.asked(&knob, |knob| knob::set(knob, &wanted))?;
+            let Some(set) = set else { return Ok(Established::Anew) };
+            if let Err(fault) = set {
+                let why = format!("refused: {}", one_line(&fault));
+                return Ok(Established::NotTaken(self.not_taken(f, wanted, why)));
+            }
+            let Some(now) = self.asked(&knob, knob::read)? else { return Ok(Established::Anew) };
+            match now {
+                Ok(found) if knob::same(&knob, &found, &wanted) => self.in_force[f] = Some(wanted),
+                Ok(found) => {
+                    return Ok(Established::NotTaken(self.not_taken(f, wanted, format!("{found:?}"))));
+                }
+                Err(fault) => {
+                    return Ok(Established::NotTaken(self.not_taken(f, wanted, one_line(&fault))));
+                }
+            }
+        }
+        if let Some((f, wanted, found)) = other {
+            if self.booted_for(place) {
+                return Ok(Established::NotTaken(self.not_taken(f, wanted, found)));
+            }
+            // Also those that the running kernel has: what the next boot is given is not told by what runs.
+            for (f, knob, wanted) in words {
+                self.announce(&knob, &wanted, place)?;
+                self.in_force[f] = None;
+                if let Err(fault) = knob::set(&knob, &wanted) {
+                    let why = format!("refused: {}", one_line(&fault));
+                    return Ok(Established::NotTaken(self.not_taken(f, wanted, why)));
+                }
+            }
+            return self.boot(place.block, Some(place.setting)).map(|()| Established::Booting);
+        }
+        self.log.write(Event::Set { block: place.block, setting: place.setting })?;
+        (self.means.told)(Told::Set(place.setting));
+        self.setting = Some(place.setting);
+        self.pause(Duration::from_secs_f64(self.experiment.settle_s));
+        Ok(Established::InForce)
+    }
+
+    /// In the journal, before it is done.
+    fn announce(&mut self, knob: &Knob, wanted: &str, place: Place) -> Result<(), Fault> {
+        let what =
+            format!("{} set to {wanted:?} (block {}, setting {})", knob.name, place.block, place.setting);
+        self.journal()?.write(Entry::Again { what })
+    }
+
+    /// Reads or sets; `None` where the link to its machine was lost and has been waited for: what is in force there is not known any more.
+    fn asked<T>(
+        &mut self,
+        knob: &Knob,
+        ask: impl Fn(&Knob) -> Result<T, Fault>,
+    ) -> Result<Option<Result<T, Fault>>, Fault> {
+        match (ask(knob), &knob.on) {
+            // Once more: it may have been the link, which is there again.
+            (Err(_), Some(on)) if shell::is_there(on, self.means.interrupted) => Ok(Some(ask(knob))),
+            (Err(_), Some(on)) => self.wait_for(on).map(|()| None),
+            (told, _) => Ok(Some(told)),
+        }
+    }
+
+    /// Waits until another machine is there, or nobody waits.
+    pub(super) fn wait_for(&mut self, on: &str) -> Result<(), Fault> {
+        self.setting = None;
+        self.in_force = vec![None; self.knobs.len()];
+        self.lost += 1;
+        let gone = |why: String| {
+            let way =
+                format!("when it is there: vsteer experiment resume {} --yes", self.log.folder().display());
+            Fault::new(FaultKind::Failed, format!("reaching {on} over ssh")).because(why).way_out(way)
+        };
+        let within = self.means.link_within;
+        if self.lost > LOST_MOST {
+            return Err(gone(format!("it was lost {LOST_MOST} times, and no run came to its end between")));
+        }
+        let told = &mut *self.means.told;
+        told(Told::Note(format!(
+            "{on} is not reached over ssh: it is waited for, up to {} s",
+            within.as_secs()
+        )));
+        let stopped = self.means.interrupted;
+        let note = |so_long: Duration| {
+            told(Told::Note(format!("{on} is not reached over ssh, for {} s now", so_long.as_secs())));
+        };
+        match link::wait(|| shell::is_there(on, stopped), stopped, note, within, link::EVERY) {
+            link::Waited::There => (self.means.told)(Told::Note(format!("{on} is there again"))),
+            link::Waited::Stopped => {}
+            link::Waited::Gone => {
+                return Err(gone(format!("it was not there within {} s", within.as_secs())));
+            }
+        }
+        Ok(())
+    }
+
+    fn not_taken(&self, factor: usize, wanted: String, found: String) -> Bad {
+        Bad::NotTaken { factor: self.experiment.factors[factor].name.clone(), wanted, found }
+    }
+
+    /// Was the machine booted for this very visit, and have its levels not been seen in force since? Where they were, somebody put them back.
+    fn booted_for(&self, place: Place) -> bool {
+        for event in self.log.events().iter().rev() {
+            match event {
+                Event::Set { .. } => return false,
+                Event::Booting { block, setting, boot } => {
+                    return (*block, *setting) == (place.block, Some(place.setting)) && *boot != self.boot;
+                }
+                _ => {}
+            }
+        }
+        false
+    }
+
+    /// Boots the machine; returns when it is on its way down.
+    fn boot(&mut self, block: usize, setting: Option<usize>) -> Result<(), Fault> {
+        let command = self.experiment.boot.as_ref().map(|b| b.reboot.clone()).unwrap_or_default();
+        self.log.write(Event::Booting { block, setting, boot: self.boot.clone() })?;
+        (self.means.told)(Told::Booting);
+        // What was written must outlive the boot, also where the boot is abrupt.
+        rustix::fs::sync();
+        shell::ask(&command, None, BOOT_WITHIN).map(drop)
+    }
+
+    /// Puts back what was found. What is done, one line each.
+    pub(super) fn put_back(&mut self) -> Result<Vec<String>, Fault> {
+        self.setting = None;
+        self.in_force = vec![None; self.knobs.len()];
+        if self.steps().is_empty() {
+            return Ok(Vec::new());
+        }
+        // Also where this process has set nothing: one before it may have.
+        let Receipt { steps, .. } = crate::rollback(self.journal()?, &mut Knobs)?;
+        self.journal = None;
+        Ok(steps)
+    }
+
+    /// Words of the command line that the kernel still runs with: what was put back is the next boot's.
+    pub(super) fn still_running(&self) -> Vec<String> {
+        let each = self.knobs.iter().zip(&self.found).filter_map(|(knob, found)| {
+            let (knob, found) = (knob.as_ref()?, found.as_ref()?);
+            let now = matches!(knob.how, How::KernelWords { .. }).then(|| knob::read(knob).ok()).flatten()?;
+            let other = !knob::same(knob, &now, found);
+            other.then(|| {
+                format!(
+                    "the kernel still runs with {now:?} for {:?}: boot to have {found:?} again",
+                    knob.name
+                )
+            })
+        });
+        each.collect()
+    }
+
+    /// Does the machine run with other words than those that were found, and is it being booted for that?
+    pub(super) fn must_boot_back(&mut self) -> Result<bool, Fault> {
+        for f in 0..self.knobs.len() {
+            let (Some(knob), Some(found)) = (self.knobs[f].clone(), self.found[f].clone()) else { continue };
+            if !matches!(knob.how, How::KernelWords { .. }) || knob::same(&knob, &knob::read(&knob)?, &found)
+            {
+                continue;
+            }
+            let back = self.log.events().iter().rev().find_map(|e| match e {
+                Event::Booting { setting, boot, .. } => Some(setting.is_none() && *boot != self.boot),
+                _ => None,
+            });
+            if back == Some(true) {
+                return Err(Fault::new(
+                    FaultKind::NotApplied,
+                    format!("the words of {:?} on the kernel's command line", knob.name),
+                )
+                .because(format!(
+                    "they were {found:?} at first, and after a boot that should bring them back they are not"
+                ))
+                .way_out("look at the boot loader's configuration"));
+            }
+            self.boot(0, None)?;
+            return Ok(true);
+        }
+        Ok(false)
+    }
+}
+
+/// What takes a step back: what was found first, not what is in force now.
+fn former(step: &Step) -> Former {
+    Former { live: Some(step.change.clone()), ..Former::default() }
+}
