@@ -210,7 +210,7 @@ impl Observer {
     /// named any more forgotten with their counts.
     ///
     /// # Errors
-    /// `Unsupported` when there are more threads or VMs than [`Options`] made room for, or the kernel refuses.
+    /// `Unsupported` when there are more threads or VMs than [`Options`] made room for: those for whom there is room are watched all the same. What the kernel refuses.
     pub fn watch(&mut self, threads: &[Watched]) -> Result<(), Fault> {
         let wanted: BTreeMap<Tid, &Watched> = threads.iter().map(|w| (w.tid, w)).collect();
         let gone: Vec<u32> = self
@@ -223,27 +223,37 @@ impl Observer {
             self.forget(slot)?;
         }
         let known: BTreeMap<Tid, u32> = self.watched.iter().map(|(slot, w)| (w.tid, *slot)).collect();
-        let mut any_new = false;
+        let (mut any_new, mut no_room) = (false, None);
         for w in wanted.values() {
             let slot = match known.get(&w.tid) {
                 Some(slot) if self.watched[slot].affinity == w.affinity => continue,
                 Some(slot) => *slot,
-                None => {
-                    any_new = true;
-                    self.add_slot(w)?
-                }
+                None => match self.add_slot(w) {
+                    Ok(slot) => {
+                        any_new = true;
+                        slot
+                    }
+                    Err(full) if full.kind == FaultKind::Unsupported => {
+                        no_room.get_or_insert(full);
+                        continue;
+                    }
+                    Err(fault) => return Err(fault),
+                },
             };
             let set = self.affinity_set(&w.affinity)?;
             self.put("affinity_sets", &slot.to_ne_bytes(), &set.to_ne_bytes())?;
             self.watched.insert(slot, (*w).clone());
         }
-        if any_new { self.mark_threads() } else { Ok(()) }
+        if any_new {
+            self.mark_threads()?;
+        }
+        no_room.map_or(Ok(()), Err)
     }
 
     fn add_slot(&mut self, w: &Watched) -> Result<u32, Fault> {
         let full = |what: &str, room: u32| {
             Fault::new(FaultKind::Unsupported, format!("more than {room} {what} to watch"))
-                .way_out("raise --max-threads, or name the VMs to watch")
+                .way_out("start vsteer again: it makes room for twice the threads that it finds")
         };
         let next = self.vm_index.len() as u32 + 1;
         let vm = *self.vm_index.entry(w.vm.clone()).or_insert(next);

@@ -17,7 +17,7 @@ const BURST: Duration = Duration::from_micros(5);
 
 #[test]
 fn a_vm_of_one_vcpu_has_no_sibling_to_lag_behind() {
-    let Some(mut observer) = common::observer() else { return };
+    let Some(mut observer) = common::observer(vsteer_bpf::Options::default()) else { return };
     let allowed = sched_getaffinity(None).unwrap();
     let cpu = (0..CpuSet::MAX_CPU).find(|c| allowed.is_set(*c)).unwrap();
     let mut only = CpuSet::new();

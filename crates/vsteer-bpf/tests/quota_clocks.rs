@@ -52,7 +52,7 @@ fn held_until(for_ns: u64) -> Vec<u64> {
 
 #[test]
 fn a_thread_goes_on_when_a_period_begins() {
-    let Some(mut observer) = common::observer() else { return };
+    let Some(mut observer) = common::observer(vsteer_bpf::Options::default()) else { return };
     let group = match Group::new() {
         Ok(group) => group,
         Err(e) => {

@@ -23,7 +23,7 @@ fn schedstat(tid: u32) -> (u64, u64) {
 
 #[test]
 fn two_hogs_on_one_pcpu_are_counted_as_the_scheduler_counts_them() {
-    let Some(mut observer) = common::observer() else { return };
+    let Some(mut observer) = common::observer(vsteer_bpf::Options::default()) else { return };
     let allowed = sched_getaffinity(None).unwrap();
     let cpu = (0..CpuSet::MAX_CPU).find(|c| allowed.is_set(*c)).unwrap();
     let stop = Arc::new(AtomicBool::new(false));

@@ -79,6 +79,8 @@ pub struct KvmHost {
     pids: Vec<u32>,
     scanned: Option<Instant>,
     vanished: bool,
+    /// Was it told that there is no room for all threads?
+    crowded: bool,
     slow: SlowCounters,
 }
 
@@ -100,6 +102,7 @@ impl KvmHost {
             pids: Vec::new(),
             scanned: None,
             vanished: false,
+            crowded: false,
             slow: SlowCounters::default(),
         };
         host.inventory.look()?;
@@ -193,11 +196,19 @@ impl KvmHost {
                 Some((Watched { vm: vm.clone(), role: t.role, tid: t.tid, affinity }, t.pid))
             })
             .unzip();
+        let begins = self.scanned.is_none();
         (self.scanned, self.vanished) = (Some(Instant::now()), false);
-        if let Some(observer) = &mut self.ebpf
-            && let Err(fault) = observer.watch(&self.watched)
-        {
-            self.without_ebpf(fault)?;
+        let watched = self.ebpf.as_mut().map_or(Ok(()), |observer| observer.watch(&self.watched));
+        match watched {
+            Ok(()) => {}
+            Err(fault) if begins => self.without_ebpf(fault)?,
+            // Whoever has counted one way goes on so: counters of two collectors are not of one series. Who is left out is not there in what follows.
+            Err(fault) if !self.crowded => {
+                eprintln!("vsteer: some threads are left out from now on: {fault}");
+                self.inventory.note(format!("some threads are left out: {fault}"));
+                self.crowded = true;
+            }
+            Err(_) => {}
         }
         if let Some(schedstat) = &mut self.schedstat {
             let polled = self.watched.iter().zip(&self.pids).map(|(w, pid)| Polled {

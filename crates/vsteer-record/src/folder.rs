@@ -332,7 +332,7 @@ impl Recording {
         let configs = read_configs(&folder.join("config.jsonl"), &mut notes)?;
         let mut batches = Vec::new();
         for number in segments(folder, LAST_TABLE)? {
-            read_segment(folder, number, &mut batches, &mut notes)?;
+            read_segment(folder, number, &mut batches, &mut notes);
         }
         Ok(Recording { manifest, configs, batches, notes, folder: folder.to_owned() })
     }
@@ -370,10 +370,20 @@ impl Recording {
         &at.unwrap_or(&self.configs[0]).config
     }
 
-    /// The batches from `from_unix_ns` to `to_unix_ns`.
+    /// Was the calendar's clock set back while it was recorded? Then one moment of it may be two of the recording.
+    pub fn clock_went_back(&self) -> bool {
+        !self.batches.is_sorted_by_key(|b| b.unix_ns)
+    }
+
+    /// The batches from `from_unix_ns` to `to_unix_ns`: as the clock stood at the recording's begin, where it was set back later.
     pub fn between(&self, from_unix_ns: u64, to_unix_ns: u64) -> &[Batch] {
-        let a = self.batches.partition_point(|b| b.unix_ns < from_unix_ns);
-        let b = self.batches.partition_point(|b| b.unix_ns <= to_unix_ns);
+        let went_back = self.clock_went_back();
+        let first = self.batches.first().map_or((0, 0), |b| (b.mono_ns, b.unix_ns));
+        let at = |b: &Batch| {
+            if went_back { first.1 + b.mono_ns.saturating_sub(first.0) } else { b.unix_ns }
+        };
+        let a = self.batches.partition_point(|b| at(b) < from_unix_ns);
+        let b = self.batches.partition_point(|b| at(b) <= to_unix_ns);
         &self.batches[a..b.max(a)]
     }
 }
@@ -447,12 +457,8 @@ fn is_closed(path: &Path) -> bool {
     read.is_ok() && last == END
 }
 
-fn read_segment(
-    folder: &Path,
-    number: u32,
-    batches: &mut Vec<Batch>,
-    notes: &mut Vec<String>,
-) -> Result<(), Fault> {
+/// What of a segment is whole: up to where a row cannot be read, for those after it may depend on it.
+fn read_segment(folder: &Path, number: u32, batches: &mut Vec<Batch>, notes: &mut Vec<String>) {
     let mut tables: Vec<(&str, Vec<arrow_array::RecordBatch>)> = Vec::new();
     for table in TABLES {
         let mut whole = Vec::new();
@@ -466,14 +472,17 @@ fn read_segment(
         let mut batch = Batch::default();
         for (table, streams) in &tables {
             let rows = &streams[i];
-            contained(|| read_rows(table, rows, &mut batch, &mut past))
-                .unwrap_or_else(|e| Err(arrow_schema::ArrowError::IpcError(e)))
-                .map_err(|e| arrow_failed("reading", &segment_path(folder, table, number), &e))?;
+            let read = contained(|| read_rows(table, rows, &mut batch, &mut past))
+                .unwrap_or_else(|e| Err(arrow_schema::ArrowError::IpcError(e)));
+            if let Err(e) = read {
+                let path = segment_path(folder, table, number);
+                notes.push(format!("{}: breaks off after {i} batches: {e}", path.display()));
+                return;
+            }
             if let Some((mono_ns, unix_ns)) = crate::table::stamp_of(rows) {
                 (batch.mono_ns, batch.unix_ns) = (mono_ns, unix_ns);
             }
         }
         batches.push(batch);
     }
-    Ok(())
 }

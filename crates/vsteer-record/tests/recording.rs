@@ -128,6 +128,57 @@ fn what_was_written_is_read_even_when_never_closed() {
     assert_eq!(r.between(2_005, 4_005).len(), 3);
 }
 
+/// Of a segment of which a row cannot be read what came before is, and so are all the others.
+#[test]
+fn one_garbled_row_costs_its_segment_from_there_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path().join("a.vsteer");
+    write(&folder, 400, Some(64 << 20));
+    let mut segments: Vec<_> = fs::read_dir(&folder)
+        .unwrap()
+        .map(|e| e.unwrap().path())
+        .filter(|p| p.file_name().unwrap().to_string_lossy().starts_with("thread"))
+        .collect();
+    segments.sort();
+    assert!(segments.len() > 2, "{segments:?}");
+    let mut bytes = fs::read(&segments[0]).unwrap();
+    // The role of a row in the middle: "vcpu0" becomes "vcpx0".
+    let at: Vec<usize> = bytes.windows(5).enumerate().filter(|(_, w)| w == b"vcpu0").map(|(i, _)| i).collect();
+    assert!(at.len() > 4, "{at:?}");
+    bytes[at[at.len() / 2] + 3] = b'x';
+    fs::write(&segments[0], bytes).unwrap();
+    let r = Recording::open(&folder).unwrap();
+    assert!(r.notes.iter().any(|n| n.contains("breaks off after")), "{:?}", r.notes);
+    assert!(r.batches.len() < 400 && r.batches.first() == Some(&batch(1)) && r.batches.last() == Some(&batch(400)));
+}
+
+/// The calendar's clock is set back by an hour in the middle: every moment is found once, by the clock of the begin.
+#[test]
+fn a_clock_that_was_set_back_hides_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path().join("a.vsteer");
+    let mut w = Writer::create(&folder, &manifest(), &config(), None).unwrap();
+    for i in 1..=10 {
+        let back = if i > 5 { 4_000 } else { 0 };
+        w.append(&Batch { unix_ns: 10_000 + i * 1_000 - back, ..batch(i) }, &config()).unwrap();
+    }
+    w.finish().unwrap();
+    let r = Recording::open(&folder).unwrap();
+    assert!(r.clock_went_back());
+    let found: Vec<u64> = r.between(14_000, 17_000).iter().map(|b| b.mono_ns).collect();
+    assert_eq!(found, [4_000, 5_000, 6_000, 7_000]);
+}
+
+#[test]
+fn a_zip_in_the_recordings_own_folder_does_not_hold_itself() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path().join("a.vsteer");
+    write(&folder, 5, None);
+    let whole: u64 = size_of(&folder);
+    vsteer_record::export::zip(&folder, &folder.join("a.zip")).unwrap();
+    assert!(fs::metadata(folder.join("a.zip")).unwrap().len() < 2 * whole);
+}
+
 #[test]
 fn a_recording_is_never_overwritten() {
     let dir = tempfile::tempdir().unwrap();

@@ -72,6 +72,12 @@ impl Interrupt {
     }
 }
 
+/// When the next of something that is done so often is due. Who was held up (stopped, a disk that did not answer) does not make up for what he missed: that would be nothing but
+/// load, of windows too short to say anything.
+pub fn due(last: Instant, every: Duration) -> Instant {
+    (last + every).max(Instant::now())
+}
+
 /// Why a sleep ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Woken {
@@ -102,5 +108,15 @@ mod tests {
         assert!(interrupt.sleep_until(begun + Duration::from_secs(60)));
         assert!(begun.elapsed() < Duration::from_secs(30) && interrupt.is_set());
         raiser.join().unwrap();
+    }
+
+    #[test]
+    fn who_was_held_up_does_not_catch_up() {
+        let (now, every) = (Instant::now(), Duration::from_secs(2));
+        assert_eq!(due(now + Duration::from_secs(5), every), now + Duration::from_secs(7));
+        // Held up for ten minutes: the next is now, not three hundred of them.
+        if let Some(long_ago) = now.checked_sub(Duration::from_secs(600)) {
+            assert!(due(long_ago, every) >= now);
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::cli::{CollectorChoice, Source, Window};
 use crate::command::timer_counts;
-use crate::interrupt::Interrupt;
+use crate::interrupt::{Interrupt, due};
 use crate::login;
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
@@ -284,7 +284,7 @@ pub fn observe(source: &Source, length: Duration, interval: Duration) -> Result<
     let mut batches = vec![host.sample()?];
     let mut next = begin;
     while begin.elapsed() < length {
-        next += interval;
+        next = due(next, interval);
         progress("observing", begin.elapsed(), length);
         if interrupt.sleep_until(next.min(begin + length)) {
             break;

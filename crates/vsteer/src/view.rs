@@ -4,6 +4,7 @@
 //! is derived anew from raw samples at every update; pausing stops the view, not the counting.
 
 use crate::cli::Top;
+use crate::interrupt::Interrupt;
 use crate::source::{need_vms, open_host};
 use crate::text::{COLUMNS, Row, host_rows, node_rows, shown, vm_rows};
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
@@ -27,6 +28,9 @@ const BAD: f64 = 0.10;
 /// How wide a name and a column are.
 const NAME: u16 = 18;
 const COLUMN: u16 = 9;
+
+/// It is looked so often whether a signal has come.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
 
 const HELP: &str = "\
   up/down, j/k   select            e, Enter   expand or close a VM
@@ -77,7 +81,7 @@ pub fn run(a: &Top) -> Result<(), Fault> {
     if let Some(recording) = &a.recording {
         let recording = crate::source::read(recording)?;
         let notes = recording.notes.clone();
-        return show(a, &mut Played { recording, at: 0, every_ns: a.interval.as_nanos() as u64 }, notes);
+        return show(a, &mut Played { recording, at: 0, shown: None, every_ns: a.interval.as_nanos() as u64 }, notes);
     }
     let mut host = open_host(&a.source)?;
     need_vms(&host.config()?, &a.source)?;
@@ -89,6 +93,8 @@ pub fn run(a: &Top) -> Result<(), Fault> {
 struct Played {
     recording: Recording,
     at: usize,
+    /// The last sample that was given.
+    shown: Option<usize>,
     every_ns: u64,
 }
 
@@ -109,7 +115,10 @@ impl Observe for Played {
         };
         let later = |b: &Batch| b.mono_ns >= now.mono_ns + self.every_ns;
         let next = batches.iter().skip(self.at).position(later).map(|i| self.at + i);
-        let sample = now.clone();
+        let mut sample = now.clone();
+        // Blame is since the sample before, all else since counting began: what is skipped is this one's.
+        sample.blame = batches[self.shown.map_or(self.at, |shown| shown + 1)..=self.at].iter().flat_map(|b| b.blame.clone()).collect();
+        self.shown = Some(self.at);
         self.at = next.unwrap_or(batches.len() - 1);
         Ok(sample)
     }
@@ -147,13 +156,23 @@ fn live(
     updates: Option<u64>,
 ) -> Result<(), Fault> {
     let failed = |e: std::io::Error| Fault::io("the terminal", &e);
+    // In raw mode Ctrl-C is a key; what others send is a signal, after which the terminal is restored as well.
+    let interrupt = Interrupt::listen();
     let mut before = host.sample()?;
     let mut next = Instant::now() + Duration::from_millis(300);
     let mut left = updates.unwrap_or(u64::MAX);
+    let mut stale = true;
     loop {
-        t.draw(|f| draw(f, view)).map_err(failed)?;
-        let wait = next.saturating_duration_since(Instant::now());
+        if std::mem::take(&mut stale) {
+            t.draw(|f| draw(f, view)).map_err(failed)?;
+        }
+        if interrupt.is_set() {
+            return Ok(());
+        }
+        let wait = next.saturating_duration_since(Instant::now()).min(LOOK_EVERY);
         if event::poll(wait).map_err(failed)? {
+            // Also where the window has another size.
+            stale = true;
             if let Event::Key(key) = event::read().map_err(failed)?
                 && key.kind == KeyEventKind::Press
                 && pressed(view, key.code, key.modifiers)
@@ -162,6 +181,10 @@ fn live(
             }
             continue;
         }
+        if Instant::now() < next {
+            continue;
+        }
+        stale = true;
         next = Instant::now() + view.interval;
         let now = host.sample()?;
         // The end of what is played.

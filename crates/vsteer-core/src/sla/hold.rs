@@ -317,8 +317,13 @@ impl Holder {
         let turned: Vec<usize> = (0..n).filter(|i| intervals[*i].is_some() && alive(i)).collect();
         // What the others use is gone.
         let load = |i: &Interval| i.seen.load_at(i.seen.rate_hz);
-        let others = (0..n).filter(|i| !turned.contains(i)).filter_map(|i| intervals[i].as_ref());
-        let pcpus = (now.pcpus - others.map(load).sum::<f64>()).max(0.01 * now.pcpus);
+        let others = (0..n).filter(|i| !turned.contains(i));
+        // Also of one whose requests are not seen (a log that is silent).
+        let used = |i: usize| {
+            let by_host = |v: &VmPeriod| v.vm.cpu_ns as f64 / 1e9 / length_s(&now).max(f64::MIN_POSITIVE);
+            intervals[i].as_ref().map(load).or_else(|| now.vms[i].as_ref().map(by_host)).unwrap_or(0.0)
+        };
+        let pcpus = (now.pcpus - others.map(used).sum::<f64>()).max(0.01 * now.pcpus);
         let now_hz: Vec<(f64, bool)> =
             turned.iter().map(|i| self.now_hz(*i, intervals[*i].as_ref())).collect();
         let young = self.pool.len() < REST;
@@ -434,8 +439,11 @@ impl Holder {
         let going = self.going.as_ref().map(|g| g.iter().filter_map(place).collect());
         let decision = match step.decide(going) {
             Decision::Set { weights, worst } => {
+                // Together as heavy as before, so that who is left out, or is nobody's here, gets what it got.
+                let before: f64 = ground.turned.iter().map(|i| ground.weights[*i]).sum();
+                let scale = before / weights.iter().sum::<f64>();
                 let mut all = ground.weights.clone();
-                ground.turned.iter().zip(weights).for_each(|(i, w)| all[*i] = w);
+                ground.turned.iter().zip(weights).for_each(|(i, w)| all[*i] = scale * w);
                 let seen = self.worst(&ground, |_| 0.0).filter(|_| !ground.foretold);
                 self.tried =
                     seen.map(|worst| Tried { set: all.clone(), before: ground.weights.clone(), worst });

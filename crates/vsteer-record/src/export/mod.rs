@@ -179,13 +179,15 @@ pub fn esxtop(recording: &Recording, output: &Path) -> Result<(), Fault> {
 pub fn zip(folder: &Path, output: &Path) -> Result<(), Fault> {
     Recording::open(folder)?;
     must_be_new(output)?;
+    // Before the output is there, which may lie in the same folder.
+    let listed = fs::read_dir(folder).and_then(|entries| entries.collect::<io::Result<Vec<_>>>());
+    let mut names = listed.map_err(|e| failed("reading", folder, &e))?;
+    names.sort_by_key(fs::DirEntry::file_name);
     let inside =
         folder.file_name().map_or_else(|| "recording.vsteer".into(), |n| n.to_string_lossy().into_owned());
     let write = || -> io::Result<()> {
         let mut zip = ::zip::ZipWriter::new(File::create(output)?);
         let options = ::zip::write::SimpleFileOptions::default();
-        let mut names: Vec<_> = fs::read_dir(folder)?.collect::<io::Result<Vec<_>>>()?;
-        names.sort_by_key(fs::DirEntry::file_name);
         for entry in names.iter().filter(|e| e.path().is_file()) {
             zip.start_file(format!("{inside}/{}", entry.file_name().to_string_lossy()), options)?;
             io::copy(&mut File::open(entry.path())?, &mut zip)?;

@@ -18,7 +18,7 @@ pub struct Top {
     #[arg(short, long, value_name = "TIME", default_value = "2s", value_parser = duration)]
     pub interval: std::time::Duration,
     /// Stop after so many updates.
-    #[arg(short = 'n', long, value_name = "N")]
+    #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub updates: Option<u64>,
     /// Where to look.
     #[command(flatten)]

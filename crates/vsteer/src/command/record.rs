@@ -1,7 +1,7 @@
 //! `vsteer record`: samples to disk until told to stop.
 
 use crate::cli::Record;
-use crate::interrupt::Interrupt;
+use crate::interrupt::{Interrupt, due};
 use crate::source::{Host, need_vms, open_host_with, progress, progress_done};
 use std::time::{Duration, Instant};
 use vsteer_core::nouns::{Batch, Collector, HostConfig};
@@ -55,6 +55,7 @@ pub fn run(a: &Record, json: bool) -> Result<(), Fault> {
     };
     let collector = host.collector();
     a.trigger.iter().try_for_each(|t| t.measurable(&collector))?;
+    length_of_statistics(a, &host)?;
     let ns = |d: Duration| d.as_nanos() as u64;
     let mut watch = Watch::new(a.trigger.clone(), ns(a.trigger_window), ns(a.trigger_quiet));
     let mut marks = 0u64;
@@ -91,8 +92,10 @@ pub fn run(a: &Record, json: bool) -> Result<(), Fault> {
     }
     let begin = Instant::now();
     let (mut next, mut batches, mut config, mut looked) = (begin, 1u64, config.clone(), begin);
+    let mut alone = false;
+    let mut go_on = || -> Result<(), Fault> {
     while a.length.is_none_or(|l| begin.elapsed() < l) {
-        next += interval;
+        next = due(next, interval);
         progress("recording", begin.elapsed(), a.length.unwrap_or(begin.elapsed() + interval));
         let end = a.length.map_or(next, |l| next.min(begin + l));
         if interrupt.sleep_until(end) || switches.as_ref().is_some_and(SwitchRecorder::has_failed) {
@@ -106,9 +109,20 @@ pub fn run(a: &Record, json: bool) -> Result<(), Fault> {
         newest_ns = batch.mono_ns;
         // The configuration is asked of the manager, which is slow beside a sample.
         if looked.elapsed() > Duration::from_secs(10) {
-            config = with_clocks(host.config()?);
             looked = Instant::now();
-            switches.iter().for_each(|s| s.set_config(&config));
+            // One that is started anew (libvirtd, a link) tells it later: what is measured does not depend on it.
+            match host.config() {
+                Ok(now) => {
+                    config = with_clocks(now);
+                    switches.iter().for_each(|s| s.set_config(&config));
+                    alone = false;
+                }
+                Err(why) if !alone => {
+                    eprintln!("vsteer: recorded on, with the configuration as it was: {why}");
+                    alone = true;
+                }
+                Err(_) => {}
+            }
         }
         writer.append(&batch, &config)?;
         for mark in watch.see(&batch, &config, &collector) {
@@ -121,14 +135,18 @@ pub fn run(a: &Record, json: bool) -> Result<(), Fault> {
         }
         batches += 1;
     }
+    Ok(())
+    };
+    let recorded = go_on();
     progress_done();
-    writer.finish()?;
-    second.map_or(Ok(()), Writer::finish)?;
+    // Whatever ended it, what there is is closed.
+    let closed = writer.finish().and(second.map_or(Ok(()), Writer::finish));
     let unseen = host.kvm().and_then(|h| h.observer()?.unseen().ok());
     let events = match (switches, host.into_kvm().and_then(|h| h.into_observer())) {
-        (Some(s), Some(observer)) => Some(s.finish(observer)?),
-        _ => None,
+        (Some(s), Some(observer)) => s.finish(observer).map(Some),
+        _ => Ok(None),
     };
+    let events = recorded.and(closed).and(events)?;
     let seconds = begin.elapsed().as_secs_f64();
     if json {
         super::print_json(&serde_json::json!({
@@ -142,15 +160,21 @@ pub fn run(a: &Record, json: bool) -> Result<(), Fault> {
     Ok(())
 }
 
+/// Of a vSphere's statistics, which lie in the past, it must be said how much: before a recording is made.
+fn length_of_statistics(a: &Record, host: &Host) -> Result<Option<Duration>, Fault> {
+    match host {
+        Host::Vsphere(_) if a.source.statistics != Statistics::RealTime => a.length.map(Some).ok_or_else(|| {
+            Fault::new(FaultKind::Usage, "how much of the statistics?").way_out("--for 24h")
+        }),
+        _ => Ok(None),
+    }
+}
+
 /// What a vSphere kept of its statistics, where these are to be recorded: they lie in the past.
 fn kept(a: &Record, host: &mut Host) -> Result<Option<Vec<Batch>>, Fault> {
+    let Some(length) = length_of_statistics(a, host)? else { return Ok(None) };
     match host {
-        Host::Vsphere(esxi) if a.source.statistics != Statistics::RealTime => {
-            let length = a.length.ok_or_else(|| {
-                Fault::new(FaultKind::Usage, "how much of the statistics?").way_out("--for 24h")
-            })?;
-            esxi.past(length).map(Some)
-        }
+        Host::Vsphere(esxi) => esxi.past(length).map(Some),
         _ => Ok(None),
     }
 }

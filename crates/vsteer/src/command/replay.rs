@@ -6,7 +6,7 @@ use crate::source;
 use std::path::Path;
 use std::time::Duration;
 use vsteer_core::nouns::Batch;
-use vsteer_core::{Fault, model};
+use vsteer_core::{Fault, FaultKind, model};
 use vsteer_record::esxtop;
 
 /// Replays.
@@ -15,6 +15,11 @@ use vsteer_record::esxtop;
 /// As [`source::read`].
 pub fn run(a: &Replay, json: bool) -> Result<(), Fault> {
     if a.marks {
+        let is_one = a.recording.is_file() || a.recording.join("manifest.json").is_file();
+        if !is_one {
+            // As for reading it.
+            source::read(&a.recording)?;
+        }
         let marks = vsteer_record::read_marks(&a.recording)?;
         if json {
             super::print_json(&marks);
@@ -51,6 +56,13 @@ pub fn rows(recording: &Path, interval: Duration, updates: Option<u64>, json: bo
         print_rows(batches[to].unix_ns, &model, json);
         from = to;
         left -= 1;
+    }
+    // Nothing was shown, and not because nothing was asked for.
+    if from == 0 && updates != Some(0) {
+        let seconds = batches.first().zip(batches.last()).map_or(0.0, |(a, b)| b.mono_ns.saturating_sub(a.mono_ns) as f64 / 1e9);
+        return Err(Fault::new(FaultKind::BadInput, "the recording is shorter than one interval")
+            .because(format!("{} samples over {seconds:.1} s", batches.len()))
+            .way_out("a shorter --interval"));
     }
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 use super::apply::open;
 use crate::cli::Steer;
-use crate::interrupt::Interrupt;
+use crate::interrupt::{Interrupt, due};
 use crate::moving::Hosts;
 use crate::sla::Sla;
 use crate::source::{Host, xen_meant};
@@ -45,6 +45,8 @@ const OF_A_DOMAIN0: f64 = 0.04;
 const REST_MOST: Duration = Duration::from_secs(2);
 /// Of a log whose requests ended so far from now the clock is another one.
 const CLOCK_APART: Duration = Duration::from_secs(600);
+/// A VM that uses more pCPUs than this does something that its log should tell of.
+const USED_UNSEEN: f64 = 0.05;
 /// A loss by rounding that is worth a note.
 const LOSS_TOLD: f64 = 0.01;
 /// A line with its time.
@@ -56,6 +58,10 @@ const SECOND_NS: u64 = 1_000_000_000;
 /// Levels, logs or VMs that are not there; a host that cannot be observed or set. Weights that were set are taken back first.
 pub fn run(a: &Steer, json: bool) -> Result<(), Fault> {
     let sla = Sla::read(&a.sla)?;
+    if let Some(length) = a.length.filter(|length| *length < sla.period) {
+        let what = format!("--for {} s is shorter than a period of {} s", length.as_secs_f64(), sla.period.as_secs_f64());
+        return Err(Fault::new(FaultKind::Usage, what).way_out("longer, or a shorter `period` in the file of levels"));
+    }
     let estimator = estimate::find(&a.by)?;
     let interrupt = Interrupt::listen();
     let mut host = match xen_meant(a.connect.as_deref())? {
@@ -130,7 +136,7 @@ impl World<'_> {
         Watched::look(&mut self.watched, true, self.sla.period);
         self.watched.iter_mut().for_each(Watched::forget);
         loop {
-            next += self.sla.period;
+            next = due(next, self.sla.period);
             let end = a.length.map(|length| begin + length);
             if end.is_some_and(|end| next > end) {
                 return Ok(());
@@ -207,6 +213,11 @@ impl World<'_> {
                     names[*i],
                     old.len()
                 ));
+            }
+            let used = of_host.vms[k].cpu_ns as f64 / (unix_ns.saturating_sub(last.unix_ns)).max(1) as f64;
+            if requests.is_empty() && used > USED_UNSEEN {
+                let why = self.watched[*i].missing().unwrap_or_else(|| "nothing told of a request in this period".to_owned());
+                notes.push(format!("{}: {why}, though it used {used:.2} of a pCPU, which is taken as used", names[*i]));
             }
             let dead = of_weights.iter().find(|(j, _)| *j == k).map(|(_, why)| why.clone());
             vms[*i] = Some(VmPeriod { requests, lots, vm: of_host.vms[k], dead });
@@ -451,7 +462,9 @@ fn steps(config: &HostConfig, names: &[&str], outcome: &Outcome) -> (Vec<Step>, 
         let vm = find(config, name).ok()?;
         Some((vm, vm.weight?, *weight))
     };
-    let all: Vec<_> = names.iter().zip(weights).filter_map(of).filter(|(_, _, w)| *w > 0.0).collect();
+    // Those that are left out have the weight that they had.
+    let turned = |(_, from, to): &(&VmConfig, CpuWeight, f64)| *to > 0.0 && (to / from.relative() - 1.0).abs() > 1e-9;
+    let all: Vec<_> = names.iter().zip(weights).filter_map(of).filter(turned).collect();
     let range = match all.first().map(|(_, from, _)| from) {
         Some(CpuWeight::Shares(_)) => CGROUP_V1,
         Some(CpuWeight::Weight(_)) => CGROUP_V2,

@@ -1,7 +1,7 @@
 //! `vsteer top`: the live table, or rows with `-b`.
 
 use crate::cli::Top;
-use crate::interrupt::Interrupt;
+use crate::interrupt::{Interrupt, due};
 use crate::source::{need_vms, open_host};
 use crate::text::{csv_header, csv_line, one_line, vm_rows};
 use std::io::IsTerminal;
@@ -35,7 +35,7 @@ pub fn run(a: &Top, json: bool) -> Result<(), Fault> {
     }
     let mut left = a.updates.unwrap_or(u64::MAX);
     while left > 0 {
-        next += a.interval;
+        next = due(next, a.interval);
         if interrupt.sleep_until(next) {
             return Ok(());
         }

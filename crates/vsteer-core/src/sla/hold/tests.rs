@@ -258,3 +258,46 @@ fn nobody_asks_and_one_alone_are_no_trouble() {
     // Alone it has all of the pCPU: no weight is better.
     assert!(!matches!(outcome.decision, Decision::Set { .. }), "{}", outcome.why);
 }
+
+/// Weights count beside those of VMs that are left out, and of others: together those that are turned stay as heavy as they were, so that nobody else gets less; and what is in force
+/// then is what was decided, by which it is known whether it was worse.
+#[test]
+fn what_is_set_is_together_as_heavy_as_before() {
+    let mut set = 0;
+    for seed in 1..=3 {
+        let mut world = World::new(seed, [45.0, 45.0, 170.0]);
+        world.dead = Some(Dead::Quota);
+        world.weights = vec![1.0, 2.0, 3.0];
+        let mut holder = holder([20.0, 60.0, 30.0]);
+        for _ in 0..4 {
+            let outcome = holder.step(world.live(), Around::default());
+            if let Decision::Set { weights, .. } = outcome.decision {
+                set += 1;
+                assert_eq!(weights[0], 1.0, "{weights:?}");
+                assert!((weights[1] + weights[2] - 5.0).abs() < 1e-9, "{weights:?}");
+                world.weights.clone_from(&weights);
+            }
+        }
+    }
+    assert!(set > 0);
+}
+
+/// A VM whose log is silent takes what its host says that it takes: what is left of the pCPU is the others'.
+#[test]
+fn who_is_not_seen_takes_what_it_takes() {
+    let late = |silent: bool| {
+        let mut world = World::new(1, [20.0, 20.0, 300.0]);
+        let mut holder = holder([20.0, 20.0, 1000.0]);
+        for _ in 0..3 {
+            let mut period = world.live();
+            if silent {
+                period.vms[2].as_mut().unwrap().requests.clear();
+            }
+            holder.step(period, Around::default());
+        }
+        holder.ground(Around::default()).pcpus
+    };
+    // 300 requests of 1.7 ms a second.
+    let (seen, silent) = (late(false), late(true));
+    assert!((seen - 1.0).abs() < 1e-9 && (silent - 0.49).abs() < 0.03, "{seen} {silent}");
+}

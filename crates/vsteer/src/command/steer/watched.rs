@@ -136,6 +136,14 @@ impl Watched {
         sight
     }
 
+    /// That the log that is to tell is not there.
+    pub fn missing(&self) -> Option<String> {
+        match &self.by {
+            By::Log(log) if !log.file.exists() => Some(format!("{} is not there", log.file.display())),
+            By::Log(_) | By::Histogram(_) => None,
+        }
+    }
+
     /// What a person should know of the last period.
     pub fn notes(&mut self) -> Vec<String> {
         let mut notes = Vec::new();
