@@ -1,8 +1,8 @@
 //! `--try`: undo by itself unless confirmed, even if everything that applied the plan is gone.
 //!
 //! The watchdog is a process of its own session, started before the first step and waited for until it says that it
-//! is ready. It does nothing until its deadline, then reads the journal: confirmed or rolled back, it ends; else it
-//! rolls back. It holds no lock while it waits. An apply that is still at work then sees the deadline itself and takes
+//! is ready. It does nothing until its deadline, then reads the journal: confirmed, rolled back or begun anew since by
+//! another apply, it ends; else it rolls back. It holds no lock while it waits. An apply that is still at work then sees the deadline itself and takes
 //! back; one that hangs (a libvirt that does not answer) is killed by the watchdog, its child, which then takes back in
 //! its stead. GAP(try-unit): under systemd a transient unit would also survive the caller's cgroup being killed.
 
@@ -88,7 +88,9 @@ pub fn watch(
         std::thread::sleep(left);
     }
     let mut journal = open_at_last(journal, applying)?;
-    if journal.confirmed() || journal.state() == State::RolledBack {
+    // Rolled back meanwhile and applied again, the plan has another journal under the same name: not this one's to undo.
+    let ours = journal.deadline_unix_ns() == Some(deadline_unix_ns);
+    if !ours || journal.confirmed() || journal.state() == State::RolledBack {
         return Ok(());
     }
     let (plan, connect) = journal.plan().unzip();

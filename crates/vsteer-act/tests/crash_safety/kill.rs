@@ -14,6 +14,8 @@ const FOLDER: &str = "VSTEER_TEST_FOLDER";
 const TASK: &str = "VSTEER_TEST_TASK";
 /// Size that no file may exceed, bytes.
 const ROOM: &str = "VSTEER_TEST_ROOM";
+/// When the watchdog's time is over, ns since 1970.
+const DEADLINE: &str = "VSTEER_TEST_DEADLINE";
 /// Exit code of a child whose task failed as it should.
 const REFUSED: i32 = 42;
 
@@ -32,7 +34,8 @@ fn child() {
         Ok("watch") => {
             let open =
                 |_: Option<&Plan>, _: Option<&str>| Ok(Box::new(World::at(folder)) as Box<dyn Actuate>);
-            watch(&journal_path(folder), 0, open).unwrap();
+            let deadline = std::env::var(DEADLINE).unwrap().parse().unwrap();
+            watch(&journal_path(folder), deadline, open).unwrap();
             return;
         }
         Ok("apply") => apply(&mut w, folder),
@@ -43,13 +46,17 @@ fn child() {
     }
 }
 
-/// An apply that hangs in its second step, with a watchdog whose time is over.
+/// An apply that hangs in its second step, with a watchdog whose time is over meanwhile.
 #[expect(clippy::zombie_processes, reason = "the process that would wait is killed")]
 fn hang(folder: &Path) -> ! {
-    let arm = |_: &mut Journal| {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    // Time enough for the first step.
+    let deadline_unix_ns = now.as_nanos() as u64 + 2_000_000_000;
+    let arm = |j: &mut Journal| {
         let mut c = Command::new(std::env::current_exe().unwrap());
-        c.args(["--exact", "kill::child"]).env(FOLDER, folder).env(TASK, "watch").spawn().unwrap();
-        Ok(())
+        c.args(["--exact", "kill::child"]).env(FOLDER, folder).env(TASK, "watch");
+        let watchdog = c.env(DEADLINE, deadline_unix_ns.to_string()).spawn().unwrap();
+        j.write(Entry::Armed { pid: watchdog.id(), deadline_unix_ns })
     };
     let asked = std::cell::Cell::new(0);
     let interrupted = || {

@@ -2,7 +2,7 @@
 
 use crate::world::{World, applied, apply_with, begin, folder, journal_path, plan};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use vsteer_act::{Entry, Journal, State, confirm, watch};
+use vsteer_act::{Entry, Journal, State, confirm, rollback, watch};
 use vsteer_core::{Fault, FaultKind};
 use vsteer_host::actuate::Actuate;
 
@@ -22,9 +22,10 @@ fn watch_in(folder: &std::path::Path, deadline_unix_ns: u64) -> Result<(), Fault
 fn unconfirmed_is_taken_back_and_cannot_be_kept_any_more() {
     let dir = folder();
     let mut w = World::at(dir.path());
-    apply_with(&mut w, dir.path(), armed(in_ms(60_000)), || false).unwrap();
+    let deadline = in_ms(1_000);
+    apply_with(&mut w, dir.path(), armed(deadline), || false).unwrap();
     assert_eq!(w.settings(), applied());
-    watch_in(dir.path(), in_ms(50)).unwrap();
+    watch_in(dir.path(), deadline).unwrap();
     assert_eq!(w.settings(), begin());
     let mut journal = Journal::open(&journal_path(dir.path())).unwrap();
     assert_eq!(confirm(&mut journal).unwrap_err().kind, FaultKind::Changed);
@@ -34,10 +35,29 @@ fn unconfirmed_is_taken_back_and_cannot_be_kept_any_more() {
 fn confirmed_stays() {
     let dir = folder();
     let mut w = World::at(dir.path());
-    apply_with(&mut w, dir.path(), armed(in_ms(60_000)), || false).unwrap();
+    let deadline = in_ms(1_000);
+    apply_with(&mut w, dir.path(), armed(deadline), || false).unwrap();
     confirm(&mut Journal::open(&journal_path(dir.path())).unwrap()).unwrap();
-    watch_in(dir.path(), in_ms(0)).unwrap();
+    watch_in(dir.path(), deadline).unwrap();
     assert_eq!(w.settings(), applied());
+}
+
+#[test]
+fn a_later_application_of_the_same_plan_is_not_undone() {
+    // Kept for good, or tried anew with a time of its own.
+    for again in [None, Some(in_ms(60_000))] {
+        let dir = folder();
+        let mut w = World::at(dir.path());
+        let deadline = in_ms(1_000);
+        apply_with(&mut w, dir.path(), armed(deadline), || false).unwrap();
+        rollback(&mut Journal::open(&journal_path(dir.path())).unwrap(), &mut w).unwrap();
+        assert_eq!(w.settings(), begin());
+        let arm = |j: &mut Journal| again.map_or(Ok(()), |at| armed(at)(j));
+        apply_with(&mut w, dir.path(), arm, || false).unwrap();
+        watch_in(dir.path(), deadline).unwrap();
+        assert_eq!(w.settings(), applied(), "armed again: {again:?}");
+        assert_eq!(Journal::open(&journal_path(dir.path())).unwrap().state(), State::Applied);
+    }
 }
 
 #[test]
@@ -69,15 +89,16 @@ fn what_is_not_applied_to_its_end_cannot_be_kept() {
 fn somebody_else_who_holds_the_journal_is_waited_for_and_not_killed() {
     let dir = folder();
     let mut w = World::at(dir.path());
-    apply_with(&mut w, dir.path(), armed(in_ms(60_000)), || false).unwrap();
+    let deadline = in_ms(1_000);
+    apply_with(&mut w, dir.path(), armed(deadline), || false).unwrap();
     let held = Journal::open(&journal_path(dir.path())).unwrap();
     let begun = Instant::now();
     std::thread::scope(|s| {
-        let watchdog = s.spawn(|| watch_in(dir.path(), in_ms(0)));
-        std::thread::sleep(Duration::from_millis(400));
+        let watchdog = s.spawn(|| watch_in(dir.path(), deadline));
+        std::thread::sleep(Duration::from_millis(1_400));
         drop(held);
         watchdog.join().unwrap().unwrap();
     });
-    assert!(begun.elapsed() >= Duration::from_millis(400));
+    assert!(begun.elapsed() >= Duration::from_millis(1_400));
     assert_eq!(w.settings(), begin());
 }
