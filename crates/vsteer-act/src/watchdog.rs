@@ -4,10 +4,12 @@
 //! is ready. It does nothing until its deadline, then reads the journal: confirmed, rolled back or begun anew since by
 //! another apply, it ends; else it rolls back. It holds no lock while it waits. An apply that is still at work then sees the deadline itself and takes
 //! back; one that hangs (a libvirt that does not answer) is killed by the watchdog, its child, which then takes back in
-//! its stead. GAP(try-unit): under systemd a transient unit would also survive the caller's cgroup being killed.
+//! its stead. What cannot be taken back (a libvirt that is being restarted) is tried again until it is, with the journal free in
+//! between, and each failure is told to the system's log, since nobody waits for the watchdog. GAP(try-unit): under systemd a transient unit would also survive the caller's cgroup being killed.
 
 use crate::journal::{Entry, Journal, State};
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixDatagram;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -21,6 +23,10 @@ use vsteer_host::actuate::Actuate;
 const HUNG_AFTER: Duration = Duration::from_secs(20);
 /// How often the watchdog looks whether the journal is free.
 const LOOK: Duration = Duration::from_millis(100);
+/// The pause after a failed try, and what it grows to: a manager's restart takes seconds, mending one by hand longer.
+const PAUSE: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(60));
+/// Where the system's log takes what is told to it (`man 3 syslog`).
+const LOG: &str = "/dev/log";
 
 pub(crate) fn unix_ns() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64)
@@ -70,14 +76,15 @@ pub(crate) fn say_ready() {
     let _ = std::io::stdout().flush();
 }
 
-/// The watchdog's own life: says `ready`, waits, and rolls back unless confirmed. `open` makes the actuator of the plan and where it was applied.
+/// The watchdog's own life: says `ready`, waits, and rolls back unless confirmed; what fails is tried again. `open` makes the actuator of
+/// the plan and where it was applied.
 ///
 /// # Errors
-/// As [`crate::rollback`].
+/// As [`Journal::open`], where the journal is gone or garbled: then there is nothing to go by.
 pub fn watch(
     journal: &Path,
     deadline_unix_ns: u64,
-    open: impl FnOnce(Option<&Plan>, Option<&str>) -> Result<Box<dyn Actuate>, Fault>,
+    open: impl Fn(Option<&Plan>, Option<&str>) -> Result<Box<dyn Actuate>, Fault>,
 ) -> Result<(), Fault> {
     // By the monotonic clock from here on: setting the wall clock back must not put the undoing off.
     let left = Duration::from_nanos(deadline_unix_ns.saturating_sub(unix_ns()));
@@ -87,7 +94,25 @@ pub fn watch(
     while let Some(left) = deadline.checked_duration_since(Instant::now()).filter(|l| !l.is_zero()) {
         std::thread::sleep(left);
     }
-    let mut journal = open_at_last(journal, applying)?;
+    let (mut pause, longest) = PAUSE;
+    loop {
+        // Opened anew each time: a person may take it back in a pause, or confirm, or begin anew.
+        let opened = open_at_last(journal, applying);
+        let mut opened = opened.inspect_err(|fault| tell(Path::new(LOG), journal, fault))?;
+        let Err(fault) = undo_if_due(&mut opened, deadline_unix_ns, &open) else { return Ok(()) };
+        drop(opened);
+        tell(Path::new(LOG), journal, &fault);
+        std::thread::sleep(pause);
+        pause = (pause * 2).min(longest);
+    }
+}
+
+/// Rolls back, unless that is not (any more) this watchdog's to do.
+fn undo_if_due(
+    journal: &mut Journal,
+    deadline_unix_ns: u64,
+    open: impl Fn(Option<&Plan>, Option<&str>) -> Result<Box<dyn Actuate>, Fault>,
+) -> Result<(), Fault> {
     // Rolled back meanwhile and applied again, the plan has another journal under the same name: not this one's to undo.
     let ours = journal.deadline_unix_ns() == Some(deadline_unix_ns);
     if !ours || journal.confirmed() || journal.state() == State::RolledBack {
@@ -95,7 +120,19 @@ pub fn watch(
     }
     let (plan, connect) = journal.plan().unzip();
     let mut actuator = open(plan, connect.flatten())?;
-    crate::rollback(&mut journal, actuator.as_mut()).map(|_| ())
+    crate::rollback(journal, actuator.as_mut()).map(|_| ())
+}
+
+/// Tells the system's log, as a daemon's error (3 * 8 + 3), what keeps `journal` from being taken back. Where there is no log, nobody hears it.
+pub(crate) fn tell(log: &Path, journal: &Path, fault: &Fault) {
+    // One message is one line.
+    let why = fault.to_string().replace('\n', ";");
+    let text = format!("<27>vsteer[{}]: {} is not taken back: {why}", std::process::id(), journal.display());
+    let _ = UnixDatagram::unbound().and_then(|socket| {
+        // A log that does not listen must not hold the watchdog.
+        socket.set_nonblocking(true)?;
+        socket.send_to(text.as_bytes(), log)
+    });
 }
 
 /// Opens the journal; whoever started the watchdog and still holds it after [`HUNG_AFTER`] is killed.
@@ -128,5 +165,28 @@ pub fn confirm(journal: &mut Journal) -> Result<(), Fault> {
             .way_out("make a new plan and apply it: vsteer plan -o plan.json")),
         State::Unfinished => Err(Fault::new(FaultKind::Changed, "the plan was not applied to its end")
             .way_out("take back what was done: vsteer rollback")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_is_told_to_the_log_in_one_line() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = dir.path().join("log");
+        let listening = UnixDatagram::bind(&log).unwrap();
+        listening.set_nonblocking(true).unwrap();
+        let fault = Fault::new(FaultKind::Failed, "asking libvirt").because("refused").way_out("start it");
+        tell(&log, Path::new("/j/p.journal"), &fault);
+        let mut text = [0; 1024];
+        let n = listening.recv(&mut text).unwrap();
+        let text = String::from_utf8_lossy(&text[..n]);
+        assert!(text.starts_with("<27>vsteer["), "{text}");
+        assert!(text.contains("/j/p.journal is not taken back: asking libvirt: refused"), "{text}");
+        assert!(text.contains("start it") && !text.contains('\n'), "{text}");
+        // And without a log it goes on.
+        tell(&dir.path().join("none"), Path::new("/j/p.journal"), &fault);
     }
 }

@@ -1,8 +1,10 @@
 //! Does `--try` undo by itself: after its time, when apply is late, and when apply hangs?
 
-use crate::world::{World, applied, apply_with, begin, folder, journal_path, plan};
+use crate::world::{Mishap, World, applied, apply_with, begin, folder, journal_path, plan};
+use std::cell::Cell;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use vsteer_act::{Entry, Journal, State, confirm, rollback, watch};
+use vsteer_core::plan::Plan;
 use vsteer_core::{Fault, FaultKind};
 use vsteer_host::actuate::Actuate;
 
@@ -58,6 +60,34 @@ fn a_later_application_of_the_same_plan_is_not_undone() {
         assert_eq!(w.settings(), applied(), "armed again: {again:?}");
         assert_eq!(Journal::open(&journal_path(dir.path())).unwrap().state(), State::Applied);
     }
+}
+
+#[test]
+fn what_cannot_be_taken_back_at_once_is_tried_again() {
+    let dir = folder();
+    let mut w = World::at(dir.path());
+    let deadline = in_ms(1_000);
+    apply_with(&mut w, dir.path(), armed(deadline), || false).unwrap();
+    let tries = Cell::new(0);
+    // First nobody is there to ask, then one who does not answer at once.
+    let open = |_: Option<&Plan>, _: Option<&str>| {
+        let mut w = World::at(dir.path());
+        match tries.replace(tries.get() + 1) {
+            0 => return Err(Fault::new(FaultKind::NothingThere, "no manager")),
+            1 => w.mishap = Some(Mishap::Unrestorable(0)),
+            _ => {}
+        }
+        Ok(Box::new(w) as Box<dyn Actuate>)
+    };
+    watch(&journal_path(dir.path()), deadline, open).unwrap();
+    assert_eq!((w.settings(), tries.get()), (begin(), 3));
+    assert_eq!(Journal::open(&journal_path(dir.path())).unwrap().state(), State::RolledBack);
+}
+
+#[test]
+fn a_journal_that_is_gone_ends_the_watchdog() {
+    let dir = folder();
+    assert_eq!(watch_in(dir.path(), in_ms(0)).unwrap_err().kind, FaultKind::NothingThere);
 }
 
 #[test]
