@@ -10,7 +10,7 @@ use std::path::Path;
 use vsteer_core::nouns::HostConfig;
 use vsteer_core::plan::{Change, PLAN_VERSION, Plan, Step};
 use vsteer_core::{Fault, FaultKind};
-use vsteer_host::actuate::Actuate;
+use vsteer_host::actuate::{Actuate, Restored};
 
 /// What was done with a plan.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -279,22 +279,22 @@ fn undo_all(journal: &mut Journal, actuator: &mut dyn Actuate) -> Result<Vec<Str
             continue;
         }
         // Restoring what is in force already does no harm, so nothing needs to be known of how far the step came.
-        let note = match actuator.restore(step, &former) {
-            Ok(()) => None,
-            // A thread or VM that is gone took its settings along.
-            Err(fault) if matches!(fault.kind, FaultKind::NothingThere | FaultKind::Changed) => {
-                Some(fault.to_string())
+        let (line, note) = match actuator.restore(step, &former) {
+            Ok(Restored::Back) => (format!("taken back: {}", step.change), None),
+            Ok(Restored::Defined(why)) => {
+                let line = format!("taken back in the definition: {}; in the running VM not: {why}", step.change);
+                (line, Some(why))
             }
+            // A thread or VM that is gone took its settings along.
+            Ok(Restored::Gone(why)) => (format!("nothing to take back: {why}"), Some(why)),
+            // Of whatever kind: that somebody cannot be asked does not mean that what he would tell of is gone.
             Err(fault) => {
                 kept.push(step);
                 refused.get_or_insert(fault);
                 continue;
             }
         };
-        lines.push(match &note {
-            Some(why) => format!("{}: nothing to take back: {why}", step.whose()),
-            None => format!("{}: taken back: {}", step.whose(), step.change),
-        });
+        lines.push(format!("{}: {line}", step.whose()));
         // After one entry that could not be written none is: a later rollback then repeats all from there, in order.
         if unwritten.is_none() {
             unwritten = journal.write(Entry::Undone { step: i, note }).err();

@@ -71,7 +71,7 @@ pub enum Entry {
     Undone {
         /// Index into the plan's steps.
         step: usize,
-        /// Why there was nothing to take back (the VM is gone), if so.
+        /// Why there was nothing to take back in the running VM (it is gone), if so.
         note: Option<String>,
     },
     /// Nothing of the plan is left.

@@ -96,9 +96,36 @@ pub struct Former {
     /// Files of a boot loader that the step edits, with their contents.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub files: Vec<(String, String)>,
+    /// The run of the VM whose settings `live` are; `None` where that is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run: Option<Run>,
+    /// The URI of the libvirt that keeps the definition: it is put back also when the VM is off.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keeper: Option<String>,
     /// A VM's settings on vSphere, of which the step overwrites some.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vsphere: Option<Box<Settings>>,
+}
+
+/// Which run of a VM a step was made in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Run {
+    /// Its process.
+    pub pid: u32,
+    /// When that started, clock ticks since the host's boot: with the pid, an identity.
+    pub start_ticks: u64,
+}
+
+/// What came of taking a step back. That something is gone is always said in so many words, never read from a fault: who cannot be
+/// asked has not said that.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Restored {
+    /// All is as `former` says.
+    Back,
+    /// The definition is; in the running VM nothing was left to take back, for this reason.
+    Defined(String),
+    /// What was changed is gone, for this reason, and took the setting along.
+    Gone(String),
 }
 
 /// A host that can be changed.
@@ -139,9 +166,10 @@ pub trait Actuate {
     /// fault says so where that failed too.
     fn act(&mut self, step: &Step, scope: Scope) -> Result<(), Fault>;
 
-    /// Puts back what `former` says. Threads that ended meanwhile are passed over.
+    /// Puts back what `former` says. Threads that ended meanwhile are passed over. May be called again, and for a step that was made in
+    /// part or not at all.
     ///
     /// # Errors
-    /// As [`Actuate::act`]. May be called again, and for a step that was made in part or not at all.
-    fn restore(&mut self, step: &Step, former: &Former) -> Result<(), Fault>;
+    /// Whatever keeps it from being put back, or from being known to be gone: then it may still be in force.
+    fn restore(&mut self, step: &Step, former: &Former) -> Result<Restored, Fault>;
 }

@@ -5,11 +5,12 @@
 //!
 //! What is kept for good (tuned's profiles, boot loaders, definitions of VMs) is [`crate::lasting`]'s; here it is a setting like any other.
 
-use crate::actuate::{Actuate, Capabilities, Former};
+use crate::actuate::{Actuate, Capabilities, Former, Restored};
 use crate::lasting::place::Place;
 use crate::lasting::{boot_loader, definition, tuned};
 use crate::shell::{self, quoted};
 use std::io::Write;
+use std::path::Path;
 use std::time::Duration;
 use vsteer_core::experiment::description::{How, Knob, in_brackets, word_name, words_of};
 use vsteer_core::nouns::VmId;
@@ -155,29 +156,35 @@ impl Actuate for Knobs {
         set(knob, to)
     }
 
-    fn restore(&mut self, step: &Step, former: &Former) -> Result<(), Fault> {
+    fn restore(&mut self, step: &Step, former: &Former) -> Result<Restored, Fault> {
         let (knob, to) = self.knob(step)?;
-        let Some(Change::Knob { from, .. }) = &former.live else { return Ok(()) };
+        let Some(Change::Knob { from, .. }) = &former.live else { return Ok(Restored::Back) };
         let at = Place(knob.on.as_deref());
         match &knob.how {
-            How::TunedProfile { profile } => return tuned::restore(profile, from, at),
+            How::TunedProfile { profile } => {
+                return tuned::restore(profile, from, at).map(|()| Restored::Back);
+            }
             How::BootLoader { names, loader } => {
-                return boot_loader::restore(loader, names, (from, to), former, at);
+                return boot_loader::restore(loader, names, (from, to), former, at).map(|()| Restored::Back);
             }
             How::Definition { connect, element } => {
-                return definition::restore(connect, element, &former.definition);
+                return definition::restore(connect, element, &former.definition).map(|()| Restored::Back);
+            }
+            // A device, module or process that is gone took its file along.
+            How::File { path } if knob.on.is_none() && matches!(Path::new(path).try_exists(), Ok(false)) => {
+                return Ok(Restored::Gone(format!("{path} is not there any more")));
             }
             How::File { .. } | How::Commands { .. } | How::KernelWords { .. } => {}
         }
         // Also words of the command line: what the next boot is given is not told by what runs.
         let next_boot = matches!(knob.how, How::KernelWords { .. });
         if !next_boot && read(knob).is_ok_and(|now| now == *from) {
-            return Ok(());
+            return Ok(Restored::Back);
         }
         set(knob, from)?;
         let now = read(knob)?;
         if next_boot || now == *from {
-            return Ok(());
+            return Ok(Restored::Back);
         }
         Err(Fault::new(FaultKind::NotApplied, format!("putting {} back", of(knob)))
             .because(format!("{from:?} was set, in force is {now:?}")))
@@ -208,8 +215,11 @@ mod tests {
         let former = Knobs.former(&s, Scope::Live).unwrap();
         Knobs.act(&s, Scope::Live).unwrap();
         assert_eq!(read(&file).unwrap(), "never");
-        Knobs.restore(&s, &former).unwrap();
+        assert_eq!(Knobs.restore(&s, &former).unwrap(), Restored::Back);
         assert_eq!(read(&file).unwrap(), "madvise");
+        let lost = knob(How::File { path: dir.path().join("none").to_string_lossy().into_owned() });
+        let of_lost = step(&lost, "madvise", "never");
+        assert!(matches!(Knobs.restore(&of_lost, &former).unwrap(), Restored::Gone(_)));
         let commands = knob(How::Commands {
             set: format!("printf %s {{level}} > {}", quoted(&path)),
             read: format!("cat {}", quoted(&path)),

@@ -13,7 +13,7 @@
 //!
 //! Left out: several readers of one trace. Where another `xentrace` runs, the two take each other's records away.
 
-use crate::actuate::{Actuate, Capabilities, Former};
+use crate::actuate::{Actuate, Capabilities, Former, Restored};
 use crate::kvm::inventory::{is_named, no_such_vm};
 use crate::observe::Observe;
 use std::io::Read;
@@ -214,7 +214,7 @@ impl Actuate for XenHost {
         act::act(&self.place, &self.told.listed, step, scope)
     }
 
-    fn restore(&mut self, step: &Step, former: &Former) -> Result<(), Fault> {
+    fn restore(&mut self, step: &Step, former: &Former) -> Result<Restored, Fault> {
         self.ask_of(&step.change)?;
         act::restore(&self.place, &self.told.listed, step, former)
     }

@@ -13,6 +13,8 @@ use virt::sys;
 
 /// The largest CPU number in a pin; Linux knows no more than 8,192 CPUs on x86.
 const CPU_MAX: u32 = 8191;
+/// The way out where no daemon answers.
+const NO_DAEMON: &str = "check the URI, and that libvirtd or virtqemud runs there";
 
 /// One request.
 #[derive(Deserialize)]
@@ -65,17 +67,23 @@ fn refused(what: impl Into<String>, e: &Error) -> Fault {
         N::NoSupport | N::ConfigUnsupported | N::ArgumentUnsupported | N::OperationUnsupported => {
             ("unsupported", None)
         }
-        N::NoConnect => ("nothing_there", Some("check the URI, and that libvirtd or virtqemud runs there")),
+        // To open a connection that cannot be had is [`unopened`]; one that is lost says nothing of any VM.
+        N::NoConnect => ("failed", Some(NO_DAEMON)),
         N::InvalidArg | N::XmlError | N::XmlDetail => ("bad_input", None),
         _ if e.message().contains("Permission denied") => ("no_privilege", Some("run as root")),
-        _ if e.message().contains("Failed to connect socket") => {
-            ("nothing_there", Some("check the URI, and that libvirtd or virtqemud runs there"))
-        }
+        _ if e.message().contains("Failed to connect socket") => ("failed", Some(NO_DAEMON)),
         _ => ("failed", None),
     };
     let mut fault = Fault::new(kind, what, e.message());
     fault.way_out = way_out.map(str::to_owned);
     fault
+}
+
+/// A libvirt that was asked for and is not there.
+fn unopened(uri: &str, e: &Error) -> Fault {
+    let fault = refused(format!("connecting to libvirt at {uri}"), e);
+    let kind = if fault.way_out.as_deref() == Some(NO_DAEMON) { "nothing_there" } else { fault.kind };
+    Fault { kind, ..fault }
 }
 
 /// A text that goes to C: the bindings would panic on a zero byte.
@@ -205,7 +213,7 @@ impl Session {
             let _ = old.close();
         }
         let opened = if write { Connect::open(Some(uri)) } else { Connect::open_read_only(Some(uri)) };
-        let connection = opened.map_err(|e| refused(format!("connecting to libvirt at {uri}"), &e))?;
+        let connection = opened.map_err(|e| unopened(uri, &e))?;
         let about = json!({
             "uri": connection.get_uri().unwrap_or_else(|_| uri.to_owned()),
             "driver": connection.get_type().ok(),
@@ -233,9 +241,19 @@ impl Session {
             .connection()?
             .list_all_domains(sys::VIR_CONNECT_LIST_DOMAINS_ACTIVE)
             .map_err(|e| refused("listing the VMs", &e))?;
-        // A VM that stops while it is described is left out.
-        let domains: Vec<Value> = active.iter().filter_map(|d| described(d).ok()).collect();
-        Ok(json!({ "domains": domains }))
+        let (mut domains, mut undescribed) = (Vec::new(), Vec::new());
+        for domain in &active {
+            match described(domain) {
+                Ok(value) => domains.push(value),
+                // A VM that stops while it is described is left out.
+                Err(_) if has_stopped(domain) => {}
+                Err(e) => {
+                    let uuid = domain.get_uuid_string().ok();
+                    undescribed.push(json!({ "uuid": uuid, "cause": e.message() }));
+                }
+            }
+        }
+        Ok(json!({ "domains": domains, "undescribed": undescribed }))
     }
 
     fn node(&self) -> Result<Value, Fault> {
@@ -266,8 +284,7 @@ impl Session {
             }
         }
         let domain = self.domain(uuid)?;
-        let there =
-            Connect::open(Some(to)).map_err(|e| refused(format!("connecting to libvirt at {to}"), &e))?;
+        let there = Connect::open(Some(to)).map_err(|e| unopened(to, &e))?;
         let mut flags = sys::VIR_MIGRATE_LIVE;
         if domain.is_persistent().map_err(|e| refused(what(), &e))? {
             flags |= sys::VIR_MIGRATE_PERSIST_DEST | sys::VIR_MIGRATE_UNDEFINE_SOURCE;
@@ -310,6 +327,14 @@ fn definition(domain: &Domain, uuid: &str) -> Result<String, Fault> {
     }
     let flags = sys::VIR_DOMAIN_XML_INACTIVE | sys::VIR_DOMAIN_XML_SECURE;
     domain.get_xml_desc(flags).map_err(|e| refused(what(), &e))
+}
+
+/// Does libvirt say so? Only then may a VM be left out of what runs.
+fn has_stopped(domain: &Domain) -> bool {
+    match domain.is_active() {
+        Ok(active) => !active,
+        Err(e) => e.code() == ErrorNumber::NoDomain,
+    }
 }
 
 fn described(domain: &Domain) -> Result<Value, Error> {

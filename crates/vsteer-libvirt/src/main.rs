@@ -22,6 +22,8 @@
 //! | `migratable`   | `uuid`                                               | `xml`: for `migrate`, secrets too       |
 //! | `migrate`      | `uuid`, `to`, `xml`, `persist_xml`, `uri`            | null, when it runs there                |
 //!
+//! `list` also has `undescribed`: `uuid` and `cause` of each domain that runs and cannot be described now.
+//!
 //! A domain of `list` has `uuid`, `name`, `id`, `state` (`running`, `paused`, …), `persistent`, `xml` (live),
 //! `xml_inactive` and `sched` (both null where there is none). `cpus` is a list of numbers. Pins, vcpusched and guest
 //! topology are read from `xml` and, in the definition, changed by `redefine`. libvirt tells no process id.

@@ -11,7 +11,7 @@ use vsteer_core::model::{self, HostModel};
 use vsteer_core::nouns::{Batch, Collector, HostConfig, VmId};
 use vsteer_core::plan::{Change, Scope, Step};
 use vsteer_core::{Fault, FaultKind};
-use vsteer_host::actuate::{Actuate, Capabilities, Former};
+use vsteer_host::actuate::{Actuate, Capabilities, Former, Restored};
 use vsteer_host::observe::{KvmHost, Observe, Options};
 use vsteer_host::vsphere::{Esxi, Statistics};
 use vsteer_host::xen::XenHost;
@@ -165,7 +165,7 @@ impl Actuate for Host {
         self.actuator().act(step, scope)
     }
 
-    fn restore(&mut self, step: &Step, former: &Former) -> Result<(), Fault> {
+    fn restore(&mut self, step: &Step, former: &Former) -> Result<Restored, Fault> {
         self.actuator().restore(step, former)
     }
 }

@@ -1,9 +1,10 @@
 //! Something goes wrong at each step in each way: is all of it taken back, and said?
 
-use crate::world::{self, Mishap, Settings, World, applied, apply, apply_with, begin, folder, journal_path};
+use crate::world::{self, Mishap, Settings, Vm, World, applied, apply, apply_with, begin, folder, journal_path};
 use std::cell::Cell;
 use vsteer_act::{Journal, State, preview, rollback};
 use vsteer_core::FaultKind;
+use vsteer_core::plan::{Plan, Scope};
 
 const STEPS: usize = 4;
 
@@ -73,6 +74,49 @@ fn a_vm_that_vanishes_takes_its_settings_along_and_the_rest_is_taken_back() {
         let expected: Settings = begin().into_iter().filter(|(name, _)| *name != gone).collect();
         assert_eq!(w.settings(), expected, "VM {gone} vanishes before step {n}");
         assert_eq!(Journal::open(&journal_path(dir.path())).unwrap().state(), State::RolledBack);
+    }
+}
+
+#[test]
+fn who_cannot_be_asked_has_not_said_that_a_vm_is_gone() {
+    for kind in [FaultKind::NothingThere, FaultKind::Changed, FaultKind::Failed] {
+        let dir = folder();
+        let mut w = World::at(dir.path());
+        let receipt = apply(&mut w, dir.path()).unwrap();
+        let mut journal = Journal::open(&receipt.journal).unwrap();
+        w.mishap = Some(Mishap::Unreachable(kind));
+        assert_eq!(rollback(&mut journal, &mut w).unwrap_err().kind, kind);
+        assert_eq!((w.settings(), journal.state()), (applied(), State::Applied), "{kind:?}");
+        assert_eq!(journal.to_undo().len(), STEPS, "{kind:?}: all of it is still to be taken back");
+        w.mishap = None;
+        rollback(&mut journal, &mut w).unwrap();
+        assert_eq!((w.settings(), journal.state()), (begin(), State::RolledBack), "{kind:?}");
+    }
+}
+
+#[test]
+fn the_definition_of_a_vm_that_is_off_or_runs_anew_is_taken_back_and_its_new_run_left_alone() {
+    for run in [None, Some(2)] {
+        let dir = folder();
+        let mut w = World::at(dir.path());
+        let plan = Plan { scope: Scope::Both, ..world::plan() };
+        let setting = vsteer_act::Setting { folder: dir.path(), connect: None, unix_ns: 7 };
+        let receipt =
+            vsteer_act::apply(&plan, &world::config(), &mut w, setting, |_| Ok(()), || false).unwrap();
+        let mut then = w.settings();
+        let a = then.get_mut("a").unwrap();
+        assert_eq!(a.defined, 50);
+        (a.run, a.weight) = (run, 70);
+        w.save(&then);
+        let mut journal = Journal::open(&receipt.journal).unwrap();
+        let steps = rollback(&mut journal, &mut w).unwrap().steps;
+        let a = then.remove("a").unwrap();
+        let mut expected = begin();
+        expected.insert("a".to_owned(), Vm { defined: 100, ..a });
+        assert_eq!(w.settings(), expected, "run {run:?}");
+        let said = |words: &str| steps.iter().filter(|line| line.contains(words)).count();
+        // Two weights, which the definition has, and the emulator's place, which it has not in this world.
+        assert_eq!((said("back in the definition"), said("nothing to take back")), (2, 1), "{steps:?}");
     }
 }
 

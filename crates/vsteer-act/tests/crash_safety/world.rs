@@ -12,7 +12,7 @@ use vsteer_core::nouns::{CgroupLayout, CpuWeight, HostConfig, Role, Tid, VmConfi
 use vsteer_core::plan::{Change, Forecast, Plan, Scope, Step};
 use vsteer_core::topology::{Parts, Topology};
 use vsteer_core::{CpuSet, Fault, FaultKind};
-use vsteer_host::actuate::{Able, Actuate, Capabilities, Capability, Former};
+use vsteer_host::actuate::{Able, Actuate, Capabilities, Capability, Former, Part, Restored, Run};
 
 /// One VM's settings.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -20,6 +20,10 @@ pub struct Vm {
     pub weight: u64,
     pub vcpu: CpuSet,
     pub emulator: [CpuSet; 2],
+    /// What its definition says of its weight, which is there also when it is off.
+    pub defined: u64,
+    /// Which run of it this is; none while it is off.
+    pub run: Option<u32>,
 }
 
 pub type Settings = BTreeMap<String, Vm>;
@@ -41,6 +45,8 @@ pub enum Mishap {
     Meddled(usize),
     /// The n-th restoring is refused, once.
     Unrestorable(usize),
+    /// Nobody can be asked to restore anything, and that is told as this.
+    Unreachable(FaultKind),
 }
 
 /// The host. Its settings live in a file, so that a killed process leaves them behind.
@@ -64,7 +70,13 @@ fn cpus(text: &str) -> CpuSet {
 }
 
 pub fn begin() -> Settings {
-    let vm = |weight, vcpu, a, b| Vm { weight, vcpu: cpus(vcpu), emulator: [cpus(a), cpus(b)] };
+    let vm = |weight, vcpu, a, b| Vm {
+        weight,
+        vcpu: cpus(vcpu),
+        emulator: [cpus(a), cpus(b)],
+        defined: weight,
+        run: Some(1),
+    };
     BTreeMap::from([
         ("a".to_owned(), vm(100, "0-3", "0-3", "2")),
         ("b".to_owned(), vm(200, "1", "0-3", "0-1")),
@@ -147,19 +159,25 @@ impl Actuate for World {
         })
     }
 
-    fn former(&mut self, step: &Step, _: Scope) -> Result<Former, Fault> {
+    fn former(&mut self, step: &Step, scope: Scope) -> Result<Former, Fault> {
         let vm = self.vm(step)?;
+        let defined = matches!(step.change, Change::Weight { .. }) && scope.persistent();
+        let elements = vec![vm.defined.to_string()];
+        let part = Part { parent: "cputune".into(), tag: "shares".into(), key: None, elements };
+        let run = vm.run.map(|pid| Run { pid, start_ticks: 0 });
         let emulator = matches!(step.change, Change::Affinity { role: Role::Emulator, .. });
         let places = vm.emulator.into_iter().zip([Tid(1), Tid(2)]).map(|(c, t)| (t, c));
         self.looks -= 1;
         Ok(Former {
             live: Some(self.current(step)?),
             affinities: if emulator { places.collect() } else { Vec::new() },
+            definition: if defined { vec![part] } else { Vec::new() },
+            run,
             ..Former::default()
         })
     }
 
-    fn act(&mut self, step: &Step, _: Scope) -> Result<(), Fault> {
+    fn act(&mut self, step: &Step, scope: Scope) -> Result<(), Fault> {
         let n = self.acts;
         self.acts += 1;
         let failed = |what: &str| Err(Fault::new(FaultKind::NotApplied, what));
@@ -176,7 +194,12 @@ impl Actuate for World {
         let half = self.mishap == Some(Mishap::Half(n));
         let mut vm = self.vm(step)?;
         match &step.change {
-            Change::Weight { to: CpuWeight::Weight(w), .. } => vm.weight = *w,
+            Change::Weight { to: CpuWeight::Weight(w), .. } => {
+                vm.weight = *w;
+                if scope.persistent() {
+                    vm.defined = *w;
+                }
+            }
             Change::Affinity { role: Role::Emulator, to, .. } => {
                 vm.emulator[0] = to.clone();
                 if !half {
@@ -193,13 +216,25 @@ impl Actuate for World {
         }
     }
 
-    fn restore(&mut self, step: &Step, former: &Former) -> Result<(), Fault> {
+    fn restore(&mut self, step: &Step, former: &Former) -> Result<Restored, Fault> {
         let n = self.restores;
         self.restores += 1;
         if self.mishap == Some(Mishap::Unrestorable(n)) {
             return Err(Fault::new(FaultKind::Failed, "the manager does not answer"));
         }
-        let mut vm = self.vm(step)?;
+        if let Some(Mishap::Unreachable(kind)) = self.mishap {
+            return Err(Fault::new(kind, "the manager cannot be reached"));
+        }
+        let Some(mut vm) = self.settings().remove(&step.vm.0) else {
+            return Ok(Restored::Gone("the VM is not there any more".to_owned()));
+        };
+        let defined = former.definition.first().map(|part| part.elements.concat().parse().unwrap());
+        vm.defined = defined.unwrap_or(vm.defined);
+        if vm.run != former.run.map(|run| run.pid) {
+            self.put(step, vm);
+            let why = "its run is over".to_owned();
+            return Ok(if defined.is_some() { Restored::Defined(why) } else { Restored::Gone(why) });
+        }
         match former.live.clone().unwrap() {
             Change::Weight { from: CpuWeight::Weight(w), .. } => vm.weight = w,
             Change::Affinity { role: Role::Emulator, .. } => {
@@ -212,7 +247,7 @@ impl Actuate for World {
         }
         self.put(step, vm);
         self.restored.push(format!("{}: {}", step.vm.0, step.change));
-        Ok(())
+        Ok(Restored::Back)
     }
 }
 

@@ -14,10 +14,11 @@ mod able;
 mod host;
 mod live;
 
+use super::client::Client;
 use super::config;
 use super::inventory::{Inventory, Thread};
 use super::{definition, xml};
-use crate::actuate::{Actuate, Capabilities, Former};
+use crate::actuate::{Actuate, Capabilities, Former, Restored, Run};
 use crate::linux::task;
 use crate::observe::KvmHost;
 use serde_json::json;
@@ -171,7 +172,7 @@ impl KvmHost {
         self.libvirt(subject, step)?.definition(&subject.vm.id.0)
     }
 
-    fn libvirt(&mut self, subject: &Subject, step: &Step) -> Result<&mut super::client::Client, Fault> {
+    fn libvirt(&mut self, subject: &Subject, step: &Step) -> Result<&mut Client, Fault> {
         let Manager::Libvirt(uri) = &subject.vm.manager else {
             return Err(able::no_definition(&subject.vm, step));
         };
@@ -186,12 +187,87 @@ impl KvmHost {
         edit: impl FnOnce(&str) -> Result<String, String>,
     ) -> Result<(), Fault> {
         let old = self.definition(subject, step)?;
-        let new = edit(&old).map_err(|why| fault(FaultKind::Unsupported, step).because(why))?;
-        if new == old {
-            return Ok(());
+        replace(self.libvirt(subject, step)?, &old, step, edit)
+    }
+
+    /// Puts the definition back. The VM may be off, or run anew: it is known by its UUID alone.
+    fn restore_definition(&mut self, step: &Step, former: &Former) -> Result<Restored, Fault> {
+        // Journals of older releases do not name the libvirt: then it is the one that knows the VM.
+        let uris = former.keeper.clone().map_or_else(|| self.inventory.uris(), |uri| vec![uri]);
+        let (mut asked, mut silent) = (false, None);
+        for uri in uris {
+            let Some(client) = self.inventory.client_for_writing(&uri) else { continue };
+            let old = match client.definition_if_known(&step.vm.0) {
+                Ok(old) => old,
+                Err(fault) => {
+                    silent.get_or_insert(fault);
+                    continue;
+                }
+            };
+            asked = true;
+            let Some(old) = old else { continue };
+            let put = |text: &str| {
+                let mut parts = former.definition.iter().rev();
+                parts.try_fold(text.to_owned(), |text, part| definition::put(&text, part))
+            };
+            return replace(client, &old, step, put).map(|()| Restored::Back);
         }
-        let request = json!({ "op": "redefine", "uuid": subject.vm.id.0, "expect": old, "xml": new });
-        self.libvirt(subject, step)?.ask(request).map(|_| ()).map_err(|f| live::refused_by_libvirt(f, step))
+        match (silent, asked) {
+            // One that does not answer may be the one that has it.
+            (Some(fault), _) => Err(live::refused_by_libvirt(fault, step)),
+            (None, true) => Ok(Restored::Gone("its definition is gone: libvirt knows no such VM".to_owned())),
+            (None, false) => Err(able::not_connected(step)),
+        }
+    }
+
+    /// Why nothing is left of what a step set in the running VM; `None` while that is there. Processes and threads tell it: a libvirt
+    /// that does not answer, or does not list the VM, has not said so.
+    fn gone(&mut self, step: &Step, former: &Former) -> Option<String> {
+        let runs = self.inventory.runs_of(&step.vm);
+        if runs.is_empty() {
+            return Some("the VM does not run here any more".to_owned());
+        }
+        // Older journals do not say which run it was.
+        if former.run.is_some_and(|run| !runs.contains(&run)) {
+            return Some("the VM has been started anew since, with settings of its own".to_owned());
+        }
+        let (Change::Affinity { tid, .. } | Change::Class { tid, .. }) = step.change else { return None };
+        // A subject that cannot be had says nothing of its threads.
+        let subject = self.subject(step).ok()?;
+        let there = subject.threads.iter().any(|t| t.tid == tid);
+        (!there).then(|| format!("its thread {} has ended", tid.0))
+    }
+
+    /// Puts the running VM's setting back.
+    fn restore_live(&mut self, step: &Step, former: &Former, change: &Change) -> Result<Restored, Fault> {
+        // A cgroup may outlive the VM on whose behalf its budget was changed.
+        if let Change::RtBudget { cgroup, from_us, .. } = change {
+            if live::budget_is_gone(&self.inventory, cgroup) {
+                return Ok(Restored::Gone(format!("the cgroup {cgroup} is gone")));
+            }
+            return live::budget(&self.inventory, step, cgroup, *from_us).map(|()| Restored::Back);
+        }
+        if let Some(why) = self.gone(step, former) {
+            return Ok(Restored::Gone(why));
+        }
+        let Some(undo) = change.undo() else { return Ok(Restored::Back) };
+        match self.put_back(step, former, undo) {
+            Ok(()) => Ok(Restored::Back),
+            // It may have ended meanwhile.
+            Err(fault) => self.gone(step, former).map(Restored::Gone).ok_or(fault),
+        }
+    }
+
+    /// Through the manager first, so that its record is right; then what its words could not say.
+    fn put_back(&mut self, step: &Step, former: &Former, undo: Change) -> Result<(), Fault> {
+        let subject = self.subject(step).map_err(|_| {
+            fault(FaultKind::Failed, step)
+                .because("its process runs, and is not seen as a VM's now")
+                .way_out("see whether its libvirt answers (virsh list), then vsteer rollback")
+        })?;
+        let change = live::as_it_was_told(undo, &former.cpusets);
+        self.make_live(&subject, &Step { change, ..step.clone() })?;
+        live::put_back(&mut self.inventory, &subject, step, former)
     }
 
     fn make(&mut self, step: &Step, scope: Scope) -> Result<(), Fault> {
@@ -214,6 +290,31 @@ impl KvmHost {
 
     fn make_live(&mut self, subject: &Subject, step: &Step) -> Result<(), Fault> {
         live::make(&mut self.inventory, subject, step)
+    }
+}
+
+/// Replaces parts of the definition `old`. Nothing is written where nothing differs.
+fn replace(
+    client: &mut Client,
+    old: &str,
+    step: &Step,
+    edit: impl FnOnce(&str) -> Result<String, String>,
+) -> Result<(), Fault> {
+    let new = edit(old).map_err(|why| fault(FaultKind::Unsupported, step).because(why))?;
+    if new == old {
+        return Ok(());
+    }
+    let request = json!({ "op": "redefine", "uuid": step.vm.0, "expect": old, "xml": new });
+    client.ask(request).map(|_| ()).map_err(|f| live::refused_by_libvirt(f, step))
+}
+
+/// What came of both parts of a step, of which one may not have been touched.
+fn of_both(definition: Option<Restored>, live: Option<Restored>) -> Restored {
+    match (definition, live) {
+        (None, None) => Restored::Back,
+        (Some(Restored::Back), Some(Restored::Gone(why))) => Restored::Defined(why),
+        (_, Some(live)) => live,
+        (Some(definition), None) => definition,
     }
 }
 
@@ -249,6 +350,8 @@ impl Actuate for KvmHost {
         }
         let mut former = Former::default();
         if live {
+            let seen = self.inventory.vms.iter().find(|vm| vm.id == step.vm);
+            former.run = seen.map(|vm| Run { pid: vm.process.pid, start_ticks: vm.process.start_ticks });
             former.live = Some(self.current_of(&subject, step)?);
             if let Change::Quota { scope, .. } = step.change {
                 former.period_us = live::period_us(&mut self.inventory, &subject, scope);
@@ -268,6 +371,9 @@ impl Actuate for KvmHost {
             let (_, before) = definition::changed(&text, &step.change)
                 .map_err(|why| fault(FaultKind::Unsupported, step).because(why))?;
             former.definition = before;
+            if let Manager::Libvirt(uri) = &subject.vm.manager {
+                former.keeper = Some(uri.clone());
+            }
         }
         Ok(former)
     }
@@ -275,9 +381,7 @@ impl Actuate for KvmHost {
     fn act(&mut self, step: &Step, scope: Scope) -> Result<(), Fault> {
         let former = self.former(step, scope)?;
         self.make(step, scope).map_err(|refused| match self.restore(step, &former) {
-            Ok(()) => refused,
-            // The VM has gone: there is nothing left to take back.
-            Err(f) if f.kind == FaultKind::NothingThere => refused,
+            Ok(_) => refused,
             Err(f) => {
                 let cause = refused.cause.clone().unwrap_or_default();
                 refused.because(format!("{cause}; and what was begun could not be taken back: {f}"))
@@ -285,37 +389,34 @@ impl Actuate for KvmHost {
         })
     }
 
-    fn restore(&mut self, step: &Step, former: &Former) -> Result<(), Fault> {
+    fn restore(&mut self, step: &Step, former: &Former) -> Result<Restored, Fault> {
         if let Some(done) = host::restore(self, step, former) {
             return done;
         }
-        // A cgroup may outlive the VM on whose behalf its budget was changed.
-        if let Some(Change::RtBudget { cgroup, from_us, .. }) = &former.live {
-            return live::budget(&self.inventory, step, cgroup, *from_us);
-        }
-        let subject = self.subject(step)?;
-        if let Some(change) = &former.live
-            && let Some(undo) = change.undo()
-        {
-            // Through the manager first, so that its record is right; then what its words could not say.
-            let change = live::as_it_was_told(undo, &former.cpusets);
-            self.make_live(&subject, &Step { change, ..step.clone() })?;
-            live::put_back(&mut self.inventory, &subject, step, former)?;
-        }
-        if !former.definition.is_empty() {
-            self.redefine(&subject, step, |text| {
-                former
-                    .definition
-                    .iter()
-                    .rev()
-                    .try_fold(text.to_owned(), |text, part| definition::put(&text, part))
-            })?;
-        }
-        Ok(())
+        // The definition needs no process: it goes back also where the VM is off. What keeps one part keeps not the other.
+        let of_definition = !former.definition.is_empty();
+        let defined = of_definition.then(|| self.restore_definition(step, former)).transpose();
+        let live = former.live.as_ref().map(|change| self.restore_live(step, former, change)).transpose();
+        Ok(of_both(defined?, live?))
     }
 }
 
 /// Does this class need a real-time budget where those exist?
 fn needs_budget(class: SchedClass) -> bool {
     matches!(class, SchedClass::Fifo(_) | SchedClass::RoundRobin(_))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_definition_that_went_back_is_not_said_to_be_gone() {
+        let gone = || Restored::Gone("off".to_owned());
+        assert_eq!(of_both(None, Some(gone())), gone());
+        assert_eq!(of_both(Some(Restored::Back), Some(gone())), Restored::Defined("off".to_owned()));
+        assert_eq!(of_both(Some(Restored::Back), None), Restored::Back);
+        assert_eq!(of_both(Some(gone()), Some(Restored::Back)), Restored::Back);
+        assert_eq!(of_both(Some(gone()), None), gone());
+    }
 }

@@ -46,6 +46,15 @@ pub struct Listed {
     pub sched: Option<serde_json::Map<String, Value>>,
 }
 
+/// A VM that runs and that libvirt could not describe.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Deserialize)]
+pub struct Undescribed {
+    /// Its UUID, where that could be had.
+    pub uuid: Option<String>,
+    /// Why not.
+    pub cause: String,
+}
+
 /// A connection to one libvirt.
 pub struct Client {
     uri: String,
@@ -53,6 +62,9 @@ pub struct Client {
     process: Option<Process>,
     limit: Duration,
     program: Option<PathBuf>,
+    /// Has it been connected? Then libvirt is there, and one that cannot be reached has failed.
+    reached: bool,
+    undescribed: Vec<Undescribed>,
 }
 
 struct Process {
@@ -73,7 +85,15 @@ impl Drop for Process {
 impl Client {
     /// A client of the libvirt at `uri`; connects at its first request, for reading alone unless `write`.
     pub fn new(uri: &str, write: bool) -> Client {
-        Client { uri: uri.to_owned(), write, process: None, limit: REQUEST_LIMIT, program: None }
+        Client {
+            uri: uri.to_owned(),
+            write,
+            process: None,
+            limit: REQUEST_LIMIT,
+            program: None,
+            reached: false,
+            undescribed: Vec::new(),
+        }
     }
 
     /// The same with another time limit for a request.
@@ -101,8 +121,15 @@ impl Client {
     /// Where libvirt cannot be reached or refuses.
     pub fn list(&mut self) -> Result<Vec<Listed>, Fault> {
         let answer = self.ask(json!({ "op": "list" }))?;
+        let undescribed = answer.get("undescribed").cloned().unwrap_or_else(|| json!([]));
+        self.undescribed = serde_json::from_value(undescribed).map_err(|e| self.malformed(&e))?;
         let domains = answer.get("domains").cloned().unwrap_or_default();
         serde_json::from_value(domains).map_err(|e| self.malformed(&e))
+    }
+
+    /// The VMs that the last list of the running ones had to leave out.
+    pub fn undescribed(&self) -> &[Undescribed] {
+        &self.undescribed
     }
 
     /// A VM's definition, secrets included: for changing it, never for showing it.
@@ -115,12 +142,26 @@ impl Client {
         xml.ok_or_else(|| self.malformed(&"no definition"))
     }
 
+    /// As [`Client::definition`]; `None` where libvirt says that it knows no such VM.
+    ///
+    /// # Errors
+    /// As [`Client::definition`]; `Failed` where nobody can be asked: that says nothing of the VM.
+    pub fn definition_if_known(&mut self, uuid: &str) -> Result<Option<String>, Fault> {
+        self.connect().map_err(unreachable)?;
+        match self.definition(uuid) {
+            Err(fault) if fault.kind == FaultKind::NothingThere => Ok(None),
+            other => other.map(Some),
+        }
+    }
+
     /// Asks; `request` is an object with `op`. Gives what the answer's `ok` holds.
     ///
     /// # Errors
-    /// The answer's fault; a missing executable or libvirt; no answer in time.
+    /// The answer's fault, `NothingThere` for a VM that libvirt does not know; a missing executable or libvirt: `NothingThere` too, but
+    /// `Failed` once it had been reached; no answer in time.
     pub fn ask(&mut self, mut request: Value) -> Result<Value, Fault> {
-        self.connect()?;
+        let reached = self.reached;
+        self.connect().map_err(|fault| if reached { unreachable(fault) } else { fault })?;
         request["v"] = json!(VERSION);
         self.exchange(&request)
     }
@@ -133,7 +174,12 @@ impl Client {
         }
         self.process = Some(self.start()?);
         let open = json!({ "v": VERSION, "op": "open", "uri": self.uri, "write": self.write });
-        self.exchange(&open).map(|_| ()).inspect_err(|_| self.process = None)
+        let opened = self.exchange(&open).map(|_| ());
+        match &opened {
+            Ok(()) => self.reached = true,
+            Err(_) => self.process = None,
+        }
+        opened
     }
 
     fn start(&self) -> Result<Process, Fault> {
@@ -170,7 +216,7 @@ impl Client {
             Err(trouble) => {
                 let fault = trouble.fault(what, process, limit);
                 self.process = None;
-                return Err(fault);
+                return Err(if self.reached { unreachable(fault) } else { fault });
             }
         };
         let answer: Value = serde_json::from_slice(&line).map_err(|e| self.malformed(&e))?;
@@ -191,6 +237,12 @@ impl Client {
             .because(why)
             .way_out(format!("install vsteer and {PROGRAM} of the same release"))
     }
+}
+
+/// That it cannot be reached, as a failure: not as that there is nothing.
+fn unreachable(fault: Fault) -> Fault {
+    let kind = if fault.kind == FaultKind::NothingThere { FaultKind::Failed } else { fault.kind };
+    Fault { kind, ..fault }
 }
 
 fn connection_lost(cause: &str) -> bool {
@@ -337,6 +389,14 @@ mod tests {
     }
 
     #[test]
+    fn a_vm_that_cannot_be_described_is_told_of() {
+        let list = r#"{"domains":[],"undescribed":[{"uuid":"u","cause":"busy"}]}"#;
+        let (_dir, mut c) = client(&format!(r#"{OPEN} read -r line; echo '{{"v":1,"ok":{list}}}'"#));
+        assert_eq!(c.list().unwrap(), []);
+        assert_eq!(c.undescribed(), [Undescribed { uuid: Some("u".into()), cause: "busy".into() }]);
+    }
+
+    #[test]
     fn one_that_hangs_ends_or_babbles_is_a_fault() {
         let (_dir, mut c) = client(&format!("{OPEN} exec sleep 20"));
         let fault = c.list().unwrap_err();
@@ -349,6 +409,28 @@ mod tests {
         assert_eq!(c.list().unwrap_err().kind, FaultKind::BadInput);
         c.program = Some("/nonexistent/vsteer-libvirt".into());
         assert_eq!(c.list().unwrap_err().kind, FaultKind::NothingThere);
+    }
+
+    #[test]
+    fn who_cannot_be_reached_has_not_said_that_a_vm_is_gone() {
+        let gone = r#"echo '{"v":1,"fault":{"kind":"nothing_there","what":"w","cause":"c"}}'"#;
+        let (_dir, mut c) = client(&format!("{OPEN} read -r line; {gone}; read -r line; {gone}; read -r line"));
+        assert_eq!(c.definition_if_known("u").unwrap(), None);
+        assert_eq!(c.definition("u").unwrap_err().kind, FaultKind::NothingThere);
+        // Its end in the middle, and a connection that is not had again.
+        assert_eq!(c.definition_if_known("u").unwrap_err().kind, FaultKind::Failed);
+        // The same of the connection itself.
+        let (_dir, mut c) = client(&format!("read -r line; {gone}"));
+        assert_eq!(c.definition("u").unwrap_err().kind, FaultKind::NothingThere, "it never was there");
+        assert_eq!(c.definition_if_known("u").unwrap_err().kind, FaultKind::Failed);
+        let down = c.program.clone();
+        let (_dir, mut c) = client(&format!("{OPEN} read -r line; {gone}"));
+        assert_eq!(c.definition_if_known("u").unwrap(), None);
+        c.program = down;
+        // Whether its last process is seen to have ended or ends while it is asked.
+        for _ in 0..2 {
+            assert_eq!(c.definition("u").unwrap_err().kind, FaultKind::Failed, "it was there before");
+        }
     }
 
     #[test]

@@ -12,6 +12,7 @@ use super::client::{Client, Listed};
 use super::processes::{self, Found, Origin, Process};
 use super::roles::{self, Known};
 use super::{qmp, xml};
+use crate::actuate::Run;
 use crate::linux::cgroups::Cgroups;
 use crate::linux::task;
 use crate::root::Root;
@@ -131,6 +132,10 @@ impl Inventory {
                 Ok(all) => {
                     let manager = Manager::Libvirt(client.uri().to_owned());
                     listed.extend(all.into_iter().map(|vm| (manager.clone(), vm)));
+                    faults.extend(client.undescribed().iter().map(|left_out| {
+                        let uuid = left_out.uuid.as_deref().unwrap_or("of no known UUID");
+                        format!("VM {uuid} of {} cannot be described: {}", client.uri(), left_out.cause)
+                    }));
                 }
                 Err(fault) if self.connect.is_some() => return Err(fault),
                 Err(fault) => faults.push(format!("libvirt at {} is passed over: {fault}", client.uri())),
@@ -260,6 +265,22 @@ impl Inventory {
             }
             vm.asked = self.monitors.get(&key).cloned().flatten();
         }
+    }
+
+    /// The runs of this VM that are there, by processes alone: also one that its libvirt does not list, or that nobody can be asked of.
+    pub fn runs_of(&self, id: &VmId) -> Vec<Run> {
+        let is_it = |q: &Process| {
+            let uuid = q.line.uuid.as_deref();
+            uuid.is_some_and(|uuid| uuid.eq_ignore_ascii_case(&id.0)) || id_of(q) == *id
+        };
+        let qemus = processes::find(&self.root).qemus;
+        let these = qemus.iter().filter(|q| is_it(q));
+        these.map(|q| Run { pid: q.pid, start_ticks: q.start_ticks }).collect()
+    }
+
+    /// The URIs of the libvirts that are asked.
+    pub fn uris(&self) -> Vec<String> {
+        self.clients.iter().map(|c| c.uri().to_owned()).collect()
     }
 
     /// The threads of every VM at this moment, vCPUs first in index order, then by tid. A VM without one is gone.

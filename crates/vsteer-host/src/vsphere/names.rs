@@ -110,7 +110,7 @@ pub(super) fn host_meant<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::actuate::{Capabilities, Former};
+    use crate::actuate::{Capabilities, Former, Restored};
     use vsteer_core::CpuSet;
     use vsteer_core::nouns::{CgroupLayout, VsphereVm};
     use vsteer_core::plan::Forecast;
@@ -164,7 +164,7 @@ mod tests {
         fn act(&mut self, _: &Step, _: Scope) -> Result<(), Fault> {
             unreachable!("nothing is changed")
         }
-        fn restore(&mut self, _: &Step, _: &Former) -> Result<(), Fault> {
+        fn restore(&mut self, _: &Step, _: &Former) -> Result<Restored, Fault> {
             unreachable!("nothing is changed")
         }
     }

@@ -16,7 +16,7 @@ use super::esxi::Esxi;
 use super::settings::{PROPERTIES, Settings};
 use super::soap::{Refused, child_text, descendant, escaped, failed_task, text_of};
 use super::{Client, soap::Reply};
-use crate::actuate::{Able, Actuate, Capabilities, Capability, Former};
+use crate::actuate::{Able, Actuate, Capabilities, Capability, Former, Restored};
 use std::time::{Duration, Instant};
 use vsteer_core::nouns::{CpuWeight, LatencySensitivity, VmId};
 use vsteer_core::plan::{Change, Scope, Step};
@@ -277,13 +277,11 @@ impl Actuate for Esxi {
         unreachable!("the last try returns")
     }
 
-    fn restore(&mut self, step: &Step, former: &Former) -> Result<(), Fault> {
-        let Some(was) = &former.vsphere else { return Ok(()) };
+    fn restore(&mut self, step: &Step, former: &Former) -> Result<Restored, Fault> {
+        let Some(was) = &former.vsphere else { return Ok(Restored::Back) };
         let object = self.object_of(&step.vm).unwrap_or_else(|| was.id.clone());
         let kept = |refused: Refused| {
-            let gone = refused.kind == "ManagedObjectNotFound";
             let kind = match refused.fault.kind {
-                FaultKind::NothingThere if gone => FaultKind::NothingThere,
                 // The service is not there, or says no: the VM's settings still are.
                 FaultKind::NothingThere | FaultKind::Changed => FaultKind::Failed,
                 other => other,
@@ -295,8 +293,13 @@ impl Actuate for Esxi {
             let ours = fault(kind, step).because(why);
             Fault { way_out: refused.fault.way_out, ..ours }
         };
-        let now = self.client.settings(&object).map_err(kept)?;
-        let Some(spec) = was.undo(&step.change, &now) else { return Ok(()) };
+        let now = match self.client.settings(&object) {
+            Err(refused) if refused.kind == "ManagedObjectNotFound" => {
+                return Ok(Restored::Gone("the VM is not there any more".to_owned()));
+            }
+            other => other.map_err(kept)?,
+        };
+        let Some(spec) = was.undo(&step.change, &now) else { return Ok(Restored::Back) };
         if matches!(step.change, Change::Topology { .. } | Change::Latency { .. })
             && now.powered_on != Some(false)
         {
@@ -307,7 +310,7 @@ impl Actuate for Esxi {
         self.client.reconfigure(&object, &spec).map_err(kept)?;
         let now = self.client.settings(&object).map_err(kept)?;
         match was.undo(&step.change, &now) {
-            None => Ok(()),
+            None => Ok(Restored::Back),
             Some(_) => Err(fault(FaultKind::NotApplied, step)
                 .because("taking it back was accepted, and the setting is not what it was")),
         }

@@ -17,7 +17,7 @@ use super::config::{CAP_PERIOD_US, Listed, vm_id};
 use super::listing::Domain;
 use super::pools::{self, Move};
 use super::tools::Place;
-use crate::actuate::{Able, Actuate, Capabilities, Capability, Former};
+use crate::actuate::{Able, Actuate, Capabilities, Capability, Former, Restored};
 use vsteer_core::nouns::{CpuPool, CpuWeight, Quota, Reserved, Role, Tid, VmId, VmThread};
 use vsteer_core::plan::{Change, QuotaScope, Scope, Step};
 use vsteer_core::{CpuSet, Fault, FaultKind};
@@ -284,15 +284,40 @@ pub(super) fn act(place: &Place, listed: &Listed, step: &Step, scope: Scope) -> 
     place.run(&line).map(drop)
 }
 
+/// Why what the step set is gone, as the tools list it: its domain or vCPU is not among them.
+fn gone(listed: &Listed, step: &Step) -> Result<Option<String>, Fault> {
+    let Ok(subject) = Subject::find(listed, &step.vm, &step.vm_name) else {
+        return Ok(Some("its domain has ended".to_owned()));
+    };
+    match &step.change {
+        Change::Affinity { role, tid, .. }
+        | Change::Preference { role, tid, .. }
+        | Change::Reservation { role, tid, .. } => match subject.vcpu(step, *role, *tid) {
+            Err(fault) if fault.kind == FaultKind::Changed => Ok(Some("it has no such vCPU now".to_owned())),
+            other => other.map(|_| None),
+        },
+        _ => Ok(None),
+    }
+}
+
 /// Takes the step back.
-pub(super) fn restore(place: &Place, listed: &Listed, step: &Step, former: &Former) -> Result<(), Fault> {
-    let Some(undo) = former.live.as_ref().and_then(Change::undo) else { return Ok(()) };
+pub(super) fn restore(
+    place: &Place,
+    listed: &Listed,
+    step: &Step,
+    former: &Former,
+) -> Result<Restored, Fault> {
+    if let Some(why) = gone(listed, step)? {
+        return Ok(Restored::Gone(why));
+    }
+    let Some(undo) = former.live.as_ref().and_then(Change::undo) else { return Ok(Restored::Back) };
     act(place, listed, &Step { change: undo, ..step.clone() }, Scope::Live)?;
     match &step.change {
         // A step that was made in part may have left pCPUs in no pool.
-        Change::Pool { from, to, .. } => pools::give_back(place, &to.cpus, from),
-        _ => Ok(()),
+        Change::Pool { from, to, .. } => pools::give_back(place, &to.cpus, from)?,
+        _ => {}
     }
+    Ok(Restored::Back)
 }
 
 /// Where the tools are asked anew for all.
@@ -313,7 +338,7 @@ impl Actuate for Place {
         act(self, &Listed::ask(self)?, step, scope)
     }
 
-    fn restore(&mut self, step: &Step, former: &Former) -> Result<(), Fault> {
+    fn restore(&mut self, step: &Step, former: &Former) -> Result<Restored, Fault> {
         restore(self, &Listed::ask(self)?, step, former)
     }
 }

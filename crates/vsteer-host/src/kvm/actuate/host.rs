@@ -9,7 +9,7 @@
 //! Left out: disks that are not shared, migration of a VM that is not libvirt's.
 
 use super::{changed, fault};
-use crate::actuate::Former;
+use crate::actuate::{Former, Restored};
 use crate::kvm::client::Client;
 use crate::kvm::definition;
 use crate::observe::KvmHost;
@@ -39,7 +39,13 @@ fn parts(step: &Step) -> Option<Move<'_>> {
 }
 
 fn runs_at(uri: &str, vm: &VmId) -> Result<bool, Fault> {
-    Ok(Client::new(uri, false).list()?.iter().any(|listed| listed.uuid.eq_ignore_ascii_case(&vm.0)))
+    let mut client = Client::new(uri, false);
+    let listed = client.list()?;
+    let mut uuids = listed.iter().map(|vm| &vm.uuid);
+    // One that cannot be described now runs all the same.
+    let mut others = client.undescribed().iter().filter_map(|vm| vm.uuid.as_ref());
+    Ok(uuids.any(|uuid| uuid.eq_ignore_ascii_case(&vm.0))
+        || others.any(|uuid| uuid.eq_ignore_ascii_case(&vm.0)))
 }
 
 /// The same change with `from` as it is now; `None` for a step of another kind.
@@ -100,7 +106,7 @@ pub(super) fn make(host: &mut KvmHost, step: &Step) -> Option<Result<(), Fault>>
 }
 
 /// Brings it back to where it might run; `None` for a step of another kind.
-pub(super) fn restore(host: &mut KvmHost, step: &Step, former: &Former) -> Option<Result<(), Fault>> {
+pub(super) fn restore(host: &mut KvmHost, step: &Step, former: &Former) -> Option<Result<Restored, Fault>> {
     let of = parts(step)?;
     let cpus = match &former.live {
         Some(Change::Host { cpus, .. }) => cpus.as_ref(),
@@ -110,12 +116,12 @@ pub(super) fn restore(host: &mut KvmHost, step: &Step, former: &Former) -> Optio
         |text: &str| definition::placed(text, &former.definition, cpus).map_err(|why| unreadable(step, &why));
     let back = || {
         if runs_at(of.from, of.vm)? {
-            return Ok(());
+            return Ok(Restored::Back);
         }
         if !runs_at(of.to, of.vm)? {
-            return Err(Fault::new(FaultKind::NothingThere, "it runs neither here nor there"));
+            return Ok(Restored::Gone("it runs neither here nor there".to_owned()));
         }
-        send(step, of.vm, of.to, of.from, placed)
+        send(step, of.vm, of.to, of.from, placed).map(|()| Restored::Back)
     };
     let done = back();
     host.inventory.refresh();

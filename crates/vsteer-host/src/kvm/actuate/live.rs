@@ -74,6 +74,12 @@ pub(super) fn make(inventory: &mut Inventory, subject: &Subject, step: &Step) ->
     }
 }
 
+/// Is this cgroup gone, and its budget with it? Not where cgroups cannot be seen.
+pub(super) fn budget_is_gone(inventory: &Inventory, cgroup: &str) -> bool {
+    let file = inventory.cgroups.file(cgroup, "cpu.rt_runtime_us").filter(|_| inventory.root.is_live());
+    file.is_some_and(|file| matches!(std::path::Path::new(&file).try_exists(), Ok(false)))
+}
+
 /// Sets a cgroup's real-time budget.
 pub(super) fn budget(inventory: &Inventory, step: &Step, cgroup: &str, to_us: i64) -> Result<(), Fault> {
     write(inventory, step, cgroup, "cpu.rt_runtime_us", &to_us.to_string())
