@@ -282,8 +282,8 @@ fn undo_all(journal: &mut Journal, actuator: &mut dyn Actuate) -> Result<Vec<Str
         let (line, note) = match actuator.restore(step, &former) {
             Ok(Restored::Back) => (format!("taken back: {}", step.change), None),
             Ok(Restored::Defined(why)) => {
-                let line = format!("taken back in the definition: {}; in the running VM not: {why}", step.change);
-                (line, Some(why))
+                let of = &step.change;
+                (format!("taken back in the definition: {of}; in the running VM not: {why}"), Some(why))
             }
             // A thread or VM that is gone took its settings along.
             Ok(Restored::Gone(why)) => (format!("nothing to take back: {why}"), Some(why)),

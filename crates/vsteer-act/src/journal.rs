@@ -17,7 +17,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use vsteer_core::plan::Plan;
+use vsteer_core::plan::{Plan, Step};
 use vsteer_core::{Fault, FaultKind};
 use vsteer_host::actuate::Former;
 
@@ -287,18 +287,32 @@ impl Journal {
 
     /// Steps that may have been made and are not taken back, newest first, with what takes them back.
     pub fn to_undo(&self) -> Vec<(usize, Former)> {
-        // What was taken back and then set again is to be taken back again. `Again` does not say of which steps it is, so it is of all:
-        // restoring what is in force already does no harm.
-        let again = self.entries.iter().rposition(|e| matches!(e, Entry::Again { .. })).unwrap_or(0);
-        let undone = |step: usize, intent: usize| {
-            let mut later = self.entries.iter().skip(again.max(intent));
-            later.any(|e| matches!(e, Entry::Undone { step: s, .. } if *s == step))
-        };
-        let intents = self.entries.iter().enumerate().rev().filter_map(|(at, e)| match e {
-            Entry::Intent { step, former } if !undone(*step, at) => Some((*step, former.clone())),
-            _ => None,
-        });
-        intents.collect()
+        to_undo_of(&self.entries)
+    }
+
+    /// Plans beside this one that were begun later, are not taken back, and set what is left of this one; the newest first. Taken back
+    /// before them, this one would change their settings, and they would bring its own back. Waits for nobody.
+    ///
+    /// # Errors
+    /// When the folder cannot be read.
+    pub fn set_later_by(&self) -> Result<Vec<String>, Fault> {
+        let Some(Entry::Begin { plan, unix_ns, .. }) = self.entries.first() else { return Ok(Vec::new()) };
+        let own: Vec<&Step> = self.to_undo().into_iter().map(|(i, _)| &plan.steps[i]).collect();
+        let folder = self.path.parent().unwrap_or(Path::new("."));
+        let mut later = Vec::new();
+        for path in Journal::pending(folder)?.into_iter().filter(|path| *path != self.path) {
+            // One that cannot be read is told of where it is itself to be rolled back.
+            let Some((entries, _)) = fs::read(&path).ok().and_then(|text| parse(&text, &path).ok()) else {
+                continue;
+            };
+            let Some(Entry::Begin { plan: other, unix_ns: then, .. }) = entries.first() else { continue };
+            let left = to_undo_of(&entries);
+            let mut theirs = left.iter().map(|(i, _)| &other.steps[*i]);
+            if then > unix_ns && theirs.any(|step| own.iter().any(|mine| mine.sets_what(step))) {
+                later.push(other.id.clone());
+            }
+        }
+        Ok(later)
     }
 
     /// How far it has come.
@@ -318,6 +332,21 @@ impl Journal {
             _ => None,
         })
     }
+}
+
+fn to_undo_of(entries: &[Entry]) -> Vec<(usize, Former)> {
+    // What was taken back and then set again is to be taken back again. `Again` does not say of which steps it is, so it is of all:
+    // restoring what is in force already does no harm.
+    let again = entries.iter().rposition(|e| matches!(e, Entry::Again { .. })).unwrap_or(0);
+    let undone = |step: usize, intent: usize| {
+        let mut later = entries.iter().skip(again.max(intent));
+        later.any(|e| matches!(e, Entry::Undone { step: s, .. } if *s == step))
+    };
+    let intents = entries.iter().enumerate().rev().filter_map(|(at, e)| match e {
+        Entry::Intent { step, former } if !undone(*step, at) => Some((*step, former.clone())),
+        _ => None,
+    });
+    intents.collect()
 }
 
 fn state_of(entries: &[Entry]) -> State {

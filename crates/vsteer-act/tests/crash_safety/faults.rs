@@ -1,6 +1,8 @@
 //! Something goes wrong at each step in each way: is all of it taken back, and said?
 
-use crate::world::{self, Mishap, Settings, Vm, World, applied, apply, apply_with, begin, folder, journal_path};
+use crate::world::{
+    self, Mishap, Settings, Vm, World, applied, apply, apply_with, begin, folder, journal_path,
+};
 use std::cell::Cell;
 use vsteer_act::{Journal, State, preview, rollback};
 use vsteer_core::FaultKind;

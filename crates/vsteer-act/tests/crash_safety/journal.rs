@@ -105,6 +105,29 @@ fn what_is_set_again_after_it_was_taken_back_is_taken_back_again() {
     assert_eq!((w.settings(), steps(&journal)), (begin(), Vec::new()));
 }
 
+#[test]
+fn a_plan_knows_which_later_ones_set_the_same() {
+    let dir = folder();
+    let later = vsteer_core::plan::Plan { id: "later".to_owned(), ..plan() };
+    let mut first = Journal::begin(dir.path(), &plan(), None, 1).unwrap();
+    let mut second = Journal::begin(dir.path(), &later, None, 2).unwrap();
+    let intent = |step| Entry::Intent { step, former: Default::default() };
+    let none: [&str; 0] = [];
+    // Of both, VM a's weight is steps 0 and 2, VM b's place step 1.
+    first.write(intent(0)).unwrap();
+    second.write(intent(1)).unwrap();
+    assert_eq!(first.set_later_by().unwrap(), none);
+    second.write(intent(2)).unwrap();
+    assert_eq!(first.set_later_by().unwrap(), ["later"]);
+    assert_eq!(second.set_later_by().unwrap(), none, "the first is older");
+    second.write(Entry::Undone { step: 2, note: None }).unwrap();
+    assert_eq!(first.set_later_by().unwrap(), none, "what is taken back is no one's");
+    second.write(intent(2)).unwrap();
+    assert_eq!(first.set_later_by().unwrap(), ["later"]);
+    second.write(Entry::RolledBack).unwrap();
+    assert_eq!(first.set_later_by().unwrap(), none);
+}
+
 fn take_back_newest(w: &mut World, journal: &[u8], n: usize) {
     use vsteer_host::actuate::Actuate;
     let lines = journal.split(|b| *b == b'\n').filter_map(|l| serde_json::from_slice::<Entry>(l).ok());

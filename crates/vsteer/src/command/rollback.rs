@@ -2,13 +2,15 @@
 
 use super::apply::open_actuator;
 use crate::cli::Rollback;
-use vsteer_act::{Journal, journal_folder, rollback};
+use std::path::Path;
+use vsteer_act::{Journal, Receipt, journal_folder, rollback};
 use vsteer_core::{Fault, FaultKind};
 
 /// Rolls back.
 ///
 /// # Errors
-/// `NothingThere` when nothing is applied; else as [`vsteer_act::rollback`].
+/// `NothingThere` when nothing is applied; `Changed` for a plan whose settings a later one has set since; else as
+/// [`vsteer_act::rollback`], of the first that could not be taken back: it keeps no other.
 pub fn run(a: &Rollback, json: bool) -> Result<(), Fault> {
     let folder = journal_folder();
     let journals = match &a.id {
@@ -19,16 +21,13 @@ pub fn run(a: &Rollback, json: bool) -> Result<(), Fault> {
         return Err(Fault::new(FaultKind::NothingThere, "nothing is applied")
             .because(format!("no open journal in {}", folder.display())));
     }
-    let mut receipts = Vec::new();
-    // What was taken back is said also where a later plan cannot be.
-    let result = journals.iter().try_for_each(|path| {
-        let mut journal = Journal::open(path)?;
-        let connect = a.connect.clone().or_else(|| journal.plan().and_then(|(_, c)| c.map(str::to_owned)));
-        let plan = journal.plan().map(|(plan, _)| plan);
-        let mut actuator = open_actuator(plan, connect.as_deref(), &a.login, None)?;
-        receipts.push(rollback(&mut journal, actuator.as_mut())?);
-        Ok(())
-    });
+    let (mut receipts, mut faults) = (Vec::new(), Vec::new());
+    for path in &journals {
+        match take_back(path, a) {
+            Ok(receipt) => receipts.push(receipt),
+            Err(fault) => faults.push(fault),
+        }
+    }
     if json {
         super::print_json(&receipts);
     } else {
@@ -37,5 +36,22 @@ pub fn run(a: &Rollback, json: bool) -> Result<(), Fault> {
             println!("plan {} is taken back", r.plan);
         }
     }
-    result
+    let mut faults = faults.into_iter();
+    let first = faults.next();
+    faults.for_each(|fault| eprintln!("vsteer: {fault}"));
+    first.map_or(Ok(()), Err)
+}
+
+fn take_back(path: &Path, a: &Rollback) -> Result<Receipt, Fault> {
+    let mut journal = Journal::open(path)?;
+    let later = journal.set_later_by()?;
+    if let (Some(newest), Some((plan, _))) = (later.first(), journal.plan()) {
+        let fault = Fault::new(FaultKind::Changed, format!("plan {} is not taken back", plan.id))
+            .because(format!("what it set was set since by plan {}", later.join(", plan ")));
+        return Err(fault.way_out(format!("first the newer: vsteer rollback {newest}")));
+    }
+    let connect = a.connect.clone().or_else(|| journal.plan().and_then(|(_, c)| c.map(str::to_owned)));
+    let plan = journal.plan().map(|(plan, _)| plan);
+    let mut actuator = open_actuator(plan, connect.as_deref(), &a.login, None)?;
+    rollback(&mut journal, actuator.as_mut())
 }
