@@ -34,6 +34,10 @@ pub struct Preview {
     pub ready: bool,
     /// The setting now, when it is not; or why it cannot be read.
     pub found: Option<String>,
+    /// The class of what keeps it from being made. `None` also where it is not ready yet because of a step before it, of the same VM, that
+    /// may be what makes it so.
+    #[serde(skip)]
+    pub refused: Option<FaultKind>,
 }
 
 /// Is this the host, in the state, that the plan was made for?
@@ -135,17 +139,19 @@ fn to_be_in_force(change: &Change) -> String {
 /// As [`apply`], before anything is changed.
 pub fn preview(plan: &Plan, now: &HostConfig, actuator: &mut dyn Actuate) -> Result<Vec<Preview>, Fault> {
     check_parent(plan, now)?;
-    Ok(plan
-        .steps
-        .iter()
-        .map(|step| match actuator.refusal(step, plan.scope).and_then(|()| actuator.current(step)) {
-            Ok(current) if precondition_holds(&step.change, &current) => {
-                Preview { step: step.clone(), ready: true, found: None }
+    let mut all = Vec::new();
+    for (i, step) in plan.steps.iter().enumerate() {
+        let (found, refused) = match actuator.refusal(step, plan.scope).and_then(|()| actuator.current(step)) {
+            Ok(current) if precondition_holds(&step.change, &current) => (None, None),
+            Ok(current) => {
+                let awaits = plan.steps[..i].iter().any(|before| entangled(before, step));
+                (Some(in_force(&current)), (!awaits).then_some(FaultKind::Changed))
             }
-            Ok(current) => Preview { step: step.clone(), ready: false, found: Some(in_force(&current)) },
-            Err(fault) => Preview { step: step.clone(), ready: false, found: Some(fault.to_string()) },
-        })
-        .collect())
+            Err(fault) => (Some(fault.to_string()), Some(fault.kind)),
+        };
+        all.push(Preview { step: step.clone(), ready: found.is_none(), found, refused });
+    }
+    Ok(all)
 }
 
 /// How a plan is applied.

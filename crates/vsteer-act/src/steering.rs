@@ -13,7 +13,7 @@
 
 use crate::apply::{Receipt, Setting};
 use crate::journal::{Entry, Journal, State};
-use crate::watchdog::{is_ready, say_ready};
+use crate::watchdog::{LOG, is_ready, say_ready, tell_log};
 use std::ffi::OsStr;
 use std::io::{Read, Write};
 use std::os::unix::ffi::OsStrExt;
@@ -197,6 +197,10 @@ pub fn guard(open: impl Fn(Option<&str>) -> Result<Box<dyn Actuate>, Fault>) -> 
         crate::rollback(&mut journal, actuator.as_mut()).map(|_| ())
     };
     // One that cannot be rolled back keeps no other.
-    let done: Vec<Result<(), Fault>> = paths.into_iter().rev().map(roll_back).collect();
+    let done = paths.into_iter().rev().map(|path| {
+        let named = Path::new(OsStr::from_bytes(path));
+        roll_back(path).inspect_err(|fault| tell_log(Path::new(LOG), named, fault))
+    });
+    let done: Vec<Result<(), Fault>> = done.collect();
     done.into_iter().collect()
 }

@@ -26,7 +26,7 @@ const LOOK: Duration = Duration::from_millis(100);
 /// The pause after a failed try, and what it grows to: a manager's restart takes seconds, mending one by hand longer.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(60));
 /// Where the system's log takes what is told to it (`man 3 syslog`).
-const LOG: &str = "/dev/log";
+pub(crate) const LOG: &str = "/dev/log";
 
 pub(crate) fn unix_ns() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64)
@@ -98,10 +98,10 @@ pub fn watch(
     loop {
         // Opened anew each time: a person may take it back in a pause, or confirm, or begin anew.
         let opened = open_at_last(journal, applying);
-        let mut opened = opened.inspect_err(|fault| tell(Path::new(LOG), journal, fault))?;
+        let mut opened = opened.inspect_err(|fault| tell_log(Path::new(LOG), journal, fault))?;
         let Err(fault) = undo_if_due(&mut opened, deadline_unix_ns, &open) else { return Ok(()) };
         drop(opened);
-        tell(Path::new(LOG), journal, &fault);
+        tell_log(Path::new(LOG), journal, &fault);
         std::thread::sleep(pause);
         pause = (pause * 2).min(longest);
     }
@@ -124,7 +124,7 @@ fn undo_if_due(
 }
 
 /// Tells the system's log, as a daemon's error (3 * 8 + 3), what keeps `journal` from being taken back. Where there is no log, nobody hears it.
-pub(crate) fn tell(log: &Path, journal: &Path, fault: &Fault) {
+pub(crate) fn tell_log(log: &Path, journal: &Path, fault: &Fault) {
     // One message is one line.
     let why = fault.to_string().replace('\n', ";");
     let text = format!("<27>vsteer[{}]: {} is not taken back: {why}", std::process::id(), journal.display());
@@ -179,7 +179,7 @@ mod tests {
         let listening = UnixDatagram::bind(&log).unwrap();
         listening.set_nonblocking(true).unwrap();
         let fault = Fault::new(FaultKind::Failed, "asking libvirt").because("refused").way_out("start it");
-        tell(&log, Path::new("/j/p.journal"), &fault);
+        tell_log(&log, Path::new("/j/p.journal"), &fault);
         let mut text = [0; 1024];
         let n = listening.recv(&mut text).unwrap();
         let text = String::from_utf8_lossy(&text[..n]);
@@ -187,6 +187,6 @@ mod tests {
         assert!(text.contains("/j/p.journal is not taken back: asking libvirt: refused"), "{text}");
         assert!(text.contains("start it") && !text.contains('\n'), "{text}");
         // And without a log it goes on.
-        tell(&dir.path().join("none"), Path::new("/j/p.journal"), &fault);
+        tell_log(&dir.path().join("none"), Path::new("/j/p.journal"), &fault);
     }
 }

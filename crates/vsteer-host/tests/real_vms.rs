@@ -9,7 +9,7 @@ use vsteer_core::CpuSet;
 use vsteer_core::nouns::*;
 use vsteer_core::plan::{Change, QuotaScope, Scope, Step};
 use vsteer_core::{FaultKind, model};
-use vsteer_host::actuate::Actuate;
+use vsteer_host::actuate::{Actuate, Former, Restored, Run};
 use vsteer_host::kvm::client::Client;
 use vsteer_host::observe::{CollectorChoice, KvmHost, Observe, Options};
 
@@ -204,6 +204,23 @@ fn a_bare_qemu_is_seen_changed_and_put_back() {
         to: to.parse().unwrap(),
     };
     assert_eq!(refused(&mut host, pin(vcpu.tid, "0"), Scope::Both), FaultKind::Unsupported);
+    let last = step(&vm, pin(vcpu.tid, "0"));
+    let said = host.refusal(&last, Scope::Both).map_err(|f| f.kind);
+    assert_eq!(said, Err(FaultKind::Unsupported), "before it is tried");
+    host.refusal(&last, Scope::Live).unwrap();
+    let former = host.former(&last, Scope::Live).unwrap();
+    assert_eq!(former.run.map(|run| run.pid), Some(vm.pid));
+    // Another run of a process of this number, and a thread that there never was.
+    let anew = former.run.map(|run| Run { start_ticks: run.start_ticks + 1, ..run });
+    let in_vain = [
+        (last.clone(), Former { run: anew, ..former.clone() }),
+        (step(&vm, pin(Tid(1), "0")), former.clone()),
+    ];
+    for (step, former) in in_vain {
+        let came = host.restore(&step, &former).unwrap();
+        assert!(matches!(came, Restored::Gone(_)), "{step:?} {former:?}: {came:?}");
+    }
+    assert_eq!(host.restore(&last, &former).unwrap(), Restored::Back);
     assert_eq!(refused(&mut host, pin(Tid(1), "0"), Scope::Live), FaultKind::Changed);
     assert_eq!(refused(&mut host, pin(vcpu.tid, "4000"), Scope::Live), FaultKind::NotApplied);
     assert_eq!(refused(&mut host, pin(vcpu.tid, ""), Scope::Live), FaultKind::BadInput);
@@ -228,6 +245,7 @@ fn a_bare_qemu_is_seen_changed_and_put_back() {
     }
     drop(qemu);
     assert_eq!(refused(&mut host, pin(vcpu.tid, "0"), Scope::Live), FaultKind::NothingThere);
+    assert!(matches!(host.restore(&last, &former).unwrap(), Restored::Gone(_)));
     assert!(host.sample().unwrap().threads.is_empty() && host.config().unwrap().vms.is_empty());
 }
 

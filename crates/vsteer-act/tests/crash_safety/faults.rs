@@ -31,8 +31,25 @@ fn a_dry_run_changes_nothing_and_tells_what_it_finds() {
     // The third step's precondition is made by the first.
     assert_eq!(steps.iter().map(|s| s.ready).collect::<Vec<_>>(), [true, true, false, true]);
     assert_eq!(steps[2].found.as_deref(), Some("weight 100"));
+    assert!(steps.iter().all(|s| s.refused.is_none()), "apply can make all of them");
     assert_eq!(w.settings(), begin());
     assert!(!journal_path(dir.path()).exists());
+}
+
+#[test]
+fn a_dry_run_tells_what_would_refuse_a_step() {
+    let dir = folder();
+    let mut w = World::at(dir.path());
+    let mut other = w.settings();
+    other.get_mut("b").unwrap().vcpu = "2".parse().unwrap();
+    w.save(&other);
+    let steps = preview(&world::plan(), &world::config(), &mut w).unwrap();
+    let refused: Vec<_> = steps.iter().map(|s| s.refused).collect();
+    assert_eq!(refused, [None, Some(FaultKind::Changed), None, None], "no step before it is of VM b");
+    other.remove("b");
+    w.save(&other);
+    let steps = preview(&world::plan(), &world::config(), &mut w).unwrap();
+    assert_eq!(steps[1].refused, Some(FaultKind::NothingThere));
 }
 
 #[test]

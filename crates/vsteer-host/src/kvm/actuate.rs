@@ -341,6 +341,12 @@ impl Actuate for KvmHost {
         self.current_of(&subject, step)
     }
 
+    fn refusal(&mut self, step: &Step, scope: Scope) -> Result<(), Fault> {
+        let subject = self.subject(step)?;
+        let (live, persistent) = effect(&step.change, scope);
+        able::check(&self.inventory, &subject.vm, step, live, persistent)
+    }
+
     fn former(&mut self, step: &Step, scope: Scope) -> Result<Former, Fault> {
         let subject = self.subject(step)?;
         let (live, persistent) = effect(&step.change, scope);

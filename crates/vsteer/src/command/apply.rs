@@ -6,7 +6,7 @@ use crate::interrupt::Interrupt;
 use crate::login;
 use crate::source::xen_meant;
 use std::time::{SystemTime, UNIX_EPOCH};
-use vsteer_act::{Journal, Setting, arm, confirm, journal_folder, preview};
+use vsteer_act::{Journal, Preview, Setting, arm, confirm, journal_folder, preview};
 use vsteer_core::nouns::{HostConfig, Manager};
 use vsteer_core::plan::{Change, Plan};
 use vsteer_core::{Fault, FaultKind};
@@ -166,9 +166,10 @@ pub fn run(a: &Apply, json: bool) -> Result<(), Fault> {
 
 fn dry_run(plan: &Plan, now: &HostConfig, actuator: &mut dyn Actuate, json: bool) -> Result<(), Fault> {
     let steps = preview(plan, now, actuator)?;
+    let refused = steps.iter().find_map(|p| Some(could_not(plan, p, p.refused?)));
     if json {
         super::print_json(&steps);
-        return Ok(());
+        return refused.map_or(Ok(()), Err);
     }
     for p in &steps {
         println!("{} {}: {}", if p.ready { "  would" } else { "CANNOT" }, p.step.whose(), p.step.change);
@@ -179,8 +180,18 @@ fn dry_run(plan: &Plan, now: &HostConfig, actuator: &mut dyn Actuate, json: bool
     for line in &plan.irreversible {
         println!("  not to be undone: {line}");
     }
+    if let Some(fault) = refused {
+        return Err(fault);
+    }
     println!("nothing was changed. Do it: vsteer apply PLAN --try 60s (undoes itself), or --yes");
     Ok(())
+}
+
+/// What a dry run that finds a step that cannot be made says at last.
+fn could_not(plan: &Plan, p: &Preview, kind: FaultKind) -> Fault {
+    Fault::new(kind, format!("plan {} could not be applied; nothing was changed", plan.id))
+        .because(format!("{}: {}: found: {}", p.step.whose(), p.step.change, p.found.as_deref().unwrap_or("")))
+        .way_out("make a new plan of what is there now: vsteer plan -o plan.json")
 }
 
 /// The watchdog's own command: `__watchdog JOURNAL DEADLINE`.
