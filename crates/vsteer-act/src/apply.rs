@@ -141,7 +141,8 @@ pub fn preview(plan: &Plan, now: &HostConfig, actuator: &mut dyn Actuate) -> Res
     check_parent(plan, now)?;
     let mut all = Vec::new();
     for (i, step) in plan.steps.iter().enumerate() {
-        let (found, refused) = match actuator.refusal(step, plan.scope).and_then(|()| actuator.current(step)) {
+        let now = actuator.refusal(step, plan.scope).and_then(|()| actuator.current(step));
+        let (found, refused) = match now {
             Ok(current) if precondition_holds(&step.change, &current) => (None, None),
             Ok(current) => {
                 let awaits = plan.steps[..i].iter().any(|before| entangled(before, step));

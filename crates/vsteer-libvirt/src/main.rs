@@ -172,6 +172,7 @@ mod tests {
         let mut s = calls::Session::default();
         assert_eq!(kind(&mut s, r#"{"v":1,"op":"open","uri":"test:///default","write":true}"#), "ok");
         let list = answer(&mut s, br#"{"v":1,"op":"list"}"#);
+        assert_eq!(list["ok"]["undescribed"], json!([]));
         let domain = &list["ok"]["domains"][0];
         assert_eq!((domain["name"].as_str(), domain["state"].as_str()), (Some("test"), Some("running")));
         let uuid = domain["uuid"].as_str().unwrap();

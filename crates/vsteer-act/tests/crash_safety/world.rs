@@ -228,7 +228,7 @@ impl Actuate for World {
         let Some(mut vm) = self.settings().remove(&step.vm.0) else {
             return Ok(Restored::Gone("the VM is not there any more".to_owned()));
         };
-        let defined = former.definition.first().map(|part| part.elements.concat().parse().unwrap());
+        let defined = former.definition.first().map(|part| part.elements.concat().parse::<u64>().unwrap());
         vm.defined = defined.unwrap_or(vm.defined);
         if vm.run != former.run.map(|run| run.pid) {
             self.put(step, vm);

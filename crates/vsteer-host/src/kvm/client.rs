@@ -414,7 +414,8 @@ mod tests {
     #[test]
     fn who_cannot_be_reached_has_not_said_that_a_vm_is_gone() {
         let gone = r#"echo '{"v":1,"fault":{"kind":"nothing_there","what":"w","cause":"c"}}'"#;
-        let (_dir, mut c) = client(&format!("{OPEN} read -r line; {gone}; read -r line; {gone}; read -r line"));
+        let next = "read -r line";
+        let (_dir, mut c) = client(&format!("{OPEN} {next}; {gone}; {next}; {gone}; {next}"));
         assert_eq!(c.definition_if_known("u").unwrap(), None);
         assert_eq!(c.definition("u").unwrap_err().kind, FaultKind::NothingThere);
         // Its end in the middle, and a connection that is not had again.

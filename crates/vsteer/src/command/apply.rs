@@ -189,8 +189,9 @@ fn dry_run(plan: &Plan, now: &HostConfig, actuator: &mut dyn Actuate, json: bool
 
 /// What a dry run that finds a step that cannot be made says at last.
 fn could_not(plan: &Plan, p: &Preview, kind: FaultKind) -> Fault {
+    let found = p.found.as_deref().unwrap_or_default();
     Fault::new(kind, format!("plan {} could not be applied; nothing was changed", plan.id))
-        .because(format!("{}: {}: found: {}", p.step.whose(), p.step.change, p.found.as_deref().unwrap_or("")))
+        .because(format!("{}: {}: found: {found}", p.step.whose(), p.step.change))
         .way_out("make a new plan of what is there now: vsteer plan -o plan.json")
 }
 

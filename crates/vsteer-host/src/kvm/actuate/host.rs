@@ -41,11 +41,9 @@ fn parts(step: &Step) -> Option<Move<'_>> {
 fn runs_at(uri: &str, vm: &VmId) -> Result<bool, Fault> {
     let mut client = Client::new(uri, false);
     let listed = client.list()?;
-    let mut uuids = listed.iter().map(|vm| &vm.uuid);
     // One that cannot be described now runs all the same.
-    let mut others = client.undescribed().iter().filter_map(|vm| vm.uuid.as_ref());
-    Ok(uuids.any(|uuid| uuid.eq_ignore_ascii_case(&vm.0))
-        || others.any(|uuid| uuid.eq_ignore_ascii_case(&vm.0)))
+    let others = client.undescribed().iter().filter_map(|vm| vm.uuid.as_ref());
+    Ok(listed.iter().map(|vm| &vm.uuid).chain(others).any(|uuid| uuid.eq_ignore_ascii_case(&vm.0)))
 }
 
 /// The same change with `from` as it is now; `None` for a step of another kind.
