@@ -274,8 +274,22 @@ fn an_emulator_thread_that_waits_is_named() {
     let mut h = Host::new(2, 1, 0.5);
     h.vm("a", 2, 0.1, 0.0, 50.0);
     assert!(!h.finds("emulator_starved"));
+    assert!(h.finds("nothing_wrong"));
     h.model.vms[0].threads[2].shares.ready = Some(0.3);
-    assert!(h.finds("emulator_starved"));
+    assert!(h.finds("emulator_starved") && !h.finds("nothing_wrong"));
+}
+
+#[test]
+fn nothing_is_said_to_be_well_that_was_not_counted() {
+    let mut h = Host::new(2, 1, 0.1);
+    h.vm("a", 2, 0.01, 0.0, 10.0).vm("b", 2, 0.01, 0.0, 10.0);
+    assert!(h.finds("nothing_wrong"));
+    let vm = &mut h.model.vms[1];
+    let uncounted = |s: &mut Shares| (s.ready, s.wait) = (None, None);
+    vm.threads.iter_mut().for_each(|t| uncounted(&mut t.shares));
+    uncounted(&mut vm.vcpus);
+    uncounted(&mut vm.group);
+    assert!(!h.finds("nothing_wrong"), "of one VM nobody knows whether it waits");
 }
 
 #[test]

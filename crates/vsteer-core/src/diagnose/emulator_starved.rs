@@ -4,24 +4,33 @@
 //! VM whose vCPUs never wait can still feel slow. Hypervisor statistics that cover vCPUs alone cannot show it.
 
 use super::{Context, Finding, Rule, millis, percent};
+use crate::model::ThreadModel;
 use crate::nouns::Role;
 
 /// See the file's head.
 pub const RULE: Rule =
     Rule { name: "emulator_starved", doc: "emulator or I/O threads of a VM wait for a pCPU", check };
 
+fn ready(t: &ThreadModel) -> f64 {
+    t.shares.ready.or(t.shares.wait).unwrap_or(0.0)
+}
+
+fn p99(t: &ThreadModel) -> Option<f64> {
+    t.wake_latency.filter(|l| l.count >= 20).map(|l| l.p99_ns)
+}
+
+/// Is it a thread that serves the VM's devices, and does it wait more than the thresholds allow?
+pub(super) fn waits(c: &Context<'_>, t: &ThreadModel) -> bool {
+    let slow = p99(t).is_some_and(|p| p > c.thresholds.wake_p99_ns);
+    matches!(t.role, Role::Emulator | Role::IoThread(_) | Role::Vhost)
+        && (ready(t) >= c.thresholds.ready_per_vcpu || slow && ready(t) > 0.005)
+}
+
 fn check(c: &Context<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (_, vm) in c.vms() {
-        for t in
-            vm.threads.iter().filter(|t| matches!(t.role, Role::Emulator | Role::IoThread(_) | Role::Vhost))
-        {
-            let ready = t.shares.ready.or(t.shares.wait).unwrap_or(0.0);
-            let p99 = t.wake_latency.filter(|l| l.count >= 20).map(|l| l.p99_ns);
-            let slow = p99.is_some_and(|p| p > c.thresholds.wake_p99_ns);
-            if ready < c.thresholds.ready_per_vcpu && !(slow && ready > 0.005) {
-                continue;
-            }
+        for t in vm.threads.iter().filter(|t| waits(c, t)) {
+            let (ready, p99) = (ready(t), p99(t));
             let mut evidence = vec![percent("its ready share", ready, Some(c.thresholds.ready_per_vcpu))];
             evidence.extend(
                 p99.map(|p| millis("wake-up to running, 99th percentile", p, Some(c.thresholds.wake_p99_ns))),

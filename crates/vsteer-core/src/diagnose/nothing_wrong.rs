@@ -1,5 +1,9 @@
 //! Is it not scheduling at all? Says so, and where to look instead.
+//!
+//! It is silent where any VM's waits were not counted, for what was not looked at may be what is wrong, and where a thread that
+//! serves a VM's devices waits, though its vCPUs do not.
 
+use super::emulator_starved;
 use super::{Context, Finding, Rule, percent};
 
 /// See the file's head.
@@ -9,7 +13,13 @@ fn check(c: &Context<'_>) -> Vec<Finding> {
     let held = |vm: &crate::model::VmModel| {
         vm.per_vcpu(|s| s.limited).unwrap_or(0.0) > c.thresholds.limited_per_vcpu
     };
-    if c.vms().next().is_none() || c.vms().any(|(_, vm)| c.waits(vm) || held(vm)) {
+    let uncounted = |vm: &crate::model::VmModel| {
+        let (shares, _) = vm.vcpus_or_group();
+        shares.ready.or(shares.wait).is_none()
+    };
+    let devices_wait = |vm: &crate::model::VmModel| vm.threads.iter().any(|t| emulator_starved::waits(c, t));
+    let any = |vm: &crate::model::VmModel| c.waits(vm) || held(vm) || uncounted(vm) || devices_wait(vm);
+    if c.vms().next().is_none() || c.vms().any(|(_, vm)| any(vm)) {
         return Vec::new();
     }
     let worst = c.vms().map(|(_, vm)| vm.per_vcpu(|s| s.ready.or(s.wait)).unwrap_or(0.0)).fold(0.0, f64::max);
