@@ -32,7 +32,8 @@ impl Default for Options {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Quantity {
-    /// Ready share (ready and limited where the collector cannot split them), summed over vCPUs: less is better.
+    /// Ready share (with limited where either recording cannot split them: [`Finding::with_limited`]), summed over vCPUs: less is
+    /// better.
     Ready,
     /// Run share, summed over vCPUs: more is better, it is the VM's work.
     Run,
@@ -41,13 +42,6 @@ pub enum Quantity {
 impl Quantity {
     /// All of them.
     pub const ALL: [Quantity; 2] = [Quantity::Ready, Quantity::Run];
-
-    fn of(self, s: &Shares) -> Option<f64> {
-        match self {
-            Quantity::Ready => s.ready.or(s.wait),
-            Quantity::Run => s.run,
-        }
-    }
 
     fn more_is_better(self) -> bool {
         self == Quantity::Run
@@ -75,6 +69,9 @@ pub struct Finding {
     pub name: String,
     /// What was compared.
     pub quantity: Quantity,
+    /// Ready with the time that a quota held it, on both sides, as one of the recordings does not tell them apart.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub with_limited: bool,
     /// Means, standard error, block length.
     pub comparison: Comparison,
     /// The answer.
@@ -83,8 +80,19 @@ pub struct Finding {
     pub half_width: f64,
     /// The smallest difference that would have been found.
     pub smallest_visible: f64,
-    /// What the plan had forecast for `after`, where there was a plan.
+    /// What the plan had forecast for `after`, where there was a plan that forecast this very quantity.
     pub forecast: Option<Interval>,
+}
+
+impl Finding {
+    /// What was compared, as collectors name it: `ready`, `wait` (ready and limited together), `run`.
+    pub fn compared(&self) -> &'static str {
+        match (self.quantity, self.with_limited) {
+            (Quantity::Ready, false) => "ready",
+            (Quantity::Ready, true) => "wait",
+            (Quantity::Run, _) => "run",
+        }
+    }
 }
 
 /// A quantity that could not be compared, and why.
@@ -132,8 +140,12 @@ impl Verdict {
     }
 
     /// In one word: better when something improved and nothing worsened; worse when something worsened and nothing
-    /// improved; no difference when neither is shown; `None` when some improved and some worsened.
+    /// improved; no difference when neither is shown; `None` when some improved and some worsened, and where nothing was
+    /// compared ([`Verdict::unfounded`]): no difference is what a comparison says.
     pub fn overall(&self) -> Option<Outcome> {
+        if self.findings.is_empty() {
+            return None;
+        }
         let any = |o: Outcome| self.findings.iter().any(|f| f.outcome == o);
         match (any(Outcome::Better), any(Outcome::Worse)) {
             (true, false) => Some(Outcome::Better),
@@ -141,6 +153,39 @@ impl Verdict {
             (false, false) => Some(Outcome::NoDifference),
             (true, true) => None,
         }
+    }
+
+    /// Why there is no verdict at all; `None` where anything was compared.
+    pub fn unfounded(&self) -> Option<String> {
+        if !self.findings.is_empty() {
+            return None;
+        }
+        let all: Vec<String> =
+            self.not_compared.iter().map(|n| format!("VM {:?}: {}", n.name, n.why)).collect();
+        let more = all.len().saturating_sub(REASONS_TOLD);
+        let told = all.into_iter().take(REASONS_TOLD).collect::<Vec<String>>().join("; ");
+        Some(match (told.is_empty(), more) {
+            (true, _) => "no VM is in either recording".to_owned(),
+            (false, 0) => told,
+            (false, more) => format!("{told}; and {more} more"),
+        })
+    }
+}
+
+/// Where nothing was compared, so many reasons are told in one line.
+const REASONS_TOLD: usize = 4;
+
+/// What a VM waited, in either recording: ready where both tell it of every interval, else ready and limited together on both
+/// sides (`true`). Ready of one held against both of the other would show a quota as a change.
+fn waited(before: &[Batch], after: &[Batch], vm: &VmId) -> (Vec<f64>, Vec<f64>, bool) {
+    let of = |batches: &[Batch], term: fn(&Shares) -> Option<f64>| series(batches, vm, term);
+    let (ready_a, ready_b) = (of(before, |s| s.ready), of(after, |s| s.ready));
+    let (wait_a, wait_b) = (of(before, |s| s.wait), of(after, |s| s.wait));
+    let told = |ready: &[f64], wait: &[f64]| !ready.is_empty() && ready.len() >= wait.len();
+    if told(&ready_a, &wait_a) && told(&ready_b, &wait_b) {
+        (ready_a, ready_b, false)
+    } else {
+        (wait_a, wait_b, true)
     }
 }
 
@@ -160,10 +205,15 @@ pub fn verify(
             continue;
         }
         for quantity in Quantity::ALL {
-            let a = series(before.1, &vm.id, |s| quantity.of(s));
-            let b = series(after.1, &vm.id, |s| quantity.of(s));
+            let (a, b, with_limited) = match quantity {
+                Quantity::Ready => waited(before.1, after.1, &vm.id),
+                Quantity::Run => {
+                    let run = |batches: &[Batch]| series(batches, &vm.id, |s| s.run);
+                    (run(before.1), run(after.1), false)
+                }
+            };
             match compare(&a, &b) {
-                Some(c) => raw.push((vm, quantity, c)),
+                Some(c) => raw.push((vm, quantity, with_limited, c)),
                 None => not_compared.push(NotCompared {
                     name: vm.name.clone(),
                     why: format!(
@@ -182,7 +232,7 @@ pub fn verify(
     let alpha = options.alpha / raw.len().max(1) as f64;
     let mut findings: Vec<Finding> = raw
         .into_iter()
-        .map(|(vm, quantity, comparison)| {
+        .map(|(vm, quantity, with_limited, comparison)| {
             let half_width = comparison.half_width(alpha);
             let difference = comparison.difference();
             let shown = difference.abs() > half_width.max(options.least);
@@ -191,15 +241,17 @@ pub fn verify(
                 (true, true) => Outcome::Better,
                 (true, false) => Outcome::Worse,
             };
-            let expected =
-                forecast.and_then(|f| f.vms.iter().find(|v| v.vm == vm.id)).map(|f| match quantity {
-                    Quantity::Ready => f.ready_after,
-                    Quantity::Run => f.run_after,
-                });
+            let told = forecast.and_then(|f| f.vms.iter().find(|v| v.vm == vm.id));
+            let expected = told.and_then(|f| match quantity {
+                // What was foretold with limited is no forecast of ready alone, nor the other way round.
+                Quantity::Ready => (f.with_limited == with_limited).then_some(f.ready_after),
+                Quantity::Run => Some(f.run_after),
+            });
             Finding {
                 vm: vm.id.clone(),
                 name: vm.name.clone(),
                 quantity,
+                with_limited,
                 comparison,
                 outcome,
                 half_width,
@@ -213,4 +265,81 @@ pub fn verify(
         a.quantity.cmp(&b.quantity).then(size(b).total_cmp(&size(a)))
     });
     Verdict { options, findings, not_compared }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::nouns::{Role, ThreadCounters, ThreadSample, Tid};
+
+    /// Recordings of one VM of one vCPU that runs 48 %, is ready 2 % and is held by a quota 50 % of the time; with or without ready
+    /// told apart.
+    fn recording(vm: &str, intervals: u64, split: bool) -> (HostModel, Vec<Batch>) {
+        let batch = |i: u64| {
+            // Not all intervals alike, or a difference of any size would be shown.
+            let at = |percent: u64| 10_000_000 * (percent * i + i % 2);
+            let counters = ThreadCounters {
+                run_ns: Some(at(48)),
+                ready_ns: split.then_some(at(2)),
+                limited_ns: split.then_some(at(50)),
+                wait_ns: Some(at(52)),
+                ..ThreadCounters::default()
+            };
+            let thread = ThreadSample {
+                vm: VmId(vm.into()),
+                role: Role::Vcpu(0),
+                tid: Tid(1),
+                last_cpu: None,
+                waiting_ns: None,
+                counters,
+            };
+            Batch { mono_ns: 1_000_000_000 * (i + 1), threads: vec![thread], ..Batch::default() }
+        };
+        let batches: Vec<Batch> = (0..=intervals).map(batch).collect();
+        let config = crate::nouns::HostConfig {
+            hostname: "h".into(),
+            machine_id: None,
+            kernel: "6.18".into(),
+            topology: crate::sim::setup::machine(1, 2, 1, 1).unwrap(),
+            cgroups: crate::nouns::CgroupLayout::V2,
+            scheduler: None,
+            vms: vec![crate::nouns::VmConfig::new(VmId(vm.into()), vm, 1)],
+        };
+        let collector = crate::nouns::Collector { name: "made up".into(), missing: [].into() };
+        (crate::model::derive(&config, &collector, &batches).unwrap(), batches)
+    }
+
+    fn of(before: &(HostModel, Vec<Batch>), after: &(HostModel, Vec<Batch>)) -> Verdict {
+        verify((&before.0, &before.1), (&after.0, &after.1), None, Options::default())
+    }
+
+    #[test]
+    fn where_nothing_is_compared_there_is_no_verdict_but_a_reason() {
+        let (web, db) = (recording("web", 40, true), recording("db", 40, true));
+        let strangers = of(&web, &db);
+        assert_eq!(strangers.overall(), None);
+        let why = strangers.unfounded().unwrap();
+        assert!(why.contains("\"web\"") && why.contains("not in the second recording"), "{why}");
+        let short = of(&recording("web", 3, true), &recording("web", 3, true));
+        assert_eq!(short.overall(), None);
+        assert!(short.unfounded().unwrap().contains("too few"));
+        let same = of(&web, &web);
+        assert_eq!((same.overall(), same.unfounded()), (Some(Outcome::NoDifference), None));
+    }
+
+    #[test]
+    fn what_a_quota_holds_is_no_change_where_only_one_recording_tells_it_apart() {
+        let (split, whole) = (recording("web", 40, true), recording("web", 40, false));
+        for (before, after) in [(&split, &whole), (&whole, &split), (&whole, &whole)] {
+            let verdict = of(before, after);
+            assert_eq!(verdict.overall(), Some(Outcome::NoDifference), "{verdict:?}");
+            let waits = verdict.findings.iter().find(|f| f.quantity == Quantity::Ready).unwrap();
+            assert_eq!(waits.compared(), "wait");
+            assert!((waits.comparison.before - 0.52).abs() < 0.01, "{waits:?}");
+        }
+        let both = of(&split, &split);
+        let ready = both.findings.iter().find(|f| f.quantity == Quantity::Ready).unwrap();
+        assert_eq!(ready.compared(), "ready");
+        assert!((ready.comparison.before - 0.02).abs() < 0.01, "{ready:?}");
+    }
 }

@@ -400,6 +400,9 @@ pub struct VmForecast {
     pub run_after: Interval,
     /// Sum over its vCPUs of ready, as observed.
     pub ready_before: f64,
+    /// Is what a quota held in `ready_before` and `ready_after`, as it was not told apart when observed?
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub with_limited: bool,
     /// As expected.
     pub ready_after: Interval,
     /// Mean wait after a wake-up, ns, as observed; `None` when nothing woke or it was not measured.

@@ -360,6 +360,7 @@ impl<'a> Cosched<'a> {
                 run_before: run,
                 run_after: interval(run + will.run - was.run, was.run - run, 0.05 * run + 0.003),
                 ready_before: ready,
+                with_limited: shares.ready.is_none(),
                 ready_after: interval(will.ready, was.ready - ready, 0.25 * will.ready + 0.003),
                 costop_before: shares.costop,
                 costop_after: Some(interval(

@@ -436,6 +436,7 @@ pub fn forecast(config: &HostConfig, model: &HostModel, steps: &[Step]) -> Forec
                 run_before: 0.0,
                 run_after: Interval { low: 0.0, likely: 0.0, high: 0.0 },
                 ready_before: 0.0,
+                with_limited: true,
                 ready_after: Interval { low: 0.0, likely: 0.0, high: 0.0 },
                 lag_before: None,
                 lag_after: None,

@@ -130,6 +130,7 @@ impl<'a> Foretold<'a> {
             run_before: run.unwrap_or(0.0),
             run_after: interval(run, &|g| g.run),
             ready_before: ready.unwrap_or(0.0),
+            with_limited: false,
             ready_after: interval(ready, &|g| g.ready),
             lag_before: lag,
             lag_after: Some(interval(lag, &|g| g.lag)),

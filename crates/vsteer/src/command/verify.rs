@@ -3,7 +3,7 @@
 use crate::cli::Verify;
 use crate::{source, text};
 use std::path::Path;
-use vsteer_core::Fault;
+use vsteer_core::{Fault, FaultKind};
 use vsteer_core::plan::Plan;
 use vsteer_core::verify::{Options, Verdict, verify};
 
@@ -24,11 +24,16 @@ pub fn compare(
 /// Verifies.
 ///
 /// # Errors
-/// As [`source::read`] and [`compare`].
+/// As [`source::read`] and [`compare`]; `NothingThere` where nothing was compared: that is no verdict.
 pub fn run(a: &Verify, json: bool) -> Result<(), Fault> {
     let read = |p: &Path| source::whole(source::read(p)?);
     let plan = a.plan.as_deref().map(super::plan::read).transpose()?;
     let verdict = compare(&read(&a.before)?, &read(&a.after)?, plan.as_ref())?;
+    if let Some(why) = verdict.unfounded() {
+        return Err(Fault::new(FaultKind::NothingThere, "nothing was compared: there is no verdict")
+            .because(why)
+            .way_out("record the same VMs before and after, each for five intervals at least"));
+    }
     if json {
         super::print_json(&serde_json::json!({
             "overall": verdict.overall(), "verdict": verdict, "forecast": verdict.score(),

@@ -1,7 +1,7 @@
 //! Did it help? Per VM and quantity: before, after, the difference with what it could be, and whether the forecast held.
 
 use super::markup::{column, esc, name, percent, table, unsigned_zero};
-use vsteer_core::verify::{Finding, Outcome, Quantity, Verdict};
+use vsteer_core::verify::{Finding, Outcome, Verdict};
 
 /// The difference and its confidence interval on a scale from -`most` to `most`; no difference is the line.
 fn whisker(f: &Finding, most: f64) -> String {
@@ -41,7 +41,7 @@ pub fn body(v: &Verdict) -> String {
     let mut last = None;
     for f in &v.findings {
         let (class, word) = outcome(f.outcome);
-        let quantity = if f.quantity == Quantity::Ready { "ready" } else { "run" };
+        let quantity = f.compared();
         let first = if last == Some(f.quantity) { "" } else { " class=\"first\"" };
         last = Some(f.quantity);
         let forecast = match f.forecast {

@@ -1,7 +1,7 @@
 //! A verdict as a person reads it.
 
 use super::one_line;
-use vsteer_core::verify::{Outcome, Quantity, Verdict};
+use vsteer_core::verify::{Outcome, Verdict};
 
 /// The whole verdict.
 pub fn verdict(v: &Verdict) -> String {
@@ -9,6 +9,7 @@ pub fn verdict(v: &Verdict) -> String {
         Some(Outcome::Better) => "better",
         Some(Outcome::Worse) => "worse",
         Some(Outcome::NoDifference) => "no difference",
+        None if v.findings.is_empty() => "none, for nothing was compared",
         None => "better for some, worse for others",
     };
     let mut out = format!(
@@ -31,7 +32,7 @@ pub fn verdict(v: &Verdict) -> String {
                 if (i.low..=i.high).contains(&c.after) { "as forecast" } else { "outside its forecast" };
             format!("  {hit} [{:.1}, {:.1}]", 100.0 * i.low, 100.0 * i.high)
         });
-        let quantity = if f.quantity == Quantity::Ready { "ready" } else { "run" };
+        let quantity = f.compared();
         out.push_str(&format!(
             "   {:<22} {quantity:<6} {:>8.1} {:>9.1} {:>+9.1} ±{:>7.1} {:>10.1}  {word:<14} {} x {}{forecast}\n",
             one_line(&f.name),
@@ -43,6 +44,9 @@ pub fn verdict(v: &Verdict) -> String {
             c.blocks.0.min(c.blocks.1),
             c.block,
         ));
+    }
+    if v.findings.iter().any(|f| f.with_limited) {
+        out.push_str("   wait: ready and held by a quota together, which one of the recordings does not tell apart\n");
     }
     if let Some(score) = v.score() {
         let off = score.ready_off.map_or_else(String::new, |off| {
