@@ -6,7 +6,8 @@ use vsteer_core::model::{Blame, HostModel, PcpuModel, Quantiles, Shares, ThreadM
 
 use vsteer_core::nouns::*;
 use vsteer_core::plan::advise::{Limits, plan};
-use vsteer_core::plan::{Change, Plan, Scope};
+use vsteer_core::plan::{Change, Plan, QuotaScope, Scope, Step};
+use vsteer_core::predict::fluid;
 use vsteer_core::topology::{NodeId, NumaNode, Parts};
 use vsteer_core::{CpuSet, Topology};
 
@@ -432,6 +433,56 @@ fn quotas_and_guest_topologies_are_changed_only_when_asked_for() {
     let [step] = &of(&h, "topology")[..] else { panic!("{:?}", of(&h, "topology")) };
     let Change::Topology { to, .. } = step.change else { panic!("{step:?}") };
     assert_eq!((to.sockets, to.cores, to.threads), (2, 2, 1), "4 vCPUs over nodes of 2 cores");
+}
+
+/// A step that limits this VM to so many pCPUs, or lets it go.
+fn limit(vm: &str, from: Option<f64>, to: Option<f64>) -> Step {
+    let quota = |cpus: f64| Quota { quota_us: (cpus * 100_000.0) as u64, period_us: 100_000 };
+    let change = Change::Quota { scope: QuotaScope::WholeVm, from: from.map(quota), to: to.map(quota) };
+    Step { vm: VmId(vm.into()), vm_name: vm.into(), change, reason: "asked for".into() }
+}
+
+#[test]
+fn a_quota_that_is_set_is_foretold() {
+    let mut h = Host::new(4, 1, 0.75);
+    h.vm("web", 2, 0.99, 0.0, 0.0).vm("db", 1, 0.5, 0.0, 0.0);
+    let told = fluid::forecast(&h.config, &h.model, &[limit("web", None, Some(0.5))]);
+    let (web, db) = (&told.vms[0], &told.vms[1]);
+    assert!((web.run_after.likely - 0.5).abs() < 0.02, "{web:?}");
+    assert!(web.ready_after.likely < 0.01, "held is not ready: {web:?}");
+    assert!((db.run_after.likely - 0.5).abs() < 0.01, "{db:?}");
+    // Of each vCPU by itself, where it does not tell ready from limited.
+    h.model.vms[0].threads.iter_mut().for_each(|t| (t.shares.ready, t.shares.limited) = (None, None));
+    let mut each = limit("web", None, Some(0.25));
+    if let Change::Quota { scope, .. } = &mut each.change {
+        *scope = QuotaScope::PerVcpu;
+    }
+    let told = fluid::forecast(&h.config, &h.model, &[each]);
+    let web = &told.vms[0];
+    assert!((web.run_after.likely - 0.5).abs() < 0.02, "{web:?}");
+    assert!(web.with_limited && web.ready_after.likely > 1.4, "{web:?}");
+}
+
+#[test]
+fn a_quota_that_is_there_is_no_appetite_until_it_is_lifted() {
+    let mut h = Host::new(2, 1, 1.0);
+    h.vm("held", 2, 0.25, 0.0, 0.0).vm("burn", 2, 0.73, 0.27, 0.0);
+    h.config.vms[0].limits.whole_vm = Some(Quota { quota_us: 50_000, period_us: 100_000 });
+    for t in h.model.vms[0].threads.iter_mut().filter(|t| t.role.vcpu().is_some()) {
+        (t.shares.limited, t.shares.wait) = (Some(0.75), Some(0.75));
+    }
+    let lifted = fluid::forecast(&h.config, &h.model, &[limit("held", Some(0.5), None)]);
+    let (held, burn) = (&lifted.vms[0], &lifted.vms[1]);
+    assert!((0.9..1.1).contains(&held.run_after.likely), "half of two pCPUs: {held:?}");
+    assert!((0.9..1.1).contains(&burn.run_after.likely), "and the other half: {burn:?}");
+    assert!((0.9..1.1).contains(&held.ready_after.likely), "it waits for the other now: {held:?}");
+    // While the quota is there, more weight gives it nothing.
+    let mut heavier = limit("held", None, None);
+    let (from, to) = (CpuWeight::Shares(1024), CpuWeight::Shares(8192));
+    heavier.change = Change::Weight { from, to };
+    let told = fluid::forecast(&h.config, &h.model, &[heavier]);
+    assert!((told.vms[0].run_after.likely - 0.5).abs() < 0.05, "{:?}", told.vms[0]);
+    assert!((told.vms[1].run_after.likely - 1.46).abs() < 0.05, "{:?}", told.vms[1]);
 }
 
 #[test]

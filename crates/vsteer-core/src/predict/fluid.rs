@@ -4,9 +4,11 @@
 //! to its demand and only on its allowed pCPUs: weighted max-min fairness by progressive filling (Bertsekas and
 //! Gallager, "Data Networks", 6.5.2). Whether a set of rates fits is a maximum-flow question between affinity sets
 //! and pCPUs. Waits of threads that mostly sleep are scaled from the measured ones by how busy others keep the
-//! pCPUs they may use.
+//! pCPUs they may use. A quota holds the flows of its cgroup together to so many pCPUs ([`Ceiling`]), real-time threads
+//! excepted, as in Linux: each set of rates must fit under it as well, and what it keeps from a thread is told as limited.
 //!
-//! Left out: time slices, wake-up preemption, caches. Forecast intervals are wide for that reason. `GAP(fluid-concur)`: a weight is what it says,
+//! Left out: time slices, wake-up preemption, caches; quotas' periods, so that a VM that is held within a period while it stays
+//! below its quota on average is not seen to be held by it; limits in MHz. Forecast intervals are wide for that reason. `GAP(fluid-concur)`: a weight is what it says,
 //! also on kernels where a cgroup weighs it once for each of its runnable threads (Linux 7.3).
 
 use crate::CpuSet;
@@ -44,6 +46,21 @@ pub struct Flow {
     pub realtime: bool,
 }
 
+/// What some flows get together at most: a quota of the cgroup that they are in.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Ceiling {
+    /// Which flows, by their places.
+    pub flows: Vec<usize>,
+    /// How many pCPUs.
+    pub cpus: f64,
+}
+
+impl Ceiling {
+    fn holds(&self, rates: &[f64], tolerance: f64) -> bool {
+        self.flows.iter().map(|&i| rates[i]).sum::<f64>() <= self.cpus + tolerance
+    }
+}
+
 /// Capacity of each pCPU for the flows, 0..=1.
 pub type Capacity = BTreeMap<u32, f64>;
 
@@ -56,13 +73,13 @@ pub struct Allocation {
     pub used: Capacity,
 }
 
-/// Shares `capacity` among `flows`.
-pub fn allocate(flows: &[Flow], capacity: &Capacity) -> Allocation {
+/// Shares `capacity` among `flows`, under `ceilings`.
+pub fn allocate(flows: &[Flow], ceilings: &[Ceiling], capacity: &Capacity) -> Allocation {
     let mut left = capacity.clone();
     let mut rates = vec![0.0; flows.len()];
     for realtime in [true, false] {
         let class: Vec<usize> = (0..flows.len()).filter(|i| flows[*i].realtime == realtime).collect();
-        let used = fill(flows, &class, &left, &mut rates);
+        let used = fill(flows, ceilings, &class, &left, &mut rates);
         for (cpu, u) in used {
             left.entry(cpu).and_modify(|c| *c = (*c - u).max(0.0));
         }
@@ -72,7 +89,17 @@ pub fn allocate(flows: &[Flow], capacity: &Capacity) -> Allocation {
 }
 
 /// Progressive filling of one class; writes its rates and returns what it uses of each pCPU.
-fn fill(flows: &[Flow], class: &[usize], capacity: &Capacity, rates: &mut [f64]) -> Capacity {
+fn fill(
+    flows: &[Flow],
+    ceilings: &[Ceiling],
+    class: &[usize],
+    capacity: &Capacity,
+    rates: &mut [f64],
+) -> Capacity {
+    let fits = |rates: &[f64], tolerance: f64| {
+        ceilings.iter().all(|c| c.holds(rates, tolerance))
+            && feasible(flows, class, rates, capacity, tolerance)
+    };
     let mut open: Vec<usize> = class.iter().copied().filter(|i| flows[*i].weight > 0.0).collect();
     let at_level = |level: f64, open: &[usize], rates: &[f64]| -> Vec<f64> {
         let mut r = rates.to_vec();
@@ -88,14 +115,14 @@ fn fill(flows: &[Flow], class: &[usize], capacity: &Capacity, rates: &mut [f64])
         // Enough to satisfy every open flow's demand.
         let top = open.iter().map(|&i| flows[i].demand / flows[i].weight).fold(0.0, f64::max);
         let (mut low, mut high) = (0.0, top);
-        if feasible(flows, class, &at_level(top, &open, rates), capacity, TOLERANCE) {
+        if fits(&at_level(top, &open, rates), TOLERANCE) {
             let done = at_level(top, &open, rates);
             rates.copy_from_slice(&done);
             break;
         }
         for _ in 0..60 {
             let mid = 0.5 * (low + high);
-            if feasible(flows, class, &at_level(mid, &open, rates), capacity, TOLERANCE) {
+            if fits(&at_level(mid, &open, rates), TOLERANCE) {
                 low = mid
             } else {
                 high = mid
@@ -105,11 +132,13 @@ fn fill(flows: &[Flow], class: &[usize], capacity: &Capacity, rates: &mut [f64])
         let reached = at_level(low * (1.0 - 1e-5), &open, rates);
         rates.copy_from_slice(&reached);
         // Those that cannot rise by themselves are settled, as are those whose demand is met.
+        // The hair is of all rates together, so what must not fit is more than that, or on a large host nothing would settle.
+        let rise = (3e-5 * class.iter().map(|&i| rates[i]).sum::<f64>()).max(1e-4);
         let before = open.len();
         open.retain(|&i| {
             let mut more = rates.to_vec();
-            more[i] = (more[i] + 1e-4).min(flows[i].demand);
-            more[i] > rates[i] + EPSILON && feasible(flows, class, &more, capacity, 10.0 * TOLERANCE)
+            more[i] = (more[i] + rise).min(flows[i].demand);
+            more[i] > rates[i] + EPSILON && fits(&more, 10.0 * TOLERANCE)
         });
         if open.len() == before {
             break; // numerical: nothing settles any more
@@ -225,10 +254,35 @@ fn augmenting_path(
     None
 }
 
-/// What a thread would use if it never waited.
+/// What a thread would use if it never waited. Whoever is held by a quota had work meanwhile, however seldom it runs.
 fn demand(t: &ThreadModel) -> f64 {
     let (run, wait) = (t.shares.run.unwrap_or(0.0), t.shares.wait.unwrap_or(0.0));
-    if run + wait > HUNGRY && wait < 1.0 - EPSILON { (run / (1.0 - wait)).min(1.0) } else { run }
+    let kept = if run + wait > HUNGRY { wait } else { t.shares.limited.unwrap_or(0.0) };
+    if kept < 1.0 - EPSILON { (run / (1.0 - kept)).min(1.0) } else { run }
+}
+
+/// The quotas that hold `flows`. libvirt's `vcpu_quota` is of each vCPU, its `emulator_quota` of the emulator's cgroup, in which
+/// the kernel's vhost threads are too, its `global_quota` of all. Linux throttles no real-time thread by them.
+pub fn ceilings(config: &HostConfig, flows: &[Flow]) -> Vec<Ceiling> {
+    let mut all = Vec::new();
+    for vm in &config.vms {
+        let of = |is: &dyn Fn(Role) -> bool| -> Vec<usize> {
+            let held = |f: &Flow| f.vm == vm.id && !f.realtime && is(f.role);
+            flows.iter().enumerate().filter(|(_, f)| held(f)).map(|(i, _)| i).collect()
+        };
+        if let Some(quota) = vm.limits.per_vcpu {
+            let vcpus = of(&|role| role.vcpu().is_some());
+            all.extend(vcpus.into_iter().map(|i| Ceiling { flows: vec![i], cpus: quota.cpus() }));
+        }
+        if let Some(quota) = vm.limits.emulator {
+            let flows = of(&|role| matches!(role, Role::Emulator | Role::Worker | Role::Vhost));
+            all.push(Ceiling { flows, cpus: quota.cpus() });
+        }
+        if let Some(quota) = vm.limits.whole_vm {
+            all.push(Ceiling { flows: of(&|_| true), cpus: quota.cpus() });
+        }
+    }
+    all
 }
 
 /// The flows of a host as observed, with the capacity that its other work leaves.
@@ -277,7 +331,7 @@ pub fn due(config: &HostConfig, model: &HostModel, vm: &VmId) -> f64 {
     let wanted: f64 = flows.iter_mut().filter(mine).map(|f| f.demand).sum();
     let weight = of.weight.filter(|_| of.pinned_within().is_none()).map_or(1.0, CpuWeight::relative);
     flows.iter_mut().filter(mine).for_each(|f| f.weight = weight * f.demand / wanted);
-    let rates = allocate(&flows, &capacity).rates;
+    let rates = allocate(&flows, &ceilings(config, &flows), &capacity).rates;
     flows.iter().zip(rates).filter(|(f, _)| f.vm == *vm).map(|(_, rate)| rate).sum()
 }
 
@@ -386,20 +440,49 @@ struct Solved {
     next: Vec<Flow>,
     now: Allocation,
     then: Allocation,
+    /// What quotas keep from each flow, in pCPUs.
+    held_now: Vec<f64>,
+    held_then: Vec<f64>,
     capacity: Capacity,
+}
+
+/// What a thread is expected to do, parts of the time.
+struct Will {
+    run: f64,
+    /// With limited where that was not told apart.
+    ready: f64,
+    /// Ready and limited.
+    wait: f64,
+}
+
+/// What ceilings keep from each flow, less than which is rounding.
+const HELD: f64 = 1e-3;
+
+/// Shared out under the host's quotas, and what these keep from each flow.
+fn under_quotas(config: &HostConfig, flows: &[Flow], capacity: &Capacity) -> (Allocation, Vec<f64>) {
+    let ceilings = ceilings(config, flows);
+    let got = allocate(flows, &ceilings, capacity);
+    if ceilings.is_empty() {
+        return (got, vec![0.0; flows.len()]);
+    }
+    let free = allocate(flows, &[], capacity).rates;
+    let held = free.iter().zip(&got.rates).map(|(free, got)| free - got);
+    let held = held.map(|h| if h > HELD { h } else { 0.0 }).collect();
+    (got, held)
 }
 
 impl Solved {
     fn of(config: &HostConfig, next: &HostConfig, model: &HostModel) -> Solved {
         let (before, capacity) = flows(config, model);
-        let (next, _) = flows(next, model);
-        let (now, then) = (allocate(&before, &capacity), allocate(&next, &capacity));
-        Solved { before, next, now, then, capacity }
+        let (now, held_now) = under_quotas(config, &before, &capacity);
+        let (of_next, _) = flows(next, model);
+        let (then, held_then) = under_quotas(next, &of_next, &capacity);
+        Solved { before, next: of_next, now, then, held_now, held_then, capacity }
     }
 
-    /// What a thread will run and wait, parts of the time; `None` for one that the configuration does not have.
-    fn after(&self, t: &ThreadModel) -> Option<(f64, f64)> {
-        let Solved { before, next, now, then, capacity } = self;
+    /// What a thread will run and wait; `None` for one that the configuration does not have.
+    fn after(&self, t: &ThreadModel) -> Option<Will> {
+        let Solved { before, next, now, then, held_now, held_then, capacity } = self;
         let i = before.iter().position(|b| b.tid == t.tid)?;
         let (run, wait) = (t.shares.run.unwrap_or(0.0), t.shares.wait.unwrap_or(0.0));
         // The model's own error cancels where only the ratio of its two answers is used.
@@ -407,20 +490,29 @@ impl Solved {
         let run_after = (run * ratio).min(1.0);
         let scale = wait_scale(i, t, before, next, now, then, capacity);
         let starved = before[i].demand > HUNGRY || then.rates[i] < next[i].demand - 0.01;
-        let ready_after = if starved {
-            (wait + run - run_after).clamp(0.0, 1.0 - run_after)
-        } else {
-            (wait * scale).min(1.0 - run_after)
+        let most = 1.0 - run_after;
+        let unserved = (wait + run - run_after).clamp(0.0, most);
+        let Some(ready) = t.shares.ready else {
+            let wait_after = if starved { unserved } else { (wait * scale).min(most) };
+            return Some(Will { run: run_after, ready: wait_after, wait: wait_after });
         };
-        Some((run_after, ready_after))
+        let limited = (wait - ready).max(0.0);
+        let held = if held_now[i] > 0.0 {
+            limited * held_then[i] / held_now[i]
+        } else {
+            limited + held_then[i]
+        };
+        let ready_after = if starved { unserved - held.min(unserved) } else { (ready * scale).min(most) };
+        let wait_after = if starved { unserved } else { (ready_after + held).min(most) };
+        Some(Will { run: run_after, ready: ready_after, wait: wait_after })
     }
 }
 
-/// What every vCPU will wait, part of the time, once `config` has become `next`.
+/// What every vCPU will be ready (with limited, where that was not told apart), part of the time, once `config` has become `next`.
 pub fn ready_after(config: &HostConfig, next: &HostConfig, model: &HostModel) -> BTreeMap<Tid, f64> {
     let solved = Solved::of(config, next, model);
     let vcpus = model.vms.iter().flat_map(|vm| vm.vcpu_threads());
-    vcpus.filter_map(|t| Some((t.tid, solved.after(t)?.1))).collect()
+    vcpus.filter_map(|t| Some((t.tid, solved.after(t)?.ready))).collect()
 }
 
 /// What `steps` are expected to do to every VM.
@@ -430,13 +522,14 @@ pub fn forecast(config: &HostConfig, model: &HostModel, steps: &[Step]) -> Forec
         .vms
         .iter()
         .map(|vm| {
+            let with_limited = vm.vcpu_threads().any(|t| t.shares.ready.is_none());
             let mut f = VmForecast {
                 vm: vm.id.clone(),
                 name: vm.name.clone(),
                 run_before: 0.0,
                 run_after: Interval { low: 0.0, likely: 0.0, high: 0.0 },
                 ready_before: 0.0,
-                with_limited: true,
+                with_limited,
                 ready_after: Interval { low: 0.0, likely: 0.0, high: 0.0 },
                 lag_before: None,
                 lag_after: None,
@@ -449,16 +542,16 @@ pub fn forecast(config: &HostConfig, model: &HostModel, steps: &[Step]) -> Forec
             };
             let (mut waits, mut spells_per_s, mut wait_after) = (0.0, 0.0, 0.0);
             for t in vm.vcpu_threads() {
-                let Some((run_after, ready_after)) = solved.after(t) else { continue };
+                let Some(will) = solved.after(t) else { continue };
                 let (run, wait) = (t.shares.run.unwrap_or(0.0), t.shares.wait.unwrap_or(0.0));
                 f.run_before += run;
-                f.ready_before += wait;
-                f.run_after.likely += run_after;
-                f.ready_after.likely += ready_after;
+                f.ready_before += t.shares.ready.filter(|_| !with_limited).unwrap_or(wait);
+                f.run_after.likely += will.run;
+                f.ready_after.likely += if with_limited { will.wait } else { will.ready };
                 let spells = t.switches_per_s.unwrap_or(0.0);
                 spells_per_s += spells;
                 waits += wait * 1e9;
-                wait_after += ready_after * 1e9;
+                wait_after += will.wait * 1e9;
             }
             let ready = f.ready_after.likely;
             // What the method leaves out is worth some points or half of the delay, whichever is more.
@@ -542,10 +635,11 @@ mod tests {
     fn equal_hogs_share_equally_and_weights_divide() {
         let a = allocate(
             &[flow_of(1, 1.0, 1.0, "0-1"), flow_of(2, 1.0, 1.0, "0-1"), flow_of(3, 1.0, 1.0, "0-1")],
+            &[],
             &cpus(2),
         );
         assert!(a.rates.iter().all(|r| near(*r, 2.0 / 3.0)), "{a:?}");
-        let a = allocate(&[flow_of(1, 1.0, 1.0, "0"), flow_of(2, 1.0, 3.0, "0")], &cpus(1));
+        let a = allocate(&[flow_of(1, 1.0, 1.0, "0"), flow_of(2, 1.0, 3.0, "0")], &[], &cpus(1));
         assert!(near(a.rates[0], 0.25) && near(a.rates[1], 0.75), "{a:?}");
     }
 
@@ -553,6 +647,7 @@ mod tests {
     fn a_pinned_hog_pushes_the_free_one_away() {
         let a = allocate(
             &[flow_of(1, 1.0, 1.0, "0"), flow_of(2, 1.0, 1.0, "0"), flow_of(3, 1.0, 1.0, "0-1")],
+            &[],
             &cpus(2),
         );
         assert!(near(a.rates[0], 0.5) && near(a.rates[1], 0.5) && near(a.rates[2], 1.0), "{a:?}");
@@ -562,8 +657,30 @@ mod tests {
     fn realtime_is_served_first() {
         let mut rt = flow_of(2, 0.3, 1.0, "0");
         rt.realtime = true;
-        let a = allocate(&[flow_of(1, 1.0, 1.0, "0"), rt], &cpus(1));
+        let a = allocate(&[flow_of(1, 1.0, 1.0, "0"), rt], &[], &cpus(1));
         assert!(near(a.rates[0], 0.7) && near(a.rates[1], 0.3), "{a:?}");
+    }
+
+    #[test]
+    fn what_a_quota_keeps_from_some_others_get() {
+        let hogs = [1, 2, 3, 4].map(|n| flow_of(n, 1.0, 1.0, "0-1"));
+        let of = |flows: &[usize], cpus: f64| Ceiling { flows: flows.to_vec(), cpus };
+        let a = allocate(&hogs, &[of(&[0, 1], 0.4)], &cpus(2));
+        let near_all = |want: [f64; 4]| a.rates.iter().zip(want).all(|(r, w)| (r - w).abs() < 1e-3);
+        assert!(near_all([0.2, 0.2, 0.8, 0.8]), "{a:?}");
+        // One of them by itself too: the other of the two gets what it leaves.
+        let a = allocate(&hogs, &[of(&[0, 1], 0.4), of(&[0], 0.1)], &cpus(2));
+        let near_all = |want: [f64; 4]| a.rates.iter().zip(want).all(|(r, w)| (r - w).abs() < 1e-3);
+        assert!(near_all([0.1, 0.3, 0.8, 0.8]), "{a:?}");
+    }
+
+    #[test]
+    fn on_a_large_host_who_is_apart_is_not_held_to_the_level_of_the_crowded() {
+        let crowded = (0..40).map(|n| flow_of(n, 1.0, 1.0, "0-19"));
+        let apart = (40..60).map(|n| flow_of(n, 1.0, 1.0, "20-39"));
+        let a = allocate(&crowded.chain(apart).collect::<Vec<Flow>>(), &[], &cpus(40));
+        assert!(a.rates[..40].iter().all(|r| (r - 0.5).abs() < 1e-3), "{a:?}");
+        assert!(a.rates[40..].iter().all(|r| (r - 1.0).abs() < 1e-3), "{a:?}");
     }
 
     proptest! {
@@ -575,7 +692,7 @@ mod tests {
                 let allowed: CpuSet = (0..3u32).filter(|c| mask & (1 << c) != 0).collect();
                 Flow { realtime: *rt, allowed, ..flow_of(i as u32, *d, *w, "0") }
             }).collect();
-            let a = allocate(&flows, &cpus(3));
+            let a = allocate(&flows, &[], &cpus(3));
             for (cpu, used) in &a.used {
                 prop_assert!(*used <= 1.0 + 1e-6, "pCPU {} used {}", cpu, used);
             }
@@ -589,6 +706,33 @@ mod tests {
             }
             let sum: f64 = a.rates.iter().sum();
             prop_assert!((sum - a.used.values().sum::<f64>()).abs() < 1e-5);
+        }
+
+        #[test]
+        fn nobody_passes_a_quota_and_nothing_idles_that_is_wanted_below_it(
+            spec in proptest::collection::vec((0.0f64..1.0, 0.1f64..4.0, 1u8..8), 1..8),
+            quotas in proptest::collection::vec((1u8..=255, 0.05f64..2.0), 0..4)
+        ) {
+            let flows: Vec<Flow> = spec.iter().enumerate().map(|(i, (d, w, mask))| {
+                let allowed: CpuSet = (0..3u32).filter(|c| mask & (1 << c) != 0).collect();
+                Flow { allowed, ..flow_of(i as u32, *d, *w, "0") }
+            }).collect();
+            let ceilings: Vec<Ceiling> = quotas.iter().map(|(mask, cpus)| {
+                Ceiling { flows: (0..flows.len()).filter(|i| mask & (1 << i) != 0).collect(), cpus: *cpus }
+            }).collect();
+            let a = allocate(&flows, &ceilings, &cpus(3));
+            let of = |c: &Ceiling| c.flows.iter().map(|i| a.rates[*i]).sum::<f64>();
+            for c in &ceilings {
+                prop_assert!(of(c) <= c.cpus + 1e-5, "{:?} is passed: {:?}", c, a);
+            }
+            for (i, (f, r)) in flows.iter().zip(&a.rates).enumerate() {
+                let held = ceilings.iter().any(|c| c.flows.contains(&i) && of(c) > c.cpus - 1e-3);
+                if *r < f.demand - 1e-3 && !held {
+                    for c in f.allowed.iter() {
+                        prop_assert!(a.used[&c] > 1.0 - 1e-3, "{:?} starves while pCPU {} idles: {:?}", f, c, a);
+                    }
+                }
+            }
         }
     }
 }
