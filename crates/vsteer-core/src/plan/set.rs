@@ -13,7 +13,8 @@
 //! web:cores-per-socket=6, web:latency=high
 //! ```
 //!
-//! A VM's name may hold colons: the last one ends it. What is in force already makes no step.
+//! A VM's name may hold colons: the last one ends it. What is in force already makes no step. Where several set the same thing,
+//! the last one does: a step begins with what is in force now, for that is looked at before it is made.
 //!
 //! Left out: pools, classes, memory: actions propose those ([`super::advise`]).
 
@@ -21,6 +22,7 @@ use super::{Change, QuotaScope, Step};
 use crate::nouns::{
     GuestTopology, HostConfig, LatencySensitivity, Manager, Quota, Reserved, VmConfig, VmThread,
 };
+use crate::predict::fluid;
 use crate::scenario::span::Span;
 use crate::{CpuSet, Fault, FaultKind};
 use std::str::FromStr;
@@ -136,22 +138,30 @@ fn reserved(text: &str) -> Result<Reserved, String> {
 /// `NothingThere` for a VM or vCPU that is not there, naming those there are; `BadInput` for a weight, limit or pCPU that cannot be;
 /// `Unsupported` where the host has no such setting.
 pub fn steps(config: &HostConfig, settings: &[Setting]) -> Result<Vec<Step>, Fault> {
-    let mut all = Vec::new();
+    let mut all: Vec<Step> = Vec::new();
     for setting in settings {
-        let vm = config.vms.iter().find(|vm| vm.name == setting.vm).ok_or_else(|| {
-            let known: Vec<&str> = config.vms.iter().map(|vm| vm.name.as_str()).collect();
-            Fault::new(FaultKind::NothingThere, format!("--set: there is no VM {:?}", setting.vm))
-                .way_out(format!("there are: {}", known.join(", ")))
-        })?;
-        let changes = changes(config, vm, &setting.what)?;
-        all.extend(changes.into_iter().map(|change| Step {
-            vm: vm.id.clone(),
-            vm_name: vm.name.clone(),
-            change,
-            reason: REASON.to_owned(),
-        }));
+        let anew = of_setting(&fluid::after(config, &all), setting)?;
+        all.retain(|earlier| !anew.iter().any(|step| step.sets_what(earlier)));
+        // Once more, from what is in force without them.
+        let steps = of_setting(&fluid::after(config, &all), setting)?;
+        all.extend(steps);
     }
     Ok(all)
+}
+
+fn of_setting(config: &HostConfig, setting: &Setting) -> Result<Vec<Step>, Fault> {
+    let vm = config.vms.iter().find(|vm| vm.name == setting.vm).ok_or_else(|| {
+        let known: Vec<&str> = config.vms.iter().map(|vm| vm.name.as_str()).collect();
+        Fault::new(FaultKind::NothingThere, format!("--set: there is no VM {:?}", setting.vm))
+            .way_out(format!("there are: {}", known.join(", ")))
+    })?;
+    let step = |change| Step {
+        vm: vm.id.clone(),
+        vm_name: vm.name.clone(),
+        change,
+        reason: REASON.to_owned(),
+    };
+    Ok(changes(config, vm, &setting.what)?.into_iter().map(step).collect())
 }
 
 fn changes(config: &HostConfig, vm: &VmConfig, what: &What) -> Result<Vec<Change>, Fault> {
@@ -398,6 +408,29 @@ mod tests {
             "vcpu1: reserved 4000 µs in every 10000 µs and what is left over -> 5000 µs in every 10000 µs";
         assert_eq!(of("my:web:budget.1=5ms/10ms"), [reserved]);
         assert_eq!(of("my:web:budget.1=4ms/10ms+"), Vec::<String>::new());
+    }
+
+    #[test]
+    fn of_several_settings_of_one_thing_the_last_holds_and_begins_with_what_is_in_force() {
+        let mut h = host();
+        let of = |h: &HostConfig, texts: &[&str]| -> Vec<String> {
+            let settings: Vec<Setting> = texts.iter().map(|t| t.parse().unwrap()).collect();
+            steps(h, &settings).unwrap().iter().map(|s| s.change.to_string()).collect()
+        };
+        let pins = of(&h, &["my:web:pin=1-2", "my:web:pin.1=3"]);
+        assert_eq!(pins, ["vcpu0: pCPUs 0-3 -> 1-2", "vcpu1: pCPUs 0-3 -> 3"]);
+        let back = of(&h, &["my:web:pin=1-2", "my:web:pin.1=any"]);
+        assert_eq!(back, ["vcpu0: pCPUs 0-3 -> 1-2"], "vCPU 1 is where it was");
+        let weight = of(&h, &["my:web:weight=512", "my:web:pin.0=1", "my:web:weight=1024"]);
+        assert_eq!(weight, ["vcpu0: pCPUs 0-3 -> 1", "weight: weight 256 -> weight 1024"]);
+        assert_eq!(of(&h, &["my:web:weight=512", "my:web:weight=512"]).len(), 1);
+        h.vms[0].limits.whole_vm = Some(Quota { quota_us: 50_000, period_us: 50_000 });
+        let limit = of(&h, &["my:web:limit=none", "my:web:limit=2"]);
+        assert_eq!(limit, ["limit of whole VM: 1.00 CPUs (50000/50000 µs) -> 2.00 CPUs (100000/50000 µs)"]);
+        let h = on_esxi();
+        let limit = of(&h, &["my:web:limit=2400MHz", "my:web:limit=1200MHz"]);
+        assert_eq!(limit, ["CPU limit: none -> 1200 MHz"]);
+        assert_eq!(of(&h, &["my:web:limit=2400MHz", "my:web:limit=none"]), Vec::<String>::new());
     }
 
     #[test]
