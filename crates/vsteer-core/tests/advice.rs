@@ -1,6 +1,6 @@
 //! Rules and plans on small made-up hosts: each rule speaks where it should and is silent beside it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use vsteer_core::diagnose::{Finding, Thresholds, diagnose};
 use vsteer_core::model::{Blame, HostModel, PcpuModel, Quantiles, Shares, ThreadModel, VmModel};
 
@@ -415,6 +415,60 @@ fn a_vm_on_an_overloaded_node_moves_with_its_memory_to_one_that_has_room() {
     h.vm("c", 4, 0.9, 0.0, 0.0).pin("c", "4-7");
     let p = plan(&h.config, &h.model, Limits::default(), Scope::Live, Some("node")).unwrap();
     assert!(p.steps.is_empty(), "the other node is full as well");
+}
+
+/// The roles of the threads that a plan by this action places, of VMs that have a vhost thread each.
+fn placed(h: &mut Host, manager: &Manager, action: &str) -> BTreeSet<Role> {
+    for vm in &mut h.config.vms {
+        vm.manager = manager.clone();
+        let emulator = vm.threads.iter().find(|t| t.role == Role::Emulator).unwrap().clone();
+        vm.threads.push(VmThread { tid: Tid(emulator.tid.0 + 50), role: Role::Vhost, ..emulator });
+    }
+    let p = plan(&h.config, &h.model, Limits::default(), Scope::Live, Some(action)).unwrap();
+    let roles = p.steps.iter().filter_map(|s| match &s.change {
+        Change::Affinity { role, .. } => Some(*role),
+        _ => None,
+    });
+    roles.collect()
+}
+
+#[test]
+fn a_vhost_thread_goes_with_the_emulator_and_gets_no_step_of_its_own() {
+    for manager in [Manager::Libvirt("qemu:///system".into()), Manager::Bare] {
+        let all = BTreeSet::from([Role::Vcpu(0), Role::Vcpu(1), Role::Emulator]);
+        assert_eq!(placed(&mut contended(), &manager, "separate"), all);
+        let mut h = Host::new(4, 1, 1.0);
+        h.vm("a", 2, 0.5, 0.5, 0.0).pin("a", "0");
+        h.model.pcpus[1..].iter_mut().for_each(|p| p.busy = 0.05);
+        assert_eq!(placed(&mut h, &manager, "unpin"), all);
+        let mut h = Host::new(8, 2, 1.0);
+        h.vm("a", 2, 0.4, 0.4, 0.0).vm("b", 4, 0.5, 0.4, 0.0).pin("a", "0-3").pin("b", "0-3");
+        h.model.pcpus[4..].iter_mut().for_each(|p| p.busy = 0.0);
+        let moved = placed(&mut h, &manager, "node");
+        assert!(moved.contains(&Role::Emulator) && !moved.contains(&Role::Vhost), "{moved:?}");
+        // What is foretold is that it goes there.
+        let emulator = &h.config.vms[0].threads[2];
+        let (from, to) = (emulator.affinity.clone(), CpuSet::single(7));
+        let change = Change::Affinity { role: Role::Emulator, tid: emulator.tid, from, to: to.clone() };
+        let step = Step { vm: VmId("a".into()), vm_name: "a".into(), change, reason: String::new() };
+        let next = fluid::after(&h.config, &[step]);
+        let vhost = next.vms[0].threads.iter().find(|t| t.role == Role::Vhost).unwrap();
+        assert_eq!(vhost.affinity, to);
+    }
+}
+
+#[test]
+fn separating_keeps_pins_as_far_as_they_are_out_of_the_way() {
+    let mut h = Host::new(4, 1, 1.0);
+    h.vm("burn", 3, 0.7, 0.3, 0.0).vm("tick", 2, 0.04, 0.2, 100.0);
+    let places = ["0", "1", "2-3", "0-3"];
+    for (t, cpus) in h.config.vms[0].threads.iter_mut().zip(places) {
+        t.affinity = cpus.parse().unwrap();
+    }
+    let p = plan(&h.config, &h.model, Limits::default(), Scope::Live, Some("separate")).unwrap();
+    let burns = p.steps.iter().filter(|s| s.vm_name == "burn").map(|s| s.change.to_string());
+    assert_eq!(burns.collect::<Vec<String>>(), ["vcpu2: pCPUs 2-3 -> 2", "emulator: pCPUs 0-3 -> 0-2"]);
+    assert!(p.steps.iter().any(|s| s.vm_name == "tick"), "{:?}", p.steps);
 }
 
 #[test]

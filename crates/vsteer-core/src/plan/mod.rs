@@ -24,7 +24,7 @@ use crate::CpuSet;
 use crate::experiment::description::Knob;
 use crate::nouns::{
     CpuPool, CpuWeight, GuestTopology, HostConfig, LatencySensitivity, Manager, Quota, Reserved, Role,
-    SchedClass, Tid, VmConfig, VmId,
+    SchedClass, Tid, VmConfig, VmId, VmThread,
 };
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -350,6 +350,24 @@ impl Step {
             (a, b) => std::mem::discriminant(a) == std::mem::discriminant(b),
         }
     }
+}
+
+/// The steps after which every thread of `vm` may run where `to` says (`None`: where it may now). Its workers and the kernel's
+/// vhost threads go with its emulator, whoever places that: a step of their own would find them moved already. libvirt places
+/// them with nothing else.
+fn placing(vm: &VmConfig, to: &dyn Fn(&VmThread) -> Option<CpuSet>, reason: &str) -> Vec<Step> {
+    let moves = |t: &VmThread| to(t).filter(|to| *to != t.affinity);
+    let emulator_moves = vm.threads.iter().any(|t| t.role == Role::Emulator && moves(t).is_some());
+    let by_itself = |t: &VmThread| match t.role {
+        Role::Worker => false,
+        Role::Vhost => !emulator_moves && !matches!(vm.manager, Manager::Libvirt(_)),
+        Role::Vcpu(_) | Role::Emulator | Role::IoThread(_) => true,
+    };
+    let step = |t: &VmThread| {
+        let change = Change::Affinity { role: t.role, tid: t.tid, from: t.affinity.clone(), to: moves(t)? };
+        Some(Step { vm: vm.id.clone(), vm_name: vm.name.clone(), change, reason: reason.to_owned() })
+    };
+    vm.threads.iter().filter(|t| by_itself(t)).filter_map(step).collect()
 }
 
 /// Where changes are to take effect.

@@ -8,9 +8,9 @@
 //! Left out: VMs on several nodes. Fewer vCPUs or more cores, where no moves mend it, are the diagnosis's to say.
 
 use super::advise::{Action, Context, is_delayed};
-use super::{Change, Step};
+use super::{Change, Step, placing};
 use crate::CpuSet;
-use crate::nouns::{Manager, Role, VmConfig};
+use crate::nouns::{Manager, VmConfig, VmThread};
 use crate::numa::load::{Load, Node};
 use crate::numa::moves::{Mend, mend};
 
@@ -85,22 +85,20 @@ pub fn cannot(fewer_vcpus: Option<u32>, more_cores: Option<u32>) -> String {
 }
 
 fn move_steps(vm: &VmConfig, to: &Node, reason: &str, steps: &mut Vec<Step>) {
-    let mut step = |change| {
-        steps.push(Step { vm: vm.id.clone(), vm_name: vm.name.clone(), change, reason: reason.to_owned() });
-    };
+    let step =
+        |change| Step { vm: vm.id.clone(), vm_name: vm.name.clone(), change, reason: reason.to_owned() };
     let nodes = Some(CpuSet::single(to.id.0));
     if let Manager::Vsphere(_) = vm.manager {
         let from = vm.vsphere.as_ref().and_then(|v| v.node_affinity.clone());
-        step(Change::NodeAffinity { from, to: nodes });
+        steps.push(step(Change::NodeAffinity { from, to: nodes }));
         return;
     }
-    for t in vm.threads.iter().filter(|t| t.role != Role::Worker && !t.affinity.is_subset(&to.cpus)) {
-        step(Change::Affinity { role: t.role, tid: t.tid, from: t.affinity.clone(), to: to.cpus.clone() });
-    }
+    let there = |t: &VmThread| (!t.affinity.is_subset(&to.cpus)).then(|| to.cpus.clone());
+    steps.extend(placing(vm, &there, reason));
     // Only a binding that is there is changed: unbound memory follows by itself where the kernel balances it.
     if let Some(bound) = &vm.memory_nodes
         && Some(bound) != nodes.as_ref()
     {
-        step(Change::MemoryNodes { from: Some(bound.clone()), to: nodes });
+        steps.push(step(Change::MemoryNodes { from: Some(bound.clone()), to: nodes }));
     }
 }

@@ -2,12 +2,13 @@
 //!
 //! The fewest whole cores that hold what the delayed VMs use, with room, taken where they share a node and a last
 //! level cache; everybody else gets the rest. All threads move, emulator and I/O threads too: under QEMU's
-//! translator the guest's timers run in the emulator thread. Costs the others what the delayed VMs leave unused.
+//! translator the guest's timers run in the emulator thread. A pin that keeps a thread within what it gets stays, and one that
+//! does so in part is kept to that part. Costs the others what the delayed VMs leave unused.
 
 use super::advise::{Action, Context};
-use super::{Change, Step};
+use super::{Step, placing};
 use crate::CpuSet;
-use crate::nouns::{Role, VmConfig};
+use crate::nouns::VmThread;
 use crate::topology::Topology;
 
 /// See the file's head.
@@ -42,16 +43,15 @@ fn propose(c: &Context<'_>) -> Result<Vec<Step>, String> {
         } else {
             (&rest, "it keeps pCPUs busy that delayed VMs need at once")
         };
-        pin(vm, to, reason, &mut steps);
+        steps.extend(placing(vm, &|t| Some(within(t, to)), reason));
     }
     if steps.is_empty() { Err("they are separated already".to_owned()) } else { Ok(steps) }
 }
 
-fn pin(vm: &VmConfig, to: &CpuSet, reason: &str, steps: &mut Vec<Step>) {
-    for t in vm.threads.iter().filter(|t| t.role != Role::Worker && t.affinity != *to) {
-        let change = Change::Affinity { role: t.role, tid: t.tid, from: t.affinity.clone(), to: to.clone() };
-        steps.push(Step { vm: vm.id.clone(), vm_name: vm.name.clone(), change, reason: reason.to_owned() });
-    }
+/// Where a thread may run of `to`: where it may now, as far as that is there, else anywhere in it.
+fn within(t: &VmThread, to: &CpuSet) -> CpuSet {
+    let kept = t.affinity.intersection(to);
+    if kept.is_empty() { to.clone() } else { kept }
 }
 
 /// Whole cores, last ones first (the first pCPU serves most interrupts), neighbours in node and cache together,

@@ -155,12 +155,8 @@ fn of_setting(config: &HostConfig, setting: &Setting) -> Result<Vec<Step>, Fault
         Fault::new(FaultKind::NothingThere, format!("--set: there is no VM {:?}", setting.vm))
             .way_out(format!("there are: {}", known.join(", ")))
     })?;
-    let step = |change| Step {
-        vm: vm.id.clone(),
-        vm_name: vm.name.clone(),
-        change,
-        reason: REASON.to_owned(),
-    };
+    let step =
+        |change| Step { vm: vm.id.clone(), vm_name: vm.name.clone(), change, reason: REASON.to_owned() };
     Ok(changes(config, vm, &setting.what)?.into_iter().map(step).collect())
 }
 

@@ -4,9 +4,8 @@
 //! busy, and the pCPUs it may not use have room for nearly all that it waits for.
 
 use super::advise::{Action, Context, is_delayed};
-use super::{Change, Step};
+use super::{Step, placing};
 use crate::CpuSet;
-use crate::nouns::Role;
 
 /// See the file's head.
 pub const ACTION: Action = Action {
@@ -46,11 +45,7 @@ fn propose(c: &Context<'_>) -> Result<Vec<Step>, String> {
             continue;
         }
         let reason = format!("pCPUs {pinned} are busy while {elsewhere} have {room:.1} pCPUs of room");
-        for t in vm.threads.iter().filter(|t| t.role != Role::Worker && t.affinity != usable) {
-            let change =
-                Change::Affinity { role: t.role, tid: t.tid, from: t.affinity.clone(), to: usable.clone() };
-            steps.push(Step { vm: vm.id.clone(), vm_name: vm.name.clone(), change, reason: reason.clone() });
-        }
+        steps.extend(placing(vm, &|_| Some(usable.clone()), &reason));
     }
     if steps.is_empty() { Err("no waiting VM is pinned away from idle pCPUs".to_owned()) } else { Ok(steps) }
 }

@@ -13,7 +13,7 @@
 
 use crate::CpuSet;
 use crate::model::{HostModel, ThreadModel};
-use crate::nouns::{CpuPool, CpuWeight, HostConfig, Role, SchedClass, Tid, VmConfig, VmId};
+use crate::nouns::{CpuPool, CpuWeight, HostConfig, Role, SchedClass, Tid, VmConfig, VmId, VmThread};
 use crate::plan::{Change, Forecast, Interval, Step, VmForecast};
 use std::collections::BTreeMap;
 
@@ -353,7 +353,9 @@ pub fn after(config: &HostConfig, steps: &[Step]) -> HostConfig {
 fn apply(vm: &mut VmConfig, change: &Change, anywhere: &CpuSet) {
     match change {
         Change::Affinity { role: Role::Emulator, to, .. } => {
-            for t in vm.threads.iter_mut().filter(|t| matches!(t.role, Role::Emulator | Role::Worker)) {
+            // It stands for all that are neither vCPU nor I/O thread, the kernel's vhost threads among them.
+            let goes = |t: &&mut VmThread| !matches!(t.role, Role::Vcpu(_) | Role::IoThread(_));
+            for t in vm.threads.iter_mut().filter(goes) {
                 t.affinity = to.clone();
             }
         }
