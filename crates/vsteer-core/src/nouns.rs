@@ -455,6 +455,10 @@ pub struct FairTuning {
     pub hz: Option<u32>,
     /// What a task asks for at a time, ns, as scaled by the number of CPUs; readable by root since 6.6.
     pub base_slice_ns: Option<u64>,
+    /// pCPUs that the kernel spreads nobody onto (`isolcpus=`, isolated partitions): who runs there was put there, and threads that
+    /// may use several stay on the one they are on. Empty where there are none, or that was not looked at.
+    #[serde(default, skip_serializing_if = "CpuSet::is_empty")]
+    pub isolated: CpuSet,
     /// When periods of quotas begin, by thread; empty where that was not looked at.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub quota_clocks: BTreeMap<Tid, QuotaClocks>,
@@ -474,6 +478,12 @@ impl HostConfig {
     /// The VM of this id.
     pub fn vm(&self, id: &VmId) -> Option<&VmConfig> {
         self.vms.iter().find(|v| v.id == *id)
+    }
+
+    /// The pCPUs that a plan may let anybody onto: usable, and not isolated.
+    pub fn housekeeping(&self) -> CpuSet {
+        let usable = self.topology.usable();
+        self.scheduler.as_ref().map_or_else(|| usable.clone(), |s| usable.difference(&s.isolated))
     }
 
     /// What differs between this configuration and `now`, one line per difference, for a person; empty when a plan

@@ -223,6 +223,32 @@ fn a_pin_onto_busy_pcpus_is_named_and_taken_away_only_while_others_idle() {
 }
 
 #[test]
+fn nobody_is_let_onto_isolated_pcpus() {
+    let isolated = |cpus: &str| {
+        Some(FairTuning { isolated: cpus.parse::<CpuSet>().unwrap(), ..FairTuning::default() })
+    };
+    let mut h = Host::new(4, 1, 1.0);
+    h.vm("a", 2, 0.5, 0.5, 0.0).pin("a", "0");
+    h.model.pcpus[1..].iter_mut().for_each(|p| p.busy = 0.05);
+    assert!(h.finds("pinned_busy"));
+    h.config.scheduler = isolated("1-3");
+    assert!(!h.finds("pinned_busy") && h.plan().steps.is_empty(), "they idle for a reason");
+    h.config.scheduler = isolated("3");
+    let steps = h.plan().steps;
+    let others: CpuSet = "0-2".parse().unwrap();
+    let to_others = |s: &Step| matches!(&s.change, Change::Affinity { to, .. } if *to == others);
+    assert!(!steps.is_empty() && steps.iter().all(to_others), "{steps:?}");
+
+    let mut h = Host::new(4, 1, 1.0);
+    h.vm("burn", 3, 0.7, 0.3, 0.0).vm("tick", 2, 0.04, 0.2, 100.0).vm("apart", 1, 0.9, 0.0, 0.0);
+    h.pin("burn", "0-2").pin("tick", "0-2").pin("apart", "3").config.scheduler = isolated("3");
+    let p = plan(&h.config, &h.model, Limits::default(), Scope::Live, Some("separate")).unwrap();
+    assert!(!p.steps.is_empty() && p.steps.iter().all(|s| s.vm_name != "apart"), "{:?}", p.steps);
+    let onto_isolated = |s: &Step| matches!(&s.change, Change::Affinity { to, .. } if to.contains(3));
+    assert!(!p.steps.iter().any(onto_isolated), "{:?}", p.steps);
+}
+
+#[test]
 fn one_pcpu_that_idles_nearly_all_of_the_time_is_room_enough() {
     let mut h = Host::new(2, 1, 1.0);
     h.vm("a", 2, 0.5, 0.5, 0.0).pin("a", "0");

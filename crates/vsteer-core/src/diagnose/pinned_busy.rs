@@ -8,14 +8,14 @@ pub const RULE: Rule =
     Rule { name: "pinned_busy", doc: "a pin keeps a VM on busy pCPUs while others idle", check };
 
 fn check(c: &Context<'_>) -> Vec<Finding> {
-    let usable = c.config.topology.usable();
+    let anybodys = c.config.housekeeping();
     let busy = |cpus: &CpuSet| -> Vec<f64> {
         c.model.pcpus.iter().filter(|p| cpus.contains(p.cpu)).map(|p| p.busy).collect()
     };
     let mut findings = Vec::new();
     for (config, vm) in c.vms().filter(|(_, vm)| c.waits(vm)) {
         let pinned = config.vcpus().fold(CpuSet::new(), |all, t| all.union(&t.affinity));
-        let elsewhere = usable.difference(&pinned);
+        let elsewhere = anybodys.difference(&pinned);
         let here = busy(&pinned);
         let idle_elsewhere: f64 = busy(&elsewhere).iter().map(|b| 1.0 - b).sum();
         let least_here = here.iter().copied().fold(1.0, f64::min);

@@ -67,7 +67,7 @@ fn propose(c: &Context<'_>) -> Result<Vec<Step>, String> {
             load.guests[m.guest].demand
         );
         if let Some(vm) = c.config.vm(&load.guests[m.guest].vm) {
-            move_steps(vm, to, &reason, &mut steps);
+            move_steps(vm, to, &c.config.housekeeping(), &reason, &mut steps);
         }
     }
     Ok(steps)
@@ -84,7 +84,8 @@ pub fn cannot(fewer_vcpus: Option<u32>, more_cores: Option<u32>) -> String {
     }
 }
 
-fn move_steps(vm: &VmConfig, to: &Node, reason: &str, steps: &mut Vec<Step>) {
+/// `anybodys`: the pCPUs that it may be let onto.
+fn move_steps(vm: &VmConfig, to: &Node, anybodys: &CpuSet, reason: &str, steps: &mut Vec<Step>) {
     let step =
         |change| Step { vm: vm.id.clone(), vm_name: vm.name.clone(), change, reason: reason.to_owned() };
     let nodes = Some(CpuSet::single(to.id.0));
@@ -93,7 +94,11 @@ fn move_steps(vm: &VmConfig, to: &Node, reason: &str, steps: &mut Vec<Step>) {
         steps.push(step(Change::NodeAffinity { from, to: nodes }));
         return;
     }
-    let there = |t: &VmThread| (!t.affinity.is_subset(&to.cpus)).then(|| to.cpus.clone());
+    let cpus = to.cpus.intersection(anybodys);
+    if cpus.is_empty() || !vm.vcpus().any(|t| t.affinity.intersects(anybodys)) {
+        return;
+    }
+    let there = |t: &VmThread| (!t.affinity.is_subset(&to.cpus)).then(|| cpus.clone());
     steps.extend(placing(vm, &there, reason));
     // Only a binding that is there is changed: unbound memory follows by itself where the kernel balances it.
     if let Some(bound) = &vm.memory_nodes

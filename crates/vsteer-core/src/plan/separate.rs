@@ -27,7 +27,8 @@ fn propose(c: &Context<'_>) -> Result<Vec<Step>, String> {
     if c.delayed.is_empty() {
         return Err("no VM that mostly sleeps is kept waiting".to_owned());
     }
-    let usable = c.config.topology.usable();
+    // Who is on pCPUs that the kernel isolates is apart already, and nobody else is put there.
+    let usable = c.config.housekeeping();
     let wanted: f64 =
         c.delayed.iter().filter_map(|vm| c.model.vm(&vm.id)).filter_map(|m| m.group.run).sum::<f64>() / FILL;
     let own = whole_cores(&c.config.topology, &usable, wanted);
@@ -43,7 +44,7 @@ fn propose(c: &Context<'_>) -> Result<Vec<Step>, String> {
         } else {
             (&rest, "it keeps pCPUs busy that delayed VMs need at once")
         };
-        steps.extend(placing(vm, &|t| Some(within(t, to)), reason));
+        steps.extend(placing(vm, &|t| t.affinity.intersects(&usable).then(|| within(t, to)), reason));
     }
     if steps.is_empty() { Err("they are separated already".to_owned()) } else { Ok(steps) }
 }

@@ -4,7 +4,7 @@
 //! ```text
 //! web:weight=512        the weight, on the scale that its hypervisor has
 //! web:limit=1.5         pCPUs at most, for the whole VM; none: no limit
-//! web:pin=0-3           where its vCPUs may run; pin.1=3: vCPU 1 alone; any: anywhere
+//! web:pin=0-3           where its vCPUs may run; pin.1=3: vCPU 1 alone; any: anywhere but on isolated pCPUs
 //! web:prefer=0-7        where they would rather run (Xen's soft affinity); prefer.1=...; any
 //! web:budget=4ms/10ms   what Xen's RTDS reserves for each vCPU; budget.1=...; 4ms/10ms+: and what is left over (untried)
 //! web:weight=4000       of a VM on vSphere: its shares; 1000 for each vCPU are normal
@@ -172,6 +172,7 @@ fn changes(config: &HostConfig, vm: &VmConfig, what: &What) -> Result<Vec<Change
             Err(bad(format!("pCPUs {cpus} are not all there for it"), &format!("there are: {anywhere}")))
         }
         Some(cpus) => Ok(cpus.clone()),
+        None if vm.pool.is_none() => Ok(config.housekeeping()),
         None => Ok(anywhere.clone()),
     };
     if matches!(vm.manager, Manager::Vsphere(_)) {

@@ -1,11 +1,13 @@
 //! Takes a pin away that keeps a VM on busy pCPUs while others idle.
 //!
 //! A pin is somebody's decision, so only one that plainly hurts is touched: the VM waits, every pCPU it may use is
-//! busy, and the pCPUs it may not use have room for nearly all that it waits for.
+//! busy, and the pCPUs it may not use have room for nearly all that it waits for. pCPUs that the kernel isolates are nobody's to be
+//! let onto, and who is on them was put there.
 
 use super::advise::{Action, Context, is_delayed};
 use super::{Step, placing};
 use crate::CpuSet;
+use crate::nouns::VmThread;
 
 /// See the file's head.
 pub const ACTION: Action = Action {
@@ -24,7 +26,7 @@ const ROOM: f64 = 0.8;
 const BUSY: f64 = 0.85;
 
 fn propose(c: &Context<'_>) -> Result<Vec<Step>, String> {
-    let usable = c.config.topology.usable();
+    let anybodys = c.config.housekeeping();
     let busy = |cpu: u32| c.model.pcpus.iter().find(|p| p.cpu == cpu).map_or(1.0, |p| p.busy);
     let mut steps = Vec::new();
     for vm in &c.config.vms {
@@ -33,11 +35,12 @@ fn propose(c: &Context<'_>) -> Result<Vec<Step>, String> {
             continue;
         }
         let pinned: CpuSet = vm.vcpus().fold(CpuSet::new(), |all, t| all.union(&t.affinity));
-        let elsewhere = usable.difference(&pinned);
+        let elsewhere = anybodys.difference(&pinned);
         let room: f64 = elsewhere.iter().map(|cpu| (1.0 - busy(cpu)).max(0.0)).sum();
         let waits = seen.vcpus.ready.or(seen.vcpus.wait).unwrap_or(f64::INFINITY);
         let crowded = pinned.iter().all(|cpu| busy(cpu) > BUSY);
         if elsewhere.is_empty()
+            || !pinned.intersects(&anybodys)
             || !crowded
             || room < ROOM * waits.min(1.0)
             || elsewhere.iter().all(|cpu| busy(cpu) > IDLE)
@@ -45,7 +48,8 @@ fn propose(c: &Context<'_>) -> Result<Vec<Step>, String> {
             continue;
         }
         let reason = format!("pCPUs {pinned} are busy while {elsewhere} have {room:.1} pCPUs of room");
-        steps.extend(placing(vm, &|_| Some(usable.clone()), &reason));
+        let wider = |t: &VmThread| t.affinity.intersects(&anybodys).then(|| anybodys.union(&t.affinity));
+        steps.extend(placing(vm, &wider, &reason));
     }
     if steps.is_empty() { Err("no waiting VM is pinned away from idle pCPUs".to_owned()) } else { Ok(steps) }
 }

@@ -1,12 +1,14 @@
-//! How is the kernel's fair class set up? Its tick and its slice, which no scheduler can be simulated without.
+//! How is the kernel's fair class set up? Its tick and its slice, which no scheduler can be simulated without, and the CPUs that it
+//! spreads nobody onto, which idle for a reason.
 //!
 //! The tick has no file: it is the resolution of the coarse clocks (`man 2 clock_getres`: "the resolution of such clocks
 //! is the tick", kernel/time/posix-timers.c, `KTIME_LOW_RES`).
 //!
-//! Source: kernel/sched/debug.c (6.12): `base_slice_ns`.
+//! Source: kernel/sched/debug.c (6.12): `base_slice_ns`; drivers/base/cpu.c: `isolated`.
 //!
 //! Left out: when periods of quotas begin, which the observer reads (`vsteer-bpf`); `sched_features`, `tunable_scaling` (what is read is scaled already).
 
+use super::files::cpu_list;
 use super::task;
 use crate::root::Root;
 use rustix::time::{ClockId, clock_getres};
@@ -14,6 +16,7 @@ use vsteer_core::nouns::FairTuning;
 
 const CGROUP_MODE: &str = "/sys/kernel/debug/sched/cgroup_mode";
 const BASE_SLICE: &str = "/sys/kernel/debug/sched/base_slice_ns";
+const ISOLATED: &str = "/sys/devices/system/cpu/isolated";
 
 /// As far as it can be read. A captured tree tells no tick.
 pub fn read(root: &Root) -> FairTuning {
@@ -22,7 +25,8 @@ pub fn read(root: &Root) -> FairTuning {
         hz_of(tick.tv_sec.cast_unsigned() * 1_000_000_000 + tick.tv_nsec.cast_unsigned())
     });
     let slice = task::text(root, BASE_SLICE).and_then(|text| text.trim().parse().ok());
-    FairTuning { hz: hz.flatten(), base_slice_ns: slice, ..FairTuning::default() }
+    let isolated = task::text(root, ISOLATED).and_then(|text| cpu_list(&text).ok()).unwrap_or_default();
+    FairTuning { hz: hz.flatten(), base_slice_ns: slice, isolated, ..FairTuning::default() }
 }
 
 /// Does a cgroup weigh as many times its `cpu.weight` as it has runnable threads, up to the number of pCPUs (`concur`)? So it is on Linux 7.3
@@ -52,5 +56,18 @@ mod tests {
         assert_eq!((hz_of(1), hz_of(0)), (None, None));
         let here = read(&Root::live().unwrap());
         assert!(here.hz.is_some_and(|hz| [100, 250, 300, 1000].contains(&hz)), "{here:?}");
+    }
+
+    #[test]
+    fn isolated_cpus_are_told_and_none_are_none() {
+        let tree = tempfile::tempdir().unwrap();
+        let root = Root::open(tree.path()).unwrap();
+        assert!(read(&root).isolated.is_empty(), "no such file");
+        let file = tree.path().join(ISOLATED.trim_start_matches('/'));
+        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+        for (text, want) in [("2-3,6\n", vec![2, 3, 6]), ("\n", Vec::new())] {
+            std::fs::write(&file, text).unwrap();
+            assert_eq!(read(&root).isolated.iter().collect::<Vec<u32>>(), want);
+        }
     }
 }
