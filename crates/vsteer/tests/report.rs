@@ -61,7 +61,10 @@ fn config(vms: usize) -> HostConfig {
 
 /// A recording of `vms` VMs over 6 s whose vCPUs are ready for `ready` of the time.
 fn record(folder: &Path, vms: usize, ready: f64, events: bool) {
-    let config = config(vms);
+    record_of(folder, &config(vms), ready, events);
+}
+
+fn record_of(folder: &Path, config: &HostConfig, ready: f64, events: bool) {
     let missing = BTreeMap::from([("lag_ns".to_owned(), "not asked <for>".to_owned())]);
     let manifest = Manifest {
         format: FORMAT,
@@ -72,7 +75,7 @@ fn record(folder: &Path, vms: usize, ready: f64, events: bool) {
         unix_ns: 1_800_000_000_000_000_000,
         collector: Collector { name: "ebpf".into(), missing },
     };
-    let mut w = Writer::create(folder, &manifest, &config, None).unwrap();
+    let mut w = Writer::create(folder, &manifest, config, None).unwrap();
     const STEP: u64 = 100_000_000;
     let of = |i: u64, share: f64| Some((i as f64 * STEP as f64 * share) as u64 + i % 3 * 1_000_000);
     for i in 1..=60u64 {
@@ -99,7 +102,7 @@ fn record(folder: &Path, vms: usize, ready: f64, events: bool) {
         let pcpus =
             (0..4).map(|cpu| PcpuSample { cpu, user_ns: i * STEP, idle_ns: i, ..PcpuSample::default() });
         let culprits = [
-            Culprit::Vm(config.vms[vms - 1].id.clone()),
+            Culprit::Vm(config.vms[config.vms.len() - 1].id.clone()),
             Culprit::Process { comm: EVIL[..15].into(), pid: 5 },
             Culprit::Kernel { comm: "kworker/0:1".into() },
             Culprit::Placement,
@@ -118,7 +121,7 @@ fn record(folder: &Path, vms: usize, ready: f64, events: bool) {
             vms: vec![],
             blame: blame.collect(),
         };
-        w.append(&batch, &config).unwrap();
+        w.append(&batch, config).unwrap();
     }
     w.finish().unwrap();
     if !events {
@@ -216,6 +219,29 @@ fn a_plan_of_ones_own_is_foretold() {
         let out = ask(setting);
         let said = String::from_utf8_lossy(&out.stderr).into_owned();
         assert!(!out.status.success() && said.contains(word), "{setting}: {said}");
+    }
+}
+
+#[test]
+fn recordings_of_other_vms_get_no_verdict_and_an_exit_code_that_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let (before, after) = (dir.path().join("before.vsteer"), dir.path().join("after.vsteer"));
+    record(&before, 1, 0.3, false);
+    let mut others = config(1);
+    others.vms[0].id = VmId("another".into());
+    record_of(&after, &others, 0.3, false);
+    let verify = |second: &Path, more: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_vsteer"));
+        command.arg("verify").arg(&before).arg(second).args(more).output().unwrap()
+    };
+    let none: &[&str] = &[];
+    for more in [none, &["--json"]] {
+        let out = verify(&after, more);
+        let said = String::from_utf8_lossy(&[out.stdout, out.stderr].concat()).into_owned();
+        assert_eq!(out.status.code(), Some(3), "{said}");
+        assert!(said.contains("nothing was compared") && !said.contains("no difference"), "{said}");
+        assert!(!said.contains("no_difference"), "{said}");
+        assert_eq!(verify(&before, more).status.code(), Some(0));
     }
 }
 

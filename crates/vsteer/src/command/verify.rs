@@ -3,9 +3,9 @@
 use crate::cli::Verify;
 use crate::{source, text};
 use std::path::Path;
-use vsteer_core::{Fault, FaultKind};
 use vsteer_core::plan::Plan;
 use vsteer_core::verify::{Options, Verdict, verify};
+use vsteer_core::{Fault, FaultKind};
 
 /// Compares two stretches.
 ///
