@@ -24,6 +24,10 @@ use vsteer_host::actuate::Former;
 /// One line of a journal.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "a journal has a few lines for each step, and lives as long as an apply"
+)]
 pub enum Entry {
     /// The plan is about to be applied.
     Begin {

@@ -13,7 +13,9 @@ const ROOM: u32 = 2;
 
 #[test]
 fn those_for_whom_there_is_room_are_counted() {
-    let Some(mut observer) = common::observer(Options { threads: ROOM, ..Options::default() }) else { return };
+    let Some(mut observer) = common::observer(Options { threads: ROOM, ..Options::default() }) else {
+        return;
+    };
     std::thread::scope(|scope| {
         let (tell, tids) = channel();
         let ends: Vec<_> = (0..2 * ROOM)
@@ -22,7 +24,10 @@ fn those_for_whom_there_is_room_are_counted() {
                 let tell = tell.clone();
                 scope.spawn(move || {
                     tell.send(gettid().as_raw_nonzero().get() as u32).unwrap();
-                    while ended.recv_timeout(Duration::from_millis(1)).is_err_and(|e| e == std::sync::mpsc::RecvTimeoutError::Timeout) {}
+                    while ended
+                        .recv_timeout(Duration::from_millis(1))
+                        .is_err_and(|e| e == std::sync::mpsc::RecvTimeoutError::Timeout)
+                    {}
                 });
                 end
             })
@@ -37,7 +42,10 @@ fn those_for_whom_there_is_room_are_counted() {
             .collect();
         for _ in 0..2 {
             let full = observer.watch(&vcpus).unwrap_err();
-            assert!(full.kind == FaultKind::Unsupported && full.to_string().contains("more than 2 threads"), "{full}");
+            assert!(
+                full.kind == FaultKind::Unsupported && full.to_string().contains("more than 2 threads"),
+                "{full}"
+            );
             std::thread::sleep(Duration::from_millis(50));
             let reading = observer.read().unwrap();
             let ran = reading.threads.iter().filter(|t| t.counters.run_ns > Some(0)).count();

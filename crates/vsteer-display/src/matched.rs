@@ -2,20 +2,25 @@
 //!
 //! Frames per second at settings of anybody's choice compare choices, not codecs. So each codec that can choose gets the coarsest quantizer at which the structural similarity
 //! (Wang et al., IEEE Trans. Image Process. 13(4), 2004) of some frames of the picture is what was asked for, by bisection, off-line and before its run:
-//! similarity falls as quantizers grow, but for noise in its third digit. One without loss, or whose quality cannot be chosen, stays as it is.
+//! similarity falls as quantizers grow, but for noise in its third digit. How far frames are apart is what the codec gets to on this machine: a slow one is given fewer, of which more has
+//! changed, and that moves similarity by a few hundredths. One without loss, or whose quality cannot be chosen, stays as it is.
 //!
 //! Left out: matching by legibility (it falls from all to nothing within a step or two); presets, which trade CPU for bytes at one quality.
 
 use crate::codec::{Codec, Held};
+use crate::cpu::now_ns;
 use crate::picture::Picture;
 use std::sync::atomic::{AtomicBool, Ordering};
 use vsteer_core::display::score::{Luma, ssim};
 use vsteer_core::stats::mean;
 use vsteer_core::{Fault, FaultKind};
 
-/// Frames that are sent for each try, of the application's every so many. The first, which need no others, are better than what follows.
+/// Frames that are sent for each try. The first, which need no others, are better than what follows.
 const FRAMES: u32 = 16;
-const OF_SOURCE: u32 = 3;
+/// Frames by which it is told how long one takes, with a quantizer of the middle, of the application's every so many; of them the first are left out.
+const TIMED: u32 = 8;
+const TIMED_FROM: u32 = 2;
+const TIMED_EVERY: u32 = 3;
 const SCORED: [u32; 3] = [7, 11, 15];
 
 /// What this codec is to hold.
@@ -30,8 +35,22 @@ pub fn held(
     stop: &AtomicBool,
 ) -> Result<Held, Fault> {
     let Some(range) = codec.quantizers() else { return Ok(Held::Quality) };
+    let every = every(codec, picture, fps, range.start() + (range.end() - range.start()) / 2, stop)?;
+    held_by(codec, picture, fps, least, every, stop)
+}
+
+/// The same of the application's every so many frames.
+fn held_by(
+    codec: &Codec,
+    picture: &Picture,
+    fps: u32,
+    least: f64,
+    every: u32,
+    stop: &AtomicBool,
+) -> Result<Held, Fault> {
+    let Some(range) = codec.quantizers() else { return Ok(Held::Quality) };
     let mut fits = |q: i32| {
-        let similar = similarity(codec, picture, fps, q, stop)?;
+        let similar = similarity(codec, picture, fps, q, every, stop)?;
         eprintln!("vsteer-display: {} with quantizer {q}: similarity {similar:.3}", codec.name);
         Ok::<bool, Fault>(similar >= least)
     };
@@ -58,12 +77,46 @@ fn coarsest(
     Ok((low > first).then_some(low))
 }
 
+fn interrupted(codec: &Codec, stop: &AtomicBool) -> Result<(), Fault> {
+    if stop.load(Ordering::Relaxed) {
+        return Err(Fault::new(FaultKind::Interrupted, format!("matching {}: interrupted", codec.name)));
+    }
+    Ok(())
+}
+
+/// Of how many of the application's frames the codec gets to one here: by how long the server has one. No more than a second of them.
+fn every(
+    codec: &Codec,
+    picture: &Picture,
+    fps: u32,
+    quantizer: i32,
+    stop: &AtomicBool,
+) -> Result<u32, Fault> {
+    let size = picture.size();
+    let mut encoder = codec.encoder(size, fps, Held::Quantizer(quantizer))?;
+    let mut shown = vec![0; size.bytes()];
+    let mut took_ns = 0;
+    for frame in 0..TIMED {
+        interrupted(codec, stop)?;
+        picture.draw(TIMED_EVERY * frame, &mut shown, 1);
+        let begun = now_ns();
+        encoder.convert(&shown)?;
+        encoder.encode(&mut Vec::new())?;
+        if frame >= TIMED_FROM {
+            took_ns += now_ns() - begun;
+        }
+    }
+    let of_source = took_ns * u64::from(fps) / u64::from(TIMED - TIMED_FROM);
+    Ok(of_source.div_ceil(1_000_000_000).clamp(1, fps.into()) as u32)
+}
+
 /// Mean similarity of some frames, sent by this codec with this quantizer.
 fn similarity(
     codec: &Codec,
     picture: &Picture,
     fps: u32,
     quantizer: i32,
+    every: u32,
     stop: &AtomicBool,
 ) -> Result<f64, Fault> {
     let size = picture.size();
@@ -72,10 +125,8 @@ fn similarity(
     let [mut shown, mut came] = [vec![0; size.bytes()], vec![0; size.bytes()]];
     let mut all = Vec::new();
     for frame in 0..FRAMES {
-        if stop.load(Ordering::Relaxed) {
-            return Err(Fault::new(FaultKind::Interrupted, format!("matching {}: interrupted", codec.name)));
-        }
-        picture.draw(OF_SOURCE * frame, &mut shown, 1);
+        interrupted(codec, stop)?;
+        picture.draw(every * frame, &mut shown, 1);
         let mut bytes = Vec::new();
         encoder.convert(&shown)?;
         encoder.encode(&mut bytes)?;
@@ -109,8 +160,10 @@ mod tests {
         let on = AtomicBool::new(false);
         for name in ["jpeg", "h264", "vp9"] {
             let codec = codec::find(name).unwrap();
-            let Held::Quantizer(q) = held(codec, &picture, 30, 0.9, &on).unwrap() else { panic!("{name}") };
-            let at = |q| similarity(codec, &picture, 30, q, &on).unwrap();
+            let Held::Quantizer(q) = held_by(codec, &picture, 30, 0.9, 3, &on).unwrap() else {
+                panic!("{name}")
+            };
+            let at = |q| similarity(codec, &picture, 30, q, 3, &on).unwrap();
             assert!(at(q) >= 0.9, "{name}: {} at {q}", at(q));
             assert!(q == *codec.quantizers().unwrap().end() || at(q + 1) < 0.9, "{name} at {q}");
         }

@@ -143,13 +143,18 @@ fn one_garbled_row_costs_its_segment_from_there_on() {
     assert!(segments.len() > 2, "{segments:?}");
     let mut bytes = fs::read(&segments[0]).unwrap();
     // The role of a row in the middle: "vcpu0" becomes "vcpx0".
-    let at: Vec<usize> = bytes.windows(5).enumerate().filter(|(_, w)| w == b"vcpu0").map(|(i, _)| i).collect();
+    let at: Vec<usize> =
+        bytes.windows(5).enumerate().filter(|(_, w)| w == b"vcpu0").map(|(i, _)| i).collect();
     assert!(at.len() > 4, "{at:?}");
     bytes[at[at.len() / 2] + 3] = b'x';
     fs::write(&segments[0], bytes).unwrap();
     let r = Recording::open(&folder).unwrap();
     assert!(r.notes.iter().any(|n| n.contains("breaks off after")), "{:?}", r.notes);
-    assert!(r.batches.len() < 400 && r.batches.first() == Some(&batch(1)) && r.batches.last() == Some(&batch(400)));
+    assert!(
+        r.batches.len() < 400
+            && r.batches.first() == Some(&batch(1))
+            && r.batches.last() == Some(&batch(400))
+    );
 }
 
 /// The calendar's clock is set back by an hour in the middle: every moment is found once, by the clock of the begin.

@@ -81,7 +81,11 @@ pub fn run(a: &Top) -> Result<(), Fault> {
     if let Some(recording) = &a.recording {
         let recording = crate::source::read(recording)?;
         let notes = recording.notes.clone();
-        return show(a, &mut Played { recording, at: 0, shown: None, every_ns: a.interval.as_nanos() as u64 }, notes);
+        return show(
+            a,
+            &mut Played { recording, at: 0, shown: None, every_ns: a.interval.as_nanos() as u64 },
+            notes,
+        );
     }
     let mut host = open_host(&a.source)?;
     need_vms(&host.config()?, &a.source)?;
@@ -117,7 +121,10 @@ impl Observe for Played {
         let next = batches.iter().skip(self.at).position(later).map(|i| self.at + i);
         let mut sample = now.clone();
         // Blame is since the sample before, all else since counting began: what is skipped is this one's.
-        sample.blame = batches[self.shown.map_or(self.at, |shown| shown + 1)..=self.at].iter().flat_map(|b| b.blame.clone()).collect();
+        sample.blame = batches[self.shown.map_or(self.at, |shown| shown + 1)..=self.at]
+            .iter()
+            .flat_map(|b| b.blame.clone())
+            .collect();
         self.shown = Some(self.at);
         self.at = next.unwrap_or(batches.len() - 1);
         Ok(sample)

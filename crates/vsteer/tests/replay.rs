@@ -41,7 +41,8 @@ fn one_that_is_shorter_than_an_interval_is_said_to_be() {
 fn steering_for_less_than_a_period_is_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let sla = dir.path().join("sla.toml");
-    let text = "period = \"60s\"\n[[vm]]\nname = \"web\"\nlog = \"/l/web\"\nformat = \"nginx\"\nmean = \"9ms\"\n";
+    let text =
+        "period = \"60s\"\n[[vm]]\nname = \"web\"\nlog = \"/l/web\"\nformat = \"nginx\"\nmean = \"9ms\"\n";
     std::fs::write(&sla, text).unwrap();
     refused(&["steer", "--sla", &sla.to_string_lossy(), "--for", "30s"], 2, "shorter than a period");
 }

@@ -31,7 +31,7 @@ use settings::Established;
 use std::path::Path;
 use std::time::Duration;
 use vsteer_core::Fault;
-use vsteer_core::experiment::description::{How, Knob, Of};
+use vsteer_core::experiment::description::{Knob, Of};
 use vsteer_core::experiment::design::Laid;
 use vsteer_core::experiment::progress::{LOG_VERSION, Place};
 use vsteer_core::experiment::{Bad, Event, Experiment, Next, Progress, Run};

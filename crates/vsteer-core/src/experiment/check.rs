@@ -189,7 +189,9 @@ mod tests {
         for for_s in ["0.0", "-1.0", "nan", "inf", "86401.0"] {
             assert!(idle(for_s).unwrap_err().to_string().contains("for_s"), "{for_s}");
         }
-        assert!(toml::from_str::<Experiment>(&SMALL.replace("[workload]", "margin = 3\n[workload]")).is_err());
+        assert!(
+            toml::from_str::<Experiment>(&SMALL.replace("[workload]", "margin = 3\n[workload]")).is_err()
+        );
     }
 
     #[test]

@@ -7,7 +7,7 @@
 //! Left out: knobs that are set through libvirt's API: `virsh` is a command. GAP(experiment-remote-boot): words of another machine's kernel (`kernel` with
 //! `on`), which nobody boots.
 
-use super::counted::Event;
+use super::counted::{self, Event};
 use super::design::{Design, Laid, Varied, lay_out, order};
 use super::lasting::{Element, Lasting, Loader, Profile};
 use crate::quantity::Quantity;

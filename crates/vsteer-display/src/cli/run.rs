@@ -169,7 +169,10 @@ impl RunOptions {
         let mut rows = Vec::new();
         let mut kinds = Vec::new();
         let mut interrupted = None;
-        let runs = asked.pictures.iter().flat_map(|(n, picture)| asked.who.iter().map(move |who| (*n, picture, *who)));
+        let runs = asked
+            .pictures
+            .iter()
+            .flat_map(|(n, picture)| asked.who.iter().map(move |who| (*n, picture, *who)));
         let all = asked.pictures.len() * asked.who.len();
         for (i, (n, picture, who)) in runs.enumerate() {
             if stop.load(Ordering::Relaxed) {

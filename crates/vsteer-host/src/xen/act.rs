@@ -312,10 +312,9 @@ pub(super) fn restore(
     }
     let Some(undo) = former.live.as_ref().and_then(Change::undo) else { return Ok(Restored::Back) };
     act(place, listed, &Step { change: undo, ..step.clone() }, Scope::Live)?;
-    match &step.change {
-        // A step that was made in part may have left pCPUs in no pool.
-        Change::Pool { from, to, .. } => pools::give_back(place, &to.cpus, from)?,
-        _ => {}
+    // A step that was made in part may have left pCPUs in no pool.
+    if let Change::Pool { from, to, .. } = &step.change {
+        pools::give_back(place, &to.cpus, from)?;
     }
     Ok(Restored::Back)
 }

@@ -141,9 +141,12 @@ fn cut(
     };
     let (begin, end) = (first.unix_ns, last.unix_ns);
     if recording.clock_went_back() || end < begin {
-        return Err(Fault::new(FaultKind::BadInput, format!("{}: its clock was set back meanwhile", folder.display()))
-            .because("no moment of a log is one of the recording then")
-            .way_out("record anew; `vsteer diagnose --at` finds parts of this one"));
+        return Err(Fault::new(
+            FaultKind::BadInput,
+            format!("{}: its clock was set back meanwhile", folder.display()),
+        )
+        .because("no moment of a log is one of the recording then")
+        .way_out("record anew; `vsteer diagnose --at` finds parts of this one"));
     }
     let step = every.map_or(end - begin, |d| d.as_nanos() as u64).max(1);
     for (log, asked) in logs.iter().zip(asked) {

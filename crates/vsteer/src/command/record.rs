@@ -94,48 +94,48 @@ pub fn run(a: &Record, json: bool) -> Result<(), Fault> {
     let (mut next, mut batches, mut config, mut looked) = (begin, 1u64, config.clone(), begin);
     let mut alone = false;
     let mut go_on = || -> Result<(), Fault> {
-    while a.length.is_none_or(|l| begin.elapsed() < l) {
-        next = due(next, interval);
-        progress("recording", begin.elapsed(), a.length.unwrap_or(begin.elapsed() + interval));
-        let end = a.length.map_or(next, |l| next.min(begin + l));
-        if interrupt.sleep_until(end) || switches.as_ref().is_some_and(SwitchRecorder::has_failed) {
-            break;
-        }
-        let (batch, polled) = host.sample_both(second.is_some())?;
-        // Who counts by itself (a vSphere) has nothing new each time.
-        if batch.mono_ns <= newest_ns {
-            continue;
-        }
-        newest_ns = batch.mono_ns;
-        // The configuration is asked of the manager, which is slow beside a sample.
-        if looked.elapsed() > Duration::from_secs(10) {
-            looked = Instant::now();
-            // One that is started anew (libvirtd, a link) tells it later: what is measured does not depend on it.
-            match host.config() {
-                Ok(now) => {
-                    config = with_clocks(now);
-                    switches.iter().for_each(|s| s.set_config(&config));
-                    alone = false;
-                }
-                Err(why) if !alone => {
-                    eprintln!("vsteer: recorded on, with the configuration as it was: {why}");
-                    alone = true;
-                }
-                Err(_) => {}
+        while a.length.is_none_or(|l| begin.elapsed() < l) {
+            next = due(next, interval);
+            progress("recording", begin.elapsed(), a.length.unwrap_or(begin.elapsed() + interval));
+            let end = a.length.map_or(next, |l| next.min(begin + l));
+            if interrupt.sleep_until(end) || switches.as_ref().is_some_and(SwitchRecorder::has_failed) {
+                break;
             }
+            let (batch, polled) = host.sample_both(second.is_some())?;
+            // Who counts by itself (a vSphere) has nothing new each time.
+            if batch.mono_ns <= newest_ns {
+                continue;
+            }
+            newest_ns = batch.mono_ns;
+            // The configuration is asked of the manager, which is slow beside a sample.
+            if looked.elapsed() > Duration::from_secs(10) {
+                looked = Instant::now();
+                // One that is started anew (libvirtd, a link) tells it later: what is measured does not depend on it.
+                match host.config() {
+                    Ok(now) => {
+                        config = with_clocks(now);
+                        switches.iter().for_each(|s| s.set_config(&config));
+                        alone = false;
+                    }
+                    Err(why) if !alone => {
+                        eprintln!("vsteer: recorded on, with the configuration as it was: {why}");
+                        alone = true;
+                    }
+                    Err(_) => {}
+                }
+            }
+            writer.append(&batch, &config)?;
+            for mark in watch.see(&batch, &config, &collector) {
+                writer.mark(&mark)?;
+                marks += 1;
+                eprintln!("vsteer: {}", crate::text::mark(&mark));
+            }
+            if let (Some(w), Some(batch)) = (&mut second, &polled) {
+                w.append(batch, &config)?;
+            }
+            batches += 1;
         }
-        writer.append(&batch, &config)?;
-        for mark in watch.see(&batch, &config, &collector) {
-            writer.mark(&mark)?;
-            marks += 1;
-            eprintln!("vsteer: {}", crate::text::mark(&mark));
-        }
-        if let (Some(w), Some(batch)) = (&mut second, &polled) {
-            w.append(batch, &config)?;
-        }
-        batches += 1;
-    }
-    Ok(())
+        Ok(())
     };
     let recorded = go_on();
     progress_done();
@@ -163,9 +163,10 @@ pub fn run(a: &Record, json: bool) -> Result<(), Fault> {
 /// Of a vSphere's statistics, which lie in the past, it must be said how much: before a recording is made.
 fn length_of_statistics(a: &Record, host: &Host) -> Result<Option<Duration>, Fault> {
     match host {
-        Host::Vsphere(_) if a.source.statistics != Statistics::RealTime => a.length.map(Some).ok_or_else(|| {
-            Fault::new(FaultKind::Usage, "how much of the statistics?").way_out("--for 24h")
-        }),
+        Host::Vsphere(_) if a.source.statistics != Statistics::RealTime => a
+            .length
+            .map(Some)
+            .ok_or_else(|| Fault::new(FaultKind::Usage, "how much of the statistics?").way_out("--for 24h")),
         _ => Ok(None),
     }
 }

@@ -59,7 +59,10 @@ pub fn rows(recording: &Path, interval: Duration, updates: Option<u64>, json: bo
     }
     // Nothing was shown, and not because nothing was asked for.
     if from == 0 && updates != Some(0) {
-        let seconds = batches.first().zip(batches.last()).map_or(0.0, |(a, b)| b.mono_ns.saturating_sub(a.mono_ns) as f64 / 1e9);
+        let seconds = batches
+            .first()
+            .zip(batches.last())
+            .map_or(0.0, |(a, b)| b.mono_ns.saturating_sub(a.mono_ns) as f64 / 1e9);
         return Err(Fault::new(FaultKind::BadInput, "the recording is shorter than one interval")
             .because(format!("{} samples over {seconds:.1} s", batches.len()))
             .way_out("a shorter --interval"));

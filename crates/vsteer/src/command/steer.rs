@@ -59,8 +59,14 @@ const SECOND_NS: u64 = 1_000_000_000;
 pub fn run(a: &Steer, json: bool) -> Result<(), Fault> {
     let sla = Sla::read(&a.sla)?;
     if let Some(length) = a.length.filter(|length| *length < sla.period) {
-        let what = format!("--for {} s is shorter than a period of {} s", length.as_secs_f64(), sla.period.as_secs_f64());
-        return Err(Fault::new(FaultKind::Usage, what).way_out("longer, or a shorter `period` in the file of levels"));
+        let what = format!(
+            "--for {} s is shorter than a period of {} s",
+            length.as_secs_f64(),
+            sla.period.as_secs_f64()
+        );
+        return Err(
+            Fault::new(FaultKind::Usage, what).way_out("longer, or a shorter `period` in the file of levels")
+        );
     }
     let estimator = estimate::find(&a.by)?;
     let interrupt = Interrupt::listen();
@@ -216,8 +222,13 @@ impl World<'_> {
             }
             let used = of_host.vms[k].cpu_ns as f64 / (unix_ns.saturating_sub(last.unix_ns)).max(1) as f64;
             if requests.is_empty() && used > USED_UNSEEN {
-                let why = self.watched[*i].missing().unwrap_or_else(|| "nothing told of a request in this period".to_owned());
-                notes.push(format!("{}: {why}, though it used {used:.2} of a pCPU, which is taken as used", names[*i]));
+                let why = self.watched[*i]
+                    .missing()
+                    .unwrap_or_else(|| "nothing told of a request in this period".to_owned());
+                notes.push(format!(
+                    "{}: {why}, though it used {used:.2} of a pCPU, which is taken as used",
+                    names[*i]
+                ));
             }
             let dead = of_weights.iter().find(|(j, _)| *j == k).map(|(_, why)| why.clone());
             vms[*i] = Some(VmPeriod { requests, lots, vm: of_host.vms[k], dead });
@@ -463,7 +474,8 @@ fn steps(config: &HostConfig, names: &[&str], outcome: &Outcome) -> (Vec<Step>, 
         Some((vm, vm.weight?, *weight))
     };
     // Those that are left out have the weight that they had.
-    let turned = |(_, from, to): &(&VmConfig, CpuWeight, f64)| *to > 0.0 && (to / from.relative() - 1.0).abs() > 1e-9;
+    let turned =
+        |(_, from, to): &(&VmConfig, CpuWeight, f64)| *to > 0.0 && (to / from.relative() - 1.0).abs() > 1e-9;
     let all: Vec<_> = names.iter().zip(weights).filter_map(of).filter(turned).collect();
     let range = match all.first().map(|(_, from, _)| from) {
         Some(CpuWeight::Shares(_)) => CGROUP_V1,

@@ -62,7 +62,9 @@ pub fn body(d: &Document) -> String {
             Some(Outcome::Better) => ("better", "Better: at least one VM improved, and none got worse."),
             Some(Outcome::Worse) => ("worse", "Worse: at least one VM got worse, and none improved."),
             Some(Outcome::NoDifference) => ("same", "No difference is shown, for better or worse."),
-            None if v.findings.is_empty() => ("mixed", "Nothing could be compared: see why under the verdict."),
+            None if v.findings.is_empty() => {
+                ("mixed", "Nothing could be compared: see why under the verdict.")
+            }
             None => ("mixed", "Better for some VMs, worse for others."),
         };
         out.push_str(&format!("<p class=\"verdict {class}\">{words}</p>\n"));

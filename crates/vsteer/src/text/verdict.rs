@@ -46,7 +46,9 @@ pub fn verdict(v: &Verdict) -> String {
         ));
     }
     if v.findings.iter().any(|f| f.with_limited) {
-        out.push_str("   wait: ready and held by a quota together, which one of the recordings does not tell apart\n");
+        out.push_str(
+            "   wait: ready and held by a quota together, which one of the recordings does not tell apart\n",
+        );
     }
     if let Some(score) = v.score() {
         let off = score.ready_off.map_or_else(String::new, |off| {
