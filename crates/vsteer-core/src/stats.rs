@@ -4,7 +4,8 @@
 //! independent, and the blocks of the two stretches are compared by a t test for unequal variances. Its degrees of freedom
 //! are the fewest that Welch's can be, those of the stretch with fewer blocks: Welch's own are estimated from variances
 //! that a handful of blocks do not tell. Sources: Law, "Simulation Modeling and Analysis", ch. 9 (batch means); Welch,
-//! Biometrika 34 (1947); Student quantiles by Hill's algorithm 396, CACM 13(10), 1970. Left out: non-stationary series,
+//! Biometrika 34 (1947); Student quantiles by Hill's algorithm 396, CACM 13(10), 1970. Intervals of a part and of a deviation are here, too ([`wilson`],
+//! [`deviation_factors`]). Left out: non-stationary series,
 //! which no block length mends.
 
 use serde::{Deserialize, Serialize};

@@ -207,6 +207,7 @@ fn give(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::link::tests::in_a_network_of_its_own;
     use proptest::prelude::*;
 
     const MS: u64 = 1_000_000;
@@ -299,16 +300,7 @@ mod tests {
     #[test]
     #[ignore = "needs root, unshare and tc"]
     fn beside_the_kernels_tbf() {
-        const WITHIN: &str = "VSTEER_DISPLAY_TBF";
-        if std::env::var_os(WITHIN).is_none() {
-            let myself = std::env::current_exe().unwrap();
-            let words = format!(
-                "ip link set lo up && {WITHIN}=1 {} --ignored --exact datagrams::tests::beside_the_kernels_tbf --nocapture",
-                myself.display()
-            );
-            let done =
-                std::process::Command::new("unshare").args(["-n", "sh", "-c", &words]).status().unwrap();
-            assert!(done.success());
+        if !in_a_network_of_its_own("datagrams::tests::beside_the_kernels_tbf") {
             return;
         }
         // What the kernel counts of each beside its bytes: Ethernet's, IP's and UDP's heads; of a mean of 949.5.

@@ -232,9 +232,25 @@ fn waits(e: &std::io::Error) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::*;
     use std::time::Instant;
+
+    /// Is this test, of this path, in a network of its own, whose loopback has an Ethernet's packets? Where it is not, it is run there by another process, and is over here.
+    pub fn in_a_network_of_its_own(test: &str) -> bool {
+        const WITHIN: &str = "VSTEER_DISPLAY_TBF";
+        if std::env::var_os(WITHIN).is_some() {
+            return true;
+        }
+        let myself = std::env::current_exe().unwrap();
+        let words = format!(
+            "ip link set lo mtu 1500 up && {WITHIN}=1 {} --ignored --exact {test} --nocapture",
+            myself.display()
+        );
+        let done = std::process::Command::new("unshare").args(["-n", "sh", "-c", &words]).status().unwrap();
+        assert!(done.success());
+        false
+    }
 
     /// Sends so many bytes through a link; after how long the first and the last came.
     fn through(link: Link, bytes: usize, limit: Duration) -> (Duration, Duration, usize) {
@@ -314,17 +330,8 @@ mod tests {
     #[test]
     #[ignore = "needs root, unshare and tc"]
     fn a_stream_beside_the_kernels_tbf() {
-        const WITHIN: &str = "VSTEER_DISPLAY_TBF";
         const BYTES: usize = 3_000_000;
-        if std::env::var_os(WITHIN).is_none() {
-            let myself = std::env::current_exe().unwrap();
-            let words = format!(
-                "ip link set lo mtu 1500 up && {WITHIN}=1 {} --ignored --exact link::tests::a_stream_beside_the_kernels_tbf --nocapture",
-                myself.display()
-            );
-            let done =
-                std::process::Command::new("unshare").args(["-n", "sh", "-c", &words]).status().unwrap();
-            assert!(done.success());
+        if !in_a_network_of_its_own("link::tests::a_stream_beside_the_kernels_tbf") {
             return;
         }
         let tc = |words: &str| {

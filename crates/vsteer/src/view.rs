@@ -400,3 +400,46 @@ fn blame_lines(model: &HostModel, view: &View, rows: &[Row]) -> Vec<Line<'static
     }
     lines
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+    use vsteer_core::CpuSet;
+    use vsteer_core::nouns::{BlameSample, CgroupLayout, Culprit, Role, VmId};
+    use vsteer_core::topology::{Parts, Topology};
+
+    /// Recorded each second and played at two: blame is since the sample before, also since one that is not shown.
+    #[test]
+    fn what_is_not_shown_of_a_recording_is_blamed_all_the_same() {
+        let all = CpuSet::first(1);
+        let parts = Parts { online: all.clone(), present: all.clone(), allowed: all, ..Parts::default() };
+        let config = HostConfig {
+            hostname: "h".into(),
+            machine_id: None,
+            kernel: "6.18".into(),
+            topology: Topology::new(parts).unwrap(),
+            cgroups: CgroupLayout::V2,
+            scheduler: None,
+            vms: Vec::new(),
+        };
+        let batch = |s: u64| Batch {
+            mono_ns: s * 1_000_000_000,
+            blame: vec![BlameSample {
+                victim: VmId("web".into()),
+                role: Role::Vcpu(0),
+                culprit: Culprit::Placement,
+                ns: 10_i64.pow(s as u32),
+            }],
+            ..Batch::default()
+        };
+        let collector = Collector { name: "ebpf".into(), missing: BTreeMap::new() };
+        let batches = (0..7).map(batch).collect();
+        let recording = Recording::foreign("a".as_ref(), config, collector, batches, Vec::new());
+        let mut played = Played { recording, at: 0, shown: None, every_ns: 2_000_000_000 };
+        let mut blamed = || played.sample().unwrap().blame.iter().map(|b| b.ns).sum::<i64>();
+        assert_eq!([blamed(), blamed(), blamed(), blamed()], [1, 110, 11_000, 1_100_000]);
+        // At the end the last one again, of which nothing is new.
+        assert_eq!(blamed(), 0);
+    }
+}

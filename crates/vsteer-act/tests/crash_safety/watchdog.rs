@@ -3,6 +3,7 @@
 use crate::world::{Mishap, World, applied, apply_with, begin, folder, journal_path, plan};
 use std::cell::Cell;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use tempfile::TempDir;
 use vsteer_act::{Entry, Journal, State, confirm, rollback, watch};
 use vsteer_core::plan::Plan;
 use vsteer_core::{Fault, FaultKind};
@@ -20,12 +21,18 @@ fn watch_in(folder: &std::path::Path, deadline_unix_ns: u64) -> Result<(), Fault
     watch(&journal_path(folder), deadline_unix_ns, |_, _| Ok(Box::new(World::at(folder)) as Box<dyn Actuate>))
 }
 
-#[test]
-fn unconfirmed_is_taken_back_and_cannot_be_kept_any_more() {
+/// A plan that is in force for a second, its world and its time.
+fn tried() -> (TempDir, World, u64) {
     let dir = folder();
     let mut w = World::at(dir.path());
     let deadline = in_ms(1_000);
     apply_with(&mut w, dir.path(), armed(deadline), || false).unwrap();
+    (dir, w, deadline)
+}
+
+#[test]
+fn unconfirmed_is_taken_back_and_cannot_be_kept_any_more() {
+    let (dir, w, deadline) = tried();
     assert_eq!(w.settings(), applied());
     watch_in(dir.path(), deadline).unwrap();
     assert_eq!(w.settings(), begin());
@@ -35,10 +42,7 @@ fn unconfirmed_is_taken_back_and_cannot_be_kept_any_more() {
 
 #[test]
 fn confirmed_stays() {
-    let dir = folder();
-    let mut w = World::at(dir.path());
-    let deadline = in_ms(1_000);
-    apply_with(&mut w, dir.path(), armed(deadline), || false).unwrap();
+    let (dir, w, deadline) = tried();
     confirm(&mut Journal::open(&journal_path(dir.path())).unwrap()).unwrap();
     watch_in(dir.path(), deadline).unwrap();
     assert_eq!(w.settings(), applied());
@@ -48,10 +52,7 @@ fn confirmed_stays() {
 fn a_later_application_of_the_same_plan_is_not_undone() {
     // Kept for good, or tried anew with a time of its own.
     for again in [None, Some(in_ms(60_000))] {
-        let dir = folder();
-        let mut w = World::at(dir.path());
-        let deadline = in_ms(1_000);
-        apply_with(&mut w, dir.path(), armed(deadline), || false).unwrap();
+        let (dir, mut w, deadline) = tried();
         rollback(&mut Journal::open(&journal_path(dir.path())).unwrap(), &mut w).unwrap();
         assert_eq!(w.settings(), begin());
         let arm = |j: &mut Journal| again.map_or(Ok(()), |at| armed(at)(j));
@@ -64,10 +65,7 @@ fn a_later_application_of_the_same_plan_is_not_undone() {
 
 #[test]
 fn what_cannot_be_taken_back_at_once_is_tried_again() {
-    let dir = folder();
-    let mut w = World::at(dir.path());
-    let deadline = in_ms(1_000);
-    apply_with(&mut w, dir.path(), armed(deadline), || false).unwrap();
+    let (dir, w, deadline) = tried();
     let tries = Cell::new(0);
     // First nobody is there to ask, then one who does not answer at once.
     let open = |_: Option<&Plan>, _: Option<&str>| {
@@ -117,10 +115,7 @@ fn what_is_not_applied_to_its_end_cannot_be_kept() {
 
 #[test]
 fn somebody_else_who_holds_the_journal_is_waited_for_and_not_killed() {
-    let dir = folder();
-    let mut w = World::at(dir.path());
-    let deadline = in_ms(1_000);
-    apply_with(&mut w, dir.path(), armed(deadline), || false).unwrap();
+    let (dir, w, deadline) = tried();
     let held = Journal::open(&journal_path(dir.path())).unwrap();
     let begun = Instant::now();
     std::thread::scope(|s| {
