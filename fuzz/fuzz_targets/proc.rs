@@ -2,7 +2,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use vsteer_core::audit::{Tree, audit, reduced_definition};
+use vsteer_core::tree::Tree;
+use vsteer_experiment::audit::{WANTED, audit};
 use vsteer_host::audit::running;
 use vsteer_host::kvm::command_line;
 use vsteer_host::linux::{cgroups, numa_maps, pcpu, schedstat, task};
@@ -22,7 +23,7 @@ fuzz_target!(|bytes: &[u8]| {
     let _ = command_line::parse(&words);
     let mut tree = Tree::default();
     tree.files.insert("/sys/devices/system/cpu/online".into(), "0-3".into());
-    tree.files.insert("/etc/libvirt/qemu/x.xml".into(), reduced_definition(&text));
+    tree.files.insert("/etc/libvirt/qemu/x.xml".into(), (WANTED.kept)("/etc/libvirt/qemu/x.xml", text.clone()));
     if let Some(kept) = running::reduced(&text) {
         assert_eq!(running::reduced(&kept).as_ref(), Some(&kept), "what was kept is kept");
         tree.files.insert("/proc/5/cmdline".into(), kept);

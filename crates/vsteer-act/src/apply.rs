@@ -8,7 +8,8 @@ use crate::watchdog::unix_ns;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 use vsteer_core::nouns::HostConfig;
-use vsteer_core::plan::{Change, PLAN_VERSION, Plan, Step};
+use vsteer_core::plan::{PLAN_VERSION, Plan};
+use vsteer_core::setting::{Change, Step};
 use vsteer_core::{Fault, FaultKind};
 use vsteer_host::actuate::{Actuate, Restored};
 

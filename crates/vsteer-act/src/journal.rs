@@ -17,7 +17,8 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use vsteer_core::plan::{Plan, Step};
+use vsteer_core::plan::Plan;
+use vsteer_core::setting::Step;
 use vsteer_core::{Fault, FaultKind};
 use vsteer_host::actuate::Former;
 

@@ -20,8 +20,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
+use vsteer_core::forecast::Forecast;
 use vsteer_core::nouns::HostConfig;
-use vsteer_core::plan::{Forecast, Plan, Scope, Step};
+use vsteer_core::plan::Plan;
+use vsteer_core::setting::{Scope, Step};
 use vsteer_core::{Fault, FaultKind};
 use vsteer_host::actuate::Actuate;
 

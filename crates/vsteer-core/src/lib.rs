@@ -3,29 +3,32 @@
 //! Nothing here reads a file, a clock, the network or a source of randomness: every function's result
 //! depends on its arguments alone, so that live, replay and simulation share it and tests need no machine.
 
-pub mod audit;
 pub mod calendar;
+pub mod counted;
 pub mod cpuset;
 pub mod diagnose;
-pub mod display;
-pub mod experiment;
 pub mod fault;
+pub mod forecast;
+mod interval;
 pub mod model;
 pub mod nouns;
 pub mod numa;
 pub mod plan;
-pub mod predict;
+pub mod printed;
 pub mod quantity;
+pub mod random;
 pub mod realtime;
-pub mod scenario;
-pub mod sim;
-pub mod sla;
+pub mod requests;
+pub mod setting;
+pub mod span;
 pub mod stats;
 pub mod timeline;
 pub mod topology;
+pub mod tree;
 pub mod trigger;
 pub mod verify;
 
 pub use cpuset::CpuSet;
 pub use fault::{Fault, FaultKind};
+pub use interval::Interval;
 pub use topology::Topology;

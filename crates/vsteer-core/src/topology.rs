@@ -18,7 +18,10 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 
+pub use machine::machine;
+
 mod coherence;
+mod machine;
 #[cfg(test)]
 mod tests;
 

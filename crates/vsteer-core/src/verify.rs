@@ -5,9 +5,10 @@
 //! is wrong in [`Options::alpha`] of the cases at most. A difference that is real but smaller than
 //! [`Options::least`] is called none: nobody would act on it.
 
+use crate::Interval;
+use crate::forecast::Forecast;
 use crate::model::{HostModel, Shares, series};
 use crate::nouns::{Batch, VmId};
-use crate::plan::{Forecast, Interval};
 use crate::stats::{Comparison, compare};
 use serde::{Deserialize, Serialize};
 
@@ -300,7 +301,7 @@ mod tests {
             hostname: "h".into(),
             machine_id: None,
             kernel: "6.18".into(),
-            topology: crate::sim::setup::machine(1, 2, 1, 1).unwrap(),
+            topology: crate::topology::machine(1, 2, 1, 1).unwrap(),
             cgroups: crate::nouns::CgroupLayout::V2,
             scheduler: None,
             vms: vec![crate::nouns::VmConfig::new(VmId(vm.into()), vm, 1)],

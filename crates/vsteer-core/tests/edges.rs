@@ -9,14 +9,28 @@ use std::path::Path;
 use std::process::Command;
 
 /// Which of ours each may depend on. A crate that is not here has no edge.
-const EDGES: [(&str, &[&str]); 11] = [
+const EDGES: [(&str, &[&str]); 14] = [
     ("vsteer-core", &[]),
+    ("vsteer-sim", &["vsteer-core"]),
+    ("vsteer-sla", &["vsteer-core", "vsteer-sim"]),
+    ("vsteer-experiment", &["vsteer-core"]),
     ("vsteer-record", &["vsteer-core"]),
     ("vsteer-bpf", &["vsteer-core"]),
     ("vsteer-host", &["vsteer-core", "vsteer-record", "vsteer-bpf"]),
-    ("vsteer-act", &["vsteer-core", "vsteer-record", "vsteer-host"]),
-    ("vsteer", &["vsteer-act", "vsteer-host", "vsteer-record", "vsteer-core"]),
-    ("vsteer-lab", &["vsteer-core", "vsteer-record"]),
+    ("vsteer-act", &["vsteer-core", "vsteer-experiment", "vsteer-record", "vsteer-host"]),
+    (
+        "vsteer",
+        &[
+            "vsteer-core",
+            "vsteer-sim",
+            "vsteer-sla",
+            "vsteer-experiment",
+            "vsteer-record",
+            "vsteer-host",
+            "vsteer-act",
+        ],
+    ),
+    ("vsteer-lab", &["vsteer-core", "vsteer-sim", "vsteer-experiment", "vsteer-record"]),
     ("vsteer-display", &["vsteer-core"]),
     ("vsteer-guest", &[]),
     ("vsteer-vit", &[]),

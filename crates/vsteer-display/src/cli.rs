@@ -5,14 +5,14 @@ mod run;
 use crate::codec::{self, Held};
 use crate::picture::canvas::Size;
 use crate::picture::{Kind, Picture};
+use crate::quality::advise::{Wanted, advise};
+use crate::quality::row::Row;
 use crate::server::{self, Server};
 use crate::{logs, table};
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use serde::Deserialize;
 use serde_json::json;
 use std::path::{Path, PathBuf};
-use vsteer_core::display::advise::{Wanted, advise};
-use vsteer_core::display::row::Row;
 use vsteer_core::{Fault, FaultKind};
 
 /// Which codec should a remote display use when its CPUs are busy and its picture moves? Measured on this machine, end to end; a frame

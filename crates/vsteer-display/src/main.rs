@@ -18,6 +18,7 @@ mod logs;
 mod matched;
 mod path;
 mod picture;
+mod quality;
 mod rfb;
 mod row;
 mod server;

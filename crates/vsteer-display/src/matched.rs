@@ -10,8 +10,8 @@
 use crate::codec::{Codec, Held};
 use crate::cpu::now_ns;
 use crate::picture::Picture;
+use crate::quality::score::{Luma, ssim};
 use std::sync::atomic::{AtomicBool, Ordering};
-use vsteer_core::display::score::{Luma, ssim};
 use vsteer_core::stats::mean;
 use vsteer_core::{Fault, FaultKind};
 

@@ -4,9 +4,9 @@
 
 use crate::path::{Conditions, Outcome, Passed};
 use crate::picture::{Kind, Picture};
-use vsteer_core::display::frames::Frames;
-use vsteer_core::display::row::{Cpu, Row, Stages};
-use vsteer_core::display::score::{self, LEGIBLE_LEAST, Luma, Mark};
+use crate::quality::frames::Frames;
+use crate::quality::row::{Cpu, Row, Stages};
+use crate::quality::score::{self, LEGIBLE_LEAST, Luma, Mark};
 use vsteer_core::stats;
 
 /// Of letters and symbols of a frame, so many are looked for: evenly among all.

@@ -1,8 +1,8 @@
 //! How do people read rows and advice? As tables.
 
+use crate::quality::advise::{Advice, Bound, Judged, Wanted};
+use crate::quality::row::Row;
 use std::fmt::Write;
-use vsteer_core::display::advise::{Advice, Bound, Judged, Wanted};
-use vsteer_core::display::row::Row;
 
 /// The rows, with lines that say what columns mean.
 pub fn of(rows: &[Row]) -> String {

@@ -13,7 +13,7 @@
 
 use serde::{Deserialize, Serialize};
 use vsteer_core::nouns::{Tid, VmId};
-use vsteer_core::plan::{Change, Scope, Step};
+use vsteer_core::setting::{Change, Scope, Step};
 use vsteer_core::{CpuSet, Fault};
 
 pub use crate::kvm::definition::Part;

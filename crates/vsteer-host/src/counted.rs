@@ -13,7 +13,7 @@
 use perf_event::events::{Hardware, Software};
 use perf_event::{Builder, Counter};
 use std::time::Instant;
-use vsteer_core::experiment::counted::Event;
+use vsteer_core::counted::Event;
 use vsteer_core::nouns::Tid;
 use vsteer_core::{Fault, FaultKind};
 

@@ -12,9 +12,9 @@ use crate::shell::{self, quoted};
 use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
-use vsteer_core::experiment::description::{How, Knob, in_brackets, word_name, words_of};
 use vsteer_core::nouns::VmId;
-use vsteer_core::plan::{Change, Scope, Step};
+use vsteer_core::setting::knob::{How, Knob, in_brackets, word_name, words_of};
+use vsteer_core::setting::{Change, Scope, Step};
 use vsteer_core::{Fault, FaultKind};
 
 /// A command that sets something, or reads it, is given so long: a VM may be restarted by it.

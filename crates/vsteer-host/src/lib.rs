@@ -4,7 +4,6 @@
 //! one. A machine is read through a [`root::Root`]: the live one at `/`, or a captured tree of its files.
 
 pub mod actuate;
-pub mod audit;
 pub mod counted;
 pub mod follow;
 mod http;
@@ -19,5 +18,6 @@ pub mod root;
 pub mod scrape;
 pub mod shell;
 pub mod switches;
+pub mod tree;
 pub mod vsphere;
 pub mod xen;

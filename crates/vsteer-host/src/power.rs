@@ -12,7 +12,7 @@ use crate::root::Root;
 use crate::shell;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
-use vsteer_core::experiment::printed::printed;
+use vsteer_core::printed::printed;
 use vsteer_core::{Fault, FaultKind};
 
 /// A reading every so often.

@@ -21,7 +21,7 @@ use std::process::ChildStdout;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 use vsteer_core::nouns::{Batch, Collector, HostConfig, VmId};
-use vsteer_core::plan::{Change, Scope, Step};
+use vsteer_core::setting::{Change, Scope, Step};
 use vsteer_core::{Fault, FaultKind};
 use vsteer_record::xentrace::Reader;
 use vsteer_record::xentrace::account::Accounts;

@@ -10,12 +10,13 @@
 //! More machines, captured by others: the lab's case `audit`. GAP(audit-trees): no Threadripper and no EPYC of Zen 4 with all files that the audit reads.
 
 use std::path::Path;
-use vsteer_core::audit::{Finding, State, Tree, audit};
+use vsteer_core::tree::Tree;
+use vsteer_experiment::audit::{Finding, State, WANTED, audit};
 use vsteer_host::root::Root;
 
 fn tree(name: &str) -> Tree {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/audit").join(name);
-    vsteer_host::audit::read(&Root::open(folder).unwrap())
+    vsteer_host::tree::read(&Root::open(folder).unwrap(), &WANTED)
 }
 
 #[test]

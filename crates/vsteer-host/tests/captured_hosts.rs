@@ -82,7 +82,7 @@ fn proxmox() {
     assert_eq!((host.cgroups, host.topology.online().len()), (CgroupLayout::V2, 8));
     assert!(notes.iter().any(|n| n.contains("untried")), "{notes:?}");
     let weight =
-        vsteer_core::plan::Change::Weight { from: CpuWeight::Weight(100), to: CpuWeight::Weight(400) };
+        vsteer_core::setting::Change::Weight { from: CpuWeight::Weight(100), to: CpuWeight::Weight(400) };
     assert_eq!(proxmox_command(100, &weight).as_deref(), Some("qm set 100 --cpuunits 400"));
 }
 

@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use vsteer_core::CpuSet;
 use vsteer_core::nouns::*;
-use vsteer_core::plan::{Change, QuotaScope, Scope, Step};
+use vsteer_core::setting::{Change, QuotaScope, Scope, Step};
 use vsteer_core::{FaultKind, model};
 use vsteer_host::actuate::{Actuate, Former, Restored, Run};
 use vsteer_host::kvm::client::Client;

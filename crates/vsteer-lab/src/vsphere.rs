@@ -16,7 +16,7 @@ use vsteer_core::nouns::{
     Batch, CgroupLayout, GroupSample, HostConfig, Manager, PcpuSample, Role, ThreadCounters, ThreadSample,
     Tid, VmConfig, VmId, VmSample,
 };
-use vsteer_core::sim::setup::machine;
+use vsteer_core::topology::machine;
 use vsteer_core::{Fault, FaultKind};
 use vsteer_record::esxtop::write;
 

@@ -3,7 +3,7 @@
 //! A histogram `m` is `m_bucket{le="..."}` (how many were that or less, so far), `m_sum` and `m_count`. What came in between is the difference
 //! of two texts, series by series; a counter that is smaller than before was reset in between and counts from 0, as `increase()` has it.
 //! Series that the labels do not tell apart are summed with `le` kept, as `sum by (le)`. Which requests that may have been is
-//! [`vsteer_core::sla::histogram`]'s to say.
+//! `vsteer_sla::histogram`'s to say.
 //!
 //! Times are seconds, as the naming rules want it; a name that ends in another unit (`_milliseconds`, `_ms`, and so on) says so.
 //!
@@ -15,7 +15,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
-use vsteer_core::sla::histogram::Counted;
+use vsteer_core::requests::Counted;
 use vsteer_core::{Fault, FaultKind};
 
 /// How a name ends that is not of seconds, and that unit in seconds.

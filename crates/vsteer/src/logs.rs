@@ -7,7 +7,7 @@
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
-use vsteer_core::sla::window::Answered;
+use vsteer_core::requests::Answered;
 use vsteer_core::{Fault, FaultKind};
 use vsteer_record::access_log::{Format, NAMED, Request, checked_clock, checked_format};
 

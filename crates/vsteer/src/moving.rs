@@ -1,19 +1,21 @@
 //! Where no weights hold all levels: which VM goes to which of the other hosts that the levels name? A plan for that, as a file.
 //!
-//! Every period each of them is asked what it has left ([`vsteer_host::kvm::elsewhere`]); [`vsteer_core::sla::fit`] says who fits where. Nothing is moved
+//! Every period each of them is asked what it has left ([`vsteer_host::kvm::elsewhere`]); [`vsteer_sla::fit`] says who fits where. Nothing is moved
 //! by this: a plan is for a person to read, and for `vsteer apply`.
 
 use crate::sla::OtherHost;
 use std::path::PathBuf;
 use vsteer_act::journal_folder;
+use vsteer_core::forecast::Forecast;
 use vsteer_core::nouns::{HostConfig, Manager};
-use vsteer_core::plan::{Alternative, Change, Forecast, Plan, Scope, Step};
-use vsteer_core::sla::control::Candidate;
-use vsteer_core::sla::facts::find;
-use vsteer_core::sla::fit::{Fit, Guest, Room, choose};
-use vsteer_core::sla::hold::{Outcome, Promise};
+use vsteer_core::plan::{Alternative, Plan};
+use vsteer_core::setting::{Change, Scope, Step};
 use vsteer_core::{Fault, FaultKind};
 use vsteer_host::kvm::elsewhere::{Elsewhere, Left};
+use vsteer_sla::control::Candidate;
+use vsteer_sla::facts::find;
+use vsteer_sla::fit::{Fit, Guest, Room, choose};
+use vsteer_sla::hold::{Outcome, Promise};
 
 /// The hosts that a VM may be moved to.
 pub struct Hosts {

@@ -5,16 +5,17 @@
 //!
 //! An interval is what came between the two scrapes that are nearest to its ends, and its CPU time is taken to that length. What lies
 //! further from an end than [`NEAR`] of the interval is not of it. What came between any two scrapes within is drawn apart
-//! ([`vsteer_core::sla::histogram`]), so that it stays where it was.
+//! ([`vsteer_sla::histogram`]), so that it stays where it was.
 
 use crate::logs::Log;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
-use vsteer_core::sla::histogram::Lots;
-use vsteer_core::sla::window::{Answered, Interval, Vm, interval};
+use vsteer_core::requests::Answered;
 use vsteer_core::{Fault, FaultKind};
 use vsteer_host::scrape::{LIMIT, Place};
 use vsteer_record::prometheus::{Histogram, Scrape};
+use vsteer_sla::histogram::{self, Lots};
+use vsteer_sla::window::{Interval, Vm, interval};
 
 /// A scrape this part of an interval away from its end is at its end.
 const NEAR: u64 = 10;
@@ -161,7 +162,7 @@ impl Saved {
                     file.display()
                 );
             }
-            requests.extend(between.counted.requests((*before_ns, *at_ns)).map_err(of_file)?);
+            requests.extend(histogram::requests(&between.counted, (*before_ns, *at_ns)).map_err(of_file)?);
             lots = Lots::both(lots, &Some(Lots::of(&between.counted)));
         }
         let span = (self.all[first].0, self.all[last].0);

@@ -28,9 +28,9 @@ use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use vsteer_core::sla::control::Level;
-use vsteer_core::sla::hold::Promise;
 use vsteer_core::{CpuSet, Fault, FaultKind};
+use vsteer_sla::control::Level;
+use vsteer_sla::hold::Promise;
 
 mod source;
 

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use vsteer_core::calendar::{date_of, days_of};
 use vsteer_core::model::{self, HostModel};
 use vsteer_core::nouns::{Batch, Collector, HostConfig, VmId};
-use vsteer_core::plan::{Change, Scope, Step};
+use vsteer_core::setting::{Change, Scope, Step};
 use vsteer_core::{Fault, FaultKind};
 use vsteer_host::actuate::{Actuate, Capabilities, Former, Restored};
 use vsteer_host::observe::{KvmHost, Observe, Options};

@@ -3,9 +3,11 @@
 use std::path::Path;
 use std::process::{Command, Output};
 use vsteer_act::{Entry, Journal};
-use vsteer_core::experiment::description::{How, Knob};
+use vsteer_core::forecast::Forecast;
 use vsteer_core::nouns::{CgroupLayout, HostConfig, VmId};
-use vsteer_core::plan::{Change, Forecast, Plan, Scope, Step};
+use vsteer_core::plan::Plan;
+use vsteer_core::setting::knob::{How, Knob};
+use vsteer_core::setting::{Change, Scope, Step};
 use vsteer_core::topology::{Parts, Topology};
 use vsteer_host::actuate::Former;
 

@@ -4,7 +4,7 @@
 //! machine sleeps. Slewing (ntpd, chrony: 0.05 % at most) is no interference. Source: clock_gettime(2).
 
 use rustix::time::{ClockId, clock_gettime};
-use vsteer_core::experiment::Bad;
+use vsteer_experiment::Bad;
 use vsteer_host::root::Root;
 
 /// The clocks at a moment, s.

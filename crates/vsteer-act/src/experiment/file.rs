@@ -3,8 +3,8 @@
 //! Left out: what its commands do; they are a person's own.
 
 use std::path::Path;
-use vsteer_core::experiment::Experiment;
 use vsteer_core::{Fault, FaultKind};
+use vsteer_experiment::Experiment;
 
 /// Reads its text.
 ///

@@ -7,9 +7,9 @@ use rustix::fs::{FlockOperation, flock};
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
-use vsteer_core::experiment::progress::{LOG_VERSION, check};
-use vsteer_core::experiment::{Event, Experiment};
 use vsteer_core::{Fault, FaultKind};
+use vsteer_experiment::progress::{LOG_VERSION, check};
+use vsteer_experiment::{Event, Experiment};
 
 /// The log's name in its folder.
 pub const FILE: &str = "log.jsonl";
@@ -162,9 +162,9 @@ fn lock(file: &File, folder: &Path) -> Result<(), Fault> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use vsteer_core::experiment::{Progress, answer};
     use vsteer_core::nouns::{CgroupLayout, HostConfig};
     use vsteer_core::topology::{Parts, Topology};
+    use vsteer_experiment::{Progress, answer};
 
     const EXPERIMENT: &str = "name = \"e\"\ndesign = \"pair\"\nruns_most = 6\n[workload]\ncommand = \"{x}\"\n[[factor]]\nname = \"x\"\nlevels = [\"a\", \"b\"]\n";
 

@@ -1,6 +1,6 @@
 //! Carries an experiment out: sets, reads back, runs, writes down; and goes on wherever it was cut off.
 //!
-//! What is to be done next is read off the log ([`vsteer_core::experiment::progress`]), so carrying on is the same whether the last line was written a moment
+//! What is to be done next is read off the log ([`vsteer_experiment::progress`]), so carrying on is the same whether the last line was written a moment
 //! ago or before a crash. What settings were before is in an undo journal, as for a plan, before anything is set: `vsteer rollback` puts them
 //! back whatever became of this process, and `resume` begins a journal anew where that was done. Nothing is assumed to be in force that this process
 //! did not read back itself.
@@ -31,11 +31,12 @@ use settings::Established;
 use std::path::Path;
 use std::time::Duration;
 use vsteer_core::Fault;
-use vsteer_core::experiment::description::{Knob, Of};
-use vsteer_core::experiment::design::Laid;
-use vsteer_core::experiment::progress::{LOG_VERSION, Place};
-use vsteer_core::experiment::{Bad, Event, Experiment, Next, Progress, Run};
 use vsteer_core::nouns::HostConfig;
+use vsteer_core::setting::knob::Knob;
+use vsteer_experiment::description::Of;
+use vsteer_experiment::design::Laid;
+use vsteer_experiment::progress::{LOG_VERSION, Place};
+use vsteer_experiment::{Bad, Event, Experiment, Next, Progress, Run};
 use vsteer_host::knob;
 use vsteer_host::power::Meter;
 use vsteer_host::root::Root;

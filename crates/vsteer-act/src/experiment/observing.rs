@@ -6,12 +6,12 @@
 //! Left out: a host other than the one that is named by `connect`; runs of which the observer itself is a part.
 
 use std::collections::BTreeMap;
-use vsteer_core::experiment::counted::Event;
-use vsteer_core::experiment::description::Of;
-use vsteer_core::experiment::{Experiment, Run, observed};
+use vsteer_core::counted::Event;
 use vsteer_core::model::{self, HostModel};
 use vsteer_core::nouns::{Batch, HostConfig, Tid, VmConfig, VmId};
 use vsteer_core::{Fault, FaultKind};
+use vsteer_experiment::description::Of;
+use vsteer_experiment::{Experiment, Run, observed};
 use vsteer_host::counted::{self, Counting};
 use vsteer_host::kvm::inventory::is_named;
 use vsteer_host::observe::Observe;

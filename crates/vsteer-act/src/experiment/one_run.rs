@@ -7,9 +7,9 @@ use super::observing::{Observing, measure as measure_observed};
 use std::fs::File;
 use std::path::PathBuf;
 use std::time::Duration;
-use vsteer_core::experiment::description::Of;
-use vsteer_core::experiment::printed::printed;
-use vsteer_core::experiment::{Bad, Experiment, Run};
+use vsteer_core::printed::printed;
+use vsteer_experiment::description::Of;
+use vsteer_experiment::{Bad, Experiment, Run};
 use vsteer_host::shell::{self, End, LINK_LOST};
 
 /// What a file of a run is called: the command's output, and what it said besides.

@@ -6,7 +6,8 @@ use crate::world::{
 use std::cell::Cell;
 use vsteer_act::{Journal, State, preview, rollback};
 use vsteer_core::FaultKind;
-use vsteer_core::plan::{Plan, Scope};
+use vsteer_core::plan::Plan;
+use vsteer_core::setting::Scope;
 
 const STEPS: usize = 4;
 

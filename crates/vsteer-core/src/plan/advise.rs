@@ -7,11 +7,13 @@
 //! The rules (both from what people lose otherwise): nobody's work rate falls by more than [`Limits::work_loss`], and
 //! nobody's ready share grows by more than [`Limits::ready_growth`].
 
-use super::{Alternative, Change, Forecast, Plan, Scope, Stage, Step, VmForecast};
+use super::{Alternative, Plan, Stage};
 use super::{node, pin, pool, quota, realtime, separate, topology, unpin, weights};
+use crate::forecast::fluid;
+use crate::forecast::{Forecast, VmForecast};
 use crate::model::{HostModel, VmModel};
 use crate::nouns::{Culprit, HostConfig, Manager, VmConfig, VmId};
-use crate::predict::fluid;
+use crate::setting::{Change, Scope, Step};
 use crate::{Fault, FaultKind};
 use serde::{Deserialize, Serialize};
 

@@ -8,11 +8,12 @@
 //! Left out: VMs on several nodes. Fewer vCPUs or more cores, where no moves mend it, are the diagnosis's to say.
 
 use super::advise::{Action, Context, is_delayed};
-use super::{Change, Step, placing};
+use super::placing;
 use crate::CpuSet;
 use crate::nouns::{Manager, VmConfig, VmThread};
 use crate::numa::load::{Load, Node};
 use crate::numa::moves::{Mend, mend};
+use crate::setting::{Change, Step};
 
 /// See the file's head.
 pub const ACTION: Action = Action {

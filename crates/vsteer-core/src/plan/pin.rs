@@ -16,10 +16,10 @@
 //! of which `node` thinks. A VM that is pinned already stays so.
 
 use super::advise::{Action, Context};
-use super::{Change, Step};
 use crate::CpuSet;
 use crate::model::ThreadModel;
 use crate::nouns::VmConfig;
+use crate::setting::{Change, Step};
 use crate::topology::{CacheKind, Topology};
 use std::collections::BTreeMap;
 

@@ -7,9 +7,9 @@
 //! Whether the weights are what somebody wants is not known, so it is proposed only when asked for.
 
 use super::advise::{Action, Context};
-use super::{Change, Step};
 use crate::CpuSet;
 use crate::nouns::{CpuPool, HostConfig, VmConfig};
+use crate::setting::{Change, Step};
 
 /// See the file's head.
 pub const ACTION: Action = Action {

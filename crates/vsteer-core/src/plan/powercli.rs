@@ -13,8 +13,9 @@
 //!
 //! Left out: what vSphere has no setting for (threads, cgroups, classes, limits in pCPUs) is refused.
 
-use super::{Change, Plan, Step};
+use super::Plan;
 use crate::nouns::{CpuWeight, Manager};
+use crate::setting::{Change, Step};
 use crate::{CpuSet, Fault, FaultKind};
 use std::fmt::Write;
 
@@ -280,9 +281,10 @@ fn what(change: &Change) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::forecast::Forecast;
     use crate::nouns::{HostConfig, VmConfig, VmId};
-    use crate::plan::{Forecast, Scope};
-    use crate::sim::setup::machine;
+    use crate::setting::Scope;
+    use crate::topology::machine;
     use proptest::prelude::*;
 
     fn plan(name: &str, change: Change) -> Plan {

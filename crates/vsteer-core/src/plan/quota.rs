@@ -4,8 +4,8 @@
 //! room.
 
 use super::advise::{Action, Context};
-use super::{Change, QuotaScope, Step};
 use crate::nouns::Quota;
+use crate::setting::{Change, QuotaScope, Step};
 
 /// See the file's head.
 pub const ACTION: Action = Action {

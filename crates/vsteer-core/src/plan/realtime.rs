@@ -9,9 +9,9 @@
 //! before the class can be set. GAP(rt-v2): cgroup v2 has no such budget; there the kernel's global limit alone holds.
 
 use super::advise::{Action, Context, runs_briefly};
-use super::{Change, Step};
 use crate::nouns::{Role, RtBudget, SchedClass, VmConfig};
 use crate::realtime::granted;
+use crate::setting::{Change, Step};
 use std::collections::BTreeMap;
 
 /// See the file's head.

@@ -18,12 +18,12 @@
 //!
 //! Left out: pools, classes, memory: actions propose those ([`super::advise`]).
 
-use super::{Change, QuotaScope, Step};
+use crate::forecast::fluid;
 use crate::nouns::{
     GuestTopology, HostConfig, LatencySensitivity, Manager, Quota, Reserved, VmConfig, VmThread,
 };
-use crate::predict::fluid;
-use crate::scenario::span::Span;
+use crate::setting::{Change, QuotaScope, Step};
+use crate::span::Span;
 use crate::{CpuSet, Fault, FaultKind};
 use std::str::FromStr;
 
@@ -352,7 +352,7 @@ fn vcpus(vm: &VmConfig, which: Option<u32>) -> Result<Vec<&VmThread>, Fault> {
 mod tests {
     use super::*;
     use crate::nouns::{CgroupLayout, CpuPool, CpuWeight, Role, Tid, VmId};
-    use crate::sim::setup::machine;
+    use crate::topology::machine;
 
     fn host() -> HostConfig {
         let cpus = CpuSet::first(4);

@@ -5,8 +5,8 @@
 //! NUMA cells, and threads per core (vCPUs are not tied to sibling threads by this).
 
 use super::advise::{Action, Context};
-use super::{Change, Step};
 use crate::nouns::GuestTopology;
+use crate::setting::{Change, Step};
 
 /// See the file's head.
 pub const ACTION: Action = Action {

@@ -4,8 +4,8 @@
 //! little. It shortens the wait; it does not remove it.
 
 use super::advise::{Action, Context};
-use super::{Change, Step};
 use crate::nouns::CpuWeight;
+use crate::setting::{Change, Step};
 
 /// See the file's head.
 pub const ACTION: Action = Action {

@@ -7,6 +7,7 @@ use crate::codec::{self, Codec, Held};
 use crate::link::Link;
 use crate::path::{self, Conditions, Run};
 use crate::picture::{Kind, Picture};
+use crate::quality::row::Row;
 use crate::server::{self, Server, session};
 use crate::vmaf::Vmaf;
 use crate::{logs, matched, row, table};
@@ -14,7 +15,6 @@ use serde_json::json;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use vsteer_core::display::row::Row;
 use vsteer_core::{Fault, FaultKind};
 
 /// Codecs of a quick run: one of each kind.

@@ -273,7 +273,7 @@ impl Codec {
 mod tests {
     use super::*;
     use crate::picture::{Kind, Picture, number};
-    use vsteer_core::display::score::psnr_rgb;
+    use crate::quality::score::psnr_rgb;
 
     /// Those that this build and machine have, at least in software: frame in, frame out at once, its number readable.
     #[test]

@@ -499,8 +499,8 @@ impl Transform {
 mod tests {
     use super::*;
     use crate::picture::{Kind, Picture};
+    use crate::quality::score::psnr_rgb;
     use proptest::prelude::*;
-    use vsteer_core::display::score::psnr_rgb;
 
     const SIZE: Size = Size { width: 456, height: 250 };
 

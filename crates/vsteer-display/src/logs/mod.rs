@@ -7,12 +7,12 @@
 mod counters;
 mod pdh;
 
+use crate::quality::row::Row;
 use counters::Known;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::Path;
-use vsteer_core::display::row::Row;
 use vsteer_core::{Fault, FaultKind, stats};
 
 /// One counter of one instance over some time.

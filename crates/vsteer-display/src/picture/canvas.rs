@@ -2,7 +2,7 @@
 //!
 //! Left out: colours beyond 8 bits, clipping to anything but the band.
 
-use vsteer_core::display::score::Template;
+use crate::quality::score::Template;
 
 /// Bytes of a pixel.
 pub const PIXEL: usize = 4;

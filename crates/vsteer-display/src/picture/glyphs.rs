@@ -5,7 +5,7 @@
 //!
 //! Left out: small letters, positions between pixels.
 
-use vsteer_core::display::score::Template;
+use crate::quality::score::Template;
 
 /// Of a letter's cell, pixels.
 pub const LETTER: (usize, usize) = (7, 10);
@@ -124,7 +124,7 @@ fn distance(p: [f32; 2], [a, b]: [[f32; 2]; 2]) -> f32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use vsteer_core::display::score::{Luma, Mark, recovered};
+    use crate::quality::score::{Luma, Mark, recovered};
 
     /// Each is told from all others, on paper of either brightness.
     #[test]

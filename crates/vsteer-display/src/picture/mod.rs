@@ -20,8 +20,8 @@ mod text;
 mod video;
 
 use crate::cpu;
+use crate::quality::score::{Mark, Template};
 use canvas::{Band, Colour, PIXEL, Size};
-use vsteer_core::display::score::{Mark, Template};
 use vsteer_core::{Fault, FaultKind};
 
 /// What can be shown.
@@ -214,7 +214,7 @@ fn word(seed: u64, n: u64, length: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use vsteer_core::display::score::{Luma, recovered};
+    use crate::quality::score::{Luma, recovered};
 
     const SIZE: Size = Size { width: 640, height: 360 };
     const KINDS: [Kind; 5] = [Kind::Targets, Kind::Text, Kind::Sheet, Kind::Video, Kind::Idle];

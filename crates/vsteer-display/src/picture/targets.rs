@@ -8,7 +8,7 @@
 
 use super::canvas::{Band, Colour, PIXEL, Size};
 use super::{Glyphs, Marks, Scene, drawn, glyphs, letters_of, mix, word, write};
-use vsteer_core::display::score::Mark;
+use crate::quality::score::Mark;
 
 const LABEL: usize = 5;
 /// Pixels a frame, in either direction, at most: 3 is a screen's width in ten seconds at 60 frames per second.

@@ -5,8 +5,8 @@
 
 use super::*;
 use crate::picture::{Kind, Picture, number};
+use crate::quality::score::psnr_rgb;
 use proptest::prelude::*;
-use vsteer_core::display::score::psnr_rgb;
 
 const CAPTURED: [(Encoding, &[u8], &str); 3] = [
     (Encoding::Tight(Some(8)), include_bytes!("captured/jpeg.bin"), "Tight JPEG"),

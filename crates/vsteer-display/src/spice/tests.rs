@@ -5,8 +5,8 @@
 
 use super::*;
 use crate::picture::{Kind, Picture, number};
+use crate::quality::score::psnr_rgb;
 use proptest::prelude::*;
-use vsteer_core::display::score::psnr_rgb;
 
 /// What was asked for, what either channel said, and the kind that came.
 type Captured = (Compression, &'static [u8], &'static [u8], &'static str);

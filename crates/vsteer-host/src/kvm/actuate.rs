@@ -23,7 +23,7 @@ use crate::linux::task;
 use crate::observe::KvmHost;
 use serde_json::json;
 use vsteer_core::nouns::{Manager, Role, SchedClass, Tid, VmConfig, VmId};
-use vsteer_core::plan::{Change, QuotaScope, Scope, Step};
+use vsteer_core::setting::{Change, QuotaScope, Scope, Step};
 use vsteer_core::{Fault, FaultKind};
 
 pub use able::proxmox_command;

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use vsteer_core::CpuSet;
 use vsteer_core::nouns::{CpuWeight, Quota, Role, SchedClass};
-use vsteer_core::plan::{Change, QuotaScope};
+use vsteer_core::setting::{Change, QuotaScope};
 
 /// Some elements of a definition: all those of one tag under one parent (with one attribute's value).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -9,9 +9,7 @@
 use super::place::Place;
 use crate::actuate::Former;
 use std::time::Duration;
-use vsteer_core::experiment::lasting::{
-    Loader, grub_with, of_grubby, of_kernelstub, of_menu, words_are_plain,
-};
+use vsteer_core::setting::lasting::{Loader, grub_with, of_grubby, of_kernelstub, of_menu, words_are_plain};
 use vsteer_core::{Fault, FaultKind};
 
 /// Making a menu asks every disk.

@@ -8,7 +8,7 @@
 use crate::kvm::client::Client;
 use crate::kvm::definition::{Part, pins_vcpu, put, queues_of, with_pin, with_queues};
 use serde_json::json;
-use vsteer_core::experiment::lasting::Element;
+use vsteer_core::setting::lasting::Element;
 use vsteer_core::{Fault, FaultKind};
 
 fn failed(element: &Element, why: impl std::fmt::Display) -> Fault {

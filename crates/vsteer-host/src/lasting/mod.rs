@@ -1,6 +1,6 @@
 //! How is a setting kept beyond the next boot, by the tool that owns it, and put back exactly?
 //!
-//! Texts and edits are the core's (`vsteer_core::experiment::lasting`); here files are read and written and tools called. Whatever a tool answers, what it keeps
+//! Texts and edits are the core's (`vsteer_core::setting::lasting`); here files are read and written and tools called. Whatever a tool answers, what it keeps
 //! is read back: tuned's active profile and the files it was to set, the boot loader's menu, libvirt's definition. On another machine the same is done over ssh
 //! ([`place`]), but for definitions: libvirt goes to other machines itself.
 

@@ -7,8 +7,8 @@
 
 use super::place::Place;
 use std::time::Duration;
-use vsteer_core::experiment::description::{TUNED_READ, TUNED_SET, in_brackets};
-use vsteer_core::experiment::lasting::{MADE, Profile, Setting};
+use vsteer_core::setting::knob::{TUNED_READ, TUNED_SET, in_brackets};
+use vsteer_core::setting::lasting::{MADE, Profile, Setting};
 use vsteer_core::{Fault, FaultKind};
 
 const LIMIT: Duration = Duration::from_secs(120);

@@ -9,7 +9,8 @@
 use super::inventory::Found;
 use crate::actuate::Actuate;
 use vsteer_core::nouns::{HostConfig, Manager, VmConfig, VmId};
-use vsteer_core::plan::{Change, Plan, Scope, Step};
+use vsteer_core::plan::Plan;
+use vsteer_core::setting::{Change, Scope, Step};
 use vsteer_core::{Fault, FaultKind};
 
 /// Is it a plan of VMs that are known by name alone?
@@ -112,9 +113,9 @@ mod tests {
     use super::*;
     use crate::actuate::{Capabilities, Former, Restored};
     use vsteer_core::CpuSet;
+    use vsteer_core::forecast::Forecast;
     use vsteer_core::nouns::{CgroupLayout, VsphereVm};
-    use vsteer_core::plan::Forecast;
-    use vsteer_core::sim::setup::machine;
+    use vsteer_core::topology::machine;
 
     fn host(name: &str, vms: &[(&str, &str, u32)], object: &str) -> HostConfig {
         let vm = |(id, name, vcpus): &(&str, &str, u32)| VmConfig {

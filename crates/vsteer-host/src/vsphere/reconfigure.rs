@@ -19,7 +19,7 @@ use super::{Client, soap::Reply};
 use crate::actuate::{Able, Actuate, Capabilities, Capability, Former, Restored};
 use std::time::{Duration, Instant};
 use vsteer_core::nouns::{CpuWeight, LatencySensitivity, VmId};
-use vsteer_core::plan::{Change, Scope, Step};
+use vsteer_core::setting::{Change, Scope, Step};
 use vsteer_core::{CpuSet, Fault, FaultKind};
 
 /// A task of a VM's settings takes seconds.

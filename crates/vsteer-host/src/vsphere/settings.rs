@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt::Write as _;
 use vsteer_core::CpuSet;
 use vsteer_core::nouns::{CpuWeight, GuestTopology, LatencySensitivity, VsphereVm};
-use vsteer_core::plan::Change;
+use vsteer_core::setting::Change;
 
 /// The extra options that are settings of ours.
 pub(super) const NODE_AFFINITY: &str = "numa.nodeAffinity";

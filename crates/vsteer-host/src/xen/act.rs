@@ -19,7 +19,7 @@ use super::pools::{self, Move};
 use super::tools::Place;
 use crate::actuate::{Able, Actuate, Capabilities, Capability, Former, Restored};
 use vsteer_core::nouns::{CpuPool, CpuWeight, Quota, Reserved, Role, Tid, VmId, VmThread};
-use vsteer_core::plan::{Change, QuotaScope, Scope, Step};
+use vsteer_core::setting::{Change, QuotaScope, Scope, Step};
 use vsteer_core::{CpuSet, Fault, FaultKind};
 
 const NO_DEFINITION: &str =

@@ -17,8 +17,8 @@ use super::config::Listed;
 use super::tools::Place;
 use std::collections::BTreeMap;
 use vsteer_core::nouns::{CpuPool, CpuWeight};
-use vsteer_core::plan::Step;
 use vsteer_core::plan::pool::MADE;
+use vsteer_core::setting::Step;
 use vsteer_core::{CpuSet, Fault, FaultKind};
 
 /// One domain's way.

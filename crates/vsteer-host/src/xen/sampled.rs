@@ -31,7 +31,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use vsteer_core::nouns::{Batch, Collector, HostConfig, Role, ThreadCounters, ThreadSample};
-use vsteer_core::sim::random::Random;
+use vsteer_core::random::Random;
 use vsteer_core::{Fault, FaultKind};
 use vsteer_record::xentrace::account::Whose;
 

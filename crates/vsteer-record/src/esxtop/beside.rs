@@ -26,7 +26,7 @@ use serde::Deserialize;
 use std::path::{Path, PathBuf};
 use vsteer_core::CpuSet;
 use vsteer_core::nouns::{GuestTopology, VsphereVm};
-use vsteer_core::sim::setup::machine;
+use vsteer_core::topology::machine;
 use vsteer_core::topology::{Parts, Topology};
 use vsteer_core::{Fault, FaultKind};
 

@@ -165,7 +165,7 @@ proptest! {
         let scrape = text("", [upto(&took, 0.1), upto(&took, 0.5), took.len() as u64], took.iter().sum());
         let counted = between("", &scrape, &m()).unwrap().counted;
         let drawn: Vec<f64> =
-            counted.requests((0, 60_000_000_000)).unwrap().iter().map(|r| r.took_ns as f64 / 1e9 - 1e-9).collect();
+            vsteer_sla::histogram::requests(&counted, (0, 60_000_000_000)).unwrap().iter().map(|r| r.took_ns as f64 / 1e9 - 1e-9).collect();
         let counts = counted.buckets.iter().map(|(le, _)| upto(&drawn, *le)).collect::<Vec<_>>();
         prop_assert_eq!(counts, counted.buckets.iter().map(|(_, n)| *n as u64).collect::<Vec<_>>());
         let off = drawn.iter().map(|t| t + 1e-9).sum::<f64>() - took.iter().sum::<f64>();

@@ -79,7 +79,7 @@ pub struct Headroom {
     pub kind: String,
     /// What no VM may exceed: `ready=10%`, `wake_p99=20ms`, `response_p99=100ms`, `late=1%` (may be given again).
     #[arg(long, value_name = "NAME=VALUE", required = true)]
-    pub level: Vec<vsteer_core::scenario::headroom::Level>,
+    pub level: Vec<vsteer_sim::scenario::headroom::Level>,
     /// How many seeds, from the scenario's own upwards.
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub seeds: u16,

@@ -3,7 +3,7 @@
 use crate::cli::Audit;
 use crate::text::{folded, one_line};
 use vsteer_core::Fault;
-use vsteer_core::audit::{State, audit};
+use vsteer_experiment::audit::{State, WANTED, audit};
 use vsteer_host::root::Root;
 
 /// Files that could not be read: as many are named, for as somebody who is not root there may be many.
@@ -15,9 +15,9 @@ const UNREAD_SHOWN: usize = 5;
 /// When there is no such folder, or a capture cannot be written.
 pub fn run(a: &Audit, json: bool) -> Result<(), Fault> {
     let root = Root::open(&a.root)?;
-    let tree = vsteer_host::audit::read(&root);
+    let tree = vsteer_host::tree::read(&root, &WANTED);
     if let Some(folder) = &a.capture {
-        vsteer_host::audit::capture(&tree, folder)?;
+        vsteer_host::tree::capture(&tree, folder)?;
         eprintln!("vsteer: {} files are beneath {}", tree.files.len(), folder.display());
         return Ok(());
     }

@@ -9,15 +9,16 @@ use serde_json::json;
 use std::path::Path;
 use vsteer_core::model::{self, HostModel};
 use vsteer_core::nouns::HostConfig;
-use vsteer_core::predict::demand::{Demands, Round};
-use vsteer_core::sla::driven;
-use vsteer_core::sla::estimate::simulated::Simulated;
-use vsteer_core::sla::estimate::{ALL, Case, EFFORT, Sharing};
-use vsteer_core::sla::facts::{self, Facts, facts};
-use vsteer_core::sla::score::{Foretold, LOADED, Told, error};
-use vsteer_core::sla::spread;
-use vsteer_core::sla::window::{Answered, Interval, Next, Response, Seen, Vm, interval};
+use vsteer_core::requests::Answered;
 use vsteer_core::{Fault, FaultKind};
+use vsteer_sim::forecast::demand::{Demands, Round};
+use vsteer_sla::driven;
+use vsteer_sla::estimate::simulated::Simulated;
+use vsteer_sla::estimate::{ALL, Case, EFFORT, Sharing};
+use vsteer_sla::facts::{self, Facts, facts};
+use vsteer_sla::score::{Foretold, LOADED, Told, error};
+use vsteer_sla::spread;
+use vsteer_sla::window::{Interval, Next, Response, Seen, Vm, interval};
 
 /// What a VM was asked.
 enum Asked {
@@ -67,7 +68,7 @@ impl Part {
     }
 
     fn next(&self) -> Vec<Next> {
-        let of = |(interval, vm): (&Option<Interval>, &vsteer_core::sla::window::Vm)| Next {
+        let of = |(interval, vm): (&Option<Interval>, &vsteer_sla::window::Vm)| Next {
             rate_hz: interval.as_ref().map_or(0.0, |i| i.seen.rate_hz),
             weight: vm.weight,
         };

@@ -15,11 +15,11 @@ use vsteer_act::experiment::{
     Ended, LINK_WITHIN, Log, Means, Observing, Told, can_be_put_back, carry_on, file, meters_tell,
 };
 use vsteer_act::journal_folder;
-use vsteer_core::experiment::description::Of;
-use vsteer_core::experiment::design::order;
-use vsteer_core::experiment::{Experiment, Next, Progress, answer};
 use vsteer_core::nouns::HostConfig;
 use vsteer_core::{Fault, FaultKind};
+use vsteer_experiment::description::Of;
+use vsteer_experiment::design::order;
+use vsteer_experiment::{Experiment, Next, Progress, answer};
 use vsteer_host::observe::Observe;
 use vsteer_host::root::Root;
 

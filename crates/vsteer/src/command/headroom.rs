@@ -10,14 +10,14 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use vsteer_core::nouns::{HostConfig, VmConfig};
-use vsteer_core::predict::headroom::{too_much_memory, with_more as with_copies};
-use vsteer_core::predict::replay::Replay;
-use vsteer_core::scenario::headroom::{Broken, Found, Headroom, broken, search, together, with_more};
-use vsteer_core::scenario::outcome::{Ended, Follow, MEASURES, Unit, run as simulate};
-use vsteer_core::scenario::{Case, Scenario};
-use vsteer_core::sim::setup::VmSetup;
 use vsteer_core::topology::NodeId;
 use vsteer_core::{Fault, FaultKind};
+use vsteer_sim::forecast::headroom::{too_much_memory, with_more as with_copies};
+use vsteer_sim::forecast::replay::Replay;
+use vsteer_sim::scenario::headroom::{Broken, Found, Headroom, broken, search, together, with_more};
+use vsteer_sim::scenario::outcome::{Ended, Follow, MEASURES, Unit, run as simulate};
+use vsteer_sim::scenario::{Case, Scenario};
+use vsteer_sim::setup::VmSetup;
 
 /// Says it.
 ///

@@ -9,14 +9,16 @@ use crate::scenario::replay::Recorded;
 use crate::source::{self, Stretch, progress_done, progress_of};
 use crate::text;
 use std::path::Path;
+use vsteer_core::forecast::Forecast;
+use vsteer_core::forecast::fluid;
 use vsteer_core::model::HostModel;
 use vsteer_core::nouns::{HostConfig, Manager};
 use vsteer_core::plan::advise::{Limits, plan_by, plan_of};
-use vsteer_core::plan::{Forecast, Plan, Scope, Step, powercli, set};
-use vsteer_core::predict::cosched::Cosched;
-use vsteer_core::predict::fluid;
-use vsteer_core::predict::foretell::{Foretold, GIVEN_BACK};
+use vsteer_core::plan::{Plan, powercli, set};
+use vsteer_core::setting::{Scope, Step};
 use vsteer_core::{Fault, FaultKind};
+use vsteer_sim::forecast::cosched::Cosched;
+use vsteer_sim::forecast::recorded::{Foretold, GIVEN_BACK};
 
 /// Plans.
 ///

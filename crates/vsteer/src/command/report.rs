@@ -6,8 +6,9 @@ use crate::source;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 use vsteer_core::diagnose::{Thresholds, diagnose};
+use vsteer_core::plan::Plan;
 use vsteer_core::plan::advise::{self, Limits};
-use vsteer_core::plan::{Plan, Scope};
+use vsteer_core::setting::Scope;
 use vsteer_core::verify::Verdict;
 use vsteer_core::{Fault, FaultKind};
 

@@ -7,9 +7,9 @@ use crate::scenario::replay::{self, Change};
 use crate::scenario::table::{self, Point};
 use crate::scenario::{record, runs};
 use serde_json::json;
-use vsteer_core::scenario::outcome::{Ended, MEASURES};
-use vsteer_core::sim::sched::POLICIES;
 use vsteer_core::{Fault, FaultKind};
+use vsteer_sim::scenario::outcome::{Ended, MEASURES};
+use vsteer_sim::sched::POLICIES;
 
 /// More points than this are a typing error.
 const POINTS_MAX: usize = 10_000;

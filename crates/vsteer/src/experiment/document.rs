@@ -4,11 +4,11 @@ use super::forest::{self, Effect, Runs, Spot};
 use super::{Cell, Document, Section, Table, number, probability};
 use crate::source::clock;
 use vsteer_act::experiment::Log;
-use vsteer_core::experiment::answers::{Answer, Answers, MeasureTold};
-use vsteer_core::experiment::description::Better;
-use vsteer_core::experiment::design::Laid;
-use vsteer_core::experiment::{Event, Experiment, Outcome};
-use vsteer_core::plan::Interval;
+use vsteer_core::Interval;
+use vsteer_experiment::answers::{Answer, Answers, MeasureTold};
+use vsteer_experiment::description::Better;
+use vsteer_experiment::design::Laid;
+use vsteer_experiment::{Event, Experiment, Outcome};
 
 /// Class and word of an outcome.
 pub fn outcome(o: Outcome) -> Cell {
@@ -280,7 +280,7 @@ mod tests {
         let laid = experiment.laid().unwrap();
         let folder = tempfile::tempdir().unwrap();
         let log = Log::create(folder.path()).unwrap();
-        let answers = vsteer_core::experiment::answer(&experiment, &laid, log.events());
+        let answers = vsteer_experiment::answer(&experiment, &laid, log.events());
         assert_eq!(answers.measures.len(), MEASURES);
         let document = of(&experiment, &laid, &log, &answers);
         let mut ids: Vec<&str> = document.sections.iter().map(|s| s.id.as_str()).collect();

@@ -4,9 +4,9 @@ use super::document::outcome;
 use super::forest::{self, Effect, Spot};
 use super::{Cell, Document, Section, Table, number, probability, text};
 use std::path::Path;
-use vsteer_core::experiment::Outcome;
-use vsteer_core::experiment::study::{Study, StudyTold, read_again};
 use vsteer_core::{Fault, FaultKind};
+use vsteer_experiment::Outcome;
+use vsteer_experiment::study::{Study, StudyTold, read_again};
 
 /// Part of the program: it tells the same wherever it runs.
 const FILE: &str = include_str!("../../../../experiments/published/host-tuning.toml");

@@ -2,8 +2,11 @@
 
 use super::Document;
 use super::markup::{column, esc, name, percent, table};
+use vsteer_core::Interval;
+use vsteer_core::forecast::Forecast;
 use vsteer_core::nouns::Manager;
-use vsteer_core::plan::{Forecast, Interval, Plan, Scope};
+use vsteer_core::plan::Plan;
+use vsteer_core::setting::Scope;
 
 fn interval(i: Interval) -> String {
     format!(

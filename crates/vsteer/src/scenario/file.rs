@@ -9,8 +9,8 @@ use serde::Deserialize;
 use std::path::{Path, PathBuf};
 use toml::de::{DeTable, DeValue};
 use toml::{Spanned, Table, Value};
-use vsteer_core::scenario::{Case, Refusal, Scenario};
 use vsteer_core::{Fault, FaultKind};
+use vsteer_sim::scenario::{Case, Refusal, Scenario};
 
 /// A change of a scenario from the command line.
 #[derive(Debug, Clone, PartialEq)]

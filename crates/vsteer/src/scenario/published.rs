@@ -10,10 +10,10 @@ use crate::interrupt::Interrupt;
 use serde_json::{Value, json};
 use std::fmt::Write;
 use std::path::Path;
-use vsteer_core::scenario::Case;
-use vsteer_core::scenario::outcome::{Figure, Run};
-use vsteer_core::scenario::published::{Paper, Row, RunForm, Summary, Told, Verdict, summary};
 use vsteer_core::{Fault, FaultKind};
+use vsteer_sim::scenario::Case;
+use vsteer_sim::scenario::outcome::{Figure, Run};
+use vsteer_sim::scenario::published::{Paper, Row, RunForm, Summary, Told, Verdict, summary};
 
 /// Enough for a 95 % interval of a third of the spread between runs.
 const SEEDS: u16 = 10;

@@ -4,14 +4,14 @@ use crate::interrupt::Interrupt;
 use std::path::Path;
 use vsteer_core::Fault;
 use vsteer_core::nouns::{HostConfig, Tid};
-use vsteer_core::scenario::Case;
-use vsteer_core::scenario::outcome::{Follow, Run, run};
-use vsteer_core::sim::blame::Blame;
-use vsteer_core::sim::samples;
-use vsteer_core::sim::sched::Simulation;
-use vsteer_core::sim::setup::{Host, Setup};
-use vsteer_core::sim::trace::Trace;
 use vsteer_record::{EventSummary, EventWriter, FORMAT, Manifest, Task, Writer};
+use vsteer_sim::blame::Blame;
+use vsteer_sim::samples;
+use vsteer_sim::scenario::Case;
+use vsteer_sim::scenario::outcome::{Follow, Run, run};
+use vsteer_sim::sched::Simulation;
+use vsteer_sim::setup::{Host, Setup};
+use vsteer_sim::trace::Trace;
 
 /// Between two samples, simulated ns: as often as `vsteer record` takes them.
 const STRIDE_NS: u64 = 200_000_000;

@@ -8,15 +8,16 @@ use crate::text::one_line;
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::path::Path;
+use vsteer_core::forecast::fluid;
 use vsteer_core::model::{HostModel, ThreadModel};
 use vsteer_core::nouns::{HostConfig, Tid, VmId, VmThread};
-use vsteer_core::predict::demand::{Demands, demands, unswitched};
-use vsteer_core::predict::foretell::Foretold;
-use vsteer_core::predict::replay::{Got, Replay, keep_slices, replay};
-use vsteer_core::predict::{fluid, weights};
 use vsteer_core::timeline::Switch;
 use vsteer_core::{Fault, FaultKind};
 use vsteer_record::Recording;
+use vsteer_sim::forecast::demand::{Demands, demands, unswitched};
+use vsteer_sim::forecast::recorded::Foretold;
+use vsteer_sim::forecast::replay::{Got, Replay, keep_slices, replay};
+use vsteer_sim::forecast::weights;
 
 /// The tick where a recording tells none: the simulator's default.
 const USUAL_HZ: u32 = 250;

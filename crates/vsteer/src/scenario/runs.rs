@@ -6,8 +6,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 use vsteer_core::Fault;
-use vsteer_core::scenario::Case;
-use vsteer_core::scenario::outcome::{Follow, Run, run};
+use vsteer_sim::scenario::Case;
+use vsteer_sim::scenario::outcome::{Follow, Run, run};
 
 /// Runs `cases` with each of `seeds`; the runs of each case, those that were not begun left out.
 ///

@@ -2,8 +2,8 @@
 
 use crate::text::one_line;
 use serde_json::{Value, json};
-use vsteer_core::scenario::Scenario;
-use vsteer_core::scenario::outcome::{Ended, Figure, MEASURES, Run, Unit, figure};
+use vsteer_sim::scenario::Scenario;
+use vsteer_sim::scenario::outcome::{Ended, Figure, MEASURES, Run, Unit, figure};
 
 /// One combination of a sweep (or the only one).
 pub struct Point {
@@ -159,7 +159,7 @@ pub fn notes(point: &Point) -> Vec<String> {
 /// The same for programs. Shares and parts are fractions, times ns.
 pub fn value(point: &Point, set: &[(String, String)]) -> Value {
     let figures = |line: &Line| {
-        let of = |(m, measure): (usize, &vsteer_core::scenario::outcome::Measure)| {
+        let of = |(m, measure): (usize, &vsteer_sim::scenario::outcome::Measure)| {
             let f = told(&point.runs, line, m)?;
             Some((measure.name.to_owned(), json!({ "mean": f.mean, "half_width": f.half_width })))
         };

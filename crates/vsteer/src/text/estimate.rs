@@ -1,9 +1,9 @@
 //! Estimates as a person reads them.
 
 use super::one_line;
-use vsteer_core::sla::estimate::ALL;
-use vsteer_core::sla::score::{Foretold, LOADED, error};
-use vsteer_core::sla::window::Response;
+use vsteer_sla::estimate::ALL;
+use vsteer_sla::score::{Foretold, LOADED, error};
+use vsteer_sla::window::Response;
 
 /// Every interval, and how far off each estimator was.
 pub fn all(names: &[&str], foretold: &[Foretold]) -> String {

@@ -1,7 +1,10 @@
 //! A plan as a person reads it before anything happens: the diff, why, and what is expected.
 
 use super::one_line;
-use vsteer_core::plan::{Change, Forecast, Interval, Plan, Step};
+use vsteer_core::Interval;
+use vsteer_core::forecast::Forecast;
+use vsteer_core::plan::Plan;
+use vsteer_core::setting::{Change, Step};
 
 /// A ready share that changes by less, summed over a VM's vCPUs, is not worth a word between two steps.
 const TOLD_FROM: f64 = 0.005;

@@ -6,7 +6,7 @@ use super::{fault, needs_budget};
 use crate::actuate::{Able, Capabilities, Capability};
 use crate::kvm::inventory::Inventory;
 use vsteer_core::nouns::{CpuWeight, Manager, Role, VmConfig};
-use vsteer_core::plan::{Change, QuotaScope, Step};
+use vsteer_core::setting::{Change, QuotaScope, Step};
 use vsteer_core::{Fault, FaultKind};
 
 const NO_GROUP: &str = "it has no cgroup of its own with the cpu controller";

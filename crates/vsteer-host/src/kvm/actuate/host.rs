@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use std::time::Duration;
 use vsteer_core::CpuSet;
 use vsteer_core::nouns::{Manager, VmId};
-use vsteer_core::plan::{Change, Step};
+use vsteer_core::setting::{Change, Step};
 use vsteer_core::{Fault, FaultKind};
 
 /// A guest that writes faster than its memory can be sent never arrives: then it stays where it is.

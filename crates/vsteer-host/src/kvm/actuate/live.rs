@@ -15,7 +15,7 @@ use crate::linux::{sched, task};
 use rustix::io::Errno;
 use serde_json::{Value, json};
 use vsteer_core::nouns::{Manager, Quota, Role, SchedClass, Tid, VmConfig};
-use vsteer_core::plan::{Change, QuotaScope, Step};
+use vsteer_core::setting::{Change, QuotaScope, Step};
 use vsteer_core::{CpuSet, Fault, FaultKind};
 
 /// How often the list of threads is walked again while new ones appear.

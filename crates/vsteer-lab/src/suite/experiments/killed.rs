@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use std::process::Stdio;
 use std::time::Duration;
 use vsteer_core::Fault;
-use vsteer_core::sim::random::Random;
+use vsteer_core::random::Random;
 
 const LIMIT: Duration = Duration::from_secs(120);
 const KILLS: usize = 12;

@@ -15,7 +15,7 @@ mod tuned;
 use super::{Bench, Case, Findings};
 use serde_json::json;
 use vsteer_core::Fault;
-use vsteer_core::experiment::simulated;
+use vsteer_experiment::simulated;
 
 /// See the file's head.
 pub const CASE: Case = Case {

@@ -5,14 +5,15 @@
 
 use crate::suite::steered::failed;
 use serde::Serialize;
-use vsteer_core::sim::engine::Stop;
-use vsteer_core::sim::guest::team::{LoopSpec, Schedule, Waiting};
-use vsteer_core::sim::guest::{Demand, Jobs, Times};
-use vsteer_core::sim::policy::Values;
-use vsteer_core::sim::sched;
-use vsteer_core::sim::setup::{Setup, Vcpu, VcpuSetup, VmSetup, machine};
 use vsteer_core::stats::{half_width, mean, quantile};
+use vsteer_core::topology::machine;
 use vsteer_core::{CpuSet, Fault};
+use vsteer_sim::engine::Stop;
+use vsteer_sim::guest::team::{LoopSpec, Schedule, Waiting};
+use vsteer_sim::guest::{Demand, Jobs, Times};
+use vsteer_sim::policy::Values;
+use vsteer_sim::sched;
+use vsteer_sim::setup::{Setup, Vcpu, VcpuSetup, VmSetup};
 
 /// Schedules by their names, and rows dealt out at once.
 pub const SCHEDULES: [(&str, Schedule, Option<u64>); 3] = [

@@ -26,7 +26,7 @@ use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use vsteer_core::Fault;
-use vsteer_core::sim::guest::team::Schedule;
+use vsteer_sim::guest::team::Schedule;
 
 /// See the file's head.
 pub const CASE: Case = Case {

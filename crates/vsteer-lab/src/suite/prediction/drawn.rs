@@ -11,7 +11,7 @@
 //! Left out: pins (there is one pCPU), classes, competitors that are no VMs (GAP(replay-host)).
 
 use std::fmt::Write;
-use vsteer_core::sim::random::Random;
+use vsteer_core::random::Random;
 
 /// A configuration, what changes, and the job that records both.
 #[derive(Debug, Clone, PartialEq)]

@@ -1,7 +1,7 @@
 //! Which requests of a VM ended, as far as its log or its histogram tells by now?
 //!
 //! **A log** is read on as it grows. **A histogram** is scraped several times a period, so that how requests hang together within it is
-//! measured ([`vsteer_core::sla::histogram`]): what came between two scrapes is drawn as requests of that time.
+//! measured ([`vsteer_sla::histogram`]): what came between two scrapes is drawn as requests of that time.
 //!
 //! A scrape that fails loses nothing as long as the server lives: its counters go on, and the next scrape tells what this one did not. So a
 //! period of which too little was told is waited for and looked at together with the next one; weights stay. Who says nothing for
@@ -12,12 +12,12 @@ use crate::logs;
 use crate::sla::Source;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use vsteer_core::sla::histogram::Lots;
-use vsteer_core::sla::window::Answered;
+use vsteer_core::requests::Answered;
 use vsteer_core::{Fault, FaultKind};
 use vsteer_host::follow::Follower;
 use vsteer_host::scrape::{LIMIT, Place};
 use vsteer_record::prometheus::{Histogram, Scrape};
+use vsteer_sla::histogram::{self, Lots};
 
 /// Requests in a period from which the end of a log tells how far it is behind.
 const REQUESTS_TO_TELL: usize = 50;
@@ -235,7 +235,7 @@ impl Scraped {
             Some((before_ns, _)) if *before_ns >= at_ns => return Ok(()),
             Some((before_ns, before)) => {
                 let between = now.since(before).map_err(of_place)?;
-                ended.extend(between.counted.requests((*before_ns, at_ns)).map_err(of_place)?);
+                ended.extend(histogram::requests(&between.counted, (*before_ns, at_ns)).map_err(of_place)?);
                 self.lots.push((at_ns, Lots::of(&between.counted)));
                 self.resets += between.resets;
             }

@@ -1,7 +1,7 @@
 //! What is planned, of verdicts that are made up here and settings that are files of these tests' own.
 
 use super::*;
-use vsteer_core::plan::Interval;
+use vsteer_core::Interval;
 
 /// An experiment over files of these contents: name, what is in force, levels; what else stands in the factor instead of its file.
 struct Made {

@@ -1,0 +1,78 @@
+//! What will a set of steps do to every VM?
+//!
+//! A [`Forecast`] says, per VM, what is expected of its run and ready time, beside what was observed. Whatever makes one is a
+//! [`Forecaster`]: here [`fluid`], which needs samples alone; `vsteer-sim` has those that simulate.
+
+pub mod fluid;
+
+use crate::nouns::VmId;
+use crate::setting::Step;
+use crate::{Fault, Interval};
+use serde::{Deserialize, Serialize};
+
+/// A way to forecast what steps do to a host that was observed.
+pub trait Forecaster {
+    /// What `steps` will do; of no steps, what the method says of the host as it is.
+    ///
+    /// # Errors
+    /// The method's own, and `Interrupted`.
+    fn forecast(&mut self, steps: &[Step]) -> Result<Forecast, Fault>;
+}
+
+/// What is expected of one VM.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct VmForecast {
+    /// Which.
+    pub vm: VmId,
+    /// Its name.
+    pub name: String,
+    /// Sum over its vCPUs of the run share, as observed and as expected.
+    pub run_before: f64,
+    /// As expected.
+    pub run_after: Interval,
+    /// Sum over its vCPUs of ready, as observed.
+    pub ready_before: f64,
+    /// Is what a quota held in `ready_before` and `ready_after`, as it was not told apart when observed?
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub with_limited: bool,
+    /// As expected.
+    pub ready_after: Interval,
+    /// Mean wait after a wake-up, ns, as observed; `None` when nothing woke or it was not measured.
+    pub wake_wait_ns_before: Option<f64>,
+    /// As expected.
+    pub wake_wait_ns_after: Option<Interval>,
+    /// Sum over its vCPUs of lag, as observed; `None` where the method does not tell it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lag_before: Option<f64>,
+    /// As expected.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lag_after: Option<Interval>,
+    /// Sum over its vCPUs of co-stop, as observed; `None` where there is none, or the method does not tell it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub costop_before: Option<f64>,
+    /// As expected.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub costop_after: Option<Interval>,
+    /// 99th percentile of the wait after a wake-up, ns, as observed; `None` where the method does not tell it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wake_p99_ns_before: Option<f64>,
+    /// As expected.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wake_p99_ns_after: Option<Interval>,
+}
+
+impl VmForecast {
+    /// The change of its work rate: 1.0 unchanged, 0.9 a tenth less.
+    pub fn work_ratio(&self) -> f64 {
+        if self.run_before > 0.0 { self.run_after.likely / self.run_before } else { 1.0 }
+    }
+}
+
+/// What a set of changes is expected to do.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Forecast {
+    /// How it was computed.
+    pub method: String,
+    /// Per VM, in the configuration's order.
+    pub vms: Vec<VmForecast>,
+}

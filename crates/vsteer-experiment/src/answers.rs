@@ -1,0 +1,301 @@
+//! What do an experiment's runs say: what helps, by how much, how sure, and what made no difference?
+//!
+//! Per question and measure one number per block: of logarithms where every value is above 0, so that an effect is a ratio and its interval per cent, else
+//! of the values. Beside it stand Welch's and Mann and Whitney's p of the two sides' runs, which know nothing of blocks. Whether an answer counts as a
+//! difference is decided by the blocks' p, corrected for all questions of that measure by Holm. Where none is seen, the smallest one that would have
+//! been is said.
+//!
+//! Left out: an effect that differs between blocks in a way of interest (host against host): blocks are taken as chance's.
+
+use super::analyse::blocks::TwoStage;
+use super::analyse::difference::welch;
+use super::analyse::front::{Point, pareto};
+use super::analyse::many::holm;
+use super::analyse::mean::{Summary, outliers};
+use super::analyse::ranks::mann_whitney;
+use super::analyse::{ALPHA, POWER};
+use super::description::{Better, Experiment, Measure};
+use super::design::Laid;
+use super::progress::{Bad, Event, Progress, Run};
+use serde::{Deserialize, Serialize};
+use vsteer_core::Interval;
+use vsteer_core::stats;
+
+/// Less than this is no difference of logarithms, but their last digits: 1e-10 %.
+const ROUNDING: f64 = 1e-12;
+
+/// What an answer says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// It is better.
+    Better,
+    /// It is worse.
+    Worse,
+    /// No difference was seen.
+    NotSeen,
+    /// There were too few blocks to tell.
+    TooFew,
+}
+
+/// One setting under one measure.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SettingTold {
+    /// In words.
+    pub words: String,
+    /// Its runs that count; `None` with fewer than two.
+    pub summary: Option<Summary>,
+    /// Interval of the mean.
+    pub interval: Option<Interval>,
+    /// Its values, block by block.
+    pub values: Vec<f64>,
+    /// Which of those are far out; they are in all figures.
+    pub outliers: Vec<usize>,
+    /// Is it on the front of all measures: does no other setting beat it?
+    pub on_front: bool,
+}
+
+/// One question's answer under one measure.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Answer {
+    /// The question.
+    pub name: String,
+    /// Is it about two factors together?
+    pub interaction: bool,
+    /// What cannot be told from it in this design.
+    pub also: Vec<String>,
+    /// The effect, in per cent of what it is held against; in the measure's unit where values are not all above 0.
+    pub effect: Option<Interval>,
+    /// Is it in per cent?
+    pub percent: bool,
+    /// Blocks, and those of the first stage.
+    pub blocks: usize,
+    /// Those of the first stage.
+    pub first: usize,
+    /// p of the blocks.
+    pub p: Option<f64>,
+    /// The same, corrected for all questions of this measure.
+    pub p_holm: Option<f64>,
+    /// Of the two sides' runs by themselves.
+    pub p_welch: Option<f64>,
+    /// Of their ranks.
+    pub p_ranks: Option<f64>,
+    /// The difference in pooled deviations, with its interval.
+    pub hedges_g: Option<Interval>,
+    /// What it comes to.
+    pub outcome: Outcome,
+    /// The smallest effect that would have been told with a probability of 80 %, in the effect's unit.
+    pub smallest_visible: Option<f64>,
+}
+
+/// All answers of one measure.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct MeasureTold {
+    /// The measure.
+    pub measure: Measure,
+    /// Its settings.
+    pub settings: Vec<SettingTold>,
+    /// Its questions, the largest effects in the right direction first, then what made no difference.
+    pub answers: Vec<Answer>,
+}
+
+/// All of an experiment.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Answers {
+    /// Per measure.
+    pub measures: Vec<MeasureTold>,
+    /// Runs that were made, warm-up included.
+    pub runs: usize,
+    /// Those that count.
+    pub counted: usize,
+    /// Those that do not, with the reason.
+    pub bad: Vec<(Run, String)>,
+    /// What was not measured in runs that count, and why.
+    pub missing: Vec<String>,
+    /// Settings that were given up, in words.
+    pub given_up: Vec<String>,
+    /// Boots.
+    pub boots: usize,
+    /// Blocks that were wanted where more than the ceiling allows.
+    pub wanted: Option<usize>,
+    /// Is it at its end?
+    pub ended: bool,
+}
+
+/// Values of one measure: block by block, setting by setting.
+pub struct Values {
+    /// Block, then setting; logarithms if so.
+    pub values: Vec<Vec<Option<f64>>>,
+    /// Are they logarithms?
+    pub logarithms: bool,
+}
+
+impl Values {
+    /// The mean of all.
+    pub fn mean(&self) -> f64 {
+        let all: Vec<f64> = self.values.iter().flatten().flatten().copied().collect();
+        stats::mean(&all).unwrap_or(0.0)
+    }
+}
+
+/// A setting's value in each block: the mean of its visit's runs that count.
+pub fn values_of_block(laid: &Laid, runs: &[&Run], measure: usize) -> Values {
+    let blocks = runs.iter().map(|r| r.place.block + 1).max().unwrap_or(0);
+    let mut found = vec![vec![Vec::new(); laid.settings.len()]; blocks];
+    for run in runs.iter().filter(|r| r.bad.is_none() && !r.warm_up) {
+        if let Some(value) = run.values.get(measure).copied().flatten() {
+            found[run.place.block][run.place.setting].push(value);
+        }
+    }
+    let logarithms = found.iter().flatten().flatten().all(|v| *v > 0.0);
+    let one = |v: &Vec<f64>| stats::mean(v).map(|m| if logarithms { libm::log(m) } else { m });
+    Values { values: found.iter().map(|b| b.iter().map(one).collect()).collect(), logarithms }
+}
+
+fn percent_of(log: f64) -> f64 {
+    100.0 * libm::expm1(log)
+}
+
+/// Answers one measure's questions.
+fn of_measure(
+    experiment: &Experiment,
+    laid: &Laid,
+    runs: &[&Run],
+    first: usize,
+    index: usize,
+    measure: &Measure,
+) -> MeasureTold {
+    let values = values_of_block(laid, runs, index);
+    let plain = |setting: usize| -> Vec<f64> {
+        let of = values.values.iter().filter_map(|b| b[setting]);
+        of.map(|v| if values.logarithms { libm::exp(v) } else { v }).collect()
+    };
+    let settings = laid.settings.iter().enumerate().map(|(s, levels)| {
+        let x = plain(s);
+        let stage = TwoStage::of(&x, first);
+        SettingTold {
+            words: experiment.words(levels),
+            summary: Summary::of(&x),
+            interval: stage.map(|s| s.interval(ALPHA)),
+            outliers: outliers(&x),
+            values: x,
+            on_front: false,
+        }
+    });
+    let settings: Vec<SettingTold> = settings.collect();
+    let mut answers: Vec<Answer> = laid
+        .contrasts
+        .iter()
+        .map(|c| {
+            // Equal values leave a rounding error of their logarithms, which would be a difference beyond doubt.
+            let exact = |v: f64| if v.abs() < ROUNDING { 0.0 } else { v };
+            let x: Vec<f64> = values.values.iter().filter_map(|b| c.of_block(b)).map(exact).collect();
+            let stage = TwoStage::of(&x, first);
+            let side = |positive: bool| -> Vec<f64> {
+                c.weights
+                    .iter()
+                    .filter(|(_, w)| (*w > 0.0) == positive)
+                    .flat_map(|(s, _)| plain(*s))
+                    .collect()
+            };
+            // Of an interaction the two sides are no settings.
+            let (a, b) = if c.interaction { (Vec::new(), Vec::new()) } else { (side(false), side(true)) };
+            let apart = Summary::of(&a).zip(Summary::of(&b)).and_then(|(a, b)| welch(a, b));
+            // Of values that are equal but for their last digits there is no deviation to measure by.
+            let apart = apart.filter(|d| d.standard_error > ROUNDING * d.a.mean.abs().max(d.b.mean.abs()));
+            let scale = |i: Interval| {
+                if !values.logarithms {
+                    return i;
+                }
+                Interval { low: percent_of(i.low), likely: percent_of(i.likely), high: percent_of(i.high) }
+            };
+            Answer {
+                name: c.name.clone(),
+                interaction: c.interaction,
+                also: c.also.clone(),
+                effect: stage.map(|s| scale(s.interval(ALPHA))),
+                percent: values.logarithms,
+                blocks: x.len(),
+                first: first.min(x.len()),
+                p: stage.map(|s| s.p()),
+                p_holm: None,
+                p_welch: apart.map(|d| d.p()),
+                p_ranks: mann_whitney(&a, &b),
+                hedges_g: apart.map(|d| d.hedges_g(ALPHA)),
+                outcome: Outcome::TooFew,
+                smallest_visible: stage.map(|s| {
+                    let v = s.smallest_visible(ALPHA, POWER);
+                    if values.logarithms { percent_of(v) } else { v }
+                }),
+            }
+        })
+        .collect();
+    let asked: Vec<usize> = (0..answers.len()).filter(|i| answers[*i].p.is_some()).collect();
+    let p: Vec<f64> = asked.iter().filter_map(|i| answers[*i].p).collect();
+    for (i, p) in asked.into_iter().zip(holm(&p)) {
+        let likely = answers[i].effect.map_or(0.0, |e| e.likely);
+        answers[i].p_holm = Some(p);
+        answers[i].outcome = match (p < ALPHA, (likely < 0.0) == (measure.better == Better::Less)) {
+            (false, _) => Outcome::NotSeen,
+            (true, true) => Outcome::Better,
+            (true, false) => Outcome::Worse,
+        };
+    }
+    let gain = |a: &Answer| {
+        a.effect.map_or(0.0, |e| if measure.better == Better::Less { -e.likely } else { e.likely })
+    };
+    let class = |a: &Answer| match a.outcome {
+        Outcome::Better => 0,
+        Outcome::Worse => 1,
+        Outcome::NotSeen => 2,
+        Outcome::TooFew => 3,
+    };
+    answers.sort_by(|a, b| class(a).cmp(&class(b)).then(gain(b).total_cmp(&gain(a))));
+    MeasureTold { measure: measure.clone(), settings, answers }
+}
+
+/// What the log's runs say.
+pub fn answer(experiment: &Experiment, laid: &Laid, events: &[Event]) -> Answers {
+    let progress = Progress::new(experiment, laid, events);
+    let runs: Vec<&Run> = progress.runs().collect();
+    let first = experiment.runs_least;
+    let mut measures: Vec<MeasureTold> = experiment
+        .measured()
+        .iter()
+        .enumerate()
+        .map(|(i, m)| of_measure(experiment, laid, &runs, first, i, m))
+        .collect();
+    let points: Option<Vec<Point>> = (0..laid.settings.len())
+        .map(|s| {
+            let each = measures.iter().map(|m| {
+                let (told, sign) =
+                    (&m.settings[s], if m.measure.better == Better::Less { 1.0 } else { -1.0 });
+                let i = told.interval?;
+                Some((sign * i.likely, i.high - i.likely))
+            });
+            let (costs, margins) = each.collect::<Option<Vec<_>>>()?.into_iter().unzip();
+            Some(Point { costs, margins })
+        })
+        .collect();
+    for (s, on) in points.map_or_else(Vec::new, |p| pareto(&p)).into_iter().enumerate() {
+        measures.iter_mut().for_each(|m| m.settings[s].on_front = on);
+    }
+    let decided = events.iter().find_map(|e| match e {
+        Event::Decided { blocks, wanted } if wanted > blocks => Some(*wanted),
+        _ => None,
+    });
+    Answers {
+        measures,
+        runs: runs.len(),
+        counted: runs.iter().filter(|r| r.bad.is_none() && !r.warm_up).count(),
+        bad: runs.iter().filter_map(|r| Some(((*r).clone(), r.bad.as_ref().map(Bad::to_string)?))).collect(),
+        missing: runs.iter().filter(|r| r.bad.is_none()).flat_map(|r| r.missing.clone()).collect(),
+        given_up: (0..laid.settings.len())
+            .filter(|s| progress.given_up(*s))
+            .map(|s| experiment.words(&laid.settings[s]))
+            .collect(),
+        boots: events.iter().filter(|e| matches!(e, Event::Booting { .. })).count(),
+        wanted: decided,
+        ended: events.iter().any(|e| matches!(e, Event::Ended)),
+    }
+}

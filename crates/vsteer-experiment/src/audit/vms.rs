@@ -1,0 +1,425 @@
+//! Which VMs are here, with how many vCPUs, pinned where, and with how many queues?
+//!
+//! A VM that runs is told by its QEMU: libvirt's, Proxmox's and one started by hand all have a command line and, with `-name ...,debug-threads=on`, a named
+//! thread per vCPU whose `Cpus_allowed_list` is its pin. A VM that does not run is told by libvirt's definition. What is the same VM runs and is defined
+//! under one name (and UUID, where both say one): then what runs is in force, and the checks say where its definition differs.
+//!
+//! Here a command line has been reduced to the options and keys that matter, JSON among them rewritten as `key=value` (the host crate's
+//! `audit/running.rs`). A word that is not understood is skipped.
+//!
+//! Source: QEMU 7.2: `qemu-options.hx`; `hw/core/machine-smp.c` (what `-smp` leaves out); `hw/virtio/virtio-pci.c`, `virtio_pci_optimal_num_queues`, and
+//! `hw/core/machine.c`, `hw_compat_5_1` (queues of disks; so `info qtree` shows them); `hw/net/virtio-net.c` (queues of networks). libvirt's formatdomain (vcpu,
+//! cputune, driver).
+//!
+//! Left out: configuration files (`-readconfig`); disks of definitions that name no number of queues; GAP(audit-live): devices that a monitor added later, and
+//! VMs of other VMMs than QEMU.
+
+use super::Tree;
+use super::definition::{attribute, content, elements, name_of, vcpus_of};
+use std::collections::BTreeMap;
+use vsteer_core::CpuSet;
+
+/// Queues of a disk at most, as QEMU has them by itself (VIRTIO_QUEUE_MAX; a SCSI controller's two others do not matter to an audit).
+const QUEUES_MAX: usize = 1024;
+/// QEMU's version since which machines have as many queues per disk as vCPUs.
+const QUEUES_SINCE: (u32, u32) = (5, 2);
+/// Machine types without a version: the newest of their QEMU.
+const UNVERSIONED: [&str; 10] =
+    ["", "pc", "q35", "virt", "microvm", "pseries", "s390-ccw-virtio", "s390-ccw", "s390", "isapc"];
+
+/// Whence a VM is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Source {
+    /// It runs, as this process.
+    Running(u32),
+    /// libvirt's definition.
+    Defined,
+}
+
+/// Who can change it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Manager {
+    /// libvirt.
+    Libvirt,
+    /// Proxmox VE, as this VM. Untried.
+    Proxmox(u32),
+    /// Who started the process.
+    Nobody,
+}
+
+/// A vCPU's pin.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pin {
+    /// The thread, where it runs.
+    pub tid: Option<u32>,
+    /// Where it may run; `None`: on every pCPU.
+    pub cpus: Option<CpuSet>,
+}
+
+/// What a device is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// A network of which the host's side can have several queues.
+    Network,
+    /// A network that has one queue and no more (QEMU's own user network).
+    SingleQueue,
+    /// A disk.
+    Disk,
+    /// A SCSI controller.
+    Scsi,
+}
+
+/// A virtio device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Device {
+    /// What it is.
+    pub kind: Kind,
+    /// QEMU's name of it; empty where it has none.
+    pub id: String,
+    /// A network's address.
+    pub mac: Option<String>,
+    /// Its queues (of a network: pairs), or why that is not told.
+    pub queues: Result<usize, String>,
+    /// Queues that the host's side of a network has, where it has more than the device uses.
+    pub unused: Option<usize>,
+}
+
+/// A VM.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Vm {
+    /// Its name.
+    pub name: String,
+    /// Its UUID, where it is said.
+    pub uuid: Option<String>,
+    /// Whence it is known.
+    pub source: Source,
+    /// Who can change it.
+    pub manager: Manager,
+    /// How many vCPUs it has.
+    pub vcpus: usize,
+    /// Each vCPU's pin, or why that is not told.
+    pub pins: Result<BTreeMap<u32, Pin>, String>,
+    /// Where its first thread may run, while it runs: vCPUs that nobody pinned may run there too.
+    pub confined: Option<CpuSet>,
+    /// Its virtio devices.
+    pub devices: Vec<Device>,
+}
+
+/// All VMs of a tree.
+#[derive(Debug, Clone, Default)]
+pub struct Vms {
+    running: Vec<Vm>,
+    defined: Vec<Vm>,
+}
+
+impl Vms {
+    /// Reads them.
+    pub fn of(t: &Tree) -> Vms {
+        let pid = |(pid, text): (&str, &str)| running(t, pid.parse().ok()?, text);
+        let running = t.matching("/proc/", "/cmdline").filter_map(pid).collect();
+        let defined = t.matching("/etc/libvirt/qemu/", ".xml").map(|(file, xml)| defined(t, file, xml));
+        Vms { running, defined: defined.collect() }
+    }
+
+    /// What is in force: VMs that run, and definitions of those that do not.
+    pub fn in_force(&self) -> impl Iterator<Item = &Vm> {
+        let idle = |d: &&Vm| !self.running.iter().any(|r| r.is(d));
+        self.running.iter().chain(self.defined.iter().filter(idle))
+    }
+
+    /// VMs that run, each with its definition.
+    pub fn running_and_defined(&self) -> impl Iterator<Item = (&Vm, &Vm)> {
+        self.running.iter().filter_map(|r| Some((r, self.defined.iter().find(|d| r.is(d))?)))
+    }
+}
+
+impl Vm {
+    /// Are these one VM?
+    fn is(&self, other: &Vm) -> bool {
+        let apart = matches!((&self.uuid, &other.uuid), (Some(a), Some(b)) if a != b);
+        self.name == other.name && !apart
+    }
+
+    /// Whence it is known, in a word.
+    pub fn told_by(&self) -> &'static str {
+        match self.source {
+            Source::Running(_) => "running",
+            Source::Defined => "defined",
+        }
+    }
+}
+
+impl Device {
+    /// What it is called.
+    pub fn label(&self) -> String {
+        let kind = match self.kind {
+            Kind::Network | Kind::SingleQueue => "network",
+            Kind::Disk => "disk",
+            Kind::Scsi => "SCSI controller",
+        };
+        if self.id.is_empty() { kind.to_owned() } else { format!("{kind} {}", self.id) }
+    }
+}
+
+/// The online CPUs, where that is told.
+pub fn online(t: &Tree) -> Option<CpuSet> {
+    t.text("/sys/devices/system/cpu/online")?.parse().ok().filter(|c: &CpuSet| !c.is_empty())
+}
+
+/// Key and value, between commas; `,,` is a comma.
+type Pairs = BTreeMap<String, String>;
+
+fn pairs(text: &str) -> Pairs {
+    // No command line holds a NUL within a word.
+    let text = text.replace(",,", "\0");
+    let pair =
+        |word: &str| word.replace('\0', ",").split_once('=').map(|(k, v)| (k.to_owned(), v.to_owned()));
+    text.split(',').filter_map(pair).collect()
+}
+
+fn number(pairs: &Pairs, key: &str) -> Option<usize> {
+    pairs.get(key)?.parse().ok().filter(|n| *n > 0)
+}
+
+/// What a QEMU's reduced command line and its threads say.
+fn running(t: &Tree, pid: u32, text: &str) -> Option<Vm> {
+    let words: Vec<&str> = text.split('\0').collect();
+    let (program, rest) = words.split_first()?;
+    let options: Vec<(&str, Pairs)> =
+        rest.chunks_exact(2).filter_map(|w| Some((w[0].strip_prefix('-')?, pairs(w[1])))).collect();
+    let plain = |name: &str| {
+        let at = rest.chunks_exact(2).rposition(|w| w[0].strip_prefix('-') == Some(name))?;
+        Some(rest[2 * at + 1])
+    };
+    // A later word of a kind adds to, or overrides, what a former one says.
+    let all = |name: &str| -> Pairs {
+        options.iter().filter(|(o, _)| *o == name).flat_map(|(_, p)| p.clone()).collect()
+    };
+    let (name, machine) = (all("name"), all("machine"));
+    let mut smp: Pairs =
+        machine.iter().filter_map(|(k, v)| Some((k.strip_prefix("smp.")?.to_owned(), v.clone()))).collect();
+    smp.extend(all("smp"));
+    let started = started(&smp);
+    let (pins, confined) = pins(t, pid, name.get("debug-threads").is_some_and(|v| v == "on"));
+    // Threads tell of vCPUs that were plugged in later, too.
+    let vcpus = pins.as_ref().map_or(started, BTreeMap::len);
+    let disks = disk_queues(machine.get("type").map_or("", String::as_str), started);
+    let libvirt =
+        options.iter().any(|(o, p)| *o == "object" && p.get("id").is_some_and(|i| i == "masterKey0"));
+    let manager = match plain("id").and_then(|id| id.parse().ok()) {
+        _ if libvirt => Manager::Libvirt,
+        Some(id) => Manager::Proxmox(id),
+        None => Manager::Nobody,
+    };
+    let backends: BTreeMap<&str, &Pairs> = options
+        .iter()
+        .filter(|(o, _)| *o == "netdev")
+        .filter_map(|(_, p)| Some((p.get("id")?.as_str(), p)))
+        .collect();
+    let device = |(option, p): &(&str, Pairs)| match *option {
+        "device" => device(p, &backends, &disks, program.ends_with("-s390x")),
+        "nic" | "net" => nic(p),
+        "drive" if p.get("if").is_some_and(|i| i == "virtio") => Some(Device {
+            kind: Kind::Disk,
+            id: p.get("id").cloned().unwrap_or_default(),
+            mac: None,
+            queues: disks.clone(),
+            unused: None,
+        }),
+        _ => None,
+    };
+    Some(Vm {
+        name: name
+            .get("guest")
+            .filter(|n| !n.is_empty())
+            .cloned()
+            .unwrap_or_else(|| format!("process {pid}")),
+        uuid: plain("uuid").map(str::to_ascii_lowercase),
+        source: Source::Running(pid),
+        manager,
+        vcpus,
+        pins,
+        confined,
+        devices: options.iter().filter_map(device).collect(),
+    })
+}
+
+/// How many vCPUs QEMU starts with, by `-smp`; what that leaves out is one, or what the rest makes it.
+fn started(smp: &Pairs) -> usize {
+    let product = || {
+        smp.iter()
+            .filter(|(k, _)| *k != "cpus" && *k != "maxcpus")
+            .filter_map(|(k, _)| number(smp, k))
+            .fold(1usize, usize::saturating_mul)
+    };
+    number(smp, "cpus").or_else(|| number(smp, "maxcpus")).unwrap_or_else(product)
+}
+
+fn allowed(t: &Tree, path: &str) -> Option<CpuSet> {
+    t.text(path)?.lines().find_map(|l| l.strip_prefix("Cpus_allowed_list:"))?.parse().ok()
+}
+
+/// Pins of a process's vCPUs, or why they are not told; and where its first thread may run.
+fn pins(t: &Tree, pid: u32, named: bool) -> (Result<BTreeMap<u32, Pin>, String>, Option<CpuSet>) {
+    let Some(online) = online(t) else {
+        return (Err("which pCPUs are online is not told here".into()), None);
+    };
+    let on = |path: &str| allowed(t, path).map(|c| c.intersection(&online));
+    let confined = on(&format!("/proc/{pid}/status")).filter(|c| *c != online);
+    let tasks = format!("/proc/{pid}/task/");
+    let mut pins = BTreeMap::new();
+    for (tid, comm) in t.matching(&tasks, "/comm") {
+        if comm.starts_with("ALL CPUs") {
+            let why = "one thread runs all of its vCPUs (TCG without a thread for each)";
+            return (Err(why.into()), confined);
+        }
+        let vcpu = || comm.strip_prefix("CPU ")?.split_once('/')?.0.parse().ok();
+        let (Some(vcpu), Ok(tid)) = (vcpu(), tid.parse()) else { continue };
+        let Some(cpus) = on(&format!("{tasks}{tid}/status")) else { continue };
+        pins.insert(vcpu, Pin { tid: Some(tid), cpus: Some(cpus).filter(|c| *c != online) });
+    }
+    let pins = match (pins.is_empty(), named) {
+        (false, _) => Ok(pins),
+        (true, true) => Err("no thread of a vCPU was there when it was looked at".into()),
+        (true, false) => Err("QEMU names no threads: start it with -name ...,debug-threads=on".into()),
+    };
+    (pins, confined)
+}
+
+/// Queues of a disk or SCSI controller on PCI that names no number, by the machine's type.
+fn disk_queues(machine: &str, vcpus: usize) -> Result<usize, String> {
+    let end = machine.rsplit('-').next().unwrap_or_default();
+    // Proxmox adds its own version behind a plus sign.
+    let mut numbers = end.split('+').next().unwrap_or_default().split('.').map(str::parse::<u32>);
+    match (numbers.next(), numbers.next()) {
+        (Some(Ok(major)), Some(Ok(minor))) if (major, minor) < QUEUES_SINCE => Ok(1),
+        (Some(Ok(_)), Some(Ok(_))) => Ok(vcpus.min(QUEUES_MAX)),
+        _ if UNVERSIONED.contains(&machine) => Ok(vcpus.min(QUEUES_MAX)),
+        _ => Err(format!("what machines of type {machine:?} have where no number is named is not known")),
+    }
+}
+
+/// A `-device`, if it is one whose queues matter.
+fn device(
+    p: &Pairs,
+    backends: &BTreeMap<&str, &Pairs>,
+    disks: &Result<usize, String>,
+    s390: bool,
+) -> Option<Device> {
+    let driver = p.get("driver")?;
+    let (base, pci) = bus(driver, s390);
+    let id = p.get("id").cloned().unwrap_or_default();
+    if base == "virtio-net" {
+        let backend = p.get("netdev").and_then(|n| backends.get(n.as_str()));
+        let kind = backend.and_then(|b| b.get("type")).map_or(Kind::Network, |t| network(t));
+        let has = backend.map_or(1, |b| match b.get("fds") {
+            Some(fds) => fds.split(':').count(),
+            None => number(b, "queues").unwrap_or(1),
+        });
+        // Without mq a guest has one pair, whatever the host's side could do.
+        let mq = p.get("mq").is_some_and(|v| ["on", "yes", "true"].contains(&v.as_str()));
+        let (queues, unused) = if mq || has == 1 { (has, None) } else { (1, Some(has)) };
+        let mac = p.get("mac").map(|m| m.to_ascii_lowercase());
+        return Some(Device { kind, id, mac, queues: Ok(queues), unused });
+    }
+    let kind = match base {
+        "virtio-blk" | "vhost-user-blk" => Kind::Disk,
+        "virtio-scsi" | "vhost-scsi" | "vhost-user-scsi" => Kind::Scsi,
+        _ => return None,
+    };
+    let said = number(p, "num-queues").or_else(|| number(p, "num_queues"));
+    let queues = match said {
+        Some(n) => Ok(n),
+        None if pci => disks.clone(),
+        None => Ok(1),
+    };
+    Some(Device { kind, id, mac: None, queues, unused: None })
+}
+
+/// A driver's name without its bus, and whether that is PCI. Without a bus it is the machine's own: channels on s390.
+fn bus(driver: &str, s390: bool) -> (&str, bool) {
+    for end in ["-pci-non-transitional", "-pci-transitional", "-pci"] {
+        if let Some(base) = driver.strip_suffix(end) {
+            return (base, true);
+        }
+    }
+    match driver.strip_suffix("-ccw").or_else(|| driver.strip_suffix("-device")) {
+        Some(base) => (base, false),
+        None => (driver, !s390),
+    }
+}
+
+/// A network's kind by the type of the host's side, QEMU's or libvirt's name of it.
+fn network(of: &str) -> Kind {
+    match of {
+        "user" | "socket" | "stream" | "dgram" | "l2tpv3" | "vde" | "hubport" | "passt" | "slirp" => {
+            Kind::SingleQueue
+        }
+        _ => Kind::Network,
+    }
+}
+
+/// `-nic` and `-net nic`: a virtio device, if it is one, has one queue, since `mq=on` cannot be said.
+fn nic(p: &Pairs) -> Option<Device> {
+    let model = p.get("model")?;
+    let kind = p.get("type").map_or(Kind::Network, |t| network(t));
+    let mac = p.get("mac").or_else(|| p.get("macaddr")).map(|m| m.to_ascii_lowercase());
+    let id = p.get("id").or_else(|| p.get("name")).cloned().unwrap_or_default();
+    let virtio = model == "virtio" || model.starts_with("virtio-net");
+    virtio.then_some(Device { kind, id, mac, queues: Ok(1), unused: None })
+}
+
+/// What libvirt's definition says.
+fn defined(t: &Tree, file: &str, xml: &str) -> Vm {
+    let vcpus = vcpus_of(xml);
+    let plain = |text: &str| {
+        text.replace("&lt;", "<")
+            .replace("&gt;", ">")
+            .replace("&quot;", "\"")
+            .replace("&apos;", "'")
+            .replace("&amp;", "&")
+    };
+    let online = online(t);
+    let here = |cpus: CpuSet| online.as_ref().map_or(cpus.clone(), |o| cpus.intersection(o));
+    let all: Option<CpuSet> = attribute(xml, "vcpu", "cpuset").and_then(|c| c.parse().ok());
+    let mut pins: BTreeMap<u32, Pin> =
+        (0..u32::try_from(vcpus).unwrap_or(u32::MAX).min(vsteer_core::cpuset::MAX_CPU))
+            .map(|n| (n, Pin { tid: None, cpus: all.clone().map(here) }))
+            .collect();
+    for pin in elements(xml, "vcpupin") {
+        let vcpu = attribute(pin, "vcpupin", "vcpu").and_then(|v| v.parse::<u32>().ok());
+        let cpus = attribute(pin, "vcpupin", "cpuset").and_then(|c| c.parse::<CpuSet>().ok());
+        if let (Some(pin), Some(cpus)) = (vcpu.and_then(|v| pins.get_mut(&v)), cpus) {
+            pin.cpus = Some(here(cpus));
+        }
+    }
+    for pin in pins.values_mut() {
+        pin.cpus = pin.cpus.take().filter(|c| Some(c) != online.as_ref());
+    }
+    let mut devices = Vec::new();
+    for interface in elements(xml, "interface") {
+        if attribute(interface, "model", "type") == Some("virtio") {
+            let queues = attribute(interface, "driver", "queues").and_then(|q| q.parse().ok()).unwrap_or(1);
+            let kind = attribute(interface, "interface", "type").map_or(Kind::Network, network);
+            let mac = attribute(interface, "mac", "address").map(str::to_ascii_lowercase);
+            devices.push(Device { kind, id: String::new(), mac, queues: Ok(queues), unused: None });
+        }
+    }
+    for disk in elements(xml, "disk") {
+        let queues = attribute(disk, "driver", "queues").and_then(|q| q.parse().ok());
+        if let (Some("virtio"), Some(queues)) = (attribute(disk, "target", "bus"), queues) {
+            let id = attribute(disk, "target", "dev").unwrap_or_default().to_owned();
+            devices.push(Device { kind: Kind::Disk, id, mac: None, queues: Ok(queues), unused: None });
+        }
+    }
+    Vm {
+        name: name_of(xml).map_or_else(|| file.to_owned(), plain),
+        uuid: content(xml, "uuid").map(str::to_ascii_lowercase),
+        source: Source::Defined,
+        manager: Manager::Libvirt,
+        vcpus,
+        pins: Ok(pins),
+        confined: None,
+        devices,
+    }
+}

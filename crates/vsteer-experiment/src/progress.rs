@@ -1,0 +1,699 @@
+//! What has been done, and what comes next? Read off the log alone, so that whoever was killed goes on where the last line says.
+//!
+//! Every line is written and synced before what follows it is done: a run is announced before it begins ([`Event::Starting`]) and told when it has ended
+//! ([`Event::Ran`]). One that was announced and not told was cut off: it is told as such, and made again. What is bad about a run is a value too
+//! ([`Bad`]): it is kept, and never averaged in. So is what later runs tell of one that was taken as good ([`Event::NotCounting`]): the odd one out may have been
+//! the first.
+//!
+//! The number of blocks: the first stage, then what [`super::analyse::blocks::needed`] says of the question that needs most; it is written down
+//! ([`Event::Decided`]) and not asked again.
+//!
+//! Left out: settings that are dropped since they are plainly worse.
+
+use super::analyse::{ALPHA, blocks};
+use super::answers::values_of_block;
+use super::description::Experiment;
+use super::design::{Laid, order};
+use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use vsteer_core::nouns::HostConfig;
+
+/// The version of the log's form.
+pub const LOG_VERSION: u32 = 1;
+
+/// Why a run does not count.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "what")]
+pub enum Bad {
+    /// The workload ended with this code (128 and a signal's number).
+    Failed {
+        /// The code.
+        code: i32,
+    },
+    /// `prepare` did.
+    NotPrepared {
+        /// Why.
+        why: String,
+    },
+    /// It was ended at the time limit.
+    TimedOut,
+    /// It did not print the number of this measure.
+    NoNumber {
+        /// The measure.
+        measure: String,
+    },
+    /// A setting did not take: it was set and is not in force.
+    NotTaken {
+        /// The factor.
+        factor: String,
+        /// What was set.
+        wanted: String,
+        /// What was read back, or why nothing was.
+        found: String,
+    },
+    /// It took ten times as long as its setting's other runs, or a tenth.
+    Tenfold {
+        /// Of the median of those.
+        times: f64,
+    },
+    /// The wall clock was changed meanwhile by so many seconds.
+    ClockChanged {
+        /// Seconds.
+        by_s: f64,
+    },
+    /// The machine slept meanwhile.
+    Suspended {
+        /// Seconds.
+        for_s: f64,
+    },
+    /// It was cut off: Ctrl-C, a crash, a kill, a boot.
+    CutOff,
+}
+
+impl Bad {
+    /// Is there any sense in making the run again at once?
+    fn may_pass(&self) -> bool {
+        !matches!(self, Bad::NotTaken { .. })
+    }
+}
+
+impl std::fmt::Display for Bad {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Bad::Failed { code } => write!(f, "it failed ({code})"),
+            Bad::NotPrepared { why } => write!(f, "it could not be prepared: {why}"),
+            Bad::TimedOut => write!(f, "it was ended at the time limit"),
+            Bad::NoNumber { measure } => write!(f, "it did not print {measure}"),
+            Bad::NotTaken { factor, wanted, found } => {
+                write!(f, "{factor} did not take: {wanted:?} was set, in force is {found}")
+            }
+            Bad::Tenfold { times } => write!(f, "it took {times:.3} times as long as others of its setting"),
+            Bad::ClockChanged { by_s } => write!(f, "the clock was changed by {by_s:.1} s meanwhile"),
+            Bad::Suspended { for_s } => write!(f, "the machine slept for {for_s:.1} s meanwhile"),
+            Bad::CutOff => write!(f, "it was cut off"),
+        }
+    }
+}
+
+/// Where in the experiment a run is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Place {
+    /// The block.
+    pub block: usize,
+    /// The setting.
+    pub setting: usize,
+    /// Which of the visit's runs, warm-up first.
+    pub repeat: usize,
+    /// How often it was tried before.
+    pub attempt: usize,
+}
+
+/// One run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Run {
+    /// Its number in the log: the names of its output files.
+    pub number: usize,
+    /// Where it belongs.
+    pub place: Place,
+    /// Does it only warm up?
+    pub warm_up: bool,
+    /// When it began, ns since 1970 UTC.
+    pub unix_ns: u64,
+    /// How long it took, s; `None` where it did not end by itself.
+    pub took_s: Option<f64>,
+    /// What was measured, in the measures' order; `None`: not in this run.
+    pub values: Vec<Option<f64>>,
+    /// What was not measured in it, and why: a power meter that is gone.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub missing: Vec<String>,
+    /// Why it does not count.
+    pub bad: Option<Bad>,
+}
+
+/// One line of the log.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Event {
+    /// The experiment begins.
+    Begun {
+        /// [`LOG_VERSION`].
+        version: u32,
+        /// All of it.
+        experiment: Box<Experiment>,
+        /// When, ns since 1970 UTC.
+        unix_ns: u64,
+        /// The machine, without its VMs: the undo journal is of it, also after boots that change what it looks like.
+        host: Box<HostConfig>,
+        /// What was in force before, factor by factor; `None` where nothing is set.
+        found: Vec<Option<String>>,
+    },
+    /// Somebody goes on, after an end of whatever kind.
+    Resumed {
+        /// When, ns since 1970 UTC.
+        unix_ns: u64,
+        /// Which boot of the machine.
+        boot: String,
+    },
+    /// These levels were set and read back.
+    Set {
+        /// The block.
+        block: usize,
+        /// The setting.
+        setting: usize,
+    },
+    /// The machine is booted for a setting; `None`: for what was found first.
+    Booting {
+        /// The block.
+        block: usize,
+        /// The setting.
+        setting: Option<usize>,
+        /// Which boot it was until then.
+        boot: String,
+    },
+    /// A run begins.
+    Starting {
+        /// Its number.
+        number: usize,
+        /// Where it belongs.
+        place: Place,
+    },
+    /// A run has ended.
+    Ran(Run),
+    /// A run that was taken as good does not count after all: those after it tell.
+    NotCounting {
+        /// Its number.
+        number: usize,
+        /// Why.
+        bad: Bad,
+    },
+    /// The first stage is over: so many blocks in all.
+    Decided {
+        /// Blocks.
+        blocks: usize,
+        /// How many would have been needed, where that is more.
+        wanted: usize,
+    },
+    /// All blocks are run and the settings are put back.
+    Ended,
+}
+
+/// What comes next.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Next {
+    /// A run that was announced was cut off: tell that.
+    CutOff(usize, Place),
+    /// A run that was taken as good is the odd one out: tell that.
+    NotCounting(usize, Bad),
+    /// This run.
+    Run(Place),
+    /// The first stage is over: decide on so many blocks.
+    Decide {
+        /// Blocks.
+        blocks: usize,
+        /// How many would be needed.
+        wanted: usize,
+    },
+    /// Put back what was found, and end.
+    End,
+    /// Nothing.
+    Nothing,
+}
+
+/// Could these lines be of their experiment? A log is a file, and others write files too.
+///
+/// # Errors
+/// Which line could not be (counted from 0), and why.
+pub fn check(events: &[Event]) -> Result<(), (usize, String)> {
+    let begun = events.iter().enumerate().find_map(|(i, e)| match e {
+        Event::Begun { experiment, found, .. } => Some((i, experiment, found)),
+        _ => None,
+    });
+    let Some((at, experiment, found)) = begun else {
+        // A log that was cut off before its first line is empty.
+        return if events.is_empty() {
+            Ok(())
+        } else {
+            Err((0, "it does not begin with an experiment".to_owned()))
+        };
+    };
+    let told = |e: vsteer_core::Fault| (at, e.to_string());
+    experiment.check_form().map_err(told)?;
+    let laid = experiment.laid().map_err(told)?;
+    if at != 0 || found.len() != experiment.factors.len() {
+        return Err((at, "it begins with no experiment, or found other factors than it has".to_owned()));
+    }
+    let (settings, measures) = (laid.settings.len(), experiment.measured().len());
+    let repeats = experiment.warm_up + experiment.runs_per_visit;
+    for (i, event) in events.iter().enumerate().skip(1) {
+        let (place, run) = match event {
+            Event::Begun { .. } => return Err((i, "it begins a second time".to_owned())),
+            Event::Starting { place, .. } => (*place, None),
+            Event::Ran(run) => (run.place, Some(run)),
+            Event::Set { block, setting } | Event::Booting { block, setting: Some(setting), .. } => {
+                (Place { block: *block, setting: *setting, repeat: 0, attempt: 0 }, None)
+            }
+            Event::NotCounting { number, .. } => {
+                let known = |e: &Event| matches!(e, Event::Ran(r) if r.number == *number);
+                if !events[..i].iter().any(known) {
+                    return Err((i, format!("there was no run {number}")));
+                }
+                continue;
+            }
+            Event::Decided { blocks, .. } if *blocks > experiment.runs_most => {
+                return Err((i, format!("{blocks} blocks are more than runs_most")));
+            }
+            _ => continue,
+        };
+        if place.block >= experiment.runs_most || place.setting >= settings || place.repeat >= repeats {
+            return Err((i, format!("this experiment has no {place:?}")));
+        }
+        if run.is_some_and(|r| r.values.len() != measures || r.took_s.is_some_and(|t| t < 0.0)) {
+            return Err((i, format!("a run of {measures} measures does not look so")));
+        }
+    }
+    Ok(())
+}
+
+/// A run that was bad is made again so often at its visit.
+pub const ATTEMPTS: usize = 3;
+/// A setting that did not take in so many blocks, and never in between, is not tried again.
+const NOT_TAKEN_MOST: usize = 2;
+
+/// Longer than others by this factor, or shorter, is no scatter.
+const TENFOLD: f64 = 10.0;
+/// Below this, s, it is the machine's own scatter: a busy one keeps a process waiting for as long.
+const SCATTER_S: f64 = 0.5;
+
+/// The values in the middle: one, or of an even number two, between which nobody decides.
+fn middle(took: &[f64]) -> Option<[f64; 2]> {
+    let mut sorted = took.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let at = |i: usize| sorted.get(i).copied();
+    Some([at(sorted.len().checked_sub(1)? / 2)?, at(sorted.len() / 2)?])
+}
+
+/// Is `took_s` ten times each of these, or a tenth?
+fn tenfold(took_s: f64, middle: [f64; 2]) -> Option<Bad> {
+    let odd = |m: f64| {
+        let times = took_s / m;
+        (took_s.max(m) > SCATTER_S && !(TENFOLD.recip()..=TENFOLD).contains(&times)).then_some(times)
+    };
+    let (low, high) = (odd(middle[0])?, odd(middle[1])?);
+    // Of the nearer one.
+    let times = if libm::log(low).abs() < libm::log(high).abs() { low } else { high };
+    Some(Bad::Tenfold { times })
+}
+
+/// Where an experiment is.
+#[derive(Debug, Clone)]
+pub struct Progress<'a> {
+    experiment: &'a Experiment,
+    laid: &'a Laid,
+    events: &'a [Event],
+    /// As they are taken now.
+    runs: Vec<Cow<'a, Run>>,
+}
+
+impl<'a> Progress<'a> {
+    /// Of these lines.
+    pub fn new(experiment: &'a Experiment, laid: &'a Laid, events: &'a [Event]) -> Progress<'a> {
+        let mut runs: Vec<Cow<'a, Run>> = Vec::new();
+        for event in events {
+            match event {
+                Event::Ran(run) => runs.push(Cow::Borrowed(run)),
+                Event::NotCounting { number, bad } => {
+                    for run in runs.iter_mut().filter(|r| r.number == *number) {
+                        run.to_mut().bad.get_or_insert_with(|| bad.clone());
+                    }
+                }
+                _ => {}
+            }
+        }
+        Progress { experiment, laid, events, runs }
+    }
+
+    /// All runs that have ended, in order.
+    pub fn runs(&self) -> impl Iterator<Item = &Run> {
+        self.runs.iter().map(|run| &**run)
+    }
+
+    /// How long runs of this setting took that came to their end, also those that do not count since they took so much longer than others: which of two is
+    /// the odd one only those after them tell.
+    fn took(&self, setting: usize, warm_up: bool) -> Vec<f64> {
+        let ended = |r: &&Run| matches!(r.bad, None | Some(Bad::Tenfold { .. }));
+        let of_it = self.runs().filter(|r| r.place.setting == setting && r.warm_up == warm_up);
+        of_it.filter(ended).filter_map(|r| r.took_s).collect()
+    }
+
+    /// Did a run that has just ended take ten times as long as others of its setting, or a tenth?
+    pub fn tenfold(&self, run: &Run) -> Option<Bad> {
+        tenfold(run.took_s?, middle(&self.took(run.place.setting, run.warm_up))?)
+    }
+
+    /// A run that was taken as good, and is the odd one out by those after it.
+    fn odd_one_out(&self) -> Option<(usize, Bad)> {
+        let mut middles = BTreeMap::new();
+        self.runs().filter(|r| r.bad.is_none()).find_map(|r| {
+            let of_it = middles
+                .entry((r.place.setting, r.warm_up))
+                .or_insert_with(|| middle(&self.took(r.place.setting, r.warm_up)));
+            Some((r.number, tenfold(r.took_s?, (*of_it)?)?))
+        })
+    }
+
+    /// Blocks in all, as far as that is known: the first stage's until it is decided.
+    pub fn blocks(&self) -> usize {
+        let decided = self.events.iter().find_map(|e| match e {
+            Event::Decided { blocks, .. } => Some(*blocks),
+            _ => None,
+        });
+        decided.unwrap_or(self.experiment.runs_least)
+    }
+
+    fn is_decided(&self) -> bool {
+        self.experiment.margin_percent.is_none()
+            || self.events.iter().any(|e| matches!(e, Event::Decided { .. }))
+    }
+
+    /// Has this setting failed to take so often that it is not tried any more?
+    pub fn given_up(&self, setting: usize) -> bool {
+        let of_it = self.runs().filter(|r| r.place.setting == setting);
+        let trailing =
+            of_it.fold(0, |n, r| if matches!(r.bad, Some(Bad::NotTaken { .. })) { n + 1 } else { 0 });
+        trailing >= NOT_TAKEN_MOST
+    }
+
+    /// The number that the next run has.
+    pub fn next_number(&self) -> usize {
+        self.events.iter().filter(|e| matches!(e, Event::Starting { .. })).count()
+    }
+
+    /// The run of a visit that is to be made; `None`: the visit is over.
+    fn of_visit(
+        &self,
+        block: usize,
+        setting: usize,
+        runs: &BTreeMap<(usize, usize), Vec<&Run>>,
+    ) -> Option<Place> {
+        let made = runs.get(&(block, setting)).map_or(&[][..], Vec::as_slice);
+        for repeat in 0..self.experiment.warm_up + self.experiment.runs_per_visit {
+            let tried: Vec<&&Run> = made.iter().filter(|r| r.place.repeat == repeat).collect();
+            if tried.iter().any(|r| r.bad.is_none()) {
+                continue;
+            }
+            // What did not take will not in a minute's time, nor will the visit's other runs be of it.
+            if tried.iter().any(|r| r.bad.as_ref().is_some_and(|b| !b.may_pass())) {
+                return None;
+            }
+            // Being cut off is nobody's fault: it does not count as an attempt.
+            let failed = tried.iter().filter(|r| r.bad != Some(Bad::CutOff)).count();
+            if failed < ATTEMPTS {
+                return Some(Place { block, setting, repeat, attempt: tried.len() });
+            }
+        }
+        None
+    }
+
+    /// What comes next.
+    pub fn next(&self) -> Next {
+        if self.events.iter().any(|e| matches!(e, Event::Ended)) {
+            return Next::Nothing;
+        }
+        let mut open = None;
+        let mut runs: BTreeMap<(usize, usize), Vec<&Run>> = BTreeMap::new();
+        for event in self.events {
+            match event {
+                Event::Starting { number, place } => open = Some((*number, *place)),
+                Event::Ran(_) => open = None,
+                _ => {}
+            }
+        }
+        for run in self.runs() {
+            runs.entry((run.place.block, run.place.setting)).or_default().push(run);
+        }
+        if let Some((number, place)) = open {
+            return Next::CutOff(number, place);
+        }
+        if let Some((number, bad)) = self.odd_one_out() {
+            return Next::NotCounting(number, bad);
+        }
+        let given_up: Vec<bool> = (0..self.laid.settings.len()).map(|s| self.given_up(s)).collect();
+        for block in 0..self.blocks() {
+            for setting in
+                order(&self.experiment.varied(), &self.laid.settings, self.experiment.seed, block as u64)
+            {
+                if !given_up[setting]
+                    && let Some(place) = self.of_visit(block, setting, &runs)
+                {
+                    return Next::Run(place);
+                }
+            }
+        }
+        if self.is_decided() {
+            return Next::End;
+        }
+        let wanted = self.wanted();
+        Next::Decide { blocks: wanted.min(self.experiment.runs_most), wanted }
+    }
+
+    /// How many blocks the question that needs most asks for.
+    fn wanted(&self) -> usize {
+        let Some(margin) = self.experiment.margin_percent else { return self.blocks() };
+        let all: Vec<&Run> = self.runs().collect();
+        let values = values_of_block(self.laid, &all, 0);
+        let of = |c: &super::design::Contrast| {
+            let x: Vec<f64> = values.values.iter().filter_map(|b| c.of_block(b)).collect();
+            // Per cent where values are logarithms, else of the mean of all.
+            let unit = if values.logarithms { 1.0 } else { values.mean().abs().max(f64::MIN_POSITIVE) };
+            let margin = if values.logarithms { libm::log1p(margin / 100.0) } else { margin / 100.0 };
+            blocks::needed(&x, margin * unit, ALPHA)
+        };
+        self.laid.contrasts.iter().filter_map(of).max().unwrap_or(self.blocks())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::answers::{Outcome, answer};
+    use vsteer_core::random::Random;
+
+    fn experiment(more: &str) -> Experiment {
+        let text = format!(
+            "name = \"t\"\ndesign = \"one-at-a-time\"\nwarm_up = 1\n{more}\n[workload]\ncommand = \"x {{a}}\"\n[[factor]]\nname = \"a\"\nlevels = [\"0\", \"1\", \"2\"]\n"
+        );
+        toml::from_str(&text).unwrap()
+    }
+
+    /// Carries an experiment through; what a run does is said by `outcome` of (its number, its place).
+    fn carry(e: &Experiment, outcome: impl Fn(usize, &Place) -> Result<f64, Bad>) -> Vec<Event> {
+        let laid = e.laid().unwrap();
+        let mut events = Vec::new();
+        for _ in 0..10_000 {
+            let progress = Progress::new(e, &laid, &events);
+            match progress.next() {
+                Next::Run(place) => {
+                    let number = progress.next_number();
+                    let result = outcome(number, &place);
+                    events.push(Event::Starting { number, place });
+                    let (values, bad) =
+                        result.map_or_else(|bad| (vec![None], Some(bad)), |v| (vec![Some(v)], None));
+                    let warm_up = place.repeat < e.warm_up;
+                    events.push(Event::Ran(Run {
+                        number,
+                        place,
+                        warm_up,
+                        unix_ns: 0,
+                        took_s: None,
+                        values,
+                        missing: Vec::new(),
+                        bad,
+                    }));
+                }
+                Next::Decide { blocks, wanted } => events.push(Event::Decided { blocks, wanted }),
+                Next::End => events.push(Event::Ended),
+                Next::Nothing => return events,
+                Next::CutOff(..) | Next::NotCounting(..) => {
+                    panic!("nothing is cut off here, and nothing odd")
+                }
+            }
+        }
+        panic!("it has no end");
+    }
+
+    fn time(number: usize, place: &Place) -> f64 {
+        let mut r = Random::new(1, number as u64);
+        let noise: f64 = (0..12).map(|_| r.unit()).sum::<f64>() - 6.0;
+        // Warm-up is slow; level 1 saves 10 %, level 2 nothing.
+        let base = if place.repeat == 0 { 200.0 } else { 100.0 };
+        (base + noise) * if place.setting == 1 { 0.9 } else { 1.0 }
+    }
+
+    #[test]
+    fn an_experiment_comes_to_its_answers() {
+        let e = experiment("margin_percent = 0.5\nruns_most = 40");
+        let events = carry(&e, |n, p| Ok(time(n, p)));
+        let told = answer(&e, &e.laid().unwrap(), &events);
+        let m = &told.measures[0];
+        assert_eq!((m.answers[0].name.as_str(), m.answers[0].outcome), ("a: 1", Outcome::Better));
+        assert_eq!((m.answers[1].name.as_str(), m.answers[1].outcome), ("a: 2", Outcome::NotSeen));
+        let effect = m.answers[0].effect.unwrap();
+        assert!(
+            effect.low < -10.0 + 0.5 && effect.high > -10.5 && effect.high - effect.low < 1.2,
+            "{effect:?}"
+        );
+        assert!(m.answers[0].blocks > 5 && m.answers[0].first == 5, "{told:#?}");
+        assert!(told.ended && told.bad.is_empty() && told.counted == 3 * m.answers[0].blocks);
+        assert_eq!(told.runs, 2 * told.counted);
+    }
+
+    /// Cut anywhere, the next line is the same as it was.
+    #[test]
+    fn whoever_goes_on_does_what_would_have_been_done() {
+        let e = experiment("margin_percent = 1.0\nruns_most = 8");
+        let laid = e.laid().unwrap();
+        let events = carry(&e, |n, p| Ok(time(n, p)));
+        for cut in 0..events.len() {
+            let next = Progress::new(&e, &laid, &events[..cut]).next();
+            let agrees = match (&events[cut], &next) {
+                (Event::Starting { place, .. }, Next::Run(p)) => place == p,
+                (Event::Ran(run), Next::CutOff(number, place)) => {
+                    run.number == *number && run.place == *place
+                }
+                (Event::Decided { blocks, .. }, Next::Decide { blocks: b, .. }) => blocks == b,
+                (Event::Ended, Next::End) => true,
+                _ => false,
+            };
+            assert!(agrees, "after {cut} lines: {next:?} for {:?}", events[cut]);
+        }
+    }
+
+    #[test]
+    fn what_is_bad_is_kept_and_never_averaged_in() {
+        let e = experiment("");
+        let events = carry(&e, |n, p| match (n % 4, p.setting) {
+            (_, 2) => Err(Bad::NotTaken { factor: "a".into(), wanted: "2".into(), found: "\"0\"".into() }),
+            (0, _) => Err(Bad::TimedOut),
+            _ => Ok(time(n, p)),
+        });
+        let told = answer(&e, &e.laid().unwrap(), &events);
+        assert_eq!(told.given_up, ["a=2"]);
+        // Two blocks tried it, once each.
+        assert_eq!(told.bad.iter().filter(|(r, _)| r.place.setting == 2).count(), 2);
+        assert!(told.bad.iter().any(|(r, why)| r.bad == Some(Bad::TimedOut) && why.contains("time limit")));
+        let two = told.measures[0].answers.iter().find(|a| a.name == "a: 2").unwrap();
+        assert_eq!((two.outcome, two.effect), (Outcome::TooFew, None));
+        assert_eq!(told.measures[0].answers[0].blocks, 5);
+        // Equal to the last digit: no difference, and no alarm for a rounding error.
+        let events = carry(&e, |_, p| Ok(if p.setting == 1 { 3.0 } else { 7.1 }));
+        let told = answer(&e, &e.laid().unwrap(), &events);
+        let outcomes: Vec<(&str, Outcome)> =
+            told.measures[0].answers.iter().map(|a| (a.name.as_str(), a.outcome)).collect();
+        assert_eq!(outcomes, [("a: 1", Outcome::Better), ("a: 2", Outcome::NotSeen)]);
+        // One that always fails ends, too.
+        let events = carry(&e, |_, _| Err(Bad::Failed { code: 2 }));
+        let told = answer(&e, &e.laid().unwrap(), &events);
+        assert_eq!((told.counted, told.bad.len()), (0, 3 * 5 * 2 * ATTEMPTS));
+    }
+
+    /// Carries an experiment through as whoever carries it out does; `took` is how long a run takes, by how many its setting had before.
+    fn carry_times(e: &Experiment, took: impl Fn(usize, usize) -> f64) -> Vec<Event> {
+        let laid = e.laid().unwrap();
+        let mut events = Vec::new();
+        for _ in 0..1_000 {
+            let progress = Progress::new(e, &laid, &events);
+            match progress.next() {
+                Next::Run(place) => {
+                    let of_it = progress.runs().filter(|r| r.place.setting == place.setting).count();
+                    let took = took(place.setting, of_it);
+                    let mut run = Run {
+                        number: progress.next_number(),
+                        place,
+                        warm_up: false,
+                        unix_ns: 0,
+                        took_s: Some(took),
+                        values: vec![Some(took)],
+                        missing: Vec::new(),
+                        bad: None,
+                    };
+                    run.bad = progress.tenfold(&run);
+                    events.push(Event::Starting { number: run.number, place });
+                    events.push(Event::Ran(run));
+                }
+                Next::NotCounting(number, bad) => events.push(Event::NotCounting { number, bad }),
+                Next::End => events.push(Event::Ended),
+                Next::Nothing => return events,
+                other => panic!("{other:?}"),
+            }
+        }
+        panic!("it has no end");
+    }
+
+    #[test]
+    fn the_odd_one_out_does_not_count_whenever_it_comes() {
+        let e = Experiment { warm_up: 0, ..experiment("") };
+        let laid = e.laid().unwrap();
+        for (odd_run, odd_s) in [(0, 30.0), (1, 30.0), (3, 30.0), (0, 0.1), (1, 0.1), (3, 0.1)] {
+            let events = carry_times(&e, |setting, n| if setting == 1 && n == odd_run { odd_s } else { 2.5 });
+            check(&events_of(&e, &events)).unwrap();
+            let told = answer(&e, &laid, &events);
+            assert_eq!((told.counted, told.bad.len()), (3 * 5, told.runs - 3 * 5), "{odd_run} {odd_s}");
+            // One more than the odd one at most: of two nobody knows which it is.
+            let odd = |r: &Run| r.took_s == Some(odd_s);
+            assert_eq!(told.bad.iter().filter(|(r, _)| odd(r)).count(), 1, "{odd_run} {odd_s}: {told:#?}");
+            assert!(told.bad.len() <= 2 && told.bad.iter().all(|(r, _)| r.place.setting == 1), "{told:#?}");
+            let of_it = told.measures[0].settings.iter().find(|s| s.words == "a=1").unwrap();
+            assert!(of_it.values.len() == 5 && of_it.values.iter().all(|v| (v - 2.5).abs() < 1e-9));
+            // Cut anywhere, whoever goes on says the same of it.
+            for cut in (0..events.len()).filter(|i| matches!(events[*i], Event::NotCounting { .. })) {
+                let next = Progress::new(&e, &laid, &events[..cut]).next();
+                assert!(matches!(next, Next::NotCounting(number, _) if
+                    events[cut] == Event::NotCounting { number, bad: Bad::Tenfold { times: odd_s / 2.5 } }));
+            }
+        }
+        // A host that has become slower is slow: what most runs say counts, and it ends.
+        let events = carry_times(&e, |_, n| if n < 2 { 1.0 } else { 30.0 });
+        let told = answer(&e, &laid, &events);
+        let values = told.measures[0].settings.iter().flat_map(|s| &s.values);
+        assert!(told.ended && values.clone().count() > 0 && values.clone().all(|v| (v - 30.0).abs() < 1e-9));
+        // Below half a second it is scatter.
+        let events = carry_times(&e, |_, n| if n == 0 { 0.4 } else { 0.01 });
+        assert!(answer(&e, &laid, &events).bad.is_empty());
+    }
+
+    /// With a first line.
+    fn events_of(e: &Experiment, events: &[Event]) -> Vec<Event> {
+        let one = || vsteer_core::CpuSet::single(0);
+        let parts = vsteer_core::topology::Parts {
+            present: one(),
+            online: one(),
+            allowed: one(),
+            ..vsteer_core::topology::Parts::default()
+        };
+        let host = HostConfig {
+            hostname: "host".to_owned(),
+            machine_id: None,
+            kernel: String::new(),
+            topology: vsteer_core::topology::Topology::new(parts).unwrap(),
+            cgroups: vsteer_core::nouns::CgroupLayout::None,
+            scheduler: None,
+            vms: Vec::new(),
+        };
+        let begun = Event::Begun {
+            version: LOG_VERSION,
+            experiment: Box::new(e.clone()),
+            unix_ns: 1,
+            host: Box::new(host),
+            found: vec![None],
+        };
+        std::iter::once(begun).chain(events.iter().cloned()).collect()
+    }
+
+    #[test]
+    fn what_does_not_count_after_all_is_of_a_run_that_was_made() {
+        let e = experiment("");
+        let lone = Event::NotCounting { number: 7, bad: Bad::Tenfold { times: 12.0 } };
+        assert!(check(&events_of(&e, &[lone])).unwrap_err().1.contains("no run 7"));
+    }
+}

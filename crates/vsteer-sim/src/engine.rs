@@ -1,0 +1,613 @@
+//! What happens on a host under a scheduler? The discrete-event engine: time, states, accounts.
+//!
+//! Idea: a host is a queue of its next events (policy timers, pCPUs, blocked vCPUs, in that order at one instant), and
+//! nothing else moves it. A pCPU has one event: the end of its vCPU's burst or of its slice, whichever is first. A
+//! blocked vCPU has one: its wake-up. Everything in between is computed when it is asked for: work done, time in each
+//! state, what ticks would have done. Every vCPU is in exactly one [`State`]; time in each is added up in integer
+//! nanoseconds when it leaves, so that the sum is the elapsed time, exactly.
+//!
+//! The order inside one instant is fixed (slots of the queue; interrupts in the order asked), there is no hashing and
+//! no floating point but in the guests' draws: the same setup gives the same bytes on every machine. Nothing is
+//! allocated while it runs (`tests/sim_allocations.rs` counts). A host is independent of every other: thousands are
+//! run one after the other, each within its cache.
+//!
+//! Hot data is two adjacent cache lines per vCPU ([`Hot`]: what it does, and its account), one per guest, one per pCPU
+//! ([`Running`]).
+//!
+//! Left out: time that the hypervisor itself takes (interrupts reach a pCPU at once; a switch may cost the vCPU it
+//! leads to, see [`Costs`](super::setup::Costs)), frequency and power, memory bandwidth, halt polling.
+
+use super::account::{Account, Rows, Tally, Together};
+use super::event::{NEVER, Queue};
+use super::guest::linked::Links;
+use super::guest::{Guest, Next};
+use super::policy::{Choice, Held, Orders, Policy, Values, View, Why};
+use super::setup::{Host, Pcpu, Setup, Vcpu, Vm};
+use core::Core;
+use serde::Serialize;
+use vsteer_core::random::Random;
+use vsteer_core::{Fault, FaultKind};
+
+mod core;
+
+/// What a vCPU is doing: at any instant exactly one of these.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[repr(u8)]
+pub enum State {
+    /// On a pCPU.
+    Running,
+    /// Could run, has no pCPU.
+    Ready,
+    /// Held back so that siblings catch up.
+    CoStopped,
+    /// Held by a cap or quota.
+    Limited,
+    /// Idle or waiting for input.
+    Blocked,
+    /// Does not exist yet.
+    Absent,
+}
+
+/// How many states there are.
+pub const STATES: usize = 6;
+
+const NONE: u32 = u32::MAX;
+
+/// vCPUs beyond which it pays to fetch ahead: some 300 bytes each, against a second-level cache of 512 KiB to 2 MiB.
+const LARGE: usize = 1500;
+
+/// What every event of a vCPU touches.
+#[derive(Debug, Clone)]
+#[repr(align(128))]
+pub struct Hot {
+    since_ns: u64,
+    /// CPU time at full speed that is left of the burst (of the next one while blocked).
+    work_ns: u64,
+    /// When it was woken, until it runs; else [`NEVER`].
+    woken_ns: u64,
+    /// From wake-ups to running, all of them together.
+    wake_wait_ns: u64,
+    /// While ready, and with siblings: what its VM's `any_ns` was when that began.
+    lag_mark_ns: u64,
+    /// Where it ran last.
+    pcpu: u32,
+    vm: u32,
+    pool: u32,
+    /// Wake-ups that ran at once: the lowest bucket of those rows, here because it is the commonest.
+    prompt: u32,
+    state: State,
+    /// What it becomes instead of ready, while the policy holds it.
+    held: State,
+    /// Does its affinity leave out a pCPU of the host?
+    bound: bool,
+    siblings: bool,
+    /// Does its guest depend on others, or poll?
+    special: bool,
+    /// Does its guest poll now: does its burst end at a moment, whatever CPU time it gets?
+    polls: bool,
+    tally: Tally,
+}
+
+impl Hot {
+    #[inline]
+    pub(super) fn state(&self) -> State {
+        self.state
+    }
+
+    #[inline]
+    pub(super) fn since_ns(&self) -> u64 {
+        self.since_ns
+    }
+}
+
+/// What every event of a pCPU touches.
+#[derive(Debug, Clone)]
+#[repr(align(64))]
+pub struct Running {
+    vcpu: u32,
+    /// Who ran last: going back to it costs no switch.
+    last: u32,
+    /// Of 1,000; what the current vCPU gets out of a nanosecond here and now.
+    speed: u32,
+    /// Up to when the current vCPU's work is accounted for.
+    from_ns: u64,
+    /// When the burst ends if nothing changes.
+    work_end_ns: u64,
+    slice_end_ns: u64,
+    busy_since_ns: u64,
+    busy_ns: u64,
+}
+
+impl Running {
+    #[inline]
+    pub(super) fn vcpu(&self) -> Option<Vcpu> {
+        (self.vcpu != NONE).then_some(Vcpu(self.vcpu))
+    }
+}
+
+/// Told of everything that happens; for checks, timelines, blame. The default watches nothing and costs nothing.
+pub trait Watch {
+    /// `v` went from one state to another; `p` is the pCPU it left or got.
+    #[inline]
+    fn moved(&mut self, _now_ns: u64, _v: Vcpu, _from: State, _to: State, _p: Option<Pcpu>) {}
+
+    /// An event and all that it led to is over.
+    #[inline]
+    fn event_over(&mut self, _view: &View<'_>) {}
+}
+
+impl Watch for () {}
+
+/// Both are told.
+impl<A: Watch, B: Watch> Watch for (A, B) {
+    fn moved(&mut self, now_ns: u64, v: Vcpu, from: State, to: State, p: Option<Pcpu>) {
+        self.0.moved(now_ns, v, from, to, p);
+        self.1.moved(now_ns, v, from, to, p);
+    }
+
+    fn event_over(&mut self, view: &View<'_>) {
+        self.0.event_over(view);
+        self.1.event_over(view);
+    }
+}
+
+/// Why a run ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Stop {
+    /// The end was reached.
+    Reached,
+    /// The allowed number of steps was used; the run can go on.
+    Steps,
+    /// Time stood still for too many events: the policy or a guest runs in a circle.
+    Runaway,
+}
+
+/// A host under a policy.
+pub struct Engine<P: Policy, W: Watch = ()> {
+    core: Core<W>,
+    policies: Vec<P>,
+    orders: Orders,
+    /// Events at the current instant; beyond a bound they never end.
+    standing: u64,
+    runaway: u64,
+}
+
+impl<P: Policy> Engine<P> {
+    /// A host at time 0, without a watch.
+    ///
+    /// # Errors
+    /// As [`Host::new`], and where the policy refuses.
+    pub fn new(setup: &Setup, values: &Values) -> Result<Engine<P>, Fault> {
+        Engine::watched(setup, values, ())
+    }
+}
+
+impl<P: Policy, W: Watch> Engine<P, W> {
+    /// A host at time 0 whose every transition `watch` is told.
+    ///
+    /// # Errors
+    /// As [`Host::new`], and where the policy refuses.
+    pub fn watched(setup: &Setup, values: &Values, watch: W) -> Result<Engine<P, W>, Fault> {
+        let host = Host::new(setup)?;
+        for vm in &host.vms {
+            check_weight::<P>(&vm.name, vm.weight, vm.cap_pct)?;
+        }
+        let (pcpus, vcpus, pools) = (host.pcpus.len(), host.vcpus.len(), host.pools.len());
+        let policies: Result<Vec<P>, Fault> =
+            (0..pools as u32).map(|k| P::new(&host, super::setup::Pool(k), values)).collect();
+        let first_pcpu = pools * P::TIMERS as usize;
+        let first_vcpu = first_pcpu + pcpus;
+        let mut queue = Queue::new(first_vcpu + vcpus);
+        let links = Links::new(setup)?;
+        let mut guests = Vec::with_capacity(vcpus);
+        let mut polls = Vec::with_capacity(vcpus);
+        for (i, (vm, v)) in setup.vms.iter().flat_map(|vm| vm.vcpus.iter().map(move |v| (vm, v))).enumerate()
+        {
+            queue.set(first_vcpu + i, v.from_ns);
+            let guest = Guest::new(v.demand.clone(), Random::new(setup.seed, i as u64));
+            // One that tells the hypervisor when its timer expires has no need to look itself.
+            polls.push(v.polls && !vm.vit && v.demand.may_poll());
+            guests.push(if polls[i] { guest.polling() } else { guest });
+        }
+        let hot = host
+            .vcpus
+            .iter()
+            .enumerate()
+            .map(|(i, v)| Hot {
+                since_ns: 0,
+                work_ns: 0,
+                woken_ns: NEVER,
+                wake_wait_ns: 0,
+                lag_mark_ns: 0,
+                pcpu: NONE,
+                vm: v.vm.0,
+                pool: v.pool.0,
+                prompt: 0,
+                state: State::Absent,
+                held: State::Ready,
+                bound: v.affinity.len() < pcpus,
+                siblings: host.vms[v.vm.i()].vcpus > 1,
+                special: polls[i] || links.holds(i),
+                polls: false,
+                tally: Tally::default(),
+            })
+            .collect();
+        let idle = Running {
+            vcpu: NONE,
+            last: NONE,
+            speed: 1000,
+            from_ns: 0,
+            work_end_ns: NEVER,
+            slice_end_ns: NEVER,
+            busy_since_ns: 0,
+            busy_ns: 0,
+        };
+        let costs = host.costs;
+        let smt = costs.smt_speed < 1000 && host.cores.iter().any(|c| c.len() > 1);
+        let remote = costs.remote_speed < 1000 && host.vms.iter().any(|vm| vm.memory_node.is_some());
+        let core = Core {
+            now_ns: 0,
+            hot,
+            running: vec![idle; pcpus],
+            queue,
+            guests,
+            links,
+            rows: Rows::new(vcpus),
+            together: vec![Together::default(); host.vms.len()],
+            lag_ns: vec![0; vcpus],
+            first_pcpu,
+            first_vcpu,
+            uniform: !smt && !remote,
+            smt,
+            large: vcpus > LARGE,
+            costly: costs.switch_ns > 0 || costs.cold_core_ns > 0 || costs.cold_llc_ns > 0,
+            host,
+            watch,
+        };
+        let mut engine = Engine {
+            policies: policies?,
+            orders: Orders::new(pcpus, vcpus),
+            standing: 0,
+            runaway: 100_000 + 1000 * (pcpus + vcpus) as u64,
+            core,
+        };
+        for pool in 0..pools {
+            engine.policies[pool].start(&engine.core.view(), &mut engine.orders);
+            engine.obey(pool);
+        }
+        engine.drain();
+        Ok(engine)
+    }
+
+    /// Runs until `end_ns` (events at that instant are left for later, so that a run in pieces is the same run), or
+    /// for `steps` events.
+    pub fn run(&mut self, end_ns: u64, steps: u64) -> Stop {
+        let mut left = steps;
+        if !self.core.large {
+            // One host of many: what it keeps was driven out by the others, and is fetched at once, not piece by piece.
+            (0..self.core.hot.len()).for_each(|v| self.touch(v));
+        }
+        loop {
+            let (at_ns, slot) = self.core.queue.next();
+            if at_ns >= end_ns {
+                break;
+            }
+            if left == 0 {
+                return Stop::Steps;
+            }
+            left -= 1;
+            assert!(at_ns >= self.core.now_ns, "time runs backwards: {} to {at_ns}", self.core.now_ns);
+            if at_ns == self.core.now_ns {
+                self.standing += 1;
+                if self.standing > self.runaway {
+                    return Stop::Runaway;
+                }
+            } else {
+                self.standing = 0;
+                self.core.now_ns = at_ns;
+            }
+            if self.core.large {
+                // Then the next one is known before this one is seen to.
+                self.core.queue.set(slot, NEVER);
+                self.touch_next();
+            }
+            if slot >= self.core.first_vcpu {
+                self.vcpu_event(slot - self.core.first_vcpu);
+            } else if slot >= self.core.first_pcpu {
+                self.pcpu_event(slot - self.core.first_pcpu);
+            } else {
+                self.core.queue.set(slot, NEVER);
+                let timers = P::TIMERS.max(1);
+                let (pool, timer) = (slot / timers as usize, slot as u32 % timers);
+                self.policies[pool].timer(&self.core.view(), timer, &mut self.orders);
+                self.obey(pool);
+            }
+            self.drain();
+            let core = &mut self.core;
+            core.watch.event_over(&View {
+                now_ns: core.now_ns,
+                host: &core.host,
+                hot: &core.hot,
+                running: &core.running,
+            });
+        }
+        self.core.now_ns = self.core.now_ns.max(end_ns);
+        Stop::Reached
+    }
+
+    /// Sets a VM's weight and cap from now on.
+    ///
+    /// # Errors
+    /// `BadInput` for a weight or cap that the policy does not accept.
+    pub fn change(&mut self, vm: Vm, weight: Option<u32>, cap_pct: Option<u32>) -> Result<(), Fault> {
+        let facts = &mut self.core.host.vms[vm.i()];
+        check_weight::<P>(&facts.name, weight, cap_pct)?;
+        (facts.weight, facts.cap_pct) = (weight, cap_pct);
+        let pool = facts.pool.i();
+        self.policies[pool].changed(&self.core.view(), vm, weight, cap_pct, &mut self.orders);
+        self.obey(pool);
+        self.drain();
+        Ok(())
+    }
+
+    /// The time, ns.
+    pub fn now_ns(&self) -> u64 {
+        self.core.now_ns
+    }
+
+    /// The host.
+    pub fn host(&self) -> &Host {
+        &self.core.host
+    }
+
+    /// What watched.
+    pub fn watch(&self) -> &W {
+        &self.core.watch
+    }
+
+    /// The policy's instance of a pool.
+    pub fn policy(&self, pool: usize) -> &P {
+        &self.policies[pool]
+    }
+
+    /// A vCPU's account up to now.
+    pub fn account(&self, v: Vcpu) -> Account {
+        self.core.account(v)
+    }
+
+    /// How long each job of a vCPU took from its moment to its end, in their order, where it has recorded ones that do not repeat.
+    pub fn took_ns(&self, v: Vcpu) -> &[u64] {
+        match self.core.links.holds(v.i()) {
+            true => self.core.links.took_ns(v.i()),
+            false => self.core.guests[v.i()].took_ns(),
+        }
+    }
+
+    /// For how long a pCPU was not idle, ns.
+    pub fn busy_ns(&self, p: Pcpu) -> u64 {
+        let r = &self.core.running[p.i()];
+        r.busy_ns + if r.vcpu == NONE { 0 } else { self.core.now_ns - r.busy_since_ns }
+    }
+
+    /// Wake-ups, dispatches, preemptions and blocks so far.
+    pub fn events(&self) -> u64 {
+        let of = |h: &Hot| {
+            let t = &h.tally;
+            let awake = u64::from(!matches!(h.state, State::Blocked | State::Absent));
+            2 * u64::from(t.wakeups) - awake + u64::from(t.switches) + u64::from(t.preemptions)
+        };
+        self.core.hot.iter().map(of).sum()
+    }
+
+    /// Reads what the next event will read, and does nothing with it: the lines are on their way from the farther
+    /// caches while this event is seen to.
+    #[inline(always)]
+    fn touch_next(&self) {
+        let core = &self.core;
+        let (_, slot) = core.queue.next();
+        let v = if slot >= core.first_vcpu {
+            slot - core.first_vcpu
+        } else if slot >= core.first_pcpu {
+            core.running[slot - core.first_pcpu].vcpu as usize
+        } else {
+            return;
+        };
+        if v < core.hot.len() {
+            self.touch(v);
+        }
+    }
+
+    /// Reads what is kept of a vCPU.
+    #[inline(always)]
+    fn touch(&self, v: usize) {
+        let (core, h) = (&self.core, &self.core.hot[v]);
+        std::hint::black_box((h.since_ns, h.tally.wakeups));
+        self.policies[h.pool as usize].touch(Vcpu(v as u32));
+        core.guests[v].touch();
+        core.queue.touch(core.first_vcpu + v);
+    }
+
+    fn vcpu_event(&mut self, v: usize) {
+        let core = &mut self.core;
+        let h = &core.hot[v];
+        if h.state == State::Absent {
+            let pool = h.pool as usize;
+            let next = if h.special { core.special(v, true) } else { core.guests[v].begin(core.now_ns) };
+            core.shift(v, State::Blocked, None);
+            self.policies[pool].arrive(&core.view(), Vcpu(v as u32));
+            core.hot[v].work_ns = next.work_ns;
+            if next.at_ns > core.now_ns {
+                core.queue.set(core.first_vcpu + v, next.at_ns);
+                return;
+            }
+        }
+        self.wake(v);
+    }
+
+    #[inline]
+    fn wake(&mut self, v: usize) {
+        let core = &mut self.core;
+        core.queue.set(core.first_vcpu + v, NEVER);
+        let h = &mut core.hot[v];
+        debug_assert_eq!(h.state, State::Blocked);
+        h.woken_ns = core.now_ns;
+        let (to, pool) = (h.held, h.pool as usize);
+        h.tally.wakeups += 1;
+        core.shift(v, to, None);
+        self.policies[pool].wake(&core.view(), Vcpu(v as u32), &mut self.orders);
+        if self.orders.any() {
+            self.obey(pool);
+        }
+    }
+
+    fn pcpu_event(&mut self, p: usize) {
+        let core = &mut self.core;
+        let r = &core.running[p];
+        let v = r.vcpu as usize;
+        if core.now_ns >= r.work_end_ns {
+            let Next { at_ns, work_ns } = match core.hot[v].special {
+                false => core.guests[v].burst_done(core.now_ns),
+                true => core.special(v, false),
+            };
+            core.hot[v].work_ns = work_ns;
+            if at_ns > core.now_ns {
+                core.queue.set(core.first_vcpu + v, at_ns);
+                core.shift(v, State::Blocked, Some(Pcpu(p as u32)));
+                self.ask(p, Why::Blocked(Vcpu(v as u32)));
+                return;
+            }
+            let r = &mut core.running[p];
+            r.from_ns = core.now_ns;
+            if core.now_ns < r.slice_end_ns {
+                core.plan(p);
+                return;
+            }
+        } else {
+            core.settle(p);
+        }
+        self.ask(p, Why::SliceEnd(Vcpu(v as u32)));
+    }
+
+    /// Lets interrupted pCPUs ask, until none is left.
+    #[inline]
+    fn drain(&mut self) {
+        let mut i = 0;
+        while i < self.orders.interrupts.len() {
+            let p = self.orders.interrupts[i].i();
+            i += 1;
+            self.orders.pending[p] = false;
+            let why = match self.core.running[p].vcpu() {
+                None => Why::Idle,
+                Some(v) => {
+                    self.core.settle(p);
+                    Why::Interrupted(v)
+                }
+            };
+            self.ask(p, why);
+            // A policy that makes pCPUs interrupt each other for ever would not come back to the loop that counts.
+            self.standing += 1;
+            assert!(self.standing <= self.runaway, "interrupts without end at {} ns", self.core.now_ns);
+        }
+        self.orders.interrupts.clear();
+    }
+
+    /// What the policy ordered, but for interrupts.
+    #[inline]
+    fn obey(&mut self, pool: usize) {
+        for (timer, at_ns) in self.orders.timers.drain(..) {
+            assert!(timer < P::TIMERS, "{}: timer {timer} of {}", P::ABOUT.name, P::TIMERS);
+            assert!(at_ns > self.core.now_ns, "{}: timer {timer} set into the past", P::ABOUT.name);
+            self.core.queue.set(pool * P::TIMERS as usize + timer as usize, at_ns);
+        }
+        for (p, end_ns) in self.orders.slices.drain(..) {
+            let r = &mut self.core.running[p.i()];
+            assert!(r.vcpu != NONE && end_ns > self.core.now_ns, "{}: a slice of {p:?}", P::ABOUT.name);
+            r.slice_end_ns = end_ns;
+            self.core.plan(p.i());
+        }
+        for (v, held) in self.orders.holds.drain(..) {
+            let to = match held {
+                None => State::Ready,
+                Some(Held::Limited) => State::Limited,
+                Some(Held::CoStopped) => State::CoStopped,
+            };
+            let h = &mut self.core.hot[v.i()];
+            h.held = to;
+            if matches!(h.state, State::Ready | State::Limited | State::CoStopped) && h.state != to {
+                self.core.shift(v.i(), to, None);
+            }
+        }
+    }
+
+    /// Asks the policy whom `p` runs, and does it. `why` names who ran until now; its work is settled.
+    #[inline]
+    fn ask(&mut self, p: usize, why: Why) {
+        let pool = self.core.host.pcpus[p].pool.i();
+        assert!(pool < self.policies.len(), "pCPU {p} is in no pool");
+        let choice = self.policies[pool].pick(&self.core.view(), Pcpu(p as u32), why, &mut self.orders);
+        if self.orders.any() {
+            self.obey(pool);
+        }
+        let core = &mut self.core;
+        let now_ns = core.now_ns;
+        let Choice { vcpu, slice_ns } = choice;
+        assert!(slice_ns > 0, "{}: a slice of 0 ns on pCPU {p}", P::ABOUT.name);
+        let next = vcpu.map_or(NONE, |v| v.0);
+        if let Some(v) = why.runnable() {
+            if v.0 == next {
+                assert_eq!(
+                    core.hot[v.i()].held,
+                    State::Ready,
+                    "{}: {v:?} is held and runs on",
+                    P::ABOUT.name
+                );
+                core.running[p].slice_end_ns = now_ns.saturating_add(slice_ns);
+                core.plan(p);
+                return;
+            }
+            let to = core.hot[v.i()].held;
+            core.hot[v.i()].tally.preemptions += u32::from(to == State::Ready);
+            core.shift(v.i(), to, Some(Pcpu(p as u32)));
+        }
+        let was_busy = core.running[p].vcpu != NONE;
+        if next == NONE {
+            core.running[p].vcpu = NONE;
+            core.queue.set(core.first_pcpu + p, NEVER);
+        } else {
+            core.dispatch(p, next as usize, slice_ns);
+        }
+        if was_busy != (next != NONE) {
+            core.turned(p, !was_busy);
+        }
+        if next != NONE {
+            core.plan(p);
+        }
+    }
+}
+
+fn check_weight<P: Policy>(vm: &str, weight: Option<u32>, cap_pct: Option<u32>) -> Result<(), Fault> {
+    let about = P::ABOUT;
+    let (least, most) = about.weights;
+    let bad = |what: String, way_out: String| Err(Fault::new(FaultKind::BadInput, what).way_out(way_out));
+    match weight {
+        Some(_) if about.default_weight == 0 => {
+            return bad(format!("VM {vm:?}: a weight under `{}`", about.name), "it knows no weights".into());
+        }
+        Some(w) if !(least..=most).contains(&w) => {
+            return bad(
+                format!("VM {vm:?}: weight {w}"),
+                format!("from {least} to {most} under `{}`", about.name),
+            );
+        }
+        _ => {}
+    }
+    match cap_pct {
+        Some(_) if !about.caps => {
+            bad(format!("VM {vm:?}: a cap under `{}`", about.name), "it knows no caps".into())
+        }
+        Some(0) => bad(format!("VM {vm:?}: a cap of 0 %"), "leave it out for no cap".into()),
+        _ => Ok(()),
+    }
+}

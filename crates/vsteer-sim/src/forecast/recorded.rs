@@ -1,0 +1,150 @@
+//! What will these steps do to every VM? A recorded host replayed as it was, and replayed with them.
+//!
+//! Idea: a forecast is worth what its model gives back of what was measured. So the host is simulated as it was first
+//! (calibration), and what weights come to is read off the recording ([`super::weights`]); every set of steps is then one
+//! more replay of the same demands. Where the simulator is off for a VM as it was, its forecast is no more certain than
+//! that; nor than the parts of the window differ from each other. The interval is the larger of both. A host that
+//! is not given back ([`GIVEN_BACK`]) is not foretold by replay at all: [`super::fluid`] does it, and the forecast says so.
+//!
+//! Left out: as for any replay ([`super::replay`]). `GAP(foretell-calibration)`: how far the replay is off what was measured is told
+//! before weights are read off the recording, so that one that foretells well with them may be thought not to. `GAP(foretell-appetite)`: a VM that got less than it wanted shows
+//! nothing of what it would do with more.
+
+use super::demand::Demands;
+use super::replay::{Got, Replay, replay};
+use super::weights;
+use vsteer_core::Fault;
+use vsteer_core::Interval;
+use vsteer_core::forecast::fluid;
+use vsteer_core::forecast::{Forecast, VmForecast};
+use vsteer_core::model::{HostModel, VmModel};
+use vsteer_core::nouns::{Histogram, HostConfig};
+use vsteer_core::setting::Step;
+
+/// A replay as it was that is off by more than this, on average over vCPUs that wait, foretells nothing: a part of a pCPU.
+pub const GIVEN_BACK: f64 = 0.02;
+/// A vCPU that waits less than this, measured and simulated, is easy to give back.
+const WAITS_FROM: f64 = 0.01;
+/// The window is looked at in so many parts, whose spread tells how much a figure of the whole is worth.
+const PARTS: usize = 4;
+/// Two-sided 95 % of Student's t with [`PARTS`] - 1 degrees of freedom (3.18), over the root of [`PARTS`].
+const SPREADS: f64 = 3.182 / 2.0;
+/// No interval of a share is narrower: two recordings of one host differ as much.
+const LEAST_HALF_WIDTH: f64 = 0.003;
+
+/// A recorded host, simulated as it was.
+pub struct Foretold<'a> {
+    config: &'a HostConfig,
+    model: &'a HostModel,
+    wanted: &'a Demands,
+    window_ns: u64,
+    before: Replay,
+    as_it_was: Vec<Got>,
+    /// What weights come to; read off the recording for the first forecast.
+    factors: Option<Vec<f64>>,
+}
+
+impl<'a> Foretold<'a> {
+    /// Simulates `config` under `wanted` and holds it against `model`.
+    ///
+    /// # Errors
+    /// As [`replay`] and [`Replay::run`].
+    pub fn new(
+        config: &'a HostConfig,
+        model: &'a HostModel,
+        wanted: &'a Demands,
+        window_ns: u64,
+        go_on: &mut dyn FnMut() -> bool,
+    ) -> Result<Foretold<'a>, Fault> {
+        let before = replay(config, wanted, 1)?;
+        let as_it_was = before.run(window_ns, window_ns, go_on)?;
+        Ok(Foretold { config, model, wanted, window_ns, before, as_it_was, factors: None })
+    }
+
+    /// How far the ready shares of vCPUs that wait are off as it was, on average; `None` where none waits.
+    pub fn calibration(&self) -> Option<f64> {
+        let off: Vec<f64> = self
+            .as_it_was
+            .iter()
+            .filter(|g| g.thread.role.vcpu().is_some())
+            .filter_map(|g| {
+                let vm = self.model.vm(&g.thread.vm)?;
+                let ready = vm.threads.iter().find(|t| t.tid == g.thread.tid)?.shares.ready?;
+                (ready.max(g.ready) >= WAITS_FROM).then_some((ready - g.ready).abs())
+            })
+            .collect();
+        vsteer_core::stats::mean(&off)
+    }
+
+    /// What `steps` will do.
+    ///
+    /// # Errors
+    /// As [`replay`] and [`Replay::run`].
+    pub fn forecast(&mut self, steps: &[Step], go_on: &mut dyn FnMut() -> bool) -> Result<Forecast, Fault> {
+        if self.factors.is_none() {
+            let (before, got) = (&self.before, &self.as_it_was);
+            self.factors = Some(weights::effective(before, got, self.model, self.window_ns, go_on)?);
+        }
+        let mut host: Replay = replay(&fluid::after(self.config, steps), self.wanted, 1)?;
+        self.factors.iter().for_each(|factors| weights::scale(&mut host, factors));
+        let parts = host.run_in_parts(self.window_ns, self.window_ns, PARTS, go_on)?;
+        let vms = self.model.vms.iter().map(|vm| self.vm(vm, &parts)).collect();
+        Ok(Forecast { method: "replay of the recording".to_owned(), vms })
+    }
+
+    fn vm(&self, vm: &VmModel, parts: &[Vec<Got>]) -> VmForecast {
+        let sum = |got: &[Got], of: &dyn Fn(&Got) -> f64| -> f64 {
+            got.iter().filter(|g| g.thread.vm == vm.id && g.thread.role.vcpu().is_some()).map(of).sum()
+        };
+        let interval = |measured: Option<f64>, of: &dyn Fn(&Got) -> f64| {
+            let each: Vec<f64> = parts.iter().map(|part| sum(part, of)).collect();
+            let likely = vsteer_core::stats::mean(&each).unwrap_or(0.0);
+            let spread = SPREADS * libm::sqrt(vsteer_core::stats::variance(&each).unwrap_or(0.0));
+            let off = measured.map_or(0.0, |m| (m - sum(&self.as_it_was, of)).abs());
+            let half = spread.max(off).max(LEAST_HALF_WIDTH);
+            Interval { low: (likely - half).max(0.0), likely, high: likely + half }
+        };
+        let measured = |of: &dyn Fn(&vsteer_core::model::Shares) -> Option<f64>| -> Option<f64> {
+            let all: Vec<f64> = vm.vcpu_threads().filter_map(|t| of(&t.shares)).collect();
+            (!all.is_empty()).then(|| all.iter().sum())
+        };
+        let (run, ready, lag) =
+            (measured(&|s| s.run), measured(&|s| s.ready.or(s.wait)), measured(&|s| s.lag));
+        let woken = |got: &[Got]| -> Histogram {
+            let own = got.iter().filter(|g| g.thread.vm == vm.id && g.thread.role.vcpu().is_some());
+            own.fold(Histogram::default(), |sum, g| sum.merged(&g.wake))
+        };
+        let p99s: Vec<f64> = parts.iter().filter_map(|part| woken(part).quantile_ns(0.99)).collect();
+        let all = parts.iter().fold(Histogram::default(), |sum, part| sum.merged(&woken(part)));
+        let wake_p99 = all.quantile_ns(0.99).map(|likely| {
+            let low = p99s.iter().copied().fold(likely, f64::min);
+            let high = p99s.iter().copied().fold(likely, f64::max);
+            // By as much as it was off as it was, as a factor either way.
+            let seen = vm.wake_latency.map(|q| q.p99_ns).zip(woken(&self.as_it_was).quantile_ns(0.99));
+            let factor = seen.map_or(1.0, |(m, s)| (m / s).max(s / m));
+            Interval { low: low / factor, likely, high: high * factor }
+        });
+        let waits = sum(&parts.concat(), &|g| g.wake_wait_ns as f64);
+        let wakes: u64 = all.total();
+        VmForecast {
+            vm: vm.id.clone(),
+            name: vm.name.clone(),
+            run_before: run.unwrap_or(0.0),
+            run_after: interval(run, &|g| g.run),
+            ready_before: ready.unwrap_or(0.0),
+            with_limited: false,
+            ready_after: interval(ready, &|g| g.ready),
+            lag_before: lag,
+            lag_after: Some(interval(lag, &|g| g.lag)),
+            costop_before: None,
+            costop_after: None,
+            wake_wait_ns_before: None,
+            wake_wait_ns_after: (wakes > 0).then(|| {
+                let likely = waits / wakes as f64;
+                Interval { low: likely / 2.0, likely, high: likely * 2.0 }
+            }),
+            wake_p99_ns_before: vm.wake_latency.map(|q| q.p99_ns),
+            wake_p99_ns_after: wake_p99,
+        }
+    }
+}

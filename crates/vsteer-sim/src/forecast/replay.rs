@@ -1,0 +1,520 @@
+//! What if this host, with this load, were set up otherwise? A recorded host as a simulation.
+//!
+//! Every thread of every VM becomes a simulated one that wants what it wanted ([`super::demand`]), under the configuration
+//! that was recorded (the calibration: the simulation should give back what was measured) or a changed one (the
+//! prediction). vCPUs, emulator and I/O threads alike: they wait for each other's pCPUs.
+//!
+//! The scheduler is the kernel's, by its version: EEVDF since 6.6, CFS before; real-time classes above either.
+//!
+//! Left out: `GAP(replay-anew)`: kernels from 6.13 to 6.19 place anew what changes its weight (`places_anew`); on several pCPUs that is
+//! simulated as far worse than it is measured, so replays are without it, and waits of more than 100 ms there are missing.
+//! `GAP(replay-host)`: processes that belong to no VM; where they took much of the pCPUs, forecasts are too good. (Tried
+//! as one more VM that wants what they took when they took it: no better where they take little, worse where they take much.)
+//! `GAP(replay-hz)`: recordings made before vsteer recorded the kernel's tick and base slice are simulated with the defaults.
+//! `GAP(replay-slices)`: groups above VMs have the default weight and no quota, and nobody else in them.
+
+use super::demand::Demands;
+use crate::account::Account;
+use crate::engine::{State, Stop};
+use crate::guest::Demand;
+use crate::policy::Values;
+use crate::scenario::Case;
+use crate::sched::{self, Entry, Simulation};
+use crate::setup::{GroupSetup, Setup, Vcpu, VcpuSetup, VmSetup};
+use serde::Serialize;
+use vsteer_core::nouns::{FairTuning, Histogram, HostConfig, Quota, Role, Tid, VmConfig, VmId};
+use vsteer_core::{Fault, FaultKind};
+
+/// The first kernel whose fair class is EEVDF.
+const EEVDF_SINCE: (u32, u32) = (6, 6);
+/// The first kernel with a base slice of 0.7 ms (kernel/sched/fair.c, 6.15).
+const SHORTER_SLICE_SINCE: (u32, u32) = (6, 15);
+/// The first kernel that holds who is no longer protected against the others at every tick.
+const HELD_AT_TICKS_SINCE: (u32, u32) = (6, 17);
+/// The first kernel known to have one line of tasks per pCPU, whatever groups they are in, with weights that count once per
+/// concurrently runnable task, and slices that end by a timer (kernel/sched/fair.c, 7.3.4).
+const FLAT_SINCE: (u32, u32) = (7, 3);
+/// What a simulated host says in place of its kernel's version, before the scheduler's name.
+pub const SIMULATED: &str = "vsteer simulator, ";
+/// The kernel sets the periods of each group's quota off at random: where the recording does not tell how, what a host with
+/// quotas gets is the mean over so many.
+const PHASES: u64 = 8;
+/// Events between two looks at whether to go on.
+const EVENTS_AT_A_TIME: u64 = 200_000;
+
+/// A simulated thread and whose it is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Thread {
+    /// Its VM.
+    pub vm: VmId,
+    /// What it does there.
+    pub role: Role,
+    /// Its id in the recording.
+    pub tid: Tid,
+}
+
+/// A recorded host, ready to be simulated.
+#[derive(Clone)]
+pub struct Replay {
+    /// The host.
+    pub setup: Setup,
+    /// Its scheduler.
+    pub policy: &'static Entry,
+    /// With these parameters.
+    pub values: Values,
+    /// The simulated vCPUs in order.
+    pub threads: Vec<Thread>,
+    /// Simulated wake-ups lead to a pCPU at once; the host's take so much longer, ns.
+    pub hand_over_ns: u64,
+}
+
+/// What one thread got.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Got {
+    /// Which.
+    pub thread: Thread,
+    /// On a pCPU, part of the time.
+    pub run: f64,
+    /// Could run, had no pCPU.
+    pub ready: f64,
+    /// Held by a quota.
+    pub limited: f64,
+    /// Ready while a sibling ran (part of ready).
+    pub lag: f64,
+    /// Times it was given a pCPU, per second.
+    pub switches_per_s: f64,
+    /// Wake-up to running, of all runs together.
+    #[serde(skip)]
+    pub wake: Histogram,
+    /// All of that together, ns.
+    #[serde(skip)]
+    pub wake_wait_ns: u64,
+    /// Over how many runs the shares are means.
+    #[serde(skip)]
+    pub runs: u64,
+}
+
+/// The kernel's version as numbers: `6.18.44-1-amd64` is (6, 18).
+fn version(kernel: &str) -> Option<(u32, u32)> {
+    let mut numbers = kernel.split(|c: char| !c.is_ascii_digit()).map(str::parse::<u32>);
+    Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
+}
+
+/// Sets what the recorded kernel says of itself.
+fn set_tuning(values: &mut Values, tuning: &FairTuning, eevdf: bool) -> Result<(), Fault> {
+    if let Some(hz) = tuning.hz {
+        values.set("hz", hz.into())?;
+    }
+    if let (Some(ns), true) = (tuning.base_slice_ns, eevdf) {
+        // It is scaled already. Nobody who sets it beyond what is simulated has slices that matter.
+        values.set("base_slice_us", (ns / 1000).clamp(100, 100_000))?;
+        values.set("tunable_scaling", 0)?;
+    }
+    Ok(())
+}
+
+/// Groups that have been in line since before a change of the base slice go on asking for what that was.
+///
+/// # Errors
+/// `BadInput` for a slice that cannot be simulated.
+pub fn keep_slices(before: &Replay, after: &mut Replay) -> Result<(), Fault> {
+    const SLICE: &str = "base_slice_us";
+    // Where tasks of all groups stand in one line, groups ask for nothing; and what is scaled cannot have been read.
+    if after.policy.about.name != "eevdf"
+        || after.values.get("flat") == 1
+        || after.values.get("tunable_scaling") == 1
+    {
+        return Ok(());
+    }
+    let was_us = before.values.get(SLICE);
+    if was_us != after.values.get(SLICE) {
+        after.values.set("kept_slice_us", was_us)?;
+    }
+    Ok(())
+}
+
+/// The simulation of `config` under the demands of its threads; a thread without one sleeps.
+///
+/// # Errors
+/// `Unsupported` for a kernel whose scheduler is not known; `BadInput` where the configuration cannot be simulated.
+pub fn replay(config: &HostConfig, wanted: &Demands, seed: u64) -> Result<Replay, Fault> {
+    // A simulation's recording names its scheduler.
+    let simulated = config.kernel.strip_prefix(SIMULATED);
+    let linux = version(&config.kernel);
+    let policy = match (simulated, linux) {
+        (Some(name), _) => sched::find(name)?,
+        (None, Some(v)) => sched::find(if v >= EEVDF_SINCE { "eevdf" } else { "cfs" })?,
+        (None, None) => {
+            return Err(Fault::new(
+                FaultKind::Unsupported,
+                format!("simulating the kernel {:?}", config.kernel),
+            )
+            .because("its version cannot be read, so its scheduler is not known"));
+        }
+    };
+    let mut values = Values::defaults(policy.about.parameters);
+    if simulated.is_none() && linux >= Some(SHORTER_SLICE_SINCE) {
+        values.set("base_slice_us", 700)?;
+    }
+    if simulated.is_none() && linux >= Some(HELD_AT_TICKS_SINCE) {
+        values.set("held_at_ticks", 1)?;
+    }
+    if simulated.is_none() && linux >= Some(FLAT_SINCE) {
+        values.set("flat", 1)?;
+        values.set("hrtick", 1)?;
+    }
+    if let (None, Some(tuning)) = (simulated, &config.scheduler) {
+        set_tuning(&mut values, tuning, policy.about.name == "eevdf")?;
+    }
+    let threads = config
+        .vms
+        .iter()
+        .flat_map(|vm| vm.threads.iter().map(|t| Thread { vm: vm.id.clone(), role: t.role, tid: t.tid }));
+    let mut above = Above::default();
+    // A VM without a thread that is known cannot wait either.
+    let vms = config.vms.iter().filter(|vm| !vm.threads.is_empty());
+    let vms: Vec<VmSetup> = vms
+        .map(|vm| {
+            let relative = vm.weight.map(|w| w.relative() * f64::from(policy.about.default_weight));
+            let (least, most) = policy.about.weights;
+            let cgroup = vm.cgroup.as_deref().filter(|_| policy.about.classes);
+            VmSetup {
+                weight: relative.map(|w| libm::round(w).clamp(least.into(), most.into()) as u32),
+                group: cgroup.and_then(|own| above.of(own)),
+                ..vm_setup(vm, config, wanted)
+            }
+        })
+        .collect();
+    let setup = Setup { groups: above.groups, ..Setup::new(config.topology.clone(), vms, seed) };
+    Ok(Replay { setup, policy, values, threads: threads.collect(), hand_over_ns: wanted.hand_over_ns })
+}
+
+/// A VM's threads with their demands, the groups below it, and its quotas.
+fn vm_setup(vm: &VmConfig, config: &HostConfig, wanted: &Demands) -> VmSetup {
+    let clocks = config.scheduler.as_ref().map(|s| &s.quota_clocks);
+    let begins = |ns: u64, quota: Option<Quota>| {
+        let quota = quota.filter(|q| ns > 0 && q.period_us > 0)?;
+        Some(wanted.round.second(ns, 1000 * quota.period_us))
+    };
+    // libvirt's groups below the VM's: each divides its weight by itself.
+    let mut below: Vec<&str> = Vec::new();
+    let mut begins_ns = None;
+    let vcpus = vm.threads.iter().map(|t| {
+        let own = t.cgroup.as_deref().filter(|own| vm.cgroup.as_deref().is_some_and(|vm| vm != *own));
+        let subgroup = own.map(|own| {
+            below.iter().position(|b| *b == own).unwrap_or_else(|| {
+                below.push(own);
+                below.len() - 1
+            }) as u32
+        });
+        let clock = clocks.and_then(|all| all.get(&t.tid));
+        let of_vm = clock.map(|c| if subgroup.is_some() { c.above_ns } else { c.own_ns });
+        begins_ns = begins_ns.or(of_vm.and_then(|ns| begins(ns, vm.limits.whole_vm)));
+        let quota = match t.role {
+            Role::Vcpu(_) => vm.limits.per_vcpu,
+            Role::Emulator => vm.limits.emulator,
+            _ => None,
+        };
+        // A mask may name pCPUs that are offline.
+        let affinity = t.affinity.intersection(&config.topology.usable());
+        VcpuSetup {
+            affinity: (!affinity.is_empty()).then_some(affinity),
+            class: t.class,
+            quota,
+            quota_begins_ns: subgroup.and(clock).and_then(|c| begins(c.own_ns, quota)),
+            subgroup,
+            helper: t.role.vcpu().is_none(),
+            ..VcpuSetup::new(wanted.by_thread.get(&t.tid).map_or(Demand::Idle, |w| w.demand.clone()))
+        }
+    });
+    let vcpus = vcpus.collect();
+    VmSetup { quota: vm.limits.whole_vm, quota_begins_ns: begins_ns, ..VmSetup::new(vm.name.clone(), vcpus) }
+}
+
+/// The groups above VMs (`machine.slice`): in one line of tasks (7.3) each of them divides its weight among who is awake
+/// below it, so that a task's weight changes with what others do.
+#[derive(Default)]
+struct Above {
+    groups: Vec<GroupSetup>,
+}
+
+impl Above {
+    /// The group that this one lies in; `None`: the root.
+    fn of(&mut self, cgroup: &str) -> Option<usize> {
+        let (parent, _) =
+            cgroup.trim_end_matches('/').rsplit_once('/').filter(|(parent, _)| !parent.is_empty())?;
+        if let Some(known) = self.groups.iter().position(|g| g.name == parent) {
+            return Some(known);
+        }
+        let above = self.of(parent);
+        self.groups.push(GroupSetup { name: parent.to_owned(), parent: above, weight: None, quota: None });
+        Some(self.groups.len() - 1)
+    }
+}
+
+impl Replay {
+    /// Simulates `warm_up_ns` and then `measured_ns`, and says what each thread got in the latter. `go_on` is asked now and
+    /// then.
+    ///
+    /// # Errors
+    /// As the policy; `Interrupted` where `go_on` says no.
+    pub fn run(
+        &self,
+        warm_up_ns: u64,
+        measured_ns: u64,
+        go_on: &mut dyn FnMut() -> bool,
+    ) -> Result<Vec<Got>, Fault> {
+        let mut parts = self.run_in_parts(warm_up_ns, measured_ns, 1, go_on)?;
+        Ok(parts.pop().expect("one part"))
+    }
+
+    /// The same, of each of `parts` equal parts of the measured time.
+    ///
+    /// # Errors
+    /// As [`Replay::run`].
+    pub fn run_in_parts(
+        &self,
+        warm_up_ns: u64,
+        measured_ns: u64,
+        parts: usize,
+        go_on: &mut dyn FnMut() -> bool,
+    ) -> Result<Vec<Vec<Got>>, Fault> {
+        if !self.draws_phases() {
+            return self.run_once(&self.values, warm_up_ns, measured_ns, parts, go_on);
+        }
+        let mut sum: Vec<Vec<Got>> = Vec::new();
+        for seed in 1..=PHASES {
+            let mut values = self.values.clone();
+            values.set("quota_phases", seed)?;
+            let one = self.run_once(&values, warm_up_ns, measured_ns, parts, go_on)?;
+            if sum.is_empty() {
+                sum = one;
+            } else {
+                sum.iter_mut().flatten().zip(one.iter().flatten()).for_each(|(s, o)| s.add(o));
+            }
+        }
+        sum.iter_mut().flatten().for_each(Got::average);
+        Ok(sum)
+    }
+
+    /// It as a run to record, once round to warm up and once measured; of the drawings of quotas' periods, the first.
+    ///
+    /// # Errors
+    /// None that a replay which ran has.
+    pub fn case(&self, window_ns: u64) -> Result<Case, Fault> {
+        let mut values = self.values.clone();
+        if self.draws_phases() {
+            values.set("quota_phases", 1)?;
+        }
+        let (setup, policy) = (self.setup.clone(), self.policy);
+        Ok(Case { setup, policy, values, begin_ns: window_ns, end_ns: 2 * window_ns })
+    }
+
+    /// Are there quotas of which the recording does not tell when their periods begin, and can they be set off at random?
+    fn draws_phases(&self) -> bool {
+        let settable = self.policy.about.parameters.iter().any(|p| p.name == "quota_phases");
+        let unknown = |vm: &VmSetup| {
+            let own = vm.vcpus.iter().any(|v| v.quota.is_some() && v.quota_begins_ns.is_none());
+            own || vm.quota.is_some() && vm.quota_begins_ns.is_none()
+        };
+        settable && self.setup.vms.iter().any(unknown)
+    }
+
+    fn run_once(
+        &self,
+        values: &Values,
+        warm_up_ns: u64,
+        measured_ns: u64,
+        parts: usize,
+        go_on: &mut dyn FnMut() -> bool,
+    ) -> Result<Vec<Vec<Got>>, Fault> {
+        let mut simulation = (self.policy.build)(&self.setup, values)?;
+        let part_ns = (measured_ns / parts.max(1) as u64).max(1);
+        advance(&mut *simulation, warm_up_ns, go_on)?;
+        let mut first = self.accounts(&*simulation);
+        let mut all = Vec::with_capacity(parts);
+        for part in 1..=parts as u64 {
+            advance(&mut *simulation, warm_up_ns + part * part_ns, go_on)?;
+            let last = self.accounts(&*simulation);
+            let got = self.threads.iter().zip(first.iter().zip(&last));
+            let got = got.map(|(thread, (first, last))| Got::between(thread, first, last, part_ns));
+            all.push(got.map(|g| g.later(self.hand_over_ns, part_ns)).collect());
+            first = last;
+        }
+        Ok(all)
+    }
+
+    fn accounts(&self, simulation: &dyn Simulation) -> Vec<Account> {
+        (0..self.threads.len() as u32).map(|v| simulation.account(Vcpu(v))).collect()
+    }
+}
+
+impl Got {
+    fn add(&mut self, other: &Got) {
+        self.run += other.run;
+        self.ready += other.ready;
+        self.limited += other.limited;
+        self.lag += other.lag;
+        self.switches_per_s += other.switches_per_s;
+        self.wake = self.wake.merged(&other.wake);
+        self.wake_wait_ns += other.wake_wait_ns;
+        self.runs += other.runs;
+    }
+
+    /// Wake-ups in a run, on average.
+    pub fn wake_ups(&self) -> u64 {
+        self.wake.total() / self.runs.max(1)
+    }
+
+    /// Sums of shares become means; latencies are of all together.
+    fn average(&mut self) {
+        let by = self.runs as f64;
+        let Got { run, ready, limited, lag, switches_per_s, .. } = self;
+        [run, ready, limited, lag, switches_per_s].into_iter().for_each(|x| *x /= by);
+    }
+
+    /// Every wake-up leads to a pCPU so much later.
+    fn later(mut self, by_ns: u64, window_ns: u64) -> Got {
+        let all_ns = by_ns * self.wake.total();
+        self.wake = self.wake.later(by_ns);
+        self.wake_wait_ns += all_ns;
+        self.ready += all_ns as f64 / window_ns as f64;
+        self
+    }
+
+    fn between(thread: &Thread, first: &Account, last: &Account, ns: u64) -> Got {
+        let share = |s: State| (last.ns[s as usize] - first.ns[s as usize]) as f64 / ns as f64;
+        let lag_ns = last.lag_ns.zip(first.lag_ns).map_or(0, |(last, first)| last - first);
+        Got {
+            thread: thread.clone(),
+            run: share(State::Running),
+            ready: share(State::Ready),
+            limited: share(State::Limited),
+            lag: lag_ns as f64 / ns as f64,
+            switches_per_s: (last.switches - first.switches) as f64 * 1e9 / ns as f64,
+            wake: last.wake_latency.since(&first.wake_latency),
+            wake_wait_ns: last.wake_wait_ns - first.wake_wait_ns,
+            runs: 1,
+        }
+    }
+}
+
+fn advance(
+    simulation: &mut dyn Simulation,
+    end_ns: u64,
+    go_on: &mut dyn FnMut() -> bool,
+) -> Result<(), Fault> {
+    loop {
+        match simulation.run(end_ns, EVENTS_AT_A_TIME) {
+            Stop::Reached => return Ok(()),
+            Stop::Steps if go_on() => {}
+            Stop::Steps => return Err(Fault::new(FaultKind::Interrupted, "stopped while simulating")),
+            Stop::Runaway => {
+                return Err(Fault::new(FaultKind::BadInput, "the simulation stands still")
+                    .because("the scheduler or a demand runs in a circle"));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use vsteer_core::model::{HostModel, Shares, ThreadModel, VmModel};
+    use vsteer_core::topology::machine;
+
+    /// A host of one vCPU per pCPU that a VM is to have: name, weight, vCPUs, all hogs; and what they are said to have got.
+    pub fn hogs(pcpus: u32, vms: &[(&str, u32, u32)], run: &[f64]) -> (Replay, HostModel) {
+        let mut threads = Vec::new();
+        let (mut setups, mut models) = (Vec::new(), Vec::new());
+        let mut shares =
+            run.iter().map(|run| Shares { run: Some(*run), ready: Some(1.0 - run), ..Shares::default() });
+        for (name, weight, vcpus) in vms {
+            let id = VmId((*name).into());
+            let first = threads.len() as u32;
+            threads.extend((0..*vcpus).map(|i| Thread {
+                vm: id.clone(),
+                role: Role::Vcpu(i),
+                tid: Tid(first + i),
+            }));
+            let seen = threads[first as usize..].iter().zip(shares.by_ref()).map(|(t, shares)| ThreadModel {
+                role: t.role,
+                tid: t.tid,
+                seen: 1.0,
+                shares,
+                switches_per_s: None,
+                preemptions_per_s: None,
+                wakeups_per_s: None,
+                migrations_per_s: None,
+                wake_latency: None,
+                ready_spell: None,
+                last_cpu: None,
+            });
+            models.push(VmModel {
+                id,
+                name: (*name).into(),
+                threads: seen.collect(),
+                group: Shares::default(),
+                worlds: None,
+                vcpus: Shares::default(),
+                throttled_per_s: None,
+                io_per_s: None,
+                timers_per_s: None,
+                timers_late: None,
+                timers_refused: None,
+                wake_latency: None,
+                ready_spell: None,
+                memory_by_node: None,
+                memory_local: None,
+            });
+            let vcpus = (0..*vcpus).map(|_| VcpuSetup::new(Demand::Hog)).collect();
+            setups.push(VmSetup { weight: Some(*weight), ..VmSetup::new(*name, vcpus) });
+        }
+        let model = HostModel {
+            from_unix_ns: 0,
+            window_ns: 1,
+            vms: models,
+            pcpus: Vec::new(),
+            blame: None,
+            collector: String::new(),
+            missing: std::collections::BTreeMap::new(),
+        };
+        let policy = sched::find("eevdf").unwrap();
+        let setup = Setup::new(machine(1, 1, pcpus, 1).unwrap(), setups, 1);
+        let values = Values::defaults(policy.about.parameters);
+        (Replay { setup, policy, values, threads, hand_over_ns: 0 }, model)
+    }
+
+    /// A timer alone on its pCPU waits for nothing but the host's own switch: 8 us, 100 times a second.
+    #[test]
+    fn what_a_switch_takes_is_waited_for() {
+        let (mut host, _) = hogs(1, &[("a", 100, 1)], &[1.0]);
+        host.hand_over_ns = 8_000;
+        host.setup.vms[0].vcpus[0].demand = Demand::Periodic {
+            period_ns: 10_000_000,
+            offset_ns: Some(0),
+            work: crate::guest::Times::Fixed(1_000_000),
+        };
+        let got = host.run(1_000_000_000, 1_000_000_000, &mut || true).unwrap().remove(0);
+        assert_eq!((got.wake_ups(), got.wake_wait_ns), (100, 800_000));
+        assert!((got.ready - 0.0008).abs() < 1e-9 && got.wake.quantile_ns(0.5).unwrap() > 7_000.0, "{got:?}");
+    }
+
+    #[test]
+    fn groups_above_vms_are_made_once_parents_first() {
+        let mut above = Above::default();
+        assert_eq!(above.of("/vm"), None);
+        let of = ["/m.slice/a.scope", "/m.slice/b.scope", "/m.slice/deep/er/c"].map(|own| above.of(own));
+        assert_eq!(of, [Some(0), Some(0), Some(2)]);
+        let told: Vec<_> = above.groups.iter().map(|g| (g.name.as_str(), g.parent)).collect();
+        assert_eq!(told, [("/m.slice", None), ("/m.slice/deep", Some(0)), ("/m.slice/deep/er", Some(1))]);
+    }
+
+    #[test]
+    fn versions_are_read_as_distributions_write_them() {
+        assert_eq!(version("6.18.44-fc-v595"), Some((6, 18)));
+        assert_eq!(version("6.1.0-44-amd64"), Some((6, 1)));
+        assert_eq!(version("vsteer simulator, eevdf"), None);
+        assert_eq!(version(""), None);
+    }
+}

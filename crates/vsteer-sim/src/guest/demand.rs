@@ -1,0 +1,199 @@
+//! What may a vCPU want? The demands that can be asked for, and what is refused of them.
+
+use super::display::DisplaySpec;
+use super::driver::ServedSpec;
+use super::lock::LockSpec;
+use super::team::LoopSpec;
+use super::times::{Times, positive};
+use serde::{Deserialize, Serialize};
+use vsteer_core::span::LONGEST_NS;
+use vsteer_core::{Fault, FaultKind};
+
+/// A recorded burst.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Burst {
+    /// Blocked before it, ns; 0 continues the burst before.
+    pub sleep_ns: u64,
+    /// CPU time, ns.
+    pub compute_ns: u64,
+}
+
+/// A recorded job that came at a moment of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Release {
+    /// When it was there to be done, ns after the vCPU begins.
+    pub at_ns: u64,
+    /// CPU time, ns.
+    pub compute_ns: u64,
+}
+
+impl Release {
+    /// Are they in order, and can they be done? `whose` begins each message.
+    pub(super) fn check_all(all: &[Release], whose: &str) -> Result<(), Fault> {
+        let key = |k: &str| format!("{whose}: {k}");
+        let wrong = |r: &Release| r.compute_ns == 0 || r.compute_ns.max(r.at_ns) > LONGEST_NS;
+        if let Some(i) = all.iter().position(wrong) {
+            return positive(&key(&format!("recorded job {}", i + 1)), 0);
+        }
+        if all.windows(2).all(|w| w[0].at_ns <= w[1].at_ns) {
+            return Ok(());
+        }
+        Err(Fault::new(FaultKind::BadInput, key("recorded jobs are out of order"))
+            .way_out("give them in order of time"))
+    }
+}
+
+/// What one vCPU does.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Demand {
+    /// Never wakes.
+    Idle,
+    /// Computes without end.
+    Hog,
+    /// Sleeps, computes, and again; the sleep begins when the work is done (a closed loop).
+    SleepCompute {
+        /// Each sleep.
+        sleep: Times,
+        /// Each burst.
+        compute: Times,
+    },
+    /// A job released every `period_ns`, whether or not the last one is done; its deadline is the next release.
+    Periodic {
+        /// Between releases, ns.
+        period_ns: u64,
+        /// The first release, ns after the vCPU begins; `None`: anywhere within the first period, by the seed.
+        offset_ns: Option<u64>,
+        /// CPU time of each job.
+        work: Times,
+    },
+    /// One server, requests first come first served (an open loop).
+    Server {
+        /// Between arrivals.
+        between: Times,
+        /// CPU time of each request.
+        service: Times,
+    },
+    /// While on (by the clock), computes and sleeps in turn; then sleeps while off.
+    OnOff {
+        /// How long each on phase lasts; a burst that it cuts is finished.
+        on: Times,
+        /// How long each off phase lasts.
+        off: Times,
+        /// Each burst while on.
+        compute: Times,
+        /// Each sleep while on.
+        sleep: Times,
+    },
+    /// These jobs at their moments, in order, whether or not the last one is done (an open loop): timers, arrivals.
+    Released {
+        /// What was recorded.
+        jobs: Vec<Release>,
+        /// Begin again after so long, ns; `None`: sleep for good.
+        repeat_ns: Option<u64>,
+    },
+    /// These bursts in order, each sleep after the last one is done (a closed loop).
+    Recorded {
+        /// What was recorded.
+        bursts: Vec<Burst>,
+        /// Begin again at the end; else it sleeps for good.
+        repeat: bool,
+    },
+    /// Frames at their moments: decoded, shown when due, dropped or shown late.
+    Display(DisplaySpec),
+    /// One of a team of vCPUs that share parallel loops (OpenMP).
+    Loop(Box<LoopSpec>),
+    /// One of the vCPUs of a VM that share a lock.
+    Lock(Box<LockSpec>),
+    /// A server whose requests and answers pass through a driver domain (Xen's Domain-0).
+    Served(Box<ServedSpec>),
+    /// A vCPU of a driver domain: hands on the requests and answers of those served through it.
+    Driver,
+    /// One of those that sleep, in a guest that looks at its timers at ticks only: as Linux without high-resolution timers
+    /// does (`timespec_to_jiffies`), a sleep is rounded up to whole ticks, and one more for the tick that is under way.
+    Ticked {
+        /// Between ticks of the guest, ns; they fall on multiples of it.
+        tick_ns: u64,
+        /// `SleepCompute`, `OnOff` or `Recorded`: what releases or arrives from outside is not rounded. Or `Display`, whose
+        /// timers name moments: they fire at the first tick that is not before.
+        demand: Box<Demand>,
+    },
+}
+
+impl Demand {
+    /// Is it one that can be simulated? `whose` begins each message.
+    ///
+    /// # Errors
+    /// `BadInput` for a time of 0 or beyond [`LONGEST_NS`], and for a recording that never computes.
+    pub fn check(&self, whose: &str) -> Result<(), Fault> {
+        let key = |k: &str| format!("{whose}: {k}");
+        match self {
+            Demand::Idle | Demand::Hog | Demand::Driver => Ok(()),
+            Demand::SleepCompute { sleep, compute } => {
+                sleep.check(&key("sleep"))?;
+                compute.check(&key("compute"))
+            }
+            Demand::Periodic { period_ns, offset_ns, work } => {
+                positive(&key("period"), *period_ns)?;
+                positive(&key("offset"), offset_ns.unwrap_or(0).saturating_add(1))?;
+                work.check(&key("work"))
+            }
+            Demand::Server { between, service } => {
+                between.check(&key("between"))?;
+                service.check(&key("service"))
+            }
+            Demand::OnOff { on, off, compute, sleep } => {
+                on.check(&key("on"))?;
+                off.check(&key("off"))?;
+                compute.check(&key("compute"))?;
+                sleep.check(&key("sleep"))
+            }
+            Demand::Released { jobs, repeat_ns } => {
+                Release::check_all(jobs, whose)?;
+                let last_ns = jobs.last().map_or(0, |r| r.at_ns);
+                match repeat_ns {
+                    Some(ns) if *ns <= last_ns || *ns > LONGEST_NS => {
+                        Err(Fault::new(FaultKind::BadInput, key(&format!("they repeat after {ns} ns")))
+                            .way_out(format!("give more than the last job's {last_ns} ns")))
+                    }
+                    _ => Ok(()),
+                }
+            }
+            Demand::Recorded { bursts, .. } => {
+                if let Some(i) =
+                    bursts.iter().position(|b| b.compute_ns == 0 || b.compute_ns.max(b.sleep_ns) > LONGEST_NS)
+                {
+                    return positive(&key(&format!("recorded burst {}", i + 1)), 0);
+                }
+                Ok(())
+            }
+            Demand::Display(spec) => spec.check(whose),
+            Demand::Loop(spec) => spec.check(whose),
+            Demand::Lock(spec) => spec.check(whose),
+            Demand::Served(spec) => spec.check(whose),
+            Demand::Ticked { tick_ns, demand } => {
+                positive(&key("tick"), *tick_ns)?;
+                match **demand {
+                    Demand::SleepCompute { .. }
+                    | Demand::OnOff { .. }
+                    | Demand::Recorded { .. }
+                    | Demand::Display(_) => demand.check(whose),
+                    _ => {
+                        Err(Fault::new(FaultKind::BadInput, key("a guest tick for a demand without sleeps"))
+                            .way_out("it rounds sleep_compute, on_off, recorded and display"))
+                    }
+                }
+            }
+        }
+    }
+
+    /// Does what it wants depend on other vCPUs?
+    pub fn is_linked(&self) -> bool {
+        matches!(self, Demand::Loop(_) | Demand::Lock(_) | Demand::Served(_) | Demand::Driver)
+    }
+
+    /// May its guest poll while it sleeps? One that only waits for others has patience of its own.
+    pub(crate) fn may_poll(&self) -> bool {
+        !self.is_linked()
+    }
+}

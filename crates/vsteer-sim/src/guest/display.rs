@@ -1,0 +1,159 @@
+//! Are frames shown in time? A pipeline that decodes or renders a frame, waits until it is due, shows it, and goes on.
+//!
+//! Idea: one burst per frame, and perhaps a time on a device after it. Then the frame is either early, and the guest sleeps until the frame's moment
+//! (the next frame's burst begins there), or late, and is shown at once. How players differ is in what they do about
+//! lateness: catch up for ever, begin their clock anew beyond some lateness, or drop frames whose moment is over.
+//!
+//! Source: MPlayer 1.0 without sound (`mplayer.c`: frames are never dropped, the clock begins anew beyond three frames);
+//! `-framedrop` drops.
+//! Left out: reordered frames, several stages on several vCPUs, the display's own refresh. A frame counts as shown when it
+//! is due, whenever the vCPU then really runs: how late that is shows in the sleeps.
+
+use super::jobs::{Jobs, Tally};
+use super::times::{Draw, Times, positive};
+use super::{Next, Sleeps};
+use serde::{Deserialize, Serialize};
+use vsteer_core::random::Random;
+use vsteer_core::span::LONGEST_NS;
+use vsteer_core::{Fault, FaultKind};
+
+/// A display pipeline.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct DisplaySpec {
+    /// Between the moments of two frames, ns.
+    pub period_ns: u64,
+    /// CPU time of each frame.
+    pub work: Times,
+    /// Time of each on a device after that (a GPU), during which the vCPU sleeps.
+    pub device: Option<Times>,
+    /// Beyond this lateness, ns, the clock begins anew with the frame that is shown; `None`: it catches up for ever.
+    pub reset_ns: Option<u64>,
+    /// Are frames whose moment is over when their turn comes left out?
+    pub drop: bool,
+}
+
+impl DisplaySpec {
+    pub(super) fn check(&self, whose: &str) -> Result<(), Fault> {
+        positive(&format!("{whose}: period"), self.period_ns)?;
+        if self.reset_ns.is_some_and(|ns| ns > LONGEST_NS) {
+            return Err(Fault::new(FaultKind::BadInput, format!("{whose}: reset is over ten years"))
+                .way_out("leave it out for none"));
+        }
+        self.device.map_or(Ok(()), |t| t.check(&format!("{whose}: device")))?;
+        self.work.check(&format!("{whose}: work"))
+    }
+}
+
+/// A pipeline as it goes.
+#[derive(Debug, Clone)]
+pub(super) struct Frames {
+    period_ns: u64,
+    work: Draw,
+    device: Option<Draw>,
+    reset_ns: u64,
+    drop: bool,
+    /// The moment of the frame that is being decoded.
+    due_ns: u64,
+    asked: u64,
+    asked_ns: u64,
+    tally: Tally,
+}
+
+impl Frames {
+    pub(super) fn new(spec: DisplaySpec) -> Frames {
+        Frames {
+            period_ns: spec.period_ns,
+            work: spec.work.into(),
+            device: spec.device.map(Draw::from),
+            reset_ns: spec.reset_ns.unwrap_or(u64::MAX),
+            drop: spec.drop,
+            due_ns: 0,
+            asked: 0,
+            asked_ns: 0,
+            // A frame's deadline is its moment.
+            tally: Tally::new(0),
+        }
+    }
+
+    /// The first frame is decoded at once and due a period later.
+    pub(super) fn begin(&mut self, now_ns: u64, random: &mut Random) -> Next {
+        self.due_ns = now_ns + self.period_ns;
+        Next { at_ns: now_ns, work_ns: self.work.draw(random) }
+    }
+
+    pub(super) fn burst_done(&mut self, now_ns: u64, random: &mut Random) -> Next {
+        let ready_ns = now_ns + self.device.as_ref().map_or(0, |d| d.draw(random));
+        let late_ns = ready_ns.saturating_sub(self.due_ns);
+        self.tally.count(late_ns);
+        if ready_ns < self.due_ns {
+            self.asked += 1;
+            self.asked_ns += self.due_ns - ready_ns;
+        }
+        let at_ns = ready_ns.max(self.due_ns);
+        if late_ns > self.reset_ns {
+            self.due_ns = ready_ns;
+        }
+        self.due_ns += self.period_ns;
+        if self.drop && self.due_ns < at_ns {
+            let over = (at_ns - self.due_ns).div_ceil(self.period_ns);
+            self.tally.dropped += over;
+            self.due_ns += over * self.period_ns;
+        }
+        Next { at_ns, work_ns: self.work.draw(random) }
+    }
+
+    pub(super) fn jobs(&self) -> Jobs {
+        self.tally.jobs()
+    }
+
+    /// Frames shown.
+    pub(super) fn shown(&self) -> u64 {
+        self.tally.done
+    }
+
+    pub(super) fn sleeps(&self) -> Sleeps {
+        Sleeps { asked: self.asked, asked_ns: self.asked_ns, ..Sleeps::default() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frames(reset_ns: Option<u64>, drop: bool) -> (Frames, Random) {
+        let spec = DisplaySpec { period_ns: 50, work: Times::Fixed(20), device: None, reset_ns, drop };
+        spec.check("x").unwrap();
+        (Frames::new(spec), Random::new(1, 0))
+    }
+
+    #[test]
+    fn an_early_frame_waits_and_a_late_one_is_caught_up_with() {
+        let (mut f, mut r) = frames(None, false);
+        assert_eq!(f.begin(1000, &mut r), Next { at_ns: 1000, work_ns: 20 });
+        assert_eq!(f.burst_done(1020, &mut r).at_ns, 1050, "30 early");
+        assert_eq!(f.burst_done(1120, &mut r).at_ns, 1120, "due at 1100");
+        assert_eq!(f.burst_done(1140, &mut r).at_ns, 1150, "in time again");
+        let (jobs, sleeps) = (f.jobs(), f.sleeps());
+        assert_eq!((jobs.done, jobs.late, jobs.response_ns), (3, 1, 20));
+        assert_eq!((sleeps.asked, sleeps.asked_ns), (2, 40));
+    }
+
+    #[test]
+    fn the_clock_begins_anew_beyond_the_limit() {
+        let (mut f, mut r) = frames(Some(150), false);
+        f.begin(0, &mut r);
+        assert_eq!(f.burst_done(200, &mut r).at_ns, 200, "150 late: not beyond");
+        assert_eq!(f.burst_done(220, &mut r).at_ns, 220, "due at 100, 120 late");
+        f.burst_done(400, &mut r);
+        assert_eq!(f.burst_done(420, &mut r).at_ns, 450, "250 late: the next is due 50 after it was shown");
+    }
+
+    #[test]
+    fn frames_whose_moment_is_over_are_dropped() {
+        let (mut f, mut r) = frames(None, true);
+        f.begin(0, &mut r);
+        assert_eq!(f.burst_done(170, &mut r).at_ns, 170);
+        assert_eq!(f.jobs().dropped, 2, "those due at 100 and 150");
+        assert_eq!(f.burst_done(190, &mut r).at_ns, 200);
+    }
+}

@@ -1,0 +1,221 @@
+//! Whose work is done when somebody else is? vCPUs that depend on each other: who belongs together, and what the end of one
+//! burst changes for others.
+//!
+//! Idea: a linked vCPU is asked as any other what it does next; the answer may come with [`Poke`]s, each the next burst of
+//! another vCPU that waited for this. The engine wakes a poked vCPU that is blocked, and gives one that spins (on a pCPU or
+//! preempted) its new work in place of the endless one. A vCPU is never poked while it computes.
+
+use super::Next;
+use super::demand::Demand;
+use super::driver::{Driver, ServedSpec};
+use super::jobs::Jobs;
+use super::lock::{Lock, LockSpec};
+use super::team::{LoopSpec, Team};
+use crate::engine::{Hot, State};
+use crate::setup::Setup;
+use vsteer_core::random::Random;
+use vsteer_core::{Fault, FaultKind};
+
+/// The next burst of a vCPU that waited.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Poke {
+    /// Whose.
+    pub vcpu: u32,
+    /// When it begins, ns; later than now only for one that is blocked.
+    pub at_ns: u64,
+    /// CPU time at full speed, ns.
+    pub work_ns: u64,
+}
+
+/// Who is on a pCPU.
+#[derive(Clone, Copy)]
+pub(super) struct Runs<'a>(&'a [Hot]);
+
+impl Runs<'_> {
+    /// Is `v` on one now?
+    pub(super) fn now(self, v: u32) -> bool {
+        self.0[v as usize].state() == State::Running
+    }
+
+    /// Has `v` been on none since `ns`, for certain?
+    pub(super) fn not_since(self, v: u32, ns: u64) -> bool {
+        let hot = &self.0[v as usize];
+        hot.state() != State::Running && hot.since_ns() <= ns
+    }
+}
+
+#[derive(Debug, Clone)]
+enum Link {
+    Team(Team),
+    Lock(Lock),
+    Driver(Driver),
+}
+
+/// A vCPU's place: the link, and which member of it.
+#[derive(Debug, Clone, Copy)]
+struct Place {
+    link: u32,
+    /// [`DRIVER`] for the driver itself.
+    member: u32,
+}
+
+const DRIVER: u32 = u32::MAX;
+const NOWHERE: Place = Place { link: u32::MAX, member: 0 };
+
+/// All links of a host.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Links {
+    links: Vec<Link>,
+    places: Vec<Place>,
+    /// What is to be carried out; emptied by the engine.
+    pub(crate) pokes: Vec<Poke>,
+}
+
+fn bad(what: impl Into<String>, way_out: impl Into<String>) -> Fault {
+    Fault::new(FaultKind::BadInput, what).way_out(way_out)
+}
+
+/// Members of one link of a VM: their vCPUs' numbers and streams.
+type Members = Vec<(u32, Random)>;
+
+impl Links {
+    /// Who belongs together in `setup`.
+    ///
+    /// # Errors
+    /// `BadInput` for members that do not say the same, a driver that is not there, a driver that polls.
+    pub(crate) fn new(setup: &Setup) -> Result<Links, Fault> {
+        let demands = || setup.vms.iter().flat_map(|vm| vm.vcpus.iter().map(|v| &v.demand));
+        if !demands().any(Demand::is_linked) {
+            return Ok(Links::default());
+        }
+        let mut links = Links { places: vec![NOWHERE; demands().count()], ..Links::default() };
+        let mut drivers: Vec<(&str, u32)> = Vec::new();
+        let mut first = 0;
+        for vm in &setup.vms {
+            let mut teams: Vec<(&LoopSpec, Members)> = Vec::new();
+            let mut locks: Vec<(&LockSpec, Members)> = Vec::new();
+            for (index, v) in vm.vcpus.iter().enumerate() {
+                let vcpu = first + index as u32;
+                let random = Random::new(setup.seed, vcpu.into());
+                let differs = |what: &str, n: u32| {
+                    bad(
+                        format!("VM {:?}, vCPU {index}: {what} {n} is another than its siblings'", vm.name),
+                        "members of one say the same; give it a number of its own",
+                    )
+                };
+                match &v.demand {
+                    Demand::Loop(spec) => {
+                        match teams.iter_mut().find(|(s, _)| s.team == spec.team) {
+                            None => teams.push((&**spec, vec![(vcpu, random)])),
+                            Some((s, members)) if **s == **spec => members.push((vcpu, random)),
+                            Some(_) => return Err(differs("team", spec.team)),
+                        };
+                    }
+                    Demand::Lock(spec) => {
+                        match locks.iter_mut().find(|(s, _)| s.lock == spec.lock) {
+                            None => locks.push((&**spec, vec![(vcpu, random)])),
+                            Some((s, members)) if **s == **spec => members.push((vcpu, random)),
+                            Some(_) => return Err(differs("lock", spec.lock)),
+                        };
+                    }
+                    Demand::Driver => drivers.push((&vm.name, vcpu)),
+                    _ => {}
+                }
+            }
+            for (spec, members) in teams {
+                links.push(Link::Team(Team::new(spec, &members)), &members);
+            }
+            for (spec, members) in locks {
+                links.push(Link::Lock(Lock::new(spec, &members)), &members);
+            }
+            first += vm.vcpus.len() as u32;
+        }
+        links.add_drivers(setup, &drivers)?;
+        links.pokes.reserve(links.places.len());
+        Ok(links)
+    }
+
+    fn push(&mut self, link: Link, members: &[(u32, Random)]) {
+        let place = self.links.len() as u32;
+        for (m, (vcpu, _)) in members.iter().enumerate() {
+            self.places[*vcpu as usize] = Place { link: place, member: m as u32 };
+        }
+        self.links.push(link);
+    }
+
+    /// Servers are dealt to the vCPUs of their driver in turn.
+    fn add_drivers(&mut self, setup: &Setup, drivers: &[(&str, u32)]) -> Result<(), Fault> {
+        let mut served: Vec<Vec<(u32, Random, &ServedSpec)>> = vec![Vec::new(); drivers.len()];
+        let mut vcpu = 0;
+        for vm in &setup.vms {
+            for (index, v) in vm.vcpus.iter().enumerate() {
+                if let Demand::Served(spec) = &v.demand {
+                    let its = (0..drivers.len()).filter(|d| drivers[*d].0 == spec.driver);
+                    let Some(d) = its.min_by_key(|d| (served[*d].len(), *d)) else {
+                        return Err(bad(
+                            format!("VM {:?}, vCPU {index}: served through {:?}", vm.name, spec.driver),
+                            "name a VM with a vCPU whose demand is `driver`",
+                        ));
+                    };
+                    served[d].push((vcpu, Random::new(setup.seed, vcpu.into()), &**spec));
+                }
+                vcpu += 1;
+            }
+        }
+        for ((_, vcpu), served) in drivers.iter().zip(&served) {
+            let members: Members = served.iter().map(|(v, random, _)| (*v, *random)).collect();
+            self.push(Link::Driver(Driver::new(*vcpu, served)), &members);
+            self.places[*vcpu as usize] = Place { link: self.links.len() as u32 - 1, member: DRIVER };
+        }
+        Ok(())
+    }
+
+    /// Is `v` linked?
+    pub(crate) fn holds(&self, v: usize) -> bool {
+        self.places.get(v).is_some_and(|p| p.link != NOWHERE.link)
+    }
+
+    /// The first burst of a linked vCPU that begins at `now_ns`.
+    pub(crate) fn begin(&mut self, v: usize, now_ns: u64) -> Next {
+        let Place { link, member } = self.places[v];
+        let (m, pokes) = (member as usize, &mut self.pokes);
+        match &mut self.links[link as usize] {
+            Link::Team(t) => t.begin(m, now_ns, pokes),
+            Link::Lock(l) => l.begin(m, now_ns),
+            Link::Driver(d) if member == DRIVER => d.begin(now_ns),
+            Link::Driver(d) => d.begin_server(m, now_ns, pokes),
+        }
+    }
+
+    /// A burst of a linked vCPU is done at `now_ns`: what follows for it; what follows for others is in `pokes`.
+    pub(crate) fn burst_done(&mut self, v: usize, now_ns: u64, hot: &[Hot]) -> Next {
+        let Place { link, member } = self.places[v];
+        let (m, pokes) = (member as usize, &mut self.pokes);
+        match &mut self.links[link as usize] {
+            Link::Team(t) => t.burst_done(m, now_ns, pokes),
+            Link::Lock(l) => l.burst_done(m, now_ns, Runs(hot), pokes),
+            Link::Driver(d) if member == DRIVER => d.burst_done(now_ns, pokes),
+            Link::Driver(d) => d.served(m, now_ns, pokes),
+        }
+    }
+
+    /// What was measured of its jobs.
+    pub(crate) fn jobs(&self, v: usize) -> Option<Jobs> {
+        let Place { link, member } = self.places[v];
+        match &self.links[link as usize] {
+            Link::Team(t) => t.jobs(member as usize),
+            Link::Lock(l) => l.jobs(member as usize),
+            Link::Driver(_) if member == DRIVER => None,
+            Link::Driver(d) => Some(d.jobs(member as usize)),
+        }
+    }
+
+    /// How long each given request of a server took, in their order; empty for any other vCPU.
+    pub(crate) fn took_ns(&self, v: usize) -> &[u64] {
+        let Place { link, member } = self.places[v];
+        match &self.links[link as usize] {
+            Link::Driver(d) if member != DRIVER => d.took_ns(member as usize),
+            _ => &[],
+        }
+    }
+}

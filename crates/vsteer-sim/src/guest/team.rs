@@ -1,0 +1,384 @@
+//! How long does a parallel loop take when its threads are vCPUs that somebody else schedules? OpenMP's loops and tasks.
+//!
+//! Idea: a team of vCPUs of one VM goes through the same parallel region again and again. Its iterations are dealt out
+//! (static: beforehand; dynamic: a chunk whenever a thread has none; task: one by one, after the first thread has made
+//! them all into tasks), and a region is over when the last thread has come to the barrier. Threads that are there wait:
+//! they spin, sleep, or spin for a while and then sleep. Between regions the first thread may compute alone, and may
+//! sleep before that (for a time, or until the next moment of a period).
+//!
+//! What follows: a thread whose vCPU waits for a pCPU keeps all others; spinning ones use up CPU time that others could
+//! have; dynamic schedules let the others take what a waiting one does not.
+//!
+//! Source: OpenMP Application Programming Interface 5.0, 2.9.2 (schedules) and 2.10 (tasks); libgomp's `GOMP_SPINCOUNT` and
+//! `OMP_WAIT_POLICY` for how long threads spin.
+//! Left out: `guided`; nested regions; threads of one vCPU taking turns (those beyond the number of vCPUs add their share
+//! of a static schedule to that of the vCPU they are on); contention for the loop's counter.
+
+use super::jobs::{Jobs, Tally};
+use super::linked::Poke;
+use super::times::{Draw, Times, positive};
+use super::{NO_MORE, Next};
+use serde::{Deserialize, Serialize};
+use vsteer_core::random::Random;
+use vsteer_core::span::LONGEST_NS;
+use vsteer_core::{Fault, FaultKind};
+
+#[cfg(test)]
+mod tests;
+
+/// More iterations than this of one loop are a typing error.
+const ITERATIONS_MAX: u64 = 10_000_000;
+/// And more threads of one team.
+const THREADS_MAX: u32 = 4096;
+
+/// How iterations are dealt out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Schedule {
+    /// Chunks to threads in turn, beforehand; one chunk each unless said.
+    Static,
+    /// A chunk of 1, or as said, to each thread that has none.
+    Dynamic,
+    /// As dynamic, after the first thread has made every chunk a task.
+    Task,
+}
+
+/// How a thread waits for others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Waiting {
+    /// It spins until they are there.
+    Spin,
+    /// It sleeps.
+    Sleep,
+    /// It spins for so long, ns of CPU time, and then sleeps.
+    SpinThenSleep(u64),
+}
+
+impl Waiting {
+    pub(super) fn check(self, key: &str) -> Result<(), Fault> {
+        match self {
+            Waiting::SpinThenSleep(ns) => positive(key, ns),
+            _ => Ok(()),
+        }
+    }
+
+    /// What a vCPU does that begins to wait now.
+    pub(super) fn next(self, now_ns: u64) -> Next {
+        match self {
+            Waiting::Spin => Next { at_ns: now_ns, work_ns: u64::MAX },
+            Waiting::Sleep => NO_MORE,
+            Waiting::SpinThenSleep(ns) => Next { at_ns: now_ns, work_ns: ns },
+        }
+    }
+}
+
+/// What the first thread does before a region.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Pause {
+    /// Sleeps for so long.
+    For(Times),
+    /// Sleeps until so long after the last region was due (a period, or arrivals), and goes on at once where that is over.
+    /// The first is due anywhere within such a time, by the seed.
+    Every(Times),
+}
+
+/// A team's loop; the same for all of its vCPUs.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct LoopSpec {
+    /// vCPUs of a VM with the same number are a team.
+    pub team: u32,
+    /// Iterations of a region.
+    pub iterations: u64,
+    /// CPU time of each.
+    pub work: Times,
+    /// How they are dealt out.
+    pub schedule: Schedule,
+    /// Iterations dealt out together; `None`: the schedule's own.
+    pub chunk: Option<u64>,
+    /// Threads; `None`: as many as vCPUs.
+    pub threads: Option<u32>,
+    /// CPU time for taking a chunk, and for making one a task, ns.
+    pub overhead_ns: u64,
+    /// How threads wait at the barrier, and for the next region.
+    pub wait: Waiting,
+    /// CPU time of the first thread between regions.
+    pub serial: Option<Times>,
+    /// Its sleep before that.
+    pub pause: Option<Pause>,
+}
+
+impl LoopSpec {
+    pub(super) fn check(&self, whose: &str) -> Result<(), Fault> {
+        let key = |k: &str| format!("{whose}: {k}");
+        let range = |k: &str, n: u64, most: u64| {
+            if (1..=most).contains(&n) {
+                return Ok(());
+            }
+            Err(Fault::new(FaultKind::BadInput, format!("{whose}: {k} is {n}"))
+                .way_out(format!("from 1 to {most}")))
+        };
+        range("iterations", self.iterations, ITERATIONS_MAX)?;
+        range("chunk", self.chunk.unwrap_or(1), ITERATIONS_MAX)?;
+        range("threads", self.threads.unwrap_or(1).into(), THREADS_MAX.into())?;
+        self.work.check(&key("work"))?;
+        positive(&key("overhead"), self.overhead_ns.saturating_add(1))?;
+        let most_ns = self.work.mean_ns() * self.iterations as f64;
+        if most_ns > LONGEST_NS as f64 {
+            return Err(Fault::new(FaultKind::BadInput, format!("{whose}: a region of {most_ns:e} ns"))
+                .way_out("ten years at most"));
+        }
+        self.wait.check(&key("wait"))?;
+        self.serial.map_or(Ok(()), |t| t.check(&key("serial")))?;
+        match self.pause {
+            Some(Pause::For(t)) => t.check(&key("pause")),
+            Some(Pause::Every(t)) => t.check(&key("every")),
+            None => Ok(()),
+        }
+    }
+
+    /// How many iterations a static schedule gives each of `vcpus`.
+    fn dealt(&self, vcpus: u32) -> Vec<u64> {
+        let threads = u64::from(self.threads.unwrap_or(vcpus));
+        let mut dealt = vec![0; vcpus as usize];
+        match self.chunk {
+            // Without a chunk they differ by one at most.
+            None => (0..threads).for_each(|t| {
+                let more = u64::from(t < self.iterations % threads);
+                dealt[(t % u64::from(vcpus)) as usize] += self.iterations / threads + more;
+            }),
+            Some(chunk) => (0..self.iterations.div_ceil(chunk)).for_each(|k| {
+                let size = chunk.min(self.iterations - k * chunk);
+                dealt[(k % threads % u64::from(vcpus)) as usize] += size;
+            }),
+        }
+        dealt
+    }
+}
+
+/// What a member of a team is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Doing {
+    /// Iterations.
+    Work,
+    /// Waiting, on a pCPU whenever it gets one.
+    Spin,
+    /// Waiting, blocked; also before everybody is there.
+    Sleep,
+    /// The first: it has been told that the region is over.
+    Told,
+    /// The first: what lies between regions.
+    Between,
+}
+
+#[derive(Debug, Clone)]
+struct Member {
+    vcpu: u32,
+    random: Random,
+    doing: Doing,
+}
+
+/// [`Pause`] as it is drawn.
+#[derive(Debug, Clone)]
+enum Rest {
+    Not,
+    For(Draw),
+    Every(Draw),
+}
+
+/// A team as it goes.
+#[derive(Debug, Clone)]
+pub(super) struct Team {
+    work: Draw,
+    schedule: Schedule,
+    iterations: u64,
+    chunk: u64,
+    overhead_ns: u64,
+    wait: Waiting,
+    serial: Option<Draw>,
+    rest: Rest,
+    /// Iterations of each in a static schedule.
+    dealt: Vec<u64>,
+    members: Vec<Member>,
+    begun: usize,
+    arrived: usize,
+    /// Iterations dealt out of the present region.
+    taken: u64,
+    region_ns: u64,
+    due_ns: u64,
+    tally: Tally,
+}
+
+impl Team {
+    /// The team of these vCPUs, each with its stream.
+    pub(super) fn new(spec: &LoopSpec, vcpus: &[(u32, Random)]) -> Team {
+        let n = vcpus.len() as u32;
+        let member =
+            |(vcpu, random): &(u32, Random)| Member { vcpu: *vcpu, random: *random, doing: Doing::Sleep };
+        Team {
+            work: spec.work.into(),
+            schedule: spec.schedule,
+            iterations: spec.iterations,
+            chunk: spec.chunk.unwrap_or(1),
+            overhead_ns: spec.overhead_ns,
+            wait: spec.wait,
+            serial: spec.serial.map(Draw::from),
+            rest: match spec.pause {
+                None => Rest::Not,
+                Some(Pause::For(t)) => Rest::For(t.into()),
+                Some(Pause::Every(t)) => Rest::Every(t.into()),
+            },
+            dealt: spec.dealt(n),
+            members: vcpus.iter().map(member).collect(),
+            begun: 0,
+            arrived: 0,
+            taken: 0,
+            region_ns: 0,
+            due_ns: 0,
+            tally: Tally::new(match spec.pause {
+                Some(Pause::Every(Times::Fixed(ns))) => ns,
+                _ => u64::MAX,
+            }),
+        }
+    }
+
+    /// A member is there; the last one to come begins the first region.
+    pub(super) fn begin(&mut self, m: usize, now_ns: u64, pokes: &mut Vec<Poke>) -> Next {
+        self.begun += 1;
+        if self.begun < self.members.len() {
+            return NO_MORE;
+        }
+        let Rest::Every(every) = &self.rest else { return self.start(m, now_ns, now_ns, pokes) };
+        let first = &mut self.members[0];
+        let every_ns = every.draw(&mut first.random);
+        self.due_ns = now_ns + first.random.within(0, every_ns - 1);
+        first.doing = Doing::Between;
+        let first = Poke { vcpu: first.vcpu, at_ns: self.due_ns, work_ns: 1 };
+        if m == 0 {
+            return Next { at_ns: first.at_ns, work_ns: first.work_ns };
+        }
+        pokes.push(first);
+        NO_MORE
+    }
+
+    pub(super) fn burst_done(&mut self, m: usize, now_ns: u64, pokes: &mut Vec<Poke>) -> Next {
+        match self.members[m].doing {
+            Doing::Work => {
+                if let Some(work_ns) = self.more(m) {
+                    return Next { at_ns: now_ns, work_ns };
+                }
+                self.arrived += 1;
+                if self.arrived < self.members.len() {
+                    return self.waits(m, now_ns);
+                }
+                self.tally.count(now_ns - self.region_ns);
+                self.over(m, now_ns, pokes)
+            }
+            // Its patience is over.
+            Doing::Spin => {
+                self.members[m].doing = Doing::Sleep;
+                NO_MORE
+            }
+            Doing::Told => self.between(now_ns),
+            Doing::Between => {
+                let region_ns = if matches!(self.rest, Rest::Every(_)) { self.due_ns } else { now_ns };
+                self.start(m, now_ns, region_ns, pokes)
+            }
+            Doing::Sleep => unreachable!("a sleeping member of a team computes"),
+        }
+    }
+
+    /// The region is over; `m` came last.
+    fn over(&mut self, m: usize, now_ns: u64, pokes: &mut Vec<Poke>) -> Next {
+        if self.serial.is_none() && matches!(self.rest, Rest::Not) {
+            return self.start(m, now_ns, now_ns, pokes);
+        }
+        if m == 0 {
+            return self.between(now_ns);
+        }
+        self.members[0].doing = Doing::Told;
+        pokes.push(Poke { vcpu: self.members[0].vcpu, at_ns: now_ns, work_ns: 1 });
+        self.waits(m, now_ns)
+    }
+
+    /// The first thread alone.
+    fn between(&mut self, now_ns: u64) -> Next {
+        let first = &mut self.members[0];
+        first.doing = Doing::Between;
+        let at_ns = match &self.rest {
+            Rest::Not => now_ns,
+            Rest::For(pause) => now_ns + pause.draw(&mut first.random),
+            Rest::Every(every) => {
+                let every_ns = every.draw(&mut first.random);
+                // What is over by more is left out: the next region is due at once.
+                self.due_ns = (self.due_ns + every_ns).max(now_ns.saturating_sub(every_ns));
+                self.due_ns.max(now_ns)
+            }
+        };
+        let work_ns = self.serial.as_ref().map_or(1, |s| s.draw(&mut first.random));
+        Next { at_ns, work_ns }
+    }
+
+    /// A region begins; `m` is who computes now, all others wait. `region_ns` is when it should have begun.
+    fn start(&mut self, m: usize, now_ns: u64, region_ns: u64, pokes: &mut Vec<Poke>) -> Next {
+        (self.arrived, self.taken, self.region_ns) = (0, 0, region_ns);
+        let mut own = None;
+        for k in 0..self.members.len() {
+            let Some(work_ns) = self.first(k) else {
+                // Nothing for it: it is at the barrier.
+                self.arrived += 1;
+                continue;
+            };
+            if k == m {
+                own = Some(work_ns);
+            } else {
+                let member = &mut self.members[k];
+                member.doing = Doing::Work;
+                pokes.push(Poke { vcpu: member.vcpu, at_ns: now_ns, work_ns });
+            }
+        }
+        match own {
+            Some(work_ns) => {
+                self.members[m].doing = Doing::Work;
+                Next { at_ns: now_ns, work_ns }
+            }
+            None => self.waits(m, now_ns),
+        }
+    }
+
+    fn waits(&mut self, m: usize, now_ns: u64) -> Next {
+        let sleeps = self.wait == Waiting::Sleep;
+        self.members[m].doing = if sleeps { Doing::Sleep } else { Doing::Spin };
+        self.wait.next(now_ns)
+    }
+
+    /// The first work of a member in a region, ns.
+    fn first(&mut self, m: usize) -> Option<u64> {
+        if self.schedule == Schedule::Static {
+            let n = self.dealt[m];
+            let work_ns = self.work.sum(n, &mut self.members[m].random);
+            return (n > 0).then(|| work_ns.saturating_add(self.overhead_ns));
+        }
+        let making_ns = match self.schedule {
+            Schedule::Task if m == 0 => self.iterations.div_ceil(self.chunk).saturating_mul(self.overhead_ns),
+            _ => 0,
+        };
+        self.more(m).map(|ns| ns.saturating_add(making_ns))
+    }
+
+    /// The next chunk of a member, ns.
+    fn more(&mut self, m: usize) -> Option<u64> {
+        let n = self.chunk.min(self.iterations - self.taken);
+        if self.schedule == Schedule::Static || n == 0 {
+            return None;
+        }
+        self.taken += n;
+        Some(self.work.sum(n, &mut self.members[m].random).saturating_add(self.overhead_ns))
+    }
+
+    /// Regions done; told of the first member.
+    pub(super) fn jobs(&self, m: usize) -> Option<Jobs> {
+        (m == 0).then(|| self.tally.jobs())
+    }
+}

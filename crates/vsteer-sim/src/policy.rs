@@ -1,0 +1,332 @@
+//! What is a scheduler told, and what may it decide? The contract between the engine and every policy.
+//!
+//! Idea: a policy is told facts and returns decisions; it cannot touch the engine. Facts: a vCPU arrives, wakes,
+//! blocks, yields, its slice ends, a pCPU was interrupted, a timer rings, a weight or cap changed. Decisions: who runs
+//! on a pCPU and for how long at most ([`Choice`]); whom to interrupt, which timer to set, whom to hold back and whom
+//! to let go ([`Orders`]). Where a woken vCPU is placed is the policy's own affair (it owns the run queues); the engine
+//! sees it when a pCPU picks. It holds the policy to what a machine permits: a chosen vCPU must be ready, not held, and
+//! allowed on that pCPU, else the run stops there with an assertion.
+//!
+//! - **Ticks** are no fact. A policy computes from [`View::now_ns`] what ticks would have done since it was last asked,
+//!   and where a tick can change a decision it names that moment: as the length of a slice, or by a timer.
+//! - **Caps and quotas**: [`Orders::hold`] with [`Held::Limited`]; **co-scheduling**: with [`Held::CoStopped`]. A held
+//!   vCPU that runs keeps its pCPU until the policy, having interrupted it, picks another.
+//! - **Pools**: one instance of the policy per pool, told only of its own pCPUs and vCPUs.
+//! - **Reservations, classes, group trees**: facts of the [`Host`].
+//!
+//! The engine is compiled once per policy (static dispatch): a call costs no more than a function.
+//! A new policy is one file under `sched/` and one line in [`super::sched::POLICIES`].
+
+use super::engine::State;
+use super::setup::{Host, Pcpu, Pool, Vcpu, Vm};
+use serde::Serialize;
+use vsteer_core::{Fault, FaultKind};
+
+/// One parameter of a policy: for help, docs, scenario files and sweeps alike.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Parameter {
+    /// Its name, unit last.
+    pub name: &'static str,
+    /// What it does, one line.
+    pub doc: &'static str,
+    /// Its unit.
+    pub unit: &'static str,
+    /// What it is unless said.
+    pub default: u64,
+    /// The least accepted.
+    pub min: u64,
+    /// The most accepted.
+    pub max: u64,
+}
+
+/// The values of a policy's parameters, in the order of its table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Values {
+    table: &'static [Parameter],
+    values: Vec<u64>,
+}
+
+impl Values {
+    /// The defaults.
+    pub fn defaults(table: &'static [Parameter]) -> Values {
+        Values { table, values: table.iter().map(|p| p.default).collect() }
+    }
+
+    /// Sets `name`.
+    ///
+    /// # Errors
+    /// `BadInput` for an unknown name (the known ones are listed) or a value out of range.
+    pub fn set(&mut self, name: &str, value: u64) -> Result<(), Fault> {
+        let Some(i) = self.table.iter().position(|p| p.name == name) else {
+            let known: Vec<&str> = self.table.iter().map(|p| p.name).collect();
+            return Err(Fault::new(FaultKind::BadInput, format!("unknown parameter `{name}`"))
+                .way_out(format!("the policy has: {}", known.join(", "))));
+        };
+        let p = &self.table[i];
+        if !(p.min..=p.max).contains(&value) {
+            return Err(Fault::new(FaultKind::BadInput, format!("{name} is {value} {}", p.unit))
+                .way_out(format!("give a value from {} to {}", p.min, p.max)));
+        }
+        self.values[i] = value;
+        Ok(())
+    }
+
+    /// The value of `name`.
+    ///
+    /// # Panics
+    /// When the policy's table has no such name: a bug in the policy.
+    pub fn get(&self, name: &str) -> u64 {
+        let i = self.table.iter().position(|p| p.name == name);
+        self.values[i.unwrap_or_else(|| panic!("no parameter `{name}` in the policy's table"))]
+    }
+}
+
+/// Does the policy promise to leave no pCPU idle while a vCPU that may run there is ready?
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Conserving {
+    /// At every instant.
+    Always,
+    /// But for at most this long, ns.
+    Within(u64),
+    /// No: the reason.
+    No(&'static str),
+}
+
+/// A policy's line in help and docs.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct About {
+    /// Its name in scenario files.
+    pub name: &'static str,
+    /// What it is, one line.
+    pub doc: &'static str,
+    /// Where it is from.
+    pub source: &'static str,
+    /// Its parameters.
+    pub parameters: &'static [Parameter],
+    /// The weight of a VM that states none; 0 where the policy knows no weights.
+    pub default_weight: u32,
+    /// The weights it accepts.
+    pub weights: (u32, u32),
+    /// Do weights divide contended CPU time in proportion?
+    pub proportional: bool,
+    /// What it promises about idle pCPUs.
+    pub conserving: Conserving,
+    /// Does it enforce [`super::setup::VmSetup::cap_pct`]?
+    pub caps: bool,
+    /// Does it enforce quotas of groups?
+    pub quotas: bool,
+    /// Does it look at [`super::setup::VcpuSetup::class`]?
+    pub classes: bool,
+    /// Known deviations from the original, `id: what`.
+    pub gaps: &'static [&'static str],
+}
+
+/// Why a pCPU asks what to run, and what became of the vCPU that it ran.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Why {
+    /// It was idle and was interrupted.
+    Idle,
+    /// It was interrupted; this one could go on.
+    Interrupted(Vcpu),
+    /// The slice is over; this one could go on.
+    SliceEnd(Vcpu),
+    /// This one asked to let others go first.
+    Yielded(Vcpu),
+    /// This one is now blocked.
+    Blocked(Vcpu),
+}
+
+impl Why {
+    /// The vCPU that could go on.
+    #[inline]
+    pub fn runnable(self) -> Option<Vcpu> {
+        match self {
+            Why::Interrupted(v) | Why::SliceEnd(v) | Why::Yielded(v) => Some(v),
+            Why::Idle | Why::Blocked(_) => None,
+        }
+    }
+
+    /// The vCPU that ran until now.
+    #[inline]
+    pub fn ran(self) -> Option<Vcpu> {
+        match self {
+            Why::Blocked(v) => Some(v),
+            _ => self.runnable(),
+        }
+    }
+}
+
+/// Who runs next on a pCPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Choice {
+    /// Who; `None` leaves the pCPU idle.
+    pub vcpu: Option<Vcpu>,
+    /// For how long at most, ns; `u64::MAX` for no limit.
+    pub slice_ns: u64,
+}
+
+impl Choice {
+    /// Nobody.
+    pub const IDLE: Choice = Choice { vcpu: None, slice_ns: u64::MAX };
+
+    /// `vcpu` for at most `slice_ns`.
+    #[inline]
+    pub fn run(vcpu: Vcpu, slice_ns: u64) -> Choice {
+        Choice { vcpu: Some(vcpu), slice_ns }
+    }
+}
+
+/// Why a vCPU is held back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Held {
+    /// By a cap or quota.
+    Limited,
+    /// So that siblings catch up.
+    CoStopped,
+}
+
+/// What the policy wants done; the engine does it when the policy returns, in the order asked.
+#[derive(Debug, Default)]
+pub struct Orders {
+    pub(super) interrupts: Vec<Pcpu>,
+    /// One per pCPU: is an interrupt pending?
+    pub(super) pending: Vec<bool>,
+    pub(super) holds: Vec<(Vcpu, Option<Held>)>,
+    pub(super) timers: Vec<(u32, u64)>,
+    pub(super) slices: Vec<(Pcpu, u64)>,
+}
+
+impl Orders {
+    pub(super) fn new(pcpus: usize, vcpus: usize) -> Orders {
+        Orders {
+            interrupts: Vec::with_capacity(pcpus),
+            pending: vec![false; pcpus],
+            holds: Vec::with_capacity(2 * vcpus),
+            timers: Vec::with_capacity(16),
+            slices: Vec::with_capacity(pcpus),
+        }
+    }
+
+    /// Is there any but interrupts?
+    #[inline]
+    pub(super) fn any(&self) -> bool {
+        !(self.timers.is_empty() && self.holds.is_empty() && self.slices.is_empty())
+    }
+
+    /// Makes `p` ask whom to run, at this instant (an inter-processor interrupt; asking twice is asking once).
+    #[inline]
+    pub fn interrupt(&mut self, p: Pcpu) {
+        if !self.pending[p.i()] {
+            self.pending[p.i()] = true;
+            self.interrupts.push(p);
+        }
+    }
+
+    /// Holds `v` back until [`Orders::release`]; one that runs must be interrupted as well.
+    #[inline]
+    pub fn hold(&mut self, v: Vcpu, why: Held) {
+        self.holds.push((v, Some(why)));
+    }
+
+    /// Lets `v` go: it is ready unless it is blocked.
+    #[inline]
+    pub fn release(&mut self, v: Vcpu) {
+        self.holds.push((v, None));
+    }
+
+    /// The slice of who runs on busy `p` ends at `end_ns`, in the future, instead of when it was said.
+    #[inline]
+    pub fn end_slice(&mut self, p: Pcpu, end_ns: u64) {
+        self.slices.push((p, end_ns));
+    }
+
+    /// Sets timer `timer` of this instance (below [`Policy::TIMERS`]); `u64::MAX` stops it.
+    #[inline]
+    pub fn set_timer(&mut self, timer: u32, at_ns: u64) {
+        self.timers.push((timer, at_ns));
+    }
+}
+
+/// What a policy may look at.
+#[derive(Clone, Copy)]
+pub struct View<'a> {
+    pub(super) now_ns: u64,
+    pub(super) host: &'a Host,
+    pub(super) hot: &'a [super::engine::Hot],
+    pub(super) running: &'a [super::engine::Running],
+}
+
+impl View<'_> {
+    /// The time, ns.
+    #[inline]
+    pub fn now_ns(&self) -> u64 {
+        self.now_ns
+    }
+
+    /// The host.
+    pub fn host(&self) -> &Host {
+        self.host
+    }
+
+    /// Who runs on `p`. While `p` itself asks, that is who ran until now.
+    #[inline]
+    pub fn running(&self, p: Pcpu) -> Option<Vcpu> {
+        self.running[p.i()].vcpu()
+    }
+
+    /// The state of `v`.
+    #[inline]
+    pub fn state(&self, v: Vcpu) -> State {
+        self.hot[v.i()].state()
+    }
+
+    /// Since when `v` is in its state, ns.
+    #[inline]
+    pub fn since_ns(&self, v: Vcpu) -> u64 {
+        self.hot[v.i()].since_ns()
+    }
+}
+
+/// A scheduler. One instance per CPU pool.
+pub trait Policy: Sized {
+    /// Its line in the table.
+    const ABOUT: About;
+    /// How many timers it needs.
+    const TIMERS: u32;
+
+    /// The scheduler of `pool`, without a vCPU.
+    ///
+    /// # Errors
+    /// `BadInput` where the host or a value is beyond what it can schedule.
+    fn new(host: &Host, pool: Pool, values: &Values) -> Result<Self, Fault>;
+
+    /// Time begins.
+    fn start(&mut self, view: &View<'_>, orders: &mut Orders);
+
+    /// `v` exists from now on; it is blocked.
+    fn arrive(&mut self, view: &View<'_>, v: Vcpu);
+
+    /// `v` was blocked and wants to run; it is ready, or held if the policy holds it.
+    fn wake(&mut self, view: &View<'_>, v: Vcpu, orders: &mut Orders);
+
+    /// Who runs on `p` now?
+    fn pick(&mut self, view: &View<'_>, p: Pcpu, why: Why, orders: &mut Orders) -> Choice;
+
+    /// The next event will probably be about `v`: a hint to read what is kept of it, so that it is in cache by then.
+    #[inline]
+    fn touch(&self, _v: Vcpu) {}
+
+    /// A timer rings.
+    fn timer(&mut self, view: &View<'_>, timer: u32, orders: &mut Orders);
+
+    /// A VM's weight or cap was changed by its owner (`None`: the default, no cap).
+    fn changed(
+        &mut self,
+        view: &View<'_>,
+        vm: Vm,
+        weight: Option<u32>,
+        cap_pct: Option<u32>,
+        orders: &mut Orders,
+    );
+}

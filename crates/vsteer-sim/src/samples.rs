@@ -1,0 +1,163 @@
+//! What would an observer have seen? A simulation as configuration and samples, the nouns of a real host.
+//!
+//! So top, diagnose, the report and verify read a simulation as they read a machine, and a formula that is wrong is
+//! wrong for both.
+//!
+//! Left out, and named in [`collector`]: what the simulator has no notion of (interrupts, exits, halt polling).
+
+use super::engine::State;
+use super::sched::Simulation;
+use super::setup::{Pcpu, Setup, Vcpu, VcpuFacts};
+use std::collections::BTreeMap;
+use vsteer_core::nouns::{
+    Batch, BlameSample, CgroupLayout, Collector, CpuWeight, HostConfig, Limits, Manager, PcpuSample, Quota,
+    Role, ThreadCounters, ThreadSample, Tid, VmConfig, VmId, VmSample, VmThread,
+};
+
+/// The identity of a simulated VM.
+pub fn vm_id(index: usize) -> VmId {
+    VmId(format!("simulated-{index}"))
+}
+
+/// The process of a simulated VM; its threads' numbers follow.
+fn pid(setup: &Setup, vm: usize) -> u32 {
+    let before: usize = setup.vms[..vm].iter().map(|vm| vm.vcpus.len() + 1).sum();
+    1000 + before as u32
+}
+
+/// The thread of a vCPU.
+pub fn tid(setup: &Setup, vcpu: &VcpuFacts) -> Tid {
+    Tid(pid(setup, vcpu.vm.i()) + 1 + vcpu.index)
+}
+
+/// The host's configuration, as a plan or a report wants it. `default_weight` is the policy's: weights are told
+/// relative to it.
+pub fn config(setup: &Setup, policy: &str, default_weight: u32) -> HostConfig {
+    let usable = setup.topology.usable();
+    let vms = setup.vms.iter().enumerate().map(|(i, vm)| {
+        let pid = pid(setup, i);
+        let pool = setup.pools.get(vm.pool).unwrap_or(&usable);
+        let threads = vm.vcpus.iter().enumerate().map(|(k, v)| VmThread {
+            tid: Tid(pid + 1 + k as u32),
+            role: Role::Vcpu(k as u32),
+            affinity: v.affinity.as_ref().unwrap_or(&usable).intersection(pool),
+            class: v.class,
+            cgroup: None,
+            prefers: None,
+            reserved: None,
+        });
+        let cap = vm.cap_pct.map(|pct| Quota { quota_us: u64::from(pct) * 1000, period_us: 100_000 });
+        let relative = |w: u32| f64::from(w) / f64::from(default_weight.max(1));
+        VmConfig {
+            id: vm_id(i),
+            name: vm.name.clone(),
+            manager: Manager::Bare,
+            accel: None,
+            pid,
+            threads: threads.collect(),
+            weight: vm.weight.map(|w| CpuWeight::Weight(100).with_relative(relative(w))),
+            limits: Limits {
+                per_vcpu: vm.vcpus.first().and_then(|v| v.quota),
+                emulator: None,
+                whole_vm: vm.quota.or(cap),
+            },
+            cgroup: None,
+            rt_budgets: Vec::new(),
+            guest_topology: None,
+            memory_bytes: None,
+            memory_nodes: vm.memory_node.map(|n| vsteer_core::CpuSet::single(n.0)),
+            pool: None,
+            vsphere: None,
+        }
+    });
+    HostConfig {
+        hostname: "simulated".into(),
+        machine_id: None,
+        kernel: format!("{}{policy}", crate::forecast::replay::SIMULATED),
+        topology: setup.topology.clone(),
+        cgroups: CgroupLayout::None,
+        scheduler: None,
+        vms: vms.collect(),
+    }
+}
+
+/// What the simulator measures, and what it has no notion of. `blamed`: was it watched by a [`Blame`](super::blame::Blame)?
+pub fn collector(blamed: bool) -> Collector {
+    let no = |what: &str, why: &str| (what.to_owned(), why.to_owned());
+    let mut missing: BTreeMap<String, String> = [
+        no("overlap_ns", "the simulator has no interrupts that take time"),
+        no("exit_ns", "the simulator has no exits"),
+        no("halt_poll_ns", "the simulator does not poll"),
+    ]
+    .into();
+    if !blamed {
+        missing.extend([no("blame", "this simulation did not record who ran while another waited")]);
+    }
+    Collector { name: "simulator".into(), missing }
+}
+
+/// All counters at the simulation's present moment, and who made whom wait since the batch before.
+pub fn batch(setup: &Setup, simulation: &dyn Simulation, blame: Vec<BlameSample>) -> Batch {
+    let host = simulation.host();
+    let now_ns = simulation.now_ns();
+    let threads = host.vcpus.iter().enumerate().map(|(i, facts)| {
+        let a = simulation.account(Vcpu(i as u32));
+        let in_state = |s: State| Some(a.ns[s as usize]);
+        let (ready_ns, limited_ns) = (a.ns[State::Ready as usize], a.ns[State::Limited as usize]);
+        let wait_ns = ready_ns + limited_ns;
+        ThreadSample {
+            vm: vm_id(facts.vm.i()),
+            role: Role::Vcpu(facts.index),
+            tid: tid(setup, facts),
+            last_cpu: a.last_pcpu.map(|p| host.pcpus[p.i()].cpu),
+            waiting_ns: None,
+            counters: ThreadCounters {
+                run_ns: in_state(State::Running),
+                ready_ns: Some(ready_ns),
+                limited_ns: Some(limited_ns),
+                wait_ns: Some(wait_ns),
+                costop_ns: in_state(State::CoStopped),
+                blocked_ns: in_state(State::Blocked),
+                lag_ns: Some(a.lag_ns.unwrap_or(0)),
+                overlap_ns: None,
+                system_ns: None,
+                used_ns: None,
+                switches: Some(a.switches),
+                preemptions: Some(a.preemptions),
+                wakeups: Some(a.wakeups),
+                migrations: Some(a.migrations),
+                wake_latency: Some(a.wake_latency),
+                ready_spell: Some(a.ready_spell),
+                exit_ns: None,
+                halt_poll_ns: None,
+            },
+        }
+    });
+    let pcpus = host.pcpus.iter().enumerate().map(|(i, place)| {
+        let busy_ns = simulation.busy_ns(Pcpu(i as u32));
+        PcpuSample {
+            cpu: place.cpu,
+            user_ns: busy_ns,
+            idle_ns: now_ns - busy_ns,
+            guest_ns: Some(busy_ns),
+            ..PcpuSample::default()
+        }
+    });
+    let vms = (0..host.vms.len()).map(|i| VmSample {
+        vm: vm_id(i),
+        throttled_periods: None,
+        timers: None,
+        io: None,
+        memory_by_node: None,
+        memory_local_ppm: None,
+        group: None,
+    });
+    Batch {
+        mono_ns: now_ns,
+        unix_ns: now_ns,
+        threads: threads.collect(),
+        pcpus: pcpus.collect(),
+        vms: vms.collect(),
+        blame,
+    }
+}

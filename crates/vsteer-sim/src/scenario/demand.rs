@@ -1,0 +1,326 @@
+//! What a vCPU does, as a scenario says it. Each form is one of [`crate::guest::Demand`]'s.
+
+use crate::guest::display::DisplaySpec;
+use crate::guest::driver::{Asked, ServedSpec};
+use crate::guest::lock::{LockSpec, Order};
+use crate::guest::team::{LoopSpec, Pause, Schedule, Waiting};
+use crate::guest::{Burst, Demand, Times};
+use serde::de::{Error, MapAccess, Visitor, value::MapAccessDeserializer};
+use serde::{Deserialize, Deserializer, Serialize};
+use std::fmt;
+use vsteer_core::span::Span;
+
+/// A time or a distribution of times: `"5ms"`, `{ exponential = "5ms" }`, `{ uniform = ["1ms", "3ms"] }`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
+pub enum TimesForm {
+    /// Always this.
+    Fixed(Span),
+    /// Drawn anew each time.
+    Drawn(Drawn),
+}
+
+/// A distribution.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Drawn {
+    /// Exponential with this mean.
+    Exponential(Span),
+    /// Uniform between the two, both included.
+    Uniform(Span, Span),
+}
+
+/// By hand: an untagged enum would say of a wrong time only that it is none of its forms.
+impl<'de> Deserialize<'de> for TimesForm {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<TimesForm, D::Error> {
+        struct Form;
+        impl<'de> Visitor<'de> for Form {
+            type Value = TimesForm;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(
+                    r#"a time such as "5ms", { exponential = "5ms" } or { uniform = ["1ms", "3ms"] }"#,
+                )
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<TimesForm, E> {
+                text.parse().map(TimesForm::Fixed).map_err(E::custom)
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<TimesForm, A::Error> {
+                Drawn::deserialize(MapAccessDeserializer::new(map)).map(TimesForm::Drawn)
+            }
+        }
+        d.deserialize_any(Form)
+    }
+}
+
+impl From<TimesForm> for Times {
+    fn from(form: TimesForm) -> Times {
+        match form {
+            TimesForm::Fixed(t) => Times::Fixed(t.ns()),
+            TimesForm::Drawn(Drawn::Exponential(mean)) => Times::Exponential(mean.ns()),
+            TimesForm::Drawn(Drawn::Uniform(low, high)) => Times::Uniform(low.ns(), high.ns()),
+        }
+    }
+}
+
+/// What a vCPU does.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum DemandForm {
+    /// Never wakes.
+    Idle,
+    /// Computes without end.
+    Hog,
+    /// Sleeps and computes in turn (a closed loop).
+    SleepCompute {
+        /// Each sleep.
+        sleep: TimesForm,
+        /// Each burst.
+        compute: TimesForm,
+    },
+    /// A timer: a job at every period, whether or not the last one is done.
+    Periodic {
+        /// Between releases.
+        period: Span,
+        /// The first release; none: anywhere within a period, by the seed.
+        #[serde(default)]
+        offset: Option<Span>,
+        /// CPU time of each job.
+        work: TimesForm,
+    },
+    /// Requests, first come first served (an open loop).
+    Server {
+        /// Between arrivals.
+        between: TimesForm,
+        /// CPU time of each request.
+        service: TimesForm,
+        /// A driver domain between clients and it; none: requests arrive at the vCPU itself.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        through: Option<ThroughForm>,
+    },
+    /// A vCPU of a driver domain (Xen's Domain-0): serves those whose requests go `through` its VM.
+    Driver,
+    /// Frames at their moments.
+    Display {
+        /// Between the moments of two frames.
+        period: Span,
+        /// CPU time of each frame.
+        work: TimesForm,
+        /// Time of each on a device after that (a GPU).
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        device: Option<TimesForm>,
+        /// Beyond this lateness the clock begins anew; none: it catches up for ever.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reset: Option<Span>,
+        /// Are frames whose moment is over left out?
+        #[serde(default)]
+        drop: bool,
+    },
+    /// A parallel loop that the VM's vCPUs share (OpenMP), again and again.
+    Loop {
+        /// vCPUs with the same number are a team.
+        #[serde(default)]
+        team: u32,
+        /// Iterations of a region.
+        iterations: u64,
+        /// CPU time of each.
+        work: TimesForm,
+        /// How they are dealt out.
+        schedule: Schedule,
+        /// Iterations dealt out together; none: the schedule's own.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        chunk: Option<u64>,
+        /// Threads; none: as many as vCPUs.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        threads: Option<u32>,
+        /// CPU time for taking a chunk, and for making one a task.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        overhead: Option<Span>,
+        /// How threads wait for each other.
+        #[serde(default)]
+        wait: WaitForm,
+        /// CPU time of the first thread between regions.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        serial: Option<TimesForm>,
+        /// Its sleep before that.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pause: Option<PauseForm>,
+    },
+    /// A lock that the VM's vCPUs share.
+    Lock {
+        /// vCPUs with the same number share one.
+        #[serde(default)]
+        lock: u32,
+        /// CPU time before each turn with it.
+        outside: TimesForm,
+        /// A sleep before that.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        sleep: Option<TimesForm>,
+        /// CPU time with it.
+        inside: TimesForm,
+        /// How it is waited for.
+        #[serde(default)]
+        wait: WaitForm,
+        /// Who gets it next.
+        #[serde(default = "ticket")]
+        order: Order,
+    },
+    /// While on, computes and sleeps in turn; then sleeps while off.
+    OnOff {
+        /// Each on phase.
+        on: TimesForm,
+        /// Each off phase.
+        off: TimesForm,
+        /// Each burst while on.
+        compute: TimesForm,
+        /// Each sleep while on.
+        sleep: TimesForm,
+    },
+    /// These bursts in order.
+    Recorded {
+        /// Sleep and CPU time of each burst.
+        bursts: Vec<(Span, Span)>,
+        /// Begin again at the end.
+        #[serde(default)]
+        repeat: bool,
+    },
+}
+
+fn ticket() -> Order {
+    Order::Ticket
+}
+
+/// The way through a driver domain.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ThroughForm {
+    /// The VM: one whose demand is `driver`.
+    pub vm: String,
+    /// CPU time there of each request.
+    pub before: TimesForm,
+    /// CPU time there of each answer.
+    pub after: TimesForm,
+    /// Requests under way; more are refused.
+    #[serde(default = "backlog")]
+    pub backlog: u32,
+}
+
+/// Far more than a server that keeps up ever has.
+fn backlog() -> u32 {
+    1024
+}
+
+/// How vCPUs wait for each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WaitForm {
+    /// They spin.
+    #[default]
+    Spin,
+    /// They sleep.
+    Sleep,
+    /// They spin for so long, and then sleep.
+    SpinThenSleep(Span),
+}
+
+impl From<WaitForm> for Waiting {
+    fn from(form: WaitForm) -> Waiting {
+        match form {
+            WaitForm::Spin => Waiting::Spin,
+            WaitForm::Sleep => Waiting::Sleep,
+            WaitForm::SpinThenSleep(t) => Waiting::SpinThenSleep(t.ns()),
+        }
+    }
+}
+
+/// When the next region begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PauseForm {
+    /// So long after the last.
+    For(TimesForm),
+    /// So long after the last one was due.
+    Every(TimesForm),
+}
+
+impl From<&DemandForm> for Demand {
+    fn from(form: &DemandForm) -> Demand {
+        match form.clone() {
+            DemandForm::Idle => Demand::Idle,
+            DemandForm::Hog => Demand::Hog,
+            DemandForm::SleepCompute { sleep, compute } => {
+                Demand::SleepCompute { sleep: sleep.into(), compute: compute.into() }
+            }
+            DemandForm::Periodic { period, offset, work } => Demand::Periodic {
+                period_ns: period.ns(),
+                offset_ns: offset.map(Span::ns),
+                work: work.into(),
+            },
+            DemandForm::Server { between, service, through: None } => {
+                Demand::Server { between: between.into(), service: service.into() }
+            }
+            DemandForm::Server { between, service, through: Some(through) } => {
+                Demand::Served(Box::new(ServedSpec {
+                    asked: Asked::Drawn { between: between.into(), service: service.into() },
+                    driver: through.vm,
+                    before: through.before.into(),
+                    after: through.after.into(),
+                    backlog: through.backlog,
+                }))
+            }
+            DemandForm::Driver => Demand::Driver,
+            DemandForm::Display { period, work, device, reset, drop } => Demand::Display(DisplaySpec {
+                period_ns: period.ns(),
+                work: work.into(),
+                device: device.map(Times::from),
+                reset_ns: reset.map(Span::ns),
+                drop,
+            }),
+            DemandForm::Loop {
+                team,
+                iterations,
+                work,
+                schedule,
+                chunk,
+                threads,
+                overhead,
+                wait,
+                serial,
+                pause,
+            } => Demand::Loop(Box::new(LoopSpec {
+                team,
+                iterations,
+                work: work.into(),
+                schedule,
+                chunk,
+                threads,
+                overhead_ns: overhead.map_or(0, Span::ns),
+                wait: wait.into(),
+                serial: serial.map(Times::from),
+                pause: pause.map(|p| match p {
+                    PauseForm::For(t) => Pause::For(t.into()),
+                    PauseForm::Every(t) => Pause::Every(t.into()),
+                }),
+            })),
+            DemandForm::Lock { lock, outside, sleep, inside, wait, order } => {
+                Demand::Lock(Box::new(LockSpec {
+                    lock,
+                    outside: outside.into(),
+                    sleep: sleep.map(Times::from),
+                    inside: inside.into(),
+                    wait: wait.into(),
+                    order,
+                }))
+            }
+            DemandForm::OnOff { on, off, compute, sleep } => {
+                Demand::OnOff { on: on.into(), off: off.into(), compute: compute.into(), sleep: sleep.into() }
+            }
+            DemandForm::Recorded { bursts, repeat } => Demand::Recorded {
+                bursts: bursts.iter().map(|(s, c)| Burst { sleep_ns: s.ns(), compute_ns: c.ns() }).collect(),
+                repeat,
+            },
+        }
+    }
+}

@@ -1,0 +1,234 @@
+//! How many more VMs of a kind fit, before a level breaks?
+//!
+//! Idea: add n VMs of the kind to the scenario, simulate, look whether any VM breaks a [`Level`]; find the largest n that
+//! does not. By doubling until one breaks, then by halves: some 2 log n runs, on the assumption that more VMs never
+//! mend a level. Each seed finds its own n; the spread over seeds is the interval. On a node: the new VMs, their memory
+//! with them, are bound to it.
+//!
+//! Left out: VMs of different kinds at once; a search where more VMs mend a level (none is known).
+
+use super::outcome::{MEASURES, Run, Unit};
+use super::{Refusal, Scenario, refuse};
+use crate::setup::Setup;
+use serde::Serialize;
+use std::fmt;
+use std::str::FromStr;
+use vsteer_core::CpuSet;
+use vsteer_core::Fault;
+
+/// A figure that no VM may exceed: `ready=10%`, `wake_p99=20ms`, `response_mean=9ms`.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Level {
+    /// Which of [`MEASURES`].
+    #[serde(skip)]
+    measure: usize,
+    /// Its name.
+    pub name: &'static str,
+    /// The most that keeps it, as a fraction or in ns.
+    pub most: f64,
+    text: String,
+}
+
+impl fmt::Display for Level {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl FromStr for Level {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Level, String> {
+        let usual = |m: &&super::outcome::Measure| m.unit != Unit::Rate && m.name != "run";
+        let known = || MEASURES.iter().filter(usual).map(|m| m.name).collect::<Vec<_>>().join(", ");
+        let (name, value) = text.split_once('=').ok_or_else(|| {
+            format!("{text:?}: write NAME=VALUE, such as ready=10% or wake_p99=20ms; names: {}", known())
+        })?;
+        let (name, value) = (name.trim(), value.trim());
+        let measure = MEASURES.iter().position(|m| m.name == name && usual(&m));
+        let measure = measure.ok_or_else(|| format!("there is no level {name:?}; names: {}", known()))?;
+        let most = match MEASURES[measure].unit {
+            Unit::Time => value.parse::<vsteer_core::span::Span>()?.ns() as f64,
+            _ => {
+                let percent = value.strip_suffix('%').map(str::trim).and_then(|p| p.parse::<f64>().ok());
+                let percent = percent.filter(|p| (0.0..=100.0).contains(p));
+                percent.ok_or_else(|| format!("{value:?}: {name} is written in percent, from 0% to 100%"))?
+                    / 100.0
+            }
+        };
+        Ok(Level { measure, name: MEASURES[measure].name, most, text: text.to_owned() })
+    }
+}
+
+impl Level {
+    /// Does any VM of `run` have such a figure?
+    pub fn told_by(&self, run: &Run) -> bool {
+        run.vms.iter().any(|vm| vm[self.measure].is_some())
+    }
+}
+
+/// A VM that exceeds a level.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Broken {
+    /// Which VM.
+    pub vm: String,
+    /// Which level, as it was written.
+    pub level: String,
+    /// What it came to, as a fraction or in ns.
+    pub value: f64,
+}
+
+/// Where one seed's search ended.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Found {
+    /// The seed.
+    pub seed: u64,
+    /// The largest number of VMs more that break nothing; `None`: a level is broken without any.
+    pub more: Option<u32>,
+    /// What breaks with one more; `None`: nothing up to the bound of the search.
+    pub breaks: Option<Broken>,
+}
+
+/// The answer over the seeds.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Headroom {
+    /// The node that the VMs were bound to; `None`: anywhere.
+    pub node: Option<u32>,
+    /// The mean over the seeds (none at all counts as 0, as does one that is broken already).
+    pub mean: f64,
+    /// Half the width of its 95 % interval; `None` with fewer than two seeds.
+    pub half_width: Option<f64>,
+    /// The fewest of any seed: what can be counted on.
+    pub least: u32,
+    /// Per seed.
+    pub seeds: Vec<Found>,
+}
+
+/// The scenario with `more` VMs like those of form `kind`, bound to `node` where one is given.
+///
+/// # Errors
+/// Without such a kind or node.
+pub fn with_more(scenario: &Scenario, kind: &str, more: u32, node: Option<u32>) -> Result<Scenario, Refusal> {
+    let Some(form) = scenario.vms.iter().find(|v| v.name == kind) else {
+        let known: Vec<&str> = scenario.vms.iter().map(|v| v.name.as_str()).collect();
+        return Err(refuse("vm", format!("no VM {kind:?}"), format!("there are: {}", known.join(", "))));
+    };
+    let mut form = super::VmForm { name: format!("{kind} (more)"), count: more, ..form.clone() };
+    if let Some(node) = node {
+        form.affinity = Some(node_cpus(scenario, node)?);
+        form.pins = Vec::new();
+        form.memory_node = Some(node);
+    }
+    let mut scenario = scenario.clone();
+    if more > 0 {
+        scenario.vms.push(form);
+    }
+    Ok(scenario)
+}
+
+fn node_cpus(scenario: &Scenario, node: u32) -> Result<CpuSet, Refusal> {
+    let m = &scenario.machine;
+    let (nodes, per_node) = (m.sockets * m.nodes_per_socket, m.cores_per_node * m.threads_per_core);
+    if node >= nodes {
+        return Err(refuse("machine", format!("node {node}"), format!("the nodes are 0 to {}", nodes - 1)));
+    }
+    Ok((node * per_node..(node + 1) * per_node).collect())
+}
+
+/// The first VM of `run` that exceeds one of `levels`, the worst of them by how far.
+pub fn broken(setup: &Setup, run: &Run, levels: &[Level]) -> Option<Broken> {
+    let over = |(vm, level): (usize, &Level)| {
+        let value = run.vms[vm][level.measure]?;
+        let by = if level.most > 0.0 { value / level.most } else { f64::INFINITY };
+        (value > level.most)
+            .then(|| (by, Broken { vm: setup.vms[vm].name.clone(), level: level.text.clone(), value }))
+    };
+    let all = (0..run.vms.len()).flat_map(|vm| levels.iter().map(move |l| (vm, l)));
+    all.filter_map(over).max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, b)| b)
+}
+
+/// The search of one seed: `breaks(n)` simulates with n more. At most `most` are tried.
+///
+/// # Errors
+/// Those of `breaks`.
+pub fn search(
+    seed: u64,
+    most: u32,
+    mut breaks: impl FnMut(u32) -> Result<Option<Broken>, Fault>,
+) -> Result<Found, Fault> {
+    if let Some(broken) = breaks(0)? {
+        return Ok(Found { seed, more: None, breaks: Some(broken) });
+    }
+    let (mut fits, mut first) = (0, None);
+    // 1, 2, 4, ... until one breaks: then `fits` is below it and does not.
+    while fits < most {
+        let n = (fits * 2).clamp(1, most);
+        match breaks(n)? {
+            Some(broken) => {
+                first = Some((n, broken));
+                break;
+            }
+            None => fits = n,
+        }
+    }
+    while let Some((n, _)) = &first
+        && n - fits > 1
+    {
+        let middle = fits + (n - fits) / 2;
+        match breaks(middle)? {
+            Some(broken) => first = Some((middle, broken)),
+            None => fits = middle,
+        }
+    }
+    Ok(Found { seed, more: Some(fits), breaks: first.map(|(_, broken)| broken) })
+}
+
+/// What the seeds' searches say together.
+///
+/// # Panics
+/// Without any.
+pub fn together(node: Option<u32>, seeds: Vec<Found>) -> Headroom {
+    let counts: Vec<f64> = seeds.iter().map(|f| f64::from(f.more.unwrap_or(0))).collect();
+    Headroom {
+        node,
+        mean: vsteer_core::stats::mean(&counts).expect("a headroom has a seed"),
+        half_width: vsteer_core::stats::half_width(&counts),
+        least: seeds.iter().map(|f| f.more.unwrap_or(0)).min().unwrap_or(0),
+        seeds,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn levels_are_read_in_their_unit() {
+        let level: Level = "ready=2.5%".parse().unwrap();
+        assert_eq!((level.name, level.most), ("ready", 0.025));
+        assert_eq!("wake_p99=20ms".parse::<Level>().unwrap().most, 2e7);
+        for bad in
+            ["ready", "ready=5", "wake_p99=5%", "jobs=5%", "run=5%", "raedy=5%", "ready=-1%", "ready=101%"]
+        {
+            assert!(bad.parse::<Level>().is_err(), "{bad}");
+        }
+    }
+
+    proptest! {
+        /// Whatever the threshold, the search finds it, and tries no more than it must.
+        #[test]
+        fn the_search_finds_the_threshold(threshold in 0u32..3000, most in 1u32..2000) {
+            let mut tried = 0;
+            let broken = Broken { vm: "a".into(), level: "l".into(), value: 1.0 };
+            let found = search(1, most, |n| {
+                tried += 1;
+                Ok((n >= threshold).then(|| broken.clone()))
+            }).unwrap();
+            let expected = threshold.checked_sub(1).map(|t| t.min(most));
+            prop_assert_eq!(found.more, expected);
+            prop_assert_eq!(found.breaks.is_none(), threshold > most);
+            prop_assert!(tried <= 26, "{} runs", tried);
+        }
+    }
+}

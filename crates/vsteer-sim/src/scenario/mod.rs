@@ -1,0 +1,606 @@
+//! Which host, which VMs, which scheduler, for how long? A scenario as a person writes it, and the simulation it asks for.
+//!
+//! [`Scenario`] is the form of a scenario file (TOML; read by the command line, since nothing here reads files).
+//! [`Scenario::case`] checks it against what the scheduler and the machine can do and gives a [`Case`]: what the
+//! simulator runs. A refusal names its place in the file as a key path (`vm[2].pins[0]`), so that who read the file can
+//! say the line. [`outcome`] is what came of it, per VM, of one run or of several seeds with an interval;
+//! [`published`] holds that against what papers have printed.
+//!
+//! Idea: a key that the scheduler has no use for is refused, not passed over. Whoever sets a cap under a scheduler without
+//! caps would read the result as if it had been kept.
+//! Left out: memory but for where it lies and whether it fits; devices.
+
+use crate::guest::Demand;
+use crate::policy::{About, Values};
+use crate::sched::{self, Entry};
+use crate::setup::{Costs, GroupSetup, Host, Reservation, Setup, VcpuSetup, VmSetup, Warp};
+use demand::DemandForm;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use vsteer_core::nouns::{Quota, SchedClass};
+use vsteer_core::span::Span;
+use vsteer_core::topology::NodeId;
+use vsteer_core::topology::machine;
+use vsteer_core::{CpuSet, Fault, FaultKind};
+
+pub mod demand;
+pub mod headroom;
+pub mod outcome;
+pub mod published;
+
+/// The most pCPUs of a simulated machine, and the most vCPUs on it.
+const PCPUS_MAX: u64 = 4096;
+const VCPUS_MAX: u64 = 100_000;
+
+/// A scenario file.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Scenario {
+    /// What it shows, one line.
+    pub title: String,
+    /// More about it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub about: String,
+    /// Where its numbers are from.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sources: Vec<String>,
+    /// Simulated time that is measured.
+    #[serde(rename = "for")]
+    pub length: Span,
+    /// Simulated before that, and not measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub warm_up: Option<Span>,
+    /// Decides every random draw.
+    #[serde(default = "first_seed")]
+    pub seed: u64,
+    /// Who decides.
+    pub scheduler: SchedulerForm,
+    /// On what.
+    pub machine: MachineForm,
+    /// What switches, moves and shared cores cost; everything 0 unless said.
+    #[serde(default)]
+    pub costs: Costs,
+    /// CPU pools; none: one of all pCPUs.
+    #[serde(default, rename = "pool", skip_serializing_if = "Vec::is_empty")]
+    pub pools: Vec<PoolForm>,
+    /// Groups above VMs (cgroups).
+    #[serde(default, rename = "group", skip_serializing_if = "Vec::is_empty")]
+    pub groups: Vec<GroupForm>,
+    /// The VMs.
+    #[serde(rename = "vm")]
+    pub vms: Vec<VmForm>,
+}
+
+fn first_seed() -> u64 {
+    1
+}
+
+/// A scheduler and its settings.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SchedulerForm {
+    /// Its name, see docs/schedulers.md.
+    pub policy: String,
+    /// Its parameters where they are not the defaults.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub parameters: BTreeMap<String, u64>,
+}
+
+/// A machine of equal parts.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MachineForm {
+    /// Sockets.
+    #[serde(default = "one")]
+    pub sockets: u32,
+    /// NUMA nodes of each, with a last-level cache each.
+    #[serde(default = "one")]
+    pub nodes_per_socket: u32,
+    /// Cores of each node.
+    pub cores_per_node: u32,
+    /// Hardware threads of each core.
+    #[serde(default = "one")]
+    pub threads_per_core: u32,
+    /// Memory of each node, MiB; none: not looked at.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node_memory_mib: Option<u64>,
+}
+
+fn one() -> u32 {
+    1
+}
+
+/// A CPU pool.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PoolForm {
+    /// Its name.
+    pub name: String,
+    /// Its pCPUs, such as `0-3,8`.
+    pub cpus: CpuSet,
+}
+
+/// A limit: so much CPU time in every period.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct QuotaForm {
+    /// CPU time.
+    pub quota: Span,
+    /// The period.
+    pub period: Span,
+}
+
+/// A group above VMs.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GroupForm {
+    /// Its name.
+    pub name: String,
+    /// The group it lies in, one written before it; none: the root.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent: Option<String>,
+    /// Its weight among its siblings, on the scheduler's scale.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub weight: Option<u32>,
+    /// Its limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quota: Option<QuotaForm>,
+}
+
+/// A reservation for real-time schedulers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ReservationForm {
+    /// CPU time per period.
+    pub budget: Span,
+    /// The period and relative deadline.
+    pub period: Span,
+    /// May it use time that nobody reserved?
+    #[serde(default)]
+    pub extra_time: bool,
+}
+
+/// Leave to run ahead of one's virtual time (BVT).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WarpForm {
+    /// How far ahead, as CPU time at the default weight.
+    pub value: Span,
+    /// How long at a stretch; none: without limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<Span>,
+    /// How long not, after that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unwarp: Option<Span>,
+}
+
+/// A VM, or several alike.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct VmForm {
+    /// Its name; of several: what their names begin with.
+    pub name: String,
+    /// How many of them.
+    #[serde(default = "one")]
+    pub count: u32,
+    /// vCPUs of each.
+    #[serde(default = "one")]
+    pub vcpus: u32,
+    /// What every vCPU does, or each in turn: as many as there are vCPUs.
+    pub demand: OneOrEach,
+    /// Its weight on the scheduler's scale; none: the scheduler's default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub weight: Option<u32>,
+    /// The most it may use, in hundredths of a pCPU.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cap_pct: Option<u32>,
+    /// A limit for all of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quota: Option<QuotaForm>,
+    /// A limit for each vCPU.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vcpu_quota: Option<QuotaForm>,
+    /// The CPU pool it is in; none: the first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pool: Option<String>,
+    /// The group it lies in; none: the root.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<String>,
+    /// Where all its vCPUs may run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub affinity: Option<CpuSet>,
+    /// Where each vCPU may run: as many as there are vCPUs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pins: Vec<CpuSet>,
+    /// Where its vCPUs would rather run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub soft_affinity: Option<CpuSet>,
+    /// The node that holds its memory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_node: Option<u32>,
+    /// Its memory, MiB.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_mib: Option<u64>,
+    /// Absent before this time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<Span>,
+    /// For real-time schedulers: each vCPU's reservation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reservation: Option<ReservationForm>,
+    /// For BVT.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub warp: Option<WarpForm>,
+    /// Does its guest tell the hypervisor when its timers expire (the VIT hypercall, for BVT)?
+    #[serde(default)]
+    pub vit: bool,
+    /// For Linux: its vCPUs' real-time class; none: the fair one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub class: Option<ClassForm>,
+    /// Between the guest's ticks, where it looks at its timers at ticks only; none: its timers are exact.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub guest_tick: Option<Span>,
+    /// What its guest does with a pCPU while it has nothing to do.
+    #[serde(default, skip_serializing_if = "IdleForm::blocks")]
+    pub idle: IdleForm,
+}
+
+/// A guest's idle loop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum IdleForm {
+    /// It gives the pCPU up.
+    #[default]
+    Blocks,
+    /// It keeps it and looks (`idle=poll`).
+    Polls,
+}
+
+impl IdleForm {
+    fn blocks(&self) -> bool {
+        *self == IdleForm::Blocks
+    }
+}
+
+/// A real-time class of Linux and the priority in it, 1 to 99.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ClassForm {
+    /// `SCHED_FIFO`.
+    Fifo(u8),
+    /// `SCHED_RR`.
+    Rr(u8),
+}
+
+/// One demand for all, or one for each vCPU.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "Each", into = "Each")]
+pub struct OneOrEach(pub Vec<DemandForm>);
+
+/// The list alone: a single demand is written without brackets by most, and [`Each`] takes both.
+#[derive(Clone, Serialize)]
+#[serde(untagged)]
+enum Each {
+    One(DemandForm),
+    Many(Vec<DemandForm>),
+}
+
+impl From<Each> for OneOrEach {
+    fn from(each: Each) -> OneOrEach {
+        match each {
+            Each::One(d) => OneOrEach(vec![d]),
+            Each::Many(all) => OneOrEach(all),
+        }
+    }
+}
+
+impl From<OneOrEach> for Each {
+    fn from(each: OneOrEach) -> Each {
+        match <[DemandForm; 1]>::try_from(each.0) {
+            Ok([one]) => Each::One(one),
+            Err(all) => Each::Many(all),
+        }
+    }
+}
+
+/// By hand: an untagged enum would say of a wrong key only that it fits neither form.
+impl<'de> Deserialize<'de> for Each {
+    fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Each, D::Error> {
+        use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer, StrDeserializer};
+        struct Form;
+        impl<'de> serde::de::Visitor<'de> for Form {
+            type Value = Each;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str(r#"a demand such as "hog" or { periodic = { period = "10ms", work = "1ms" } }, or a list of them"#)
+            }
+
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Each, E> {
+                DemandForm::deserialize(StrDeserializer::new(text)).map(Each::One)
+            }
+
+            fn visit_map<A: serde::de::MapAccess<'de>>(self, map: A) -> Result<Each, A::Error> {
+                DemandForm::deserialize(MapAccessDeserializer::new(map)).map(Each::One)
+            }
+
+            fn visit_seq<A: serde::de::SeqAccess<'de>>(self, seq: A) -> Result<Each, A::Error> {
+                Vec::deserialize(SeqAccessDeserializer::new(seq)).map(Each::Many)
+            }
+        }
+        d.deserialize_any(Form)
+    }
+}
+
+/// A scenario that cannot be simulated: where in it, and why.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    /// The place, as a path of keys and indices (`vm[2].pins[0]`).
+    pub key: String,
+    /// Why, and the way out.
+    pub fault: Fault,
+}
+
+fn refuse(key: impl Into<String>, what: impl Into<String>, way_out: impl Into<String>) -> Refusal {
+    Refusal { key: key.into(), fault: Fault::new(FaultKind::BadInput, what).way_out(way_out) }
+}
+
+/// What the simulator runs.
+#[derive(Clone)]
+pub struct Case {
+    /// The host.
+    pub setup: Setup,
+    /// The scheduler.
+    pub policy: &'static Entry,
+    /// Its parameters.
+    pub values: Values,
+    /// Not measured before this time, ns.
+    pub begin_ns: u64,
+    /// The end, ns.
+    pub end_ns: u64,
+}
+
+impl Scenario {
+    /// The simulation that it asks for.
+    ///
+    /// # Errors
+    /// Everything that the scheduler or the machine cannot do, at the first place in the file.
+    pub fn case(&self) -> Result<Case, Refusal> {
+        let at = |key: &'static str| move |fault| Refusal { key: key.into(), fault };
+        let policy = sched::find(&self.scheduler.policy).map_err(at("scheduler.policy"))?;
+        let mut values = Values::defaults(policy.about.parameters);
+        for (name, value) in &self.scheduler.parameters {
+            let key = format!("scheduler.parameters.{name}");
+            values.set(name, *value).map_err(|fault| Refusal { key, fault })?;
+        }
+        let topology = self.machine.topology()?;
+        for (i, pool) in self.pools.iter().enumerate() {
+            once(&format!("pool[{i}].name"), &pool.name, self.pools[..i].iter().map(|p| p.name.as_str()))?;
+        }
+        let groups: Result<Vec<GroupSetup>, Refusal> =
+            (0..self.groups.len()).map(|i| self.group(i, &policy.about)).collect();
+        let mut setup = Setup {
+            topology,
+            vms: Vec::new(),
+            groups: groups?,
+            pools: self.pools.iter().map(|p| p.cpus.clone()).collect(),
+            costs: self.costs,
+            seed: self.seed,
+        };
+        Host::new(&setup).map_err(|fault| Refusal { key: "machine".into(), fault })?;
+        let mut vcpus = 0u64;
+        for (i, form) in self.vms.iter().enumerate() {
+            once(&format!("vm[{i}].name"), &form.name, self.vms[..i].iter().map(|v| v.name.as_str()))?;
+            vcpus += u64::from(form.count) * u64::from(form.vcpus);
+            if vcpus > VCPUS_MAX {
+                return Err(refuse(
+                    format!("vm[{i}].count"),
+                    format!("{vcpus} vCPUs"),
+                    format!("at most {VCPUS_MAX} together"),
+                ));
+            }
+            let vm = self.vm(i, &policy.about)?;
+            // The simulator's own refusals name the VM, not the key: looked for VM by VM they get their place.
+            let alone = Setup { vms: vec![vm.clone()], ..setup.clone() };
+            Host::new(&alone).map_err(|fault| Refusal { key: format!("vm[{i}]"), fault })?;
+            setup.vms.extend((1..=form.count).map(|n| VmSetup {
+                name: if form.count == 1 { form.name.clone() } else { format!("{}-{n}", form.name) },
+                ..vm.clone()
+            }));
+        }
+        self.memory_fits()?;
+        setup.check_links().map_err(|fault| Refusal { key: "vm".into(), fault })?;
+        let begin_ns = self.warm_up.map_or(0, Span::ns);
+        Ok(Case { setup, policy, values, begin_ns, end_ns: begin_ns + self.length.ns() })
+    }
+
+    fn group(&self, i: usize, about: &About) -> Result<GroupSetup, Refusal> {
+        let form = &self.groups[i];
+        let key = |k: &str| format!("group[{i}].{k}");
+        let before = || self.groups[..i].iter().map(|g| g.name.as_str());
+        once(&key("name"), &form.name, before())?;
+        check_weight(&key("weight"), form.weight, about)?;
+        let quota = quota(&key("quota"), form.quota, about)?;
+        let parent = form.parent.as_ref().map(|p| named(&key("parent"), p, before())).transpose()?;
+        Ok(GroupSetup { name: form.name.clone(), parent, weight: form.weight, quota })
+    }
+
+    fn vm(&self, i: usize, about: &About) -> Result<VmSetup, Refusal> {
+        let form = &self.vms[i];
+        let key = |k: &str| format!("vm[{i}].{k}");
+        for (k, n) in [("count", form.count), ("vcpus", form.vcpus)] {
+            if n == 0 {
+                return Err(refuse(key(k), format!("{k} is 0"), "give 1 or more"));
+            }
+        }
+        check_weight(&key("weight"), form.weight, about)?;
+        if let Some(pct) = form.cap_pct {
+            if !about.caps {
+                let way_out = "leave it out, or take a scheduler that has them";
+                return Err(refuse(key("cap_pct"), format!("{} knows no caps", about.name), way_out));
+            }
+            if pct == 0 {
+                return Err(refuse(key("cap_pct"), "a cap of 0", "give 1 or more, of 100 per pCPU"));
+            }
+        }
+        let whole = quota(&key("quota"), form.quota, about)?;
+        let own = quota(&key("vcpu_quota"), form.vcpu_quota, about)?;
+        let n = form.vcpus as usize;
+        if !form.pins.is_empty() && form.pins.len() != n {
+            let what = format!("{} pins for {n} vCPUs", form.pins.len());
+            return Err(refuse(key("pins"), what, "give one for each vCPU, or `affinity` for all alike"));
+        }
+        if !form.pins.is_empty() && form.affinity.is_some() {
+            return Err(refuse(key("affinity"), "`affinity` beside `pins`", "give one of them"));
+        }
+        let demands = &form.demand.0;
+        if demands.len() != n && demands.len() != 1 {
+            let what = format!("{} demands for {n} vCPUs", demands.len());
+            return Err(refuse(key("demand"), what, "give one for all, or one for each vCPU"));
+        }
+        let class = form.class.map(|c| match c {
+            ClassForm::Fifo(priority) => (priority, SchedClass::Fifo(priority)),
+            ClassForm::Rr(priority) => (priority, SchedClass::RoundRobin(priority)),
+        });
+        if let Some((priority, _)) = class.filter(|(priority, _)| !(1..=99).contains(priority)) {
+            return Err(refuse(key("class"), format!("priority {priority}"), "give 1 to 99"));
+        }
+        let demand = |k: usize| {
+            let demand = (&demands[k.min(demands.len() - 1)]).into();
+            match form.guest_tick {
+                Some(tick) => Demand::Ticked { tick_ns: tick.ns(), demand: Box::new(demand) },
+                None => demand,
+            }
+        };
+        let vcpus = (0..n).map(|k| VcpuSetup {
+            affinity: form.pins.get(k).or(form.affinity.as_ref()).cloned(),
+            soft_affinity: form.soft_affinity.clone(),
+            from_ns: form.from.map_or(0, Span::ns),
+            reservation: form.reservation.map(|r| Reservation {
+                budget_ns: r.budget.ns(),
+                period_ns: r.period.ns(),
+                extra_time: r.extra_time,
+            }),
+            quota: own,
+            class: class.map(|(_, class)| class),
+            polls: form.idle == IdleForm::Polls,
+            ..VcpuSetup::new(demand(k))
+        });
+        let pools = self.pools.iter().map(|p| p.name.as_str());
+        let groups = self.groups.iter().map(|g| g.name.as_str());
+        Ok(VmSetup {
+            name: form.name.clone(),
+            vcpus: vcpus.collect(),
+            weight: form.weight,
+            cap_pct: form.cap_pct,
+            quota: whole,
+            quota_begins_ns: None,
+            pool: form.pool.as_ref().map_or(Ok(0), |p| named(&key("pool"), p, pools))?,
+            group: form.group.as_ref().map(|g| named(&key("group"), g, groups)).transpose()?,
+            memory_node: form.memory_node.map(NodeId),
+            warp: form.warp.map(|w| Warp {
+                value_ns: w.value.ns(),
+                limit_ns: w.limit.map_or(0, Span::ns),
+                unwarp_ns: w.unwarp.map_or(0, Span::ns),
+            }),
+            vit: form.vit,
+        })
+    }
+
+    fn memory_fits(&self) -> Result<(), Refusal> {
+        let Some(node_mib) = self.machine.node_memory_mib else { return Ok(()) };
+        let nodes = u64::from(self.machine.sockets * self.machine.nodes_per_socket);
+        let (mut of_node, mut of_all) = (BTreeMap::<u32, u64>::new(), 0u64);
+        for (i, vm) in self.vms.iter().enumerate() {
+            let mib = vm.memory_mib.unwrap_or(0).saturating_mul(vm.count.into());
+            let key = || format!("vm[{i}].memory_mib");
+            if let Some(node) = vm.memory_node {
+                let sum = of_node.entry(node).or_default();
+                *sum = sum.saturating_add(mib);
+                if *sum > node_mib {
+                    let what = format!("VMs with {sum} MiB on node {node}");
+                    return Err(refuse(key(), what, format!("a node has {node_mib} MiB")));
+                }
+            }
+            of_all = of_all.saturating_add(mib);
+            if of_all > node_mib.saturating_mul(nodes) {
+                let what = format!("VMs with {of_all} MiB");
+                return Err(refuse(key(), what, format!("the machine has {} MiB", node_mib * nodes)));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl MachineForm {
+    fn topology(&self) -> Result<vsteer_core::Topology, Refusal> {
+        let parts = [
+            ("sockets", self.sockets),
+            ("nodes_per_socket", self.nodes_per_socket),
+            ("cores_per_node", self.cores_per_node),
+            ("threads_per_core", self.threads_per_core),
+        ];
+        let mut pcpus = 1u64;
+        for (k, n) in parts {
+            let key = format!("machine.{k}");
+            if n == 0 {
+                return Err(refuse(key, format!("{k} is 0"), "give 1 or more"));
+            }
+            pcpus = pcpus.saturating_mul(n.into());
+            if pcpus > PCPUS_MAX {
+                return Err(refuse(key, format!("{pcpus} pCPUs"), format!("at most {PCPUS_MAX}")));
+            }
+        }
+        machine(self.sockets, self.nodes_per_socket, self.cores_per_node, self.threads_per_core)
+            .map_err(|fault| Refusal { key: "machine".into(), fault })
+    }
+}
+
+/// A name may stand once only.
+fn once<'a>(key: &str, name: &str, mut before: impl Iterator<Item = &'a str>) -> Result<(), Refusal> {
+    if before.any(|b| b == name) {
+        return Err(refuse(key, format!("{name:?} is there already"), "give each a name of its own"));
+    }
+    Ok(())
+}
+
+fn named<'a>(key: &str, name: &str, known: impl Iterator<Item = &'a str>) -> Result<usize, Refusal> {
+    let known: Vec<&str> = known.collect();
+    known.iter().position(|k| *k == name).ok_or_else(|| {
+        let way_out = if known.is_empty() {
+            "there is none before this place".to_owned()
+        } else {
+            format!("there are: {}", known.join(", "))
+        };
+        refuse(key, format!("{name:?} is not known"), way_out)
+    })
+}
+
+fn check_weight(key: &str, weight: Option<u32>, about: &About) -> Result<(), Refusal> {
+    let Some(weight) = weight else { return Ok(()) };
+    let (least, most) = about.weights;
+    if about.default_weight == 0 {
+        let way_out = "leave it out, or take a scheduler that has them";
+        return Err(refuse(key, format!("{} knows no weights", about.name), way_out));
+    }
+    if !(least..=most).contains(&weight) {
+        let way_out =
+            format!("{} takes {least} to {most}; its default is {}", about.name, about.default_weight);
+        return Err(refuse(key, format!("a weight of {weight}"), way_out));
+    }
+    Ok(())
+}
+
+fn quota(key: &str, form: Option<QuotaForm>, about: &About) -> Result<Option<Quota>, Refusal> {
+    let Some(form) = form else { return Ok(None) };
+    if !about.quotas {
+        let way_out = "leave it out, or take a scheduler that has them";
+        return Err(refuse(key, format!("{} knows no quotas", about.name), way_out));
+    }
+    let us = |k: &str, t: Span| {
+        if t.ns().is_multiple_of(1000) {
+            Ok(t.ns() / 1000)
+        } else {
+            Err(refuse(format!("{key}.{k}"), format!("{t}"), "quotas are whole microseconds"))
+        }
+    };
+    Ok(Some(Quota { quota_us: us("quota", form.quota)?, period_us: us("period", form.period)? }))
+}

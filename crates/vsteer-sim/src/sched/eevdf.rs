@@ -1,0 +1,488 @@
+//! Linux's EEVDF: who runs when every task is owed its share and the one with the earliest virtual deadline is served?
+//!
+//! **Purpose.** Linux's fair class since 6.6; on KVM every vCPU is one of its tasks. Shares by weight, at every level of
+//! the cgroup tree; quotas; no starvation; waits bounded by the slice.
+//!
+//! **Idea.** Each task has a virtual time that runs at 1,024/weight while it runs. The weighted average of all in line is
+//! what a perfect machine would have given everybody; who is behind it is owed (has lag >= 0) and is *eligible*. Each
+//! asks for a slice, and has a virtual deadline: when it would have it at its fair rate. Of the eligible the one with
+//! the earliest deadline runs. A task that sleeps takes its lag along (up to two slices), so that it neither gains nor
+//! loses by sleeping; one that had too much stays in line, asleep, until that is made up (delayed dequeue). Once
+//! running, a task is left alone until its slice is used or it is ahead of the average (`RUN_TO_PARITY`).
+//!
+//! **What follows from this**: slices end at ticks only, so at 250 Hz a nominal 2.8 ms slice lasts 4 ms; a sleeper that
+//! wakes runs at once only where the current task is ahead of the average or its slice is used, else up to a slice later;
+//! who is chosen again when its slice ends is protected no longer, and goes on only while it is owed; a VM's weight
+//! counts once however many vCPUs it has.
+//!
+//! **Parameters**: [`Earliest::ABOUT`]; the defaults are the source's.
+//!
+//! **Modelled**: lag, eligibility, virtual deadlines, slice scaled by the number of CPUs, placement with lag,
+//! `PLACE_DEADLINE_INITIAL`, `PLACE_REL_DEADLINE`, `DELAY_DEQUEUE` with `DELAY_ZERO`, `RUN_TO_PARITY` (a change of weight
+//! ends the protection, as it does there), the end of an unprotected task's right to run (`PREEMPT_SHORT`), preferring
+//! the group of a task that went to sleep (`PICK_BUDDY`), wake-up preemption, slices checked at ticks (computed, not
+//! simulated: see `charge`), the cgroup tree with a line per group and pCPU, shares of groups that run on several pCPUs
+//! by decaying load averages (`fair/share.rs`), quotas at every level with slices taken from the group's pool, throttling
+//! and refill at periods, nice levels, the real-time classes above with the fair server ([`super::linux`]), wake-up
+//! placement (previous pCPU, idle core, idle sibling in the last-level cache), pulling by a pCPU that becomes idle,
+//! periodic balancing.
+//!
+//! **Not modelled**
+//! - `GAP(eevdf-load)`: balancing goes by who is runnable now, not by load; so there is no `wake_affine` between waker
+//!   and wakee, no misfit, no asymmetric capacity, no NUMA balancing; the search for an idle pCPU is never cut short
+//!   (`SIS_UTIL`). Load averages go on while a group is throttled, and the loads of a pCPU that idles are not looked at
+//!   while nobody waits anywhere.
+//! - `GAP(eevdf-balance)`: one pass per balancing interval over all pCPUs in order; the kernel's runs per domain, gated
+//!   by costs and failures, and moves tasks by load. Moving one more so that an odd task out takes turns is not modelled.
+//! - `GAP(eevdf-slack)`: unused quota returns to the pool when a line empties; the timer that hands it to throttled
+//!   siblings before the period ends is not modelled.
+//! - `GAP(eevdf-slots)`: a group keeps lines for twice as many pCPUs as it has vCPUs; a line reused for another pCPU
+//!   forgets its lag and its load.
+//! - `GAP(eevdf-rt)`: real-time limits per cgroup (`RT_GROUP_SCHED`, off in distributions) are not modelled, nor the
+//!   deadline class; an idle task does not make way for others at once; of several pCPUs that a real-time task could
+//!   go to, the nearest with the lowest number is taken, where the kernel deals them out in turn.
+//! - `GAP(eevdf-6.17)`: of what came after 6.12, throttling of each task as it returns to its guest (6.18) is here with
+//!   `flat` alone.
+//!   Custom slices are not modelled, so all are equal but those that groups keep (below), and a protection that ends at the shortest slice in line (6.17) is
+//!   one that ends at the deadline.
+//! - `GAP(eevdf-flat)`: where 7.3's one line of tasks is simulated (`flat`, `hrtick`), a failed wake-up preemption does
+//!   not shorten the protection, and of `cgroup_mode` only `concur` is there. Without `flat`, `hrtick` is a timer that
+//!   never fails.
+//! - `GAP(eevdf-levels)`: every event charges all levels of the running task; the source charges those that the event
+//!   touches, and the others at the next tick.
+//! - `GAP(eevdf-phase)`: the ticks of all pCPUs coincide, on multiples of their period; so do the periods of quotas unless
+//!   a setup says when they begin, or `quota_phases` has them drawn.
+//!
+//! **After 6.12** (`places_anew`, `held_at_ticks`): what a group is worth changes at every tick, so it matters what that does to its virtual
+//! time. In 6.12.117 (and again in 7.0) the average of the line stays where it is and the entity's distance from it is
+//! scaled. From 6.13 to 6.19 the entity is placed anew, as one that enters; where it is the running one, it is in the
+//! average already, so that its distance grows by up to a half each time: where it is owed, and worth more than the
+//! others together, each new weight owes it as much again as it got since the last, and it keeps the pCPU for as long as
+//! its weight goes on changing, hundreds of ms. Since 6.17 one that is no longer protected is held against the others at
+//! every tick; a new weight ends the protection, as before.
+//!
+//! **A base slice that is set while VMs run** (`kept_slice_us`): a task asks for it from its next deadline on, but a group's
+//! entity only when somebody below it wakes or goes to sleep. A VM whose vCPUs never sleep goes on with the old one, so
+//! that a longer slice makes nobody wait longer who waits for such VMs alone (6.12 to 7.2; recorded on 6.16 with 6 ms for
+//! 1.4: the p99 of wake-ups stayed at 4.2 ms, where 9.9 were simulated).
+//!
+//! **Sources**: kernel/sched/fair.c and features.h of Linux 6.12.117 (Debian's linux-source-6.12 6.12.117-1~deb12u1;
+//! names follow them); Stoica and Abdel-Wahab, "Earliest Eligible Virtual Deadline First", TR-95-22, 1995. Written from
+//! memory first, then held against that source function by function. Read, not copied. What these two do: mainline
+//! commits 6d71a9c61604 (6.13) and 101f3498b4bd (7.0, which takes it back and says why), and the layout of
+//! `struct sched_entity` in a running 6.18.44; from memory of them, not held against that source.
+
+use super::super::policy::{About, Conserving, Parameter, Values};
+use super::fair::{Entity, Lines, MS, NONE, Rules, US, next_tick, parameters, scaling};
+use super::linux::Linux;
+use crate::setup::Host;
+
+mod place;
+#[cfg(test)]
+mod tests;
+
+/// Linux's scheduler since 6.6.
+pub type Eevdf = Linux<Earliest>;
+
+/// The rules of its fair class.
+#[derive(Debug)]
+pub struct Earliest {
+    slice_ns: i64,
+    /// What groups asked for until it was set; 0: it never was.
+    kept_ns: i64,
+    tick_ns: i64,
+    /// From 6.13 to 6.19: an entity whose weight changes is placed anew.
+    places_anew: bool,
+    /// In 6.18 (44): that does not end its protection.
+    carries_protection: bool,
+    /// Since 6.17: who is no longer protected is held against the others at every tick.
+    held_at_ticks: bool,
+    /// One line of all tasks per pCPU, and what else 7.3 decides otherwise.
+    flat: bool,
+    hrtick: bool,
+}
+
+impl Rules for Earliest {
+    const ABOUT: About = About {
+        name: "eevdf",
+        doc: "Linux's fair class since 6.6: earliest eligible virtual deadline first, cgroup weights and quotas",
+        source: "kernel/sched/fair.c, Linux 6.12.117",
+        parameters: &[
+            Parameter {
+                name: "base_slice_us",
+                doc: "what a task asks for, before it is scaled by the number of CPUs (6.6 began with 750)",
+                unit: "us",
+                default: 700,
+                min: 100,
+                max: 100_000,
+            },
+            Parameter {
+                name: "kept_slice_us",
+                doc: "what groups that are in line from the start asked for, where the base slice was set since; 0: it was not",
+                unit: "us",
+                default: 0,
+                min: 0,
+                max: 100_000,
+            },
+            Parameter {
+                name: "tunable_scaling",
+                doc: "scale the slice by 1 + log2 of the CPUs, at most 8 (1), or not (0)",
+                unit: "flag",
+                default: 1,
+                min: 0,
+                max: 1,
+            },
+            Parameter {
+                name: "places_anew",
+                doc: "what changes its weight is placed anew (1, as 6.13 to 6.19 do), or its distance from the average scaled (0)",
+                unit: "flag",
+                default: 0,
+                min: 0,
+                max: 1,
+            },
+            Parameter {
+                name: "carries_protection",
+                doc: "what is placed anew for its weight stays protected (1, 6.18.44) or not (0)",
+                unit: "flag",
+                default: 0,
+                min: 0,
+                max: 1,
+            },
+            Parameter {
+                name: "held_at_ticks",
+                doc: "who is no longer protected is held against the others at every tick (1, since 6.17) or goes on while owed (0)",
+                unit: "flag",
+                default: 0,
+                min: 0,
+                max: 1,
+            },
+            Parameter {
+                name: "hrtick",
+                doc: "slices end by a timer of their own (1, the default since 7.3) or at ticks (0)",
+                unit: "flag",
+                default: 0,
+                min: 0,
+                max: 1,
+            },
+            Parameter {
+                name: "flat",
+                doc: "tasks of all groups stand in one line (1, as 7.3 does: fair/flat.rs) or groups compete as a whole (0)",
+                unit: "flag",
+                default: 0,
+                min: 0,
+                max: 1,
+            },
+            parameters::HZ,
+            parameters::BANDWIDTH_SLICE,
+            parameters::QUOTA_PHASES,
+            parameters::BALANCE,
+            parameters::RR_TIMESLICE,
+            Parameter {
+                name: "fair_server_runtime_us",
+                doc: "what the fair class gets of each period where real-time tasks leave it nothing; 0: nothing",
+                unit: "us",
+                default: 50_000,
+                min: 0,
+                max: 1_000_000,
+            },
+            Parameter {
+                name: "fair_server_period_us",
+                doc: "that period",
+                unit: "us",
+                default: 1_000_000,
+                min: 1000,
+                max: 4_000_000,
+            },
+        ],
+        default_weight: 100,
+        weights: (1, 10_000),
+        proportional: true,
+        // A task that waits in another last-level cache than an idle pCPU's is found by the next balancing.
+        conserving: Conserving::Within(20 * MS),
+        caps: false,
+        quotas: true,
+        classes: true,
+        gaps: &[
+            "eevdf-load: balancing by who is runnable now, no wake_affine, no NUMA balancing, no SIS_UTIL; throttled load goes on",
+            "eevdf-balance: one pass over all pCPUs per interval; an odd task out does not take turns",
+            "eevdf-slack: unused quota reaches throttled siblings at the next period",
+            "eevdf-slots: a line reused for another pCPU forgets its lag and load",
+            "eevdf-rt: no RT_GROUP_SCHED; SCHED_IDLE by its weight alone; a tie of pCPUs goes to the nearest",
+            "eevdf-6.17: throttling as of 6.12 unless flat; no custom slices",
+            "eevdf-flat: in one line (flat), failed preemptions do not shorten protection; cgroup_mode concur alone",
+            "eevdf-levels: every event charges all levels of the running task",
+            "eevdf-phase: ticks of all pCPUs coincide, and so do periods of quotas that nothing sets off",
+        ],
+    };
+
+    const FAIR_SERVER: bool = true;
+    const TELL_EVERY_NS: i64 = MS as i64;
+    const EMPTY_KEEPS_WEIGHT: bool = true;
+
+    fn new(host: &Host, values: &Values) -> Earliest {
+        let factor = scaling(host, values);
+        Earliest {
+            slice_ns: (values.get("base_slice_us") * US * factor) as i64,
+            kept_ns: (values.get("kept_slice_us") * US) as i64,
+            tick_ns: (1_000_000_000 / values.get("hz")) as i64,
+            places_anew: values.get("places_anew") == 1,
+            carries_protection: values.get("carries_protection") == 1,
+            held_at_ticks: values.get("held_at_ticks") == 1,
+            flat: values.get("flat") == 1,
+            hrtick: values.get("hrtick") == 1,
+        }
+    }
+
+    /// A group asks for the least that somebody in its line does, and goes on asking for that until one of them wakes or goes
+    /// to sleep, whatever the base slice is by then (`se->slice` in `enqueue_task_fair` and `dequeue_entities`).
+    fn told(l: &mut Lines<Earliest>, e: u32, now_ns: i64) {
+        l.entities[e as usize].kept_ns = if now_ns == 0 { l.rules.kept_ns } else { 0 };
+    }
+
+    fn enter(l: &mut Lines<Earliest>, line: u32, e: u32) {
+        l.place(line, e);
+        l.link(line, e);
+    }
+
+    fn leave(l: &mut Lines<Earliest>, e: u32, sleep: bool) {
+        let lag = l.bounded_lag(e);
+        let entity = &mut l.entities[e as usize];
+        entity.vlag = lag;
+        if !sleep {
+            entity.deadline -= entity.vruntime;
+            entity.relative = true;
+        }
+        l.unlink(e);
+    }
+
+    fn stays(l: &Lines<Earliest>, e: u32) -> bool {
+        !l.eligible(e)
+    }
+
+    fn delay(l: &mut Lines<Earliest>, e: u32) {
+        let lag = l.bounded_lag(e);
+        let entity = &mut l.entities[e as usize];
+        (entity.delayed, entity.protected, entity.vlag) = (true, false, lag);
+    }
+
+    fn leave_delayed(l: &mut Lines<Earliest>, e: u32) {
+        let lag = l.lag_asleep(e);
+        let entity = &mut l.entities[e as usize];
+        entity.vlag = lag;
+        entity.delayed = false;
+        l.unlink(e);
+    }
+
+    /// As if it had never slept, but that what it was owed is forfeit.
+    fn undelay(l: &mut Lines<Earliest>, e: u32) {
+        let lag = l.lag_asleep(e);
+        l.entities[e as usize].delayed = false;
+        if l.bounded_lag(e) != lag {
+            let line = l.entities[e as usize].line;
+            l.unlink(e);
+            l.entities[e as usize].vlag = lag;
+            l.place(line, e);
+            l.link(line, e);
+        }
+    }
+
+    fn reweigh(l: &mut Lines<Earliest>, e: u32, scaled: i64) {
+        l.reweigh(e, scaled);
+    }
+
+    /// True when others are in line and its slice is over, or it is no longer protected and (until 6.15) ahead of the
+    /// average.
+    ///
+    /// Deadlines are renewed at ticks; while it was alone in line those ticks were not events, and are made up for
+    /// here: from the first that finds the deadline past, every so many ticks.
+    fn charge(l: &mut Lines<Earliest>, e: u32, from_ns: i64, ns: i64) -> bool {
+        let (slice_ns, tick_ns) = (l.asks_ns(e), l.rules.tick_ns);
+        let now_ns = from_ns + ns;
+        let entity = &mut l.entities[e as usize];
+        let before = entity.vruntime;
+        let at = |entity: &Entity, t: i64| before + entity.virtual_of(t - from_ns);
+        let vslice = entity.virtual_of(slice_ns);
+        let mut renewed = false;
+        let past_ns = from_ns + entity.real_of(entity.deadline - before).max(0);
+        let first_tick_ns = next_tick(past_ns.max(from_ns + 1), tick_ns);
+        if first_tick_ns <= now_ns {
+            let every_ns = entity.real_of(vslice).max(1);
+            let every_ns = (every_ns + tick_ns - 1) / tick_ns * tick_ns;
+            let last_ns = first_tick_ns + (now_ns - first_tick_ns) / every_ns * every_ns;
+            entity.deadline = at(entity, last_ns) + vslice;
+            renewed = true;
+        }
+        let grown = entity.virtual_of(ns);
+        entity.vruntime += grown;
+        if entity.vruntime >= entity.deadline {
+            entity.deadline = entity.vruntime + vslice;
+            renewed = true;
+        }
+        if renewed {
+            entity.protected = false;
+        }
+        let (line, weight) = (entity.line, entity.weight);
+        let in_line = &mut l.lines[line as usize];
+        in_line.sum += i128::from(weight) * i128::from(grown);
+        let ends =
+            |l: &Lines<Earliest>| !l.entities[e as usize].protected && (l.rules.later() || !l.eligible(e));
+        in_line.queued > 1 && (renewed || ends(l))
+    }
+
+    fn flat(&self) -> bool {
+        self.flat
+    }
+
+    fn exact(&self) -> bool {
+        self.hrtick
+    }
+
+    fn picked(l: &mut Lines<Earliest>, e: u32) {
+        l.entities[e as usize].protected = true;
+    }
+
+    fn pick(l: &Lines<Earliest>, line: u32) -> u32 {
+        match l.lines[line as usize].next {
+            NONE => l.best(line),
+            next if l.eligible(next) => next,
+            _ => l.best(line),
+        }
+    }
+
+    /// One that asks for less, and would be served earlier or is owed where the other is not, ends its protection
+    /// (`PREEMPT_SHORT`).
+    fn preempts(l: &mut Lines<Earliest>, old: u32, new: u32) -> bool {
+        let (o, n) = (&l.entities[old as usize], &l.entities[new as usize]);
+        let sooner = n.deadline < o.deadline || !l.eligible(old);
+        if l.asks_ns(new) < l.asks_ns(old) && l.eligible(new) && sooner {
+            l.entities[old as usize].protected = false;
+        }
+        l.best(l.entities[old as usize].line) == new
+    }
+
+    fn slice_ns(l: &Lines<Earliest>, e: u32, _running: u32) -> i64 {
+        let entity = &l.entities[e as usize];
+        let used_ns = entity.real_of(entity.deadline - entity.vruntime);
+        match entity.protected {
+            true => used_ns,
+            // Its timer is set, when another one joins, to the end of what it asked for; and every tick asks, see `slice`.
+            false if l.rules.flat => used_ns,
+            // The next tick asks.
+            false if l.rules.held_at_ticks => 1,
+            false => used_ns.min(l.eligible_for_ns(e)),
+        }
+    }
+
+    fn forfeit(l: &mut Lines<Earliest>, e: u32) {
+        if !l.eligible(e) {
+            return;
+        }
+        let slice_ns = l.asks_ns(e);
+        let entity = &mut l.entities[e as usize];
+        let skipped = entity.deadline - entity.vruntime;
+        entity.vruntime = entity.deadline;
+        entity.deadline += entity.virtual_of(slice_ns);
+        entity.protected = false;
+        let (line, weight) = (entity.line, entity.weight);
+        l.lines[line as usize].sum += i128::from(weight) * i128::from(skipped);
+    }
+}
+
+impl Earliest {
+    /// Decides as kernels since 6.17 do where nothing else is said.
+    fn later(&self) -> bool {
+        self.held_at_ticks || self.flat
+    }
+}
+
+impl Lines<Earliest> {
+    /// The CPU time that `e` asks for at a time.
+    fn asks_ns(&self, e: u32) -> i64 {
+        match self.entities[e as usize].kept_ns {
+            0 => self.rules.slice_ns,
+            kept_ns => kept_ns,
+        }
+    }
+
+    /// How far `e` is behind the average of its line, rounded down.
+    fn lag(&self, e: u32) -> i64 {
+        let entity = &self.entities[e as usize];
+        let line = &self.lines[entity.line as usize];
+        let behind = line.sum - i128::from(entity.vruntime) * i128::from(line.weight);
+        behind.div_euclid(i128::from(line.weight)) as i64
+    }
+
+    fn average(&self, line: u32) -> i64 {
+        let line = &self.lines[line as usize];
+        if line.weight == 0 { line.floor } else { line.sum.div_euclid(i128::from(line.weight)) as i64 }
+    }
+
+    /// Is it owed, or even?
+    fn eligible(&self, e: u32) -> bool {
+        let entity = &self.entities[e as usize];
+        let line = &self.lines[entity.line as usize];
+        line.sum >= i128::from(entity.vruntime) * i128::from(line.weight)
+    }
+
+    /// Lag within what one is allowed to take along: two slices or a tick; later, a slice and a tick.
+    fn bounded_lag(&self, e: u32) -> i64 {
+        let entity = &self.entities[e as usize];
+        let (slice_ns, tick_ns) = (self.asks_ns(e), self.rules.tick_ns);
+        let most_ns = if self.rules.later() { slice_ns + tick_ns } else { (2 * slice_ns).max(tick_ns) };
+        let limit = entity.virtual_of(most_ns);
+        self.lag(e).clamp(-limit, limit)
+    }
+
+    /// The lag of one that sleeps in line: what it is owed by now is forfeit (`DELAY_ZERO`). In 7.3 it owes no more than
+    /// when it went to sleep, whoever came since.
+    fn lag_asleep(&self, e: u32) -> i64 {
+        let now = self.bounded_lag(e).min(0);
+        if self.rules.flat { now.max(self.entities[e as usize].vlag.min(0)) } else { now }
+    }
+
+    /// Real time in which `e`, running among others, gets ahead of the average and so loses its right to go on.
+    fn eligible_for_ns(&self, e: u32) -> i64 {
+        let entity = &self.entities[e as usize];
+        let line = &self.lines[entity.line as usize];
+        let (others, lead) = (
+            i128::from(line.weight - entity.weight),
+            line.sum - i128::from(entity.vruntime) * i128::from(line.weight),
+        );
+        // Its own running moves the average too: by its part of the weight.
+        entity.real_of((lead.max(-1).div_euclid(others) + 1) as i64)
+    }
+
+    /// Whom the line would run: `RUN_TO_PARITY` first, else the eligible one with the earliest deadline.
+    fn best(&self, line: u32) -> u32 {
+        let l = &self.lines[line as usize];
+        if l.queued <= 1 {
+            return l.head;
+        }
+        if l.current != NONE {
+            let current = &self.entities[l.current as usize];
+            if current.queued && current.protected && self.eligible(l.current) {
+                return l.current;
+            }
+        }
+        let mut best = NONE;
+        let mut e = l.head;
+        while e != NONE {
+            let entity = &self.entities[e as usize];
+            let earlier = best == NONE || entity.deadline < self.entities[best as usize].deadline;
+            if earlier && e != l.current && self.eligible(e) {
+                best = e;
+            }
+            e = entity.next;
+        }
+        // Of equal deadlines the waiting one goes first.
+        if l.current != NONE {
+            let current = &self.entities[l.current as usize];
+            let earlier = best == NONE || current.deadline < self.entities[best as usize].deadline;
+            if current.queued && earlier && self.eligible(l.current) {
+                best = l.current;
+            }
+        }
+        assert!(best != NONE, "nobody in line {line} is eligible: the average is wrong");
+        best
+    }
+}

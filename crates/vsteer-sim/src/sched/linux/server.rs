@@ -1,0 +1,167 @@
+//! The server of the fair class: a reservation that runs it above real-time tasks where these would starve it.
+//!
+//! It is deferred: its time is counted off by whatever fair tasks run, and a new period begins whenever that used it up.
+//! Only when it comes to the last moment at which what is left could still be run before the deadline, fair tasks are
+//! run on it; from then on it is replenished at each deadline and runs at once, until they use up a reservation
+//! without its help.
+//!
+//! Source: kernel/sched/deadline.c of Linux 6.12.117 (`dl_server_*`, states A to E of its comment). Left out: other
+//! tasks of the deadline class, the revised wake-up rule, and that an idle pCPU counts as time the class could have had.
+
+use super::super::fair::next_tick;
+use crate::policy::Values;
+
+/// It is not put off for less than this (`dl_server_min_res`).
+const LEAST_NS: i64 = 1_000_000;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Is {
+    /// Nobody has been awake (A).
+    Off,
+    /// Waiting for the last moment (B).
+    Deferred,
+    /// Fair tasks run on it (D).
+    Running,
+    /// Used up; replenished at the deadline (E).
+    Spent,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Server {
+    is: Is,
+    budget_ns: i64,
+    period_ns: i64,
+    runtime_ns: i64,
+    deadline_ns: i64,
+    /// It has run since fair tasks last got along without it.
+    proven: bool,
+    charged_ns: i64,
+    pub(super) timer_ns: Option<i64>,
+}
+
+impl Server {
+    /// `None` where there is none, or it has no budget.
+    pub(super) fn new(values: &Values, exists: bool) -> Option<Server> {
+        let (budget_ns, period_ns) = match exists {
+            true => (values.get("fair_server_runtime_us"), values.get("fair_server_period_us")),
+            false => return None,
+        };
+        let of = |us: u64| us as i64 * 1000;
+        (budget_ns > 0).then(|| Server {
+            is: Is::Off,
+            budget_ns: of(budget_ns.min(period_ns)),
+            period_ns: of(period_ns),
+            runtime_ns: 0,
+            deadline_ns: -1,
+            proven: false,
+            charged_ns: 0,
+            timer_ns: None,
+        })
+    }
+
+    pub(super) fn runs(&self) -> bool {
+        self.is == Is::Running
+    }
+
+    /// While it runs: what is left.
+    pub(super) fn left_ns(&self) -> Option<i64> {
+        self.runs().then_some(self.runtime_ns)
+    }
+
+    fn defer(&mut self, now_ns: i64) {
+        self.is = Is::Deferred;
+        self.timer_ns = Some((self.deadline_ns - self.runtime_ns).max(now_ns + 1));
+    }
+
+    fn new_period(&mut self, now_ns: i64) {
+        self.deadline_ns = now_ns + self.period_ns;
+        self.runtime_ns = self.budget_ns;
+    }
+
+    /// Would what is left need more than its rate until the deadline?
+    fn overflows(&self, now_ns: i64) -> bool {
+        let need = i128::from(self.runtime_ns) * i128::from(self.period_ns);
+        need > i128::from(self.deadline_ns - now_ns) * i128::from(self.budget_ns)
+    }
+
+    /// Fair tasks are awake. True when it was off.
+    pub(super) fn start(&mut self, now_ns: i64) -> bool {
+        if self.is != Is::Off {
+            return false;
+        }
+        self.charged_ns = now_ns;
+        if self.deadline_ns < now_ns || self.overflows(now_ns) {
+            self.proven = false;
+            self.new_period(now_ns);
+        }
+        if self.proven {
+            self.is = Is::Running;
+            self.timer_ns = None;
+        } else {
+            self.defer(now_ns);
+        }
+        true
+    }
+
+    pub(super) fn stop(&mut self) {
+        self.is = Is::Off;
+        self.timer_ns = None;
+    }
+
+    /// Up to now: did a fair task run? Looked at by ticks, made up for here.
+    pub(super) fn charge(&mut self, now_ns: i64, ran: bool, tick_ns: i64) {
+        let from_ns = std::mem::replace(&mut self.charged_ns, now_ns);
+        if self.is == Is::Off || !ran {
+            return;
+        }
+        if self.is == Is::Running {
+            self.runtime_ns -= now_ns - from_ns;
+            if self.runtime_ns <= 0 {
+                self.is = Is::Spent;
+                self.timer_ns = Some(self.deadline_ns);
+            }
+            return;
+        }
+        let first_ns = next_tick((from_ns + self.runtime_ns).max(from_ns + 1), tick_ns);
+        if first_ns > now_ns {
+            self.runtime_ns -= now_ns - from_ns;
+            if self.runtime_ns > 0 {
+                return;
+            }
+            self.new_period(now_ns);
+        } else {
+            // As often as ticks found it used up.
+            let every_ns = (self.budget_ns + tick_ns - 1) / tick_ns * tick_ns;
+            let last_ns = first_ns + (now_ns - first_ns) / every_ns * every_ns;
+            self.new_period(last_ns);
+            self.runtime_ns -= now_ns - last_ns;
+        }
+        self.proven = false;
+        self.defer(now_ns);
+    }
+
+    /// Its timer may ring. True when fair tasks are to be run on it from now on.
+    pub(super) fn timer(&mut self, now_ns: u64) -> bool {
+        let now_ns = now_ns as i64;
+        if self.timer_ns.is_none_or(|t| t > now_ns) {
+            return false;
+        }
+        if self.is == Is::Deferred {
+            if now_ns < self.deadline_ns - self.runtime_ns - LEAST_NS {
+                self.defer(now_ns);
+                return false;
+            }
+            self.proven = true;
+            if self.overflows(now_ns) {
+                self.new_period(now_ns);
+            }
+        }
+        while self.runtime_ns <= 0 {
+            self.deadline_ns += self.period_ns;
+            self.runtime_ns += self.budget_ns;
+        }
+        self.is = Is::Running;
+        self.timer_ns = None;
+        true
+    }
+}

@@ -1,0 +1,292 @@
+//! Which host, which VMs, and may they be simulated? The simulator's input, and the form that engine and policies read.
+//!
+//! A [`Setup`] is what a scenario or a recording says: the machine's [`Topology`], VMs with their vCPUs' demands,
+//! groups, pools, costs. [`Host::new`] checks all of it (each refusal names the VM and the allowed range) and lays it
+//! out in arrays over dense numbers: [`Pcpu`], [`Vcpu`], [`Vm`], [`Group`], [`Pool`]. Policies of every kind find what
+//! they need there: weights, caps and quotas, hard and soft affinity, CPU pools, real-time reservations and classes,
+//! and a tree of groups as cgroups have it. A policy that has no use for one leaves it aside, and says so in its essay.
+//!
+//! Sources of the costs: see [`Costs`].
+//! Left out: memory (who has how much where), devices, changes while the simulation runs other than weights and caps.
+
+use super::guest::Demand;
+use super::guest::linked::Links;
+pub use host::{GroupFacts, Host, Place, VcpuFacts, VmFacts};
+use vsteer_core::nouns::{Quota, SchedClass};
+use vsteer_core::topology::NodeId;
+use vsteer_core::{CpuSet, Fault, Topology};
+
+use serde::{Deserialize, Serialize};
+
+mod host;
+
+macro_rules! number {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(transparent)]
+        pub struct $name(pub u32);
+
+        impl $name {
+            /// As an index.
+            #[inline(always)]
+            pub fn i(self) -> usize {
+                self.0 as usize
+            }
+        }
+    };
+}
+number!(
+    /// A pCPU, counted from 0 over the usable ones of the host in the order of the kernel's numbers.
+    Pcpu
+);
+number!(
+    /// A vCPU, counted from 0 over all VMs of the host.
+    Vcpu
+);
+number!(
+    /// A VM of the host, in the setup's order.
+    Vm
+);
+number!(
+    /// A group of the tree; 0 is the root.
+    Group
+);
+number!(
+    /// A CPU pool.
+    Pool
+);
+
+/// A periodic reservation: `budget_ns` of CPU in every `period_ns`, due at the period's end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reservation {
+    /// CPU time per period, ns.
+    pub budget_ns: u64,
+    /// The period and relative deadline, ns.
+    pub period_ns: u64,
+    /// May it use time that nobody reserved, once its own is used?
+    pub extra_time: bool,
+}
+
+/// Leave to run ahead of one's virtual time (borrowed virtual time).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Warp {
+    /// How far ahead, as CPU time at the default weight, ns.
+    pub value_ns: u64,
+    /// How long at a stretch, ns; 0: without limit.
+    pub limit_ns: u64,
+    /// How long not, after that, ns.
+    pub unwarp_ns: u64,
+}
+
+/// One vCPU of a VM.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct VcpuSetup {
+    /// What its guest does.
+    pub demand: Demand,
+    /// Where it may run (hard affinity, pins); `None`: anywhere in its pool.
+    #[serde(default)]
+    pub affinity: Option<CpuSet>,
+    /// Where it would rather run.
+    #[serde(default)]
+    pub soft_affinity: Option<CpuSet>,
+    /// Absent before this time, ns.
+    #[serde(default)]
+    pub from_ns: u64,
+    /// For real-time policies.
+    #[serde(default)]
+    pub reservation: Option<Reservation>,
+    /// For policies with several classes; `None` is the policy's ordinary one.
+    #[serde(default)]
+    pub class: Option<SchedClass>,
+    /// A limit of its own.
+    #[serde(default)]
+    pub quota: Option<Quota>,
+    /// A moment at which one of that limit's periods begins; `None`: the policy's choice.
+    #[serde(default)]
+    pub quota_begins_ns: Option<u64>,
+    /// A group of its own below the VM's, shared with those of the VM that name the same number (libvirt has one for
+    /// each vCPU and one for the emulator's threads); `None`: one of its own where it has a quota.
+    #[serde(default)]
+    pub subgroup: Option<u32>,
+    /// A thread of the VM that is no vCPU of it (an emulator's): the VM's figures leave it out.
+    #[serde(default)]
+    pub helper: bool,
+    /// Does its guest's idle loop poll instead of giving the pCPU up? Not while its VM tells when its timers expire
+    /// ([`VmSetup::vit`]): then there is nothing to look for.
+    #[serde(default)]
+    pub polls: bool,
+}
+
+impl VcpuSetup {
+    /// A vCPU with this demand, free to run anywhere.
+    pub fn new(demand: Demand) -> VcpuSetup {
+        VcpuSetup {
+            demand,
+            affinity: None,
+            soft_affinity: None,
+            from_ns: 0,
+            reservation: None,
+            class: None,
+            quota: None,
+            quota_begins_ns: None,
+            subgroup: None,
+            helper: false,
+            polls: false,
+        }
+    }
+
+    /// Pinned to these pCPUs.
+    #[must_use]
+    pub fn pinned(mut self, cpus: CpuSet) -> VcpuSetup {
+        self.affinity = Some(cpus);
+        self
+    }
+}
+
+/// One VM.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct VmSetup {
+    /// Its name.
+    pub name: String,
+    /// Its vCPUs.
+    pub vcpus: Vec<VcpuSetup>,
+    /// Its weight on the policy's own scale; `None`: the policy's default.
+    #[serde(default)]
+    pub weight: Option<u32>,
+    /// The most it may use, in hundredths of a pCPU; `None`: no cap.
+    #[serde(default)]
+    pub cap_pct: Option<u32>,
+    /// A limit for all of it.
+    #[serde(default)]
+    pub quota: Option<Quota>,
+    /// A moment at which one of that limit's periods begins; `None`: the policy's choice.
+    #[serde(default)]
+    pub quota_begins_ns: Option<u64>,
+    /// Its CPU pool, an index into [`Setup::pools`].
+    #[serde(default)]
+    pub pool: usize,
+    /// The group it lies in, an index into [`Setup::groups`]; `None`: under the root.
+    #[serde(default)]
+    pub group: Option<usize>,
+    /// The node that holds its memory; `None`: memory is equally far from everywhere.
+    #[serde(default)]
+    pub memory_node: Option<NodeId>,
+    /// For borrowed virtual time.
+    #[serde(default)]
+    pub warp: Option<Warp>,
+    /// Does its guest tell the hypervisor when its timers expire (the VIT hypercall)?
+    #[serde(default)]
+    pub vit: bool,
+}
+
+impl VmSetup {
+    /// A VM of default weight with these vCPUs.
+    pub fn new(name: impl Into<String>, vcpus: Vec<VcpuSetup>) -> VmSetup {
+        VmSetup {
+            name: name.into(),
+            vcpus,
+            weight: None,
+            cap_pct: None,
+            quota: None,
+            quota_begins_ns: None,
+            pool: 0,
+            group: None,
+            memory_node: None,
+            warp: None,
+            vit: false,
+        }
+    }
+
+    /// With this weight.
+    #[must_use]
+    pub fn weight(mut self, weight: u32) -> VmSetup {
+        self.weight = Some(weight);
+        self
+    }
+
+    /// With this cap, in hundredths of a pCPU.
+    #[must_use]
+    pub fn cap_pct(mut self, cap_pct: u32) -> VmSetup {
+        self.cap_pct = Some(cap_pct);
+        self
+    }
+}
+
+/// A group above VMs (`machine.slice`).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GroupSetup {
+    /// Its name.
+    pub name: String,
+    /// The group it lies in, an earlier index; `None`: under the root.
+    #[serde(default)]
+    pub parent: Option<usize>,
+    /// Its weight among its siblings, on the policy's scale.
+    #[serde(default)]
+    pub weight: Option<u32>,
+    /// Its limit.
+    #[serde(default)]
+    pub quota: Option<Quota>,
+}
+
+/// What a switch, a move and a shared core cost. Everything 0 (the default) is the pure scheduler.
+///
+/// Orders of magnitude, for scenarios that want them: a direct switch between processes 1 to 4 µs, refilling caches
+/// after it from few µs to 1 ms by working set (Li, Ding, Shen, "Quantifying the cost of context switch", ExpCS 2007);
+/// Linux takes 500 µs as the cost of a move (`sysctl_sched_migration_cost`, kernel/sched/fair.c, 6.12); Xen found 1 ms
+/// of migration delay a good value (xen/common/sched/credit.c, 4.23).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Costs {
+    /// CPU time lost when a pCPU goes over to another vCPU, ns.
+    pub switch_ns: u64,
+    /// More of it when that vCPU last ran on another core under the same last-level cache, ns.
+    pub cold_core_ns: u64,
+    /// More of it (instead) when it last ran under another last-level cache, ns.
+    pub cold_llc_ns: u64,
+    /// Speed off the node that holds the VM's memory, of 1,000.
+    pub remote_speed: u32,
+    /// Speed of a pCPU while a sibling thread of its core is busy, of 1,000.
+    pub smt_speed: u32,
+}
+
+impl Default for Costs {
+    fn default() -> Costs {
+        Costs { switch_ns: 0, cold_core_ns: 0, cold_llc_ns: 0, remote_speed: 1000, smt_speed: 1000 }
+    }
+}
+
+/// Everything that is simulated, but for the policy.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Setup {
+    /// The machine.
+    pub topology: Topology,
+    /// The VMs.
+    pub vms: Vec<VmSetup>,
+    /// Groups above VMs.
+    #[serde(default)]
+    pub groups: Vec<GroupSetup>,
+    /// CPU pools: disjoint sets, each scheduled by an instance of the policy of its own; empty: one pool of all.
+    #[serde(default)]
+    pub pools: Vec<CpuSet>,
+    /// What switches cost.
+    #[serde(default)]
+    pub costs: Costs,
+    /// Decides every random draw.
+    pub seed: u64,
+}
+
+impl Setup {
+    /// These VMs on `topology`, one pool, no groups, no costs.
+    pub fn new(topology: Topology, vms: Vec<VmSetup>, seed: u64) -> Setup {
+        Setup { topology, vms, groups: Vec::new(), pools: Vec::new(), costs: Costs::default(), seed }
+    }
+
+    /// Do vCPUs that depend on each other fit together (which a single VM does not tell)?
+    ///
+    /// # Errors
+    /// `BadInput` for members of a team or lock that do not say the same, and for a driver that is not there.
+    pub fn check_links(&self) -> Result<(), Fault> {
+        Links::new(self).map(drop)
+    }
+}

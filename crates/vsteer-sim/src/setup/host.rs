@@ -1,0 +1,390 @@
+//! A setup as engine and policies read it: checked, and laid out over dense numbers.
+
+use super::{Costs, Group, Pcpu, Pool, Reservation, Setup, Vcpu, Vm, VmSetup, Warp};
+use crate::bits::Bits;
+use vsteer_core::nouns::{Quota, SchedClass};
+use vsteer_core::{CpuSet, Fault, FaultKind};
+
+/// Where a pCPU lies; the numbers count the parts of this host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    /// The kernel's number.
+    pub cpu: u32,
+    /// Its core.
+    pub core: u32,
+    /// Its last-level cache.
+    pub llc: u32,
+    /// Its memory node, by position in the topology.
+    pub node: u32,
+    /// Its socket.
+    pub socket: u32,
+    /// Its CPU pool.
+    pub pool: Pool,
+}
+
+/// What a policy may know of a vCPU.
+#[derive(Debug, Clone)]
+pub struct VcpuFacts {
+    /// Its VM.
+    pub vm: Vm,
+    /// Its number inside the VM.
+    pub index: u32,
+    /// Its pool.
+    pub pool: Pool,
+    /// The group that its thread lies in.
+    pub group: Group,
+    /// Where it may run.
+    pub affinity: Bits,
+    /// Where it would rather run, within `affinity`; `None` where that says nothing more.
+    pub soft_affinity: Option<Bits>,
+    /// For real-time policies.
+    pub reservation: Option<Reservation>,
+    /// For policies with several classes.
+    pub class: Option<SchedClass>,
+}
+
+/// What a policy may know of a VM.
+#[derive(Debug, Clone)]
+pub struct VmFacts {
+    /// Its name.
+    pub name: String,
+    /// Its weight on the policy's scale.
+    pub weight: Option<u32>,
+    /// Its cap, in hundredths of a pCPU.
+    pub cap_pct: Option<u32>,
+    /// Its pool.
+    pub pool: Pool,
+    /// Its group.
+    pub group: Group,
+    /// Its first vCPU; the others follow.
+    pub first: Vcpu,
+    /// How many vCPUs it has.
+    pub vcpus: u32,
+    /// The node of its memory, by position in the topology.
+    pub memory_node: Option<u32>,
+    /// For borrowed virtual time.
+    pub warp: Option<Warp>,
+    /// Does its guest tell when its timers expire?
+    pub vit: bool,
+}
+
+/// A group of the tree.
+#[derive(Debug, Clone)]
+pub struct GroupFacts {
+    /// The group above; `None` for the root.
+    pub parent: Option<Group>,
+    /// Its weight among its siblings.
+    pub weight: Option<u32>,
+    /// Its limit.
+    pub quota: Option<Quota>,
+    /// A moment at which one of its periods begins; `None`: the policy's choice.
+    pub quota_begins_ns: Option<u64>,
+    /// Levels below the root.
+    pub depth: u32,
+}
+
+/// A checked setup, laid out over dense numbers.
+#[derive(Debug, Clone)]
+pub struct Host {
+    /// The pCPUs.
+    pub pcpus: Vec<Place>,
+    /// The vCPUs.
+    pub vcpus: Vec<VcpuFacts>,
+    /// The VMs.
+    pub vms: Vec<VmFacts>,
+    /// The groups, parents first: the root, those of the setup, one per VM, one per vCPU with a quota of its own.
+    pub groups: Vec<GroupFacts>,
+    /// The pCPUs of each pool.
+    pub pools: Vec<Bits>,
+    /// The pCPUs of each socket.
+    pub sockets: Vec<Bits>,
+    /// The pCPUs of each node.
+    pub nodes: Vec<Bits>,
+    /// The pCPUs of each core.
+    pub cores: Vec<Bits>,
+    /// The pCPUs of each last-level cache.
+    pub llcs: Vec<Bits>,
+    /// What switches cost.
+    pub costs: Costs,
+}
+
+fn bad(what: impl Into<String>, way_out: impl Into<String>) -> Fault {
+    Fault::new(FaultKind::BadInput, what).way_out(way_out)
+}
+
+/// Gives every pCPU the number of the part it lies in; pCPUs in none get a part each.
+fn parts<'a>(cpus: &[u32], sets: impl Iterator<Item = &'a CpuSet>) -> (Vec<u32>, Vec<Bits>) {
+    let sets: Vec<&CpuSet> = sets.collect();
+    let mut bits: Vec<Bits> = Vec::new();
+    let mut number = vec![u32::MAX; sets.len()];
+    let of = cpus.iter().enumerate().map(|(i, cpu)| {
+        // The last that holds it: caches are sorted by level.
+        let set = sets.iter().rposition(|s| s.contains(*cpu));
+        let fresh = bits.len() as u32;
+        let part = match set {
+            Some(s) if number[s] != u32::MAX => number[s],
+            Some(s) => {
+                number[s] = fresh;
+                fresh
+            }
+            None => fresh,
+        };
+        if part == fresh {
+            bits.push(Bits::new(cpus.len()));
+        }
+        bits[part as usize].insert(i);
+        part
+    });
+    let of = of.collect();
+    (of, bits)
+}
+
+impl Host {
+    /// Checks `setup` and lays it out.
+    ///
+    /// # Errors
+    /// `BadInput` naming the VM, the key and the allowed range.
+    pub fn new(setup: &Setup) -> Result<Host, Fault> {
+        let cpus: Vec<u32> = setup.topology.usable().iter().collect();
+        if cpus.is_empty() {
+            return Err(bad(
+                "the host has no usable pCPU",
+                "give it at least one that is online and allowed",
+            ));
+        }
+        let n = cpus.len();
+        let t = &setup.topology;
+        let (core, cores) = parts(&cpus, t.cores().iter().map(|c| &c.cpus));
+        let (socket, sockets) = parts(&cpus, t.packages().iter().map(|p| &p.cpus));
+        let (node, nodes) = parts(&cpus, t.nodes().iter().map(|p| &p.cpus));
+        let caches = t.caches().iter().filter(|c| c.kind != vsteer_core::topology::CacheKind::Instruction);
+        let (llc, llcs) = parts(&cpus, caches.map(|c| &c.cpus));
+
+        let whole = [t.usable()];
+        let pool_sets: &[CpuSet] = if setup.pools.is_empty() { &whole } else { &setup.pools };
+        let mut pool = vec![Pool(u32::MAX); n];
+        for (k, set) in pool_sets.iter().enumerate() {
+            if set.is_empty() || !set.is_subset(&t.usable()) {
+                return Err(bad(format!("pools[{k}] is {{{set}}}"), format!("name pCPUs of {}", t.usable())));
+            }
+            for (i, _) in cpus.iter().enumerate().filter(|(_, c)| set.contains(**c)) {
+                if pool[i] != Pool(u32::MAX) {
+                    return Err(bad(
+                        format!("pools[{k}]: pCPU {} is in two pools", cpus[i]),
+                        "pools are disjoint",
+                    ));
+                }
+                pool[i] = Pool(k as u32);
+            }
+        }
+        let pools: Vec<Bits> = (0..pool_sets.len())
+            .map(|k| Bits::of(n, (0..n).filter(|i| pool[*i] == Pool(k as u32))))
+            .collect();
+        let pcpus: Vec<Place> = (0..n)
+            .map(|i| Place {
+                cpu: cpus[i],
+                core: core[i],
+                llc: llc[i],
+                node: node[i],
+                socket: socket[i],
+                pool: pool[i],
+            })
+            .collect();
+        check_costs(&setup.costs)?;
+        let mut host = Host {
+            pcpus,
+            vcpus: Vec::new(),
+            vms: Vec::new(),
+            groups: vec![GroupFacts {
+                parent: None,
+                weight: None,
+                quota: None,
+                quota_begins_ns: None,
+                depth: 0,
+            }],
+            pools,
+            sockets,
+            nodes,
+            cores,
+            llcs,
+            costs: setup.costs,
+        };
+        host.add_groups(setup)?;
+        for vm in &setup.vms {
+            host.add_vm(setup, vm)?;
+        }
+        Ok(host)
+    }
+
+    fn push_group(
+        &mut self,
+        parent: Group,
+        weight: Option<u32>,
+        quota: Option<Quota>,
+        quota_begins_ns: Option<u64>,
+    ) -> Group {
+        let depth = self.groups[parent.i()].depth + 1;
+        self.groups.push(GroupFacts { parent: Some(parent), weight, quota, quota_begins_ns, depth });
+        Group(self.groups.len() as u32 - 1)
+    }
+
+    fn add_groups(&mut self, setup: &Setup) -> Result<(), Fault> {
+        for (i, g) in setup.groups.iter().enumerate() {
+            check_quota(&format!("group {:?}", g.name), g.quota)?;
+            let parent = match g.parent {
+                Some(p) if p >= i => {
+                    return Err(bad(
+                        format!("group {:?}: parent {p}", g.name),
+                        "name a group listed before it",
+                    ));
+                }
+                Some(p) => Group(p as u32 + 1),
+                None => Group(0),
+            };
+            self.push_group(parent, g.weight, g.quota, None);
+        }
+        Ok(())
+    }
+
+    fn add_vm(&mut self, setup: &Setup, vm: &VmSetup) -> Result<(), Fault> {
+        let whose = format!("VM {:?}", vm.name);
+        check_quota(&whose, vm.quota)?;
+        if vm.vcpus.is_empty() {
+            return Err(bad(format!("{whose} has no vCPU"), "give it at least one"));
+        }
+        let Some(pool) = self.pools.get(vm.pool).cloned() else {
+            let last = self.pools.len() - 1;
+            return Err(bad(format!("{whose}: pool {}", vm.pool), format!("pools are 0..={last}")));
+        };
+        if vm.group.is_some_and(|g| g >= setup.groups.len()) {
+            return Err(bad(format!("{whose}: group {:?}", vm.group), "name one of the setup's groups"));
+        }
+        let memory_node = match vm.memory_node {
+            None => None,
+            Some(id) => {
+                let on = |p: &Place| setup.topology.node_of(p.cpu).is_some_and(|n| n.id == id);
+                let Some(place) = self.pcpus.iter().find(|p| on(p)) else {
+                    return Err(bad(
+                        format!("{whose}: memory on node {id}"),
+                        "name a node with usable pCPUs",
+                    ));
+                };
+                Some(place.node)
+            }
+        };
+        let above = Group(vm.group.map_or(0, |g| g as u32 + 1));
+        let group = self.push_group(above, vm.weight, vm.quota, vm.quota_begins_ns);
+        let (id, first) = (Vm(self.vms.len() as u32), Vcpu(self.vcpus.len() as u32));
+        let mut subgroups: Vec<(u32, Group)> = Vec::new();
+        for (index, v) in vm.vcpus.iter().enumerate() {
+            let whose = format!("{whose}, vCPU {index}");
+            v.demand.check(&whose)?;
+            check_quota(&whose, v.quota)?;
+            if v.reservation.is_some_and(|r| r.budget_ns == 0 || r.budget_ns > r.period_ns) {
+                return Err(bad(format!("{whose}: reservation"), "the budget is from 1 ns to the period"));
+            }
+            let set = |cpus: &CpuSet| -> Result<Bits, Fault> {
+                if let Some(missing) = cpus.difference(&setup.topology.usable()).iter().next() {
+                    let usable = setup.topology.usable();
+                    return Err(bad(
+                        format!("{whose}: affinity to pCPU {missing}"),
+                        format!("name some of {usable}"),
+                    ));
+                }
+                let inside = |(_, p): &(usize, &Place)| cpus.contains(p.cpu);
+                let mut bits =
+                    Bits::of(self.pcpus.len(), self.pcpus.iter().enumerate().filter(inside).map(|(i, _)| i));
+                bits.keep(&pool);
+                Ok(bits)
+            };
+            let affinity = v.affinity.as_ref().map_or(Ok(pool.clone()), set)?;
+            if affinity.is_empty() {
+                return Err(bad(
+                    format!("{whose}: no pCPU of its pool is in its affinity"),
+                    "widen one of them",
+                ));
+            }
+            // It says more than the hard one where it leaves out some of it, and not all.
+            let soft = v.soft_affinity.as_ref().map(set).transpose()?.map(|mut s| {
+                s.keep(&affinity);
+                s
+            });
+            let soft_affinity = soft.filter(|s| !s.is_empty() && !affinity.is_subset(s));
+            let shared = subgroups.iter().find(|(n, _)| Some(*n) == v.subgroup).map(|(_, g)| *g);
+            let own = match (shared, v.subgroup) {
+                (Some(shared), _) => shared,
+                (None, None) if v.quota.is_none() => group,
+                (None, n) => {
+                    let new = self.push_group(group, None, v.quota, v.quota_begins_ns);
+                    subgroups.extend(n.map(|n| (n, new)));
+                    new
+                }
+            };
+            self.vcpus.push(VcpuFacts {
+                vm: id,
+                index: index as u32,
+                pool: Pool(vm.pool as u32),
+                group: own,
+                affinity,
+                soft_affinity,
+                reservation: v.reservation,
+                class: v.class,
+            });
+        }
+        self.vms.push(VmFacts {
+            name: vm.name.clone(),
+            weight: vm.weight,
+            cap_pct: vm.cap_pct,
+            pool: Pool(vm.pool as u32),
+            group,
+            first,
+            vcpus: vm.vcpus.len() as u32,
+            memory_node,
+            warp: vm.warp,
+            vit: vm.vit,
+        });
+        Ok(())
+    }
+
+    /// The vCPUs of a pool.
+    pub fn vcpus_of(&self, pool: Pool) -> impl Iterator<Item = Vcpu> + '_ {
+        (0..self.vcpus.len() as u32).map(Vcpu).filter(move |v| self.vcpus[v.i()].pool == pool)
+    }
+
+    /// May `v` run on `p`?
+    pub fn allows(&self, v: Vcpu, p: Pcpu) -> bool {
+        self.vcpus[v.i()].affinity.contains(p.i())
+    }
+}
+
+fn check_costs(costs: &Costs) -> Result<(), Fault> {
+    const MOST_NS: u64 = 1_000_000_000;
+    for (key, ns) in [
+        ("switch_ns", costs.switch_ns),
+        ("cold_core_ns", costs.cold_core_ns),
+        ("cold_llc_ns", costs.cold_llc_ns),
+    ] {
+        if ns > MOST_NS {
+            return Err(bad(format!("costs.{key} is {ns}"), format!("at most {MOST_NS} ns")));
+        }
+    }
+    for (key, speed) in [("remote_speed", costs.remote_speed), ("smt_speed", costs.smt_speed)] {
+        if !(1..=1000).contains(&speed) {
+            return Err(bad(format!("costs.{key} is {speed}"), "from 1 to 1000, of 1,000 at full speed"));
+        }
+    }
+    Ok(())
+}
+
+/// Bounds of the kernel: period from 1 ms to 1 s, quota from 1 ms (kernel/sched/core.c, tg_set_cfs_bandwidth, 6.12).
+fn check_quota(whose: &str, quota: Option<Quota>) -> Result<(), Fault> {
+    match quota {
+        Some(q) if q.quota_us < 1000 => {
+            Err(bad(format!("{whose}: quota {} us", q.quota_us), "at least 1000 us"))
+        }
+        Some(q) if !(1000..=1_000_000).contains(&q.period_us) => {
+            Err(bad(format!("{whose}: quota period {} us", q.period_us), "from 1000 to 1000000 us"))
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,88 @@
+//! Is docs/schedulers.md what the table of policies says? It is made from it:
+//! `VSTEER_WRITE_DOCS=1 cargo test -p vsteer-core --test sim_docs` writes it anew.
+
+use std::fmt::Write;
+use vsteer_sim::policy::{About, Conserving};
+use vsteer_sim::sched::POLICIES;
+
+const HEAD: &str = "\
+# Schedulers of the simulator
+
+Made from the policies themselves (`crates/vsteer-core/src/sim/sched/`); each file there opens with an essay on purpose,
+idea and sources. `GAP(id)` marks a known deviation from the original: the same mark stands in the essay.
+";
+
+fn ns(ns: u64) -> String {
+    format!("{} ms", ns as f64 / 1e6)
+}
+
+fn section(about: &About) -> String {
+    let mut s = format!("\n## {}\n\n{}.\n\nSource: {}.\n\n", about.name, about.doc, about.source);
+    if about.parameters.is_empty() {
+        s += "No parameters.\n";
+    } else {
+        s += "| parameter | unit | default | range | what it does |\n|---|---|---|---|---|\n";
+        for p in about.parameters {
+            writeln!(s, "| {} | {} | {} | {}..={} | {} |", p.name, p.unit, p.default, p.min, p.max, p.doc)
+                .unwrap();
+        }
+    }
+    s += "\n";
+    let (least, most) = about.weights;
+    match (about.default_weight, about.proportional) {
+        (0, _) => s += "- weights: none\n",
+        (w, true) => writeln!(s, "- weights: shares, {least}..={most}, default {w}").unwrap(),
+        (w, false) => {
+            writeln!(s, "- weights: priorities, the higher first, {least}..={most}, default {w}").unwrap()
+        }
+    }
+    writeln!(s, "- caps: {}; quotas: {}", yes(about.caps), yes(about.quotas)).unwrap();
+    if about.classes {
+        s += "- classes: SCHED_OTHER and SCHED_BATCH with nice levels, SCHED_IDLE, SCHED_FIFO and SCHED_RR above them\n";
+    }
+    match about.conserving {
+        Conserving::Always => s += "- leaves no pCPU idle while a vCPU that may run there is ready\n",
+        Conserving::Within(most_ns) => {
+            writeln!(
+                s,
+                "- leaves a pCPU idle while a vCPU that may run there is ready for {} at most",
+                ns(most_ns)
+            )
+            .unwrap();
+        }
+        Conserving::No(why) => writeln!(s, "- may leave a pCPU idle: {why}").unwrap(),
+    }
+    for gap in about.gaps {
+        let (id, what) = gap.split_once(": ").expect("a gap is `id: what`");
+        writeln!(s, "- GAP({id}): {what}").unwrap();
+    }
+    s
+}
+
+fn yes(b: bool) -> &'static str {
+    if b { "enforced" } else { "not known" }
+}
+
+#[test]
+fn the_page_is_what_the_table_says() {
+    let page = POLICIES.iter().fold(HEAD.to_owned(), |page, e| page + &section(&e.about));
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/schedulers.md");
+    if std::env::var_os("VSTEER_WRITE_DOCS").is_some() {
+        std::fs::write(path, &page).unwrap();
+    }
+    assert_eq!(std::fs::read_to_string(path).unwrap_or_default(), page, "VSTEER_WRITE_DOCS=1 writes it anew");
+}
+
+#[test]
+fn every_gap_stands_in_an_essay() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/sim/sched");
+    for e in POLICIES {
+        let essay = std::fs::read_to_string(format!("{folder}/{}.rs", e.about.name)).unwrap();
+        for gap in e.about.gaps {
+            let id = gap.split(':').next().unwrap();
+            assert!(essay.contains(&format!("`GAP({id})`")), "{}: {id}", e.about.name);
+        }
+        let marks = essay.matches("`GAP(").count();
+        assert_eq!(marks, e.about.gaps.len(), "{}: a gap in the essay is not in the table", e.about.name);
+    }
+}

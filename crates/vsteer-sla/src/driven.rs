@@ -1,0 +1,306 @@
+//! How long do requests take on a Xen host, where they come and go through Domain-0? Its scheduler, simulated with the requests for demand.
+//!
+//! Each request is work for Domain-0 first, then for its domain, then for Domain-0 again ([`vsteer_sim::guest::driver`]), and all of
+//! them wait for pCPUs as the pool's scheduler has it. That matters where weights are chosen: under Credit who uses more than its weight's
+//! part is OVER and is served when no UNDER one waits, so that weights are nearly two priorities and not shares.
+//!
+//! **Domain-0's work** for a request is what CPU time it took by the requests there were, half of it before and half after: what it does
+//! beside them (its tools, this program) is taken for theirs.
+//!
+//! **Others** (domains in no service level) want what they took: bursts and sleeps as long as theirs were on average.
+//!
+//! Left out: parameters of a scheduler other than the ones that `xl` tells; what Domain-0's several vCPUs have to do with each other.
+
+use super::estimate::Driver;
+use super::estimate::simulated::{Passage, Simulated};
+use super::facts::find;
+use vsteer_core::model::{HostModel, ThreadModel};
+use vsteer_core::nouns::{CpuPool, CpuWeight, HostConfig, Quota, VmConfig};
+use vsteer_sim::forecast::replay::{Replay, Thread};
+use vsteer_sim::guest::{Demand, Times};
+use vsteer_sim::policy::Values;
+use vsteer_sim::sched;
+use vsteer_sim::setup::{Setup, VcpuSetup, VmSetup};
+
+/// A vCPU that sleeps for a smaller part of the time than this never does.
+const SLEEPS_FROM: f64 = 0.001;
+
+/// The domain through which the others' requests go.
+pub fn driver(config: &HostConfig) -> Option<&VmConfig> {
+    config.vms.iter().find(|vm| vm.is_domain0())
+}
+
+/// What the driver domain adds, for estimators that go by formulas. `requests_hz`: of all VMs together.
+pub fn passing(config: &HostConfig, model: &HostModel, names: &[&str], requests_hz: f64) -> Driver {
+    let Some(driver) = driver(config) else { return Driver::default() };
+    let weight = |vm: &VmConfig| vm.weight.map_or(1.0, CpuWeight::relative);
+    let others: f64 = names.iter().filter_map(|name| find(config, name).ok()).map(weight).sum();
+    let run = model.vm(&driver.id).and_then(|vm| vm.group.run).unwrap_or(0.0);
+    let service_s = if requests_hz > 0.0 { run / requests_hz } else { 0.0 };
+    Driver { weight: weight(driver) / (weight(driver) + others), service_s, delay: run }
+}
+
+/// The host of `config` with the requests of these VMs for demand, of which so many a second were answered, all together; others
+/// do what `model` says they did.
+///
+/// # Errors
+/// Why it cannot be simulated.
+pub fn simulated(
+    config: &HostConfig,
+    model: &HostModel,
+    names: &[&str],
+    requests_hz: f64,
+) -> Result<Simulated, String> {
+    let driver = driver(config).ok_or("there is no Domain-0")?;
+    let told = names.iter().map(|name| find(config, name).map_err(|f| f.to_string()));
+    let vms = told.collect::<Result<Vec<&VmConfig>, String>>()?;
+    let pool = vms.first().and_then(|vm| vm.pool.as_ref()).ok_or("their pool is not known")?;
+    if vms.iter().any(|vm| vm.pool.as_ref().is_none_or(|p| p.name != pool.name)) {
+        return Err("they are in several pools".to_owned());
+    }
+    let policy = sched::find(&pool.scheduler).map_err(|f| f.to_string())?;
+    let mut values = Values::defaults(policy.about.parameters);
+    pool.parameters.iter().for_each(|(name, value)| set(&mut values, name, value));
+    let in_pool = |vm: &&VmConfig| vm.pool.as_ref().is_some_and(|p| p.name == pool.name);
+    // Domain-0 may have a pool of its own: of another scheduler, but there is nobody else in its way.
+    let apart = driver.pool.as_ref().filter(|p| p.name != pool.name);
+    let all: Vec<&VmConfig> = config
+        .vms
+        .iter()
+        .filter(|vm| in_pool(vm) || vm.id == driver.id)
+        .filter(|vm| !vm.threads.is_empty())
+        .collect();
+    let setups = all.iter().map(|vm| VmSetup {
+        pool: usize::from(apart.is_some() && vm.id == driver.id),
+        weight: weight(vm, policy.about.weights),
+        cap_pct: vm.limits.whole_vm.map(cap_pct),
+        ..VmSetup::new(vm.name.clone(), vcpus(vm, model, vm.id == driver.id))
+    });
+    let setups: Vec<VmSetup> = setups.collect();
+    let place = |id| all.iter().position(|vm| vm.id == id);
+    let places = vms
+        .iter()
+        .map(|vm| place(vm.id.clone()))
+        .collect::<Option<Vec<_>>>()
+        .ok_or("a domain without vCPUs")?;
+    let pools = std::iter::once(pool).chain(apart).map(|p: &CpuPool| p.cpus.clone()).collect();
+    let setup = Setup { pools, ..Setup::new(config.topology.clone(), setups, 1) };
+    let threads = all
+        .iter()
+        .flat_map(|vm| vm.threads.iter().map(|t| Thread { vm: vm.id.clone(), role: t.role, tid: t.tid }))
+        .collect();
+    let passage = Passage {
+        through: driver.name.clone(),
+        service_s: passing(config, model, names, requests_hz).service_s,
+    };
+    Ok(Simulated {
+        host: Replay { setup, policy, values, threads, hand_over_ns: 0 },
+        vms: places,
+        weight_unit: f64::from(policy.about.default_weight),
+        passage: Some(passage),
+    })
+}
+
+/// `tslice` = `30ms`, `ratelimit` = `1000us`: as `xl sched-credit -s` tells them.
+fn set(values: &mut Values, name: &str, value: &str) {
+    let digits: String = value.chars().take_while(char::is_ascii_digit).collect();
+    let Ok(number) = digits.parse() else { return };
+    let unit = value[digits.len()..].trim();
+    let name = if name == "migration-delay" { "vcpu_migration_delay" } else { name };
+    // What it has no name for, or refuses, stays as it is: its bounds are the hypervisor's.
+    let _ = values.set(&format!("{name}_{unit}"), number);
+}
+
+fn weight(vm: &VmConfig, (least, most): (u32, u32)) -> Option<u32> {
+    vm.weight.map(|w| w.number().clamp(least.into(), most.into()) as u32)
+}
+
+/// A cap is told as a quota.
+fn cap_pct(quota: Quota) -> u32 {
+    (100 * quota.quota_us / quota.period_us.max(1)) as u32
+}
+
+fn vcpus(vm: &VmConfig, model: &HostModel, drives: bool) -> Vec<VcpuSetup> {
+    let measured = model.vm(&vm.id);
+    let of = |t: &vsteer_core::nouns::VmThread| {
+        let thread = measured.and_then(|m| m.threads.iter().find(|seen| seen.tid == t.tid));
+        let demand = if drives { Demand::Driver } else { thread.map_or(Demand::Idle, as_measured) };
+        VcpuSetup {
+            affinity: Some(t.affinity.clone()).filter(|a| !a.is_empty()),
+            soft_affinity: t.prefers.clone(),
+            ..VcpuSetup::new(demand)
+        }
+    };
+    vm.threads.iter().map(of).collect()
+}
+
+/// Bursts and sleeps of the lengths that it had on average.
+fn as_measured(t: &ThreadModel) -> Demand {
+    let (run, blocked) = (t.shares.run.unwrap_or(0.0), t.shares.blocked.unwrap_or(0.0));
+    let wakes = t.wakeups_per_s.unwrap_or(0.0);
+    if blocked < SLEEPS_FROM || wakes <= 0.0 {
+        return if run > 0.0 { Demand::Hog } else { Demand::Idle };
+    }
+    let each = |share: f64| Times::Exponential(((1e9 * share / wakes) as u64).max(1));
+    if run > 0.0 { Demand::SleepCompute { sleep: each(blocked), compute: each(run) } } else { Demand::Idle }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::estimate::Sharing;
+    use crate::estimate::traffic::rounds;
+    use crate::window::{Response, Seen};
+    use vsteer_core::CpuSet;
+    use vsteer_core::model::{Shares, VmModel};
+    use vsteer_core::nouns::{CgroupLayout, Manager, Role, Tid, VmId, VmThread};
+    use vsteer_core::topology::machine;
+
+    const MS: f64 = 1e-3;
+
+    /// Domain-0, which used 4 % of the pCPU, and three servers in a pool of one pCPU.
+    fn host() -> (HostConfig, HostModel) {
+        let pool = CpuPool {
+            name: "Pool-0".into(),
+            scheduler: "credit".into(),
+            cpus: CpuSet::first(1),
+            parameters: [("tslice", "30ms"), ("ratelimit", "500us"), ("migration-delay", "100us")]
+                .map(|(name, value)| (name.to_owned(), value.to_owned()))
+                .into(),
+        };
+        let vm = |(id, name): (u32, &str)| VmConfig {
+            manager: Manager::Xen,
+            threads: vec![VmThread {
+                tid: Tid(id << 16),
+                role: Role::Vcpu(0),
+                affinity: CpuSet::first(1),
+                class: None,
+                cgroup: None,
+                prefers: None,
+                reserved: None,
+            }],
+            weight: Some(CpuWeight::Credit(256)),
+            pool: Some(pool.clone()),
+            vsphere: None,
+            ..VmConfig::new(VmId(name.into()), name, id)
+        };
+        let names = ["Domain-0", "a", "b", "c", "other"];
+        let config = HostConfig {
+            hostname: "x".into(),
+            machine_id: None,
+            kernel: "Xen 4.17.7".into(),
+            topology: machine(1, 1, 1, 1).unwrap(),
+            cgroups: CgroupLayout::None,
+            scheduler: None,
+            vms: (0..).zip(names).map(vm).collect(),
+        };
+        let measured = |vm: &VmConfig| {
+            let shares = Shares { run: Some(0.04), blocked: Some(0.96), ..Shares::default() };
+            VmModel {
+                id: vm.id.clone(),
+                name: vm.name.clone(),
+                threads: vec![ThreadModel {
+                    role: Role::Vcpu(0),
+                    tid: vm.threads[0].tid,
+                    seen: 1.0,
+                    shares,
+                    switches_per_s: None,
+                    preemptions_per_s: None,
+                    wakeups_per_s: Some(10.0),
+                    migrations_per_s: None,
+                    wake_latency: None,
+                    ready_spell: None,
+                    last_cpu: None,
+                }],
+                group: shares,
+                worlds: None,
+                vcpus: shares,
+                throttled_per_s: None,
+                io_per_s: None,
+                timers_per_s: None,
+                timers_late: None,
+                timers_refused: None,
+                wake_latency: None,
+                ready_spell: None,
+                memory_by_node: None,
+                memory_local: None,
+            }
+        };
+        let model = HostModel {
+            from_unix_ns: 0,
+            window_ns: 1_000_000_000,
+            vms: config.vms.iter().map(measured).collect(),
+            pcpus: Vec::new(),
+            blame: None,
+            collector: "xentrace".into(),
+            missing: std::collections::BTreeMap::new(),
+        };
+        (config, model)
+    }
+
+    fn one(rate_hz: f64, service_s: f64) -> Seen {
+        let response = Response { mean_s: 1.0, p95_s: 1.0 };
+        Seen {
+            rate_hz,
+            gap_cv2: 1.0,
+            service_s,
+            beside: 0.0,
+            service_cv2: 0.0,
+            response,
+            weight: 1.0,
+            vcpus: 1,
+        }
+    }
+
+    fn means_ms(sim: &Simulated, rates_hz: [f64; 3], weights: [f64; 3]) -> [f64; 3] {
+        let all = [one(rates_hz[0], 6.6 * MS), one(rates_hz[1], 6.6 * MS), one(rates_hz[2], 1.7 * MS)];
+        let told = sim.run(&rounds(&all, &[], &rates_hz, 60_000), &weights, &|| {});
+        std::array::from_fn(|i| 1e3 * told[i].unwrap().response.mean_s)
+    }
+
+    #[test]
+    fn the_host_is_as_it_was_told() {
+        let (mut config, model) = host();
+        let sim = simulated(&config, &model, &["a", "b", "c"], 200.0).unwrap();
+        let value = |name: &str| sim.host.values.get(name);
+        assert_eq!(
+            (value("ratelimit_us"), value("tslice_ms"), value("vcpu_migration_delay_us")),
+            (500, 30, 100)
+        );
+        // 4 % of a pCPU by 200 requests a second.
+        let passage = sim.passage.as_ref().unwrap();
+        assert_eq!((passage.through.as_str(), (1e6 * passage.service_s).round()), ("Domain-0", 200.0));
+        assert_eq!(sim.vms, [1, 2, 3]);
+        let other = &sim.host.setup.vms[4].vcpus[0].demand;
+        let sleep = Demand::SleepCompute {
+            sleep: Times::Exponential(96_000_000),
+            compute: Times::Exponential(4_000_000),
+        };
+        assert_eq!(*other, sleep, "who has no level does what it did");
+        assert_eq!(passing(&config, &model, &["a", "b", "c"], 200.0).weight, 0.25);
+        config.vms.remove(0);
+        assert!(simulated(&config, &model, &["a"], 1.0).err().unwrap().contains("Domain-0"));
+        assert_eq!(passing(&config, &model, &["a"], 1.0), Driver::default());
+    }
+
+    #[test]
+    fn who_is_alone_takes_its_service_and_the_way() {
+        let (mut config, model) = host();
+        config.vms.truncate(4);
+        let sim = simulated(&config, &model, &["a", "b", "c"], 200.0).unwrap();
+        let got = means_ms(&sim, [0.5, 0.5, 0.5], [1.0; 3]);
+        assert!((got[0] - 6.8).abs() < 0.2 && (got[2] - 1.9).abs() < 0.2, "{got:?}");
+    }
+
+    /// At 88 % who is given weight gains, and who gives it loses.
+    #[test]
+    fn weights_count() {
+        let (mut config, model) = host();
+        config.vms.truncate(4);
+        let sim = simulated(&config, &model, &["a", "b", "c"], 244.0).unwrap();
+        let run = |weights| means_ms(&sim, [42.0, 42.0, 160.0], weights);
+        let (even, more) = (run([1.0; 3]), run([1.2, 1.0, 0.8]));
+        assert!((even[0] / even[1] - 1.0).abs() < 0.1 && even[2] < 0.7 * even[0], "{even:?}");
+        assert!(more[0] < 0.85 * even[0] && more[2] > 1.2 * even[2], "{even:?} {more:?}");
+    }
+}

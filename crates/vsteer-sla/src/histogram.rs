@@ -1,0 +1,319 @@
+//! Which requests may a histogram have counted? Requests one by one, drawn so that they are what was counted.
+//!
+//! **Idea.** All that looks at requests ([`super::window`], [`super::hold`]) wants them one by one, as a log has them. A histogram
+//! says how many took how long, in buckets, and what all took together. So as many are drawn as were counted, in every bucket as many as it
+//! holds, and together they took what they took: rate and mean are exact, and a percentile is in its bucket.
+//!
+//! **Within a bucket** times are spread as claims least beyond what was counted (the greatest entropy): by an exponential density, cut
+//! off at the bucket's bounds, with one parameter for all buckets, which is that under which the sum is right. Exponential times come
+//! back as they were. It is not `histogram_quantile`'s straight line, which knows nothing of the sum: of times that become rarer it says
+//! too long a percentile.
+//!
+//! **When** each came is not known: anywhere in the interval, each for itself, which is a Poisson process of so many; so bursts within
+//! it are not seen (GAP(sla-histogram)). Each began and ended within it, for counters tell of those that ended, and rates are of those
+//! that came.
+//!
+//! **What is not known of them** is how they hang together: long ones come after long ones, and here they lie in any order. Batch means within
+//! one interval would take a queue for chance that averages out. So they come with how many were known together only ([`Lots`]), and
+//! [`super::hold`] makes no batch shorter than two of these, between which what hangs together was measured. More scrapes in a period
+//! make it surer; with one in a period nothing is known of chance for six periods and more.
+//!
+//! Draws are from a fixed seed and the interval's begin: the same counts give the same requests.
+//!
+//! Source: E. T. Jaynes, "Information theory and statistical mechanics", Physical Review 106(4), 1957. Left out: times below 0.
+
+use vsteer_core::random::Random;
+use vsteer_core::requests::{Answered, Counted};
+use vsteer_core::{Fault, FaultKind};
+
+/// So many are drawn at most: more would be a counter's whole past, not an interval's.
+pub const MOST: f64 = 1e7;
+const SEED: u64 = 0x6869;
+/// The density's parameter is found to the last bit, up to 5e12 a second, by halving this range of its inverse hyperbolic sine.
+const WIDEST: f64 = 30.0;
+const HALVINGS: usize = 100;
+/// Below this product of parameter and width a density is even to what floats tell.
+const EVEN: f64 = 1e-5;
+
+/// How requests are known that a histogram counted.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Lots {
+    /// So many at most were counted together, between two scrapes: in which order they took how long is not known.
+    pub most: usize,
+    /// Upper bounds of the buckets, seconds, in order, the last infinite.
+    pub bounds_s: Vec<f64>,
+}
+
+impl Lots {
+    /// Of what was counted between two scrapes.
+    pub fn of(counted: &Counted) -> Lots {
+        let bounds_s = counted.buckets.iter().map(|(high_s, _)| *high_s).collect();
+        Lots { most: libm::round(counted.count()) as usize, bounds_s }
+    }
+
+    /// Of one and what came after it, whose bounds count if they differ.
+    pub fn both(one: Option<Lots>, then: &Option<Lots>) -> Option<Lots> {
+        match (one, then) {
+            (Some(one), Some(then)) => Some(Lots { most: one.most.max(then.most), ..then.clone() }),
+            (one, then) => one.or_else(|| then.clone()),
+        }
+    }
+
+    /// The bounds, seconds, of the bucket that a time lies in; the upper may be infinite.
+    pub fn bucket_at(&self, took_s: f64) -> (f64, f64) {
+        let i = self.bounds_s.iter().position(|high_s| took_s <= *high_s).unwrap_or(self.bounds_s.len());
+        let low_s = self.bounds_s[..i].last().map_or(0.0, |s| s.max(0.0));
+        (low_s, self.bounds_s.get(i).map_or(f64::INFINITY, |s| s.max(low_s)))
+    }
+}
+
+/// Requests of one bucket.
+#[derive(Debug, Clone, Copy)]
+struct Bucket {
+    low_s: f64,
+    high_s: f64,
+    requests: usize,
+}
+
+/// As many requests as were counted from the one moment to the other, ns of any clock, in the order in which they came.
+///
+/// # Errors
+/// `BadInput` for more than [`MOST`], a sum that is no number, or one that such buckets cannot have.
+pub fn requests(counted: &Counted, (from_ns, to_ns): (u64, u64)) -> Result<Vec<Answered>, Fault> {
+    let bad = |why: String| {
+        Fault::new(FaultKind::BadInput, "a histogram's counts are no requests".to_owned()).because(why)
+    };
+    // No count, or none that is a number, is above nothing.
+    if !(counted.count() <= MOST && counted.sum_s.is_finite()) {
+        return Err(bad(format!("{} requests took {} s together", counted.count(), counted.sum_s))
+            .way_out("see that both scrapes are of the same server, and not of its whole past"));
+    }
+    let (least_s, most_s) = whole(counted).iter().fold((0.0, 0.0), |(least, most), b| {
+        (least + b.low_s * b.requests as f64, most + b.high_s * b.requests as f64)
+    });
+    // Buckets and sum are not always read at one moment.
+    let slack_s = 0.02 * counted.sum_s.abs() + 1e-9;
+    if !(least_s - slack_s..=most_s + slack_s).contains(&counted.sum_s) {
+        return Err(bad(format!(
+            "by its buckets they took {least_s} to {most_s} s together, by its sum {} s",
+            counted.sum_s
+        ))
+        .way_out("see that the histogram is of times, and that its bounds and its sum are of one unit"));
+    }
+    let mut random = Random::new(SEED, from_ns);
+    let mut took = took_s(counted);
+    for i in (1..took.len()).rev() {
+        took.swap(i, random.within(0, i as u64) as usize);
+    }
+    let length_ns = to_ns.saturating_sub(from_ns);
+    let place = |took_s: f64| {
+        let took_ns = libm::round(took_s * 1e9) as u64;
+        let within = took_ns.min(length_ns);
+        let at = ((1.0 - random.unit()) * (length_ns - within) as f64) as u64;
+        Answered { began_ns: (from_ns + within + at).saturating_sub(took_ns), took_ns }
+    };
+    let mut all: Vec<Answered> = took.into_iter().map(place).collect();
+    all.sort_by_key(|r| r.began_ns);
+    Ok(all)
+}
+
+/// What each took, seconds, bucket after bucket.
+pub fn took_s(counted: &Counted) -> Vec<f64> {
+    drawn(&whole(counted), counted.sum_s)
+}
+
+/// Those that hold any.
+fn whole(counted: &Counted) -> Vec<Bucket> {
+    let upto = |i: usize| libm::round(counted.buckets[i].1).max(0.0) as usize;
+    let of = |i: usize| {
+        let (low_s, high_s) = bounds(&counted.buckets, i);
+        let before = if i == 0 { 0 } else { upto(i - 1) };
+        Bucket { low_s, high_s, requests: upto(i).saturating_sub(before) }
+    };
+    (0..counted.buckets.len()).map(of).filter(|b| b.requests > 0).collect()
+}
+
+/// Of the `i`th; times are not below 0.
+fn bounds(buckets: &[(f64, f64)], i: usize) -> (f64, f64) {
+    let low_s = if i == 0 { 0.0 } else { buckets[i - 1].0.max(0.0) };
+    (low_s, buckets[i].0.max(low_s))
+}
+
+impl Bucket {
+    fn is_open(&self) -> bool {
+        self.high_s.is_infinite()
+    }
+
+    /// What its requests take in the mean where the density falls by this much a second.
+    fn mean_s(&self, fall: f64) -> f64 {
+        let width_s = self.high_s - self.low_s;
+        if self.is_open() {
+            return if fall > 0.0 { self.low_s + 1.0 / fall } else { f64::INFINITY };
+        }
+        let x = fall * width_s;
+        if x.abs() < EVEN {
+            return self.low_s + width_s * (0.5 - x / 12.0);
+        }
+        // Where the exponential is beyond floats this is 0, as it should be.
+        self.low_s + 1.0 / fall - width_s / libm::expm1(x)
+    }
+
+    /// What this part of its requests takes or less, seconds.
+    fn at(&self, part: f64, fall: f64) -> f64 {
+        let width_s = self.high_s - self.low_s;
+        if (fall * width_s).abs() < EVEN {
+            return self.low_s + part * width_s;
+        }
+        // A density that rises is one that falls, seen from the other end: so no exponential grows without bound.
+        if fall > 0.0 {
+            self.low_s - libm::log1p(part * libm::expm1(-fall * width_s)) / fall
+        } else {
+            self.high_s - libm::log1p((1.0 - part) * libm::expm1(fall * width_s)) / fall
+        }
+    }
+}
+
+/// What each takes, seconds, bucket after bucket.
+fn drawn(buckets: &[Bucket], sum_s: f64) -> Vec<f64> {
+    // Steeper is shorter.
+    let (mut low, mut high) = (-WIDEST, WIDEST);
+    for _ in 0..HALVINGS {
+        let fall = libm::sinh(0.5 * (low + high));
+        let together_s: f64 = buckets.iter().map(|b| b.requests as f64 * b.mean_s(fall)).sum();
+        *(if together_s > sum_s { &mut low } else { &mut high }) = 0.5 * (low + high);
+    }
+    let fall = libm::sinh(high);
+    let mut took: Vec<(f64, Bucket)> = Vec::new();
+    for b in buckets {
+        let n = b.requests as f64;
+        took.extend((0..b.requests).map(|k| (b.at((k as f64 + 0.5) / n, fall).clamp(b.low_s, b.high_s), *b)));
+    }
+    // So few lie elsewhere than their mean: what is left is what that comes to. Each goes the same part of its way to a bound.
+    let left_s = sum_s - took.iter().map(|(t, _)| t).sum::<f64>();
+    let open = took.iter().filter(|(_, b)| b.is_open()).count() as f64;
+    let way_s: f64 = took
+        .iter()
+        .filter(|_| left_s < 0.0 || open == 0.0)
+        .map(|(t, b)| if left_s > 0.0 { b.high_s - t } else { t - b.low_s })
+        .sum();
+    let part = if way_s > 0.0 { (left_s.abs() / way_s).min(1.0) } else { 0.0 };
+    let moved = |(t, b): (f64, Bucket)| match (left_s > 0.0, b.is_open()) {
+        (false, _) => t - part * (t - b.low_s),
+        (true, true) => t + left_s / open,
+        (true, false) if open > 0.0 => t,
+        (true, false) => t + part * (b.high_s - t),
+    };
+    took.into_iter().map(moved).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::window::{PERCENTILE, Vm, interval};
+    use vsteer_core::stats::{mean, quantile, variance};
+
+    /// As client libraries have them.
+    const USUAL_S: [f64; 12] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, f64::INFINITY];
+    const MINUTE: (u64, u64) = (1_000_000_000_000, 1_060_000_000_000);
+
+    fn counted(took_s: &[f64]) -> Counted {
+        Counted::of(&USUAL_S, took_s)
+    }
+
+    /// Real requests of several kinds, counted in buckets, come back: as many, with the same mean, in the same buckets.
+    #[test]
+    fn what_was_counted_comes_back() {
+        let mut random = Random::new(5, 0);
+        // What is drawn, by how much the percentile may be off.
+        type Kind = (&'static str, fn(&mut Random) -> f64, f64);
+        let kinds: [Kind; 6] = [
+            ("exponential", |r| r.exponential(0.02), 0.05),
+            (
+                "long and short",
+                |r| if r.unit() < 0.9 { r.exponential(0.004) } else { r.exponential(0.2) },
+                0.15,
+            ),
+            ("Erlang", |r| (0..8).map(|_| r.exponential(0.002)).sum(), 0.1),
+            ("all alike", |_| 0.0123, 1.0),
+            ("beyond the last bound", |r| 8.0 + r.exponential(30.0), 0.05),
+            ("of one bucket", |r| 0.0012 * r.unit(), 0.6),
+        ];
+        for (name, draw, off) in kinds {
+            for n in [1, 2, 3, 40, 3000] {
+                let took: Vec<f64> = (0..n).map(|_| draw(&mut random)).collect();
+                let of = counted(&took);
+                let all = requests(&of, MINUTE).unwrap();
+                assert_eq!(all.len(), n, "{name}");
+                let drawn: Vec<f64> = all.iter().map(|r| r.took_ns as f64 / 1e9).collect();
+                let (was, is) = (mean(&took).unwrap(), mean(&drawn).unwrap());
+                assert!((is - was).abs() < 1e-8, "{name}, {n}: {is} for {was}");
+                // A time at a bound may be on its other side by less than a nanosecond.
+                let back = counted(&drawn.iter().map(|t| t - 1e-9).collect::<Vec<f64>>());
+                assert_eq!(back.buckets, of.buckets, "{name}, {n}");
+                if n < 3000 {
+                    continue;
+                }
+                let (truly, told) =
+                    (quantile(&took, PERCENTILE).unwrap(), quantile(&drawn, PERCENTILE).unwrap());
+                let lots = Lots::of(&of);
+                assert_eq!(lots.bucket_at(told), lots.bucket_at(truly), "{name}: {told} for {truly}");
+                assert!((told / truly - 1.0).abs() <= off, "{name}: {told} for {truly}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_interval_of_them_is_that_of_a_log() {
+        let mut random = Random::new(1, 0);
+        let took: Vec<f64> = (0..5000).map(|_| random.exponential(0.03)).collect();
+        let of = counted(&took);
+        let all = requests(&of, MINUTE).unwrap();
+        assert_eq!(all, requests(&of, MINUTE).unwrap());
+        assert_ne!(all, requests(&of, (MINUTE.0 + 1, MINUTE.1)).unwrap());
+        // Every one came and was answered within.
+        assert!(all.iter().all(|r| r.began_ns >= MINUTE.0 && r.began_ns + r.took_ns <= MINUTE.1));
+        let seen = interval(&all, MINUTE, Vm { cpu_ns: 10_000_000_000, weight: 1.0, vcpus: 1 }).unwrap().seen;
+        assert_eq!((seen.rate_hz, seen.service_s), (5000.0 / 60.0, 0.002));
+        assert!((seen.gap_cv2 - 1.0).abs() < 0.1, "{}", seen.gap_cv2);
+        assert!((seen.response.mean_s - of.mean_s().unwrap()).abs() < 1e-9);
+        // Long ones lie anywhere: no half minute has all of them.
+        let took: Vec<f64> = all.iter().map(|r| r.took_ns as f64 / 1e9).collect();
+        let parts: Vec<f64> = took.chunks(250).filter_map(mean).collect();
+        assert!(variance(&parts).unwrap() < 2.0 * variance(&took).unwrap() / 250.0);
+        // One that took longer than the interval ended in it.
+        let long = requests(&Counted { buckets: vec![(f64::INFINITY, 1.0)], sum_s: 90.0 }, MINUTE).unwrap();
+        assert_eq!(long, [Answered { began_ns: MINUTE.1 - 90_000_000_000, took_ns: 90_000_000_000 }]);
+        assert_eq!(requests(&counted(&[]), MINUTE).unwrap(), []);
+    }
+
+    #[test]
+    fn lots_go_together() {
+        let (one, then) =
+            (Lots::of(&counted(&[0.001, 20.0])), Lots { most: 1, bounds_s: vec![1.0, f64::INFINITY] });
+        assert_eq!((one.bucket_at(0.005), one.bucket_at(0.3)), ((0.0, 0.005), (0.25, 0.5)));
+        assert_eq!(one.bucket_at(11.0), (10.0, f64::INFINITY));
+        let both = Lots::both(Some(one), &Some(then.clone())).unwrap();
+        assert_eq!(both, Lots { most: 2, ..then.clone() });
+        assert_eq!(Lots::both(None, &Some(then.clone())), Some(then.clone()));
+        assert_eq!(Lots::both(Some(then.clone()), &None), Some(then));
+        assert_eq!(counted(&[]).mean_s(), None);
+    }
+
+    #[test]
+    fn counts_that_contradict_each_other_are_refused() {
+        let of = |counts: f64, sum_s| Counted {
+            buckets: vec![(0.01, counts), (0.02, counts), (f64::INFINITY, counts)],
+            sum_s,
+        };
+        let said = |c: Counted| requests(&c, MINUTE).unwrap_err().to_string();
+        assert!(requests(&of(10.0, 0.05), MINUTE).is_ok());
+        // Milliseconds for seconds.
+        assert!(
+            said(of(10.0, 50.0)).contains("by its buckets they took 0 to 0.1 s together, by its sum 50 s")
+        );
+        assert!(said(of(10.0, -1.0)).contains("by its sum -1 s"));
+        assert!(said(of(1e12, 1.0)).contains("whole past"));
+        assert!(said(of(f64::NAN, 1.0)).contains("whole past"));
+        assert!(said(of(1.0, f64::NAN)).contains("whole past"));
+    }
+}
