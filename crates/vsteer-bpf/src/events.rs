@@ -11,7 +11,7 @@
 //! asking for unfinished batches while the kernel fills them.
 
 use crate::layout::{Event, EventBatchRaw};
-use crate::observer::{refused, unseen};
+use crate::refused::{refused, unseen};
 use libbpf_rs::{MapCore, MapFlags, MapHandle, Object, RingBuffer, RingBufferBuilder};
 use vsteer_core::Fault;
 

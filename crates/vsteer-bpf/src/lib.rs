@@ -12,8 +12,10 @@ mod layout;
 mod load;
 mod observer;
 mod realtime;
+mod refused;
 
 pub use events::{EVENT_PCPUS_MAX, EventBatch, Events};
 pub use layout::Event;
-pub use observer::{Observer, Options, Reading, Watched};
+pub use load::Options;
+pub use observer::{Observer, Reading, Watched};
 pub use realtime::{Asked, Counts, Ended, Kernel, Policy, ProgramCost, Settings, Sources};

@@ -5,7 +5,7 @@
 
 use crate::kvm;
 use crate::layout::{BlameKey, EventBatchRaw, Membership, Pcpu, Slot};
-use crate::observer::{Options, refused};
+use crate::refused::refused;
 use libbpf_rs::btf::types::{Ptr, Struct, Typedef};
 use libbpf_rs::btf::{Btf, BtfKind, ReferencesType};
 use libbpf_rs::{MapCore, Object, ObjectBuilder, PrintLevel};
@@ -14,6 +14,23 @@ use std::sync::{Mutex, PoisonError};
 use vsteer_core::Fault;
 
 static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/observer.bpf.o"));
+
+/// What the observer is asked to do.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Room for this many watched threads at a time (1.7 KB of kernel memory each).
+    pub threads: u32,
+    /// Room for this many VMs over the observer's life.
+    pub vms: u32,
+    /// Record every context switch into a ring buffer of this many bytes (a power of two); `None`: do not.
+    pub event_buffer_bytes: Option<u32>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options { threads: 4_096, vms: 4_096, event_buffer_bytes: None }
+    }
+}
 
 /// Keys of the blame table; a key is a pair of a watched thread and a culprit. When it is full, further culprits are
 /// counted as [`Culprit::Unattributed`].

@@ -8,7 +8,8 @@ use crate::kvm;
 use crate::layout::{
     BlameKey, CPU_SETS, CulpritKey, Membership, Pcpu, QuotaClocksRaw, RUNNERS, Slot, culprit, state,
 };
-use crate::load::{AFFINITY_SETS, load, quiet_libbpf};
+use crate::load::{AFFINITY_SETS, Options, load, quiet_libbpf};
+use crate::refused::{refused, unseen};
 use libbpf_rs::btf::Btf;
 use libbpf_rs::btf::types::Struct;
 use libbpf_rs::{Iter, Link, MapCore, MapFlags, Object};
@@ -34,23 +35,6 @@ const COPY_TRIES: u32 = 10;
 const COPY_QUICK_NS: u64 = 200_000;
 const COPY_PER_SLOT_NS: u64 = 2_000;
 const COPY_PER_CELL_NS: u64 = 1_000;
-
-/// What the observer is asked to do.
-#[derive(Debug, Clone)]
-pub struct Options {
-    /// Room for this many watched threads at a time (1.7 KB of kernel memory each).
-    pub threads: u32,
-    /// Room for this many VMs over the observer's life.
-    pub vms: u32,
-    /// Record every context switch into a ring buffer of this many bytes (a power of two); `None`: do not.
-    pub event_buffer_bytes: Option<u32>,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Options { threads: 4_096, vms: 4_096, event_buffer_bytes: None }
-    }
-}
 
 /// A thread to watch.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -109,14 +93,6 @@ pub struct Observer {
     forgotten: RefCell<BTreeMap<u32, u64>>, // 1-based slot -> what cells that are gone held, ns
     limits: Options,
     missing: BTreeMap<String, String>,
-}
-
-pub(crate) fn refused(what: &str, e: &libbpf_rs::Error) -> Fault {
-    use libbpf_rs::ErrorKind as K;
-    let kind = if e.kind() == K::PermissionDenied { FaultKind::NoPrivilege } else { FaultKind::Unsupported };
-    Fault::new(kind, format!("eBPF: {what}")).because(format!("{e:#}")).way_out(
-        "run as root (or with CAP_BPF, CAP_PERFMON), or use the polling collector: --collector schedstat",
-    )
 }
 
 fn now_ns() -> u64 {
@@ -603,19 +579,6 @@ impl Observer {
     pub fn detach(&mut self) {
         self.links.clear();
     }
-}
-
-/// The sum of `pcpu.unseen`.
-pub(crate) fn unseen(pcpus: &impl MapCore, count: u32) -> Result<u64, Fault> {
-    let mut sum = 0;
-    for cpu in 0..count {
-        let bytes = pcpus.lookup(&cpu.to_ne_bytes(), MapFlags::ANY);
-        if let Some(bytes) = bytes.map_err(|e| refused("reading what was not reported", &e))? {
-            let at = std::mem::offset_of!(Pcpu, unseen);
-            sum += u64::from(bytemuck::pod_read_unaligned::<u32>(&bytes[at..at + size_of::<u32>()]));
-        }
-    }
-    Ok(sum)
 }
 
 /// The lag of a wait that is still open, by the clock of when its VM's vCPUs ran.

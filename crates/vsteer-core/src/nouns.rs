@@ -10,6 +10,7 @@
 use crate::CpuSet;
 use crate::topology::Topology;
 pub use histogram::{HISTOGRAM_BUCKETS, Histogram};
+pub use pools::{MADE, pinned_alike};
 pub use samples::{
     Batch, BlameSample, Collector, Culprit, GroupSample, PcpuSample, ThreadCounters, ThreadSample,
     TimerCounts, VmSample,
@@ -20,6 +21,7 @@ use std::fmt;
 pub use vsphere::{LatencySensitivity, VsphereVm};
 
 mod histogram;
+mod pools;
 mod samples;
 mod vsphere;
 

@@ -11,8 +11,9 @@ use super::design::{Design, Laid, Varied, lay_out, order};
 use serde::{Deserialize, Serialize};
 use vsteer_core::counted::{self, Event};
 use vsteer_core::quantity::Quantity;
-use vsteer_core::setting::knob::{How, Knob, TUNED_READ, TUNED_SET, word_name};
+use vsteer_core::setting::knob::{How, Knob, TUNED_READ, TUNED_SET};
 use vsteer_core::setting::lasting::{Element, Lasting};
+use vsteer_core::setting::words::word_name;
 use vsteer_core::{Fault, FaultKind};
 
 /// An experiment.

@@ -17,9 +17,12 @@ pub mod description;
 pub mod design;
 pub mod observed;
 pub mod progress;
+pub mod run;
 pub mod simulated;
 pub mod study;
+pub mod values;
 
 pub use answers::{Answers, Outcome, answer};
 pub use description::Experiment;
-pub use progress::{Bad, Event, Next, Progress, Run};
+pub use progress::{Event, Next, Progress};
+pub use run::{Bad, Run};

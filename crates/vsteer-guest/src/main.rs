@@ -13,6 +13,7 @@
 
 mod agent;
 mod answered;
+mod clock;
 mod counters;
 mod generator;
 mod host;
@@ -178,7 +179,7 @@ fn compete(started: Started) -> Result<Infallible, String> {
         .name("competitor".to_owned())
         .spawn(move || {
             let _ = set_current_timer_slack(NonZeroU64::new(1));
-            run::sleep_until(start_ns);
+            clock::sleep_until(start_ns);
             // Nobody would empty a queue of answers.
             run::run(&workload, 0, &counters[0], None)
         })
@@ -193,7 +194,7 @@ fn report_when_asked(kind: &str, vcpus: usize, counters: &[Counters]) -> Result<
         if !matches!(asked.next(), Some(Ok(_))) {
             break;
         }
-        let line = report::line(seq, run::now_ns(), kind, vcpus, &reading::read(counters), None);
+        let line = report::line(seq, clock::now_ns(), kind, vcpus, &reading::read(counters), None);
         let mut out = std::io::stdout();
         out.write_all(line.as_bytes()).and_then(|()| out.flush()).map_err(|e| format!("reporting: {e}"))?;
     }
@@ -259,7 +260,7 @@ fn live() -> Result<Infallible, String> {
                 }
                 // Timers as sharp as they can be: the lateness shall be the host's.
                 let _ = set_current_timer_slack(NonZeroU64::new(1));
-                run::sleep_until(start_ns);
+                clock::sleep_until(start_ns);
                 run::run(&workload, vcpu as u64, counters, Some(queue))
             })
             .map_err(|e| format!("starting the thread of vCPU {vcpu}: {e}"))?;
@@ -270,19 +271,19 @@ fn live() -> Result<Infallible, String> {
         return report_when_asked(workload.kind(), vcpus, all);
     }
     let mut console = std::io::stdout();
-    let mut due_ns = run::now_ns();
+    let mut due_ns = clock::now_ns();
     for seq in 0.. {
         let jiffies = std::fs::read_to_string("/proc/stat").ok().and_then(|s| report::parse_jiffies(&s));
-        let t_ns = run::now_ns();
+        let t_ns = clock::now_ns();
         let line = report::line(seq, t_ns, workload.kind(), vcpus, &reading::read(all), jiffies.as_ref());
         // One write; a console that fails cannot be told so.
         let _ = console.write_all(line.as_bytes());
         // After the report, which is read for its time of arrival as well: the shorter line comes first.
-        if let Some(line) = answered::line(answered, run::now_ns) {
+        if let Some(line) = answered::line(answered, clock::now_ns) {
             let _ = console.write_all(line.as_bytes());
         }
         due_ns += REPORT_EVERY_NS;
-        run::sleep_until(due_ns);
+        clock::sleep_until(due_ns);
     }
     Err("the report counter overflowed".into())
 }

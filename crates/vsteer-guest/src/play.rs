@@ -13,10 +13,10 @@
 //! Source: `man 1 mplayer` (Debian's 1.5). Left out: sound, a display.
 
 use crate::agent;
+use crate::clock::now_ns;
 use crate::counters::Counters;
 use crate::generator::Generator;
 use crate::place::{Class, Place};
-use crate::run::now_ns;
 use std::io::{BufReader, Read};
 use std::process::{Command, Stdio};
 use std::time::Duration;

@@ -10,8 +10,8 @@
 //! Left out: several programs; input.
 
 use crate::answered::{Answered, Queue};
+use crate::clock::now_ns;
 use crate::counters::Counters;
-use crate::run::now_ns;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
 use std::io::{BufRead, BufReader};

@@ -6,6 +6,7 @@
 //! Left out: memory traffic and I/O; these VMs contend for the CPU only.
 
 use crate::answered::{Answered, Queue};
+use crate::clock::{now_ns, sleep_until};
 use crate::counters::Counters;
 use crate::generator::Generator;
 use crate::play;
@@ -13,24 +14,11 @@ use crate::program;
 use crate::requests::Arrivals;
 use crate::vit::Vit;
 use crate::workload::Workload;
-use rustix::thread::{ClockId, clock_nanosleep_absolute};
-use rustix::time::{Timespec, clock_gettime};
+
 use std::io::{PipeReader, PipeWriter, Read, Write};
 
 /// Where the C sources lie that [`Workload::Build`] builds.
 const TREE: &str = "/tree";
-
-/// Now on CLOCK_MONOTONIC, ns.
-pub fn now_ns() -> u64 {
-    let t = clock_gettime(ClockId::Monotonic);
-    t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
-}
-
-/// Sleeps until `due_ns`; returns at once where that has passed. A signal only makes it try again.
-pub fn sleep_until(due_ns: u64) {
-    let due = Timespec { tv_sec: (due_ns / 1_000_000_000) as i64, tv_nsec: (due_ns % 1_000_000_000) as i64 };
-    while clock_nanosleep_absolute(ClockId::Monotonic, &due).is_err() {}
-}
 
 /// Runs `workload` on the vCPU numbered `vcpu` for ever. What a server with a schedule answers goes to `answered`, if there is
 /// one: somebody has to empty it.

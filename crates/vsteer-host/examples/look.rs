@@ -2,7 +2,8 @@
 //! `look [SECONDS [auto|ebpf|schedstat|both [URI]]]`
 
 use vsteer_core::model;
-use vsteer_host::observe::{CollectorChoice, KvmHost, Observe, Options};
+use vsteer_host::kvm::host::{KvmHost, Options};
+use vsteer_host::observe::{CollectorChoice, Observe};
 
 fn main() {
     if let Err(fault) = run() {

@@ -12,12 +12,13 @@
 //! Left out: order, journal and time limits, which belong to whoever carries out a whole plan.
 
 use serde::{Deserialize, Serialize};
-use vsteer_core::nouns::{Tid, VmId};
+use vsteer_core::Fault;
+use vsteer_core::nouns::VmId;
 use vsteer_core::setting::{Change, Scope, Step};
-use vsteer_core::{CpuSet, Fault};
 
-pub use crate::kvm::definition::Part;
-pub use crate::vsphere::Settings;
+pub use former::{Former, Part, Run, Settings};
+
+mod former;
 
 /// Can a kind of setting be changed?
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -78,42 +79,6 @@ pub struct Capabilities {
     pub node_affinity: Capability,
     /// What vSphere alone has of a VM: pCPUs of all its vCPUs, reservation and limit in MHz, latency sensitivity.
     pub of_vsphere: Capability,
-}
-
-/// All that a step overwrites, in full.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Former {
-    /// The step's change with `from` as it was; `None` when the running VM is not touched.
-    pub live: Option<Change>,
-    /// Where each thread that the step moves could run.
-    pub affinities: Vec<(Tid, CpuSet)>,
-    /// Files of cpuset cgroups that the step writes, with their contents.
-    pub cpusets: Vec<(String, String)>,
-    /// The period of a limit that had none in force: the kernel keeps it beside an unlimited quota.
-    pub period_us: Option<u64>,
-    /// The elements of the definition that the step replaces; of the running VM's description where it is moved.
-    pub definition: Vec<Part>,
-    /// Files of a boot loader that the step edits, with their contents.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub files: Vec<(String, String)>,
-    /// The run of the VM whose settings `live` are; `None` where that is not known.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub run: Option<Run>,
-    /// The URI of the libvirt that keeps the definition: it is put back also when the VM is off.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub keeper: Option<String>,
-    /// A VM's settings on vSphere, of which the step overwrites some.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub vsphere: Option<Box<Settings>>,
-}
-
-/// Which run of a VM a step was made in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Run {
-    /// Its process.
-    pub pid: u32,
-    /// When that started, clock ticks since the host's boot: with the pid, an identity.
-    pub start_ticks: u64,
 }
 
 /// What came of taking a step back. That something is gone is always said in so many words, never read from a fault: who cannot be

@@ -13,7 +13,8 @@ use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
 use vsteer_core::nouns::VmId;
-use vsteer_core::setting::knob::{How, Knob, in_brackets, word_name, words_of};
+use vsteer_core::setting::knob::{How, Knob};
+use vsteer_core::setting::words::{in_brackets, word_name, words_of};
 use vsteer_core::setting::{Change, Scope, Step};
 use vsteer_core::{Fault, FaultKind};
 

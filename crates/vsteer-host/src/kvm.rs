@@ -7,6 +7,7 @@ pub mod command_line;
 pub mod config;
 pub mod definition;
 pub mod elsewhere;
+pub mod host;
 pub mod inventory;
 pub mod processes;
 pub mod qmp;

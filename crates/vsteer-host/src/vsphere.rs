@@ -26,6 +26,7 @@ mod https;
 mod inventory;
 pub mod keyring;
 mod names;
+mod object;
 mod reconfigure;
 mod series;
 mod settings;
@@ -36,7 +37,6 @@ pub use access::{Access, SCHEME};
 pub use esxi::{Esxi, Statistics};
 pub use inventory::{Found, Inventory};
 pub use names::{is_by_name, mapped};
-pub use settings::Settings;
 pub use trust::Trust;
 
 use https::Connection;

@@ -35,6 +35,7 @@ pub mod sampled;
 pub mod saved;
 mod told;
 pub mod tools;
+mod words;
 mod xenctrl;
 
 use config::{Listed, vm_id};

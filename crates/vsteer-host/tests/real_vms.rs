@@ -11,7 +11,8 @@ use vsteer_core::setting::{Change, QuotaScope, Scope, Step};
 use vsteer_core::{FaultKind, model};
 use vsteer_host::actuate::{Actuate, Former, Restored, Run};
 use vsteer_host::kvm::client::Client;
-use vsteer_host::observe::{CollectorChoice, KvmHost, Observe, Options};
+use vsteer_host::kvm::host::{KvmHost, Options};
+use vsteer_host::observe::{CollectorChoice, Observe};
 
 /// A QEMU in its firmware, in a cgroup of its own where root may make one; ended with this value.
 struct Qemu {

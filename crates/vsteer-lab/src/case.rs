@@ -80,14 +80,14 @@ pub fn contention(options: &Options, duration: Duration) -> Result<Outcome, Faul
 }
 
 fn look(lab: &Lab, duration: Duration) -> Result<(Vec<VmMeasured>, Vec<Check>), Fault> {
-    let since_ns = crate::report::stamp::now_ns();
+    let since_ns = crate::report::clock::now_ns();
     eprintln!("vsteer-lab: measuring for {} s", duration.as_secs());
     let begun = Instant::now();
     while begun.elapsed() < duration {
         interrupt::check()?;
         std::thread::sleep(Duration::from_millis(100));
     }
-    let vms = lab.window(since_ns, crate::report::stamp::now_ns());
+    let vms = lab.window(since_ns, crate::report::clock::now_ns());
     let mut checks: Vec<Check> = vms.iter().flat_map(check_workload).collect();
     checks.extend(check_controls(lab)?);
     Ok((vms, checks))

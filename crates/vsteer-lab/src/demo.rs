@@ -7,7 +7,7 @@
 use crate::case::Check;
 use crate::contention::{Lab, Options, down};
 use crate::drive::{Vsteer, wait};
-use crate::report::stamp::now_ns;
+use crate::report::clock::now_ns;
 use crate::report::window::VmMeasured;
 use serde::Serialize;
 use serde_json::Value;

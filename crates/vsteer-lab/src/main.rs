@@ -360,7 +360,7 @@ fn run(command: Command) -> Result<ExitCode, Fault> {
             });
         }
         Command::GuestReport { since, until, last, place, output } => {
-            let now_ns = stamp::now_ns();
+            let now_ns = vsteer_lab::report::clock::now_ns();
             let ns = |s: f64| (s.max(0.0) * 1e9) as u64;
             let lab = Lab::open(&place.dir()?)?;
             let asked_ns = last.map(|s| now_ns.saturating_sub(ns(s))).or(since.map(ns));

@@ -6,6 +6,7 @@ pub mod event;
 pub mod export;
 mod folder;
 mod marks;
+pub mod plan;
 pub mod prometheus;
 mod table;
 pub mod task;

@@ -5,13 +5,13 @@
 //!
 //! Left out: shares and rates ([`vsteer_core::model`] derives them, as for a real host).
 
-use super::engine::STATES;
 use super::guest::{Jobs, Sleeps};
 use super::setup::Pcpu;
+use super::state::STATES;
 use serde::Serialize;
 use vsteer_core::nouns::{HISTOGRAM_BUCKETS, Histogram};
 
-/// A vCPU's counts; `ns` by [`State`](super::engine::State), up to now.
+/// A vCPU's counts; `ns` by [`State`](super::state::State), up to now.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Account {
     /// Time in each state, ns, indexed by `State as usize`.
@@ -40,18 +40,6 @@ pub struct Account {
     pub frames: Option<u64>,
     /// What its guest knows of its own sleeps, where it counts them.
     pub sleeps: Option<Sleeps>,
-}
-
-/// A vCPU's account, on one cache line.
-#[derive(Debug, Clone, Default)]
-#[repr(align(64))]
-pub(super) struct Tally {
-    pub(super) ns: [u64; STATES],
-    // 2^32 switches of one vCPU are hours of simulated time at any real rate; beyond that the checks stop the run.
-    pub(super) switches: u32,
-    pub(super) preemptions: u32,
-    pub(super) wakeups: u32,
-    pub(super) migrations: u32,
 }
 
 /// Is any vCPU of a VM running? For the lag of its siblings.

@@ -8,9 +8,10 @@
 //! As the collector of a real host does it (docs/decisions/0003), but that nothing is ever too old to be named.
 //! Left out: where the policy really queued it; one that is pulled elsewhere at last has waited for its old pCPU.
 
-use super::engine::{State, Watch};
-use super::samples::vm_id;
+use super::engine::Watch;
+use super::ids::vm_id;
 use super::setup::{Host, Pcpu, Vcpu};
+use crate::state::State;
 use std::cell::RefCell;
 use std::rc::Rc;
 use vsteer_core::nouns::{BlameSample, Culprit, Role};

@@ -13,9 +13,10 @@
 //! A broken one is a bug, and panics with the time, the vCPU and both states.
 //! Left out: what is particular to one scheduler (its weights, its latencies): closed forms, in `tests/`.
 
-use super::engine::{STATES, State, Watch};
+use super::engine::Watch;
 use super::policy::{About, Conserving, View};
 use super::setup::{Host, Pcpu, Vcpu};
+use crate::state::{STATES, State};
 
 /// Three accounting periods of Xen's Credit scheduler at its default.
 const CAP_SLACK_NS: u64 = 90_000_000;

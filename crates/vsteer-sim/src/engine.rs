@@ -17,12 +17,14 @@
 //! Left out: time that the hypervisor itself takes (interrupts reach a pCPU at once; a switch may cost the vCPU it
 //! leads to, see [`Costs`](super::setup::Costs)), frequency and power, memory bandwidth, halt polling.
 
-use super::account::{Account, Rows, Tally, Together};
+use super::account::{Account, Rows, Together};
 use super::event::{NEVER, Queue};
 use super::guest::linked::Links;
 use super::guest::{Guest, Next};
+use super::hot::{Hot, NONE, Running, Tally};
 use super::policy::{Choice, Held, Orders, Policy, Values, View, Why};
 use super::setup::{Host, Pcpu, Setup, Vcpu, Vm};
+use super::state::State;
 use core::Core;
 use serde::Serialize;
 use vsteer_core::random::Random;
@@ -30,101 +32,8 @@ use vsteer_core::{Fault, FaultKind};
 
 mod core;
 
-/// What a vCPU is doing: at any instant exactly one of these.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "snake_case")]
-#[repr(u8)]
-pub enum State {
-    /// On a pCPU.
-    Running,
-    /// Could run, has no pCPU.
-    Ready,
-    /// Held back so that siblings catch up.
-    CoStopped,
-    /// Held by a cap or quota.
-    Limited,
-    /// Idle or waiting for input.
-    Blocked,
-    /// Does not exist yet.
-    Absent,
-}
-
-/// How many states there are.
-pub const STATES: usize = 6;
-
-const NONE: u32 = u32::MAX;
-
 /// vCPUs beyond which it pays to fetch ahead: some 300 bytes each, against a second-level cache of 512 KiB to 2 MiB.
 const LARGE: usize = 1500;
-
-/// What every event of a vCPU touches.
-#[derive(Debug, Clone)]
-#[repr(align(128))]
-pub struct Hot {
-    since_ns: u64,
-    /// CPU time at full speed that is left of the burst (of the next one while blocked).
-    work_ns: u64,
-    /// When it was woken, until it runs; else [`NEVER`].
-    woken_ns: u64,
-    /// From wake-ups to running, all of them together.
-    wake_wait_ns: u64,
-    /// While ready, and with siblings: what its VM's `any_ns` was when that began.
-    lag_mark_ns: u64,
-    /// Where it ran last.
-    pcpu: u32,
-    vm: u32,
-    pool: u32,
-    /// Wake-ups that ran at once: the lowest bucket of those rows, here because it is the commonest.
-    prompt: u32,
-    state: State,
-    /// What it becomes instead of ready, while the policy holds it.
-    held: State,
-    /// Does its affinity leave out a pCPU of the host?
-    bound: bool,
-    siblings: bool,
-    /// Does its guest depend on others, or poll?
-    special: bool,
-    /// Does its guest poll now: does its burst end at a moment, whatever CPU time it gets?
-    polls: bool,
-    tally: Tally,
-}
-
-impl Hot {
-    #[inline]
-    pub(super) fn state(&self) -> State {
-        self.state
-    }
-
-    #[inline]
-    pub(super) fn since_ns(&self) -> u64 {
-        self.since_ns
-    }
-}
-
-/// What every event of a pCPU touches.
-#[derive(Debug, Clone)]
-#[repr(align(64))]
-pub struct Running {
-    vcpu: u32,
-    /// Who ran last: going back to it costs no switch.
-    last: u32,
-    /// Of 1,000; what the current vCPU gets out of a nanosecond here and now.
-    speed: u32,
-    /// Up to when the current vCPU's work is accounted for.
-    from_ns: u64,
-    /// When the burst ends if nothing changes.
-    work_end_ns: u64,
-    slice_end_ns: u64,
-    busy_since_ns: u64,
-    busy_ns: u64,
-}
-
-impl Running {
-    #[inline]
-    pub(super) fn vcpu(&self) -> Option<Vcpu> {
-        (self.vcpu != NONE).then_some(Vcpu(self.vcpu))
-    }
-}
 
 /// Told of everything that happens; for checks, timelines, blame. The default watches nothing and costs nothing.
 pub trait Watch {
@@ -200,7 +109,7 @@ impl<P: Policy, W: Watch> Engine<P, W> {
         let first_pcpu = pools * P::TIMERS as usize;
         let first_vcpu = first_pcpu + pcpus;
         let mut queue = Queue::new(first_vcpu + vcpus);
-        let links = Links::new(setup)?;
+        let links = Links::new(&setup.guests(), setup.seed)?;
         let mut guests = Vec::with_capacity(vcpus);
         let mut polls = Vec::with_capacity(vcpus);
         for (i, (vm, v)) in setup.vms.iter().flat_map(|vm| vm.vcpus.iter().map(move |v| (vm, v))).enumerate()

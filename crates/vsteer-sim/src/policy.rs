@@ -17,8 +17,8 @@
 //! The engine is compiled once per policy (static dispatch): a call costs no more than a function.
 //! A new policy is one file under `sched/` and one line in [`super::sched::POLICIES`].
 
-use super::engine::State;
 use super::setup::{Host, Pcpu, Pool, Vcpu, Vm};
+use super::state::State;
 use serde::Serialize;
 use vsteer_core::{Fault, FaultKind};
 
@@ -253,8 +253,8 @@ impl Orders {
 pub struct View<'a> {
     pub(super) now_ns: u64,
     pub(super) host: &'a Host,
-    pub(super) hot: &'a [super::engine::Hot],
-    pub(super) running: &'a [super::engine::Running],
+    pub(super) hot: &'a [super::hot::Hot],
+    pub(super) running: &'a [super::hot::Running],
 }
 
 impl View<'_> {

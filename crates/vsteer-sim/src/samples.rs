@@ -5,19 +5,18 @@
 //!
 //! Left out, and named in [`collector`]: what the simulator has no notion of (interrupts, exits, halt polling).
 
-use super::engine::State;
+use super::ids::vm_id;
 use super::sched::Simulation;
 use super::setup::{Pcpu, Setup, Vcpu, VcpuFacts};
+use crate::state::State;
 use std::collections::BTreeMap;
 use vsteer_core::nouns::{
     Batch, BlameSample, CgroupLayout, Collector, CpuWeight, HostConfig, Limits, Manager, PcpuSample, Quota,
-    Role, ThreadCounters, ThreadSample, Tid, VmConfig, VmId, VmSample, VmThread,
+    Role, ThreadCounters, ThreadSample, Tid, VmConfig, VmSample, VmThread,
 };
 
-/// The identity of a simulated VM.
-pub fn vm_id(index: usize) -> VmId {
-    VmId(format!("simulated-{index}"))
-}
+/// What the kernel's name of a simulated host begins with; the policy's name follows.
+pub const SIMULATED: &str = "vsteer simulator, ";
 
 /// The process of a simulated VM; its threads' numbers follow.
 fn pid(setup: &Setup, vm: usize) -> u32 {
@@ -73,7 +72,7 @@ pub fn config(setup: &Setup, policy: &str, default_weight: u32) -> HostConfig {
     HostConfig {
         hostname: "simulated".into(),
         machine_id: None,
-        kernel: format!("{}{policy}", crate::forecast::replay::SIMULATED),
+        kernel: format!("{}{policy}", SIMULATED),
         topology: setup.topology.clone(),
         cgroups: CgroupLayout::None,
         scheduler: None,

@@ -10,7 +10,8 @@
 //! Left out: memory (who has how much where), devices, changes while the simulation runs other than weights and caps.
 
 use super::guest::Demand;
-use super::guest::linked::Links;
+use super::guest::linked::{Linked, Links};
+pub use super::ids::{Group, Pcpu, Pool, Vcpu, Vm};
 pub use host::{GroupFacts, Host, Place, VcpuFacts, VmFacts};
 use vsteer_core::nouns::{Quota, SchedClass};
 use vsteer_core::topology::NodeId;
@@ -19,43 +20,6 @@ use vsteer_core::{CpuSet, Fault, Topology};
 use serde::{Deserialize, Serialize};
 
 mod host;
-
-macro_rules! number {
-    ($(#[$doc:meta])* $name:ident) => {
-        $(#[$doc])*
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-        #[serde(transparent)]
-        pub struct $name(pub u32);
-
-        impl $name {
-            /// As an index.
-            #[inline(always)]
-            pub fn i(self) -> usize {
-                self.0 as usize
-            }
-        }
-    };
-}
-number!(
-    /// A pCPU, counted from 0 over the usable ones of the host in the order of the kernel's numbers.
-    Pcpu
-);
-number!(
-    /// A vCPU, counted from 0 over all VMs of the host.
-    Vcpu
-);
-number!(
-    /// A VM of the host, in the setup's order.
-    Vm
-);
-number!(
-    /// A group of the tree; 0 is the root.
-    Group
-);
-number!(
-    /// A CPU pool.
-    Pool
-);
 
 /// A periodic reservation: `budget_ns` of CPU in every `period_ns`, due at the period's end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -287,6 +251,14 @@ impl Setup {
     /// # Errors
     /// `BadInput` for members of a team or lock that do not say the same, and for a driver that is not there.
     pub fn check_links(&self) -> Result<(), Fault> {
-        Links::new(self).map(drop)
+        Links::new(&self.guests(), self.seed).map(drop)
+    }
+
+    /// Each VM's name and what its vCPUs want.
+    pub(crate) fn guests(&self) -> Vec<Linked<'_>> {
+        self.vms
+            .iter()
+            .map(|vm| Linked { name: &vm.name, demands: vm.vcpus.iter().map(|v| &v.demand).collect() })
+            .collect()
     }
 }

@@ -5,8 +5,9 @@
 //!
 //! Left out: switches that cost no time and lead back to the same vCPU at the same instant are told as they came.
 
-use super::engine::{State, Watch};
+use super::engine::Watch;
 use super::setup::{Pcpu, Vcpu};
+use crate::state::State;
 use std::cell::RefCell;
 use std::rc::Rc;
 use vsteer_core::nouns::Tid;

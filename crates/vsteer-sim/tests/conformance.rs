@@ -9,15 +9,17 @@ use vsteer_core::nouns::{Quota, SchedClass};
 use vsteer_core::random::Random;
 use vsteer_core::topology::NodeId;
 use vsteer_core::topology::machine;
-use vsteer_sim::engine::{State, Stop};
+use vsteer_sim::engine::Stop;
 use vsteer_sim::guest::display::DisplaySpec;
 use vsteer_sim::guest::driver::{Asked, ServedSpec};
 use vsteer_sim::guest::lock::{LockSpec, Order};
-use vsteer_sim::guest::team::{LoopSpec, Pause, Schedule, Waiting};
+use vsteer_sim::guest::poke::Waiting;
+use vsteer_sim::guest::team::{LoopSpec, Pause, Schedule};
 use vsteer_sim::guest::{Burst, Demand, Times};
 use vsteer_sim::policy::{About, Values};
 use vsteer_sim::sched::{Entry, POLICIES, Simulation};
 use vsteer_sim::setup::{Costs, GroupSetup, Reservation, Setup, Vcpu, VcpuSetup, Vm, VmSetup, Warp};
+use vsteer_sim::state::State;
 
 const MS: u64 = 1_000_000;
 /// Long enough for thirty accounting periods of Credit.

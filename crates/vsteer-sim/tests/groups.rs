@@ -7,11 +7,12 @@
 use vsteer_core::CpuSet;
 use vsteer_core::nouns::Quota;
 use vsteer_core::topology::machine;
-use vsteer_sim::engine::{State, Stop};
+use vsteer_sim::engine::Stop;
 use vsteer_sim::guest::{Burst, Demand, Times};
 use vsteer_sim::policy::Values;
 use vsteer_sim::sched::{Simulation, find};
 use vsteer_sim::setup::{Setup, Vcpu, VcpuSetup, VmSetup};
+use vsteer_sim::state::State;
 
 const MS: u64 = 1_000_000;
 const S: u64 = 1_000_000_000;

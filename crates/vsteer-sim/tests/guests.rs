@@ -5,15 +5,17 @@
 
 use vsteer_core::CpuSet;
 use vsteer_core::topology::machine;
-use vsteer_sim::engine::{State, Stop};
+use vsteer_sim::engine::Stop;
 use vsteer_sim::guest::display::DisplaySpec;
 use vsteer_sim::guest::driver::{Asked, ServedSpec};
 use vsteer_sim::guest::lock::{LockSpec, Order};
-use vsteer_sim::guest::team::{LoopSpec, Schedule, Waiting};
+use vsteer_sim::guest::poke::Waiting;
+use vsteer_sim::guest::team::{LoopSpec, Schedule};
 use vsteer_sim::guest::{Demand, Jobs, Times};
 use vsteer_sim::policy::Values;
 use vsteer_sim::sched::{POLICIES, Simulation, find};
 use vsteer_sim::setup::{Setup, Vcpu, VcpuSetup, VmSetup};
+use vsteer_sim::state::State;
 
 const US: u64 = 1_000;
 const MS: u64 = 1_000_000;

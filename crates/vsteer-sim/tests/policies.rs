@@ -4,11 +4,12 @@ use vsteer_core::nouns::Quota;
 use vsteer_core::random::Random;
 use vsteer_core::topology::machine;
 use vsteer_sim::account::Account;
-use vsteer_sim::engine::{State, Stop};
+use vsteer_sim::engine::Stop;
 use vsteer_sim::guest::{Burst, Demand, Times};
 use vsteer_sim::policy::Values;
 use vsteer_sim::sched::find;
 use vsteer_sim::setup::{Reservation, Setup, Vcpu, VcpuSetup, VmSetup, Warp};
+use vsteer_sim::state::State;
 
 const MS: u64 = 1_000_000;
 const S: u64 = 1_000_000_000;

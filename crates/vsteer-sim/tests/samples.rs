@@ -87,7 +87,8 @@ fn diagnosis_names_the_noisy_neighbour() {
     let config = samples::config(&setup, "eevdf", entry.about.default_weight);
     let model = derive(&config, &samples::collector(true), &batches).unwrap();
     let found = diagnose(&config, &model, Thresholds::default());
-    let of_delayed = found.iter().filter(|f| f.rule == "noisy_neighbour" && f.vm == Some(samples::vm_id(1)));
+    let of_delayed =
+        found.iter().filter(|f| f.rule == "noisy_neighbour" && f.vm == Some(vsteer_sim::ids::vm_id(1)));
     let titles: Vec<&str> = of_delayed.map(|f| f.title.as_str()).collect();
     assert_eq!(titles, [r#"VM "delayed" waits for VM "noisy""#]);
 }

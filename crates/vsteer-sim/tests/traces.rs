@@ -6,7 +6,7 @@
 use vsteer_core::CpuSet;
 use vsteer_core::nouns::SchedClass;
 use vsteer_core::topology::machine;
-use vsteer_sim::engine::{Engine, State, Stop, Watch};
+use vsteer_sim::engine::{Engine, Stop, Watch};
 use vsteer_sim::guest::{Burst, Demand};
 use vsteer_sim::policy::{Policy, Values};
 use vsteer_sim::sched::cfs::Cfs;
@@ -15,6 +15,7 @@ use vsteer_sim::sched::eevdf::Eevdf;
 use vsteer_sim::sched::esxi::Esxi;
 use vsteer_sim::sched::sedf::Sedf;
 use vsteer_sim::setup::{Pcpu, Reservation, Setup, Vcpu, VcpuSetup, VmSetup};
+use vsteer_sim::state::State;
 
 const MS: u64 = 1_000_000;
 

@@ -7,6 +7,7 @@ mod interrupt;
 mod login;
 mod logs;
 mod moving;
+mod realtime_socket;
 mod report;
 mod scenario;
 mod scrapes;

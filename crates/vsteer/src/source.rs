@@ -1,9 +1,9 @@
 //! Where samples come from: the live host or a recording, handed to commands as one thing.
 
 use crate::cli::{CollectorChoice, Source, Window};
-use crate::command::timer_counts;
 use crate::interrupt::{Interrupt, due};
 use crate::login;
+use crate::realtime_socket::timer_counts;
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 use vsteer_core::calendar::{date_of, days_of};
@@ -12,7 +12,8 @@ use vsteer_core::nouns::{Batch, Collector, HostConfig, VmId};
 use vsteer_core::setting::{Change, Scope, Step};
 use vsteer_core::{Fault, FaultKind};
 use vsteer_host::actuate::{Actuate, Capabilities, Former, Restored};
-use vsteer_host::observe::{KvmHost, Observe, Options};
+use vsteer_host::kvm::host::{KvmHost, Options};
+use vsteer_host::observe::Observe;
 use vsteer_host::vsphere::{Esxi, Statistics};
 use vsteer_host::xen::XenHost;
 use vsteer_host::xen::sampled::SampledHost;

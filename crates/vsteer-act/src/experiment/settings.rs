@@ -17,7 +17,7 @@ use vsteer_core::setting::knob::{How, Knob};
 use vsteer_core::setting::{Change, Scope, Step};
 use vsteer_core::{Fault, FaultKind};
 use vsteer_experiment::description::Factor;
-use vsteer_experiment::progress::Place;
+use vsteer_experiment::run::Place;
 use vsteer_experiment::{Bad, Event, Experiment};
 use vsteer_host::actuate::Former;
 use vsteer_host::knob::{self, Knobs};

@@ -4,7 +4,7 @@
 
 use super::{Context, Finding, Rule, count, percent};
 use crate::nouns::CpuWeight;
-use crate::plan::pool::pinned_alike;
+use crate::nouns::pinned_alike;
 
 /// See the file's head.
 pub const RULE: Rule = Rule {

@@ -56,11 +56,11 @@ fn next(c: &Context<'_>, load: &Load) -> String {
         Mend::Cannot { relief, fewer_vcpus, more_cores, .. } if !relief.is_empty() => format!(
             "{}: that relieves it, and does not mend it ({})",
             moved(c, load, &relief),
-            crate::plan::node_cannot(fewer_vcpus, more_cores)
+            crate::numa::moves::cannot(fewer_vcpus, more_cores)
         ),
         Mend::Cannot { fewer_vcpus, more_cores, .. } => format!(
             "no other node has room: reduce the number of vCPUs, or upgrade the host's CPUs ({})",
-            crate::plan::node_cannot(fewer_vcpus, more_cores)
+            crate::numa::moves::cannot(fewer_vcpus, more_cores)
         ),
     }
 }

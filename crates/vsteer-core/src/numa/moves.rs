@@ -284,6 +284,17 @@ fn fewer_vcpus(load: &Load) -> Option<u32> {
     None
 }
 
+/// That no moves do it, and what would.
+pub fn cannot(fewer_vcpus: Option<u32>, more_cores: Option<u32>) -> String {
+    let less = fewer_vcpus.map(|n| format!("{n} vCPUs less in all"));
+    let more = more_cores.map(|n| format!("{n} more cores on every node"));
+    match (less, more) {
+        (Some(less), Some(more)) => format!("no moves mend it: {less}, or {more}, would"),
+        (Some(one), None) | (None, Some(one)) => format!("no moves mend it: {one} would"),
+        (None, None) => "no moves mend it, nor twice the cores: it is far more than the host has".to_owned(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::load::Node;

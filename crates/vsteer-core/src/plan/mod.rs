@@ -5,47 +5,19 @@
 //! before acting, and the undo. A plan holds the whole configuration it was made for and is refused where that has
 //! changed. Idea: a blueprint with a parent, as in Omicron's reconfigurator.
 
+pub mod action;
 pub mod advise;
-mod node;
-mod pin;
-pub mod pool;
+pub mod delayed;
 pub mod powercli;
-mod quota;
-mod realtime;
-mod separate;
 pub mod set;
-mod topology;
-mod unpin;
-mod weights;
 
-pub use node::cannot as node_cannot;
-
-use crate::CpuSet;
 use crate::forecast::Forecast;
-use crate::nouns::{HostConfig, Manager, Role, VmConfig, VmThread};
-use crate::setting::{Change, Scope, Step};
+use crate::nouns::HostConfig;
+use crate::setting::{Scope, Step};
 use serde::{Deserialize, Serialize};
 
 /// The version of the plan's form; a reader refuses a newer one.
 pub const PLAN_VERSION: u32 = 1;
-
-/// The steps after which every thread of `vm` may run where `to` says (`None`: where it may now). Its workers and the kernel's
-/// vhost threads go with its emulator, whoever places that: a step of their own would find them moved already. libvirt places
-/// them with nothing else.
-fn placing(vm: &VmConfig, to: &dyn Fn(&VmThread) -> Option<CpuSet>, reason: &str) -> Vec<Step> {
-    let moves = |t: &VmThread| to(t).filter(|to| *to != t.affinity);
-    let emulator_moves = vm.threads.iter().any(|t| t.role == Role::Emulator && moves(t).is_some());
-    let by_itself = |t: &VmThread| match t.role {
-        Role::Worker => false,
-        Role::Vhost => !emulator_moves && !matches!(vm.manager, Manager::Libvirt(_)),
-        Role::Vcpu(_) | Role::Emulator | Role::IoThread(_) => true,
-    };
-    let step = |t: &VmThread| {
-        let change = Change::Affinity { role: t.role, tid: t.tid, from: t.affinity.clone(), to: moves(t)? };
-        Some(Step { vm: vm.id.clone(), vm_name: vm.name.clone(), change, reason: reason.to_owned() })
-    };
-    vm.threads.iter().filter(|t| by_itself(t)).filter_map(step).collect()
-}
 
 /// A set of changes that was considered and not chosen.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

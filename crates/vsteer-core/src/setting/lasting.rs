@@ -8,7 +8,7 @@
 //! Sources: tuned.conf(5) and tuned 2.20's plugins sysctl and sysfs; grub-mkconfig's `/etc/default/grub` and Debian's `/etc/default/grub.d/*.cfg`; grubby(8);
 //! kernelstub 3 (`/etc/kernelstub/configuration`). Left out: GRUB_CMDLINE_XEN, systemd-boot and U-Boot by their own files.
 
-use super::knob::{word_name, words_of};
+use super::words::{word_name, words_of};
 use serde::{Deserialize, Serialize};
 
 /// A file of the kernel's and what it shall hold.

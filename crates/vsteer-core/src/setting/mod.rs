@@ -8,6 +8,7 @@
 
 pub mod knob;
 pub mod lasting;
+pub mod words;
 
 use crate::CpuSet;
 use crate::nouns::{

@@ -7,6 +7,7 @@
 //!
 //! Source: `ffmpeg -h encoder=NAME` (FFmpeg 5.1). Left out: encoders that an SoC's kernel offers (V4L2).
 
+use super::surfaces::failed;
 use super::surfaces::{Surfaces, UPLOADED};
 use super::{Decoder, Encoder, Held};
 use crate::picture::canvas::{PIXEL, Size};
@@ -144,10 +145,6 @@ fn scaler(name: &str, size: Size, from: Pixel, to: Pixel) -> Result<scaling::Con
     let (width, height) = (size.width as u32, size.height as u32);
     scaling::Context::get(from, width, height, to, width, height, scaling::Flags::POINT)
         .map_err(failed(name, "converting colours"))
-}
-
-pub(super) fn failed<'a>(name: &'a str, what: &'a str) -> impl Fn(ffmpeg::Error) -> Fault + 'a {
-    move |e| Fault::new(FaultKind::Failed, format!("{name}: {what}")).because(e)
 }
 
 /// Encodes.

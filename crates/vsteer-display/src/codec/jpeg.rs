@@ -2,7 +2,8 @@
 //!
 //! Servers send parts of a screen as such. Left out: JPEGs of which only a part came.
 
-use super::ffmpeg::{AGAIN, failed};
+use super::ffmpeg::AGAIN;
+use crate::codec::surfaces::failed;
 use crate::picture::canvas::PIXEL;
 use ffmpeg_next as ffmpeg;
 use ffmpeg_next::codec::threading;

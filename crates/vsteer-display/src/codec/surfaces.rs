@@ -7,7 +7,6 @@
 
 #![allow(unsafe_code)]
 
-use super::ffmpeg::failed;
 use crate::picture::canvas::Size;
 use ffmpeg_next::ffi;
 use ffmpeg_next::format::Pixel;
@@ -120,4 +119,9 @@ mod tests {
             }
         }
     }
+}
+
+/// What FFmpeg refused, of which encoder.
+pub(super) fn failed<'a>(name: &'a str, what: &'a str) -> impl Fn(Error) -> Fault + 'a {
+    move |e| Fault::new(FaultKind::Failed, format!("{name}: {what}")).because(e)
 }

@@ -11,6 +11,7 @@
 //!
 //! Left out: VMware's and Citrix's own, which are not to be had here.
 
+mod ends;
 mod freerdp;
 mod gstreamer;
 mod onscreen;

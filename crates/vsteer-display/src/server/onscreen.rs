@@ -6,11 +6,11 @@
 //! Left out: viewers with frames and menus around the picture.
 
 use super::process::Process;
-use super::session::Viewer;
 use super::xdisplay::{self, XDisplay};
 use crate::cpu::now_ns;
 use crate::picture::canvas::Size;
 use crate::picture::number;
+use crate::server::ends::Viewer;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;

@@ -9,10 +9,10 @@
 
 use super::onscreen::Home;
 use super::process::Process;
-use super::session::Shows;
 use super::{Display, Started};
 use crate::cpu::now_ns;
 use crate::picture::canvas::Size;
+use crate::server::ends::Shows;
 use crate::spice::Compression;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};

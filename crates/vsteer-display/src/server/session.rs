@@ -11,6 +11,7 @@
 //!
 //! Left out: several viewers of one server.
 
+use super::ends::{Shows, Viewer};
 use super::spice::Spice;
 use super::vnc::Vnc;
 use super::xdisplay::XDisplay;
@@ -19,7 +20,6 @@ use crate::cpu::{self, Calendar, Lap, now_ns};
 use crate::datagrams::Datagrams;
 use crate::link::{Link, Relay};
 use crate::path::{Conditions, LOOK_EVERY, Outcome, Passed, Ticks, Used, WARM_UP_NS};
-use crate::picture::canvas::Size;
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream, UdpSocket};
 use std::sync::Arc;
@@ -31,47 +31,6 @@ use vsteer_core::{Fault, FaultKind};
 const BUFFERS: usize = 2;
 /// Until the window begins for a viewer that has not connected.
 const CONNECTS_WITHIN_NS: u64 = 15_000_000_000;
-
-/// Where the application shows its frames; in its thread.
-pub trait Shows {
-    /// Shows one, once there is room for it; false where it was told to stop before.
-    ///
-    /// # Errors
-    /// The display has gone.
-    fn show(&mut self, pixels: &[u8], stop: &AtomicBool) -> Result<bool, Fault>;
-}
-
-/// Who looks; in the viewer's thread.
-pub trait Viewer {
-    /// Waits until what is seen may have changed, and says whether; it looks again now and then.
-    ///
-    /// # Errors
-    /// It cannot go on.
-    fn changed(&mut self) -> Result<bool, Fault>;
-
-    /// When what is seen now was there, ns.
-    fn seen_ns(&self) -> u64 {
-        now_ns()
-    }
-
-    /// The number in the picture, and where the picture's corner is.
-    ///
-    /// # Errors
-    /// Its display has gone.
-    fn number(&mut self) -> Result<Option<(u32, [usize; 2])>, Fault>;
-
-    /// What is seen from there on; none where so much is not seen.
-    ///
-    /// # Errors
-    /// Its display has gone.
-    fn part(&mut self, at: [usize; 2], size: Size) -> Result<Option<Vec<u8>>, Fault>;
-
-    /// CPU time of a process of its own, ns; none where it decodes in this thread.
-    fn cpu_ns(&self) -> Option<u64>;
-
-    /// What was agreed on, as it came, and what is wrong with that; nothing is seen any more.
-    fn negotiated(&mut self) -> (String, Option<Fault>);
-}
 
 /// What threads share.
 struct Shared {
@@ -479,6 +438,7 @@ fn view(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::picture::canvas::Size;
     use crate::picture::{Kind, Picture};
 
     #[test]

@@ -3,9 +3,9 @@
 //! A picture is looked at where another begins to be drawn, or where nothing has come for a while: [`QUIET`] and the link's delay there and back, for a server waits for its viewer's
 //! acknowledgements. It counts as presented when the last of it was drawn.
 
-use super::session::Viewer;
 use crate::picture::canvas::Size;
 use crate::picture::number;
+use crate::server::ends::Viewer;
 use crate::spice::{Client, Compression, Said};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io::BufReader;

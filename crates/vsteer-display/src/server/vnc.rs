@@ -1,9 +1,9 @@
 //! How does a viewer of VNC servers see? By this program's own client, which decodes in the viewer's thread.
 
-use super::session::Viewer;
 use crate::picture::canvas::Size;
 use crate::picture::number;
 use crate::rfb::{Client, Encoding, Said};
+use crate::server::ends::Viewer;
 use std::io::BufReader;
 use std::net::TcpStream;
 use vsteer_core::{Fault, FaultKind};

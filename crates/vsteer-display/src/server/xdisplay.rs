@@ -7,8 +7,8 @@
 //! Source: MIT-SHM, protocol version 1.2 (X.Org). Left out: displays of other depths than 24, displays on other machines.
 
 use super::process::Process;
-use super::session::Shows;
 use crate::picture::canvas::Size;
+use crate::server::ends::Shows;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::fs::File;
 use std::os::fd::AsFd;

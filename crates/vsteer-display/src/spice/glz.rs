@@ -4,9 +4,9 @@
 
 use super::bad;
 use super::bytes::Bytes;
-use super::image::Pixels;
 use super::lz::{self, COPIES, MAGIC, RGB24, RGB32, VERSION};
 use crate::picture::canvas::PIXEL;
+use crate::spice::pixels::Pixels;
 use std::collections::BTreeMap;
 use vsteer_core::Fault;
 

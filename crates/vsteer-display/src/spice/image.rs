@@ -5,6 +5,7 @@
 
 use super::bytes::Bytes;
 use super::glz::Window;
+use super::pixels::Pixels;
 use super::{bad, lz};
 use crate::codec::Jpeg;
 use crate::picture::canvas::PIXEL;
@@ -18,14 +19,6 @@ const PALETTE_CACHED: u8 = 2;
 const TOP_DOWN: u8 = 4;
 /// What is said of GLZ beside its pixels, bytes.
 const GLZ_HEAD: usize = 33;
-
-/// Decoded ones.
-pub struct Pixels {
-    /// In the screen's order.
-    pub pixels: Vec<[u8; PIXEL]>,
-    /// The first row is the uppermost.
-    pub top_down: bool,
-}
 
 /// What lasts from image to image.
 #[derive(Default)]

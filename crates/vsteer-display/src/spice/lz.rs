@@ -4,8 +4,8 @@
 
 use super::bad;
 use super::bytes::Bytes;
-use super::image::Pixels;
 use crate::picture::canvas::PIXEL;
+use crate::spice::pixels::Pixels;
 use vsteer_core::{Fault, FaultKind};
 
 pub const MAGIC: u32 = u32::from_be_bytes(*b"  ZL");

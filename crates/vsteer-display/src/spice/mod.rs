@@ -22,6 +22,7 @@ mod draw;
 mod glz;
 mod image;
 mod lz;
+mod pixels;
 mod stream;
 mod ticket;
 

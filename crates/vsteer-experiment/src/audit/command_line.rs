@@ -1,7 +1,7 @@
 //! Which words on the kernel's command line change how VMs run? Source: Documentation/admin-guide/kernel-parameters.txt.
 
 use super::{Check, Finding, Tree};
-use vsteer_core::setting::knob::word_name;
+use vsteer_core::setting::words::word_name;
 
 /// See the file's head.
 pub const CHECK: Check = Check { name: "command_line", doc: "words of the kernel's command line", look };

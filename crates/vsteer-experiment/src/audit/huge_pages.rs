@@ -2,7 +2,7 @@
 //! Documentation/admin-guide/mm/{transhuge,hugetlbpage}.rst.
 
 use super::{Check, Finding, Tree};
-use vsteer_core::setting::knob::in_brackets;
+use vsteer_core::setting::words::in_brackets;
 
 /// See the file's head.
 pub const CHECK: Check = Check { name: "huge_pages", doc: "transparent and static huge pages", look };

@@ -9,7 +9,7 @@
 //! arch/arm64/kernel/proton-pack.c. Left out: which word opens which vulnerability.
 
 use super::{Check, Finding, State, Tree};
-use vsteer_core::setting::knob::word_name;
+use vsteer_core::setting::words::word_name;
 
 /// See the file's head.
 pub const CHECK: Check = Check { name: "mitigations", doc: "mitigations, per vulnerability", look };

@@ -6,7 +6,7 @@
 //! Source: `Documentation/admin-guide/cgroup-v2.rst` (Linux 6.18). Left out: cpusets (pins are affinities) and version 1.
 
 use super::job::{Change, Start};
-use crate::run::{now_ns, sleep_until};
+use crate::clock::{now_ns, sleep_until};
 use std::io::ErrorKind;
 use std::path::Path;
 

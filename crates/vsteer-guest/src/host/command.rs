@@ -6,7 +6,7 @@
 //! Left out: a shell; input.
 
 use super::{LOOK_EVERY_NS, OBSERVER, SECOND_NS};
-use crate::run::{now_ns, sleep_until};
+use crate::clock::{now_ns, sleep_until};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::File;
 use std::os::unix::process::ExitStatusExt;

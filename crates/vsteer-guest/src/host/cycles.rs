@@ -7,7 +7,7 @@
 use super::command::Command;
 use super::job::Case;
 use super::{SECOND_NS, sleep_s};
-use crate::run::now_ns;
+use crate::clock::now_ns;
 use std::fmt::Write;
 
 /// `enum bpf_cmd` (include/uapi/linux/bpf.h).

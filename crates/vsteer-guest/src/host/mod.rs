@@ -21,8 +21,8 @@ mod log;
 mod started;
 mod window;
 
+use crate::clock::{now_ns, sleep_until};
 use crate::place::Place;
-use crate::run::{now_ns, sleep_until};
 pub use job::place;
 use job::{Case, Change, Event, Happens, Job, PERIOD_US, Start};
 use log::Log;

@@ -161,7 +161,7 @@ pub fn orders(plan: &Plan, tsc_khz: u64) -> Orders {
 /// When, by the VM's clock, the host's CLOCK_MONOTONIC will be so far behind a multiple of the period; soon.
 fn in_phase(vcpu: &Vcpu, orders: &Orders, period_ns: u64, phase_ns: u64) -> std::io::Result<u64> {
     const SOON_NS: u64 = 200_000_000;
-    let (own_ns, now_ns) = both_clocks(vcpu, orders, crate::run::now_ns)?;
+    let (own_ns, now_ns) = both_clocks(vcpu, orders, crate::clock::now_ns)?;
     let begin_ns = (now_ns + SOON_NS).next_multiple_of(period_ns) + phase_ns;
     Ok(own_ns + (begin_ns - now_ns))
 }

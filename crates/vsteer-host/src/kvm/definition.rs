@@ -9,25 +9,12 @@
 //! Left out: pins of a `<vcpu cpuset=…>`, which hold for vCPUs without a pin of their own and stay as they are.
 
 use super::xml::child;
+use crate::actuate::Part;
 use roxmltree::{Document, Node};
-use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use vsteer_core::CpuSet;
 use vsteer_core::nouns::{CpuWeight, Quota, Role, SchedClass};
 use vsteer_core::setting::{Change, QuotaScope};
-
-/// Some elements of a definition: all those of one tag under one parent (with one attribute's value).
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Part {
-    /// The parent's tag, a child of `<domain>`.
-    pub parent: String,
-    /// Their tag.
-    pub tag: String,
-    /// Only those with this attribute and value.
-    pub key: Option<(String, String)>,
-    /// Their texts; none: there is no such element.
-    pub elements: Vec<String>,
-}
 
 impl Part {
     fn new(parent: &str, tag: &str, elements: Vec<String>) -> Part {

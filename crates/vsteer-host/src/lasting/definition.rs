@@ -5,8 +5,9 @@
 //!
 //! Left out: VMs that do not run, which the helper does not list.
 
+use crate::actuate::Part;
 use crate::kvm::client::Client;
-use crate::kvm::definition::{Part, pins_vcpu, put, queues_of, with_pin, with_queues};
+use crate::kvm::definition::{pins_vcpu, put, queues_of, with_pin, with_queues};
 use serde_json::json;
 use vsteer_core::setting::lasting::Element;
 use vsteer_core::{Fault, FaultKind};

@@ -7,8 +7,9 @@
 
 use super::place::Place;
 use std::time::Duration;
-use vsteer_core::setting::knob::{TUNED_READ, TUNED_SET, in_brackets};
+use vsteer_core::setting::knob::{TUNED_READ, TUNED_SET};
 use vsteer_core::setting::lasting::{MADE, Profile, Setting};
+use vsteer_core::setting::words::in_brackets;
 use vsteer_core::{Fault, FaultKind};
 
 const LIMIT: Duration = Duration::from_secs(120);

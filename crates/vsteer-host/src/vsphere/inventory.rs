@@ -3,9 +3,11 @@
 //! A container view holds every host and VM below the root; of each the few properties that are wanted come some hundred
 //! objects at a time. What a service leaves out (a right that is missing, a version that has no such property) is `None`.
 
-use super::settings::{PROPERTIES, Settings};
+use super::object::{HostParts, Object};
+use super::settings::PROPERTIES;
 use super::soap::{Reply, child_text, descendant, escaped, text_of};
 use super::{Client, soap::Refused};
+use crate::actuate::Settings;
 use roxmltree::Node;
 use std::collections::BTreeMap;
 use vsteer_core::nouns::{CgroupLayout, HostConfig, Manager, Role, Tid, VmConfig, VmId, VmThread};
@@ -46,27 +48,6 @@ pub struct Inventory {
     pub hosts: Vec<Found>,
     /// What could not be read, one line each.
     pub notes: Vec<String>,
-}
-
-/// An object's properties that are plain text, and those that are more, as XML.
-#[derive(Debug, Default, PartialEq)]
-pub(super) struct Object {
-    pub(super) kind: String,
-    pub(super) id: String,
-    /// By path; an extra option by its key.
-    pub(super) texts: BTreeMap<String, String>,
-    host: Option<HostParts>,
-    pub(super) affinity: Vec<u32>,
-}
-
-/// What of a host is more than text.
-#[derive(Debug, Default, PartialEq)]
-pub(super) struct HostParts {
-    packages: u32,
-    cores: u32,
-    threads: u32,
-    by_package: Vec<(u32, Vec<u32>)>,
-    by_node: Vec<(u32, Vec<u32>, Option<u64>)>,
 }
 
 impl Client {

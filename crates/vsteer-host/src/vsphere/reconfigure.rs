@@ -13,9 +13,10 @@
 //! is found out by trying.
 
 use super::esxi::Esxi;
-use super::settings::{PROPERTIES, Settings};
+use super::settings::PROPERTIES;
 use super::soap::{Refused, child_text, descendant, escaped, failed_task, text_of};
 use super::{Client, soap::Reply};
+use crate::actuate::Settings;
 use crate::actuate::{Able, Actuate, Capabilities, Capability, Former, Restored};
 use std::time::{Duration, Instant};
 use vsteer_core::nouns::{CpuWeight, LatencySensitivity, VmId};

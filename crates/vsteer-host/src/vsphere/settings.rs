@@ -13,9 +13,9 @@
 //! Source: VMware, vSphere Web Services API reference (7.0): VirtualMachineConfigInfo, VirtualMachineConfigSpec (whose elements come in
 //! the order of its WSDL), ResourceAllocationInfo, SharesInfo, LatencySensitivity, VirtualMachineAffinityInfo, OptionValue.
 
-use super::inventory::Object;
 use super::soap::escaped;
-use serde::{Deserialize, Serialize};
+use crate::actuate::Settings;
+use crate::vsphere::object::Object;
 use std::fmt::Write as _;
 use vsteer_core::CpuSet;
 use vsteer_core::nouns::{CpuWeight, GuestTopology, LatencySensitivity, VsphereVm};
@@ -49,54 +49,6 @@ pub(super) const PROPERTIES: [&str; 20] = [
     "config.extraConfig[\"numa.nodeAffinity\"]",
     "config.extraConfig[\"sched.cpu.affinity\"]",
 ];
-
-/// A VM's settings as they were said; what was not is `None`.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Settings {
-    /// Its managed object id.
-    pub id: String,
-    /// Its instance's UUID.
-    pub uuid: Option<String>,
-    /// Its name.
-    pub name: Option<String>,
-    /// The object id of the host that runs it.
-    pub host: Option<String>,
-    /// Is it on? A VM that is suspended is not off either.
-    pub powered_on: Option<bool>,
-    /// The version of its configuration.
-    pub version: Option<String>,
-    /// Its vCPUs.
-    pub vcpus: Option<u32>,
-    /// Cores per socket.
-    pub cores_per_socket: Option<u32>,
-    /// Memory, MiB.
-    pub memory_mib: Option<u64>,
-    /// Of that, reserved, MiB.
-    pub memory_reserved_mib: Option<u64>,
-    /// Is all of it kept reserved, however much it is?
-    pub memory_locked: Option<bool>,
-    /// May vCPUs be added while it runs?
-    pub cpu_hot_add: Option<bool>,
-    /// Level of its CPU shares (`normal`, `custom`, ...).
-    pub shares_level: Option<String>,
-    /// Their number.
-    pub shares: Option<u64>,
-    /// CPU reservation, MHz.
-    pub reservation_mhz: Option<i64>,
-    /// May it take from what its resource pool may?
-    pub expandable: Option<bool>,
-    /// CPU limit, MHz; -1: none.
-    pub limit_mhz: Option<i64>,
-    /// Level of its latency sensitivity.
-    pub latency: Option<String>,
-    /// `config.cpuAffinity`.
-    pub cpu_affinity: Vec<u32>,
-    /// `sched.cpu.affinity`.
-    pub cpu_affinity_option: Option<String>,
-    /// `numa.nodeAffinity`.
-    pub node_affinity: Option<String>,
-}
 
 /// An option's value as numbers; `None` where it names none.
 fn numbers(text: &str) -> Option<Result<CpuSet, ()>> {

@@ -17,6 +17,7 @@ use super::config::{CAP_PERIOD_US, Listed, vm_id};
 use super::listing::Domain;
 use super::pools::{self, Move};
 use super::tools::Place;
+use super::words::{fault, shares_word};
 use crate::actuate::{Able, Actuate, Capabilities, Capability, Former, Restored};
 use vsteer_core::nouns::{CpuPool, CpuWeight, Quota, Reserved, Role, Tid, VmId, VmThread};
 use vsteer_core::setting::{Change, QuotaScope, Scope, Step};
@@ -27,19 +28,6 @@ const NO_DEFINITION: &str =
 const NOT_ON_XEN: &str = "Xen has no such setting";
 /// What `xl` takes for a weight; `sched-credit -w`, `sched-credit2 -w`.
 const WEIGHT_MOST: u64 = 65_535;
-
-pub(super) fn fault(kind: FaultKind, step: &Step) -> Fault {
-    Fault::new(kind, format!("VM {:?}: {}", step.vm_name, step.change))
-}
-
-/// The schedulers that have weights and caps, and the word by which `xl` sets them.
-pub(super) fn shares_word(scheduler: &str) -> Option<&'static str> {
-    match scheduler {
-        "credit" => Some("sched-credit"),
-        "credit2" => Some("sched-credit2"),
-        _ => None,
-    }
-}
 
 /// A domain among what the tools said.
 struct Subject<'a> {

@@ -12,12 +12,12 @@
 //!
 //! Left out: a pool whose pCPUs somebody is pinned to: Xen would break the pin, so it is refused.
 
-use super::act::{fault, shares_word};
 use super::config::Listed;
 use super::tools::Place;
+use crate::xen::words::{fault, shares_word};
 use std::collections::BTreeMap;
+use vsteer_core::nouns::MADE;
 use vsteer_core::nouns::{CpuPool, CpuWeight};
-use vsteer_core::plan::pool::MADE;
 use vsteer_core::setting::Step;
 use vsteer_core::{CpuSet, Fault, FaultKind};
 

@@ -14,7 +14,8 @@ use crate::accel::{self, Accel, Decision};
 use crate::fetch::{self, Fetcher};
 use crate::files::{make_folder, write_file};
 use crate::process::{ProcessId, boot_id};
-use crate::report::stamp::{self, console_file, stamped_file};
+use crate::report::clock;
+use crate::report::stamp::{console_file, stamped_file};
 use crate::report::window::{self, VmMeasured};
 use crate::state::{self, State, Vm};
 use crate::{image, interrupt, libvirtd, partition, preflight};
@@ -290,7 +291,7 @@ impl Lab {
         let mut started = Vec::new();
         for name in self.state.vms.iter().map(|v| v.name.clone()).collect::<Vec<_>>() {
             interrupt::check()?;
-            started.push(stamp::now_ns());
+            started.push(clock::now_ns());
             libvirtd::virsh(&dir, &["start", &name])?;
             if let Some(process) = libvirtd::pid_of(&dir, &name) {
                 self.state.started(&dir, format!("qemu {name}"), process)?;
@@ -299,7 +300,7 @@ impl Lab {
         eprintln!("vsteer-lab: {} VMs started, waiting for their first reports", started.len());
         self.wait_for_reports(&started)?;
         self.wait_for_work()?;
-        self.state.begun_ns = Some(stamp::now_ns());
+        self.state.begun_ns = Some(clock::now_ns());
         self.state.write(&dir)?;
         Ok(self)
     }
@@ -366,7 +367,7 @@ impl Lab {
         let remaining = |vm: &Vm| {
             let reports = window::read(&stamped_file(&self.dir, &vm.name)).unwrap_or_default();
             let uptime =
-                reports.last().map_or(0, |r| r.report.t_ns + stamp::now_ns().saturating_sub(r.host_ns));
+                reports.last().map_or(0, |r| r.report.t_ns + clock::now_ns().saturating_sub(r.host_ns));
             WORK_BEGINS.saturating_sub(Duration::from_nanos(uptime))
         };
         let longest = self.state.vms.iter().map(remaining).max().unwrap_or_default();
@@ -411,7 +412,7 @@ impl Lab {
 
     /// How it stands now.
     pub fn status(&self) -> Status {
-        let now_ns = stamp::now_ns();
+        let now_ns = clock::now_ns();
         let vm = |vm: &Vm| VmStatus {
             pid: libvirtd::pid_of(&self.dir, &vm.name).map(|p| p.pid),
             last_report_age_s: window::read(&stamped_file(&self.dir, &vm.name))

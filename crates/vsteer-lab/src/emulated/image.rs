@@ -9,9 +9,10 @@
 //! Left out: a shell, and everything else of a distribution.
 
 use super::job::Job;
-use super::{Options, linux, modules, tree};
+use super::{Options, linux, tree};
 use crate::fetch::kernels::FullKernel;
 use crate::image::initramfs::{Initramfs, libraries, read, stripped};
+use crate::image::modules;
 use crate::image::read_guest;
 use vsteer_core::Fault;
 

@@ -21,7 +21,6 @@ pub mod image;
 pub mod job;
 mod linux;
 pub mod machine;
-pub mod modules;
 pub mod results;
 mod text;
 mod tree;

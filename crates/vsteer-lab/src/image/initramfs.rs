@@ -3,8 +3,8 @@
 //! Left out: compression, which would be emulated while it is undone.
 
 use super::cpio::Archive;
+use super::modules;
 use crate::command::{self, find_program};
-use crate::emulated::modules;
 use crate::fetch::kernels::FullKernel;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

@@ -6,6 +6,7 @@
 
 pub mod cpio;
 pub mod initramfs;
+pub mod modules;
 pub mod programs;
 
 use crate::files::write_file;

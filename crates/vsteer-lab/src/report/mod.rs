@@ -3,6 +3,7 @@
 //! [`stamp`] notes when each line arrived, [`window`] picks the lines of a window and subtracts,
 //! [`histogram`] does the arithmetic of durations. [`requests`] makes logs of what servers answered.
 
+pub mod clock;
 pub mod histogram;
 pub mod requests;
 pub mod stamp;

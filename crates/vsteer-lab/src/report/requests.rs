@@ -68,7 +68,8 @@ impl Offset {
 /// CLOCK_REALTIME less CLOCK_MONOTONIC now, ns.
 pub fn wall_less_monotonic_ns() -> i128 {
     let wall = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
-    i128::from(wall.tv_sec) * 1_000_000_000 + i128::from(wall.tv_nsec) - i128::from(super::stamp::now_ns())
+    i128::from(wall.tv_sec) * 1_000_000_000 + i128::from(wall.tv_nsec)
+        - i128::from(crate::report::clock::now_ns())
 }
 
 /// A line of a log.

@@ -12,6 +12,7 @@
 //! said stands before what the new one says, and is passed over. A console that somebody emptied is read from its beginning.
 //! Left out: what else a guest prints.
 
+use super::clock::now_ns;
 use super::requests::{self, Offset, REQUESTS_START, Requests, requests_file};
 use crate::files::make_folder;
 use serde::Deserialize;
@@ -25,12 +26,6 @@ use vsteer_core::Fault;
 pub const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// What a report starts with.
 pub const REPORT_START: &str = "{\"vsteer_guest\":1,";
-
-/// Now on the host's CLOCK_MONOTONIC, ns.
-pub fn now_ns() -> u64 {
-    let t = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
-}
 
 /// Where the stamped reports of a VM are.
 pub fn stamped_file(dir: &Path, vm: &str) -> PathBuf {

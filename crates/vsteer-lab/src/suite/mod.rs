@@ -155,7 +155,7 @@ pub const CASES: &[Case] = &[
 
 /// Parts of cases that are worth running by themselves, by name: whoever runs all cases runs them as those parts.
 pub const PARTS: &[Case] = &[
-    service::local::CASE,
+    service::estimators::local::CASE,
     xen::TRACED,
     xen::REPAIR,
     xen::STEER,

@@ -5,7 +5,7 @@
 //! written by hand rather than by a code generator. Each counter is the share of the interval up to its time stamp,
 //! in percent.
 
-use super::protobuf::Message;
+use super::protobuf::{Message, TRACE_PACKET};
 use super::{failed, must_be_new, switches};
 use crate::folder::Recording;
 use std::collections::BTreeMap;
@@ -15,8 +15,6 @@ use std::path::Path;
 use vsteer_core::Fault;
 use vsteer_core::nouns::{Role, ThreadCounters, Tid, VmId};
 
-// Field numbers of trace.proto, trace_packet.proto, track_descriptor.proto, track_event.proto.
-pub(super) const TRACE_PACKET: u32 = 1;
 const PACKET_TIMESTAMP: u32 = 8;
 const PACKET_SEQUENCE: u32 = 10;
 const PACKET_TRACK_EVENT: u32 = 11;

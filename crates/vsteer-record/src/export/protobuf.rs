@@ -1,5 +1,8 @@
 //! How is a protobuf message written by hand? Source: the encoding guide of protobuf.dev.
 
+// Field numbers of trace.proto, trace_packet.proto, track_descriptor.proto, track_event.proto.
+pub(super) const TRACE_PACKET: u32 = 1;
+
 /// A protobuf message being written.
 #[derive(Default)]
 pub(super) struct Message(pub(super) Vec<u8>);

@@ -9,8 +9,7 @@
 //! Left out: priorities (not recorded), wake-ups, and thread names that change while a thread lives.
 
 use super::names::Names;
-use super::perfetto::TRACE_PACKET;
-use super::protobuf::Message;
+use super::protobuf::{Message, TRACE_PACKET};
 use crate::folder::Recording;
 use crate::task::Task;
 use std::collections::{BTreeMap, BTreeSet};

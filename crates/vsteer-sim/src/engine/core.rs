@@ -4,13 +4,16 @@
 //!
 //! Left out: order (the engine's), and who runs (the policy's).
 
-use super::{Hot, NONE, Running, State, Watch};
+use super::Watch;
 use crate::account::{Account, Rows, SPELL, Together, WOKEN, WOKEN_SPELL};
 use crate::event::{NEVER, Queue};
-use crate::guest::linked::{Links, Poke};
+use crate::guest::linked::Links;
+use crate::guest::poke::Poke;
 use crate::guest::{Guest, Next};
+use crate::hot::{Hot, NONE, Running};
 use crate::policy::View;
 use crate::setup::{Host, Pcpu, Vcpu};
+use crate::state::State;
 
 /// All but the policy.
 pub(super) struct Core<W> {

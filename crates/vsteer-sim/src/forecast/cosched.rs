@@ -16,12 +16,14 @@
 //! most of a VM's ready time, what is foretold is too little. `GAP(cosched-alike)`: all VMs have one size of teams and one
 //! length of bursts; shares, reservations and limits are not simulated.
 
-use crate::engine::{State, Stop};
-use crate::guest::team::{LoopSpec, Pause, Schedule, Waiting};
+use crate::engine::Stop;
+use crate::guest::poke::Waiting;
+use crate::guest::team::{LoopSpec, Pause, Schedule};
 use crate::guest::{Demand, Times};
 use crate::policy::Values;
 use crate::sched::{self, Entry};
 use crate::setup::{Setup, Vcpu, VcpuSetup, VmSetup};
+use crate::state::State;
 use serde::{Deserialize, Serialize};
 use vsteer_core::Interval;
 use vsteer_core::forecast::fluid;

@@ -15,7 +15,7 @@
 //!
 //! Left out: `GAP(demand-together)`: who waits for whom (locks, barriers, a vCPU for its emulator thread).
 
-use super::queue;
+use super::queue::{self, Stretch};
 use crate::guest::{Burst, Demand, Release};
 use std::collections::BTreeMap;
 use vsteer_core::nouns::{Batch, Tid};
@@ -24,16 +24,6 @@ use vsteer_core::timeline::Switch;
 /// A thread with fewer sleeps than this in a recording is judged by its wake-ups as one that sleeps after its work: two
 /// spreads of fewer times are a coin's toss.
 const JUDGED_FROM: usize = 8;
-
-/// From a wake-up to the next sleep.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Stretch {
-    pub(super) woken_ns: u64,
-    /// When it first got a pCPU.
-    pub(super) first_ns: u64,
-    pub(super) ran_ns: u64,
-    pub(super) asleep_ns: u64,
-}
 
 /// What the recording tells of one thread.
 #[derive(Debug, Clone, PartialEq)]

@@ -16,9 +16,18 @@
 //! Left out: requests that are one after the other by their nature (a client with one connection that sleeps at random after
 //! each answer is told by its bursts, not by its sleeps); batches of arrivals; a server that several vCPUs serve.
 
-use super::demand::Stretch;
 use crate::guest::Release;
 use vsteer_core::stats::{mean, quantile, variance};
+
+/// From a wake-up to the next sleep.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Stretch {
+    pub(super) woken_ns: u64,
+    /// When it first got a pCPU.
+    pub(super) first_ns: u64,
+    pub(super) ran_ns: u64,
+    pub(super) asleep_ns: u64,
+}
 
 /// A thread with fewer sleeps than this tells nothing.
 const JUDGED_FROM: usize = 32;

@@ -15,12 +15,14 @@
 
 use super::demand::Demands;
 use crate::account::Account;
-use crate::engine::{State, Stop};
+use crate::engine::Stop;
 use crate::guest::Demand;
 use crate::policy::Values;
+use crate::samples::SIMULATED;
 use crate::scenario::Case;
 use crate::sched::{self, Entry, Simulation};
 use crate::setup::{GroupSetup, Setup, Vcpu, VcpuSetup, VmSetup};
+use crate::state::State;
 use serde::Serialize;
 use vsteer_core::nouns::{FairTuning, Histogram, HostConfig, Quota, Role, Tid, VmConfig, VmId};
 use vsteer_core::{Fault, FaultKind};
@@ -34,8 +36,6 @@ const HELD_AT_TICKS_SINCE: (u32, u32) = (6, 17);
 /// The first kernel known to have one line of tasks per pCPU, whatever groups they are in, with weights that count once per
 /// concurrently runnable task, and slices that end by a timer (kernel/sched/fair.c, 7.3.4).
 const FLAT_SINCE: (u32, u32) = (7, 3);
-/// What a simulated host says in place of its kernel's version, before the scheduler's name.
-pub const SIMULATED: &str = "vsteer simulator, ";
 /// The kernel sets the periods of each group's quota off at random: where the recording does not tell how, what a host with
 /// quotas gets is the mean over so many.
 const PHASES: u64 = 8;

@@ -1,13 +1,16 @@
 //! vCPUs that depend on nobody: closed loops, timers, servers, recorded bursts.
 
-use super::demand::{Burst, Demand, Release};
+use super::demand::{Burst, Demand};
 use super::display::Frames;
 use super::jobs::{Jobs, Sleeps, Tally};
-use super::polling::Polling;
+use super::release::Release;
 use super::times::{Draw, Times};
 use super::{NO_MORE, Next};
 use crate::event::NEVER;
+use polling::Polling;
 use vsteer_core::random::Random;
+
+mod polling;
 
 /// What the following burst depends on, besides chance. The commonest closed loop lies here, all else one step away.
 #[derive(Debug, Clone)]

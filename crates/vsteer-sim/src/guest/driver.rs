@@ -9,9 +9,9 @@
 //! monitor", OASIS 2004; Govindan et al., "Xen and co.", VEE 2007 (scheduling delays of exactly these three).
 //! Left out: batches (one interrupt for several packets); the ring's size other than by `backlog`; the network.
 
-use super::demand::Release;
 use super::jobs::{Jobs, Tally};
-use super::linked::Poke;
+use super::poke::Poke;
+use super::release::Release;
 use super::times::{Draw, Times};
 use super::{NO_MORE, Next};
 use crate::event::NEVER;

@@ -10,39 +10,11 @@ use super::demand::Demand;
 use super::driver::{Driver, ServedSpec};
 use super::jobs::Jobs;
 use super::lock::{Lock, LockSpec};
+use super::poke::{Poke, Runs};
 use super::team::{LoopSpec, Team};
-use crate::engine::{Hot, State};
-use crate::setup::Setup;
+use crate::hot::Hot;
 use vsteer_core::random::Random;
 use vsteer_core::{Fault, FaultKind};
-
-/// The next burst of a vCPU that waited.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Poke {
-    /// Whose.
-    pub vcpu: u32,
-    /// When it begins, ns; later than now only for one that is blocked.
-    pub at_ns: u64,
-    /// CPU time at full speed, ns.
-    pub work_ns: u64,
-}
-
-/// Who is on a pCPU.
-#[derive(Clone, Copy)]
-pub(super) struct Runs<'a>(&'a [Hot]);
-
-impl Runs<'_> {
-    /// Is `v` on one now?
-    pub(super) fn now(self, v: u32) -> bool {
-        self.0[v as usize].state() == State::Running
-    }
-
-    /// Has `v` been on none since `ns`, for certain?
-    pub(super) fn not_since(self, v: u32, ns: u64) -> bool {
-        let hot = &self.0[v as usize];
-        hot.state() != State::Running && hot.since_ns() <= ns
-    }
-}
 
 #[derive(Debug, Clone)]
 enum Link {
@@ -75,35 +47,41 @@ fn bad(what: impl Into<String>, way_out: impl Into<String>) -> Fault {
     Fault::new(FaultKind::BadInput, what).way_out(way_out)
 }
 
+/// A VM as links see it.
+pub(crate) struct Linked<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) demands: Vec<&'a Demand>,
+}
+
 /// Members of one link of a VM: their vCPUs' numbers and streams.
 type Members = Vec<(u32, Random)>;
 
 impl Links {
-    /// Who belongs together in `setup`.
+    /// Who belongs together among these VMs.
     ///
     /// # Errors
     /// `BadInput` for members that do not say the same, a driver that is not there, a driver that polls.
-    pub(crate) fn new(setup: &Setup) -> Result<Links, Fault> {
-        let demands = || setup.vms.iter().flat_map(|vm| vm.vcpus.iter().map(|v| &v.demand));
+    pub(crate) fn new(vms: &[Linked<'_>], seed: u64) -> Result<Links, Fault> {
+        let demands = || vms.iter().flat_map(|vm| vm.demands.iter().copied());
         if !demands().any(Demand::is_linked) {
             return Ok(Links::default());
         }
         let mut links = Links { places: vec![NOWHERE; demands().count()], ..Links::default() };
         let mut drivers: Vec<(&str, u32)> = Vec::new();
         let mut first = 0;
-        for vm in &setup.vms {
+        for vm in vms {
             let mut teams: Vec<(&LoopSpec, Members)> = Vec::new();
             let mut locks: Vec<(&LockSpec, Members)> = Vec::new();
-            for (index, v) in vm.vcpus.iter().enumerate() {
+            for (index, demand) in vm.demands.iter().enumerate() {
                 let vcpu = first + index as u32;
-                let random = Random::new(setup.seed, vcpu.into());
+                let random = Random::new(seed, vcpu.into());
                 let differs = |what: &str, n: u32| {
                     bad(
                         format!("VM {:?}, vCPU {index}: {what} {n} is another than its siblings'", vm.name),
                         "members of one say the same; give it a number of its own",
                     )
                 };
-                match &v.demand {
+                match demand {
                     Demand::Loop(spec) => {
                         match teams.iter_mut().find(|(s, _)| s.team == spec.team) {
                             None => teams.push((&**spec, vec![(vcpu, random)])),
@@ -118,7 +96,7 @@ impl Links {
                             Some(_) => return Err(differs("lock", spec.lock)),
                         };
                     }
-                    Demand::Driver => drivers.push((&vm.name, vcpu)),
+                    Demand::Driver => drivers.push((vm.name, vcpu)),
                     _ => {}
                 }
             }
@@ -128,9 +106,9 @@ impl Links {
             for (spec, members) in locks {
                 links.push(Link::Lock(Lock::new(spec, &members)), &members);
             }
-            first += vm.vcpus.len() as u32;
+            first += vm.demands.len() as u32;
         }
-        links.add_drivers(setup, &drivers)?;
+        links.add_drivers(vms, seed, &drivers)?;
         links.pokes.reserve(links.places.len());
         Ok(links)
     }
@@ -144,12 +122,12 @@ impl Links {
     }
 
     /// Servers are dealt to the vCPUs of their driver in turn.
-    fn add_drivers(&mut self, setup: &Setup, drivers: &[(&str, u32)]) -> Result<(), Fault> {
+    fn add_drivers(&mut self, vms: &[Linked<'_>], seed: u64, drivers: &[(&str, u32)]) -> Result<(), Fault> {
         let mut served: Vec<Vec<(u32, Random, &ServedSpec)>> = vec![Vec::new(); drivers.len()];
         let mut vcpu = 0;
-        for vm in &setup.vms {
-            for (index, v) in vm.vcpus.iter().enumerate() {
-                if let Demand::Served(spec) = &v.demand {
+        for vm in vms {
+            for (index, demand) in vm.demands.iter().enumerate() {
+                if let Demand::Served(spec) = demand {
                     let its = (0..drivers.len()).filter(|d| drivers[*d].0 == spec.driver);
                     let Some(d) = its.min_by_key(|d| (served[*d].len(), *d)) else {
                         return Err(bad(
@@ -157,7 +135,7 @@ impl Links {
                             "name a VM with a vCPU whose demand is `driver`",
                         ));
                     };
-                    served[d].push((vcpu, Random::new(setup.seed, vcpu.into()), &**spec));
+                    served[d].push((vcpu, Random::new(seed, vcpu.into()), &**spec));
                 }
                 vcpu += 1;
             }
@@ -193,7 +171,7 @@ impl Links {
         let (m, pokes) = (member as usize, &mut self.pokes);
         match &mut self.links[link as usize] {
             Link::Team(t) => t.burst_done(m, now_ns, pokes),
-            Link::Lock(l) => l.burst_done(m, now_ns, Runs(hot), pokes),
+            Link::Lock(l) => l.burst_done(m, now_ns, Runs::of(hot), pokes),
             Link::Driver(d) if member == DRIVER => d.burst_done(now_ns, pokes),
             Link::Driver(d) => d.served(m, now_ns, pokes),
         }

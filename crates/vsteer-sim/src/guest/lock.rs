@@ -14,8 +14,7 @@
 //! test-and-set lock is chance in hardware and here who waited longest.
 
 use super::jobs::{Jobs, Tally};
-use super::linked::{Poke, Runs};
-use super::team::Waiting;
+use super::poke::{Poke, Runs, Waiting};
 use super::times::{Draw, Times};
 use super::{NO_MORE, Next};
 use serde::{Deserialize, Serialize};

@@ -24,13 +24,15 @@ pub mod driver;
 pub mod jobs;
 pub(super) mod linked;
 pub mod lock;
-mod polling;
+pub mod poke;
+mod release;
 pub mod team;
 pub mod times;
 
 pub(super) use alone::Guest;
-pub use demand::{Burst, Demand, Release};
+pub use demand::{Burst, Demand};
 pub use jobs::{Jobs, Sleeps};
+pub use release::Release;
 pub use times::Times;
 
 /// The next burst: when it begins and how much CPU it needs.

@@ -15,7 +15,7 @@
 //! of a static schedule to that of the vCPU they are on); contention for the loop's counter.
 
 use super::jobs::{Jobs, Tally};
-use super::linked::Poke;
+use super::poke::{Poke, Waiting};
 use super::times::{Draw, Times, positive};
 use super::{NO_MORE, Next};
 use serde::{Deserialize, Serialize};
@@ -41,36 +41,6 @@ pub enum Schedule {
     Dynamic,
     /// As dynamic, after the first thread has made every chunk a task.
     Task,
-}
-
-/// How a thread waits for others.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Waiting {
-    /// It spins until they are there.
-    Spin,
-    /// It sleeps.
-    Sleep,
-    /// It spins for so long, ns of CPU time, and then sleeps.
-    SpinThenSleep(u64),
-}
-
-impl Waiting {
-    pub(super) fn check(self, key: &str) -> Result<(), Fault> {
-        match self {
-            Waiting::SpinThenSleep(ns) => positive(key, ns),
-            _ => Ok(()),
-        }
-    }
-
-    /// What a vCPU does that begins to wait now.
-    pub(super) fn next(self, now_ns: u64) -> Next {
-        match self {
-            Waiting::Spin => Next { at_ns: now_ns, work_ns: u64::MAX },
-            Waiting::Sleep => NO_MORE,
-            Waiting::SpinThenSleep(ns) => Next { at_ns: now_ns, work_ns: ns },
-        }
-    }
 }
 
 /// What the first thread does before a region.

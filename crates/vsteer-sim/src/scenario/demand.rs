@@ -3,7 +3,8 @@
 use crate::guest::display::DisplaySpec;
 use crate::guest::driver::{Asked, ServedSpec};
 use crate::guest::lock::{LockSpec, Order};
-use crate::guest::team::{LoopSpec, Pause, Schedule, Waiting};
+use crate::guest::poke::Waiting;
+use crate::guest::team::{LoopSpec, Pause, Schedule};
 use crate::guest::{Burst, Demand, Times};
 use serde::de::{Error, MapAccess, Visitor, value::MapAccessDeserializer};
 use serde::{Deserialize, Deserializer, Serialize};

@@ -8,10 +8,11 @@
 
 use super::Case;
 use crate::account::Account;
-use crate::engine::{STATES, State, Stop};
+use crate::engine::Stop;
 use crate::guest::{Jobs, Sleeps};
 use crate::sched::Simulation;
 use crate::setup::{Pcpu, Setup, Vcpu};
+use crate::state::{STATES, State};
 use serde::Serialize;
 use vsteer_core::nouns::Histogram;
 use vsteer_core::stats::{half_width, mean};

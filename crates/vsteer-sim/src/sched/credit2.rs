@@ -32,9 +32,9 @@
 //! copied.
 
 use super::super::bits::Bits;
-use super::super::engine::State;
 use super::super::policy::{About, Choice, Orders, Policy, Values, View, Why};
 use super::super::setup::{Host, Pcpu, Pool, Vcpu, Vm};
+use crate::state::State;
 use vsteer_core::Fault;
 
 mod about;

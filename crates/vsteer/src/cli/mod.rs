@@ -2,6 +2,7 @@
 //!
 //! One file per family of commands; this one has them all by name.
 
+mod assignment;
 mod change;
 mod experiment;
 mod look;
@@ -10,6 +11,7 @@ mod source;
 mod steer;
 mod words;
 
+pub use assignment::{Setting, Sweep};
 pub use change::{Apply, Method, PlanArgs, PlanFormat, Rollback, ScopeChoice, Verify};
 pub use experiment::{Experiment, ExperimentWhat};
 pub use look::{Audit, Diagnose, Export, Format, Numa, Record, Replay, Report, Top, TopologyArgs};

@@ -21,7 +21,7 @@ pub struct Simulate {
     /// With --from: a parameter of the recorded host's scheduler that was not at its default, such as `hz=1000`
     /// (--list has them; may be given again).
     #[arg(long, value_name = "KEY=VALUE", requires = "from")]
-    pub was: Vec<crate::scenario::file::Setting>,
+    pub was: Vec<crate::cli::Setting>,
     /// With --from: simulate it under this plan's changes too.
     #[arg(long, value_name = "FILE", requires = "from", conflicts_with = "under")]
     pub plan: Option<PathBuf>,
@@ -46,10 +46,10 @@ pub struct Simulate {
     /// Change the scenario: `vm.web.weight=512`, `scheduler.policy=eevdf`, `for=60s` (may be given again). With --from:
     /// simulate it with this parameter of its scheduler too, such as `base_slice_us=3000`.
     #[arg(long, value_name = "KEY=VALUE")]
-    pub set: Vec<crate::scenario::file::Setting>,
+    pub set: Vec<crate::cli::Setting>,
     /// Run it once for each of these values (may be given again: every combination).
     #[arg(long, value_name = "KEY=V1,V2,...")]
-    pub sweep: Vec<crate::scenario::file::Sweep>,
+    pub sweep: Vec<crate::cli::Sweep>,
     /// Show every VM; without it, VMs made by one `count` are shown as one line with their mean.
     #[arg(long)]
     pub each: bool,
@@ -88,7 +88,7 @@ pub struct Headroom {
     pub most: u32,
     /// Change the scenario first, as for `simulate`.
     #[arg(long, value_name = "KEY=VALUE")]
-    pub set: Vec<crate::scenario::file::Setting>,
+    pub set: Vec<crate::cli::Setting>,
 }
 
 /// `vsteer estimate`.

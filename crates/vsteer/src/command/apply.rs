@@ -1,6 +1,5 @@
 //! `vsteer apply`: makes a plan's changes. Without `--yes` or `--try` it shows what it would do.
 
-use super::plan::read;
 use crate::cli::{Apply, Login};
 use crate::interrupt::Interrupt;
 use crate::login;
@@ -13,9 +12,11 @@ use vsteer_core::setting::Change;
 use vsteer_core::{Fault, FaultKind};
 use vsteer_host::actuate::Actuate;
 use vsteer_host::knob::Knobs;
-use vsteer_host::observe::{CollectorChoice, KvmHost, Observe, Options};
+use vsteer_host::kvm::host::{KvmHost, Options};
+use vsteer_host::observe::{CollectorChoice, Observe};
 use vsteer_host::vsphere::{Esxi, is_by_name, mapped};
 use vsteer_host::xen::config::Listed;
+use vsteer_record::plan::read;
 
 /// Hidden first word of the watchdog's command line: see [`watchdog`].
 pub const WATCHDOG: &str = "__watchdog";
@@ -147,7 +148,7 @@ pub fn run(a: &Apply, json: bool) -> Result<(), Fault> {
         || interrupt.is_set(),
     )?;
     if json {
-        super::print_json(&receipt);
+        crate::text::print_json(&receipt);
         return Ok(());
     }
     for line in &receipt.steps {
@@ -169,7 +170,7 @@ fn dry_run(plan: &Plan, now: &HostConfig, actuator: &mut dyn Actuate, json: bool
     let steps = preview(plan, now, actuator)?;
     let refused = steps.iter().find_map(|p| Some(could_not(plan, p, p.refused?)));
     if json {
-        super::print_json(&steps);
+        crate::text::print_json(&steps);
         return refused.map_or(Ok(()), Err);
     }
     for p in &steps {

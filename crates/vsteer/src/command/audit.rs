@@ -23,7 +23,7 @@ pub fn run(a: &Audit, json: bool) -> Result<(), Fault> {
     }
     let found = audit(&tree);
     if json {
-        super::print_json(&serde_json::json!({ "findings": found, "unread": tree.unread }));
+        crate::text::print_json(&serde_json::json!({ "findings": found, "unread": tree.unread }));
         return Ok(());
     }
     let count = |s: State| found.iter().filter(|f| f.state == s).count();

@@ -24,7 +24,7 @@ pub fn run(a: &Diagnose, json: bool) -> Result<(), Fault> {
     a.threshold.iter().try_for_each(|(name, share)| thresholds.set(name, *share))?;
     let findings = diagnose(&stretch.config, &model, thresholds);
     if json {
-        super::print_json(
+        crate::text::print_json(
             &serde_json::json!({ "window_s": stretch.seconds(), "findings": findings, "model": model }),
         );
     } else {

@@ -120,7 +120,7 @@ pub fn run(a: &Estimate, json: bool) -> Result<(), Fault> {
         };
         let summary: serde_json::Map<String, serde_json::Value> =
             ALL.iter().map(|e| (e.name.to_owned(), json!(error(&foretold, e.name, LOADED)))).collect();
-        super::print_json(&json!({"vms": names, "intervals": parts.iter().map(at).collect::<Vec<_>>(),
+        crate::text::print_json(&json!({"vms": names, "intervals": parts.iter().map(at).collect::<Vec<_>>(),
             "foretold": foretold, "summary": summary, "load_above": LOADED}));
     } else {
         print!("{}", text::estimate::all(&names, &foretold));

@@ -110,7 +110,7 @@ fn lay_out(experiment: &Experiment, folder: &Path, json: bool) -> Result<(), Fau
     let first = order(&experiment.varied(), &laid.settings, experiment.seed, 0);
     if json {
         let settings: Vec<String> = laid.settings.iter().map(|s| experiment.words(s)).collect();
-        super::print_json(&json!({
+        crate::text::print_json(&json!({
             "experiment": experiment, "settings": settings, "questions": laid.contrasts, "first_block": first,
             "boots": { "least": boots[0], "most": boots[1] }, "no_meter": no_meter,
             "factors": found.iter().map(|(name, said, cannot)| json!({ "name": name, "found": said, "cannot": cannot })).collect::<Vec<_>>(),
@@ -168,7 +168,7 @@ fn resume(folder: &Path, yes: bool, json: bool) -> Result<(), Fault> {
         }
     };
     if json {
-        super::print_json(
+        crate::text::print_json(
             &json!({ "experiment": experiment.name, "runs": progress.runs().count(), "next": next }),
         );
     } else {
@@ -237,7 +237,7 @@ fn carry(experiment: &Experiment, mut log: Log, json: bool) -> Result<(), Fault>
         Ended::Done => {
             let answers = answer(experiment, &laid, log.events());
             if json {
-                super::print_json(&answers);
+                crate::text::print_json(&answers);
             } else {
                 print!("{}", text::text(&document::of(experiment, &laid, &log, &answers)));
                 println!("a page: vsteer experiment report {folder} -o report.html");
@@ -246,7 +246,7 @@ fn carry(experiment: &Experiment, mut log: Log, json: bool) -> Result<(), Fault>
         }
         Ended::Booting => {
             if json {
-                super::print_json(&json!({ "booting": true, "folder": folder }));
+                crate::text::print_json(&json!({ "booting": true, "folder": folder }));
             }
             Ok(())
         }
@@ -264,7 +264,7 @@ fn report(folder: &Path, markdown: bool, output: Option<&Path>, json: bool) -> R
     let laid = experiment.laid()?;
     let answers = answer(experiment, &laid, log.events());
     if json && output.is_none() {
-        super::print_json(&answers);
+        crate::text::print_json(&answers);
         return Ok(());
     }
     text::put(&document::of(experiment, &laid, &log, &answers), markdown, output, json)

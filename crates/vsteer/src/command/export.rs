@@ -22,7 +22,7 @@ pub fn run(a: &Export, json: bool) -> Result<(), Fault> {
     };
     notes.iter().for_each(|n| eprintln!("vsteer: {n}"));
     if json {
-        super::print_json(&serde_json::json!({ "output": a.output, "notes": notes }));
+        crate::text::print_json(&serde_json::json!({ "output": a.output, "notes": notes }));
     } else {
         eprintln!("vsteer: wrote {}", a.output.display());
     }

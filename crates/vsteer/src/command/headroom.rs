@@ -37,7 +37,7 @@ pub fn run(a: &Args, json: bool) -> Result<(), Fault> {
     let answers = searched(a, &host, &places, &seeds, &interrupt)?;
     let notes = known.iter().flat_map(|k| &k.notes);
     if json {
-        super::print_json(&json!({
+        crate::text::print_json(&json!({
             "scenario": a.scenario, "recording": a.from, "kind": a.kind, "levels": a.level, "most": a.most,
             "calibration": known.as_ref().map(|k| &k.calibration), "notes": notes.collect::<Vec<_>>(),
             "headroom": answers,

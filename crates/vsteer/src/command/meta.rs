@@ -17,7 +17,7 @@ pub fn topology(a: &TopologyArgs, json: bool) -> Result<(), Fault> {
     let root = Root::open(&a.root)?;
     let t = vsteer_host::linux::topology::read(&root)?;
     if json {
-        super::print_json(&t);
+        crate::text::print_json(&t);
         return Ok(());
     }
     println!("pCPUs     online {}   offline {}   allowed {}", t.online(), t.offline(), t.allowed());
@@ -71,7 +71,7 @@ pub fn exit_codes(json: bool) -> Result<(), Fault> {
             .iter()
             .map(|k| serde_json::json!({ "code": k.exit_code(), "kind": k, "meaning": k.meaning() }))
             .collect();
-        super::print_json(&all);
+        crate::text::print_json(&all);
     } else {
         println!("{:>4}  done", 0);
         for k in FaultKind::ALL {

@@ -20,8 +20,6 @@ mod steer;
 mod top;
 mod verify;
 
-pub use realtime::timer_counts;
-
 use crate::cli::{Cli, Command};
 use std::process::ExitCode;
 use vsteer_core::Fault;
@@ -58,9 +56,4 @@ pub fn run(cli: Cli) -> Result<ExitCode, Fault> {
         Command::Other(words) => return meta::other(&words, json),
     }?;
     Ok(ExitCode::SUCCESS)
-}
-
-/// Prints a value as JSON.
-pub fn print_json(value: &impl serde::Serialize) {
-    println!("{}", serde_json::to_string_pretty(value).expect("results are plain data"));
 }

@@ -3,63 +3,19 @@
 //! Of a recording or the live host, or of a host and a VM that are only described (`--host 2x18 --vcpus 12`).
 
 use crate::cli::Numa;
+use crate::text::{NodeLoad, Nodes, OfVm};
 use crate::{login, source, text};
-use serde::Serialize;
 use vsteer_core::diagnose::{Context, Thresholds};
 use vsteer_core::model::HostModel;
 use vsteer_core::nouns::{HostConfig, VmConfig, VmId};
-use vsteer_core::numa::flowchart::{Walk, walk};
+use vsteer_core::numa::flowchart::walk;
 use vsteer_core::numa::load::Load;
-use vsteer_core::numa::moves::{Mend, mend};
-use vsteer_core::numa::vnuma::{Answer, HostShape, NodeShape, Version, VmShape, answer};
+use vsteer_core::numa::moves::mend;
+use vsteer_core::numa::vnuma::{HostShape, NodeShape, Version, VmShape, answer};
 use vsteer_core::{Fault, FaultKind};
 use vsteer_host::vsphere::{Access, Client};
 
 const GIB: f64 = 1_073_741_824.0;
-
-/// A node and what it is asked for.
-#[derive(Debug, Serialize)]
-pub struct NodeLoad {
-    /// Its number.
-    pub node: u32,
-    /// Its cores.
-    pub cores: f64,
-    /// vCPUs at home on it.
-    pub vcpus: f64,
-    /// Cores wanted on average.
-    pub wanted_mean: f64,
-    /// And 99 times in 100 at most.
-    pub wanted_most: f64,
-    /// Is that within its cores?
-    pub has_room: bool,
-}
-
-/// What is said of a host's nodes.
-#[derive(Debug, Serialize)]
-pub struct Nodes {
-    /// Each.
-    pub nodes: Vec<NodeLoad>,
-    /// How far vCPUs want cores together.
-    pub bunching: f64,
-    /// The published flowchart, by the letter, VM by VM.
-    pub flowchart: Vec<Walk>,
-    /// The project's own rule.
-    pub mend: Mend,
-    /// The VMs that its moves are of.
-    pub vms: Vec<String>,
-}
-
-/// What is said of one VM's topology.
-#[derive(Debug, Serialize)]
-pub struct OfVm {
-    /// Its name.
-    pub vm: String,
-    /// What was asked about.
-    pub shape: VmShape,
-    /// What both rules say.
-    #[serde(flatten)]
-    pub answer: Answer,
-}
 
 /// Says.
 ///
@@ -90,7 +46,7 @@ pub fn run(a: &Numa, json: bool) -> Result<(), Fault> {
         }
     };
     if json {
-        super::print_json(&serde_json::json!({ "host": host, "nodes": nodes, "vms": vms }));
+        crate::text::print_json(&serde_json::json!({ "host": host, "nodes": nodes, "vms": vms }));
     } else {
         print!("{}", text::numa(nodes.as_ref(), &host, &vms));
     }
@@ -132,7 +88,7 @@ fn of_vsphere(a: &Numa, access: &Access, json: bool) -> Result<(), Fault> {
         }
     }
     if json {
-        super::print_json(&serde_json::json!({ "about": inventory.about, "hosts": all }));
+        crate::text::print_json(&serde_json::json!({ "about": inventory.about, "hosts": all }));
     }
     Ok(())
 }

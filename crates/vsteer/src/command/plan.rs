@@ -8,12 +8,12 @@ use crate::interrupt::Interrupt;
 use crate::scenario::replay::Recorded;
 use crate::source::{self, Stretch, progress_done, progress_of};
 use crate::text;
-use std::path::Path;
 use vsteer_core::forecast::Forecast;
 use vsteer_core::forecast::fluid;
 use vsteer_core::model::HostModel;
 use vsteer_core::nouns::{HostConfig, Manager};
-use vsteer_core::plan::advise::{Limits, plan_by, plan_of};
+use vsteer_core::plan::advise::{plan_by, plan_of};
+use vsteer_core::plan::delayed::Limits;
 use vsteer_core::plan::{Plan, powercli, set};
 use vsteer_core::setting::{Scope, Step};
 use vsteer_core::{Fault, FaultKind};
@@ -40,7 +40,7 @@ pub fn run(a: &PlanArgs, json: bool) -> Result<(), Fault> {
         std::fs::write(path, text).map_err(|e| Fault::io(format!("writing {}", path.display()), &e))?;
     }
     if json {
-        super::print_json(&plan);
+        crate::text::print_json(&plan);
     } else if a.format == PlanFormat::Powercli {
         print!("{}", powercli::script(&plan)?);
     } else {
@@ -223,18 +223,4 @@ fn foretold(
     let plan = chosen(a, stretch, model, &mut |steps| told.forecast(steps, &mut go_on));
     progress_done();
     plan
-}
-
-/// Reads a plan file.
-///
-/// # Errors
-/// `NothingThere` when there is none, `BadInput` when it is not a plan.
-pub fn read(path: &Path) -> Result<Plan, Fault> {
-    let bytes =
-        std::fs::read(path).map_err(|e| Fault::io(format!("reading the plan {}", path.display()), &e))?;
-    serde_json::from_slice(&bytes).map_err(|e| {
-        Fault::new(FaultKind::BadInput, format!("{} is not a plan", path.display()))
-            .because(e)
-            .way_out("a plan is what `vsteer plan -o FILE` wrote")
-    })
 }

@@ -10,7 +10,7 @@ use vsteer_core::{Fault, FaultKind};
 use vsteer_host::observe::Observe;
 use vsteer_host::switches::SwitchRecorder;
 use vsteer_host::vsphere::Statistics;
-use vsteer_record::{EventSummary, FORMAT, Manifest, Writer};
+use vsteer_record::{FORMAT, Manifest, Writer};
 
 /// A batch is written at least this often: so much is lost by a crash.
 const INTERVAL_MAX: Duration = Duration::from_secs(60);
@@ -70,7 +70,7 @@ pub fn run(a: &Record, json: bool) -> Result<(), Fault> {
         writer.finish()?;
         let seconds = seconds_of(&kept);
         if json {
-            super::print_json(&serde_json::json!({
+            crate::text::print_json(&serde_json::json!({
                 "recording": a.output, "batches": kept.len(), "seconds": seconds, "collector": host.collector(),
             }));
         } else {
@@ -149,13 +149,13 @@ pub fn run(a: &Record, json: bool) -> Result<(), Fault> {
     let events = recorded.and(closed).and(events)?;
     let seconds = begin.elapsed().as_secs_f64();
     if json {
-        super::print_json(&serde_json::json!({
+        crate::text::print_json(&serde_json::json!({
             "recording": a.output, "batches": batches, "seconds": seconds, "collector": collector,
             "switches_unseen": unseen, "events": events, "marks": marks,
         }));
     } else {
         eprintln!("vsteer: {batches} samples over {seconds:.1} s in {}", a.output.display());
-        events.iter().for_each(|e| eprintln!("vsteer: {}", told(e)));
+        events.iter().for_each(|e| eprintln!("vsteer: {}", crate::text::switches_recorded(e)));
     }
     Ok(())
 }
@@ -196,20 +196,4 @@ fn start_switches(a: &Record, host: &Host, config: &HostConfig) -> Result<Option
     let Some(observer) = host.kvm().and_then(|h| h.observer()).filter(|_| a.events) else { return Ok(None) };
     let ring = a.ring.map(|r| r - samples_part(r, true));
     SwitchRecorder::start(observer, &a.output, ring, config).map(Some)
-}
-
-/// What became of the switches, for people.
-pub fn told(e: &EventSummary) -> String {
-    let all = (e.recorded + e.lost).max(1) as f64;
-    let compared = e.coverage().map_or_else(String::new, |c| {
-        format!("; recorded and lost are {:.3} % of the kernel's own count", 100.0 * c)
-    });
-    format!(
-        "{} context switches and {} wake-ups recorded, {} lost ({:.2} %), {} not reported by the kernel and inferred{compared}",
-        e.recorded,
-        e.wake_ups,
-        e.lost,
-        100.0 * e.lost as f64 / all,
-        e.unseen,
-    )
 }

@@ -1,8 +1,8 @@
 //! `vsteer replay`: a recording as `top -b` would have shown it.
 
-use super::top::print_rows;
 use crate::cli::Replay;
 use crate::source;
+use crate::text::print_rows;
 use std::path::Path;
 use std::time::Duration;
 use vsteer_core::nouns::Batch;
@@ -22,7 +22,7 @@ pub fn run(a: &Replay, json: bool) -> Result<(), Fault> {
         }
         let marks = vsteer_record::read_marks(&a.recording)?;
         if json {
-            super::print_json(&marks);
+            crate::text::print_json(&marks);
         } else {
             marks.iter().for_each(|m| println!("{}", crate::text::mark(m)));
         }

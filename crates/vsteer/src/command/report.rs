@@ -7,7 +7,8 @@ use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 use vsteer_core::diagnose::{Thresholds, diagnose};
 use vsteer_core::plan::Plan;
-use vsteer_core::plan::advise::{self, Limits};
+use vsteer_core::plan::advise::{self};
+use vsteer_core::plan::delayed::Limits;
 use vsteer_core::setting::Scope;
 use vsteer_core::verify::Verdict;
 use vsteer_core::{Fault, FaultKind};
@@ -24,7 +25,7 @@ pub fn run(a: &Report, json: bool) -> Result<(), Fault> {
     let before = side(&a.before, if alone { "Recording" } else { "Before" })?;
     let after = a.after.as_deref().map(|p| side(p, "After")).transpose()?;
     let plan = match &a.plan {
-        Some(path) => Some((super::plan::read(path)?, false)),
+        Some(path) => Some((vsteer_record::plan::read(path)?, false)),
         None if alone => propose(&before).map(|p| (p, true)),
         None => None,
     };
@@ -45,7 +46,7 @@ pub fn run(a: &Report, json: bool) -> Result<(), Fault> {
     let page = html(&document);
     write(&a.output, &page)?;
     if json {
-        super::print_json(&serde_json::json!({ "report": a.output, "bytes": page.len() }));
+        crate::text::print_json(&serde_json::json!({ "report": a.output, "bytes": page.len() }));
     } else {
         eprintln!("vsteer: wrote {} ({} KiB)", a.output.display(), page.len() / 1024);
     }

@@ -29,7 +29,7 @@ pub fn run(a: &Rollback, json: bool) -> Result<(), Fault> {
         }
     }
     if json {
-        super::print_json(&receipts);
+        crate::text::print_json(&receipts);
     } else {
         for r in &receipts {
             r.steps.iter().for_each(|line| println!("{line}"));

@@ -1,8 +1,9 @@
 //! `vsteer simulate`: what if?
 
+use crate::cli::Setting;
 use crate::cli::Simulate;
 use crate::interrupt::Interrupt;
-use crate::scenario::file::{File, Setting};
+use crate::scenario::file::File;
 use crate::scenario::replay::{self, Change};
 use crate::scenario::table::{self, Point};
 use crate::scenario::{record, runs};
@@ -66,7 +67,7 @@ pub fn run(a: &Simulate, json: bool) -> Result<(), Fault> {
             let all = a.set.iter().chain(set).map(|s| (s.key.clone(), s.text.clone()));
             table::value(point, &all.collect::<Vec<_>>())
         });
-        super::print_json(&json!({
+        crate::text::print_json(&json!({
             "scenario": path, "title": file.scenario.title, "seeds": seeds, "measures": MEASURES,
             "points": told.collect::<Vec<_>>(), "recording": a.output,
         }));
@@ -118,7 +119,7 @@ fn label(set: &[Setting]) -> String {
 /// The schedulers there are.
 fn list(json: bool) -> Result<(), Fault> {
     if json {
-        super::print_json(&POLICIES.iter().map(|p| p.about).collect::<Vec<_>>());
+        crate::text::print_json(&POLICIES.iter().map(|p| p.about).collect::<Vec<_>>());
         return Ok(());
     }
     for p in POLICIES {

@@ -3,10 +3,10 @@
 use crate::cli::Top;
 use crate::interrupt::{Interrupt, due};
 use crate::source::{need_vms, open_host};
-use crate::text::{csv_header, csv_line, one_line, vm_rows};
+use crate::text::{csv_header, print_rows};
 use std::io::IsTerminal;
 use std::time::Instant;
-use vsteer_core::model::{self, HostModel};
+use vsteer_core::model;
 use vsteer_core::{Fault, FaultKind};
 use vsteer_host::observe::Observe;
 
@@ -50,17 +50,4 @@ pub fn run(a: &Top, json: bool) -> Result<(), Fault> {
         left -= 1;
     }
     Ok(())
-}
-
-/// One update: CSV rows, or the model as a line of JSON.
-pub fn print_rows(unix_ns: u64, model: &HostModel, json: bool) {
-    if json {
-        println!("{}", serde_json::to_string(model).expect("a model is plain data"));
-        return;
-    }
-    let name =
-        |id: &str| model.vms.iter().find(|v| v.id.0 == id).map_or(id.to_owned(), |v| one_line(&v.name));
-    for row in vm_rows(model) {
-        println!("{}", csv_line(unix_ns, &name(&row.group), &row));
-    }
 }

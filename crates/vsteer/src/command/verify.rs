@@ -27,7 +27,7 @@ pub fn compare(
 /// As [`source::read`] and [`compare`]; `NothingThere` where nothing was compared: that is no verdict.
 pub fn run(a: &Verify, json: bool) -> Result<(), Fault> {
     let read = |p: &Path| source::whole(source::read(p)?);
-    let plan = a.plan.as_deref().map(super::plan::read).transpose()?;
+    let plan = a.plan.as_deref().map(vsteer_record::plan::read).transpose()?;
     let verdict = compare(&read(&a.before)?, &read(&a.after)?, plan.as_ref())?;
     if let Some(why) = verdict.unfounded() {
         return Err(Fault::new(FaultKind::NothingThere, "nothing was compared: there is no verdict")
@@ -35,7 +35,7 @@ pub fn run(a: &Verify, json: bool) -> Result<(), Fault> {
             .way_out("record the same VMs before and after, each for five intervals at least"));
     }
     if json {
-        super::print_json(&serde_json::json!({
+        crate::text::print_json(&serde_json::json!({
             "overall": verdict.overall(), "verdict": verdict, "forecast": verdict.score(),
         }));
     } else {

@@ -20,7 +20,7 @@ pub fn report(markdown: bool, output: Option<&Path>, json: bool) -> Result<(), F
         .map_err(|e| Fault::new(FaultKind::BadInput, "experiments/published/host-tuning.toml").because(e))?;
     let told = read_again(&study)?;
     if json && output.is_none() {
-        crate::command::print_json(&told);
+        crate::text::print_json(&told);
         return Ok(());
     }
     text::put(&document(&told), markdown, output, json)

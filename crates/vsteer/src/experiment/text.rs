@@ -18,7 +18,7 @@ pub fn put(document: &Document, as_markdown: bool, output: Option<&Path>, json: 
     let html = page::html(document);
     std::fs::write(path, &html).map_err(|e| Fault::io(format!("writing {}", path.display()), &e))?;
     if json {
-        crate::command::print_json(&serde_json::json!({ "report": path, "bytes": html.len() }));
+        crate::text::print_json(&serde_json::json!({ "report": path, "bytes": html.len() }));
     } else {
         eprintln!("vsteer: wrote {} ({} KiB)", path.display(), html.len() / 1024);
     }

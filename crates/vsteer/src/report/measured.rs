@@ -2,7 +2,6 @@
 
 use super::markup::{column, esc, table};
 use super::{Document, Side};
-use crate::command::record::told;
 use crate::source::clock;
 
 fn rows(s: &Side) -> String {
@@ -18,7 +17,7 @@ fn rows(s: &Side) -> String {
     let every = 1000.0 * s.stretch.seconds() / (n.max(2) - 1) as f64;
     out += &row("samples", format!("{n}, one every {every:.0} ms, collector {}", esc(&s.model.collector)));
     out += &match (&s.events, &s.excerpt) {
-        (Some(e), _) => row("context switches", esc(&told(e))),
+        (Some(e), _) => row("context switches", esc(&crate::text::switches_recorded(e))),
         (None, Some(_)) => {
             row("context switches", "recorded; the recorder did not come to say how many".to_owned())
         }

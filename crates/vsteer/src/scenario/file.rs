@@ -5,75 +5,13 @@
 //! `--set KEY=VALUE` changes the table before it is read as a scenario: `vm.web.weight=512`, where a part of the path
 //! may be an element's index or its `name`.
 
+use crate::cli::Setting;
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
 use toml::de::{DeTable, DeValue};
 use toml::{Spanned, Table, Value};
 use vsteer_core::{Fault, FaultKind};
 use vsteer_sim::scenario::{Case, Refusal, Scenario};
-
-/// A change of a scenario from the command line.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Setting {
-    /// The key path.
-    pub key: String,
-    /// The value, as it was written.
-    pub text: String,
-}
-
-impl std::str::FromStr for Setting {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Setting, String> {
-        match text.split_once('=') {
-            Some((key, value)) if !key.trim().is_empty() && !value.trim().is_empty() => {
-                Ok(Setting { key: key.trim().to_owned(), text: value.trim().to_owned() })
-            }
-            _ => Err(format!("{text:?}: write KEY=VALUE, such as vm.web.weight=512")),
-        }
-    }
-}
-
-/// A key and the values to try.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Sweep {
-    /// The key path.
-    pub key: String,
-    /// Each value, as it was written.
-    pub values: Vec<String>,
-}
-
-impl std::str::FromStr for Sweep {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Sweep, String> {
-        let Setting { key, text } = text.parse()?;
-        let values: Vec<String> = apart(&text).iter().map(|v| v.trim().to_owned()).collect();
-        if values.iter().any(String::is_empty) {
-            return Err(format!("{text:?} has an empty value: write KEY=V1,V2,..."));
-        }
-        Ok(Sweep { key, values })
-    }
-}
-
-/// Splits at the commas that are in no bracket and no quote.
-fn apart(text: &str) -> Vec<&str> {
-    let (mut depth, mut quoted, mut from, mut parts) = (0i32, false, 0, Vec::new());
-    for (i, c) in text.char_indices() {
-        match c {
-            '"' => quoted = !quoted,
-            '[' | '{' if !quoted => depth += 1,
-            ']' | '}' if !quoted => depth -= 1,
-            ',' if !quoted && depth == 0 => {
-                parts.push(&text[from..i]);
-                from = i + 1;
-            }
-            _ => {}
-        }
-    }
-    parts.push(&text[from..]);
-    parts
-}
 
 /// A scenario file as it was read.
 pub struct File {
@@ -227,6 +165,7 @@ fn set(root: &mut Value, key: &str, value: Value) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::Sweep;
 
     const TEXT: &str = r#"title = "two"
 for = "1s"

@@ -3,9 +3,10 @@
 //! The papers' files are part of the program: it tells the same wherever it runs. A test holds that none of the folder
 //! `scenarios/published/` is forgotten here.
 
-use super::file::{File, Setting};
+use super::file::File;
 use super::runs;
 use super::table::number;
+use crate::cli::Setting;
 use crate::interrupt::Interrupt;
 use serde_json::{Value, json};
 use std::fmt::Write;
@@ -120,7 +121,7 @@ pub fn run(name: &str, seeds: u16, markdown: bool, json: bool) -> Result<(), Fau
     }
     let sum = summary(done.iter().flat_map(|d| d.told.iter().map(|t| t.verdict)));
     if json {
-        crate::command::print_json(&value(&done, &sum, seeds));
+        crate::text::print_json(&value(&done, &sum, seeds));
     } else if markdown {
         print!("{}", page(&done, &sum, seeds));
     } else {

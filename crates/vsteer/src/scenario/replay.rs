@@ -1,7 +1,7 @@
 //! A recorded host, simulated: as it was (does the simulator give back what was measured?) and changed.
 
-use super::file::Setting;
 use super::record;
+use crate::cli::Setting;
 use crate::interrupt::Interrupt;
 use crate::source::{self, Stretch, progress_done, progress_of};
 use crate::text::one_line;
@@ -218,7 +218,7 @@ pub fn run(
     let later = change.under.map(|p| source::whole(source::read(p)?)).transpose()?;
     let config = &recorded.stretch.config;
     let changed = match (change.plan, &later) {
-        (Some(path), _) => Some(fluid::after(config, &crate::command::plan::read(path)?.steps)),
+        (Some(path), _) => Some(fluid::after(config, &vsteer_record::plan::read(path)?.steps)),
         (None, Some(later)) => Some(same_threads(config, &later.config)?),
         (None, None) => (!change.set.is_empty()).then(|| config.clone()),
     };
@@ -284,7 +284,7 @@ pub fn run(
     let fluid = ready_error(waiting.iter().filter_map(|r| Some((r.fluid?, ready(r.then)?))));
     if json {
         let rows: Vec<Value> = rows.iter().map(value).collect();
-        crate::command::print_json(&json!({
+        crate::text::print_json(&json!({
             "recording": folder, "window_ns": window_ns, "bursts": whole, "broken": broken, "notes": notes,
             "calibration": calibration, "prediction": prediction, "no_change_ready_error": no_change,
             "fluid_ready_error": fluid, "vcpus": rows,

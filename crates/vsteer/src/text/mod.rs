@@ -8,10 +8,32 @@ mod top;
 mod verdict;
 
 pub use findings::findings;
-pub use numa::numa;
+pub use numa::{NodeLoad, Nodes, OfVm, numa};
 pub use plan::plan;
-pub use top::{COLUMNS, Row, csv_header, csv_line, host_rows, node_rows, shown, vm_rows};
+pub use top::{COLUMNS, Row, csv_header, host_rows, node_rows, print_rows, shown, vm_rows};
 pub use verdict::verdict;
+use vsteer_record::EventSummary;
+
+/// Prints a value as JSON.
+pub fn print_json(value: &impl serde::Serialize) {
+    println!("{}", serde_json::to_string_pretty(value).expect("results are plain data"));
+}
+
+/// What became of the switches, for people.
+pub fn switches_recorded(e: &EventSummary) -> String {
+    let all = (e.recorded + e.lost).max(1) as f64;
+    let compared = e.coverage().map_or_else(String::new, |c| {
+        format!("; recorded and lost are {:.3} % of the kernel's own count", 100.0 * c)
+    });
+    format!(
+        "{} context switches and {} wake-ups recorded, {} lost ({:.2} %), {} not reported by the kernel and inferred{compared}",
+        e.recorded,
+        e.wake_ups,
+        e.lost,
+        100.0 * e.lost as f64 / all,
+        e.unseen,
+    )
+}
 
 /// A share as a percentage of one pCPU, `-` where it was not measured.
 pub fn percent(share: Option<f64>) -> String {

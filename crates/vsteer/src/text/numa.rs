@@ -2,10 +2,54 @@
 //! says, and each VM's sockets.
 
 use super::{folded, one_line};
-use crate::command::numa::{Nodes, OfVm};
-use vsteer_core::numa::flowchart::End;
+use serde::Serialize;
+use vsteer_core::numa::flowchart::{End, Walk};
 use vsteer_core::numa::moves::{Mend, Move};
-use vsteer_core::numa::vnuma::{Advice, Answer, HostShape};
+use vsteer_core::numa::vnuma::{Advice, Answer, HostShape, VmShape};
+
+/// A node and what it is asked for.
+#[derive(Debug, Serialize)]
+pub struct NodeLoad {
+    /// Its number.
+    pub node: u32,
+    /// Its cores.
+    pub cores: f64,
+    /// vCPUs at home on it.
+    pub vcpus: f64,
+    /// Cores wanted on average.
+    pub wanted_mean: f64,
+    /// And 99 times in 100 at most.
+    pub wanted_most: f64,
+    /// Is that within its cores?
+    pub has_room: bool,
+}
+
+/// What is said of a host's nodes.
+#[derive(Debug, Serialize)]
+pub struct Nodes {
+    /// Each.
+    pub nodes: Vec<NodeLoad>,
+    /// How far vCPUs want cores together.
+    pub bunching: f64,
+    /// The published flowchart, by the letter, VM by VM.
+    pub flowchart: Vec<Walk>,
+    /// The project's own rule.
+    pub mend: Mend,
+    /// The VMs that its moves are of.
+    pub vms: Vec<String>,
+}
+
+/// What is said of one VM's topology.
+#[derive(Debug, Serialize)]
+pub struct OfVm {
+    /// Its name.
+    pub vm: String,
+    /// What was asked about.
+    pub shape: VmShape,
+    /// What both rules say.
+    #[serde(flatten)]
+    pub answer: Answer,
+}
 
 /// All of it.
 pub fn numa(nodes: Option<&Nodes>, host: &HostShape, vms: &[OfVm]) -> String {
@@ -77,7 +121,7 @@ fn mended(n: &Nodes) -> String {
             format!("{}: the fewest moves after which every node has room{}", moves(n, all), searched(exact))
         }
         Mend::Cannot { relief, fewer_vcpus, more_cores, exact } => {
-            let what = vsteer_core::plan::node_cannot(*fewer_vcpus, *more_cores);
+            let what = vsteer_core::numa::moves::cannot(*fewer_vcpus, *more_cores);
             let relief = match &relief[..] {
                 [] => String::new(),
                 some => format!("; {} would relieve it", moves(n, some)),

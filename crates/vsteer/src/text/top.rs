@@ -200,3 +200,16 @@ pub fn csv_line(unix_ns: u64, vm: &str, r: &Row) -> String {
     let cells = r.cells.iter().map(|c| if c == "-" { "" } else { c }).collect::<Vec<_>>().join(",");
     format!("{unix_ns},{},{},{cells}", csv_text(vm), csv_text(thread))
 }
+
+/// One update: CSV rows, or the model as a line of JSON.
+pub fn print_rows(unix_ns: u64, model: &HostModel, json: bool) {
+    if json {
+        println!("{}", serde_json::to_string(model).expect("a model is plain data"));
+        return;
+    }
+    let name =
+        |id: &str| model.vms.iter().find(|v| v.id.0 == id).map_or(id.to_owned(), |v| one_line(&v.name));
+    for row in vm_rows(model) {
+        println!("{}", csv_line(unix_ns, &name(&row.group), &row));
+    }
+}

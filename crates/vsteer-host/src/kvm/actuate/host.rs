@@ -12,7 +12,7 @@ use super::{changed, fault};
 use crate::actuate::{Former, Restored};
 use crate::kvm::client::Client;
 use crate::kvm::definition;
-use crate::observe::KvmHost;
+use crate::kvm::host::KvmHost;
 use serde_json::{Value, json};
 use std::time::Duration;
 use vsteer_core::CpuSet;

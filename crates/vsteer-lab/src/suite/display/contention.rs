@@ -154,10 +154,10 @@ fn frames(lab: &Lab, vm: &str, from_s: f64, to_s: f64) -> Result<(f64, f64), Fau
 /// Looks at the VM for a while.
 fn window(bench: &Bench, lab: &Lab, v: &Vsteer, vm: &str) -> Result<Seen, Fault> {
     let to = bench.fresh("display-window.vsteer")?;
-    let (from_s, from_ns) = (now_s(), crate::report::stamp::now_ns());
+    let (from_s, from_ns) = (now_s(), crate::report::clock::now_ns());
     let length = format!("{}s", WINDOW.as_secs());
     v.run(&["record", "-o", &to, "--for", &length, "--connect", &v.uri], false, LIMIT)?;
-    let (to_s, to_ns) = (now_s(), crate::report::stamp::now_ns());
+    let (to_s, to_ns) = (now_s(), crate::report::clock::now_ns());
     wait("until its frames are told", LOGGED)?;
     let (fps, latency_ms) = frames(lab, vm, from_s, to_s)?;
     let r = Recording::open(Path::new(&to))?;

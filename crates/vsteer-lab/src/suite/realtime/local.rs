@@ -10,7 +10,7 @@ use crate::drive::{Vsteer, wait};
 use crate::interrupt;
 use crate::libvirtd;
 use crate::process::{cpu_ns, stolen_ns};
-use crate::report::stamp::now_ns;
+use crate::report::clock::now_ns;
 use crate::report::window::VmMeasured;
 use crate::suite::{Bench, Findings};
 use serde::Serialize;

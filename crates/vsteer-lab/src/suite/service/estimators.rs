@@ -11,7 +11,10 @@
 //!
 //! Left out: several pCPUs, where the emulated host's times are not exact.
 
-use super::{Server, UNITS_PUBLISHED, boot_all, local, servers};
+use super::{Server, UNITS_PUBLISHED, boot_all, servers};
+
+pub mod local;
+
 use crate::drive::Vsteer;
 use crate::emulated::job::Job;
 use crate::emulated::{self, Ran};

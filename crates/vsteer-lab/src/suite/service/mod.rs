@@ -14,7 +14,6 @@
 pub mod control;
 pub mod estimators;
 pub mod kill;
-pub mod local;
 pub mod moving;
 pub mod soak;
 

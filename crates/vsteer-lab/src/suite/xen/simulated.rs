@@ -11,11 +11,12 @@ use vsteer_core::nouns::Histogram;
 use vsteer_core::random::Random;
 use vsteer_core::topology::machine;
 use vsteer_core::{CpuSet, Fault, FaultKind};
-use vsteer_sim::engine::{STATES, State, Stop};
+use vsteer_sim::engine::Stop;
 use vsteer_sim::guest::{Demand, Times};
 use vsteer_sim::policy::Values;
 use vsteer_sim::sched;
 use vsteer_sim::setup::{Setup, Vcpu, VcpuSetup, VmSetup};
+use vsteer_sim::state::{STATES, State};
 
 const WARM_UP_NS: u64 = 20_000_000_000;
 const MEASURED_NS: u64 = 60_000_000_000;

@@ -4,9 +4,9 @@
 //! who at -1, and with it the priority.
 
 use super::{ACTIVE, BOOST, CREDITS_PER_MS, Credit, LEAVING, MS, NONE, OVER, PARKED, QUEUED, UNDER};
-use crate::engine::State;
 use crate::policy::{Held, Orders, View};
 use crate::setup::{Pcpu, Vcpu};
+use crate::state::State;
 
 impl Credit {
     /// One tick on every pCPU that is busy; false when none is.

@@ -3,9 +3,9 @@
 //! Sources as in [`super`].
 
 use super::{CREDIT_INIT, Credit2, Domain, MIN_TIMER};
-use crate::engine::State;
 use crate::policy::{Held, Orders, View};
 use crate::setup::Vcpu;
+use crate::state::State;
 
 impl Domain {
     pub(super) fn cap(&mut self, cap_pct: u32, period_ns: i64, now_ns: u64) {

@@ -166,7 +166,7 @@ impl Credit2 {
 
     /// Is `v` runnable?
     fn wants(&self, view: &View<'_>, v: u32) -> bool {
-        use crate::engine::State;
+        use crate::state::State;
         matches!(view.state(Vcpu(v)), State::Running | State::Ready) && !self.units[v as usize].parked
     }
 

@@ -5,15 +5,16 @@ mod priority;
 mod service;
 mod text;
 
-pub use service::{quoted as systemd_word, timer_counts};
+pub use service::quoted as systemd_word;
 
 use crate::cli::{CollectorChoice, Realtime, RealtimeBy, RealtimeRun, RealtimeWhat, Source};
 use crate::interrupt::Interrupt;
 use crate::source::open_host;
 use vsteer_core::nouns::{HostConfig, VmConfig};
 use vsteer_core::{Fault, FaultKind};
+use vsteer_host::kvm::host::KvmHost;
 use vsteer_host::kvm::inventory::is_named;
-use vsteer_host::observe::{KvmHost, Observe};
+use vsteer_host::observe::Observe;
 use vsteer_host::realtime::Kernel;
 
 /// Does what was asked for.
@@ -118,7 +119,7 @@ fn say_what_would_be(means: Means, a: &RealtimeRun, config: &HostConfig, json: b
             .iter()
             .map(|(name, why)| serde_json::json!({ "name": name, "refused": why.as_ref().map(ToString::to_string) }))
             .collect();
-        super::print_json(&serde_json::json!({ "would_schedule": true, "by": by, "vms": vms }));
+        crate::text::print_json(&serde_json::json!({ "would_schedule": true, "by": by, "vms": vms }));
         return Ok(());
     }
     println!(

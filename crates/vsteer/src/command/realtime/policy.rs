@@ -88,7 +88,7 @@ pub fn keep(
     let told = keeping.told()?;
     keeping.scheduling.stop();
     if json {
-        crate::command::print_json(&told);
+        crate::text::print_json(&told);
     } else {
         print!("{}", super::text::report(&told));
     }

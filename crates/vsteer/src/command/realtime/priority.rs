@@ -54,7 +54,7 @@ pub fn keep(
     let mut told = told?;
     told["put_back"] = json!(receipts?.iter().map(|r| r.steps.len()).sum::<usize>());
     if json {
-        crate::command::print_json(&told);
+        crate::text::print_json(&told);
     } else {
         print!("{}", super::text::report(&told));
     }

@@ -5,39 +5,26 @@
 
 use super::text;
 use crate::cli::RealtimeRun;
+use crate::realtime_socket::{connect, folder, socket};
 use rustix::process::{Pid, Signal};
-use serde::Deserialize;
 use serde_json::Value;
-use std::collections::BTreeMap;
 use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
+use std::os::unix::net::{UnixDatagram, UnixListener};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
-use vsteer_core::nouns::{TimerCounts, VmId};
 use vsteer_core::{Fault, FaultKind};
 
 /// Its answer is a few KB.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
-/// Who samples does not wait longer.
-const TELLS_WITHIN: Duration = Duration::from_millis(500);
 /// Loading a policy takes seconds on a busy host; so does taking back what was set.
 const BEGINS_WITHIN: Duration = Duration::from_secs(60);
 const ENDS_WITHIN: Duration = Duration::from_secs(60);
 /// What it prints when VMs are kept first from there on.
 const READY: &str = "vsteer: ready";
-
-fn folder() -> PathBuf {
-    let journals = vsteer_act::journal_folder();
-    journals.parent().map_or_else(|| journals.clone(), Path::to_owned)
-}
-
-fn socket() -> PathBuf {
-    folder().join("realtime.sock")
-}
 
 fn log() -> PathBuf {
     folder().join("realtime.log")
@@ -101,12 +88,6 @@ impl Drop for Desk {
     }
 }
 
-fn connect() -> std::io::Result<(UnixStream, Pid)> {
-    let stream = UnixStream::connect(socket())?;
-    let pid = rustix::net::sockopt::socket_peercred(&stream)?.pid;
-    Ok((stream, pid))
-}
-
 /// The service: what it tells, and its process.
 fn ask() -> Result<(Value, Pid), Fault> {
     let what = || Fault::new(FaultKind::NothingThere, "no VM is kept first: the service does not run");
@@ -136,21 +117,6 @@ fn ask() -> Result<(Value, Pid), Fault> {
     Ok((told, pid))
 }
 
-/// What the timers of VMs asked for and got, where a service puts them first; nobody's where none does, or does not say.
-pub fn timer_counts() -> BTreeMap<VmId, TimerCounts> {
-    let told = connect().ok().and_then(|(mut stream, _)| {
-        let mut told = String::new();
-        stream.set_read_timeout(Some(TELLS_WITHIN)).ok()?;
-        stream.read_to_string(&mut told).ok()?;
-        serde_json::from_str::<Value>(&told).ok()
-    });
-    let of = |vm: &Value| {
-        let id = VmId(vm["id"].as_str()?.to_owned());
-        Some((id, TimerCounts::deserialize(&vm["timers"]).ok()?))
-    };
-    told.iter().filter_map(|t| t["vms"].as_array()).flatten().filter_map(of).collect()
-}
-
 /// `vsteer realtime status`.
 ///
 /// # Errors
@@ -170,7 +136,7 @@ pub fn report(json: bool) -> Result<(), Fault> {
 fn show(json: bool, in_words: impl Fn(&Value) -> String) -> Result<(), Fault> {
     let (told, _) = ask()?;
     if json {
-        crate::command::print_json(&told);
+        crate::text::print_json(&told);
     } else {
         print!("{}", in_words(&told));
     }
@@ -200,7 +166,7 @@ pub fn disable(json: bool) -> Result<(), Fault> {
         std::thread::sleep(Duration::from_millis(20));
     }
     if json {
-        crate::command::print_json(&serde_json::json!({ "ended": told }));
+        crate::text::print_json(&serde_json::json!({ "ended": told }));
     } else {
         print!("{}", text::report(&told));
         println!("No VM is kept first any more.");
@@ -255,7 +221,7 @@ pub fn enable(a: &RealtimeRun, json: bool) -> Result<(), Fault> {
         if said.iter().any(|line| line == READY) {
             let notes: Vec<&String> = said.iter().filter(|line| *line != READY).collect();
             if json {
-                crate::command::print_json(&serde_json::json!({ "pid": service.id(), "said": notes }));
+                crate::text::print_json(&serde_json::json!({ "pid": service.id(), "said": notes }));
             } else {
                 notes.iter().for_each(|line| println!("{line}"));
                 println!(

@@ -4,10 +4,11 @@
 //! busy, and the pCPUs it may not use have room for nearly all that it waits for. pCPUs that the kernel isolates are nobody's to be
 //! let onto, and who is on them was put there.
 
-use super::advise::{Action, Context, is_delayed};
+use super::{Action, Context};
 use super::{Step, placing};
 use crate::CpuSet;
 use crate::nouns::VmThread;
+use crate::plan::delayed::is_delayed;
 
 /// See the file's head.
 pub const ACTION: Action = Action {

@@ -5,10 +5,10 @@
 //! guest sees its timer in time; while it is not, it sees it when it next gets one. The guest measures this itself, for
 //! to the hypervisor nothing sleeps.
 
-use super::alone::Guest;
-use super::jobs::Naps;
-use super::{Next, Sleeps};
+use super::Guest;
 use crate::event::NEVER;
+use crate::guest::jobs::Naps;
+use crate::guest::{Next, Sleeps};
 
 #[derive(Debug, Clone)]
 pub(super) struct Polling {
@@ -73,8 +73,8 @@ impl Polling {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Demand, Times};
     use super::*;
+    use crate::guest::{Demand, Times};
     use vsteer_core::random::Random;
 
     #[test]

@@ -15,7 +15,7 @@
 //! said here: 2 to 5 % in the lab's loops. Caches that VMs share; last level caches and memory nodes,
 //! of which `node` thinks. A VM that is pinned already stays so.
 
-use super::advise::{Action, Context};
+use super::{Action, Context};
 use crate::CpuSet;
 use crate::model::ThreadModel;
 use crate::nouns::VmConfig;

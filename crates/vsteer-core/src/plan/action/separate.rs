@@ -5,7 +5,7 @@
 //! translator the guest's timers run in the emulator thread. A pin that keeps a thread within what it gets stays, and one that
 //! does so in part is kept to that part. Costs the others what the delayed VMs leave unused.
 
-use super::advise::{Action, Context};
+use super::{Action, Context};
 use super::{Step, placing};
 use crate::CpuSet;
 use crate::nouns::VmThread;

@@ -7,12 +7,14 @@
 //!
 //! Left out: VMs on several nodes. Fewer vCPUs or more cores, where no moves mend it, are the diagnosis's to say.
 
-use super::advise::{Action, Context, is_delayed};
 use super::placing;
+use super::{Action, Context};
 use crate::CpuSet;
 use crate::nouns::{Manager, VmConfig, VmThread};
 use crate::numa::load::{Load, Node};
+use crate::numa::moves::cannot;
 use crate::numa::moves::{Mend, mend};
+use crate::plan::delayed::is_delayed;
 use crate::setting::{Change, Step};
 
 /// See the file's head.
@@ -72,17 +74,6 @@ fn propose(c: &Context<'_>) -> Result<Vec<Step>, String> {
         }
     }
     Ok(steps)
-}
-
-/// That no moves do it, and what would.
-pub fn cannot(fewer_vcpus: Option<u32>, more_cores: Option<u32>) -> String {
-    let less = fewer_vcpus.map(|n| format!("{n} vCPUs less in all"));
-    let more = more_cores.map(|n| format!("{n} more cores on every node"));
-    match (less, more) {
-        (Some(less), Some(more)) => format!("no moves mend it: {less}, or {more}, would"),
-        (Some(one), None) | (None, Some(one)) => format!("no moves mend it: {one} would"),
-        (None, None) => "no moves mend it, nor twice the cores: it is far more than the host has".to_owned(),
-    }
 }
 
 /// `anybodys`: the pCPUs that it may be let onto.

@@ -6,9 +6,9 @@
 //!
 //! Whether the weights are what somebody wants is not known, so it is proposed only when asked for.
 
-use super::advise::{Action, Context};
+use super::{Action, Context};
 use crate::CpuSet;
-use crate::nouns::{CpuPool, HostConfig, VmConfig};
+use crate::nouns::{CpuPool, MADE, VmConfig, pinned_alike};
 use crate::setting::{Change, Step};
 
 /// See the file's head.
@@ -20,29 +20,9 @@ pub const ACTION: Action = Action {
     propose,
 };
 
-/// A pool that is called so was made by a plan, and goes when it is empty.
-pub const MADE: &str = "vsteer-";
-
 /// The name of the pool that is made of these pCPUs.
 fn name_of(cpus: &CpuSet) -> String {
     format!("{MADE}{}", cpus.to_string().replace(',', "+"))
-}
-
-/// VMs whose weights do nothing, by where all their vCPUs are pinned, if their weights differ.
-pub fn pinned_alike(config: &HostConfig) -> Vec<(&CpuPool, CpuSet, Vec<&VmConfig>)> {
-    let mut groups: Vec<(&CpuPool, CpuSet, Vec<&VmConfig>)> = Vec::new();
-    for vm in &config.vms {
-        let (Some(pool), Some(first)) = (vm.pinned_within(), vm.vcpus().next()) else { continue };
-        if vm.weight.is_none() || vm.vcpus().any(|t| t.affinity != first.affinity) {
-            continue;
-        }
-        match groups.iter_mut().find(|(of, cpus, _)| of.name == pool.name && *cpus == first.affinity) {
-            Some((.., vms)) => vms.push(vm),
-            None => groups.push((pool, first.affinity.clone(), vec![vm])),
-        }
-    }
-    groups.retain(|(.., vms)| vms.iter().any(|vm| vm.weight != vms[0].weight));
-    groups
 }
 
 fn propose(c: &Context<'_>) -> Result<Vec<Step>, String> {

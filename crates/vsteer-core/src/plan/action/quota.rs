@@ -3,7 +3,7 @@
 //! A limit is somebody's decision, so this is proposed only when asked for by name, and only while the host has the
 //! room.
 
-use super::advise::{Action, Context};
+use super::{Action, Context};
 use crate::nouns::Quota;
 use crate::setting::{Change, QuotaScope, Step};
 

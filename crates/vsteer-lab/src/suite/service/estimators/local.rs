@@ -16,13 +16,13 @@
 //!
 //! Left out: several pCPUs (what is claimed of one is not settled yet), and other mixes.
 
-use super::estimators::{LOADED, estimate, in_words, own_is_nearest, summary_of};
-use super::keep_on;
+use super::{LOADED, estimate, in_words, own_is_nearest, summary_of};
 use crate::contention::Lab;
 use crate::drive::{Vsteer, wait};
 use crate::interrupt;
+use crate::report::clock::now_ns;
 use crate::report::requests::requests_file;
-use crate::report::stamp::now_ns;
+use crate::suite::service::keep_on;
 use crate::suite::{Bench, Case, Findings};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use serde_json::{Value, json};

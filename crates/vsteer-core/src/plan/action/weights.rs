@@ -3,7 +3,7 @@
 //! A larger weight brings a woken group's deadline nearer and costs others next to nothing, since a sleeper uses
 //! little. It shortens the wait; it does not remove it.
 
-use super::advise::{Action, Context};
+use super::{Action, Context};
 use crate::nouns::CpuWeight;
 use crate::setting::{Change, Step};
 

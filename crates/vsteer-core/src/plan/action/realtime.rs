@@ -8,8 +8,9 @@
 //! throttling and, on cgroup v1 with RT_GROUP_SCHED, a budget per cgroup, which must be granted from the top down
 //! before the class can be set. GAP(rt-v2): cgroup v2 has no such budget; there the kernel's global limit alone holds.
 
-use super::advise::{Action, Context, runs_briefly};
+use super::{Action, Context};
 use crate::nouns::{Role, RtBudget, SchedClass, VmConfig};
+use crate::plan::delayed::runs_briefly;
 use crate::realtime::granted;
 use crate::setting::{Change, Step};
 use std::collections::BTreeMap;

@@ -4,7 +4,7 @@
 //! effect at the VM's next start, so it is proposed only when asked for by name, for the definition. Left out: guest
 //! NUMA cells, and threads per core (vCPUs are not tied to sibling threads by this).
 
-use super::advise::{Action, Context};
+use super::{Action, Context};
 use crate::nouns::GuestTopology;
 use crate::setting::{Change, Step};
 

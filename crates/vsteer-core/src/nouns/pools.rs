@@ -1,0 +1,24 @@
+//! Which VMs have weights that do nothing, because a pool is larger than the pCPUs that they are pinned to?
+
+use super::{CpuPool, HostConfig, VmConfig};
+use crate::CpuSet;
+
+/// A pool that is called so was made by a plan, and goes when it is empty.
+pub const MADE: &str = "vsteer-";
+
+/// VMs whose weights do nothing, by where all their vCPUs are pinned, if their weights differ.
+pub fn pinned_alike(config: &HostConfig) -> Vec<(&CpuPool, CpuSet, Vec<&VmConfig>)> {
+    let mut groups: Vec<(&CpuPool, CpuSet, Vec<&VmConfig>)> = Vec::new();
+    for vm in &config.vms {
+        let (Some(pool), Some(first)) = (vm.pinned_within(), vm.vcpus().next()) else { continue };
+        if vm.weight.is_none() || vm.vcpus().any(|t| t.affinity != first.affinity) {
+            continue;
+        }
+        match groups.iter_mut().find(|(of, cpus, _)| of.name == pool.name && *cpus == first.affinity) {
+            Some((.., vms)) => vms.push(vm),
+            None => groups.push((pool, first.affinity.clone(), vec![vm])),
+        }
+    }
+    groups.retain(|(.., vms)| vms.iter().any(|vm| vm.weight != vms[0].weight));
+    groups
+}

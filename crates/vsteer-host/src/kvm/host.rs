@@ -1,0 +1,283 @@
+//! The KVM/QEMU host that this program runs on: which VMs there are, and how they are counted.
+//!
+//! Counting is either eBPF (`vsteer-bpf`: every state, blame, latencies) or polled schedstat (run and wait alone); which one, and why
+//! not the better one, can be asked.
+//!
+//! A sample reads counters and nothing else. The list of threads is looked at again every two seconds, or sooner when a thread ended;
+//! libvirt is asked again only when a new QEMU appears or the configuration is asked for; where memory lies, every ten seconds.
+
+use super::config;
+use super::inventory::{Inventory, no_such_vm};
+use super::slow::SlowCounters;
+use crate::linux::schedstat::{Polled, Schedstat};
+use crate::linux::{pcpu, task};
+use crate::observe::{CollectorChoice, Observe};
+use crate::root::Root;
+use rustix::time::{ClockId, clock_gettime};
+use std::time::{Duration, Instant};
+use vsteer_bpf::{Observer, Watched};
+use vsteer_core::nouns::{Batch, Collector, HostConfig, VmSample};
+use vsteer_core::{Fault, FaultKind};
+
+/// What is to be looked at, and how.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    /// Only the VMs of the libvirt at this connection URI; `None`: all VMs of this machine.
+    pub connect: Option<String>,
+    /// The way of counting.
+    pub collector: CollectorChoice,
+    /// Only VMs of these names, ids, or patterns with `*`; empty: all.
+    pub vms: Vec<String>,
+    /// What eBPF makes room for, and whether it records every switch.
+    pub ebpf: vsteer_bpf::Options,
+}
+
+/// The thread list is looked at again after this time.
+const RESCAN: Duration = Duration::from_secs(2);
+/// After a thread ended, sooner; but not at every sample of a VM whose workers come and go.
+const RESCAN_VANISHED: Duration = Duration::from_millis(250);
+
+/// The KVM/QEMU host that this program runs on.
+pub struct KvmHost {
+    pub(crate) inventory: Inventory,
+    options: Options,
+    ebpf: Option<Observer>,
+    schedstat: Option<Schedstat>,
+    watched: Vec<Watched>,
+    pids: Vec<u32>,
+    scanned: Option<Instant>,
+    vanished: bool,
+    /// Was it told that there is no room for all threads?
+    crowded: bool,
+    slow: SlowCounters,
+}
+
+impl KvmHost {
+    /// Looks at the VMs and starts counting.
+    ///
+    /// # Errors
+    /// `NothingThere` when the libvirt named cannot be reached or no VM has a name that was given; `NoPrivilege` or
+    /// `Unsupported` when eBPF was demanded and cannot be had. A host without any VM is no fault.
+    pub fn open(options: Options) -> Result<KvmHost, Fault> {
+        let root = Root::live()?;
+        let inventory = Inventory::new(root, options.connect.clone(), options.vms.clone());
+        let mut host = KvmHost {
+            inventory,
+            options,
+            ebpf: None,
+            schedstat: None,
+            watched: Vec::new(),
+            pids: Vec::new(),
+            scanned: None,
+            vanished: false,
+            crowded: false,
+            slow: SlowCounters::default(),
+        };
+        host.inventory.look()?;
+        if host.inventory.vms.is_empty() && !host.options.vms.is_empty() {
+            let mut all = Inventory::new(Root::live()?, host.options.connect.clone(), Vec::new());
+            all.look()?;
+            let there: Vec<String> = all.vms.iter().map(|vm| format!("{:?}", vm.name)).collect();
+            return Err(no_such_vm(&host.options.vms, &there));
+        }
+        host.start_counting()?;
+        host.watch()?;
+        host.see_quotas_if_due();
+        Ok(host)
+    }
+
+    /// What the person should know: VMs passed over, why a lesser collector is used.
+    pub fn notes(&self) -> &[String] {
+        &self.inventory.notes
+    }
+
+    /// The eBPF observer, where it is used: for its recorded switches.
+    pub fn observer(&self) -> Option<&Observer> {
+        self.ebpf.as_ref()
+    }
+
+    /// Ends counting and hands the observer over, for the rest of its recorded switches.
+    pub fn into_observer(self) -> Option<Observer> {
+        self.ebpf
+    }
+
+    /// One sample by both collectors, one right after the other: for comparing them. The second is schedstat's.
+    ///
+    /// # Errors
+    /// `Usage` when eBPF is not used; as [`Observe::sample`].
+    pub fn sample_both(&mut self) -> Result<(Batch, Batch), Fault> {
+        if self.ebpf.is_none() {
+            return Err(Fault::new(FaultKind::Usage, "both collectors are asked for, and eBPF is not used")
+                .because(self.notes().join("; "))
+                .way_out("run as root with --collector ebpf"));
+        }
+        if self.schedstat.is_none() {
+            self.schedstat = Some(Schedstat::new());
+            self.watch()?;
+        }
+        let first = self.sample()?;
+        let second = self.schedstat.as_mut().map(polled).unwrap_or_default();
+        Ok((first, Batch { pcpus: pcpu::read(&self.inventory.root), ..second }))
+    }
+
+    /// The schedstat collector's description, for what [`KvmHost::sample_both`] gives second.
+    pub fn second_collector(&self) -> Option<Collector> {
+        self.ebpf.as_ref().and(self.schedstat.as_ref()).map(Schedstat::collector)
+    }
+
+    fn start_counting(&mut self) -> Result<(), Fault> {
+        if self.options.collector == CollectorChoice::Schedstat {
+            self.schedstat = Some(Schedstat::new());
+            return Ok(());
+        }
+        let threads: usize = self.inventory.threads().iter().map(|(_, t)| t.len()).sum();
+        let mut room = self.options.ebpf.clone();
+        // As many again may come: workers, and VMs that are started.
+        room.threads = room.threads.max(threads as u32 * 2);
+        match Observer::start(room) {
+            Ok(observer) => self.ebpf = Some(observer),
+            Err(fault) => self.without_ebpf(fault)?,
+        }
+        Ok(())
+    }
+
+    fn without_ebpf(&mut self, fault: Fault) -> Result<(), Fault> {
+        if self.options.collector == CollectorChoice::Ebpf {
+            return Err(fault);
+        }
+        let cause = fault.cause.map_or_else(String::new, |c| format!(": {c}"));
+        self.inventory.note(format!("counting by schedstat, not by eBPF ({}{cause})", fault.what));
+        self.ebpf = None;
+        self.schedstat = Some(Schedstat::new());
+        Ok(())
+    }
+
+    /// Takes the thread list as it is now over into the collectors.
+    fn watch(&mut self) -> Result<(), Fault> {
+        let all = self.inventory.threads();
+        let inventory = &self.inventory;
+        (self.watched, self.pids) = all
+            .iter()
+            .flat_map(|(i, threads)| threads.iter().map(|t| (&inventory.vms[*i].id, t)))
+            .filter_map(|(vm, t)| {
+                let affinity = task::affinity(&inventory.root, t.pid, t.tid)?;
+                Some((Watched { vm: vm.clone(), role: t.role, tid: t.tid, affinity }, t.pid))
+            })
+            .unzip();
+        let begins = self.scanned.is_none();
+        (self.scanned, self.vanished) = (Some(Instant::now()), false);
+        let watched = self.ebpf.as_mut().map_or(Ok(()), |observer| observer.watch(&self.watched));
+        match watched {
+            Ok(()) => {}
+            Err(fault) if begins => self.without_ebpf(fault)?,
+            // Whoever has counted one way goes on so: counters of two collectors are not of one series. Who is left out is not there in what follows.
+            Err(fault) if !self.crowded => {
+                eprintln!("vsteer: some threads are left out from now on: {fault}");
+                self.inventory.note(format!("some threads are left out: {fault}"));
+                self.crowded = true;
+            }
+            Err(_) => {}
+        }
+        if let Some(schedstat) = &mut self.schedstat {
+            let polled = self.watched.iter().zip(&self.pids).map(|(w, pid)| Polled {
+                vm: w.vm.clone(),
+                role: w.role,
+                pid: *pid,
+                tid: w.tid,
+            });
+            schedstat.watch(&polled.collect::<Vec<_>>());
+        }
+        Ok(())
+    }
+
+    fn see_quotas_if_due(&mut self) {
+        if self.slow.is_due() {
+            let vms = config::vms(&mut self.inventory);
+            self.slow.see(&self.inventory, &vms);
+        }
+    }
+
+    fn rescan_if_due(&mut self) -> Result<(), Fault> {
+        let age = self.scanned.map_or(Duration::MAX, |at| at.elapsed());
+        if age > RESCAN || (self.vanished && age > RESCAN_VANISHED) {
+            self.inventory.refresh();
+            self.watch()?;
+            self.see_quotas_if_due();
+        }
+        Ok(())
+    }
+}
+
+impl Observe for KvmHost {
+    fn config(&mut self) -> Result<HostConfig, Fault> {
+        self.inventory.look()?;
+        let host = config::host(&mut self.inventory)?;
+        self.slow.see(&self.inventory, &host.vms);
+        self.watch()?;
+        Ok(host)
+    }
+
+    fn collector(&self) -> Collector {
+        match (&self.ebpf, &self.schedstat) {
+            (Some(o), _) => Collector { name: "ebpf".into(), missing: o.missing().clone() },
+            (None, Some(s)) => s.collector(),
+            (None, None) => unreachable!("a host is opened with a collector"),
+        }
+    }
+
+    fn sample(&mut self) -> Result<Batch, Fault> {
+        self.rescan_if_due()?;
+        let mut batch = match (&self.ebpf, &mut self.schedstat) {
+            (Some(observer), _) => {
+                let unix_ns = now_ns(ClockId::Realtime);
+                let reading = observer.read()?;
+                self.vanished |= reading.threads.len() < self.watched.len();
+                Batch {
+                    mono_ns: reading.mono_ns,
+                    unix_ns,
+                    threads: reading.threads,
+                    blame: reading.blame,
+                    ..Batch::default()
+                }
+            }
+            (None, Some(schedstat)) => {
+                let batch = polled(schedstat);
+                self.vanished |= schedstat.vanished();
+                batch
+            }
+            (None, None) => unreachable!("a host is opened with a collector"),
+        };
+        batch.pcpus = pcpu::read(&self.inventory.root);
+        batch.vms = self
+            .inventory
+            .vms
+            .iter()
+            .map(|vm| VmSample {
+                vm: vm.id.clone(),
+                throttled_periods: self.slow.throttled_periods(&vm.id),
+                io: None,
+                timers: None,
+                memory_by_node: None,
+                memory_local_ppm: None,
+                group: None,
+            })
+            .collect();
+        for (sample, vm) in batch.vms.iter_mut().zip(&self.inventory.vms) {
+            sample.memory_by_node = self.slow.memory_by_node(&self.inventory, vm);
+        }
+        Ok(batch)
+    }
+}
+
+fn now_ns(clock: ClockId) -> u64 {
+    let t = clock_gettime(clock);
+    t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
+}
+
+fn polled(schedstat: &mut Schedstat) -> Batch {
+    let (before, unix_ns) = (now_ns(ClockId::Monotonic), now_ns(ClockId::Realtime));
+    let threads = schedstat.read();
+    // A poll of many threads takes a while: its middle is nearest to all of them.
+    let half = (now_ns(ClockId::Monotonic) - before) / 2;
+    Batch { mono_ns: before + half, unix_ns: unix_ns + half, threads, ..Batch::default() }
+}

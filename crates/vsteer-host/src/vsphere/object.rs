@@ -1,0 +1,24 @@
+//! What does the API say of a VM or a host? Its properties by path, before anything is made of them.
+
+use std::collections::BTreeMap;
+
+/// An object's properties that are plain text, and those that are more, as XML.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Object {
+    pub(super) kind: String,
+    pub(super) id: String,
+    /// By path; an extra option by its key.
+    pub(super) texts: BTreeMap<String, String>,
+    pub(super) host: Option<HostParts>,
+    pub(super) affinity: Vec<u32>,
+}
+
+/// What of a host is more than text.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct HostParts {
+    pub(super) packages: u32,
+    pub(super) cores: u32,
+    pub(super) threads: u32,
+    pub(super) by_package: Vec<(u32, Vec<u32>)>,
+    pub(super) by_node: Vec<(u32, Vec<u32>, Option<u64>)>,
+}

@@ -1,0 +1,17 @@
+//! How is a step that Xen refuses named, and by which word does `xl` set weights?
+
+use vsteer_core::setting::Step;
+use vsteer_core::{Fault, FaultKind};
+
+pub(super) fn fault(kind: FaultKind, step: &Step) -> Fault {
+    Fault::new(kind, format!("VM {:?}: {}", step.vm_name, step.change))
+}
+
+/// The schedulers that have weights and caps, and the word by which `xl` sets them.
+pub(super) fn shares_word(scheduler: &str) -> Option<&'static str> {
+    match scheduler {
+        "credit" => Some("sched-credit"),
+        "credit2" => Some("sched-credit2"),
+        _ => None,
+    }
+}

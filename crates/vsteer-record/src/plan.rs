@@ -1,0 +1,19 @@
+//! Reads a plan file, as `vsteer plan -o FILE` wrote it.
+
+use std::path::Path;
+use vsteer_core::plan::Plan;
+use vsteer_core::{Fault, FaultKind};
+
+/// Reads a plan file.
+///
+/// # Errors
+/// `NothingThere` when there is none, `BadInput` when it is not a plan.
+pub fn read(path: &Path) -> Result<Plan, Fault> {
+    let bytes =
+        std::fs::read(path).map_err(|e| Fault::io(format!("reading the plan {}", path.display()), &e))?;
+    serde_json::from_slice(&bytes).map_err(|e| {
+        Fault::new(FaultKind::BadInput, format!("{} is not a plan", path.display()))
+            .because(e)
+            .way_out("a plan is what `vsteer plan -o FILE` wrote")
+    })
+}
