@@ -6,6 +6,7 @@
 pub mod calendar;
 pub mod counted;
 pub mod cpuset;
+pub mod delay;
 pub mod diagnose;
 pub mod fault;
 pub mod forecast;
@@ -22,6 +23,7 @@ pub mod requests;
 pub mod setting;
 pub mod span;
 pub mod stats;
+pub mod thresholds;
 pub mod timeline;
 pub mod topology;
 pub mod tree;

@@ -54,7 +54,8 @@ pub fn config(setup: &Setup, policy: &str, default_weight: u32) -> HostConfig {
             accel: None,
             pid,
             threads: threads.collect(),
-            weight: vm.weight.map(|w| CpuWeight::Weight(100).with_relative(relative(w))),
+            // Every simulated VM has a weight, so that plans can change it.
+            weight: Some(CpuWeight::Weight(100).with_relative(vm.weight.map_or(1.0, relative))),
             limits: Limits {
                 per_vcpu: vm.vcpus.first().and_then(|v| v.quota),
                 emulator: None,

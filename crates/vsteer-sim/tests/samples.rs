@@ -1,8 +1,9 @@
 //! Is a simulation read as a real host is? Samples out of it through model, diagnosis and verification.
 
-use vsteer_core::diagnose::{Thresholds, diagnose};
+use vsteer_core::diagnose::diagnose;
 use vsteer_core::model::derive;
 use vsteer_core::nouns::Batch;
+use vsteer_core::thresholds::Thresholds;
 use vsteer_core::topology::machine;
 use vsteer_sim::blame::Blame;
 use vsteer_sim::guest::{Demand, Times};

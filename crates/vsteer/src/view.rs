@@ -17,13 +17,10 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 use vsteer_core::model::{self, HostModel};
 use vsteer_core::nouns::{Batch, Collector, HostConfig};
+use vsteer_core::thresholds::Thresholds;
 use vsteer_core::{Fault, FaultKind};
 use vsteer_host::observe::Observe;
 use vsteer_record::Recording;
-
-/// Ready beyond these shares of a pCPU per vCPU is shown in yellow, in red (VMware's public levels, 5 and 10 %).
-const WARN: f64 = 0.05;
-const BAD: f64 = 0.10;
 
 /// How wide a name and a column are.
 const NAME: u16 = 18;
@@ -293,9 +290,10 @@ fn visible(view: &View) -> Vec<Row> {
 fn ready_style(model: &HostModel, row: &Row) -> Style {
     let vcpus = model.vms.iter().find(|v| v.id.0 == row.group).map_or(1, |v| v.vcpu_threads().count().max(1));
     let per_vcpu = row.values[2].unwrap_or(0.0) / if row.depth == 0 { vcpus as f64 } else { 1.0 };
+    let t = Thresholds::default();
     match per_vcpu {
-        r if r > BAD => Style::new().fg(Color::Red),
-        r if r > WARN => Style::new().fg(Color::Yellow),
+        r if r > t.ready_per_vcpu_critical => Style::new().fg(Color::Red),
+        r if r > t.ready_per_vcpu => Style::new().fg(Color::Yellow),
         _ => Style::new(),
     }
 }

@@ -24,95 +24,11 @@ mod timers_refused;
 mod too_many_vcpus;
 mod weight_starved;
 
+use crate::delay;
 use crate::model::{HostModel, VmModel};
 use crate::nouns::{Culprit, HostConfig, VmConfig, VmId};
-use crate::{Fault, FaultKind};
+use crate::thresholds::Thresholds;
 use serde::{Deserialize, Serialize};
-
-/// When a delay is worth a finding. Two public sets exist and are told apart: per vCPU (VMware's ready 5 %, 10 %)
-/// and per VM group (the first seed's RDY 10, co-stop 5).
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Thresholds {
-    /// Ready share per vCPU, averaged over the VM's vCPUs, that is worth a look (0.05 is 5 %).
-    pub ready_per_vcpu: f64,
-    /// Ready share of the whole group: J. Park 2022 (doi:10.6109/jkiice.2022.26.10.1432) recommends not to exceed 10 %.
-    pub ready_group: f64,
-    /// Lag share of the whole group that is worth a look.
-    pub lag_group: f64,
-    /// Co-stop share of the whole group: the same source as for ready, 5 %.
-    pub costop_group: f64,
-    /// Co-stop share per vCPU that is worth a look (of the public 0.1, 1 and 3 %: fair, warning, critical).
-    pub costop_per_vcpu: f64,
-    /// Limited share per vCPU that is worth a look.
-    pub limited_per_vcpu: f64,
-    /// 99th percentile from wake-up to running that a person notices in a desktop or a call, ns.
-    pub wake_p99_ns: f64,
-    /// A pCPU busy for more than this is full.
-    pub pcpu_busy: f64,
-    /// Stolen share of a pCPU that is worth a look.
-    pub steal: f64,
-    /// Local share of a VM's memory below which it is worth a look (0.8: VMware's warning level).
-    pub memory_local: f64,
-}
-
-impl Default for Thresholds {
-    fn default() -> Self {
-        Thresholds {
-            ready_per_vcpu: 0.05,
-            ready_group: 0.10,
-            lag_group: 0.05,
-            costop_group: 0.05,
-            costop_per_vcpu: 0.01,
-            limited_per_vcpu: 0.05,
-            wake_p99_ns: 5e6,
-            pcpu_busy: 0.90,
-            steal: 0.02,
-            memory_local: 0.80,
-        }
-    }
-}
-
-impl Thresholds {
-    /// Every one by name, as shares or ns.
-    const NAMES: &[&str] = &[
-        "ready_per_vcpu",
-        "ready_group",
-        "costop_per_vcpu",
-        "costop_group",
-        "lag_group",
-        "limited_per_vcpu",
-        "pcpu_busy",
-        "steal",
-        "memory_local",
-    ];
-
-    /// Sets the one of this name to a share (0.1 is 10 %).
-    ///
-    /// # Errors
-    /// `Usage`, naming those there are.
-    pub fn set(&mut self, name: &str, share: f64) -> Result<(), Fault> {
-        let of = match name {
-            "ready_per_vcpu" => &mut self.ready_per_vcpu,
-            "ready_group" => &mut self.ready_group,
-            "costop_per_vcpu" => &mut self.costop_per_vcpu,
-            "costop_group" => &mut self.costop_group,
-            "lag_group" => &mut self.lag_group,
-            "limited_per_vcpu" => &mut self.limited_per_vcpu,
-            "pcpu_busy" => &mut self.pcpu_busy,
-            "steal" => &mut self.steal,
-            "memory_local" => &mut self.memory_local,
-            _ => {
-                return Err(Fault::new(FaultKind::Usage, format!("no threshold is called {name:?}"))
-                    .way_out(format!("known: {}", Thresholds::NAMES.join(", "))));
-            }
-        };
-        if !(0.0..=100.0).contains(&share) {
-            return Err(Fault::new(FaultKind::Usage, format!("{name} = {share} is no share")));
-        }
-        *of = share;
-        Ok(())
-    }
-}
 
 /// One measured value that a finding rests on.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -181,22 +97,27 @@ impl<'a> Context<'a> {
     pub fn exceeded(&self, vm: &VmModel) -> Vec<Evidence> {
         let t = &self.thresholds;
         let waited = |s: &crate::model::Shares| s.ready.or(s.wait);
+        let sleeper = delay::is_sleeper(vm, t) && delay::is_delayed(vm, t);
+        let sleeper_waits = delay::waits_per_vcpu(vm).filter(|_| sleeper);
         let checks = [
             ("ready per vCPU (public level, warning)", vm.per_vcpu(waited), t.ready_per_vcpu),
+            ("ready per vCPU of a VM that mostly sleeps", sleeper_waits, t.ready_sleeper),
             ("ready per VM group (J. Park 2022)", self.of_group(vm, waited), t.ready_group),
             ("co-stop per vCPU (public level, warning)", vm.per_vcpu(|s| s.costop), t.costop_per_vcpu),
             ("co-stop per VM group (J. Park 2022)", self.of_group(vm, |s| s.costop), t.costop_group),
         ];
+        let late = vm.wake_latency.filter(|_| delay::wakes_late(vm, t));
+        let late =
+            late.map(|l| millis("wake-up to running, 99th percentile", l.p99_ns, Some(t.wake_p99_of(vm))));
         let over = checks.into_iter().filter_map(|(what, is, most)| Some((what, is?, most)));
-        over.filter(|(_, is, most)| is > most).map(|(what, is, most)| percent(what, is, Some(most))).collect()
+        let over =
+            over.filter(|(_, is, most)| is > most).map(|(what, is, most)| percent(what, is, Some(most)));
+        over.chain(late).collect()
     }
 
     /// Does this VM wait more than the thresholds allow?
     pub fn waits(&self, vm: &VmModel) -> bool {
-        let t = &self.thresholds;
-        let sleeps = vm.per_vcpu(|s| s.run).is_some_and(|r| r < 0.5);
         !self.exceeded(vm).is_empty()
-            || (sleeps && vm.wake_latency.is_some_and(|l| l.count >= 20 && l.p99_ns > t.wake_p99_ns))
     }
 
     /// The name of a VM, for people.

@@ -19,6 +19,12 @@ pub trait Forecaster {
     fn forecast(&mut self, steps: &[Step]) -> Result<Forecast, Fault>;
 }
 
+impl<F: FnMut(&[Step]) -> Result<Forecast, Fault>> Forecaster for F {
+    fn forecast(&mut self, steps: &[Step]) -> Result<Forecast, Fault> {
+        self(steps)
+    }
+}
+
 /// What is expected of one VM.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct VmForecast {

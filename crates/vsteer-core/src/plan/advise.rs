@@ -8,12 +8,13 @@
 //! nobody's ready share grows by more than [`Limits::ready_growth`].
 
 use super::action::{ACTIONS, Action, Context};
-use super::delayed::{Limits, is_delayed_by_others, is_sleeper, runs_briefly};
 use super::{Alternative, Plan, Stage};
+use crate::delay::{is_delayed_by_others, is_sleeper, runs_briefly};
 use crate::forecast::fluid;
-use crate::forecast::{Forecast, VmForecast};
+use crate::forecast::{Forecast, Forecaster, VmForecast};
 use crate::model::{HostModel, VmModel};
 use crate::nouns::{HostConfig, Manager, VmConfig, VmId};
+use crate::plan::limits::Limits;
 use crate::setting::{Change, Scope, Step};
 use crate::{Fault, FaultKind};
 
@@ -72,23 +73,25 @@ pub fn plan(
     scope: Scope,
     only: Option<&str>,
 ) -> Result<Plan, Fault> {
-    plan_by(config, model, limits, scope, only, &mut |steps| Ok(fluid::forecast(config, model, steps)))
+    plan_by(config, model, limits, scope, only, &mut |steps: &[Step]| {
+        Ok(fluid::forecast(config, model, steps))
+    })
 }
 
 /// The plan of these steps, whatever they cost others.
 ///
 /// # Errors
-/// As `foretell`.
+/// As `forecaster`.
 pub fn plan_of(
     config: &HostConfig,
     title: &str,
     steps: Vec<Step>,
     scope: Scope,
-    foretell: &mut dyn FnMut(&[Step]) -> Result<Forecast, Fault>,
+    forecaster: &mut dyn Forecaster,
 ) -> Result<Plan, Fault> {
-    let (unchanged, forecast) = (foretell(&[])?, foretell(&steps)?);
+    let (unchanged, forecast) = (forecaster.forecast(&[])?, forecaster.forecast(&steps)?);
     let mut plan = Plan::new(config.clone(), title.to_owned(), steps, scope, forecast);
-    plan.on_the_way = on_the_way(unchanged, &plan.steps, foretell)?;
+    plan.on_the_way = on_the_way(unchanged, &plan.steps, forecaster)?;
     Ok(plan)
 }
 
@@ -99,28 +102,29 @@ const STEPS_TOLD: usize = 8;
 fn on_the_way(
     unchanged: Forecast,
     steps: &[Step],
-    foretell: &mut dyn FnMut(&[Step]) -> Result<Forecast, Fault>,
+    forecaster: &mut dyn Forecaster,
 ) -> Result<Vec<Stage>, Fault> {
     if steps.is_empty() {
         return Ok(Vec::new());
     }
     let told = |n: &usize| steps.len() <= STEPS_TOLD || steps[*n].vm != steps[n - 1].vm;
-    let after =
-        (1..steps.len()).filter(told).map(|n| Ok(Stage { steps: n, forecast: foretell(&steps[..n])? }));
+    let after = (1..steps.len())
+        .filter(told)
+        .map(|n| Ok(Stage { steps: n, forecast: forecaster.forecast(&steps[..n])? }));
     std::iter::once(Ok(Stage { steps: 0, forecast: unchanged })).chain(after).collect()
 }
 
 /// The same by any method of forecasting what steps do; that of none is what was measured, simulated.
 ///
 /// # Errors
-/// `Usage` where `only` is no action's name; as `foretell`.
+/// `Usage` where `only` is no action's name; as `forecaster`.
 pub fn plan_by(
     config: &HostConfig,
     model: &HostModel,
     limits: Limits,
     scope: Scope,
     only: Option<&str>,
-    foretell: &mut dyn FnMut(&[Step]) -> Result<Forecast, Fault>,
+    forecaster: &mut dyn Forecaster,
 ) -> Result<Plan, Fault> {
     if let Some(name) = only
         && !ACTIONS.iter().any(|a| a.name == name)
@@ -132,13 +136,15 @@ pub fn plan_by(
     let ids: Vec<&VmId> = model
         .vms
         .iter()
-        .filter(|vm| is_sleeper(vm, &limits) && is_delayed_by_others(vm, model, &limits))
+        .filter(|vm| {
+            is_sleeper(vm, &limits.thresholds) && is_delayed_by_others(vm, model, &limits.thresholds)
+        })
         .map(|vm| &vm.id)
         .collect();
     let delayed = config.vms.iter().filter(|vm| ids.contains(&&vm.id)).collect();
     let context = Context { config, model, limits, delayed };
     let on_vsphere = config.vms.iter().any(|vm| matches!(vm.manager, Manager::Vsphere(_)));
-    let unchanged = foretell(&[])?;
+    let unchanged = forecaster.forecast(&[])?;
     let waits_now: f64 = {
         let before = |f: &&VmForecast| context.delayed.iter().any(|d| d.id == f.vm);
         unchanged.vms.iter().filter(before).map(|f| f.ready_before).sum()
@@ -160,7 +166,7 @@ pub fn plan_by(
                 });
             }
             Ok(steps) => {
-                let forecast = foretell(&steps)?;
+                let forecast = forecaster.forecast(&steps)?;
                 let broken = broken_rule(&forecast, &limits).or_else(|| appetite(&context, &steps));
                 match broken.filter(|_| only.is_none()) {
                     Some(why_not) => {
@@ -200,6 +206,6 @@ pub fn plan_by(
         alternatives.push(Alternative { title: action.doc.to_owned(), why_not, forecast });
     }
     plan.alternatives = alternatives;
-    plan.on_the_way = on_the_way(unchanged, &plan.steps, foretell)?;
+    plan.on_the_way = on_the_way(unchanged, &plan.steps, forecaster)?;
     Ok(plan)
 }

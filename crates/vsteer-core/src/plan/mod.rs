@@ -7,7 +7,7 @@
 
 pub mod action;
 pub mod advise;
-pub mod delayed;
+pub mod limits;
 pub mod powercli;
 pub mod set;
 

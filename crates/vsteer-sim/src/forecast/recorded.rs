@@ -16,7 +16,7 @@ use super::weights;
 use vsteer_core::Fault;
 use vsteer_core::Interval;
 use vsteer_core::forecast::fluid;
-use vsteer_core::forecast::{Forecast, VmForecast};
+use vsteer_core::forecast::{Forecast, Forecaster, VmForecast};
 use vsteer_core::model::{HostModel, VmModel};
 use vsteer_core::nouns::{Histogram, HostConfig};
 use vsteer_core::setting::Step;
@@ -33,7 +33,7 @@ const SPREADS: f64 = 3.182 / 2.0;
 const LEAST_HALF_WIDTH: f64 = 0.003;
 
 /// A recorded host, simulated as it was.
-pub struct Foretold<'a> {
+pub struct ReplayForecaster<'a> {
     config: &'a HostConfig,
     model: &'a HostModel,
     wanted: &'a Demands,
@@ -44,7 +44,7 @@ pub struct Foretold<'a> {
     factors: Option<Vec<f64>>,
 }
 
-impl<'a> Foretold<'a> {
+impl<'a> ReplayForecaster<'a> {
     /// Simulates `config` under `wanted` and holds it against `model`.
     ///
     /// # Errors
@@ -55,10 +55,10 @@ impl<'a> Foretold<'a> {
         wanted: &'a Demands,
         window_ns: u64,
         go_on: &mut dyn FnMut() -> bool,
-    ) -> Result<Foretold<'a>, Fault> {
+    ) -> Result<ReplayForecaster<'a>, Fault> {
         let before = replay(config, wanted, 1)?;
         let as_it_was = before.run(window_ns, window_ns, go_on)?;
-        Ok(Foretold { config, model, wanted, window_ns, before, as_it_was, factors: None })
+        Ok(ReplayForecaster { config, model, wanted, window_ns, before, as_it_was, factors: None })
     }
 
     /// How far the ready shares of vCPUs that wait are off as it was, on average; `None` where none waits.
@@ -90,6 +90,11 @@ impl<'a> Foretold<'a> {
         let parts = host.run_in_parts(self.window_ns, self.window_ns, PARTS, go_on)?;
         let vms = self.model.vms.iter().map(|vm| self.vm(vm, &parts)).collect();
         Ok(Forecast { method: "replay of the recording".to_owned(), vms })
+    }
+
+    /// The same as a [`Forecaster`], which asks `go_on` whether to go on.
+    pub fn asking<'b>(&'b mut self, go_on: &'b mut dyn FnMut() -> bool) -> impl Forecaster + 'b {
+        move |steps: &[Step]| self.forecast(steps, go_on)
     }
 
     fn vm(&self, vm: &VmModel, parts: &[Vec<Got>]) -> VmForecast {

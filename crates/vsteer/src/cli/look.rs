@@ -1,7 +1,7 @@
 //! Commands that look, and change nothing: top, record, replay, diagnose, numa, audit, topology, report, export.
 
 use super::source::{Source, Window};
-use super::words::{bytes, duration, named_percent};
+use super::words::{bytes, duration, named_threshold};
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 
@@ -108,9 +108,8 @@ pub struct Export {
 /// `vsteer diagnose`.
 #[derive(Debug, Args)]
 pub struct Diagnose {
-    /// Another threshold in place of the public one, in percent: `ready_group=8%`; `ready_per_vcpu`, `ready_group`,
-    /// `costop_per_vcpu`, `costop_group`, `lag_group`, `limited_per_vcpu`, `memory_local`, ... (may be given again).
-    #[arg(long, value_name = "NAME=PERCENT", value_parser = named_percent)]
+    /// Use another threshold: `ready_group=8%`, `wake_p99_ns=3ms`. May be given several times. An unknown name lists all
+    #[arg(long, value_name = "NAME=VALUE", value_parser = named_threshold)]
     pub threshold: Vec<(String, f64)>,
     /// What to look at.
     #[command(flatten)]

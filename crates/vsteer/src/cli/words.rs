@@ -5,8 +5,12 @@ pub fn microseconds(text: &str) -> Result<f64, String> {
     us.ok_or_else(|| format!("{text:?} is no number of microseconds, 0 or more"))
 }
 
-pub fn named_percent(text: &str) -> Result<(String, f64), String> {
-    let (name, value) = text.split_once('=').ok_or_else(|| format!("{text:?} is not NAME=PERCENT"))?;
+/// `ready_group=8%`, `wake_p99_ns=3ms`: a threshold's name, and its value as a share or in ns.
+pub fn named_threshold(text: &str) -> Result<(String, f64), String> {
+    let (name, value) = text.split_once('=').ok_or_else(|| format!("{text:?} is not NAME=VALUE"))?;
+    if value.trim().ends_with('s') {
+        return Ok((name.trim().to_owned(), duration(value.trim())?.as_nanos() as f64));
+    }
     let number = value.trim().trim_end_matches('%').trim().parse::<f64>();
     let percent =
         number.ok().filter(|p| p.is_finite()).ok_or_else(|| format!("{value:?} is not a percentage"))?;

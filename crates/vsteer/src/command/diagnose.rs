@@ -3,7 +3,8 @@
 use crate::cli::Diagnose;
 use crate::{source, text};
 use vsteer_core::Fault;
-use vsteer_core::diagnose::{Thresholds, diagnose};
+use vsteer_core::diagnose::diagnose;
+use vsteer_core::thresholds::Thresholds;
 
 /// Diagnoses.
 ///

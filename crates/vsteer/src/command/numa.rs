@@ -5,13 +5,14 @@
 use crate::cli::Numa;
 use crate::text::{NodeLoad, Nodes, OfVm};
 use crate::{login, source, text};
-use vsteer_core::diagnose::{Context, Thresholds};
+use vsteer_core::diagnose::Context;
 use vsteer_core::model::HostModel;
 use vsteer_core::nouns::{HostConfig, VmConfig, VmId};
 use vsteer_core::numa::flowchart::walk;
 use vsteer_core::numa::load::Load;
 use vsteer_core::numa::moves::mend;
 use vsteer_core::numa::vnuma::{HostShape, NodeShape, Version, VmShape, answer};
+use vsteer_core::thresholds::Thresholds;
 use vsteer_core::{Fault, FaultKind};
 use vsteer_host::vsphere::{Access, Client};
 

@@ -8,17 +8,17 @@ use crate::interrupt::Interrupt;
 use crate::scenario::replay::Recorded;
 use crate::source::{self, Stretch, progress_done, progress_of};
 use crate::text;
-use vsteer_core::forecast::Forecast;
+use vsteer_core::forecast::Forecaster;
 use vsteer_core::forecast::fluid;
 use vsteer_core::model::HostModel;
 use vsteer_core::nouns::{HostConfig, Manager};
 use vsteer_core::plan::advise::{plan_by, plan_of};
-use vsteer_core::plan::delayed::Limits;
+use vsteer_core::plan::limits::Limits;
 use vsteer_core::plan::{Plan, powercli, set};
 use vsteer_core::setting::{Scope, Step};
 use vsteer_core::{Fault, FaultKind};
 use vsteer_sim::forecast::cosched::Cosched;
-use vsteer_sim::forecast::recorded::{Foretold, GIVEN_BACK};
+use vsteer_sim::forecast::recorded::{GIVEN_BACK, ReplayForecaster};
 
 /// Plans.
 ///
@@ -112,7 +112,7 @@ fn look(a: &PlanArgs) -> Result<Seen, Fault> {
 }
 
 fn by_fluid(a: &PlanArgs, stretch: &Stretch, model: &HostModel) -> Result<Plan, Fault> {
-    chosen(a, stretch, model, &mut |steps| Ok(fluid::forecast(&stretch.config, model, steps)))
+    chosen(a, stretch, model, &mut |steps: &[Step]| Ok(fluid::forecast(&stretch.config, model, steps)))
 }
 
 /// What is proposed for VMs of vSphere's, forecast by ESXi's simulated co-scheduling; `None` for others, and where that cannot
@@ -162,32 +162,32 @@ fn by_cosched(a: &PlanArgs, stretch: &Stretch) -> Result<Plan, Fault> {
             return Err(fault);
         }
     };
-    let plan = chosen(a, stretch, &model, &mut |steps| fitted.forecast(steps, &mut go_on));
+    let plan = chosen(a, stretch, &model, &mut |steps: &[Step]| fitted.forecast(steps, &mut go_on));
     progress_done();
     plan
 }
 
-/// The plan that is asked for, by any method of foretelling.
+/// The plan that is asked for, by any forecaster.
 fn chosen(
     a: &PlanArgs,
     stretch: &Stretch,
     model: &HostModel,
-    foretell: &mut dyn FnMut(&[Step]) -> Result<Forecast, Fault>,
+    forecaster: &mut dyn Forecaster,
 ) -> Result<Plan, Fault> {
     let config = &stretch.config;
     if a.set.is_empty() {
-        return plan_by(config, model, limits(a), scope(a, config), a.only.as_deref(), foretell);
+        return plan_by(config, model, limits(a), scope(a, config), a.only.as_deref(), forecaster);
     }
     let steps = set::steps(config, &a.set)?;
     let title =
         if steps.is_empty() { "nothing to change: it is so already" } else { "as asked for by --set" };
-    plan_of(config, title, steps, scope(a, config), foretell)
+    plan_of(config, title, steps, scope(a, config), forecaster)
 }
 
 fn by_replay(a: &PlanArgs, recorded: &Recorded) -> Result<Plan, Fault> {
     let interrupt = Interrupt::listen();
     let (stretch, model) = (&recorded.stretch, recorded.stretch.model()?);
-    let mut told = match recorded.foretold(&model, &interrupt) {
+    let mut told = match recorded.forecaster(&model, &interrupt) {
         Ok(told) => told,
         Err(fault) if a.by == Method::Auto && fault.kind != FaultKind::Interrupted => {
             eprintln!("vsteer: forecasts by fluid fair share: {fault}");
@@ -206,21 +206,21 @@ fn by_replay(a: &PlanArgs, recorded: &Recorded) -> Result<Plan, Fault> {
         eprintln!("vsteer: the replay gives {off}: its forecasts are no better");
     }
     recorded.notes(&model).iter().for_each(|n| eprintln!("vsteer: {n}"));
-    foretold(a, stretch, &model, &mut told, &interrupt)
+    forecaster(a, stretch, &model, &mut told, &interrupt)
 }
 
-fn foretold(
+fn forecaster(
     a: &PlanArgs,
     stretch: &Stretch,
     model: &HostModel,
-    told: &mut Foretold<'_>,
+    told: &mut ReplayForecaster<'_>,
     interrupt: &Interrupt,
 ) -> Result<Plan, Fault> {
     let mut go_on = || {
         progress_of("simulating changes", 0.5, "");
         !interrupt.is_set()
     };
-    let plan = chosen(a, stretch, model, &mut |steps| told.forecast(steps, &mut go_on));
+    let plan = chosen(a, stretch, model, &mut told.asking(&mut go_on));
     progress_done();
     plan
 }

@@ -5,11 +5,12 @@ use crate::report::{Document, Excerpt, Side, html};
 use crate::source;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
-use vsteer_core::diagnose::{Thresholds, diagnose};
+use vsteer_core::diagnose::diagnose;
 use vsteer_core::plan::Plan;
 use vsteer_core::plan::advise::{self};
-use vsteer_core::plan::delayed::Limits;
+use vsteer_core::plan::limits::Limits;
 use vsteer_core::setting::Scope;
+use vsteer_core::thresholds::Thresholds;
 use vsteer_core::verify::Verdict;
 use vsteer_core::{Fault, FaultKind};
 

@@ -15,7 +15,7 @@ use vsteer_core::timeline::Switch;
 use vsteer_core::{Fault, FaultKind};
 use vsteer_record::Recording;
 use vsteer_sim::forecast::demand::{Demands, demands, unswitched};
-use vsteer_sim::forecast::recorded::Foretold;
+use vsteer_sim::forecast::recorded::ReplayForecaster;
 use vsteer_sim::forecast::replay::{Got, Replay, keep_slices, replay};
 use vsteer_sim::forecast::weights;
 
@@ -152,17 +152,18 @@ impl Recorded {
     /// Simulates the host as it was, to foretell what changes do to it.
     ///
     /// # Errors
-    /// As [`Foretold::new`].
-    pub fn foretold<'a>(
+    /// As [`ReplayForecaster::new`].
+    pub fn forecaster<'a>(
         &'a self,
         model: &'a HostModel,
         interrupt: &Interrupt,
-    ) -> Result<Foretold<'a>, Fault> {
+    ) -> Result<ReplayForecaster<'a>, Fault> {
         let mut go_on = || {
             progress_of("simulating the host as it was", 0.5, "");
             !interrupt.is_set()
         };
-        let told = Foretold::new(&self.stretch.config, model, &self.wanted, self.window_ns, &mut go_on);
+        let told =
+            ReplayForecaster::new(&self.stretch.config, model, &self.wanted, self.window_ns, &mut go_on);
         progress_done();
         told
     }
@@ -204,7 +205,7 @@ fn measured<'a>(got: &Got, model: &'a HostModel) -> Option<&'a ThreadModel> {
 ///
 /// # Errors
 /// As [`Recorded::open`] and [`Recorded::run`]; for a plan or recording that does not belong to it; `BadInput` for a
-/// parameter that the scheduler does not have; as [`record::recorded`] for `output`, into which what is foretold last goes:
+/// parameter that the scheduler does not have; as [`record::recorded`] for `output`, into which the last forecast goes:
 /// the host under the change, or as it was.
 pub fn run(
     folder: &Path,

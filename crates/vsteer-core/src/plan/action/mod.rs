@@ -10,10 +10,10 @@ mod topology;
 mod unpin;
 mod weights;
 
-use super::delayed::Limits;
 use crate::CpuSet;
 use crate::model::HostModel;
 use crate::nouns::{HostConfig, Manager, Role, VmConfig, VmThread};
+use crate::plan::limits::Limits;
 use crate::setting::{Change, Step};
 
 /// What an action is given.

@@ -10,11 +10,11 @@
 use super::placing;
 use super::{Action, Context};
 use crate::CpuSet;
+use crate::delay::is_delayed;
 use crate::nouns::{Manager, VmConfig, VmThread};
 use crate::numa::load::{Load, Node};
 use crate::numa::moves::cannot;
 use crate::numa::moves::{Mend, mend};
-use crate::plan::delayed::is_delayed;
 use crate::setting::{Change, Step};
 
 /// See the file's head.
@@ -34,11 +34,11 @@ fn propose(c: &Context<'_>) -> Result<Vec<Step>, String> {
     let homes = load.homes();
     let waits = load.guests.iter().zip(&homes).any(|(g, home)| {
         home.is_some_and(|h| !load.has_room(h, &homes))
-            && c.model.vm(&g.vm).is_some_and(|m| is_delayed(m, &c.limits))
+            && c.model.vm(&g.vm).is_some_and(|m| is_delayed(m, &c.limits.thresholds))
     });
     let unknown = load.guests.iter().any(|g| {
         let of = c.config.vm(&g.vm).is_some_and(|vm| matches!(vm.manager, Manager::Vsphere(_)));
-        of && g.home.is_none() && c.model.vm(&g.vm).is_some_and(|m| is_delayed(m, &c.limits))
+        of && g.home.is_none() && c.model.vm(&g.vm).is_some_and(|m| is_delayed(m, &c.limits.thresholds))
     });
     if !waits && unknown {
         return Err("on which nodes ESXi keeps the VMs that wait is not told: home_nodes in host.toml beside the file (NHN on \

@@ -9,8 +9,8 @@
 //! before the class can be set. GAP(rt-v2): cgroup v2 has no such budget; there the kernel's global limit alone holds.
 
 use super::{Action, Context};
+use crate::delay::runs_briefly;
 use crate::nouns::{Role, RtBudget, SchedClass, VmConfig};
-use crate::plan::delayed::runs_briefly;
 use crate::realtime::granted;
 use crate::setting::{Change, Step};
 use std::collections::BTreeMap;

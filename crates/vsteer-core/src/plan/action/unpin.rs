@@ -7,8 +7,8 @@
 use super::{Action, Context};
 use super::{Step, placing};
 use crate::CpuSet;
+use crate::delay::is_delayed;
 use crate::nouns::VmThread;
-use crate::plan::delayed::is_delayed;
 
 /// See the file's head.
 pub const ACTION: Action = Action {
@@ -32,7 +32,7 @@ fn propose(c: &Context<'_>) -> Result<Vec<Step>, String> {
     let mut steps = Vec::new();
     for vm in &c.config.vms {
         let Some(seen) = c.model.vm(&vm.id) else { continue };
-        if !is_delayed(seen, &c.limits) {
+        if !is_delayed(seen, &c.limits.thresholds) {
             continue;
         }
         let pinned: CpuSet = vm.vcpus().fold(CpuSet::new(), |all, t| all.union(&t.affinity));
