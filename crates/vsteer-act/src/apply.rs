@@ -64,76 +64,6 @@ fn check_parent(plan: &Plan, now: &HostConfig) -> Result<(), Fault> {
         .way_out("make a new plan: vsteer plan -o plan.json"))
 }
 
-/// Does `current` (a change whose `from` is what is in force) say that `change`'s `from` is in force?
-fn precondition_holds(change: &Change, current: &Change) -> bool {
-    in_force(change) == in_force(current)
-}
-
-/// What a change says is in force before it, as comparable text; the new value does not count.
-fn in_force(change: &Change) -> String {
-    match change {
-        Change::Affinity { from, .. } => format!("pCPUs {from}"),
-        Change::Preference { from, .. } => preferred(from.as_ref()),
-        Change::Reservation { from, .. } => from.to_string(),
-        Change::Weight { from, .. } => from.to_string(),
-        Change::Quota { from, .. } => {
-            from.map_or("no limit".to_owned(), |q| format!("{}/{} µs", q.quota_us, q.period_us))
-        }
-        Change::RtBudget { from_us, .. } => format!("{from_us} µs"),
-        Change::Class { from, .. } => from.to_string(),
-        Change::MemoryNodes { from, .. } | Change::NodeAffinity { from, .. } => {
-            from.as_ref().map_or("any node".to_owned(), ToString::to_string)
-        }
-        Change::VmAffinity { from, .. } => pcpus(from.as_ref()),
-        Change::ReservationMhz { from, .. } => format!("{from} MHz"),
-        Change::LimitMhz { from, .. } => mhz(*from),
-        Change::Latency { from, .. } => from.to_string(),
-        Change::Topology { from, .. } => format!("{from:?}"),
-        Change::Host { from, .. } => format!("host {from}"),
-        // Its pCPUs become fewer with every pool that is made of them.
-        Change::Pool { from, .. } => format!("pool {:?}", from.name),
-        Change::Knob { from, .. } => format!("{from:?}"),
-    }
-}
-
-fn pcpus(cpus: Option<&vsteer_core::CpuSet>) -> String {
-    cpus.map_or("any pCPU".to_owned(), |cpus| format!("pCPUs {cpus}"))
-}
-
-fn mhz(limit: Option<u64>) -> String {
-    limit.map_or("no limit".to_owned(), |n| format!("{n} MHz"))
-}
-
-fn preferred(cpus: Option<&vsteer_core::CpuSet>) -> String {
-    cpus.map_or("no pCPUs preferred".to_owned(), |cpus| format!("pCPUs {cpus} preferred"))
-}
-
-/// What a change will have put in force, in the words of [`in_force`].
-fn to_be_in_force(change: &Change) -> String {
-    match change {
-        Change::Affinity { to, .. } => format!("pCPUs {to}"),
-        Change::Preference { to, .. } => preferred(to.as_ref()),
-        Change::Reservation { to, .. } => to.to_string(),
-        Change::Weight { to, .. } => to.to_string(),
-        Change::Quota { to, .. } => {
-            to.map_or("no limit".to_owned(), |q| format!("{}/{} µs", q.quota_us, q.period_us))
-        }
-        Change::RtBudget { to_us, .. } => format!("{to_us} µs"),
-        Change::Class { to, .. } => to.to_string(),
-        Change::MemoryNodes { to, .. } | Change::NodeAffinity { to, .. } => {
-            to.as_ref().map_or("any node".to_owned(), ToString::to_string)
-        }
-        Change::VmAffinity { to, .. } => pcpus(to.as_ref()),
-        Change::ReservationMhz { to, .. } => format!("{to} MHz"),
-        Change::LimitMhz { to, .. } => mhz(*to),
-        Change::Latency { to, .. } => to.to_string(),
-        Change::Topology { to, .. } => format!("{:?}", Some(to)),
-        Change::Host { to, .. } => format!("host {to}"),
-        Change::Pool { to, .. } => format!("pool {:?}", to.name),
-        Change::Knob { to, .. } => format!("{to:?}"),
-    }
-}
-
 /// What every step would find; changes nothing.
 ///
 /// # Errors
@@ -144,10 +74,10 @@ pub fn preview(plan: &Plan, now: &HostConfig, actuator: &mut dyn Actuate) -> Res
     for (i, step) in plan.steps.iter().enumerate() {
         let now = actuator.refusal(step, plan.scope).and_then(|()| actuator.current(step));
         let (found, refused) = match now {
-            Ok(current) if precondition_holds(&step.change, &current) => (None, None),
+            Ok(current) if step.change.same_before(&current) => (None, None),
             Ok(current) => {
                 let awaits = plan.steps[..i].iter().any(|before| entangled(before, step));
-                (Some(in_force(&current)), (!awaits).then_some(FaultKind::Changed))
+                (Some(current.before()), (!awaits).then_some(FaultKind::Changed))
             }
             Err(fault) => (Some(fault.to_string()), Some(fault.kind)),
         };
@@ -244,19 +174,17 @@ fn make_step(
 ) -> Result<(), Fault> {
     let of = || format!("step {} ({}, {})", i + 1, step.whose(), step.change);
     let current = actuator.current(step)?;
-    if !precondition_holds(&step.change, &current) {
-        return Err(
-            Fault::new(FaultKind::Changed, of()).because(format!("in force is {}", in_force(&current)))
-        );
+    if !step.change.same_before(&current) {
+        return Err(Fault::new(FaultKind::Changed, of()).because(format!("in force is {}", current.before())));
     }
     let former = actuator.former(step, plan.scope)?;
     journal.write(Entry::Intent { step: i, former })?;
     actuator.act(step, plan.scope)?;
     if plan.scope.live() {
         let after = actuator.current(step)?;
-        if in_force(&after) != to_be_in_force(&step.change) {
+        if !step.change.is_reached(&after) {
             return Err(Fault::new(FaultKind::NotApplied, of())
-                .because(format!("it was accepted, but in force is {}", in_force(&after))));
+                .because(format!("it was accepted, but in force is {}", after.before())));
         }
     }
     journal.write(Entry::Done { step: i })
@@ -265,7 +193,7 @@ fn make_step(
 /// Could taking back one of these, while the other is still in force, leave a state that never was?
 fn entangled(a: &Step, b: &Step) -> bool {
     // Budgets are of cgroups, which VMs share.
-    let budget = |s: &Step| matches!(s.change, Change::RtBudget { .. });
+    let budget = |s: &Step| matches!(s.change, Change::RtBudget(_));
     a.vm == b.vm || (budget(a) && budget(b))
 }
 

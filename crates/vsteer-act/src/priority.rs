@@ -25,6 +25,7 @@ use vsteer_core::forecast::fluid;
 use vsteer_core::model::HostModel;
 use vsteer_core::nouns::{HostConfig, Role, RtBudget, SchedClass, Tid, VmConfig, VmId, VmThread};
 use vsteer_core::realtime::{Credit, KERNEL_AT_ONCE, KERNEL_RATE, granted};
+use vsteer_core::setting;
 use vsteer_core::setting::{Change, Step};
 use vsteer_core::{Fault, FaultKind};
 use vsteer_host::actuate::Actuate;
@@ -223,11 +224,11 @@ impl Priority {
             Step {
                 vm: vm.id.clone(),
                 vm_name: vm.name.clone(),
-                change: Change::RtBudget {
+                change: Change::RtBudget(setting::RtBudget {
                     cgroup: budget.cgroup.clone(),
                     from_us: budget.runtime_us,
                     to_us: *to_us,
-                },
+                }),
                 reason: "the kernel refuses a real-time class to a cgroup without real-time budget"
                     .to_owned(),
             }
@@ -304,7 +305,8 @@ fn threads(vm: &VmConfig) -> impl Iterator<Item = &VmThread> {
 }
 
 fn class_step(vm: &VmConfig, thread: &VmThread) -> Option<Step> {
-    let change = Change::Class { role: thread.role, tid: thread.tid, from: thread.class?, to: FIRST };
+    let change =
+        Change::Class(setting::Class { role: thread.role, tid: thread.tid, from: thread.class?, to: FIRST });
     Some(Step {
         vm: vm.id.clone(),
         vm_name: vm.name.clone(),

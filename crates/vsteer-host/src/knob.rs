@@ -13,6 +13,7 @@ use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
 use vsteer_core::nouns::VmId;
+use vsteer_core::setting;
 use vsteer_core::setting::knob::{How, Knob};
 use vsteer_core::setting::words::{in_brackets, word_name, words_of};
 use vsteer_core::setting::{Change, Scope, Step};
@@ -121,7 +122,7 @@ pub struct Knobs;
 impl Knobs {
     fn knob<'a>(&self, step: &'a Step) -> Result<(&'a Knob, &'a str), Fault> {
         match &step.change {
-            Change::Knob { knob, to, .. } => Ok((knob, to)),
+            Change::Knob(setting::HostKnob { knob, to, .. }) => Ok((knob, to)),
             _ => Err(Fault::new(FaultKind::Unsupported, format!("{}: {}", step.whose(), step.change))
                 .because("it is a VM's setting in a plan of the host's")
                 .way_out("a plan for the host and one for the VMs")),
@@ -136,7 +137,11 @@ impl Actuate for Knobs {
 
     fn current(&mut self, step: &Step) -> Result<Change, Fault> {
         let (knob, to) = self.knob(step)?;
-        Ok(Change::Knob { knob: Box::new(knob.clone()), from: read(knob)?, to: to.to_owned() })
+        Ok(Change::Knob(setting::HostKnob {
+            knob: Box::new(knob.clone()),
+            from: read(knob)?,
+            to: to.to_owned(),
+        }))
     }
 
     fn former(&mut self, step: &Step, _scope: Scope) -> Result<Former, Fault> {
@@ -159,7 +164,9 @@ impl Actuate for Knobs {
 
     fn restore(&mut self, step: &Step, former: &Former) -> Result<Restored, Fault> {
         let (knob, to) = self.knob(step)?;
-        let Some(Change::Knob { from, .. }) = &former.live else { return Ok(Restored::Back) };
+        let Some(Change::Knob(setting::HostKnob { from, .. })) = &former.live else {
+            return Ok(Restored::Back);
+        };
         let at = Place(knob.on.as_deref());
         match &knob.how {
             How::TunedProfile { profile } => {
@@ -201,7 +208,11 @@ mod tests {
     }
 
     fn step(knob: &Knob, from: &str, to: &str) -> Step {
-        let change = Change::Knob { knob: Box::new(knob.clone()), from: from.into(), to: to.into() };
+        let change = Change::Knob(setting::HostKnob {
+            knob: Box::new(knob.clone()),
+            from: from.into(),
+            to: to.into(),
+        });
         Step { vm: VmId("knob:k".into()), vm_name: "host".into(), change, reason: String::new() }
     }
 
@@ -238,7 +249,11 @@ mod tests {
         let liar = knob(How::Commands { set: "true".into(), read: "echo stuck".into() });
         let s = step(&liar, "a", "b");
         let former = Former {
-            live: Some(Change::Knob { knob: Box::new(liar.clone()), from: "a".into(), to: "b".into() }),
+            live: Some(Change::Knob(setting::HostKnob {
+                knob: Box::new(liar.clone()),
+                from: "a".into(),
+                to: "b".into(),
+            })),
             ..Former::default()
         };
         assert_eq!(Knobs.restore(&s, &former).unwrap_err().kind, FaultKind::NotApplied);

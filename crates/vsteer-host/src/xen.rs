@@ -126,7 +126,7 @@ impl XenHost {
 
     /// What a change is about, as it is now.
     fn ask_of(&mut self, change: &Change) -> Result<(), Fault> {
-        let of_shares = matches!(change, Change::Weight { .. } | Change::Quota { .. });
+        let of_shares = matches!(change, Change::Weight(_) | Change::Quota(_));
         if of_shares && self.told.listed.ask_shares(&self.place)? { Ok(()) } else { self.ask() }
     }
 

@@ -3,6 +3,7 @@
 
 use std::path::Path;
 use vsteer_core::nouns::*;
+use vsteer_core::setting;
 use vsteer_host::kvm::actuate::proxmox_command;
 use vsteer_host::kvm::config;
 use vsteer_host::kvm::inventory::Inventory;
@@ -81,8 +82,10 @@ fn proxmox() {
     assert_eq!(vm.threads[0].affinity.to_string(), "2-5");
     assert_eq!((host.cgroups, host.topology.online().len()), (CgroupLayout::V2, 8));
     assert!(notes.iter().any(|n| n.contains("untried")), "{notes:?}");
-    let weight =
-        vsteer_core::setting::Change::Weight { from: CpuWeight::Weight(100), to: CpuWeight::Weight(400) };
+    let weight = vsteer_core::setting::Change::Weight(setting::Weight {
+        from: CpuWeight::Weight(100),
+        to: CpuWeight::Weight(400),
+    });
     assert_eq!(proxmox_command(100, &weight).as_deref(), Some("qm set 100 --cpuunits 400"));
 }
 

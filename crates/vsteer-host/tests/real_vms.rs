@@ -7,6 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use vsteer_core::CpuSet;
 use vsteer_core::nouns::*;
+use vsteer_core::setting;
 use vsteer_core::setting::{Change, QuotaScope, Scope, Step};
 use vsteer_core::{FaultKind, model};
 use vsteer_host::actuate::{Actuate, Former, Restored, Run};
@@ -116,7 +117,7 @@ fn there_and_back(host: &mut KvmHost, vm: &VmConfig, change: Change, scope: Scop
     let text = serde_json::to_string(&former).unwrap();
     let undo = step.change.undo().unwrap();
     host.act(&step, scope).unwrap_or_else(|f| panic!("{f}"));
-    let live = scope.live() || matches!(step.change, Change::Topology { .. });
+    let live = scope.live() || matches!(step.change, Change::Topology(_));
     if live {
         assert_eq!(host.current(&step).unwrap().undo(), Some(same_ends(&undo)), "{step:?} holds");
     }
@@ -132,24 +133,36 @@ fn there_and_back(host: &mut KvmHost, vm: &VmConfig, change: Change, scope: Scop
 /// The undo of a change that is in force already: both ends are its new value.
 fn same_ends(undo: &Change) -> Change {
     match undo.clone() {
-        Change::Affinity { role, tid, from, .. } => Change::Affinity { role, tid, to: from.clone(), from },
-        Change::Weight { from, .. } => Change::Weight { from, to: from },
-        Change::Quota { scope, from, .. } => Change::Quota { scope, from, to: from },
-        Change::RtBudget { cgroup, from_us, .. } => Change::RtBudget { cgroup, from_us, to_us: from_us },
-        Change::Class { role, tid, from, .. } => Change::Class { role, tid, from, to: from },
-        Change::MemoryNodes { from, .. } => Change::MemoryNodes { to: from.clone(), from },
-        Change::Topology { from, to } => Change::Topology { to: from.unwrap_or(to), from },
+        Change::Affinity(setting::Affinity { role, tid, from, .. }) => {
+            Change::Affinity(setting::Affinity { role, tid, to: from.clone(), from })
+        }
+        Change::Weight(setting::Weight { from, .. }) => Change::Weight(setting::Weight { from, to: from }),
+        Change::Quota(setting::Quota { scope, from, .. }) => {
+            Change::Quota(setting::Quota { scope, from, to: from })
+        }
+        Change::RtBudget(setting::RtBudget { cgroup, from_us, .. }) => {
+            Change::RtBudget(setting::RtBudget { cgroup, from_us, to_us: from_us })
+        }
+        Change::Class(setting::Class { role, tid, from, .. }) => {
+            Change::Class(setting::Class { role, tid, from, to: from })
+        }
+        Change::MemoryNodes(setting::MemoryNodes { from, .. }) => {
+            Change::MemoryNodes(setting::MemoryNodes { to: from.clone(), from })
+        }
+        Change::Topology(setting::Topology { from, to }) => {
+            Change::Topology(setting::Topology { to: from.unwrap_or(to), from })
+        }
         // Moved by `lab run move`, which has two hosts.
-        Change::Host { .. } => panic!("no VM is moved here"),
-        Change::Knob { .. } => panic!("nothing of the host is set here"),
-        Change::Pool { .. }
-        | Change::NodeAffinity { .. }
-        | Change::VmAffinity { .. }
-        | Change::ReservationMhz { .. }
-        | Change::LimitMhz { .. }
-        | Change::Latency { .. }
-        | Change::Preference { .. }
-        | Change::Reservation { .. } => {
+        Change::Host(_) => panic!("no VM is moved here"),
+        Change::Knob(_) => panic!("nothing of the host is set here"),
+        Change::Pool(_)
+        | Change::NodeAffinity(_)
+        | Change::VmAffinity(_)
+        | Change::ReservationMhz(_)
+        | Change::LimitMhz(_)
+        | Change::Latency(_)
+        | Change::Preference(_)
+        | Change::Reservation(_) => {
             panic!("these are no Xen domains")
         }
     }
@@ -160,11 +173,13 @@ fn affinities(vm: &VmConfig) -> Vec<Change> {
     vm.threads
         .iter()
         .filter(|t| pinned(t) && t.affinity.len() > 1)
-        .map(|t| Change::Affinity {
-            role: t.role,
-            tid: t.tid,
-            from: t.affinity.clone(),
-            to: CpuSet::single(t.affinity.iter().last().unwrap()),
+        .map(|t| {
+            Change::Affinity(setting::Affinity {
+                role: t.role,
+                tid: t.tid,
+                from: t.affinity.clone(),
+                to: CpuSet::single(t.affinity.iter().last().unwrap()),
+            })
         })
         .collect()
 }
@@ -185,11 +200,11 @@ fn a_bare_qemu_is_seen_changed_and_put_back() {
     if qemu.cgroup.is_some() {
         let cgroup = vm.cgroup.clone().expect("it is alone in its cgroup");
         let weight = vm.weight.unwrap();
-        changes.push(Change::Weight { from: weight, to: weight.with_relative(4.0) });
+        changes.push(Change::Weight(setting::Weight { from: weight, to: weight.with_relative(4.0) }));
         let to = Some(Quota { quota_us: 150_000, period_us: 50_000 });
-        changes.push(Change::Quota { scope: QuotaScope::WholeVm, from: None, to });
+        changes.push(Change::Quota(setting::Quota { scope: QuotaScope::WholeVm, from: None, to }));
         if !vm.rt_budgets.is_empty() {
-            changes.push(Change::RtBudget { cgroup, from_us: 0, to_us: 1000 });
+            changes.push(Change::RtBudget(setting::RtBudget { cgroup, from_us: 0, to_us: 1000 }));
         }
     }
     for change in changes {
@@ -198,11 +213,13 @@ fn a_bare_qemu_is_seen_changed_and_put_back() {
     let vcpu = vm.vcpus().next().unwrap().clone();
     let refused =
         |host: &mut KvmHost, change: Change, scope| host.act(&step(&vm, change), scope).unwrap_err().kind;
-    let pin = |tid, to: &str| Change::Affinity {
-        role: vcpu.role,
-        tid,
-        from: vcpu.affinity.clone(),
-        to: to.parse().unwrap(),
+    let pin = |tid, to: &str| {
+        Change::Affinity(setting::Affinity {
+            role: vcpu.role,
+            tid,
+            from: vcpu.affinity.clone(),
+            to: to.parse().unwrap(),
+        })
     };
     assert_eq!(refused(&mut host, pin(vcpu.tid, "0"), Scope::Both), FaultKind::Unsupported);
     let last = step(&vm, pin(vcpu.tid, "0"));
@@ -225,8 +242,12 @@ fn a_bare_qemu_is_seen_changed_and_put_back() {
     assert_eq!(refused(&mut host, pin(Tid(1), "0"), Scope::Live), FaultKind::Changed);
     assert_eq!(refused(&mut host, pin(vcpu.tid, "4000"), Scope::Live), FaultKind::NotApplied);
     assert_eq!(refused(&mut host, pin(vcpu.tid, ""), Scope::Live), FaultKind::BadInput);
-    let class =
-        Change::Class { role: vcpu.role, tid: vcpu.tid, from: SchedClass::Other(0), to: SchedClass::Fifo(1) };
+    let class = Change::Class(setting::Class {
+        role: vcpu.role,
+        tid: vcpu.tid,
+        from: SchedClass::Other(0),
+        to: SchedClass::Fifo(1),
+    });
     if qemu.cgroup.is_some() && !vm.rt_budgets.is_empty() {
         let fault = host.act(&step(&vm, class), Scope::Live).unwrap_err();
         assert!(
@@ -234,10 +255,10 @@ fn a_bare_qemu_is_seen_changed_and_put_back() {
             "{fault}"
         );
         let cgroup = "/".to_owned();
-        let root = Change::RtBudget { cgroup, from_us: 0, to_us: 0 };
+        let root = Change::RtBudget(setting::RtBudget { cgroup, from_us: 0, to_us: 0 });
         assert_eq!(refused(&mut host, root, Scope::Live), FaultKind::Changed, "never the root's");
         let cgroup = vm.cgroup.clone().unwrap();
-        let too_much = Change::RtBudget { cgroup, from_us: 0, to_us: 999_999 };
+        let too_much = Change::RtBudget(setting::RtBudget { cgroup, from_us: 0, to_us: 999_999 });
         let fault = host.act(&step(&vm, too_much), Scope::Live).unwrap_err();
         assert!(
             fault.kind == FaultKind::NotApplied && fault.to_string().contains("parents first"),
@@ -259,7 +280,8 @@ fn nameless_threads_are_told_by_the_monitor_and_shared_cgroups_are_left_alone() 
     let vm = vm_named(&mut host, &name);
     assert_eq!(vm.vcpu_count(), 2, "{:?} {:?}", vm.threads, host.notes());
     if vm.cgroup.is_none() {
-        let weight = Change::Weight { from: CpuWeight::Shares(1024), to: CpuWeight::Shares(2048) };
+        let weight =
+            Change::Weight(setting::Weight { from: CpuWeight::Shares(1024), to: CpuWeight::Shares(2048) });
         let fault = host.act(&step(&vm, weight), Scope::Live).unwrap_err();
         assert!(fault.kind == FaultKind::Unsupported && fault.way_out.is_some(), "{fault}");
     }
@@ -314,11 +336,17 @@ fn libvirts_vms_are_changed_and_put_back() {
         }
         let weight = vm.weight.unwrap();
         let to = |quota_us| Some(Quota { quota_us, period_us: 60_000 });
-        let quota = |scope, from| Change::Quota { scope, from, to: to(30_000) };
-        there_and_back(&mut host, vm, Change::Weight { from: weight, to: weight.with_relative(4.0) }, scope);
+        let quota = |scope, from| Change::Quota(setting::Quota { scope, from, to: to(30_000) });
+        there_and_back(
+            &mut host,
+            vm,
+            Change::Weight(setting::Weight { from: weight, to: weight.with_relative(4.0) }),
+            scope,
+        );
         there_and_back(&mut host, vm, quota(QuotaScope::PerVcpu, vm.limits.per_vcpu), scope);
         there_and_back(&mut host, vm, quota(QuotaScope::Emulator, vm.limits.emulator), scope);
-        let whole = |to| Change::Quota { scope: QuotaScope::WholeVm, from: vm.limits.whole_vm, to };
+        let whole =
+            |to| Change::Quota(setting::Quota { scope: QuotaScope::WholeVm, from: vm.limits.whole_vm, to });
         there_and_back(&mut host, vm, whole(to(120_000)), scope);
         if vm.limits.per_vcpu.is_some() {
             refused_half_way(&mut host, vm, whole(to(1_000)), scope);
@@ -327,17 +355,24 @@ fn libvirts_vms_are_changed_and_put_back() {
         if persistent {
             let n = vm.vcpu_count() as u32;
             let to = GuestTopology { sockets: 1, cores: n, threads: 1 };
-            let change = Change::Topology { from: vm.guest_topology, to };
+            let change = Change::Topology(setting::Topology { from: vm.guest_topology, to });
             there_and_back(&mut host, vm, change, Scope::Both);
-            let nodes = Change::MemoryNodes { from: vm.memory_nodes.clone(), to: Some(CpuSet::single(0)) };
+            let nodes = Change::MemoryNodes(setting::MemoryNodes {
+                from: vm.memory_nodes.clone(),
+                to: Some(CpuSet::single(0)),
+            });
             there_and_back(&mut host, vm, nodes, Scope::Persistent);
         }
         if able.memory_nodes.live.is_able() {
-            let nodes = Change::MemoryNodes { from: vm.memory_nodes.clone(), to: Some(CpuSet::single(0)) };
+            let nodes = Change::MemoryNodes(setting::MemoryNodes {
+                from: vm.memory_nodes.clone(),
+                to: Some(CpuSet::single(0)),
+            });
             there_and_back(&mut host, vm, nodes, scope);
         }
         for t in vm.threads.iter().filter(|t| matches!(t.role, Role::Vcpu(1) | Role::Emulator)) {
-            let class = |to| Change::Class { role: t.role, tid: t.tid, from: t.class.unwrap(), to };
+            let class =
+                |to| Change::Class(setting::Class { role: t.role, tid: t.tid, from: t.class.unwrap(), to });
             there_and_back(&mut host, vm, class(SchedClass::Idle), scope);
             if persistent && !vm.rt_budgets.is_empty() {
                 let fault = host.act(&step(vm, class(SchedClass::Fifo(1))), Scope::Both).unwrap_err();
@@ -366,7 +401,8 @@ fn refused_half_way(host: &mut KvmHost, vm: &VmConfig, change: Change, scope: Sc
 /// Even a VM in its firmware wants more than a thousandth of a CPU.
 fn a_quota_that_runs_out_is_counted(host: &mut KvmHost, vm: &VmConfig) {
     let to = Some(Quota { quota_us: 1000, period_us: 1_000_000 });
-    let step = step(vm, Change::Quota { scope: QuotaScope::PerVcpu, from: vm.limits.per_vcpu, to });
+    let step =
+        step(vm, Change::Quota(setting::Quota { scope: QuotaScope::PerVcpu, from: vm.limits.per_vcpu, to }));
     let former = host.former(&step, Scope::Live).unwrap();
     host.act(&step, Scope::Live).unwrap();
     host.config().unwrap();
@@ -389,14 +425,19 @@ fn budgets_and_classes(host: &mut KvmHost, vm: &VmConfig) {
         .iter()
         .zip([40_000, 20_000, 4_000, 4_000, 4_000, 4_000, 4_000])
         .filter(|(b, _)| b.runtime_us == 0)
-        .map(|(b, to_us)| Change::RtBudget { cgroup: b.cgroup.clone(), from_us: 0, to_us })
+        .map(|(b, to_us)| Change::RtBudget(setting::RtBudget { cgroup: b.cgroup.clone(), from_us: 0, to_us }))
         .map(|change| step(vm, change))
         .collect();
     let lasting = |t: &&VmThread| t.role.vcpu().is_some() || t.role == Role::Emulator;
     steps.extend(vm.threads.iter().filter(lasting).map(|t| {
         step(
             vm,
-            Change::Class { role: t.role, tid: t.tid, from: t.class.unwrap(), to: SchedClass::RoundRobin(2) },
+            Change::Class(setting::Class {
+                role: t.role,
+                tid: t.tid,
+                from: t.class.unwrap(),
+                to: SchedClass::RoundRobin(2),
+            }),
         )
     }));
     let formers: Vec<_> = steps
@@ -425,7 +466,8 @@ fn held_narrower_than_its_cpuset(host: &mut KvmHost, vm: &VmConfig) {
     }
     let one = CpuSet::single(first);
     vsteer_host::linux::sched::set_affinity(t.tid, &one).unwrap();
-    let change = Change::Affinity { role: t.role, tid: t.tid, from: one, to: CpuSet::single(last) };
+    let change =
+        Change::Affinity(setting::Affinity { role: t.role, tid: t.tid, from: one, to: CpuSet::single(last) });
     there_and_back(host, vm, change, Scope::Live);
     vsteer_host::linux::sched::set_affinity(t.tid, &t.affinity).unwrap();
 }

@@ -9,6 +9,7 @@ use vsteer_act::journal_folder;
 use vsteer_core::forecast::Forecast;
 use vsteer_core::nouns::{HostConfig, Manager};
 use vsteer_core::plan::{Alternative, Plan};
+use vsteer_core::setting;
 use vsteer_core::setting::{Change, Scope, Step};
 use vsteer_core::{Fault, FaultKind};
 use vsteer_host::kvm::elsewhere::{Elsewhere, Left};
@@ -104,7 +105,11 @@ fn made(
         return Err(Fault::new(FaultKind::Unsupported, format!("moving VM {:?}", vm.name))
             .because("only a VM of libvirt's is moved"));
     };
-    let change = Change::Host { from: from.clone(), to: host.uri().to_owned(), cpus: host.cpus().cloned() };
+    let change = Change::Host(setting::Host {
+        from: from.clone(),
+        to: host.uri().to_owned(),
+        cpus: host.cpus().cloned(),
+    });
     let reason = format!(
         "{}. Without {} the worst of the others takes {:.2} of its level. There {:.2} pCPUs are idle: it would answer in {:.1} ms on average, 95 of \
          100 within {:.1} ms, {:.2} of its level",

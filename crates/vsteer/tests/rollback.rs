@@ -6,6 +6,7 @@ use vsteer_act::{Entry, Journal};
 use vsteer_core::forecast::Forecast;
 use vsteer_core::nouns::{CgroupLayout, HostConfig, VmId};
 use vsteer_core::plan::Plan;
+use vsteer_core::setting;
 use vsteer_core::setting::knob::{How, Knob};
 use vsteer_core::setting::{Change, Scope, Step};
 use vsteer_core::topology::{Parts, Topology};
@@ -28,7 +29,7 @@ fn config() -> HostConfig {
 /// Leaves what an apply of one step leaves: its journal. The plan's id.
 fn applied(folder: &Path, name: &str, how: How, (from, to): (&str, &str), unix_ns: u64) -> String {
     let knob = Box::new(Knob { name: name.to_owned(), how, on: None });
-    let change = Change::Knob { knob, from: from.to_owned(), to: to.to_owned() };
+    let change = Change::Knob(setting::HostKnob { knob, from: from.to_owned(), to: to.to_owned() });
     let vm = VmId(format!("knob:{name}"));
     let step = Step { vm, vm_name: "host".to_owned(), change: change.clone(), reason: String::new() };
     let forecast = Forecast { method: "none".to_owned(), vms: Vec::new() };

@@ -13,6 +13,7 @@ use std::time::Duration;
 use vsteer_core::forecast::Forecast;
 use vsteer_core::nouns::VmId;
 use vsteer_core::plan::Plan;
+use vsteer_core::setting;
 use vsteer_core::setting::knob::{How, Knob};
 use vsteer_core::setting::{Change, Scope, Step};
 use vsteer_core::{Fault, FaultKind};
@@ -92,11 +93,11 @@ impl Carrier<'_, '_> {
             Some(Step {
                 vm: VmId(format!("knob:{at}:{}", knob.name)),
                 vm_name: at,
-                change: Change::Knob {
+                change: Change::Knob(setting::HostKnob {
                     knob: Box::new(knob.clone()),
                     from: from.clone(),
                     to: factor.levels[0].clone(),
-                },
+                }),
                 reason: format!("experiment {}", self.experiment.name),
             })
         });

@@ -11,6 +11,7 @@ use vsteer_act::{Journal, Receipt, Setting};
 use vsteer_core::forecast::Forecast;
 use vsteer_core::nouns::{CgroupLayout, CpuWeight, HostConfig, Role, Tid, VmConfig, VmId, VmThread};
 use vsteer_core::plan::Plan;
+use vsteer_core::setting;
 use vsteer_core::setting::{Change, Scope, Step};
 use vsteer_core::topology::{Parts, Topology};
 use vsteer_core::{CpuSet, Fault, FaultKind};
@@ -152,22 +153,32 @@ impl Actuate for World {
         }
         self.looks += 1;
         Ok(match step.change.clone() {
-            Change::Weight { to, .. } => Change::Weight { from: CpuWeight::Weight(vm.weight), to },
-            Change::Affinity { role: Role::Emulator, tid, to, .. } => {
-                Change::Affinity { role: Role::Emulator, tid, from: vm.emulator[0].clone(), to }
+            Change::Weight(setting::Weight { to, .. }) => {
+                Change::Weight(setting::Weight { from: CpuWeight::Weight(vm.weight), to })
             }
-            Change::Affinity { role, tid, to, .. } => Change::Affinity { role, tid, from: vm.vcpu, to },
+            Change::Affinity(setting::Affinity { role: Role::Emulator, tid, to, .. }) => {
+                Change::Affinity(setting::Affinity {
+                    role: Role::Emulator,
+                    tid,
+                    from: vm.emulator[0].clone(),
+                    to,
+                })
+            }
+            Change::Affinity(setting::Affinity { role, tid, to, .. }) => {
+                Change::Affinity(setting::Affinity { role, tid, from: vm.vcpu, to })
+            }
             other => panic!("{other} is not in this world"),
         })
     }
 
     fn former(&mut self, step: &Step, scope: Scope) -> Result<Former, Fault> {
         let vm = self.vm(step)?;
-        let defined = matches!(step.change, Change::Weight { .. }) && scope.persistent();
+        let defined = matches!(step.change, Change::Weight(_)) && scope.persistent();
         let elements = vec![vm.defined.to_string()];
         let part = Part { parent: "cputune".into(), tag: "shares".into(), key: None, elements };
         let run = vm.run.map(|pid| Run { pid, start_ticks: 0 });
-        let emulator = matches!(step.change, Change::Affinity { role: Role::Emulator, .. });
+        let emulator =
+            matches!(step.change, Change::Affinity(setting::Affinity { role: Role::Emulator, .. }));
         let places = vm.emulator.into_iter().zip([Tid(1), Tid(2)]).map(|(c, t)| (t, c));
         self.looks -= 1;
         Ok(Former {
@@ -196,19 +207,19 @@ impl Actuate for World {
         let half = self.mishap == Some(Mishap::Half(n));
         let mut vm = self.vm(step)?;
         match &step.change {
-            Change::Weight { to: CpuWeight::Weight(w), .. } => {
+            Change::Weight(setting::Weight { to: CpuWeight::Weight(w), .. }) => {
                 vm.weight = *w;
                 if scope.persistent() {
                     vm.defined = *w;
                 }
             }
-            Change::Affinity { role: Role::Emulator, to, .. } => {
+            Change::Affinity(setting::Affinity { role: Role::Emulator, to, .. }) => {
                 vm.emulator[0] = to.clone();
                 if !half {
                     vm.emulator[1] = to.clone();
                 }
             }
-            Change::Affinity { to, .. } => vm.vcpu = to.clone(),
+            Change::Affinity(setting::Affinity { to, .. }) => vm.vcpu = to.clone(),
             other => panic!("{other} is not in this world"),
         }
         self.put(step, vm);
@@ -238,13 +249,13 @@ impl Actuate for World {
             return Ok(if defined.is_some() { Restored::Defined(why) } else { Restored::Gone(why) });
         }
         match former.live.clone().unwrap() {
-            Change::Weight { from: CpuWeight::Weight(w), .. } => vm.weight = w,
-            Change::Affinity { role: Role::Emulator, .. } => {
+            Change::Weight(setting::Weight { from: CpuWeight::Weight(w), .. }) => vm.weight = w,
+            Change::Affinity(setting::Affinity { role: Role::Emulator, .. }) => {
                 for ((_, cpus), place) in former.affinities.iter().zip(&mut vm.emulator) {
                     *place = cpus.clone();
                 }
             }
-            Change::Affinity { from, .. } => vm.vcpu = from,
+            Change::Affinity(setting::Affinity { from, .. }) => vm.vcpu = from,
             other => panic!("{other} is not in this world"),
         }
         self.put(step, vm);
@@ -288,8 +299,12 @@ pub fn plan() -> Plan {
         change,
         reason: String::new(),
     };
-    let weight = |from, to| Change::Weight { from: CpuWeight::Weight(from), to: CpuWeight::Weight(to) };
-    let place = |role, from, to| Change::Affinity { role, tid: Tid(1), from: cpus(from), to: cpus(to) };
+    let weight = |from, to| {
+        Change::Weight(setting::Weight { from: CpuWeight::Weight(from), to: CpuWeight::Weight(to) })
+    };
+    let place = |role, from, to| {
+        Change::Affinity(setting::Affinity { role, tid: Tid(1), from: cpus(from), to: cpus(to) })
+    };
     let steps = vec![
         step("a", weight(100, 300)),
         step("b", place(Role::Vcpu(0), "1", "0-3")),

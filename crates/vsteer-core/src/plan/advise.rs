@@ -25,7 +25,7 @@ const ON_VSPHERE: [&str; 2] = ["node", "topology"];
 /// others' work than allowed.
 fn appetite(c: &Context<'_>, steps: &[Step]) -> Option<String> {
     // Who goes to a node that has room takes nobody's work.
-    if steps.iter().all(|s| matches!(s.change, Change::NodeAffinity { .. })) {
+    if steps.iter().all(|s| matches!(s.change, Change::NodeAffinity(_))) {
         return None;
     }
     let is_delayed = |id: &VmId| c.delayed.iter().any(|d| d.id == *id);

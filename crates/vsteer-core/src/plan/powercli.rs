@@ -15,6 +15,7 @@
 
 use super::Plan;
 use crate::nouns::{CpuWeight, Manager};
+use crate::setting;
 use crate::setting::{Change, Step};
 use crate::{CpuSet, Fault, FaultKind};
 use std::fmt::Write;
@@ -79,7 +80,7 @@ fn setting(step: &Step) -> Option<Setting> {
         note: None,
     };
     match &step.change {
-        Change::NodeAffinity { from, to } => Some(Setting {
+        Change::NodeAffinity(setting::NodeAffinity { from, to }) => Some(Setting {
             note: Some("ESXi looks at it when the VM is powered on or comes to a host by vMotion"),
             ..plain(
                 "Get-Advanced $vm 'numa.nodeAffinity'",
@@ -88,7 +89,7 @@ fn setting(step: &Step) -> Option<Setting> {
                 nodes(to),
             )
         }),
-        Change::Topology { from, to } => Some(Setting {
+        Change::Topology(setting::Topology { from, to }) => Some(Setting {
             off: true,
             note: Some(
                 "the guest sees it at its next start; a powered-on VM is refused before anything is changed",
@@ -100,7 +101,7 @@ fn setting(step: &Step) -> Option<Setting> {
                 (to.cores * to.threads).to_string(),
             )
         }),
-        Change::VmAffinity { from, to } => Some(plain(
+        Change::VmAffinity(setting::VmAffinity { from, to }) => Some(plain(
             "(@($vm.ExtensionData.Config.CpuAffinity.AffinitySet | Sort-Object) -join ',')",
             &with_spec(
                 "CpuAffinity = New-Object VMware.Vim.VirtualMachineAffinityInfo; $spec.CpuAffinity.AffinitySet = \
@@ -109,13 +110,13 @@ fn setting(step: &Step) -> Option<Setting> {
             nodes(from),
             nodes(to),
         )),
-        Change::ReservationMhz { from, to } => Some(plain(
+        Change::ReservationMhz(setting::ReservationMhz { from, to }) => Some(plain(
             "[string]$vm.ExtensionData.Config.CpuAllocation.Reservation",
             "$vm | Get-VMResourceConfiguration | Set-VMResourceConfiguration -CpuReservationMhz ([long]$value) | Out-Null",
             from.to_string(),
             to.to_string(),
         )),
-        Change::LimitMhz { from, to } => Some(plain(
+        Change::LimitMhz(setting::LimitMhz { from, to }) => Some(plain(
             "[string]$vm.ExtensionData.Config.CpuAllocation.Limit",
             &with_spec(
                 "CpuAllocation = New-Object VMware.Vim.ResourceAllocationInfo; $spec.CpuAllocation.Limit = [long]$value",
@@ -123,7 +124,7 @@ fn setting(step: &Step) -> Option<Setting> {
             limit(*from),
             limit(*to),
         )),
-        Change::Latency { from, to } => Some(Setting {
+        Change::Latency(setting::Latency { from, to }) => Some(Setting {
             off: true,
             note: Some("high wants all memory reserved: the VM does not start without"),
             ..plain(
@@ -135,13 +136,15 @@ fn setting(step: &Step) -> Option<Setting> {
                 to.to_string(),
             )
         }),
-        Change::Weight { from: CpuWeight::Esxi(from), to: CpuWeight::Esxi(to) } => Some(plain(
-            "[string]$vm.ExtensionData.Config.CpuAllocation.Shares.Shares",
-            "$vm | Get-VMResourceConfiguration | Set-VMResourceConfiguration -CpuSharesLevel Custom -NumCpuShares \
+        Change::Weight(setting::Weight { from: CpuWeight::Esxi(from), to: CpuWeight::Esxi(to) }) => {
+            Some(plain(
+                "[string]$vm.ExtensionData.Config.CpuAllocation.Shares.Shares",
+                "$vm | Get-VMResourceConfiguration | Set-VMResourceConfiguration -CpuSharesLevel Custom -NumCpuShares \
              ([int]$value) | Out-Null",
-            from.to_string(),
-            to.to_string(),
-        )),
+                from.to_string(),
+                to.to_string(),
+            ))
+        }
         _ => None,
     }
 }
@@ -268,12 +271,12 @@ pub fn script(plan: &Plan) -> Result<String, Fault> {
 
 fn what(change: &Change) -> &'static str {
     match change {
-        Change::NodeAffinity { .. } => "numa.nodeAffinity",
-        Change::Topology { .. } => "cores per socket",
-        Change::VmAffinity { .. } => "CPU affinity",
-        Change::ReservationMhz { .. } => "CPU reservation, MHz",
-        Change::LimitMhz { .. } => "CPU limit, MHz",
-        Change::Latency { .. } => "latency sensitivity",
+        Change::NodeAffinity(_) => "numa.nodeAffinity",
+        Change::Topology(_) => "cores per socket",
+        Change::VmAffinity(_) => "CPU affinity",
+        Change::ReservationMhz(_) => "CPU reservation, MHz",
+        Change::LimitMhz(_) => "CPU limit, MHz",
+        Change::Latency(_) => "latency sensitivity",
         _ => "CPU shares",
     }
 }
@@ -312,7 +315,7 @@ mod tests {
     }
 
     fn to_node_1() -> Change {
-        Change::NodeAffinity { from: None, to: Some(CpuSet::single(1)) }
+        Change::NodeAffinity(setting::NodeAffinity { from: None, to: Some(CpuSet::single(1)) })
     }
 
     /// What PowerShell makes of an expression of ours: strings and characters, added up.
@@ -349,10 +352,10 @@ mod tests {
         let script = script(&plan("it's *", to_node_1())).unwrap();
         assert!(script.contains("Set-Step 'it''s *' 'numa.nodeAffinity' '' '1' $false"), "{script}");
         assert!(script.contains("because node 0 is full?# rm"), "a comment is one line");
-        let off = Change::Topology {
+        let off = Change::Topology(setting::Topology {
             from: None,
             to: crate::nouns::GuestTopology { sockets: 2, cores: 6, threads: 1 },
-        };
+        });
         let script = super::script(&plan("web", off)).unwrap();
         assert!(script.contains("Set-Step 'web' 'cores per socket' '1' '6' $true"), "{script}");
     }
@@ -362,12 +365,24 @@ mod tests {
         use crate::nouns::LatencySensitivity as L;
         let cpus = |text: &str| Some(text.parse::<CpuSet>().unwrap());
         for (change, words) in [
-            (Change::VmAffinity { from: None, to: cpus("0-2") }, "'CPU affinity' '' '0,1,2' $false"),
-            (Change::ReservationMhz { from: 0, to: 500 }, "'CPU reservation, MHz' '0' '500' $false"),
-            (Change::LimitMhz { from: Some(2000), to: None }, "'CPU limit, MHz' '2000' '-1' $false"),
-            (Change::Latency { from: L::Normal, to: L::High }, "'latency sensitivity' 'normal' 'high' $true"),
             (
-                Change::Weight { from: CpuWeight::Esxi(1000), to: CpuWeight::Esxi(4000) },
+                Change::VmAffinity(setting::VmAffinity { from: None, to: cpus("0-2") }),
+                "'CPU affinity' '' '0,1,2' $false",
+            ),
+            (
+                Change::ReservationMhz(setting::ReservationMhz { from: 0, to: 500 }),
+                "'CPU reservation, MHz' '0' '500' $false",
+            ),
+            (
+                Change::LimitMhz(setting::LimitMhz { from: Some(2000), to: None }),
+                "'CPU limit, MHz' '2000' '-1' $false",
+            ),
+            (
+                Change::Latency(setting::Latency { from: L::Normal, to: L::High }),
+                "'latency sensitivity' 'normal' 'high' $true",
+            ),
+            (
+                Change::Weight(setting::Weight { from: CpuWeight::Esxi(1000), to: CpuWeight::Esxi(4000) }),
                 "'CPU shares' '1000' '4000' $false",
             ),
         ] {
@@ -378,7 +393,7 @@ mod tests {
 
     #[test]
     fn what_powercli_cannot_is_refused() {
-        let class = Change::RtBudget { cgroup: "/a".into(), from_us: 0, to_us: 1 };
+        let class = Change::RtBudget(setting::RtBudget { cgroup: "/a".into(), from_us: 0, to_us: 1 });
         assert_eq!(script(&plan("a", class)).unwrap_err().kind, FaultKind::Unsupported);
         let mut kvm = plan("a", to_node_1());
         kvm.parent.vms[0].manager = Manager::Bare;

@@ -22,6 +22,7 @@ use crate::forecast::fluid;
 use crate::nouns::{
     GuestTopology, HostConfig, LatencySensitivity, Manager, Quota, Reserved, VmConfig, VmThread,
 };
+use crate::setting;
 use crate::setting::{Change, QuotaScope, Step};
 use crate::span::Span;
 use crate::{CpuSet, Fault, FaultKind};
@@ -197,7 +198,7 @@ fn changes(config: &HostConfig, vm: &VmConfig, what: &What) -> Result<Vec<Change
                     &format!("it is {from} now; the nearest is {to}"),
                 ));
             }
-            Vec::from_iter((from != to).then_some(Change::Weight { from, to }))
+            Vec::from_iter((from != to).then_some(Change::Weight(setting::Weight { from, to })))
         }
         What::Limit(pcpus) => {
             let (scope, from) = (QuotaScope::WholeVm, vm.limits.whole_vm);
@@ -210,15 +211,17 @@ fn changes(config: &HostConfig, vm: &VmConfig, what: &What) -> Result<Vec<Change
                     "give more pCPUs, such as 0.1",
                 ));
             }
-            Vec::from_iter((from != to).then_some(Change::Quota { scope, from, to }))
+            Vec::from_iter((from != to).then_some(Change::Quota(setting::Quota { scope, from, to })))
         }
         What::Pin(vcpu, cpus) => {
             let to = named(cpus)?;
-            let pin = |t: &VmThread| Change::Affinity {
-                role: t.role,
-                tid: t.tid,
-                from: t.affinity.clone(),
-                to: to.clone(),
+            let pin = |t: &VmThread| {
+                Change::Affinity(setting::Affinity {
+                    role: t.role,
+                    tid: t.tid,
+                    from: t.affinity.clone(),
+                    to: to.clone(),
+                })
             };
             vcpus(vm, *vcpu)?.into_iter().filter(|t| t.affinity != to).map(pin).collect()
         }
@@ -227,11 +230,13 @@ fn changes(config: &HostConfig, vm: &VmConfig, what: &What) -> Result<Vec<Change
                 return Err(unsupported("only Xen has pCPUs that a vCPU prefers").way_out("pin it"));
             }
             let to = cpus.as_ref().map(|_| named(cpus)).transpose()?;
-            let of = |t: &VmThread| Change::Preference {
-                role: t.role,
-                tid: t.tid,
-                from: t.prefers.clone(),
-                to: to.clone(),
+            let of = |t: &VmThread| {
+                Change::Preference(setting::Preference {
+                    role: t.role,
+                    tid: t.tid,
+                    from: t.prefers.clone(),
+                    to: to.clone(),
+                })
             };
             vcpus(vm, *vcpu)?.into_iter().filter(|t| t.prefers != to).map(of).collect()
         }
@@ -242,12 +247,12 @@ fn changes(config: &HostConfig, vm: &VmConfig, what: &What) -> Result<Vec<Change
                     unsupported("its scheduler reserves nothing")
                         .way_out("Xen's RTDS does; here, give it weight or a limit")
                 })?;
-                all.extend((from != *to).then_some(Change::Reservation {
+                all.extend((from != *to).then_some(Change::Reservation(setting::Reservation {
                     role: t.role,
                     tid: t.tid,
                     from,
                     to: *to,
-                }));
+                })));
             }
             all
         }
@@ -279,25 +284,28 @@ fn on_vsphere(config: &HostConfig, vm: &VmConfig, what: &What) -> Result<Vec<Cha
                 let wrong = fault(FaultKind::BadInput, &format!("{number} shares cannot be"));
                 return Err(wrong.way_out(format!("the nearest is {to}")));
             }
-            Change::Weight { from, to }
+            Change::Weight(setting::Weight { from, to })
         }
-        What::LimitMhz(to) => {
-            Change::LimitMhz { from: of.limit_mhz.ok_or_else(|| untold("limit"))?, to: Some(*to) }
-        }
-        What::Limit(None) => {
-            Change::LimitMhz { from: of.limit_mhz.ok_or_else(|| untold("limit"))?, to: None }
-        }
+        What::LimitMhz(to) => Change::LimitMhz(setting::LimitMhz {
+            from: of.limit_mhz.ok_or_else(|| untold("limit"))?,
+            to: Some(*to),
+        }),
+        What::Limit(None) => Change::LimitMhz(setting::LimitMhz {
+            from: of.limit_mhz.ok_or_else(|| untold("limit"))?,
+            to: None,
+        }),
         What::Limit(Some(_)) => {
             return Err(
                 unsupported("a limit of vSphere's is in MHz").way_out("VM:limit=2000MHz, VM:limit=none")
             );
         }
-        What::ReservationMhz(to) => {
-            Change::ReservationMhz { from: of.reservation_mhz.ok_or_else(|| untold("reservation"))?, to: *to }
-        }
+        What::ReservationMhz(to) => Change::ReservationMhz(setting::ReservationMhz {
+            from: of.reservation_mhz.ok_or_else(|| untold("reservation"))?,
+            to: *to,
+        }),
         What::Pin(None, to) => {
             known(to, &config.topology.usable(), "pCPUs")?;
-            Change::VmAffinity { from: of.cpu_affinity, to: to.clone() }
+            Change::VmAffinity(setting::VmAffinity { from: of.cpu_affinity, to: to.clone() })
         }
         What::Pin(Some(_), _) => {
             return Err(
@@ -307,7 +315,7 @@ fn on_vsphere(config: &HostConfig, vm: &VmConfig, what: &What) -> Result<Vec<Cha
         What::Nodes(to) => {
             let there = config.topology.nodes().iter().filter(|n| !n.cpus.is_empty()).map(|n| n.id.0);
             known(to, &there.collect(), "nodes")?;
-            Change::NodeAffinity { from: of.node_affinity, to: to.clone() }
+            Change::NodeAffinity(setting::NodeAffinity { from: of.node_affinity, to: to.clone() })
         }
         What::CoresPerSocket(cores) => {
             let vcpus = vm.vcpu_count() as u32;
@@ -316,7 +324,7 @@ fn on_vsphere(config: &HostConfig, vm: &VmConfig, what: &What) -> Result<Vec<Cha
                 return Err(fault(FaultKind::BadInput, &wrong).way_out("vsteer numa says which do"));
             }
             let to = GuestTopology { sockets: vcpus / cores, cores: *cores, threads: 1 };
-            Change::Topology { from: vm.guest_topology, to }
+            Change::Topology(setting::Topology { from: vm.guest_topology, to })
         }
         What::Latency(to) => {
             let from = of.latency.ok_or_else(|| untold("latency sensitivity"))?;
@@ -326,7 +334,7 @@ fn on_vsphere(config: &HostConfig, vm: &VmConfig, what: &What) -> Result<Vec<Cha
                 )
                 .way_out("reserve all of the VM's memory first"));
             }
-            Change::Latency { from, to: *to }
+            Change::Latency(setting::Latency { from, to: *to })
         }
         What::Prefer(..) | What::Budget(..) => return Err(unsupported("only Xen has such a setting")),
     };

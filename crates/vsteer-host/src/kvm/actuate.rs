@@ -23,6 +23,7 @@ use crate::kvm::host::KvmHost;
 use crate::linux::task;
 use serde_json::json;
 use vsteer_core::nouns::{Manager, Role, SchedClass, Tid, VmConfig, VmId};
+use vsteer_core::setting;
 use vsteer_core::setting::{Change, QuotaScope, Scope, Step};
 use vsteer_core::{Fault, FaultKind};
 
@@ -95,21 +96,21 @@ impl KvmHost {
         let unread =
             |what: &str| fault(FaultKind::Unsupported, step).because(format!("{what} cannot be read here"));
         Ok(match step.change.clone() {
-            Change::Affinity { role, tid, to, .. } => {
+            Change::Affinity(setting::Affinity { role, tid, to, .. }) => {
                 let pid = subject.pid_of(step, role, tid)?;
                 let from = task::affinity(&self.inventory.root, pid, tid);
-                Change::Affinity {
+                Change::Affinity(setting::Affinity {
                     role,
                     tid,
                     from: from.ok_or_else(|| changed(step, "its thread has ended"))?,
                     to,
-                }
+                })
             }
-            Change::Weight { to, .. } => {
+            Change::Weight(setting::Weight { to, .. }) => {
                 let from = vm.weight.ok_or_else(|| unread("its weight"))?;
-                Change::Weight { from, to }
+                Change::Weight(setting::Weight { from, to })
             }
-            Change::Quota { scope, to, .. } => {
+            Change::Quota(setting::Quota { scope, to, .. }) => {
                 let mut limits = vm.limits;
                 if let Some(sched) = live::schedinfo(&mut self.inventory, vm) {
                     limits = config::limits_of_libvirt(&sched);
@@ -119,27 +120,32 @@ impl KvmHost {
                     QuotaScope::Emulator => limits.emulator,
                     QuotaScope::WholeVm => limits.whole_vm,
                 };
-                Change::Quota { scope, from, to }
+                Change::Quota(setting::Quota { scope, from, to })
             }
-            Change::RtBudget { cgroup, to_us, .. } => {
+            Change::RtBudget(setting::RtBudget { cgroup, to_us, .. }) => {
                 let budget = vm.rt_budgets.iter().find(|b| b.cgroup == cgroup);
                 let budget = budget.ok_or_else(|| {
                     changed(step, "that cgroup holds none of its threads, or has no real-time budget")
                 })?;
-                Change::RtBudget { from_us: budget.runtime_us, cgroup, to_us }
+                Change::RtBudget(setting::RtBudget { from_us: budget.runtime_us, cgroup, to_us })
             }
-            Change::Class { role, tid, to, .. } => {
+            Change::Class(setting::Class { role, tid, to, .. }) => {
                 let pid = subject.pid_of(step, role, tid)?;
                 let class = task::read_stat(&self.inventory.root, pid, tid).and_then(|s| s.class());
-                Change::Class { role, tid, from: class.ok_or_else(|| unread("its class"))?, to }
+                Change::Class(setting::Class {
+                    role,
+                    tid,
+                    from: class.ok_or_else(|| unread("its class"))?,
+                    to,
+                })
             }
-            Change::MemoryNodes { to, .. } => {
+            Change::MemoryNodes(setting::MemoryNodes { to, .. }) => {
                 // What libvirt says now, not when the VM was first seen.
                 self.inventory.look()?;
                 let from = Subject::find(&mut self.inventory, &step.vm, &step.vm_name)?.vm.memory_nodes;
-                Change::MemoryNodes { from, to }
+                Change::MemoryNodes(setting::MemoryNodes { from, to })
             }
-            Change::Topology { to, .. } => {
+            Change::Topology(setting::Topology { to, .. }) => {
                 let from = match &vm.manager {
                     Manager::Libvirt(_) => {
                         let text = self.definition(subject, step)?;
@@ -147,21 +153,21 @@ impl KvmHost {
                     }
                     _ => vm.guest_topology,
                 };
-                Change::Topology { from, to }
+                Change::Topology(setting::Topology { from, to })
             }
-            Change::Host { .. } => return Err(changed(step, "it is being moved")),
-            Change::Pool { .. } => {
+            Change::Host(_) => return Err(changed(step, "it is being moved")),
+            Change::Pool(_) => {
                 return Err(fault(FaultKind::Unsupported, step).because(able::NO_POOLS));
             }
-            Change::NodeAffinity { .. }
-            | Change::VmAffinity { .. }
-            | Change::ReservationMhz { .. }
-            | Change::LimitMhz { .. }
-            | Change::Latency { .. } => {
+            Change::NodeAffinity(_)
+            | Change::VmAffinity(_)
+            | Change::ReservationMhz(_)
+            | Change::LimitMhz(_)
+            | Change::Latency(_) => {
                 return Err(fault(FaultKind::Unsupported, step).because(able::VSPHERES));
             }
-            Change::Knob { .. } => return Err(fault(FaultKind::Unsupported, step).because(able::HOSTS)),
-            Change::Preference { .. } | Change::Reservation { .. } => {
+            Change::Knob(_) => return Err(fault(FaultKind::Unsupported, step).because(able::HOSTS)),
+            Change::Preference(_) | Change::Reservation(_) => {
                 return Err(fault(FaultKind::Unsupported, step).because(able::XENS));
             }
         })
@@ -231,7 +237,11 @@ impl KvmHost {
         if former.run.is_some_and(|run| !runs.contains(&run)) {
             return Some("the VM has been started anew since, with settings of its own".to_owned());
         }
-        let (Change::Affinity { tid, .. } | Change::Class { tid, .. }) = step.change else { return None };
+        let (Change::Affinity(setting::Affinity { tid, .. }) | Change::Class(setting::Class { tid, .. })) =
+            step.change
+        else {
+            return None;
+        };
         // A subject that cannot be had says nothing of its threads.
         let subject = self.subject(step).ok()?;
         let there = subject.threads.iter().any(|t| t.tid == tid);
@@ -241,7 +251,7 @@ impl KvmHost {
     /// Puts the running VM's setting back.
     fn restore_live(&mut self, step: &Step, former: &Former, change: &Change) -> Result<Restored, Fault> {
         // A cgroup may outlive the VM on whose behalf its budget was changed.
-        if let Change::RtBudget { cgroup, from_us, .. } = change {
+        if let Change::RtBudget(setting::RtBudget { cgroup, from_us, .. }) = change {
             if live::budget_is_gone(&self.inventory, cgroup) {
                 return Ok(Restored::Gone(format!("the cgroup {cgroup} is gone")));
             }
@@ -321,8 +331,8 @@ fn of_both(definition: Option<Restored>, live: Option<Restored>) -> Restored {
 /// Where a change takes effect: a topology only in the definition, a real-time budget only in the running VM.
 fn effect(change: &Change, scope: Scope) -> (bool, bool) {
     match change {
-        Change::Topology { .. } => (scope == Scope::Live, scope.persistent()),
-        Change::RtBudget { .. } => (scope.live(), scope == Scope::Persistent),
+        Change::Topology(_) => (scope == Scope::Live, scope.persistent()),
+        Change::RtBudget(_) => (scope.live(), scope == Scope::Persistent),
         _ => (scope.live(), scope.persistent()),
     }
 }
@@ -359,10 +369,10 @@ impl Actuate for KvmHost {
             let seen = self.inventory.vms.iter().find(|vm| vm.id == step.vm);
             former.run = seen.map(|vm| Run { pid: vm.process.pid, start_ticks: vm.process.start_ticks });
             former.live = Some(self.current_of(&subject, step)?);
-            if let Change::Quota { scope, .. } = step.change {
+            if let Change::Quota(setting::Quota { scope, .. }) = step.change {
                 former.period_us = live::period_us(&mut self.inventory, &subject, scope);
             }
-            if let Change::Affinity { role, tid, .. } = step.change {
+            if let Change::Affinity(setting::Affinity { role, tid, .. }) = step.change {
                 let inventory = &self.inventory;
                 for t in subject.moved(role, tid) {
                     former

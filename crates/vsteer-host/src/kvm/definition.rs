@@ -14,6 +14,7 @@ use roxmltree::{Document, Node};
 use std::collections::BTreeMap;
 use vsteer_core::CpuSet;
 use vsteer_core::nouns::{CpuWeight, Quota, Role, SchedClass};
+use vsteer_core::setting;
 use vsteer_core::setting::{Change, QuotaScope};
 
 impl Part {
@@ -93,13 +94,17 @@ pub fn wanted(xml: &str, change: &Change) -> Result<Vec<Part>, String> {
         Part::new("cputune", tag, value.map(|v| format!("<{tag}>{v}</{tag}>")).into_iter().collect())
     };
     Ok(match change {
-        Change::Affinity { role, to, .. } => vec![pin(*role, to)?],
-        Change::Weight { to: CpuWeight::Shares(n) | CpuWeight::Weight(n), .. } => {
+        Change::Affinity(setting::Affinity { role, to, .. }) => vec![pin(*role, to)?],
+        Change::Weight(setting::Weight { to: CpuWeight::Shares(n) | CpuWeight::Weight(n), .. }) => {
             vec![tune("shares", Some(n.to_string()))]
         }
-        Change::Weight { to: CpuWeight::Credit(_), .. } => return Err("this is a weight of Xen's".to_owned()),
-        Change::Weight { to: CpuWeight::Esxi(_), .. } => return Err("these are shares of ESXi's".to_owned()),
-        Change::Quota { scope, to, .. } => {
+        Change::Weight(setting::Weight { to: CpuWeight::Credit(_), .. }) => {
+            return Err("this is a weight of Xen's".to_owned());
+        }
+        Change::Weight(setting::Weight { to: CpuWeight::Esxi(_), .. }) => {
+            return Err("these are shares of ESXi's".to_owned());
+        }
+        Change::Quota(setting::Quota { scope, to, .. }) => {
             let prefix = match scope {
                 QuotaScope::PerVcpu => "",
                 QuotaScope::Emulator => "emulator_",
@@ -111,14 +116,14 @@ pub fn wanted(xml: &str, change: &Change) -> Result<Vec<Part>, String> {
                 tune(&format!("{prefix}quota"), of(|q| q.quota_us)),
             ]
         }
-        Change::Class { role, to, .. } => vec![scheduler(xml, *role, *to)?],
-        Change::MemoryNodes { to, .. } => {
+        Change::Class(setting::Class { role, to, .. }) => vec![scheduler(xml, *role, *to)?],
+        Change::MemoryNodes(setting::MemoryNodes { to, .. }) => {
             let domain = super::xml::parse(xml)?;
             let mode = domain.memory_mode.filter(|m| is_word(m)).unwrap_or_else(|| "strict".into());
             let element = to.as_ref().map(|nodes| format!("<memory mode='{mode}' nodeset='{nodes}'/>"));
             vec![Part::new("numatune", "memory", element.into_iter().collect())]
         }
-        Change::Topology { to, .. } => {
+        Change::Topology(setting::Topology { to, .. }) => {
             let all = u64::from(to.sockets) * u64::from(to.cores) * u64::from(to.threads);
             let vcpus = super::xml::parse(xml)?.vcpus_max;
             if vcpus.is_none_or(|n| u64::from(n) != all) {
@@ -133,20 +138,20 @@ pub fn wanted(xml: &str, change: &Change) -> Result<Vec<Part>, String> {
             );
             vec![Part::new("cpu", "topology", vec![element])]
         }
-        Change::Host { .. } => return Err("a definition names no host".to_owned()),
-        Change::Knob { .. } => return Err("it is the host's, no VM's".to_owned()),
-        Change::NodeAffinity { .. }
-        | Change::VmAffinity { .. }
-        | Change::ReservationMhz { .. }
-        | Change::LimitMhz { .. }
-        | Change::Latency { .. } => {
+        Change::Host(_) => return Err("a definition names no host".to_owned()),
+        Change::Knob(_) => return Err("it is the host's, no VM's".to_owned()),
+        Change::NodeAffinity(_)
+        | Change::VmAffinity(_)
+        | Change::ReservationMhz(_)
+        | Change::LimitMhz(_)
+        | Change::Latency(_) => {
             return Err("only vSphere has such a setting".to_owned());
         }
-        Change::Pool { .. } => return Err("a definition of libvirt's names no pool".to_owned()),
-        Change::Preference { .. } | Change::Reservation { .. } => {
+        Change::Pool(_) => return Err("a definition of libvirt's names no pool".to_owned()),
+        Change::Preference(_) | Change::Reservation(_) => {
             return Err("only Xen has such a setting".to_owned());
         }
-        Change::RtBudget { .. } => {
+        Change::RtBudget(_) => {
             return Err("a cgroup's real-time budget lasts as long as the cgroup".into());
         }
     })
@@ -376,11 +381,16 @@ mod tests {
         <vcpusched vcpus='0-2' scheduler='fifo' priority='3'/>\n  </cputune>\n  <numatune/>\n</domain>\n";
 
     fn affinity(role: Role, to: &str) -> Change {
-        Change::Affinity { role, tid: Tid(1), from: CpuSet::first(2), to: to.parse().unwrap() }
+        Change::Affinity(setting::Affinity {
+            role,
+            tid: Tid(1),
+            from: CpuSet::first(2),
+            to: to.parse().unwrap(),
+        })
     }
 
     fn class(role: Role, to: SchedClass) -> Change {
-        Change::Class { role, tid: Tid(1), from: SchedClass::Other(0), to }
+        Change::Class(setting::Class { role, tid: Tid(1), from: SchedClass::Other(0), to })
     }
 
     #[test]
@@ -447,19 +457,19 @@ mod tests {
 
     #[test]
     fn parents_that_are_missing_or_empty_are_made() {
-        let nodes = Change::MemoryNodes { from: None, to: Some(CpuSet::single(1)) };
+        let nodes = Change::MemoryNodes(setting::MemoryNodes { from: None, to: Some(CpuSet::single(1)) });
         let (text, before) = changed(XML, &nodes).unwrap();
         assert!(text.contains("<numatune><memory mode='strict' nodeset='1'/></numatune>"), "{text}");
         assert!(before[0].elements.is_empty());
         let to = GuestTopology { sockets: 1, cores: 2, threads: 2 };
-        let (text, _) = changed(XML, &Change::Topology { from: None, to }).unwrap();
+        let (text, _) = changed(XML, &Change::Topology(setting::Topology { from: None, to })).unwrap();
         assert!(
             text.contains("<cpu><topology sockets='1' dies='1' cores='2' threads='2'/></cpu></domain>"),
             "{text}"
         );
         assert_eq!(super::super::xml::parse(&text).unwrap().topology, Some(to));
         let wrong = GuestTopology { sockets: 1, cores: 2, threads: 1 };
-        assert!(changed(XML, &Change::Topology { from: None, to: wrong }).is_err());
+        assert!(changed(XML, &Change::Topology(setting::Topology { from: None, to: wrong })).is_err());
     }
 
     fn any_change() -> impl Strategy<Value = Change> {
@@ -479,20 +489,23 @@ mod tests {
             prop_oneof![Just(QuotaScope::PerVcpu), Just(QuotaScope::Emulator), Just(QuotaScope::WholeVm)];
         let quota = proptest::option::of((1000u64..99999, 1000u64..99999));
         prop_oneof![
-            (role.clone(), cpus.clone()).prop_map(|(role, to)| Change::Affinity {
+            (role.clone(), cpus.clone()).prop_map(|(role, to)| Change::Affinity(setting::Affinity {
                 role,
                 tid: Tid(1),
                 from: to.clone(),
                 to
-            }),
-            (2u64..9999)
-                .prop_map(|n| Change::Weight { from: CpuWeight::Shares(2), to: CpuWeight::Shares(n) }),
+            })),
+            (2u64..9999).prop_map(|n| Change::Weight(setting::Weight {
+                from: CpuWeight::Shares(2),
+                to: CpuWeight::Shares(n)
+            })),
             (scopes, quota).prop_map(|(scope, q)| {
                 let to = q.map(|(quota_us, period_us)| Quota { quota_us, period_us });
-                Change::Quota { scope, from: None, to }
+                Change::Quota(setting::Quota { scope, from: None, to })
             }),
             (role, classes).prop_map(|(role, to)| class(role, to)),
-            proptest::option::of(cpus).prop_map(|to| Change::MemoryNodes { from: None, to }),
+            proptest::option::of(cpus)
+                .prop_map(|to| Change::MemoryNodes(setting::MemoryNodes { from: None, to })),
         ]
     }
 

@@ -10,6 +10,7 @@ use super::inventory::Found;
 use crate::actuate::Actuate;
 use vsteer_core::nouns::{HostConfig, Manager, VmConfig, VmId};
 use vsteer_core::plan::Plan;
+use vsteer_core::setting;
 use vsteer_core::setting::{Change, Scope, Step};
 use vsteer_core::{Fault, FaultKind};
 
@@ -59,9 +60,9 @@ pub fn mapped(
 /// The change with what is in force now as its `from`, where the file told nothing of it.
 fn told(change: &Change, current: &Change) -> Change {
     match (change, current) {
-        (Change::NodeAffinity { from: None, .. }, Change::NodeAffinity { .. })
-        | (Change::VmAffinity { from: None, .. }, Change::VmAffinity { .. })
-        | (Change::Topology { from: None, .. }, Change::Topology { .. }) => current.clone(),
+        (Change::NodeAffinity(setting::NodeAffinity { from: None, .. }), Change::NodeAffinity(_))
+        | (Change::VmAffinity(setting::VmAffinity { from: None, .. }), Change::VmAffinity(_))
+        | (Change::Topology(setting::Topology { from: None, .. }), Change::Topology(_)) => current.clone(),
         _ => change.clone(),
     }
 }
@@ -139,7 +140,7 @@ mod tests {
         let step = Step {
             vm: VmId(names[0].into()),
             vm_name: names[0].into(),
-            change: Change::NodeAffinity { from: None, to: Some(CpuSet::single(1)) },
+            change: Change::NodeAffinity(setting::NodeAffinity { from: None, to: Some(CpuSet::single(1)) }),
             reason: String::new(),
         };
         let none = Forecast { method: String::new(), vms: Vec::new() };
@@ -154,10 +155,10 @@ mod tests {
             unreachable!("nobody asks")
         }
         fn current(&mut self, step: &Step) -> Result<Change, Fault> {
-            let Change::NodeAffinity { to, .. } = step.change.clone() else {
+            let Change::NodeAffinity(setting::NodeAffinity { to, .. }) = step.change.clone() else {
                 unreachable!("the only change")
             };
-            Ok(Change::NodeAffinity { from: self.0.clone(), to })
+            Ok(Change::NodeAffinity(setting::NodeAffinity { from: self.0.clone(), to }))
         }
         fn former(&mut self, _: &Step, _: Scope) -> Result<Former, Fault> {
             unreachable!("nobody asks")

@@ -20,6 +20,7 @@ use crate::actuate::Settings;
 use crate::actuate::{Able, Actuate, Capabilities, Capability, Former, Restored};
 use std::time::{Duration, Instant};
 use vsteer_core::nouns::{CpuWeight, LatencySensitivity, VmId};
+use vsteer_core::setting;
 use vsteer_core::setting::{Change, Scope, Step};
 use vsteer_core::{CpuSet, Fault, FaultKind};
 
@@ -116,25 +117,36 @@ fn current(step: &Step, s: &Settings) -> Result<Change, Fault> {
     let foreign =
         |why: String| fault(FaultKind::Unsupported, step).because(why).way_out("set it by hand first");
     Ok(match step.change.clone() {
-        Change::Topology { to, .. } => {
+        Change::Topology(setting::Topology { to, .. }) => {
             s.cores_per_socket.ok_or_else(|| untold("number of cores per socket"))?;
-            Change::Topology { from: s.topology(), to }
+            Change::Topology(setting::Topology { from: s.topology(), to })
         }
-        Change::NodeAffinity { to, .. } => Change::NodeAffinity { from: s.nodes().map_err(foreign)?, to },
-        Change::VmAffinity { to, .. } => Change::VmAffinity { from: s.pcpus().map_err(foreign)?, to },
-        Change::Weight { to, .. } => {
-            Change::Weight { from: s.weight().ok_or_else(|| untold("number of shares"))?, to }
+        Change::NodeAffinity(setting::NodeAffinity { to, .. }) => {
+            Change::NodeAffinity(setting::NodeAffinity { from: s.nodes().map_err(foreign)?, to })
         }
-        Change::ReservationMhz { to, .. } => {
-            Change::ReservationMhz { from: s.reservation().ok_or_else(|| untold("reservation"))?, to }
+        Change::VmAffinity(setting::VmAffinity { to, .. }) => {
+            Change::VmAffinity(setting::VmAffinity { from: s.pcpus().map_err(foreign)?, to })
         }
-        Change::LimitMhz { to, .. } => {
-            Change::LimitMhz { from: s.limit().ok_or_else(|| untold("limit"))?, to }
+        Change::Weight(setting::Weight { to, .. }) => Change::Weight(setting::Weight {
+            from: s.weight().ok_or_else(|| untold("number of shares"))?,
+            to,
+        }),
+        Change::ReservationMhz(setting::ReservationMhz { to, .. }) => {
+            Change::ReservationMhz(setting::ReservationMhz {
+                from: s.reservation().ok_or_else(|| untold("reservation"))?,
+                to,
+            })
         }
-        Change::Latency { to, .. } => {
+        Change::LimitMhz(setting::LimitMhz { to, .. }) => {
+            Change::LimitMhz(setting::LimitMhz { from: s.limit().ok_or_else(|| untold("limit"))?, to })
+        }
+        Change::Latency(setting::Latency { to, .. }) => {
             let level = s.latency.as_deref().ok_or_else(|| untold("latency sensitivity"))?;
             let from = LatencySensitivity::of(level);
-            Change::Latency { from: from.ok_or_else(|| foreign(format!("it is {level:?}")))?, to }
+            Change::Latency(setting::Latency {
+                from: from.ok_or_else(|| foreign(format!("it is {level:?}")))?,
+                to,
+            })
         }
         _ => return Err(fault(FaultKind::Unsupported, step).because(NOT_HERE)),
     })
@@ -149,12 +161,12 @@ fn refusal(step: &Step, scope: Scope, s: &Settings, pcpus: Option<&CpuSet>) -> R
     }
     // Also: what of it may not be seen may not be changed.
     current(step, s)?;
-    let needs_off = matches!(step.change, Change::Topology { .. } | Change::Latency { .. });
+    let needs_off = matches!(step.change, Change::Topology(_) | Change::Latency(_));
     if needs_off && s.powered_on != Some(false) {
         return refused(WANTS_OFF, "shut the VM down, apply the plan, start the VM again");
     }
     match &step.change {
-        Change::Topology { to, .. } => {
+        Change::Topology(setting::Topology { to, .. }) => {
             let vcpus = s.vcpus.unwrap_or(0);
             let cores = to.cores.saturating_mul(to.threads);
             if cores == 0 || vcpus == 0 || !vcpus.is_multiple_of(cores) {
@@ -162,16 +174,19 @@ fn refusal(step: &Step, scope: Scope, s: &Settings, pcpus: Option<&CpuSet>) -> R
                 return refused(&why, "make a new plan");
             }
         }
-        Change::Latency { to: LatencySensitivity::High, .. } if s.memory_reserved() != Some(true) => {
+        Change::Latency(setting::Latency { to: LatencySensitivity::High, .. })
+            if s.memory_reserved() != Some(true) =>
+        {
             return refused(
                 "a VM of high latency sensitivity starts only with all its memory reserved, and it is not",
                 "reserve all of the VM's memory first",
             );
         }
-        Change::Weight { to, .. } if !matches!(to, CpuWeight::Esxi(n) if (1..=1_000_000).contains(n)) => {
+        Change::Weight(setting::Weight { to, .. }) if !matches!(to, CpuWeight::Esxi(n) if (1..=1_000_000).contains(n)) =>
+        {
             return refused("a VM on ESXi has 1 to 1000000 shares", "make a new plan");
         }
-        Change::VmAffinity { to: Some(to), .. } => {
+        Change::VmAffinity(setting::VmAffinity { to: Some(to), .. }) => {
             if let Some(there) = pcpus.filter(|there| !to.difference(there).is_empty()) {
                 return refused(&format!("its host has pCPUs {there}"), "make a new plan");
             }
@@ -301,9 +316,7 @@ impl Actuate for Esxi {
             other => other.map_err(kept)?,
         };
         let Some(spec) = was.undo(&step.change, &now) else { return Ok(Restored::Back) };
-        if matches!(step.change, Change::Topology { .. } | Change::Latency { .. })
-            && now.powered_on != Some(false)
-        {
+        if matches!(step.change, Change::Topology(_) | Change::Latency(_)) && now.powered_on != Some(false) {
             return Err(fault(FaultKind::Unsupported, step)
                 .because(WANTS_OFF)
                 .way_out("shut the VM down, then vsteer rollback"));
@@ -352,12 +365,16 @@ mod tests {
     #[test]
     fn what_stands_in_the_way_is_said_before() {
         use LatencySensitivity as L;
-        let cores = |n: u32| Change::Topology {
-            from: None,
-            to: GuestTopology { sockets: 8 / n, cores: n, threads: 1 },
+        let cores = |n: u32| {
+            Change::Topology(setting::Topology {
+                from: None,
+                to: GuestTopology { sockets: 8 / n, cores: n, threads: 1 },
+            })
         };
-        let high = || Change::Latency { from: L::Normal, to: L::High };
-        let pins = |text: &str| Change::VmAffinity { from: None, to: Some(text.parse().unwrap()) };
+        let high = || Change::Latency(setting::Latency { from: L::Normal, to: L::High });
+        let pins = |text: &str| {
+            Change::VmAffinity(setting::VmAffinity { from: None, to: Some(text.parse().unwrap()) })
+        };
         let is_on = on(Settings::default());
         let off = on(Settings { powered_on: Some(false), ..Settings::default() });
         let locked = Settings { memory_locked: Some(true), ..off.clone() };
@@ -367,8 +384,16 @@ mod tests {
             (high(), &off, "all its memory reserved"),
             (cores(3), &off, "do not divide"),
             (pins("3-4"), &is_on, "pCPUs 0-3"),
-            (Change::Weight { from: CpuWeight::Esxi(8000), to: CpuWeight::Esxi(0) }, &is_on, "1 to 1000000"),
-            (Change::RtBudget { cgroup: "/".into(), from_us: 0, to_us: 1 }, &is_on, "no such setting"),
+            (
+                Change::Weight(setting::Weight { from: CpuWeight::Esxi(8000), to: CpuWeight::Esxi(0) }),
+                &is_on,
+                "1 to 1000000",
+            ),
+            (
+                Change::RtBudget(setting::RtBudget { cgroup: "/".into(), from_us: 0, to_us: 1 }),
+                &is_on,
+                "no such setting",
+            ),
         ] {
             let said = told(change.clone(), Scope::Both, s).unwrap_err();
             assert!(said.contains(why), "{change}: {said}");

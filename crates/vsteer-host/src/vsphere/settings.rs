@@ -19,6 +19,7 @@ use crate::vsphere::object::Object;
 use std::fmt::Write as _;
 use vsteer_core::CpuSet;
 use vsteer_core::nouns::{CpuWeight, GuestTopology, LatencySensitivity, VsphereVm};
+use vsteer_core::setting;
 use vsteer_core::setting::Change;
 
 /// The extra options that are settings of ours.
@@ -166,28 +167,30 @@ impl Settings {
     pub(super) fn spec(&self, change: &Change) -> Option<String> {
         let mut next = self.clone();
         let body = match change {
-            Change::Topology { to, .. } => cores(to.cores * to.threads),
-            Change::NodeAffinity { to, .. } => option(NODE_AFFINITY, &list(to.as_ref())),
-            Change::VmAffinity { to, .. } => {
+            Change::Topology(setting::Topology { to, .. }) => cores(to.cores * to.threads),
+            Change::NodeAffinity(setting::NodeAffinity { to, .. }) => {
+                option(NODE_AFFINITY, &list(to.as_ref()))
+            }
+            Change::VmAffinity(setting::VmAffinity { to, .. }) => {
                 next.cpu_affinity = to.iter().flat_map(CpuSet::iter).collect();
                 // Where the other place says nothing it is left alone.
                 let said = self.cpu_affinity_option.is_some();
                 let other = if said { option(CPU_AFFINITY, &list(to.as_ref())) } else { String::new() };
                 format!("{}{other}", next.affinity())
             }
-            Change::Weight { to: CpuWeight::Esxi(n), .. } => {
+            Change::Weight(setting::Weight { to: CpuWeight::Esxi(n), .. }) => {
                 (next.shares_level, next.shares) = (Some("custom".to_owned()), Some(*n));
                 next.allocation()
             }
-            Change::ReservationMhz { to, .. } => {
+            Change::ReservationMhz(setting::ReservationMhz { to, .. }) => {
                 next.reservation_mhz = i64::try_from(*to).ok();
                 next.allocation()
             }
-            Change::LimitMhz { to, .. } => {
+            Change::LimitMhz(setting::LimitMhz { to, .. }) => {
                 next.limit_mhz = Some(to.map_or(-1, |n| i64::try_from(n).unwrap_or(i64::MAX)));
                 next.allocation()
             }
-            Change::Latency { to, .. } => latency(&to.to_string()),
+            Change::Latency(setting::Latency { to, .. }) => latency(&to.to_string()),
             _ => return None,
         };
         let version = self.version.as_ref();
@@ -199,31 +202,31 @@ impl Settings {
     /// The specification that puts back what `change` set on a VM that has settings `now`; `None` where that is in force already.
     pub(super) fn undo(&self, change: &Change, now: &Settings) -> Option<String> {
         match change {
-            Change::Topology { .. } => {
+            Change::Topology(_) => {
                 let former = self.cores_per_socket?;
                 (now.cores_per_socket != Some(former)).then(|| cores(former))
             }
-            Change::NodeAffinity { .. } => undone(NODE_AFFINITY, &self.node_affinity, &now.node_affinity),
-            Change::VmAffinity { .. } => {
+            Change::NodeAffinity(_) => undone(NODE_AFFINITY, &self.node_affinity, &now.node_affinity),
+            Change::VmAffinity(_) => {
                 let own = (self.cpu_affinity != now.cpu_affinity).then(|| self.affinity());
                 let other = undone(CPU_AFFINITY, &self.cpu_affinity_option, &now.cpu_affinity_option);
                 (own.is_some() || other.is_some())
                     .then(|| format!("{}{}", own.unwrap_or_default(), other.unwrap_or_default()))
             }
-            Change::Weight { .. } => {
+            Change::Weight(_) => {
                 let former =
                     Settings { shares: self.shares, shares_level: self.shares_level.clone(), ..now.clone() };
                 (former != *now).then(|| former.allocation())
             }
-            Change::ReservationMhz { .. } => {
+            Change::ReservationMhz(_) => {
                 let former = Settings { reservation_mhz: self.reservation_mhz, ..now.clone() };
                 (former != *now).then(|| former.allocation())
             }
-            Change::LimitMhz { .. } => {
+            Change::LimitMhz(_) => {
                 let former = Settings { limit_mhz: self.limit_mhz, ..now.clone() };
                 (former != *now).then(|| former.allocation())
             }
-            Change::Latency { .. } => {
+            Change::Latency(_) => {
                 let former = self.latency.as_deref()?;
                 (now.latency.as_deref() != Some(former)).then(|| latency(former))
             }
@@ -308,11 +311,12 @@ mod tests {
     fn one_part_of_the_allocation_is_said_with_all_others() {
         let s = settings();
         assert_eq!(
-            s.spec(&Change::LimitMhz { from: None, to: Some(2400) }).unwrap(),
+            s.spec(&Change::LimitMhz(setting::LimitMhz { from: None, to: Some(2400) })).unwrap(),
             "<changeVersion>v&amp;1</changeVersion><cpuAllocation><reservation>0</reservation><limit>2400</limit>\
              <shares><shares>8000</shares><level>normal</level></shares></cpuAllocation>"
         );
-        let weight = Change::Weight { from: CpuWeight::Esxi(8000), to: CpuWeight::Esxi(500) };
+        let weight =
+            Change::Weight(setting::Weight { from: CpuWeight::Esxi(8000), to: CpuWeight::Esxi(500) });
         assert!(s.spec(&weight).unwrap().contains("<shares>500</shares><level>custom</level>"));
         // Somebody set a limit meanwhile: that is not ours to take back.
         let now = Settings {
@@ -327,13 +331,16 @@ mod tests {
             "{undo}"
         );
         assert_eq!(s.undo(&weight, &s), None, "it is as it was");
-        assert_eq!(s.spec(&Change::RtBudget { cgroup: "/".into(), from_us: 0, to_us: 1 }), None);
+        assert_eq!(
+            s.spec(&Change::RtBudget(setting::RtBudget { cgroup: "/".into(), from_us: 0, to_us: 1 })),
+            None
+        );
     }
 
     #[test]
     fn an_affinity_is_read_in_two_places_and_written_where_it_was() {
         let mut s = settings();
-        let to = Change::VmAffinity { from: None, to: cpus("0-2") };
+        let to = Change::VmAffinity(setting::VmAffinity { from: None, to: cpus("0-2") });
         assert_eq!(s.pcpus(), Ok(None));
         let spec = s.spec(&to).unwrap();
         assert!(
@@ -356,7 +363,7 @@ mod tests {
     #[test]
     fn an_option_that_was_not_there_is_taken_away() {
         let s = settings();
-        let to = Change::NodeAffinity { from: None, to: cpus("1") };
+        let to = Change::NodeAffinity(setting::NodeAffinity { from: None, to: cpus("1") });
         let now = Settings { node_affinity: Some("1".into()), ..s.clone() };
         assert!(s.undo(&to, &now).unwrap().contains("<value xsi:type=\"xsd:string\"></value>"));
         assert_eq!(s.undo(&to, &s), None, "an empty option would be one more than there was");

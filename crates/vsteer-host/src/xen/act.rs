@@ -20,6 +20,7 @@ use super::tools::Place;
 use super::words::{fault, shares_word};
 use crate::actuate::{Able, Actuate, Capabilities, Capability, Former, Restored};
 use vsteer_core::nouns::{CpuPool, CpuWeight, Quota, Reserved, Role, Tid, VmId, VmThread};
+use vsteer_core::setting;
 use vsteer_core::setting::{Change, QuotaScope, Scope, Step};
 use vsteer_core::{CpuSet, Fault, FaultKind};
 
@@ -91,24 +92,23 @@ impl<'a> Subject<'a> {
     fn check(&self, step: &Step, scope: Scope) -> Result<(), Fault> {
         let all = self.capabilities();
         let of = match &step.change {
-            Change::Affinity { .. } => &all.affinity,
-            Change::Weight { .. } => &all.weight,
-            Change::Quota { scope: QuotaScope::WholeVm, .. } => &all.quota_of_vm,
-            Change::Quota { .. } => &all.quota_of_threads,
-            Change::RtBudget { .. } => &all.rt_budget,
-            Change::Class { .. } => &all.class,
-            Change::MemoryNodes { .. } => &all.memory_nodes,
-            Change::Topology { .. } => &all.topology,
-            Change::Host { .. } => &all.host,
-            Change::Pool { .. } => &all.pool,
-            Change::Preference { .. } => &all.preference,
-            Change::Reservation { .. } => &all.reservation,
-            Change::NodeAffinity { .. } => &all.node_affinity,
-            Change::VmAffinity { .. }
-            | Change::ReservationMhz { .. }
-            | Change::LimitMhz { .. }
-            | Change::Latency { .. } => &all.of_vsphere,
-            Change::Knob { .. } => return Err(fault(FaultKind::Unsupported, step).because(NOT_ON_XEN)),
+            Change::Affinity(_) => &all.affinity,
+            Change::Weight(_) => &all.weight,
+            Change::Quota(setting::Quota { scope: QuotaScope::WholeVm, .. }) => &all.quota_of_vm,
+            Change::Quota(_) => &all.quota_of_threads,
+            Change::RtBudget(_) => &all.rt_budget,
+            Change::Class(_) => &all.class,
+            Change::MemoryNodes(_) => &all.memory_nodes,
+            Change::Topology(_) => &all.topology,
+            Change::Host(_) => &all.host,
+            Change::Pool(_) => &all.pool,
+            Change::Preference(_) => &all.preference,
+            Change::Reservation(_) => &all.reservation,
+            Change::NodeAffinity(_) => &all.node_affinity,
+            Change::VmAffinity(_) | Change::ReservationMhz(_) | Change::LimitMhz(_) | Change::Latency(_) => {
+                &all.of_vsphere
+            }
+            Change::Knob(_) => return Err(fault(FaultKind::Unsupported, step).because(NOT_ON_XEN)),
         };
         if let (true, Able::No(why)) = (scope.live(), &of.live) {
             return Err(fault(FaultKind::Unsupported, step).because(why));
@@ -129,28 +129,38 @@ impl<'a> Subject<'a> {
             })
         };
         Ok(match step.change.clone() {
-            Change::Weight { to, .. } => {
-                Change::Weight { from: CpuWeight::Credit(u64::from(share()?.weight)), to }
+            Change::Weight(setting::Weight { to, .. }) => {
+                Change::Weight(setting::Weight { from: CpuWeight::Credit(u64::from(share()?.weight)), to })
             }
-            Change::Quota { scope: QuotaScope::WholeVm, to, .. } => {
-                Change::Quota { scope: QuotaScope::WholeVm, from: quota_of(share()?.cap), to }
+            Change::Quota(setting::Quota { scope: QuotaScope::WholeVm, to, .. }) => {
+                Change::Quota(setting::Quota { scope: QuotaScope::WholeVm, from: quota_of(share()?.cap), to })
             }
-            Change::Affinity { role, tid, to, .. } => {
-                Change::Affinity { role, tid, from: self.vcpu(step, role, tid)?.affinity, to }
+            Change::Affinity(setting::Affinity { role, tid, to, .. }) => {
+                Change::Affinity(setting::Affinity {
+                    role,
+                    tid,
+                    from: self.vcpu(step, role, tid)?.affinity,
+                    to,
+                })
             }
-            Change::Preference { role, tid, to, .. } => {
-                Change::Preference { role, tid, from: self.vcpu(step, role, tid)?.prefers, to }
+            Change::Preference(setting::Preference { role, tid, to, .. }) => {
+                Change::Preference(setting::Preference {
+                    role,
+                    tid,
+                    from: self.vcpu(step, role, tid)?.prefers,
+                    to,
+                })
             }
-            Change::Reservation { role, tid, to, .. } => {
+            Change::Reservation(setting::Reservation { role, tid, to, .. }) => {
                 let from = self.vcpu(step, role, tid)?.reserved.ok_or_else(|| {
                     fault(FaultKind::Unsupported, step).because("`xl` tells of no reservation")
                 })?;
-                Change::Reservation { role, tid, from, to }
+                Change::Reservation(setting::Reservation { role, tid, from, to })
             }
-            Change::Pool { to, .. } => {
+            Change::Pool(setting::Pool { to, .. }) => {
                 let from = Box::new(self.pool().ok_or_else(|| fault(FaultKind::Unsupported, step))?.clone());
                 let (weight, limit) = (CpuWeight::Credit(u64::from(share()?.weight)), quota_of(share()?.cap));
-                Change::Pool { from, to, weight, limit }
+                Change::Pool(setting::Pool { from, to, weight, limit })
             }
             _ => return Err(fault(FaultKind::Unsupported, step).because(NOT_ON_XEN)),
         })
@@ -176,11 +186,11 @@ impl<'a> Subject<'a> {
             })
         };
         let words: Vec<String> = match &step.change {
-            Change::Weight { to, .. } => {
+            Change::Weight(setting::Weight { to, .. }) => {
                 refuse_weight(step, *to)?;
                 vec![shares()?.to_owned(), "-d".to_owned(), id, "-w".to_owned(), to.number().to_string()]
             }
-            Change::Quota { scope: QuotaScope::WholeVm, to, .. } => {
+            Change::Quota(setting::Quota { scope: QuotaScope::WholeVm, to, .. }) => {
                 vec![
                     shares()?.to_owned(),
                     "-d".to_owned(),
@@ -189,14 +199,14 @@ impl<'a> Subject<'a> {
                     cap_of(to.as_ref()).to_string(),
                 ]
             }
-            Change::Affinity { role: Role::Vcpu(vcpu), to, .. } => {
+            Change::Affinity(setting::Affinity { role: Role::Vcpu(vcpu), to, .. }) => {
                 vec!["vcpu-pin".to_owned(), id, vcpu.to_string(), self.pin(to), "-".to_owned()]
             }
-            Change::Preference { role: Role::Vcpu(vcpu), to, .. } => {
+            Change::Preference(setting::Preference { role: Role::Vcpu(vcpu), to, .. }) => {
                 let soft = to.as_ref().map_or("all".to_owned(), CpuSet::to_string);
                 vec!["vcpu-pin".to_owned(), id, vcpu.to_string(), "-".to_owned(), soft]
             }
-            Change::Reservation { role: Role::Vcpu(vcpu), to, .. } => {
+            Change::Reservation(setting::Reservation { role: Role::Vcpu(vcpu), to, .. }) => {
                 let Reserved { budget_us, period_us, extra_time } = to;
                 let words = format!(
                     "sched-rtds -d {id} -v {vcpu} -p {period_us} -b {budget_us} -e {}",
@@ -261,7 +271,7 @@ pub(super) fn former(listed: &Listed, step: &Step, scope: Scope) -> Result<Forme
 pub(super) fn act(place: &Place, listed: &Listed, step: &Step, scope: Scope) -> Result<(), Fault> {
     let subject = Subject::find(listed, &step.vm, &step.vm_name)?;
     subject.check(step, scope)?;
-    if let Change::Pool { from, to, weight, limit } = &step.change {
+    if let Change::Pool(setting::Pool { from, to, weight, limit }) = &step.change {
         refuse_weight(step, *weight)?;
         return Move { place, listed, step, id: subject.domain.id, from, to }
             .make(*weight, cap_of(limit.as_ref()));
@@ -278,12 +288,16 @@ fn gone(listed: &Listed, step: &Step) -> Result<Option<String>, Fault> {
         return Ok(Some("its domain has ended".to_owned()));
     };
     match &step.change {
-        Change::Affinity { role, tid, .. }
-        | Change::Preference { role, tid, .. }
-        | Change::Reservation { role, tid, .. } => match subject.vcpu(step, *role, *tid) {
-            Err(fault) if fault.kind == FaultKind::Changed => Ok(Some("it has no such vCPU now".to_owned())),
-            other => other.map(|_| None),
-        },
+        Change::Affinity(setting::Affinity { role, tid, .. })
+        | Change::Preference(setting::Preference { role, tid, .. })
+        | Change::Reservation(setting::Reservation { role, tid, .. }) => {
+            match subject.vcpu(step, *role, *tid) {
+                Err(fault) if fault.kind == FaultKind::Changed => {
+                    Ok(Some("it has no such vCPU now".to_owned()))
+                }
+                other => other.map(|_| None),
+            }
+        }
         _ => Ok(None),
     }
 }
@@ -301,7 +315,7 @@ pub(super) fn restore(
     let Some(undo) = former.live.as_ref().and_then(Change::undo) else { return Ok(Restored::Back) };
     act(place, listed, &Step { change: undo, ..step.clone() }, Scope::Live)?;
     // A step that was made in part may have left pCPUs in no pool.
-    if let Change::Pool { from, to, .. } = &step.change {
+    if let Change::Pool(setting::Pool { from, to, .. }) = &step.change {
         pools::give_back(place, &to.cpus, from)?;
     }
     Ok(Restored::Back)
@@ -364,30 +378,39 @@ mod tests {
     #[test]
     fn a_step_is_one_line_of_xl() {
         let l = listed("credit");
-        let weight = |to| Change::Weight { from: CpuWeight::Credit(256), to: CpuWeight::Credit(to) };
+        let weight =
+            |to| Change::Weight(setting::Weight { from: CpuWeight::Credit(256), to: CpuWeight::Credit(to) });
         assert_eq!(line(&l, weight(512)).unwrap(), "sched-credit -d 3 -w 512");
         assert_eq!(line(&listed("credit2"), weight(512)).unwrap(), "sched-credit2 -d 3 -w 512");
         assert!(line(&listed("rtds"), weight(512)).is_err());
         assert_eq!(line(&l, weight(70_000)).unwrap_err().kind, FaultKind::BadInput);
-        let cap = |us| Change::Quota { scope: QuotaScope::WholeVm, from: None, to: us_quota(us) };
+        let cap =
+            |us| Change::Quota(setting::Quota { scope: QuotaScope::WholeVm, from: None, to: us_quota(us) });
         assert_eq!(line(&l, cap(55_000)).unwrap(), "sched-credit -d 3 -c 55");
         assert_eq!(line(&l, cap(100)).unwrap(), "sched-credit -d 3 -c 1", "0 would be none");
         assert_eq!(line(&l, cap(0)).unwrap(), "sched-credit -d 3 -c 0");
-        let pin = |to: &str| Change::Affinity {
-            role: Role::Vcpu(0),
-            tid: tid(3, 0),
-            from: CpuSet::single(1),
-            to: to.parse().unwrap(),
+        let pin = |to: &str| {
+            Change::Affinity(setting::Affinity {
+                role: Role::Vcpu(0),
+                tid: tid(3, 0),
+                from: CpuSet::single(1),
+                to: to.parse().unwrap(),
+            })
         };
         assert_eq!(line(&l, pin("1")).unwrap(), "vcpu-pin 3 0 1 -");
         assert_eq!(line(&l, pin("0-1")).unwrap(), "vcpu-pin 3 0 all -");
         let (role, tid) = (Role::Vcpu(0), tid(3, 0));
-        let prefer = |to: Option<CpuSet>| Change::Preference { role, tid, from: None, to };
+        let prefer =
+            |to: Option<CpuSet>| Change::Preference(setting::Preference { role, tid, from: None, to });
         assert_eq!(line(&l, prefer(Some(CpuSet::single(1)))).unwrap(), "vcpu-pin 3 0 - 1");
         assert_eq!(line(&l, prefer(None)).unwrap(), "vcpu-pin 3 0 - all");
         let reserved = |budget_us, extra_time| Reserved { budget_us, period_us: 10_000, extra_time };
-        let reserve =
-            Change::Reservation { role, tid, from: reserved(4_000, true), to: reserved(5_000, false) };
+        let reserve = Change::Reservation(setting::Reservation {
+            role,
+            tid,
+            from: reserved(4_000, true),
+            to: reserved(5_000, false),
+        });
         assert_eq!(line(&l, reserve).unwrap(), "sched-rtds -d 3 -v 0 -p 10000 -b 5000 -e 0");
     }
 
@@ -402,23 +425,31 @@ mod tests {
             let step = step(&l, change);
             Subject::find(&l, &step.vm, "web").unwrap().current(&step)
         };
-        let weight = Change::Weight { from: CpuWeight::Credit(1), to: CpuWeight::Credit(9) };
+        let weight = Change::Weight(setting::Weight { from: CpuWeight::Credit(1), to: CpuWeight::Credit(9) });
         assert_eq!(
             of(weight.clone()).unwrap(),
-            Change::Weight { from: CpuWeight::Credit(256), to: CpuWeight::Credit(9) }
+            Change::Weight(setting::Weight { from: CpuWeight::Credit(256), to: CpuWeight::Credit(9) })
         );
-        let cap = Change::Quota { scope: QuotaScope::WholeVm, from: None, to: None };
-        let Change::Quota { from, .. } = of(cap).unwrap() else { panic!() };
+        let cap = Change::Quota(setting::Quota { scope: QuotaScope::WholeVm, from: None, to: None });
+        let Change::Quota(setting::Quota { from, .. }) = of(cap).unwrap() else { panic!() };
         assert_eq!(from, us_quota(40_000));
         let (role, vcpu) = (Role::Vcpu(0), tid(3, 0));
-        let Change::Preference { from: None, .. } =
-            of(Change::Preference { role, tid: vcpu, from: Some(CpuSet::single(0)), to: None }).unwrap()
+        let Change::Preference(setting::Preference { from: None, .. }) =
+            of(Change::Preference(setting::Preference {
+                role,
+                tid: vcpu,
+                from: Some(CpuSet::single(0)),
+                to: None,
+            }))
+            .unwrap()
         else {
             panic!("its soft affinity is `all`")
         };
         let none = Reserved { budget_us: 1, period_us: 1, extra_time: false };
-        let reserve = Change::Reservation { role, tid: vcpu, from: none, to: none };
-        let Change::Reservation { from, .. } = of(reserve.clone()).unwrap() else { panic!() };
+        let reserve = Change::Reservation(setting::Reservation { role, tid: vcpu, from: none, to: none });
+        let Change::Reservation(setting::Reservation { from, .. }) = of(reserve.clone()).unwrap() else {
+            panic!()
+        };
         assert_eq!(from, Reserved { budget_us: 4_000, period_us: 10_000, extra_time: true });
         let subject = Subject::find(&l, &vm_id(&l.domains[0]), "web").unwrap();
         let refused = subject.check(&step(&l, reserve), Scope::Live).unwrap_err();

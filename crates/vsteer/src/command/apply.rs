@@ -110,7 +110,7 @@ pub fn open(connect: Option<&str>) -> Result<(Box<dyn Actuate>, HostConfig), Fau
 
 /// Does it set the host itself? Such a plan has no VM's step, and nobody's API.
 fn is_of_host(plan: &Plan) -> bool {
-    plan.steps.iter().any(|s| matches!(s.change, Change::Knob { .. }))
+    plan.steps.iter().any(|s| matches!(s.change, Change::Knob(_)))
 }
 
 /// Applies.

@@ -13,6 +13,7 @@ use vsteer_act::{Setting, Steering, journal_folder};
 use vsteer_core::model;
 use vsteer_core::nouns::{Batch, CpuWeight, HostConfig, VmConfig};
 use vsteer_core::requests::Answered;
+use vsteer_core::setting;
 use vsteer_core::setting::{Change, Step};
 use vsteer_core::{Fault, FaultKind};
 use vsteer_host::kvm::host::{KvmHost, Options};
@@ -277,7 +278,7 @@ impl World<'_> {
             let setting = Setting { folder: &journal_folder(), connect: self.connect, unix_ns };
             self.steering.set(&config, &mut self.host, setting, &steps, &outcome.why)?;
             for step in &steps {
-                if let Change::Weight { to, .. } = step.change {
+                if let Change::Weight(setting::Weight { to, .. }) = step.change {
                     self.set.retain(|(name, _)| *name != step.vm_name);
                     self.set.push((step.vm_name.clone(), to));
                 }
@@ -491,10 +492,10 @@ fn steps(config: &HostConfig, names: &[&str], outcome: &Outcome) -> (Vec<Step>, 
     let step = |((vm, from, _), to): (&(&VmConfig, CpuWeight, f64), &u64)| Step {
         vm: vm.id.clone(),
         vm_name: vm.name.clone(),
-        change: Change::Weight { from: *from, to: from.on_same_scale(*to as f64) },
+        change: Change::Weight(setting::Weight { from: *from, to: from.on_same_scale(*to as f64) }),
         reason: outcome.why.clone(),
     };
-    let changes = |s: &Step| !matches!(s.change, Change::Weight { from, to } if from == to);
+    let changes = |s: &Step| !matches!(s.change, Change::Weight(setting::Weight { from, to }) if from == to);
     (all.iter().zip(&rounded.numbers).map(step).filter(changes).collect(), rounded.loss)
 }
 

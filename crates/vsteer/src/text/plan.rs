@@ -4,6 +4,7 @@ use super::one_line;
 use vsteer_core::Interval;
 use vsteer_core::forecast::Forecast;
 use vsteer_core::plan::Plan;
+use vsteer_core::setting;
 use vsteer_core::setting::{Change, Step};
 
 /// A ready share that changes by less, summed over a VM's vCPUs, is not worth a word between two steps.
@@ -133,7 +134,8 @@ pub fn plan(p: &Plan) -> String {
 
 /// Who is to be in a real-time class for good may be kept there for as long as that costs nobody anything.
 fn kept_first(p: &Plan) -> Option<String> {
-    let is_raised = |s: &&Step| matches!(&s.change, Change::Class { to, .. } if to.is_realtime());
+    let is_raised =
+        |s: &&Step| matches!(&s.change, Change::Class(setting::Class { to, .. }) if to.is_realtime());
     let mut names: Vec<&str> = p.steps.iter().filter(is_raised).map(|s| s.vm_name.as_str()).collect();
     names.dedup();
     let words: Vec<String> = names.iter().map(|name| format!("--vm {}", quoted(&one_line(name)))).collect();

@@ -14,6 +14,7 @@ use crate::CpuSet;
 use crate::model::HostModel;
 use crate::nouns::{HostConfig, Manager, Role, VmConfig, VmThread};
 use crate::plan::limits::Limits;
+use crate::setting;
 use crate::setting::{Change, Step};
 
 /// What an action is given.
@@ -67,7 +68,12 @@ fn placing(vm: &VmConfig, to: &dyn Fn(&VmThread) -> Option<CpuSet>, reason: &str
         Role::Vcpu(_) | Role::Emulator | Role::IoThread(_) => true,
     };
     let step = |t: &VmThread| {
-        let change = Change::Affinity { role: t.role, tid: t.tid, from: t.affinity.clone(), to: moves(t)? };
+        let change = Change::Affinity(setting::Affinity {
+            role: t.role,
+            tid: t.tid,
+            from: t.affinity.clone(),
+            to: moves(t)?,
+        });
         Some(Step { vm: vm.id.clone(), vm_name: vm.name.clone(), change, reason: reason.to_owned() })
     };
     vm.threads.iter().filter(|t| by_itself(t)).filter_map(step).collect()

@@ -15,6 +15,7 @@ use crate::nouns::{Manager, VmConfig, VmThread};
 use crate::numa::load::{Load, Node};
 use crate::numa::moves::cannot;
 use crate::numa::moves::{Mend, mend};
+use crate::setting;
 use crate::setting::{Change, Step};
 
 /// See the file's head.
@@ -83,7 +84,7 @@ fn move_steps(vm: &VmConfig, to: &Node, anybodys: &CpuSet, reason: &str, steps: 
     let nodes = Some(CpuSet::single(to.id.0));
     if let Manager::Vsphere(_) = vm.manager {
         let from = vm.vsphere.as_ref().and_then(|v| v.node_affinity.clone());
-        steps.push(step(Change::NodeAffinity { from, to: nodes }));
+        steps.push(step(Change::NodeAffinity(setting::NodeAffinity { from, to: nodes })));
         return;
     }
     let cpus = to.cpus.intersection(anybodys);
@@ -96,6 +97,6 @@ fn move_steps(vm: &VmConfig, to: &Node, anybodys: &CpuSet, reason: &str, steps: 
     if let Some(bound) = &vm.memory_nodes
         && Some(bound) != nodes.as_ref()
     {
-        steps.push(step(Change::MemoryNodes { from: Some(bound.clone()), to: nodes }));
+        steps.push(step(Change::MemoryNodes(setting::MemoryNodes { from: Some(bound.clone()), to: nodes })));
     }
 }

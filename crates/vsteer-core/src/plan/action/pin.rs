@@ -19,6 +19,7 @@ use super::{Action, Context};
 use crate::CpuSet;
 use crate::model::ThreadModel;
 use crate::nouns::VmConfig;
+use crate::setting;
 use crate::setting::{Change, Step};
 use crate::topology::{CacheKind, Topology};
 use std::collections::BTreeMap;
@@ -189,7 +190,12 @@ fn steps(moved: &[Moved<'_>], places: &[u32], reasons: &BTreeMap<&crate::nouns::
         let Some(t) = m.vm.vcpus().find(|t| t.tid == m.seen.tid) else { continue };
         let to = CpuSet::single(*cpu);
         if t.affinity != to {
-            let change = Change::Affinity { role: t.role, tid: t.tid, from: t.affinity.clone(), to };
+            let change = Change::Affinity(setting::Affinity {
+                role: t.role,
+                tid: t.tid,
+                from: t.affinity.clone(),
+                to,
+            });
             let reason = reasons.get(&m.vm.id).cloned().unwrap_or_default();
             steps.push(Step { vm: m.vm.id.clone(), vm_name: m.vm.name.clone(), change, reason });
         }

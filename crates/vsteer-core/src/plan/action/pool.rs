@@ -9,6 +9,7 @@
 use super::{Action, Context};
 use crate::CpuSet;
 use crate::nouns::{CpuPool, MADE, VmConfig, pinned_alike};
+use crate::setting;
 use crate::setting::{Change, Step};
 
 /// See the file's head.
@@ -52,22 +53,22 @@ fn propose(c: &Context<'_>) -> Result<Vec<Step>, String> {
     };
     let unpins = vms.iter().flat_map(|vm| {
         vm.vcpus().map(|t| {
-            let change = Change::Affinity {
+            let change = Change::Affinity(setting::Affinity {
                 role: t.role,
                 tid: t.tid,
                 from: t.affinity.clone(),
                 to: from.cpus.clone(),
-            };
+            });
             step(vm, change, "its pCPUs leave the pool: a pin to them would be broken")
         })
     });
     let moves = vms.iter().filter_map(|vm| {
-        let change = Change::Pool {
+        let change = Change::Pool(setting::Pool {
             from: Box::new((*from).clone()),
             to: Box::new(to.clone()),
             weight: vm.weight?,
             limit: vm.limits.whole_vm,
-        };
+        });
         Some(step(vm, change, "in a pool of these pCPUs alone its weight holds"))
     });
     Ok(unpins.chain(moves).collect())

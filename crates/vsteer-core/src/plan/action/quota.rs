@@ -5,6 +5,7 @@
 
 use super::{Action, Context};
 use crate::nouns::Quota;
+use crate::setting;
 use crate::setting::{Change, QuotaScope, Step};
 
 /// See the file's head.
@@ -51,7 +52,7 @@ fn propose(c: &Context<'_>) -> Result<Vec<Step>, String> {
         let to =
             Quota { quota_us: libm::ceil(cpus * from.period_us as f64) as u64, period_us: from.period_us };
         let reason = format!("held for {:.0} % of the time, summed over its vCPUs", 100.0 * limited);
-        let change = Change::Quota { scope, from: Some(from), to: Some(to) };
+        let change = Change::Quota(setting::Quota { scope, from: Some(from), to: Some(to) });
         steps.push(Step { vm: vm.id.clone(), vm_name: vm.name.clone(), change, reason });
     }
     match (steps.is_empty(), too_full.is_empty()) {

@@ -12,6 +12,7 @@ use super::{Action, Context};
 use crate::delay::runs_briefly;
 use crate::nouns::{Role, RtBudget, SchedClass, VmConfig};
 use crate::realtime::granted;
+use crate::setting;
 use crate::setting::{Change, Step};
 use std::collections::BTreeMap;
 
@@ -56,13 +57,17 @@ fn propose(c: &Context<'_>) -> Result<Vec<Step>, String> {
     for vm in brief {
         for t in vm.threads.iter().filter(|t| t.role != Role::Worker) {
             let Some(from) = t.class.filter(|class| !class.is_realtime()) else { continue };
-            let change =
-                Change::Class { role: t.role, tid: t.tid, from, to: SchedClass::RoundRobin(PRIORITY) };
+            let change = Change::Class(setting::Class {
+                role: t.role,
+                tid: t.tid,
+                from,
+                to: SchedClass::RoundRobin(PRIORITY),
+            });
             let reason = format!("uses {:.0} % of a pCPU and must run when it wakes", 100.0 * use_of(vm));
             steps.push(Step { vm: vm.id.clone(), vm_name: vm.name.clone(), change, reason });
         }
     }
-    if steps.iter().any(|s| matches!(s.change, Change::Class { .. })) {
+    if steps.iter().any(|s| matches!(s.change, Change::Class(_))) {
         Ok(steps)
     } else {
         Err("their threads are in a real-time class already, or their class cannot be read".to_owned())
@@ -109,7 +114,11 @@ fn budget_steps(c: &Context<'_>, vms: &[&VmConfig]) -> Result<Vec<Step>, String>
         Step {
             vm: vm.id.clone(),
             vm_name: vm.name.clone(),
-            change: Change::RtBudget { cgroup: budget.cgroup.clone(), from_us: budget.runtime_us, to_us },
+            change: Change::RtBudget(setting::RtBudget {
+                cgroup: budget.cgroup.clone(),
+                from_us: budget.runtime_us,
+                to_us,
+            }),
             reason: "the kernel refuses a real-time class to a cgroup without real-time budget".to_owned(),
         }
     };

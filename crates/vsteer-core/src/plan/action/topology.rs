@@ -6,6 +6,7 @@
 
 use super::{Action, Context};
 use crate::nouns::GuestTopology;
+use crate::setting;
 use crate::setting::{Change, Step};
 
 /// See the file's head.
@@ -36,7 +37,7 @@ fn propose(c: &Context<'_>) -> Result<Vec<Step>, String> {
             continue;
         }
         let reason = format!("{vcpus} vCPUs fit {sockets} node(s) of {per_node} cores");
-        let change = Change::Topology { from: vm.guest_topology, to };
+        let change = Change::Topology(setting::Topology { from: vm.guest_topology, to });
         steps.push(Step { vm: vm.id.clone(), vm_name: vm.name.clone(), change, reason });
     }
     if steps.is_empty() { Err("every guest's sockets fit the host already".to_owned()) } else { Ok(steps) }

@@ -5,6 +5,7 @@
 
 use super::{Action, Context};
 use crate::nouns::CpuWeight;
+use crate::setting;
 use crate::setting::{Change, Step};
 
 /// See the file's head.
@@ -37,7 +38,7 @@ fn propose(c: &Context<'_>) -> Result<Vec<Step>, String> {
             Some(Step {
                 vm: vm.id.clone(),
                 vm_name: vm.name.clone(),
-                change: Change::Weight { from, to },
+                change: Change::Weight(setting::Weight { from, to }),
                 reason,
             })
         })

@@ -6,6 +6,7 @@ use super::{fault, needs_budget};
 use crate::actuate::{Able, Capabilities, Capability};
 use crate::kvm::inventory::Inventory;
 use vsteer_core::nouns::{CpuWeight, Manager, Role, VmConfig};
+use vsteer_core::setting;
 use vsteer_core::setting::{Change, QuotaScope, Step};
 use vsteer_core::{Fault, FaultKind};
 
@@ -124,24 +125,23 @@ pub(super) fn capabilities(inventory: &Inventory, vm: &VmConfig) -> Capabilities
 
 fn of_change<'a>(all: &'a Capabilities, change: &Change) -> &'a Capability {
     match change {
-        Change::Affinity { .. } => &all.affinity,
-        Change::Weight { .. } => &all.weight,
-        Change::Quota { scope: QuotaScope::WholeVm, .. } => &all.quota_of_vm,
-        Change::Quota { .. } => &all.quota_of_threads,
-        Change::RtBudget { .. } => &all.rt_budget,
-        Change::Class { .. } => &all.class,
-        Change::MemoryNodes { .. } => &all.memory_nodes,
-        Change::Topology { .. } => &all.topology,
-        Change::Host { .. } => &all.host,
-        Change::Pool { .. } => &all.pool,
-        Change::Preference { .. } => &all.preference,
-        Change::Reservation { .. } => &all.reservation,
-        Change::NodeAffinity { .. } => &all.node_affinity,
-        Change::VmAffinity { .. }
-        | Change::ReservationMhz { .. }
-        | Change::LimitMhz { .. }
-        | Change::Latency { .. } => &all.of_vsphere,
-        Change::Knob { .. } => unreachable!("it is no VM's, and `check` has refused it"),
+        Change::Affinity(_) => &all.affinity,
+        Change::Weight(_) => &all.weight,
+        Change::Quota(setting::Quota { scope: QuotaScope::WholeVm, .. }) => &all.quota_of_vm,
+        Change::Quota(_) => &all.quota_of_threads,
+        Change::RtBudget(_) => &all.rt_budget,
+        Change::Class(_) => &all.class,
+        Change::MemoryNodes(_) => &all.memory_nodes,
+        Change::Topology(_) => &all.topology,
+        Change::Host(_) => &all.host,
+        Change::Pool(_) => &all.pool,
+        Change::Preference(_) => &all.preference,
+        Change::Reservation(_) => &all.reservation,
+        Change::NodeAffinity(_) => &all.node_affinity,
+        Change::VmAffinity(_) | Change::ReservationMhz(_) | Change::LimitMhz(_) | Change::Latency(_) => {
+            &all.of_vsphere
+        }
+        Change::Knob(_) => unreachable!("it is no VM's, and `check` has refused it"),
     }
 }
 
@@ -153,7 +153,7 @@ pub(super) fn check(
     live: bool,
     persistent: bool,
 ) -> Result<(), Fault> {
-    if matches!(step.change, Change::Knob { .. }) {
+    if matches!(step.change, Change::Knob(_)) {
         return Err(fault(FaultKind::Unsupported, step).because(HOSTS));
     }
     let all = capabilities(inventory, vm);
@@ -168,18 +168,20 @@ pub(super) fn check(
     }
     if let (true, Able::No(why)) = (persistent, &capability.persistent) {
         // Back to the default class is always definable.
-        if !matches!(step.change, Change::Class { to, .. } if !needs_budget(to) && why.contains("RT_GROUP_SCHED"))
+        if !matches!(step.change, Change::Class(setting::Class { to, .. }) if !needs_budget(to) && why.contains("RT_GROUP_SCHED"))
         {
             return refused(why);
         }
     }
-    if let Change::Weight { to, .. } = step.change
+    if let Change::Weight(setting::Weight { to, .. }) = step.change
         && vm.weight.is_some_and(|now| !same_unit(now, to))
     {
         return refused("its weight is in the unit of the other cgroup version");
     }
-    if let (Change::Affinity { role: Role::Vhost | Role::Worker, .. }, Manager::Libvirt(_)) =
-        (&step.change, &vm.manager)
+    if let (
+        Change::Affinity(setting::Affinity { role: Role::Vhost | Role::Worker, .. }),
+        Manager::Libvirt(_),
+    ) = (&step.change, &vm.manager)
     {
         return refused("libvirt places such a thread with the emulator");
     }
@@ -223,9 +225,9 @@ pub(super) fn not_connected(step: &Step) -> Fault {
 /// Untried: from `man qm` of Proxmox VE 8.
 pub fn proxmox_command(id: u32, change: &Change) -> Option<String> {
     Some(match change {
-        Change::Affinity { to, .. } => format!("qm set {id} --affinity {to}"),
-        Change::Weight { to, .. } => format!("qm set {id} --cpuunits {}", to.number()),
-        Change::Quota { scope: QuotaScope::WholeVm, to, .. } => {
+        Change::Affinity(setting::Affinity { to, .. }) => format!("qm set {id} --affinity {to}"),
+        Change::Weight(setting::Weight { to, .. }) => format!("qm set {id} --cpuunits {}", to.number()),
+        Change::Quota(setting::Quota { scope: QuotaScope::WholeVm, to, .. }) => {
             format!("qm set {id} --cpulimit {}", to.map_or(0.0, vsteer_core::nouns::Quota::cpus))
         }
         _ => return None,

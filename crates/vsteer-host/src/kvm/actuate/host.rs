@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 use std::time::Duration;
 use vsteer_core::CpuSet;
 use vsteer_core::nouns::{Manager, VmId};
+use vsteer_core::setting;
 use vsteer_core::setting::{Change, Step};
 use vsteer_core::{Fault, FaultKind};
 
@@ -33,7 +34,9 @@ struct Move<'a> {
 
 fn parts(step: &Step) -> Option<Move<'_>> {
     match &step.change {
-        Change::Host { from, to, cpus } => Some(Move { vm: &step.vm, from, to, cpus: cpus.as_ref() }),
+        Change::Host(setting::Host { from, to, cpus }) => {
+            Some(Move { vm: &step.vm, from, to, cpus: cpus.as_ref() })
+        }
         _ => None,
     }
 }
@@ -49,7 +52,9 @@ fn runs_at(uri: &str, vm: &VmId) -> Result<bool, Fault> {
 /// The same change with `from` as it is now; `None` for a step of another kind.
 pub(super) fn current(host: &KvmHost, step: &Step) -> Option<Result<Change, Fault>> {
     let of = parts(step)?;
-    let said = |from: &str| Change::Host { from: from.into(), to: of.to.into(), cpus: of.cpus.cloned() };
+    let said = |from: &str| {
+        Change::Host(setting::Host { from: from.into(), to: of.to.into(), cpus: of.cpus.cloned() })
+    };
     // What this host's own libvirt says is known already where it is connected by that URI.
     let here = || {
         let mine = host.inventory.vms.iter().find(|vm| vm.id == *of.vm);
@@ -79,13 +84,13 @@ pub(super) fn former(host: &mut KvmHost, step: &Step) -> Option<Result<Former, F
         let text = described(&mut Client::new(of.from, true), of.vm)?;
         let (definition, cpus) = definition::places(&text).map_err(|why| unreadable(step, &why))?;
         Ok(Former {
-            live: Some(Change::Host { from: of.from.into(), to: of.to.into(), cpus }),
+            live: Some(Change::Host(setting::Host { from: of.from.into(), to: of.to.into(), cpus })),
             definition,
             ..Former::default()
         })
     };
     Some(match current(host, step)? {
-        Ok(Change::Host { from, .. }) if from == of.from => read(),
+        Ok(Change::Host(setting::Host { from, .. })) if from == of.from => read(),
         Ok(_) => Err(changed(step, "it runs there already")),
         Err(fault) => Err(fault),
     })
@@ -107,7 +112,7 @@ pub(super) fn make(host: &mut KvmHost, step: &Step) -> Option<Result<(), Fault>>
 pub(super) fn restore(host: &mut KvmHost, step: &Step, former: &Former) -> Option<Result<Restored, Fault>> {
     let of = parts(step)?;
     let cpus = match &former.live {
-        Some(Change::Host { cpus, .. }) => cpus.as_ref(),
+        Some(Change::Host(setting::Host { cpus, .. })) => cpus.as_ref(),
         _ => None,
     };
     let placed =

@@ -15,6 +15,7 @@ use crate::linux::{sched, task};
 use rustix::io::Errno;
 use serde_json::{Value, json};
 use vsteer_core::nouns::{Manager, Quota, Role, SchedClass, Tid, VmConfig};
+use vsteer_core::setting;
 use vsteer_core::setting::{Change, QuotaScope, Step};
 use vsteer_core::{CpuSet, Fault, FaultKind};
 
@@ -24,12 +25,14 @@ const WALKS_MAX: u32 = 5;
 /// Makes the change in the running VM.
 pub(super) fn make(inventory: &mut Inventory, subject: &Subject, step: &Step) -> Result<(), Fault> {
     match &step.change {
-        Change::Affinity { role, tid, to, .. } => affinity(inventory, subject, step, *role, *tid, to),
-        Change::Class { role, tid, to, .. } => {
+        Change::Affinity(setting::Affinity { role, tid, to, .. }) => {
+            affinity(inventory, subject, step, *role, *tid, to)
+        }
+        Change::Class(setting::Class { role, tid, to, .. }) => {
             subject.pid_of(step, *role, *tid)?;
             class(subject, step, *tid, *to)
         }
-        Change::RtBudget { cgroup, to_us, .. } => {
+        Change::RtBudget(setting::RtBudget { cgroup, to_us, .. }) => {
             if !subject.vm.rt_budgets.iter().any(|b| b.cgroup == *cgroup) {
                 return Err(changed(
                     step,
@@ -38,7 +41,7 @@ pub(super) fn make(inventory: &mut Inventory, subject: &Subject, step: &Step) ->
             }
             budget(inventory, step, cgroup, *to_us)
         }
-        Change::Weight { to, .. } => {
+        Change::Weight(setting::Weight { to, .. }) => {
             let number = to.number();
             if let Manager::Libvirt(_) = subject.vm.manager {
                 return set_sched(inventory, subject, step, &json!({ "cpu_shares": number }));
@@ -46,8 +49,8 @@ pub(super) fn make(inventory: &mut Inventory, subject: &Subject, step: &Step) ->
             let file = if inventory.cgroups.is_unified() { "cpu.weight" } else { "cpu.shares" };
             write(inventory, step, subject.own_cgroup(step)?, file, &number.to_string())
         }
-        Change::Quota { scope, to, .. } => quota(inventory, subject, step, *scope, *to),
-        Change::MemoryNodes { to, .. } => {
+        Change::Quota(setting::Quota { scope, to, .. }) => quota(inventory, subject, step, *scope, *to),
+        Change::MemoryNodes(setting::MemoryNodes { to, .. }) => {
             let nodes = to.as_ref().ok_or_else(|| {
                 fault(FaultKind::Unsupported, step)
                     .because("the binding of a running VM can be changed, not taken away")
@@ -57,18 +60,16 @@ pub(super) fn make(inventory: &mut Inventory, subject: &Subject, step: &Step) ->
                                   "live": true, "persistent": false });
             ask(inventory, subject, step, request)
         }
-        Change::Topology { .. } => {
-            Err(fault(FaultKind::Unsupported, step).because("fixed while the guest runs"))
-        }
-        Change::Host { .. } => Err(fault(FaultKind::Unsupported, step).because("it is moved as a whole")),
-        Change::Pool { .. } => Err(fault(FaultKind::Unsupported, step).because(super::able::NO_POOLS)),
-        Change::Knob { .. } => Err(fault(FaultKind::Unsupported, step).because(super::able::HOSTS)),
-        Change::NodeAffinity { .. }
-        | Change::VmAffinity { .. }
-        | Change::ReservationMhz { .. }
-        | Change::LimitMhz { .. }
-        | Change::Latency { .. } => Err(fault(FaultKind::Unsupported, step).because(super::able::VSPHERES)),
-        Change::Preference { .. } | Change::Reservation { .. } => {
+        Change::Topology(_) => Err(fault(FaultKind::Unsupported, step).because("fixed while the guest runs")),
+        Change::Host(_) => Err(fault(FaultKind::Unsupported, step).because("it is moved as a whole")),
+        Change::Pool(_) => Err(fault(FaultKind::Unsupported, step).because(super::able::NO_POOLS)),
+        Change::Knob(_) => Err(fault(FaultKind::Unsupported, step).because(super::able::HOSTS)),
+        Change::NodeAffinity(_)
+        | Change::VmAffinity(_)
+        | Change::ReservationMhz(_)
+        | Change::LimitMhz(_)
+        | Change::Latency(_) => Err(fault(FaultKind::Unsupported, step).because(super::able::VSPHERES)),
+        Change::Preference(_) | Change::Reservation(_) => {
             Err(fault(FaultKind::Unsupported, step).because(super::able::XENS))
         }
     }
@@ -342,9 +343,9 @@ pub(super) fn cpusets(
 /// The undo as libvirt had been told it: the pCPUs of the cgroup, where the thread itself was held narrower.
 pub(super) fn as_it_was_told(undo: Change, cpusets: &[(String, String)]) -> Change {
     match (undo, cpusets) {
-        (Change::Affinity { role, tid, from, to }, [(_, text)]) => {
+        (Change::Affinity(setting::Affinity { role, tid, from, to }), [(_, text)]) => {
             let told = text.parse::<CpuSet>().ok().filter(|cpus| !cpus.is_empty() && to.is_subset(cpus));
-            Change::Affinity { role, tid, from, to: told.unwrap_or(to) }
+            Change::Affinity(setting::Affinity { role, tid, from, to: told.unwrap_or(to) })
         }
         (undo, _) => undo,
     }
@@ -358,7 +359,8 @@ pub(super) fn put_back(
     step: &Step,
     former: &Former,
 ) -> Result<(), Fault> {
-    if let (Some(Change::Quota { scope, from: None, .. }), Some(period)) = (&former.live, former.period_us)
+    if let (Some(Change::Quota(setting::Quota { scope, from: None, .. })), Some(period)) =
+        (&former.live, former.period_us)
         && period_us(inventory, subject, *scope) != Some(period)
     {
         set_period(inventory, subject, step, *scope, period)?;

@@ -17,6 +17,7 @@ use vsteer_act::experiment::Log;
 use vsteer_core::forecast::Forecast;
 use vsteer_core::nouns::VmId;
 use vsteer_core::plan::Plan;
+use vsteer_core::setting;
 use vsteer_core::setting::knob::{How, Knob};
 use vsteer_core::setting::lasting::{Element, Lasting, Setting, tuned_can};
 use vsteer_core::setting::words::word_name;
@@ -369,7 +370,7 @@ impl<'a> Making<'a> {
             vm: VmId(format!("knob:{at}:{}", knob.name)),
             vm_name: at,
             reason: format!("{}{when}", self.reason(best)),
-            change: Change::Knob { knob: Box::new(knob), from, to: level.to_owned() },
+            change: Change::Knob(setting::HostKnob { knob: Box::new(knob), from, to: level.to_owned() }),
         });
         Ok(())
     }
@@ -391,7 +392,7 @@ impl<'a> Making<'a> {
                 vm: VmId(format!("knob:{at}:tuned")),
                 vm_name: at,
                 reason: reasons.join("; "),
-                change: Change::Knob {
+                change: Change::Knob(setting::HostKnob {
                     from: active,
                     to: profile.name.clone(),
                     knob: Box::new(Knob {
@@ -399,7 +400,7 @@ impl<'a> Making<'a> {
                         how: How::TunedProfile { profile: Box::new(profile) },
                         on,
                     }),
-                },
+                }),
             });
         }
         Ok(())

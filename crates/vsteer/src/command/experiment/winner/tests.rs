@@ -2,6 +2,7 @@
 
 use super::*;
 use vsteer_core::Interval;
+use vsteer_core::setting;
 
 /// An experiment over files of these contents: name, what is in force, levels; what else stands in the factor instead of its file.
 struct Made {
@@ -63,7 +64,7 @@ fn planned(made: &Made, answers: Vec<Answer>) -> (Vec<(String, String)>, String)
     let told = MeasureTold { measure, settings: Vec::new(), answers };
     let (steps, left) = Making::of(&made.experiment, &told).all().unwrap();
     let of = |step: Step| match step.change {
-        Change::Knob { knob, to, .. } => (format!("{}={to}", knob.name), step.reason),
+        Change::Knob(setting::HostKnob { knob, to, .. }) => (format!("{}={to}", knob.name), step.reason),
         other => panic!("{other:?}"),
     };
     (steps.into_iter().map(of).collect(), left.join("\n"))

@@ -1,0 +1,26 @@
+//! A thread's scheduling class.
+
+use crate::nouns::{Role, SchedClass, Tid};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// A thread's scheduling class.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Class {
+    /// Which thread.
+    pub role: Role,
+    /// Its host thread id.
+    pub tid: Tid,
+    /// The former class.
+    pub from: SchedClass,
+    /// The new class.
+    pub to: SchedClass,
+}
+
+from_to!(Class, from, to, same: [role, tid], |v: &SchedClass| v.to_string());
+
+impl fmt::Display for Class {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: class {} -> {}", self.role, self.from, self.to)
+    }
+}

@@ -1,0 +1,50 @@
+//! Which host runs the VM: it is moved while it runs. Its definition goes with it.
+
+use super::Setting;
+use crate::CpuSet;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// Which host runs the VM: it is moved while it runs. Its definition goes with it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Host {
+    /// The connection URI of the former host's manager.
+    pub from: String,
+    /// That of the new one's, as seen from here.
+    pub to: String,
+    /// Where its threads may run there; `None`: wherever they may here.
+    pub cpus: Option<CpuSet>,
+}
+
+impl Setting for Host {
+    fn undo(&self) -> Option<Host> {
+        Some(Host { from: self.to.clone(), to: self.from.clone(), cpus: None })
+    }
+
+    fn before(&self) -> String {
+        format!("host {}", self.from)
+    }
+
+    fn after(&self) -> String {
+        format!("host {}", self.to)
+    }
+
+    fn same_target(&self, _other: &Host) -> bool {
+        true
+    }
+
+    fn same_before(&self, other: &Host) -> bool {
+        self.from == other.from
+    }
+
+    fn is_reached(&self, current: &Host) -> bool {
+        current.from == self.to
+    }
+}
+
+impl fmt::Display for Host {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let there = self.cpus.as_ref().map_or(String::new(), |cpus| format!(" (pCPUs {cpus} there)"));
+        write!(f, "host: {} -> {}{there}", self.from, self.to)
+    }
+}

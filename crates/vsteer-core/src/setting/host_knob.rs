@@ -1,0 +1,50 @@
+//! A setting of the host itself that is text: a file of the kernel's, tuned's profile, whatever commands set and read.
+
+use super::Setting;
+use super::knob::Knob;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// A setting of the host itself that is text: a file of the kernel's, tuned's profile, whatever commands set and read.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostKnob {
+    /// Which, and how it is set and read.
+    pub knob: Box<Knob>,
+    /// The former value.
+    pub from: String,
+    /// The new one.
+    pub to: String,
+}
+
+impl Setting for HostKnob {
+    fn undo(&self) -> Option<HostKnob> {
+        Some(HostKnob { knob: self.knob.clone(), from: self.to.clone(), to: self.from.clone() })
+    }
+
+    fn before(&self) -> String {
+        format!("{:?}", self.from)
+    }
+
+    fn after(&self) -> String {
+        format!("{:?}", self.to)
+    }
+
+    // The VM's id stands for the knob: plans give each knob one of its own.
+    fn same_target(&self, _other: &HostKnob) -> bool {
+        true
+    }
+
+    fn same_before(&self, other: &HostKnob) -> bool {
+        self.from == other.from
+    }
+
+    fn is_reached(&self, current: &HostKnob) -> bool {
+        current.from == self.to
+    }
+}
+
+impl fmt::Display for HostKnob {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {:?} -> {:?}", self.knob.name, self.from, self.to)
+    }
+}

@@ -1,0 +1,23 @@
+//! The nodes that the VM's memory is bound to.
+
+use super::or_any;
+use crate::CpuSet;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// The nodes that the VM's memory is bound to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemoryNodes {
+    /// The former nodes; `None`: unbound.
+    pub from: Option<CpuSet>,
+    /// The new nodes.
+    pub to: Option<CpuSet>,
+}
+
+from_to!(irreversible "pages that were moved stay where they are"; MemoryNodes, from, to, same: [], |v: &Option<CpuSet>| v.as_ref().map_or("any node".to_owned(), ToString::to_string));
+
+impl fmt::Display for MemoryNodes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "memory nodes: {} -> {}", or_any(&self.from), or_any(&self.to))
+    }
+}

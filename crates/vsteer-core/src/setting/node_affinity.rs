@@ -1,0 +1,23 @@
+//! The nodes that the hypervisor keeps the VM on, vCPUs and memory together (ESXi's `numa.nodeAffinity`).
+
+use super::or_any;
+use crate::CpuSet;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// The nodes that the hypervisor keeps the VM on, vCPUs and memory together (ESXi's `numa.nodeAffinity`).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeAffinity {
+    /// The former nodes; `None`: the hypervisor's own choice.
+    pub from: Option<CpuSet>,
+    /// The new ones.
+    pub to: Option<CpuSet>,
+}
+
+from_to!(irreversible "pages that were moved stay where they are"; NodeAffinity, from, to, same: [], |v: &Option<CpuSet>| v.as_ref().map_or("any node".to_owned(), ToString::to_string));
+
+impl fmt::Display for NodeAffinity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "NUMA node affinity: {} -> {}", or_any(&self.from), or_any(&self.to))
+    }
+}

@@ -1,0 +1,53 @@
+//! Which pool of pCPUs it is in (Xen). One that does not exist is made of pCPUs of the former one; one that was so made is taken apart
+
+use super::Setting;
+use crate::nouns::{CpuPool, CpuWeight, Quota};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// Which pool of pCPUs it is in (Xen). One that does not exist is made of pCPUs of the former one; one that was so made is taken apart
+/// when the last VM has left it. A scheduler gives whoever comes its defaults, so weight and limit are set again.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pool {
+    /// The former pool.
+    pub from: Box<CpuPool>,
+    /// The new one.
+    pub to: Box<CpuPool>,
+    /// Its weight, before and after.
+    pub weight: CpuWeight,
+    /// Its limit, before and after.
+    pub limit: Option<Quota>,
+}
+
+impl Setting for Pool {
+    fn undo(&self) -> Option<Pool> {
+        Some(Pool { from: self.to.clone(), to: self.from.clone(), ..self.clone() })
+    }
+
+    fn before(&self) -> String {
+        format!("pool {:?}", self.from.name)
+    }
+
+    fn after(&self) -> String {
+        format!("pool {:?}", self.to.name)
+    }
+
+    fn same_target(&self, _other: &Pool) -> bool {
+        true
+    }
+
+    // By name: a pool's pCPUs become fewer with every pool that is made of them.
+    fn same_before(&self, other: &Pool) -> bool {
+        self.from.name == other.from.name
+    }
+
+    fn is_reached(&self, current: &Pool) -> bool {
+        current.from.name == self.to.name
+    }
+}
+
+impl fmt::Display for Pool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "pool: {} -> {}", self.from, self.to)
+    }
+}

@@ -1,0 +1,28 @@
+//! Where a vCPU would rather run (Xen's soft affinity).
+
+use super::or_any;
+use crate::CpuSet;
+use crate::nouns::{Role, Tid};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// Where a vCPU would rather run (Xen's soft affinity).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Preference {
+    /// Which vCPU.
+    pub role: Role,
+    /// Its id.
+    pub tid: Tid,
+    /// The pCPUs that it preferred; `None`: none of them more than others.
+    pub from: Option<CpuSet>,
+    /// Those that it will prefer.
+    pub to: Option<CpuSet>,
+}
+
+from_to!(Preference, from, to, same: [role, tid], |v: &Option<CpuSet>| v.as_ref().map_or("no pCPUs preferred".to_owned(), |cpus| format!("pCPUs {cpus} preferred")));
+
+impl fmt::Display for Preference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: prefers pCPUs {} -> {}", self.role, or_any(&self.from), or_any(&self.to))
+    }
+}

@@ -1,0 +1,21 @@
+//! CPU time that ESXi keeps for the VM, MHz; 0: none.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// CPU time that ESXi keeps for the VM, MHz; 0: none.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReservationMhz {
+    /// The former reservation.
+    pub from: u64,
+    /// The new one.
+    pub to: u64,
+}
+
+from_to!(ReservationMhz, from, to, same: [], |v: &u64| format!("{v} MHz"));
+
+impl fmt::Display for ReservationMhz {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "CPU reservation: {} -> {} MHz", self.from, self.to)
+    }
+}

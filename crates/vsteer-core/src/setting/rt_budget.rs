@@ -1,0 +1,23 @@
+//! A cgroup's real-time budget (cgroup v1 with `RT_GROUP_SCHED`); parents come before children when raised.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// A cgroup's real-time budget (cgroup v1 with `RT_GROUP_SCHED`); parents come before children when raised.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RtBudget {
+    /// The cgroup, as in `/proc/PID/cgroup`.
+    pub cgroup: String,
+    /// The former `cpu.rt_runtime_us`.
+    pub from_us: i64,
+    /// The new one.
+    pub to_us: i64,
+}
+
+from_to!(shared; RtBudget, from_us, to_us, same: [cgroup], |v: &i64| format!("{v} µs"));
+
+impl fmt::Display for RtBudget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "real-time budget of cgroup {}: {} -> {} µs", self.cgroup, self.from_us, self.to_us)
+    }
+}
