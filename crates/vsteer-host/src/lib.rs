@@ -19,5 +19,6 @@ pub mod root;
 pub mod scrape;
 pub mod shell;
 pub mod switches;
+mod trust;
 pub mod vsphere;
 pub mod xen;
