@@ -4,7 +4,6 @@
 //! depends on its arguments alone, so that live, replay and simulation share it and tests need no machine.
 
 pub mod audit;
-pub mod calendar;
 pub mod cpuset;
 pub mod diagnose;
 pub mod display;
