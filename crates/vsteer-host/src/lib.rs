@@ -19,5 +19,6 @@ pub mod scrape;
 pub mod shell;
 pub mod switches;
 pub mod tree;
+mod trust;
 pub mod vsphere;
 pub mod xen;

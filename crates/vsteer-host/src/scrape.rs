@@ -1,37 +1,33 @@
 //! What does a server say of itself now? The text at `http://host:port/metrics`, or in a file that somebody writes anew.
 //!
-//! One GET on a connection of its own, by HTTP/1.1 without what a page of text does not need: no redirects, no proxies, no compression,
-//! no TLS. A server that hangs, drips or never ends is left after a time limit for all of it, and beyond a size; a name is looked up by
-//! the system, within its own limits.
+//! One GET on a connection of its own, over http or https, within a limit of time and of bytes. Certificates are checked against
+//! the system's authorities. A proxy is taken from the environment (`ALL_PROXY`, `HTTPS_PROXY` or `HTTP_PROXY`, the first that is
+//! set, in this order; `NO_PROXY` lists exceptions), but never for this machine itself.
 //!
-//! Sources: RFC 9110, RFC 9112 (messages, chunked transfer coding). Left out: https (a file that curl writes does for it).
+//! Sources: RFC 9110, Prometheus' exposition formats (prometheus.io). Left out: redirects, passwords, tokens, compression.
 
-use crate::http;
+use crate::http::{Answer, Client, Failure, Limits};
+use crate::trust::Trust;
 use std::fmt;
-use std::io::{BufReader, ErrorKind, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
+use std::io::Read;
+use std::net::IpAddr;
 use std::path::PathBuf;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use ureq::http::{Request, StatusCode, Uri, header};
+use ureq::{Proxy, ProxyProtocol};
 use vsteer_core::{Fault, FaultKind};
 
 /// Asking takes no longer than this.
 pub const LIMIT: Duration = Duration::from_secs(3);
 /// No page is longer, bytes: the largest exporters' are a tenth of it.
 const LONGEST: u64 = 1 << 24;
-/// No line of an answer's head is longer, bytes.
-const LINE: u64 = 1 << 14;
-const HTTP_PORT: u16 = 80;
 
 /// Where the text is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Place {
-    /// Asked for by HTTP.
-    Http {
-        /// Whom, as the URL has it: `host` or `host:port`, an IPv6 address in brackets.
-        authority: String,
-        /// What of it, with its query.
-        path: String,
-    },
+    /// Asked for over http or https.
+    Url(Uri),
     /// Read.
     File(PathBuf),
 }
@@ -48,7 +44,7 @@ pub struct Text {
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Place::Http { authority, path } => write!(f, "http://{authority}{path}"),
+            Place::Url(url) => url.fmt(f),
             Place::File(file) => write!(f, "{}", file.display()),
         }
     }
@@ -58,41 +54,48 @@ impl Place {
     /// Of a URL, or a file.
     ///
     /// # Errors
-    /// `Unsupported` for another scheme than http, `BadInput` for a URL without a host or with a password.
+    /// `Unsupported` for another scheme than http and https, `BadInput` for a URL without a host or with a password.
     pub fn parse(text: &str) -> Result<Place, Fault> {
-        let Some((scheme, rest)) = text.split_once("://") else { return Ok(Place::File(text.into())) };
-        if !scheme.eq_ignore_ascii_case("http") {
+        let Some((scheme, _)) = text.split_once("://") else { return Ok(Place::File(text.into())) };
+        if !["http", "https"].iter().any(|s| scheme.eq_ignore_ascii_case(s)) {
             return Err(Fault::new(FaultKind::Unsupported, text)
-                .because(format!("{scheme} is not spoken, only http is"))
-                .way_out("have it written into a file again and again, as by curl -o, and give the file"));
+                .because(format!("vsteer reads http and https, not {scheme}"))
+                .way_out("let another program write it into a file again and again, and give the file"));
         }
-        let rest = rest.split('#').next().unwrap_or_default();
-        let (authority, path) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
         let bad = |why: &str| {
             Fault::new(FaultKind::BadInput, text)
                 .because(why)
-                .way_out("write http://HOST:PORT/metrics, or a file")
+                .way_out("write http://HOST:PORT/metrics, https://HOST:PORT/metrics, or a file")
         };
-        // What a request's first lines are made of has no blanks and no line ends.
         if !text.bytes().all(|b| b.is_ascii_graphic()) {
-            return Err(bad("a URL is of visible ASCII characters"));
+            return Err(bad("a URL consists of visible ASCII characters"));
         }
-        if authority.contains('@') {
+        let url: Uri = text.parse().map_err(|e: ureq::http::uri::InvalidUri| bad(&e.to_string()))?;
+        let authority =
+            url.authority().filter(|a| !a.host().is_empty()).ok_or_else(|| bad("it names no host"))?;
+        if authority.as_str().contains('@') {
             return Err(bad("names and passwords are not sent"));
         }
-        let path = if path.starts_with('/') { path.to_owned() } else { format!("/{path}") };
-        let place = Place::Http { authority: authority.to_owned(), path };
-        address(authority).map(|_| place).ok_or_else(|| bad("it names no host and port"))
+        // After the host and a colon there is a port, or nothing.
+        let port = authority.as_str()[authority.host().len()..].strip_prefix(':').unwrap_or_default();
+        if !port.is_empty() && authority.port_u16().is_none() {
+            return Err(bad(&format!("{port:?} is not a port")));
+        }
+        Ok(Place::Url(url))
     }
 
     /// The text that is there now. `limit`: for all of it, where it is asked for.
     ///
     /// # Errors
-    /// As for reading a file; `NothingThere` where nobody listens, `Failed` for any other answer than the page and for one that takes
-    /// longer, `BadInput` for what is no text or too long.
+    /// As for reading a file; `NothingThere` where nobody listens, `NoPrivilege` for a certificate that is not trusted, `Failed` for any
+    /// other answer than the page and for one that takes longer, `BadInput` for what is no text or too long.
     pub fn fetch(&self, limit: Duration) -> Result<Text, Fault> {
+        self.fetch_trusting(&Trust::System, limit)
+    }
+
+    fn fetch_trusting(&self, trust: &Trust, limit: Duration) -> Result<Text, Fault> {
         let what = format!("reading {self}");
-        let failed = |e: std::io::Error| fault(&what, &e);
+        let failed = |e: std::io::Error| Fault::io(&what, &e);
         let (at, bytes) = match self {
             Place::File(path) => {
                 let file = std::fs::File::open(path).map_err(failed)?;
@@ -101,148 +104,116 @@ impl Place {
                 file.take(LONGEST + 1).read_to_end(&mut bytes).map_err(failed)?;
                 (at, bytes)
             }
-            Place::Http { authority, path } => {
-                let bytes = get(&what, authority, path, limit)?;
+            Place::Url(url) => {
+                let proxy = usable(&what, url, Proxy::try_from_env())?;
+                let bytes = get(&what, url, trust, limit, proxy)?;
                 (SystemTime::now(), bytes)
             }
         };
         if bytes.len() as u64 > LONGEST {
-            return Err(Fault::new(FaultKind::BadInput, what)
-                .because(format!("it is longer than {} MiB", LONGEST >> 20))
-                .way_out("see that it is a page of metrics"));
+            return Err(too_long(&what));
         }
         let text = String::from_utf8(bytes).map_err(|e| Fault::new(FaultKind::BadInput, &what).because(e))?;
         Ok(Text { unix_ns: at.duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64), text })
     }
 }
 
-/// Host and port of a URL's authority; `None` where it has none.
-fn address(authority: &str) -> Option<(&str, u16)> {
-    let (host, port) = match authority.strip_prefix('[') {
-        Some(rest) => {
-            let (host, port) = rest.split_once(']')?;
-            (host, if port.is_empty() { port } else { port.strip_prefix(':')? })
-        }
-        None => authority.rsplit_once(':').unwrap_or((authority, "")),
+fn too_long(what: &str) -> Fault {
+    Fault::new(FaultKind::BadInput, what)
+        .because(format!("it is longer than {} MiB", LONGEST >> 20))
+        .way_out("check that it is a page of metrics")
+}
+
+/// The page at a URL.
+fn get(
+    what: &str,
+    url: &Uri,
+    trust: &Trust,
+    limit: Duration,
+    proxy: Option<Proxy>,
+) -> Result<Vec<u8>, Fault> {
+    let encrypted = url.scheme_str() == Some("https");
+    let tls = if encrypted || proxy.as_ref().is_some_and(|p| p.protocol() == ProxyProtocol::Https) {
+        Some(Arc::new(trust.config()?))
+    } else {
+        None
     };
-    let port = if port.is_empty() { HTTP_PORT } else { port.parse().ok()? };
-    (!host.is_empty()).then_some((host, port))
+    let limits = Limits { total: limit, connect: limit, silence: limit, bytes: LONGEST };
+    let request = Request::get(url)
+        .header(header::ACCEPT, "text/plain;version=0.0.4")
+        .header(header::CONNECTION, "close")
+        .body(())
+        .map_err(|e| Fault::new(FaultKind::BadInput, what).because(e))?;
+    let through = proxy.as_ref().map(|p| format!("{}:{}", p.host(), p.port()));
+    let answer = Client::new(limits, tls, proxy).ask(request);
+    page(what, answer.map_err(|failure| fault(what, &failure, through.as_deref()))?)
 }
 
-/// An error on the way, with what may be done about it.
-fn fault(what: &str, e: &std::io::Error) -> Fault {
-    let fault = Fault::io(what, e);
-    match e.kind() {
-        ErrorKind::ConnectionRefused => Fault { kind: FaultKind::NothingThere, ..fault }
-            .way_out("see that the server runs and listens there"),
-        ErrorKind::TimedOut | ErrorKind::WouldBlock => Fault::new(FaultKind::Failed, what)
-            .because("no whole answer came in time")
-            .way_out("see that the server answers within seconds"),
-        ErrorKind::UnexpectedEof => fault.way_out("the answer was cut off: ask again"),
-        _ => fault,
+/// The proxy of the environment, if it is for this URL.
+fn usable(what: &str, url: &Uri, proxy: Option<Proxy>) -> Result<Option<Proxy>, Fault> {
+    let host = url.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
+    let here =
+        host.eq_ignore_ascii_case("localhost") || host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback());
+    let proxy = proxy.filter(|p| !here && !p.is_no_proxy(url));
+    if let Some(proxy) = &proxy
+        && !matches!(proxy.protocol(), ProxyProtocol::Http | ProxyProtocol::Https)
+    {
+        return Err(Fault::new(FaultKind::Unsupported, what)
+            .because(format!("vsteer cannot use the SOCKS proxy {}:{}", proxy.host(), proxy.port()))
+            .way_out("name the server in NO_PROXY, or an HTTP proxy in ALL_PROXY"));
     }
+    Ok(proxy)
 }
 
-/// A connection that is given up at a moment.
-struct Timed {
-    stream: TcpStream,
-    until: Instant,
-}
-
-impl Timed {
-    fn left(&self) -> std::io::Result<Option<Duration>> {
-        let left = self.until.saturating_duration_since(Instant::now());
-        if left.is_zero() { Err(ErrorKind::TimedOut.into()) } else { Ok(Some(left)) }
+/// Why there is no page, and what to do about it. `through`: the proxy.
+fn fault(what: &str, failure: &Failure, through: Option<&str>) -> Fault {
+    let of = |kind: FaultKind| Fault::new(kind, what).because(failure);
+    if failure.is_late() {
+        return of(FaultKind::Failed).way_out("check that the server answers within seconds");
     }
-}
-
-impl Read for Timed {
-    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
-        self.stream.set_read_timeout(self.left()?)?;
-        self.stream.read(buffer)
+    if failure.is_closed() {
+        return Fault::new(FaultKind::BadInput, what)
+            .because("the answer was cut off")
+            .way_out("run the command again; if it happens again, look at the server's log");
     }
-}
-
-/// The body of the page.
-fn get(what: &str, authority: &str, path: &str, limit: Duration) -> Result<Vec<u8>, Fault> {
-    let failed = |e: std::io::Error| fault(what, &e);
-    let until = Instant::now() + limit;
-    let (host, port) = address(authority).ok_or_else(|| Fault::new(FaultKind::BadInput, what))?;
-    let mut last = None;
-    let mut connected = None;
-    for address in (host, port).to_socket_addrs().map_err(failed)? {
-        let left = until.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
-        match TcpStream::connect_timeout(&address, left) {
-            Ok(stream) => {
-                connected = Some(stream);
-                break;
+    match (failure, through) {
+        (Failure::Unreachable(e), Some(proxy)) => Fault::new(FaultKind::Failed, what)
+            .because(format!("through the proxy {proxy}: {e}"))
+            .way_out("check the proxy, or name the server in NO_PROXY"),
+        (Failure::Unreachable(ureq::Error::Io(e)), None) => match e.kind() {
+            std::io::ErrorKind::ConnectionRefused => {
+                of(FaultKind::NothingThere).way_out("check that the server runs and listens there")
             }
-            Err(e) => last = Some(e),
+            _ => Fault::io(what, e).way_out("check the server's name and port, and that it runs"),
+        },
+        (Failure::Untrusted(_), _) => of(FaultKind::NoPrivilege)
+            .way_out("name a PEM file in SSL_CERT_FILE that holds the authority of the server's certificate"),
+        (Failure::TooLong(_), _) => too_long(what),
+        (Failure::Redirected { .. }, _) => {
+            of(FaultKind::Failed).way_out("give the address of the redirect, if you trust it")
         }
+        (Failure::Unreachable(_) | Failure::Broken(_), _) => not_the_page(what, failure),
     }
-    let stream = connected.ok_or_else(|| failed(last.unwrap_or_else(|| ErrorKind::NotFound.into())))?;
-    let mut timed = Timed { stream, until };
-    let request = format!(
-        "GET {path} HTTP/1.1\r\nHost: {authority}\r\nAccept: text/plain;version=0.0.4\r\nAccept-Encoding: identity\r\n\
-         User-Agent: vsteer\r\nConnection: close\r\n\r\n"
-    );
-    timed.left().and_then(|left| timed.stream.set_write_timeout(left)).map_err(failed)?;
-    timed.stream.write_all(request.as_bytes()).map_err(failed)?;
-    page(what, timed)
 }
 
-/// The page in an HTTP answer. One that is too long is cut off beyond what a page may have.
-///
-/// # Errors
-/// `Failed` for another answer than a page, a fault of `what`; as reading it; `BadInput` for lengths that are none.
-pub fn page<R: Read>(what: &str, answer: R) -> Result<Vec<u8>, Fault> {
-    // With room for what is around the body, which is looked at for its length afterwards.
-    let answer = &mut BufReader::new(answer.take(2 * LONGEST));
-    let failed = |e: std::io::Error| fault(what, &e);
-    let odd = |why: String| {
-        Fault::new(FaultKind::Failed, what)
-            .because(why)
-            .way_out("see that the address is that of the metrics' page")
-    };
-    let status = http::line(answer, LINE).map_err(failed)?;
-    let mut words = status.split(' ');
-    if !words.next().is_some_and(|w| w.starts_with("HTTP/1.")) {
-        return Err(odd(format!("{:?} is no answer of HTTP/1", status.chars().take(40).collect::<String>())));
+fn not_the_page(what: &str, why: impl fmt::Display) -> Fault {
+    Fault::new(FaultKind::Failed, what)
+        .because(why)
+        .way_out("check that the address is that of the metrics page")
+}
+
+/// The page in an answer.
+fn page(what: &str, answer: Answer) -> Result<Vec<u8>, Fault> {
+    if answer.status != StatusCode::OK {
+        return Err(not_the_page(what, format!("the server answers {}", answer.status)));
     }
-    let (mut length, mut chunked, mut to) = (None, false, String::new());
-    loop {
-        let header = http::line(answer, LINE).map_err(failed)?;
-        if header.is_empty() {
-            break;
-        }
-        let Some((name, value)) = header.split_once(':').map(|(n, v)| (n.to_ascii_lowercase(), v.trim()))
-        else {
-            return Err(odd(format!("{header:?} is no header")));
-        };
-        match name.as_str() {
-            "content-length" => {
-                length = Some(value.parse::<u64>().map_err(|_| odd(format!("{value:?} is no length")))?);
-            }
-            "transfer-encoding" if value.eq_ignore_ascii_case("chunked") => chunked = true,
-            "transfer-encoding" | "content-encoding" if !value.eq_ignore_ascii_case("identity") => {
-                return Err(odd(format!("the page is encoded as {value}, which was not asked for")));
-            }
-            "location" => to = format!(", elsewhere: {value}"),
-            _ => {}
-        }
+    match answer.headers.get(header::CONTENT_ENCODING).map(|e| String::from_utf8_lossy(e.as_bytes())) {
+        Some(encoding) if !encoding.eq_ignore_ascii_case("identity") => Err(not_the_page(
+            what,
+            format!("the page is encoded as {encoding}, which vsteer did not ask for"),
+        )),
+        _ => Ok(answer.body),
     }
-    let code = words.next().unwrap_or_default();
-    if code != "200" {
-        return Err(odd(format!("it answers {}{to}", status.split_once(' ').map_or(code, |(_, rest)| rest))));
-    }
-    let mut body = Vec::new();
-    let all = match (chunked, length) {
-        (true, _) => http::chunks(answer, LONGEST, LINE, &mut body),
-        (false, Some(length)) => http::exactly(answer, length.min(LONGEST + 1), &mut body),
-        (false, None) => answer.take(LONGEST + 1).read_to_end(&mut body).map(drop),
-    };
-    all.map_err(failed)?;
-    Ok(body)
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! vSphere over its API: which hosts are there, how are their VMs set up, what do they wait for, and how is that changed?
 //!
 //! The API (vim25) is SOAP over HTTPS. Of its thousands of calls a dozen are needed, so they are written by hand: [`soap`]
-//! makes and reads the messages, [`https`] carries them on one connection, [`trust`] decides whether the other end is whom it
+//! makes and reads the messages, [`https`] carries them on one connection, [`crate::trust`] decides whether the other end is whom it
 //! says. Properties come by `RetrievePropertiesEx`, some hundred objects at a time ([`inventory`], [`settings`]); counters by
 //! `QueryPerf` ([`counters`], [`series`]); changes are one `ReconfigVM_Task` each ([`reconfigure`]). [`esxi`] is one host of
 //! all that as the rest of the program knows hosts; [`names`] finds the VMs that a plan of esxtop's files names.
@@ -31,13 +31,12 @@ mod reconfigure;
 mod series;
 mod settings;
 mod soap;
-mod trust;
 
+pub use crate::trust::Trust;
 pub use access::{Access, SCHEME};
 pub use esxi::{Esxi, Statistics};
 pub use inventory::{Found, Inventory};
 pub use names::{is_by_name, mapped};
-pub use trust::Trust;
 
 use https::Connection;
 use soap::{Refused, Reply};

@@ -11,7 +11,7 @@
 //!
 //! Left out: logs of several lines per request; times in another language than English; leap seconds.
 
-use chrono::DateTime;
+use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::borrow::Cow;
@@ -228,10 +228,9 @@ fn number(field: &[u8], unit: u64) -> Option<u64> {
 /// `[10/Oct/2000:13:55:36 -0700]`, with or without the brackets, or ISO 8601.
 fn date(field: &[u8]) -> Option<u64> {
     let text = std::str::from_utf8(field).ok()?.trim_matches(['[', ']']);
-    let at = DateTime::parse_from_str(text, "%d/%b/%Y:%H:%M:%S %z")
-        .or_else(|_| DateTime::parse_from_rfc3339(text))
-        .ok()?;
-    at.timestamp_nanos_opt()?.try_into().ok()
+    let at = Timestamp::strptime("%d/%b/%Y:%H:%M:%S %z", text).or_else(|_| text.parse::<Timestamp>()).ok()?;
+    // As far as 2262: sums of such times fit into 64 bits.
+    u64::try_from(i64::try_from(at.as_nanosecond()).ok()?).ok()
 }
 
 /// What a key of a JSON line says.

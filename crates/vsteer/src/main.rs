@@ -1,6 +1,7 @@
 //! The command line: one file per command under `command/`, each a few calls into the crates that do the work.
 
 mod cli;
+mod clock;
 mod command;
 mod experiment;
 mod interrupt;

@@ -274,8 +274,8 @@ mod tests {
             ("labels", "format = \"json\"\nlabels", "format is of a log"),
             ("histogram = \"m_seconds\"", "", "does not say which"),
             ("\"m_seconds\"", "\"m seconds\"", "is no histogram: write NAME"),
-            ("http://", "https://", "only http is"),
-            ("http://h:9100", "http://", "names no host"),
+            ("http://", "ftp://", "not ftp"),
+            ("http://h:9100", "http://", "HOST:PORT"),
             ("job = \"web\"", "job = 3", "string"),
         ] {
             let fault = Sla::parse(&METRICS.replacen(from, to, 1)).unwrap_err();

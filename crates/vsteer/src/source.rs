@@ -1,12 +1,12 @@
 //! Where samples come from: the live host or a recording, handed to commands as one thing.
 
 use crate::cli::{CollectorChoice, Source, Window};
+use crate::clock;
 use crate::interrupt::{Interrupt, due};
 use crate::login;
 use crate::realtime_socket::timer_counts;
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
-use vsteer_core::calendar::{date_of, days_of};
 use vsteer_core::model::{self, HostModel};
 use vsteer_core::nouns::{Batch, Collector, HostConfig, VmId};
 use vsteer_core::setting::{Change, Scope, Step};
@@ -309,7 +309,8 @@ pub fn window(w: &Window) -> Result<Stretch, Fault> {
     };
     let recording = read(folder)?;
     let Some(at) = &w.at else { return whole(recording) };
-    let moment = moment(at, &recording)?;
+    let last_ns = recording.batches.last().map_or(0, |b| b.unix_ns);
+    let moment = clock::moment(at, last_ns)?;
     let half = w.around.as_nanos() as u64 / 2;
     let batches = recording.between(moment.saturating_sub(half), moment + half).to_vec();
     let (Some(first), Some(last)) = (recording.batches.first(), recording.batches.last()) else {
@@ -317,7 +318,11 @@ pub fn window(w: &Window) -> Result<Stretch, Fault> {
     };
     if batches.len() < 2 {
         return Err(Fault::new(FaultKind::BadInput, format!("{at:?} is not in {}", folder.display()))
-            .because(format!("it runs from {} to {}", clock(first.unix_ns), clock(last.unix_ns))));
+            .because(format!(
+                "it runs from {} to {}",
+                clock::text(first.unix_ns),
+                clock::text(last.unix_ns)
+            )));
     }
     let mono = batches[batches.len() - 1].mono_ns;
     Ok(Stretch {
@@ -360,52 +365,6 @@ pub fn whole(recording: Recording) -> Result<Stretch, Fault> {
     Ok(Stretch { config, collector: recording.manifest.collector, batches: recording.batches })
 }
 
-/// `HH:MM[:SS]` on the recording's last day that has it, or `YYYY-MM-DDTHH:MM:SS`; UTC; ns since 1970.
-fn moment(text: &str, recording: &Recording) -> Result<u64, Fault> {
-    const DAY_S: u64 = 86_400;
-    let bad = || {
-        Fault::new(FaultKind::Usage, format!("--at {text:?} is not a time"))
-            .way_out("use HH:MM, HH:MM:SS or YYYY-MM-DDTHH:MM:SS, in UTC")
-    };
-    let seconds_of = |t: &str| -> Option<u64> {
-        let parts: Vec<u64> = t.split(':').map(|p| p.parse().ok()).collect::<Option<_>>()?;
-        match parts[..] {
-            [h, m] if h < 24 && m < 60 => Some(h * 3600 + m * 60),
-            [h, m, s] if h < 24 && m < 60 && s < 60 => Some(h * 3600 + m * 60 + s),
-            _ => None,
-        }
-    };
-    if let Some((date, time)) = text.split_once(['T', ' ']) {
-        let parts: Vec<u64> =
-            date.split('-').map(|p| p.parse().ok()).collect::<Option<_>>().ok_or_else(bad)?;
-        let [y, m, d] = parts[..] else { return Err(bad()) };
-        if y < 1970 || !(1..=12).contains(&m) || !(1..=31).contains(&d) {
-            return Err(bad());
-        }
-        let seconds = seconds_of(time.trim_end_matches('Z')).ok_or_else(bad)?;
-        return Ok((days_of(y, m, d) * DAY_S + seconds) * 1_000_000_000);
-    }
-    let seconds = seconds_of(text).ok_or_else(bad)?;
-    let last = recording.batches.last().map_or(0, |b| b.unix_ns / 1_000_000_000);
-    let day = last / DAY_S * DAY_S;
-    let at = if day + seconds <= last { day + seconds } else { (day + seconds).saturating_sub(DAY_S) };
-    Ok(at * 1_000_000_000)
-}
-
-/// No real recording is from before 1980: a simulation's time begins at 0.
-const SIMULATED_BEFORE_S: u64 = 10 * 365 * 86_400;
-
-/// A moment as `YYYY-MM-DD HH:MM:SS UTC`, one of a simulation as its second.
-pub fn clock(unix_ns: u64) -> String {
-    let s = unix_ns / 1_000_000_000;
-    if s < SIMULATED_BEFORE_S {
-        return format!("second {:.1} of a simulation", unix_ns as f64 / 1e9);
-    }
-    let (days, day_s) = (s / 86_400, s % 86_400);
-    let (y, m, d) = date_of(days);
-    format!("{y:04}-{m:02}-{d:02} {:02}:{:02}:{:02} UTC", day_s / 3600, day_s / 60 % 60, day_s % 60)
-}
-
 /// A progress bar of time on standard error, where that is a terminal.
 pub fn progress(what: &str, done: Duration, of: Duration) {
     let (done, of) = (done.as_secs_f64(), of.as_secs_f64());
@@ -430,20 +389,5 @@ pub fn progress_done() {
     if err.is_terminal() {
         let _ = write!(err, "\r{:70}\r", "");
         let _ = err.flush();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn dates_round_trip() {
-        for (y, m, d, text) in
-            [(1980, 1, 1, "1980-01-01"), (2024, 2, 29, "2024-02-29"), (2026, 11, 21, "2026-11-21")]
-        {
-            let ns = (days_of(y, m, d) * 86_400 + 3_725) * 1_000_000_000;
-            assert_eq!(clock(ns), format!("{text} 01:02:05 UTC"));
-        }
     }
 }

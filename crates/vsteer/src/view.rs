@@ -326,7 +326,7 @@ fn draw(f: &mut Frame<'_>, view: &mut View) {
     let busy = model.busy_mean().map_or_else(|| "-".into(), |b| format!("{:.0} %", 100.0 * b));
     let title = format!(
         "vsteer top   {}   {} VMs on {} pCPUs, {busy} busy   every {:.2} s   {}{}",
-        crate::source::clock(model.from_unix_ns + model.window_ns),
+        crate::clock::text(model.from_unix_ns + model.window_ns),
         model.vms.len(),
         model.pcpus.len(),
         view.interval.as_secs_f64(),

@@ -8,7 +8,9 @@
 //! was not there. Source: Microsoft's documentation of `typeperf`, `relog` and the PDH library (learn.microsoft.com, "PDH Log Files"). Left out: TSV, binary logs (`relog -f CSV` makes CSV of them); a change
 //! to or from daylight-saving time within a log.
 
-use vsteer_core::{Fault, FaultKind, calendar};
+use jiff::civil::DateTime;
+use jiff::tz::Offset;
+use vsteer_core::{Fault, FaultKind};
 
 /// Its mark, in any language.
 const MARK: &str = "(PDH-CSV 4.0)";
@@ -137,17 +139,16 @@ fn counter(path: &str) -> Option<Counter> {
 /// s since 1970, as if it were UTC.
 fn time(cell: &str) -> Option<f64> {
     let (date, clock) = cell.trim().split_once(' ')?;
-    let part = |text: Option<&str>| text.and_then(|t| t.parse::<u64>().ok());
+    fn part<T: std::str::FromStr>(text: Option<&str>) -> Option<T> {
+        text.and_then(|t| t.parse().ok())
+    }
     let mut date = date.split('/');
     let (month, day, year) = (part(date.next())?, part(date.next())?, part(date.next())?);
     let mut clock = clock.split(':');
     let (hour, minute) = (part(clock.next())?, part(clock.next())?);
     let second: f64 = clock.next()?.parse().ok().filter(|s| (0.0..61.0).contains(s))?;
-    let fits = (1970..=9999).contains(&year) && (1..=12).contains(&month) && (1..=31).contains(&day);
-    (fits && hour < 24 && minute < 60).then(|| {
-        let whole = calendar::days_of(year, month, day) * 86_400 + hour * 3600 + minute * 60;
-        whole as f64 + second
-    })
+    let at = DateTime::new(year, month, day, hour, minute, 0, 0).ok().filter(|_| year >= 1970)?;
+    Some(Offset::UTC.to_timestamp(at).ok()?.as_second() as f64 + second)
 }
 
 #[cfg(test)]
@@ -161,7 +162,7 @@ mod tests {
     #[test]
     fn a_log_is_read_with_its_zone() {
         let table = read(LOG).unwrap();
-        let at = calendar::days_of(2026, 11, 25) as f64 * 86_400.0 + 2.0 * 3600.0 + 1.5;
+        let at = "2026-11-25T02:00:01.5Z".parse::<jiff::Timestamp>().unwrap().as_millisecond() as f64 / 1e3;
         assert_eq!(table.lines, [(at, vec![Some(24.0), None]), (at + 1.0, vec![Some(25.0), Some(812.0)])]);
         assert!(table.knows_zone);
         let first = table.counters[0].clone().unwrap();

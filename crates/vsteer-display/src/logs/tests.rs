@@ -6,7 +6,7 @@ const LOG: &str = include_str!("testlog.csv");
 
 /// A run that begins so long after the log, s.
 fn row(after: Option<f64>, window_s: f64) -> Row {
-    let begins = vsteer_core::calendar::days_of(2026, 11, 25) as f64 * 86_400.0 + 2.0 * 3600.0;
+    let begins = "2026-11-25T02:00:00Z".parse::<jiff::Timestamp>().unwrap().as_second() as f64;
     let text = r#"{"codec":"h264","encoder":"x","picture":"targets","targets":1,"width":8,"height":8,"link_bit_s":null,"codec_bit_s":null,
         "window_s":1.0,"source_fps":1.0,"sent_fps":null,"received_fps":1.0,"received_fps_margin":null,"legible_fps":null,"legibility":null,
         "legibility_least":null,"samples":0,"psnr_db":null,"ssim":null,"gap_ms":null,"stalls":0,"jitter_ms":null,"fluctuation_percent":null,

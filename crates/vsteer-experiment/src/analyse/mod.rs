@@ -2,17 +2,18 @@
 //! a stopping rule is in use ([`blocks`]), what could have been seen at all ([`power`]), how many questions were asked ([`many`]), and
 //! which settings nobody beats in time and watts ([`front`]).
 //!
-//! Distributions are this crate's own ([`distribution`]), held against a library's in tests: the core depends on three crates
+//! Distributions are this crate's own ([`distribution`]). Tests compare them with a library's. The core depends on three crates
 //! (decision 0032).
 
 pub mod blocks;
 pub mod difference;
-pub mod distribution;
 pub mod front;
 pub mod many;
 pub mod mean;
 pub mod power;
 pub mod ranks;
+
+pub use vsteer_core::stats::distribution;
 
 /// Two-sided level of every test and interval: 5 %, intervals of 95 %.
 pub const ALPHA: f64 = 0.05;

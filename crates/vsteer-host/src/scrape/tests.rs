@@ -1,47 +1,25 @@
 use super::*;
+use crate::http::server::{Identity, Server, whole};
 use proptest::prelude::*;
-use std::net::TcpListener;
-use std::thread::JoinHandle;
+use std::time::Instant;
 
-/// A server that gives one answer to each who asks, piece after piece with a rest between, and then hangs up or (`hang`) waits until
-/// the other side does. What was asked comes out at the end.
-fn server(pieces: Vec<Vec<u8>>, rest: Duration, hang: bool) -> (Place, JoinHandle<String>) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let at = listener.local_addr().unwrap();
-    let thread = std::thread::spawn(move || {
-        let (mut stream, _) = listener.accept().unwrap();
-        let mut asked = Vec::new();
-        while !asked.ends_with(b"\r\n\r\n") {
-            let mut byte = [0];
-            stream.read_exact(&mut byte).unwrap();
-            asked.push(byte[0]);
-        }
-        for piece in pieces {
-            // Who asked may have had enough.
-            if stream.write_all(&piece).is_err() {
-                break;
-            }
-            std::thread::sleep(rest);
-        }
-        if hang {
-            let _ = stream.read(&mut [0]);
-        }
-        String::from_utf8(asked).unwrap()
-    });
-    (Place::parse(&format!("http://{at}/metrics?x=1")).unwrap(), thread)
+/// A server that gives one answer, piece after piece with a rest between, and then closes or (`hang`) waits until the client does.
+fn server(pieces: Vec<Vec<u8>>, rest: Duration, hang: bool) -> (Place, Server) {
+    let server = Server::new(vec![vec![pieces]], rest, hang, None);
+    (Place::parse(&format!("http://{}/metrics?x=1", server.at)).unwrap(), server)
 }
 
 fn answer(text: &str) -> Result<String, Fault> {
-    let (place, thread) = server(vec![text.as_bytes().to_vec()], Duration::ZERO, false);
+    let (place, served) = server(vec![text.as_bytes().to_vec()], Duration::ZERO, false);
     let told = place.fetch(LIMIT).map(|t| t.text);
-    thread.join().unwrap();
+    served.asked();
     told
 }
 
 #[test]
 fn a_page_is_read() {
     let now = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64;
-    let (place, thread) = server(
+    let (place, served) = server(
         vec![b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nup 1\nmore".to_vec()],
         Duration::ZERO,
         true,
@@ -51,9 +29,17 @@ fn a_page_is_read() {
     // It does not wait for a server that keeps the connection.
     assert_eq!(text.text, "up 1\n");
     assert!((before..=now()).contains(&text.unix_ns));
-    let asked = thread.join().unwrap();
-    assert!(asked.starts_with("GET /metrics?x=1 HTTP/1.1\r\nHost: 127.0.0.1:"), "{asked}");
-    assert!(asked.contains("\r\nConnection: close\r\n"), "{asked}");
+    let asked = served.asked().concat();
+    let head = asked.to_ascii_lowercase();
+    assert!(head.starts_with("get /metrics?x=1 http/1.1\r\n"), "{asked}");
+    for header in [
+        "host: 127.0.0.1:",
+        "connection: close\r\n",
+        "accept-encoding: identity\r\n",
+        "user-agent: vsteer\r\n",
+    ] {
+        assert!(head.contains(&format!("\r\n{header}")), "{header:?}: {asked}");
+    }
     // Without a length it ends with the connection.
     assert_eq!(answer("HTTP/1.0 200 OK\r\n\r\nup 1\n").unwrap(), "up 1\n");
     assert_eq!(answer("HTTP/1.1 200\r\n\r\n").unwrap(), "");
@@ -67,10 +53,10 @@ fn a_page_in_chunks_is_read() {
         "up 1\nother 2\n"
     );
     assert!(answer(&format!("{head}3\r\nup \r\n")).unwrap_err().to_string().contains("cut off"));
-    assert!(answer(&format!("{head}9\r\nup \r\n0\r\n\r\n")).unwrap_err().to_string().contains("cut off"));
-    for odd in ["+3", "-3", "x", "", "fffffffffffffffffffff"] {
+    assert!(answer(&format!("{head}20\r\nup \r\n0\r\n\r\n")).unwrap_err().to_string().contains("cut off"));
+    for odd in ["-3", "x", "", "fffffffffffffffffffff"] {
         let said = answer(&format!("{head}{odd}\r\nup \r\n0\r\n\r\n")).unwrap_err().to_string();
-        assert!(said.contains("no length of a chunk"), "{said}");
+        assert!(said.contains("not valid HTTP/1.1") || said.contains("cut off"), "{odd:?}: {said}");
     }
 }
 
@@ -78,19 +64,23 @@ fn a_page_in_chunks_is_read() {
 fn other_answers_are_told() {
     let said = |text: &str| answer(text).unwrap_err().to_string();
     let not_found = said("HTTP/1.1 404 Not Found\r\nContent-Length: 3\r\n\r\nup\n");
-    assert!(not_found.contains("/metrics?x=1: it answers 404 Not Found"), "{not_found}");
-    assert!(said("HTTP/1.1 302 Found\r\nLocation: /login\r\n\r\n").contains("302 Found, elsewhere: /login"));
-    assert!(said("SSH-2.0-OpenSSH\r\n").contains("no answer of HTTP/1"));
+    assert!(not_found.contains("/metrics?x=1: the server answers 404 Not Found"), "{not_found}");
+    for odd in [
+        "SSH-2.0-OpenSSH\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nodd\r\n\r\n",
+    ] {
+        let told = said(odd);
+        assert!(told.contains("not valid HTTP/1.1"), "{odd:?}: {told}");
+    }
     assert!(said("HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n\r\n").contains("gzip"));
     assert!(said("HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\nup 1\n").contains("cut off"));
-    assert!(said("HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n").contains("no length"));
-    assert!(said("HTTP/1.1 200 OK\r\nodd\r\n\r\n").contains("no header"));
     assert!(said("").contains("cut off"));
-    assert!(said(&format!("HTTP/1.1 200 OK\r\nX: {}\r\n\r\n", "x".repeat(20_000))).contains("too long"));
-    let (place, thread) =
+    assert!(said(&format!("HTTP/1.1 200 OK\r\nX: {}\r\n\r\n", "x".repeat(200_000))).contains("too big"));
+    let (place, served) =
         server(vec![b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n\xff".to_vec()], Duration::ZERO, false);
     assert_eq!(place.fetch(LIMIT).unwrap_err().kind, FaultKind::BadInput);
-    thread.join().unwrap();
+    served.asked();
     // Nobody listens where somebody did.
     assert_eq!(place.fetch(LIMIT).unwrap_err().kind, FaultKind::NothingThere);
 }
@@ -101,12 +91,12 @@ fn who_hangs_or_drips_is_left() {
     let drops =
         || vec![b"HTTP/1.1 200 OK\r\n\r\n".to_vec(); 1].into_iter().chain(vec![b"u".to_vec(); 100]).collect();
     for (pieces, rest) in [(Vec::new(), Duration::ZERO), (drops(), Duration::from_millis(50))] {
-        let (place, thread) = server(pieces, rest, true);
+        let (place, served) = server(pieces, rest, true);
         let begun = Instant::now();
         let said = place.fetch(limit).unwrap_err();
         assert!(said.kind == FaultKind::Failed && said.to_string().contains("in time"), "{said}");
         assert!(begun.elapsed() < 10 * limit, "{:?}", begun.elapsed());
-        thread.join().unwrap();
+        served.asked();
     }
 }
 
@@ -119,28 +109,99 @@ fn what_is_too_long_is_refused() {
     let chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
     for (head, piece) in [(endless, &piece), (told.as_str(), &piece), (chunked, &chunk)] {
         let pieces = std::iter::once(head.as_bytes().to_vec()).chain(vec![piece.clone(); 18]).collect();
-        let (place, thread) = server(pieces, Duration::ZERO, false);
+        let (place, served) = server(pieces, Duration::ZERO, false);
         // Slow machines have their time here: it is the size that is looked at.
         let said = place.fetch(Duration::from_secs(60)).unwrap_err();
         assert!(
             said.kind == FaultKind::BadInput && said.to_string().contains("longer than 16 MiB"),
             "{said}"
         );
-        thread.join().unwrap();
+        served.asked();
     }
 }
 
+#[test]
+fn a_redirect_is_refused() {
+    let said = answer("HTTP/1.1 302 Found\r\nLocation: /login\r\nContent-Length: 2\r\n\r\nup").unwrap_err();
+    assert_eq!(said.kind, FaultKind::Failed);
+    assert!(said.to_string().contains("the server redirects (302 Found) to /login"), "{said}");
+}
+
+#[test]
+fn https_is_read_if_the_certificate_is_trusted() {
+    let (identity, other) = (Identity::new(), Identity::new());
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str, pem: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, pem).unwrap();
+        Trust::Authorities(path)
+    };
+    let page = || vec![vec![whole("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nup 1\n")]];
+    for host in ["localhost", "127.0.0.1"] {
+        let served = Server::secure(page(), &identity);
+        let place = Place::parse(&format!("https://{host}:{}/metrics", served.at.port())).unwrap();
+        let text = place.fetch_trusting(&file("its", &identity.pem), Duration::from_secs(60)).unwrap();
+        assert_eq!(text.text, "up 1\n");
+        assert!(served.asked().concat().starts_with("GET /metrics HTTP/1.1\r\n"));
+    }
+    let served = Server::secure(page(), &identity);
+    let place = Place::parse(&format!("https://localhost:{}/metrics", served.at.port())).unwrap();
+    let said = place.fetch_trusting(&file("other", &other.pem), Duration::from_secs(60)).unwrap_err();
+    assert_eq!(said.kind, FaultKind::NoPrivilege);
+    let text = said.to_string();
+    assert!(text.contains(&identity.thumbprint) && text.contains("SSL_CERT_FILE"), "{text}");
+    assert!(served.asked().is_empty(), "nothing is asked before the certificate is checked");
+    // A server that speaks no TLS.
+    let (place, served) = server(whole("HTTP/1.1 200 OK\r\n\r\n"), Duration::ZERO, true);
+    let place = Place::parse(&place.to_string().replace("http:", "https:")).unwrap();
+    let said = place.fetch_trusting(&file("its", &identity.pem), Duration::from_millis(300)).unwrap_err();
+    assert!(said.to_string().contains("in time"), "{said}");
+    drop(served);
+}
+
+#[test]
+fn a_proxy_is_asked_for_the_server() {
+    let answers = ["HTTP/1.1 200 OK\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nup 1\n"];
+    let served = Server::new(vec![answers.map(whole).to_vec()], Duration::ZERO, false, None);
+    let proxy = Proxy::new(&format!("http://{}", served.at)).unwrap();
+    let url: Uri = "http://metrics.invalid:9100/metrics".parse().unwrap();
+    let body = get("it", &url, &Trust::System, Duration::from_secs(60), Some(proxy.clone())).unwrap();
+    assert_eq!(body, b"up 1\n");
+    let asked = served.asked();
+    assert!(asked[0].starts_with("CONNECT metrics.invalid:9100 HTTP/1.1\r\n"), "{asked:?}");
+    // Nobody listens there any more.
+    let said = get("it", &url, &Trust::System, LIMIT, Some(proxy.clone())).unwrap_err();
+    assert!(
+        said.to_string().contains("through the proxy 127.0.0.1:") && said.to_string().contains("NO_PROXY"),
+        "{said}"
+    );
+    let of = |url: &str, proxy: &Proxy| usable("it", &url.parse().unwrap(), Some(proxy.clone()));
+    assert!(of("http://h/", &proxy).unwrap().is_some());
+    for here in ["http://localhost:1/", "http://127.0.0.1:1/", "http://[::1]:1/"] {
+        assert!(of(here, &proxy).unwrap().is_none(), "{here}");
+    }
+    let socks = Proxy::new("socks5://h:1080").unwrap();
+    assert_eq!(of("http://h/", &socks).unwrap_err().kind, FaultKind::Unsupported);
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+    // Each case is a server.
+    #![proptest_config(ProptestConfig { failure_persistence: None, cases: 64, ..ProptestConfig::default() })]
     #[test]
     fn no_answer_is_too_odd(head in "(HTTP/1.1 200 OK\r\n)?(Transfer-Encoding: chunked\r\n|Content-Length: [0-9]{1,3}\r\n)?.{0,20}(\r\n){0,2}",
-        rest in prop::collection::vec(any::<u8>(), 0..60), pieces in "([0-9a-f]{1,2}\r\n[a-z]{0,9}\r\n){0,3}", url in ".{0,40}") {
+        rest in prop::collection::vec(any::<u8>(), 0..60), pieces in "([0-9a-f]{1,2}\r\n[a-z]{0,9}\r\n){0,3}") {
         let bytes = [head.as_bytes(), pieces.as_bytes(), &rest].concat();
-        if let Ok(text) = page("it", &bytes[..]) {
-            prop_assert!(text.len() <= bytes.len());
+        let length = bytes.len();
+        let (place, served) = server(vec![bytes], Duration::ZERO, false);
+        if let Ok(text) = place.fetch(Duration::from_secs(60)) {
+            prop_assert!(text.text.len() <= length);
         }
-        // What is read as a place is written as the same.
-        for text in [url.clone(), format!("http://{url}")] {
+        served.asked();
+    }
+
+    #[test]
+    fn places_are_written_as_they_are_read(url in ".{0,40}") {
+        for text in [url.clone(), format!("http://{url}"), format!("https://{url}")] {
             if let Ok(place) = Place::parse(&text) {
                 prop_assert_eq!(Place::parse(&place.to_string()).unwrap(), place);
             }
@@ -150,24 +211,23 @@ proptest! {
 
 #[test]
 fn places_are_urls_or_files() {
-    let http = |authority: &str, path: &str| Place::Http { authority: authority.into(), path: path.into() };
-    for (text, place) in [
-        ("http://h:9100/metrics", http("h:9100", "/metrics")),
-        ("HTTP://h", http("h", "/")),
-        ("http://h?a=b", http("h", "/?a=b")),
-        ("http://[::1]:9100/m#top", http("[::1]:9100", "/m")),
-        ("/var/lib/web.prom", Place::File("/var/lib/web.prom".into())),
+    for (text, written) in [
+        ("http://h:9100/metrics", "http://h:9100/metrics"),
+        ("HTTP://h", "http://h/"),
+        ("https://h/metrics", "https://h/metrics"),
+        ("http://h?a=b", "http://h/?a=b"),
+        ("http://[::1]:9100/m#top", "http://[::1]:9100/m"),
     ] {
-        assert_eq!(Place::parse(text).unwrap(), place);
+        let place = Place::parse(text).unwrap();
+        assert!(matches!(place, Place::Url(_)) && place.to_string() == written, "{text:?}: {place}");
     }
-    assert_eq!(address("[::1]:9100"), Some(("::1", 9100)));
-    assert_eq!((address("h"), address("[::1]")), (Some(("h", 80)), Some(("::1", 80))));
-    assert_eq!(http("h:1", "/m").to_string(), "http://h:1/m");
+    assert_eq!(Place::parse("/var/lib/web.prom").unwrap(), Place::File("/var/lib/web.prom".into()));
     for (text, says) in [
-        ("https://h/metrics", "only http is"),
-        ("http:///metrics", "no host"),
-        ("http://h:x/", "no host and port"),
-        ("http://[::1/", "no host"),
+        ("ftp://h/metrics", "http and https, not ftp"),
+        ("http:///metrics", "HOST:PORT"),
+        ("http://h:x/", "HOST:PORT"),
+        ("http://h:99999/", "HOST:PORT"),
+        ("http://[::1/", "HOST:PORT"),
         ("http://a:b@h/", "passwords"),
         ("http://h/a b", "visible ASCII"),
         ("http://h/a\r\nHost: x", "visible ASCII"),

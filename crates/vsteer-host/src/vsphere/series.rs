@@ -13,9 +13,11 @@
 use super::Client;
 use super::counters::{Counter, Instance, Metrics, Numbers};
 use super::soap::{Refused, child_text, escaped, text_of};
+use jiff::Timestamp;
+use jiff::civil::{Date, Time};
+use jiff::tz::Offset;
 use roxmltree::Node;
 use std::collections::BTreeMap;
-use vsteer_core::calendar::{date_of, days_of};
 use vsteer_core::{Fault, FaultKind};
 
 /// Metrics of one query: of statistics, and in real time, where it is a matter of an answer's size.
@@ -227,11 +229,7 @@ pub(super) fn moment(text: &str) -> Option<u64> {
     };
     let mut parts = date.split('-');
     let (year, month, day) = (number(parts.next()?)?, number(parts.next()?)?, number(parts.next()?)?);
-    if parts.next().is_some()
-        || !(1970..=9999).contains(&year)
-        || !(1..=12).contains(&month)
-        || !(1..=31).contains(&day)
-    {
+    if parts.next().is_some() || !(1970..=9999).contains(&year) {
         return None;
     }
     let (clock, zone_min) = match time.find(['Z', '+', '-']) {
@@ -250,14 +248,18 @@ pub(super) fn moment(text: &str) -> Option<u64> {
     if parts.next().is_some() || h > 24 || m >= 60 || s > 60 {
         return None;
     }
-    let local = (days_of(year, month, day) * 86_400 + h * 3600 + m * 60 + s) as i64;
-    u64::try_from(local - zone_min * 60).ok()
+    let date =
+        Date::new(i16::try_from(year).ok()?, i8::try_from(month).ok()?, i8::try_from(day).ok()?).ok()?;
+    let day_s = Offset::UTC.to_timestamp(date.to_datetime(Time::midnight())).ok()?.as_second();
+    let of_day = i64::try_from(h * 3600 + m * 60 + s).ok()?;
+    u64::try_from(day_s + of_day - zone_min * 60).ok()
 }
 
 /// s since 1970 as an xsd:dateTime.
 pub(super) fn written(unix_s: u64) -> String {
-    let ((y, m, d), s) = (date_of(unix_s / 86_400), unix_s % 86_400);
-    format!("{y:04}-{m:02}-{d:02}T{:02}:{:02}:{:02}Z", s / 3600, s / 60 % 60, s % 60)
+    let s = i64::try_from(unix_s).unwrap_or(i64::MAX);
+    // Beyond jiff's last year, which is 9999, its last second stands.
+    Timestamp::from_second(s).unwrap_or(Timestamp::MAX).strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
 #[cfg(test)]

@@ -5,8 +5,10 @@
 //! row whose time does not follow the last one by about as much as rows do otherwise is taken to be as long as they are,
 //! and that is noted. The time that rows tell of (`mono_ns`) runs on; the clock on the wall is what the file says.
 
+use jiff::Timestamp;
+use jiff::civil::{Date, Time};
+use jiff::tz::Offset;
 use std::collections::VecDeque;
-use vsteer_core::calendar::{date_of, days_of};
 
 /// An interval is out of line beyond so many times the usual one...
 const GAP_TIMES: f64 = 5.0;
@@ -99,21 +101,21 @@ pub(super) fn moment(text: &[u8], bias_min: i64) -> Option<u64> {
         "" => 0,
         text => format!("{text:0<3}").get(..3)?.parse().ok()?,
     };
-    let plausible = (1970..=2500).contains(&y) && (1..=12).contains(&m) && (1..=31).contains(&d);
-    if !plausible || hours > 24 || minutes > 59 || seconds > 60 {
+    if !(1970..=2500).contains(&y) || hours > 24 || minutes > 59 || seconds > 60 {
         return None;
     }
-    let s = days_of(y, m, d) * 86_400 + hours * 3600 + minutes * 60 + seconds;
-    let s = i64::try_from(s).ok()?.checked_add(bias_min.checked_mul(60)?)?;
+    let date = Date::new(i16::try_from(y).ok()?, i8::try_from(m).ok()?, i8::try_from(d).ok()?).ok()?;
+    let day_s = Offset::UTC.to_timestamp(date.to_datetime(Time::midnight())).ok()?.as_second();
+    let of_day = i64::try_from(hours * 3600 + minutes * 60 + seconds).ok()?;
+    let s = day_s.checked_add(of_day)?.checked_add(bias_min.checked_mul(60)?)?;
     u64::try_from(s).ok()?.checked_mul(1_000_000_000)?.checked_add(millis * 1_000_000)
 }
 
 /// A moment as a row has it, UTC.
 pub(super) fn text(unix_ns: u64) -> String {
-    let s = unix_ns / 1_000_000_000;
-    let (days, day_s) = (s / 86_400, s % 86_400);
-    let (y, m, d) = date_of(days);
-    format!("{m:02}/{d:02}/{y:04} {:02}:{:02}:{:02}", day_s / 3600, day_s / 60 % 60, day_s % 60)
+    // Nanoseconds of 64 bits end in the year 2554, which jiff knows.
+    let at = Timestamp::from_nanosecond(i128::from(unix_ns)).expect("a year below 9999");
+    Offset::UTC.to_datetime(at).strftime("%m/%d/%Y %H:%M:%S").to_string()
 }
 
 #[cfg(test)]

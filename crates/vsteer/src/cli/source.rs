@@ -86,7 +86,8 @@ pub struct Window {
     /// How long to observe the live host; of a vSphere, how much of what it kept is read.
     #[arg(long = "for", value_name = "TIME", default_value = "20s", value_parser = duration)]
     pub length: std::time::Duration,
-    /// Only the part of the recording around this time of day or date (`03:12`, `2026-11-21T03:12:05`, UTC).
+    /// Read only the part of the recording around this moment: `03:12`, `2026-11-21T03:12:05` (both local time, by `TZ` or
+    /// /etc/localtime), `2026-11-21T03:12:05Z` or `2026-11-21T03:12:05+09:00`.
     #[arg(long, value_name = "TIME", requires = "recording")]
     pub at: Option<String>,
     /// With --at: how much around it.

@@ -374,7 +374,7 @@ impl World<'_> {
             println!("{}", serde_json::to_string(told).expect("results are plain data"));
             return;
         }
-        let clock = crate::source::clock(told.unix_ns / SECOND_NS * SECOND_NS);
+        let clock = crate::clock::text(told.unix_ns / SECOND_NS * SECOND_NS);
         println!("{clock}  {}", told.outcome.why);
         for (name, seen) in told.vms.iter().zip(&told.outcome.seen) {
             if let Some(s) = seen {

@@ -2,7 +2,7 @@
 
 use super::forest::{self, Effect, Runs, Spot};
 use super::{Cell, Document, Section, Table, number, probability};
-use crate::source::clock;
+use crate::clock;
 use vsteer_act::experiment::Log;
 use vsteer_core::Interval;
 use vsteer_experiment::answers::{Answer, Answers, MeasureTold};
@@ -171,7 +171,7 @@ pub fn of(experiment: &Experiment, laid: &Laid, log: &Log, answers: &Answers) ->
         _ => None,
     });
     let (host, when) = begun.map_or(("?".to_owned(), String::new()), |(h, ns)| {
-        (format!("{}, Linux {}", h.hostname, h.kernel), clock(ns))
+        (format!("{}, Linux {}", h.hostname, h.kernel), clock::text(ns))
     });
     let mut sections: Vec<Section> =
         answers.measures.iter().enumerate().map(|(i, m)| measure_section(format!("m{i}"), m)).collect();

@@ -2,14 +2,14 @@
 
 use super::markup::{column, esc, table};
 use super::{Document, Side};
-use crate::source::clock;
+use crate::clock;
 
 fn rows(s: &Side) -> String {
     let row = |what: &str, value: String| {
         format!("<tr><td>{}</td><th scope=\"row\">{what}</th><td>{value}</td></tr>\n", s.label)
     };
     let mut out = row("recording", format!("<code>{}</code>", esc(&s.path)));
-    out += &row("begun", clock(s.manifest.unix_ns));
+    out += &row("begun", clock::text(s.manifest.unix_ns));
     out += &row("written by", format!("vsteer {}", esc(&s.manifest.vsteer)));
     out +=
         &row("configuration", format!("fingerprint <code>{}</code>", esc(&s.stretch.config.fingerprint())));

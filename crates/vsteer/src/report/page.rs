@@ -2,7 +2,7 @@
 
 use super::Document;
 use super::markup::{esc, name};
-use crate::source::clock;
+use crate::clock;
 
 /// No script, no request: even a mistake in escaping could do nothing.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'";
@@ -10,12 +10,12 @@ const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'n
 /// The whole page around its sections; `contents` are their ids and headings.
 pub fn page(d: &Document, contents: &[(&str, &str)], sections: &str) -> String {
     let config = &d.before.stretch.config;
-    let title = format!("vsteer report: {}, {}", config.hostname, clock(d.before.model.from_unix_ns));
+    let title = format!("vsteer report: {}, {}", config.hostname, clock::text(d.before.model.from_unix_ns));
     let window = |s: &super::Side| {
         format!(
             "<dt>{}</dt><dd>{}, {:.1} s, collector {}</dd>",
             s.label,
-            clock(s.model.from_unix_ns),
+            clock::text(s.model.from_unix_ns),
             s.stretch.seconds(),
             esc(&s.model.collector)
         )
@@ -31,7 +31,7 @@ pub fn page(d: &Document, contents: &[(&str, &str)], sections: &str) -> String {
         t.nodes().len(),
         d.sides().map(window).collect::<String>(),
         env!("CARGO_PKG_VERSION"),
-        clock(d.made_unix_ns),
+        clock::text(d.made_unix_ns),
     );
     let heading = format!("The time VMs waited for a CPU on {}", name(&config.hostname));
     frame(&title, &heading, &facts, contents, sections)

@@ -47,7 +47,7 @@ pub fn one_line(name: &str) -> String {
 
 /// A marked moment, with a time that `--at` takes.
 pub fn mark(m: &vsteer_core::trigger::Mark) -> String {
-    let at = crate::source::clock(m.unix_ns).replacen(' ', "T", 1).replace(" UTC", "Z");
+    let at = crate::clock::word(m.unix_ns);
     let seconds = m.window_ns as f64 / 1e9;
     format!("{at}  VM {:?}  {}  ({} over {seconds:.0} s)", one_line(&m.vm_name), m.trigger, m.found)
 }

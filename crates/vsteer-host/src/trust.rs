@@ -50,7 +50,11 @@ impl Trust {
         })
     }
 
-    pub(super) fn config(&self) -> Result<ClientConfig, Fault> {
+    /// The configuration of TLS that trusts so.
+    ///
+    /// # Errors
+    /// `NothingThere` if the system has no list of authorities, `BadInput` for a file without any.
+    pub(crate) fn config(&self) -> Result<ClientConfig, Fault> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let broken = |e: &dyn std::fmt::Display| Fault::new(FaultKind::Failed, "setting up TLS").because(e);
         let authorities = match self {
@@ -81,8 +85,9 @@ impl Trust {
 fn system() -> Result<PathBuf, Fault> {
     let said = std::env::var_os("SSL_CERT_FILE").map(PathBuf::from);
     said.or_else(|| SYSTEM.iter().map(PathBuf::from).find(|p| p.is_file())).ok_or_else(|| {
-        Fault::new(FaultKind::NothingThere, "this system keeps no list of trusted authorities")
-            .way_out("name one with --ca FILE, or the host's certificate with --thumbprint")
+        Fault::new(FaultKind::NothingThere, "this system has no list of trusted authorities").way_out(
+            "install the package ca-certificates, or name a PEM file of authorities in SSL_CERT_FILE",
+        )
     })
 }
 

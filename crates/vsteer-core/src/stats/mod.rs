@@ -4,10 +4,13 @@
 //! independent, and the blocks of the two stretches are compared by a t test for unequal variances. Its degrees of freedom
 //! are the fewest that Welch's can be, those of the stretch with fewer blocks: Welch's own are estimated from variances
 //! that a handful of blocks do not tell. Sources: Law, "Simulation Modeling and Analysis", ch. 9 (batch means); Welch,
-//! Biometrika 34 (1947); Student quantiles by Hill's algorithm 396, CACM 13(10), 1970. Intervals of a part and of a deviation are here, too ([`wilson`],
-//! [`deviation_factors`]). Left out: non-stationary series,
-//! which no block length mends.
+//! Biometrika 34 (1947). Intervals of a part and of a deviation are here, too ([`wilson`], [`deviation_factors`]). Quantiles
+//! are in [`distribution`]. Left out: non-stationary series, which no block length mends.
 
+pub mod distribution;
+
+pub use self::distribution::normal_quantile;
+use self::distribution::{chi_square_quantile, student_quantile};
 use serde::{Deserialize, Serialize};
 
 /// Mean of a slice; `None` when empty.
@@ -24,7 +27,7 @@ pub fn variance(x: &[f64]) -> Option<f64> {
 /// Half the width of the mean's 95 % interval, by Student's t; `None` with fewer than two values.
 pub fn half_width(x: &[f64]) -> Option<f64> {
     let n = x.len() as f64;
-    variance(x).map(|v| student_two_sided(0.05, n - 1.0) * libm::sqrt(v / n))
+    variance(x).map(|v| student_quantile(0.05, n - 1.0) * libm::sqrt(v / n))
 }
 
 /// Quantile of a sample by linear interpolation between order statistics; `None` when empty.
@@ -74,87 +77,6 @@ pub fn block_means(x: &[f64], length: usize) -> Vec<f64> {
     x.chunks_exact(length.max(1)).filter_map(mean).collect()
 }
 
-/// The quantile of the standard normal distribution (Acklam's rational approximation, relative error < 1.2e-9).
-pub fn normal_quantile(p: f64) -> f64 {
-    const A: [f64; 6] = [
-        -3.969683028665376e1,
-        2.209460984245205e2,
-        -2.759285104469687e2,
-        1.38357751867269e2,
-        -3.066479806614716e1,
-        2.506628277459239,
-    ];
-    const B: [f64; 5] = [
-        -5.447609879822406e1,
-        1.615858368580409e2,
-        -1.556989798598866e2,
-        6.680131188771972e1,
-        -1.328068155288572e1,
-    ];
-    const C: [f64; 6] = [
-        -7.784894002430293e-3,
-        -3.223964580411365e-1,
-        -2.400758277161838,
-        -2.549732539343734,
-        4.374664141464968,
-        2.938163982698783,
-    ];
-    const D: [f64; 4] = [7.784695709041462e-3, 3.224671290700398e-1, 2.445134137142996, 3.754408661907416];
-    let tail = |q: f64| {
-        (((((C[0] * q + C[1]) * q + C[2]) * q + C[3]) * q + C[4]) * q + C[5])
-            / ((((D[0] * q + D[1]) * q + D[2]) * q + D[3]) * q + 1.0)
-    };
-    if p <= 0.0 {
-        f64::NEG_INFINITY
-    } else if p >= 1.0 {
-        f64::INFINITY
-    } else if p < 0.02425 {
-        tail(libm::sqrt(-2.0 * libm::log(p)))
-    } else if p > 1.0 - 0.02425 {
-        -tail(libm::sqrt(-2.0 * libm::log(1.0 - p)))
-    } else {
-        let q = p - 0.5;
-        let r = q * q;
-        (((((A[0] * r + A[1]) * r + A[2]) * r + A[3]) * r + A[4]) * r + A[5]) * q
-            / (((((B[0] * r + B[1]) * r + B[2]) * r + B[3]) * r + B[4]) * r + 1.0)
-    }
-}
-
-/// The two-sided quantile of Student's t: |t| exceeds it with probability `alpha` at `df` degrees of freedom.
-pub fn student_two_sided(alpha: f64, df: f64) -> f64 {
-    use std::f64::consts::FRAC_PI_2;
-    if df <= 1.0 {
-        let a = alpha * FRAC_PI_2;
-        return libm::cos(a) / libm::sin(a);
-    }
-    if df <= 2.0 {
-        return libm::sqrt(2.0 / (alpha * (2.0 - alpha)) - 2.0);
-    }
-    let a = 1.0 / (df - 0.5);
-    let b = 48.0 / (a * a);
-    let mut c = ((20700.0 * a / b - 98.0) * a - 16.0) * a + 96.36;
-    let d = ((94.5 / (b + c) - 3.0) / b + 1.0) * libm::sqrt(a * FRAC_PI_2) * df;
-    let mut x = d * alpha;
-    let mut y = libm::pow(x, 2.0 / df);
-    if y > 0.05 + a {
-        x = normal_quantile(alpha * 0.5);
-        y = x * x;
-        if df < 5.0 {
-            c += 0.3 * (df - 4.5) * (x + 0.6);
-        }
-        c += (((0.05 * d * x - 5.0) * x - 7.0) * x - 2.0) * x + b;
-        y = (((((0.4 * y + 6.3) * y + 36.0) * y + 94.5) / c - y - 3.0) / b + 1.0) * x;
-        y = libm::expm1(a * y * y);
-    } else {
-        y = ((1.0 / (((df + 6.0) / (df * y) - 0.089 * d - 0.822) * (df + 2.0) * 3.0) + 0.5 / (df + 4.0)) * y
-            - 1.0)
-            * (df + 1.0)
-            / (df + 2.0)
-            + 1.0 / y;
-    }
-    libm::sqrt(df * y)
-}
-
 /// The 95 % interval of a part that was seen in `of` of `n` trials: Wilson's, which keeps its promise where few were tried and where all or none was seen (Brown, Cai, DasGupta,
 /// Statistical Science 16(2), 2001).
 ///
@@ -174,31 +96,6 @@ pub fn wilson(of: usize, n: usize) -> [f64; 2] {
 pub fn deviation_factors(n: usize) -> Option<[f64; 2]> {
     let df = n.checked_sub(2)? as f64 + 1.0;
     Some([0.975, 0.025].map(|p| libm::sqrt(df / chi_square_quantile(p, df))))
-}
-
-/// The quantile of the chi-square distribution, by halving where its distribution function is `p`.
-fn chi_square_quantile(p: f64, df: f64) -> f64 {
-    let (mut low, mut high) = (0.0, df + 20.0 * libm::sqrt(2.0 * df));
-    // As narrow as doubles are.
-    for _ in 0..200 {
-        let middle = 0.5 * (low + high);
-        *(if lower_gamma(0.5 * df, 0.5 * middle) < p { &mut low } else { &mut high }) = middle;
-    }
-    0.5 * (low + high)
-}
-
-/// The regularised lower incomplete gamma function, by its series (Abramowitz and Stegun, 6.5.29).
-fn lower_gamma(a: f64, x: f64) -> f64 {
-    if x <= 0.0 {
-        return 0.0;
-    }
-    let (mut term, mut sum, mut n) = (1.0 / a, 1.0 / a, a);
-    while term > sum * 1e-16 {
-        n += 1.0;
-        term *= x / n;
-        sum += term;
-    }
-    sum * libm::exp(a * libm::log(x) - x - libm::lgamma(a))
 }
 
 /// A comparison of two means.
@@ -226,13 +123,13 @@ impl Comparison {
 
     /// Half the width of the two-sided confidence interval at level 1 - `alpha`.
     pub fn half_width(&self, alpha: f64) -> f64 {
-        student_two_sided(alpha, self.df) * self.standard_error
+        student_quantile(alpha, self.df) * self.standard_error
     }
 
     /// The smallest difference that a test at `alpha` finds with probability `power`.
     pub fn smallest_visible(&self, alpha: f64, power: f64) -> f64 {
-        let t_power = student_two_sided(2.0 * (1.0 - power), self.df);
-        (student_two_sided(alpha, self.df) + t_power) * self.standard_error
+        let t_power = student_quantile(2.0 * (1.0 - power), self.df);
+        (student_quantile(alpha, self.df) + t_power) * self.standard_error
     }
 }
 
@@ -261,45 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn student_quantiles_are_the_tables() {
-        // Two-sided, from Abramowitz & Stegun table 26.10.
-        for (alpha, df, t) in [
-            (0.05, 1.0, 12.706),
-            (0.05, 2.0, 4.303),
-            (0.05, 4.0, 2.776),
-            (0.05, 10.0, 2.228),
-            (0.01, 8.0, 3.355),
-            (0.002, 20.0, 3.552),
-            (0.1, 30.0, 1.697),
-            (0.05, 1000.0, 1.962),
-        ] {
-            let got = student_two_sided(alpha, df);
-            assert!((got - t).abs() < 0.002 * t, "alpha {alpha} df {df}: {got} against {t}");
-        }
-    }
-
-    #[test]
-    fn normal_quantiles_are_the_tables() {
-        for (p, z) in [(0.975, 1.959964), (0.5, 0.0), (0.001, -3.090232), (0.999, 3.090232)] {
-            assert!((normal_quantile(p) - z).abs() < 1e-5);
-        }
-    }
-
-    #[test]
-    fn chi_square_quantiles_are_the_tables_and_a_deviations_interval_is_by_them() {
-        // Abramowitz & Stegun table 26.8.
-        for (p, df, x) in [
-            (0.025, 1.0, 0.000_982_1),
-            (0.975, 1.0, 5.0239),
-            (0.025, 4.0, 0.484_419),
-            (0.975, 4.0, 11.1433),
-            (0.025, 9.0, 2.70039),
-            (0.975, 9.0, 19.0228),
-            (0.975, 100.0, 129.561),
-        ] {
-            let got = chi_square_quantile(p, df);
-            assert!((got / x - 1.0).abs() < 1e-4, "{p} {df}: {got} against {x}");
-        }
+    fn a_deviation_has_its_interval() {
         let [low, high] = deviation_factors(10).unwrap();
         assert!((low - 0.6878).abs() < 1e-3 && (high - 1.8256).abs() < 1e-3, "{low} {high}");
         assert_eq!((deviation_factors(1), deviation_factors(0)), (None, None));
