@@ -39,7 +39,7 @@ lab: deps-all build
 bench: deps-bench build
 	$(CARGO) build --release --locked -p vsteer-bpf --example switch_cost
 	$(CARGO) build --release --locked -p vsteer-record --example xentrace_speed --example esxtop_speed
-	$(CARGO) build --release --locked -p vsteer-core --example sim_speed --example solve_speed
+	$(CARGO) build --release --locked -p vsteer-sim -p vsteer-sla --example sim_speed --example solve_speed
 	$(CARGO) build --release --locked -p vsteer-host --example poll_cost --example switch_loss
 	$(ROOT) tools/bench.sh
 

@@ -3,7 +3,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use vsteer_act::experiment::file::parse;
-use vsteer_core::experiment::Experiment;
+use vsteer_experiment::Experiment;
 
 fuzz_target!(|text: &str| {
     let Ok(experiment) = parse(text) else { return };

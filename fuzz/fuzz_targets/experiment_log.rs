@@ -4,7 +4,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use vsteer_act::experiment::log::parse;
-use vsteer_core::experiment::{Event, Progress, answer};
+use vsteer_experiment::{Event, Progress, answer};
 
 /// An experiment of two settings, begun on a host of one CPU.
 const BEGUN: &[u8] = include_bytes!("experiment_log.begun.json");

@@ -4,7 +4,7 @@
 use libfuzzer_sys::fuzz_target;
 use vsteer_core::CpuSet;
 use vsteer_core::nouns::{Role, Tid};
-use vsteer_core::plan::Change;
+use vsteer_core::setting::Change;
 use vsteer_host::kvm::{definition, xml};
 
 fuzz_target!(|text: &str| {

@@ -4,7 +4,7 @@
 use libfuzzer_sys::fuzz_target;
 use vsteer_core::tree::Tree;
 use vsteer_experiment::audit::{WANTED, audit};
-use vsteer_host::audit::running;
+use vsteer_host::tree::running;
 use vsteer_host::kvm::command_line;
 use vsteer_host::linux::{cgroups, numa_maps, pcpu, schedstat, task};
 

@@ -3,6 +3,7 @@
 //! Nothing here reads a file, a clock, the network or a source of randomness: every function's result
 //! depends on its arguments alone, so that live, replay and simulation share it and tests need no machine.
 
+pub mod canonical;
 pub mod counted;
 pub mod cpuset;
 pub mod delay;

@@ -551,7 +551,7 @@ impl HostConfig {
             vm.threads.retain(|t| t.role != Role::Worker);
             vm.vsphere = vm.vsphere.as_ref().map(VsphereVm::settings);
         }
-        let hash = format!("{lasting:?}")
+        let hash = crate::canonical::json(&lasting)
             .bytes()
             .fold(0xcbf2_9ce4_8422_2325_u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3));
         format!("{hash:016x}")

@@ -1,5 +1,5 @@
 //! Is docs/schedulers.md what the table of policies says? It is made from it:
-//! `VSTEER_WRITE_DOCS=1 cargo test -p vsteer-core --test sim_docs` writes it anew.
+//! `VSTEER_WRITE_DOCS=1 cargo test -p vsteer-sim --test docs` writes the page again.
 
 use std::fmt::Write;
 use vsteer_sim::policy::{About, Conserving};
@@ -8,7 +8,7 @@ use vsteer_sim::sched::POLICIES;
 const HEAD: &str = "\
 # Schedulers of the simulator
 
-Made from the policies themselves (`crates/vsteer-core/src/sim/sched/`); each file there opens with an essay on purpose,
+Made from the policies themselves (`crates/vsteer-sim/src/sched/`); each file there opens with an essay on purpose,
 idea and sources. `GAP(id)` marks a known deviation from the original: the same mark stands in the essay.
 ";
 
@@ -70,7 +70,11 @@ fn the_page_is_what_the_table_says() {
     if std::env::var_os("VSTEER_WRITE_DOCS").is_some() {
         std::fs::write(path, &page).unwrap();
     }
-    assert_eq!(std::fs::read_to_string(path).unwrap_or_default(), page, "VSTEER_WRITE_DOCS=1 writes it anew");
+    assert_eq!(
+        std::fs::read_to_string(path).unwrap_or_default(),
+        page,
+        "VSTEER_WRITE_DOCS=1 writes the page again"
+    );
 }
 
 #[test]

@@ -11,6 +11,7 @@ pub mod limits;
 pub mod powercli;
 pub mod set;
 
+use crate::canonical;
 use crate::forecast::Forecast;
 use crate::nouns::HostConfig;
 use crate::setting::{Scope, Step};
@@ -78,7 +79,7 @@ impl Plan {
         forecast: Forecast,
     ) -> Plan {
         let fingerprint = parent.fingerprint();
-        let text = format!("{fingerprint}{steps:?}{scope:?}");
+        let text = canonical::json(&(&fingerprint, &steps, scope));
         let hash = text
             .bytes()
             .fold(0xcbf2_9ce4_8422_2325_u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3));

@@ -61,7 +61,7 @@ pub fn body(d: &Document, plan: &Plan, proposed: bool) -> String {
         out.push_str("<p class=\"note\">Proposed from this recording; nothing was changed. <code>vsteer plan --format powercli</code> prints it as a script for review.</p>\n");
     } else if proposed {
         out.push_str("<p class=\"note\">Proposed from this recording; nothing was changed. <code>vsteer plan</code> writes it to a file, <code>vsteer apply --try 60s</code> tries it.</p>\n");
-    } else if plan.fingerprint != d.before.stretch.config.fingerprint() {
+    } else if plan.parent.fingerprint() != d.before.stretch.config.fingerprint() {
         out.push_str("<p class=\"note\">This plan was made for another configuration of the host than the first recording shows.</p>\n");
     }
     if plan.steps.is_empty() {
