@@ -8,46 +8,14 @@
 //! Counters are differenced batch by batch: a thread that appears or vanishes inside the window, or whose counters
 //! restart, contributes the intervals in which it was seen at both ends.
 
+pub use crate::nouns::Shares;
+use crate::nouns::rise;
 use crate::nouns::{
     Batch, Collector, Culprit, Histogram, HostConfig, Role, ThreadCounters, ThreadSample, Tid, VmId, VmSample,
 };
 use crate::{Fault, FaultKind};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-
-/// Fractions of the time observed; sums of them for a group of threads.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
-pub struct Shares {
-    /// On a pCPU.
-    pub run: Option<f64>,
-    /// Could run, had no pCPU.
-    pub ready: Option<f64>,
-    /// Held by a quota.
-    pub limited: Option<f64>,
-    /// Held back so that siblings catch up; `None` where the hypervisor has no such state, or it was not measured.
-    #[serde(default)]
-    pub costop: Option<f64>,
-    /// Ready and limited together: esxtop's `%RDY`.
-    pub wait: Option<f64>,
-    /// Asleep.
-    pub blocked: Option<f64>,
-    /// Ready while a sibling vCPU ran (part of ready).
-    pub lag: Option<f64>,
-    /// Interrupts served on its time (part of run).
-    pub overlap: Option<f64>,
-    /// The hypervisor's work on its behalf while it was not current (not a part of run).
-    #[serde(default)]
-    pub system: Option<f64>,
-    /// Used as the hypervisor itself adds it up, scaled by frequency.
-    #[serde(default)]
-    pub used: Option<f64>,
-    /// vCPUs: outside their guests, in KVM or the VMM, but for halt polling (part of run).
-    #[serde(default)]
-    pub exit: Option<f64>,
-    /// vCPUs: halt polling (part of run).
-    #[serde(default)]
-    pub halt_poll: Option<f64>,
-}
 
 impl Shares {
     /// What was done for the thread: as the hypervisor counts it (then it is scaled by frequency), else `run` and `system`
@@ -64,46 +32,6 @@ impl Shares {
     /// What the thread wanted: run, and all that kept it from running.
     pub fn demand(&self) -> Option<f64> {
         Some(self.run? + self.wait? + self.costop.unwrap_or(0.0))
-    }
-
-    /// Term by term; a term that either lacks is lacking.
-    #[must_use]
-    pub fn plus(&self, other: &Shares) -> Shares {
-        let add = |a: Option<f64>, b: Option<f64>| Some(a? + b?);
-        Shares {
-            run: add(self.run, other.run),
-            ready: add(self.ready, other.ready),
-            limited: add(self.limited, other.limited),
-            costop: add(self.costop, other.costop),
-            wait: add(self.wait, other.wait),
-            blocked: add(self.blocked, other.blocked),
-            lag: add(self.lag, other.lag),
-            overlap: add(self.overlap, other.overlap),
-            system: add(self.system, other.system),
-            used: add(self.used, other.used),
-            exit: add(self.exit, other.exit),
-            halt_poll: add(self.halt_poll, other.halt_poll),
-        }
-    }
-
-    /// The sum of all; `None` terms where any lacks one, all zero for no thread.
-    pub fn sum<'a>(all: impl Iterator<Item = &'a Shares>) -> Shares {
-        let zero = Some(0.0);
-        let none = Shares {
-            run: zero,
-            ready: zero,
-            limited: zero,
-            costop: zero,
-            wait: zero,
-            blocked: zero,
-            lag: zero,
-            overlap: zero,
-            system: zero,
-            used: zero,
-            exit: zero,
-            halt_poll: zero,
-        };
-        all.fold(none, |sum, s| sum.plus(s))
     }
 }
 
@@ -309,79 +237,6 @@ struct Sum {
     last_cpu: Option<u32>,
 }
 
-/// What a cumulative counter rose by; `None` when either end lacks it. A restart counts from 0.
-fn rise(a: Option<u64>, b: Option<u64>) -> Option<u64> {
-    Some(b?.saturating_sub(a?))
-}
-
-fn difference(a: &ThreadCounters, b: &ThreadCounters) -> ThreadCounters {
-    let hist = |a: &Option<Histogram>, b: &Option<Histogram>| Some(b.as_ref()?.since(a.as_ref()?));
-    ThreadCounters {
-        run_ns: rise(a.run_ns, b.run_ns),
-        ready_ns: rise(a.ready_ns, b.ready_ns),
-        limited_ns: rise(a.limited_ns, b.limited_ns),
-        costop_ns: rise(a.costop_ns, b.costop_ns),
-        wait_ns: rise(a.wait_ns, b.wait_ns),
-        blocked_ns: rise(a.blocked_ns, b.blocked_ns),
-        lag_ns: rise(a.lag_ns, b.lag_ns),
-        overlap_ns: rise(a.overlap_ns, b.overlap_ns),
-        system_ns: rise(a.system_ns, b.system_ns),
-        used_ns: rise(a.used_ns, b.used_ns),
-        switches: rise(a.switches, b.switches),
-        preemptions: rise(a.preemptions, b.preemptions),
-        wakeups: rise(a.wakeups, b.wakeups),
-        migrations: rise(a.migrations, b.migrations),
-        wake_latency: hist(&a.wake_latency, &b.wake_latency),
-        ready_spell: hist(&a.ready_spell, &b.ready_spell),
-        exit_ns: rise(a.exit_ns, b.exit_ns),
-        halt_poll_ns: rise(a.halt_poll_ns, b.halt_poll_ns),
-    }
-}
-
-fn add(sum: &ThreadCounters, more: &ThreadCounters) -> ThreadCounters {
-    let plus = |a: Option<u64>, b: Option<u64>| Some(a? + b?);
-    let hist = |a: &Option<Histogram>, b: &Option<Histogram>| Some(a.as_ref()?.merged(b.as_ref()?));
-    ThreadCounters {
-        run_ns: plus(sum.run_ns, more.run_ns),
-        ready_ns: plus(sum.ready_ns, more.ready_ns),
-        limited_ns: plus(sum.limited_ns, more.limited_ns),
-        costop_ns: plus(sum.costop_ns, more.costop_ns),
-        wait_ns: plus(sum.wait_ns, more.wait_ns),
-        blocked_ns: plus(sum.blocked_ns, more.blocked_ns),
-        lag_ns: plus(sum.lag_ns, more.lag_ns),
-        overlap_ns: plus(sum.overlap_ns, more.overlap_ns),
-        system_ns: plus(sum.system_ns, more.system_ns),
-        used_ns: plus(sum.used_ns, more.used_ns),
-        switches: plus(sum.switches, more.switches),
-        preemptions: plus(sum.preemptions, more.preemptions),
-        wakeups: plus(sum.wakeups, more.wakeups),
-        migrations: plus(sum.migrations, more.migrations),
-        wake_latency: hist(&sum.wake_latency, &more.wake_latency),
-        ready_spell: hist(&sum.ready_spell, &more.ready_spell),
-        exit_ns: plus(sum.exit_ns, more.exit_ns),
-        halt_poll_ns: plus(sum.halt_poll_ns, more.halt_poll_ns),
-    }
-}
-
-/// Shares of the counters in `c` over `ns`.
-fn shares(c: &ThreadCounters, ns: u64) -> Shares {
-    let of = |v: Option<u64>| v.filter(|_| ns > 0).map(|v| v as f64 / ns as f64);
-    Shares {
-        run: of(c.run_ns),
-        ready: of(c.ready_ns),
-        limited: of(c.limited_ns),
-        costop: of(c.costop_ns),
-        wait: of(c.wait_ns),
-        blocked: of(c.blocked_ns),
-        lag: of(c.lag_ns),
-        overlap: of(c.overlap_ns),
-        system: of(c.system_ns),
-        used: of(c.used_ns),
-        exit: of(c.exit_ns),
-        halt_poll: of(c.halt_poll_ns),
-    }
-}
-
 type ThreadKey<'a> = (&'a VmId, Role, Tid);
 
 fn key(t: &ThreadSample) -> ThreadKey<'_> {
@@ -398,7 +253,7 @@ fn intervals<'a>(
         let ns = pair[1].mono_ns.saturating_sub(pair[0].mono_ns);
         pair[1].threads.iter().filter_map(move |t| {
             let earlier = before.get(&key(t))?;
-            Some((key(t), ns, difference(&earlier.counters, &t.counters), t))
+            Some((key(t), ns, t.counters.since(&earlier.counters), t))
         })
     })
 }
@@ -424,7 +279,7 @@ pub fn derive(config: &HostConfig, collector: &Collector, batches: &[Batch]) -> 
             std::collections::btree_map::Entry::Occupied(mut e) => {
                 let s = e.get_mut();
                 s.seen_ns += ns;
-                s.counters = add(&s.counters, &rose);
+                s.counters = s.counters.plus(&rose);
                 s.last_cpu = sample.last_cpu;
             }
         }
@@ -468,7 +323,7 @@ fn vm_model(id: &VmId, name: &str, mine: &[(&ThreadKey<'_>, &Sum)], batches: &[B
                 role: *role,
                 tid: *tid,
                 seen: s.seen_ns as f64 / window_ns as f64,
-                shares: shares(&s.counters, s.seen_ns),
+                shares: s.counters.shares(s.seen_ns),
                 switches_per_s: rate(s.counters.switches),
                 preemptions_per_s: rate(s.counters.preemptions),
                 wakeups_per_s: rate(s.counters.wakeups),
@@ -544,17 +399,17 @@ fn group_of(id: &VmId, batches: &[Batch]) -> Option<(Worlds, Shares)> {
     for b in batches {
         let now = of(b);
         if let (Some((at_ns, a)), Some(now)) = (&before, &now) {
-            let rose = difference(&a.counters, &now.counters);
+            let rose = now.counters.since(&a.counters);
             let ns = b.mono_ns.saturating_sub(*at_ns);
             sum = Some(match sum {
-                Some((so_far, counters)) => (so_far + ns, add(&counters, &rose)),
+                Some((so_far, counters)) => (so_far + ns, counters.plus(&rose)),
                 None => (ns, rose),
             });
             worlds.count = now.worlds.or(worlds.count);
         }
         before = now.map(|now| (b.mono_ns, now));
     }
-    sum.map(|(ns, counters)| (worlds, shares(&counters, ns)))
+    sum.map(|(ns, counters)| (worlds, counters.shares(ns)))
 }
 
 /// Columns of ticks that add up to this part more or less than the time that has passed do not drift: they are wrong.
@@ -616,7 +471,7 @@ pub fn series(batches: &[Batch], vm: &VmId, term: impl Fn(&Shares) -> Option<f64
         .filter_map(|pair| {
             let of: Vec<f64> = intervals(pair)
                 .filter(|((id, role, _), ..)| *id == vm && role.vcpu().is_some())
-                .filter_map(|(_, ns, rose, ..)| term(&shares(&rose, ns)))
+                .filter_map(|(_, ns, rose, ..)| term(&rose.shares(ns)))
                 .collect();
             if !of.is_empty() {
                 return Some(of.iter().sum());
@@ -625,7 +480,7 @@ pub fn series(batches: &[Batch], vm: &VmId, term: impl Fn(&Shares) -> Option<f64
             let group = |b: &Batch| b.vms.iter().find(|v| v.vm == *vm).and_then(|v| v.group.clone());
             let (a, b) = (group(&pair[0])?, group(&pair[1])?);
             let ns = pair[1].mono_ns.saturating_sub(pair[0].mono_ns);
-            term(&shares(&difference(&a.counters, &b.counters), ns))
+            term(&b.counters.since(&a.counters).shares(ns))
         })
         .collect()
 }

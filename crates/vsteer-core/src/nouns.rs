@@ -9,17 +9,19 @@
 
 use crate::CpuSet;
 use crate::topology::Topology;
+pub(crate) use counters::rise;
+pub use counters::{COUNTERS, Counter, DISTRIBUTIONS, Distribution, Kind, Shares, ThreadCounters};
 pub use histogram::{HISTOGRAM_BUCKETS, Histogram};
 pub use pools::{MADE, pinned_alike};
 pub use samples::{
-    Batch, BlameSample, Collector, Culprit, GroupSample, PcpuSample, ThreadCounters, ThreadSample,
-    TimerCounts, VmSample,
+    Batch, BlameSample, Collector, Culprit, GroupSample, PcpuSample, ThreadSample, TimerCounts, VmSample,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 pub use vsphere::{LatencySensitivity, VsphereVm};
 
+mod counters;
 mod histogram;
 mod pools;
 mod samples;
@@ -542,8 +544,8 @@ impl HostConfig {
         lines
     }
 
-    /// A short name for this configuration: equal configurations have equal fingerprints (FNV-1a, 64 bits, of its
-    /// debug text; for people and file names, equality itself is [`HostConfig::differences`]).
+    /// A short name for this configuration: equal configurations have equal fingerprints (FNV-1a, 64 bits, of its canonical JSON). It is
+    /// for people and file names; [`HostConfig::differences`] decides equality.
     pub fn fingerprint(&self) -> String {
         // A plan is about VMs; how finely the kernel slices time is not its precondition.
         let mut lasting = HostConfig { scheduler: None, ..self.clone() };

@@ -15,38 +15,12 @@ use arrow_schema::{ArrowError, DataType, Field, Schema};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use vsteer_core::nouns::{
-    Batch, BlameSample, Culprit, GroupSample, Histogram, PcpuSample, Role, ThreadCounters, ThreadSample, Tid,
-    TimerCounts, VmId, VmSample,
+    Batch, BlameSample, COUNTERS, Culprit, DISTRIBUTIONS, Distribution, GroupSample, Histogram, PcpuSample,
+    Role, ThreadCounters, ThreadSample, Tid, TimerCounts, VmId, VmSample,
 };
 
 /// The tables, in the order in which a batch is written. `thread` comes last: a batch counts as whole when it has it.
 pub const TABLES: [&str; 4] = ["pcpu", "vm", "blame", "thread"];
-
-/// The counters of a thread, by column name.
-type Counter = (&'static str, fn(&ThreadCounters) -> Option<u64>, fn(&mut ThreadCounters, Option<u64>));
-
-macro_rules! counters {
-    ($($name:ident),*) => { [$((stringify!($name), |c| c.$name, |c, v| c.$name = v)),*] };
-}
-
-const COUNTERS: [Counter; 16] = counters![
-    run_ns,
-    ready_ns,
-    limited_ns,
-    costop_ns,
-    wait_ns,
-    blocked_ns,
-    lag_ns,
-    overlap_ns,
-    system_ns,
-    used_ns,
-    switches,
-    preemptions,
-    wakeups,
-    migrations,
-    exit_ns,
-    halt_poll_ns
-];
 
 /// What became of a VM's timers, by column name.
 type OfTimers = (&'static str, fn(&TimerCounts) -> u64);
@@ -67,8 +41,8 @@ fn of_group(counter: &str) -> String {
 fn group(c: &Columns<'_>, row: usize) -> Option<GroupSample> {
     c.u64("group_counted", row)?;
     let mut counters = ThreadCounters::default();
-    for (name, _, set) in COUNTERS {
-        set(&mut counters, c.u64(&of_group(name), row));
+    for counter in COUNTERS {
+        (counter.set)(&mut counters, c.u64(&of_group(counter.name), row));
     }
     Some(GroupSample { worlds: c.u64("group_worlds", row).and_then(|n| n.try_into().ok()), counters })
 }
@@ -100,8 +74,8 @@ pub fn schema(table: &str) -> Arc<Schema> {
             fields.extend([text("vm"), text("role"), Field::new("tid", DataType::UInt32, false)]);
             fields.push(Field::new("last_cpu", DataType::UInt32, true));
             fields.push(Field::new("waiting_ns", DataType::UInt64, true));
-            fields.extend(COUNTERS.iter().map(|(name, ..)| Field::new(*name, DataType::UInt64, true)));
-            for h in ["wake_latency", "ready_spell"] {
+            fields.extend(COUNTERS.iter().map(|c| Field::new(c.name, DataType::UInt64, true)));
+            for h in DISTRIBUTIONS.iter().map(|d| d.name) {
                 fields.push(Field::new(format!("{h}_bucket"), list_of(DataType::UInt16), true));
                 fields.push(Field::new(format!("{h}_count"), list_of(DataType::Int64), true));
             }
@@ -126,8 +100,7 @@ pub fn schema(table: &str) -> Arc<Schema> {
             fields.push(Field::new("memory_bytes", list_of(DataType::UInt64), true));
             fields.extend(u64s(&TIMERS.map(|(name, _)| name)));
             fields.extend(u64s(&["memory_local_ppm", "group_counted", "group_worlds"]));
-            fields
-                .extend(COUNTERS.iter().map(|(name, ..)| Field::new(of_group(name), DataType::UInt64, true)));
+            fields.extend(COUNTERS.iter().map(|c| Field::new(of_group(c.name), DataType::UInt64, true)));
         }
         "blame" => {
             fields.extend([text("victim"), text("role"), text("culprit_kind"), text("culprit")]);
@@ -152,8 +125,8 @@ fn texts(values: impl Iterator<Item = String>) -> ArrayRef {
 }
 
 type Key = (VmId, Role, Tid);
-/// The two histograms of a thread.
-type Histograms = [Option<Histogram>; 2];
+/// The distributions of a thread.
+type Histograms = [Option<Histogram>; DISTRIBUTIONS.len()];
 
 /// Each thread's histograms as of its last row in a segment: what the next row's changes are counted from.
 #[derive(Debug, Default)]
@@ -184,11 +157,11 @@ fn changes(before: &Option<Histogram>, now: &Histogram) -> Vec<(u16, i64)> {
 }
 
 /// Columns of one histogram of every row, each as what changed since `before` (no `before`: whole).
-fn histogram(rows: &[ThreadSample], of: Counters, before: &[Option<Histogram>]) -> [ArrayRef; 2] {
+fn histogram(rows: &[ThreadSample], of: &Distribution, before: &[Option<Histogram>]) -> [ArrayRef; 2] {
     let (mut buckets, mut counts) =
         (ListBuilder::new(UInt16Builder::new()), ListBuilder::new(Int64Builder::new()));
     for (i, row) in rows.iter().enumerate() {
-        let now = of(&row.counters);
+        let now = (of.get)(&row.counters);
         for (bucket, change) in now.iter().flat_map(|h| changes(before.get(i).unwrap_or(&None), h)) {
             buckets.values().append_value(bucket);
             counts.values().append_value(change);
@@ -198,10 +171,6 @@ fn histogram(rows: &[ThreadSample], of: Counters, before: &[Option<Histogram>]) 
     }
     [Arc::new(buckets.finish()), Arc::new(counts.finish())]
 }
-
-/// Picks a histogram.
-type Counters = fn(&ThreadCounters) -> &Option<Histogram>;
-const HISTOGRAMS: [Counters; 2] = [|c| &c.wake_latency, |c| &c.ready_spell];
 
 /// How a culprit is written: kind, name, process id.
 fn culprit_text(c: &Culprit) -> (&'static str, String, Option<u32>) {
@@ -260,21 +229,20 @@ pub fn rows(table: &str, batch: &Batch, past: Option<&mut Past>) -> RecordBatch 
             columns.push(numbers::<UInt32Type>(t.iter().map(|t| Some(t.tid.0))));
             columns.push(numbers::<UInt32Type>(t.iter().map(|t| t.last_cpu)));
             columns.push(numbers::<UInt64Type>(t.iter().map(|t| t.waiting_ns)));
-            for (_, get, _) in COUNTERS {
-                columns.push(numbers::<UInt64Type>(t.iter().map(|t| get(&t.counters))));
+            for counter in COUNTERS {
+                columns.push(numbers::<UInt64Type>(t.iter().map(|t| (counter.get)(&t.counters))));
             }
-            let mut before: [Vec<Option<Histogram>>; 2] = [vec![], vec![]];
+            let mut before: [Vec<Option<Histogram>>; DISTRIBUTIONS.len()] = Default::default();
             if let Some(past) = past {
                 for row in t {
                     let last = past.of(&row.vm, row.role, row.tid);
-                    let now = HISTOGRAMS.map(|of| of(&row.counters).clone());
-                    let [a, b] = std::mem::replace(last, now);
-                    before[0].push(a);
-                    before[1].push(b);
+                    let now = std::array::from_fn(|i| (DISTRIBUTIONS[i].get)(&row.counters).clone());
+                    let former = std::mem::replace(last, now);
+                    before.iter_mut().zip(former).for_each(|(all, one)| all.push(one));
                 }
             }
-            for (of, before) in HISTOGRAMS.iter().zip(&before) {
-                columns.extend(histogram(t, *of, before));
+            for (of, before) in DISTRIBUTIONS.iter().zip(&before) {
+                columns.extend(histogram(t, of, before));
             }
         }
         "pcpu" => {
@@ -318,8 +286,8 @@ pub fn rows(table: &str, batch: &Batch, past: Option<&mut Past>) -> RecordBatch 
             columns.push(of_vm(&|v| v.memory_local_ppm.map(u64::from)));
             columns.push(of_vm(&|v| v.group.as_ref().map(|_| 1)));
             columns.push(of_vm(&|v| v.group.as_ref()?.worlds.map(u64::from)));
-            for (_, get, _) in COUNTERS {
-                columns.push(of_vm(&|v| v.group.as_ref().and_then(|g| get(&g.counters))));
+            for counter in COUNTERS {
+                columns.push(of_vm(&|v| v.group.as_ref().and_then(|g| (counter.get)(&g.counters))));
             }
         }
         _ => {
@@ -391,13 +359,15 @@ pub fn read_rows(
                 let (vm, role) = (vm("vm")?, role_of()?);
                 let tid = Tid(c.number::<UInt32Type>("tid", row).ok_or_else(|| lacks("tid", row))?);
                 let last = past.of(&vm, role, tid);
-                for (name, h) in ["wake_latency", "ready_spell"].into_iter().zip(last.iter_mut()) {
+                for (name, h) in DISTRIBUTIONS.iter().map(|d| d.name).zip(last.iter_mut()) {
                     *h = c.changes(name, row).map(|changes| changed(h, changes));
                 }
-                let [wake_latency, ready_spell] = last.clone();
-                let mut counters = ThreadCounters { wake_latency, ready_spell, ..ThreadCounters::default() };
-                for (name, _, set) in COUNTERS {
-                    set(&mut counters, c.u64(name, row));
+                let mut counters = ThreadCounters::default();
+                for (of, h) in DISTRIBUTIONS.iter().zip(last.iter()) {
+                    *(of.get_mut)(&mut counters) = h.clone();
+                }
+                for counter in COUNTERS {
+                    (counter.set)(&mut counters, c.u64(counter.name, row));
                 }
                 batch.threads.push(ThreadSample {
                     vm,

@@ -2,54 +2,9 @@
 //!
 //! Left out: what follows from them, which is derived in [`crate::model`].
 
-use super::{Histogram, Role, Tid, VmId};
+use super::{Role, ThreadCounters, Tid, VmId};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-
-/// What was counted for one thread since counting began. Every field is cumulative and never falls;
-/// `None`: this collector cannot measure it (the recording's [`Collector`] says why).
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct ThreadCounters {
-    /// On a pCPU, ns. Includes halt polling and the host's own stolen time.
-    pub run_ns: Option<u64>,
-    /// Could run, had no pCPU, not held by a limit, ns.
-    pub ready_ns: Option<u64>,
-    /// Held by a quota, ns.
-    pub limited_ns: Option<u64>,
-    /// Ready and limited together, ns (all that `schedstat`'s run delay can tell).
-    pub wait_ns: Option<u64>,
-    /// Held back so that its siblings catch up, ns: neither ready nor limited. ESXi and the simulator alone have it.
-    #[serde(default)]
-    pub costop_ns: Option<u64>,
-    /// Asleep, from switch-out to wake-up, ns.
-    pub blocked_ns: Option<u64>,
-    /// Ready while a sibling vCPU ran, ns (a part of ready).
-    pub lag_ns: Option<u64>,
-    /// Interrupts and softirqs served while this thread was current, ns (a part of run).
-    pub overlap_ns: Option<u64>,
-    /// What the hypervisor's kernel worked on its behalf while it was not current, ns (esxtop's %SYS; not a part of run).
-    #[serde(default)]
-    pub system_ns: Option<u64>,
-    /// Run, system and less overlap as the hypervisor adds them up, scaled by frequency, ns (esxtop's %USED).
-    #[serde(default)]
-    pub used_ns: Option<u64>,
-    /// Times it was given a pCPU.
-    pub switches: Option<u64>,
-    /// Times it lost the pCPU while it could still run.
-    pub preemptions: Option<u64>,
-    /// Times it was woken.
-    pub wakeups: Option<u64>,
-    /// Times it was moved to another pCPU.
-    pub migrations: Option<u64>,
-    /// From wake-up to running.
-    pub wake_latency: Option<Histogram>,
-    /// Every unbroken wait for a pCPU, after a wake-up or a preemption.
-    pub ready_spell: Option<Histogram>,
-    /// A vCPU's run time outside its guest, in KVM or its VMM, but for halt polling, ns; `None` without KVM.
-    pub exit_ns: Option<u64>,
-    /// A vCPU's halt polling (a part of run): waiting for an interrupt by looking, ns; `None` without KVM.
-    pub halt_poll_ns: Option<u64>,
-}
 
 /// One thread at one moment.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,0 +1,237 @@
+//! What is counted of a thread, and what follows term by term: every counter, in one table.
+//!
+//! A row gives a counter's name (its column in recordings and exports, and its key in a collector's `missing`), its meaning, and how it
+//! adds up. A `share` row is a time that becomes a share of the time observed; the name after `=>` is that share's. A `vcpu_share` row is
+//! the same and of vCPUs alone. A `count` row is an event, a `histogram` row a distribution of times. To add a counter, add a row here and count it in its collector.
+//!
+//! Times are ns. Every counter is cumulative and never falls. `None`: this collector cannot measure it, and its `missing` says why.
+
+use super::Histogram;
+use serde::{Deserialize, Serialize};
+
+/// How a counter adds up over threads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// A time, ns: sums over threads are sums of shares of a pCPU.
+    Time,
+    /// A number of events.
+    Events,
+}
+
+/// A row of the table that is a number.
+pub struct Counter {
+    /// Its name, with the unit last.
+    pub name: &'static str,
+    /// What it is.
+    pub meaning: &'static str,
+    /// How it adds up.
+    pub kind: Kind,
+    /// Reads it.
+    pub get: fn(&ThreadCounters) -> Option<u64>,
+    /// Sets it.
+    pub set: fn(&mut ThreadCounters, Option<u64>),
+}
+
+/// A row of the table that is a distribution.
+pub struct Distribution {
+    /// Its name.
+    pub name: &'static str,
+    /// What it is.
+    pub meaning: &'static str,
+    /// Reads it.
+    pub get: fn(&ThreadCounters) -> &Option<Histogram>,
+    /// The same, to be set.
+    pub get_mut: fn(&mut ThreadCounters) -> &mut Option<Histogram>,
+}
+
+/// What a cumulative counter rose by; `None` when either end lacks it. A restart counts from 0.
+pub(crate) fn rise(a: Option<u64>, b: Option<u64>) -> Option<u64> {
+    Some(b?.saturating_sub(a?))
+}
+
+fn sum<T: std::ops::Add<Output = T>>(a: Option<T>, b: Option<T>) -> Option<T> {
+    Some(a? + b?)
+}
+
+macro_rules! counters {
+    (
+        $(share $time:ident => $share:ident, $time_meaning:literal, $share_meaning:literal;)*
+        $(count $count:ident, $count_meaning:literal;)*
+        $(vcpu_share $vtime:ident => $vshare:ident, $vtime_meaning:literal, $vshare_meaning:literal;)*
+        $(histogram $histogram:ident, $histogram_meaning:literal;)*
+    ) => {
+        /// What was counted for one thread since counting began.
+        #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+        #[serde(default)]
+        pub struct ThreadCounters {
+            $(#[doc = $time_meaning] pub $time: Option<u64>,)*
+            $(#[doc = $count_meaning] pub $count: Option<u64>,)*
+            $(#[doc = $vtime_meaning] pub $vtime: Option<u64>,)*
+            $(#[doc = $histogram_meaning] pub $histogram: Option<Histogram>,)*
+        }
+
+        impl ThreadCounters {
+            /// What each counter rose by since `earlier`.
+            #[must_use]
+            pub fn since(&self, earlier: &ThreadCounters) -> ThreadCounters {
+                let between = |a: &Option<Histogram>, b: &Option<Histogram>| Some(b.as_ref()?.since(a.as_ref()?));
+                ThreadCounters {
+                    $($time: rise(earlier.$time, self.$time),)*
+                    $($count: rise(earlier.$count, self.$count),)*
+                    $($vtime: rise(earlier.$vtime, self.$vtime),)*
+                    $($histogram: between(&earlier.$histogram, &self.$histogram),)*
+                }
+            }
+
+            /// Term by term; a term that either lacks is lacking.
+            #[must_use]
+            pub fn plus(&self, other: &ThreadCounters) -> ThreadCounters {
+                let merged = |a: &Option<Histogram>, b: &Option<Histogram>| Some(a.as_ref()?.merged(b.as_ref()?));
+                ThreadCounters {
+                    $($time: sum(self.$time, other.$time),)*
+                    $($count: sum(self.$count, other.$count),)*
+                    $($vtime: sum(self.$vtime, other.$vtime),)*
+                    $($histogram: merged(&self.$histogram, &other.$histogram),)*
+                }
+            }
+
+            /// Its times as parts of `observed_ns`.
+            pub fn shares(&self, observed_ns: u64) -> Shares {
+                let of = |v: Option<u64>| v.filter(|_| observed_ns > 0).map(|v| v as f64 / observed_ns as f64);
+                Shares { $($share: of(self.$time),)* $($vshare: of(self.$vtime),)* }
+            }
+        }
+
+        /// Every counter that is a number.
+        pub const COUNTERS: &[Counter] = &[
+            $(Counter {
+                name: stringify!($time), meaning: $time_meaning, kind: Kind::Time,
+                get: |c| c.$time, set: |c, v| c.$time = v,
+            },)*
+            $(Counter {
+                name: stringify!($count), meaning: $count_meaning, kind: Kind::Events,
+                get: |c| c.$count, set: |c, v| c.$count = v,
+            },)*
+            $(Counter {
+                name: stringify!($vtime), meaning: $vtime_meaning, kind: Kind::Time,
+                get: |c| c.$vtime, set: |c, v| c.$vtime = v,
+            },)*
+        ];
+
+        /// Every counter that is a distribution.
+        pub const DISTRIBUTIONS: &[Distribution] = &[
+            $(Distribution {
+                name: stringify!($histogram), meaning: $histogram_meaning,
+                get: |c| &c.$histogram, get_mut: |c| &mut c.$histogram,
+            },)*
+        ];
+
+        /// Fractions of the time observed; sums of them for a group of threads.
+        #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+        #[serde(default)]
+        pub struct Shares {
+            $(#[doc = $share_meaning] pub $share: Option<f64>,)*
+            $(#[doc = $vshare_meaning] pub $vshare: Option<f64>,)*
+        }
+
+        impl Shares {
+            /// Term by term; a term that either lacks is lacking.
+            #[must_use]
+            pub fn plus(&self, other: &Shares) -> Shares {
+                Shares {
+                    $($share: sum(self.$share, other.$share),)*
+                    $($vshare: sum(self.$vshare, other.$vshare),)*
+                }
+            }
+
+            /// The sum of all; `None` terms where any lacks one, all zero for no thread.
+            pub fn sum<'a>(all: impl Iterator<Item = &'a Shares>) -> Shares {
+                let zero = Shares { $($share: Some(0.0),)* $($vshare: Some(0.0),)* };
+                all.fold(zero, |sum, s| sum.plus(s))
+            }
+        }
+    };
+}
+
+counters! {
+    share run_ns => run,
+        "On a pCPU, ns. Includes halt polling and the host's own stolen time.", "On a pCPU.";
+    share ready_ns => ready,
+        "Could run, had no pCPU, not held by a limit, ns.", "Could run, had no pCPU.";
+    share limited_ns => limited,
+        "Held by a quota, ns.", "Held by a quota.";
+    share costop_ns => costop,
+        "Held back so that its siblings catch up, ns: neither ready nor limited. ESXi and the simulator alone have it.",
+        "Held back so that siblings catch up; `None` where the hypervisor has no such state, or it was not measured.";
+    share wait_ns => wait,
+        "Ready and limited together, ns (all that `schedstat`'s run delay can tell).",
+        "Ready and limited together: esxtop's `%RDY`.";
+    share blocked_ns => blocked,
+        "Asleep, from switch-out to wake-up, ns.", "Asleep.";
+    share lag_ns => lag,
+        "Ready while a sibling vCPU ran, ns (a part of ready).", "Ready while a sibling vCPU ran (part of ready).";
+    share overlap_ns => overlap,
+        "Interrupts and softirqs served while this thread was current, ns (a part of run).",
+        "Interrupts served on its time (part of run).";
+    share system_ns => system,
+        "What the hypervisor's kernel worked on its behalf while it was not current, ns (esxtop's %SYS; not a part of run).",
+        "The hypervisor's work on its behalf while it was not current (not a part of run).";
+    share used_ns => used,
+        "Run, system and less overlap as the hypervisor adds them up, scaled by frequency, ns (esxtop's %USED).",
+        "Used as the hypervisor itself adds it up, scaled by frequency.";
+    count switches, "Times it was given a pCPU.";
+    count preemptions, "Times it lost the pCPU while it could still run.";
+    count wakeups, "Times it was woken.";
+    count migrations, "Times it was moved to another pCPU.";
+    vcpu_share exit_ns => exit,
+        "A vCPU's run time outside its guest, in KVM or its VMM, but for halt polling, ns; `None` without KVM.",
+        "vCPUs: outside their guests, in KVM or the VMM, but for halt polling (part of run).";
+    vcpu_share halt_poll_ns => halt_poll,
+        "A vCPU's halt polling (a part of run): waiting for an interrupt by looking, ns; `None` without KVM.",
+        "vCPUs: halt polling (part of run).";
+    histogram wake_latency, "From wake-up to running.";
+    histogram ready_spell, "Every unbroken wait for a pCPU, after a wake-up or a preemption.";
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each row reads and sets its own field, and no other.
+    #[test]
+    fn rows_are_their_own_fields() {
+        for (i, row) in COUNTERS.iter().enumerate() {
+            let mut c = ThreadCounters::default();
+            (row.set)(&mut c, Some(7));
+            let set: Vec<usize> = (0..COUNTERS.len()).filter(|k| (COUNTERS[*k].get)(&c).is_some()).collect();
+            assert_eq!(set, [i], "{}", row.name);
+            assert_eq!(
+                row.kind == Kind::Time,
+                row.name.ends_with("_ns"),
+                "{}: the unit stands last",
+                row.name
+            );
+        }
+        for (i, row) in DISTRIBUTIONS.iter().enumerate() {
+            let mut c = ThreadCounters::default();
+            *(row.get_mut)(&mut c) = Some(Histogram::default());
+            let set: Vec<usize> =
+                (0..DISTRIBUTIONS.len()).filter(|k| (DISTRIBUTIONS[*k].get)(&c).is_some()).collect();
+            assert_eq!(set, [i], "{}", row.name);
+        }
+    }
+
+    #[test]
+    fn what_either_lacks_is_lacking() {
+        let one = ThreadCounters { run_ns: Some(5), switches: Some(2), ..ThreadCounters::default() };
+        let more = ThreadCounters { run_ns: Some(8), ready_ns: Some(1), ..ThreadCounters::default() };
+        let rose = more.since(&one);
+        assert_eq!((rose.run_ns, rose.ready_ns, rose.switches), (Some(3), None, None));
+        assert_eq!(one.since(&more).run_ns, Some(0), "a counter that restarts counts from 0");
+        assert_eq!(one.plus(&more).run_ns, Some(13));
+        let shares = rose.shares(6);
+        assert_eq!((shares.run, shares.ready, rose.shares(0).run), (Some(0.5), None, None));
+        assert_eq!(Shares::sum([shares, shares].iter()).run, Some(1.0));
+        assert_eq!(Shares::sum([].iter()).ready, Some(0.0));
+    }
+}
