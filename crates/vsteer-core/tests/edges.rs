@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::Command;
 
 /// Which of ours each may depend on. A crate that is not here has no edge.
-const EDGES: [(&str, &[&str]); 11] = [
+const EDGES: &[(&str, &[&str])] = &[
     ("vsteer-core", &[]),
     ("vsteer-record", &["vsteer-core"]),
     ("vsteer-bpf", &["vsteer-core"]),
@@ -21,6 +21,7 @@ const EDGES: [(&str, &[&str]); 11] = [
     ("vsteer-guest", &[]),
     ("vsteer-vit", &[]),
     ("vsteer-libvirt", &[]),
+    ("vsteer-tally", &[]),
 ];
 
 /// All that the core may depend on.
