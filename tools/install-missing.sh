@@ -100,6 +100,8 @@ esac
 case $purpose in
 test | all)
 	need lstopo hwloc
+	need cpio cpio
+	need systemd-analyze systemd
 	need bzip2 bzip2
 	need xz xz-utils
 	need dpkg-source dpkg-dev
