@@ -128,11 +128,11 @@ pub fn demo(show: &Show) -> Result<Demo, Fault> {
     let downed = down::down(lab.dir());
     let mut demo = shown?;
     let leftovers = downed?.leftovers;
-    demo.checks.push(Check {
-        claim: "nothing of the lab is left".into(),
-        held: leftovers.is_empty(),
-        found: format!("{leftovers:?}"),
-    });
+    demo.checks.push(Check::new(
+        "nothing of the lab is left",
+        leftovers.is_empty(),
+        format!("{leftovers:?}"),
+    ));
     demo.passed = demo.checks.iter().all(|c| c.held);
     Ok(demo)
 }
@@ -179,11 +179,11 @@ fn on_lab(show: &Show, lab: &Lab) -> Result<Demo, Fault> {
         say("taking the change back");
         v.json(&["rollback", "--connect", &v.uri], Duration::from_secs(120))?;
         let restored = v.settings()?;
-        checks.push(Check {
-            claim: "rollback restores the former settings".into(),
-            held: restored == settings,
-            found: if restored == settings { "equal".into() } else { "they differ".into() },
-        });
+        checks.push(Check::new(
+            "rollback restores the former settings",
+            restored == settings,
+            if restored == settings { "equal" } else { "they differ" },
+        ));
         // The first window may have been the odd one: under the former settings again, which then is like the second?
         if restored == settings && around.apart(&around_before) > 1.0 {
             say("no later window was like the first: observing under the former settings again");
@@ -330,17 +330,14 @@ fn claims(before: &[Seen], after: &[Seen], plan: &Value, verdict: &Value, strict
     let busy = before.iter().any(|vm| is(vm, &["burn", "waker"]));
     let steps = plan["steps"].as_array().map_or(0, Vec::len);
     if !busy {
-        return vec![Check {
-            claim: "an idle host gets no plan".into(),
-            held: steps == 0,
-            found: format!("{steps} steps: {}", plan["title"]),
-        }];
+        return vec![Check::new(
+            "an idle host gets no plan",
+            steps == 0,
+            format!("{steps} steps: {}", plan["title"]),
+        )];
     }
-    let mut checks = vec![Check {
-        claim: "a plan is found".into(),
-        held: steps > 0,
-        found: format!("{steps} steps: {}", plan["title"]),
-    }];
+    let mut checks =
+        vec![Check::new("a plan is found", steps > 0, format!("{steps} steps: {}", plan["title"]))];
     let ratio = |a: f64, b: f64| if a > 0.0 { b / a } else { 1.0 };
     let mean = |vms: &mut dyn Iterator<Item = Option<f64>>| {
         let all: Vec<f64> = vms.flatten().collect();
@@ -357,11 +354,7 @@ fn claims(before: &[Seen], after: &[Seen], plan: &Value, verdict: &Value, strict
             _ => "not reported".to_owned(),
         };
         let held = a.zip(b).is_some_and(|(a, b)| ratio(a, b) <= to);
-        checks.push(Check {
-            claim: format!("the periodic VMs' {what} falls to {to:.2} or less"),
-            held,
-            found,
-        });
+        checks.push(Check::new(format!("the periodic VMs' {what} falls to {to:.2} or less"), held, found));
     };
     falls("mean lateness", LATENESS_TO, &|s| Some(s.lateness_ms?.mean), "ms", 1.0);
     falls("ready share", READY_TO, &|s| s.ready_share, "%", 100.0);
@@ -369,11 +362,11 @@ fn claims(before: &[Seen], after: &[Seen], plan: &Value, verdict: &Value, strict
         pairs.iter().filter(|(b, _)| is(b, &["burn", "waker"])).filter_map(side).sum()
     };
     let kept = ratio(work(|p| p.0.work_units_per_s), work(|p| p.1.work_units_per_s));
-    checks.push(Check {
-        claim: format!("the burners keep {:.0} % of their work", 100.0 * WORK_KEPT),
-        held: kept >= WORK_KEPT,
-        found: format!("{:.1} %", 100.0 * kept),
-    });
+    checks.push(Check::new(
+        format!("the burners keep {:.0} % of their work", 100.0 * WORK_KEPT),
+        kept >= WORK_KEPT,
+        format!("{:.1} %", 100.0 * kept),
+    ));
     for (b, a) in &pairs {
         let (Some(was), Some(is)) = (b.ready_share, a.ready_share) else { continue };
         let forecast =
@@ -388,14 +381,14 @@ fn claims(before: &[Seen], after: &[Seen], plan: &Value, verdict: &Value, strict
         let unsure = finding.and_then(|f| f["half_width"].as_f64()).unwrap_or(0.0) / f64::from(b.vcpus);
         let beyond = if strict { 0.0 } else { unsure };
         let surely = if strict { "" } else { " beyond what the observations can tell" };
-        checks.push(Check {
-            claim: format!(
+        checks.push(Check::new(
+            format!(
                 "the ready share of {} grows by no more than 5 points{surely}, or the plan said so",
                 b.vm
             ),
-            held: is <= was + READY_GROWTH + beyond || said,
-            found: format!("{:.1} -> {:.1} %, to ±{:.1}", 100.0 * was, 100.0 * is, 100.0 * unsure),
-        });
+            is <= was + READY_GROWTH + beyond || said,
+            format!("{:.1} -> {:.1} %, to ±{:.1}", 100.0 * was, 100.0 * is, 100.0 * unsure),
+        ));
     }
     checks
 }

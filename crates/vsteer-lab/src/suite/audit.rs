@@ -8,7 +8,7 @@
 //!
 //! Left out: libvirt's and tuned's files, which no such tree holds: made-up ones and the real cloud guest of the host crate's tests do.
 
-use super::{Bench, Case, Findings};
+use super::{Bench, Case, Findings, Minutes};
 use crate::command;
 use crate::drive::Vsteer;
 use crate::fetch::Fetcher;
@@ -24,6 +24,8 @@ pub const CASE: Case = Case {
     name: "audit",
     doc: "the audit of 63 captured machines: never a crash, a lacking file is told, SMT, guests and vulnerabilities as their files and lscpu say",
     in_test: true,
+    minutes: Minutes::new(0.6, 0.6),
+    beside: true,
     run,
 };
 

@@ -3,7 +3,7 @@
 //! The rows of the blame matrix sum to the victim's ready time within 1 %; a planted process that hogs the only pCPU a
 //! VM may use gets at least 90 % of its ready time; a VM alone on the host waits for placement, not for a runner.
 
-use super::{Bench, Case, Findings};
+use super::{Bench, Case, Findings, Minutes};
 use crate::libvirtd;
 use serde_json::{Value, json};
 use std::process::{Command, Stdio};
@@ -15,6 +15,8 @@ pub const CASE: Case = Case {
     name: "blame",
     doc: "blame rows sum to ready time, a planted culprit is named, idle pCPUs are charged to placement",
     in_test: true,
+    minutes: Minutes::new(1.5, 2.0),
+    beside: false,
     run,
 };
 

@@ -8,7 +8,7 @@
 //! ends, and of one of 200 ms that is open at the window's end, and such there are, it tells nothing, which is ten times
 //! what is allowed.
 
-use super::{Bench, Case, Findings};
+use super::{Bench, Case, Findings, Minutes};
 use crate::contention::Lab;
 use crate::drive::Vsteer;
 use crate::libvirtd;
@@ -31,6 +31,8 @@ pub const CASE: Case = Case {
     name: "collectors",
     doc: "eBPF and schedstat agree per vCPU, and eBPF's states leave no residual; with and without quotas",
     in_test: true,
+    minutes: Minutes::new(2.4, 2.4),
+    beside: false,
     run,
 };
 

@@ -10,7 +10,7 @@
 //! In full on the oldest and the newest kernel that qualify and on the distribution's own, whose scheduler is CFS (there
 //! limited time needs Linux 6.6 and is not asked for), one boot after the other; in short on the newest, two at a time.
 
-use super::{Bench, Case, Findings};
+use super::{Bench, Case, Findings, Minutes};
 use crate::drive::Vsteer;
 use crate::emulated::job::Job;
 use crate::emulated::results::CaseResult;
@@ -29,6 +29,8 @@ pub const CASE: Case = Case {
     name: "emulated",
     doc: "on a host in exact virtual time: states, quotas, exits and lateness as the guests know them, twice the same bytes",
     in_test: true,
+    minutes: Minutes::new(2.2, 20.0),
+    beside: false,
     run,
 };
 

@@ -1,6 +1,6 @@
 //! Does the whole loop help those who waited, at nobody's cost? Five seeds, and hosts on which nothing should be done.
 
-use super::{Bench, Case, Findings};
+use super::{Bench, Case, Findings, Minutes};
 use crate::demo::{Show, demo};
 use serde_json::json;
 use std::time::Duration;
@@ -11,6 +11,8 @@ pub const CASE: Case = Case {
     name: "loop",
     doc: "the loop on real VMs: lateness to a third, ready to half, burners keep 90 % of their work",
     in_test: true,
+    minutes: Minutes::new(4.0, 30.0),
+    beside: false,
     run,
 };
 

@@ -3,7 +3,7 @@
 //! The 48 captured machines of Debian's hwloc source, fetched into the cache, compared tree by tree with `lstopo` by
 //! the host crate's own test, which lists the differences that remain and why.
 
-use super::{Bench, Case, Findings};
+use super::{Bench, Case, Findings, Minutes};
 use crate::command;
 use crate::fetch::Fetcher;
 use std::process::Command;
@@ -15,6 +15,8 @@ pub const CASE: Case = Case {
     name: "topology",
     doc: "the topology of 48 captured machines equals lstopo's, but for at most 5 with reasons",
     in_test: true,
+    minutes: Minutes::new(1.0, 1.0),
+    beside: false,
     run,
 };
 

@@ -18,7 +18,7 @@ use crate::emulated::{self, Ran};
 use crate::fetch::cache_folder;
 use crate::fetch::kernels::{self, Which};
 use crate::interrupt;
-use crate::suite::{Bench, Case, Findings};
+use crate::suite::{Bench, Case, Findings, Minutes};
 use serde_json::{Map, Value, json};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -31,6 +31,8 @@ pub const CASE: Case = Case {
     name: "estimators",
     doc: "response times told beforehand: the project's own against the paper's, Sandpiper's and others, load above 70 %",
     in_test: true,
+    minutes: Minutes::new(1.4, 150.0),
+    beside: true,
     run,
 };
 

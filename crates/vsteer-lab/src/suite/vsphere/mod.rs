@@ -11,7 +11,7 @@ mod driven;
 
 pub use api::CASE as API;
 
-use super::{Bench, Case, Findings};
+use super::{Bench, Case, Findings, Minutes};
 use crate::drive::Vsteer;
 use crate::vsphere::Tables;
 use serde_json::{Value, json};
@@ -25,6 +25,8 @@ pub const CASE: Case = Case {
     name: "vsphere",
     doc: "the paper's testbed from its own esxtop table: the overload is named, the plan is two VMs a node, the forecast is scored",
     in_test: true,
+    minutes: Minutes::new(0.6, 0.6),
+    beside: true,
     run,
 };
 
