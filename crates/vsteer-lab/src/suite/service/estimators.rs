@@ -276,7 +276,9 @@ pub(super) fn in_words(summary: &Value, key: &str) -> String {
 /// Is `own` nearer than each of these?
 pub(super) fn own_is_nearest(summary: &Value, key: &str, of: &[&str]) -> bool {
     let error = |name: &str| summary[name][key].as_f64();
-    of.iter().all(|name| error(name).is_none_or(|x| error("own").is_some_and(|own| own < x)))
+    let others: Vec<f64> = of.iter().filter_map(|name| error(name)).collect();
+    // Nearer than nobody is no feat.
+    !others.is_empty() && others.iter().all(|x| error("own").is_some_and(|own| own < *x))
 }
 
 fn claims(findings: &mut Findings, summary: &Value, full: bool) {
