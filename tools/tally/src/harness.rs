@@ -56,8 +56,11 @@ fn outcome(text: &str) -> Option<Outcome> {
     match word {
         "ok" => Some(Outcome::Passed),
         "FAILED" => Some(Outcome::Failed),
+        // Rust's own harness writes `ignored, REASON`, libtest-mimic `ignored (REASON)`.
         "ignored" => {
-            Some(Outcome::Skipped(text["ignored".len()..].trim_start_matches(',').trim().to_owned()))
+            let reason = text["ignored".len()..].trim_start_matches(',').trim();
+            let inner = reason.strip_prefix('(').and_then(|r| r.strip_suffix(')'));
+            Some(Outcome::Skipped(inner.unwrap_or(reason).to_owned()))
         }
         _ => None,
     }
@@ -179,7 +182,7 @@ test result: FAILED. 2 passed; 1 failed; 1 ignored; 0 measured; 0 filtered out; 
 running 3 tests
 test                 free   ... ok
 test [needs root   ] kept   ... ignored
-test [needs a group] groups ... ignored, no group can be made
+test [needs a group] groups ... ignored (no group can be made)
 test result: ok. 1 passed; 0 failed; 2 ignored; 0 measured; 0 filtered out; finished in 0.00s
 
    Doc-tests x
