@@ -101,6 +101,8 @@ case $purpose in
 test | all)
 	need lstopo hwloc
 	need cpio cpio
+	need zsh zsh
+	need fish fish
 	need systemd-analyze systemd
 	need bzip2 bzip2
 	need xz xz-utils
