@@ -18,7 +18,7 @@ demo: deps-lab build
 	$(ROOT) $(TARGET)/vsteer demo --seed $(SEED) --output demo
 	@echo "open demo/report.html"
 
-# Format, lints, unit and property tests: under a minute once built, without privilege. Ends with what it did not run.
+# Format, lints, rustdoc, unit and property tests: under a minute once built, without privilege. Ends with what it did not run.
 check: deps-check
 	@$(RUN_TESTS) check
 

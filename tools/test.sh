@@ -2,7 +2,7 @@
 # Runs the tests. The last line of the output is `N passed, N failed, N skipped`; the exit status is 0 only if nothing
 # failed. A stage that fails does not hide the stages after it, and an interrupt ends the run.
 #
-# usage: tools/test.sh check    format, lints, and the tests that need no privilege
+# usage: tools/test.sh check    format, lints, rustdoc, and the tests that need no privilege
 #        tools/test.sh all      the same, then the ignored tests as root, then the lab on real VMs
 set -eu
 cd "$(dirname "$0")/.."
@@ -40,6 +40,7 @@ finish() {
 
 stage gate format $cargo fmt --all --check
 gate lints $cargo clippy --workspace --all-targets --locked -q -- -D warnings
+stage gate rustdoc env RUSTDOCFLAGS="-D warnings" $cargo doc --workspace --no-deps --locked -q
 stage tests unit $cargo test --workspace --locked --no-fail-fast
 [ "$what" = all ] || finish
 
