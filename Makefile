@@ -10,44 +10,47 @@ GUEST := target/$(HOST)/release/vsteer-guest
 # The lab starts VMs, cgroups and a libvirt of its own.
 ROOT := $(if $(filter 0,$(shell id -u)),,sudo -E)
 SEED := 1
+RUN_TESTS := CARGO="$(CARGO)" ROOT="$(ROOT)" HOST="$(HOST)" MAKE="$(MAKE)" tools/test.sh
 
-.PHONY: demo test check build lab bench clean deps-build deps-check deps-lab deps-test deps-all deps-bench
+.PHONY: demo test check build build-all lab bench clean deps-build deps-apart deps-check deps-lab deps-test deps-all deps-bench
 
-demo: deps-lab build
+demo: deps-lab build-all
 	$(ROOT) $(TARGET)/vsteer demo --seed $(SEED) --output demo
 	@echo "open demo/report.html"
 
-# Format, lints, unit and property tests: under a minute once built.
+# Format, lints, rustdoc, unit and property tests: under a minute once built, without privilege. Ends with what it did not run.
 check: deps-check
-	$(CARGO) fmt --all --check
-	$(CARGO) clippy --workspace --all-targets --locked -q -- -D warnings
-	$(CARGO) test --workspace --locked -q
+	@$(RUN_TESTS) check
 
-# check, and one case per lab on real VMs. By hand: beside the kernel's TBF, which wants root and a quiet machine (docs/display.md), and over ssh, which wants root and
-# an sshd, a service that no test shall bring to anybody's machine (docs/experiments.md).
+# check, the tests that need root or a program, and one case per lab on real VMs. tools/expected-skips names what it
+# leaves out, and why.
 test: deps-test
-	VSTEER_REQUIRE_CHROMIUM=1 $(MAKE) check
-	$(CARGO) test --workspace --locked -q -- --ignored --skip beside_the_kernels_tbf --skip another_machine
-	$(MAKE) build
-	$(ROOT) $(TARGET)/vsteer lab test
+	@$(RUN_TESTS) all
 
 # Every lab case and every promised number.
-lab: deps-all build
+lab: deps-all build-all
 	$(ROOT) $(TARGET)/vsteer lab all
 
 # Costs against perf and bpftrace, the simulator and the solver of weights against bare loops, each in one run.
-bench: deps-bench build
+bench: deps-bench build-all
 	$(CARGO) build --release --locked -p vsteer-bpf --example switch_cost
 	$(CARGO) build --release --locked -p vsteer-record --example xentrace_speed --example esxtop_speed
 	$(CARGO) build --release --locked -p vsteer-sim -p vsteer-sla --example sim_speed --example solve_speed
 	$(CARGO) build --release --locked -p vsteer-host --example poll_cost --example switch_loss
 	$(ROOT) tools/bench.sh
 
+# The main tool.
 build: deps-build
+	$(CARGO) build --locked
+
+# All programs, and the guest of the lab.
+build-all: deps-apart
 	$(CARGO) build --workspace --locked
 	RUSTFLAGS="-C target-feature=+crt-static -C strip=symbols" \
 		$(CARGO) build --release --locked -p vsteer-guest --target $(HOST)
 
+deps-apart:
+	@tools/install-missing.sh apart
 deps-build:
 	@tools/install-missing.sh build
 deps-check:

@@ -3,7 +3,7 @@
 # what is to be done. Debian and Ubuntu. Nothing that is there is touched; with everything there it does nothing.
 set -eu
 
-purpose=${1:?usage: install-missing.sh build|check|lab|test|all|bench}
+purpose=${1:?usage: install-missing.sh build|check|apart|lab|test|all|bench}
 missing=
 need() { # need PROGRAM-OR-FILE PACKAGE
 	case $1 in
@@ -19,12 +19,16 @@ need clang clang
 need pkg-config pkg-config
 need "/usr/lib/$multiarch/libelf.a" libelf-dev
 need "/usr/lib/$multiarch/libz.a" zlib1g-dev
-need "/usr/include/libvirt/libvirt.h" libvirt-dev
 need "/usr/lib/$multiarch/libc.a" libc6-dev
 need "/usr/include/linux/bpf.h" linux-libc-dev
-for library in avcodec avformat avutil swscale; do
-	need "/usr/include/$multiarch/lib$library/$library.h" "lib$library-dev"
-done
+case $purpose in
+apart | lab | test | all | bench) # vsteer-libvirt and vsteer-display
+	need "/usr/include/libvirt/libvirt.h" libvirt-dev
+	for library in avcodec avformat avutil swscale; do
+		need "/usr/include/$multiarch/lib$library/$library.h" "lib$library-dev"
+	done
+	;;
+esac
 as_root=
 [ "$(id -u)" -eq 0 ] || as_root=sudo
 refreshed=
@@ -100,6 +104,10 @@ esac
 case $purpose in
 test | all)
 	need lstopo hwloc
+	need cpio cpio
+	need zsh zsh
+	need fish fish
+	need systemd-analyze systemd
 	need bzip2 bzip2
 	need xz xz-utils
 	need dpkg-source dpkg-dev

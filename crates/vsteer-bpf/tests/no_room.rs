@@ -12,10 +12,9 @@ use vsteer_core::{CpuSet, FaultKind};
 const ROOM: u32 = 2;
 
 #[test]
+#[ignore = "needs root: it loads eBPF"]
 fn those_for_whom_there_is_room_are_counted() {
-    let Some(mut observer) = common::observer(Options { threads: ROOM, ..Options::default() }) else {
-        return;
-    };
+    let mut observer = common::observer(Options { threads: ROOM, ..Options::default() });
     std::thread::scope(|scope| {
         let (tell, tids) = channel();
         let ends: Vec<_> = (0..2 * ROOM)

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::Command;
 
 /// Which of ours each may depend on. A crate that is not here has no edge.
-const EDGES: [(&str, &[&str]); 14] = [
+const EDGES: &[(&str, &[&str])] = &[
     ("vsteer-core", &[]),
     ("vsteer-sim", &["vsteer-core"]),
     ("vsteer-sla", &["vsteer-core", "vsteer-sim"]),
@@ -35,6 +35,7 @@ const EDGES: [(&str, &[&str]); 14] = [
     ("vsteer-guest", &[]),
     ("vsteer-vit", &[]),
     ("vsteer-libvirt", &[]),
+    ("vsteer-tally", &[]),
 ];
 
 /// All that the core may depend on.

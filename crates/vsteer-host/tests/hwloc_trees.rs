@@ -6,7 +6,7 @@
 //!
 //! ```sh
 //! apt-get source --download-only hwloc && tar xf hwloc_*.orig.tar.bz2
-//! VSTEER_HWLOC_TREES=hwloc-2.9.0/tests/hwloc cargo test -p vsteer-host --test hwloc_trees -- --nocapture
+//! VSTEER_HWLOC_TREES=hwloc-2.9.0/tests/hwloc cargo test -p vsteer-host --test hwloc_trees -- --ignored --nocapture
 //! ```
 //!
 //! `lstopo` is asked for everything: disallowed CPUs and nodes (`--disallowed`), every object (`--filter all:all`)
@@ -53,11 +53,9 @@ const KNOWN: [(&str, &str, usize); 5] = [
 type Facts = BTreeMap<String, BTreeSet<String>>;
 
 #[test]
+#[ignore = "needs VSTEER_HWLOC_TREES: the folder of hwloc's captured machines (the file's head says how)"]
 fn topologies_equal_those_of_hwloc() {
-    let Some(folder) = std::env::var_os(VARIABLE) else {
-        println!("NOT RUN: set {VARIABLE} to hwloc's tests/hwloc folder (this file's head says how)");
-        return;
-    };
+    let folder = std::env::var_os(VARIABLE).expect("VSTEER_HWLOC_TREES names hwloc's tests/hwloc folder");
     let mut tarballs = Vec::new();
     find_tarballs(Path::new(&folder), 3, &mut tarballs);
     tarballs.sort();

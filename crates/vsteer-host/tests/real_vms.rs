@@ -1,6 +1,10 @@
-//! Do observing, changing and putting back work on real VMs? A QEMU started here (when QEMU is installed), and, where
-//! `VSTEER_TEST_CONNECT` names a libvirt whose VMs may be changed, every running VM of it.
+//! Do observing, changing and putting back work on real VMs? A QEMU started here, and, where `VSTEER_TEST_CONNECT` names
+//! a libvirt whose VMs may be changed, every running VM of it.
+//!
+//! Needs root and QEMU. Whether the other needs are met shows only when a test runs, so this file has a harness that lets
+//! a test ignore itself then.
 
+use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use rustix::process::{Pid, Signal, kill_process};
 use std::collections::BTreeMap;
 use std::process::{Child, Command, Stdio};
@@ -15,7 +19,10 @@ use vsteer_host::kvm::client::Client;
 use vsteer_host::kvm::host::{KvmHost, Options};
 use vsteer_host::observe::{CollectorChoice, Observe};
 
-/// A QEMU in its firmware, in a cgroup of its own where root may make one; ended with this value.
+/// Where cgroup v1 mounts the cpu controller.
+const CONTROLLER: &str = "/sys/fs/cgroup/cpu";
+
+/// A QEMU in its firmware, in a cgroup of its own if it was asked for; ended with this value.
 struct Qemu {
     child: Child,
     cgroup: Option<String>,
@@ -35,7 +42,7 @@ impl Drop for Qemu {
     }
 }
 
-fn qemu(name: &str, names: bool, own_cgroup: bool, sockets: &std::path::Path) -> Option<Qemu> {
+fn qemu(name: &str, names: bool, own_cgroup: bool, sockets: &std::path::Path) -> Qemu {
     let title = format!("{},debug-threads={}", name.replace(',', ",,"), if names { "on" } else { "off" });
     let monitor = format!("unix:{}/qmp-{},server=on,wait=off", sockets.display(), u8::from(names));
     let child = Command::new("qemu-system-x86_64")
@@ -45,17 +52,14 @@ fn qemu(name: &str, names: bool, own_cgroup: bool, sockets: &std::path::Path) ->
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null())
-        .spawn();
-    let Ok(child) = child else {
-        eprintln!("skipped: there is no qemu-system-x86_64");
-        return None;
-    };
+        .spawn()
+        .unwrap_or_else(|e| panic!("qemu-system-x86_64: {e}"));
     let mut qemu = Qemu { child, cgroup: None };
     if own_cgroup {
-        let folder = format!("/sys/fs/cgroup/cpu/vsteer-test-{}", qemu.child.id());
-        let moved = std::fs::create_dir(&folder).is_ok()
-            && std::fs::write(format!("{folder}/cgroup.procs"), qemu.child.id().to_string()).is_ok();
-        qemu.cgroup = moved.then_some(folder);
+        let folder = format!("{CONTROLLER}/vsteer-test-{}", qemu.child.id());
+        std::fs::create_dir(&folder).unwrap();
+        qemu.cgroup = Some(folder.clone());
+        std::fs::write(format!("{folder}/cgroup.procs"), qemu.child.id().to_string()).unwrap();
     }
     // Until its vCPU threads are there.
     let begun = Instant::now();
@@ -66,7 +70,7 @@ fn qemu(name: &str, names: bool, own_cgroup: bool, sockets: &std::path::Path) ->
         std::thread::sleep(Duration::from_millis(50));
     }
     std::thread::sleep(Duration::from_millis(300));
-    Some(qemu)
+    qemu
 }
 
 fn open(connect: Option<&str>, vms: &[&str], collector: CollectorChoice) -> KvmHost {
@@ -184,11 +188,29 @@ fn affinities(vm: &VmConfig) -> Vec<Change> {
         .collect()
 }
 
-#[test]
-fn a_bare_qemu_is_seen_changed_and_put_back() {
+fn main() {
+    fn test(name: &str, runner: fn() -> Result<Completion, Failed>) -> Trial {
+        Trial::ignorable_test(name, runner).with_kind("needs root and QEMU").with_ignored_flag(true)
+    }
+    let tests = vec![
+        test("a_bare_qemu_is_seen_changed_and_put_back", || Ok(bare_qemu(false))),
+        test("a_bare_qemu_in_a_cgroup_of_its_own_is_changed_and_put_back", || {
+            match std::path::Path::new(CONTROLLER).join("tasks").exists() {
+                true => Ok(bare_qemu(true)),
+                false => Ok(Completion::ignored_with("this machine has no cpu controller of cgroup v1")),
+            }
+        }),
+        test("nameless_threads_are_told_by_the_monitor_and_shared_cgroups_are_left_alone", nameless_threads),
+        test("samples_make_a_model_by_either_collector", samples_make_a_model_by_either_collector),
+        test("libvirts_vms_are_changed_and_put_back", libvirts_vms_are_changed_and_put_back),
+    ];
+    libtest_mimic::run(&Arguments::from_args(), tests).exit();
+}
+
+fn bare_qemu(own_cgroup: bool) -> Completion {
     let dir = tempfile::tempdir().unwrap();
-    let name = format!("it's \"b\u{e4}r\", {}\nline", std::process::id());
-    let Some(qemu) = qemu(&name, true, true, dir.path()) else { return };
+    let name = format!("it's \"b\u{e4}r\", {} {own_cgroup}\nline", std::process::id());
+    let qemu = qemu(&name, true, own_cgroup, dir.path());
     let mut host = open(None, &[&name], CollectorChoice::Schedstat);
     let vm = vm_named(&mut host, &name);
     assert_eq!((vm.pid, vm.manager.clone(), vm.accel), (qemu.child.id(), Manager::Bare, Some(Accel::Tcg)));
@@ -269,13 +291,13 @@ fn a_bare_qemu_is_seen_changed_and_put_back() {
     assert_eq!(refused(&mut host, pin(vcpu.tid, "0"), Scope::Live), FaultKind::NothingThere);
     assert!(matches!(host.restore(&last, &former).unwrap(), Restored::Gone(_)));
     assert!(host.sample().unwrap().threads.is_empty() && host.config().unwrap().vms.is_empty());
+    Completion::Completed
 }
 
-#[test]
-fn nameless_threads_are_told_by_the_monitor_and_shared_cgroups_are_left_alone() {
+fn nameless_threads() -> Result<Completion, Failed> {
     let dir = tempfile::tempdir().unwrap();
     let name = format!("nameless {}", std::process::id());
-    let Some(_qemu) = qemu(&name, false, false, dir.path()) else { return };
+    let _qemu = qemu(&name, false, false, dir.path());
     let mut host = open(None, &[&name], CollectorChoice::Schedstat);
     let vm = vm_named(&mut host, &name);
     assert_eq!(vm.vcpu_count(), 2, "{:?} {:?}", vm.threads, host.notes());
@@ -288,20 +310,16 @@ fn nameless_threads_are_told_by_the_monitor_and_shared_cgroups_are_left_alone() 
     let fault =
         KvmHost::open(Options { vms: vec!["no such VM".into()], ..Options::default() }).err().unwrap();
     assert!(fault.kind == FaultKind::NothingThere && fault.to_string().contains(&name), "{fault}");
+    Ok(Completion::Completed)
 }
 
-#[test]
-fn samples_make_a_model_by_either_collector() {
+fn samples_make_a_model_by_either_collector() -> Result<Completion, Failed> {
     let dir = tempfile::tempdir().unwrap();
     let name = format!("sampled {}", std::process::id());
-    let Some(_qemu) = qemu(&name, true, false, dir.path()) else { return };
+    let _qemu = qemu(&name, true, false, dir.path());
     let mut host = open(None, &[&name], CollectorChoice::Auto);
     let config = host.config().unwrap();
-    let both = host.sample_both();
-    let Ok(first) = both else {
-        assert!(host.notes().iter().any(|n| n.contains("schedstat")), "why is said: {:?}", host.notes());
-        return;
-    };
+    let first = host.sample_both().unwrap_or_else(|f| panic!("{f}; {:?}", host.notes()));
     std::thread::sleep(Duration::from_millis(1500));
     let last = host.sample_both().unwrap();
     let ebpf = model::derive(&config, &host.collector(), &[first.0, last.0]).unwrap();
@@ -313,13 +331,14 @@ fn samples_make_a_model_by_either_collector() {
         assert!(near(a.shares.run, b.shares.run) && near(a.shares.wait, b.shares.wait), "{a:?} {b:?}");
     }
     assert!(ebpf.vms[0].memory_by_node.as_ref().unwrap().iter().map(|(_, b)| b).sum::<u64>() > 10 << 20);
+    Ok(Completion::Completed)
 }
 
-#[test]
-fn libvirts_vms_are_changed_and_put_back() {
+fn libvirts_vms_are_changed_and_put_back() -> Result<Completion, Failed> {
     let Ok(uri) = std::env::var("VSTEER_TEST_CONNECT") else {
-        eprintln!("skipped: VSTEER_TEST_CONNECT names no libvirt whose VMs may be changed");
-        return;
+        return Ok(Completion::ignored_with(
+            "VSTEER_TEST_CONNECT does not name a libvirt whose VMs may be changed",
+        ));
     };
     let mut host = open(Some(&uri), &[], CollectorChoice::Schedstat);
     let vms = host.config().unwrap().vms;
@@ -387,6 +406,7 @@ fn libvirts_vms_are_changed_and_put_back() {
         held_narrower_than_its_cpuset(&mut host, vm);
         assert_eq!(libvirt.definition(&vm.id.0).ok(), definition, "the definition is as before, to the byte");
     }
+    Ok(Completion::Completed)
 }
 
 /// The kernel refuses a limit of the whole that is less than a part's, after libvirt has set the period and the

@@ -17,13 +17,73 @@ pub struct Check {
     pub claim: String,
     /// Did it hold?
     pub held: bool,
+    /// Why the claim could not be judged. `None`: it was judged.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub not_judged: Option<String>,
     /// What was found.
     pub found: String,
 }
 
-/// What a case found.
+/// What came of a claim.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// The evidence is there, and for it.
+    Held,
+    /// The evidence is against it, or nothing was measured.
+    Failed,
+    /// Something that is not vsteer's made the evidence worthless.
+    NotJudged,
+}
+
+impl Check {
+    /// A claim that held or failed.
+    pub fn new(claim: impl Into<String>, held: bool, found: impl Into<String>) -> Check {
+        Check { claim: claim.into(), held, not_judged: None, found: found.into() }
+    }
+
+    /// A claim that could not be judged.
+    pub fn not_judged(claim: impl Into<String>, why: impl Into<String>, found: impl Into<String>) -> Check {
+        Check { claim: claim.into(), held: false, not_judged: Some(why.into()), found: found.into() }
+    }
+
+    /// What came of it.
+    pub fn outcome(&self) -> Outcome {
+        match (self.held, &self.not_judged) {
+            (_, Some(_)) => Outcome::NotJudged,
+            (true, None) => Outcome::Held,
+            (false, None) => Outcome::Failed,
+        }
+    }
+}
+
+impl Check {
+    /// `ok`, `FAIL` or `skip`, four letters wide.
+    pub fn word(&self) -> &'static str {
+        match self.outcome() {
+            Outcome::Held => "ok  ",
+            Outcome::Failed => "FAIL",
+            Outcome::NotJudged => "skip",
+        }
+    }
+
+    /// The claim and what was found.
+    pub fn told(&self) -> String {
+        match &self.not_judged {
+            Some(why) => format!("{} (not judged: {why}; {})", self.claim, self.found),
+            None => format!("{} ({})", self.claim, self.found),
+        }
+    }
+}
+
+impl std::fmt::Display for Check {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {}", self.word(), self.told())
+    }
+}
+
+/// What the case found.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Outcome {
+pub struct Contention {
     /// Its name.
     pub case: &'static str,
     /// Did every claim hold?
@@ -46,7 +106,7 @@ pub struct Outcome {
 ///
 /// # Errors
 /// It does not come up or go down; a claim that does not hold is in the outcome.
-pub fn contention(options: &Options, duration: Duration) -> Result<Outcome, Fault> {
+pub fn contention(options: &Options, duration: Duration) -> Result<Contention, Fault> {
     let begun = Instant::now();
     let lab = Lab::up(options)?;
     let up_s = begun.elapsed().as_secs_f64();
@@ -56,18 +116,18 @@ pub fn contention(options: &Options, duration: Duration) -> Result<Outcome, Faul
     let down_s = begun.elapsed().as_secs_f64();
     let (vms, mut checks) = looked?;
     let downed = downed?;
-    checks.push(Check {
-        claim: "no process, mount, cgroup or folder is left".into(),
-        held: downed.leftovers.is_empty(),
-        found: format!("{:?}, {} processes were ended", downed.leftovers, downed.processes_ended),
-    });
+    checks.push(Check::new(
+        "no process, mount, cgroup or folder is left",
+        downed.leftovers.is_empty(),
+        format!("{:?}, {} processes were ended", downed.leftovers, downed.processes_ended),
+    ));
     let again = down::down(lab.dir())?;
-    checks.push(Check {
-        claim: "taking down twice does nothing the second time".into(),
-        held: !again.was_there && again.processes_ended == 0,
-        found: format!("{again:?}"),
-    });
-    Ok(Outcome {
+    checks.push(Check::new(
+        "taking down twice does nothing the second time",
+        !again.was_there && again.processes_ended == 0,
+        format!("{again:?}"),
+    ));
+    Ok(Contention {
         case: "contention",
         passed: checks.iter().all(|c| c.held),
         seed: lab.state().seed,
@@ -96,7 +156,7 @@ fn look(lab: &Lab, duration: Duration) -> Result<(Vec<VmMeasured>, Vec<Check>), 
 /// What a guest must have counted, by its workload.
 fn check_workload(vm: &VmMeasured) -> Vec<Check> {
     let check =
-        |claim: &str, held: bool, found: String| Check { claim: format!("{}: {claim}", vm.vm), held, found };
+        |claim: &str, held: bool, found: String| Check::new(format!("{}: {claim}", vm.vm), held, found);
     let Some(w) = &vm.window else {
         return vec![check("it reports", false, vm.absent.clone().unwrap_or_default())];
     };
@@ -146,7 +206,7 @@ fn check_controls(lab: &Lab) -> Result<Vec<Check>, Fault> {
     let pins = virsh(&["vcpuinfo", name, "--pretty"])?;
     let pinned = pins.lines().find(|l| l.starts_with("CPU Affinity")).unwrap_or_default();
     let held = pinned.split(':').nth(1).is_some_and(|v| v.trim().starts_with("0 "));
-    checks.push(Check { claim: "a vCPU's pin is set and read back".into(), held, found: pinned.into() });
+    checks.push(Check::new("a vCPU's pin is set and read back", held, pinned));
 
     virsh(&["schedinfo", name, "--live", "--set", "cpu_shares=2048", "--set", "vcpu_quota=50000"])?;
     let partition = lab.state().partition();
@@ -159,11 +219,11 @@ fn check_controls(lab: &Lab) -> Result<Vec<Check>, Fault> {
             .filter(|(k, v)| knobs_of.contains(&k.as_str()) && v.starts_with(value))
             .map(|(k, v)| format!("{k}={v}"))
             .collect();
-        checks.push(Check {
-            claim: format!("{} of {value} lands in a cgroup", knobs_of.join(" or ")),
-            held: !found.is_empty(),
-            found: found.join(" "),
-        });
+        checks.push(Check::new(
+            format!("{} of {value} lands in a cgroup", knobs_of.join(" or ")),
+            !found.is_empty(),
+            found.join(" "),
+        ));
     }
     Ok(checks)
 }

@@ -75,6 +75,10 @@ impl Vsteer {
     pub fn settings(&self) -> Result<Value, Fault> {
         let plan = self.json(&["plan", "--for", "1s", "--connect", &self.uri], Duration::from_secs(60))?;
         let mut vms = plan["parent"]["vms"].clone();
+        // Two empty answers would be equal, and a rollback would seem to have restored everything.
+        if vms.as_array().is_none_or(Vec::is_empty) {
+            return Err(Fault::new(FaultKind::NothingThere, "the settings of the lab's VMs"));
+        }
         for vm in vms.as_array_mut().into_iter().flatten() {
             if let Some(threads) = vm["threads"].as_array_mut() {
                 threads.retain(|t| t["role"] != "worker");

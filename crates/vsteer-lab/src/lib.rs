@@ -25,6 +25,7 @@ pub mod partition;
 pub mod preflight;
 pub mod process;
 pub mod report;
+mod slots;
 pub mod state;
 pub mod suite;
 pub mod vsphere;

@@ -19,6 +19,7 @@ use vsteer_lab::fetch::{Fetcher, cache_folder};
 use vsteer_lab::report::histogram::Summary;
 use vsteer_lab::report::stamp;
 use vsteer_lab::report::window::VmMeasured;
+use vsteer_lab::suite::session;
 use vsteer_lab::{case, demo, image, interrupt, keep, preflight, state, suite};
 
 /// Disposable real VMs to try vsteer on.
@@ -127,12 +128,16 @@ enum Command {
         #[command(flatten)]
         up: UpArgs,
         #[command(flatten)]
+        claims: ClaimsArg,
+        #[command(flatten)]
         output: Output,
     },
     /// Every case, at the size at which its promise is made.
     All {
         #[command(flatten)]
         up: UpArgs,
+        #[command(flatten)]
+        claims: ClaimsArg,
         #[command(flatten)]
         output: Output,
     },
@@ -147,6 +152,8 @@ enum Command {
         short: bool,
         #[command(flatten)]
         up: UpArgs,
+        #[command(flatten)]
+        claims: ClaimsArg,
         /// For how long to measure, s.
         #[arg(long, default_value_t = 20)]
         duration: u64,
@@ -212,6 +219,13 @@ struct Output {
     /// Print JSON.
     #[arg(long)]
     json: bool,
+}
+
+#[derive(Args)]
+struct ClaimsArg {
+    /// Write every claim and what came of it into FILE, as TAP (testanything.org).
+    #[arg(long, value_name = "FILE")]
+    claims: Option<PathBuf>,
 }
 
 #[derive(Args)]
@@ -379,29 +393,28 @@ fn run(command: Command) -> Result<ExitCode, Fault> {
                     .because(format!("{:?}", down.leftovers)));
             }
         }
-        Command::Test { up, output } => {
-            return run_cases(&up, &output, false, suite::CASES.iter().filter(|c| c.in_test));
+        Command::Test { up, claims, output } => {
+            return run_cases(&up, &output, &claims, false, &suite::in_test());
         }
-        Command::All { up, output } => return run_cases(&up, &output, true, suite::CASES),
-        Command::Cases => {
-            suite::CASES.iter().chain(suite::PARTS).for_each(|c| println!("{:16} {}", c.name, c.doc));
+        Command::All { up, claims, output } => {
+            let all: Vec<&suite::Case> = suite::CASES.iter().collect();
+            return run_cases(&up, &output, &claims, true, &all);
         }
-        Command::Run { which, short, up, output, .. } if which != "contention" => {
+        Command::Cases => print_cases(),
+        Command::Run { which, short, up, claims, output, .. } if which != "contention" => {
             let case =
                 suite::CASES.iter().chain(suite::PARTS).find(|c| c.name == which).ok_or_else(|| {
                     Fault::new(FaultKind::Usage, format!("there is no case {which:?}"))
                         .way_out("vsteer-lab cases lists them")
                 })?;
-            return run_cases(&up, &output, !short, [case]);
+            return run_cases(&up, &output, &claims, !short, &[case]);
         }
         Command::Run { up, duration, output, .. } => {
             let outcome = case::contention(&up.options()?, Duration::from_secs(duration))?;
             print(&output, &outcome, || {
                 print_windows(&outcome.vms);
                 println!("up {:.1} s, down {:.1} s, seed {}", outcome.up_s, outcome.down_s, outcome.seed);
-                for c in &outcome.checks {
-                    println!("{} {} ({})", if c.held { "ok  " } else { "FAIL" }, c.claim, c.found);
-                }
+                outcome.checks.iter().for_each(|c| println!("{c}"));
             });
             return Ok(ExitCode::from(if outcome.passed { 0 } else { FaultKind::Failed.exit_code() }));
         }
@@ -494,35 +507,42 @@ fn print_windows(vms: &[VmMeasured]) {
     }
 }
 
-/// Runs these cases; exit code 1 when one did not pass.
-fn run_cases<'a>(
+fn print_cases() {
+    println!("{:20} {:>10} {:>9}  what it claims", "case", "short min", "full min");
+    for c in suite::CASES.iter().chain(suite::PARTS) {
+        println!("{:20} {:>10.1} {:>9.1}  {}", c.name, c.minutes.short, c.minutes.full, c.doc);
+    }
+}
+
+/// Runs these cases; exit code 1 when a claim failed or nothing was judged.
+fn run_cases(
     up: &UpArgs,
     output: &Output,
+    claims: &ClaimsArg,
     full: bool,
-    cases: impl IntoIterator<Item = &'a suite::Case>,
+    cases: &[&suite::Case],
 ) -> Result<ExitCode, Fault> {
+    interrupt::watch()?;
     let lab = up.options()?;
     let bench = suite::Bench { output: cache_folder()?.join("cases"), seed: up.seed.unwrap_or(1), lab, full };
-    let mut ran = Vec::new();
-    for case in cases {
-        let one = suite::run(case, &bench);
-        for c in &one.findings.checks {
-            eprintln!("{} {}: {} ({})", if c.held { "ok  " } else { "FAIL" }, one.case, c.claim, c.found);
-        }
+    let tell = |one: &session::Ran| {
+        one.findings.checks.iter().for_each(|c| eprintln!("{} {}: {}", c.word(), one.case, c.told()));
         if let Some(fault) = &one.fault {
             eprintln!("FAIL {}: {fault}", one.case);
-            if fault.kind == FaultKind::Interrupted {
-                return Err(fault.clone());
-            }
         }
-        eprintln!("vsteer-lab: case {} took {:.0} s", one.case, one.took_s);
-        ran.push(one);
+        let (took, stated) = (one.took_s / 60.0, one.stated_min);
+        eprintln!("vsteer-lab: case {} took {took:.1} min of the {stated:.1} that it states", one.case);
+        if let Some(warning) = one.warning() {
+            eprintln!("vsteer-lab: warning: {warning}");
+        }
+    };
+    let ran = session::run_all(cases, &bench, &tell)?;
+    if let Some(file) = &claims.claims {
+        session::write_claims(&ran, file)?;
     }
-    let checks = || ran.iter().flat_map(|r| &r.findings.checks);
-    let passed = checks().filter(|c| c.held).count();
-    let failed = checks().filter(|c| !c.held).count() + ran.iter().filter(|r| r.fault.is_some()).count();
-    print(output, &ran, || println!("{passed} passed, {failed} failed"));
-    Ok(ExitCode::from(if failed == 0 && passed > 0 { 0 } else { FaultKind::Failed.exit_code() }))
+    let sums = session::Sums::of(&ran);
+    print(output, &ran, || println!("{sums}"));
+    Ok(ExitCode::from(if sums.failed == 0 && sums.passed > 0 { 0 } else { FaultKind::Failed.exit_code() }))
 }
 
 fn print_demo(shown: &demo::Demo) {
@@ -547,8 +567,6 @@ fn print_demo(shown: &demo::Demo) {
             number(a.work_units_per_s.map(f64::round)),
         );
     }
-    for c in &shown.checks {
-        println!("{} {} ({})", if c.held { "ok  " } else { "FAIL" }, c.claim, c.found);
-    }
+    shown.checks.iter().for_each(|c| println!("{c}"));
     println!("report: {}", shown.report.display());
 }

@@ -57,13 +57,13 @@ pub fn cpu_ns(pid: i32) -> Result<f64, Fault> {
     Ok(read.flatten().filter_map(of).sum())
 }
 
-/// Time of this machine's pCPUs so far, ns: `fields` of the first line of /proc/stat (`man 5 proc`).
-fn stat_ns(fields: &[usize]) -> Result<f64, Fault> {
+/// Time of this machine's pCPUs so far, ns: `fields` of the line of /proc/stat that begins with this (`man 5 proc`).
+fn stat_ns(begins: &str, fields: &[usize]) -> Result<f64, Fault> {
     /// USER_HZ: the unit of /proc/stat on every architecture that Linux and the lab share.
     const TICK_NS: f64 = 1e7;
     let text = std::fs::read_to_string("/proc/stat").map_err(|e| Fault::io("reading /proc/stat", &e))?;
-    let ticks: Vec<f64> =
-        text.lines().next().unwrap_or("").split_ascii_whitespace().flat_map(str::parse).collect();
+    let line = text.lines().find(|l| l.split_ascii_whitespace().next() == Some(begins));
+    let ticks: Vec<f64> = line.unwrap_or("").split_ascii_whitespace().skip(1).flat_map(str::parse).collect();
     let sum: Option<f64> = fields.iter().map(|field| ticks.get(*field)).sum();
     sum.map(|ticks| TICK_NS * ticks).ok_or_else(|| Fault::new(FaultKind::BadInput, "/proc/stat"))
 }
@@ -73,7 +73,7 @@ fn stat_ns(fields: &[usize]) -> Result<f64, Fault> {
 /// # Errors
 /// /proc/stat cannot be read.
 pub fn stolen_ns() -> Result<f64, Fault> {
-    stat_ns(&[7])
+    stat_ns("cpu", &[7])
 }
 
 /// Time in which they ran anything, ns.
@@ -81,8 +81,18 @@ pub fn stolen_ns() -> Result<f64, Fault> {
 /// # Errors
 /// As [`stolen_ns`].
 pub fn busy_ns() -> Result<f64, Fault> {
-    // user, nice, system, irq, softirq
-    stat_ns(&[0, 1, 2, 5, 6])
+    stat_ns("cpu", BUSY)
+}
+
+/// user, nice, system, irq, softirq
+const BUSY: &[usize] = &[0, 1, 2, 5, 6];
+
+/// Time in which this one ran anything, ns.
+///
+/// # Errors
+/// As [`stolen_ns`]; it is not there.
+pub fn busy_on_ns(pcpu: usize) -> Result<f64, Fault> {
+    stat_ns(&format!("cpu{pcpu}"), BUSY)
 }
 
 /// The state letter and the start time from the text of `/proc/PID/stat`. The name in parentheses may hold

@@ -281,8 +281,9 @@ pub fn observe(source: &Source, length: Duration, interval: Duration) -> Result<
         esxi.take_notes().iter().for_each(|n| eprintln!("vsteer: {n}"));
         return Ok(Stretch { config: esxi.config()?, collector: esxi.collector(), batches });
     }
-    let begin = Instant::now();
     let mut batches = vec![host.sample()?];
+    // On a busy host the first sample alone may take longer than `length`.
+    let begin = Instant::now();
     let mut next = begin;
     while begin.elapsed() < length {
         next = due(next, interval);

@@ -280,18 +280,11 @@ fn one_recording_gets_a_proposal_and_no_verdict() {
 }
 
 /// The first Chromium that can be started.
-fn chromium() -> Option<&'static str> {
-    let found = ["chromium", "chromium-browser", "google-chrome"]
+fn chromium() -> &'static str {
+    ["chromium", "chromium-browser", "google-chrome"]
         .into_iter()
-        .find(|name| Command::new(name).arg("--version").output().is_ok_and(|o| o.status.success()));
-    if found.is_none() {
-        assert!(
-            std::env::var_os("VSTEER_REQUIRE_CHROMIUM").is_none(),
-            "Chromium is not installed, and VSTEER_REQUIRE_CHROMIUM is set"
-        );
-        eprintln!("LEFT OUT: Chromium is not installed, so no browser has opened the report");
-    }
-    found
+        .find(|name| Command::new(name).arg("--version").output().is_ok_and(|o| o.status.success()))
+        .expect("Chromium is installed")
 }
 
 /// Ends a browser that does not end.
@@ -342,8 +335,9 @@ fn browse(browser: &str, page: &Path) -> (String, Vec<String>, Vec<String>) {
 }
 
 #[test]
+#[ignore = "needs Chromium"]
 fn a_browser_finds_nothing_wrong() {
-    let Some(browser) = chromium() else { return };
+    let browser = chromium();
     let dir = tempfile::tempdir().unwrap();
     let page = whole_report(dir.path());
     let (dom, console, asked) = browse(browser, &page);

@@ -19,10 +19,11 @@ const DEADLINE: &str = "VSTEER_TEST_DEADLINE";
 /// Exit code of a child whose task failed as it should.
 const REFUSED: i32 = 42;
 
-/// What the child does; nothing when the tests run as tests.
+/// What the child does.
 #[test]
+#[ignore = "helper: other tests run it as a process of its own"]
 fn child() {
-    let Some(name) = std::env::var_os(FOLDER) else { return };
+    let name = std::env::var_os(FOLDER).expect("the parent names a folder");
     let folder = Path::new(&name);
     let mut w = World::at(folder);
     if let Some(room) = std::env::var(ROOM).ok().and_then(|r| r.parse().ok()) {
@@ -54,7 +55,7 @@ fn hang(folder: &Path) -> ! {
     let deadline_unix_ns = now.as_nanos() as u64 + 2_000_000_000;
     let arm = |j: &mut Journal| {
         let mut c = Command::new(std::env::current_exe().unwrap());
-        c.args(["--exact", "kill::child"]).env(FOLDER, folder).env(TASK, "watch");
+        c.args(["--ignored", "--exact", "kill::child"]).env(FOLDER, folder).env(TASK, "watch");
         let watchdog = c.env(DEADLINE, deadline_unix_ns.to_string()).spawn().unwrap();
         j.write(Entry::Armed { pid: watchdog.id(), deadline_unix_ns })
     };
@@ -70,7 +71,7 @@ fn hang(folder: &Path) -> ! {
 }
 
 #[test]
-#[ignore = "takes 20 s, the time that a hung apply is given: make test runs it"]
+#[ignore = "takes 20 s, the time that a hung apply is given"]
 fn an_apply_that_hangs_is_killed_and_taken_back_by_its_watchdog() {
     let dir = folder();
     let status = run(dir.path(), "hang", ("VSTEER_FAULT_KILL", String::new()));
@@ -94,7 +95,7 @@ fn an_apply_that_hangs_is_killed_and_taken_back_by_its_watchdog() {
 
 fn run(folder: &Path, task: &str, variable: (&str, String)) -> ExitStatus {
     // A shell that ignores SIGXFSZ, so that a file too large is an error and not a death.
-    let script = "trap '' XFSZ; exec \"$0\" --exact kill::child --test-threads 1";
+    let script = "trap '' XFSZ; exec \"$0\" --ignored --exact kill::child --test-threads 1";
     let mut command = Command::new("sh");
     command.args(["-c", script]).arg(std::env::current_exe().unwrap());
     command.env(FOLDER, folder).env(TASK, task).env(variable.0, variable.1);

@@ -36,7 +36,19 @@ fn nothing_is_told_of_an_empty_tree() {
     for f in audit(&Tree::default()) {
         assert_eq!(f.state, None_, "{f:?}");
     }
-    assert_eq!(CHECKS.len(), 19);
+}
+
+#[test]
+fn names_are_unique_and_each_check_says_something() {
+    let (mut names, mut docs) = (BTreeMap::new(), BTreeMap::new());
+    let of_nothing = audit(&Tree::default());
+    for check in CHECKS {
+        assert!(names.insert(check.name, ()).is_none(), "two checks are called {}", check.name);
+        assert!(docs.insert(check.doc, ()).is_none(), "two checks are documented as {:?}", check.doc);
+        assert!(!check.doc.is_empty() && !check.name.contains(char::is_whitespace), "{}", check.name);
+        // Of a machine that has none of its files, too, or nobody learns that it was looked for.
+        assert!(of_nothing.iter().any(|f| f.check == check.name), "{} says nothing", check.name);
+    }
 }
 
 /// Files, check, setting, what it says.
@@ -209,6 +221,12 @@ fn each_setting_has_its_states() {
     ];
     for (files, check, setting, state) in cases {
         assert_eq!(said(&tree(files), check, setting).0, *state, "{check} of {files:?}");
+    }
+    // Definitions of VMs and tuned's profiles fill trees of tests of their own.
+    const ELSEWHERE: [&str; 3] = ["balloon", "pinning", "tuned"];
+    for check in CHECKS {
+        let has = cases.iter().any(|(_, name, _, state)| *name == check.name && *state != None_);
+        assert!(has != ELSEWHERE.contains(&check.name), "{} has no tree in which it applies", check.name);
     }
 }
 

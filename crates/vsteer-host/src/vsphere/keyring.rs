@@ -94,14 +94,12 @@ mod tests {
     }
 
     #[test]
+    #[ignore = "needs a keyring that may be written, which some containers refuse"]
     fn what_was_put_there_is_found() {
         let place = |host: &str| Place { user: "root".into(), host: host.into(), port: 443 };
         assert_eq!(password(&place("vsteer-test-nobody.invalid")).unwrap(), None);
         let there = place("vsteer-test.invalid");
-        if !put(&key_of(&there), b"pa ss\n") {
-            eprintln!("not run: no keyring may be written here");
-            return;
-        }
+        assert!(put(&key_of(&there), b"pa ss\n"), "{}", std::io::Error::last_os_error());
         assert_eq!(password(&there).unwrap().as_deref(), Some("pa ss"));
         assert!(put(&key_of(&there), &[0xff, 0xfe]));
         assert_eq!(password(&there).unwrap_err().kind, FaultKind::BadInput);

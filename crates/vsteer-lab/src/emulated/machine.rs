@@ -18,8 +18,8 @@
 use super::job::Job;
 use crate::command;
 use crate::fetch::kernels::FullKernel;
-use crate::interrupt;
 use crate::process::{self, ProcessId};
+use crate::{interrupt, slots};
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -145,6 +145,7 @@ impl Machine<'_> {
 /// It said that it failed, ended without having said that it is done, did not end within `limit`, or the person
 /// interrupted: with the console's last lines.
 pub fn boot(emulator: &Path, arguments: &[String], files: &Files, limit: Duration) -> Result<Vec<u8>, Fault> {
+    let _slot = slots::take()?;
     let results = watched_boot(emulator, arguments, files, limit).and_then(|bytes| {
         let mut results = vec![0; bytes];
         std::fs::File::open(&files.results)

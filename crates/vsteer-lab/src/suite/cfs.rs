@@ -5,7 +5,7 @@
 //! where it woke often enough. Ready shares are not: this kernel does not tell limited time, so that they cannot be told
 //! from it.
 
-use super::{Bench, Case, Findings};
+use super::{Bench, Case, Findings, Minutes};
 use crate::drive::Vsteer;
 use crate::emulated::job::Job;
 use crate::emulated::{self, Options};
@@ -23,6 +23,8 @@ pub const CASE: Case = Case {
     name: "cfs",
     doc: "replays of recordings of CFS on a host in exact virtual time: shares within 2 points, dispatches and wake-up p99 within 20 %",
     in_test: false,
+    minutes: Minutes::new(2.0, 20.0),
+    beside: false,
     run,
 };
 

@@ -4,7 +4,7 @@
 //! `rollback` runs and the settings are compared with those before. With a plan of each kind of change, since each has
 //! its own way back.
 
-use super::{Bench, Case, Findings};
+use super::{Bench, Case, Findings, Minutes};
 use crate::command;
 use crate::drive::Vsteer;
 use serde_json::{Value, json};
@@ -17,6 +17,8 @@ pub const CASE: Case = Case {
     name: "crash",
     doc: "killed before and after every journal write of an apply, rollback restores the former state",
     in_test: true,
+    minutes: Minutes::new(1.2, 4.0),
+    beside: false,
     run,
 };
 

@@ -5,29 +5,34 @@
 
 mod audit;
 mod blame;
+mod budget;
 mod cfs;
 mod collectors;
 mod crash;
 mod display;
 mod emulated;
 mod experiments;
+mod findings;
+mod judge;
 mod loops;
 mod openmp;
 mod prediction;
 mod realtime;
 mod service;
+pub mod session;
 mod steered;
+mod stopped;
+mod surroundings;
 mod topology;
 mod verdicts;
 mod vsphere;
 mod xen;
 
-use crate::case::Check;
 use crate::contention::spec::Spec;
 use crate::contention::{Lab, Options, down};
 use crate::drive::{Vsteer, wait};
-use serde::Serialize;
-use serde_json::Value;
+pub use budget::Minutes;
+pub use findings::{Evidence, Findings, worst};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use vsteer_core::Fault;
@@ -98,22 +103,6 @@ impl Bench {
     }
 }
 
-/// What a case found: claims, and the figures behind them.
-#[derive(Debug, Clone, Default, Serialize)]
-pub struct Findings {
-    /// The claims.
-    pub checks: Vec<Check>,
-    /// Figures, for the record.
-    pub figures: Value,
-}
-
-impl Findings {
-    /// Adds a claim.
-    pub fn claim(&mut self, claim: impl Into<String>, held: bool, found: impl Into<String>) {
-        self.checks.push(Check { claim: claim.into(), held, found: found.into() });
-    }
-}
-
 /// One case.
 pub struct Case {
     /// Its name.
@@ -122,8 +111,17 @@ pub struct Case {
     pub doc: &'static str,
     /// Is it part of `lab test`?
     pub in_test: bool,
+    /// How long it takes.
+    pub minutes: Minutes,
+    /// May it run beside others of this kind, because no claim depends on this machine's time?
+    pub beside: bool,
     /// Runs it.
     pub run: fn(&Bench) -> Result<Findings, Fault>,
+}
+
+/// The cases of `lab test`.
+pub fn in_test() -> Vec<&'static Case> {
+    CASES.iter().chain(PARTS).filter(|c| c.in_test).collect()
 }
 
 /// Every case.
@@ -170,41 +168,6 @@ pub const PARTS: &[Case] = &[
     experiments::OBSERVED,
     experiments::LASTING,
 ];
-
-/// A case that was run.
-#[derive(Debug, Clone, Serialize)]
-pub struct Ran {
-    /// Its name.
-    pub case: &'static str,
-    /// Did every claim hold, and did it run to its end?
-    pub passed: bool,
-    /// How long it took, s.
-    pub took_s: f64,
-    /// What it found.
-    #[serde(flatten)]
-    pub findings: Findings,
-    /// Why it did not run to its end.
-    pub fault: Option<Fault>,
-}
-
-/// Runs a case.
-pub fn run(case: &Case, bench: &Bench) -> Ran {
-    eprintln!("vsteer-lab: case {}: {}", case.name, case.doc);
-    let begun = Instant::now();
-    let result = std::fs::create_dir_all(&bench.output)
-        .map_err(|e| Fault::io(format!("making {}", bench.output.display()), &e))
-        .and_then(|()| (case.run)(bench));
-    let took_s = begun.elapsed().as_secs_f64();
-    match result {
-        Ok(findings) => {
-            let passed = !findings.checks.is_empty() && findings.checks.iter().all(|c| c.held);
-            Ran { case: case.name, passed, took_s, findings, fault: None }
-        }
-        Err(fault) => {
-            Ran { case: case.name, passed: false, took_s, findings: Findings::default(), fault: Some(fault) }
-        }
-    }
-}
 
 /// Keeps one pCPU busy under the name that the case `blame` looks for.
 ///

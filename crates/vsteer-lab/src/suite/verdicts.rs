@@ -5,7 +5,7 @@
 //! ready time of one VM in the second of each pair; at least 36 of 40 must be found. The samples are real, the change
 //! is added to their counters, so that its size is known.
 
-use super::{Bench, Case, Findings};
+use super::{Bench, Case, Findings, Minutes};
 use serde_json::json;
 use std::path::Path;
 use std::time::Duration;
@@ -20,6 +20,8 @@ pub const CASE: Case = Case {
     name: "verdicts",
     doc: "verify: 36 of 40 unchanged pairs say no difference, 36 of 40 planted changes are found",
     in_test: false,
+    minutes: Minutes::new(3.0, 16.0),
+    beside: false,
     run,
 };
 

@@ -16,8 +16,8 @@ use crate::contention::Lab;
 use crate::drive::{Vsteer, wait};
 use crate::report::requests::{self, requests_file};
 use crate::suite::steered::failed;
+use crate::suite::stopped::Stopped;
 use crate::suite::{Bench, Findings};
-use rustix::process::{Pid, Signal, kill_process};
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::path::Path;
@@ -84,31 +84,6 @@ const ORDERS: [[Now; 3]; 6] = [
     [Now::After, Now::Alone, Now::Before],
     [Now::Before, Now::Alone, Now::After],
 ];
-
-/// VMs that stand still; they go on where it is dropped.
-struct Stopped(Vec<Pid>);
-
-impl Stopped {
-    /// All but this one.
-    fn all_but(lab: &Lab, vm: &str) -> Result<Stopped, Fault> {
-        let others = lab.status().vms.into_iter().filter(|other| other.vm.name != vm);
-        let pids: Vec<Pid> = others.filter_map(|other| Pid::from_raw(other.pid?)).collect();
-        let stopped = Stopped(pids);
-        for pid in &stopped.0 {
-            kill_process(*pid, Signal::STOP).map_err(|e| failed(&format!("stopping VM {pid:?}: {e}")))?;
-        }
-        Ok(stopped)
-    }
-}
-
-impl Drop for Stopped {
-    fn drop(&mut self) {
-        // One that has gone has nothing to go on with.
-        for pid in &self.0 {
-            let _ = kill_process(*pid, Signal::CONT);
-        }
-    }
-}
 
 /// A mean and half its 95 % interval.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]

@@ -11,7 +11,7 @@
 
 mod contention;
 
-use super::{Bench, Case, Findings};
+use super::{Bench, Case, Findings, Minutes};
 use crate::drive::Vsteer;
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -22,6 +22,8 @@ pub const CASE: Case = Case {
     name: "display",
     doc: "remote display: frames that can be read, per codec; a region codec beside PNG; real servers, and what they negotiate; what the harness itself takes",
     in_test: true,
+    minutes: Minutes::new(1.2, 40.0),
+    beside: false,
     run,
 };
 
@@ -30,6 +32,8 @@ pub const CONTENTION: Case = Case {
     name: "display-contention",
     doc: "remote display in a real VM: frames lost beside VMs that compute, and won back by a plan, in turn, with intervals",
     in_test: false,
+    minutes: Minutes::new(3.0, 20.0),
+    beside: false,
     run: |bench| {
         let mut findings = Findings::default();
         findings.figures = contention::run(bench, &mut findings)?;

@@ -12,7 +12,7 @@ mod overhead;
 mod reboots;
 mod tuned;
 
-use super::{Bench, Case, Findings};
+use super::{Bench, Case, Findings, Minutes};
 use serde_json::json;
 use vsteer_core::Fault;
 use vsteer_experiment::simulated;
@@ -22,6 +22,8 @@ pub const CASE: Case = Case {
     name: "experiments",
     doc: "error rates as claimed, at most 1 % and 10 ms of a run for the harness, killed and resumed with every run accounted for",
     in_test: true,
+    minutes: Minutes::new(2.0, 45.0),
+    beside: false,
     run,
 };
 
@@ -30,6 +32,8 @@ pub const REBOOTS: Case = Case {
     name: "experiment-reboots",
     doc: "an experiment over tuned's profile and kernel words: at least 4 boots, killed in the middle, every run accounted for, the machine as found",
     in_test: false,
+    minutes: Minutes::new(25.0, 25.0),
+    beside: false,
     run: |bench| {
         let mut findings = Findings::default();
         findings.figures = reboots::run(bench, &mut findings)?;
@@ -42,6 +46,8 @@ pub const OBSERVED: Case = Case {
     name: "experiment-observed",
     doc: "ready of a VM beside burners with its shares as the factor, against the kernel's figure and the shares; a VM that ends has no value",
     in_test: false,
+    minutes: Minutes::new(4.0, 4.0),
+    beside: false,
     run: |bench| {
         let mut findings = Findings::default();
         findings.figures = observed::run(bench, &mut findings)?;
@@ -54,6 +60,8 @@ pub const LASTING: Case = Case {
     name: "experiment-lasting",
     doc: "what was better in libvirt's definition of a real VM and in the menu that Debian's update-grub makes; taken back to the byte",
     in_test: false,
+    minutes: Minutes::new(3.0, 3.0),
+    beside: false,
     run: |bench| {
         let mut findings = Findings::default();
         findings.figures = lasting::run(bench, &mut findings)?;

@@ -7,7 +7,7 @@
 //!
 //! Left out: Xen and vSphere under an experiment (their Observe is held to its own figures in their cases).
 
-use super::super::{Bench, Findings};
+use super::super::{Bench, Findings, worst};
 use super::overhead::lines;
 use crate::libvirtd;
 use serde_json::Value;
@@ -103,7 +103,7 @@ fn runs(folder: &str) -> Result<Vec<Value>, Fault> {
 fn ready_by_shares(findings: &mut Findings, report: &Value, runs: &[Value]) {
     let value = |r: &Value, i: usize| r["values"][i].as_f64();
     let pairs: Vec<(f64, f64)> = runs.iter().filter_map(|r| Some((value(r, 0)?, value(r, 1)?))).collect();
-    let furthest = pairs.iter().map(|(ours, kernels)| (ours - kernels).abs()).fold(0.0, f64::max);
+    let furthest = worst(pairs.iter().map(|(ours, kernels)| (ours - kernels).abs()));
     findings.claim(
         format!("ready of each run is the kernel's own figure within {KERNEL_POINTS} points"),
         pairs.len() == 2 * BLOCKS && furthest <= KERNEL_POINTS,
@@ -143,7 +143,7 @@ fn ready_by_shares(findings: &mut Findings, report: &Value, runs: &[Value]) {
         ),
     );
     let counted: Vec<(f64, f64)> = runs.iter().filter_map(|r| Some((value(r, 6)?, value(r, 7)?))).collect();
-    let furthest = counted.iter().map(|(ours, procs)| (ours / procs - 1.0).abs()).fold(0.0, f64::max);
+    let furthest = worst(counted.iter().map(|(ours, procs)| (ours / procs - 1.0).abs()));
     let moves: Vec<f64> = runs.iter().filter_map(|r| value(r, 8)).collect();
     findings.claim(
         format!("switches of each run by the kernel's counter are those of /proc within {SWITCHES}, and pinned vCPUs were never moved"),
@@ -156,6 +156,7 @@ fn ready_by_shares(findings: &mut Findings, report: &Value, runs: &[Value]) {
         "one vCPU has no sibling to lag behind, and its waits have a median",
         lag.len() == runs.len()
             && lag.iter().all(|l| *l == 0.0)
+            && !runs.is_empty()
             && spell.iter().all(|s| *s > 0.0)
             && spell.len() == runs.len(),
         format!("lag {lag:?} %, ready_p50 {spell:?} ms"),

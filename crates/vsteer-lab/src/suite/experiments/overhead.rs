@@ -1,21 +1,30 @@
 //! What does the harness add to a run? In turn with a bare loop that runs the same command in the same shell.
 //!
 //! Two figures: how much longer a command of a second is by vsteer's clock than by the bare loop's; and what goes by between runs (lines that are synced, looking
-//! what is next), which is the experiment's whole length less what its runs took, per run. The median is told: this machine may have other work.
+//! what is next), which is the experiment's whole length less what its runs took, per run. Medians of a few runs make a
+//! round, and rounds are judged with their surroundings ([`crate::suite::judge`]): this machine may have other work.
 
+use super::super::judge::{Bound, Round, Rule, Verdict};
+use super::super::surroundings::Watch;
 use super::super::{Bench, Findings};
 use crate::drive::Vsteer;
 use serde_json::{Value, json};
 use std::process::Command;
 use std::time::{Duration, Instant};
-use vsteer_core::stats::quantile;
+use vsteer_core::stats::{mean, quantile};
 use vsteer_core::{Fault, FaultKind};
 
 const LIMIT: Duration = Duration::from_secs(600);
-/// Runs of a second, of either.
-const SECONDS: usize = 10;
-/// Runs of nothing at all.
-const MANY: usize = 200;
+/// Runs of a second in a round, of each setting, and by the bare loop.
+const SECONDS: usize = 3;
+/// How much longer a command of a second may be. By a hundredth of that rounds of a calm machine lie apart.
+const LONGER: Rule =
+    Rule { bound: Bound::AtMost(1.01), band: 0.002, least: 2, most: 6, load_only_hurts: false };
+/// Blocks of two runs of nothing at all, in a round.
+const MANY: usize = 40;
+/// What may go by between two runs, s.
+const BETWEEN: Rule =
+    Rule { bound: Bound::AtMost(0.010), band: 0.002, least: 3, most: 6, load_only_hurts: true };
 
 fn median(x: &[f64]) -> f64 {
     quantile(x, 0.5).unwrap_or(f64::NAN)
@@ -58,37 +67,40 @@ fn bare(command: &str) -> Result<f64, Fault> {
 /// The part.
 pub fn run(bench: &Bench, findings: &mut Findings) -> Result<Value, Fault> {
     const SECOND: &str = "exec sleep 1";
-    let mut alone = Vec::new();
-    let (mut told, mut wholes) = (Vec::new(), Vec::new());
-    // In turn, so that what else this machine does is in both.
-    for _ in 0..SECONDS / 5 {
-        let (took, whole) = experiment(bench, "second", SECOND, 5)?;
-        alone.extend((0..5).map(|_| bare(SECOND)).collect::<Result<Vec<_>, _>>()?);
+    let (mut alone, mut told, mut rounds) = (Vec::new(), Vec::new(), Vec::new());
+    while LONGER.judge(&rounds) == Verdict::Again {
+        let watch = Watch::start(&[])?;
+        let (took, _) = experiment(bench, "second", SECOND, SECONDS)?;
+        let bare = (0..SECONDS).map(|_| bare(SECOND)).collect::<Result<Vec<_>, _>>()?;
+        let value = median(&took) / median(&bare);
+        rounds.push(Round { value, disturbed: watch.end()?.disturbed() });
         told.extend(took);
-        wholes.push(whole);
+        alone.extend(bare);
     }
-    let (by_vsteer, by_itself) = (median(&told), median(&alone));
-    findings.claim(
-        "a command of 1 s is at most 1 % longer by vsteer's clock than by a bare loop's",
-        by_vsteer <= 1.01 * by_itself,
-        format!(
-            "{:.2} ms against {:.2} ms (medians of {} and {})",
-            1e3 * by_vsteer,
-            1e3 * by_itself,
-            told.len(),
-            alone.len()
-        ),
+    let shown = format!(
+        "{:.2} ms against {:.2} ms (medians of {} and {})",
+        1e3 * median(&told),
+        1e3 * median(&alone),
+        told.len(),
+        alone.len()
     );
+    let claim = "a command of 1 s is at most 1 % longer by vsteer's clock than by a bare loop's";
+    LONGER.claim(findings, claim, &rounds, shown);
     // Starting vsteer is in both, and so falls out.
     let (few, few_whole) = experiment(bench, "few", "true", 5)?;
-    let (many, many_whole) = experiment(bench, "many", "true", MANY / 2)?;
+    let (mut many, mut rounds) = (Vec::new(), Vec::new());
     let between = |took: &[f64], whole: f64| whole - took.iter().sum::<f64>();
-    let each = (between(&many, many_whole) - between(&few, few_whole)) / (many.len() - few.len()) as f64;
-    findings.claim(
-        "between two runs go by at most 10 ms",
-        each <= 0.010 && many.len() >= MANY,
-        format!("{:.2} ms, over {} runs", 1e3 * each, many.len()),
-    );
+    while BETWEEN.judge(&rounds) == Verdict::Again {
+        let watch = Watch::start(&[])?;
+        let (took, whole) = experiment(bench, "many", "true", MANY)?;
+        let more = took.len().saturating_sub(few.len());
+        let value = (between(&took, whole) - between(&few, few_whole)) / more as f64;
+        rounds.push(Round { value, disturbed: watch.end()?.disturbed() });
+        many.extend(took);
+    }
+    let each: Vec<f64> = rounds.iter().map(|r| r.value).collect();
+    let shown = format!("{:.2} ms, over {} runs", 1e3 * mean(&each).unwrap_or(f64::NAN), many.len());
+    BETWEEN.claim(findings, "between two runs go by at most 10 ms", &rounds, shown);
     Ok(json!({
         "second_by_vsteer_s": told, "second_by_itself_s": alone, "between_runs_s": each,
         "true_by_vsteer_s": median(&many), "runs": many.len(),

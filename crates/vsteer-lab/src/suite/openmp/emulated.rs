@@ -16,7 +16,7 @@ use crate::fetch::kernels::Which;
 use crate::report::window::GuestReport;
 use crate::suite::realtime::boots;
 use crate::suite::steered::failed;
-use crate::suite::{Bench, Case, Findings};
+use crate::suite::{Bench, Case, Findings, Minutes};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use std::fmt::Write;
@@ -30,6 +30,8 @@ pub const CASE: Case = Case {
     name: "openmp-emulated",
     doc: "parallel loops in two VMs of two vCPUs on the emulated host, each pinned to a pCPU: what the observer sees, not how fast",
     in_test: false,
+    minutes: Minutes::new(3.0, 15.0),
+    beside: false,
     run,
 };
 

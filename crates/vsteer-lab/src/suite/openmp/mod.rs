@@ -14,7 +14,7 @@ pub mod loops;
 mod rule;
 
 use super::steered::failed;
-use super::{Bench, Case, Findings};
+use super::{Bench, Case, Findings, Minutes};
 use crate::contention::Lab;
 use crate::drive::{Vsteer, wait};
 use crate::interrupt;
@@ -33,6 +33,8 @@ pub const CASE: Case = Case {
     name: "openmp",
     doc: "parallel loops in two local VMs, pinned and floating, by an experiment: effects with intervals beside the simulator's",
     in_test: false,
+    minutes: Minutes::new(6.0, 30.0),
+    beside: false,
     run,
 };
 

@@ -11,7 +11,7 @@ use super::{LIMIT, LOGGED_S, regions};
 use crate::command;
 use crate::drive::{Vsteer, wait};
 use crate::suite::steered::failed;
-use crate::suite::{Bench, Findings};
+use crate::suite::{Bench, Evidence, Findings};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -35,8 +35,9 @@ pub fn weighed(
     let plan = v.json(&["plan", &seen, "--only", "pin"], LIMIT)?;
     let pins = plan["steps"].as_array().map_or(0, Vec::len);
     let why = &plan["alternatives"][0]["why_not"];
-    findings.claim(
+    findings.claim_on(
         format!("OpenMP, {name}: `plan --only pin` proposes pins where the experiment says that they pay, and only there"),
+        Evidence::count(if measured.pct.is_finite() { measured.n } else { 0 }, 2, "blocks"),
         (pins > 0) == (measured.sign() > 0.0),
         format!("{pins} pins, {why}; measured {}", measured.told()),
     );

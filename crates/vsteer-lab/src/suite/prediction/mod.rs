@@ -13,7 +13,7 @@ mod drawn;
 mod emulated;
 mod local;
 
-use super::{Bench, Case, Findings};
+use super::{Bench, Case, Findings, Minutes};
 use serde_json::{Value, json};
 use vsteer_core::Fault;
 use vsteer_core::stats::{mean, quantile};
@@ -24,6 +24,8 @@ pub const CASE: Case = Case {
     doc: "record under A, predict B, apply B, measure: exact host within 1 point and 15 %, local VMs within 3 and 30 %",
     // It does not hold yet: docs/accuracy.md.
     in_test: false,
+    minutes: Minutes::new(5.0, 120.0),
+    beside: false,
     run,
 };
 

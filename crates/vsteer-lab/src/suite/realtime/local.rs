@@ -2,7 +2,9 @@
 //!
 //! On this machine's own kernel and two pCPUs, beside two burners: the mean lateness of a guest's 10 ms timers and the burners' work,
 //! with the service and without in turn. Then on one pCPU a VM that wakes all the time and wants all it can get: its share. Then the
-//! service is killed: what is left of it? Times are a real machine's, with all its noise; so turns are taken, and means are of all.
+//! service is killed: what is left of it? Times are a real machine's, with all its noise, so turns are taken. In full the
+//! means of all turns are judged. In short each pair of turns is a round that is judged with its surroundings
+//! ([`crate::suite::judge`]).
 
 use crate::command;
 use crate::contention::Lab;
@@ -12,7 +14,9 @@ use crate::libvirtd;
 use crate::process::{cpu_ns, stolen_ns};
 use crate::report::clock::now_ns;
 use crate::report::window::VmMeasured;
-use crate::suite::{Bench, Findings};
+use crate::suite::judge::{Bound, Round, Rule, Verdict};
+use crate::suite::surroundings::{Surroundings, Watch};
+use crate::suite::{Bench, Findings, worst};
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
@@ -20,9 +24,12 @@ use vsteer_core::stats::mean;
 use vsteer_core::{Fault, FaultKind};
 
 const LIMIT: Duration = Duration::from_secs(120);
-/// Turns, and how long each is.
-const ROUNDS: (u32, u32) = (5, 2);
-const TURN: Duration = Duration::from_secs(10);
+/// Turns in full. In short there are as many as the rules need.
+const ROUNDS: u32 = 5;
+/// How long a turn is, in full and in short, s.
+const TURN_S: (u64, u64) = (10, 6);
+/// A VM's reports must cover this part of a turn: else half of its work would be taken for all of it.
+const COVERED_LEAST: f64 = 0.7;
 /// Of one turn.
 const TURN_TRIES: u32 = 3;
 /// After a change.
@@ -30,6 +37,14 @@ const SETTLE: Duration = Duration::from_secs(2);
 /// Lateness on average with the service, and what the burners keep.
 const LATE_MOST_MS: f64 = 1.0;
 const KEPT_LEAST: f64 = 0.95;
+/// In short. A band is how far apart rounds of a calm machine were seen to lie.
+const LATE: Rule =
+    Rule { bound: Bound::AtMost(LATE_MOST_MS), band: 0.2, least: 3, most: 6, load_only_hurts: true };
+const KEPT: Rule =
+    Rule { bound: Bound::AtLeast(KEPT_LEAST), band: 0.03, least: 3, most: 6, load_only_hurts: false };
+/// What else runs on the pCPU only adds to how far off the share is.
+const SHARE: Rule =
+    Rule { bound: Bound::AtMost(FAIR), band: 0.002, least: 1, most: 4, load_only_hurts: true };
 /// Of its share, what a VM that floods may be off by, over this time.
 const FAIR: f64 = 0.01;
 const FAIR_OVER: Duration = Duration::from_secs(10);
@@ -93,6 +108,7 @@ struct Turn {
     work: f64,
     /// Who used the pCPUs meanwhile.
     used: Used,
+    around: Surroundings,
     told: Value,
 }
 
@@ -130,48 +146,61 @@ impl Used {
 }
 
 /// A turn in which a VM did not report throughout is made again: half of the burners' work would be taken for all of it.
-fn turn(lab: &Lab, v: &Vsteer, vm: &str, with: bool) -> Result<Turn, Fault> {
+fn turn(lab: &Lab, v: &Vsteer, vm: &str, with: bool, length: Duration) -> Result<Turn, Fault> {
     for _ in 1..TURN_TRIES {
-        match turn_once(lab, v, vm, with) {
+        match turn_once(lab, v, vm, with, length) {
             Err(fault) if fault.kind == FaultKind::NothingThere => {
                 eprintln!("vsteer-lab: {fault}; the turn is made again");
             }
             made => return made,
         }
     }
-    turn_once(lab, v, vm, with)
+    turn_once(lab, v, vm, with, length)
 }
 
-fn turn_once(lab: &Lab, v: &Vsteer, vm: &str, with: bool) -> Result<Turn, Fault> {
+fn turn_once(lab: &Lab, v: &Vsteer, vm: &str, with: bool, length: Duration) -> Result<Turn, Fault> {
     let begun = if with { Some(enable(v, vm)?) } else { None };
     let service = begun.as_ref().map(|_| Service(v));
     let pid = begun.and_then(|begun| i32::try_from(begun["pid"].as_i64()?).ok());
     wait("settling", SETTLE)?;
     let since = now_ns();
+    let watch = Watch::start(&pids_of(lab)?.into_iter().chain(pid).collect::<Vec<_>>())?;
     let (before, begin) = (Used::so_far(lab, vm, pid)?, Instant::now());
-    wait(if with { "with the service" } else { "without" }, TURN)?;
+    wait(if with { "with the service" } else { "without" }, length)?;
     let used = Used::so_far(lab, vm, pid)?.since(before, begin.elapsed().as_nanos() as f64);
+    let around = watch.end()?;
     let measured = lab.window(since, now_ns());
     let told = service.map(Service::end).transpose()?.unwrap_or_default();
     let window = |m: &VmMeasured| {
-        let absent = m.absent.clone().unwrap_or_default();
-        let fault =
-            || Fault::new(FaultKind::NothingThere, format!("{} did not report", m.vm)).because(absent);
-        m.window.clone().ok_or_else(fault)
+        let why = match (&m.window, &m.absent) {
+            (Some(w), _) if w.window_s >= COVERED_LEAST * length.as_secs_f64() => return Ok(w.clone()),
+            (Some(w), _) => format!("its reports cover {:.1} s", w.window_s),
+            (None, absent) => absent.clone().unwrap_or_default(),
+        };
+        Err(Fault::new(FaultKind::NothingThere, format!("{} did not report throughout", m.vm)).because(why))
     };
     let timers = measured.iter().find(|m| m.vm == vm).ok_or_else(|| failed("the timers' VM is gone"))?;
     let late = window(timers)?.lateness.ok_or_else(|| failed("the timers' VM tells no lateness"))?;
     let burners = measured.iter().filter(|m| m.workload.starts_with("burn"));
     let work = burners.map(|m| Ok(window(m)?.work_units_per_s)).sum::<Result<f64, Fault>>()?;
-    Ok(Turn { late_ms: late.mean_ms, work, used, told })
+    Ok(Turn { late_ms: late.mean_ms, work, used, around, told })
 }
 
 fn lateness(bench: &Bench, lab: &Lab, v: &Vsteer, findings: &mut Findings) -> Result<Value, Fault> {
     let vm = named(lab, "periodic")?;
+    let length = Duration::from_secs(if bench.full { TURN_S.0 } else { TURN_S.1 });
     let (mut without, mut with) = (Vec::new(), Vec::new());
-    for _ in 0..if bench.full { ROUNDS.0 } else { ROUNDS.1 } {
-        without.push(turn(lab, v, &vm, false)?);
-        with.push(turn(lab, v, &vm, true)?);
+    let (mut lates, mut kepts) = (Vec::new(), Vec::new());
+    loop {
+        let (before, after) = (turn(lab, v, &vm, false, length)?, turn(lab, v, &vm, true, length)?);
+        lates.push(Round { value: after.late_ms, disturbed: after.around.disturbed() });
+        kepts.push(Round { value: after.work / before.work, disturbed: after.around.moved(&before.around) });
+        without.push(before);
+        with.push(after);
+        let again = [LATE.judge(&lates), KEPT.judge(&kepts)].contains(&Verdict::Again);
+        if if bench.full { with.len() == ROUNDS as usize } else { !again } {
+            break;
+        }
     }
     let late = |turns: &[Turn]| turns.iter().map(|t| t.late_ms).collect::<Vec<_>>();
     let work = |turns: &[Turn]| turns.iter().map(|t| t.work).collect::<Vec<_>>();
@@ -180,33 +209,40 @@ fn lateness(bench: &Bench, lab: &Lab, v: &Vsteer, findings: &mut Findings) -> Re
         |turns: &[Turn], part: fn(&Used) -> f64| of(&turns.iter().map(|t| part(&t.used)).collect::<Vec<_>>());
     let used = |turns: &[Turn]| turns.iter().map(|t| t.used).collect::<Vec<_>>();
     let (before, after) = (late(&without), late(&with));
-    findings.claim(
-        "beside two burners a guest's 10 ms timers are late by 1 ms on average, at most",
-        of(&after) <= LATE_MOST_MS,
-        format!("{:.2} ms, without {:.2}; in turn {before:.2?} and {after:.2?}", of(&after), of(&before)),
-    );
+    let claim = "beside two burners a guest's 10 ms timers are late by 1 ms on average, at most";
+    let told =
+        format!("{:.2} ms, without {:.2}; in turn {before:.2?} and {after:.2?}", of(&after), of(&before));
+    if bench.full {
+        findings.claim(claim, of(&after) <= LATE_MOST_MS, told);
+    } else {
+        LATE.claim(findings, claim, &lates, told);
+    }
     let kept = of(&work(&with)) / of(&work(&without));
-    findings.claim(
-        "the burners keep 95 % of their work, at least",
-        kept >= KEPT_LEAST,
-        format!(
-            "{:.1} %; pCPUs: burners {:.3}, without {:.3}; guest {:.3}, without {:.3}; the service itself {:.3}; stolen from this machine {:.3}, \
-             without {:.3}",
-            100.0 * kept,
-            pcpus(&with, |u| u.burners),
-            pcpus(&without, |u| u.burners),
-            pcpus(&with, |u| u.guest),
-            pcpus(&without, |u| u.guest),
-            pcpus(&with, |u| u.service),
-            pcpus(&with, |u| u.stolen),
-            pcpus(&without, |u| u.stolen),
-        ),
+    let claim = "the burners keep 95 % of their work, at least";
+    let told = format!(
+        "{:.1} %; pCPUs: burners {:.3}, without {:.3}; guest {:.3}, without {:.3}; the service itself {:.3}; stolen from this machine {:.3}, \
+             without {:.3}; other work {:.2?}, without {:.2?}",
+        100.0 * kept,
+        pcpus(&with, |u| u.burners),
+        pcpus(&without, |u| u.burners),
+        pcpus(&with, |u| u.guest),
+        pcpus(&without, |u| u.guest),
+        pcpus(&with, |u| u.service),
+        pcpus(&with, |u| u.stolen),
+        pcpus(&without, |u| u.stolen),
+        with.iter().map(|t| t.around.others).collect::<Vec<_>>(),
+        without.iter().map(|t| t.around.others).collect::<Vec<_>>(),
     );
+    if bench.full {
+        findings.claim(claim, kept >= KEPT_LEAST, told);
+    } else {
+        KEPT.claim(findings, claim, &kepts, told);
+    }
     let told = &with[0].told["ended"]["vms"][0];
     findings.claim(
         "the service tells how long from waking to running, and that the VM was first",
         told["wake_to_running_us"]["count"].as_u64().is_some_and(|n| n > 100)
-            && told["first_s"].as_f64().is_some_and(|s| s > 0.9 * TURN.as_secs_f64()),
+            && told["first_s"].as_f64().is_some_and(|s| s > 0.9 * length.as_secs_f64()),
         format!(
             "{} times, half of them within {:.0} us, 99 % within {:.0}; first for {:.1} s",
             told["wake_to_running_us"]["count"],
@@ -216,7 +252,9 @@ fn lateness(bench: &Bench, lab: &Lab, v: &Vsteer, findings: &mut Findings) -> Re
         ),
     );
     Ok(json!({ "late_ms_without": before, "late_ms_with": after, "work_without": work(&without),
-        "work_with": work(&with), "pcpus_without": used(&without), "pcpus_with": used(&with), "told": told }))
+        "work_with": work(&with), "pcpus_without": used(&without), "pcpus_with": used(&with),
+        "around_without": without.iter().map(|t| &t.around).collect::<Vec<_>>(),
+        "around_with": with.iter().map(|t| &t.around).collect::<Vec<_>>(), "told": told }))
 }
 
 /// What is left of a service that was killed.
@@ -269,6 +307,11 @@ fn pid_of(lab: &Lab, name: &str) -> Result<i32, Fault> {
     process.map(|p| p.pid).ok_or_else(|| failed(format!("{name} does not run")))
 }
 
+/// All processes that run VMs.
+fn pids_of(lab: &Lab) -> Result<Vec<i32>, Fault> {
+    lab.state().vms.iter().map(|vm| pid_of(lab, &vm.name)).collect()
+}
+
 /// Of what all VMs got over a while, each one's part.
 fn parts(lab: &Lab, names: &[String]) -> Result<Vec<f64>, Fault> {
     let pids = names.iter().map(|name| pid_of(lab, name)).collect::<Result<Vec<_>, _>>()?;
@@ -294,28 +337,38 @@ fn shares(bench: &Bench, lab: &Lab, v: &Vsteer, findings: &mut Findings) -> Resu
     }
     wait("settling on one pCPU", SETTLE)?;
     let at = names.iter().position(|name| *name == flood).unwrap_or(0);
-    let (mut without, mut with) = (Vec::new(), Vec::new());
-    let mut told = Value::Null;
-    for _ in 0..if bench.full { ROUNDS.0 } else { 1 } {
-        without.push(parts(lab, &names)?[at]);
-        enable(v, &flood)?;
+    let due = 1.0 / names.len() as f64;
+    let (mut without, mut with, mut rounds) = (Vec::new(), Vec::new(), Vec::new());
+    let told = loop {
+        if bench.full {
+            without.push(parts(lab, &names)?[at]);
+        }
+        let begun = enable(v, &flood)?;
         let service = Service(v);
+        let pid = begun["pid"].as_i64().and_then(|pid| i32::try_from(pid).ok());
+        let watch = Watch::start(&pids_of(lab)?.into_iter().chain(pid).collect::<Vec<_>>())?;
         // From its begin on: what it is put first for by then counts.
-        with.push(parts(lab, &names)?[at]);
-        told = service.end()?;
-    }
+        let share = parts(lab, &names)?[at];
+        rounds.push(Round { value: (share / due - 1.0).abs(), disturbed: watch.end()?.disturbed() });
+        with.push(share);
+        let told = service.end()?;
+        let again = SHARE.judge(&rounds) == Verdict::Again;
+        if if bench.full { with.len() == ROUNDS as usize } else { !again } {
+            break told;
+        }
+    };
     let first_s = told["ended"]["vms"][0]["first_s"].as_f64().unwrap_or(f64::NAN);
     findings.claim(
         "it was put first, and is no more once its credit is used up",
         first_s > 0.0 && told["ended"]["vms"][0]["first"] == false,
         format!("first for {:.0} ms of 10 s", 1e3 * first_s),
     );
-    let due = 1.0 / names.len() as f64;
-    let off = with.iter().map(|share| (share / due - 1.0).abs()).fold(0.0, f64::max);
-    findings.claim(
-        "a VM that wakes all the time and wants all it can get has its share over 10 s, within 1 %",
-        off <= FAIR,
-        format!("{with:.4?} of {due:.4}; without the service {without:.4?}"),
-    );
+    let claim = "a VM that wakes all the time and wants all it can get has its share over 10 s, within 1 %";
+    let shown = format!("{with:.4?} of {due:.4}; without the service {without:.4?}");
+    if bench.full {
+        findings.claim(claim, worst(rounds.iter().map(|r| r.value)) <= FAIR, shown);
+    } else {
+        SHARE.claim(findings, claim, &rounds, shown);
+    }
     Ok(json!({ "share_without": without, "share_with": with, "due": due, "told": told["ended"]["vms"] }))
 }

@@ -6,14 +6,17 @@ mod emulated;
 mod local;
 mod media;
 
-use super::{Case, Findings};
+use super::{Case, Findings, Minutes};
 use serde_json::{Map, Value};
 
 /// See the file's head.
 pub const CASE: Case = Case {
     name: "realtime",
     doc: "guests' timers bring their vCPUs: the tables of VIT on Linux and KVM in exact virtual time; by priority on real VMs",
-    in_test: true,
+    // By its parts: the emulated one may run beside others.
+    in_test: false,
+    minutes: Minutes::new(6.0, 300.0),
+    beside: false,
     run: |bench| {
         let mut all = Findings::default();
         let mut figures = Map::new();
@@ -37,14 +40,18 @@ pub const CASE: Case = Case {
 pub const EMULATED: Case = Case {
     name: "realtime-emulated",
     doc: "by a policy of sched_ext: the tables of VIT, expiry to running, shares, costs, faults, in exact virtual time",
-    in_test: false,
+    in_test: true,
+    minutes: Minutes::new(3.0, 120.0),
+    beside: true,
     run: emulated::run,
 };
 /// See [`EMULATED`].
 pub const LOCAL: Case = Case {
     name: "realtime-local",
     doc: "by priority, on real VMs: lateness, what others keep, a VM that floods, and a service that is killed",
-    in_test: false,
+    in_test: true,
+    minutes: Minutes::new(3.0, 5.0),
+    beside: false,
     run: local::run,
 };
 /// See [`EMULATED`].
@@ -52,6 +59,8 @@ pub const CYCLES: Case = Case {
     name: "realtime-cycles",
     doc: "the policy begun and ended a thousand times: what is left in the kernel",
     in_test: false,
+    minutes: Minutes::new(15.0, 15.0),
+    beside: false,
     run: emulated::cycles::run,
 };
 /// See [`EMULATED`].
@@ -59,5 +68,7 @@ pub const MEDIA: Case = Case {
     name: "realtime-media",
     doc: "MPlayer in a VM with Linux: frames per second alone, beside a VM that computes, and with VIT, in exact virtual time",
     in_test: false,
+    minutes: Minutes::new(30.0, 60.0),
+    beside: false,
     run: media::run,
 };

@@ -24,7 +24,7 @@ use crate::interrupt;
 use crate::suite::steered::{
     NAMES, Scenario, Steered, failed, holds, levels_file, means_ms, missed, steered, told,
 };
-use crate::suite::{Bench, Case, Findings};
+use crate::suite::{Bench, Case, Findings, Minutes};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -35,6 +35,8 @@ pub const CASE: Case = Case {
     name: "control",
     doc: "vsteer steer holds service levels on the emulated host, against Sandpiper and nobody, and says in time who must go",
     in_test: true,
+    minutes: Minutes::new(2.0, 150.0),
+    beside: true,
     run,
 };
 

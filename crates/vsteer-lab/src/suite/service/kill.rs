@@ -8,7 +8,7 @@
 use crate::command;
 use crate::drive::Vsteer;
 use crate::interrupt;
-use crate::suite::{Bench, Case, Findings};
+use crate::suite::{Bench, Case, Findings, Minutes};
 use serde_json::{Value, json};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -21,6 +21,8 @@ pub const CASE: Case = Case {
     name: "steer",
     doc: "weights that vsteer steer has set return when it is interrupted or killed, with its watchdog or without",
     in_test: true,
+    minutes: Minutes::new(2.5, 2.5),
+    beside: false,
     run,
 };
 

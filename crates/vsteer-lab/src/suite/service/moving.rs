@@ -17,7 +17,7 @@ use crate::interrupt;
 use crate::libvirtd;
 use crate::report::clock::now_ns;
 use crate::report::requests::requests_file;
-use crate::suite::{Bench, Case, Findings};
+use crate::suite::{Bench, Case, Findings, Minutes};
 use serde_json::{Value, json};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -31,6 +31,8 @@ pub const CASE: Case = Case {
     name: "move",
     doc: "where no weights hold all levels, a VM goes to another libvirt by vsteer's plan, serving all the while, and comes back",
     in_test: false,
+    minutes: Minutes::new(10.0, 10.0),
+    beside: false,
     run,
 };
 

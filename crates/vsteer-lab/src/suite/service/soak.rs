@@ -14,7 +14,7 @@ use crate::fetch::cache_folder;
 use crate::fetch::kernels::{self, Which};
 use crate::interrupt;
 use crate::suite::steered::{NAMES, levels_file, said, second_of};
-use crate::suite::{Bench, Case, Findings};
+use crate::suite::{Bench, Case, Findings, Minutes};
 use serde_json::{Value, json};
 use std::fmt::Write;
 use vsteer_core::Fault;
@@ -24,6 +24,8 @@ pub const CASE: Case = Case {
     name: "soak",
     doc: "twenty minutes of vsteer steer on the emulated host: loads shift, a VM goes and comes, logs rotate",
     in_test: false,
+    minutes: Minutes::new(25.0, 25.0),
+    beside: false,
     run,
 };
 

@@ -11,7 +11,7 @@ use crate::command::{self, Finished};
 use crate::drive::Vsteer;
 use crate::fetch::cache_folder;
 use crate::files::write_file;
-use crate::suite::{Bench, Case, Findings};
+use crate::suite::{Bench, Case, Findings, Minutes};
 use crate::vsphere::simulator::{PASSWORD, Program, Serving, USER};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -24,6 +24,8 @@ pub const CASE: Case = Case {
     name: "vsphere-api",
     doc: "vSphere's API (govmomi's simulator): 1,000 VMs beside govc; counters as planted; changes made, killed at every point, taken back",
     in_test: false,
+    minutes: Minutes::new(6.0, 6.0),
+    beside: false,
     run,
 };
 

@@ -11,7 +11,7 @@ mod driven;
 
 pub use api::CASE as API;
 
-use super::{Bench, Case, Findings};
+use super::{Bench, Case, Evidence, Findings, Minutes};
 use crate::drive::Vsteer;
 use crate::vsphere::Tables;
 use serde_json::{Value, json};
@@ -25,6 +25,8 @@ pub const CASE: Case = Case {
     name: "vsphere",
     doc: "the paper's testbed from its own esxtop table: the overload is named, the plan is two VMs a node, the forecast is scored",
     in_test: true,
+    minutes: Minutes::new(0.6, 0.6),
+    beside: true,
     run,
 };
 
@@ -44,8 +46,9 @@ fn run(bench: &Bench) -> Result<Findings, Fault> {
     let script = vsteer.run(&["plan", &file, "--format", "powercli"], false, LIMIT)?;
     let steps = script.lines().filter(|l| l.contains("{ Set-Step ")).count();
     let of_plan = plan["steps"].as_array().map_or(0, Vec::len);
-    findings.claim(
+    findings.claim_on(
         "the same plan as a PowerShell script",
+        Evidence::count(of_plan, 1, "steps"),
         steps == of_plan,
         format!("{steps} steps of {of_plan}"),
     );

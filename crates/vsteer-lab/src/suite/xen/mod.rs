@@ -16,7 +16,7 @@ mod sampled;
 mod simulated;
 mod steer;
 
-use super::{Bench, Case, Findings};
+use super::{Bench, Case, Findings, Minutes};
 use crate::drive::Vsteer;
 use crate::fetch::cache_folder;
 use crate::interrupt;
@@ -34,6 +34,8 @@ pub const CASE: Case = Case {
     name: "xen",
     doc: "a real Xen: what is traced, what is done about dead weights, steering, parallel loops, looks without a trace",
     in_test: true,
+    minutes: Minutes::new(3.0, 90.0),
+    beside: true,
     run,
 };
 
@@ -42,6 +44,8 @@ pub const TRACED: Case = Case {
     name: "xen-traced",
     doc: "on a real Xen: traced runstates as the domains know them, weights and caps, and the simulator beside both",
     in_test: false,
+    minutes: Minutes::new(2.0, 30.0),
+    beside: false,
     run: |bench| part(bench, traced),
 };
 /// See [`TRACED`].
@@ -49,6 +53,8 @@ pub const REPAIR: Case = Case {
     name: "xen-repair",
     doc: "on a real Xen: a weight that does nothing is found, mended by a plan, and the plan taken back",
     in_test: false,
+    minutes: Minutes::new(1.5, 1.5),
+    beside: false,
     run: |bench| part(bench, repaired),
 };
 /// See [`TRACED`].
@@ -56,6 +62,8 @@ pub const STEER: Case = Case {
     name: "xen-steer",
     doc: "on a real Xen: vsteer steer holds service levels through Domain-0, and says in time who must go",
     in_test: false,
+    minutes: Minutes::new(40.0, 40.0),
+    beside: false,
     run: |bench| part(bench, steer::claims),
 };
 /// See [`TRACED`].
@@ -63,6 +71,8 @@ pub const OPENMP: Case = Case {
     name: "xen-openmp",
     doc: "on a real Xen: parallel loops of two Linux domains, pinned and floating, beside the simulator's",
     in_test: false,
+    minutes: Minutes::new(20.0, 20.0),
+    beside: false,
     run: |bench| part(bench, loops::claims),
 };
 /// See [`TRACED`].
@@ -70,6 +80,8 @@ pub const SAMPLED: Case = Case {
     name: "xen-sampled",
     doc: "on a real Xen: vCPUs that are looked at, without a trace, beside what the domains know",
     in_test: false,
+    minutes: Minutes::new(5.0, 5.0),
+    beside: false,
     run: |bench| part(bench, sampled::claims),
 };
 

@@ -23,7 +23,7 @@ use crate::interrupt;
 use crate::report::clock::now_ns;
 use crate::report::requests::requests_file;
 use crate::suite::service::keep_on;
-use crate::suite::{Bench, Case, Findings};
+use crate::suite::{Bench, Case, Findings, Minutes};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use serde_json::{Value, json};
 use std::path::PathBuf;
@@ -35,6 +35,8 @@ pub const CASE: Case = Case {
     name: "estimators-local",
     doc: "the part of `estimators` on local VMs: own tells means better than paper, sandpiper and last",
     in_test: false,
+    minutes: Minutes::new(40.0, 40.0),
+    beside: false,
     run,
 };
 

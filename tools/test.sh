@@ -1,0 +1,62 @@
+#!/bin/sh
+# Runs the tests. The last line of the output is `N passed, N failed, N skipped`; the exit status is 0 only if nothing
+# failed. A stage that fails does not hide the stages after it, and an interrupt ends the run.
+#
+# usage: tools/test.sh check    format, lints, rustdoc, and the tests that need no privilege
+#        tools/test.sh all      the same, then the ignored tests as root, then the lab on real VMs
+set -eu
+cd "$(dirname "$0")/.."
+what=${1:?usage: tools/test.sh check|all}
+cargo=${CARGO:-cargo}
+root=${ROOT:-}
+host=${HOST:-$(rustc -vV | sed -n 's/^host: //p')}
+tally=target/debug/vsteer-tally
+results=target/results
+# `check` looks at what `vsteer` is made of, which needs neither FFmpeg nor libvirt; `all` looks at the whole tree.
+members=
+[ "$what" = check ] || members=--workspace
+expected=tools/expected-skips
+
+$cargo build --locked -q -p vsteer-tally
+rm -rf "$results"
+mkdir -p "$results"
+
+# stage KIND NAME COMMAND...: the status is in $status; an interrupt ends the run.
+stage() {
+	status=0
+	"$tally" run "$results" "$@" || status=$?
+	[ "$status" -ne 130 ] || exit 130
+}
+
+# gate NAME COMMAND...: without it the stages that follow say nothing.
+gate() {
+	stage gate "$@"
+	[ "$status" -eq 0 ] || finish
+}
+
+finish() {
+	if [ "$what" = check ]; then
+		exec "$tally" sum "$results" "$expected" --unprivileged
+	fi
+	exec "$tally" sum "$results" "$expected"
+}
+
+stage gate format $cargo fmt --all --check
+gate lints $cargo clippy $members --all-targets --locked -q -- -D warnings
+stage gate rustdoc env RUSTDOCFLAGS="-D warnings" $cargo doc $members --no-deps --locked -q
+stage tests unit $cargo test $members --locked --no-fail-fast
+[ "$what" = all ] || finish
+
+# What needs root or a program. cargo builds as this user; what it runs, runs as root.
+if [ -n "$root" ]; then
+	runner=CARGO_TARGET_$(echo "$host" | tr 'a-z-' 'A-Z_')_RUNNER
+	export "$runner=$root"
+fi
+# shellcheck disable=SC2046 # one word per argument
+stage tests ignored $cargo test --workspace --locked --no-fail-fast --lib --bins --tests -- \
+	--ignored --exact $("$tally" left-out "$results" "$expected")
+
+gate build "${MAKE:-make}" build-all
+# shellcheck disable=SC2016 # the variable is the stage's
+stage claims lab sh -c 'exec "$@" --claims "$TALLY_CLAIMS"' sh $root target/debug/vsteer lab test
+finish
