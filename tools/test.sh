@@ -40,7 +40,8 @@ finish() {
 
 stage gate format $cargo fmt --all --check
 gate lints $cargo clippy --workspace --all-targets --locked -q -- -D warnings
-stage gate rustdoc env RUSTDOCFLAGS="-D warnings" $cargo doc --workspace --no-deps --locked -q
+# With private items, so that links to them lead somewhere.
+stage gate rustdoc env RUSTDOCFLAGS="-D warnings -A rustdoc::private_intra_doc_links" $cargo doc --workspace --no-deps --document-private-items --locked -q
 stage tests unit $cargo test --workspace --locked --no-fail-fast
 [ "$what" = all ] || finish
 

@@ -16,7 +16,7 @@ use vsteer_core::Fault;
 static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/observer.bpf.o"));
 
 /// Keys of the blame table; a key is a pair of a watched thread and a culprit. When it is full, further culprits are
-/// counted as [`Culprit::Unattributed`].
+/// counted as `Culprit::Unattributed`.
 const BLAME_KEYS: u32 = 32_768;
 /// Distinct affinity sets. A set costs one word; beyond this number placement is not told apart for new threads.
 pub(crate) const AFFINITY_SETS: u32 = 1_024;
