@@ -43,7 +43,8 @@ finish() {
 
 stage gate format $cargo fmt --all --check
 gate lints $cargo clippy $members --all-targets --locked -q -- -D warnings
-stage gate rustdoc env RUSTDOCFLAGS="-D warnings" $cargo doc $members --no-deps --locked -q
+# With private items, so that links to them lead somewhere.
+stage gate rustdoc env RUSTDOCFLAGS="-D warnings -A rustdoc::private_intra_doc_links" $cargo doc $members --no-deps --document-private-items --locked -q
 stage tests unit $cargo test $members --locked --no-fail-fast
 [ "$what" = all ] || finish
 

@@ -33,7 +33,7 @@ impl Default for Options {
 }
 
 /// Keys of the blame table; a key is a pair of a watched thread and a culprit. When it is full, further culprits are
-/// counted as [`Culprit::Unattributed`].
+/// counted as `Culprit::Unattributed`.
 const BLAME_KEYS: u32 = 32_768;
 /// Distinct affinity sets. A set costs one word; beyond this number placement is not told apart for new threads.
 pub(crate) const AFFINITY_SETS: u32 = 1_024;

@@ -79,7 +79,7 @@ fn the_page_is_what_the_table_says() {
 
 #[test]
 fn every_gap_stands_in_an_essay() {
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/sim/sched");
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/sched");
     for e in POLICIES {
         let essay = std::fs::read_to_string(format!("{folder}/{}.rs", e.about.name)).unwrap();
         for gap in e.about.gaps {

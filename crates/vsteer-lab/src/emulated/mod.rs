@@ -10,7 +10,7 @@
 //! The host inside is emulated instruction by instruction; its clock is the number of instructions executed, so what
 //! happens in it repeats to the byte, however loaded the machine is that emulates it. With VMs and competitors on ONE
 //! pCPU its times are exact; where they have more, pCPUs take turns in being emulated and times mean nothing: then
-//! recordings are function only, and no timing is reported ([`job::Case::inexact`]). The unit of time is an instruction
+//! recordings are function only, and no timing is reported ([`job::Job::inexact`]). The unit of time is an instruction
 //! (of 2 ns, unless a job says otherwise): no caches, TLBs or costs of exits, so figures are repeatable counts of work, not a processor's nanoseconds.
 //!
 //! Left out: Intel's VMX (QEMU emulates AMD's SVM), networks, disks. What runs inside is vsteer-guest's own VMM, and QEMU with Linux only where a

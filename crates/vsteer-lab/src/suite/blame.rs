@@ -39,6 +39,8 @@ const VMS_ALL: usize = 4;
 const READY_LEAST: f64 = 0.001;
 /// The least ready share that a planted hog must cause, and its part of that.
 const PLANTED_READY: f64 = 0.05;
+/// Beside a hog that must get nine tenths, others may use a third of the tenth that is left, pCPUs.
+const PLANTED_OTHERS: f64 = 0.03;
 const PLANTED: Rule =
     Rule { bound: Bound::AtLeast(0.9), band: 0.02, least: 1, most: 4, load_only_hurts: true };
 /// The part of the ready time for which pCPUs were idle that is placement.
@@ -189,7 +191,7 @@ impl Looks<'_> {
             let ready = charged(&diagnosed, &vm, |_| true);
             let by_hog = charged(&diagnosed, &vm, |c| c["process"]["comm"] == HOG);
             let value = if ready > PLANTED_READY { by_hog / ready } else { f64::NAN };
-            rounds.push(Round { value, disturbed: around.disturbed() });
+            rounds.push(Round { value, disturbed: around.disturbed_above(PLANTED_OTHERS) });
             told.push(format!("{:.1} % of {:.1} % ready; {around}", 100.0 * by_hog / ready, 100.0 * ready));
             if PLANTED.judge(&rounds) == Verdict::Again {
                 continue;

@@ -52,7 +52,12 @@ impl Surroundings {
 
     /// What keeps this window from being one of a calm machine.
     pub fn disturbed(&self) -> Option<String> {
-        if self.others > CALM_OTHERS {
+        self.disturbed_above(CALM_OTHERS)
+    }
+
+    /// The same where other work of more than `most` pCPUs would decide the claim.
+    pub fn disturbed_above(&self, most: f64) -> Option<String> {
+        if self.others > most {
             Some(self.busy())
         } else if self.stolen > CALM_STOLEN {
             Some("pCPUs were stolen from the machine".to_owned())

@@ -129,7 +129,7 @@ fn write_csv(rows: &RecordBatch, to: &mut impl Write) -> io::Result<()> {
 /// One CSV file per table in a new folder; what was recorded but cannot be read is returned, one line each.
 ///
 /// # Errors
-/// As [`parquet`].
+/// As [`parquet()`].
 pub fn csv(recording: &Recording, folder: &Path) -> Result<Vec<String>, Fault> {
     let mut notes = Vec::new();
     into_folder(folder, || {
@@ -151,7 +151,7 @@ pub fn csv(recording: &Recording, folder: &Path) -> Result<Vec<String>, Fault> {
 /// A batch file of esxtop's; compressed where its name ends in `.gz`.
 ///
 /// # Errors
-/// As [`parquet`].
+/// As [`parquet()`].
 pub fn esxtop(recording: &Recording, output: &Path) -> Result<(), Fault> {
     must_be_new(output)?;
     let write = || -> io::Result<()> {
@@ -175,7 +175,7 @@ pub fn esxtop(recording: &Recording, output: &Path) -> Result<(), Fault> {
 /// The recording folder as one zip file, for sending; it unpacks to the same folder.
 ///
 /// # Errors
-/// `BadInput` when the folder is no recording; else as [`parquet`].
+/// `BadInput` when the folder is no recording; else as [`parquet()`].
 pub fn zip(folder: &Path, output: &Path) -> Result<(), Fault> {
     Recording::open(folder)?;
     must_be_new(output)?;
