@@ -113,7 +113,7 @@ pub struct VmModel {
     /// Its timers that ended, per second; `None` where nobody puts it first when they do (`vsteer realtime`).
     #[serde(default)]
     pub timers_per_s: Option<f64>,
-    /// Of these, what share was served more than [`TimerCounts::LATE_NS`] later; `None` where none ended.
+    /// Of these, what share was served more than [`crate::nouns::TimerCounts::LATE_NS`] later; `None` where none ended.
     #[serde(default)]
     pub timers_late: Option<f64>,
     /// Of these, for what share it was not put first.

@@ -1,13 +1,19 @@
-//! Which setting really helps, on this host, by how much, and how sure is that?
+//! Which setting really helps, on this host, by how much, and how sure is that? And is the host set up for VMs at all?
 //!
-//! An experiment is a value ([`description`]): factors with levels, a workload, what is measured, a design; `check` says whether it can be run. [`design`] lays out which settings are run in which
-//! order, [`observed`] reads what VMs waited off a model, [`printed`] the number off what a program said, [`progress`] reads off the log what is to be done next, [`analyse`] and [`answers`] say what the runs tell; [`lasting`] is how what was better is kept for good; [`simulated`] makes
-//! up experiments whose truth is known and counts how often the analysis is wrong; [`study`] holds a published study to its own tables. Setting,
-//! running and writing down is `vsteer-act`'s.
+//! An experiment is a value ([`description`]): factors with levels, a workload, measures, a design. `check` says whether it can be run.
 //!
-//! One unit throughout: a block, in which every setting is run once (or a few times, of which the mean counts) in random order. Every question
-//! asked of a design is a [`design::Contrast`], one number per block, so that what drifts from block to block touches no answer, and one
-//! statistic with one stopping rule serves pairs, one factor at a time, factorials and interactions (decision 0032).
+//! - [`design`]: which settings are run, in which order.
+//! - [`run`]: what came of one run; [`progress`]: what the log says is to be done next; [`observed`]: what VMs waited during a run.
+//! - [`analyse`], [`values`] and [`answers`]: what the runs say.
+//! - [`simulated`]: made-up experiments whose truth is known, to count how often the analysis is wrong.
+//! - [`study`]: a published study, computed again from its own tables.
+//! - [`audit`]: checks of a captured tree of files.
+//!
+//! `vsteer-act` carries experiments out and writes them down.
+//!
+//! One unit throughout: a block, in which every setting is run once (or a few times, of which the mean counts) in random order. Every
+//! question asked of a design is a [`design::Contrast`], one number per block. What drifts from block to block then touches no answer, and
+//! one statistic with one stopping rule serves pairs, one factor at a time, factorials and interactions (decision 0032).
 
 pub mod analyse;
 pub mod answers;

@@ -15,7 +15,7 @@ pub struct Hot {
     pub(super) since_ns: u64,
     /// CPU time at full speed that is left of the burst (of the next one while blocked).
     pub(super) work_ns: u64,
-    /// When it was woken, until it runs; else [`NEVER`].
+    /// When it was woken, until it runs; else [`NEVER`](super::event::NEVER).
     pub(super) woken_ns: u64,
     /// From wake-ups to running, all of them together.
     pub(super) wake_wait_ns: u64,

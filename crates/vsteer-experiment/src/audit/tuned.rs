@@ -3,7 +3,7 @@
 //! `tuned-adm profile` without its daemon answers 0 and does nothing, and `tuned-adm verify` says OK where there is no cpufreq to look at (tuned 2.20). So the profile's
 //! own file is read, with those that it includes, and what it names is compared: governor, energy preference, sysctls. Source: tuned.conf(5).
 //!
-//! Left out: what plugins other than [cpu] and [sysctl] set; variables (`${...}`), which are told as not looked at.
+//! Left out: what plugins other than `[cpu]` and `[sysctl]` set; variables (`${...}`), which are told as not looked at.
 
 use super::{Check, Finding, Tree};
 use std::collections::BTreeMap;

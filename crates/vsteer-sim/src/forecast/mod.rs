@@ -1,10 +1,12 @@
-//! What would a change do? Forecasts of run and ready shares, without touching the host.
+//! What would a change do? Forecasts that simulate, without touching the host.
 //!
-//! Two methods. [`fluid`]: weighted fair sharing of pCPUs as if time were infinitely divisible, with delays scaled from what
-//! was measured; samples are enough for it. [`replay`]: the simulator under the demands that recorded switches and wake-ups
-//! tell ([`demand`]); [`headroom`] adds VMs to such a host, and [`foretell`] ranks plans by it where it gives back what was
-//! measured. Where neither is to be had, [`cosched`]: ESXi's co-scheduling simulated with demands fitted to the shares that
-//! esxtop tells.
+//! - [`demand`]: what recorded switches and wake-ups say that each thread wanted; [`replay`] simulates the host under these demands.
+//! - [`recorded`]: the [`vsteer_core::forecast::Forecaster`] that replays a recording with a plan's steps, and says how far it was off.
+//! - [`headroom`]: adds VMs to a recorded host until a level breaks.
+//! - [`cosched`]: ESXi's co-scheduling, with demands fitted to the shares that esxtop reports.
+//! - [`weights`]: what weights come to on the recorded host.
+//!
+//! Where only samples exist, `vsteer_core::forecast::fluid` forecasts without simulation.
 
 pub mod cosched;
 pub mod demand;

@@ -4,7 +4,7 @@
 //! (calibration), and what weights come to is read off the recording ([`super::weights`]); every set of steps is then one
 //! more replay of the same demands. Where the simulator is off for a VM as it was, its forecast is no more certain than
 //! that; nor than the parts of the window differ from each other. The interval is the larger of both. A host that
-//! is not given back ([`GIVEN_BACK`]) is not foretold by replay at all: [`super::fluid`] does it, and the forecast says so.
+//! is not given back ([`GIVEN_BACK`]) gets no forecast by replay: [`fluid`] does it, and the forecast says so.
 //!
 //! Left out: as for any replay ([`super::replay`]). `GAP(foretell-calibration)`: how far the replay is off what was measured is told
 //! before weights are read off the recording, so that one that foretells well with them may be thought not to. `GAP(foretell-appetite)`: a VM that got less than it wanted shows

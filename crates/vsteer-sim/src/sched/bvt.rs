@@ -15,7 +15,7 @@
 //! wake-up.
 //!
 //! **Parameters**: below; per VM its weight (100 is the source's `mcu_advance` of 10), a
-//! [`Warp`](super::super::setup::Warp), and `vit`.
+//! [`Warp`], and `vit`.
 //!
 //! **Modelled**: charging in whole units of 100 us rounded up, system virtual time, wake-up with its check against the
 //! running vCPU, the allowance, warp value, warp limit and unwarp requirement. The source adds the lead over the next

@@ -20,7 +20,7 @@ const EXCERPT_NS: u64 = 1_000_000_000;
 /// Reports.
 ///
 /// # Errors
-/// As [`source::read`] and [`super::plan::read`]; when the file cannot be written.
+/// As [`source::read`] and [`vsteer_record::plan::read`]; when the file cannot be written.
 pub fn run(a: &Report, json: bool) -> Result<(), Fault> {
     let alone = a.after.is_none();
     let before = side(&a.before, if alone { "Recording" } else { "Before" })?;
