@@ -35,9 +35,14 @@ impl Thresholds {
     }
 }
 
-/// The threshold of ready time for this VM.
+/// The threshold of ready time for this VM, and so of [`waits_per_vcpu`].
 fn ready_of(vm: &VmModel, t: &Thresholds) -> f64 {
-    if is_sleeper(vm, t) { t.ready_sleeper } else { t.ready_per_vcpu }
+    match vm.vcpu_threads().next() {
+        // Only its group is counted.
+        None => t.ready_group,
+        Some(_) if is_sleeper(vm, t) => t.ready_sleeper,
+        Some(_) => t.ready_per_vcpu,
+    }
 }
 
 /// How long the VM's threads are ready on account of others, as a share per vCPU: its own threads in each other's way

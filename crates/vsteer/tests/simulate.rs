@@ -311,3 +311,32 @@ demand = { periodic = { period = "10100us", work = { uniform = ["200us", "900us"
 fn vcpus_of(out: &Value) -> &[Value] {
     out["vcpus"].as_array().unwrap()
 }
+
+/// In the shipped example, `diagnose` names the VMs that `plan` then helps, by their weights: every simulated VM has one.
+#[test]
+fn the_shipped_example_is_diagnosed_and_helped() {
+    let dir = tempfile::tempdir().unwrap();
+    let recording = dir.path().join("n.vsteer");
+    let (path, recording) = (scenario("noisy-neighbour.toml"), recording.to_str().unwrap());
+    assert!(vsteer(&["simulate", path.to_str().unwrap(), "-o", recording]).status.success());
+    let plan = json(&["plan", recording, "--json"]);
+    let helped: Vec<&Value> = plan["steps"].as_array().unwrap().iter().map(|s| &s["vm"]).collect();
+    assert_eq!(helped.len(), 2, "{}", plan["title"]);
+    assert!(plan["steps"].as_array().unwrap().iter().all(|s| s["change"]["setting"] == "weight"), "{plan}");
+    let findings = json(&["diagnose", recording, "--json"]);
+    for vm in helped {
+        let named = findings
+            .as_array()
+            .unwrap()
+            .iter()
+            .any(|f| f["vm"] == *vm && f["loss_pcpus"].as_f64() > Some(0.0));
+        assert!(named, "plan helps {vm}, and diagnose does not name it");
+    }
+    for forecast in plan["forecast"]["vms"].as_array().unwrap() {
+        let (before, after) = (&forecast["run_before"], &forecast["run_after"]["likely"]);
+        assert!(
+            after.as_f64().unwrap() > 0.9 * before.as_f64().unwrap(),
+            "somebody loses a tenth: {forecast}"
+        );
+    }
+}

@@ -97,7 +97,8 @@ impl<'a> Context<'a> {
     pub fn exceeded(&self, vm: &VmModel) -> Vec<Evidence> {
         let t = &self.thresholds;
         let waited = |s: &crate::model::Shares| s.ready.or(s.wait);
-        let sleeper = delay::is_sleeper(vm, t) && delay::is_delayed(vm, t);
+        let counted = vm.vcpu_threads().next().is_some();
+        let sleeper = counted && delay::is_sleeper(vm, t);
         let sleeper_waits = delay::waits_per_vcpu(vm).filter(|_| sleeper);
         let checks = [
             ("ready per vCPU (public level, warning)", vm.per_vcpu(waited), t.ready_per_vcpu),
