@@ -16,7 +16,7 @@ pub use change::{Apply, Method, PlanArgs, PlanFormat, Rollback, ScopeChoice, Ver
 pub use experiment::{Experiment, ExperimentWhat};
 pub use look::{Audit, Diagnose, Export, Format, Numa, Record, Replay, Report, Top, TopologyArgs};
 pub use simulate::{Estimate, Headroom, Simulate};
-pub use source::{CollectorChoice, Login, Source, Window};
+pub use source::{Login, Source, Window};
 pub use steer::{Realtime, RealtimeBy, RealtimeRun, RealtimeSource, RealtimeWhat, Steer};
 pub use words::duration;
 
