@@ -2,13 +2,14 @@
 
 use crate::backend::{Backend, Changing, Described, Host, Request};
 use crate::root::Root;
-use crate::{kvm, vsphere, xen};
+use crate::{captured, kvm, vsphere, xen};
 use vsteer_core::nouns::VmConfig;
 use vsteer_core::plan::Plan;
 use vsteer_core::{Fault, FaultKind};
 
 /// All of them. A host without a URI is the first that is recognised, so KVM, which fits any Linux, is the last.
-pub const BACKENDS: &[Backend] = &[vsphere::backend::BACKEND, xen::backend::BACKEND, kvm::backend::BACKEND];
+pub const BACKENDS: &[Backend] =
+    &[vsphere::backend::BACKEND, xen::backend::BACKEND, captured::BACKEND, kvm::backend::BACKEND];
 
 /// The backend that this URI leads to, or without one the backend of this machine. A URI of an unknown scheme is left to
 /// libvirt, which knows more schemes than vsteer.

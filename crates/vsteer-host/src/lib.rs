@@ -6,6 +6,7 @@
 pub mod actuate;
 pub mod backend;
 pub mod backends;
+pub mod captured;
 pub mod counted;
 pub mod follow;
 mod http;
