@@ -165,7 +165,9 @@ impl CapturedHost {
             batches.push(batch);
             host = Some((config, inventory.notes));
         }
-        let (config, notes) = host.expect("a manifest has two looks at least");
+        let (config, mut notes) = host.expect("a manifest has two looks at least");
+        // No libvirt can be connected to a captured host.
+        notes.retain(|n| !n.contains("--connect URI"));
         if config.vms.is_empty() && !names.is_empty() {
             let root = Root::open(folder.join(&manifest.looks[manifest.looks.len() - 1].folder))?;
             let mut all = Inventory::new(root, None, Vec::new());

@@ -108,6 +108,7 @@ fn of_process(file: &str, text: &str, is_vms: bool) -> Option<String> {
 fn of_machine(path: &str, text: &str) -> Option<String> {
     match path {
         "/proc/stat" => Some(lines(text, |l| l.starts_with("cpu"))),
+        "/proc/meminfo" => Some(lines(text, |l| l.starts_with("MemTotal:"))),
         "/proc/cpuinfo" => Some(lines(text, |l| !l.starts_with("Serial"))),
         "/proc/kallsyms" => Some(lines(text, |l| l.ends_with(" calc_concur_shares"))),
         "/proc/mounts" => Some(lines(text, |l| matches!(l.split(' ').nth(2), Some("cgroup" | "cgroup2")))),
@@ -120,7 +121,7 @@ fn lines(text: &str, is_kept: impl Fn(&str) -> bool) -> String {
     text.lines().filter(|l| is_kept(l)).map(|l| format!("{l}\n")).collect()
 }
 
-/// The kernel's command line without secrets.
+/// The kernel's command line without secrets, and without what follows `--`: that is for init.
 pub fn parameters(text: &str) -> String {
     let word = |w: &str| match w.split_once('=') {
         Some((name, _)) if SECRET.iter().any(|s| name.to_ascii_lowercase().contains(s)) => {
@@ -128,7 +129,7 @@ pub fn parameters(text: &str) -> String {
         }
         _ => w.to_owned(),
     };
-    text.split_whitespace().map(word).collect::<Vec<_>>().join(" ") + "\n"
+    text.split_whitespace().take_while(|w| *w != "--").map(word).collect::<Vec<_>>().join(" ") + "\n"
 }
 
 /// A thread's `stat` without addresses and without what nobody reads.
@@ -260,7 +261,10 @@ mod tests {
         assert_eq!(of("/proc/8/cmdline", "bash\0"), None);
         assert_eq!(of("/proc/7/environ", "A=hunter2"), None);
         assert_eq!(of("/etc/shadow", "root:x"), None);
-        assert_eq!(of("/proc/cmdline", "ro rd.pw=hunter2 x").as_deref(), Some("ro rd.pw=removed x\n"));
+        assert_eq!(
+            of("/proc/cmdline", "ro rd.pw=hunter2 x -- --token hunter2").as_deref(),
+            Some("ro rd.pw=removed x\n")
+        );
         assert_eq!(
             of("/proc/mounts", "//h/s /m cifs pw=1 0 0\nc /sys/fs/cgroup cgroup2 rw 0 0\n")
                 .unwrap()

@@ -7,7 +7,7 @@
 //! Left out: names that nothing here defines, such as those of tuned profiles.
 
 use crate::root::{Entry, Seen};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Words that QEMU, libvirt, systemd or the kernel write by themselves.
 const RESERVED: [&str; 20] = [
@@ -32,12 +32,12 @@ impl Names {
         if name.is_empty() || self.words.contains_key(name) {
             return;
         }
-        let count = self.words.values().filter(|new| new.starts_with(kind) && !new.contains('\\')).count();
-        let new = format!("{kind}-{}", count + 1);
+        let known: BTreeSet<&String> = self.words.values().filter(|new| new.starts_with(kind)).collect();
+        let new = format!("{kind}-{}", known.len() + 1);
         // As systemd writes it in the name of a unit.
-        let (escaped, new_escaped) = (escape(name), escape(&new));
+        let escaped = escape(name);
         if escaped != name {
-            self.words.insert(escaped, new_escaped);
+            self.words.insert(escaped, new.clone());
         }
         self.words.insert(name.to_owned(), new);
     }
@@ -65,15 +65,15 @@ impl Names {
             let n = number(&mut self.uuids, text.trim().to_ascii_lowercase());
             return format!("{n:032x}\n");
         }
+        if path == "/proc/sys/kernel/hostname"
+            && let Some(new) = self.words.get(text.trim())
+        {
+            return format!("{new}\n");
+        }
         let mut text = if path == "/proc/cmdline" { values_removed(text) } else { text.to_owned() };
         text = self.addresses(&text);
         if named {
-            // Longer names first: one may be a part of another.
-            let mut words: Vec<(&String, &String)> = self.words.iter().collect();
-            words.sort_by_key(|(name, _)| std::cmp::Reverse(name.len()));
-            for (name, new) in words {
-                text = replaced(&text, name, new);
-            }
+            text = replaced(&text, &self.words);
         }
         text
     }
@@ -135,27 +135,47 @@ fn escape(name: &str) -> String {
     out
 }
 
-/// `text` with `name` replaced wherever it is a word of its own.
-fn replaced(text: &str, name: &str, new: &str) -> String {
+/// Is it a name that may stand anywhere by chance?
+fn is_odd(name: &str) -> bool {
     let lower = name.to_ascii_lowercase();
-    let is_odd = name.chars().count() < 3
-        || name.chars().all(|c| c.is_ascii_digit())
-        || RESERVED.contains(&lower.as_str());
+    name.chars().count() < 3 || name.chars().all(|c| c.is_ascii_digit()) || RESERVED.contains(&lower.as_str())
+}
+
+/// `text` with each name replaced wherever it is a word of its own; of several that fit, the longest. One pass, since a
+/// replacement may look like another name.
+fn replaced(text: &str, words: &BTreeMap<String, String>) -> String {
+    let mut names: Vec<(&String, &String, bool)> = words
+        .iter()
+        .filter(|(name, _)| text.contains(name.as_str()))
+        .map(|(name, new)| (name, new, is_odd(name)))
+        .collect();
+    names.sort_by_key(|(name, ..)| std::cmp::Reverse(name.len()));
     let mut out = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some(at) = rest.find(name) {
-        out.push_str(&rest[..at]);
-        let after = rest[at + name.len()..].chars().next();
-        let expected = BEFORE_A_NAME.iter().any(|b| out.ends_with(b));
-        let begins = expected || (!is_odd && !out.chars().next_back().is_some_and(char::is_alphanumeric));
-        if begins && !after.is_some_and(char::is_alphanumeric) {
-            out.push_str(new);
-        } else {
-            out.push_str(name);
+    let mut at = 0;
+    while let Some(c) = text[at..].chars().next() {
+        let before = &text[..at];
+        let expected = BEFORE_A_NAME.iter().any(|b| before.ends_with(b));
+        let begins = !before.chars().next_back().is_some_and(char::is_alphanumeric);
+        let fits = |(name, _, odd): &&(&String, &String, bool)| {
+            text[at..].starts_with(name.as_str())
+                && (expected || (begins && !odd))
+                && !text[at + name.len()..].chars().next().is_some_and(char::is_alphanumeric)
+        };
+        match names.iter().find(fits) {
+            Some((name, new, _)) if before.ends_with("x2d") || name.contains("\\x") => {
+                out.push_str(&escape(new));
+                at += name.len();
+            }
+            Some((name, new, _)) => {
+                out.push_str(new);
+                at += name.len();
+            }
+            None => {
+                out.push(c);
+                at += c.len_utf8();
+            }
         }
-        rest = &rest[at + name.len()..];
     }
-    out.push_str(rest);
     out
 }
 
@@ -216,6 +236,7 @@ mod tests {
         names.add("host", "node7.corp");
         names.add("vm", "pay-roll");
         names.add("vm", "cpu");
+        names.add("host", "vm");
         names.add("user", "alice");
         let uuid = "63715d0b-76a4-4a2a-8db6-9bda3af71014";
         let all = names.redact(seen(&[
