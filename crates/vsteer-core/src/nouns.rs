@@ -249,6 +249,48 @@ pub enum Manager {
     Vsphere(String),
 }
 
+/// What core and the commands ask about a manager. Only here does the core distinguish managers.
+impl Manager {
+    /// Do its settings live on until somebody changes them? Such a manager has no setting that ends with the VM's run, some
+    /// settings need the VM off, and its hypervisor places VMs on nodes by itself. True of vSphere.
+    pub fn keeps_settings(&self) -> bool {
+        matches!(self, Manager::Vsphere(_))
+    }
+
+    /// Does its hypervisor schedule the vCPUs of a VM together? True of vSphere.
+    pub fn co_schedules(&self) -> bool {
+        matches!(self, Manager::Vsphere(_))
+    }
+
+    /// Does PowerCLI change its VMs? True of vSphere.
+    pub fn has_powercli(&self) -> bool {
+        matches!(self, Manager::Vsphere(_))
+    }
+
+    /// Are VMs known here only by name, so that a plan must find them on the host? True of a file of vSphere's.
+    pub fn knows_names_only(&self) -> bool {
+        matches!(self, Manager::Vsphere(id) if id.is_empty())
+    }
+
+    /// Can a thread that the kernel made for the VM be placed by itself? libvirt places it with the emulator.
+    pub fn places_kernel_threads(&self) -> bool {
+        !matches!(self, Manager::Libvirt(_))
+    }
+
+    /// Does Xen schedule its VMs, with pools, preferred pCPUs and a Domain-0?
+    pub fn is_xen(&self) -> bool {
+        *self == Manager::Xen
+    }
+
+    /// The host that a running VM can be moved from, as a connection URI; `None` where the manager cannot move it.
+    pub fn moves_from(&self) -> Option<&str> {
+        match self {
+            Manager::Libvirt(uri) => Some(uri),
+            _ => None,
+        }
+    }
+}
+
 /// How guest instructions run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -392,7 +434,7 @@ impl VmConfig {
 
     /// Is it Xen's Domain-0, through which the others' I/O goes? A domain's number stands where a process's stands elsewhere.
     pub fn is_domain0(&self) -> bool {
-        self.manager == Manager::Xen && self.pid == 0
+        self.manager.is_xen() && self.pid == 0
     }
 
     /// Its vCPU threads, in index order.
@@ -479,6 +521,21 @@ pub struct QuotaClocks {
 }
 
 impl HostConfig {
+    /// Does the manager of any VM schedule vCPUs together?
+    pub fn co_schedules(&self) -> bool {
+        self.vms.iter().any(|vm| vm.manager.co_schedules())
+    }
+
+    /// Do the settings of any VM live on until somebody changes them?
+    pub fn keeps_settings(&self) -> bool {
+        self.vms.iter().any(|vm| vm.manager.keeps_settings())
+    }
+
+    /// Does PowerCLI change any VM?
+    pub fn has_powercli(&self) -> bool {
+        self.vms.iter().any(|vm| vm.manager.has_powercli())
+    }
+
     /// The VM of this id.
     pub fn vm(&self, id: &VmId) -> Option<&VmConfig> {
         self.vms.iter().find(|v| v.id == *id)

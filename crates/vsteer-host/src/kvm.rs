@@ -1,6 +1,7 @@
 //! A KVM/QEMU host: its VMs through libvirt and from `/proc`, and how they are set up.
 
 pub mod actuate;
+pub mod backend;
 pub mod channel;
 pub mod client;
 pub mod command_line;

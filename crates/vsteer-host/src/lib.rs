@@ -4,6 +4,9 @@
 //! one. A machine is read through a [`root::Root`]: the live one at `/`, or a captured tree of its files.
 
 pub mod actuate;
+pub mod backend;
+pub mod backends;
+pub mod captured;
 pub mod counted;
 pub mod follow;
 mod http;

@@ -33,4 +33,27 @@ pub enum CollectorChoice {
     Ebpf,
     /// schedstat.
     Schedstat,
+    /// Ask the hypervisor again and again, without a trace.
+    Sampled,
+}
+
+/// Which of the counters that a host keeps are read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Statistics {
+    /// The last hour, every 20 s.
+    #[default]
+    RealTime,
+    /// What is kept of every so many seconds: 300 for a day, 1800 for a week, 7200 for a month, 86400 for a year.
+    Every(u64),
+}
+
+impl Statistics {
+    /// Those that there are, with what they are called on a command line.
+    pub const ALL: [(Statistics, &'static str); 5] = [
+        (Statistics::RealTime, "20s"),
+        (Statistics::Every(300), "5m"),
+        (Statistics::Every(1_800), "30m"),
+        (Statistics::Every(7_200), "2h"),
+        (Statistics::Every(86_400), "24h"),
+    ];
 }

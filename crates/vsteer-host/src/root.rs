@@ -7,10 +7,12 @@
 //! Left out: writing.
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, openat, openat2, readlinkat, statat};
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{Error, ErrorKind, Read};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 use vsteer_core::Fault;
 
 /// The most that is read of one file. `/proc/cpuinfo` of a machine with 8,192 CPUs has about 12 MB.
@@ -21,7 +23,22 @@ const FILE_BYTES_MAX: u64 = 32 << 20;
 pub struct Root {
     folder: OwnedFd,
     path: PathBuf,
+    seen: Option<Mutex<Seen>>,
 }
+
+/// What was read of a path.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Entry {
+    /// A file's bytes.
+    File(Vec<u8>),
+    /// There is a folder.
+    Folder,
+    /// What a link says.
+    Link(String),
+}
+
+/// What was read, by path as on the machine.
+pub type Seen = BTreeMap<String, Entry>;
 
 impl Root {
     /// Opens the folder.
@@ -39,7 +56,7 @@ impl Root {
                     )
                     .way_out("name / or the folder that holds the machine's sys and proc")
                 })?;
-        Ok(Root { folder, path: path.to_owned() })
+        Ok(Root { folder, path: path.to_owned(), seen: None })
     }
 
     /// The running machine.
@@ -50,14 +67,37 @@ impl Root {
         Root::open("/")
     }
 
+    /// The same machine, with every path that is read noted: to be captured.
+    pub fn noting(self) -> Root {
+        Root { seen: Some(Mutex::default()), ..self }
+    }
+
+    /// What was read since the last call. Of a path that was read several times, the first reading.
+    pub fn take_seen(&self) -> Seen {
+        let seen = self.seen.as_ref().map(|s| s.lock().unwrap_or_else(PoisonError::into_inner));
+        seen.map(|mut s| std::mem::take(&mut *s)).unwrap_or_default()
+    }
+
+    fn note(&self, path: &str, entry: impl FnOnce() -> Entry) {
+        if let Some(seen) = &self.seen {
+            let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
+            let path = format!("/{}", path.trim_matches('/'));
+            // A folder says less than what else was read of the path.
+            if !matches!(seen.get(&path), Some(Entry::File(_) | Entry::Link(_))) {
+                seen.insert(path, entry());
+            }
+        }
+    }
+
     /// The folder's path.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Is it the running machine, so that system calls tell of the same one?
+    /// Is it the running machine, so that system calls tell of the same one? One that is noted for a capture is read from
+    /// files alone, as its capture will be.
     pub fn is_live(&self) -> bool {
-        self.path == Path::new("/")
+        self.path == Path::new("/") && self.seen.is_none()
     }
 
     /// A file's bytes; `path` is as on the machine (`/proc/cpuinfo`).
@@ -75,6 +115,7 @@ impl Root {
         if bytes.len() as u64 > FILE_BYTES_MAX {
             return Err(Error::new(ErrorKind::InvalidData, "more than 32 MiB"));
         }
+        self.note(path, || Entry::File(bytes.clone()));
         Ok(bytes)
     }
 
@@ -94,6 +135,7 @@ impl Root {
             }
         }
         names.sort();
+        self.note(path, || Entry::Folder);
         Ok(names)
     }
 
@@ -102,17 +144,23 @@ impl Root {
     /// # Errors
     /// The operating system's; also when it is no UTF-8.
     pub fn link(&self, folder: &str, name: &str) -> Result<String, Error> {
-        let folder = self.open_beneath(folder, OFlags::PATH | OFlags::DIRECTORY)?;
-        let to = readlinkat(folder, name, Vec::new())?;
-        to.into_string().map_err(|_| Error::new(ErrorKind::InvalidData, "not UTF-8"))
+        let within = self.open_beneath(folder, OFlags::PATH | OFlags::DIRECTORY)?;
+        let to = readlinkat(within, name, Vec::new())?;
+        let to = to.into_string().map_err(|_| Error::new(ErrorKind::InvalidData, "not UTF-8"))?;
+        self.note(&format!("{}/{name}", folder.trim_end_matches('/')), || Entry::Link(to.clone()));
+        Ok(to)
     }
 
     /// Is there a folder of that path?
     pub fn has_folder(&self, path: &str) -> bool {
-        self.open_beneath(path, OFlags::PATH | OFlags::DIRECTORY).is_ok_and(|fd| {
+        let there = self.open_beneath(path, OFlags::PATH | OFlags::DIRECTORY).is_ok_and(|fd| {
             statat(fd.as_fd(), "", AtFlags::EMPTY_PATH)
                 .is_ok_and(|s| FileType::from_raw_mode(s.st_mode) == FileType::Directory)
-        })
+        });
+        if there {
+            self.note(path, || Entry::Folder);
+        }
+        there
     }
 
     fn open_beneath(&self, path: &str, flags: OFlags) -> Result<OwnedFd, Error> {

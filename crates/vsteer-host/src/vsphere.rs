@@ -20,6 +20,7 @@
 //! Left out: events, resource pools, DRS: `GAP(vsphere-drs)`.
 
 mod access;
+pub mod backend;
 mod counters;
 mod esxi;
 mod https;
@@ -34,7 +35,7 @@ mod soap;
 
 pub use crate::trust::Trust;
 pub use access::{Access, SCHEME};
-pub use esxi::{Esxi, Statistics};
+pub use esxi::Esxi;
 pub use inventory::{Found, Inventory};
 pub use names::{is_by_name, mapped};
 

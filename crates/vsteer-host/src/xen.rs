@@ -27,6 +27,7 @@ use vsteer_record::xentrace::Reader;
 use vsteer_record::xentrace::account::Accounts;
 
 mod act;
+pub mod backend;
 pub mod config;
 mod io;
 pub mod listing;

@@ -7,7 +7,7 @@ use crate::sla::OtherHost;
 use std::path::PathBuf;
 use vsteer_act::journal_folder;
 use vsteer_core::forecast::Forecast;
-use vsteer_core::nouns::{HostConfig, Manager};
+use vsteer_core::nouns::HostConfig;
 use vsteer_core::plan::{Alternative, Plan};
 use vsteer_core::setting;
 use vsteer_core::setting::{Change, Scope, Step};
@@ -101,12 +101,12 @@ fn made(
 ) -> Result<Plan, Fault> {
     let guest = &guests[fit.vm];
     let vm = find(config, &guest.name)?;
-    let Manager::Libvirt(from) = &vm.manager else {
+    let Some(from) = vm.manager.moves_from() else {
         return Err(Fault::new(FaultKind::Unsupported, format!("moving VM {:?}", vm.name))
             .because("only a VM of libvirt's is moved"));
     };
     let change = Change::Host(setting::Host {
-        from: from.clone(),
+        from: from.to_owned(),
         to: host.uri().to_owned(),
         cpus: host.cpus().cloned(),
     });

@@ -86,8 +86,8 @@ pub fn run(a: &Top) -> Result<(), Fault> {
     }
     let mut host = open_host(&a.source)?;
     need_vms(&host.config()?, &a.source)?;
-    let notes = host.notes().to_vec();
-    show(a, &mut host, notes)
+    let notes = host.take_notes();
+    show(a, host.as_mut(), notes)
 }
 
 /// A recording in place of a host: each sample is the next one that is so much later; at the end the last one again.
@@ -128,7 +128,7 @@ impl Observe for Played {
     }
 }
 
-fn show(a: &Top, host: &mut impl Observe, notes: Vec<String>) -> Result<(), Fault> {
+fn show(a: &Top, host: &mut dyn Observe, notes: Vec<String>) -> Result<(), Fault> {
     let mut view = View {
         model: None,
         nodes: Vec::new(),
@@ -156,7 +156,7 @@ fn show(a: &Top, host: &mut impl Observe, notes: Vec<String>) -> Result<(), Faul
 fn live(
     t: &mut DefaultTerminal,
     view: &mut View,
-    host: &mut impl Observe,
+    host: &mut dyn Observe,
     updates: Option<u64>,
 ) -> Result<(), Fault> {
     let failed = |e: std::io::Error| Fault::io("the terminal", &e);

@@ -8,7 +8,7 @@
 
 use super::{Context, Finding, Rule, count, millis, percent};
 use crate::model::VmModel;
-use crate::nouns::{Culprit, Manager, VmConfig};
+use crate::nouns::{Culprit, VmConfig};
 
 /// See the file's head.
 pub const RULE: Rule = Rule {
@@ -28,7 +28,7 @@ const MOST: f64 = 0.5;
 
 fn check(c: &Context<'_>) -> Vec<Finding> {
     let is_credit = |config: &VmConfig| {
-        config.manager == Manager::Xen && config.pool.as_ref().is_some_and(|p| p.scheduler == "credit")
+        config.manager.is_xen() && config.pool.as_ref().is_some_and(|p| p.scheduler == "credit")
     };
     let mut findings = Vec::new();
     for (config, vm) in c.vms().filter(|(config, _)| is_credit(config)) {

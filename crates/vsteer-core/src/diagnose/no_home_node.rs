@@ -4,7 +4,6 @@
 //! placed it itself over several. Without one, Credit and Credit2 move them from node to node, away from that memory.
 
 use super::{Context, Finding, Rule, count, percent};
-use crate::nouns::Manager;
 
 /// See the file's head.
 pub const RULE: Rule =
@@ -16,7 +15,7 @@ const RUNS: f64 = 0.05;
 fn check(c: &Context<'_>) -> Vec<Finding> {
     let nodes: Vec<_> = c.config.topology.nodes().iter().filter(|n| !n.cpus.is_empty()).collect();
     let mut findings = Vec::new();
-    for (config, vm) in c.vms().filter(|(config, _)| config.manager == Manager::Xen && nodes.len() > 1) {
+    for (config, vm) in c.vms().filter(|(config, _)| config.manager.is_xen() && nodes.len() > 1) {
         let run = vm.vcpus.run.unwrap_or(0.0);
         let may =
             config.vcpus().map(|t| nodes.iter().filter(|n| n.cpus.intersects(&t.affinity)).count()).max();

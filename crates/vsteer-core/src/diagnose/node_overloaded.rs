@@ -11,7 +11,6 @@
 
 use super::{Context, Evidence, Finding, Rule, count};
 use crate::model::VmModel;
-use crate::nouns::Manager;
 use crate::numa::flowchart::{End, Walk, walk};
 use crate::numa::load::Load;
 use crate::numa::moves::{Mend, Move, mend};
@@ -67,7 +66,7 @@ fn next(c: &Context<'_>, load: &Load) -> String {
 
 /// VMs of vSphere's that wait, and nobody says on which node they are: then nothing can be said of nodes.
 fn homeless(c: &Context<'_>, load: &Load) -> Option<Finding> {
-    let of_vsphere = |id| c.config.vm(id).is_some_and(|v| matches!(v.manager, Manager::Vsphere(_)));
+    let of_vsphere = |id| c.config.vm(id).is_some_and(|v| v.manager.keeps_settings());
     let waiting: Vec<&VmModel> = load
         .guests
         .iter()
@@ -115,8 +114,7 @@ fn check(c: &Context<'_>) -> Vec<Finding> {
         let names: Vec<String> = waiting.iter().map(|(w, _)| format!("{:?}", w.name)).collect();
         let letter: Vec<String> =
             waiting.iter().map(|(w, _)| format!("{:?}: {}", w.name, by_the_letter(&load, w))).collect();
-        let of_vsphere =
-            |w: &Walk| c.config.vm(&w.vm).is_some_and(|v| matches!(v.manager, Manager::Vsphere(_)));
+        let of_vsphere = |w: &Walk| c.config.vm(&w.vm).is_some_and(|v| v.manager.keeps_settings());
         let wants = load.guests.iter().find(|g| g.vm == worst.id).map_or(0.0, |g| g.demand);
         let trap = if of_vsphere(first) && first.idle_elsewhere >= wants {
             format!(" {TRAP}")

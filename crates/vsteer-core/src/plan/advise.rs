@@ -13,7 +13,7 @@ use crate::delay::{is_delayed_by_others, is_sleeper, runs_briefly};
 use crate::forecast::fluid;
 use crate::forecast::{Forecast, Forecaster, VmForecast};
 use crate::model::{HostModel, VmModel};
-use crate::nouns::{HostConfig, Manager, VmConfig, VmId};
+use crate::nouns::{HostConfig, VmConfig, VmId};
 use crate::plan::limits::Limits;
 use crate::setting::{Change, Scope, Step};
 use crate::{Fault, FaultKind};
@@ -143,7 +143,7 @@ pub fn plan_by(
         .collect();
     let delayed = config.vms.iter().filter(|vm| ids.contains(&&vm.id)).collect();
     let context = Context { config, model, limits, delayed };
-    let on_vsphere = config.vms.iter().any(|vm| matches!(vm.manager, Manager::Vsphere(_)));
+    let on_vsphere = config.keeps_settings();
     let unchanged = forecaster.forecast(&[])?;
     let waits_now: f64 = {
         let before = |f: &&VmForecast| context.delayed.iter().any(|d| d.id == f.vm);

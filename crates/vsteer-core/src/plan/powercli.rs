@@ -14,7 +14,7 @@
 //! Left out: what vSphere has no setting for (threads, cgroups, classes, limits in pCPUs) is refused.
 
 use super::Plan;
-use crate::nouns::{CpuWeight, Manager};
+use crate::nouns::CpuWeight;
 use crate::setting;
 use crate::setting::{Change, Step};
 use crate::{CpuSet, Fault, FaultKind};
@@ -202,7 +202,7 @@ function Set-Step([string]$Name, [string]$What, [string]$From, [string]$To, [boo
 /// # Errors
 /// `Unsupported` for a plan that is not of vSphere's VMs, or a step that PowerCLI has no setting for.
 pub fn script(plan: &Plan) -> Result<String, Fault> {
-    if let Some(vm) = plan.parent.vms.iter().find(|vm| !matches!(vm.manager, Manager::Vsphere(_))) {
+    if let Some(vm) = plan.parent.vms.iter().find(|vm| !vm.manager.has_powercli()) {
         return Err(Fault::new(FaultKind::Unsupported, format!("VM {:?} is not one of vSphere's", vm.name))
             .because("PowerCLI changes vSphere alone")
             .way_out("vsteer apply makes this plan's changes"));
@@ -285,6 +285,7 @@ fn what(change: &Change) -> &'static str {
 mod tests {
     use super::*;
     use crate::forecast::Forecast;
+    use crate::nouns::Manager;
     use crate::nouns::{HostConfig, VmConfig, VmId};
     use crate::setting::Scope;
     use crate::topology::machine;

@@ -19,9 +19,7 @@
 //! Left out: pools, classes, memory: actions propose those ([`super::advise`]).
 
 use crate::forecast::fluid;
-use crate::nouns::{
-    GuestTopology, HostConfig, LatencySensitivity, Manager, Quota, Reserved, VmConfig, VmThread,
-};
+use crate::nouns::{GuestTopology, HostConfig, LatencySensitivity, Quota, Reserved, VmConfig, VmThread};
 use crate::setting;
 use crate::setting::{Change, QuotaScope, Step};
 use crate::span::Span;
@@ -176,7 +174,7 @@ fn changes(config: &HostConfig, vm: &VmConfig, what: &What) -> Result<Vec<Change
         None if vm.pool.is_none() => Ok(config.housekeeping()),
         None => Ok(anywhere.clone()),
     };
-    if matches!(vm.manager, Manager::Vsphere(_)) {
+    if vm.manager.keeps_settings() {
         return on_vsphere(config, vm, what);
     }
     Ok(match what {
@@ -359,6 +357,7 @@ fn vcpus(vm: &VmConfig, which: Option<u32>) -> Result<Vec<&VmThread>, Fault> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::nouns::Manager;
     use crate::nouns::{CgroupLayout, CpuPool, CpuWeight, Role, Tid, VmId};
     use crate::topology::machine;
 

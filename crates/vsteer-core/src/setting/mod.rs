@@ -11,7 +11,7 @@ pub mod lasting;
 pub mod words;
 
 use crate::CpuSet;
-use crate::nouns::{Manager, VmConfig, VmId};
+use crate::nouns::{VmConfig, VmId};
 pub use quota::QuotaScope;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -202,8 +202,7 @@ impl Change {
     /// latency sensitivity takes effect at the next start and, set to high on a VM that could not then start, would be found too
     /// late: it is held to the same.
     pub fn needs_vm_off(&self, vm: &VmConfig) -> bool {
-        matches!(vm.manager, Manager::Vsphere(_))
-            && matches!(self, Change::Topology { .. } | Change::Latency { .. })
+        vm.manager.keeps_settings() && matches!(self, Change::Topology { .. } | Change::Latency { .. })
     }
 }
 

@@ -9,6 +9,7 @@
 use super::config;
 use super::inventory::{Inventory, no_such_vm};
 use super::slow::SlowCounters;
+use crate::backend::Timers;
 use crate::linux::schedstat::{Polled, Schedstat};
 use crate::linux::{pcpu, task};
 use crate::observe::{CollectorChoice, Observe};
@@ -30,6 +31,8 @@ pub struct Options {
     pub vms: Vec<String>,
     /// What eBPF makes room for, and whether it records every switch.
     pub ebpf: vsteer_bpf::Options,
+    /// Add what VMs' timers asked for and got to the samples.
+    pub timers: Option<Timers>,
 }
 
 /// The thread list is looked at again after this time.
@@ -262,7 +265,9 @@ impl Observe for KvmHost {
                 group: None,
             })
             .collect();
+        let timers = self.options.timers.map(|counts| counts()).unwrap_or_default();
         for (sample, vm) in batch.vms.iter_mut().zip(&self.inventory.vms) {
+            sample.timers = timers.get(&vm.id).copied();
             sample.memory_by_node = self.slow.memory_by_node(&self.inventory, vm);
         }
         Ok(batch)

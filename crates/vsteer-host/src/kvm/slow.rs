@@ -12,7 +12,7 @@
 use super::inventory::{Inventory, Vm};
 use crate::linux::{cgroups, numa_maps, topology};
 use rustix::fs::{Mode, OFlags};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 use vsteer_core::nouns::{VmConfig, VmId};
@@ -64,9 +64,7 @@ impl SlowCounters {
             vm.threads.iter().filter_map(|t| t.cgroup.as_deref()).flat_map(cgroups::lineage).collect();
         paths.sort();
         paths.dedup();
-        let beneath =
-            |p: &String| p.strip_prefix(own.as_str()).is_some_and(|r| r.is_empty() || r.starts_with('/'));
-        for path in paths.into_iter().filter(beneath) {
+        for path in paths.into_iter().filter(|path| is_beneath(path, own)) {
             if known.contains_key(&path) || all.quota(root, &path).is_none() {
                 continue;
             }
@@ -108,6 +106,20 @@ impl SlowCounters {
         }
         memory
     }
+}
+
+/// How often the quotas of a VM ran out over their lives, read at once. As [`SlowCounters::throttled_periods`], without
+/// kept descriptors.
+pub fn throttled_periods(inventory: &Inventory, vm: &VmConfig) -> Option<u64> {
+    let (root, all, own) = (&inventory.root, &inventory.cgroups, vm.cgroup.as_ref()?);
+    let paths = vm.threads.iter().filter_map(|t| t.cgroup.as_deref()).flat_map(cgroups::lineage);
+    let paths: BTreeSet<String> = paths.filter(|p| is_beneath(p, own)).collect();
+    let limited = paths.iter().filter(|path| all.quota(root, path).is_some());
+    Some(limited.filter_map(|path| all.throttled_periods(root, path)).sum())
+}
+
+fn is_beneath(path: &str, own: &str) -> bool {
+    path.strip_prefix(own).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 fn read(stat: &OwnedFd) -> Option<u64> {

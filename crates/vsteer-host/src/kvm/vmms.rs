@@ -76,7 +76,7 @@ pub fn line_of(root: &Root, holders: &Holders, pid: u32, arguments: &[String]) -
 }
 
 /// What follows `--name`, `-n` or `--id`, also behind `=`.
-fn name(arguments: &[String]) -> Option<String> {
+pub fn name(arguments: &[String]) -> Option<String> {
     let mut words = arguments.iter().skip(1);
     while let Some(word) = words.next() {
         let (key, value) = word.split_once('=').map_or((word.as_str(), None), |(k, v)| (k, Some(v)));

@@ -93,28 +93,7 @@ impl Schedstat {
 
     /// What this collector measures and what not, with the reasons.
     pub fn collector(&self) -> Collector {
-        let mut missing: BTreeMap<String, String> = BTreeMap::new();
-        let mut lacks = |names: &[&str], why: &str| {
-            missing.extend(names.iter().map(|n| ((*n).to_owned(), why.to_owned())));
-        };
-        lacks(
-            &["ready_ns", "limited_ns"],
-            "schedstat's run delay includes the time held by a quota: see wait_ns",
-        );
-        lacks(
-            &["blocked_ns", "lag_ns", "overlap_ns", "preemptions", "wakeups", "migrations"],
-            "polling schedstat does not tell it: use --collector ebpf",
-        );
-        lacks(
-            &["wake_latency", "ready_spell", "blame"],
-            "it takes every single context switch: use --collector ebpf",
-        );
-        lacks(&["exit_ns", "halt_poll_ns"], "KVM exits are not measured");
-        if !self.counts {
-            let why = "this kernel counts no run delay: sysctl kernel.task_delayacct=1, or a kernel with CONFIG_SCHEDSTATS";
-            lacks(&["run_ns", "wait_ns", "switches"], why);
-        }
-        Collector { name: "schedstat".into(), missing }
+        collector(self.counts)
     }
 
     /// From now on polls exactly these threads. Those known already keep their descriptors.
@@ -170,6 +149,32 @@ impl Schedstat {
         self.vanished |= gone;
         samples
     }
+}
+
+/// What polling measures and what not, with the reasons, on a kernel that counts run delay or does not.
+pub fn collector(counts: bool) -> Collector {
+    let mut missing: BTreeMap<String, String> = BTreeMap::new();
+    let mut lacks = |names: &[&str], why: &str| {
+        missing.extend(names.iter().map(|n| ((*n).to_owned(), why.to_owned())));
+    };
+    lacks(
+        &["ready_ns", "limited_ns"],
+        "schedstat's run delay includes the time held by a quota: see wait_ns",
+    );
+    lacks(
+        &["blocked_ns", "lag_ns", "overlap_ns", "preemptions", "wakeups", "migrations"],
+        "polling schedstat does not tell it: use --collector ebpf",
+    );
+    lacks(
+        &["wake_latency", "ready_spell", "blame"],
+        "it takes every single context switch: use --collector ebpf",
+    );
+    lacks(&["exit_ns", "halt_poll_ns"], "KVM exits are not measured");
+    if !counts {
+        let why = "this kernel counts no run delay: sysctl kernel.task_delayacct=1, or a kernel with CONFIG_SCHEDSTATS";
+        lacks(&["run_ns", "wait_ns", "switches"], why);
+    }
+    Collector { name: "schedstat".into(), missing }
 }
 
 impl Default for Schedstat {

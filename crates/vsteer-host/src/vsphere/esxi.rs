@@ -16,7 +16,7 @@ use super::names::host_meant;
 use super::series::{Asked, Interval, Series};
 use super::{Access, Client};
 use crate::actuate::Settings;
-use crate::observe::Observe;
+use crate::observe::{Observe, Statistics};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 use vsteer_core::nouns::{
@@ -35,26 +35,13 @@ const ASK: Duration = Duration::from_secs(5);
 const NEWEST: u64 = 9;
 const S: u64 = 1_000_000_000;
 
-/// Which of what vSphere keeps is read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Statistics {
-    /// The last hour, every 20 s.
-    #[default]
-    RealTime,
-    /// What is kept of every so many seconds: 300 for a day, 1800 for a week, 7200 for a month, 86400 for a year.
-    Every(u64),
+/// Which counters are read, in vSphere's terms.
+trait OfVsphere {
+    fn seconds(self) -> u64;
+    fn kept(self) -> String;
 }
 
-impl Statistics {
-    /// Those that there are, with what they are called on a command line.
-    pub const ALL: [(Statistics, &'static str); 5] = [
-        (Statistics::RealTime, "20s"),
-        (Statistics::Every(300), "5m"),
-        (Statistics::Every(1_800), "30m"),
-        (Statistics::Every(7_200), "2h"),
-        (Statistics::Every(86_400), "24h"),
-    ];
-
+impl OfVsphere for Statistics {
     fn seconds(self) -> u64 {
         match self {
             Statistics::RealTime => REAL_TIME_S,
@@ -166,6 +153,11 @@ impl Esxi {
             gaps: 0,
         });
         Ok(esxi)
+    }
+
+    /// Does it read statistics, which lie in the past, and not the counters of the last hour?
+    pub(super) fn reads_statistics(&self) -> bool {
+        self.statistics != Statistics::RealTime
     }
 
     /// What the person should know and was not told yet.

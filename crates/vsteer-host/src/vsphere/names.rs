@@ -8,7 +8,7 @@
 
 use super::inventory::Found;
 use crate::actuate::Actuate;
-use vsteer_core::nouns::{HostConfig, Manager, VmConfig, VmId};
+use vsteer_core::nouns::{HostConfig, VmConfig, VmId};
 use vsteer_core::plan::Plan;
 use vsteer_core::setting;
 use vsteer_core::setting::{Change, Scope, Step};
@@ -16,7 +16,7 @@ use vsteer_core::{Fault, FaultKind};
 
 /// Is it a plan of VMs that are known by name alone?
 pub fn is_by_name(plan: &Plan) -> bool {
-    plan.parent.vms.iter().any(|vm| vm.manager == Manager::Vsphere(String::new()))
+    plan.parent.vms.iter().any(|vm| vm.manager.knows_names_only())
 }
 
 /// The plan for the VMs of `now`, which it was made of by their names; and what is to be said of that.

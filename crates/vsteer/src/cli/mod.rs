@@ -14,9 +14,9 @@ mod words;
 pub use assignment::{Setting, Sweep};
 pub use change::{Apply, Method, PlanArgs, PlanFormat, Rollback, ScopeChoice, Verify};
 pub use experiment::{Experiment, ExperimentWhat};
-pub use look::{Audit, Diagnose, Export, Format, Numa, Record, Replay, Report, Top, TopologyArgs};
+pub use look::{Audit, Capture, Diagnose, Export, Format, Numa, Record, Replay, Report, Top, TopologyArgs};
 pub use simulate::{Estimate, Headroom, Simulate};
-pub use source::{CollectorChoice, Login, Source, Window};
+pub use source::{Login, Source, Window};
 pub use steer::{Realtime, RealtimeBy, RealtimeRun, RealtimeSource, RealtimeWhat, Steer};
 pub use words::duration;
 
@@ -80,6 +80,8 @@ pub enum Command {
     Audit(Audit),
     /// Which setting really helps on this host, by how much, and how sure: run settings fairly and often enough, and say.
     Experiment(Experiment),
+    /// Copy what vsteer reads of this host into a folder, twice, to be observed elsewhere (`--connect tree:FOLDER`).
+    Capture(Capture),
     /// Print the host's topology as vsteer reads it.
     Topology(TopologyArgs),
     /// Print shell completions.

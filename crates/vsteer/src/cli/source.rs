@@ -3,7 +3,8 @@
 use super::words::duration;
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
-use vsteer_host::vsphere::Statistics;
+use vsteer_host::backend;
+use vsteer_host::observe::{self, Statistics};
 
 /// How samples are taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -19,13 +20,22 @@ pub enum CollectorChoice {
     Sampled,
 }
 
+impl From<CollectorChoice> for observe::CollectorChoice {
+    fn from(choice: CollectorChoice) -> observe::CollectorChoice {
+        match choice {
+            CollectorChoice::Auto => observe::CollectorChoice::Auto,
+            CollectorChoice::Ebpf => observe::CollectorChoice::Ebpf,
+            CollectorChoice::Schedstat => observe::CollectorChoice::Schedstat,
+            CollectorChoice::Sampled => observe::CollectorChoice::Sampled,
+        }
+    }
+}
+
 /// Where to look.
 #[derive(Debug, Clone, Args)]
 pub struct Source {
-    /// libvirt connection URI (`qemu:///system`, …), a Xen host (`xen:`, `xen+ssh://root@host`) or a vSphere
-    /// (`vsphere://USER@ESXI`, `vsphere://USER@VCENTER/ESXI`; untried on a real one); without it: every VM of this host, libvirt
-    /// or not, or in a Xen Domain-0 its domains.
-    #[arg(long, value_name = "URI")]
+    /// The host to observe [default: this one].
+    #[arg(long, value_name = "URI", help = connect_help())]
     pub connect: Option<String>,
     /// How samples are taken.
     #[arg(long, value_enum, default_value = "auto")]
@@ -40,6 +50,11 @@ pub struct Source {
     /// How a vSphere is logged in to.
     #[command(flatten)]
     pub login: Login,
+}
+
+/// What `--connect` takes, from the table of backends.
+fn connect_help() -> String {
+    format!("The host to observe [default: this one].\n{}", vsteer_host::backends::help())
 }
 
 impl Source {
@@ -68,6 +83,18 @@ pub struct Login {
     /// With --connect vsphere://: trust the one certificate with this SHA-256 thumbprint.
     #[arg(long, value_name = "SHA256")]
     pub thumbprint: Option<String>,
+}
+
+impl Login {
+    /// As backends take it.
+    pub fn to_backend(&self) -> backend::Login {
+        backend::Login {
+            password_file: self.password_file.clone(),
+            authorities: self.ca.clone(),
+            thumbprint: self.thumbprint.clone(),
+            secret: None,
+        }
+    }
 }
 
 fn statistics(text: &str) -> Result<Statistics, String> {

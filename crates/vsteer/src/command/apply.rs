@@ -3,25 +3,29 @@
 use crate::cli::{Apply, Login};
 use crate::interrupt::Interrupt;
 use crate::login;
-use crate::source::xen_meant;
+use crate::source::tell;
 use std::time::{SystemTime, UNIX_EPOCH};
 use vsteer_act::{Journal, Preview, Setting, arm, confirm, journal_folder, preview};
-use vsteer_core::nouns::{HostConfig, Manager};
+use vsteer_core::nouns::HostConfig;
 use vsteer_core::plan::Plan;
 use vsteer_core::setting::Change;
 use vsteer_core::{Fault, FaultKind};
 use vsteer_host::actuate::Actuate;
+use vsteer_host::backend::{self, Changing, Request};
+use vsteer_host::backends;
 use vsteer_host::knob::Knobs;
-use vsteer_host::kvm::host::{KvmHost, Options};
-use vsteer_host::observe::{CollectorChoice, Observe};
-use vsteer_host::vsphere::{Esxi, is_by_name, mapped};
-use vsteer_host::xen::config::Listed;
 use vsteer_record::plan::read;
 
 /// Hidden first word of the watchdog's command line: see [`watchdog`].
 pub const WATCHDOG: &str = "__watchdog";
 
-/// Opens what takes plans back. `secret`: the password that a vSphere wants, where it is known already.
+/// What changes the host at `connect`. `secret`: the password, where it is known already.
+fn request(connect: Option<&str>, login: &Login, secret: Option<&str>) -> Request {
+    let login = backend::Login { secret: secret.map(str::to_owned), ..login.to_backend() };
+    Request { login, prompt: login::prompt, ..Request::of(connect) }
+}
+
+/// Opens what takes plans back. `secret`: the password, where it is known already.
 pub fn open_actuator(
     plan: Option<&Plan>,
     connect: Option<&str>,
@@ -31,81 +35,36 @@ pub fn open_actuator(
     if plan.is_some_and(is_of_host) {
         return Ok(Box::new(Knobs));
     }
-    if let Some(access) = login::access(connect, login)? {
-        let password = secret.map_or_else(|| login::password(&access), |s| Ok(s.to_owned()))?;
-        return Ok(Box::new(Esxi::open(&access, &password)?));
-    }
-    open(connect).map(|(actuator, _)| actuator)
+    backends::change(&request(connect, login, secret), None).map(|opened| opened.actuator)
 }
 
-/// What a plan is applied with.
-struct Opened {
-    /// The plan; one of esxtop's files for the VMs that it means.
-    plan: Plan,
-    actuator: Box<dyn Actuate>,
-    now: HostConfig,
-    /// For the journal.
-    connect: Option<String>,
-    /// For the watchdog.
-    secret: Option<String>,
-}
-
-fn open_for(plan: Plan, a: &Apply) -> Result<Opened, Fault> {
+/// Opens what the plan is applied with, and reads how the host is set up now.
+fn open_for(plan: Plan, a: &Apply) -> Result<(Plan, HostConfig, Changing), Fault> {
     if is_of_host(&plan) {
         let now = plan.parent.clone();
-        return Ok(Opened { plan, actuator: Box::new(Knobs), now, connect: None, secret: None });
+        let actuator = Box::new(Knobs);
+        let opened =
+            Changing { actuator, now: None, plan: None, connect: None, secret: None, notes: Vec::new() };
+        return Ok((plan, now, opened));
     }
-    let connect = a.connect.as_deref();
-    let of_vsphere = plan.parent.vms.iter().find(|vm| matches!(vm.manager, Manager::Vsphere(_)));
-    let Some(access) = login::access(connect, &a.login)? else {
-        if let Some(vm) = of_vsphere {
-            return Err(Fault::new(
-                FaultKind::Usage,
-                format!("VM {:?} runs on vSphere, and none is named", vm.name),
-            )
-            .way_out("--connect vsphere://USER@HOST; or vsteer plan ... --format powercli for a script"));
-        }
-        let (actuator, now) = open(connect)?;
-        return Ok(Opened { plan, actuator, now, connect: connect.map(str::to_owned), secret: None });
-    };
-    if of_vsphere.is_none() {
-        return Err(Fault::new(FaultKind::Changed, format!("plan {} is of no vSphere's VMs", plan.id))
-            .way_out("leave out --connect, or name the libvirt or Xen that it was made of"));
-    }
-    let password = login::password(&access)?;
-    let mut esxi = Esxi::open(&access, &password)?;
-    esxi.take_notes().iter().for_each(|n| eprintln!("vsteer: {n}"));
-    let now = esxi.config_of(&plan.parent.hostname)?;
-    let plan = if is_by_name(&plan) {
-        let (plan, notes) = mapped(&plan, &now, &mut esxi)?;
-        notes.iter().for_each(|n| eprintln!("vsteer: {n}"));
-        plan
-    } else {
-        plan
-    };
-    let connect = Some(esxi.access(&access).uri());
-    Ok(Opened { plan, actuator: Box::new(esxi), now, connect, secret: Some(password) })
+    let mut opened = backends::change(&request(a.connect.as_deref(), &a.login, None), Some(plan))?;
+    tell(std::mem::take(&mut opened.notes));
+    let plan = opened.plan.take().expect("a backend returns the plan that it was given");
+    let now = opened.now.take().expect("a backend that is given a plan reads the settings");
+    Ok((plan, now, opened))
 }
 
 /// Opens what changes this host, and reads how it is set up.
 pub fn open(connect: Option<&str>) -> Result<(Box<dyn Actuate>, HostConfig), Fault> {
-    if let Some(uri) = connect.filter(|uri| uri.starts_with(vsteer_host::vsphere::SCHEME)) {
-        let what = format!(
-            "--connect {}...: that is not done over vSphere's API",
-            &uri[..vsteer_host::vsphere::SCHEME.len()]
-        );
-        return Err(Fault::new(FaultKind::Unsupported, what).way_out("vsteer plan and vsteer apply are"));
-    }
-    if let Some(place) = xen_meant(connect)? {
-        let config = Listed::ask(&place)?.config()?;
-        return Ok((Box::new(place), config));
-    }
-    // Acting needs no counting: the collector that asks for nothing.
-    let collector = CollectorChoice::Schedstat;
-    let mut host =
-        KvmHost::open(Options { connect: connect.map(str::to_owned), collector, ..Options::default() })?;
-    let config = host.config()?;
-    Ok((Box::new(host), config))
+    let opened = backends::change(&Request::of(connect), None)?;
+    let now = opened.now.ok_or_else(|| {
+        Fault::new(
+            FaultKind::Unsupported,
+            format!("the host at {} cannot be steered", connect.unwrap_or("/")),
+        )
+        .way_out("vsteer plan and vsteer apply work there")
+    })?;
+    Ok((opened.actuator, now))
 }
 
 /// Does it set the host itself? Such a plan has no VM's step, and nobody's API.
@@ -129,7 +88,7 @@ pub fn run(a: &Apply, json: bool) -> Result<(), Fault> {
         eprintln!("vsteer: plan {} has no steps: {}", plan.id, plan.title);
         return Ok(());
     }
-    let Opened { plan, mut actuator, now, connect, secret } = open_for(plan, a)?;
+    let (plan, now, Changing { mut actuator, connect, secret, .. }) = open_for(plan, a)?;
     if plan.steps.is_empty() {
         eprintln!("vsteer: nothing of plan {} is left to do", plan.id);
         return Ok(());

@@ -56,7 +56,7 @@ fn link_within() -> Duration {
 
 /// The host whose VMs are looked at, as `vsteer top` opens it.
 fn observe(connect: Option<&str>) -> Result<Box<dyn Observe>, Fault> {
-    Ok(Box::new(open_host(&Source::at(connect))?))
+    Ok(open_host(&Source::at(connect))?)
 }
 
 fn begin(file: &Path, output: Option<&Path>, yes: bool, json: bool) -> Result<(), Fault> {

@@ -2,6 +2,7 @@
 
 mod apply;
 mod audit;
+mod capture;
 mod diagnose;
 mod estimate;
 mod experiment;
@@ -49,6 +50,7 @@ pub fn run(cli: Cli) -> Result<ExitCode, Fault> {
         Command::Report(a) => report::run(&a, json),
         Command::Audit(a) => audit::run(&a, json),
         Command::Experiment(a) => experiment::run(&a, json),
+        Command::Capture(a) => capture::run(&a, json),
         Command::Topology(a) => meta::topology(&a, json),
         Command::Completions { shell } => meta::completions(shell),
         Command::Man { folder } => meta::man(&folder),

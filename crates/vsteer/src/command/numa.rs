@@ -4,7 +4,7 @@
 
 use crate::cli::Numa;
 use crate::text::{NodeLoad, Nodes, OfVm};
-use crate::{login, source, text};
+use crate::{source, text};
 use vsteer_core::diagnose::Context;
 use vsteer_core::model::HostModel;
 use vsteer_core::nouns::{HostConfig, VmConfig, VmId};
@@ -14,7 +14,8 @@ use vsteer_core::numa::moves::mend;
 use vsteer_core::numa::vnuma::{HostShape, NodeShape, Version, VmShape, answer};
 use vsteer_core::thresholds::Thresholds;
 use vsteer_core::{Fault, FaultKind};
-use vsteer_host::vsphere::{Access, Client};
+use vsteer_host::backend::Described;
+use vsteer_host::backends;
 
 const GIB: f64 = 1_073_741_824.0;
 
@@ -23,9 +24,8 @@ const GIB: f64 = 1_073_741_824.0;
 /// # Errors
 /// As [`source::window`]; `Usage` for a shape that is none.
 pub fn run(a: &Numa, json: bool) -> Result<(), Fault> {
-    let source = &a.window.source;
-    if let Some(access) = login::access(source.connect.as_deref(), &source.login)? {
-        return of_vsphere(a, &access, json);
+    if let Some(described) = backends::settings(&source::request(&a.window.source)) {
+        return of_settings(a, &described?, json);
     }
     let (nodes, host, vms) = match &a.host {
         Some(host) => {
@@ -54,42 +54,26 @@ pub fn run(a: &Numa, json: bool) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Every host of a vCenter, or the one of an ESXi: settings alone, for nobody measured what VMs want.
-fn of_vsphere(a: &Numa, access: &Access, json: bool) -> Result<(), Fault> {
-    let password = login::password(access)?;
-    let mut inventory = Client::login(access.place.clone(), &password, &access.trust)?.inventory()?;
-    if let Some(name) = &access.esxi {
-        inventory.hosts.retain(|h| h.config.hostname == *name || h.id == *name);
-        if inventory.hosts.is_empty() {
-            return Err(Fault::new(
-                FaultKind::NothingThere,
-                format!("{}: there is no host {name:?}", access.place),
-            ));
-        }
-    }
-    inventory.notes.iter().for_each(|n| eprintln!("vsteer: {n}"));
+/// Every host of a service that tells settings without samples: nobody measured what VMs want.
+fn of_settings(a: &Numa, described: &Described, json: bool) -> Result<(), Fault> {
+    described.notes.iter().for_each(|n| eprintln!("vsteer: {n}"));
     let mut all = Vec::new();
-    for found in &inventory.hosts {
-        let host = observed(a, &found.config)?;
+    for (config, running) in &described.hosts {
+        let host = observed(a, config)?;
         let of = |vm: &VmConfig| {
             let shape = shape_of(a, vm);
             OfVm { vm: vm.name.clone(), shape, answer: answer(&host, &shape) }
         };
-        let vms: Vec<OfVm> = found.config.vms.iter().filter(|vm| vm.vcpu_count() > 0).map(of).collect();
+        let vms: Vec<OfVm> = config.vms.iter().filter(|vm| vm.vcpu_count() > 0).map(of).collect();
         if json {
-            all.push(serde_json::json!({ "name": found.config.hostname, "host": host, "vms": vms }));
+            all.push(serde_json::json!({ "name": config.hostname, "host": host, "vms": vms }));
         } else {
-            println!(
-                "{}, {} VMs, {} of them on",
-                found.config.hostname,
-                found.config.vms.len(),
-                found.running.len()
-            );
+            println!("{}, {} VMs, {running} of them on", config.hostname, config.vms.len());
             println!("{}", text::numa(None, &host, &vms));
         }
     }
     if json {
-        crate::text::print_json(&serde_json::json!({ "about": inventory.about, "hosts": all }));
+        crate::text::print_json(&serde_json::json!({ "about": described.about, "hosts": all }));
     }
     Ok(())
 }

@@ -11,7 +11,7 @@ use crate::text;
 use vsteer_core::forecast::Forecaster;
 use vsteer_core::forecast::fluid;
 use vsteer_core::model::HostModel;
-use vsteer_core::nouns::{HostConfig, Manager};
+use vsteer_core::nouns::HostConfig;
 use vsteer_core::plan::advise::{plan_by, plan_of};
 use vsteer_core::plan::limits::Limits;
 use vsteer_core::plan::{Plan, powercli, set};
@@ -46,11 +46,11 @@ pub fn run(a: &PlanArgs, json: bool) -> Result<(), Fault> {
     } else {
         print!("{}", text::plan(&plan));
         match &a.output {
-            Some(path) if is_on_vsphere(&plan.parent) && !plan.steps.is_empty() => {
+            Some(path) if plan.parent.has_powercli() && !plan.steps.is_empty() => {
                 println!("apply it: vsteer apply {} --connect vsphere://USER@HOST --try 5m", path.display());
                 println!("or as a script for review: vsteer plan ... --format powercli");
             }
-            None if is_on_vsphere(&plan.parent) && !plan.steps.is_empty() => {
+            None if plan.parent.has_powercli() && !plan.steps.is_empty() => {
                 println!(
                     "as a script for review: vsteer plan ... --format powercli; for vsteer apply: -o plan.json"
                 );
@@ -72,7 +72,7 @@ fn limits(a: &PlanArgs) -> Limits {
 fn scope(a: &PlanArgs, config: &HostConfig) -> Scope {
     match a.scope {
         // It has no setting that ends with the VM's run.
-        None if is_on_vsphere(config) => Scope::Both,
+        None if config.keeps_settings() => Scope::Both,
         None | Some(ScopeChoice::Live) => Scope::Live,
         Some(ScopeChoice::Persistent) => Scope::Persistent,
         Some(ScopeChoice::Both) => Scope::Both,
@@ -117,8 +117,8 @@ fn by_fluid(a: &PlanArgs, stretch: &Stretch, model: &HostModel) -> Result<Plan, 
 
 /// What is proposed for VMs of vSphere's, forecast by ESXi's simulated co-scheduling; `None` for others, and where that cannot
 /// be.
-pub fn proposed_on_vsphere(stretch: &Stretch, model: &HostModel) -> Option<Plan> {
-    if !is_on_vsphere(&stretch.config) {
+pub fn proposed_by_cosched(stretch: &Stretch, model: &HostModel) -> Option<Plan> {
+    if !stretch.config.co_schedules() {
         return None;
     }
     let fitted = Cosched::new(&stretch.config, model, &mut || true).ok()?;
@@ -126,19 +126,15 @@ pub fn proposed_on_vsphere(stretch: &Stretch, model: &HostModel) -> Option<Plan>
     plan_by(&stretch.config, model, Limits::default(), Scope::Both, None, &mut foretell).ok()
 }
 
-fn is_on_vsphere(config: &HostConfig) -> bool {
-    config.vms.iter().any(|vm| matches!(vm.manager, Manager::Vsphere(_)))
-}
-
 /// Is it ESXi's scheduler that is to be simulated?
 fn by_cosched_is_meant(a: &PlanArgs, config: &HostConfig) -> Result<bool, Fault> {
-    match (a.by, is_on_vsphere(config)) {
+    match (a.by, config.co_schedules()) {
         (Method::Cosched, false) => {
             Err(Fault::new(FaultKind::Usage, "--by cosched is for VMs of vSphere's")
                 .way_out("leave out --by"))
         }
         (Method::Cosched, true) => Ok(true),
-        (Method::Auto, of_vsphere) => Ok(of_vsphere),
+        (Method::Auto, co_schedules) => Ok(co_schedules),
         _ => Ok(false),
     }
 }

@@ -2,14 +2,13 @@
 
 use crate::cli::Record;
 use crate::interrupt::{Interrupt, due};
-use crate::source::{Host, need_vms, open_host_with, progress, progress_done};
+use crate::source::{need_vms, open_host_with, progress, progress_done};
 use std::time::{Duration, Instant};
 use vsteer_core::nouns::{Batch, Collector, HostConfig};
 use vsteer_core::trigger::Watch;
 use vsteer_core::{Fault, FaultKind};
-use vsteer_host::observe::Observe;
+use vsteer_host::backend::Host;
 use vsteer_host::switches::SwitchRecorder;
-use vsteer_host::vsphere::Statistics;
 use vsteer_record::{FORMAT, Manifest, Writer};
 
 /// A batch is written at least this often: so much is lost by a crash.
@@ -25,7 +24,7 @@ const SETTLE: Duration = Duration::from_secs(1);
 pub fn run(a: &Record, json: bool) -> Result<(), Fault> {
     let interrupt = Interrupt::listen();
     let mut host = open_host_with(&a.source, a.events.then_some(a.event_buffer))?;
-    if a.second.is_some() && host.kvm().is_none() {
+    if a.second.is_some() && !host.has_second() {
         return Err(Fault::new(FaultKind::Usage, "this host has no second way of counting")
             .way_out("leave out --second"));
     }
@@ -34,7 +33,7 @@ pub fn run(a: &Record, json: bool) -> Result<(), Fault> {
         need_vms(&config, &a.source)?;
     }
     // Asked once: they stay as they are.
-    let quota_clocks = host.kvm().and_then(|h| h.observer()).filter(|_| a.events);
+    let quota_clocks = host.observer().filter(|_| a.events);
     let quota_clocks = quota_clocks.map(|o| o.quota_clocks()).transpose()?.unwrap_or_default();
     let with_clocks = |mut config: HostConfig| {
         config.scheduler.iter_mut().for_each(|s| s.quota_clocks.clone_from(&quota_clocks));
@@ -55,17 +54,17 @@ pub fn run(a: &Record, json: bool) -> Result<(), Fault> {
     };
     let collector = host.collector();
     a.trigger.iter().try_for_each(|t| t.measurable(&collector))?;
-    length_of_statistics(a, &host)?;
+    let of_past = host.length_of_past(a.length)?;
     let ns = |d: Duration| d.as_nanos() as u64;
     let mut watch = Watch::new(a.trigger.clone(), ns(a.trigger_window), ns(a.trigger_quiet));
     let mut marks = 0u64;
     let ring = a.ring.map(|r| samples_part(r, a.events));
     let mut writer = Writer::create(&a.output, &manifest(collector.clone()), &config, ring)?;
-    let switches = start_switches(a, &host, &config)?;
-    if host.kvm().is_some_and(|h| h.observer().is_some()) {
+    let switches = start_switches(a, host.as_ref(), &config)?;
+    if host.observer().is_some() {
         interrupt.sleep_until(Instant::now() + SETTLE);
     }
-    if let Some(kept) = kept(a, &mut host)? {
+    if let Some(kept) = of_past.and_then(|length| host.past(length)).transpose()? {
         kept.iter().try_for_each(|batch| writer.append(batch, &config))?;
         writer.finish()?;
         let seconds = seconds_of(&kept);
@@ -81,7 +80,7 @@ pub fn run(a: &Record, json: bool) -> Result<(), Fault> {
     let (first, first_polled) = host.sample_both(a.second.is_some())?;
     writer.append(&first, &config)?;
     let mut newest_ns = first.mono_ns;
-    let mut second = match (&a.second, host.kvm().and_then(|h| h.second_collector())) {
+    let mut second = match (&a.second, host.second_collector()) {
         (Some(folder), Some(collector)) => {
             Some(Writer::create(folder, &manifest(collector), &config, a.ring)?)
         }
@@ -141,8 +140,8 @@ pub fn run(a: &Record, json: bool) -> Result<(), Fault> {
     progress_done();
     // Whatever ended it, what there is is closed.
     let closed = writer.finish().and(second.map_or(Ok(()), Writer::finish));
-    let unseen = host.kvm().and_then(|h| h.observer()?.unseen().ok());
-    let events = match (switches, host.into_kvm().and_then(|h| h.into_observer())) {
+    let unseen = host.observer().and_then(|o| o.unseen().ok());
+    let events = match (switches, host.into_observer()) {
         (Some(s), Some(observer)) => s.finish(observer).map(Some),
         _ => Ok(None),
     };
@@ -160,26 +159,6 @@ pub fn run(a: &Record, json: bool) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Of a vSphere's statistics, which lie in the past, it must be said how much: before a recording is made.
-fn length_of_statistics(a: &Record, host: &Host) -> Result<Option<Duration>, Fault> {
-    match host {
-        Host::Vsphere(_) if a.source.statistics != Statistics::RealTime => a
-            .length
-            .map(Some)
-            .ok_or_else(|| Fault::new(FaultKind::Usage, "how much of the statistics?").way_out("--for 24h")),
-        _ => Ok(None),
-    }
-}
-
-/// What a vSphere kept of its statistics, where these are to be recorded: they lie in the past.
-fn kept(a: &Record, host: &mut Host) -> Result<Option<Vec<Batch>>, Fault> {
-    let Some(length) = length_of_statistics(a, host)? else { return Ok(None) };
-    match host {
-        Host::Vsphere(esxi) => esxi.past(length).map(Some),
-        _ => Ok(None),
-    }
-}
-
 fn seconds_of(batches: &[Batch]) -> f64 {
     match (batches.first(), batches.last()) {
         (Some(a), Some(b)) => b.mono_ns.saturating_sub(a.mono_ns) as f64 / 1e9,
@@ -192,8 +171,8 @@ fn samples_part(ring: u64, events: bool) -> u64 {
     if events { ring / 8 } else { ring }
 }
 
-fn start_switches(a: &Record, host: &Host, config: &HostConfig) -> Result<Option<SwitchRecorder>, Fault> {
-    let Some(observer) = host.kvm().and_then(|h| h.observer()).filter(|_| a.events) else { return Ok(None) };
+fn start_switches(a: &Record, host: &dyn Host, config: &HostConfig) -> Result<Option<SwitchRecorder>, Fault> {
+    let Some(observer) = host.observer().filter(|_| a.events) else { return Ok(None) };
     let ring = a.ring.map(|r| r - samples_part(r, true));
     SwitchRecorder::start(observer, &a.output, ring, config).map(Some)
 }

@@ -78,7 +78,7 @@ fn side(path: &Path, label: &'static str) -> Result<Side, Fault> {
 
 /// What `vsteer plan` would say of it.
 fn propose(before: &Side) -> Option<Plan> {
-    super::plan::proposed_on_vsphere(&before.stretch, &before.model).or_else(|| {
+    super::plan::proposed_by_cosched(&before.stretch, &before.model).or_else(|| {
         advise::plan(&before.stretch.config, &before.model, Limits::default(), Scope::Live, None).ok()
     })
 }

@@ -5,7 +5,6 @@ use crate::cli::Steer;
 use crate::interrupt::{Interrupt, due};
 use crate::moving::Hosts;
 use crate::sla::Sla;
-use crate::source::{Host, xen_meant};
 use serde::Serialize;
 use std::cell::{Cell, RefCell};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -16,9 +15,8 @@ use vsteer_core::requests::Answered;
 use vsteer_core::setting;
 use vsteer_core::setting::{Change, Step};
 use vsteer_core::{Fault, FaultKind};
-use vsteer_host::kvm::host::{KvmHost, Options};
-use vsteer_host::observe::{CollectorChoice, Observe};
-use vsteer_host::xen::XenHost;
+use vsteer_host::backend::{Host, Request};
+use vsteer_host::backends;
 use vsteer_sla::control::Decision;
 use vsteer_sla::driven;
 use vsteer_sla::estimate;
@@ -72,14 +70,14 @@ pub fn run(a: &Steer, json: bool) -> Result<(), Fault> {
     }
     let estimator = estimate::find(&a.by)?;
     let interrupt = Interrupt::listen();
-    let mut host = match xen_meant(a.connect.as_deref())? {
-        Some(place) => Host::Xen(Box::new(XenHost::open(place, Vec::new())?)),
-        None => {
-            let collector = CollectorChoice::Schedstat;
-            let options = Options { connect: a.connect.clone(), collector, ..Options::default() };
-            Host::Kvm(Box::new(KvmHost::open(options)?))
-        }
-    };
+    let backend = backends::of(a.connect.as_deref())?;
+    if !backend.steers {
+        let what = format!("steering weights on {}", backend.name);
+        return Err(
+            Fault::new(FaultKind::Unsupported, what).way_out("vsteer plan and vsteer apply work there")
+        );
+    }
+    let mut host = (backend.open)(&Request { light: true, ..Request::of(a.connect.as_deref()) })?;
     let config = host.config()?;
     for promise in &sla.promises {
         find(&config, &promise.vm)?;
@@ -91,6 +89,7 @@ pub fn run(a: &Steer, json: bool) -> Result<(), Fault> {
     }
     let mut world = World {
         sla: &sla,
+        in_domain0: config.vms.iter().any(VmConfig::is_domain0),
         host,
         watched,
         holder: Holder::new(sla.promises.clone(), estimator, EFFORT),
@@ -105,8 +104,8 @@ pub fn run(a: &Steer, json: bool) -> Result<(), Fault> {
         println!("nothing is set without --yes; what would be is said");
     }
     let steered = world.live(a, &interrupt, json);
-    let World { host: mut actuator, steering, .. } = world;
-    let receipts = steering.end(&mut actuator)?;
+    let World { mut host, steering, .. } = world;
+    let receipts = steering.end(host.actuator()?)?;
     if json {
         println!("{}", serde_json::json!({ "ended": receipts }));
     } else {
@@ -118,7 +117,9 @@ pub fn run(a: &Steer, json: bool) -> Result<(), Fault> {
 /// All that a period needs.
 struct World<'a> {
     sla: &'a Sla,
-    host: Host,
+    host: Box<dyn Host>,
+    /// Does vsteer share its pCPUs with a Domain-0?
+    in_domain0: bool,
     watched: Vec<Watched>,
     holder: Holder,
     last: Option<Batch>,
@@ -177,7 +178,7 @@ impl World<'_> {
     /// One period: look, decide, set.
     fn period(&mut self, yes: bool) -> Result<Option<Tell>, Fault> {
         let begun = own_cpu_s();
-        let resting = Resting::new(if matches!(self.host, Host::Xen(_)) { OF_A_DOMAIN0 } else { OF_A_PCPU });
+        let resting = Resting::new(if self.in_domain0 { OF_A_DOMAIN0 } else { OF_A_PCPU });
         let config = self.host.config()?;
         resting.rest();
         self.steering.look_after()?;
@@ -276,7 +277,7 @@ impl World<'_> {
         let set = yes && !steps.is_empty();
         if set {
             let setting = Setting { folder: &journal_folder(), connect: self.connect, unix_ns };
-            self.steering.set(&config, &mut self.host, setting, &steps, &outcome.why)?;
+            self.steering.set(&config, self.host.actuator()?, setting, &steps, &outcome.why)?;
             for step in &steps {
                 if let Change::Weight(setting::Weight { to, .. }) = step.change {
                     self.set.retain(|(name, _)| *name != step.vm_name);

@@ -8,7 +8,6 @@ use std::io::IsTerminal;
 use std::time::Instant;
 use vsteer_core::model;
 use vsteer_core::{Fault, FaultKind};
-use vsteer_host::observe::Observe;
 
 /// Shows.
 ///

@@ -4,7 +4,6 @@ use super::Document;
 use super::markup::{column, esc, name, percent, table};
 use vsteer_core::Interval;
 use vsteer_core::forecast::Forecast;
-use vsteer_core::nouns::Manager;
 use vsteer_core::plan::Plan;
 use vsteer_core::setting::Scope;
 
@@ -56,7 +55,7 @@ pub fn body(d: &Document, plan: &Plan, proposed: bool) -> String {
         esc(&plan.title),
         esc(&plan.id)
     );
-    let on_vsphere = plan.parent.vms.iter().any(|vm| matches!(vm.manager, Manager::Vsphere(_)));
+    let on_vsphere = plan.parent.has_powercli();
     if proposed && on_vsphere {
         out.push_str("<p class=\"note\">Proposed from this recording; nothing was changed. <code>vsteer plan --format powercli</code> prints it as a script for review.</p>\n");
     } else if proposed {

@@ -12,7 +12,7 @@ mod weights;
 
 use crate::CpuSet;
 use crate::model::HostModel;
-use crate::nouns::{HostConfig, Manager, Role, VmConfig, VmThread};
+use crate::nouns::{HostConfig, Role, VmConfig, VmThread};
 use crate::plan::limits::Limits;
 use crate::setting;
 use crate::setting::{Change, Step};
@@ -64,7 +64,7 @@ fn placing(vm: &VmConfig, to: &dyn Fn(&VmThread) -> Option<CpuSet>, reason: &str
     let emulator_moves = vm.threads.iter().any(|t| t.role == Role::Emulator && moves(t).is_some());
     let by_itself = |t: &VmThread| match t.role {
         Role::Worker => false,
-        Role::Vhost => !emulator_moves && !matches!(vm.manager, Manager::Libvirt(_)),
+        Role::Vhost => !emulator_moves && vm.manager.places_kernel_threads(),
         Role::Vcpu(_) | Role::Emulator | Role::IoThread(_) => true,
     };
     let step = |t: &VmThread| {

@@ -11,7 +11,7 @@ use super::placing;
 use super::{Action, Context};
 use crate::CpuSet;
 use crate::delay::is_delayed;
-use crate::nouns::{Manager, VmConfig, VmThread};
+use crate::nouns::{VmConfig, VmThread};
 use crate::numa::load::{Load, Node};
 use crate::numa::moves::cannot;
 use crate::numa::moves::{Mend, mend};
@@ -38,7 +38,7 @@ fn propose(c: &Context<'_>) -> Result<Vec<Step>, String> {
             && c.model.vm(&g.vm).is_some_and(|m| is_delayed(m, &c.limits.thresholds))
     });
     let unknown = load.guests.iter().any(|g| {
-        let of = c.config.vm(&g.vm).is_some_and(|vm| matches!(vm.manager, Manager::Vsphere(_)));
+        let of = c.config.vm(&g.vm).is_some_and(|vm| vm.manager.keeps_settings());
         of && g.home.is_none() && c.model.vm(&g.vm).is_some_and(|m| is_delayed(m, &c.limits.thresholds))
     });
     if !waits && unknown {
@@ -82,7 +82,7 @@ fn move_steps(vm: &VmConfig, to: &Node, anybodys: &CpuSet, reason: &str, steps: 
     let step =
         |change| Step { vm: vm.id.clone(), vm_name: vm.name.clone(), change, reason: reason.to_owned() };
     let nodes = Some(CpuSet::single(to.id.0));
-    if let Manager::Vsphere(_) = vm.manager {
+    if vm.manager.keeps_settings() {
         let from = vm.vsphere.as_ref().and_then(|v| v.node_affinity.clone());
         steps.push(step(Change::NodeAffinity(setting::NodeAffinity { from, to: nodes })));
         return;

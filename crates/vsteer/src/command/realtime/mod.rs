@@ -7,14 +7,14 @@ mod text;
 
 pub use service::quoted as systemd_word;
 
-use crate::cli::{CollectorChoice, Realtime, RealtimeBy, RealtimeRun, RealtimeWhat, Source};
+use crate::cli::{Realtime, RealtimeBy, RealtimeRun, RealtimeWhat};
 use crate::interrupt::Interrupt;
-use crate::source::open_host;
+use crate::source::opened;
 use vsteer_core::nouns::{HostConfig, VmConfig};
 use vsteer_core::{Fault, FaultKind};
-use vsteer_host::kvm::host::KvmHost;
+use vsteer_host::backend::{Host, Request};
 use vsteer_host::kvm::inventory::is_named;
-use vsteer_host::observe::Observe;
+use vsteer_host::observe::CollectorChoice;
 use vsteer_host::realtime::Kernel;
 
 /// Does what was asked for.
@@ -73,18 +73,16 @@ fn keep(a: &RealtimeRun, json: bool) -> Result<(), Fault> {
         Means::Policy(_) => CollectorChoice::Schedstat,
         Means::Priority => CollectorChoice::Auto,
     };
-    let host = open_host(&Source {
-        connect: a.connect.clone(),
-        collector,
-        vms: Vec::new(),
-        statistics: Default::default(),
-        login: Default::default(),
-    })?;
-    let mut host = host.into_kvm().ok_or_else(|| {
-        Fault::new(FaultKind::Unsupported, "real-time guests on a Xen host")
-            .because("they are brought about by Linux's scheduler")
-            .way_out("weigh such a domain more (vsteer plan --set VM:weight=...)")
-    })?;
+    // Without timers: the service that would be asked for them is this one.
+    let mut host = opened(&Request { collector, ..Request::of(a.connect.as_deref()) })?;
+    if !host.is_scheduled_here() {
+        return Err(Fault::new(
+            FaultKind::Unsupported,
+            "real-time guests on a host whose VMs this kernel does not schedule",
+        )
+        .because("vsteer realtime uses Linux's scheduler")
+        .way_out("give the VM more weight (vsteer plan --set VM:weight=...)"));
+    }
     let config = host.config()?;
     // A service may begin before its VMs do.
     if meant(a, &config).next().is_none() {
@@ -157,5 +155,5 @@ impl Refusals {
     }
 }
 
-/// Not [`crate::source::Host`]: its samples have what this service tells of VMs' timers, and who serves does not ask itself.
-type Opened = KvmHost;
+/// The host whose VMs are preferred.
+type Opened = Box<dyn Host>;

@@ -13,7 +13,6 @@ use vsteer_act::{Setting, journal_folder};
 use vsteer_core::Fault;
 use vsteer_core::model;
 use vsteer_core::nouns::{Batch, Histogram, HostConfig, Role, Tid, VmId};
-use vsteer_host::observe::Observe;
 use vsteer_host::realtime::Buckets;
 
 /// How often it is looked at who wants how much: what a VM is due changes with the others.
@@ -49,7 +48,7 @@ pub fn keep(
     let kept = keeping.until_interrupted(interrupt, &desk);
     let told = keeping.told();
     let Keeping { mut host, priority, .. } = keeping;
-    let receipts = priority.end(&mut host);
+    let receipts = priority.end(host.actuator()?);
     kept?;
     let mut told = told?;
     told["put_back"] = json!(receipts?.iter().map(|r| r.steps.len()).sum::<usize>());
@@ -125,7 +124,7 @@ impl Keeping<'_> {
         let unix_ns = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64);
         let setting = Setting { folder: &folder, connect: self.a.connect.as_deref(), unix_ns };
         let vms = meant(self.a, &self.config);
-        self.refusals.take(self.priority.follow(&self.config, vms, &mut self.host, setting)?);
+        self.refusals.take(self.priority.follow(&self.config, vms, self.host.actuator()?, setting)?);
         Ok(())
     }
 

@@ -1,0 +1,265 @@
+//! A captured host: what the KVM backend and the audit read of a machine, kept in a folder.
+//!
+//! `vsteer capture` looks at a machine twice or more ([`capture`]). Each look is a tree of files in a numbered folder. The
+//! manifest says when each look was taken, so the counters of two looks give rates. Reading a captured host uses the same
+//! code as capturing one ([`look`]): what is read while capturing is what is kept.
+//!
+//! Left out: eBPF, libvirt's own answers, monitors and system calls. They are not files.
+
+pub mod capture;
+mod kept;
+mod manifest;
+mod redact;
+
+use crate::actuate::Actuate;
+use crate::backend::{Backend, Changing, Host, Request};
+use crate::kvm::inventory::{Inventory, no_such_vm};
+use crate::kvm::{config, slow};
+use crate::linux::schedstat::{self, Reading};
+use crate::linux::{numa_maps, pcpu, task};
+use crate::observe::{CollectorChoice, Observe};
+use crate::root::Root;
+use manifest::Manifest;
+use rustix::time::{ClockId, clock_gettime};
+use std::path::Path;
+use std::time::Duration;
+use vsteer_core::nouns::{Batch, Collector, HostConfig, ThreadCounters, ThreadSample, VmSample};
+use vsteer_core::plan::Plan;
+use vsteer_core::{Fault, FaultKind};
+
+/// How such a URI begins.
+const SCHEME: &str = "tree:";
+
+/// A captured host.
+pub const BACKEND: Backend = Backend {
+    name: "captured host",
+    schemes: &[SCHEME],
+    examples: &["tree:FOLDER"],
+    about: "a folder that `vsteer capture` made",
+    sees: "run and wait between the looks of the capture",
+    sets: "nothing",
+    leaves_out: "all that takes eBPF, libvirt or a monitor",
+    recognise: |_| false,
+    steers: false,
+    manages: |_| false,
+    open,
+    change,
+    settings: None,
+};
+
+/// One look at a host.
+pub struct Look {
+    /// How the host is set up.
+    pub config: HostConfig,
+    /// What was counted; the times are those of this machine's clocks.
+    pub batch: Batch,
+    /// Does the kernel count run delay?
+    counts: bool,
+}
+
+/// Looks at the machine beneath the inventory's root, by its files alone. The counters are read before the
+/// configuration, all at one moment as far as that can be.
+///
+/// # Errors
+/// When the machine's topology cannot be read.
+pub fn look(inventory: &mut Inventory) -> Result<Look, Fault> {
+    inventory.look()?;
+    let threads = inventory.threads();
+    let begun = now_ns(ClockId::Monotonic);
+    let mut samples = Vec::new();
+    let mut counts = threads.is_empty();
+    for (i, threads) in &threads {
+        for t in threads {
+            let path = format!("/proc/{}/task/{}/schedstat", t.pid, t.tid.0);
+            let Some(reading) =
+                task::text(&inventory.root, &path).and_then(|text| schedstat::parse(text.as_bytes()))
+            else {
+                continue;
+            };
+            counts |= reading.switches > 0;
+            let vm = inventory.vms[*i].id.clone();
+            let counters = counters(reading);
+            samples.push(ThreadSample {
+                vm,
+                role: t.role,
+                tid: t.tid,
+                last_cpu: None,
+                waiting_ns: None,
+                counters,
+            });
+        }
+    }
+    let pcpus = pcpu::read(&inventory.root);
+    let (ended, unix_ns) = (now_ns(ClockId::Monotonic), now_ns(ClockId::Realtime));
+    let half = (ended - begun) / 2;
+    if !counts {
+        samples.iter_mut().for_each(|t| t.counters = ThreadCounters::default());
+    }
+    let config = config::host(inventory)?;
+    let vms = vm_samples(inventory, &config);
+    let batch = Batch {
+        mono_ns: begun + half,
+        unix_ns: unix_ns - half,
+        threads: samples,
+        pcpus,
+        vms,
+        ..Batch::default()
+    };
+    Ok(Look { config, batch, counts })
+}
+
+fn counters(reading: Reading) -> ThreadCounters {
+    ThreadCounters {
+        run_ns: Some(reading.run_ns),
+        wait_ns: Some(reading.wait_ns),
+        switches: Some(reading.switches),
+        ..ThreadCounters::default()
+    }
+}
+
+fn vm_samples(inventory: &Inventory, config: &HostConfig) -> Vec<VmSample> {
+    let nodes = config.topology.nodes();
+    let only_node = (nodes.len() < 2).then(|| nodes.first().map_or(0, |n| n.id.0));
+    let sample = |vm: &vsteer_core::nouns::VmConfig| VmSample {
+        vm: vm.id.clone(),
+        throttled_periods: slow::throttled_periods(inventory, vm),
+        memory_by_node: numa_maps::read(&inventory.root, vm.pid, only_node),
+        io: None,
+        timers: None,
+        memory_local_ppm: None,
+        group: None,
+    };
+    config.vms.iter().map(sample).collect()
+}
+
+fn now_ns(clock: ClockId) -> u64 {
+    let t = clock_gettime(clock);
+    t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
+}
+
+/// A captured host that is observed.
+pub struct CapturedHost {
+    config: HostConfig,
+    collector: Collector,
+    batches: Vec<Batch>,
+    /// The look that the next sample gives.
+    next: usize,
+    notes: Vec<String>,
+}
+
+impl CapturedHost {
+    /// Reads all looks.
+    ///
+    /// # Errors
+    /// `BadInput` when the folder is not a capture; `NothingThere` when no VM has a name that was given.
+    pub fn open(folder: &Path, names: &[String]) -> Result<CapturedHost, Fault> {
+        let manifest = Manifest::read(&Root::open(folder)?, folder)?;
+        let mut host = None;
+        let (mut batches, mut counts) = (Vec::new(), true);
+        for taken in &manifest.looks {
+            let root = Root::open(folder.join(&taken.folder))?;
+            let mut inventory = Inventory::new(root, None, names.to_vec());
+            let Look { config, mut batch, counts: counted } = look(&mut inventory)?;
+            (batch.mono_ns, batch.unix_ns) = (taken.mono_ns, taken.unix_ns);
+            counts &= counted;
+            batches.push(batch);
+            host = Some((config, inventory.notes));
+        }
+        let (config, mut notes) = host.expect("a manifest has two looks at least");
+        // No libvirt can be connected to a captured host.
+        notes.retain(|n| !n.contains("--connect URI"));
+        if config.vms.is_empty() && !names.is_empty() {
+            let root = Root::open(folder.join(&manifest.looks[manifest.looks.len() - 1].folder))?;
+            let mut all = Inventory::new(root, None, Vec::new());
+            all.look()?;
+            let there: Vec<String> = all.vms.iter().map(|vm| format!("{:?}", vm.name)).collect();
+            return Err(no_such_vm(names, &there));
+        }
+        Ok(CapturedHost { config, collector: collector(counts), batches, next: 0, notes })
+    }
+}
+
+/// The polling collector's, which cannot be replaced by eBPF here.
+fn collector(counts: bool) -> Collector {
+    let mut collector = schedstat::collector(counts);
+    for why in collector.missing.values_mut() {
+        *why = why
+            .replace("use --collector ebpf", "a captured host does not hold it, record on the host itself");
+    }
+    collector
+}
+
+/// The folder that a URI names.
+fn folder(request: &Request) -> Result<&Path, Fault> {
+    let folder = request.connect.as_deref().and_then(|uri| uri.strip_prefix(SCHEME));
+    folder.filter(|f| !f.is_empty()).map(Path::new).ok_or_else(|| {
+        Fault::new(FaultKind::Usage, "--connect tree: names no folder").way_out("--connect tree:FOLDER")
+    })
+}
+
+fn open(request: &Request) -> Result<Box<dyn Host>, Fault> {
+    request.refuse_statistics()?;
+    let can = matches!(request.collector, CollectorChoice::Auto | CollectorChoice::Schedstat);
+    if !can || request.event_buffer.is_some() {
+        return Err(Fault::new(
+            FaultKind::Usage,
+            "a captured host holds what schedstat counted, and no switches",
+        )
+        .way_out("leave out --collector and --events"));
+    }
+    Ok(Box::new(CapturedHost::open(folder(request)?, &request.vms)?))
+}
+
+fn unchangeable(folder: &Path) -> Fault {
+    Fault::new(
+        FaultKind::Unsupported,
+        format!("{} is a captured host: nothing can be changed", folder.display()),
+    )
+    .because("the folder holds copies of the host's files")
+    .way_out("make the plan, and apply it, on the host itself")
+}
+
+fn change(request: &Request, _plan: Option<Plan>) -> Result<Changing, Fault> {
+    Err(unchangeable(folder(request)?))
+}
+
+impl Observe for CapturedHost {
+    fn config(&mut self) -> Result<HostConfig, Fault> {
+        Ok(self.config.clone())
+    }
+
+    fn collector(&self) -> Collector {
+        self.collector.clone()
+    }
+
+    /// The looks in order; after the last one, the last one again.
+    fn sample(&mut self) -> Result<Batch, Fault> {
+        let batch = self.batches[self.next].clone();
+        self.next = (self.next + 1).min(self.batches.len() - 1);
+        Ok(batch)
+    }
+}
+
+impl Host for CapturedHost {
+    fn take_notes(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.notes)
+    }
+
+    fn past(&mut self, length: Duration) -> Option<Result<Vec<Batch>, Fault>> {
+        let end = self.batches.last().map_or(0, |b| b.mono_ns);
+        let from = end.saturating_sub(u64::try_from(length.as_nanos()).unwrap_or(u64::MAX));
+        let first = self.batches.iter().position(|b| b.mono_ns >= from).unwrap_or(0);
+        // Two looks at least: one has no rates.
+        let first = first.min(self.batches.len() - 2);
+        Some(Ok(self.batches[first..].to_vec()))
+    }
+
+    fn length_of_past(&self, length: Option<Duration>) -> Result<Option<Duration>, Fault> {
+        Ok(Some(length.unwrap_or(Duration::MAX)))
+    }
+
+    fn actuator(&mut self) -> Result<&mut dyn Actuate, Fault> {
+        Err(Fault::new(FaultKind::Unsupported, "a captured host cannot be changed")
+            .way_out("make the change on the host itself"))
+    }
+}

@@ -1,0 +1,288 @@
+//! What of a machine's files is kept in a capture? Numbers and settings; no secrets, and no processes but the VMs'.
+//!
+//! A capture is made to be sent to others. A path that no rule here names is dropped. Command lines hold passwords and
+//! paths, so they are written anew from the facts that the KVM backend reads in them.
+//!
+//! Left out: replacing names ([`super::redact`]).
+
+use crate::kvm::command_line::{self, CommandLine};
+use crate::root::{Entry, Seen};
+use crate::tree::running::reduced;
+use std::collections::BTreeSet;
+use vsteer_core::nouns::Accel;
+
+/// Lines of `/proc/PID/status` that are read.
+const STATUS: [&str; 3] = ["Cpus_allowed_list:", "HugetlbPages:", "Tgid:"];
+/// Fields of `/proc/PID/stat` that are read, by their number in the manual page; the others become 0.
+const STAT: [usize; 8] = [3, 4, 9, 19, 22, 39, 40, 41];
+/// `PF_KTHREAD`: the kernel's own threads.
+const PF_KTHREAD: u64 = 0x0020_0000;
+/// Words in the name of a kernel parameter whose value is a secret.
+const SECRET: [&str; 7] = ["pass", "pw", "secret", "token", "cred", "key", "auth"];
+/// Files of one line each, or of numbers, that are kept as they are.
+const WHOLE: [&str; 9] = [
+    "/etc/machine-id",
+    "/proc/uptime",
+    "/proc/sysinfo",
+    "/proc/sys/kernel/hostname",
+    "/proc/sys/kernel/osrelease",
+    "/proc/sys/kernel/numa_balancing",
+    "/proc/xen/capabilities",
+    "/proc/device-tree/",
+    "/proc/driver/nvidia/gpus/",
+];
+
+/// Whose files are kept.
+pub struct Whose {
+    /// The processes of VMs, and kernel threads of theirs.
+    pub pids: BTreeSet<u32>,
+    /// Where the cgroups of the cpu controller lie.
+    pub cgroups: Option<String>,
+    /// The cgroups of VMs' threads.
+    pub groups: BTreeSet<String>,
+}
+
+/// The part of what was read that is kept.
+pub fn kept(seen: Seen, whose: &Whose) -> Seen {
+    seen.into_iter().filter_map(|(path, entry)| one(&path, entry, whose).map(|e| (path, e))).collect()
+}
+
+fn one(path: &str, entry: Entry, whose: &Whose) -> Option<Entry> {
+    let bytes = match entry {
+        Entry::File(bytes) => bytes,
+        Entry::Folder => return is_kept_folder(path, whose).then_some(Entry::Folder),
+        Entry::Link(to) => {
+            return (pid_of(path).is_some() && to == "anon_inode:kvm-vm").then_some(Entry::Link(to));
+        }
+    };
+    if let Some(top) = whose.cgroups.as_deref().filter(|top| path.starts_with(*top)) {
+        let group = path[top.len()..].rsplit_once('/').map_or("", |(group, _)| group);
+        let mut of_vms = whose.groups.iter();
+        let is_kept =
+            group.is_empty() || of_vms.any(|g| g == group || is_above(g, group) || is_above(group, g));
+        return is_kept.then_some(Entry::File(bytes));
+    }
+    if path.starts_with("/sys/")
+        || WHOLE.iter().any(|w| path == *w || (w.ends_with('/') && path.starts_with(w)))
+    {
+        return Some(Entry::File(bytes));
+    }
+    let text = String::from_utf8_lossy(&bytes);
+    let text = match pid_of(path) {
+        Some(pid) => of_process(path.rsplit('/').next()?, &text, whose.pids.contains(&pid))?,
+        None => of_machine(path, &text)?,
+    };
+    Some(Entry::File(text.into_bytes()))
+}
+
+/// Is `above` a cgroup that holds `group`?
+fn is_above(above: &str, group: &str) -> bool {
+    group.strip_prefix(above).is_some_and(|rest| rest.starts_with('/'))
+}
+
+/// Of folders, those that say something by being there.
+fn is_kept_folder(path: &str, whose: &Whose) -> bool {
+    let in_cgroups = whose.cgroups.as_deref().is_some_and(|top| path.starts_with(top));
+    path == "/etc/pve" || (path.starts_with("/sys/") && !in_cgroups)
+}
+
+fn pid_of(path: &str) -> Option<u32> {
+    path.strip_prefix("/proc/")?.split('/').next()?.parse().ok()
+}
+
+fn of_process(file: &str, text: &str, is_vms: bool) -> Option<String> {
+    // A kernel thread beside a VM's threads in a cgroup is the kernel's: that is what its `stat` is kept for.
+    if !is_vms {
+        return (file == "stat").then(|| stat(text)).flatten().filter(|s| is_kernels(s));
+    }
+    match file {
+        "cmdline" => Some(arguments(text)),
+        "status" => Some(lines(text, |l| STATUS.iter().any(|s| l.starts_with(s)))),
+        "stat" => stat(text),
+        "comm" | "schedstat" | "cgroup" | "statm" => Some(text.to_owned()),
+        "numa_maps" => Some(text.lines().map(|l| pages(l) + "\n").collect()),
+        _ => None,
+    }
+}
+
+fn of_machine(path: &str, text: &str) -> Option<String> {
+    match path {
+        "/proc/stat" => Some(lines(text, |l| l.starts_with("cpu"))),
+        "/proc/meminfo" => Some(lines(text, |l| l.starts_with("MemTotal:"))),
+        "/proc/cpuinfo" => Some(lines(text, |l| !l.starts_with("Serial"))),
+        "/proc/kallsyms" => Some(lines(text, |l| l.ends_with(" calc_concur_shares"))),
+        "/proc/mounts" => Some(lines(text, |l| matches!(l.split(' ').nth(2), Some("cgroup" | "cgroup2")))),
+        "/proc/cmdline" => Some(parameters(text)),
+        _ => None,
+    }
+}
+
+fn lines(text: &str, is_kept: impl Fn(&str) -> bool) -> String {
+    text.lines().filter(|l| is_kept(l)).map(|l| format!("{l}\n")).collect()
+}
+
+/// The kernel's command line without secrets, and without what follows `--`: that is for init.
+pub fn parameters(text: &str) -> String {
+    let word = |w: &str| match w.split_once('=') {
+        Some((name, _)) if SECRET.iter().any(|s| name.to_ascii_lowercase().contains(s)) => {
+            format!("{name}=removed")
+        }
+        _ => w.to_owned(),
+    };
+    text.split_whitespace().take_while(|w| *w != "--").map(word).collect::<Vec<_>>().join(" ") + "\n"
+}
+
+/// A thread's `stat` without addresses and without what nobody reads.
+fn stat(text: &str) -> Option<String> {
+    let (head, tail) = text.rsplit_once(')')?;
+    let fields = tail.split_ascii_whitespace().enumerate();
+    let kept = fields.map(|(i, field)| if STAT.contains(&(i + 3)) { field } else { "0" });
+    Some(format!("{head}) {}\n", kept.collect::<Vec<_>>().join(" ")))
+}
+
+fn is_kernels(stat: &str) -> bool {
+    let flags =
+        stat.rsplit_once(')').and_then(|(_, tail)| tail.split_ascii_whitespace().nth(6)?.parse().ok());
+    flags.is_some_and(|flags: u64| flags & PF_KTHREAD != 0)
+}
+
+/// A line of `numa_maps` without its address and file.
+fn pages(line: &str) -> String {
+    let is_kept = |w: &&str| {
+        let of_node = w.strip_prefix('N').and_then(|w| w.split_once('='));
+        w.starts_with("kernelpagesize_kB=") || of_node.is_some_and(|(n, _)| n.parse::<u32>().is_ok())
+    };
+    line.split_ascii_whitespace().filter(is_kept).collect::<Vec<_>>().join(" ")
+}
+
+/// A command line that says what the KVM backend and the audit read in this one, and no more.
+pub fn arguments(line: &str) -> String {
+    if line.is_empty() {
+        return String::new(); // A kernel thread.
+    }
+    let words: Vec<String> = line.trim_end_matches('\0').split('\0').map(str::to_owned).collect();
+    let Some(facts) = command_line::parse(&words) else { return of_other(&words) };
+    reduced(line).unwrap_or_default() + &more(&facts)
+}
+
+/// What [`reduced`] leaves out and the KVM backend reads.
+fn more(facts: &CommandLine) -> String {
+    let mut words: Vec<String> = Vec::new();
+    match facts.accel {
+        Some(Accel::Kvm) => words.extend(["-accel".into(), "kvm".into()]),
+        Some(Accel::Tcg) => words.extend(["-accel".into(), "tcg".into()]),
+        None => {}
+    }
+    if let Some(bytes) = facts.memory_bytes {
+        words.extend(["-m".into(), format!("size={bytes}b")]);
+    }
+    if let Some(nodes) = &facts.memory_nodes {
+        let nodes = nodes.to_string().replace(',', ",,");
+        words.extend(["-object".into(), format!("memory-backend-ram,id=m,policy=bind,host-nodes={nodes}")]);
+    }
+    for id in &facts.iothreads {
+        words.extend(["-object".into(), format!("iothread,id={}", id.replace(',', ",,"))]);
+    }
+    if let (Some(id), true) =
+        (facts.proxmox_id, facts.pid_file.as_deref().is_some_and(|f| f.contains("/qemu-server/")))
+    {
+        words.extend(["-pidfile".into(), format!("/var/run/qemu-server/{id}.pid")]);
+    }
+    if facts.of_libvirt {
+        // `reduced` keeps that there is a secret, in words that this backend does not take for libvirt's.
+        words.extend([
+            "-object".into(),
+            "secret,id=masterKey0,file=/libvirt/qemu/domain/master-key.aes".into(),
+        ]);
+    }
+    words.iter().map(|w| format!("{w}\0")).collect()
+}
+
+/// Of a VMM that is not QEMU: its program and the VM's name.
+fn of_other(words: &[String]) -> String {
+    let program = words.first().and_then(|w| w.rsplit('/').next()).unwrap_or_default();
+    let named = crate::kvm::vmms::name(words).map(|name| format!("--name\0{name}\0")).unwrap_or_default();
+    format!("{program}\0{named}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kept_command_line_says_the_same_to_the_backend_and_no_secret() {
+        let of = |words: &[&str]| words.iter().map(|w| format!("{w}\0")).collect::<String>();
+        let line = of(&[
+            "/usr/bin/qemu-system-x86_64",
+            "-name",
+            "guest=web,debug-threads=on",
+            "-object",
+            r#"{"qom-type":"secret","id":"masterKey0","file":"/var/lib/libvirt/qemu/domain-12-web/master-key.aes"}"#,
+            "-machine",
+            "pc-q35-7.2,accel=kvm",
+            "-m",
+            "size=2097152k",
+            "-smp",
+            "4,sockets=1,cores=2,threads=2",
+            "-object",
+            "iothread,id=io1",
+            "-object",
+            r#"{"qom-type":"memory-backend-ram","id":"m","size":1,"host-nodes":[0,2],"policy":"bind"}"#,
+            "-uuid",
+            "63715d0b-76a4-4a2a-8db6-9bda3af71014",
+            "-vnc",
+            ":1,password=hunter2",
+            "-drive",
+            "file=/secret/hunter2.qcow2,if=virtio,id=d0",
+            "-enable-kvm",
+        ]);
+        let kept = arguments(&line);
+        assert!(!kept.contains("hunter2") && !kept.contains("/var/lib"), "{kept:?}");
+        let parsed = |line: &str| {
+            let words: Vec<String> = line.trim_end_matches('\0').split('\0').map(str::to_owned).collect();
+            command_line::parse(&words).unwrap()
+        };
+        let (before, after) = (parsed(&line), parsed(&kept));
+        assert_eq!(CommandLine { libvirt_id: None, ..before }, after);
+        assert_eq!(arguments("/opt/vmm\0--name\0web\0--token\0hunter2\0"), "vmm\0--name\0web\0");
+    }
+
+    #[test]
+    fn what_is_not_named_is_dropped() {
+        let whose = Whose {
+            pids: BTreeSet::from([7]),
+            cgroups: Some("/sys/fs/cgroup".into()),
+            groups: BTreeSet::from(["/vms/web".to_owned()]),
+        };
+        let of = |path: &str, text: &str| match one(path, Entry::File(text.into()), &whose) {
+            Some(Entry::File(bytes)) => Some(String::from_utf8(bytes).unwrap()),
+            _ => None,
+        };
+        assert_eq!(of("/proc/8/cmdline", "bash\0"), None);
+        assert_eq!(of("/proc/7/environ", "A=hunter2"), None);
+        assert_eq!(of("/etc/shadow", "root:x"), None);
+        assert_eq!(
+            of("/proc/cmdline", "ro rd.pw=hunter2 x -- --token hunter2").as_deref(),
+            Some("ro rd.pw=removed x\n")
+        );
+        assert_eq!(
+            of("/proc/mounts", "//h/s /m cifs pw=1 0 0\nc /sys/fs/cgroup cgroup2 rw 0 0\n")
+                .unwrap()
+                .lines()
+                .count(),
+            1
+        );
+        assert!(of("/sys/fs/cgroup/vms/web/cpu.max", "max").is_some());
+        assert!(of("/sys/fs/cgroup/vms/cgroup.procs", "1").is_some());
+        assert!(of("/sys/fs/cgroup/user.slice/cgroup.procs", "1").is_none());
+        assert_eq!(
+            of("/proc/7/numa_maps", "7f00 bind:0 file=/secret N0=2 kernelpagesize_kB=4\n").as_deref(),
+            Some("N0=2 kernelpagesize_kB=4\n")
+        );
+        let stat = "8 (x) S 2 0 0 0 -1 2129984 1 2 3 4 5 6 7 8 20 0 1 0 42 9 9 9 9 9 9 9 9 9 9 9 9 9 9 9 9 3 0 0 9 9 9";
+        assert!(
+            of("/proc/8/task/8/stat", stat).is_some_and(|s| s.starts_with("8 (x) S 2 0 0 0 0 2129984 0"))
+        );
+        assert!(of("/proc/8/task/8/stat", &stat.replace("2129984", "0")).is_none());
+    }
+}

@@ -1,0 +1,174 @@
+//! vSphere as one line of the backend table, and how it is logged in to.
+//!
+//! The password comes from the named file, else from the kernel's keyring, else from the user. It is never an argument or
+//! a variable of the environment, which other processes can read.
+//!
+//! Left out: desktops' keyrings (decision 0031).
+
+use super::names::{is_by_name, mapped};
+use super::{Access, Client, Esxi, SCHEME, Trust, keyring};
+use crate::actuate::Actuate;
+use crate::backend::{Backend, Changing, Described, Host, Login, Prompt, Request};
+use crate::observe::CollectorChoice;
+use std::time::Duration;
+use vsteer_core::nouns::{Batch, Manager};
+use vsteer_core::plan::Plan;
+use vsteer_core::{Fault, FaultKind};
+
+/// An ESXi, alone or behind a vCenter.
+pub const BACKEND: Backend = Backend {
+    name: "vSphere",
+    schemes: &[SCHEME],
+    examples: &["vsphere://USER@ESXI", "vsphere://USER@VCENTER/ESXI"],
+    about: "an ESXi, by its API or a vCenter's; untried on a real one",
+    sees: "ready, co-stop, limited and run, by vSphere's own counters, every 20 s",
+    sets: "shares, reservation, limit, affinity and latency sensitivity; topology of a VM that is off",
+    leaves_out: "events, resource pools, DRS and home nodes",
+    recognise: |_| false,
+    steers: false,
+    manages: |m| matches!(m, Manager::Vsphere(_)),
+    open,
+    change,
+    settings: Some(settings),
+};
+
+/// Whom a request means, and as whom.
+fn access(request: &Request) -> Result<Access, Fault> {
+    let missing =
+        || Fault::new(FaultKind::Usage, "no vSphere is named").way_out("--connect vsphere://USER@HOST");
+    let uri = request.connect.as_deref().ok_or_else(missing)?;
+    with(Access::of(uri).ok_or_else(missing)??, &request.login)
+}
+
+/// Options come before what the URI says.
+fn with(mut access: Access, login: &Login) -> Result<Access, Fault> {
+    match (&login.thumbprint, &login.authorities) {
+        (Some(text), _) => access.trust = Trust::thumbprint(text)?,
+        (None, Some(file)) => access.trust = Trust::Authorities(file.clone()),
+        (None, None) => {}
+    }
+    if let Some(file) = &login.password_file {
+        access.password_file = Some(file.clone());
+    }
+    Ok(access)
+}
+
+/// The password.
+fn password(access: &Access, login: &Login, prompt: Prompt) -> Result<String, Fault> {
+    if let Some(secret) = &login.secret {
+        return Ok(secret.clone());
+    }
+    if let Some(file) = &access.password_file {
+        let read = match file.to_str() {
+            Some("-") => std::io::read_to_string(std::io::stdin()),
+            _ => std::fs::read_to_string(file),
+        };
+        let text = read.map_err(|e| Fault::io(format!("reading the password in {}", file.display()), &e))?;
+        return Ok(text.lines().next().unwrap_or_default().to_owned());
+    }
+    if let Some(found) = keyring::password(&access.place)? {
+        return Ok(found);
+    }
+    if let Some(typed) = prompt(&format!("password of {}: ", access.place))? {
+        return Ok(typed);
+    }
+    Err(Fault::new(
+        FaultKind::Usage,
+        format!("{} wants a password, and there is no terminal to ask on", access.place),
+    )
+    .because("a password on the command line is seen by everybody who lists processes")
+    .way_out(format!(
+        "--password-file FILE, --password-file - for standard input, or: keyctl padd user {} @u",
+        keyring::key_of(&access.place)
+    )))
+}
+
+fn open(request: &Request) -> Result<Box<dyn Host>, Fault> {
+    let access = access(request)?;
+    if request.event_buffer.is_some() || request.collector != CollectorChoice::Auto {
+        return Err(Fault::new(FaultKind::Usage, "a vSphere counts by itself, and keeps no switches")
+            .way_out("leave out --collector and --events"));
+    }
+    let password = password(&access, &request.login, request.prompt)?;
+    Ok(Box::new(Esxi::observe(&access, &password, request.vms.clone(), request.statistics)?))
+}
+
+fn change(request: &Request, plan: Option<Plan>) -> Result<Changing, Fault> {
+    let access = access(request)?;
+    let password = password(&access, &request.login, request.prompt)?;
+    let mut esxi = Esxi::open(&access, &password)?;
+    let mut notes = esxi.take_notes();
+    let now = plan.as_ref().map(|plan| esxi.config_of(&plan.parent.hostname)).transpose()?;
+    let plan = match (plan, &now) {
+        (Some(plan), Some(now)) if is_by_name(&plan) => {
+            let (plan, more) = mapped(&plan, now, &mut esxi)?;
+            notes.extend(more);
+            Some(plan)
+        }
+        (plan, _) => plan,
+    };
+    let connect = Some(esxi.access(&access).uri());
+    Ok(Changing { actuator: Box::new(esxi), now, plan, connect, secret: Some(password), notes })
+}
+
+fn settings(request: &Request) -> Result<Described, Fault> {
+    let access = access(request)?;
+    let password = password(&access, &request.login, request.prompt)?;
+    let mut inventory = Client::login(access.place.clone(), &password, &access.trust)?.inventory()?;
+    if let Some(name) = &access.esxi {
+        inventory.hosts.retain(|h| h.config.hostname == *name || h.id == *name);
+        if inventory.hosts.is_empty() {
+            return Err(Fault::new(
+                FaultKind::NothingThere,
+                format!("{}: there is no host {name:?}", access.place),
+            ));
+        }
+    }
+    let hosts = inventory.hosts.into_iter().map(|h| (h.config, h.running.len())).collect();
+    Ok(Described { about: inventory.about, hosts, notes: inventory.notes })
+}
+
+impl Host for Esxi {
+    fn take_notes(&mut self) -> Vec<String> {
+        Esxi::take_notes(self)
+    }
+
+    fn past(&mut self, length: Duration) -> Option<Result<Vec<Batch>, Fault>> {
+        Some(Esxi::past(self, length))
+    }
+
+    fn length_of_past(&self, length: Option<Duration>) -> Result<Option<Duration>, Fault> {
+        if !self.reads_statistics() {
+            return Ok(None);
+        }
+        let missing = || Fault::new(FaultKind::Usage, "how much of the statistics?").way_out("--for 24h");
+        length.map(Some).ok_or_else(missing)
+    }
+
+    fn actuator(&mut self) -> Result<&mut dyn Actuate, Fault> {
+        Ok(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_come_before_what_the_uri_says() {
+        let uri = format!("vsphere://root@esx1?thumbprint={}&password-file=/a", "ab".repeat(32));
+        let of =
+            |login: &Login| access(&Request { login: login.clone(), ..Request::of(Some(&uri)) }).unwrap();
+        assert_eq!(of(&Login::default()).trust, Trust::Thumbprint([0xab; 32]));
+        let login = Login {
+            authorities: Some("/ca.pem".into()),
+            password_file: Some("/b".into()),
+            ..Login::default()
+        };
+        let said = of(&login);
+        assert_eq!(
+            (said.trust, said.password_file),
+            (Trust::Authorities("/ca.pem".into()), Some("/b".into()))
+        );
+    }
+}

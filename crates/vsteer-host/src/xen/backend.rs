@@ -1,0 +1,75 @@
+//! Xen as one line of the backend table.
+
+use super::XenHost;
+use super::config::Listed;
+use super::sampled::SampledHost;
+use super::tools::Place;
+use crate::actuate::Actuate;
+use crate::backend::{Backend, Changing, Host, Request};
+use crate::observe::CollectorChoice;
+use vsteer_core::nouns::Manager;
+use vsteer_core::plan::Plan;
+use vsteer_core::{Fault, FaultKind};
+
+/// Xen, in its Domain-0 or over SSH.
+pub const BACKEND: Backend = Backend {
+    name: "Xen",
+    schemes: &["xen:", "xen+ssh://"],
+    examples: &["xen:", "xen+ssh://root@HOST"],
+    about: "a Xen host; in a Domain-0 the default",
+    sees: "every vCPU state by Xen's trace; run, and estimated waits, by sampling",
+    sets: "affinity, weights, caps, reservations, pools and memory, by xl",
+    leaves_out: "switches as events, and a second reader of Xen's trace",
+    recognise: |_| Place::is_here(),
+    steers: true,
+    manages: |m| *m == Manager::Xen,
+    open,
+    change,
+    settings: None,
+};
+
+/// The host that is meant: the one named, or without a URI this Domain-0.
+fn place(connect: Option<&str>) -> Result<Place, Fault> {
+    let Some(uri) = connect else { return Ok(Place::Here) };
+    Place::of(uri).unwrap_or_else(|| {
+        Err(Fault::new(FaultKind::Usage, format!("{uri:?} names no Xen host"))
+            .way_out("use xen+ssh://root@host, or xen: in Domain-0"))
+    })
+}
+
+fn open(request: &Request) -> Result<Box<dyn Host>, Fault> {
+    request.refuse_statistics()?;
+    let place = place(request.connect.as_deref())?;
+    if request.event_buffer.is_some() {
+        return Err(Fault::new(FaultKind::Usage, "--events: Xen's switches are in its own trace")
+            .way_out("leave out --events; `xentrace -e 0x00021000 FILE` keeps them"));
+    }
+    let vms = request.vms.clone();
+    match request.collector {
+        CollectorChoice::Auto => Ok(Box::new(XenHost::open(place, vms)?)),
+        CollectorChoice::Sampled => Ok(Box::new(SampledHost::open(place, vms)?)),
+        CollectorChoice::Ebpf | CollectorChoice::Schedstat => {
+            Err(Fault::new(FaultKind::Usage, "--collector: a Xen host is counted by its own trace")
+                .way_out("leave out --collector, or --collector sampled where no trace is wanted"))
+        }
+    }
+}
+
+fn change(request: &Request, plan: Option<Plan>) -> Result<Changing, Fault> {
+    let place = place(request.connect.as_deref())?;
+    let now = Some(Listed::ask(&place)?.config()?);
+    let connect = request.connect.clone();
+    Ok(Changing { actuator: Box::new(place), now, plan, connect, secret: None, notes: Vec::new() })
+}
+
+impl Host for XenHost {
+    fn actuator(&mut self) -> Result<&mut dyn Actuate, Fault> {
+        Ok(self)
+    }
+}
+
+impl Host for SampledHost {
+    fn actuator(&mut self) -> Result<&mut dyn Actuate, Fault> {
+        Ok(self.tools())
+    }
+}

@@ -1,0 +1,38 @@
+//! `vsteer capture`: copies what vsteer reads of this host, to be observed elsewhere.
+
+use crate::cli::Capture;
+use crate::interrupt::Interrupt;
+use std::path::Path;
+use std::time::Instant;
+use vsteer_core::Fault;
+use vsteer_experiment::audit::WANTED;
+use vsteer_host::captured::capture::{Asked, capture};
+
+/// Captures.
+///
+/// # Errors
+/// As [`capture`].
+pub fn run(a: &Capture, json: bool) -> Result<(), Fault> {
+    let interrupt = Interrupt::listen();
+    let asked = Asked {
+        root: Path::new("/"),
+        folder: &a.output,
+        redact: a.redact,
+        apart: a.length,
+        vms: &a.vms,
+        wanted: &WANTED,
+    };
+    let captured = capture(&asked, &mut |apart| interrupt.sleep_until(Instant::now() + apart))?;
+    if json {
+        crate::text::print_json(&serde_json::json!({
+            "folder": a.output, "files": captured.files, "bytes": captured.bytes, "vms": captured.vms,
+            "redacted": a.redact, "unread": captured.unread,
+        }));
+        return Ok(());
+    }
+    let kb = captured.bytes.div_ceil(1024);
+    eprintln!("vsteer: {} VMs in {} files, {kb} KB, in {}", captured.vms, captured.files, a.output.display());
+    captured.unread.iter().for_each(|u| eprintln!("vsteer: not read: {u}"));
+    eprintln!("vsteer: observe it: vsteer diagnose --connect tree:{}", a.output.display());
+    Ok(())
+}
