@@ -8,7 +8,7 @@
 
 use super::inventory::Found;
 use crate::actuate::Actuate;
-use vsteer_core::nouns::{HostConfig, Manager, VmConfig, VmId};
+use vsteer_core::nouns::{HostConfig, VmConfig, VmId};
 use vsteer_core::plan::Plan;
 use vsteer_core::setting;
 use vsteer_core::setting::{Change, Scope, Step};
@@ -115,6 +115,7 @@ mod tests {
     use crate::actuate::{Capabilities, Former, Restored};
     use vsteer_core::CpuSet;
     use vsteer_core::forecast::Forecast;
+    use vsteer_core::nouns::Manager;
     use vsteer_core::nouns::{CgroupLayout, VsphereVm};
     use vsteer_core::topology::machine;
 
