@@ -43,7 +43,7 @@ pub struct Backend {
     /// Opens a host for changing.
     pub change: fn(&Request, Option<Plan>) -> Result<Changing, Fault>,
     /// Reads the settings of all hosts that the URI leads to, where the settings can be had without samples.
-    pub settings: Option<fn(&Request) -> Result<Described, Fault>>,
+    pub settings: Option<ReadSettings>,
 }
 
 impl Backend {
@@ -52,6 +52,9 @@ impl Backend {
         self.schemes.iter().any(|scheme| uri.starts_with(scheme))
     }
 }
+
+/// Reads the settings of all hosts behind a URI.
+pub type ReadSettings = fn(&Request) -> Result<Described, Fault>;
 
 /// What VMs' timers asked for and got, by VM.
 pub type Timers = fn() -> BTreeMap<VmId, TimerCounts>;

@@ -115,6 +115,7 @@ mod tests {
     use crate::actuate::{Capabilities, Former, Restored};
     use vsteer_core::CpuSet;
     use vsteer_core::forecast::Forecast;
+    use vsteer_core::nouns::Manager;
     use vsteer_core::nouns::{CgroupLayout, VsphereVm};
     use vsteer_core::topology::machine;
 
