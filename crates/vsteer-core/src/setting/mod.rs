@@ -51,7 +51,9 @@ macro_rules! from_to {
     (@ [$($more:tt)*] $setting:ident, $from:ident, $to:ident, same: [$($key:ident),*], $text:expr) => {
         impl super::Setting for $setting {
             fn undo(&self) -> Option<$setting> {
-                Some($setting { $from: self.$to.clone(), $to: self.$from.clone(), ..self.clone() })
+                let mut undo = self.clone();
+                std::mem::swap(&mut undo.$from, &mut undo.$to);
+                Some(undo)
             }
 
             fn before(&self) -> String {

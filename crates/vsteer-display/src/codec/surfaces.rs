@@ -101,6 +101,11 @@ fn check(code: i32) -> Result<(), Error> {
     if code < 0 { Err(Error::from(code)) } else { Ok(()) }
 }
 
+/// What FFmpeg refused, of which encoder.
+pub(super) fn failed<'a>(name: &'a str, what: &'a str) -> impl Fn(Error) -> Fault + 'a {
+    move |e| Fault::new(FaultKind::Failed, format!("{name}: {what}")).because(e)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -119,9 +124,4 @@ mod tests {
             }
         }
     }
-}
-
-/// What FFmpeg refused, of which encoder.
-pub(super) fn failed<'a>(name: &'a str, what: &'a str) -> impl Fn(Error) -> Fault + 'a {
-    move |e| Fault::new(FaultKind::Failed, format!("{name}: {what}")).because(e)
 }
