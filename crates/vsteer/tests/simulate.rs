@@ -326,7 +326,11 @@ fn the_shipped_example_is_diagnosed_and_helped() {
     assert!(plan["steps"].as_array().unwrap().iter().all(|s| s["change"]["setting"] == "weight"), "{plan}");
     let findings = json(&["diagnose", recording, "--json"]);
     for vm in helped {
-        let named = findings.as_array().unwrap().iter().any(|f| f["title"].as_str().unwrap().contains(vm));
+        let named = findings["findings"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .any(|f| f["title"].as_str().unwrap().contains(vm));
         assert!(named, "plan helps {vm}, and diagnose does not name it");
     }
     for forecast in plan["forecast"]["vms"].as_array().unwrap() {
