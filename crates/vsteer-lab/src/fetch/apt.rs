@@ -58,6 +58,8 @@ impl Apt {
         for part in ["state/lists/partial", "cache/archives/partial", "log", "etc/none.d"] {
             make_folder(&folder.join(part))?;
         }
+        // Cases run beside each other, and apt refuses to refresh an index that another one refreshes. Who waited finds it fresh.
+        let _alone = super::alone(&folder)?;
         write_file(&folder.join("state/status"), "")?;
         let sources_text = sources::write(stanzas, wanted);
         let sources_file = folder.join("etc/lab.sources");

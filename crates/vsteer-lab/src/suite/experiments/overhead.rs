@@ -15,8 +15,8 @@ use vsteer_core::stats::{mean, quantile};
 use vsteer_core::{Fault, FaultKind};
 
 const LIMIT: Duration = Duration::from_secs(600);
-/// Runs of a second in a round, of each setting, and by the bare loop.
-const SECONDS: usize = 3;
+/// Runs of a second in a round, of each setting, and by the bare loop; an experiment has at least five blocks.
+const SECONDS: usize = 5;
 /// How much longer a command of a second may be. By a hundredth of that rounds of a calm machine lie apart.
 const LONGER: Rule =
     Rule { bound: Bound::AtMost(1.01), band: 0.002, least: 2, most: 6, load_only_hurts: false };
