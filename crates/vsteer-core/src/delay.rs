@@ -80,7 +80,7 @@ pub fn is_delayed(vm: &VmModel, t: &Thresholds) -> bool {
 
 /// A VM that waits too long for others.
 pub fn is_delayed_by_others(vm: &VmModel, model: &HostModel, t: &Thresholds) -> bool {
-    // A wake-up that is late on account of nobody is no other's doing either.
+    // Others must cause at least a part of the delay: a wake-up can be late although no other VM was in the way.
     let ready = ready_of(vm, t);
     let least = if wakes_late(vm, t) { ready / 10.0 } else { ready };
     kept_waiting(vm, model).is_some_and(|w| w > least)

@@ -25,7 +25,7 @@ pub struct Context<'a> {
     pub model: &'a HostModel,
     /// What a plan may cost.
     pub limits: Limits,
-    /// The VMs that mostly sleep and wait too long: whom the plan is for.
+    /// The VMs that the plan is for: they mostly sleep and wait too long.
     pub delayed: Vec<&'a VmConfig>,
 }
 
