@@ -16,6 +16,9 @@ results=target/results
 members=
 [ "$what" = check ] || members=--workspace
 expected=tools/expected-skips
+# Property tests draw from one seed. Set PROPTEST_RNG_SEED to repeat a run.
+export PROPTEST_RNG_SEED="${PROPTEST_RNG_SEED:-$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')}"
+echo "property tests draw from PROPTEST_RNG_SEED=$PROPTEST_RNG_SEED"
 
 $cargo build --locked -q -p vsteer-tally
 rm -rf "$results"

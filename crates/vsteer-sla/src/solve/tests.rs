@@ -98,8 +98,12 @@ fn by_barrier(p: &Problem, inside: &[f64]) -> Vec<f64> {
     let total: f64 = a.iter().zip(inside).map(|(a, w)| a * w).sum();
     let mut v: Vec<f64> = inside.iter().map(|w| w / total).collect();
     assert!(slack(&v).iter().all(|s| *s > 0.0), "no room");
+    // The sum falls short of the least by at most `conditions / t`. A larger t than this needs makes Newton's rows too
+    // unequal to solve.
+    let conditions = (rows.len() + n) as f64;
+    let sum = |v: &[f64]| -> f64 { b.iter().zip(v).map(|(b, v)| b / v).sum() };
     let mut t = 1.0;
-    while t < 1e15 {
+    while conditions / t > 1e-11 * sum(&v) {
         for _ in 0..60 {
             let s = slack(&v);
             let mut m = vec![vec![0.0; n + 2]; n + 1];
@@ -124,6 +128,7 @@ fn by_barrier(p: &Problem, inside: &[f64]) -> Vec<f64> {
                 }
             }
             let step = dense(m);
+            assert!(step.iter().all(|d| d.is_finite()), "Newton's rows cannot be solved at t = {t:e}");
             let mut part = 1.0;
             let moved = |part: f64| -> Vec<f64> { v.iter().zip(&step).map(|(v, d)| v + part * d).collect() };
             while moved(part).iter().any(|v| *v <= 0.0) || slack(&moved(part)).iter().any(|s| *s <= 0.0) {
