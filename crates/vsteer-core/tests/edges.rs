@@ -79,6 +79,30 @@ fn the_core_depends_on_three_crates() {
     assert_eq!(found, OF_CORE);
 }
 
+/// Package and features, a line each, of what cargo builds for the crates that `selection` names.
+fn features(selection: &[&str]) -> BTreeSet<String> {
+    let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../Cargo.toml");
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.args(["tree", "--offline", "--locked", "-e", "normal,build,dev", "--prefix", "none"]);
+    cargo.args(["-f", "{p} [{f}]", "--manifest-path"]).arg(manifest).args(selection);
+    // From inside a crate, cargo selects that crate in place of the default members.
+    cargo.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."));
+    let output = cargo.output().expect("cargo runs this test");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout).unwrap();
+    text.lines().map(|line| line.trim_end_matches(" (*)").to_owned()).collect()
+}
+
+/// cargo unifies features over the crates that one command selects. If the whole workspace asks for more of a
+/// dependency than the main tool does, each of `make check` and `make test` builds again what the other has built.
+#[test]
+fn the_main_tool_and_the_workspace_choose_the_same_features() {
+    let (main_tool, workspace) = (features(&[]), features(&["--workspace"]));
+    assert!(main_tool.len() > 100 && main_tool.len() < workspace.len());
+    let apart: Vec<&String> = main_tool.difference(&workspace).collect();
+    assert!(apart.is_empty(), "the workspace asks for other features of {apart:#?}");
+}
+
 /// A call that asks the machine for something. In tests they are allowed.
 const IMPURE: [&str; 9] = [
     "std::fs",
