@@ -11,75 +11,12 @@
 //!
 //! Left out: order, journal and time limits, which belong to whoever carries out a whole plan.
 
-use serde::{Deserialize, Serialize};
 use vsteer_core::Fault;
-use vsteer_core::nouns::VmId;
 use vsteer_core::setting::{Change, Scope, Step};
 
 pub use former::{Former, Part, Run, Settings};
 
 mod former;
-
-/// Can a kind of setting be changed?
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Able {
-    /// It can.
-    Yes,
-    /// It should work, and nobody has tried it on such a host.
-    Untried,
-    /// It cannot, for this reason.
-    No(String),
-}
-
-impl Able {
-    /// May it be attempted?
-    pub fn is_able(&self) -> bool {
-        !matches!(self, Able::No(_))
-    }
-}
-
-/// What can be changed of one kind of setting.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Capability {
-    /// In the running VM.
-    pub live: Able,
-    /// In its definition.
-    pub persistent: Able,
-}
-
-/// What can be changed of a VM.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Capabilities {
-    /// Where vCPU, emulator and I/O threads run.
-    pub affinity: Capability,
-    /// The VM's weight.
-    pub weight: Capability,
-    /// A limit per vCPU or of the emulator.
-    pub quota_of_threads: Capability,
-    /// A limit of the whole VM.
-    pub quota_of_vm: Capability,
-    /// Real-time budgets of its cgroups.
-    pub rt_budget: Capability,
-    /// Scheduling classes of its threads.
-    pub class: Capability,
-    /// The nodes of its memory.
-    pub memory_nodes: Capability,
-    /// The topology its guest sees.
-    pub topology: Capability,
-    /// The host that it runs on.
-    pub host: Capability,
-    /// The pool of pCPUs that it is in.
-    pub pool: Capability,
-    /// The pCPUs that its vCPUs prefer.
-    pub preference: Capability,
-    /// What is reserved for its vCPUs.
-    pub reservation: Capability,
-    /// The nodes that the hypervisor keeps it on.
-    pub node_affinity: Capability,
-    /// What vSphere alone has of a VM: pCPUs of all its vCPUs, reservation and limit in MHz, latency sensitivity.
-    pub of_vsphere: Capability,
-}
 
 /// What came of taking a step back. That something is gone is always said in so many words, never read from a fault: who cannot be
 /// asked has not said that.
@@ -95,12 +32,6 @@ pub enum Restored {
 
 /// A host that can be changed.
 pub trait Actuate {
-    /// What can be changed of a VM.
-    ///
-    /// # Errors
-    /// `NothingThere` when there is no such VM (any more).
-    fn capabilities(&mut self, vm: &VmId) -> Result<Capabilities, Fault>;
-
     /// The same change with `from` as it is now: in the running VM, for `Topology` in the definition.
     ///
     /// # Errors

@@ -5,14 +5,13 @@
 //!
 //! What is kept for good (tuned's profiles, boot loaders, definitions of VMs) is [`crate::lasting`]'s; here it is a setting like any other.
 
-use crate::actuate::{Actuate, Capabilities, Former, Restored};
+use crate::actuate::{Actuate, Former, Restored};
 use crate::lasting::place::Place;
 use crate::lasting::{boot_loader, definition, tuned};
 use crate::shell::{self, quoted};
 use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
-use vsteer_core::nouns::VmId;
 use vsteer_core::setting;
 use vsteer_core::setting::knob::{How, Knob};
 use vsteer_core::setting::words::{in_brackets, word_name, words_of};
@@ -131,10 +130,6 @@ impl Knobs {
 }
 
 impl Actuate for Knobs {
-    fn capabilities(&mut self, vm: &VmId) -> Result<Capabilities, Fault> {
-        Err(Fault::new(FaultKind::NothingThere, format!("{vm} is a setting of the host's, no VM")))
-    }
-
     fn current(&mut self, step: &Step) -> Result<Change, Fault> {
         let (knob, to) = self.knob(step)?;
         Ok(Change::Knob(setting::HostKnob {
@@ -202,6 +197,7 @@ impl Actuate for Knobs {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use vsteer_core::nouns::VmId;
 
     fn knob(how: How) -> Knob {
         Knob { name: "k".into(), how, on: None }

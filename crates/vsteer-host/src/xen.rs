@@ -13,7 +13,7 @@
 //!
 //! Left out: several readers of one trace. Where another `xentrace` runs, the two take each other's records away.
 
-use crate::actuate::{Actuate, Capabilities, Former, Restored};
+use crate::actuate::{Actuate, Former, Restored};
 use crate::kvm::inventory::{is_named, no_such_vm};
 use crate::observe::Observe;
 use std::io::Read;
@@ -196,11 +196,6 @@ impl Observe for XenHost {
 
 /// As its tools are asked ([`act`]); of who is known, for weights and caps alone, no more is asked than those.
 impl Actuate for XenHost {
-    fn capabilities(&mut self, vm: &VmId) -> Result<Capabilities, Fault> {
-        self.ask()?;
-        act::capabilities(&self.told.listed, vm)
-    }
-
     fn current(&mut self, step: &Step) -> Result<Change, Fault> {
         self.ask_of(&step.change)?;
         act::current(&self.told.listed, step)

@@ -344,8 +344,7 @@ fn libvirts_vms_are_changed_and_put_back() -> Result<Completion, Failed> {
     let vms = host.config().unwrap().vms;
     assert!(!vms.is_empty(), "a VM runs");
     for vm in &vms {
-        let able = host.capabilities(&vm.id).unwrap();
-        let persistent = able.affinity.persistent.is_able();
+        let persistent = host.refusal(&step(vm, affinities(vm).remove(0)), Scope::Persistent).is_ok();
         let scope = if persistent { Scope::Both } else { Scope::Live };
         let mut libvirt = Client::new(&uri, true);
         let definition = libvirt.definition(&vm.id.0).ok();
@@ -382,11 +381,11 @@ fn libvirts_vms_are_changed_and_put_back() -> Result<Completion, Failed> {
             });
             there_and_back(&mut host, vm, nodes, Scope::Persistent);
         }
-        if able.memory_nodes.live.is_able() {
-            let nodes = Change::MemoryNodes(setting::MemoryNodes {
-                from: vm.memory_nodes.clone(),
-                to: Some(CpuSet::single(0)),
-            });
+        let nodes = Change::MemoryNodes(setting::MemoryNodes {
+            from: vm.memory_nodes.clone(),
+            to: Some(CpuSet::single(0)),
+        });
+        if host.refusal(&step(vm, nodes.clone()), Scope::Live).is_ok() {
             there_and_back(&mut host, vm, nodes, scope);
         }
         for t in vm.threads.iter().filter(|t| matches!(t.role, Role::Vcpu(1) | Role::Emulator)) {

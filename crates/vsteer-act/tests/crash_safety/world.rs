@@ -15,7 +15,7 @@ use vsteer_core::setting;
 use vsteer_core::setting::{Change, Scope, Step};
 use vsteer_core::topology::{Parts, Topology};
 use vsteer_core::{CpuSet, Fault, FaultKind};
-use vsteer_host::actuate::{Able, Actuate, Capabilities, Capability, Former, Part, Restored, Run};
+use vsteer_host::actuate::{Actuate, Former, Part, Restored, Run};
 
 /// One VM's settings.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -123,26 +123,6 @@ impl World {
 }
 
 impl Actuate for World {
-    fn capabilities(&mut self, _: &VmId) -> Result<Capabilities, Fault> {
-        let c = || Capability { live: Able::Yes, persistent: Able::Yes };
-        Ok(Capabilities {
-            affinity: c(),
-            weight: c(),
-            quota_of_threads: c(),
-            quota_of_vm: c(),
-            rt_budget: c(),
-            class: c(),
-            memory_nodes: c(),
-            topology: c(),
-            host: c(),
-            pool: c(),
-            preference: c(),
-            reservation: c(),
-            node_affinity: c(),
-            of_vsphere: c(),
-        })
-    }
-
     fn current(&mut self, step: &Step) -> Result<Change, Fault> {
         let mut vm = self.vm(step)?;
         // Every step looks twice: before and after.

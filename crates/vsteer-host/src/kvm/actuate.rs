@@ -13,18 +13,18 @@
 mod able;
 mod host;
 mod live;
+mod setting;
 
 use super::client::Client;
 use super::config;
+use super::definition;
 use super::inventory::{Inventory, Thread};
-use super::{definition, xml};
-use crate::actuate::{Actuate, Capabilities, Former, Restored, Run};
+use crate::actuate::{Actuate, Former, Part, Restored, Run};
 use crate::kvm::host::KvmHost;
-use crate::linux::task;
 use serde_json::json;
-use vsteer_core::nouns::{Manager, Role, SchedClass, Tid, VmConfig, VmId};
-use vsteer_core::setting;
-use vsteer_core::setting::{Change, QuotaScope, Scope, Step};
+use setting::{KvmSetting, rt_budget};
+use vsteer_core::nouns::{Manager, Role, Tid, VmConfig, VmId};
+use vsteer_core::setting::{Affinity, Change, Class, Scope, Step};
 use vsteer_core::{Fault, FaultKind};
 
 pub use able::proxmox_command;
@@ -32,6 +32,15 @@ pub use able::proxmox_command;
 /// A fault about a step.
 fn fault(kind: FaultKind, step: &Step) -> Fault {
     Fault::new(kind, format!("VM {:?}: {}", step.vm_name, step.change))
+}
+
+fn unread(step: &Step, what: &str) -> Fault {
+    fault(FaultKind::Unsupported, step).because(format!("{what} cannot be read here"))
+}
+
+/// The step as a setting of a VM here.
+fn of(step: &Step) -> Result<&dyn KvmSetting, Fault> {
+    setting::of(&step.change).map_err(|why| fault(FaultKind::Unsupported, step).because(why))
 }
 
 fn changed(step: &Step, what: &str) -> Fault {
@@ -92,85 +101,7 @@ impl KvmHost {
 
     /// The live setting that a step is about, `from` being what is in force.
     fn current_of(&mut self, subject: &Subject, step: &Step) -> Result<Change, Fault> {
-        let vm = &subject.vm;
-        let unread =
-            |what: &str| fault(FaultKind::Unsupported, step).because(format!("{what} cannot be read here"));
-        Ok(match step.change.clone() {
-            Change::Affinity(setting::Affinity { role, tid, to, .. }) => {
-                let pid = subject.pid_of(step, role, tid)?;
-                let from = task::affinity(&self.inventory.root, pid, tid);
-                Change::Affinity(setting::Affinity {
-                    role,
-                    tid,
-                    from: from.ok_or_else(|| changed(step, "its thread has ended"))?,
-                    to,
-                })
-            }
-            Change::Weight(setting::Weight { to, .. }) => {
-                let from = vm.weight.ok_or_else(|| unread("its weight"))?;
-                Change::Weight(setting::Weight { from, to })
-            }
-            Change::Quota(setting::Quota { scope, to, .. }) => {
-                let mut limits = vm.limits;
-                if let Some(sched) = live::schedinfo(&mut self.inventory, vm) {
-                    limits = config::limits_of_libvirt(&sched);
-                }
-                let from = match scope {
-                    QuotaScope::PerVcpu => limits.per_vcpu,
-                    QuotaScope::Emulator => limits.emulator,
-                    QuotaScope::WholeVm => limits.whole_vm,
-                };
-                Change::Quota(setting::Quota { scope, from, to })
-            }
-            Change::RtBudget(setting::RtBudget { cgroup, to_us, .. }) => {
-                let budget = vm.rt_budgets.iter().find(|b| b.cgroup == cgroup);
-                let budget = budget.ok_or_else(|| {
-                    changed(step, "that cgroup holds none of its threads, or has no real-time budget")
-                })?;
-                Change::RtBudget(setting::RtBudget { from_us: budget.runtime_us, cgroup, to_us })
-            }
-            Change::Class(setting::Class { role, tid, to, .. }) => {
-                let pid = subject.pid_of(step, role, tid)?;
-                let class = task::read_stat(&self.inventory.root, pid, tid).and_then(|s| s.class());
-                Change::Class(setting::Class {
-                    role,
-                    tid,
-                    from: class.ok_or_else(|| unread("its class"))?,
-                    to,
-                })
-            }
-            Change::MemoryNodes(setting::MemoryNodes { to, .. }) => {
-                // What libvirt says now, not when the VM was first seen.
-                self.inventory.look()?;
-                let from = Subject::find(&mut self.inventory, &step.vm, &step.vm_name)?.vm.memory_nodes;
-                Change::MemoryNodes(setting::MemoryNodes { from, to })
-            }
-            Change::Topology(setting::Topology { to, .. }) => {
-                let from = match &vm.manager {
-                    Manager::Libvirt(_) => {
-                        let text = self.definition(subject, step)?;
-                        xml::parse(&text).ok().and_then(|d| d.topology_shown())
-                    }
-                    _ => vm.guest_topology,
-                };
-                Change::Topology(setting::Topology { from, to })
-            }
-            Change::Host(_) => return Err(changed(step, "it is being moved")),
-            Change::Pool(_) => {
-                return Err(fault(FaultKind::Unsupported, step).because(able::NO_POOLS));
-            }
-            Change::NodeAffinity(_)
-            | Change::VmAffinity(_)
-            | Change::ReservationMhz(_)
-            | Change::LimitMhz(_)
-            | Change::Latency(_) => {
-                return Err(fault(FaultKind::Unsupported, step).because(able::VSPHERES));
-            }
-            Change::Knob(_) => return Err(fault(FaultKind::Unsupported, step).because(able::HOSTS)),
-            Change::Preference(_) | Change::Reservation(_) => {
-                return Err(fault(FaultKind::Unsupported, step).because(able::XENS));
-            }
-        })
+        of(step)?.current(self, subject, step)
     }
 
     /// The VM's definition, for changing it.
@@ -237,9 +168,7 @@ impl KvmHost {
         if former.run.is_some_and(|run| !runs.contains(&run)) {
             return Some("the VM has been started anew since, with settings of its own".to_owned());
         }
-        let (Change::Affinity(setting::Affinity { tid, .. }) | Change::Class(setting::Class { tid, .. })) =
-            step.change
-        else {
+        let (Change::Affinity(Affinity { tid, .. }) | Change::Class(Class { tid, .. })) = step.change else {
             return None;
         };
         // A subject that cannot be had says nothing of its threads.
@@ -251,11 +180,11 @@ impl KvmHost {
     /// Puts the running VM's setting back.
     fn restore_live(&mut self, step: &Step, former: &Former, change: &Change) -> Result<Restored, Fault> {
         // A cgroup may outlive the VM on whose behalf its budget was changed.
-        if let Change::RtBudget(setting::RtBudget { cgroup, from_us, .. }) = change {
-            if live::budget_is_gone(&self.inventory, cgroup) {
-                return Ok(Restored::Gone(format!("the cgroup {cgroup} is gone")));
+        if let Change::RtBudget(budget) = change {
+            if rt_budget::is_gone(budget, &self.inventory) {
+                return Ok(Restored::Gone(format!("the cgroup {} is gone", budget.cgroup)));
             }
-            return live::budget(&self.inventory, step, cgroup, *from_us).map(|()| Restored::Back);
+            return rt_budget::restore(budget, &self.inventory, step).map(|()| Restored::Back);
         }
         if let Some(why) = self.gone(step, former) {
             return Ok(Restored::Gone(why));
@@ -276,7 +205,8 @@ impl KvmHost {
                 .way_out("see whether its libvirt answers (virsh list), then vsteer rollback")
         })?;
         let change = live::as_it_was_told(undo, &former.cpusets);
-        self.make_live(&subject, &Step { change, ..step.clone() })?;
+        let back = Step { change, ..step.clone() };
+        of(&back)?.set(&mut self.inventory, &subject, &back)?;
         live::put_back(&mut self.inventory, &subject, step, former)
     }
 
@@ -285,21 +215,25 @@ impl KvmHost {
             return made;
         }
         let subject = self.subject(step)?;
-        let (live, persistent) = effect(&step.change, scope);
+        let setting = of(step)?;
+        let (live, persistent) = setting.effect(scope);
         // The definition first: what is refused there leaves the running VM as it was.
         if persistent {
             self.redefine(&subject, step, |text| {
-                definition::changed(text, &step.change).map(|(new, _)| new)
+                definition::changed(text, &setting.parts(text)?).map(|(new, _)| new)
             })?;
         }
         if live {
-            self.make_live(&subject, step)?;
+            setting.set(&mut self.inventory, &subject, step)?;
         }
         Ok(())
     }
 
-    fn make_live(&mut self, subject: &Subject, step: &Step) -> Result<(), Fault> {
-        live::make(&mut self.inventory, subject, step)
+    /// The definition's parts that the step replaces, as they are now.
+    fn former_parts(&mut self, subject: &Subject, step: &Step) -> Result<Vec<Part>, Fault> {
+        let text = self.definition(subject, step)?;
+        let before = of(step)?.parts(&text).and_then(|parts| Ok(definition::changed(&text, &parts)?.1));
+        before.map_err(|why| fault(FaultKind::Unsupported, step).because(why))
     }
 }
 
@@ -328,21 +262,12 @@ fn of_both(definition: Option<Restored>, live: Option<Restored>) -> Restored {
     }
 }
 
-/// Where a change takes effect: a topology only in the definition, a real-time budget only in the running VM.
+/// Does a step take effect in the running VM, and in the definition? A VM that is moved takes both along.
 fn effect(change: &Change, scope: Scope) -> (bool, bool) {
-    match change {
-        Change::Topology(_) => (scope == Scope::Live, scope.persistent()),
-        Change::RtBudget(_) => (scope.live(), scope == Scope::Persistent),
-        _ => (scope.live(), scope.persistent()),
-    }
+    setting::of(change).map_or((scope.live(), scope.persistent()), |setting| setting.effect(scope))
 }
 
 impl Actuate for KvmHost {
-    fn capabilities(&mut self, vm: &VmId) -> Result<Capabilities, Fault> {
-        let subject = Subject::find(&mut self.inventory, vm, &vm.0)?;
-        Ok(able::capabilities(&self.inventory, &subject.vm))
-    }
-
     fn current(&mut self, step: &Step) -> Result<Change, Fault> {
         if let Some(current) = host::current(self, step) {
             return current;
@@ -353,14 +278,13 @@ impl Actuate for KvmHost {
 
     fn refusal(&mut self, step: &Step, scope: Scope) -> Result<(), Fault> {
         let subject = self.subject(step)?;
-        let (live, persistent) = effect(&step.change, scope);
-        able::check(&self.inventory, &subject.vm, step, live, persistent)
+        able::check(&self.inventory, &subject.vm, step, effect(&step.change, scope))
     }
 
     fn former(&mut self, step: &Step, scope: Scope) -> Result<Former, Fault> {
         let subject = self.subject(step)?;
         let (live, persistent) = effect(&step.change, scope);
-        able::check(&self.inventory, &subject.vm, step, live, persistent)?;
+        able::check(&self.inventory, &subject.vm, step, (live, persistent))?;
         if let Some(former) = host::former(self, step) {
             return former;
         }
@@ -369,24 +293,10 @@ impl Actuate for KvmHost {
             let seen = self.inventory.vms.iter().find(|vm| vm.id == step.vm);
             former.run = seen.map(|vm| Run { pid: vm.process.pid, start_ticks: vm.process.start_ticks });
             former.live = Some(self.current_of(&subject, step)?);
-            if let Change::Quota(setting::Quota { scope, .. }) = step.change {
-                former.period_us = live::period_us(&mut self.inventory, &subject, scope);
-            }
-            if let Change::Affinity(setting::Affinity { role, tid, .. }) = step.change {
-                let inventory = &self.inventory;
-                for t in subject.moved(role, tid) {
-                    former
-                        .affinities
-                        .extend(task::affinity(&inventory.root, t.pid, t.tid).map(|a| (t.tid, a)));
-                }
-                former.cpusets = live::cpusets(inventory, &subject, role, tid);
-            }
+            of(step)?.keep(&mut self.inventory, &subject, &mut former);
         }
         if persistent {
-            let text = self.definition(&subject, step)?;
-            let (_, before) = definition::changed(&text, &step.change)
-                .map_err(|why| fault(FaultKind::Unsupported, step).because(why))?;
-            former.definition = before;
+            former.definition = self.former_parts(&subject, step)?;
             if let Manager::Libvirt(uri) = &subject.vm.manager {
                 former.keeper = Some(uri.clone());
             }
@@ -415,11 +325,6 @@ impl Actuate for KvmHost {
         let live = former.live.as_ref().map(|change| self.restore_live(step, former, change)).transpose();
         Ok(of_both(defined?, live?))
     }
-}
-
-/// Does this class need a real-time budget where those exist?
-fn needs_budget(class: SchedClass) -> bool {
-    matches!(class, SchedClass::Fifo(_) | SchedClass::RoundRobin(_))
 }
 
 #[cfg(test)]

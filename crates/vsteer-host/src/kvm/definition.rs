@@ -11,14 +11,11 @@
 use super::xml::child;
 use crate::actuate::Part;
 use roxmltree::{Document, Node};
-use std::collections::BTreeMap;
 use vsteer_core::CpuSet;
-use vsteer_core::nouns::{CpuWeight, Quota, Role, SchedClass};
-use vsteer_core::setting;
-use vsteer_core::setting::{Change, QuotaScope};
+use vsteer_core::nouns::Role;
 
 impl Part {
-    fn new(parent: &str, tag: &str, elements: Vec<String>) -> Part {
+    pub(super) fn new(parent: &str, tag: &str, elements: Vec<String>) -> Part {
         Part { parent: parent.into(), tag: tag.into(), key: None, elements }
     }
 
@@ -29,7 +26,7 @@ impl Part {
     }
 }
 
-fn document(xml: &str) -> Result<Document<'_>, String> {
+pub(super) fn document(xml: &str) -> Result<Document<'_>, String> {
     let document = Document::parse(xml).map_err(|e| format!("the definition is not XML: {e}"))?;
     if document.root_element().tag_name().name() != "domain" {
         return Err("the definition is not of a domain".into());
@@ -85,83 +82,12 @@ pub fn put(xml: &str, part: &Part) -> Result<String, String> {
     Ok(format!("{}{text}{}", &xml[..start], &xml[parent.range().end..]))
 }
 
-/// The parts that make `change` true in this definition.
-///
-/// # Errors
-/// Why the definition cannot hold it.
-pub fn wanted(xml: &str, change: &Change) -> Result<Vec<Part>, String> {
-    let tune = |tag: &str, value: Option<String>| {
-        Part::new("cputune", tag, value.map(|v| format!("<{tag}>{v}</{tag}>")).into_iter().collect())
-    };
-    Ok(match change {
-        Change::Affinity(setting::Affinity { role, to, .. }) => vec![pin(*role, to)?],
-        Change::Weight(setting::Weight { to: CpuWeight::Shares(n) | CpuWeight::Weight(n), .. }) => {
-            vec![tune("shares", Some(n.to_string()))]
-        }
-        Change::Weight(setting::Weight { to: CpuWeight::Credit(_), .. }) => {
-            return Err("this is a weight of Xen's".to_owned());
-        }
-        Change::Weight(setting::Weight { to: CpuWeight::Esxi(_), .. }) => {
-            return Err("these are shares of ESXi's".to_owned());
-        }
-        Change::Quota(setting::Quota { scope, to, .. }) => {
-            let prefix = match scope {
-                QuotaScope::PerVcpu => "",
-                QuotaScope::Emulator => "emulator_",
-                QuotaScope::WholeVm => "global_",
-            };
-            let of = |value: fn(&Quota) -> u64| to.as_ref().map(|q| value(q).to_string());
-            vec![
-                tune(&format!("{prefix}period"), of(|q| q.period_us)),
-                tune(&format!("{prefix}quota"), of(|q| q.quota_us)),
-            ]
-        }
-        Change::Class(setting::Class { role, to, .. }) => vec![scheduler(xml, *role, *to)?],
-        Change::MemoryNodes(setting::MemoryNodes { to, .. }) => {
-            let domain = super::xml::parse(xml)?;
-            let mode = domain.memory_mode.filter(|m| is_word(m)).unwrap_or_else(|| "strict".into());
-            let element = to.as_ref().map(|nodes| format!("<memory mode='{mode}' nodeset='{nodes}'/>"));
-            vec![Part::new("numatune", "memory", element.into_iter().collect())]
-        }
-        Change::Topology(setting::Topology { to, .. }) => {
-            let all = u64::from(to.sockets) * u64::from(to.cores) * u64::from(to.threads);
-            let vcpus = super::xml::parse(xml)?.vcpus_max;
-            if vcpus.is_none_or(|n| u64::from(n) != all) {
-                return Err(format!(
-                    "a topology of {all} vCPUs does not fit its {} vCPUs",
-                    vcpus.unwrap_or(0)
-                ));
-            }
-            let element = format!(
-                "<topology sockets='{}' dies='1' cores='{}' threads='{}'/>",
-                to.sockets, to.cores, to.threads
-            );
-            vec![Part::new("cpu", "topology", vec![element])]
-        }
-        Change::Host(_) => return Err("a definition names no host".to_owned()),
-        Change::Knob(_) => return Err("it is the host's, no VM's".to_owned()),
-        Change::NodeAffinity(_)
-        | Change::VmAffinity(_)
-        | Change::ReservationMhz(_)
-        | Change::LimitMhz(_)
-        | Change::Latency(_) => {
-            return Err("only vSphere has such a setting".to_owned());
-        }
-        Change::Pool(_) => return Err("a definition of libvirt's names no pool".to_owned()),
-        Change::Preference(_) | Change::Reservation(_) => {
-            return Err("only Xen has such a setting".to_owned());
-        }
-        Change::RtBudget(_) => {
-            return Err("a cgroup's real-time budget lasts as long as the cgroup".into());
-        }
-    })
+/// An element of `<cputune>`; without a value it is taken away.
+pub(super) fn tune(tag: &str, value: Option<String>) -> Part {
+    Part::new("cputune", tag, value.map(|v| format!("<{tag}>{v}</{tag}>")).into_iter().collect())
 }
 
-fn is_word(text: &str) -> bool {
-    !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric())
-}
-
-fn pin(role: Role, to: &CpuSet) -> Result<Part, String> {
+pub(super) fn pin(role: Role, to: &CpuSet) -> Result<Part, String> {
     let keyed = |tag: &str, key: &str, value: u32| Part {
         key: Some((key.into(), value.to_string())),
         ..Part::new("cputune", tag, vec![format!("<{tag} {key}='{value}' cpuset='{to}'/>")])
@@ -178,55 +104,8 @@ fn pin(role: Role, to: &CpuSet) -> Result<Part, String> {
     }
 }
 
-/// The scheduler's attributes; `None` for the default class.
-fn scheduler_attributes(class: SchedClass) -> Result<Option<String>, String> {
-    Ok(Some(match class {
-        SchedClass::Other(0) => return Ok(None),
-        SchedClass::Batch(0) => "scheduler='batch'".to_owned(),
-        SchedClass::Idle => "scheduler='idle'".to_owned(),
-        SchedClass::Fifo(p) => format!("scheduler='fifo' priority='{p}'"),
-        SchedClass::RoundRobin(p) => format!("scheduler='rr' priority='{p}'"),
-        SchedClass::Other(_) | SchedClass::Batch(_) | SchedClass::Deadline | SchedClass::Ext => {
-            return Err(format!("libvirt's definition knows no class {class}"));
-        }
-    }))
-}
-
-fn scheduler(xml: &str, role: Role, class: SchedClass) -> Result<Part, String> {
-    let attributes = scheduler_attributes(class)?;
-    let (tag, key, index) = match role {
-        Role::Vcpu(n) => ("vcpusched", "vcpus", n),
-        Role::IoThread(n) => ("iothreadsched", "iothreads", n),
-        Role::Emulator => {
-            let element = attributes.map(|a| format!("<emulatorsched {a}/>"));
-            return Ok(Part::new("cputune", "emulatorsched", element.into_iter().collect()));
-        }
-        Role::Vhost | Role::Worker => return Err(format!("libvirt keeps no class of a {role} thread")),
-    };
-    // One element may hold for several vCPUs: each is written for what it is, this one for what it becomes.
-    let mut of: BTreeMap<u32, String> = BTreeMap::new();
-    let document = document(xml)?;
-    let tune = child(document.root_element(), "cputune");
-    for node in tune.iter().flat_map(Node::children).filter(|n| n.has_tag_name(tag)) {
-        let set: CpuSet =
-            node.attribute(key).unwrap_or_default().parse().map_err(|e| format!("<{tag}>: {e}"))?;
-        let others: Vec<String> = node
-            .attributes()
-            .filter(|a| a.name() != key && is_word(a.value()))
-            .map(|a| format!("{}='{}'", a.name(), a.value()))
-            .collect();
-        of.extend(set.iter().map(|n| (n, others.join(" "))));
-    }
-    match attributes {
-        Some(a) => of.insert(index, a),
-        None => of.remove(&index),
-    };
-    let mut groups: BTreeMap<&str, CpuSet> = BTreeMap::new();
-    for (n, a) in &of {
-        groups.entry(a).or_default().insert(*n);
-    }
-    let elements = groups.iter().map(|(a, set)| format!("<{tag} {key}='{set}' {a}/>")).collect();
-    Ok(Part::new("cputune", tag, elements))
+pub(super) fn is_word(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric())
 }
 
 /// What [`placed`] replaces: pins, and the cpuset of `<vcpu>`.
@@ -269,16 +148,16 @@ pub fn placed(xml: &str, pins: &[Part], cpus: Option<&CpuSet>) -> Result<String,
     })
 }
 
-/// The definition after `change`, and the parts that it had before.
+/// The definition with these parts in their places, and what it had there before.
 ///
 /// # Errors
-/// Why the definition cannot hold it.
-pub fn changed(xml: &str, change: &Change) -> Result<(String, Vec<Part>), String> {
+/// What is wrong with the text.
+pub fn changed(xml: &str, parts: &[Part]) -> Result<(String, Vec<Part>), String> {
     let mut text = xml.to_owned();
     let mut before = Vec::new();
-    for part in wanted(xml, change)? {
-        before.push(read(&text, &part)?);
-        text = put(&text, &part)?;
+    for part in parts {
+        before.push(read(&text, part)?);
+        text = put(&text, part)?;
     }
     Ok((text, before))
 }
@@ -373,36 +252,10 @@ pub fn with_queues(xml: &str, interface: usize, queues: &str) -> Result<(String,
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
-    use vsteer_core::nouns::{GuestTopology, Tid};
 
     const XML: &str = "<domain type='kvm'>\n  <name>a&lt;b</name>\n  <vcpu>4</vcpu>\n  <cputune>\n    \
         <shares>512</shares>\n    <vcpupin vcpu='0' cpuset='1'/>\n    <vcpupin vcpu='1' cpuset='1'/>\n    \
         <vcpusched vcpus='0-2' scheduler='fifo' priority='3'/>\n  </cputune>\n  <numatune/>\n</domain>\n";
-
-    fn affinity(role: Role, to: &str) -> Change {
-        Change::Affinity(setting::Affinity {
-            role,
-            tid: Tid(1),
-            from: CpuSet::first(2),
-            to: to.parse().unwrap(),
-        })
-    }
-
-    fn class(role: Role, to: SchedClass) -> Change {
-        Change::Class(setting::Class { role, tid: Tid(1), from: SchedClass::Other(0), to })
-    }
-
-    #[test]
-    fn only_what_is_meant_changes() {
-        let (text, before) = changed(XML, &affinity(Role::Vcpu(1), "0,3")).unwrap();
-        assert_eq!(text, XML.replace("vcpu='1' cpuset='1'", "vcpu='1' cpuset='0,3'"));
-        assert_eq!(put(&text, &before[0]).unwrap(), XML);
-        let (text, before) = changed(XML, &affinity(Role::Emulator, "2")).unwrap();
-        assert!(text.contains("<emulatorpin cpuset='2'/></cputune>"));
-        assert_eq!(put(&text, &before[0]).unwrap(), XML);
-        assert!(changed(XML, &affinity(Role::Worker, "2")).is_err());
-    }
 
     #[test]
     fn queues_and_pins_are_kept() {
@@ -442,96 +295,5 @@ mod tests {
         let back = placed(&text, &pins, before.as_ref()).unwrap();
         assert_eq!(places(&back).unwrap(), (pins, None));
         assert!(back.contains("<vcpu>4</vcpu>"), "{back}");
-    }
-
-    #[test]
-    fn an_element_for_several_vcpus_is_divided() {
-        let (text, before) = changed(XML, &class(Role::Vcpu(1), SchedClass::RoundRobin(9))).unwrap();
-        assert!(text.contains("<vcpusched vcpus='0,2' scheduler='fifo' priority='3'/>"), "{text}");
-        assert!(text.contains("<vcpusched vcpus='1' scheduler='rr' priority='9'/>"), "{text}");
-        assert_eq!(put(&text, &before[0]).unwrap(), XML);
-        let (text, _) = changed(XML, &class(Role::Vcpu(1), SchedClass::Other(0))).unwrap();
-        assert!(text.contains("<vcpusched vcpus='0,2' ") && !text.contains("rr"), "{text}");
-        assert!(changed(XML, &class(Role::Vcpu(1), SchedClass::Other(5))).is_err());
-    }
-
-    #[test]
-    fn parents_that_are_missing_or_empty_are_made() {
-        let nodes = Change::MemoryNodes(setting::MemoryNodes { from: None, to: Some(CpuSet::single(1)) });
-        let (text, before) = changed(XML, &nodes).unwrap();
-        assert!(text.contains("<numatune><memory mode='strict' nodeset='1'/></numatune>"), "{text}");
-        assert!(before[0].elements.is_empty());
-        let to = GuestTopology { sockets: 1, cores: 2, threads: 2 };
-        let (text, _) = changed(XML, &Change::Topology(setting::Topology { from: None, to })).unwrap();
-        assert!(
-            text.contains("<cpu><topology sockets='1' dies='1' cores='2' threads='2'/></cpu></domain>"),
-            "{text}"
-        );
-        assert_eq!(super::super::xml::parse(&text).unwrap().topology, Some(to));
-        let wrong = GuestTopology { sockets: 1, cores: 2, threads: 1 };
-        assert!(changed(XML, &Change::Topology(setting::Topology { from: None, to: wrong })).is_err());
-    }
-
-    fn any_change() -> impl Strategy<Value = Change> {
-        let role = prop_oneof![
-            (0u32..6).prop_map(Role::Vcpu),
-            Just(Role::Emulator),
-            (1u32..3).prop_map(Role::IoThread)
-        ];
-        let cpus = proptest::collection::vec(0u32..9, 1..4).prop_map(|c| c.into_iter().collect::<CpuSet>());
-        let classes = prop_oneof![
-            Just(SchedClass::Other(0)),
-            Just(SchedClass::Idle),
-            (1u8..99).prop_map(SchedClass::Fifo),
-            (1u8..99).prop_map(SchedClass::RoundRobin)
-        ];
-        let scopes =
-            prop_oneof![Just(QuotaScope::PerVcpu), Just(QuotaScope::Emulator), Just(QuotaScope::WholeVm)];
-        let quota = proptest::option::of((1000u64..99999, 1000u64..99999));
-        prop_oneof![
-            (role.clone(), cpus.clone()).prop_map(|(role, to)| Change::Affinity(setting::Affinity {
-                role,
-                tid: Tid(1),
-                from: to.clone(),
-                to
-            })),
-            (2u64..9999).prop_map(|n| Change::Weight(setting::Weight {
-                from: CpuWeight::Shares(2),
-                to: CpuWeight::Shares(n)
-            })),
-            (scopes, quota).prop_map(|(scope, q)| {
-                let to = q.map(|(quota_us, period_us)| Quota { quota_us, period_us });
-                Change::Quota(setting::Quota { scope, from: None, to })
-            }),
-            (role, classes).prop_map(|(role, to)| class(role, to)),
-            proptest::option::of(cpus)
-                .prop_map(|to| Change::MemoryNodes(setting::MemoryNodes { from: None, to })),
-        ]
-    }
-
-    proptest! {
-        #[test]
-        fn changes_taken_back_in_reverse_order_leave_nothing(changes in proptest::collection::vec(any_change(), 1..8)) {
-            let (mut text, mut undo) = (XML.to_owned(), Vec::new());
-            for change in &changes {
-                let (new, before) = changed(&text, change).unwrap();
-                // Done twice is done once.
-                prop_assert_eq!(&changed(&new, change).unwrap().0, &new);
-                text = new;
-                undo.push(before);
-            }
-            for part in undo.iter().rev().flat_map(|parts| parts.iter().rev()) {
-                text = put(&text, part).unwrap();
-            }
-            let squeeze = |t: &str| t.replace("<numatune></numatune>", "<numatune/>").replace(char::is_whitespace, "");
-            prop_assert_eq!(squeeze(&text), squeeze(XML));
-        }
-
-        #[test]
-        fn any_text_is_changed_or_refused(s in "\\PC{0,40}", change in any_change()) {
-            let _ = changed(&s, &change);
-            let _ = changed(&format!("<domain><cputune>{s}</cputune></domain>"), &change);
-            let _ = changed(&format!("<domain><cputune><vcpusched vcpus='{s}'/></cputune></domain>"), &change);
-        }
     }
 }

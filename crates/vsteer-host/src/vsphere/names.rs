@@ -112,7 +112,7 @@ pub(super) fn host_meant<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::actuate::{Capabilities, Former, Restored};
+    use crate::actuate::{Former, Restored};
     use vsteer_core::CpuSet;
     use vsteer_core::forecast::Forecast;
     use vsteer_core::nouns::Manager;
@@ -152,9 +152,6 @@ mod tests {
     struct Kept(Option<CpuSet>);
 
     impl Actuate for Kept {
-        fn capabilities(&mut self, _: &VmId) -> Result<Capabilities, Fault> {
-            unreachable!("nobody asks")
-        }
         fn current(&mut self, step: &Step) -> Result<Change, Fault> {
             let Change::NodeAffinity(setting::NodeAffinity { to, .. }) = step.change.clone() else {
                 unreachable!("the only change")

@@ -17,7 +17,7 @@ use super::settings::PROPERTIES;
 use super::soap::{Refused, child_text, descendant, escaped, failed_task, text_of};
 use super::{Client, soap::Reply};
 use crate::actuate::Settings;
-use crate::actuate::{Able, Actuate, Capabilities, Capability, Former, Restored};
+use crate::actuate::{Actuate, Former, Restored};
 use std::time::{Duration, Instant};
 use vsteer_core::nouns::{CpuWeight, LatencySensitivity, VmId};
 use vsteer_core::setting;
@@ -196,33 +196,6 @@ fn refusal(step: &Step, scope: Scope, s: &Settings, pcpus: Option<&CpuSet>) -> R
     Ok(())
 }
 
-fn capabilities(s: &Settings) -> Capabilities {
-    let no = |why: &str| Able::No(why.to_owned());
-    // Tried against a simulator alone.
-    let both = |able: Able| Capability {
-        live: if able.is_able() { no(NOT_LIVE) } else { able.clone() },
-        persistent: able,
-    };
-    let none = || both(no(NOT_HERE));
-    let off = if s.powered_on == Some(false) { Able::Untried } else { no(WANTS_OFF) };
-    Capabilities {
-        affinity: both(no("vSphere keeps all vCPUs of a VM on the same pCPUs")),
-        weight: both(Able::Untried),
-        quota_of_threads: none(),
-        quota_of_vm: both(no("a limit of vSphere's is in MHz")),
-        rt_budget: none(),
-        class: none(),
-        memory_nodes: none(),
-        topology: both(off),
-        host: both(no("vsteer starts no vMotion")),
-        pool: none(),
-        preference: none(),
-        reservation: none(),
-        node_affinity: both(Able::Untried),
-        of_vsphere: both(Able::Untried),
-    }
-}
-
 impl Esxi {
     /// The settings of the step's VM as they are now.
     fn settings_of(&mut self, vm: &VmId, name: &str) -> Result<Settings, Fault> {
@@ -239,10 +212,6 @@ impl Esxi {
 }
 
 impl Actuate for Esxi {
-    fn capabilities(&mut self, vm: &VmId) -> Result<Capabilities, Fault> {
-        Ok(capabilities(&self.settings_of(vm, &vm.0)?))
-    }
-
     fn current(&mut self, step: &Step) -> Result<Change, Fault> {
         current(step, &self.settings_of(&step.vm, &step.vm_name)?)
     }

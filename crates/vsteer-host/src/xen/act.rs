@@ -18,7 +18,7 @@ use super::listing::Domain;
 use super::pools::{self, Move};
 use super::tools::Place;
 use super::words::{fault, shares_word};
-use crate::actuate::{Able, Actuate, Capabilities, Capability, Former, Restored};
+use crate::actuate::{Actuate, Former, Restored};
 use vsteer_core::nouns::{CpuPool, CpuWeight, Quota, Reserved, Role, Tid, VmId, VmThread};
 use vsteer_core::setting;
 use vsteer_core::setting::{Change, QuotaScope, Scope, Step};
@@ -54,68 +54,41 @@ impl<'a> Subject<'a> {
         self.pool().map_or("", |pool| pool.scheduler.as_str())
     }
 
-    fn capabilities(&self) -> Capabilities {
-        let live = |live: Able| Capability { live, persistent: Able::No(NO_DEFINITION.to_owned()) };
-        let shares = || match shares_word(self.scheduler()) {
-            Some(_) => Able::Yes,
-            None => Able::No(format!(
-                "the scheduler of its pool, {:?}, has no weights and caps",
-                self.scheduler()
-            )),
-        };
-        let none = || live(Able::No(NOT_ON_XEN.to_owned()));
-        Capabilities {
-            affinity: live(Able::Yes),
-            weight: live(shares()),
-            quota_of_threads: none(),
-            quota_of_vm: live(shares()),
-            rt_budget: none(),
-            class: none(),
-            memory_nodes: none(),
-            topology: none(),
-            host: none(),
-            pool: live(match self.pool() {
-                Some(_) => Able::Yes,
-                None => Able::No("`xl` does not tell which pool it is in".to_owned()),
-            }),
-            preference: live(Able::Yes),
-            reservation: live(match self.scheduler() {
-                "rtds" => Able::Untried,
-                other => Able::No(format!("the scheduler of its pool, {other:?}, reserves nothing")),
-            }),
-            node_affinity: none(),
-            of_vsphere: none(),
+    /// Why this change cannot be made in the running domain.
+    fn unable(&self, change: &Change) -> Option<String> {
+        match change {
+            Change::Affinity(_) | Change::Preference(_) => None,
+            Change::Weight(_) | Change::Quota(setting::Quota { scope: QuotaScope::WholeVm, .. }) => {
+                match shares_word(self.scheduler()) {
+                    Some(_) => None,
+                    None => Some(format!(
+                        "the scheduler of its pool, {:?}, has no weights and caps",
+                        self.scheduler()
+                    )),
+                }
+            }
+            Change::Pool(_) => match self.pool() {
+                Some(_) => None,
+                None => Some("`xl` does not tell which pool it is in".to_owned()),
+            },
+            // Untried: no hypervisor of Debian's has RTDS.
+            Change::Reservation(_) => match self.scheduler() {
+                "rtds" => None,
+                other => Some(format!("the scheduler of its pool, {other:?}, reserves nothing")),
+            },
+            _ => Some(NOT_ON_XEN.to_owned()),
         }
     }
 
     /// Refuses what cannot be made there.
     fn check(&self, step: &Step, scope: Scope) -> Result<(), Fault> {
-        let all = self.capabilities();
-        let of = match &step.change {
-            Change::Affinity(_) => &all.affinity,
-            Change::Weight(_) => &all.weight,
-            Change::Quota(setting::Quota { scope: QuotaScope::WholeVm, .. }) => &all.quota_of_vm,
-            Change::Quota(_) => &all.quota_of_threads,
-            Change::RtBudget(_) => &all.rt_budget,
-            Change::Class(_) => &all.class,
-            Change::MemoryNodes(_) => &all.memory_nodes,
-            Change::Topology(_) => &all.topology,
-            Change::Host(_) => &all.host,
-            Change::Pool(_) => &all.pool,
-            Change::Preference(_) => &all.preference,
-            Change::Reservation(_) => &all.reservation,
-            Change::NodeAffinity(_) => &all.node_affinity,
-            Change::VmAffinity(_) | Change::ReservationMhz(_) | Change::LimitMhz(_) | Change::Latency(_) => {
-                &all.of_vsphere
-            }
-            Change::Knob(_) => return Err(fault(FaultKind::Unsupported, step).because(NOT_ON_XEN)),
-        };
-        if let (true, Able::No(why)) = (scope.live(), &of.live) {
+        let unable = self.unable(&step.change);
+        if let (true, Some(why)) = (scope.live() || matches!(step.change, Change::Knob(_)), unable) {
             return Err(fault(FaultKind::Unsupported, step).because(why));
         }
-        if let (true, Able::No(why)) = (scope.persistent(), &of.persistent) {
+        if scope.persistent() {
             return Err(fault(FaultKind::Unsupported, step)
-                .because(why)
+                .because(NO_DEFINITION)
                 .way_out("change the running domain only: --scope live"));
         }
         Ok(())
@@ -250,11 +223,6 @@ pub(super) fn cap_of(quota: Option<&Quota>) -> u64 {
     quota.map_or(0, |q| (100 * q.quota_us).div_ceil(q.period_us.max(1)).max(1))
 }
 
-/// What can be changed of a domain among these.
-pub(super) fn capabilities(listed: &Listed, vm: &VmId) -> Result<Capabilities, Fault> {
-    Ok(Subject::find(listed, vm, &vm.0)?.capabilities())
-}
-
 /// The step's change with `from` as it is in `listed`.
 pub(super) fn current(listed: &Listed, step: &Step) -> Result<Change, Fault> {
     Subject::find(listed, &step.vm, &step.vm_name)?.current(step)
@@ -323,10 +291,6 @@ pub(super) fn restore(
 
 /// Where the tools are asked anew for all.
 impl Actuate for Place {
-    fn capabilities(&mut self, vm: &VmId) -> Result<Capabilities, Fault> {
-        capabilities(&Listed::ask(self)?, vm)
-    }
-
     fn current(&mut self, step: &Step) -> Result<Change, Fault> {
         current(&Listed::ask(self)?, step)
     }

@@ -1,20 +1,18 @@
-//! What can be changed of a VM, and if not, why not and what then?
+//! Can a step be made on this VM? If not, why not, and what can the user do?
 //!
-//! One table for asking ([`capabilities`]) and for refusing ([`check`]), so that a refusal never comes as a surprise.
+//! The VM's manager comes first: it may refuse everything, or keep no definition. Then the setting itself is asked
+//! ([`super::setting`]).
 
-use super::{fault, needs_budget};
-use crate::actuate::{Able, Capabilities, Capability};
+use super::fault;
+use super::setting::{self, Able, Asked};
 use crate::kvm::inventory::Inventory;
-use vsteer_core::nouns::{CpuWeight, Manager, Role, VmConfig};
-use vsteer_core::setting;
-use vsteer_core::setting::{Change, QuotaScope, Step};
+use vsteer_core::nouns::{Manager, VmConfig};
+use vsteer_core::setting::{Affinity, Change, Quota, QuotaScope, Step, Weight};
 use vsteer_core::{Fault, FaultKind};
 
-const NO_GROUP: &str = "it has no cgroup of its own with the cpu controller";
-const NEXT_START: &str =
-    "a guest's topology is fixed while it runs: change the definition, it holds from the next start";
-const NO_FILES: &str = "the kernel budgets no real time per cgroup: classes need no budget here";
-const BUDGET_LASTS: &str = "a cgroup's real-time budget lasts as long as the cgroup, until the VM stops";
+pub(super) const NO_GROUP: &str = "it has no cgroup of its own with the cpu controller";
+pub(super) const BUDGET_LASTS: &str =
+    "a cgroup's real-time budget lasts as long as the cgroup, until the VM stops";
 const TRANSIENT: &str = "the VM is transient: libvirt keeps no definition of it";
 const NOBODY: &str = "nobody keeps a definition of a bare QEMU: change how it is started";
 const NOT_LIBVIRTS: &str = "only a VM of libvirt's is moved";
@@ -24,125 +22,47 @@ const KUBEVIRT: &str =
 const XEN: &str = "it is a Xen domain: connect to that host by xen: or xen+ssh://root@host";
 const UNCONNECTED: &str = "it belongs to a libvirt that is not connected";
 
-pub(super) const XENS: &str = "only Xen has such a setting";
 const VSPHERE: &str = "it runs on vSphere: connect to that by vsphere://USER@HOST";
-pub(super) const VSPHERES: &str = "only vSphere has such a setting";
-pub(super) const HOSTS: &str = "it is a setting of the host's, no VM's";
-pub(super) const NO_POOLS: &str = "Linux has no pools of pCPUs";
 
-fn no(why: &str) -> Able {
-    Able::No(why.to_owned())
-}
-
-fn when(condition: bool, why: &str) -> Able {
-    if condition { Able::Yes } else { no(why) }
-}
-
-/// What can be changed of a VM.
-pub(super) fn capabilities(inventory: &Inventory, vm: &VmConfig) -> Capabilities {
-    let seen = inventory.vms.iter().find(|v| v.id == vm.id);
-    let listed = seen.and_then(|v| v.listed.as_ref());
-    let of_libvirt = matches!(vm.manager, Manager::Libvirt(_));
-    let persistent = match &vm.manager {
-        Manager::Libvirt(_) => when(listed.is_some_and(|l| l.persistent), TRANSIENT),
-        Manager::Bare => no(NOBODY),
-        Manager::Proxmox(_) => no(QM),
-        Manager::KubeVirt => no(KUBEVIRT),
-        Manager::Xen => no(XEN),
-        Manager::Vsphere(_) => no(VSPHERE),
-    };
-    let own = || when(vm.cgroup.is_some(), NO_GROUP);
-    let both = |live: Able| Capability { live, persistent: persistent.clone() };
-    let groups = || {
-        if of_libvirt { own() } else { no("it has no cgroups of its own per vCPU: limit the whole VM") }
-    };
-    let class_persistent = match &persistent {
-        Able::Yes if !vm.rt_budgets.is_empty() => no(
-            "with real-time budgets per cgroup (RT_GROUP_SCHED) libvirt could not start a VM so defined: its cgroups \
-             begin with none",
-        ),
-        other => other.clone(),
-    };
-    let mode = seen.and_then(|v| v.domain.as_ref()).and_then(|d| d.memory_mode.as_deref());
-    let nodes = if of_libvirt {
-        when(
-            mode == Some("restrictive"),
-            "libvirt moves the memory of a running VM only where numatune's mode is restrictive: change the definition, \
-             it holds from the next start",
-        )
-    } else {
-        no("a running QEMU's memory binding cannot be changed from outside: start it with host-nodes=")
-    };
-    let mut all = Capabilities {
-        affinity: both(Able::Yes),
-        weight: both(own()),
-        quota_of_threads: both(groups()),
-        quota_of_vm: both(own()),
-        rt_budget: Capability {
-            live: when(!vm.rt_budgets.is_empty(), NO_FILES),
-            persistent: no(BUDGET_LASTS),
-        },
-        class: Capability { live: Able::Yes, persistent: class_persistent },
-        memory_nodes: both(nodes),
-        topology: both(no(NEXT_START)),
-        host: Capability { live: when(of_libvirt, NOT_LIBVIRTS), persistent: when(of_libvirt, NOT_LIBVIRTS) },
-        pool: both(no(NO_POOLS)),
-        preference: both(no(XENS)),
-        reservation: both(no(XENS)),
-        node_affinity: both(no(VSPHERES)),
-        of_vsphere: both(no(VSPHERES)),
-    };
-    let refuse_all = match &vm.manager {
+/// Why nothing of this VM can be changed from here.
+fn refuses_all(vm: &VmConfig) -> Option<&'static str> {
+    match &vm.manager {
         Manager::KubeVirt => Some(KUBEVIRT),
         Manager::Libvirt(uri) if uri.is_empty() => Some(UNCONNECTED),
         _ => None,
-    };
-    let untried = matches!(vm.manager, Manager::Proxmox(_));
-    for capability in [
-        &mut all.affinity,
-        &mut all.weight,
-        &mut all.quota_of_threads,
-        &mut all.quota_of_vm,
-        &mut all.rt_budget,
-        &mut all.class,
-        &mut all.memory_nodes,
-        &mut all.topology,
-        &mut all.host,
-        &mut all.pool,
-        &mut all.preference,
-        &mut all.reservation,
-        &mut all.node_affinity,
-        &mut all.of_vsphere,
-    ] {
-        if let Some(why) = refuse_all {
-            *capability = Capability { live: no(why), persistent: no(why) };
-        } else if untried && capability.live == Able::Yes {
-            capability.live = Able::Untried;
-        }
     }
-    all
 }
 
-fn of_change<'a>(all: &'a Capabilities, change: &Change) -> &'a Capability {
-    match change {
-        Change::Affinity(_) => &all.affinity,
-        Change::Weight(_) => &all.weight,
-        Change::Quota(setting::Quota { scope: QuotaScope::WholeVm, .. }) => &all.quota_of_vm,
-        Change::Quota(_) => &all.quota_of_threads,
-        Change::RtBudget(_) => &all.rt_budget,
-        Change::Class(_) => &all.class,
-        Change::MemoryNodes(_) => &all.memory_nodes,
-        Change::Topology(_) => &all.topology,
-        Change::Host(_) => &all.host,
-        Change::Pool(_) => &all.pool,
-        Change::Preference(_) => &all.preference,
-        Change::Reservation(_) => &all.reservation,
-        Change::NodeAffinity(_) => &all.node_affinity,
-        Change::VmAffinity(_) | Change::ReservationMhz(_) | Change::LimitMhz(_) | Change::Latency(_) => {
-            &all.of_vsphere
-        }
-        Change::Knob(_) => unreachable!("it is no VM's, and `check` has refused it"),
+/// Is there a definition of this VM that can be changed?
+fn has_definition(asked: &Asked<'_>) -> Able {
+    let listed = asked.seen.and_then(|v| v.listed.as_ref());
+    match &asked.vm.manager {
+        Manager::Libvirt(_) if listed.is_some_and(|l| l.persistent) => Ok(()),
+        Manager::Libvirt(_) => Err(TRANSIENT),
+        Manager::Bare => Err(NOBODY),
+        Manager::Proxmox(_) => Err(QM),
+        Manager::KubeVirt => Err(KUBEVIRT),
+        Manager::Xen => Err(XEN),
+        Manager::Vsphere(_) => Err(VSPHERE),
     }
+}
+
+fn able(asked: &Asked<'_>, change: &Change, (live, persistent): (bool, bool)) -> Able {
+    if let Some(why) = refuses_all(asked.vm) {
+        return Err(why);
+    }
+    if let Change::Host(_) = change {
+        return if asked.of_libvirt { Ok(()) } else { Err(NOT_LIBVIRTS) };
+    }
+    let setting = setting::of(change)?;
+    if live {
+        setting.live(asked)?;
+    }
+    if persistent {
+        has_definition(asked)?;
+        setting.defined(asked)?;
+    }
+    Ok(())
 }
 
 /// Refuses a step that cannot be made there.
@@ -150,49 +70,14 @@ pub(super) fn check(
     inventory: &Inventory,
     vm: &VmConfig,
     step: &Step,
-    live: bool,
-    persistent: bool,
+    where_to: (bool, bool),
 ) -> Result<(), Fault> {
-    if matches!(step.change, Change::Knob(_)) {
-        return Err(fault(FaultKind::Unsupported, step).because(HOSTS));
-    }
-    let all = capabilities(inventory, vm);
-    let capability = of_change(&all, &step.change);
-    let refused = |why: &str| {
-        let mut fault = fault(FaultKind::Unsupported, step).because(why);
-        fault.way_out = way_out(vm, &step.change, why);
-        Err(fault)
-    };
-    if let (true, Able::No(why)) = (live, &capability.live) {
-        return refused(why);
-    }
-    if let (true, Able::No(why)) = (persistent, &capability.persistent) {
-        // Back to the default class is always definable.
-        if !matches!(step.change, Change::Class(setting::Class { to, .. }) if !needs_budget(to) && why.contains("RT_GROUP_SCHED"))
-        {
-            return refused(why);
-        }
-    }
-    if let Change::Weight(setting::Weight { to, .. }) = step.change
-        && vm.weight.is_some_and(|now| !same_unit(now, to))
-    {
-        return refused("its weight is in the unit of the other cgroup version");
-    }
-    if let (
-        Change::Affinity(setting::Affinity { role: Role::Vhost | Role::Worker, .. }),
-        Manager::Libvirt(_),
-    ) = (&step.change, &vm.manager)
-    {
-        return refused("libvirt places such a thread with the emulator");
-    }
-    Ok(())
-}
-
-fn same_unit(a: CpuWeight, b: CpuWeight) -> bool {
-    matches!(
-        (a, b),
-        (CpuWeight::Shares(_), CpuWeight::Shares(_)) | (CpuWeight::Weight(_), CpuWeight::Weight(_))
-    )
+    let seen = inventory.vms.iter().find(|v| v.id == vm.id);
+    let asked = Asked { vm, seen, of_libvirt: matches!(vm.manager, Manager::Libvirt(_)) };
+    able(&asked, &step.change, where_to).map_err(|why| {
+        let refused = fault(FaultKind::Unsupported, step).because(why);
+        Fault { way_out: way_out(vm, &step.change, why), ..refused }
+    })
 }
 
 fn way_out(vm: &VmConfig, change: &Change, why: &str) -> Option<String> {
@@ -225,9 +110,9 @@ pub(super) fn not_connected(step: &Step) -> Fault {
 /// Untried: from `man qm` of Proxmox VE 8.
 pub fn proxmox_command(id: u32, change: &Change) -> Option<String> {
     Some(match change {
-        Change::Affinity(setting::Affinity { to, .. }) => format!("qm set {id} --affinity {to}"),
-        Change::Weight(setting::Weight { to, .. }) => format!("qm set {id} --cpuunits {}", to.number()),
-        Change::Quota(setting::Quota { scope: QuotaScope::WholeVm, to, .. }) => {
+        Change::Affinity(Affinity { to, .. }) => format!("qm set {id} --affinity {to}"),
+        Change::Weight(Weight { to, .. }) => format!("qm set {id} --cpuunits {}", to.number()),
+        Change::Quota(Quota { scope: QuotaScope::WholeVm, to, .. }) => {
             format!("qm set {id} --cpulimit {}", to.map_or(0.0, vsteer_core::nouns::Quota::cpus))
         }
         _ => return None,

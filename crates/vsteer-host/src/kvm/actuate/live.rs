@@ -5,88 +5,25 @@
 //!
 //! Source: `src/qemu/qemu_driver.c` (libvirt 9.0), `kernel/sched/rt.c` and `core.c` (Linux 6.12) for the errors.
 
-use super::{Subject, changed, fault, needs_budget};
+use super::{Subject, changed, fault};
 use crate::actuate::Former;
 use crate::kvm::config::is_libvirts;
 use crate::kvm::inventory::Inventory;
 use crate::linux::cgroups::lineage;
-use crate::linux::cpuset::{Process, bounds};
 use crate::linux::{sched, task};
 use rustix::io::Errno;
 use serde_json::{Value, json};
-use vsteer_core::nouns::{Manager, Quota, Role, SchedClass, Tid, VmConfig};
+use vsteer_core::nouns::{Manager, Role, Tid, VmConfig};
 use vsteer_core::setting;
 use vsteer_core::setting::{Change, QuotaScope, Step};
 use vsteer_core::{CpuSet, Fault, FaultKind};
 
-/// How often the list of threads is walked again while new ones appear.
-const WALKS_MAX: u32 = 5;
-
-/// Makes the change in the running VM.
-pub(super) fn make(inventory: &mut Inventory, subject: &Subject, step: &Step) -> Result<(), Fault> {
-    match &step.change {
-        Change::Affinity(setting::Affinity { role, tid, to, .. }) => {
-            affinity(inventory, subject, step, *role, *tid, to)
-        }
-        Change::Class(setting::Class { role, tid, to, .. }) => {
-            subject.pid_of(step, *role, *tid)?;
-            class(subject, step, *tid, *to)
-        }
-        Change::RtBudget(setting::RtBudget { cgroup, to_us, .. }) => {
-            if !subject.vm.rt_budgets.iter().any(|b| b.cgroup == *cgroup) {
-                return Err(changed(
-                    step,
-                    "that cgroup holds none of its threads, or has no real-time budget",
-                ));
-            }
-            budget(inventory, step, cgroup, *to_us)
-        }
-        Change::Weight(setting::Weight { to, .. }) => {
-            let number = to.number();
-            if let Manager::Libvirt(_) = subject.vm.manager {
-                return set_sched(inventory, subject, step, &json!({ "cpu_shares": number }));
-            }
-            let file = if inventory.cgroups.is_unified() { "cpu.weight" } else { "cpu.shares" };
-            write(inventory, step, subject.own_cgroup(step)?, file, &number.to_string())
-        }
-        Change::Quota(setting::Quota { scope, to, .. }) => quota(inventory, subject, step, *scope, *to),
-        Change::MemoryNodes(setting::MemoryNodes { to, .. }) => {
-            let nodes = to.as_ref().ok_or_else(|| {
-                fault(FaultKind::Unsupported, step)
-                    .because("the binding of a running VM can be changed, not taken away")
-                    .way_out("name all nodes, or change the definition")
-            })?;
-            let request = json!({ "op": "set_nodes", "uuid": subject.vm.id.0, "nodes": nodes.to_string(),
-                                  "live": true, "persistent": false });
-            ask(inventory, subject, step, request)
-        }
-        Change::Topology(_) => Err(fault(FaultKind::Unsupported, step).because("fixed while the guest runs")),
-        Change::Host(_) => Err(fault(FaultKind::Unsupported, step).because("it is moved as a whole")),
-        Change::Pool(_) => Err(fault(FaultKind::Unsupported, step).because(super::able::NO_POOLS)),
-        Change::Knob(_) => Err(fault(FaultKind::Unsupported, step).because(super::able::HOSTS)),
-        Change::NodeAffinity(_)
-        | Change::VmAffinity(_)
-        | Change::ReservationMhz(_)
-        | Change::LimitMhz(_)
-        | Change::Latency(_) => Err(fault(FaultKind::Unsupported, step).because(super::able::VSPHERES)),
-        Change::Preference(_) | Change::Reservation(_) => {
-            Err(fault(FaultKind::Unsupported, step).because(super::able::XENS))
-        }
-    }
-}
-
-/// Is this cgroup gone, and its budget with it? Not where cgroups cannot be seen.
-pub(super) fn budget_is_gone(inventory: &Inventory, cgroup: &str) -> bool {
-    let file = inventory.cgroups.file(cgroup, "cpu.rt_runtime_us").filter(|_| inventory.root.is_live());
-    file.is_some_and(|file| matches!(std::path::Path::new(&file).try_exists(), Ok(false)))
-}
-
-/// Sets a cgroup's real-time budget.
-pub(super) fn budget(inventory: &Inventory, step: &Step, cgroup: &str, to_us: i64) -> Result<(), Fault> {
-    write(inventory, step, cgroup, "cpu.rt_runtime_us", &to_us.to_string())
-}
-
-fn ask(inventory: &mut Inventory, subject: &Subject, step: &Step, request: Value) -> Result<(), Fault> {
+pub(super) fn ask(
+    inventory: &mut Inventory,
+    subject: &Subject,
+    step: &Step,
+    request: Value,
+) -> Result<(), Fault> {
     let Manager::Libvirt(uri) = &subject.vm.manager else {
         return Err(super::able::no_definition(&subject.vm, step));
     };
@@ -108,13 +45,18 @@ pub(super) fn refused_by_libvirt(f: Fault, step: &Step) -> Fault {
     Fault { kind, what: format!("VM {:?}: {}: {}", step.vm_name, step.change, f.what), way_out, ..f }
 }
 
-fn set_sched(inventory: &mut Inventory, subject: &Subject, step: &Step, params: &Value) -> Result<(), Fault> {
+pub(super) fn set_sched(
+    inventory: &mut Inventory,
+    subject: &Subject,
+    step: &Step,
+    params: &Value,
+) -> Result<(), Fault> {
     let request = json!({ "op": "set_sched", "uuid": subject.vm.id.0, "params": params, "live": true, "persistent": false });
     ask(inventory, subject, step, request)
 }
 
 /// libvirt's word for whom a limit holds.
-fn name_of(scope: QuotaScope) -> &'static str {
+pub(super) fn name_of(scope: QuotaScope) -> &'static str {
     match scope {
         QuotaScope::PerVcpu => "vcpu",
         QuotaScope::Emulator => "emulator",
@@ -157,40 +99,14 @@ fn set_period(
     }
 }
 
-fn quota(
-    inventory: &mut Inventory,
-    subject: &Subject,
-    step: &Step,
-    scope: QuotaScope,
-    to: Option<Quota>,
-) -> Result<(), Fault> {
-    if let Manager::Libvirt(_) = subject.vm.manager {
-        let name = name_of(scope);
-        let mut params = serde_json::Map::new();
-        let quota_us = to.map_or(-1, |q| i64::try_from(q.quota_us).unwrap_or(i64::MAX));
-        params.insert(format!("{name}_quota"), json!(quota_us));
-        if let Some(q) = to {
-            params.insert(format!("{name}_period"), json!(q.period_us));
-        }
-        return set_sched(inventory, subject, step, &Value::Object(params));
-    }
-    if scope != QuotaScope::WholeVm {
-        return Err(fault(FaultKind::Unsupported, step).because("it has no cgroups of its own per vCPU"));
-    }
-    let own = subject.own_cgroup(step)?;
-    if inventory.cgroups.is_unified() {
-        let text = to.map_or("max".to_owned(), |q| format!("{} {}", q.quota_us, q.period_us));
-        return write(inventory, step, own, "cpu.max", &text);
-    }
-    let Some(q) = to else { return write(inventory, step, own, "cpu.cfs_quota_us", "-1") };
-    // The kernel checks quota against period at each write: one order or the other is accepted.
-    let period = || write(inventory, step, own, "cpu.cfs_period_us", &q.period_us.to_string());
-    let quota = || write(inventory, step, own, "cpu.cfs_quota_us", &q.quota_us.to_string());
-    period().and_then(|()| quota()).or_else(|_| quota().and_then(|()| period()))
-}
-
 /// Writes a file of a cgroup of the cpu controller.
-fn write(inventory: &Inventory, step: &Step, cgroup: &str, name: &str, text: &str) -> Result<(), Fault> {
+pub(super) fn write(
+    inventory: &Inventory,
+    step: &Step,
+    cgroup: &str,
+    name: &str,
+    text: &str,
+) -> Result<(), Fault> {
     let path = inventory.cgroups.file(cgroup, name).filter(|_| inventory.root.is_live());
     let path =
         path.ok_or_else(|| fault(FaultKind::Unsupported, step).because("there is no cpu controller"))?;
@@ -235,78 +151,7 @@ fn write_file(step: &Step, path: &str, text: &str) -> Result<(), Fault> {
     })
 }
 
-fn class(subject: &Subject, step: &Step, tid: Tid, to: SchedClass) -> Result<(), Fault> {
-    let errno = match sched::set_class(tid, to) {
-        Ok(()) => return Ok(()),
-        Err(errno) => errno,
-    };
-    let group = subject.vm.threads.iter().find(|t| t.tid == tid).and_then(|t| t.cgroup.clone());
-    let empty = subject.vm.rt_budgets.iter().find(|b| Some(&b.cgroup) == group.as_ref() && b.runtime_us == 0);
-    Err(match (errno, empty) {
-        (Errno::SRCH, _) => changed(step, "its thread has ended"),
-        (Errno::PERM, Some(budget)) if needs_budget(to) => fault(FaultKind::NotApplied, step)
-            .because(format!("its cgroup {} has a real-time budget of 0 (cpu.rt_runtime_us)", budget.cgroup))
-            .way_out("raise the budgets first, from the top down: a step of their own in the plan"),
-        (Errno::PERM, _) => {
-            fault(FaultKind::NoPrivilege, step).because(errno).way_out("run as root, or with CAP_SYS_NICE")
-        }
-        _ => fault(FaultKind::NotApplied, step)
-            .because(errno)
-            .way_out("this kernel has no such class or priority (real-time: 1-99)"),
-    })
-}
-
-fn affinity(
-    inventory: &mut Inventory,
-    subject: &Subject,
-    step: &Step,
-    role: Role,
-    tid: Tid,
-    to: &CpuSet,
-) -> Result<(), Fault> {
-    let pid = subject.pid_of(step, role, tid)?;
-    if to.is_empty() {
-        return Err(fault(FaultKind::BadInput, step).because("it names no pCPU"));
-    }
-    if let Manager::Libvirt(_) = subject.vm.manager {
-        let cpus: Vec<u32> = to.iter().collect();
-        let mut request = json!({ "uuid": subject.vm.id.0, "cpus": cpus, "live": true, "persistent": false });
-        match role {
-            Role::Vcpu(n) => (request["op"], request["vcpu"]) = (json!("pin_vcpu"), json!(n)),
-            Role::IoThread(n) => (request["op"], request["iothread"]) = (json!("pin_iothread"), json!(n)),
-            _ => request["op"] = json!("pin_emulator"),
-        }
-        return ask(inventory, subject, step, request);
-    }
-    if let Some(bound) = bounds(&inventory.root, Process::Pid(pid)).cpus
-        && !to.is_subset(&bound)
-    {
-        return Err(fault(FaultKind::NotApplied, step)
-            .because(format!("its cgroup's cpuset allows pCPUs {bound} only"))
-            .way_out("choose among those, or widen cpuset.cpus of its cgroup"));
-    }
-    // A worker may be created by one that is not moved yet: walk until nothing is left to move.
-    for _ in 0..WALKS_MAX {
-        let threads = Subject::find(inventory, &step.vm, &step.vm_name)?;
-        let mut moved = false;
-        for t in threads.moved(role, tid) {
-            if task::affinity(&inventory.root, t.pid, t.tid).is_none_or(|now| now == *to) {
-                continue;
-            }
-            match sched::set_affinity(t.tid, to) {
-                Ok(()) => moved = true,
-                Err(Errno::SRCH) if t.tid != tid => {}
-                Err(errno) => return Err(not_moved(step, t.tid, errno)),
-            }
-        }
-        if !moved {
-            break;
-        }
-    }
-    Ok(())
-}
-
-fn not_moved(step: &Step, tid: Tid, errno: Errno) -> Fault {
+pub(super) fn not_moved(step: &Step, tid: Tid, errno: Errno) -> Fault {
     match errno {
         Errno::SRCH => changed(step, "its thread has ended"),
         Errno::PERM => {

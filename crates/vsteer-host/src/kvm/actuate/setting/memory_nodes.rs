@@ -1,0 +1,54 @@
+//! How are the nodes of a VM's memory set? libvirt is asked: nobody else can move the memory of a running VM.
+
+use super::{Able, Asked, KvmSetting};
+use crate::actuate::Part;
+use crate::kvm::actuate::live::ask;
+use crate::kvm::actuate::{KvmHost, Subject, fault};
+use crate::kvm::definition::is_word;
+use crate::kvm::inventory::Inventory;
+use crate::kvm::xml;
+use serde_json::json;
+use vsteer_core::setting::{Change, MemoryNodes, Step};
+use vsteer_core::{Fault, FaultKind};
+
+const NOT_RESTRICTIVE: &str = "libvirt moves the memory of a running VM only where numatune's mode is restrictive: change the definition, \
+    it holds from the next start";
+const NOT_LIBVIRTS: &str =
+    "a running QEMU's memory binding cannot be changed from outside: start it with host-nodes=";
+
+impl KvmSetting for MemoryNodes {
+    fn live(&self, asked: &Asked<'_>) -> Able {
+        if !asked.of_libvirt {
+            return Err(NOT_LIBVIRTS);
+        }
+        let domain = asked.seen.and_then(|v| v.domain.as_ref());
+        match domain.and_then(|d| d.memory_mode.as_deref()) {
+            Some("restrictive") => Ok(()),
+            _ => Err(NOT_RESTRICTIVE),
+        }
+    }
+
+    fn current(&self, host: &mut KvmHost, _: &Subject, step: &Step) -> Result<Change, Fault> {
+        // What libvirt says now, not when the VM was first seen.
+        host.inventory.look()?;
+        let from = Subject::find(&mut host.inventory, &step.vm, &step.vm_name)?.vm.memory_nodes;
+        Ok(Change::MemoryNodes(MemoryNodes { from, ..self.clone() }))
+    }
+
+    fn set(&self, inventory: &mut Inventory, subject: &Subject, step: &Step) -> Result<(), Fault> {
+        let nodes = self.to.as_ref().ok_or_else(|| {
+            fault(FaultKind::Unsupported, step)
+                .because("the binding of a running VM can be changed, not taken away")
+                .way_out("name all nodes, or change the definition")
+        })?;
+        let request = json!({ "op": "set_nodes", "uuid": subject.vm.id.0, "nodes": nodes.to_string(),
+                              "live": true, "persistent": false });
+        ask(inventory, subject, step, request)
+    }
+
+    fn parts(&self, xml: &str) -> Result<Vec<Part>, String> {
+        let mode = xml::parse(xml)?.memory_mode.filter(|m| is_word(m)).unwrap_or_else(|| "strict".into());
+        let element = self.to.as_ref().map(|nodes| format!("<memory mode='{mode}' nodeset='{nodes}'/>"));
+        Ok(vec![Part::new("numatune", "memory", element.into_iter().collect())])
+    }
+}

@@ -1,0 +1,67 @@
+//! How is a cgroup's real-time budget set? The kernel's file is written: libvirt has no call for it.
+
+use super::{Able, Asked, KvmSetting};
+use crate::actuate::Part;
+use crate::kvm::actuate::able::BUDGET_LASTS;
+use crate::kvm::actuate::live::write;
+use crate::kvm::actuate::{KvmHost, Subject, changed};
+use crate::kvm::inventory::Inventory;
+use vsteer_core::Fault;
+use vsteer_core::setting::{Change, RtBudget, Scope, Step};
+
+const NOT_ITS: &str = "that cgroup holds none of its threads, or has no real-time budget";
+
+impl KvmSetting for RtBudget {
+    fn live(&self, asked: &Asked<'_>) -> Able {
+        if asked.vm.rt_budgets.is_empty() {
+            return Err("the kernel budgets no real time per cgroup: classes need no budget here");
+        }
+        Ok(())
+    }
+
+    fn defined(&self, _asked: &Asked<'_>) -> Able {
+        Err(BUDGET_LASTS)
+    }
+
+    /// In the running VM only.
+    fn effect(&self, scope: Scope) -> (bool, bool) {
+        (scope.live(), scope == Scope::Persistent)
+    }
+
+    fn current(&self, _: &mut KvmHost, subject: &Subject, step: &Step) -> Result<Change, Fault> {
+        let budget = subject.vm.rt_budgets.iter().find(|b| b.cgroup == self.cgroup);
+        let budget = budget.ok_or_else(|| changed(step, NOT_ITS))?;
+        Ok(Change::RtBudget(RtBudget { from_us: budget.runtime_us, ..self.clone() }))
+    }
+
+    fn set(&self, inventory: &mut Inventory, subject: &Subject, step: &Step) -> Result<(), Fault> {
+        if !subject.vm.rt_budgets.iter().any(|b| b.cgroup == self.cgroup) {
+            return Err(changed(step, NOT_ITS));
+        }
+        set_to(self, inventory, step, self.to_us)
+    }
+
+    fn parts(&self, _xml: &str) -> Result<Vec<Part>, String> {
+        Err("a cgroup's real-time budget lasts as long as the cgroup".into())
+    }
+}
+
+/// Puts the former budget back. The cgroup may outlive the VM on whose behalf it was changed.
+pub(in crate::kvm::actuate) fn restore(
+    budget: &RtBudget,
+    inventory: &Inventory,
+    step: &Step,
+) -> Result<(), Fault> {
+    set_to(budget, inventory, step, budget.from_us)
+}
+
+/// Is the cgroup gone, and its budget with it? Not where cgroups cannot be seen.
+pub(in crate::kvm::actuate) fn is_gone(budget: &RtBudget, inventory: &Inventory) -> bool {
+    let file = inventory.cgroups.file(&budget.cgroup, "cpu.rt_runtime_us");
+    let file = file.filter(|_| inventory.root.is_live());
+    file.is_some_and(|file| matches!(std::path::Path::new(&file).try_exists(), Ok(false)))
+}
+
+fn set_to(budget: &RtBudget, inventory: &Inventory, step: &Step, us: i64) -> Result<(), Fault> {
+    write(inventory, step, &budget.cgroup, "cpu.rt_runtime_us", &us.to_string())
+}
