@@ -15,7 +15,7 @@ use crate::CpuSet;
 use crate::Interval;
 use crate::forecast::{Forecast, VmForecast};
 use crate::model::{HostModel, ThreadModel};
-use crate::nouns::{CpuPool, CpuWeight, HostConfig, Role, SchedClass, Tid, VmConfig, VmId, VmThread};
+use crate::nouns::{CpuPool, CpuWeight, HostConfig, Role, SchedClass, Tid, VmId};
 use crate::setting;
 use crate::setting::{Change, Step};
 use std::collections::BTreeMap;
@@ -340,78 +340,12 @@ pub fn after(config: &HostConfig, steps: &[Step]) -> HostConfig {
     let (mut next, anywhere) = (config.clone(), config.topology.usable());
     for step in steps {
         let Some(vm) = next.vms.iter_mut().find(|v| v.id == step.vm) else { continue };
-        apply(vm, &step.change, &anywhere);
+        step.change.apply_to(vm, &anywhere);
         if let Change::Pool(setting::Pool { from, to, .. }) = &step.change {
             made(&mut next, from, to);
         }
     }
     next
-}
-
-/// `anywhere`: the host's pCPUs.
-fn apply(vm: &mut VmConfig, change: &Change, anywhere: &CpuSet) {
-    match change {
-        Change::Affinity(setting::Affinity { role: Role::Emulator, to, .. }) => {
-            // It stands for all that are neither vCPU nor I/O thread, the kernel's vhost threads among them.
-            let goes = |t: &&mut VmThread| !matches!(t.role, Role::Vcpu(_) | Role::IoThread(_));
-            for t in vm.threads.iter_mut().filter(goes) {
-                t.affinity = to.clone();
-            }
-        }
-        Change::Affinity(setting::Affinity { tid, to, .. }) => {
-            vm.threads.iter_mut().filter(|t| t.tid == *tid).for_each(|t| t.affinity = to.clone());
-        }
-        Change::Class(setting::Class { tid, to, .. }) => {
-            vm.threads.iter_mut().filter(|t| t.tid == *tid).for_each(|t| t.class = Some(*to));
-        }
-        Change::Preference(setting::Preference { tid, to, .. }) => {
-            vm.threads.iter_mut().filter(|t| t.tid == *tid).for_each(|t| t.prefers.clone_from(to));
-        }
-        Change::Reservation(setting::Reservation { tid, to, .. }) => {
-            vm.threads.iter_mut().filter(|t| t.tid == *tid).for_each(|t| t.reserved = Some(*to));
-        }
-        Change::Weight(setting::Weight { to, .. }) => vm.weight = Some(*to),
-        Change::Quota(setting::Quota { scope, to, .. }) => match scope {
-            crate::setting::QuotaScope::PerVcpu => vm.limits.per_vcpu = *to,
-            crate::setting::QuotaScope::Emulator => vm.limits.emulator = *to,
-            crate::setting::QuotaScope::WholeVm => vm.limits.whole_vm = *to,
-        },
-        Change::RtBudget(setting::RtBudget { cgroup, to_us, .. }) => {
-            vm.rt_budgets.iter_mut().filter(|b| b.cgroup == *cgroup).for_each(|b| b.runtime_us = *to_us);
-        }
-        Change::MemoryNodes(setting::MemoryNodes { to, .. }) => vm.memory_nodes.clone_from(to),
-        Change::NodeAffinity(setting::NodeAffinity { to, .. }) => {
-            let vsphere = vm.vsphere.get_or_insert_default();
-            vsphere.node_affinity.clone_from(to);
-            // Where it may be kept is where it then is; where it is let go, nobody knows.
-            if to.is_some() {
-                vsphere.home_nodes.clone_from(to);
-            }
-        }
-        Change::VmAffinity(setting::VmAffinity { to, .. }) => {
-            vm.vsphere.get_or_insert_default().cpu_affinity.clone_from(to);
-            let cpus = to.as_ref().unwrap_or(anywhere);
-            vm.threads.iter_mut().for_each(|t| t.affinity = cpus.clone());
-        }
-        Change::ReservationMhz(setting::ReservationMhz { to, .. }) => {
-            vm.vsphere.get_or_insert_default().reservation_mhz = Some(*to);
-        }
-        Change::LimitMhz(setting::LimitMhz { to, .. }) => {
-            vm.vsphere.get_or_insert_default().limit_mhz = Some(*to)
-        }
-        Change::Latency(setting::Latency { to, .. }) => {
-            vm.vsphere.get_or_insert_default().latency = Some(*to)
-        }
-        Change::Topology(setting::Topology { to, .. }) => vm.guest_topology = Some(*to),
-        // Who is gone asks for nothing here: whoever plans that says what comes of it.
-        Change::Host(_) => {}
-        // What the host as a whole is set to is no VM's.
-        Change::Knob(_) => {}
-        Change::Pool(setting::Pool { to, .. }) => {
-            vm.pool = Some((**to).clone());
-            vm.threads.iter_mut().for_each(|t| t.affinity = to.cpus.clone());
-        }
-    }
 }
 
 /// The pCPUs of a new pool are gone from the former one, and from where its VMs may run.

@@ -1,6 +1,7 @@
 //! A thread's scheduling class.
 
-use crate::nouns::{Role, SchedClass, Tid};
+use crate::CpuSet;
+use crate::nouns::{Role, SchedClass, Tid, VmConfig};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -18,6 +19,12 @@ pub struct Class {
 }
 
 from_to!(Class, from, to, same: [role, tid], |v: &SchedClass| v.to_string());
+
+impl super::Apply for Class {
+    fn apply_to(&self, vm: &mut VmConfig, _anywhere: &CpuSet) {
+        vm.threads.iter_mut().filter(|t| t.tid == self.tid).for_each(|t| t.class = Some(self.to));
+    }
+}
 
 impl fmt::Display for Class {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -2,6 +2,7 @@
 
 use super::Setting;
 use crate::CpuSet;
+use crate::nouns::VmConfig;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -39,6 +40,12 @@ impl Setting for Host {
 
     fn is_reached(&self, current: &Host) -> bool {
         current.from == self.to
+    }
+}
+
+impl super::Apply for Host {
+    fn apply_to(&self, _vm: &mut VmConfig, _anywhere: &CpuSet) {
+        // The VM is gone from this host: whoever plans the move forecasts what that does.
     }
 }
 

@@ -1,7 +1,9 @@
 //! A setting of the host itself that is text: a file of the kernel's, tuned's profile, whatever commands set and read.
 
+use crate::CpuSet;
 use super::Setting;
 use super::knob::Knob;
+use crate::nouns::VmConfig;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -40,6 +42,12 @@ impl Setting for HostKnob {
 
     fn is_reached(&self, current: &HostKnob) -> bool {
         current.from == self.to
+    }
+}
+
+impl super::Apply for HostKnob {
+    fn apply_to(&self, _vm: &mut VmConfig, _anywhere: &CpuSet) {
+        // A setting of the host as a whole is no VM's.
     }
 }
 

@@ -1,6 +1,7 @@
 //! A VM's latency sensitivity (ESXi).
 
-use crate::nouns::LatencySensitivity;
+use crate::CpuSet;
+use crate::nouns::{LatencySensitivity, VmConfig};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -14,6 +15,12 @@ pub struct Latency {
 }
 
 from_to!(Latency, from, to, same: [], |v: &LatencySensitivity| v.to_string());
+
+impl super::Apply for Latency {
+    fn apply_to(&self, vm: &mut VmConfig, _anywhere: &CpuSet) {
+        vm.vsphere.get_or_insert_default().latency = Some(self.to);
+    }
+}
 
 impl fmt::Display for Latency {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

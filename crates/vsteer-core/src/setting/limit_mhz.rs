@@ -1,5 +1,7 @@
 //! CPU time that ESXi gives the VM at most, MHz.
 
+use crate::CpuSet;
+use crate::nouns::VmConfig;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -13,6 +15,12 @@ pub struct LimitMhz {
 }
 
 from_to!(LimitMhz, from, to, same: [], |v: &Option<u64>| v.map_or("no limit".to_owned(), |n| format!("{n} MHz")));
+
+impl super::Apply for LimitMhz {
+    fn apply_to(&self, vm: &mut VmConfig, _anywhere: &CpuSet) {
+        vm.vsphere.get_or_insert_default().limit_mhz = Some(self.to);
+    }
+}
 
 impl fmt::Display for LimitMhz {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -40,6 +40,12 @@ pub trait Setting: Sized {
     }
 }
 
+/// What a setting makes of the configuration.
+pub trait Apply {
+    /// Puts the new value into the configuration of the running VM. `anywhere` has the host's pCPUs.
+    fn apply_to(&self, vm: &mut VmConfig, anywhere: &CpuSet);
+}
+
 /// A setting with a former and a new value of one type.
 macro_rules! from_to {
     (irreversible $why:literal; $($rest:tt)*) => {
@@ -149,6 +155,13 @@ macro_rules! settings {
                 match (self, current) {
                     $((Change::$variant(a), Change::$variant(b)) => a.is_reached(b),)*
                     _ => false,
+                }
+            }
+
+            /// Puts the new value into the configuration of the running VM. `anywhere` has the host's pCPUs.
+            pub fn apply_to(&self, vm: &mut VmConfig, anywhere: &CpuSet) {
+                match self {
+                    $(Change::$variant(c) => c.apply_to(vm, anywhere),)*
                 }
             }
 

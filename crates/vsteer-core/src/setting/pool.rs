@@ -1,7 +1,8 @@
 //! Which pool of pCPUs it is in (Xen). One that does not exist is made of pCPUs of the former one; one that was so made is taken apart
 
+use crate::CpuSet;
 use super::Setting;
-use crate::nouns::{CpuPool, CpuWeight, Quota};
+use crate::nouns::{CpuPool, CpuWeight, Quota, VmConfig};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -43,6 +44,13 @@ impl Setting for Pool {
 
     fn is_reached(&self, current: &Pool) -> bool {
         current.from.name == self.to.name
+    }
+}
+
+impl super::Apply for Pool {
+    fn apply_to(&self, vm: &mut VmConfig, _anywhere: &CpuSet) {
+        vm.pool = Some((*self.to).clone());
+        vm.threads.iter_mut().for_each(|t| t.affinity = self.to.cpus.clone());
     }
 }
 

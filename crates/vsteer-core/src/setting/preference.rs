@@ -2,7 +2,7 @@
 
 use super::or_any;
 use crate::CpuSet;
-use crate::nouns::{Role, Tid};
+use crate::nouns::{Role, Tid, VmConfig};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -20,6 +20,13 @@ pub struct Preference {
 }
 
 from_to!(Preference, from, to, same: [role, tid], |v: &Option<CpuSet>| v.as_ref().map_or("no pCPUs preferred".to_owned(), |cpus| format!("pCPUs {cpus} preferred")));
+
+impl super::Apply for Preference {
+    fn apply_to(&self, vm: &mut VmConfig, _anywhere: &CpuSet) {
+        let its = vm.threads.iter_mut().filter(|t| t.tid == self.tid);
+        its.for_each(|t| t.prefers.clone_from(&self.to));
+    }
+}
 
 impl fmt::Display for Preference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -1,6 +1,8 @@
 //! A CPU bandwidth limit.
 
+use crate::CpuSet;
 use crate::nouns::Quota as Limit;
+use crate::nouns::VmConfig;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -28,6 +30,16 @@ pub struct Quota {
 }
 
 from_to!(Quota, from, to, same: [scope], |v: &Option<Limit>| v.map_or("no limit".to_owned(), |q| format!("{}/{} µs", q.quota_us, q.period_us)));
+
+impl super::Apply for Quota {
+    fn apply_to(&self, vm: &mut VmConfig, _anywhere: &CpuSet) {
+        match self.scope {
+            QuotaScope::PerVcpu => vm.limits.per_vcpu = self.to,
+            QuotaScope::Emulator => vm.limits.emulator = self.to,
+            QuotaScope::WholeVm => vm.limits.whole_vm = self.to,
+        }
+    }
+}
 
 impl fmt::Display for Quota {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

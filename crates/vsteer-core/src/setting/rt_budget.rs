@@ -1,5 +1,7 @@
 //! A cgroup's real-time budget (cgroup v1 with `RT_GROUP_SCHED`); parents come before children when raised.
 
+use crate::CpuSet;
+use crate::nouns::VmConfig;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -15,6 +17,13 @@ pub struct RtBudget {
 }
 
 from_to!(shared; RtBudget, from_us, to_us, same: [cgroup], |v: &i64| format!("{v} µs"));
+
+impl super::Apply for RtBudget {
+    fn apply_to(&self, vm: &mut VmConfig, _anywhere: &CpuSet) {
+        let its = vm.rt_budgets.iter_mut().filter(|b| b.cgroup == self.cgroup);
+        its.for_each(|b| b.runtime_us = self.to_us);
+    }
+}
 
 impl fmt::Display for RtBudget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -1,7 +1,8 @@
 //! The vCPU topology shown to the guest; takes effect when the VM is started anew.
 
+use crate::CpuSet;
 use super::Setting;
-use crate::nouns::GuestTopology;
+use crate::nouns::{GuestTopology, VmConfig};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -37,6 +38,12 @@ impl Setting for Topology {
 
     fn is_reached(&self, current: &Topology) -> bool {
         current.from == Some(self.to)
+    }
+}
+
+impl super::Apply for Topology {
+    fn apply_to(&self, vm: &mut VmConfig, _anywhere: &CpuSet) {
+        vm.guest_topology = Some(self.to);
     }
 }
 

@@ -1,6 +1,7 @@
 //! The VM's weight against other VMs.
 
-use crate::nouns::CpuWeight;
+use crate::CpuSet;
+use crate::nouns::{CpuWeight, VmConfig};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -14,6 +15,12 @@ pub struct Weight {
 }
 
 from_to!(Weight, from, to, same: [], |v: &CpuWeight| v.to_string());
+
+impl super::Apply for Weight {
+    fn apply_to(&self, vm: &mut VmConfig, _anywhere: &CpuSet) {
+        vm.weight = Some(self.to);
+    }
+}
 
 impl fmt::Display for Weight {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -11,6 +11,7 @@
 //! Left out: moving pages, and memory nodes of a running VM except where libvirt's mode is `restrictive`.
 
 mod able;
+mod help;
 mod host;
 mod live;
 mod setting;
@@ -27,7 +28,7 @@ use vsteer_core::nouns::{Manager, Role, Tid, VmConfig, VmId};
 use vsteer_core::setting::{Affinity, Change, Class, Scope, Step};
 use vsteer_core::{Fault, FaultKind};
 
-pub use able::proxmox_command;
+pub use help::proxmox_command;
 
 /// A fault about a step.
 fn fault(kind: FaultKind, step: &Step) -> Fault {
@@ -111,9 +112,9 @@ impl KvmHost {
 
     fn libvirt(&mut self, subject: &Subject, step: &Step) -> Result<&mut Client, Fault> {
         let Manager::Libvirt(uri) = &subject.vm.manager else {
-            return Err(able::no_definition(&subject.vm, step));
+            return Err(help::no_definition(&subject.vm, step));
         };
-        self.inventory.client_for_writing(uri).ok_or_else(|| able::not_connected(step))
+        self.inventory.client_for_writing(uri).ok_or_else(|| help::not_connected(step))
     }
 
     /// Replaces parts of the definition. Nothing is written where nothing differs.
@@ -153,7 +154,7 @@ impl KvmHost {
             // One that does not answer may be the one that has it.
             (Some(fault), _) => Err(live::refused_by_libvirt(fault, step)),
             (None, true) => Ok(Restored::Gone("its definition is gone: libvirt knows no such VM".to_owned())),
-            (None, false) => Err(able::not_connected(step)),
+            (None, false) => Err(help::not_connected(step)),
         }
     }
 

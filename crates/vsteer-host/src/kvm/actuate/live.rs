@@ -25,9 +25,9 @@ pub(super) fn ask(
     request: Value,
 ) -> Result<(), Fault> {
     let Manager::Libvirt(uri) = &subject.vm.manager else {
-        return Err(super::able::no_definition(&subject.vm, step));
+        return Err(super::help::no_definition(&subject.vm, step));
     };
-    let client = inventory.client_for_writing(uri).ok_or_else(|| super::able::not_connected(step))?;
+    let client = inventory.client_for_writing(uri).ok_or_else(|| super::help::not_connected(step))?;
     client.ask(request).map(|_| ()).map_err(|f| refused_by_libvirt(f, step))
 }
 

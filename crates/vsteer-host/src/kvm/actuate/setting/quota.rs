@@ -2,7 +2,7 @@
 
 use super::{Able, Asked, KvmSetting};
 use crate::actuate::{Former, Part};
-use crate::kvm::actuate::able::NO_GROUP;
+use crate::kvm::actuate::help::NO_GROUP;
 use crate::kvm::actuate::live::{name_of, period_us, schedinfo, set_sched, write};
 use crate::kvm::actuate::{KvmHost, Subject, fault};
 use crate::kvm::config;

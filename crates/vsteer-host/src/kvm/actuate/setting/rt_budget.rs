@@ -2,7 +2,7 @@
 
 use super::{Able, Asked, KvmSetting};
 use crate::actuate::Part;
-use crate::kvm::actuate::able::BUDGET_LASTS;
+use crate::kvm::actuate::help::BUDGET_LASTS;
 use crate::kvm::actuate::live::write;
 use crate::kvm::actuate::{KvmHost, Subject, changed};
 use crate::kvm::inventory::Inventory;

@@ -2,7 +2,7 @@
 
 use super::{Able, Asked, KvmSetting};
 use crate::actuate::Part;
-use crate::kvm::actuate::able::NO_GROUP;
+use crate::kvm::actuate::help::NO_GROUP;
 use crate::kvm::actuate::live::{set_sched, write};
 use crate::kvm::actuate::{KvmHost, Subject, unread};
 use crate::kvm::definition::tune;

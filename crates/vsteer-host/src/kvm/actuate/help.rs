@@ -1,0 +1,54 @@
+//! If a change is refused, what can the user do? And the faults that more than one part of this folder raises.
+
+use super::fault;
+use vsteer_core::nouns::{Manager, VmConfig};
+use vsteer_core::setting::{Affinity, Change, Quota, QuotaScope, Step, Weight};
+use vsteer_core::{Fault, FaultKind};
+
+pub(super) const NO_GROUP: &str = "it has no cgroup of its own with the cpu controller";
+pub(super) const BUDGET_LASTS: &str =
+    "a cgroup's real-time budget lasts as long as the cgroup, until the VM stops";
+pub(super) const TRANSIENT: &str = "the VM is transient: libvirt keeps no definition of it";
+pub(super) const NOBODY: &str = "nobody keeps a definition of a bare QEMU: change how it is started";
+pub(super) const QM: &str = "Proxmox keeps the definition: run qm set (see the way out)";
+pub(super) const UNCONNECTED: &str = "it belongs to a libvirt that is not connected";
+
+/// What the user can do where a change is refused for this reason.
+pub(super) fn way_out(vm: &VmConfig, change: &Change, why: &str) -> Option<String> {
+    match &vm.manager {
+        Manager::Proxmox(id) => proxmox_command(*id, change).map(|c| format!("run: {c} (untried)")),
+        _ if why == UNCONNECTED => Some("name its connection with --connect URI".into()),
+        _ if why == NO_GROUP => Some(
+            "start it through libvirt, or in a scope of its own: systemd-run --scope -p CPUWeight=100 qemu-…"
+                .into(),
+        ),
+        _ if why == TRANSIENT || why == NOBODY || why == BUDGET_LASTS => {
+            Some("change the running VM only: --scope live".into())
+        }
+        _ => None,
+    }
+}
+
+/// The fault of a VM whose definition is not libvirt's.
+pub(super) fn no_definition(vm: &VmConfig, step: &Step) -> Fault {
+    let why = if let Manager::Proxmox(_) = vm.manager { QM } else { NOBODY };
+    Fault { way_out: way_out(vm, &step.change, why), ..fault(FaultKind::Unsupported, step).because(why) }
+}
+
+/// The fault of a VM whose libvirt is not connected.
+pub(super) fn not_connected(step: &Step) -> Fault {
+    fault(FaultKind::Unsupported, step).because(UNCONNECTED).way_out("name its connection with --connect URI")
+}
+
+/// The command by which a person makes this change in Proxmox's definition; `None` where `qm set` has no word for it.
+/// Untried: from `man qm` of Proxmox VE 8.
+pub fn proxmox_command(id: u32, change: &Change) -> Option<String> {
+    Some(match change {
+        Change::Affinity(Affinity { to, .. }) => format!("qm set {id} --affinity {to}"),
+        Change::Weight(Weight { to, .. }) => format!("qm set {id} --cpuunits {}", to.number()),
+        Change::Quota(Quota { scope: QuotaScope::WholeVm, to, .. }) => {
+            format!("qm set {id} --cpulimit {}", to.map_or(0.0, vsteer_core::nouns::Quota::cpus))
+        }
+        _ => return None,
+    })
+}
