@@ -15,9 +15,9 @@ use super::analyse::mean::{Summary, outliers};
 use super::analyse::ranks::mann_whitney;
 use super::analyse::{ALPHA, POWER};
 use super::description::{Better, Experiment, Measure};
-use super::design::Laid;
+use super::design::{Contrast, Laid};
 use super::progress::{Event, Progress};
-use super::values::values_of_block;
+use super::values::{Values, values_of_block};
 use crate::run::{Bad, Run};
 use serde::{Deserialize, Serialize};
 use vsteer_core::Interval;
@@ -127,94 +127,104 @@ fn percent_of(log: f64) -> f64 {
     100.0 * libm::expm1(log)
 }
 
-/// Answers one measure's questions.
-fn of_measure(
-    experiment: &Experiment,
-    laid: &Laid,
-    runs: &[&Run],
+/// One measure's values in each block, under a design.
+struct Measured<'a> {
+    laid: &'a Laid,
+    values: Values,
+    /// The number of blocks of the first stage.
     first: usize,
-    index: usize,
-    measure: &Measure,
-) -> MeasureTold {
-    let values = values_of_block(laid, runs, index);
-    let plain = |setting: usize| -> Vec<f64> {
-        let of = values.values.iter().filter_map(|b| b[setting]);
-        of.map(|v| if values.logarithms { libm::exp(v) } else { v }).collect()
-    };
-    let settings = laid.settings.iter().enumerate().map(|(s, levels)| {
-        let x = plain(s);
-        let stage = TwoStage::of(&x, first);
-        SettingTold {
-            words: experiment.words(levels),
-            summary: Summary::of(&x),
-            interval: stage.map(|s| s.interval(ALPHA)),
-            outliers: outliers(&x),
-            values: x,
-            on_front: false,
-        }
-    });
-    let settings: Vec<SettingTold> = settings.collect();
-    let mut answers: Vec<Answer> = laid
-        .contrasts
-        .iter()
-        .map(|c| {
-            // Equal values leave a rounding error of their logarithms, which would be a difference beyond doubt.
-            let exact = |v: f64| if v.abs() < ROUNDING { 0.0 } else { v };
-            let x: Vec<f64> = values.values.iter().filter_map(|b| c.of_block(b)).map(exact).collect();
-            let stage = TwoStage::of(&x, first);
-            let side = |positive: bool| -> Vec<f64> {
-                c.weights
-                    .iter()
-                    .filter(|(_, w)| (*w > 0.0) == positive)
-                    .flat_map(|(s, _)| plain(*s))
-                    .collect()
-            };
-            // Of an interaction the two sides are no settings.
-            let (a, b) = if c.interaction { (Vec::new(), Vec::new()) } else { (side(false), side(true)) };
-            let apart = Summary::of(&a).zip(Summary::of(&b)).and_then(|(a, b)| welch(a, b));
-            // Of values that are equal but for their last digits there is no deviation to measure by.
-            let apart = apart.filter(|d| d.standard_error > ROUNDING * d.a.mean.abs().max(d.b.mean.abs()));
-            let scale = |i: Interval| {
-                if !values.logarithms {
-                    return i;
-                }
-                Interval { low: percent_of(i.low), likely: percent_of(i.likely), high: percent_of(i.high) }
-            };
-            Answer {
-                name: c.name.clone(),
-                interaction: c.interaction,
-                also: c.also.clone(),
-                effect: stage.map(|s| scale(s.interval(ALPHA))),
-                percent: values.logarithms,
-                blocks: x.len(),
-                first: first.min(x.len()),
-                p: stage.map(|s| s.p()),
-                p_holm: None,
-                p_welch: apart.map(|d| d.p()),
-                p_ranks: mann_whitney(&a, &b),
-                hedges_g: apart.map(|d| d.hedges_g(ALPHA)),
-                outcome: Outcome::TooFew,
-                smallest_visible: stage.map(|s| {
-                    let v = s.smallest_visible(ALPHA, POWER);
-                    if values.logarithms { percent_of(v) } else { v }
-                }),
+}
+
+impl Measured<'_> {
+    /// A setting's values as they were measured, block by block.
+    fn plain(&self, setting: usize) -> Vec<f64> {
+        let of = self.values.values.iter().filter_map(|b| b[setting]);
+        of.map(|v| if self.values.logarithms { libm::exp(v) } else { v }).collect()
+    }
+
+    fn settings(&self, experiment: &Experiment) -> Vec<SettingTold> {
+        let settings = self.laid.settings.iter().enumerate().map(|(s, levels)| {
+            let x = self.plain(s);
+            let stage = TwoStage::of(&x, self.first);
+            SettingTold {
+                words: experiment.words(levels),
+                summary: Summary::of(&x),
+                interval: stage.map(|s| s.interval(ALPHA)),
+                outliers: outliers(&x),
+                values: x,
+                on_front: false,
             }
-        })
-        .collect();
+        });
+        settings.collect()
+    }
+
+    /// The values of all settings on one side of a contrast.
+    fn side(&self, c: &Contrast, positive: bool) -> Vec<f64> {
+        let on_it = c.weights.iter().filter(|(_, w)| (*w > 0.0) == positive);
+        on_it.flat_map(|(s, _)| self.plain(*s)).collect()
+    }
+
+    /// An effect in the unit in which it is reported: per cent where values are logarithms.
+    fn scale(&self, i: Interval) -> Interval {
+        if !self.values.logarithms {
+            return i;
+        }
+        Interval { low: percent_of(i.low), likely: percent_of(i.likely), high: percent_of(i.high) }
+    }
+
+    /// The answer to one question, before it is corrected for the others ([`decide`]).
+    fn answer(&self, c: &Contrast) -> Answer {
+        // Equal values leave a rounding error of their logarithms, which would be a difference beyond doubt.
+        let exact = |v: f64| if v.abs() < ROUNDING { 0.0 } else { v };
+        let x: Vec<f64> = self.values.values.iter().filter_map(|b| c.of_block(b)).map(exact).collect();
+        let stage = TwoStage::of(&x, self.first);
+        // Of an interaction the two sides are no settings.
+        let (a, b) =
+            if c.interaction { (Vec::new(), Vec::new()) } else { (self.side(c, false), self.side(c, true)) };
+        let apart = Summary::of(&a).zip(Summary::of(&b)).and_then(|(a, b)| welch(a, b));
+        // Of values that are equal but for their last digits there is no deviation to measure by.
+        let apart = apart.filter(|d| d.standard_error > ROUNDING * d.a.mean.abs().max(d.b.mean.abs()));
+        Answer {
+            name: c.name.clone(),
+            interaction: c.interaction,
+            also: c.also.clone(),
+            effect: stage.map(|s| self.scale(s.interval(ALPHA))),
+            percent: self.values.logarithms,
+            blocks: x.len(),
+            first: self.first.min(x.len()),
+            p: stage.map(|s| s.p()),
+            p_holm: None,
+            p_welch: apart.map(|d| d.p()),
+            p_ranks: mann_whitney(&a, &b),
+            hedges_g: apart.map(|d| d.hedges_g(ALPHA)),
+            outcome: Outcome::TooFew,
+            smallest_visible: stage.map(|s| {
+                let v = s.smallest_visible(ALPHA, POWER);
+                if self.values.logarithms { percent_of(v) } else { v }
+            }),
+        }
+    }
+}
+
+/// Corrects a measure's answers for each other, and says what each comes to.
+fn decide(answers: &mut [Answer], better: Better) {
     let asked: Vec<usize> = (0..answers.len()).filter(|i| answers[*i].p.is_some()).collect();
     let p: Vec<f64> = asked.iter().filter_map(|i| answers[*i].p).collect();
     for (i, p) in asked.into_iter().zip(holm(&p)) {
         let likely = answers[i].effect.map_or(0.0, |e| e.likely);
         answers[i].p_holm = Some(p);
-        answers[i].outcome = match (p < ALPHA, (likely < 0.0) == (measure.better == Better::Less)) {
+        answers[i].outcome = match (p < ALPHA, (likely < 0.0) == (better == Better::Less)) {
             (false, _) => Outcome::NotSeen,
             (true, true) => Outcome::Better,
             (true, false) => Outcome::Worse,
         };
     }
-    let gain = |a: &Answer| {
-        a.effect.map_or(0.0, |e| if measure.better == Better::Less { -e.likely } else { e.likely })
-    };
+}
+
+/// The largest effects in the right direction first, then what made no difference.
+fn sort(answers: &mut [Answer], better: Better) {
+    let gain =
+        |a: &Answer| a.effect.map_or(0.0, |e| if better == Better::Less { -e.likely } else { e.likely });
     let class = |a: &Answer| match a.outcome {
         Outcome::Better => 0,
         Outcome::Worse => 1,
@@ -222,6 +232,21 @@ fn of_measure(
         Outcome::TooFew => 3,
     };
     answers.sort_by(|a, b| class(a).cmp(&class(b)).then(gain(b).total_cmp(&gain(a))));
+}
+
+/// Answers the questions of one measure, the one with this index.
+fn of_measure(
+    experiment: &Experiment,
+    laid: &Laid,
+    runs: &[&Run],
+    (index, measure): (usize, &Measure),
+) -> MeasureTold {
+    let values = values_of_block(laid, runs, index);
+    let measured = Measured { laid, values, first: experiment.runs_least };
+    let settings = measured.settings(experiment);
+    let mut answers: Vec<Answer> = laid.contrasts.iter().map(|c| measured.answer(c)).collect();
+    decide(&mut answers, measure.better);
+    sort(&mut answers, measure.better);
     MeasureTold { measure: measure.clone(), settings, answers }
 }
 
@@ -229,12 +254,11 @@ fn of_measure(
 pub fn answer(experiment: &Experiment, laid: &Laid, events: &[Event]) -> Answers {
     let progress = Progress::new(experiment, laid, events);
     let runs: Vec<&Run> = progress.runs().collect();
-    let first = experiment.runs_least;
     let mut measures: Vec<MeasureTold> = experiment
         .measured()
         .iter()
         .enumerate()
-        .map(|(i, m)| of_measure(experiment, laid, &runs, first, i, m))
+        .map(|one| of_measure(experiment, laid, &runs, one))
         .collect();
     let points: Option<Vec<Point>> = (0..laid.settings.len())
         .map(|s| {

@@ -38,47 +38,60 @@ impl Experiment {
     /// # Errors
     /// `BadInput`, naming what is wrong.
     pub fn check_form(&self) -> Result<(), Fault> {
-        let wrong = |why: String| {
-            Err(Fault::new(FaultKind::BadInput, format!("experiment {:?}", self.name)).because(why))
-        };
+        self.check_frame()?;
+        self.check_factors()?;
+        self.check_measures()?;
+        self.laid().map(|_| ())
+    }
+
+    fn wrong(&self, why: impl std::fmt::Display) -> Result<(), Fault> {
+        Err(Fault::new(FaultKind::BadInput, format!("experiment {:?}", self.name)).because(why))
+    }
+
+    /// Checks everything except factors and measures.
+    fn check_frame(&self) -> Result<(), Fault> {
         if self.name.is_empty() || self.name.contains(['/', '\n']) || self.name.starts_with('.') {
-            return wrong("its name becomes a folder's: letters, digits, dashes".into());
+            return self.wrong("its name becomes a folder's: letters, digits, dashes");
         }
         if !(5..=10_000).contains(&self.runs_least)
             || self.runs_most < self.runs_least
             || self.runs_most > 10_000
         {
-            return wrong(format!(
+            return self.wrong(format!(
                 "runs_least {} and runs_most {}: 5 at least, in this order",
                 self.runs_least, self.runs_most
             ));
         }
         if !(1..=100).contains(&self.runs_per_visit) || self.warm_up > 100 {
-            return wrong("runs_per_visit is 1 to 100, warm_up 0 to 100".into());
+            return self.wrong("runs_per_visit is 1 to 100, warm_up 0 to 100");
         }
         if self.margin_percent.is_some_and(|m| !(m > 0.0 && m < 100.0)) {
-            return wrong("margin_percent is above 0 and below 100".into());
+            return self.wrong("margin_percent is above 0 and below 100");
         }
         let times = self.timeout_s > 0.0
             && self.timeout_s <= 7.0 * 86_400.0
             && (0.0..=86_400.0).contains(&self.settle_s);
         if !times {
-            return wrong("timeout_s is above 0 and a week at most, settle_s a day at most".into());
+            return self.wrong("timeout_s is above 0 and a week at most, settle_s a day at most");
         }
         if self.workload.command.trim().is_empty() {
-            return wrong("its workload has no command".into());
+            return self.wrong("its workload has no command");
         }
+        Ok(())
+    }
+
+    fn check_factors(&self) -> Result<(), Fault> {
         let mut names: Vec<&str> = self.factors.iter().map(|f| f.name.as_str()).collect();
         names.sort_unstable();
         if names.windows(2).any(|w| w[0] == w[1]) || names.iter().any(|n| n.is_empty()) {
-            return wrong("every factor has a name of its own".into());
+            return self.wrong("every factor has a name of its own");
         }
         for f in &self.factors {
             let mut levels = f.levels.clone();
             levels.sort();
             levels.dedup();
             if levels.len() != f.levels.len() {
-                return wrong(format!("factor {:?} has a level twice", f.name));
+                return self.wrong(format!("factor {:?} has a level twice", f.name));
             }
             f.kept(self.connect.as_deref())?;
             if f.knob(self.boot.as_ref())?.is_none() {
@@ -86,27 +99,32 @@ impl Experiment {
                 let w = &self.workload;
                 let used = [Some(&w.command), w.prepare.as_ref(), w.clean.as_ref()];
                 if !used.into_iter().flatten().any(|c| c.contains(&place)) {
-                    return wrong(format!(
+                    return self.wrong(format!(
                         "factor {:?} is neither set by anything nor in the workload as {place}",
                         f.name
                     ));
                 }
             }
         }
+        Ok(())
+    }
+
+    fn check_measures(&self) -> Result<(), Fault> {
         for m in &self.measures {
             if let Of::Printed(pattern) = &m.of
                 && pattern.matches("{}").count() != 1
             {
-                return wrong(format!("measure {:?}: its text has one {{}} where the number stands", m.name));
+                return self
+                    .wrong(format!("measure {:?}: its text has one {{}} where the number stands", m.name));
             }
         }
         for m in &self.measures {
             if let Of::Counter { event, vm } = &m.of {
                 if vm.is_empty() {
-                    return wrong(format!("measure {:?}: which VM's {}?", m.name, event.name()));
+                    return self.wrong(format!("measure {:?}: which VM's {}?", m.name, event.name()));
                 }
                 if !m.unit.is_empty() && m.unit != counted::UNIT {
-                    return wrong(format!(
+                    return self.wrong(format!(
                         "measure {:?}: {} is per second ({})",
                         m.name,
                         event.name(),
@@ -116,10 +134,10 @@ impl Experiment {
             }
             if let Some((quantity, vms)) = m.of.observed() {
                 if vms.is_empty() {
-                    return wrong(format!("measure {:?}: which VM's {}?", m.name, quantity.name));
+                    return self.wrong(format!("measure {:?}: which VM's {}?", m.name, quantity.name));
                 }
                 if !m.unit.is_empty() && m.unit != quantity.unit() {
-                    return wrong(format!(
+                    return self.wrong(format!(
                         "measure {:?}: {} is in {}",
                         m.name,
                         quantity.name,
@@ -129,9 +147,9 @@ impl Experiment {
             }
         }
         if self.measures.first().is_some_and(|m| matches!(m.of, Of::IdleWatts { .. })) {
-            return wrong("the first measure decides on the number of runs: not idle watts".into());
+            return self.wrong("the first measure decides on the number of runs: not idle watts");
         }
-        self.laid().map(|_| ())
+        Ok(())
     }
 }
 

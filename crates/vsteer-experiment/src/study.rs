@@ -239,17 +239,35 @@ fn percent_agrees(printed: f64, low: f64, high: f64) -> bool {
 /// # Errors
 /// `BadInput` where it names a cell that it does not have.
 pub fn read_again(study: &Study) -> Result<StudyTold, Fault> {
-    let cells = study.cells.iter().map(|cell| {
-        let s = Summary { n: cell.n, mean: cell.mean_s.unwrap_or(0.0), sd: cell.sd_s };
-        let by_normal = s.half_width_normal(ALPHA);
-        let per_sd = by_normal / cell.sd_s;
-        CellTold {
-            cell: cell.clone(),
-            margin_normal_s: by_normal,
-            margin_student_s: s.half_width(ALPHA),
-            agrees: (by_normal - cell.margin_s).abs() <= (1.0 + per_sd) * half_digit(cell.decimals) + 1e-9,
-        }
-    });
+    let differences = differences(study)?;
+    let p: Vec<f64> = differences.iter().map(|(_, d)| d.p()).collect();
+    let comparisons: Vec<ComparedTold> =
+        differences.iter().zip(holm(&p)).map(|((c, d), p_holm)| compared(c, d, p_holm)).collect();
+    Ok(StudyTold {
+        citation: study.citation.clone(),
+        testbed: study.testbed.clone(),
+        cells: study.cells.iter().map(cell).collect(),
+        pairs: study.pairs.iter().map(pair).collect(),
+        ranking: ranking(study, &comparisons),
+        profiles: profiles(study),
+        comparisons,
+    })
+}
+
+fn cell(cell: &Cell) -> CellTold {
+    let s = Summary { n: cell.n, mean: cell.mean_s.unwrap_or(0.0), sd: cell.sd_s };
+    let by_normal = s.half_width_normal(ALPHA);
+    let per_sd = by_normal / cell.sd_s;
+    CellTold {
+        cell: cell.clone(),
+        margin_normal_s: by_normal,
+        margin_student_s: s.half_width(ALPHA),
+        agrees: (by_normal - cell.margin_s).abs() <= (1.0 + per_sd) * half_digit(cell.decimals) + 1e-9,
+    }
+}
+
+/// Each comparison with its difference by Welch.
+fn differences(study: &Study) -> Result<Vec<(&Compared, Difference)>, Fault> {
     let find = |name: &str| -> Result<Summary, Fault> {
         let cell = study.cells.iter().find(|c| c.name == name);
         let summary = cell.and_then(|c| Some(Summary { n: c.n, mean: c.mean_s?, sd: c.sd_s }));
@@ -265,16 +283,19 @@ pub fn read_again(study: &Study) -> Result<StudyTold, Fault> {
         })?;
         differences.push((c, d));
     }
-    let p: Vec<f64> = differences.iter().map(|(_, d)| d.p()).collect();
-    let comparisons: Vec<ComparedTold> =
-        differences.iter().zip(holm(&p)).map(|((c, d), p_holm)| compared(c, d, p_holm)).collect();
-    let pairs = study.pairs.iter().map(|pair| {
-        let difference_s = pair.large_s - pair.small_s;
-        let percent = 100.0 * difference_s / pair.small_s;
-        let agrees = (difference_s - pair.printed_s).abs() <= 0.3 + 1e-9
-            && pair.printed_percent.is_none_or(|p| percent_agrees(p, percent - 0.2, percent + 0.2));
-        PairTold { pair: pair.clone(), difference_s, percent, agrees }
-    });
+    Ok(differences)
+}
+
+fn pair(pair: &Pair) -> PairTold {
+    let difference_s = pair.large_s - pair.small_s;
+    let percent = 100.0 * difference_s / pair.small_s;
+    let agrees = (difference_s - pair.printed_s).abs() <= 0.3 + 1e-9
+        && pair.printed_percent.is_none_or(|p| percent_agrees(p, percent - 0.2, percent + 0.2));
+    PairTold { pair: pair.clone(), difference_s, percent, agrees }
+}
+
+/// The comparisons and the statements without figures, the largest gain first.
+fn ranking(study: &Study, comparisons: &[ComparedTold]) -> Vec<Ranked> {
     let mut ranking: Vec<Ranked> = comparisons
         .iter()
         .map(|c| Ranked {
@@ -294,6 +315,11 @@ pub fn read_again(study: &Study) -> Result<StudyTold, Fault> {
         let none = |r: &Ranked| r.outcome == Outcome::NotSeen;
         none(a).cmp(&none(b)).then(b.gain_percent.total_cmp(&a.gain_percent))
     });
+    ranking
+}
+
+/// Each profile, and whether it is on the front of time and idle watts; `None` where its watts were not measured.
+fn profiles(study: &Study) -> Vec<(Profile, Option<bool>)> {
     // Two readings that swing by so much each.
     let swing = study.idle_watts_noise / std::f64::consts::SQRT_2;
     let told: Vec<&Profile> = study.profiles.iter().filter(|p| p.idle_watts.is_some()).collect();
@@ -306,15 +332,7 @@ pub fn read_again(study: &Study) -> Result<StudyTold, Fault> {
         .collect();
     let front = pareto(&points);
     let on_front = |p: &Profile| told.iter().position(|t| t.name == p.name).map(|i| front[i]);
-    Ok(StudyTold {
-        citation: study.citation.clone(),
-        testbed: study.testbed.clone(),
-        cells: cells.collect(),
-        pairs: pairs.collect(),
-        ranking,
-        profiles: study.profiles.iter().map(|p| (p.clone(), on_front(p))).collect(),
-        comparisons,
-    })
+    study.profiles.iter().map(|p| (p.clone(), on_front(p))).collect()
 }
 
 fn compared(c: &Compared, d: &Difference, p_holm: f64) -> ComparedTold {

@@ -19,15 +19,20 @@ fn look(t: &Tree) -> Vec<Finding> {
         };
         return vec![Finding::none("scaling driver", why)];
     };
+    let governors = Tree::counted(t.matching(base, "/cpufreq/scaling_governor").map(|(_, g)| g));
+    vec![of_driver(t, driver), of_governors(driver, &governors)]
+}
+
+fn of_driver(t: &Tree, driver: &str) -> Finding {
     // Before Zen 2 there is no table of performance levels (CPPC) that amd-pstate could use: Documentation/admin-guide/pm/amd-pstate.rst.
     let knows_levels = t.amd().is_some_and(|of| match of {
         (Some(family), Some(model)) => family > 23 || (family == 23 && model >= 48),
         _ => true,
     });
-    let mut found = vec![match *driver {
+    match driver {
         "acpi-cpufreq" if knows_levels => Finding::bad(
             "scaling driver",
-            *driver,
+            driver,
             "on AMD's newer processors amd-pstate knows finer steps; under acpi-cpufreq the study's VM took up to 45 % longer",
             (
                 "needs a boot; idle watts change (measure them)",
@@ -36,13 +41,16 @@ fn look(t: &Tree) -> Vec<Finding> {
             ),
         ),
         d => Finding::good("scaling driver", d, "the processor's own driver, as far as its name tells"),
-    }];
-    let governors = Tree::counted(t.matching(base, "/cpufreq/scaling_governor").map(|(_, g)| g));
+    }
+}
+
+/// `governors`: each governor with its number of CPUs, the most frequent first.
+fn of_governors(driver: &str, governors: &[(&str, usize)]) -> Finding {
     let told: Vec<String> = governors.iter().map(|(g, n)| format!("{g} on {n} CPUs")).collect();
     // Under an autonomous driver "powersave" is the ordinary name of "as the hardware sees fit".
-    let autonomous = ["amd-pstate-epp", "intel_pstate"].contains(driver);
+    let autonomous = ["amd-pstate-epp", "intel_pstate"].contains(&driver);
     let slow = governors.iter().any(|(g, _)| *g == "powersave") && !autonomous;
-    found.push(if governors.len() > 1 {
+    if governors.len() > 1 {
         Finding::bad(
             "governor",
             told.join(", "),
@@ -87,6 +95,5 @@ fn look(t: &Tree) -> Vec<Finding> {
                 _ => "it follows the load",
             },
         )
-    });
-    found
+    }
 }

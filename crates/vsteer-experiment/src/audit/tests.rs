@@ -54,178 +54,177 @@ fn names_are_unique_and_each_check_says_something() {
 /// Files, check, setting, what it says.
 type Case = (&'static [(&'static str, &'static str)], &'static str, &'static str, State);
 
+const AMD: (&str, &str) = ("/proc/cpuinfo", "vendor_id : AuthenticAMD\nflags : svm\n");
+const GUEST: (&str, &str) = ("/proc/cpuinfo", "flags : hypervisor sse2\n");
+/// Each check's settings in their states.
+const CASES: &[Case] = &[
+    (
+        &[AMD, ("/sys/devices/system/cpu/cpu0/cpufreq/scaling_driver", "acpi-cpufreq")],
+        "scaling",
+        "scaling driver",
+        Not,
+    ),
+    (
+        &[AMD, ("/sys/devices/system/cpu/cpu0/cpufreq/scaling_driver", "amd-pstate-epp")],
+        "scaling",
+        "scaling driver",
+        Good,
+    ),
+    (
+        &[
+            ("/sys/devices/system/cpu/cpu0/cpufreq/scaling_driver", "amd-pstate-epp"),
+            ("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", "powersave"),
+        ],
+        "scaling",
+        "governor",
+        Good,
+    ),
+    (
+        &[
+            ("/sys/devices/system/cpu/cpu0/cpufreq/scaling_driver", "acpi-cpufreq"),
+            ("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", "powersave"),
+        ],
+        "scaling",
+        "governor",
+        Not,
+    ),
+    (
+        &[
+            ("/sys/devices/system/cpu/cpu0/cpufreq/scaling_driver", "acpi-cpufreq"),
+            ("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", "ondemand"),
+            ("/sys/devices/system/cpu/cpu1/cpufreq/scaling_governor", "performance"),
+        ],
+        "scaling",
+        "governor",
+        Not,
+    ),
+    (&[("/sys/devices/system/cpu/amd_pstate/status", "passive\n")], "pstate", "amd_pstate", Not),
+    (&[("/sys/devices/system/cpu/amd_pstate/status", "guided\n")], "pstate", "amd_pstate", Good),
+    (&[("/sys/devices/system/cpu/intel_pstate/status", "off\n")], "pstate", "intel_pstate", None_),
+    (
+        &[("/sys/devices/system/cpu/cpu0/cpufreq/energy_performance_preference", "power")],
+        "energy",
+        "energy",
+        Not,
+    ),
+    (
+        &[("/sys/devices/system/cpu/cpu0/cpufreq/energy_performance_preference", "performance")],
+        "energy",
+        "energy",
+        Good,
+    ),
+    (
+        &[
+            ("/sys/devices/system/cpu/cpu0/cpuidle/state2/name", "C2"),
+            ("/sys/devices/system/cpu/cpu0/cpuidle/state2/disable", "1"),
+        ],
+        "idle",
+        "idle states",
+        Not,
+    ),
+    (
+        &[
+            ("/sys/devices/system/cpu/cpu0/cpuidle/state0/name", "POLL"),
+            ("/sys/devices/system/cpu/cpu0/cpuidle/state0/disable", "0"),
+        ],
+        "idle",
+        "idle states",
+        Good,
+    ),
+    (&[("/sys/devices/system/cpu/cpufreq/boost", "0")], "boost", "boost", Not),
+    (&[("/sys/devices/system/cpu/intel_pstate/no_turbo", "0")], "boost", "boost", Good),
+    (
+        &[
+            ("/sys/devices/system/cpu/smt/control", "on"),
+            ("/sys/devices/system/cpu/vulnerabilities/mds", "Mitigation: Clear CPU buffers; SMT vulnerable"),
+        ],
+        "smt",
+        "SMT",
+        Not,
+    ),
+    (&[("/sys/devices/system/cpu/smt/control", "off")], "smt", "SMT", Good),
+    (&[("/sys/devices/system/cpu/vulnerabilities/mds", "Not affected")], "mitigations", "mds", None_),
+    (&[("/sys/devices/system/cpu/vulnerabilities/mds", "Vulnerable")], "mitigations", "mds", Not),
+    (
+        &[GUEST, ("/sys/devices/system/cpu/vulnerabilities/mds", "Mitigation: x")],
+        "mitigations",
+        "mds (in this guest)",
+        Good,
+    ),
+    (&[("/sys/module/kvm/parameters/halt_poll_ns", "400000")], "halt_polling", "halt", Not),
+    (&[("/sys/module/kvm/parameters/halt_poll_ns", "200000")], "halt_polling", "halt", Good),
+    (
+        &[("/proc/sys/kernel/numa_balancing", "0"), ("/sys/devices/system/node/online", "0-1")],
+        "numa_balancing",
+        "NUMA",
+        Not,
+    ),
+    (
+        &[("/proc/sys/kernel/numa_balancing", "0"), ("/sys/devices/system/node/online", "0")],
+        "numa_balancing",
+        "NUMA",
+        None_,
+    ),
+    (
+        &[("/sys/kernel/mm/transparent_hugepage/enabled", "always madvise [never]")],
+        "huge_pages",
+        "transparent",
+        Not,
+    ),
+    (
+        &[
+            ("/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages", "512"),
+            ("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages", "512"),
+        ],
+        "huge_pages",
+        "static",
+        Not,
+    ),
+    (&[("/sys/class/iommu/dmar0/uevent", "")], "iommu", "IOMMU", Good),
+    (
+        &[
+            GUEST,
+            ("/sys/devices/system/cpu/online", "0-7"),
+            ("/sys/class/net/eth0/queues/tx-0/xps_cpus", "00"),
+        ],
+        "queues",
+        "queues of eth0",
+        Not,
+    ),
+    (
+        &[
+            ("/sys/class/powercap/intel-rapl:0/constraint_0_power_limit_uw", "100000000"),
+            ("/sys/class/powercap/intel-rapl:0/constraint_0_max_power_uw", "280000000"),
+            ("/sys/class/powercap/intel-rapl:0/name", "package-0"),
+        ],
+        "power_caps",
+        "power limit of package-0",
+        Not,
+    ),
+    (
+        &[
+            ("/sys/devices/system/clocksource/clocksource0/current_clocksource", "hpet"),
+            ("/sys/devices/system/clocksource/clocksource0/available_clocksource", "tsc hpet"),
+        ],
+        "clocksource",
+        "clocksource",
+        Not,
+    ),
+    (&[("/proc/cmdline", "ro idle=poll quiet")], "command_line", "kernel word idle", Not),
+    (&[("/proc/cmdline", "ro isolcpus=2-3")], "command_line", "kernel word isolcpus", Good),
+    (&[("/proc/cmdline", "ro quiet")], "command_line", "kernel command line", Good),
+    (&[("/sys/module/kvm_amd/parameters/nested", "1")], "nested", "nested", Good),
+];
+
 #[test]
 fn each_setting_has_its_states() {
-    const AMD: (&str, &str) = ("/proc/cpuinfo", "vendor_id : AuthenticAMD\nflags : svm\n");
-    const GUEST: (&str, &str) = ("/proc/cpuinfo", "flags : hypervisor sse2\n");
-    let cases: &[Case] = &[
-        (
-            &[AMD, ("/sys/devices/system/cpu/cpu0/cpufreq/scaling_driver", "acpi-cpufreq")],
-            "scaling",
-            "scaling driver",
-            Not,
-        ),
-        (
-            &[AMD, ("/sys/devices/system/cpu/cpu0/cpufreq/scaling_driver", "amd-pstate-epp")],
-            "scaling",
-            "scaling driver",
-            Good,
-        ),
-        (
-            &[
-                ("/sys/devices/system/cpu/cpu0/cpufreq/scaling_driver", "amd-pstate-epp"),
-                ("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", "powersave"),
-            ],
-            "scaling",
-            "governor",
-            Good,
-        ),
-        (
-            &[
-                ("/sys/devices/system/cpu/cpu0/cpufreq/scaling_driver", "acpi-cpufreq"),
-                ("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", "powersave"),
-            ],
-            "scaling",
-            "governor",
-            Not,
-        ),
-        (
-            &[
-                ("/sys/devices/system/cpu/cpu0/cpufreq/scaling_driver", "acpi-cpufreq"),
-                ("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", "ondemand"),
-                ("/sys/devices/system/cpu/cpu1/cpufreq/scaling_governor", "performance"),
-            ],
-            "scaling",
-            "governor",
-            Not,
-        ),
-        (&[("/sys/devices/system/cpu/amd_pstate/status", "passive\n")], "pstate", "amd_pstate", Not),
-        (&[("/sys/devices/system/cpu/amd_pstate/status", "guided\n")], "pstate", "amd_pstate", Good),
-        (&[("/sys/devices/system/cpu/intel_pstate/status", "off\n")], "pstate", "intel_pstate", None_),
-        (
-            &[("/sys/devices/system/cpu/cpu0/cpufreq/energy_performance_preference", "power")],
-            "energy",
-            "energy",
-            Not,
-        ),
-        (
-            &[("/sys/devices/system/cpu/cpu0/cpufreq/energy_performance_preference", "performance")],
-            "energy",
-            "energy",
-            Good,
-        ),
-        (
-            &[
-                ("/sys/devices/system/cpu/cpu0/cpuidle/state2/name", "C2"),
-                ("/sys/devices/system/cpu/cpu0/cpuidle/state2/disable", "1"),
-            ],
-            "idle",
-            "idle states",
-            Not,
-        ),
-        (
-            &[
-                ("/sys/devices/system/cpu/cpu0/cpuidle/state0/name", "POLL"),
-                ("/sys/devices/system/cpu/cpu0/cpuidle/state0/disable", "0"),
-            ],
-            "idle",
-            "idle states",
-            Good,
-        ),
-        (&[("/sys/devices/system/cpu/cpufreq/boost", "0")], "boost", "boost", Not),
-        (&[("/sys/devices/system/cpu/intel_pstate/no_turbo", "0")], "boost", "boost", Good),
-        (
-            &[
-                ("/sys/devices/system/cpu/smt/control", "on"),
-                (
-                    "/sys/devices/system/cpu/vulnerabilities/mds",
-                    "Mitigation: Clear CPU buffers; SMT vulnerable",
-                ),
-            ],
-            "smt",
-            "SMT",
-            Not,
-        ),
-        (&[("/sys/devices/system/cpu/smt/control", "off")], "smt", "SMT", Good),
-        (&[("/sys/devices/system/cpu/vulnerabilities/mds", "Not affected")], "mitigations", "mds", None_),
-        (&[("/sys/devices/system/cpu/vulnerabilities/mds", "Vulnerable")], "mitigations", "mds", Not),
-        (
-            &[GUEST, ("/sys/devices/system/cpu/vulnerabilities/mds", "Mitigation: x")],
-            "mitigations",
-            "mds (in this guest)",
-            Good,
-        ),
-        (&[("/sys/module/kvm/parameters/halt_poll_ns", "400000")], "halt_polling", "halt", Not),
-        (&[("/sys/module/kvm/parameters/halt_poll_ns", "200000")], "halt_polling", "halt", Good),
-        (
-            &[("/proc/sys/kernel/numa_balancing", "0"), ("/sys/devices/system/node/online", "0-1")],
-            "numa_balancing",
-            "NUMA",
-            Not,
-        ),
-        (
-            &[("/proc/sys/kernel/numa_balancing", "0"), ("/sys/devices/system/node/online", "0")],
-            "numa_balancing",
-            "NUMA",
-            None_,
-        ),
-        (
-            &[("/sys/kernel/mm/transparent_hugepage/enabled", "always madvise [never]")],
-            "huge_pages",
-            "transparent",
-            Not,
-        ),
-        (
-            &[
-                ("/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages", "512"),
-                ("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages", "512"),
-            ],
-            "huge_pages",
-            "static",
-            Not,
-        ),
-        (&[("/sys/class/iommu/dmar0/uevent", "")], "iommu", "IOMMU", Good),
-        (
-            &[
-                GUEST,
-                ("/sys/devices/system/cpu/online", "0-7"),
-                ("/sys/class/net/eth0/queues/tx-0/xps_cpus", "00"),
-            ],
-            "queues",
-            "queues of eth0",
-            Not,
-        ),
-        (
-            &[
-                ("/sys/class/powercap/intel-rapl:0/constraint_0_power_limit_uw", "100000000"),
-                ("/sys/class/powercap/intel-rapl:0/constraint_0_max_power_uw", "280000000"),
-                ("/sys/class/powercap/intel-rapl:0/name", "package-0"),
-            ],
-            "power_caps",
-            "power limit of package-0",
-            Not,
-        ),
-        (
-            &[
-                ("/sys/devices/system/clocksource/clocksource0/current_clocksource", "hpet"),
-                ("/sys/devices/system/clocksource/clocksource0/available_clocksource", "tsc hpet"),
-            ],
-            "clocksource",
-            "clocksource",
-            Not,
-        ),
-        (&[("/proc/cmdline", "ro idle=poll quiet")], "command_line", "kernel word idle", Not),
-        (&[("/proc/cmdline", "ro isolcpus=2-3")], "command_line", "kernel word isolcpus", Good),
-        (&[("/proc/cmdline", "ro quiet")], "command_line", "kernel command line", Good),
-        (&[("/sys/module/kvm_amd/parameters/nested", "1")], "nested", "nested", Good),
-    ];
-    for (files, check, setting, state) in cases {
+    for (files, check, setting, state) in CASES {
         assert_eq!(said(&tree(files), check, setting).0, *state, "{check} of {files:?}");
     }
     // Definitions of VMs and tuned's profiles fill trees of tests of their own.
     const ELSEWHERE: [&str; 3] = ["balloon", "pinning", "tuned"];
     for check in CHECKS {
-        let has = cases.iter().any(|(_, name, _, state)| *name == check.name && *state != None_);
+        let has = CASES.iter().any(|(_, name, _, state)| *name == check.name && *state != None_);
         assert!(has != ELSEWHERE.contains(&check.name), "{} has no tree in which it applies", check.name);
     }
 }

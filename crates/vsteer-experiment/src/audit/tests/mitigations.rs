@@ -2,62 +2,66 @@
 
 use super::*;
 
-/// Lines as arch/x86/kernel/cpu/bugs.c and arch/arm64/kernel/proton-pack.c print them.
+/// Lines of open vulnerabilities, as arch/x86/kernel/cpu/bugs.c and arch/arm64/kernel/proton-pack.c print them.
+const OPEN: &[(&str, &str)] = &[
+    ("l1tf", "Mitigation: PTE Inversion; VMX: vulnerable"),
+    ("l1tf", "Mitigation: PTE Inversion; VMX: vulnerable, SMT disabled"),
+    (
+        "spectre_v2",
+        "Mitigation: Enhanced / Automatic IBRS; IBPB: conditional; PBRSB-eIBRS: SW sequence; BHI: Vulnerable",
+    ),
+    (
+        "spectre_v2",
+        "Mitigation: Retpolines; IBPB: conditional; IBRS_FW; RSB filling; PBRSB-eIBRS: Not affected; BHI: Vulnerable, KVM: SW loop",
+    ),
+    (
+        "spectre_v2",
+        "Mitigation: Enhanced / Automatic IBRS; IBPB: conditional; RSB filling; PBRSB-eIBRS: Vulnerable; BHI: BHI_DIS_S",
+    ),
+    ("spectre_v2", "Mitigation: Retpolines; IBPB: disabled; STIBP: disabled; RSB filling"),
+    (
+        "spectre_v2",
+        "Mitigation: Full generic retpoline, IBPB: conditional, RSB filling - vulnerable module loaded",
+    ),
+    ("spectre_v2", "Mitigation: CSV2, but not BHB"),
+    ("spectre_v2", "Vulnerable: eIBRS with unprivileged eBPF"),
+    ("indirect_target_selection", "Mitigation: Vulnerable, KVM: Not affected"),
+    ("itlb_multihit", "KVM: Vulnerable"),
+    ("itlb_multihit", "Processor vulnerable"),
+    ("mds", "Vulnerable: Clear CPU buffers attempted, no microcode; SMT vulnerable"),
+    ("mds", "Vulnerable; SMT Host state unknown"),
+    ("spec_rstack_overflow", "Vulnerable: Safe RET, no microcode"),
+];
+
+/// Lines of closed vulnerabilities, from the same files.
+const CLOSED: &[(&str, &str)] = &[
+    ("mds", "Mitigation: Clear CPU buffers; SMT Host state unknown"),
+    // Whether threads of a core are safe is SMT's own finding.
+    ("mds", "Mitigation: Clear CPU buffers; SMT vulnerable"),
+    ("l1tf", "Mitigation: PTE Inversion; VMX: conditional cache flushes, SMT vulnerable"),
+    ("l1tf", "Mitigation: PTE Inversion; VMX: SMT vulnerable, L1D conditional cache flushes"),
+    ("l1tf", "Mitigation: PTE Inversion; VMX: EPT disabled"),
+    ("retbleed", "Mitigation: untrained return thunk; SMT vulnerable"),
+    ("itlb_multihit", "KVM: Mitigation: VMX disabled"),
+    (
+        "spectre_v2",
+        "Mitigation: Retpolines; IBPB: conditional; STIBP: disabled; RSB filling; PBRSB-eIBRS: Not affected; BHI: Retpoline",
+    ),
+    ("spectre_v2", "Mitigation: CSV2, BHB"),
+];
+
+fn of(name: &str, line: &str) -> (State, String) {
+    let path = format!("/sys/devices/system/cpu/vulnerabilities/{name}");
+    said(&tree(&[(&path, line)]), "mitigations", name)
+}
+
 #[test]
 fn a_line_is_read_to_its_end() {
-    let of = |name: &str, line: &str| {
-        let path = format!("/sys/devices/system/cpu/vulnerabilities/{name}");
-        said(&tree(&[(&path, line)]), "mitigations", name)
-    };
-    let open = [
-        ("l1tf", "Mitigation: PTE Inversion; VMX: vulnerable"),
-        ("l1tf", "Mitigation: PTE Inversion; VMX: vulnerable, SMT disabled"),
-        (
-            "spectre_v2",
-            "Mitigation: Enhanced / Automatic IBRS; IBPB: conditional; PBRSB-eIBRS: SW sequence; BHI: Vulnerable",
-        ),
-        (
-            "spectre_v2",
-            "Mitigation: Retpolines; IBPB: conditional; IBRS_FW; RSB filling; PBRSB-eIBRS: Not affected; BHI: Vulnerable, KVM: SW loop",
-        ),
-        (
-            "spectre_v2",
-            "Mitigation: Enhanced / Automatic IBRS; IBPB: conditional; RSB filling; PBRSB-eIBRS: Vulnerable; BHI: BHI_DIS_S",
-        ),
-        ("spectre_v2", "Mitigation: Retpolines; IBPB: disabled; STIBP: disabled; RSB filling"),
-        (
-            "spectre_v2",
-            "Mitigation: Full generic retpoline, IBPB: conditional, RSB filling - vulnerable module loaded",
-        ),
-        ("spectre_v2", "Mitigation: CSV2, but not BHB"),
-        ("spectre_v2", "Vulnerable: eIBRS with unprivileged eBPF"),
-        ("indirect_target_selection", "Mitigation: Vulnerable, KVM: Not affected"),
-        ("itlb_multihit", "KVM: Vulnerable"),
-        ("itlb_multihit", "Processor vulnerable"),
-        ("mds", "Vulnerable: Clear CPU buffers attempted, no microcode; SMT vulnerable"),
-        ("mds", "Vulnerable; SMT Host state unknown"),
-        ("spec_rstack_overflow", "Vulnerable: Safe RET, no microcode"),
-    ];
-    for (name, line) in open {
+    for (name, line) in OPEN {
         let (state, why) = of(name, line);
         assert!(state == Not && why.contains("SECURITY"), "{name}: {line}: {state:?}, {why}");
     }
-    let closed = [
-        ("mds", "Mitigation: Clear CPU buffers; SMT Host state unknown"),
-        // Whether threads of a core are safe is SMT's own finding.
-        ("mds", "Mitigation: Clear CPU buffers; SMT vulnerable"),
-        ("l1tf", "Mitigation: PTE Inversion; VMX: conditional cache flushes, SMT vulnerable"),
-        ("l1tf", "Mitigation: PTE Inversion; VMX: SMT vulnerable, L1D conditional cache flushes"),
-        ("l1tf", "Mitigation: PTE Inversion; VMX: EPT disabled"),
-        ("retbleed", "Mitigation: untrained return thunk; SMT vulnerable"),
-        ("itlb_multihit", "KVM: Mitigation: VMX disabled"),
-        (
-            "spectre_v2",
-            "Mitigation: Retpolines; IBPB: conditional; STIBP: disabled; RSB filling; PBRSB-eIBRS: Not affected; BHI: Retpoline",
-        ),
-        ("spectre_v2", "Mitigation: CSV2, BHB"),
-    ];
-    for (name, line) in closed {
+    for (name, line) in CLOSED {
         assert_eq!(of(name, line).0, Good, "{name}: {line}");
     }
     // What the kernel does not know is neither.
@@ -65,7 +69,10 @@ fn a_line_is_read_to_its_end() {
         assert_eq!(of("mmio_stale_data", line).0, None_, "{line}");
     }
     assert_eq!(of("l1tf", "Not affected").0, None_);
-    // The word that opened it is named.
+}
+
+#[test]
+fn the_word_that_opened_it_is_named() {
     for (word, name, line) in [
         ("l1tf=off", "l1tf", "Mitigation: PTE Inversion; VMX: vulnerable"),
         ("spectre_bhi=off", "spectre_v2", "Mitigation: Retpolines; BHI: Vulnerable"),
