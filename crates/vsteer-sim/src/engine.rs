@@ -17,23 +17,18 @@
 //! Left out: time that the hypervisor itself takes (interrupts reach a pCPU at once; a switch may cost the vCPU it
 //! leads to, see [`Costs`](super::setup::Costs)), frequency and power, memory bandwidth, halt polling.
 
-use super::account::{Account, Rows, Together};
-use super::event::{NEVER, Queue};
-use super::guest::linked::Links;
-use super::guest::{Guest, Next};
-use super::hot::{Hot, NONE, Running, Tally};
+use super::account::Account;
+use super::event::NEVER;
+use super::guest::Next;
+use super::hot::{Hot, NONE};
 use super::policy::{Choice, Held, Orders, Policy, Values, View, Why};
 use super::setup::{Host, Pcpu, Setup, Vcpu, Vm};
 use super::state::State;
 use core::Core;
 use serde::Serialize;
-use vsteer_core::random::Random;
 use vsteer_core::{Fault, FaultKind};
 
 mod core;
-
-/// vCPUs beyond which it pays to fetch ahead: some 300 bytes each, against a second-level cache of 512 KiB to 2 MiB.
-const LARGE: usize = 1500;
 
 /// Told of everything that happens; for checks, timelines, blame. The default watches nothing and costs nothing.
 pub trait Watch {
@@ -104,77 +99,9 @@ impl<P: Policy, W: Watch> Engine<P, W> {
             check_weight::<P>(&vm.name, vm.weight, vm.cap_pct)?;
         }
         let (pcpus, vcpus, pools) = (host.pcpus.len(), host.vcpus.len(), host.pools.len());
+        let core = Core::new(setup, host, pools * P::TIMERS as usize, watch)?;
         let policies: Result<Vec<P>, Fault> =
-            (0..pools as u32).map(|k| P::new(&host, super::setup::Pool(k), values)).collect();
-        let first_pcpu = pools * P::TIMERS as usize;
-        let first_vcpu = first_pcpu + pcpus;
-        let mut queue = Queue::new(first_vcpu + vcpus);
-        let links = Links::new(&setup.guests(), setup.seed)?;
-        let mut guests = Vec::with_capacity(vcpus);
-        let mut polls = Vec::with_capacity(vcpus);
-        for (i, (vm, v)) in setup.vms.iter().flat_map(|vm| vm.vcpus.iter().map(move |v| (vm, v))).enumerate()
-        {
-            queue.set(first_vcpu + i, v.from_ns);
-            let guest = Guest::new(v.demand.clone(), Random::new(setup.seed, i as u64));
-            // One that tells the hypervisor when its timer expires has no need to look itself.
-            polls.push(v.polls && !vm.vit && v.demand.may_poll());
-            guests.push(if polls[i] { guest.polling() } else { guest });
-        }
-        let hot = host
-            .vcpus
-            .iter()
-            .enumerate()
-            .map(|(i, v)| Hot {
-                since_ns: 0,
-                work_ns: 0,
-                woken_ns: NEVER,
-                wake_wait_ns: 0,
-                lag_mark_ns: 0,
-                pcpu: NONE,
-                vm: v.vm.0,
-                pool: v.pool.0,
-                prompt: 0,
-                state: State::Absent,
-                held: State::Ready,
-                bound: v.affinity.len() < pcpus,
-                siblings: host.vms[v.vm.i()].vcpus > 1,
-                special: polls[i] || links.holds(i),
-                polls: false,
-                tally: Tally::default(),
-            })
-            .collect();
-        let idle = Running {
-            vcpu: NONE,
-            last: NONE,
-            speed: 1000,
-            from_ns: 0,
-            work_end_ns: NEVER,
-            slice_end_ns: NEVER,
-            busy_since_ns: 0,
-            busy_ns: 0,
-        };
-        let costs = host.costs;
-        let smt = costs.smt_speed < 1000 && host.cores.iter().any(|c| c.len() > 1);
-        let remote = costs.remote_speed < 1000 && host.vms.iter().any(|vm| vm.memory_node.is_some());
-        let core = Core {
-            now_ns: 0,
-            hot,
-            running: vec![idle; pcpus],
-            queue,
-            guests,
-            links,
-            rows: Rows::new(vcpus),
-            together: vec![Together::default(); host.vms.len()],
-            lag_ns: vec![0; vcpus],
-            first_pcpu,
-            first_vcpu,
-            uniform: !smt && !remote,
-            smt,
-            large: vcpus > LARGE,
-            costly: costs.switch_ns > 0 || costs.cold_core_ns > 0 || costs.cold_llc_ns > 0,
-            host,
-            watch,
-        };
+            (0..pools as u32).map(|k| P::new(&core.host, super::setup::Pool(k), values)).collect();
         let mut engine = Engine {
             policies: policies?,
             orders: Orders::new(pcpus, vcpus),

@@ -129,6 +129,99 @@ impl Dice {
         set.insert(all[self.upto(all.len() as u64 - 1) as usize]);
         set
     }
+    fn quota(&mut self) -> Quota {
+        let period_us = [10_000, 20_000, 100_000][self.upto(2) as usize];
+        Quota { quota_us: 1000 + self.upto(2 * period_us), period_us }
+    }
+    /// Either no pools or two.
+    fn pools(&mut self, all: &CpuSet) -> Vec<CpuSet> {
+        match all.len() {
+            n if n > 2 && self.one_in(3) => {
+                let cut = 1 + self.upto(n as u64 - 2) as u32;
+                vec![CpuSet::first(cut), all.difference(&CpuSet::first(cut))]
+            }
+            _ => Vec::new(),
+        }
+    }
+    fn groups(&mut self, about: &About) -> Vec<GroupSetup> {
+        let n = self.upto(2);
+        let group = |i| GroupSetup {
+            name: format!("g{i}"),
+            parent: if i > 0 && self.one_in(2) { Some(0) } else { None },
+            weight: None,
+            quota: if about.quotas && self.one_in(3) { Some(self.quota()) } else { None },
+        };
+        (0..n).map(group).collect()
+    }
+    fn class(&mut self) -> SchedClass {
+        match self.upto(5) {
+            0 => SchedClass::Other(self.upto(39) as i8 - 20),
+            1 => SchedClass::Batch(self.upto(39) as i8 - 20),
+            2 => SchedClass::Idle,
+            3 => SchedClass::RoundRobin(1 + self.upto(3) as u8),
+            _ => SchedClass::Fifo(1 + self.upto(3) as u8),
+        }
+    }
+    /// What a vCPU is besides its demand, on a host with these pCPUs, some of which are its pool's.
+    fn vcpu(&mut self, demand: Demand, about: &About, all: &CpuSet, in_pool: &CpuSet) -> VcpuSetup {
+        let mut v = VcpuSetup::new(demand);
+        v.polls = self.one_in(6);
+        v.affinity = self.one_in(4).then(|| self.some_of(in_pool));
+        v.soft_affinity = self.one_in(4).then(|| self.some_of(all));
+        v.from_ns = if self.one_in(4) { self.upto(200 * MS) } else { 0 };
+        v.quota = (about.quotas && self.one_in(5)).then(|| self.quota());
+        v.class = (about.classes && self.one_in(4)).then(|| self.class());
+        v.reservation = self.one_in(2).then(|| Reservation {
+            budget_ns: 1 + self.upto(4 * MS),
+            period_ns: 10 * MS,
+            extra_time: self.one_in(2),
+        });
+        v
+    }
+    /// The VM with this number on a host of these pCPUs and pools.
+    fn vm(&mut self, i: u64, about: &About, all: &CpuSet, pools: &[CpuSet]) -> VmSetup {
+        let pool = self.upto(pools.len().max(1) as u64 - 1) as usize;
+        let in_pool = pools.get(pool).unwrap_or(all);
+        // The first VM is every other one's driver domain.
+        let shared = (i > 0 && self.one_in(3)).then(|| self.linked("vm0"));
+        let n = 1 + self.upto(3);
+        let vcpu = |k| {
+            let demand = match &shared {
+                Some(shared) => shared.clone(),
+                None if i == 0 && k == 0 => Demand::Driver,
+                None => self.demand(),
+            };
+            self.vcpu(demand, about, all, in_pool)
+        };
+        let vcpus = (0..n).map(vcpu).collect();
+        let mut vm = VmSetup::new(format!("vm{i}"), vcpus);
+        vm.pool = pool;
+        if about.default_weight > 0 && self.one_in(2) {
+            let (least, most) = about.weights;
+            vm.weight = Some(
+                (about.default_weight / 4 + self.upto(4 * u64::from(about.default_weight)) as u32)
+                    .clamp(least, most),
+            );
+        }
+        vm.cap_pct = (about.caps && self.one_in(3)).then(|| 1 + self.upto(250) as u32);
+        vm.quota = (about.quotas && self.one_in(4)).then(|| self.quota());
+        vm.vit = self.one_in(3);
+        vm.warp = self.one_in(4).then(|| Warp {
+            value_ns: self.upto(50) * MS,
+            limit_ns: self.upto(3) * 5 * MS,
+            unwarp_ns: self.upto(3) * 5 * MS,
+        });
+        vm
+    }
+    fn costs(&mut self) -> Costs {
+        Costs {
+            switch_ns: self.upto(5000),
+            cold_core_ns: self.upto(20_000),
+            cold_llc_ns: self.upto(100_000),
+            remote_speed: 1000 - self.upto(400) as u32,
+            smt_speed: 1000 - self.upto(400) as u32,
+        }
+    }
 }
 
 /// A host that this policy accepts, from a seed.
@@ -138,72 +231,10 @@ fn random_setup(seed: u64, about: &About) -> Setup {
     let (cores, threads) = (1 + d.upto(2) as u32, 1 + d.upto(1) as u32);
     let topology = machine(sockets, nodes, cores, threads).unwrap();
     let all = topology.usable();
-    let pools = match all.len() {
-        n if n > 2 && d.one_in(3) => {
-            let cut = 1 + d.upto(n as u64 - 2) as u32;
-            vec![CpuSet::first(cut), all.difference(&CpuSet::first(cut))]
-        }
-        _ => Vec::new(),
-    };
-    let quota = |d: &mut Dice| {
-        let period_us = [10_000, 20_000, 100_000][d.upto(2) as usize];
-        Quota { quota_us: 1000 + d.upto(2 * period_us), period_us }
-    };
-    let groups: Vec<GroupSetup> = (0..d.upto(2))
-        .map(|i| GroupSetup {
-            name: format!("g{i}"),
-            parent: if i > 0 && d.one_in(2) { Some(0) } else { None },
-            weight: None,
-            quota: if about.quotas && d.one_in(3) { Some(quota(&mut d)) } else { None },
-        })
-        .collect();
+    let pools = d.pools(&all);
+    let groups = d.groups(about);
     let vms = (0..1 + d.upto(7)).map(|i| {
-        let pool = d.upto(pools.len().max(1) as u64 - 1) as usize;
-        let in_pool = pools.get(pool).unwrap_or(&all).clone();
-        // The first VM is every other one's driver domain.
-        let shared = (i > 0 && d.one_in(3)).then(|| d.linked("vm0"));
-        let vcpus = (0..1 + d.upto(3)).map(|k| {
-            let mut v = VcpuSetup::new(match &shared {
-                Some(shared) => shared.clone(),
-                None if i == 0 && k == 0 => Demand::Driver,
-                None => d.demand(),
-            });
-            v.polls = d.one_in(6);
-            v.affinity = d.one_in(4).then(|| d.some_of(&in_pool));
-            v.soft_affinity = d.one_in(4).then(|| d.some_of(&all));
-            v.from_ns = if d.one_in(4) { d.upto(200 * MS) } else { 0 };
-            v.quota = (about.quotas && d.one_in(5)).then(|| quota(&mut d));
-            v.class = (about.classes && d.one_in(4)).then(|| match d.upto(5) {
-                0 => SchedClass::Other(d.upto(39) as i8 - 20),
-                1 => SchedClass::Batch(d.upto(39) as i8 - 20),
-                2 => SchedClass::Idle,
-                3 => SchedClass::RoundRobin(1 + d.upto(3) as u8),
-                _ => SchedClass::Fifo(1 + d.upto(3) as u8),
-            });
-            v.reservation = d.one_in(2).then(|| Reservation {
-                budget_ns: 1 + d.upto(4 * MS),
-                period_ns: 10 * MS,
-                extra_time: d.one_in(2),
-            });
-            v
-        });
-        let mut vm = VmSetup::new(format!("vm{i}"), vcpus.collect());
-        vm.pool = pool;
-        if about.default_weight > 0 && d.one_in(2) {
-            let (least, most) = about.weights;
-            vm.weight = Some(
-                (about.default_weight / 4 + d.upto(4 * u64::from(about.default_weight)) as u32)
-                    .clamp(least, most),
-            );
-        }
-        vm.cap_pct = (about.caps && d.one_in(3)).then(|| 1 + d.upto(250) as u32);
-        vm.quota = (about.quotas && d.one_in(4)).then(|| quota(&mut d));
-        vm.vit = d.one_in(3);
-        vm.warp = d.one_in(4).then(|| Warp {
-            value_ns: d.upto(50) * MS,
-            limit_ns: d.upto(3) * 5 * MS,
-            unwarp_ns: d.upto(3) * 5 * MS,
-        });
+        let mut vm = d.vm(i, about, &all, &pools);
         vm.group = d.one_in(2).then(|| d.upto(groups.len().max(1) as u64 - 1) as usize);
         vm.group = vm.group.filter(|_| !groups.is_empty());
         vm.memory_node = d.one_in(3).then(|| NodeId(d.upto(u64::from(sockets * nodes) - 1) as u32));
@@ -213,13 +244,7 @@ fn random_setup(seed: u64, about: &About) -> Setup {
     setup.pools = pools;
     setup.groups = groups;
     if d.one_in(2) {
-        setup.costs = Costs {
-            switch_ns: d.upto(5000),
-            cold_core_ns: d.upto(20_000),
-            cold_llc_ns: d.upto(100_000),
-            remote_speed: 1000 - d.upto(400) as u32,
-            smt_speed: 1000 - d.upto(400) as u32,
-        };
+        setup.costs = d.costs();
     }
     setup
 }

@@ -10,10 +10,15 @@ use crate::event::{NEVER, Queue};
 use crate::guest::linked::Links;
 use crate::guest::poke::Poke;
 use crate::guest::{Guest, Next};
-use crate::hot::{Hot, NONE, Running};
+use crate::hot::{Hot, NONE, Running, Tally};
 use crate::policy::View;
-use crate::setup::{Host, Pcpu, Vcpu};
+use crate::setup::{Host, Pcpu, Setup, Vcpu, VcpuFacts, VcpuSetup, VmSetup};
 use crate::state::State;
+use vsteer_core::Fault;
+use vsteer_core::random::Random;
+
+/// vCPUs beyond which it pays to fetch ahead: some 300 bytes each, against a second-level cache of 512 KiB to 2 MiB.
+const LARGE: usize = 1500;
 
 /// All but the policy.
 pub(super) struct Core<W> {
@@ -41,7 +46,88 @@ pub(super) struct Core<W> {
     pub(super) watch: W,
 }
 
+/// The vCPUs' guests, and which of them poll.
+fn guests_of(setup: &Setup) -> (Vec<Guest>, Vec<bool>) {
+    let all = setup.vms.iter().flat_map(|vm| vm.vcpus.iter().map(move |v| (vm, v)));
+    let one = |(i, (vm, v)): (usize, (&VmSetup, &VcpuSetup))| {
+        let guest = Guest::new(v.demand.clone(), Random::new(setup.seed, i as u64));
+        // One that tells the hypervisor when its timer expires has no need to look itself.
+        let polls = v.polls && !vm.vit && v.demand.may_poll();
+        (if polls { guest.polling() } else { guest }, polls)
+    };
+    all.enumerate().map(one).unzip()
+}
+
+/// A vCPU that is not there yet.
+fn absent(host: &Host, v: &VcpuFacts, special: bool) -> Hot {
+    Hot {
+        since_ns: 0,
+        work_ns: 0,
+        woken_ns: NEVER,
+        wake_wait_ns: 0,
+        lag_mark_ns: 0,
+        pcpu: NONE,
+        vm: v.vm.0,
+        pool: v.pool.0,
+        prompt: 0,
+        state: State::Absent,
+        held: State::Ready,
+        bound: v.affinity.len() < host.pcpus.len(),
+        siblings: host.vms[v.vm.i()].vcpus > 1,
+        special,
+        polls: false,
+        tally: Tally::default(),
+    }
+}
+
+/// A pCPU on which nothing runs.
+const IDLE: Running = Running {
+    vcpu: NONE,
+    last: NONE,
+    speed: 1000,
+    from_ns: 0,
+    work_end_ns: NEVER,
+    slice_end_ns: NEVER,
+    busy_since_ns: 0,
+    busy_ns: 0,
+};
+
 impl<W: Watch> Core<W> {
+    /// The host of `setup` at time 0. `timers`: the queue's slots for timers of policies.
+    pub(super) fn new(setup: &Setup, host: Host, timers: usize, watch: W) -> Result<Core<W>, Fault> {
+        let (pcpus, vcpus) = (host.pcpus.len(), host.vcpus.len());
+        let (first_pcpu, first_vcpu) = (timers, timers + pcpus);
+        let links = Links::new(&setup.guests(), setup.seed)?;
+        let mut queue = Queue::new(first_vcpu + vcpus);
+        for (i, v) in setup.vms.iter().flat_map(|vm| &vm.vcpus).enumerate() {
+            queue.set(first_vcpu + i, v.from_ns);
+        }
+        let (guests, polls) = guests_of(setup);
+        let hot = host.vcpus.iter().enumerate().map(|(i, v)| absent(&host, v, polls[i] || links.holds(i)));
+        let costs = host.costs;
+        let smt = costs.smt_speed < 1000 && host.cores.iter().any(|c| c.len() > 1);
+        let remote = costs.remote_speed < 1000 && host.vms.iter().any(|vm| vm.memory_node.is_some());
+        Ok(Core {
+            now_ns: 0,
+            hot: hot.collect(),
+            running: vec![IDLE; pcpus],
+            queue,
+            guests,
+            links,
+            rows: Rows::new(vcpus),
+            together: vec![Together::default(); host.vms.len()],
+            lag_ns: vec![0; vcpus],
+            first_pcpu,
+            first_vcpu,
+            uniform: !smt && !remote,
+            smt,
+            large: vcpus > LARGE,
+            costly: costs.switch_ns > 0 || costs.cold_core_ns > 0 || costs.cold_llc_ns > 0,
+            host,
+            watch,
+        })
+    }
+
     #[inline(always)]
     pub(super) fn view(&self) -> View<'_> {
         View { now_ns: self.now_ns, host: &self.host, hot: &self.hot, running: &self.running }

@@ -426,64 +426,12 @@ impl Scenario {
     fn vm(&self, i: usize, about: &About) -> Result<VmSetup, Refusal> {
         let form = &self.vms[i];
         let key = |k: &str| format!("vm[{i}].{k}");
-        for (k, n) in [("count", form.count), ("vcpus", form.vcpus)] {
-            if n == 0 {
-                return Err(refuse(key(k), format!("{k} is 0"), "give 1 or more"));
-            }
-        }
-        check_weight(&key("weight"), form.weight, about)?;
-        if let Some(pct) = form.cap_pct {
-            if !about.caps {
-                let way_out = "leave it out, or take a scheduler that has them";
-                return Err(refuse(key("cap_pct"), format!("{} knows no caps", about.name), way_out));
-            }
-            if pct == 0 {
-                return Err(refuse(key("cap_pct"), "a cap of 0", "give 1 or more, of 100 per pCPU"));
-            }
-        }
+        check_vm(form, about, &key)?;
         let whole = quota(&key("quota"), form.quota, about)?;
         let own = quota(&key("vcpu_quota"), form.vcpu_quota, about)?;
-        let n = form.vcpus as usize;
-        if !form.pins.is_empty() && form.pins.len() != n {
-            let what = format!("{} pins for {n} vCPUs", form.pins.len());
-            return Err(refuse(key("pins"), what, "give one for each vCPU, or `affinity` for all alike"));
-        }
-        if !form.pins.is_empty() && form.affinity.is_some() {
-            return Err(refuse(key("affinity"), "`affinity` beside `pins`", "give one of them"));
-        }
-        let demands = &form.demand.0;
-        if demands.len() != n && demands.len() != 1 {
-            let what = format!("{} demands for {n} vCPUs", demands.len());
-            return Err(refuse(key("demand"), what, "give one for all, or one for each vCPU"));
-        }
-        let class = form.class.map(|c| match c {
-            ClassForm::Fifo(priority) => (priority, SchedClass::Fifo(priority)),
-            ClassForm::Rr(priority) => (priority, SchedClass::RoundRobin(priority)),
-        });
-        if let Some((priority, _)) = class.filter(|(priority, _)| !(1..=99).contains(priority)) {
-            return Err(refuse(key("class"), format!("priority {priority}"), "give 1 to 99"));
-        }
-        let demand = |k: usize| {
-            let demand = (&demands[k.min(demands.len() - 1)]).into();
-            match form.guest_tick {
-                Some(tick) => Demand::Ticked { tick_ns: tick.ns(), demand: Box::new(demand) },
-                None => demand,
-            }
-        };
-        let vcpus = (0..n).map(|k| VcpuSetup {
-            affinity: form.pins.get(k).or(form.affinity.as_ref()).cloned(),
-            soft_affinity: form.soft_affinity.clone(),
-            from_ns: form.from.map_or(0, Span::ns),
-            reservation: form.reservation.map(|r| Reservation {
-                budget_ns: r.budget.ns(),
-                period_ns: r.period.ns(),
-                extra_time: r.extra_time,
-            }),
-            quota: own,
-            class: class.map(|(_, class)| class),
-            polls: form.idle == IdleForm::Polls,
-            ..VcpuSetup::new(demand(k))
-        });
+        check_vcpus(form, &key)?;
+        let class = class(&key("class"), form)?;
+        let vcpus = (0..form.vcpus as usize).map(|k| VcpuSetup { quota: own, class, ..form.vcpu(k) });
         let pools = self.pools.iter().map(|p| p.name.as_str());
         let groups = self.groups.iter().map(|g| g.name.as_str());
         Ok(VmSetup {
@@ -551,6 +499,79 @@ impl MachineForm {
         }
         machine(self.sockets, self.nodes_per_socket, self.cores_per_node, self.threads_per_core)
             .map_err(|fault| Refusal { key: "machine".into(), fault })
+    }
+}
+
+/// Checks the settings of the whole VM.
+fn check_vm(form: &VmForm, about: &About, key: &dyn Fn(&str) -> String) -> Result<(), Refusal> {
+    for (k, n) in [("count", form.count), ("vcpus", form.vcpus)] {
+        if n == 0 {
+            return Err(refuse(key(k), format!("{k} is 0"), "give 1 or more"));
+        }
+    }
+    check_weight(&key("weight"), form.weight, about)?;
+    if let Some(pct) = form.cap_pct {
+        if !about.caps {
+            let way_out = "leave it out, or take a scheduler that has them";
+            return Err(refuse(key("cap_pct"), format!("{} knows no caps", about.name), way_out));
+        }
+        if pct == 0 {
+            return Err(refuse(key("cap_pct"), "a cap of 0", "give 1 or more, of 100 per pCPU"));
+        }
+    }
+    Ok(())
+}
+
+/// Checks that per-vCPU lists have one entry per vCPU.
+fn check_vcpus(form: &VmForm, key: &dyn Fn(&str) -> String) -> Result<(), Refusal> {
+    let n = form.vcpus as usize;
+    if !form.pins.is_empty() && form.pins.len() != n {
+        let what = format!("{} pins for {n} vCPUs", form.pins.len());
+        return Err(refuse(key("pins"), what, "give one for each vCPU, or `affinity` for all alike"));
+    }
+    if !form.pins.is_empty() && form.affinity.is_some() {
+        return Err(refuse(key("affinity"), "`affinity` beside `pins`", "give one of them"));
+    }
+    let demands = form.demand.0.len();
+    if demands != n && demands != 1 {
+        let what = format!("{demands} demands for {n} vCPUs");
+        return Err(refuse(key("demand"), what, "give one for all, or one for each vCPU"));
+    }
+    Ok(())
+}
+
+fn class(key: &str, form: &VmForm) -> Result<Option<SchedClass>, Refusal> {
+    let class = form.class.map(|c| match c {
+        ClassForm::Fifo(priority) => (priority, SchedClass::Fifo(priority)),
+        ClassForm::Rr(priority) => (priority, SchedClass::RoundRobin(priority)),
+    });
+    if let Some((priority, _)) = class.filter(|(priority, _)| !(1..=99).contains(priority)) {
+        return Err(refuse(key, format!("priority {priority}"), "give 1 to 99"));
+    }
+    Ok(class.map(|(_, class)| class))
+}
+
+impl VmForm {
+    /// vCPU `k` without quota and class, which are checked separately.
+    fn vcpu(&self, k: usize) -> VcpuSetup {
+        let demands = &self.demand.0;
+        let demand = (&demands[k.min(demands.len() - 1)]).into();
+        let demand = match self.guest_tick {
+            Some(tick) => Demand::Ticked { tick_ns: tick.ns(), demand: Box::new(demand) },
+            None => demand,
+        };
+        VcpuSetup {
+            affinity: self.pins.get(k).or(self.affinity.as_ref()).cloned(),
+            soft_affinity: self.soft_affinity.clone(),
+            from_ns: self.from.map_or(0, Span::ns),
+            reservation: self.reservation.map(|r| Reservation {
+                budget_ns: r.budget.ns(),
+                period_ns: r.period.ns(),
+                extra_time: r.extra_time,
+            }),
+            polls: self.idle == IdleForm::Polls,
+            ..VcpuSetup::new(demand)
+        }
     }
 }
 

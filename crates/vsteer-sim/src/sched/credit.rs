@@ -40,7 +40,7 @@
 
 use super::super::bits::Bits;
 use super::super::policy::{About, Choice, Orders, Policy, Values, View, Why};
-use super::super::setup::{Host, Pcpu, Pool, Vcpu, Vm};
+use super::super::setup::{Host, Pcpu, Place, Pool, Vcpu, VcpuFacts, Vm, VmFacts};
 use vsteer_core::Fault;
 
 mod about;
@@ -136,6 +136,60 @@ struct Domain {
     prev: u32,
 }
 
+impl Unit {
+    fn new(v: &VcpuFacts, pool: &Bits) -> Unit {
+        Unit {
+            next: NONE,
+            prev: NONE,
+            active_next: NONE,
+            active_prev: NONE,
+            start_ns: 0,
+            last_ran_ns: 0,
+            credit: 0,
+            residual: 0,
+            cpu: NONE,
+            domain: v.vm.0,
+            pri: UNDER,
+            flags: if v.affinity.len() == 1 { PINNED } else { 0 }
+                | if v.soft_affinity.is_some() { SOFT } else { 0 }
+                | if v.soft_affinity.is_none() && v.affinity == *pool { ANYWHERE } else { 0 },
+        }
+    }
+}
+
+impl Queue {
+    /// An empty queue of a host with `pcpus` pCPUs.
+    fn new(place: &Place, pcpus: usize, mine: bool) -> Queue {
+        Queue {
+            head: NONE,
+            tail: NONE,
+            current: NONE,
+            runnable: 0,
+            sort_epoch: 0,
+            idle_bias: pcpus as u32 - 1,
+            tickled: 0,
+            last_balance_ns: 0,
+            core: place.core,
+            socket: place.socket,
+            node: place.node,
+            mine,
+        }
+    }
+}
+
+impl Domain {
+    fn new(vm: &VmFacts) -> Domain {
+        Domain {
+            active: NONE,
+            active_units: 0,
+            weight: vm.weight.unwrap_or(about::ABOUT.default_weight),
+            cap_pct: vm.cap_pct.unwrap_or(0),
+            next: NONE,
+            prev: NONE,
+        }
+    }
+}
+
 /// The scheduler of one pool.
 #[derive(Debug)]
 pub struct Credit {
@@ -180,36 +234,7 @@ impl Policy for Credit {
         let n = host.pcpus.len();
         let cpus = &host.pools[pool.i()];
         let master = cpus.first().expect("pools are not empty") as u32;
-        let units = host.vcpus.iter().map(|v| Unit {
-            next: NONE,
-            prev: NONE,
-            active_next: NONE,
-            active_prev: NONE,
-            start_ns: 0,
-            last_ran_ns: 0,
-            credit: 0,
-            residual: 0,
-            cpu: NONE,
-            domain: v.vm.0,
-            pri: UNDER,
-            flags: if v.affinity.len() == 1 { PINNED } else { 0 }
-                | if v.soft_affinity.is_some() { SOFT } else { 0 }
-                | if v.soft_affinity.is_none() && v.affinity == *cpus { ANYWHERE } else { 0 },
-        });
-        let queues = host.pcpus.iter().enumerate().map(|(i, place)| Queue {
-            head: NONE,
-            tail: NONE,
-            current: NONE,
-            runnable: 0,
-            sort_epoch: 0,
-            idle_bias: n as u32 - 1,
-            tickled: 0,
-            last_balance_ns: 0,
-            core: place.core,
-            socket: place.socket,
-            node: place.node,
-            mine: cpus.contains(i),
-        });
+        let queues = host.pcpus.iter().enumerate().map(|(i, place)| Queue::new(place, n, cpus.contains(i)));
         let nodes: Vec<Bits> = host
             .nodes
             .iter()
@@ -229,20 +254,9 @@ impl Policy for Credit {
             balance_ratelimit_ns: values.get("load_balance_ratelimit_us") * US,
             tickle_one: values.get("tickle_one_idle_cpu") == 1,
             xen3_accounts: values.get("xen3_accounts") == 1,
-            units: units.collect(),
+            units: host.vcpus.iter().map(|v| Unit::new(v, cpus)).collect(),
             queues: queues.collect(),
-            domains: host
-                .vms
-                .iter()
-                .map(|vm| Domain {
-                    active: NONE,
-                    active_units: 0,
-                    weight: vm.weight.unwrap_or(Self::ABOUT.default_weight),
-                    cap_pct: vm.cap_pct.unwrap_or(0),
-                    next: NONE,
-                    prev: NONE,
-                })
-                .collect(),
+            domains: host.vms.iter().map(Domain::new).collect(),
             first_domain: NONE,
             weight: 0,
             balance: 0,

@@ -9,7 +9,7 @@
 
 use super::super::bits::Bits;
 use super::super::policy::{Choice, Orders, Values, View, Why};
-use super::super::setup::{Host, Pcpu, Pool, Vcpu, Vm};
+use super::super::setup::{Host, Pcpu, Pool, Vcpu, VcpuFacts, Vm};
 pub(super) use line::{Entity, Line, NICE_0, next_tick, unscaled};
 pub use line::{Lines, Rules};
 use vsteer_core::Fault;
@@ -85,6 +85,95 @@ struct Branch {
     quota: Option<quota::Bandwidth>,
 }
 
+impl Task {
+    fn new(v: &VcpuFacts) -> Task {
+        Task {
+            cpu: NONE,
+            group: v.group.0,
+            next: NONE,
+            prev: NONE,
+            runnable: false,
+            limited: false,
+            limited_as: 0,
+            polite: matches!(v.class, Some(SchedClass::Batch(_) | SchedClass::Idle)),
+        }
+    }
+}
+
+impl Cpu {
+    /// A pCPU on which nothing runs.
+    fn new(mine: bool) -> Cpu {
+        Cpu {
+            current: NONE,
+            charged_ns: 0,
+            resched: false,
+            head: NONE,
+            tail: NONE,
+            runnable: 0,
+            mine,
+            above: false,
+            timer_ns: i64::MAX,
+        }
+    }
+}
+
+/// The group tree: branches, their lines, and the entities in them.
+struct Trees {
+    /// Those of tasks come first, by the tasks' numbers.
+    entities: Vec<Entity>,
+    /// The pCPUs' own come first.
+    lines: Vec<Line>,
+    branches: Vec<Branch>,
+}
+
+impl Trees {
+    fn new(host: &Host, pool: Pool, values: &Values) -> Trees {
+        let pcpus = host.pcpus.len();
+        let below = below(host, pool);
+        // Streams of guests are their numbers: this one is nobody's.
+        let mut phases = match values.get("quota_phases") {
+            0 => None,
+            seed => Some(Random::new(seed, u64::MAX)),
+        };
+        let mut trees = Trees {
+            entities: host.vcpus.iter().map(|v| Entity::new(weight_of(v.class), true)).collect(),
+            lines: (0..pcpus as u32).map(|p| Line::new(NONE, p, 0)).collect(),
+            branches: Vec::with_capacity(host.groups.len()),
+        };
+        for (g, group) in host.groups.iter().enumerate() {
+            let first = trees.lines.len() as u32;
+            let n = if g == 0 { 0 } else { (2 * below[g]).min(pcpus) };
+            let weight = shares(group.weight);
+            for _ in 0..n {
+                trees.lines.push(Line::new(trees.entities.len() as u32, NONE, g as u32));
+                trees.entities.push(Entity::new(weight, false));
+            }
+            trees.branches.push(Branch {
+                parent: group.parent.map_or(NONE, |p| p.0),
+                depth: group.depth,
+                weight,
+                first,
+                lines: n as u32,
+                spread: below[g] > 1,
+                quota: group.quota.map(|q| quota::Bandwidth::new(q, group.quota_begins_ns, &mut phases)),
+            });
+        }
+        trees
+    }
+}
+
+/// How many of the pool's vCPUs lie below each group.
+fn below(host: &Host, pool: Pool) -> Vec<usize> {
+    let mut below = vec![0usize; host.groups.len()];
+    host.vcpus.iter().filter(|v| v.pool == pool).for_each(|v| below[v.group.i()] += 1);
+    // Children come after their parents.
+    for g in (1..host.groups.len()).rev() {
+        let parent = host.groups[g].parent.expect("only the root has none");
+        below[parent.i()] += below[g];
+    }
+    below
+}
+
 /// The scheduler of one pool.
 #[derive(Debug)]
 pub struct Fair<R> {
@@ -115,80 +204,19 @@ impl<R: Rules> Fair<R> {
     pub(super) fn new(host: &Host, pool: Pool, values: &Values) -> Result<Fair<R>, Fault> {
         let pcpus = host.pcpus.len();
         let own = &host.pools[pool.i()];
-        let mut entities: Vec<Entity> =
-            host.vcpus.iter().map(|v| Entity::new(weight_of(v.class), true)).collect();
-        let mut lines: Vec<Line> = (0..pcpus as u32).map(|p| Line::new(NONE, p, 0)).collect();
-        // How many vCPUs lie below each group: children come after their parents.
-        let mut below = vec![0usize; host.groups.len()];
-        host.vcpus.iter().filter(|v| v.pool == pool).for_each(|v| below[v.group.i()] += 1);
-        for g in (1..host.groups.len()).rev() {
-            let parent = host.groups[g].parent.expect("only the root has none");
-            below[parent.i()] += below[g];
-        }
-        // Streams of guests are their numbers: this one is nobody's.
-        let mut phases = match values.get("quota_phases") {
-            0 => None,
-            seed => Some(Random::new(seed, u64::MAX)),
-        };
-        let branches: Vec<Branch> = host
-            .groups
-            .iter()
-            .enumerate()
-            .map(|(g, group)| {
-                let first = lines.len() as u32;
-                let n = if g == 0 { 0 } else { (2 * below[g]).min(pcpus) };
-                let weight = shares(group.weight);
-                for _ in 0..n {
-                    lines.push(Line::new(entities.len() as u32, NONE, g as u32));
-                    entities.push(Entity::new(weight, false));
-                }
-                Branch {
-                    parent: group.parent.map_or(NONE, |p| p.0),
-                    depth: group.depth,
-                    weight,
-                    first,
-                    lines: n as u32,
-                    spread: below[g] > 1,
-                    quota: group.quota.map(|q| quota::Bandwidth::new(q, group.quota_begins_ns, &mut phases)),
-                }
-            })
-            .collect();
+        let Trees { mut entities, lines, branches } = Trees::new(host, pool, values);
         let rules = R::new(host, values);
         let (flat, first_standing) = (rules.flat(), entities.len() as u32);
         if flat {
             entities.extend(host.vcpus.iter().map(|v| Entity::new(weight_of(v.class), true)));
         }
-        let cpu = |i| Cpu {
-            current: NONE,
-            charged_ns: 0,
-            resched: false,
-            head: NONE,
-            tail: NONE,
-            runnable: 0,
-            mine: own.contains(i),
-            above: false,
-            timer_ns: i64::MAX,
-        };
         let depths = branches.iter().map(|b| b.depth as usize + 1).max().unwrap_or(1);
         Ok(Fair {
             loads: load::Loads::new(entities.len(), lines.len(), branches.len(), pcpus, depths),
             lines: Lines { entities, lines, rules },
             tick_ns: (1_000_000_000 / values.get("hz")) as i64,
-            tasks: host
-                .vcpus
-                .iter()
-                .map(|v| Task {
-                    cpu: NONE,
-                    group: v.group.0,
-                    next: NONE,
-                    prev: NONE,
-                    runnable: false,
-                    limited: false,
-                    limited_as: 0,
-                    polite: matches!(v.class, Some(SchedClass::Batch(_) | SchedClass::Idle)),
-                })
-                .collect(),
-            cpus: (0..pcpus).map(cpu).collect(),
+            tasks: host.vcpus.iter().map(Task::new).collect(),
+            cpus: (0..pcpus).map(|i| Cpu::new(own.contains(i))).collect(),
             quotas: branches.iter().any(|b| b.quota.is_some()),
             branches,
             quota_slice_ns: (values.get("cfs_bandwidth_slice_us") * US) as i64,

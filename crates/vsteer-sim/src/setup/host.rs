@@ -1,6 +1,6 @@
 //! A setup as engine and policies read it: checked, and laid out over dense numbers.
 
-use super::{Costs, Group, Pcpu, Pool, Reservation, Setup, Vcpu, Vm, VmSetup, Warp};
+use super::{Costs, Group, Pcpu, Pool, Reservation, Setup, Vcpu, VcpuSetup, Vm, VmSetup, Warp};
 use crate::bits::Bits;
 use vsteer_core::nouns::{Quota, SchedClass};
 use vsteer_core::{CpuSet, Fault, FaultKind};
@@ -83,6 +83,9 @@ pub struct GroupFacts {
     pub depth: u32,
 }
 
+const ROOT: GroupFacts =
+    GroupFacts { parent: None, weight: None, quota: None, quota_begins_ns: None, depth: 0 };
+
 /// A checked setup, laid out over dense numbers.
 #[derive(Debug, Clone)]
 pub struct Host {
@@ -139,6 +142,31 @@ fn parts<'a>(cpus: &[u32], sets: impl Iterator<Item = &'a CpuSet>) -> (Vec<u32>,
     (of, bits)
 }
 
+/// Each pCPU's pool, and the pCPUs of each pool.
+fn pools(setup: &Setup, cpus: &[u32]) -> Result<(Vec<Pool>, Vec<Bits>), Fault> {
+    let usable = setup.topology.usable();
+    let n = cpus.len();
+    let whole = [usable.clone()];
+    let sets: &[CpuSet] = if setup.pools.is_empty() { &whole } else { &setup.pools };
+    let mut pool = vec![Pool(u32::MAX); n];
+    for (k, set) in sets.iter().enumerate() {
+        if set.is_empty() || !set.is_subset(&usable) {
+            return Err(bad(format!("pools[{k}] is {{{set}}}"), format!("name pCPUs of {usable}")));
+        }
+        for (i, _) in cpus.iter().enumerate().filter(|(_, c)| set.contains(**c)) {
+            if pool[i] != Pool(u32::MAX) {
+                return Err(bad(
+                    format!("pools[{k}]: pCPU {} is in two pools", cpus[i]),
+                    "pools are disjoint",
+                ));
+            }
+            pool[i] = Pool(k as u32);
+        }
+    }
+    let pools = (0..sets.len()).map(|k| Bits::of(n, (0..n).filter(|i| pool[*i] == Pool(k as u32)))).collect();
+    Ok((pool, pools))
+}
+
 impl Host {
     /// Checks `setup` and lays it out.
     ///
@@ -160,26 +188,7 @@ impl Host {
         let caches = t.caches().iter().filter(|c| c.kind != vsteer_core::topology::CacheKind::Instruction);
         let (llc, llcs) = parts(&cpus, caches.map(|c| &c.cpus));
 
-        let whole = [t.usable()];
-        let pool_sets: &[CpuSet] = if setup.pools.is_empty() { &whole } else { &setup.pools };
-        let mut pool = vec![Pool(u32::MAX); n];
-        for (k, set) in pool_sets.iter().enumerate() {
-            if set.is_empty() || !set.is_subset(&t.usable()) {
-                return Err(bad(format!("pools[{k}] is {{{set}}}"), format!("name pCPUs of {}", t.usable())));
-            }
-            for (i, _) in cpus.iter().enumerate().filter(|(_, c)| set.contains(**c)) {
-                if pool[i] != Pool(u32::MAX) {
-                    return Err(bad(
-                        format!("pools[{k}]: pCPU {} is in two pools", cpus[i]),
-                        "pools are disjoint",
-                    ));
-                }
-                pool[i] = Pool(k as u32);
-            }
-        }
-        let pools: Vec<Bits> = (0..pool_sets.len())
-            .map(|k| Bits::of(n, (0..n).filter(|i| pool[*i] == Pool(k as u32))))
-            .collect();
+        let (pool, pools) = pools(setup, &cpus)?;
         let pcpus: Vec<Place> = (0..n)
             .map(|i| Place {
                 cpu: cpus[i],
@@ -195,13 +204,7 @@ impl Host {
             pcpus,
             vcpus: Vec::new(),
             vms: Vec::new(),
-            groups: vec![GroupFacts {
-                parent: None,
-                weight: None,
-                quota: None,
-                quota_begins_ns: None,
-                depth: 0,
-            }],
+            groups: vec![ROOT],
             pools,
             sockets,
             nodes,
@@ -246,6 +249,51 @@ impl Host {
         Ok(())
     }
 
+    /// The node of a VM's memory, by position in the topology.
+    fn memory_node(&self, setup: &Setup, vm: &VmSetup) -> Result<Option<u32>, Fault> {
+        let Some(id) = vm.memory_node else { return Ok(None) };
+        let on = |p: &Place| setup.topology.node_of(p.cpu).is_some_and(|n| n.id == id);
+        let Some(place) = self.pcpus.iter().find(|p| on(p)) else {
+            let what = format!("VM {:?}: memory on node {id}", vm.name);
+            return Err(bad(what, "name a node with usable pCPUs"));
+        };
+        Ok(Some(place.node))
+    }
+
+    /// Hard and soft affinity of a vCPU within its pool. The soft one is `None` where it adds nothing.
+    fn affinities(
+        &self,
+        whose: &str,
+        v: &VcpuSetup,
+        usable: &CpuSet,
+        pool: &Bits,
+    ) -> Result<(Bits, Option<Bits>), Fault> {
+        let set = |cpus: &CpuSet| -> Result<Bits, Fault> {
+            if let Some(missing) = cpus.difference(usable).iter().next() {
+                return Err(bad(
+                    format!("{whose}: affinity to pCPU {missing}"),
+                    format!("name some of {usable}"),
+                ));
+            }
+            let inside = |(_, p): &(usize, &Place)| cpus.contains(p.cpu);
+            let mut bits =
+                Bits::of(self.pcpus.len(), self.pcpus.iter().enumerate().filter(inside).map(|(i, _)| i));
+            bits.keep(pool);
+            Ok(bits)
+        };
+        let affinity = v.affinity.as_ref().map_or(Ok(pool.clone()), set)?;
+        if affinity.is_empty() {
+            return Err(bad(format!("{whose}: no pCPU of its pool is in its affinity"), "widen one of them"));
+        }
+        // It says more than the hard one where it leaves out some of it, and not all.
+        let soft = v.soft_affinity.as_ref().map(set).transpose()?.map(|mut s| {
+            s.keep(&affinity);
+            s
+        });
+        let soft_affinity = soft.filter(|s| !s.is_empty() && !affinity.is_subset(s));
+        Ok((affinity, soft_affinity))
+    }
+
     fn add_vm(&mut self, setup: &Setup, vm: &VmSetup) -> Result<(), Fault> {
         let whose = format!("VM {:?}", vm.name);
         check_quota(&whose, vm.quota)?;
@@ -259,23 +307,12 @@ impl Host {
         if vm.group.is_some_and(|g| g >= setup.groups.len()) {
             return Err(bad(format!("{whose}: group {:?}", vm.group), "name one of the setup's groups"));
         }
-        let memory_node = match vm.memory_node {
-            None => None,
-            Some(id) => {
-                let on = |p: &Place| setup.topology.node_of(p.cpu).is_some_and(|n| n.id == id);
-                let Some(place) = self.pcpus.iter().find(|p| on(p)) else {
-                    return Err(bad(
-                        format!("{whose}: memory on node {id}"),
-                        "name a node with usable pCPUs",
-                    ));
-                };
-                Some(place.node)
-            }
-        };
+        let memory_node = self.memory_node(setup, vm)?;
         let above = Group(vm.group.map_or(0, |g| g as u32 + 1));
         let group = self.push_group(above, vm.weight, vm.quota, vm.quota_begins_ns);
         let (id, first) = (Vm(self.vms.len() as u32), Vcpu(self.vcpus.len() as u32));
         let mut subgroups: Vec<(u32, Group)> = Vec::new();
+        let usable = setup.topology.usable();
         for (index, v) in vm.vcpus.iter().enumerate() {
             let whose = format!("{whose}, vCPU {index}");
             v.demand.check(&whose)?;
@@ -283,33 +320,7 @@ impl Host {
             if v.reservation.is_some_and(|r| r.budget_ns == 0 || r.budget_ns > r.period_ns) {
                 return Err(bad(format!("{whose}: reservation"), "the budget is from 1 ns to the period"));
             }
-            let set = |cpus: &CpuSet| -> Result<Bits, Fault> {
-                if let Some(missing) = cpus.difference(&setup.topology.usable()).iter().next() {
-                    let usable = setup.topology.usable();
-                    return Err(bad(
-                        format!("{whose}: affinity to pCPU {missing}"),
-                        format!("name some of {usable}"),
-                    ));
-                }
-                let inside = |(_, p): &(usize, &Place)| cpus.contains(p.cpu);
-                let mut bits =
-                    Bits::of(self.pcpus.len(), self.pcpus.iter().enumerate().filter(inside).map(|(i, _)| i));
-                bits.keep(&pool);
-                Ok(bits)
-            };
-            let affinity = v.affinity.as_ref().map_or(Ok(pool.clone()), set)?;
-            if affinity.is_empty() {
-                return Err(bad(
-                    format!("{whose}: no pCPU of its pool is in its affinity"),
-                    "widen one of them",
-                ));
-            }
-            // It says more than the hard one where it leaves out some of it, and not all.
-            let soft = v.soft_affinity.as_ref().map(set).transpose()?.map(|mut s| {
-                s.keep(&affinity);
-                s
-            });
-            let soft_affinity = soft.filter(|s| !s.is_empty() && !affinity.is_subset(s));
+            let (affinity, soft_affinity) = self.affinities(&whose, v, &usable, &pool)?;
             let shared = subgroups.iter().find(|(n, _)| Some(*n) == v.subgroup).map(|(_, g)| *g);
             let own = match (shared, v.subgroup) {
                 (Some(shared), _) => shared,
