@@ -312,28 +312,54 @@ fn too_few(n: usize) -> Fault {
         .way_out("observe for longer, or check that the recording is whole")
 }
 
+fn thread_model(role: Role, tid: Tid, s: &Sum, window_ns: u64) -> ThreadModel {
+    let rate = |n: Option<u64>| n.filter(|_| s.seen_ns > 0).map(|n| n as f64 * 1e9 / s.seen_ns as f64);
+    ThreadModel {
+        role,
+        tid,
+        seen: s.seen_ns as f64 / window_ns as f64,
+        shares: s.counters.shares(s.seen_ns),
+        switches_per_s: rate(s.counters.switches),
+        preemptions_per_s: rate(s.counters.preemptions),
+        wakeups_per_s: rate(s.counters.wakeups),
+        migrations_per_s: rate(s.counters.migrations),
+        wake_latency: s.counters.wake_latency.as_ref().and_then(Quantiles::of),
+        ready_spell: s.counters.ready_spell.as_ref().and_then(Quantiles::of),
+        last_cpu: s.last_cpu,
+    }
+}
+
+/// A VM's own samples over a window.
+struct Samples<'a> {
+    id: &'a VmId,
+    batches: &'a [Batch],
+}
+
+impl<'a> Samples<'a> {
+    fn in_batch(&self, batch: &'a Batch) -> Option<&'a VmSample> {
+        batch.vms.iter().find(|v| v.vm == *self.id)
+    }
+
+    /// The newest sample's value that is not `None`.
+    fn last<T>(&self, of: fn(&VmSample) -> Option<T>) -> Option<T> {
+        self.batches.iter().rev().find_map(|b| self.in_batch(b).and_then(of))
+    }
+
+    /// The rise of a count per second.
+    fn per_s(&self, count: fn(&VmSample) -> Option<u64>) -> Option<f64> {
+        // Who counts may come later or go before: then it is of the time that it was there.
+        let of = |b: &'a Batch| Some((b.mono_ns, self.in_batch(b).and_then(count)?));
+        let (from_ns, before) = self.batches.iter().find_map(of)?;
+        let (to_ns, now) = self.batches.iter().rev().find_map(of)?;
+        let n = rise(Some(before), Some(now))?;
+        (to_ns > from_ns).then(|| n as f64 * 1e9 / (to_ns - from_ns) as f64)
+    }
+}
+
 fn vm_model(id: &VmId, name: &str, mine: &[(&ThreadKey<'_>, &Sum)], batches: &[Batch]) -> VmModel {
     let window_ns = batches[batches.len() - 1].mono_ns - batches[0].mono_ns;
-    let threads: Vec<ThreadModel> = mine
-        .iter()
-        .map(|((_, role, tid), s)| {
-            let rate =
-                |n: Option<u64>| n.filter(|_| s.seen_ns > 0).map(|n| n as f64 * 1e9 / s.seen_ns as f64);
-            ThreadModel {
-                role: *role,
-                tid: *tid,
-                seen: s.seen_ns as f64 / window_ns as f64,
-                shares: s.counters.shares(s.seen_ns),
-                switches_per_s: rate(s.counters.switches),
-                preemptions_per_s: rate(s.counters.preemptions),
-                wakeups_per_s: rate(s.counters.wakeups),
-                migrations_per_s: rate(s.counters.migrations),
-                wake_latency: s.counters.wake_latency.as_ref().and_then(Quantiles::of),
-                ready_spell: s.counters.ready_spell.as_ref().and_then(Quantiles::of),
-                last_cpu: s.last_cpu,
-            }
-        })
-        .collect();
+    let threads: Vec<ThreadModel> =
+        mine.iter().map(|((_, role, tid), s)| thread_model(*role, *tid, s, window_ns)).collect();
     let vcpu_sums = || mine.iter().filter(|((_, role, _), _)| role.vcpu().is_some()).map(|(_, s)| *s);
     let together = |of: fn(&ThreadCounters) -> &Option<Histogram>| {
         let all = vcpu_sums().filter_map(|s| of(&s.counters).as_ref());
@@ -352,17 +378,10 @@ fn vm_model(id: &VmId, name: &str, mine: &[(&ThreadKey<'_>, &Sum)], batches: &[B
         (Some(_), false) => Shares::default(),
         _ => Shares::sum(threads.iter().filter(is_vcpu).map(|t| &t.shares)),
     };
-    // Who counts may come later or go before: then it is of the time that it was there.
-    let per_s = |count: fn(&VmSample) -> Option<u64>| {
-        let of = |b: &Batch| Some((b.mono_ns, b.vms.iter().find(|v| v.vm == *id).and_then(count)?));
-        let (from_ns, before) = batches.iter().find_map(of)?;
-        let (to_ns, now) = batches.iter().rev().find_map(of)?;
-        let n = rise(Some(before), Some(now))?;
-        (to_ns > from_ns).then(|| n as f64 * 1e9 / (to_ns - from_ns) as f64)
-    };
-    let timers_per_s = per_s(|v| Some(v.timers?.asked));
+    let samples = Samples { id, batches };
+    let timers_per_s = samples.per_s(|v| Some(v.timers?.asked));
     let of_timers = |count: fn(&VmSample) -> Option<u64>| {
-        timers_per_s.zip(per_s(count)).filter(|(all, _)| *all > 0.0).map(|(all, some)| some / all)
+        timers_per_s.zip(samples.per_s(count)).filter(|(all, _)| *all > 0.0).map(|(all, some)| some / all)
     };
     VmModel {
         id: id.clone(),
@@ -370,22 +389,15 @@ fn vm_model(id: &VmId, name: &str, mine: &[(&ThreadKey<'_>, &Sum)], batches: &[B
         group,
         worlds: told.map(|(worlds, _)| worlds),
         vcpus,
-        throttled_per_s: per_s(|v| v.throttled_periods),
-        io_per_s: per_s(|v| v.io),
+        throttled_per_s: samples.per_s(|v| v.throttled_periods),
+        io_per_s: samples.per_s(|v| v.io),
         timers_per_s,
         timers_late: of_timers(|v| Some(v.timers?.late)),
         timers_refused: of_timers(|v| Some(v.timers?.refused)),
         wake_latency: together(|c| &c.wake_latency),
         ready_spell: together(|c| &c.ready_spell),
-        memory_by_node: batches
-            .iter()
-            .rev()
-            .find_map(|b| b.vms.iter().find(|v| v.vm == *id).and_then(|v| v.memory_by_node.clone())),
-        memory_local: batches
-            .iter()
-            .rev()
-            .find_map(|b| b.vms.iter().find(|v| v.vm == *id)?.memory_local_ppm)
-            .map(|ppm| f64::from(ppm) / 1e6),
+        memory_by_node: samples.last(|v| v.memory_by_node.clone()),
+        memory_local: samples.last(|v| v.memory_local_ppm).map(|ppm| f64::from(ppm) / 1e6),
         threads,
     }
 }

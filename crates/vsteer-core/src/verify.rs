@@ -7,7 +7,7 @@
 
 use crate::Interval;
 use crate::forecast::Forecast;
-use crate::model::{HostModel, Shares, series};
+use crate::model::{HostModel, Shares, VmModel, series};
 use crate::nouns::{Batch, VmId};
 use crate::stats::{Comparison, compare};
 use serde::{Deserialize, Serialize};
@@ -190,6 +190,14 @@ fn waited(before: &[Batch], after: &[Batch], vm: &VmId) -> (Vec<f64>, Vec<f64>, 
     }
 }
 
+/// One quantity of a VM in both recordings.
+struct Compared<'a> {
+    vm: &'a VmModel,
+    quantity: Quantity,
+    with_limited: bool,
+    comparison: Comparison,
+}
+
 /// Compares two recordings. The models name the VMs; `forecast` is the plan's, where there was one.
 pub fn verify(
     before: (&HostModel, &[Batch]),
@@ -197,12 +205,26 @@ pub fn verify(
     forecast: Option<&Forecast>,
     options: Options,
 ) -> Verdict {
-    let mut not_compared = Vec::new();
-    let mut raw = Vec::new();
+    let (compared, not_compared) = compare_all(before, after);
+    let alpha = options.alpha / compared.len().max(1) as f64;
+    let mut findings: Vec<Finding> =
+        compared.into_iter().map(|c| finding(c, alpha, forecast, options)).collect();
+    findings.sort_by(|a, b| {
+        let size = |f: &Finding| f.comparison.difference().abs();
+        a.quantity.cmp(&b.quantity).then(size(b).total_cmp(&size(a)))
+    });
+    Verdict { options, findings, not_compared }
+}
+
+fn compare_all<'a>(
+    before: (&'a HostModel, &[Batch]),
+    after: (&HostModel, &[Batch]),
+) -> (Vec<Compared<'a>>, Vec<NotCompared>) {
+    let (mut compared, mut not_compared) = (Vec::new(), Vec::new());
     for vm in &before.0.vms {
+        let mut not = |why: String| not_compared.push(NotCompared { name: vm.name.clone(), why });
         if after.0.vm(&vm.id).is_none() {
-            not_compared
-                .push(NotCompared { name: vm.name.clone(), why: "it is not in the second recording".into() });
+            not("it is not in the second recording".into());
             continue;
         }
         for quantity in Quantity::ALL {
@@ -214,15 +236,12 @@ pub fn verify(
                 }
             };
             match compare(&a, &b) {
-                Some(c) => raw.push((vm, quantity, with_limited, c)),
-                None => not_compared.push(NotCompared {
-                    name: vm.name.clone(),
-                    why: format!(
-                        "{quantity:?}: {} and {} samples are too few; observe for longer",
-                        a.len(),
-                        b.len()
-                    ),
-                }),
+                Some(comparison) => compared.push(Compared { vm, quantity, with_limited, comparison }),
+                None => not(format!(
+                    "{quantity:?}: {} and {} samples are too few; observe for longer",
+                    a.len(),
+                    b.len()
+                )),
             }
         }
     }
@@ -230,42 +249,37 @@ pub fn verify(
         not_compared
             .push(NotCompared { name: vm.name.clone(), why: "it is not in the first recording".into() });
     }
-    let alpha = options.alpha / raw.len().max(1) as f64;
-    let mut findings: Vec<Finding> = raw
-        .into_iter()
-        .map(|(vm, quantity, with_limited, comparison)| {
-            let half_width = comparison.half_width(alpha);
-            let difference = comparison.difference();
-            let shown = difference.abs() > half_width.max(options.least);
-            let outcome = match (shown, (difference > 0.0) == quantity.more_is_better()) {
-                (false, _) => Outcome::NoDifference,
-                (true, true) => Outcome::Better,
-                (true, false) => Outcome::Worse,
-            };
-            let told = forecast.and_then(|f| f.vms.iter().find(|v| v.vm == vm.id));
-            let expected = told.and_then(|f| match quantity {
-                // What was foretold with limited is no forecast of ready alone, nor the other way round.
-                Quantity::Ready => (f.with_limited == with_limited).then_some(f.ready_after),
-                Quantity::Run => Some(f.run_after),
-            });
-            Finding {
-                vm: vm.id.clone(),
-                name: vm.name.clone(),
-                quantity,
-                with_limited,
-                comparison,
-                outcome,
-                half_width,
-                smallest_visible: comparison.smallest_visible(alpha, options.power).max(options.least),
-                forecast: expected,
-            }
-        })
-        .collect();
-    findings.sort_by(|a, b| {
-        let size = |f: &Finding| f.comparison.difference().abs();
-        a.quantity.cmp(&b.quantity).then(size(b).total_cmp(&size(a)))
+    (compared, not_compared)
+}
+
+/// Judges a comparison at the level of significance `alpha`.
+fn finding(compared: Compared<'_>, alpha: f64, forecast: Option<&Forecast>, options: Options) -> Finding {
+    let Compared { vm, quantity, with_limited, comparison } = compared;
+    let half_width = comparison.half_width(alpha);
+    let difference = comparison.difference();
+    let shown = difference.abs() > half_width.max(options.least);
+    let outcome = match (shown, (difference > 0.0) == quantity.more_is_better()) {
+        (false, _) => Outcome::NoDifference,
+        (true, true) => Outcome::Better,
+        (true, false) => Outcome::Worse,
+    };
+    let told = forecast.and_then(|f| f.vms.iter().find(|v| v.vm == vm.id));
+    let expected = told.and_then(|f| match quantity {
+        // What was foretold with limited is no forecast of ready alone, nor the other way round.
+        Quantity::Ready => (f.with_limited == with_limited).then_some(f.ready_after),
+        Quantity::Run => Some(f.run_after),
     });
-    Verdict { options, findings, not_compared }
+    Finding {
+        vm: vm.id.clone(),
+        name: vm.name.clone(),
+        quantity,
+        with_limited,
+        comparison,
+        outcome,
+        half_width,
+        smallest_visible: comparison.smallest_visible(alpha, options.power).max(options.least),
+        forecast: expected,
+    }
 }
 
 #[cfg(test)]

@@ -114,6 +114,15 @@ fn on_the_way(
     std::iter::once(Ok(Stage { steps: 0, forecast: unchanged })).chain(after).collect()
 }
 
+/// A proposal that keeps the rules.
+struct Fit {
+    action: &'static Action,
+    steps: Vec<Step>,
+    forecast: Forecast,
+    /// How long the delayed VMs would still wait, as a sum of shares.
+    wait: f64,
+}
+
 /// The same by any method of forecasting what steps do; that of none is what was measured, simulated.
 ///
 /// # Errors
@@ -126,66 +135,14 @@ pub fn plan_by(
     only: Option<&str>,
     forecaster: &mut dyn Forecaster,
 ) -> Result<Plan, Fault> {
-    if let Some(name) = only
-        && !ACTIONS.iter().any(|a| a.name == name)
-    {
-        let known: Vec<&str> = ACTIONS.iter().map(|a| a.name).collect();
-        return Err(Fault::new(FaultKind::Usage, format!("no action is called {name:?}"))
-            .way_out(format!("known: {}", known.join(", "))));
+    if let Some(name) = only {
+        known(name)?;
     }
-    let ids: Vec<&VmId> = model
-        .vms
-        .iter()
-        .filter(|vm| {
-            is_sleeper(vm, &limits.thresholds) && is_delayed_by_others(vm, model, &limits.thresholds)
-        })
-        .map(|vm| &vm.id)
-        .collect();
-    let delayed = config.vms.iter().filter(|vm| ids.contains(&&vm.id)).collect();
-    let context = Context { config, model, limits, delayed };
-    let on_vsphere = config.keeps_settings();
+    let context = Context { config, model, limits, delayed: delayed(config, model, &limits) };
     let unchanged = forecaster.forecast(&[])?;
-    let waits_now: f64 = {
-        let before = |f: &&VmForecast| context.delayed.iter().any(|d| d.id == f.vm);
-        unchanged.vms.iter().filter(before).map(|f| f.ready_before).sum()
-    };
-
-    let mut fit: Vec<(&Action, Vec<Step>, Forecast, f64)> = Vec::new();
-    let mut alternatives = Vec::new();
-    for action in ACTIONS.iter().filter(|a| only.map_or(!a.asked_only, |name| a.name == name)) {
-        let proposed = match (on_vsphere, ON_VSPHERE.contains(&action.name)) {
-            (true, false) => Err("vSphere has no such setting, or vsteer does not set it there".to_owned()),
-            _ => (action.propose)(&context),
-        };
-        match proposed {
-            Err(why_not) => {
-                alternatives.push(Alternative {
-                    title: action.doc.to_owned(),
-                    why_not,
-                    forecast: unchanged.clone(),
-                });
-            }
-            Ok(steps) => {
-                let forecast = forecaster.forecast(&steps)?;
-                let broken = broken_rule(&forecast, &limits).or_else(|| appetite(&context, &steps));
-                match broken.filter(|_| only.is_none()) {
-                    Some(why_not) => {
-                        alternatives.push(Alternative { title: action.doc.to_owned(), why_not, forecast });
-                    }
-                    None => {
-                        let wait = remaining_wait(&forecast, &context.delayed);
-                        fit.push((action, steps, forecast, wait));
-                    }
-                }
-            }
-        }
-    }
-    // Two proposals within a tenth of the present wait of each other are alike: then the gentler one.
-    let least = fit.iter().map(|(.., wait)| *wait).fold(f64::INFINITY, f64::min);
-    fit.sort_by_key(|(action, ..)| action.severity);
-    let chosen = fit.iter().position(|(.., wait)| *wait <= least + 0.1 * waits_now);
-    let mut plan = match chosen.map(|i| fit.remove(i)) {
-        Some((action, steps, forecast, _)) => {
+    let (mut fit, mut alternatives) = proposals(&context, only, &unchanged, forecaster)?;
+    let mut plan = match gentlest(&mut fit, waits(&context, &unchanged)) {
+        Some(Fit { action, steps, forecast, .. }) => {
             Plan::new(config.clone(), action.doc.to_owned(), steps, scope, forecast)
         }
         None => {
@@ -197,7 +154,7 @@ pub fn plan_by(
             Plan::new(config.clone(), title.to_owned(), Vec::new(), scope, unchanged.clone())
         }
     };
-    for (action, _, forecast, wait) in fit {
+    for Fit { action, forecast, wait, .. } in fit {
         let why_not = format!(
             "the delayed VMs would still wait {:.1} % of a pCPU, against {:.1} %",
             100.0 * wait,
@@ -208,4 +165,77 @@ pub fn plan_by(
     plan.alternatives = alternatives;
     plan.on_the_way = on_the_way(unchanged, &plan.steps, forecaster)?;
     Ok(plan)
+}
+
+/// Is an action called that?
+fn known(name: &str) -> Result<(), Fault> {
+    if ACTIONS.iter().any(|a| a.name == name) {
+        return Ok(());
+    }
+    let known: Vec<&str> = ACTIONS.iter().map(|a| a.name).collect();
+    Err(Fault::new(FaultKind::Usage, format!("no action is called {name:?}"))
+        .way_out(format!("known: {}", known.join(", "))))
+}
+
+/// The VMs that mostly sleep and are kept waiting.
+fn delayed<'a>(config: &'a HostConfig, model: &HostModel, limits: &Limits) -> Vec<&'a VmConfig> {
+    let thresholds = &limits.thresholds;
+    let ids: Vec<&VmId> = model
+        .vms
+        .iter()
+        .filter(|vm| is_sleeper(vm, thresholds) && is_delayed_by_others(vm, model, thresholds))
+        .map(|vm| &vm.id)
+        .collect();
+    config.vms.iter().filter(|vm| ids.contains(&&vm.id)).collect()
+}
+
+/// How long the delayed VMs wait now, as a sum of shares.
+fn waits(context: &Context<'_>, unchanged: &Forecast) -> f64 {
+    let before = |f: &&VmForecast| context.delayed.iter().any(|d| d.id == f.vm);
+    unchanged.vms.iter().filter(before).map(|f| f.ready_before).sum()
+}
+
+/// Asks every action. Returns the proposals that keep the rules, and the others with the reason. An action named by
+/// `only` may break the rules.
+fn proposals(
+    context: &Context<'_>,
+    only: Option<&str>,
+    unchanged: &Forecast,
+    forecaster: &mut dyn Forecaster,
+) -> Result<(Vec<Fit>, Vec<Alternative>), Fault> {
+    let on_vsphere = context.config.keeps_settings();
+    let (mut fit, mut aside) = (Vec::new(), Vec::new());
+    for action in ACTIONS.iter().filter(|a| only.map_or(!a.asked_only, |name| a.name == name)) {
+        let title = action.doc.to_owned();
+        let proposed = match (on_vsphere, ON_VSPHERE.contains(&action.name)) {
+            (true, false) => Err("vSphere has no such setting, or vsteer does not set it there".to_owned()),
+            _ => (action.propose)(context),
+        };
+        let steps = match proposed {
+            Err(why_not) => {
+                aside.push(Alternative { title, why_not, forecast: unchanged.clone() });
+                continue;
+            }
+            Ok(steps) => steps,
+        };
+        let forecast = forecaster.forecast(&steps)?;
+        let broken = broken_rule(&forecast, &context.limits).or_else(|| appetite(context, &steps));
+        match broken.filter(|_| only.is_none()) {
+            Some(why_not) => aside.push(Alternative { title, why_not, forecast }),
+            None => {
+                let wait = remaining_wait(&forecast, &context.delayed);
+                fit.push(Fit { action, steps, forecast, wait });
+            }
+        }
+    }
+    Ok((fit, aside))
+}
+
+/// Takes the chosen proposal out of `fit` and leaves the others, the gentlest first.
+fn gentlest(fit: &mut Vec<Fit>, waits_now: f64) -> Option<Fit> {
+    // Two proposals within a tenth of the present wait of each other are alike: then the gentler one.
+    let least = fit.iter().map(|f| f.wait).fold(f64::INFINITY, f64::min);
+    fit.sort_by_key(|f| f.action.severity);
+    let chosen = fit.iter().position(|f| f.wait <= least + 0.1 * waits_now);
+    chosen.map(|i| fit.remove(i))
 }

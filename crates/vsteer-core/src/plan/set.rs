@@ -19,7 +19,9 @@
 //! Left out: pools, classes, memory: actions propose those ([`super::advise`]).
 
 use crate::forecast::fluid;
-use crate::nouns::{GuestTopology, HostConfig, LatencySensitivity, Quota, Reserved, VmConfig, VmThread};
+use crate::nouns::{
+    GuestTopology, HostConfig, LatencySensitivity, Quota, Reserved, VmConfig, VmThread, VsphereVm,
+};
 use crate::setting;
 use crate::setting::{Change, QuotaScope, Step};
 use crate::span::Span;
@@ -159,146 +161,146 @@ fn of_setting(config: &HostConfig, setting: &Setting) -> Result<Vec<Step>, Fault
     Ok(changes(config, vm, &setting.what)?.into_iter().map(step).collect())
 }
 
+fn fault(vm: &VmConfig, kind: FaultKind, what: &str) -> Fault {
+    Fault::new(kind, format!("--set {:?}: {what}", vm.name))
+}
+
+fn bad(vm: &VmConfig, what: &str) -> Fault {
+    fault(vm, FaultKind::BadInput, what)
+}
+
+fn unsupported(vm: &VmConfig, what: &str) -> Fault {
+    fault(vm, FaultKind::Unsupported, what)
+}
+
 fn changes(config: &HostConfig, vm: &VmConfig, what: &What) -> Result<Vec<Change>, Fault> {
-    let bad = |what: String, way_out: &str| {
-        Fault::new(FaultKind::BadInput, format!("--set {:?}: {what}", vm.name)).way_out(way_out)
-    };
-    let unsupported = |what: &str| Fault::new(FaultKind::Unsupported, format!("--set {:?}: {what}", vm.name));
-    let usable = config.topology.usable();
-    let anywhere = vm.pool.as_ref().map_or_else(|| usable.clone(), |pool| pool.cpus.clone());
-    let named = |cpus: &Option<CpuSet>| match cpus {
-        Some(cpus) if cpus.is_empty() || !cpus.difference(&anywhere).is_empty() => {
-            Err(bad(format!("pCPUs {cpus} are not all there for it"), &format!("there are: {anywhere}")))
-        }
-        Some(cpus) => Ok(cpus.clone()),
-        None if vm.pool.is_none() => Ok(config.housekeeping()),
-        None => Ok(anywhere.clone()),
-    };
     if vm.manager.keeps_settings() {
         return on_vsphere(config, vm, what);
     }
-    Ok(match what {
+    match what {
         What::LimitMhz(_)
         | What::ReservationMhz(_)
         | What::Nodes(_)
         | What::CoresPerSocket(_)
-        | What::Latency(_) => {
-            return Err(unsupported("only vSphere has such a setting").way_out(
-                "a limit is in pCPUs elsewhere; `--only topology` and `--only node` propose the rest",
-            ));
-        }
-        What::Weight(number) => {
-            let from = vm.weight.ok_or_else(|| unsupported("it has no weight of its own"))?;
-            let to = from.on_same_scale(number.round());
-            if (to.number() as f64 - number).abs() > 1e-9 {
-                return Err(bad(
-                    format!("a weight of {number} cannot be"),
-                    &format!("it is {from} now; the nearest is {to}"),
-                ));
-            }
-            Vec::from_iter((from != to).then_some(Change::Weight(setting::Weight { from, to })))
-        }
-        What::Limit(pcpus) => {
-            let (scope, from) = (QuotaScope::WholeVm, vm.limits.whole_vm);
-            let period_us = from.map_or(PERIOD_US, |q| q.period_us);
-            let to =
-                pcpus.map(|pcpus| Quota { quota_us: (pcpus * period_us as f64).round() as u64, period_us });
-            if to.is_some_and(|q| q.quota_us < 1_000) {
-                return Err(bad(
-                    "less than 1 ms a period cannot be held".to_owned(),
-                    "give more pCPUs, such as 0.1",
-                ));
-            }
-            Vec::from_iter((from != to).then_some(Change::Quota(setting::Quota { scope, from, to })))
-        }
-        What::Pin(vcpu, cpus) => {
-            let to = named(cpus)?;
-            let pin = |t: &VmThread| {
-                Change::Affinity(setting::Affinity {
-                    role: t.role,
-                    tid: t.tid,
-                    from: t.affinity.clone(),
-                    to: to.clone(),
-                })
-            };
-            vcpus(vm, *vcpu)?.into_iter().filter(|t| t.affinity != to).map(pin).collect()
+        | What::Latency(_) => Err(unsupported(vm, "only vSphere has such a setting")
+            .way_out("a limit is in pCPUs elsewhere; `--only topology` and `--only node` propose the rest")),
+        What::Weight(number) => weight(vm, *number),
+        What::Limit(pcpus) => limit(vm, *pcpus),
+        What::Pin(vcpu, cpus) => pins(vm, *vcpu, named(config, vm, cpus)?),
+        What::Prefer(..) if vm.pool.is_none() => {
+            Err(unsupported(vm, "only Xen has pCPUs that a vCPU prefers").way_out("pin it"))
         }
         What::Prefer(vcpu, cpus) => {
-            if vm.pool.is_none() {
-                return Err(unsupported("only Xen has pCPUs that a vCPU prefers").way_out("pin it"));
-            }
-            let to = cpus.as_ref().map(|_| named(cpus)).transpose()?;
-            let of = |t: &VmThread| {
-                Change::Preference(setting::Preference {
-                    role: t.role,
-                    tid: t.tid,
-                    from: t.prefers.clone(),
-                    to: to.clone(),
-                })
-            };
-            vcpus(vm, *vcpu)?.into_iter().filter(|t| t.prefers != to).map(of).collect()
+            preferences(vm, *vcpu, cpus.as_ref().map(|_| named(config, vm, cpus)).transpose()?)
         }
-        What::Budget(vcpu, to) => {
-            let mut all = Vec::new();
-            for t in vcpus(vm, *vcpu)? {
-                let from = t.reserved.ok_or_else(|| {
-                    unsupported("its scheduler reserves nothing")
-                        .way_out("Xen's RTDS does; here, give it weight or a limit")
-                })?;
-                all.extend((from != *to).then_some(Change::Reservation(setting::Reservation {
-                    role: t.role,
-                    tid: t.tid,
-                    from,
-                    to: *to,
-                })));
-            }
-            all
+        What::Budget(vcpu, to) => budgets(vm, *vcpu, *to),
+    }
+}
+
+/// The pCPUs that a setting names. `any` stands for all pCPUs on which the VM may run.
+fn named(config: &HostConfig, vm: &VmConfig, cpus: &Option<CpuSet>) -> Result<CpuSet, Fault> {
+    let anywhere = vm.pool.as_ref().map_or_else(|| config.topology.usable(), |pool| pool.cpus.clone());
+    match cpus {
+        Some(cpus) if cpus.is_empty() || !cpus.difference(&anywhere).is_empty() => {
+            let wrong = bad(vm, &format!("pCPUs {cpus} are not all there for it"));
+            Err(wrong.way_out(format!("there are: {anywhere}")))
         }
-    })
+        Some(cpus) => Ok(cpus.clone()),
+        None if vm.pool.is_none() => Ok(config.housekeeping()),
+        None => Ok(anywhere),
+    }
+}
+
+fn weight(vm: &VmConfig, number: f64) -> Result<Vec<Change>, Fault> {
+    let from = vm.weight.ok_or_else(|| unsupported(vm, "it has no weight of its own"))?;
+    let to = from.on_same_scale(number.round());
+    if (to.number() as f64 - number).abs() > 1e-9 {
+        let wrong = bad(vm, &format!("a weight of {number} cannot be"));
+        return Err(wrong.way_out(format!("it is {from} now; the nearest is {to}")));
+    }
+    Ok(Vec::from_iter((from != to).then_some(Change::Weight(setting::Weight { from, to }))))
+}
+
+fn limit(vm: &VmConfig, pcpus: Option<f64>) -> Result<Vec<Change>, Fault> {
+    let (scope, from) = (QuotaScope::WholeVm, vm.limits.whole_vm);
+    let period_us = from.map_or(PERIOD_US, |q| q.period_us);
+    let to = pcpus.map(|pcpus| Quota { quota_us: (pcpus * period_us as f64).round() as u64, period_us });
+    if to.is_some_and(|q| q.quota_us < 1_000) {
+        return Err(bad(vm, "less than 1 ms a period cannot be held").way_out("give more pCPUs, such as 0.1"));
+    }
+    Ok(Vec::from_iter((from != to).then_some(Change::Quota(setting::Quota { scope, from, to }))))
+}
+
+fn pins(vm: &VmConfig, vcpu: Option<u32>, to: CpuSet) -> Result<Vec<Change>, Fault> {
+    let pin = |t: &VmThread| {
+        Change::Affinity(setting::Affinity {
+            role: t.role,
+            tid: t.tid,
+            from: t.affinity.clone(),
+            to: to.clone(),
+        })
+    };
+    Ok(vcpus(vm, vcpu)?.into_iter().filter(|t| t.affinity != to).map(pin).collect())
+}
+
+fn preferences(vm: &VmConfig, vcpu: Option<u32>, to: Option<CpuSet>) -> Result<Vec<Change>, Fault> {
+    let of = |t: &VmThread| {
+        Change::Preference(setting::Preference {
+            role: t.role,
+            tid: t.tid,
+            from: t.prefers.clone(),
+            to: to.clone(),
+        })
+    };
+    Ok(vcpus(vm, vcpu)?.into_iter().filter(|t| t.prefers != to).map(of).collect())
+}
+
+fn budgets(vm: &VmConfig, vcpu: Option<u32>, to: Reserved) -> Result<Vec<Change>, Fault> {
+    let mut all = Vec::new();
+    for t in vcpus(vm, vcpu)? {
+        let from = t.reserved.ok_or_else(|| {
+            unsupported(vm, "its scheduler reserves nothing")
+                .way_out("Xen's RTDS does; here, give it weight or a limit")
+        })?;
+        let change = setting::Reservation { role: t.role, tid: t.tid, from, to };
+        all.extend((from != to).then_some(Change::Reservation(change)));
+    }
+    Ok(all)
+}
+
+/// The present value is unknown, so vsteer could not restore it.
+fn untold(vm: &VmConfig, what: &str) -> Fault {
+    unsupported(vm, &format!("its {what} now is not told")).way_out(
+        "observe it over the API (--connect vsphere://USER@HOST), or say it in host.toml beside esxtop's file",
+    )
 }
 
 /// The same of a VM on vSphere, where a setting is of the VM as a whole.
 fn on_vsphere(config: &HostConfig, vm: &VmConfig, what: &What) -> Result<Vec<Change>, Fault> {
-    let fault = |kind: FaultKind, why: &str| Fault::new(kind, format!("--set {:?}: {why}", vm.name));
-    let unsupported = |why: &str| fault(FaultKind::Unsupported, why);
-    let untold = |what: &str| {
-        unsupported(&format!("its {what} now is not told")).way_out(
-            "observe it over the API (--connect vsphere://USER@HOST), or say it in host.toml beside esxtop's file",
-        )
-    };
     let of = vm.vsphere.clone().unwrap_or_default();
     let known = |set: &Option<CpuSet>, there: &CpuSet, of: &str| match set {
         Some(set) if set.is_empty() || !set.difference(there).is_empty() => {
-            let wrong = fault(FaultKind::BadInput, &format!("{of} {set} are not all there"));
+            let wrong = bad(vm, &format!("{of} {set} are not all there"));
             Err(wrong.way_out(format!("there are: {there}")))
         }
         _ => Ok(()),
     };
     let change = match what {
-        What::Weight(number) => {
-            let from = vm.weight.ok_or_else(|| untold("number of shares"))?;
-            let to = from.on_same_scale(number.round());
-            if (to.number() as f64 - number).abs() > 1e-9 {
-                let wrong = fault(FaultKind::BadInput, &format!("{number} shares cannot be"));
-                return Err(wrong.way_out(format!("the nearest is {to}")));
-            }
-            Change::Weight(setting::Weight { from, to })
-        }
+        What::Weight(number) => shares(vm, *number)?,
         What::LimitMhz(to) => Change::LimitMhz(setting::LimitMhz {
-            from: of.limit_mhz.ok_or_else(|| untold("limit"))?,
+            from: of.limit_mhz.ok_or_else(|| untold(vm, "limit"))?,
             to: Some(*to),
         }),
         What::Limit(None) => Change::LimitMhz(setting::LimitMhz {
-            from: of.limit_mhz.ok_or_else(|| untold("limit"))?,
+            from: of.limit_mhz.ok_or_else(|| untold(vm, "limit"))?,
             to: None,
         }),
         What::Limit(Some(_)) => {
-            return Err(
-                unsupported("a limit of vSphere's is in MHz").way_out("VM:limit=2000MHz, VM:limit=none")
-            );
+            let wrong = unsupported(vm, "a limit of vSphere's is in MHz");
+            return Err(wrong.way_out("VM:limit=2000MHz, VM:limit=none"));
         }
         What::ReservationMhz(to) => Change::ReservationMhz(setting::ReservationMhz {
-            from: of.reservation_mhz.ok_or_else(|| untold("reservation"))?,
+            from: of.reservation_mhz.ok_or_else(|| untold(vm, "reservation"))?,
             to: *to,
         }),
         What::Pin(None, to) => {
@@ -306,38 +308,49 @@ fn on_vsphere(config: &HostConfig, vm: &VmConfig, what: &What) -> Result<Vec<Cha
             Change::VmAffinity(setting::VmAffinity { from: of.cpu_affinity, to: to.clone() })
         }
         What::Pin(Some(_), _) => {
-            return Err(
-                unsupported("vSphere keeps all vCPUs of a VM on the same pCPUs").way_out("VM:pin=PCPUS|any")
-            );
+            let wrong = unsupported(vm, "vSphere keeps all vCPUs of a VM on the same pCPUs");
+            return Err(wrong.way_out("VM:pin=PCPUS|any"));
         }
         What::Nodes(to) => {
             let there = config.topology.nodes().iter().filter(|n| !n.cpus.is_empty()).map(|n| n.id.0);
             known(to, &there.collect(), "nodes")?;
             Change::NodeAffinity(setting::NodeAffinity { from: of.node_affinity, to: to.clone() })
         }
-        What::CoresPerSocket(cores) => {
-            let vcpus = vm.vcpu_count() as u32;
-            if vcpus == 0 || !vcpus.is_multiple_of(*cores) {
-                let wrong = format!("{cores} cores per socket do not divide {vcpus} vCPUs");
-                return Err(fault(FaultKind::BadInput, &wrong).way_out("vsteer numa says which do"));
-            }
-            let to = GuestTopology { sockets: vcpus / cores, cores: *cores, threads: 1 };
-            Change::Topology(setting::Topology { from: vm.guest_topology, to })
-        }
-        What::Latency(to) => {
-            let from = of.latency.ok_or_else(|| untold("latency sensitivity"))?;
-            if *to == LatencySensitivity::High && of.memory_reserved == Some(false) {
-                return Err(unsupported(
-                    "a high latency sensitivity wants all its memory reserved, and it is not",
-                )
-                .way_out("reserve all of the VM's memory first"));
-            }
-            Change::Latency(setting::Latency { from, to: *to })
-        }
-        What::Prefer(..) | What::Budget(..) => return Err(unsupported("only Xen has such a setting")),
+        What::CoresPerSocket(cores) => guest_topology(vm, *cores)?,
+        What::Latency(to) => latency(vm, &of, *to)?,
+        What::Prefer(..) | What::Budget(..) => return Err(unsupported(vm, "only Xen has such a setting")),
     };
     let undone = change.undo();
     Ok(Vec::from_iter((undone.as_ref() != Some(&change)).then_some(change)))
+}
+
+fn shares(vm: &VmConfig, number: f64) -> Result<Change, Fault> {
+    let from = vm.weight.ok_or_else(|| untold(vm, "number of shares"))?;
+    let to = from.on_same_scale(number.round());
+    if (to.number() as f64 - number).abs() > 1e-9 {
+        let wrong = bad(vm, &format!("{number} shares cannot be"));
+        return Err(wrong.way_out(format!("the nearest is {to}")));
+    }
+    Ok(Change::Weight(setting::Weight { from, to }))
+}
+
+fn guest_topology(vm: &VmConfig, cores: u32) -> Result<Change, Fault> {
+    let vcpus = vm.vcpu_count() as u32;
+    if vcpus == 0 || !vcpus.is_multiple_of(cores) {
+        let wrong = format!("{cores} cores per socket do not divide {vcpus} vCPUs");
+        return Err(bad(vm, &wrong).way_out("vsteer numa says which do"));
+    }
+    let to = GuestTopology { sockets: vcpus / cores, cores, threads: 1 };
+    Ok(Change::Topology(setting::Topology { from: vm.guest_topology, to }))
+}
+
+fn latency(vm: &VmConfig, of: &VsphereVm, to: LatencySensitivity) -> Result<Change, Fault> {
+    let from = of.latency.ok_or_else(|| untold(vm, "latency sensitivity"))?;
+    if to == LatencySensitivity::High && of.memory_reserved == Some(false) {
+        let why = "a high latency sensitivity wants all its memory reserved, and it is not";
+        return Err(unsupported(vm, why).way_out("reserve all of the VM's memory first"));
+    }
+    Ok(Change::Latency(setting::Latency { from, to }))
 }
 
 /// One of its vCPUs, or all.
