@@ -221,86 +221,100 @@ pub fn rows(table: &str, batch: &Batch, past: Option<&mut Past>) -> RecordBatch 
     };
     let stamp = |v: u64| numbers::<UInt64Type>(std::iter::repeat_n(Some(v), n));
     let mut columns = vec![stamp(batch.mono_ns), stamp(batch.unix_ns)];
-    match table {
-        "thread" => {
-            let t = &batch.threads;
-            columns.push(texts(t.iter().map(|t| t.vm.0.clone())));
-            columns.push(texts(t.iter().map(|t| t.role.to_string())));
-            columns.push(numbers::<UInt32Type>(t.iter().map(|t| Some(t.tid.0))));
-            columns.push(numbers::<UInt32Type>(t.iter().map(|t| t.last_cpu)));
-            columns.push(numbers::<UInt64Type>(t.iter().map(|t| t.waiting_ns)));
-            for counter in COUNTERS {
-                columns.push(numbers::<UInt64Type>(t.iter().map(|t| (counter.get)(&t.counters))));
-            }
-            let mut before: [Vec<Option<Histogram>>; DISTRIBUTIONS.len()] = Default::default();
-            if let Some(past) = past {
-                for row in t {
-                    let last = past.of(&row.vm, row.role, row.tid);
-                    let now = std::array::from_fn(|i| (DISTRIBUTIONS[i].get)(&row.counters).clone());
-                    let former = std::mem::replace(last, now);
-                    before.iter_mut().zip(former).for_each(|(all, one)| all.push(one));
-                }
-            }
-            for (of, before) in DISTRIBUTIONS.iter().zip(&before) {
-                columns.extend(histogram(t, of, before));
-            }
-        }
-        "pcpu" => {
-            let p = &batch.pcpus;
-            columns.push(numbers::<UInt32Type>(p.iter().map(|p| Some(p.cpu))));
-            let columns_of: [fn(&PcpuSample) -> Option<u64>; 8] = [
-                |p| Some(p.user_ns),
-                |p| Some(p.system_ns),
-                |p| Some(p.irq_ns),
-                |p| Some(p.softirq_ns),
-                |p| p.steal_ns,
-                |p| Some(p.idle_ns),
-                |p| p.guest_ns,
-                |p| p.frequency_khz,
-            ];
-            for get in columns_of {
-                columns.push(numbers::<UInt64Type>(p.iter().map(get)));
-            }
-        }
-        "vm" => {
-            columns.push(texts(batch.vms.iter().map(|v| v.vm.0.clone())));
-            columns.push(numbers::<UInt64Type>(batch.vms.iter().map(|v| v.throttled_periods)));
-            columns.push(numbers::<UInt64Type>(batch.vms.iter().map(|v| v.io)));
-            let (mut nodes, mut bytes) =
-                (ListBuilder::new(UInt32Builder::new()), ListBuilder::new(UInt64Builder::new()));
-            for v in &batch.vms {
-                for (node, b) in v.memory_by_node.iter().flatten() {
-                    nodes.values().append_value(*node);
-                    bytes.values().append_value(*b);
-                }
-                nodes.append(v.memory_by_node.is_some());
-                bytes.append(v.memory_by_node.is_some());
-            }
-            columns.push(Arc::new(nodes.finish()));
-            columns.push(Arc::new(bytes.finish()));
-            for (_, get) in TIMERS {
-                columns.push(numbers::<UInt64Type>(batch.vms.iter().map(|v| v.timers.as_ref().map(get))));
-            }
-            let of_vm =
-                |get: &dyn Fn(&VmSample) -> Option<u64>| numbers::<UInt64Type>(batch.vms.iter().map(get));
-            columns.push(of_vm(&|v| v.memory_local_ppm.map(u64::from)));
-            columns.push(of_vm(&|v| v.group.as_ref().map(|_| 1)));
-            columns.push(of_vm(&|v| v.group.as_ref()?.worlds.map(u64::from)));
-            for counter in COUNTERS {
-                columns.push(of_vm(&|v| v.group.as_ref().and_then(|g| (counter.get)(&g.counters))));
-            }
-        }
-        _ => {
-            let b = &batch.blame;
-            columns.push(texts(b.iter().map(|b| b.victim.0.clone())));
-            columns.push(texts(b.iter().map(|b| b.role.to_string())));
-            columns.push(texts(b.iter().map(|b| culprit_text(&b.culprit).0.to_owned())));
-            columns.push(texts(b.iter().map(|b| culprit_text(&b.culprit).1)));
-            columns.push(numbers::<UInt32Type>(b.iter().map(|b| culprit_text(&b.culprit).2)));
-            columns.push(numbers::<Int64Type>(b.iter().map(|b| Some(b.ns))));
+    columns.extend(match table {
+        "thread" => thread_columns(&batch.threads, past),
+        "pcpu" => pcpu_columns(&batch.pcpus),
+        "vm" => vm_columns(&batch.vms),
+        _ => blame_columns(&batch.blame),
+    });
+    RecordBatch::try_new(schema(table), columns).expect("the columns are made by the schema above")
+}
+
+fn thread_columns(t: &[ThreadSample], past: Option<&mut Past>) -> Vec<ArrayRef> {
+    let mut columns = vec![
+        texts(t.iter().map(|t| t.vm.0.clone())),
+        texts(t.iter().map(|t| t.role.to_string())),
+        numbers::<UInt32Type>(t.iter().map(|t| Some(t.tid.0))),
+        numbers::<UInt32Type>(t.iter().map(|t| t.last_cpu)),
+        numbers::<UInt64Type>(t.iter().map(|t| t.waiting_ns)),
+    ];
+    for counter in COUNTERS {
+        columns.push(numbers::<UInt64Type>(t.iter().map(|t| (counter.get)(&t.counters))));
+    }
+    let mut before: [Vec<Option<Histogram>>; DISTRIBUTIONS.len()] = Default::default();
+    if let Some(past) = past {
+        for row in t {
+            let last = past.of(&row.vm, row.role, row.tid);
+            let now = std::array::from_fn(|i| (DISTRIBUTIONS[i].get)(&row.counters).clone());
+            let former = std::mem::replace(last, now);
+            before.iter_mut().zip(former).for_each(|(all, one)| all.push(one));
         }
     }
-    RecordBatch::try_new(schema(table), columns).expect("the columns are made by the schema above")
+    for (of, before) in DISTRIBUTIONS.iter().zip(&before) {
+        columns.extend(histogram(t, of, before));
+    }
+    columns
+}
+
+fn pcpu_columns(p: &[PcpuSample]) -> Vec<ArrayRef> {
+    let columns_of: [fn(&PcpuSample) -> Option<u64>; 8] = [
+        |p| Some(p.user_ns),
+        |p| Some(p.system_ns),
+        |p| Some(p.irq_ns),
+        |p| Some(p.softirq_ns),
+        |p| p.steal_ns,
+        |p| Some(p.idle_ns),
+        |p| p.guest_ns,
+        |p| p.frequency_khz,
+    ];
+    let mut columns = vec![numbers::<UInt32Type>(p.iter().map(|p| Some(p.cpu)))];
+    for get in columns_of {
+        columns.push(numbers::<UInt64Type>(p.iter().map(get)));
+    }
+    columns
+}
+
+fn vm_columns(vms: &[VmSample]) -> Vec<ArrayRef> {
+    let of_vm = |get: &dyn Fn(&VmSample) -> Option<u64>| numbers::<UInt64Type>(vms.iter().map(get));
+    let mut columns =
+        vec![texts(vms.iter().map(|v| v.vm.0.clone())), of_vm(&|v| v.throttled_periods), of_vm(&|v| v.io)];
+    columns.extend(memory_columns(vms));
+    for (_, get) in TIMERS {
+        columns.push(of_vm(&|v| v.timers.as_ref().map(get)));
+    }
+    columns.push(of_vm(&|v| v.memory_local_ppm.map(u64::from)));
+    columns.push(of_vm(&|v| v.group.as_ref().map(|_| 1)));
+    columns.push(of_vm(&|v| v.group.as_ref()?.worlds.map(u64::from)));
+    for counter in COUNTERS {
+        columns.push(of_vm(&|v| v.group.as_ref().and_then(|g| (counter.get)(&g.counters))));
+    }
+    columns
+}
+
+/// Lists of nodes, and of the bytes on each.
+fn memory_columns(vms: &[VmSample]) -> [ArrayRef; 2] {
+    let (mut nodes, mut bytes) =
+        (ListBuilder::new(UInt32Builder::new()), ListBuilder::new(UInt64Builder::new()));
+    for v in vms {
+        for (node, b) in v.memory_by_node.iter().flatten() {
+            nodes.values().append_value(*node);
+            bytes.values().append_value(*b);
+        }
+        nodes.append(v.memory_by_node.is_some());
+        bytes.append(v.memory_by_node.is_some());
+    }
+    [Arc::new(nodes.finish()), Arc::new(bytes.finish())]
+}
+
+fn blame_columns(b: &[BlameSample]) -> Vec<ArrayRef> {
+    vec![
+        texts(b.iter().map(|b| b.victim.0.clone())),
+        texts(b.iter().map(|b| b.role.to_string())),
+        texts(b.iter().map(|b| culprit_text(&b.culprit).0.to_owned())),
+        texts(b.iter().map(|b| culprit_text(&b.culprit).1)),
+        numbers::<UInt32Type>(b.iter().map(|b| culprit_text(&b.culprit).2)),
+        numbers::<Int64Type>(b.iter().map(|b| Some(b.ns))),
+    ]
 }
 
 /// Columns of a record batch by name, each row's value or `None` where the column is not there or of another type.
@@ -337,6 +351,95 @@ impl Columns<'_> {
     }
 }
 
+/// One row of a table.
+struct Row<'a> {
+    table: &'a str,
+    columns: &'a Columns<'a>,
+    row: usize,
+}
+
+impl Row<'_> {
+    fn lacks(&self, what: &str) -> ArrowError {
+        ArrowError::SchemaError(format!("table {}, row {}: no valid {what}", self.table, self.row))
+    }
+
+    fn u64(&self, name: &str) -> Option<u64> {
+        self.columns.u64(name, self.row)
+    }
+
+    fn u32(&self, name: &str) -> Option<u32> {
+        self.columns.number::<UInt32Type>(name, self.row)
+    }
+
+    fn vm(&self, name: &str) -> Result<VmId, ArrowError> {
+        self.columns.text(name, self.row).map(|s| VmId(s.to_owned())).ok_or_else(|| self.lacks(name))
+    }
+
+    fn role(&self) -> Result<Role, ArrowError> {
+        self.columns.text("role", self.row).and_then(role).ok_or_else(|| self.lacks("role"))
+    }
+
+    /// `past` is of this segment.
+    fn thread(&self, past: &mut Past) -> Result<ThreadSample, ArrowError> {
+        let (vm, role) = (self.vm("vm")?, self.role()?);
+        let tid = Tid(self.u32("tid").ok_or_else(|| self.lacks("tid"))?);
+        let last = past.of(&vm, role, tid);
+        for (name, h) in DISTRIBUTIONS.iter().map(|d| d.name).zip(last.iter_mut()) {
+            *h = self.columns.changes(name, self.row).map(|changes| changed(h, changes));
+        }
+        let mut counters = ThreadCounters::default();
+        for (of, h) in DISTRIBUTIONS.iter().zip(last.iter()) {
+            *(of.get_mut)(&mut counters) = h.clone();
+        }
+        for counter in COUNTERS {
+            (counter.set)(&mut counters, self.u64(counter.name));
+        }
+        let (last_cpu, waiting_ns) = (self.u32("last_cpu"), self.u64("waiting_ns"));
+        Ok(ThreadSample { vm, role, tid, last_cpu, waiting_ns, counters })
+    }
+
+    fn pcpu(&self) -> Result<PcpuSample, ArrowError> {
+        Ok(PcpuSample {
+            cpu: self.u32("cpu").ok_or_else(|| self.lacks("cpu"))?,
+            user_ns: self.u64("user_ns").unwrap_or(0),
+            system_ns: self.u64("system_ns").unwrap_or(0),
+            irq_ns: self.u64("irq_ns").unwrap_or(0),
+            softirq_ns: self.u64("softirq_ns").unwrap_or(0),
+            steal_ns: self.u64("steal_ns"),
+            idle_ns: self.u64("idle_ns").unwrap_or(0),
+            guest_ns: self.u64("guest_ns"),
+            frequency_khz: self.u64("frequency_khz"),
+        })
+    }
+
+    fn vm_sample(&self) -> Result<VmSample, ArrowError> {
+        let nodes = self.columns.list::<UInt32Type>("memory_node", self.row);
+        let bytes = self.columns.list::<UInt64Type>("memory_bytes", self.row);
+        Ok(VmSample {
+            vm: self.vm("vm")?,
+            throttled_periods: self.u64("throttled_periods"),
+            io: self.u64("io"),
+            timers: timers(self.columns, self.row),
+            memory_by_node: nodes.zip(bytes).map(|(n, b)| n.into_iter().zip(b).collect()),
+            memory_local_ppm: self.u64("memory_local_ppm").and_then(|ppm| ppm.try_into().ok()),
+            group: group(self.columns, self.row),
+        })
+    }
+
+    fn blame(&self) -> Result<BlameSample, ArrowError> {
+        let text = |name: &str| self.columns.text(name, self.row);
+        let pid = self.u32("culprit_pid");
+        let known = text("culprit_kind").zip(text("culprit")).and_then(|(k, n)| culprit(k, n, pid));
+        let ns = self.columns.number::<Int64Type>("ns", self.row);
+        Ok(BlameSample {
+            victim: self.vm("victim")?,
+            role: self.role()?,
+            culprit: known.ok_or_else(|| self.lacks("culprit"))?,
+            ns: ns.ok_or_else(|| self.lacks("ns"))?,
+        })
+    }
+}
+
 /// Adds the rows of a record batch of `table` to `batch`. `past` is of this segment.
 ///
 /// # Errors
@@ -347,72 +450,13 @@ pub fn read_rows(
     batch: &mut Batch,
     past: &mut Past,
 ) -> Result<(), ArrowError> {
-    let c = Columns(from);
-    let lacks = |what: &str, row: usize| {
-        ArrowError::SchemaError(format!("table {table}, row {row}: no valid {what}"))
-    };
-    for row in 0..from.num_rows() {
-        let vm = |name: &str| c.text(name, row).map(|s| VmId(s.to_owned())).ok_or_else(|| lacks(name, row));
-        let role_of = || c.text("role", row).and_then(role).ok_or_else(|| lacks("role", row));
+    let columns = &Columns(from);
+    for row in (0..from.num_rows()).map(|row| Row { table, columns, row }) {
         match table {
-            "thread" => {
-                let (vm, role) = (vm("vm")?, role_of()?);
-                let tid = Tid(c.number::<UInt32Type>("tid", row).ok_or_else(|| lacks("tid", row))?);
-                let last = past.of(&vm, role, tid);
-                for (name, h) in DISTRIBUTIONS.iter().map(|d| d.name).zip(last.iter_mut()) {
-                    *h = c.changes(name, row).map(|changes| changed(h, changes));
-                }
-                let mut counters = ThreadCounters::default();
-                for (of, h) in DISTRIBUTIONS.iter().zip(last.iter()) {
-                    *(of.get_mut)(&mut counters) = h.clone();
-                }
-                for counter in COUNTERS {
-                    (counter.set)(&mut counters, c.u64(counter.name, row));
-                }
-                batch.threads.push(ThreadSample {
-                    vm,
-                    role,
-                    tid,
-                    last_cpu: c.number::<UInt32Type>("last_cpu", row),
-                    waiting_ns: c.u64("waiting_ns", row),
-                    counters,
-                });
-            }
-            "pcpu" => batch.pcpus.push(PcpuSample {
-                cpu: c.number::<UInt32Type>("cpu", row).ok_or_else(|| lacks("cpu", row))?,
-                user_ns: c.u64("user_ns", row).unwrap_or(0),
-                system_ns: c.u64("system_ns", row).unwrap_or(0),
-                irq_ns: c.u64("irq_ns", row).unwrap_or(0),
-                softirq_ns: c.u64("softirq_ns", row).unwrap_or(0),
-                steal_ns: c.u64("steal_ns", row),
-                idle_ns: c.u64("idle_ns", row).unwrap_or(0),
-                guest_ns: c.u64("guest_ns", row),
-                frequency_khz: c.u64("frequency_khz", row),
-            }),
-            "vm" => {
-                let nodes = c.list::<UInt32Type>("memory_node", row);
-                let bytes = c.list::<UInt64Type>("memory_bytes", row);
-                batch.vms.push(VmSample {
-                    vm: vm("vm")?,
-                    throttled_periods: c.u64("throttled_periods", row),
-                    io: c.u64("io", row),
-                    timers: timers(&c, row),
-                    memory_by_node: nodes.zip(bytes).map(|(n, b)| n.into_iter().zip(b).collect()),
-                    memory_local_ppm: c.u64("memory_local_ppm", row).and_then(|ppm| ppm.try_into().ok()),
-                    group: group(&c, row),
-                });
-            }
-            _ => {
-                let (kind, name) = (c.text("culprit_kind", row), c.text("culprit", row));
-                let pid = c.number::<UInt32Type>("culprit_pid", row);
-                let known = kind.zip(name).and_then(|(k, n)| culprit(k, n, pid));
-                batch.blame.push(BlameSample {
-                    victim: vm("victim")?,
-                    role: role_of()?,
-                    culprit: known.ok_or_else(|| lacks("culprit", row))?,
-                    ns: c.number::<Int64Type>("ns", row).ok_or_else(|| lacks("ns", row))?,
-                });
-            }
+            "thread" => batch.threads.push(row.thread(past)?),
+            "pcpu" => batch.pcpus.push(row.pcpu()?),
+            "vm" => batch.vms.push(row.vm_sample()?),
+            _ => batch.blame.push(row.blame()?),
         }
     }
     Ok(())
