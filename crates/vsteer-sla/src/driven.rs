@@ -160,30 +160,6 @@ mod tests {
 
     /// Domain-0, which used 4 % of the pCPU, and three servers in a pool of one pCPU.
     fn host() -> (HostConfig, HostModel) {
-        let pool = CpuPool {
-            name: "Pool-0".into(),
-            scheduler: "credit".into(),
-            cpus: CpuSet::first(1),
-            parameters: [("tslice", "30ms"), ("ratelimit", "500us"), ("migration-delay", "100us")]
-                .map(|(name, value)| (name.to_owned(), value.to_owned()))
-                .into(),
-        };
-        let vm = |(id, name): (u32, &str)| VmConfig {
-            manager: Manager::Xen,
-            threads: vec![VmThread {
-                tid: Tid(id << 16),
-                role: Role::Vcpu(0),
-                affinity: CpuSet::first(1),
-                class: None,
-                cgroup: None,
-                prefers: None,
-                reserved: None,
-            }],
-            weight: Some(CpuWeight::Credit(256)),
-            pool: Some(pool.clone()),
-            vsphere: None,
-            ..VmConfig::new(VmId(name.into()), name, id)
-        };
         let names = ["Domain-0", "a", "b", "c", "other"];
         let config = HostConfig {
             hostname: "x".into(),
@@ -192,39 +168,7 @@ mod tests {
             topology: machine(1, 1, 1, 1).unwrap(),
             cgroups: CgroupLayout::None,
             scheduler: None,
-            vms: (0..).zip(names).map(vm).collect(),
-        };
-        let measured = |vm: &VmConfig| {
-            let shares = Shares { run: Some(0.04), blocked: Some(0.96), ..Shares::default() };
-            VmModel {
-                id: vm.id.clone(),
-                name: vm.name.clone(),
-                threads: vec![ThreadModel {
-                    role: Role::Vcpu(0),
-                    tid: vm.threads[0].tid,
-                    seen: 1.0,
-                    shares,
-                    switches_per_s: None,
-                    preemptions_per_s: None,
-                    wakeups_per_s: Some(10.0),
-                    migrations_per_s: None,
-                    wake_latency: None,
-                    ready_spell: None,
-                    last_cpu: None,
-                }],
-                group: shares,
-                worlds: None,
-                vcpus: shares,
-                throttled_per_s: None,
-                io_per_s: None,
-                timers_per_s: None,
-                timers_late: None,
-                timers_refused: None,
-                wake_latency: None,
-                ready_spell: None,
-                memory_by_node: None,
-                memory_local: None,
-            }
+            vms: (0..).zip(names).map(|(id, name)| vm(id, name)).collect(),
         };
         let model = HostModel {
             from_unix_ns: 0,
@@ -236,6 +180,66 @@ mod tests {
             missing: std::collections::BTreeMap::new(),
         };
         (config, model)
+    }
+
+    fn vm(id: u32, name: &str) -> VmConfig {
+        let pool = CpuPool {
+            name: "Pool-0".into(),
+            scheduler: "credit".into(),
+            cpus: CpuSet::first(1),
+            parameters: [("tslice", "30ms"), ("ratelimit", "500us"), ("migration-delay", "100us")]
+                .map(|(name, value)| (name.to_owned(), value.to_owned()))
+                .into(),
+        };
+        VmConfig {
+            manager: Manager::Xen,
+            threads: vec![VmThread {
+                tid: Tid(id << 16),
+                role: Role::Vcpu(0),
+                affinity: CpuSet::first(1),
+                class: None,
+                cgroup: None,
+                prefers: None,
+                reserved: None,
+            }],
+            weight: Some(CpuWeight::Credit(256)),
+            pool: Some(pool),
+            vsphere: None,
+            ..VmConfig::new(VmId(name.into()), name, id)
+        }
+    }
+
+    fn measured(vm: &VmConfig) -> VmModel {
+        let shares = Shares { run: Some(0.04), blocked: Some(0.96), ..Shares::default() };
+        VmModel {
+            id: vm.id.clone(),
+            name: vm.name.clone(),
+            threads: vec![ThreadModel {
+                role: Role::Vcpu(0),
+                tid: vm.threads[0].tid,
+                seen: 1.0,
+                shares,
+                switches_per_s: None,
+                preemptions_per_s: None,
+                wakeups_per_s: Some(10.0),
+                migrations_per_s: None,
+                wake_latency: None,
+                ready_spell: None,
+                last_cpu: None,
+            }],
+            group: shares,
+            worlds: None,
+            vcpus: shares,
+            throttled_per_s: None,
+            io_per_s: None,
+            timers_per_s: None,
+            timers_late: None,
+            timers_refused: None,
+            wake_latency: None,
+            ready_spell: None,
+            memory_by_node: None,
+            memory_local: None,
+        }
     }
 
     fn one(rate_hz: f64, service_s: f64) -> Seen {

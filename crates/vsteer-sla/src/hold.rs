@@ -316,39 +316,26 @@ impl Holder {
         let intervals: Vec<Option<Interval>> = (0..n).map(one).collect();
         let alive = |i: &usize| now.vms[*i].as_ref().is_some_and(|v| v.dead.is_none());
         let turned: Vec<usize> = (0..n).filter(|i| intervals[*i].is_some() && alive(i)).collect();
-        // What the others use is gone.
-        let load = |i: &Interval| i.seen.load_at(i.seen.rate_hz);
-        let others = (0..n).filter(|i| !turned.contains(i));
-        // Also of one whose requests are not seen (a log that is silent).
-        let used = |i: usize| {
-            let by_host = |v: &VmPeriod| v.vm.cpu_ns as f64 / 1e9 / length_s(&now).max(f64::MIN_POSITIVE);
-            intervals[i].as_ref().map(load).or_else(|| now.vms[i].as_ref().map(by_host)).unwrap_or(0.0)
-        };
-        let pcpus = (now.pcpus - others.map(used).sum::<f64>()).max(0.01 * now.pcpus);
+        let pcpus = left(&now, &intervals, &turned);
         let now_hz: Vec<(f64, bool)> =
             turned.iter().map(|i| self.now_hz(*i, intervals[*i].as_ref())).collect();
         let young = self.pool.len() < REST;
         let before: Option<Vec<Interval>> =
             turned.iter().map(|i| self.before.get(*i).cloned().flatten().filter(|_| young)).collect();
-        let beyond = |i: &usize| {
-            let (level, seen) = (self.promises[*i].level, intervals[*i].as_ref().map(|x| x.seen));
-            let late = seen.is_some_and(|s| level.part(s.response) > 1.0);
-            let due_hz = level.rate_hz.zip(seen).map(|(rate, seen)| rate.min(seen.rate_hz));
-            late || due_hz.is_some_and(|due_hz| self.served_hz(*i) < ANSWERED * due_hz)
-        };
         let foretold = before.is_some() && !turned.is_empty();
         let stirred = foretold || now_hz.iter().any(|(_, other)| *other);
-        let suspect = stirred || turned.iter().any(beyond);
+        let suspect = stirred || turned.iter().any(|i| self.falls_short(*i, intervals[*i].as_ref()));
         let host = Some(&turned).filter(|_| suspect).and_then(|turned| host(turned));
         self.by_host |= host.is_some();
         // A long pool costs time; where all is well nothing is foretold from it.
         let of_pool = || turned.iter().filter(|_| suspect).filter_map(|i| intervals[*i].clone()).collect();
         let mut known: Vec<Interval> = before.unwrap_or_else(of_pool);
-        let spreads = &mut self.spreads;
+        let spreads = &self.spreads;
         if suspect && turned.iter().any(|i| spreads[*i].is_none()) {
             let part = SPREAD * host.as_ref().map_or(1, |_| BY_HOST);
             spread::read_off(&mut known, pcpus, self.effort / part, between);
-            turned.iter().zip(&known).for_each(|(i, k)| spreads[*i] = Some(ReadOff::of(&k.seen)));
+            let read_off = turned.iter().zip(&known);
+            read_off.for_each(|(i, k)| self.spreads[*i] = Some(ReadOff::of(&k.seen)));
         } else {
             let of_vm = |(i, k): (&usize, &mut Interval)| spreads[*i].iter().for_each(|s| s.on(&mut k.seen));
             turned.iter().zip(&mut known).for_each(of_vm);
@@ -378,6 +365,58 @@ impl Holder {
         }
     }
 
+    /// Is the VM late, or does it answer fewer requests than promised?
+    fn falls_short(&self, i: usize, interval: Option<&Interval>) -> bool {
+        let (level, seen) = (self.promises[i].level, interval.map(|x| x.seen));
+        let late = seen.is_some_and(|s| level.part(s.response) > 1.0);
+        let due_hz = level.rate_hz.zip(seen).map(|(rate, seen)| rate.min(seen.rate_hz));
+        late || due_hz.is_some_and(|due_hz| self.served_hz(i) < ANSWERED * due_hz)
+    }
+
+    /// The levels of the VMs in `turned`, without bounds that no weight can hold.
+    fn levels(&self, ground: &Ground) -> Vec<Level> {
+        let level = |(i, seen): (&usize, &Seen)| {
+            let level = self.promises[*i].level;
+            if level.is_out_of_reach(seen.service_s) {
+                Level { mean_s: None, p95_s: None, ..level }
+            } else {
+                level
+            }
+        };
+        ground.turned.iter().zip(&ground.seen).map(level).collect()
+    }
+
+    /// The violations of the VMs in `turned`, and the VMs that no weight helps, in words.
+    fn wrong(&self, ground: &Ground, found: &[Option<Violation>], helpless: Vec<String>) -> String {
+        let told = |(i, v): (&usize, &Option<Violation>)| v.map(|v| format!("{} {v}", self.promises[*i].vm));
+        let wrong: Vec<String> = ground.turned.iter().zip(found).filter_map(told).chain(helpless).collect();
+        if wrong.is_empty() { HOLDS.to_owned() } else { wrong.join("; ") }
+    }
+
+    /// Extends a decision on the VMs in `turned` to all VMs, and remembers what later periods need of it.
+    fn on_all(&mut self, decision: Decision, ground: &Ground) -> Decision {
+        match decision {
+            Decision::Set { weights, worst } => {
+                // Together as heavy as before, so that who is left out, or is nobody's here, gets what it got.
+                let before: f64 = ground.turned.iter().map(|i| ground.weights[*i]).sum();
+                let scale = before / weights.iter().sum::<f64>();
+                let mut all = ground.weights.clone();
+                ground.turned.iter().zip(weights).for_each(|(i, w)| all[*i] = scale * w);
+                let seen = self.worst(ground, |_| 0.0).filter(|_| !ground.foretold);
+                self.tried =
+                    seen.map(|worst| Tried { set: all.clone(), before: ground.weights.clone(), worst });
+                Decision::Set { weights: all, worst }
+            }
+            Decision::Move { worst, candidates } => {
+                let of_all = |c: Candidate| Candidate { vm: ground.turned[c.vm], ..c };
+                let candidates: Vec<Candidate> = candidates.into_iter().map(of_all).collect();
+                self.going = Some(candidates.clone());
+                Decision::Move { worst, candidates }
+            }
+            Decision::Keep => Decision::Keep,
+        }
+    }
+
     fn look(&mut self, shifted: bool, around: Around<'_>) -> Outcome {
         let ground = self.ground(around);
         let pooled = self.pool.len();
@@ -399,15 +438,7 @@ impl Holder {
             };
             return outcome(nothing, Decision::Keep, why);
         }
-        let level = |(i, seen): (&usize, &Seen)| {
-            let level = self.promises[*i].level;
-            if level.is_out_of_reach(seen.service_s) {
-                Level { mean_s: None, p95_s: None, ..level }
-            } else {
-                level
-            }
-        };
-        let levels: Vec<Level> = ground.turned.iter().zip(&ground.seen).map(level).collect();
+        let levels = self.levels(&ground);
         let served_hz: Vec<f64> = ground.turned.iter().map(|i| self.served_hz(*i)).collect();
         let step = Step::new(Situation {
             case: ground.case(self.effort, around.between),
@@ -420,9 +451,7 @@ impl Holder {
         let found = step.violations(ground.host.is_none() || self.rests().is_none());
         let mut violations: Vec<Option<Violation>> = nothing;
         ground.turned.iter().zip(&found).for_each(|(i, v)| violations[*i] = *v);
-        let told = |(i, v): (&usize, &Option<Violation>)| v.map(|v| format!("{} {v}", self.promises[*i].vm));
-        let wrong: Vec<String> = ground.turned.iter().zip(&found).filter_map(told).chain(helpless).collect();
-        let wrong = if wrong.is_empty() { HOLDS.to_owned() } else { wrong.join("; ") };
+        let wrong = self.wrong(&ground, &found, helpless);
         if found.iter().all(Option::is_none) {
             return outcome(violations, Decision::Keep, wrong);
         }
@@ -438,26 +467,8 @@ impl Holder {
         let place =
             |c: &Candidate| Some(Candidate { vm: ground.turned.iter().position(|t| *t == c.vm)?, ..*c });
         let going = self.going.as_ref().map(|g| g.iter().filter_map(place).collect());
-        let decision = match step.decide(going) {
-            Decision::Set { weights, worst } => {
-                // Together as heavy as before, so that who is left out, or is nobody's here, gets what it got.
-                let before: f64 = ground.turned.iter().map(|i| ground.weights[*i]).sum();
-                let scale = before / weights.iter().sum::<f64>();
-                let mut all = ground.weights.clone();
-                ground.turned.iter().zip(weights).for_each(|(i, w)| all[*i] = scale * w);
-                let seen = self.worst(&ground, |_| 0.0).filter(|_| !ground.foretold);
-                self.tried =
-                    seen.map(|worst| Tried { set: all.clone(), before: ground.weights.clone(), worst });
-                Decision::Set { weights: all, worst }
-            }
-            Decision::Move { worst, candidates } => {
-                let of_all = |c: Candidate| Candidate { vm: ground.turned[c.vm], ..c };
-                let candidates: Vec<Candidate> = candidates.into_iter().map(of_all).collect();
-                self.going = Some(candidates.clone());
-                Decision::Move { worst, candidates }
-            }
-            Decision::Keep => Decision::Keep,
-        };
+        let decision = step.decide(going);
+        let decision = self.on_all(decision, &ground);
         let then = self.reason(&decision);
         outcome(violations, decision, format!("{wrong}; {then}"))
     }
@@ -555,6 +566,18 @@ impl Holder {
         let length_s = last.span_ns.1.saturating_sub(first.span_ns.0) as f64 / 1e9;
         if length_s > 0.0 { self.gathered[i].len() as f64 / length_s } else { 0.0 }
     }
+}
+
+/// The pCPUs that remain for the VMs in `turned`.
+fn left(now: &Period, intervals: &[Option<Interval>], turned: &[usize]) -> f64 {
+    let load = |i: &Interval| i.seen.load_at(i.seen.rate_hz);
+    let others = (0..intervals.len()).filter(|i| !turned.contains(i));
+    // Also of one whose requests are not seen (a log that is silent).
+    let used = |i: usize| {
+        let by_host = |v: &VmPeriod| v.vm.cpu_ns as f64 / 1e9 / length_s(now).max(f64::MIN_POSITIVE);
+        intervals[i].as_ref().map(load).or_else(|| now.vms[i].as_ref().map(by_host)).unwrap_or(0.0)
+    };
+    (now.pcpus - others.map(used).sum::<f64>()).max(0.01 * now.pcpus)
 }
 
 fn periods(n: usize) -> String {

@@ -42,67 +42,93 @@ fn host() -> Simulated {
     }
 }
 
-#[test]
-fn a_day_without_oscillation() {
-    let host = host();
-    let mut random = Random::new(7, 0);
-    let promise = |(i, ms): (usize, f64)| Promise {
-        vm: format!("vm{}", i + 1),
-        level: Level { mean_s: Some(ms / 1e3), p95_s: None, rate_hz: None },
-    };
-    let promises = [22.0, 60.0, 20.0].into_iter().enumerate().map(promise).collect();
-    let mut holder = Holder::new(promises, find("own").unwrap(), 20_000);
-    let mut weights = vec![1.0; 3];
-    let loads = [[15.0, 15.0, 50.0], [30.0, 30.0, 120.0], [43.0, 43.0, 160.0], [30.0, 30.0, 120.0]];
-    let (mut sets, mut since_change, mut late, mut periods) = (0, 0, 0, 0);
-    let mut sets_for_this = 0;
-    for minute in 0..DAY {
-        // Every two hours another load; a VM away for an hour; a log lost for ten minutes; somebody sets a weight once.
-        let rates = loads[(minute / 120) % loads.len()];
-        let away = (600..660).contains(&minute);
-        let lost = (900..910).contains(&minute);
-        if minute == 1000 {
-            weights[2] *= 2.0;
+/// What is asked per second, two hours each.
+const LOADS: [[f64; 3]; 4] =
+    [[15.0, 15.0, 50.0], [30.0, 30.0, 120.0], [43.0, 43.0, 160.0], [30.0, 30.0, 120.0]];
+/// The promised mean response times.
+const LEVELS_S: [f64; 3] = [0.022, 0.060, 0.020];
+/// When somebody sets a weight.
+const SET_BY_HAND: usize = 1000;
+
+/// What happens in a minute of the day.
+struct Minute(usize);
+
+impl Minute {
+    /// Is this VM away for an hour?
+    fn is_away(&self, vm: usize) -> bool {
+        vm == 1 && (600..660).contains(&self.0)
+    }
+
+    /// Is the log lost for ten minutes?
+    fn is_lost(&self) -> bool {
+        (900..910).contains(&self.0)
+    }
+
+    /// Does the load, the set of VMs, the log or a weight change in this minute?
+    fn changes(&self) -> bool {
+        [600, 660, 900, 910, SET_BY_HAND].contains(&self.0) || self.0.is_multiple_of(120)
+    }
+
+    fn traffic(&self, vm: usize, random: &mut Random) -> Traffic {
+        let rate_hz = LOADS[(self.0 / 120) % LOADS.len()][vm];
+        let mut t = Traffic::default();
+        let mut at_s = random.exponential(1.0 / rate_hz);
+        while at_s < PERIOD_S && !self.is_away(vm) {
+            t.requests.push((at_s, SERVICE_S[vm]));
+            at_s += random.exponential(1.0 / rate_hz);
         }
-        if [600, 660, 900, 910, 1000].contains(&minute) || minute % 120 == 0 {
-            (since_change, sets_for_this) = (0, 0);
-        }
-        since_change += 1;
-        let traffic: Vec<Traffic> = (0..3)
-            .map(|i| {
-                let mut t = Traffic::default();
-                let mut at_s = random.exponential(1.0 / rates[i]);
-                while at_s < PERIOD_S && !(away && i == 1) {
-                    t.requests.push((at_s, SERVICE_S[i]));
-                    at_s += random.exponential(1.0 / rates[i]);
-                }
-                t
-            })
-            .collect();
-        let took = host.responses(&traffic, &weights).unwrap();
-        let from_ns = minute as u64 * 60_000_000_000;
+        t
+    }
+
+    /// The period that the loop sees. `took`: when requests came and how long they took, s.
+    fn period(&self, took: &[Vec<(f64, f64)>], weights: &[f64]) -> Period {
+        let from_ns = self.0 as u64 * 60_000_000_000;
         let vm = |i: usize| {
             let request = |(at_s, took_s): &(f64, f64)| Answered {
                 began_ns: from_ns + (at_s * 1e9) as u64,
                 took_ns: (took_s * 1e9) as u64,
             };
             let requests: Vec<Answered> =
-                if lost { Vec::new() } else { took[i].iter().map(request).collect() };
+                if self.is_lost() { Vec::new() } else { took[i].iter().map(request).collect() };
             let cpu_ns = (took[i].len() as f64 * SERVICE_S[i] * 1e9) as u64;
             let vm = Vm { cpu_ns, weight: weights[i], vcpus: 1 };
-            (!(away && i == 1)).then_some(VmPeriod { requests, lots: None, vm, dead: None })
+            (!self.is_away(i)).then_some(VmPeriod { requests, lots: None, vm, dead: None })
         };
-        let period = Period {
-            span_ns: (from_ns, from_ns + 60_000_000_000),
-            vms: (0..3).map(vm).collect(),
-            pcpus: 1.0,
-        };
-        let outcome = holder.step(period, Around::default());
+        Period { span_ns: (from_ns, from_ns + 60_000_000_000), vms: (0..3).map(vm).collect(), pcpus: 1.0 }
+    }
+}
+
+fn holder() -> Holder {
+    let promise = |(i, s): (usize, f64)| Promise {
+        vm: format!("vm{}", i + 1),
+        level: Level { mean_s: Some(s), p95_s: None, rate_hz: None },
+    };
+    let promises = LEVELS_S.into_iter().enumerate().map(promise).collect();
+    Holder::new(promises, find("own").unwrap(), 20_000)
+}
+
+#[test]
+fn a_day_without_oscillation() {
+    let (host, mut holder) = (host(), holder());
+    let mut random = Random::new(7, 0);
+    let mut weights = vec![1.0; 3];
+    let (mut sets, mut since_change, mut late, mut periods) = (0, 0, 0, 0);
+    let mut sets_for_this = 0;
+    for minute in (0..DAY).map(Minute) {
+        if minute.0 == SET_BY_HAND {
+            weights[2] *= 2.0;
+        }
+        if minute.changes() {
+            (since_change, sets_for_this) = (0, 0);
+        }
+        since_change += 1;
+        let traffic: Vec<Traffic> = (0..3).map(|i| minute.traffic(i, &mut random)).collect();
+        let took = host.responses(&traffic, &weights).unwrap();
+        let outcome = holder.step(minute.period(&took, &weights), Around::default());
         if let Decision::Set { weights: new, worst } = &outcome.decision {
-            assert!(
-                worst.is_finite() && new.iter().zip(&weights).all(|(n, w)| *n > 0.0 || (away && *w > 0.0)),
-                "{new:?}"
-            );
+            let mut each = new.iter().zip(&weights);
+            let allowed = each.all(|(n, w)| *n > 0.0 || (minute.is_away(1) && *w > 0.0));
+            assert!(worst.is_finite() && allowed, "{new:?}");
             for (w, n) in weights.iter_mut().zip(new).filter(|(_, n)| **n > 0.0) {
                 *w = *n;
             }
@@ -111,13 +137,14 @@ fn a_day_without_oscillation() {
         }
         assert!(
             sets_for_this <= 2 * SETS_MOST,
-            "minute {minute}: {sets_for_this} changes since something changed: {}",
+            "minute {}: {sets_for_this} changes since something changed: {}",
+            minute.0,
             outcome.why
         );
-        if since_change > 20 && !lost {
+        if since_change > 20 && !minute.is_lost() {
             periods += 1;
-            let level = [0.022, 0.060, 0.020];
-            let means = outcome.seen.iter().zip(level).filter_map(|(s, l)| s.map(|s| s.response.mean_s > l));
+            let means =
+                outcome.seen.iter().zip(LEVELS_S).filter_map(|(s, l)| s.map(|s| s.response.mean_s > l));
             late += usize::from(means.into_iter().any(|late| late));
         }
     }

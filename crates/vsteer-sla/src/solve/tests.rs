@@ -70,71 +70,100 @@ fn nonsense_is_told() {
     assert_eq!(best(&problem(vec![free(3.0, 1.0)])).unwrap().weights, [1.0]);
 }
 
+/// A problem in `v`, the weights up to their scale: the least of Σ b / v where Σ a v is 1 and no slack is below 0.
+struct Barrier {
+    a: Vec<f64>,
+    b: Vec<f64>,
+    /// Slacks of v_i - low_i, v_i - φ_i s, κ_i s - v_i: (i, part of v_i, part of s, constant).
+    rows: Vec<(usize, f64, f64, f64)>,
+}
+
+impl Barrier {
+    fn of(p: &Problem) -> Barrier {
+        let mut rows: Vec<(usize, f64, f64, f64)> = Vec::new();
+        for (i, g) in p.guests.iter().enumerate() {
+            let low = g.level_s.map_or(0.0, |s| 1.0 / (g.rate_hz * s));
+            if low > 0.0 {
+                rows.push((i, 1.0, 0.0, -low));
+            }
+            if g.bounds.0 > 0.0 {
+                rows.push((i, 1.0, -g.bounds.0, 0.0));
+            }
+            if g.bounds.1 < 1.0 {
+                rows.push((i, -1.0, g.bounds.1, 0.0));
+            }
+        }
+        Barrier {
+            a: p.guests.iter().map(|g| g.rate_hz * g.service_s + p.driver).collect(),
+            b: p.guests.iter().map(|g| 1.0 / g.rate_hz).collect(),
+            rows,
+        }
+    }
+
+    fn slack(&self, v: &[f64]) -> Vec<f64> {
+        let s: f64 = v.iter().sum();
+        self.rows.iter().map(|(i, own, all, c)| own * v[*i] + all * s + c).collect()
+    }
+
+    fn sum(&self, v: &[f64]) -> f64 {
+        self.b.iter().zip(v).map(|(b, v)| b / v).sum()
+    }
+
+    /// Newton's step at the barrier's parameter `t`.
+    fn newton(&self, v: &[f64], t: f64) -> Vec<f64> {
+        let (a, b, n, s) = (&self.a, &self.b, v.len(), self.slack(v));
+        let mut m = vec![vec![0.0; n + 2]; n + 1];
+        // Of the barrier's gradient and Hessian, what each VM's row and column, and all of them, have.
+        let (mut row, mut every, mut all_grad) = (vec![0.0; n], 0.0, 0.0);
+        for i in 0..n {
+            m[i][i] += t * 2.0 * b[i] / (v[i] * v[i] * v[i]) + 1.0 / (v[i] * v[i]);
+            m[i][n + 1] += t * b[i] / (v[i] * v[i]) + 1.0 / v[i];
+            (m[i][n], m[n][i]) = (a[i], a[i]);
+        }
+        for ((i, own, all, _), s) in self.rows.iter().zip(&s) {
+            m[*i][*i] += own * own / (s * s);
+            m[*i][n + 1] += own / s;
+            row[*i] += own * all / (s * s);
+            every += all * all / (s * s);
+            all_grad += all / s;
+        }
+        for i in 0..n {
+            m[i][n + 1] += all_grad;
+            for k in 0..n {
+                m[i][k] += row[i] + row[k] + every;
+            }
+        }
+        let step = dense(m);
+        assert!(step.iter().all(|d| d.is_finite()), "Newton's rows cannot be solved at t = {t:e}");
+        step
+    }
+
+    /// Moves along `step`, at most so far that every value and slack stays above 0.
+    fn moved(&self, v: &[f64], step: &[f64]) -> Vec<f64> {
+        let mut part = 1.0;
+        let moved = |part: f64| -> Vec<f64> { v.iter().zip(step).map(|(v, d)| v + part * d).collect() };
+        while moved(part).iter().any(|v| *v <= 0.0) || self.slack(&moved(part)).iter().any(|s| *s <= 0.0) {
+            part *= 0.5;
+        }
+        moved(if part < 1.0 { 0.99 * part } else { 1.0 })
+    }
+}
+
 /// A log barrier with dense Newton steps: nothing in common with what it checks but the problem.
 ///
 /// From weights `inside`, which hold every bound with room. Gives the weights.
 fn by_barrier(p: &Problem, inside: &[f64]) -> Vec<f64> {
-    let n = p.guests.len();
-    let a: Vec<f64> = p.guests.iter().map(|g| g.rate_hz * g.service_s + p.driver).collect();
-    let b: Vec<f64> = p.guests.iter().map(|g| 1.0 / g.rate_hz).collect();
-    let low: Vec<f64> = p.guests.iter().map(|g| g.level_s.map_or(0.0, |s| 1.0 / (g.rate_hz * s))).collect();
-    // Slacks of v_i - low_i, v_i - φ_i s, κ_i s - v_i: (i, part of v_i, part of s, constant).
-    let mut rows: Vec<(usize, f64, f64, f64)> = Vec::new();
-    for (i, g) in p.guests.iter().enumerate() {
-        if low[i] > 0.0 {
-            rows.push((i, 1.0, 0.0, -low[i]));
-        }
-        if g.bounds.0 > 0.0 {
-            rows.push((i, 1.0, -g.bounds.0, 0.0));
-        }
-        if g.bounds.1 < 1.0 {
-            rows.push((i, -1.0, g.bounds.1, 0.0));
-        }
-    }
-    let slack = |v: &[f64]| -> Vec<f64> {
-        let s: f64 = v.iter().sum();
-        rows.iter().map(|(i, own, all, c)| own * v[*i] + all * s + c).collect()
-    };
-    let total: f64 = a.iter().zip(inside).map(|(a, w)| a * w).sum();
+    let barrier = Barrier::of(p);
+    let total: f64 = barrier.a.iter().zip(inside).map(|(a, w)| a * w).sum();
     let mut v: Vec<f64> = inside.iter().map(|w| w / total).collect();
-    assert!(slack(&v).iter().all(|s| *s > 0.0), "no room");
+    assert!(barrier.slack(&v).iter().all(|s| *s > 0.0), "no room");
     // The sum falls short of the least by at most `conditions / t`. A larger t than this needs makes Newton's rows too
     // unequal to solve.
-    let conditions = (rows.len() + n) as f64;
-    let sum = |v: &[f64]| -> f64 { b.iter().zip(v).map(|(b, v)| b / v).sum() };
+    let conditions = (barrier.rows.len() + p.guests.len()) as f64;
     let mut t = 1.0;
-    while conditions / t > 1e-11 * sum(&v) {
+    while conditions / t > 1e-11 * barrier.sum(&v) {
         for _ in 0..60 {
-            let s = slack(&v);
-            let mut m = vec![vec![0.0; n + 2]; n + 1];
-            // Of the barrier's gradient and Hessian, what each VM's row and column, and all of them, have.
-            let (mut row, mut every, mut all_grad) = (vec![0.0; n], 0.0, 0.0);
-            for i in 0..n {
-                m[i][i] += t * 2.0 * b[i] / (v[i] * v[i] * v[i]) + 1.0 / (v[i] * v[i]);
-                m[i][n + 1] += t * b[i] / (v[i] * v[i]) + 1.0 / v[i];
-                (m[i][n], m[n][i]) = (a[i], a[i]);
-            }
-            for ((i, own, all, _), s) in rows.iter().zip(&s) {
-                m[*i][*i] += own * own / (s * s);
-                m[*i][n + 1] += own / s;
-                row[*i] += own * all / (s * s);
-                every += all * all / (s * s);
-                all_grad += all / s;
-            }
-            for i in 0..n {
-                m[i][n + 1] += all_grad;
-                for k in 0..n {
-                    m[i][k] += row[i] + row[k] + every;
-                }
-            }
-            let step = dense(m);
-            assert!(step.iter().all(|d| d.is_finite()), "Newton's rows cannot be solved at t = {t:e}");
-            let mut part = 1.0;
-            let moved = |part: f64| -> Vec<f64> { v.iter().zip(&step).map(|(v, d)| v + part * d).collect() };
-            while moved(part).iter().any(|v| *v <= 0.0) || slack(&moved(part)).iter().any(|s| *s <= 0.0) {
-                part *= 0.5;
-            }
-            let next = moved(if part < 1.0 { 0.99 * part } else { 1.0 });
+            let next = barrier.moved(&v, &barrier.newton(&v, t));
             let far = v.iter().zip(&next).map(|(a, b)| ((a - b) / a).abs()).fold(0.0, f64::max);
             v = next;
             if far < 1e-9 {
