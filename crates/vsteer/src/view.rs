@@ -8,7 +8,7 @@ use crate::interrupt::Interrupt;
 use crate::source::{need_vms, open_host};
 use crate::text::{COLUMNS, Row, host_rows, node_rows, shown, vm_rows};
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
-use ratatui::layout::{Constraint, Layout};
+use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Clear, Paragraph, Row as Cells, Table, TableState};
@@ -298,6 +298,8 @@ fn ready_style(model: &HostModel, row: &Row) -> Style {
     }
 }
 
+const BOLD: Style = Style::new().add_modifier(Modifier::BOLD);
+
 fn draw(f: &mut Frame<'_>, view: &mut View) {
     let Some(model) = view.model.clone() else {
         f.render_widget(Paragraph::new("vsteer top: counting …"), f.area());
@@ -322,9 +324,19 @@ fn draw(f: &mut Frame<'_>, view: &mut View) {
     ])
     .areas(f.area());
 
-    let bold = Style::new().add_modifier(Modifier::BOLD);
+    f.render_widget(Paragraph::new(Span::styled(title(&model, view), BOLD)), head);
+    f.render_widget(Paragraph::new(host.join("\n")), pcpus);
+    draw_table(f, table, &rows, &model, view);
+    f.render_widget(Paragraph::new(blame), below);
+    f.render_widget(Paragraph::new(foot_text(view)).style(Style::new().fg(Color::DarkGray)), foot);
+    if view.help {
+        draw_help(f);
+    }
+}
+
+fn title(model: &HostModel, view: &View) -> String {
     let busy = model.busy_mean().map_or_else(|| "-".into(), |b| format!("{:.0} %", 100.0 * b));
-    let title = format!(
+    format!(
         "vsteer top   {}   {} VMs on {} pCPUs, {busy} busy   every {:.2} s   {}{}",
         crate::clock::text(model.from_unix_ns + model.window_ns),
         model.vms.len(),
@@ -332,10 +344,10 @@ fn draw(f: &mut Frame<'_>, view: &mut View) {
         view.interval.as_secs_f64(),
         model.collector,
         if view.paused { "   PAUSED" } else { "" }
-    );
-    f.render_widget(Paragraph::new(Span::styled(title, bold)), head);
-    f.render_widget(Paragraph::new(host.join("\n")), pcpus);
+    )
+}
 
+fn draw_table(f: &mut Frame<'_>, area: Rect, rows: &[Row], model: &HostModel, view: &mut View) {
     let shown = columns(view);
     let heading = std::iter::once("NAME".to_owned()).chain(shown.iter().map(|i| {
         let c = COLUMNS[*i];
@@ -351,30 +363,31 @@ fn draw(f: &mut Frame<'_>, view: &mut View) {
     let lines = rows.iter().map(|r| {
         let cells =
             std::iter::once(r.name.clone()).chain(shown.iter().map(|i| format!("{:>9}", r.cells[*i])));
-        let style = ready_style(&model, r);
-        Cells::new(cells.collect::<Vec<_>>()).style(if r.depth == 0 { style.patch(bold) } else { style })
+        let style = ready_style(model, r);
+        Cells::new(cells.collect::<Vec<_>>()).style(if r.depth == 0 { style.patch(BOLD) } else { style })
     });
     let widths =
         std::iter::once(Constraint::Min(NAME)).chain(shown.iter().map(|_| Constraint::Length(COLUMN)));
     let widget = Table::new(lines, widths)
         .header(Cells::new(heading.collect::<Vec<_>>()).style(Style::new().add_modifier(Modifier::REVERSED)))
         .row_highlight_style(Style::new().bg(Color::Blue).fg(Color::White));
-    f.render_stateful_widget(widget, table, &mut view.table);
-    f.render_widget(Paragraph::new(blame), below);
-    let foot_text = match (view.typing, view.filter.is_empty(), view.notes.first()) {
+    f.render_stateful_widget(widget, area, &mut view.table);
+}
+
+fn foot_text(view: &View) -> String {
+    match (view.typing, view.filter.is_empty(), view.notes.first()) {
         (true, ..) => format!("filter: {}_", view.filter),
         (_, false, _) => format!("filter: {}   (Esc clears)", view.filter),
         (_, _, Some(note)) => note.clone(),
         _ => "h help   e expand   left/right sort   / filter   b blame   q end".to_owned(),
-    };
-    f.render_widget(Paragraph::new(foot_text).style(Style::new().fg(Color::DarkGray)), foot);
-
-    if view.help {
-        let lines = u16::try_from(HELP.lines().count()).unwrap_or(20) + 2;
-        let area = f.area().centered(Constraint::Length(76), Constraint::Length(lines));
-        f.render_widget(Clear, area);
-        f.render_widget(Paragraph::new(HELP).block(Block::bordered().title(" keys and columns ")), area);
     }
+}
+
+fn draw_help(f: &mut Frame<'_>) {
+    let lines = u16::try_from(HELP.lines().count()).unwrap_or(20) + 2;
+    let area = f.area().centered(Constraint::Length(76), Constraint::Length(lines));
+    f.render_widget(Clear, area);
+    f.render_widget(Paragraph::new(HELP).block(Block::bordered().title(" keys and columns ")), area);
 }
 
 /// Whom the selected VM waits for, as bars.

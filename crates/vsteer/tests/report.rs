@@ -76,57 +76,66 @@ fn record_of(folder: &Path, config: &HostConfig, ready: f64, events: bool) {
         collector: Collector { name: "ebpf".into(), missing },
     };
     let mut w = Writer::create(folder, &manifest, config, None).unwrap();
-    const STEP: u64 = 100_000_000;
-    let of = |i: u64, share: f64| Some((i as f64 * STEP as f64 * share) as u64 + i % 3 * 1_000_000);
     for i in 1..=60u64 {
-        let threads = config.vms.iter().flat_map(|vm| {
-            vm.threads.iter().map(move |t| ThreadSample {
-                vm: vm.id.clone(),
-                role: t.role,
-                tid: t.tid,
-                last_cpu: Some(0),
-                waiting_ns: None,
-                counters: ThreadCounters {
-                    run_ns: of(i, 0.9 - ready),
-                    ready_ns: of(i, ready),
-                    wait_ns: of(i, ready),
-                    limited_ns: Some(0),
-                    blocked_ns: of(i, 0.1),
-                    wakeups: Some(i),
-                    wake_latency: Some(Histogram { counts: vec![(40, i * 50), (90, i)] }),
-                    ready_spell: Some(Histogram { counts: vec![(40, i)] }),
-                    ..ThreadCounters::default()
-                },
-            })
-        });
-        let pcpus =
-            (0..4).map(|cpu| PcpuSample { cpu, user_ns: i * STEP, idle_ns: i, ..PcpuSample::default() });
-        let culprits = [
-            Culprit::Vm(config.vms[config.vms.len() - 1].id.clone()),
-            Culprit::Process { comm: EVIL[..15].into(), pid: 5 },
-            Culprit::Kernel { comm: "kworker/0:1".into() },
-            Culprit::Placement,
-        ];
-        let blame = culprits.into_iter().enumerate().map(|(n, culprit)| BlameSample {
-            victim: config.vms[0].id.clone(),
-            role: Role::Vcpu(0),
-            culprit,
-            ns: 1_000_000 * (n as i64 + 1),
-        });
-        let batch = Batch {
-            mono_ns: i * STEP,
-            unix_ns: manifest.unix_ns + i * STEP,
-            threads: threads.collect(),
-            pcpus: pcpus.collect(),
-            vms: vec![],
-            blame: blame.collect(),
-        };
-        w.append(&batch, config).unwrap();
+        w.append(&batch(config, manifest.unix_ns, i, ready), config).unwrap();
     }
     w.finish().unwrap();
-    if !events {
-        return;
+    if events {
+        record_events(folder, config);
     }
+}
+
+/// Between two samples, ns.
+const STEP: u64 = 100_000_000;
+
+/// The sample with this number.
+fn batch(config: &HostConfig, begun_unix_ns: u64, i: u64, ready: f64) -> Batch {
+    let of = |share: f64| Some((i as f64 * STEP as f64 * share) as u64 + i % 3 * 1_000_000);
+    let threads = config.vms.iter().flat_map(|vm| {
+        vm.threads.iter().map(move |t| ThreadSample {
+            vm: vm.id.clone(),
+            role: t.role,
+            tid: t.tid,
+            last_cpu: Some(0),
+            waiting_ns: None,
+            counters: ThreadCounters {
+                run_ns: of(0.9 - ready),
+                ready_ns: of(ready),
+                wait_ns: of(ready),
+                limited_ns: Some(0),
+                blocked_ns: of(0.1),
+                wakeups: Some(i),
+                wake_latency: Some(Histogram { counts: vec![(40, i * 50), (90, i)] }),
+                ready_spell: Some(Histogram { counts: vec![(40, i)] }),
+                ..ThreadCounters::default()
+            },
+        })
+    });
+    let pcpus = (0..4).map(|cpu| PcpuSample { cpu, user_ns: i * STEP, idle_ns: i, ..PcpuSample::default() });
+    let culprits = [
+        Culprit::Vm(config.vms[config.vms.len() - 1].id.clone()),
+        Culprit::Process { comm: EVIL[..15].into(), pid: 5 },
+        Culprit::Kernel { comm: "kworker/0:1".into() },
+        Culprit::Placement,
+    ];
+    let blame = culprits.into_iter().enumerate().map(|(n, culprit)| BlameSample {
+        victim: config.vms[0].id.clone(),
+        role: Role::Vcpu(0),
+        culprit,
+        ns: 1_000_000 * (n as i64 + 1),
+    });
+    Batch {
+        mono_ns: i * STEP,
+        unix_ns: begun_unix_ns + i * STEP,
+        threads: threads.collect(),
+        pcpus: pcpus.collect(),
+        vms: vec![],
+        blame: blame.collect(),
+    }
+}
+
+/// Switches between all vCPUs, a process and nobody, each ms.
+fn record_events(folder: &Path, config: &HostConfig) {
     let mut w = EventWriter::create(folder, None).unwrap();
     w.name(Task { mono_ns: 0, tid: Tid(77), tgid: 77, comm: EVIL[..15].into(), vm: None, role: None })
         .unwrap();

@@ -17,7 +17,7 @@ use vsteer_act::experiment::{
 use vsteer_act::journal_folder;
 use vsteer_core::nouns::HostConfig;
 use vsteer_core::{Fault, FaultKind};
-use vsteer_experiment::description::Of;
+use vsteer_experiment::description::{Factor, Of};
 use vsteer_experiment::design::order;
 use vsteer_experiment::{Experiment, Next, Progress, answer};
 use vsteer_host::observe::Observe;
@@ -70,39 +70,61 @@ fn begin(file: &Path, output: Option<&Path>, yes: bool, json: bool) -> Result<()
     carry(&experiment, log, json)
 }
 
+/// What is in force of a factor.
+struct Found<'a> {
+    factor: &'a str,
+    said: String,
+    /// True if vsteer cannot read the setting or cannot restore it.
+    cannot: bool,
+    /// The index of the level that is in force.
+    level: Option<usize>,
+}
+
+fn found<'a>(experiment: &Experiment, f: &'a Factor) -> Result<Found<'a>, Fault> {
+    let knob = f.knob(experiment.boot.as_ref())?;
+    let now = knob.as_ref().map(|knob| (knob, vsteer_host::knob::read(knob)));
+    let (said, cannot, level) = match &now {
+        None => ("in the workload's command".to_owned(), false, None),
+        Some((knob, Ok(now))) => {
+            let level = f.levels.iter().position(|l| vsteer_host::knob::same(knob, now, l));
+            match can_be_put_back(f, knob, now) {
+                Ok(()) => (format!("now {now:?}"), false, level),
+                Err(fault) => (format!("CANNOT be put back: {fault}"), true, level),
+            }
+        }
+        Some((_, Err(fault))) => (format!("CANNOT be read: {fault}"), true, None),
+    };
+    Ok(Found { factor: &f.name, said, cannot, level })
+}
+
+/// Opens the observers that the measures need, and prints which VMs they observe.
+///
+/// # Errors
+/// When this host cannot take a measure.
+fn say_measures(experiment: &Experiment) -> Result<(), Fault> {
+    if Observing::open(experiment, &mut observe)?.is_none() {
+        return Ok(());
+    }
+    let named = experiment.measures.iter().filter_map(|m| Some((m, m.of.observed()?)));
+    named.for_each(|(m, (quantity, vms))| eprintln!("  measure {}: {} of {vms}", m.name, quantity.name));
+    for m in &experiment.measures {
+        if let Of::Counter { event, vm } = &m.of {
+            let untried = if event.is_hardwares() { " (untried)" } else { "" };
+            eprintln!("  measure {}: {} of {vm}{untried}", m.name, event.name());
+        }
+    }
+    Ok(())
+}
+
 /// Says what would be done, and what is in force.
 fn lay_out(experiment: &Experiment, folder: &Path, json: bool) -> Result<(), Fault> {
     let laid = experiment.laid()?;
-    let (mut found, mut in_force) = (Vec::new(), Vec::new());
-    for f in &experiment.factors {
-        let knob = f.knob(experiment.boot.as_ref())?;
-        let now = knob.as_ref().map(|knob| (knob, vsteer_host::knob::read(knob)));
-        let (said, cannot, level) = match &now {
-            None => ("in the workload's command".to_owned(), false, None),
-            Some((knob, Ok(now))) => {
-                let level = f.levels.iter().position(|l| vsteer_host::knob::same(knob, now, l));
-                match can_be_put_back(f, knob, now) {
-                    Ok(()) => (format!("now {now:?}"), false, level),
-                    Err(fault) => (format!("CANNOT be put back: {fault}"), true, level),
-                }
-            }
-            Some((_, Err(fault))) => (format!("CANNOT be read: {fault}"), true, None),
-        };
-        found.push((f.name.clone(), said, cannot));
-        in_force.push(level);
-    }
+    let found: Vec<Found<'_>> =
+        experiment.factors.iter().map(|f| found(experiment, f)).collect::<Result<_, _>>()?;
+    let in_force: Vec<Option<usize>> = found.iter().map(|f| f.level).collect();
     let boots = [experiment.runs_least, experiment.runs_most].map(|n| experiment.boots(&laid, &in_force, n));
     // A measure that cannot be had here is told before anything is begun.
-    if Observing::open(experiment, &mut observe)?.is_some() {
-        let named = experiment.measures.iter().filter_map(|m| Some((m, m.of.observed()?)));
-        named.for_each(|(m, (quantity, vms))| eprintln!("  measure {}: {} of {vms}", m.name, quantity.name));
-        for m in &experiment.measures {
-            if let Of::Counter { event, vm } = &m.of {
-                let untried = if event.is_hardwares() { " (untried)" } else { "" };
-                eprintln!("  measure {}: {} of {vm}{untried}", m.name, event.name());
-            }
-        }
-    }
+    say_measures(experiment)?;
     let no_meter = meters_tell(experiment, &Root::live()?).err().map(|fault| fault.to_string());
     if let Some(why) = &no_meter {
         eprintln!("  CANNOT be measured: {why}");
@@ -110,10 +132,11 @@ fn lay_out(experiment: &Experiment, folder: &Path, json: bool) -> Result<(), Fau
     let first = order(&experiment.varied(), &laid.settings, experiment.seed, 0);
     if json {
         let settings: Vec<String> = laid.settings.iter().map(|s| experiment.words(s)).collect();
+        let factor = |f: &Found<'_>| json!({ "name": f.factor, "found": f.said, "cannot": f.cannot });
         crate::text::print_json(&json!({
             "experiment": experiment, "settings": settings, "questions": laid.contrasts, "first_block": first,
             "boots": { "least": boots[0], "most": boots[1] }, "no_meter": no_meter,
-            "factors": found.iter().map(|(name, said, cannot)| json!({ "name": name, "found": said, "cannot": cannot })).collect::<Vec<_>>(),
+            "factors": found.iter().map(factor).collect::<Vec<_>>(),
         }));
         return Ok(());
     }
@@ -124,8 +147,8 @@ fn lay_out(experiment: &Experiment, folder: &Path, json: bool) -> Result<(), Fau
         laid.contrasts.len(),
         experiment.seed
     );
-    for (name, said, _) in &found {
-        println!("  factor {name}: {said}");
+    for f in &found {
+        println!("  factor {}: {}", f.factor, f.said);
     }
     println!("the first of {} blocks at least ({} at most):", experiment.runs_least, experiment.runs_most);
     for s in first {

@@ -66,9 +66,18 @@ fn answers_table(m: &MeasureTold, which: impl Fn(&Answer) -> bool, caption: Stri
     table
 }
 
-fn measure_section(id: String, m: &MeasureTold) -> Section {
-    let better = if m.measure.better == Better::Less { "less" } else { "more" };
-    let unit = if m.measure.unit.is_empty() { String::new() } else { format!(", {}", m.measure.unit) };
+/// Which direction of a measure is the better one.
+fn better(m: &MeasureTold) -> &'static str {
+    if m.measure.better == Better::Less { "less" } else { "more" }
+}
+
+/// `, s`; nothing of a measure without a unit.
+fn comma_unit(m: &MeasureTold) -> String {
+    if m.measure.unit.is_empty() { String::new() } else { format!(", {}", m.measure.unit) }
+}
+
+/// Effects and runs as two forests.
+fn figure(m: &MeasureTold) -> String {
     let class = |a: &Answer| outcome(a.outcome).class;
     let drawn: Vec<Effect> = m
         .answers
@@ -86,17 +95,14 @@ fn measure_section(id: String, m: &MeasureTold) -> Section {
         .iter()
         .map(|s| (s.words.clone(), s.values.clone(), s.interval.map(|i| (i.low, i.likely, i.high))))
         .collect();
-    let figure = format!(
-        "{}{}",
-        forest::effects(
-            &format!("Effects on {} ({better} is better), with 95 % intervals", m.measure.name),
-            unit_of_effects,
-            &drawn
-        ),
-        forest::runs(&format!("Every run that counts: {}{unit}", m.measure.name), &m.measure.unit, &points)
-    );
+    let of_effects = format!("Effects on {} ({} is better), with 95 % intervals", m.measure.name, better(m));
+    let of_runs = format!("Every run that counts: {}{}", m.measure.name, comma_unit(m));
+    forest::effects(&of_effects, unit_of_effects, &drawn) + &forest::runs(&of_runs, &m.measure.unit, &points)
+}
+
+fn settings_table(m: &MeasureTold) -> Table {
     let mut settings = Table {
-        caption: format!("Settings: {}{unit}, {better} is better", m.measure.name),
+        caption: format!("Settings: {}{}, {} is better", m.measure.name, comma_unit(m), better(m)),
         head: vec![
             ("setting", false),
             ("runs", true),
@@ -121,16 +127,20 @@ fn measure_section(id: String, m: &MeasureTold) -> Section {
             if s.on_front { "not beaten" } else { "" }.into(),
         ]);
     }
+    settings
+}
+
+fn measure_section(id: String, m: &MeasureTold) -> Section {
     let is_seen = |a: &Answer| matches!(a.outcome, Outcome::Better | Outcome::Worse);
     Section {
         id,
         heading: format!("{}: what helps", m.measure.name),
         lead: lead(m),
-        figure: Some(figure),
+        figure: Some(figure(m)),
         tables: vec![
             answers_table(m, is_seen, "What makes a difference".into()),
             answers_table(m, |a| !is_seen(a), "What made no difference that was seen".into()),
-            settings,
+            settings_table(m),
         ],
         notes: vec![
             "Effects are means over blocks; p and intervals are by Student's t on blocks, the interval's deviation is the first stage's (Stein's two \

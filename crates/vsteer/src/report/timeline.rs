@@ -39,87 +39,134 @@ pub fn figure(side: &Side, colours: &Colours) -> String {
 /// Who somebody is in the figure: a VM's colour, the host, idle, or nobody knows.
 type Who = usize;
 
-fn from_switches(side: &Side, e: &Excerpt, colours: &Colours) -> String {
-    let vms = colours.len();
-    let (host, idle, unknown): (Who, Who, Who) = (vms, vms + 1, vms + 2);
-    let span = (e.to_ns - e.from_ns) as f64;
-    let mut rows: BTreeMap<u32, (Vec<Vec<f32>>, Vec<f64>)> = BTreeMap::new();
-    let online = side.stretch.config.topology.online();
-    for cpu in online.iter() {
-        rows.insert(cpu, (vec![vec![0.0; vms + 2]; CELLS], vec![0.0; vms + 2]));
+/// Maps numbers to VMs, host, idle and unknown.
+struct Legend<'a> {
+    colours: &'a Colours,
+    host: Who,
+    idle: Who,
+    unknown: Who,
+}
+
+impl<'a> Legend<'a> {
+    fn new(colours: &'a Colours) -> Legend<'a> {
+        let vms = colours.len();
+        Legend { colours, host: vms, idle: vms + 1, unknown: vms + 2 }
     }
-    for s in who_ran(&e.switches, e.from_ns, e.to_ns) {
-        let Some((cells, sums)) = rows.get_mut(&s.cpu) else { continue };
-        let who = match e.tasks.at(s.tid, s.from_ns) {
-            _ if s.tid.0 == 0 => idle,
-            Some(t) => t.vm.as_ref().and_then(|vm| colours.of(vm)).unwrap_or(host),
-            None => host,
-        };
-        let at = |ns: u64| (ns - e.from_ns) as f64 / span * CELLS as f64;
-        let (a, b) = (at(s.from_ns), at(s.to_ns));
-        sums[who] += (s.to_ns - s.from_ns) as f64 / span;
-        let last = (b.ceil() as usize).min(CELLS);
-        for (i, cell) in cells.iter_mut().enumerate().take(last).skip(a as usize) {
-            cell[who] += (b.min(i as f64 + 1.0) - a.max(i as f64)) as f32;
+
+    fn text(&self, who: Who) -> String {
+        match who {
+            w if w < self.host => format!("VM {}", self.colours.name(w)),
+            w if w == self.host => "host (processes and kernel threads)".to_owned(),
+            w if w == self.idle => "idle".to_owned(),
+            _ => "not recorded".to_owned(),
         }
     }
-    let legend = |who: Who| match who {
-        w if w < vms => format!("VM {}", colours.name(w)),
-        w if w == host => "host (processes and kernel threads)".to_owned(),
-        w if w == idle => "idle".to_owned(),
-        _ => "not recorded".to_owned(),
-    };
-    let class = |who: Who| match who {
-        w if w < vms => colours.class(w),
-        w if w == host => "host".to_owned(),
-        _ => "unknown".to_owned(),
-    };
-    let mut body = String::new();
-    let (height, gap) = row_height(rows.len());
-    for (i, (cpu, (cells, sums))) in rows.iter().enumerate() {
-        let y = AXIS + i as f64 * (height + gap);
-        row_label(&mut body, *cpu, i, y, height);
-        // A cell that nobody had at all is not recorded; else who had most of it.
-        let most = |cell: &[f32]| {
-            let (who, had) = cell.iter().enumerate().max_by(|a, b| a.1.total_cmp(b.1)).unwrap_or((0, &0.0));
-            if *had > 0.0 { who } else { unknown }
-        };
+
+    fn class(&self, who: Who) -> String {
+        match who {
+            w if w < self.host => self.colours.class(w),
+            w if w == self.host => "host".to_owned(),
+            _ => "unknown".to_owned(),
+        }
+    }
+
+    fn keys(&self, any_unknown: bool) -> Vec<(String, String)> {
+        let key = |who| (self.class(who), self.text(who));
+        let mut keys: Vec<(String, String)> = (0..=self.host).map(key).collect();
+        keys.push(("idle".to_owned(), self.text(self.idle)));
+        keys.extend(any_unknown.then(|| key(self.unknown)));
+        keys
+    }
+}
+
+/// One pCPU's time.
+struct Ran {
+    /// In each cell, how much of it everybody had.
+    cells: Vec<Vec<f32>>,
+    /// Everybody's share of the whole.
+    sums: Vec<f64>,
+}
+
+impl Ran {
+    /// Who ran for most of a cell; `unknown` for an empty cell.
+    fn most(&self, cell: usize, unknown: Who) -> Who {
+        let had = self.cells[cell].iter().enumerate();
+        let (who, had) = had.max_by(|a, b| a.1.total_cmp(b.1)).unwrap_or((0, &0.0));
+        if *had > 0.0 { who } else { unknown }
+    }
+
+    /// One SVG path per owner, over the cells of which it had most. The row begins at `y`.
+    fn paths(&self, y: f64, height: f64, unknown: Who) -> BTreeMap<Who, String> {
         let mut paths: BTreeMap<Who, String> = BTreeMap::new();
         let mut from = 0;
         for to in 1..=CELLS {
-            if to < CELLS && most(&cells[to]) == most(&cells[from]) {
+            if to < CELLS && self.most(to, unknown) == self.most(from, unknown) {
                 continue;
             }
             let (x, w) = (LEFT + from as f64 / 2.0, (to - from) as f64 / 2.0);
-            let path = paths.entry(most(&cells[from])).or_default();
+            let path = paths.entry(self.most(from, unknown)).or_default();
             let _ = write!(path, "M{x} {y}h{w}v{height}h-{w}z");
             from = to;
         }
-        for (who, path) in paths.iter().filter(|(who, _)| **who != idle) {
-            let share = sums.get(*who).copied().unwrap_or(1.0 - sums.iter().sum::<f64>());
-            let title = format!("pCPU {cpu}: {} {} %", legend(*who), percent(Some(share)));
+        paths
+    }
+}
+
+/// Who ran on each pCPU.
+fn ran(side: &Side, e: &Excerpt, legend: &Legend<'_>) -> BTreeMap<u32, Ran> {
+    let span = (e.to_ns - e.from_ns) as f64;
+    let each = legend.idle + 1;
+    let nothing = || Ran { cells: vec![vec![0.0; each]; CELLS], sums: vec![0.0; each] };
+    let mut rows: BTreeMap<u32, Ran> =
+        side.stretch.config.topology.online().iter().map(|cpu| (cpu, nothing())).collect();
+    for s in who_ran(&e.switches, e.from_ns, e.to_ns) {
+        let Some(row) = rows.get_mut(&s.cpu) else { continue };
+        let who = match e.tasks.at(s.tid, s.from_ns) {
+            _ if s.tid.0 == 0 => legend.idle,
+            Some(t) => t.vm.as_ref().and_then(|vm| legend.colours.of(vm)).unwrap_or(legend.host),
+            None => legend.host,
+        };
+        let at = |ns: u64| (ns - e.from_ns) as f64 / span * CELLS as f64;
+        let (a, b) = (at(s.from_ns), at(s.to_ns));
+        row.sums[who] += (s.to_ns - s.from_ns) as f64 / span;
+        let last = (b.ceil() as usize).min(CELLS);
+        for (i, cell) in row.cells.iter_mut().enumerate().take(last).skip(a as usize) {
+            cell[who] += (b.min(i as f64 + 1.0) - a.max(i as f64)) as f32;
+        }
+    }
+    rows
+}
+
+fn from_switches(side: &Side, e: &Excerpt, colours: &Colours) -> String {
+    let legend = Legend::new(colours);
+    let rows = ran(side, e, &legend);
+    let mut body = String::new();
+    let (height, gap) = row_height(rows.len());
+    for (i, (cpu, row)) in rows.iter().enumerate() {
+        let y = AXIS + i as f64 * (height + gap);
+        row_label(&mut body, *cpu, i, y, height);
+        let paths = row.paths(y, height, legend.unknown);
+        for (who, path) in paths.iter().filter(|(who, _)| **who != legend.idle) {
+            let share = row.sums.get(*who).copied().unwrap_or(1.0 - row.sums.iter().sum::<f64>());
+            let title = format!("pCPU {cpu}: {} {} %", legend.text(*who), percent(Some(share)));
             let _ = writeln!(
                 body,
                 "<path class=\"{}\" d=\"{path}\"><title>{}</title></path>",
-                class(*who),
+                legend.class(*who),
                 esc(&title)
             );
         }
     }
-    let ms = span / 1e6;
+    let ms = (e.to_ns - e.from_ns) as f64 / 1e6;
     let title = format!(
         "{}: who ran, {ms:.0} ms from the middle of the recording; each half pixel shows who had most of it",
         side.label
     );
-    let any_unknown = rows.values().any(|(_, s)| s.iter().sum::<f64>() < 0.999);
-    let mut keys: Vec<(String, String)> = (0..vms).map(|w| (class(w), legend(w))).collect();
-    keys.extend([(class(host), legend(host)), ("idle".to_owned(), legend(idle))]);
-    if any_unknown {
-        keys.push((class(unknown), legend(unknown)));
-    }
-    let shares: Vec<(u32, Vec<f64>)> = rows.iter().map(|(cpu, (_, s))| (*cpu, s.clone())).collect();
-    let headings: Vec<String> = (0..vms + 2).map(legend).collect();
-    wrap(&title, rows.len(), ms, "ms", &body, &keys, colours) + &share_table(side, &headings, &shares)
+    let any_unknown = rows.values().any(|row| row.sums.iter().sum::<f64>() < 0.999);
+    let shares: Vec<(u32, Vec<f64>)> = rows.iter().map(|(cpu, row)| (*cpu, row.sums.clone())).collect();
+    let headings: Vec<String> = (0..=legend.idle).map(|who| legend.text(who)).collect();
+    wrap(&title, rows.len(), ms, "ms", &body, &legend.keys(any_unknown), colours)
+        + &share_table(side, &headings, &shares)
 }
 
 fn row_label(body: &mut String, cpu: u32, i: usize, y: f64, height: f64) {

@@ -7,6 +7,7 @@ use crate::source::{self, Stretch, progress_done, progress_of};
 use crate::text::one_line;
 use serde::Serialize;
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::path::Path;
 use vsteer_core::forecast::fluid;
 use vsteer_core::model::{HostModel, ThreadModel};
@@ -122,6 +123,36 @@ impl Recorded {
         replay(config, &self.wanted, 1)
     }
 
+    /// The same with these parameters of its scheduler.
+    fn host_with<'s>(
+        &self,
+        config: &HostConfig,
+        set: impl IntoIterator<Item = &'s Setting>,
+    ) -> Result<Replay, Fault> {
+        let mut host = self.host(config)?;
+        for setting in set {
+            host.values.set(&setting.key, number(setting)?)?;
+        }
+        Ok(host)
+    }
+
+    /// What the weights of its VMs come to ([`weights::effective`]).
+    fn effective(
+        &self,
+        host: &Replay,
+        as_it_was: &[Got],
+        model: &HostModel,
+        interrupt: &Interrupt,
+    ) -> Result<Vec<f64>, Fault> {
+        let mut go_on = || {
+            progress_of("reading off what weights come to", 0.5, "");
+            !interrupt.is_set()
+        };
+        let effective = weights::effective(host, as_it_was, model, self.window_ns, &mut go_on)?;
+        progress_done();
+        Ok(effective)
+    }
+
     /// What each thread gets in it, once round to warm up and once measured.
     ///
     /// # Errors
@@ -218,94 +249,124 @@ pub fn run(
     let recorded = Recorded::open(folder)?;
     let later = change.under.map(|p| source::whole(source::read(p)?)).transpose()?;
     let config = &recorded.stretch.config;
-    let changed = match (change.plan, &later) {
-        (Some(path), _) => Some(fluid::after(config, &vsteer_record::plan::read(path)?.steps)),
-        (None, Some(later)) => Some(same_threads(config, &later.config)?),
-        (None, None) => (!change.set.is_empty()).then(|| config.clone()),
-    };
+    let changed = changed(config, change, later.as_ref())?;
     let model = recorded.stretch.model()?;
     let then = later.map(|l| l.model()).transpose()?;
-    let host = |config: &HostConfig, set: &[Setting]| -> Result<Replay, Fault> {
-        let mut host = recorded.host(config)?;
-        for setting in was.iter().chain(set) {
-            host.values.set(&setting.key, number(setting)?)?;
-        }
-        Ok(host)
-    };
-    let before = host(config, &[])?;
+    let before = recorded.host_with(config, was)?;
     let as_it_was = recorded.run(&before, "simulating", &interrupt)?;
     let mut notes = recorded.notes(&model);
-    let mut last = before.clone();
-    let predicted = match &changed {
+    let after = match &changed {
         None => None,
         Some(changed) => {
-            let mut go_on = || {
-                progress_of("reading off what weights come to", 0.5, "");
-                !interrupt.is_set()
-            };
-            let effective = weights::effective(&before, &as_it_was, &model, recorded.window_ns, &mut go_on)?;
-            progress_done();
+            let effective = recorded.effective(&before, &as_it_was, &model, &interrupt)?;
             notes.extend(weights::told(&before, &effective));
-            let mut after = host(changed, change.set)?;
+            let mut after = recorded.host_with(changed, was.iter().chain(change.set))?;
             weights::scale(&mut after, &effective);
             keep_slices(&before, &mut after)?;
-            last = after;
-            Some(recorded.run(&last, "simulating the change", &interrupt)?)
+            Some(after)
         }
     };
+    let predicted =
+        after.as_ref().map(|a| recorded.run(a, "simulating the change", &interrupt)).transpose()?;
     if let Some(output) = output {
-        let case = last.case(recorded.window_ns)?;
+        let case = after.as_ref().unwrap_or(&before).case(recorded.window_ns)?;
         let (_, events) = record::recorded(&case, case.setup.seed, output, &interrupt)?;
         record::told(output, events.recorded);
     }
     let fluid = changed.map(|c| fluid::ready_after(config, &c, &model)).unwrap_or_default();
-    let (window_ns, (whole, broken)) = (recorded.window_ns, recorded.bursts());
-    let rows: Vec<Row<'_>> = as_it_was
-        .iter()
-        .filter_map(|got| {
-            let vm = model.vm(&got.thread.vm)?;
-            let of = |all: &'_ Vec<Got>| all.iter().position(|g| g.thread.tid == got.thread.tid);
-            Some(Row {
-                vm: &vm.name,
-                vcpu: got.thread.role.vcpu()?,
-                measured: measured(got, &model),
-                simulated: got,
-                predicted: predicted.as_ref().and_then(|all| all.get(of(all)?)),
-                fluid: fluid.get(&got.thread.tid).copied(),
-                then: then.as_ref().and_then(|m| measured(got, m)),
-            })
-        })
-        .collect();
-    let waiting: Vec<&Row<'_>> = rows.iter().filter(|r| r.waits()).collect();
-    let calibration = Errors::of(waiting.iter().map(|r| (Some(r.simulated), r.measured)));
-    let prediction = Errors::of(waiting.iter().map(|r| (r.predicted, r.then)));
-    // What the prediction has to beat: that nothing changes, and fluid fair share.
-    let ready = |m: Option<&ThreadModel>| m.and_then(|m| m.shares.ready);
-    let no_change = ready_error(waiting.iter().filter_map(|r| Some((ready(r.measured)?, ready(r.then)?))));
-    let fluid = ready_error(waiting.iter().filter_map(|r| Some((r.fluid?, ready(r.then)?))));
+    let rows = Sources { model: &model, predicted: predicted.as_deref(), fluid: &fluid, then: then.as_ref() }
+        .rows(&as_it_was);
+    let off = Off::of(&rows);
     if json {
+        let (whole, broken) = recorded.bursts();
         let rows: Vec<Value> = rows.iter().map(value).collect();
         crate::text::print_json(&json!({
-            "recording": folder, "window_ns": window_ns, "bursts": whole, "broken": broken, "notes": notes,
-            "calibration": calibration, "prediction": prediction, "no_change_ready_error": no_change,
-            "fluid_ready_error": fluid, "vcpus": rows,
+            "recording": folder, "window_ns": recorded.window_ns, "bursts": whole, "broken": broken,
+            "notes": notes, "calibration": off.calibration, "prediction": off.prediction,
+            "no_change_ready_error": off.no_change, "fluid_ready_error": off.fluid, "vcpus": rows,
         }));
-        return Ok(());
+    } else {
+        print(&rows, &off, &notes);
     }
-    print!("{}", text(&rows));
-    println!("simulated against measured: {}", calibration.told());
+    Ok(())
+}
+
+fn print(rows: &[Row<'_>], off: &Off, notes: &[String]) {
+    print!("{}", text(rows));
+    println!("simulated against measured: {}", off.calibration.told());
     if rows.iter().any(|r| r.then.is_some()) {
-        println!("predicted against measured then: {}", prediction.told());
+        println!("predicted against measured then: {}", off.prediction.told());
         let told =
             |e: Option<f64>| e.map_or_else(|| "-".to_owned(), |e| format!("{:.2} points off", 100.0 * e));
         println!(
             "foretelling that nothing changes: ready {}; by fluid fair share: {}",
-            told(no_change),
-            told(fluid)
+            told(off.no_change),
+            told(off.fluid)
         );
     }
     notes.iter().for_each(|n| println!("note: {n}"));
-    Ok(())
+}
+
+/// The configuration under the change; `None` where nothing is changed.
+fn changed(
+    config: &HostConfig,
+    change: &Change<'_>,
+    later: Option<&Stretch>,
+) -> Result<Option<HostConfig>, Fault> {
+    Ok(match (change.plan, later) {
+        (Some(path), _) => Some(fluid::after(config, &vsteer_record::plan::read(path)?.steps)),
+        (None, Some(later)) => Some(same_threads(config, &later.config)?),
+        (None, None) => (!change.set.is_empty()).then(|| config.clone()),
+    })
+}
+
+/// What a host's simulated vCPUs are held against.
+struct Sources<'a> {
+    model: &'a HostModel,
+    predicted: Option<&'a [Got]>,
+    fluid: &'a BTreeMap<Tid, f64>,
+    then: Option<&'a HostModel>,
+}
+
+impl<'a> Sources<'a> {
+    fn rows(&self, as_it_was: &'a [Got]) -> Vec<Row<'a>> {
+        let row = |got: &'a Got| {
+            let same = |g: &&Got| g.thread.tid == got.thread.tid;
+            Some(Row {
+                vm: &self.model.vm(&got.thread.vm)?.name,
+                vcpu: got.thread.role.vcpu()?,
+                measured: measured(got, self.model),
+                simulated: got,
+                predicted: self.predicted.and_then(|all| all.iter().find(same)),
+                fluid: self.fluid.get(&got.thread.tid).copied(),
+                then: self.then.and_then(|m| measured(got, m)),
+            })
+        };
+        as_it_was.iter().filter_map(row).collect()
+    }
+}
+
+/// The error of each kind of forecast, over the vCPUs that wait.
+struct Off {
+    calibration: Errors,
+    prediction: Errors,
+    /// What the prediction has to beat: that nothing changes, and fluid fair share.
+    no_change: Option<f64>,
+    fluid: Option<f64>,
+}
+
+impl Off {
+    fn of(rows: &[Row<'_>]) -> Off {
+        let waiting: Vec<&Row<'_>> = rows.iter().filter(|r| r.waits()).collect();
+        let ready = |m: Option<&ThreadModel>| m.and_then(|m| m.shares.ready);
+        let measured = waiting.iter().filter_map(|r| Some((ready(r.measured)?, ready(r.then)?)));
+        Off {
+            calibration: Errors::of(waiting.iter().map(|r| (Some(r.simulated), r.measured))),
+            prediction: Errors::of(waiting.iter().map(|r| (r.predicted, r.then))),
+            no_change: ready_error(measured),
+            fluid: ready_error(waiting.iter().filter_map(|r| Some((r.fluid?, ready(r.then)?)))),
+        }
+    }
 }
 
 /// The value of a scheduler's parameter.

@@ -53,34 +53,7 @@ pub fn keep(
         interrupt.sleep_until(Instant::now() + LOOK_EVERY);
         keeping.scheduling.count(true)?;
     }
-    keeping.begin = Instant::now();
-    let end = a.length.map(|l| keeping.begin + l);
-    // Threads of VMs that were just started may still move into their cgroups.
-    let mut looks = if a.warm_up.is_none() { LOOKS } else { 0 };
-    keeping.scheduling.changes_seen();
-    while end.is_none_or(|end| Instant::now() < end) {
-        let look = (looks > 0).then(|| Instant::now() + LOOK_EVERY);
-        let until = [end, look].into_iter().flatten().min();
-        let always = [keeping.scheduling.changes(), desk.asked()];
-        let readable: Vec<BorrowedFd<'_>> = always.into_iter().chain(keeping.channels.asked()).collect();
-        match interrupt.wait(until, &readable) {
-            Woken::Interrupted => break,
-            Woken::Readable(0) => {
-                keeping.scheduling.changes_seen();
-                if let Some(ended) = keeping.scheduling.ended()? {
-                    keeping.begin_again(ended, &host.config()?)?;
-                }
-                looks = LOOKS;
-            }
-            Woken::Readable(1) => desk.answer(&keeping.told()?),
-            Woken::Readable(_) => keeping.channels.answer(),
-            Woken::Time if looks > 0 => {
-                looks -= 1;
-                keeping.follow(&host.config()?)?;
-            }
-            Woken::Time => {}
-        }
-    }
+    keeping.serve(interrupt, &mut host, &desk)?;
     // What this does from here on costs who is measured.
     keeping.scheduling.count(false)?;
     keeping.scheduling.ended()?.map_or(Ok(()), |ended| Err(fault(ended)))?;
@@ -109,6 +82,39 @@ struct Keeping<'a> {
 }
 
 impl Keeping<'_> {
+    /// Schedules until its time is over or it is interrupted.
+    fn serve(&mut self, interrupt: &Interrupt, host: &mut Opened, desk: &Desk) -> Result<(), Fault> {
+        self.begin = Instant::now();
+        let end = self.a.length.map(|l| self.begin + l);
+        // Threads of VMs that were just started may still move into their cgroups.
+        let mut looks = if self.a.warm_up.is_none() { LOOKS } else { 0 };
+        self.scheduling.changes_seen();
+        while end.is_none_or(|end| Instant::now() < end) {
+            let look = (looks > 0).then(|| Instant::now() + LOOK_EVERY);
+            let until = [end, look].into_iter().flatten().min();
+            let always = [self.scheduling.changes(), desk.asked()];
+            let readable: Vec<BorrowedFd<'_>> = always.into_iter().chain(self.channels.asked()).collect();
+            match interrupt.wait(until, &readable) {
+                Woken::Interrupted => break,
+                Woken::Readable(0) => {
+                    self.scheduling.changes_seen();
+                    if let Some(ended) = self.scheduling.ended()? {
+                        self.begin_again(ended, &host.config()?)?;
+                    }
+                    looks = LOOKS;
+                }
+                Woken::Readable(1) => desk.answer(&self.told()?),
+                Woken::Readable(_) => self.channels.answer(),
+                Woken::Time if looks > 0 => {
+                    looks -= 1;
+                    self.follow(&host.config()?)?;
+                }
+                Woken::Time => {}
+            }
+        }
+        Ok(())
+    }
+
     fn follow(&mut self, config: &HostConfig) -> Result<(), Fault> {
         let refused = self.scheduling.follow(meant(self.a, config))?;
         let opted = meant(self.a, config).filter(|vm| !refused.contains_key(&vm.name));
