@@ -13,6 +13,7 @@
 use crate::codec::{Codec, Held};
 use crate::cpu::{self, Calendar, Lap, now_ns};
 use crate::link::{Link, Relay, SOCKET_BUFFER};
+use crate::picture::canvas::Size;
 use crate::picture::{Picture, number};
 use rustix::net::sockopt::set_socket_send_buffer_size;
 use std::collections::BTreeMap;
@@ -163,6 +164,37 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Shared {
+    fn new(size: Size) -> Shared {
+        Shared {
+            newest: Mutex::new(Newest { frame: None, spare: vec![vec![0; size.bytes()]; 2] }),
+            drawn: Condvar::new(),
+            frames: Mutex::default(),
+            under_way: Mutex::default(),
+            acknowledged: Condvar::new(),
+            over: AtomicBool::new(false),
+            draw_ns: AtomicU64::new(0),
+        }
+    }
+
+    /// Waits for at most [`LOOK_EVERY`] until fewer than `most` frames are under way. False if it timed out.
+    fn fewer_under_way(&self, most: u64) -> bool {
+        let under_way = locked(&self.under_way);
+        let waits = |n: &mut u64| *n >= most && !self.over();
+        let waited = self.acknowledged.wait_timeout_while(under_way, LOOK_EVERY, waits);
+        *waited.unwrap_or_else(PoisonError::into_inner).0 < most
+    }
+
+    /// Waits for a frame for at most [`LOOK_EVERY`], swaps it with `pixels`, and returns its number.
+    fn take_newest(&self, pixels: &mut Vec<u8>) -> Option<u32> {
+        let newest = locked(&self.newest);
+        let waits = |n: &mut Newest| n.frame.is_none() && !self.over();
+        let (mut newest, _) =
+            self.drawn.wait_timeout_while(newest, LOOK_EVERY, waits).unwrap_or_else(PoisonError::into_inner);
+        let (frame, taken) = newest.frame.take()?;
+        newest.spare.push(std::mem::replace(pixels, taken));
+        Some(frame)
+    }
+
     fn over(&self) -> bool {
         self.over.load(Ordering::Relaxed)
     }
@@ -177,17 +209,8 @@ impl Shared {
 /// # Errors
 /// An encoder or decoder that is not there, sockets that are not to be had. What fails later is told in the outcome.
 pub fn run(run: &Run) -> Result<Outcome, Fault> {
-    let told = |e| Fault::io("a socket of the server's".to_owned(), &e);
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(told)?;
-    let relay = Relay::start(run.under.link, listener.local_addr().map_err(told)?)?;
-    let to_relay = |e| Fault::io("connecting to the link".to_owned(), &e);
-    let viewer = TcpStream::connect(relay.address).map_err(to_relay)?;
-    let (server, _) = listener.accept().map_err(told)?;
-    for stream in [&viewer, &server] {
-        stream.set_nodelay(true).map_err(told)?;
-    }
-    set_socket_send_buffer_size(&server, SOCKET_BUFFER).map_err(|e| told(e.into()))?;
-    let ends = |stream: &TcpStream| stream.try_clone().map_err(told);
+    let Ends { relay, server, viewer } = Ends::open(run.under.link)?;
+    let ends = |stream: &TcpStream| stream.try_clone().map_err(of_server);
     let closes = [ends(&server)?, ends(&viewer)?];
     let acknowledges = ends(&server)?;
 
@@ -195,17 +218,7 @@ pub fn run(run: &Run) -> Result<Outcome, Fault> {
     let begun = now_ns();
     let (process_ns, own_ns) = (cpu::process_ns(), cpu::thread_ns());
     let from_ns = begun + WARM_UP_NS;
-    let size = run.under.picture.size();
-    let shared = Shared {
-        newest: Mutex::new(Newest { frame: None, spare: vec![vec![0; size.bytes()]; 2] }),
-        drawn: Condvar::new(),
-        frames: Mutex::default(),
-        under_way: Mutex::default(),
-        acknowledged: Condvar::new(),
-        over: AtomicBool::new(false),
-        draw_ns: AtomicU64::new(0),
-    };
-    let shared = &shared;
+    let shared = &Shared::new(run.under.picture.size());
     let (done, until_ns) = std::thread::scope(|scope| {
         let draws = scope.spawn(move || draw(run, begun, from_ns, shared));
         let serves = scope.spawn(move || {
@@ -238,21 +251,13 @@ pub fn run(run: &Run) -> Result<Outcome, Fault> {
     let relay_ns = relay.end();
     let ((drawn, drawer_ns), served, hearing_ns, viewed) = done;
     let (served, viewed) = (served?, viewed?);
-    let draw_ns = shared.draw_ns.load(Ordering::Relaxed);
     let mut used = Used {
-        draw: draw_ns,
-        codec_threads: 0,
-        server: None,
+        draw: shared.draw_ns.load(Ordering::Relaxed),
         lasted: now_ns() - begun,
         harness: relay_ns + hearing_ns + served.rest + viewed.rest + drawer_ns + cpu::thread_ns() - own_ns,
-        convert: served.used[0],
-        encode: served.used[1],
-        send: served.used[2],
-        receive: viewed.used[0],
-        decode: viewed.used[1],
-        present: viewed.used[2],
+        ..Used::of_stages(&served, &viewed)
     };
-    let stages: u64 = served.used.iter().chain(&viewed.used).sum::<u64>() + draw_ns + used.harness;
+    let stages: u64 = served.used.iter().chain(&viewed.used).sum::<u64>() + used.draw + used.harness;
     used.codec_threads = (cpu::process_ns() - process_ns).saturating_sub(stages);
     Ok(Outcome {
         calendar,
@@ -270,6 +275,40 @@ pub fn run(run: &Run) -> Result<Outcome, Fault> {
         passed: None,
         used,
     })
+}
+
+fn of_server(e: std::io::Error) -> Fault {
+    Fault::io("a socket of the server's".to_owned(), &e)
+}
+
+/// The server's and the viewer's ends of a link.
+struct Ends {
+    relay: Relay,
+    server: TcpStream,
+    viewer: TcpStream,
+}
+
+impl Ends {
+    fn open(link: Link) -> Result<Ends, Fault> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(of_server)?;
+        let relay = Relay::start(link, listener.local_addr().map_err(of_server)?)?;
+        let to_relay = |e| Fault::io("connecting to the link".to_owned(), &e);
+        let viewer = TcpStream::connect(relay.address).map_err(to_relay)?;
+        let (server, _) = listener.accept().map_err(of_server)?;
+        for stream in [&viewer, &server] {
+            stream.set_nodelay(true).map_err(of_server)?;
+        }
+        set_socket_send_buffer_size(&server, SOCKET_BUFFER).map_err(|e| of_server(e.into()))?;
+        Ok(Ends { relay, server, viewer })
+    }
+}
+
+impl Used {
+    /// What the threads of two ends used in their stages.
+    fn of_stages(served: &Served, viewed: &Viewed) -> Used {
+        let ([convert, encode, send], [receive, decode, present]) = (served.used, viewed.used);
+        Used { convert, encode, send, receive, decode, present, ..Used::default() }
+    }
 }
 
 /// When the application draws which frame: at its rate, and not before.
@@ -348,21 +387,10 @@ fn serve(run: &Run, mut viewer: TcpStream, begun: u64, shared: &Shared) -> Resul
             let fps = (went * 1_000_000_000).div_ceil(now_ns() - begun).clamp(1, u64::from(run.under.fps));
             encoder = run.codec.encoder(size, fps as u32, run.held)?;
         }
-        let under_way = locked(&shared.under_way);
-        let waits = |n: &mut u64| *n >= window && !shared.over();
-        let waited = shared.acknowledged.wait_timeout_while(under_way, LOOK_EVERY, waits);
-        if *waited.unwrap_or_else(PoisonError::into_inner).0 >= window {
+        if !shared.fewer_under_way(window) {
             continue;
         }
-        let newest = locked(&shared.newest);
-        let waits = |n: &mut Newest| n.frame.is_none() && !shared.over();
-        let (mut newest, _) = shared
-            .drawn
-            .wait_timeout_while(newest, LOOK_EVERY, waits)
-            .unwrap_or_else(PoisonError::into_inner);
-        let Some((frame, taken)) = newest.frame.take() else { continue };
-        newest.spare.push(std::mem::replace(&mut pixels, taken));
-        drop(newest);
+        let Some(frame) = shared.take_newest(&mut pixels) else { continue };
         let mut passed = Passed {
             source: begun + u64::from(frame) * 1_000_000_000 / u64::from(run.under.fps),
             captured: now_ns(),
@@ -420,6 +448,7 @@ fn tell(took_ns: u64) -> String {
     format!("frame {:.6} {:.6}\n", now.as_secs_f64(), took_ns as f64 / 1e9)
 }
 
+#[derive(Default)]
 struct Viewed {
     used: [u64; 3],
     rest: u64,
@@ -430,35 +459,50 @@ struct Viewed {
     kept: Vec<(u32, Vec<u8>)>,
 }
 
+impl Viewed {
+    /// The number in the decoded picture, if decoding gave one.
+    fn number(&mut self, came: Result<bool, Fault>, pixels: &[u8], size: Size) -> Option<u32> {
+        match came {
+            Ok(true) => {
+                let (seen, at) = number::read(pixels, size)?;
+                self.window_offset = at;
+                Some(seen)
+            }
+            Ok(false) => {
+                self.broken += 1;
+                None
+            }
+            Err(why) => {
+                self.broken += 1;
+                self.why_broken.get_or_insert(why);
+                None
+            }
+        }
+    }
+}
+
+/// Reads the next frame into `bytes`. Returns its number, or `None` once the server has closed the connection.
+fn receive(server: &mut TcpStream, bytes: &mut Vec<u8>) -> Option<u32> {
+    let mut head = [0; 8];
+    server.read_exact(&mut head).ok()?;
+    let [frame, length] = [0, 4].map(|i| u32::from_le_bytes(head[i..i + 4].try_into().expect("four bytes")));
+    bytes.resize(length as usize, 0);
+    server.read_exact(bytes).ok()?;
+    Some(frame)
+}
+
 fn view(run: &Run, mut server: TcpStream, from_ns: u64, shared: &Shared) -> Result<Viewed, Fault> {
     let size = run.under.picture.size();
     let mut decoder = run.codec.decoder(size)?;
-    let mut viewed = Viewed {
-        used: [0; 3],
-        rest: 0,
-        wrong: 0,
-        broken: 0,
-        why_broken: None,
-        window_offset: [0, 0],
-        kept: Vec::new(),
-    };
+    let mut viewed = Viewed::default();
     let mut pixels = vec![0; size.bytes()];
     let mut keep_at = from_ns;
     let keep_every = run.under.length.as_nanos() as u64 / run.under.samples.max(1) as u64;
     let mut bytes = Vec::new();
-    let mut head = [0; 8];
     let mut lap = Lap::new();
     loop {
         viewed.rest += lap.take();
-        if server.read_exact(&mut head).is_err() {
-            break;
-        }
-        let [frame, length] =
-            [0, 4].map(|i| u32::from_le_bytes(head[i..i + 4].try_into().expect("four bytes")));
-        bytes.resize(length as usize, 0);
-        if server.read_exact(&mut bytes).is_err() {
-            break;
-        }
+        let Some(frame) = receive(&mut server, &mut bytes) else { break };
         let received = now_ns();
         viewed.used[0] += lap.take();
         let came = decoder.decode(&bytes);
@@ -472,24 +516,7 @@ fn view(run: &Run, mut server: TcpStream, from_ns: u64, shared: &Shared) -> Resu
         });
         let presented = now_ns();
         viewed.used[2] += lap.take();
-        let seen = match came {
-            Ok(true) => match number::read(&pixels, size) {
-                Some((seen, at)) => {
-                    viewed.window_offset = at;
-                    Some(seen)
-                }
-                None => None,
-            },
-            Ok(false) => {
-                viewed.broken += 1;
-                None
-            }
-            Err(why) => {
-                viewed.broken += 1;
-                viewed.why_broken.get_or_insert(why);
-                None
-            }
-        };
+        let seen = viewed.number(came, &pixels, size);
         if seen == Some(frame) {
             let mut source = 0;
             shared.note(frame, |p| {

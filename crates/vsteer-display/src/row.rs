@@ -34,36 +34,49 @@ pub struct Of<'a> {
     pub notes: Vec<String>,
 }
 
+/// The frames of an outcome that lie in its window.
+struct Window<'a>(&'a Outcome);
+
+impl<'a> Window<'a> {
+    fn length_s(&self) -> f64 {
+        (self.0.until_ns - self.0.from_ns) as f64 / 1e9
+    }
+
+    fn has(&self, t: u64) -> bool {
+        (self.0.from_ns..=self.0.until_ns).contains(&t)
+    }
+
+    /// Frames that passed this stage in it.
+    fn frames(&self, at: fn(&Passed) -> u64) -> Vec<&'a Passed> {
+        self.0.frames.values().filter(|p| self.has(at(p))).collect()
+    }
+
+    /// When frames passed this stage.
+    fn times(&self, at: fn(&Passed) -> u64) -> Vec<u64> {
+        let mut all: Vec<u64> = self.0.frames.values().map(at).filter(|t| self.has(*t)).collect();
+        all.sort_unstable();
+        all
+    }
+
+    fn seen(&self) -> Frames {
+        Frames::of(&self.times(|p| p.presented), self.0.from_ns, self.0.until_ns)
+    }
+}
+
 /// Of an outcome.
 pub fn of(of: Of, outcome: &Outcome) -> Row {
     let Of { under, kind, targets, name, encoder, codec_bit_s, quantizer, vmaf, notes } = of;
-    let used = &outcome.used;
-    let foreign = used.server.is_some();
-    let within = |t: u64| (outcome.from_ns..=outcome.until_ns).contains(&t);
-    let times = |at: fn(&Passed) -> u64| -> Vec<u64> {
-        let mut all: Vec<u64> = outcome.frames.values().map(at).filter(|t| within(*t)).collect();
-        all.sort_unstable();
-        all
-    };
-    let seen = Frames::of(&times(|p| p.presented), outcome.from_ns, outcome.until_ns);
+    let foreign = outcome.used.server.is_some();
+    let window = Window(outcome);
+    let window_s = window.length_s();
+    let seen = window.seen();
     // When a server of somebody else's sent a frame is not known; what it sent came, for a link that is a stream loses nothing.
-    let sent = (!foreign).then(|| times(|p| p.sent).len());
-    let window_s = (outcome.until_ns - outcome.from_ns) as f64 / 1e9;
-    let presented: Vec<&Passed> = outcome.frames.values().filter(|p| within(p.presented)).collect();
-    let latencies: Vec<f64> = presented.iter().map(|p| (p.presented - p.source) as f64 / 1e6).collect();
-    let quantile = |q| stats::quantile(&latencies, q);
-    let went: Vec<&Passed> =
-        outcome.frames.values().filter(|p| within(if foreign { p.presented } else { p.sent })).collect();
+    let sent = (!foreign).then(|| window.times(|p| p.sent).len());
+    let presented = window.frames(|p| p.presented);
+    let went = if foreign { presented.clone() } else { window.frames(|p| p.sent) };
     let bytes: usize = went.iter().map(|p| p.bytes).sum();
     let scored = Scored::of(under.picture, &outcome.kept);
     let size = under.picture.size();
-    let all_sent = outcome.frames.len().max(1) as f64;
-    let all_seen = outcome.frames.values().filter(|p| p.presented > 0).count().max(1) as f64;
-    // Of a server of somebody else's, and its viewer, CPU time is the window's.
-    let ms = |ns: u64, n: f64| ns as f64 / 1e6 / n;
-    let per_seen = |ns| (!presented.is_empty()).then(|| ms(ns, presented.len() as f64));
-    // The whole run's draws, of which the window's are known.
-    let all_drawn = outcome.drawn as f64 * used.lasted as f64 / 1e9 / window_s;
     Row {
         codec: name.to_owned(),
         encoder,
@@ -99,39 +112,56 @@ pub fn of(of: Of, outcome: &Outcome) -> Row {
         jitter_ms: seen.jitter_ms,
         fluctuation_percent: seen.fluctuation_percent,
         fluctuation_interval: seen.fluctuation_interval,
-        latency_ms: quantile(0.5)
-            .zip(quantile(0.95))
-            .zip(quantile(0.99))
-            .zip(quantile(1.0))
-            .map(|(((a, b), c), d)| [a, b, c, d]),
+        latency_ms: latency_ms(&presented),
         stages_ms: if foreign { None } else { stages(&presented) },
         bytes_per_frame: (!went.is_empty()).then(|| bytes as f64 / went.len() as f64),
         mbit_s: outcome.passed.unwrap_or(bytes as u64) as f64 * 8e-6 / window_s,
-        cpu: Cpu {
-            draw_ms: ms(used.draw, all_drawn.max(1.0)),
-            server_ms: match used.server {
-                Some(ns) => per_seen(ns),
-                None => Some(ms(used.convert + used.encode + used.send + used.codec_threads, all_sent)),
-            },
-            encode_ms: (!foreign).then(|| ms(used.encode + used.codec_threads, all_sent)),
-            viewer_ms: if foreign {
-                per_seen(used.decode)
-            } else {
-                Some(ms(used.receive + used.decode + used.present, all_seen))
-            },
-            harness_percent: 100.0 * used.harness as f64 / used.lasted as f64,
-        },
+        cpu: cpu(&window, presented.len()),
         broken: outcome.broken,
         wrong: outcome.wrong,
-        why: outcome
-            .why_broken
-            .as_ref()
-            .map(ToString::to_string)
-            .into_iter()
-            .chain(notes)
-            .reduce(|all, note| format!("{all}; {note}")),
+        why: why(outcome, notes),
         window_offset: outcome.window_offset,
     }
+}
+
+/// Median, 95th and 99th percentile, and the largest.
+fn latency_ms(presented: &[&Passed]) -> Option<[f64; 4]> {
+    let latencies: Vec<f64> = presented.iter().map(|p| (p.presented - p.source) as f64 / 1e6).collect();
+    let quantile = |q| stats::quantile(&latencies, q);
+    Some([quantile(0.5)?, quantile(0.95)?, quantile(0.99)?, quantile(1.0)?])
+}
+
+/// CPU times per frame. `presented`: frames presented in the window.
+fn cpu(window: &Window, presented: usize) -> Cpu {
+    let outcome = window.0;
+    let used = &outcome.used;
+    let foreign = used.server.is_some();
+    let all_sent = outcome.frames.len().max(1) as f64;
+    let all_seen = outcome.frames.values().filter(|p| p.presented > 0).count().max(1) as f64;
+    // Of a server of somebody else's, and its viewer, CPU time is the window's.
+    let ms = |ns: u64, n: f64| ns as f64 / 1e6 / n;
+    let per_seen = |ns| (presented > 0).then(|| ms(ns, presented as f64));
+    // The whole run's draws, of which the window's are known.
+    let all_drawn = outcome.drawn as f64 * used.lasted as f64 / 1e9 / window.length_s();
+    Cpu {
+        draw_ms: ms(used.draw, all_drawn.max(1.0)),
+        server_ms: match used.server {
+            Some(ns) => per_seen(ns),
+            None => Some(ms(used.convert + used.encode + used.send + used.codec_threads, all_sent)),
+        },
+        encode_ms: (!foreign).then(|| ms(used.encode + used.codec_threads, all_sent)),
+        viewer_ms: if foreign {
+            per_seen(used.decode)
+        } else {
+            Some(ms(used.receive + used.decode + used.present, all_seen))
+        },
+        harness_percent: 100.0 * used.harness as f64 / used.lasted as f64,
+    }
+}
+
+fn why(outcome: &Outcome, notes: Vec<String>) -> Option<String> {
+    let broken = outcome.why_broken.as_ref().map(ToString::to_string);
+    broken.into_iter().chain(notes).reduce(|all, note| format!("{all}; {note}"))
 }
 
 fn stages(presented: &[&Passed]) -> Option<Stages> {

@@ -65,6 +65,29 @@ struct Asked {
     vmaf: Option<Vmaf>,
 }
 
+impl Asked {
+    fn runs(&self) -> usize {
+        self.pictures.len() * self.who.len()
+    }
+}
+
+/// What the runs gave.
+#[derive(Default)]
+struct Ran {
+    rows: Vec<Row>,
+    /// Kinds of the failures.
+    failed: Vec<FaultKind>,
+    /// The run at which the user interrupted.
+    interrupted: Option<usize>,
+}
+
+impl Ran {
+    fn fails(&mut self, why: Fault) {
+        eprintln!("vsteer-display: {why}");
+        self.failed.push(why.kind);
+    }
+}
+
 /// Set by Ctrl-C. The second one ends this program as it is, and servers with it.
 fn interrupts() -> Result<Arc<AtomicBool>, Fault> {
     let stop = Arc::new(AtomicBool::new(false));
@@ -165,18 +188,50 @@ impl RunOptions {
     pub fn run(&self) -> Result<(), Fault> {
         let stop = interrupts()?;
         let asked = self.asked()?;
+        let mut ran = self.each(&asked, &stop);
+        // What was measured is told, whatever becomes of others' logs.
+        let mut logged = Vec::new();
+        for file in &self.logs {
+            match logs::read(file, &ran.rows) {
+                Ok(log) => logged.push(log),
+                Err(why) => ran.fails(why),
+            }
+        }
+        let rows = &ran.rows;
+        if self.json {
+            let said = json!({ "rows": rows, "seed": self.picture.seed, "fps": self.fps, "link": asked.link, "logs": logged,
+                "interrupted": stop.load(Ordering::Relaxed) });
+            println!("{}", serde_json::to_string_pretty(&said).expect("rows are plain data"));
+        } else if !(rows.is_empty() && logged.is_empty()) {
+            print!("{}{}", table::of(rows), logs::table(&logged));
+        }
+        if stop.load(Ordering::Relaxed) {
+            let (done, all) = (ran.interrupted.unwrap_or(rows.len()), asked.runs());
+            return Err(Fault::new(
+                FaultKind::Interrupted,
+                format!("interrupted: {done} of {all} runs are told"),
+            ));
+        }
+        // Each was told when it happened.
+        let told = |kind: &FaultKind| {
+            let what =
+                format!("{} of what was asked for could not be had, as is told above", ran.failed.len());
+            Err(Fault::new(*kind, what))
+        };
+        ran.failed.first().map_or(Ok(()), told)
+    }
+
+    /// Runs everything that was asked for, until interrupted.
+    fn each(&self, asked: &Asked, stop: &AtomicBool) -> Ran {
         let threads = self.draw_threads.or(std::thread::available_parallelism().ok().map(Into::into));
-        let mut rows = Vec::new();
-        let mut kinds = Vec::new();
-        let mut interrupted = None;
+        let mut ran = Ran::default();
         let runs = asked
             .pictures
             .iter()
             .flat_map(|(n, picture)| asked.who.iter().map(move |who| (*n, picture, *who)));
-        let all = asked.pictures.len() * asked.who.len();
         for (i, (n, picture, who)) in runs.enumerate() {
             if stop.load(Ordering::Relaxed) {
-                interrupted = Some(i);
+                ran.interrupted = Some(i);
                 break;
             }
             let under = Conditions {
@@ -187,53 +242,20 @@ impl RunOptions {
                 length: asked.length,
                 samples: SAMPLES,
                 tell: self.tell,
-                stop: &stop,
+                stop,
             };
             let of = if n > 0 { format!(" of {n} targets") } else { String::new() };
-            eprintln!("vsteer-display: {} of {all}: {}{of}", i + 1, who.name());
+            eprintln!("vsteer-display: {} of {}: {}{of}", i + 1, asked.runs(), who.name());
             match self.one(who, &under, n, asked.vmaf.as_ref()) {
-                Ok(row) => rows.push(row),
+                Ok(row) => ran.rows.push(row),
                 Err(why) if why.kind == FaultKind::Interrupted => {
-                    interrupted = Some(i);
+                    ran.interrupted = Some(i);
                     break;
                 }
-                Err(why) => {
-                    eprintln!("vsteer-display: {why}");
-                    kinds.push(why.kind);
-                }
+                Err(why) => ran.fails(why),
             }
         }
-        // What was measured is told, whatever becomes of others' logs.
-        let mut logged = Vec::new();
-        for file in &self.logs {
-            match logs::read(file, &rows) {
-                Ok(log) => logged.push(log),
-                Err(why) => {
-                    eprintln!("vsteer-display: {why}");
-                    kinds.push(why.kind);
-                }
-            }
-        }
-        if self.json {
-            let said = json!({ "rows": rows, "seed": self.picture.seed, "fps": self.fps, "link": asked.link, "logs": logged,
-                "interrupted": stop.load(Ordering::Relaxed) });
-            println!("{}", serde_json::to_string_pretty(&said).expect("rows are plain data"));
-        } else if !(rows.is_empty() && logged.is_empty()) {
-            print!("{}{}", table::of(&rows), logs::table(&logged));
-        }
-        if stop.load(Ordering::Relaxed) {
-            let done = interrupted.unwrap_or(rows.len());
-            return Err(Fault::new(
-                FaultKind::Interrupted,
-                format!("interrupted: {done} of {all} runs are told"),
-            ));
-        }
-        // Each was told when it happened.
-        let told = |kind: &FaultKind| {
-            let what = format!("{} of what was asked for could not be had, as is told above", kinds.len());
-            Err(Fault::new(*kind, what))
-        };
-        kinds.first().map_or(Ok(()), told)
+        ran
     }
 
     /// One run.

@@ -12,6 +12,7 @@
 //! Left out: several viewers of one server.
 
 use super::ends::{Shows, Viewer};
+use super::process::Process;
 use super::spice::Spice;
 use super::vnc::Vnc;
 use super::xdisplay::XDisplay;
@@ -65,36 +66,16 @@ pub fn run(
     seed: u64,
 ) -> Result<(Outcome, String), Fault> {
     let size = under.picture.size();
-    let (started, link) = match server.by {
-        By::TigerVnc(_) => stream(under.link, tigervnc::start(size, under.fps)?)?,
-        By::QemuVnc(_) => stream(under.link, qemu::start(size, qemu::Served::Vnc)?)?,
-        By::QemuSpice(compression) => {
-            stream(under.link, qemu::start(size, qemu::Served::Spice(compression))?)?
-        }
-        By::FreeRdp(_) => stream(under.link, freerdp::start(size)?)?,
-        By::GStreamer(video) => {
-            let viewer = free_port()?;
-            let link = Datagrams::start(under.link, seed, viewer)?;
-            (gstreamer::start(size, under.fps, video, rate, link.address)?, Way::Datagrams(link, viewer))
-        }
-    };
+    let (started, link) = start(server, under, rate, seed)?;
     let Started { mut processes, display, version, home: _home, .. } = started;
     let display: Box<dyn Shows + Send> = match display {
         Display::X(number) => Box::new(XDisplay::open(number, size, BUFFERS)?),
         Display::Guest(screen) => Box::new(screen),
     };
     let passed = link.passed();
-    let lost = link.lost();
-    let link_at = link.viewers();
+    let ends = Ends::open(server, &link)?;
     // A viewer in this program waits for it to say something: shut, it says so.
-    let connections = match server.by {
-        By::TigerVnc(_) | By::QemuVnc(_) => 1,
-        // Each of its channels has one.
-        By::QemuSpice(_) => 2,
-        By::FreeRdp(_) | By::GStreamer(_) => 0,
-    };
-    let streams: Vec<TcpStream> = (0..connections).map(|_| connected(link_at)).collect::<Result<_, _>>()?;
-    let closes: Result<Vec<TcpStream>, _> = streams.iter().map(TcpStream::try_clone).collect();
+    let closes: Result<Vec<TcpStream>, _> = ends.streams.iter().map(TcpStream::try_clone).collect();
     let closes = closes.map_err(|e| Fault::io("a socket of the viewer's".to_owned(), &e))?;
 
     let calendar = Calendar::now();
@@ -106,28 +87,11 @@ pub fn run(
         newest: AtomicI64::new(-1),
         draw_ns: AtomicU64::new(0),
     };
-    let (mut server_cpu, mut given) = (Window::default(), Window::default());
     let counted = passed.clone();
-    let (drawn, viewed, until_ns, ended) = std::thread::scope(|scope| {
+    let came = std::thread::scope(|scope| {
         let draws = scope.spawn(move || draw(under, display, begun, shared));
         let views = scope.spawn(move || {
-            let mut streams = streams.into_iter();
-            let mut stream = || streams.next().expect("as many were connected above");
-            let viewer: Result<Box<dyn Viewer>, Fault> = match server.by {
-                By::TigerVnc(encoding) | By::QemuVnc(encoding) => {
-                    Vnc::start(stream(), encoding).map(|v| Box::new(v) as Box<dyn Viewer>)
-                }
-                By::QemuSpice(compression) => {
-                    Spice::start([stream(), stream()], compression, under.link.delay_ms)
-                        .map(|v| Box::new(v) as Box<dyn Viewer>)
-                }
-                By::FreeRdp(asked) => {
-                    freerdp::view(link_at, asked, size, &shared.over).map(|v| Box::new(v) as Box<dyn Viewer>)
-                }
-                By::GStreamer(video) => gstreamer::view(link_at, video, size, lost, &shared.over)
-                    .map(|v| Box::new(v) as Box<dyn Viewer>),
-            };
-            let viewed = match viewer {
+            let viewed = match ends.viewer(server.by, under, &shared.over) {
                 Ok(mut viewer) => view(under, &mut *viewer, begun, shared, &passed),
                 // Ended before the link let it begin: nothing came, and that is no fault of a server's.
                 Err(why) => Viewed { why: (!shared.over()).then_some(why), ..Viewed::default() },
@@ -135,67 +99,166 @@ pub fn run(
             shared.over.store(true, Ordering::Relaxed);
             viewed
         });
-        let mut ended = None;
-        let connects_until = begun + CONNECTS_WITHIN_NS;
-        while !under.stop.load(Ordering::Relaxed) && !shared.over() {
-            let from_ns = shared.from_ns.load(Ordering::Acquire);
-            let end_ns = from_ns.saturating_add(under.length.as_nanos() as u64);
-            if now_ns() >= end_ns {
-                break;
-            }
-            if from_ns == u64::MAX && now_ns() >= connects_until {
-                // The viewer may have connected in this moment: the first word counts.
-                let now = (Ordering::AcqRel, Ordering::Acquire);
-                let _ = shared.from_ns.compare_exchange(u64::MAX, now_ns(), now.0, now.1);
-                continue;
-            }
-            let next_ns = if now_ns() < from_ns { from_ns } else { end_ns };
-            std::thread::sleep(Duration::from_nanos(next_ns.saturating_sub(now_ns())).min(LOOK_EVERY));
-            server_cpu.note(shared.counts(), processes.iter().map(|p| p.cpu_ns()).sum());
-            given.note(shared.counts(), Some(counted.load(Ordering::Relaxed)));
-            if let Some(why) = processes.iter_mut().find_map(|p| p.runs().err()) {
-                ended = Some(why);
-                break;
-            }
-        }
-        let until_ns = now_ns();
+        let mut watched = watch(under, begun, shared, &mut processes, &counted);
         shared.over.store(true, Ordering::Relaxed);
         closes.iter().for_each(|stream| drop(stream.shutdown(Shutdown::Both)));
         let drawn = draws.join().expect("it does not panic");
         let viewed = views.join().expect("it does not panic");
         // Who ends takes the link with it: the server's own word is the better one.
-        let ended = ended.or_else(|| processes.iter_mut().find_map(|p| p.runs().err()));
-        (drawn, viewed, until_ns, ended)
+        watched.ended = watched.ended.or_else(|| processes.iter_mut().find_map(|p| p.runs().err()));
+        Came { drawn, viewed, watched }
     });
     let lasted = now_ns() - begun;
-    processes.iter_mut().for_each(super::process::Process::end);
+    processes.iter_mut().for_each(Process::end);
     let relay_ns = link.end();
     let used = Used {
         draw: shared.draw_ns.load(Ordering::Relaxed),
-        server: Some(server_cpu.used()),
-        decode: viewed.cpu_ns,
-        harness: relay_ns + viewed.rest_ns + drawn.rest_ns + cpu::thread_ns() - own_ns,
+        server: Some(came.watched.cpu.used()),
+        decode: came.viewed.cpu_ns,
+        harness: relay_ns + came.viewed.rest_ns + came.drawn.rest_ns + cpu::thread_ns() - own_ns,
         lasted,
         ..Used::default()
     };
-    let from_ns = shared.from_ns.load(Ordering::Acquire).min(until_ns);
-    let outcome = Outcome {
-        calendar,
-        from_ns,
-        // One that ended before its window began has none, and nothing was drawn in it; it is told why.
-        until_ns: until_ns.max(from_ns + 1),
-        drawn: if until_ns > from_ns { drawn.frames } else { 0 },
-        frames: viewed.frames,
-        wrong: viewed.wrong,
-        broken: viewed.broken,
-        why_broken: ended.or(drawn.why).or(viewed.why),
-        window_offset: viewed.window_offset,
-        kept: viewed.kept,
-        negotiated: viewed.negotiated,
-        passed: Some(given.used()),
-        used,
-    };
-    Ok((outcome, version))
+    let from_ns = shared.from_ns.load(Ordering::Acquire);
+    Ok((came.outcome(calendar, from_ns, used), version))
+}
+
+/// The results of application, viewer and server.
+struct Came {
+    drawn: Drawn,
+    viewed: Viewed,
+    watched: Watched,
+}
+
+impl Came {
+    fn outcome(self, calendar: Calendar, from_ns: u64, used: Used) -> Outcome {
+        let Came { drawn, viewed, watched } = self;
+        let until_ns = watched.until_ns;
+        let from_ns = from_ns.min(until_ns);
+        Outcome {
+            calendar,
+            from_ns,
+            // One that ended before its window began has none, and nothing was drawn in it; it is told why.
+            until_ns: until_ns.max(from_ns + 1),
+            drawn: if until_ns > from_ns { drawn.frames } else { 0 },
+            frames: viewed.frames,
+            wrong: viewed.wrong,
+            broken: viewed.broken,
+            why_broken: watched.ended.or(drawn.why).or(viewed.why),
+            window_offset: viewed.window_offset,
+            kept: viewed.kept,
+            negotiated: viewed.negotiated,
+            passed: Some(watched.given.used()),
+            used,
+        }
+    }
+}
+
+/// The server, and what lies between it and its viewer.
+fn start(server: &Server, under: &Conditions, rate: Option<u64>, seed: u64) -> Result<(Started, Way), Fault> {
+    let size = under.picture.size();
+    match server.by {
+        By::TigerVnc(_) => stream(under.link, tigervnc::start(size, under.fps)?),
+        By::QemuVnc(_) => stream(under.link, qemu::start(size, qemu::Served::Vnc)?),
+        By::QemuSpice(compression) => {
+            stream(under.link, qemu::start(size, qemu::Served::Spice(compression))?)
+        }
+        By::FreeRdp(_) => stream(under.link, freerdp::start(size)?),
+        By::GStreamer(video) => {
+            let viewer = free_port()?;
+            let link = Datagrams::start(under.link, seed, viewer)?;
+            let started = gstreamer::start(size, under.fps, video, rate, link.address)?;
+            Ok((started, Way::Datagrams(link, viewer)))
+        }
+    }
+}
+
+/// What a viewer needs to reach the server.
+struct Ends {
+    /// Where it connects to, or waits.
+    link_at: SocketAddr,
+    /// The connections of a viewer inside this program.
+    streams: Vec<TcpStream>,
+    /// Says what became of datagrams so far.
+    lost: Box<dyn Fn() -> String + Send>,
+}
+
+impl Ends {
+    fn open(server: &Server, link: &Way) -> Result<Ends, Fault> {
+        let (lost, link_at) = (Box::new(link.lost()), link.viewers());
+        let connections = match server.by {
+            By::TigerVnc(_) | By::QemuVnc(_) => 1,
+            // Each of its channels has one.
+            By::QemuSpice(_) => 2,
+            By::FreeRdp(_) | By::GStreamer(_) => 0,
+        };
+        let streams = (0..connections).map(|_| connected(link_at)).collect::<Result<_, _>>()?;
+        Ok(Ends { link_at, streams, lost })
+    }
+
+    /// Connects the viewer.
+    fn viewer(self, by: By, under: &Conditions, over: &AtomicBool) -> Result<Box<dyn Viewer>, Fault> {
+        let Ends { link_at, streams, lost } = self;
+        let size = under.picture.size();
+        let mut streams = streams.into_iter();
+        let mut stream = || streams.next().expect("as many as it needs were connected");
+        Ok(match by {
+            By::TigerVnc(encoding) | By::QemuVnc(encoding) => Box::new(Vnc::start(stream(), encoding)?),
+            By::QemuSpice(compression) => {
+                Box::new(Spice::start([stream(), stream()], compression, under.link.delay_ms)?)
+            }
+            By::FreeRdp(asked) => Box::new(freerdp::view(link_at, asked, size, over)?),
+            By::GStreamer(video) => Box::new(gstreamer::view(link_at, video, size, lost, over)?),
+        })
+    }
+}
+
+/// What was seen of the server from outside.
+#[derive(Default)]
+struct Watched {
+    /// CPU time of its processes.
+    cpu: Window,
+    /// Bytes that the link gave its viewer.
+    given: Window,
+    until_ns: u64,
+    /// Why the server ended early.
+    ended: Option<Fault>,
+}
+
+/// Waits until the window is over or a participant ends. If the viewer cannot connect in time, the window begins
+/// anyway.
+fn watch(
+    under: &Conditions,
+    begun: u64,
+    shared: &Shared,
+    processes: &mut [Process],
+    passed: &AtomicU64,
+) -> Watched {
+    let mut watched = Watched::default();
+    let connects_until = begun + CONNECTS_WITHIN_NS;
+    while !under.stop.load(Ordering::Relaxed) && !shared.over() {
+        let from_ns = shared.from_ns.load(Ordering::Acquire);
+        let end_ns = from_ns.saturating_add(under.length.as_nanos() as u64);
+        if now_ns() >= end_ns {
+            break;
+        }
+        if from_ns == u64::MAX && now_ns() >= connects_until {
+            // The viewer may have connected in this moment: the first word counts.
+            let now = (Ordering::AcqRel, Ordering::Acquire);
+            let _ = shared.from_ns.compare_exchange(u64::MAX, now_ns(), now.0, now.1);
+            continue;
+        }
+        let next_ns = if now_ns() < from_ns { from_ns } else { end_ns };
+        std::thread::sleep(Duration::from_nanos(next_ns.saturating_sub(now_ns())).min(LOOK_EVERY));
+        watched.cpu.note(shared.counts(), processes.iter().map(|p| p.cpu_ns()).sum());
+        watched.given.note(shared.counts(), Some(passed.load(Ordering::Relaxed)));
+        watched.ended = processes.iter_mut().find_map(|p| p.runs().err());
+        if watched.ended.is_some() {
+            break;
+        }
+    }
+    watched.until_ns = now_ns();
+    watched
 }
 
 /// What lies between.
@@ -338,6 +401,81 @@ struct Viewed {
     negotiated: Option<String>,
 }
 
+/// The state of a viewer's loop.
+struct Looking<'a> {
+    under: &'a Conditions<'a>,
+    viewer: &'a mut dyn Viewer,
+    shared: &'a Shared,
+    viewed: Viewed,
+    /// CPU time of a viewer that is a separate process.
+    its_process: Window,
+    lap: Lap,
+    keep_at: u64,
+}
+
+impl Looking<'_> {
+    /// Waits until what is seen may have changed, and notes the CPU time of that.
+    fn changed(&mut self) -> Result<bool, Fault> {
+        self.viewed.rest_ns += self.lap.take();
+        let changed = self.viewer.changed();
+        let own_ns = self.lap.take();
+        let counts = self.shared.counts();
+        let its_own = self.viewer.cpu_ns();
+        match its_own {
+            // Here it only looks.
+            Some(_) => self.viewed.rest_ns += own_ns,
+            None if counts => self.viewed.cpu_ns += own_ns,
+            None => {}
+        }
+        if its_own.is_some() {
+            self.its_process.note(counts, its_own);
+        }
+        changed
+    }
+
+    /// Notes why the viewer fails. A failure after the end is none.
+    fn fails(&mut self, why: Fault) {
+        self.viewed.why = (!self.shared.over()).then_some(why).or(self.viewed.why.take());
+    }
+
+    /// An update came after which no frame's number could be read.
+    fn unread(&mut self) {
+        self.viewed.broken += 1;
+        self.viewed.why.get_or_insert_with(|| {
+            Fault::new(FaultKind::Failed, "an update came after which no frame's number could be read")
+        });
+    }
+
+    /// Keeps the picture at this corner, if the next sample is due.
+    fn keep(&mut self, at: [usize; 2], presented: u64) {
+        if presented < self.keep_at || self.viewed.kept.len() >= self.under.samples {
+            return;
+        }
+        let keep_every = self.under.length.as_nanos() as u64 / self.under.samples.max(1) as u64;
+        let size = self.under.picture.size();
+        // Another frame may have come meanwhile: what is kept is what was looked at.
+        match self.viewer.part(at, size) {
+            Ok(Some(part)) => {
+                if let Some((frame, [0, 0])) = crate::picture::number::read(&part, size) {
+                    self.viewed.kept.push((frame, part));
+                    self.keep_at = presented.max(self.keep_at + keep_every);
+                }
+            }
+            Ok(None) => {}
+            Err(why) => self.fails(why),
+        }
+    }
+
+    fn end(mut self) -> Viewed {
+        self.viewed.cpu_ns += self.its_process.used();
+        let (negotiated, wrong) = self.viewer.negotiated();
+        self.viewed.why = wrong.or(self.viewed.why.take());
+        self.viewed.negotiated = Some(negotiated);
+        self.viewed.rest_ns += self.lap.take();
+        self.viewed
+    }
+}
+
 fn view(
     under: &Conditions,
     viewer: &mut dyn Viewer,
@@ -348,49 +486,27 @@ fn view(
     let connected = now_ns() + WARM_UP_NS;
     let now = (Ordering::AcqRel, Ordering::Acquire);
     let _ = shared.from_ns.compare_exchange(u64::MAX, connected, now.0, now.1);
-    let keep_every = under.length.as_nanos() as u64 / under.samples.max(1) as u64;
-    let mut keep_at = shared.from_ns.load(Ordering::Acquire);
-    let mut viewed = Viewed::default();
-    let mut its_process = Window::default();
-    let mut lap = Lap::new();
+    let keep_at = shared.from_ns.load(Ordering::Acquire);
+    let (viewed, its_process, lap) = (Viewed::default(), Window::default(), Lap::new());
+    let mut looking = Looking { under, viewer, shared, viewed, its_process, lap, keep_at };
     let (mut last, mut told_bytes) = (None, 0);
     while !shared.over() {
-        viewed.rest_ns += lap.take();
-        let changed = viewer.changed();
-        let own_ns = lap.take();
-        let counts = shared.counts();
-        let its_own = viewer.cpu_ns();
-        match its_own {
-            // Here it only looks.
-            Some(_) => viewed.rest_ns += own_ns,
-            None if counts => viewed.cpu_ns += own_ns,
-            None => {}
-        }
-        if its_own.is_some() {
-            its_process.note(counts, its_own);
-        }
-        let seen = match changed {
+        let seen = match looking.changed() {
             Ok(false) => continue,
-            Ok(true) => viewer.number(),
+            Ok(true) => looking.viewer.number(),
             Err(why) => Err(why),
         };
-        let presented = viewer.seen_ns();
+        let presented = looking.viewer.seen_ns();
         let (frame, at) = match seen {
             Ok(Some(seen)) => seen,
             // What stood there before the first frame has no number.
             Ok(None) if last.is_none() => continue,
             Ok(None) => {
-                viewed.broken += 1;
-                viewed.why.get_or_insert_with(|| {
-                    Fault::new(
-                        FaultKind::Failed,
-                        "an update came after which no frame's number could be read",
-                    )
-                });
+                looking.unread();
                 continue;
             }
             Err(why) => {
-                viewed.why = (!shared.over()).then_some(why).or(viewed.why);
+                looking.fails(why);
                 break;
             }
         };
@@ -399,11 +515,11 @@ fn view(
             continue;
         }
         if last.is_some_and(|l| frame < l) || i64::from(frame) > shared.newest.load(Ordering::Acquire) {
-            viewed.wrong += 1;
+            looking.viewed.wrong += 1;
             continue;
         }
         last = Some(frame);
-        viewed.window_offset = at;
+        looking.viewed.window_offset = at;
         let bytes = passed.load(Ordering::Relaxed);
         let seen = Passed {
             source: begun + u64::from(frame) * 1_000_000_000 / u64::from(under.fps),
@@ -412,27 +528,10 @@ fn view(
             ..Passed::default()
         };
         told_bytes = bytes;
-        viewed.frames.insert(frame, seen);
-        if presented >= keep_at && viewed.kept.len() < under.samples {
-            // Another frame may have come meanwhile: what is kept is what was looked at.
-            match viewer.part(at, under.picture.size()) {
-                Ok(Some(part)) => {
-                    if let Some((frame, [0, 0])) = crate::picture::number::read(&part, under.picture.size()) {
-                        viewed.kept.push((frame, part));
-                        keep_at = presented.max(keep_at + keep_every);
-                    }
-                }
-                Ok(None) => {}
-                Err(why) => viewed.why = (!shared.over()).then_some(why).or(viewed.why),
-            }
-        }
+        looking.viewed.frames.insert(frame, seen);
+        looking.keep(at, presented);
     }
-    viewed.cpu_ns += its_process.used();
-    let (negotiated, wrong) = viewer.negotiated();
-    viewed.why = wrong.or(viewed.why);
-    viewed.negotiated = Some(negotiated);
-    viewed.rest_ns += lap.take();
-    viewed
+    looking.end()
 }
 
 #[cfg(test)]
