@@ -72,6 +72,29 @@ fn serve(
     done_ns
 }
 
+/// Alternates between sleep and work. Background units run during the sleep; units that do not fit are carried over.
+fn sleep_and_work(clock: &impl Clock, orders: &Orders, mut generator: Generator, counters: &Counters) -> ! {
+    let mut backlog = 0;
+    loop {
+        let begun_ns = clock.now_ns();
+        let due_ns = begun_ns + orders.second_ns;
+        if orders.call != 0 {
+            clock.call(orders.second_ns);
+        }
+        backlog += orders.background_units;
+        if backlog > 0 {
+            clock.arm(due_ns);
+        }
+        while backlog > 0 && clock.now_ns() < due_ns {
+            work(clock, 1, &mut generator, counters);
+            backlog -= 1;
+        }
+        wait(clock, due_ns, counters);
+        work(clock, orders.work_units, &mut generator, counters);
+        counters.resp.record(clock.now_ns() - begun_ns);
+    }
+}
+
 /// Follows its orders for ever.
 pub fn run(clock: &impl Clock, orders: &Orders, requests: &[Request], counters: &Counters, vcpu: u64) -> ! {
     let mut generator = Generator::new(vcpu + 1);
@@ -80,7 +103,6 @@ pub fn run(clock: &impl Clock, orders: &Orders, requests: &[Request], counters: 
         kind::PERIODIC if orders.start_ns > 0 => orders.start_ns,
         _ => clock.now_ns(),
     };
-    let mut backlog = 0;
     match orders.kind {
         kind::BURN => loop {
             work(clock, 1, &mut generator, counters);
@@ -113,24 +135,7 @@ pub fn run(clock: &impl Clock, orders: &Orders, requests: &[Request], counters: 
             due_ns += orders.first_ns + orders.second_ns;
             wait(clock, due_ns, counters);
         },
-        kind::SLEEPER => loop {
-            let begun_ns = clock.now_ns();
-            let due_ns = begun_ns + orders.second_ns;
-            if orders.call != 0 {
-                clock.call(orders.second_ns);
-            }
-            backlog += orders.background_units;
-            if backlog > 0 {
-                clock.arm(due_ns);
-            }
-            while backlog > 0 && clock.now_ns() < due_ns {
-                work(clock, 1, &mut generator, counters);
-                backlog -= 1;
-            }
-            wait(clock, due_ns, counters);
-            work(clock, orders.work_units, &mut generator, counters);
-            counters.resp.record(clock.now_ns() - begun_ns);
-        },
+        kind::SLEEPER => sleep_and_work(clock, orders, generator, counters),
         kind::FLOOD => loop {
             clock.call(orders.first_ns);
             work(clock, 1, &mut generator, counters);

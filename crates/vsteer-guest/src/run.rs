@@ -11,7 +11,7 @@ use crate::counters::Counters;
 use crate::generator::Generator;
 use crate::play;
 use crate::program;
-use crate::requests::Arrivals;
+use crate::requests::{Arrivals, Due};
 use crate::vit::Vit;
 use crate::workload::Workload;
 
@@ -23,127 +23,184 @@ const TREE: &str = "/tree";
 /// Runs `workload` on the vCPU numbered `vcpu` for ever. What a server with a schedule answers goes to `answered`, if there is
 /// one: somebody has to empty it.
 pub fn run(workload: &Workload, vcpu: u64, counters: &Counters, answered: Option<&Queue>) -> ! {
-    let mut generator = Generator::new(vcpu + 1);
+    let generator = Generator::new(vcpu + 1);
     let vit = Vit::of_this_cpu();
-    let start_ns = now_ns();
+    let worker = Worker { generator, counters, start_ns: now_ns() };
     match *workload {
-        Workload::Scheduled(ref schedule) => {
-            for request in schedule.draw(vcpu) {
-                let arrival_ns = start_ns + request.arrival_ns;
-                let took_ns = serve(arrival_ns, request.demand_units, &mut generator, counters);
-                if let Some(queue) = answered {
-                    queue.push(Answered { arrival_ns, took_ns });
-                }
-            }
-            // Idle for ever.
-            loop {
-                std::thread::park();
-            }
-        }
-        Workload::Idle => loop {
-            std::thread::park();
-        },
-        Workload::Burn => loop {
-            generator.work();
-            counters.unit_done();
-        },
-        Workload::Periodic { period_ns, work_units, .. } => {
-            let mut due_ns = start_ns;
-            loop {
-                due_ns += period_ns;
-                wait(due_ns, counters);
-                for _ in 0..work_units {
-                    generator.work();
-                    counters.unit_done();
-                }
-            }
-        }
+        Workload::Scheduled(ref schedule) => worker.scheduled(schedule.draw(vcpu), answered),
+        Workload::Idle => idle(),
+        Workload::Burn => worker.burn(),
+        Workload::Periodic { period_ns, work_units, .. } => worker.periodic(period_ns, work_units),
+        // The work's own generator, so that the arrivals do not depend on the demands served.
         Workload::Server { rate_hz, mean_units, seed } => {
-            // The work's own generator, so that the arrivals do not depend on the demands served.
-            let mut arrivals = Arrivals::new(rate_hz, mean_units, seed, vcpu);
-            let mut arrival_ns = start_ns;
-            loop {
-                let (gap_ns, demand_units) = arrivals.draw();
-                arrival_ns += gap_ns;
-                serve(arrival_ns, demand_units, &mut generator, counters);
-            }
+            worker.server(Arrivals::new(rate_hz, mean_units, seed, vcpu))
         }
-        Workload::Burst { on_ns, off_ns } => {
-            let mut begin_ns = start_ns;
-            loop {
-                burn_until(begin_ns + on_ns, &mut generator, counters);
-                begin_ns += on_ns + off_ns;
-                wait(begin_ns, counters);
-            }
-        }
+        Workload::Burst { on_ns, off_ns } => worker.burst(on_ns, off_ns),
         // Its background is another program's business here: a Linux guest has threads of its own.
-        Workload::Sleeper { sleep_ns, work_units, call, .. } => loop {
-            let begun_ns = now_ns();
-            if call {
-                vit.arm(sleep_ns);
-            }
-            wait(begun_ns + sleep_ns, counters);
-            for _ in 0..work_units {
-                generator.work();
-                counters.unit_done();
-            }
-            counters.resp.record(now_ns() - begun_ns);
-        },
-        Workload::Flood { timer_ns } => loop {
-            vit.arm(timer_ns);
-            generator.work();
-            counters.unit_done();
-        },
-        Workload::Build { jobs } => loop {
-            let begun_ns = now_ns();
-            if let Err(why) = build(jobs) {
-                eprintln!("vsteer-guest: {why}");
-                std::process::exit(1);
-            }
-            counters.unit_done();
-            counters.resp.record(now_ns() - begun_ns);
-        },
-        Workload::Niced { nice } => {
-            std::thread::spawn(|| {
-                let mut beside = Generator::new(2);
-                loop {
-                    beside.work();
-                }
-            });
-            // Of this thread alone: so it is on Linux, whatever POSIX says.
-            if let Err(e) = rustix::process::setpriority_process(None, nice) {
-                eprintln!("vsteer-guest: nice {nice}: {e}");
-                std::process::exit(1);
-            }
-            loop {
-                generator.work();
-                counters.unit_done();
-            }
+        Workload::Sleeper { sleep_ns, work_units, call, .. } => {
+            worker.sleeper(sleep_ns, work_units, call.then_some(vit))
         }
+        Workload::Flood { timer_ns } => worker.flood(timer_ns, vit),
+        Workload::Build { jobs } => builds(jobs, counters),
+        Workload::Niced { nice } => worker.niced(nice),
         Workload::Switch => {
             let why = switch(counters);
-            eprintln!("vsteer-guest: switching to and fro: {why}");
-            std::process::exit(1);
+            fail(format!("switching to and fro: {why}"))
         }
         Workload::Play { background, call } => {
             let why = play::play(background, call, counters);
-            eprintln!("vsteer-guest: {why}");
-            std::process::exit(1);
+            fail(why)
         }
         // One for all vCPUs.
-        Workload::Program { .. } if vcpu > 0 => loop {
-            std::thread::park();
-        },
+        Workload::Program { .. } if vcpu > 0 => idle(),
         Workload::Program { ref words } => {
             let why = program::run(words, counters, answered);
             // On the console, where those look who wonder why a VM says nothing any more.
             println!("vsteer-guest: {why}");
             std::process::exit(1);
         }
-        Workload::Waker { every_ns, sleep_ns } => loop {
-            burn_until(now_ns() + every_ns, &mut generator, counters);
-            wait(now_ns() + sleep_ns, counters);
-        },
+        Workload::Waker { every_ns, sleep_ns } => worker.waker(every_ns, sleep_ns),
+    }
+}
+
+fn idle() -> ! {
+    loop {
+        std::thread::park();
+    }
+}
+
+fn fail(why: impl std::fmt::Display) -> ! {
+    eprintln!("vsteer-guest: {why}");
+    std::process::exit(1);
+}
+
+/// A thread that does work units.
+struct Worker<'a> {
+    generator: Generator,
+    counters: &'a Counters,
+    start_ns: u64,
+}
+
+impl Worker<'_> {
+    fn work(&mut self, units: u64) {
+        for _ in 0..units {
+            self.generator.work();
+            self.counters.unit_done();
+        }
+    }
+
+    fn scheduled(mut self, requests: Vec<Due>, answered: Option<&Queue>) -> ! {
+        for request in requests {
+            let arrival_ns = self.start_ns + request.arrival_ns;
+            let took_ns = self.serve(arrival_ns, request.demand_units);
+            if let Some(queue) = answered {
+                queue.push(Answered { arrival_ns, took_ns });
+            }
+        }
+        idle()
+    }
+
+    fn burn(mut self) -> ! {
+        loop {
+            self.work(1);
+        }
+    }
+
+    fn periodic(mut self, period_ns: u64, work_units: u64) -> ! {
+        let mut due_ns = self.start_ns;
+        loop {
+            due_ns += period_ns;
+            wait(due_ns, self.counters);
+            self.work(work_units);
+        }
+    }
+
+    fn server(mut self, mut arrivals: Arrivals) -> ! {
+        let mut arrival_ns = self.start_ns;
+        loop {
+            let (gap_ns, demand_units) = arrivals.draw();
+            arrival_ns += gap_ns;
+            self.serve(arrival_ns, demand_units);
+        }
+    }
+
+    fn burst(mut self, on_ns: u64, off_ns: u64) -> ! {
+        let mut begin_ns = self.start_ns;
+        loop {
+            self.burn_until(begin_ns + on_ns);
+            begin_ns += on_ns + off_ns;
+            wait(begin_ns, self.counters);
+        }
+    }
+
+    /// If there is a `vit`, announces the timer of each sleep to the hypervisor.
+    fn sleeper(mut self, sleep_ns: u64, work_units: u64, vit: Option<Vit>) -> ! {
+        loop {
+            let begun_ns = now_ns();
+            if let Some(vit) = &vit {
+                vit.arm(sleep_ns);
+            }
+            wait(begun_ns + sleep_ns, self.counters);
+            self.work(work_units);
+            self.counters.resp.record(now_ns() - begun_ns);
+        }
+    }
+
+    fn flood(mut self, timer_ns: u64, vit: Vit) -> ! {
+        loop {
+            vit.arm(timer_ns);
+            self.work(1);
+        }
+    }
+
+    fn niced(self, nice: i32) -> ! {
+        std::thread::spawn(|| {
+            let mut beside = Generator::new(2);
+            loop {
+                beside.work();
+            }
+        });
+        // Of this thread alone: so it is on Linux, whatever POSIX says.
+        if let Err(e) = rustix::process::setpriority_process(None, nice) {
+            fail(format!("nice {nice}: {e}"));
+        }
+        self.burn()
+    }
+
+    fn waker(mut self, every_ns: u64, sleep_ns: u64) -> ! {
+        loop {
+            self.burn_until(now_ns() + every_ns);
+            wait(now_ns() + sleep_ns, self.counters);
+        }
+    }
+
+    /// Waits for a request, unless it is there already, does its work and counts how long that took since it arrived, which
+    /// it gives, ns.
+    fn serve(&mut self, arrival_ns: u64, demand_units: u64) -> u64 {
+        if now_ns() < arrival_ns {
+            wait(arrival_ns, self.counters);
+        }
+        self.work(demand_units);
+        let took_ns = now_ns() - arrival_ns;
+        self.counters.resp.record(took_ns);
+        took_ns
+    }
+
+    fn burn_until(&mut self, end_ns: u64) {
+        while now_ns() < end_ns {
+            self.work(1);
+        }
+    }
+}
+
+fn builds(jobs: u64, counters: &Counters) -> ! {
+    loop {
+        let begun_ns = now_ns();
+        if let Err(why) = build(jobs) {
+            fail(why);
+        }
+        counters.unit_done();
+        counters.resp.record(now_ns() - begun_ns);
     }
 }
 
@@ -177,32 +234,10 @@ fn build(jobs: u64) -> Result<(), String> {
     if status.success() { Ok(()) } else { Err(format!("make ended with {status}")) }
 }
 
-/// Waits for a request, unless it is there already, does its work and counts how long that took since it arrived, which
-/// it gives, ns.
-fn serve(arrival_ns: u64, demand_units: u64, generator: &mut Generator, counters: &Counters) -> u64 {
-    if now_ns() < arrival_ns {
-        wait(arrival_ns, counters);
-    }
-    for _ in 0..demand_units {
-        generator.work();
-        counters.unit_done();
-    }
-    let took_ns = now_ns() - arrival_ns;
-    counters.resp.record(took_ns);
-    took_ns
-}
-
 /// Sleeps until `due_ns` and counts how late that was.
 fn wait(due_ns: u64, counters: &Counters) {
     sleep_until(due_ns);
     counters.late.record(now_ns().saturating_sub(due_ns));
-}
-
-fn burn_until(end_ns: u64, generator: &mut Generator, counters: &Counters) {
-    while now_ns() < end_ns {
-        generator.work();
-        counters.unit_done();
-    }
 }
 
 #[cfg(test)]

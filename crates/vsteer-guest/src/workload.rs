@@ -184,46 +184,11 @@ impl Workload {
             Some(i) => given.swap_remove(i).1,
             None => default,
         };
-        let ns = |value: f64, unit_ns: f64| ((value * unit_ns) as u64).max(1);
-        let workload = match kind {
-            "idle" => Workload::Idle,
-            "burn" => Workload::Burn,
-            "periodic" => Workload::Periodic {
-                period_ns: ns(take("period_us", 10_000.0), 1e3),
-                work_units: take("work_units", 0.0) as u64,
-                phase_ns: Some(take("phase_us", 0.0)).filter(|us| *us > 0.0).map(|us| (us * 1e3) as u64),
-            },
-            "server" => Workload::Server {
-                rate_hz: take("rate_hz", 50.0),
-                mean_units: take("mean_units", 200.0),
-                seed: take("seed", 1.0) as u64,
-            },
-            "burst" => {
-                Workload::Burst { on_ns: ns(take("on_ms", 50.0), 1e6), off_ns: ns(take("off_ms", 50.0), 1e6) }
-            }
-            "sleeper" => Workload::Sleeper {
-                sleep_ns: ns(take("sleep_us", 30_000.0), 1e3),
-                work_units: take("work_units", 100.0) as u64,
-                background_units: take("background_units", 0.0) as u64,
-                call: take("call", 0.0) > 0.0,
-            },
-            "flood" => Workload::Flood { timer_ns: ns(take("timer_us", 1.0), 1e3) },
-            "build" => Workload::Build { jobs: take("jobs", 4.0) as u64 },
-            "switch" => Workload::Switch,
-            "niced" => Workload::Niced { nice: take("nice", 5.0).min(19.0) as i32 },
-            "play" => {
-                Workload::Play { background: take("background", 0.0) > 0.0, call: take("call", 0.0) > 0.0 }
-            }
-            "waker" => Workload::Waker {
-                every_ns: ns(take("every_us", 1_000.0), 1e3),
-                sleep_ns: ns(take("sleep_us", 70.0), 1e3),
-            },
-            _ => {
-                return Err(format!(
-                    "`{kind}` is no workload (idle, burn, periodic, server, burst, sleeper, flood, waker, build, switch, niced, play, program)"
-                ));
-            }
-        };
+        let workload = of_numbers(kind, &mut take).ok_or_else(|| {
+            format!(
+                "`{kind}` is no workload (idle, burn, periodic, server, burst, sleeper, flood, waker, build, switch, niced, play, program)"
+            )
+        })?;
         match given.first() {
             Some((key, _)) => Err(format!("`{kind}` has no parameter `{key}`")),
             None => Ok(workload),
@@ -234,6 +199,44 @@ impl Workload {
     pub fn on_command_line(cmdline: &str) -> Option<&str> {
         cmdline.split_whitespace().find_map(|word| word.strip_prefix("vsteer.workload="))
     }
+}
+
+/// A workload whose parameters are numbers: `take` gives one by its name, or the default. `None`: no workload is called that.
+fn of_numbers(kind: &str, take: &mut dyn FnMut(&str, f64) -> f64) -> Option<Workload> {
+    let ns = |value: f64, unit_ns: f64| ((value * unit_ns) as u64).max(1);
+    Some(match kind {
+        "idle" => Workload::Idle,
+        "burn" => Workload::Burn,
+        "periodic" => Workload::Periodic {
+            period_ns: ns(take("period_us", 10_000.0), 1e3),
+            work_units: take("work_units", 0.0) as u64,
+            phase_ns: Some(take("phase_us", 0.0)).filter(|us| *us > 0.0).map(|us| (us * 1e3) as u64),
+        },
+        "server" => Workload::Server {
+            rate_hz: take("rate_hz", 50.0),
+            mean_units: take("mean_units", 200.0),
+            seed: take("seed", 1.0) as u64,
+        },
+        "burst" => {
+            Workload::Burst { on_ns: ns(take("on_ms", 50.0), 1e6), off_ns: ns(take("off_ms", 50.0), 1e6) }
+        }
+        "sleeper" => Workload::Sleeper {
+            sleep_ns: ns(take("sleep_us", 30_000.0), 1e3),
+            work_units: take("work_units", 100.0) as u64,
+            background_units: take("background_units", 0.0) as u64,
+            call: take("call", 0.0) > 0.0,
+        },
+        "flood" => Workload::Flood { timer_ns: ns(take("timer_us", 1.0), 1e3) },
+        "build" => Workload::Build { jobs: take("jobs", 4.0) as u64 },
+        "switch" => Workload::Switch,
+        "niced" => Workload::Niced { nice: take("nice", 5.0).min(19.0) as i32 },
+        "play" => Workload::Play { background: take("background", 0.0) > 0.0, call: take("call", 0.0) > 0.0 },
+        "waker" => Workload::Waker {
+            every_ns: ns(take("every_us", 1_000.0), 1e3),
+            sleep_ns: ns(take("sleep_us", 70.0), 1e3),
+        },
+        _ => return None,
+    })
 }
 
 /// The value of a key that is there, once.

@@ -133,71 +133,85 @@ impl Job {
 
     fn line(&mut self, line: &str) -> Result<(), String> {
         let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
-        let number = || rest.parse::<u64>().map_err(|_| format!("`{rest}` is no number"));
         if word == "case" {
             is_name(rest)?;
-            self.cases.push(Case {
-                name: rest.to_owned(),
-                settle_s: 2,
-                begin_s: None,
-                record_s: 10,
-                observed: true,
-                asked: true,
-                log_every_s: None,
-                events: Vec::new(),
-                command: Vec::new(),
-                ahead: false,
-                cycles: 0,
-                record_options: Vec::new(),
-                settings: Vec::new(),
-                starts: Vec::new(),
-                continues: false,
-                changes: Vec::new(),
-            });
+            self.cases.push(Case::new(rest));
             return Ok(());
         }
         let follows = self.cases.len() > 1;
-        let Some(case) = self.cases.last_mut() else {
-            match word {
-                "settle_s" => self.settle_s = number()?,
-                "observer_cpus" => self.observer_cpus = cpu_list(rest)?,
-                _ => return Err(format!("`{word}` outside a case")),
-            }
-            return Ok(());
-        };
+        if let Some(case) = self.cases.last_mut() {
+            return case.line(word, rest, follows);
+        }
         match word {
-            "settle_s" => case.settle_s = number()?,
-            "record_s" => case.record_s = number()?,
-            "begin_s" => case.begin_s = Some(number()?),
-            "log_every_s" => match number()? {
+            "settle_s" => self.settle_s = number(rest)?,
+            "observer_cpus" => self.observer_cpus = cpu_list(rest)?,
+            _ => return Err(format!("`{word}` outside a case")),
+        }
+        Ok(())
+    }
+}
+
+fn number(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| format!("`{text}` is no number"))
+}
+
+impl Case {
+    fn new(name: &str) -> Case {
+        Case {
+            name: name.to_owned(),
+            settle_s: 2,
+            begin_s: None,
+            record_s: 10,
+            observed: true,
+            asked: true,
+            log_every_s: None,
+            events: Vec::new(),
+            command: Vec::new(),
+            ahead: false,
+            cycles: 0,
+            record_options: Vec::new(),
+            settings: Vec::new(),
+            starts: Vec::new(),
+            continues: false,
+            changes: Vec::new(),
+        }
+    }
+
+    /// Reads one line of the case. `follows`: another case precedes this one.
+    fn line(&mut self, word: &str, rest: &str, follows: bool) -> Result<(), String> {
+        match word {
+            "settle_s" => self.settle_s = number(rest)?,
+            "record_s" => self.record_s = number(rest)?,
+            "begin_s" => self.begin_s = Some(number(rest)?),
+            "log_every_s" => match number(rest)? {
                 0 => return Err("`log_every_s 0` would never sleep".into()),
-                seconds => case.log_every_s = Some(seconds),
+                seconds => self.log_every_s = Some(seconds),
             },
             "command" if rest.is_empty() => return Err("`command` lacks its words".into()),
-            "command" => case.command = rest.split_whitespace().map(str::to_owned).collect(),
-            "ahead" => case.ahead = true,
-            "cycles" => case.cycles = number()?,
+            "command" => self.command = rest.split_whitespace().map(str::to_owned).collect(),
+            "ahead" => self.ahead = true,
+            "cycles" => self.cycles = number(rest)?,
             "event" => {
                 let event = event(rest)?;
-                if case.events.last().is_some_and(|last| last.at_s > event.at_s) {
+                if self.events.last().is_some_and(|last| last.at_s > event.at_s) {
                     return Err("events are not in the order of time".into());
                 }
-                case.events.push(event);
+                self.events.push(event);
             }
-            "unobserved" => case.observed = false,
-            "unasked" => case.asked = false,
-            "record_option" => case.record_options.push(rest.to_owned()),
+            "unobserved" => self.observed = false,
+            "unasked" => self.asked = false,
+            "record_option" => self.record_options.push(rest.to_owned()),
             "set" => {
                 let (file, value) = rest.split_once(' ').ok_or("`set` lacks a value")?;
-                case.settings.push((file.to_owned(), value.to_owned()));
+                self.settings.push((file.to_owned(), value.to_owned()));
             }
-            "continues" if follows && case.starts.is_empty() => case.continues = true,
-            "vm" | "process" if case.continues => {
+            "continues" if follows && self.starts.is_empty() => self.continues = true,
+            "vm" | "process" if self.continues => {
                 return Err("it continues the case before and starts nothing".into());
             }
-            "vm" => case.starts.push(start(rest, true)?),
-            "process" => case.starts.push(start(rest, false)?),
-            "change" if case.continues => case.changes.push(change(rest)?),
+            "vm" => self.starts.push(start(rest, true)?),
+            "process" => self.starts.push(start(rest, false)?),
+            "change" if self.continues => self.changes.push(change(rest)?),
             _ => return Err(format!("`{word}` is unknown")),
         }
         Ok(())
