@@ -8,6 +8,7 @@
 
 use rustix::thread::{CpuSet as Mask, sched_setaffinity};
 use std::io::{Read, Write};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -15,7 +16,7 @@ use vsteer_bpf::{Observer, Options};
 use vsteer_core::topology::{Parts, Topology};
 use vsteer_core::{CpuSet, nouns::*};
 use vsteer_host::switches::{EVENT_BUFFER_BYTES, SwitchRecorder};
-use vsteer_record::{FORMAT, Manifest, Writer};
+use vsteer_record::{EventSummary, FORMAT, Manifest, Writer};
 
 fn ping_pong(cpu: usize, stop: &Arc<AtomicBool>) {
     let (mut a_in, mut a_out) = std::io::pipe().expect("a pipe");
@@ -40,14 +41,8 @@ fn ping_pong(cpu: usize, stop: &Arc<AtomicBool>) {
     });
 }
 
-fn main() {
-    let args: Vec<String> = std::env::args().collect();
-    let number = |i: usize, or: u64| args.get(i).map_or(or, |a| a.parse().expect("a number"));
-    let (seconds, pairs) = (number(1, 5), number(2, 4));
-    let temporary = std::env::temp_dir().join(format!("vsteer-switch-loss-{}", std::process::id()));
-    let folder = args.get(3).map_or(temporary.clone(), Into::into);
-
-    let config = HostConfig {
+fn config() -> HostConfig {
+    HostConfig {
         hostname: "bench".into(),
         machine_id: None,
         kernel: String::new(),
@@ -61,8 +56,11 @@ fn main() {
         cgroups: CgroupLayout::None,
         scheduler: None,
         vms: Vec::new(),
-    };
-    let manifest = Manifest {
+    }
+}
+
+fn manifest(config: &HostConfig) -> Manifest {
+    Manifest {
         format: FORMAT,
         vsteer: env!("CARGO_PKG_VERSION").into(),
         hostname: "bench".into(),
@@ -70,27 +68,20 @@ fn main() {
         mono_ns: 0,
         unix_ns: 0,
         collector: Collector { name: "ebpf".into(), missing: Default::default() },
-    };
-    let writer = Writer::create(&folder, &manifest, &config, None).unwrap_or_else(|e| panic!("{e}"));
-    let options = Options { event_buffer_bytes: Some(EVENT_BUFFER_BYTES), ..Options::default() };
-    let observer = Observer::start(options).unwrap_or_else(|e| panic!("{e}"));
+    }
+}
 
-    let stop = Arc::new(AtomicBool::new(false));
-    let cpus = std::thread::available_parallelism().map_or(1, |n| n.get());
-    (0..pairs as usize).for_each(|i| ping_pong(i % cpus, &stop));
-    let recorder = SwitchRecorder::start(&observer, &folder, None, &config).unwrap_or_else(|e| panic!("{e}"));
-    let begin = Instant::now();
-    std::thread::sleep(Duration::from_secs(seconds));
-    let took = begin.elapsed().as_secs_f64();
-    // The load first: it would take the pCPUs from the kernel threads that bring the rest to the disk.
-    stop.store(true, Ordering::Relaxed);
-    let s = recorder.finish(observer).unwrap_or_else(|e| panic!("{e}"));
-    writer.finish().unwrap_or_else(|e| panic!("{e}"));
-    let bytes: u64 = std::fs::read_dir(&folder)
+/// What the recording's events take on the disk.
+fn event_bytes(folder: &Path) -> u64 {
+    std::fs::read_dir(folder)
         .expect("the folder was made")
         .filter_map(|e| e.ok().filter(|e| e.file_name().to_string_lossy().starts_with("event-")))
         .map(|e| e.metadata().map_or(0, |m| m.len()))
-        .sum();
+        .sum()
+}
+
+/// Prints the figures of `took` seconds. True if every promise holds.
+fn judge(pairs: u64, took: f64, s: &EventSummary, bytes: u64) -> bool {
     let rate = s.recorded_meanwhile.unwrap_or(0) as f64 / took;
     let lost_share = s.lost as f64 / (s.recorded + s.lost).max(1) as f64;
     let bytes_per_switch = bytes as f64 / s.recorded.max(1) as f64;
@@ -108,10 +99,37 @@ fn main() {
                       "at_most_16_bytes": kept_size },
         })
     );
+    kept_count && kept_size && kept_loss != Some(false)
+}
+
+fn main() {
+    let args: Vec<String> = std::env::args().collect();
+    let number = |i: usize, or: u64| args.get(i).map_or(or, |a| a.parse().expect("a number"));
+    let (seconds, pairs) = (number(1, 5), number(2, 4));
+    let temporary = std::env::temp_dir().join(format!("vsteer-switch-loss-{}", std::process::id()));
+    let folder = args.get(3).map_or(temporary.clone(), Into::into);
+
+    let config = config();
+    let writer = Writer::create(&folder, &manifest(&config), &config, None).unwrap_or_else(|e| panic!("{e}"));
+    let options = Options { event_buffer_bytes: Some(EVENT_BUFFER_BYTES), ..Options::default() };
+    let observer = Observer::start(options).unwrap_or_else(|e| panic!("{e}"));
+
+    let stop = Arc::new(AtomicBool::new(false));
+    let cpus = std::thread::available_parallelism().map_or(1, |n| n.get());
+    (0..pairs as usize).for_each(|i| ping_pong(i % cpus, &stop));
+    let recorder = SwitchRecorder::start(&observer, &folder, None, &config).unwrap_or_else(|e| panic!("{e}"));
+    let begin = Instant::now();
+    std::thread::sleep(Duration::from_secs(seconds));
+    let took = begin.elapsed().as_secs_f64();
+    // The load first: it would take the pCPUs from the kernel threads that bring the rest to the disk.
+    stop.store(true, Ordering::Relaxed);
+    let s = recorder.finish(observer).unwrap_or_else(|e| panic!("{e}"));
+    writer.finish().unwrap_or_else(|e| panic!("{e}"));
+    let kept = judge(pairs, took, &s, event_bytes(&folder));
     if args.get(3).is_none() {
         let _ = std::fs::remove_dir_all(&temporary);
     }
-    if !(kept_count && kept_size && kept_loss != Some(false)) {
+    if !kept {
         std::process::exit(1);
     }
 }

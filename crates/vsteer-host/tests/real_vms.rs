@@ -207,6 +207,63 @@ fn main() {
     libtest_mimic::run(&Arguments::from_args(), tests).exit();
 }
 
+/// A step that pins thread `tid` in the role of this vCPU.
+fn pinned(vm: &VmConfig, vcpu: &VmThread, tid: Tid, to: &str) -> Step {
+    let (role, from, to) = (vcpu.role, vcpu.affinity.clone(), to.parse().unwrap());
+    step(vm, Change::Affinity(setting::Affinity { role, tid, from, to }))
+}
+
+fn refused(host: &mut KvmHost, step: &Step, scope: Scope) -> FaultKind {
+    host.act(step, scope).unwrap_err().kind
+}
+
+/// The changes that a bare QEMU allows. Settings of the whole VM need a cgroup of its own.
+fn changes_of_bare(vm: &VmConfig, own_cgroup: bool) -> Vec<Change> {
+    let mut changes = affinities(vm);
+    if own_cgroup {
+        let cgroup = vm.cgroup.clone().expect("it is alone in its cgroup");
+        let weight = vm.weight.unwrap();
+        changes.push(Change::Weight(setting::Weight { from: weight, to: weight.with_relative(4.0) }));
+        let to = Some(Quota { quota_us: 150_000, period_us: 50_000 });
+        changes.push(Change::Quota(setting::Quota { scope: QuotaScope::WholeVm, from: None, to }));
+        if !vm.rt_budgets.is_empty() {
+            changes.push(Change::RtBudget(setting::RtBudget { cgroup, from_us: 0, to_us: 1000 }));
+        }
+    }
+    changes
+}
+
+/// vsteer restores neither a later process with the same pid nor a thread that never existed.
+fn strangers_are_left_alone(host: &mut KvmHost, vm: &VmConfig, vcpu: &VmThread, former: &Former) {
+    let anew = former.run.map(|run| Run { start_ticks: run.start_ticks + 1, ..run });
+    let in_vain = [
+        (pinned(vm, vcpu, vcpu.tid, "0"), Former { run: anew, ..former.clone() }),
+        (pinned(vm, vcpu, Tid(1), "0"), former.clone()),
+    ];
+    for (step, former) in in_vain {
+        let came = host.restore(&step, &former).unwrap();
+        assert!(matches!(came, Restored::Gone(_)), "{step:?} {former:?}: {came:?}");
+    }
+}
+
+/// The kernel refuses a real-time class without a budget, and a budget above the parents'. vsteer refuses the root's.
+fn budgets_are_refused(host: &mut KvmHost, vm: &VmConfig, vcpu: &VmThread) {
+    let (from, to) = (SchedClass::Other(0), SchedClass::Fifo(1));
+    let class = Change::Class(setting::Class { role: vcpu.role, tid: vcpu.tid, from, to });
+    let fault = host.act(&step(vm, class), Scope::Live).unwrap_err();
+    assert!(
+        fault.kind == FaultKind::NotApplied && fault.to_string().contains("cpu.rt_runtime_us"),
+        "{fault}"
+    );
+    let cgroup = "/".to_owned();
+    let root = Change::RtBudget(setting::RtBudget { cgroup, from_us: 0, to_us: 0 });
+    assert_eq!(refused(host, &step(vm, root), Scope::Live), FaultKind::Changed, "never the root's");
+    let cgroup = vm.cgroup.clone().unwrap();
+    let too_much = Change::RtBudget(setting::RtBudget { cgroup, from_us: 0, to_us: 999_999 });
+    let fault = host.act(&step(vm, too_much), Scope::Live).unwrap_err();
+    assert!(fault.kind == FaultKind::NotApplied && fault.to_string().contains("parents first"), "{fault}");
+}
+
 fn bare_qemu(own_cgroup: bool) -> Completion {
     let dir = tempfile::tempdir().unwrap();
     let name = format!("it's \"b\u{e4}r\", {} {own_cgroup}\nline", std::process::id());
@@ -218,77 +275,28 @@ fn bare_qemu(own_cgroup: bool) -> Completion {
     assert_eq!(vm.guest_topology, Some(GuestTopology { sockets: 1, cores: 2, threads: 1 }));
     assert!(vm.threads.iter().any(|t| t.role == Role::IoThread(1)), "{:?}", vm.threads);
 
-    let mut changes = affinities(&vm);
-    if qemu.cgroup.is_some() {
-        let cgroup = vm.cgroup.clone().expect("it is alone in its cgroup");
-        let weight = vm.weight.unwrap();
-        changes.push(Change::Weight(setting::Weight { from: weight, to: weight.with_relative(4.0) }));
-        let to = Some(Quota { quota_us: 150_000, period_us: 50_000 });
-        changes.push(Change::Quota(setting::Quota { scope: QuotaScope::WholeVm, from: None, to }));
-        if !vm.rt_budgets.is_empty() {
-            changes.push(Change::RtBudget(setting::RtBudget { cgroup, from_us: 0, to_us: 1000 }));
-        }
-    }
-    for change in changes {
+    for change in changes_of_bare(&vm, qemu.cgroup.is_some()) {
         there_and_back(&mut host, &vm, change, Scope::Live);
     }
     let vcpu = vm.vcpus().next().unwrap().clone();
-    let refused =
-        |host: &mut KvmHost, change: Change, scope| host.act(&step(&vm, change), scope).unwrap_err().kind;
-    let pin = |tid, to: &str| {
-        Change::Affinity(setting::Affinity {
-            role: vcpu.role,
-            tid,
-            from: vcpu.affinity.clone(),
-            to: to.parse().unwrap(),
-        })
-    };
-    assert_eq!(refused(&mut host, pin(vcpu.tid, "0"), Scope::Both), FaultKind::Unsupported);
-    let last = step(&vm, pin(vcpu.tid, "0"));
+    let pin = |tid, to: &str| pinned(&vm, &vcpu, tid, to);
+    let last = pin(vcpu.tid, "0");
+    assert_eq!(refused(&mut host, &last, Scope::Both), FaultKind::Unsupported);
     let said = host.refusal(&last, Scope::Both).map_err(|f| f.kind);
     assert_eq!(said, Err(FaultKind::Unsupported), "before it is tried");
     host.refusal(&last, Scope::Live).unwrap();
     let former = host.former(&last, Scope::Live).unwrap();
     assert_eq!(former.run.map(|run| run.pid), Some(vm.pid));
-    // Another run of a process of this number, and a thread that there never was.
-    let anew = former.run.map(|run| Run { start_ticks: run.start_ticks + 1, ..run });
-    let in_vain = [
-        (last.clone(), Former { run: anew, ..former.clone() }),
-        (step(&vm, pin(Tid(1), "0")), former.clone()),
-    ];
-    for (step, former) in in_vain {
-        let came = host.restore(&step, &former).unwrap();
-        assert!(matches!(came, Restored::Gone(_)), "{step:?} {former:?}: {came:?}");
-    }
+    strangers_are_left_alone(&mut host, &vm, &vcpu, &former);
     assert_eq!(host.restore(&last, &former).unwrap(), Restored::Back);
-    assert_eq!(refused(&mut host, pin(Tid(1), "0"), Scope::Live), FaultKind::Changed);
-    assert_eq!(refused(&mut host, pin(vcpu.tid, "4000"), Scope::Live), FaultKind::NotApplied);
-    assert_eq!(refused(&mut host, pin(vcpu.tid, ""), Scope::Live), FaultKind::BadInput);
-    let class = Change::Class(setting::Class {
-        role: vcpu.role,
-        tid: vcpu.tid,
-        from: SchedClass::Other(0),
-        to: SchedClass::Fifo(1),
-    });
+    assert_eq!(refused(&mut host, &pin(Tid(1), "0"), Scope::Live), FaultKind::Changed);
+    assert_eq!(refused(&mut host, &pin(vcpu.tid, "4000"), Scope::Live), FaultKind::NotApplied);
+    assert_eq!(refused(&mut host, &pin(vcpu.tid, ""), Scope::Live), FaultKind::BadInput);
     if qemu.cgroup.is_some() && !vm.rt_budgets.is_empty() {
-        let fault = host.act(&step(&vm, class), Scope::Live).unwrap_err();
-        assert!(
-            fault.kind == FaultKind::NotApplied && fault.to_string().contains("cpu.rt_runtime_us"),
-            "{fault}"
-        );
-        let cgroup = "/".to_owned();
-        let root = Change::RtBudget(setting::RtBudget { cgroup, from_us: 0, to_us: 0 });
-        assert_eq!(refused(&mut host, root, Scope::Live), FaultKind::Changed, "never the root's");
-        let cgroup = vm.cgroup.clone().unwrap();
-        let too_much = Change::RtBudget(setting::RtBudget { cgroup, from_us: 0, to_us: 999_999 });
-        let fault = host.act(&step(&vm, too_much), Scope::Live).unwrap_err();
-        assert!(
-            fault.kind == FaultKind::NotApplied && fault.to_string().contains("parents first"),
-            "{fault}"
-        );
+        budgets_are_refused(&mut host, &vm, &vcpu);
     }
     drop(qemu);
-    assert_eq!(refused(&mut host, pin(vcpu.tid, "0"), Scope::Live), FaultKind::NothingThere);
+    assert_eq!(refused(&mut host, &last, Scope::Live), FaultKind::NothingThere);
     assert!(matches!(host.restore(&last, &former).unwrap(), Restored::Gone(_)));
     assert!(host.sample().unwrap().threads.is_empty() && host.config().unwrap().vms.is_empty());
     Completion::Completed
@@ -334,6 +342,47 @@ fn samples_make_a_model_by_either_collector() -> Result<Completion, Failed> {
     Ok(Completion::Completed)
 }
 
+fn quota(scope: QuotaScope, from: Option<Quota>, quota_us: u64) -> Change {
+    let to = Some(Quota { quota_us, period_us: 60_000 });
+    Change::Quota(setting::Quota { scope, from, to })
+}
+
+/// A limit of the whole VM.
+fn whole(vm: &VmConfig, quota_us: u64) -> Change {
+    quota(QuotaScope::WholeVm, vm.limits.whole_vm, quota_us)
+}
+
+fn on_node_0(vm: &VmConfig) -> Change {
+    let (from, to) = (vm.memory_nodes.clone(), Some(CpuSet::single(0)));
+    Change::MemoryNodes(setting::MemoryNodes { from, to })
+}
+
+fn weights_and_quotas(host: &mut KvmHost, vm: &VmConfig, scope: Scope) {
+    let from = vm.weight.unwrap();
+    let weight = Change::Weight(setting::Weight { from, to: from.with_relative(4.0) });
+    there_and_back(host, vm, weight, scope);
+    there_and_back(host, vm, quota(QuotaScope::PerVcpu, vm.limits.per_vcpu, 30_000), scope);
+    there_and_back(host, vm, quota(QuotaScope::Emulator, vm.limits.emulator, 30_000), scope);
+    there_and_back(host, vm, whole(vm, 120_000), scope);
+}
+
+/// Changes the classes of a vCPU and of the emulator. With real-time budgets a persistent class is refused: libvirt
+/// could not start the VM.
+fn classes(host: &mut KvmHost, vm: &VmConfig, scope: Scope) {
+    for t in vm.threads.iter().filter(|t| matches!(t.role, Role::Vcpu(1) | Role::Emulator)) {
+        let class =
+            |to| Change::Class(setting::Class { role: t.role, tid: t.tid, from: t.class.unwrap(), to });
+        there_and_back(host, vm, class(SchedClass::Idle), scope);
+        if scope == Scope::Both && !vm.rt_budgets.is_empty() {
+            let fault = host.act(&step(vm, class(SchedClass::Fifo(1))), Scope::Both).unwrap_err();
+            assert!(
+                fault.kind == FaultKind::Unsupported && fault.to_string().contains("RT_GROUP"),
+                "{fault}"
+            );
+        }
+    }
+}
+
 fn libvirts_vms_are_changed_and_put_back() -> Result<Completion, Failed> {
     let Ok(uri) = std::env::var("VSTEER_TEST_CONNECT") else {
         return Ok(Completion::ignored_with(
@@ -352,22 +401,9 @@ fn libvirts_vms_are_changed_and_put_back() -> Result<Completion, Failed> {
         for change in affinities(vm) {
             there_and_back(&mut host, vm, change, scope);
         }
-        let weight = vm.weight.unwrap();
-        let to = |quota_us| Some(Quota { quota_us, period_us: 60_000 });
-        let quota = |scope, from| Change::Quota(setting::Quota { scope, from, to: to(30_000) });
-        there_and_back(
-            &mut host,
-            vm,
-            Change::Weight(setting::Weight { from: weight, to: weight.with_relative(4.0) }),
-            scope,
-        );
-        there_and_back(&mut host, vm, quota(QuotaScope::PerVcpu, vm.limits.per_vcpu), scope);
-        there_and_back(&mut host, vm, quota(QuotaScope::Emulator, vm.limits.emulator), scope);
-        let whole =
-            |to| Change::Quota(setting::Quota { scope: QuotaScope::WholeVm, from: vm.limits.whole_vm, to });
-        there_and_back(&mut host, vm, whole(to(120_000)), scope);
+        weights_and_quotas(&mut host, vm, scope);
         if vm.limits.per_vcpu.is_some() {
-            refused_half_way(&mut host, vm, whole(to(1_000)), scope);
+            refused_half_way(&mut host, vm, whole(vm, 1_000), scope);
             assert_eq!(libvirt.definition(&vm.id.0).ok(), definition);
         }
         if persistent {
@@ -375,31 +411,12 @@ fn libvirts_vms_are_changed_and_put_back() -> Result<Completion, Failed> {
             let to = GuestTopology { sockets: 1, cores: n, threads: 1 };
             let change = Change::Topology(setting::Topology { from: vm.guest_topology, to });
             there_and_back(&mut host, vm, change, Scope::Both);
-            let nodes = Change::MemoryNodes(setting::MemoryNodes {
-                from: vm.memory_nodes.clone(),
-                to: Some(CpuSet::single(0)),
-            });
-            there_and_back(&mut host, vm, nodes, Scope::Persistent);
+            there_and_back(&mut host, vm, on_node_0(vm), Scope::Persistent);
         }
-        let nodes = Change::MemoryNodes(setting::MemoryNodes {
-            from: vm.memory_nodes.clone(),
-            to: Some(CpuSet::single(0)),
-        });
-        if host.refusal(&step(vm, nodes.clone()), Scope::Live).is_ok() {
-            there_and_back(&mut host, vm, nodes, scope);
+        if host.refusal(&step(vm, on_node_0(vm)), Scope::Live).is_ok() {
+            there_and_back(&mut host, vm, on_node_0(vm), scope);
         }
-        for t in vm.threads.iter().filter(|t| matches!(t.role, Role::Vcpu(1) | Role::Emulator)) {
-            let class =
-                |to| Change::Class(setting::Class { role: t.role, tid: t.tid, from: t.class.unwrap(), to });
-            there_and_back(&mut host, vm, class(SchedClass::Idle), scope);
-            if persistent && !vm.rt_budgets.is_empty() {
-                let fault = host.act(&step(vm, class(SchedClass::Fifo(1))), Scope::Both).unwrap_err();
-                assert!(
-                    fault.kind == FaultKind::Unsupported && fault.to_string().contains("RT_GROUP"),
-                    "{fault}"
-                );
-            }
-        }
+        classes(&mut host, vm, scope);
         budgets_and_classes(&mut host, vm);
         a_quota_that_runs_out_is_counted(&mut host, vm);
         held_narrower_than_its_cpuset(&mut host, vm);
