@@ -271,6 +271,66 @@ fn main() -> ExitCode {
     }
 }
 
+/// Median, ns per switch, with nothing attached, and figures by what was attached.
+type Measured = (f64, BTreeMap<&'static str, Figures>);
+
+fn measure(pair: &Pair, cpu: u32, repetitions: usize) -> Result<Measured, Failure> {
+    let nothing = || pair.bursts(BURSTS).map(|ns| quantile(&ns, UNDISTURBED));
+    let mut all: BTreeMap<&str, Figures> = BTreeMap::new();
+    let mut none = vec![nothing()?];
+    for _ in 0..repetitions {
+        for what in TURNS {
+            let ns = match what {
+                "ours, unwatched" => with_ours(pair, cpu, false)?,
+                "ours, watched" => with_ours(pair, cpu, true)?,
+                "bpftrace" => with_bpftrace(pair)?,
+                _ => with_perf(pair, &std::env::temp_dir())?,
+            };
+            let (whole, after) = (quantile(&ns, UNDISTURBED), nothing()?);
+            let before = *none.last().expect("one was measured first");
+            let figures = all.entry(what).or_default();
+            figures.whole.push(whole);
+            figures.cost.push(whole - (before + after) / 2.0);
+            none.push(after);
+        }
+    }
+    Ok((quantile(&none, 0.5), all))
+}
+
+/// A promise: the turn, the largest ratio to bpftrace's cost, and whether the ratio holds.
+type Promise = (&'static str, f64, bool);
+
+fn print_json(cpu: usize, (none, all): &Measured, kept: &[Promise], ratio: &dyn Fn(&str) -> f64) {
+    let rows = all.iter().map(|(what, f)| {
+        format!(
+            r#""{what}":{{"ns_per_switch":{:.1},"cost_ns":{:.1},"error_ns":{:.1},"ratio_to_bpftrace":{:.3},"turns":{}}}"#,
+            quantile(&f.whole, 0.5),
+            f.cost_ns(),
+            f.error_ns(),
+            ratio(what),
+            f.cost.len()
+        )
+    });
+    let promises =
+        kept.iter().map(|(what, limit, ok)| format!(r#""{what}":{{"at_most":{limit},"kept":{ok}}}"#));
+    let (rows, promises) = (rows.collect::<Vec<_>>().join(","), promises.collect::<Vec<_>>().join(","));
+    println!(r#"{{"cpu":{cpu},"none_ns_per_switch":{none:.1},"rows":{{{rows}}},"promises":{{{promises}}}}}"#);
+}
+
+fn print_text((none, all): &Measured, kept: &[Promise], ratio: &dyn Fn(&str) -> f64) {
+    println!("{:<20} {:>14} {:>10} {:>8} {:>12}", "", "ns per switch", "cost, ns", "+-", "to bpftrace");
+    println!("{:<20} {none:>14.0}", "nothing attached");
+    for what in TURNS {
+        let (f, r) = (&all[what], ratio(what));
+        let (whole, cost, error) = (quantile(&f.whole, 0.5), f.cost_ns(), f.error_ns());
+        println!("{what:<20} {whole:>14.0} {cost:>10.0} {error:>8.0} {r:>11.2}x");
+    }
+    for (what, limit, ok) in kept {
+        let verdict = if *ok { "kept" } else { "BROKEN" };
+        println!("{what}: at most {limit} of bpftrace's cost: {:.2}, {verdict}", ratio(what));
+    }
+}
+
 fn run() -> Result<bool, Failure> {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let json = words.iter().any(|w| w == "--json");
@@ -282,26 +342,8 @@ fn run() -> Result<bool, Failure> {
     let pair = Pair::on(cpu)?;
     pair.bursts(BURSTS)?;
 
-    let nothing = || pair.bursts(BURSTS).map(|ns| quantile(&ns, UNDISTURBED));
-    let mut all: BTreeMap<&str, Figures> = BTreeMap::new();
-    let mut none = vec![nothing()?];
-    for _ in 0..repetitions {
-        for what in TURNS {
-            let ns = match what {
-                "ours, unwatched" => with_ours(&pair, cpu as u32, false)?,
-                "ours, watched" => with_ours(&pair, cpu as u32, true)?,
-                "bpftrace" => with_bpftrace(&pair)?,
-                _ => with_perf(&pair, &std::env::temp_dir())?,
-            };
-            let (whole, after) = (quantile(&ns, UNDISTURBED), nothing()?);
-            let before = *none.last().expect("one was measured first");
-            let figures = all.entry(what).or_default();
-            figures.whole.push(whole);
-            figures.cost.push(whole - (before + after) / 2.0);
-            none.push(after);
-        }
-    }
-    let none = quantile(&none, 0.5);
+    let measured = measure(&pair, cpu as u32, repetitions)?;
+    let all = &measured.1;
     let bpftrace = all["bpftrace"].cost_ns();
     if bpftrace <= 0.0 || all.values().any(|f| f.cost_ns() + 2.0 * f.error_ns() < 0.0) {
         return Err("a cost came out below nothing: this machine is too unquiet, try again".into());
@@ -312,34 +354,9 @@ fn run() -> Result<bool, Failure> {
         ("ours, watched", WATCHED_RATIO, ratio("ours, watched") <= WATCHED_RATIO),
     ];
     if json {
-        let rows = all.iter().map(|(what, f)| {
-            format!(
-                r#""{what}":{{"ns_per_switch":{:.1},"cost_ns":{:.1},"error_ns":{:.1},"ratio_to_bpftrace":{:.3},"turns":{}}}"#,
-                quantile(&f.whole, 0.5),
-                f.cost_ns(),
-                f.error_ns(),
-                ratio(what),
-                f.cost.len()
-            )
-        });
-        let promises =
-            kept.iter().map(|(what, limit, ok)| format!(r#""{what}":{{"at_most":{limit},"kept":{ok}}}"#));
-        let (rows, promises) = (rows.collect::<Vec<_>>().join(","), promises.collect::<Vec<_>>().join(","));
-        println!(
-            r#"{{"cpu":{cpu},"none_ns_per_switch":{none:.1},"rows":{{{rows}}},"promises":{{{promises}}}}}"#
-        );
+        print_json(cpu, &measured, &kept, &ratio);
     } else {
-        println!("{:<20} {:>14} {:>10} {:>8} {:>12}", "", "ns per switch", "cost, ns", "+-", "to bpftrace");
-        println!("{:<20} {none:>14.0}", "nothing attached");
-        for what in TURNS {
-            let (f, r) = (&all[what], ratio(what));
-            let (whole, cost, error) = (quantile(&f.whole, 0.5), f.cost_ns(), f.error_ns());
-            println!("{what:<20} {whole:>14.0} {cost:>10.0} {error:>8.0} {r:>11.2}x");
-        }
-        for (what, limit, ok) in kept {
-            let verdict = if ok { "kept" } else { "BROKEN" };
-            println!("{what}: at most {limit} of bpftrace's cost: {:.2}, {verdict}", ratio(what));
-        }
+        print_text(&measured, &kept, &ratio);
     }
     Ok(kept.iter().all(|(.., ok)| *ok))
 }

@@ -8,7 +8,8 @@ mod common;
 use rustix::thread::{CpuSet, gettid, sched_getaffinity, sched_setaffinity};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{Sender, channel};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use vsteer_bpf::{Observer, Watched};
 use vsteer_core::nouns::{Role, Tid, VmId};
@@ -20,6 +21,24 @@ fn schedstat(tid: u32) -> (u64, u64) {
     (n[0], n[1])
 }
 
+/// A thread that burns one pCPU until `stop` is set. It sends its thread id.
+fn hog(cpu: usize, stop: Arc<AtomicBool>, tell: Sender<u32>) -> JoinHandle<()> {
+    std::thread::spawn(move || {
+        let mut only = CpuSet::new();
+        only.set(cpu);
+        sched_setaffinity(None, &only).unwrap();
+        tell.send(gettid().as_raw_nonzero().get() as u32).unwrap();
+        // The second half of each 40 ms or so it sleeps for a moment, so that wake-ups are in it too.
+        let mut nap = Instant::now();
+        while !stop.load(Ordering::Relaxed) {
+            if nap.elapsed() > Duration::from_millis(40) {
+                std::thread::sleep(Duration::from_millis(2));
+                nap = Instant::now();
+            }
+        }
+    })
+}
+
 #[test]
 #[ignore = "needs root: it loads eBPF"]
 fn two_hogs_on_one_pcpu_are_counted_as_the_scheduler_counts_them() {
@@ -28,24 +47,7 @@ fn two_hogs_on_one_pcpu_are_counted_as_the_scheduler_counts_them() {
     let cpu = (0..CpuSet::MAX_CPU).find(|c| allowed.is_set(*c)).unwrap();
     let stop = Arc::new(AtomicBool::new(false));
     let (tell, tids) = channel();
-    let hog = |_| {
-        let (stop, tell) = (Arc::clone(&stop), tell.clone());
-        std::thread::spawn(move || {
-            let mut only = CpuSet::new();
-            only.set(cpu);
-            sched_setaffinity(None, &only).unwrap();
-            tell.send(gettid().as_raw_nonzero().get() as u32).unwrap();
-            // The second half of each 40 ms or so it sleeps for a moment, so that wake-ups are in it too.
-            let mut nap = Instant::now();
-            while !stop.load(Ordering::Relaxed) {
-                if nap.elapsed() > Duration::from_millis(40) {
-                    std::thread::sleep(Duration::from_millis(2));
-                    nap = Instant::now();
-                }
-            }
-        })
-    };
-    let hogs: Vec<_> = (0..2).map(hog).collect();
+    let hogs: Vec<_> = (0..2).map(|_| hog(cpu, Arc::clone(&stop), tell.clone())).collect();
     let tids: Vec<u32> = (0..2).map(|_| tids.recv().unwrap()).collect();
     let watched: Vec<Watched> = tids
         .iter()
