@@ -141,68 +141,79 @@ pub fn demo(show: &Show) -> Result<Demo, Fault> {
     Ok(demo)
 }
 
+/// Files of the demo.
+struct Files {
+    first: String,
+    second: String,
+    /// The first once more.
+    again: String,
+    plan: String,
+    report: String,
+}
+
+impl Files {
+    fn new(show: &Show) -> Result<Files, Fault> {
+        let at = |name: &str| show.output.join(name).to_string_lossy().into_owned();
+        let files = Files {
+            first: at("before.vsteer"),
+            second: at("after.vsteer"),
+            again: at("before-again.vsteer"),
+            plan: at("plan.json"),
+            report: at("report.html"),
+        };
+        for old in [&files.first, &files.second, &files.again] {
+            if Path::new(old).exists() {
+                std::fs::remove_dir_all(old)
+                    .map_err(|e| Fault::io(format!("removing the former {old}"), &e))?;
+            }
+        }
+        Ok(files)
+    }
+}
+
+/// What was seen in a window, and in which surroundings.
+type Window = (Vec<Seen>, Surroundings);
+
+/// What came of a plan that was applied and taken back.
+struct Tried {
+    /// The window before, if another was more like the one after.
+    before: Option<Window>,
+    after: Window,
+    verdict: Value,
+    restored: Check,
+}
+
 fn on_lab(show: &Show, lab: &Lab) -> Result<Demo, Fault> {
     let v = Vsteer {
         state: show.output.join("state"),
         uri: lab.uri().to_owned(),
         ..Vsteer::beside(&show.lab.program)?
     };
-    let at = |name: &str| show.output.join(name).to_string_lossy().into_owned();
-    let (first, second, plan_file, report) =
-        (at("before.vsteer"), at("after.vsteer"), at("plan.json"), at("report.html"));
-    for old in [&first, &second, &at("before-again.vsteer")] {
-        if Path::new(old).exists() {
-            std::fs::remove_dir_all(old).map_err(|e| Fault::io(format!("removing the former {old}"), &e))?;
-        }
-    }
+    let files = Files::new(show)?;
     wait("letting them settle", SETTLE)?;
-    let (mut before, mut around_before) = observe(show, lab, &v, &first)?;
-    eprint!("{}", v.run(&["diagnose", &first], false, Duration::from_secs(60))?);
-    let plan = v.json(&["plan", &first, "-o", &plan_file], Duration::from_secs(60))?;
-    eprint!("{}", v.run(&["plan", &first], false, Duration::from_secs(60))?);
+    let (mut before, mut around_before) = observe(show, lab, &v, &files.first)?;
+    eprint!("{}", v.run(&["diagnose", &files.first], false, Duration::from_secs(60))?);
+    let plan = v.json(&["plan", &files.first, "-o", &files.plan], Duration::from_secs(60))?;
+    eprint!("{}", v.run(&["plan", &files.first], false, Duration::from_secs(60))?);
     let steps = plan["steps"].as_array().map_or(0, Vec::len);
     let mut checks = Vec::new();
     let (mut after, mut verdict) = (before.clone(), Value::Null);
     let mut unlike = None;
     if steps > 0 {
-        let settings = v.settings()?;
         say(&format!("applying {steps} steps"));
-        v.json(&["apply", &plan_file, "--yes", "--connect", &v.uri], Duration::from_secs(120))?;
-        wait("letting the change settle", SETTLE)?;
-        let around;
-        (after, around) = observe_alike(show, lab, &v, &second, &around_before)?;
-        verdict = v.json(&["verify", &first, &second, "--plan", &plan_file], Duration::from_secs(60))?;
-        eprint!(
-            "{}",
-            v.run(&["verify", &first, &second, "--plan", &plan_file], false, Duration::from_secs(60))?
-        );
-        v.run(
-            &["report", &first, &second, "--plan", &plan_file, "-o", &report],
-            false,
-            Duration::from_secs(120),
-        )?;
-        say("taking the change back");
-        v.json(&["rollback", "--connect", &v.uri], Duration::from_secs(120))?;
-        let restored = v.settings()?;
-        checks.push(Check::new(
-            "rollback restores the former settings",
-            restored == settings,
-            if restored == settings { "equal" } else { "they differ" },
-        ));
-        // The first window may have been the odd one: under the former settings again, which then is like the second?
-        if restored == settings && around.apart(&around_before) > 1.0 {
-            say("no later window was like the first: observing under the former settings again");
-            wait("letting the change settle", SETTLE)?;
-            let (again, around_again) = observe(show, lab, &v, &at("before-again.vsteer"))?;
-            if around.apart(&around_again) < around.apart(&around_before) {
-                (before, around_before) = (again, around_again);
-            }
+        let tried = try_plan(show, lab, &v, &files, &around_before)?;
+        if let Some(again) = tried.before {
+            (before, around_before) = again;
         }
+        let around;
+        (after, around) = tried.after;
+        verdict = tried.verdict;
+        checks.push(tried.restored);
         unlike = around.unlike(&around_before);
     } else {
-        v.run(&["report", &first, "-o", &report], false, Duration::from_secs(120))?;
+        v.run(&["report", &files.first, "-o", &files.report], false, Duration::from_secs(120))?;
     }
-    say(&format!("report: {report}"));
+    say(&format!("report: {}", files.report));
     let claims = claims(&before, &after, &plan, &verdict, show.strict);
     // In full the figures are judged as they are.
     checks.extend(claims.into_iter().map(|c| if show.strict { c } else { excused(c, unlike.as_deref()) }));
@@ -217,10 +228,46 @@ fn on_lab(show: &Show, lab: &Lab) -> Result<Demo, Fault> {
         plan_steps: steps,
         plan,
         verdict,
-        report: report.into(),
+        report: files.report.into(),
         passed: none_failed(&checks),
         checks,
     })
+}
+
+/// Applies the plan, observes, verifies, reports, and takes it back.
+fn try_plan(
+    show: &Show,
+    lab: &Lab,
+    v: &Vsteer,
+    files: &Files,
+    around_before: &Surroundings,
+) -> Result<Tried, Fault> {
+    let Files { first, second, plan, report, .. } = files;
+    let settings = v.settings()?;
+    v.json(&["apply", plan, "--yes", "--connect", &v.uri], Duration::from_secs(120))?;
+    wait("letting the change settle", SETTLE)?;
+    let (after, around) = observe_alike(show, lab, v, second, around_before)?;
+    let verify = ["verify", first, second, "--plan", plan];
+    let verdict = v.json(&verify, Duration::from_secs(60))?;
+    eprint!("{}", v.run(&verify, false, Duration::from_secs(60))?);
+    v.run(&["report", first, second, "--plan", plan, "-o", report], false, Duration::from_secs(120))?;
+    say("taking the change back");
+    v.json(&["rollback", "--connect", &v.uri], Duration::from_secs(120))?;
+    let restored = v.settings()? == settings;
+    // The first window may have been the odd one: under the former settings again, which then is like the second?
+    let mut before = None;
+    if restored && around.apart(around_before) > 1.0 {
+        say("no later window was like the first: observing under the former settings again");
+        wait("letting the change settle", SETTLE)?;
+        let again = observe(show, lab, v, &files.again)?;
+        before = (around.apart(&again.1) < around.apart(around_before)).then_some(again);
+    }
+    let restored = Check::new(
+        "rollback restores the former settings",
+        restored,
+        if restored { "equal" } else { "they differ" },
+    );
+    Ok(Tried { before, after: (after, around), verdict, restored })
 }
 
 /// What a window's figures depend on besides the plan.
@@ -377,14 +424,27 @@ fn claims(before: &[Seen], after: &[Seen], plan: &Value, verdict: &Value, strict
         measured && pairs.len() == before.len() && after.iter().all(|vm| vm.ready_share.is_some()),
         format!("{} VMs, of which {} are in both windows", before.len(), pairs.len()),
     ));
-    // Of nothing there is no part.
-    let ratio = |a: f64, b: f64| if a > 0.0 { b / a } else { f64::NAN };
+    checks.extend(periodic_wait_less(&pairs));
+    checks.push(burners_work_on(&pairs));
+    checks.extend(pairs.iter().filter_map(|pair| ready_grows_little(*pair, plan, verdict, strict)));
+    checks
+}
+
+/// A VM before and after.
+type Pair<'a> = (&'a Seen, &'a Seen);
+
+/// `NaN` if `a` is 0.
+fn ratio(a: f64, b: f64) -> f64 {
+    if a > 0.0 { b / a } else { f64::NAN }
+}
+
+fn periodic_wait_less(pairs: &[Pair<'_>]) -> [Check; 2] {
     let mean = |vms: &mut dyn Iterator<Item = Option<f64>>| {
         let all: Vec<f64> = vms.flatten().collect();
         (!all.is_empty()).then(|| all.iter().sum::<f64>() / all.len() as f64)
     };
-    let periodic: Vec<&(&Seen, &Seen)> = pairs.iter().filter(|(b, _)| is(b, &["periodic"])).collect();
-    let mut falls = |what: &str, to: f64, of: &dyn Fn(&Seen) -> Option<f64>, unit: &str, scale: f64| {
+    let periodic: Vec<&Pair<'_>> = pairs.iter().filter(|(b, _)| is(b, &["periodic"])).collect();
+    let falls = |what: &str, to: f64, of: &dyn Fn(&Seen) -> Option<f64>, unit: &str, scale: f64| {
         let (a, b) =
             (mean(&mut periodic.iter().map(|p| of(p.0))), mean(&mut periodic.iter().map(|p| of(p.1))));
         let found = match (a, b) {
@@ -394,45 +454,46 @@ fn claims(before: &[Seen], after: &[Seen], plan: &Value, verdict: &Value, strict
             _ => "not reported".to_owned(),
         };
         let held = a.zip(b).is_some_and(|(a, b)| ratio(a, b) <= to);
-        checks.push(Check::new(format!("the periodic VMs' {what} falls to {to:.2} or less"), held, found));
+        Check::new(format!("the periodic VMs' {what} falls to {to:.2} or less"), held, found)
     };
-    falls("mean lateness", LATENESS_TO, &|s| Some(s.lateness_ms?.mean), "ms", 1.0);
-    falls("ready share", READY_TO, &|s| s.ready_share, "%", 100.0);
+    [
+        falls("mean lateness", LATENESS_TO, &|s| Some(s.lateness_ms?.mean), "ms", 1.0),
+        falls("ready share", READY_TO, &|s| s.ready_share, "%", 100.0),
+    ]
+}
+
+fn burners_work_on(pairs: &[Pair<'_>]) -> Check {
     // A VM that did not report makes the sum unknown, not smaller.
-    let work = |side: fn(&(&Seen, &Seen)) -> Option<f64>| -> f64 {
+    let work = |side: fn(&Pair<'_>) -> Option<f64>| -> f64 {
         let working = pairs.iter().filter(|(b, _)| is(b, &["burn", "waker"]));
         working.map(side).sum::<Option<f64>>().unwrap_or(f64::NAN)
     };
     let kept = ratio(work(|p| p.0.work_units_per_s), work(|p| p.1.work_units_per_s));
-    checks.push(Check::new(
+    Check::new(
         format!("the burners keep {:.0} % of their work", 100.0 * WORK_KEPT),
         kept >= WORK_KEPT,
         format!("{:.1} %", 100.0 * kept),
-    ));
-    for (b, a) in &pairs {
-        let (Some(was), Some(is)) = (b.ready_share, a.ready_share) else { continue };
-        let forecast =
-            plan["forecast"]["vms"].as_array().and_then(|f| f.iter().find(|f| f["name"] == b.vm.as_str()));
-        let likely =
-            forecast.and_then(|f| f["ready_after"]["likely"].as_f64()).map(|r| r / f64::from(b.vcpus));
-        let said = likely.is_some_and(|l| l > was + READY_GROWTH);
-        let findings = verdict["verdict"]["findings"].as_array();
-        let finding =
-            findings.and_then(|f| f.iter().find(|f| f["name"] == *b.vm && f["quantity"] == "ready"));
-        // The verdict's is of the sum over vCPUs.
-        let unsure = finding.and_then(|f| f["half_width"].as_f64()).unwrap_or(0.0) / f64::from(b.vcpus);
-        let beyond = if strict { 0.0 } else { unsure };
-        let surely = if strict { "" } else { " beyond what the observations can tell" };
-        checks.push(Check::new(
-            format!(
-                "the ready share of {} grows by no more than 5 points{surely}, or the plan said so",
-                b.vm
-            ),
-            is <= was + READY_GROWTH + beyond || said,
-            format!("{:.1} -> {:.1} %, to ±{:.1}", 100.0 * was, 100.0 * is, 100.0 * unsure),
-        ));
-    }
-    checks
+    )
+}
+
+/// `None` where its ready share was not measured on both sides.
+fn ready_grows_little((b, a): Pair<'_>, plan: &Value, verdict: &Value, strict: bool) -> Option<Check> {
+    let (was, is) = (b.ready_share?, a.ready_share?);
+    let forecast =
+        plan["forecast"]["vms"].as_array().and_then(|f| f.iter().find(|f| f["name"] == b.vm.as_str()));
+    let likely = forecast.and_then(|f| f["ready_after"]["likely"].as_f64()).map(|r| r / f64::from(b.vcpus));
+    let said = likely.is_some_and(|l| l > was + READY_GROWTH);
+    let findings = verdict["verdict"]["findings"].as_array();
+    let finding = findings.and_then(|f| f.iter().find(|f| f["name"] == *b.vm && f["quantity"] == "ready"));
+    // The verdict's is of the sum over vCPUs.
+    let unsure = finding.and_then(|f| f["half_width"].as_f64()).unwrap_or(0.0) / f64::from(b.vcpus);
+    let beyond = if strict { 0.0 } else { unsure };
+    let surely = if strict { "" } else { " beyond what the observations can tell" };
+    Some(Check::new(
+        format!("the ready share of {} grows by no more than 5 points{surely}, or the plan said so", b.vm),
+        is <= was + READY_GROWTH + beyond || said,
+        format!("{:.1} -> {:.1} %, to ±{:.1}", 100.0 * was, 100.0 * is, 100.0 * unsure),
+    ))
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use std::time::Duration;
 use vsteer_core::{Fault, FaultKind};
 use vsteer_lab::accel::{self, Accel};
 use vsteer_lab::contention::spec::Spec;
-use vsteer_lab::contention::{Lab, Options, default_dir, down};
+use vsteer_lab::contention::{Lab, Options, Status, default_dir, down};
 use vsteer_lab::fetch::{Fetcher, cache_folder};
 use vsteer_lab::report::histogram::Summary;
 use vsteer_lab::report::stamp;
@@ -312,16 +312,7 @@ fn main() -> ExitCode {
 
 fn run(command: Command) -> Result<ExitCode, Fault> {
     match command {
-        Command::Preflight { output } => {
-            let needs = preflight::look();
-            print(&output, &needs, || {
-                for need in &needs {
-                    let found = need.found.as_ref().map_or("MISSING".into(), |f| f.display().to_string());
-                    println!("{:24} {:28} {found}", need.program, need.package);
-                }
-            });
-            preflight::require(&needs)?;
-        }
+        Command::Preflight { output } => check_needs(&output)?,
         Command::Fetch { what } => fetch(what)?,
         Command::Emulated { what } => return main_emulated::run(what),
         Command::Xen { what } => return main_xen::run(what),
@@ -329,16 +320,7 @@ fn run(command: Command) -> Result<ExitCode, Fault> {
             let file = vsteer_lab::vsphere::Tables::read(&tables)?.write_before(&output)?;
             eprintln!("vsteer-lab: wrote {}", file.display());
         }
-        Command::Accel { again, guest, output } => {
-            interrupt::watch()?;
-            let emulator = accel::emulator()?;
-            let guest = guest.map_or_else(|| own_program().map(|p| image::find_guest(&p)), Ok)?;
-            let cache = cache_folder()?;
-            let kernel = Fetcher::of_system(&cache, false).kernel()?;
-            let decision =
-                accel::decide(&cache, &emulator, &kernel.vmlinuz, &image::read_guest(&guest)?, again)?;
-            print(&output, &decision, || println!("{}: {}", decision.accel, decision.reason));
-        }
+        Command::Accel { again, guest, output } => decide_accel(again, guest, &output)?,
         Command::Up { which: Which::Contention, up, output } => {
             let status = Lab::up(&Options { owner: None, ..up.options()? })?.status();
             print(&output, &status, || {
@@ -350,28 +332,7 @@ fn run(command: Command) -> Result<ExitCode, Fault> {
         Command::Up { which: Which::Emulated, up, output } => return main_emulated::up(&up, output),
         Command::Status { place, output } => {
             let status = Lab::open(&place.dir()?)?.status();
-            print(&output, &status, || {
-                println!(
-                    "uri {}\nseed {} accel {} ({})",
-                    status.uri, status.seed, status.accel.accel, status.accel.reason
-                );
-                println!(
-                    "{:20} {:>7} {:>6} {:>8} {:>7} {:>9}  secret workload",
-                    "VM", "pid", "vCPUs", "MiB", "boot s", "report s"
-                );
-                for v in &status.vms {
-                    println!(
-                        "{:20} {:>7} {:>6} {:>8} {:>7} {:>9}  {}",
-                        v.vm.name,
-                        v.pid.map_or("-".into(), |p| p.to_string()),
-                        v.vm.vcpus,
-                        v.vm.memory_mib,
-                        number(v.vm.boot_s),
-                        number(v.last_report_age_s),
-                        v.vm.workload
-                    );
-                }
-            });
+            print(&output, &status, || print_status(&status));
         }
         Command::GuestReport { since, until, last, place, output } => {
             let now_ns = vsteer_lab::report::clock::now_ns();
@@ -382,17 +343,7 @@ fn run(command: Command) -> Result<ExitCode, Fault> {
             let vms = lab.window(since_ns, until.map_or(now_ns, ns));
             print(&output, &vms, || print_windows(&vms));
         }
-        Command::Down { place, output } => {
-            let down = down::down(&place.dir()?)?;
-            print(&output, &down, || match down.was_there {
-                true => println!("down: {} processes ended", down.processes_ended),
-                false => println!("there was no lab"),
-            });
-            if !down.leftovers.is_empty() {
-                return Err(Fault::new(FaultKind::Failed, "the lab left something behind")
-                    .because(format!("{:?}", down.leftovers)));
-            }
-        }
+        Command::Down { place, output } => take_down(&place, &output)?,
         Command::Test { up, claims, output } => {
             return run_cases(&up, &output, &claims, false, &suite::in_test());
         }
@@ -402,44 +353,86 @@ fn run(command: Command) -> Result<ExitCode, Fault> {
         }
         Command::Cases => print_cases(),
         Command::Run { which, short, up, claims, output, .. } if which != "contention" => {
-            let case =
-                suite::CASES.iter().chain(suite::PARTS).find(|c| c.name == which).ok_or_else(|| {
-                    Fault::new(FaultKind::Usage, format!("there is no case {which:?}"))
-                        .way_out("vsteer-lab cases lists them")
-                })?;
-            return run_cases(&up, &output, &claims, !short, &[case]);
+            return run_cases(&up, &output, &claims, !short, &[case_of(&which)?]);
         }
-        Command::Run { up, duration, output, .. } => {
-            let outcome = case::contention(&up.options()?, Duration::from_secs(duration))?;
-            print(&output, &outcome, || {
-                print_windows(&outcome.vms);
-                println!("up {:.1} s, down {:.1} s, seed {}", outcome.up_s, outcome.down_s, outcome.seed);
-                outcome.checks.iter().for_each(|c| println!("{c}"));
-            });
-            return Ok(ExitCode::from(if outcome.passed { 0 } else { FaultKind::Failed.exit_code() }));
-        }
+        Command::Run { up, duration, output, .. } => return run_contention(&up, duration, &output),
         Command::Demo { up, duration, output, json } => {
-            let show = demo::Show {
-                lab: up.options()?,
-                window: Duration::from_secs(duration),
-                output,
-                strict: false,
-            };
-            let shown = demo::demo(&show)?;
+            let (lab, window) = (up.options()?, Duration::from_secs(duration));
+            let shown = demo::demo(&demo::Show { lab, window, output, strict: false })?;
             print(&json, &shown, || print_demo(&shown));
-            return Ok(ExitCode::from(if shown.passed { 0 } else { FaultKind::Failed.exit_code() }));
+            return Ok(passed_or_failed(shown.passed));
         }
         Command::Keep { command } => keep::run(&command)?,
         Command::Hog { cpu, seconds } => suite::hog(cpu, Duration::from_secs(seconds))?,
-        Command::Stamp { place } => {
-            let dir = place.dir()?;
-            let state = state::read(&dir)?
-                .ok_or_else(|| Fault::new(FaultKind::NothingThere, format!("no lab in {}", dir.display())))?;
-            let vms: Vec<String> = state.vms.iter().map(|v| v.name.clone()).collect();
-            stamp::run(&dir, &state.token, &vms)?;
-        }
+        Command::Stamp { place } => stamp_reports(&place)?,
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn passed_or_failed(passed: bool) -> ExitCode {
+    ExitCode::from(if passed { 0 } else { FaultKind::Failed.exit_code() })
+}
+
+fn check_needs(output: &Output) -> Result<(), Fault> {
+    let needs = preflight::look();
+    print(output, &needs, || {
+        for need in &needs {
+            let found = need.found.as_ref().map_or("MISSING".into(), |f| f.display().to_string());
+            println!("{:24} {:28} {found}", need.program, need.package);
+        }
+    });
+    preflight::require(&needs)
+}
+
+fn decide_accel(again: bool, guest: Option<PathBuf>, output: &Output) -> Result<(), Fault> {
+    interrupt::watch()?;
+    let emulator = accel::emulator()?;
+    let guest = guest.map_or_else(|| own_program().map(|p| image::find_guest(&p)), Ok)?;
+    let cache = cache_folder()?;
+    let kernel = Fetcher::of_system(&cache, false).kernel()?;
+    let decision = accel::decide(&cache, &emulator, &kernel.vmlinuz, &image::read_guest(&guest)?, again)?;
+    print(output, &decision, || println!("{}: {}", decision.accel, decision.reason));
+    Ok(())
+}
+
+fn take_down(place: &Place, output: &Output) -> Result<(), Fault> {
+    let down = down::down(&place.dir()?)?;
+    print(output, &down, || match down.was_there {
+        true => println!("down: {} processes ended", down.processes_ended),
+        false => println!("there was no lab"),
+    });
+    if !down.leftovers.is_empty() {
+        return Err(Fault::new(FaultKind::Failed, "the lab left something behind")
+            .because(format!("{:?}", down.leftovers)));
+    }
+    Ok(())
+}
+
+/// The case of this name.
+fn case_of(name: &str) -> Result<&'static suite::Case, Fault> {
+    suite::CASES.iter().chain(suite::PARTS).find(|c| c.name == name).ok_or_else(|| {
+        Fault::new(FaultKind::Usage, format!("there is no case {name:?}"))
+            .way_out("vsteer-lab cases lists them")
+    })
+}
+
+fn run_contention(up: &UpArgs, duration_s: u64, output: &Output) -> Result<ExitCode, Fault> {
+    let outcome = case::contention(&up.options()?, Duration::from_secs(duration_s))?;
+    print(output, &outcome, || {
+        print_windows(&outcome.vms);
+        println!("up {:.1} s, down {:.1} s, seed {}", outcome.up_s, outcome.down_s, outcome.seed);
+        outcome.checks.iter().for_each(|c| println!("{c}"));
+    });
+    Ok(passed_or_failed(outcome.passed))
+}
+
+/// Stamps reports of the lab's VMs until it is ended.
+fn stamp_reports(place: &Place) -> Result<(), Fault> {
+    let dir = place.dir()?;
+    let state = state::read(&dir)?
+        .ok_or_else(|| Fault::new(FaultKind::NothingThere, format!("no lab in {}", dir.display())))?;
+    let vms: Vec<String> = state.vms.iter().map(|v| v.name.clone()).collect();
+    stamp::run(&dir, &state.token, &vms)
 }
 
 fn fetch(what: Fetch) -> Result<(), Fault> {
@@ -476,6 +469,29 @@ fn print<T: Serialize>(output: &Output, value: &T, as_text: impl FnOnce()) {
 
 fn number(value: Option<f64>) -> String {
     value.map_or("-".into(), |v| format!("{v:.1}"))
+}
+
+fn print_status(status: &Status) {
+    println!(
+        "uri {}\nseed {} accel {} ({})",
+        status.uri, status.seed, status.accel.accel, status.accel.reason
+    );
+    println!(
+        "{:20} {:>7} {:>6} {:>8} {:>7} {:>9}  secret workload",
+        "VM", "pid", "vCPUs", "MiB", "boot s", "report s"
+    );
+    for v in &status.vms {
+        println!(
+            "{:20} {:>7} {:>6} {:>8} {:>7} {:>9}  {}",
+            v.vm.name,
+            v.pid.map_or("-".into(), |p| p.to_string()),
+            v.vm.vcpus,
+            v.vm.memory_mib,
+            number(v.vm.boot_s),
+            number(v.last_report_age_s),
+            v.vm.workload
+        );
+    }
 }
 
 fn print_windows(vms: &[VmMeasured]) {
@@ -542,7 +558,7 @@ fn run_cases(
     }
     let sums = session::Sums::of(&ran);
     print(output, &ran, || println!("{sums}"));
-    Ok(ExitCode::from(if sums.failed == 0 && sums.passed > 0 { 0 } else { FaultKind::Failed.exit_code() }))
+    Ok(passed_or_failed(sums.failed == 0 && sums.passed > 0))
 }
 
 fn print_demo(shown: &demo::Demo) {

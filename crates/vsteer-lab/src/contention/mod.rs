@@ -176,6 +176,15 @@ fn make_room(dir: &Path, held: &Hold) -> Result<(), Fault> {
     make_folder(dir)
 }
 
+/// Files that every VM of a lab is made from.
+struct Parts<'a> {
+    /// The lab's own program.
+    program: &'a Path,
+    emulator: &'a Path,
+    kernel: &'a Path,
+    guest: &'a [u8],
+}
+
 impl Lab {
     /// Brings a lab up and waits until every guest reports. On any failure everything made is unmade.
     ///
@@ -213,13 +222,13 @@ impl Lab {
             let token = random[..8].to_owned();
             let mut state = State::new(token, seed, options.spec.to_string(), accel, libvirtd::uri(dir));
             state.owner = options.owner;
-            Lab { dir: dir.clone(), state }.raise(
-                &options.spec,
-                &options.program,
-                &emulator,
-                &kernel.vmlinuz,
-                &guest,
-            )
+            let parts = Parts {
+                program: &options.program,
+                emulator: &emulator,
+                kernel: &kernel.vmlinuz,
+                guest: &guest,
+            };
+            Lab { dir: dir.clone(), state }.raise(&options.spec, &parts)
         });
         result.inspect_err(|_| {
             // What takes down must not be stopped by the interrupt that led here.
@@ -231,14 +240,7 @@ impl Lab {
         })
     }
 
-    fn raise(
-        mut self,
-        spec: &Spec,
-        program: &Path,
-        emulator: &Path,
-        kernel: &Path,
-        guest: &[u8],
-    ) -> Result<Lab, Fault> {
+    fn raise(mut self, spec: &Spec, parts: &Parts<'_>) -> Result<Lab, Fault> {
         let dir = self.dir.clone();
         self.state.vms = draw_vms(spec, self.state.seed);
         self.state.made_folders = libvirtd::missing_mount_points();
@@ -249,16 +251,31 @@ impl Lab {
             make_folder(folder)?;
         }
         partition::make(&self.state.partition())?;
-        let daemon = libvirtd::spawn(&dir, program, &self.state.mount_source(), self.state.accel.accel)?;
+        let accel = self.state.accel.accel;
+        let daemon = libvirtd::spawn(&dir, parts.program, &self.state.mount_source(), accel)?;
         self.state.started(&dir, "libvirtd", daemon)?;
         let begun = Instant::now();
         libvirtd::wait(&dir, daemon)?;
         eprintln!("vsteer-lab: private libvirt answers after {:.1} s", begun.elapsed().as_secs_f64());
 
+        self.define_vms(parts)?;
+        let stamper = self.spawn_stamper(parts.program)?;
+        self.state.started(&dir, "stamp", stamper)?;
+        let started = self.start_vms()?;
+        eprintln!("vsteer-lab: {} VMs started, waiting for their first reports", started.len());
+        self.wait_for_reports(&started)?;
+        self.wait_for_work()?;
+        self.state.begun_ns = Some(clock::now_ns());
+        self.state.write(&dir)?;
+        Ok(self)
+    }
+
+    fn define_vms(&self, parts: &Parts<'_>) -> Result<(), Fault> {
+        let dir = &self.dir;
         make_folder(&dir.join("vms"))?;
-        let common = image::common_part(guest);
+        let common = image::common_part(parts.guest);
         let programs = self.state.vms.iter().filter_map(|vm| image::programs::named(&vm.workload)).collect();
-        let programs = image::programs::part(&programs, program, &dir)?;
+        let programs = image::programs::part(&programs, parts.program, dir)?;
         for vm in &self.state.vms {
             let initramfs = dir.join("vms").join(format!("{}.initramfs", vm.name));
             let (workload, shares) = spec::split_shares(&vm.workload);
@@ -274,35 +291,32 @@ impl Lab {
                     + if has_program { PROGRAM_MIB + 2 * (programs.len() >> 20) as u32 } else { 0 },
                 shares,
                 accel: self.state.accel.accel,
-                kernel,
+                kernel: parts.kernel,
                 initramfs: &initramfs,
-                console: &console_file(&dir, &vm.name),
+                console: &console_file(dir, &vm.name),
                 partition: &format!("/{}", self.state.partition()),
-                emulator,
+                emulator: parts.emulator,
             }
             .xml();
             let file = dir.join("vms").join(format!("{}.xml", vm.name));
             write_file(&file, xml)?;
-            libvirtd::virsh(&dir, &["define", &file.to_string_lossy()])?;
+            libvirtd::virsh(dir, &["define", &file.to_string_lossy()])?;
         }
-        let stamper = self.spawn_stamper(program)?;
-        self.state.started(&dir, "stamp", stamper)?;
+        Ok(())
+    }
 
+    /// When each was started, ns.
+    fn start_vms(&mut self) -> Result<Vec<u64>, Fault> {
         let mut started = Vec::new();
         for name in self.state.vms.iter().map(|v| v.name.clone()).collect::<Vec<_>>() {
             interrupt::check()?;
             started.push(clock::now_ns());
-            libvirtd::virsh(&dir, &["start", &name])?;
-            if let Some(process) = libvirtd::pid_of(&dir, &name) {
-                self.state.started(&dir, format!("qemu {name}"), process)?;
+            libvirtd::virsh(&self.dir, &["start", &name])?;
+            if let Some(process) = libvirtd::pid_of(&self.dir, &name) {
+                self.state.started(&self.dir, format!("qemu {name}"), process)?;
             }
         }
-        eprintln!("vsteer-lab: {} VMs started, waiting for their first reports", started.len());
-        self.wait_for_reports(&started)?;
-        self.wait_for_work()?;
-        self.state.begun_ns = Some(clock::now_ns());
-        self.state.write(&dir)?;
-        Ok(self)
+        Ok(started)
     }
 
     fn spawn_stamper(&self, program: &Path) -> Result<ProcessId, Fault> {
