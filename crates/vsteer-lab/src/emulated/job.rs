@@ -267,6 +267,64 @@ fn first() -> String {
     "0".to_owned()
 }
 
+fn refuse(what: String) -> Result<(), Fault> {
+    Err(Fault::new(FaultKind::BadInput, what))
+}
+
+/// Checks the events of a case.
+fn check_events(case: &Case) -> Result<(), Fault> {
+    let is_there = |e: &Event| match e.what {
+        Happens::Kill => e.vm == "command" && !case.command.is_empty(),
+        Happens::Offline | Happens::Online => e.vm.starts_with("cpu"),
+        Happens::Migrate => case.vms.iter().any(|vm| vm.name == e.vm && vm.linux),
+        _ => case.vms.iter().any(|vm| vm.name == e.vm),
+    };
+    let in_time = |e: &Event| e.at_s < case.record_s && is_there(e);
+    if let Some(e) = case.happens.iter().find(|e| !in_time(e)) {
+        return refuse(format!(
+            "event: second {} of {:?}: it is before record_s ends, and of a VM that there is",
+            e.at_s, e.vm
+        ));
+    }
+    if case.happens.windows(2).any(|w| w[0].at_s > w[1].at_s) {
+        return refuse("events are not in the order of time".to_owned());
+    }
+    Ok(())
+}
+
+/// Checks the changes to the case that this one continues.
+fn check_changes(case: &Case) -> Result<(), Fault> {
+    let both = || case.vms.iter().chain(&case.processes);
+    if !case.continues && !case.changes.is_empty() {
+        return refuse("only a case that continues another changes something".to_owned());
+    }
+    for change in &case.changes {
+        let name = &change.name;
+        if !both().any(|s| s.name == *name) {
+            return refuse(format!("change: there is no {name:?}"));
+        }
+        check_weight(name, change.weight)?;
+        let quota = change.quota_us.filter(|us| *us != 0);
+        check_quotas(name, [quota, change.quota_period_us])?;
+    }
+    Ok(())
+}
+
+/// Refuses settings of VMs for processes.
+fn check_processes(case: &Case) -> Result<(), Fault> {
+    if let Some(p) = case
+        .processes
+        .iter()
+        .find(|p| p.vcpus.is_some() || p.vcpu_cpus.is_some() || p.vcpu_quota_us.is_some())
+    {
+        return refuse(format!("{} is a process and has no vCPUs", p.name));
+    }
+    if let Some(p) = case.processes.iter().find(|p| p.linux) {
+        return refuse(format!("{} is a process: linux = true is for VMs", p.name));
+    }
+    Ok(())
+}
+
 impl Job {
     /// Reads a job.
     ///
@@ -355,69 +413,50 @@ impl Job {
     }
 
     fn check_case(&self, case: &Case) -> Result<(), Fault> {
-        let bad = |what: String| Err(Fault::new(FaultKind::BadInput, what));
         if !is_name(&case.name) || case.vms.is_empty() || case.record_s == 0 {
-            return bad(
-                "it needs a name of letters, digits, - _ and ., a VM, and record_s above 0".to_owned()
+            return refuse(
+                "it needs a name of letters, digits, - _ and ., a VM, and record_s above 0".to_owned(),
             );
         }
         if !(50..=60_000).contains(&case.interval_ms) || (case.events && !case.observe) {
-            return bad("interval_ms is between 50 and 60000, and events need observe = true".to_owned());
+            return refuse("interval_ms is between 50 and 60000, and events need observe = true".to_owned());
         }
         let is_setting = |(file, value): (&String, &String)| {
             let within = file.starts_with("/proc/") || file.starts_with("/sys/");
             within && !file.contains(char::is_whitespace) && !value.contains('\n') && !value.is_empty()
         };
         if let Some((file, value)) = case.set.iter().find(|s| !is_setting(*s)) {
-            return bad(format!("set: {file:?} = {value:?} is no file of /proc or /sys and one line for it"));
-        }
-        if case.begin_s.is_some_and(|s| s < case.settle_s && !case.changes.is_empty()) {
-            return bad("begin_s is less than settle_s, which is from the changes until then".to_owned());
-        }
-        if case.log_every_s == Some(0) {
-            return bad("log_every_s = 0: it is 1 or more".to_owned());
-        }
-        let is_there = |e: &Event| match e.what {
-            Happens::Kill => e.vm == "command" && !case.command.is_empty(),
-            Happens::Offline | Happens::Online => e.vm.starts_with("cpu"),
-            Happens::Migrate => case.vms.iter().any(|vm| vm.name == e.vm && vm.linux),
-            _ => case.vms.iter().any(|vm| vm.name == e.vm),
-        };
-        let in_time = |e: &Event| e.at_s < case.record_s && is_there(e);
-        if let Some(e) = case.happens.iter().find(|e| !in_time(e)) {
-            return bad(format!(
-                "event: second {} of {:?}: it is before record_s ends, and of a VM that there is",
-                e.at_s, e.vm
+            return refuse(format!(
+                "set: {file:?} = {value:?} is no file of /proc or /sys and one line for it"
             ));
         }
-        if case.happens.windows(2).any(|w| w[0].at_s > w[1].at_s) {
-            return bad("events are not in the order of time".to_owned());
+        if case.begin_s.is_some_and(|s| s < case.settle_s && !case.changes.is_empty()) {
+            return refuse("begin_s is less than settle_s, which is from the changes until then".to_owned());
         }
+        if case.log_every_s == Some(0) {
+            return refuse("log_every_s = 0: it is 1 or more".to_owned());
+        }
+        check_events(case)?;
         if let Some(word) = case.command.iter().find(|w| w.is_empty() || w.contains(char::is_whitespace)) {
-            return bad(format!("command: {word:?} is not a word without spaces"));
+            return refuse(format!("command: {word:?} is not a word without spaces"));
         }
+        check_changes(case)?;
+        self.check_starts(case)?;
+        check_processes(case)
+    }
+
+    /// Checks the VMs and competitors of a case.
+    fn check_starts(&self, case: &Case) -> Result<(), Fault> {
         let both = || case.vms.iter().chain(&case.processes);
-        if !case.continues && !case.changes.is_empty() {
-            return bad("only a case that continues another changes something".to_owned());
-        }
-        for change in &case.changes {
-            let name = &change.name;
-            if !both().any(|s| s.name == *name) {
-                return bad(format!("change: there is no {name:?}"));
-            }
-            check_weight(name, change.weight)?;
-            let quota = change.quota_us.filter(|us| *us != 0);
-            check_quotas(name, [quota, change.quota_period_us])?;
-        }
         for (i, start) in both().enumerate() {
             let name = &start.name;
             if !is_name(name) || both().take(i).any(|s| s.name == *name) {
-                return bad(format!(
+                return refuse(format!(
                     "the name {name:?} is not of letters, digits, - _ and ., or is there twice"
                 ));
             }
             if start.workload.contains(char::is_whitespace) || start.workload.is_empty() {
-                return bad(format!("{name}: workload = {:?}", start.workload));
+                return refuse(format!("{name}: workload = {:?}", start.workload));
             }
             for list in start.cpus.iter().chain(start.vcpu_cpus.iter().flatten()) {
                 self.cpus(name, list)?;
@@ -425,18 +464,8 @@ impl Job {
             check_weight(name, start.weight)?;
             check_quotas(name, [start.quota_us, start.vcpu_quota_us, start.quota_period_us])?;
             if !(1..=16).contains(&start.vcpus.unwrap_or(1)) {
-                return bad(format!("{name}: a VM has 1 to 16 vCPUs"));
+                return refuse(format!("{name}: a VM has 1 to 16 vCPUs"));
             }
-        }
-        if let Some(p) = case
-            .processes
-            .iter()
-            .find(|p| p.vcpus.is_some() || p.vcpu_cpus.is_some() || p.vcpu_quota_us.is_some())
-        {
-            return bad(format!("{} is a process and has no vCPUs", p.name));
-        }
-        if let Some(p) = case.processes.iter().find(|p| p.linux) {
-            return bad(format!("{} is a process: linux = true is for VMs", p.name));
         }
         Ok(())
     }

@@ -151,70 +151,90 @@ fn recorded(folder: &Path) -> Result<(u64, BTreeMap<String, Shares>), Fault> {
     Ok((model.window_ns, shares.collect()))
 }
 
-/// Reads one case's results.
-///
-/// # Errors
-/// Something is missing or makes no sense.
-pub fn read(case: &Case, output: &Path) -> Result<CaseResult, Fault> {
-    let folder = output.join(&case.name);
-    let text = |name: &str| {
-        let file = folder.join(name);
+/// One case's folder.
+struct Folder<'a> {
+    case: &'a Case,
+    path: PathBuf,
+}
+
+impl Folder<'_> {
+    fn text(&self, name: &str) -> Result<String, Fault> {
+        let file = self.path.join(name);
         std::fs::read_to_string(&file).map_err(|e| Fault::io(format!("reading {}", file.display()), &e))
-    };
-    let odd = |what: String| Fault::new(FaultKind::BadInput, format!("case {}: {what}", case.name));
-    let khz = khz(&text("info.txt")?).ok_or_else(|| odd("`xl info` tells no cpu_mhz".to_owned()))?;
-    let trace_file = folder.join("host.xentrace");
-    let bytes =
-        std::fs::read(&trace_file).map_err(|e| Fault::io(format!("reading {}", trace_file.display()), &e))?;
-    let trace = xentrace::read(&bytes)?;
-    let seen = xentrace::seen(&trace, khz);
-    let ids = text("domains.txt")?;
-    let observed_all = (case.observe_s > 0).then(|| recorded(&folder.join("host.vsteer"))).transpose()?;
-    let sampled_all = (case.sample_s > 0).then(|| recorded(&folder.join("sampled.vsteer"))).transpose()?;
-    let (own, linux): (Vec<&Domain>, Vec<&Domain>) = case.domains.iter().partition(|d| d.program.is_empty());
-    let linux = linux.into_iter().map(|d| {
-        let id = id_of(&ids, &d.name).ok_or_else(|| odd(format!("`xl list` tells no id of {}", d.name)))?;
-        let of = |vcpu: u32| Shares::of(seen.get(&(id, vcpu as u16)).map_or([0; 4], |s| s.ns));
-        let console = folder.join(format!("{}.console", d.name));
+    }
+
+    fn odd(&self, what: String) -> Fault {
+        Fault::new(FaultKind::BadInput, format!("case {}: {what}", self.case.name))
+    }
+
+    /// All reports of one kind from a domain, and the shares that its runstate gives over the last `length_ns`.
+    fn reports(&self, domain: &str, kind: &str, length_ns: u64) -> Result<(Vec<Report>, Shares), Fault> {
+        let reports: Vec<Report> = self
+            .text(&format!("{domain}.{kind}"))?
+            .lines()
+            .map(|l| serde_json::from_str(l).map_err(|e| self.odd(format!("{domain} reports {l:?}: {e}"))))
+            .collect::<Result<_, Fault>>()?;
+        let begin_ns = reports.last().map_or(0, |r| r.guest.t_ns.saturating_sub(length_ns));
+        let first = reports.iter().find(|r| r.guest.t_ns >= begin_ns);
+        let (Some(first), Some(last)) = (first, reports.last()) else {
+            return Err(self.odd(format!("{domain} has not reported")));
+        };
+        let (before, after) = (first.runstate_ns.array(), last.runstate_ns.array());
+        let own = Shares::of(std::array::from_fn(|i| after[i].saturating_sub(before[i])));
+        Ok((reports, own))
+    }
+}
+
+/// What trace, `xl` and observer say about a case's domains.
+struct Known<'a> {
+    folder: Folder<'a>,
+    /// As `xl list` says them.
+    ids: String,
+    /// vCPUs in the trace, by domain and number.
+    seen: BTreeMap<(u16, u16), Seen>,
+    /// The observer's recordings: their lengths, and shares by domain.
+    observed: Option<(u64, BTreeMap<String, Shares>)>,
+    sampled: Option<(u64, BTreeMap<String, Shares>)>,
+}
+
+impl Known<'_> {
+    fn id(&self, d: &Domain) -> Result<u16, Fault> {
+        let odd = || self.folder.odd(format!("`xl list` tells no id of {}", d.name));
+        id_of(&self.ids, &d.name).ok_or_else(odd)
+    }
+
+    fn linux(&self, d: &Domain) -> Result<LinuxResult, Fault> {
+        let id = self.id(d)?;
+        let of = |vcpu: u32| Shares::of(self.seen.get(&(id, vcpu as u16)).map_or([0; 4], |s| s.ns));
+        let console = self.folder.path.join(format!("{}.console", d.name));
         Ok(LinuxResult { name: d.name.clone(), traced: (0..d.vcpus).map(of).collect(), console })
-    });
-    let linux = linux.collect::<Result<_, Fault>>()?;
-    let domains = own.into_iter().map(|d| {
-        let id = id_of(&ids, &d.name).ok_or_else(|| odd(format!("`xl list` tells no id of {}", d.name)))?;
+    }
+
+    /// Shares by the observer, and by the domain's own runstate.
+    fn observed(&self, d: &Domain) -> Result<Option<(Shares, Shares)>, Fault> {
+        let Some((length_ns, all)) = &self.observed else { return Ok(None) };
+        let odd = || self.folder.odd(format!("{} was not observed", d.name));
+        let told = all.get(&d.name).ok_or_else(odd)?;
+        Ok(Some((*told, self.folder.reports(&d.name, "observed", *length_ns)?.1)))
+    }
+
+    /// Shares by sampling, which reports ready and offline as one, and by the domain's own runstate.
+    fn sampled(&self, d: &Domain) -> Result<Option<(Shares, Shares)>, Fault> {
+        let Some((length_ns, all)) = &self.sampled else { return Ok(None) };
+        let odd = || self.folder.odd(format!("{} was not looked at", d.name));
+        let told = all.get(&d.name).ok_or_else(odd)?;
+        let own = self.folder.reports(&d.name, "sampled", *length_ns)?.1;
+        Ok(Some((*told, Shares { ready: own.ready + own.offline, offline: 0.0, ..own })))
+    }
+
+    fn domain(&self, d: &Domain) -> Result<DomainResult, Fault> {
+        let id = self.id(d)?;
         let none = Seen::default();
         // A vCPU that never changed its state is not in the trace: it ran, or was parked, all the time.
-        let seen = seen.get(&(id, 0)).unwrap_or(&none);
+        let seen = self.seen.get(&(id, 0)).unwrap_or(&none);
+        let (reports, own) = self.folder.reports(&d.name, "reports", u64::MAX)?;
         // Domain-0 begins to collect reports before the observer sees anything: of those, the recording's length, from the end.
-        let said = |kind: &str, length_ns: u64| -> Result<(Vec<Report>, Shares), Fault> {
-            let reports: Vec<Report> = text(&format!("{}.{kind}", d.name))?
-                .lines()
-                .map(|l| serde_json::from_str(l).map_err(|e| odd(format!("{} reports {l:?}: {e}", d.name))))
-                .collect::<Result<_, Fault>>()?;
-            let begin_ns = reports.last().map_or(0, |r| r.guest.t_ns.saturating_sub(length_ns));
-            let first = reports.iter().find(|r| r.guest.t_ns >= begin_ns);
-            let (Some(first), Some(last)) = (first, reports.last()) else {
-                return Err(odd(format!("{} has not reported", d.name)));
-            };
-            let (before, after) = (first.runstate_ns.array(), last.runstate_ns.array());
-            let own = Shares::of(std::array::from_fn(|i| after[i].saturating_sub(before[i])));
-            Ok((reports, own))
-        };
-        let (reports, own) = said("reports", u64::MAX)?;
-        let observed = match &observed_all {
-            Some((length_ns, all)) => {
-                let told = all.get(&d.name).ok_or_else(|| odd(format!("{} was not observed", d.name)))?;
-                Some((*told, said("observed", *length_ns)?.1))
-            }
-            None => None,
-        };
-        let sampled = match &sampled_all {
-            Some((length_ns, all)) => {
-                let told = all.get(&d.name).ok_or_else(|| odd(format!("{} was not looked at", d.name)))?;
-                let own = said("sampled", *length_ns)?.1;
-                Some((*told, Shares { ready: own.ready + own.offline, offline: 0.0, ..own }))
-            }
-            None => None,
-        };
+        let (observed, sampled) = (self.observed(d)?, self.sampled(d)?);
         // By its own clock, which is Xen's.
         let stamped: Vec<Stamped> =
             reports.into_iter().map(|r| Stamped { host_ns: r.guest.t_ns, report: r.guest }).collect();
@@ -234,15 +254,37 @@ pub fn read(case: &Case, output: &Path) -> Result<CaseResult, Fault> {
             wake_p99_ms: quantile(&wakes, 0.99),
             window: window::between(&d.name, &stamped, 0, u64::MAX, Accel::Kvm)?,
         })
-    });
+    }
+}
+
+/// Reads one case's results.
+///
+/// # Errors
+/// Something is missing or makes no sense.
+pub fn read(case: &Case, output: &Path) -> Result<CaseResult, Fault> {
+    let folder = Folder { case, path: output.join(&case.name) };
+    let khz =
+        khz(&folder.text("info.txt")?).ok_or_else(|| folder.odd("`xl info` tells no cpu_mhz".to_owned()))?;
+    let trace_file = folder.path.join("host.xentrace");
+    let bytes =
+        std::fs::read(&trace_file).map_err(|e| Fault::io(format!("reading {}", trace_file.display()), &e))?;
+    let trace = xentrace::read(&bytes)?;
+    let recorded = |name: &str| recorded(&folder.path.join(name));
+    let seen = xentrace::seen(&trace, khz);
+    let ids = folder.text("domains.txt")?;
+    let observed = (case.observe_s > 0).then(|| recorded("host.vsteer")).transpose()?;
+    let sampled = (case.sample_s > 0).then(|| recorded("sampled.vsteer")).transpose()?;
+    let known = Known { folder, ids, seen, observed, sampled };
+    let (own, linux): (Vec<&Domain>, Vec<&Domain>) = case.domains.iter().partition(|d| d.program.is_empty());
+    let linux = linux.into_iter().map(|d| known.linux(d)).collect::<Result<_, Fault>>()?;
     Ok(CaseResult {
         name: case.name.clone(),
-        trace: trace_file.clone(),
+        trace: trace_file,
         khz,
         lost: trace.lost,
         switch_ns: switch_ns(&trace, khz),
-        domain0: seen.get(&(0, 0)).map_or(0.0, |s| Shares::of(s.ns).run),
-        domains: domains.collect::<Result<_, Fault>>()?,
+        domain0: known.seen.get(&(0, 0)).map_or(0.0, |s| Shares::of(s.ns).run),
+        domains: own.into_iter().map(|d| known.domain(d)).collect::<Result<_, Fault>>()?,
         linux,
     })
 }
