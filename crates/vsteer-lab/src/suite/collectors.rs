@@ -79,12 +79,35 @@ fn name_of(lab: &Lab, vcpus: u32) -> String {
 
 fn window(bench: &Bench, v: &Vsteer, what: &str, findings: &mut Findings) -> Result<Value, Fault> {
     let (a, b) = (bench.fresh("ebpf.vsteer")?, bench.fresh("schedstat.vsteer")?);
+    record_both(v, &a, &b)?;
+    let mut ebpf = v.json(&["diagnose", &a], Duration::from_secs(60))?["model"].take();
+    let polled = v.json(&["diagnose", &b], Duration::from_secs(60))?["model"].take();
+    let both = [Recording::open(Path::new(&a))?.batches, Recording::open(Path::new(&b))?.batches];
+    let mut held = Held::default();
+    for vm in ebpf["vms"].as_array().into_iter().flatten() {
+        for t in vm["threads"].as_array().into_iter().flatten().filter(|t| t["role"]["vcpu"].is_u64()) {
+            held.hold(vm["name"].as_str().unwrap_or("?"), t, &both);
+        }
+    }
+    held.claim(what, findings);
+    let says = polled["missing"]["blocked_ns"].is_string() && polled["missing"]["ready_ns"].is_string();
+    findings.claim(
+        format!("{what}: polling says why it has no blocked and no ready"),
+        says,
+        polled["missing"].to_string(),
+    );
+    ebpf["vcpu_lines"] = json!(held.lines);
+    Ok(ebpf)
+}
+
+/// Records by eBPF into one folder and by polling into the other, in one process.
+fn record_both(v: &Vsteer, ebpf: &str, polled: &str) -> Result<(), Fault> {
     let words = [
         "record",
         "-o",
-        &a,
+        ebpf,
         "--second",
-        &b,
+        polled,
         "--collector",
         "ebpf",
         // No multiple of a quota's period, in step with which a vCPU would be held at every sample or at none.
@@ -95,63 +118,64 @@ fn window(bench: &Bench, v: &Vsteer, what: &str, findings: &mut Findings) -> Res
         "--connect",
         &v.uri,
     ];
-    v.run(&words, false, Duration::from_secs(RECORDED + 60))?;
-    let mut ebpf = v.json(&["diagnose", &a], Duration::from_secs(60))?["model"].take();
-    let polled = v.json(&["diagnose", &b], Duration::from_secs(60))?["model"].take();
-    let both = [Recording::open(Path::new(&a))?.batches, Recording::open(Path::new(&b))?.batches];
-    let (mut worst_wait, mut worst_residual, mut vcpus) = (0.0f64, 0.0f64, 0);
-    let mut most_waited = 0.0f64;
-    let mut worst_is = String::new();
-    let mut lines = Vec::new();
-    for vm in ebpf["vms"].as_array().into_iter().flatten() {
-        for t in vm["threads"].as_array().into_iter().flatten().filter(|t| t["role"]["vcpu"].is_u64()) {
-            let of = |term: &str| t["shares"][term].as_f64().unwrap_or(f64::NAN);
-            let residual = (1.0 - of("run") - of("ready") - of("limited") - of("blocked")).abs();
-            let tid = t["tid"].as_u64().unwrap_or(0);
-            // NaN (not measured, or never seen awake and not waiting) must not pass for agreement.
-            let w = waits(&both, Tid(tid as u32)).unwrap_or(Waits {
-                ns: f64::NAN,
-                ebpf: f64::NAN,
-                polled: f64::NAN,
-            });
-            most_waited = most_waited.max(w.ebpf / w.ns);
-            let off = (w.ebpf - w.polled).abs() / (0.01 * w.ebpf.max(w.polled)).max(0.001 * w.ns);
-            let (name, vcpu) = (vm["name"].as_str().unwrap_or("?"), &t["role"]["vcpu"]);
-            if off.is_nan() || w.ns < SECONDS as f64 * 1e9 || off > worst_wait {
-                worst_wait = if off.is_nan() || w.ns < SECONDS as f64 * 1e9 { f64::INFINITY } else { off };
-                worst_is = format!(
-                    "{name} vCPU {vcpu}: {:.1} ms by eBPF, {:.1} ms by schedstat in {:.1} s",
-                    w.ebpf / 1e6,
-                    w.polled / 1e6,
-                    w.ns / 1e9
-                );
-            }
-            worst_residual = if residual.is_nan() { f64::INFINITY } else { worst_residual.max(residual) };
-            vcpus += 1;
-            lines.push(json!({ "vm": name, "vcpu": vcpu, "window_ns": w.ns, "ebpf_wait_ns": w.ebpf,
-                "schedstat_wait_ns": w.polled, "ready": of("ready"), "limited": of("limited"), "residual": residual }));
+    v.run(&words, false, Duration::from_secs(RECORDED + 60)).map(drop)
+}
+
+/// Both collectors' figures held against each other, vCPU by vCPU.
+#[derive(Default)]
+struct Held {
+    /// The largest difference between waits, as a part of the allowed difference, and its vCPU.
+    worst_wait: f64,
+    worst_is: String,
+    worst_residual: f64,
+    /// The largest part of its time that a vCPU waits.
+    most_waited: f64,
+    lines: Vec<Value>,
+}
+
+impl Held {
+    fn hold(&mut self, name: &str, t: &Value, both: &[Vec<Batch>; 2]) {
+        let of = |term: &str| t["shares"][term].as_f64().unwrap_or(f64::NAN);
+        let residual = (1.0 - of("run") - of("ready") - of("limited") - of("blocked")).abs();
+        let tid = t["tid"].as_u64().unwrap_or(0);
+        // NaN (not measured, or never seen awake and not waiting) must not pass for agreement.
+        let w =
+            waits(both, Tid(tid as u32)).unwrap_or(Waits { ns: f64::NAN, ebpf: f64::NAN, polled: f64::NAN });
+        self.most_waited = self.most_waited.max(w.ebpf / w.ns);
+        let off = (w.ebpf - w.polled).abs() / (0.01 * w.ebpf.max(w.polled)).max(0.001 * w.ns);
+        let vcpu = &t["role"]["vcpu"];
+        let nothing = off.is_nan() || w.ns < SECONDS as f64 * 1e9;
+        if nothing || off > self.worst_wait {
+            self.worst_wait = if nothing { f64::INFINITY } else { off };
+            self.worst_is = format!(
+                "{name} vCPU {vcpu}: {:.1} ms by eBPF, {:.1} ms by schedstat in {:.1} s",
+                w.ebpf / 1e6,
+                w.polled / 1e6,
+                w.ns / 1e9
+            );
         }
+        self.worst_residual =
+            if residual.is_nan() { f64::INFINITY } else { self.worst_residual.max(residual) };
+        self.lines.push(json!({ "vm": name, "vcpu": vcpu, "window_ns": w.ns, "ebpf_wait_ns": w.ebpf,
+            "schedstat_wait_ns": w.polled, "ready": of("ready"), "limited": of("limited"), "residual": residual }));
     }
-    findings.claim_on(
-        format!("{what}: ready and limited agree within 1 % or 0.1 % of the window, on every vCPU"),
-        // Two counters that count nothing agree.
-        Evidence::amount(100.0 * most_waited, 1.0, "% ready and limited of the vCPU that waits most"),
-        vcpus > 0 && worst_wait <= 1.0,
-        format!("{vcpus} vCPUs, worst at {worst_wait:.2} of what is allowed: {worst_is}"),
-    );
-    findings.claim(
-        format!("{what}: running, ready, limited and blocked leave at most 0.5 %, on every vCPU"),
-        vcpus > 0 && worst_residual <= 0.005,
-        format!("worst {:.4} %", 100.0 * worst_residual),
-    );
-    let says = polled["missing"]["blocked_ns"].is_string() && polled["missing"]["ready_ns"].is_string();
-    findings.claim(
-        format!("{what}: polling says why it has no blocked and no ready"),
-        says,
-        polled["missing"].to_string(),
-    );
-    ebpf["vcpu_lines"] = json!(lines);
-    Ok(ebpf)
+
+    fn claim(&self, what: &str, findings: &mut Findings) {
+        let Held { worst_wait, worst_is, worst_residual, most_waited, .. } = self;
+        let vcpus = self.lines.len();
+        findings.claim_on(
+            format!("{what}: ready and limited agree within 1 % or 0.1 % of the window, on every vCPU"),
+            // Two counters that count nothing agree.
+            Evidence::amount(100.0 * most_waited, 1.0, "% ready and limited of the vCPU that waits most"),
+            vcpus > 0 && *worst_wait <= 1.0,
+            format!("{vcpus} vCPUs, worst at {worst_wait:.2} of what is allowed: {worst_is}"),
+        );
+        findings.claim(
+            format!("{what}: running, ready, limited and blocked leave at most 0.5 %, on every vCPU"),
+            vcpus > 0 && *worst_residual <= 0.005,
+            format!("worst {:.4} %", 100.0 * worst_residual),
+        );
+    }
 }
 
 /// What both counted in one vCPU's window, ns.

@@ -13,7 +13,7 @@
 use super::{Bench, Case, Evidence, Findings, Minutes};
 use crate::drive::Vsteer;
 use crate::emulated::job::Job;
-use crate::emulated::results::CaseResult;
+use crate::emulated::results::{CaseResult, Measured};
 use crate::emulated::{self, Options, Ran};
 use crate::fetch::cache_folder;
 use crate::fetch::kernels::{self, Which};
@@ -131,6 +131,21 @@ fn twice(bench: &Bench, which: Which, vsteer: &Vsteer) -> Result<(Ran, Ran), Fau
     })
 }
 
+/// One case as the observer saw it, beside what its guests say.
+struct Seen<'a> {
+    /// Kernel and case.
+    what: String,
+    case: &'a CaseResult,
+    model: Value,
+    /// Before Linux 6.6 ready and limited cannot be told apart: `wait` is both.
+    before_limited: bool,
+}
+
+/// A share of a thread's time.
+fn share(thread: &Value, term: &str) -> Option<f64> {
+    thread["shares"][term].as_f64()
+}
+
 /// The claims about one case.
 fn look(
     kernel: &str,
@@ -141,94 +156,137 @@ fn look(
 ) -> Result<Value, Fault> {
     let recording = case.recording.as_ref().expect("the case's jobs record").to_string_lossy().into_owned();
     let model = vsteer.json(&["diagnose", &recording], Duration::from_secs(60))?["model"].take();
-    let what = format!("{kernel}, {}", case.name);
-    let vcpus: Vec<&Value> = model["vms"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        .flat_map(|vm| vm["threads"].as_array().into_iter().flatten())
-        .filter(|t| t["role"]["vcpu"].is_u64())
-        .collect();
-    let share = |t: &Value, term: &str| t["shares"][term].as_f64();
-    // Before Linux 6.6 ready and limited cannot be told apart: `wait` is both.
-    let states: &[&str] =
-        if before_limited { &["run", "wait", "blocked"] } else { &["run", "ready", "limited", "blocked"] };
-    let residuals: Vec<f64> = vcpus
-        .iter()
-        .map(|t| states.iter().map(|s| share(t, s)).sum::<Option<f64>>().map_or(1.0, |sum| (1.0 - sum).abs()))
-        .collect();
-    let worst = residuals.iter().copied().fold(0.0, f64::max);
-    findings.claim(
-        format!("{what}: {} are measured and sum to the window", states.join(", ")),
-        !residuals.is_empty() && worst <= RESIDUAL_MOST,
-        format!("{} vCPUs, worst residual {:.4} %", residuals.len(), 100.0 * worst),
-    );
-    let outside = |t: &Value| Some((share(t, "exit")?, share(t, "halt_poll")?, share(t, "run")?));
-    let seen: Vec<Option<(f64, f64, f64)>> = vcpus.iter().map(|t| outside(t)).collect();
-    let sound =
-        |o: &Option<(f64, f64, f64)>| o.is_some_and(|(exit, poll, run)| exit > 0.0 && exit + poll < run);
-    findings.claim(
-        format!("{what}: time outside the guest and in halt polling is measured, and is a part of run"),
-        !seen.is_empty() && seen.iter().all(sound),
-        if seen.iter().any(Option::is_none) { model["missing"].to_string() } else { format!("{seen:?}") },
-    );
-    let vm = |name: &str| model["vms"].as_array().and_then(|all| all.iter().find(|vm| vm["name"] == name));
-    let of = |name: &str, term: &str| vm(name).and_then(|v| v["vcpus"][term].as_f64()).unwrap_or(f64::NAN);
-    let measured = |name: &str| case.measured.iter().flatten().find(|m| m.name == name);
-    if case.name == "pair" {
-        let both = of("timer", "run") + of("burner", "run");
+    let seen = Seen { what: format!("{kernel}, {}", case.name), case, model, before_limited };
+    seen.states_sum_up(findings);
+    seen.outside_is_measured(findings);
+    match case.name.as_str() {
+        "pair" => {
+            seen.pcpu_is_used_up(findings);
+            seen.units_take_as_long(findings);
+            seen.lateness_is_wake_up_latency(findings);
+        }
+        "poll" => seen.polling_is_kvms(findings),
+        "quota" => {
+            seen.units_take_as_long(findings);
+            seen.quota_shows(findings);
+            seen.lateness_is_wake_up_latency(findings);
+        }
+        _ => {}
+    }
+    let Seen { what, model, .. } = seen;
+    Ok(json!({ "case": what, "vms": model["vms"], "measured": case.measured, "missing": model["missing"] }))
+}
+
+impl Seen<'_> {
+    fn vcpus(&self) -> Vec<&Value> {
+        let vms = self.model["vms"].as_array().into_iter().flatten();
+        let threads = vms.flat_map(|vm| vm["threads"].as_array().into_iter().flatten());
+        threads.filter(|t| t["role"]["vcpu"].is_u64()).collect()
+    }
+
+    fn vm(&self, name: &str) -> Option<&Value> {
+        self.model["vms"].as_array().and_then(|all| all.iter().find(|vm| vm["name"] == name))
+    }
+
+    /// A share of all vCPUs of a VM.
+    fn of(&self, name: &str, term: &str) -> f64 {
+        self.vm(name).and_then(|v| v["vcpus"][term].as_f64()).unwrap_or(f64::NAN)
+    }
+
+    fn measured(&self, name: &str) -> Option<&Measured> {
+        self.case.measured.iter().flatten().find(|m| m.name == name)
+    }
+
+    fn states_sum_up(&self, findings: &mut Findings) {
+        let states: &[&str] = if self.before_limited {
+            &["run", "wait", "blocked"]
+        } else {
+            &["run", "ready", "limited", "blocked"]
+        };
+        let residual = |t: &&Value| {
+            states.iter().map(|s| share(t, s)).sum::<Option<f64>>().map_or(1.0, |sum| (1.0 - sum).abs())
+        };
+        let residuals: Vec<f64> = self.vcpus().iter().map(residual).collect();
+        let worst = residuals.iter().copied().fold(0.0, f64::max);
         findings.claim(
-            format!("{what}: the two VMs have all of their pCPU"),
+            format!("{}: {} are measured and sum to the window", self.what, states.join(", ")),
+            !residuals.is_empty() && worst <= RESIDUAL_MOST,
+            format!("{} vCPUs, worst residual {:.4} %", residuals.len(), 100.0 * worst),
+        );
+    }
+
+    fn outside_is_measured(&self, findings: &mut Findings) {
+        let outside = |t: &&Value| Some((share(t, "exit")?, share(t, "halt_poll")?, share(t, "run")?));
+        let seen: Vec<Option<(f64, f64, f64)>> = self.vcpus().iter().map(outside).collect();
+        let sound =
+            |o: &Option<(f64, f64, f64)>| o.is_some_and(|(exit, poll, run)| exit > 0.0 && exit + poll < run);
+        let missing = &self.model["missing"];
+        findings.claim(
+            format!(
+                "{}: time outside the guest and in halt polling is measured, and is a part of run",
+                self.what
+            ),
+            !seen.is_empty() && seen.iter().all(sound),
+            if seen.iter().any(Option::is_none) { missing.to_string() } else { format!("{seen:?}") },
+        );
+    }
+
+    fn pcpu_is_used_up(&self, findings: &mut Findings) {
+        let both = self.of("timer", "run") + self.of("burner", "run");
+        findings.claim(
+            format!("{}: the two VMs have all of their pCPU", self.what),
             (0.97..=1.001).contains(&both),
             format!("{:.2} %", 100.0 * both),
         );
     }
-    // Time in the guest per unit of work.
-    let unit_ns = |name: &str| {
-        let outside = of(name, "exit") + of(name, "halt_poll");
-        let units_per_s = measured(name).map_or(f64::NAN, |m| m.window.work_units_per_s);
-        1e9 * (of(name, "run") - outside) / units_per_s
-    };
-    if case.name == "pair" || case.name == "quota" {
+
+    fn units_take_as_long(&self, findings: &mut Findings) {
+        // Time in the guest per unit of work.
+        let unit_ns = |name: &str| {
+            let outside = self.of(name, "exit") + self.of(name, "halt_poll");
+            let units_per_s = self.measured(name).map_or(f64::NAN, |m| m.window.work_units_per_s);
+            1e9 * (self.of(name, "run") - outside) / units_per_s
+        };
         let (timer, burner) = (unit_ns("timer"), unit_ns("burner"));
         findings.claim(
-            format!("{what}: a unit of work takes both VMs the same time in the guest"),
+            format!("{}: a unit of work takes both VMs the same time in the guest", self.what),
             (timer / burner - 1.0).abs() <= UNITS_APART,
             format!("{timer:.0} ns and {burner:.0} ns"),
         );
     }
-    if case.name == "poll" {
-        let window = measured("waker").map_or(f64::NAN, |m| m.window.window_s);
-        let kvm =
-            |count: &str| measured("waker").and_then(|m| m.kvm.get(count)).map_or(f64::NAN, |ns| *ns as f64);
+
+    fn polling_is_kvms(&self, findings: &mut Findings) {
+        let waker = self.measured("waker");
+        let window = waker.map_or(f64::NAN, |m| m.window.window_s);
+        let kvm = |count: &str| waker.and_then(|m| m.kvm.get(count)).map_or(f64::NAN, |ns| *ns as f64);
         let said = (kvm("halt_poll_success_ns") + kvm("halt_poll_fail_ns")) / 1e9 / window;
-        let seen = of("waker", "halt_poll");
+        let seen = self.of("waker", "halt_poll");
         findings.claim(
-            format!("{what}: halt polling takes as long as KVM itself counts"),
+            format!("{}: halt polling takes as long as KVM itself counts", self.what),
             seen > 0.01 && (seen / said - 1.0).abs() <= APART,
             format!("{:.2} % and {:.2} %, {} exits", 100.0 * seen, 100.0 * said, kvm("exits")),
         );
     }
-    if case.name == "quota" {
-        let (run, limited) = (of("burner", "run"), of("burner", "limited"));
-        let shown = if before_limited { of("burner", "wait") } else { limited };
+
+    fn quota_shows(&self, findings: &mut Findings) {
+        let (term, word) = if self.before_limited { ("wait", "waiting") } else { ("limited", "limited") };
+        let (run, shown) = (self.of("burner", "run"), self.of("burner", term));
         findings.claim(
-            format!("{what}: a quota of {QUOTA} pCPUs shows"),
+            format!("{}: a quota of {QUOTA} pCPUs shows", self.what),
             (run - QUOTA).abs() <= 0.02 && shown > 0.6,
-            format!(
-                "running {:.1} %, {} {:.1} %",
-                100.0 * run,
-                if before_limited { "waiting" } else { "limited" },
-                100.0 * shown
-            ),
+            format!("running {:.1} %, {word} {:.1} %", 100.0 * run, 100.0 * shown),
         );
     }
-    if case.name == "pair" || case.name == "quota" {
-        let (lateness, vm) = (measured("timer").and_then(|m| m.window.lateness), vm("timer"));
+
+    fn lateness_is_wake_up_latency(&self, findings: &mut Findings) {
+        let (lateness, vm) = (self.measured("timer").and_then(|m| m.window.lateness), self.vm("timer"));
         let recorded = |q: &str| vm.and_then(|vm| vm["wake_latency"][q].as_f64()).unwrap_or(f64::NAN) / 1e6;
         let (late, wake) = (lateness.map_or(f64::NAN, |l| l.p50_ms), recorded("p50_ns"));
         findings.claim(
-            format!("{what}: the guest's median lateness is the recorded wake-up latency and the way into the guest"),
+            format!(
+                "{}: the guest's median lateness is the recorded wake-up latency and the way into the guest",
+                self.what
+            ),
             late >= wake * (1.0 - BUCKETS) && late <= wake * (1.0 + BUCKETS) + WAY_IN_MOST_MS,
             // GAP(observer-stalls): each sample stops the VMs' pCPU for some ms, which makes timers late and is no wake-up
             // latency. One sample a second and 400 timers: it lies about the 99th percentile, which is told, not claimed.
@@ -240,7 +298,6 @@ fn look(
             ),
         );
     }
-    Ok(json!({ "case": what, "vms": model["vms"], "measured": case.measured, "missing": model["missing"] }))
 }
 
 /// Keeps every pCPU of this machine busy until it is dropped.

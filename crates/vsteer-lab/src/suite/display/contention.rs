@@ -207,106 +207,168 @@ fn legibility(v: &Vsteer, (width, height): (u32, u32)) -> Result<f64, Fault> {
 /// # Errors
 /// The lab's.
 pub fn run(bench: &Bench, findings: &mut Findings) -> Result<Value, Fault> {
-    let Largest { size, fps: held, tried } = if bench.full {
+    let largest = if bench.full {
         largest(bench)?
     } else {
         // Of the sizes one that every machine holds, so that it is shown that the path is there.
         Largest { size: SIZES[0], fps: alone(bench, SIZES[0])?, tried: Vec::new() }
     };
-    let spec = format!("{},{BESIDE}", spec(size));
+    let spec = format!("{},{BESIDE}", spec(largest.size));
     bench.on_lab(&spec, bench.seed, |lab, v| {
         let vm = shows(lab)?;
-        let legible = legibility(v, size)?;
-        let plan = bench.output.join("display-plan.json").to_string_lossy().into_owned();
-        let recording = bench.fresh("display-before.vsteer")?;
-        v.run(&["record", "-o", &recording, "--for", "30s", "--connect", &v.uri, "--events"], false, LIMIT)?;
-        let count = |plan: &Value| plan["steps"].as_array().map_or(0, Vec::len);
-        let mut planned = v.json(&["plan", &recording, "-o", &plan], LIMIT)?;
-        if count(&planned) == 0 {
-            let set = format!("{vm}:weight={WEIGHT}");
-            planned = v.json(&["plan", &recording, "-o", &plan, "--set", &set], LIMIT)?;
-            eprint!("{}", v.run(&["plan", &recording, "--set", &set], false, LIMIT)?);
-        }
-        let steps = count(&planned);
+        let legible = legibility(v, largest.size)?;
+        let (file, plan) = planned(bench, v, &vm)?;
+        let steps = count(&plan);
         let found = v.settings()?;
-        let (mut alone, mut before, mut after) = (Vec::new(), Vec::new(), Vec::new());
-        for round in 0..if bench.full { ROUNDS.0 } else { ROUNDS.1 } {
-            for now in ORDERS[round % ORDERS.len()] {
-                let stopped = (now == Now::Alone).then(|| Stopped::all_but(lab, &vm)).transpose()?;
-                let applied = now == Now::After && steps > 0;
-                if applied {
-                    v.json(&["apply", &plan, "--yes", "--connect", &v.uri], LIMIT)?;
-                }
-                wait("letting it settle", SETTLE)?;
-                let seen = window(bench, lab, v, &vm)?;
-                match now {
-                    Now::Alone => alone.push(seen),
-                    Now::Before => before.push(seen),
-                    Now::After => after.push(seen),
-                }
-                drop(stopped);
-                if applied {
-                    v.json(&["rollback", "--connect", &v.uri], LIMIT)?;
-                }
+        let rounds = rounds(bench, lab, v, &vm, (steps > 0).then_some(&file))?;
+        let restored = v.settings()? == found;
+        let effects = rounds.effects()?;
+        findings.claim(
+            format!(
+                "contention: {}x{}, the largest picture at which the VM alone holds {HELD_FPS} frames per second, also between the rounds within their interval; they can be read",
+                largest.size.0, largest.size.1
+            ),
+            effects.alone.mean + effects.alone.half >= HELD_FPS && legible >= LEGIBLE_LEAST,
+            format!(
+                "alone {:.1} when it was looked for, {:.1} ±{:.1} in the rounds, {:.0} % of them legible (on this machine, not in the VM); tried {}",
+                largest.fps,
+                effects.alone.mean,
+                effects.alone.half,
+                100.0 * legible,
+                json!(largest.tried)
+            ),
+        );
+        findings.claim(
+            "contention costs frames, beside two VMs that compute, and the plan wins them back",
+            effects.lost.above_0() && effects.won.above_0() && restored,
+            format!(
+                "{}; {steps} steps: {}; the others do {:.0} % of their work after; settings at the end {}",
+                rounds.told(&effects),
+                plan["title"].as_str().unwrap_or("no plan"),
+                100.0 * rounds.others_keep(),
+                if restored { "as found" } else { "differ" },
+            ),
+        );
+        let Rounds { alone, before, after } = rounds;
+        Ok(json!({ "size": largest.size, "alone_fps": largest.fps, "legible": legible, "tried": largest.tried,
+            "alone": alone, "before": before, "after": after, "lost": effects.lost, "won_back": effects.won,
+            "plan": plan["steps"] }))
+    })
+}
+
+/// How many steps a plan has.
+fn count(plan: &Value) -> usize {
+    plan["steps"].as_array().map_or(0, Vec::len)
+}
+
+/// Records beside the other VMs and plans. Where vsteer proposes nothing, the plan raises the VM's weight. Returns
+/// file and plan.
+fn planned(bench: &Bench, v: &Vsteer, vm: &str) -> Result<(String, Value), Fault> {
+    let file = bench.output.join("display-plan.json").to_string_lossy().into_owned();
+    let recording = bench.fresh("display-before.vsteer")?;
+    v.run(&["record", "-o", &recording, "--for", "30s", "--connect", &v.uri, "--events"], false, LIMIT)?;
+    let mut plan = v.json(&["plan", &recording, "-o", &file], LIMIT)?;
+    if count(&plan) == 0 {
+        let set = format!("{vm}:weight={WEIGHT}");
+        plan = v.json(&["plan", &recording, "-o", &file, "--set", &set], LIMIT)?;
+        eprint!("{}", v.run(&["plan", &recording, "--set", &set], false, LIMIT)?);
+    }
+    Ok((file, plan))
+}
+
+/// Windows of each kind, round by round.
+#[derive(Default)]
+struct Rounds {
+    alone: Vec<Seen>,
+    before: Vec<Seen>,
+    after: Vec<Seen>,
+}
+
+/// Frames per second.
+struct Effects {
+    alone: Interval,
+    lost: Interval,
+    won: Interval,
+}
+
+/// Runs all rounds. Without a plan the windows "after" differ in nothing from those "before".
+fn rounds(bench: &Bench, lab: &Lab, v: &Vsteer, vm: &str, plan: Option<&String>) -> Result<Rounds, Fault> {
+    let mut rounds = Rounds::default();
+    for round in 0..if bench.full { ROUNDS.0 } else { ROUNDS.1 } {
+        for now in ORDERS[round % ORDERS.len()] {
+            let stopped = (now == Now::Alone).then(|| Stopped::all_but(lab, vm)).transpose()?;
+            let applied = plan.filter(|_| now == Now::After);
+            if let Some(plan) = applied {
+                v.json(&["apply", plan, "--yes", "--connect", &v.uri], LIMIT)?;
+            }
+            wait("letting it settle", SETTLE)?;
+            let seen = window(bench, lab, v, vm)?;
+            match now {
+                Now::Alone => rounds.alone.push(seen),
+                Now::Before => rounds.before.push(seen),
+                Now::After => rounds.after.push(seen),
+            }
+            drop(stopped);
+            if applied.is_some() {
+                v.json(&["rollback", "--connect", &v.uri], LIMIT)?;
             }
         }
-        let restored = v.settings()? == found;
-        let each = |seen: &[Seen], of: fn(&Seen) -> f64| seen.iter().map(of).collect::<Vec<_>>();
-        let told = |seen: &[Seen]| {
-            let of = |of: fn(&Seen) -> f64| mean(&each(seen, of)).unwrap_or(f64::NAN);
-            format!(
-                "{:.1} frames/s, {:.0} ms late, ready {:.1} %, lag (p99) {:.1} ms",
-                of(|s| s.fps),
-                of(|s| s.latency_ms),
-                of(|s| s.ready_pct.unwrap_or(f64::NAN)),
-                of(|s| s.lag_p99_ms.unwrap_or(f64::NAN))
-            )
-        };
+    }
+    Ok(rounds)
+}
+
+fn each(seen: &[Seen], of: fn(&Seen) -> f64) -> Vec<f64> {
+    seen.iter().map(of).collect()
+}
+
+fn mean_of(seen: &[Seen], of: fn(&Seen) -> f64) -> f64 {
+    mean(&each(seen, of)).unwrap_or(f64::NAN)
+}
+
+/// Windows of a kind, in words.
+fn told(seen: &[Seen]) -> String {
+    format!(
+        "{:.1} frames/s, {:.0} ms late, ready {:.1} %, lag (p99) {:.1} ms",
+        mean_of(seen, |s| s.fps),
+        mean_of(seen, |s| s.latency_ms),
+        mean_of(seen, |s| s.ready_pct.unwrap_or(f64::NAN)),
+        mean_of(seen, |s| s.lag_p99_ms.unwrap_or(f64::NAN))
+    )
+}
+
+impl Rounds {
+    fn effects(&self) -> Result<Effects, Fault> {
         let fps = |seen: &[Seen]| each(seen, |s| s.fps);
         let differences = |more: &[Seen], less: &[Seen]| {
             Interval::of(&fps(more).iter().zip(fps(less)).map(|(more, less)| more - less).collect::<Vec<_>>())
         };
         let few = || failed("too few rounds");
-        let lost = differences(&alone, &before).ok_or_else(few)?;
-        let won = differences(&after, &before).ok_or_else(few)?;
-        let by_itself = Interval::of(&fps(&alone)).ok_or_else(few)?;
-        findings.claim(
-            format!(
-                "contention: {}x{}, the largest picture at which the VM alone holds {HELD_FPS} frames per second, also between the rounds within their interval; they can be read",
-                size.0, size.1
-            ),
-            by_itself.mean + by_itself.half >= HELD_FPS && legible >= LEGIBLE_LEAST,
-            format!(
-                "alone {held:.1} when it was looked for, {:.1} ±{:.1} in the rounds, {:.0} % of them legible (on this machine, not in the VM); tried {}",
-                by_itself.mean,
-                by_itself.half,
-                100.0 * legible,
-                json!(tried)
-            ),
-        );
-        findings.claim(
-            "contention costs frames, beside two VMs that compute, and the plan wins them back",
-            lost.above_0() && won.above_0() && restored,
-            format!(
-                "lost {:.1} ±{:.1}, won back {:.1} ±{:.1} frames per second in {} rounds; alone: {}; before: {}; after: {}; {steps} steps: {}; \
-                 the others do {:.0} % of their work after; settings at the end {}",
-                lost.mean,
-                lost.half,
-                won.mean,
-                won.half,
-                before.len(),
-                told(&alone),
-                told(&before),
-                told(&after),
-                planned["title"].as_str().unwrap_or("no plan"),
-                100.0 * mean(&each(&after, |s| s.others_work)).unwrap_or(f64::NAN)
-                    / mean(&each(&before, |s| s.others_work)).unwrap_or(f64::NAN),
-                if restored { "as found" } else { "differ" },
-            ),
-        );
-        Ok(json!({ "size": size, "alone_fps": held, "legible": legible, "tried": tried, "alone": alone, "before": before, "after": after, "lost": lost,
-            "won_back": won, "plan": planned["steps"] }))
-    })
+        Ok(Effects {
+            lost: differences(&self.alone, &self.before).ok_or_else(few)?,
+            won: differences(&self.after, &self.before).ok_or_else(few)?,
+            alone: Interval::of(&fps(&self.alone)).ok_or_else(few)?,
+        })
+    }
+
+    fn told(&self, effects: &Effects) -> String {
+        let Effects { lost, won, .. } = effects;
+        format!(
+            "lost {:.1} ±{:.1}, won back {:.1} ±{:.1} frames per second in {} rounds; alone: {}; before: {}; after: {}",
+            lost.mean,
+            lost.half,
+            won.mean,
+            won.half,
+            self.before.len(),
+            told(&self.alone),
+            told(&self.before),
+            told(&self.after)
+        )
+    }
+
+    /// The other VMs' work after the plan, as a part of their work before it.
+    fn others_keep(&self) -> f64 {
+        mean_of(&self.after, |s| s.others_work) / mean_of(&self.before, |s| s.others_work)
+    }
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use super::overhead::lines;
 use crate::command;
 use crate::drive::Vsteer;
 use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 use vsteer_core::Fault;
@@ -36,38 +37,55 @@ pub fn accounts(log: &[Value]) -> (usize, usize, usize, usize) {
     (starting, ran.len(), counted, cut)
 }
 
-/// The part.
-pub fn run(bench: &Bench, findings: &mut Findings) -> Result<Value, Fault> {
-    let state = std::path::PathBuf::from(bench.fresh("killed-state")?);
-    let vsteer = Vsteer { state, ..Vsteer::beside(&bench.lab.program)? };
-    let (file, knob) = (bench.output.join("killed.toml"), bench.output.join("knob"));
-    let write = |path: &std::path::Path, text: &str| {
-        std::fs::write(path, text).map_err(|e| Fault::io(format!("writing {}", path.display()), &e))
-    };
-    let read =
-        || std::fs::read_to_string(&knob).map_err(|e| Fault::io(format!("reading {}", knob.display()), &e));
-    write(&knob, FOUND)?;
-    write(
-        &file,
-        &format!(
-            "name = \"killed\"\ndesign = \"full\"\nruns_least = {BLOCKS}\nruns_most = {BLOCKS}\n[workload]\ncommand = \"sleep 0.0{{n}}\"\n\
-             [[factor]]\nname = \"n\"\nlevels = [\"5\", \"6\"]\n[[factor]]\nname = \"knob\"\nlevels = [\"a\", \"b\"]\nfile = \"{}\"\n",
-            knob.display()
-        ),
-    )?;
-    let folder = bench.fresh("killed.experiment")?;
-    let file = file.to_string_lossy().into_owned();
-    let mut random = Random::new(bench.seed, 8);
-    let (mut landed, mut rolled_back, mut wrong) = (0, 0, Vec::new());
-    for kill in 0..KILLS {
-        let begun = std::path::Path::new(&folder).join("log.jsonl").exists();
-        let words: &[&str] = if begun {
-            &["experiment", "resume", &folder, "--yes"]
+fn write(path: &Path, text: &str) -> Result<(), Fault> {
+    std::fs::write(path, text).map_err(|e| Fault::io(format!("writing {}", path.display()), &e))
+}
+
+/// The experiment, the file that it sets, and its log's folder.
+struct Killed {
+    vsteer: Vsteer,
+    file: String,
+    knob: PathBuf,
+    folder: String,
+}
+
+impl Killed {
+    fn lay_out(bench: &Bench) -> Result<Killed, Fault> {
+        let state = PathBuf::from(bench.fresh("killed-state")?);
+        let vsteer = Vsteer { state, ..Vsteer::beside(&bench.lab.program)? };
+        let (file, knob) = (bench.output.join("killed.toml"), bench.output.join("knob"));
+        write(&knob, FOUND)?;
+        write(
+            &file,
+            &format!(
+                "name = \"killed\"\ndesign = \"full\"\nruns_least = {BLOCKS}\nruns_most = {BLOCKS}\n[workload]\ncommand = \"sleep 0.0{{n}}\"\n\
+                 [[factor]]\nname = \"n\"\nlevels = [\"5\", \"6\"]\n[[factor]]\nname = \"knob\"\nlevels = [\"a\", \"b\"]\nfile = \"{}\"\n",
+                knob.display()
+            ),
+        )?;
+        let folder = bench.fresh("killed.experiment")?;
+        Ok(Killed { vsteer, file: file.to_string_lossy().into_owned(), knob, folder })
+    }
+
+    fn setting(&self) -> Result<String, Fault> {
+        std::fs::read_to_string(&self.knob)
+            .map_err(|e| Fault::io(format!("reading {}", self.knob.display()), &e))
+    }
+
+    /// The command that starts the experiment, or resumes it.
+    fn words(&self) -> Vec<&str> {
+        if Path::new(&self.folder).join("log.jsonl").exists() {
+            vec!["experiment", "resume", &self.folder, "--yes"]
         } else {
-            &["experiment", "run", &file, "-o", &folder, "--yes"]
-        };
-        let mut child = vsteer
-            .command(words)
+            vec!["experiment", "run", &self.file, "-o", &self.folder, "--yes"]
+        }
+    }
+
+    /// Starts or resumes the experiment and kills it at a random moment. True if it was still running then.
+    fn kill(&self, random: &mut Random) -> Result<bool, Fault> {
+        let mut child = self
+            .vsteer
+            .command(&self.words())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
@@ -75,33 +93,36 @@ pub fn run(bench: &Bench, findings: &mut Findings) -> Result<Value, Fault> {
             .map_err(|e| Fault::io("starting vsteer", &e))?;
         // From its first lines to some runs later; a busy machine needs longer for both.
         std::thread::sleep(Duration::from_millis(random.within(20, 700)));
-        if matches!(child.try_wait(), Ok(None)) {
-            landed += 1;
-        }
+        let landed = matches!(child.try_wait(), Ok(None));
         let _ = child.kill();
         let _ = child.wait();
+        Ok(landed)
+    }
+}
+
+/// The part.
+pub fn run(bench: &Bench, findings: &mut Findings) -> Result<Value, Fault> {
+    let killed = Killed::lay_out(bench)?;
+    let mut random = Random::new(bench.seed, 8);
+    let (mut landed, mut rolled_back, mut wrong) = (0, 0, Vec::new());
+    for kill in 0..KILLS {
+        landed += usize::from(killed.kill(&mut random)?);
         if kill % 3 == 0 {
             // Where nothing was set yet there is nothing to take back, and it says so.
-            let mut rollback = vsteer.command(&["rollback"]);
+            let mut rollback = killed.vsteer.command(&["rollback"]);
             command::run(&mut rollback, LIMIT)?;
             rolled_back += 1;
-            if read()? != FOUND {
-                wrong.push(format!("after kill {kill} and rollback it is {:?}", read()?));
+            if killed.setting()? != FOUND {
+                wrong.push(format!("after kill {kill} and rollback it is {:?}", killed.setting()?));
             }
         }
         // Cut off before its first line, there is a folder and no experiment.
-        if begun_without_a_line(&folder) {
+        if begun_without_a_line(&killed.folder) {
             bench.fresh("killed.experiment")?;
         }
     }
-    let begun = std::path::Path::new(&folder).join("log.jsonl").exists();
-    let words: &[&str] = if begun {
-        &["experiment", "resume", &folder, "--yes"]
-    } else {
-        &["experiment", "run", &file, "-o", &folder, "--yes"]
-    };
-    vsteer.run(words, true, LIMIT)?;
-    let log = lines(&folder)?;
+    killed.vsteer.run(&killed.words(), true, LIMIT)?;
+    let log = lines(&killed.folder)?;
     let (starting, ran, counted, cut) = accounts(&log);
     let resumed = log.iter().filter(|l| l["resumed"].is_object()).count();
     findings.claim(
@@ -113,8 +134,8 @@ pub fn run(bench: &Bench, findings: &mut Findings) -> Result<Value, Fault> {
     );
     findings.claim(
         format!("after {rolled_back} rollbacks and at the end the setting is as it was found"),
-        wrong.is_empty() && read()? == FOUND,
-        if wrong.is_empty() { read()? } else { wrong.join("; ") },
+        wrong.is_empty() && killed.setting()? == FOUND,
+        if wrong.is_empty() { killed.setting()? } else { wrong.join("; ") },
     );
     Ok(
         json!({ "kills": landed, "announced": starting, "told": ran, "counted": counted, "cut_off": cut, "resumed": resumed }),

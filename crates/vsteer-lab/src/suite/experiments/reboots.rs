@@ -22,8 +22,8 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 use vsteer_core::{Fault, FaultKind};
 
@@ -111,50 +111,71 @@ struct Machine {
     words: PathBuf,
 }
 
+/// What came of all boots.
+#[derive(Default)]
+struct Booted {
+    console: Vec<String>,
+    /// The kernel words of each boot.
+    boots: Vec<String>,
+    /// How often the power was cut.
+    cuts: usize,
+}
+
+impl Booted {
+    /// Boots until the experiment is at its end.
+    fn until_done(bench: &Bench, machine: &Machine, begun: Instant) -> Result<Booted, Fault> {
+        let mut booted = Booted::default();
+        let mut announced = 0;
+        loop {
+            let words = words_of(machine)?;
+            eprintln!(
+                "vsteer-lab: [{:5.0} s] boot {} with {words:?}",
+                begun.elapsed().as_secs_f64(),
+                booted.boots.len() + 1
+            );
+            booted.boots.push(words.clone());
+            let cut_at = CUTS.get(booted.cuts).copied();
+            let (said, cut) = boot(machine, &words, &mut announced, cut_at)?;
+            booted.cuts += usize::from(cut);
+            let done = said.iter().any(|l| l == "lab: done");
+            let failed = said.iter().any(|l| l.starts_with("lab: no "));
+            booted.console.extend(said);
+            std::fs::write(bench.output.join("reboots-console.txt"), booted.console.join("\n"))
+                .map_err(|e| Fault::io("writing the console", &e))?;
+            if done {
+                return Ok(booted);
+            }
+            if failed || booted.boots.len() >= BOOTS_MOST {
+                let last = booted.console[booted.console.len().saturating_sub(8)..].join(" | ");
+                let what = format!("the machine gave up in boot {}", booted.boots.len());
+                return Err(Fault::new(FaultKind::Failed, what).because(last));
+            }
+        }
+    }
+
+    /// The rest of each line that begins with `begin`.
+    fn told(&self, begin: &str) -> Vec<String> {
+        self.console.iter().filter_map(|l| l.strip_prefix(begin)).map(str::to_owned).collect()
+    }
+
+    fn log(&self) -> Vec<Value> {
+        self.told("lab: log ").iter().filter_map(|l| serde_json::from_str(l).ok()).collect()
+    }
+}
+
 /// The part.
 pub fn run(bench: &Bench, findings: &mut Findings) -> Result<Value, Fault> {
     let machine = build(bench)?;
-    let (mut console, mut boots, mut cuts) = (Vec::new(), Vec::new(), 0);
     let begun = Instant::now();
-    let mut announced = 0;
-    loop {
-        let words = words_of(&machine)?;
-        eprintln!(
-            "vsteer-lab: [{:5.0} s] boot {} with {words:?}",
-            begun.elapsed().as_secs_f64(),
-            boots.len() + 1
-        );
-        boots.push(words.clone());
-        let cut_at = CUTS.get(cuts).copied();
-        let (said, cut) = boot(&machine, &words, &mut announced, cut_at)?;
-        cuts += usize::from(cut);
-        let done = said.iter().any(|l| l == "lab: done");
-        let failed = said.iter().find(|l| l.starts_with("lab: no ")).cloned();
-        console.extend(said);
-        std::fs::write(bench.output.join("reboots-console.txt"), console.join("\n"))
-            .map_err(|e| Fault::io("writing the console", &e))?;
-        if done {
-            break;
-        }
-        if failed.is_some() || boots.len() >= BOOTS_MOST {
-            let last = console[console.len().saturating_sub(8)..].join(" | ");
-            return Err(Fault::new(
-                FaultKind::Failed,
-                format!("the machine gave up in boot {}", boots.len()),
-            )
-            .because(last));
-        }
-    }
-    let told = |begin: &str| -> Vec<String> {
-        console.iter().filter_map(|l| l.strip_prefix(begin)).map(str::to_owned).collect()
-    };
-    let log: Vec<Value> = told("lab: log ").iter().filter_map(|l| serde_json::from_str(l).ok()).collect();
+    let booted = Booted::until_done(bench, &machine, begun)?;
+    let Booted { console, boots, cuts } = &booted;
+    let log = booted.log();
     let (starting, ran, counted, cut_off) = accounts(&log);
     let asked = log.iter().filter(|l| l["booting"].is_object()).count();
     let killed = console.iter().filter(|l| *l == "lab: killed vsteer").count();
     findings.claim(
         "an experiment over tuned's profile and a kernel word boots at least 4 times and comes to its end, with the power cut twice and vsteer killed once",
-        asked >= 4 && cuts == CUTS.len() && killed == 1,
+        asked >= 4 && *cuts == CUTS.len() && killed == 1,
         format!("{asked} boots asked for, {} made, power cut {cuts} times, vsteer killed {killed} time(s)", boots.len()),
     );
     findings.claim(
@@ -162,13 +183,18 @@ pub fn run(bench: &Bench, findings: &mut Findings) -> Result<Value, Fault> {
         starting == ran && counted == BLOCKS * SETTINGS,
         format!("{starting} announced, {ran} told, {counted} count, {cut_off} cut off"),
     );
-    let taken = log.iter().filter(|l| l["ran"]["bad"]["what"] == "not_taken").count();
-    let last_words = words_of(&machine)?;
-    let (swappiness, pending) = (told("lab: swappiness ").pop(), told("lab: pending ").pop());
-    let profile = told("lab: profile ").pop();
+    claim_profiles(&log, findings);
+    claim_as_found(&machine, &booted, &log, findings)?;
+    Ok(json!({
+        "boots": boots, "asked": asked, "power_cuts": cuts, "announced": starting, "told": ran, "counted": counted,
+        "cut_off": cut_off, "seconds": begun.elapsed().as_secs_f64(),
+    }))
+}
+
+fn claim_profiles(log: &[Value], findings: &mut Findings) {
     // What each setting's runs that count saw of the sysctl.
     let mut seen: BTreeMap<u64, BTreeSet<String>> = BTreeMap::new();
-    for run in counting(&log) {
+    for run in counting(log) {
         let setting = run["place"]["setting"].as_u64().unwrap_or(u64::MAX);
         seen.entry(setting).or_default().insert(run["values"][1].to_string());
     }
@@ -178,16 +204,26 @@ pub fn run(bench: &Bench, findings: &mut Findings) -> Result<Value, Fault> {
         with("60.0") == SETTINGS / 2 && with("10.0") == SETTINGS / 2,
         format!("vm.swappiness by setting: {seen:?}"),
     );
-    let last_boot = told("lab: boot with ").pop().unwrap_or_default();
+}
+
+fn claim_as_found(
+    machine: &Machine,
+    booted: &Booted,
+    log: &[Value],
+    findings: &mut Findings,
+) -> Result<(), Fault> {
+    let taken = log.iter().filter(|l| l["ran"]["bad"]["what"] == "not_taken").count();
+    let last_words = words_of(machine)?;
+    let last = |begin: &str| booted.told(begin).pop();
+    let (swappiness, pending) = (last("lab: swappiness "), last("lab: pending "));
+    let profile = last("lab: profile ");
+    let last_boot = last("lab: boot with ").unwrap_or_default();
     findings.claim(
         "the machine is as it was found: the words of the next boot, those it runs with, tuned's profile, its sysctl; no setting failed to take",
         last_words == FOUND && last_boot.contains(FOUND) && profile.as_deref() == Some(PROFILE) && swappiness.as_deref() == Some(SWAPPINESS) && taken == 0,
         format!("next boot {last_words:?}, running with {last_boot:?}, profile {profile:?}, swappiness {swappiness:?}, journals {pending:?}, not taken {taken}"),
     );
-    Ok(json!({
-        "boots": boots, "asked": asked, "power_cuts": cuts, "announced": starting, "told": ran, "counted": counted,
-        "cut_off": cut_off, "seconds": begun.elapsed().as_secs_f64(),
-    }))
+    Ok(())
 }
 
 fn words_of(machine: &Machine) -> Result<String, Fault> {
@@ -245,17 +281,12 @@ fn build(bench: &Bench) -> Result<Machine, Fault> {
     Ok(machine)
 }
 
-/// One boot: what was said, and whether the power was cut.
-fn boot(
-    machine: &Machine,
-    words: &str,
-    announced: &mut usize,
-    cut_at: Option<usize>,
-) -> Result<(Vec<String>, bool), Fault> {
+/// Starts the machine with these words on the kernel's command line.
+fn switched_on(machine: &Machine, words: &str) -> Result<Child, Fault> {
     let disk = |file: &Path| {
         format!("file={},if=virtio,format=raw,cache=writeback", file.to_string_lossy().replace(',', ",,"))
     };
-    let mut child = Command::new(&machine.emulator)
+    Command::new(&machine.emulator)
         .args([
             "-accel",
             "tcg",
@@ -278,7 +309,11 @@ fn boot(
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .spawn()
-        .map_err(|e| Fault::io("starting QEMU", &e))?;
+        .map_err(|e| Fault::io("starting QEMU", &e))
+}
+
+/// What it says, line by line, as it comes.
+fn lines_of(child: &mut Child) -> Receiver<String> {
     let out = child.stdout.take().expect("stdout is piped");
     let (send, lines) = channel();
     std::thread::spawn(move || {
@@ -289,6 +324,18 @@ fn boot(
             }
         }
     });
+    lines
+}
+
+/// One boot: what was said, and whether the power was cut.
+fn boot(
+    machine: &Machine,
+    words: &str,
+    announced: &mut usize,
+    cut_at: Option<usize>,
+) -> Result<(Vec<String>, bool), Fault> {
+    let mut child = switched_on(machine, words)?;
+    let lines = lines_of(&mut child);
     let begun = Instant::now();
     let (mut said, mut cut) = (Vec::new(), false);
     let outcome = loop {

@@ -106,19 +106,18 @@ fn script(folder: &Path, name: &str, text: &str) -> Result<PathBuf, Fault> {
     Ok(file)
 }
 
-fn of_schedule(
-    bench: &Bench,
-    lab: &Lab,
-    v: &Vsteer,
-    (name, schedule): (&str, (Schedule, Option<u64>)),
-    published: f64,
-    findings: &mut Findings,
-) -> Result<Value, Fault> {
-    // The one that begins at once is the first.
+/// The VMs and their request logs; the one that begins at once is the first.
+fn vms_and_logs(lab: &Lab) -> (Vec<&str>, Vec<PathBuf>) {
     let mut vms: Vec<_> = lab.state().vms.iter().collect();
     vms.sort_by_key(|vm| vm.workload.ends_with(&format!("/{ALONE_S}")));
     let names: Vec<&str> = vms.iter().map(|vm| vm.name.as_str()).collect();
-    let logs: Vec<PathBuf> = names.iter().map(|name| requests_file(lab.dir(), name)).collect();
+    let logs = names.iter().map(|name| requests_file(lab.dir(), name)).collect();
+    (names, logs)
+}
+
+/// Waits until the second VM computes too. Returns how long the first took alone for a region, and from one region to
+/// the next, s.
+fn first_alone(logs: &[PathBuf]) -> Result<(f64, f64), Fault> {
     let begun = Instant::now();
     while regions(&logs[1])?.len() < 2 {
         if begun.elapsed() > BEGINS_LIMIT {
@@ -127,9 +126,24 @@ fn of_schedule(
         wait("until the second VM computes too", Duration::from_secs(1))?;
     }
     let together_s = regions(&logs[1])?.first().map_or(f64::INFINITY, |r| r.begin_s);
-    let (alone_s, between_s) =
-        alone(&regions(&logs[0])?, together_s).ok_or_else(|| failed("the first VM was never alone"))?;
+    alone(&regions(&logs[0])?, together_s).ok_or_else(|| failed("the first VM was never alone"))
+}
 
+/// The experiment over pinning, as files.
+struct Written {
+    folder: PathBuf,
+    description: PathBuf,
+    /// The script that sets a level.
+    set: PathBuf,
+    blocks: u32,
+}
+
+fn written(
+    bench: &Bench,
+    v: &Vsteer,
+    name: &str,
+    (names, logs): (&[&str], &[PathBuf]),
+) -> Result<Written, Fault> {
     let folder = PathBuf::from(bench.fresh(&format!("openmp-{name}"))?);
     std::fs::create_dir_all(&folder).map_err(|e| Fault::io(format!("making {}", folder.display()), &e))?;
     let list: Vec<String> = logs.iter().map(|log| format!("'{}'", log.display())).collect();
@@ -154,13 +168,33 @@ fn of_schedule(
         set.display(),
         read.display()
     );
-    let file = script(&folder, "openmp.toml", &description)?;
-    let (file, log) = (file.to_string_lossy(), folder.join("openmp.experiment"));
-    let before = Used::so_far(lab, &names)?;
+    let description = script(&folder, "openmp.toml", &description)?;
+    Ok(Written { folder, description, set, blocks })
+}
+
+/// The experiment's answers, and how many pCPUs others than these VMs used meanwhile.
+fn carried_out(lab: &Lab, v: &Vsteer, names: &[&str], written: &Written) -> Result<(Value, f64), Fault> {
+    let (file, log) = (written.description.to_string_lossy(), written.folder.join("openmp.experiment"));
+    let before = Used::so_far(lab, names)?;
     let begun = Instant::now();
     let words = ["experiment", "run", &file, "-o", &log.to_string_lossy(), "--yes"];
     let answers = v.json(&words, LIMIT)?;
-    let others = Used::so_far(lab, &names)?.others_since(&before) / begun.elapsed().as_nanos() as f64;
+    let others = Used::so_far(lab, names)?.others_since(&before) / begun.elapsed().as_nanos() as f64;
+    Ok((answers, others))
+}
+
+fn of_schedule(
+    bench: &Bench,
+    lab: &Lab,
+    v: &Vsteer,
+    (name, schedule): (&str, (Schedule, Option<u64>)),
+    published: f64,
+    findings: &mut Findings,
+) -> Result<Value, Fault> {
+    let (names, logs) = vms_and_logs(lab);
+    let (alone_s, between_s) = first_alone(&logs)?;
+    let written = written(bench, v, name, (&names, &logs))?;
+    let (answers, others) = carried_out(lab, v, &names, &written)?;
 
     let each = [others / 2.0; VCPUS as usize];
     let pairs = simulated(&Told {
@@ -186,16 +220,16 @@ fn of_schedule(
     for (what, measured, simulated, beside) in both {
         findings.claim(
             format!("OpenMP, {name}: by how much pinning shortens {what} has the simulator's sign, or none that can be told, and its size within {} points", loops::POINTS),
-            measured.n == blocks as usize && agree(measured, simulated),
+            measured.n == written.blocks as usize && agree(measured, simulated),
             format!("measured {} ({} blocks), simulated {}{beside}", measured.told(), measured.n, simulated.told()),
         );
     }
-    let looks = looks::looks(bench, v, name, &set, &logs)?;
+    let looks = looks::looks(bench, v, name, &written.set, &logs)?;
     looks::claim(name, &looks, findings);
     rule::weighed(bench, v, name, products, findings)?;
     // Once is enough: it is not a question of how rows are dealt out.
     let idle = if name == SCHEDULES[0].0 {
-        Some(rule::idle(bench, v, &set, (&names, &logs), findings)?)
+        Some(rule::idle(bench, v, &written.set, (&names, &logs), findings)?)
     } else {
         None
     };

@@ -200,23 +200,15 @@ fn end(pid: u32, signal: rustix::process::Signal) -> Result<(), Fault> {
     rustix::process::kill_process(pid, signal).map_err(|e| failed(format!("ending process {pid:?}: {e}")))
 }
 
-fn one(bench: &Bench, v: &Vsteer, how: How, findings: &mut Findings) -> Result<Value, Fault> {
+/// The newest watchdog in the journals of this state.
+fn newest(v: &Vsteer) -> Result<u32, Fault> {
+    watchdogs(v).last().copied().ok_or_else(|| failed("no watchdog in the journal"))
+}
+
+/// Kills the process that this case is about.
+fn strike(steered: &mut Steered, v: &Vsteer, how: How, notes: &mut Vec<String>) -> Result<(), Fault> {
     use rustix::process::Signal;
-    // Journals of runs before have watchdogs that are gone.
-    let v = &Vsteer { state: PathBuf::from(bench.fresh(&format!("state-{how:?}"))?), ..v.clone() };
-    let before = v.settings()?;
-    let names: Vec<String> = before
-        .as_array()
-        .into_iter()
-        .flatten()
-        .filter_map(|vm| vm["name"].as_str().map(str::to_owned))
-        .collect();
-    let mut steered = Steered::start(bench, v, &names)?;
-    let during = v.settings()?;
-    let mut notes = Vec::new();
-    let newest =
-        |v: &Vsteer| watchdogs(v).last().copied().ok_or_else(|| failed("no watchdog in the journal"));
-    let killed = (|| match how {
+    match how {
         How::Interrupted => end(steered.child.id(), Signal::INT),
         How::Collector => {
             let collector = child_of(steered.child.id(), COLLECTOR)?;
@@ -251,7 +243,23 @@ fn one(bench: &Bench, v: &Vsteer, how: How, findings: &mut Findings) -> Result<V
             end(newest(v)?, Signal::KILL)?;
             end(steered.child.id(), Signal::KILL)
         }
-    })();
+    }
+}
+
+fn one(bench: &Bench, v: &Vsteer, how: How, findings: &mut Findings) -> Result<Value, Fault> {
+    // Journals of runs before have watchdogs that are gone.
+    let v = &Vsteer { state: PathBuf::from(bench.fresh(&format!("state-{how:?}"))?), ..v.clone() };
+    let before = v.settings()?;
+    let names: Vec<String> = before
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|vm| vm["name"].as_str().map(str::to_owned))
+        .collect();
+    let mut steered = Steered::start(bench, v, &names)?;
+    let during = v.settings()?;
+    let mut notes = Vec::new();
+    let killed = strike(&mut steered, v, how, &mut notes);
     if killed.is_err() {
         let _ = steered.child.kill();
     }

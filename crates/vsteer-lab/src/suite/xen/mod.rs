@@ -117,10 +117,45 @@ fn run(bench: &Bench) -> Result<Findings, Fault> {
 
 /// The trace, the domains and the simulator.
 fn traced(bench: &Bench, vsteer: &Path, findings: &mut Findings) -> Result<Value, Fault> {
+    let mut figures = Vec::new();
+    let mut all: Vec<Compared> = Vec::new();
+    for ran in boots(bench, vsteer) {
+        let (job, ran) = ran?;
+        for (case, result) in job.cases.iter().zip(&ran.cases) {
+            let told = simulated::simulate(job.scheduler, case, result)?;
+            let compared: Vec<Compared> =
+                result.domains.iter().zip(told).map(|(d, s)| Compared::of(&ran, result, d, &s)).collect();
+            figures.push(json!({ "case": result, "scheduler": ran.scheduler, "simulated": compared.iter().map(Compared::value).collect::<Vec<_>>() }));
+            all.extend(compared);
+        }
+    }
+    let (runstate, apart) = claim_runstates(&all, bench.full, findings);
+    weights(&all, bench.full, findings);
+    if bench.full {
+        boosted(bench, findings)?;
+    }
+    let off = Off::of(&all);
+    if bench.full {
+        off.claim(findings);
+    }
+    let told = |what: &[f64]| json!({ "mean": mean(what), "worst": quantile(what, 1.0) });
+    Ok(json!({
+        "cases": figures,
+        "summary": {
+            "runstate_max_error_points": runstate,
+            "observed_max_error_points": apart,
+            "simulator_share_points": told(&off.shares),
+            "simulator_dispatches": told(&off.dispatches),
+            "simulator_wake_p99": told(&off.wakes),
+        },
+    }))
+}
+
+/// Boots both jobs, two at a time: one pCPU of this machine emulates one.
+fn boots(bench: &Bench, vsteer: &Path) -> Vec<Result<(Job, Ran), Fault>> {
     let jobs = [("xen-credit", CREDIT), ("xen-credit2", CREDIT2)];
     let jobs = jobs.map(|(name, text)| Job::parse(text).map(|job| (name, short_or_not(job, bench.full))));
-    // Two at a time: one pCPU of this machine emulates one.
-    let ran: Vec<Result<(Job, Ran), Fault>> = std::thread::scope(|scope| {
+    std::thread::scope(|scope| {
         let started: Vec<_> = jobs
             .into_iter()
             .map(|job| {
@@ -132,26 +167,18 @@ fn traced(bench: &Bench, vsteer: &Path, findings: &mut Findings) -> Result<Value
             })
             .collect();
         started.into_iter().map(|t| t.join().expect("a boot does not panic")).collect()
-    });
-    let mut figures = Vec::new();
-    let mut all: Vec<Compared> = Vec::new();
-    for ran in ran {
-        let (job, ran) = ran?;
-        for (case, result) in job.cases.iter().zip(&ran.cases) {
-            let told = simulated::simulate(job.scheduler, case, result)?;
-            let compared: Vec<Compared> =
-                result.domains.iter().zip(told).map(|(d, s)| Compared::of(&ran, result, d, &s)).collect();
-            figures.push(json!({ "case": result, "scheduler": ran.scheduler, "simulated": compared.iter().map(Compared::value).collect::<Vec<_>>() }));
-            all.extend(compared);
-        }
-    }
+    })
+}
+
+/// Claims that trace and observer agree with the domains' own runstates. Returns both largest differences, in points.
+fn claim_runstates(all: &[Compared], full: bool, findings: &mut Findings) -> (f64, f64) {
     let worst = all.iter().max_by(|a, b| a.own_points.total_cmp(&b.own_points));
     let runstate = worst.map_or(f64::INFINITY, |w| w.own_points);
     findings.claim(
         format!(
             "each domain's shares by the trace and by its own runstate are within {RUNSTATE_POINTS} point"
         ),
-        runstate <= RUNSTATE_POINTS && all.len() >= if bench.full { FULL_FROM } else { 4 },
+        runstate <= RUNSTATE_POINTS && all.len() >= if full { FULL_FROM } else { 4 },
         format!("{} domains, worst {runstate:.2}: {}", all.len(), worst.map_or("-", |w| w.name.as_str())),
     );
     let observed: Vec<f64> = all.iter().filter_map(|c| c.observed_points).collect();
@@ -163,15 +190,27 @@ fn traced(bench: &Bench, vsteer: &Path, findings: &mut Findings) -> Result<Value
         apart <= RUNSTATE_POINTS,
         format!("{} domains, worst {apart:.2}", observed.len()),
     );
-    weights(&all, bench.full, findings);
-    if bench.full {
-        boosted(bench, findings)?;
+    (runstate, apart)
+}
+
+/// The simulator's errors, one per domain.
+struct Off {
+    shares: Vec<f64>,
+    dispatches: Vec<f64>,
+    wakes: Vec<f64>,
+}
+
+impl Off {
+    fn of(all: &[Compared]) -> Off {
+        let values = |of: fn(&Compared) -> Option<f64>| all.iter().filter_map(of).collect::<Vec<f64>>();
+        Off {
+            shares: values(|c| Some(c.share_points)),
+            dispatches: values(|c| c.dispatches_off),
+            wakes: values(|c| c.wake_off),
+        }
     }
-    let values = |of: fn(&Compared) -> Option<f64>| all.iter().filter_map(of).collect::<Vec<f64>>();
-    let shares = values(|c| Some(c.share_points));
-    let dispatches = values(|c| c.dispatches_off);
-    let wakes = values(|c| c.wake_off);
-    if bench.full {
+
+    fn claim(&self, findings: &mut Findings) {
         let told = |what: &[f64]| {
             format!(
                 "mean {}, worst {}, {} domains",
@@ -183,30 +222,20 @@ fn traced(bench: &Bench, vsteer: &Path, findings: &mut Findings) -> Result<Value
         let within = |what: &[f64], most: f64| !what.is_empty() && what.iter().all(|x| *x <= most);
         findings.claim(
             format!("simulator: run, ready and parked shares within {SHARE_POINTS} points, each domain"),
-            within(&shares, SHARE_POINTS),
-            told(&shares),
+            within(&self.shares, SHARE_POINTS),
+            told(&self.shares),
         );
         findings.claim(
             format!("simulator: dispatches per second within {:.0} %, each domain", 100.0 * PART),
-            within(&dispatches, PART),
-            told(&dispatches),
+            within(&self.dispatches, PART),
+            told(&self.dispatches),
         );
         findings.claim(
             format!("simulator: the wake-up p99 within {:.0} %, each domain", 100.0 * PART),
-            within(&wakes, PART),
-            told(&wakes),
+            within(&self.wakes, PART),
+            told(&self.wakes),
         );
     }
-    Ok(json!({
-        "cases": figures,
-        "summary": {
-            "runstate_max_error_points": runstate,
-            "observed_max_error_points": apart,
-            "simulator_share_points": { "mean": mean(&shares), "worst": quantile(&shares, 1.0) },
-            "simulator_dispatches": { "mean": mean(&dispatches), "worst": quantile(&dispatches, 1.0) },
-            "simulator_wake_p99": { "mean": mean(&wakes), "worst": quantile(&wakes, 1.0) },
-        },
-    }))
 }
 
 fn part(
