@@ -104,6 +104,7 @@ esac
 case $purpose in
 test | all)
 	need lstopo hwloc
+	need c++ g++ # libFuzzer
 	need cpio cpio
 	need zsh zsh
 	need fish fish

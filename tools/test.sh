@@ -51,6 +51,9 @@ stage gate rustdoc env RUSTDOCFLAGS="-D warnings -A rustdoc::private_intra_doc_l
 stage tests unit $cargo test $members --locked --no-fail-fast
 [ "$what" = all ] || finish
 
+# Fuzz targets are built by a nightly toolchain, but any toolchain finds what no longer compiles.
+stage gate fuzz-targets $cargo check --manifest-path fuzz/Cargo.toml --target-dir target/fuzz --locked -q
+
 # What needs root or a program. cargo builds as this user; what it runs, runs as root.
 if [ -n "$root" ]; then
 	runner=CARGO_TARGET_$(echo "$host" | tr 'a-z-' 'A-Z_')_RUNNER

@@ -3,17 +3,15 @@
 
 use libfuzzer_sys::fuzz_target;
 use vsteer_core::CpuSet;
-use vsteer_core::nouns::{Role, Tid};
-use vsteer_core::setting::Change;
+use vsteer_core::nouns::Role;
 use vsteer_host::kvm::{definition, xml};
 
 fuzz_target!(|text: &str| {
     if let Ok(domain) = xml::parse(text) {
         let _ = domain.topology_shown();
     }
-    let cpus = CpuSet::first(2);
-    let change = Change::Affinity { role: Role::Vcpu(0), tid: Tid(1), from: cpus.clone(), to: cpus };
-    if let Ok((changed, former)) = definition::changed(text, &change) {
+    let Ok(pin) = definition::pin(Role::Vcpu(0), &CpuSet::first(2)) else { return };
+    if let Ok((changed, former)) = definition::changed(text, &[pin]) {
         let back = former.iter().try_fold(changed, |xml, part| definition::put(&xml, part));
         let back = back.expect("what was changed can be changed back");
         for part in &former {

@@ -23,7 +23,7 @@ fuzz_target!(|bytes: &[u8]| {
     let _ = command_line::parse(&words);
     let mut tree = Tree::default();
     tree.files.insert("/sys/devices/system/cpu/online".into(), "0-3".into());
-    tree.files.insert("/etc/libvirt/qemu/x.xml".into(), (WANTED.kept)("/etc/libvirt/qemu/x.xml", text.clone()));
+    tree.files.insert("/etc/libvirt/qemu/x.xml".into(), (WANTED.kept)("/etc/libvirt/qemu/x.xml", text.clone().into_owned()));
     if let Some(kept) = running::reduced(&text) {
         assert_eq!(running::reduced(&kept).as_ref(), Some(&kept), "what was kept is kept");
         tree.files.insert("/proc/5/cmdline".into(), kept);

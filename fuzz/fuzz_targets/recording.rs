@@ -56,8 +56,8 @@ fn whole() -> &'static Path {
         for i in 1..4 {
             let counters = ThreadCounters { run_ns: Some(i), ..ThreadCounters::default() };
             let batch = Batch {
-                mono_ns: i as i64,
-                unix_ns: i as i64,
+                mono_ns: i,
+                unix_ns: i,
                 threads: vec![ThreadSample {
                     vm: vm(),
                     role: Role::Vcpu(0),

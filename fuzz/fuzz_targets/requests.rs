@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use vsteer_host::scrape::Place;
 use vsteer_record::access_log::{Format, checked_format};
 use vsteer_record::prometheus::{Histogram, between};
+use vsteer_sla::histogram::requests;
 
 fuzz_target!(|bytes: &[u8]| {
     // The first line is a format, the others are of it.
@@ -29,7 +30,7 @@ fuzz_target!(|bytes: &[u8]| {
         assert!(found.series > 0);
         // Counts are whole numbers, or rounded to them. A million are as good as ten, and slower.
         if found.counted.count() < 1e4
-            && let Ok(all) = found.counted.requests((0, 60_000_000_000))
+            && let Ok(all) = requests(&found.counted, (0, 60_000_000_000))
         {
             assert_eq!(all.len(), found.counted.count().round() as usize);
         }

@@ -87,7 +87,11 @@ pub(super) fn tune(tag: &str, value: Option<String>) -> Part {
     Part::new("cputune", tag, value.map(|v| format!("<{tag}>{v}</{tag}>")).into_iter().collect())
 }
 
-pub(super) fn pin(role: Role, to: &CpuSet) -> Result<Part, String> {
+/// The pin of a thread.
+///
+/// # Errors
+/// Why the definition holds none of this thread.
+pub fn pin(role: Role, to: &CpuSet) -> Result<Part, String> {
     let keyed = |tag: &str, key: &str, value: u32| Part {
         key: Some((key.into(), value.to_string())),
         ..Part::new("cputune", tag, vec![format!("<{tag} {key}='{value}' cpuset='{to}'/>")])
