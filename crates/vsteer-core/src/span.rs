@@ -1,11 +1,12 @@
 //! How long? Times as people write them in scenario files: `250us`, `1.5ms`, `10s`.
 //!
-//! Read without a float, so that the same text is the same number of nanoseconds everywhere. A bare number is refused:
+//! A [`Span`] is read without a float, so that the same text is the same number of nanoseconds everywhere. A bare number is refused:
 //! of nothing is a file so often wrong as of its unit.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
 use std::str::FromStr;
+use std::time::Duration;
 
 /// The longest time that vsteer reads or simulates: ten years. Sums of a few of them stay far from overflow.
 pub const LONGEST_NS: u64 = 10 * 365 * 86_400 * 1_000_000_000;
@@ -101,6 +102,29 @@ impl<'de> Deserialize<'de> for Span {
     }
 }
 
+/// A time as a person types it: `200ms`, `20s`, `5m`, `2h`, `7d`; a bare number is seconds.
+///
+/// # Errors
+/// What is wrong with the text, for the person who typed it.
+pub fn duration(text: &str) -> Result<Duration, String> {
+    let split = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(split);
+    let scale = match unit {
+        "ms" => 1e-3,
+        "" | "s" => 1.0,
+        "m" => 60.0,
+        "h" => 3600.0,
+        "d" => 86_400.0,
+        _ => return Err(format!("unknown unit {unit:?}: use ms, s, m, h or d")),
+    };
+    let n: f64 = number.parse().map_err(|_| format!("{number:?} is not a number (such as 20s or 200ms)"))?;
+    let seconds = n * scale;
+    if !(0.001..=86_400.0 * 365.0).contains(&seconds) {
+        return Err("must be between 1ms and a year".to_owned());
+    }
+    Ok(Duration::from_secs_f64(seconds))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -137,5 +161,12 @@ mod tests {
         fn any_text_is_read_or_refused(text in "\\PC{0,20}") {
             let _ = text.parse::<Span>();
         }
+    }
+
+    #[test]
+    fn typed_times() {
+        assert_eq!(duration("200ms").unwrap().as_millis(), 200);
+        assert_eq!(duration("1.5m").unwrap().as_secs(), 90);
+        assert!(duration("-3s").is_err() && duration("3 parsecs").is_err() && duration("").is_err());
     }
 }
