@@ -6,6 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+use vsteer_host::pace::Pace;
 
 /// Without what a signal writes to, it is looked so often.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
@@ -39,11 +40,6 @@ impl Interrupt {
         self.set.load(Ordering::Relaxed)
     }
 
-    /// Sleeps until `then`, or until interrupted; tells which: true when interrupted.
-    pub fn sleep_until(&self, then: Instant) -> bool {
-        self.wait(Some(then), &[]) == Woken::Interrupted
-    }
-
     /// Sleeps until `then`, until interrupted, or until something can be read from one of these.
     pub fn wait(&self, then: Option<Instant>, readable: &[BorrowedFd<'_>]) -> Woken {
         while !self.is_set() {
@@ -72,10 +68,10 @@ impl Interrupt {
     }
 }
 
-/// When the next of something that is done so often is due. Who was held up (stopped, a disk that did not answer) does not make up for what he missed: that would be nothing but
-/// load, of windows too short to say anything.
-pub fn due(last: Instant, every: Duration) -> Instant {
-    (last + every).max(Instant::now())
+impl Pace for Interrupt {
+    fn sleep_until(&self, then: Instant) -> bool {
+        self.wait(Some(then), &[]) == Woken::Interrupted
+    }
 }
 
 /// Why a sleep ended.
@@ -108,15 +104,5 @@ mod tests {
         assert!(interrupt.sleep_until(begun + Duration::from_secs(60)));
         assert!(begun.elapsed() < Duration::from_secs(30) && interrupt.is_set());
         raiser.join().unwrap();
-    }
-
-    #[test]
-    fn who_was_held_up_does_not_catch_up() {
-        let (now, every) = (Instant::now(), Duration::from_secs(2));
-        assert_eq!(due(now + Duration::from_secs(5), every), now + Duration::from_secs(7));
-        // Held up for ten minutes: the next is now, not three hundred of them.
-        if let Some(long_ago) = now.checked_sub(Duration::from_secs(600)) {
-            assert!(due(long_ago, every) >= now);
-        }
     }
 }

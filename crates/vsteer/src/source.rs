@@ -2,7 +2,7 @@
 
 use crate::cli::{Source, Window};
 use crate::clock;
-use crate::interrupt::{Interrupt, due};
+use crate::interrupt::Interrupt;
 use crate::login;
 use crate::realtime_socket::timer_counts;
 use std::io::{IsTerminal, Write};
@@ -12,6 +12,7 @@ use vsteer_core::nouns::{Batch, Collector, HostConfig};
 use vsteer_core::{Fault, FaultKind};
 use vsteer_host::backend::{Host, Request};
 use vsteer_host::backends;
+use vsteer_host::pace::{Pace, due};
 use vsteer_host::xen::saved::{self, Saved};
 use vsteer_record::{Recording, esxtop};
 

@@ -7,6 +7,7 @@ use std::time::Instant;
 use vsteer_core::Fault;
 use vsteer_experiment::audit::WANTED;
 use vsteer_host::captured::capture::{Asked, capture};
+use vsteer_host::pace::Pace;
 
 /// Captures.
 ///

@@ -2,7 +2,7 @@
 
 use super::apply::open;
 use crate::cli::Steer;
-use crate::interrupt::{Interrupt, due};
+use crate::interrupt::Interrupt;
 use crate::moving::Hosts;
 use crate::sla::Sla;
 use serde::Serialize;
@@ -17,6 +17,7 @@ use vsteer_core::setting::{Change, Step};
 use vsteer_core::{Fault, FaultKind};
 use vsteer_host::backend::{Host, Request};
 use vsteer_host::backends;
+use vsteer_host::pace::{Pace, due};
 use vsteer_sla::control::Decision;
 use vsteer_sla::driven;
 use vsteer_sla::estimate;

@@ -1,13 +1,14 @@
 //! `vsteer top`: the live table, or rows with `-b`.
 
 use crate::cli::Top;
-use crate::interrupt::{Interrupt, due};
+use crate::interrupt::Interrupt;
 use crate::source::{need_vms, open_host};
 use crate::text::{csv_header, print_rows};
 use std::io::IsTerminal;
 use std::time::Instant;
 use vsteer_core::model;
 use vsteer_core::{Fault, FaultKind};
+use vsteer_host::pace::{Pace, due};
 
 /// Shows.
 ///

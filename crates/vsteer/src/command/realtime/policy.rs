@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use vsteer_core::nouns::HostConfig;
 use vsteer_core::{Fault, FaultKind};
 use vsteer_host::kvm::channel::Channels;
+use vsteer_host::pace::Pace;
 use vsteer_host::realtime::{Counted, Ended, Kernel, Realtime as Scheduling, Settings, Sources, settings};
 use vsteer_host::root::Root;
 

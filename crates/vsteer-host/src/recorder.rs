@@ -1,0 +1,338 @@
+//! Records samples of a host to disk, until told to stop.
+//!
+//! One loop takes samples at even intervals, asks now and then how the host is set up, marks moments at which a trigger fires, and where
+//! asked for records by a second way of counting at the same moments. Context switches are [`SwitchRecorder`]'s, in a thread of its own.
+//! A host that keeps its own statistics (a vSphere) gives all of them at once.
+//!
+//! The loop is here and not in `vsteer-record`, because it asks a host; `vsteer-record` writes what it gets.
+//!
+//! Left out: signals and what a person reads, which the caller brings as a [`Pace`] and a closure.
+
+use crate::backend::Host;
+use crate::pace::{Pace, due};
+use crate::switches::SwitchRecorder;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::{Duration, Instant};
+use vsteer_core::nouns::{Batch, Collector, HostConfig, QuotaClocks, Tid};
+use vsteer_core::trigger::{Mark, Trigger, Watch};
+use vsteer_core::{Fault, FaultKind};
+use vsteer_record::{EventSummary, FORMAT, Manifest, Writer};
+
+/// A batch is written at least this often: so much is lost by a crash.
+const INTERVAL_MAX: Duration = Duration::from_secs(60);
+/// What the kernel does for programs that were just attached (code patched on every pCPU, memory of the verifier freed late)
+/// shows in what is measured for some tenths of a second: nothing is, so long.
+const SETTLE: Duration = Duration::from_secs(1);
+/// The configuration is asked for this often. The manager answers slowly beside a sample.
+const CONFIG_EVERY: Duration = Duration::from_secs(10);
+/// The part of a ring that samples may take where switches are recorded, which are many times as large.
+const SAMPLES_OF_RING: u64 = 8;
+
+/// What is to be recorded.
+pub struct Asked<'a> {
+    /// The folder to make.
+    pub output: &'a Path,
+    /// The folder to make for the second way of counting.
+    pub second: Option<&'a Path>,
+    /// Between two samples.
+    pub interval: Duration,
+    /// For how long; `None`: until asked to stop.
+    pub length: Option<Duration>,
+    /// Keep about the newest so many bytes.
+    pub ring: Option<u64>,
+    /// Context switches too.
+    pub events: bool,
+    /// What marks a moment, over which window, and how long one that fired is silent.
+    pub triggers: &'a [Trigger],
+    /// The window.
+    pub trigger_window: Duration,
+    /// How long.
+    pub trigger_quiet: Duration,
+}
+
+/// What is told on the way.
+pub enum Heard<'a> {
+    /// So much is recorded, of so much.
+    Progress(Duration, Duration),
+    /// A trigger fired.
+    Mark(&'a Mark),
+    /// The configuration cannot be read now. It is recorded as it was, and this is told once.
+    OldConfig(&'a Fault),
+}
+
+/// What was recorded.
+#[derive(Debug)]
+pub enum Recorded {
+    /// What the host itself had kept.
+    Past {
+        /// Samples.
+        batches: usize,
+        /// From the first to the last.
+        seconds: f64,
+        /// How they were taken.
+        collector: Collector,
+    },
+    /// Samples that were waited for.
+    Live {
+        /// Samples.
+        batches: u64,
+        /// From the first to the last.
+        seconds: f64,
+        /// How they were taken.
+        collector: Collector,
+        /// Switches that the kernel did not report; `None` without eBPF.
+        unseen: Option<u64>,
+        /// The recorded switches.
+        events: Option<EventSummary>,
+        /// Moments that were marked.
+        marks: u64,
+    },
+}
+
+/// Can this host count in as many ways as are asked for?
+///
+/// # Errors
+/// `Usage` where it has no second way.
+pub fn check(host: &dyn Host, asked: &Asked<'_>) -> Result<(), Fault> {
+    if asked.second.is_some() && !host.has_second() {
+        return Err(Fault::new(FaultKind::Usage, "this host has no second way of counting")
+            .way_out("leave out --second"));
+    }
+    Ok(())
+}
+
+/// Records `host`, which is set up as `config` says.
+///
+/// # Errors
+/// As [`Host::sample_both`] and [`Writer::append`]; `Usage` for a trigger on what this host does not measure. What was written
+/// before a full disk stays readable.
+pub fn record(
+    host: Box<dyn Host>,
+    config: HostConfig,
+    asked: &Asked<'_>,
+    pace: &dyn Pace,
+    hear: &mut dyn FnMut(Heard<'_>),
+) -> Result<Recorded, Fault> {
+    let mut recorder = Recorder::begin(host, config, asked)?;
+    if recorder.host.observer().is_some() {
+        pace.sleep_until(Instant::now() + SETTLE);
+    }
+    if let Some(kept) = recorder.of_past.and_then(|length| recorder.host.past(length)).transpose()? {
+        return recorder.past(&kept);
+    }
+    recorder.first()?;
+    let begin = Instant::now();
+    let recorded = recorder.until_stopped(begin, pace, hear);
+    recorder.end(recorded, begin)
+}
+
+/// What is recorded now.
+struct Recorder<'a> {
+    asked: &'a Asked<'a>,
+    host: Box<dyn Host>,
+    config: HostConfig,
+    /// Asked once: they stay as they are.
+    quota_clocks: BTreeMap<Tid, QuotaClocks>,
+    manifest: Manifest,
+    /// How much of the past to take, where the host keeps statistics itself.
+    of_past: Option<Duration>,
+    watch: Watch,
+    writer: Writer,
+    second: Option<Writer>,
+    switches: Option<SwitchRecorder>,
+    newest_ns: u64,
+    batches: u64,
+    marks: u64,
+    /// Is the configuration an old one, since it cannot be read now?
+    is_old: bool,
+}
+
+impl<'a> Recorder<'a> {
+    /// Makes the folder, and begins to record switches where that is asked for.
+    fn begin(
+        mut host: Box<dyn Host>,
+        config: HostConfig,
+        asked: &'a Asked<'a>,
+    ) -> Result<Recorder<'a>, Fault> {
+        let quota_clocks = host.observer().filter(|_| asked.events);
+        let quota_clocks = quota_clocks.map(|o| o.quota_clocks()).transpose()?.unwrap_or_default();
+        let config = with_clocks(config, &quota_clocks);
+        // Not kept: it tells the host's clocks, and whatever is slow the first time is done.
+        let (begun, _) = host.sample_both(asked.second.is_some())?;
+        let manifest = Manifest {
+            format: FORMAT,
+            vsteer: env!("CARGO_PKG_VERSION").to_owned(),
+            hostname: config.hostname.clone(),
+            fingerprint: config.fingerprint(),
+            mono_ns: begun.mono_ns,
+            unix_ns: begun.unix_ns,
+            collector: host.collector(),
+        };
+        asked.triggers.iter().try_for_each(|t| t.measurable(&manifest.collector))?;
+        let of_past = host.length_of_past(asked.length)?;
+        let ns = |d: Duration| d.as_nanos() as u64;
+        let watch = Watch::new(asked.triggers.to_vec(), ns(asked.trigger_window), ns(asked.trigger_quiet));
+        let ring = asked.ring.map(|r| samples_part(r, asked.events));
+        let writer = Writer::create(asked.output, &manifest, &config, ring)?;
+        let switches = match host.observer().filter(|_| asked.events) {
+            Some(observer) => {
+                let ring = asked.ring.map(|r| r - samples_part(r, true));
+                Some(SwitchRecorder::start(observer, asked.output, ring, &config)?)
+            }
+            None => None,
+        };
+        Ok(Recorder {
+            asked,
+            host,
+            config,
+            quota_clocks,
+            manifest,
+            of_past,
+            watch,
+            writer,
+            second: None,
+            switches,
+            newest_ns: 0,
+            batches: 0,
+            marks: 0,
+            is_old: false,
+        })
+    }
+
+    /// What the host kept, and nothing more.
+    fn past(mut self, kept: &[Batch]) -> Result<Recorded, Fault> {
+        kept.iter().try_for_each(|batch| self.writer.append(batch, &self.config))?;
+        self.writer.finish()?;
+        Ok(Recorded::Past {
+            batches: kept.len(),
+            seconds: seconds_of(kept),
+            collector: self.host.collector(),
+        })
+    }
+
+    /// The first sample, and the folder of the second way of counting.
+    fn first(&mut self) -> Result<(), Fault> {
+        let (first, polled) = self.host.sample_both(self.asked.second.is_some())?;
+        self.writer.append(&first, &self.config)?;
+        (self.newest_ns, self.batches) = (first.mono_ns, 1);
+        if let (Some(folder), Some(collector)) = (self.asked.second, self.host.second_collector()) {
+            let manifest = Manifest { collector, ..self.manifest.clone() };
+            self.second = Some(Writer::create(folder, &manifest, &self.config, self.asked.ring)?);
+        }
+        self.append_second(polled.as_ref())
+    }
+
+    fn append_second(&mut self, polled: Option<&Batch>) -> Result<(), Fault> {
+        match (&mut self.second, polled) {
+            (Some(writer), Some(batch)) => writer.append(batch, &self.config),
+            _ => Ok(()),
+        }
+    }
+
+    fn until_stopped(
+        &mut self,
+        begin: Instant,
+        pace: &dyn Pace,
+        hear: &mut dyn FnMut(Heard<'_>),
+    ) -> Result<(), Fault> {
+        let interval = self.asked.interval.min(INTERVAL_MAX);
+        let length = self.asked.length;
+        let (mut next, mut looked) = (begin, begin);
+        while length.is_none_or(|l| begin.elapsed() < l) {
+            next = due(next, interval);
+            hear(Heard::Progress(begin.elapsed(), length.unwrap_or(begin.elapsed() + interval)));
+            let end = length.map_or(next, |l| next.min(begin + l));
+            if pace.sleep_until(end) || self.switches.as_ref().is_some_and(SwitchRecorder::has_failed) {
+                break;
+            }
+            let (batch, polled) = self.host.sample_both(self.second.is_some())?;
+            // Who counts by itself (a vSphere) has nothing new each time.
+            if batch.mono_ns <= self.newest_ns {
+                continue;
+            }
+            self.newest_ns = batch.mono_ns;
+            if looked.elapsed() > CONFIG_EVERY {
+                looked = Instant::now();
+                self.refresh(hear);
+            }
+            self.keep(&batch, polled.as_ref(), hear)?;
+        }
+        Ok(())
+    }
+
+    /// Asks how the host is set up. One that is started anew (libvirtd, a link) tells it later: what is measured does not depend on
+    /// it.
+    fn refresh(&mut self, hear: &mut dyn FnMut(Heard<'_>)) {
+        match self.host.config() {
+            Ok(now) => {
+                self.config = with_clocks(now, &self.quota_clocks);
+                self.switches.iter().for_each(|s| s.set_config(&self.config));
+                self.is_old = false;
+            }
+            Err(why) => {
+                if !self.is_old {
+                    hear(Heard::OldConfig(&why));
+                }
+                self.is_old = true;
+            }
+        }
+    }
+
+    /// Writes a sample, and marks what it made of the triggers' window.
+    fn keep(
+        &mut self,
+        batch: &Batch,
+        polled: Option<&Batch>,
+        hear: &mut dyn FnMut(Heard<'_>),
+    ) -> Result<(), Fault> {
+        self.writer.append(batch, &self.config)?;
+        for mark in self.watch.see(batch, &self.config, &self.manifest.collector) {
+            self.writer.mark(&mark)?;
+            self.marks += 1;
+            hear(Heard::Mark(&mark));
+        }
+        self.append_second(polled)?;
+        self.batches += 1;
+        Ok(())
+    }
+
+    /// Whatever ended it, what there is is closed.
+    fn end(self, recorded: Result<(), Fault>, begin: Instant) -> Result<Recorded, Fault> {
+        let closed = self.writer.finish().and(self.second.map_or(Ok(()), Writer::finish));
+        let unseen = self.host.observer().and_then(|o| o.unseen().ok());
+        let events = match (self.switches, self.host.into_observer()) {
+            (Some(s), Some(observer)) => s.finish(observer).map(Some),
+            _ => Ok(None),
+        };
+        let events = recorded.and(closed).and(events)?;
+        Ok(Recorded::Live {
+            batches: self.batches,
+            seconds: begin.elapsed().as_secs_f64(),
+            collector: self.manifest.collector,
+            unseen,
+            events,
+            marks: self.marks,
+        })
+    }
+}
+
+fn with_clocks(mut config: HostConfig, clocks: &BTreeMap<Tid, QuotaClocks>) -> HostConfig {
+    config.scheduler.iter_mut().for_each(|s| s.quota_clocks.clone_from(clocks));
+    config
+}
+
+fn seconds_of(batches: &[Batch]) -> f64 {
+    match (batches.first(), batches.last()) {
+        (Some(a), Some(b)) => b.mono_ns.saturating_sub(a.mono_ns) as f64 / 1e9,
+        _ => 0.0,
+    }
+}
+
+/// Of a ring, what the samples may take; the rest is for switches.
+fn samples_part(ring: u64, events: bool) -> u64 {
+    if events { ring / SAMPLES_OF_RING } else { ring }
+}
+
+#[cfg(test)]
+mod tests;
