@@ -1,10 +1,11 @@
 //! What changes machines, and survives a crash while doing so: journal, apply, rollback, the watchdog of `--try`,
 //! and settings that are changed again and again for as long as
-//! somebody steers or puts VMs first.
+//! somebody keeps service levels or puts VMs first.
 
 mod apply;
 pub mod experiment;
 mod journal;
+pub mod levels;
 pub mod priority;
 mod steering;
 mod watchdog;

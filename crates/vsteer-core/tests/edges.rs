@@ -17,7 +17,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("vsteer-record", &["vsteer-core"]),
     ("vsteer-bpf", &["vsteer-core"]),
     ("vsteer-host", &["vsteer-core", "vsteer-record", "vsteer-bpf"]),
-    ("vsteer-act", &["vsteer-core", "vsteer-experiment", "vsteer-record", "vsteer-host"]),
+    ("vsteer-act", &["vsteer-core", "vsteer-sla", "vsteer-experiment", "vsteer-record", "vsteer-host"]),
     (
         "vsteer",
         &[

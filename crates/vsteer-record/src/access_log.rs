@@ -18,8 +18,10 @@ use std::borrow::Cow;
 use vsteer_core::{Fault, FaultKind};
 
 mod fit;
+mod reader;
 
 pub use fit::{checked_clock, checked_format, resolution_ns};
+pub use reader::{Reader, read};
 
 const SECOND: u64 = 1_000_000_000;
 const MS: u64 = 1_000_000;

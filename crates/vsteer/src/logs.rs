@@ -1,20 +1,10 @@
-//! Which VM's requests are in which log? `NAME=FILE`, and what stands in it.
-//!
-//! A log whose times are whole seconds says nothing of the gaps between requests: all of a second would have come at once. Then each is
-//! placed somewhere in its second, always in the same place: as requests come that do not wait for each other. How long they took is
-//! as the log says.
+//! Which VM's requests are in which log? `NAME=FILE`, as words of the command line.
 
-use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::str::FromStr;
+use vsteer_core::Fault;
 use vsteer_core::requests::Answered;
-use vsteer_core::{Fault, FaultKind};
-use vsteer_record::access_log::{Format, NAMED, Request, checked_clock, checked_format};
-
-/// Times that are not exact to this are not told apart, ns.
-const COARSE_NS: u64 = 100_000_000;
-/// Lines that are looked at to tell the format.
-const LOOKED_AT: usize = 100;
+use vsteer_record::access_log::{self, Request, checked_clock};
 
 /// A VM's log.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,100 +27,12 @@ impl FromStr for Log {
     }
 }
 
-/// A log's format, and what its requests are made of.
-#[derive(Debug, Clone)]
-pub struct Reader {
-    format: Format,
-    /// Times are exact to this only, ns: 0 for those that are exact enough.
-    coarse_ns: u64,
-    read: u64,
-}
-
-impl Reader {
-    /// Of the format that is named, or of the one that fits most of the first lines of the log.
-    ///
-    /// # Errors
-    /// As [`Format::parse`]; `BadInput` where the first lines are not of the format that is named, or of none that has a name.
-    pub fn new(named: Option<&str>, file: &Path) -> Result<Reader, Fault> {
-        let lines: Vec<Vec<u8>> = match open(file) {
-            Ok(reader) => {
-                reader.split(b'\n').map_while(Result::ok).filter(|l| !l.is_empty()).take(LOOKED_AT).collect()
-            }
-            // It may come.
-            Err(_) if named.is_some() => Vec::new(),
-            Err(fault) => return Err(fault),
-        };
-        let lines: Vec<&[u8]> = lines.iter().map(Vec::as_slice).collect();
-        let name = file.display().to_string();
-        let format = match named {
-            Some(text) => {
-                checked_format(&name, text, 1, &lines)?;
-                Format::parse(text)?
-            }
-            None => fitting(&name, &lines)?,
-        };
-        let coarse_ns = format.resolution_ns().filter(|ns| *ns >= COARSE_NS).unwrap_or(0);
-        Ok(Reader { format, coarse_ns, read: 0 })
-    }
-
-    /// The request of a line; `None` where it holds none.
-    pub fn request(&mut self, line: &[u8]) -> Option<Answered> {
-        let request = self.format.request(line)?;
-        let (began_ns, took_ns) = (request.began_ns(), request.took_ns);
-        self.read += 1;
-        // The golden ratio's multiples are spread evenly, whatever their number (Weyl).
-        let part = self.read.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
-        Some(Answered { began_ns: began_ns + ((self.coarse_ns * part) >> 32), took_ns })
-    }
-}
-
-/// The format with a name that fits most lines.
-fn fitting(name: &str, lines: &[&[u8]]) -> Result<Format, Fault> {
-    let names: Vec<&str> = NAMED.iter().map(|(name, _)| *name).chain(["json"]).collect();
-    let mut best: Option<(usize, Format)> = None;
-    for named in &names {
-        let format = Format::parse(named)?;
-        let fits = lines.iter().filter(|l| format.request(l).is_some()).count();
-        if fits > best.as_ref().map_or(0, |(most, _)| *most) {
-            best = Some((fits, format));
-        }
-    }
-    best.map(|(_, format)| format).ok_or_else(|| {
-        let first =
-            lines.first().map_or(String::new(), |l| String::from_utf8_lossy(l).chars().take(120).collect());
-        Fault::new(FaultKind::BadInput, format!("{name}: its format is not known"))
-            .because(format!("its first line is {first:?}; tried {}", names.join(", ")))
-            .way_out("give --format as the server's LogFormat or log_format has it")
-    })
-}
-
-fn open(file: &Path) -> Result<BufReader<std::fs::File>, Fault> {
-    std::fs::File::open(file)
-        .map(BufReader::new)
-        .map_err(|e| Fault::io(format!("reading {}", file.display()), &e))
-}
-
-/// All requests of a log.
+/// All requests of a log. Says on standard error how many lines hold none.
 ///
 /// # Errors
-/// As [`Reader::new`]; `BadInput` where no line holds a request. Lines that hold none are told of on standard error.
+/// As [`access_log::read`].
 pub fn read(log: &Log, named: Option<&str>) -> Result<Vec<Answered>, Fault> {
-    let mut reader = Reader::new(named, &log.file)?;
-    let (mut all, mut odd) = (Vec::new(), 0_usize);
-    for line in open(&log.file)?.split(b'\n') {
-        let line = line.map_err(|e| Fault::io(format!("reading {}", log.file.display()), &e))?;
-        match reader.request(&line) {
-            Some(r) => all.push(r),
-            None if line.is_empty() => {}
-            None => odd += 1,
-        }
-    }
-    if all.is_empty() {
-        let what = format!("{} holds no request", log.file.display());
-        return Err(Fault::new(FaultKind::BadInput, what)
-            .because(format!("{odd} lines are not of the format"))
-            .way_out("give --format as the server's LogFormat or log_format has it"));
-    }
+    let (all, odd) = access_log::read(&log.file, named)?;
     if odd > 0 {
         eprintln!("vsteer: {}: {odd} lines are not of the format and were passed over", log.file.display());
     }
@@ -151,31 +53,9 @@ pub fn of_the_time(log: &Log, requests: &[Answered], span_ns: (u64, u64)) -> Res
 mod tests {
     use super::*;
 
-    fn log(text: &str) -> (tempfile::TempDir, Log) {
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("access.log");
-        std::fs::write(&file, text).unwrap();
-        (folder, Log { vm: "web".into(), file })
-    }
-
     #[test]
-    fn formats_are_recognised_and_what_is_none_is_told() {
-        let nginx =
-            "192.168.33.1 - - [15/Oct/2019:19:41:46 +0000] \"GET / HTTP/1.1\" 200 396 \"-\" \"x\" 0.017\n";
-        let (_keep, of) = log(&nginx.repeat(200));
-        let all = read(&of, None).unwrap();
-        assert_eq!((all.len(), all[0].took_ns), (200, 17_000_000));
-        // Whole seconds: they are placed within theirs, evenly.
-        let offsets: Vec<u64> = all.iter().map(|r| (r.began_ns + r.took_ns) % 1_000_000_000).collect();
-        let early = offsets.iter().filter(|o| **o < 250_000_000).count();
-        assert!((40..=60).contains(&early), "{early} of 200 in the first quarter");
-        assert!(
-            read(&of, Some("json")).unwrap_err().to_string().contains("these lines are of the format nginx")
-        );
-        let (_keep, odd) = log("hello\n");
-        assert!(read(&odd, None).unwrap_err().to_string().contains("format is not known"));
-        let (_keep, empty) = log("");
-        assert!(read(&empty, Some("json")).unwrap_err().to_string().contains("holds no request"));
+    fn a_log_is_somebodys() {
+        assert_eq!("web=/l".parse(), Ok(Log { vm: "web".into(), file: "/l".into() }));
         assert!("web".parse::<Log>().unwrap_err().contains("NAME=FILE"));
     }
 }

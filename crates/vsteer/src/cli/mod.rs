@@ -18,7 +18,6 @@ pub use look::{Audit, Capture, Diagnose, Export, Format, Numa, Record, Replay, R
 pub use simulate::{Estimate, Headroom, Simulate};
 pub use source::{Login, Source, Window};
 pub use steer::{Realtime, RealtimeBy, RealtimeRun, RealtimeSource, RealtimeWhat, Steer};
-pub use words::duration;
 
 use clap::{Parser, Subcommand};
 use std::path::PathBuf;

@@ -28,6 +28,7 @@ use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use vsteer_core::span::duration;
 use vsteer_core::{CpuSet, Fault, FaultKind};
 use vsteer_sla::control::Level;
 use vsteer_sla::hold::Promise;
@@ -131,11 +132,8 @@ impl Sla {
         let bad = |what: String| Fault::new(FaultKind::BadInput, what);
         let text: Text =
             toml::from_str(text).map_err(|e| bad("these are no service levels".to_owned()).because(e))?;
-        let period = text
-            .period
-            .as_deref()
-            .map_or(Ok(PERIOD), crate::cli::duration)
-            .map_err(|e| bad(format!("period: {e}")))?;
+        let period =
+            text.period.as_deref().map_or(Ok(PERIOD), duration).map_err(|e| bad(format!("period: {e}")))?;
         if period < PERIOD_LEAST {
             return Err(bad(format!("period: {} ms is too short to see anything", period.as_millis()))
                 .way_out("use 10s or more"));
@@ -164,9 +162,8 @@ impl Sla {
                     .way_out("each VM needs a log or a histogram of its own requests"));
             }
             let time = |key: &str, text: &Option<String>| -> Result<Option<f64>, Fault> {
-                let read = |t: &String| {
-                    crate::cli::duration(t).map(|d| d.as_secs_f64()).map_err(|e| bad(format!("{key}: {e}")))
-                };
+                let read =
+                    |t: &String| duration(t).map(|d| d.as_secs_f64()).map_err(|e| bad(format!("{key}: {e}")));
                 text.as_ref().map(read).transpose()
             };
             let level =

@@ -8,14 +8,14 @@
 //! [`WAITS`] periods is not waited for: steering goes on without it, as with a VM that is not there, and what its counters say when it comes back is
 //! looked at from then on.
 
-use crate::logs;
-use crate::sla::Source;
+use super::file::Source;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use vsteer_core::requests::Answered;
 use vsteer_core::{Fault, FaultKind};
 use vsteer_host::follow::Follower;
 use vsteer_host::scrape::{LIMIT, Place};
+use vsteer_record::access_log::Reader;
 use vsteer_record::prometheus::{Histogram, Scrape};
 use vsteer_sla::histogram::{self, Lots};
 
@@ -46,7 +46,7 @@ enum By {
 #[derive(Debug)]
 struct Followed {
     follower: Follower,
-    reader: Option<logs::Reader>,
+    reader: Option<Reader>,
     named: Option<String>,
     file: PathBuf,
     odd: usize,
@@ -203,7 +203,7 @@ impl Followed {
     fn new(file: &Path, format: Option<&str>) -> Result<Followed, Fault> {
         // A log that is not there yet has no format yet, either.
         let there = file.metadata().is_ok_and(|m| m.len() > 0);
-        let reader = (there || format.is_some()).then(|| logs::Reader::new(format, file)).transpose()?;
+        let reader = (there || format.is_some()).then(|| Reader::new(format, file)).transpose()?;
         let (named, file) = (format.map(str::to_owned), file.to_owned());
         Ok(Followed { follower: Follower::new(&file, true)?, reader, named, file, odd: 0 })
     }
@@ -211,7 +211,7 @@ impl Followed {
     /// Reads what was written since.
     fn poll(&mut self, ended: &mut Vec<Answered>) -> Result<(), Fault> {
         if self.reader.is_none() && self.file.metadata().is_ok_and(|m| m.len() > 0) {
-            self.reader = Some(logs::Reader::new(self.named.as_deref(), &self.file)?);
+            self.reader = Some(Reader::new(self.named.as_deref(), &self.file)?);
         }
         let Some(reader) = &mut self.reader else { return Ok(()) };
         let odd = &mut self.odd;

@@ -1,0 +1,86 @@
+//! Which hosts may a VM go to, where no weights hold all levels? A plan for that, as a file.
+//!
+//! Every period each of the hosts that the levels name is asked what it has left ([`vsteer_host::kvm::elsewhere`]).
+//! [`vsteer_sla::moving`] says who goes where. Nothing is moved by this: a plan is for a person to read, and for `vsteer apply`.
+
+use super::file::OtherHost;
+use crate::journal::journal_folder;
+use std::path::PathBuf;
+use vsteer_core::Fault;
+use vsteer_core::nouns::HostConfig;
+use vsteer_core::plan::Plan;
+use vsteer_core::setting::Change;
+use vsteer_host::kvm::elsewhere::{Elsewhere, Left};
+use vsteer_sla::control::Candidate;
+use vsteer_sla::fit::Room;
+use vsteer_sla::hold::{Outcome, Promise};
+use vsteer_sla::moving::{There, plan};
+
+/// The hosts that a VM may be moved to.
+pub(super) struct Hosts {
+    all: Vec<(Elsewhere, Option<Left>)>,
+    /// The last plan that was made, and its file: it is made again only when it would be another.
+    planned: Option<(String, Vec<Change>, PathBuf)>,
+}
+
+impl Hosts {
+    /// Nothing is asked yet.
+    pub fn new(hosts: &[OtherHost]) -> Hosts {
+        let all = hosts.iter().map(|h| (Elsewhere::new(&h.connect, h.cpus.clone()), None)).collect();
+        Hosts { all, planned: None }
+    }
+
+    /// Are there none?
+    pub fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    /// Asks each what it has left since the last look; one that does not answer is noted and left out.
+    pub fn look(&mut self, notes: &mut Vec<String>) {
+        for (host, left) in &mut self.all {
+            *left = host.look().unwrap_or_else(|fault| {
+                notes.push(format!("the host at {} is left out: {fault}", host.uri()));
+                None
+            });
+        }
+    }
+
+    /// The file of a plan that moves the first of these candidates that fits somewhere.
+    ///
+    /// # Errors
+    /// As [`plan`]; as writing the file.
+    pub fn plan(
+        &mut self,
+        config: &HostConfig,
+        promises: &[Promise],
+        outcome: &Outcome,
+        candidates: &[Candidate],
+    ) -> Result<PathBuf, Fault> {
+        let there = |(host, left): &(Elsewhere, Option<Left>)| {
+            let Left { idle_pcpus, free_bytes } = (*left)?;
+            let room = Room { host: host.uri().to_owned(), idle_pcpus, free_bytes };
+            Some(There { room, cpus: host.cpus().cloned() })
+        };
+        let hosts: Vec<There> = self.all.iter().filter_map(there).collect();
+        let plan = plan(config, promises, outcome, candidates, &hosts)?;
+        let changes: Vec<Change> = plan.steps.iter().map(|s| s.change.clone()).collect();
+        if let Some((of, same, file)) = &self.planned
+            && (of, same) == (&plan.fingerprint, &changes)
+        {
+            return Ok(file.clone());
+        }
+        let file = written(&plan)?;
+        self.planned = Some((plan.fingerprint, changes, file.clone()));
+        Ok(file)
+    }
+}
+
+fn written(plan: &Plan) -> Result<PathBuf, Fault> {
+    let folder = journal_folder().with_file_name("plans");
+    let file = folder.join(format!("{}.json", plan.id));
+    let text = serde_json::to_vec_pretty(plan).expect("a plan is plain data");
+    std::fs::create_dir_all(&folder)
+        .and_then(|()| std::fs::write(&file, text))
+        .map_err(|e| Fault::io(format!("writing {}", file.display()), &e))?;
+    Ok(file)
+}
