@@ -88,11 +88,25 @@ impl Log {
         &self.events
     }
 
-    /// The experiment that was begun.
+    /// The experiment that was begun, if one was.
     pub fn experiment(&self) -> Option<&Experiment> {
         self.events.iter().find_map(|e| match e {
             Event::Begun { experiment, .. } => Some(&**experiment),
             _ => None,
+        })
+    }
+
+    /// The experiment that was begun.
+    ///
+    /// # Errors
+    /// `NothingThere` where none was.
+    pub fn begun(&self) -> Result<&Experiment, Fault> {
+        self.experiment().ok_or_else(|| {
+            Fault::new(
+                FaultKind::NothingThere,
+                format!("{} holds an experiment that never began", self.folder().display()),
+            )
+            .way_out("remove the folder and run it")
         })
     }
 

@@ -19,10 +19,12 @@ pub mod log;
 mod observing;
 mod one_run;
 mod settings;
+mod winner;
 
 pub use log::{FILE, Log};
 pub use observing::{Observing, Open};
 pub use settings::can_be_put_back;
+pub use winner::Winners;
 
 use crate::journal::Journal;
 use crate::watchdog::unix_ns;

@@ -1,7 +1,6 @@
 //! `vsteer experiment`: run, resume, report, unit.
 
 mod unit;
-mod winner;
 
 use crate::cli::{Experiment as Arguments, ExperimentWhat, Source};
 use crate::experiment::{document, study, text};
@@ -12,7 +11,7 @@ use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use vsteer_act::experiment::{
-    Ended, LINK_WITHIN, Log, Means, Observing, Told, can_be_put_back, carry_on, file, meters_tell,
+    Ended, LINK_WITHIN, Log, Means, Observing, Told, Winners, can_be_put_back, carry_on, file, meters_tell,
 };
 use vsteer_act::journal_folder;
 use vsteer_core::nouns::HostConfig;
@@ -33,7 +32,7 @@ pub fn run(a: &Arguments, json: bool) -> Result<(), Fault> {
         ExperimentWhat::Resume { folder, yes } => resume(folder, *yes, json),
         ExperimentWhat::Report { folder, published, markdown, output, plan } => match folder {
             Some(folder) if !published => {
-                plan.as_deref().map_or(Ok(()), |plan| winner::write(folder, plan))?;
+                plan.as_deref().map_or(Ok(()), |plan| write_plan(folder, plan))?;
                 report(folder, *markdown, output.as_deref(), json)
             }
             _ => study::report(*markdown, output.as_deref(), json),
@@ -169,11 +168,11 @@ fn lay_out(experiment: &Experiment, folder: &Path, json: bool) -> Result<(), Fau
 fn resume(folder: &Path, yes: bool, json: bool) -> Result<(), Fault> {
     if yes {
         let log = Log::open(folder)?;
-        let experiment = begun(&log)?.clone();
+        let experiment = log.begun()?.clone();
         return carry(&experiment, log, json);
     }
     let log = Log::read(folder)?;
-    let experiment = begun(&log)?;
+    let experiment = log.begun()?;
     let laid = experiment.laid()?;
     let progress = Progress::new(experiment, &laid, log.events());
     let next = match progress.next() {
@@ -199,16 +198,6 @@ fn resume(folder: &Path, yes: bool, json: bool) -> Result<(), Fault> {
         println!("nothing was done. Go on: --yes");
     }
     Ok(())
-}
-
-fn begun(log: &Log) -> Result<&Experiment, Fault> {
-    log.experiment().ok_or_else(|| {
-        Fault::new(
-            FaultKind::NothingThere,
-            format!("{} holds an experiment that never began", log.folder().display()),
-        )
-        .way_out("remove the folder and run it")
-    })
 }
 
 fn carry(experiment: &Experiment, mut log: Log, json: bool) -> Result<(), Fault> {
@@ -283,7 +272,7 @@ fn carry(experiment: &Experiment, mut log: Log, json: bool) -> Result<(), Fault>
 
 fn report(folder: &Path, markdown: bool, output: Option<&Path>, json: bool) -> Result<(), Fault> {
     let log = Log::read(folder)?;
-    let experiment = begun(&log)?;
+    let experiment = log.begun()?;
     let laid = experiment.laid()?;
     let answers = answer(experiment, &laid, log.events());
     if json && output.is_none() {
@@ -291,4 +280,15 @@ fn report(folder: &Path, markdown: bool, output: Option<&Path>, json: bool) -> R
         return Ok(());
     }
     text::put(&document::of(experiment, &laid, &log, &answers), markdown, output, json)
+}
+
+/// Writes a plan of what was better.
+fn write_plan(folder: &Path, file: &Path) -> Result<(), Fault> {
+    let better = Winners::of(&Log::read(folder)?)?;
+    better.notes().iter().for_each(|line| eprintln!("vsteer: {line}"));
+    let plan = better.plan(host)?;
+    let text = serde_json::to_string_pretty(&plan).expect("a plan is plain data");
+    std::fs::write(file, text).map_err(|e| Fault::io(format!("writing {}", file.display()), &e))?;
+    eprintln!("vsteer: wrote {}: vsteer apply {0}", file.display());
+    Ok(())
 }

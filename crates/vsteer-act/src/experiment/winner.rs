@@ -10,12 +10,10 @@
 //!
 //! Left out: what switches mitigations off and does not say so, by its name, its commands or its levels (a profile of tuned's).
 
-use super::{begun, host};
+use super::log::Log;
 use std::collections::BTreeMap;
-use std::path::Path;
-use vsteer_act::experiment::Log;
 use vsteer_core::forecast::Forecast;
-use vsteer_core::nouns::VmId;
+use vsteer_core::nouns::{HostConfig, VmId};
 use vsteer_core::plan::Plan;
 use vsteer_core::setting;
 use vsteer_core::setting::knob::{How, Knob};
@@ -85,33 +83,44 @@ struct Making<'a> {
     active: BTreeMap<On, Option<String>>,
 }
 
-/// Writes it.
-///
-/// # Errors
-/// `NothingThere` where nothing that can be planned was better; when a setting cannot be read or the file not be written.
-pub fn write(folder: &Path, file: &Path) -> Result<(), Fault> {
-    let log = Log::read(folder)?;
-    let experiment = begun(&log)?;
-    let laid = experiment.laid()?;
-    let answers = answer(experiment, &laid, log.events());
-    let Some(first) = answers.measures.first() else { return Err(nothing("nothing was measured")) };
-    let (steps, left) = Making::of(experiment, first).all()?;
-    left.iter().for_each(|line| eprintln!("vsteer: {line}"));
-    if steps.is_empty() {
-        return Err(nothing("nothing that can be planned was told to be better than what is in force"));
+/// What can be planned of an experiment.
+pub struct Winners {
+    experiment: String,
+    steps: Vec<Step>,
+    left: Vec<String>,
+}
+
+impl Winners {
+    /// Of what an experiment's log says, against what is in force now.
+    ///
+    /// # Errors
+    /// `NothingThere` where nothing was measured; when a setting cannot be read.
+    pub fn of(log: &Log) -> Result<Winners, Fault> {
+        let experiment = log.begun()?;
+        let laid = experiment.laid()?;
+        let answers = answer(experiment, &laid, log.events());
+        let Some(first) = answers.measures.first() else { return Err(nothing("nothing was measured")) };
+        let (steps, left) = Making::of(experiment, first).all()?;
+        Ok(Winners { experiment: experiment.name.clone(), steps, left })
     }
-    let none = Forecast { method: format!("experiment {}", experiment.name), vms: Vec::new() };
-    let plan = Plan::new(
-        host()?,
-        format!("what was better in experiment {}", experiment.name),
-        steps,
-        Scope::Live,
-        none,
-    );
-    let text = serde_json::to_string_pretty(&plan).expect("a plan is plain data");
-    std::fs::write(file, text).map_err(|e| Fault::io(format!("writing {}", file.display()), &e))?;
-    eprintln!("vsteer: wrote {}: vsteer apply {0}", file.display());
-    Ok(())
+
+    /// What is told instead of planned, or beside the plan.
+    pub fn notes(&self) -> &[String] {
+        &self.left
+    }
+
+    /// The plan, for the host that `host` opens.
+    ///
+    /// # Errors
+    /// `NothingThere` where nothing that can be planned was better; as `host`.
+    pub fn plan(self, host: impl FnOnce() -> Result<HostConfig, Fault>) -> Result<Plan, Fault> {
+        if self.steps.is_empty() {
+            return Err(nothing("nothing that can be planned was told to be better than what is in force"));
+        }
+        let none = Forecast { method: format!("experiment {}", self.experiment), vms: Vec::new() };
+        let title = format!("what was better in experiment {}", self.experiment);
+        Ok(Plan::new(host()?, title, self.steps, Scope::Live, none))
+    }
 }
 
 impl<'a> Making<'a> {
