@@ -48,13 +48,10 @@ pub fn keep(
     keeping.follow(&config)?;
     desk.ready();
     if let Some(warm_up) = a.warm_up {
-        keeping.scheduling.count(false)?;
-        interrupt.sleep_until(Instant::now() + warm_up);
-        keeping.follow(&host.config()?)?;
-        interrupt.sleep_until(Instant::now() + LOOK_EVERY);
-        keeping.scheduling.count(true)?;
+        keeping.warm_up(warm_up, interrupt, &mut host)?;
     }
-    keeping.serve(interrupt, &mut host, &desk)?;
+    keeping.begin = Instant::now();
+    keeping.until_ended(interrupt, &mut host, &desk)?;
     // What this does from here on costs who is measured.
     keeping.scheduling.count(false)?;
     keeping.scheduling.ended()?.map_or(Ok(()), |ended| Err(fault(ended)))?;
@@ -83,9 +80,17 @@ struct Keeping<'a> {
 }
 
 impl Keeping<'_> {
-    /// Schedules until its time is over or it is interrupted.
-    fn serve(&mut self, interrupt: &Interrupt, host: &mut Opened, desk: &Desk) -> Result<(), Fault> {
-        self.begin = Instant::now();
+    /// Schedules, and counts nothing yet.
+    fn warm_up(&mut self, length: Duration, interrupt: &Interrupt, host: &mut Opened) -> Result<(), Fault> {
+        self.scheduling.count(false)?;
+        interrupt.sleep_until(Instant::now() + length);
+        self.follow(&host.config()?)?;
+        interrupt.sleep_until(Instant::now() + LOOK_EVERY);
+        self.scheduling.count(true)
+    }
+
+    /// Follows VMs that come and go, and answers who asks, until interrupted or for as long as was asked for.
+    fn until_ended(&mut self, interrupt: &Interrupt, host: &mut Opened, desk: &Desk) -> Result<(), Fault> {
         let end = self.a.length.map(|l| self.begin + l);
         // Threads of VMs that were just started may still move into their cgroups.
         let mut looks = if self.a.warm_up.is_none() { LOOKS } else { 0 };
