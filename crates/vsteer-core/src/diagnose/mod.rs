@@ -25,8 +25,10 @@ mod too_many_vcpus;
 mod weight_starved;
 
 use crate::delay;
-use crate::model::{HostModel, VmModel};
+use crate::model::{HostModel, Shares, VmModel};
 use crate::nouns::{Culprit, HostConfig, VmConfig, VmId};
+use crate::numa::flowchart::{Walk, walk};
+use crate::numa::load::Load;
 use crate::thresholds::Thresholds;
 use serde::{Deserialize, Serialize};
 
@@ -89,23 +91,32 @@ impl<'a> Context<'a> {
     }
 
     /// As the published thresholds per group want it: of all worlds where the hypervisor counts them, else of the vCPUs.
-    fn of_group(&self, vm: &VmModel, of: impl Fn(&crate::model::Shares) -> Option<f64>) -> Option<f64> {
+    fn of_group(&self, vm: &VmModel, of: impl Fn(&Shares) -> Option<f64>) -> Option<f64> {
         of(if vm.worlds.is_some() { &vm.group } else { &vm.vcpus })
+    }
+
+    /// What the published flowchart asks first of a VM, its ready time and its co-stop, with the paper's two thresholds: both per group.
+    fn of_paper(&self, vm: &VmModel) -> [(&'static str, Option<f64>, f64); 2] {
+        let t = &self.thresholds;
+        [
+            ("ready per VM group (J. Park 2022)", self.of_group(vm, waited), t.ready_group),
+            ("co-stop per VM group (J. Park 2022)", self.of_group(vm, |s| s.costop), t.costop_group),
+        ]
     }
 
     /// Which thresholds a VM exceeds, as evidence that says which set each is of: per vCPU, and per group.
     pub fn exceeded(&self, vm: &VmModel) -> Vec<Evidence> {
         let t = &self.thresholds;
-        let waited = |s: &crate::model::Shares| s.ready.or(s.wait);
         let counted = vm.vcpu_threads().next().is_some();
         let sleeper = counted && delay::is_sleeper(vm, t);
         let sleeper_waits = delay::waits_per_vcpu(vm).filter(|_| sleeper);
+        let [ready_group, costop_group] = self.of_paper(vm);
         let checks = [
             ("ready per vCPU (public level, warning)", vm.per_vcpu(waited), t.ready_per_vcpu),
             ("ready per vCPU of a VM that mostly sleeps", sleeper_waits, t.ready_sleeper),
-            ("ready per VM group (J. Park 2022)", self.of_group(vm, waited), t.ready_group),
+            ready_group,
             ("co-stop per vCPU (public level, warning)", vm.per_vcpu(|s| s.costop), t.costop_per_vcpu),
-            ("co-stop per VM group (J. Park 2022)", self.of_group(vm, |s| s.costop), t.costop_group),
+            costop_group,
         ];
         let late = vm.wake_latency.filter(|_| delay::wakes_late(vm, t));
         let late =
@@ -119,6 +130,16 @@ impl<'a> Context<'a> {
     /// Does this VM wait more than the thresholds allow?
     pub fn waits(&self, vm: &VmModel) -> bool {
         !self.exceeded(vm).is_empty()
+    }
+
+    /// Does this VM wait by the letter of the published flowchart? Its thresholds are those of a group alone.
+    pub fn waits_by_the_paper(&self, vm: &VmModel) -> bool {
+        self.of_paper(vm).into_iter().any(|(_, is, most)| is.is_some_and(|is| is > most))
+    }
+
+    /// The published flowchart, by the letter, of every VM.
+    pub fn flowchart(&self, load: &Load) -> Vec<Walk> {
+        walk(load, &|g| self.model.vm(&g.vm).is_some_and(|vm| self.waits_by_the_paper(vm)))
     }
 
     /// The name of a VM, for people.
@@ -137,6 +158,11 @@ impl<'a> Context<'a> {
             Culprit::Unattributed => "unknown".to_owned(),
         }
     }
+}
+
+/// Ready; with limited where the two cannot be told apart.
+fn waited(s: &Shares) -> Option<f64> {
+    s.ready.or(s.wait)
 }
 
 /// A value in percent.

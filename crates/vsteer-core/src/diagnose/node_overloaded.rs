@@ -1,7 +1,8 @@
 //! Does a NUMA node carry more vCPUs than it has cores, while its VMs wait?
 //!
 //! Found as the flowchart of J. Park 2022 (doi:10.6109/jkiice.2022.26.10.1432) finds it: (1) ready or co-stop above a threshold,
-//! (2) more vCPUs on the VM's node than the node has cores. Where that flowchart then ends, by the letter, is told as evidence;
+//! any of vsteer's, (2) more vCPUs on the VM's node than the node has cores. Where that flowchart then ends, by the letter and by the
+//! paper's own thresholds, is told as evidence;
 //! what to do is said by the project's own rule ([`crate::numa::moves`]), which weighs what VMs want, all of them at once. On
 //! hosts of one node there is nowhere to go and the rule is silent: `pcpus_overloaded` and `overcommitted` say what there is to say.
 //!
@@ -11,7 +12,7 @@
 
 use super::{Context, Evidence, Finding, Rule, count};
 use crate::model::VmModel;
-use crate::numa::flowchart::{End, Walk, walk};
+use crate::numa::flowchart::{End, Walk};
 use crate::numa::load::Load;
 use crate::numa::moves::{Mend, Move, mend};
 
@@ -95,7 +96,7 @@ fn check(c: &Context<'_>) -> Vec<Finding> {
         return Vec::new();
     }
     let homes = load.homes();
-    let walks = walk(&load, &|g| c.model.vm(&g.vm).is_some_and(|m| c.waits(m)));
+    let walks = c.flowchart(&load);
     let of_node = |n: usize| -> Option<Finding> {
         let (node, wanted) = (&load.nodes[n], load.wanted(n, &homes));
         if wanted.vcpus <= node.cores {

@@ -2,7 +2,7 @@
 //! advises.
 //!
 //! J. Park 2022 (doi:10.6109/jkiice.2022.26.10.1432):
-//! 1. Is co-stop or ready above its threshold? No: nothing to do.
+//! 1. Is co-stop or ready of the VM's group above its threshold (5 %, 10 %)? No: nothing to do.
 //! 2. Are more vCPUs scheduled on the VM's local node than it has schedulable cores? No: look for another cause.
 //! 3. Has some other node enough idle CPUs for this VM? Yes: migrate it there and set its node affinity.
 //! 4. No: scheduling cannot fix it. Reduce the total of vCPUs, or upgrade the server's CPUs.

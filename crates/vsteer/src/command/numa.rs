@@ -8,7 +8,6 @@ use crate::{source, text};
 use vsteer_core::diagnose::Context;
 use vsteer_core::model::HostModel;
 use vsteer_core::nouns::{HostConfig, VmConfig, VmId};
-use vsteer_core::numa::flowchart::walk;
 use vsteer_core::numa::load::Load;
 use vsteer_core::numa::moves::mend;
 use vsteer_core::numa::vnuma::{HostShape, NodeShape, Version, VmShape, answer};
@@ -96,7 +95,7 @@ fn nodes(config: &HostConfig, model: &HostModel) -> Nodes {
     Nodes {
         nodes: (0..load.nodes.len()).map(of).collect(),
         bunching: load.bunching,
-        flowchart: walk(&load, &|g| model.vm(&g.vm).is_some_and(|m| context.waits(m))),
+        flowchart: context.flowchart(&load),
         mend: mend(&load),
         vms: load.guests.iter().map(|g| g.name.clone()).collect(),
     }
