@@ -4,6 +4,7 @@
 //! - [`flowchart`]: the determination as published (J. Park 2022), step by step, by the letter.
 //! - [`moves`]: the project's own: the fewest moves that mend every node at once, or how many vCPUs less or cores more it
 //!   takes where none do.
+//! - `observed`: shapes of a host and its VMs, as they were observed.
 //! - [`vnuma`]: how many virtual nodes and cores per socket a VM should have, and what each version of ESXi makes of it.
 //!
 //! Source: J. Park, "VDI deployment and performance analysis for multi-core-based applications", J. Korea Inst. Inf. Commun.
@@ -12,4 +13,5 @@
 pub mod flowchart;
 pub mod load;
 pub mod moves;
+mod observed;
 pub mod vnuma;

@@ -24,6 +24,8 @@
 
 use serde::{Deserialize, Serialize};
 
+/// Bytes of a GiB.
+pub const GIB: f64 = 1_073_741_824.0;
 /// GiB compare with this slack: hosts report a little less than they have.
 const SLACK_GIB: f64 = 1e-6;
 

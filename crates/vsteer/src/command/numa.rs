@@ -7,16 +7,14 @@ use crate::text::{NodeLoad, Nodes, OfVm};
 use crate::{source, text};
 use vsteer_core::diagnose::Context;
 use vsteer_core::model::HostModel;
-use vsteer_core::nouns::{HostConfig, VmConfig, VmId};
+use vsteer_core::nouns::{HostConfig, VmConfig};
 use vsteer_core::numa::load::Load;
 use vsteer_core::numa::moves::mend;
-use vsteer_core::numa::vnuma::{HostShape, NodeShape, Version, VmShape, answer};
+use vsteer_core::numa::vnuma::{GIB, HostShape, NodeShape, Version, VmShape, answer};
 use vsteer_core::thresholds::Thresholds;
 use vsteer_core::{Fault, FaultKind};
 use vsteer_host::backend::Described;
 use vsteer_host::backends;
-
-const GIB: f64 = 1_073_741_824.0;
 
 /// Says.
 ///
@@ -39,7 +37,7 @@ pub fn run(a: &Numa, json: bool) -> Result<(), Fault> {
             let load = Load::of(&stretch.config, &model);
             let of = |vm: &VmConfig| {
                 let shape = shape_of(a, vm);
-                OfVm { vm: vm.name.clone(), shape, answer: answer(&beside(&host, &load, &vm.id), &shape) }
+                OfVm { vm: vm.name.clone(), shape, answer: answer(&host.beside(&load, &vm.id), &shape) }
             };
             let vms = stretch.config.vms.iter().filter(|vm| vm.vcpu_count() > 0).map(of).collect();
             (Some(nodes(&stretch.config, &model)), host, vms)
@@ -117,12 +115,12 @@ fn described(a: &Numa, (sockets, cores): (u32, u32)) -> Result<HostShape, Fault>
         busy_cores: 0.0,
         used_gib: 0.0,
     };
-    let esxi = version(a, a.esxi.as_deref())?;
+    let esxi = version(a)?;
     Ok(HostShape { nodes: vec![node; n as usize], sockets, threads_per_core: a.threads, esxi })
 }
 
-fn version(a: &Numa, text: Option<&str>) -> Result<Option<Version>, Fault> {
-    let parsed = text.and_then(Version::parse);
+fn version(a: &Numa) -> Result<Option<Version>, Fault> {
+    let parsed = a.esxi.as_deref().and_then(Version::parse);
     match (&a.esxi, parsed) {
         (Some(said), None) => Err(Fault::new(FaultKind::Usage, format!("--esxi {said:?} is no version"))
             .way_out("such as 7.0.2 or 8.0")),
@@ -130,35 +128,10 @@ fn version(a: &Numa, text: Option<&str>) -> Result<Option<Version>, Fault> {
     }
 }
 
-/// A host that was observed.
+/// A host that was observed; the version that is said on the command line comes first.
 fn observed(a: &Numa, config: &HostConfig) -> Result<HostShape, Fault> {
-    let topology = &config.topology;
-    let nodes = topology.nodes().iter().filter(|n| !n.cpus.is_empty()).map(|n| NodeShape {
-        cores: topology.cores().iter().filter(|k| k.cpus.intersects(&n.cpus)).count() as u32,
-        memory_gib: n.memory_bytes.map(|b| b as f64 / GIB),
-        busy_cores: 0.0,
-        used_gib: 0.0,
-    });
-    let threads = topology.cores().iter().map(|k| k.cpus.len()).max().unwrap_or(1) as u32;
-    let known = config.kernel.strip_prefix("VMware ESXi ");
-    let esxi = version(a, a.esxi.as_deref().or(known))?;
-    Ok(HostShape {
-        nodes: nodes.collect(),
-        sockets: topology.packages().len().max(1) as u32,
-        threads_per_core: threads,
-        esxi,
-    })
-}
-
-/// The host with what all but one VM use of it.
-fn beside(host: &HostShape, load: &Load, vm: &VmId) -> HostShape {
-    let mut host = host.clone();
-    for (i, (shape, node)) in host.nodes.iter_mut().zip(&load.nodes).enumerate() {
-        let others = load.guests.iter().filter(|g| g.vm != *vm && g.home == Some(i));
-        shape.busy_cores = node.others + others.clone().map(|g| g.demand).sum::<f64>();
-        shape.used_gib = others.map(|g| g.memory_bytes.unwrap_or(0) as f64 / GIB).sum();
-    }
-    host
+    let seen = HostShape::of(config);
+    Ok(HostShape { esxi: version(a)?.or(seen.esxi), ..seen })
 }
 
 /// The VM that is described, and the settings that are said of all.
@@ -175,12 +148,12 @@ fn vm_shape(a: &Numa) -> VmShape {
 
 /// A VM that was observed; what is said on the command line comes first.
 fn shape_of(a: &Numa, vm: &VmConfig) -> VmShape {
-    let said = vm_shape(a);
+    let (said, seen) = (vm_shape(a), VmShape::of(vm));
     VmShape {
-        vcpus: vm.vcpu_count() as u32,
-        memory_gib: vm.memory_bytes.map(|b| b as f64 / GIB),
-        cores_per_socket: a.cores_per_socket.or(vm.guest_topology.map(|t| t.cores * t.threads)),
-        hot_add: a.hot_add || vm.vsphere.as_ref().and_then(|v| v.cpu_hot_add).unwrap_or(false),
+        vcpus: seen.vcpus,
+        memory_gib: seen.memory_gib,
+        cores_per_socket: a.cores_per_socket.or(seen.cores_per_socket),
+        hot_add: a.hot_add || seen.hot_add,
         ..said
     }
 }
