@@ -17,8 +17,8 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::io::Read;
 use vsteer_core::nouns::{
-    BlameSample, Culprit, HISTOGRAM_BUCKETS, Histogram, QuotaClocks, Role, ThreadCounters, ThreadSample, Tid,
-    VmId,
+    BlameSample, Collector, Culprit, HISTOGRAM_BUCKETS, Histogram, QuotaClocks, Role, ThreadCounters,
+    ThreadSample, Tid, VmId,
 };
 use vsteer_core::{CpuSet, Fault, FaultKind};
 
@@ -92,7 +92,7 @@ pub struct Observer {
     charged: RefCell<BTreeMap<BlameKey, Charged>>,
     forgotten: RefCell<BTreeMap<u32, u64>>, // 1-based slot -> what cells that are gone held, ns
     limits: Options,
-    missing: BTreeMap<String, String>,
+    collector: Collector,
 }
 
 fn now_ns() -> u64 {
@@ -123,14 +123,18 @@ impl Observer {
             .because(format!("a recorded switch names its pCPU in 10 bits, so {EVENT_PCPUS_MAX} at most"))
             .way_out("record without --events"));
         }
-        let mut missing = BTreeMap::new();
+        let slot = <Slot as bytemuck::Zeroable>::zeroed();
+        let measured = counters(&slot, &slot.in_state, 0, true, &|_| true);
+        let mut collector =
+            Collector::new("ebpf", |c| measured.holds(c), "the eBPF observer does not count it");
         let tells_limited = kernel
             .type_by_name::<Struct<'_>>("cfs_rq")
             .is_some_and(|t| t.iter().any(|m| m.name.is_some_and(|n| n == "throttled_clock_self_time")));
         if !tells_limited {
             let why = "this kernel does not tell how long a quota holds threads (needs Linux 6.6 with CFS bandwidth)";
-            missing.insert("limited_ns".to_owned(), why.to_owned());
-            missing.insert("ready_ns".to_owned(), format!("cannot be told from limited: {why}"));
+            collector = collector
+                .without(&["limited_ns"], why)
+                .without(&["ready_ns"], &format!("cannot be told from limited: {why}"));
         }
         let (object, no_kvm) = match kvm::missing(&kernel) {
             Some(why) => (load(&limits, &kernel, pcpus, false)?, Some(why)),
@@ -144,8 +148,8 @@ impl Observer {
                 }
             },
         };
-        for (counter, why) in kvm::COUNTERS.iter().filter_map(|c| Some((c, no_kvm.as_ref()?))) {
-            missing.insert((*counter).to_owned(), why.clone());
+        if let Some(why) = no_kvm {
+            collector = collector.without(&kvm::COUNTERS, &why);
         }
 
         let mut links = Vec::new();
@@ -169,13 +173,13 @@ impl Observer {
             charged: RefCell::default(),
             forgotten: RefCell::default(),
             limits,
-            missing,
+            collector,
         })
     }
 
-    /// Counter -> why this kernel does not give it.
-    pub fn missing(&self) -> &BTreeMap<String, String> {
-        &self.missing
+    /// What is counted on this kernel, and what not, with the reasons.
+    pub fn collector(&self) -> &Collector {
+        &self.collector
     }
 
     fn map(&self, name: &str) -> impl MapCore + '_ {
@@ -281,7 +285,7 @@ impl Observer {
         let in_sets = |cpu: u32| self.sets.iter().filter(|s| s.contains(cpu)).count();
         if full || cpus.iter().any(|c| in_sets(c) >= CPU_SETS) {
             let why = "too many distinct affinity sets: idle pCPUs are not told apart for some threads";
-            self.missing.insert("blame.placement".to_owned(), why.to_owned());
+            self.collector = self.collector.clone().without(&["blame.placement"], why);
             return Ok(0);
         }
         self.sets.push(cpus.clone());
@@ -440,7 +444,7 @@ impl Observer {
                     self.charge_open_wait(slot + 1, &s, reading.mono_ns, &mut rings, &mut open)?;
                 }
             }
-            reading.threads.push(sample(w, &s, &in_state, lag_ns, open_ns, &self.missing));
+            reading.threads.push(sample(w, &s, &in_state, lag_ns, open_ns, &self.collector));
         }
         reading.blame = self
             .charges(settled, open)?
@@ -596,40 +600,48 @@ fn sample(
     in_state: &[u64],
     lag_ns: u64,
     open_ns: u64,
-    missing: &BTreeMap<String, String>,
+    collector: &Collector,
 ) -> ThreadSample {
-    let has_limited = !missing.contains_key("limited_ns");
-    let (ready, limited) = (in_state[state::READY as usize], in_state[state::LIMITED as usize]);
-    let of_kvm = |counter: &str| w.role.vcpu().is_some() && !missing.contains_key(counter);
-    let row = |h: &[u32; HISTOGRAM_BUCKETS]| Histogram::from_row(&h.map(u64::from));
     ThreadSample {
         vm: w.vm.clone(),
         role: w.role,
         tid: w.tid,
         last_cpu: Some(s.cpu),
         waiting_ns: Some(if s.state == state::READY || s.state == state::LIMITED { open_ns } else { 0 }),
-        counters: ThreadCounters {
-            run_ns: Some(in_state[state::RUNNING as usize]),
-            // Where the kernel does not tell a quota's hold, what is seen as ready holds both.
-            ready_ns: has_limited.then_some(ready),
-            limited_ns: has_limited.then_some(limited),
-            wait_ns: Some(ready + limited),
-            blocked_ns: Some(in_state[state::BLOCKED as usize]),
-            lag_ns: w.role.vcpu().map(|_| lag_ns),
-            overlap_ns: Some(s.overlap_ns),
-            switches: Some(s.switches),
-            preemptions: Some(s.preemptions),
-            wakeups: Some(s.wakeups),
-            migrations: Some(s.migrations),
-            wake_latency: Some(row(&s.wake_latency)),
-            ready_spell: Some(row(&s.ready_spell)),
-            exit_ns: of_kvm("exit_ns").then_some(s.exit_ns),
-            halt_poll_ns: of_kvm("halt_poll_ns").then_some(s.halt_poll_ns),
-            // Linux has neither co-stop nor kernel work that is charged to a sleeping thread.
-            costop_ns: None,
-            system_ns: None,
-            used_ns: None,
-        },
+        counters: counters(s, in_state, lag_ns, w.role.vcpu().is_some(), &|c| collector.measures(c)),
+    }
+}
+
+/// What is counted of a thread, as far as this kernel `measures` it.
+fn counters(
+    s: &Slot,
+    in_state: &[u64],
+    lag_ns: u64,
+    is_vcpu: bool,
+    measures: &dyn Fn(&str) -> bool,
+) -> ThreadCounters {
+    let has_limited = measures("limited_ns");
+    let (ready, limited) = (in_state[state::READY as usize], in_state[state::LIMITED as usize]);
+    let of_kvm = |counter: &str| is_vcpu && measures(counter);
+    let row = |h: &[u32; HISTOGRAM_BUCKETS]| Histogram::from_row(&h.map(u64::from));
+    ThreadCounters {
+        run_ns: Some(in_state[state::RUNNING as usize]),
+        // Where the kernel does not tell a quota's hold, what is seen as ready holds both.
+        ready_ns: has_limited.then_some(ready),
+        limited_ns: has_limited.then_some(limited),
+        wait_ns: Some(ready + limited),
+        blocked_ns: Some(in_state[state::BLOCKED as usize]),
+        lag_ns: is_vcpu.then_some(lag_ns),
+        overlap_ns: Some(s.overlap_ns),
+        switches: Some(s.switches),
+        preemptions: Some(s.preemptions),
+        wakeups: Some(s.wakeups),
+        migrations: Some(s.migrations),
+        wake_latency: Some(row(&s.wake_latency)),
+        ready_spell: Some(row(&s.ready_spell)),
+        exit_ns: of_kvm("exit_ns").then_some(s.exit_ns),
+        halt_poll_ns: of_kvm("halt_poll_ns").then_some(s.halt_poll_ns),
+        ..ThreadCounters::default()
     }
 }
 

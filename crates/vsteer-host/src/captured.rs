@@ -78,7 +78,7 @@ pub fn look(inventory: &mut Inventory) -> Result<Look, Fault> {
             };
             counts |= reading.switches > 0;
             let vm = inventory.vms[*i].id.clone();
-            let counters = counters(reading);
+            let counters = schedstat::counters(reading);
             samples.push(ThreadSample {
                 vm,
                 role: t.role,
@@ -106,15 +106,6 @@ pub fn look(inventory: &mut Inventory) -> Result<Look, Fault> {
         ..Batch::default()
     };
     Ok(Look { config, batch, counts })
-}
-
-fn counters(reading: Reading) -> ThreadCounters {
-    ThreadCounters {
-        run_ns: Some(reading.run_ns),
-        wait_ns: Some(reading.wait_ns),
-        switches: Some(reading.switches),
-        ..ThreadCounters::default()
-    }
 }
 
 fn vm_samples(inventory: &Inventory, config: &HostConfig) -> Vec<VmSample> {
@@ -181,7 +172,7 @@ impl CapturedHost {
 
 /// The polling collector's, which cannot be replaced by eBPF here.
 fn collector(counts: bool) -> Collector {
-    let mut collector = schedstat::collector(counts);
+    let mut collector = schedstat::collector(counts, Reading::default());
     for why in collector.missing.values_mut() {
         *why = why
             .replace("use --collector ebpf", "a captured host does not hold it, record on the host itself");

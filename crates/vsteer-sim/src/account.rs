@@ -12,7 +12,7 @@ use serde::Serialize;
 use vsteer_core::nouns::{HISTOGRAM_BUCKETS, Histogram};
 
 /// A vCPU's counts; `ns` by [`State`](super::state::State), up to now.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Account {
     /// Time in each state, ns, indexed by `State as usize`.
     pub ns: [u64; STATES],

@@ -5,11 +5,11 @@
 //!
 //! Left out, and named in [`collector`]: what the simulator has no notion of (interrupts, exits, halt polling).
 
+use super::account::Account;
 use super::ids::vm_id;
 use super::sched::Simulation;
 use super::setup::{Pcpu, Setup, Vcpu, VcpuFacts};
 use crate::state::State;
-use std::collections::BTreeMap;
 use vsteer_core::nouns::{
     Batch, BlameSample, CgroupLayout, Collector, CpuWeight, HostConfig, Limits, Manager, PcpuSample, Quota,
     Role, ThreadCounters, ThreadSample, Tid, VmConfig, VmSample, VmThread,
@@ -83,17 +83,37 @@ pub fn config(setup: &Setup, policy: &str, default_weight: u32) -> HostConfig {
 
 /// What the simulator measures, and what it has no notion of. `blamed`: was it watched by a [`Blame`](super::blame::Blame)?
 pub fn collector(blamed: bool) -> Collector {
-    let no = |what: &str, why: &str| (what.to_owned(), why.to_owned());
-    let mut missing: BTreeMap<String, String> = [
-        no("overlap_ns", "the simulator has no interrupts that take time"),
-        no("exit_ns", "the simulator has no exits"),
-        no("halt_poll_ns", "the simulator does not poll"),
-    ]
-    .into();
-    if !blamed {
-        missing.extend([no("blame", "this simulation did not record who ran while another waited")]);
+    let measured = counters(Account::default());
+    let collector = Collector::new("simulator", |c| measured.holds(c), "the simulator has no notion of it")
+        .without(&["overlap_ns"], "the simulator has no interrupts that take time")
+        .without(&["exit_ns"], "the simulator has no exits")
+        .without(&["halt_poll_ns"], "the simulator does not poll");
+    if blamed {
+        return collector;
     }
-    Collector { name: "simulator".into(), missing }
+    collector.without(&["blame"], "this simulation did not record who ran while another waited")
+}
+
+/// What is counted of a vCPU.
+fn counters(a: Account) -> ThreadCounters {
+    let in_state = |s: State| Some(a.ns[s as usize]);
+    let (ready_ns, limited_ns) = (a.ns[State::Ready as usize], a.ns[State::Limited as usize]);
+    ThreadCounters {
+        run_ns: in_state(State::Running),
+        ready_ns: Some(ready_ns),
+        limited_ns: Some(limited_ns),
+        wait_ns: Some(ready_ns + limited_ns),
+        costop_ns: in_state(State::CoStopped),
+        blocked_ns: in_state(State::Blocked),
+        lag_ns: Some(a.lag_ns.unwrap_or(0)),
+        switches: Some(a.switches),
+        preemptions: Some(a.preemptions),
+        wakeups: Some(a.wakeups),
+        migrations: Some(a.migrations),
+        wake_latency: Some(a.wake_latency),
+        ready_spell: Some(a.ready_spell),
+        ..ThreadCounters::default()
+    }
 }
 
 /// All counters at the simulation's present moment, and who made whom wait since the batch before.
@@ -102,35 +122,13 @@ pub fn batch(setup: &Setup, simulation: &dyn Simulation, blame: Vec<BlameSample>
     let now_ns = simulation.now_ns();
     let threads = host.vcpus.iter().enumerate().map(|(i, facts)| {
         let a = simulation.account(Vcpu(i as u32));
-        let in_state = |s: State| Some(a.ns[s as usize]);
-        let (ready_ns, limited_ns) = (a.ns[State::Ready as usize], a.ns[State::Limited as usize]);
-        let wait_ns = ready_ns + limited_ns;
         ThreadSample {
             vm: vm_id(facts.vm.i()),
             role: Role::Vcpu(facts.index),
             tid: tid(setup, facts),
             last_cpu: a.last_pcpu.map(|p| host.pcpus[p.i()].cpu),
             waiting_ns: None,
-            counters: ThreadCounters {
-                run_ns: in_state(State::Running),
-                ready_ns: Some(ready_ns),
-                limited_ns: Some(limited_ns),
-                wait_ns: Some(wait_ns),
-                costop_ns: in_state(State::CoStopped),
-                blocked_ns: in_state(State::Blocked),
-                lag_ns: Some(a.lag_ns.unwrap_or(0)),
-                overlap_ns: None,
-                system_ns: None,
-                used_ns: None,
-                switches: Some(a.switches),
-                preemptions: Some(a.preemptions),
-                wakeups: Some(a.wakeups),
-                migrations: Some(a.migrations),
-                wake_latency: Some(a.wake_latency),
-                ready_spell: Some(a.ready_spell),
-                exit_ns: None,
-                halt_poll_ns: None,
-            },
+            counters: counters(a),
         }
     });
     let pcpus = host.pcpus.iter().enumerate().map(|(i, place)| {

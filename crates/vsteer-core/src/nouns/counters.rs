@@ -2,7 +2,11 @@
 //!
 //! A row gives a counter's name (its column in recordings and exports, and its key in a collector's `missing`), its meaning, and how it
 //! adds up. A `share` row is a time that becomes a share of the time observed; the name after `=>` is that share's. A `vcpu_share` row is
-//! the same and of vCPUs alone. A `count` row is an event, a `histogram` row a distribution of times. To add a counter, add a row here and count it in its collector.
+//! the same and of vCPUs alone. A `count` row is an event, a `histogram` row a distribution of times. `(own)` marks what only some
+//! hypervisors have: where a collector does not measure it, nothing is missing.
+//!
+//! To add a counter, add a row here and measure it in its collector. Recordings and exports take their columns from this table, and
+//! every other collector says by itself that it does not measure the new row ([`super::Collector::new`]).
 //!
 //! Times are ns. Every counter is cumulative and never falls. `None`: this collector cannot measure it, and its `missing` says why.
 
@@ -26,6 +30,8 @@ pub struct Counter {
     pub meaning: &'static str,
     /// How it adds up.
     pub kind: Kind,
+    /// Do only some hypervisors have it?
+    pub own: bool,
     /// Reads it.
     pub get: fn(&ThreadCounters) -> Option<u64>,
     /// Sets it.
@@ -55,7 +61,7 @@ fn sum<T: std::ops::Add<Output = T>>(a: Option<T>, b: Option<T>) -> Option<T> {
 
 macro_rules! counters {
     (
-        $(share $time:ident => $share:ident, $time_meaning:literal, $share_meaning:literal;)*
+        $(share $time:ident => $share:ident $(($time_own:ident))?, $time_meaning:literal, $share_meaning:literal;)*
         $(count $count:ident, $count_meaning:literal;)*
         $(vcpu_share $vtime:ident => $vshare:ident, $vtime_meaning:literal, $vshare_meaning:literal;)*
         $(histogram $histogram:ident, $histogram_meaning:literal;)*
@@ -95,6 +101,12 @@ macro_rules! counters {
                 }
             }
 
+            /// Does it hold the counter or the distribution of this name?
+            pub fn holds(&self, name: &str) -> bool {
+                let number = COUNTERS.iter().any(|c| c.name == name && (c.get)(self).is_some());
+                number || DISTRIBUTIONS.iter().any(|d| d.name == name && (d.get)(self).is_some())
+            }
+
             /// Its times as parts of `observed_ns`.
             pub fn shares(&self, observed_ns: u64) -> Shares {
                 let of = |v: Option<u64>| v.filter(|_| observed_ns > 0).map(|v| v as f64 / observed_ns as f64);
@@ -106,14 +118,15 @@ macro_rules! counters {
         pub const COUNTERS: &[Counter] = &[
             $(Counter {
                 name: stringify!($time), meaning: $time_meaning, kind: Kind::Time,
+                own: !concat!($(stringify!($time_own))?).is_empty(),
                 get: |c| c.$time, set: |c, v| c.$time = v,
             },)*
             $(Counter {
-                name: stringify!($count), meaning: $count_meaning, kind: Kind::Events,
+                name: stringify!($count), meaning: $count_meaning, kind: Kind::Events, own: false,
                 get: |c| c.$count, set: |c, v| c.$count = v,
             },)*
             $(Counter {
-                name: stringify!($vtime), meaning: $vtime_meaning, kind: Kind::Time,
+                name: stringify!($vtime), meaning: $vtime_meaning, kind: Kind::Time, own: false,
                 get: |c| c.$vtime, set: |c, v| c.$vtime = v,
             },)*
         ];
@@ -160,7 +173,7 @@ counters! {
         "Could run, had no pCPU, not held by a limit, ns.", "Could run, had no pCPU.";
     share limited_ns => limited,
         "Held by a quota, ns.", "Held by a quota.";
-    share costop_ns => costop,
+    share costop_ns => costop (own),
         "Held back so that its siblings catch up, ns: neither ready nor limited. ESXi and the simulator alone have it.",
         "Held back so that siblings catch up; `None` where the hypervisor has no such state, or it was not measured.";
     share wait_ns => wait,
@@ -173,10 +186,10 @@ counters! {
     share overlap_ns => overlap,
         "Interrupts and softirqs served while this thread was current, ns (a part of run).",
         "Interrupts served on its time (part of run).";
-    share system_ns => system,
+    share system_ns => system (own),
         "What the hypervisor's kernel worked on its behalf while it was not current, ns (esxtop's %SYS; not a part of run).",
         "The hypervisor's work on its behalf while it was not current (not a part of run).";
-    share used_ns => used,
+    share used_ns => used (own),
         "Run, system and less overlap as the hypervisor adds them up, scaled by frequency, ns (esxtop's %USED).",
         "Used as the hypervisor itself adds it up, scaled by frequency.";
     count switches, "Times it was given a pCPU.";

@@ -2,7 +2,8 @@
 //!
 //! Left out: what follows from them, which is derived in [`crate::model`].
 
-use super::{Role, ThreadCounters, Tid, VmId};
+use super::counters::{COUNTERS, DISTRIBUTIONS, ThreadCounters};
+use super::{Role, Tid, VmId};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -159,6 +160,69 @@ pub struct Batch {
 pub struct Collector {
     /// `ebpf`, `schedstat`, `simulator`, …
     pub name: String,
-    /// Name of a counter (a field of [`ThreadCounters`], or `blame`) -> why it is not measured.
+    /// Name of a counter (a field of [`ThreadCounters`], or one of [`NO_COUNTERS`]) -> why it is not measured.
     pub missing: BTreeMap<String, String>,
+}
+
+/// What samples may lack and is no counter: who ran while another waited; of that, whether a pCPU was idle; a VM's vCPUs, one by one.
+pub const NO_COUNTERS: [&str; 3] = ["blame", "blame.placement", "vcpus"];
+
+impl Collector {
+    /// A collector that measures what `measures` says, of the names of counters. Every other counter is missing because of `why`, but
+    /// for those that only some hypervisors have.
+    pub fn new(name: &str, measures: impl Fn(&str) -> bool, why: &str) -> Collector {
+        let numbers = COUNTERS.iter().filter(|c| !c.own).map(|c| c.name);
+        let lacking = numbers.chain(DISTRIBUTIONS.iter().map(|d| d.name)).filter(|name| !measures(name));
+        let missing = lacking.map(|what| (what.to_owned(), why.to_owned())).collect();
+        Collector { name: name.to_owned(), missing }
+    }
+
+    /// The same without these, for a reason of their own.
+    ///
+    /// # Panics
+    /// Where one is neither a counter nor one of [`NO_COUNTERS`]: a bug.
+    #[must_use]
+    pub fn without(mut self, what: &[&str], why: &str) -> Collector {
+        for name in what {
+            let is_counter = COUNTERS.iter().map(|c| c.name).chain(DISTRIBUTIONS.iter().map(|d| d.name));
+            assert!(is_counter.chain(NO_COUNTERS).any(|n| n == *name), "{name} is no counter");
+            self.missing.insert((*name).to_owned(), why.to_owned());
+        }
+        self
+    }
+
+    /// Is this measured?
+    pub fn measures(&self, what: &str) -> bool {
+        !self.missing.contains_key(what)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_counter_that_is_not_measured_has_a_reason() {
+        let measured = ThreadCounters { run_ns: Some(0), switches: Some(0), ..ThreadCounters::default() };
+        let collector = Collector::new("polling", |c| measured.holds(c), "polling does not tell it");
+        for name in COUNTERS.iter().filter(|c| !c.own).map(|c| c.name) {
+            let is_measured = ["run_ns", "switches"].contains(&name);
+            assert_eq!(collector.measures(name), is_measured, "{name}");
+        }
+        assert_eq!(collector.missing["wake_latency"], "polling does not tell it");
+        // Of no use here, and no lack: other hypervisors alone have it.
+        assert!(!collector.missing.contains_key("costop_ns"));
+        let collector = collector.without(&["run_ns", "blame"], "switched off");
+        assert_eq!(
+            (collector.measures("run_ns"), collector.missing["blame"].as_str()),
+            (false, "switched off")
+        );
+        assert_eq!(collector.missing["lag_ns"], "polling does not tell it");
+    }
+
+    #[test]
+    #[should_panic(expected = "ready is no counter")]
+    fn a_reason_for_no_counter_is_a_bug() {
+        let _ = Collector::new("polling", |_| true, "").without(&["ready"], "");
+    }
 }

@@ -222,7 +222,7 @@ impl Observe for KvmHost {
 
     fn collector(&self) -> Collector {
         match (&self.ebpf, &self.schedstat) {
-            (Some(o), _) => Collector { name: "ebpf".into(), missing: o.missing().clone() },
+            (Some(o), _) => o.collector().clone(),
             (None, Some(s)) => s.collector(),
             (None, None) => unreachable!("a host is opened with a collector"),
         }

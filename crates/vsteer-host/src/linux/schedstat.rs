@@ -93,7 +93,7 @@ impl Schedstat {
 
     /// What this collector measures and what not, with the reasons.
     pub fn collector(&self) -> Collector {
-        collector(self.counts)
+        collector(self.counts, Reading::default())
     }
 
     /// From now on polls exactly these threads. Those known already keep their descriptors.
@@ -127,16 +127,7 @@ impl Schedstat {
                 continue;
             };
             let t = &entry.thread;
-            let counters = if self.counts {
-                ThreadCounters {
-                    run_ns: Some(reading.run_ns),
-                    wait_ns: Some(reading.wait_ns),
-                    switches: Some(reading.switches),
-                    ..ThreadCounters::default()
-                }
-            } else {
-                ThreadCounters::default()
-            };
+            let counters = if self.counts { counters(reading) } else { ThreadCounters::default() };
             samples.push(ThreadSample {
                 vm: t.vm.clone(),
                 role: t.role,
@@ -151,30 +142,33 @@ impl Schedstat {
     }
 }
 
-/// What polling measures and what not, with the reasons, on a kernel that counts run delay or does not.
-pub fn collector(counts: bool) -> Collector {
-    let mut missing: BTreeMap<String, String> = BTreeMap::new();
-    let mut lacks = |names: &[&str], why: &str| {
-        missing.extend(names.iter().map(|n| ((*n).to_owned(), why.to_owned())));
-    };
-    lacks(
-        &["ready_ns", "limited_ns"],
-        "schedstat's run delay includes the time held by a quota: see wait_ns",
-    );
-    lacks(
-        &["blocked_ns", "lag_ns", "overlap_ns", "preemptions", "wakeups", "migrations"],
-        "polling schedstat does not tell it: use --collector ebpf",
-    );
-    lacks(
-        &["wake_latency", "ready_spell", "blame"],
-        "it takes every single context switch: use --collector ebpf",
-    );
-    lacks(&["exit_ns", "halt_poll_ns"], "KVM exits are not measured");
-    if !counts {
-        let why = "this kernel counts no run delay: sysctl kernel.task_delayacct=1, or a kernel with CONFIG_SCHEDSTATS";
-        lacks(&["run_ns", "wait_ns", "switches"], why);
+/// What a reading tells of a thread.
+pub fn counters(reading: Reading) -> ThreadCounters {
+    ThreadCounters {
+        run_ns: Some(reading.run_ns),
+        wait_ns: Some(reading.wait_ns),
+        switches: Some(reading.switches),
+        ..ThreadCounters::default()
     }
-    Collector { name: "schedstat".into(), missing }
+}
+
+/// What polling measures and what not, with the reasons, on a kernel that counts run delay or does not. `of`: a reading as it is made
+/// there.
+pub fn collector(counts: bool, of: Reading) -> Collector {
+    let measured = counters(of);
+    let unseen = "polling schedstat does not tell it: use --collector ebpf";
+    let limited = "schedstat's run delay includes the time held by a quota: see wait_ns";
+    let each = "it takes every single context switch: use --collector ebpf";
+    let collector = Collector::new("schedstat", |c| measured.holds(c), unseen)
+        .without(&["ready_ns", "limited_ns"], limited)
+        .without(&["wake_latency", "ready_spell", "blame"], each)
+        .without(&["exit_ns", "halt_poll_ns"], "KVM exits are not measured");
+    if counts {
+        return collector;
+    }
+    let why =
+        "this kernel counts no run delay: sysctl kernel.task_delayacct=1, or a kernel with CONFIG_SCHEDSTATS";
+    collector.without(&["run_ns", "wait_ns", "switches"], why)
 }
 
 impl Default for Schedstat {
@@ -259,6 +253,25 @@ mod tests {
         assert!(s.collector().missing.contains_key("wait_ns"));
         s.counts = true;
         assert!(!s.collector().missing.contains_key("wait_ns"));
+    }
+
+    #[test]
+    fn each_counter_that_polling_does_not_tell_has_its_reason() {
+        let collector = collector(true, Reading::default());
+        let with = |word: &str| -> Vec<&str> {
+            collector
+                .missing
+                .iter()
+                .filter(|(_, why)| why.contains(word))
+                .map(|(what, _)| what.as_str())
+                .collect()
+        };
+        let polling = ["blocked_ns", "lag_ns", "migrations", "overlap_ns", "preemptions", "wakeups"];
+        assert_eq!(with("does not tell it"), polling);
+        assert_eq!(with("held by a quota"), ["limited_ns", "ready_ns"]);
+        assert_eq!(with("every single"), ["blame", "ready_spell", "wake_latency"]);
+        assert_eq!(with("KVM exits"), ["exit_ns", "halt_poll_ns"]);
+        assert_eq!(collector.missing.len(), 13);
     }
 
     proptest! {

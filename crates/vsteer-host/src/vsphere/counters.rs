@@ -23,7 +23,7 @@
 
 use roxmltree::Node;
 use std::collections::{BTreeMap, BTreeSet};
-use vsteer_core::nouns::ThreadCounters;
+use vsteer_core::nouns::{Collector, ThreadCounters};
 
 use super::soap::child_text;
 
@@ -160,67 +160,60 @@ pub(super) fn raise(c: &mut ThreadCounters, is_group: bool, get: &dyn Fn(Counter
     up(&mut c.blocked_ns, get(Counter::Wait));
 }
 
-/// Why counters are missing, by the names that samples have for them; `all`: what is counted of all VMs.
-pub(super) fn missing(numbers: &Numbers, all: &Metrics, kept: &str) -> BTreeMap<String, String> {
-    let mut missing: BTreeMap<String, String> = BTreeMap::new();
-    let never = "vSphere does not count it";
-    for (what, why) in [
-        ("lag_ns", "vSphere does not count it: co-stop is another thing"),
-        ("switches", never),
-        ("preemptions", never),
-        ("wakeups", never),
-        ("migrations", never),
-        ("wake_latency", "vSphere keeps sums, no distributions"),
-        ("ready_spell", "vSphere keeps sums, no distributions"),
-        ("exit_ns", never),
-        ("halt_poll_ns", never),
-        ("blame", "vSphere does not tell who ran while another waited"),
-    ] {
-        missing.insert(what.to_owned(), why.to_owned());
-    }
-    let of = |counter: Counter, group: bool| {
-        all.iter().any(|(i, c)| *c == counter && (*i == Instance::Group) == group)
-    };
+/// What vSphere counts of a VM, by the names that samples have for it, and which counters each is made of.
+const MEASURES: [(&str, &[Counter]); 9] = [
+    ("run_ns", &[Counter::Run]),
+    ("ready_ns", &[Counter::Ready, Counter::MaxLimited]),
+    ("limited_ns", &[Counter::MaxLimited]),
+    ("wait_ns", &[Counter::Ready]),
+    ("costop_ns", &[Counter::CoStop]),
+    ("blocked_ns", &[Counter::Wait]),
+    ("overlap_ns", &[Counter::Overlap]),
+    ("system_ns", &[Counter::System]),
+    ("used_ns", &[Counter::Used]),
+];
+
+/// What is counted and what not, with the reasons; `all`: what is counted of all VMs; `kept`: where, for people.
+pub(super) fn collector(numbers: &Numbers, all: &Metrics, kept: &str) -> Collector {
+    let counts = |name: &str| MEASURES.iter().any(|(what, _)| *what == name);
+    let mut collector = Collector::new("vsphere", counts, "vSphere does not count it")
+        .without(&["lag_ns"], "vSphere does not count it: co-stop is another thing")
+        .without(&["wake_latency", "ready_spell"], "vSphere keeps sums, no distributions")
+        .without(&["blame"], "vSphere does not tell who ran while another waited");
     let vcpus = all.iter().any(|(i, _)| *i != Instance::Group);
-    let needs: [(&str, &[Counter]); 9] = [
-        ("run_ns", &[Counter::Run]),
-        ("ready_ns", &[Counter::Ready, Counter::MaxLimited]),
-        ("limited_ns", &[Counter::MaxLimited]),
-        ("wait_ns", &[Counter::Ready]),
-        ("costop_ns", &[Counter::CoStop]),
-        ("blocked_ns", &[Counter::Wait]),
-        ("overlap_ns", &[Counter::Overlap]),
-        ("system_ns", &[Counter::System]),
-        ("used_ns", &[Counter::Used]),
-    ];
-    for (what, needs) in needs {
-        let stands_in =
-            |c: Counter, group: bool| c == Counter::Ready && !group && of(Counter::Readiness, false);
-        let is_told = |c: Counter, group: bool| of(c, group) || stands_in(c, group);
-        let lacks = |group: bool| needs.iter().find(|c| !is_told(**c, group));
-        let name = |c: Counter| Counter::ALL.iter().find(|(k, ..)| *k == c).map_or("", |(_, n, _)| n);
-        let why = |c: Counter| {
-            if numbers.number(c).is_none() {
-                format!("this service has no counter cpu.{}", name(c))
-            } else {
-                format!("cpu.{} is not kept {kept}", name(c))
-            }
-        };
-        match (lacks(false), lacks(true)) {
-            (Some(c), Some(_)) => {
-                missing.insert(what.to_owned(), why(*c));
-            }
-            (Some(c), None) if vcpus => {
-                missing.insert(what.to_owned(), format!("of vCPUs {}; of groups it is told", why(*c)));
-            }
-            _ => {}
+    for (what, needs) in MEASURES {
+        if let Some(why) = untold(needs, numbers, all, kept, vcpus) {
+            collector = collector.without(&[what], &why);
         }
     }
     if !vcpus && !all.is_empty() {
         let why = format!("vCPUs are not told apart {kept}: sums over all worlds of a VM alone");
-        missing.insert("vcpus".to_owned(), why);
+        collector = collector.without(&["vcpus"], &why);
     }
-    missing
+    collector
+}
+
+/// Why what is made of these counters is not told; `None` where it is. `vcpus`: is anything told of single vCPUs?
+fn untold(needs: &[Counter], numbers: &Numbers, all: &Metrics, kept: &str, vcpus: bool) -> Option<String> {
+    let of = |counter: Counter, group: bool| {
+        all.iter().any(|(i, c)| *c == counter && (*i == Instance::Group) == group)
+    };
+    let stands_in = |c: Counter, group: bool| c == Counter::Ready && !group && of(Counter::Readiness, false);
+    let is_told = |c: Counter, group: bool| of(c, group) || stands_in(c, group);
+    let lacks = |group: bool| needs.iter().find(|c| !is_told(**c, group));
+    let name = |c: Counter| Counter::ALL.iter().find(|(k, ..)| *k == c).map_or("", |(_, n, _)| n);
+    let why = |c: Counter| {
+        if numbers.number(c).is_none() {
+            format!("this service has no counter cpu.{}", name(c))
+        } else {
+            format!("cpu.{} is not kept {kept}", name(c))
+        }
+    };
+    match (lacks(false), lacks(true)) {
+        (Some(c), Some(_)) => Some(why(*c)),
+        (Some(c), None) if vcpus => Some(format!("of vCPUs {}; of groups it is told", why(*c))),
+        _ => None,
+    }
 }
 
 #[cfg(test)]
@@ -275,7 +268,7 @@ mod tests {
             by_number: [(12, Counter::Ready), (400, Counter::MaxLimited), (402, Counter::Run)].into(),
         };
         let all: Metrics = [(Instance::Group, Counter::Ready)].into();
-        let m = missing(&numbers, &all, "at 300 s");
+        let m = collector(&numbers, &all, "at 300 s").missing;
         assert_eq!(m["run_ns"], "cpu.run is not kept at 300 s");
         assert_eq!(m["costop_ns"], "this service has no counter cpu.costop");
         assert!(m["vcpus"].contains("not told apart") && !m.contains_key("wait_ns"), "{m:?}");
@@ -285,7 +278,7 @@ mod tests {
             (Instance::Cpu(0), Counter::Ready),
         ]
         .into();
-        let m = missing(&numbers, &all, "in real time");
+        let m = collector(&numbers, &all, "in real time").missing;
         assert!(m["run_ns"].contains("of groups it is told") && !m.contains_key("vcpus"), "{m:?}");
     }
 }

@@ -10,7 +10,7 @@
 //!
 //! Left out: hosts of a vCenter other than one; `GAP(vsphere-nodes)`: where ESXi keeps VMs (home nodes), which the API does not tell.
 
-use super::counters::{Counter, Instance, Metrics, Numbers, missing, raise};
+use super::counters::{Counter, Instance, Metrics, Numbers, collector, raise};
 use super::inventory::{Found, Inventory};
 use super::names::host_meant;
 use super::series::{Asked, Interval, Series};
@@ -443,10 +443,7 @@ impl Observe for Esxi {
             return Collector { name: "vsphere".into(), missing: BTreeMap::new() };
         };
         let all: Metrics = counted.metrics.values().flatten().copied().collect();
-        Collector {
-            name: "vsphere".to_owned(),
-            missing: missing(&counted.numbers, &all, &self.statistics.kept()),
-        }
+        collector(&counted.numbers, &all, &self.statistics.kept())
     }
 
     /// The newest sample, or the one of before where there is none newer yet.

@@ -45,18 +45,19 @@ const REMEMBERED_NS: f64 = 5e9;
 const ASK_EVERY: Duration = Duration::from_secs(15);
 
 /// What a vCPU was seen to do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum Look {
     Running,
     Blocked,
     /// Ready or parked.
     Waiting,
     /// Paused, or taken away: it wants nothing.
+    #[default]
     Out,
 }
 
 /// What one vCPU did since it was looked at first, ns.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 struct Tally {
     run_ns: u64,
     wait_ns: u64,
@@ -230,26 +231,14 @@ impl Observe for SampledHost {
     }
 
     fn collector(&self) -> Collector {
-        let seen = "looks at vCPUs see none of it: leave out --collector sampled";
-        let mut missing = vec![
-            ("limited_ns", "Xen shows a vCPU that a cap parks as one that is ready: see wait_ns"),
-            ("overlap_ns", "Xen serves interrupts in nobody's name"),
-            ("exit_ns", "looks at vCPUs do not tell time in the hypervisor"),
-            ("halt_poll_ns", "Xen does not poll before it lets a vCPU sleep"),
-        ];
-        let unseen = [
-            "switches",
-            "preemptions",
-            "wakeups",
-            "migrations",
-            "wake_latency",
-            "ready_spell",
-            "lag_ns",
-            "blame",
-        ];
-        missing.extend(unseen.map(|what| (what, seen)));
-        let missing = missing.into_iter().map(|(what, why)| (what.to_owned(), why.to_owned()));
-        Collector { name: "sampled".to_owned(), missing: missing.collect() }
+        let measured = counters(&Tally::default(), false);
+        let unseen = "looks at vCPUs see none of it: leave out --collector sampled";
+        Collector::new("sampled", |c| measured.holds(c), unseen)
+            .without(&["limited_ns"], "Xen shows a vCPU that a cap parks as one that is ready: see wait_ns")
+            .without(&["overlap_ns"], "Xen serves interrupts in nobody's name")
+            .without(&["exit_ns"], "looks at vCPUs do not tell time in the hypervisor")
+            .without(&["halt_poll_ns"], "Xen does not poll before it lets a vCPU sleep")
+            .without(&["blame"], unseen)
     }
 
     fn sample(&mut self) -> Result<Batch, Fault> {
@@ -268,13 +257,7 @@ impl Observe for SampledHost {
                 tid: tid(*id, (*index).into()),
                 last_cpu: Some(t.pcpu),
                 waiting_ns: t.waiting_since.map_or(Some(0), |since| Some(t.at_ns.saturating_sub(since))),
-                counters: ThreadCounters {
-                    run_ns: Some(t.run_ns),
-                    ready_ns: (!capped(*id)).then_some(t.wait_ns),
-                    wait_ns: Some(t.wait_ns),
-                    blocked_ns: Some(t.blocked_ns),
-                    ..ThreadCounters::default()
-                },
+                counters: counters(t, capped(*id)),
             })
         });
         // The looks are of a moment ago, of about the same one.
@@ -286,6 +269,17 @@ impl Observe for SampledHost {
             vms: io::samples(&Place::Here, &self.listed.domains),
             ..Batch::default()
         })
+    }
+}
+
+/// What looks at a vCPU came to.
+fn counters(t: &Tally, capped: bool) -> ThreadCounters {
+    ThreadCounters {
+        run_ns: Some(t.run_ns),
+        ready_ns: (!capped).then_some(t.wait_ns),
+        wait_ns: Some(t.wait_ns),
+        blocked_ns: Some(t.blocked_ns),
+        ..ThreadCounters::default()
     }
 }
 

@@ -24,13 +24,11 @@ impl Told {
 
     /// How it is counted.
     pub(super) fn collector() -> Collector {
-        let missing = [
-            ("overlap_ns", "Xen serves interrupts in nobody's name"),
-            ("exit_ns", "Xen's trace of runstates does not tell time in the hypervisor"),
-            ("halt_poll_ns", "Xen does not poll before it lets a vCPU sleep"),
-        ];
-        let missing = missing.into_iter().map(|(what, why)| (what.to_owned(), why.to_owned()));
-        Collector { name: "xentrace".to_owned(), missing: missing.collect() }
+        let measured = counters(&Vcpu::new(0), &|ticks| ticks, true, true);
+        Collector::new("xentrace", |c| measured.holds(c), "Xen's trace of runstates does not tell it")
+            .without(&["overlap_ns"], "Xen serves interrupts in nobody's name")
+            .without(&["exit_ns"], "Xen's trace of runstates does not tell time in the hypervisor")
+            .without(&["halt_poll_ns"], "Xen does not poll before it lets a vCPU sleep")
     }
 
     /// Has a vCPU been seen whose domain is not known?
@@ -75,34 +73,13 @@ impl Told {
         capped: bool,
         siblings: bool,
     ) -> ThreadSample {
-        let ns = |state: Runstate| self.accounts.ns(vcpu.ticks[state as usize]);
-        // A domain with a cap that is offline is parked by it; one without is paused, and wants nothing.
-        let (parked, paused) = match capped {
-            true => (ns(Runstate::Offline), 0),
-            false => (0, ns(Runstate::Offline)),
-        };
-        let ready_ns = ns(Runstate::Runnable);
         ThreadSample {
             vm: vm_id(domain),
             role: Role::Vcpu(index.into()),
             tid: tid(domain.id, index.into()),
             last_cpu: vcpu.pcpu.map(u32::from),
             waiting_ns: Some(self.accounts.waiting_ns((domain.id, index))),
-            counters: ThreadCounters {
-                run_ns: Some(ns(Runstate::Running)),
-                ready_ns: Some(ready_ns),
-                limited_ns: Some(parked),
-                wait_ns: Some(ready_ns + parked),
-                blocked_ns: Some(ns(Runstate::Blocked) + paused),
-                lag_ns: siblings.then(|| self.accounts.ns(vcpu.lag_ticks)),
-                switches: Some(vcpu.dispatches),
-                preemptions: Some(vcpu.preemptions),
-                wakeups: Some(vcpu.wakes),
-                migrations: Some(vcpu.migrations),
-                wake_latency: Some(vcpu.wake_latency()),
-                ready_spell: Some(vcpu.ready_spell()),
-                ..ThreadCounters::default()
-            },
+            counters: counters(vcpu, &|ticks| self.accounts.ns(ticks), capped, siblings),
         }
     }
 
@@ -150,5 +127,31 @@ impl Told {
             vms: Vec::new(),
             blame: blame.collect(),
         }
+    }
+}
+
+/// What the accounts of a vCPU come to. `ns`: the length of so many ticks. `siblings`: has its domain other vCPUs?
+fn counters(vcpu: &Vcpu, ns: &dyn Fn(u64) -> u64, capped: bool, siblings: bool) -> ThreadCounters {
+    let of = |state: Runstate| ns(vcpu.ticks[state as usize]);
+    // A domain with a cap that is offline is parked by it; one without is paused, and wants nothing.
+    let (parked, paused) = match capped {
+        true => (of(Runstate::Offline), 0),
+        false => (0, of(Runstate::Offline)),
+    };
+    let ready_ns = of(Runstate::Runnable);
+    ThreadCounters {
+        run_ns: Some(of(Runstate::Running)),
+        ready_ns: Some(ready_ns),
+        limited_ns: Some(parked),
+        wait_ns: Some(ready_ns + parked),
+        blocked_ns: Some(of(Runstate::Blocked) + paused),
+        lag_ns: siblings.then(|| ns(vcpu.lag_ticks)),
+        switches: Some(vcpu.dispatches),
+        preemptions: Some(vcpu.preemptions),
+        wakeups: Some(vcpu.wakes),
+        migrations: Some(vcpu.migrations),
+        wake_latency: Some(vcpu.wake_latency()),
+        ready_spell: Some(vcpu.ready_spell()),
+        ..ThreadCounters::default()
     }
 }

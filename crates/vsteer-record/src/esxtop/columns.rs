@@ -308,45 +308,39 @@ impl Columns {
 
     /// What is counted and what is not.
     pub(super) fn collector(&self) -> Collector {
-        let never = "esxtop does not count it";
-        let mut missing: BTreeMap<String, String> = [
-            ("lag_ns", "esxtop does not count it: co-stop is another thing"),
-            ("preemptions", never),
-            ("wakeups", never),
-            ("wake_latency", "esxtop keeps sums, no distributions"),
-            ("ready_spell", "esxtop keeps sums, no distributions"),
-            ("exit_ns", never),
-            ("halt_poll_ns", never),
-            ("blame", "esxtop does not tell who ran while another waited"),
-        ]
-        .map(|(what, why)| (what.to_owned(), why.to_owned()))
-        .into();
-        let columns: [(&str, &[usize]); 9] = [
-            ("run_ns", &[RUN]),
-            ("ready_ns", &[READY, LIMITED]),
-            ("limited_ns", &[LIMITED]),
-            ("wait_ns", &[READY]),
-            ("costop_ns", &[COSTOP]),
-            ("blocked_ns", &[WAIT]),
-            ("overlap_ns", &[OVERLAP]),
-            ("system_ns", &[SYSTEM]),
-            ("used_ns", &[USED]),
-        ];
-        let counts: [(&str, &[usize]); 2] = [("switches", &[SWITCHES]), ("migrations", &[MIGRATES])];
-        for (what, needs) in columns.into_iter().chain(counts) {
+        let counts = |name: &str| MEASURES.iter().any(|(what, _)| *what == name);
+        let mut collector = Collector::new("esxtop", counts, "esxtop does not count it")
+            .without(&["lag_ns"], "esxtop does not count it: co-stop is another thing")
+            .without(&["wake_latency", "ready_spell"], "esxtop keeps sums, no distributions")
+            .without(&["blame"], "esxtop does not tell who ran while another waited");
+        for (what, needs) in MEASURES {
             if let Some(lacking) = needs.iter().find(|k| !self.has[**k]) {
-                missing.insert(what.to_owned(), format!("the file has no column {:?}", CPU[*lacking]));
+                collector =
+                    collector.without(&[what], &format!("the file has no column {:?}", CPU[*lacking]));
             }
         }
         if self.worlds.is_empty() {
-            missing.insert(
-                "vcpus".to_owned(),
-                "the file has groups alone, sums over all worlds of a VM".to_owned(),
-            );
+            let why = "the file has groups alone, sums over all worlds of a VM";
+            collector = collector.without(&["vcpus"], why);
         }
-        Collector { name: "esxtop".to_owned(), missing }
+        collector
     }
 }
+
+/// What esxtop counts, by the names that samples have for it, and the columns that each is made of.
+const MEASURES: [(&str, &[usize]); 11] = [
+    ("run_ns", &[RUN]),
+    ("ready_ns", &[READY, LIMITED]),
+    ("limited_ns", &[LIMITED]),
+    ("wait_ns", &[READY]),
+    ("costop_ns", &[COSTOP]),
+    ("blocked_ns", &[WAIT]),
+    ("overlap_ns", &[OVERLAP]),
+    ("system_ns", &[SYSTEM]),
+    ("used_ns", &[USED]),
+    ("switches", &[SWITCHES]),
+    ("migrations", &[MIGRATES]),
+];
 
 #[derive(Default)]
 struct Found {

@@ -63,7 +63,8 @@ pub struct Vcpu {
 }
 
 impl Vcpu {
-    fn new(since: u64) -> Vcpu {
+    /// One that did nothing yet, from this tick on.
+    pub fn new(since: u64) -> Vcpu {
         Vcpu {
             ticks: [0; 4],
             woken_ticks: 0,
