@@ -258,20 +258,20 @@ mod tests {
     #[test]
     fn each_counter_that_polling_does_not_tell_has_its_reason() {
         let collector = collector(true, Reading::default());
-        let with = |word: &str| -> Vec<&str> {
-            collector
-                .missing
-                .iter()
-                .filter(|(_, why)| why.contains(word))
-                .map(|(what, _)| what.as_str())
-                .collect()
-        };
-        let polling = ["blocked_ns", "lag_ns", "migrations", "overlap_ns", "preemptions", "wakeups"];
-        assert_eq!(with("does not tell it"), polling);
-        assert_eq!(with("held by a quota"), ["limited_ns", "ready_ns"]);
-        assert_eq!(with("every single"), ["blame", "ready_spell", "wake_latency"]);
-        assert_eq!(with("KVM exits"), ["exit_ns", "halt_poll_ns"]);
-        assert_eq!(collector.missing.len(), 13);
+        let of = |what: &str, word: &str| assert!(collector.missing[what].contains(word), "{what}: {word}");
+        let reasons: [(&[&str], &str); 4] = [
+            (
+                &["blocked_ns", "lag_ns", "migrations", "overlap_ns", "preemptions", "wakeups"],
+                "does not tell it",
+            ),
+            (&["limited_ns", "ready_ns"], "held by a quota"),
+            (&["blame", "ready_spell", "wake_latency"], "every single"),
+            (&["exit_ns", "halt_poll_ns"], "KVM exits"),
+        ];
+        reasons.iter().for_each(|(all, why)| all.iter().for_each(|what| of(what, why)));
+        for what in ["run_ns", "wait_ns", "switches", "costop_ns", "system_ns", "used_ns"] {
+            assert!(collector.measures(what), "{what} is measured, or no lack");
+        }
     }
 
     proptest! {
