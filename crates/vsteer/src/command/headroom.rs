@@ -3,7 +3,7 @@
 use crate::cli::Headroom as Args;
 use crate::interrupt::Interrupt;
 use crate::scenario::file::File;
-use crate::scenario::replay::{Errors, Recorded, calibration};
+use crate::scenario::replay::Recorded;
 use crate::source::{progress_done, progress_of};
 use serde_json::json;
 use std::sync::Mutex;
@@ -12,6 +12,7 @@ use std::time::Duration;
 use vsteer_core::nouns::{HostConfig, VmConfig};
 use vsteer_core::topology::NodeId;
 use vsteer_core::{Fault, FaultKind};
+use vsteer_sim::forecast::compared::{Errors, calibration};
 use vsteer_sim::forecast::headroom::{too_much_memory, with_more as with_copies};
 use vsteer_sim::forecast::replay::Replay;
 use vsteer_sim::scenario::headroom::{Broken, Found, Headroom, broken, search, together, with_more};

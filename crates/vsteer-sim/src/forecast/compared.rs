@@ -1,0 +1,199 @@
+//! How far is a simulated host off the measured one, vCPU by vCPU?
+//!
+//! Two questions have one answer each: does the simulation give back what was measured (calibration), and did it foretell what was
+//! measured after a change (prediction)? A prediction has to beat two that cost nothing: that nothing changes, and fluid fair share.
+//!
+//! A vCPU that hardly waits is easy to foretell, so errors are means over those that wait. A percentile of few wake-ups says little and
+//! does not count.
+//!
+//! Left out: errors of the run share, which a waiting vCPU's ready share implies.
+
+use super::replay::Got;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use vsteer_core::model::{HostModel, ThreadModel};
+use vsteer_core::nouns::{HostConfig, Tid, VmId, VmThread};
+use vsteer_core::stats::mean;
+use vsteer_core::{Fault, FaultKind};
+
+/// A vCPU that waits less than this, before and after, is left out of errors.
+const WAITS_FROM: f64 = 0.05;
+/// A 99th percentile of fewer wake-ups is left out of errors.
+const WAKE_UPS_FROM: u64 = 1000;
+
+/// What was measured and simulated.
+pub struct Sides<'a> {
+    /// Measured.
+    pub model: &'a HostModel,
+    /// Simulated as it was.
+    pub as_it_was: &'a [Got],
+    /// Simulated under the change.
+    pub predicted: Option<&'a [Got]>,
+    /// Ready shares under the change by fluid fair share.
+    pub fluid: &'a BTreeMap<Tid, f64>,
+    /// Measured under the change.
+    pub then: Option<&'a HostModel>,
+}
+
+/// One vCPU: measured, simulated as it was, predicted under a change, and what was then measured.
+#[derive(Debug)]
+pub struct Row<'a> {
+    /// Its VM's name.
+    pub vm: &'a str,
+    /// Its number.
+    pub vcpu: u32,
+    /// Measured.
+    pub measured: Option<&'a ThreadModel>,
+    /// Simulated as it was.
+    pub simulated: &'a Got,
+    /// Simulated under the change.
+    pub predicted: Option<&'a Got>,
+    /// The ready share by fluid fair share.
+    pub fluid: Option<f64>,
+    /// Measured under the change.
+    pub then: Option<&'a ThreadModel>,
+}
+
+impl Row<'_> {
+    /// Does it wait, before or after?
+    pub fn waits(&self) -> bool {
+        ready(self.measured).unwrap_or(0.0).max(ready(self.then).unwrap_or(0.0)) >= WAITS_FROM
+    }
+}
+
+/// All vCPUs, and the errors over those that wait.
+#[derive(Debug)]
+pub struct Compared<'a> {
+    /// Every vCPU.
+    pub rows: Vec<Row<'a>>,
+    /// Of the simulation as it was.
+    pub calibration: Errors,
+    /// Of the simulation under the change.
+    pub prediction: Errors,
+    /// Of the ready share, had nothing changed.
+    pub no_change: Option<f64>,
+    /// Of the ready share by fluid fair share.
+    pub fluid: Option<f64>,
+}
+
+impl<'a> Compared<'a> {
+    /// Of these sides.
+    pub fn of(sides: &Sides<'a>) -> Compared<'a> {
+        let row = |got: &'a Got| {
+            let same = |g: &&Got| g.thread.tid == got.thread.tid;
+            Some(Row {
+                vm: &sides.model.vm(&got.thread.vm)?.name,
+                vcpu: got.thread.role.vcpu()?,
+                measured: measured(got, sides.model),
+                simulated: got,
+                predicted: sides.predicted.and_then(|all| all.iter().find(same)),
+                fluid: sides.fluid.get(&got.thread.tid).copied(),
+                then: sides.then.and_then(|m| measured(got, m)),
+            })
+        };
+        let rows: Vec<Row<'a>> = sides.as_it_was.iter().filter_map(row).collect();
+        let waiting = || rows.iter().filter(|r| r.waits());
+        Compared {
+            calibration: Errors::of(waiting().map(|r| (Some(r.simulated), r.measured))),
+            prediction: Errors::of(waiting().map(|r| (r.predicted, r.then))),
+            no_change: ready_error(waiting().filter_map(|r| Some((ready(r.measured)?, ready(r.then)?)))),
+            fluid: ready_error(waiting().filter_map(|r| Some((r.fluid?, ready(r.then)?)))),
+            rows,
+        }
+    }
+}
+
+/// How far off, over some vCPUs.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Errors {
+    /// Of the ready share, mean.
+    ready: Option<f64>,
+    /// Over so many vCPUs.
+    vcpus: usize,
+    /// Of the 99th percentile of the wake-up latency, as a part of the measured one: mean over those with enough wake-ups.
+    wake_p99: Option<f64>,
+}
+
+impl Errors {
+    fn of<'a>(pairs: impl Iterator<Item = (Option<&'a Got>, Option<&'a ThreadModel>)>) -> Errors {
+        let pairs: Vec<(&Got, &ThreadModel)> =
+            pairs.filter_map(|(got, thread)| Some((got?, thread?))).collect();
+        let wake: Vec<f64> = pairs
+            .iter()
+            .filter_map(|(got, thread)| {
+                let q = thread.wake_latency.filter(|q| q.count >= WAKE_UPS_FROM)?;
+                Some((got.wake.quantile_ns(0.99)? - q.p99_ns).abs() / q.p99_ns)
+            })
+            .collect();
+        let ready = pairs.iter().filter_map(|(got, thread)| Some((got.ready, thread.shares.ready?)));
+        Errors { ready: ready_error(ready), vcpus: pairs.len(), wake_p99: mean(&wake) }
+    }
+
+    /// In words.
+    pub fn told(&self) -> String {
+        let Some(ready) = self.ready else { return "no vCPU waited 5 % or more".to_owned() };
+        let wake = self.wake_p99.map_or_else(String::new, |w| format!(", wake-up p99 {:.0} %", 100.0 * w));
+        format!(
+            "ready {:.2} points off{wake} (means over {} vCPUs that wait 5 % or more)",
+            100.0 * ready,
+            self.vcpus
+        )
+    }
+}
+
+/// How far what was simulated is off what was measured, over all vCPUs.
+pub fn calibration(got: &[Got], model: &HostModel) -> Errors {
+    let pair = |g| -> (Option<&Got>, Option<&ThreadModel>) { (Some(g), measured(g, model)) };
+    Errors::of(got.iter().filter(|g| g.thread.role.vcpu().is_some()).map(pair))
+}
+
+fn measured<'a>(got: &Got, model: &'a HostModel) -> Option<&'a ThreadModel> {
+    model.vm(&got.thread.vm)?.threads.iter().find(|t| t.tid == got.thread.tid)
+}
+
+fn ready(thread: Option<&ThreadModel>) -> Option<f64> {
+    thread.and_then(|t| t.shares.ready)
+}
+
+fn ready_error(pairs: impl Iterator<Item = (f64, f64)>) -> Option<f64> {
+    let errors: Vec<f64> = pairs.map(|(a, b)| (a - b).abs()).collect();
+    mean(&errors)
+}
+
+/// What the host's processes outside VMs used, pCPUs. They are not simulated.
+pub fn others_pcpus(model: &HostModel) -> f64 {
+    let busy: f64 = model.pcpus.iter().map(|p| p.busy).sum();
+    let vms: f64 = model.vms.iter().filter_map(|vm| vm.group.run).sum();
+    (busy - vms).max(0.0)
+}
+
+/// The later configuration, if its threads are those of `config`. It keeps when periods of quotas begin: that is known before the change.
+///
+/// # Errors
+/// `BadInput`, naming the first vCPU that is not there later.
+pub fn same_threads(config: &HostConfig, later: &HostConfig) -> Result<HostConfig, Fault> {
+    let has = |vm: &VmId, t: &VmThread| {
+        let vm = later.vms.iter().find(|v| v.id == *vm);
+        vm.is_some_and(|v| v.threads.iter().any(|u| u.tid == t.tid && u.role == t.role))
+    };
+    for vm in &config.vms {
+        if let Some(t) = vm.threads.iter().find(|t| t.role.vcpu().is_some() && !has(&vm.id, t)) {
+            let what = format!(
+                "VM {:?}: its {} (thread {}) is not in the later recording",
+                vm.name, t.role, t.tid.0
+            );
+            return Err(
+                Fault::new(FaultKind::BadInput, what).way_out("take two recordings of the same running VMs")
+            );
+        }
+    }
+    let clocks = config.scheduler.as_ref().map(|s| s.quota_clocks.clone()).unwrap_or_default();
+    let mut later = later.clone();
+    if let Some(scheduler) = &mut later.scheduler {
+        scheduler.quota_clocks = clocks;
+    }
+    Ok(later)
+}
+
+#[cfg(test)]
+mod tests;
