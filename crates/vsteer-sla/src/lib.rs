@@ -7,6 +7,7 @@
 //! driven     a Xen host, simulated with requests that pass Domain-0
 //! spread     how much CPU times differ from request to request, read off how long they took
 //! estimate   how long they will take in the next one: one file, one contract, several answers
+//! part       what all estimators foretell of the interval after a recorded one
 //! score      how far off estimators were
 //! control    one step of the loop: from what was seen to weights, or to what to move
 //! hold       the loop over periods: which belong together, and when not to act
@@ -28,6 +29,7 @@ pub mod histogram;
 pub mod hold;
 pub mod moving;
 pub mod paper;
+pub mod part;
 pub mod period;
 pub mod round;
 pub mod score;
