@@ -23,13 +23,13 @@ mod winner;
 
 pub use log::{FILE, Log};
 pub use observing::{Observing, Open};
-pub use settings::can_be_put_back;
+pub use settings::{InForce, in_force};
 pub use winner::Winners;
 
 use crate::journal::Journal;
 use crate::watchdog::unix_ns;
 use one_run::Spoilt;
-use settings::Established;
+use settings::{Established, can_be_put_back};
 use std::path::Path;
 use std::time::Duration;
 use vsteer_core::Fault;

@@ -42,7 +42,7 @@ pub(super) enum Established {
 ///
 /// # Errors
 /// `Unsupported` where it could not be put back.
-pub fn can_be_put_back(factor: &Factor, knob: &Knob, found: &str) -> Result<(), Fault> {
+pub(super) fn can_be_put_back(factor: &Factor, knob: &Knob, found: &str) -> Result<(), Fault> {
     let text = matches!(knob.how, How::File { .. } | How::Commands { .. });
     if !text || factor.tuned || !found.is_empty() || factor.levels.iter().any(String::is_empty) {
         return Ok(());
@@ -50,6 +50,43 @@ pub fn can_be_put_back(factor: &Factor, knob: &Knob, found: &str) -> Result<(), 
     Err(Fault::new(FaultKind::Unsupported, format!("factor {:?}", factor.name))
         .because("what is read now is empty: that could not be put back")
         .way_out("set it to one of its levels first; or make \"\" a level, where that can be set"))
+}
+
+/// What is in force of one factor, before anything is set.
+#[derive(Debug)]
+pub struct InForce {
+    /// The factor's name.
+    pub name: String,
+    /// What is in force, or why it cannot be read or put back.
+    pub said: String,
+    /// Can it not be read, or not be put back?
+    pub cannot: bool,
+    /// The level that it is; `None` where it is none, or not known.
+    pub level: Option<usize>,
+}
+
+/// What is in force now, factor by factor.
+///
+/// # Errors
+/// `BadInput` for a factor that names no setting.
+pub fn in_force(experiment: &Experiment) -> Result<Vec<InForce>, Fault> {
+    let of = |f: &Factor| {
+        let knob = f.knob(experiment.boot.as_ref())?;
+        let now = knob.as_ref().map(|knob| (knob, knob::read(knob)));
+        let (said, cannot, level) = match &now {
+            None => ("in the workload's command".to_owned(), false, None),
+            Some((knob, Ok(now))) => {
+                let level = f.levels.iter().position(|l| knob::same(knob, now, l));
+                match can_be_put_back(f, knob, now) {
+                    Ok(()) => (format!("now {now:?}"), false, level),
+                    Err(fault) => (format!("CANNOT be put back: {fault}"), true, level),
+                }
+            }
+            Some((_, Err(fault))) => (format!("CANNOT be read: {fault}"), true, None),
+        };
+        Ok(InForce { name: f.name.clone(), said, cannot, level })
+    };
+    experiment.factors.iter().map(of).collect()
 }
 
 impl Carrier<'_, '_> {

@@ -11,7 +11,7 @@ use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use vsteer_act::experiment::{
-    Ended, LINK_WITHIN, Log, Means, Observing, Told, Winners, can_be_put_back, carry_on, file, meters_tell,
+    Ended, LINK_WITHIN, Log, Means, Observing, Told, Winners, carry_on, file, in_force, meters_tell,
 };
 use vsteer_act::journal_folder;
 use vsteer_core::nouns::HostConfig;
@@ -69,33 +69,6 @@ fn begin(file: &Path, output: Option<&Path>, yes: bool, json: bool) -> Result<()
     carry(&experiment, log, json)
 }
 
-/// What is in force of a factor.
-struct Found<'a> {
-    factor: &'a str,
-    said: String,
-    /// True if vsteer cannot read the setting or cannot restore it.
-    cannot: bool,
-    /// The index of the level that is in force.
-    level: Option<usize>,
-}
-
-fn found<'a>(experiment: &Experiment, f: &'a Factor) -> Result<Found<'a>, Fault> {
-    let knob = f.knob(experiment.boot.as_ref())?;
-    let now = knob.as_ref().map(|knob| (knob, vsteer_host::knob::read(knob)));
-    let (said, cannot, level) = match &now {
-        None => ("in the workload's command".to_owned(), false, None),
-        Some((knob, Ok(now))) => {
-            let level = f.levels.iter().position(|l| vsteer_host::knob::same(knob, now, l));
-            match can_be_put_back(f, knob, now) {
-                Ok(()) => (format!("now {now:?}"), false, level),
-                Err(fault) => (format!("CANNOT be put back: {fault}"), true, level),
-            }
-        }
-        Some((_, Err(fault))) => (format!("CANNOT be read: {fault}"), true, None),
-    };
-    Ok(Found { factor: &f.name, said, cannot, level })
-}
-
 /// Opens the observers that the measures need, and prints which VMs they observe.
 ///
 /// # Errors
@@ -118,10 +91,9 @@ fn say_measures(experiment: &Experiment) -> Result<(), Fault> {
 /// Says what would be done, and what is in force.
 fn lay_out(experiment: &Experiment, folder: &Path, json: bool) -> Result<(), Fault> {
     let laid = experiment.laid()?;
-    let found: Vec<Found<'_>> =
-        experiment.factors.iter().map(|f| found(experiment, f)).collect::<Result<_, _>>()?;
-    let in_force: Vec<Option<usize>> = found.iter().map(|f| f.level).collect();
-    let boots = [experiment.runs_least, experiment.runs_most].map(|n| experiment.boots(&laid, &in_force, n));
+    let found = in_force(experiment)?;
+    let levels: Vec<Option<usize>> = found.iter().map(|f| f.level).collect();
+    let boots = [experiment.runs_least, experiment.runs_most].map(|n| experiment.boots(&laid, &levels, n));
     // A measure that cannot be had here is told before anything is begun.
     say_measures(experiment)?;
     let no_meter = meters_tell(experiment, &Root::live()?).err().map(|fault| fault.to_string());
@@ -135,7 +107,7 @@ fn lay_out(experiment: &Experiment, folder: &Path, json: bool) -> Result<(), Fau
         crate::text::print_json(&json!({
             "experiment": experiment, "settings": settings, "questions": laid.contrasts, "first_block": first,
             "boots": { "least": boots[0], "most": boots[1] }, "no_meter": no_meter,
-            "factors": found.iter().map(factor).collect::<Vec<_>>(),
+            "factors": found.iter().map(|f| json!({ "name": f.name, "found": f.said, "cannot": f.cannot })).collect::<Vec<_>>(),
         }));
         return Ok(());
     }
@@ -147,7 +119,7 @@ fn lay_out(experiment: &Experiment, folder: &Path, json: bool) -> Result<(), Fau
         experiment.seed
     );
     for f in &found {
-        println!("  factor {}: {}", f.factor, f.said);
+        println!("  factor {}: {}", f.name, f.said);
     }
     println!("the first of {} blocks at least ({} at most):", experiment.runs_least, experiment.runs_most);
     for s in first {
