@@ -8,7 +8,6 @@ use crate::scenario::replay::{self, Change};
 use crate::scenario::table::{self, Point};
 use crate::scenario::{record, runs};
 use serde_json::json;
-use std::path::Path;
 use vsteer_core::{Fault, FaultKind};
 use vsteer_sim::scenario::Case;
 use vsteer_sim::scenario::outcome::{Ended, MEASURES, Run};
@@ -32,11 +31,6 @@ pub fn run(a: &Simulate, json: bool) -> Result<(), Fault> {
     let Some(path) = a.scenario.as_ref().filter(|_| !a.list) else {
         return list(json);
     };
-    scenario(a, path, json)
-}
-
-/// Simulates a scenario's combinations and tells what came of each.
-fn scenario(a: &Simulate, path: &Path, json: bool) -> Result<(), Fault> {
     let interrupt = Interrupt::listen();
     let file = File::read(path)?;
     let combinations = combinations(a)?;
@@ -48,7 +42,7 @@ fn scenario(a: &Simulate, path: &Path, json: bool) -> Result<(), Fault> {
     let (scenarios, cases): (Vec<_>, Vec<_>) = made.into_iter().unzip();
     let first = scenarios[0].seed;
     let seeds: Vec<u64> = (0..u64::from(a.seeds)).map(|n| first.wrapping_add(n)).collect();
-    let (all_runs, recorded) = simulate(&cases, &seeds, a.output.as_deref(), &interrupt)?;
+    let (all_runs, recorded) = simulated(a, &cases, &seeds, &interrupt)?;
     if all_runs.iter().all(Vec::is_empty) {
         return Err(Fault::new(FaultKind::Interrupted, "stopped before any run had begun"));
     }
@@ -68,7 +62,14 @@ fn scenario(a: &Simulate, path: &Path, json: bool) -> Result<(), Fault> {
             "points": told.collect::<Vec<_>>(), "recording": a.output,
         }));
     } else {
-        print(a, &file.scenario.title, &points);
+        println!("{} ({})", crate::text::one_line(&file.scenario.title), points[0].scenario.scheduler.policy);
+        for point in points.iter().filter(|p| !p.runs.is_empty()) {
+            if !point.label.is_empty() {
+                println!("\n{}", point.label);
+            }
+            print!("{}", table::text(point, a.each, a.wide));
+            table::notes(point).iter().for_each(|n| println!("{n}"));
+        }
     }
     if let (Some(folder), Some(n)) = (&a.output, recorded) {
         record::told(folder, n);
@@ -76,14 +77,14 @@ fn scenario(a: &Simulate, path: &Path, json: bool) -> Result<(), Fault> {
     whole(&points, seeds.len())
 }
 
-/// Runs each case with each seed. With an output, records the first run and returns how many switches it has.
-fn simulate(
+/// The runs of each case, and how many switches of the first were recorded.
+fn simulated(
+    a: &Simulate,
     cases: &[Case],
     seeds: &[u64],
-    output: Option<&Path>,
     interrupt: &Interrupt,
 ) -> Result<(Vec<Vec<Run>>, Option<u64>), Fault> {
-    let Some(folder) = output else { return Ok((runs::all(cases, seeds, interrupt)?, None)) };
+    let Some(folder) = &a.output else { return Ok((runs::all(cases, seeds, interrupt)?, None)) };
     // The recorded run is the first seed's: it need not be run twice.
     let (ran, events) = record::recorded(&cases[0], seeds[0], folder, interrupt)?;
     let mut of_case = vec![ran];
@@ -91,18 +92,7 @@ fn simulate(
     Ok((vec![of_case], Some(events.recorded)))
 }
 
-fn print(a: &Simulate, title: &str, points: &[Point]) {
-    println!("{} ({})", crate::text::one_line(title), points[0].scenario.scheduler.policy);
-    for point in points.iter().filter(|p| !p.runs.is_empty()) {
-        if !point.label.is_empty() {
-            println!("\n{}", point.label);
-        }
-        print!("{}", table::text(point, a.each, a.wide));
-        table::notes(point).iter().for_each(|n| println!("{n}"));
-    }
-}
-
-/// Has each point all its runs, and has each run come to its end?
+/// Every point was run to its end with every seed.
 fn whole(points: &[Point], seeds: usize) -> Result<(), Fault> {
     let stopped =
         points.iter().any(|p| p.runs.len() < seeds || p.runs.iter().any(|r| r.ended == Ended::Stopped));
