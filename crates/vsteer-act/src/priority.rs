@@ -14,6 +14,8 @@
 //! share it by turns. Threads of the kernel in the ordinary class, ksoftirqd among them, wait behind a VM that is put first until
 //! it sleeps or its credit ends. `GAP(rt-budget-parts)`: budgets are equal parts whoever needs how much; beside many VMs a part is small.
 
+pub mod keeping;
+
 use crate::apply::{Receipt, Setting};
 use crate::steering::Steering;
 use serde::Serialize;

@@ -58,8 +58,11 @@ fn means(a: &RealtimeRun) -> Result<(Means, Option<Fault>), Fault> {
 
 /// Those of the host's VMs that are meant.
 fn meant<'a>(a: &'a RealtimeRun, config: &'a HostConfig) -> impl Iterator<Item = &'a VmConfig> {
-    let is_meant = |vm: &&VmConfig| a.vms.iter().any(|name| is_named(name, &vm.name, &vm.id));
-    config.vms.iter().filter(is_meant)
+    config.vms.iter().filter(|vm| is_meant(a, vm))
+}
+
+fn is_meant(a: &RealtimeRun, vm: &VmConfig) -> bool {
+    a.vms.iter().any(|name| is_named(name, &vm.name, &vm.id))
 }
 
 fn keep(a: &RealtimeRun, json: bool) -> Result<(), Fault> {
