@@ -2,7 +2,7 @@ use super::*;
 use crate::actuate::Actuate;
 use crate::observe::Observe;
 use std::cell::Cell;
-use vsteer_core::nouns::CgroupLayout;
+use vsteer_core::nouns::{CgroupLayout, PcpuSample};
 use vsteer_core::topology::machine;
 use vsteer_record::Recording;
 
@@ -15,8 +15,10 @@ struct MadeUp {
     configs: Vec<bool>,
 }
 
+/// A batch with a row in it: the time of one without any is not written.
 fn batch(at_s: u64) -> Batch {
-    Batch { mono_ns: at_s * 1_000_000_000, unix_ns: at_s * 1_000_000_000, ..Batch::default() }
+    let ns = at_s * 1_000_000_000;
+    Batch { mono_ns: ns, unix_ns: ns, pcpus: vec![PcpuSample::default()], ..Batch::default() }
 }
 
 fn config() -> HostConfig {
