@@ -2,13 +2,14 @@ use super::*;
 use crate::actuate::Actuate;
 use crate::observe::Observe;
 use std::cell::Cell;
+use std::collections::VecDeque;
 use vsteer_core::nouns::{CgroupLayout, PcpuSample};
 use vsteer_core::topology::machine;
 use vsteer_record::Recording;
 
 /// A host whose samples are made up: the time of each, s.
 struct MadeUp {
-    samples: std::vec::IntoIter<u64>,
+    samples: VecDeque<u64>,
     second: bool,
     past: Option<Vec<u64>>,
     /// How its configuration is read, the next last.
@@ -50,7 +51,7 @@ impl Observe for MadeUp {
     }
 
     fn sample(&mut self) -> Result<Batch, Fault> {
-        self.samples.next().map(batch).ok_or_else(|| Fault::new(FaultKind::Failed, "the host is gone"))
+        self.samples.pop_front().map(batch).ok_or_else(|| Fault::new(FaultKind::Failed, "the host is gone"))
     }
 }
 
@@ -81,7 +82,7 @@ impl Host for MadeUp {
 }
 
 fn made_up(samples: &[u64]) -> MadeUp {
-    MadeUp { samples: samples.to_vec().into_iter(), second: false, past: None, configs: Vec::new() }
+    MadeUp { samples: samples.iter().copied().collect(), second: false, past: None, configs: Vec::new() }
 }
 
 /// Does not wait, and asks to stop after so many waits.
