@@ -16,7 +16,7 @@ use vsteer_act::experiment::{
 use vsteer_act::journal_folder;
 use vsteer_core::nouns::HostConfig;
 use vsteer_core::{Fault, FaultKind};
-use vsteer_experiment::description::{Factor, Of};
+use vsteer_experiment::description::Of;
 use vsteer_experiment::design::order;
 use vsteer_experiment::{Experiment, Next, Progress, answer};
 use vsteer_host::observe::Observe;
@@ -103,7 +103,6 @@ fn lay_out(experiment: &Experiment, folder: &Path, json: bool) -> Result<(), Fau
     let first = order(&experiment.varied(), &laid.settings, experiment.seed, 0);
     if json {
         let settings: Vec<String> = laid.settings.iter().map(|s| experiment.words(s)).collect();
-        let factor = |f: &Found<'_>| json!({ "name": f.factor, "found": f.said, "cannot": f.cannot });
         crate::text::print_json(&json!({
             "experiment": experiment, "settings": settings, "questions": laid.contrasts, "first_block": first,
             "boots": { "least": boots[0], "most": boots[1] }, "no_meter": no_meter,
