@@ -46,6 +46,8 @@ finish() {
 
 stage gate format $cargo fmt --all --check
 gate lints $cargo clippy $members --all-targets --locked -q -- -D warnings
+# Commands that read files, without eBPF and Linux.
+gate files-only $cargo clippy -p vsteer --no-default-features --locked -q -- -D warnings
 # With private items, so that links to them lead somewhere.
 stage gate rustdoc env RUSTDOCFLAGS="-D warnings -A rustdoc::private_intra_doc_links" $cargo doc $members --no-deps --document-private-items --locked -q
 stage tests unit $cargo test $members --locked --no-fail-fast

@@ -83,7 +83,10 @@ fn the_core_depends_on_three_crates() {
 fn features(selection: &[&str]) -> BTreeSet<String> {
     let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../Cargo.toml");
     let mut cargo = Command::new(env!("CARGO"));
-    cargo.args(["tree", "--offline", "--locked", "-e", "normal,build,dev", "--prefix", "none"]);
+    cargo.args(["tree", "--offline", "--locked", "--prefix", "none"]);
+    if !selection.contains(&"-e") {
+        cargo.args(["-e", "normal,build,dev"]);
+    }
     cargo.args(["-f", "{p} [{f}]", "--manifest-path"]).arg(manifest).args(selection);
     // From inside a crate, cargo selects that crate in place of the default members.
     cargo.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."));
@@ -101,6 +104,24 @@ fn the_main_tool_and_the_workspace_choose_the_same_features() {
     assert!(main_tool.len() > 100 && main_tool.len() < workspace.len());
     let apart: Vec<&String> = main_tool.difference(&workspace).collect();
     assert!(apart.is_empty(), "the workspace asks for other features of {apart:#?}");
+}
+
+/// What observes or changes hosts, and what those need of Linux.
+const OF_HOSTS: [&str; 7] =
+    ["vsteer-host", "vsteer-act", "vsteer-bpf", "libbpf-sys", "rustix", "rustls", "perf-event"];
+
+#[test]
+fn what_reads_files_is_built_without_hosts() {
+    let names = |selection: &[&str]| -> BTreeSet<String> {
+        let name = |line: &String| line.split(' ').next().unwrap_or_default().to_owned();
+        features(selection).iter().map(name).collect()
+    };
+    let all = names(&["-p", "vsteer", "-e", "normal"]);
+    let files_only = names(&["-p", "vsteer", "--no-default-features", "-e", "normal"]);
+    for of_hosts in OF_HOSTS {
+        assert!(all.contains(of_hosts), "{of_hosts} is not in vsteer: this list is out of date");
+        assert!(!files_only.contains(of_hosts), "without hosts, vsteer still depends on {of_hosts}");
+    }
 }
 
 /// A call that asks the machine for something. In tests they are allowed.

@@ -9,19 +9,17 @@
 use crate::http::{Answer, Client, Failure, Limits};
 use crate::trust::Trust;
 use std::fmt;
-use std::io::Read;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime};
 use ureq::http::{Request, StatusCode, Uri, header};
 use ureq::{Proxy, ProxyProtocol};
 use vsteer_core::{Fault, FaultKind};
+use vsteer_record::scraped::{LONGEST, Page, too_long};
 
 /// Asking takes no longer than this.
 pub const LIMIT: Duration = Duration::from_secs(3);
-/// No page is longer, bytes: the largest exporters' are a tenth of it.
-const LONGEST: u64 = 1 << 24;
 
 /// Where the text is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,15 +28,6 @@ pub enum Place {
     Url(Uri),
     /// Read.
     File(PathBuf),
-}
-
-/// The text, and of when it is.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Text {
-    /// When it was answered or, of a file, written; ns since 1970.
-    pub unix_ns: u64,
-    /// The text.
-    pub text: String,
 }
 
 impl fmt::Display for Place {
@@ -89,39 +78,20 @@ impl Place {
     /// # Errors
     /// As for reading a file; `NothingThere` where nobody listens, `NoPrivilege` for a certificate that is not trusted, `Failed` for any
     /// other answer than the page and for one that takes longer, `BadInput` for what is no text or too long.
-    pub fn fetch(&self, limit: Duration) -> Result<Text, Fault> {
+    pub fn fetch(&self, limit: Duration) -> Result<Page, Fault> {
         self.fetch_trusting(&Trust::System, limit)
     }
 
-    fn fetch_trusting(&self, trust: &Trust, limit: Duration) -> Result<Text, Fault> {
-        let what = format!("reading {self}");
-        let failed = |e: std::io::Error| Fault::io(&what, &e);
-        let (at, bytes) = match self {
-            Place::File(path) => {
-                let file = std::fs::File::open(path).map_err(failed)?;
-                let at = file.metadata().and_then(|m| m.modified()).map_err(failed)?;
-                let mut bytes = Vec::new();
-                file.take(LONGEST + 1).read_to_end(&mut bytes).map_err(failed)?;
-                (at, bytes)
-            }
-            Place::Url(url) => {
-                let proxy = usable(&what, url, Proxy::try_from_env())?;
-                let bytes = get(&what, url, trust, limit, proxy)?;
-                (SystemTime::now(), bytes)
-            }
+    fn fetch_trusting(&self, trust: &Trust, limit: Duration) -> Result<Page, Fault> {
+        let url = match self {
+            Place::File(path) => return Page::read(path),
+            Place::Url(url) => url,
         };
-        if bytes.len() as u64 > LONGEST {
-            return Err(too_long(&what));
-        }
-        let text = String::from_utf8(bytes).map_err(|e| Fault::new(FaultKind::BadInput, &what).because(e))?;
-        Ok(Text { unix_ns: at.duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64), text })
+        let what = format!("reading {self}");
+        let proxy = usable(&what, url, Proxy::try_from_env())?;
+        let bytes = get(&what, url, trust, limit, proxy)?;
+        Page::new(&what, SystemTime::now(), bytes)
     }
-}
-
-fn too_long(what: &str) -> Fault {
-    Fault::new(FaultKind::BadInput, what)
-        .because(format!("it is longer than {} MiB", LONGEST >> 20))
-        .way_out("check that it is a page of metrics")
 }
 
 /// The page at a URL.

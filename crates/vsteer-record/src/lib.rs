@@ -8,6 +8,7 @@ mod folder;
 mod marks;
 pub mod plan;
 pub mod prometheus;
+pub mod scraped;
 mod table;
 pub mod task;
 pub mod xentrace;

@@ -12,7 +12,7 @@
 //! run one after the other, each within its cache.
 //!
 //! Hot data is two adjacent cache lines per vCPU ([`Hot`]: what it does, and its account), one per guest, one per pCPU
-//! ([`Running`]).
+//! ([`Running`](super::hot::Running)).
 //!
 //! Left out: time that the hypervisor itself takes (interrupts reach a pCPU at once; a switch may cost the vCPU it
 //! leads to, see [`Costs`](super::setup::Costs)), frequency and power, memory bandwidth, halt polling.

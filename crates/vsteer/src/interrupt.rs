@@ -1,108 +1,41 @@
 //! Ctrl-C: asked to stop, finish what is begun.
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use std::os::fd::BorrowedFd;
-use std::os::unix::net::UnixStream;
+#[cfg(feature = "host")]
+mod wait;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
-use vsteer_host::pace::Pace;
+#[cfg(feature = "host")]
+pub use wait::Woken;
 
-/// Without what a signal writes to, it is looked so often.
-const LOOK_EVERY: Duration = Duration::from_millis(200);
+const SIGNALS: [i32; 2] = [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM];
 
 /// Becomes true at SIGINT or SIGTERM; a second one ends the program at once.
 #[derive(Clone)]
 pub struct Interrupt {
     set: Arc<AtomicBool>,
-    /// Can be read from once a signal has come: waking up to look would cost who shares the host.
-    signal: Option<Arc<UnixStream>>,
+    #[cfg(feature = "host")]
+    signal: wait::Signal,
 }
 
 impl Interrupt {
     /// Begins to listen.
     pub fn listen() -> Interrupt {
         let set = Arc::new(AtomicBool::new(false));
-        let (signal, written) = UnixStream::pair().ok().unzip();
-        for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        for signal in SIGNALS {
             // Registered in this order: the first signal finds the flag unset and sets it, the second ends.
             let _ = signal_hook::flag::register_conditional_shutdown(signal, 130, Arc::clone(&set));
             let _ = signal_hook::flag::register(signal, Arc::clone(&set));
-            if let Some(written) = written.as_ref().and_then(|w| w.try_clone().ok()) {
-                let _ = signal_hook::low_level::pipe::register(signal, written);
-            }
         }
-        Interrupt { set, signal: signal.map(Arc::new) }
+        Interrupt {
+            set,
+            #[cfg(feature = "host")]
+            signal: wait::Signal::listen(&SIGNALS),
+        }
     }
 
     /// Has it come?
     pub fn is_set(&self) -> bool {
         self.set.load(Ordering::Relaxed)
-    }
-
-    /// Sleeps until `then`, until interrupted, or until something can be read from one of these.
-    pub fn wait(&self, then: Option<Instant>, readable: &[BorrowedFd<'_>]) -> Woken {
-        while !self.is_set() {
-            let left = then.map(|then| then.saturating_duration_since(Instant::now()));
-            if left.is_some_and(|left| left.is_zero()) {
-                return Woken::Time;
-            }
-            let signal = self.signal.as_ref().map(|s| PollFd::new(s, PollFlags::IN));
-            // Without what a signal writes to, it is looked for.
-            let most =
-                if signal.is_some() { left } else { Some(left.map_or(LOOK_EVERY, |l| l.min(LOOK_EVERY))) };
-            let timeout =
-                most.map(|d| Timespec { tv_sec: d.as_secs() as i64, tv_nsec: i64::from(d.subsec_nanos()) });
-            let others = readable.iter().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN));
-            let mut all: Vec<PollFd<'_>> = others.chain(signal).collect();
-            // Interrupted or not: the flag and the clock say what to do.
-            if poll(&mut all, timeout.as_ref()).is_ok_and(|n| n > 0) {
-                // One whose other end is gone can be read from, too: that says so.
-                let ready = |fd: &PollFd<'_>| !fd.revents().is_empty();
-                if let Some(which) = all[..readable.len()].iter().position(ready) {
-                    return Woken::Readable(which);
-                }
-            }
-        }
-        Woken::Interrupted
-    }
-}
-
-impl Pace for Interrupt {
-    fn sleep_until(&self, then: Instant) -> bool {
-        self.wait(Some(then), &[]) == Woken::Interrupted
-    }
-}
-
-/// Why a sleep ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Woken {
-    /// By Ctrl-C.
-    Interrupted,
-    /// It was time.
-    Time,
-    /// Something can be read from the one of this index, and perhaps from later ones.
-    Readable(usize),
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// The one test that raises a signal: flags are the process's.
-    #[test]
-    fn a_signal_ends_a_sleep_and_time_does() {
-        let interrupt = Interrupt::listen();
-        let begun = Instant::now();
-        assert!(!interrupt.sleep_until(begun + Duration::from_millis(30)));
-        assert!(begun.elapsed() >= Duration::from_millis(30));
-        let pid = rustix::process::getpid();
-        let raiser = std::thread::spawn(move || {
-            std::thread::sleep(Duration::from_millis(50));
-            rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
-        });
-        assert!(interrupt.sleep_until(begun + Duration::from_secs(60)));
-        assert!(begun.elapsed() < Duration::from_secs(30) && interrupt.is_set());
-        raiser.join().unwrap();
     }
 }

@@ -3,16 +3,20 @@
 mod cli;
 mod clock;
 mod command;
+#[cfg(feature = "host")]
 mod experiment;
 mod interrupt;
+#[cfg(feature = "host")]
 mod login;
 mod logs;
+#[cfg(feature = "host")]
 mod realtime_socket;
 mod report;
 mod scenario;
 mod scrapes;
 mod source;
 mod text;
+#[cfg(feature = "host")]
 mod view;
 
 use clap::Parser;

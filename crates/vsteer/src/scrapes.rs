@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use vsteer_core::requests::Answered;
 use vsteer_core::{Fault, FaultKind};
-use vsteer_host::scrape::{LIMIT, Place};
 use vsteer_record::prometheus::{Histogram, Scrape};
+use vsteer_record::scraped::Page;
 use vsteer_sla::histogram::{self, Lots};
 use vsteer_sla::window::{Interval, Vm, interval};
 
@@ -107,7 +107,7 @@ impl Saved {
             if hidden || path.is_dir() {
                 continue;
             }
-            let text = Place::File(path.clone()).fetch(LIMIT)?;
+            let text = Page::read(&path)?;
             let scrape = Scrape::read(&text.text, of).map_err(|f| {
                 let what = format!("{}: {}", path.display(), f.what);
                 Fault { what, ..f }.way_out("keep nothing but saved scrapes in that folder")

@@ -1,19 +1,17 @@
 //! Where samples come from: the live host or a recording, handed to commands as one thing.
 
-use crate::cli::{Source, Window};
+#[cfg(feature = "host")]
+mod live;
+
+use crate::cli::Window;
 use crate::clock;
-use crate::interrupt::Interrupt;
-use crate::login;
-use crate::realtime_socket::timer_counts;
+#[cfg(feature = "host")]
+pub use live::{need_vms, open_host, open_host_with, opened, progress, request, tell};
 use std::io::{IsTerminal, Write};
-use std::time::{Duration, Instant};
+use std::path::Path;
 use vsteer_core::model::{self, HostModel};
 use vsteer_core::nouns::{Batch, Collector, HostConfig};
 use vsteer_core::{Fault, FaultKind};
-use vsteer_host::backend::{Host, Request};
-use vsteer_host::backends;
-use vsteer_host::pace::{Pace, due};
-use vsteer_host::xen::saved::{self, Saved};
 use vsteer_record::{Recording, esxtop};
 
 /// A stretch of samples with what is needed to understand them.
@@ -44,100 +42,12 @@ impl Stretch {
     }
 }
 
-/// What the command line asks a backend for.
-pub fn request(source: &Source) -> Request {
-    Request {
-        collector: source.collector.into(),
-        vms: source.vms.clone(),
-        statistics: source.statistics,
-        login: source.login.to_backend(),
-        prompt: login::prompt,
-        ..Request::of(source.connect.as_deref())
-    }
-}
-
-/// Opens the live host and prints its notes on standard error. Samples of VMs that the service of `vsteer realtime`
-/// prefers carry what their timers asked for and got.
-///
-/// # Errors
-/// As [`backends::open`].
-pub fn open_host(source: &Source) -> Result<Box<dyn Host>, Fault> {
-    open_host_with(source, None)
-}
-
-/// As [`open_host`]; with `event_buffer`, the host records every context switch into a kernel buffer of that many bytes.
-///
-/// # Errors
-/// As [`open_host`]; `Usage` when the buffer's size is not a power of two, or the collector sees no switches.
-pub fn open_host_with(source: &Source, event_buffer: Option<u64>) -> Result<Box<dyn Host>, Fault> {
-    opened(&Request { event_buffer, timers: Some(timer_counts), ..request(source) })
-}
-
-/// Opens what is asked for and prints its notes on standard error.
-///
-/// # Errors
-/// As [`backends::open`].
-pub fn opened(request: &Request) -> Result<Box<dyn Host>, Fault> {
-    let mut host = backends::open(request)?;
-    tell(host.take_notes());
-    Ok(host)
-}
-
-/// Prints notes on standard error.
-pub fn tell(notes: Vec<String>) {
-    notes.iter().for_each(|n| eprintln!("vsteer: {n}"));
-}
-
-/// Refuses a host without VMs, with the way out.
-pub fn need_vms(config: &HostConfig, source: &Source) -> Result<(), Fault> {
-    if !config.vms.is_empty() {
-        return Ok(());
-    }
-    let of = source.connect.as_ref().map_or("this host".to_owned(), |uri| format!("{uri:?}"));
-    Err(Fault::new(FaultKind::NothingThere, format!("no VM is running on {of}"))
-        .way_out("start one, name another libvirt with --connect URI, or try `vsteer lab up contention`"))
-}
-
-/// Observes the live host for `length`, sampling every `interval`; shows progress on a terminal.
-///
-/// # Errors
-/// As [`open_host`]; `Interrupted` when nothing useful had been seen at Ctrl-C.
-pub fn observe(source: &Source, length: Duration, interval: Duration) -> Result<Stretch, Fault> {
-    let interrupt = Interrupt::listen();
-    let mut host = open_host(source)?;
-    need_vms(&host.config()?, source)?;
-    if let Some(batches) = host.past(length) {
-        let batches = batches?;
-        tell(host.take_notes());
-        return Ok(Stretch { config: host.config()?, collector: host.collector(), batches });
-    }
-    let mut batches = vec![host.sample()?];
-    // On a busy host the first sample alone may take longer than `length`.
-    let begin = Instant::now();
-    let mut next = begin;
-    while begin.elapsed() < length {
-        next = due(next, interval);
-        progress("observing", begin.elapsed(), length);
-        if interrupt.sleep_until(next.min(begin + length)) {
-            break;
-        }
-        batches.push(host.sample()?);
-    }
-    progress_done();
-    if batches.len() < 2 {
-        return Err(Fault::new(FaultKind::Interrupted, "interrupted before anything could be seen"));
-    }
-    Ok(Stretch { config: host.config()?, collector: host.collector(), batches })
-}
-
 /// The window asked for: a recording, part of one, or the live host.
 ///
 /// # Errors
-/// As [`observe`] and [`Recording::open`]; `BadInput` when the moment asked for is not in the recording.
+/// As [`live::observe`] and [`Recording::open`]; `BadInput` when the moment asked for is not in the recording.
 pub fn window(w: &Window) -> Result<Stretch, Fault> {
-    let Some(folder) = &w.recording else {
-        return observe(&w.source, w.length, Duration::from_millis(200));
-    };
+    let Some(folder) = &w.recording else { return live(w) };
     let recording = read(folder)?;
     let Some(at) = &w.at else { return whole(recording) };
     let last_ns = recording.batches.last().map_or(0, |b| b.unix_ns);
@@ -163,18 +73,31 @@ pub fn window(w: &Window) -> Result<Stretch, Fault> {
     })
 }
 
+/// The live host, for as long as was asked.
+#[cfg(feature = "host")]
+fn live(w: &Window) -> Result<Stretch, Fault> {
+    live::observe(&w.source, w.length, std::time::Duration::from_millis(200))
+}
+
+/// This build reads files only.
+#[cfg(not(feature = "host"))]
+fn live(_: &Window) -> Result<Stretch, Fault> {
+    Err(Fault::new(FaultKind::Unsupported, "no recording is named")
+        .because("this build of vsteer reads files only and observes no host")
+        .way_out("name a recording, or a file of esxtop"))
+}
+
 /// Reads a recording and says on standard error what of it was not whole.
 ///
 /// # Errors
 /// As [`Recording::open`]; for a file as [`esxtop::read`] where it begins as esxtop's do, and else, taken for a trace of
-/// Xen's, as [`saved::read`].
-pub fn read(folder: &std::path::Path) -> Result<Recording, Fault> {
+/// Xen's.
+pub fn read(folder: &Path) -> Result<Recording, Fault> {
     let recording = if folder.is_file() && esxtop::is_one(folder) {
         let esxtop::Saved { config, collector, batches, notes } = esxtop::read(folder)?;
         Recording::foreign(folder, config, collector, batches, notes)
     } else if folder.is_file() {
-        let Saved { config, collector, batches, notes } = saved::read(folder)?;
-        Recording::foreign(folder, config, collector, batches, notes)
+        xentrace(folder)?
     } else {
         Recording::open(folder)?
     };
@@ -182,6 +105,22 @@ pub fn read(folder: &std::path::Path) -> Result<Recording, Fault> {
         eprintln!("vsteer: {note}");
     }
     Ok(recording)
+}
+
+/// A saved trace of Xen's.
+#[cfg(feature = "host")]
+fn xentrace(file: &Path) -> Result<Recording, Fault> {
+    use vsteer_host::xen::saved::{Saved, read};
+    let Saved { config, collector, batches, notes } = read(file)?;
+    Ok(Recording::foreign(file, config, collector, batches, notes))
+}
+
+/// This build reads no traces of Xen's: what names their domains belongs to the backend.
+#[cfg(not(feature = "host"))]
+fn xentrace(file: &Path) -> Result<Recording, Fault> {
+    Err(Fault::new(FaultKind::Unsupported, format!("{} is not a file of esxtop", file.display()))
+        .because("this build of vsteer reads recordings and files of esxtop, and no traces of Xen")
+        .way_out("convert the trace on the Xen host: vsteer record -o FOLDER"))
 }
 
 /// All of a recording.
@@ -194,12 +133,6 @@ pub fn whole(recording: Recording) -> Result<Stretch, Fault> {
     };
     let config = recording.config_at(last.mono_ns).clone();
     Ok(Stretch { config, collector: recording.manifest.collector, batches: recording.batches })
-}
-
-/// A progress bar of time on standard error, where that is a terminal.
-pub fn progress(what: &str, done: Duration, of: Duration) {
-    let (done, of) = (done.as_secs_f64(), of.as_secs_f64());
-    progress_of(what, done / of, &format!("{done:>4.0}/{of:.0} s"));
 }
 
 /// A progress bar of a part (0..=1) of the work.

@@ -1,7 +1,7 @@
 use super::*;
 use crate::http::server::{Identity, Server, whole};
 use proptest::prelude::*;
-use std::time::Instant;
+use std::time::{Instant, UNIX_EPOCH};
 
 /// A server that gives one answer, piece after piece with a rest between, and then closes or (`hang`) waits until the client does.
 fn server(pieces: Vec<Vec<u8>>, rest: Duration, hang: bool) -> (Place, Server) {
@@ -245,7 +245,7 @@ fn a_file_is_of_when_it_was_written() {
     let at = UNIX_EPOCH + Duration::from_secs(1_700_000_000);
     std::fs::File::options().write(true).open(&file).unwrap().set_modified(at).unwrap();
     let text = Place::File(file.clone()).fetch(LIMIT).unwrap();
-    assert_eq!(text, Text { unix_ns: 1_700_000_000_000_000_000, text: "up 1\n".into() });
+    assert_eq!(text, Page { unix_ns: 1_700_000_000_000_000_000, text: "up 1\n".into() });
     std::fs::remove_file(&file).unwrap();
     assert_eq!(Place::File(file).fetch(LIMIT).unwrap_err().kind, FaultKind::NothingThere);
 }

@@ -1,24 +1,37 @@
 //! The commands, one file each.
 
+#[cfg(feature = "host")]
 mod apply;
+#[cfg(feature = "host")]
 mod audit;
+#[cfg(feature = "host")]
 mod capture;
 mod diagnose;
 mod estimate;
+#[cfg(feature = "host")]
 mod experiment;
 mod export;
 mod headroom;
 mod meta;
 pub mod numa;
+#[cfg(feature = "host")]
+mod other;
 pub mod plan;
+#[cfg(feature = "host")]
 mod realtime;
+#[cfg(feature = "host")]
 pub mod record;
 mod replay;
 mod report;
+#[cfg(feature = "host")]
 mod rollback;
 mod simulate;
+#[cfg(feature = "host")]
 mod steer;
+#[cfg(feature = "host")]
 mod top;
+#[cfg(feature = "host")]
+mod topology;
 mod verify;
 
 use crate::cli::{Cli, Command};
@@ -32,30 +45,41 @@ use vsteer_core::Fault;
 pub fn run(cli: Cli) -> Result<ExitCode, Fault> {
     let json = cli.json;
     match cli.command {
+        #[cfg(feature = "host")]
         Command::Top(a) => top::run(&a, json),
+        #[cfg(feature = "host")]
         Command::Record(a) => record::run(&a, json),
         Command::Replay(a) => replay::run(&a, json),
         Command::Export(a) => export::run(&a, json),
         Command::Diagnose(a) => diagnose::run(&a, json),
         Command::Plan(a) => plan::run(&a, json),
         Command::Numa(a) => numa::run(&a, json),
+        #[cfg(feature = "host")]
         Command::Apply(a) => apply::run(&a, json),
+        #[cfg(feature = "host")]
         Command::Rollback(a) => rollback::run(&a, json),
         Command::Verify(a) => verify::run(&a, json),
         Command::Headroom(a) => headroom::run(&a, json),
         Command::Estimate(a) => estimate::run(&a, json),
+        #[cfg(feature = "host")]
         Command::Steer(a) => steer::run(&a, json),
+        #[cfg(feature = "host")]
         Command::Realtime(a) => realtime::run(&a, json),
         Command::Simulate(a) => simulate::run(&a, json),
         Command::Report(a) => report::run(&a, json),
+        #[cfg(feature = "host")]
         Command::Audit(a) => audit::run(&a, json),
+        #[cfg(feature = "host")]
         Command::Experiment(a) => experiment::run(&a, json),
+        #[cfg(feature = "host")]
         Command::Capture(a) => capture::run(&a, json),
-        Command::Topology(a) => meta::topology(&a, json),
+        #[cfg(feature = "host")]
+        Command::Topology(a) => topology::run(&a, json),
         Command::Completions { shell } => meta::completions(shell),
         Command::Man { folder } => meta::man(&folder),
         Command::ExitCodes => meta::exit_codes(json),
-        Command::Other(words) => return meta::other(&words, json),
+        #[cfg(feature = "host")]
+        Command::Other(words) => return other::run(&words, json),
     }?;
     Ok(ExitCode::SUCCESS)
 }

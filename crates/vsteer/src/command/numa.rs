@@ -13,14 +13,15 @@ use vsteer_core::numa::moves::mend;
 use vsteer_core::numa::vnuma::{GIB, HostShape, NodeShape, Version, VmShape, answer};
 use vsteer_core::thresholds::Thresholds;
 use vsteer_core::{Fault, FaultKind};
-use vsteer_host::backend::Described;
-use vsteer_host::backends;
+#[cfg(feature = "host")]
+use vsteer_host::{backend::Described, backends};
 
 /// Says.
 ///
 /// # Errors
 /// As [`source::window`]; `Usage` for a shape that is none.
 pub fn run(a: &Numa, json: bool) -> Result<(), Fault> {
+    #[cfg(feature = "host")]
     if let Some(described) = backends::settings(&source::request(&a.window.source)) {
         return of_settings(a, &described?, json);
     }
@@ -52,6 +53,7 @@ pub fn run(a: &Numa, json: bool) -> Result<(), Fault> {
 }
 
 /// Every host of a service that tells settings without samples: nobody measured what VMs want.
+#[cfg(feature = "host")]
 fn of_settings(a: &Numa, described: &Described, json: bool) -> Result<(), Fault> {
     described.notes.iter().for_each(|n| eprintln!("vsteer: {n}"));
     let mut all = Vec::new();

@@ -1,7 +1,7 @@
-//! Commands that plan, make, take back and judge changes.
+//! Options of `vsteer plan`.
 
-use super::source::{Login, Window};
-use super::words::{duration, microseconds};
+use super::window::Window;
+use super::words::microseconds;
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 
@@ -71,51 +71,4 @@ pub enum Method {
     Fluid,
     /// By simulating ESXi's co-scheduling with demands fitted to the samples; of vSphere's VMs, and for these what auto is.
     Cosched,
-}
-
-/// `vsteer apply`.
-#[derive(Debug, Args)]
-pub struct Apply {
-    /// The plan, as `plan -o` wrote it.
-    pub plan: PathBuf,
-    /// Do it.
-    #[arg(long, conflicts_with = "try_for")]
-    pub yes: bool,
-    /// Do it, and undo it by itself after this time unless confirmed by `vsteer apply PLAN --confirm`.
-    #[arg(long = "try", value_name = "TIME", value_parser = duration)]
-    pub try_for: Option<std::time::Duration>,
-    /// Keep what `--try` did.
-    #[arg(long, conflicts_with_all = ["yes", "try_for"])]
-    pub confirm: bool,
-    /// The connection URI, as it was given to `plan`; of a plan of esxtop's file: that of its host (vsphere://USER@HOST).
-    #[arg(long, value_name = "URI")]
-    pub connect: Option<String>,
-    /// How a vSphere is logged in to.
-    #[command(flatten)]
-    pub login: Login,
-}
-
-/// `vsteer rollback`.
-#[derive(Debug, Args)]
-pub struct Rollback {
-    /// Which plan; without it: every one that is applied, newest first.
-    pub id: Option<String>,
-    /// libvirt connection URI, as it was given to `apply`.
-    #[arg(long, value_name = "URI")]
-    pub connect: Option<String>,
-    /// How a vSphere is logged in to; what the journal says of it need not be said again.
-    #[command(flatten)]
-    pub login: Login,
-}
-
-/// `vsteer verify`.
-#[derive(Debug, Args)]
-pub struct Verify {
-    /// The recording before.
-    pub before: PathBuf,
-    /// The recording after.
-    pub after: PathBuf,
-    /// The plan that was applied in between, to compare its forecast.
-    #[arg(long, value_name = "FILE")]
-    pub plan: Option<PathBuf>,
 }

@@ -1,6 +1,5 @@
-//! What is looked at: which host or recording, when, by which collector, with which login.
+//! Which host is looked at, by which collector, with which login?
 
-use super::words::duration;
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 use vsteer_host::backend;
@@ -101,26 +100,4 @@ fn statistics(text: &str) -> Result<Statistics, String> {
     let names: Vec<&str> = Statistics::ALL.iter().map(|(_, name)| *name).collect();
     let found = Statistics::ALL.iter().find(|(_, name)| *name == text).map(|(of, _)| *of);
     found.ok_or_else(|| format!("{text:?} is none of {}", names.join(", ")))
-}
-
-/// A recording, or the live host.
-#[derive(Debug, Clone, Args)]
-pub struct Window {
-    /// A recording: a folder of `vsteer record`, a batch file of `esxtop -b` (.csv, .csv.gz), or a saved xentrace; without it
-    /// the live host is observed.
-    #[arg(value_name = "RECORDING")]
-    pub recording: Option<PathBuf>,
-    /// How long to observe the live host; of a vSphere, how much of what it kept is read.
-    #[arg(long = "for", value_name = "TIME", default_value = "20s", value_parser = duration)]
-    pub length: std::time::Duration,
-    /// Read only the part of the recording around this moment: `03:12`, `2026-11-21T03:12:05` (both local time, by `TZ` or
-    /// /etc/localtime), `2026-11-21T03:12:05Z` or `2026-11-21T03:12:05+09:00`.
-    #[arg(long, value_name = "TIME", requires = "recording")]
-    pub at: Option<String>,
-    /// With --at: how much around it.
-    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration, requires = "at")]
-    pub around: std::time::Duration,
-    /// Where to look.
-    #[command(flatten)]
-    pub source: Source,
 }

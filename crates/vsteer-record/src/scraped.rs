@@ -1,0 +1,55 @@
+//! A page of metrics that a server answered or that somebody saved: its text, and when it was true.
+//!
+//! Left out: asking a server, which belongs to `vsteer-host`.
+
+use std::io::Read;
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+use vsteer_core::{Fault, FaultKind};
+
+/// No page is longer, bytes: the largest exporters' are a tenth of it.
+pub const LONGEST: u64 = 1 << 24;
+
+/// A page of metrics.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Page {
+    /// When the server answered or the file was written, ns since 1970.
+    pub unix_ns: u64,
+    /// The text.
+    pub text: String,
+}
+
+impl Page {
+    /// The page of these bytes. `what` is what was being done, for the fault.
+    ///
+    /// # Errors
+    /// `BadInput` for a page that is too long or is not UTF-8.
+    pub fn new(what: &str, at: SystemTime, bytes: Vec<u8>) -> Result<Page, Fault> {
+        if bytes.len() as u64 > LONGEST {
+            return Err(too_long(what));
+        }
+        let text = String::from_utf8(bytes).map_err(|e| Fault::new(FaultKind::BadInput, what).because(e))?;
+        Ok(Page { unix_ns: at.duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64), text })
+    }
+
+    /// The page that a file holds.
+    ///
+    /// # Errors
+    /// As for reading a file, and as [`Page::new`].
+    pub fn read(file: &Path) -> Result<Page, Fault> {
+        let what = format!("reading {}", file.display());
+        let failed = |e: std::io::Error| Fault::io(&what, &e);
+        let file = std::fs::File::open(file).map_err(failed)?;
+        let at = file.metadata().and_then(|m| m.modified()).map_err(failed)?;
+        let mut bytes = Vec::new();
+        file.take(LONGEST + 1).read_to_end(&mut bytes).map_err(failed)?;
+        Page::new(&what, at, bytes)
+    }
+}
+
+/// The fault of a page that is too long.
+pub fn too_long(what: &str) -> Fault {
+    Fault::new(FaultKind::BadInput, what)
+        .because(format!("it is longer than {} MiB", LONGEST >> 20))
+        .way_out("check that it is a page of metrics")
+}

@@ -1,0 +1,38 @@
+//! `vsteer topology`: the machine's pCPUs, cores, caches and nodes, as vsteer reads them.
+
+use crate::cli::TopologyArgs;
+use vsteer_core::Fault;
+use vsteer_host::root::Root;
+
+/// Prints the topology.
+///
+/// # Errors
+/// When the machine's files cannot be read.
+pub fn run(a: &TopologyArgs, json: bool) -> Result<(), Fault> {
+    let root = Root::open(&a.root)?;
+    let t = vsteer_host::linux::topology::read(&root)?;
+    if json {
+        crate::text::print_json(&t);
+        return Ok(());
+    }
+    println!("pCPUs     online {}   offline {}   allowed {}", t.online(), t.offline(), t.allowed());
+    for p in t.packages() {
+        println!("package   {:<4} pCPUs {}", p.id.map_or("?".to_owned(), |i| i.to_string()), p.cpus);
+    }
+    for n in t.nodes() {
+        let memory =
+            n.memory_bytes.map_or("?".to_owned(), |b| format!("{:.1} GiB", b as f64 / f64::from(1 << 30)));
+        println!("node      {:<4} pCPUs {:<14} memory {memory}", n.id.0, n.cpus.to_string());
+    }
+    for c in t.caches() {
+        let size = c.size_bytes.map_or("?".to_owned(), |b| format!("{} KiB", b / 1024));
+        println!("cache     L{} {:<12} {size:<12} pCPUs {}", c.level, format!("{:?}", c.kind), c.cpus);
+    }
+    for c in t.cores() {
+        println!("core      {:<4} pCPUs {}", c.id.map_or("?".to_owned(), |i| i.to_string()), c.cpus);
+    }
+    for o in t.oddities() {
+        println!("odd       {}: {}", o.place, o.what);
+    }
+    Ok(())
+}

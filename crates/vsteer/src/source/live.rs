@@ -1,0 +1,105 @@
+//! Opens the host that the command line names, and observes it for a while.
+
+use super::{Stretch, progress_done, progress_of};
+use crate::cli::Source;
+use crate::interrupt::Interrupt;
+use crate::login;
+use crate::realtime_socket::timer_counts;
+use std::time::{Duration, Instant};
+use vsteer_core::nouns::HostConfig;
+use vsteer_core::{Fault, FaultKind};
+use vsteer_host::backend::{Host, Request};
+use vsteer_host::backends;
+use vsteer_host::pace::{Pace, due};
+
+/// What the command line asks a backend for.
+pub fn request(source: &Source) -> Request {
+    Request {
+        collector: source.collector.into(),
+        vms: source.vms.clone(),
+        statistics: source.statistics,
+        login: source.login.to_backend(),
+        prompt: login::prompt,
+        ..Request::of(source.connect.as_deref())
+    }
+}
+
+/// Opens the live host and prints its notes on standard error. Samples of VMs that the service of `vsteer realtime`
+/// prefers carry what their timers asked for and got.
+///
+/// # Errors
+/// As [`backends::open`].
+pub fn open_host(source: &Source) -> Result<Box<dyn Host>, Fault> {
+    open_host_with(source, None)
+}
+
+/// As [`open_host`]; with `event_buffer`, the host records every context switch into a kernel buffer of that many bytes.
+///
+/// # Errors
+/// As [`open_host`]; `Usage` when the buffer's size is not a power of two, or the collector sees no switches.
+pub fn open_host_with(source: &Source, event_buffer: Option<u64>) -> Result<Box<dyn Host>, Fault> {
+    opened(&Request { event_buffer, timers: Some(timer_counts), ..request(source) })
+}
+
+/// Opens what is asked for and prints its notes on standard error.
+///
+/// # Errors
+/// As [`backends::open`].
+pub fn opened(request: &Request) -> Result<Box<dyn Host>, Fault> {
+    let mut host = backends::open(request)?;
+    tell(host.take_notes());
+    Ok(host)
+}
+
+/// Prints notes on standard error.
+pub fn tell(notes: Vec<String>) {
+    notes.iter().for_each(|n| eprintln!("vsteer: {n}"));
+}
+
+/// Refuses a host without VMs, with the way out.
+pub fn need_vms(config: &HostConfig, source: &Source) -> Result<(), Fault> {
+    if !config.vms.is_empty() {
+        return Ok(());
+    }
+    let of = source.connect.as_ref().map_or("this host".to_owned(), |uri| format!("{uri:?}"));
+    Err(Fault::new(FaultKind::NothingThere, format!("no VM is running on {of}"))
+        .way_out("start one, name another libvirt with --connect URI, or try `vsteer lab up contention`"))
+}
+
+/// Observes the live host for `length`, sampling every `interval`; shows progress on a terminal.
+///
+/// # Errors
+/// As [`open_host`]; `Interrupted` when nothing useful had been seen at Ctrl-C.
+pub fn observe(source: &Source, length: Duration, interval: Duration) -> Result<Stretch, Fault> {
+    let interrupt = Interrupt::listen();
+    let mut host = open_host(source)?;
+    need_vms(&host.config()?, source)?;
+    if let Some(batches) = host.past(length) {
+        let batches = batches?;
+        tell(host.take_notes());
+        return Ok(Stretch { config: host.config()?, collector: host.collector(), batches });
+    }
+    let mut batches = vec![host.sample()?];
+    // On a busy host the first sample alone may take longer than `length`.
+    let begin = Instant::now();
+    let mut next = begin;
+    while begin.elapsed() < length {
+        next = due(next, interval);
+        progress("observing", begin.elapsed(), length);
+        if interrupt.sleep_until(next.min(begin + length)) {
+            break;
+        }
+        batches.push(host.sample()?);
+    }
+    progress_done();
+    if batches.len() < 2 {
+        return Err(Fault::new(FaultKind::Interrupted, "interrupted before anything could be seen"));
+    }
+    Ok(Stretch { config: host.config()?, collector: host.collector(), batches })
+}
+
+/// A progress bar of time on standard error, where that is a terminal.
+pub fn progress(what: &str, done: Duration, of: Duration) {
+    let (done, of) = (done.as_secs_f64(), of.as_secs_f64());
+    progress_of(what, done / of, &format!("{done:>4.0}/{of:.0} s"));
+}
