@@ -1,12 +1,12 @@
-//! Records samples of a host to disk, until told to stop.
+//! Records samples of a host to disk, until the user asks to stop.
 //!
-//! One loop takes samples at even intervals, asks now and then how the host is set up, marks moments at which a trigger fires, and where
-//! asked for records by a second way of counting at the same moments. Context switches are [`SwitchRecorder`]'s, in a thread of its own.
-//! A host that keeps its own statistics (a vSphere) gives all of them at once.
+//! One loop takes samples at even intervals, reads the configuration every ten seconds, and marks the moments at which a trigger fires.
+//! On request it records a second collector at the same moments. A [`SwitchRecorder`] records context switches in its own thread.
+//! A host that keeps its own statistics (vSphere) gives all of them at once.
 //!
-//! The loop is here and not in `vsteer-record`, because it asks a host; `vsteer-record` writes what it gets.
+//! The loop stands here and not in `vsteer-record`, because it asks a host. `vsteer-record` only writes.
 //!
-//! Left out: signals and what a person reads, which the caller brings as a [`Pace`] and a closure.
+//! Left out: signals and printing. The caller brings a [`Pace`] and a closure for these.
 
 use crate::backend::Host;
 use crate::pace::{Pace, due};
@@ -19,67 +19,67 @@ use vsteer_core::trigger::{Mark, Trigger, Watch};
 use vsteer_core::{Fault, FaultKind};
 use vsteer_record::{EventSummary, FORMAT, Manifest, Writer};
 
-/// A batch is written at least this often: so much is lost by a crash.
+/// Write a batch at least this often: a crash loses no more.
 const INTERVAL_MAX: Duration = Duration::from_secs(60);
-/// What the kernel does for programs that were just attached (code patched on every pCPU, memory of the verifier freed late)
-/// shows in what is measured for some tenths of a second: nothing is, so long.
+/// How long to wait after eBPF programs were attached. For some tenths of a second the kernel still patches code on every pCPU
+/// and frees the verifier's memory, which would show in the samples.
 const SETTLE: Duration = Duration::from_secs(1);
-/// The configuration is asked for this often. The manager answers slowly beside a sample.
+/// How often to read the configuration. A manager takes much longer to answer than a sample takes.
 const CONFIG_EVERY: Duration = Duration::from_secs(10);
-/// The part of a ring that samples may take where switches are recorded, which are many times as large.
+/// The part of a ring that samples may take if switches are recorded too, which are many times as large.
 const SAMPLES_OF_RING: u64 = 8;
 
-/// What is to be recorded.
+/// What to record.
 pub struct Asked<'a> {
     /// The folder to make.
     pub output: &'a Path,
-    /// The folder to make for the second way of counting.
+    /// The folder for the second collector.
     pub second: Option<&'a Path>,
-    /// Between two samples.
+    /// The time between two samples.
     pub interval: Duration,
-    /// For how long; `None`: until asked to stop.
+    /// How long to record; `None`: until the user asks to stop.
     pub length: Option<Duration>,
-    /// Keep about the newest so many bytes.
+    /// Keep about this many bytes, the newest.
     pub ring: Option<u64>,
-    /// Context switches too.
+    /// Record context switches too.
     pub events: bool,
-    /// What marks a moment, over which window, and how long one that fired is silent.
+    /// The conditions that mark a moment.
     pub triggers: &'a [Trigger],
-    /// The window.
+    /// The window over which a condition is judged.
     pub trigger_window: Duration,
-    /// How long.
+    /// How long a condition that fired stays silent.
     pub trigger_quiet: Duration,
 }
 
-/// What is told on the way.
+/// What the loop reports while it records.
 pub enum Heard<'a> {
-    /// So much is recorded, of so much.
+    /// The time recorded so far, and in all.
     Progress(Duration, Duration),
     /// A trigger fired.
     Mark(&'a Mark),
-    /// The configuration cannot be read now. It is recorded as it was, and this is told once.
+    /// The configuration cannot be read now, for this reason. Recording continues with the last one. Reported once.
     OldConfig(&'a Fault),
 }
 
 /// What was recorded.
 #[derive(Debug)]
 pub enum Recorded {
-    /// What the host itself had kept.
+    /// Samples that the host itself had kept.
     Past {
-        /// Samples.
+        /// The number of samples.
         batches: usize,
-        /// From the first to the last.
+        /// The time from the first to the last, seconds.
         seconds: f64,
-        /// How they were taken.
+        /// How the samples were taken.
         collector: Collector,
     },
-    /// Samples that were waited for.
+    /// Samples taken while recording.
     Live {
-        /// Samples.
+        /// The number of samples.
         batches: u64,
-        /// From the first to the last.
+        /// The time from the first to the last, seconds.
         seconds: f64,
-        /// How they were taken.
+        /// How the samples were taken.
         collector: Collector,
         /// Switches that the kernel did not report; `None` without eBPF.
         unseen: Option<u64>,
@@ -90,10 +90,10 @@ pub enum Recorded {
     },
 }
 
-/// Can this host count in as many ways as are asked for?
+/// Does this host have the second collector, if one is wanted?
 ///
 /// # Errors
-/// `Usage` where it has no second way.
+/// `Usage` if it has none.
 pub fn check(host: &dyn Host, asked: &Asked<'_>) -> Result<(), Fault> {
     if asked.second.is_some() && !host.has_second() {
         return Err(Fault::new(FaultKind::Usage, "this host has no second way of counting")
@@ -102,7 +102,7 @@ pub fn check(host: &dyn Host, asked: &Asked<'_>) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Records `host`, which is set up as `config` says.
+/// Records `host`, whose configuration is `config`.
 ///
 /// # Errors
 /// As [`Host::sample_both`] and [`Writer::append`]; `Usage` for a trigger on what this host does not measure. What was written
@@ -127,15 +127,15 @@ pub fn record(
     recorder.end(recorded, begin)
 }
 
-/// What is recorded now.
+/// A recording in progress.
 struct Recorder<'a> {
     asked: &'a Asked<'a>,
     host: Box<dyn Host>,
     config: HostConfig,
-    /// Asked once: they stay as they are.
+    /// Read once, because they never change.
     quota_clocks: BTreeMap<Tid, QuotaClocks>,
     manifest: Manifest,
-    /// How much of the past to take, where the host keeps statistics itself.
+    /// How much of the past to take, if the host keeps statistics itself.
     of_past: Option<Duration>,
     watch: Watch,
     writer: Writer,
@@ -144,12 +144,12 @@ struct Recorder<'a> {
     newest_ns: u64,
     batches: u64,
     marks: u64,
-    /// Is the configuration an old one, since it cannot be read now?
+    /// Is the configuration an old one, because the present one cannot be read?
     is_old: bool,
 }
 
 impl<'a> Recorder<'a> {
-    /// Makes the folder, and begins to record switches where that is asked for.
+    /// Makes the folder and starts to record switches, if they are wanted.
     fn begin(
         mut host: Box<dyn Host>,
         config: HostConfig,
@@ -158,7 +158,7 @@ impl<'a> Recorder<'a> {
         let quota_clocks = host.observer().filter(|_| asked.events);
         let quota_clocks = quota_clocks.map(|o| o.quota_clocks()).transpose()?.unwrap_or_default();
         let config = with_clocks(config, &quota_clocks);
-        // Not kept: it tells the host's clocks, and whatever is slow the first time is done.
+        // This sample is not kept. It gives the host's clocks and warms up what is slow the first time.
         let (begun, _) = host.sample_both(asked.second.is_some())?;
         let manifest = Manifest {
             format: FORMAT,
@@ -200,7 +200,7 @@ impl<'a> Recorder<'a> {
         })
     }
 
-    /// What the host kept, and nothing more.
+    /// Records what the host kept, and nothing more.
     fn past(mut self, kept: &[Batch]) -> Result<Recorded, Fault> {
         kept.iter().try_for_each(|batch| self.writer.append(batch, &self.config))?;
         self.writer.finish()?;
@@ -211,7 +211,7 @@ impl<'a> Recorder<'a> {
         })
     }
 
-    /// The first sample, and the folder of the second way of counting.
+    /// Takes the first sample and makes the folder of the second collector.
     fn first(&mut self) -> Result<(), Fault> {
         let (first, polled) = self.host.sample_both(self.asked.second.is_some())?;
         self.writer.append(&first, &self.config)?;
@@ -247,7 +247,7 @@ impl<'a> Recorder<'a> {
                 break;
             }
             let (batch, polled) = self.host.sample_both(self.second.is_some())?;
-            // Who counts by itself (a vSphere) has nothing new each time.
+            // A host that counts at its own intervals (vSphere) does not have a new sample each time.
             if batch.mono_ns <= self.newest_ns {
                 continue;
             }
@@ -261,8 +261,8 @@ impl<'a> Recorder<'a> {
         Ok(())
     }
 
-    /// Asks how the host is set up. One that is started anew (libvirtd, a link) tells it later: what is measured does not depend on
-    /// it.
+    /// Reads the configuration. If a manager restarts (libvirtd, a link), recording continues with the last one: the samples do not
+    /// depend on it.
     fn refresh(&mut self, hear: &mut dyn FnMut(Heard<'_>)) {
         match self.host.config() {
             Ok(now) => {
@@ -279,7 +279,7 @@ impl<'a> Recorder<'a> {
         }
     }
 
-    /// Writes a sample, and marks what it made of the triggers' window.
+    /// Writes a sample, and the marks of triggers that fire with it.
     fn keep(
         &mut self,
         batch: &Batch,
@@ -297,7 +297,7 @@ impl<'a> Recorder<'a> {
         Ok(())
     }
 
-    /// Whatever ended it, what there is is closed.
+    /// Closes the files, whatever ended the recording.
     fn end(self, recorded: Result<(), Fault>, begin: Instant) -> Result<Recorded, Fault> {
         let closed = self.writer.finish().and(self.second.map_or(Ok(()), Writer::finish));
         let unseen = self.host.observer().and_then(|o| o.unseen().ok());
@@ -329,7 +329,7 @@ fn seconds_of(batches: &[Batch]) -> f64 {
     }
 }
 
-/// Of a ring, what the samples may take; the rest is for switches.
+/// The bytes of a ring that samples may take; switches have the rest.
 fn samples_part(ring: u64, events: bool) -> u64 {
     if events { ring / SAMPLES_OF_RING } else { ring }
 }

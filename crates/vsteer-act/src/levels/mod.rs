@@ -1,12 +1,12 @@
 //! Keeps every VM inside its service level, period after period: looks, decides, sets weights.
 //!
-//! The rules are in `vsteer-sla`, which neither looks nor sets: which requests belong to a period ([`vsteer_sla::period`]), what to do
-//! ([`vsteer_sla::hold`]), which steps set the weights ([`vsteer_sla::weights`]). This loop gives them what logs, histograms and the host
-//! tell, and sets what they say by [`Steering`], so that the former weights return whatever ends this process.
+//! The rules stand in `vsteer-sla`, which neither reads nor sets anything: which requests belong to a period ([`vsteer_sla::period`]),
+//! what to do ([`vsteer_sla::hold`]), which steps set the weights ([`vsteer_sla::weights`]). This loop reads logs, histograms and the
+//! host for these rules, and sets the weights through [`Steering`], so that the former weights return whatever ends this process.
 //!
-//! A period that cannot be seen is left out, and the next one is longer.
+//! If a period cannot be read, the loop skips it, and the next period is longer.
 //!
-//! Left out: signals and what a person reads, which the caller brings as a [`Pace`] and a closure.
+//! Left out: signals and printing. The caller brings a [`Pace`] and a closure for these.
 
 mod elsewhere;
 mod file;
@@ -43,56 +43,56 @@ use vsteer_sla::weights::{LastSet, lossy, steps};
 use vsteer_sla::window::Vm;
 use watched::{Sight, Watched};
 
-/// Requests drawn for an estimate: enough that chance in it is less than in the minutes that are measured.
+/// Requests that an estimate draws: enough that its own randomness is smaller than that of the measured minutes.
 const EFFORT: usize = 60_000;
-/// Logs are read so often within a period, a little at a time.
+/// How often to read the logs within a period, a little at a time.
 const POLLS: u32 = 30;
-/// Histograms are scraped each time that so many of these are over, but in periods shorter than [`SCRAPED_LEAST`] at their end alone.
+/// Scrape histograms after every third of these reads. In periods shorter than [`SCRAPED_LEAST`], scrape at the end only.
 const POLLS_A_SCRAPE: u32 = 3;
 const SCRAPED_LEAST: Duration = Duration::from_secs(10);
 
-/// How levels are to be kept.
+/// How to keep the levels.
 #[derive(Clone, Copy)]
 pub struct Asked<'a> {
     /// The levels.
     pub sla: &'a Sla,
-    /// By which estimator.
+    /// The estimator of response times.
     pub estimator: Estimator,
     /// The host's connection URI.
     pub connect: Option<&'a str>,
-    /// Set weights; else only say which would be set.
+    /// Set weights; otherwise only report what would be set.
     pub set: bool,
-    /// For how long; `None`: until asked to stop.
+    /// How long to go on; `None`: until the user asks to stop.
     pub length: Option<Duration>,
     /// The watchdog's command line, after the program ([`Steering::new`]).
     pub watchdog: &'a [&'a str],
 }
 
-/// What is told on the way.
+/// What the loop reports while it runs.
 pub enum Heard<'a> {
     /// A period is over.
     Period(&'a Told),
-    /// A period could not be seen, and is left out.
+    /// A period that could not be read, and why. The loop skipped it.
     LeftOut(&'a Fault),
 }
 
-/// What a period came to.
+/// The result of a period.
 #[derive(Debug, Serialize)]
 pub struct Told {
-    /// When it ended.
+    /// When the period ended, ns since 1970.
     pub unix_ns: u64,
     /// The VMs, in the order of the levels.
     pub vms: Vec<String>,
-    /// What is known, and what is to be done.
+    /// What was measured, and the decision.
     #[serde(flatten)]
     pub outcome: Outcome,
-    /// What was set, or (where nothing is to be set) would be.
+    /// The changes of weights, in words.
     pub weights: Vec<String>,
-    /// Was it set?
+    /// Were the changes made? If not, they would have been.
     pub set: bool,
-    /// A plan that moves a VM, where one has to go and fits on another host.
+    /// The file of a plan that moves a VM, if one must move and another host has room.
     pub plan: Option<PathBuf>,
-    /// What a person should know.
+    /// Notes for the user.
     pub notes: Vec<String>,
     /// pCPUs that the driver domain used (Xen's Domain-0); 0 where there is none.
     pub driver_pcpus: f64,
@@ -102,7 +102,7 @@ pub struct Told {
     pub own_bytes: u64,
 }
 
-/// Somebody who keeps levels.
+/// Keeps levels.
 pub struct Keeper<'a> {
     asked: Asked<'a>,
     /// The VMs that have levels.
@@ -113,19 +113,19 @@ pub struct Keeper<'a> {
     watched: Vec<Watched>,
     holder: Holder,
     last: Option<Batch>,
-    /// Until when requests were looked at, ns since 1970.
+    /// The end of the last period whose requests were read, ns since 1970.
     cut_ns: u64,
     steering: Steering,
     last_set: LastSet,
-    /// Where VMs may go.
+    /// The hosts that VMs may move to.
     hosts: Hosts,
 }
 
-/// What was seen in a period.
+/// What was read of a period.
 struct Seen {
     config: HostConfig,
     model: HostModel,
-    /// The VMs that are there and told of, by their place among the promises.
+    /// The VMs that run and whose requests are known, by their index among the promises.
     there: Vec<usize>,
     period: Period,
     unix_ns: u64,
@@ -170,7 +170,7 @@ impl<'a> Keeper<'a> {
         })
     }
 
-    /// Keeps the levels until asked to stop, or for as long as was asked for.
+    /// Keeps the levels until the user asks to stop, or for the time asked for.
     ///
     /// # Errors
     /// A host that cannot be sampled at first, or cannot be set. What was set stays until [`Keeper::end`].
@@ -194,7 +194,7 @@ impl<'a> Keeper<'a> {
         }
     }
 
-    /// Takes back what was set; what was done, one line per VM.
+    /// Restores the former weights. Returns what was done, one line per VM.
     ///
     /// # Errors
     /// As [`Steering::end`].
@@ -208,20 +208,20 @@ impl<'a> Keeper<'a> {
         self.hosts.look(&mut Vec::new());
         self.cut_ns = first.unix_ns;
         self.last = Some(first);
-        // What ended before the first period is not its.
+        // Requests that ended before the first period do not belong to it.
         Watched::look(&mut self.watched, true, self.asked.sla.period);
         self.watched.iter_mut().for_each(Watched::forget);
         Ok(())
     }
 
-    /// Reads logs and scrapes histograms until the period's end at `next`; true where asked to stop before.
+    /// Reads logs and scrapes histograms until the period ends at `next`. Returns true if the user asked to stop before.
     fn until(&mut self, next: Instant, pace: &dyn Pace) -> bool {
         let every = self.asked.sla.period;
         for poll in (0..POLLS).rev() {
             if pace.sleep_until(next - poll * every / POLLS) {
                 return true;
             }
-            // What is wrong with a log or a scrape is told with the period, whose end has a look of its own.
+            // The read at the end of the period reports what is wrong with a log or a scrape.
             Watched::look(&mut self.watched, scrapes(poll, every), every);
         }
         false
@@ -256,7 +256,7 @@ impl<'a> Keeper<'a> {
         }))
     }
 
-    /// What the host, the logs and the histograms tell of the period that ends now. `None`: the first sample.
+    /// Reads host, logs and histograms for the period that ends now. `None` after the first sample, which only begins a period.
     fn look(&mut self, resting: &Resting, notes: &mut Vec<String>) -> Result<Option<Seen>, Fault> {
         let every = self.asked.sla.period;
         let config = self.host.config()?;
@@ -272,7 +272,7 @@ impl<'a> Keeper<'a> {
         let model = model::derive(&config, &self.host.collector(), &[last, batch])?;
         let of_host = facts(&config, &model, &present)?;
         let of_weights = dead(&config, &model, &present)?;
-        // A period's requests are those of which every log can tell.
+        // The period ends where the slowest log ends, so that all logs cover it.
         let behind = there.iter().filter_map(|i| self.watched[*i].behind(unix_ns, every)).max().unwrap_or(0);
         let span_ns = span_ns(self.cut_ns, last_ns, unix_ns, behind, every);
         self.cut_ns = span_ns.1;
@@ -286,10 +286,10 @@ impl<'a> Keeper<'a> {
         Ok(Some(Seen { config, model, there, period, unix_ns }))
     }
 
-    /// The VMs that are there and told of, by their place among the promises; what the others lack is noted.
+    /// The VMs that run and whose requests are known, by their index among the promises. Notes say what the others lack.
     ///
     /// # Errors
-    /// Where a scrape has yet to tell of this period.
+    /// If the next scrape must come before this period is known.
     fn there(&mut self, config: &HostConfig, notes: &mut Vec<String>) -> Result<Vec<usize>, Fault> {
         let every = self.asked.sla.period;
         Watched::look(&mut self.watched, true, every);
@@ -377,7 +377,7 @@ impl<'a> Keeper<'a> {
         (outcome, driver.delay)
     }
 
-    /// Makes these steps, where that was asked for; were they made?
+    /// Makes these steps if weights are to be set. Returns whether they were made.
     fn set(&mut self, config: &HostConfig, unix_ns: u64, steps: &[Step], why: &str) -> Result<bool, Fault> {
         if !self.asked.set || steps.is_empty() {
             return Ok(false);
@@ -388,7 +388,7 @@ impl<'a> Keeper<'a> {
         Ok(true)
     }
 
-    /// The file of a plan that moves a VM, where one has to go and fits somewhere.
+    /// Writes a plan that moves a VM, if one must move and another host has room. Returns the file.
     fn moved(&mut self, config: &HostConfig, outcome: &Outcome, notes: &mut Vec<String>) -> Option<PathBuf> {
         let Decision::Move { candidates, .. } = &outcome.decision else { return None };
         if self.hosts.is_empty() {
@@ -414,13 +414,13 @@ impl<'a> Keeper<'a> {
     }
 }
 
-/// Are histograms scraped when so many polls of a period are left?
+/// Is a scrape due when this many reads of a period are left?
 fn scrapes(left: u32, period: Duration) -> bool {
     left > 0 && left.is_multiple_of(POLLS_A_SCRAPE) && period >= SCRAPED_LEAST
 }
 
-/// Does a fault of one period end the whole? What cannot be seen now may be seen in the next period, and weights stay as they are. Who
-/// cannot set weights, or write down what they were, stops.
+/// Does a fault in one period end the loop? What cannot be read now may be readable in the next period; weights stay as they are.
+/// If weights cannot be set, or the former ones cannot be written down, the loop ends.
 fn ends_all(kind: FaultKind) -> bool {
     matches!(kind, FaultKind::NotApplied | FaultKind::NoPrivilege | FaultKind::NoSpace)
 }

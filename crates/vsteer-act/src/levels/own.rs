@@ -1,6 +1,6 @@
-//! What does this process itself cost the host that it steers, and how does it rest so that the cost stays small?
+//! What does this process cost the host that it steers, and how does it keep that cost small?
 //!
-//! After each piece of work the thread sleeps in proportion to how long the work took. The kernel says what was used: CPU time in the
+//! After each piece of work the thread sleeps in proportion to how long the work took. The kernel tells the cost: CPU time in the
 //! thread's `schedstat`, memory in the process's `statm` (proc(5)).
 //!
 //! Left out: the CPU time of threads that ask servers, which wait nearly all the time.
@@ -8,34 +8,34 @@
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
-/// Estimates take no more than this part of a pCPU, since the host is there for others ...
+/// Estimates take at most this part of a pCPU, because the host is there for its VMs ...
 const OF_A_PCPU: f64 = 0.1;
-/// ... and less of it in a Domain-0, through which others' requests go.
+/// ... and less in a Domain-0, which handles the VMs' requests.
 const OF_A_DOMAIN0: f64 = 0.04;
-/// No rest is longer than this.
+/// The longest rest.
 const REST_MOST: Duration = Duration::from_secs(2);
 
-/// Who works a little and rests a lot.
+/// Alternates work and rest.
 pub(super) struct Resting {
     since: Cell<Instant>,
     of_a_pcpu: f64,
 }
 
 impl Resting {
-    /// Work begins. `in_domain0`: does this process share its pCPUs with a Domain-0?
+    /// Starts to work. `in_domain0`: does this process share its pCPUs with a Domain-0?
     pub fn new(in_domain0: bool) -> Resting {
         let of_a_pcpu = if in_domain0 { OF_A_DOMAIN0 } else { OF_A_PCPU };
         Resting { since: Cell::new(Instant::now()), of_a_pcpu }
     }
 
-    /// After what was done since the last time.
+    /// Rests for the work since the last rest.
     pub fn rest(&self) {
         std::thread::sleep(rest_after(self.since.get().elapsed(), self.of_a_pcpu));
         self.since.set(Instant::now());
     }
 }
 
-/// How long to rest after so much work, to take this part of a pCPU.
+/// How long to rest after `worked`, so that work takes this part of a pCPU.
 fn rest_after(worked: Duration, of_a_pcpu: f64) -> Duration {
     worked.mul_f64(1.0 / of_a_pcpu - 1.0).min(REST_MOST)
 }

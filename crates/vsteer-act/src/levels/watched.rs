@@ -1,12 +1,11 @@
-//! Which requests of a VM ended, as far as its log or its histogram tells by now?
+//! Which requests of a VM have ended, according to its log or its histogram?
 //!
-//! **A log** is read on as it grows. **A histogram** is scraped several times a period, so that how requests hang together within it is
-//! measured ([`vsteer_sla::histogram`]): what came between two scrapes is drawn as requests of that time.
+//! **A log** is read as it grows. **A histogram** is scraped several times per period: vsteer draws requests for the time between two
+//! scrapes from their difference ([`vsteer_sla::histogram`]), and more scrapes show better how requests cluster.
 //!
-//! A scrape that fails loses nothing as long as the server lives: its counters go on, and the next scrape tells what this one did not. So a
-//! period of which too little was told is waited for and looked at together with the next one; weights stay. Who says nothing for
-//! [`WAITS`] periods is not waited for: steering goes on without it, as with a VM that is not there, and what its counters say when it comes back is
-//! looked at from then on.
+//! A failed scrape loses nothing while the server lives, because its counters go on and the next scrape has them. So a period that is
+//! known too little is judged together with the next one, and weights stay. If a server is silent for [`WAITS`] periods, steering
+//! continues without it, as with a VM that is off. When the server returns, its counters count from then on.
 
 use super::file::Source;
 use std::path::{Path, PathBuf};
@@ -19,20 +18,20 @@ use vsteer_record::access_log::Reader;
 use vsteer_record::prometheus::{Histogram, Scrape};
 use vsteer_sla::histogram::{self, Lots};
 
-/// Requests in a period from which the end of a log tells how far it is behind.
+/// With at least this many requests in a period, the end of a log shows how late its lines are written.
 const REQUESTS_TO_TELL: usize = 50;
-/// So many periods a server is waited for that says nothing.
+/// How many periods to wait for a silent server.
 const WAITS: u32 = 3;
-/// Asking takes no longer than this part of a period, or than [`LIMIT`].
+/// A request to a server takes at most this part of a period, and at most [`LIMIT`].
 const OF_A_PERIOD: u32 = 4;
 
-/// What is seen of a VM's requests.
+/// The source of a VM's requests, and what was read from it.
 #[derive(Debug)]
 pub(super) struct Watched {
     by: By,
-    /// Requests that ended, not yet given to a period.
+    /// Requests that have ended and belong to no period yet.
     ended: Vec<Answered>,
-    /// What went wrong when it was looked at last.
+    /// What went wrong at the last read.
     fault: Option<Fault>,
 }
 
@@ -57,28 +56,28 @@ struct Followed {
 struct Scraped {
     place: Place,
     histogram: Histogram,
-    /// The last scrape, and of when it is; `None` where what comes next is not to be compared with it.
+    /// The last scrape and its time; `None` if the next one must not be compared with it.
     last: Option<(u64, Scrape)>,
-    /// Since when all that ended was told, ns since 1970.
+    /// All requests that ended since then are known, ns since 1970.
     from_ns: u64,
-    /// What came between two scrapes, and when the second was.
+    /// The difference of two scrapes, and the time of the second.
     lots: Vec<(u64, Lots)>,
     resets: usize,
 }
 
-/// Is a period told of?
+/// Is a period known?
 #[derive(Debug, PartialEq)]
 pub(super) enum Sight {
-    /// Enough to look at it.
+    /// Enough of it to judge.
     Whole,
-    /// Not yet: the next scrape tells of it too.
+    /// Not yet: the next scrape covers it too.
     Later(Fault),
-    /// Nothing or not all, and nothing will.
+    /// Not enough, and no later read will add to it.
     Lost(Fault),
 }
 
 impl Watched {
-    /// From now on. A log need not be there yet, a server must answer.
+    /// Starts to read. A log need not exist yet; a server must answer.
     ///
     /// # Errors
     /// As for reading a log or asking a server; `NothingThere` for a histogram that is not there.
@@ -102,7 +101,7 @@ impl Watched {
         Ok(Watched { by, ended: Vec::new(), fault: None })
     }
 
-    /// Looks at all of them, servers at once, each for a part of the period at most; `scrape`: are these asked, too?
+    /// Reads all sources. With `scrape`, asks all servers at once, each for a part of the period at most.
     pub fn look(all: &mut [Watched], scrape: bool, period: Duration) {
         let limit = LIMIT.min(period / OF_A_PERIOD);
         std::thread::scope(|scope| {
@@ -118,7 +117,7 @@ impl Watched {
         });
     }
 
-    /// What ended until now belongs to no period.
+    /// Drops the requests that have ended until now: they belong to no period.
     pub fn forget(&mut self) {
         self.ended.clear();
         if let By::Histogram(of) = &mut self.by {
@@ -126,7 +125,7 @@ impl Watched {
         }
     }
 
-    /// Is the period told of that began at `from_ns` and is to end now, ns since 1970? A log always tells what there is.
+    /// Is the period known that began at `from_ns` (since 1970) and ends now? A log always is.
     pub fn sight(&mut self, from_ns: u64, now_ns: u64, period: Duration) -> Sight {
         let By::Histogram(of) = &mut self.by else { return Sight::Whole };
         let sight = of.sight(from_ns, now_ns, period, self.fault.clone());
@@ -136,7 +135,7 @@ impl Watched {
         sight
     }
 
-    /// That the log that is to tell is not there.
+    /// Why nothing is known: the log does not exist.
     pub fn missing(&self) -> Option<String> {
         match &self.by {
             By::Log(log) if !log.file.exists() => Some(format!("{} is not there", log.file.display())),
@@ -144,7 +143,7 @@ impl Watched {
         }
     }
 
-    /// What a person should know of the last period.
+    /// Notes for the user about the last period.
     pub fn notes(&mut self) -> Vec<String> {
         let mut notes = Vec::new();
         match &mut self.by {
@@ -163,8 +162,8 @@ impl Watched {
         notes
     }
 
-    /// How far it is behind: servers write their logs in pieces, and scrapes tell what was before them. `None` for a log with too few
-    /// requests to tell, or one that is behind by more than half a period: that is no delay of writing.
+    /// How late this source is, ns: servers write their logs in pieces, and a scrape covers the time before it. `None` for a log with
+    /// too few requests, or one that is late by more than half a period: buffering does not explain that.
     pub fn behind(&self, now_ns: u64, period: Duration) -> Option<u64> {
         if let By::Histogram(of) = &self.by {
             return of.last.as_ref().map(|(at, _)| now_ns.saturating_sub(*at));
@@ -175,40 +174,40 @@ impl Watched {
             .filter(|behind| u128::from(*behind) <= period.as_nanos() / 2)
     }
 
-    /// The requests of a period: those that ended until its end and were not given to one before. With how they are known, if by a
-    /// histogram.
+    /// Takes the requests of a period: those that ended until its end and belong to no earlier one. With the histogram's buckets, if
+    /// they come from one.
     pub fn take(&mut self, (from_ns, to_ns): (u64, u64)) -> (Vec<Answered>, Option<Lots>) {
         let (mut now, later) = self.ended.drain(..).partition(|r: &Answered| r.began_ns + r.took_ns <= to_ns);
         self.ended = later;
         let By::Histogram(of) = &mut self.by else { return (now, None) };
-        // Of a time when the VM was not there.
+        // These are from a time when the VM did not run.
         now.retain(|r| r.began_ns + r.took_ns > from_ns);
         let lots = of.lots.iter().fold(None, |all, (_, lots)| Lots::both(all, &Some(lots.clone())));
         of.lots.retain(|(ended, _)| *ended > to_ns);
         (now, lots)
     }
 
-    /// Requests that no period has had yet.
+    /// Requests that belong to no period yet.
     pub fn waiting(&mut self) -> &mut Vec<Answered> {
         &mut self.ended
     }
 }
 
-/// A fault in what a place holds.
+/// A fault in the text that a place holds.
 fn of_place(place: &Place, fault: Fault) -> Fault {
     Fault { what: format!("{place}: {}", fault.what), ..fault }
 }
 
 impl Followed {
     fn new(file: &Path, format: Option<&str>) -> Result<Followed, Fault> {
-        // A log that is not there yet has no format yet, either.
+        // A log that does not exist yet has no format yet.
         let there = file.metadata().is_ok_and(|m| m.len() > 0);
         let reader = (there || format.is_some()).then(|| Reader::new(format, file)).transpose()?;
         let (named, file) = (format.map(str::to_owned), file.to_owned());
         Ok(Followed { follower: Follower::new(&file, true)?, reader, named, file, odd: 0 })
     }
 
-    /// Reads what was written since.
+    /// Reads the new lines.
     fn poll(&mut self, ended: &mut Vec<Answered>) -> Result<(), Fault> {
         if self.reader.is_none() && self.file.metadata().is_ok_and(|m| m.len() > 0) {
             self.reader = Some(Reader::new(self.named.as_deref(), &self.file)?);
@@ -224,14 +223,14 @@ impl Followed {
 }
 
 impl Scraped {
-    /// What was counted since the last time. Where that fails the last time stays the last.
+    /// Scrapes, and adds the difference from the last scrape. If the scrape fails, the last one stays.
     fn scrape(&mut self, ended: &mut Vec<Answered>, limit: Duration) -> Result<(), Fault> {
         let text = self.place.fetch(limit)?;
         let at_ns = text.unix_ns;
         let of_place = |f| of_place(&self.place, f);
         let now = Scrape::read(&text.text, &self.histogram).map_err(of_place)?;
         match &self.last {
-            // A file that was not written since.
+            // The file has not been written since.
             Some((before_ns, _)) if *before_ns >= at_ns => return Ok(()),
             Some((before_ns, before)) => {
                 let between = now.since(before).map_err(of_place)?;
@@ -247,7 +246,7 @@ impl Scraped {
 
     fn sight(&mut self, from_ns: u64, now_ns: u64, period: Duration, fault: Option<Fault>) -> Sight {
         let period_ns = period.as_nanos() as u64;
-        // Whatever went wrong, nothing is broken off for it.
+        // A failed scrape ends nothing.
         let told = |else_why: String| match &fault {
             Some(fault) => Fault { kind: FaultKind::Failed, ..fault.clone() },
             None => Fault::new(FaultKind::Failed, format!("reading {}", self.place))
@@ -267,7 +266,7 @@ impl Scraped {
         if self.from_ns > from_ns + period_ns / 10 {
             return Sight::Lost(told("it was not read from the period's begin on".to_owned()));
         }
-        // Half of what has passed: who is late looks again before a period is over.
+        // Half of the time that has passed: a late server is asked again before the period ends.
         if at_ns < from_ns + now_ns.saturating_sub(from_ns) / 2 { Sight::Later(old) } else { Sight::Whole }
     }
 }
