@@ -1,0 +1,742 @@
+//! Each rule of the diagnosis at its own limits: a host in which it just speaks, with the figures that it gives, and beside each
+//! condition a host in which it just does not.
+
+mod common;
+
+use common::{Host, contended, words};
+use std::collections::BTreeMap;
+use vsteer_core::diagnose::{Context, Finding};
+use vsteer_core::model::{Blame, Quantiles, Worlds};
+use vsteer_core::nouns::*;
+use vsteer_core::thresholds::Thresholds;
+use vsteer_core::{CpuSet, topology};
+
+fn blame(victim: &str, culprit: Culprit, share: f64) -> Blame {
+    Blame { victim: VmId(victim.into()), culprit, share }
+}
+
+fn vm(name: &str) -> Culprit {
+    Culprit::Vm(VmId(name.into()))
+}
+
+fn latency(p99_ms: f64, count: u64) -> Option<Quantiles> {
+    let p99_ns = p99_ms * 1e6;
+    Some(Quantiles { count, p50_ns: 0.0, p95_ns: 0.0, p99_ns, max_ns: p99_ns })
+}
+
+fn near(a: f64, b: f64) -> bool {
+    (a - b).abs() < 1e-9
+}
+
+/// One VM with one vCPU on two pCPUs.
+fn single(run: f64, ready: f64) -> Host {
+    let mut h = Host::new(2, 1, 0.5);
+    h.vm("a", 1, run, ready, 100.0);
+    h
+}
+
+/// What the first VM exceeds, in words.
+fn exceeded(h: &Host) -> Vec<String> {
+    let context = Context { config: &h.config, model: &h.model, thresholds: Thresholds::default() };
+    let vm = &h.model.vms[0];
+    let exceeded = context.exceeded(vm);
+    assert_eq!(context.waits(vm), !exceeded.is_empty());
+    words(&exceeded)
+}
+
+/// Speaks where `tweak` has made of `base` what it takes, and is silent otherwise.
+fn speaks(rule: &str, base: impl Fn() -> Host, tweak: impl Fn(&mut Host)) -> bool {
+    let mut h = base();
+    tweak(&mut h);
+    h.finds(rule)
+}
+
+#[test]
+fn a_vm_waits_above_a_threshold_and_not_at_it() {
+    let busy = |ready: f64| single(0.6, ready);
+    assert_eq!(exceeded(&busy(0.05)), [""; 0]);
+    let per_vcpu = "ready per vCPU (public level, warning): 6.00 % against 5.00";
+    assert_eq!(exceeded(&busy(0.06)), [per_vcpu]);
+    // Where ready is not told from limited, both together stand for it.
+    let mut h = busy(0.06);
+    (h.model.vms[0].vcpus.ready, h.model.vms[0].vcpus.wait) = (None, Some(0.07));
+    assert_eq!(exceeded(&h), ["ready per vCPU (public level, warning): 7.00 % against 5.00"]);
+
+    let mut h = Host::new(4, 1, 0.5);
+    h.vm("a", 4, 0.6, 0.0, 0.0);
+    for (ready, costop, told) in [
+        (0.10, 0.0, vec![]),
+        (0.12, 0.0, vec!["ready per VM group (J. Park 2022): 12.00 % against 10.00"]),
+        (0.0, 0.04, vec![]),
+        (0.0, 0.044, vec!["co-stop per vCPU (public level, warning): 1.10 % against 1.00"]),
+        (
+            0.0,
+            0.06,
+            vec![
+                "co-stop per vCPU (public level, warning): 1.50 % against 1.00",
+                "co-stop per VM group (J. Park 2022): 6.00 % against 5.00",
+            ],
+        ),
+    ] {
+        (h.model.vms[0].vcpus.ready, h.model.vms[0].vcpus.costop) = (Some(ready), Some(costop));
+        assert_eq!(exceeded(&h), told, "{ready} {costop}");
+    }
+}
+
+#[test]
+fn a_vm_that_mostly_sleeps_has_stricter_thresholds() {
+    let sleeper = |ready: f64, p99_ms: f64, count: u64| {
+        let mut h = single(0.1, 0.0);
+        h.model.vms[0].vcpus.ready = Some(ready);
+        h.model.vms[0].wake_latency = latency(p99_ms, count);
+        exceeded(&h)
+    };
+    assert_eq!(sleeper(0.01, 2.0, 500), [""; 0]);
+    assert_eq!(sleeper(0.02, 2.0, 500), ["ready per vCPU of a VM that mostly sleeps: 2.00 % against 1.00"]);
+    assert_eq!(sleeper(0.01, 2.1, 20), ["wake-up to running, 99th percentile: 2.10 ms against 2.00"]);
+    assert_eq!(sleeper(0.01, 2.1, 19), [""; 0], "so few wake-ups tell no percentile");
+}
+
+#[test]
+fn of_a_vm_whose_group_alone_is_counted_only_the_groups_thresholds_count() {
+    let group = |ready: f64, costop: f64| {
+        let mut h = single(0.1, 0.0);
+        let vm = &mut h.model.vms[0];
+        vm.threads.clear();
+        (vm.worlds, vm.vcpus) = (Some(Worlds { count: Some(9) }), Shares::default());
+        (vm.group.ready, vm.group.costop) = (Some(ready), Some(costop));
+        exceeded(&h)
+    };
+    assert_eq!(group(0.10, 0.05), [""; 0]);
+    assert_eq!(group(0.11, 0.05), ["ready per VM group (J. Park 2022): 11.00 % against 10.00"]);
+    assert_eq!(group(0.10, 0.06), ["co-stop per VM group (J. Park 2022): 6.00 % against 5.00"]);
+}
+
+#[test]
+fn every_culprit_has_a_name() {
+    let h = single(0.5, 0.0);
+    let context = Context { config: &h.config, model: &h.model, thresholds: Thresholds::default() };
+    let process = |pid| Culprit::Process { comm: "backup".into(), pid };
+    for (culprit, name) in [
+        (vm("a"), "VM \"a\""),
+        (vm("gone"), "VM \"gone\""),
+        (process(7), "process backup (pid 7)"),
+        (process(0), "process backup"),
+        (Culprit::Kernel { comm: "kswapd0".into() }, "kernel thread kswapd0"),
+        (Culprit::Placement, "placement (an allowed pCPU was idle)"),
+        (Culprit::Unattributed, "unknown"),
+    ] {
+        assert_eq!(context.culprit(&culprit), name);
+    }
+}
+
+fn xen_pool(name: &str, scheduler: &str, pcpus: u32) -> CpuPool {
+    CpuPool {
+        name: name.into(),
+        scheduler: scheduler.into(),
+        cpus: CpuSet::first(pcpus),
+        parameters: BTreeMap::new(),
+    }
+}
+
+/// A domain that computes, and one that wakes 250 times a second for 1.6 ms, in a pool of Credit.
+fn boosted() -> Host {
+    let mut h = Host::new(1, 1, 1.0);
+    h.vm("computes", 1, 0.6, 0.4, 0.0).vm("wakes", 1, 0.4, 0.01, 250.0);
+    for vm in &mut h.config.vms {
+        (vm.manager, vm.pool) = (Manager::Xen, Some(xen_pool("Pool-0", "credit", 1)));
+    }
+    h.model.vms[0].threads[0].preemptions_per_s = Some(250.0);
+    h.model.blame = Some(vec![blame("computes", vm("wakes"), 0.4)]);
+    h
+}
+
+#[test]
+fn an_interruption_takes_one_that_computes_and_one_that_wakes_often_and_runs_briefly() {
+    let found = &boosted().found("boost_starved")[0];
+    assert_eq!(
+        words(&found.evidence),
+        [
+            "preemptions: 250.00 /s against 20.00",
+            "its ready share that is theirs: 40.00 % against 5.00",
+            "wake-ups of \"wakes\": 250.00 /s",
+            "\"wakes\" runs at a time for: 1.60 ms against 10.00",
+        ]
+    );
+    assert!(found.next.contains("-p Pool-0") && near(found.loss_pcpus, 0.4), "{found:?}");
+
+    type Tweak = fn(&mut Host);
+    let cases: [(bool, &str, Tweak); 20] = [
+        (true, "it wants 80 %", |h| h.model.vms[0].vcpus.ready = Some(0.2)),
+        (false, "it wants less", |h| h.model.vms[0].vcpus.ready = Some(0.19)),
+        (true, "20 preemptions a second", |h| h.model.vms[0].threads[0].preemptions_per_s = Some(20.0)),
+        (false, "fewer", |h| h.model.vms[0].threads[0].preemptions_per_s = Some(19.0)),
+        (false, "it does not wait", |h| {
+            (h.model.vms[0].vcpus.run, h.model.vms[0].vcpus.ready) = (Some(0.9), Some(0.04));
+        }),
+        (false, "another waits for it", |h| h.model.blame = Some(vec![blame("wakes", vm("wakes"), 0.4)])),
+        (false, "nobody knows for whom", |h| h.model.blame = None),
+        (false, "for itself, who wakes as often", |h| {
+            h.model.vms[0].threads[0].wakeups_per_s = Some(250.0);
+            h.model.vms[0].threads[0].switches_per_s = Some(250.0);
+            h.model.blame = Some(vec![blame("computes", vm("computes"), 0.4)]);
+        }),
+        (false, "for a process", |h| {
+            h.model.blame = Some(vec![blame("computes", Culprit::Process { comm: "x".into(), pid: 1 }, 0.4)]);
+        }),
+        (false, "one of another pool", |h| h.config.vms[1].pool = Some(xen_pool("Pool-1", "credit", 1))),
+        (true, "20 wake-ups a second", |h| {
+            h.model.vms[1].threads[0].wakeups_per_s = Some(20.0);
+        }),
+        (false, "fewer", |h| h.model.vms[1].threads[0].wakeups_per_s = Some(19.0)),
+        (true, "it runs for less than 10 ms", |h| h.model.vms[1].threads[0].switches_per_s = Some(41.0)),
+        (false, "10 ms", |h| h.model.vms[1].threads[0].switches_per_s = Some(40.0)),
+        (false, "nobody knows for how long", |h| h.model.vms[1].threads[0].switches_per_s = None),
+        (true, "half of what it waits is theirs", |h| h.model.blame.as_mut().unwrap()[0].share = 0.2),
+        (false, "less than half", |h| h.model.blame.as_mut().unwrap()[0].share = 0.19),
+        (false, "less than a VM may wait", |h| {
+            (h.model.vms[0].vcpus.run, h.model.vms[0].vcpus.ready) = (Some(0.9), Some(0.06));
+            h.model.blame.as_mut().unwrap()[0].share = 0.04;
+        }),
+        (true, "as much as a VM may wait", |h| {
+            (h.model.vms[0].vcpus.run, h.model.vms[0].vcpus.ready) = (Some(0.9), Some(0.06));
+            h.model.blame.as_mut().unwrap()[0].share = 0.05;
+        }),
+        (false, "not Xen", |h| h.config.vms[0].manager = Manager::Bare),
+    ];
+    for (expected, why, tweak) in cases {
+        assert_eq!(speaks("boost_starved", boosted, tweak), expected, "{why}");
+    }
+}
+
+#[test]
+fn a_dead_weight_is_told_from_3_points_on_with_what_the_weights_would_give() {
+    let h = |light: f64, heavy: f64| {
+        let mut h = Host::new(2, 1, 0.5);
+        h.vm("light", 1, light, 0.2, 0.0).pin("light", "1").vm("heavy", 1, heavy, 0.2, 0.0).pin("heavy", "1");
+        for (vm, weight) in h.config.vms.iter_mut().zip([256, 768]) {
+            (vm.manager, vm.weight) = (Manager::Xen, Some(CpuWeight::Credit(weight)));
+            vm.pool = Some(xen_pool("Pool-0", "credit", 2));
+        }
+        h.found("dead_weight")
+    };
+    let [found] = &h(0.3, 0.5)[..] else { panic!() };
+    // Three quarters of 80 %.
+    assert!(near(found.loss_pcpus, 0.1));
+    assert_eq!(
+        words(&found.evidence),
+        [
+            "its weight, times the default: 3.00 x",
+            "its run share, against what its weight would give: 50.00 % against 60.00",
+            "its ready share: 20.00 %",
+        ]
+    );
+    assert_eq!(h(0.04, 0.0).len(), 1, "3 points of 4 are its due");
+    assert_eq!(h(0.039, 0.0).len(), 0);
+    assert_eq!(h(0.25, 0.75).len(), 0, "as the weights say");
+}
+
+#[test]
+fn domain_0_waits_at_the_public_level_or_wakes_late() {
+    let of = |ready: f64, p99_ms: f64, count: u64| -> Vec<Finding> {
+        let mut h = Host::new(2, 1, 0.5);
+        h.vm("Domain-0", 1, 0.1, 0.0, 200.0);
+        let vm = &mut h.config.vms[0];
+        (vm.manager, vm.pid, vm.weight) = (Manager::Xen, 0, Some(CpuWeight::Credit(512)));
+        h.model.vms[0].vcpus.ready = Some(ready);
+        h.model.vms[0].wake_latency = latency(p99_ms, count);
+        h.found("driver_starved")
+    };
+    let [found] = &of(0.05, 1.0, 500)[..] else { panic!() };
+    assert_eq!(
+        words(&found.evidence),
+        [
+            "its ready share per vCPU: 5.00 % against 5.00",
+            "wake-up to running, 99th percentile: 1.00 ms against 5.00",
+            "its weight, times the default: 2.00 x",
+        ]
+    );
+    assert!(near(found.loss_pcpus, 0.05));
+    for (ready, p99_ms, count, expected) in [
+        (0.049, 5.0, 500, 0),
+        (0.049, 5.1, 500, 1),
+        (0.049, 5.1, 20, 1),
+        (0.049, 5.1, 19, 0),
+        (0.021, 5.1, 500, 1),
+        (0.02, 5.1, 500, 0),
+    ] {
+        assert_eq!(of(ready, p99_ms, count).len(), expected, "{ready} {p99_ms} {count}");
+    }
+}
+
+#[test]
+fn threads_that_serve_devices_wait_at_the_public_level_or_wake_late() {
+    let of = |role: Role, ready: f64, p99_ms: f64, count: u64| -> Vec<Finding> {
+        let mut h = single(0.1, 0.0);
+        let thread = &mut h.model.vms[0].threads[1];
+        (thread.role, thread.shares.ready, thread.shares.wait) = (role, Some(ready), Some(0.9));
+        thread.wake_latency = latency(p99_ms, count);
+        h.found("emulator_starved")
+    };
+    let [found] = &of(Role::Emulator, 0.05, 1.0, 500)[..] else { panic!() };
+    assert_eq!(found.title, "the emulator thread of VM \"a\" waits for a pCPU");
+    assert_eq!(
+        words(&found.evidence),
+        ["its ready share: 5.00 % against 5.00", "wake-up to running, 99th percentile: 1.00 ms against 5.00"]
+    );
+    assert!(near(found.loss_pcpus, 0.05));
+    for (role, ready, p99_ms, count, expected) in [
+        (Role::Emulator, 0.049, 5.0, 500, 0),
+        (Role::Emulator, 0.006, 5.1, 20, 1),
+        (Role::Emulator, 0.006, 5.1, 19, 0),
+        (Role::Emulator, 0.005, 5.1, 500, 0),
+        (Role::IoThread(1), 0.05, 1.0, 500, 1),
+        (Role::Vhost, 0.05, 1.0, 500, 1),
+        (Role::Worker, 0.3, 9.0, 500, 0),
+        (Role::Vcpu(1), 0.3, 9.0, 500, 0),
+    ] {
+        assert_eq!(of(role, ready, p99_ms, count).len(), expected, "{role} {ready} {p99_ms} {count}");
+    }
+}
+
+#[test]
+fn a_culprit_is_named_for_more_than_a_quarter_of_what_a_vm_waits() {
+    let process = Culprit::Process { comm: "backup".into(), pid: 7 };
+    let kernel = Culprit::Kernel { comm: "kswapd0".into() };
+    for (rule, culprit, title) in [
+        ("noisy_neighbour", vm("b"), "VM \"a\" waits for VM \"b\""),
+        ("host_process", process.clone(), "VM \"a\" waits for the host's process backup (pid 7)"),
+        ("host_process", kernel, "VM \"a\" waits for the host's kernel thread kswapd0"),
+    ] {
+        let of = |ready: f64, share: f64| {
+            let mut h = Host::new(2, 1, 1.0);
+            h.vm("a", 1, 0.5, ready, 0.0).vm("b", 1, 0.5, 0.5, 0.0);
+            h.model.blame = Some(vec![
+                blame("a", culprit.clone(), share),
+                blame("a", Culprit::Placement, 0.5 - share),
+                blame("a", vm("a"), 0.0),
+                blame("b", Culprit::Unattributed, 0.4),
+            ]);
+            h.found(rule)
+        };
+        let [found] = &of(0.5, 0.2)[..] else { panic!("{rule}") };
+        assert_eq!(found.title, title);
+        assert!(near(found.loss_pcpus, 0.2));
+        assert_eq!(
+            words(&found.evidence),
+            [
+                "ready because of it, summed over threads: 20.00 %",
+                "part of all its ready time: 40.00 % against 25.00"
+            ]
+        );
+        assert_eq!(of(0.5, 0.125).len(), 0, "{rule}: a quarter");
+        assert_eq!(of(0.05, 0.2).len(), 0, "{rule}: it does not wait too long");
+    }
+    let mut h = Host::new(2, 1, 1.0);
+    h.vm("a", 1, 0.5, 0.5, 0.0);
+    h.model.blame = Some(vec![blame("a", vm("a"), 0.5)]);
+    assert!(!h.finds("noisy_neighbour"), "a VM is no neighbour of its own");
+}
+
+#[test]
+fn a_quota_speaks_by_limited_time_or_where_that_is_not_told_by_throttling() {
+    let of = |held: Option<f64>, per_vcpu: f64, throttled_per_s: f64| -> Vec<Finding> {
+        let mut h = single(0.5, 0.0);
+        let vm = &mut h.model.vms[0];
+        (vm.group.limited, vm.vcpus.limited) = (held, Some(per_vcpu));
+        vm.throttled_per_s = Some(throttled_per_s);
+        h.config.vms[0].limits.whole_vm = Some(Quota { quota_us: 50_000, period_us: 100_000 });
+        h.found("limited")
+    };
+    let [found] = &of(Some(0.07), 0.06, 3.0)[..] else { panic!() };
+    assert_eq!(
+        words(&found.evidence),
+        [
+            "quota ran out: 3.00 times/s",
+            "limited share, all threads: 7.00 %",
+            "limit: 0.50 pCPUs",
+            "run share, summed over vCPUs: 50.00 %"
+        ]
+    );
+    assert!(near(found.loss_pcpus, 0.07));
+    for (held, per_vcpu, throttled, expected) in [
+        (Some(0.05), 0.05, 9.0, 0),
+        (Some(0.05), 0.06, 0.0, 1),
+        (None, 0.06, 1.0, 0),
+        (None, 0.06, 1.1, 1),
+        (None, 0.0, 1.1, 1),
+    ] {
+        assert_eq!(of(held, per_vcpu, throttled).len(), expected, "{held:?} {per_vcpu} {throttled}");
+    }
+}
+
+#[test]
+fn memory_is_remote_by_what_each_vcpu_reaches() {
+    // vCPU 0 on node 0 runs 20 %, vCPU 1 on node 1 40 %.
+    let host = || {
+        let mut h = Host::new(4, 2, 0.5);
+        h.vm("a", 2, 0.2, 0.0, 10.0);
+        h.model.vms[0].threads[1].shares.run = Some(0.4);
+        h.model.vms[0].threads[1].last_cpu = Some(2);
+        h.model.vms[0].vcpus.run = Some(0.6);
+        h
+    };
+    let mut h = host();
+    h.model.vms[0].memory_by_node = Some(vec![(0, 300), (1, 100)]);
+    let [found] = &h.found("memory_remote")[..] else { panic!() };
+    // (0.2 x 3/4 + 0.4 x 1/4) / 0.6
+    assert_eq!(found.title, "VM \"a\" reaches 58 % of its memory across nodes");
+    assert_eq!(words(&found.evidence), ["local share of its memory: 41.67 % against 80.00"]);
+    assert!(near(found.loss_pcpus, 0.1 * 0.6 * (1.0 - 5.0 / 12.0)), "{}", found.loss_pcpus);
+    h.model.vms[0].memory_by_node = Some(vec![(0, 0), (1, 0)]);
+    assert!(!h.finds("memory_remote"), "no memory, no part of it");
+
+    let told = |tweak: fn(&mut Host)| speaks("memory_remote", host, tweak);
+    assert!(!told(|h| h.model.vms[0].memory_local = Some(0.8)));
+    assert!(told(|h| h.model.vms[0].memory_local = Some(0.79)));
+    assert!(told(|h| (h.model.vms[0].memory_local, h.model.vms[0].vcpus.run) = (Some(0.5), Some(0.05))));
+    assert!(!told(|h| (h.model.vms[0].memory_local, h.model.vms[0].vcpus.run) = (Some(0.5), Some(0.049))));
+    assert!(!told(|h| {
+        h.model.vms[0].memory_local = Some(0.5);
+        h.config.topology = topology::machine(1, 1, 4, 1).unwrap();
+    }));
+    // A node without pCPUs is no place to run.
+    let mut h = host();
+    h.model.vms[0].memory_local = Some(0.5);
+    h.config.topology = common::topology_with_far_memory(4);
+    assert!(h.config.topology.nodes().len() == 2 && !h.finds("memory_remote"));
+}
+
+#[test]
+fn a_domain_that_fits_a_node_and_runs_misses_a_home() {
+    let host = || {
+        let mut h = Host::new(6, 3, 0.5);
+        h.vm("a", 2, 0.3, 0.0, 0.0);
+        (h.config.vms[0].manager, h.config.topology) = (Manager::Xen, topology::machine(3, 1, 2, 1).unwrap());
+        h
+    };
+    let [found] = &host().found("no_home_node")[..] else { panic!() };
+    assert_eq!(found.title, "VM \"a\" may run on 3 nodes and prefers none");
+    assert_eq!(
+        words(&found.evidence),
+        [
+            "nodes that it may run on: 3.00 nodes against 1.00",
+            "the farthest node, by distance: 2.10 x",
+            "its run share, summed over vCPUs: 60.00 %"
+        ]
+    );
+    // By chance two thirds of its memory are elsewhere.
+    assert!(near(found.loss_pcpus, 0.1 * 0.6 * 2.0 / 3.0), "{}", found.loss_pcpus);
+    let told = |tweak: fn(&mut Host)| speaks("no_home_node", host, tweak);
+    assert!(told(|h| h.model.vms[0].vcpus.run = Some(0.05)));
+    assert!(!told(|h| h.model.vms[0].vcpus.run = Some(0.049)));
+    assert!(told(|h| _ = h.pin("a", "0-3")), "two nodes of three");
+    assert!(!told(|h| _ = h.pin("a", "0-1")));
+    assert!(!told(|h| h.config.topology = topology::machine(1, 1, 6, 1).unwrap()), "one node");
+    assert!(!told(|h| {
+        h.config.topology = topology::machine(6, 1, 1, 1).unwrap();
+    }));
+    let prefers = |h: &mut Host, cpus: u32| {
+        h.config.vms[0].threads.iter_mut().for_each(|t| t.prefers = Some(CpuSet::first(cpus)));
+    };
+    assert!(!speaks("no_home_node", host, |h| prefers(h, 2)));
+    assert!(speaks("no_home_node", host, |h| prefers(h, 6)), "all nodes are no preference");
+}
+
+#[test]
+fn all_is_well_up_to_the_thresholds_with_the_largest_ready_share() {
+    let mut h = Host::new(2, 1, 0.25);
+    assert!(h.rules().is_empty(), "no VM, nothing to say");
+    h.vm("a", 1, 0.6, 0.04, 0.0).vm("b", 1, 0.6, 0.02, 0.0);
+    h.model.vms[0].vcpus.limited = Some(0.05);
+    let [found] = &h.found("nothing_wrong")[..] else { panic!("{:?}", h.rules()) };
+    assert_eq!(
+        words(&found.evidence),
+        ["largest ready share per vCPU: 4.00 % against 5.00", "busy share of the pCPUs, mean: 25.00 %"]
+    );
+    h.model.vms[0].vcpus.limited = Some(0.06);
+    assert!(!h.finds("nothing_wrong"), "a quota holds it");
+}
+
+#[test]
+fn polling_as_root_is_a_way_out_only_where_polling_was_done_without() {
+    let mut h = single(0.1, 0.0);
+    assert!(!h.finds("not_measured"));
+    h.model.missing = [("blame", "it takes eBPF"), ("lag_ns", "polling")]
+        .map(|(what, why)| (what.into(), why.into()))
+        .into();
+    let found = h.found("not_measured").remove(0);
+    assert_eq!(found.title, "not measured: blame, lag_ns");
+    assert_eq!(found.explanation, "blame: it takes eBPF\nlag_ns: polling");
+    assert!(found.next.starts_with("nothing can be switched on"), "{}", found.next);
+    h.model.collector = "schedstat".into();
+    assert!(h.found("not_measured")[0].next.starts_with("run as root for the eBPF collector"));
+}
+
+#[test]
+fn more_vcpus_than_pcpus_are_told_where_vms_wait() {
+    let of = |vcpus: u32, ready: f64, tweak: fn(&mut Host)| {
+        let mut h = Host::new(2, 1, 1.0);
+        h.vm("a", vcpus, 0.1, ready, 100.0);
+        tweak(&mut h);
+        h.found("overcommitted")
+    };
+    let [found] = &of(3, 0.2, |_| ())[..] else { panic!() };
+    assert_eq!(found.title, "3 vCPUs share 2 pCPUs");
+    assert_eq!(
+        words(&found.evidence),
+        ["vCPUs per pCPU: 1.50 x against 1.00", "ready share of the waiting VMs, summed over vCPUs: 60.00 %"]
+    );
+    // It ranks below what it leads to.
+    assert!(near(found.loss_pcpus, 0.3));
+    assert!(of(2, 0.2, |_| ()).is_empty(), "as many");
+    assert!(of(3, 0.0, |_| ()).is_empty(), "nobody waits");
+    assert!(of(3, 0.2, |h| h.model.pcpus.clear()).is_empty(), "nobody counted pCPUs");
+}
+
+#[test]
+fn full_pcpus_are_told_with_all_that_is_asked_of_them() {
+    let host = |waiting: u32, busy: f64| {
+        let mut h = Host::new(2, 1, busy);
+        for i in 0..waiting {
+            h.vm(&format!("w{i}"), 1, 0.5, 0.1, 0.0);
+        }
+        h.vm("content", 1, 0.6, 0.0, 0.0);
+        h.found("pcpus_overloaded")
+    };
+    let [found] = &host(2, 0.9)[..] else { panic!() };
+    assert_eq!(found.title, "pCPUs 0-1 are full: VM \"w0\", \"w1\" wait there");
+    assert!(
+        found.explanation.starts_with("2 pCPUs are asked for 1.8 pCPUs of work"),
+        "{}",
+        found.explanation
+    );
+    assert_eq!(
+        words(&found.evidence),
+        [
+            "busy share of these pCPUs: 90.00 % against 90.00",
+            "work asked for: 1.80 pCPUs against 2.00",
+            "ready share of the waiting VMs, summed over vCPUs: 20.00 %"
+        ]
+    );
+    assert!(near(found.loss_pcpus, 0.2));
+    assert!(host(2, 0.89).is_empty() && host(0, 1.0).is_empty());
+    assert!(host(4, 1.0)[0].title.ends_with("VM \"w0\", \"w1\", \"w2\", \"w3\" wait there"));
+    assert!(host(6, 1.0)[0].title.ends_with("\"w0\", \"w1\", \"w2\", \"w3\" and 2 more VMs wait there"));
+}
+
+#[test]
+fn a_pin_is_named_where_all_here_are_full_and_half_a_pcpu_idles_elsewhere() {
+    let of = |busy: [f64; 4]| {
+        let mut h = Host::new(4, 1, 1.0);
+        h.vm("a", 2, 0.4, 0.3, 0.0).pin("a", "0-1");
+        h.model.pcpus.iter_mut().zip(busy).for_each(|(p, busy)| p.busy = busy);
+        h
+    };
+    let [found] = &of([1.0, 0.9, 0.75, 0.75]).found("pinned_busy")[..] else { panic!() };
+    assert_eq!(found.title, "VM \"a\" is pinned to pCPUs 0-1, which are full, while 2-3 idle");
+    assert_eq!(
+        words(&found.evidence),
+        [
+            "ready share, summed over vCPUs: 60.00 %",
+            "busy share of its least busy pCPU: 90.00 % against 90.00",
+            "idle on pCPUs it may not use: 0.50 pCPUs"
+        ]
+    );
+    assert!(near(found.loss_pcpus, 0.6));
+    assert!(!of([1.0, 0.89, 0.5, 0.5]).finds("pinned_busy"), "one of its own has time");
+    assert!(!of([1.0, 1.0, 0.75, 0.76]).finds("pinned_busy"), "too little elsewhere");
+    let mut h = of([1.0, 1.0, 0.0, 0.0]);
+    h.model.pcpus.drain(..2);
+    assert!(!h.finds("pinned_busy"), "nobody counted its own pCPUs");
+    let mut h = of([1.0, 1.0, 0.0, 0.0]);
+    h.pin("a", "0-3");
+    assert!(!h.finds("pinned_busy"), "nowhere else to go");
+}
+
+#[test]
+fn stolen_time_and_interrupts_are_told_above_their_limits() {
+    let stolen = |steal: [Option<f64>; 2]| {
+        let mut h = single(0.5, 0.0);
+        h.model.pcpus.iter_mut().zip(steal).for_each(|(p, steal)| p.steal = steal);
+        h.found("runs_slowly")
+    };
+    let [found] = &stolen([Some(0.06), Some(0.0)])[..] else { panic!() };
+    assert_eq!(words(&found.evidence), ["stolen share of the pCPUs, mean: 3.00 % against 2.00"]);
+    assert!(near(found.loss_pcpus, 0.06));
+    assert!(stolen([Some(0.04), Some(0.0)]).is_empty());
+    assert_eq!(stolen([Some(0.04), None]).len(), 1, "the mean is over those that tell it");
+
+    let overlap = |run: f64, overlap: f64| {
+        let mut h = single(run, 0.0);
+        h.model.vms[0].vcpus.overlap = Some(overlap);
+        h.found("runs_slowly")
+    };
+    let [found] = &overlap(0.5, 0.06)[..] else { panic!() };
+    assert_eq!(found.title, "interrupts take 12 % of the time that VM \"a\" runs");
+    assert_eq!(words(&found.evidence), ["overlap, part of run: 12.00 % against 10.00"]);
+    assert!(near(found.loss_pcpus, 0.06));
+    assert!(overlap(0.5, 0.05).is_empty(), "a tenth");
+    assert!(overlap(0.05, 0.05).is_empty(), "it hardly runs");
+}
+
+#[test]
+fn timers_are_told_above_2_in_100_and_from_one_a_second_on() {
+    let of = |per_s: f64, late: f64, refused: f64| {
+        let mut h = single(0.3, 0.2);
+        let vm = &mut h.model.vms[0];
+        (vm.timers_per_s, vm.timers_late, vm.timers_refused) = (Some(per_s), Some(late), Some(refused));
+        h.found("timers_refused").pop()
+    };
+    let found = of(1.0, 0.05, 0.03).unwrap();
+    assert_eq!(found.title, "VM \"a\" is not put first for 3 % of its timers");
+    assert_eq!(
+        words(&found.evidence),
+        [
+            "its timers: 1.00 /s",
+            "refused: 3.00 % against 2.00",
+            "served 1.0 ms later or more: 5.00 % against 2.00"
+        ]
+    );
+    assert!(near(found.loss_pcpus, 0.2));
+    assert_eq!(of(1.0, 0.05, 0.02).unwrap().title, "VM \"a\" is served late for 5 % of its timers");
+    assert!(of(1.0, 0.02, 0.02).is_none() && of(0.9, 0.5, 0.5).is_none());
+}
+
+#[test]
+fn a_vm_has_too_many_vcpus_if_fewer_would_be_in_use_for_less_than_70_in_100() {
+    let of = |vcpus: u32, run: f64, lag: f64| {
+        let mut h = Host::new(4, 1, 0.5);
+        h.vm("a", vcpus, 0.0, 0.0, 0.0);
+        (h.model.vms[0].vcpus.run, h.model.vms[0].vcpus.lag) = (Some(run), Some(lag));
+        h.found("too_many_vcpus").pop()
+    };
+    let found = of(2, 0.7, 0.05).unwrap();
+    assert_eq!(found.title, "VM \"a\" has 2 vCPUs and uses 0.7: 1 would do");
+    assert_eq!(
+        words(&found.evidence),
+        [
+            "vCPUs: 2.00 vCPUs against 1.00",
+            "asked for, run and wait: 0.70 pCPUs",
+            "lag share, summed over vCPUs: 5.00 % against 5.00"
+        ]
+    );
+    assert!(near(found.loss_pcpus, 0.05));
+    assert!(of(4, 1.5, 0.1).unwrap().title.ends_with("3 would do"));
+    assert!(of(2, 0.0, 0.1).unwrap().title.ends_with("1 would do"));
+    assert!(of(2, 0.71, 0.1).is_none(), "it needs both");
+    assert!(of(2, 0.7, 0.049).is_none(), "nobody is held up");
+    assert!(of(1, 0.1, 0.1).is_none(), "it has one");
+}
+
+#[test]
+fn a_weight_starves_by_one_of_twice_as_much_that_runs_more_on_the_same_pcpus() {
+    let host = || {
+        let mut h = Host::new(2, 1, 1.0);
+        h.vm("weak", 1, 0.4, 0.3, 0.0).vm("strong", 1, 0.5, 0.02, 0.0);
+        h.config.vms[0].weight = Some(CpuWeight::Shares(512));
+        h
+    };
+    let [found] = &host().found("weight_starved")[..] else { panic!() };
+    assert_eq!(found.title, "VM \"weak\" waits because its weight is low beside VM \"strong\"");
+    assert_eq!(
+        words(&found.evidence),
+        [
+            "its weight, times the default: 0.50 x",
+            "the other's weight: 1.00 x",
+            "its run share, summed over vCPUs: 40.00 %",
+            "the other's run share: 50.00 %",
+            "its ready share: 30.00 %"
+        ]
+    );
+    assert!(near(found.loss_pcpus, 0.3));
+    let told = |tweak: fn(&mut Host)| speaks("weight_starved", host, tweak);
+    assert!(!told(|h| h.config.vms[1].weight = Some(CpuWeight::Shares(1023))), "less than twice as much");
+    assert!(!told(|h| h.config.vms[1].weight = None));
+    assert!(!told(|h| h.config.vms[0].weight = None));
+    assert!(!told(|h| h.model.vms[1].vcpus.run = Some(0.4)), "it runs no more");
+    assert!(!told(|h| _ = h.pin("weak", "0").pin("strong", "1")), "elsewhere");
+    assert!(!told(|h| h.model.vms[0].vcpus.ready = Some(0.05)), "it does not wait too long");
+}
+
+/// Four VMs of 4 vCPUs on two nodes of 4 cores, all on node 0.
+fn crowded_esxi(homes: Option<u32>) -> Host {
+    let mut h = Host::new(8, 2, 0.0);
+    h.config.topology = topology::machine(2, 1, 4, 1).unwrap();
+    for name in ["a", "b"] {
+        h.vm(name, 4, 0.4, 0.2, 0.0);
+    }
+    for vm in &mut h.config.vms {
+        vm.manager = Manager::Vsphere("vm-1".into());
+        vm.vsphere = Some(VsphereVm { home_nodes: homes.map(CpuSet::single), ..VsphereVm::default() });
+    }
+    h.model.pcpus.iter_mut().take(4).for_each(|p| p.busy = 0.8);
+    h
+}
+
+#[test]
+fn a_node_overloaded_beside_an_idle_one_is_told_with_esxis_trap_and_the_figures() {
+    let h = crowded_esxi(Some(0));
+    let [found] = &h.found("node_overloaded")[..] else { panic!("{:?}", h.rules()) };
+    assert_eq!(found.title, "node 0 carries 8 vCPUs on 4 cores, and 2 of its VMs wait: \"a\", \"b\"");
+    assert!(found.explanation.contains("KB 2097369"), "{}", found.explanation);
+    assert!(
+        found.explanation.contains("\"a\": migrate to node 1 and set its node affinity"),
+        "{}",
+        found.explanation
+    );
+    let told = words(&found.evidence);
+    let is_there = |line: &str| assert!(told.iter().any(|t| t == line), "{line}: {told:?}");
+    is_there("VM \"a\": ready per vCPU (public level, warning): 20.00 % against 5.00");
+    is_there("vCPUs on the node: 8.00 vCPUs against 4.00");
+    is_there("idle elsewhere, best node: 4.00 cores against 2.41");
+    assert!(near(found.loss_pcpus, 1.6), "{}", found.loss_pcpus);
+    // KVM pulls no VMs together, and neither does ESXi where no node idles.
+    let mut kvm = crowded_esxi(Some(0));
+    for vm in &mut kvm.config.vms {
+        (vm.manager, vm.vsphere) = (Manager::Bare, None);
+    }
+    kvm.pin("a", "0-3").pin("b", "0-3");
+    assert!(!kvm.found("node_overloaded")[0].explanation.contains("KB 2097369"));
+    let mut full = crowded_esxi(Some(0));
+    full.model.pcpus.iter_mut().for_each(|p| p.busy = 0.8);
+    assert!(!full.found("node_overloaded")[0].explanation.contains("KB 2097369"));
+}
+
+#[test]
+fn vms_of_vspheres_that_wait_and_have_no_known_home_are_told_together() {
+    let mut h = crowded_esxi(None);
+    h.model.vms[1].vcpus.ready = Some(0.9);
+    let [found] = &h.found("node_overloaded")[..] else { panic!("{:?}", h.rules()) };
+    assert_eq!(found.title, "2 VM(s) wait, and on which NUMA node ESXi keeps them is not told");
+    assert_eq!((found.vm.clone(), found.loss_pcpus), (Some(VmId("b".into())), 0.0));
+    for vm in &mut h.config.vms {
+        (vm.manager, vm.vsphere) = (Manager::Bare, None);
+    }
+    assert!(!h.finds("node_overloaded"), "elsewhere VMs float");
+    let mut one = crowded_esxi(None);
+    one.config.topology = topology::machine(1, 1, 8, 1).unwrap();
+    assert!(!one.finds("node_overloaded"), "there is one node");
+}
+
+#[test]
+fn moves_that_only_relieve_are_told_as_such() {
+    // Three want 2.4 cores each: two of them are too many for either node.
+    let mut h = crowded_esxi(Some(0));
+    h.vm("c", 4, 0.4, 0.2, 0.0);
+    let vm = h.config.vms.last_mut().unwrap();
+    vm.manager = Manager::Vsphere("vm-1".into());
+    vm.vsphere = Some(VsphereVm { home_nodes: Some(CpuSet::single(0)), ..VsphereVm::default() });
+    h.model.pcpus.iter_mut().take(4).for_each(|p| p.busy = 1.0);
+    let found = h.found("node_overloaded");
+    assert!(found.iter().any(|f| f.next.contains("relieves it, and does not mend it")), "{found:?}");
+}
+
+#[test]
+fn findings_of_a_full_host_name_the_same_loss_once_summed() {
+    let h = contended();
+    let full = &h.found("pcpus_overloaded")[0];
+    // Two VMs of two vCPUs at 58 %, two at 20 %.
+    assert!(near(full.loss_pcpus, 4.0 * 0.58 + 4.0 * 0.20));
+    assert!(near(h.found("overcommitted")[0].loss_pcpus, full.loss_pcpus / 2.0));
+}
