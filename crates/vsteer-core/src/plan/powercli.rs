@@ -393,6 +393,34 @@ mod tests {
     }
 
     #[test]
+    fn threads_of_a_core_count_as_cores_and_notes_say_when_it_takes_effect() {
+        let shown = |cores, threads| crate::nouns::GuestTopology { sockets: 1, cores, threads };
+        let change = setting::Topology { from: Some(shown(6, 3)), to: shown(4, 3) };
+        let of = |change| script(&plan("web", change)).unwrap();
+        let topology = of(Change::Topology(change));
+        assert!(topology.contains("'cores per socket' '18' '12' $true"), "{topology}");
+        assert!(topology.contains("#    the guest sees it at its next start"), "{topology}");
+        let node = of(to_node_1());
+        assert!(node.contains("#    ESXi looks at it when the VM is powered on"), "{node}");
+        let latency = of(Change::Latency(setting::Latency {
+            from: crate::nouns::LatencySensitivity::High,
+            to: crate::nouns::LatencySensitivity::Low,
+        }));
+        assert!(latency.contains("#    high wants all memory reserved"), "{latency}");
+        let spec = "$spec.LatencySensitivity.Level = $value; $vm.ExtensionData.ReconfigVM($spec)";
+        assert!(latency.contains(spec), "{latency}");
+    }
+
+    #[test]
+    fn a_plan_without_steps_is_a_script_that_says_so() {
+        let mut nothing = plan("web", to_node_1());
+        nothing.steps.clear();
+        let script = script(&nothing).unwrap();
+        assert!(script.ends_with("Write-Output 'nothing needs to change'\n"), "{script}");
+        assert!(script.starts_with(&format!("# vsteer plan {}: title\n", nothing.id)), "{script}");
+    }
+
+    #[test]
     fn what_powercli_cannot_is_refused() {
         let class = Change::RtBudget(setting::RtBudget { cgroup: "/a".into(), from_us: 0, to_us: 1 });
         assert_eq!(script(&plan("a", class)).unwrap_err().kind, FaultKind::Unsupported);

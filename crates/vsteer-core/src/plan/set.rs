@@ -523,4 +523,98 @@ mod tests {
         let linux = host();
         assert!(told(&linux, "my:web:reservation=5MHz").unwrap_err().contains("only vSphere"));
     }
+
+    #[test]
+    fn numbers_at_the_edge_of_what_can_be() {
+        let xen = host();
+        let esxi = on_esxi();
+        let is =
+            |h: &HostConfig, text: &str, step: &str| assert_eq!(told(h, text).unwrap(), [step], "{text}");
+        let limit = "limit of whole VM: none -> 0.01 CPUs (1000/100000 µs)";
+        is(&xen, "my:web:limit=0.01", limit);
+        let reserved = "vcpu1: reserved 4000 µs in every 10000 µs and what is left over ->";
+        is(&xen, "my:web:budget.1=10ms/10ms", &format!("{reserved} 10000 µs in every 10000 µs"));
+        is(&xen, "my:web:budget.1=1500us/10ms", &format!("{reserved} 1500 µs in every 10000 µs"));
+        is(&xen, "my:web:weight=1", "weight: weight 256 -> weight 1");
+        is(&esxi, "my:web:limit=0MHz", "CPU limit: none -> 1 MHz");
+        is(&esxi, "my:web:limit=100000000MHz", "CPU limit: none -> 100000000 MHz");
+        let cores = "guest topology (sockets x cores x threads): default -> 2x1x1, at its next start";
+        is(&esxi, "my:web:cores-per-socket=1", cores);
+        for (h, text, why) in [
+            (&xen, "my:web:limit=0.00994", "1 ms"),
+            (&xen, "my:web:limit=0", "no number above 0"),
+            (&xen, "my:web:budget.1=999ns/10ms", "cannot be held"),
+            (&xen, "my:web:weight=511.6", "a weight of 511.6 cannot be"),
+            (&xen, "my:web:weight=inf", "no number above 0"),
+            (&xen, "my:web:weight=-1", "no number above 0"),
+            (&xen, "my:web:pin=3-4", "there are: 0-3"),
+            (&esxi, "my:web:weight=2000.5", "2000.5 shares cannot be"),
+            (&esxi, "my:web:limit=100000001MHz", "no number of MHz"),
+            (&esxi, "my:web:cores-per-socket=0", "no number above 0"),
+            (&esxi, "my:web:pin=7-8", "there are: 0-7"),
+        ] {
+            let got = told(h, text).unwrap_err();
+            assert!(got.contains(why), "{text}: {got}");
+        }
+    }
+
+    #[test]
+    fn any_is_where_the_vm_may_run() {
+        let mut h = host();
+        h.vms[0].threads.iter_mut().for_each(|t| t.affinity = CpuSet::single(1));
+        h.vms[0].pool.as_mut().unwrap().cpus = "1-2".parse().unwrap();
+        let pins = |h: &HostConfig| told(h, "my:web:pin=any").unwrap();
+        assert_eq!(pins(&h), ["vcpu0: pCPUs 1 -> 1-2", "vcpu1: pCPUs 1 -> 1-2"], "its pool");
+        assert!(told(&h, "my:web:pin=3").unwrap_err().contains("there are: 1-2"));
+        h.vms[0].pool = None;
+        h.scheduler = Some(crate::nouns::FairTuning { isolated: CpuSet::single(3), ..Default::default() });
+        assert_eq!(pins(&h), ["vcpu0: pCPUs 1 -> 0-2", "vcpu1: pCPUs 1 -> 0-2"], "no isolated pCPU");
+        assert_eq!(told(&h, "my:web:pin.0=3").unwrap(), ["vcpu0: pCPUs 1 -> 3"], "unless it is named");
+    }
+
+    #[test]
+    fn a_preference_that_is_there_is_no_step_and_any_takes_it_away() {
+        let mut h = host();
+        h.vms[0].threads[0].prefers = Some(CpuSet::single(2));
+        assert_eq!(told(&h, "my:web:prefer=2").unwrap(), ["vcpu1: prefers pCPUs any -> 2"]);
+        assert_eq!(told(&h, "my:web:prefer.1=2").unwrap(), ["vcpu1: prefers pCPUs any -> 2"]);
+        assert!(told(&h, "my:web:prefer=any").unwrap()[0].starts_with("vcpu0: prefers pCPUs 2 -> "));
+    }
+
+    #[test]
+    fn each_vm_is_found_by_its_name() {
+        let mut h = host();
+        let other = VmConfig { name: "db".into(), id: VmId("2".into()), weight: None, ..h.vms[0].clone() };
+        h.vms.push(other);
+        let setting = "my:web:weight=512".parse().unwrap();
+        let all = steps(&h, &[setting, "db:limit=1".parse().unwrap()]).unwrap();
+        let whose: Vec<&str> = all.iter().map(|s| s.vm_name.as_str()).collect();
+        assert_eq!(whose, ["my:web", "db"]);
+        assert!(told(&h, "db:weight=512").unwrap_err().contains("no weight of its own"));
+        assert!(told(&h, "my:db:weight=512").unwrap_err().contains("there are: my:web, db"));
+    }
+
+    #[test]
+    fn what_vsphere_does_not_tell_is_not_set_for_it_could_not_be_taken_back() {
+        let mut h = on_esxi();
+        h.vms[0].vsphere.as_mut().unwrap().memory_reserved = Some(true);
+        assert_eq!(
+            told(&h, "my:web:latency=high").unwrap(),
+            ["latency sensitivity: normal -> high"],
+            "its memory is reserved"
+        );
+        (h.vms[0].vsphere, h.vms[0].weight) = (None, None);
+        h.vms[0].threads.clear();
+        for (text, why) in [
+            ("my:web:limit=5MHz", "its limit now is not told"),
+            ("my:web:limit=none", "its limit now is not told"),
+            ("my:web:reservation=5MHz", "its reservation now is not told"),
+            ("my:web:latency=low", "its latency sensitivity now is not told"),
+            ("my:web:weight=1", "its number of shares now is not told"),
+            ("my:web:cores-per-socket=1", "do not divide 0 vCPUs"),
+        ] {
+            let got = told(&h, text).unwrap_err();
+            assert!(got.contains(why), "{text}: {got}");
+        }
+    }
 }

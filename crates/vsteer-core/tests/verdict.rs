@@ -1,0 +1,194 @@
+//! The verdict on two recordings: what is better, worse or the same, how sure that is, and what a forecast was worth.
+
+use vsteer_core::Interval;
+use vsteer_core::forecast::{Forecast, VmForecast};
+use vsteer_core::model::{HostModel, derive};
+use vsteer_core::nouns::{
+    Batch, CgroupLayout, Collector, HostConfig, Role, ThreadCounters, ThreadSample, Tid, VmConfig, VmId,
+};
+use vsteer_core::verify::{Finding, Options, Outcome, Quantity, Verdict, verify};
+
+type Recording = (HostModel, Vec<Batch>);
+
+/// VMs by name with what each runs and waits, in parts of 1,024 of every second; `uneven`: by how much
+/// seconds differ.
+fn recording(vms: &[(&str, u64, u64)], seconds: u64, uneven: u64) -> Recording {
+    told(vms, seconds, uneven, |_| true)
+}
+
+/// The same where ready is told apart from limited only while `split` says so.
+fn told(vms: &[(&str, u64, u64)], seconds: u64, uneven: u64, split: impl Fn(u64) -> bool) -> Recording {
+    const PART_NS: u64 = 1 << 20;
+    let batch = |i: u64| {
+        let thread = |(name, run, ready): &(&str, u64, u64)| {
+            let ns = |part: u64| Some(PART_NS * (part * i + uneven * (i * i % 7)));
+            let counters = ThreadCounters {
+                run_ns: ns(*run),
+                ready_ns: ns(*ready).filter(|_| split(i)),
+                wait_ns: ns(*ready),
+                ..ThreadCounters::default()
+            };
+            ThreadSample {
+                vm: VmId((*name).into()),
+                role: Role::Vcpu(0),
+                tid: Tid(1),
+                last_cpu: None,
+                waiting_ns: None,
+                counters,
+            }
+        };
+        let threads = vms.iter().map(thread).collect();
+        Batch { mono_ns: (PART_NS << 10) * (i + 1), threads, ..Batch::default() }
+    };
+    let batches: Vec<Batch> = (0..=seconds).map(batch).collect();
+    let config = HostConfig {
+        hostname: "h".into(),
+        machine_id: None,
+        kernel: "6.18".into(),
+        topology: vsteer_core::topology::machine(1, 1, 2, 1).unwrap(),
+        cgroups: CgroupLayout::V2,
+        scheduler: None,
+        vms: vms.iter().map(|(name, ..)| VmConfig::new(VmId((*name).into()), *name, 1)).collect(),
+    };
+    let collector = Collector { name: "made up".into(), missing: [].into() };
+    (derive(&config, &collector, &batches).unwrap(), batches)
+}
+
+fn judged(before: &Recording, after: &Recording, forecast: Option<&Forecast>, options: Options) -> Verdict {
+    verify((&before.0, &before.1), (&after.0, &after.1), forecast, options)
+}
+
+fn of(before: &[(&str, u64, u64)], after: &[(&str, u64, u64)]) -> Verdict {
+    judged(&recording(before, 60, 0), &recording(after, 60, 0), None, Options::default())
+}
+
+fn outcome(v: &Verdict, quantity: Quantity) -> Outcome {
+    v.findings.iter().find(|f| f.quantity == quantity).unwrap().outcome
+}
+
+#[test]
+fn less_ready_and_more_run_are_better() {
+    use Outcome::{Better, NoDifference, Worse};
+    for (before, after, ready, run, overall) in [
+        ((256, 512), (512, 256), Better, Better, Some(Better)),
+        ((512, 256), (256, 512), Worse, Worse, Some(Worse)),
+        ((256, 512), (256, 256), Better, NoDifference, Some(Better)),
+        ((512, 256), (256, 256), NoDifference, Worse, Some(Worse)),
+        ((256, 256), (512, 512), Worse, Better, None),
+        ((256, 256), (256, 256), NoDifference, NoDifference, Some(NoDifference)),
+    ] {
+        let v = of(&[("web", before.0, before.1)], &[("web", after.0, after.1)]);
+        assert_eq!(
+            (outcome(&v, Quantity::Ready), outcome(&v, Quantity::Run)),
+            (ready, run),
+            "{before:?} {after:?}"
+        );
+        assert_eq!(v.overall(), overall);
+        let compared: Vec<&str> = v.findings.iter().map(Finding::compared).collect();
+        assert!(compared.contains(&"ready") && compared.contains(&"run"), "{compared:?}");
+    }
+}
+
+#[test]
+fn a_difference_below_the_least_is_named_none_however_sure() {
+    let (before, after) = (recording(&[("web", 256, 512)], 60, 0), recording(&[("web", 256, 256)], 60, 0));
+    let with = |least: f64| {
+        let v = judged(&before, &after, None, Options { least, ..Options::default() });
+        let ready = v.findings.iter().find(|f| f.quantity == Quantity::Ready).unwrap().clone();
+        assert_eq!(ready.smallest_visible, least, "no second differs from another");
+        ready.outcome
+    };
+    assert_eq!(with(0.25), Outcome::NoDifference);
+    assert_eq!(with(0.24), Outcome::Better);
+}
+
+#[test]
+fn the_level_is_divided_among_all_comparisons() {
+    let before = recording(&[("web", 300, 300), ("db", 300, 300)], 60, 40);
+    let after = recording(&[("web", 300, 310), ("db", 300, 300)], 60, 40);
+    let options = Options { alpha: 0.08, power: 0.8, least: 0.001 };
+    let v = judged(&before, &after, None, options);
+    assert_eq!(v.findings.len(), 4);
+    for f in &v.findings {
+        assert!(f.half_width > 0.0 && f.half_width == f.comparison.half_width(0.02), "{f:?}");
+        assert_eq!(f.smallest_visible, f.comparison.smallest_visible(0.02, 0.8));
+        assert_eq!(f.outcome, Outcome::NoDifference, "the seconds differ by far more");
+    }
+}
+
+#[test]
+fn what_changed_most_comes_first_ready_before_run() {
+    let v = of(
+        &[("a", 100, 100), ("b", 100, 100), ("c", 100, 100)],
+        &[("a", 500, 110), ("b", 110, 500), ("c", 300, 300)],
+    );
+    let order: Vec<(Quantity, &str)> = v.findings.iter().map(|f| (f.quantity, f.name.as_str())).collect();
+    use Quantity::{Ready, Run};
+    assert_eq!(order, [(Ready, "b"), (Ready, "c"), (Ready, "a"), (Run, "a"), (Run, "c"), (Run, "b")]);
+}
+
+#[test]
+fn who_is_in_one_recording_alone_is_not_compared() {
+    let v = of(&[("a", 100, 100), ("b", 100, 100)], &[("b", 100, 100), ("c", 100, 100)]);
+    let not: Vec<(&str, &str)> = v.not_compared.iter().map(|n| (n.name.as_str(), n.why.as_str())).collect();
+    assert_eq!(not, [("a", "it is not in the second recording"), ("c", "it is not in the first recording")]);
+    assert!(v.findings.iter().all(|f| f.name == "b") && v.findings.len() == 2);
+}
+
+#[test]
+fn without_a_comparison_four_reasons_are_told_and_how_many_more() {
+    let names = ["a", "b", "c", "d", "e"];
+    let vms = |n: usize| names[..n].iter().map(|name| (*name, 100, 100)).collect::<Vec<_>>();
+    let why = |n: usize| of(&vms(n), &[]).unfounded().unwrap();
+    assert_eq!(why(0), "no VM is in either recording");
+    assert_eq!(why(1), "VM \"a\": it is not in the second recording");
+    assert!(why(4).ends_with("VM \"d\": it is not in the second recording"), "{}", why(4));
+    assert!(why(5).ends_with("VM \"d\": it is not in the second recording; and 1 more"), "{}", why(5));
+}
+
+#[test]
+fn ready_that_one_recording_tells_for_a_while_only_is_not_held_against_the_others() {
+    let whole = recording(&[("web", 256, 256)], 60, 0);
+    let partly = told(&[("web", 256, 256)], 60, 0, |i| i < 30);
+    for (before, after) in [(&whole, &partly), (&partly, &whole)] {
+        let v = judged(before, after, None, Options::default());
+        let waits = v.findings.iter().find(|f| f.quantity == Quantity::Ready).unwrap();
+        assert_eq!(waits.compared(), "wait");
+    }
+    let v = judged(&whole, &whole, None, Options::default());
+    assert_eq!(v.findings.iter().find(|f| f.quantity == Quantity::Ready).unwrap().compared(), "ready");
+}
+
+#[test]
+fn a_forecast_is_scored_by_what_it_said_of_this_very_quantity() {
+    let at = |low: f64, likely: f64, high: f64| Interval { low, likely, high };
+    let web = VmForecast {
+        vm: VmId("web".into()),
+        name: "web".into(),
+        run_before: 0.25,
+        run_after: at(0.4, 0.45, 0.5),
+        ready_before: 0.5,
+        with_limited: false,
+        ready_after: at(0.0, 0.125, 0.2),
+        wake_wait_ns_before: None,
+        wake_wait_ns_after: None,
+        lag_before: None,
+        lag_after: None,
+        costop_before: None,
+        costop_after: None,
+        wake_p99_ns_before: None,
+        wake_p99_ns_after: None,
+    };
+    let (before, after) = (recording(&[("web", 256, 512)], 60, 0), recording(&[("web", 512, 256)], 60, 0));
+    let score = |vms: Vec<VmForecast>| {
+        let forecast = Forecast { method: "made up".into(), vms };
+        judged(&before, &after, Some(&forecast), Options::default()).score()
+    };
+    // It ran a half, as foretold, and was ready for a quarter where an eighth was foretold.
+    let got = score(vec![web.clone()]).unwrap();
+    assert_eq!((got.of, got.within, got.ready_off), (2, 1, Some(0.125)));
+    let got = score(vec![VmForecast { with_limited: true, ..web.clone() }]).unwrap();
+    assert_eq!((got.of, got.within, got.ready_off), (1, 1, None), "ready alone was not foretold");
+    assert_eq!(score(vec![VmForecast { vm: VmId("db".into()), ..web }]), None);
+    assert_eq!(judged(&before, &after, None, Options::default()).score(), None);
+}
