@@ -698,6 +698,11 @@ fn a_node_overloaded_beside_an_idle_one_is_told_with_esxis_trap_and_the_figures(
     }
     kvm.pin("a", "0-3").pin("b", "0-3");
     assert!(!kvm.found("node_overloaded")[0].explanation.contains("KB 2097369"));
+    // Of its own VMs those that wait, and nobody else's.
+    kvm.vm("content", 1, 0.1, 0.0, 0.0).vm("elsewhere", 1, 0.5, 0.3, 0.0);
+    kvm.pin("content", "0-3").pin("elsewhere", "4-7");
+    let title = &kvm.found("node_overloaded")[0].title;
+    assert_eq!(title, "node 0 carries 9 vCPUs on 4 cores, and 2 of its VMs wait: \"a\", \"b\"");
     let mut full = crowded_esxi(Some(0));
     full.model.pcpus.iter_mut().for_each(|p| p.busy = 0.8);
     assert!(!full.found("node_overloaded")[0].explanation.contains("KB 2097369"));
