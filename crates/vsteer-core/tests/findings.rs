@@ -659,13 +659,11 @@ fn a_weight_starves_by_one_of_twice_as_much_that_runs_more_on_the_same_pcpus() {
     assert!(!told(|h| h.model.vms[0].vcpus.ready = Some(0.05)), "it does not wait too long");
 }
 
-/// Four VMs of 4 vCPUs on two nodes of 4 cores, all on node 0.
+/// Two VMs of 4 vCPUs on two nodes of 4 cores, both on node 0 where that is told.
 fn crowded_esxi(homes: Option<u32>) -> Host {
     let mut h = Host::new(8, 2, 0.0);
     h.config.topology = topology::machine(2, 1, 4, 1).unwrap();
-    for name in ["a", "b"] {
-        h.vm(name, 4, 0.4, 0.2, 0.0);
-    }
+    h.vm("a", 4, 0.4, 0.2, 0.0).vm("b", 4, 0.35, 0.2, 0.0);
     for vm in &mut h.config.vms {
         vm.manager = Manager::Vsphere("vm-1".into());
         vm.vsphere = Some(VsphereVm { home_nodes: homes.map(CpuSet::single), ..VsphereVm::default() });
@@ -726,7 +724,7 @@ fn vms_of_vspheres_that_wait_and_have_no_known_home_are_told_together() {
 
 #[test]
 fn moves_that_only_relieve_are_told_as_such() {
-    // Three want 2.4 cores each: two of them are too many for either node.
+    // Three want 2.2 cores each, or more: two of them are too many for either node.
     let mut h = crowded_esxi(Some(0));
     h.vm("c", 4, 0.4, 0.2, 0.0);
     let vm = h.config.vms.last_mut().unwrap();
