@@ -1,4 +1,4 @@
-//! Which VMs wait too long, and which of them wait for others: every condition at its limit.
+//! Which VMs wait too long, and which of them wait for others? Tests of each condition at its limit.
 
 mod common;
 
@@ -48,7 +48,7 @@ fn a_sleeper_runs_little_and_sleeps_much_on_every_vcpu() {
     assert!(of(Some(0.35), 0.0, Some(0.40)));
     assert!(!of(Some(0.36), 0.0, Some(0.64)), "it runs too much");
     assert!(!of(Some(0.35), 0.0, Some(0.39)), "it sleeps too little");
-    // Where sleep is not counted, what run and wait leave is sleep.
+    // Where the collector does not count sleep, sleep is the time that run and wait leave.
     assert!(of(Some(0.25), 0.25, None));
     assert!(!of(Some(0.25), 0.5, None));
     assert!(!of(None, 0.0, None), "nobody knows what it runs");
@@ -98,7 +98,7 @@ fn only_what_others_cause_is_a_reason_to_change_them() {
         is_delayed_by_others(vm, &h.model, &T())
     };
     let other = |share| ("a", Culprit::Vm(VmId("b".into())), share);
-    // A sleeper of two vCPUs that is ready for 20 % each: 1 % of each by others is too much.
+    // A sleeper has two vCPUs that are ready for 20 % each. Others may cause 1 % of each, no more.
     let sleeper = vm(2, 0.1, 0.2);
     assert!(is_delayed_by_others(&sleeper, &h.model, &T()), "where nobody knows who ran, all of it");
     assert!(!by(&mut h, &sleeper, &[other(0.02)]));
@@ -114,9 +114,9 @@ fn only_what_others_cause_is_a_reason_to_change_them() {
     assert!(!by(&mut h, &sleeper, &[("a", Culprit::Placement, 0.4)]), "a pCPU was idle");
     assert!(!by(&mut h, &sleeper, &[("a", Culprit::Vm(VmId("a".into())), 0.4)]), "its own vCPUs");
     assert!(!by(&mut h, &sleeper, &[("b", Culprit::Vm(VmId("c".into())), 0.4)]), "that is another's wait");
-    // It waits no longer than it was ready.
+    // The wait for others is never longer than the ready time.
     assert!(!by(&mut h, &vm(2, 0.1, 0.01), &[other(0.4)]));
-    // Of one that wakes late, a tenth of that is enough.
+    // If the VM wakes late, others need to cause only a tenth of that.
     let late = late(sleeper, 2.1, 500);
     assert!(!by(&mut h, &late, &[other(0.002)]));
     assert!(by(&mut h, &late, &[other(0.004)]));

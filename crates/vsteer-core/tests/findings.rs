@@ -1,5 +1,7 @@
-//! Each rule of the diagnosis at its own limits: a host in which it just speaks, with the figures that it gives, and beside each
-//! condition a host in which it just does not.
+//! Tests of each rule of the diagnosis at its limits.
+//!
+//! For each rule: one host on which the rule reports a finding, with the exact figures, and for each of its conditions one host on
+//! which the rule just does not report one.
 
 mod common;
 
@@ -44,7 +46,7 @@ fn exceeded(h: &Host) -> Vec<String> {
     words(&exceeded)
 }
 
-/// Speaks where `tweak` has made of `base` what it takes, and is silent otherwise.
+/// Does the rule report a finding on `base` after `tweak` changed it?
 fn speaks(rule: &str, base: impl Fn() -> Host, tweak: impl Fn(&mut Host)) -> bool {
     let mut h = base();
     tweak(&mut h);
@@ -57,7 +59,7 @@ fn a_vm_waits_above_a_threshold_and_not_at_it() {
     assert_eq!(exceeded(&busy(0.05)), [""; 0]);
     let per_vcpu = "ready per vCPU (public level, warning): 6.00 % against 5.00";
     assert_eq!(exceeded(&busy(0.06)), [per_vcpu]);
-    // Where ready is not told from limited, both together stand for it.
+    // Where the collector cannot split ready from limited, the rule takes both together.
     let mut h = busy(0.06);
     (h.model.vms[0].vcpus.ready, h.model.vms[0].vcpus.wait) = (None, Some(0.07));
     assert_eq!(exceeded(&h), ["ready per vCPU (public level, warning): 7.00 % against 5.00"]);
@@ -221,7 +223,7 @@ fn a_dead_weight_is_told_from_3_points_on_with_what_the_weights_would_give() {
         h.found("dead_weight")
     };
     let [found] = &h(0.3, 0.5)[..] else { panic!() };
-    // Three quarters of 80 %.
+    // The weights give three quarters of the 80 % that both run.
     assert!(near(found.loss_pcpus, 0.1));
     assert_eq!(
         words(&found.evidence),
@@ -400,7 +402,7 @@ fn memory_is_remote_by_what_each_vcpu_reaches() {
         h.model.vms[0].memory_local = Some(0.5);
         h.config.topology = topology::machine(1, 1, 4, 1).unwrap();
     }));
-    // A node without pCPUs is no place to run.
+    // A node without pCPUs does not count: no vCPU can run there.
     let mut h = host();
     h.model.vms[0].memory_local = Some(0.5);
     h.config.topology = common::topology_with_far_memory(4);
@@ -425,7 +427,7 @@ fn a_domain_that_fits_a_node_and_runs_misses_a_home() {
             "its run share, summed over vCPUs: 60.00 %"
         ]
     );
-    // By chance two thirds of its memory are elsewhere.
+    // The rule assumes that two thirds of the memory lie on the other two nodes.
     assert!(near(found.loss_pcpus, 0.1 * 0.6 * 2.0 / 3.0), "{}", found.loss_pcpus);
     let told = |tweak: fn(&mut Host)| speaks("no_home_node", host, tweak);
     assert!(told(|h| h.model.vms[0].vcpus.run = Some(0.05)));
@@ -487,7 +489,7 @@ fn more_vcpus_than_pcpus_are_told_where_vms_wait() {
         words(&found.evidence),
         ["vCPUs per pCPU: 1.50 x against 1.00", "ready share of the waiting VMs, summed over vCPUs: 60.00 %"]
     );
-    // It ranks below what it leads to.
+    // Half of the ready time: the finding ranks below the findings that it causes.
     assert!(near(found.loss_pcpus, 0.3));
     assert!(of(2, 0.2, |_| ()).is_empty(), "as many");
     assert!(of(3, 0.0, |_| ()).is_empty(), "nobody waits");
@@ -659,7 +661,7 @@ fn a_weight_starves_by_one_of_twice_as_much_that_runs_more_on_the_same_pcpus() {
     assert!(!told(|h| h.model.vms[0].vcpus.ready = Some(0.05)), "it does not wait too long");
 }
 
-/// Two VMs of 4 vCPUs on two nodes of 4 cores, both on node 0 where that is told.
+/// Two VMs of 4 vCPUs on a host with two nodes of 4 cores. `homes`: the home node of both.
 fn crowded_esxi(homes: Option<u32>) -> Host {
     let mut h = Host::new(8, 2, 0.0);
     h.config.topology = topology::machine(2, 1, 4, 1).unwrap();
@@ -689,14 +691,14 @@ fn a_node_overloaded_beside_an_idle_one_is_told_with_esxis_trap_and_the_figures(
     is_there("vCPUs on the node: 8.00 vCPUs against 4.00");
     is_there("idle elsewhere, best node: 4.00 cores against 2.41");
     assert!(near(found.loss_pcpus, 1.6), "{}", found.loss_pcpus);
-    // KVM pulls no VMs together, and neither does ESXi where no node idles.
+    // KVM does not pull VMs together. ESXi does not either where no node idles.
     let mut kvm = crowded_esxi(Some(0));
     for vm in &mut kvm.config.vms {
         (vm.manager, vm.vsphere) = (Manager::Bare, None);
     }
     kvm.pin("a", "0-3").pin("b", "0-3");
     assert!(!kvm.found("node_overloaded")[0].explanation.contains("KB 2097369"));
-    // Of its own VMs those that wait, and nobody else's.
+    // The title names only VMs that wait and that are on this node.
     kvm.vm("content", 1, 0.1, 0.0, 0.0).vm("elsewhere", 1, 0.5, 0.3, 0.0);
     kvm.pin("content", "0-3").pin("elsewhere", "4-7");
     let title = &kvm.found("node_overloaded")[0].title;
@@ -724,7 +726,7 @@ fn vms_of_vspheres_that_wait_and_have_no_known_home_are_told_together() {
 
 #[test]
 fn moves_that_only_relieve_are_told_as_such() {
-    // Three want 2.2 cores each, or more: two of them are too many for either node.
+    // Three VMs want at least 2.2 cores each, so neither node has room for two of them.
     let mut h = crowded_esxi(Some(0));
     h.vm("c", 4, 0.4, 0.2, 0.0);
     let vm = h.config.vms.last_mut().unwrap();
@@ -739,7 +741,7 @@ fn moves_that_only_relieve_are_told_as_such() {
 fn findings_of_a_full_host_name_the_same_loss_once_summed() {
     let h = contended();
     let full = &h.found("pcpus_overloaded")[0];
-    // Two VMs of two vCPUs at 58 %, two at 20 %.
+    // Two VMs have two vCPUs that are ready for 58 % each; the other two VMs, for 20 %.
     assert!(near(full.loss_pcpus, 4.0 * 0.58 + 4.0 * 0.20));
     assert!(near(h.found("overcommitted")[0].loss_pcpus, full.loss_pcpus / 2.0));
 }

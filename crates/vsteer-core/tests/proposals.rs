@@ -1,4 +1,5 @@
-//! Each action of a plan at its own limits: the steps that it proposes, and why it proposes none beside them.
+//! Tests of each action of a plan at its limits: the steps that it proposes, and the reason where it proposes none. The last part
+//! tests how a plan chooses among the actions.
 
 mod common;
 
@@ -23,7 +24,8 @@ fn refused(h: &Host, action: &str) -> String {
 mod quota {
     use super::*;
 
-    /// A VM of two vCPUs with a limit of a quarter of a pCPU, of all or of each, on a host that idles for so much.
+    /// A VM of two vCPUs with a limit of a quarter of a pCPU: for the whole VM, or with `each` for each vCPU. `idle`: the idle share of
+    /// the host's pCPU.
     fn held(run: f64, limited: f64, each: bool, idle: f64) -> Host {
         let mut h = Host::new(1, 1, 1.0 - idle);
         h.vm("a", 2, 0.0, 0.0, 0.0);
@@ -66,10 +68,10 @@ mod quota {
         assert!(held(0.25, 0.15, false, 0.25).told("quota").is_ok(), "just as much");
         let none = "the host has no room: \"a\" wants 0.2 pCPUs more, 0.1 idle";
         assert_eq!(refused(&held(0.25, 0.15, false, 0.125), "quota"), none);
-        // A quarter more for each of two vCPUs.
+        // Each of the two vCPUs gets a quarter of a pCPU more.
         assert!(held(0.5, 0.3, true, 0.5).told("quota").is_ok());
         assert!(held(0.5, 0.3, true, 0.4).told("quota").is_err());
-        // What the first is given the second does not have.
+        // The second VM cannot have the idle time that the first VM gets.
         let mut h = held(0.25, 0.15, false, 0.4);
         h.vm("b", 2, 0.0, 0.0, 0.0);
         h.config.vms[1].limits = h.config.vms[0].limits;
@@ -95,7 +97,7 @@ mod quota {
 mod pin {
     use super::*;
 
-    /// VMs of two vCPUs that run for so much and are moved so often, on two pCPUs that are also used by others for so much.
+    /// VMs of two vCPUs on two pCPUs. `run`: the run share of each vCPU. `others`: what host processes use of each pCPU.
     fn moved(vms: &[&str], run: f64, moves_per_s: f64, others: f64) -> Host {
         let mut h = Host::new(2, 1, 0.0);
         for name in vms {
@@ -126,20 +128,20 @@ mod pin {
             "its vCPUs are moved 200.0 times a second, at 1000 us each (as was said): 11.11 % of what they run, up to 22.22 % \
              where they wait for each other"
         );
-        // No more than all of it.
+        // A vCPU cannot lose more than it runs.
         let steps = within(&moved(&["a"], 0.5, 900.0, 0.0), 1_000.0).unwrap();
         assert!(steps[0].reason.contains("100.00 % of what they run, up to 100.00 %"), "{}", steps[0].reason);
     }
 
     #[test]
     fn pins_pay_where_moves_cost_more_than_pcpus_that_are_left_idle() {
-        // Of four at a half two pCPUs work 1.625; two on each, 1.5.
+        // Four vCPUs want a pCPU half of the time: two pCPUs work 1.625 if the vCPUs float, and 1.5 with two pinned to each.
         let told = within(&moved(&["a", "b"], 0.5, 10.0, 0.0), 1_000.0).unwrap_err();
         let loss =
             "pins would leave pCPUs idle that vCPUs want: 7.69 % of the work, and give back at most 2.46 %";
         assert_eq!(told, loss);
         assert_eq!(within(&moved(&["a", "b"], 0.5, 40.0, 0.0), 1_000.0).unwrap().len(), 4);
-        // What others use fills what pins leave.
+        // Host processes use part of the time that pins leave idle.
         let told = within(&moved(&["a", "b"], 0.4, 10.0, 0.1), 1_000.0).unwrap_err();
         assert_eq!(told, OTHERS);
     }
@@ -186,7 +188,7 @@ mod pin {
         h.model.vms[0].threads.iter_mut().for_each(|t| t.migrations_per_s = Some(100.0));
         let told = words(&within(&h, 1_000.0).unwrap());
         assert_eq!(told, ["a: vcpu0: pCPUs 0-3 -> 0", "a: vcpu1: pCPUs 0-3 -> 2"]);
-        // Each where it may run.
+        // A pin respects the affinity of each vCPU.
         h.config.vms[0].threads[0].affinity = "2-3".parse().unwrap();
         h.config.vms[0].threads[1].affinity = "0-1".parse().unwrap();
         let told = words(&within(&h, 1_000.0).unwrap());
@@ -243,7 +245,7 @@ mod pin {
 mod realtime {
     use super::*;
 
-    /// A VM that runs for so much of each of its vCPUs, briefly, beside one that uses all that is left.
+    /// A VM whose vCPUs run briefly and wait, beside a VM that never sleeps.
     fn ticking(vcpus: u32, run: f64, pcpus: u32) -> Host {
         let mut h = Host::new(pcpus, 1, 1.0);
         h.vm("tick", vcpus, run, 0.2, 1_000.0);
@@ -289,7 +291,7 @@ mod realtime {
 
     #[test]
     fn budgets_shrink_together_to_what_the_kernel_has_and_not_below_half_as_much_again() {
-        // 60 % used: 0.9 of a pCPU is half as much again.
+        // The threads use 60 % of a pCPU. The kernel has 90 % to give, which is 1.5 times as much.
         let h = ticking(2, 0.295, 4);
         let told = h.told("realtime").unwrap();
         assert!(told[0].starts_with("tick: real-time budget of cgroup /m: 0 -> 90"), "{told:?}");
@@ -337,7 +339,7 @@ mod realtime {
 mod separate {
     use super::*;
 
-    /// A VM that sleeps and waits, beside one that does not, on two nodes of two cores of two threads.
+    /// A delayed VM beside a VM that never sleeps, on two nodes with two cores of two threads each. `used`: what the delayed VM runs.
     fn host(used: f64) -> Host {
         let mut h = Host::new(8, 2, 1.0);
         h.config.topology = topology::machine(2, 1, 2, 2).unwrap();
@@ -367,7 +369,7 @@ mod separate {
 mod unpin {
     use super::*;
 
-    /// A VM of two vCPUs that waits for so much and is pinned to two of four pCPUs, busy as given.
+    /// What `unpin` proposes for a VM that is pinned to pCPUs 0 and 1 of four. `waits`: its ready share. `use_of`: how busy each pCPU is.
     fn pinned(waits: f64, use_of: [f64; 4]) -> Result<Vec<Step>, String> {
         let mut h = Host::new(4, 1, 1.0);
         h.vm("a", 2, 0.4, 0.3, 0.0).pin("a", "0-1");
@@ -410,7 +412,7 @@ mod weights {
         let to = |weight| of(Some(weight)).unwrap();
         assert_eq!(to(CpuWeight::Shares(1024)), ["tick: weight: 1024 shares -> 8192 shares"]);
         assert_eq!(to(CpuWeight::Shares(8191)), ["tick: weight: 8191 shares -> 8192 shares"]);
-        // ESXi's shares are of all vCPUs together: 1000 for each are the usual.
+        // ESXi's shares are for all vCPUs together: 1000 for each vCPU are normal.
         assert_eq!(to(CpuWeight::Esxi(15_999)), ["tick: weight: 15999 shares -> 16000 shares"]);
         for none in [Some(CpuWeight::Shares(8192)), Some(CpuWeight::Esxi(16_000)), None] {
             assert_eq!(of(none).unwrap_err(), "their weights are high already, do nothing, or cannot be set");
@@ -515,7 +517,7 @@ fn guests_see_the_fewest_sockets_that_fit_a_node_and_fill_evenly() {
     assert_eq!(of(4, nodes_of_4(), None).unwrap(), "1x4x1");
     assert_eq!(of(6, nodes_of_4(), None).unwrap(), "2x3x1");
     assert_eq!(of(5, nodes_of_4(), None).unwrap(), "5x1x1");
-    // A core counts once, whatever its threads.
+    // A core counts once, however many threads it has.
     assert_eq!(of(4, topology::machine(2, 1, 2, 2).unwrap(), None).unwrap(), "2x2x1");
     let now = Some(GuestTopology { sockets: 1, cores: 4, threads: 1 });
     assert_eq!(of(4, nodes_of_4(), now).unwrap_err(), "every guest's sockets fit the host already");
@@ -538,11 +540,11 @@ fn which_of_several_pools_there_shall_be_is_for_a_person_to_say() {
     }
     let told = refused(&h, "pool");
     assert_eq!(told, "2 sets of VMs are pinned alike: which pools there shall be is for a person to say");
-    // Who may use other pCPUs as well keeps those.
+    // VMs that may also use another pCPU keep that one.
     h.pin("c", "0,3").pin("d", "0,3");
     h.config.vms[3].weight = Some(CpuWeight::Credit(256));
     assert!(h.told("pool").unwrap().iter().all(|t| t.starts_with("a: ") || t.starts_with("b: ")));
-    // Nor does one of another pool count, whatever the numbers of its pCPUs.
+    // A VM of another pool does not count, even if it is pinned to the same pCPU numbers.
     h.pin("c", "0");
     h.config.vms[2].pool.as_mut().unwrap().name = "Pool-1".into();
     assert!(h.told("pool").is_ok());
@@ -610,7 +612,7 @@ mod choice {
 
     #[test]
     fn of_proposals_that_help_alike_the_gentler_is_chosen() {
-        // The delayed VMs wait 1.25 now, so 0.125 is no difference; what burners wait does not count.
+        // The delayed VMs wait 1.25 now, so proposals within 0.125 are alike. The wait of other VMs does not count.
         let with = |weights: f64| {
             planned(&contended(), Limits::default(), |steps| {
                 let is_weight = |s: &Step| matches!(s.change, Change::Weight(_));
@@ -633,7 +635,7 @@ mod choice {
         assert_eq!(why, "the delayed VMs would still wait 40.0 % of a pCPU, against 25.0 %");
     }
 
-    /// One that runs for 2.75 ms at a time and one that never sleeps.
+    /// A VM that runs for 2.75 ms at a time, beside a VM that never sleeps.
     fn hungry(ready: f64) -> Host {
         let mut h = Host::new(2, 1, 1.0);
         h.vm("burn", 2, 0.8, 0.2, 0.0).vm("burst", 2, 0.11, 0.15, 40.0);
@@ -691,7 +693,7 @@ mod choice {
         };
         let stages = |first: usize, second: usize| -> Vec<usize> {
             let steps = [vec![step("a"); first], vec![step("b"); second]].concat();
-            // What is foretold says after how many steps.
+            // The made-up forecast holds the number of steps.
             let mut told = |steps: &[Step]| Ok(forecast(&[("a", [steps.len() as f64, 0.0, 0.0, 0.0])]));
             let plan = plan_of(&h.config, "mine", steps, Scope::Live, &mut told).unwrap();
             assert_eq!(plan.forecast.vms[0].run_before, (first + second) as f64);

@@ -1,4 +1,4 @@
-//! The verdict on two recordings: what is better, worse or the same, how sure that is, and what a forecast was worth.
+//! Tests of the verdict on two recordings: what is better or worse, how sure the verdict is, and how well a forecast came true.
 
 use vsteer_core::Interval;
 use vsteer_core::forecast::{Forecast, VmForecast};
@@ -10,13 +10,12 @@ use vsteer_core::verify::{Finding, Options, Outcome, Quantity, Verdict, verify};
 
 type Recording = (HostModel, Vec<Batch>);
 
-/// VMs by name with what each runs and waits, in parts of 1,024 of every second; `uneven`: by how much
-/// seconds differ.
+/// A recording of VMs: name, run share and ready share, both as parts of 1,024. `uneven`: how much the seconds differ.
 fn recording(vms: &[(&str, u64, u64)], seconds: u64, uneven: u64) -> Recording {
     told(vms, seconds, uneven, |_| true)
 }
 
-/// The same where ready is told apart from limited only while `split` says so.
+/// The same, with ready split from limited only in batches for which `split` is true.
 fn told(vms: &[(&str, u64, u64)], seconds: u64, uneven: u64, split: impl Fn(u64) -> bool) -> Recording {
     const PART_NS: u64 = 1 << 20;
     let batch = |i: u64| {
@@ -184,11 +183,11 @@ fn a_forecast_is_scored_by_what_it_said_of_this_very_quantity() {
         let forecast = Forecast { method: "made up".into(), vms };
         judged(&before, &after, Some(&forecast), Options::default()).score()
     };
-    // It ran a half, as foretold, and was ready for a quarter where an eighth was foretold.
+    // The VM ran for a half, within the forecast. It was ready for a quarter, and the forecast was an eighth.
     let got = score(vec![web.clone()]).unwrap();
     assert_eq!((got.of, got.within, got.ready_off), (2, 1, Some(0.125)));
     let got = score(vec![VmForecast { with_limited: true, ..web.clone() }]).unwrap();
-    assert_eq!((got.of, got.within, got.ready_off), (1, 1, None), "ready alone was not foretold");
+    assert_eq!((got.of, got.within, got.ready_off), (1, 1, None), "the forecast was not of ready alone");
     assert_eq!(score(vec![VmForecast { vm: VmId("db".into()), ..web }]), None);
     assert_eq!(judged(&before, &after, None, Options::default()).score(), None);
 }
