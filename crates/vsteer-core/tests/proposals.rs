@@ -396,6 +396,26 @@ mod unpin {
         }
         assert!(pinned(1.6, [0.9, 0.9, 0.0, 1.0]).is_ok(), "a whole pCPU is room enough for whatever wait");
     }
+
+    #[test]
+    fn a_vhost_thread_gets_a_step_where_the_emulator_stays_and_the_manager_can_place_it() {
+        let told = |manager: Manager| {
+            let mut h = Host::new(4, 1, 0.05);
+            h.vm("a", 2, 0.4, 0.3, 0.0).pin("a", "0");
+            let vm = &mut h.config.vms[0];
+            vm.manager = manager;
+            let vhost = VmThread { tid: Tid(500), role: Role::Vhost, ..vm.threads[2].clone() };
+            vm.threads[2].affinity = CpuSet::first(4);
+            vm.threads.push(vhost);
+            busy(&mut h, &[1.0]);
+            h.told("unpin").unwrap()
+        };
+        let [vcpu0, vcpu1, vhost] =
+            ["vcpu0", "vcpu1", "vhost"].map(|role| format!("a: {role}: pCPUs 0 -> 0-3"));
+        assert_eq!(told(Manager::Bare), [vcpu0.clone(), vcpu1.clone(), vhost]);
+        // libvirt places it with nothing else.
+        assert_eq!(told(Manager::Libvirt(String::new())), [vcpu0, vcpu1]);
+    }
 }
 
 mod weights {
