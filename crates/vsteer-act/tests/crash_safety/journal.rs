@@ -227,18 +227,22 @@ fn a_garbled_journal_is_named_and_keeps_no_other_from_being_listed() {
     let whole = fs::read_to_string(&receipt.journal).unwrap();
     let bad = dir.path().join("bad.journal");
     let begin_line = whole.lines().next().unwrap();
+    let last_line = whole.lines().last().unwrap();
     let cases = [
-        "not json\n".to_owned(),
-        whole.replacen("intent", "intend", 1),
-        whole.replacen("\"step\":3", "\"step\":4", 1),
-        whole.lines().skip(1).map(|l| format!("{l}\n")).collect(),
-        format!("{begin_line}\n{begin_line}\n"),
+        ("not json\n".to_owned(), "expected"),
+        (whole.replacen("intent", "intend", 1), "intend"),
+        (whole.replacen("\"step\":3", "\"step\":4", 1), "it names step 4 of a plan of 4"),
+        (whole.lines().skip(1).map(|l| format!("{l}\n")).collect(), "its beginning is missing"),
+        // An entry without a step's number, too.
+        (format!("{last_line}\n"), "its beginning is missing"),
+        (format!("{begin_line}\n{begin_line}\n"), "it begins twice"),
     ];
-    for text in cases {
+    for (text, why) in cases {
         fs::write(&bad, &text).unwrap();
         let fault = Journal::open(&bad).unwrap_err();
         assert_eq!(fault.kind, FaultKind::BadInput, "{fault}");
         assert!(fault.what.contains("bad.journal is garbled"), "{fault}");
+        assert!(fault.cause.as_ref().is_some_and(|cause| cause.contains(why)), "{fault}: {why}");
         assert_eq!(fs::read_to_string(&bad).unwrap(), text, "it is evidence and stays as it is");
         assert_eq!(Journal::pending(dir.path()).unwrap(), [receipt.journal.clone(), bad.clone()]);
     }
