@@ -1,16 +1,19 @@
 //! Is the other machine there again?
 //!
-//! A link that is lost is nobody's run: it is waited for, and what was cut off is made again. It is looked every few seconds; who waits is told now and then.
+//! If a link is lost, vsteer waits for the machine and repeats the run that was cut off. A link that broke for a moment is back at
+//! once, a machine that boots takes a minute: so vsteer asks soon at first, then every few seconds.
 //!
-//! Left out: telling a machine that was booted from a link that was broken: after either everything is set and read back anew.
+//! Left out: whether the machine was booted or only the link was broken. After either, vsteer sets and reads back everything again.
 
 use std::time::{Duration, Instant};
 
-/// It is looked so often.
+/// The first pause between two tries. Each pause is twice the last one.
+const FIRST: Duration = Duration::from_millis(250);
+/// The longest pause between two tries.
 pub const EVERY: Duration = Duration::from_secs(5);
-/// And told so often.
+/// How often to report how long the wait has been.
 const TELL_EVERY: Duration = Duration::from_secs(60);
-/// Ctrl-C is seen after so long.
+/// How often to check for Ctrl-C.
 const LOOK: Duration = Duration::from_millis(200);
 
 /// How waiting ended.
@@ -24,7 +27,7 @@ pub enum Waited {
     Gone,
 }
 
-/// Waits until it is there; `told` hears how long it has been waited for.
+/// Waits until the machine is there, with pauses of at most `every` between tries. `told` hears how long the wait has been.
 pub fn wait(
     mut is_there: impl FnMut() -> bool,
     stopped: &dyn Fn() -> bool,
@@ -34,6 +37,7 @@ pub fn wait(
 ) -> Waited {
     let begun = Instant::now();
     let mut tell_at = TELL_EVERY;
+    let mut pause = FIRST.min(every);
     loop {
         if stopped() {
             return Waited::Stopped;
@@ -48,7 +52,8 @@ pub fn wait(
             told(begun.elapsed());
             tell_at += TELL_EVERY;
         }
-        let next = Instant::now() + every.min(within.saturating_sub(begun.elapsed()));
+        let next = Instant::now() + pause.min(within.saturating_sub(begun.elapsed()));
+        pause = (2 * pause).min(every);
         while !stopped() && Instant::now() < next {
             std::thread::sleep(LOOK.min(next.saturating_duration_since(Instant::now())));
         }
