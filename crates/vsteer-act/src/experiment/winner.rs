@@ -104,7 +104,7 @@ impl Winners {
         Ok(Winners { experiment: experiment.name.clone(), steps, left })
     }
 
-    /// What is told instead of planned, or beside the plan.
+    /// Notes for the user: why a level is not in the plan, or what to know about it.
     pub fn notes(&self) -> &[String] {
         &self.left
     }

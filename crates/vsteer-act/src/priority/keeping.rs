@@ -1,10 +1,10 @@
-//! Keeps VMs first until told to stop: who is there, and what is each due?
+//! Keeps VMs first until the user asks to stop: which VMs run, and what share is each due?
 //!
-//! What a VM is due changes with what the others want, so shares are looked at twice a second. Threads that came or went make the
-//! settings be read again at once; so does time, for somebody may have changed a weight. What is told counts from the end of a
-//! warm-up, where there is one.
+//! A VM's share changes with the demand of the others, so this loop reads shares twice a second. When threads come or go, it reads
+//! the settings again at once. It also reads them at intervals, because somebody may have changed a weight. After a warm-up, the
+//! reported counts start at its end.
 //!
-//! Left out: who asks and how they are answered, signals, and what a person reads: an [`Attend`] brings these.
+//! Left out: signals, printing, and questions from other processes. An [`Attend`] brings these.
 
 use super::{Kept, Priority};
 use crate::apply::{Receipt, Setting};
@@ -32,7 +32,7 @@ pub struct Asked<'a> {
     pub connect: Option<&'a str>,
     /// Measure how late they are, and put nobody first.
     pub measure_only: bool,
-    /// Leave out of what is told what happens in the first so long.
+    /// A warm-up: the reported counts leave out this time at the start.
     pub warm_up: Option<Duration>,
     /// For how long; `None`: until asked to stop.
     pub length: Option<Duration>,
@@ -43,7 +43,7 @@ pub struct Asked<'a> {
 pub enum Woken {
     /// Asked to stop.
     Stop,
-    /// Somebody asks what is told.
+    /// Another process asks for the counts.
     Asked,
     /// It was time.
     Time,
@@ -68,7 +68,7 @@ pub struct Keeping<'a> {
     config: HostConfig,
     priority: Priority,
     last: Option<Batch>,
-    /// What is told counts from here.
+    /// The counts that are reported start here.
     first: Option<Batch>,
     earlier: BTreeMap<String, Kept>,
     begin: Instant,

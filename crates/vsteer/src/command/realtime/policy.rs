@@ -73,7 +73,7 @@ struct Keeping<'a> {
     channels: Channels,
     refusals: Refusals,
     counted: Option<Counted>,
-    /// What is told counts from here.
+    /// The counts that are reported start here.
     begin: Instant,
     /// The kernel ended the policy and it was begun anew: why, the last time.
     begun_again: Option<String>,
