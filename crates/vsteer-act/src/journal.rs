@@ -11,7 +11,7 @@
 //! Fault injection: where the environment variable `VSTEER_FAULT_KILL` is `before:N` or `after:N`, the process kills
 //! itself (SIGKILL) around its N-th journal write. The test of crash safety walks every N on a real libvirt.
 
-use rustix::fs::{FlockOperation, flock};
+use crate::locked::Locked;
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
@@ -100,7 +100,7 @@ pub fn journal_folder() -> PathBuf {
 #[derive(Debug)]
 pub struct Journal {
     path: PathBuf,
-    file: File,
+    file: Locked,
     entries: Vec<Entry>,
     /// Bytes of whole lines.
     whole: u64,
@@ -139,7 +139,7 @@ impl Journal {
         }
         fs::create_dir_all(folder).map_err(|e| failed("making the folder of", folder, &e))?;
         let beginning = File::open(folder).map_err(|e| failed("opening the folder of", folder, &e))?;
-        lock(&beginning, folder)?;
+        let beginning = lock(beginning, folder)?;
         let path = folder.join(format!("{}.journal", plan.id));
         if path.exists() {
             let busy = || {
@@ -156,8 +156,7 @@ impl Journal {
                 .map_err(|e| failed("setting aside", &path, &e))?;
         }
         let file = OpenOptions::new().read(true).append(true).create_new(true).open(&path);
-        let file = file.map_err(|e| failed("making", &path, &e))?;
-        lock(&file, &path)?;
+        let file = lock(file.map_err(|e| failed("making", &path, &e))?, &path)?;
         // The folder too: a journal that a crash makes vanish is none.
         beginning.sync_all().map_err(|e| failed("syncing the folder of", folder, &e))?;
         let mut journal = Journal { path, file, entries: Vec::new(), whole: 0, torn: false, writes: 0 };
@@ -174,7 +173,7 @@ impl Journal {
     /// # Errors
     /// `NothingThere` when there is none of this name; `BadInput`, naming it, when it is garbled.
     pub fn open(path: &Path) -> Result<Journal, Fault> {
-        let opened = Journal::open_locked(path, FlockOperation::LockExclusive)?;
+        let opened = Journal::open_locked(path, |file| Locked::wait(file).map(Some))?;
         Ok(opened.expect("a lock that is waited for is got"))
     }
 
@@ -183,18 +182,17 @@ impl Journal {
     /// # Errors
     /// As [`Journal::open`].
     pub fn try_open(path: &Path) -> Result<Option<Journal>, Fault> {
-        Journal::open_locked(path, FlockOperation::NonBlockingLockExclusive)
+        Journal::open_locked(path, Locked::at_once)
     }
 
-    fn open_locked(path: &Path, operation: FlockOperation) -> Result<Option<Journal>, Fault> {
+    fn open_locked(
+        path: &Path,
+        lock: fn(File) -> std::io::Result<Option<Locked>>,
+    ) -> Result<Option<Journal>, Fault> {
         let mut file = loop {
             let file = OpenOptions::new().read(true).append(true).open(path);
             let file = file.map_err(|e| failed("opening", path, &e))?;
-            match flock(&file, operation) {
-                Ok(()) => {}
-                Err(rustix::io::Errno::WOULDBLOCK) => return Ok(None),
-                Err(e) => return Err(failed("locking", path, &e.into())),
-            }
+            let Some(file) = lock(file).map_err(|e| failed("locking", path, &e))? else { return Ok(None) };
             // While it was waited for, it may have been set aside and another begun under its name.
             let mine = file.metadata().map_err(|e| failed("reading", path, &e))?;
             if fs::metadata(path).is_ok_and(|named| (named.dev(), named.ino()) == (mine.dev(), mine.ino())) {
@@ -393,8 +391,8 @@ fn parse(text: &[u8], path: &Path) -> Result<(Vec<Entry>, u64), Fault> {
     Ok((entries, whole))
 }
 
-fn lock(file: &File, path: &Path) -> Result<(), Fault> {
-    flock(file, FlockOperation::LockExclusive).map_err(|e| failed("locking", path, &e.into()))
+fn lock(file: File, path: &Path) -> Result<Locked, Fault> {
+    Locked::wait(file).map_err(|e| failed("locking", path, &e))
 }
 
 fn die_if_asked(when: &str, write: u64) {

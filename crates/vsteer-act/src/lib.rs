@@ -6,6 +6,7 @@ mod apply;
 pub mod experiment;
 mod journal;
 pub mod levels;
+mod locked;
 pub mod priority;
 mod steering;
 mod watchdog;

@@ -441,27 +441,36 @@ fn killed_it_is_rolled_back_and_gone_on_with() {
     assert_eq!(p.knob(), "found");
 }
 
+/// Runs an experiment whose workload misbehaves: why runs do not count.
+fn reasons(p: &Place, name: &str) -> Vec<String> {
+    let answers = p.json(&["experiment", "run", &format!("{name}.toml"), "--yes"]);
+    assert_eq!(p.knob(), "found", "{name}");
+    let all = answers["bad"].as_array().unwrap();
+    all.iter().map(|r| r[1].as_str().unwrap().to_owned()).collect()
+}
+
 #[test]
-fn workloads_that_misbehave_are_told_and_never_averaged_in() {
+fn runs_that_fail_hang_or_print_nothing_are_told_and_never_averaged_in() {
     let p = Place::new();
-    let reasons = |name: &str| -> Vec<String> {
-        let answers = p.json(&["experiment", "run", &format!("{name}.toml"), "--yes"]);
-        assert_eq!(p.knob(), "found", "{name}");
-        let all = answers["bad"].as_array().unwrap();
-        all.iter().map(|r| r[1].as_str().unwrap().to_owned()).collect()
-    };
     p.write("fails", "", "test $(cat knob) = a", "");
-    let all = reasons("fails");
+    let all = reasons(&p, "fails");
     assert!(all.len() == 15 && all.iter().all(|r| r.contains("it failed (1)")), "{all:?}");
     p.write("hangs", "timeout_s = 0.2", "test $(cat knob) = a || sleep 30", "");
-    let all = reasons("hangs");
+    let all = reasons(&p, "hangs");
     assert!(all.len() == 15 && all.iter().all(|r| r.contains("time limit")), "{all:?}");
     p.write("silent", "", "echo rate 3", "[[measure]]\nname = \"speed\"\nof = { printed = \"speed {}\" }\n");
-    let all = reasons("silent");
+    let all = reasons(&p, "silent");
     assert!(all.len() == 30 && all.iter().all(|r| r.contains("did not print speed")), "{all:?}");
-    // Once, at its sixth run, it takes more than ten times as long.
+    p.write("unprepared", "", "true", "prepare = \"false\"");
+    assert!(reasons(&p, "unprepared").iter().all(|r| r.contains("could not be prepared")));
+}
+
+#[test]
+fn a_run_that_takes_ten_times_as_long_does_not_count() {
+    let p = Place::new();
+    // Once, at its sixth run.
     p.write("tenfold", "", "echo x >> count; sleep 0.03; test $(wc -l < count) != 6 || sleep 3", "");
-    let all = reasons("tenfold");
+    let all = reasons(&p, "tenfold");
     assert!(all.len() == 1 && all[0].contains("times as long"), "{all:?}");
     // The first run does: the others tell, and it is made again.
     p.write("cold", "", "echo x >> cold; sleep 0.03; test $(wc -l < cold) != 1 || sleep 1", "");
@@ -469,8 +478,11 @@ fn workloads_that_misbehave_are_told_and_never_averaged_in() {
     let bad = answers["bad"].as_array().unwrap();
     assert!(bad.iter().any(|b| b[0]["number"] == 0 && b[1].as_str().unwrap().contains("times as long")));
     assert!(bad.len() == 2 && answers["counted"] == 10, "{bad:?}");
-    p.write("unprepared", "", "true", "prepare = \"false\"");
-    assert!(reasons("unprepared").iter().all(|r| r.contains("could not be prepared")));
+}
+
+#[test]
+fn a_meter_that_is_not_there_is_told_and_one_that_goes_leaves_its_measure_missing() {
+    let p = Place::new();
     let gone = "[[measure]]\nname = \"time\"\nof = \"time\"\n[[measure]]\nname = \"idle\"\nof = { idle_watts = { meter = \"METER\", for_s = 1.0 } }\n";
     let never = gone.replace("METER", "exit 1");
     p.write("meterless", "", "true", &never);

@@ -3,7 +3,7 @@
 //! Each line is synced before anything else is done. A line that breaks off was never acted on and is cut off when the log is opened. Who writes holds a lock on
 //! it, so that two do not carry on the same experiment at once.
 
-use rustix::fs::{FlockOperation, flock};
+use crate::locked::Locked;
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ pub const FILE: &str = "log.jsonl";
 pub struct Log {
     folder: PathBuf,
     /// `None`: it is only read.
-    file: Option<File>,
+    file: Option<Locked>,
     events: Vec<Event>,
     whole: u64,
 }
@@ -37,8 +37,7 @@ impl Log {
         let path = folder.join(FILE);
         fs::create_dir_all(folder).map_err(|e| failed("making", folder, &e))?;
         let file = OpenOptions::new().read(true).append(true).create(true).open(&path);
-        let file = file.map_err(|e| failed("making", &path, &e))?;
-        lock(&file, folder)?;
+        let file = lock(file.map_err(|e| failed("making", &path, &e))?, folder)?;
         if file.metadata().map_err(|e| failed("reading", &path, &e))?.len() > 0 {
             return Err(Fault::new(
                 FaultKind::Changed,
@@ -58,8 +57,7 @@ impl Log {
     pub fn open(folder: &Path) -> Result<Log, Fault> {
         let path = folder.join(FILE);
         let file = OpenOptions::new().read(true).append(true).open(&path);
-        let file = file.map_err(|e| failed("opening", &path, &e))?;
-        lock(&file, folder)?;
+        let file = lock(file.map_err(|e| failed("opening", &path, &e))?, folder)?;
         let mut log = Log::read(folder)?;
         // What follows a line that broke off must not run into it.
         file.set_len(log.whole).map_err(|e| failed("mending", &path, &e))?;
@@ -161,15 +159,11 @@ pub fn parse(bytes: &[u8]) -> Result<(Vec<Event>, u64), (usize, Fault)> {
     Ok((events, whole))
 }
 
-fn lock(file: &File, folder: &Path) -> Result<(), Fault> {
-    match flock(file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(()),
-        Err(rustix::io::Errno::WOULDBLOCK) => Err(Fault::new(
-            FaultKind::Changed,
-            format!("{} is being carried on by another process", folder.display()),
-        )),
-        Err(e) => Err(failed("locking", folder, &e.into())),
-    }
+fn lock(file: File, folder: &Path) -> Result<Locked, Fault> {
+    let locked = Locked::at_once(file).map_err(|e| failed("locking", folder, &e))?;
+    locked.ok_or_else(|| {
+        Fault::new(FaultKind::Changed, format!("{} is being carried on by another process", folder.display()))
+    })
 }
 
 #[cfg(test)]

@@ -52,6 +52,23 @@ fn broken_off_at_every_byte_the_former_world_comes_back() {
     assert!(points > whole.len() && empty < points, "{points} points, {empty} of them before the first step");
 }
 
+#[test]
+fn opening_cuts_off_half_a_line_so_that_the_next_entry_is_a_line_of_its_own() {
+    let dir = folder();
+    let mut w = World::at(dir.path());
+    let path = apply(&mut w, dir.path()).unwrap().journal;
+    let whole = fs::read(&path).unwrap();
+    let entries = Journal::open(&path).unwrap().entries().to_vec();
+    // The last line without its end: half of it was written when the machine stopped.
+    fs::write(&path, &whole[..whole.len() - 3]).unwrap();
+    let mut journal = Journal::open(&path).unwrap();
+    assert_eq!(journal.entries(), &entries[..entries.len() - 1]);
+    journal.write(Entry::Confirmed).unwrap();
+    drop(journal);
+    let expected = [&entries[..entries.len() - 1], &[Entry::Confirmed]].concat();
+    assert_eq!(Journal::open(&path).unwrap().entries(), expected);
+}
+
 /// Makes the first `n` steps in the world without a journal; with `half`, the last of them only in part.
 fn replay(w: &World, n: usize, half: bool) {
     use vsteer_host::actuate::Actuate;

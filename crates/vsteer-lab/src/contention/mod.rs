@@ -40,6 +40,8 @@ const WORK_BEGINS: Duration = Duration::from_secs(8);
 const MEMORY_LEAST_MIB: u32 = 96;
 const MEMORY_STEP_MIB: u32 = 8;
 const MEMORY_STEPS: usize = 5;
+/// Guests report once a second. At the edge of a window, work is interpolated between reports up to this far apart.
+const REPORT_GAP_MOST_NS: u64 = 2_500_000_000;
 /// What a program may use beyond its files.
 const PROGRAM_MIB: u32 = 192;
 
@@ -478,6 +480,27 @@ impl Lab {
             VmMeasured { vm: vm.name.clone(), workload: vm.workload.clone(), vcpus: vm.vcpus, absent, window }
         };
         self.state.vms.iter().map(of).collect()
+    }
+
+    /// Work units per second that a VM did between two moments ([`window::work_per_s`]). Waits for the report that
+    /// follows the second one.
+    ///
+    /// # Errors
+    /// As [`window::work_per_s`].
+    pub fn work_per_s(&self, vm: &str, since_ns: u64, until_ns: u64) -> Result<f64, Fault> {
+        let began = Instant::now();
+        loop {
+            let reports = window::read(&stamped_file(&self.dir, vm))?;
+            match window::work_per_s(vm, &reports, (since_ns, until_ns), REPORT_GAP_MOST_NS) {
+                Err(fault)
+                    if fault.kind == FaultKind::NothingThere
+                        && began.elapsed() < Duration::from_nanos(REPORT_GAP_MOST_NS) =>
+                {
+                    std::thread::sleep(Duration::from_millis(100));
+                }
+                done => return done,
+            }
+        }
     }
 }
 

@@ -221,6 +221,37 @@ pub fn between(
     })
 }
 
+/// Work units that a VM did between two moments, per second: interpolated between the reports around each moment. What a
+/// VM did while it did not report counts in full, except in a gap that reaches over one of the two moments.
+///
+/// # Errors
+/// `NothingThere` unless reports closer together than `gap_most_ns` stand around each of the two moments.
+pub fn work_per_s(
+    vm: &str,
+    reports: &[Stamped],
+    (since_ns, until_ns): (u64, u64),
+    gap_most_ns: u64,
+) -> Result<f64, Fault> {
+    let run = last_run(reports);
+    let taken = taken_ns(run);
+    let at = |moment: u64| {
+        let none = |why: String| {
+            Fault::new(FaultKind::NothingThere, format!("VM \"{vm}\" did not report throughout")).because(why)
+        };
+        let after = taken.partition_point(|t| *t <= moment);
+        let (Some(before), true) = (after.checked_sub(1), after < taken.len()) else {
+            return Err(none("no report stands on each side of the window's edge".to_owned()));
+        };
+        let gap_ns = taken[after] - taken[before];
+        if gap_ns > gap_most_ns {
+            return Err(none(format!("no report for {:.1} s at the window's edge", gap_ns as f64 / 1e9)));
+        }
+        let (low, high) = (run[before].report.units as f64, run[after].report.units as f64);
+        Ok(low + (high - low) * (moment - taken[before]) as f64 / gap_ns as f64)
+    };
+    Ok((at(until_ns)? - at(since_ns)?) / ((until_ns - since_ns) as f64 / 1e9))
+}
+
 /// User, system, idle and stolen time as shares of their sum.
 fn shares_percent(a: &Jiffies, b: &Jiffies) -> Option<[f64; 4]> {
     let spent = [
@@ -317,6 +348,22 @@ mod tests {
             |r: &[Stamped]| between("v", r, prompt[11].host_ns, prompt[20].host_ns, Accel::Tcg).unwrap();
         assert_eq!(window(&stalled), window(&prompt));
         assert_eq!(window(&stalled).work_units_per_s, 500.0);
+    }
+
+    #[test]
+    fn work_counts_while_a_vm_does_not_report() {
+        let all: Vec<Stamped> = (0..20).map(|s| stamped(s, 500 * s, &[])).collect();
+        let edges = (52_250_000_000, 66_500_000_000);
+        let work = |reports: &[Stamped]| work_per_s("v", reports, edges, 2_500_000_000);
+        assert!((work(&all).unwrap() - 500.0).abs() < 1e-9);
+        // From 54 s to 62 s it says nothing, and does as much.
+        let silent: Vec<Stamped> = all.iter().filter(|r| !(5..12).contains(&r.report.seq)).cloned().collect();
+        assert!((work(&silent).unwrap() - 500.0).abs() < 1e-9);
+        // Nothing for 3 s around the first edge, and nothing after the second.
+        let late: Vec<Stamped> = all.iter().filter(|r| !(2..4).contains(&r.report.seq)).cloned().collect();
+        let fault = work(&late).unwrap_err();
+        assert!(fault.to_string().contains("no report for 3.0 s"), "{fault}");
+        assert_eq!(work(&all[..15]).unwrap_err().kind, FaultKind::NothingThere);
     }
 
     #[test]

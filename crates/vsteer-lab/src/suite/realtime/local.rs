@@ -5,6 +5,10 @@
 //! service is killed: what is left of it? Times are a real machine's, with all its noise, so turns are taken. In full the
 //! means of all turns are judged. In short each pair of turns is a round that is judged with its surroundings
 //! ([`crate::suite::judge`]).
+//!
+//! Burners may be silent for seconds: when the load of the host changes, the fair class of Linux 6.18 was seen to leave
+//! a vCPU waiting for up to 6 s, with the service and without. So their work is interpolated at a turn's edges, and a turn
+//! that cannot be measured is made again and then says why.
 
 use crate::command;
 use crate::contention::Lab;
@@ -13,7 +17,6 @@ use crate::interrupt;
 use crate::libvirtd;
 use crate::process::{cpu_ns, stolen_ns};
 use crate::report::clock::now_ns;
-use crate::report::window::VmMeasured;
 use crate::suite::judge::{Bound, Round, Rule, Verdict};
 use crate::suite::surroundings::{Surroundings, Watch};
 use crate::suite::{Bench, Findings, worst};
@@ -28,7 +31,7 @@ const LIMIT: Duration = Duration::from_secs(120);
 const ROUNDS: u32 = 5;
 /// How long a turn is, in full and in short, s.
 const TURN_S: (u64, u64) = (10, 6);
-/// A VM's reports must cover this part of a turn: else half of its work would be taken for all of it.
+/// The timers' VM must report over this part of a turn: else the lateness of half of it would be taken for all of it.
 const COVERED_LEAST: f64 = 0.7;
 /// Of one turn.
 const TURN_TRIES: u32 = 3;
@@ -103,13 +106,21 @@ impl Drop for Service<'_> {
 
 /// What one turn gave.
 struct Turn {
-    late_ms: f64,
-    /// Units of the burners, /s.
-    work: f64,
+    measured: Measured,
+    /// Why nothing was measured, in the last try.
+    unmeasured: Option<String>,
     /// Who used the pCPUs meanwhile.
     used: Used,
     around: Surroundings,
     told: Value,
+}
+
+/// What the guests say of a turn; NaN where they say nothing.
+#[derive(Debug, Clone, Copy)]
+struct Measured {
+    late_ms: f64,
+    /// Units of the burners, /s.
+    work: f64,
 }
 
 /// pCPUs that each one used in a turn: where work is lost, whose gain is it?
@@ -145,17 +156,15 @@ impl Used {
     }
 }
 
-/// A turn in which a VM did not report throughout is made again: half of the burners' work would be taken for all of it.
+/// A turn that could not be measured is made again.
 fn turn(lab: &Lab, v: &Vsteer, vm: &str, with: bool, length: Duration) -> Result<Turn, Fault> {
+    let mut turn = turn_once(lab, v, vm, with, length)?;
     for _ in 1..TURN_TRIES {
-        match turn_once(lab, v, vm, with, length) {
-            Err(fault) if fault.kind == FaultKind::NothingThere => {
-                eprintln!("vsteer-lab: {fault}; the turn is made again");
-            }
-            made => return made,
-        }
+        let Some(why) = &turn.unmeasured else { break };
+        eprintln!("vsteer-lab: {why}; the turn is made again");
+        turn = turn_once(lab, v, vm, with, length)?;
     }
-    turn_once(lab, v, vm, with, length)
+    Ok(turn)
 }
 
 fn turn_once(lab: &Lab, v: &Vsteer, vm: &str, with: bool, length: Duration) -> Result<Turn, Fault> {
@@ -167,23 +176,37 @@ fn turn_once(lab: &Lab, v: &Vsteer, vm: &str, with: bool, length: Duration) -> R
     let watch = Watch::start(&pids_of(lab)?.into_iter().chain(pid).collect::<Vec<_>>())?;
     let (before, begin) = (Used::so_far(lab, vm, pid)?, Instant::now());
     wait(if with { "with the service" } else { "without" }, length)?;
+    let until = now_ns();
     let used = Used::so_far(lab, vm, pid)?.since(before, begin.elapsed().as_nanos() as f64);
     let around = watch.end()?;
-    let measured = lab.window(since, now_ns());
+    let measured = measured(lab, vm, since, until);
     let told = service.map(Service::end).transpose()?.unwrap_or_default();
-    let window = |m: &VmMeasured| {
-        let why = match (&m.window, &m.absent) {
-            (Some(w), _) if w.window_s >= COVERED_LEAST * length.as_secs_f64() => return Ok(w.clone()),
-            (Some(w), _) => format!("its reports cover {:.1} s", w.window_s),
-            (None, absent) => absent.clone().unwrap_or_default(),
-        };
-        Err(Fault::new(FaultKind::NothingThere, format!("{} did not report throughout", m.vm)).because(why))
+    let (measured, unmeasured) = match measured {
+        Ok(measured) => (measured, None),
+        Err(fault) if fault.kind == FaultKind::NothingThere => {
+            let why = fault.cause.unwrap_or_default();
+            (Measured { late_ms: f64::NAN, work: f64::NAN }, Some(format!("{}: {why}", fault.what)))
+        }
+        Err(fault) => return Err(fault),
     };
-    let timers = measured.iter().find(|m| m.vm == vm).ok_or_else(|| failed("the timers' VM is gone"))?;
-    let late = window(timers)?.lateness.ok_or_else(|| failed("the timers' VM tells no lateness"))?;
-    let burners = measured.iter().filter(|m| m.workload.starts_with("burn"));
-    let work = burners.map(|m| Ok(window(m)?.work_units_per_s)).sum::<Result<f64, Fault>>()?;
-    Ok(Turn { late_ms: late.mean_ms, work, used, around, told })
+    Ok(Turn { measured, unmeasured, used, around, told })
+}
+
+/// Lateness of the timers and work of the burners.
+fn measured(lab: &Lab, timers: &str, since: u64, until: u64) -> Result<Measured, Fault> {
+    let vms = lab.window(since, until);
+    let of_timers = vms.iter().find(|m| m.vm == timers).ok_or_else(|| failed("the timers' VM is gone"))?;
+    let covered = of_timers.window.as_ref().map_or(0.0, |w| w.window_s);
+    if covered * 1e9 < COVERED_LEAST * (until - since) as f64 {
+        let what = format!("VM \"{timers}\" did not report throughout");
+        let why = format!("its reports cover {covered:.1} s");
+        return Err(Fault::new(FaultKind::NothingThere, what).because(why));
+    }
+    let late = of_timers.window.as_ref().and_then(|w| w.lateness.as_ref());
+    let late = late.ok_or_else(|| failed("the timers' VM tells no lateness"))?;
+    let burners = vms.iter().filter(|m| m.workload.starts_with("burn"));
+    let work = burners.map(|m| lab.work_per_s(&m.vm, since, until)).sum::<Result<f64, Fault>>()?;
+    Ok(Measured { late_ms: late.mean_ms, work })
 }
 
 fn lateness(bench: &Bench, lab: &Lab, v: &Vsteer, findings: &mut Findings) -> Result<Value, Fault> {
@@ -193,8 +216,11 @@ fn lateness(bench: &Bench, lab: &Lab, v: &Vsteer, findings: &mut Findings) -> Re
     let (mut lates, mut kepts) = (Vec::new(), Vec::new());
     loop {
         let (before, after) = (turn(lab, v, &vm, false, length)?, turn(lab, v, &vm, true, length)?);
-        lates.push(Round { value: after.late_ms, disturbed: after.around.disturbed() });
-        kepts.push(Round { value: after.work / before.work, disturbed: after.around.moved(&before.around) });
+        let silent = || after.unmeasured.clone().or_else(|| before.unmeasured.clone());
+        let disturbed = after.unmeasured.clone().or_else(|| after.around.disturbed());
+        lates.push(Round { value: after.measured.late_ms, disturbed });
+        let disturbed = silent().or_else(|| after.around.moved(&before.around));
+        kepts.push(Round { value: after.measured.work / before.measured.work, disturbed });
         without.push(before);
         with.push(after);
         let again = [LATE.judge(&lates), KEPT.judge(&kepts)].contains(&Verdict::Again);
@@ -202,8 +228,8 @@ fn lateness(bench: &Bench, lab: &Lab, v: &Vsteer, findings: &mut Findings) -> Re
             break;
         }
     }
-    let late = |turns: &[Turn]| turns.iter().map(|t| t.late_ms).collect::<Vec<_>>();
-    let work = |turns: &[Turn]| turns.iter().map(|t| t.work).collect::<Vec<_>>();
+    let late = |turns: &[Turn]| turns.iter().map(|t| t.measured.late_ms).collect::<Vec<_>>();
+    let work = |turns: &[Turn]| turns.iter().map(|t| t.measured.work).collect::<Vec<_>>();
     let of = |all: &[f64]| mean(all).unwrap_or(f64::NAN);
     let pcpus =
         |turns: &[Turn], part: fn(&Used) -> f64| of(&turns.iter().map(|t| part(&t.used)).collect::<Vec<_>>());

@@ -1,0 +1,76 @@
+//! A file that nobody else may write meanwhile.
+//!
+//! The lock belongs to the open file description (flock(2)), and a process that this one forks shares that description
+//! until it executes its program. So closing the file is not enough: a child between fork and exec would keep the lock,
+//! and whoever opens the file next would find it held. Dropping unlocks explicitly, which releases every duplicate.
+
+use rustix::fs::{FlockOperation, flock};
+use std::fs::File;
+use std::io;
+use std::ops::{Deref, DerefMut};
+
+/// A file with an exclusive lock on it.
+#[derive(Debug)]
+pub struct Locked(File);
+
+impl Locked {
+    /// Waits until nobody else holds the lock.
+    ///
+    /// # Errors
+    /// When the file system has no locks.
+    pub fn wait(file: File) -> io::Result<Locked> {
+        flock(&file, FlockOperation::LockExclusive)?;
+        Ok(Locked(file))
+    }
+
+    /// `None` where somebody else holds the lock.
+    ///
+    /// # Errors
+    /// When the file system has no locks.
+    pub fn at_once(file: File) -> io::Result<Option<Locked>> {
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Some(Locked(file))),
+            Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
+            Err(e) => Err(e.into()),
+        }
+    }
+}
+
+impl Deref for Locked {
+    type Target = File;
+
+    fn deref(&self) -> &File {
+        &self.0
+    }
+}
+
+impl DerefMut for Locked {
+    fn deref_mut(&mut self) -> &mut File {
+        &mut self.0
+    }
+}
+
+impl Drop for Locked {
+    fn drop(&mut self) {
+        // Closing follows, which unlocks as well unless a child has the description.
+        let _ = flock(&self.0, FlockOperation::Unlock);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dropping_unlocks_although_a_duplicate_is_open() {
+        let path = tempfile::NamedTempFile::new().unwrap();
+        let open = || File::open(path.path()).unwrap();
+        let held = Locked::wait(open()).unwrap();
+        // As a child has it between fork and exec.
+        let duplicate = held.try_clone().unwrap();
+        assert!(Locked::at_once(open()).unwrap().is_none());
+        drop(held);
+        assert!(Locked::at_once(open()).unwrap().is_some());
+        drop(duplicate);
+    }
+}
