@@ -48,9 +48,7 @@ pub struct Preview {
 fn check_parent(plan: &Plan, now: &HostConfig) -> Result<(), Fault> {
     if plan.version > PLAN_VERSION {
         let fault = Fault::new(FaultKind::BadInput, format!("plan {} has form {}", plan.id, plan.version));
-        return Err(
-            fault.way_out(format!("this program knows forms up to {PLAN_VERSION}: use a newer vsteer"))
-        );
+        return Err(fault.help(format!("this program knows forms up to {PLAN_VERSION}: use a newer vsteer")));
     }
     let differences = plan.parent.differences(now);
     if differences.is_empty() {
@@ -61,7 +59,7 @@ fn check_parent(plan: &Plan, now: &HostConfig) -> Result<(), Fault> {
     let tail = if more > 0 { format!("\n    and {more} more") } else { String::new() };
     Err(Fault::new(FaultKind::Changed, format!("plan {} was made for another state of this host", plan.id))
         .because(format!("{} difference(s):{}{tail}", differences.len(), shown.concat()))
-        .way_out("make a new plan: vsteer plan -o plan.json"))
+        .help("make a new plan: vsteer plan -o plan.json"))
 }
 
 /// What every step would find; changes nothing.
@@ -162,7 +160,7 @@ fn in_time(journal: &Journal) -> Result<(), Fault> {
         return Ok(());
     }
     let late = Fault::new(FaultKind::NotApplied, "the time of --try was over before every step was made");
-    Err(late.way_out("give it more time: --try 5m"))
+    Err(late.help("give it more time: --try 5m"))
 }
 
 fn make_step(

@@ -149,7 +149,7 @@ impl Journal {
             let old = Journal::try_open(&path)?.ok_or_else(busy)?;
             if !old.entries.is_empty() && old.state() != State::RolledBack {
                 let fault = Fault::new(FaultKind::Changed, format!("plan {} is applied already", plan.id));
-                return Err(fault.way_out(format!("vsteer rollback {}", plan.id)));
+                return Err(fault.help(format!("vsteer rollback {}", plan.id)));
             }
             let free = (1..).map(|n| folder.join(format!("{}.{n}.old", plan.id))).find(|p| !p.exists());
             fs::rename(&path, free.expect("there are more numbers than files"))
@@ -368,7 +368,7 @@ fn parse(text: &[u8], path: &Path) -> Result<(Vec<Entry>, u64), Fault> {
     let garbled = |why: &dyn std::fmt::Display| {
         Fault::new(FaultKind::BadInput, format!("the journal {} is garbled", path.display()))
             .because(why)
-            .way_out("compare the VMs' settings with the plan inside it by hand, then remove it")
+            .help("compare the VMs' settings with the plan inside it by hand, then remove it")
     };
     let (mut entries, mut whole, mut steps) = (Vec::new(), 0, 0);
     for line in text.split_inclusive(|b| *b == b'\n').filter(|l| l.ends_with(b"\n")) {

@@ -213,7 +213,7 @@ impl Priority {
                     "their threads are in {} cgroups, among which the kernel's real time (RT_GROUP_SCHED) would have to be shared",
                     leaves.len()
                 ))
-                .way_out("name fewer VMs, or start the kernel with rt_group_sched=0"));
+                .help("name fewer VMs, or start the kernel with rt_group_sched=0"));
         }
         let mut granted = granted(&known, &leaves.iter().map(|leaf| (*leaf, part)).collect());
         // One without a limit needs none.
@@ -288,7 +288,7 @@ pub fn able_to_be_first(vm: &VmConfig) -> Option<Fault> {
         let class = thread.class.map_or_else(|| "unknown".to_owned(), |class| class.to_string());
         return Some(
             refused(format!("the class of its {} is {class} already", thread.role))
-                .way_out("put it back into the ordinary class first (chrt --other --pid 0 TID)"),
+                .help("put it back into the ordinary class first (chrt --other --pid 0 TID)"),
         );
     }
     if threads(vm).next().is_none() {
@@ -298,7 +298,7 @@ pub fn able_to_be_first(vm: &VmConfig) -> Option<Fault> {
 }
 
 fn keeper_gone() -> Fault {
-    Fault::new(FaultKind::Failed, "the thread that keeps accounts has ended").way_out("please report this")
+    Fault::new(FaultKind::Failed, "the thread that keeps accounts has ended").help("please report this")
 }
 
 /// Workers come and go, and nobody waits for them by the millisecond.

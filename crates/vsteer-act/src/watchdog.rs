@@ -162,9 +162,9 @@ pub fn confirm(journal: &mut Journal) -> Result<(), Fault> {
         State::Applied if journal.confirmed() => Ok(()),
         State::Applied => journal.write(Entry::Confirmed),
         State::RolledBack => Err(Fault::new(FaultKind::Changed, "the plan was taken back already")
-            .way_out("make a new plan and apply it: vsteer plan -o plan.json")),
+            .help("make a new plan and apply it: vsteer plan -o plan.json")),
         State::Unfinished => Err(Fault::new(FaultKind::Changed, "the plan was not applied to its end")
-            .way_out("take back what was done: vsteer rollback")),
+            .help("take back what was done: vsteer rollback")),
     }
 }
 
@@ -178,7 +178,7 @@ mod tests {
         let log = dir.path().join("log");
         let listening = UnixDatagram::bind(&log).unwrap();
         listening.set_nonblocking(true).unwrap();
-        let fault = Fault::new(FaultKind::Failed, "asking libvirt").because("refused").way_out("start it");
+        let fault = Fault::new(FaultKind::Failed, "asking libvirt").because("refused").help("start it");
         tell_log(&log, Path::new("/j/p.journal"), &fault);
         let mut text = [0; 1024];
         let n = listening.recv(&mut text).unwrap();

@@ -121,7 +121,7 @@ impl Observer {
                 format!("recording every switch on a host with {pcpus} pCPUs"),
             )
             .because(format!("a recorded switch names its pCPU in 10 bits, so {EVENT_PCPUS_MAX} at most"))
-            .way_out("record without --events"));
+            .help("record without --events"));
         }
         let slot = <Slot as bytemuck::Zeroable>::zeroed();
         let measured = counters(&slot, &slot.in_state, 0, true, &|_| true);
@@ -233,7 +233,7 @@ impl Observer {
     fn add_slot(&mut self, w: &Watched) -> Result<u32, Fault> {
         let full = |what: &str, room: u32| {
             Fault::new(FaultKind::Unsupported, format!("more than {room} {what} to watch"))
-                .way_out("start vsteer again: it makes room for twice the threads that it finds")
+                .help("start vsteer again: it makes room for twice the threads that it finds")
         };
         let next = self.vm_index.len() as u32 + 1;
         let vm = *self.vm_index.entry(w.vm.clone()).or_insert(next);

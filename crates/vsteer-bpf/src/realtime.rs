@@ -259,7 +259,7 @@ impl Kernel {
         let Some(callbacks) = kernel.type_by_name::<Struct<'_>>("sched_ext_ops") else {
             return Err(Fault::new(FaultKind::Unsupported, "this kernel has no sched_ext")
                 .because("it lacks CONFIG_SCHED_CLASS_EXT (Linux 6.12 and later may have it)")
-                .way_out("boot a kernel that has it; on others `vsteer plan` may propose a real-time class with a budget"));
+                .help("boot a kernel that has it; on others `vsteer plan` may propose a real-time class with a budget"));
         };
         nobody_elses()?;
         let tells_quotas =
@@ -354,7 +354,7 @@ impl Policy {
         let used = |i: &u32| self.vms.values().any(|v| v == i);
         let index = (1..=VMS_MAX).find(|i| !used(i)).ok_or_else(|| {
             Fault::new(FaultKind::Unsupported, format!("more than {VMS_MAX} VMs with real-time timers"))
-                .way_out("disable it for VMs that do not need it")
+                .help("disable it for VMs that do not need it")
         })?;
         let told = |e: libbpf_rs::Error| refused("opting a VM in", &e);
         let none = AskedRaw::zeroed();
@@ -519,7 +519,7 @@ fn nobody_elses() -> Result<(), Fault> {
         let whose = std::fs::read_to_string(POLICY_THERE).unwrap_or_default();
         return Err(Fault::new(FaultKind::Unsupported, "another scheduling policy is loaded")
             .because(format!("sched_ext is {}: {}", state.trim(), whose.trim()))
-            .way_out("stop that policy first: the kernel has one at a time"));
+            .help("stop that policy first: the kernel has one at a time"));
     }
     Ok(())
 }
@@ -531,7 +531,7 @@ fn refused(what: &str, e: &libbpf_rs::Error) -> Fault {
     let because = if said.is_empty() { format!("{e:#}") } else { format!("{e:#}: {said}") };
     Fault::new(kind, format!("the real-time policy: {what}"))
         .because(because)
-        .way_out("run as root; the policy is made for Linux 6.16 to 7.3")
+        .help("run as root; the policy is made for Linux 6.16 to 7.3")
 }
 
 fn raw(kernel: &Kernel, settings: &Settings) -> Result<SettingsRaw, Fault> {
@@ -573,12 +573,12 @@ fn address_of(function: &str) -> Result<u64, Fault> {
         Some(0) => {
             Err(Fault::new(FaultKind::NoPrivilege, "the kernel does not tell where its functions lie")
                 .because("kernel.kptr_restrict hides them")
-                .way_out("run as root, with kernel.kptr_restrict below 2"))
+                .help("run as root, with kernel.kptr_restrict below 2"))
         }
         Some(address) => Ok(address),
         None => Err(Fault::new(FaultKind::NothingThere, "KVM is not loaded")
             .because(format!("/proc/kallsyms has no {function}"))
-            .way_out("load the module kvm (modprobe kvm-amd or kvm-intel) first")),
+            .help("load the module kvm (modprobe kvm-amd or kvm-intel) first")),
     }
 }
 

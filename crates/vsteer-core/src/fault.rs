@@ -1,13 +1,13 @@
-//! What went wrong, which thing, and what is the way out?
+//! What failed, on which thing, why, and what can the person do about it?
 //!
 //! An expected failure (no libvirt, no privilege, a foreign file) is a [`Fault`]: it names the thing, the
 //! cause and the remedy, and carries the exit code that the manual page documents. A bug is an `assert!`.
 
-use serde::Serialize;
+use serde::ser::{Serialize, SerializeStruct, Serializer};
 use std::fmt;
 
 /// The classes of expected failure. Each is one exit code of every vsteer command.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FaultKind {
     /// Exit 1: the operating system or a service failed in a way that has no class of its own.
@@ -81,7 +81,7 @@ impl FaultKind {
 }
 
 /// An expected failure: what it concerns, why, and what to do.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
     /// The class, and so the exit code.
     pub kind: FaultKind,
@@ -90,13 +90,13 @@ pub struct Fault {
     /// Why, as far as it is known.
     pub cause: Option<String>,
     /// What the person can do about it.
-    pub way_out: Option<String>,
+    pub help: Option<String>,
 }
 
 impl Fault {
     /// A fault of class `kind` concerning `what`.
     pub fn new(kind: FaultKind, what: impl Into<String>) -> Self {
-        Fault { kind, what: what.into(), cause: None, way_out: None }
+        Fault { kind, what: what.into(), cause: None, help: None }
     }
 
     /// Adds the cause.
@@ -106,10 +106,10 @@ impl Fault {
         self
     }
 
-    /// Adds the way out.
+    /// Adds what the person can do.
     #[must_use]
-    pub fn way_out(mut self, remedy: impl Into<String>) -> Self {
-        self.way_out = Some(remedy.into());
+    pub fn help(mut self, remedy: impl Into<String>) -> Self {
+        self.help = Some(remedy.into());
         self
     }
 
@@ -128,14 +128,27 @@ impl Fault {
     }
 }
 
+impl Serialize for Fault {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut fields = serializer.serialize_struct("Fault", 5)?;
+        fields.serialize_field("kind", &self.kind)?;
+        fields.serialize_field("what", &self.what)?;
+        fields.serialize_field("cause", &self.cause)?;
+        fields.serialize_field("help", &self.help)?;
+        // The name of `help` up to version 0.1, for programs that read it.
+        fields.serialize_field("way_out", &self.help)?;
+        fields.end()
+    }
+}
+
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.what)?;
         if let Some(c) = &self.cause {
             write!(f, ": {c}")?;
         }
-        if let Some(w) = &self.way_out {
-            write!(f, "\n  way out: {w}")?;
+        if let Some(help) = &self.help {
+            write!(f, "\n  help: {help}")?;
         }
         Ok(())
     }

@@ -309,7 +309,7 @@ pub fn derive(config: &HostConfig, collector: &Collector, batches: &[Batch]) -> 
 
 fn too_few(n: usize) -> Fault {
     Fault::new(FaultKind::BadInput, format!("{n} sample batch(es) where a window needs two in order"))
-        .way_out("observe for longer, or check that the recording is whole")
+        .help("observe for longer, or check that the recording is whole")
 }
 
 fn thread_model(role: Role, tid: Tid, s: &Sum, window_ns: u64) -> ThreadModel {

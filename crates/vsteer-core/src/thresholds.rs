@@ -79,7 +79,7 @@ impl Thresholds {
         let Some(row) = THRESHOLDS.iter().find(|t| t.name == name) else {
             let known: Vec<&str> = THRESHOLDS.iter().map(|t| t.name).collect();
             return Err(Fault::new(FaultKind::Usage, format!("{name:?} is not the name of a threshold"))
-                .way_out(format!("known thresholds: {}", known.join(", "))));
+                .help(format!("known thresholds: {}", known.join(", "))));
         };
         let most = match row.unit {
             Unit::Share => 100.0,

@@ -393,7 +393,6 @@ fn places(parts: &Parts) -> Vec<Place> {
 
 /// The fault of a machine without a CPU.
 fn no_cpu() -> Fault {
-    Fault::new(FaultKind::BadInput, "the machine's topology names no online CPU").way_out(
-        "check that /sys and /proc of the machine are readable (or that the captured tree holds them)",
-    )
+    Fault::new(FaultKind::BadInput, "the machine's topology names no online CPU")
+        .help("check that /sys and /proc of the machine are readable (or that the captured tree holds them)")
 }

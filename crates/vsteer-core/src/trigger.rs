@@ -39,7 +39,7 @@ pub struct Trigger {
 
 fn refused(text: &str, why: impl fmt::Display) -> Fault {
     let names: Vec<&str> = QUANTITIES.iter().map(|q| q.name).collect();
-    Fault::new(FaultKind::Usage, format!("the trigger {text:?} cannot be read")).because(why).way_out(format!(
+    Fault::new(FaultKind::Usage, format!("the trigger {text:?} cannot be read")).because(why).help(format!(
         "write QUANTITY>VALUE or QUANTITY<VALUE, joined by `and` and `or`, such as 'ready_p99>20ms or limited>5%'; \
          quantities: {}",
         names.join(", ")

@@ -219,7 +219,7 @@ fn size(text: &str) -> Result<Size, Fault> {
     };
     size.ok_or_else(|| {
         Fault::new(FaultKind::BadInput, format!("{text:?} is no size"))
-            .way_out("WIDTHxHEIGHT, 720p, 1080p or 3x1080p")
+            .help("WIDTHxHEIGHT, 720p, 1080p or 3x1080p")
     })
 }
 
@@ -296,7 +296,7 @@ impl AdviseOptions {
         if !(0.0..=1000.0).contains(&wanted.fps) || !(0.0..=1e5).contains(&wanted.cpu_percent) {
             let what = format!("{} frames per second for {} % of a CPU", wanted.fps, wanted.cpu_percent);
             return Err(
-                Fault::new(FaultKind::BadInput, what).way_out("0 to 1000 frames per second, 0 to 100000 %")
+                Fault::new(FaultKind::BadInput, what).help("0 to 1000 frames per second, 0 to 100000 %")
             );
         }
         let mut rows = Vec::new();

@@ -61,7 +61,7 @@ fn main() -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(fault) => {
-            eprintln!("vsteer-display: {fault}");
+            eprintln!("error: {fault}");
             ExitCode::from(fault.kind.exit_code())
         }
     }

@@ -58,7 +58,7 @@ fn held_by(
     q.map(Held::Quantizer).ok_or_else(|| {
         Fault::new(FaultKind::Unsupported, format!("{} at a similarity of {least}", codec.name))
             .because("its finest quantizer does not get there on this picture")
-            .way_out("a smaller --match-ssim")
+            .help("a smaller --match-ssim")
     })
 }
 

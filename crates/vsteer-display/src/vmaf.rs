@@ -40,9 +40,7 @@ impl Vmaf {
             return Ok(Vmaf(program));
         }
         Err(Fault::new(FaultKind::Unsupported, format!("{} has no filter libvmaf", program.display()))
-            .way_out(
-                "an ffmpeg that is built with --enable-libvmaf, such as the one in PyPI's imageio-ffmpeg",
-            ))
+            .help("an ffmpeg that is built with --enable-libvmaf, such as the one in PyPI's imageio-ffmpeg"))
     }
 
     /// The mean over frames that were kept, by number, 0 to 100; none where there are none.

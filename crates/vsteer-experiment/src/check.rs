@@ -19,7 +19,7 @@ impl Experiment {
                 format!("factor {:?}", f.name),
                 "its words are another machine's (`on`), and what is booted is this one",
             )
-            .way_out(
+            .help(
                 "run vsteer on that machine, or set its words and boot it by hand, an experiment for each",
             ));
         }
@@ -226,7 +226,7 @@ mod tests {
             fault.kind == FaultKind::BadInput && fault.to_string().contains("another machine's"),
             "{fault}"
         );
-        assert!(fault.way_out.is_some());
+        assert!(fault.help.is_some());
         there.check_form().unwrap();
     }
 }

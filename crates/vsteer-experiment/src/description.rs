@@ -256,9 +256,7 @@ impl Factor {
             |why: &str| Fault::new(FaultKind::BadInput, format!("factor {:?}", self.name)).because(why);
         let ways = [self.file.is_some(), self.set.is_some() || self.read.is_some(), self.tuned, self.kernel];
         if ways.iter().filter(|w| **w).count() > 1 {
-            return Err(
-                wrong("it is set in several ways").way_out("one of file, set and read, tuned, kernel")
-            );
+            return Err(wrong("it is set in several ways").help("one of file, set and read, tuned, kernel"));
         }
         let how = match (&self.file, &self.set, &self.read) {
             (Some(path), ..) => How::File { path: path.clone() },
@@ -269,7 +267,7 @@ impl Factor {
             _ if self.tuned => How::Commands { set: TUNED_SET.to_owned(), read: TUNED_READ.to_owned() },
             _ if self.kernel => {
                 let boot =
-                    boot.ok_or_else(|| wrong("it needs a boot").way_out("a section [boot] with `set`"))?;
+                    boot.ok_or_else(|| wrong("it needs a boot").help("a section [boot] with `set`"))?;
                 let mut names: Vec<String> = self
                     .levels
                     .iter()

@@ -100,7 +100,7 @@ pub fn lay_out(design: Design, factors: &[Varied]) -> Result<Laid, Fault> {
     let laid = match design {
         Design::Pair if factors.len() == 1 && factors[0].levels.len() == 2 => one_at_a_time(factors),
         Design::Pair => {
-            return Err(wrong("a pair is one factor with two levels").way_out("design = \"one-at-a-time\""));
+            return Err(wrong("a pair is one factor with two levels").help("design = \"one-at-a-time\""));
         }
         Design::OneAtATime => one_at_a_time(factors),
         Design::Full => full(factors)?,
@@ -108,7 +108,7 @@ pub fn lay_out(design: Design, factors: &[Varied]) -> Result<Laid, Fault> {
     };
     if laid.settings.len() > SETTINGS_MAX {
         return Err(wrong(format!("{} settings are more than {SETTINGS_MAX}", laid.settings.len()))
-            .way_out("design = \"one-at-a-time\" or \"fractional\", or fewer levels"));
+            .help("design = \"one-at-a-time\" or \"fractional\", or fewer levels"));
     }
     Ok(laid)
 }
@@ -135,7 +135,7 @@ fn full(factors: &[Varied]) -> Result<Laid, Fault> {
     let many = factors.iter().try_fold(1usize, |n, f| n.checked_mul(f.levels.len()));
     let many = many.filter(|n| *n <= SETTINGS_MAX).ok_or_else(|| {
         wrong(format!("every combination of all levels is more than {SETTINGS_MAX} settings"))
-            .way_out("design = \"one-at-a-time\" or \"fractional\", or fewer levels")
+            .help("design = \"one-at-a-time\" or \"fractional\", or fewer levels")
     })?;
     let setting = |mut i: usize| -> Levels {
         let levels = factors.iter().map(|f| {
@@ -196,7 +196,7 @@ fn fractional(factors: &[Varied]) -> Result<Laid, Fault> {
             "a fraction is of three to eight factors, and there are {}",
             factors.len()
         ))
-        .way_out("design = \"full\""));
+        .help("design = \"full\""));
     };
     // A factor's column as a product of basic ones; the product of columns is the exclusive or of these.
     let columns: Vec<usize> = (0..*basic).map(|i| 1 << i).chain(generators.iter().copied()).collect();

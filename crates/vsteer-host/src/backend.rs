@@ -123,7 +123,7 @@ impl Request {
             Statistics::RealTime => Ok(()),
             Statistics::Every(_) => {
                 Err(Fault::new(FaultKind::Usage, "--statistics: only vSphere keeps statistics")
-                    .way_out("leave out --statistics, or add --connect vsphere://USER@HOST"))
+                    .help("leave out --statistics, or add --connect vsphere://USER@HOST"))
             }
         }
     }

@@ -66,7 +66,7 @@ fn fits(backend: &Backend, plan: &Plan) -> Result<(), Fault> {
                 FaultKind::Usage,
                 format!("VM {:?} runs on {}, and none is named", vm.name, owner.name),
             )
-            .way_out(format!("--connect {example}; or vsteer plan ... --format powercli for a script")));
+            .help(format!("--connect {example}; or vsteer plan ... --format powercli for a script")));
         }
     }
     if backend.settings.is_some() && !vms.iter().any(|vm| (backend.manages)(&vm.manager)) {
@@ -74,7 +74,7 @@ fn fits(backend: &Backend, plan: &Plan) -> Result<(), Fault> {
             FaultKind::Changed,
             format!("plan {} is not for VMs of {}", plan.id, backend.name),
         )
-        .way_out("leave out --connect, or name the host that the plan was made for"));
+        .help("leave out --connect, or name the host that the plan was made for"));
     }
     Ok(())
 }

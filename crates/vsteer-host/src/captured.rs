@@ -184,7 +184,7 @@ fn collector(counts: bool) -> Collector {
 fn folder(request: &Request) -> Result<&Path, Fault> {
     let folder = request.connect.as_deref().and_then(|uri| uri.strip_prefix(SCHEME));
     folder.filter(|f| !f.is_empty()).map(Path::new).ok_or_else(|| {
-        Fault::new(FaultKind::Usage, "--connect tree: names no folder").way_out("--connect tree:FOLDER")
+        Fault::new(FaultKind::Usage, "--connect tree: names no folder").help("--connect tree:FOLDER")
     })
 }
 
@@ -196,7 +196,7 @@ fn open(request: &Request) -> Result<Box<dyn Host>, Fault> {
             FaultKind::Usage,
             "a captured host holds what schedstat counted, and no switches",
         )
-        .way_out("leave out --collector and --events"));
+        .help("leave out --collector and --events"));
     }
     Ok(Box::new(CapturedHost::open(folder(request)?, &request.vms)?))
 }
@@ -207,7 +207,7 @@ fn unchangeable(folder: &Path) -> Fault {
         format!("{} is a captured host: nothing can be changed", folder.display()),
     )
     .because("the folder holds copies of the host's files")
-    .way_out("make the plan, and apply it, on the host itself")
+    .help("make the plan, and apply it, on the host itself")
 }
 
 fn change(request: &Request, _plan: Option<Plan>) -> Result<Changing, Fault> {
@@ -251,6 +251,6 @@ impl Host for CapturedHost {
 
     fn actuator(&mut self) -> Result<&mut dyn Actuate, Fault> {
         Err(Fault::new(FaultKind::Unsupported, "a captured host cannot be changed")
-            .way_out("make the change on the host itself"))
+            .help("make the change on the host itself"))
     }
 }

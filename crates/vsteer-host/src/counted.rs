@@ -50,10 +50,10 @@ fn cannot(event: Event, e: &std::io::Error) -> Fault {
     match e.kind() {
         std::io::ErrorKind::PermissionDenied => Fault::new(FaultKind::NoPrivilege, what)
             .because(e)
-            .way_out("run as root, or with CAP_PERFMON"),
+            .help("run as root, or with CAP_PERFMON"),
         _ if event.is_hardwares() => Fault::new(FaultKind::Unsupported, what)
             .because(format!("this machine's processor counts no such thing, or its hypervisor does not hand the counters on ({e})"))
-            .way_out("measure it on a machine with performance counters (`perf stat -e cache-misses true` shows some); leave the measure out"),
+            .help("measure it on a machine with performance counters (`perf stat -e cache-misses true` shows some); leave the measure out"),
         _ => Fault::io(what, e),
     }
 }
@@ -93,7 +93,7 @@ impl Counting {
             all += scaled(seen.count, seen.time_enabled, seen.time_running).ok_or_else(|| {
                 Fault::new(FaultKind::Failed, format!("counting {}", self.event.name()))
                     .because("the counter never had a turn")
-                    .way_out("others use the processor's counters as well: end them, or ask for fewer")
+                    .help("others use the processor's counters as well: end them, or ask for fewer")
             })?;
         }
         Ok(all / passed_s.max(f64::MIN_POSITIVE))
@@ -146,7 +146,7 @@ mod tests {
         let gone = Counting::begin(Event::CpuMigrations, &[Tid(u32::MAX)]);
         assert!(gone.is_err_and(|f| f.to_string().contains("cpu-migrations")));
         if let Err(fault) = available(Event::CacheMisses) {
-            assert!(fault.to_string().contains("cache-misses") && fault.way_out.is_some(), "{fault}");
+            assert!(fault.to_string().contains("cache-misses") && fault.help.is_some(), "{fault}");
         }
     }
 

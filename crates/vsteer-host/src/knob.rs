@@ -54,7 +54,7 @@ pub fn read(knob: &Knob) -> Result<String, Fault> {
 fn only_here(on: &str) -> Fault {
     Fault::new(FaultKind::Unsupported, format!("a VM's definition on {on}"))
         .because("libvirt goes to other machines itself, not over vsteer's ssh")
-        .way_out(format!("connect = \"qemu+ssh://{on}/system\""))
+        .help(format!("connect = \"qemu+ssh://{on}/system\""))
 }
 
 /// Sets it. Whether it took, [`read`] tells; of words of the command line after the next boot.
@@ -124,7 +124,7 @@ impl Knobs {
             Change::Knob(setting::HostKnob { knob, to, .. }) => Ok((knob, to)),
             _ => Err(Fault::new(FaultKind::Unsupported, format!("{}: {}", step.whose(), step.change))
                 .because("it is a VM's setting in a plan of the host's")
-                .way_out("a plan for the host and one for the VMs")),
+                .help("a plan for the host and one for the VMs")),
         }
     }
 }

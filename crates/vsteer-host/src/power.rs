@@ -34,7 +34,7 @@ pub enum Meter {
 fn none(meter: &str, why: impl std::fmt::Display) -> Fault {
     Fault::new(FaultKind::Unsupported, format!("the power meter {meter:?}"))
         .because(why)
-        .way_out("another one: rapl, hwmon, acpi, ipmi, or a command that prints watts")
+        .help("another one: rapl, hwmon, acpi, ipmi, or a command that prints watts")
 }
 
 fn text(root: &Root, path: &str) -> Option<String> {

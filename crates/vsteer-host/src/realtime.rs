@@ -285,10 +285,10 @@ impl Realtime {
 
 /// A VM as the kernel knows it: its cgroup's inode number.
 fn cgroup_of(kernel: &Kernel, root: &Root, cgroups: &Cgroups, vm: &VmConfig) -> Result<u64, Fault> {
-    let refused = |why: &str, way_out: &str| {
+    let refused = |why: &str, help: &str| {
         Fault::new(FaultKind::Unsupported, format!("real-time timers for {:?}", vm.name))
             .because(why)
-            .way_out(way_out)
+            .help(help)
     };
     let cgroup = vm.cgroup.as_deref().ok_or_else(|| {
         refused(

@@ -97,7 +97,7 @@ pub enum Recorded {
 pub fn check(host: &dyn Host, asked: &Asked<'_>) -> Result<(), Fault> {
     if asked.second.is_some() && !host.has_second() {
         return Err(Fault::new(FaultKind::Usage, "this host has no second way of counting")
-            .way_out("leave out --second"));
+            .help("leave out --second"));
     }
     Ok(())
 }

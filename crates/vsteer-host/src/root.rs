@@ -54,7 +54,7 @@ impl Root {
                         format!("opening {} as the root of a machine's files", path.display()),
                         &e.into(),
                     )
-                    .way_out("name / or the folder that holds the machine's sys and proc")
+                    .help("name / or the folder that holds the machine's sys and proc")
                 })?;
         Ok(Root { folder, path: path.to_owned(), seen: None })
     }

@@ -49,12 +49,12 @@ impl Place {
         if !["http", "https"].iter().any(|s| scheme.eq_ignore_ascii_case(s)) {
             return Err(Fault::new(FaultKind::Unsupported, text)
                 .because(format!("vsteer reads http and https, not {scheme}"))
-                .way_out("let another program write it into a file again and again, and give the file"));
+                .help("let another program write it into a file again and again, and give the file"));
         }
         let bad = |why: &str| {
             Fault::new(FaultKind::BadInput, text)
                 .because(why)
-                .way_out("write http://HOST:PORT/metrics, https://HOST:PORT/metrics, or a file")
+                .help("write http://HOST:PORT/metrics, https://HOST:PORT/metrics, or a file")
         };
         if !text.bytes().all(|b| b.is_ascii_graphic()) {
             return Err(bad("a URL consists of visible ASCII characters"));
@@ -130,7 +130,7 @@ fn usable(what: &str, url: &Uri, proxy: Option<Proxy>) -> Result<Option<Proxy>, 
     {
         return Err(Fault::new(FaultKind::Unsupported, what)
             .because(format!("vsteer cannot use the SOCKS proxy {}:{}", proxy.host(), proxy.port()))
-            .way_out("name the server in NO_PROXY, or an HTTP proxy in ALL_PROXY"));
+            .help("name the server in NO_PROXY, or an HTTP proxy in ALL_PROXY"));
     }
     Ok(proxy)
 }
@@ -139,28 +139,28 @@ fn usable(what: &str, url: &Uri, proxy: Option<Proxy>) -> Result<Option<Proxy>, 
 fn fault(what: &str, failure: &Failure, through: Option<&str>) -> Fault {
     let of = |kind: FaultKind| Fault::new(kind, what).because(failure);
     if failure.is_late() {
-        return of(FaultKind::Failed).way_out("check that the server answers within seconds");
+        return of(FaultKind::Failed).help("check that the server answers within seconds");
     }
     if failure.is_closed() {
         return Fault::new(FaultKind::BadInput, what)
             .because("the answer was cut off")
-            .way_out("run the command again; if it happens again, look at the server's log");
+            .help("run the command again; if it happens again, look at the server's log");
     }
     match (failure, through) {
         (Failure::Unreachable(e), Some(proxy)) => Fault::new(FaultKind::Failed, what)
             .because(format!("through the proxy {proxy}: {e}"))
-            .way_out("check the proxy, or name the server in NO_PROXY"),
+            .help("check the proxy, or name the server in NO_PROXY"),
         (Failure::Unreachable(ureq::Error::Io(e)), None) => match e.kind() {
             std::io::ErrorKind::ConnectionRefused => {
-                of(FaultKind::NothingThere).way_out("check that the server runs and listens there")
+                of(FaultKind::NothingThere).help("check that the server runs and listens there")
             }
-            _ => Fault::io(what, e).way_out("check the server's name and port, and that it runs"),
+            _ => Fault::io(what, e).help("check the server's name and port, and that it runs"),
         },
         (Failure::Untrusted(_), _) => of(FaultKind::NoPrivilege)
-            .way_out("name a PEM file in SSL_CERT_FILE that holds the authority of the server's certificate"),
+            .help("name a PEM file in SSL_CERT_FILE that holds the authority of the server's certificate"),
         (Failure::TooLong(_), _) => too_long(what),
         (Failure::Redirected { .. }, _) => {
-            of(FaultKind::Failed).way_out("give the address of the redirect, if you trust it")
+            of(FaultKind::Failed).help("give the address of the redirect, if you trust it")
         }
         (Failure::Unreachable(_) | Failure::Broken(_), _) => not_the_page(what, failure),
     }
@@ -169,7 +169,7 @@ fn fault(what: &str, failure: &Failure, through: Option<&str>) -> Fault {
 fn not_the_page(what: &str, why: impl fmt::Display) -> Fault {
     Fault::new(FaultKind::Failed, what)
         .because(why)
-        .way_out("check that the address is that of the metrics page")
+        .help("check that the address is that of the metrics page")
 }
 
 /// The page in an answer.

@@ -46,7 +46,7 @@ impl Trust {
         let bytes: Option<Vec<u8>> = digits.chunks(2).map(|p| pair(p).filter(|_| p.len() == 2)).collect();
         bytes.and_then(|b| b.try_into().ok()).map(Trust::Thumbprint).ok_or_else(|| {
             Fault::new(FaultKind::Usage, format!("{text:?} is no SHA-256 thumbprint"))
-                .way_out("64 hexadecimal digits, with colons or without")
+                .help("64 hexadecimal digits, with colons or without")
         })
     }
 
@@ -85,9 +85,8 @@ impl Trust {
 fn system() -> Result<PathBuf, Fault> {
     let said = std::env::var_os("SSL_CERT_FILE").map(PathBuf::from);
     said.or_else(|| SYSTEM.iter().map(PathBuf::from).find(|p| p.is_file())).ok_or_else(|| {
-        Fault::new(FaultKind::NothingThere, "this system has no list of trusted authorities").way_out(
-            "install the package ca-certificates, or name a PEM file of authorities in SSL_CERT_FILE",
-        )
+        Fault::new(FaultKind::NothingThere, "this system has no list of trusted authorities")
+            .help("install the package ca-certificates, or name a PEM file of authorities in SSL_CERT_FILE")
     })
 }
 

@@ -154,7 +154,7 @@ impl Client {
                         let what = format!("{}: the session ended, and the next one at once", self.place);
                         Refused {
                             fault: Fault::new(FaultKind::NoPrivilege, what)
-                                .way_out("see who ends this user's sessions, then run the command again"),
+                                .help("see who ends this user's sessions, then run the command again"),
                             ..again
                         }
                     }

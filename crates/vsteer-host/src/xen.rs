@@ -169,7 +169,7 @@ impl Observe for XenHost {
                 );
                 return Err(Fault::new(FaultKind::NothingThere, what)
                     .because("xentrace wrote nothing")
-                    .way_out("another xentrace may take the records away: end it"));
+                    .help("another xentrace may take the records away: end it"));
             }
             std::thread::sleep(Duration::from_millis(POLL_MS));
             self.read()?;

@@ -313,7 +313,7 @@ fn nameless_threads() -> Result<Completion, Failed> {
         let weight =
             Change::Weight(setting::Weight { from: CpuWeight::Shares(1024), to: CpuWeight::Shares(2048) });
         let fault = host.act(&step(&vm, weight), Scope::Live).unwrap_err();
-        assert!(fault.kind == FaultKind::Unsupported && fault.way_out.is_some(), "{fault}");
+        assert!(fault.kind == FaultKind::Unsupported && fault.help.is_some(), "{fault}");
     }
     let fault =
         KvmHost::open(Options { vms: vec!["no such VM".into()], ..Options::default() }).err().unwrap();
@@ -430,7 +430,7 @@ fn libvirts_vms_are_changed_and_put_back() -> Result<Completion, Failed> {
 fn refused_half_way(host: &mut KvmHost, vm: &VmConfig, change: Change, scope: Scope) {
     let (step, numbers) = (step(vm, change), limits(vm));
     let fault = host.act(&step, scope).unwrap_err();
-    assert!(fault.kind == FaultKind::NotApplied && fault.way_out.is_some(), "{fault}");
+    assert!(fault.kind == FaultKind::NotApplied && fault.help.is_some(), "{fault}");
     assert_eq!(limits(vm), numbers, "{fault}");
 }
 

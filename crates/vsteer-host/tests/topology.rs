@@ -77,7 +77,7 @@ fn a_machine_without_sysfs_is_what_cpuinfo_says() {
     assert_eq!((machine.nodes()[0].memory_bytes, machine.nodes()[0].assumed), (Some(8192), true));
     let nothing = read_tree(&[("proc/meminfo", "MemTotal: 8 kB\n")]).unwrap_err();
     assert_eq!(nothing.kind, FaultKind::BadInput);
-    assert!(nothing.way_out.is_some());
+    assert!(nothing.help.is_some());
 }
 
 #[test]

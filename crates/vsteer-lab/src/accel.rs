@@ -162,7 +162,7 @@ fn boot_once(
 pub fn emulator() -> Result<std::path::PathBuf, Fault> {
     command::find_program("qemu-system-x86_64").ok_or_else(|| {
         Fault::new(FaultKind::NothingThere, "qemu-system-x86_64 is not installed")
-            .way_out("apt install --no-install-recommends qemu-system-x86")
+            .help("apt install --no-install-recommends qemu-system-x86")
     })
 }
 

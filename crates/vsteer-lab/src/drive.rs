@@ -61,8 +61,7 @@ impl Vsteer {
     pub fn beside(lab: &Path) -> Result<Vsteer, Fault> {
         let path = lab.parent().map(|d| d.join("vsteer")).filter(|p| p.is_file());
         let program = path.ok_or_else(|| {
-            Fault::new(FaultKind::NothingThere, "no vsteer beside vsteer-lab")
-                .way_out("build it: cargo build")
+            Fault::new(FaultKind::NothingThere, "no vsteer beside vsteer-lab").help("build it: cargo build")
         })?;
         Ok(Vsteer { program, state: PathBuf::new(), uri: String::new() })
     }

@@ -80,12 +80,12 @@ pub fn check_folder(dir: &Path) -> Result<(), Fault> {
             .because(format!(
                 "a socket's path must be absolute and have at most {SOCKET_PATH_MOST} bytes: {text}"
             ))
-            .way_out("choose a shorter one with --dir"));
+            .help("choose a shorter one with --dir"));
     }
     match text.chars().find(|c| !(c.is_ascii_alphanumeric() || "/._-+".contains(*c))) {
         Some(c) => Err(Fault::new(FaultKind::Usage, format!("the lab cannot live in {}", dir.display()))
             .because(format!("`{c}` would need quoting in a connection URI"))
-            .way_out("choose another one with --dir")),
+            .help("choose another one with --dir")),
         None => Ok(()),
     }
 }
@@ -181,9 +181,7 @@ fn did_not_start(dir: &Path, how: &str) -> Fault {
     let lines: Vec<&str> = log.lines().collect();
     Fault::new(FaultKind::Failed, format!("the lab's private libvirtd did not start: {how}"))
         .because(lines[lines.len().saturating_sub(4)..].join("; "))
-        .way_out(
-            "the lab needs root, and namespaces and cgroups that it may use: not inside a plain container",
-        )
+        .help("the lab needs root, and namespaces and cgroups that it may use: not inside a plain container")
 }
 
 /// One call of virsh to the lab's libvirt; gives its standard output.

@@ -304,7 +304,7 @@ fn main() -> ExitCode {
     match run(Cli::parse().command) {
         Ok(code) => code,
         Err(fault) => {
-            eprintln!("vsteer-lab: {fault}");
+            eprintln!("error: {fault}");
             ExitCode::from(fault.kind.exit_code())
         }
     }
@@ -411,8 +411,7 @@ fn take_down(place: &Place, output: &Output) -> Result<(), Fault> {
 /// The case of this name.
 fn case_of(name: &str) -> Result<&'static suite::Case, Fault> {
     suite::CASES.iter().chain(suite::PARTS).find(|c| c.name == name).ok_or_else(|| {
-        Fault::new(FaultKind::Usage, format!("there is no case {name:?}"))
-            .way_out("vsteer-lab cases lists them")
+        Fault::new(FaultKind::Usage, format!("there is no case {name:?}")).help("vsteer-lab cases lists them")
     })
 }
 

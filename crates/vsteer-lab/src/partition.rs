@@ -54,14 +54,14 @@ pub fn make(name: &str) -> Result<(), Fault> {
             FaultKind::Unsupported,
             "no cgroup hierarchy with a CPU controller is mounted",
         )
-        .way_out("mount the cgroups (they are on every systemd host), or run the lab on the host itself"));
+        .help("mount the cgroups (they are on every systemd host), or run the lab on the host itself"));
     }
     for root in hierarchies(&mounts) {
         let folder = root.join(format!("{name}.partition"));
         match std::fs::create_dir(&folder) {
             Err(e) if e.kind() != std::io::ErrorKind::AlreadyExists => {
                 return Err(Fault::io(format!("making the cgroup {}", folder.display()), &e)
-                    .way_out("run as root on a host whose cgroups are writable"));
+                    .help("run as root on a host whose cgroups are writable"));
             }
             _ => {}
         }

@@ -64,7 +64,7 @@ pub fn require(needs: &[Need]) -> Result<(), Fault> {
     packages.dedup();
     Err(Fault::new(FaultKind::NothingThere, format!("the lab needs {}", programs.join(", ")))
         .because("not found on the search path or in the system folders")
-        .way_out(format!("apt install --no-install-recommends {}", packages.join(" "))))
+        .help(format!("apt install --no-install-recommends {}", packages.join(" "))))
 }
 
 #[cfg(test)]
@@ -88,6 +88,6 @@ mod tests {
         .unwrap_err();
         assert_eq!(fault.kind.exit_code(), 3);
         assert_eq!(fault.what, "the lab needs libvirtd, unshare, setsid");
-        assert!(fault.way_out.unwrap().ends_with("recommends libvirt-daemon util-linux"));
+        assert!(fault.help.unwrap().ends_with("recommends libvirt-daemon util-linux"));
     }
 }

@@ -119,7 +119,7 @@ pub fn end(processes: &[ProcessId], grace: Duration) -> Result<(), Fault> {
     match processes.iter().find(|p| p.is_alive()) {
         None => Ok(()),
         Some(p) => Err(Fault::new(FaultKind::Failed, format!("process {} survives SIGKILL", p.pid))
-            .way_out("it hangs in the kernel: look at /proc/PID/stack, then run `vsteer-lab down` again")),
+            .help("it hangs in the kernel: look at /proc/PID/stack, then run `vsteer-lab down` again")),
     }
 }
 

@@ -141,7 +141,7 @@ pub fn read(dir: &Path) -> Result<Option<State>, Fault> {
             format!("{} is not a lab's record that this version reads", file.display()),
         )
         .because(cause)
-        .way_out("take the lab down with the version of vsteer-lab that started it")
+        .help("take the lab down with the version of vsteer-lab that started it")
     };
     let state: State = serde_json::from_str(&text).map_err(|e| foreign(e.to_string()))?;
     if state.schema != SCHEMA {

@@ -58,7 +58,7 @@ pub(crate) struct Session {
 
 fn refused(what: impl Into<String>, e: &Error) -> Fault {
     use ErrorNumber as N;
-    let (kind, way_out) = match e.code() {
+    let (kind, help) = match e.code() {
         N::NoDomain => ("nothing_there", Some("the VM has stopped; look again")),
         N::AuthFailed | N::AuthCancelled | N::AuthUnavailable | N::OperationDenied | N::AccessDenied => (
             "no_privilege",
@@ -75,14 +75,14 @@ fn refused(what: impl Into<String>, e: &Error) -> Fault {
         _ => ("failed", None),
     };
     let mut fault = Fault::new(kind, what, e.message());
-    fault.way_out = way_out.map(str::to_owned);
+    fault.help = help.map(str::to_owned);
     fault
 }
 
 /// A libvirt that was asked for and is not there.
 fn unopened(uri: &str, e: &Error) -> Fault {
     let fault = refused(format!("connecting to libvirt at {uri}"), e);
-    let kind = if fault.way_out.as_deref() == Some(NO_DAEMON) { "nothing_there" } else { fault.kind };
+    let kind = if fault.help.as_deref() == Some(NO_DAEMON) { "nothing_there" } else { fault.kind };
     Fault { kind, ..fault }
 }
 
@@ -308,7 +308,7 @@ impl Session {
         let domain = self.domain(uuid)?;
         if definition(&domain, uuid)? != expect {
             return Err(Fault::new("changed", what(), "somebody changed it meanwhile")
-                .way_out("make the plan anew from what is there now"));
+                .help("make the plan anew from what is there now"));
         }
         Domain::define_xml(self.connection()?, xml).map(|_| Value::Null).map_err(|e| refused(what(), &e))
     }
@@ -323,7 +323,7 @@ fn definition(domain: &Domain, uuid: &str) -> Result<String, Fault> {
             what(),
             "the VM is transient: libvirt keeps no definition of it",
         )
-        .way_out("change the running VM only (live)"));
+        .help("change the running VM only (live)"));
     }
     let flags = sys::VIR_DOMAIN_XML_INACTIVE | sys::VIR_DOMAIN_XML_SECURE;
     domain.get_xml_desc(flags).map_err(|e| refused(what(), &e))

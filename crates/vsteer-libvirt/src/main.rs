@@ -2,7 +2,7 @@
 //! one JSON request per line on standard input, one JSON answer per line on standard output, in order.
 //!
 //! A request is an object with `"v": 1` (the protocol's version) and `"op"`; an answer is `{"v": 1, "ok": …}` or
-//! `{"v": 1, "fault": {"kind", "what", "cause", "way_out"}}`, the parts of vsteer's own faults. A bad request is
+//! `{"v": 1, "fault": {"kind", "what", "cause", "help"}}`, the parts of vsteer's own faults. A bad request is
 //! answered with a fault, never with the end of the process; the end of standard input is the end of it. A domain is
 //! always named by its UUID, since its name may hold any character.
 //!
@@ -52,16 +52,16 @@ struct Fault {
     kind: &'static str,
     what: String,
     cause: Option<String>,
-    way_out: Option<String>,
+    help: Option<String>,
 }
 
 impl Fault {
     fn new(kind: &'static str, what: impl Into<String>, cause: impl ToString) -> Fault {
-        Fault { kind, what: what.into(), cause: Some(cause.to_string()), way_out: None }
+        Fault { kind, what: what.into(), cause: Some(cause.to_string()), help: None }
     }
 
-    fn way_out(mut self, remedy: &str) -> Fault {
-        self.way_out = Some(remedy.to_owned());
+    fn help(mut self, remedy: &str) -> Fault {
+        self.help = Some(remedy.to_owned());
         self
     }
 }
@@ -84,7 +84,7 @@ fn answer(session: &mut calls::Session, line: &[u8]) -> Value {
                     format!("protocol version {}", envelope.v),
                     "this is 1",
                 )
-                .way_out("install vsteer and vsteer-libvirt of the same release"));
+                .help("install vsteer and vsteer-libvirt of the same release"));
             }
             serde_json::from_value::<calls::Request>(envelope.request)
                 .map_err(|e| Fault::new("bad_input", "a request that is not understood", e))

@@ -112,18 +112,18 @@ impl Format {
         let parts = if is_nginx { nginx(text) } else { apache(text)? };
         let has = |of: &dyn Fn(Says) -> bool| parts.iter().any(|p| matches!(p, Part::Field(s) if of(*s)));
         if !has(&|s| matches!(s, Says::Took(_))) {
-            return Err(bad("it does not log how long a request took").way_out(
+            return Err(bad("it does not log how long a request took").help(
                 "add %D to Apache's LogFormat, or $request_time to nginx's log_format; or name one: apache, apache-combined, nginx, json",
             ));
         }
         if !has(&|s| !matches!(s, Says::Took(_) | Says::Nothing)) {
             return Err(
-                bad("it does not log when a request was").way_out("add %t (Apache) or $time_local (nginx)")
+                bad("it does not log when a request was").help("add %t (Apache) or $time_local (nginx)")
             );
         }
         if parts.windows(2).any(|w| matches!(w, [Part::Field(_), Part::Field(_)])) {
             return Err(
-                bad("two fields follow each other with nothing between them").way_out("put a space there")
+                bad("two fields follow each other with nothing between them").help("put a space there")
             );
         }
         Ok(Format { parts, nginx: is_nginx })
@@ -433,8 +433,9 @@ fn apache_time(form: &str) -> Result<Says, Fault> {
         // A part of a second beside a date elsewhere.
         "msec_frac" | "usec_frac" => return Ok(Says::Nothing),
         _ => {
-            return Err(bad(format!("%{{{form}}}t is a date in a form that is not read"))
-                .way_out("log %t or %{usec}t"));
+            return Err(
+                bad(format!("%{{{form}}}t is a date in a form that is not read")).help("log %t or %{usec}t")
+            );
         }
     };
     Ok(if ends { Says::EndedIn(unit) } else { Says::BeganIn(unit) })

@@ -115,7 +115,7 @@ impl Writer {
     ) -> Result<Writer, Fault> {
         if folder.exists() {
             return Err(Fault::new(FaultKind::Usage, format!("{} exists already", folder.display()))
-                .way_out("name another folder, or remove it: a recording is never overwritten"));
+                .help("name another folder, or remove it: a recording is never overwritten"));
         }
         fs::create_dir_all(folder).map_err(|e| failed("making", folder, &e))?;
         let path = folder.join("manifest.json");
@@ -307,7 +307,7 @@ impl Recording {
     pub fn open(folder: &Path) -> Result<Recording, Fault> {
         let path = folder.join("manifest.json");
         let text = fs::read(&path).map_err(|e| {
-            failed("reading", &path, &e).way_out("a recording is a folder that `vsteer record -o NAME` made")
+            failed("reading", &path, &e).help("a recording is a folder that `vsteer record -o NAME` made")
         })?;
         let foreign = |why: &dyn std::fmt::Display| {
             Fault::new(FaultKind::BadInput, format!("{} is not a recording of vsteer's", folder.display()))
@@ -316,14 +316,12 @@ impl Recording {
         let raw: serde_json::Value = serde_json::from_slice(&text).map_err(|e| foreign(&e))?;
         match raw.get("format").and_then(serde_json::Value::as_u64) {
             Some(f) if f != u64::from(FORMAT) => {
-                let way_out = if f > u64::from(FORMAT) {
+                let help = if f > u64::from(FORMAT) {
                     "read it with a newer vsteer"
                 } else {
                     "read it with the vsteer that wrote it, or record anew"
                 };
-                return Err(
-                    foreign(&format!("its form is {f}, this program reads {FORMAT}")).way_out(way_out)
-                );
+                return Err(foreign(&format!("its form is {f}, this program reads {FORMAT}")).help(help));
             }
             _ => {}
         }

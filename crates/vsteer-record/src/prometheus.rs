@@ -155,26 +155,24 @@ impl Scrape {
         buckets.sort_by(|a, b| a.0.total_cmp(&b.0));
         if self.series.values().any(|s| s.buckets.len() != buckets.len()) {
             return Err(bad(what, "series of it have buckets of different bounds, which cannot be added")
-                .way_out("choose one of them by its labels"));
+                .help("choose one of them by its labels"));
         }
         if let Some(w) = buckets.windows(2).find(|w| w[0].1 > w[1].1) {
             return Err(bad(
                 what,
                 format!("{} were {} or less, but {} were {} or less", w[0].1, w[0].0, w[1].1, w[1].0),
             )
-            .way_out(
+            .help(
                 "buckets are cumulative: see that both texts are whole, of one process, and in the order said",
             ));
         }
         let most = buckets.last().filter(|(le, _)| le.is_infinite()).map(|(_, n)| *n);
         let Some(most) = most else {
-            return Err(
-                bad(what, "there is no bucket le=\"+Inf\"").way_out("give the whole text of a scrape")
-            );
+            return Err(bad(what, "there is no bucket le=\"+Inf\"").help("give the whole text of a scrape"));
         };
         if most != count {
             return Err(bad(what, format!("_count grew by {count}, its last bucket by {most}"))
-                .way_out("give the whole text of a scrape"));
+                .help("give the whole text of a scrape"));
         }
         let unit_s = self.of.unit_s();
         buckets.iter_mut().for_each(|(le, _)| *le *= unit_s);
@@ -264,15 +262,15 @@ fn missing(all: &[Sample], of: &Histogram) -> Fault {
         |why: &str| Fault::new(FaultKind::NothingThere, format!("reading the histogram {of}")).because(why);
     if !there.is_empty() {
         let has = show(there.keys().map(braces).collect());
-        return fault("no series of it has these labels").way_out(format!("it has {has}"));
+        return fault("no series of it has these labels").help(format!("it has {has}"));
     }
     let mut names: Vec<&str> = all.iter().filter_map(|s| s.name.strip_suffix("_bucket")).collect();
     names.dedup();
     if all.iter().any(|s| s.name == of.metric && s.labels.contains_key("quantile")) {
         return fault("it is a summary, of whose quantiles none can be made for the time between")
-            .way_out("let the program export a histogram");
+            .help("let the program export a histogram");
     }
-    fault("there is no such histogram (no _bucket series) in the text").way_out(match names.as_slice() {
+    fault("there is no such histogram (no _bucket series) in the text").help(match names.as_slice() {
         [] => "the text has no histogram at all: see that it is a scrape of the right port and path, and that the server was \
                asked once"
             .to_owned(),
@@ -306,7 +304,7 @@ fn parse(text: &str) -> Result<Vec<Sample>, Fault> {
                 format!("line {}", i + 1),
                 format!("{shown:?} is no sample: a name, labels in braces, a value were expected"),
             )
-            .way_out("give the text that GET /metrics answers (Accept: text/plain)")
+            .help("give the text that GET /metrics answers (Accept: text/plain)")
         };
         all.push(sample(line).ok_or_else(fault)?);
     }

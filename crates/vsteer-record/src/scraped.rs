@@ -51,5 +51,5 @@ impl Page {
 pub fn too_long(what: &str) -> Fault {
     Fault::new(FaultKind::BadInput, what)
         .because(format!("it is longer than {} MiB", LONGEST >> 20))
-        .way_out("check that it is a page of metrics")
+        .help("check that it is a page of metrics")
 }

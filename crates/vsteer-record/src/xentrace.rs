@@ -135,7 +135,7 @@ impl Reader {
                 format!("this is no trace of xentrace (byte {})", begin + at as u64),
             )
             .because(why)
-            .way_out("record it by `xentrace -D -e 0x00021000 FILE`")
+            .help("record it by `xentrace -D -e 0x00021000 FILE`")
         };
         let mut at = 0;
         // Where xentrace writes to its output, what it says to people comes first.

@@ -282,11 +282,11 @@ fn foreign_folders_are_named_as_such() {
     assert_eq!(Recording::open(&dir.path().join("none")).err().unwrap().kind, FaultKind::NothingThere);
     fs::write(dir.path().join("manifest.json"), "{\"hello\":1}").unwrap();
     assert_eq!(Recording::open(dir.path()).err().unwrap().kind, FaultKind::BadInput);
-    for (form, way_out) in [(999, "newer vsteer"), (1, "record anew")] {
+    for (form, help) in [(999, "newer vsteer"), (1, "record anew")] {
         fs::write(dir.path().join("manifest.json"), format!("{{\"format\":{form}}}")).unwrap();
         let fault = Recording::open(dir.path()).err().unwrap();
         assert_eq!(fault.kind, FaultKind::BadInput);
-        assert!(fault.to_string().contains(way_out), "{fault}");
+        assert!(fault.to_string().contains(help), "{fault}");
     }
 }
 

@@ -426,7 +426,7 @@ impl<P: Policy, W: Watch> Engine<P, W> {
 fn check_weight<P: Policy>(vm: &str, weight: Option<u32>, cap_pct: Option<u32>) -> Result<(), Fault> {
     let about = P::ABOUT;
     let (least, most) = about.weights;
-    let bad = |what: String, way_out: String| Err(Fault::new(FaultKind::BadInput, what).way_out(way_out));
+    let bad = |what: String, help: String| Err(Fault::new(FaultKind::BadInput, what).help(help));
     match weight {
         Some(_) if about.default_weight == 0 => {
             return bad(format!("VM {vm:?}: a weight under `{}`", about.name), "it knows no weights".into());

@@ -60,12 +60,12 @@ impl Values {
         let Some(i) = self.table.iter().position(|p| p.name == name) else {
             let known: Vec<&str> = self.table.iter().map(|p| p.name).collect();
             return Err(Fault::new(FaultKind::BadInput, format!("unknown parameter `{name}`"))
-                .way_out(format!("the policy has: {}", known.join(", "))));
+                .help(format!("the policy has: {}", known.join(", "))));
         };
         let p = &self.table[i];
         if !(p.min..=p.max).contains(&value) {
             return Err(Fault::new(FaultKind::BadInput, format!("{name} is {value} {}", p.unit))
-                .way_out(format!("give a value from {} to {}", p.min, p.max)));
+                .help(format!("give a value from {} to {}", p.min, p.max)));
         }
         self.values[i] = value;
         Ok(())

@@ -43,7 +43,7 @@ pub fn find<'a>(config: &'a HostConfig, name: &str) -> Result<&'a VmConfig, Faul
         } else {
             format!("there are: {}", known.join(", "))
         };
-        Fault::new(FaultKind::NothingThere, format!("there is no VM {name:?}")).way_out(there)
+        Fault::new(FaultKind::NothingThere, format!("there is no VM {name:?}")).help(there)
     })
 }
 

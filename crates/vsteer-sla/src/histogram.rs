@@ -86,7 +86,7 @@ pub fn requests(counted: &Counted, (from_ns, to_ns): (u64, u64)) -> Result<Vec<A
     // No count, or none that is a number, is above nothing.
     if !(counted.count() <= MOST && counted.sum_s.is_finite()) {
         return Err(bad(format!("{} requests took {} s together", counted.count(), counted.sum_s))
-            .way_out("see that both scrapes are of the same server, and not of its whole past"));
+            .help("see that both scrapes are of the same server, and not of its whole past"));
     }
     let (least_s, most_s) = whole(counted).iter().fold((0.0, 0.0), |(least, most), b| {
         (least + b.low_s * b.requests as f64, most + b.high_s * b.requests as f64)
@@ -98,7 +98,7 @@ pub fn requests(counted: &Counted, (from_ns, to_ns): (u64, u64)) -> Result<Vec<A
             "by its buckets they took {least_s} to {most_s} s together, by its sum {} s",
             counted.sum_s
         ))
-        .way_out("see that the histogram is of times, and that its bounds and its sum are of one unit"));
+        .help("see that the histogram is of times, and that its bounds and its sum are of one unit"));
     }
     let mut random = Random::new(SEED, from_ns);
     let mut took = took_s(counted);

@@ -71,7 +71,7 @@ impl Part {
         let place = |vm: &str, what: &str| {
             names.iter().position(|n| *n == vm).ok_or_else(|| {
                 Fault::new(FaultKind::Usage, format!("{what} {vm}=…: no log of a VM {vm:?} is given"))
-                    .way_out(format!("there are: {}", names.join(", ")))
+                    .help(format!("there are: {}", names.join(", ")))
             })
         };
         for (vm, rate_hz) in rates {
@@ -109,7 +109,7 @@ impl Part {
             let what = format!("VM {:?}: nobody asked it anything", names[i]);
             return Err(Fault::new(FaultKind::NothingThere, what)
                 .because("in the interval before, so its CPU time per request is not known")
-                .way_out("begin with an interval in which all of them are asked"));
+                .help("begin with an interval in which all of them are asked"));
         }
         let intervals: Vec<&Interval> = here.iter().filter_map(|i| self.intervals[*i].as_ref()).collect();
         let seen: Vec<Seen> = intervals.iter().map(|i| i.seen).collect();

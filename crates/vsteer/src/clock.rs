@@ -51,7 +51,7 @@ fn text_in(unix_ns: u64, zone: &TimeZone) -> String {
 
 fn moment_in(text: &str, last_ns: u64, zone: &TimeZone) -> Result<u64, Fault> {
     let bad = || {
-        Fault::new(FaultKind::Usage, format!("--at {text:?} is not a time")).way_out(
+        Fault::new(FaultKind::Usage, format!("--at {text:?} is not a time")).help(
             "use HH:MM, HH:MM:SS or YYYY-MM-DDTHH:MM:SS in local time; Z or an offset after a date means that zone",
         )
     };
@@ -99,13 +99,13 @@ fn only(text: &str, shown: DateTime, zone: &TimeZone) -> Result<Timestamp, Fault
                 "clocks in {name} never showed {}: they were set forward on that day",
                 shown.strftime("%Y-%m-%d %H:%M:%S")
             ))
-            .way_out(format!("give a moment with its offset: {} or {}", word(before), word(after)))),
+            .help(format!("give a moment with its offset: {} or {}", word(before), word(after)))),
         AmbiguousOffset::Fold { before, after } => Err(Fault::new(FaultKind::Usage, what)
             .because(format!(
                 "clocks in {name} showed {} twice: they were set back on that day",
                 shown.strftime("%Y-%m-%d %H:%M:%S")
             ))
-            .way_out(format!("give the offset, too: {}, or an hour later {}", word(before), word(after)))),
+            .help(format!("give the offset, too: {}, or an hour later {}", word(before), word(after)))),
     }
 }
 

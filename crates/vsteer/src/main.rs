@@ -56,5 +56,5 @@ fn tell(fault: &Fault, json: bool) {
     if json {
         println!("{}", serde_json::json!({ "fault": fault }));
     }
-    eprintln!("vsteer: {fault}");
+    eprintln!("error: {fault}");
 }

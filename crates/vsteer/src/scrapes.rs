@@ -54,7 +54,7 @@ pub fn of_vm<'a>(all: &'a [Named], vm: &str) -> Result<&'a Histogram, Fault> {
     of(Some(vm)).or_else(|| of(None)).ok_or_else(|| {
         Fault::new(FaultKind::Usage, format!("VM {vm:?}: scrapes hold many things"))
             .because("it is not said which")
-            .way_out("give --histogram http_request_duration_seconds, or what it is called there")
+            .help("give --histogram http_request_duration_seconds, or what it is called there")
     })
 }
 
@@ -74,7 +74,7 @@ pub fn all_used(all: &[Named], logs: &[Log]) -> Result<(), Fault> {
                 FaultKind::Usage,
                 format!("--histogram {whose}{}: no VM has such scrapes", odd.of),
             )
-            .way_out(match there.as_slice() {
+            .help(match there.as_slice() {
                 [] => "give VM=FOLDER, where the folder holds saved scrapes".to_owned(),
                 there => format!("folders were given for: {}", there.join(", ")),
             }))
@@ -110,7 +110,7 @@ impl Saved {
             let text = Page::read(&path)?;
             let scrape = Scrape::read(&text.text, of).map_err(|f| {
                 let what = format!("{}: {}", path.display(), f.what);
-                Fault { what, ..f }.way_out("keep nothing but saved scrapes in that folder")
+                Fault { what, ..f }.help("keep nothing but saved scrapes in that folder")
             })?;
             all.push((named_ns(&path).unwrap_or(text.unix_ns), path, scrape));
         }
@@ -119,7 +119,7 @@ impl Saved {
             let what = format!("{whose}: {} holds {} scrapes", folder.display(), all.len());
             return Err(Fault::new(FaultKind::NothingThere, what)
                 .because("what came in between is the difference of two")
-                .way_out("save one at each end of an interval, or more"));
+                .help("save one at each end of an interval, or more"));
         }
         // Before a server is asked for the first time it may have none.
         let lacks = all.iter().map(|(_, _, scrape)| scrape.checked()).reduce(Result::or).unwrap_or(Ok(()));
@@ -140,7 +140,7 @@ impl Saved {
                     "(seconds since 1970), where an interval begins or ends: the nearest is {apart_s:.1} s off, and {:.1} s are near enough",
                     s(within_ns)
                 ))
-                .way_out("give a longer --interval, or name the files by the seconds since 1970 at which they were scraped")
+                .help("give a longer --interval, or name the files by the seconds since 1970 at which they were scraped")
         })
     }
 

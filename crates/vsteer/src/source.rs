@@ -84,7 +84,7 @@ fn live(w: &Window) -> Result<Stretch, Fault> {
 fn live(_: &Window) -> Result<Stretch, Fault> {
     Err(Fault::new(FaultKind::Unsupported, "no recording is named")
         .because("this build of vsteer reads files only and observes no host")
-        .way_out("name a recording, or a file of esxtop"))
+        .help("name a recording, or a file of esxtop"))
 }
 
 /// Reads a recording and says on standard error what of it was not whole.
@@ -120,7 +120,7 @@ fn xentrace(file: &Path) -> Result<Recording, Fault> {
 fn xentrace(file: &Path) -> Result<Recording, Fault> {
     Err(Fault::new(FaultKind::Unsupported, format!("{} is not a file of esxtop", file.display()))
         .because("this build of vsteer reads recordings and files of esxtop, and no traces of Xen")
-        .way_out("convert the trace on the Xen host: vsteer record -o FOLDER"))
+        .help("convert the trace on the Xen host: vsteer record -o FOLDER"))
 }
 
 /// All of a recording.

@@ -14,7 +14,7 @@ pub fn parse(text: &str) -> Result<Experiment, Fault> {
     let experiment: Experiment = toml::from_str(text).map_err(|e| {
         Fault::new(FaultKind::BadInput, "it is no experiment")
             .because(e)
-            .way_out("the form of an experiment's file: docs/experiments.md")
+            .help("the form of an experiment's file: docs/experiments.md")
     })?;
     experiment.check()?;
     Ok(experiment)

@@ -43,7 +43,7 @@ impl Log {
                 FaultKind::Changed,
                 format!("{} holds an experiment already", folder.display()),
             )
-            .way_out("vsteer experiment resume, or another folder (-o)"));
+            .help("vsteer experiment resume, or another folder (-o)"));
         }
         let sync = File::open(folder).and_then(|f| f.sync_all());
         sync.map_err(|e| failed("syncing", folder, &e))?;
@@ -104,7 +104,7 @@ impl Log {
                 FaultKind::NothingThere,
                 format!("{} holds an experiment that never began", self.folder().display()),
             )
-            .way_out("remove the folder and run it")
+            .help("remove the folder and run it")
         })
     }
 
@@ -150,7 +150,7 @@ pub fn parse(bytes: &[u8]) -> Result<(Vec<Event>, u64), (usize, Fault)> {
             && *version > LOG_VERSION
         {
             let newer = Fault::new(FaultKind::BadInput, format!("it is of a newer form ({version})"));
-            return Err((i, newer.way_out("use a newer vsteer")));
+            return Err((i, newer.help("use a newer vsteer")));
         }
         events.push(event);
         whole += line.len() as u64;

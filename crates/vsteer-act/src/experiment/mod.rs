@@ -154,13 +154,11 @@ pub fn carry_on(experiment: &Experiment, log: &mut Log, means: Means<'_>) -> Res
         let back = carrier.put_back();
         let Err(second) = back else { return Err(fault) };
         let cause = fault.cause.clone().unwrap_or_default();
-        let first = fault
-            .way_out
-            .as_ref()
-            .map_or_else(String::new, |way| format!("{way}; before that, or instead: "));
+        let first =
+            fault.help.as_ref().map_or_else(String::new, |way| format!("{way}; before that, or instead: "));
         return Err(fault
             .because(format!("{cause}; and putting settings back: {second}"))
-            .way_out(format!("{first}vsteer rollback")));
+            .help(format!("{first}vsteer rollback")));
     }
     result
 }

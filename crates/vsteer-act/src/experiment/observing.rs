@@ -58,7 +58,7 @@ impl Observing {
                 let what = format!("measure {:?}: {} cannot be measured here", measure.name, quantity.name);
                 return Err(Fault::new(FaultKind::Unsupported, what)
                     .because(why)
-                    .way_out("see vsteer top; leave the measure out"));
+                    .help("see vsteer top; leave the measure out"));
             }
         }
         Ok(Some(Observing { host }))

@@ -49,7 +49,7 @@ pub(super) fn can_be_put_back(factor: &Factor, knob: &Knob, found: &str) -> Resu
     }
     Err(Fault::new(FaultKind::Unsupported, format!("factor {:?}", factor.name))
         .because("what is read now is empty: that could not be put back")
-        .way_out("set it to one of its levels first; or make \"\" a level, where that can be set"))
+        .help("set it to one of its levels first; or make \"\" a level, where that can be set"))
 }
 
 /// What is in force of one factor, before anything is set.
@@ -241,7 +241,7 @@ impl Carrier<'_, '_> {
         let gone = |why: String| {
             let way =
                 format!("when it is there: vsteer experiment resume {} --yes", self.log.folder().display());
-            Fault::new(FaultKind::Failed, format!("reaching {on} over ssh")).because(why).way_out(way)
+            Fault::new(FaultKind::Failed, format!("reaching {on} over ssh")).because(why).help(way)
         };
         let within = self.means.link_within;
         if self.lost > LOST_MOST {
@@ -343,7 +343,7 @@ impl Carrier<'_, '_> {
                 .because(format!(
                     "they were {found:?} at first, and after a boot that should bring them back they are not"
                 ))
-                .way_out("look at the boot loader's configuration"));
+                .help("look at the boot loader's configuration"));
             }
             self.boot(0, None)?;
             return Ok(true);

@@ -75,7 +75,7 @@ impl Host {
         let bad = |what: String| Fault::new(FaultKind::BadInput, format!("host {:?}: {what}", self.connect));
         if !self.connect.contains("://") {
             return Err(bad("it is no connection URI".to_owned())
-                .way_out("write for example connect = \"qemu+ssh://root@other/system\""));
+                .help("write for example connect = \"qemu+ssh://root@other/system\""));
         }
         let cpus: Option<CpuSet> =
             self.cpus.as_deref().map(str::parse).transpose().map_err(|e| bad(format!("cpus: {e}")))?;
@@ -136,11 +136,11 @@ impl Sla {
             text.period.as_deref().map_or(Ok(PERIOD), duration).map_err(|e| bad(format!("period: {e}")))?;
         if period < PERIOD_LEAST {
             return Err(bad(format!("period: {} ms is too short to see anything", period.as_millis()))
-                .way_out("use 10s or more"));
+                .help("use 10s or more"));
         }
         if text.vms.is_empty() {
             return Err(bad("it promises nothing".to_owned())
-                .way_out("add a [[vm]] with name, log or metrics, and a level"));
+                .help("add a [[vm]] with name, log or metrics, and a level"));
         }
         let hosts = text.hosts.into_iter().map(Host::read).collect::<Result<_, _>>()?;
         let mut sla = Sla { period, promises: Vec::new(), sources: Vec::new(), hosts };
@@ -149,17 +149,17 @@ impl Sla {
             let bad = |what: String| bad(format!("{whose}: {what}"));
             if NEVER.contains(&vm.name.as_str()) {
                 return Err(
-                    bad("the driver domain's weight is never changed".to_owned()).way_out("leave it out")
+                    bad("the driver domain's weight is never changed".to_owned()).help("leave it out")
                 );
             }
             if sla.promises.iter().any(|p| p.vm == vm.name) {
-                return Err(bad("it is there twice".to_owned()).way_out("put its levels into one [[vm]]"));
+                return Err(bad("it is there twice".to_owned()).help("put its levels into one [[vm]]"));
             }
             let source = Source::of(&vm)?;
             if let Some(other) = sla.sources.iter().position(|s| s.is(&source)) {
                 let other = &sla.promises[other].vm;
                 return Err(bad(format!("its log or histogram is that of {other:?}, too"))
-                    .way_out("each VM needs a log or a histogram of its own requests"));
+                    .help("each VM needs a log or a histogram of its own requests"));
             }
             let time = |key: &str, text: &Option<String>| -> Result<Option<f64>, Fault> {
                 let read =
@@ -169,7 +169,7 @@ impl Sla {
             let level =
                 Level { mean_s: time("mean", &vm.mean)?, p95_s: time("p95", &vm.p95)?, rate_hz: vm.rate };
             if level.mean_s.is_none() && level.p95_s.is_none() && level.rate_hz.is_none() {
-                return Err(bad("it has no level".to_owned()).way_out("give mean, p95 or rate"));
+                return Err(bad("it has no level".to_owned()).help("give mean, p95 or rate"));
             }
             if level.rate_hz.is_some_and(|r| !(r.is_finite() && r > 0.0)) {
                 return Err(bad(format!("rate = {}: not above 0", level.rate_hz.unwrap_or(0.0))));

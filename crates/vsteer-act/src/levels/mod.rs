@@ -142,7 +142,7 @@ impl<'a> Keeper<'a> {
         if !backend.steers {
             let what = format!("steering weights on {}", backend.name);
             return Err(
-                Fault::new(FaultKind::Unsupported, what).way_out("vsteer plan and vsteer apply work there")
+                Fault::new(FaultKind::Unsupported, what).help("vsteer plan and vsteer apply work there")
             );
         }
         let mut host = (backend.open)(&Request { light: true, ..Request::of(connect) })?;

@@ -251,7 +251,7 @@ impl Scraped {
             Some(fault) => Fault { kind: FaultKind::Failed, ..fault.clone() },
             None => Fault::new(FaultKind::Failed, format!("reading {}", self.place))
                 .because(else_why)
-                .way_out("have it written more often, or look less often by a longer period"),
+                .help("have it written more often, or look less often by a longer period"),
         };
         let Some(at_ns) = self.last.as_ref().map(|(at, _)| *at) else {
             return Sight::Lost(told("it tells nothing".to_owned()));

@@ -174,7 +174,7 @@ fn known(name: &str) -> Result<(), Fault> {
     }
     let known: Vec<&str> = ACTIONS.iter().map(|a| a.name).collect();
     Err(Fault::new(FaultKind::Usage, format!("no action is called {name:?}"))
-        .way_out(format!("known: {}", known.join(", "))))
+        .help(format!("known: {}", known.join(", "))))
 }
 
 /// The VMs that mostly sleep and are kept waiting.

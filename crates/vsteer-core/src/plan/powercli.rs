@@ -205,7 +205,7 @@ pub fn script(plan: &Plan) -> Result<String, Fault> {
     if let Some(vm) = plan.parent.vms.iter().find(|vm| !vm.manager.has_powercli()) {
         return Err(Fault::new(FaultKind::Unsupported, format!("VM {:?} is not one of vSphere's", vm.name))
             .because("PowerCLI changes vSphere alone")
-            .way_out("vsteer apply makes this plan's changes"));
+            .help("vsteer apply makes this plan's changes"));
     }
     let mut out = String::new();
     let _ = writeln!(out, "# vsteer plan {}: {}", plan.id, comment(&plan.title));

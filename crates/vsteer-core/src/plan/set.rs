@@ -154,7 +154,7 @@ fn of_setting(config: &HostConfig, setting: &Setting) -> Result<Vec<Step>, Fault
     let vm = config.vms.iter().find(|vm| vm.name == setting.vm).ok_or_else(|| {
         let known: Vec<&str> = config.vms.iter().map(|vm| vm.name.as_str()).collect();
         Fault::new(FaultKind::NothingThere, format!("--set: there is no VM {:?}", setting.vm))
-            .way_out(format!("there are: {}", known.join(", ")))
+            .help(format!("there are: {}", known.join(", ")))
     })?;
     let step =
         |change| Step { vm: vm.id.clone(), vm_name: vm.name.clone(), change, reason: REASON.to_owned() };
@@ -183,12 +183,12 @@ fn changes(config: &HostConfig, vm: &VmConfig, what: &What) -> Result<Vec<Change
         | What::Nodes(_)
         | What::CoresPerSocket(_)
         | What::Latency(_) => Err(unsupported(vm, "only vSphere has such a setting")
-            .way_out("a limit is in pCPUs elsewhere; `--only topology` and `--only node` propose the rest")),
+            .help("a limit is in pCPUs elsewhere; `--only topology` and `--only node` propose the rest")),
         What::Weight(number) => weight(vm, *number),
         What::Limit(pcpus) => limit(vm, *pcpus),
         What::Pin(vcpu, cpus) => pins(vm, *vcpu, named(config, vm, cpus)?),
         What::Prefer(..) if vm.pool.is_none() => {
-            Err(unsupported(vm, "only Xen has pCPUs that a vCPU prefers").way_out("pin it"))
+            Err(unsupported(vm, "only Xen has pCPUs that a vCPU prefers").help("pin it"))
         }
         What::Prefer(vcpu, cpus) => {
             preferences(vm, *vcpu, cpus.as_ref().map(|_| named(config, vm, cpus)).transpose()?)
@@ -203,7 +203,7 @@ fn named(config: &HostConfig, vm: &VmConfig, cpus: &Option<CpuSet>) -> Result<Cp
     match cpus {
         Some(cpus) if cpus.is_empty() || !cpus.difference(&anywhere).is_empty() => {
             let wrong = bad(vm, &format!("pCPUs {cpus} are not all there for it"));
-            Err(wrong.way_out(format!("there are: {anywhere}")))
+            Err(wrong.help(format!("there are: {anywhere}")))
         }
         Some(cpus) => Ok(cpus.clone()),
         None if vm.pool.is_none() => Ok(config.housekeeping()),
@@ -216,7 +216,7 @@ fn weight(vm: &VmConfig, number: f64) -> Result<Vec<Change>, Fault> {
     let to = from.on_same_scale(number.round());
     if (to.number() as f64 - number).abs() > 1e-9 {
         let wrong = bad(vm, &format!("a weight of {number} cannot be"));
-        return Err(wrong.way_out(format!("it is {from} now; the nearest is {to}")));
+        return Err(wrong.help(format!("it is {from} now; the nearest is {to}")));
     }
     Ok(Vec::from_iter((from != to).then_some(Change::Weight(setting::Weight { from, to }))))
 }
@@ -226,7 +226,7 @@ fn limit(vm: &VmConfig, pcpus: Option<f64>) -> Result<Vec<Change>, Fault> {
     let period_us = from.map_or(PERIOD_US, |q| q.period_us);
     let to = pcpus.map(|pcpus| Quota { quota_us: (pcpus * period_us as f64).round() as u64, period_us });
     if to.is_some_and(|q| q.quota_us < 1_000) {
-        return Err(bad(vm, "less than 1 ms a period cannot be held").way_out("give more pCPUs, such as 0.1"));
+        return Err(bad(vm, "less than 1 ms a period cannot be held").help("give more pCPUs, such as 0.1"));
     }
     Ok(Vec::from_iter((from != to).then_some(Change::Quota(setting::Quota { scope, from, to }))))
 }
@@ -260,7 +260,7 @@ fn budgets(vm: &VmConfig, vcpu: Option<u32>, to: Reserved) -> Result<Vec<Change>
     for t in vcpus(vm, vcpu)? {
         let from = t.reserved.ok_or_else(|| {
             unsupported(vm, "its scheduler reserves nothing")
-                .way_out("Xen's RTDS does; here, give it weight or a limit")
+                .help("Xen's RTDS does; here, give it weight or a limit")
         })?;
         let change = setting::Reservation { role: t.role, tid: t.tid, from, to };
         all.extend((from != to).then_some(Change::Reservation(change)));
@@ -270,7 +270,7 @@ fn budgets(vm: &VmConfig, vcpu: Option<u32>, to: Reserved) -> Result<Vec<Change>
 
 /// The present value is unknown, so vsteer could not restore it.
 fn untold(vm: &VmConfig, what: &str) -> Fault {
-    unsupported(vm, &format!("its {what} now is not told")).way_out(
+    unsupported(vm, &format!("its {what} now is not told")).help(
         "observe it over the API (--connect vsphere://USER@HOST), or say it in host.toml beside esxtop's file",
     )
 }
@@ -281,7 +281,7 @@ fn on_vsphere(config: &HostConfig, vm: &VmConfig, what: &What) -> Result<Vec<Cha
     let known = |set: &Option<CpuSet>, there: &CpuSet, of: &str| match set {
         Some(set) if set.is_empty() || !set.difference(there).is_empty() => {
             let wrong = bad(vm, &format!("{of} {set} are not all there"));
-            Err(wrong.way_out(format!("there are: {there}")))
+            Err(wrong.help(format!("there are: {there}")))
         }
         _ => Ok(()),
     };
@@ -297,7 +297,7 @@ fn on_vsphere(config: &HostConfig, vm: &VmConfig, what: &What) -> Result<Vec<Cha
         }),
         What::Limit(Some(_)) => {
             let wrong = unsupported(vm, "a limit of vSphere's is in MHz");
-            return Err(wrong.way_out("VM:limit=2000MHz, VM:limit=none"));
+            return Err(wrong.help("VM:limit=2000MHz, VM:limit=none"));
         }
         What::ReservationMhz(to) => Change::ReservationMhz(setting::ReservationMhz {
             from: of.reservation_mhz.ok_or_else(|| untold(vm, "reservation"))?,
@@ -309,7 +309,7 @@ fn on_vsphere(config: &HostConfig, vm: &VmConfig, what: &What) -> Result<Vec<Cha
         }
         What::Pin(Some(_), _) => {
             let wrong = unsupported(vm, "vSphere keeps all vCPUs of a VM on the same pCPUs");
-            return Err(wrong.way_out("VM:pin=PCPUS|any"));
+            return Err(wrong.help("VM:pin=PCPUS|any"));
         }
         What::Nodes(to) => {
             let there = config.topology.nodes().iter().filter(|n| !n.cpus.is_empty()).map(|n| n.id.0);
@@ -329,7 +329,7 @@ fn shares(vm: &VmConfig, number: f64) -> Result<Change, Fault> {
     let to = from.on_same_scale(number.round());
     if (to.number() as f64 - number).abs() > 1e-9 {
         let wrong = bad(vm, &format!("{number} shares cannot be"));
-        return Err(wrong.way_out(format!("the nearest is {to}")));
+        return Err(wrong.help(format!("the nearest is {to}")));
     }
     Ok(Change::Weight(setting::Weight { from, to }))
 }
@@ -338,7 +338,7 @@ fn guest_topology(vm: &VmConfig, cores: u32) -> Result<Change, Fault> {
     let vcpus = vm.vcpu_count() as u32;
     if vcpus == 0 || !vcpus.is_multiple_of(cores) {
         let wrong = format!("{cores} cores per socket do not divide {vcpus} vCPUs");
-        return Err(bad(vm, &wrong).way_out("vsteer numa says which do"));
+        return Err(bad(vm, &wrong).help("vsteer numa says which do"));
     }
     let to = GuestTopology { sockets: vcpus / cores, cores, threads: 1 };
     Ok(Change::Topology(setting::Topology { from: vm.guest_topology, to }))
@@ -348,7 +348,7 @@ fn latency(vm: &VmConfig, of: &VsphereVm, to: LatencySensitivity) -> Result<Chan
     let from = of.latency.ok_or_else(|| untold(vm, "latency sensitivity"))?;
     if to == LatencySensitivity::High && of.memory_reserved == Some(false) {
         let why = "a high latency sensitivity wants all its memory reserved, and it is not";
-        return Err(unsupported(vm, why).way_out("reserve all of the VM's memory first"));
+        return Err(unsupported(vm, why).help("reserve all of the VM's memory first"));
     }
     Ok(Change::Latency(setting::Latency { from, to }))
 }
@@ -362,7 +362,7 @@ fn vcpus(vm: &VmConfig, which: Option<u32>) -> Result<Vec<&VmThread>, Fault> {
             FaultKind::NothingThere,
             format!("--set {:?}: it has no vCPU{which}", vm.name),
         )
-        .way_out(format!("it has {}, counted from 0", vm.vcpu_count())));
+        .help(format!("it has {}, counted from 0", vm.vcpu_count())));
     }
     Ok(all)
 }

@@ -147,13 +147,13 @@ impl RunOptions {
                 self.fps, self.delay_ms, self.loss_percent
             );
             return Err(Fault::new(FaultKind::BadInput, what)
-                .way_out("1 to 3600 s, 1 to 240 frames per second, 0 to 10000 ms, 0 to 100 %"));
+                .help("1 to 3600 s, 1 to 240 frames per second, 0 to 10000 ms, 0 to 100 %"));
         }
         if let Some(who) = who.iter().find(|who| self.loss_percent != 0.0 && !who.is_datagrams()) {
             let what = format!("{} over a link that loses {} %", who.name(), self.loss_percent);
             return Err(Fault::new(FaultKind::BadInput, what)
                 .because("its stream loses nothing, for what is lost is sent again")
-                .way_out("a server that sends datagrams (gstreamer), or a narrower link"));
+                .help("a server that sends datagrams (gstreamer), or a narrower link"));
         }
         let vmaf = self.vmaf.as_deref().map(Vmaf::by).transpose()?;
         if let Some(folder) = &self.keep {

@@ -138,7 +138,7 @@ pub fn has(settings: &Settings) -> bool {
 
 fn missing(name: &str, settings: &Settings) -> Fault {
     Fault::new(FaultKind::NothingThere, format!("{name}: this FFmpeg has no {}", settings.encoder))
-        .way_out("vsteer-display codecs lists those that it has")
+        .help("vsteer-display codecs lists those that it has")
 }
 
 fn scaler(name: &str, size: Size, from: Pixel, to: Pixel) -> Result<scaling::Context, Fault> {
@@ -206,7 +206,7 @@ impl Sender {
             }
         }
         let encoder = video.open_as_with(found, options).map_err(|e| {
-            failed(e).way_out("an encoder in hardware needs that hardware; vsteer-display codecs lists all")
+            failed(e).help("an encoder in hardware needs that hardware; vsteer-display codecs lists all")
         })?;
         let screen = frame::Video::new(Pixel::BGRZ, size.width as u32, size.height as u32);
         let scaler = if settings.pixels == Pixel::BGRZ {

@@ -225,7 +225,7 @@ pub fn find(name: &str) -> Result<&'static Codec, Fault> {
     ALL.iter().find(|c| c.name == name).ok_or_else(|| {
         let all: Vec<&str> = ALL.iter().map(|c| c.name).collect();
         Fault::new(FaultKind::BadInput, format!("there is no codec {name:?}"))
-            .way_out(format!("one of {}", all.join(", ")))
+            .help(format!("one of {}", all.join(", ")))
     })
 }
 

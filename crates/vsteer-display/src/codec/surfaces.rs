@@ -49,7 +49,7 @@ impl Surfaces {
         check(code).map_err(|e| {
             Fault::new(FaultKind::NothingThere, format!("{name}: there is no device for VA-API"))
                 .because(e)
-                .way_out("`vainfo` tells what libva finds; a guest needs a GPU passed through; without one, --codec h264")
+                .help("`vainfo` tells what libva finds; a guest needs a GPU passed through; without one, --codec h264")
         })?;
         let device = Reference(device);
         // SAFETY: `device` is one; null is looked for below.

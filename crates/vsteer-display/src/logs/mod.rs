@@ -73,7 +73,7 @@ pub fn read(file: &Path, rows: &[Row]) -> Result<Log, Fault> {
     let length = std::fs::metadata(file).map_err(told)?.len();
     if length > pdh::BYTES_MOST {
         return Err(Fault::new(FaultKind::BadInput, format!("{}: {length} bytes", file.display()))
-            .way_out("relog FILE -c COUNTERS -f CSV keeps the counters that are wanted"));
+            .help("relog FILE -c COUNTERS -f CSV keeps the counters that are wanted"));
     }
     let bytes = std::fs::read(file).map_err(told)?;
     // Names of users may be in the machine's own code page.
@@ -107,7 +107,7 @@ fn of(file: &str, text: &str, rows: &[Row]) -> Result<Log, Fault> {
         );
         return Err(Fault::new(FaultKind::BadInput, what)
             .because("counters are known by the names that an English Windows gives them; a localised one may have others")
-            .way_out(r#"typeperf -f CSV -si 1 -o FILE "\VMware Blast Session Counters(*)\*" "\VMware Blast Imaging Counters(*)\*" "\ICA Session(*)\*""#));
+            .help(r#"typeperf -f CSV -si 1 -o FILE "\VMware Blast Session Counters(*)\*" "\VMware Blast Imaging Counters(*)\*" "\ICA Session(*)\*""#));
     }
     let over = |from: f64, until: f64| -> Vec<Told> {
         columns.iter().filter_map(|(i, c, k)| of_column(&table, *i, c, k, from, until)).collect()

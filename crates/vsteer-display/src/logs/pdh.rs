@@ -58,7 +58,7 @@ pub fn read(text: &str) -> Result<Table, Fault> {
     let Some(zone) = head[0].strip_prefix(MARK) else {
         return Err(bad(first, format!("it does not begin with {MARK:?}"))
             .because("it is no log of Windows' performance counters as CSV")
-            .way_out("typeperf -f CSV, or relog -f CSV of a binary one"));
+            .help("typeperf -f CSV, or relog -f CSV of a binary one"));
     };
     if head.len() > COLUMNS_MOST {
         return Err(bad(first, format!("{} columns", head.len())));
@@ -80,7 +80,7 @@ pub fn read(text: &str) -> Result<Table, Fault> {
                 number,
                 format!("{} columns, where the first line has {}", cells.len(), head.len()),
             )
-            .way_out("leave out a last line that was cut off"));
+            .help("leave out a last line that was cut off"));
         }
         let time = time(&cells[0]).ok_or_else(|| {
             bad(number, format!("{:?} is no time MONTH/DAY/YEAR HOUR:MINUTE:SECOND", cells[0]))

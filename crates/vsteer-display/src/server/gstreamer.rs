@@ -105,7 +105,7 @@ pub fn start(
     let plays = |p: &Process| p.said().iter().any(|line| line.contains("Setting pipeline to PLAYING"));
     process
         .until("it did not play", STARTS_WITHIN, plays)
-        .map_err(|why| why.way_out(format!("where an element is missing: apt-get install {PACKAGE}")))?;
+        .map_err(|why| why.help(format!("where an element is missing: apt-get install {PACKAGE}")))?;
     let version = version(&home, display)?;
     Ok(Started {
         processes: vec![process, screen],

@@ -128,9 +128,10 @@ pub fn find(name: &str) -> Result<Vec<&'static Server>, Fault> {
     let found: Vec<&Server> = ALL.iter().filter(is).collect();
     if found.is_empty() {
         let all: Vec<&str> = ALL.iter().map(|s| s.name).collect();
-        return Err(Fault::new(FaultKind::BadInput, format!("there is no server {name:?}")).way_out(
-            format!("one of {}, or what stands before the first hyphen for all of it", all.join(", ")),
-        ));
+        return Err(Fault::new(FaultKind::BadInput, format!("there is no server {name:?}")).help(format!(
+            "one of {}, or what stands before the first hyphen for all of it",
+            all.join(", ")
+        )));
     }
     Ok(found)
 }

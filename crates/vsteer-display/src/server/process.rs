@@ -56,7 +56,7 @@ impl Process {
         for (program, package) in [(program, package), SETPRIV] {
             if !is_there(program) {
                 return Err(Fault::new(FaultKind::NothingThere, format!("{program} is not there"))
-                    .way_out(format!("apt-get install {package}")));
+                    .help(format!("apt-get install {package}")));
             }
         }
         let told = |e| Fault::io(format!("starting {program}"), &e);

@@ -82,7 +82,7 @@ impl Images {
 
 /// A kind of images that is not read, and how to have none.
 fn unread(kind: u8) -> Fault {
-    let (name, way_out) = match kind {
+    let (name, help) = match kind {
         1 => ("QUIC", "image-compression=lz, glz or off"),
         100 => ("LZ with a palette", "a guest's screen of 32 bits"),
         103 | 106 => ("FROM_CACHE", "a server that heeds that this viewer has no cache"),
@@ -95,7 +95,7 @@ fn unread(kind: u8) -> Fault {
         FaultKind::Unsupported,
         format!("a SPICE server sent an image of {name} ({kind}), which is not read"),
     )
-    .way_out(way_out)
+    .help(help)
 }
 
 /// As they are.
@@ -112,7 +112,7 @@ fn raw(from: &mut Bytes, [width, height]: [usize; 2]) -> Result<Pixels, Fault> {
                 FaultKind::Unsupported,
                 format!("an image whose pixels are of format {other}"),
             )
-            .way_out("a guest's screen of 24 or 32 bits"));
+            .help("a guest's screen of 24 or 32 bits"));
         }
     };
     if size != [width, height] || stride < width * wide {

@@ -51,7 +51,7 @@ pub fn copy(pixels: &mut Vec<[u8; PIXEL]>, distance: usize, length: usize) -> Re
 pub fn other_kind(kind: u32, what: &str) -> Fault {
     Fault::new(FaultKind::Unsupported, format!("an image of {what} whose pixels are of kind {kind}"))
         .because("screens of 32 bits are read (24 or 32 bits a pixel, no alpha)")
-        .way_out("a server with image-compression=off")
+        .help("a server with image-compression=off")
 }
 
 /// Decodes one that is to have this size.

@@ -234,7 +234,7 @@ impl<R: Read, W: Write> Client<R, W> {
                     let what = format!("a SPICE server has surface {surface} of format {format}");
                     return Err(Fault::new(FaultKind::Unsupported, what)
                         .because("one screen of 32 bits is read")
-                        .way_out("a guest with one screen of 32 bits and without a driver of QXL's"));
+                        .help("a guest with one screen of 32 bits and without a driver of QXL's"));
                 }
                 self.screen = Some(Screen::new(sized(width as usize, height as usize)?));
                 self.drawn.clear();
@@ -252,7 +252,7 @@ impl<R: Read, W: Write> Client<R, W> {
                 format!("a SPICE server sent message {other} of its display, which is not read"),
             )
             .because("QEMU draws a plain framebuffer by copies and streams alone")
-            .way_out("a guest without a driver of QXL's")),
+            .help("a guest without a driver of QXL's")),
         }
     }
 

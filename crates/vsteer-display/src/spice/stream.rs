@@ -51,7 +51,7 @@ impl Streams {
                 format!("a SPICE server sent a stream of codec {codec}, which was not asked for"),
             )
             .because("JPEG (1) is what this viewer says that it can")
-            .way_out("streaming-video=off"));
+            .help("streaming-video=off"));
         }
         if size[0].checked_mul(size[1]).is_none_or(|n| n == 0 || n > most) {
             return Err(bad(format!("a stream of {size:?} pixels")));
@@ -92,7 +92,7 @@ impl Streams {
                 FaultKind::Unsupported,
                 format!("a stream whose pictures of {size:?} pixels are shown on {}x{}", to.width, to.height),
             )
-            .way_out("streaming-video=off"));
+            .help("streaming-video=off"));
         }
         let n = from.u32()? as usize;
         let mut pixels = jpeg.decode(from.take(n)?, size)?.to_vec();

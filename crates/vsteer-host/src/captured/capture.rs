@@ -88,7 +88,7 @@ pub fn capture(asked: &Asked<'_>, pause: &mut dyn FnMut(Duration) -> bool) -> Re
     let bytes: u64 = takings.iter().map(|t| size(&t.seen)).sum();
     if bytes > BYTES_MAX {
         let what = format!("the capture has {} MB, at most {} MB", bytes >> 20, BYTES_MAX >> 20);
-        return Err(Fault::new(FaultKind::BadInput, what).way_out("capture fewer VMs: --vm NAME"));
+        return Err(Fault::new(FaultKind::BadInput, what).help("capture fewer VMs: --vm NAME"));
     }
     write(asked, &takings)?;
     let last = takings.pop().expect("two looks were taken");
@@ -102,7 +102,7 @@ fn need_empty(folder: &Path) -> Result<(), Fault> {
         Ok(mut entries) => match entries.next() {
             None => Ok(()),
             Some(_) => Err(Fault::new(FaultKind::Usage, format!("{} is not empty", folder.display()))
-                .way_out("name a folder that does not exist yet")),
+                .help("name a folder that does not exist yet")),
         },
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(()),
         Err(e) => Err(Fault::io(format!("looking into {}", folder.display()), &e)),

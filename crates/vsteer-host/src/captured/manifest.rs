@@ -45,7 +45,7 @@ impl Manifest {
         let bad = |why: String| {
             Fault::new(FaultKind::BadInput, format!("{} is not a captured host", folder.display()))
                 .because(why)
-                .way_out("vsteer capture -o FOLDER makes one")
+                .help("vsteer capture -o FOLDER makes one")
         };
         let bytes = root.bytes(MANIFEST).map_err(|e| bad(format!("{MANIFEST}: {e}")))?;
         let manifest: Manifest =

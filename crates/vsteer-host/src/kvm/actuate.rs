@@ -45,7 +45,7 @@ fn of(step: &Step) -> Result<&dyn KvmSetting, Fault> {
 }
 
 fn changed(step: &Step, what: &str) -> Fault {
-    fault(FaultKind::Changed, step).because(what).way_out("observe again and make a new plan")
+    fault(FaultKind::Changed, step).because(what).help("observe again and make a new plan")
 }
 
 /// The VM as it is now, with its threads.
@@ -58,7 +58,7 @@ impl Subject {
     fn find(inventory: &mut Inventory, id: &VmId, name: &str) -> Result<Subject, Fault> {
         let gone = || {
             Fault::new(FaultKind::NothingThere, format!("VM {name:?} ({id}) does not run here any more"))
-                .way_out("observe again; what was changed in a VM that has stopped is gone with it")
+                .help("observe again; what was changed in a VM that has stopped is gone with it")
         };
         inventory.refresh();
         let vm = inventory.vms.iter().find(|vm| vm.id == *id).ok_or_else(gone)?;
@@ -90,7 +90,7 @@ impl Subject {
         self.vm.cgroup.as_deref().ok_or_else(|| {
             fault(FaultKind::Unsupported, step)
                 .because("it has no cgroup of its own with the cpu controller, so others would be changed with it")
-                .way_out("start it through libvirt, or in a scope of its own: systemd-run --scope -p CPUWeight=100 qemu-…")
+                .help("start it through libvirt, or in a scope of its own: systemd-run --scope -p CPUWeight=100 qemu-…")
         })
     }
 }
@@ -203,7 +203,7 @@ impl KvmHost {
         let subject = self.subject(step).map_err(|_| {
             fault(FaultKind::Failed, step)
                 .because("its process runs, and is not seen as a VM's now")
-                .way_out("see whether its libvirt answers (virsh list), then vsteer rollback")
+                .help("see whether its libvirt answers (virsh list), then vsteer rollback")
         })?;
         let change = live::as_it_was_told(undo, &former.cpusets);
         let back = Step { change, ..step.clone() };

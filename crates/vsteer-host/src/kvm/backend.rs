@@ -42,14 +42,14 @@ fn open(request: &Request) -> Result<Box<dyn Host>, Fault> {
         })?);
         if options.collector == CollectorChoice::Schedstat {
             return Err(Fault::new(FaultKind::Usage, "the collector schedstat sees no switches")
-                .way_out("leave out --collector, or --events"));
+                .help("leave out --collector, or --events"));
         }
         // A recording without the switches that were asked for is worse than an error.
         options.collector = CollectorChoice::Ebpf;
     }
     if request.collector == CollectorChoice::Sampled {
         return Err(Fault::new(FaultKind::Usage, "--collector sampled is for a Xen host")
-            .way_out("leave out --collector, or --collector schedstat"));
+            .help("leave out --collector, or --collector schedstat"));
     }
     Ok(Box::new(KvmHost::open(options)?))
 }

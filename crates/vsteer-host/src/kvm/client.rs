@@ -190,7 +190,7 @@ impl Client {
                     FaultKind::NothingThere,
                     format!("{PROGRAM} is not installed, so libvirt cannot be asked"),
                 )
-                .way_out(format!("install {PROGRAM} beside vsteer or on PATH, or name it in {VARIABLE}"))
+                .help(format!("install {PROGRAM} beside vsteer or on PATH, or name it in {VARIABLE}"))
             })?,
         };
         let mut child = Command::new(&program)
@@ -200,7 +200,7 @@ impl Client {
             .spawn()
             .map_err(|e| {
                 Fault::io(format!("starting {} to ask libvirt", program.display()), &e)
-                    .way_out(format!("install {PROGRAM} beside vsteer or on PATH, or name it in {VARIABLE}"))
+                    .help(format!("install {PROGRAM} beside vsteer or on PATH, or name it in {VARIABLE}"))
             })?;
         let (stdin, stdout) = (child.stdin.take().expect("piped"), child.stdout.take().expect("piped"));
         Ok(Process { child, stdin, stdout, rest: Vec::new() })
@@ -235,7 +235,7 @@ impl Client {
         self.process = None;
         Fault::new(FaultKind::BadInput, format!("{PROGRAM} gave an answer that is not understood"))
             .because(why)
-            .way_out(format!("install vsteer and {PROGRAM} of the same release"))
+            .help(format!("install vsteer and {PROGRAM} of the same release"))
     }
 }
 
@@ -272,7 +272,7 @@ impl Trouble {
         match self {
             Trouble::Late => Fault::new(FaultKind::Failed, what)
                 .because(format!("no answer in {} s", limit.as_secs()))
-                .way_out("see whether libvirtd hangs (virsh list); a VM's hung monitor can block it"),
+                .help("see whether libvirtd hangs (virsh list); a VM's hung monitor can block it"),
             Trouble::TooLong => {
                 Fault::new(FaultKind::BadInput, what).because("an answer of more than 256 MiB")
             }
@@ -285,9 +285,9 @@ impl Trouble {
                 let words = words.lines().next().unwrap_or("it ended without a word");
                 let fault = Fault::new(FaultKind::NothingThere, what).because(format!("{PROGRAM}: {words}"));
                 if words.contains("shared librar") {
-                    fault.way_out("install libvirt's client library (Debian: libvirt0; Fedora: libvirt-libs)")
+                    fault.help("install libvirt's client library (Debian: libvirt0; Fedora: libvirt-libs)")
                 } else {
-                    fault.way_out(format!("run {PROGRAM} by hand to see why it ends"))
+                    fault.help(format!("run {PROGRAM} by hand to see why it ends"))
                 }
             }
         }
@@ -343,7 +343,12 @@ fn fault_of(value: &Value) -> Fault {
         Some("changed") => FaultKind::Changed,
         _ => FaultKind::Failed,
     };
-    Fault { kind, what: text("what").unwrap_or_default(), cause: text("cause"), way_out: text("way_out") }
+    Fault {
+        kind,
+        what: text("what").unwrap_or_default(),
+        cause: text("cause"),
+        help: text("help").or_else(|| text("way_out")),
+    }
 }
 
 /// The executable: what the variable names, else beside this executable (of a test: one folder above), else on PATH.
@@ -381,11 +386,11 @@ mod tests {
     fn answers_and_faults_are_handed_on() {
         let (_dir, mut c) = client(&format!(
             r#"{OPEN} read -r line; echo '{{"v":1,"ok":{{"domains":[]}}}}'
-            read -r line; echo '{{"v":1,"fault":{{"kind":"changed","what":"w","cause":"c","way_out":null}}}}'"#
+            read -r line; echo '{{"v":1,"fault":{{"kind":"changed","what":"w","cause":"c","help":null}}}}'"#
         ));
         assert_eq!(c.list().unwrap(), []);
         let fault = c.definition("u").unwrap_err();
-        assert_eq!((fault.kind, fault.what.as_str(), fault.way_out), (FaultKind::Changed, "w", None));
+        assert_eq!((fault.kind, fault.what.as_str(), fault.help), (FaultKind::Changed, "w", None));
     }
 
     #[test]

@@ -60,7 +60,7 @@ impl Elsewhere {
             let which = self.cpus.as_ref().map_or("pCPU".to_owned(), |c| format!("pCPU {c}"));
             return Err(Fault::new(FaultKind::NothingThere, format!("the host at {}", self.uri()))
                 .because(format!("it tells of no {which}"))
-                .way_out("name pCPUs that are online there, or leave `cpus` out"));
+                .help("name pCPUs that are online there, or leave `cpus` out"));
         }
         let last = std::mem::replace(&mut self.last, now);
         Ok(idle(&last, &self.last)

@@ -112,7 +112,7 @@ impl KvmHost {
         if self.ebpf.is_none() {
             return Err(Fault::new(FaultKind::Usage, "both collectors are asked for, and eBPF is not used")
                 .because(self.notes().join("; "))
-                .way_out("run as root with --collector ebpf"));
+                .help("run as root with --collector ebpf"));
         }
         if self.schedstat.is_none() {
             self.schedstat = Some(Schedstat::new());

@@ -403,7 +403,7 @@ pub fn no_such_vm(names: &[String], there: &[String]) -> Fault {
     };
     Fault::new(FaultKind::NothingThere, format!("no VM is named {}", names.join(" or ")))
         .because(there)
-        .way_out("name one of them by name, UUID or a pattern with *; --connect URI names another libvirt")
+        .help("name one of them by name, UUID or a pattern with *; --connect URI names another libvirt")
 }
 
 #[cfg(test)]

@@ -84,7 +84,7 @@ impl Place<'_> {
                 text.len() >> 10,
                 TEXT_MAX >> 10
             );
-            return Err(Fault::new(FaultKind::Unsupported, what).because(why).way_out("run vsteer there"));
+            return Err(Fault::new(FaultKind::Unsupported, what).because(why).help("run vsteer there"));
         }
         self.there(line, what).map(drop)
     }

@@ -71,7 +71,7 @@ pub fn set(profile: &Profile, name: &str, at: Place<'_>) -> Result<(), Fault> {
     }
     if at.has(&profile.folder)? && !is_ours(profile, at)? {
         let what = format!("{}{at} is there and was not made by vsteer", profile.folder);
-        return Err(Fault::new(FaultKind::Changed, what).way_out("rename it, or the experiment"));
+        return Err(Fault::new(FaultKind::Changed, what).help("rename it, or the experiment"));
     }
     at.make_folder(&profile.folder)?;
     at.replace(&file(profile), &profile.text())?;

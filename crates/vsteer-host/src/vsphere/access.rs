@@ -36,7 +36,7 @@ impl Access {
         let rest = uri.strip_prefix(SCHEME)?;
         let wrong = |why: &str| {
             // Not the URI itself: it may hold what should not have been written there.
-            Fault::new(FaultKind::Usage, "--connect vsphere://...").because(why).way_out(
+            Fault::new(FaultKind::Usage, "--connect vsphere://...").because(why).help(
                 "vsphere://USER@HOST, vsphere://USER@HOST:PORT/ESXI; the password by --password-file, a prompt or the keyring",
             )
         };

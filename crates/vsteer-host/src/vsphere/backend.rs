@@ -35,7 +35,7 @@ pub const BACKEND: Backend = Backend {
 /// Whom a request means, and as whom.
 fn access(request: &Request) -> Result<Access, Fault> {
     let missing =
-        || Fault::new(FaultKind::Usage, "no vSphere is named").way_out("--connect vsphere://USER@HOST");
+        || Fault::new(FaultKind::Usage, "no vSphere is named").help("--connect vsphere://USER@HOST");
     let uri = request.connect.as_deref().ok_or_else(missing)?;
     with(Access::of(uri).ok_or_else(missing)??, &request.login)
 }
@@ -77,7 +77,7 @@ fn password(access: &Access, login: &Login, prompt: Prompt) -> Result<String, Fa
         format!("{} wants a password, and there is no terminal to ask on", access.place),
     )
     .because("a password on the command line is seen by everybody who lists processes")
-    .way_out(format!(
+    .help(format!(
         "--password-file FILE, --password-file - for standard input, or: keyctl padd user {} @u",
         keyring::key_of(&access.place)
     )))
@@ -87,7 +87,7 @@ fn open(request: &Request) -> Result<Box<dyn Host>, Fault> {
     let access = access(request)?;
     if request.event_buffer.is_some() || request.collector != CollectorChoice::Auto {
         return Err(Fault::new(FaultKind::Usage, "a vSphere counts by itself, and keeps no switches")
-            .way_out("leave out --collector and --events"));
+            .help("leave out --collector and --events"));
     }
     let password = password(&access, &request.login, request.prompt)?;
     Ok(Box::new(Esxi::observe(&access, &password, request.vms.clone(), request.statistics)?))
@@ -141,7 +141,7 @@ impl Host for Esxi {
         if !self.reads_statistics() {
             return Ok(None);
         }
-        let missing = || Fault::new(FaultKind::Usage, "how much of the statistics?").way_out("--for 24h");
+        let missing = || Fault::new(FaultKind::Usage, "how much of the statistics?").help("--for 24h");
         length.map(Some).ok_or_else(missing)
     }
 

@@ -129,7 +129,7 @@ impl Esxi {
         if esxi.config()?.vms.is_empty() && !esxi.only.is_empty() {
             let what = format!("no VM is called {}", esxi.only.join(", "));
             return Err(
-                Fault::new(FaultKind::NothingThere, what).way_out(format!("there are: {}", known.join(", ")))
+                Fault::new(FaultKind::NothingThere, what).help(format!("there are: {}", known.join(", ")))
             );
         }
         let numbers = esxi.client.numbers()?;
@@ -178,7 +178,7 @@ impl Esxi {
                 None => (FaultKind::Usage, format!("{} hosts are there", names.len())),
             };
             let place = self.client.place();
-            Fault::new(kind, format!("{place}: {what}")).way_out(format!(
+            Fault::new(kind, format!("{place}: {what}")).help(format!(
                 "name one, {place}/{}: {}",
                 names.first().map_or("", String::as_str),
                 names.join(", ")
@@ -256,7 +256,7 @@ impl Esxi {
         let kept = self.statistics.kept();
         Fault::new(FaultKind::NothingThere, format!("{} kept no counters {kept}", self.client.place()))
             .because("no VM of the host is on, or none has been for as long as one interval")
-            .way_out("start a VM, wait for an interval, or read other statistics (--statistics)")
+            .help("start a VM, wait for an interval, or read other statistics (--statistics)")
     }
 
     fn say_gaps(&mut self) {

@@ -37,7 +37,7 @@ impl Connection {
     fn within(limits: Limits, host: &str, port: u16, trust: &Trust) -> Result<Connection, Fault> {
         let config = trust.config().map_err(|f| match f.kind {
             FaultKind::NothingThere => {
-                f.way_out("name the authorities with --ca FILE, or the host's certificate with --thumbprint")
+                f.help("name the authorities with --ca FILE, or the host's certificate with --thumbprint")
             }
             _ => f,
         })?;
@@ -92,13 +92,13 @@ impl Connection {
         match failure {
             Failure::Unreachable(_) => Fault::new(FaultKind::NothingThere, with("connecting to"))
                 .because(failure)
-                .way_out("check name and port, and that the host is up"),
-            Failure::Untrusted(_) => Fault::new(FaultKind::NoPrivilege, with("TLS with")).because(failure).way_out(
+                .help("check name and port, and that the host is up"),
+            Failure::Untrusted(_) => Fault::new(FaultKind::NoPrivilege, with("TLS with")).because(failure).help(
                 "trust its authority with --ca FILE, or this one certificate with --thumbprint, once you know it is its own",
             ),
             Failure::Redirected { .. } => Fault::new(FaultKind::Failed, "asking by HTTPS")
                 .because(failure)
-                .way_out("connect to the address of the redirect, if it is the host that you mean"),
+                .help("connect to the address of the redirect, if it is the host that you mean"),
             Failure::Broken(_) | Failure::TooLong(_) => {
                 Fault::new(FaultKind::Failed, "asking by HTTPS").because(failure)
             }

@@ -150,7 +150,7 @@ impl Client {
         all.into_iter().next().ok_or_else(|| {
             let what = format!("{}: nothing of {kind} {id:?} may be seen", self.place);
             Fault::new(FaultKind::NoPrivilege, what)
-                .way_out("give the user the role Read-only on it, at least")
+                .help("give the user the role Read-only on it, at least")
                 .into()
         })
     }

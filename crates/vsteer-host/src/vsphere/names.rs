@@ -72,7 +72,7 @@ fn the_one(old: &VmConfig, now: &HostConfig) -> Result<VmId, Fault> {
     let changed = |why: String| {
         Fault::new(FaultKind::Changed, format!("VM {:?} of the plan on host {}", old.name, now.hostname))
             .because(why)
-            .way_out("make the plan over the API: vsteer plan --connect vsphere://USER@HOST")
+            .help("make the plan over the API: vsteer plan --connect vsphere://USER@HOST")
     };
     let namesakes: Vec<&VmConfig> = now.vms.iter().filter(|vm| vm.name == old.name).collect();
     let vm = match namesakes[..] {

@@ -112,10 +112,9 @@ fn current(step: &Step, s: &Settings) -> Result<Change, Fault> {
     let untold = |what: &str| {
         fault(FaultKind::NoPrivilege, step)
             .because(format!("its {what} is not told"))
-            .way_out("give the user the role Read-only on the VM, at least")
+            .help("give the user the role Read-only on the VM, at least")
     };
-    let foreign =
-        |why: String| fault(FaultKind::Unsupported, step).because(why).way_out("set it by hand first");
+    let foreign = |why: String| fault(FaultKind::Unsupported, step).because(why).help("set it by hand first");
     Ok(match step.change.clone() {
         Change::Topology(setting::Topology { to, .. }) => {
             s.cores_per_socket.ok_or_else(|| untold("number of cores per socket"))?;
@@ -154,8 +153,7 @@ fn current(step: &Step, s: &Settings) -> Result<Change, Fault> {
 
 /// What can be seen to stand in the way of a step.
 fn refusal(step: &Step, scope: Scope, s: &Settings, pcpus: Option<&CpuSet>) -> Result<(), Fault> {
-    let refused =
-        |why: &str, way_out: &str| Err(fault(FaultKind::Unsupported, step).because(why).way_out(way_out));
+    let refused = |why: &str, help: &str| Err(fault(FaultKind::Unsupported, step).because(why).help(help));
     if scope == Scope::Live {
         return refused(NOT_LIVE, "make the plan without --scope live");
     }
@@ -201,7 +199,7 @@ impl Esxi {
     fn settings_of(&mut self, vm: &VmId, name: &str) -> Result<Settings, Fault> {
         let gone = || {
             Fault::new(FaultKind::NothingThere, format!("VM {name:?} ({vm}) is not there any more"))
-                .way_out("observe again and make a new plan")
+                .help("observe again and make a new plan")
         };
         let object = self.object_of(vm).ok_or_else(gone)?;
         match self.client.settings(&object) {
@@ -255,7 +253,7 @@ impl Actuate for Esxi {
                     let of = refused.fault;
                     let why = of.cause.map_or(of.what.clone(), |c| format!("{}: {c}", of.what));
                     let ours = fault(of.kind, step).because(why);
-                    return Err(Fault { way_out: of.way_out, ..ours });
+                    return Err(Fault { help: of.help, ..ours });
                 }
             }
         }
@@ -276,7 +274,7 @@ impl Actuate for Esxi {
                 .cause
                 .map_or(refused.fault.what.clone(), |c| format!("{}: {c}", refused.fault.what));
             let ours = fault(kind, step).because(why);
-            Fault { way_out: refused.fault.way_out, ..ours }
+            Fault { help: refused.fault.help, ..ours }
         };
         let now = match self.client.settings(&object) {
             Err(refused) if refused.kind == "ManagedObjectNotFound" => {
@@ -288,7 +286,7 @@ impl Actuate for Esxi {
         if matches!(step.change, Change::Topology(_) | Change::Latency(_)) && now.powered_on != Some(false) {
             return Err(fault(FaultKind::Unsupported, step)
                 .because(WANTS_OFF)
-                .way_out("shut the VM down, then vsteer rollback"));
+                .help("shut the VM down, then vsteer rollback"));
         }
         self.client.reconfigure(&object, &spec).map_err(kept)?;
         let now = self.client.settings(&object).map_err(kept)?;

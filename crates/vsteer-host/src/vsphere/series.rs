@@ -76,7 +76,7 @@ impl Client {
         if numbers == Numbers::default() {
             return Err(Fault::new(FaultKind::NoPrivilege, format!("{} shows no counters", self.place))
                 .because("it has none, or this user may not see them")
-                .way_out("give the user the role Read-only on the root, at least"));
+                .help("give the user the role Read-only on the root, at least"));
         }
         Ok(numbers)
     }

@@ -71,7 +71,7 @@ impl Reply {
         let foreign = |why: String| {
             Fault::new(FaultKind::BadInput, format!("what {place} answers"))
                 .because(why)
-                .way_out("name a vCenter or an ESXi host")
+                .help("name a vCenter or an ESXi host")
         };
         let document =
             Document::parse(&text).map_err(|e| foreign(format!("status {status}, and no XML: {e}")))?;
@@ -129,8 +129,8 @@ fn told(place: &Place, kind: &str, said: &str, fault: Node<'_, '_>) -> Refused {
 }
 
 fn as_ours(place: &Place, kind: &str, said: &str, fault: Node<'_, '_>) -> Fault {
-    let of = |class: FaultKind, what: String, way_out: &str| {
-        let fault = Fault::new(class, what).way_out(way_out);
+    let of = |class: FaultKind, what: String, help: &str| {
+        let fault = Fault::new(class, what).help(help);
         if said.trim().is_empty() { fault } else { fault.because(said) }
     };
     match kind {

@@ -41,7 +41,7 @@ impl<'a> Subject<'a> {
         let domain = listed.domains.iter().find(|d| vm_id(d) == *id);
         let domain = domain.ok_or_else(|| {
             Fault::new(FaultKind::NothingThere, format!("VM {name:?} ({id}) does not run here any more"))
-                .way_out("observe again; what was changed in a domain that has ended is gone with it")
+                .help("observe again; what was changed in a domain that has ended is gone with it")
         })?;
         Ok(Subject { listed, domain })
     }
@@ -89,7 +89,7 @@ impl<'a> Subject<'a> {
         if scope.persistent() {
             return Err(fault(FaultKind::Unsupported, step)
                 .because(NO_DEFINITION)
-                .way_out("change the running domain only: --scope live"));
+                .help("change the running domain only: --scope live"));
         }
         Ok(())
     }
@@ -146,7 +146,7 @@ impl<'a> Subject<'a> {
         thread.ok_or_else(|| {
             fault(FaultKind::Changed, step)
                 .because("it has no such vCPU now")
-                .way_out("observe again and make a new plan")
+                .help("observe again and make a new plan")
         })
     }
 

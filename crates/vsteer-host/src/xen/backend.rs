@@ -33,7 +33,7 @@ fn place(connect: Option<&str>) -> Result<Place, Fault> {
     let Some(uri) = connect else { return Ok(Place::Here) };
     Place::of(uri).unwrap_or_else(|| {
         Err(Fault::new(FaultKind::Usage, format!("{uri:?} names no Xen host"))
-            .way_out("use xen+ssh://root@host, or xen: in Domain-0"))
+            .help("use xen+ssh://root@host, or xen: in Domain-0"))
     })
 }
 
@@ -42,7 +42,7 @@ fn open(request: &Request) -> Result<Box<dyn Host>, Fault> {
     let place = place(request.connect.as_deref())?;
     if request.event_buffer.is_some() {
         return Err(Fault::new(FaultKind::Usage, "--events: Xen's switches are in its own trace")
-            .way_out("leave out --events; `xentrace -e 0x00021000 FILE` keeps them"));
+            .help("leave out --events; `xentrace -e 0x00021000 FILE` keeps them"));
     }
     let vms = request.vms.clone();
     match request.collector {
@@ -50,7 +50,7 @@ fn open(request: &Request) -> Result<Box<dyn Host>, Fault> {
         CollectorChoice::Sampled => Ok(Box::new(SampledHost::open(place, vms)?)),
         CollectorChoice::Ebpf | CollectorChoice::Schedstat => {
             Err(Fault::new(FaultKind::Usage, "--collector: a Xen host is counted by its own trace")
-                .way_out("leave out --collector, or --collector sampled where no trace is wanted"))
+                .help("leave out --collector, or --collector sampled where no trace is wanted"))
         }
     }
 }

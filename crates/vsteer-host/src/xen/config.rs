@@ -135,7 +135,7 @@ impl Listed {
         let mhz = self.info.get("cpu_mhz").and_then(|mhz| mhz.parse::<f64>().ok());
         mhz.map(|mhz| (1000.0 * mhz).round() as u64).filter(|khz| *khz > 0).ok_or_else(|| {
             Fault::new(FaultKind::BadInput, "`xl info` does not tell cpu_mhz")
-                .way_out("without it no time of a trace can be told")
+                .help("without it no time of a trace can be told")
         })
     }
 

@@ -47,7 +47,7 @@ impl Move<'_> {
             Some(there) => {
                 return Err(fault(FaultKind::Changed, self.step)
                     .because(format!("there is a pool {there}"))
-                    .way_out("make a new plan"));
+                    .help("make a new plan"));
             }
             None => self.found()?,
         }
@@ -73,7 +73,7 @@ impl Move<'_> {
     fn found(&self) -> Result<(), Fault> {
         let listed = self.listed;
         let refuse = |why: String| {
-            Err(fault(FaultKind::Unsupported, self.step).because(why).way_out("take that pin away first"))
+            Err(fault(FaultKind::Unsupported, self.step).because(why).help("take that pin away first"))
         };
         let within = |cpus: &CpuSet| cpus.iter().all(|cpu| self.to.cpus.contains(cpu));
         let pinned = listed.vcpus.iter().find(|v| v.hard.as_ref().is_some_and(within));

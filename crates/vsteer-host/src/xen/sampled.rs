@@ -159,7 +159,7 @@ impl SampledHost {
                 FaultKind::Usage,
                 "--collector sampled asks the hypervisor itself, in its Domain-0",
             )
-            .way_out("run vsteer there, or leave out --collector: xentrace works over SSH"));
+            .help("run vsteer there, or leave out --collector: xentrace works over SSH"));
         }
         let listed = Listed::ask(&place)?;
         super::need_wanted(&wanted, &listed)?;

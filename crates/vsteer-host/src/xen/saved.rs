@@ -63,7 +63,7 @@ pub fn read(file: &Path) -> Result<Saved, Fault> {
         reservations: beside("rtds.txt"),
     });
     let khz = listed.khz().map_err(|f| {
-        f.way_out(format!("keep what `xl info -n` says in {}", file.with_file_name("info.txt").display()))
+        f.help(format!("keep what `xl info -n` says in {}", file.with_file_name("info.txt").display()))
     })?;
     name_strangers(&mut listed, &changes, &mut notes);
     let mut accounts = Accounts::new(khz, 0);
@@ -80,7 +80,7 @@ pub fn read(file: &Path) -> Result<Saved, Fault> {
     if batches.len() < 2 {
         return Err(Fault::new(FaultKind::NothingThere, format!("{} holds no changes", file.display()))
             .because("no vCPU changed its runstate, or other events were traced")
-            .way_out("trace runstates: xentrace -D -e 0x00021000 FILE"));
+            .help("trace runstates: xentrace -D -e 0x00021000 FILE"));
     }
     if lost > 0 {
         notes.push(format!("{}: Xen had no room for {lost} records: waits are missing", file.display()));

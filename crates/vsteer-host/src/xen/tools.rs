@@ -54,7 +54,7 @@ impl Place {
         let bad = |why: &str| {
             Fault::new(FaultKind::Usage, format!("{uri:?} names no Xen host"))
                 .because(why)
-                .way_out("use xen+ssh://root@host, or xen: in Domain-0")
+                .help("use xen+ssh://root@host, or xen: in Domain-0")
         };
         let (target, port) = match rest.rsplit_once(':') {
             Some((target, port)) => match port.parse() {
@@ -133,7 +133,7 @@ impl Place {
                     format!("`{line}` on {} gives no answer", self.told()),
                 )
                 .because(format!("{} s have passed", WITHIN.as_secs()))
-                .way_out("another tool may hold Xen's lock: see `ps` there for an xl that hangs"));
+                .help("another tool may hold Xen's lock: see `ps` there for an xl that hangs"));
             }
             std::thread::sleep(Duration::from_millis(2));
         };
@@ -177,7 +177,7 @@ impl Place {
             Place::Here => "install Xen's tools (package xen-utils)",
             Place::Ssh { .. } => "install an SSH client",
         };
-        Fault::io(format!("starting `{}`", words.join(" ")), e).way_out(missing)
+        Fault::io(format!("starting `{}`", words.join(" ")), e).help(missing)
     }
 
     fn refused(&self, line: &str, code: Option<i32>, said: &str) -> Fault {
@@ -185,7 +185,7 @@ impl Place {
         let end = said.char_indices().rev().nth(SAID).map_or(said, |(at, _)| &said[at..]);
         let what = format!("`{line}` on {} failed", self.told());
         let low = end.to_lowercase();
-        let fault = |kind, way_out: &str| Fault::new(kind, what.clone()).because(end).way_out(way_out);
+        let fault = |kind, help: &str| Fault::new(kind, what.clone()).because(end).help(help);
         match (self, code) {
             (Place::Ssh { .. }, Some(255)) => {
                 fault(FaultKind::NothingThere, "can `ssh` log in there without asking for a password?")

@@ -56,7 +56,7 @@ impl Xenctrl {
         let odd = |e: libloading::Error| {
             Fault::new(FaultKind::NothingThere, format!("Xen's control library {file} cannot be used"))
                 .because(e)
-                .way_out("install the tools of the hypervisor that runs, or leave out --collector sampled")
+                .help("install the tools of the hypervisor that runs, or leave out --collector sampled")
         };
         // SAFETY: a library of the distribution, whose beginning does nothing.
         let library = unsafe { Library::new(&file) }.map_err(odd)?;
@@ -76,7 +76,7 @@ impl Xenctrl {
                 "the hypervisor cannot be asked for its vCPUs' states",
             )
             .because(why)
-            .way_out("run as root in Domain-0"));
+            .help("run as root in Domain-0"));
         }
         let get_info = *get_info;
         Ok(Xenctrl { library, interface, get_info })

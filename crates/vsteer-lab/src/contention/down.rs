@@ -72,7 +72,7 @@ pub(crate) fn down_held(dir: &Path, _held: &Hold) -> Result<Down, Fault> {
             Ok(()) => Ok(Down { was_there: false, processes_ended: 0, leftovers: Leftovers::default() }),
             Err(e) => Err(Fault::new(FaultKind::Usage, format!("{} is not a lab's folder", dir.display()))
                 .because(e)
-                .way_out("name the lab's folder with --dir")),
+                .help("name the lab's folder with --dir")),
         };
     };
     let mut ended = 0;

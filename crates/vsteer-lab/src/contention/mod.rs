@@ -157,7 +157,7 @@ pub(crate) fn hold(dir: &Path) -> Result<Hold, Fault> {
             format!("the lab in {} is held by another vsteer-lab", dir.display()),
         )
         .because("it is being brought up or taken down at this moment")
-        .way_out("wait for that to end, or interrupt it (it then cleans up)")),
+        .help("wait for that to end, or interrupt it (it then cleans up)")),
     }
 }
 
@@ -168,10 +168,10 @@ fn make_room(dir: &Path, held: &Hold) -> Result<(), Fault> {
     }
     let fault = |what| Fault::new(FaultKind::Usage, format!("{}: {what}", dir.display()));
     let Some(state) = state::read(dir)? else {
-        return Err(fault("this folder holds other things").way_out("choose another --dir"));
+        return Err(fault("this folder holds other things").help("choose another --dir"));
     };
     let Some(why) = down::left_behind(&state) else {
-        return Err(fault("there is a lab already").way_out("take it down first: vsteer-lab down"));
+        return Err(fault("there is a lab already").help("take it down first: vsteer-lab down"));
     };
     eprintln!("vsteer-lab: taking down the lab that was left in {}: {why}", dir.display());
     down::down_held(dir, held)?;
@@ -196,7 +196,7 @@ impl Lab {
         preflight::require(&preflight::look())?;
         if !rustix::process::geteuid().is_root() {
             return Err(Fault::new(FaultKind::NoPrivilege, "the lab's private libvirt needs root")
-                .way_out("run it with sudo (set VSTEER_CACHE to keep using your own cache)"));
+                .help("run it with sudo (set VSTEER_CACHE to keep using your own cache)"));
         }
         let dir = &options.dir;
         libvirtd::check_folder(dir)?;
@@ -372,7 +372,7 @@ impl Lab {
                         "last on its console: {}",
                         lines[lines.len().saturating_sub(3)..].join("; ")
                     ))
-                    .way_out("fewer or smaller VMs (--vms), or another kernel (--kernel)"));
+                    .help("fewer or smaller VMs (--vms), or another kernel (--kernel)"));
             }
             std::thread::sleep(Duration::from_millis(100));
         }
@@ -402,11 +402,11 @@ impl Lab {
     pub fn open(dir: &Path) -> Result<Lab, Fault> {
         let none = || {
             Fault::new(FaultKind::NothingThere, format!("there is no lab in {}", dir.display()))
-                .way_out("start one: vsteer-lab up contention")
+                .help("start one: vsteer-lab up contention")
         };
         let state = state::read(dir)?.ok_or_else(none)?;
         if !state.is_of_this_boot() {
-            return Err(none().because("its record is from before the last boot").way_out("vsteer-lab down"));
+            return Err(none().because("its record is from before the last boot").help("vsteer-lab down"));
         }
         Ok(Lab { dir: dir.to_owned(), state })
     }

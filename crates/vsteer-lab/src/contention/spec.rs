@@ -75,7 +75,7 @@ impl FromStr for Spec {
         let groups = groups.map_err(|why| {
             Fault::new(FaultKind::Usage, format!("--vms {text}"))
                 .because(why)
-                .way_out("write for example burn:2,periodic:2 or burn=2x2,periodic(period_us=5000)=1x1")
+                .help("write for example burn:2,periodic:2 or burn=2x2,periodic(period_us=5000)=1x1")
         })?;
         let vms: u32 = groups.iter().map(|g| g.vms).sum();
         if vms > MAX_VMS {

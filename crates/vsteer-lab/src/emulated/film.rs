@@ -35,7 +35,7 @@ pub fn put(initramfs: &mut Initramfs, options: &Options) -> Result<(), Fault> {
             FaultKind::NothingThere,
             format!("no {LIBRARY} beside {}", options.vsteer.display()),
         )
-        .way_out("cargo build -p vsteer-vit"));
+        .help("cargo build -p vsteer-vit"));
     }
     initramfs.program(&format!("usr/lib/vsteer/{LIBRARY}"), &library)?;
     initramfs.put("film.avi", 0o644, &film(&options.output)?);
@@ -61,6 +61,6 @@ fn film(folder: &Path) -> Result<Vec<u8>, Fault> {
 fn program(name: &str, package: &str) -> Result<PathBuf, Fault> {
     find_program(name).ok_or_else(|| {
         Fault::new(FaultKind::NothingThere, format!("no {name} here, which a film needs"))
-            .way_out(format!("apt-get install --no-install-recommends {package}"))
+            .help(format!("apt-get install --no-install-recommends {package}"))
     })
 }

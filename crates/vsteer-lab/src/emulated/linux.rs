@@ -42,7 +42,7 @@ pub fn put(
         let mut places = folders.iter().map(|folder| folder.join(name));
         let found = places.find(|file| file.is_file()).ok_or_else(|| {
             Fault::new(FaultKind::NothingThere, format!("QEMU's {name} is in none of its folders"))
-                .way_out("apt-get install --no-install-recommends qemu-system-x86 seabios")
+                .help("apt-get install --no-install-recommends qemu-system-x86 seabios")
         })?;
         initramfs.put(&format!("{FIRMWARE_FOLDER}/{name}"), 0o644, &read(&found)?);
     }

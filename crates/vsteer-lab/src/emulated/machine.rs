@@ -204,7 +204,7 @@ fn watched_boot(
     let emulator_says: Vec<&str> = emulator_says.lines().filter(|l| !l.contains("warning:")).collect();
     Err(Fault::new(FaultKind::Failed, what)
         .because(format!("its last lines: {} {}", last(&said), emulator_says.join("; ")))
-        .way_out(format!("the whole console is in {}", files.console.display())))
+        .help(format!("the whole console is in {}", files.console.display())))
 }
 
 /// N of `done, N bytes`.
@@ -259,7 +259,7 @@ fn watch(lines: &Receiver<String>, said: &mut Vec<String>, limit: Duration) -> R
             let what = format!("the emulated host was not done within {} s", limit.as_secs());
             return Err(Fault::new(FaultKind::Failed, what)
                 .because(format!("its last lines: {}", last(said)))
-                .way_out("allow more by --limit, or record fewer virtual seconds"));
+                .help("allow more by --limit, or record fewer virtual seconds"));
         }
     }
 }

@@ -109,7 +109,7 @@ pub fn run_on(kernel: FullKernel, job: &Job, options: &Options) -> Result<Ran, F
             format!("an initramfs of {mib} MiB does not fit twice into memory_mib = {}", job.memory_mib);
         return Err(Fault::new(FaultKind::BadInput, what)
             .because("the kernel unpacks it beside itself")
-            .way_out("raise the job's memory_mib, or install binutils, whose strip makes vsteer smaller"));
+            .help("raise the job's memory_mib, or install binutils, whose strip makes vsteer smaller"));
     }
     write_file(&files.initramfs, initramfs)?;
     let machine =
@@ -150,7 +150,7 @@ pub fn check_as_guest(text: &str, guest: &Path, file: &Path) -> Result<(), Fault
     let said = command::last_words(&checked);
     Err(Fault::new(FaultKind::BadInput, "what is emulated could not do this job")
         .because(said)
-        .way_out(format!("mend the job; {} is what vsteer-guest reads", file.display())))
+        .help(format!("mend the job; {} is what vsteer-guest reads", file.display())))
 }
 
 /// What a kernel must have to be this one.
@@ -168,7 +168,7 @@ pub fn clear(folder: &Path) -> Result<(), Fault> {
     if filled && !folder.join(machine::CONSOLE).is_file() {
         return Err(Fault::new(FaultKind::Usage, format!("{} holds something else", folder.display()))
             .because("it is not empty, and not the result of an earlier run, which would be replaced")
-            .way_out("name another folder by --output"));
+            .help("name another folder by --output"));
     }
     remove_folder(folder)?;
     make_folder(folder)?;

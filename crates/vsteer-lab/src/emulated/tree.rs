@@ -38,7 +38,7 @@ pub fn put(initramfs: &mut Initramfs) -> Result<(), Fault> {
 fn program(name: &str) -> Result<PathBuf, Fault> {
     find_program(name).ok_or_else(|| {
         Fault::new(FaultKind::NothingThere, format!("no {name} here, which the emulated host is to run"))
-            .way_out("apt-get install gcc make")
+            .help("apt-get install gcc make")
     })
 }
 

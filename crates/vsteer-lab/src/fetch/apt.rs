@@ -48,11 +48,11 @@ impl Apt {
     pub fn open(folder: &Path, stanzas: &[Stanza], wanted: Wanted, refresh: bool) -> Result<Apt, Fault> {
         if command::find_program("apt-get").is_none() {
             return Err(Fault::new(FaultKind::Unsupported, "fetching packages: there is no apt-get")
-                .way_out("the lab fetches a kernel by apt: run it on Debian or Ubuntu"));
+                .help("the lab fetches a kernel by apt: run it on Debian or Ubuntu"));
         }
         if stanzas.is_empty() {
             return Err(Fault::new(FaultKind::NothingThere, "no package source is switched on in /etc/apt")
-                .way_out("add your distribution's archive to /etc/apt/sources.list.d"));
+                .help("add your distribution's archive to /etc/apt/sources.list.d"));
         }
         let folder = folder.join(wanted.word());
         for part in ["state/lists/partial", "cache/archives/partial", "log", "etc/none.d"] {
@@ -168,7 +168,7 @@ impl Apt {
             let cause = f.cause.unwrap_or(f.what);
             Fault::new(f.kind, format!("downloading package {package}"))
                 .because(cause)
-                .way_out("check the network and the proxy in /etc/apt/apt.conf.d, then try again")
+                .help("check the network and the proxy in /etc/apt/apt.conf.d, then try again")
         })
     }
 
@@ -184,9 +184,7 @@ impl Apt {
         let kind = if self.complaint.is_some() { FaultKind::Failed } else { FaultKind::NothingThere };
         Fault::new(kind, format!("the package archive does not offer {package} ({})", self.wanted.word()))
             .because(cause)
-            .way_out(
-                "check the network and the entries in /etc/apt/sources.list(.d), or fetch with --refresh",
-            )
+            .help("check the network and the entries in /etc/apt/sources.list(.d), or fetch with --refresh")
     }
 }
 

@@ -225,7 +225,7 @@ fn none(reasons: &[String]) -> Fault {
     let because = if reasons.is_empty() { "none is offered".to_owned() } else { reasons.join("; ") };
     Fault::new(FaultKind::NothingThere, "no kernel that the archive offers can be the emulated host's")
         .because(because)
-        .way_out(
+        .help(
             "the lab reads Debian's archive as /etc/apt names it: run it on Debian, or fetch with --refresh",
         )
 }

@@ -76,7 +76,7 @@ pub fn cache_folder() -> Result<PathBuf, Fault> {
         .or_else(|| var("HOME").map(|h| h.join(".cache/vsteer")))
         .ok_or_else(|| {
             Fault::new(FaultKind::Usage, "there is no place for the cache: HOME is not set")
-                .way_out("set VSTEER_CACHE to a folder")
+                .help("set VSTEER_CACHE to a folder")
         })
 }
 
@@ -184,7 +184,7 @@ impl Fetcher {
             }
         }
         Err(Fault::new(FaultKind::NothingThere, format!("package {generic} leads to no kernel image"))
-            .way_out("name another kernel package with --kernel"))
+            .help("name another kernel package with --kernel"))
     }
 
     fn fetch(&mut self, name: &str, wanted: Wanted) -> Result<Package, Fault> {
@@ -259,7 +259,7 @@ fn check(package: &str, folder: &Path, offer: &apt::Offer) -> Result<FetchedFile
             format!("package {package}: {} is not what the index says", offer.file),
         )
         .because(format!("sha256 is {sha256}, the signed index says {expected}"))
-        .way_out("fetch again with --refresh; if it persists, the mirror or a proxy alters files")),
+        .help("fetch again with --refresh; if it persists, the mirror or a proxy alters files")),
         _ => Ok(FetchedFile { file: offer.file.clone(), uri: offer.uri.clone(), sha256 }),
     }
 }
@@ -279,8 +279,8 @@ fn unpack(package: &str, folder: &Path, files: &[FetchedFile], wanted: Wanted) -
     };
     command.arg("-x").arg(&main).arg(&tree);
     command::output(&mut command, UNPACK_LIMIT).map(drop).map_err(|f| {
-        let way_out = "dpkg-source is in the package dpkg-dev; also check the space left in the cache";
-        Fault { what: format!("unpacking package {package}: {}", f.what), ..f }.way_out(way_out)
+        let help = "dpkg-source is in the package dpkg-dev; also check the space left in the cache";
+        Fault { what: format!("unpacking package {package}: {}", f.what), ..f }.help(help)
     })
 }
 

@@ -127,7 +127,7 @@ pub fn libraries(program: &Path, folders: &[PathBuf]) -> Result<Vec<PathBuf>, Fa
     if found.is_empty() {
         return Err(Fault::new(FaultKind::BadInput, format!("{} needs no library", program.display()))
             .because("so it is not the vsteer that was built beside this program")
-            .way_out("name another with --vsteer"));
+            .help("name another with --vsteer"));
     }
     Ok(found)
 }

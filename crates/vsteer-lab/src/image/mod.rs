@@ -30,20 +30,19 @@ pub const KERNEL_COMMAND_LINE: &str =
 /// # Errors
 /// It is not there, or needs a dynamic linker.
 pub fn read_guest(program: &Path) -> Result<Vec<u8>, Fault> {
-    let way_out = format!("build it: {GUEST_BUILD}; or name it with --guest or VSTEER_GUEST");
-    let bytes = std::fs::read(program).map_err(|e| {
-        Fault::io(format!("reading the guest program {}", program.display()), &e).way_out(&way_out)
-    })?;
+    let help = format!("build it: {GUEST_BUILD}; or name it with --guest or VSTEER_GUEST");
+    let bytes = std::fs::read(program)
+        .map_err(|e| Fault::io(format!("reading the guest program {}", program.display()), &e).help(&help))?;
     match has_interpreter(&bytes) {
         Some(false) => Ok(bytes),
         Some(true) => {
             Err(Fault::new(FaultKind::BadInput, format!("{} is not statically linked", program.display()))
                 .because("the VM has no dynamic linker")
-                .way_out(way_out))
+                .help(help))
         }
         None => {
             Err(Fault::new(FaultKind::BadInput, format!("{} is not a 64-bit program", program.display()))
-                .way_out(way_out))
+                .help(help))
         }
     }
 }

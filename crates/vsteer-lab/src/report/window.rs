@@ -182,7 +182,7 @@ pub fn between(
             format!("VM \"{vm}\" was started anew within the window"),
         )
         .because("its counters went down")
-        .way_out("choose a window that begins after that"));
+        .help("choose a window that begins after that"));
     }
     let taken = taken_ns(run);
     let inside: Vec<(&GuestReport, u64)> = run.iter().map(|r| &r.report).zip(taken).collect();
@@ -194,7 +194,7 @@ pub fn between(
             format!("VM \"{vm}\" has not reported twice in the window"),
         )
         .because(format!("{} of its {} reports lie in it", inside.len(), reports.len()))
-        .way_out("choose a longer window (a guest that gets its CPU reports once a second)"));
+        .help("choose a longer window (a guest that gets its CPU reports once a second)"));
     };
     let malformed =
         || Fault::new(FaultKind::BadInput, format!("VM \"{vm}\" sent counters that make no sense"));

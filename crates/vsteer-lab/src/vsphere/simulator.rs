@@ -54,7 +54,7 @@ impl Program {
         }
         let go = command::find_program("go").ok_or_else(|| {
             Fault::new(FaultKind::NothingThere, "no go here, with which the simulator of vSphere is built")
-                .way_out("install Go 1.25 or later")
+                .help("install Go 1.25 or later")
         })?;
         std::fs::create_dir_all(&folder)
             .map_err(|e| Fault::io(format!("making {}", folder.display()), &e))?;

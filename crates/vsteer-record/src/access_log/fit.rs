@@ -48,7 +48,7 @@ pub fn checked_format(name: &str, text: &str, line: usize, lines: &[&[u8]]) -> R
         .chain(["json"])
         .filter(|named| *named != text && Format::parse(named).is_ok_and(|f| 2 * read(&f).len() > all))
         .collect();
-    let way_out = match fitting.as_slice() {
+    let help = match fitting.as_slice() {
         [] => "say the format as it stands in the server's configuration (LogFormat of Apache, log_format of nginx); it has to log how long \
                requests take (%D, $request_time)"
             .to_owned(),
@@ -59,7 +59,7 @@ pub fn checked_format(name: &str, text: &str, line: usize, lines: &[&[u8]]) -> R
         "{} of {all} lines are not of the format: {shown:?}, where {expected} was expected",
         all - requests.len()
     );
-    Err(Fault::new(FaultKind::BadInput, what).because(why).way_out(way_out))
+    Err(Fault::new(FaultKind::BadInput, what).because(why).help(help))
 }
 
 /// That the requests of the log `name` are of the time of a recording, `from_ns..to_ns` since 1970.
@@ -96,18 +96,14 @@ pub fn checked_clock(name: &str, requests: &[Request], (from_ns, to_ns): (u64, u
             .because(format!(
                 "{off}: its clock may be {hours} h {minutes} min off, as one in another time zone is"
             ))
-            .way_out(
-                "log the time with its zone (%t, $time_local, $time_iso8601), or set the server's zone",
-            ));
+            .help("log the time with its zone (%t, $time_local, $time_iso8601), or set the server's zone"));
     }
     if future {
         return Err(Fault::new(FaultKind::BadInput, what)
             .because(off)
-            .way_out("compare the clocks of the server and of this host; a JSON time's unit is told by its size: write ns, us, ms or s since 1970"));
+            .help("compare the clocks of the server and of this host; a JSON time's unit is told by its size: write ns, us, ms or s since 1970"));
     }
-    Err(Fault::new(FaultKind::NothingThere, what)
-        .because(off)
-        .way_out("give the log of the recording's time"))
+    Err(Fault::new(FaultKind::NothingThere, what).because(off).help("give the log of the recording's time"))
 }
 
 /// How exactly requests' times are said, as far as they show: the largest of 1 s, 1 ms, 1 us and 1 ns of which all ends (and all begins, where

@@ -82,7 +82,7 @@ fn fitting(name: &str, lines: &[&[u8]]) -> Result<Format, Fault> {
             lines.first().map_or(String::new(), |l| String::from_utf8_lossy(l).chars().take(120).collect());
         Fault::new(FaultKind::BadInput, format!("{name}: its format is not known"))
             .because(format!("its first line is {first:?}; tried {}", names.join(", ")))
-            .way_out("give --format as the server's LogFormat or log_format has it")
+            .help("give --format as the server's LogFormat or log_format has it")
     })
 }
 
@@ -111,7 +111,7 @@ pub fn read(file: &Path, named: Option<&str>) -> Result<(Vec<Answered>, usize), 
         let what = format!("{} holds no request", file.display());
         return Err(Fault::new(FaultKind::BadInput, what)
             .because(format!("{odd} lines are not of the format"))
-            .way_out("give --format as the server's LogFormat or log_format has it"));
+            .help("give --format as the server's LogFormat or log_format has it"));
     }
     Ok((all, odd))
 }

@@ -167,7 +167,7 @@ impl Beside {
                 FaultKind::BadInput,
                 format!("{of}{said} pCPUs are described, {pcpus} were counted"),
             )
-            .way_out("set sockets, cores_per_socket and threads_per_core (2 with hyper-threading)"));
+            .help("set sockets, cores_per_socket and threads_per_core (2 with hyper-threading)"));
         }
         let topology = machine(sockets, nodes, (cores / nodes).max(1), threads)?;
         let Some(gib) = self.memory_gib else { return Ok(Some(topology)) };

@@ -194,7 +194,7 @@ impl Columns {
         if plan.groups.is_empty() {
             return Err(Fault::new(FaultKind::NothingThere, format!("{file} tells of no VM"))
                 .because("no column is of a group with vCPUs")
-                .way_out("let esxtop write all fields: esxtop -b -a"));
+                .help("let esxtop write all fields: esxtop -b -a"));
         }
         if known.with_vcpus.is_empty() {
             let others = known.names.keys().filter(|gid| !is_vm(**gid)).count();

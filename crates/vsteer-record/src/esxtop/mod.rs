@@ -239,7 +239,7 @@ pub fn read_within(file: &Path, kept_bytes: usize) -> Result<Saved, Fault> {
 pub fn too_few(file: &Path, rows: u64, notes: &[String]) -> Fault {
     let what = format!("{} holds {rows} whole row(s) where two are needed", file.display());
     let fault = Fault::new(FaultKind::BadInput, what)
-        .way_out("let esxtop write more: esxtop -b -a -d 5 -n 12 > esxtop.csv");
+        .help("let esxtop write more: esxtop -b -a -d 5 -n 12 > esxtop.csv");
     match notes.last() {
         Some(note) => fault.because(note),
         None => fault.because("the first row only says when counting begins"),

@@ -140,7 +140,7 @@ impl Rows {
     fn refused(&self, why: &str) -> Fault {
         Fault::new(FaultKind::BadInput, format!("{} is no batch file of esxtop's", self.name))
             .because(format!("line {}, byte {}: {why}", self.line, self.byte))
-            .way_out("esxtop -b -a > FILE writes one")
+            .help("esxtop -b -a > FILE writes one")
     }
 
     /// The header's cells. It ends where a row begins, for names may hold lines' ends.

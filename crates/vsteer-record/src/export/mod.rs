@@ -29,7 +29,7 @@ fn failed(what: &str, path: &Path, e: &io::Error) -> Fault {
 fn must_be_new(path: &Path) -> Result<(), Fault> {
     if path.exists() {
         return Err(Fault::new(FaultKind::Usage, format!("{} exists already", path.display()))
-            .way_out("name another output: nothing is overwritten"));
+            .help("name another output: nothing is overwritten"));
     }
     Ok(())
 }

@@ -183,7 +183,7 @@ pub fn same_threads(config: &HostConfig, later: &HostConfig) -> Result<HostConfi
                 vm.name, t.role, t.tid.0
             );
             return Err(
-                Fault::new(FaultKind::BadInput, what).way_out("take two recordings of the same running VMs")
+                Fault::new(FaultKind::BadInput, what).help("take two recordings of the same running VMs")
             );
         }
     }

@@ -108,7 +108,7 @@ fn seen<'a>(config: &'a HostConfig, model: &'a HostModel) -> Result<Vec<Seen<'a>
         Some(s) => {
             let what =
                 format!("how many vCPUs VM {:?} has is not known: it cannot be simulated", s.model.name);
-            Err(Fault::new(FaultKind::Unsupported, what).way_out(format!(
+            Err(Fault::new(FaultKind::Unsupported, what).help(format!(
                 "say it in host.toml beside the file: [[vm]] name = {:?}, vcpus = N",
                 s.model.name
             )))

@@ -130,7 +130,7 @@ impl Demand {
                 match repeat_ns {
                     Some(ns) if *ns <= last_ns || *ns > LONGEST_NS => {
                         Err(Fault::new(FaultKind::BadInput, key(&format!("they repeat after {ns} ns")))
-                            .way_out(format!("give more than the last job's {last_ns} ns")))
+                            .help(format!("give more than the last job's {last_ns} ns")))
                     }
                     _ => Ok(()),
                 }
@@ -156,7 +156,7 @@ impl Demand {
                     | Demand::Display(_) => demand.check(whose),
                     _ => {
                         Err(Fault::new(FaultKind::BadInput, key("a guest tick for a demand without sleeps"))
-                            .way_out("it rounds sleep_compute, on_off, recorded and display"))
+                            .help("it rounds sleep_compute, on_off, recorded and display"))
                     }
                 }
             }

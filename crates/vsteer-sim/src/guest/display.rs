@@ -37,7 +37,7 @@ impl DisplaySpec {
         positive(&format!("{whose}: period"), self.period_ns)?;
         if self.reset_ns.is_some_and(|ns| ns > LONGEST_NS) {
             return Err(Fault::new(FaultKind::BadInput, format!("{whose}: reset is over ten years"))
-                .way_out("leave it out for none"));
+                .help("leave it out for none"));
         }
         self.device.map_or(Ok(()), |t| t.check(&format!("{whose}: device")))?;
         self.work.check(&format!("{whose}: work"))

@@ -67,7 +67,7 @@ impl ServedSpec {
         self.after.check(&key("after"))?;
         if !(1..=BACKLOG_MAX).contains(&self.backlog) {
             return Err(Fault::new(FaultKind::BadInput, format!("{whose}: backlog is {}", self.backlog))
-                .way_out(format!("from 1 to {BACKLOG_MAX}")));
+                .help(format!("from 1 to {BACKLOG_MAX}")));
         }
         Ok(())
     }

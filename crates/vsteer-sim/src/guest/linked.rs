@@ -43,8 +43,8 @@ pub(crate) struct Links {
     pub(crate) pokes: Vec<Poke>,
 }
 
-fn bad(what: impl Into<String>, way_out: impl Into<String>) -> Fault {
-    Fault::new(FaultKind::BadInput, what).way_out(way_out)
+fn bad(what: impl Into<String>, help: impl Into<String>) -> Fault {
+    Fault::new(FaultKind::BadInput, what).help(help)
 }
 
 /// A VM as links see it.

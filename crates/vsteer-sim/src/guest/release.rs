@@ -26,6 +26,6 @@ impl Release {
             return Ok(());
         }
         Err(Fault::new(FaultKind::BadInput, key("recorded jobs are out of order"))
-            .way_out("give them in order of time"))
+            .help("give them in order of time"))
     }
 }

@@ -87,7 +87,7 @@ impl LoopSpec {
                 return Ok(());
             }
             Err(Fault::new(FaultKind::BadInput, format!("{whose}: {k} is {n}"))
-                .way_out(format!("from 1 to {most}")))
+                .help(format!("from 1 to {most}")))
         };
         range("iterations", self.iterations, ITERATIONS_MAX)?;
         range("chunk", self.chunk.unwrap_or(1), ITERATIONS_MAX)?;
@@ -97,7 +97,7 @@ impl LoopSpec {
         let most_ns = self.work.mean_ns() * self.iterations as f64;
         if most_ns > LONGEST_NS as f64 {
             return Err(Fault::new(FaultKind::BadInput, format!("{whose}: a region of {most_ns:e} ns"))
-                .way_out("ten years at most"));
+                .help("ten years at most"));
         }
         self.wait.check(&key("wait"))?;
         self.serial.map_or(Ok(()), |t| t.check(&key("serial")))?;

@@ -36,7 +36,7 @@ impl Times {
                 FaultKind::BadInput,
                 format!("{key}: the range {low}..={high} ns is empty"),
             )
-            .way_out("give the smaller bound first"));
+            .help("give the smaller bound first"));
         }
         positive(key, low)?;
         positive(key, high)
@@ -48,7 +48,7 @@ pub(super) fn positive(key: &str, ns: u64) -> Result<(), Fault> {
         return Ok(());
     }
     Err(Fault::new(FaultKind::BadInput, format!("{key} is {ns} ns"))
-        .way_out(format!("give a time from 1 to {LONGEST_NS} ns")))
+        .help(format!("give a time from 1 to {LONGEST_NS} ns")))
 }
 
 /// [`Times`] in 16 bytes: two of them and a generator fit into a cache line.

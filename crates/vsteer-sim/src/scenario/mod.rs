@@ -339,8 +339,8 @@ pub struct Refusal {
     pub fault: Fault,
 }
 
-fn refuse(key: impl Into<String>, what: impl Into<String>, way_out: impl Into<String>) -> Refusal {
-    Refusal { key: key.into(), fault: Fault::new(FaultKind::BadInput, what).way_out(way_out) }
+fn refuse(key: impl Into<String>, what: impl Into<String>, help: impl Into<String>) -> Refusal {
+    Refusal { key: key.into(), fault: Fault::new(FaultKind::BadInput, what).help(help) }
 }
 
 /// What the simulator runs.
@@ -512,8 +512,8 @@ fn check_vm(form: &VmForm, about: &About, key: &dyn Fn(&str) -> String) -> Resul
     check_weight(&key("weight"), form.weight, about)?;
     if let Some(pct) = form.cap_pct {
         if !about.caps {
-            let way_out = "leave it out, or take a scheduler that has them";
-            return Err(refuse(key("cap_pct"), format!("{} knows no caps", about.name), way_out));
+            let help = "leave it out, or take a scheduler that has them";
+            return Err(refuse(key("cap_pct"), format!("{} knows no caps", about.name), help));
         }
         if pct == 0 {
             return Err(refuse(key("cap_pct"), "a cap of 0", "give 1 or more, of 100 per pCPU"));
@@ -586,12 +586,12 @@ fn once<'a>(key: &str, name: &str, mut before: impl Iterator<Item = &'a str>) ->
 fn named<'a>(key: &str, name: &str, known: impl Iterator<Item = &'a str>) -> Result<usize, Refusal> {
     let known: Vec<&str> = known.collect();
     known.iter().position(|k| *k == name).ok_or_else(|| {
-        let way_out = if known.is_empty() {
+        let help = if known.is_empty() {
             "there is none before this place".to_owned()
         } else {
             format!("there are: {}", known.join(", "))
         };
-        refuse(key, format!("{name:?} is not known"), way_out)
+        refuse(key, format!("{name:?} is not known"), help)
     })
 }
 
@@ -599,13 +599,12 @@ fn check_weight(key: &str, weight: Option<u32>, about: &About) -> Result<(), Ref
     let Some(weight) = weight else { return Ok(()) };
     let (least, most) = about.weights;
     if about.default_weight == 0 {
-        let way_out = "leave it out, or take a scheduler that has them";
-        return Err(refuse(key, format!("{} knows no weights", about.name), way_out));
+        let help = "leave it out, or take a scheduler that has them";
+        return Err(refuse(key, format!("{} knows no weights", about.name), help));
     }
     if !(least..=most).contains(&weight) {
-        let way_out =
-            format!("{} takes {least} to {most}; its default is {}", about.name, about.default_weight);
-        return Err(refuse(key, format!("a weight of {weight}"), way_out));
+        let help = format!("{} takes {least} to {most}; its default is {}", about.name, about.default_weight);
+        return Err(refuse(key, format!("a weight of {weight}"), help));
     }
     Ok(())
 }
@@ -613,8 +612,8 @@ fn check_weight(key: &str, weight: Option<u32>, about: &About) -> Result<(), Ref
 fn quota(key: &str, form: Option<QuotaForm>, about: &About) -> Result<Option<Quota>, Refusal> {
     let Some(form) = form else { return Ok(None) };
     if !about.quotas {
-        let way_out = "leave it out, or take a scheduler that has them";
-        return Err(refuse(key, format!("{} knows no quotas", about.name), way_out));
+        let help = "leave it out, or take a scheduler that has them";
+        return Err(refuse(key, format!("{} knows no quotas", about.name), help));
     }
     let us = |k: &str, t: Span| {
         if t.ns().is_multiple_of(1000) {

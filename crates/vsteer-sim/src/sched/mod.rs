@@ -134,6 +134,6 @@ pub fn find(name: &str) -> Result<&'static Entry, Fault> {
     POLICIES.iter().find(|e| e.about.name == name).ok_or_else(|| {
         let known: Vec<&str> = POLICIES.iter().map(|e| e.about.name).collect();
         Fault::new(FaultKind::BadInput, format!("unknown scheduler `{name}`"))
-            .way_out(format!("there are: {}", known.join(", ")))
+            .help(format!("there are: {}", known.join(", ")))
     })
 }

@@ -111,8 +111,8 @@ pub struct Host {
     pub costs: Costs,
 }
 
-fn bad(what: impl Into<String>, way_out: impl Into<String>) -> Fault {
-    Fault::new(FaultKind::BadInput, what).way_out(way_out)
+fn bad(what: impl Into<String>, help: impl Into<String>) -> Fault {
+    Fault::new(FaultKind::BadInput, what).help(help)
 }
 
 /// Gives every pCPU the number of the part it lies in; pCPUs in none get a part each.

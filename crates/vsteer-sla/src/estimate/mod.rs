@@ -174,7 +174,7 @@ pub fn find(name: &str) -> Result<Estimator, Fault> {
     ALL.into_iter().find(|e| e.name == name).ok_or_else(|| {
         let known: Vec<&str> = ALL.iter().map(|e| e.name).collect();
         Fault::new(FaultKind::BadInput, format!("unknown estimator {name:?}"))
-            .way_out(format!("there are: {}", known.join(", ")))
+            .help(format!("there are: {}", known.join(", ")))
     })
 }
 

@@ -62,7 +62,7 @@ pub fn open(connect: Option<&str>) -> Result<(Box<dyn Actuate>, HostConfig), Fau
             FaultKind::Unsupported,
             format!("the host at {} cannot be steered", connect.unwrap_or("/")),
         )
-        .way_out("vsteer plan and vsteer apply work there")
+        .help("vsteer plan and vsteer apply work there")
     })?;
     Ok((opened.actuator, now))
 }
@@ -153,7 +153,7 @@ fn could_not(plan: &Plan, p: &Preview, kind: FaultKind) -> Fault {
     let found = p.found.as_deref().unwrap_or_default();
     Fault::new(kind, format!("plan {} could not be applied; nothing was changed", plan.id))
         .because(format!("{}: {}: found: {found}", p.step.whose(), p.step.change))
-        .way_out("make a new plan of what is there now: vsteer plan -o plan.json")
+        .help("make a new plan of what is there now: vsteer plan -o plan.json")
 }
 
 /// The watchdog's own command: `__watchdog JOURNAL DEADLINE`.

@@ -113,7 +113,7 @@ fn cut(
             format!("{}: its clock was set back meanwhile", folder.display()),
         )
         .because("no moment of a log is one of the recording then")
-        .way_out("record anew; `vsteer diagnose --at` finds parts of this one"));
+        .help("record anew; `vsteer diagnose --at` finds parts of this one"));
     }
     let step = every.map_or(end - begin, |d| d.as_nanos() as u64).max(1);
     for (log, asked) in logs.iter().zip(asked) {
@@ -143,7 +143,7 @@ fn cut(
         let what = format!("{} is shorter than one interval", folder.display());
         return Err(Fault::new(FaultKind::BadInput, what)
             .because(format!("it is {:.0} s long", (end - begin) as f64 / 1e9))
-            .way_out("give a shorter --interval"));
+            .help("give a shorter --interval"));
     }
     Ok(parts)
 }

@@ -236,7 +236,7 @@ fn carry(experiment: &Experiment, mut log: Log, json: bool) -> Result<(), Fault>
         Ended::Interrupted(lines) => {
             lines.iter().for_each(|line| eprintln!("vsteer: {line}"));
             Err(Fault::new(FaultKind::Interrupted, format!("experiment {}: interrupted", experiment.name))
-                .way_out(format!("go on: vsteer experiment resume {folder} --yes")))
+                .help(format!("go on: vsteer experiment resume {folder} --yes")))
         }
     }
 }

@@ -100,7 +100,7 @@ fn recorded(a: &Args, interrupt: &Interrupt) -> Result<(Host, Option<Known>), Fa
             let known = || replay.setup.vms.iter().map(|vm| vm.name.as_str()).collect::<Vec<_>>().join(", ");
             replay.setup.vms.iter().find(|vm| vm.name == a.kind).cloned().ok_or_else(|| {
                 Fault::new(FaultKind::BadInput, format!("{}: no VM {:?}", folder.display(), a.kind))
-                    .way_out(format!("there are: {}; or give a scenario file whose VM it is", known()))
+                    .help(format!("there are: {}; or give a scenario file whose VM it is", known()))
             })?
         }
     };
@@ -122,13 +122,13 @@ fn shape(a: &Args, host: &Replay) -> Result<VmSetup, Fault> {
             FaultKind::BadInput,
             format!("{}: a VM under {its:?} for a host under {own:?}", path.display()),
         )
-        .way_out(format!("set policy = {own:?} in the scenario")));
+        .help(format!("set policy = {own:?} in the scenario")));
     }
     with_more(&scenario, &a.kind, 1, None).map_err(|r| r.fault)?;
     let n = scenario.vms.iter().take_while(|vm| vm.name != a.kind).map(|vm| vm.count as usize).sum::<usize>();
     let mut vm = case.setup.vms.into_iter().nth(n).ok_or_else(|| {
         Fault::new(FaultKind::BadInput, format!("{}: count of {:?} is 0", path.display(), a.kind))
-            .way_out("give it at least one")
+            .help("give it at least one")
     })?;
     // Groups and pools are the scenario's.
     (vm.group, vm.pool, vm.name) = (None, 0, a.kind.clone());
@@ -299,7 +299,7 @@ fn breaks(
             FaultKind::BadInput,
             format!("{level}: no VM of the recording has that figure"),
         )
-        .way_out("a recording tells when vCPUs ran and waited: ready, wake_p99, ready_p99, lag"));
+        .help("a recording tells when vCPUs ran and waited: ready, wake_p99, ready_p99, lag"));
     }
     match ran.ended {
         Ended::Whole => Ok(broken(&case.setup, &ran, &a.level)),

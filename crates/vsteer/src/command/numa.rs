@@ -125,7 +125,7 @@ fn version(a: &Numa) -> Result<Option<Version>, Fault> {
     let parsed = a.esxi.as_deref().and_then(Version::parse);
     match (&a.esxi, parsed) {
         (Some(said), None) => Err(Fault::new(FaultKind::Usage, format!("--esxi {said:?} is no version"))
-            .way_out("such as 7.0.2 or 8.0")),
+            .help("such as 7.0.2 or 8.0")),
         _ => Ok(parsed),
     }
 }

@@ -35,5 +35,5 @@ pub fn run(words: &[String], json: bool) -> Result<ExitCode, Fault> {
         format!("no command {name:?}, and no program vsteer-{program} to run for it"),
     )
     .because(error)
-    .way_out("vsteer --help lists the commands"))
+    .help("vsteer --help lists the commands"))
 }

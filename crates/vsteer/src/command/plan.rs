@@ -28,7 +28,7 @@ use vsteer_sim::forecast::recorded::{GIVEN_BACK, ReplayForecaster};
 pub fn run(a: &PlanArgs, json: bool) -> Result<(), Fault> {
     if json && a.format == PlanFormat::Powercli {
         return Err(Fault::new(FaultKind::Usage, "a plan is printed as JSON or as a script, not both")
-            .way_out("leave out --json or --format powercli"));
+            .help("leave out --json or --format powercli"));
     }
     let plan = match look(a)? {
         Seen::Replayable(recorded) => by_replay(a, &recorded)?,
@@ -88,9 +88,8 @@ enum Seen {
 }
 
 fn look(a: &PlanArgs) -> Result<Seen, Fault> {
-    let refused = |what: &str, way_out: &str| {
-        Err(Fault::new(FaultKind::Usage, format!("--by replay: {what}")).way_out(way_out))
-    };
+    let refused =
+        |what: &str, help: &str| Err(Fault::new(FaultKind::Usage, format!("--by replay: {what}")).help(help));
     let asked = a.by == Method::Replay;
     match (&a.window.recording, &a.window.at) {
         (None, _) if asked => {
@@ -130,8 +129,7 @@ pub fn proposed_by_cosched(stretch: &Stretch, model: &HostModel) -> Option<Plan>
 fn by_cosched_is_meant(a: &PlanArgs, config: &HostConfig) -> Result<bool, Fault> {
     match (a.by, config.co_schedules()) {
         (Method::Cosched, false) => {
-            Err(Fault::new(FaultKind::Usage, "--by cosched is for VMs of vSphere's")
-                .way_out("leave out --by"))
+            Err(Fault::new(FaultKind::Usage, "--by cosched is for VMs of vSphere's").help("leave out --by"))
         }
         (Method::Cosched, true) => Ok(true),
         (Method::Auto, co_schedules) => Ok(co_schedules),

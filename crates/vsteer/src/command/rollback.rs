@@ -48,7 +48,7 @@ fn take_back(path: &Path, a: &Rollback) -> Result<Receipt, Fault> {
     if let (Some(newest), Some((plan, _))) = (later.first(), journal.plan()) {
         let fault = Fault::new(FaultKind::Changed, format!("plan {} is not taken back", plan.id))
             .because(format!("what it set was set since by plan {}", later.join(", plan ")));
-        return Err(fault.way_out(format!("first the newer: vsteer rollback {newest}")));
+        return Err(fault.help(format!("first the newer: vsteer rollback {newest}")));
     }
     let connect = a.connect.clone().or_else(|| journal.plan().and_then(|(_, c)| c.map(str::to_owned)));
     let plan = journal.plan().map(|(plan, _)| plan);

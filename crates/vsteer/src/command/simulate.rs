@@ -110,7 +110,7 @@ fn combinations(a: &Simulate) -> Result<Vec<Vec<Setting>>, Fault> {
     let points: usize = a.sweep.iter().fold(1, |n, s| n.saturating_mul(s.values.len()));
     if points > POINTS_MAX {
         return Err(Fault::new(FaultKind::Usage, format!("{points} combinations"))
-            .way_out(format!("at most {POINTS_MAX}: give fewer values")));
+            .help(format!("at most {POINTS_MAX}: give fewer values")));
     }
     Ok(a.sweep.iter().fold(vec![Vec::new()], |before, sweep| {
         let with = |set: &Vec<Setting>, text: &String| {

@@ -25,7 +25,7 @@ pub fn run(a: &Steer, json: bool) -> Result<(), Fault> {
             sla.period.as_secs_f64()
         );
         return Err(
-            Fault::new(FaultKind::Usage, what).way_out("longer, or a shorter `period` in the file of levels")
+            Fault::new(FaultKind::Usage, what).help("longer, or a shorter `period` in the file of levels")
         );
     }
     let estimator = estimate::find(&a.by)?;

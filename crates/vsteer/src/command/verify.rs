@@ -32,7 +32,7 @@ pub fn run(a: &Verify, json: bool) -> Result<(), Fault> {
     if let Some(why) = verdict.unfounded() {
         return Err(Fault::new(FaultKind::NothingThere, "nothing was compared: there is no verdict")
             .because(why)
-            .way_out("record the same VMs before and after, each for five intervals at least"));
+            .help("record the same VMs before and after, each for five intervals at least"));
     }
     if json {
         crate::text::print_json(&serde_json::json!({

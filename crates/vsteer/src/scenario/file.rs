@@ -31,7 +31,7 @@ impl File {
         let text = std::fs::read_to_string(path).map_err(|e| match e.kind() {
             std::io::ErrorKind::NotFound => {
                 Fault::new(FaultKind::NothingThere, format!("there is no scenario {}", path.display()))
-                    .way_out("the folder scenarios/ has examples")
+                    .help("the folder scenarios/ has examples")
             }
             _ => Fault::io(format!("reading the scenario {}", path.display()), &e),
         })?;

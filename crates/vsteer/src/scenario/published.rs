@@ -99,7 +99,7 @@ pub fn run(name: &str, seeds: u16, markdown: bool, json: bool) -> Result<(), Fau
     if wanted.is_empty() {
         let known: Vec<&str> = FOLDERS.iter().map(|f| f.0).collect();
         return Err(Fault::new(FaultKind::Usage, format!("there is no published experiment {name:?}"))
-            .way_out(format!("there are: {}", known.join(", "))));
+            .help(format!("there are: {}", known.join(", "))));
     }
     let interrupt = Interrupt::listen();
     let read: Vec<(Paper, Vec<Case>)> = wanted.into_iter().map(read).collect::<Result<_, _>>()?;

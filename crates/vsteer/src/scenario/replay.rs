@@ -271,13 +271,13 @@ fn say(folder: &Path, recorded: &Recorded, compared: &Compared<'_>, notes: &[Str
 fn number(setting: &Setting) -> Result<u64, Fault> {
     setting.text.parse().map_err(|_| {
         Fault::new(FaultKind::Usage, format!("{}={}: not a whole number", setting.key, setting.text))
-            .way_out("with --from, parameters of the scheduler are set: `vsteer simulate --list` has them")
+            .help("with --from, parameters of the scheduler are set: `vsteer simulate --list` has them")
     })
 }
 
 fn without_switches(folder: &Path) -> Fault {
     Fault::new(FaultKind::NothingThere, format!("{} has no context switches", folder.display()))
-        .way_out("record with --events")
+        .help("record with --events")
 }
 
 /// Is there what demands of these threads are made of?
@@ -289,7 +289,7 @@ fn enough(folder: &Path, switches: &[Switch], threads: &[Tid]) -> Result<(), Fau
     let sleeps = switches.iter().any(|s| s.is_switch() && s.prev_state != 0 && threads.contains(&s.prev));
     if sleeps && !switches.iter().any(|s| s.woken().is_some()) {
         return Err(Fault::new(FaultKind::NothingThere, format!("{} has no wake-ups", folder.display()))
-            .way_out("record with --events, by a vsteer that records them"));
+            .help("record with --events, by a vsteer that records them"));
     }
     Ok(())
 }

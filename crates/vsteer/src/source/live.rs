@@ -63,7 +63,7 @@ pub fn need_vms(config: &HostConfig, source: &Source) -> Result<(), Fault> {
     }
     let of = source.connect.as_ref().map_or("this host".to_owned(), |uri| format!("{uri:?}"));
     Err(Fault::new(FaultKind::NothingThere, format!("no VM is running on {of}"))
-        .way_out("start one, name another libvirt with --connect URI, or try `vsteer lab up contention`"))
+        .help("start one, name another libvirt with --connect URI, or try `vsteer lab up contention`"))
 }
 
 /// Observes the live host for `length`, sampling every `interval`; shows progress on a terminal.

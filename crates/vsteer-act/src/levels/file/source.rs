@@ -28,8 +28,8 @@ pub enum Source {
 impl Source {
     /// The one that `vm` gives.
     pub(super) fn of(vm: &Vm) -> Result<Source, Fault> {
-        let bad = |why: &str, way_out: &str| {
-            Fault::new(FaultKind::BadInput, format!("VM {:?}", vm.name)).because(why).way_out(way_out)
+        let bad = |why: &str, help: &str| {
+            Fault::new(FaultKind::BadInput, format!("VM {:?}", vm.name)).because(why).help(help)
         };
         let named = |f: Fault| Fault { what: format!("VM {:?}: {}", vm.name, f.what), ..f };
         match (&vm.log, &vm.metrics) {

@@ -4,7 +4,7 @@
 //! ([`super::setting`]).
 
 use super::fault;
-use super::help::{NOBODY, QM, TRANSIENT, UNCONNECTED, way_out};
+use super::help::{NOBODY, QM, TRANSIENT, UNCONNECTED, help_for};
 use super::setting::{self, Able, Asked};
 use crate::kvm::inventory::Inventory;
 use vsteer_core::nouns::{Manager, VmConfig};
@@ -70,6 +70,6 @@ pub(super) fn check(
     let asked = Asked { vm, seen, of_libvirt: matches!(vm.manager, Manager::Libvirt(_)) };
     able(&asked, &step.change, where_to).map_err(|why| {
         let refused = fault(FaultKind::Unsupported, step).because(why);
-        Fault { way_out: way_out(vm, &step.change, why), ..refused }
+        Fault { help: help_for(vm, &step.change, why), ..refused }
     })
 }

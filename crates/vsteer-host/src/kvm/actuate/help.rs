@@ -10,11 +10,11 @@ pub(super) const BUDGET_LASTS: &str =
     "a cgroup's real-time budget lasts as long as the cgroup, until the VM stops";
 pub(super) const TRANSIENT: &str = "the VM is transient: libvirt keeps no definition of it";
 pub(super) const NOBODY: &str = "nobody keeps a definition of a bare QEMU: change how it is started";
-pub(super) const QM: &str = "Proxmox keeps the definition: run qm set (see the way out)";
+pub(super) const QM: &str = "Proxmox keeps the definition: run qm set (see help)";
 pub(super) const UNCONNECTED: &str = "it belongs to a libvirt that is not connected";
 
 /// What the user can do where a change is refused for this reason.
-pub(super) fn way_out(vm: &VmConfig, change: &Change, why: &str) -> Option<String> {
+pub(super) fn help_for(vm: &VmConfig, change: &Change, why: &str) -> Option<String> {
     match &vm.manager {
         Manager::Proxmox(id) => proxmox_command(*id, change).map(|c| format!("run: {c} (untried)")),
         _ if why == UNCONNECTED => Some("name its connection with --connect URI".into()),
@@ -32,12 +32,12 @@ pub(super) fn way_out(vm: &VmConfig, change: &Change, why: &str) -> Option<Strin
 /// The fault of a VM whose definition is not libvirt's.
 pub(super) fn no_definition(vm: &VmConfig, step: &Step) -> Fault {
     let why = if let Manager::Proxmox(_) = vm.manager { QM } else { NOBODY };
-    Fault { way_out: way_out(vm, &step.change, why), ..fault(FaultKind::Unsupported, step).because(why) }
+    Fault { help: help_for(vm, &step.change, why), ..fault(FaultKind::Unsupported, step).because(why) }
 }
 
 /// The fault of a VM whose libvirt is not connected.
 pub(super) fn not_connected(step: &Step) -> Fault {
-    fault(FaultKind::Unsupported, step).because(UNCONNECTED).way_out("name its connection with --connect URI")
+    fault(FaultKind::Unsupported, step).because(UNCONNECTED).help("name its connection with --connect URI")
 }
 
 /// The command by which a person makes this change in Proxmox's definition; `None` where `qm set` has no word for it.

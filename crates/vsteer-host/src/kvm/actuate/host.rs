@@ -72,7 +72,7 @@ pub(super) fn current(host: &KvmHost, step: &Step) -> Option<Result<Change, Faul
         }
         Err(Fault::new(FaultKind::NothingThere, format!("VM {:?} runs neither here nor there", step.vm_name))
             .because(format!("neither {} nor {} lists it", of.from, of.to))
-            .way_out("see where it runs: virsh -c URI list"))
+            .help("see where it runs: virsh -c URI list"))
     };
     Some(found())
 }
@@ -140,7 +140,7 @@ fn described(client: &mut Client, vm: &VmId) -> Result<String, Fault> {
     let answer = client.ask(json!({ "op": "migratable", "uuid": vm.0 }))?;
     answer.get("xml").and_then(Value::as_str).map(str::to_owned).ok_or_else(|| {
         Fault::new(FaultKind::BadInput, "libvirt described a VM by nothing")
-            .way_out("install vsteer and vsteer-libvirt of the same release")
+            .help("install vsteer and vsteer-libvirt of the same release")
     })
 }
 
@@ -163,8 +163,8 @@ fn send(
     let request =
         json!({ "op": "migrate", "uuid": vm.0, "to": to, "xml": xml, "persist_xml": defined, "uri": uri });
     client.ask(request).map(|_| ()).map_err(|f| {
-        let way_out = "it goes on where it was; see what virsh migrate --live says of it".to_owned();
-        let way_out = f.way_out.unwrap_or(way_out);
-        fault(FaultKind::NotApplied, step).because(f.cause.unwrap_or(f.what)).way_out(way_out)
+        let help = "it goes on where it was; see what virsh migrate --live says of it".to_owned();
+        let help = f.help.unwrap_or(help);
+        fault(FaultKind::NotApplied, step).because(f.cause.unwrap_or(f.what)).help(help)
     })
 }

@@ -34,15 +34,15 @@ pub(super) fn ask(
 /// libvirt's refusal, in the words of the step.
 pub(super) fn refused_by_libvirt(f: Fault, step: &Step) -> Fault {
     let cause = f.cause.as_deref().unwrap_or_default();
-    let way_out = if cause.contains("cpu.cfs_quota_us") || cause.contains("cpu.max") {
+    let help = if cause.contains("cpu.cfs_quota_us") || cause.contains("cpu.max") {
         Some("at least 1 ms, and a limit of the whole VM not below that of each of its vCPUs".into())
     } else if cause.contains("cpuset.cpus") {
         Some("choose pCPUs that are online and in the cpuset.cpus of the VM's parent cgroup".into())
     } else {
-        f.way_out.clone()
+        f.help.clone()
     };
     let kind = if f.kind == FaultKind::Failed { FaultKind::NotApplied } else { f.kind };
-    Fault { kind, what: format!("VM {:?}: {}: {}", step.vm_name, step.change, f.what), way_out, ..f }
+    Fault { kind, what: format!("VM {:?}: {}: {}", step.vm_name, step.change, f.what), help, ..f }
 }
 
 pub(super) fn set_sched(
@@ -120,8 +120,8 @@ fn write_file(step: &Step, path: &str, text: &str) -> Result<(), Fault> {
         .open(path)
         .and_then(|mut file| std::io::Write::write_all(&mut file, text.as_bytes()));
     written.map_err(|e| {
-        let refused = |kind, cause: String, way_out: &str| {
-            fault(kind, step).because(format!("writing {text} to {path}: {cause}")).way_out(way_out)
+        let refused = |kind, cause: String, help: &str| {
+            fault(kind, step).because(format!("writing {text} to {path}: {cause}")).help(help)
         };
         let budget = path.ends_with("cpu.rt_runtime_us");
         match e.raw_os_error().map(Errno::from_raw_os_error) {
@@ -155,11 +155,11 @@ pub(super) fn not_moved(step: &Step, tid: Tid, errno: Errno) -> Fault {
     match errno {
         Errno::SRCH => changed(step, "its thread has ended"),
         Errno::PERM => {
-            fault(FaultKind::NoPrivilege, step).because(errno).way_out("run as root, or with CAP_SYS_NICE")
+            fault(FaultKind::NoPrivilege, step).because(errno).help("run as root, or with CAP_SYS_NICE")
         }
         _ => fault(FaultKind::NotApplied, step)
             .because(format!("thread {}: {errno}", tid.0))
-            .way_out("see that the pCPUs are online, below number 1024, and in the cpuset of its cgroup"),
+            .help("see that the pCPUs are online, below number 1024, and in the cpuset of its cgroup"),
     }
 }
 

@@ -57,5 +57,5 @@ pub fn boot(what: &str, options: &Options, job: impl Fn(u32) -> Result<Job, Faul
     }
     Err(Fault::new(FaultKind::Failed, format!("{what}: the guest fell over {TRIES} times"))
         .because("QEMU's emulation of SVM delivers interrupts twice now and then")
-        .way_out(format!("look into {}", options.output.join(CONSOLE).display())))
+        .help(format!("look into {}", options.output.join(CONSOLE).display())))
 }

@@ -65,7 +65,7 @@ impl Rt {
                         FaultKind::BadInput,
                         format!("VM {whose:?}, vCPU {}: class {class}", v.index),
                     )
-                    .way_out("fair and real-time classes are simulated"));
+                    .help("fair and real-time classes are simulated"));
                 }
                 _ => (0, false),
             };
@@ -75,7 +75,7 @@ impl Rt {
                     FaultKind::BadInput,
                     format!("VM {whose:?}, vCPU {}: real-time priority {priority}", v.index),
                 )
-                .way_out("from 1 to 99"));
+                .help("from 1 to 99"));
             }
             let movable = v.affinity.len() > 1;
             let priority = if v.pool == pool { priority } else { 0 };

@@ -69,8 +69,9 @@ fn keep(a: &RealtimeRun, json: bool) -> Result<(), Fault> {
     let interrupt = Interrupt::listen();
     let (means, why_not_better) = means(a)?;
     if means == Means::Priority && a.costs {
-        return Err(Fault::new(FaultKind::Usage, "--costs: without a policy no callbacks run")
-            .way_out("leave it out"));
+        return Err(
+            Fault::new(FaultKind::Usage, "--costs: without a policy no callbacks run").help("leave it out")
+        );
     }
     let collector = match means {
         Means::Policy(_) => CollectorChoice::Schedstat,
@@ -84,7 +85,7 @@ fn keep(a: &RealtimeRun, json: bool) -> Result<(), Fault> {
             "real-time guests on a host whose VMs this kernel does not schedule",
         )
         .because("vsteer realtime uses Linux's scheduler")
-        .way_out("give the VM more weight (vsteer plan --set VM:weight=...)"));
+        .help("give the VM more weight (vsteer plan --set VM:weight=...)"));
     }
     let config = host.config()?;
     // A service may begin before its VMs do.

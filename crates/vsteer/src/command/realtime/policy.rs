@@ -169,5 +169,5 @@ fn meant_settings(a: &RealtimeRun, root: &Root, config: &HostConfig) -> Settings
 fn fault(ended: Ended) -> Fault {
     Fault::new(FaultKind::Failed, "the kernel ended the real-time policy")
         .because(ended.why)
-        .way_out("its own scheduler has taken over; please report this")
+        .help("its own scheduler has taken over; please report this")
 }

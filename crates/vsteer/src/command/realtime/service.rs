@@ -48,7 +48,7 @@ impl Desk {
         if let Ok((_, pid)) = connect() {
             return Err(Fault::new(FaultKind::Changed, "VMs are kept first already")
                 .because(format!("by process {}", pid.as_raw_nonzero()))
-                .way_out("see who: vsteer realtime status; end it: vsteer realtime disable"));
+                .help("see who: vsteer realtime status; end it: vsteer realtime disable"));
         }
         // Left behind by one that was killed.
         let _ = std::fs::remove_file(&path);
@@ -93,7 +93,7 @@ fn ask() -> Result<(Value, Pid), Fault> {
     let what = || Fault::new(FaultKind::NothingThere, "no VM is kept first: the service does not run");
     let (mut stream, pid) = connect().map_err(|e| match e.kind() {
         ErrorKind::NotFound | ErrorKind::ConnectionRefused => {
-            let fault = what().way_out("begin with: vsteer realtime enable --vm NAME --yes");
+            let fault = what().help("begin with: vsteer realtime enable --vm NAME --yes");
             // Why the last one ended, where it ended by itself.
             let said = said_since(0).unwrap_or_default();
             let last: Vec<&str> =
@@ -104,9 +104,9 @@ fn ask() -> Result<(Value, Pid), Fault> {
                 fault.because(format!("the last one said: {}", last.join("; ")))
             }
         }
-        ErrorKind::PermissionDenied => Fault::new(FaultKind::NoPrivilege, "asking the service")
-            .because(e)
-            .way_out("run as who started it"),
+        ErrorKind::PermissionDenied => {
+            Fault::new(FaultKind::NoPrivilege, "asking the service").because(e).help("run as who started it")
+        }
         _ => what().because(e),
     })?;
     let mut told = String::new();
@@ -161,7 +161,7 @@ pub fn disable(json: bool) -> Result<(), Fault> {
                     pid.as_raw_nonzero(),
                     ENDS_WITHIN.as_secs()
                 ))
-                .way_out("end it by kill -9: a watchdog then puts everything back"));
+                .help("end it by kill -9: a watchdog then puts everything back"));
         }
         std::thread::sleep(Duration::from_millis(20));
     }

@@ -49,7 +49,7 @@ impl KvmSetting for Affinity {
         {
             return Err(fault(FaultKind::NotApplied, step)
                 .because(format!("its cgroup's cpuset allows pCPUs {bound} only"))
-                .way_out("choose among those, or widen cpuset.cpus of its cgroup"));
+                .help("choose among those, or widen cpuset.cpus of its cgroup"));
         }
         move_all(self, inventory, step)
     }

@@ -55,13 +55,13 @@ fn not_set(class: &Class, subject: &Subject, step: &Step, errno: Errno) -> Fault
         (Errno::SRCH, _) => changed(step, "its thread has ended"),
         (Errno::PERM, Some(budget)) if needs_budget(class.to) => fault(FaultKind::NotApplied, step)
             .because(format!("its cgroup {} has a real-time budget of 0 (cpu.rt_runtime_us)", budget.cgroup))
-            .way_out("raise the budgets first, from the top down: a step of their own in the plan"),
+            .help("raise the budgets first, from the top down: a step of their own in the plan"),
         (Errno::PERM, _) => {
-            fault(FaultKind::NoPrivilege, step).because(errno).way_out("run as root, or with CAP_SYS_NICE")
+            fault(FaultKind::NoPrivilege, step).because(errno).help("run as root, or with CAP_SYS_NICE")
         }
         _ => fault(FaultKind::NotApplied, step)
             .because(errno)
-            .way_out("this kernel has no such class or priority (real-time: 1-99)"),
+            .help("this kernel has no such class or priority (real-time: 1-99)"),
     }
 }
 

@@ -39,7 +39,7 @@ impl KvmSetting for MemoryNodes {
         let nodes = self.to.as_ref().ok_or_else(|| {
             fault(FaultKind::Unsupported, step)
                 .because("the binding of a running VM can be changed, not taken away")
-                .way_out("name all nodes, or change the definition")
+                .help("name all nodes, or change the definition")
         })?;
         let request = json!({ "op": "set_nodes", "uuid": subject.vm.id.0, "nodes": nodes.to_string(),
                               "live": true, "persistent": false });

@@ -211,7 +211,7 @@ fn calibrated(bench: &Bench, seed: u64) -> Result<Cost, Fault> {
     seen.and_then(|(few_s, many_s)| Cost::of(few_s, many_s)).ok_or_else(|| {
         Fault::new(FaultKind::Failed, "what a work unit takes could not be measured")
             .because(format!("CPU time of requests with {FEW_UNITS} and {MANY_UNITS} units, s: {seen:?}"))
-            .way_out("repeat it when the machine is less busy")
+            .help("repeat it when the machine is less busy")
     })
 }
 
@@ -224,7 +224,7 @@ fn quiet(told: &Value) -> Result<(), Fault> {
     }
     Err(Fault::new(FaultKind::Failed, format!("pCPU {SHARED_PCPU} was not the VMs' own"))
         .because(format!("others used {others:.2} of it"))
-        .way_out("repeat it when nothing else runs on this machine"))
+        .help("repeat it when nothing else runs on this machine"))
 }
 
 /// One seed: records every interval, and what is then foretold of each from the one before.
@@ -302,7 +302,7 @@ fn record_intervals(
             let what = format!("the recording of interval {} reaches into the next one", i + 1);
             return Err(Fault::new(FaultKind::Failed, what)
                 .because(format!("it ended {:.1} s late", (now() - end).as_secs_f64()))
-                .way_out("repeat it when the machine is less busy"));
+                .help("repeat it when the machine is less busy"));
         }
         recordings.push(recording);
     }
@@ -342,7 +342,7 @@ impl Aside {
                 format!("no pCPUs {cpu} and {SHARED_PCPU} to be used"),
             )
             .because("VMs share one, and who observes them needs another")
-            .way_out("run it on a machine with two pCPUs or more"));
+            .help("run it on a machine with two pCPUs or more"));
         }
         let mut only = CpuSet::new();
         only.set(cpu);
