@@ -52,7 +52,7 @@ fn text_in(unix_ns: u64, zone: &TimeZone) -> String {
 fn moment_in(text: &str, last_ns: u64, zone: &TimeZone) -> Result<u64, Fault> {
     let bad = || {
         Fault::new(FaultKind::Usage, format!("--at {text:?} is not a time")).help(
-            "use HH:MM, HH:MM:SS or YYYY-MM-DDTHH:MM:SS in local time; Z or an offset after a date means that zone",
+            "use HH:MM, HH:MM:SS or YYYY-MM-DDTHH:MM:SS for local time; after a date, Z or an offset is allowed",
         )
     };
     let ns = |t: Timestamp| u64::try_from(t.as_nanosecond()).map_err(|_| bad());
@@ -96,16 +96,16 @@ fn only(text: &str, shown: DateTime, zone: &TimeZone) -> Result<Timestamp, Fault
         }
         AmbiguousOffset::Gap { before, after } => Err(Fault::new(FaultKind::Usage, what)
             .because(format!(
-                "clocks in {name} never showed {}: they were set forward on that day",
+                "{} never existed in {name}: clocks went forward that day",
                 shown.strftime("%Y-%m-%d %H:%M:%S")
             ))
-            .help(format!("give a moment with its offset: {} or {}", word(before), word(after)))),
+            .help(format!("give a time with an offset: {} or {}", word(before), word(after)))),
         AmbiguousOffset::Fold { before, after } => Err(Fault::new(FaultKind::Usage, what)
             .because(format!(
-                "clocks in {name} showed {} twice: they were set back on that day",
+                "{} existed twice in {name}: clocks went back that day",
                 shown.strftime("%Y-%m-%d %H:%M:%S")
             ))
-            .help(format!("give the offset, too: {}, or an hour later {}", word(before), word(after)))),
+            .help(format!("give a time with an offset: {}, or an hour later {}", word(before), word(after)))),
     }
 }
 

@@ -27,7 +27,7 @@ impl Drop for Raw {
 }
 
 fn asked(prompt: &str) -> Result<String, Fault> {
-    let failed = |e: std::io::Error| Fault::io("asking for the password", &e);
+    let failed = |e: std::io::Error| Fault::io("cannot ask for the password", &e);
     let mut err = std::io::stderr();
     write!(err, "{prompt}").and_then(|()| err.flush()).map_err(failed)?;
     terminal::enable_raw_mode().map_err(failed)?;
@@ -46,7 +46,7 @@ fn asked(prompt: &str) -> Result<String, Fault> {
         match key.code {
             KeyCode::Enter => break Ok(password),
             KeyCode::Char('c' | 'd') if control => {
-                break Err(Fault::new(FaultKind::Interrupted, "interrupted while asking for the password"));
+                break Err(Fault::new(FaultKind::Interrupted, "interrupted at the password prompt"));
             }
             KeyCode::Char('u') if control => password.clear(),
             KeyCode::Backspace => drop(password.pop()),

@@ -19,9 +19,9 @@ impl FromStr for Log {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Log, String> {
-        let (vm, file) = text.split_once('=').ok_or("write NAME=FILE: whose log it is, and where")?;
+        let (vm, file) = text.split_once('=').ok_or_else(|| format!("{text:?} is not VM=FILE"))?;
         if vm.is_empty() || file.is_empty() {
-            return Err("write NAME=FILE: whose log it is, and where".to_owned());
+            return Err(format!("{text:?} is not VM=FILE"));
         }
         Ok(Log { vm: vm.to_owned(), file: file.into() })
     }
@@ -34,7 +34,7 @@ impl FromStr for Log {
 pub fn read(log: &Log, named: Option<&str>) -> Result<Vec<Answered>, Fault> {
     let (all, odd) = access_log::read(&log.file, named)?;
     if odd > 0 {
-        eprintln!("vsteer: {}: {odd} lines are not of the format and were passed over", log.file.display());
+        eprintln!("vsteer: {}: skipped {odd} lines that do not match the format", log.file.display());
     }
     Ok(all)
 }

@@ -52,9 +52,11 @@ impl FromStr for Named {
 pub fn of_vm<'a>(all: &'a [Named], vm: &str) -> Result<&'a Histogram, Fault> {
     let of = |whose: Option<&str>| all.iter().find(|n| n.vm.as_deref() == whose).map(|n| &n.of);
     of(Some(vm)).or_else(|| of(None)).ok_or_else(|| {
-        Fault::new(FaultKind::Usage, format!("VM {vm:?}: scrapes hold many things"))
-            .because("it is not said which")
-            .help("give --histogram http_request_duration_seconds, or what it is called there")
+        Fault::new(
+            FaultKind::Usage,
+            format!("VM {vm:?}: vsteer does not know which histogram of the scrapes holds its requests"),
+        )
+        .help("name it: --histogram http_request_duration_seconds")
     })
 }
 
@@ -72,11 +74,11 @@ pub fn all_used(all: &[Named], logs: &[Log]) -> Result<(), Fault> {
             let there: Vec<&str> = logs.iter().filter(saved).map(|l| l.vm.as_str()).collect();
             Err(Fault::new(
                 FaultKind::Usage,
-                format!("--histogram {whose}{}: no VM has such scrapes", odd.of),
+                format!("--histogram {whose}{}: no VM has scrapes with this histogram", odd.of),
             )
             .help(match there.as_slice() {
-                [] => "give VM=FOLDER, where the folder holds saved scrapes".to_owned(),
-                there => format!("folders were given for: {}", there.join(", ")),
+                [] => "give VM=FOLDER, a folder of saved scrapes".to_owned(),
+                there => format!("VMs with a folder: {}", there.join(", ")),
             }))
         }
     }
@@ -110,7 +112,7 @@ impl Saved {
             let text = Page::read(&path)?;
             let scrape = Scrape::read(&text.text, of).map_err(|f| {
                 let what = format!("{}: {}", path.display(), f.what);
-                Fault { what, ..f }.help("keep nothing but saved scrapes in that folder")
+                Fault { what, ..f }.help("keep only saved scrapes in that folder")
             })?;
             all.push((named_ns(&path).unwrap_or(text.unix_ns), path, scrape));
         }
@@ -118,8 +120,8 @@ impl Saved {
         if all.len() < 2 {
             let what = format!("{whose}: {} holds {} scrapes", folder.display(), all.len());
             return Err(Fault::new(FaultKind::NothingThere, what)
-                .because("what came in between is the difference of two")
-                .help("save one at each end of an interval, or more"));
+                .because("requests of an interval are the difference of two scrapes")
+                .help("save a scrape at least at each end of an interval"));
         }
         // Before a server is asked for the first time it may have none.
         let lacks = all.iter().map(|(_, _, scrape)| scrape.checked()).reduce(Result::or).unwrap_or(Ok(()));
@@ -134,13 +136,13 @@ impl Saved {
         nearest.ok_or_else(|| {
             let s = |ns: u64| ns as f64 / SECOND_NS;
             let apart_s = s((0..self.all.len()).map(|i| apart(&i)).min().unwrap_or(0));
-            let what = format!("{}: no scrape in {} is of {:.0}", self.whose, self.folder.display(), s(at_ns));
+            let what = format!("{}: {} has no scrape near time {:.0}", self.whose, self.folder.display(), s(at_ns));
             Fault::new(FaultKind::NothingThere, what)
                 .because(format!(
-                    "(seconds since 1970), where an interval begins or ends: the nearest is {apart_s:.1} s off, and {:.1} s are near enough",
+                    "an interval begins or ends there (seconds since 1970); the nearest scrape is {apart_s:.1} s away, the limit is {:.1} s",
                     s(within_ns)
                 ))
-                .help("give a longer --interval, or name the files by the seconds since 1970 at which they were scraped")
+                .help("use a longer --interval, or name each file by its time in seconds since 1970")
         })
     }
 
@@ -158,7 +160,7 @@ impl Saved {
             let between = now.since(before).map_err(of_file)?;
             if between.resets > 0 {
                 eprintln!(
-                    "vsteer: {}: its counters began anew; what they counted just before is missed",
+                    "vsteer: {}: the counters were reset; vsteer misses the requests just before",
                     file.display()
                 );
             }

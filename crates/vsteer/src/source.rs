@@ -58,12 +58,15 @@ pub fn window(w: &Window) -> Result<Stretch, Fault> {
         return whole(recording);
     };
     if batches.len() < 2 {
-        return Err(Fault::new(FaultKind::BadInput, format!("{at:?} is not in {}", folder.display()))
-            .because(format!(
-                "it runs from {} to {}",
-                clock::text(first.unix_ns),
-                clock::text(last.unix_ns)
-            )));
+        return Err(Fault::new(
+            FaultKind::BadInput,
+            format!("{at:?} is outside the recording {}", folder.display()),
+        )
+        .because(format!(
+            "the recording lasts from {} to {}",
+            clock::text(first.unix_ns),
+            clock::text(last.unix_ns)
+        )));
     }
     let mono = batches[batches.len() - 1].mono_ns;
     Ok(Stretch {
@@ -82,9 +85,9 @@ fn live(w: &Window) -> Result<Stretch, Fault> {
 /// This build reads files only.
 #[cfg(not(feature = "host"))]
 fn live(_: &Window) -> Result<Stretch, Fault> {
-    Err(Fault::new(FaultKind::Unsupported, "no recording is named")
-        .because("this build of vsteer reads files only and observes no host")
-        .help("name a recording, or a file of esxtop"))
+    Err(Fault::new(FaultKind::Unsupported, "name a recording")
+        .because("this build of vsteer reads files and cannot observe a host")
+        .help("give a recording or a file of esxtop -b"))
 }
 
 /// Reads a recording and says on standard error what of it was not whole.
@@ -118,9 +121,9 @@ fn xentrace(file: &Path) -> Result<Recording, Fault> {
 /// This build reads no traces of Xen's: what names their domains belongs to the backend.
 #[cfg(not(feature = "host"))]
 fn xentrace(file: &Path) -> Result<Recording, Fault> {
-    Err(Fault::new(FaultKind::Unsupported, format!("{} is not a file of esxtop", file.display()))
-        .because("this build of vsteer reads recordings and files of esxtop, and no traces of Xen")
-        .help("convert the trace on the Xen host: vsteer record -o FOLDER"))
+    Err(Fault::new(FaultKind::Unsupported, format!("cannot read {}", file.display()))
+        .because("this build of vsteer reads recordings and files of esxtop, but not traces of Xen")
+        .help("record on the Xen host instead: vsteer record -o FOLDER"))
 }
 
 /// All of a recording.
@@ -129,7 +132,7 @@ fn xentrace(file: &Path) -> Result<Recording, Fault> {
 /// `BadInput` when it holds no sample.
 pub fn whole(recording: Recording) -> Result<Stretch, Fault> {
     let Some(last) = recording.batches.last() else {
-        return Err(Fault::new(FaultKind::BadInput, "the recording holds no whole sample"));
+        return Err(Fault::new(FaultKind::BadInput, "the recording has no complete sample"));
     };
     let config = recording.config_at(last.mono_ns).clone();
     Ok(Stretch { config, collector: recording.manifest.collector, batches: recording.batches })

@@ -112,7 +112,7 @@ impl Observe for Played {
     fn sample(&mut self) -> Result<Batch, Fault> {
         let batches = &self.recording.batches;
         let Some(now) = batches.get(self.at) else {
-            return Err(Fault::new(FaultKind::BadInput, "the recording holds no whole sample"));
+            return Err(Fault::new(FaultKind::BadInput, "the recording has no complete sample"));
         };
         let later = |b: &Batch| b.mono_ns >= now.mono_ns + self.every_ns;
         let next = batches.iter().skip(self.at).position(later).map(|i| self.at + i);
@@ -379,7 +379,7 @@ fn foot_text(view: &View) -> String {
         (true, ..) => format!("filter: {}_", view.filter),
         (_, false, _) => format!("filter: {}   (Esc clears)", view.filter),
         (_, _, Some(note)) => note.clone(),
-        _ => "h help   e expand   left/right sort   / filter   b blame   q end".to_owned(),
+        _ => "h help   e expand   left/right sort   / filter   b blame   q quit".to_owned(),
     }
 }
 
@@ -394,7 +394,7 @@ fn draw_help(f: &mut Frame<'_>) {
 fn blame_lines(model: &HostModel, view: &View, rows: &[Row]) -> Vec<Line<'static>> {
     let Some(row) = view.table.selected().and_then(|s| rows.get(s)) else { return Vec::new() };
     let Some(blame) = &model.blame else {
-        return vec![Line::from("who made whom wait is not measured by this collector")];
+        return vec![Line::from("this collector does not measure blame")];
     };
     let name = |id: &str| model.vms.iter().find(|v| v.id.0 == id).map_or(id.to_owned(), |v| v.name.clone());
     let mut lines = vec![Line::from(format!("{} was ready while these ran:", name(&row.group)))];
@@ -404,7 +404,7 @@ fn blame_lines(model: &HostModel, view: &View, rows: &[Row]) -> Vec<Line<'static
             vsteer_core::nouns::Culprit::Vm(id) => format!("VM {}", name(&id.0)),
             vsteer_core::nouns::Culprit::Process { comm, pid } => format!("process {comm} ({pid})"),
             vsteer_core::nouns::Culprit::Kernel { comm } => format!("kernel {comm}"),
-            vsteer_core::nouns::Culprit::Placement => "nobody: an allowed pCPU was idle".to_owned(),
+            vsteer_core::nouns::Culprit::Placement => "placement: an allowed pCPU was idle".to_owned(),
             vsteer_core::nouns::Culprit::Unattributed => "unknown".to_owned(),
         };
         lines.push(Line::from(format!("  {:>6.2} %  {who:<40} {bar}", 100.0 * b.share)));

@@ -5,24 +5,32 @@ use super::words::duration;
 use clap::Args;
 use std::path::PathBuf;
 
-/// `vsteer apply`.
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  vsteer apply plan.json                    Show what would change
+  vsteer apply plan.json --try 60s          Apply, and undo after 60 s unless confirmed
+  vsteer apply plan.json --confirm          Keep what --try applied
+
+A journal is on disk before each step, so `vsteer rollback` undoes a plan even after a crash.")]
 pub struct Apply {
-    /// The plan, as `plan -o` wrote it.
+    /// Plan file, written by `vsteer plan -o`
     pub plan: PathBuf,
-    /// Do it.
+    /// Apply the plan [default: dry run]
     #[arg(long, conflicts_with = "try_for")]
     pub yes: bool,
-    /// Do it, and undo it by itself after this time unless confirmed by `vsteer apply PLAN --confirm`.
+    /// Apply the plan, and undo it after TIME unless `--confirm` follows
     #[arg(long = "try", value_name = "TIME", value_parser = duration)]
     pub try_for: Option<std::time::Duration>,
-    /// Keep what `--try` did.
+    /// Keep what `--try` applied
     #[arg(long, conflicts_with_all = ["yes", "try_for"])]
     pub confirm: bool,
-    /// The connection URI, as it was given to `plan`; of a plan of esxtop's file: that of its host (vsphere://USER@HOST).
-    #[arg(long, value_name = "URI")]
+    /// Apply to the host at URI [default: the host that the plan was made on]
+    ///
+    /// Use the URI that you gave to `vsteer plan`. A plan from an esxtop file needs the URI of its host
+    /// (vsphere://USER@HOST).
+    #[arg(long, value_name = "URI", help_heading = "Source")]
     pub connect: Option<String>,
-    /// How a vSphere is logged in to.
     #[command(flatten)]
     pub login: Login,
 }

@@ -3,9 +3,7 @@
 /// A change of a scenario from the command line.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Setting {
-    /// The key path.
     pub key: String,
-    /// The value, as it was written.
     pub text: String,
 }
 
@@ -17,7 +15,7 @@ impl std::str::FromStr for Setting {
             Some((key, value)) if !key.trim().is_empty() && !value.trim().is_empty() => {
                 Ok(Setting { key: key.trim().to_owned(), text: value.trim().to_owned() })
             }
-            _ => Err(format!("{text:?}: write KEY=VALUE, such as vm.web.weight=512")),
+            _ => Err(format!("{text:?} is not KEY=VALUE, for example vm.web.weight=512")),
         }
     }
 }
@@ -25,9 +23,7 @@ impl std::str::FromStr for Setting {
 /// A key and the values to try.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sweep {
-    /// The key path.
     pub key: String,
-    /// Each value, as it was written.
     pub values: Vec<String>,
 }
 
@@ -38,7 +34,7 @@ impl std::str::FromStr for Sweep {
         let Setting { key, text } = text.parse()?;
         let values: Vec<String> = apart(&text).iter().map(|v| v.trim().to_owned()).collect();
         if values.iter().any(String::is_empty) {
-            return Err(format!("{text:?} has an empty value: write KEY=V1,V2,..."));
+            return Err(format!("{text:?} has an empty value; the form is KEY=V1,V2,..."));
         }
         Ok(Sweep { key, values })
     }

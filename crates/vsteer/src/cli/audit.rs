@@ -3,20 +3,22 @@
 use clap::Args;
 use std::path::PathBuf;
 
-/// `vsteer audit`.
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Nothing is changed. What a change would bring on this machine `vsteer experiment` measures. Tried on a cloud guest; on real hosts \
-(cpufreq, amd_pstate, RAPL) untried: their files are read as the kernel documents them."
-)]
+#[command(after_help = "\
+Examples:
+  vsteer audit                              List settings of this host that need a change
+  vsteer audit --all --json                 Print all checks as JSON
+
+An audit changes nothing. Measure what a change brings on your machine with `vsteer experiment`.
+Checks of cpufreq, amd_pstate and RAPL follow the kernel's documentation; nobody has tried them on such a host.")]
 pub struct Audit {
-    /// Read the machine beneath this folder (a captured /sys, /proc and /etc).
+    /// Audit the machine whose /sys, /proc and /etc were captured in FOLDER
     #[arg(long, value_name = "FOLDER", default_value = "/")]
     pub root: PathBuf,
-    /// Show what is as it should be and what does not apply, too.
+    /// Also list settings that are right or do not apply
     #[arg(long)]
     pub all: bool,
-    /// Write all that is looked at beneath this folder instead, to be looked at elsewhere (`--root`): of processes QEMU's alone, without passwords.
-    #[arg(long, value_name = "FOLDER")]
+    /// Copy the audited files to FOLDER for `--root` elsewhere, without passwords
+    #[arg(long, value_name = "FOLDER", help_heading = "Output")]
     pub capture: Option<PathBuf>,
 }

@@ -4,20 +4,22 @@ use super::words::duration;
 use clap::Args;
 use std::path::PathBuf;
 
-/// `vsteer capture`.
 #[derive(Debug, Args)]
-#[command(after_help = "Example: vsteer capture -o host --redact && vsteer diagnose --connect tree:host")]
+#[command(after_help = "\
+Examples:
+  vsteer capture -o host --redact           Copy this host, without names and secrets
+  vsteer diagnose --connect tree:host       Observe the copy")]
 pub struct Capture {
-    /// Make this folder. An existing folder must be empty.
-    #[arg(short, long, value_name = "FOLDER")]
+    /// Create FOLDER for the copy, or use it if it is empty
+    #[arg(short, long, value_name = "FOLDER", help_heading = "Output")]
     pub output: PathBuf,
-    /// Replace the names of VMs, hosts and users, UUIDs and MAC addresses by neutral ones.
+    /// Replace names of VMs, hosts and users, UUIDs and MAC addresses
     #[arg(long)]
     pub redact: bool,
-    /// Wait TIME between the two looks.
+    /// Wait TIME between the two copies, which give rates
     #[arg(long = "for", value_name = "TIME", default_value = "5s", value_parser = duration)]
     pub length: std::time::Duration,
-    /// Capture only VMs of this name (may be given again) [default: all].
+    /// Copy only the VM called NAME (repeatable) [default: all VMs]
     #[arg(long = "vm", value_name = "NAME")]
     pub vms: Vec<String>,
 }

@@ -4,13 +4,18 @@ use super::window::Window;
 use super::words::named_threshold;
 use clap::Args;
 
-/// `vsteer diagnose`.
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  vsteer diagnose                           Observe this host for 20 s, and list findings
+  vsteer diagnose before.vsteer             Diagnose a recording
+  vsteer diagnose esxtop.csv.gz             Diagnose what `esxtop -b` recorded")]
 pub struct Diagnose {
-    /// Use another threshold: `ready_group=8%`, `wake_p99_ns=3ms`. May be given several times. An unknown name lists all
+    /// Replace a threshold, for example ready_group=8% or wake_p99_ns=3ms (repeatable)
+    ///
+    /// An unknown NAME lists all thresholds.
     #[arg(long, value_name = "NAME=VALUE", value_parser = named_threshold)]
     pub threshold: Vec<(String, f64)>,
-    /// What to look at.
     #[command(flatten)]
     pub window: Window,
 }

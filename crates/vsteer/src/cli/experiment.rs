@@ -1,66 +1,83 @@
-//! Experiments: which setting really helps.
+//! Options of `vsteer experiment`.
 
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
 
-/// `vsteer experiment`.
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  vsteer experiment run huge-pages.toml            what would be set and run, and what is in force now\n  \
-vsteer experiment run huge-pages.toml --yes\n  vsteer experiment resume huge-pages.experiment --yes\n  \
-vsteer experiment report huge-pages.experiment -o report.html\n  vsteer experiment report --published\n\n\
-Every finished run is on disk before the next one starts. Ctrl-C puts settings back; after a crash `vsteer rollback` does, or `resume` goes on. \
-The file's form: docs/experiments.md. Power meters other than commands, and tuned, grubby, cpufreq on real hosts: untried."
-)]
+#[command(after_help = "\
+Examples:
+  vsteer experiment run huge-pages.toml             Show what would be set and run
+  vsteer experiment run huge-pages.toml --yes       Run it
+  vsteer experiment report huge-pages.experiment    Show results so far
+  vsteer experiment report --published              Read a published study again from its own tables
+
+Each finished run is on disk before the next one starts. Ctrl-C restores all settings. After a crash, use
+`vsteer experiment resume` to continue or `vsteer rollback` to restore the settings.
+docs/experiments.md describes the file. Nobody has tried tuned, grubby and cpufreq on a real host.")]
 pub struct Experiment {
-    /// What to do.
     #[command(subcommand)]
     pub what: ExperimentWhat,
 }
 
-/// The parts of `vsteer experiment`.
 #[derive(Debug, Subcommand)]
 pub enum ExperimentWhat {
-    /// Carry an experiment out. Without --yes: lay it out, look at what is in force, and change nothing.
+    /// Run an experiment
+    #[command(after_help = "\
+Examples:
+  vsteer experiment run huge-pages.toml             Show what would be set and run
+  vsteer experiment run huge-pages.toml --yes       Run it")]
     Run {
-        /// The experiment.
+        /// Experiment file
         file: PathBuf,
-        /// The folder to make for it; without it NAME.experiment.
-        #[arg(short, long, value_name = "FOLDER")]
+        /// Create FOLDER for the results [default: NAME.experiment]
+        #[arg(short, long, value_name = "FOLDER", help_heading = "Output")]
         output: Option<PathBuf>,
-        /// Do it.
+        /// Run the experiment [default: dry run]
         #[arg(long)]
         yes: bool,
     },
-    /// Go on where one was cut off, by Ctrl-C, a crash or a boot. Without --yes: say where it is.
+    /// Continue an experiment after Ctrl-C, a crash or a reboot
+    #[command(after_help = "\
+Examples:
+  vsteer experiment resume huge-pages.experiment            Show where it stopped
+  vsteer experiment resume huge-pages.experiment --yes      Continue")]
     Resume {
-        /// Its folder.
+        /// Folder of the experiment
         folder: PathBuf,
-        /// Do it.
+        /// Continue the experiment [default: show where it stopped]
         #[arg(long)]
         yes: bool,
     },
-    /// What its runs say, so far: tables here, or a page.
+    /// Show the results so far
+    #[command(after_help = "\
+Examples:
+  vsteer experiment report huge-pages.experiment -o report.html
+  vsteer experiment report huge-pages.experiment --plan better.json")]
     Report {
-        /// Its folder.
+        /// Folder of the experiment
         #[arg(required_unless_present = "published")]
         folder: Option<PathBuf>,
-        /// A published study of host tuning instead, read again from its own tables.
+        /// Report a published study of host tuning from its own tables
         #[arg(long, conflicts_with = "folder")]
         published: bool,
-        /// Markdown, to paste.
-        #[arg(long, conflicts_with = "output")]
+        /// Print Markdown
+        #[arg(long, conflicts_with = "output", help_heading = "Output")]
         markdown: bool,
-        /// One HTML file.
-        #[arg(short, long, value_name = "FILE")]
+        /// Write one HTML file
+        #[arg(short, long, value_name = "FILE", help_heading = "Output")]
         output: Option<PathBuf>,
-        /// Write the levels that were better as a plan, for `vsteer apply`.
-        #[arg(long, value_name = "FILE", conflicts_with = "published")]
+        /// Write the better levels as a plan for `vsteer apply`
+        #[arg(long, value_name = "FILE", conflicts_with = "published", help_heading = "Output")]
         plan: Option<PathBuf>,
     },
-    /// Print a unit for systemd that goes on with an experiment after each boot (untried but for `systemd-analyze verify`).
+    /// Print a systemd unit that continues an experiment after each boot
+    ///
+    /// `systemd-analyze verify` accepts the unit. Nobody has booted a host with it.
+    #[command(after_help = "\
+Examples:
+  vsteer experiment unit /var/lib/vsteer/huge-pages.experiment")]
     Unit {
-        /// Its folder, which `run` may make later.
+        /// Folder of the experiment, which may not exist yet
         folder: PathBuf,
     },
 }

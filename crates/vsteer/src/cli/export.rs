@@ -3,30 +3,32 @@
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 
-/// Formats of `vsteer export`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Format {
-    /// One Parquet file per table, in a folder.
+    /// Folder with one Parquet file per table
     Parquet,
-    /// One CSV file per table, in a folder.
+    /// Folder with one CSV file per table
     Csv,
-    /// A trace that ui.perfetto.dev opens: shares as counters, and who ran where if switches were recorded.
+    /// Trace for ui.perfetto.dev: shares as counters, and context switches if they were recorded
     Perfetto,
-    /// A batch file as `esxtop -b` writes it, for the tools that read those; `.csv` or `.csv.gz`.
+    /// Batch file as `esxtop -b` writes it: .csv or .csv.gz
     Esxtop,
-    /// The recording as one file, for sending.
+    /// The recording as one file, to send
     Zip,
 }
 
-/// `vsteer export`.
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  vsteer export before.vsteer --to parquet -o before
+  vsteer export before.vsteer --to perfetto -o before.pftrace")]
 pub struct Export {
-    /// The recording.
+    /// Recording to export
     pub recording: PathBuf,
-    /// The format.
-    #[arg(long, value_enum)]
+    /// Write this format
+    #[arg(long, value_enum, help_heading = "Output")]
     pub to: Format,
-    /// The file or folder to make.
-    #[arg(short, long)]
+    /// Write to this file or folder
+    #[arg(short, long, value_name = "PATH", help_heading = "Output")]
     pub output: PathBuf,
 }

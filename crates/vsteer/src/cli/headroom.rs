@@ -3,31 +3,35 @@
 use clap::Args;
 use std::path::PathBuf;
 
-/// `vsteer headroom`.
 #[derive(Debug, Args)]
-#[command(after_help = "Example: vsteer headroom scenarios/web-servers.toml --kind web --level ready=10% \
---level response_p99=100ms --seeds 10")]
+#[command(after_help = "\
+Examples:
+  vsteer headroom scenarios/web-servers.toml --kind web --level response_p99=100ms
+  vsteer headroom --from events.vsteer --kind web --level ready=10%")]
 pub struct Headroom {
-    /// The scenario file: the host with the VMs that are there. With `--from`: where the VM that more are wanted of
-    /// stands.
+    /// Scenario of the host and its VMs
     #[arg(required_unless_present = "from")]
     pub scenario: Option<PathBuf>,
-    /// A recording taken with `--events`: the host, its VMs and what they wanted.
-    #[arg(long, value_name = "RECORDING")]
+    /// Use a recording made with `record --events` instead of a scenario
+    ///
+    /// If you also give a scenario, vsteer takes from it the VM that --kind names.
+    #[arg(long, value_name = "RECORDING", help_heading = "Source")]
     pub from: Option<PathBuf>,
-    /// Of which VM more are wanted: a `name` in the file, or a VM of the recording.
+    /// Add VMs like NAME: a VM of the scenario or of the recording
     #[arg(long, value_name = "NAME")]
     pub kind: String,
-    /// What no VM may exceed: `ready=10%`, `wake_p99=20ms`, `response_p99=100ms`, `late=1%` (may be given again).
+    /// Stop where any VM exceeds this level (repeatable)
+    ///
+    /// Levels: ready=10%, wake_p99=20ms, response_p99=100ms, late=1%.
     #[arg(long, value_name = "NAME=VALUE", required = true)]
     pub level: Vec<vsteer_sim::scenario::headroom::Level>,
-    /// How many seeds, from the scenario's own upwards.
+    /// Simulate with N seeds, counted up from the scenario's seed
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub seeds: u16,
-    /// The most VMs more that are tried.
+    /// Add at most N VMs
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub most: u32,
-    /// Change the scenario first, as for `simulate`.
+    /// Change the scenario first, for example vm.web.weight=512 (repeatable)
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<crate::cli::Setting>,
 }

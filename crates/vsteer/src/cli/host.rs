@@ -1,21 +1,22 @@
-//! Which host is looked at, by which collector, with which login?
+//! Which host does vsteer observe, with which collector and login?
 
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 use vsteer_host::backend;
 use vsteer_host::observe::{self, Statistics};
 
-/// How samples are taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum CollectorChoice {
-    /// eBPF where the kernel allows it, else polling, saying why.
+    /// Use eBPF if the kernel allows it. Else poll, and print why
     Auto,
-    /// Measured in the kernel: all states, lag, overlap, blame. Needs root.
+    /// Measure in the kernel: all states, lag, overlap and blame. Needs root
     Ebpf,
-    /// Polling /proc: run and wait only. Needs no privilege beyond reading.
+    /// Poll /proc: run and wait only. Needs no privilege
     Schedstat,
-    /// Xen, where no trace is wanted: vCPUs are looked at some fifty times a second. Run is exact, ready and blocked are estimated
-    /// (1.6 points after 12 s at 20 % ready), of a domain with a cap only ready and limited together.
+    /// Sample the vCPUs of Xen 50 times a second instead of tracing: run is exact, ready and blocked are estimates
+    ///
+    /// The error is 1.6 percentage points after 12 s at 20 % ready. For a domain with a cap, ready and limited are
+    /// measured only together.
     Sampled,
 }
 
@@ -30,34 +31,36 @@ impl From<CollectorChoice> for observe::CollectorChoice {
     }
 }
 
-/// Where to look.
+/// The host to observe.
 #[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Source")]
 pub struct Source {
-    /// The host to observe [default: this one].
-    #[arg(long, value_name = "URI", help = connect_help())]
+    #[arg(long, value_name = "URI", help = "Observe the host at URI [default: this host]", long_help = connect_help())]
     pub connect: Option<String>,
-    /// How samples are taken.
+    /// Choose how to measure
     #[arg(long, value_enum, default_value = "auto")]
     pub collector: CollectorChoice,
-    /// Only VMs of this name (may be given again).
+    /// Observe only the VM called NAME (repeatable) [default: all VMs]
     #[arg(long = "vm", value_name = "NAME")]
     pub vms: Vec<String>,
-    /// With --connect vsphere://: which of the counters that it keeps are read: those of the last hour, every 20s, or its statistics of
-    /// every 5m, 30m, 2h or 24h (a day, a week, a month, a year of them). The last --for of them is read at once: nothing is waited for.
-    #[arg(long, value_name = "INTERVAL", default_value = "20s", value_parser = statistics)]
+    /// Read vSphere's counters at this interval: 20s, 5m, 30m, 2h or 24h
+    ///
+    /// A vSphere keeps one hour of 20s samples, and a day, a week, a month and a year of the longer ones. vsteer reads the
+    /// last --for of them at once, without waiting.
+    #[arg(long, value_name = "INTERVAL", default_value = "20s", value_parser = statistics, help_heading = "vSphere",
+        hide_short_help = true)]
     pub statistics: Statistics,
-    /// How a vSphere is logged in to.
     #[command(flatten)]
     pub login: Login,
 }
 
-/// What `--connect` takes, from the table of backends.
+/// `--connect`, from the table of backends.
 fn connect_help() -> String {
-    format!("The host to observe [default: this one].\n{}", vsteer_host::backends::help())
+    format!("Observe the host at URI [default: this host]\n\n{}", vsteer_host::backends::help())
 }
 
 impl Source {
-    /// All VMs of this URI, sampled as is best.
+    /// All VMs at `connect`, by the best collector.
     pub fn at(connect: Option<&str>) -> Source {
         Source {
             connect: connect.map(str::to_owned),
@@ -69,23 +72,25 @@ impl Source {
     }
 }
 
-/// How a vSphere is logged in to, beside the URI.
+/// How to log in to a vSphere.
 #[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "vSphere")]
 pub struct Login {
-    /// With --connect vsphere://: the file whose first line is the password; `-`: standard input. Without it: the kernel's keyring
-    /// (`keyctl padd user vsteer:vsphere://USER@HOST:443 @u`), else a prompt.
-    #[arg(long, value_name = "FILE")]
+    /// Read the password from the first line of FILE, or of standard input if FILE is -
+    ///
+    /// Without this option vsteer looks in the kernel's keyring, then asks. To store a password there:
+    /// keyctl padd user vsteer:vsphere://USER@HOST:443 @u
+    #[arg(long, value_name = "FILE", hide_short_help = true)]
     pub password_file: Option<PathBuf>,
-    /// With --connect vsphere://: trust the authorities in this PEM file in place of the system's.
-    #[arg(long, value_name = "FILE", conflicts_with = "thumbprint")]
+    /// Trust the certificate authorities in this PEM file, and no others
+    #[arg(long, value_name = "FILE", conflicts_with = "thumbprint", hide_short_help = true)]
     pub ca: Option<PathBuf>,
-    /// With --connect vsphere://: trust the one certificate with this SHA-256 thumbprint.
-    #[arg(long, value_name = "SHA256")]
+    /// Trust only the certificate with this SHA-256 thumbprint
+    #[arg(long, value_name = "SHA256", hide_short_help = true)]
     pub thumbprint: Option<String>,
 }
 
 impl Login {
-    /// As backends take it.
     pub fn to_backend(&self) -> backend::Login {
         backend::Login {
             password_file: self.password_file.clone(),
@@ -99,5 +104,5 @@ impl Login {
 fn statistics(text: &str) -> Result<Statistics, String> {
     let names: Vec<&str> = Statistics::ALL.iter().map(|(_, name)| *name).collect();
     let found = Statistics::ALL.iter().find(|(_, name)| *name == text).map(|(of, _)| *of);
-    found.ok_or_else(|| format!("{text:?} is none of {}", names.join(", ")))
+    found.ok_or_else(|| format!("unknown interval; vSphere keeps {}", names.join(", ")))
 }

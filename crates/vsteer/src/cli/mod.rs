@@ -1,7 +1,7 @@
-//! What can be said on the command line. The manual pages and the completions are made from this.
+//! The command line. Manual pages and completions are generated from it.
 //!
-//! One file per command; this one has them all by name. Commands that need a host or change one are left out of a build
-//! without the feature `host`.
+//! Each command has one file with its options; this file lists the commands. A build without the feature `host` leaves
+//! out the commands that need a host.
 
 #[cfg(feature = "host")]
 mod apply;
@@ -77,91 +77,102 @@ pub use window::Window;
 use clap::{Parser, Subcommand};
 use std::path::PathBuf;
 
-/// Shows, predicts and removes the time that virtual machines wait for a CPU.
+/// Show, predict and remove the time that virtual machines wait for a CPU
 #[derive(Debug, Parser)]
 #[command(
     version,
-    max_term_width = 110,
-    after_help = "Exit codes: see `vsteer help exit-codes`. Read-only is the default \
-everywhere; only `apply`, `steer --yes`, `realtime --yes`, `experiment --yes` and `rollback` change anything."
+    max_term_width = 100,
+    after_help = "\
+Examples:
+  vsteer top                                See which VMs wait for a CPU now
+  vsteer diagnose                           Find out why
+  vsteer plan -o plan.json                  Plan a change that helps
+  vsteer apply plan.json --try 60s          Apply it, and undo it after 60 s unless confirmed
+
+vsteer only reads, unless you run `apply`, `steer`, `realtime` or `experiment` with --yes or --try, or `rollback`."
 )]
 pub struct Cli {
-    /// Print results as JSON on standard output; progress and messages stay on standard error.
-    #[arg(long, global = true)]
+    /// Print results as JSON to standard output, and messages to standard error
+    #[arg(long, global = true, help_heading = "Output")]
     pub json: bool,
-    /// What to do.
     #[command(subcommand)]
     pub command: Command,
 }
 
-/// The commands.
+/// The commands, in the order in which a person needs them.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     #[cfg(feature = "host")]
-    /// Live table of VMs, vCPUs, pCPUs and nodes, as esxtop shows them.
+    /// Show VMs, vCPUs, pCPUs and NUMA nodes in a live table
     Top(Top),
-    #[cfg(feature = "host")]
-    /// Record raw samples to a folder that survives a crash or a full disk.
-    Record(Record),
-    /// Show a recording as `top` would have shown it.
-    Replay(Replay),
-    /// Write a recording in another format.
-    Export(Export),
-    /// Say who makes whom wait, and why: findings, worst first, with evidence.
+    /// List who makes which VM wait, and why
+    ///
+    /// Findings come worst first, each with its evidence, the next step, and what would disprove it.
     Diagnose(Diagnose),
-    /// Propose the changes that remove the delay, each with what is expected of it. Changes nothing.
+    /// Plan the changes that remove the wait, with a forecast for each VM
+    ///
+    /// A plan changes nothing until `vsteer apply`.
     Plan(PlanArgs),
-    /// Which VM belongs on which NUMA node, and how many sockets and cores its guest should be shown.
-    Numa(Numa),
     #[cfg(feature = "host")]
-    /// Make the changes of a plan. Without --yes or --try: shows what would be done.
+    /// Apply a plan, or show what it would change
     Apply(Apply),
     #[cfg(feature = "host")]
-    /// Take back what `apply` did, also after a crash.
+    /// Undo what `apply` changed, even after a crash
     Rollback(Rollback),
-    /// Say whether things are better, worse or no different between two recordings.
+    /// Compare two recordings: better, worse or no difference
     Verify(Verify),
-    /// What if? Simulate a scenario: hosts, VMs, workloads and a scheduler from a file. Touches no host.
+    #[cfg(feature = "host")]
+    /// Record samples to a folder that survives a crash or a full disk
+    Record(Record),
+    /// Show a recording as `top` would have shown it
+    Replay(Replay),
+    /// Write one HTML file: findings, timelines, blame matrix, plan and verdict
+    Report(Report),
+    /// Convert a recording to Parquet, CSV, Perfetto, esxtop or ZIP
+    Export(Export),
+    /// Simulate a host, its VMs and a scheduler from a scenario file
     Simulate(Simulate),
-    /// How many more VMs of a kind fit on the host, and on each node, before a level breaks. Simulated.
+    /// Simulate how many more VMs fit before a level breaks
     Headroom(Headroom),
-    /// How long will requests take in the next interval? From access logs or Prometheus histograms and a recording, by several
-    /// estimators, beside what clients then saw.
+    /// Estimate response times of the next interval from access logs or Prometheus histograms
     Estimate(Estimate),
     #[cfg(feature = "host")]
-    /// Keep every VM inside its service level by setting weights, or say what to move. Without --yes: says what it would do.
+    /// Set weights so that every VM meets its service level
     Steer(Steer),
     #[cfg(feature = "host")]
-    /// Let real-time guests run when they wake, or when their timers end, without patching host or guest.
+    /// Run real-time guests when they wake or their timers end
     Realtime(Realtime),
-    /// One HTML file: findings, timelines, blame matrix, plan and verdict.
-    Report(Report),
+    /// Recommend a NUMA node for each VM, and sockets and cores for its guest
+    Numa(Numa),
     #[cfg(feature = "host")]
-    /// Is this host, or this guest, set up for VMs? Three states per setting, with the reason, the change and its undo.
+    /// Check whether this host or guest is set up well for VMs
     Audit(Audit),
     #[cfg(feature = "host")]
-    /// Which setting really helps on this host, by how much, and how sure: run settings fairly and often enough, and say.
+    /// Measure which setting helps on this host, by how much, and how certain that is
     Experiment(Experiment),
     #[cfg(feature = "host")]
-    /// Copy what vsteer reads of this host into a folder, twice, to be observed elsewhere (`--connect tree:FOLDER`).
+    /// Copy what vsteer reads of this host to a folder, to observe it elsewhere
     Capture(Capture),
     #[cfg(feature = "host")]
-    /// Print the host's topology as vsteer reads it.
+    /// Print the host's topology
     Topology(TopologyArgs),
-    /// Print shell completions.
+    /// Print completions for a shell
+    #[command(after_help = "Example:\n  vsteer completions bash > /etc/bash_completion.d/vsteer")]
     Completions {
-        /// For which shell.
+        /// Shell to complete for
         shell: clap_complete::Shell,
     },
-    /// Write the manual pages into a folder.
+    /// Write the manual pages to a folder
+    #[command(after_help = "Example:\n  vsteer man /usr/local/share/man/man1")]
     Man {
-        /// The folder.
+        /// Folder to write to
         folder: PathBuf,
     },
-    /// The exit codes and their meanings.
+    /// List the exit codes
+    #[command(after_help = "Example:\n  vsteer exit-codes")]
     ExitCodes,
     #[cfg(feature = "host")]
-    /// Runs `vsteer-NAME`: `lab`, `demo` and whatever else is installed beside this program.
+    /// Run `vsteer-NAME`, for example `lab` or `display`, if it is installed beside this program
     #[command(external_subcommand)]
     Other(Vec<String>),
 }

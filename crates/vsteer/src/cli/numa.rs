@@ -4,54 +4,58 @@ use super::window::Window;
 use super::words::bytes;
 use clap::Args;
 
-/// `vsteer numa`.
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  vsteer numa esxtop.csv.gz\n  vsteer numa --connect vsphere://root@esx1 --password-file F\n  vsteer numa --host 2x18 --host-memory 384G --vcpus 12 --memory 16G \
---esxi 7.0.2\n\nNodes: what VMs want of each (run, ready, co-stop), bursts included, beside the published flowchart by the letter. \
-Sockets: by the paper's algorithm as printed (doi:10.6109/jkiice.2022.26.10.1432) and by vsteer's own. What ESXi makes of it \
-is from VMware's documents: untried on a real one."
-)]
+#[command(after_help = "\
+Examples:
+  vsteer numa esxtop.csv.gz                 Recommend home nodes for the VMs of a recording
+  vsteer numa --host 2x18 --vcpus 12        Recommend sockets and cores per socket for one VM
+
+Nodes: vsteer adds up what VMs want of each node (run, ready, co-stop, with bursts), and prints the published flowchart's
+answer beside its own. Sockets: the algorithm of doi:10.6109/jkiice.2022.26.10.1432 as printed, beside vsteer's own.
+Effects on ESXi come from VMware's documents; nobody has tried them on a real ESXi.")]
 pub struct Numa {
-    /// What to look at.
-    #[command(flatten)]
-    pub window: Window,
-    /// A host that is only described: sockets x cores of each, such as 2x18.
-    #[arg(long, value_name = "SxC", value_parser = sockets_by_cores, conflicts_with = "recording", requires = "vcpus")]
+    /// Describe a host instead: SOCKETSxCORES, for example 2x18
+    #[arg(long, value_name = "SxC", value_parser = sockets_by_cores, conflicts_with = "recording", requires = "vcpus",
+        help_heading = "Described host")]
     pub host: Option<(u32, u32)>,
-    /// With --host: its memory.
-    #[arg(long, value_name = "BYTES", value_parser = bytes, requires = "host")]
+    /// Memory of the host, for example 384G
+    #[arg(long, value_name = "BYTES", value_parser = bytes, requires = "host", help_heading = "Described host")]
     pub host_memory: Option<u64>,
-    /// With --host: NUMA nodes of each socket.
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=16))]
+    /// NUMA nodes per socket
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=16),
+        help_heading = "Described host")]
     pub nodes_per_socket: u32,
-    /// With --host: hyper-threads of each core.
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=8))]
+    /// Hyper-threads per core
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=8),
+        help_heading = "Described host")]
     pub threads: u32,
-    /// With --host: the VM's vCPUs.
-    #[arg(long, value_name = "N", requires = "host", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    /// vCPUs of the VM
+    #[arg(long, value_name = "N", requires = "host", value_parser = clap::value_parser!(u32).range(1..=4096),
+        help_heading = "Described host")]
     pub vcpus: Option<u32>,
-    /// With --host: the VM's memory.
-    #[arg(long, value_name = "BYTES", value_parser = bytes, requires = "host")]
+    /// Memory of the VM
+    #[arg(long, value_name = "BYTES", value_parser = bytes, requires = "host", help_heading = "Described host")]
     pub memory: Option<u64>,
-    /// ESXi's version, where it is not told.
+    /// Assume this version of ESXi [default: as recorded]
     #[arg(long, value_name = "VERSION")]
     pub esxi: Option<String>,
-    /// Cores per socket now, where they are not told.
+    /// Assume N cores per socket now [default: as recorded]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub cores_per_socket: Option<u32>,
-    /// CPU hot add is on.
+    /// Assume that CPU hot add is on
     #[arg(long)]
     pub hot_add: bool,
-    /// numa.vcpu.preferHT is set: a node holds as many vCPUs as it has hyper-threads.
+    /// Assume numa.vcpu.preferHT: a node holds as many vCPUs as it has hyper-threads
     #[arg(long)]
     pub prefer_ht: bool,
-    /// numa.vcpu.min, where it is not 9.
+    /// Assume numa.vcpu.min=N [default: 9]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub vcpu_min: Option<u32>,
-    /// numa.vcpu.followcorespersocket is set.
+    /// Assume numa.vcpu.followcorespersocket
     #[arg(long)]
     pub follow_cores_per_socket: bool,
+    #[command(flatten)]
+    pub window: Window,
 }
 
 /// `2x18`.

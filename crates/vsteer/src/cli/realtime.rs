@@ -3,96 +3,109 @@
 use super::words::duration;
 use clap::{Args, Subcommand, ValueEnum};
 
-/// `vsteer realtime`.
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  vsteer realtime enable --vm audio --yes\n  vsteer realtime report\n  vsteer realtime disable\n  \
-vsteer realtime run --vm audio --measure-only --yes --for 1m\n\n\
-By policy: one of sched_ext schedules all ordinary tasks of the host while it runs, by weight, as the kernel does, except that a vCPU \
-whose timer ends goes first, on credit. When it ends, however that is, the kernel's own scheduler takes over.\n\
-By priority: the VM's threads are in a real-time class while the VM asks for less than it is due, else in their own. Whatever \
-ends the service, even SIGKILL, a watchdog puts classes and budgets back (vsteer rollback, should that be killed too)."
-)]
+#[command(after_help = "\
+Examples:
+  vsteer realtime enable --vm audio         Show what would change
+  vsteer realtime enable --vm audio --yes   Start the service
+  vsteer realtime report                    Show how late the VM's vCPUs ran
+  vsteer realtime disable                   Stop the service, and restore all settings
+
+By policy: while a sched_ext policy runs, it schedules all ordinary tasks of the host by weight, as the kernel does, except
+that a vCPU runs first when its timer ends. The VM pays for that time later. When the policy ends, the kernel's own scheduler
+takes over.
+By priority: the VM's threads have a real-time class while the VM uses less CPU time than its share. Whatever ends the
+service, even SIGKILL, a watchdog restores classes and budgets. If the watchdog is killed too, use `vsteer rollback`.")]
 pub struct Realtime {
-    /// What to do.
     #[command(subcommand)]
     pub what: RealtimeWhat,
 }
 
-/// The parts of `vsteer realtime`.
 #[derive(Debug, Subcommand)]
 pub enum RealtimeWhat {
-    /// Keep VMs first until interrupted; then report.
+    /// Run VMs first until interrupted, then report
+    #[command(after_help = "\
+Examples:
+  vsteer realtime run --vm audio --yes --for 1m
+  vsteer realtime run --vm audio --measure-only --yes --for 1m")]
     Run(RealtimeRun),
-    /// The same in the background, until `disable`.
+    /// Run VMs first in the background, until `disable`
+    #[command(after_help = "\
+Examples:
+  vsteer realtime enable --vm audio         Show what would change
+  vsteer realtime enable --vm audio --yes   Start the service")]
     Enable(RealtimeRun),
-    /// Who is kept first, and how often that was so.
+    /// Show which VMs run first, and how often they did
+    #[command(after_help = "Example:\n  vsteer realtime status")]
     Status,
-    /// The same, and how late each VM was, as histograms.
+    /// Show status, and how late each VM ran as histograms
+    #[command(after_help = "Example:\n  vsteer realtime report --json")]
     Report,
-    /// End it: everything is as it was before.
+    /// Stop the service, and restore all settings
+    #[command(after_help = "Example:\n  vsteer realtime disable")]
     Disable,
-    /// Print a unit for systemd that keeps VMs first from boot on (tried by `systemd-analyze verify` alone).
+    /// Print a systemd unit that runs VMs first from boot on
+    ///
+    /// `systemd-analyze verify` accepts the unit. Nobody has booted a host with it.
+    #[command(after_help = "Example:\n  vsteer realtime unit --vm audio")]
     Unit(RealtimeRun),
 }
 
-/// How VMs are put first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum RealtimeBy {
-    /// By a policy where the kernel has sched_ext, else by priority, saying why.
+    /// Use a policy if the kernel has sched_ext. Else use priority, and print why
     Auto,
-    /// A policy of sched_ext: when a timer of the VM ends, and charged for it.
+    /// Use a sched_ext policy: the VM runs first when one of its timers ends, and pays for it later
     Policy,
-    /// A real-time class of the kernel's (SCHED_RR): when the VM wakes, for as long as it asks for less than it is due.
+    /// Use the kernel's SCHED_RR: the VM runs first when it wakes, while it uses less than its share
     Priority,
 }
 
-/// Where the ends of guests' timers are learnt from.
+/// How the policy learns that a guest's timer ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum RealtimeSource {
-    /// What a guest writes to its own timer: needs nothing of the guest.
+    /// Watch what a guest writes to its timer. Needs no change of the guest
     Timer,
-    /// What a guest says by a hypercall (docs/realtime.md).
+    /// Listen for the guest's hypercall (docs/realtime.md)
     Call,
-    /// Its own timer, until it says which timers matter.
+    /// Watch the timer until the guest says which timers matter
     Both,
 }
 
-/// `vsteer realtime run`, and with the same options `enable` and `unit`.
+/// Options of `run`, `enable` and `unit`.
 #[derive(Debug, Args)]
 pub struct RealtimeRun {
-    /// Whose timers are honoured (may be given again).
+    /// Run the VM called NAME first (repeatable)
     #[arg(long = "vm", value_name = "NAME", required = true)]
     pub vms: Vec<String>,
-    /// Do it. Without it: says what would be done, and changes nothing.
+    /// Change settings [default: dry run]
     #[arg(long)]
     pub yes: bool,
-    /// How they are put first.
+    /// Choose how VMs run first
     #[arg(long, value_enum, default_value = "auto")]
     pub by: RealtimeBy,
-    /// Where the ends of guests' timers are learnt from (by policy).
-    #[arg(long, value_enum, default_value = "both")]
-    pub source: RealtimeSource,
-    /// Measure how late they are, and put nobody first.
+    /// Measure how late VMs run, and change nothing
     #[arg(long)]
     pub measure_only: bool,
-    /// How far ahead of its share a VM may run: what it may borrow of CPU time (by policy).
-    #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = duration)]
-    pub warp: std::time::Duration,
-    /// By policy: how long a vCPU may run in one go once its timer has ended. By priority: how much CPU time beyond its due a VM may
-    /// have at once.
+    /// Let a VM use TIME more than its share at once (by priority), or run TIME at a stretch after its timer ended (by policy)
     #[arg(long, value_name = "TIME", default_value = "20ms", value_parser = duration)]
     pub limit: std::time::Duration,
-    /// Report what the policy's callbacks cost, too: the kernel counts that, at a small cost of its own.
-    #[arg(long)]
+    /// Let a VM borrow at most TIME of CPU time
+    #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = duration, help_heading = "Policy")]
+    pub warp: std::time::Duration,
+    /// Choose how to learn that a timer ended
+    #[arg(long, value_enum, default_value = "both", help_heading = "Policy")]
+    pub source: RealtimeSource,
+    /// Report what the policy's callbacks cost; counting costs a little too
+    #[arg(long, help_heading = "Policy")]
     pub costs: bool,
-    /// Leave out of the report what happens in the first so long.
-    #[arg(long, value_name = "TIME", value_parser = duration)]
+    /// Leave the first TIME out of the report
+    #[arg(long, value_name = "TIME", value_parser = duration, help_heading = "Window")]
     pub warm_up: Option<std::time::Duration>,
-    /// End after so long; without it: when interrupted.
-    #[arg(long = "for", value_name = "TIME", value_parser = duration)]
+    /// Stop after TIME [default: run until interrupted]
+    #[arg(long = "for", value_name = "TIME", value_parser = duration, help_heading = "Window")]
     pub length: Option<std::time::Duration>,
-    /// libvirt connection URI; without it every VM of this host, libvirt's or not.
-    #[arg(long, value_name = "URI")]
+    /// Use the libvirt at URI [default: every VM of this host, with or without libvirt]
+    #[arg(long, value_name = "URI", help_heading = "Source")]
     pub connect: Option<String>,
 }

@@ -5,41 +5,52 @@ use super::words::{bytes, duration};
 use clap::Args;
 use std::path::PathBuf;
 
-/// `vsteer record`.
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  vsteer record -o before.vsteer --for 60s
+  vsteer record -o flight.vsteer --ring 2G --trigger 'ready_p99>20ms'
+  vsteer record -o events.vsteer --for 30s --events")]
 pub struct Record {
-    /// The folder to make; `NAME.vsteer` by custom.
-    #[arg(short, long, value_name = "FOLDER")]
+    /// Create FOLDER for the recording; its name usually ends in .vsteer
+    #[arg(short, long, value_name = "FOLDER", help_heading = "Output")]
     pub output: PathBuf,
-    /// Stop after this time; without it: at Ctrl-C.
-    #[arg(long = "for", value_name = "TIME", value_parser = duration)]
+    /// Stop after TIME [default: run until interrupted]
+    #[arg(long = "for", value_name = "TIME", value_parser = duration, help_heading = "Window")]
     pub length: Option<std::time::Duration>,
-    /// Time between two samples, at most a minute; a crash loses as much.
-    #[arg(short, long, value_name = "TIME", default_value = "200ms", value_parser = duration)]
+    /// Take a sample every TIME, at most 60s
+    ///
+    /// A crash loses the last sample.
+    #[arg(short, long, value_name = "TIME", default_value = "200ms", value_parser = duration, help_heading = "Window")]
     pub interval: std::time::Duration,
-    /// Flight recorder: keep about the newest so many bytes (`2G`, `500M`).
-    #[arg(long, value_name = "BYTES", value_parser = bytes)]
-    pub ring: Option<u64>,
-    /// Mark the moment when any VM fulfils this, and keep what lies around it from the ring's turn (may be given
-    /// again): `ready_p99>20ms`, `limited>5% and ready>1%`; also ready_p50, _p95, _max, wake_p99, lag, wait, run.
-    #[arg(long, value_name = "CONDITION")]
-    pub trigger: Vec<vsteer_core::trigger::Trigger>,
-    /// With --trigger: the sliding window that conditions are judged on.
-    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration, requires = "trigger")]
-    pub trigger_window: std::time::Duration,
-    /// With --trigger: after a mark, how long the same condition of the same VM makes no other.
-    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration, requires = "trigger")]
-    pub trigger_quiet: std::time::Duration,
-    /// Record every context switch too (12 bytes each; needs eBPF): who ran where, for `report` and `export`.
+    /// Record every context switch too: 12 bytes each; needs eBPF
+    ///
+    /// `report` and `export` then show which thread ran where, and `plan` and `headroom` can replay the host.
     #[arg(long)]
     pub events: bool,
-    /// With --events: room in the kernel for switches that were not yet read (a power of two).
+    /// Reserve BYTES in the kernel for context switches that were not read yet (a power of two)
     #[arg(long, value_name = "BYTES", value_parser = bytes, default_value = "8M", requires = "events")]
     pub event_buffer: u64,
-    /// Also record with the polling collector, at the same moments, into this folder: the two check each other.
-    #[arg(long, value_name = "FOLDER")]
+    /// Also record by polling, at the same times, into FOLDER: the two check each other
+    #[arg(long, value_name = "FOLDER", help_heading = "Output")]
     pub second: Option<PathBuf>,
-    /// Where to look.
+    /// Keep about the newest BYTES, for example 2G
+    #[arg(long, value_name = "BYTES", value_parser = bytes, help_heading = "Flight recorder")]
+    pub ring: Option<u64>,
+    /// Mark when a VM meets this condition, and keep the samples around it (repeatable)
+    ///
+    /// Examples: ready_p99>20ms, or limited>5% and ready>1%. Quantities: ready, limited, run, wait, lag, ready_p50,
+    /// ready_p95, ready_p99, ready_max, wake_p99.
+    #[arg(long, value_name = "CONDITION", help_heading = "Flight recorder")]
+    pub trigger: Vec<vsteer_core::trigger::Trigger>,
+    /// Judge conditions over the last TIME
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration, requires = "trigger",
+        help_heading = "Flight recorder")]
+    pub trigger_window: std::time::Duration,
+    /// After a mark, ignore the same condition of the same VM for TIME
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration, requires = "trigger",
+        help_heading = "Flight recorder")]
+    pub trigger_quiet: std::time::Duration,
     #[command(flatten)]
     pub source: Source,
 }

@@ -4,15 +4,18 @@ use super::words::duration;
 use clap::Args;
 use std::path::PathBuf;
 
-/// `vsteer replay`.
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  vsteer replay before.vsteer
+  vsteer replay flight.vsteer --marks       List what `record --trigger` marked")]
 pub struct Replay {
-    /// The recording: a folder, or a file of esxtop's or xentrace's.
+    /// Recording to read: a folder of `vsteer record`, a file of `esxtop -b`, or a saved xentrace
     pub recording: PathBuf,
-    /// List the moments that `record --trigger` marked instead.
+    /// List only the times that `record --trigger` marked
     #[arg(long)]
     pub marks: bool,
-    /// Time between two rows.
+    /// Print rows every TIME of the recording
     #[arg(short, long, value_name = "TIME", default_value = "2s", value_parser = duration)]
     pub interval: std::time::Duration,
 }

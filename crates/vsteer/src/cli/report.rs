@@ -3,17 +3,20 @@
 use clap::Args;
 use std::path::PathBuf;
 
-/// `vsteer report`.
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  vsteer report before.vsteer
+  vsteer report before.vsteer after.vsteer --plan plan.json -o report.html")]
 pub struct Report {
-    /// The recording (before, if there are two).
+    /// Recording, or the one before the change
     pub before: PathBuf,
-    /// The recording after.
+    /// Recording after the change
     pub after: Option<PathBuf>,
-    /// The plan that was applied in between.
+    /// Show the plan that was applied in between
     #[arg(long, value_name = "FILE")]
     pub plan: Option<PathBuf>,
-    /// The file to write.
-    #[arg(short, long, default_value = "report.html")]
+    /// Write the page to FILE
+    #[arg(short, long, value_name = "FILE", default_value = "report.html", help_heading = "Output")]
     pub output: PathBuf,
 }

@@ -3,15 +3,17 @@
 use super::host::Login;
 use clap::Args;
 
-/// `vsteer rollback`.
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  vsteer rollback                           Undo every plan that is applied, newest first
+  vsteer rollback 3f9c1a2b                  Undo one plan")]
 pub struct Rollback {
-    /// Which plan; without it: every one that is applied, newest first.
+    /// Id of the plan to undo [default: every applied plan, newest first]
     pub id: Option<String>,
-    /// libvirt connection URI, as it was given to `apply`.
-    #[arg(long, value_name = "URI")]
+    /// Undo on the host at URI [default: the URI in the journal]
+    #[arg(long, value_name = "URI", help_heading = "Source")]
     pub connect: Option<String>,
-    /// How a vSphere is logged in to; what the journal says of it need not be said again.
     #[command(flatten)]
     pub login: Login,
 }

@@ -3,60 +3,71 @@
 use clap::Args;
 use std::path::PathBuf;
 
-/// `vsteer simulate`.
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  vsteer simulate scenarios/two-hogs.toml\n  vsteer simulate s.toml --seeds 20 \
---sweep vm.web.weight=128,256,512\n  vsteer simulate s.toml -o s.vsteer && vsteer report s.vsteer"
-)]
+#[command(after_help = "\
+Examples:
+  vsteer simulate scenarios/noisy-neighbour.toml
+  vsteer simulate scenarios/two-hogs.toml --seeds 5 --sweep vm.large.weight=128,256,512
+  vsteer simulate --from events.vsteer      Simulate a recorded host, beside what was measured
+  vsteer simulate --published=vit           Simulate a paper's experiments, beside its figures")]
 pub struct Simulate {
-    /// The scenario file.
+    /// Scenario file (docs/scenarios.md)
     #[arg(required_unless_present_any = ["list", "from", "published"])]
     pub scenario: Option<PathBuf>,
-    /// Instead of a scenario: a recording with --events. Its threads' demands are simulated under its own configuration,
-    /// beside what was measured.
-    #[arg(long, value_name = "RECORDING", conflicts_with_all = ["scenario", "list", "seeds", "sweep", "each"])]
-    pub from: Option<PathBuf>,
-    /// With --from: a parameter of the recorded host's scheduler that was not at its default, such as `hz=1000`
-    /// (--list has them; may be given again).
-    #[arg(long, value_name = "KEY=VALUE", requires = "from")]
-    pub was: Vec<crate::cli::Setting>,
-    /// With --from: simulate it under this plan's changes too.
-    #[arg(long, value_name = "FILE", requires = "from", conflicts_with = "under")]
-    pub plan: Option<PathBuf>,
-    /// With --from: simulate it under the configuration of this later recording of the same VMs too, beside what was
-    /// measured there: how far off would the prediction have been?
-    #[arg(long, value_name = "RECORDING", requires = "from")]
-    pub under: Option<PathBuf>,
-    /// List the schedulers with their parameters instead.
+    /// Change the scenario, for example vm.web.weight=512, scheduler.policy=eevdf or for=60s (repeatable)
+    ///
+    /// With --from: simulate the recorded host with this parameter of its scheduler too, for example base_slice_us=3000.
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub set: Vec<crate::cli::Setting>,
+    /// Simulate once for each value (repeatable: every combination)
+    #[arg(long, value_name = "KEY=V1,V2,...")]
+    pub sweep: Vec<crate::cli::Sweep>,
+    /// Simulate with N seeds, counted up from the scenario's seed
+    ///
+    /// Two or more seeds give each figure a 95 % confidence interval.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub seeds: u16,
+    /// List the schedulers and their parameters
     #[arg(long, conflicts_with_all = ["scenario", "output"])]
     pub list: bool,
-    /// Simulate the published experiments instead (or one paper's, by its short name) and print each published figure
-    /// beside the simulated one: docs/published.md. Ten seeds unless more are asked for.
+    /// Simulate published experiments, and print each figure beside the published one
+    ///
+    /// PAPER is the short name of one paper [default: all papers]. docs/published.md lists them. Uses ten seeds unless you ask
+    /// for more.
     #[arg(long, value_name = "PAPER", num_args = 0..=1, require_equals = true, default_missing_value = "",
         conflicts_with_all = ["scenario", "list", "from", "set", "sweep", "each", "wide", "output"])]
     pub published: Option<String>,
-    /// With --published: as the page docs/published.md has it.
-    #[arg(long, requires = "published")]
-    pub markdown: bool,
-    /// How many seeds, from the scenario's own upwards: two or more give each figure a 95 % interval.
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1000))]
-    pub seeds: u16,
-    /// Change the scenario: `vm.web.weight=512`, `scheduler.policy=eevdf`, `for=60s` (may be given again). With --from:
-    /// simulate it with this parameter of its scheduler too, such as `base_slice_us=3000`.
-    #[arg(long, value_name = "KEY=VALUE")]
-    pub set: Vec<crate::cli::Setting>,
-    /// Run it once for each of these values (may be given again: every combination).
-    #[arg(long, value_name = "KEY=V1,V2,...")]
-    pub sweep: Vec<crate::cli::Sweep>,
-    /// Show every VM; without it, VMs made by one `count` are shown as one line with their mean.
-    #[arg(long)]
+    /// Simulate the demands of a recording made with `record --events`, beside what was measured
+    #[arg(long, value_name = "RECORDING", conflicts_with_all = ["scenario", "list", "seeds", "sweep", "each"],
+        help_heading = "Recorded host")]
+    pub from: Option<PathBuf>,
+    /// State a parameter of the recorded scheduler that was not at its default, for example hz=1000 (repeatable)
+    #[arg(long, value_name = "KEY=VALUE", requires = "from", help_heading = "Recorded host")]
+    pub was: Vec<crate::cli::Setting>,
+    /// Simulate the recorded host also with the changes of this plan
+    #[arg(
+        long,
+        value_name = "FILE",
+        requires = "from",
+        conflicts_with = "under",
+        help_heading = "Recorded host"
+    )]
+    pub plan: Option<PathBuf>,
+    /// Simulate the recorded host also with the settings of a later recording, and compare with what was measured there
+    #[arg(long, value_name = "RECORDING", requires = "from", help_heading = "Recorded host")]
+    pub under: Option<PathBuf>,
+    /// Show every VM [default: VMs of one `count` as one line with their mean]
+    #[arg(long, help_heading = "Output")]
     pub each: bool,
-    /// Show every figure: median wake-up, lag, switches, preemptions and migrations too.
-    #[arg(long)]
+    /// Show every figure: also median wake-up, lag, switches, preemptions and migrations
+    #[arg(long, help_heading = "Output")]
     pub wide: bool,
-    /// Record the first seed's run: samples and every switch, for `top`'s replay, `diagnose`, `report` and `export`. With
-    /// --from: the host under the change, or as it was if there is none.
-    #[arg(short, long, value_name = "FOLDER", conflicts_with = "sweep")]
+    /// With --published: print Markdown, as in docs/published.md
+    #[arg(long, requires = "published", help_heading = "Output")]
+    pub markdown: bool,
+    /// Record the run of the first seed, with every context switch
+    ///
+    /// Commands that read recordings take it. With --from: records the host under the change, if there is one.
+    #[arg(short, long, value_name = "FOLDER", conflicts_with = "sweep", help_heading = "Output")]
     pub output: Option<PathBuf>,
 }

@@ -4,28 +4,39 @@ use super::words::duration;
 use clap::Args;
 use std::path::PathBuf;
 
-/// `vsteer steer`.
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Example of levels (sla.toml):\n  period = \"60s\"\n  [[vm]]\n  name = \"web\"\n  log = \
-\"/var/log/nginx/access.log\"\n  mean = \"9ms\"\n  p95 = \"30ms\"\n  rate = 45\n  [[host]]   # where a VM may go if no weights hold all levels\n  \
-connect = \"qemu+ssh://root@other/system\"\n\nNothing is moved: a plan is written, for `vsteer apply`. When it ends, also when it is killed, the former weights \
-return. Steering Xen domains is new: on a full pCPU levels were not held yet."
-)]
+#[command(after_help = "\
+Examples:
+  vsteer steer --sla sla.toml               Show the weights that vsteer would set
+  vsteer steer --sla sla.toml --yes         Set weights until interrupted
+
+A file of service levels:
+  period = \"60s\"
+  [[vm]]
+  name = \"web\"
+  log = \"/var/log/nginx/access.log\"
+  mean = \"9ms\"
+  p95 = \"30ms\"
+  rate = 45
+  [[host]]   # where a VM may move if no weights hold all levels
+  connect = \"qemu+ssh://root@other/system\"
+
+vsteer moves no VM: it writes a plan for `vsteer apply`. When vsteer ends, even by SIGKILL, the former weights return.
+On Xen, vsteer has not yet held levels on a full pCPU.")]
 pub struct Steer {
-    /// The service levels.
+    /// File of service levels (docs/service-levels.md)
     #[arg(long, value_name = "FILE")]
     pub sla: PathBuf,
-    /// Set weights. Without it nothing is changed.
+    /// Set weights [default: dry run]
     #[arg(long)]
     pub yes: bool,
-    /// End after so long; without it: when interrupted.
+    /// Stop after TIME [default: run until interrupted]
     #[arg(long = "for", value_name = "TIME", value_parser = duration)]
     pub length: Option<std::time::Duration>,
-    /// By which estimator (see `vsteer estimate`).
+    /// Estimate response times with this estimator (see `vsteer estimate`)
     #[arg(long, value_name = "ESTIMATOR", default_value = "own")]
     pub by: String,
-    /// libvirt connection URI; without it every VM of this host, libvirt's or not.
-    #[arg(long, value_name = "URI")]
+    /// Use the libvirt at URI [default: every VM of this host, with or without libvirt]
+    #[arg(long, value_name = "URI", help_heading = "Source")]
     pub connect: Option<String>,
 }

@@ -5,22 +5,25 @@ use super::words::duration;
 use clap::Args;
 use std::path::PathBuf;
 
-/// `vsteer top`.
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  vsteer top
+  vsteer top --batch -n 5 > top.csv         Print five updates as CSV
+  vsteer top before.vsteer                  Play a recording")]
 pub struct Top {
-    /// A recording (folder, esxtop's batch file, Xen's trace) to be played, an update for each --interval of it; without it the live host.
+    /// Recording to play: a folder, a file of `esxtop -b`, or a saved xentrace [default: observe the live host]
     #[arg(value_name = "RECORDING")]
     pub recording: Option<PathBuf>,
-    /// Batch mode: print rows instead of the live table (CSV, or JSON lines with --json).
-    #[arg(short, long)]
+    /// Print rows instead of a live table: CSV, or JSON lines with --json
+    #[arg(short, long, help_heading = "Output")]
     pub batch: bool,
-    /// Time between two updates.
-    #[arg(short, long, value_name = "TIME", default_value = "2s", value_parser = duration)]
+    /// Update every TIME
+    #[arg(short, long, value_name = "TIME", default_value = "2s", value_parser = duration, help_heading = "Window")]
     pub interval: std::time::Duration,
-    /// Stop after so many updates.
-    #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    /// Stop after N updates [default: run until interrupted]
+    #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), help_heading = "Window")]
     pub updates: Option<u64>,
-    /// Where to look.
     #[command(flatten)]
     pub source: Source,
 }

@@ -3,14 +3,17 @@
 use clap::Args;
 use std::path::PathBuf;
 
-/// `vsteer verify`.
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  vsteer verify before.vsteer after.vsteer
+  vsteer verify before.vsteer after.vsteer --plan plan.json     Compare with the plan's forecast")]
 pub struct Verify {
-    /// The recording before.
+    /// Recording before the change
     pub before: PathBuf,
-    /// The recording after.
+    /// Recording after the change
     pub after: PathBuf,
-    /// The plan that was applied in between, to compare its forecast.
+    /// Compare with the forecast of the plan that was applied in between
     #[arg(long, value_name = "FILE")]
     pub plan: Option<PathBuf>,
 }

@@ -1,10 +1,10 @@
-//! Numbers with units and names, as words of the command line.
+//! Parsers for values on the command line: numbers with units and names.
 
 pub use vsteer_core::span::duration;
 
 pub fn microseconds(text: &str) -> Result<f64, String> {
     let us = text.trim().parse::<f64>().ok().filter(|us| us.is_finite() && *us >= 0.0);
-    us.ok_or_else(|| format!("{text:?} is no number of microseconds, 0 or more"))
+    us.ok_or_else(|| format!("{text:?} is not a number of microseconds, 0 or more"))
 }
 
 /// `ready_group=8%`, `wake_p99_ns=3ms`: a threshold's name, and its value as a share or in ns.
@@ -21,10 +21,10 @@ pub fn named_threshold(text: &str) -> Result<(String, f64), String> {
 
 /// `NAME=NUMBER`, above 0.
 pub fn named_number(text: &str) -> Result<(String, f64), String> {
-    let (name, number) = text.split_once('=').ok_or("write VM=NUMBER")?;
-    let number: f64 = number.parse().map_err(|_| format!("{number:?} is no number"))?;
+    let (name, number) = text.split_once('=').ok_or_else(|| format!("{text:?} is not VM=NUMBER"))?;
+    let number: f64 = number.parse().map_err(|_| format!("{number:?} is not a number"))?;
     if !(number.is_finite() && number > 0.0) {
-        return Err(format!("{number} is not above 0"));
+        return Err(format!("{number} is not greater than 0"));
     }
     Ok((name.to_owned(), number))
 }

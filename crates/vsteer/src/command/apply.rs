@@ -60,9 +60,9 @@ pub fn open(connect: Option<&str>) -> Result<(Box<dyn Actuate>, HostConfig), Fau
     let now = opened.now.ok_or_else(|| {
         Fault::new(
             FaultKind::Unsupported,
-            format!("the host at {} cannot be steered", connect.unwrap_or("/")),
+            format!("cannot set weights on the host at {}", connect.unwrap_or("/")),
         )
-        .help("vsteer plan and vsteer apply work there")
+        .help("use vsteer plan and vsteer apply there")
     })?;
     Ok((opened.actuator, now))
 }
@@ -81,7 +81,7 @@ pub fn run(a: &Apply, json: bool) -> Result<(), Fault> {
     if a.confirm {
         let mut journal = Journal::open(&journal_folder().join(format!("{}.journal", plan.id)))?;
         confirm(&mut journal)?;
-        eprintln!("vsteer: plan {} is kept", plan.id);
+        eprintln!("vsteer: plan {} stays applied", plan.id);
         return Ok(());
     }
     if plan.steps.is_empty() {
@@ -90,7 +90,7 @@ pub fn run(a: &Apply, json: bool) -> Result<(), Fault> {
     }
     let (plan, now, Changing { mut actuator, connect, secret, .. }) = open_for(plan, a)?;
     if plan.steps.is_empty() {
-        eprintln!("vsteer: nothing of plan {} is left to do", plan.id);
+        eprintln!("vsteer: plan {} is already in force: nothing to do", plan.id);
         return Ok(());
     }
     if !a.yes && a.try_for.is_none() {
@@ -115,12 +115,12 @@ pub fn run(a: &Apply, json: bool) -> Result<(), Fault> {
     }
     match a.try_for {
         Some(after) => println!(
-            "applied for {:.0} s. Keep it: vsteer apply {} --confirm   Undo now: vsteer rollback {}",
+            "applied for {:.0} s\n  keep it:  vsteer apply {} --confirm\n  undo now: vsteer rollback {}",
             after.as_secs_f64(),
             a.plan.display(),
             receipt.plan
         ),
-        None => println!("applied. Undo: vsteer rollback {}", receipt.plan),
+        None => println!("applied\n  undo: vsteer rollback {}", receipt.plan),
     }
     Ok(())
 }
@@ -139,21 +139,23 @@ fn dry_run(plan: &Plan, now: &HostConfig, actuator: &mut dyn Actuate, json: bool
         }
     }
     for line in &plan.irreversible {
-        println!("  not to be undone: {line}");
+        println!("  cannot be undone: {line}");
     }
     if let Some(fault) = refused {
         return Err(fault);
     }
-    println!("nothing was changed. Do it: vsteer apply PLAN --try 60s (undoes itself), or --yes");
+    println!(
+        "Dry run: pass --yes to apply these changes, or --try 60s to undo them after 60 s unless you confirm."
+    );
     Ok(())
 }
 
 /// What a dry run that finds a step that cannot be made says at last.
 fn could_not(plan: &Plan, p: &Preview, kind: FaultKind) -> Fault {
     let found = p.found.as_deref().unwrap_or_default();
-    Fault::new(kind, format!("plan {} could not be applied; nothing was changed", plan.id))
+    Fault::new(kind, format!("cannot apply plan {}; nothing was changed", plan.id))
         .because(format!("{}: {}: found: {found}", p.step.whose(), p.step.change))
-        .help("make a new plan of what is there now: vsteer plan -o plan.json")
+        .help("make a new plan for the present state: vsteer plan -o plan.json")
 }
 
 /// The watchdog's own command: `__watchdog JOURNAL DEADLINE`.
@@ -161,7 +163,7 @@ fn could_not(plan: &Plan, p: &Preview, kind: FaultKind) -> Fault {
 /// # Errors
 /// As [`vsteer_act::watch`].
 pub fn watchdog(words: &[String]) -> Result<(), Fault> {
-    let usage = || Fault::new(FaultKind::Usage, "the watchdog is started by `vsteer apply --try`");
+    let usage = || Fault::new(FaultKind::Usage, "only `vsteer apply --try` starts the watchdog");
     let [_, journal, deadline] = words else { return Err(usage()) };
     let deadline = deadline.parse().map_err(|_| usage())?;
     // What is told by nobody else: it was typed, or came by a pipe.

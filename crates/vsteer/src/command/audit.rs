@@ -18,7 +18,7 @@ pub fn run(a: &Audit, json: bool) -> Result<(), Fault> {
     let tree = vsteer_host::tree::read(&root, &WANTED);
     if let Some(folder) = &a.capture {
         vsteer_host::tree::capture(&tree, folder)?;
-        eprintln!("vsteer: {} files are beneath {}", tree.files.len(), folder.display());
+        eprintln!("vsteer: copied {} files to {}", tree.files.len(), folder.display());
         return Ok(());
     }
     let found = audit(&tree);
@@ -28,12 +28,12 @@ pub fn run(a: &Audit, json: bool) -> Result<(), Fault> {
     }
     let count = |s: State| found.iter().filter(|f| f.state == s).count();
     println!(
-        "{} settings: {} should be otherwise, {} are as they should be, {} do not apply{}",
+        "{} settings: {} need a change, {} are right, {} do not apply{}",
         found.len(),
         count(State::Not),
         count(State::AsItShould),
         count(State::DoesNotApply),
-        if a.all { "" } else { " (--all shows them)" }
+        if a.all { "" } else { " (--all lists them)" }
     );
     for f in &found {
         let sign = match f.state {
@@ -54,7 +54,7 @@ pub fn run(a: &Audit, json: bool) -> Result<(), Fault> {
         println!("not read: {file}: {why}");
     }
     if let Some(more @ 1..) = tree.unread.len().checked_sub(UNREAD_SHOWN) {
-        println!("not read: {more} more (--json names them)");
+        println!("not read: {more} more files (--json lists them)");
     }
     Ok(())
 }

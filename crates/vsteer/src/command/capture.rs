@@ -32,8 +32,13 @@ pub fn run(a: &Capture, json: bool) -> Result<(), Fault> {
         return Ok(());
     }
     let kb = captured.bytes.div_ceil(1024);
-    eprintln!("vsteer: {} VMs in {} files, {kb} KB, in {}", captured.vms, captured.files, a.output.display());
-    captured.unread.iter().for_each(|u| eprintln!("vsteer: not read: {u}"));
-    eprintln!("vsteer: observe it: vsteer diagnose --connect tree:{}", a.output.display());
+    eprintln!(
+        "vsteer: captured {} VMs in {} files, {kb} KB, in {}",
+        captured.vms,
+        captured.files,
+        a.output.display()
+    );
+    captured.unread.iter().for_each(|u| eprintln!("vsteer: cannot read {u}"));
+    eprintln!("vsteer: to observe it: vsteer diagnose --connect tree:{}", a.output.display());
     Ok(())
 }

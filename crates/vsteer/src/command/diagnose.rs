@@ -16,7 +16,10 @@ pub fn run(a: &Diagnose, json: bool) -> Result<(), Fault> {
     {
         let marks = vsteer_record::read_marks(folder)?.len();
         if marks > 0 {
-            eprintln!("vsteer: {marks} moments are marked in it: vsteer replay {} --marks", folder.display());
+            eprintln!(
+                "vsteer: the recording has {marks} marks; to list them: vsteer replay {} --marks",
+                folder.display()
+            );
         }
     }
     let stretch = source::window(&a.window)?;

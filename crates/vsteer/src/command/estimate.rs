@@ -56,7 +56,7 @@ pub fn run(a: &Estimate, json: bool) -> Result<(), Fault> {
     by_buckets(&parts, &names).iter().for_each(|note| eprintln!("vsteer: {note}"));
     let work = parts.len();
     for (i, part) in parts.iter_mut().enumerate() {
-        progress_of("reading off how CPU times spread", i as f64 / work as f64, "");
+        progress_of("fitting the spread of CPU times", i as f64 / work as f64, "");
         part.read_off();
     }
     progress_done();
@@ -74,7 +74,7 @@ pub fn run(a: &Estimate, json: bool) -> Result<(), Fault> {
             None => part.asked(&names, &a.rates, &a.weights)?,
         };
         foretold.push(part.foretell(&next, then, &names, &mut |why| {
-            eprintln!("vsteer: the host is not simulated: {why}");
+            eprintln!("vsteer: cannot simulate the host: {why}");
         })?);
     }
     progress_done();
@@ -104,16 +104,19 @@ fn cut(
 ) -> Result<Vec<Part>, Fault> {
     let recording = source::read(folder)?;
     let (Some(first), Some(last)) = (recording.batches.first(), recording.batches.last()) else {
-        return Err(Fault::new(FaultKind::NothingThere, format!("{} holds no samples", folder.display())));
+        return Err(Fault::new(
+            FaultKind::NothingThere,
+            format!("recording {} has no samples", folder.display()),
+        ));
     };
     let (begin, end) = (first.unix_ns, last.unix_ns);
     if recording.clock_went_back() || end < begin {
         return Err(Fault::new(
             FaultKind::BadInput,
-            format!("{}: its clock was set back meanwhile", folder.display()),
+            format!("the clock was set back during the recording {}", folder.display()),
         )
-        .because("no moment of a log is one of the recording then")
-        .help("record anew; `vsteer diagnose --at` finds parts of this one"));
+        .because("times in a log are then ambiguous")
+        .help("make a new recording; `vsteer diagnose --at` reads parts of this one"));
     }
     let step = every.map_or(end - begin, |d| d.as_nanos() as u64).max(1);
     for (log, asked) in logs.iter().zip(asked) {
@@ -140,10 +143,10 @@ fn cut(
         parts.push(Part { config, model, facts, intervals, from_unix_ns: window.0, to_unix_ns: window.1 });
     }
     if parts.is_empty() {
-        let what = format!("{} is shorter than one interval", folder.display());
+        let what = format!("recording {} is shorter than one interval", folder.display());
         return Err(Fault::new(FaultKind::BadInput, what)
             .because(format!("it is {:.0} s long", (end - begin) as f64 / 1e9))
-            .help("give a shorter --interval"));
+            .help("use a shorter --interval"));
     }
     Ok(parts)
 }

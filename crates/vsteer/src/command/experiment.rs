@@ -120,19 +120,22 @@ fn lay_out(experiment: &Experiment, folder: &Path, json: bool) -> Result<(), Fau
     for f in &found {
         println!("  factor {}: {}", f.name, f.said);
     }
-    println!("the first of {} blocks at least ({} at most):", experiment.runs_least, experiment.runs_most);
+    println!("first of {} to {} blocks:", experiment.runs_least, experiment.runs_most);
     for s in first {
         println!("  {}", experiment.words(&laid.settings[s]));
     }
     let [least, most] = boots;
     if least > 0 {
-        println!("boots this machine about {least} times ({most} with {} blocks);", experiment.runs_most);
         println!(
-            "  it goes on by itself after each with a unit of systemd's: vsteer experiment unit {}",
+            "The experiment reboots this machine about {least} times ({most} times with {} blocks).",
+            experiment.runs_most
+        );
+        println!(
+            "  To continue after each reboot, install the systemd unit: vsteer experiment unit {}",
             folder.display()
         );
     }
-    println!("nothing was changed. Do it: --yes");
+    println!("Dry run: pass --yes to run the experiment.");
     Ok(())
 }
 
@@ -147,10 +150,10 @@ fn resume(folder: &Path, yes: bool, json: bool) -> Result<(), Fault> {
     let laid = experiment.laid()?;
     let progress = Progress::new(experiment, &laid, log.events());
     let next = match progress.next() {
-        Next::Nothing => "it is at its end".to_owned(),
-        Next::End => "what was found first is put back".to_owned(),
-        Next::Decide { wanted, .. } => format!("the first stage is over: {wanted} blocks are wanted"),
-        Next::NotCounting(number, bad) => format!("run {number} does not count after all: {bad}"),
+        Next::Nothing => "the experiment is complete".to_owned(),
+        Next::End => "restore the first settings".to_owned(),
+        Next::Decide { wanted, .. } => format!("the first stage is over; {wanted} blocks are needed"),
+        Next::NotCounting(number, bad) => format!("run {number} no longer counts: {bad}"),
         Next::Run(p) | Next::CutOff(_, p) => {
             format!(
                 "block {} of {}: {}",
@@ -165,8 +168,8 @@ fn resume(folder: &Path, yes: bool, json: bool) -> Result<(), Fault> {
             &json!({ "experiment": experiment.name, "runs": progress.runs().count(), "next": next }),
         );
     } else {
-        println!("experiment {}: {} runs are made; next: {next}", experiment.name, progress.runs().count());
-        println!("nothing was done. Go on: --yes");
+        println!("experiment {}: {} runs are done; next: {next}", experiment.name, progress.runs().count());
+        println!("Dry run: pass --yes to continue.");
     }
     Ok(())
 }
@@ -192,14 +195,16 @@ fn carry(experiment: &Experiment, mut log: Log, json: bool) -> Result<(), Fault>
         }
         Told::Decided(blocks, wanted) => {
             let more = if wanted > blocks {
-                format!(" (the margin asks for {wanted}, the ceiling is {blocks})")
+                format!(" (the margin needs {wanted}, the limit is {blocks})")
             } else {
                 String::new()
             };
             eprintln!("vsteer: the first stage is over: {blocks} blocks in all{more}");
         }
         Told::Booting => {
-            eprintln!("vsteer: the machine is booted; after it: vsteer experiment resume {folder} --yes");
+            eprintln!(
+                "vsteer: the machine reboots now; then continue: vsteer experiment resume {folder} --yes"
+            );
         }
         Told::Note(note) => eprintln!("vsteer: {note}"),
     };
@@ -223,7 +228,7 @@ fn carry(experiment: &Experiment, mut log: Log, json: bool) -> Result<(), Fault>
                 crate::text::print_json(&answers);
             } else {
                 print!("{}", text::text(&document::of(experiment, &laid, &log, &answers)));
-                println!("a page: vsteer experiment report {folder} -o report.html");
+                println!("for a page: vsteer experiment report {folder} -o report.html");
             }
             Ok(())
         }
@@ -236,7 +241,7 @@ fn carry(experiment: &Experiment, mut log: Log, json: bool) -> Result<(), Fault>
         Ended::Interrupted(lines) => {
             lines.iter().for_each(|line| eprintln!("vsteer: {line}"));
             Err(Fault::new(FaultKind::Interrupted, format!("experiment {}: interrupted", experiment.name))
-                .help(format!("go on: vsteer experiment resume {folder} --yes")))
+                .help(format!("to continue: vsteer experiment resume {folder} --yes")))
         }
     }
 }
@@ -260,6 +265,6 @@ fn write_plan(folder: &Path, file: &Path) -> Result<(), Fault> {
     let plan = better.plan(host)?;
     let text = serde_json::to_string_pretty(&plan).expect("a plan is plain data");
     std::fs::write(file, text).map_err(|e| Fault::io(format!("writing {}", file.display()), &e))?;
-    eprintln!("vsteer: wrote {}: vsteer apply {0}", file.display());
+    eprintln!("vsteer: wrote {}; to apply it: vsteer apply {0}", file.display());
     Ok(())
 }

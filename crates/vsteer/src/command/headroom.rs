@@ -48,7 +48,7 @@ pub fn run(a: &Args, json: bool) -> Result<(), Fault> {
     println!("{}: more VMs like {:?}", crate::text::one_line(&host.title()), a.kind);
     answers.iter().for_each(|h| println!("{}", told(h, a.most)));
     if let Some(k) = &known {
-        println!("simulated against measured, as it was: {}", k.calibration.told());
+        println!("recorded host, simulated against measured: {}", k.calibration.told());
     }
     notes.for_each(|n| println!("note: {n}"));
     Ok(())
@@ -99,12 +99,13 @@ fn recorded(a: &Args, interrupt: &Interrupt) -> Result<(Host, Option<Known>), Fa
         None => {
             let known = || replay.setup.vms.iter().map(|vm| vm.name.as_str()).collect::<Vec<_>>().join(", ");
             replay.setup.vms.iter().find(|vm| vm.name == a.kind).cloned().ok_or_else(|| {
-                Fault::new(FaultKind::BadInput, format!("{}: no VM {:?}", folder.display(), a.kind))
-                    .help(format!("there are: {}; or give a scenario file whose VM it is", known()))
+                Fault::new(FaultKind::BadInput, format!("{}: no VM {:?}", folder.display(), a.kind)).help(
+                    format!("VMs of the recording: {}; for another VM, give its scenario file too", known()),
+                )
             })?
         }
     };
-    let got = recorded.simulate(&config, "simulating it as it was", interrupt)?;
+    let got = recorded.simulate(&config, "simulating the recorded host", interrupt)?;
     let model = recorded.stretch.model()?;
     let known = Known { calibration: calibration(&got, &model), notes: recorded.notes(&model) };
     let grows = Grows { replay, config, kind, window_ns: recorded.window_ns };
@@ -120,7 +121,7 @@ fn shape(a: &Args, host: &Replay) -> Result<VmSetup, Fault> {
     if its != own {
         return Err(Fault::new(
             FaultKind::BadInput,
-            format!("{}: a VM under {its:?} for a host under {own:?}", path.display()),
+            format!("{}: the scenario's policy is {its:?}, the recorded host's is {own:?}", path.display()),
         )
         .help(format!("set policy = {own:?} in the scenario")));
     }
@@ -128,7 +129,7 @@ fn shape(a: &Args, host: &Replay) -> Result<VmSetup, Fault> {
     let n = scenario.vms.iter().take_while(|vm| vm.name != a.kind).map(|vm| vm.count as usize).sum::<usize>();
     let mut vm = case.setup.vms.into_iter().nth(n).ok_or_else(|| {
         Fault::new(FaultKind::BadInput, format!("{}: count of {:?} is 0", path.display(), a.kind))
-            .help("give it at least one")
+            .help("set count = 1 or more")
     })?;
     // Groups and pools are the scenario's.
     (vm.group, vm.pool, vm.name) = (None, 0, a.kind.clone());
@@ -196,7 +197,7 @@ impl Host {
 fn told(h: &Headroom, most: u32) -> String {
     let place = h.node.map_or_else(|| "host".to_owned(), |n| format!("node {n}"));
     if let Some(b) = h.seeds.iter().find(|f| f.more.is_none()).and_then(|f| f.breaks.as_ref()) {
-        return format!("{place}: none: {} already has {}", crate::text::one_line(&b.vm), exceeded(b));
+        return format!("{place}: no more: {} already has {}", crate::text::one_line(&b.vm), exceeded(b));
     }
     let interval =
         h.half_width.map_or_else(String::new, |w| format!(", mean {:.1} ±{w:.1} over seeds", h.mean));
@@ -210,7 +211,9 @@ fn told(h: &Headroom, most: u32) -> String {
                 exceeded(b)
             )
         }
-        None => format!("{place}: {most} more or above (nothing breaks with as many as were tried)"),
+        None => {
+            format!("{place}: at least {most} more (no level breaks with {most}; --most sets this limit)")
+        }
     }
 }
 
@@ -287,7 +290,7 @@ fn breaks(
             return Ok(Some(Broken { vm: a.kind.clone(), level: format!("memory ({why})"), value: 1.0 }));
         }
     };
-    let stopped = || Fault::new(FaultKind::Interrupted, "stopped while searching");
+    let stopped = || Fault::new(FaultKind::Interrupted, "the search was interrupted");
     if interrupt.is_set() {
         return Err(stopped());
     }
@@ -297,15 +300,16 @@ fn breaks(
     {
         return Err(Fault::new(
             FaultKind::BadInput,
-            format!("{level}: no VM of the recording has that figure"),
+            format!("level {level}: no VM of the recording has that figure"),
         )
-        .help("a recording tells when vCPUs ran and waited: ready, wake_p99, ready_p99, lag"));
+        .help("figures of a recording: ready, wake_p99, ready_p99, lag"));
     }
     match ran.ended {
         Ended::Whole => Ok(broken(&case.setup, &ran, &a.level)),
         Ended::Stopped => Err(stopped()),
-        Ended::Runaway => {
-            Err(Fault::new(FaultKind::BadInput, format!("the simulation stands still with {more} VMs more")))
-        }
+        Ended::Runaway => Err(Fault::new(
+            FaultKind::BadInput,
+            format!("the simulation makes no progress with {more} more VMs"),
+        )),
     }
 }

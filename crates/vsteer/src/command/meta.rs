@@ -19,7 +19,8 @@ pub fn completions(shell: clap_complete::Shell) -> Result<(), Fault> {
 /// # Errors
 /// When the folder cannot be written.
 pub fn man(folder: &Path) -> Result<(), Fault> {
-    let failed = |e: &std::io::Error| Fault::io(format!("writing manual pages to {}", folder.display()), e);
+    let failed =
+        |e: &std::io::Error| Fault::io(format!("cannot write manual pages to {}", folder.display()), e);
     std::fs::create_dir_all(folder).map_err(|e| failed(&e))?;
     clap_mangen::generate_to(Cli::command(), folder).map_err(|e| failed(&e))
 }

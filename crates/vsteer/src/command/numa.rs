@@ -67,7 +67,7 @@ fn of_settings(a: &Numa, described: &Described, json: bool) -> Result<(), Fault>
         if json {
             all.push(serde_json::json!({ "name": config.hostname, "host": host, "vms": vms }));
         } else {
-            println!("{}, {} VMs, {running} of them on", config.hostname, config.vms.len());
+            println!("{}: {} VMs, {running} of them running", config.hostname, config.vms.len());
             println!("{}", text::numa(None, &host, &vms));
         }
     }
@@ -107,7 +107,7 @@ fn described(a: &Numa, (sockets, cores): (u32, u32)) -> Result<HostShape, Fault>
     if !cores.is_multiple_of(per_socket) {
         return Err(Fault::new(
             FaultKind::Usage,
-            format!("{cores} cores of a socket are not {per_socket} equal nodes"),
+            format!("cannot divide the {cores} cores of a socket into {per_socket} equal nodes"),
         ));
     }
     let n = sockets * per_socket;
@@ -124,8 +124,8 @@ fn described(a: &Numa, (sockets, cores): (u32, u32)) -> Result<HostShape, Fault>
 fn version(a: &Numa) -> Result<Option<Version>, Fault> {
     let parsed = a.esxi.as_deref().and_then(Version::parse);
     match (&a.esxi, parsed) {
-        (Some(said), None) => Err(Fault::new(FaultKind::Usage, format!("--esxi {said:?} is no version"))
-            .help("such as 7.0.2 or 8.0")),
+        (Some(said), None) => Err(Fault::new(FaultKind::Usage, format!("--esxi {said:?} is not a version"))
+            .help("for example 7.0.2 or 8.0")),
         _ => Ok(parsed),
     }
 }

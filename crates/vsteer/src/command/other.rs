@@ -32,8 +32,8 @@ pub fn run(words: &[String], json: bool) -> Result<ExitCode, Fault> {
     let error = command.exec();
     Err(Fault::new(
         FaultKind::Usage,
-        format!("no command {name:?}, and no program vsteer-{program} to run for it"),
+        format!("vsteer has no command {name:?}, and there is no program vsteer-{program}"),
     )
     .because(error)
-    .help("vsteer --help lists the commands"))
+    .help("to list the commands: vsteer --help"))
 }

@@ -27,7 +27,7 @@ use vsteer_sim::forecast::recorded::{GIVEN_BACK, ReplayForecaster};
 /// cannot be written.
 pub fn run(a: &PlanArgs, json: bool) -> Result<(), Fault> {
     if json && a.format == PlanFormat::Powercli {
-        return Err(Fault::new(FaultKind::Usage, "a plan is printed as JSON or as a script, not both")
+        return Err(Fault::new(FaultKind::Usage, "cannot print a plan both as JSON and as a script")
             .help("leave out --json or --format powercli"));
     }
     let plan = match look(a)? {
@@ -47,16 +47,17 @@ pub fn run(a: &PlanArgs, json: bool) -> Result<(), Fault> {
         print!("{}", text::plan(&plan));
         match &a.output {
             Some(path) if plan.parent.has_powercli() && !plan.steps.is_empty() => {
-                println!("apply it: vsteer apply {} --connect vsphere://USER@HOST --try 5m", path.display());
-                println!("or as a script for review: vsteer plan ... --format powercli");
+                println!(
+                    "to apply it: vsteer apply {} --connect vsphere://USER@HOST --try 5m",
+                    path.display()
+                );
+                println!("for a script to review: add --format powercli");
             }
             None if plan.parent.has_powercli() && !plan.steps.is_empty() => {
-                println!(
-                    "as a script for review: vsteer plan ... --format powercli; for vsteer apply: -o plan.json"
-                );
+                println!("for a script to review: add --format powercli\nfor vsteer apply: add -o plan.json");
             }
             Some(path) if !plan.steps.is_empty() => {
-                println!("apply it: vsteer apply {} --try 60s", path.display())
+                println!("to apply it: vsteer apply {} --try 60s", path.display())
             }
             _ => {}
         }
@@ -92,10 +93,11 @@ fn look(a: &PlanArgs) -> Result<Seen, Fault> {
         |what: &str, help: &str| Err(Fault::new(FaultKind::Usage, format!("--by replay: {what}")).help(help));
     let asked = a.by == Method::Replay;
     match (&a.window.recording, &a.window.at) {
-        (None, _) if asked => {
-            refused("the live host has no recorded switches", "record first: vsteer record --events")
-        }
-        (Some(_), Some(_)) if asked => refused("whole recordings are replayed", "leave out --at"),
+        (None, _) if asked => refused(
+            "the live host has no recorded context switches",
+            "first record some: vsteer record --events",
+        ),
+        (Some(_), Some(_)) if asked => refused("a replay needs the whole recording", "leave out --at"),
         (Some(folder), None) if a.by != Method::Fluid => {
             let recording = source::read(folder)?;
             match Recorded::of(&recording, folder) {
@@ -129,7 +131,8 @@ pub fn proposed_by_cosched(stretch: &Stretch, model: &HostModel) -> Option<Plan>
 fn by_cosched_is_meant(a: &PlanArgs, config: &HostConfig) -> Result<bool, Fault> {
     match (a.by, config.co_schedules()) {
         (Method::Cosched, false) => {
-            Err(Fault::new(FaultKind::Usage, "--by cosched is for VMs of vSphere's").help("leave out --by"))
+            Err(Fault::new(FaultKind::Usage, "--by cosched works only for VMs of a vSphere")
+                .help("leave out --by"))
         }
         (Method::Cosched, true) => Ok(true),
         (Method::Auto, co_schedules) => Ok(co_schedules),
@@ -148,7 +151,7 @@ fn by_cosched(a: &PlanArgs, stretch: &Stretch) -> Result<Plan, Fault> {
         Ok(fitted) => fitted,
         Err(fault) if a.by == Method::Auto && fault.kind != FaultKind::Interrupted => {
             progress_done();
-            eprintln!("vsteer: forecasts by fluid fair share: {fault}");
+            eprintln!("vsteer: forecasting by fluid fair shares: {fault}");
             return by_fluid(a, stretch, &model);
         }
         Err(fault) => {
@@ -173,8 +176,11 @@ fn chosen(
         return plan_by(config, model, limits(a), scope(a, config), a.only.as_deref(), forecaster);
     }
     let steps = set::steps(config, &a.set)?;
-    let title =
-        if steps.is_empty() { "nothing to change: it is so already" } else { "as asked for by --set" };
+    let title = if steps.is_empty() {
+        "nothing to change: the setting already has this value"
+    } else {
+        "requested by --set"
+    };
     plan_of(config, title, steps, scope(a, config), forecaster)
 }
 
@@ -184,20 +190,20 @@ fn by_replay(a: &PlanArgs, recorded: &Recorded) -> Result<Plan, Fault> {
     let mut told = match recorded.forecaster(&model, &interrupt) {
         Ok(told) => told,
         Err(fault) if a.by == Method::Auto && fault.kind != FaultKind::Interrupted => {
-            eprintln!("vsteer: forecasts by fluid fair share: {fault}");
+            eprintln!("vsteer: forecasting by fluid fair shares: {fault}");
             return by_fluid(a, stretch, &model);
         }
         Err(fault) => return Err(fault),
     };
     if let Some(off) = told.calibration().filter(|off| *off > GIVEN_BACK) {
-        let off = format!("ready shares {:.1} points off what was measured", 100.0 * off);
+        let off = format!("ready shares {:.1} percentage points off the measured ones", 100.0 * off);
         if a.by == Method::Auto {
             eprintln!(
-                "vsteer: forecasts by fluid fair share: a replay gives {off} (`--by replay` uses it all the same)"
+                "vsteer: forecasting by fluid fair shares, because a replay gives {off} (`--by replay` uses it anyway)"
             );
             return by_fluid(a, stretch, &model);
         }
-        eprintln!("vsteer: the replay gives {off}: its forecasts are no better");
+        eprintln!("vsteer: the replay gives {off}; its forecasts are as far off");
     }
     recorded.notes(&model).iter().for_each(|n| eprintln!("vsteer: {n}"));
     forecaster(a, stretch, &model, &mut told, &interrupt)

@@ -34,7 +34,9 @@ pub fn run(a: &Record, json: bool) -> Result<(), Fault> {
         Heard::Progress(done, of) => progress("recording", done, of),
         Heard::Mark(mark) => eprintln!("vsteer: {}", text::mark(mark)),
         Heard::OldConfig(why) => {
-            eprintln!("vsteer: recorded on, with the configuration as it was: {why}");
+            eprintln!(
+                "vsteer: cannot refresh the configuration; recording continues with the last one: {why}"
+            );
         }
     });
     progress_done();
@@ -50,7 +52,7 @@ fn say(a: &Record, recorded: &Recorded, json: bool) {
             }));
         }
         Recorded::Past { batches, seconds, .. } => {
-            eprintln!("vsteer: {batches} samples of {seconds:.0} s in {}", a.output.display());
+            eprintln!("vsteer: wrote {batches} samples of {seconds:.0} s to {}", a.output.display());
         }
         Recorded::Live { batches, seconds, collector, unseen, events, marks } if json => {
             text::print_json(&serde_json::json!({
@@ -59,7 +61,7 @@ fn say(a: &Record, recorded: &Recorded, json: bool) {
             }));
         }
         Recorded::Live { batches, seconds, events, .. } => {
-            eprintln!("vsteer: {batches} samples over {seconds:.1} s in {}", a.output.display());
+            eprintln!("vsteer: wrote {batches} samples over {seconds:.1} s to {}", a.output.display());
             events.iter().for_each(|e| eprintln!("vsteer: {}", text::switches_recorded(e)));
         }
     }

@@ -65,7 +65,7 @@ pub fn rows(recording: &Path, interval: Duration, updates: Option<u64>, json: bo
             .map_or(0.0, |(a, b)| b.mono_ns.saturating_sub(a.mono_ns) as f64 / 1e9);
         return Err(Fault::new(FaultKind::BadInput, "the recording is shorter than one interval")
             .because(format!("{} samples over {seconds:.1} s", batches.len()))
-            .help("a shorter --interval"));
+            .help("use a shorter --interval"));
     }
     Ok(())
 }

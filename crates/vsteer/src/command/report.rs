@@ -92,7 +92,7 @@ fn write(path: &Path, page: &str) -> Result<(), Fault> {
     let failed = |e: &std::io::Error| Fault::io(format!("writing {}", path.display()), e);
     if path.is_dir() {
         return Err(Fault::new(FaultKind::Usage, format!("{} is a folder", path.display()))
-            .help("name the file to write: -o report.html"));
+            .help("name a file to write: -o report.html"));
     }
     let mut new = path.as_os_str().to_owned();
     new.push(".new");

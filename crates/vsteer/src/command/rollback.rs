@@ -18,8 +18,8 @@ pub fn run(a: &Rollback, json: bool) -> Result<(), Fault> {
         None => Journal::pending(&folder)?,
     };
     if journals.is_empty() {
-        return Err(Fault::new(FaultKind::NothingThere, "nothing is applied")
-            .because(format!("no open journal in {}", folder.display())));
+        return Err(Fault::new(FaultKind::NothingThere, "no plan is applied")
+            .because(format!("{} has no open journal", folder.display())));
     }
     let (mut receipts, mut faults) = (Vec::new(), Vec::new());
     for path in &journals {
@@ -33,7 +33,7 @@ pub fn run(a: &Rollback, json: bool) -> Result<(), Fault> {
     } else {
         for r in &receipts {
             r.steps.iter().for_each(|line| println!("{line}"));
-            println!("plan {} is taken back", r.plan);
+            println!("plan {} is undone", r.plan);
         }
     }
     let mut faults = faults.into_iter();
@@ -46,9 +46,9 @@ fn take_back(path: &Path, a: &Rollback) -> Result<Receipt, Fault> {
     let mut journal = Journal::open(path)?;
     let later = journal.set_later_by()?;
     if let (Some(newest), Some((plan, _))) = (later.first(), journal.plan()) {
-        let fault = Fault::new(FaultKind::Changed, format!("plan {} is not taken back", plan.id))
-            .because(format!("what it set was set since by plan {}", later.join(", plan ")));
-        return Err(fault.help(format!("first the newer: vsteer rollback {newest}")));
+        let fault = Fault::new(FaultKind::Changed, format!("cannot undo plan {}", plan.id))
+            .because(format!("a newer plan changed the same settings: {}", later.join(", ")));
+        return Err(fault.help(format!("undo the newer plan first: vsteer rollback {newest}")));
     }
     let connect = a.connect.clone().or_else(|| journal.plan().and_then(|(_, c)| c.map(str::to_owned)));
     let plan = journal.plan().map(|(plan, _)| plan);

@@ -44,7 +44,7 @@ pub fn run(a: &Simulate, json: bool) -> Result<(), Fault> {
     let seeds: Vec<u64> = (0..u64::from(a.seeds)).map(|n| first.wrapping_add(n)).collect();
     let (all_runs, recorded) = simulated(a, &cases, &seeds, &interrupt)?;
     if all_runs.iter().all(Vec::is_empty) {
-        return Err(Fault::new(FaultKind::Interrupted, "stopped before any run had begun"));
+        return Err(Fault::new(FaultKind::Interrupted, "interrupted before the first run"));
     }
     let points: Vec<Point> = scenarios
         .into_iter()
@@ -97,10 +97,13 @@ fn whole(points: &[Point], seeds: usize) -> Result<(), Fault> {
     let stopped =
         points.iter().any(|p| p.runs.len() < seeds || p.runs.iter().any(|r| r.ended == Ended::Stopped));
     if stopped {
-        return Err(Fault::new(FaultKind::Interrupted, "stopped: the figures are of what was done so far"));
+        return Err(Fault::new(
+            FaultKind::Interrupted,
+            "interrupted: the figures are of the finished runs only",
+        ));
     }
     if points.iter().any(|p| p.runs.iter().any(|r| r.ended == Ended::Runaway)) {
-        return Err(Fault::new(FaultKind::BadInput, "a run stood still before its end: see the notes"));
+        return Err(Fault::new(FaultKind::BadInput, "a simulated run made no progress; see the notes"));
     }
     Ok(())
 }
@@ -110,7 +113,7 @@ fn combinations(a: &Simulate) -> Result<Vec<Vec<Setting>>, Fault> {
     let points: usize = a.sweep.iter().fold(1, |n, s| n.saturating_mul(s.values.len()));
     if points > POINTS_MAX {
         return Err(Fault::new(FaultKind::Usage, format!("{points} combinations"))
-            .help(format!("at most {POINTS_MAX}: give fewer values")));
+            .help(format!("use fewer values: at most {POINTS_MAX} points")));
     }
     Ok(a.sweep.iter().fold(vec![Vec::new()], |before, sweep| {
         let with = |set: &Vec<Setting>, text: &String| {

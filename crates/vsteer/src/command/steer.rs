@@ -20,13 +20,12 @@ pub fn run(a: &Steer, json: bool) -> Result<(), Fault> {
     let sla = Sla::read(&a.sla)?;
     if let Some(length) = a.length.filter(|length| *length < sla.period) {
         let what = format!(
-            "--for {} s is shorter than a period of {} s",
+            "--for {} s is shorter than one period of {} s",
             length.as_secs_f64(),
             sla.period.as_secs_f64()
         );
-        return Err(
-            Fault::new(FaultKind::Usage, what).help("longer, or a shorter `period` in the file of levels")
-        );
+        return Err(Fault::new(FaultKind::Usage, what)
+            .help("use a longer --for, or a shorter `period` in the file of service levels"));
     }
     let estimator = estimate::find(&a.by)?;
     let interrupt = Interrupt::listen();
@@ -39,11 +38,11 @@ pub fn run(a: &Steer, json: bool) -> Result<(), Fault> {
         watchdog: &[GUARD],
     })?;
     if !a.yes && !json {
-        println!("nothing is set without --yes; what would be is said");
+        println!("Dry run: pass --yes to set these weights.");
     }
     let kept = keeper.keep(&interrupt, &mut |heard| match heard {
         Heard::Period(told) => say(told, json),
-        Heard::LeftOut(fault) => eprintln!("vsteer: this period is left out: {fault}"),
+        Heard::LeftOut(fault) => eprintln!("vsteer: skipped this period: {fault}"),
     });
     let receipts = keeper.end()?;
     if json {
@@ -64,7 +63,7 @@ fn say(told: &Told, json: bool) {
     for (name, seen) in told.vms.iter().zip(&told.outcome.seen) {
         if let Some(s) = seen {
             println!(
-                "   {name:<16} {:>7.1} a second, {:>6.2} ms of CPU each; mean {:>7.1} ms, 95th {:>7.1} ms",
+                "   {name:<16} {:>7.1} requests/s, {:>6.2} ms of CPU each; mean {:>7.1} ms, p95 {:>7.1} ms",
                 s.rate_hz,
                 1e3 * s.service_s,
                 1e3 * s.response.mean_s,

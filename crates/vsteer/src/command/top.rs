@@ -18,7 +18,7 @@ pub fn run(a: &Top, json: bool) -> Result<(), Fault> {
     if !a.batch && !json {
         if !std::io::stdout().is_terminal() {
             return Err(Fault::new(FaultKind::Usage, "the live table needs a terminal")
-                .help("vsteer top -b prints rows"));
+                .help("to print rows instead: vsteer top -b"));
         }
         return crate::view::run(a);
     }

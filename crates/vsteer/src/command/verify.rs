@@ -30,9 +30,9 @@ pub fn run(a: &Verify, json: bool) -> Result<(), Fault> {
     let plan = a.plan.as_deref().map(vsteer_record::plan::read).transpose()?;
     let verdict = compare(&read(&a.before)?, &read(&a.after)?, plan.as_ref())?;
     if let Some(why) = verdict.unfounded() {
-        return Err(Fault::new(FaultKind::NothingThere, "nothing was compared: there is no verdict")
+        return Err(Fault::new(FaultKind::NothingThere, "no verdict: nothing could be compared")
             .because(why)
-            .help("record the same VMs before and after, each for five intervals at least"));
+            .help("record the same VMs before and after, each for at least five intervals"));
     }
     if json {
         crate::text::print_json(&serde_json::json!({

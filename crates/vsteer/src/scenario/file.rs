@@ -30,10 +30,10 @@ impl File {
     pub fn read(path: &Path) -> Result<File, Fault> {
         let text = std::fs::read_to_string(path).map_err(|e| match e.kind() {
             std::io::ErrorKind::NotFound => {
-                Fault::new(FaultKind::NothingThere, format!("there is no scenario {}", path.display()))
-                    .help("the folder scenarios/ has examples")
+                Fault::new(FaultKind::NothingThere, format!("scenario {} does not exist", path.display()))
+                    .help("find examples in the folder scenarios/")
             }
-            _ => Fault::io(format!("reading the scenario {}", path.display()), &e),
+            _ => Fault::io(format!("cannot read the scenario {}", path.display()), &e),
         })?;
         File::parse(path, text)
     }
@@ -150,9 +150,9 @@ fn set(root: &mut Value, key: &str, value: Value) -> Result<(), String> {
                 match i {
                     Some(i) => &mut a[i],
                     None if names.is_empty() => {
-                        return Err(format!("`{part}`: an index from 0 to {}", n.saturating_sub(1)));
+                        return Err(format!("`{part}` is not an index from 0 to {}", n.saturating_sub(1)));
                     }
-                    None => return Err(format!("`{part}` is not there: there are {}", names.join(", "))),
+                    None => return Err(format!("`{part}` does not exist; there are {}", names.join(", "))),
                 }
             }
             _ => return Err(format!("`{}` has no parts", path[..depth].join("."))),

@@ -50,7 +50,7 @@ struct Done {
 fn text_of(folder: &Folder, file: &str) -> Result<&'static str, Fault> {
     let found = folder.1.iter().find(|(name, _)| *name == file);
     found.map(|(_, text)| *text).ok_or_else(|| {
-        Fault::new(FaultKind::BadInput, format!("{}: there is no scenario {file:?}", folder.0))
+        Fault::new(FaultKind::BadInput, format!("{}: scenario {file:?} does not exist", folder.0))
     })
 }
 
@@ -98,8 +98,11 @@ pub fn run(name: &str, seeds: u16, markdown: bool, json: bool) -> Result<(), Fau
     let wanted: Vec<&Folder> = FOLDERS.iter().filter(|f| name.is_empty() || f.0 == name).collect();
     if wanted.is_empty() {
         let known: Vec<&str> = FOLDERS.iter().map(|f| f.0).collect();
-        return Err(Fault::new(FaultKind::Usage, format!("there is no published experiment {name:?}"))
-            .help(format!("there are: {}", known.join(", "))));
+        return Err(Fault::new(
+            FaultKind::Usage,
+            format!("vsteer does not know a published experiment {name:?}"),
+        )
+        .help(format!("there are: {}", known.join(", "))));
     }
     let interrupt = Interrupt::listen();
     let read: Vec<(Paper, Vec<Case>)> = wanted.into_iter().map(read).collect::<Result<_, _>>()?;
@@ -111,7 +114,7 @@ pub fn run(name: &str, seeds: u16, markdown: bool, json: bool) -> Result<(), Fau
     for (paper, cases) in read {
         let runs: Vec<Vec<Run>> = runs.by_ref().take(cases.len()).collect();
         if interrupt.is_set() || runs.iter().any(|r| r.len() < numbers.len()) {
-            return Err(Fault::new(FaultKind::Interrupted, "stopped before all runs were made"));
+            return Err(Fault::new(FaultKind::Interrupted, "interrupted before the last run"));
         }
         let mut told = Vec::new();
         for row in &paper.rows {

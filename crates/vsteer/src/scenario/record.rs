@@ -77,7 +77,9 @@ pub fn recorded(
 /// Says where a run of so many switches was recorded.
 pub fn told(folder: &Path, switches: u64) {
     let f = folder.display();
-    eprintln!("vsteer: recorded in {f}, {switches} switches (try: vsteer report {f}, vsteer diagnose {f})");
+    eprintln!(
+        "vsteer: recorded {switches} context switches in {f} (next: vsteer report {f}, vsteer diagnose {f})"
+    );
 }
 
 struct Recorder<'a> {

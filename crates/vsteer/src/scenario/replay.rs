@@ -60,7 +60,7 @@ impl Recorded {
         let (Some(first), Some(last)) = (recording.batches.first(), recording.batches.last()) else {
             return Err(Fault::new(
                 FaultKind::NothingThere,
-                format!("{} holds no samples", folder.display()),
+                format!("recording {} has no samples", folder.display()),
             ));
         };
         let (from_ns, to_ns) = (first.mono_ns, last.mono_ns);
@@ -108,7 +108,7 @@ impl Recorded {
         interrupt: &Interrupt,
     ) -> Result<Vec<f64>, Fault> {
         let mut go_on = || {
-            progress_of("reading off what weights come to", 0.5, "");
+            progress_of("measuring the effect of weights", 0.5, "");
             !interrupt.is_set()
         };
         let effective = weights::effective(host, got, model, self.window_ns, &mut go_on);
@@ -153,7 +153,7 @@ impl Recorded {
         interrupt: &Interrupt,
     ) -> Result<ReplayForecaster<'a>, Fault> {
         let mut go_on = || {
-            progress_of("simulating the host as it was", 0.5, "");
+            progress_of("simulating the recorded host", 0.5, "");
             !interrupt.is_set()
         };
         let told =
@@ -172,12 +172,15 @@ impl Recorded {
         let mut notes = Vec::new();
         let (whole, broken) = self.bursts();
         if broken > 0 {
-            notes.push(format!("{broken} of {} bursts were not seen whole and are left out", whole + broken));
+            notes.push(format!(
+                "left out {broken} of {} bursts that the recording shows only in part",
+                whole + broken
+            ));
         }
         let others = others_pcpus(model);
         if others > OTHERS_TOLD {
             notes.push(format!(
-                "processes outside the VMs used {others:.2} pCPUs; they are not simulated, so waits for them are missing"
+                "processes outside the VMs used {others:.2} pCPUs; the simulation leaves them out, and so the waits for them"
             ));
         }
         notes
@@ -255,11 +258,11 @@ fn say(folder: &Path, recorded: &Recorded, compared: &Compared<'_>, notes: &[Str
     print!("{}", text(rows));
     println!("simulated against measured: {}", calibration.told());
     if rows.iter().any(|r| r.then.is_some()) {
-        println!("predicted against measured then: {}", prediction.told());
+        println!("predicted against measured after the change: {}", prediction.told());
         let told =
             |e: &Option<f64>| e.map_or_else(|| "-".to_owned(), |e| format!("{:.2} points off", 100.0 * e));
         println!(
-            "foretelling that nothing changes: ready {}; by fluid fair share: {}",
+            "for comparison, off by: no change at all: ready {}; fluid fair shares: {}",
             told(no_change),
             told(fluid)
         );
@@ -270,13 +273,14 @@ fn say(folder: &Path, recorded: &Recorded, compared: &Compared<'_>, notes: &[Str
 /// The value of a scheduler's parameter.
 fn number(setting: &Setting) -> Result<u64, Fault> {
     setting.text.parse().map_err(|_| {
-        Fault::new(FaultKind::Usage, format!("{}={}: not a whole number", setting.key, setting.text))
-            .help("with --from, parameters of the scheduler are set: `vsteer simulate --list` has them")
+        Fault::new(FaultKind::Usage, format!("{}={} is not a whole number", setting.key, setting.text)).help(
+            "with --from, --set changes a parameter of the scheduler; to list them: vsteer simulate --list",
+        )
     })
 }
 
 fn without_switches(folder: &Path) -> Fault {
-    Fault::new(FaultKind::NothingThere, format!("{} has no context switches", folder.display()))
+    Fault::new(FaultKind::NothingThere, format!("recording {} has no context switches", folder.display()))
         .help("record with --events")
 }
 
@@ -288,8 +292,11 @@ fn enough(folder: &Path, switches: &[Switch], threads: &[Tid]) -> Result<(), Fau
     // Where all burn there are none.
     let sleeps = switches.iter().any(|s| s.is_switch() && s.prev_state != 0 && threads.contains(&s.prev));
     if sleeps && !switches.iter().any(|s| s.woken().is_some()) {
-        return Err(Fault::new(FaultKind::NothingThere, format!("{} has no wake-ups", folder.display()))
-            .help("record with --events, by a vsteer that records them"));
+        return Err(Fault::new(
+            FaultKind::NothingThere,
+            format!("recording {} has no wake-ups", folder.display()),
+        )
+        .help("make a new recording with this version of vsteer and --events"));
     }
     Ok(())
 }

@@ -145,7 +145,7 @@ pub fn notes(point: &Point) -> Vec<String> {
         let why = match r.ended {
             Ended::Whole => continue,
             Ended::Stopped => "was stopped",
-            Ended::Runaway => "stood still: the scheduler or a guest runs in a circle there",
+            Ended::Runaway => "made no progress: the scheduler or a guest loops there",
         };
         notes.push(format!(
             "seed {} {why}, {} s after its warm-up",

@@ -27,10 +27,10 @@ pub fn print_json(value: &impl serde::Serialize) {
 pub fn switches_recorded(e: &EventSummary) -> String {
     let all = (e.recorded + e.lost).max(1) as f64;
     let compared = e.coverage().map_or_else(String::new, |c| {
-        format!("; recorded and lost are {:.3} % of the kernel's own count", 100.0 * c)
+        format!("; recorded plus lost are {:.3} % of the kernel's own count", 100.0 * c)
     });
     format!(
-        "{} context switches and {} wake-ups recorded, {} lost ({:.2} %), {} not reported by the kernel and inferred{compared}",
+        "recorded {} context switches and {} wake-ups; lost {} ({:.2} %); inferred {} that the kernel did not report{compared}",
         e.recorded,
         e.wake_ups,
         e.lost,

@@ -66,7 +66,7 @@ pub fn numa(nodes: Option<&Nodes>, host: &HostShape, vms: &[OfVm]) -> String {
 
 fn loads(n: &Nodes) -> String {
     let mut out =
-        format!("{:<6} {:>6} {:>6} {:>12} {:>14}\n", "node", "cores", "vCPUs", "wanted, mean", "99 in 100");
+        format!("{:<6} {:>6} {:>6} {:>12} {:>14}\n", "node", "cores", "vCPUs", "wanted, mean", "wanted, p99");
     for node in &n.nodes {
         out.push_str(&format!(
             "{:<6} {:>6.0} {:>6.0} {:>12.2} {:>14.2}  {}\n",
@@ -79,20 +79,22 @@ fn loads(n: &Nodes) -> String {
         ));
     }
     out.push_str(&format!(
-        "cores wanted: run, ready and co-stop of the VMs at home there; vCPUs want them together {:.1} times as much as \
-         independent ones would\n",
+        "wanted: cores for run, ready and co-stop of the VMs whose home is this node; vCPUs want them at the same time \
+         {:.1} times as often as independent vCPUs would\n",
         n.bunching
     ));
     out
 }
 
 fn flowchart(n: &Nodes) -> String {
-    let mut out = "\nthe published flowchart, by the letter (doi:10.6109/jkiice.2022.26.10.1432), one VM after another:\n".to_owned();
+    let mut out =
+        "\npublished flowchart (doi:10.6109/jkiice.2022.26.10.1432), applied to each VM as printed:\n"
+            .to_owned();
     for w in &n.flowchart {
         let end = match w.end {
-            End::NothingToDo => "nothing to do: it does not wait".to_owned(),
+            End::NothingToDo => "nothing to do: the VM does not wait".to_owned(),
             End::AnotherCause => {
-                "look for another cause: its node has cores enough for all vCPUs on it".to_owned()
+                "look for another cause: its node has enough cores for all its vCPUs".to_owned()
             }
             End::Migrate(to) => format!(
                 "migrate to node {} and set its node affinity ({} vCPUs on {} cores; {:.1} cores idle there)",
@@ -114,22 +116,26 @@ fn moves(n: &Nodes, all: &[Move]) -> String {
 }
 
 fn mended(n: &Nodes) -> String {
-    let searched = |exact: &bool| if *exact { "" } else { " (more could not be looked at in time)" };
+    let searched = |exact: &bool| if *exact { "" } else { " (the search stopped at its time limit)" };
     let text = match &n.mend {
         Mend::NothingToDo => "every node has room".to_owned(),
         Mend::Moves { moves: all, exact } => {
-            format!("{}: the fewest moves after which every node has room{}", moves(n, all), searched(exact))
+            format!(
+                "{}: the smallest set of moves that gives every node room{}",
+                moves(n, all),
+                searched(exact)
+            )
         }
         Mend::Cannot { relief, fewer_vcpus, more_cores, exact } => {
             let what = vsteer_core::numa::moves::cannot(*fewer_vcpus, *more_cores);
             let relief = match &relief[..] {
                 [] => String::new(),
-                some => format!("; {} would relieve it", moves(n, some)),
+                some => format!("; this would reduce the overload: {}", moves(n, some)),
             };
             format!("{what}{relief}{}", searched(exact))
         }
     };
-    format!("\nby vsteer's own rule:\n{}", folded(&text, "  ", 110))
+    format!("\nvsteer's own rule:\n{}", folded(&text, "  ", 110))
 }
 
 fn own(a: &Answer, of_host_alone: bool) -> String {
@@ -155,11 +161,10 @@ fn own(a: &Answer, of_host_alone: bool) -> String {
 
 fn shapes(host: &HostShape, vms: &[OfVm], of_host_alone: bool) -> String {
     let cores: Vec<String> = host.nodes.iter().map(|n| n.cores.to_string()).collect();
-    let esxi = host
-        .esxi
-        .map_or("ESXi of a version not known".to_owned(), |v| format!("ESXi {}.{}", v.major, v.minor));
+    let esxi =
+        host.esxi.map_or("unknown version of ESXi".to_owned(), |v| format!("ESXi {}.{}", v.major, v.minor));
     let mut out = format!(
-        "sockets x cores per socket, on nodes of {} cores, {esxi} (* where vsteer's rule and the paper's differ)\n",
+        "sockets x cores per socket, on nodes of {} cores, {esxi} (*: vsteer's rule and the paper's differ)\n",
         cores.join("+")
     );
     out.push_str(&format!(
@@ -181,7 +186,7 @@ fn shapes(host: &HostShape, vms: &[OfVm], of_host_alone: bool) -> String {
         ));
     }
     if vms.iter().any(|of| !of.answer.paper.is_whole) {
-        out.push_str("  ! not a whole number: it cannot be set\n");
+        out.push_str("  !: not a whole number, so nobody can set it\n");
     }
     let mut reasons: Vec<&str> = vms.iter().map(|of| of.answer.exposed_now.because.as_str()).collect();
     reasons.sort_unstable();
@@ -197,6 +202,6 @@ fn shapes(host: &HostShape, vms: &[OfVm], of_host_alone: bool) -> String {
     if !assumed.is_empty() {
         out.push_str(&folded(&format!("assumed: {}", assumed.join("; ")), "  ", 110));
     }
-    out.push_str("  untried: no ESXi was asked\n");
+    out.push_str("  untried on a real ESXi\n");
     out
 }

@@ -106,11 +106,11 @@ pub fn plan(p: &Plan) -> String {
         out.push_str(&format!("     {}\n        because {}\n", s.change, s.reason));
         if let Some((_, on)) = off.iter().find(|(step, _)| *step == i) {
             out.push_str(match on {
-                Some(false) => "        the VM must be off for it, as it is\n",
+                Some(false) => "        the VM must be off, and it is\n",
                 Some(true) => {
-                    "        the VM must be off for it, and is on: apply refuses before the first step\n"
+                    "        the VM must be off, but it is on: apply refuses before the first step\n"
                 }
-                None => "        the VM must be off for it\n",
+                None => "        the VM must be off\n",
             });
         }
         if let (Some(before), Some(now)) = (so_far, expected_after(p, i + 1)) {
@@ -119,11 +119,11 @@ pub fn plan(p: &Plan) -> String {
         }
     }
     for line in &p.irreversible {
-        out.push_str(&format!("  not to be undone: {line}\n"));
+        out.push_str(&format!("  cannot be undone: {line}\n"));
     }
     out.push_str(&forecast(&p.forecast));
     if !p.alternatives.is_empty() {
-        out.push_str("   considered and not chosen:\n");
+        out.push_str("   considered, not chosen:\n");
         for a in &p.alternatives {
             out.push_str(&format!("     {}: {}\n", a.title, one_line(&a.why_not)));
         }
@@ -141,7 +141,7 @@ fn kept_first(p: &Plan) -> Option<String> {
     let words: Vec<String> = names.iter().map(|name| format!("--vm {}", quoted(&one_line(name)))).collect();
     (!words.is_empty()).then(|| {
         format!(
-            "   instead of these classes, and only while the VMs ask for less than they are due:\n     vsteer realtime enable {} --yes\n",
+            "   alternative: a real-time class only while the VMs use less than their share:\n     vsteer realtime enable {} --yes\n",
             words.join(" ")
         )
     })

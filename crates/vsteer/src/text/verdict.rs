@@ -9,11 +9,11 @@ pub fn verdict(v: &Verdict) -> String {
         Some(Outcome::Better) => "better",
         Some(Outcome::Worse) => "worse",
         Some(Outcome::NoDifference) => "no difference",
-        None if v.findings.is_empty() => "none, for nothing was compared",
-        None => "better for some, worse for others",
+        None if v.findings.is_empty() => "none: nothing could be compared",
+        None => "better for some VMs, worse for others",
     };
     let mut out = format!(
-        "verdict: {overall}   (any false alarm in it: {:.0} % at most; sums over vCPUs in % of one pCPU)\n",
+        "verdict: {overall}   (probability of any false alarm: at most {:.0} %; sums over vCPUs in % of one pCPU)\n",
         100.0 * v.options.alpha
     );
     out.push_str(&format!(
@@ -47,15 +47,15 @@ pub fn verdict(v: &Verdict) -> String {
     }
     if v.findings.iter().any(|f| f.with_limited) {
         out.push_str(
-            "   wait: ready and held by a quota together, which one of the recordings does not tell apart\n",
+            "   wait: ready plus limited by a quota; one of the recordings does not separate them\n",
         );
     }
     if let Some(score) = v.score() {
         let off = score.ready_off.map_or_else(String::new, |off| {
-            format!("; ready shares {:.1} points off it on average", 100.0 * off)
+            format!("; ready shares differ by {:.1} percentage points on average", 100.0 * off)
         });
         out.push_str(&format!(
-            "   the forecast: {} of {} within its intervals{off}\n",
+            "   forecast: {} of {} values within their intervals{off}\n",
             score.within, score.of
         ));
     }

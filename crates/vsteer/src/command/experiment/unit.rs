@@ -17,12 +17,12 @@ use vsteer_core::{Fault, FaultKind};
 pub fn print(folder: &Path) -> Result<(), Fault> {
     let full = full(folder)?;
     // What is relative in its commands is meant from where it is run.
-    let here = std::env::current_dir().map_err(|e| Fault::io("finding the current folder", &e))?;
+    let here = std::env::current_dir().map_err(|e| Fault::io("cannot find the current folder", &e))?;
     let name = if full.join(FILE).exists() {
         Log::read(&full)?.experiment().map(|e| e.name.clone())
     } else {
         eprintln!(
-            "vsteer: {} does not exist yet: vsteer experiment run FILE -o {0} --yes begins there",
+            "vsteer: {} does not exist yet; to start the experiment: vsteer experiment run FILE -o {0} --yes",
             folder.display()
         );
         None
@@ -31,7 +31,7 @@ pub fn print(folder: &Path) -> Result<(), Fault> {
         let stem = full.file_name().map_or_else(String::new, |n| n.to_string_lossy().into_owned());
         stem.strip_suffix(".experiment").map_or(stem.clone(), str::to_owned)
     });
-    let program = std::env::current_exe().map_err(|e| Fault::io("finding this program", &e))?;
+    let program = std::env::current_exe().map_err(|e| Fault::io("cannot find this program", &e))?;
     let words = [&*program.to_string_lossy(), "experiment", "resume", &*full.to_string_lossy(), "--yes"]
         .map(systemd_word);
     print!(
@@ -75,7 +75,7 @@ fn full(folder: &Path) -> Result<PathBuf, Fault> {
 fn systemd_path(path: &Path) -> Result<String, Fault> {
     let text = path.to_string_lossy();
     if text.contains(char::is_control) || text.ends_with(['\\', ' ']) {
-        return Err(Fault::new(FaultKind::BadInput, format!("{text:?} cannot stand in a unit of systemd's")));
+        return Err(Fault::new(FaultKind::BadInput, format!("{text:?} cannot be written in a systemd unit")));
     }
     Ok(text.replace('%', "%%"))
 }

@@ -69,9 +69,11 @@ fn keep(a: &RealtimeRun, json: bool) -> Result<(), Fault> {
     let interrupt = Interrupt::listen();
     let (means, why_not_better) = means(a)?;
     if means == Means::Priority && a.costs {
-        return Err(
-            Fault::new(FaultKind::Usage, "--costs: without a policy no callbacks run").help("leave it out")
-        );
+        return Err(Fault::new(
+            FaultKind::Usage,
+            "--costs works only with a policy: without one no callbacks run",
+        )
+        .help("leave it out"));
     }
     let collector = match means {
         Means::Policy(_) => CollectorChoice::Schedstat,
@@ -82,21 +84,19 @@ fn keep(a: &RealtimeRun, json: bool) -> Result<(), Fault> {
     if !host.is_scheduled_here() {
         return Err(Fault::new(
             FaultKind::Unsupported,
-            "real-time guests on a host whose VMs this kernel does not schedule",
+            "cannot run VMs first on this host: its kernel does not schedule them",
         )
-        .because("vsteer realtime uses Linux's scheduler")
+        .because("vsteer realtime needs the Linux scheduler")
         .help("give the VM more weight (vsteer plan --set VM:weight=...)"));
     }
     let config = host.config()?;
     // A service may begin before its VMs do.
     if meant(a, &config).next().is_none() {
-        eprintln!("vsteer: none of these VMs runs yet: {}", a.vms.join(", "));
+        eprintln!("vsteer: none of these VMs is running yet: {}", a.vms.join(", "));
     }
     if let Some(why) = &why_not_better {
         let cause = why.cause.as_deref().unwrap_or(&why.what);
-        eprintln!(
-            "vsteer: VMs are put first by a real-time class of the kernel's, not by a policy of sched_ext: {cause}"
-        );
+        eprintln!("vsteer: using a real-time class of the kernel instead of a sched_ext policy: {cause}");
     }
     if !a.yes {
         return say_what_would_be(means, a, &config, json);
@@ -128,9 +128,9 @@ fn say_what_would_be(means: Means, a: &RealtimeRun, config: &HostConfig, json: b
         "{}",
         match means {
             Means::Policy(_) =>
-                "A policy of sched_ext would schedule all ordinary tasks of this host, and put first when their timers end:",
+                "A sched_ext policy would schedule all ordinary tasks of this host, and run these VMs first when their timers end:",
             Means::Priority =>
-                "Threads of these VMs would be in a real-time class (SCHED_RR) for as long as they ask for less than they are due:",
+                "Threads of these VMs would have a real-time class (SCHED_RR) while the VM uses less than its share:",
         }
     );
     for (name, why) in &all {
@@ -139,7 +139,7 @@ fn say_what_would_be(means: Means, a: &RealtimeRun, config: &HostConfig, json: b
             Some(why) => println!("  not {why}"),
         }
     }
-    println!("Nothing was changed: --yes does it.");
+    println!("Dry run: pass --yes to change this.");
     Ok(())
 }
 

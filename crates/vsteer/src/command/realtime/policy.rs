@@ -134,7 +134,7 @@ impl Keeping<'_> {
         if !ended.may_begin_again {
             return Err(fault(ended));
         }
-        eprintln!("vsteer: the policy begins anew: {}", ended.why);
+        eprintln!("vsteer: restarting the policy: {}", ended.why);
         self.scheduling.replace(&meant_settings(self.a, &self.root, config))?;
         self.begun_again = Some(ended.why);
         self.begin = Instant::now();
@@ -169,5 +169,5 @@ fn meant_settings(a: &RealtimeRun, root: &Root, config: &HostConfig) -> Settings
 fn fault(ended: Ended) -> Fault {
     Fault::new(FaultKind::Failed, "the kernel ended the real-time policy")
         .because(ended.why)
-        .help("its own scheduler has taken over; please report this")
+        .help("the kernel's own scheduler has taken over; please report this")
 }

@@ -46,9 +46,9 @@ impl Desk {
         let made = |e: std::io::Error| Fault::io(format!("making {}", path.display()), &e);
         std::fs::create_dir_all(folder()).map_err(made)?;
         if let Ok((_, pid)) = connect() {
-            return Err(Fault::new(FaultKind::Changed, "VMs are kept first already")
-                .because(format!("by process {}", pid.as_raw_nonzero()))
-                .help("see who: vsteer realtime status; end it: vsteer realtime disable"));
+            return Err(Fault::new(FaultKind::Changed, "the realtime service is already running")
+                .because(format!("it is process {}", pid.as_raw_nonzero()))
+                .help("to see its VMs: vsteer realtime status; to stop it: vsteer realtime disable"));
         }
         // Left behind by one that was killed.
         let _ = std::fs::remove_file(&path);
@@ -90,10 +90,10 @@ impl Drop for Desk {
 
 /// The service: what it tells, and its process.
 fn ask() -> Result<(Value, Pid), Fault> {
-    let what = || Fault::new(FaultKind::NothingThere, "no VM is kept first: the service does not run");
+    let what = || Fault::new(FaultKind::NothingThere, "the realtime service is not running");
     let (mut stream, pid) = connect().map_err(|e| match e.kind() {
         ErrorKind::NotFound | ErrorKind::ConnectionRefused => {
-            let fault = what().help("begin with: vsteer realtime enable --vm NAME --yes");
+            let fault = what().help("to start it: vsteer realtime enable --vm NAME --yes");
             // Why the last one ended, where it ended by itself.
             let said = said_since(0).unwrap_or_default();
             let last: Vec<&str> =
@@ -101,19 +101,21 @@ fn ask() -> Result<(Value, Pid), Fault> {
             if last.is_empty() {
                 fault
             } else {
-                fault.because(format!("the last one said: {}", last.join("; ")))
+                fault.because(format!("the last run ended with: {}", last.join("; ")))
             }
         }
         ErrorKind::PermissionDenied => {
-            Fault::new(FaultKind::NoPrivilege, "asking the service").because(e).help("run as who started it")
+            Fault::new(FaultKind::NoPrivilege, "cannot connect to the realtime service")
+                .because(e)
+                .help("run as the user who started it")
         }
         _ => what().because(e),
     })?;
     let mut told = String::new();
     let _ = stream.set_read_timeout(Some(ANSWERS_WITHIN));
-    stream.read_to_string(&mut told).map_err(|e| Fault::io("asking the service", &e))?;
+    stream.read_to_string(&mut told).map_err(|e| Fault::io("cannot read from the realtime service", &e))?;
     let told = serde_json::from_str(&told)
-        .map_err(|e| Fault::new(FaultKind::Failed, "what the service tells").because(e))?;
+        .map_err(|e| Fault::new(FaultKind::Failed, "cannot understand the realtime service").because(e))?;
     Ok((told, pid))
 }
 
@@ -150,18 +152,18 @@ fn show(json: bool, in_words: impl Fn(&Value) -> String) -> Result<(), Fault> {
 pub fn disable(json: bool) -> Result<(), Fault> {
     let (told, pid) = ask()?;
     rustix::process::kill_process(pid, Signal::TERM)
-        .map_err(|e| Fault::new(FaultKind::NoPrivilege, "ending the service").because(e))?;
+        .map_err(|e| Fault::new(FaultKind::NoPrivilege, "cannot stop the realtime service").because(e))?;
     let begun = Instant::now();
     // A process that somebody else has not waited for yet is still there: the socket is what says that all was put back.
     while socket().exists() && rustix::process::test_kill_process(pid).is_ok() {
         if begun.elapsed() > ENDS_WITHIN {
-            return Err(Fault::new(FaultKind::Failed, "the service does not end")
+            return Err(Fault::new(FaultKind::Failed, "the realtime service does not stop")
                 .because(format!(
-                    "process {} is there after {} s",
+                    "process {} still runs after {} s",
                     pid.as_raw_nonzero(),
                     ENDS_WITHIN.as_secs()
                 ))
-                .help("end it by kill -9: a watchdog then puts everything back"));
+                .help("kill it with kill -9: a watchdog then restores all settings"));
         }
         std::thread::sleep(Duration::from_millis(20));
     }
@@ -169,7 +171,7 @@ pub fn disable(json: bool) -> Result<(), Fault> {
         crate::text::print_json(&serde_json::json!({ "ended": told }));
     } else {
         print!("{}", text::report(&told));
-        println!("No VM is kept first any more.");
+        println!("The realtime service is stopped, and all settings are restored.");
     }
     Ok(())
 }
@@ -202,11 +204,14 @@ fn words(a: &RealtimeRun) -> Vec<String> {
 pub fn enable(a: &RealtimeRun, json: bool) -> Result<(), Fault> {
     if !a.yes || a.length.is_some() || a.warm_up.is_some() || a.costs {
         if a.yes {
-            return Err(Fault::new(FaultKind::Usage, "--for, --warm-up and --costs are for `realtime run`"));
+            return Err(Fault::new(
+                FaultKind::Usage,
+                "--for, --warm-up and --costs work only with `realtime run`",
+            ));
         }
         return super::keep(a, json);
     }
-    let failed = |e: std::io::Error| Fault::io("starting the service", &e);
+    let failed = |e: std::io::Error| Fault::io("cannot start the realtime service", &e);
     std::fs::create_dir_all(folder()).map_err(failed)?;
     let log_file = OpenOptions::new().create(true).append(true).open(log()).map_err(failed)?;
     let from = log_file.metadata().map_err(failed)?.len();
@@ -225,7 +230,7 @@ pub fn enable(a: &RealtimeRun, json: bool) -> Result<(), Fault> {
             } else {
                 notes.iter().for_each(|line| println!("{line}"));
                 println!(
-                    "VMs are kept first by process {}: vsteer realtime status, report, disable.",
+                    "The realtime service runs as process {}.\n  next: vsteer realtime status, report or disable",
                     service.id()
                 );
             }
@@ -236,7 +241,7 @@ pub fn enable(a: &RealtimeRun, json: bool) -> Result<(), Fault> {
             let _ = service.kill();
             let _ = service.wait();
             let said = said_since(from).map_err(failed)?.join("\n");
-            return Err(Fault::new(FaultKind::Failed, "the service did not begin").because(said));
+            return Err(Fault::new(FaultKind::Failed, "the realtime service did not start").because(said));
         }
         std::thread::sleep(Duration::from_millis(20));
     }
@@ -254,7 +259,7 @@ fn said_since(from: u64) -> std::io::Result<Vec<String>> {
 /// # Errors
 /// This program's own path cannot be told.
 pub fn unit(a: &RealtimeRun) -> Result<(), Fault> {
-    let program = std::env::current_exe().map_err(|e| Fault::io("finding this program", &e))?;
+    let program = std::env::current_exe().map_err(|e| Fault::io("cannot find this program", &e))?;
     let all: Vec<String> =
         std::iter::once(program.to_string_lossy().into_owned()).chain(words(a)).map(|w| quoted(&w)).collect();
     print!(

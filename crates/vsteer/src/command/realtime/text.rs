@@ -32,8 +32,7 @@ pub fn report(told: &Value) -> String {
     for vm in vms(told) {
         let late = &vm[what];
         let Some(buckets) = late["histogram"].as_array().filter(|b| !b.is_empty()) else { continue };
-        let title =
-            if told["by"] == "policy" { "from its timer's end to running" } else { "from waking to running" };
+        let title = if told["by"] == "policy" { "from timer to running" } else { "from wake-up to running" };
         let _ = writeln!(out, "\n{}, {title}:", name(vm));
         let octaves = by_octave(buckets);
         let most = octaves.iter().map(|(_, count)| *count).max().unwrap_or(1).max(1);
@@ -43,7 +42,7 @@ pub fn report(told: &Value) -> String {
         }
     }
     if let Some(why) = told["wake_to_running_missing"].as_str() {
-        let _ = writeln!(out, "\nHow late they were is not measured: {why}");
+        let _ = writeln!(out, "\nvsteer did not measure how late the VMs ran: {why}");
     }
     for c in told["callbacks"].as_array().into_iter().flatten() {
         let each = c["ns_per_run"].as_f64().map_or_else(|| "-".to_owned(), |ns| format!("{ns:.0} ns each"));
@@ -60,11 +59,10 @@ pub fn report(told: &Value) -> String {
 
 fn head(told: &Value) -> String {
     let by = match told["by"].as_str() {
-        Some("policy") => "a policy of sched_ext",
+        Some("policy") => "a sched_ext policy",
         _ => "a real-time class (SCHED_RR)",
     };
-    let begun =
-        if told["honoured"] == false { "Measured only, nobody put first; by" } else { "Put first by" };
+    let begun = if told["honoured"] == false { "Measured only, no VM ran first; by" } else { "Run first by" };
     format!("{begun} {by}, process {}, {:.0} s\n", told["pid"], told["seconds"].as_f64().unwrap_or(0.0))
 }
 
