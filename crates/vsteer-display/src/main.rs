@@ -42,8 +42,6 @@ fn main() -> ExitCode {
         }
         report(panic);
     }));
-    // What the library says of each stream is not for those who compare codecs.
-    ffmpeg_next::log::set_level(ffmpeg_next::log::Level::Error);
     // Or its own errors have no words.
     ffmpeg_next::util::error::register_all();
     let done = match Cli::parse().command {

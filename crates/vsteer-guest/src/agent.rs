@@ -37,7 +37,7 @@ pub fn run(mut words: impl Iterator<Item = String>) -> Result<Infallible, String
     let kept = keep(Path::new(&flag))?;
     let mut port = open(port.as_deref()).map_err(|(port, e)| match e.kind() {
         ErrorKind::NotFound => format!(
-            "there is no port {port}: give the VM a channel of that name (libvirt: <channel type='unix'><target type='virtio' \
+            "the VM has no port {port}: give it a channel of that name (libvirt: <channel type='unix'><target type='virtio' \
              name='org.vsteer.realtime.0'/></channel>), and load virtio_console"
         ),
         _ => format!("{port}: {e}"),

@@ -146,7 +146,7 @@ impl Started {
             match word.as_str() {
                 // Mostly for those who look at the process list.
                 "--name" => name = value()?,
-                "--vcpus" => vcpus = value()?.parse().map_err(|_| "--vcpus is no number".to_owned())?,
+                "--vcpus" => vcpus = value()?.parse().map_err(|_| "--vcpus is not a number".to_owned())?,
                 "--workload" => workload = Some(value()?),
                 "--memory" => memory = Some(PathBuf::from(value()?)),
                 "--moved" => moved = true,

@@ -61,7 +61,7 @@ impl Class {
                 _ => None,
             },
         };
-        class.ok_or_else(|| format!("`{text}` is no class (other, batch, idle, ext, fifo:1..99, rr:1..99)"))
+        class.ok_or_else(|| format!("`{text}` is not a class (other, batch, idle, ext, fifo:1..99, rr:1..99)"))
     }
 
     fn numbers(self) -> (i32, i32) {
@@ -81,7 +81,7 @@ impl Class {
 /// # Errors
 /// A sentence naming the list.
 pub fn cpu_list(text: &str) -> Result<Vec<usize>, String> {
-    let bad = || format!("`{text}` is no list of pCPUs (write 0-3 or 0,2)");
+    let bad = || format!("`{text}` is not a list of pCPUs (write 0-3 or 0,2)");
     let mut cpus = Vec::new();
     for part in text.split(',') {
         let (from, to) = part.split_once('-').unwrap_or((part, part));

@@ -75,16 +75,16 @@ fn said_before(program: &Path, flag: &Path, how: Vit) -> Vec<String> {
     let mut lines = Vec::new();
     if how == Vit::Silent {
         lines.push(
-            "this is no guest of KVM: nobody is told of timers, the program runs as it always did".to_owned(),
+            "this machine is not a guest of KVM: the program runs, but no timer reaches a host".to_owned(),
         );
     }
     match std::fs::read(flag).ok().as_deref() {
         None => lines.push(format!(
-            "nobody keeps {}: the host is told of nothing (start `vsteer-guest vit-agent`)",
+            "the agent does not run ({} is missing), so no timer reaches the host: start `vsteer-guest vit-agent`",
             flag.display()
         )),
         Some(text) if !text.starts_with(b"1") => {
-            lines.push("the host has not opted this VM in: it is told of nothing until it does".to_owned());
+            lines.push("the host has not opted this VM in: no timer reaches the host until it does".to_owned());
         }
         Some(_) => {}
     }
@@ -92,24 +92,24 @@ fn said_before(program: &Path, flag: &Path, how: Vit) -> Vec<String> {
     let own_rights = std::fs::metadata(program).is_ok_and(|m| m.mode() & 0o6000 != 0);
     let name = program.display();
     match kind(&bytes) {
-        Kind::Static => lines.push(format!("{name} is linked statically: its timers cannot be told")),
+        Kind::Static => lines.push(format!("{name} is linked statically: its timers cannot reach the host")),
         Kind::Go => lines.push(format!(
-            "{name} is a Go program, which calls the kernel by itself: its timers cannot be told"
+            "{name} is a Go program, which calls the kernel directly: its timers cannot reach the host"
         )),
         Kind::Script => lines.push(format!(
-            "{name} is a script: what is told are the timers of what runs it and what it starts"
+            "{name} is a script: timers of its interpreter and of programs that it starts reach the host"
         )),
         Kind::Unknown => {
-            lines.push(format!("{name} is no program that this knows: its timers may not be told"))
+            lines.push(format!("{name} is not a known kind of program: its timers may not reach the host"))
         }
         Kind::Dynamic if own_rights => {
-            lines.push(format!("{name} runs with another user's rights and loads no library of yours: its timers cannot be told"));
+            lines.push(format!("{name} runs with another user's rights and loads no library of yours: its timers cannot reach the host"));
         }
         Kind::Dynamic => {}
     }
     lines.push(
-        "told: sleeps, timerfd, POSIX and interval timers, time limits of poll, select, epoll, condition variables, semaphores and mutexes; not told: \
-         system calls that a program makes without the C library, io_uring's time limits"
+        "timers that reach the host: sleeps, timerfd, POSIX and interval timers, time limits of poll, select, epoll, condition variables, \
+         semaphores and mutexes; timers that do not: system calls made without the C library, io_uring's time limits"
             .to_owned(),
     );
     lines

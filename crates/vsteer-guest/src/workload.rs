@@ -186,7 +186,7 @@ impl Workload {
         };
         let workload = of_numbers(kind, &mut take).ok_or_else(|| {
             format!(
-                "`{kind}` is no workload (idle, burn, periodic, server, burst, sleeper, flood, waker, build, switch, niced, play, program)"
+                "`{kind}` is not a workload (idle, burn, periodic, server, burst, sleeper, flood, waker, build, switch, niced, play, program)"
             )
         })?;
         match given.first() {

@@ -51,8 +51,12 @@ fn text_in(unix_ns: u64, zone: &TimeZone) -> String {
 
 fn moment_in(text: &str, last_ns: u64, zone: &TimeZone) -> Result<u64, Fault> {
     let bad = || {
-        Fault::new(FaultKind::Usage, format!("--at {text:?} is not a time")).help(
-            "use HH:MM, HH:MM:SS or YYYY-MM-DDTHH:MM:SS for local time; after a date, Z or an offset is allowed",
+        Fault::new(FaultKind::Usage, format!("--at {text:?} is not a time of the recording")).help(
+            if last_ns < SIMULATED_BEFORE_NS {
+                "the clock of a simulation starts at 00:00:00; use HH:MM:SS, for example 00:00:12"
+            } else {
+                "use HH:MM, HH:MM:SS or YYYY-MM-DDTHH:MM:SS for local time; after a date, Z or an offset is allowed"
+            },
         )
     };
     let ns = |t: Timestamp| u64::try_from(t.as_nanosecond()).map_err(|_| bad());

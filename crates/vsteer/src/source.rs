@@ -7,7 +7,7 @@ use crate::cli::Window;
 use crate::clock;
 #[cfg(feature = "host")]
 pub use live::{need_vms, open_host, open_host_with, opened, progress, request, tell};
-use std::io::{IsTerminal, Write};
+use std::io::{IsTerminal, Read, Write};
 use std::path::Path;
 use vsteer_core::model::{self, HostModel};
 use vsteer_core::nouns::{Batch, Collector, HostConfig};
@@ -99,6 +99,10 @@ pub fn read(folder: &Path) -> Result<Recording, Fault> {
     let recording = if folder.is_file() && esxtop::is_one(folder) {
         let esxtop::Saved { config, collector, batches, notes } = esxtop::read(folder)?;
         Recording::foreign(folder, config, collector, batches, notes)
+    } else if folder.is_file() && is_text(folder) {
+        return Err(Fault::new(FaultKind::BadInput, format!("{} is not a recording", folder.display()))
+            .because("it is a text file, but not one of `esxtop -b`")
+            .help("give a folder of `vsteer record`, a batch file of `esxtop -b`, or a trace of `xentrace`"));
     } else if folder.is_file() {
         xentrace(folder)?
     } else {
@@ -110,7 +114,15 @@ pub fn read(folder: &Path) -> Result<Recording, Fault> {
     Ok(recording)
 }
 
-/// A saved trace of Xen's.
+/// Does the file begin as text? A trace of Xen is binary from its first record on.
+fn is_text(file: &Path) -> bool {
+    let mut begin = [0; 512];
+    let read = std::fs::File::open(file).and_then(|mut f| f.read(&mut begin)).unwrap_or(0);
+    let is_plain = |b: &u8| b.is_ascii_graphic() || b.is_ascii_whitespace() || *b >= 0x80;
+    read > 0 && begin[..read].iter().all(is_plain)
+}
+
+/// A saved trace of Xen.
 #[cfg(feature = "host")]
 fn xentrace(file: &Path) -> Result<Recording, Fault> {
     use vsteer_host::xen::saved::{Saved, read};

@@ -172,11 +172,11 @@ fn vsteer(args: &[&std::ffi::OsStr]) -> Output {
 
 const ALWAYS: [&str; 7] = [
     "In short",
-    "What was found",
+    "Findings",
     "Where the VMs&#39; time went",
     "Who ran on which pCPU",
     "Waiting over time",
-    "Who made whom wait",
+    "Who waited for what",
     "How it was measured",
 ];
 
@@ -258,7 +258,7 @@ fn recordings_of_other_vms_get_no_verdict_and_an_exit_code_that_says_so() {
 fn all_sections_are_there_and_names_do_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let page = fs::read_to_string(whole_report(dir.path())).unwrap();
-    for heading in ALWAYS.iter().chain(&["What was changed", "Did it help?"]) {
+    for heading in ALWAYS.iter().chain(&["Changes", "Did it help?"]) {
         assert!(page.contains(&format!(">{heading}</h2>")), "no section {heading:?}");
     }
     assert!(page.contains("▲ better"));
@@ -282,7 +282,7 @@ fn one_recording_gets_a_proposal_and_no_verdict() {
     record(&recording, 2, 0.4, false);
     vsteer(&["report".as_ref(), recording.as_ref(), "-o".as_ref(), html.as_ref()]);
     let page = fs::read_to_string(&html).unwrap();
-    for heading in ALWAYS.iter().chain(&["What could be changed"]) {
+    for heading in ALWAYS.iter().chain(&["Proposed changes"]) {
         assert!(page.contains(&format!(">{heading}</h2>")), "no section {heading:?}");
     }
     assert!(!page.contains("Did it help?") && page.contains("context switches were not recorded"));

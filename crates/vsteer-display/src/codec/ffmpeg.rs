@@ -147,6 +147,13 @@ fn scaler(name: &str, size: Size, from: Pixel, to: Pixel) -> Result<scaling::Con
         .map_err(failed(name, "converting colours"))
 }
 
+/// FFmpeg reports what it thinks of a stream on standard error, in the middle of other lines. Its calls return the same as
+/// errors, so only what ends the program is printed.
+fn quiet() {
+    static ONCE: std::sync::Once = std::sync::Once::new();
+    ONCE.call_once(|| ffmpeg::log::set_level(ffmpeg::log::Level::Fatal));
+}
+
 /// Encodes.
 pub struct Sender {
     name: &'static str,
@@ -171,6 +178,7 @@ impl Sender {
         fps: u32,
         held: Held,
     ) -> Result<Sender, Fault> {
+        quiet();
         let found = encoder::find_by_name(settings.encoder).ok_or_else(|| missing(name, settings))?;
         let failed = failed(name, "opening the encoder");
         let mut context = codec::context::Context::new_with_codec(found);
@@ -269,6 +277,7 @@ pub struct Receiver {
 impl Receiver {
     /// See [`super::Codec::decoder`].
     pub fn new(name: &'static str, settings: &Settings, size: Size) -> Result<Receiver, Fault> {
+        quiet();
         let found = decoder::find(settings.id).ok_or_else(|| missing(name, settings))?;
         let mut context = codec::context::Context::new_with_codec(found);
         context.set_threading(threading::Config { count: 1, ..threading::Config::default() });

@@ -88,7 +88,7 @@ impl<R: Read, W: Write> Channel<R, W> {
         channel.from.read_exact(&mut head).map_err(|e| gone("its reply", &e))?;
         let mut read = Bytes::of(&head, "a reply");
         if read.take(4)? != MAGIC {
-            return Err(bad("its magic: it is no SPICE server"));
+            return Err(bad("its magic: this is not a SPICE server"));
         }
         let version = (read.u32()?, read.u32()?);
         let length = read.u32()?;

@@ -152,7 +152,7 @@ impl Job {
 }
 
 fn number(text: &str) -> Result<u64, String> {
-    text.parse().map_err(|_| format!("`{text}` is no number"))
+    text.parse().map_err(|_| format!("`{text}` is not a number"))
 }
 
 impl Case {
@@ -222,7 +222,7 @@ impl Case {
 pub fn is_name(name: &str) -> Result<(), String> {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     let fits = !name.is_empty() && name.len() <= 60 && name.chars().all(plain) && !name.starts_with('.');
-    if fits { Ok(()) } else { Err(format!("`{name}` is no name (letters, digits, - _ .)")) }
+    if fits { Ok(()) } else { Err(format!("`{name}` is not a name (letters, digits, - _ .)")) }
 }
 
 fn start(rest: &str, is_vm: bool) -> Result<Start, String> {
@@ -329,7 +329,7 @@ fn event(rest: &str) -> Result<Event, String> {
             ));
         }
     };
-    let at_s = at_s.parse().map_err(|_| format!("`{at_s}` is no number"))?;
+    let at_s = at_s.parse().map_err(|_| format!("`{at_s}` is not a number"))?;
     Ok(Event { at_s, name: name.to_owned(), what })
 }
 
@@ -340,7 +340,7 @@ fn quota(value: &str) -> Result<(u64, u64), String> {
     let (quota, period) =
         value.split_once('/').map_or((value, None), |(quota, period)| (quota, Some(period)));
     let both = quota.parse().ok().zip(period.map_or(Some(PERIOD_US), |p| p.parse().ok()));
-    both.ok_or_else(|| format!("`{value}` is no quota (write QUOTA/PERIOD, us)"))
+    both.ok_or_else(|| format!("`{value}` is not a quota (write QUOTA/PERIOD, us)"))
 }
 
 /// Reads the words of a command line that say where a process runs.

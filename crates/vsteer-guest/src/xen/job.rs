@@ -79,7 +79,7 @@ impl Job {
 
     fn line(&mut self, line: &str) -> Result<(), String> {
         let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
-        let number = || rest.parse::<u64>().map_err(|_| format!("`{rest}` is no number"));
+        let number = || rest.parse::<u64>().map_err(|_| format!("`{rest}` is not a number"));
         match (word, self.cases.last_mut()) {
             ("scheduler", None) => self.scheduler = rest.to_owned(),
             ("case", _) => {

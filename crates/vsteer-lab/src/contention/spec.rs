@@ -135,7 +135,7 @@ fn workload(text: &str) -> Result<String, String> {
     };
     let Some((_, allowed)) = KINDS.iter().find(|(k, _)| *k == kind) else {
         let known: Vec<&str> = KINDS.iter().map(|(k, _)| *k).collect();
-        return Err(format!("`{kind}` is no workload (there are {})", known.join(", ")));
+        return Err(format!("`{kind}` is not a workload (there are {})", known.join(", ")));
     };
     let mut workload = kind.to_owned();
     for parameter in inside.split(';').filter(|p| !p.is_empty()) {

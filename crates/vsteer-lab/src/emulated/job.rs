@@ -332,7 +332,7 @@ impl Job {
     /// `BadInput` with line and key, as the TOML parser says it, or what [`Job::check`] says.
     pub fn parse(text: &str) -> Result<Job, Fault> {
         let mut job: Job = toml::from_str(text)
-            .map_err(|e| Fault::new(FaultKind::BadInput, "this is no job for an emulated host").because(e))?;
+            .map_err(|e| Fault::new(FaultKind::BadInput, "this is not a job for an emulated host").because(e))?;
         job.inherit()?;
         job.check()?;
         Ok(job)
@@ -396,7 +396,7 @@ impl Job {
             return Err(bad(format!("shift = {}: between 0 and 6", self.shift)));
         }
         if let Some(path) = self.files.keys().find(|path| !is_file(path)) {
-            return Err(bad(format!("files: {path:?} is no plain path below /files/")));
+            return Err(bad(format!("files: {path:?} is not a plain path below /files/")));
         }
         self.cpus("observer_cpus", &self.observer_cpus)?;
         if self.cases.is_empty() {
@@ -427,7 +427,7 @@ impl Job {
         };
         if let Some((file, value)) = case.set.iter().find(|s| !is_setting(*s)) {
             return refuse(format!(
-                "set: {file:?} = {value:?} is no file of /proc or /sys and one line for it"
+                "set: {file:?} = {value:?} is not a file of /proc or /sys and one line for it"
             ));
         }
         if case.begin_s.is_some_and(|s| s < case.settle_s && !case.changes.is_empty()) {
@@ -472,7 +472,7 @@ impl Job {
 
     fn cpus(&self, whose: &str, list: &str) -> Result<CpuSet, Fault> {
         let bad = |why: String| {
-            let what = format!("{whose}: {list:?} is no list of the host's pCPUs 0-{}", self.pcpus - 1);
+            let what = format!("{whose}: {list:?} is not a list of the host's pCPUs 0-{}", self.pcpus - 1);
             Fault::new(FaultKind::BadInput, what).because(why)
         };
         let set: CpuSet = list.parse().map_err(|e| bad(format!("{e}")))?;

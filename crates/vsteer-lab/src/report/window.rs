@@ -179,7 +179,7 @@ pub fn between(
     if before.iter().any(|r| (since_ns..=until_ns).contains(&r.host_ns)) {
         return Err(Fault::new(
             FaultKind::Changed,
-            format!("VM \"{vm}\" was started anew within the window"),
+            format!("VM \"{vm}\" was restarted within the window"),
         )
         .because("its counters went down")
         .help("choose a window that begins after that"));

@@ -24,7 +24,7 @@ use vsteer_experiment::audit::CHECKS;
 /// See the file's head.
 pub const CASE: Case = Case {
     name: "audit",
-    doc: "the audit of 63 captured machines: never a crash, a lacking file is told, SMT, guests and vulnerabilities as their files and lscpu say",
+    doc: "the audit of 63 captured machines: never a crash, a missing file is named, SMT, guests and vulnerabilities as their files and lscpu say",
     in_test: true,
     minutes: Minutes::new(0.6, 0.6),
     beside: true,
@@ -240,7 +240,7 @@ fn smt(told: &[Value], root: &Path) -> Result<usize, String> {
     if on == (threads > 1) {
         Ok(1)
     } else {
-        Err(format!("SMT is told {value:?}, and a core has {threads} threads online"))
+        Err(format!("SMT is reported as {value:?}, and a core has {threads} threads online"))
     }
 }
 
@@ -266,7 +266,7 @@ fn vulnerabilities(told: &[Value], lscpu: &BTreeMap<String, String>) -> Result<u
         };
         match ours.get(&name) {
             Some(our) if *our == state => looked += 1,
-            other => return Err(format!("{name} is told {other:?}, lscpu says {said}")),
+            other => return Err(format!("{name} is reported as {other:?}, lscpu says {said}")),
         }
     }
     let told_of = ours.keys().filter(|k| *k != "mitigations").count();

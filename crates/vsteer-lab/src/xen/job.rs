@@ -200,7 +200,7 @@ impl Job {
     /// `BadInput` with line and key, as the TOML parser says it, or what cannot be.
     pub fn parse(text: &str) -> Result<Job, Fault> {
         let job: Job = toml::from_str(text)
-            .map_err(|e| Fault::new(FaultKind::BadInput, "this is no job for an emulated Xen").because(e))?;
+            .map_err(|e| Fault::new(FaultKind::BadInput, "this is not a job for an emulated Xen").because(e))?;
         job.check()?;
         Ok(job)
     }
@@ -217,7 +217,7 @@ impl Job {
             return bad(format!("pcpus = {}: 1 or {PCPUS}", self.pcpus));
         }
         if let Some(path) = self.files.keys().find(|path| !is_file(path)) {
-            return bad(format!("files: {path:?} is no plain path below /files/"));
+            return bad(format!("files: {path:?} is not a plain path below /files/"));
         }
         for (i, case) in self.cases.iter().enumerate() {
             let name = &case.name;

@@ -32,7 +32,7 @@ pub fn run(words: &[String], json: bool) -> Result<ExitCode, Fault> {
     let error = command.exec();
     Err(Fault::new(
         FaultKind::Usage,
-        format!("vsteer has no command {name:?}, and there is no program vsteer-{program}"),
+        format!("{name:?} is not a command of vsteer, and vsteer-{program} is not installed"),
     )
     .because(error)
     .help("to list the commands: vsteer --help"))

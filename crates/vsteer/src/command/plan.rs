@@ -31,7 +31,10 @@ pub fn run(a: &PlanArgs, json: bool) -> Result<(), Fault> {
             .help("leave out --json or --format powercli"));
     }
     let plan = match look(a)? {
-        Seen::Replayable(recorded) => by_replay(a, &recorded)?,
+        Seen::Replayable(recorded) => {
+            by_cosched_is_meant(a, &recorded.stretch.config)?;
+            by_replay(a, &recorded)?
+        }
         Seen::Samples(stretch) if by_cosched_is_meant(a, &stretch.config)? => by_cosched(a, &stretch)?,
         Seen::Samples(stretch) => by_fluid(a, &stretch, &stretch.model()?)?,
     };
@@ -132,7 +135,7 @@ fn by_cosched_is_meant(a: &PlanArgs, config: &HostConfig) -> Result<bool, Fault>
     match (a.by, config.co_schedules()) {
         (Method::Cosched, false) => {
             Err(Fault::new(FaultKind::Usage, "--by cosched works only for VMs of a vSphere")
-                .help("leave out --by"))
+                .help("leave out --by cosched"))
         }
         (Method::Cosched, true) => Ok(true),
         (Method::Auto, co_schedules) => Ok(co_schedules),

@@ -44,12 +44,12 @@ pub fn rows(recording: &Path, interval: Duration, updates: Option<u64>, json: bo
     let recording = source::read(recording)?;
     let batches = &recording.batches;
     let mut from = 0;
-    if !json {
-        println!("{}", crate::text::csv_header());
-    }
     for to in 1..batches.len() {
         if batches[to].mono_ns - batches[from].mono_ns < interval_ns || left == 0 {
             continue;
+        }
+        if from == 0 && !json {
+            println!("{}", crate::text::csv_header());
         }
         let config = recording.config_at(batches[to].mono_ns);
         let model = model::derive(config, &recording.manifest.collector, &batches[from..=to])?;

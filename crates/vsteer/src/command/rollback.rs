@@ -1,8 +1,8 @@
-//! `vsteer rollback`: takes back what `apply` did, also after a crash.
+//! `vsteer rollback`: undoes what `apply` changed, even after a crash.
 
 use super::apply::open_actuator;
 use crate::cli::Rollback;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use vsteer_act::{Journal, Receipt, journal_folder, rollback};
 use vsteer_core::{Fault, FaultKind};
 
@@ -14,12 +14,13 @@ use vsteer_core::{Fault, FaultKind};
 pub fn run(a: &Rollback, json: bool) -> Result<(), Fault> {
     let folder = journal_folder();
     let journals = match &a.id {
-        Some(id) => vec![folder.join(format!("{id}.journal"))],
+        Some(id) => vec![journal_of(id, &folder)?],
         None => Journal::pending(&folder)?,
     };
     if journals.is_empty() {
         return Err(Fault::new(FaultKind::NothingThere, "no plan is applied")
-            .because(format!("{} has no open journal", folder.display())));
+            .because(format!("{} has no open journal", folder.display()))
+            .help("if VSTEER_STATE was set for `vsteer apply`, set it here too"));
     }
     let (mut receipts, mut faults) = (Vec::new(), Vec::new());
     for path in &journals {
@@ -40,6 +41,16 @@ pub fn run(a: &Rollback, json: bool) -> Result<(), Fault> {
     let first = faults.next();
     faults.for_each(|fault| eprintln!("vsteer: {fault}"));
     first.map_or(Ok(()), Err)
+}
+
+fn journal_of(id: &str, folder: &Path) -> Result<PathBuf, Fault> {
+    let path = folder.join(format!("{id}.journal"));
+    if path.exists() {
+        return Ok(path);
+    }
+    Err(Fault::new(FaultKind::NothingThere, format!("plan {id} is not applied"))
+        .because(format!("{} does not exist", path.display()))
+        .help("to undo every applied plan: vsteer rollback"))
 }
 
 fn take_back(path: &Path, a: &Rollback) -> Result<Receipt, Fault> {

@@ -138,8 +138,8 @@ fn measure_section(id: String, m: &MeasureTold) -> Section {
         lead: lead(m),
         figure: Some(figure(m)),
         tables: vec![
-            answers_table(m, is_seen, "What makes a difference".into()),
-            answers_table(m, |a| !is_seen(a), "What made no difference that was seen".into()),
+            answers_table(m, is_seen, "Differences".into()),
+            answers_table(m, |a| !is_seen(a), "No difference found".into()),
             settings_table(m),
         ],
         notes: vec![
@@ -164,12 +164,12 @@ fn lead(m: &MeasureTold) -> Vec<String> {
     let none = m.answers.iter().filter(|a| a.outcome == Outcome::NotSeen).count();
     let mut lines = Vec::new();
     lines.push(if better.is_empty() {
-        "Nothing is better than what it was held against.".to_owned()
+        "No setting is better than the one it was compared with.".to_owned()
     } else {
         format!("Better: {}.", better.join("; "))
     });
     if none > 0 {
-        lines.push(format!("{none} of {} made no difference that was seen.", m.answers.len()));
+        lines.push(format!("{none} of {} made no difference that was found.", m.answers.len()));
     }
     lines
 }
@@ -196,7 +196,7 @@ pub fn of(experiment: &Experiment, laid: &Laid, log: &Log, answers: &Answers) ->
             id: "front".into(),
             heading: format!("{} against {}", a.measure.name, b.measure.name),
             figure: Some(forest::front(
-                "Filled: no other setting is better in one measure and as good in the others",
+                "Filled: no other setting is better in one measure without being worse in another",
                 &format!("{}, {}", a.measure.name, a.measure.unit),
                 &format!("{}, {}", b.measure.name, b.measure.unit),
                 &points,
@@ -205,7 +205,7 @@ pub fn of(experiment: &Experiment, laid: &Laid, log: &Log, answers: &Answers) ->
         });
     }
     sections.push(accounts(answers));
-    let ceiling = answers.wanted.map_or(String::new(), |w| format!(" (the margin asked for {w} blocks)"));
+    let ceiling = answers.wanted.map_or(String::new(), |w| format!(" (the margin needs {w} blocks)"));
     Document {
         title: format!("Experiment {}", experiment.name),
         facts: vec![
@@ -230,9 +230,9 @@ pub fn of(experiment: &Experiment, laid: &Laid, log: &Log, answers: &Answers) ->
             (
                 "State".into(),
                 if answers.ended {
-                    "at its end; settings are put back".into()
+                    "complete; settings are restored".into()
                 } else {
-                    "not at its end".into()
+                    "not complete".into()
                 },
             ),
         ],
@@ -251,13 +251,13 @@ fn accounts(a: &Answers) -> Section {
         ]);
     }
     let mut notes: Vec<String> =
-        a.given_up.iter().map(|s| format!("Given up, since it did not take: {s}")).collect();
+        a.given_up.iter().map(|s| format!("Given up, because the setting did not take effect: {s}")).collect();
     notes.extend(a.missing.iter().map(|m| format!("Not measured: {m}")));
     Section {
         id: "runs".into(),
-        heading: "Every run accounted for".into(),
+        heading: "All runs".into(),
         lead: vec![format!(
-            "{} runs were made: {} count, {} do not, {} warmed up; {} boots.",
+            "{} runs: {} count, {} do not count, {} were warm-up; {} boots.",
             a.runs,
             a.counted,
             a.bad.len(),

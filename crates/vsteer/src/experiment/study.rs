@@ -42,7 +42,7 @@ fn document(t: &StudyTold) -> Document {
     ];
     let right = t.comparisons.iter().filter(|c| c.right).count();
     Document {
-        title: "A study of host tuning, read again from its own tables".into(),
+        title: "A study of host tuning, computed again from its own tables".into(),
         facts: std::iter::once(("Source", t.citation.as_str()))
             .chain(t.testbed.iter().map(|l| l.split_once(": ").unwrap_or(("Testbed", l))))
             .map(|(name, text)| (name.to_owned(), text.to_owned()))
@@ -68,7 +68,7 @@ fn document(t: &StudyTold) -> Document {
                         .into(),
                 ],
                 notes: vec![
-                    "Switching mitigations off opens a machine to attacks by speculative execution. It is told here since the study measured it; vsteer \
+                    "Switching mitigations off opens a machine to attacks by speculative execution. The study measured it; vsteer \
                      never proposes it."
                         .into(),
                 ],
@@ -137,8 +137,8 @@ fn comparisons(t: &StudyTold) -> Section {
             rows: rows.collect(),
         }],
         notes: vec![
-            "\"15.5 %\" is 10.6 s of 68.0 s, which is 15.6 by the printed means. Whether two margins overlap is no test of a difference: for the 1.2 s that the \
-             text calls slightly outside the margins p is 0.075 before any correction. \"visible\" is the smallest difference that 80 % of such \
+            "\"15.5 %\" is 10.6 s of 68.0 s, which is 15.6 by the printed means. Overlapping margins do not test a difference: for the 1.2 s that the \
+             text calls slightly outside the margins, p is 0.075 before any correction. \"visible\" is the smallest difference that 80 % of such \
              experiments would find."
                 .into(),
         ],
@@ -150,9 +150,9 @@ fn ranking(t: &StudyTold) -> Section {
     let rows = t.ranking.iter().map(|r| {
         let interval = r
             .interval
-            .map_or("told, without runs".to_owned(), |i| format!("{:+.1} to {:+.1} %", i.low, i.high));
+            .map_or("stated, without runs".to_owned(), |i| format!("{:+.1} to {:+.1} %", i.low, i.high));
         let gain = if r.outcome == Outcome::NotSeen {
-            "none seen".to_owned()
+            "no difference found".to_owned()
         } else {
             format!("{:.1} %", r.gain_percent)
         };
@@ -160,9 +160,9 @@ fn ranking(t: &StudyTold) -> Section {
     });
     Section {
         id: "ranking".into(),
-        heading: "What brings most".into(),
+        heading: "Largest benefits".into(),
         tables: vec![Table {
-            caption: "Settings by what they bring".into(),
+            caption: "Settings by benefit".into(),
             head: vec![("setting", false), ("gain", true), ("95 % interval", true)],
             rows: rows.collect(),
         }],
@@ -227,7 +227,7 @@ fn pairs(t: &StudyTold) -> Section {
         id: "pairs".into(),
         heading: "VM against host".into(),
         tables: vec![Table {
-            caption: "Means whose deviations are not printed, s".into(),
+            caption: "Means without printed deviations, s".into(),
             head: vec![
                 ("what", false),
                 ("one", true),
@@ -247,7 +247,7 @@ fn profiles(t: &StudyTold) -> Section {
         vec![
             p.name.clone().into(),
             format!("+{:.0} %", p.slower_percent).into(),
-            p.idle_watts.map_or("not told".to_owned(), |w| format!("+{w:.0} W")).into(),
+            p.idle_watts.map_or("not stated".to_owned(), |w| format!("+{w:.0} W")).into(),
             match on {
                 Some(true) => Cell { text: "not beaten".into(), class: "better" },
                 Some(false) => Cell { text: "beaten".into(), class: "same" },

@@ -116,7 +116,7 @@ fn matrix(s: &Side) -> String {
 pub fn body(d: &Document) -> String {
     let tables: String = d.sides().map(matrix).collect();
     format!(
-        "{tables}<p class=\"note\">A row tells for whom its VM waited; a framed cell is the VM waiting for itself. \
-<b>Placement</b>: nobody ran on an allowed pCPU, the scheduler had not put the thread there.</p>\n"
+        "{tables}<p class=\"note\">A row shows what its VM waited for; a framed cell is the VM waiting for itself. \
+<b>Placement</b>: an allowed pCPU was idle, but the scheduler had not put the thread there.</p>\n"
     )
 }

@@ -19,7 +19,7 @@ fn rows(s: &Side) -> String {
     out += &match (&s.events, &s.excerpt) {
         (Some(e), _) => row("context switches", esc(&crate::text::switches_recorded(e))),
         (None, Some(_)) => {
-            row("context switches", "recorded; the recorder did not come to say how many".to_owned())
+            row("context switches", "recorded; their number is unknown, because the recorder was killed".to_owned())
         }
         (None, None) => row("context switches", "not recorded".to_owned()),
     };
@@ -27,7 +27,7 @@ fn rows(s: &Side) -> String {
         out += &row("not measured", format!("<code>{}</code>: {}", esc(what), esc(why)));
     }
     for note in &s.notes {
-        out += &row("not whole", esc(note));
+        out += &row("incomplete", esc(note));
     }
     out
 }

@@ -153,14 +153,14 @@ pub fn html(d: &Document) -> String {
     let colours = Colours::new(d);
     let mut sections: Vec<(&str, &str, String)> = vec![
         ("short", "In short", summary::body(d)),
-        ("findings", "What was found", findings::body(d)),
+        ("findings", "Findings", findings::body(d)),
         ("vms", "Where the VMs' time went", vms::body(d)),
         ("timeline", "Who ran on which pCPU", d.sides().map(|s| timeline::figure(s, &colours)).collect()),
         ("ready", "Waiting over time", ready::body(d, &colours)),
-        ("blame", "Who made whom wait", blame::body(d)),
+        ("blame", "Who waited for what", blame::body(d)),
     ];
     if let Some((plan, proposed)) = &d.plan {
-        let heading = if *proposed { "What could be changed" } else { "What was changed" };
+        let heading = if *proposed { "Proposed changes" } else { "Changes" };
         sections.push(("plan", heading, plan::body(d, plan, *proposed)));
     }
     if let Some(v) = &d.verdict {

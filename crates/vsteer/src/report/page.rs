@@ -33,7 +33,7 @@ pub fn page(d: &Document, contents: &[(&str, &str)], sections: &str) -> String {
         env!("CARGO_PKG_VERSION"),
         clock::text(d.made_unix_ns),
     );
-    let heading = format!("The time VMs waited for a CPU on {}", name(&config.hostname));
+    let heading = format!("How long VMs waited for a CPU on {}", name(&config.hostname));
     frame(&title, &heading, &facts, contents, sections)
 }
 

@@ -57,14 +57,14 @@ pub fn body(d: &Document, plan: &Plan, proposed: bool) -> String {
     );
     let on_vsphere = plan.parent.has_powercli();
     if proposed && on_vsphere {
-        out.push_str("<p class=\"note\">Proposed from this recording; nothing was changed. <code>vsteer plan --format powercli</code> prints it as a script for review.</p>\n");
+        out.push_str("<p class=\"note\">Proposed from this recording; nothing was changed. For a script to review: <code>vsteer plan --format powercli</code>.</p>\n");
     } else if proposed {
-        out.push_str("<p class=\"note\">Proposed from this recording; nothing was changed. <code>vsteer plan</code> writes it to a file, <code>vsteer apply --try 60s</code> tries it.</p>\n");
+        out.push_str("<p class=\"note\">Proposed from this recording; nothing was changed. Next: <code>vsteer plan -o plan.json</code>, then <code>vsteer apply plan.json --try 60s</code>.</p>\n");
     } else if plan.parent.fingerprint() != d.before.stretch.config.fingerprint() {
-        out.push_str("<p class=\"note\">This plan was made for another configuration of the host than the first recording shows.</p>\n");
+        out.push_str("<p class=\"note\">The host's configuration in the first recording is not the one that this plan was made for.</p>\n");
     }
     if plan.steps.is_empty() {
-        out.push_str("<p>No step: nothing needs to change.</p>\n");
+        out.push_str("<p>No steps: nothing needs to change.</p>\n");
     } else {
         let mut rows = String::new();
         for (i, s) in plan.steps.iter().enumerate() {
@@ -83,7 +83,7 @@ pub fn body(d: &Document, plan: &Plan, proposed: bool) -> String {
             column("Change", "", ""),
             column("Because", "", "")
         );
-        out.push_str(&table("Steps, in the order in which they are made", "plain steps", &head, &rows));
+        out.push_str(&table("Steps, in order", "plain steps", &head, &rows));
     }
     out.push_str(&forecast(&plan.forecast));
     if !plan.alternatives.is_empty() {
@@ -92,10 +92,10 @@ pub fn body(d: &Document, plan: &Plan, proposed: bool) -> String {
             .iter()
             .map(|a| format!("<dt>{}</dt><dd>{}</dd>", esc(&a.title), esc(&a.why_not)))
             .collect();
-        out.push_str(&format!("<h3>Considered and not chosen</h3><dl class=\"alternatives\">{items}</dl>\n"));
+        out.push_str(&format!("<h3>Considered, not chosen</h3><dl class=\"alternatives\">{items}</dl>\n"));
     }
     if plan.irreversible.is_empty() {
-        out.push_str("<p class=\"note\">All of it can be undone: <code>vsteer rollback</code>.</p>\n");
+        out.push_str("<p class=\"note\">To undo all steps: <code>vsteer rollback</code>.</p>\n");
     } else {
         let items: String = plan.irreversible.iter().map(|l| format!("<li>{}</li>", esc(l))).collect();
         out.push_str(&format!("<h3>What cannot be undone</h3><ul>{items}</ul>\n"));

@@ -61,9 +61,9 @@ pub fn body(d: &Document) -> String {
         let (class, words) = match v.overall() {
             Some(Outcome::Better) => ("better", "Better: at least one VM improved, and none got worse."),
             Some(Outcome::Worse) => ("worse", "Worse: at least one VM got worse, and none improved."),
-            Some(Outcome::NoDifference) => ("same", "No difference is shown, for better or worse."),
+            Some(Outcome::NoDifference) => ("same", "No difference was found."),
             None if v.findings.is_empty() => {
-                ("mixed", "Nothing could be compared: see why under the verdict.")
+                ("mixed", "Nothing could be compared; the verdict says why.")
             }
             None => ("mixed", "Better for some VMs, worse for others."),
         };

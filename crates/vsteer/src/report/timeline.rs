@@ -159,7 +159,7 @@ fn from_switches(side: &Side, e: &Excerpt, colours: &Colours) -> String {
     }
     let ms = (e.to_ns - e.from_ns) as f64 / 1e6;
     let title = format!(
-        "{}: who ran, {ms:.0} ms from the middle of the recording; each half pixel shows who had most of it",
+        "{}: who ran, {ms:.0} ms from the middle of the recording; each half pixel shows what ran most of that time",
         side.label
     );
     let any_unknown = rows.values().any(|row| row.sums.iter().sum::<f64>() < 0.999);
@@ -259,7 +259,7 @@ const PARTS: [Part; 4] = [
     ("k0", "user mode, guests included", |p| p.user_ns),
     ("k1", "kernel mode", |p| p.system_ns),
     ("k2", "interrupts", |p| p.irq_ns + p.softirq_ns),
-    ("host", "taken by the hypervisor below", |p| p.steal_ns.unwrap_or(0)),
+    ("host", "stolen by the hypervisor below this host", |p| p.steal_ns.unwrap_or(0)),
 ];
 
 fn from_samples(side: &Side) -> String {

@@ -92,7 +92,7 @@ pub fn body(d: &Document) -> String {
     );
     let groups = d.sides().flat_map(|s| &s.model.vms).any(|v| v.vcpu_threads().next().is_none());
     let caption = if groups {
-        "Time of each VM, in % of one pCPU: summed over its vCPUs, or where these are not told apart over all worlds of its group"
+        "Time of each VM, in % of one pCPU: summed over its vCPUs, or over all worlds of its group if vCPUs are not counted apart"
     } else {
         "Time of each VM, summed over its vCPUs, in % of one pCPU"
     };

@@ -66,7 +66,9 @@ impl File {
         let mut root = Value::Table(self.table.clone());
         for s in settings {
             set(&mut root, &s.key, value_of(&s.text)).map_err(|why| {
-                Fault::new(FaultKind::Usage, format!("--set {}={}", s.key, s.text)).because(why)
+                Fault::new(FaultKind::Usage, format!("--set {}={}", s.key, s.text))
+                    .because(why)
+                    .help("use a key of the scenario file; docs/scenarios.md describes them")
             })?;
         }
         let scenario = Scenario::deserialize(root).map_err(|e| {

@@ -197,9 +197,9 @@ fn text(done: &[Done], sum: &Summary, seeds: u16) -> String {
 fn page(done: &[Done], sum: &Summary, seeds: u16) -> String {
     let mut out = String::from(
         "# Published figures and what the simulator says\n\n\
-         Made by `vsteer simulate --published --markdown`; the files are in `scenarios/published/`, and bands stood there\n\
-         before the first run. A row that served to choose a paper's parameters is `fitted` and no prediction. A row outside\n\
-         its band stays so; where the reason is known it is told, and is not counted as within. Intervals are 95 %, over seeds.\n\n",
+         `vsteer simulate --published --markdown` writes this page from the files in `scenarios/published/`. Their bands were set\n\
+         before the first run. A row marked `fitted` served to choose a paper's parameters, so it is not a prediction. A row\n\
+         outside its band stays outside; a known reason stands beside it. Intervals are 95 %, over seeds.\n\n",
     );
     out += &closing(sum, seeds);
     out += "\n";

@@ -126,7 +126,7 @@ pub fn run(bench: &Bench, findings: &mut Findings) -> Result<Value, Fault> {
     let (starting, ran, counted, cut) = accounts(&log);
     let resumed = log.iter().filter(|l| l["resumed"].is_object()).count();
     findings.claim(
-        format!("killed {landed} times: every announced run is told, and as many count as there are"),
+        format!("killed {landed} times: every announced run is reported, and as many count as there are"),
         starting == ran && counted == BLOCKS * SETTINGS && landed >= KILLS / 2,
         format!(
             "{starting} announced, {ran} told, {counted} count, {cut} cut off, {resumed} times gone on with"

@@ -78,7 +78,7 @@ pub fn run(bench: &Bench, findings: &mut Findings) -> Result<(Vec<Value>, Value)
         .collect();
     let within = scaled.iter().filter(|e| **e <= WAKE_PART).count();
     findings.claim(
-        "exact host: the wake-up p99 is foretold within 15 % or 200 us, mean over vCPUs",
+        "exact host: the wake-up p99 is forecast within 15 % or 200 us, mean over vCPUs",
         mean(&scaled).is_some_and(|e| e <= WAKE_PART),
         format!("{within} of {} vCPUs within; {}", scaled.len(), errors.told()),
     );

@@ -57,7 +57,7 @@ pub fn run(bench: &Bench, findings: &mut Findings) -> Result<(Vec<Value>, Value)
     let errors = Errors::of(cases.iter().map(|c| &c["told"]));
     claim_of(findings, "local VMs", &errors, READY_POINTS);
     findings.claim(
-        format!("local VMs: the wake-up p99 is foretold within {:.0} %, mean over vCPUs", 100.0 * WAKE_PART),
+        format!("local VMs: the wake-up p99 is forecast within {:.0} %, mean over vCPUs", 100.0 * WAKE_PART),
         mean(&errors.wake).is_some_and(|e| e <= WAKE_PART),
         errors.told(),
     );

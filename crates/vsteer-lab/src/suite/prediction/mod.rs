@@ -124,7 +124,7 @@ impl Errors {
 /// The claim about ready shares.
 fn claim_of(findings: &mut Findings, whose: &str, errors: &Errors, points: f64) {
     findings.claim(
-        format!("{whose}: the ready share is foretold within {points} points, mean over vCPUs"),
+        format!("{whose}: the ready share is forecast within {points} points, mean over vCPUs"),
         mean(&errors.ready).is_some_and(|e| e <= points),
         errors.told(),
     );

@@ -385,7 +385,7 @@ fn shares(bench: &Bench, lab: &Lab, v: &Vsteer, findings: &mut Findings) -> Resu
     };
     let first_s = told["ended"]["vms"][0]["first_s"].as_f64().unwrap_or(f64::NAN);
     findings.claim(
-        "it was put first, and is no more once its credit is used up",
+        "it ran first until its credit was used up",
         first_s > 0.0 && told["ended"]["vms"][0]["first"] == false,
         format!("first for {:.0} ms of 10 s", 1e3 * first_s),
     );

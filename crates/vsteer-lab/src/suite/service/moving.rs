@@ -202,7 +202,7 @@ fn moved(bench: &Bench, v: &Vsteer, labs: [&Lab; 2], findings: &mut Findings) ->
     let plan: Value = std::fs::read_to_string(&plan_file)
         .ok()
         .and_then(|t| serde_json::from_str(&t).ok())
-        .ok_or_else(|| failed(format!("{} is no plan", plan_file.display())))?;
+        .ok_or_else(|| failed(format!("{} is not a plan", plan_file.display())))?;
     let (step, id) = (&plan["steps"][0], plan["id"].as_str().unwrap_or_default().to_owned());
     let vm = step["vm_name"].as_str().unwrap_or_default().to_owned();
     wait("before the move", Duration::from_secs(PERIOD_S))?;

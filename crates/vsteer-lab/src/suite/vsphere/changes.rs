@@ -260,7 +260,7 @@ fn nobody_half_way(driven: &Driven, file: &str, findings: &mut Findings) -> Resu
     let reader = driven.uri_of(READER, &driven.serving.address);
     let refused = driven.run(&["apply", file, "--connect", &reader, "--yes"])?;
     findings.claim(
-        "a user without the right is told which, and nothing is changed",
+        "a user without the right learns which one, and nothing is changed",
         code(&refused) == Some(i32::from(FaultKind::NotApplied.exit_code()))
             && refused.stderr.contains("lacks the privilege VirtualMachine.Config.Settings")
             && driven.truth()? == before,

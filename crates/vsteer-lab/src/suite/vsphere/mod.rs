@@ -121,7 +121,7 @@ fn score(tables: &Tables, plan: &Value, findings: &mut Findings) -> Value {
         let (Some(ready), Some(costop)) =
             (forecast(&row.vm, "ready_after"), forecast(&row.vm, "costop_after"))
         else {
-            findings.claim("every VM is foretold", false, row.vm.clone());
+            findings.claim("every VM has a forecast", false, row.vm.clone());
             continue;
         };
         ready_off = ready_off.max((ready.1 - row.ready).abs());
@@ -138,12 +138,12 @@ fn score(tables: &Tables, plan: &Value, findings: &mut Findings) -> Value {
     }
     // What is called near: the paper's own statement of what it reached, 5 % at most, and the least that it prints of co-stop.
     findings.claim(
-        "ready after the moves is foretold within 5 points of each VM's published value (1.35 to 2.50 of about 21 before)",
+        "ready after the moves is forecast within 5 points of each VM's published value (1.35 to 2.50 of about 21 before)",
         rows.len() == 4 && ready_off <= 5.0,
         format!("off by {ready_off:.2} points at most; {inside} of 4 inside the interval"),
     );
     findings.claim(
-        "co-stop after the moves is foretold as none (0.16 points at most)",
+        "co-stop after the moves is forecast as none (0.16 points at most)",
         rows.len() == 4 && costop_off <= 0.16,
         format!("off by {costop_off:.2} points at most"),
     );

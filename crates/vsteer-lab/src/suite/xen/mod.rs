@@ -4,7 +4,7 @@
 //! domain there are three tellings: the trace of the scheduler, what Xen says to the domain itself, and what the simulator
 //! makes of the same set-up ([`simulated`]).
 //!
-//! A third boot acts: a weight that does nothing is found, mended by a plan, and the plan taken back ([`repair`]). In full,
+//! A third boot acts: a weight that does nothing is found, fixed by a plan, and the plan rolled back ([`repair`]). In full,
 //! more boots steer by service levels ([`steer`]), one has Linux domains with parallel loops
 //! ([`loops`]), and one is looked at without a trace ([`sampled`]).
 //!
@@ -51,7 +51,7 @@ pub const TRACED: Case = Case {
 /// See [`TRACED`].
 pub const REPAIR: Case = Case {
     name: "xen-repair",
-    doc: "on a real Xen: a weight that does nothing is found, mended by a plan, and the plan taken back",
+    doc: "on a real Xen: a weight that does nothing is found, fixed by a plan, and the plan rolled back",
     in_test: false,
     minutes: Minutes::new(1.5, 1.5),
     beside: false,

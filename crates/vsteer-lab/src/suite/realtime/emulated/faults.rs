@@ -86,9 +86,9 @@ impl Boot {
         let said = self.said("pcpu-goes")?;
         let (honoured, expired) = (of(&said, "rt", "honoured"), of(&said, "rt", "expired"));
         findings.claim(
-            format!("{kernel}: when a pCPU goes or comes the policy begins anew and VMs' timers are honoured again"),
+            format!("{kernel}: when a pCPU goes or comes the policy restarts and honours VMs' timers again"),
             said["begun_again"].is_string() && expired > 100.0 && honoured > 0.9 * expired,
-            format!("{honoured} of {expired} since; {}", said["begun_again"].as_str().unwrap_or("never begun anew")),
+            format!("{honoured} of {expired} since; {}", said["begun_again"].as_str().unwrap_or("never restarted")),
         );
         Ok(())
     }

@@ -108,7 +108,7 @@ pub(super) fn part(bench: &Bench, findings: &mut Findings) -> Result<Value, Faul
     let steal = Stat::now()?.steal_since(&before);
     let summary = summary_of(&told, scenario.seeds as usize);
     let loads: Vec<f64> = told.iter().flat_map(loads).collect();
-    let steal_words = steal.map_or("steal is not told".to_owned(), |s| format!("{:.1} % stolen", 100.0 * s));
+    let steal_words = steal.map_or("steal is unknown".to_owned(), |s| format!("{:.1} % stolen", 100.0 * s));
     let shown: Vec<String> = loads.iter().map(|l| format!("{:.0} %", 100.0 * l)).collect();
     findings.claim(
         "local VMs: the loaded intervals are as loaded as they were meant to be (75 to 95 %)",

@@ -1,0 +1,16 @@
+//! Everything that a person reads, as it is printed.
+//!
+//! The snapshots in `snapshots/` are the product's whole language: help, errors, findings, plans, verdicts, the live table
+//! and the report. Read them in one go before a release. To accept a change of text: `INSTA_UPDATE=always cargo test -p
+//! vsteer --test text`, then look at the difference.
+
+#![cfg(feature = "host")]
+
+mod errors;
+mod examples;
+mod help;
+mod output;
+mod pictures;
+mod place;
+mod prose;
+mod screen;

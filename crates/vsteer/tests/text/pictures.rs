@@ -1,0 +1,137 @@
+//! Pictures and printed outputs of the documentation: are they what the program prints now?
+//!
+//! `make pictures` writes them. Without it, a test compares each with what would be written.
+
+use crate::place::PLACE;
+use crate::screen::{TOP, screen};
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+/// Size of a character of the terminal, in units of the picture.
+const CELL: (f64, f64) = (7.8, 17.0);
+const MARGIN: f64 = 10.0;
+/// The sixteen colours of a terminal: black, red, green, yellow, blue, magenta, cyan, white, and the bright ones.
+const COLOURS: [&str; 16] = [
+    "#1d1f21", "#d9534f", "#5fb35f", "#e0b252", "#3465a4", "#b77ee0", "#4fb6c2", "#d8dad9", "#7d8590", "#ff7b72",
+    "#7ee787", "#f2cc60", "#79c0ff", "#d2a8ff", "#76e3ea", "#ffffff",
+];
+
+fn colour(of: vt100::Color, default: &str) -> String {
+    match of {
+        vt100::Color::Default => default.to_owned(),
+        vt100::Color::Idx(i) => COLOURS.get(usize::from(i)).copied().unwrap_or(default).to_owned(),
+        vt100::Color::Rgb(r, g, b) => format!("#{r:02x}{g:02x}{b:02x}"),
+    }
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}
+
+/// A screen as SVG: runs of equal style, each stretched to its columns, so that any font keeps the table straight.
+fn svg(screen: &vt100::Screen, title: &str) -> String {
+    let (rows, columns) = screen.size();
+    let (rows, columns) = (rows.get(), columns.get());
+    let size = |n: u16, cell: f64| f64::from(n) * cell + 2.0 * MARGIN;
+    let (width, height) = (size(columns, CELL.0), size(rows, CELL.1));
+    let mut out = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width:.0} {height:.0}\" role=\"img\" \
+         font-family=\"ui-monospace, Menlo, Consolas, monospace\" font-size=\"13\">\n<title>{}</title>\n\
+         <rect width=\"100%\" height=\"100%\" rx=\"6\" fill=\"{}\"/>\n",
+        escaped(title),
+        COLOURS[0]
+    );
+    for row in 0..rows {
+        let style = |column: u16| {
+            let cell = screen.cell(row, column).unwrap();
+            let (mut front, mut back) = (colour(cell.fgcolor(), COLOURS[7]), colour(cell.bgcolor(), COLOURS[0]));
+            if cell.inverse() {
+                std::mem::swap(&mut front, &mut back);
+            }
+            (front, back, cell.bold())
+        };
+        let mut column = 0;
+        while column < columns {
+            let (begin, of) = (column, style(column));
+            let mut text = String::new();
+            while column < columns && style(column) == of {
+                let shown = screen.cell(row, column).unwrap().contents();
+                text.push_str(if shown.is_empty() { " " } else { shown });
+                column += 1;
+            }
+            let (x, y) = (MARGIN + f64::from(begin) * CELL.0, MARGIN + f64::from(row) * CELL.1);
+            let run = f64::from(column - begin) * CELL.0;
+            if of.1 != COLOURS[0] {
+                let _ = writeln!(
+                    out,
+                    "<rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{run:.1}\" height=\"{}\" fill=\"{}\"/>",
+                    CELL.1, of.1
+                );
+            }
+            if !text.trim().is_empty() {
+                let weight = if of.2 { " font-weight=\"bold\"" } else { "" };
+                let _ = writeln!(
+                    out,
+                    "<text x=\"{x:.1}\" y=\"{:.1}\" fill=\"{}\"{weight} xml:space=\"preserve\" textLength=\"{run:.1}\" \
+                     lengthAdjust=\"spacingAndGlyphs\">{}</text>",
+                    y + 13.0,
+                    of.0,
+                    escaped(&text)
+                );
+            }
+        }
+    }
+    out + "</svg>\n"
+}
+
+fn project(file: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(file)
+}
+
+/// Writes a file of the documentation, or demands that it is up to date.
+fn made(file: &str, content: &str) {
+    let path = project(file);
+    if std::env::var_os("VSTEER_PICTURES").is_some() {
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, content).unwrap();
+        return;
+    }
+    let there = std::fs::read_to_string(path).unwrap_or_default();
+    assert!(there == content, "{file} is not what the program prints now: run `make pictures`");
+}
+
+#[test]
+fn the_picture_of_top() {
+    let shown = screen(TOP, (112, 14), "pb");
+    made("docs/pictures/top.svg", &svg(&shown, "vsteer top: four VMs on two pCPUs, and what made the first one wait"));
+}
+
+/// Printed outputs stand in Markdown between `<!-- made: vsteer LINE -->` and the end of the code block that follows. With
+/// ` | first N` at the end of LINE, only the first N lines.
+#[test]
+fn outputs_in_the_documentation() {
+    let mut files = vec!["README.md".to_owned()];
+    let docs = std::fs::read_dir(project("docs")).unwrap();
+    files.extend(docs.filter_map(|f| {
+        let name = f.ok()?.file_name().into_string().ok()?;
+        name.ends_with(".md").then(|| format!("docs/{name}"))
+    }));
+    let mut made_here = 0;
+    for file in files {
+        let text = std::fs::read_to_string(project(&file)).unwrap();
+        let mut parts = text.split("<!-- made: vsteer ");
+        let mut new = parts.next().unwrap().to_owned();
+        for part in parts {
+            let (line, rest) = part.split_once(" -->\n```text\n").unwrap_or_else(|| panic!("{file}: a code block follows"));
+            let (_, after) = rest.split_once("```").unwrap();
+            let (command, first) = line.split_once(" | first ").unwrap_or((line, "1000"));
+            let printed = PLACE.printed(command);
+            let lines: Vec<&str> = printed.lines().skip(1).take(first.parse().unwrap()).collect();
+            new += &format!("<!-- made: vsteer {line} -->\n```text\n{}\n```{after}", lines.join("\n"));
+            made_here += 1;
+        }
+        if made_here > 0 {
+            made(&file, &new);
+        }
+    }
+}
