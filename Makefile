@@ -12,7 +12,7 @@ ROOT := $(if $(filter 0,$(shell id -u)),,sudo -E)
 SEED := 1
 RUN_TESTS := CARGO="$(CARGO)" ROOT="$(ROOT)" HOST="$(HOST)" MAKE="$(MAKE)" tools/test.sh
 
-.PHONY: demo test check build build-all lab bench clean deps-build deps-apart deps-check deps-lab deps-test deps-all deps-bench
+.PHONY: demo test check pictures build build-all lab bench clean deps-build deps-apart deps-check deps-lab deps-test deps-all deps-bench
 
 demo: deps-lab build-all
 	$(ROOT) $(TARGET)/vsteer demo --seed $(SEED) --output demo
@@ -38,6 +38,10 @@ bench: deps-bench build-all
 	$(CARGO) build --release --locked -p vsteer-sim -p vsteer-sla --example sim_speed --example solve_speed
 	$(CARGO) build --release --locked -p vsteer-host --example poll_cost --example switch_loss
 	$(ROOT) tools/bench.sh
+
+# Pictures and printed outputs in the documentation, from what the program prints now. A test of `make check` compares them.
+pictures: deps-check
+	VSTEER_PICTURES=write $(CARGO) test --locked -q -p vsteer --test text pictures
 
 # The main tool.
 build: deps-build

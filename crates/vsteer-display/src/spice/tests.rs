@@ -262,7 +262,7 @@ fn what_is_broken_or_not_read_is_refused_and_told() {
         (of(message(SURFACE_CREATE, &words(&[1, 8, 4, 32, 1]))), "surface 1"),
         (of(message(STREAM_DATA, &words(&[3, 0, 0]))), "stream 3"),
         (of([&DRAW_COPY.to_le_bytes()[..], &[255; 4]].concat()), "bytes long"),
-        (play(Compression::Lz, b"HTTP/1.1 400 Bad", &[], |_, _| {}).to_string(), "no SPICE server"),
+        (play(Compression::Lz, b"HTTP/1.1 400 Bad", &[], |_, _| {}).to_string(), "not a SPICE server"),
         (play(Compression::Lz, &linked(7), &[], |_, _| {}).to_string(), "password"),
         (
             play(Compression::Lz, &[linked(0), message(6, &[0; 12])].concat(), &[], |_, _| {}).to_string(),

@@ -11,9 +11,8 @@ Examples:
   vsteer realtime report                    Show how late the VM's vCPUs ran
   vsteer realtime disable                   Stop the service, and restore all settings
 
-By policy: while a sched_ext policy runs, it schedules all ordinary tasks of the host by weight, as the kernel does, except
-that a vCPU runs first when its timer ends. The VM pays for that time later. When the policy ends, the kernel's own scheduler
-takes over.
+By policy: a sched_ext policy schedules all ordinary tasks of the host by weight, as the kernel does. But a vCPU runs first
+when its timer ends, and the VM pays for that time later. When the policy ends, the kernel's own scheduler takes over.
 By priority: the VM's threads have a real-time class while the VM uses less CPU time than its share. Whatever ends the
 service, even SIGKILL, a watchdog restores classes and budgets. If the watchdog is killed too, use `vsteer rollback`.")]
 pub struct Realtime {

@@ -12,8 +12,8 @@ const TOLD_FROM: f64 = 0.005;
 
 fn forecast(f: &Forecast) -> String {
     let mut out = format!(
-        "   expected ({}), sums over vCPUs in % of one pCPU:\n   {:<22} {:>8}    {:>24} {:>8}    {:>24}  work\n",
-        f.method, "VM", "ready", "-> ready", "run", "-> run"
+        "   forecast by {}: sums over vCPUs in % of one pCPU, with intervals\n   {:<22} {:>8}    {:<24} {:>8}    {:<24}  work\n",
+        f.method, "VM", "ready", "ready, forecast", "run", "run, forecast"
     );
     for v in &f.vms {
         let (r, u) = (v.ready_after, v.run_after);
@@ -35,8 +35,8 @@ fn forecast(f: &Forecast) -> String {
     let waits: Vec<_> = f.vms.iter().filter_map(|v| Some((v, v.wake_p99_ns_after?))).collect();
     if !waits.is_empty() {
         out.push_str(&format!(
-            "   {:<22} {:>8}    {:>24} {:>8}    {:>24}\n",
-            "", "lag", "-> lag", "wake p99", "-> (ms)"
+            "   {:<22} {:>8}    {:<24} {:>8}    {:<24}\n",
+            "VM", "lag", "lag, forecast", "wake p99", "wake p99, forecast (ms)"
         ));
     }
     for (v, wake) in waits {

@@ -17,8 +17,8 @@ pub fn verdict(v: &Verdict) -> String {
         100.0 * v.options.alpha
     );
     out.push_str(&format!(
-        "   {:<22} {:<6} {:>8} {:>9} {:>18} {:>10}  {:<14} block\n",
-        "VM", "", "before", "after", "difference", "visible", ""
+        "   {:<22} {:<6} {:>8} {:>9} {:>18} {:>10}  {:<14} blocks\n",
+        "VM", "", "before", "after", "difference", "visible", "result"
     ));
     for f in &v.findings {
         let c = &f.comparison;

@@ -156,6 +156,8 @@ fn prose(text: &str) -> Vec<String> {
         let starts_one = plain.is_empty()
             || plain.starts_with('-')
             || plain.starts_with('$')
+            // Two columns: a name and what it means.
+            || plain.contains("  ")
             || plain.starts_with("vsteer ")
             || ["error: ", "help: ", "next: ", "disproved if: "].iter().any(|w| plain.starts_with(w));
         if starts_one {
