@@ -9,8 +9,10 @@
 mod errors;
 mod examples;
 mod help;
+mod links;
 mod output;
 mod pictures;
 mod place;
 mod prose;
+mod reference;
 mod screen;

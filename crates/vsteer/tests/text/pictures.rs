@@ -84,12 +84,30 @@ fn svg(screen: &vt100::Screen, title: &str) -> String {
     out + "</svg>\n"
 }
 
-fn project(file: &str) -> PathBuf {
+pub fn project(file: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(file)
 }
 
+/// Every page of Markdown, from the project's folder.
+pub fn pages() -> Vec<String> {
+    let mut all = Vec::new();
+    let mut open = vec![PathBuf::from("docs"), PathBuf::new()];
+    while let Some(folder) = open.pop() {
+        for entry in std::fs::read_dir(project(folder.to_str().unwrap())).unwrap() {
+            let path = folder.join(entry.unwrap().file_name());
+            if folder != Path::new("") && project(path.to_str().unwrap()).is_dir() {
+                open.push(path);
+            } else if path.extension().is_some_and(|e| e == "md") {
+                all.push(path.to_str().unwrap().to_owned());
+            }
+        }
+    }
+    all.sort();
+    all
+}
+
 /// Writes a file of the documentation, or demands that it is up to date.
-fn made(file: &str, content: &str) {
+pub fn made(file: &str, content: &str) {
     let path = project(file);
     if std::env::var_os("VSTEER_PICTURES").is_some() {
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -110,14 +128,8 @@ fn the_picture_of_top() {
 /// ` | first N` at the end of LINE, only the first N lines.
 #[test]
 fn outputs_in_the_documentation() {
-    let mut files = vec!["README.md".to_owned()];
-    let docs = std::fs::read_dir(project("docs")).unwrap();
-    files.extend(docs.filter_map(|f| {
-        let name = f.ok()?.file_name().into_string().ok()?;
-        name.ends_with(".md").then(|| format!("docs/{name}"))
-    }));
-    let mut made_here = 0;
-    for file in files {
+    for file in pages() {
+        let mut made_here = 0;
         let text = std::fs::read_to_string(project(&file)).unwrap();
         let mut parts = text.split("<!-- made: vsteer ");
         let mut new = parts.next().unwrap().to_owned();

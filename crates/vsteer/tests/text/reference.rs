@@ -1,0 +1,107 @@
+//! The reference of the documentation, from the tables in the code.
+
+use crate::help::commands;
+use crate::pictures::made;
+use crate::place::PLACE;
+use std::fmt::Write as _;
+use vsteer_core::FaultKind;
+use vsteer_core::diagnose::RULES;
+use vsteer_core::nouns::{COUNTERS, Kind};
+use vsteer_core::plan::action::ACTIONS;
+use vsteer_core::thresholds::{THRESHOLDS, Thresholds, Unit};
+use vsteer_experiment::audit::CHECKS;
+
+const MADE: &str = "<!-- `make pictures` writes this page from the program's own tables. -->\n";
+
+fn table(heads: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
+    let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
+    let cell = |text: &str| text.replace('|', "\\|").trim().trim_end_matches('.').to_owned();
+    let mut out = line(&heads.iter().map(|h| (*h).to_owned()).collect::<Vec<_>>());
+    out += &format!("|{}\n", "---|".repeat(heads.len()));
+    rows.for_each(|row| out += &line(&row.iter().map(|c| cell(c)).collect::<Vec<_>>()));
+    out
+}
+
+fn code(name: &str) -> String {
+    format!("`{name}`")
+}
+
+#[test]
+fn commands_page() {
+    let mut page = format!("# Commands\n\n{MADE}\n`vsteer man FOLDER` writes the same as manual pages.\n");
+    for command in commands().into_iter().filter(|c| !c.is_empty()) {
+        let help = String::from_utf8(PLACE.run(&format!("{command} --help")).stdout).unwrap();
+        let lines: Vec<&str> = help.lines().map(str::trim_end).collect();
+        let _ = write!(page, "\n## vsteer {command}\n\n```text\n{}\n```\n", lines.join("\n"));
+    }
+    made("docs/reference/commands.md", &page);
+}
+
+#[test]
+fn findings_page() {
+    let mut page = format!("# Findings and thresholds\n\n{MADE}\n`vsteer diagnose` knows these findings:\n\n");
+    page += &table(&["rule", "finding"], RULES.iter().map(|r| vec![code(r.name), r.doc.to_owned()]));
+    page += "\n## Thresholds\n\nTo replace one: `vsteer diagnose --threshold NAME=VALUE`.\n\n";
+    let value = |name: &str| {
+        let default = serde_json::to_value(Thresholds::default()).unwrap();
+        default[name].as_f64().unwrap()
+    };
+    let rows = THRESHOLDS.iter().map(|t| {
+        let value = match t.unit {
+            Unit::Share => format!("{} %", (1e4 * value(t.name)).round() / 100.0),
+            Unit::Time => format!("{} ms", value(t.name) / 1e6),
+        };
+        vec![code(t.name), value, t.meaning.to_owned()]
+    });
+    page += &table(&["threshold", "default", "meaning"], rows);
+    made("docs/reference/findings.md", &page);
+}
+
+#[test]
+fn plans_page() {
+    let mut page = format!("# Actions of a plan\n\n{MADE}\n`vsteer plan --only ACTION` considers one of them.\n\n");
+    let rows = ACTIONS.iter().map(|a| {
+        let when = if a.asked_only { "only by name" } else { "by itself" };
+        vec![code(a.name), a.doc.to_owned(), when.to_owned()]
+    });
+    page += &table(&["action", "what it does", "considered"], rows);
+    made("docs/reference/actions.md", &page);
+}
+
+#[test]
+fn checks_page() {
+    let mut page = format!("# Checks of the audit\n\n{MADE}\n`vsteer audit` runs these checks:\n\n");
+    page += &table(&["check", "what it looks at"], CHECKS.iter().map(|c| vec![code(c.name), c.doc.to_owned()]));
+    made("docs/reference/checks.md", &page);
+}
+
+#[test]
+fn counters_page() {
+    let mut page = format!("# Counters\n\n{MADE}\nA recording has these counters for every thread of a VM:\n\n");
+    let rows = COUNTERS.iter().map(|c| {
+        let unit = match c.kind {
+            Kind::Time => "ns",
+            Kind::Events => "events",
+        };
+        vec![code(c.name), unit.to_owned(), c.meaning.to_owned()]
+    });
+    page += &table(&["counter", "unit", "meaning"], rows);
+    made("docs/reference/counters.md", &page);
+}
+
+#[test]
+fn exit_codes_page() {
+    let mut page = format!("# Exit codes\n\n{MADE}\n");
+    let ok = ["0".to_owned(), "success".to_owned()].to_vec();
+    let rows = FaultKind::ALL.iter().map(|k| vec![k.exit_code().to_string(), k.meaning().to_owned()]);
+    page += &table(&["code", "meaning"], std::iter::once(ok).chain(rows));
+    made("docs/reference/exit-codes.md", &page);
+}
+
+#[test]
+fn schedulers_page() {
+    let list = String::from_utf8(PLACE.run("simulate --list").stdout).unwrap();
+    let lines: Vec<&str> = list.lines().map(str::trim_end).collect();
+    let page = format!("# Parameters of schedulers\n\n{MADE}\n`vsteer simulate --list` prints:\n\n```text\n{}\n```\n", lines.join("\n"));
+    made("docs/reference/parameters.md", &page);
+}
