@@ -12,7 +12,7 @@ ROOT := $(if $(filter 0,$(shell id -u)),,sudo -E)
 SEED := 1
 RUN_TESTS := CARGO="$(CARGO)" ROOT="$(ROOT)" HOST="$(HOST)" MAKE="$(MAKE)" tools/test.sh
 
-.PHONY: demo test check pictures build build-all lab bench clean deps-build deps-apart deps-check deps-lab deps-test deps-all deps-bench
+.PHONY: demo test check pictures docs build build-all lab bench clean deps-build deps-apart deps-check deps-lab deps-test deps-all deps-bench
 
 demo: deps-lab build-all
 	$(ROOT) $(TARGET)/vsteer demo --seed $(SEED) --output demo
@@ -42,6 +42,13 @@ bench: deps-bench build-all
 # Pictures and printed outputs in the documentation, from what the program prints now. A test of `make check` compares them.
 pictures: deps-check
 	VSTEER_PICTURES=write $(CARGO) test --locked -q -p vsteer --test text pictures
+
+# The documentation as a site, in target/site. `make check` tests its links.
+docs:
+	python3 -m venv target/docs
+	target/docs/bin/pip install -q zensical==0.0.70
+	target/docs/bin/zensical build --strict
+	@echo "open target/site/index.html"
 
 # The main tool.
 build: deps-build
