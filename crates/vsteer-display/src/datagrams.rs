@@ -30,7 +30,6 @@ const PARTS: f64 = 1e9;
 /// What becomes of a datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
-    /// By lot.
     Lost,
     /// The queue was full.
     Dropped,
@@ -38,7 +37,6 @@ pub enum Fate {
     Comes(u64),
 }
 
-/// Decides.
 pub struct Shaper {
     link: Link,
     seed: u64,
@@ -93,7 +91,6 @@ pub struct Counts {
 pub struct Datagrams {
     /// Where servers send to.
     pub address: SocketAddr,
-    /// So far.
     pub counts: Arc<Counts>,
     stop: Arc<AtomicBool>,
     cpu_ns: Arc<AtomicU64>,

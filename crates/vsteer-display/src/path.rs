@@ -58,7 +58,6 @@ pub struct Conditions<'a> {
 pub struct Run<'a> {
     /// See [`Conditions`].
     pub under: Conditions<'a>,
-    /// Who encodes.
     pub codec: &'static Codec,
     /// What it is to hold.
     pub held: Held,
@@ -115,7 +114,6 @@ pub struct Outcome {
     pub calendar: Calendar,
     /// The window in which is counted.
     pub from_ns: u64,
-    /// Its end.
     pub until_ns: u64,
     /// Frames drawn in it.
     pub drawn: usize,
@@ -135,7 +133,6 @@ pub struct Outcome {
     pub negotiated: Option<String>,
     /// Bytes that a viewer of such a server was given in the window.
     pub passed: Option<u64>,
-    /// CPU times.
     pub used: Used,
 }
 

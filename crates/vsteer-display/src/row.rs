@@ -14,7 +14,6 @@ const MARKS_MOST: usize = 1500;
 
 /// What was run.
 pub struct Of<'a> {
-    /// Under what.
     pub under: Conditions<'a>,
     /// What was on the screen.
     pub kind: Kind,

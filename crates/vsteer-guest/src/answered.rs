@@ -29,7 +29,6 @@ impl Answered {
 pub struct Queue(Mutex<Vec<Answered>>);
 
 impl Queue {
-    /// Adds one.
     pub fn push(&self, one: Answered) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(one);
     }

@@ -67,7 +67,6 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// All zero.
     pub const fn new() -> Self {
         Counters { units: AtomicU64::new(0), late: Durations::new(), resp: Durations::new() }
     }

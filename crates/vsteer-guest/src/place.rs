@@ -61,7 +61,8 @@ impl Class {
                 _ => None,
             },
         };
-        class.ok_or_else(|| format!("`{text}` is not a class (other, batch, idle, ext, fifo:1..99, rr:1..99)"))
+        class
+            .ok_or_else(|| format!("`{text}` is not a class (other, batch, idle, ext, fifo:1..99, rr:1..99)"))
     }
 
     fn numbers(self) -> (i32, i32) {

@@ -16,11 +16,9 @@ pub struct DurationsRead {
 /// A reading of all counters, summed over vCPUs.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Reading {
-    /// Work units.
     pub units: u64,
     /// Lateness of timers.
     pub late: DurationsRead,
-    /// Response times.
     pub resp: DurationsRead,
 }
 

@@ -56,14 +56,12 @@ impl Arrivals {
 pub struct Interval {
     /// Mean arrivals per second and vCPU.
     pub rate: f64,
-    /// s.
     pub seconds: f64,
 }
 
 /// How requests follow each other.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Spacing {
-    /// Independently.
     Poisson,
     /// At equal distances within an interval, of which a draw shifts all.
     Periodic,

@@ -11,23 +11,19 @@
 
 #![allow(unsafe_code)]
 
-/// "VIT".
 const NUMBER: u64 = 0x5649_5400;
 const ARM: u64 = 0;
 
 /// By which instruction, if by any.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Vit {
-    /// AMD's.
     Vmmcall,
-    /// Intel's.
     Vmcall,
     /// None: nothing is said.
     Silent,
 }
 
 impl Vit {
-    /// This processor's.
     #[cfg(target_arch = "x86_64")]
     pub fn of_this_cpu() -> Vit {
         let __cpuid = |leaf| core::arch::x86_64::__cpuid(leaf);

@@ -9,7 +9,6 @@ use crate::requests::{self, Schedule, Service, Spacing};
 /// What each vCPU does.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Workload {
-    /// Nothing.
     Idle,
     /// Work without pause.
     Burn,

@@ -23,7 +23,6 @@ pub const TRIAL_LIMIT: Duration = Duration::from_secs(5);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Accel {
-    /// The processor.
     Kvm,
     /// QEMU's emulation, one host thread per vCPU.
     Tcg,
@@ -43,7 +42,6 @@ impl fmt::Display for Accel {
 pub struct Decision {
     /// What to use.
     pub accel: Accel,
-    /// Why.
     pub reason: String,
     /// The boot of the host for which it holds.
     pub boot_id: String,

@@ -13,7 +13,6 @@ use vsteer_core::Fault;
 /// A claim and what came of it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Check {
-    /// The claim.
     pub claim: String,
     /// Did it hold?
     pub held: bool,
@@ -84,11 +83,9 @@ impl std::fmt::Display for Check {
 /// What the case found.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Contention {
-    /// Its name.
     pub case: &'static str,
     /// Did every claim hold?
     pub passed: bool,
-    /// The seed.
     pub seed: u64,
     /// KVM or emulation, and why.
     pub accel: String,
@@ -96,7 +93,6 @@ pub struct Contention {
     pub up_s: f64,
     /// To take everything down, s.
     pub down_s: f64,
-    /// The claims.
     pub checks: Vec<Check>,
     /// What the guests measured.
     pub vms: Vec<VmMeasured>,

@@ -34,7 +34,6 @@ const OBSERVE_AGAIN: u32 = 3;
 pub struct Lateness {
     /// How many expiries.
     pub n: u64,
-    /// Mean.
     pub mean: f64,
     /// 99th percentile.
     pub p99: f64,
@@ -43,11 +42,9 @@ pub struct Lateness {
 /// One VM over one observation.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Seen {
-    /// Its name.
     pub vm: String,
     /// The lab's secret: what it runs.
     pub workload: String,
-    /// Its vCPUs.
     pub vcpus: u32,
     /// Ready share per vCPU, mean over its vCPUs, 0..=1, from `vsteer`.
     pub ready_share: Option<f64>,
@@ -66,7 +63,6 @@ pub struct Seen {
 pub struct Demo {
     /// The seed of the lab.
     pub seed: u64,
-    /// Which VMs.
     pub spec: String,
     /// KVM or emulation, and why.
     pub accel: String,
@@ -74,7 +70,6 @@ pub struct Demo {
     pub window_s: f64,
     /// Before the change.
     pub before: Vec<Seen>,
-    /// After it.
     pub after: Vec<Seen>,
     /// The plan's title.
     pub plan_title: String,
@@ -86,7 +81,6 @@ pub struct Demo {
     pub verdict: Value,
     /// The report's file.
     pub report: PathBuf,
-    /// The claims.
     pub checks: Vec<Check>,
     /// Did none fail?
     pub passed: bool,

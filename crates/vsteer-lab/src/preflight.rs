@@ -26,7 +26,6 @@ const DRIVER_FOLDERS: &[&str] = &["/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/u
 /// One thing needed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Need {
-    /// The program.
     pub program: String,
     /// The package that brings it, on Debian and Ubuntu.
     pub package: String,

@@ -18,7 +18,6 @@ const SCHEMA: u32 = 1;
 pub struct Started {
     /// What it is: `libvirtd`, `stamp`, `qemu amber-elm`.
     pub what: String,
-    /// Which process.
     pub process: ProcessId,
 }
 
@@ -29,15 +28,12 @@ pub struct Vm {
     pub name: String,
     /// Its workload: the secret.
     pub workload: String,
-    /// vCPUs.
     pub vcpus: u32,
-    /// Memory, MiB.
     pub memory_mib: u32,
     /// From its start to its first report, s; `None` until then.
     pub boot_s: Option<f64>,
 }
 
-/// The record.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct State {
     /// The record's version.
@@ -61,7 +57,6 @@ pub struct State {
     pub begun_ns: Option<u64>,
     /// Mount points that were missing on the host and were made for the private libvirt.
     pub made_folders: Vec<PathBuf>,
-    /// Processes.
     pub processes: Vec<Started>,
     /// The VMs, in the order of starting.
     pub vms: Vec<Vm>,

@@ -22,7 +22,6 @@ use vsteer_record::esxtop::write;
 
 /// Between rows, ns.
 const EVERY_NS: u64 = 5_000_000_000;
-/// Rows.
 const ROWS: u64 = 13;
 /// 2022-10-31 00:00:00 UTC, the month of the paper's issue.
 const BEGUN_UNIX_NS: u64 = 1_667_174_400_000_000_000;
@@ -41,7 +40,6 @@ pub struct Tables {
     assumed_home_nodes: Vec<u32>,
     /// Before the change.
     pub before: Vec<Row>,
-    /// After it.
     pub after: Vec<Row>,
 }
 
@@ -49,7 +47,6 @@ pub struct Tables {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Row {
-    /// The VM.
     pub vm: String,
     /// `%USED`.
     pub used: f64,

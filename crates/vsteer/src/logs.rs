@@ -9,9 +9,7 @@ use vsteer_record::access_log::{self, Request, checked_clock};
 /// A VM's log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Log {
-    /// The VM.
     pub vm: String,
-    /// The file.
     pub file: PathBuf,
 }
 

@@ -19,7 +19,6 @@ pub fn folder() -> PathBuf {
     journals.parent().map_or_else(|| journals.clone(), Path::to_owned)
 }
 
-/// The socket.
 pub fn socket() -> PathBuf {
     folder().join("realtime.sock")
 }

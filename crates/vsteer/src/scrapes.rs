@@ -26,9 +26,7 @@ const SECOND_NS: f64 = 1e9;
 /// Which histogram, and whose if it is not all VMs': `[VM=]HISTOGRAM`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Named {
-    /// The VM.
     pub vm: Option<String>,
-    /// The histogram.
     pub of: Histogram,
 }
 

@@ -20,7 +20,6 @@ pub struct Stretch {
     pub config: HostConfig,
     /// How it was sampled.
     pub collector: Collector,
-    /// The samples.
     pub batches: Vec<Batch>,
 }
 
@@ -102,7 +101,9 @@ pub fn read(folder: &Path) -> Result<Recording, Fault> {
     } else if folder.is_file() && is_text(folder) {
         return Err(Fault::new(FaultKind::BadInput, format!("{} is not a recording", folder.display()))
             .because("it is a text file, but not one of `esxtop -b`")
-            .help("give a folder of `vsteer record`, a batch file of `esxtop -b`, or a trace of `xentrace`"));
+            .help(
+                "give a folder of `vsteer record`, a batch file of `esxtop -b`, or a trace of `xentrace`",
+            ));
     } else if folder.is_file() {
         xentrace(folder)?
     } else {

@@ -24,7 +24,6 @@ const WINDOW_S: f64 = 0.05;
 const WINDOW_FRAMES: f64 = 1.5;
 /// From a frame that needs no other to the next, frames; a stream without loss has no need of more.
 const WHOLE_EVERY: u32 = 600;
-/// AVERROR(EAGAIN).
 pub(super) const AGAIN: ffmpeg::Error = ffmpeg::Error::Other { errno: ffmpeg::error::EAGAIN };
 
 /// How one of FFmpeg's encoders is used.
@@ -34,7 +33,6 @@ pub struct Settings {
     pub encoder: &'static str,
     pixels: Pixel,
     id: codec::Id,
-    /// Always.
     options: &'static [(&'static str, &'static str)],
     /// Without a rate.
     quality: &'static [(&'static str, &'static str)],
@@ -154,7 +152,6 @@ fn quiet() {
     ONCE.call_once(|| ffmpeg::log::set_level(ffmpeg::log::Level::Fatal));
 }
 
-/// Encodes.
 pub struct Sender {
     name: &'static str,
     encoder: encoder::video::Encoder,
@@ -260,7 +257,6 @@ impl Encoder for Sender {
     }
 }
 
-/// Decodes.
 pub struct Receiver {
     name: &'static str,
     decoder: decoder::Video,

@@ -16,7 +16,6 @@ const NAME: &str = "JPEG";
 /// Sizes for which converters are kept; servers cut screens into a few.
 const KEPT_MOST: usize = 16;
 
-/// Decodes.
 #[derive(Default)]
 pub struct Jpeg {
     decoder: Option<decoder::Video>,

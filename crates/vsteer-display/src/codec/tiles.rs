@@ -54,7 +54,6 @@ struct Tile {
     still: u8,
 }
 
-/// Sends changes.
 pub struct Sender {
     size: Size,
     /// The frame that was sent last; empty before the first.

@@ -31,7 +31,6 @@ const TOOLS: [&str; 2] = ["VM Processor"; 2];
 /// Of bytes as they count up.
 const MBIT: f64 = 8e-6;
 
-/// All.
 pub const ALL: &[Known] = &[
     horizon(IMAGING, "Frames per second", "frames_per_s", 1.0, false),
     horizon(IMAGING, "Dirty frames per second", "dirty_frames_per_s", 1.0, false),

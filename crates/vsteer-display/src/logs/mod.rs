@@ -54,7 +54,6 @@ pub struct Log {
     pub products: Vec<&'static str>,
     /// No real one of these was to be had when this was written.
     pub untried: bool,
-    /// Lines.
     pub samples: usize,
     /// The first and the last time, s since 1970; none where the log does not say its time zone.
     pub between_unix_s: Option<[f64; 2]>,
@@ -180,7 +179,6 @@ fn of_column(
     })
 }
 
-/// For people.
 pub fn table(logs: &[Log]) -> String {
     let mut text = String::new();
     for log in logs {

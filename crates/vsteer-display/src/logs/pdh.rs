@@ -21,17 +21,13 @@ const COLUMNS_MOST: usize = 100_000;
 /// A counter's name, of `\\HOST\Set(instance)\Counter`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Counter {
-    /// Whose.
     pub host: String,
-    /// Of counters.
     pub set: String,
     /// Of a set that has some; else empty.
     pub instance: String,
-    /// Its own.
     pub name: String,
 }
 
-/// A log.
 #[derive(Debug, PartialEq)]
 pub struct Table {
     /// By column; none where it is no counter's path.

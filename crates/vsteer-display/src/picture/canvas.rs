@@ -12,7 +12,6 @@ pub const PIXEL: usize = 4;
 pub struct Size {
     /// Of a row.
     pub width: usize,
-    /// Rows.
     pub height: usize,
 }
 

@@ -71,7 +71,6 @@ pub fn letters() -> Vec<Template> {
     LETTERS.iter().map(|(_, lines)| drawn(lines, LETTER, [4, 6])).collect()
 }
 
-/// The symbols.
 pub fn symbols() -> Vec<Template> {
     SYMBOLS.iter().map(|lines| drawn(lines, SYMBOL, [8, 8])).collect()
 }

@@ -19,7 +19,6 @@ pub const HEIGHT: usize = BLOCK;
 /// How far it is looked around, pixels.
 const AROUND: usize = 40;
 
-/// Draws it.
 pub fn draw(frame: u32, band: &mut Band) {
     for (i, white) in blocks(frame).enumerate() {
         band.fill(i * BLOCK, 0, BLOCK, BLOCK, if white { [255; 3] } else { [0; 3] });

@@ -33,7 +33,6 @@ pub enum Bound {
     Legibility,
     /// The server's CPU.
     Cpu,
-    /// The link.
     Link,
     /// Something else on the way: the viewer, or a machine that was busy.
     Other,
@@ -42,7 +41,6 @@ pub enum Bound {
 /// What is said of one codec.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Judged {
-    /// Its name.
     pub codec: String,
     /// The quantizer that it was given, where it was given one.
     pub quantizer: Option<i32>,
@@ -75,7 +73,6 @@ pub struct Advice {
     pub picture: String,
     /// Of a picture that has some.
     pub targets: Option<u32>,
-    /// Pixels.
     pub size: [usize; 2],
     /// Frames per second that the application would draw.
     pub fps: Option<u32>,

@@ -17,7 +17,6 @@ pub const STALL_NS: u64 = 250_000_000;
 /// What frames of a window were.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Frames {
-    /// How many.
     pub n: usize,
     /// Frames per second.
     pub per_s: f64,

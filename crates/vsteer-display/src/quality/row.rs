@@ -5,7 +5,6 @@
 
 use serde::{Deserialize, Serialize};
 
-/// One run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Row {
     /// By vsteer-display's name.
@@ -19,9 +18,7 @@ pub struct Row {
     pub picture: String,
     /// Of a picture that has some.
     pub targets: Option<u32>,
-    /// Pixels.
     pub width: usize,
-    /// Pixels.
     pub height: usize,
     /// Frames per second that the application would draw. None in rows of versions that did not tell it; so are the link's other properties.
     #[serde(default)]
@@ -114,7 +111,6 @@ pub struct Stages {
     pub capture: f64,
     /// Colours are made the codec's.
     pub convert: f64,
-    /// Made bytes.
     pub encode: f64,
     /// From the first byte given to the link to the last one that was taken from it: what waits for a viewer that still decodes the one before is in it.
     pub link: f64,
@@ -124,7 +120,6 @@ pub struct Stages {
     pub present: f64,
 }
 
-/// CPU time.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Cpu {
     /// Per frame drawn, ms.

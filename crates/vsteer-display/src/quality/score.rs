@@ -64,7 +64,6 @@ pub struct Template {
 pub struct Mark {
     /// Left edge of its template, pixels.
     pub x: usize,
-    /// Top edge.
     pub y: usize,
     /// Which of the alphabet's templates.
     pub which: usize,

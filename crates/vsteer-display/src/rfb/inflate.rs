@@ -6,7 +6,6 @@ use super::bad;
 use flate2::{Decompress, FlushDecompress};
 use vsteer_core::Fault;
 
-/// A stream.
 pub struct Inflate(Decompress);
 
 impl Default for Inflate {

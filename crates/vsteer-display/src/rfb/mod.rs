@@ -75,7 +75,6 @@ impl Encoding {
 /// What came, of one kind of rectangle.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Came {
-    /// Rectangles.
     pub rectangles: u64,
     /// Pixels of theirs.
     pub pixels: u64,
@@ -86,11 +85,9 @@ pub struct Came {
 pub enum Said {
     /// The framebuffer has changed, and is whole.
     Update,
-    /// Anything else.
     Other,
 }
 
-/// One session.
 pub struct Client<R, W> {
     from: Source<R>,
     to: W,

@@ -13,18 +13,15 @@ pub struct Rect {
     pub y: usize,
     /// Of a row.
     pub width: usize,
-    /// Rows.
     pub height: usize,
 }
 
 impl Rect {
-    /// How many.
     pub fn pixels(self) -> usize {
         self.width * self.height
     }
 }
 
-/// The framebuffer.
 pub struct Screen {
     size: Size,
     pixels: Vec<u8>,
@@ -36,12 +33,10 @@ impl Screen {
         Screen { size, pixels: vec![0; size.bytes()] }
     }
 
-    /// Its size.
     pub fn size(&self) -> Size {
         self.size
     }
 
-    /// Its pixels.
     pub fn pixels(&self) -> &[u8] {
         &self.pixels
     }

@@ -82,7 +82,6 @@ impl Rest<'_> {
         }
     }
 
-    /// Its pixels.
     fn tile(&mut self, at: Rect, out: &mut Vec<Pixel>) -> Result<(), Fault> {
         let n = at.pixels();
         let outside = || bad("a colour outside of a tile's palette");

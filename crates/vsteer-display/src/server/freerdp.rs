@@ -27,7 +27,6 @@ const STARTS_WITHIN: Duration = Duration::from_secs(30);
 /// What is asked of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Graphics {
-    /// RemoteFX.
     RemoteFx,
     /// H.264 with colours halved.
     Avc420,

@@ -55,7 +55,6 @@ enum By {
     GStreamer(Video),
 }
 
-/// All.
 pub const ALL: &[Server] = &[
     tigervnc(
         "tigervnc-jpeg",

@@ -59,7 +59,6 @@ impl Drop for Home {
 /// Makes of what the viewer said what was negotiated.
 type Told = Box<dyn Fn(&[String]) -> (String, Option<Fault>)>;
 
-/// The viewer.
 pub struct OnScreen {
     // In this order they end: the viewer before its display.
     process: Process,

@@ -46,7 +46,6 @@ const PIXELS: u64 = 4096;
 pub enum Served {
     /// By VNC; viewers ask for their encodings.
     Vnc,
-    /// By SPICE.
     Spice(Compression),
 }
 

@@ -21,7 +21,6 @@ const QUIET: f64 = 100.0;
 /// Until a viewer that waits looks whether it shall end, ns.
 const LOOK_EVERY: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 
-/// The viewer.
 pub struct Spice {
     client: Client<BufReader<TcpStream>, TcpStream>,
     compression: Compression,

@@ -12,7 +12,6 @@ use vsteer_core::{Fault, FaultKind};
 const OTHERWISE_MOST: f64 = 0.1;
 const BUFFER: usize = 1 << 16;
 
-/// The viewer.
 pub struct Vnc {
     client: Client<BufReader<TcpStream>, TcpStream>,
     encoding: Encoding,

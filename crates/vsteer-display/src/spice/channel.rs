@@ -38,18 +38,15 @@ const ACK_SYNC: u16 = 1;
 const ACK: u16 = 2;
 const PONG: u16 = 3;
 
-/// Which one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Of {
     /// The first, which names the session.
     Main,
-    /// A screen.
     Display,
 }
 
 /// What a server said.
 pub struct Message {
-    /// Which.
     pub kind: u16,
     /// All of it.
     pub body: Vec<u8>,

@@ -21,7 +21,6 @@ const RECTS_MOST: usize = 4096;
 pub enum Clip {
     /// All of it.
     All,
-    /// In these.
     Within(Vec<Rect>),
 }
 

@@ -100,7 +100,6 @@ impl Compression {
 /// What came, of one kind of image.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Came {
-    /// How many.
     pub images: u64,
     /// Pixels that they put on the screen.
     pub pixels: u64,
@@ -115,11 +114,9 @@ pub enum Said {
     Begins,
     /// Something was drawn.
     Drew,
-    /// Anything else.
     Other,
 }
 
-/// One session.
 pub struct Client<R, W> {
     main: Channel<R, W>,
     display: Channel<R, W>,

@@ -2,7 +2,6 @@
 
 use crate::picture::canvas::PIXEL;
 
-/// Decoded ones.
 pub struct Pixels {
     /// In the screen's order.
     pub pixels: Vec<[u8; PIXEL]>,

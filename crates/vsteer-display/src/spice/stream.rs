@@ -125,7 +125,6 @@ impl Streams {
         Ok(())
     }
 
-    /// All end.
     pub fn destroy_all(&mut self) {
         self.0.clear();
     }

@@ -57,11 +57,8 @@ pub struct Case {
 /// What happens to a VM, so long after recording began.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event {
-    /// s.
     pub at_s: u64,
-    /// Its name.
     pub name: String,
-    /// What.
     pub what: Happens,
 }
 
@@ -89,7 +86,6 @@ pub enum Happens {
 /// New limits of a group that runs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Change {
-    /// Whose.
     pub name: String,
     /// `cpu.weight`.
     pub weight: Option<u64>,

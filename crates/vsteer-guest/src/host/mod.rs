@@ -36,7 +36,6 @@ use std::sync::{Mutex, PoisonError};
 const SAYS: &str = "vsteer-emulated:";
 /// Where results are gathered.
 const RESULTS: &str = "/run/results";
-/// The observer.
 const OBSERVER: &str = "/bin/vsteer";
 /// How often it is looked whether the recording has begun.
 const LOOK_EVERY_NS: u64 = 2_000_000;
@@ -100,7 +99,6 @@ pub fn say(what: &str) {
     println!("{SAYS} {what}");
 }
 
-/// Sleeps.
 pub fn sleep_s(seconds: u64) {
     sleep_until(now_ns() + seconds * SECOND_NS);
 }

@@ -184,7 +184,6 @@ impl Started {
             .map_err(|e| format!("unplugging a vCPU of {}: {e}", self.name))
     }
 
-    /// Its name.
     pub fn name(&self) -> &str {
         &self.name
     }

@@ -15,7 +15,6 @@ pub const IDT_AT: u64 = 0x5000;
 pub const TSS_AT: u64 = 0x6000;
 /// Room for one task state segment (it takes 104).
 pub const TSS_BYTES: u64 = 128;
-/// The program.
 pub const PROGRAM_AT: u64 = 0x10_0000;
 /// Where the program must end.
 pub const PROGRAM_END: u64 = ORDERS_AT;
@@ -90,7 +89,6 @@ pub struct Orders {
 
 /// What a vCPU does.
 pub mod kind {
-    /// Nothing.
     pub const IDLE: u64 = 0;
     /// Works without pause.
     pub const BURN: u64 = 1;

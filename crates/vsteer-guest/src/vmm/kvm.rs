@@ -329,7 +329,6 @@ impl Vm {
     }
 }
 
-/// A vCPU.
 pub struct Vcpu {
     fd: OwnedFd,
     run: *const u8,
@@ -364,7 +363,6 @@ impl Vcpu {
         }
     }
 
-    /// Its registers.
     pub fn registers(&self) -> Result<Registers, Error> {
         let mut registers = Registers::default();
         call_with(self.fd.as_fd(), GET_REGISTERS, &mut registers).map(|_| registers)

@@ -49,7 +49,6 @@ struct MapBatch {
     errors: *mut i32,
 }
 
-/// struct ioctl_evtchn_bind_interdomain.
 #[repr(C)]
 struct Bind {
     domain: u32,

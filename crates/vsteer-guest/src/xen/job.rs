@@ -41,7 +41,6 @@ pub struct Case {
 /// A domain: of one vCPU with a workload, or Linux with a program.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Domain {
-    /// Its name.
     pub name: String,
     /// The workload's text; empty for Linux.
     pub workload: String,

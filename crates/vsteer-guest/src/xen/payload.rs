@@ -302,7 +302,6 @@ impl bare::Clock for Domain {
     }
 }
 
-/// struct sched_poll.
 #[repr(C)]
 struct Poll {
     ports: *const u32,
@@ -310,7 +309,6 @@ struct Poll {
     until_ns: u64,
 }
 
-/// struct evtchn_alloc_unbound.
 #[repr(C)]
 struct Unbound {
     domain: u16,

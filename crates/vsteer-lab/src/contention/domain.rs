@@ -11,11 +11,8 @@ use std::path::Path;
 
 /// What one VM is made of.
 pub struct Domain<'a> {
-    /// Its name.
     pub name: &'a str,
-    /// vCPUs.
     pub vcpus: u32,
-    /// Memory, MiB.
     pub memory_mib: u32,
     /// CPU shares; `None`: libvirt's default.
     pub shares: Option<u32>,
@@ -23,7 +20,6 @@ pub struct Domain<'a> {
     pub accel: Accel,
     /// The kernel image.
     pub kernel: &'a Path,
-    /// Its initramfs.
     pub initramfs: &'a Path,
     /// Where its serial port writes to.
     pub console: &'a Path,

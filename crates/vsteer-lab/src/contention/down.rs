@@ -38,7 +38,6 @@ pub struct Leftovers {
     pub processes: Vec<i32>,
     /// Mounts in this process's namespace, by target.
     pub mounts: Vec<String>,
-    /// Cgroup folders.
     pub cgroups: Vec<PathBuf>,
     /// Folders that the lab made.
     pub folders: Vec<PathBuf>,

@@ -52,7 +52,6 @@ pub struct Options {
     pub dir: PathBuf,
     /// Decides names, order and sizes; drawn where `None`, and printed.
     pub seed: Option<u64>,
-    /// Which VMs.
     pub spec: Spec,
     /// KVM or emulation; tried where `None`.
     pub accel: Option<Accel>,
@@ -62,7 +61,6 @@ pub struct Options {
     pub guest: PathBuf,
     /// The `vsteer-lab` program, which is started once more to stamp the reports.
     pub program: PathBuf,
-    /// vsteer's cache.
     pub cache: PathBuf,
     /// Without whom the lab has no use: a lab is left behind, and the next one takes it down, where this has ended.
     /// `None` where a person keeps it. This process by [`Options::new`].
@@ -122,13 +120,10 @@ pub struct VmStatus {
 /// The lab as `status` shows it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Status {
-    /// Which lab.
     pub lab: &'static str,
-    /// Its folder.
     pub dir: PathBuf,
     /// The connection URI of its libvirt.
     pub uri: String,
-    /// Its seed.
     pub seed: u64,
     /// Its VMs as asked for.
     pub spec: String,
@@ -411,7 +406,6 @@ impl Lab {
         Ok(Lab { dir: dir.to_owned(), state })
     }
 
-    /// The record.
     pub fn state(&self) -> &State {
         &self.state
     }

@@ -118,7 +118,6 @@ pub enum Collector {
     /// Measured in the kernel.
     #[default]
     Ebpf,
-    /// Polling /proc.
     Schedstat,
 }
 
@@ -136,11 +135,9 @@ impl Collector {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Event {
-    /// Virtual s.
     pub at_s: u32,
     /// Which VM; `command` where the case's command is killed; `cpuN` where a pCPU goes or comes.
     pub vm: String,
-    /// What.
     pub what: Happens,
 }
 
@@ -196,7 +193,6 @@ impl Happens {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Change {
-    /// Whose.
     pub name: String,
     /// `cpu.weight`.
     pub weight: Option<u32>,
@@ -210,7 +206,6 @@ pub struct Change {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Start {
-    /// Its name.
     pub name: String,
     /// vCPUs (of a VM).
     pub vcpus: Option<u32>,
@@ -331,8 +326,9 @@ impl Job {
     /// # Errors
     /// `BadInput` with line and key, as the TOML parser says it, or what [`Job::check`] says.
     pub fn parse(text: &str) -> Result<Job, Fault> {
-        let mut job: Job = toml::from_str(text)
-            .map_err(|e| Fault::new(FaultKind::BadInput, "this is not a job for an emulated host").because(e))?;
+        let mut job: Job = toml::from_str(text).map_err(|e| {
+            Fault::new(FaultKind::BadInput, "this is not a job for an emulated host").because(e)
+        })?;
         job.inherit()?;
         job.check()?;
         Ok(job)

@@ -79,15 +79,11 @@ impl Files {
 
 /// An emulated host that is to run.
 pub struct Machine<'a> {
-    /// QEMU.
     pub emulator: &'a Path,
-    /// The kernel.
     pub kernel: &'a FullKernel,
     /// What decides its size.
     pub job: &'a Job,
-    /// QEMU's seed.
     pub seed: u64,
-    /// Its files.
     pub files: &'a Files,
 }
 
@@ -101,7 +97,6 @@ impl Machine<'_> {
         Ok(text.lines().next().unwrap_or_default().trim().to_owned())
     }
 
-    /// QEMU's arguments.
     pub fn arguments(&self) -> Vec<String> {
         let words = |text: String| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
         let mut all = words(format!(

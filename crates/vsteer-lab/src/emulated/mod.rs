@@ -43,11 +43,9 @@ use vsteer_core::{Fault, FaultKind};
 pub struct Options {
     /// Where kernels are kept.
     pub cache: PathBuf,
-    /// Which kernel.
     pub kernel: Which,
     /// The guest program (static).
     pub guest: PathBuf,
-    /// The observer.
     pub vsteer: PathBuf,
     /// Where results go; an earlier run's are replaced.
     pub output: PathBuf,
@@ -60,13 +58,10 @@ pub struct Options {
 /// What a run gave.
 #[derive(Debug, Clone, Serialize)]
 pub struct Ran {
-    /// The kernel.
     pub kernel: FullKernel,
-    /// QEMU's version.
     pub qemu: String,
     /// ns per instruction.
     pub ns_per_instruction: u32,
-    /// The seed.
     pub seed: u64,
     /// By the clock on the wall, s.
     pub took_s: f64,

@@ -23,7 +23,6 @@ use vsteer_core::{Fault, FaultKind};
 /// What one case gave.
 #[derive(Debug, Clone, Serialize)]
 pub struct CaseResult {
-    /// Its name.
     pub name: String,
     /// The recording, for `vsteer diagnose`, `report` and the rest; absent where the job wants none.
     pub recording: Option<PathBuf>,
@@ -41,13 +40,10 @@ pub struct CaseResult {
 /// What a VM or a competitor measured over the recorded window.
 #[derive(Debug, Clone, Serialize)]
 pub struct Measured {
-    /// Its name.
     pub name: String,
-    /// Its workload.
     pub workload: String,
     /// vCPUs; 0: a process.
     pub vcpus: u32,
-    /// The measurement.
     pub window: VmWindow,
     /// What KVM counted meanwhile, by KVM's names; nothing of a process.
     pub kvm: BTreeMap<String, u64>,

@@ -29,7 +29,6 @@ const PARTS: &[&str] = &["linux-binary-", "linux-modules-", "linux-base-"];
 pub enum Which {
     /// The oldest series that has it all, its latest package.
     Oldest,
-    /// The newest.
     Newest,
     /// The distribution's own.
     Own,

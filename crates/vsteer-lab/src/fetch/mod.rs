@@ -31,7 +31,6 @@ const KERNEL_PARTS: &[&str] = &["linux-image-", "linux-binary-", "linux-modules-
 /// One downloaded file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FetchedFile {
-    /// File name.
     pub file: String,
     /// Where it came from.
     pub uri: String,
@@ -42,11 +41,9 @@ pub struct FetchedFile {
 /// One package in the cache.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Package {
-    /// Its name.
     pub name: String,
     /// `deb` or `deb-src`.
     pub kind: String,
-    /// Its version.
     pub version: String,
     /// The packages it depends on, by name.
     pub depends: Vec<String>,

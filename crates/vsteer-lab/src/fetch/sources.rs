@@ -17,9 +17,7 @@ pub struct Stanza {
 /// What is asked of the archive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wanted {
-    /// Built packages.
     Binary,
-    /// Source packages.
     Source,
 }
 

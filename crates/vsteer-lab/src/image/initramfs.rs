@@ -77,7 +77,6 @@ impl Initramfs {
         Ok(())
     }
 
-    /// Its bytes.
     pub fn finish(self) -> Vec<u8> {
         self.archive.finish()
     }

@@ -19,11 +19,9 @@ pub fn lower_edge_ns(bucket: usize) -> u64 {
 /// Durations as the guest writes them: runs of `[first bucket, count, count, ...]`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct Runs {
-    /// How many.
     pub n: u64,
     /// Their sum, ns.
     pub sum_ns: u64,
-    /// The histogram.
     pub runs: Vec<Vec<u64>>,
 }
 

@@ -20,11 +20,9 @@ use vsteer_core::{Fault, FaultKind};
 /// Jiffies of all vCPUs together, 1/100 s.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 pub struct Jiffies {
-    /// User mode.
     pub user: u64,
     /// The guest's kernel.
     pub system: u64,
-    /// Idle.
     pub idle: u64,
     /// Stolen by the host.
     pub steal: u64,
@@ -47,7 +45,6 @@ pub struct GuestReport {
     pub units: u64,
     /// Lateness of timers.
     pub late: Runs,
-    /// Response times.
     pub resp: Runs,
     /// CPU time; `None` where the guest could not read it.
     pub jiffies: Option<Jiffies>,
@@ -65,15 +62,12 @@ pub struct Stamped {
 /// What a VM measured, or why there is no measurement.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct VmMeasured {
-    /// The VM.
     pub vm: String,
     /// Its workload with its parameters: the lab's secret.
     pub workload: String,
-    /// Its vCPUs.
     pub vcpus: u32,
     /// Why there is no measurement; `None` where there is one.
     pub absent: Option<String>,
-    /// The measurement.
     pub window: Option<VmWindow>,
 }
 
@@ -177,12 +171,9 @@ pub fn between(
     let run = last_run(reports);
     let before = &reports[..reports.len() - run.len()];
     if before.iter().any(|r| (since_ns..=until_ns).contains(&r.host_ns)) {
-        return Err(Fault::new(
-            FaultKind::Changed,
-            format!("VM \"{vm}\" was restarted within the window"),
-        )
-        .because("its counters went down")
-        .help("choose a window that begins after that"));
+        return Err(Fault::new(FaultKind::Changed, format!("VM \"{vm}\" was restarted within the window"))
+            .because("its counters went down")
+            .help("choose a window that begins after that"));
     }
     let taken = taken_ns(run);
     let inside: Vec<(&GuestReport, u64)> = run.iter().map(|r| &r.report).zip(taken).collect();

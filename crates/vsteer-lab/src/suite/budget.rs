@@ -13,7 +13,6 @@ pub struct Minutes {
 }
 
 impl Minutes {
-    /// States both.
     pub const fn new(short: f64, full: f64) -> Minutes {
         Minutes { short, full }
     }

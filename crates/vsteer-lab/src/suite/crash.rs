@@ -25,7 +25,6 @@ pub const CASE: Case = Case {
 /// Beside one that computes a VM that mostly sleeps may get its pCPU at once, and then nothing is to be changed.
 const VMS: &str = "burn:2,periodic:1";
 const LIMIT: Duration = Duration::from_secs(60);
-/// SIGKILL.
 const KILLED: i32 = 9;
 
 fn run(bench: &Bench) -> Result<Findings, Fault> {

@@ -10,7 +10,6 @@ use serde_json::Value;
 /// What a case found.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Findings {
-    /// The claims.
     pub checks: Vec<Check>,
     /// Figures, for the record.
     pub figures: Value,

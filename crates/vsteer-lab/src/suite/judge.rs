@@ -23,7 +23,6 @@ pub enum Bound {
 /// What a claim is judged by.
 #[derive(Debug, Clone, Copy)]
 pub struct Rule {
-    /// The bound.
     pub bound: Bound,
     /// An interval that includes the bound is narrow enough if its half is at most this. Of a single round, how far
     /// repeated rounds are known to lie apart.
@@ -36,7 +35,6 @@ pub struct Rule {
     pub load_only_hurts: bool,
 }
 
-/// One round.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Round {
     /// What was measured; NaN if nothing was.

@@ -103,9 +103,7 @@ impl Bench {
     }
 }
 
-/// One case.
 pub struct Case {
-    /// Its name.
     pub name: &'static str,
     /// What it holds vsteer to, one line.
     pub doc: &'static str,
@@ -115,7 +113,6 @@ pub struct Case {
     pub minutes: Minutes,
     /// May it run beside others of this kind, because no claim depends on this machine's time?
     pub beside: bool,
-    /// Runs it.
     pub run: fn(&Bench) -> Result<Findings, Fault>,
 }
 
@@ -124,7 +121,6 @@ pub fn in_test() -> Vec<&'static Case> {
     CASES.iter().chain(PARTS).filter(|c| c.in_test).collect()
 }
 
-/// Every case.
 pub const CASES: &[Case] = &[
     topology::CASE,
     audit::CASE,

@@ -18,7 +18,6 @@ use vsteer_core::{Fault, FaultKind};
 /// A case that was run.
 #[derive(Debug, Clone, Serialize)]
 pub struct Ran {
-    /// Its name.
     pub case: &'static str,
     /// Did no claim fail, and did the case run to its end?
     pub passed: bool,

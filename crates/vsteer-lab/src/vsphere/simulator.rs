@@ -20,7 +20,6 @@ use vsteer_core::{Fault, FaultKind};
 pub const READER: &str = "reader";
 /// What it accepts.
 pub const USER: &str = "user";
-/// The same.
 pub const PASSWORD: &str = "pass";
 
 const SOURCES: [(&str, &str); 5] = [
@@ -34,7 +33,6 @@ const SOURCES: [(&str, &str); 5] = [
 const BUILT_WITHIN: Duration = Duration::from_secs(900);
 const ASKED_WITHIN: Duration = Duration::from_secs(300);
 
-/// The program.
 #[derive(Debug, Clone)]
 pub struct Program(PathBuf);
 

@@ -18,7 +18,6 @@ const LIBRARIES: &str = "lib/x86_64-linux-gnu";
 pub struct Linux {
     /// The kernel, unpacked.
     pub vmlinux: Vec<u8>,
-    /// Their initramfs.
     pub initramfs: Vec<u8>,
 }
 

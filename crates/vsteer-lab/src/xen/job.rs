@@ -24,7 +24,6 @@ const VCPUS_MOST: u32 = 8;
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Job {
-    /// Xen's scheduler.
     #[serde(default)]
     pub scheduler: Scheduler,
     /// By which clock time passes there.
@@ -59,7 +58,6 @@ pub enum Clock {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Scheduler {
-    /// Credit.
     #[default]
     Credit,
     /// Credit2.
@@ -111,11 +109,9 @@ pub struct Case {
     pub domains: Vec<Domain>,
 }
 
-/// A domain.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Domain {
-    /// Its name.
     pub name: String,
     /// As vsteer-guest's README has it; none where it runs a program.
     #[serde(default)]
@@ -126,7 +122,6 @@ pub struct Domain {
     /// vCPUs; more than 1 where it runs a program.
     #[serde(default = "one")]
     pub vcpus: u32,
-    /// Its weight.
     #[serde(default = "weight")]
     pub weight: u32,
     /// Its cap, percent of a pCPU; 0: none.
@@ -199,8 +194,9 @@ impl Job {
     /// # Errors
     /// `BadInput` with line and key, as the TOML parser says it, or what cannot be.
     pub fn parse(text: &str) -> Result<Job, Fault> {
-        let job: Job = toml::from_str(text)
-            .map_err(|e| Fault::new(FaultKind::BadInput, "this is not a job for an emulated Xen").because(e))?;
+        let job: Job = toml::from_str(text).map_err(|e| {
+            Fault::new(FaultKind::BadInput, "this is not a job for an emulated Xen").because(e)
+        })?;
         job.check()?;
         Ok(job)
     }

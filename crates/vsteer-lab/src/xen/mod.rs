@@ -42,7 +42,6 @@ pub struct Options {
     pub cache: PathBuf,
     /// The guest program (static).
     pub guest: PathBuf,
-    /// The observer.
     pub vsteer: PathBuf,
     /// Where results go; an earlier run's are replaced.
     pub output: PathBuf,
@@ -55,7 +54,6 @@ pub struct Options {
 /// What a run gave.
 #[derive(Debug, Clone, Serialize)]
 pub struct Ran {
-    /// Xen's scheduler.
     pub scheduler: &'static str,
     /// Domain-0's kernel.
     pub kernel: String,
@@ -63,7 +61,6 @@ pub struct Ran {
     pub packages: Vec<Package>,
     /// ns per instruction; none by the clock on the wall.
     pub ns_per_instruction: Option<u32>,
-    /// The seed.
     pub seed: u64,
     /// By the clock on the wall, s.
     pub took_s: f64,

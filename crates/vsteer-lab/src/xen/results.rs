@@ -17,9 +17,7 @@ use vsteer_record::xentrace::{self, IDLE_DOMAIN, Runstate, Seen, Trace};
 /// What one case gave.
 #[derive(Debug, Clone, Serialize)]
 pub struct CaseResult {
-    /// Its name.
     pub name: String,
-    /// The trace.
     pub trace: PathBuf,
     /// The clock frequency that Xen tells, kHz.
     pub khz: u64,
@@ -38,7 +36,6 @@ pub struct CaseResult {
 /// One domain that is Linux and runs a program.
 #[derive(Debug, Clone, Serialize)]
 pub struct LinuxResult {
-    /// Its name.
     pub name: String,
     /// By the trace, each of its vCPUs.
     pub traced: Vec<Shares>,
@@ -49,9 +46,7 @@ pub struct LinuxResult {
 /// One domain with one vCPU.
 #[derive(Debug, Clone, Serialize)]
 pub struct DomainResult {
-    /// Its name.
     pub name: String,
-    /// Its workload.
     pub workload: String,
     /// By the trace.
     pub traced: Shares,

@@ -87,7 +87,6 @@ fn scope(a: &PlanArgs, config: &HostConfig) -> Scope {
 enum Seen {
     /// A recording with switches and wake-ups.
     Replayable(Box<Recorded>),
-    /// Samples alone.
     Samples(Box<Stretch>),
 }
 

@@ -229,11 +229,7 @@ pub fn of(experiment: &Experiment, laid: &Laid, log: &Log, answers: &Answers) ->
             ),
             (
                 "State".into(),
-                if answers.ended {
-                    "complete; settings are restored".into()
-                } else {
-                    "not complete".into()
-                },
+                if answers.ended { "complete; settings are restored".into() } else { "not complete".into() },
             ),
         ],
         sections,
@@ -250,8 +246,11 @@ fn accounts(a: &Answers) -> Section {
             why.clone().into(),
         ]);
     }
-    let mut notes: Vec<String> =
-        a.given_up.iter().map(|s| format!("Given up, because the setting did not take effect: {s}")).collect();
+    let mut notes: Vec<String> = a
+        .given_up
+        .iter()
+        .map(|s| format!("Given up, because the setting did not take effect: {s}"))
+        .collect();
     notes.extend(a.missing.iter().map(|m| format!("Not measured: {m}")));
     Section {
         id: "runs".into(),

@@ -13,9 +13,7 @@ pub type Runs = (String, Vec<f64>, Option<Ends>);
 /// A setting by two measures, and whether it is on the front.
 pub type Spot = (String, f64, f64, bool);
 
-/// One effect.
 pub struct Effect {
-    /// Its name.
     pub name: String,
     /// Low end, likely, high end.
     pub interval: Ends,

@@ -12,42 +12,34 @@ pub struct Document {
     pub title: String,
     /// What it is of: names and texts.
     pub facts: Vec<(String, String)>,
-    /// Its parts.
     pub sections: Vec<Section>,
 }
 
-/// A part.
 #[derive(Default)]
 pub struct Section {
     /// Where links lead.
     pub id: String,
-    /// Its heading.
     pub heading: String,
     /// Sentences before its tables.
     pub lead: Vec<String>,
     /// A chart, on the page alone.
     pub figure: Option<String>,
-    /// Its tables.
     pub tables: Vec<Table>,
     /// Sentences after them.
     pub notes: Vec<String>,
 }
 
-/// A table.
 #[derive(Default)]
 pub struct Table {
     /// What it shows.
     pub caption: String,
     /// Headings; numbers stand right.
     pub head: Vec<(&'static str, bool)>,
-    /// Rows.
     pub rows: Vec<Vec<Cell>>,
 }
 
-/// A cell.
 #[derive(Default, Clone)]
 pub struct Cell {
-    /// Its text.
     pub text: String,
     /// How it is drawn on the page: `better`, `worse`, `same`.
     pub class: &'static str,
@@ -76,7 +68,6 @@ pub fn number(v: f64) -> String {
     }
 }
 
-/// A probability.
 pub fn probability(p: Option<f64>) -> String {
     match p {
         None => "-".to_owned(),

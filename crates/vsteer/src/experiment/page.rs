@@ -27,7 +27,6 @@ fn one(t: &Table) -> String {
     table(&t.caption, "plain", &format!("<tr>{head}</tr>"), &t.rows.iter().map(row).collect::<String>())
 }
 
-/// The page.
 pub fn html(d: &Document) -> String {
     let facts: String =
         d.facts.iter().map(|(n, f)| format!("<dt>{}</dt><dd>{}</dd>", esc(n), esc(f))).collect();

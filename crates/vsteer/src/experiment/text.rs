@@ -63,7 +63,6 @@ fn columns(t: &Table, out: &mut String) {
     t.rows.iter().for_each(|r| line(r.iter().map(cell).collect()));
 }
 
-/// To paste.
 pub fn markdown(d: &Document) -> String {
     // A name may hold what Markdown would read as its own.
     let safe = |t: &str| {

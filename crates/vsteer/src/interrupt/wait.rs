@@ -65,7 +65,6 @@ impl Pace for Interrupt {
 /// Why a sleep ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Woken {
-    /// By Ctrl-C.
     Interrupted,
     /// It was time.
     Time,

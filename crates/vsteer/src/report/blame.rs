@@ -112,7 +112,6 @@ fn matrix(s: &Side) -> String {
     table(&caption, "blame", &head, &rows)
 }
 
-/// The section.
 pub fn body(d: &Document) -> String {
     let tables: String = d.sides().map(matrix).collect();
     format!(

@@ -11,7 +11,6 @@ pub const NAMED: usize = 8;
 
 /// One line: name, colour number, points (seconds, value).
 pub struct Line {
-    /// Its name.
     pub name: String,
     /// Which colour; `None`: among the rest.
     pub colour: Option<usize>,

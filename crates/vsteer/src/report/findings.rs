@@ -49,7 +49,6 @@ fn list(all: &[Finding]) -> String {
     all.iter().enumerate().map(|(i, f)| finding(i + 1, f)).collect()
 }
 
-/// The section.
 pub fn body(d: &Document) -> String {
     if d.after.is_none() {
         return list(&d.findings);

@@ -18,9 +18,10 @@ fn rows(s: &Side) -> String {
     out += &row("samples", format!("{n}, one every {every:.0} ms, collector {}", esc(&s.model.collector)));
     out += &match (&s.events, &s.excerpt) {
         (Some(e), _) => row("context switches", esc(&crate::text::switches_recorded(e))),
-        (None, Some(_)) => {
-            row("context switches", "recorded; their number is unknown, because the recorder was killed".to_owned())
-        }
+        (None, Some(_)) => row(
+            "context switches",
+            "recorded; their number is unknown, because the recorder was killed".to_owned(),
+        ),
         (None, None) => row("context switches", "not recorded".to_owned()),
     };
     for (what, why) in &s.model.missing {
@@ -32,7 +33,6 @@ fn rows(s: &Side) -> String {
     out
 }
 
-/// The section.
 pub fn body(d: &Document) -> String {
     let head = format!("<tr>{}{}{}</tr>", column("", "", ""), column("What", "", ""), column("How", "", ""));
     let all: String = d.sides().map(rows).collect();

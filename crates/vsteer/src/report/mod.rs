@@ -35,7 +35,6 @@ use vsteer_record::{EventSummary, Manifest, Tasks};
 pub struct Excerpt {
     /// From then, `CLOCK_MONOTONIC`, ns.
     pub from_ns: u64,
-    /// Until then.
     pub to_ns: u64,
     /// In order of time.
     pub switches: Vec<Switch>,
@@ -43,7 +42,6 @@ pub struct Excerpt {
     pub tasks: Tasks,
 }
 
-/// One recording.
 pub struct Side {
     /// What it is called in the report.
     pub label: &'static str,
@@ -51,7 +49,6 @@ pub struct Side {
     pub path: String,
     /// What it is of.
     pub manifest: Manifest,
-    /// Its samples.
     pub stretch: Stretch,
     /// What follows from them.
     pub model: HostModel,

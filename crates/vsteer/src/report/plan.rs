@@ -43,7 +43,6 @@ fn forecast(f: &Forecast) -> String {
     table(&caption, "plain", &head, &rows)
 }
 
-/// The section.
 pub fn body(d: &Document, plan: &Plan, proposed: bool) -> String {
     let scope = match plan.scope {
         Scope::Live => "in the running VMs only",

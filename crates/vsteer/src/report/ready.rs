@@ -46,7 +46,6 @@ fn chart(s: &Side, colours: &Colours, named: &[VmId], y_max: f64, all: Lines) ->
     )
 }
 
-/// The section.
 pub fn body(d: &Document, colours: &Colours) -> String {
     let mut waits: Vec<(f64, VmId)> = Vec::new();
     for s in d.sides() {

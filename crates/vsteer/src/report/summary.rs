@@ -54,7 +54,6 @@ fn tile(
     format!("<div class=\"tile\"><h3>{}</h3>{rows}</div>", esc(what))
 }
 
-/// The section.
 pub fn body(d: &Document) -> String {
     let mut out = String::new();
     if let Some(v) = &d.verdict {
@@ -62,9 +61,7 @@ pub fn body(d: &Document) -> String {
             Some(Outcome::Better) => ("better", "Better: at least one VM improved, and none got worse."),
             Some(Outcome::Worse) => ("worse", "Worse: at least one VM got worse, and none improved."),
             Some(Outcome::NoDifference) => ("same", "No difference was found."),
-            None if v.findings.is_empty() => {
-                ("mixed", "Nothing could be compared; the verdict says why.")
-            }
+            None if v.findings.is_empty() => ("mixed", "Nothing could be compared; the verdict says why."),
             None => ("mixed", "Better for some VMs, worse for others."),
         };
         out.push_str(&format!("<p class=\"verdict {class}\">{words}</p>\n"));

@@ -28,7 +28,6 @@ fn outcome(o: Outcome) -> (&'static str, &'static str) {
     }
 }
 
-/// The section.
 pub fn body(v: &Verdict) -> String {
     let most = v
         .findings

@@ -47,7 +47,6 @@ fn cells(all: &[Quantity], most: &[f64], vm: Option<&VmModel>, class: &str) -> S
         .collect()
 }
 
-/// The section.
 pub fn body(d: &Document) -> String {
     let all = quantities(d);
     let vms_of = |s: &Side| s.model.vms.iter().map(|v| v.id.clone()).collect::<Vec<VmId>>();

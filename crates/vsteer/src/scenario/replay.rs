@@ -36,7 +36,6 @@ pub struct Change<'a> {
 
 /// A recorded host and what each of its threads wanted.
 pub struct Recorded {
-    /// The recording.
     pub stretch: Stretch,
     /// Its length, ns.
     pub window_ns: u64,

@@ -9,7 +9,6 @@ use vsteer_sim::scenario::outcome::{Ended, Figure, MEASURES, Run, Unit, figure};
 pub struct Point {
     /// What was set, for people.
     pub label: String,
-    /// The scenario.
     pub scenario: Scenario,
     /// Its runs, one per seed.
     pub runs: Vec<Run>,

@@ -3,7 +3,6 @@
 use super::folded;
 use vsteer_core::diagnose::Finding;
 
-/// All findings.
 pub fn findings(all: &[Finding], window_s: f64, collector: &str) -> String {
     let mut out = format!("{} finding(s) over {window_s:.1} s, collector {collector}\n", all.len());
     for (i, f) in all.iter().enumerate() {

@@ -10,9 +10,7 @@ use vsteer_core::numa::vnuma::{Advice, Answer, HostShape, VmShape};
 /// A node and what it is asked for.
 #[derive(Debug, Serialize)]
 pub struct NodeLoad {
-    /// Its number.
     pub node: u32,
-    /// Its cores.
     pub cores: f64,
     /// vCPUs at home on it.
     pub vcpus: f64,
@@ -27,7 +25,6 @@ pub struct NodeLoad {
 /// What is said of a host's nodes.
 #[derive(Debug, Serialize)]
 pub struct Nodes {
-    /// Each.
     pub nodes: Vec<NodeLoad>,
     /// How far vCPUs want cores together.
     pub bunching: f64,
@@ -42,7 +39,6 @@ pub struct Nodes {
 /// What is said of one VM's topology.
 #[derive(Debug, Serialize)]
 pub struct OfVm {
-    /// Its name.
     pub vm: String,
     /// What was asked about.
     pub shape: VmShape,

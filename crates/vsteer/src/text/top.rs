@@ -47,7 +47,6 @@ pub struct Row {
     pub name: String,
     /// The values behind the cells, for sorting.
     pub values: [Option<f64>; COLUMNS.len()],
-    /// The cells.
     pub cells: [String; COLUMNS.len()],
 }
 

@@ -19,3 +19,78 @@ fn every_command_has_an_example_and_most_have_two() {
     let none: Vec<_> = counts.iter().filter(|(_, n)| *n == 0).collect();
     assert!(none.is_empty(), "without an example: {none:?}");
 }
+
+/// Examples that observe or change a live host, or need files of hours: what they are and their options are checked, and
+/// other tests run them on real VMs.
+const LIVE: &[&str] = &[
+    "vsteer apply",
+    "vsteer capture",
+    "vsteer diagnose",
+    "vsteer estimate",
+    "vsteer experiment report huge-pages",
+    "vsteer experiment resume",
+    "vsteer experiment run huge-pages.toml --yes",
+    "vsteer headroom --from",
+    "vsteer plan -o",
+    "vsteer plan --set",
+    "vsteer realtime",
+    "vsteer record",
+    "vsteer replay flight",
+    "vsteer rollback",
+    "vsteer simulate --from events",
+    "vsteer simulate --published",
+    "vsteer steer",
+    "vsteer top",
+];
+
+/// Files are there for these all the same.
+const OF_FILES: &[&str] =
+    &["vsteer diagnose before", "vsteer diagnose esxtop", "vsteer diagnose --connect tree:host"];
+
+#[test]
+fn examples_run() {
+    let folder = tempfile::tempdir().unwrap();
+    for name in [
+        "scenarios",
+        "host",
+        "before.vsteer",
+        "after.vsteer",
+        "plan.json",
+        "esxtop.csv.gz",
+        "huge-pages.toml",
+    ] {
+        std::os::unix::fs::symlink(PLACE.path().join(name), folder.path().join(name)).unwrap();
+    }
+    std::os::unix::fs::symlink(PLACE.path().join("host/1"), folder.path().join("captured")).unwrap();
+    let (mut ran, mut looked_at, mut wrong) = (0, 0, Vec::new());
+    let mut all: Vec<String> = commands().iter().flat_map(|c| examples(c)).collect();
+    all.sort();
+    all.dedup();
+    for example in all {
+        let starts = |with: &[&str]| with.iter().any(|w| example.starts_with(w));
+        let line = example.strip_prefix("vsteer ").unwrap();
+        // Nothing of the machine is written to.
+        let line = line
+            .replace("/etc/bash_completion.d/vsteer", "completions")
+            .replace("/usr/local/share/man/man1", "man");
+        let live = starts(LIVE) && !starts(OF_FILES);
+        // clap reads from left to right: it comes to the last option only when those before it are right.
+        let line =
+            if live { format!("{} --no-such-option", line.split(" > ").next().unwrap()) } else { line };
+        let shell = format!("exec {} {line}", env!("CARGO_BIN_EXE_vsteer"));
+        let out = std::process::Command::new("/bin/sh")
+            .args(["-c", &shell])
+            .current_dir(folder.path())
+            .output()
+            .unwrap();
+        let told = String::from_utf8_lossy(&out.stderr);
+        let right =
+            if live { told.contains("unexpected argument '--no-such-option'") } else { out.status.success() };
+        *(if live { &mut looked_at } else { &mut ran }) += 1;
+        if !right {
+            wrong.push(format!("{example}\n{told}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(ran >= 20 && looked_at >= 20, "{ran} ran, the options of {looked_at} were looked at");
+}

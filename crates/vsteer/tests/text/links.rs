@@ -40,7 +40,11 @@ fn links_lead_somewhere() {
                 }
                 links += 1;
                 let (file, at) = target.split_once('#').unwrap_or((target, ""));
-                let path = if file.is_empty() { project(&page) } else { project(folder.join(file).to_str().unwrap()) };
+                let path = if file.is_empty() {
+                    project(&page)
+                } else {
+                    project(folder.join(file).to_str().unwrap())
+                };
                 let there = path.exists();
                 let found = at.is_empty()
                     || std::fs::read_to_string(&path).is_ok_and(|t| anchors(&t).iter().any(|a| a == at));

@@ -29,7 +29,10 @@ fn tables_of_recordings_and_simulations() {
     snapshot("simulate", "simulate scenarios/noisy-neighbour.toml");
     snapshot("simulate_from", "simulate --from before.vsteer");
     snapshot("simulate_list", "simulate --list");
-    snapshot("headroom", "headroom scenarios/noisy-neighbour.toml --kind timer --level ready=20% --most 4 --seeds 2");
+    snapshot(
+        "headroom",
+        "headroom scenarios/noisy-neighbour.toml --kind timer --level ready=20% --most 4 --seeds 2",
+    );
     snapshot("numa", "numa --host 2x18 --host-memory 384G --vcpus 12 --memory 16G --esxi 7.0.2");
     snapshot("exit_codes", "exit-codes");
 }
@@ -57,7 +60,10 @@ fn the_report() {
         words += &rest[..open];
         let close = open + rest[open..].find('>').unwrap();
         let tag = &rest[open..=close];
-        if ["</p>", "</h", "</tr>", "</li>", "</cap", "</fig", "</dd>", "</text>", "</title>"].iter().any(|t| tag.starts_with(t)) {
+        if ["</p>", "</h", "</tr>", "</li>", "</cap", "</fig", "</dd>", "</text>", "</title>"]
+            .iter()
+            .any(|t| tag.starts_with(t))
+        {
             words.push('\n');
         } else if ["</td>", "</th>", "</dt>"].contains(&tag) {
             words.push_str("  ");

@@ -12,8 +12,8 @@ const CELL: (f64, f64) = (7.8, 17.0);
 const MARGIN: f64 = 10.0;
 /// The sixteen colours of a terminal: black, red, green, yellow, blue, magenta, cyan, white, and the bright ones.
 const COLOURS: [&str; 16] = [
-    "#1d1f21", "#d9534f", "#5fb35f", "#e0b252", "#3465a4", "#b77ee0", "#4fb6c2", "#d8dad9", "#7d8590", "#ff7b72",
-    "#7ee787", "#f2cc60", "#79c0ff", "#d2a8ff", "#76e3ea", "#ffffff",
+    "#1d1f21", "#d9534f", "#5fb35f", "#e0b252", "#3465a4", "#b77ee0", "#4fb6c2", "#d8dad9", "#7d8590",
+    "#ff7b72", "#7ee787", "#f2cc60", "#79c0ff", "#d2a8ff", "#76e3ea", "#ffffff",
 ];
 
 fn colour(of: vt100::Color, default: &str) -> String {
@@ -44,7 +44,8 @@ fn svg(screen: &vt100::Screen, title: &str) -> String {
     for row in 0..rows {
         let style = |column: u16| {
             let cell = screen.cell(row, column).unwrap();
-            let (mut front, mut back) = (colour(cell.fgcolor(), COLOURS[7]), colour(cell.bgcolor(), COLOURS[0]));
+            let (mut front, mut back) =
+                (colour(cell.fgcolor(), COLOURS[7]), colour(cell.bgcolor(), COLOURS[0]));
             if cell.inverse() {
                 std::mem::swap(&mut front, &mut back);
             }
@@ -121,7 +122,10 @@ pub fn made(file: &str, content: &str) {
 #[test]
 fn the_picture_of_top() {
     let shown = screen(TOP, (112, 14), "pb");
-    made("docs/pictures/top.svg", &svg(&shown, "vsteer top: four VMs on two pCPUs, and what made the first one wait"));
+    made(
+        "docs/pictures/top.svg",
+        &svg(&shown, "vsteer top: four VMs on two pCPUs, and what made the first one wait"),
+    );
 }
 
 /// Printed outputs stand in Markdown between `<!-- made: vsteer LINE -->` and the end of the code block that follows. With
@@ -134,7 +138,8 @@ fn outputs_in_the_documentation() {
         let mut parts = text.split("<!-- made: vsteer ");
         let mut new = parts.next().unwrap().to_owned();
         for part in parts {
-            let (line, rest) = part.split_once(" -->\n```text\n").unwrap_or_else(|| panic!("{file}: a code block follows"));
+            let (line, rest) =
+                part.split_once(" -->\n```text\n").unwrap_or_else(|| panic!("{file}: a code block follows"));
             let (_, after) = rest.split_once("```").unwrap();
             let (command, first) = line.split_once(" | first ").unwrap_or((line, "1000"));
             let printed = PLACE.printed(command);

@@ -62,7 +62,8 @@ impl Place {
     /// What `vsteer LINE` prints on both streams, with its exit code, without names of this machine.
     pub fn printed(&self, line: &str) -> String {
         let out = self.run(line);
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).replace(self.path().to_str().unwrap(), "FOLDER");
+        let text =
+            |bytes: &[u8]| String::from_utf8_lossy(bytes).replace(self.path().to_str().unwrap(), "FOLDER");
         let mut all = format!("$ vsteer {line}\n{}", text(&out.stdout));
         for printed in text(&out.stderr).lines().filter(|l| !l.contains('\r')) {
             all += &format!("{printed}\n");

@@ -44,7 +44,7 @@ fn literals(source: &str) -> Vec<(usize, String)> {
                     [_, '\'', ..] => 2,
                     _ => 0,
                 };
-                (0..skip).for_each(|_| drop(chars.next()));
+                chars.by_ref().take(skip).for_each(|_| {});
             }
             '"' => {
                 let (at, mut text, raw) = (line, String::new(), before == 'r' || before == '#');
@@ -143,7 +143,10 @@ fn sentences_are_short() {
         }
     }
     let mean = f64::from(words as u32) / f64::from(sentences);
-    println!("{sentences} sentences of {mean:.1} words on average; the longest has {}: {}", longest.0, longest.1);
+    println!(
+        "{sentences} sentences of {mean:.1} words on average; the longest has {}: {}",
+        longest.0, longest.1
+    );
     assert!(sentences > 300 && mean <= 15.0, "{mean:.1} words on average in {sentences} sentences");
     assert!(longest.0 <= 30, "{} words: {}", longest.0, longest.1);
 }

@@ -39,7 +39,8 @@ fn commands_page() {
 
 #[test]
 fn findings_page() {
-    let mut page = format!("# Findings and thresholds\n\n{MADE}\n`vsteer diagnose` knows these findings:\n\n");
+    let mut page =
+        format!("# Findings and thresholds\n\n{MADE}\n`vsteer diagnose` knows these findings:\n\n");
     page += &table(&["rule", "finding"], RULES.iter().map(|r| vec![code(r.name), r.doc.to_owned()]));
     page += "\n## Thresholds\n\nTo replace one: `vsteer diagnose --threshold NAME=VALUE`.\n\n";
     let value = |name: &str| {
@@ -59,7 +60,8 @@ fn findings_page() {
 
 #[test]
 fn plans_page() {
-    let mut page = format!("# Actions of a plan\n\n{MADE}\n`vsteer plan --only ACTION` considers one of them.\n\n");
+    let mut page =
+        format!("# Actions of a plan\n\n{MADE}\n`vsteer plan --only ACTION` considers one of them.\n\n");
     let rows = ACTIONS.iter().map(|a| {
         let when = if a.asked_only { "only by name" } else { "by itself" };
         vec![code(a.name), a.doc.to_owned(), when.to_owned()]
@@ -71,13 +73,15 @@ fn plans_page() {
 #[test]
 fn checks_page() {
     let mut page = format!("# Checks of the audit\n\n{MADE}\n`vsteer audit` runs these checks:\n\n");
-    page += &table(&["check", "what it looks at"], CHECKS.iter().map(|c| vec![code(c.name), c.doc.to_owned()]));
+    page +=
+        &table(&["check", "what it looks at"], CHECKS.iter().map(|c| vec![code(c.name), c.doc.to_owned()]));
     made("docs/reference/checks.md", &page);
 }
 
 #[test]
 fn counters_page() {
-    let mut page = format!("# Counters\n\n{MADE}\nA recording has these counters for every thread of a VM:\n\n");
+    let mut page =
+        format!("# Counters\n\n{MADE}\nA recording has these counters for every thread of a VM:\n\n");
     let rows = COUNTERS.iter().map(|c| {
         let unit = match c.kind {
             Kind::Time => "ns",
@@ -102,6 +106,9 @@ fn exit_codes_page() {
 fn schedulers_page() {
     let list = String::from_utf8(PLACE.run("simulate --list").stdout).unwrap();
     let lines: Vec<&str> = list.lines().map(str::trim_end).collect();
-    let page = format!("# Parameters of schedulers\n\n{MADE}\n`vsteer simulate --list` prints:\n\n```text\n{}\n```\n", lines.join("\n"));
+    let page = format!(
+        "# Parameters of schedulers\n\n{MADE}\n`vsteer simulate --list` prints:\n\n```text\n{}\n```\n",
+        lines.join("\n")
+    );
     made("docs/reference/parameters.md", &page);
 }

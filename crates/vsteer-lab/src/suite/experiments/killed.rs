@@ -100,7 +100,6 @@ impl Killed {
     }
 }
 
-/// The part.
 pub fn run(bench: &Bench, findings: &mut Findings) -> Result<Value, Fault> {
     let killed = Killed::lay_out(bench)?;
     let mut random = Random::new(bench.seed, 8);

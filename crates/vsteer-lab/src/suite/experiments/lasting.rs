@@ -30,7 +30,6 @@ fn read(path: &Path) -> Result<String, Fault> {
     std::fs::read_to_string(path).map_err(|e| Fault::io(format!("reading {}", path.display()), &e))
 }
 
-/// The part.
 pub fn run(bench: &Bench, findings: &mut Findings) -> Result<Value, Fault> {
     bench.on_lab("idle=1x2", bench.seed, |lab, vsteer| vm(bench, findings, lab, vsteer))?;
     grub(bench, findings)?;

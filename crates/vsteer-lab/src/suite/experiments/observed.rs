@@ -35,7 +35,6 @@ a=$(w); e=$(s); b=$(date +%s%N); sleep 3; c=$(w); f=$(s); d=$(date +%s%N)
 awk "BEGIN { print \"kernel \" 100 - 100 * ($c - $a) / ($d - $b); print \"switches \" ($f - $e) * 1e9 / ($d - $b) }"
 "#;
 
-/// The part.
 pub fn run(bench: &Bench, findings: &mut Findings) -> Result<Value, Fault> {
     bench.on_lab("burn=3x1", bench.seed, |lab, vsteer| {
         let names: Vec<&str> = lab.state().vms.iter().map(|vm| vm.name.as_str()).collect();

@@ -64,7 +64,6 @@ fn bare(command: &str) -> Result<f64, Fault> {
     Ok(begun.elapsed().as_secs_f64())
 }
 
-/// The part.
 pub fn run(bench: &Bench, findings: &mut Findings) -> Result<Value, Fault> {
     const SECOND: &str = "exec sleep 1";
     let (mut alone, mut told, mut rounds) = (Vec::new(), Vec::new(), Vec::new());

@@ -163,7 +163,6 @@ impl Booted {
     }
 }
 
-/// The part.
 pub fn run(bench: &Bench, findings: &mut Findings) -> Result<Value, Fault> {
     let machine = build(bench)?;
     let begun = Instant::now();

@@ -22,7 +22,6 @@ pub const SCHEDULES: [(&str, Schedule, Option<u64>); 3] = [
     ("dynamic", Schedule::Dynamic, Some(10)),
     ("task", Schedule::Task, None),
 ];
-/// The VMs.
 pub const NAMES: [&str; 2] = ["A", "B"];
 /// Rows of a matrix.
 pub const ROWS: u64 = 200;
@@ -41,7 +40,6 @@ const SEEDS: u64 = 10;
 /// By how much a time is shorter pinned than floating, percent of the latter, with the half of its 95 % interval.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Gain {
-    /// The mean.
     pub pct: f64,
     /// Half the interval's width.
     pub half_pct: f64,
@@ -61,7 +59,6 @@ impl Gain {
         if self.pct.abs() > self.half_pct { self.pct.signum() } else { 0.0 }
     }
 
-    /// For people.
     pub fn told(&self) -> String {
         format!("{:+.1} ±{:.1} %", self.pct, self.half_pct)
     }
@@ -70,9 +67,7 @@ impl Gain {
 /// A region: when it began and ended, CLOCK_REALTIME, s.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Region {
-    /// Its begin.
     pub begin_s: f64,
-    /// Its end.
     pub end_s: f64,
 }
 
@@ -148,7 +143,6 @@ pub fn alone(first: &[Region], together_s: f64) -> Option<(f64, f64)> {
 /// What the simulator is told.
 #[derive(Debug, Clone, Copy)]
 pub struct Told<'a> {
-    /// The scheduler.
     pub scheduler: &'a str,
     /// How rows are dealt out, and how many at once.
     pub schedule: (Schedule, Option<u64>),

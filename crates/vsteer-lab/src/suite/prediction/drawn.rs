@@ -18,7 +18,6 @@ use vsteer_core::random::Random;
 pub struct Drawn {
     /// Names its cases.
     pub name: String,
-    /// For people.
     pub what: String,
     /// The job's cases: `NAME-a` before, `NAME-b` after, and of some `NAME-c`, after that without another change.
     pub cases: String,

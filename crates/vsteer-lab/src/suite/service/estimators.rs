@@ -49,7 +49,6 @@ const SETTLE_S: u32 = 2;
 const SPARE_S: u32 = 6;
 pub(super) const ESTIMATORS: [&str; 7] = ["own", "simulator", "paper", "sandpiper", "ps", "kingman", "last"];
 
-/// One mix.
 struct Mix {
     name: &'static str,
     intervals_s: &'static [u32],

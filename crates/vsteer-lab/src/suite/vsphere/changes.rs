@@ -13,7 +13,6 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 use vsteer_core::{Fault, FaultKind};
 
-/// SIGKILL.
 const KILLED: i32 = 9;
 /// A name that tries every quoting on the way.
 const ODD: &str = "we <b> \"x\" & 'y'; $(z) %2f";

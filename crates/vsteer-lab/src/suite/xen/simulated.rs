@@ -29,7 +29,6 @@ const ACCOUNTING_NS: u64 = 30_000_000;
 pub struct Told {
     /// Parts of the time.
     pub shares: Shares,
-    /// Per second.
     pub dispatches_per_s: f64,
     /// From wake-up to pCPU, ms.
     pub wake_p99_ms: Option<f64>,

@@ -88,7 +88,10 @@ impl Boot {
         findings.claim(
             format!("{kernel}: when a pCPU goes or comes the policy restarts and honours VMs' timers again"),
             said["begun_again"].is_string() && expired > 100.0 && honoured > 0.9 * expired,
-            format!("{honoured} of {expired} since; {}", said["begun_again"].as_str().unwrap_or("never restarted")),
+            format!(
+                "{honoured} of {expired} since; {}",
+                said["begun_again"].as_str().unwrap_or("never restarted")
+            ),
         );
         Ok(())
     }
