@@ -1,11 +1,11 @@
-//! Which moment is that, in the words of the person who reads or types it?
+//! Which moment does a time on the command line or in a recording name?
 //!
-//! Files hold ns since 1970, UTC. What people read and type is in the system's time zone (`TZ`, else /etc/localtime). Each moment is
-//! printed with its distance from UTC, so that a moment can be copied into `--at` on any machine.
+//! Files hold ns since 1970, UTC. Printed and typed times are in the system's time zone (`TZ`, else /etc/localtime). Each
+//! printed time has its offset from UTC, so a reader can copy it into `--at` on any machine.
 //!
-//! A simulation begins at second 0 of 1970: its moments are seconds, and `--at` counts from its beginning.
+//! A simulation begins at second 0 of 1970. Its times are seconds, and `--at` counts from its beginning.
 //!
-//! Left out: names of zones, which are ambiguous when clocks are set back.
+//! Left out: names of zones, which are ambiguous when clocks go back.
 
 use jiff::Timestamp;
 use jiff::civil::{Date, DateTime, Time};

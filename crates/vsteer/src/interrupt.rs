@@ -1,4 +1,4 @@
-//! Ctrl-C: asked to stop, finish what is begun.
+//! Ctrl-C and SIGTERM: ends loops in an orderly way.
 
 #[cfg(feature = "host")]
 mod wait;

@@ -1,7 +1,7 @@
 //! How does a user type a password? On the terminal, without echo.
 //!
-//! The backend decides whether it needs one, and first looks where else it may lie. A password is never an argument or a
-//! variable of the environment, which other processes can read.
+//! The backend decides whether it needs one, and looks in other places first. A password is never an argument or an
+//! environment variable, because other processes can read those.
 
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 use ratatui::crossterm::terminal;

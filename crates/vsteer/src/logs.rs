@@ -1,4 +1,4 @@
-//! Which VM's requests are in which log? `NAME=FILE`, as words of the command line.
+//! Which log holds which VM's requests? Parses `VM=FILE` on the command line.
 
 use std::path::PathBuf;
 use std::str::FromStr;

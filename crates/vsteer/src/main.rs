@@ -1,4 +1,4 @@
-//! The command line: one file per command under `command/`, each a few calls into the crates that do the work.
+//! The command line. Each command has one file under `command/`, which calls the crates that do the work.
 
 mod cli;
 mod clock;

@@ -1,4 +1,4 @@
-//! Where the service of `vsteer realtime` listens, and what it says of the timers of VMs.
+//! The socket of the realtime service, and what it reports about the timers of VMs.
 
 use rustix::process::Pid;
 use serde::Deserialize;

@@ -1,11 +1,11 @@
-//! Which scrapes of a histogram were saved, and what came between those nearest to an interval's ends?
+//! Which requests came in an interval, according to saved scrapes of a Prometheus histogram?
 //!
-//! A folder holds scrapes, one file each, as `curl -o $(date +%s).prom URL` saves them: the name says when, in seconds since 1970. Where it
-//! does not, the file's own time does, which a copy may have lost.
+//! A folder holds one file per scrape, as `curl -o $(date +%s).prom URL` saves it. The name gives its time in seconds since
+//! 1970. If it does not, the file's modification time counts, which a copy may have lost.
 //!
-//! An interval is what came between the two scrapes that are nearest to its ends, and its CPU time is taken to that length. What lies
-//! further from an end than [`NEAR`] of the interval is not of it. What came between any two scrapes within is drawn apart
-//! ([`vsteer_sla::histogram`]), so that it stays where it was.
+//! The requests of an interval are the difference of the two scrapes nearest to its ends, and its CPU time is scaled to the
+//! time between them. A scrape further away than [`NEAR`] of the interval does not count. Requests between two scrapes are
+//! spread apart ([`vsteer_sla::histogram`]), so each stays in its part of the interval.
 
 use crate::logs::Log;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! Where samples come from: the live host or a recording, handed to commands as one thing.
+//! Where samples come from: the live host or a recording, in one form for all commands.
 
 #[cfg(feature = "host")]
 mod live;

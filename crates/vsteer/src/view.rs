@@ -1,7 +1,7 @@
 //! The live table: esxtop's CPU screen for this host, in a terminal.
 //!
-//! Keys are esxtop's where it has one: `e` expands a VM, `q` ends, `h` helps, `s` changes the interval. What is shown
-//! is derived anew from raw samples at every update; pausing stops the view, not the counting.
+//! Keys are esxtop's where it has one. Every update derives the table from raw samples; pausing stops the view, not the
+//! counting.
 
 use crate::cli::Top;
 use crate::interrupt::Interrupt;

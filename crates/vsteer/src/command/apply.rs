@@ -1,4 +1,4 @@
-//! `vsteer apply`: makes a plan's changes. Without `--yes` or `--try` it shows what it would do.
+//! `vsteer apply`: applies a plan. Without `--yes` or `--try` it shows what it would change.
 
 use crate::cli::{Apply, Login};
 use crate::interrupt::Interrupt;

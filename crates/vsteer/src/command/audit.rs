@@ -1,4 +1,4 @@
-//! `vsteer audit`: is this host, or this guest, set up for VMs?
+//! `vsteer audit`: is this host or guest set up well for VMs?
 
 use crate::cli::Audit;
 use crate::text::{folded, one_line};

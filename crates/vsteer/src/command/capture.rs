@@ -1,4 +1,4 @@
-//! `vsteer capture`: copies what vsteer reads of this host, to be observed elsewhere.
+//! `vsteer capture`: copies what vsteer reads of this host, to observe it elsewhere.
 
 use crate::cli::Capture;
 use crate::interrupt::Interrupt;

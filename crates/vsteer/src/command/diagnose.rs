@@ -1,4 +1,4 @@
-//! `vsteer diagnose`: who makes whom wait, and why.
+//! `vsteer diagnose`: what makes which VM wait, and why?
 
 use crate::cli::Diagnose;
 use crate::{source, text};

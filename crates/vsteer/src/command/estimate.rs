@@ -1,4 +1,4 @@
-//! `vsteer estimate`: how long will requests take in the next interval, by each estimator, beside what clients then saw?
+//! `vsteer estimate`: how long will requests take in the next interval? Each estimator beside what clients then measured.
 
 use crate::cli::Estimate;
 use crate::logs::{self, Log};

@@ -1,4 +1,4 @@
-//! `vsteer export`: a recording in another format.
+//! `vsteer export`: converts a recording to another format.
 
 use crate::cli::{Export, Format};
 use vsteer_core::Fault;

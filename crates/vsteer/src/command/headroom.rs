@@ -1,4 +1,4 @@
-//! `vsteer headroom`: how many more fit?
+//! `vsteer headroom`: how many more VMs fit?
 
 use crate::cli::Headroom as Args;
 use crate::interrupt::Interrupt;

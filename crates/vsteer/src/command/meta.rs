@@ -1,4 +1,4 @@
-//! What the program says about itself: completions, manual pages, exit codes.
+//! Completions, manual pages and exit codes of the program.
 
 use crate::cli::Cli;
 use clap::CommandFactory;

@@ -1,6 +1,6 @@
-//! `vsteer numa`: which VM belongs on which NUMA node, and what its guest should be shown of nodes.
+//! `vsteer numa`: which VM belongs on which NUMA node, and which sockets and cores should its guest see?
 //!
-//! Of a recording or the live host, or of a host and a VM that are only described (`--host 2x18 --vcpus 12`).
+//! It answers for a recording, for the live host, or for a described host (`--host 2x18 --vcpus 12`).
 
 use crate::cli::Numa;
 use crate::text::{NodeLoad, Nodes, OfVm};

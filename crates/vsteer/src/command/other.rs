@@ -1,4 +1,4 @@
-//! A command that is a program of its own: `vsteer X` runs `vsteer-X`.
+//! Runs a command that is a program of its own: `vsteer X` runs `vsteer-X`.
 
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;

@@ -1,7 +1,7 @@
-//! `vsteer plan`: what to change, what is expected of it; changes nothing.
+//! `vsteer plan`: which change helps, and what does it do to each VM? A plan changes nothing.
 //!
-//! Forecasts come from replaying the recording where it holds switches and the replay gives back what was measured, else
-//! from fluid fair shares; the plan says which, and standard error why.
+//! If the recording has context switches and a replay reproduces what was measured, forecasts come from replays. Else they
+//! come from fluid fair shares. The plan names the method, and standard error the reason.
 
 use crate::cli::{Method, PlanArgs, PlanFormat, ScopeChoice};
 use crate::interrupt::Interrupt;

@@ -1,4 +1,4 @@
-//! `vsteer record`: samples to disk until told to stop.
+//! `vsteer record`: writes samples to disk until it is stopped.
 
 use crate::cli::Record;
 use crate::interrupt::Interrupt;

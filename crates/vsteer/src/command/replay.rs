@@ -1,4 +1,4 @@
-//! `vsteer replay`: a recording as `top -b` would have shown it.
+//! `vsteer replay`: prints a recording as `top -b` would have printed it.
 
 use crate::cli::Replay;
 use crate::source;

@@ -1,4 +1,4 @@
-//! `vsteer report`: one HTML file about one recording, or about two and the plan between them.
+//! `vsteer report`: writes one HTML file about a recording, or about two and the plan between them.
 
 use crate::cli::Report;
 use crate::report::{Document, Excerpt, Side, html};

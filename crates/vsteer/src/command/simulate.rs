@@ -1,4 +1,4 @@
-//! `vsteer simulate`: what if?
+//! `vsteer simulate`: simulates a scenario, a recording or published experiments.
 
 use crate::cli::Setting;
 use crate::cli::Simulate;

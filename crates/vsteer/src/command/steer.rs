@@ -1,4 +1,4 @@
-//! `vsteer steer`: keeps every VM inside its service level. Without --yes it only says what it would do.
+//! `vsteer steer`: keeps every VM within its service level. Without `--yes` it shows what it would set.
 
 use super::apply::open;
 use crate::cli::Steer;

@@ -1,4 +1,4 @@
-//! `vsteer verify`: better, worse or no difference between two recordings.
+//! `vsteer verify`: are two recordings better, worse or not different?
 
 use crate::cli::Verify;
 use crate::{source, text};

@@ -1,4 +1,4 @@
-//! An experiment's answers in words: what to set, what it brings, how sure, what made no difference, and what did not count.
+//! The results of an experiment as a document: which setting helps, by how much, how certain that is, and what did not count.
 
 use super::forest::{self, Effect, Runs, Spot};
 use super::{Cell, Document, Section, Table, number, probability};

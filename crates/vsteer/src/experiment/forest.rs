@@ -1,6 +1,6 @@
-//! Charts of an experiment as inline SVG: effects with their intervals on one scale, settings' runs, and time against watts.
+//! Charts of an experiment as inline SVG: effects with intervals on one scale, runs per setting, and time against watts.
 //!
-//! Colours as in the report: what is better and worse also differs in where it lies, and each line bears its name and number as text.
+//! Colours are those of the report. Position and text carry the same information, so no reader depends on colour.
 
 use crate::report::chart::step;
 use crate::report::markup::{esc, short};

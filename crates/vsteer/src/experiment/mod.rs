@@ -1,4 +1,4 @@
-//! What an experiment found, as text, Markdown and a page: one document of sections and tables, drawn three ways.
+//! The results of an experiment as text, Markdown and HTML: one document, drawn three ways.
 
 pub mod document;
 mod forest;

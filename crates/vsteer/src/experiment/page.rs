@@ -1,4 +1,4 @@
-//! A document as one HTML file, in the report's frame.
+//! Draws a document as one HTML file in the frame of the report.
 
 use super::{Cell, Document, Table};
 use crate::report::markup::{column, esc, section, table};

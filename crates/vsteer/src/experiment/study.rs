@@ -1,4 +1,4 @@
-//! `vsteer experiment report --published`: the published study of host tuning, read again from its own tables.
+//! `vsteer experiment report --published`: the published study of host tuning, computed again from its own tables.
 
 use super::document::outcome;
 use super::forest::{self, Effect, Spot};

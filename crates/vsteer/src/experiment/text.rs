@@ -1,4 +1,4 @@
-//! A document as text for a terminal, and as Markdown to paste.
+//! Draws a document as text for a terminal, and as Markdown.
 
 use super::{Cell, Document, Table, page};
 use crate::text::{folded, one_line};

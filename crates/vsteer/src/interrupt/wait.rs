@@ -1,4 +1,4 @@
-//! Waits that a signal ends at once, and that end when somebody writes.
+//! Waits that end at a signal, or when a file descriptor becomes readable.
 
 use super::Interrupt;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};

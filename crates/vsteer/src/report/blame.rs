@@ -1,4 +1,4 @@
-//! Who made whom wait? A row per VM that waited, a column per culprit, worst first.
+//! What ran while a VM was ready? One row per VM that waited, one column per culprit, worst first.
 
 use super::markup::{column, esc, name, short, table};
 use super::{Document, Side, name_of};

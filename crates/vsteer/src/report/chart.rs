@@ -1,7 +1,7 @@
-//! Line charts over time as inline SVG: axes with units, a line and a label per VM.
+//! Line charts over time as inline SVG: axes with units, one labelled line per VM.
 //!
-//! Lines differ by colour and by dashes, and each bears its name at its end, so that no reader has to tell colours
-//! apart. Beyond [`NAMED`] lines the rest is drawn thin and grey: a chart of fifty names would show none.
+//! Lines differ by colour and by dashes, and each has its name at its end. So no reader depends on colours. Beyond
+//! [`NAMED`] lines, charts draw the rest thin and grey.
 
 use super::markup::{esc, short};
 use std::fmt::Write;

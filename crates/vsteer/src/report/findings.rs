@@ -1,4 +1,4 @@
-//! What was found: worst first, each with what it rests on, what would disprove it, and what to do next.
+//! The section of findings: worst first, each with evidence, the next step, and what would disprove it.
 
 use super::Document;
 use super::markup::{column, esc, table};

@@ -1,8 +1,8 @@
-//! How does text become HTML that nothing in it can break out of?
+//! How does text become HTML that no name can break?
 //!
-//! Names of VMs, threads and hosts may hold anything. Every text passes [`esc`]; every name passes [`name`], which also
-//! keeps its direction of writing to itself. The page's own policy (see `page.rs`) forbids scripts and requests, so
-//! that a mistake here would show a wrong letter and do nothing.
+//! Names of VMs, threads and hosts may contain anything. Every text passes [`esc`]. Every name passes [`name`], which also
+//! isolates its writing direction. The page's policy (`page.rs`) forbids scripts and requests, so a mistake here could only
+//! show a wrong character.
 
 /// Text for HTML, between tags or inside a quoted attribute. Control characters, which HTML does not allow, are
 /// replaced; line breaks are spaces there anyway.

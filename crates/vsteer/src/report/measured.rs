@@ -1,4 +1,4 @@
-//! How was it measured, what could not be, and what is missing from the recordings?
+//! The section on measurement: how, what was not measured, and what the recordings lack.
 
 use super::markup::{column, esc, table};
 use super::{Document, Side};

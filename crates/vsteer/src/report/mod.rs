@@ -1,12 +1,11 @@
-//! What happened, in one HTML file that opens anywhere, asks nothing of any network and runs no script?
+//! The report: one HTML file that opens anywhere, without network or scripts.
 //!
-//! One file per section, each a function from values to HTML; charts are inline SVG. The order is that of the reader's
-//! questions: in short, what was found, what it meant per VM, who ran where, over time, who made whom wait, what to do
-//! about it, did it help, how was it measured. Figures are those of the commands (`diagnose`, `plan`, `verify`), made by
-//! the same functions.
+//! Each section has one file with a function from values to HTML. Charts are inline SVG. Sections follow the questions of a
+//! reader: summary, findings, time per VM, who ran where, waiting over time, blame, plan, verdict, measurement. Their
+//! numbers come from the same functions as `diagnose`, `plan` and `verify`.
 //!
-//! Colours are Okabe and Ito's (told apart with any kind of colour vision), six of them, then the same hatched; text
-//! stands beside every colour. Left out: anything that needs a server or a script.
+//! Colours are those of Okabe and Ito, which people with any colour vision can distinguish; more VMs get the same colours
+//! with hatching. Left out: everything that needs a server or a script.
 
 mod blame;
 pub mod chart;

@@ -1,4 +1,4 @@
-//! The frame of the page: policy, style, header, table of contents.
+//! The frame of the page: security policy, style, header, table of contents.
 
 use super::Document;
 use super::markup::{esc, name};

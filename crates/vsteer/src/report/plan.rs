@@ -1,4 +1,4 @@
-//! The plan: what is changed, why, what is expected of it, and what else was considered.
+//! The section on the plan: steps, reasons, forecast and alternatives.
 
 use super::Document;
 use super::markup::{column, esc, name, percent, table};

@@ -1,4 +1,4 @@
-//! Did the waiting come and go? Ready of each VM over time, before and after on one scale.
+//! Did the waiting come and go? Ready time of each VM over time, before and after on one scale.
 
 use super::chart::{Line, NAMED, lines};
 use super::markup::esc;

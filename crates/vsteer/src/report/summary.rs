@@ -1,4 +1,4 @@
-//! What should a reader know who reads nothing else? A sentence and four numbers.
+//! The summary: one sentence and four numbers, for a reader who reads nothing else.
 
 use super::markup::{bar, esc, millis, percent};
 use super::{Document, Side};

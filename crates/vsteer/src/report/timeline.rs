@@ -1,8 +1,8 @@
-//! Who ran on which pCPU? One row per pCPU over a second from the middle of a recording.
+//! Which VM ran on which pCPU? One row per pCPU, over one second from the middle of a recording.
 //!
-//! From recorded switches every pCPU's time is cut into half pixels, and each shows who had most of it: what is drawn
-//! is bounded however often threads switch, and the shares under the figure are exact. Without switches the rows show
-//! what the samples tell: how much of each pCPU was used by guests, by the host, or idle, over the whole recording.
+//! With recorded context switches, each half pixel shows what ran most of its time. So the drawing has a bounded size, and
+//! the shares below it are exact. Without switches, the rows show how much of each pCPU guests and the host used over the
+//! whole recording.
 
 use super::chart::{step, tick};
 use super::markup::{column, esc, name, percent, table};

@@ -1,4 +1,4 @@
-//! Did it help? Per VM and quantity: before, after, the difference with what it could be, and whether the forecast held.
+//! The section on the verdict, per VM and quantity: before, after, difference with interval, and the forecast.
 
 use super::markup::{column, esc, name, percent, table, unsigned_zero};
 use vsteer_core::verify::{Finding, Outcome, Verdict};

@@ -1,4 +1,4 @@
-//! Where each VM's time went, before and after, side by side.
+//! The table of time per VM, before and after side by side.
 
 use super::markup::{bar, column, millis, name, percent, table};
 use super::{Document, Side};

@@ -1,9 +1,9 @@
-//! Reads a scenario file, and says of what is wrong in it the line.
+//! Reads a scenario file, and names the line of each mistake.
 //!
-//! A wrong key or type is found by the TOML reader, which knows where it was. What the scheduler or the machine cannot do
-//! is found later and comes as a key path; the file is then read once more, with places, to find its line.
-//! `--set KEY=VALUE` changes the table before it is read as a scenario: `vm.web.weight=512`, where a part of the path
-//! may be an element's index or its `name`.
+//! The TOML reader finds a wrong key or type, and knows its line. What the scheduler or machine cannot do is found later, as
+//! a key path; then the file is read once more with positions, to find the line.
+//! `--set KEY=VALUE` changes the table before it becomes a scenario: `vm.web.weight=512`, where a part of the path may be an
+//! index or a `name`.
 
 use crate::cli::Setting;
 use serde::Deserialize;

@@ -1,4 +1,4 @@
-//! Scenario files: read, changed from the command line, run on every core, told as tables.
+//! Scenario files: read, changed by the command line, run on all cores, and printed as tables.
 
 pub mod file;
 pub mod published;

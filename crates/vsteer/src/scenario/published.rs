@@ -1,7 +1,7 @@
-//! `vsteer simulate --published`: the published experiments, each figure beside the simulator's.
+//! `vsteer simulate --published`: published experiments, each figure beside the simulated one.
 //!
-//! The papers' files are part of the program: it tells the same wherever it runs. A test holds that none of the folder
-//! `scenarios/published/` is forgotten here.
+//! The files of the papers are part of the program, so it prints the same everywhere. A test checks that none in
+//! `scenarios/published/` is missing here.
 
 use super::file::File;
 use super::runs;

@@ -1,4 +1,4 @@
-//! A simulation as a recording: samples and switches, which `top`, `diagnose`, `report` and `export` read as a host's.
+//! Writes a simulation as a recording: samples and switches that other commands read like those of a host.
 
 use crate::interrupt::Interrupt;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! A recorded host, simulated: as it was (does the simulator give back what was measured?) and changed.
+//! Simulates a recorded host: as recorded, to check the simulator against the measurement, and with changes.
 
 use super::record;
 use crate::cli::Setting;

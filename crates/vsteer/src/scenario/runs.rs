@@ -1,4 +1,4 @@
-//! Runs every point of a sweep with every seed, on all cores, with progress; Ctrl-C keeps what was done so far.
+//! Runs every point of a sweep with every seed on all cores, with progress. Ctrl-C keeps the finished runs.
 
 use crate::interrupt::Interrupt;
 use crate::source::{progress_done, progress_of};

@@ -1,4 +1,4 @@
-//! A simulation's figures as text and as JSON.
+//! Prints the figures of a simulation as text and as JSON.
 
 use crate::text::one_line;
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! Estimates as a person reads them.
+//! Formats estimates.
 
 use super::one_line;
 use vsteer_sla::estimate::ALL;

@@ -1,4 +1,4 @@
-//! Findings as a person reads them: worst first, each with what it rests on and what would disprove it.
+//! Formats findings: worst first, each with its evidence, the next step, and what would disprove it.
 
 use super::folded;
 use vsteer_core::diagnose::Finding;

@@ -1,4 +1,4 @@
-//! Nouns as text for people: tables, findings, plans, verdicts.
+//! Formats results as text: tables, findings, plans, verdicts.
 
 pub mod estimate;
 mod findings;

@@ -1,5 +1,4 @@
-//! NUMA nodes as a person reads them: what each is asked for, where the published flowchart ends, what the project's own rule
-//! says, and each VM's sockets.
+//! Formats advice on NUMA: demand of each node, the published flowchart's answer, vsteer's own, and sockets of each VM.
 
 use super::{folded, one_line};
 use serde::Serialize;

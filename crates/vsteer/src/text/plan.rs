@@ -1,4 +1,4 @@
-//! A plan as a person reads it before anything happens: the diff, why, and what is expected.
+//! Formats a plan before anything happens: steps, reasons and forecast.
 
 use super::one_line;
 use vsteer_core::Interval;

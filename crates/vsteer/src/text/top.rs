@@ -1,7 +1,7 @@
-//! The rows of `top`: what esxtop's CPU screen shows, for whatever hypervisor.
+//! The rows of `top`: esxtop's CPU screen for any hypervisor.
 //!
-//! %RDY includes %MLMTD as people know it from esxtop; our own ready is what is left. Group rows sum all of a VM's
-//! threads, as esxtop sums all worlds; the sum over vCPUs alone is a row of its own.
+//! `%RDY` includes `%MLMTD`, as in esxtop; vsteer's own ready time is the rest. Group rows sum all threads of a VM, as esxtop
+//! sums all worlds. The sum over vCPUs has a row of its own.
 
 use super::{one_line, percent};
 use vsteer_core::model::{HostModel, Quantiles, Shares, ThreadModel, VmModel};

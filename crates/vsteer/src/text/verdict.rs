@@ -1,4 +1,4 @@
-//! A verdict as a person reads it.
+//! Formats a verdict.
 
 use super::one_line;
 use vsteer_core::verify::{Outcome, Verdict};

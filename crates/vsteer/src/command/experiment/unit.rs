@@ -1,9 +1,9 @@
-//! `vsteer experiment unit`: who goes on after a boot that nobody logs in after?
+//! `vsteer experiment unit`: a systemd unit that continues an experiment after a reboot.
 //!
-//! A unit for systemd that resumes the experiment of a folder. It can be made and enabled before the experiment begins, for one over boots ends this process at
-//! its first boot: until there is a log the unit does nothing.
+//! A user can enable the unit before the experiment starts, because an experiment over reboots ends this process at the
+//! first one. Until the folder has a log, the unit does nothing.
 //!
-//! Left out: enabling it; several experiments at once, which would boot one machine.
+//! Left out: enabling the unit; several experiments at once, which would reboot the same machine.
 
 use crate::command::realtime::systemd_word;
 use std::path::{Path, PathBuf};

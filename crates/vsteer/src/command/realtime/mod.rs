@@ -1,4 +1,4 @@
-//! `vsteer realtime`: who runs when it wakes, or when its timer ends.
+//! `vsteer realtime`: runs VMs first when they wake or their timers end.
 
 mod policy;
 mod priority;

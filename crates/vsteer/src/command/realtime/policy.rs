@@ -1,4 +1,4 @@
-//! VMs put first when their timers end, by a policy of sched_ext.
+//! Runs VMs first when their timers end, by a sched_ext policy.
 
 use super::service::Desk;
 use super::{BY_POLICY, Opened, Refusals, meant};

@@ -1,4 +1,4 @@
-//! VMs put first by a real-time class of the kernel's, where there is no sched_ext.
+//! Runs VMs first by a real-time class of the kernel, on hosts without sched_ext.
 
 use super::service::Desk;
 use super::{BY_PRIORITY, Opened, Refusals, is_meant};

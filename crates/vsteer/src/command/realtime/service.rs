@@ -1,7 +1,7 @@
-//! The service that puts VMs first, and those who ask it: enable, status, report, disable, and its unit for systemd.
+//! The background service of `vsteer realtime`, and its clients: enable, status, report, disable, and a systemd unit.
 //!
-//! Whoever keeps VMs first listens on a socket beside the journals, and writes what it has to tell to everybody who connects. Who
-//! listens is known by the socket too (`SO_PEERCRED`), so there is no file with a process number that could be somebody else's by now.
+//! The service listens on a socket beside the journals, and writes its report to every client. The socket also tells the
+//! service's process (`SO_PEERCRED`). A file with a process number could name a process that reused the number.
 
 use super::text;
 use crate::cli::RealtimeRun;

@@ -1,4 +1,4 @@
-//! What a service that keeps VMs first tells, for people.
+//! Formats the report of the realtime service.
 
 use crate::text::one_line;
 use serde_json::Value;
