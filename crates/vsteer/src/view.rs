@@ -22,11 +22,11 @@ use vsteer_core::{Fault, FaultKind};
 use vsteer_host::observe::Observe;
 use vsteer_record::Recording;
 
-/// How wide a name and a column are.
+/// Widths of a name and of a column, characters.
 const NAME: u16 = 18;
 const COLUMN: u16 = 9;
 
-/// It is looked so often whether a signal has come.
+/// How often to check for signals.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
 const HELP: &str = "\
@@ -70,7 +70,7 @@ struct View {
     notes: Vec<String>,
 }
 
-/// Runs until `q`.
+/// Runs until the user presses `q`.
 ///
 /// # Errors
 /// As [`open_host`]; when the terminal cannot be used.
@@ -90,7 +90,7 @@ pub fn run(a: &Top) -> Result<(), Fault> {
     show(a, host.as_mut(), notes)
 }
 
-/// A recording in place of a host: each sample is the next one that is so much later; at the end the last one again.
+/// A recording in place of a host. Each sample is the next one that is an interval later; at the end, the last one repeats.
 struct Played {
     recording: Recording,
     at: usize,
@@ -390,7 +390,7 @@ fn draw_help(f: &mut Frame<'_>) {
     f.render_widget(Paragraph::new(HELP).block(Block::bordered().title(" keys and columns ")), area);
 }
 
-/// Whom the selected VM waits for, as bars.
+/// What ran while the selected VM was ready, as bars.
 fn blame_lines(model: &HostModel, view: &View, rows: &[Row]) -> Vec<Line<'static>> {
     let Some(row) = view.table.selected().and_then(|s| rows.get(s)) else { return Vec::new() };
     let Some(blame) = &model.blame else {

@@ -67,7 +67,7 @@ y=\"{2:.1}\">{3}</text>",
     );
 }
 
-/// A figure of so many rows with its axis, where a value stands in it, and how high its rows are together.
+/// A figure with `rows` rows and its axis; returns the place of a value, and the height of all rows.
 fn begun(
     title: &str,
     unit: &str,

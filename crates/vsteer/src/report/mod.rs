@@ -123,7 +123,7 @@ impl Colours {
         if i < COLOURS { format!("k{i}") } else { format!("h{}", i % COLOURS) }
     }
 
-    /// The hatched colours, where there are so many VMs.
+    /// Hatched colours, for hosts with many VMs.
     fn patterns(&self) -> String {
         if self.len() <= COLOURS {
             return String::new();

@@ -15,7 +15,7 @@ use vsteer_sim::trace::Trace;
 
 /// Between two samples, simulated ns: as often as `vsteer record` takes them.
 const STRIDE_NS: u64 = 200_000_000;
-/// A recording has at least so many samples, however short the run: a report draws lines between them.
+/// Least number of samples in a recording, however short the run: a report draws lines between them.
 const SAMPLES_MIN: u64 = 50;
 
 /// Runs `case` with `seed` and records it into `folder`.
@@ -74,7 +74,7 @@ pub fn recorded(
     follow.finish().map(|summary| (ran, summary))
 }
 
-/// Says where a run of so many switches was recorded.
+/// Prints where the run was recorded, and how many switches it has.
 pub fn told(folder: &Path, switches: u64) {
     let f = folder.display();
     eprintln!(

@@ -52,7 +52,7 @@ pub fn numa(nodes: Option<&Nodes>, host: &HostShape, vms: &[OfVm]) -> String {
     if let Some(nodes) = nodes {
         out.push_str(&loads(nodes));
         out.push_str(&flowchart(nodes));
-        out.push_str(&mended(nodes));
+        out.push_str(&own_rule(nodes));
         out.push('\n');
     }
     out.push_str(&shapes(host, vms, nodes.is_none()));
@@ -110,7 +110,7 @@ fn moves(n: &Nodes, all: &[Move]) -> String {
     all.iter().map(one).collect::<Vec<_>>().join(", ")
 }
 
-fn mended(n: &Nodes) -> String {
+fn own_rule(n: &Nodes) -> String {
     let searched = |exact: &bool| if *exact { "" } else { " (the search stopped at its time limit)" };
     let text = match &n.mend {
         Mend::NothingToDo => "every node has room".to_owned(),

@@ -57,7 +57,7 @@ fn forecast(f: &Forecast) -> String {
     out
 }
 
-/// Co-stop of those of whom it is foretold.
+/// Co-stop of the VMs that have a forecast of it.
 fn costops(f: &Forecast) -> String {
     let mut out = String::new();
     for (v, i) in f.vms.iter().filter_map(|v| Some((v, v.costop_after?))) {

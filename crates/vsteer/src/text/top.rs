@@ -17,8 +17,8 @@ pub const COLUMNS: [&str; 16] = [
 /// Columns of what only some hosts or VMs have: the live table shows them where anybody has any of such a set.
 const RARE: [&[&str]; 3] = [&["%CSTP", "%SYS"], &["N%L"], &["TMR/s", "%TMRLATE", "%TMRREF"]];
 
-/// The columns, by their place in [`COLUMNS`], that the live table shows of these rows where there is room for so many. What
-/// nobody has goes first, from the right, and then the rightmost.
+/// The columns, by their place in [`COLUMNS`], that the live table shows if it has room for `room` of them. Columns without
+/// any value are dropped first, from the right, and then the rightmost.
 pub fn shown(rows: &[Row], room: usize) -> Vec<usize> {
     let place = |name: &str| COLUMNS.iter().position(|c| *c == name);
     let anybody = |i: usize| rows.iter().any(|r| r.values[i].is_some());

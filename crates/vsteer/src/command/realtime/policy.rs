@@ -75,7 +75,7 @@ struct Keeping<'a> {
     counted: Option<Counted>,
     /// The counts that are reported start here.
     begin: Instant,
-    /// The kernel ended the policy and it was begun anew: why, the last time.
+    /// Why the kernel last ended the policy, if it was restarted.
     begun_again: Option<String>,
 }
 
@@ -129,7 +129,7 @@ impl Keeping<'_> {
         Ok(())
     }
 
-    /// Where the kernel wants no more than that: a pCPU came or went. Counts begin anew.
+    /// Restarts the policy after the kernel ended it because a pCPU came or went. Counts start at 0 again.
     fn begin_again(&mut self, ended: Ended, config: &HostConfig) -> Result<(), Fault> {
         if !ended.may_begin_again {
             return Err(fault(ended));

@@ -135,7 +135,7 @@ fn table(out: &mut String, head: &[&str], rows: &[Vec<String>]) {
     rows.iter().for_each(|row| line(row.iter().map(String::as_str).collect()));
 }
 
-/// Buckets of an eighth of an octave as octaves: (below so many us, count).
+/// Buckets of an eighth of an octave as octaves: (upper bound in us, count).
 fn by_octave(buckets: &[Value]) -> Vec<(f64, u64)> {
     let mut octaves: Vec<(f64, u64)> = Vec::new();
     for (edge, count) in buckets.iter().filter_map(|b| Some((b[0].as_f64()?, b[1].as_u64()?))) {
