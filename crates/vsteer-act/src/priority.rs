@@ -137,7 +137,7 @@ impl Priority {
         let keeper = std::thread::Builder::new()
             .name("keeper".to_owned())
             .spawn(keep)
-            .map_err(|e| Fault::io("starting the thread that keeps accounts", &e))?;
+            .map_err(|e| Fault::io("cannot start the thread that keeps accounts", &e))?;
         let mut notes = Vec::new();
         if let Ok(Err(errno)) = told_class.recv() {
             notes.push(format!(
@@ -359,7 +359,6 @@ struct Keeper {
     vms: BTreeMap<VmId, Entry>,
     polled: Schedstat,
     read_at: Instant,
-    /// That there are.
     pcpus: usize,
 }
 

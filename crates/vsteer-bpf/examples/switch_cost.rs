@@ -26,7 +26,6 @@ use vsteer_core::nouns::{Role, Tid, VmId};
 
 /// Hand-overs to and fro per burst: some 2 ms, so that some bursts of a turn go undisturbed on a busy machine too.
 const ROUNDS: u32 = 250;
-/// Bursts per turn.
 const BURSTS: usize = 240;
 /// Which of a turn's bursts counts. What disturbs a burst (a sibling hardware thread, cold caches, a hypervisor below)
 /// only ever adds; the very least would be one lucky burst.

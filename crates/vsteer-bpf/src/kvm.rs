@@ -11,7 +11,6 @@ use libbpf_rs::btf::types::Typedef;
 
 /// The programs that need KVM's types.
 pub(crate) const PROGRAMS: [&str; 3] = ["on_kvm_exit", "on_kvm_entry", "on_kvm_halt_ends"];
-/// What they count.
 pub(crate) const COUNTERS: [&str; 2] = ["exit_ns", "halt_poll_ns"];
 /// Since when the first argument of `kvm_exit` is the vCPU.
 const SINCE: (u32, u32) = (5, 16);

@@ -45,7 +45,6 @@ pub mod culprit {
     pub const UNATTRIBUTED: u32 = 5;
 }
 
-/// `struct slot`.
 #[repr(C)]
 #[derive(Clone, Copy, Pod, Zeroable)]
 pub(crate) struct Slot {
@@ -84,7 +83,6 @@ pub(crate) struct Slot {
     pub seq_last: u64,
 }
 
-/// `struct culprit`.
 #[repr(C)]
 #[derive(Clone, Copy, Pod, Zeroable, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct CulpritKey {
@@ -93,7 +91,6 @@ pub(crate) struct CulpritKey {
     pub comm: [u8; 16],
 }
 
-/// `struct runner`.
 #[repr(C)]
 #[derive(Clone, Copy, Pod, Zeroable)]
 pub(crate) struct Runner {
@@ -101,7 +98,6 @@ pub(crate) struct Runner {
     pub who: CulpritKey,
 }
 
-/// `struct pcpu`.
 #[repr(C)]
 #[derive(Clone, Copy, Pod, Zeroable)]
 pub(crate) struct Pcpu {
@@ -115,7 +111,6 @@ pub(crate) struct Pcpu {
     pub runners: [Runner; RUNNERS],
 }
 
-/// `struct membership`.
 #[repr(C)]
 #[derive(Clone, Copy, Pod, Zeroable)]
 pub(crate) struct Membership {
@@ -123,7 +118,6 @@ pub(crate) struct Membership {
     pub set: [u32; CPU_SETS],
 }
 
-/// `struct blame_key`.
 #[repr(C)]
 #[derive(Clone, Copy, Pod, Zeroable, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct BlameKey {
@@ -162,7 +156,6 @@ impl Event {
 /// `EVENT_WOKEN`: in the place of a state.
 const EVENT_WOKEN: u32 = 1022;
 
-/// `struct event_batch`.
 #[repr(C)]
 #[derive(Clone, Copy, Pod, Zeroable)]
 pub(crate) struct EventBatchRaw {
@@ -173,7 +166,6 @@ pub(crate) struct EventBatchRaw {
     pub events: [Event; EVENTS_PER_BATCH],
 }
 
-/// `struct quota_clocks`.
 #[repr(C)]
 #[derive(Clone, Copy, Pod, Zeroable)]
 pub(crate) struct QuotaClocksRaw {

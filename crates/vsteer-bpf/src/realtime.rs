@@ -34,7 +34,6 @@ const STATE: &str = "/sys/kernel/sched_ext/state";
 const AGAIN: u64 = 1 << 48;
 const POLICY_THERE: &str = "/sys/kernel/sched_ext/root/ops";
 
-/// `struct settings`.
 #[repr(C)]
 #[derive(Clone, Copy, Pod, Zeroable)]
 struct SettingsRaw {
@@ -52,7 +51,6 @@ struct SettingsRaw {
     queue_of: [u32; CPUS_MAX],
 }
 
-/// `struct state`.
 #[repr(C)]
 #[derive(Clone, Copy, Pod, Zeroable)]
 struct StateRaw {
@@ -65,7 +63,6 @@ struct StateRaw {
     exit_message: [u8; 256],
 }
 
-/// `struct group`.
 #[repr(C)]
 #[derive(Clone, Copy, Pod, Zeroable)]
 struct GroupRaw {
@@ -92,7 +89,6 @@ struct GroupRaw {
     left: i64,
 }
 
-/// `struct asked`.
 #[repr(C)]
 #[derive(Clone, Copy, Pod, Zeroable)]
 struct AskedRaw {

@@ -148,7 +148,7 @@ impl Opened {
 }
 
 fn follower_fault(path: &Path, error: &std::io::Error) -> Fault {
-    Fault::io(format!("following {}", path.display()), error)
+    Fault::io(format!("cannot follow {}", path.display()), error)
 }
 
 #[cfg(test)]

@@ -31,9 +31,7 @@ pub(crate) struct Limits {
     pub(crate) total: Duration,
     /// To connect; part of `total`.
     pub(crate) connect: Duration,
-    /// For each read.
     pub(crate) silence: Duration,
-    /// The body's length.
     pub(crate) bytes: u64,
 }
 

@@ -33,7 +33,7 @@ fn of(knob: &Knob) -> String {
 pub fn read(knob: &Knob) -> Result<String, Fault> {
     let told = match (&knob.how, &knob.on) {
         (How::File { path }, None) => {
-            std::fs::read_to_string(path).map_err(|e| Fault::io(format!("reading {} ({path})", of(knob)), &e))
+            std::fs::read_to_string(path).map_err(|e| Fault::io(format!("cannot read {} ({path})", of(knob)), &e))
         }
         (How::File { path }, on) => shell::ask(&format!("cat {}", quoted(path)), on.as_deref(), LIMIT),
         (How::Commands { read, .. }, on) => shell::ask(read, on.as_deref(), LIMIT),
@@ -71,7 +71,7 @@ pub fn set(knob: &Knob, value: &str) -> Result<(), Fault> {
                 let _ = f.set_len(0);
                 f.write_all(value.as_bytes())
             });
-            written.map_err(|e| refused(Fault::io(format!("writing {path}"), &e)))
+            written.map_err(|e| refused(Fault::io(format!("cannot write {path}"), &e)))
         }
         (How::File { path }, on) => {
             let line = format!("printf %s {} > {}", quoted(value), quoted(path));

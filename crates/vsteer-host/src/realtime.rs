@@ -32,7 +32,7 @@ impl Counted {
     /// # Errors
     /// The setting cannot be had.
     pub fn begin() -> Result<Counted, Fault> {
-        let told = |e: std::io::Error| Fault::io(format!("setting {STATS}"), &e);
+        let told = |e: std::io::Error| Fault::io(format!("cannot set {STATS}"), &e);
         let former = std::fs::read_to_string(STATS).map_err(told)?;
         std::fs::write(STATS, "1").map_err(told)?;
         Ok(Counted { former })
@@ -306,7 +306,7 @@ fn cgroup_of(kernel: &Kernel, root: &Root, cgroups: &Cgroups, vm: &VmConfig) -> 
         cgroups.file(cgroup, "").ok_or_else(|| refused("its cgroup has gone", "name a VM that runs"))?;
     let folder = root.path().join(folder.trim_start_matches('/'));
     let about =
-        std::fs::metadata(&folder).map_err(|e| Fault::io(format!("reading {}", folder.display()), &e))?;
+        std::fs::metadata(&folder).map_err(|e| Fault::io(format!("cannot read {}", folder.display()), &e))?;
     Ok(about.ino())
 }
 

@@ -146,7 +146,7 @@ fn finish(child: &mut Child, pid: Pid) {
 /// When it cannot be read.
 pub fn printed(file: &std::path::Path) -> Result<String, Fault> {
     use std::io::{Read, Seek, SeekFrom};
-    let read = |e: std::io::Error| Fault::io(format!("reading {}", file.display()), &e);
+    let read = |e: std::io::Error| Fault::io(format!("cannot read {}", file.display()), &e);
     let mut f = File::open(file).map_err(read)?;
     let length = f.metadata().map_err(read)?.len();
     f.seek(SeekFrom::Start(length.saturating_sub(PRINTED_MAX))).map_err(read)?;

@@ -100,7 +100,7 @@ impl SwitchRecorder {
                 theirs.failed.store(result.is_err(), Ordering::Relaxed);
                 result
             })
-            .map_err(|e| Fault::io("starting the thread that records switches", &e))?;
+            .map_err(|e| Fault::io("cannot start the thread that records switches", &e))?;
         Ok(SwitchRecorder { shared, thread, kernel_before })
     }
 
@@ -231,7 +231,6 @@ fn living(root: &Root) -> Vec<u32> {
     ids("/proc").into_iter().flat_map(|pid| ids(&format!("/proc/{pid}/task"))).collect()
 }
 
-/// The recording thread.
 fn record(
     events: &Events,
     writer: EventWriter,

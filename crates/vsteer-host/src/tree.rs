@@ -80,7 +80,7 @@ pub fn capture(tree: &Tree, folder: &Path) -> Result<(), Fault> {
         let file = folder.join(path.trim_start_matches('/'));
         let made = std::fs::create_dir_all(file.parent().unwrap_or(folder))
             .and_then(|()| std::fs::write(&file, text));
-        made.map_err(|e| Fault::io(format!("writing {}", file.display()), &e))?;
+        made.map_err(|e| Fault::io(format!("cannot write {}", file.display()), &e))?;
     }
     Ok(())
 }

@@ -16,7 +16,6 @@ const CPU_MAX: u32 = 8191;
 /// The way out where no daemon answers.
 const NO_DAEMON: &str = "check the URI, and that libvirtd or virtqemud runs there";
 
-/// One request.
 #[derive(Deserialize)]
 #[serde(tag = "op", rename_all = "snake_case")]
 pub(crate) enum Request {
@@ -397,7 +396,6 @@ fn node_cpu(connection: &Connect, cpu: u32) -> Result<(u64, u64), Error> {
     Ok((idle, times.iter().map(|(_, ns)| ns).sum()))
 }
 
-/// Another one.
 #[allow(unsafe_code)]
 fn pin_iothread(domain: &Domain, iothread: u32, mut map: Vec<u8>, flags: u32) -> Result<(), Error> {
     let length = i32::try_from(map.len()).expect("a map has at most 1,024 bytes");

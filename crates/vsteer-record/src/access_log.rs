@@ -419,7 +419,6 @@ fn apache(text: &str) -> Result<Vec<Part>, Fault> {
     Ok(parts)
 }
 
-/// `%{form}t`.
 fn apache_time(form: &str) -> Result<Says, Fault> {
     let (ends, form) = match form.split_once(':') {
         Some(("begin", form)) => (false, form),

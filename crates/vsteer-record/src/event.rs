@@ -372,7 +372,7 @@ impl Disk {
                 }
             }
         });
-        let thread = thread.map_err(|e| Fault::io("starting the thread that syncs switches", &e))?;
+        let thread = thread.map_err(|e| Fault::io("cannot start the thread that syncs switches", &e))?;
         Ok(Disk { work: Some(work), thread: Some(thread), fault })
     }
 

@@ -94,7 +94,6 @@ pub struct Between {
     pub resets: usize,
 }
 
-/// One line's.
 #[derive(Debug, Clone, PartialEq)]
 struct Sample {
     name: String,
@@ -248,7 +247,6 @@ fn series(all: &[Sample], metric: &str, labels: &Labels) -> BTreeMap<Labels, Ser
     found
 }
 
-/// `{label="value",...}`.
 fn braces(labels: &Labels) -> String {
     let all: Vec<String> = labels.iter().map(|(k, v)| format!("{k}={v:?}")).collect();
     format!("{{{}}}", all.join(","))
@@ -311,7 +309,6 @@ fn parse(text: &str) -> Result<Vec<Sample>, Fault> {
     Ok(all)
 }
 
-/// `name{label="value",...} value [timestamp]`.
 fn sample(line: &str) -> Option<Sample> {
     let (name, rest) = name(line)?;
     let (labels, rest) = labels(rest)?;

@@ -33,7 +33,6 @@ pub struct Task {
     pub role: Option<Role>,
 }
 
-/// Writes `task.jsonl`.
 pub(crate) struct TaskWriter {
     path: PathBuf,
     file: BufWriter<File>,

@@ -8,7 +8,6 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 const FDS: usize = 1_024;
 /// Timers that send signals: the kernel gives them small numbers, from 0.
 const TIMERS: usize = 64;
-/// `setitimer(ITIMER_REAL)`, and `alarm`.
 const INTERVAL_TIMER: usize = FDS + TIMERS;
 
 /// When it ends (ns of CLOCK_MONOTONIC; 0: it is not armed), and how often again.
@@ -22,14 +21,10 @@ static ALL: [Armed; FDS + TIMERS + 1] =
 /// No entry from here on was ever armed.
 static USED: AtomicUsize = AtomicUsize::new(0);
 
-/// Which timer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Which {
-    /// `timerfd`.
     Fd(libc::c_int),
-    /// `timer_create`.
     Signal(usize),
-    /// `setitimer(ITIMER_REAL)`.
     Interval,
 }
 

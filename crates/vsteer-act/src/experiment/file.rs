@@ -26,7 +26,7 @@ pub fn parse(text: &str) -> Result<Experiment, Fault> {
 /// As [`parse`], naming the file; where it cannot be read.
 pub fn read(file: &Path) -> Result<Experiment, Fault> {
     let text =
-        std::fs::read_to_string(file).map_err(|e| Fault::io(format!("reading {}", file.display()), &e))?;
+        std::fs::read_to_string(file).map_err(|e| Fault::io(format!("cannot read {}", file.display()), &e))?;
     parse(&text).map_err(|f| Fault { what: format!("{}: {}", file.display(), f.what), ..f })
 }
 

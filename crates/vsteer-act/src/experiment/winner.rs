@@ -62,7 +62,6 @@ const LEAVES_ON: &[&str] = &[
 
 /// A level that may be planned.
 struct Choice<'a> {
-    /// Factor and level.
     name: String,
     level: &'a str,
     /// What speaks for it.

@@ -81,6 +81,6 @@ fn written(plan: &Plan) -> Result<PathBuf, Fault> {
     let text = serde_json::to_vec_pretty(plan).expect("a plan is plain data");
     std::fs::create_dir_all(&folder)
         .and_then(|()| std::fs::write(&file, text))
-        .map_err(|e| Fault::io(format!("writing {}", file.display()), &e))?;
+        .map_err(|e| Fault::io(format!("cannot write {}", file.display()), &e))?;
     Ok(file)
 }

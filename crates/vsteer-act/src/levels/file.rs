@@ -43,7 +43,6 @@ const PERIOD: Duration = Duration::from_secs(60);
 /// Driver domains are never steered.
 const NEVER: [&str; 2] = ["Domain-0", "dom0"];
 
-/// The whole file.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Text {
@@ -120,7 +119,7 @@ impl Sla {
     /// As reading it; as [`Sla::parse`], with its name.
     pub fn read(file: &Path) -> Result<Sla, Fault> {
         let text = std::fs::read_to_string(file)
-            .map_err(|e| Fault::io(format!("reading {}", file.display()), &e))?;
+            .map_err(|e| Fault::io(format!("cannot read {}", file.display()), &e))?;
         Sla::parse(&text).map_err(|f| Fault { what: format!("{}: {}", file.display(), f.what), ..f })
     }
 

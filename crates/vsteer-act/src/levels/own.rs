@@ -12,7 +12,6 @@ use std::time::{Duration, Instant};
 const OF_A_PCPU: f64 = 0.1;
 /// ... and less in a Domain-0, which handles the VMs' requests.
 const OF_A_DOMAIN0: f64 = 0.04;
-/// The longest rest.
 const REST_MOST: Duration = Duration::from_secs(2);
 
 /// Alternates work and rest.

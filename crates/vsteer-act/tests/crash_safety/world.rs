@@ -17,7 +17,6 @@ use vsteer_core::topology::{Parts, Topology};
 use vsteer_core::{CpuSet, Fault, FaultKind};
 use vsteer_host::actuate::{Actuate, Former, Part, Restored, Run};
 
-/// One VM's settings.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Vm {
     pub weight: u64,

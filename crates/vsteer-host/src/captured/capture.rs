@@ -105,7 +105,7 @@ fn need_empty(folder: &Path) -> Result<(), Fault> {
                 .help("name a folder that does not exist yet")),
         },
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(()),
-        Err(e) => Err(Fault::io(format!("looking into {}", folder.display()), &e)),
+        Err(e) => Err(Fault::io(format!("cannot list {}", folder.display()), &e)),
     }
 }
 
@@ -175,7 +175,7 @@ fn names(root: &Path, takings: &[Taking]) -> Result<Names, Fault> {
 fn write(asked: &Asked<'_>, takings: &[Taking]) -> Result<(), Fault> {
     folder(asked.folder)?;
     let private = std::fs::Permissions::from_mode(0o700);
-    let failed = |path: &Path, e: &std::io::Error| Fault::io(format!("writing {}", path.display()), e);
+    let failed = |path: &Path, e: &std::io::Error| Fault::io(format!("cannot write {}", path.display()), e);
     std::fs::set_permissions(asked.folder, private).map_err(|e| failed(asked.folder, &e))?;
     for Taking { seen, taken, .. } in takings {
         let look = asked.folder.join(&taken.folder);
@@ -211,7 +211,7 @@ fn folder(at: &Path) -> Result<(), Fault> {
         .recursive(true)
         .mode(0o700)
         .create(at)
-        .map_err(|e| Fault::io(format!("making {}", at.display()), &e))
+        .map_err(|e| Fault::io(format!("cannot create {}", at.display()), &e))
 }
 
 fn file(at: &Path, bytes: &[u8]) -> std::io::Result<()> {

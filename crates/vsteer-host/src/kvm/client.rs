@@ -199,7 +199,7 @@ impl Client {
             .stderr(Stdio::piped())
             .spawn()
             .map_err(|e| {
-                Fault::io(format!("starting {} to ask libvirt", program.display()), &e)
+                Fault::io(format!("cannot start {} to ask libvirt", program.display()), &e)
                     .help(format!("install {PROGRAM} beside vsteer or on PATH, or name it in {VARIABLE}"))
             })?;
         let (stdin, stdout) = (child.stdin.take().expect("piped"), child.stdout.take().expect("piped"));

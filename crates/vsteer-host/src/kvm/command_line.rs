@@ -245,7 +245,6 @@ fn is_server(pairs: &[(String, String)]) -> bool {
     matches!(get(pairs, "server"), Some("on" | "yes" | "true"))
 }
 
-/// 12 of `…/domain-12-name/master-key.aes`.
 fn libvirt_id(text: &str) -> Option<u32> {
     let after = text.split("/domain-").nth(1)?;
     after.split('-').next()?.parse().ok()

@@ -15,7 +15,7 @@ use vsteer_core::Fault;
 
 /// Replaces a file as a whole, keeping its mode: a boot loader's file is never half there.
 fn replace(path: &str, text: &str) -> Result<(), Fault> {
-    let failed = |e: &std::io::Error| Fault::io(format!("writing {path}"), e);
+    let failed = |e: &std::io::Error| Fault::io(format!("cannot write {path}"), e);
     let file = Path::new(path);
     let beside = file.with_file_name(format!(
         ".{}.vsteer",

@@ -46,7 +46,7 @@ impl Place<'_> {
     /// Where it cannot be read.
     pub fn text(self, path: &str) -> Result<String, Fault> {
         match self.0 {
-            None => std::fs::read_to_string(path).map_err(|e| Fault::io(format!("reading {path}"), &e)),
+            None => std::fs::read_to_string(path).map_err(|e| Fault::io(format!("cannot read {path}"), &e)),
             Some(_) => self.there(&format!("cat {}", quoted(path)), format!("reading {path}{self}")),
         }
     }
@@ -114,7 +114,7 @@ impl Place<'_> {
     /// Where it cannot be written.
     pub fn write(self, path: &str, text: &str) -> Result<(), Fault> {
         match self.0 {
-            None => std::fs::write(path, text).map_err(|e| Fault::io(format!("writing {path}"), &e)),
+            None => std::fs::write(path, text).map_err(|e| Fault::io(format!("cannot write {path}"), &e)),
             Some(_) => self.written(path, text, &format!("printf %s {} > {}", quoted(text), quoted(path))),
         }
     }
@@ -125,7 +125,7 @@ impl Place<'_> {
     /// Where it cannot be made.
     pub fn make_folder(self, path: &str) -> Result<(), Fault> {
         match self.0 {
-            None => std::fs::create_dir_all(path).map_err(|e| Fault::io(format!("making {path}"), &e)),
+            None => std::fs::create_dir_all(path).map_err(|e| Fault::io(format!("cannot create {path}"), &e)),
             Some(_) => {
                 self.there(&format!("mkdir -p {}", quoted(path)), format!("making {path}{self}")).map(drop)
             }
@@ -138,7 +138,7 @@ impl Place<'_> {
     /// Where it cannot be removed.
     pub fn remove_folder(self, path: &str) -> Result<(), Fault> {
         match self.0 {
-            None => std::fs::remove_dir_all(path).map_err(|e| Fault::io(format!("removing {path}"), &e)),
+            None => std::fs::remove_dir_all(path).map_err(|e| Fault::io(format!("cannot remove {path}"), &e)),
             Some(_) => {
                 self.there(&format!("rm -r {}", quoted(path)), format!("removing {path}{self}")).map(drop)
             }

@@ -51,7 +51,6 @@ impl Stat {
 
     /// Is it the kernel's own?
     pub fn is_kernels(&self) -> bool {
-        /// include/linux/sched.h.
         const PF_KTHREAD: u64 = 0x0020_0000;
         self.flags & PF_KTHREAD != 0
     }

@@ -53,7 +53,6 @@ fn with(mut access: Access, login: &Login) -> Result<Access, Fault> {
     Ok(access)
 }
 
-/// The password.
 fn password(access: &Access, login: &Login, prompt: Prompt) -> Result<String, Fault> {
     if let Some(secret) = &login.secret {
         return Ok(secret.clone());
@@ -63,7 +62,7 @@ fn password(access: &Access, login: &Login, prompt: Prompt) -> Result<String, Fa
             Some("-") => std::io::read_to_string(std::io::stdin()),
             _ => std::fs::read_to_string(file),
         };
-        let text = read.map_err(|e| Fault::io(format!("reading the password in {}", file.display()), &e))?;
+        let text = read.map_err(|e| Fault::io(format!("cannot read the password in {}", file.display()), &e))?;
         return Ok(text.lines().next().unwrap_or_default().to_owned());
     }
     if let Some(found) = keyring::password(&access.place)? {

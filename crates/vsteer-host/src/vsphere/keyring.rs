@@ -15,7 +15,6 @@ use vsteer_core::{Fault, FaultKind};
 
 /// No password is longer, bytes.
 const LONGEST: usize = 4096;
-/// `KEYCTL_READ` of linux/keyctl.h.
 const KEYCTL_READ: libc::c_long = 11;
 
 /// What the key is called.

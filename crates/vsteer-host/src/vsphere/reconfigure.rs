@@ -49,7 +49,6 @@ enum Task {
 }
 
 impl Client {
-    /// One VM's settings.
     pub(super) fn settings(&mut self, object: &str) -> Result<Settings, Refused> {
         self.object("VirtualMachine", object, &PROPERTIES).map(|o| Settings::of(&o))
     }

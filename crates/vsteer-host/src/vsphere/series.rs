@@ -31,7 +31,6 @@ const INTERVAL_MOST_S: u64 = 400 * 86_400;
 /// Values of one interval, by whose they are.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Interval {
-    /// Its length, s.
     pub(super) seconds: u64,
     /// -1: there was none.
     pub(super) values: BTreeMap<(Instance, Counter), i64>,

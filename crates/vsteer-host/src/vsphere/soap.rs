@@ -192,7 +192,6 @@ pub(super) fn descendant<'a, 'input>(of: Node<'a, 'input>, name: &str) -> Option
     of.descendants().find(|n| n.tag_name().name() == name)
 }
 
-/// Its text.
 pub(super) fn text_of(of: Node<'_, '_>, name: &str) -> Option<String> {
     descendant(of, name)?.text().map(str::to_owned)
 }

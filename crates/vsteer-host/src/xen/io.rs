@@ -64,7 +64,6 @@ pub(super) fn samples(place: &Place, domains: &[Domain]) -> Vec<VmSample> {
     domains.iter().filter_map(sample).collect()
 }
 
-/// 3 of `vbd-3-51712`.
 fn of_disk(name: &str) -> Option<u16> {
     let (domain, device) = name.strip_prefix("vbd-")?.split_once('-')?;
     device.parse::<u32>().ok()?;

@@ -21,7 +21,6 @@ use vsteer_core::nouns::{CpuPool, CpuWeight};
 use vsteer_core::setting::Step;
 use vsteer_core::{CpuSet, Fault, FaultKind};
 
-/// One domain's way.
 pub(super) struct Move<'a> {
     pub place: &'a Place,
     /// How things are before.
@@ -69,7 +68,6 @@ impl Move<'_> {
         Ok(())
     }
 
-    /// Makes the pool.
     fn found(&self) -> Result<(), Fault> {
         let listed = self.listed;
         let refuse = |why: String| {

@@ -49,7 +49,6 @@ const ASK_EVERY: Duration = Duration::from_secs(15);
 enum Look {
     Running,
     Blocked,
-    /// Ready or parked.
     Waiting,
     /// Paused, or taken away: it wants nothing.
     #[default]
@@ -184,7 +183,7 @@ impl SampledHost {
                 shared.look(&mut library);
             }
         });
-        host.looking = Some(looking.map_err(|e| Fault::io("starting the thread that looks", &e))?);
+        host.looking = Some(looking.map_err(|e| Fault::io("cannot start the thread that looks", &e))?);
         Ok(host)
     }
 

@@ -45,7 +45,7 @@ pub struct Saved {
 /// # Errors
 /// `BadInput` for a file that is no trace, or without `info.txt` beside it; `NothingThere` for one without a change.
 pub fn read(file: &Path) -> Result<Saved, Fault> {
-    let failed = |e: &std::io::Error| Fault::io(format!("reading {}", file.display()), e);
+    let failed = |e: &std::io::Error| Fault::io(format!("cannot read {}", file.display()), e);
     let bytes = std::fs::read(file).map_err(|e| failed(&e))?;
     let Trace { changes, lost, cut, .. } = xentrace::read(&bytes)?;
     let mut notes = Vec::new();

@@ -121,7 +121,7 @@ impl Place {
         let output = std::thread::spawn(move || text_of(&mut out));
         let begin = Instant::now();
         let status = loop {
-            let ended = child.try_wait().map_err(|e| Fault::io(format!("waiting for `{line}`"), &e))?;
+            let ended = child.try_wait().map_err(|e| Fault::io(format!("cannot wait for `{line}`"), &e))?;
             if let Some(status) = ended {
                 break status;
             }
@@ -177,7 +177,7 @@ impl Place {
             Place::Here => "install Xen's tools (package xen-utils)",
             Place::Ssh { .. } => "install an SSH client",
         };
-        Fault::io(format!("starting `{}`", words.join(" ")), e).help(missing)
+        Fault::io(format!("cannot start `{}`", words.join(" ")), e).help(missing)
     }
 
     fn refused(&self, line: &str, code: Option<i32>, said: &str) -> Fault {

@@ -102,7 +102,6 @@ impl Drop for Xenctrl {
     }
 }
 
-/// `libxenctrl.so.4.17` of `4.17.7`.
 fn file_of(version: &str) -> Result<String, Fault> {
     let mut parts = version.split(|c: char| !c.is_ascii_digit());
     match (parts.next(), parts.next()) {

@@ -89,7 +89,7 @@ fn fitting(name: &str, lines: &[&[u8]]) -> Result<Format, Fault> {
 fn open(file: &Path) -> Result<BufReader<std::fs::File>, Fault> {
     std::fs::File::open(file)
         .map(BufReader::new)
-        .map_err(|e| Fault::io(format!("reading {}", file.display()), &e))
+        .map_err(|e| Fault::io(format!("cannot read {}", file.display()), &e))
 }
 
 /// All requests of a log, and the number of its lines that hold none.
@@ -100,7 +100,7 @@ pub fn read(file: &Path, named: Option<&str>) -> Result<(Vec<Answered>, usize), 
     let mut reader = Reader::new(named, file)?;
     let (mut all, mut odd) = (Vec::new(), 0_usize);
     for line in open(file)?.split(b'\n') {
-        let line = line.map_err(|e| Fault::io(format!("reading {}", file.display()), &e))?;
+        let line = line.map_err(|e| Fault::io(format!("cannot read {}", file.display()), &e))?;
         match reader.request(&line) {
             Some(r) => all.push(r),
             None if line.is_empty() => {}

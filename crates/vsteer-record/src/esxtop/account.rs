@@ -306,7 +306,6 @@ impl Accounts {
         }
     }
 
-    /// The host.
     pub(super) fn config(&self, columns: &Columns, beside: &Beside) -> Result<HostConfig, Fault> {
         let mut vms: Vec<VmConfig> =
             self.vms.iter().enumerate().map(|(i, vm)| self.vm(i, vm, beside)).collect();
@@ -346,7 +345,6 @@ impl Accounts {
         config
     }
 
-    /// What was odd.
     pub(super) fn notes(&self, file: &str) -> Vec<String> {
         let mut notes = Vec::new();
         let Clock { back, gaps, longest_gap_ns, .. } = &self.clock;

@@ -78,7 +78,6 @@ pub struct Vm {
 /// Bytes in a GiB.
 const GIB: f64 = 1_073_741_824.0;
 
-/// GiB as bytes.
 pub(super) fn bytes(gib: f64) -> u64 {
     (gib.max(0.0) * GIB) as u64
 }
@@ -101,7 +100,7 @@ impl Beside {
                         .map(|b| Beside { path: Some(path.clone()), ..b });
                 }
                 Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
-                Err(e) => return Err(Fault::io(format!("reading {}", path.display()), &e)),
+                Err(e) => return Err(Fault::io(format!("cannot read {}", path.display()), &e)),
             }
         }
         Ok(Beside::default())
@@ -183,7 +182,6 @@ fn nodes(list: &[u32]) -> CpuSet {
 }
 
 impl Vm {
-    /// Its settings.
     pub(super) fn vsphere(&self) -> VsphereVm {
         VsphereVm {
             vcpus: self.vcpus,

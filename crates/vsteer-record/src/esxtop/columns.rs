@@ -62,7 +62,6 @@ pub(super) struct World {
     pub(super) slot: usize,
 }
 
-/// A VM.
 #[derive(Debug, Clone)]
 pub(super) struct Group {
     pub(super) gid: u64,
@@ -80,7 +79,6 @@ struct Wanted {
     slot: u32,
 }
 
-/// The plan.
 #[derive(Debug)]
 pub(super) struct Columns {
     wanted: Vec<Wanted>,

@@ -81,7 +81,6 @@ pub(super) struct Column<'a> {
     pub(super) counter: &'a str,
 }
 
-/// `\\host\Object(instance)\Counter` or `\\host\Object\Counter`.
 pub(super) fn column(path: &str) -> Option<Column<'_>> {
     let (host, rest) = path.strip_prefix("\\\\")?.split_once('\\')?;
     let (object, counter) = rest.rsplit_once('\\')?;
@@ -97,16 +96,13 @@ pub(super) fn column(path: &str) -> Option<Column<'_>> {
 pub(super) enum Instance<'a> {
     /// All worlds of a group together.
     Group {
-        /// The group's number.
         gid: u64,
         /// Its name: the VM's.
         name: &'a str,
     },
     /// One world of a group.
     World {
-        /// The group's number.
         gid: u64,
-        /// The world's.
         wid: u64,
         /// What it is called: `vmx-vcpu-0:web`.
         name: &'a str,
@@ -114,7 +110,6 @@ pub(super) enum Instance<'a> {
 }
 
 impl<'a> Instance<'a> {
-    /// `gid:name`.
     pub(super) fn group(text: &'a str) -> Option<Instance<'a>> {
         let (gid, name) = text.split_once(':')?;
         Some(Instance::Group { gid: gid.parse().ok()?, name })

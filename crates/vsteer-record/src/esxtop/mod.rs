@@ -107,7 +107,7 @@ impl Reader {
     /// # Errors
     /// `BadInput` where it does not begin as such a file does, names no VM, or is contradicted by what lies beside it.
     pub fn open(file: &Path) -> Result<Reader, Fault> {
-        let failed = |e: &std::io::Error| Fault::io(format!("reading {}", file.display()), e);
+        let failed = |e: &std::io::Error| Fault::io(format!("cannot read {}", file.display()), e);
         let input = File::open(file).map_err(|e| failed(&e))?;
         let input = Input::of(BufReader::with_capacity(1 << 16, input)).map_err(|e| failed(&e))?;
         let beside = beside::Beside::of_file(file)?;

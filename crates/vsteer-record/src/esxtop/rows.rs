@@ -13,7 +13,6 @@ use vsteer_core::{Fault, FaultKind};
 
 /// What is read at a time.
 const CHUNK: usize = 1 << 20;
-/// Held at least.
 const ROOM: usize = 8 << 20;
 /// A row longer than this is none: 60,000 columns make half a megabyte, their names four.
 const ROW_MOST: usize = 256 << 20;
@@ -126,7 +125,7 @@ impl Rows {
             Ok(0) => self.ended = true,
             Ok(n) => self.filled += n,
             Err(e) => match &self.input {
-                Input::Plain(_) => return Err(Fault::io(format!("reading {}", self.name), &e)),
+                Input::Plain(_) => return Err(Fault::io(format!("cannot read {}", self.name), &e)),
                 Input::Gzip(_) => {
                     self.notes
                         .push(format!("{}: its compressed data break off or are garbled: {e}", self.name));

@@ -82,7 +82,6 @@ struct Plan {
     pcpus: Vec<u32>,
     /// Which of [`SHARES`] and [`COUNTS`] anybody has.
     has: [bool; SHARES.len() + COUNTS.len()],
-    /// And of groups.
     group_has: [bool; SHARES.len() + COUNTS.len()],
     local: bool,
     memory: BTreeMap<VmId, u64>,

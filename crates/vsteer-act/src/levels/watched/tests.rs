@@ -4,7 +4,6 @@ use std::net::TcpListener;
 use std::time::UNIX_EPOCH;
 
 const PERIOD: Duration = Duration::from_secs(12);
-/// s since 1970.
 const BEGIN: u64 = 1_700_000_000;
 
 fn ns(s: u64) -> u64 {

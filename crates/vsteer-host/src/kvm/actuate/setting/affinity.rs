@@ -66,7 +66,6 @@ impl KvmSetting for Affinity {
     }
 }
 
-/// libvirt's request.
 fn for_libvirt(affinity: &Affinity, subject: &Subject) -> Value {
     let cpus: Vec<u32> = affinity.to.iter().collect();
     let mut request = json!({ "uuid": subject.vm.id.0, "cpus": cpus, "live": true, "persistent": false });

@@ -69,7 +69,6 @@ impl KvmSetting for Quota {
     }
 }
 
-/// libvirt's scheduler parameters.
 fn for_libvirt(quota: &Quota) -> Value {
     let name = name_of(quota.scope);
     let mut params = serde_json::Map::new();
