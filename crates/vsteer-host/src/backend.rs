@@ -122,7 +122,7 @@ impl Request {
         match self.statistics {
             Statistics::RealTime => Ok(()),
             Statistics::Every(_) => {
-                Err(Fault::new(FaultKind::Usage, "--statistics: only vSphere keeps statistics")
+                Err(Fault::new(FaultKind::Usage, "cannot read --statistics: only vSphere keeps statistics")
                     .help("leave out --statistics, or add --connect vsphere://USER@HOST"))
             }
         }

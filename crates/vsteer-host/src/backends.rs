@@ -64,17 +64,17 @@ fn fits(backend: &Backend, plan: &Plan) -> Result<(), Fault> {
             let example = owner.examples.first().copied().unwrap_or_default();
             return Err(Fault::new(
                 FaultKind::Usage,
-                format!("VM {:?} runs on {}, and none is named", vm.name, owner.name),
+                format!("VM {:?} runs on {}, but the command line names no such host", vm.name, owner.name),
             )
-            .help(format!("--connect {example}; or vsteer plan ... --format powercli for a script")));
+            .help(format!("add --connect {example}, or write a script: vsteer plan ... --format powercli")));
         }
     }
     if backend.settings.is_some() && !vms.iter().any(|vm| (backend.manages)(&vm.manager)) {
         return Err(Fault::new(
             FaultKind::Changed,
-            format!("plan {} is not for VMs of {}", plan.id, backend.name),
+            format!("plan {} has no VM that {} manages", plan.id, backend.name),
         )
-        .help("leave out --connect, or name the host that the plan was made for"));
+        .help("leave out --connect, or name the host for which the plan was made"));
     }
     Ok(())
 }

@@ -46,14 +46,14 @@ pub fn available(event: Event) -> Result<(), Fault> {
 }
 
 fn cannot(event: Event, e: &std::io::Error) -> Fault {
-    let what = format!("counting {}", event.name());
+    let what = format!("cannot count {}", event.name());
     match e.kind() {
         std::io::ErrorKind::PermissionDenied => Fault::new(FaultKind::NoPrivilege, what)
             .because(e)
             .help("run as root, or with CAP_PERFMON"),
         _ if event.is_hardwares() => Fault::new(FaultKind::Unsupported, what)
-            .because(format!("this machine's processor counts no such thing, or its hypervisor does not hand the counters on ({e})"))
-            .help("measure it on a machine with performance counters (`perf stat -e cache-misses true` shows some); leave the measure out"),
+            .because(format!("the kernel offers no such hardware counter on this machine ({e})"))
+            .help("measure on a machine that has performance counters (test: `perf stat -e cache-misses true`), or leave out this measure"),
         _ => Fault::io(what, e),
     }
 }
@@ -91,9 +91,9 @@ impl Counting {
         for counter in &mut self.counters {
             let seen = counter.read_count_and_time().map_err(|e| cannot(self.event, &e))?;
             all += scaled(seen.count, seen.time_enabled, seen.time_running).ok_or_else(|| {
-                Fault::new(FaultKind::Failed, format!("counting {}", self.event.name()))
-                    .because("the counter never had a turn")
-                    .help("others use the processor's counters as well: end them, or ask for fewer")
+                Fault::new(FaultKind::Failed, format!("cannot count {}", self.event.name()))
+                    .because("the kernel never scheduled the counter")
+                    .help("stop other users of the processor's counters, or ask for fewer counters")
             })?;
         }
         Ok(all / passed_s.max(f64::MIN_POSITIVE))

@@ -95,7 +95,7 @@ impl fmt::Display for Failure {
         match self {
             // ureq puts "io: " before the words of the system.
             Failure::Unreachable(ureq::Error::Io(e)) | Failure::Broken(ureq::Error::Io(e)) => e.fmt(f),
-            failure if failure.is_late() => f.write_str("no whole answer came in time"),
+            failure if failure.is_late() => f.write_str("the server sent no complete answer in time"),
             Failure::Unreachable(e) => e.fmt(f),
             Failure::Broken(e @ ureq::Error::Protocol(_)) => {
                 write!(f, "the answer is not valid HTTP/1.1: {e}")

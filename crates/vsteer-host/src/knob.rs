@@ -33,7 +33,7 @@ fn of(knob: &Knob) -> String {
 pub fn read(knob: &Knob) -> Result<String, Fault> {
     let told = match (&knob.how, &knob.on) {
         (How::File { path }, None) => {
-            std::fs::read_to_string(path).map_err(|e| Fault::io(format!("cannot read {} ({path})", of(knob)), &e))
+            std::fs::read_to_string(path).map_err(|e| Fault::io(format!("cannot read {path}"), &e))
         }
         (How::File { path }, on) => shell::ask(&format!("cat {}", quoted(path)), on.as_deref(), LIMIT),
         (How::Commands { read, .. }, on) => shell::ask(read, on.as_deref(), LIMIT),
@@ -43,7 +43,7 @@ pub fn read(knob: &Knob) -> Result<String, Fault> {
         (How::Definition { .. }, Some(on)) => Err(only_here(on)),
         (How::Definition { connect, element }, None) => definition::read(connect, element),
     };
-    let told = told.map_err(|f| Fault { what: format!("reading {}: {}", of(knob), f.what), ..f })?;
+    let told = told.map_err(|f| Fault { what: format!("cannot read {}: {}", of(knob), f.what), ..f })?;
     Ok(match &knob.how {
         How::KernelWords { names, .. } => words_of(&told, names),
         How::File { .. } => in_brackets(&told).to_owned(),
@@ -52,9 +52,9 @@ pub fn read(knob: &Knob) -> Result<String, Fault> {
 }
 
 fn only_here(on: &str) -> Fault {
-    Fault::new(FaultKind::Unsupported, format!("a VM's definition on {on}"))
-        .because("libvirt goes to other machines itself, not over vsteer's ssh")
-        .help(format!("connect = \"qemu+ssh://{on}/system\""))
+    Fault::new(FaultKind::Unsupported, format!("cannot reach a VM's definition on {on}"))
+        .because("for a definition, libvirt makes the connection, not vsteer's ssh")
+        .help(format!("leave out `on`, and write connect = \"qemu+ssh://{on}/system\""))
 }
 
 /// Sets it. Whether it took, [`read`] tells; of words of the command line after the next boot.
@@ -62,7 +62,7 @@ fn only_here(on: &str) -> Fault {
 /// # Errors
 /// Where it is refused.
 pub fn set(knob: &Knob, value: &str) -> Result<(), Fault> {
-    let refused = |f: Fault| Fault { what: format!("setting {} to {value:?}: {}", of(knob), f.what), ..f };
+    let refused = |f: Fault| Fault { what: format!("cannot set {} to {value:?}: {}", of(knob), f.what), ..f };
     match (&knob.how, &knob.on) {
         (How::File { path }, None) => {
             // Never made where it is not: a file of sysfs is there or cannot be.
@@ -122,9 +122,12 @@ impl Knobs {
     fn knob<'a>(&self, step: &'a Step) -> Result<(&'a Knob, &'a str), Fault> {
         match &step.change {
             Change::Knob(setting::HostKnob { knob, to, .. }) => Ok((knob, to)),
-            _ => Err(Fault::new(FaultKind::Unsupported, format!("{}: {}", step.whose(), step.change))
-                .because("it is a VM's setting in a plan of the host's")
-                .help("a plan for the host and one for the VMs")),
+            _ => Err(Fault::new(
+                FaultKind::Unsupported,
+                format!("cannot apply {}: {}", step.whose(), step.change),
+            )
+            .because("the plan changes the host, but this step changes a VM")
+            .help("make two plans: one for the host, one for the VMs")),
         }
     }
 }
@@ -175,7 +178,7 @@ impl Actuate for Knobs {
             }
             // A device, module or process that is gone took its file along.
             How::File { path } if knob.on.is_none() && matches!(Path::new(path).try_exists(), Ok(false)) => {
-                return Ok(Restored::Gone(format!("{path} is not there any more")));
+                return Ok(Restored::Gone(format!("{path} no longer exists")));
             }
             How::File { .. } | How::Commands { .. } | How::KernelWords { .. } => {}
         }
@@ -189,8 +192,8 @@ impl Actuate for Knobs {
         if next_boot || now == *from {
             return Ok(Restored::Back);
         }
-        Err(Fault::new(FaultKind::NotApplied, format!("putting {} back", of(knob)))
-            .because(format!("{from:?} was set, in force is {now:?}")))
+        Err(Fault::new(FaultKind::NotApplied, format!("cannot restore {}", of(knob)))
+            .because(format!("vsteer set {from:?}, but the value is now {now:?}")))
     }
 }
 

@@ -32,9 +32,9 @@ pub enum Meter {
 }
 
 fn none(meter: &str, why: impl std::fmt::Display) -> Fault {
-    Fault::new(FaultKind::Unsupported, format!("the power meter {meter:?}"))
+    Fault::new(FaultKind::Unsupported, format!("cannot use the power meter {meter:?}"))
         .because(why)
-        .help("another one: rapl, hwmon, acpi, ipmi, or a command that prints watts")
+        .help("choose rapl, hwmon, acpi, ipmi, or a command that prints watts")
 }
 
 fn text(root: &Root, path: &str) -> Option<String> {
@@ -62,7 +62,7 @@ impl Meter {
                 }
                 let packages: Vec<String> = by_name.into_values().collect();
                 if packages.is_empty() {
-                    return Err(none(name, "there is no package in /sys/class/powercap"));
+                    return Err(none(name, "/sys/class/powercap lists no processor package"));
                 }
                 Ok(Meter::Rapl(packages))
             }
@@ -87,9 +87,9 @@ impl Meter {
                     let of = if name == "acpi" {
                         "no power_meter"
                     } else {
-                        "no chip but a power_meter (which is acpi's)"
+                        "no chip except a power_meter (choose acpi for that)"
                     };
-                    return Err(none(name, format!("{of} in /sys/class/hwmon tells power")));
+                    return Err(none(name, format!("{of} in /sys/class/hwmon reports power")));
                 }
                 Ok(Meter::Hwmon(files))
             }
@@ -107,7 +107,7 @@ impl Meter {
     /// Where it tells nothing (any more).
     pub fn watts(&self, root: &Root) -> Result<f64, Fault> {
         let gone = |what: &str| {
-            Fault::new(FaultKind::NothingThere, format!("the power meter's {what} tells nothing"))
+            Fault::new(FaultKind::NothingThere, format!("cannot read the power meter: {what} gives no value"))
         };
         let number = |path: &String| -> Result<f64, Fault> {
             text(root, path).and_then(|t| t.parse().ok()).ok_or_else(|| gone(path))
@@ -155,7 +155,7 @@ impl Meter {
                 return Ok(lowest);
             }
             if stopped() {
-                return Err(Fault::new(FaultKind::Interrupted, "reading the power meter: interrupted"));
+                return Err(Fault::new(FaultKind::Interrupted, "interrupted while reading the power meter"));
             }
             std::thread::sleep(EVERY.min(end.saturating_duration_since(Instant::now())));
         }

@@ -286,24 +286,24 @@ impl Realtime {
 /// A VM as the kernel knows it: its cgroup's inode number.
 fn cgroup_of(kernel: &Kernel, root: &Root, cgroups: &Cgroups, vm: &VmConfig) -> Result<u64, Fault> {
     let refused = |why: &str, help: &str| {
-        Fault::new(FaultKind::Unsupported, format!("real-time timers for {:?}", vm.name))
+        Fault::new(FaultKind::Unsupported, format!("cannot serve real-time timers of VM {:?}", vm.name))
             .because(why)
             .help(help)
     };
     let cgroup = vm.cgroup.as_deref().ok_or_else(|| {
         refused(
-            "it has no cgroup of its own, by which the policy would know it",
-            "start it in one (libvirt and Proxmox do)",
+            "the VM has no cgroup of its own, and the policy recognises VMs by their cgroup",
+            "start the VM in its own cgroup (libvirt and Proxmox do so)",
         )
     })?;
     if cgroups.quota(root, cgroup).is_some() && !kernel.tells_quotas {
         return Err(refused(
-            "it has a quota (cpu.max), of which this kernel does not tell a sched_ext policy, and which it does not enforce itself then",
-            "take the quota away, or use a kernel from Linux 6.17 on",
+            "the VM has a quota (cpu.max), which this kernel neither enforces under a sched_ext policy nor reports to it",
+            "remove the quota, or use Linux 6.17 or later",
         ));
     }
     let folder =
-        cgroups.file(cgroup, "").ok_or_else(|| refused("its cgroup has gone", "name a VM that runs"))?;
+        cgroups.file(cgroup, "").ok_or_else(|| refused("the VM's cgroup is gone", "name a VM that runs"))?;
     let folder = root.path().join(folder.trim_start_matches('/'));
     let about =
         std::fs::metadata(&folder).map_err(|e| Fault::io(format!("cannot read {}", folder.display()), &e))?;

@@ -96,7 +96,7 @@ pub enum Recorded {
 /// `Usage` if it has none.
 pub fn check(host: &dyn Host, asked: &Asked<'_>) -> Result<(), Fault> {
     if asked.second.is_some() && !host.has_second() {
-        return Err(Fault::new(FaultKind::Usage, "this host has no second way of counting")
+        return Err(Fault::new(FaultKind::Usage, "cannot use --second: this host has only one collector")
             .help("leave out --second"));
     }
     Ok(())

@@ -51,10 +51,10 @@ impl Root {
             rustix::fs::open(path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
                 .map_err(|e| {
                     Fault::io(
-                        format!("opening {} as the root of a machine's files", path.display()),
+                        format!("cannot open {} as the root of a machine's files", path.display()),
                         &e.into(),
                     )
-                    .help("name / or the folder that holds the machine's sys and proc")
+                    .help("name / or a folder that holds the machine's sys and proc folders")
                 })?;
         Ok(Root { folder, path: path.to_owned(), seen: None })
     }
@@ -108,7 +108,7 @@ impl Root {
     pub fn bytes(&self, path: &str) -> Result<Vec<u8>, Error> {
         let file = File::from(self.open_beneath(path, OFlags::RDONLY | OFlags::NONBLOCK)?);
         if !file.metadata()?.is_file() {
-            return Err(Error::new(ErrorKind::InvalidData, "not an ordinary file"));
+            return Err(Error::new(ErrorKind::InvalidData, "not a regular file"));
         }
         let mut bytes = Vec::new();
         file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes)?;

@@ -53,7 +53,7 @@ pub fn quoted(text: &str) -> String {
 }
 
 fn failed(command: &str, e: impl std::fmt::Display) -> Fault {
-    Fault::new(FaultKind::Failed, format!("running {command:?}")).because(e)
+    Fault::new(FaultKind::Failed, format!("cannot run {command:?}")).because(e)
 }
 
 /// The command line that runs `command` here or at `on`.
@@ -178,9 +178,9 @@ pub fn ask(command: &str, on: Option<&str>, limit: Duration) -> Result<String, F
         End::Code(code) => {
             let said = text(err);
             let said = said.trim().lines().last().unwrap_or("nothing").to_owned();
-            Err(failed(command, format!("it ended with {code} and said {said}")))
+            Err(failed(command, format!("exit code {code}, last line: {said}")))
         }
-        End::TimedOut | End::Stopped => Err(failed(command, format!("it did not end within {limit:?}"))),
+        End::TimedOut | End::Stopped => Err(failed(command, format!("no end within {limit:?}"))),
     }
 }
 

@@ -79,7 +79,7 @@ impl SwitchRecorder {
         config: &HostConfig,
     ) -> Result<SwitchRecorder, Fault> {
         let events = observer.events()?.ok_or_else(|| {
-            Fault::new(FaultKind::Usage, "recording switches with an observer that does not record them")
+            Fault::new(FaultKind::Usage, "cannot record switches: this observer does not record them")
         })?;
         let writer = EventWriter::create(folder, ring_bytes)?;
         let shared = Arc::new(Shared {

@@ -109,8 +109,8 @@ impl Client {
             })
         });
         let managers = managers.flatten().ok_or_else(|| {
-            Fault::new(FaultKind::BadInput, format!("what {place} answers"))
-                .because("it is no vSphere's service content")
+            Fault::new(FaultKind::BadInput, format!("cannot use the answer of {place}"))
+                .because("it is not the service content of vSphere")
         })?;
         let about = reply
             .read(|answer| soap::descendant(answer, "fullName").and_then(|n| n.text().map(str::to_owned)));
@@ -151,10 +151,10 @@ impl Client {
                 self.begin_session()?;
                 call(&mut self.connection, &self.place, body).map_err(|again| match again.kind.as_str() {
                     "NotAuthenticated" => {
-                        let what = format!("{}: the session ended, and the next one at once", self.place);
+                        let what = format!("{}: the session ended, and so did the next one", self.place);
                         Refused {
                             fault: Fault::new(FaultKind::NoPrivilege, what)
-                                .help("see who ends this user's sessions, then run the command again"),
+                                .help("find out who ends this user's sessions, then run the command again"),
                             ..again
                         }
                     }

@@ -110,7 +110,7 @@ impl XenHost {
         accounts.settle();
         if accounts.lost > self.told_lost {
             eprintln!(
-                "vsteer: Xen had no room for {} records of its trace: waits are missing from what follows",
+                "vsteer: Xen dropped {} trace records for lack of room: some waits from here on are missing",
                 accounts.lost - self.told_lost
             );
             self.told_lost = accounts.lost;
@@ -169,7 +169,7 @@ impl Observe for XenHost {
                 );
                 return Err(Fault::new(FaultKind::NothingThere, what)
                     .because("xentrace wrote nothing")
-                    .help("another xentrace may take the records away: end it"));
+                    .help("stop any other xentrace: it takes the records away"));
             }
             std::thread::sleep(Duration::from_millis(POLL_MS));
             self.read()?;

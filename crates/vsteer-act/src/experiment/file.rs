@@ -25,8 +25,8 @@ pub fn parse(text: &str) -> Result<Experiment, Fault> {
 /// # Errors
 /// As [`parse`], naming the file; where it cannot be read.
 pub fn read(file: &Path) -> Result<Experiment, Fault> {
-    let text =
-        std::fs::read_to_string(file).map_err(|e| Fault::io(format!("cannot read {}", file.display()), &e))?;
+    let text = std::fs::read_to_string(file)
+        .map_err(|e| Fault::io(format!("cannot read {}", file.display()), &e))?;
     parse(&text).map_err(|f| Fault { what: format!("{}: {}", file.display(), f.what), ..f })
 }
 

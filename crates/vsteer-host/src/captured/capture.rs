@@ -72,7 +72,10 @@ pub fn capture(asked: &Asked<'_>, pause: &mut dyn FnMut(Duration) -> bool) -> Re
     need_empty(asked.folder)?;
     let mut takings = vec![take(asked, 1)?];
     if pause(asked.apart) {
-        return Err(Fault::new(FaultKind::Interrupted, "interrupted before the second look"));
+        return Err(Fault::new(
+            FaultKind::Interrupted,
+            "the capture was interrupted before its second sample",
+        ));
     }
     takings.push(take(asked, 2)?);
     if asked.redact {
@@ -87,11 +90,11 @@ pub fn capture(asked: &Asked<'_>, pause: &mut dyn FnMut(Duration) -> bool) -> Re
     };
     let bytes: u64 = takings.iter().map(|t| size(&t.seen)).sum();
     if bytes > BYTES_MAX {
-        let what = format!("the capture has {} MB, at most {} MB", bytes >> 20, BYTES_MAX >> 20);
+        let what = format!("the capture has {} MB, the limit is {} MB", bytes >> 20, BYTES_MAX >> 20);
         return Err(Fault::new(FaultKind::BadInput, what).help("capture fewer VMs: --vm NAME"));
     }
     write(asked, &takings)?;
-    let last = takings.pop().expect("two looks were taken");
+    let last = takings.pop().expect("two samples were taken");
     let files = takings.iter().chain([&last]).map(|t| t.seen.len()).sum();
     Ok(Captured { files, bytes, vms: last.config.vms.len(), unread: last.unread })
 }
@@ -101,8 +104,10 @@ fn need_empty(folder: &Path) -> Result<(), Fault> {
     match std::fs::read_dir(folder) {
         Ok(mut entries) => match entries.next() {
             None => Ok(()),
-            Some(_) => Err(Fault::new(FaultKind::Usage, format!("{} is not empty", folder.display()))
-                .help("name a folder that does not exist yet")),
+            Some(_) => {
+                Err(Fault::new(FaultKind::Usage, format!("the folder {} is not empty", folder.display()))
+                    .help("name a folder that does not exist yet"))
+            }
         },
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(()),
         Err(e) => Err(Fault::io(format!("cannot list {}", folder.display()), &e)),

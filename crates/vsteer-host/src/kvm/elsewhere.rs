@@ -58,9 +58,12 @@ impl Elsewhere {
             all.filter(|(cpu, _)| self.cpus.as_ref().is_none_or(|c| c.contains(*cpu))).collect();
         if now.is_empty() {
             let which = self.cpus.as_ref().map_or("pCPU".to_owned(), |c| format!("pCPU {c}"));
-            return Err(Fault::new(FaultKind::NothingThere, format!("the host at {}", self.uri()))
-                .because(format!("it tells of no {which}"))
-                .help("name pCPUs that are online there, or leave `cpus` out"));
+            return Err(Fault::new(
+                FaultKind::NothingThere,
+                format!("cannot read CPU times of the host at {}", self.uri()),
+            )
+            .because(format!("the host reports no {which}"))
+            .help("name pCPUs that are online on that host, or leave out `cpus`"));
         }
         let last = std::mem::replace(&mut self.last, now);
         Ok(idle(&last, &self.last)

@@ -110,7 +110,7 @@ impl KvmHost {
     /// `Usage` when eBPF is not used; as [`Observe::sample`].
     pub fn sample_both(&mut self) -> Result<(Batch, Batch), Fault> {
         if self.ebpf.is_none() {
-            return Err(Fault::new(FaultKind::Usage, "both collectors are asked for, and eBPF is not used")
+            return Err(Fault::new(FaultKind::Usage, "cannot use both collectors: eBPF is not in use")
                 .because(self.notes().join("; "))
                 .help("run as root with --collector ebpf"));
         }
@@ -149,7 +149,7 @@ impl KvmHost {
             return Err(fault);
         }
         let cause = fault.cause.map_or_else(String::new, |c| format!(": {c}"));
-        self.inventory.note(format!("counting by schedstat, not by eBPF ({}{cause})", fault.what));
+        self.inventory.note(format!("vsteer counts with schedstat instead of eBPF ({}{cause})", fault.what));
         self.ebpf = None;
         self.schedstat = Some(Schedstat::new());
         Ok(())
@@ -175,8 +175,8 @@ impl KvmHost {
             Err(fault) if begins => self.without_ebpf(fault)?,
             // Whoever has counted one way goes on so: counters of two collectors are not of one series. Who is left out is not there in what follows.
             Err(fault) if !self.crowded => {
-                eprintln!("vsteer: some threads are left out from now on: {fault}");
-                self.inventory.note(format!("some threads are left out: {fault}"));
+                eprintln!("vsteer: no longer measures some threads: {fault}");
+                self.inventory.note(format!("vsteer does not measure some threads: {fault}"));
                 self.crowded = true;
             }
             Err(_) => {}
@@ -224,7 +224,7 @@ impl Observe for KvmHost {
         match (&self.ebpf, &self.schedstat) {
             (Some(o), _) => o.collector().clone(),
             (None, Some(s)) => s.collector(),
-            (None, None) => unreachable!("a host is opened with a collector"),
+            (None, None) => unreachable!("a host always has a collector"),
         }
     }
 
@@ -248,7 +248,7 @@ impl Observe for KvmHost {
                 self.vanished |= schedstat.vanished();
                 batch
             }
-            (None, None) => unreachable!("a host is opened with a collector"),
+            (None, None) => unreachable!("a host always has a collector"),
         };
         batch.pcpus = pcpu::read(&self.inventory.root);
         batch.vms = self

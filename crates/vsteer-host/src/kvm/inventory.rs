@@ -133,12 +133,12 @@ impl Inventory {
                     let manager = Manager::Libvirt(client.uri().to_owned());
                     listed.extend(all.into_iter().map(|vm| (manager.clone(), vm)));
                     faults.extend(client.undescribed().iter().map(|left_out| {
-                        let uuid = left_out.uuid.as_deref().unwrap_or("of no known UUID");
-                        format!("VM {uuid} of {} cannot be described: {}", client.uri(), left_out.cause)
+                        let uuid = left_out.uuid.as_deref().unwrap_or("with an unknown UUID");
+                        format!("cannot describe VM {uuid} of {}: {}", client.uri(), left_out.cause)
                     }));
                 }
                 Err(fault) if self.connect.is_some() => return Err(fault),
-                Err(fault) => faults.push(format!("libvirt at {} is passed over: {fault}", client.uri())),
+                Err(fault) => faults.push(format!("skipped the VMs of libvirt at {}: {fault}", client.uri())),
             }
         }
         faults.into_iter().for_each(|f| self.note(f));
@@ -158,7 +158,7 @@ impl Inventory {
         if !now.is_subset(&self.considered) {
             match self.look() {
                 Ok(()) => return,
-                Err(fault) => self.note(format!("new VMs are not seen for now: {fault}")),
+                Err(fault) => self.note(format!("cannot look for new VMs for now: {fault}")),
             }
         }
         self.vhosts = vhosts;
@@ -183,15 +183,15 @@ impl Inventory {
         for (manager, vm) in listed {
             let Some(at) = best_match(&qemus, &vm) else {
                 self.note(format!(
-                    "VM {:?} of {} has no process on this machine: measure it where it runs",
+                    "VM {:?} of {} has no process on this machine: measure it on the machine where it runs",
                     vm.name,
                     uri_of(&manager)
                 ));
                 continue;
             };
             let process = qemus.remove(at);
-            let domain =
-                xml::parse(&vm.xml).map_err(|e| self.note(format!("description of VM {:?}: {e}", vm.name)));
+            let domain = xml::parse(&vm.xml)
+                .map_err(|e| self.note(format!("cannot read the definition of VM {:?}: {e}", vm.name)));
             vms.push(Vm {
                 id: VmId(vm.uuid.to_ascii_lowercase()),
                 name: vm.name.clone(),
@@ -217,12 +217,12 @@ impl Inventory {
         for vm in &vms {
             match &vm.manager {
                 Manager::Libvirt(uri) if uri.is_empty() => self.note(format!(
-                    "VM {:?} belongs to a libvirt that is not connected: it is measured, and can be changed only with \
-                     --connect URI",
+                    "vsteer is not connected to the libvirt of VM {:?}: it measures the VM, but can change it only with \
+                    --connect URI",
                     vm.name
                 )),
                 Manager::Proxmox(_) | Manager::KubeVirt => {
-                    self.note(format!("VM {:?}: {:?} is untried: compare before you rely on it", vm.name, vm.manager));
+                    self.note(format!("VM {:?}: support for {:?} is untested: compare before you rely on it", vm.name, vm.manager));
                 }
                 _ => {}
             }
@@ -245,19 +245,20 @@ impl Inventory {
                     continue;
                 }
                 if let Some(program) = &vm.process.line.program {
-                    let note = "no thread bears a name that is known for a vCPU's, so they are not known";
+                    let note =
+                        "no thread has a name that vsteer knows as a vCPU's, so vsteer cannot tell its vCPUs";
                     self.note(format!("VM {:?} of {program}: {note}", vm.name));
                     self.monitors.insert(key, None);
                     continue;
                 }
                 let said = match vm.process.line.qmp_sockets.first() {
                     Some(path) => qmp::vcpu_threads(&self.root, path),
-                    None => Err("it has no monitor of its own".to_owned()),
+                    None => Err("the VM has no monitor of its own".to_owned()),
                 };
                 if let Err(why) = &said {
                     self.note(format!(
-                        "VM {:?}: its threads have no names and {why}, so its vCPUs are not known: start it with \
-                         -name NAME,debug-threads=on",
+                        "VM {:?}: cannot tell its vCPUs: its threads have no names, and {why}: start it with \
+                        -name NAME,debug-threads=on",
                         vm.name
                     ));
                 }
@@ -399,11 +400,11 @@ pub fn no_such_vm(names: &[String], there: &[String]) -> Fault {
     let there = if there.is_empty() {
         "no VM runs here".to_owned()
     } else {
-        format!("here run {}", there.join(", "))
+        format!("the VMs here are {}", there.join(", "))
     };
     Fault::new(FaultKind::NothingThere, format!("no VM is named {}", names.join(" or ")))
         .because(there)
-        .help("name one of them by name, UUID or a pattern with *; --connect URI names another libvirt")
+        .help("give a VM's name, UUID or a pattern with *; name another libvirt with --connect URI")
 }
 
 #[cfg(test)]

@@ -43,10 +43,10 @@ impl Domain {
 /// # Errors
 /// What is wrong with the text.
 pub fn parse(xml: &str) -> Result<Domain, String> {
-    let document = Document::parse(xml).map_err(|e| format!("not XML: {e}"))?;
+    let document = Document::parse(xml).map_err(|e| format!("not valid XML: {e}"))?;
     let root = document.root_element();
     if root.tag_name().name() != "domain" {
-        return Err(format!("<{}> where <domain> belongs", root.tag_name().name()));
+        return Err(format!("found <{}>, expected <domain>", root.tag_name().name()));
     }
     let text = |name: &str| child(root, name).and_then(|n| n.text()).unwrap_or_default().to_owned();
     let memory = child(root, "memory");

@@ -68,7 +68,11 @@ pub fn read(loader: &Loader, names: &[String], at: Place<'_>) -> Result<String, 
         Loader::Kernelstub { configuration, .. } => of_kernelstub(&at.text(configuration)?, names),
     };
     told.map_err(|why| {
-        Fault::new(FaultKind::Unsupported, format!("the kernel's words by {loader}{at}")).because(why)
+        Fault::new(
+            FaultKind::Unsupported,
+            format!("cannot read the kernel's boot parameters from {loader}{at}"),
+        )
+        .because(why)
     })
 }
 
@@ -89,8 +93,11 @@ pub fn former(loader: &Loader, at: Place<'_>) -> Result<Vec<(String, String)>, F
 /// `BadInput` for words that would need quoting; where a tool refuses.
 pub fn set(loader: &Loader, names: &[String], words: &str, at: Place<'_>) -> Result<(), Fault> {
     if !words_are_plain(words) || !names.iter().all(|n| words_are_plain(n)) {
-        return Err(Fault::new(FaultKind::BadInput, format!("words {words:?} for {loader}"))
-            .because("they would need quoting"));
+        return Err(Fault::new(
+            FaultKind::BadInput,
+            format!("cannot give the boot parameters {words:?} to {loader}"),
+        )
+        .because("these parameters need quotes, which vsteer does not write"));
     }
     let ask = |line: String| at.ask(&line, LIMIT).map(drop);
     match loader {
@@ -162,8 +169,11 @@ pub fn restore(
     if now == from {
         return Ok(());
     }
-    Err(Fault::new(FaultKind::NotApplied, format!("putting the kernel's words back by {loader}{at}"))
-        .because(format!("{from:?} was set, the next boot would be given {now:?}")))
+    Err(Fault::new(
+        FaultKind::NotApplied,
+        format!("cannot restore the kernel's boot parameters in {loader}{at}"),
+    )
+    .because(format!("vsteer set {from:?}, but the next boot would use {now:?}")))
 }
 
 #[cfg(test)]

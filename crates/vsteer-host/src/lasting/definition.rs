@@ -13,7 +13,8 @@ use vsteer_core::setting::lasting::Element;
 use vsteer_core::{Fault, FaultKind};
 
 fn failed(element: &Element, why: impl std::fmt::Display) -> Fault {
-    Fault::new(FaultKind::Unsupported, format!("the definition of VM {:?}", element.vm())).because(why)
+    Fault::new(FaultKind::Unsupported, format!("cannot change the definition of VM {:?}", element.vm()))
+        .because(why)
 }
 
 /// The VM's UUID and definition.

@@ -47,7 +47,7 @@ impl Place<'_> {
     pub fn text(self, path: &str) -> Result<String, Fault> {
         match self.0 {
             None => std::fs::read_to_string(path).map_err(|e| Fault::io(format!("cannot read {path}"), &e)),
-            Some(_) => self.there(&format!("cat {}", quoted(path)), format!("reading {path}{self}")),
+            Some(_) => self.there(&format!("cat {}", quoted(path)), format!("cannot read {path}{self}")),
         }
     }
 
@@ -61,7 +61,7 @@ impl Place<'_> {
             "for f in {}; do if [ -e \"$f\" ]; then printf '%s\\n' \"$f\"; fi; done",
             paths.join(" ")
         );
-        let told = self.there(&line, format!("looking for boot loaders and tuned{self}"))?;
+        let told = self.there(&line, format!("cannot look for boot loaders and tuned{self}"))?;
         Ok(told.lines().map(str::to_owned).collect())
     }
 
@@ -77,14 +77,16 @@ impl Place<'_> {
     }
 
     fn written(self, path: &str, text: &str, line: &str) -> Result<(), Fault> {
-        let what = format!("writing {path}{self}");
+        let what = format!("cannot write {path}{self}");
         if text.len() > TEXT_MAX {
             let why = format!(
-                "it has {} KiB, of which a command over ssh can carry {}",
+                "the file has {} KiB, and vsteer can send at most {} KiB over ssh",
                 text.len() >> 10,
                 TEXT_MAX >> 10
             );
-            return Err(Fault::new(FaultKind::Unsupported, what).because(why).help("run vsteer there"));
+            return Err(Fault::new(FaultKind::Unsupported, what)
+                .because(why)
+                .help("run vsteer on that machine"));
         }
         self.there(line, what).map(drop)
     }
@@ -126,9 +128,9 @@ impl Place<'_> {
     pub fn make_folder(self, path: &str) -> Result<(), Fault> {
         match self.0 {
             None => std::fs::create_dir_all(path).map_err(|e| Fault::io(format!("cannot create {path}"), &e)),
-            Some(_) => {
-                self.there(&format!("mkdir -p {}", quoted(path)), format!("making {path}{self}")).map(drop)
-            }
+            Some(_) => self
+                .there(&format!("mkdir -p {}", quoted(path)), format!("cannot create {path}{self}"))
+                .map(drop),
         }
     }
 
@@ -139,9 +141,9 @@ impl Place<'_> {
     pub fn remove_folder(self, path: &str) -> Result<(), Fault> {
         match self.0 {
             None => std::fs::remove_dir_all(path).map_err(|e| Fault::io(format!("cannot remove {path}"), &e)),
-            Some(_) => {
-                self.there(&format!("rm -r {}", quoted(path)), format!("removing {path}{self}")).map(drop)
-            }
+            Some(_) => self
+                .there(&format!("rm -r {}", quoted(path)), format!("cannot remove {path}{self}"))
+                .map(drop),
         }
     }
 }

@@ -70,8 +70,8 @@ pub fn set(profile: &Profile, name: &str, at: Place<'_>) -> Result<(), Fault> {
         return switch(profile, name, at);
     }
     if at.has(&profile.folder)? && !is_ours(profile, at)? {
-        let what = format!("{}{at} is there and was not made by vsteer", profile.folder);
-        return Err(Fault::new(FaultKind::Changed, what).help("rename it, or the experiment"));
+        let what = format!("{}{at} already exists and does not come from vsteer", profile.folder);
+        return Err(Fault::new(FaultKind::Changed, what).help("rename the folder or the experiment"));
     }
     at.make_folder(&profile.folder)?;
     at.replace(&file(profile), &profile.text())?;
@@ -79,8 +79,11 @@ pub fn set(profile: &Profile, name: &str, at: Place<'_>) -> Result<(), Fault> {
     for s in &profile.settings {
         let now = value(s, at)?;
         if now != s.to {
-            return Err(Fault::new(FaultKind::NotApplied, format!("profile {name} of tuned's: {}", s.path))
-                .because(format!("{:?} should be in force, and {now:?} is", s.to)));
+            return Err(Fault::new(
+                FaultKind::NotApplied,
+                format!("tuned's profile {name} did not set {}", s.path),
+            )
+            .because(format!("the value should be {:?}, but is {now:?}", s.to)));
         }
     }
     Ok(())
@@ -105,7 +108,7 @@ pub fn restore(profile: &Profile, former: &str, at: Place<'_>) -> Result<(), Fau
         switch(profile, former, at)?;
         let now = read(profile, at)?;
         if now != former {
-            return Err(Fault::new(FaultKind::NotApplied, format!("switching tuned back to {former:?}"))
+            return Err(Fault::new(FaultKind::NotApplied, format!("cannot switch tuned back to {former:?}"))
                 .because(format!("its active profile is {now:?}")));
         }
         for s in &profile.settings {

@@ -73,7 +73,7 @@ impl<'a> Files<'a> {
     /// not be read, and so is as good as missing.
     pub fn parsed<T>(&mut self, path: &str, parse: impl Fn(&str) -> Result<T, String>) -> Option<T> {
         let text = self.text(path).filter(|t| !t.is_empty())?;
-        parse(&text).map_err(|what| self.odd(path, format!("{what}: taken as missing"))).ok()
+        parse(&text).map_err(|what| self.odd(path, format!("{what}: vsteer ignores the file"))).ok()
     }
 
     /// The CPUs of a mask file (`core_cpus`), else of its list sibling (`core_cpus_list`).
@@ -112,7 +112,7 @@ pub fn cpu_mask(text: &str) -> Result<CpuSet, String> {
         let bits = u32::from_str_radix(group, 16).map_err(|e| e.to_string())?;
         for cpu in (0..32).filter(|b| bits & (1 << b) != 0).map(|b| base + b) {
             if cpu > MAX_CPU {
-                return Err(format!("CPU {cpu} is beyond the largest number accepted, {MAX_CPU}"));
+                return Err(format!("CPU {cpu} exceeds the largest number that vsteer accepts, {MAX_CPU}"));
             }
             cpus.insert(cpu);
         }

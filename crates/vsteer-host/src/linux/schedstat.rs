@@ -156,13 +156,13 @@ pub fn counters(reading: Reading) -> ThreadCounters {
 /// there.
 pub fn collector(counts: bool, of: Reading) -> Collector {
     let measured = counters(of);
-    let unseen = "polling schedstat does not tell it: use --collector ebpf";
-    let limited = "schedstat's run delay includes the time held by a quota: see wait_ns";
-    let each = "it takes every single context switch: use --collector ebpf";
+    let unseen = "schedstat does not report it: use --collector ebpf";
+    let limited = "schedstat's run delay includes throttled time: see wait_ns";
+    let each = "it needs every single context switch: use --collector ebpf";
     let collector = Collector::new("schedstat", |c| measured.holds(c), unseen)
         .without(&["ready_ns", "limited_ns"], limited)
         .without(&["wake_latency", "ready_spell", "blame"], each)
-        .without(&["exit_ns", "halt_poll_ns"], "KVM exits are not measured");
+        .without(&["exit_ns", "halt_poll_ns"], "schedstat does not measure KVM exits");
     if counts {
         return collector;
     }

@@ -66,14 +66,14 @@ impl Stat {
 /// # Errors
 /// What is wrong with the text.
 pub fn stat(text: &str) -> Result<Stat, String> {
-    let bad = || "is not the stat file of a thread".to_owned();
+    let bad = || "not a thread's stat file".to_owned();
     let (head, tail) = text.rsplit_once(')').ok_or_else(bad)?;
     let comm = head.split_once('(').ok_or_else(bad)?.1.to_owned();
     // Field 3 of the manual page is the first after the name.
     let fields: Vec<&str> = tail.split_ascii_whitespace().collect();
     let field = |number: usize| fields.get(number - 3).copied().ok_or_else(bad);
     fn value<T: std::str::FromStr>(text: &str) -> Result<T, String> {
-        text.parse().map_err(|_| format!("`{text}` is not the number expected in a stat file"))
+        text.parse().map_err(|_| format!("stat file: `{text}` is not a number"))
     }
     Ok(Stat {
         comm,

@@ -67,7 +67,7 @@ pub fn read_for(root: &Root, process: Process) -> Result<Topology, Fault> {
     parts.oddities = files.oddities;
     parts.oddities.extend(bounds.oddities);
     Topology::new(parts)
-        .map_err(|fault| Fault { what: format!("{} beneath {}", fault.what, root.path().display()), ..fault })
+        .map_err(|fault| Fault { what: format!("{} under {}", fault.what, root.path().display()), ..fault })
 }
 
 /// Of what each of `cpus` says of a shared set, the sets that their lowest CPU reports (clipped to `cpus`). What
@@ -87,7 +87,7 @@ fn led_sets(
         if leader.is_none_or(|l| led[l].1 != *set) {
             files.odd(
                 name,
-                format!("CPU {cpu} says that it shares with CPUs {set}, which their lowest does not"),
+                format!("CPU {cpu} reports that it shares with CPUs {set}, but the lowest of these reports otherwise"),
             );
         }
     }

@@ -177,9 +177,9 @@ const MEASURES: [(&str, &[Counter]); 9] = [
 pub(super) fn collector(numbers: &Numbers, all: &Metrics, kept: &str) -> Collector {
     let counts = |name: &str| MEASURES.iter().any(|(what, _)| *what == name);
     let mut collector = Collector::new("vsphere", counts, "vSphere does not count it")
-        .without(&["lag_ns"], "vSphere does not count it: co-stop is another thing")
-        .without(&["wake_latency", "ready_spell"], "vSphere keeps sums, no distributions")
-        .without(&["blame"], "vSphere does not tell who ran while another waited");
+        .without(&["lag_ns"], "vSphere does not count it: co-stop is not the same")
+        .without(&["wake_latency", "ready_spell"], "vSphere keeps sums, not distributions")
+        .without(&["blame"], "vSphere does not report who ran while another waited");
     let vcpus = all.iter().any(|(i, _)| *i != Instance::Group);
     for (what, needs) in MEASURES {
         if let Some(why) = untold(needs, numbers, all, kept, vcpus) {
@@ -187,7 +187,7 @@ pub(super) fn collector(numbers: &Numbers, all: &Metrics, kept: &str) -> Collect
         }
     }
     if !vcpus && !all.is_empty() {
-        let why = format!("vCPUs are not told apart {kept}: sums over all worlds of a VM alone");
+        let why = format!("vSphere keeps no single vCPUs {kept}, only sums over all worlds of a VM");
         collector = collector.without(&["vcpus"], &why);
     }
     collector
@@ -211,7 +211,7 @@ fn untold(needs: &[Counter], numbers: &Numbers, all: &Metrics, kept: &str, vcpus
     };
     match (lacks(false), lacks(true)) {
         (Some(c), Some(_)) => Some(why(*c)),
-        (Some(c), None) if vcpus => Some(format!("of vCPUs {}; of groups it is told", why(*c))),
+        (Some(c), None) if vcpus => Some(format!("for single vCPUs, {}; it is known for groups", why(*c))),
         _ => None,
     }
 }

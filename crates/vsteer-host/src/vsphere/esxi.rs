@@ -129,7 +129,7 @@ impl Esxi {
         if esxi.config()?.vms.is_empty() && !esxi.only.is_empty() {
             let what = format!("no VM is called {}", esxi.only.join(", "));
             return Err(
-                Fault::new(FaultKind::NothingThere, what).help(format!("there are: {}", known.join(", ")))
+                Fault::new(FaultKind::NothingThere, what).help(format!("name one of: {}", known.join(", ")))
             );
         }
         let numbers = esxi.client.numbers()?;
@@ -174,12 +174,12 @@ impl Esxi {
         host_meant(hosts, self.named.as_deref(), called).ok_or_else(|| {
             let names: Vec<String> = hosts.iter().map(|h| h.config.hostname.clone()).collect();
             let (kind, what) = match &self.named {
-                Some(name) => (FaultKind::NothingThere, format!("there is no host {name:?}")),
-                None => (FaultKind::Usage, format!("{} hosts are there", names.len())),
+                Some(name) => (FaultKind::NothingThere, format!("no host is named {name:?}")),
+                None => (FaultKind::Usage, format!("cannot choose among {} hosts", names.len())),
             };
             let place = self.client.place();
             Fault::new(kind, format!("{place}: {what}")).help(format!(
-                "name one, {place}/{}: {}",
+                "name one, for example {place}/{}; hosts: {}",
                 names.first().map_or("", String::as_str),
                 names.join(", ")
             ))
@@ -255,15 +255,15 @@ impl Esxi {
     fn nothing_kept(&self) -> Fault {
         let kept = self.statistics.kept();
         Fault::new(FaultKind::NothingThere, format!("{} kept no counters {kept}", self.client.place()))
-            .because("no VM of the host is on, or none has been for as long as one interval")
-            .help("start a VM, wait for an interval, or read other statistics (--statistics)")
+            .because("no VM on the host was powered on for a complete interval")
+            .help("start a VM, wait for one interval, or read other statistics (--statistics)")
     }
 
     fn say_gaps(&mut self) {
         let gaps = self.counted.as_ref().map_or(0, |c| c.gaps);
         self.notes.retain(|n| !n.contains(GAPS));
         if gaps > 0 {
-            self.notes.push(format!("{gaps} {GAPS}: shares are of those that were"));
+            self.notes.push(format!("{gaps} {GAPS}: the percentages use only the kept ones"));
         }
     }
 
@@ -307,12 +307,13 @@ impl Esxi {
     }
 }
 
-const UNTRIED: &str = "vSphere's API: tried against govmomi's simulator alone, untried on a vCenter or ESXi";
+const UNTRIED: &str = "vSphere's API: tested only with govmomi's simulator, not with a real vCenter or ESXi";
 const GAPS: &str = "interval(s) were not kept";
 
 fn counted(of: &mut Option<Counted>) -> Result<&mut Counted, Fault> {
-    of.as_mut()
-        .ok_or_else(|| Fault::new(FaultKind::Usage, "this host was opened for changing, not for looking at"))
+    of.as_mut().ok_or_else(|| {
+        Fault::new(FaultKind::Usage, "cannot sample: vsteer opened this host only to change it")
+    })
 }
 
 /// The ends of all intervals, in order.

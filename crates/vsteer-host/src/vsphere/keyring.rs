@@ -28,10 +28,10 @@ pub fn key_of(place: &Place) -> String {
 /// `NoPrivilege` for a key that this user may not read, or that has expired; `BadInput` for one that is no text.
 pub fn password(place: &Place) -> Result<Option<String>, Fault> {
     let name = key_of(place);
-    let what = || format!("reading the key {name:?} of the kernel's keyring");
+    let what = || format!("cannot read the key {name:?} of the kernel's keyring");
     let Some(bytes) = read(&name).map_err(|e| Fault::io(what(), &e))? else { return Ok(None) };
     if bytes.len() > LONGEST {
-        return Err(Fault::new(FaultKind::BadInput, what()).because("it is too long for a password"));
+        return Err(Fault::new(FaultKind::BadInput, what()).because("the key is too long for a password"));
     }
     let text = String::from_utf8(bytes).map_err(|e| Fault::new(FaultKind::BadInput, what()).because(e))?;
     // What was read from a file may have its line's end.

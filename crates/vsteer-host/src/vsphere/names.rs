@@ -40,7 +40,7 @@ pub fn mapped(
         let step = Step { vm: vm.clone(), ..step.clone() };
         let change = told(&step.change, &actuator.current(&step)?);
         if change.undo().as_ref() == Some(&change) {
-            notes.push(format!("VM {:?}: {}: it is so already", step.vm_name, step.change));
+            notes.push(format!("VM {:?}: {}: already set", step.vm_name, step.change));
             continue;
         }
         notes.push(format!("VM {:?} is {}: {change}", step.vm_name, step.vm));
@@ -70,14 +70,17 @@ fn told(change: &Change, current: &Change) -> Change {
 /// The VM that has the name of `old`.
 fn the_one(old: &VmConfig, now: &HostConfig) -> Result<VmId, Fault> {
     let changed = |why: String| {
-        Fault::new(FaultKind::Changed, format!("VM {:?} of the plan on host {}", old.name, now.hostname))
-            .because(why)
-            .help("make the plan over the API: vsteer plan --connect vsphere://USER@HOST")
+        Fault::new(
+            FaultKind::Changed,
+            format!("cannot find VM {:?} of the plan on host {}", old.name, now.hostname),
+        )
+        .because(why)
+        .help("make the plan through the API: vsteer plan --connect vsphere://USER@HOST")
     };
     let namesakes: Vec<&VmConfig> = now.vms.iter().filter(|vm| vm.name == old.name).collect();
     let vm = match namesakes[..] {
         [vm] => vm,
-        [] => return Err(changed("no VM has this name there".to_owned())),
+        [] => return Err(changed("no VM on the host has this name".to_owned())),
         _ => {
             let ids: Vec<String> = namesakes.iter().map(|vm| vm.id.to_string()).collect();
             return Err(changed(format!("{} VMs have this name: {}", ids.len(), ids.join(", "))));
@@ -85,7 +88,7 @@ fn the_one(old: &VmConfig, now: &HostConfig) -> Result<VmId, Fault> {
     };
     let (then, is) = (old.vcpu_count(), vm.vcpu_count());
     if then > 0 && then != is {
-        return Err(changed(format!("it had {then} vCPUs and has {is}")));
+        return Err(changed(format!("the plan's VM has {then} vCPUs, the VM of this name has {is}")));
     }
     Ok(vm.id.clone())
 }

@@ -32,13 +32,12 @@ const LOOK_MOST: Duration = Duration::from_secs(1);
 /// Times that a change is tried anew where something else of the VM's configuration changed at the same time.
 const TRIES: usize = 3;
 
-const NOT_LIVE: &str =
-    "vSphere keeps each setting with the VM: there is none that ends when the VM is shut down";
+const NOT_LIVE: &str = "vSphere stores every setting with the VM, so none can end when the VM shuts down";
 const NOT_HERE: &str = "vSphere has no such setting";
-const WANTS_OFF: &str = "the VM is on, and this is changed only while it is off";
+const WANTS_OFF: &str = "the VM is powered on, and vSphere changes this only while it is off";
 
 fn fault(kind: FaultKind, step: &Step) -> Fault {
-    Fault::new(kind, format!("VM {:?}: {}", step.vm_name, step.change))
+    Fault::new(kind, format!("cannot change VM {:?} ({})", step.vm_name, step.change))
 }
 
 /// What a task has come to.
@@ -60,8 +59,8 @@ impl Client {
             escaped(object)
         ))?;
         let task = answer.read(|a| text_of(a, "returnval")).flatten().ok_or_else(|| {
-            Fault::new(FaultKind::BadInput, format!("what {} answers", self.place))
-                .because("it begins no task")
+            Fault::new(FaultKind::BadInput, format!("cannot use the answer of {}", self.place))
+                .because("it starts no task")
         })?;
         let begun = Instant::now();
         let mut pause = LOOK;
@@ -71,8 +70,8 @@ impl Client {
                 Task::Done => return Ok(()),
                 Task::Failed(refused) => return Err(*refused),
                 Task::AtWork if begun.elapsed() > TASK => {
-                    let what = format!("{}: the VM's task {task} is still at work", self.place);
-                    let late = format!("it has been for {} s", TASK.as_secs());
+                    let what = format!("{}: the VM's task {task} has not finished", self.place);
+                    let late = format!("vsteer waited for {} s", TASK.as_secs());
                     return Err(Fault::new(FaultKind::Failed, what).because(late).into());
                 }
                 Task::AtWork => {}
@@ -110,8 +109,8 @@ impl Client {
 fn current(step: &Step, s: &Settings) -> Result<Change, Fault> {
     let untold = |what: &str| {
         fault(FaultKind::NoPrivilege, step)
-            .because(format!("its {what} is not told"))
-            .help("give the user the role Read-only on the VM, at least")
+            .because(format!("vSphere does not report its {what}"))
+            .help("give the user at least the role Read-only on the VM")
     };
     let foreign = |why: String| fault(FaultKind::Unsupported, step).because(why).help("set it by hand first");
     Ok(match step.change.clone() {
@@ -142,7 +141,9 @@ fn current(step: &Step, s: &Settings) -> Result<Change, Fault> {
             let level = s.latency.as_deref().ok_or_else(|| untold("latency sensitivity"))?;
             let from = LatencySensitivity::of(level);
             Change::Latency(setting::Latency {
-                from: from.ok_or_else(|| foreign(format!("it is {level:?}")))?,
+                from: from.ok_or_else(|| {
+                    foreign(format!("vsteer does not know the latency sensitivity {level:?}"))
+                })?,
                 to,
             })
         }
@@ -167,7 +168,7 @@ fn refusal(step: &Step, scope: Scope, s: &Settings, pcpus: Option<&CpuSet>) -> R
             let vcpus = s.vcpus.unwrap_or(0);
             let cores = to.cores.saturating_mul(to.threads);
             if cores == 0 || vcpus == 0 || !vcpus.is_multiple_of(cores) {
-                let why = format!("it has {vcpus} vCPUs, which {cores} cores per socket do not divide");
+                let why = format!("{vcpus} vCPUs are not a multiple of {cores} cores per socket");
                 return refused(&why, "make a new plan");
             }
         }
@@ -175,7 +176,7 @@ fn refusal(step: &Step, scope: Scope, s: &Settings, pcpus: Option<&CpuSet>) -> R
             if s.memory_reserved() != Some(true) =>
         {
             return refused(
-                "a VM of high latency sensitivity starts only with all its memory reserved, and it is not",
+                "with high latency sensitivity a VM starts only if all its memory is reserved, and it is not",
                 "reserve all of the VM's memory first",
             );
         }
@@ -185,7 +186,7 @@ fn refusal(step: &Step, scope: Scope, s: &Settings, pcpus: Option<&CpuSet>) -> R
         }
         Change::VmAffinity(setting::VmAffinity { to: Some(to), .. }) => {
             if let Some(there) = pcpus.filter(|there| !to.difference(there).is_empty()) {
-                return refused(&format!("its host has pCPUs {there}"), "make a new plan");
+                return refused(&format!("the host has only pCPUs {there}"), "make a new plan");
             }
         }
         _ => {}
@@ -197,8 +198,8 @@ impl Esxi {
     /// The settings of the step's VM as they are now.
     fn settings_of(&mut self, vm: &VmId, name: &str) -> Result<Settings, Fault> {
         let gone = || {
-            Fault::new(FaultKind::NothingThere, format!("VM {name:?} ({vm}) is not there any more"))
-                .help("observe again and make a new plan")
+            Fault::new(FaultKind::NothingThere, format!("VM {name:?} ({vm}) no longer exists"))
+                .help("observe again, then make a new plan")
         };
         let object = self.object_of(vm).ok_or_else(gone)?;
         match self.client.settings(&object) {
@@ -243,9 +244,8 @@ impl Actuate for Esxi {
                 Err(refused) if refused.kind == "ConcurrentAccess" && left > 0 => {
                     s = self.settings_of(&step.vm, &step.vm_name)?;
                     if current(step, &s)? != was {
-                        return Err(
-                            fault(FaultKind::Changed, step).because("somebody else changed it meanwhile")
-                        );
+                        return Err(fault(FaultKind::Changed, step)
+                            .because("another user changed the VM at the same time"));
                     }
                 }
                 Err(refused) => {
@@ -277,7 +277,7 @@ impl Actuate for Esxi {
         };
         let now = match self.client.settings(&object) {
             Err(refused) if refused.kind == "ManagedObjectNotFound" => {
-                return Ok(Restored::Gone("the VM is not there any more".to_owned()));
+                return Ok(Restored::Gone("the VM no longer exists".to_owned()));
             }
             other => other.map_err(kept)?,
         };
@@ -285,14 +285,14 @@ impl Actuate for Esxi {
         if matches!(step.change, Change::Topology(_) | Change::Latency(_)) && now.powered_on != Some(false) {
             return Err(fault(FaultKind::Unsupported, step)
                 .because(WANTS_OFF)
-                .help("shut the VM down, then vsteer rollback"));
+                .help("shut the VM down, then run vsteer rollback"));
         }
         self.client.reconfigure(&object, &spec).map_err(kept)?;
         let now = self.client.settings(&object).map_err(kept)?;
         match was.undo(&step.change, &now) {
             None => Ok(Restored::Back),
             Some(_) => Err(fault(FaultKind::NotApplied, step)
-                .because("taking it back was accepted, and the setting is not what it was")),
+                .because("vSphere accepted the rollback, but the setting has not its former value")),
         }
     }
 }

@@ -61,8 +61,8 @@ impl Client {
         )?;
         let text = answer.read(|a| text_of(a, "returnval")).flatten().unwrap_or_default();
         moment(&text).ok_or_else(|| {
-            let what = format!("what {} answers", self.place);
-            Fault::new(FaultKind::BadInput, what).because(format!("{text:?} is no time")).into()
+            let what = format!("cannot read the clock of {}", self.place);
+            Fault::new(FaultKind::BadInput, what).because(format!("{text:?} is not a time")).into()
         })
     }
 
@@ -74,8 +74,8 @@ impl Client {
         let numbers = answer.read(Numbers::of).unwrap_or_default();
         if numbers == Numbers::default() {
             return Err(Fault::new(FaultKind::NoPrivilege, format!("{} shows no counters", self.place))
-                .because("it has none, or this user may not see them")
-                .help("give the user the role Read-only on the root, at least"));
+                .because("this user can see no counters there")
+                .help("give the user at least the role Read-only on the root"));
         }
         Ok(numbers)
     }

@@ -134,8 +134,8 @@ impl Listed {
     pub fn khz(&self) -> Result<u64, Fault> {
         let mhz = self.info.get("cpu_mhz").and_then(|mhz| mhz.parse::<f64>().ok());
         mhz.map(|mhz| (1000.0 * mhz).round() as u64).filter(|khz| *khz > 0).ok_or_else(|| {
-            Fault::new(FaultKind::BadInput, "`xl info` does not tell cpu_mhz")
-                .help("without it no time of a trace can be told")
+            Fault::new(FaultKind::BadInput, "`xl info` does not report cpu_mhz")
+                .help("check the output of `xl info`: vsteer converts the times of a trace with cpu_mhz")
         })
     }
 

@@ -45,7 +45,7 @@ impl Move<'_> {
             Some(there) if there.scheduler == self.to.scheduler => {}
             Some(there) => {
                 return Err(fault(FaultKind::Changed, self.step)
-                    .because(format!("there is a pool {there}"))
+                    .because(format!("a pool {there} exists"))
                     .help("make a new plan"));
             }
             None => self.found()?,
@@ -71,7 +71,7 @@ impl Move<'_> {
     fn found(&self) -> Result<(), Fault> {
         let listed = self.listed;
         let refuse = |why: String| {
-            Err(fault(FaultKind::Unsupported, self.step).because(why).help("take that pin away first"))
+            Err(fault(FaultKind::Unsupported, self.step).because(why).help("remove that pin first"))
         };
         let within = |cpus: &CpuSet| cpus.iter().all(|cpu| self.to.cpus.contains(cpu));
         let pinned = listed.vcpus.iter().find(|v| v.hard.as_ref().is_some_and(within));

@@ -156,7 +156,7 @@ impl SampledHost {
         if place != Place::Here {
             return Err(Fault::new(
                 FaultKind::Usage,
-                "--collector sampled asks the hypervisor itself, in its Domain-0",
+                "--collector sampled works only in the host's Domain-0",
             )
             .help("run vsteer there, or leave out --collector: xentrace works over SSH"));
         }
@@ -183,7 +183,7 @@ impl SampledHost {
                 shared.look(&mut library);
             }
         });
-        host.looking = Some(looking.map_err(|e| Fault::io("cannot start the thread that looks", &e))?);
+        host.looking = Some(looking.map_err(|e| Fault::io("cannot start the sampling thread", &e))?);
         Ok(host)
     }
 
@@ -231,11 +231,11 @@ impl Observe for SampledHost {
 
     fn collector(&self) -> Collector {
         let measured = counters(&Tally::default(), false);
-        let unseen = "looks at vCPUs see none of it: leave out --collector sampled";
+        let unseen = "sampling vCPU states does not show it: leave out --collector sampled";
         Collector::new("sampled", |c| measured.holds(c), unseen)
-            .without(&["limited_ns"], "Xen shows a vCPU that a cap parks as one that is ready: see wait_ns")
-            .without(&["overlap_ns"], "Xen serves interrupts in nobody's name")
-            .without(&["exit_ns"], "looks at vCPUs do not tell time in the hypervisor")
+            .without(&["limited_ns"], "Xen reports a vCPU that a cap parks as ready: see wait_ns")
+            .without(&["overlap_ns"], "Xen charges interrupts to no vCPU")
+            .without(&["exit_ns"], "sampling vCPU states does not show time in the hypervisor")
             .without(&["halt_poll_ns"], "Xen does not poll before it lets a vCPU sleep")
             .without(&["blame"], unseen)
     }

@@ -25,9 +25,9 @@ impl Told {
     /// How it is counted.
     pub(super) fn collector() -> Collector {
         let measured = counters(&Vcpu::new(0), &|ticks| ticks, true, true);
-        Collector::new("xentrace", |c| measured.holds(c), "Xen's trace of runstates does not tell it")
-            .without(&["overlap_ns"], "Xen serves interrupts in nobody's name")
-            .without(&["exit_ns"], "Xen's trace of runstates does not tell time in the hypervisor")
+        Collector::new("xentrace", |c| measured.holds(c), "Xen's trace of runstates does not show it")
+            .without(&["overlap_ns"], "Xen charges interrupts to no vCPU")
+            .without(&["exit_ns"], "Xen's trace of runstates does not show time in the hypervisor")
             .without(&["halt_poll_ns"], "Xen does not poll before it lets a vCPU sleep")
     }
 

@@ -52,20 +52,20 @@ impl Place {
         }
         let rest = uri.strip_prefix("xen+ssh://")?.trim_end_matches('/');
         let bad = |why: &str| {
-            Fault::new(FaultKind::Usage, format!("{uri:?} names no Xen host"))
+            Fault::new(FaultKind::Usage, format!("{uri:?} does not name a Xen host"))
                 .because(why)
                 .help("use xen+ssh://root@host, or xen: in Domain-0")
         };
         let (target, port) = match rest.rsplit_once(':') {
             Some((target, port)) => match port.parse() {
                 Ok(port) => (target, Some(port)),
-                Err(_) => return Some(Err(bad("what follows the colon is no port"))),
+                Err(_) => return Some(Err(bad("the text after the colon is not a port"))),
             },
             None => (rest, None),
         };
         // ssh would take it for an option.
         if target.is_empty() || target.starts_with('-') || target.contains(char::is_whitespace) {
-            return Some(Err(bad("the host's name is missing or odd")));
+            return Some(Err(bad("the host name is missing or not valid")));
         }
         Some(Ok(Place::Ssh { target: target.to_owned(), port }))
     }
@@ -130,10 +130,10 @@ impl Place {
                 let _ = child.wait();
                 return Err(Fault::new(
                     FaultKind::Failed,
-                    format!("`{line}` on {} gives no answer", self.told()),
+                    format!("`{line}` on {} does not answer", self.told()),
                 )
-                .because(format!("{} s have passed", WITHIN.as_secs()))
-                .help("another tool may hold Xen's lock: see `ps` there for an xl that hangs"));
+                .because(format!("vsteer waited {} s", WITHIN.as_secs()))
+                .help("check for an xl that hangs there (ps): it may hold Xen's lock"));
             }
             std::thread::sleep(Duration::from_millis(2));
         };
@@ -188,16 +188,19 @@ impl Place {
         let fault = |kind, help: &str| Fault::new(kind, what.clone()).because(end).help(help);
         match (self, code) {
             (Place::Ssh { .. }, Some(255)) => {
-                fault(FaultKind::NothingThere, "can `ssh` log in there without asking for a password?")
+                fault(FaultKind::NothingThere, "check that `ssh` can log in there without a password prompt")
             }
-            (_, Some(127)) => fault(FaultKind::NothingThere, "are Xen's tools installed there?"),
+            (_, Some(127)) => fault(FaultKind::NothingThere, "install Xen's tools there"),
             _ if low.contains("permission denied") || low.contains("operation not permitted") => {
-                fault(FaultKind::NoPrivilege, "Xen's tools need root in Domain-0")
+                fault(FaultKind::NoPrivilege, "run as root in Domain-0, which Xen's tools need")
             }
             _ if low.contains("could not obtain handle on privileged") || low.contains("cannot open") => {
-                fault(FaultKind::NothingThere, "is this Domain-0 of a Xen host, and are you root there?")
+                fault(
+                    FaultKind::NothingThere,
+                    "check that this is Domain-0 of a Xen host, and that you are root there",
+                )
             }
-            _ => fault(FaultKind::Failed, "run it there by hand"),
+            _ => fault(FaultKind::Failed, "run the command there by hand"),
         }
     }
 }

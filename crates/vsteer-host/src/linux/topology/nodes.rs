@@ -28,7 +28,7 @@ pub(super) fn read(files: &mut Files, allowed: &Option<BTreeSet<NodeId>>) -> Vec
         let id = NodeId(number);
         let folder = format!("{NODE}/node{number}");
         let Some(cpus) = files.mask_or_list(&format!("{folder}/cpumap"), &format!("{folder}/cpulist")) else {
-            files.odd(&folder, "does not say which CPUs are its own: left out");
+            files.odd(&folder, "does not list its CPUs: vsteer ignores the node");
             continue;
         };
         let gpu = gpus.remove(&id);
@@ -53,7 +53,10 @@ fn distances(files: &mut Files, folder: &str, ids: &[u32]) -> BTreeMap<NodeId, u
     let path = format!("{folder}/distance");
     let Some(row) = files.parsed(&path, distance_row) else { return BTreeMap::new() };
     if row.len() < ids.len() {
-        files.odd(&path, format!("has {} numbers for {} nodes: taken as missing", row.len(), ids.len()));
+        files.odd(
+            &path,
+            format!("has {} distances for {} nodes: vsteer ignores the file", row.len(), ids.len()),
+        );
         return BTreeMap::new();
     }
     ids.iter().map(|n| NodeId(*n)).zip(row).collect()
