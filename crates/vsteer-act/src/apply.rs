@@ -47,8 +47,11 @@ pub struct Preview {
 /// `Changed` with every difference, `BadInput` for a plan of a newer form.
 fn check_parent(plan: &Plan, now: &HostConfig) -> Result<(), Fault> {
     if plan.version > PLAN_VERSION {
-        let fault = Fault::new(FaultKind::BadInput, format!("plan {} has form {}", plan.id, plan.version));
-        return Err(fault.help(format!("this program knows forms up to {PLAN_VERSION}: use a newer vsteer")));
+        let fault = Fault::new(
+            FaultKind::BadInput,
+            format!("cannot read plan {}: it has format {}", plan.id, plan.version),
+        );
+        return Err(fault.help(format!("use a newer vsteer: this one reads formats up to {PLAN_VERSION}")));
     }
     let differences = plan.parent.differences(now);
     if differences.is_empty() {
@@ -57,9 +60,12 @@ fn check_parent(plan: &Plan, now: &HostConfig) -> Result<(), Fault> {
     let shown: Vec<String> = differences.iter().take(8).map(|d| format!("\n    {d}")).collect();
     let more = differences.len().saturating_sub(8);
     let tail = if more > 0 { format!("\n    and {more} more") } else { String::new() };
-    Err(Fault::new(FaultKind::Changed, format!("plan {} was made for another state of this host", plan.id))
-        .because(format!("{} difference(s):{}{tail}", differences.len(), shown.concat()))
-        .help("make a new plan: vsteer plan -o plan.json"))
+    Err(Fault::new(
+        FaultKind::Changed,
+        format!("plan {} does not match the present state of this host", plan.id),
+    )
+    .because(format!("{} difference(s):{}{tail}", differences.len(), shown.concat()))
+    .help("make a new plan: vsteer plan -o plan.json"))
 }
 
 /// What every step would find; changes nothing.
@@ -120,7 +126,7 @@ pub fn apply(
             if interrupted() {
                 return Err(Fault::new(
                     FaultKind::Interrupted,
-                    format!("applying plan {}: interrupted", plan.id),
+                    format!("interrupted while applying plan {}", plan.id),
                 ));
             }
             in_time(&journal)?;
@@ -140,8 +146,10 @@ pub fn apply(
         Err(fault) => {
             let kind = if fault.kind == FaultKind::Interrupted { fault.kind } else { FaultKind::NotApplied };
             let outcome = match undo_all(&mut journal, actuator) {
-                Ok(_) => "everything done before was taken back".to_owned(),
-                Err(e) => format!("and taking back is not finished: {e}; run vsteer rollback {}", plan.id),
+                Ok(_) => "vsteer undid all its steps".to_owned(),
+                Err(e) => {
+                    format!("vsteer could not undo all its steps: {e}; run vsteer rollback {}", plan.id)
+                }
             };
             Err(Fault { kind, what: format!("plan {} was not applied; {outcome}", plan.id), ..fault.clone() }
                 .because(format!(
@@ -159,8 +167,9 @@ fn in_time(journal: &Journal) -> Result<(), Fault> {
     if journal.deadline_unix_ns().is_none_or(|deadline| unix_ns() < deadline) {
         return Ok(());
     }
-    let late = Fault::new(FaultKind::NotApplied, "the time of --try was over before every step was made");
-    Err(late.help("give it more time: --try 5m"))
+    let late =
+        Fault::new(FaultKind::NotApplied, "the time of --try ended before vsteer had applied every step");
+    Err(late.help("allow more time, for example --try 5m"))
 }
 
 fn make_step(
@@ -173,7 +182,8 @@ fn make_step(
     let of = || format!("step {} ({}, {})", i + 1, step.whose(), step.change);
     let current = actuator.current(step)?;
     if !step.change.same_before(&current) {
-        return Err(Fault::new(FaultKind::Changed, of()).because(format!("in force is {}", current.before())));
+        return Err(Fault::new(FaultKind::Changed, of())
+            .because(format!("the present value is {}", current.before())));
     }
     let former = actuator.former(step, plan.scope)?;
     journal.write(Entry::Intent { step: i, former })?;
@@ -182,7 +192,7 @@ fn make_step(
         let after = actuator.current(step)?;
         if !step.change.is_reached(&after) {
             return Err(Fault::new(FaultKind::NotApplied, of())
-                .because(format!("it was accepted, but in force is {}", after.before())));
+                .because(format!("the host accepted the change, but the value is {}", after.before())));
         }
     }
     journal.write(Entry::Done { step: i })
@@ -214,13 +224,13 @@ fn undo_all(journal: &mut Journal, actuator: &mut dyn Actuate) -> Result<Vec<Str
         }
         // Restoring what is in force already does no harm, so nothing needs to be known of how far the step came.
         let (line, note) = match actuator.restore(step, &former) {
-            Ok(Restored::Back) => (format!("taken back: {}", step.change), None),
+            Ok(Restored::Back) => (format!("undone: {}", step.change), None),
             Ok(Restored::Defined(why)) => {
                 let of = &step.change;
-                (format!("taken back in the definition: {of}; in the running VM not: {why}"), Some(why))
+                (format!("undone in the definition: {of}; not undone in the running VM: {why}"), Some(why))
             }
             // A thread or VM that is gone took its settings along.
-            Ok(Restored::Gone(why)) => (format!("nothing to take back: {why}"), Some(why)),
+            Ok(Restored::Gone(why)) => (format!("nothing to undo: {why}"), Some(why)),
             // Of whatever kind: that somebody cannot be asked does not mean that what he would tell of is gone.
             Err(fault) => {
                 kept.push(step);
@@ -237,7 +247,8 @@ fn undo_all(journal: &mut Journal, actuator: &mut dyn Actuate) -> Result<Vec<Str
     match (refused, unwritten) {
         (Some(fault), _) => Err(fault),
         (None, Some(fault)) => {
-            let what = format!("everything was taken back, but the journal cannot say so: {}", fault.what);
+            let what =
+                format!("vsteer undid every step, but cannot record that in the journal: {}", fault.what);
             Err(Fault { what, ..fault })
         }
         (None, None) => journal.write(Entry::RolledBack).map(|()| lines),

@@ -135,30 +135,30 @@ impl Journal {
         // The id becomes a file's name, and a plan may come from anywhere.
         if plan.id.is_empty() || !plan.id.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
         {
-            return Err(Fault::new(FaultKind::BadInput, format!("a plan cannot be named {:?}", plan.id)));
+            return Err(Fault::new(FaultKind::BadInput, format!("{:?} is not a valid plan id", plan.id)));
         }
-        fs::create_dir_all(folder).map_err(|e| failed("making the folder of", folder, &e))?;
-        let beginning = File::open(folder).map_err(|e| failed("opening the folder of", folder, &e))?;
+        fs::create_dir_all(folder).map_err(|e| failed("cannot create the folder of", folder, &e))?;
+        let beginning = File::open(folder).map_err(|e| failed("cannot open the folder of", folder, &e))?;
         let beginning = lock(beginning, folder)?;
         let path = folder.join(format!("{}.journal", plan.id));
         if path.exists() {
             let busy = || {
-                let what = format!("plan {} is being applied or taken back right now", plan.id);
+                let what = format!("another process is applying plan {} or rolling it back", plan.id);
                 Fault::new(FaultKind::Changed, what)
             };
             let old = Journal::try_open(&path)?.ok_or_else(busy)?;
             if !old.entries.is_empty() && old.state() != State::RolledBack {
-                let fault = Fault::new(FaultKind::Changed, format!("plan {} is applied already", plan.id));
-                return Err(fault.help(format!("vsteer rollback {}", plan.id)));
+                let fault = Fault::new(FaultKind::Changed, format!("plan {} is already applied", plan.id));
+                return Err(fault.help(format!("undo it first: vsteer rollback {}", plan.id)));
             }
             let free = (1..).map(|n| folder.join(format!("{}.{n}.old", plan.id))).find(|p| !p.exists());
             fs::rename(&path, free.expect("there are more numbers than files"))
-                .map_err(|e| failed("setting aside", &path, &e))?;
+                .map_err(|e| failed("cannot set aside", &path, &e))?;
         }
         let file = OpenOptions::new().read(true).append(true).create_new(true).open(&path);
-        let file = lock(file.map_err(|e| failed("making", &path, &e))?, &path)?;
+        let file = lock(file.map_err(|e| failed("cannot create", &path, &e))?, &path)?;
         // The folder too: a journal that a crash makes vanish is none.
-        beginning.sync_all().map_err(|e| failed("syncing the folder of", folder, &e))?;
+        beginning.sync_all().map_err(|e| failed("cannot sync the folder of", folder, &e))?;
         let mut journal = Journal { path, file, entries: Vec::new(), whole: 0, torn: false, writes: 0 };
         journal.write(Entry::Begin {
             plan: Box::new(plan.clone()),
@@ -174,7 +174,7 @@ impl Journal {
     /// `NothingThere` when there is none of this name; `BadInput`, naming it, when it is garbled.
     pub fn open(path: &Path) -> Result<Journal, Fault> {
         let opened = Journal::open_locked(path, |file| Locked::wait(file).map(Some))?;
-        Ok(opened.expect("a lock that is waited for is got"))
+        Ok(opened.expect("waiting for the lock ends with the lock"))
     }
 
     /// Opens an existing journal, or says `None` at once when another process holds it.
@@ -191,20 +191,22 @@ impl Journal {
     ) -> Result<Option<Journal>, Fault> {
         let mut file = loop {
             let file = OpenOptions::new().read(true).append(true).open(path);
-            let file = file.map_err(|e| failed("opening", path, &e))?;
-            let Some(file) = lock(file).map_err(|e| failed("locking", path, &e))? else { return Ok(None) };
+            let file = file.map_err(|e| failed("cannot open", path, &e))?;
+            let Some(file) = lock(file).map_err(|e| failed("cannot lock", path, &e))? else {
+                return Ok(None);
+            };
             // While it was waited for, it may have been set aside and another begun under its name.
-            let mine = file.metadata().map_err(|e| failed("reading", path, &e))?;
+            let mine = file.metadata().map_err(|e| failed("cannot read", path, &e))?;
             if fs::metadata(path).is_ok_and(|named| (named.dev(), named.ino()) == (mine.dev(), mine.ino())) {
                 break file;
             }
         };
         let mut text = Vec::new();
-        file.read_to_end(&mut text).map_err(|e| failed("reading", path, &e))?;
+        file.read_to_end(&mut text).map_err(|e| failed("cannot read", path, &e))?;
         let (entries, whole) = parse(&text, path)?;
         if whole < text.len() as u64 {
             // The half line was never acted on; it must not run into the next entry.
-            file.set_len(whole).map_err(|e| failed("mending", path, &e))?;
+            file.set_len(whole).map_err(|e| failed("cannot repair", path, &e))?;
         }
         Ok(Some(Journal { path: path.to_owned(), file, entries, whole, torn: false, writes: 0 }))
     }
@@ -218,14 +220,14 @@ impl Journal {
         let list = match fs::read_dir(folder) {
             Ok(list) => list,
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(e) => return Err(failed("listing the folder of", folder, &e)),
+            Err(e) => return Err(failed("cannot list the folder of", folder, &e)),
         };
         let (mut found, mut garbled) = (Vec::new(), Vec::new());
         for path in list.filter_map(|entry| Some(entry.ok()?.path())) {
             if path.extension().is_none_or(|e| e != "journal") {
                 continue;
             }
-            let read = fs::read(&path).map_err(|e| failed("reading", &path, &e));
+            let read = fs::read(&path).map_err(|e| failed("cannot read", &path, &e));
             match read.and_then(|text| parse(&text, &path)) {
                 // Broken off before its first line was whole: nothing was done.
                 Ok((entries, _)) if entries.is_empty() => {}
@@ -252,9 +254,9 @@ impl Journal {
         if self.torn {
             return Err(Fault::new(
                 FaultKind::NoSpace,
-                format!("writing the journal {}", self.path.display()),
+                format!("cannot write the journal {}", self.path.display()),
             )
-            .because("it ends in half a line that could not be removed"));
+            .because("vsteer could not remove an incomplete line at its end"));
         }
         self.writes += 1;
         die_if_asked("before", self.writes);
@@ -262,7 +264,7 @@ impl Journal {
         line.push(b'\n');
         if let Err(e) = self.file.write_all(&line).and_then(|()| self.file.sync_data()) {
             self.torn = self.file.set_len(self.whole).is_err();
-            return Err(failed("writing", &self.path, &e));
+            return Err(failed("cannot write", &self.path, &e));
         }
         self.whole += line.len() as u64;
         die_if_asked("after", self.writes);
@@ -366,22 +368,22 @@ fn state_of(entries: &[Entry]) -> State {
 /// The entries of a journal's whole lines, and how many bytes those are.
 fn parse(text: &[u8], path: &Path) -> Result<(Vec<Entry>, u64), Fault> {
     let garbled = |why: &dyn std::fmt::Display| {
-        Fault::new(FaultKind::BadInput, format!("the journal {} is garbled", path.display()))
+        Fault::new(FaultKind::BadInput, format!("cannot read the journal {}", path.display()))
             .because(why)
-            .help("compare the VMs' settings with the plan inside it by hand, then remove it")
+            .help("compare the VMs' settings with the plan in the journal by hand, then remove the journal")
     };
     let (mut entries, mut whole, mut steps) = (Vec::new(), 0, 0);
     for line in text.split_inclusive(|b| *b == b'\n').filter(|l| l.ends_with(b"\n")) {
         let entry: Entry = serde_json::from_slice(line).map_err(|e| garbled(&e))?;
         match &entry {
             Entry::Begin { plan, .. } if entries.is_empty() => steps = plan.steps.len(),
-            Entry::Begin { .. } => return Err(garbled(&"it begins twice")),
+            Entry::Begin { .. } => return Err(garbled(&"it has two begin entries")),
             Entry::RolledBack => {}
-            _ if entries.is_empty() => return Err(garbled(&"its beginning is missing")),
+            _ if entries.is_empty() => return Err(garbled(&"its begin entry is missing")),
             Entry::Intent { step, .. } | Entry::Done { step } | Entry::Undone { step, .. }
                 if *step >= steps =>
             {
-                return Err(garbled(&format!("it names step {step} of a plan of {steps}")));
+                return Err(garbled(&format!("it names step {step}, but its plan has {steps} steps")));
             }
             _ => {}
         }
@@ -392,7 +394,7 @@ fn parse(text: &[u8], path: &Path) -> Result<(Vec<Entry>, u64), Fault> {
 }
 
 fn lock(file: File, path: &Path) -> Result<Locked, Fault> {
-    Locked::wait(file).map_err(|e| failed("locking", path, &e))
+    Locked::wait(file).map_err(|e| failed("cannot lock", path, &e))
 }
 
 fn die_if_asked(when: &str, write: u64) {

@@ -141,7 +141,7 @@ impl Priority {
         let mut notes = Vec::new();
         if let Ok(Err(errno)) = told_class.recv() {
             notes.push(format!(
-                "vsteer itself cannot run in a real-time class ({errno}): VMs are taken back later where pCPUs are busy"
+                "vsteer cannot run in a real-time class itself ({errno}): if pCPUs are busy, it demotes VMs late"
             ));
         }
         let steering = Steering::new("VMs put first (vsteer realtime)", watchdog);
@@ -208,12 +208,12 @@ impl Priority {
             .collect();
         let part = (TOGETHER - ROUNDING * known.len() as f64) / leaves.len().max(1) as f64;
         if !leaves.is_empty() && part < LEAST {
-            return Err(Fault::new(FaultKind::Unsupported, "putting so many VMs first")
+            return Err(Fault::new(FaultKind::Unsupported, "cannot give real-time priority to this many VMs")
                 .because(format!(
-                    "their threads are in {} cgroups, among which the kernel's real time (RT_GROUP_SCHED) would have to be shared",
+                    "their threads are in {} cgroups, too many to share the kernel's real-time budget (RT_GROUP_SCHED)",
                     leaves.len()
                 ))
-                .help("name fewer VMs, or start the kernel with rt_group_sched=0"));
+                .help("name fewer VMs, or boot the kernel with rt_group_sched=0"));
         }
         let mut granted = granted(&known, &leaves.iter().map(|leaf| (*leaf, part)).collect());
         // One without a limit needs none.
@@ -240,7 +240,7 @@ impl Priority {
         let rises = granted.iter().filter(|(budget, to_us)| *to_us > budget.runtime_us);
         let steps: Vec<Step> = falls.chain(rises).map(step).collect();
         if !steps.is_empty() {
-            self.steering.set(config, host, setting, &steps, "budgets of real time, in equal parts")?;
+            self.steering.set(config, host, setting, &steps, "real-time budgets, in equal parts")?;
         }
         Ok(granted.into_iter().map(|(b, to_us)| (b.cgroup.clone(), (to_us, b.period_us))).collect())
     }
@@ -282,23 +282,25 @@ impl Priority {
 
 /// Why a VM cannot be put first, as far as that can be seen before.
 pub fn able_to_be_first(vm: &VmConfig) -> Option<Fault> {
-    let refused =
-        |why: String| Fault::new(FaultKind::Unsupported, format!("putting {:?} first", vm.name)).because(why);
+    let refused = |why: String| {
+        Fault::new(FaultKind::Unsupported, format!("cannot give real-time priority to VM {:?}", vm.name))
+            .because(why)
+    };
     if let Some(thread) = threads(vm).find(|t| t.class.is_none_or(SchedClass::is_realtime)) {
         let class = thread.class.map_or_else(|| "unknown".to_owned(), |class| class.to_string());
         return Some(
-            refused(format!("the class of its {} is {class} already", thread.role))
-                .help("put it back into the ordinary class first (chrt --other --pid 0 TID)"),
+            refused(format!("its {} already has the class {class}", thread.role))
+                .help("set the thread to the normal class first: chrt --other --pid 0 TID"),
         );
     }
     if threads(vm).next().is_none() {
-        return Some(refused("none of its threads is known".to_owned()));
+        return Some(refused("vsteer knows none of its threads".to_owned()));
     }
     None
 }
 
 fn keeper_gone() -> Fault {
-    Fault::new(FaultKind::Failed, "the thread that keeps accounts has ended").help("please report this")
+    Fault::new(FaultKind::Failed, "the thread that keeps accounts has ended").help("report this bug")
 }
 
 /// Workers come and go, and nobody waits for them by the millisecond.
@@ -313,7 +315,7 @@ fn class_step(vm: &VmConfig, thread: &VmThread) -> Option<Step> {
         vm: vm.id.clone(),
         vm_name: vm.name.clone(),
         change,
-        reason: "must run when it wakes".to_owned(),
+        reason: "the VM must run as soon as it wakes".to_owned(),
     })
 }
 

@@ -169,7 +169,7 @@ impl Steering {
 }
 
 fn no_watchdog(why: impl std::fmt::Display) -> Fault {
-    Fault::new(FaultKind::NotApplied, "starting the watchdog that puts settings back").because(why)
+    Fault::new(FaultKind::NotApplied, "cannot start the watchdog that restores the settings").because(why)
 }
 
 fn tell(watchdog: &mut Watchdog, journal: &mut Journal) -> Result<(), Fault> {

@@ -45,7 +45,7 @@ pub fn arm(
     secret: Option<&str>,
 ) -> Result<(), Fault> {
     let deadline_unix_ns = unix_ns() + after.as_nanos() as u64;
-    let what = || Fault::new(FaultKind::NotApplied, "starting the watchdog of --try");
+    let what = || Fault::new(FaultKind::NotApplied, "cannot start the watchdog of --try");
     let program = std::env::current_exe().map_err(|e| what().because(e))?;
     let mut command = Command::new(program);
     command.args(arguments).arg(journal.path()).arg(deadline_unix_ns.to_string());
@@ -66,7 +66,11 @@ pub(crate) fn is_ready(child: &mut Child) -> std::io::Result<()> {
     let mut line = String::new();
     let stdout = child.stdout.take().expect("it was asked for");
     BufReader::new(stdout).read_line(&mut line)?;
-    if line.trim() == "ready" { Ok(()) } else { Err(std::io::Error::other(format!("it said {line:?}"))) }
+    if line.trim() == "ready" {
+        Ok(())
+    } else {
+        Err(std::io::Error::other(format!("it printed {line:?}, not \"ready\"")))
+    }
 }
 
 /// Says so, from a session of its own: a closing terminal's hang-up does not reach it.
@@ -127,7 +131,7 @@ fn undo_if_due(
 pub(crate) fn tell_log(log: &Path, journal: &Path, fault: &Fault) {
     // One message is one line.
     let why = fault.to_string().replace('\n', ";");
-    let text = format!("<27>vsteer[{}]: {} is not taken back: {why}", std::process::id(), journal.display());
+    let text = format!("<27>vsteer[{}]: cannot roll back {}: {why}", std::process::id(), journal.display());
     let _ = UnixDatagram::unbound().and_then(|socket| {
         // A log that does not listen must not hold the watchdog.
         socket.set_nonblocking(true)?;
@@ -161,10 +165,10 @@ pub fn confirm(journal: &mut Journal) -> Result<(), Fault> {
     match journal.state() {
         State::Applied if journal.confirmed() => Ok(()),
         State::Applied => journal.write(Entry::Confirmed),
-        State::RolledBack => Err(Fault::new(FaultKind::Changed, "the plan was taken back already")
+        State::RolledBack => Err(Fault::new(FaultKind::Changed, "the plan was already rolled back")
             .help("make a new plan and apply it: vsteer plan -o plan.json")),
-        State::Unfinished => Err(Fault::new(FaultKind::Changed, "the plan was not applied to its end")
-            .help("take back what was done: vsteer rollback")),
+        State::Unfinished => Err(Fault::new(FaultKind::Changed, "the plan was applied only in part")
+            .help("undo that part: vsteer rollback")),
     }
 }
 

@@ -51,7 +51,7 @@ impl Drain<'_> {
     pub fn look(&self) -> Result<bool, Fault> {
         match self.0.consume_raw_n(LOOK_BATCHES) {
             n if n >= 0 => Ok(n as usize == LOOK_BATCHES),
-            e => Err(refused("reading the recorded switches", &libbpf_rs::Error::from_raw_os_error(-e))),
+            e => Err(refused("cannot read the recorded switches", &libbpf_rs::Error::from_raw_os_error(-e))),
         }
     }
 }
@@ -60,7 +60,7 @@ impl Events {
     pub(crate) fn of(object: &Object, count: u32) -> Result<Events, Fault> {
         let share = |name: &str| {
             let map = object.maps().find(|m| m.name() == name).expect("checked when loaded");
-            MapHandle::try_from(&map).map_err(|e| refused(&format!("sharing table {name}"), &e))
+            MapHandle::try_from(&map).map_err(|e| refused(&format!("cannot share table {name}"), &e))
         };
         Ok(Events {
             ring: share("event_batches")?,
@@ -81,8 +81,8 @@ impl Events {
                 give(bytes, &mut sink);
                 0
             })
-            .map_err(|e| refused("opening the ring buffer", &e))?;
-        builder.build().map(Drain).map_err(|e| refused("opening the ring buffer", &e))
+            .map_err(|e| refused("cannot open the ring buffer", &e))?;
+        builder.build().map(Drain).map_err(|e| refused("cannot open the ring buffer", &e))
     }
 
     /// Hands over the unfinished batch of every pCPU. Only after [`crate::Observer::detach`]: before, the kernel
@@ -118,7 +118,7 @@ impl Events {
     fn each_open(&self, mut of: impl FnMut(&[u8])) -> Result<(), Fault> {
         for cpu in 0..self.count {
             let bytes = self.open.lookup(&cpu.to_ne_bytes(), MapFlags::ANY);
-            if let Some(bytes) = bytes.map_err(|e| refused("reading the unfinished batches", &e))? {
+            if let Some(bytes) = bytes.map_err(|e| refused("cannot read the unfinished batches", &e))? {
                 of(&bytes);
             }
         }

@@ -44,7 +44,7 @@ pub(crate) fn load(limits: &Options, kernel: &Btf<'_>, pcpus: u32, with_kvm: boo
     let mut open = builder
         .name("vsteer_observer")
         .and_then(|b| b.open_memory(OBJECT))
-        .map_err(|e| refused("opening the observer", &e))?;
+        .map_err(|e| refused("cannot open the observer", &e))?;
     for mut map in open.maps_mut() {
         let entries = match map.name().to_str() {
             Some("slots" | "affinity_sets" | "slot_of_tid") => limits.threads,
@@ -62,7 +62,7 @@ pub(crate) fn load(limits: &Options, kernel: &Btf<'_>, pcpus: u32, with_kvm: boo
             Some("blame") => BLAME_KEYS,
             _ => continue,
         };
-        map.set_max_entries(entries).map_err(|e| refused("sizing a table", &e))?;
+        map.set_max_entries(entries).map_err(|e| refused("cannot size a table", &e))?;
     }
     let events = limits.event_buffer_bytes.is_some();
     let queues_per_cpu = queues_are_per_cpu(kernel);
@@ -87,7 +87,7 @@ pub(crate) fn load(limits: &Options, kernel: &Btf<'_>, pcpus: u32, with_kvm: boo
         };
         program.set_autoload(wanted);
     }
-    let object = open.load().map_err(|e| refused("the kernel refused the observer", &e))?;
+    let object = open.load().map_err(|e| refused("the kernel rejects the observer", &e))?;
     check_layout(&object)?;
     Ok(object)
 }

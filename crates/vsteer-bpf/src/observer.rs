@@ -112,15 +112,17 @@ impl Observer {
         let unlimited = rustix::process::Rlimit { current: None, maximum: None };
         let _ = rustix::process::setrlimit(rustix::process::Resource::Memlock, unlimited);
         let kernel = Btf::from_vmlinux()
-            .map_err(|e| refused("the kernel describes no types (CONFIG_DEBUG_INFO_BTF)", &e))?;
+            .map_err(|e| refused("the kernel has no type information (CONFIG_DEBUG_INFO_BTF)", &e))?;
         let pcpus =
-            libbpf_rs::num_possible_cpus().map_err(|e| refused("counting the possible CPUs", &e))? as u32;
+            libbpf_rs::num_possible_cpus().map_err(|e| refused("cannot count the possible CPUs", &e))? as u32;
         if limits.event_buffer_bytes.is_some() && pcpus > EVENT_PCPUS_MAX {
             return Err(Fault::new(
                 FaultKind::Unsupported,
-                format!("recording every switch on a host with {pcpus} pCPUs"),
+                format!("cannot record every switch on a host with {pcpus} pCPUs"),
             )
-            .because(format!("a recorded switch names its pCPU in 10 bits, so {EVENT_PCPUS_MAX} at most"))
+            .because(format!(
+                "a recorded switch has 10 bits for its pCPU, so the limit is {EVENT_PCPUS_MAX} pCPUs"
+            ))
             .help("record without --events"));
         }
         let slot = <Slot as bytemuck::Zeroable>::zeroed();
@@ -131,10 +133,10 @@ impl Observer {
             .type_by_name::<Struct<'_>>("cfs_rq")
             .is_some_and(|t| t.iter().any(|m| m.name.is_some_and(|n| n == "throttled_clock_self_time")));
         if !tells_limited {
-            let why = "this kernel does not tell how long a quota holds threads (needs Linux 6.6 with CFS bandwidth)";
+            let why = "this kernel does not report how long a quota holds threads (needs Linux 6.6 with CFS bandwidth)";
             collector = collector
                 .without(&["limited_ns"], why)
-                .without(&["ready_ns"], &format!("cannot be told from limited: {why}"));
+                .without(&["ready_ns"], &format!("not distinguishable from limited: {why}"));
         }
         let (object, no_kvm) = match kvm::missing(&kernel) {
             Some(why) => (load(&limits, &kernel, pcpus, false)?, Some(why)),
@@ -144,7 +146,7 @@ impl Observer {
                 Err(fault) => {
                     let object = load(&limits, &kernel, pcpus, false)?;
                     let why = fault.cause.unwrap_or(fault.what);
-                    (object, Some(format!("the kernel refused the programs that see KVM exits: {why}")))
+                    (object, Some(format!("the kernel rejects the programs that count KVM exits: {why}")))
                 }
             },
         };
@@ -159,7 +161,7 @@ impl Observer {
                 continue;
             }
             let name = program.name().to_string_lossy().into_owned();
-            links.push(program.attach().map_err(|e| refused(&format!("attaching {name}"), &e))?);
+            links.push(program.attach().map_err(|e| refused(&format!("cannot attach {name}"), &e))?);
         }
         Ok(Observer {
             object,
@@ -232,8 +234,8 @@ impl Observer {
 
     fn add_slot(&mut self, w: &Watched) -> Result<u32, Fault> {
         let full = |what: &str, room: u32| {
-            Fault::new(FaultKind::Unsupported, format!("more than {room} {what} to watch"))
-                .help("start vsteer again: it makes room for twice the threads that it finds")
+            Fault::new(FaultKind::Unsupported, format!("cannot watch more than {room} {what}"))
+                .help("restart vsteer: it reserves room for twice the threads it finds")
         };
         let next = self.vm_index.len() as u32 + 1;
         let vm = *self.vm_index.entry(w.vm.clone()).or_insert(next);
@@ -284,7 +286,8 @@ impl Observer {
         let full = self.sets.len() as u32 >= AFFINITY_SETS;
         let in_sets = |cpu: u32| self.sets.iter().filter(|s| s.contains(cpu)).count();
         if full || cpus.iter().any(|c| in_sets(c) >= CPU_SETS) {
-            let why = "too many distinct affinity sets: idle pCPUs are not told apart for some threads";
+            let why =
+                "too many distinct affinity sets: for some threads vsteer does not distinguish idle pCPUs";
             self.collector = self.collector.clone().without(&["blame.placement"], why);
             return Ok(0);
         }
@@ -303,7 +306,7 @@ impl Observer {
     fn put(&self, map: &str, key: &[u8], value: &[u8]) -> Result<(), Fault> {
         self.map(map)
             .update(key, value, MapFlags::ANY)
-            .map_err(|e| refused(&format!("writing table {map}"), &e))
+            .map_err(|e| refused(&format!("cannot write table {map}"), &e))
     }
 
     /// Walks all tasks in the kernel and marks those in `slot_of_tid`.
@@ -327,10 +330,10 @@ impl Observer {
     /// Runs a program for every task; what it wrote.
     fn walk_tasks(&self, program: &str) -> Result<Vec<u8>, Fault> {
         let program = self.object.progs_mut().find(|p| p.name() == program).expect("checked when loaded");
-        let link = program.attach().map_err(|e| refused("attaching the task iterator", &e))?;
-        let mut iter = Iter::new(&link).map_err(|e| refused("walking the tasks", &e))?;
+        let link = program.attach().map_err(|e| refused("cannot attach the task iterator", &e))?;
+        let mut iter = Iter::new(&link).map_err(|e| refused("cannot list the tasks", &e))?;
         let mut told = Vec::new();
-        iter.read_to_end(&mut told).map_err(|e| Fault::io("eBPF: walking the tasks", &e))?;
+        iter.read_to_end(&mut told).map_err(|e| Fault::io("eBPF: cannot list the tasks", &e))?;
         Ok(told)
     }
 
@@ -338,8 +341,9 @@ impl Observer {
     fn read_slot(&self, slot: u32) -> Result<Option<Slot>, Fault> {
         let slots = self.map("slots");
         for _ in 0..TORN_TRIES {
-            let bytes =
-                slots.lookup(&slot.to_ne_bytes(), MapFlags::ANY).map_err(|e| refused("reading slots", &e))?;
+            let bytes = slots
+                .lookup(&slot.to_ne_bytes(), MapFlags::ANY)
+                .map_err(|e| refused("cannot read the threads' counters", &e))?;
             let Some(bytes) = bytes else { return Ok(None) };
             let s: Slot = bytemuck::pod_read_unaligned(&bytes);
             if s.seq_first == s.seq_last {
@@ -386,7 +390,7 @@ impl Observer {
         }
         let slots = self.map("slots");
         let batch = slots.lookup_batch(n, MapFlags::ANY, MapFlags::ANY);
-        let batch = batch.map_err(|e| refused("reading slots", &e))?;
+        let batch = batch.map_err(|e| refused("cannot read the threads' counters", &e))?;
         Ok(batch.take(n as usize).map(|(_, value)| value).collect())
     }
 
@@ -462,7 +466,7 @@ impl Observer {
     fn read_blame(&self) -> Result<BTreeMap<BlameKey, u64>, Fault> {
         let table = self.map("blame");
         let cells = table.lookup_batch(BLAME_BATCH, MapFlags::ANY, MapFlags::ANY);
-        let cells = cells.map_err(|e| refused("reading who made whom wait", &e))?;
+        let cells = cells.map_err(|e| refused("cannot read the table of culprits", &e))?;
         Ok(cells
             .map(|(k, ns)| (bytemuck::pod_read_unaligned(&k), bytemuck::pod_read_unaligned(&ns)))
             .collect())
@@ -501,7 +505,7 @@ impl Observer {
         for key in forget {
             let last = table
                 .lookup_and_delete(bytemuck::bytes_of(&key))
-                .map_err(|e| refused("forgetting a culprit that is gone", &e))?;
+                .map_err(|e| refused("cannot remove a culprit that is gone", &e))?;
             let before = charged.remove(&key).map_or(0, |c| c.ns);
             let last: u64 = last.map_or(before, |b| bytemuck::pod_read_unaligned(&b));
             *self.forgotten.borrow_mut().entry(key.slot).or_default() += last;
@@ -515,7 +519,7 @@ impl Observer {
     /// The clock that advances while a vCPU of this VM runs.
     fn running_clock(&self, vm: u32) -> Result<u64, Fault> {
         let word = self.map("running_clocks").lookup(&vm.to_ne_bytes(), MapFlags::ANY);
-        let word = word.map_err(|e| refused("reading when VMs ran", &e))?;
+        let word = word.map_err(|e| refused("cannot read when VMs ran", &e))?;
         Ok(word.map_or(0, |bytes| bytemuck::pod_read_unaligned(&bytes)))
     }
 
@@ -535,7 +539,7 @@ impl Observer {
                 let bytes = self
                     .map("pcpus")
                     .lookup(&s.cpu.to_ne_bytes(), MapFlags::ANY)
-                    .map_err(|e| refused("reading who ran", &e))?;
+                    .map_err(|e| refused("cannot read who ran", &e))?;
                 e.insert(bytes.map(|b| Box::new(bytemuck::pod_read_unaligned(&b))))
             }
         };

@@ -251,11 +251,13 @@ impl Kernel {
     /// `NothingThere` without KVM.
     pub fn look() -> Result<Kernel, Fault> {
         let kernel = Btf::from_vmlinux()
-            .map_err(|e| refused("the kernel describes no types (CONFIG_DEBUG_INFO_BTF)", &e))?;
+            .map_err(|e| refused("the kernel has no type information (CONFIG_DEBUG_INFO_BTF)", &e))?;
         let Some(callbacks) = kernel.type_by_name::<Struct<'_>>("sched_ext_ops") else {
             return Err(Fault::new(FaultKind::Unsupported, "this kernel has no sched_ext")
-                .because("it lacks CONFIG_SCHED_CLASS_EXT (Linux 6.12 and later may have it)")
-                .help("boot a kernel that has it; on others `vsteer plan` may propose a real-time class with a budget"));
+                .because("it lacks CONFIG_SCHED_CLASS_EXT (Linux 6.12 or later can have it)")
+                .help(
+                    "boot a kernel that has it, or ask `vsteer plan` for a real-time class with a budget",
+                ));
         };
         nobody_elses()?;
         let tells_quotas =
@@ -296,7 +298,7 @@ impl Policy {
         let mut open = builder
             .name("vsteer_realtime")
             .and_then(|b| b.open_memory(OBJECT))
-            .map_err(|e| refused("opening it", &e))?;
+            .map_err(|e| refused("cannot open the program", &e))?;
         for mut map in open.maps_mut() {
             if map.name().to_string_lossy().ends_with(".rodata") {
                 let raw = raw(kernel, settings)?;
@@ -305,16 +307,16 @@ impl Policy {
                 bytes.copy_from_slice(bytemuck::bytes_of(&raw));
             }
         }
-        let mut object = open.load().map_err(|e| refused("the kernel refused it", &e))?;
+        let mut object = open.load().map_err(|e| refused("the kernel rejects the program", &e))?;
         check_layout(&object);
         for (name, all) in [("free_groups", 1..GROUPS_MAX), ("free_calls", 0..VCPUS_MAX)] {
             let free = object.maps().find(|m| m.name() == name).expect("the policy has it");
             for index in all {
                 free.update(&[], &index.to_ne_bytes(), MapFlags::ANY)
-                    .map_err(|e| refused("preparing its tables", &e))?;
+                    .map_err(|e| refused("cannot prepare its tables", &e))?;
             }
         }
-        let told = |e: libbpf_rs::Error| refused("listening to it", &e);
+        let told = |e: libbpf_rs::Error| refused("cannot listen to its messages", &e);
         let changes = object.maps().find(|m| m.name() == "changes").expect("the policy has it");
         let mut builder = RingBufferBuilder::new();
         builder.add(&changes, |_| 0).map_err(told)?;
@@ -323,11 +325,13 @@ impl Policy {
         let mut links = Vec::new();
         for program in object.progs_mut().filter(|p| p.section().to_string_lossy().starts_with("tp_btf/")) {
             let name = program.name().to_string_lossy().into_owned();
-            links.push(program.attach().map_err(|e| refused(&format!("attaching {name}"), &e))?);
+            links.push(program.attach().map_err(|e| refused(&format!("cannot attach {name}"), &e))?);
         }
         let mut policy = object.maps_mut().find(|m| m.name() == "realtime").expect("the policy has it");
         // Last: it acts from here on.
-        links.push(policy.attach_struct_ops().map_err(|e| refused("handing over to it", &e))?);
+        links.push(
+            policy.attach_struct_ops().map_err(|e| refused("the kernel does not start the policy", &e))?,
+        );
         Ok(Policy {
             object,
             links,
@@ -349,10 +353,13 @@ impl Policy {
         }
         let used = |i: &u32| self.vms.values().any(|v| v == i);
         let index = (1..=VMS_MAX).find(|i| !used(i)).ok_or_else(|| {
-            Fault::new(FaultKind::Unsupported, format!("more than {VMS_MAX} VMs with real-time timers"))
-                .help("disable it for VMs that do not need it")
+            Fault::new(
+                FaultKind::Unsupported,
+                format!("cannot serve real-time timers of more than {VMS_MAX} VMs"),
+            )
+            .help("disable them for VMs that do not need them")
         })?;
-        let told = |e: libbpf_rs::Error| refused("opting a VM in", &e);
+        let told = |e: libbpf_rs::Error| refused("cannot add a VM", &e);
         let none = AskedRaw::zeroed();
         self.map("asked")
             .update(&index.to_ne_bytes(), bytemuck::bytes_of(&none), MapFlags::ANY)
@@ -370,7 +377,7 @@ impl Policy {
         if self.vms.remove(&cgroup).is_none() {
             return Ok(());
         }
-        self.map("vms").delete(&cgroup.to_ne_bytes()).map_err(|e| refused("opting a VM out", &e))?;
+        self.map("vms").delete(&cgroup.to_ne_bytes()).map_err(|e| refused("cannot remove a VM", &e))?;
         self.changed()
     }
 
@@ -390,7 +397,7 @@ impl Policy {
 
     /// CPU time of a VM's threads since the policy began, ns.
     fn cpu_ns(&self, cgroup: u64) -> Result<u64, Fault> {
-        let told = |e: libbpf_rs::Error| refused("reading what a VM used", &e);
+        let told = |e: libbpf_rs::Error| refused("cannot read what a VM used", &e);
         let group = self.map("group_of").lookup(&cgroup.to_ne_bytes(), MapFlags::ANY).map_err(told)?;
         let Some(group) = group else { return Ok(0) };
         let bytes = self.map("groups").lookup(&group, MapFlags::ANY).map_err(told)?;
@@ -405,7 +412,7 @@ impl Policy {
     fn tell(&self, which: u32, value: u32) -> Result<(), Fault> {
         self.map("told")
             .update(&which.to_ne_bytes(), &value.to_ne_bytes(), MapFlags::ANY)
-            .map_err(|e| refused("telling it", &e))
+            .map_err(|e| refused("cannot set its values", &e))
     }
 
     /// What the VM whose cgroup has this id asked for and got. `None`: it is not opted in.
@@ -415,7 +422,7 @@ impl Policy {
     pub fn asked(&self, cgroup: u64) -> Result<Option<Asked>, Fault> {
         let Some(index) = self.vms.get(&cgroup) else { return Ok(None) };
         let bytes = self.map("asked").lookup(&index.to_ne_bytes(), MapFlags::ANY);
-        let bytes = bytes.map_err(|e| refused("reading what a VM asked for", &e))?;
+        let bytes = bytes.map_err(|e| refused("cannot read what a VM asked for", &e))?;
         let Some(bytes) = bytes else { return Ok(None) };
         let raw: AskedRaw = bytemuck::pod_read_unaligned(&bytes);
         let counted = self.counted.get(&cgroup).copied().unwrap_or_default();
@@ -487,7 +494,7 @@ impl Policy {
     fn state(&self) -> Result<StateRaw, Fault> {
         let bss = self.object.maps().find(|m| m.name().to_string_lossy().ends_with(".bss"));
         let bytes = bss.expect("the policy has it").lookup(&0u32.to_ne_bytes(), MapFlags::ANY);
-        let bytes = bytes.map_err(|e| refused("reading its state", &e))?.unwrap_or_default();
+        let bytes = bytes.map_err(|e| refused("cannot read its state", &e))?.unwrap_or_default();
         assert!(bytes.len() >= size_of::<StateRaw>(), "the policy's state has {} bytes", bytes.len());
         Ok(bytemuck::pod_read_unaligned(&bytes[..size_of::<StateRaw>()]))
     }
@@ -513,9 +520,9 @@ fn nobody_elses() -> Result<(), Fault> {
     let state = std::fs::read_to_string(STATE).unwrap_or_default();
     if !matches!(state.trim(), "" | "disabled") {
         let whose = std::fs::read_to_string(POLICY_THERE).unwrap_or_default();
-        return Err(Fault::new(FaultKind::Unsupported, "another scheduling policy is loaded")
+        return Err(Fault::new(FaultKind::Unsupported, "another sched_ext policy is loaded")
             .because(format!("sched_ext is {}: {}", state.trim(), whose.trim()))
-            .help("stop that policy first: the kernel has one at a time"));
+            .help("stop that policy first: the kernel runs one at a time"));
     }
     Ok(())
 }
@@ -527,7 +534,7 @@ fn refused(what: &str, e: &libbpf_rs::Error) -> Fault {
     let because = if said.is_empty() { format!("{e:#}") } else { format!("{e:#}: {said}") };
     Fault::new(kind, format!("the real-time policy: {what}"))
         .because(because)
-        .help("run as root; the policy is made for Linux 6.16 to 7.3")
+        .help("run as root, on Linux 6.16 to 7.3")
 }
 
 fn raw(kernel: &Kernel, settings: &Settings) -> Result<SettingsRaw, Fault> {
@@ -547,8 +554,11 @@ fn raw(kernel: &Kernel, settings: &Settings) -> Result<SettingsRaw, Fault> {
         queue_of: [0; CPUS_MAX],
     };
     if settings.queue_of.len() > CPUS_MAX {
-        let what = format!("the real-time policy on a host with {} pCPUs", settings.queue_of.len());
-        return Err(Fault::new(FaultKind::Unsupported, what).because(format!("it has room for {CPUS_MAX}")));
+        let what =
+            format!("cannot load the real-time policy on a host with {} pCPUs", settings.queue_of.len());
+        return Err(
+            Fault::new(FaultKind::Unsupported, what).because(format!("its limit is {CPUS_MAX} pCPUs"))
+        );
     }
     raw.queue_of[..settings.queue_of.len()].copy_from_slice(&settings.queue_of);
     Ok(raw)
@@ -557,7 +567,7 @@ fn raw(kernel: &Kernel, settings: &Settings) -> Result<SettingsRaw, Fault> {
 /// Where a function of the kernel or of a module lies.
 fn address_of(function: &str) -> Result<u64, Fault> {
     let symbols =
-        std::fs::read_to_string("/proc/kallsyms").map_err(|e| Fault::io("reading /proc/kallsyms", &e))?;
+        std::fs::read_to_string("/proc/kallsyms").map_err(|e| Fault::io("cannot read /proc/kallsyms", &e))?;
     // Looked for as a whole: there are some 200,000 lines, and few hold these letters.
     let address = symbols.match_indices(function).find_map(|(at, _)| {
         let line = &symbols[symbols[..at].rfind('\n').map_or(0, |end| end + 1)..];
@@ -567,7 +577,7 @@ fn address_of(function: &str) -> Result<u64, Fault> {
     });
     match address {
         Some(0) => {
-            Err(Fault::new(FaultKind::NoPrivilege, "the kernel does not tell where its functions lie")
+            Err(Fault::new(FaultKind::NoPrivilege, "the kernel does not show the addresses of its functions")
                 .because("kernel.kptr_restrict hides them")
                 .help("run as root, with kernel.kptr_restrict below 2"))
         }

@@ -76,24 +76,24 @@ struct Envelope {
 /// The answer to one line.
 fn answer(session: &mut calls::Session, line: &[u8]) -> Value {
     let result = serde_json::from_slice::<Envelope>(line)
-        .map_err(|e| Fault::new("bad_input", "a request that is no object with v and op", e))
+        .map_err(|e| Fault::new("bad_input", "the request is not an object with v and op", e))
         .and_then(|envelope| {
             if envelope.v != VERSION {
                 return Err(Fault::new(
                     "unsupported",
-                    format!("protocol version {}", envelope.v),
-                    "this is 1",
+                    format!("cannot use protocol version {}", envelope.v),
+                    "this program uses version 1",
                 )
                 .help("install vsteer and vsteer-libvirt of the same release"));
             }
             serde_json::from_value::<calls::Request>(envelope.request)
-                .map_err(|e| Fault::new("bad_input", "a request that is not understood", e))
+                .map_err(|e| Fault::new("bad_input", "cannot understand the request", e))
         })
         // The bindings panic where a reference cannot be given back; that must not end the conversation.
         .and_then(|request| {
             let attempt = std::panic::AssertUnwindSafe(|| session.call(request));
             std::panic::catch_unwind(attempt)
-                .unwrap_or_else(|_| Err(Fault::new("failed", "a call of libvirt", "its bindings gave up")))
+                .unwrap_or_else(|_| Err(Fault::new("failed", "cannot call libvirt", "its bindings panicked")))
         });
     match result {
         Ok(ok) => json!({ "v": VERSION, "ok": ok }),
@@ -118,7 +118,7 @@ fn main() -> std::io::Result<()> {
             answer(&mut session, &line).to_string()
         } else {
             skip_line(&mut input)?;
-            json!({ "v": VERSION, "fault": Fault::new("bad_input", "a request", "longer than 16 MiB") })
+            json!({ "v": VERSION, "fault": Fault::new("bad_input", "cannot read the request", "it exceeds 16 MiB") })
                 .to_string()
         };
         text.push('\n');

@@ -93,7 +93,7 @@ pub struct Format {
 }
 
 fn bad(why: impl Into<String>) -> Fault {
-    Fault::new(FaultKind::BadInput, "reading an access log's format".to_owned()).because(why.into())
+    Fault::new(FaultKind::BadInput, "cannot use this access log format".to_owned()).because(why.into())
 }
 
 impl Format {
@@ -118,13 +118,11 @@ impl Format {
         }
         if !has(&|s| !matches!(s, Says::Took(_) | Says::Nothing)) {
             return Err(
-                bad("it does not log when a request was").help("add %t (Apache) or $time_local (nginx)")
+                bad("it does not log the time of a request").help("add %t (Apache) or $time_local (nginx)")
             );
         }
         if parts.windows(2).any(|w| matches!(w, [Part::Field(_), Part::Field(_)])) {
-            return Err(
-                bad("two fields follow each other with nothing between them").help("put a space there")
-            );
+            return Err(bad("two fields have nothing between them").help("put a space between them"));
         }
         Ok(Format { parts, nginx: is_nginx })
     }
@@ -394,7 +392,7 @@ fn apache(text: &str) -> Result<Vec<Part>, Fault> {
                 }
                 Some('%') => break '%',
                 Some(c) => break c,
-                None => return Err(bad(format!("{text:?} ends within a field"))),
+                None => return Err(bad(format!("{text:?} ends inside a field"))),
             }
         };
         if directive == '%' {
@@ -432,9 +430,8 @@ fn apache_time(form: &str) -> Result<Says, Fault> {
         // A part of a second beside a date elsewhere.
         "msec_frac" | "usec_frac" => return Ok(Says::Nothing),
         _ => {
-            return Err(
-                bad(format!("%{{{form}}}t is a date in a form that is not read")).help("log %t or %{usec}t")
-            );
+            return Err(bad(format!("vsteer does not read dates of the form %{{{form}}}t"))
+                .help("log %t or %{usec}t"));
         }
     };
     Ok(if ends { Says::EndedIn(unit) } else { Says::BeganIn(unit) })

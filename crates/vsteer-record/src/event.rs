@@ -102,7 +102,7 @@ fn schema() -> Arc<Schema> {
         column(
             "prev",
             DataType::UInt32,
-            "low 22 bits: thread that lost the pCPU; high 10 bits: its state; 1022: it was woken; 1023: so many switches were lost",
+            "low 22 bits: thread that lost the pCPU; high 10 bits: its state; 1022: it was woken; 1023: number of lost switches",
         ),
     ]))
 }
@@ -181,7 +181,7 @@ impl EventWriter {
     /// # Errors
     /// As [`EventWriter::write`].
     pub fn push(&mut self, s: Switch) -> Result<(), Fault> {
-        assert!(s.cpu < 1 << (32 - TID_BITS), "a pCPU that the observer refuses: {}", s.cpu);
+        assert!(s.cpu < 1 << (32 - TID_BITS), "a pCPU that the observer rejects: {}", s.cpu);
         let (oldest, newest) = (self.oldest.min(s.ns), self.newest.max(s.ns));
         if newest.saturating_sub(oldest) > u64::from(u32::MAX) {
             self.write()?;
@@ -250,10 +250,10 @@ impl EventWriter {
         *oldest = base.min(*oldest);
         let rows = self.rows();
         let path = segment_path(&self.folder, TABLE, self.number);
-        self.stream.write(&rows).map_err(|e| arrow_failed("writing", &path, &e))?;
+        self.stream.write(&rows).map_err(|e| arrow_failed("cannot write", &path, &e))?;
         let limit = self.ring_bytes.map_or(SEGMENT_BYTES, |r| (r / 8).clamp(64 << 10, SEGMENT_BYTES));
         if self.size(self.number) >= limit {
-            self.stream.finish().map_err(|e| arrow_failed("closing", &path, &e))?;
+            self.stream.finish().map_err(|e| arrow_failed("cannot close", &path, &e))?;
             self.sync()?;
             self.number += 1;
             self.stream = open_stream(&self.folder, self.number)?;
@@ -298,7 +298,7 @@ impl EventWriter {
             }
             total -= self.size(n);
             let path = segment_path(&self.folder, TABLE, n);
-            fs::remove_file(&path).map_err(|e| failed("removing", &path, &e))?;
+            fs::remove_file(&path).map_err(|e| failed("cannot remove", &path, &e))?;
             self.oldest_ns.remove(&n);
             if let Some(oldest) = self.oldest_ns.values().min() {
                 self.tasks.forget_before(*oldest)?;
@@ -313,10 +313,10 @@ impl EventWriter {
     /// When an earlier one failed.
     pub fn sync(&mut self) -> Result<(), Fault> {
         let path = segment_path(&self.folder, TABLE, self.number);
-        let file = self.stream.get_ref().try_clone().map_err(|e| failed("syncing", &path, &e))?;
+        let file = self.stream.get_ref().try_clone().map_err(|e| failed("cannot sync", &path, &e))?;
         let tasks = self.tasks.handle()?;
         self.disk.do_later(move || {
-            tasks.sync_data().and_then(|()| file.sync_data()).map_err(|e| failed("syncing", &path, &e))
+            tasks.sync_data().and_then(|()| file.sync_data()).map_err(|e| failed("cannot sync", &path, &e))
         })
     }
 
@@ -333,7 +333,7 @@ impl EventWriter {
                 f.sync_all()?;
                 fs::rename(&new, &path)
             });
-            written.map_err(|e| failed("writing", &path, &e))
+            written.map_err(|e| failed("cannot write", &path, &e))
         })
     }
 
@@ -344,7 +344,7 @@ impl EventWriter {
     pub fn finish(mut self, summary: &EventSummary) -> Result<(), Fault> {
         self.write()?;
         let path = segment_path(&self.folder, TABLE, self.number);
-        self.stream.finish().map_err(|e| arrow_failed("closing", &path, &e))?;
+        self.stream.finish().map_err(|e| arrow_failed("cannot close", &path, &e))?;
         self.sync()?;
         self.summarise(summary)?;
         self.disk.finish()
@@ -406,8 +406,8 @@ impl Drop for Disk {
 
 fn open_stream(folder: &Path, number: u32) -> Result<StreamWriter<File>, Fault> {
     let path = segment_path(folder, TABLE, number);
-    let file = File::create(&path).map_err(|e| failed("making", &path, &e))?;
-    StreamWriter::try_new(file, &schema()).map_err(|e| arrow_failed("writing", &path, &e))
+    let file = File::create(&path).map_err(|e| failed("cannot create", &path, &e))?;
+    StreamWriter::try_new(file, &schema()).map_err(|e| arrow_failed("cannot write", &path, &e))
 }
 
 /// The recorded switches of a stretch of time.

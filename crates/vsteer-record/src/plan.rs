@@ -14,6 +14,6 @@ pub fn read(path: &Path) -> Result<Plan, Fault> {
     serde_json::from_slice(&bytes).map_err(|e| {
         Fault::new(FaultKind::BadInput, format!("{} is not a plan", path.display()))
             .because(e)
-            .help("a plan is what `vsteer plan -o FILE` wrote")
+            .help("name a file that `vsteer plan -o FILE` wrote")
     })
 }

@@ -360,7 +360,10 @@ struct Row<'a> {
 
 impl Row<'_> {
     fn lacks(&self, what: &str) -> ArrowError {
-        ArrowError::SchemaError(format!("table {}, row {}: no valid {what}", self.table, self.row))
+        ArrowError::SchemaError(format!(
+            "table {}, row {}: {what} is missing or not valid",
+            self.table, self.row
+        ))
     }
 
     fn u64(&self, name: &str) -> Option<u64> {

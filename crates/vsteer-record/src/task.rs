@@ -49,7 +49,7 @@ struct Kept {
 
 fn open(path: &Path) -> Result<BufWriter<File>, Fault> {
     let file = OpenOptions::new().create(true).append(true).open(path);
-    file.map(BufWriter::new).map_err(|e| failed("making", path, &e))
+    file.map(BufWriter::new).map_err(|e| failed("cannot create", path, &e))
 }
 
 impl TaskWriter {
@@ -61,7 +61,7 @@ impl TaskWriter {
     pub(crate) fn write(&mut self, task: Task) -> Result<(), Fault> {
         let mut line = serde_json::to_vec(&task).expect("a task is plain data");
         line.push(b'\n');
-        self.file.write_all(&line).map_err(|e| failed("writing", &self.path, &e))?;
+        self.file.write_all(&line).map_err(|e| failed("cannot write", &self.path, &e))?;
         if let Some(kept) = &mut self.kept {
             let ns = task.mono_ns;
             kept.ended.extend(kept.living.insert(task.tid, task).map(|old| (old, ns)));
@@ -71,12 +71,12 @@ impl TaskWriter {
 
     /// Hands what was written to the operating system.
     pub(crate) fn flush(&mut self) -> Result<(), Fault> {
-        self.file.flush().map_err(|e| failed("writing", &self.path, &e))
+        self.file.flush().map_err(|e| failed("cannot write", &self.path, &e))
     }
 
     /// The file, for syncing.
     pub(crate) fn handle(&self) -> Result<File, Fault> {
-        self.file.get_ref().try_clone().map_err(|e| failed("syncing", &self.path, &e))
+        self.file.get_ref().try_clone().map_err(|e| failed("cannot sync", &self.path, &e))
     }
 
     /// The thread of that id ended.
@@ -105,7 +105,7 @@ impl TaskWriter {
             to.get_ref().sync_all()?;
             fs::rename(&new, &self.path)
         };
-        write().map_err(|e| failed("writing", &self.path, &e))?;
+        write().map_err(|e| failed("cannot write", &self.path, &e))?;
         self.file = open(&self.path)?;
         Ok(())
     }

@@ -132,10 +132,10 @@ impl Reader {
         let bad = |at: usize, why: &str| {
             Fault::new(
                 FaultKind::BadInput,
-                format!("this is no trace of xentrace (byte {})", begin + at as u64),
+                format!("not a valid trace of xentrace (byte {})", begin + at as u64),
             )
             .because(why)
-            .help("record it by `xentrace -D -e 0x00021000 FILE`")
+            .help("record it with `xentrace -D -e 0x00021000 FILE`")
         };
         let mut at = 0;
         // Where xentrace writes to its output, what it says to people comes first.
@@ -154,9 +154,9 @@ impl Reader {
             let event = header & EVENT;
             if event == CPU_CHANGE {
                 let (Some(cpu), Some(size), false) = (word(data), word(data + 4), words < 2) else {
-                    return Err(bad(at, "a window without its pCPU and length"));
+                    return Err(bad(at, "a window lacks its pCPU and length"));
                 };
-                self.pcpu = Some(u16::try_from(cpu).map_err(|_| bad(at, "no pCPU has such a number"))?);
+                self.pcpu = Some(u16::try_from(cpu).map_err(|_| bad(at, "the pCPU number is not valid"))?);
                 self.window_end = begin + end as u64 + u64::from(size);
                 at = end;
                 continue;
@@ -164,11 +164,11 @@ impl Reader {
             let Some(pcpu) = self.pcpu else {
                 return Err(bad(
                     at,
-                    &format!("it does not begin with a window's pCPU but with {header:#010x}"),
+                    &format!("it does not begin with the pCPU of a window, but with {header:#010x}"),
                 ));
             };
             if begin + end as u64 > self.window_end {
-                return Err(bad(at, "a record reaches out of its window"));
+                return Err(bad(at, "a record extends beyond its window"));
             }
             each(if event == LOST_RECORDS && words > 0 {
                 Record::Lost(u64::from(word(data).unwrap_or(0)))

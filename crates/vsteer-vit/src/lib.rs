@@ -95,11 +95,11 @@ extern "C" fn at_exit() {
     let each = TOOK_NS.load(Relaxed).checked_div(said).unwrap_or(0);
     let told = match (flag::is_set(), how()) {
         (false, _) => "this VM is not opted in",
-        (true, vit::Vit::Silent) => "no KVM is below, which would have been told",
+        (true, vit::Vit::Silent) => "no KVM host answers",
         (true, _) => "the host was told",
     };
     let line = format!(
-        "vsteer-vit: {told}; {said} ends of timers, {spared} more were the same as the last; {each} ns each\n"
+        "vsteer-vit: {told}; sent the ends of {said} timers, {each} ns each; skipped {spared} equal to the last\n"
     );
     // SAFETY: writes bytes that live; a file that is closed by now takes none.
     #[allow(unsafe_code)]

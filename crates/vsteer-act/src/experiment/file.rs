@@ -12,9 +12,9 @@ use vsteer_experiment::Experiment;
 /// `BadInput`: it is no experiment, or one that cannot be run.
 pub fn parse(text: &str) -> Result<Experiment, Fault> {
     let experiment: Experiment = toml::from_str(text).map_err(|e| {
-        Fault::new(FaultKind::BadInput, "it is no experiment")
+        Fault::new(FaultKind::BadInput, "not a valid experiment")
             .because(e)
-            .help("the form of an experiment's file: docs/experiments.md")
+            .help("correct the file; docs/experiments.md describes its format")
     })?;
     experiment.check()?;
     Ok(experiment)

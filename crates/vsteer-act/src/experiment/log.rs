@@ -35,18 +35,18 @@ impl Log {
     /// `Changed` where there is one already.
     pub fn create(folder: &Path) -> Result<Log, Fault> {
         let path = folder.join(FILE);
-        fs::create_dir_all(folder).map_err(|e| failed("making", folder, &e))?;
+        fs::create_dir_all(folder).map_err(|e| failed("cannot create", folder, &e))?;
         let file = OpenOptions::new().read(true).append(true).create(true).open(&path);
-        let file = lock(file.map_err(|e| failed("making", &path, &e))?, folder)?;
-        if file.metadata().map_err(|e| failed("reading", &path, &e))?.len() > 0 {
+        let file = lock(file.map_err(|e| failed("cannot create", &path, &e))?, folder)?;
+        if file.metadata().map_err(|e| failed("cannot read", &path, &e))?.len() > 0 {
             return Err(Fault::new(
                 FaultKind::Changed,
-                format!("{} holds an experiment already", folder.display()),
+                format!("the folder {} already holds an experiment", folder.display()),
             )
-            .help("vsteer experiment resume, or another folder (-o)"));
+            .help("run vsteer experiment resume, or name another folder with -o"));
         }
         let sync = File::open(folder).and_then(|f| f.sync_all());
-        sync.map_err(|e| failed("syncing", folder, &e))?;
+        sync.map_err(|e| failed("cannot sync", folder, &e))?;
         Ok(Log { folder: folder.to_owned(), file: Some(file), events: Vec::new(), whole: 0 })
     }
 
@@ -57,10 +57,10 @@ impl Log {
     pub fn open(folder: &Path) -> Result<Log, Fault> {
         let path = folder.join(FILE);
         let file = OpenOptions::new().read(true).append(true).open(&path);
-        let file = lock(file.map_err(|e| failed("opening", &path, &e))?, folder)?;
+        let file = lock(file.map_err(|e| failed("cannot open", &path, &e))?, folder)?;
         let mut log = Log::read(folder)?;
         // What follows a line that broke off must not run into it.
-        file.set_len(log.whole).map_err(|e| failed("mending", &path, &e))?;
+        file.set_len(log.whole).map_err(|e| failed("cannot repair", &path, &e))?;
         log.file = Some(file);
         Ok(log)
     }
@@ -73,7 +73,7 @@ impl Log {
         let path = folder.join(FILE);
         let mut text = Vec::new();
         let read = File::open(&path).and_then(|mut f| f.read_to_end(&mut text));
-        read.map_err(|e| failed("reading", &path, &e))?;
+        read.map_err(|e| failed("cannot read", &path, &e))?;
         let (events, whole) = parse(&text).map_err(|(line, fault)| Fault {
             what: format!("{}, line {}: {}", path.display(), line + 1, fault.what),
             ..fault
@@ -102,9 +102,9 @@ impl Log {
         self.experiment().ok_or_else(|| {
             Fault::new(
                 FaultKind::NothingThere,
-                format!("{} holds an experiment that never began", self.folder().display()),
+                format!("the folder {} holds an experiment that never started", self.folder().display()),
             )
-            .help("remove the folder and run it")
+            .help("remove the folder, then run the experiment")
         })
     }
 
@@ -124,12 +124,12 @@ impl Log {
     /// `NoSpace` on a full disk: what the event announces must not be done then.
     pub fn write(&mut self, event: Event) -> Result<(), Fault> {
         let path = self.folder.join(FILE);
-        let file = self.file.as_mut().expect("only who opened it to carry on writes");
+        let file = self.file.as_mut().expect("only the process that opened the log to continue it writes");
         let mut line = serde_json::to_vec(&event).expect("an event is plain data");
         line.push(b'\n');
         if let Err(e) = file.write_all(&line).and_then(|()| file.sync_data()) {
             let _ = file.set_len(self.whole);
-            return Err(failed("writing", &path, &e));
+            return Err(failed("cannot write", &path, &e));
         }
         self.whole += line.len() as u64;
         self.events.push(event);
@@ -145,24 +145,29 @@ pub fn parse(bytes: &[u8]) -> Result<(Vec<Event>, u64), (usize, Fault)> {
     let (mut events, mut whole) = (Vec::new(), 0);
     for (i, line) in bytes.split_inclusive(|b| *b == b'\n').filter(|l| l.ends_with(b"\n")).enumerate() {
         let event: Event = serde_json::from_slice(line)
-            .map_err(|e| (i, Fault::new(FaultKind::BadInput, "it is no event").because(e)))?;
+            .map_err(|e| (i, Fault::new(FaultKind::BadInput, "not a valid event").because(e)))?;
         if let Event::Begun { version, .. } = &event
             && *version > LOG_VERSION
         {
-            let newer = Fault::new(FaultKind::BadInput, format!("it is of a newer form ({version})"));
+            let newer = Fault::new(FaultKind::BadInput, format!("the event has the newer format {version}"));
             return Err((i, newer.help("use a newer vsteer")));
         }
         events.push(event);
         whole += line.len() as u64;
     }
-    check(&events).map_err(|(i, why)| (i, Fault::new(FaultKind::BadInput, "it cannot be").because(why)))?;
+    check(&events).map_err(|(i, why)| {
+        (i, Fault::new(FaultKind::BadInput, "the event contradicts earlier ones").because(why))
+    })?;
     Ok((events, whole))
 }
 
 fn lock(file: File, folder: &Path) -> Result<Locked, Fault> {
-    let locked = Locked::at_once(file).map_err(|e| failed("locking", folder, &e))?;
+    let locked = Locked::at_once(file).map_err(|e| failed("cannot lock", folder, &e))?;
     locked.ok_or_else(|| {
-        Fault::new(FaultKind::Changed, format!("{} is being carried on by another process", folder.display()))
+        Fault::new(
+            FaultKind::Changed,
+            format!("another process is running the experiment in {}", folder.display()),
+        )
     })
 }
 

@@ -155,10 +155,10 @@ pub fn carry_on(experiment: &Experiment, log: &mut Log, means: Means<'_>) -> Res
         let Err(second) = back else { return Err(fault) };
         let cause = fault.cause.clone().unwrap_or_default();
         let first =
-            fault.help.as_ref().map_or_else(String::new, |way| format!("{way}; before that, or instead: "));
+            fault.help.as_ref().map_or_else(String::new, |help| format!("{help}; then, or instead, "));
         return Err(fault
-            .because(format!("{cause}; and putting settings back: {second}"))
-            .help(format!("{first}vsteer rollback")));
+            .because(format!("{cause}; restoring the settings failed too: {second}"))
+            .help(format!("{first}run vsteer rollback")));
     }
     result
 }
@@ -236,7 +236,7 @@ impl Carrier<'_, '_> {
                 Next::Nothing => return Ok(Ended::Done),
                 Next::CutOff(number, place) => self.tell(self.bad_run(number, place, Bad::CutOff))?,
                 Next::NotCounting(number, bad) => {
-                    let what = format!("run {number} does not count after all: {bad}");
+                    let what = format!("run {number} no longer counts: {bad}");
                     self.log.write(Event::NotCounting { number, bad })?;
                     (self.means.told)(Told::Note(what));
                 }

@@ -55,10 +55,10 @@ impl Observing {
         let collector = host.collector();
         for (measure, quantity) in asked {
             if let Some(why) = collector.missing.get(quantity.counter) {
-                let what = format!("measure {:?}: {} cannot be measured here", measure.name, quantity.name);
+                let what = format!("measure {:?}: cannot measure {} here", measure.name, quantity.name);
                 return Err(Fault::new(FaultKind::Unsupported, what)
                     .because(why)
-                    .help("see vsteer top; leave the measure out"));
+                    .help("leave the measure out; vsteer top shows what this host measures"));
             }
         }
         Ok(Some(Observing { host }))
@@ -117,14 +117,14 @@ fn count(seen: &Seen, number: usize, vms: &str) -> Result<f64, String> {
     let (before, after, _) = seen.hosts.as_ref().map_err(super::one_line)?;
     let (first, last) = (vcpus(before, vms), vcpus(after, vms));
     if first.values().all(Vec::is_empty) {
-        return Err("no such VM was there".to_owned());
+        return Err("the VM was not there".to_owned());
     }
     if first != last {
-        return Err("a VM or a vCPU began or ended during the run".to_owned());
+        return Err("a VM or a vCPU started or ended during the run".to_owned());
     }
     match seen.counted.get(number) {
         Some(counted) => counted.as_ref().copied().map_err(super::one_line),
-        None => Err("it was not counted".to_owned()),
+        None => Err("vsteer did not count it".to_owned()),
     }
 }
 

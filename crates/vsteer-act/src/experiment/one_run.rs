@@ -66,7 +66,7 @@ pub fn carry_out(
     let output = match made {
         Ok(output) => output,
         Err(e) => {
-            let why = format!("making {}: {e}", out.display());
+            let why = format!("cannot create {}: {e}", out.display());
             return cleaned(Some(Bad::NotPrepared { why }.into()));
         }
     };

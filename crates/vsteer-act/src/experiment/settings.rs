@@ -47,9 +47,9 @@ pub(super) fn can_be_put_back(factor: &Factor, knob: &Knob, found: &str) -> Resu
     if !text || factor.tuned || !found.is_empty() || factor.levels.iter().any(String::is_empty) {
         return Ok(());
     }
-    Err(Fault::new(FaultKind::Unsupported, format!("factor {:?}", factor.name))
-        .because("what is read now is empty: that could not be put back")
-        .help("set it to one of its levels first; or make \"\" a level, where that can be set"))
+    Err(Fault::new(FaultKind::Unsupported, format!("cannot change factor {:?}", factor.name))
+        .because("its present value is empty, and vsteer could not restore an empty value")
+        .help("set the factor to one of its levels first, or add \"\" as a level if the setting accepts it"))
 }
 
 /// What is in force of one factor, before anything is set.
@@ -74,12 +74,12 @@ pub fn in_force(experiment: &Experiment) -> Result<Vec<InForce>, Fault> {
         let knob = f.knob(experiment.boot.as_ref())?;
         let now = knob.as_ref().map(|knob| (knob, knob::read(knob)));
         let (said, cannot, level) = match &now {
-            None => ("in the workload's command".to_owned(), false, None),
+            None => ("part of the workload's command".to_owned(), false, None),
             Some((knob, Ok(now))) => {
                 let level = f.levels.iter().position(|l| knob::same(knob, now, l));
                 match can_be_put_back(f, knob, now) {
                     Ok(()) => (format!("now {now:?}"), false, level),
-                    Err(fault) => (format!("CANNOT be put back: {fault}"), true, level),
+                    Err(fault) => (format!("CANNOT be restored: {fault}"), true, level),
                 }
             }
             Some((_, Err(fault))) => (format!("CANNOT be read: {fault}"), true, None),
@@ -239,28 +239,29 @@ impl Carrier<'_, '_> {
         self.in_force = vec![None; self.knobs.len()];
         self.lost += 1;
         let gone = |why: String| {
-            let way =
-                format!("when it is there: vsteer experiment resume {} --yes", self.log.folder().display());
-            Fault::new(FaultKind::Failed, format!("reaching {on} over ssh")).because(why).help(way)
+            let way = format!(
+                "continue once {on} is reachable: vsteer experiment resume {} --yes",
+                self.log.folder().display()
+            );
+            Fault::new(FaultKind::Failed, format!("cannot reach {on} over ssh")).because(why).help(way)
         };
         let within = self.means.link_within;
         if self.lost > LOST_MOST {
-            return Err(gone(format!("it was lost {LOST_MOST} times, and no run came to its end between")));
+            return Err(gone(format!(
+                "the connection was lost {LOST_MOST} times without a finished run in between"
+            )));
         }
         let told = &mut *self.means.told;
-        told(Told::Note(format!(
-            "{on} is not reached over ssh: it is waited for, up to {} s",
-            within.as_secs()
-        )));
+        told(Told::Note(format!("cannot reach {on} over ssh: waiting up to {} s", within.as_secs())));
         let stopped = self.means.interrupted;
         let note = |so_long: Duration| {
-            told(Told::Note(format!("{on} is not reached over ssh, for {} s now", so_long.as_secs())));
+            told(Told::Note(format!("cannot reach {on} over ssh for {} s", so_long.as_secs())));
         };
         match link::wait(|| shell::is_there(on, stopped), stopped, note, within, link::EVERY) {
-            link::Waited::There => (self.means.told)(Told::Note(format!("{on} is there again"))),
+            link::Waited::There => (self.means.told)(Told::Note(format!("{on} is reachable again"))),
             link::Waited::Stopped => {}
             link::Waited::Gone => {
-                return Err(gone(format!("it was not there within {} s", within.as_secs())));
+                return Err(gone(format!("vsteer waited {} s", within.as_secs())));
             }
         }
         Ok(())
@@ -315,7 +316,7 @@ impl Carrier<'_, '_> {
             let other = !knob::same(knob, &now, found);
             other.then(|| {
                 format!(
-                    "the kernel still runs with {now:?} for {:?}: boot to have {found:?} again",
+                    "the kernel still runs with {now:?} for {:?}: reboot to return to {found:?}",
                     knob.name
                 )
             })
@@ -338,12 +339,12 @@ impl Carrier<'_, '_> {
             if back == Some(true) {
                 return Err(Fault::new(
                     FaultKind::NotApplied,
-                    format!("the words of {:?} on the kernel's command line", knob.name),
+                    format!("cannot restore the boot parameters of {:?}", knob.name),
                 )
                 .because(format!(
-                    "they were {found:?} at first, and after a boot that should bring them back they are not"
+                    "they were {found:?} before the experiment, but a reboot did not bring them back"
                 ))
-                .help("look at the boot loader's configuration"));
+                .help("check the boot loader's configuration"));
             }
             self.boot(0, None)?;
             return Ok(true);

@@ -98,7 +98,9 @@ impl Winners {
         let experiment = log.begun()?;
         let laid = experiment.laid()?;
         let answers = answer(experiment, &laid, log.events());
-        let Some(first) = answers.measures.first() else { return Err(nothing("nothing was measured")) };
+        let Some(first) = answers.measures.first() else {
+            return Err(nothing("the experiment measured nothing"));
+        };
         let (steps, left) = Making::of(experiment, first).all()?;
         Ok(Winners { experiment: experiment.name.clone(), steps, left })
     }
@@ -114,10 +116,10 @@ impl Winners {
     /// `NothingThere` where nothing that can be planned was better; as `host`.
     pub fn plan(self, host: impl FnOnce() -> Result<HostConfig, Fault>) -> Result<Plan, Fault> {
         if self.steps.is_empty() {
-            return Err(nothing("nothing that can be planned was told to be better than what is in force"));
+            return Err(nothing("no level that vsteer can plan is known to be better than the present one"));
         }
         let none = Forecast { method: format!("experiment {}", self.experiment), vms: Vec::new() };
-        let title = format!("what was better in experiment {}", self.experiment);
+        let title = format!("the better settings of experiment {}", self.experiment);
         Ok(Plan::new(host()?, title, self.steps, Scope::Live, none))
     }
 }
@@ -170,7 +172,7 @@ impl<'a> Making<'a> {
             Some((_, Err(fault))) => {
                 let first = &factor.levels[0];
                 self.left.push(format!(
-                    "{}: whether {first} would be better than what is in force is not told: {fault}",
+                    "{}: vsteer does not know whether {first} is better than the present value: {fault}",
                     factor.name
                 ));
                 return Ok(());
@@ -185,7 +187,7 @@ impl<'a> Making<'a> {
         };
         if let Some(together) = self.interaction(factor) {
             self.left.push(format!(
-                "{}: not planned, since it depends on another factor, or may ({together})",
+                "{}: not planned: its effect depends, or may depend, on another factor ({together})",
                 choice.name
             ));
             return Ok(());
@@ -197,15 +199,15 @@ impl<'a> Making<'a> {
         }
         if !choice.answer.also.is_empty() {
             self.left.push(format!(
-                "{}: planned, though what was seen may be what {} does: this design cannot tell them apart",
+                "{}: planned, but {} may have caused the effect: this design cannot distinguish them",
                 choice.name,
                 choice.answer.also.join(", ")
             ));
         }
         if joins_threads(factor, choice.level) {
             self.left.push(format!(
-                "{}: planned. SECURITY: VMs may then learn from each other on threads of one core; whether this processor lets them \
-                 `vsteer audit` tells (smt)",
+                "{}: planned. SECURITY: VMs can then learn from each other on threads of one core if this processor permits it: \
+                see `vsteer audit` (smt)",
                 choice.name
             ));
         }
@@ -253,8 +255,8 @@ impl<'a> Making<'a> {
                 if level != now && answer.outcome != Outcome::Worse && !self.apart(best, answer) =>
             {
                 self.left.push(format!(
-                    "{}: not planned: it was better than {first}, and {now}, which is in force, was not told apart from it: \
-                     make {now} the first level, and run it again",
+                    "{}: not planned: it was better than {first}, but not measurably better than the present value {now}: \
+                    make {now} the first level, and run the experiment again",
                     best.name
                 ));
                 None
@@ -318,10 +320,10 @@ impl<'a> Making<'a> {
             let of_host = || factor.on.clone().unwrap_or_else(|| "host".to_owned());
             let (at, when) = match &kept.how {
                 How::Definition { element: element @ Element::Queues { .. }, .. } => {
-                    (element.vm().to_owned(), "; in force when the VM is started anew")
+                    (element.vm().to_owned(), "; takes effect when the VM restarts")
                 }
                 How::Definition { element, .. } => (element.vm().to_owned(), ""),
-                _ => (of_host(), "; kept for good"),
+                _ => (of_host(), "; permanent"),
             };
             // Commands keep it; whether that also sets it now is theirs to know. Words of the command line only a boot sets.
             let now = asked.filter(|k| !matches!(k.how, How::KernelWords { .. }));
@@ -331,7 +333,7 @@ impl<'a> Making<'a> {
             return self.step(kept, at, best, when);
         }
         let Some(knob) = asked else {
-            self.left.push(format!("{}: it stands in the workload's command", best.name));
+            self.left.push(format!("{}: not planned: it is part of the workload's command", best.name));
             return Ok(());
         };
         let at = knob.on.clone().unwrap_or_else(|| "host".to_owned());
@@ -339,8 +341,8 @@ impl<'a> Making<'a> {
             How::KernelWords { names, .. } => {
                 let Some(loader) = boot_loader::detect(Place(knob.on.as_deref()))? else {
                     self.left.push(format!(
-                        "{}: no boot loader that is known keeps it on {}: put it on the kernel's command line, and boot; \
-                         or name commands of your own (lasting)",
+                        "{}: not planned: vsteer knows no boot loader on {} to keep it: add it to the kernel's command line and reboot, \
+                        or name your own commands (lasting)",
                         best.name,
                         knob.on.as_deref().unwrap_or("this host")
                     ));
@@ -348,7 +350,7 @@ impl<'a> Making<'a> {
                 };
                 let names = names.clone();
                 let kept = Knob { how: How::BootLoader { names, loader }, ..knob };
-                self.step(kept, at, best, "; in force after the next boot")
+                self.step(kept, at, best, "; takes effect at the next boot")
             }
             How::File { path } if tuned_can(path, level) && self.active(&knob.on).is_some() => {
                 let from = knob::read(&knob)?;
@@ -359,7 +361,7 @@ impl<'a> Making<'a> {
             }
             _ => {
                 // tuned itself keeps its profile.
-                let when = if factor.tuned { "" } else { "; until it is set otherwise, or the next boot" };
+                let when = if factor.tuned { "" } else { "; until the next boot, unless changed before" };
                 if factor.tuned {
                     self.active.insert(knob.on.clone(), Some(level.to_owned()));
                 }
@@ -371,7 +373,7 @@ impl<'a> Making<'a> {
     fn step(&mut self, knob: Knob, at: String, best: &Choice<'_>, when: &str) -> Result<(), Fault> {
         let (from, level) = (knob::read(&knob)?, best.level);
         if from == level {
-            self.left.push(format!("{}: {} is that already", best.name, knob.name));
+            self.left.push(format!("{}: {} already has this value", best.name, knob.name));
             return Ok(());
         }
         self.steps.push(Step {
@@ -391,7 +393,7 @@ impl<'a> Making<'a> {
             let profile = tuned::profile(&self.experiment.name, &active, settings, Place(on.as_deref()))?;
             if profile.name == active {
                 self.left.push(format!(
-                    "profile {active} of tuned's was made of this experiment before, and is in force"
+                    "tuned's profile {active}, made from this experiment before, is already active"
                 ));
                 continue;
             }
@@ -417,7 +419,7 @@ impl<'a> Making<'a> {
 
 /// Why a level is never planned: it switches mitigations off, or may.
 fn opens(factor: &Factor, level: &str) -> Option<String> {
-    let never = |word: &str| Some(format!("SECURITY: never planned, {word} switches a mitigation off"));
+    let never = |word: &str| Some(format!("SECURITY: never planned: {word} switches a mitigation off"));
     if let Some(word) = switched_off_in(level) {
         return never(word);
     }
@@ -444,7 +446,7 @@ fn opens(factor: &Factor, level: &str) -> Option<String> {
     let value = |word: &str| word.rsplit('=').next().unwrap_or(word).to_ascii_lowercase();
     let leaves_on = level.split([' ', ',', ';']).all(|word| LEAVES_ON.contains(&value(word.trim()).as_str()));
     (!leaves_on).then(|| {
-        format!("SECURITY: never planned, it is about {about}, and {level:?} may switch a mitigation off")
+        format!("SECURITY: never planned: it concerns {about}, and {level:?} may switch a mitigation off")
     })
 }
 
@@ -457,7 +459,7 @@ fn joins_threads(factor: &Factor, level: &str) -> bool {
 }
 
 fn nothing(why: &str) -> Fault {
-    Fault::new(FaultKind::NothingThere, "there is nothing to plan").because(why)
+    Fault::new(FaultKind::NothingThere, "nothing to plan").because(why)
 }
 
 #[cfg(test)]

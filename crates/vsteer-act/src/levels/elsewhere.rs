@@ -39,7 +39,7 @@ impl Hosts {
     pub fn look(&mut self, notes: &mut Vec<String>) {
         for (host, left) in &mut self.all {
             *left = host.look().unwrap_or_else(|fault| {
-                notes.push(format!("the host at {} is left out: {fault}", host.uri()));
+                notes.push(format!("left out the host at {}: {fault}", host.uri()));
                 None
             });
         }

@@ -73,13 +73,13 @@ impl Host {
     fn read(self) -> Result<OtherHost, Fault> {
         let bad = |what: String| Fault::new(FaultKind::BadInput, format!("host {:?}: {what}", self.connect));
         if !self.connect.contains("://") {
-            return Err(bad("it is no connection URI".to_owned())
+            return Err(bad("not a connection URI".to_owned())
                 .help("write for example connect = \"qemu+ssh://root@other/system\""));
         }
         let cpus: Option<CpuSet> =
             self.cpus.as_deref().map(str::parse).transpose().map_err(|e| bad(format!("cpus: {e}")))?;
         if cpus.as_ref().is_some_and(|c| c.iter().next().is_none()) {
-            return Err(bad("cpus: it names none".to_owned()));
+            return Err(bad("cpus: the list is empty".to_owned()));
         }
         Ok(OtherHost { connect: self.connect, cpus })
     }
@@ -129,16 +129,19 @@ impl Sla {
     /// `BadInput` with line and key, as the TOML parser says it, or with the VM and what is wrong with its levels.
     pub fn parse(text: &str) -> Result<Sla, Fault> {
         let bad = |what: String| Fault::new(FaultKind::BadInput, what);
-        let text: Text =
-            toml::from_str(text).map_err(|e| bad("these are no service levels".to_owned()).because(e))?;
+        let text: Text = toml::from_str(text)
+            .map_err(|e| bad("not a valid file of service levels".to_owned()).because(e))?;
         let period =
             text.period.as_deref().map_or(Ok(PERIOD), duration).map_err(|e| bad(format!("period: {e}")))?;
         if period < PERIOD_LEAST {
-            return Err(bad(format!("period: {} ms is too short to see anything", period.as_millis()))
-                .help("use 10s or more"));
+            return Err(bad(format!(
+                "period: {} ms is too short to measure service levels",
+                period.as_millis()
+            ))
+            .help("write 10s or more"));
         }
         if text.vms.is_empty() {
-            return Err(bad("it promises nothing".to_owned())
+            return Err(bad("the file holds no service level".to_owned())
                 .help("add a [[vm]] with name, log or metrics, and a level"));
         }
         let hosts = text.hosts.into_iter().map(Host::read).collect::<Result<_, _>>()?;
@@ -147,18 +150,19 @@ impl Sla {
             let whose = format!("VM {:?}", vm.name);
             let bad = |what: String| bad(format!("{whose}: {what}"));
             if NEVER.contains(&vm.name.as_str()) {
-                return Err(
-                    bad("the driver domain's weight is never changed".to_owned()).help("leave it out")
-                );
+                return Err(bad("vsteer never changes the weight of the driver domain".to_owned())
+                    .help("leave this VM out"));
             }
             if sla.promises.iter().any(|p| p.vm == vm.name) {
-                return Err(bad("it is there twice".to_owned()).help("put its levels into one [[vm]]"));
+                return Err(
+                    bad("the file lists the VM twice".to_owned()).help("put all its levels into one [[vm]]")
+                );
             }
             let source = Source::of(&vm)?;
             if let Some(other) = sla.sources.iter().position(|s| s.is(&source)) {
                 let other = &sla.promises[other].vm;
-                return Err(bad(format!("its log or histogram is that of {other:?}, too"))
-                    .help("each VM needs a log or a histogram of its own requests"));
+                return Err(bad(format!("its log or histogram is also that of {other:?}"))
+                    .help("give each VM a log or a histogram of its own requests"));
             }
             let time = |key: &str, text: &Option<String>| -> Result<Option<f64>, Fault> {
                 let read =
@@ -168,10 +172,10 @@ impl Sla {
             let level =
                 Level { mean_s: time("mean", &vm.mean)?, p95_s: time("p95", &vm.p95)?, rate_hz: vm.rate };
             if level.mean_s.is_none() && level.p95_s.is_none() && level.rate_hz.is_none() {
-                return Err(bad("it has no level".to_owned()).help("give mean, p95 or rate"));
+                return Err(bad("no level is given".to_owned()).help("add mean, p95 or rate"));
             }
             if level.rate_hz.is_some_and(|r| !(r.is_finite() && r > 0.0)) {
-                return Err(bad(format!("rate = {}: not above 0", level.rate_hz.unwrap_or(0.0))));
+                return Err(bad(format!("rate = {}: not greater than 0", level.rate_hz.unwrap_or(0.0))));
             }
             sla.promises.push(Promise { vm: vm.name, level });
             sla.sources.push(source);

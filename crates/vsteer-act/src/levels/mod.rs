@@ -140,9 +140,9 @@ impl<'a> Keeper<'a> {
         let Asked { sla, connect, .. } = asked;
         let backend = backends::of(connect)?;
         if !backend.steers {
-            let what = format!("steering weights on {}", backend.name);
+            let what = format!("cannot steer weights on {}", backend.name);
             return Err(
-                Fault::new(FaultKind::Unsupported, what).help("vsteer plan and vsteer apply work there")
+                Fault::new(FaultKind::Unsupported, what).help("use vsteer plan and vsteer apply there")
             );
         }
         let mut host = (backend.open)(&Request { light: true, ..Request::of(connect) })?;
@@ -303,12 +303,12 @@ impl<'a> Keeper<'a> {
         for (i, (name, sight)) in self.names.iter().zip(sights).enumerate() {
             match sight {
                 Some(Sight::Whole) => there.push(i),
-                None => notes.push(format!("{name} is not there")),
+                None => notes.push(format!("VM {name} does not run here")),
                 Some(Sight::Lost(why)) => notes.push(format!(
-                    "{name} is not seen: {why}; its weight stays, and what it uses is taken as used"
+                    "cannot see the requests of VM {name}: {why}; vsteer keeps its weight and counts the CPU it uses as needed"
                 )),
                 Some(Sight::Later(why)) => {
-                    return Err(Fault { what: format!("VM {name:?} is not seen: {}", why.what), ..why });
+                    return Err(Fault { what: format!("cannot see the requests of VM {name:?}: {}", why.what), ..why });
                 }
             }
         }
@@ -367,7 +367,9 @@ impl<'a> Keeper<'a> {
         let driver = driven::passing(config, model, &present, requests_hz);
         let outcome = self.holder.step(period, Around { between: &|| resting.rest(), host: &host, driver });
         if let Some(why) = not_simulated.into_inner() {
-            notes.push(format!("Domain-0's part in requests is left out: the host is not simulated: {why}"));
+            notes.push(format!(
+                "the times leave out Domain-0's part in requests: cannot simulate the host: {why}"
+            ));
         }
         resting.rest();
         for ((promise, seen), lots) in self.asked.sla.promises.iter().zip(&outcome.seen).zip(&lots) {
@@ -395,7 +397,7 @@ impl<'a> Keeper<'a> {
             if let Some(first) = candidates.first() {
                 let name = self.names[first.vm];
                 notes.push(format!(
-                    "to move it: virsh migrate --live {name} qemu+ssh://OTHER/system (untried); name hosts in [[host]] for a plan"
+                    "to move the VM: virsh migrate --live {name} qemu+ssh://OTHER/system (untested); for a plan, name hosts in [[host]]"
                 ));
             }
             return None;
@@ -403,7 +405,7 @@ impl<'a> Keeper<'a> {
         match self.hosts.plan(config, &self.asked.sla.promises, outcome, candidates) {
             Ok(file) => {
                 let to = self.asked.connect.map_or(String::new(), |uri| format!(" --connect '{uri}'"));
-                notes.push(format!("a plan that moves it: vsteer apply {} --yes{to}", file.display()));
+                notes.push(format!("to move the VM: vsteer apply {} --yes{to}", file.display()));
                 Some(file)
             }
             Err(fault) => {

@@ -49,14 +49,14 @@ pub fn checked_format(name: &str, text: &str, line: usize, lines: &[&[u8]]) -> R
         .filter(|named| *named != text && Format::parse(named).is_ok_and(|f| 2 * read(&f).len() > all))
         .collect();
     let help = match fitting.as_slice() {
-        [] => "say the format as it stands in the server's configuration (LogFormat of Apache, log_format of nginx); it has to log how long \
-               requests take (%D, $request_time)"
+        [] => "give the format as in the server's configuration (Apache's LogFormat, nginx's log_format); it must log how long \
+        requests take (%D, $request_time)"
             .to_owned(),
-        fit => format!("these lines are of the format {}", fit.join(" or ")),
+        fit => format!("use the format that fits these lines: {}", fit.join(" or ")),
     };
-    let what = format!("reading {name}, line {}", line + at);
+    let what = format!("cannot read {name}, line {}", line + at);
     let why = format!(
-        "{} of {all} lines are not of the format: {shown:?}, where {expected} was expected",
+        "{} of {all} lines do not match the format: found {shown:?}, expected {expected}",
         all - requests.len()
     );
     Err(Fault::new(FaultKind::BadInput, what).because(why).help(help))
@@ -78,7 +78,7 @@ pub fn checked_clock(name: &str, requests: &[Request], (from_ns, to_ns): (u64, u
     let direction = if future { "after" } else { "before" };
     let seconds = away / SECOND;
     let off = format!(
-        "all {} requests ended {direction} the recording, by {} h {} min or more",
+        "all {} requests ended {direction} the recording, by at least {} h {} min",
         requests.len(),
         seconds / 3600,
         seconds / 60 % 60
@@ -89,21 +89,21 @@ pub fn checked_clock(name: &str, requests: &[Request], (from_ns, to_ns): (u64, u
     let quarters = (shift + QUARTER_NS / 2) / QUARTER_NS;
     let spread = (last - first).abs_diff(to_ns - from_ns) / 2;
     let near = shift.abs_diff(quarters * QUARTER_NS) <= NEAR_NS + spread;
-    let what = format!("reading {name}");
+    let what = format!("cannot use the log {name}");
     if quarters > 0 && shift <= ZONES_NS && near {
         let (hours, minutes) = (quarters / 4, quarters % 4 * 15);
         return Err(Fault::new(FaultKind::BadInput, what)
-            .because(format!(
-                "{off}: its clock may be {hours} h {minutes} min off, as one in another time zone is"
-            ))
+            .because(format!("{off}: its clock may be {hours} h {minutes} min off, as in another time zone"))
             .help("log the time with its zone (%t, $time_local, $time_iso8601), or set the server's zone"));
     }
     if future {
         return Err(Fault::new(FaultKind::BadInput, what)
             .because(off)
-            .help("compare the clocks of the server and of this host; a JSON time's unit is told by its size: write ns, us, ms or s since 1970"));
+            .help("compare the clocks of server and host; write a JSON time in ns, us, ms or s since 1970, because vsteer derives the unit from its size"));
     }
-    Err(Fault::new(FaultKind::NothingThere, what).because(off).help("give the log of the recording's time"))
+    Err(Fault::new(FaultKind::NothingThere, what)
+        .because(off)
+        .help("give the log of the time of the recording"))
 }
 
 /// How exactly requests' times are said, as far as they show: the largest of 1 s, 1 ms, 1 us and 1 ns of which all ends (and all begins, where

@@ -80,9 +80,9 @@ fn fitting(name: &str, lines: &[&[u8]]) -> Result<Format, Fault> {
     best.map(|(_, format)| format).ok_or_else(|| {
         let first =
             lines.first().map_or(String::new(), |l| String::from_utf8_lossy(l).chars().take(120).collect());
-        Fault::new(FaultKind::BadInput, format!("{name}: its format is not known"))
-            .because(format!("its first line is {first:?}; tried {}", names.join(", ")))
-            .help("give --format as the server's LogFormat or log_format has it")
+        Fault::new(FaultKind::BadInput, format!("cannot recognise the format of {name}"))
+            .because(format!("its first line is {first:?}; vsteer tried {}", names.join(", ")))
+            .help("give --format as in the server's LogFormat or log_format")
     })
 }
 
@@ -108,10 +108,10 @@ pub fn read(file: &Path, named: Option<&str>) -> Result<(Vec<Answered>, usize), 
         }
     }
     if all.is_empty() {
-        let what = format!("{} holds no request", file.display());
+        let what = format!("the log {} holds no request", file.display());
         return Err(Fault::new(FaultKind::BadInput, what)
-            .because(format!("{odd} lines are not of the format"))
-            .help("give --format as the server's LogFormat or log_format has it"));
+            .because(format!("{odd} lines do not match the format"))
+            .help("give --format as in the server's LogFormat or log_format"));
     }
     Ok((all, odd))
 }

@@ -171,8 +171,8 @@ impl Accounts {
             Some(topology) => topology,
             None => {
                 notes.push(format!(
-                    "{file}: esxtop does not tell sockets, cores and nodes: say them in host.toml beside it \
-                     (sockets = 2, cores_per_socket = 18)"
+                    "{file}: esxtop does not report sockets, cores and nodes: write them into host.toml next to the file \
+                    (sockets = 2, cores_per_socket = 18)"
                 ));
                 undescribed(columns, file, notes)?
             }
@@ -310,7 +310,7 @@ impl Accounts {
         let mut vms: Vec<VmConfig> =
             self.vms.iter().enumerate().map(|(i, vm)| self.vm(i, vm, beside)).collect();
         vms.sort_by(|a, b| a.id.cmp(&b.id));
-        let version = beside.esxi.as_deref().unwrap_or("of a version that is not told");
+        let version = beside.esxi.as_deref().unwrap_or("of unknown version");
         Ok(HostConfig {
             hostname: columns.host.clone(),
             machine_id: None,
@@ -350,18 +350,18 @@ impl Accounts {
         let Clock { back, gaps, longest_gap_ns, .. } = &self.clock;
         if *back > 0 {
             notes.push(format!(
-                "{file}: its clock went back or stood still {back} time(s): those rows count as long as rows usually are"
+                "{file}: its clock stood still or went back {back} time(s): vsteer gives those rows the usual length"
             ));
         }
         if *gaps > 0 {
             notes.push(format!(
-                "{file}: {gaps} gap(s) between rows, the longest {:.0} s: the rows after them count as long as rows \
-                 usually are",
+                "{file}: {gaps} gap(s) between rows, the longest {:.0} s: vsteer gives the rows after a gap the \
+                usual length",
                 *longest_gap_ns as f64 / 1e9
             ));
         }
         if self.unseen > 0 {
-            notes.push(format!("{file}: worlds were not told of in {} row(s) altogether", self.unseen));
+            notes.push(format!("{file}: worlds are missing from {} row(s)", self.unseen));
         }
         notes
     }
@@ -371,7 +371,7 @@ impl Accounts {
 fn undescribed(columns: &Columns, file: &str, notes: &mut Vec<String>) -> Result<Topology, Fault> {
     let counted: CpuSet = columns.pcpus.iter().map(|(cpu, _)| *cpu).collect();
     let cpus = if counted.is_empty() {
-        notes.push(format!("{file}: pCPUs are not counted either: as many as vCPUs are assumed"));
+        notes.push(format!("{file}: pCPUs are not listed: vsteer assumes as many pCPUs as vCPUs"));
         let vcpus = columns.worlds.iter().filter(|w| w.role.vcpu().is_some()).count();
         CpuSet::first(vcpus.max(1) as u32)
     } else {

@@ -111,10 +111,11 @@ impl Beside {
     /// # Errors
     /// `BadInput` for a wrong key, a value out of range, or a VM without name and gid.
     pub fn parse(text: &str) -> Result<Beside, Fault> {
-        let wrong = |why: String| Fault::new(FaultKind::BadInput, "it does not describe a host").because(why);
+        let wrong =
+            |why: String| Fault::new(FaultKind::BadInput, "not a valid description of a host").because(why);
         let beside: Beside = toml::from_str(text).map_err(|e| wrong(e.to_string()))?;
         let in_range = |what: &str, n: Option<u32>, most: u32| match n {
-            Some(n) if n == 0 || n > most => Err(wrong(format!("{what} = {n}: from 1 to {most}"))),
+            Some(n) if n == 0 || n > most => Err(wrong(format!("{what} = {n}: must be from 1 to {most}"))),
             _ => Ok(()),
         };
         in_range("sockets", beside.sockets, 64)?;
@@ -131,7 +132,7 @@ impl Beside {
         if let (Some(cores), Some(nodes)) = (beside.cores_per_socket, beside.nodes_per_socket)
             && !cores.is_multiple_of(nodes)
         {
-            return Err(wrong(format!("{cores} cores of a socket are not {nodes} equal nodes")));
+            return Err(wrong(format!("{cores} cores of a socket do not divide into {nodes} equal nodes")));
         }
         Ok(beside)
     }
@@ -164,9 +165,9 @@ impl Beside {
             let of = self.path.as_ref().map_or_else(String::new, |p| format!("{}: ", p.display()));
             return Err(Fault::new(
                 FaultKind::BadInput,
-                format!("{of}{said} pCPUs are described, {pcpus} were counted"),
+                format!("{of}{said} pCPUs are described, but esxtop counted {pcpus}"),
             )
-            .help("set sockets, cores_per_socket and threads_per_core (2 with hyper-threading)"));
+            .help("correct sockets, cores_per_socket and threads_per_core (2 with hyper-threading)"));
         }
         let topology = machine(sockets, nodes, (cores / nodes).max(1), threads)?;
         let Some(gib) = self.memory_gib else { return Ok(Some(topology)) };

@@ -175,7 +175,11 @@ impl Columns {
         for (i, c) in parsed.iter().enumerate() {
             let Some(c) = c else {
                 odd.get_or_insert_with(|| {
-                    format!("column {}: {:?} is no counter's path", i + 2, shown(cells[i + 1].as_bytes()))
+                    format!(
+                        "column {}: {:?} is not the path of a counter",
+                        i + 2,
+                        shown(cells[i + 1].as_bytes())
+                    )
                 });
                 continue;
             };
@@ -184,21 +188,21 @@ impl Columns {
         }
         notes.extend(odd.map(|odd| format!("{file}, {odd}")));
         if hosts.len() > 1 {
-            notes.push(format!("{file}: columns of {} hosts, taken for one", hosts.len()));
+            notes.push(format!("{file}: columns of {} hosts, which vsteer treats as one host", hosts.len()));
         }
         plan.wanted.sort_by_key(|w| w.column);
         plan.worlds.sort_by_key(|w| (w.gid, w.role, w.wid));
         plan.pcpus.sort_unstable();
         if plan.groups.is_empty() {
-            return Err(Fault::new(FaultKind::NothingThere, format!("{file} tells of no VM"))
-                .because("no column is of a group with vCPUs")
+            return Err(Fault::new(FaultKind::NothingThere, format!("{file} holds no VM"))
+                .because("no column belongs to a group with vCPUs")
                 .help("let esxtop write all fields: esxtop -b -a"));
         }
         if known.with_vcpus.is_empty() {
             let others = known.names.keys().filter(|gid| !is_vm(**gid)).count();
             notes.push(format!(
-                "{file}: groups alone, sums over all worlds of a VM, no vCPU by itself: what is per vCPU is not known \
-                 (esxtop -b -a shows them); {others} group(s) are taken for ESXi's own (name VMs in host.toml where one is not)"
+                "{file}: groups only (sums over all worlds of a VM), no single vCPUs: esxtop -b -a adds them; vsteer treats \
+                {others} group(s) as ESXi's own (name VMs in host.toml if one is a VM)"
             ));
         }
         Ok(plan)
@@ -308,9 +312,9 @@ impl Columns {
     pub(super) fn collector(&self) -> Collector {
         let counts = |name: &str| MEASURES.iter().any(|(what, _)| *what == name);
         let mut collector = Collector::new("esxtop", counts, "esxtop does not count it")
-            .without(&["lag_ns"], "esxtop does not count it: co-stop is another thing")
-            .without(&["wake_latency", "ready_spell"], "esxtop keeps sums, no distributions")
-            .without(&["blame"], "esxtop does not tell who ran while another waited");
+            .without(&["lag_ns"], "esxtop does not count it: co-stop is not the same")
+            .without(&["wake_latency", "ready_spell"], "esxtop keeps sums, not distributions")
+            .without(&["blame"], "esxtop does not report who ran while another waited");
         for (what, needs) in MEASURES {
             if let Some(lacking) = needs.iter().find(|k| !self.has[**k]) {
                 collector =
@@ -318,7 +322,7 @@ impl Columns {
             }
         }
         if self.worlds.is_empty() {
-            let why = "the file has groups alone, sums over all worlds of a VM";
+            let why = "the file has only groups, which are sums over all worlds of a VM";
             collector = collector.without(&["vcpus"], why);
         }
         collector
@@ -401,7 +405,7 @@ pub(super) fn read(row: &[u8], plan: &Columns, values: &mut [f64]) -> Result<Cel
         let text = cell(row, at);
         values[w.slot as usize] = number(text).unwrap_or_else(|| {
             cells.garbled.get_or_insert_with(|| {
-                (at, format!("{:?} is no share of time, and counts as missing", shown(text)))
+                (at, format!("{:?} is not a share of time: vsteer treats it as missing", shown(text)))
             });
             f64::NAN
         });

@@ -158,26 +158,26 @@ impl Reader {
         // A number that is cut off is another number: only a closing quote tells that it is whole.
         let cut = row.is_cut && !(bytes.ends_with(b"\"") || bytes.ends_with(b"\","));
         match columns::read(bytes, &self.columns, &mut self.values) {
-            Ok(_) if cut => self.rows.note(&row, 0, "the file breaks off in this row, which is left out"),
+            Ok(_) if cut => self.rows.note(&row, 0, "the file ends inside this row: vsteer leaves it out"),
             Ok(cells) => {
                 if let Some((offset, why)) = cells.garbled {
                     self.rows.note(&row, offset, &why);
                 }
                 match clock::moment(&cells.time, self.columns.bias_min) {
                     Some(unix_ns) => self.accounts.see(unix_ns, &self.values),
-                    None => self.rows.note(&row, 0, &format!("{:?} is no time", rows::shown(&cells.time))),
+                    None => self.rows.note(&row, 0, &format!("{:?} is not a time", rows::shown(&cells.time))),
                 }
             }
             Err(columns::Refused::Header) => {
-                self.rows.note(&row, 0, "another header: what comes after it is left out");
+                self.rows.note(&row, 0, "a second header: vsteer leaves out everything after it");
                 return Ok(false);
             }
             Err(columns::Refused::Cells(_)) if row.is_cut => {
-                self.rows.note(&row, 0, "the file breaks off in this row, which is left out");
+                self.rows.note(&row, 0, "the file ends inside this row: vsteer leaves it out");
             }
             Err(columns::Refused::Cells(n)) => {
                 let wanted = self.columns.count();
-                self.rows.note(&row, 0, &format!("{n} values where the header names {wanted}"));
+                self.rows.note(&row, 0, &format!("{n} values, but the header names {wanted}"));
             }
         }
         Ok(true)
@@ -227,7 +227,8 @@ pub fn read_within(file: &Path, kept_bytes: usize) -> Result<Saved, Fault> {
     let (batches, joined) = kept.finish(|| reader.accounts.batch());
     let mut notes = reader.notes();
     if joined > 1 {
-        notes.push(format!("{}: samples were joined {joined} by {joined}: there are many", file.display()));
+        notes
+            .push(format!("{}: vsteer joined each {joined} samples into one to save memory", file.display()));
     }
     if batches.len() < 2 {
         return Err(too_few(file, batches.len() as u64, &notes));
@@ -237,11 +238,11 @@ pub fn read_within(file: &Path, kept_bytes: usize) -> Result<Saved, Fault> {
 
 /// That a file has too few rows; `notes` tell what became of others.
 pub fn too_few(file: &Path, rows: u64, notes: &[String]) -> Fault {
-    let what = format!("{} holds {rows} whole row(s) where two are needed", file.display());
-    let fault = Fault::new(FaultKind::BadInput, what)
-        .help("let esxtop write more: esxtop -b -a -d 5 -n 12 > esxtop.csv");
+    let what = format!("{} holds {rows} complete row(s), vsteer needs 2", file.display());
+    let fault =
+        Fault::new(FaultKind::BadInput, what).help("record more rows: esxtop -b -a -d 5 -n 12 > esxtop.csv");
     match notes.last() {
         Some(note) => fault.because(note),
-        None => fault.because("the first row only says when counting begins"),
+        None => fault.because("the first row only gives the start of the counting"),
     }
 }

@@ -110,7 +110,7 @@ impl Rows {
             (self.filled, self.start) = (self.filled - self.start, 0);
         }
         if self.filled - self.start > ROW_MOST {
-            return Err(self.refused(&format!("a row of more than {} MiB is none", ROW_MOST >> 20)));
+            return Err(self.refused(&format!("a row exceeds {} MiB", ROW_MOST >> 20)));
         }
         if self.buffer.len() - self.filled < CHUNK {
             self.buffer.resize(self.filled + CHUNK, 0);
@@ -128,7 +128,7 @@ impl Rows {
                 Input::Plain(_) => return Err(Fault::io(format!("cannot read {}", self.name), &e)),
                 Input::Gzip(_) => {
                     self.notes
-                        .push(format!("{}: its compressed data break off or are garbled: {e}", self.name));
+                        .push(format!("{}: cannot read the rest of its compressed data: {e}", self.name));
                     self.ended = true;
                 }
             },
@@ -137,9 +137,9 @@ impl Rows {
     }
 
     fn refused(&self, why: &str) -> Fault {
-        Fault::new(FaultKind::BadInput, format!("{} is no batch file of esxtop's", self.name))
+        Fault::new(FaultKind::BadInput, format!("{} is not a batch file of esxtop", self.name))
             .because(format!("line {}, byte {}: {why}", self.line, self.byte))
-            .help("esxtop -b -a > FILE writes one")
+            .help("make one: esxtop -b -a > FILE")
     }
 
     /// The header's cells. It ends where a row begins, for names may hold lines' ends.
@@ -150,7 +150,7 @@ impl Rows {
         }
         if !header::begins(&self.buffer[self.start..self.filled]) {
             let first = shown(&self.buffer[self.start..self.filled.min(self.start + 40)]);
-            return Err(self.refused(&format!("it begins with {first:?} in place of \"{MAGIC} ...\"")));
+            return Err(self.refused(&format!("it begins with {first:?}, not with \"{MAGIC} ...\"")));
         }
         // By quotes, as CSV has it; if no row begins where they say, some name holds a single one.
         let mut end = None;
@@ -247,7 +247,7 @@ impl Rows {
 
     /// What was left out.
     pub(super) fn notes(&self) -> Vec<String> {
-        let more = (self.more > 0).then(|| format!("{}: and {} more such places", self.name, self.more));
+        let more = (self.more > 0).then(|| format!("{}: {} more such lines", self.name, self.more));
         self.notes.iter().cloned().chain(more).collect()
     }
 }

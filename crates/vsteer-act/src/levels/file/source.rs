@@ -33,25 +33,28 @@ impl Source {
         };
         let named = |f: Fault| Fault { what: format!("VM {:?}: {}", vm.name, f.what), ..f };
         match (&vm.log, &vm.metrics) {
-            (None, None) => Err(bad("it has neither log nor metrics", "say where its requests are seen")),
-            (Some(_), Some(_)) => Err(bad("it has both log and metrics", "leave one of them out")),
+            (None, None) => Err(bad(
+                "neither log nor metrics is given",
+                "name the log or the metrics that show its requests",
+            )),
+            (Some(_), Some(_)) => Err(bad("both log and metrics are given", "leave out one of them")),
             (Some(_), None) if vm.histogram.is_some() || vm.labels.is_some() => {
-                Err(bad("histogram and labels are of metrics, and it has a log", "leave them out"))
+                Err(bad("histogram and labels apply to metrics, not to a log", "leave them out"))
             }
             (Some(file), None) => Ok(Source::Log { file: file.clone(), format: vm.format.clone() }),
             (None, Some(_)) if vm.format.is_some() => {
-                Err(bad("format is of a log, and it has metrics", "leave it out"))
+                Err(bad("format applies to a log, not to metrics", "leave it out"))
             }
             (None, Some(metrics)) => {
                 let text = vm.histogram.as_ref().ok_or_else(|| {
                     bad(
-                        "metrics hold many things, and it does not say which",
-                        "add histogram = \"http_request_duration_seconds\", or what it is called there",
+                        "no histogram is named among the metrics",
+                        "add the name of the histogram, for example histogram = \"http_request_duration_seconds\"",
                     )
                 })?;
-                let mut histogram: Histogram = text
-                    .parse()
-                    .map_err(|why: String| bad(&format!("histogram: {why}"), "name it as a query does"))?;
+                let mut histogram: Histogram = text.parse().map_err(|why: String| {
+                    bad(&format!("histogram: {why}"), "write the name as in a Prometheus query")
+                })?;
                 histogram.labels.extend(vm.labels.clone().unwrap_or_default());
                 Ok(Source::Metrics { place: Place::parse(metrics).map_err(named)?, histogram })
             }
