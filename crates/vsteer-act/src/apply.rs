@@ -35,8 +35,8 @@ pub struct Preview {
     pub ready: bool,
     /// The setting now, when it is not; or why it cannot be read.
     pub found: Option<String>,
-    /// The class of what keeps it from being made. `None` also where it is not ready yet because of a step before it, of the same VM, that
-    /// may be what makes it so.
+    /// The class of what keeps it from being made. `None` also where it is not ready yet because of a step before it,
+    /// of the same VM, that may be what makes it so.
     #[serde(skip)]
     pub refused: Option<FaultKind>,
 }
@@ -95,7 +95,7 @@ pub fn preview(plan: &Plan, now: &HostConfig, actuator: &mut dyn Actuate) -> Res
 pub struct Setting<'a> {
     /// Where the journal goes.
     pub folder: &'a Path,
-    /// libvirt connection URI, kept in the journal for whoever takes it back.
+    /// libvirt connection URI, kept in the journal for the rollback.
     pub connect: Option<&'a str>,
     /// Wall-clock time, ns since 1970 UTC.
     pub unix_ns: u64,

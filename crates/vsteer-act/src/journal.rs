@@ -2,7 +2,8 @@
 //!
 //! One file per applied plan, one JSON line per entry, each synced before the next thing happens. Reading a journal
 //! that breaks off anywhere tells exactly which steps may have been made: those with an [`Entry::Intent`] and no
-//! [`Entry::Undone`] since, nor since an [`Entry::Again`]. A half-written last line was never acted on, since acting waits for the sync.
+//! [`Entry::Undone`] since, nor since an [`Entry::Again`]. A half-written last line was never acted on, since acting
+//! waits for the sync.
 //!
 //! Who writes a journal holds a lock on it; who begins one also holds a lock on the folder meanwhile, so that two that
 //! begin the same plan at once cannot set each other's journal aside. Listing locks nothing and mends nothing: it must
@@ -130,7 +131,7 @@ impl Journal {
     ///
     /// # Errors
     /// `Changed` when the plan is applied already, or is being applied or taken back right now; `NoSpace`,
-    /// `NoPrivilege` when the folder cannot be written; `BadInput` for an id that is no plain name.
+    /// `NoPrivilege` if the folder is not writable; `BadInput` for an id that is not a plain name.
     pub fn begin(folder: &Path, plan: &Plan, connect: Option<&str>, unix_ns: u64) -> Result<Journal, Fault> {
         // The id becomes a file's name, and a plan may come from anywhere.
         if plan.id.is_empty() || !plan.id.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
@@ -168,7 +169,7 @@ impl Journal {
         Ok(journal)
     }
 
-    /// Opens an existing journal, waiting for whoever holds it.
+    /// Opens an existing journal; waits for the process that holds it.
     ///
     /// # Errors
     /// `NothingThere` when there is none of this name; `BadInput`, naming it, when it is garbled.
@@ -295,8 +296,9 @@ impl Journal {
         to_undo_of(&self.entries)
     }
 
-    /// Plans beside this one that were begun later, are not taken back, and set what is left of this one; the newest first. Taken back
-    /// before them, this one would change their settings, and they would bring its own back. Waits for nobody.
+    /// Plans beside this one that were begun later, are not taken back, and set what is left of this one; the newest
+    /// first. Taken back before them, this one would change their settings, and they would bring its own back. Waits
+    /// for nobody.
     ///
     /// # Errors
     /// When the folder cannot be read.
@@ -306,7 +308,7 @@ impl Journal {
         let folder = self.path.parent().unwrap_or(Path::new("."));
         let mut later = Vec::new();
         for path in Journal::pending(folder)?.into_iter().filter(|path| *path != self.path) {
-            // One that cannot be read is told of where it is itself to be rolled back.
+            // A journal that cannot be read is reported when it is itself to be rolled back.
             let Some((entries, _)) = fs::read(&path).ok().and_then(|text| parse(&text, &path).ok()) else {
                 continue;
             };
@@ -340,8 +342,8 @@ impl Journal {
 }
 
 fn to_undo_of(entries: &[Entry]) -> Vec<(usize, Former)> {
-    // What was taken back and then set again is to be taken back again. `Again` does not say of which steps it is, so it is of all:
-    // restoring what is in force already does no harm.
+    // What was taken back and then set again is to be taken back again. `Again` does not say of which steps it is, so
+    // it is of all: restoring what is in force already does no harm.
     let again = entries.iter().rposition(|e| matches!(e, Entry::Again { .. })).unwrap_or(0);
     let undone = |step: usize, intent: usize| {
         let mut later = entries.iter().skip(again.max(intent));

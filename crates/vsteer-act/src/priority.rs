@@ -1,18 +1,20 @@
 //! VMs whose threads go first, by a real-time class, for as long as they ask for less than they are due.
 //!
-//! For kernels without sched_ext. The vCPU, emulator and I/O threads of a VM are in `SCHED_RR`, so that the kernel itself runs them when
-//! they wake; a keeper, a thread of a class above theirs, reads what each VM used whenever its credit could have been used up, and takes
-//! a VM that has none left ([`vsteer_core::realtime`]) back into the ordinary class until it has some again. Emulator threads too: without hardware support for
-//! virtualization a guest's timers end there (measured: on the vCPU threads alone it did nothing).
+//! For kernels without sched_ext. The vCPU, emulator and I/O threads of a VM are in `SCHED_RR`, so that the kernel
+//! itself runs them when they wake; a keeper, a thread of a class above theirs, reads what each VM used whenever its
+//! credit could have been used up, and takes a VM that has none left ([`vsteer_core::realtime`]) back into the
+//! ordinary class until it has some again. Emulator threads too: without hardware support for virtualization a guest's
+//! timers end there (measured: on the vCPU threads alone it did nothing).
 //!
-//! On cgroup v1 with RT_GROUP_SCHED a cgroup has budgets of real time: they are granted from the top down, in equal parts, and each
-//! thread's VM is taken back before its cgroup's is exhausted, where the kernel would stop it.
+//! On cgroup v1 with RT_GROUP_SCHED a cgroup has budgets of real time: they are granted from the top down, in equal
+//! parts, and each thread's VM is taken back before its cgroup's is exhausted, where the kernel would stop it.
 //!
 //! Whatever is changed is in a journal first, and put back by a watchdog however this ends ([`Steering`]).
 //!
-//! Cannot be held: a VM that asks for more than it is due is served by weight, its urgent work too. Two VMs that wake at once on a pCPU
-//! share it by turns. Threads of the kernel in the ordinary class, ksoftirqd among them, wait behind a VM that is put first until
-//! it sleeps or its credit ends. `GAP(rt-budget-parts)`: budgets are equal parts whoever needs how much; beside many VMs a part is small.
+//! Cannot be held: a VM that asks for more than it is due is served by weight, its urgent work too. Two VMs that wake
+//! at once on a pCPU share it by turns. Threads of the kernel in the ordinary class, ksoftirqd among them, wait behind
+//! a VM that is put first until it sleeps or its credit ends. `GAP(rt-budget-parts)`: budgets are equal parts whoever
+//! needs how much; beside many VMs a part is small.
 
 pub mod keeping;
 
@@ -38,7 +40,8 @@ use vsteer_host::linux::schedstat::{Polled, Schedstat};
 const FIRST: SchedClass = SchedClass::RoundRobin(1);
 /// The keeper is above those that it takes back.
 const KEEPER: SchedClass = SchedClass::Fifo(2);
-/// Credits are looked at when the first could have been used up, but no more often than this: waking up costs the host some 0.1 ms.
+/// Credits are looked at when the first could have been used up, but no more often than this: waking up costs the host
+/// some 0.1 ms.
 const SOONEST: Duration = Duration::from_millis(2);
 /// And no less often: whose credit was used up gets some again.
 const LATEST: Duration = Duration::from_millis(20);
@@ -59,7 +62,7 @@ pub struct Kept {
     pub first_s: f64,
     /// How often its credit was used up: it asked for more than it was due.
     pub used_up: u64,
-    /// How often it was taken back lest the kernel's budget of real time should stop it.
+    /// How often the VM was demoted because the kernel's real-time budget was nearly used up.
     pub budget_used_up: u64,
     /// What it is due of the pCPUs, by weight; `None` until the host has been looked at.
     pub due_pcpus: Option<f64>,
@@ -89,12 +92,13 @@ pub struct Priority {
     words: Sender<Word>,
     keeper: JoinHandle<()>,
     meant: BTreeSet<VmId>,
-    /// Budgets of cgroups as they were when they were first seen, us: what is granted comes on top, for others may need those.
+    /// Budgets of cgroups as they were when they were first seen, us: what is granted comes on top, for others may
+    /// need those.
     found: BTreeMap<String, i64>,
     notes: Vec<String>,
 }
 
-/// What the keeper is told.
+/// Messages to the keeper thread.
 enum Word {
     /// These VMs, and no others.
     Follow(Vec<Followed>),
@@ -104,7 +108,7 @@ enum Word {
     Report(Sender<Vec<Kept>>),
 }
 
-/// A VM as the keeper is told of it.
+/// A VM as the keeper thread knows it.
 struct Followed {
     vm: VmId,
     name: String,
@@ -122,7 +126,8 @@ struct Followable {
 }
 
 impl Priority {
-    /// Nobody is put first yet. `limit`: how much CPU time beyond its due a VM may have at once. `watchdog`: as [`Steering::new`].
+    /// Nobody is put first yet. `limit`: how much CPU time beyond its due a VM may have at once. `watchdog`: as
+    /// [`Steering::new`].
     ///
     /// # Errors
     /// The keeper's thread cannot be had.

@@ -1,13 +1,13 @@
 //! Settings that are changed again and again, and return when the one who changes them is gone.
 //!
-//! What a setting was before it was first touched is written to a journal and synced before anything is set, as for a plan; setting it
-//! again only adds a line that says what and why. So one rollback of that journal brings the first state back, however often it
-//! changed since. What is touched for the first time later gets a journal of its own.
+//! What a setting was before it was first touched is written to a journal and synced before anything is set, as for a
+//! plan; setting it again only adds a line that says what and why. So one rollback of that journal brings the first
+//! state back, however often it changed since. What is touched for the first time later gets a journal of its own.
 //!
-//! A watchdog of its own session holds the reading end of a pipe, on which it is told of the journals and whose other end dies with the
-//! steering process, however that dies; then it rolls them back, the newest first: budgets of cgroups that lie in each other depend on
-//! their order. It is looked after: one that is gone is replaced. Where both are killed at once, `vsteer rollback` finishes, as after any
-//! crash.
+//! A watchdog of its own session holds the reading end of a pipe, on which it is told of the journals and whose other
+//! end dies with the steering process, however that dies; then it rolls them back, the newest first: budgets of
+//! cgroups that lie in each other depend on their order. It is looked after: one that is gone is replaced. Where both
+//! are killed at once, `vsteer rollback` finishes, as after any crash.
 //!
 //! Left out: a crash of the host: what is set here does not outlive it.
 
@@ -33,13 +33,13 @@ struct Held {
     steps: Vec<Step>,
 }
 
-/// The watchdog's process, and where it is told of journals.
+/// The watchdog's process, and the pipe for names of journals.
 struct Watchdog {
     process: Child,
     told: ChildStdin,
 }
 
-/// Somebody who steers.
+/// Sets settings repeatedly, with a watchdog that restores them.
 pub struct Steering {
     /// What the journals are called.
     title: String,
@@ -50,7 +50,7 @@ pub struct Steering {
 }
 
 impl Steering {
-    /// Nothing is touched yet. The watchdog is this program with `arguments`; `title` says in a line who steers what.
+    /// Changes nothing yet. The watchdog is this program with `arguments`; `title` is one line about who steers what.
     pub fn new(title: &str, arguments: &[&str]) -> Steering {
         Steering {
             title: title.to_owned(),
@@ -63,8 +63,8 @@ impl Steering {
     /// Makes these steps, `now` being how the host is set up and `why` a line for the journal.
     ///
     /// # Errors
-    /// As [`Steering::will_be_put_back`]; as [`Actuate::act`] for the first step that fails: those before it stay, and are taken back at
-    /// the end with all else.
+    /// As [`Steering::will_be_put_back`]; as [`Actuate::act`] for the first step that fails: those before it stay, and
+    /// are taken back at the end with all else.
     pub fn set(
         &mut self,
         now: &HostConfig,
@@ -80,8 +80,8 @@ impl Steering {
         steps.iter().try_for_each(|step| actuator.act(step, Scope::Live))
     }
 
-    /// Sees to it that what these steps set will be put back, and leaves making them to the caller, who may then set it as often as
-    /// it likes.
+    /// Sees to it that what these steps set will be put back, and leaves making them to the caller, who may then set
+    /// it as often as it likes.
     ///
     /// # Errors
     /// When a journal or watchdog cannot be had, before anything of these steps is made.
@@ -178,8 +178,8 @@ fn tell(watchdog: &mut Watchdog, journal: &mut Journal) -> Result<(), Fault> {
     journal.write(Entry::Guarded { pid: watchdog.process.id() })
 }
 
-/// The watchdog's own life: says `ready`, reads the names of journals until whoever started it is gone, and rolls back what is left.
-/// `open` makes the actuator.
+/// The watchdog's own loop: prints `ready`, reads names of journals until its parent is gone, and rolls back what is
+/// left. `open` makes the actuator.
 ///
 /// # Errors
 /// As [`crate::rollback`], of the first journal that could not be rolled back.

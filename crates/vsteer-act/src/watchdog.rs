@@ -1,11 +1,13 @@
 //! `--try`: undo by itself unless confirmed, even if everything that applied the plan is gone.
 //!
-//! The watchdog is a process of its own session, started before the first step and waited for until it says that it
-//! is ready. It does nothing until its deadline, then reads the journal: confirmed, rolled back or begun anew since by
-//! another apply, it ends; else it rolls back. It holds no lock while it waits. An apply that is still at work then sees the deadline itself and takes
-//! back; one that hangs (a libvirt that does not answer) is killed by the watchdog, its child, which then takes back in
-//! its stead. What cannot be taken back (a libvirt that is being restarted) is tried again until it is, with the journal free in
-//! between, and each failure is told to the system's log, since nobody waits for the watchdog. GAP(try-unit): under systemd a transient unit would also survive the caller's cgroup being killed.
+//! The watchdog is a process of its own session, started before the first step and waited for until it says that it is
+//! ready. It does nothing until its deadline, then reads the journal: confirmed, rolled back or begun anew since by
+//! another apply, it ends; else it rolls back. It holds no lock while it waits. An apply that is still at work then
+//! sees the deadline itself and takes back; one that hangs (a libvirt that does not answer) is killed by the watchdog,
+//! its child, which then takes back in its stead. What cannot be taken back (a libvirt that is being restarted) is
+//! tried again until it is, with the journal free in between, and each failure is told to the system's log, since
+//! nobody waits for the watchdog. GAP(try-unit): under systemd a transient unit would also survive the caller's cgroup
+//! being killed.
 
 use crate::journal::{Entry, Journal, State};
 use std::io::{BufRead, BufReader, Write};
@@ -23,9 +25,9 @@ use vsteer_host::actuate::Actuate;
 const HUNG_AFTER: Duration = Duration::from_secs(20);
 /// How often the watchdog looks whether the journal is free.
 const LOOK: Duration = Duration::from_millis(100);
-/// The pause after a failed try, and what it grows to: a manager's restart takes seconds, mending one by hand longer.
+/// The pause after a failed try, and its maximum: a manager restarts in seconds, but a repair by hand takes longer.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(60));
-/// Where the system's log takes what is told to it (`man 3 syslog`).
+/// Socket of the system's log (`man 3 syslog`).
 pub(crate) const LOG: &str = "/dev/log";
 
 pub(crate) fn unix_ns() -> u64 {
@@ -33,8 +35,8 @@ pub(crate) fn unix_ns() -> u64 {
 }
 
 /// Starts the watchdog for `journal` by running this program with `arguments` followed by the journal's path and the
-/// deadline (ns since 1970), and notes it in the journal. Returns when the watchdog is ready. `secret` is told to it by its standard
-/// input, which nobody else reads; without one that is empty.
+/// deadline (ns since 1970), and notes it in the journal. Returns when the watchdog is ready. `secret` is told to it
+/// by its standard input, which nobody else reads; without one that is empty.
 ///
 /// # Errors
 /// When it cannot be started or does not say that it is ready.
@@ -80,8 +82,8 @@ pub(crate) fn say_ready() {
     let _ = std::io::stdout().flush();
 }
 
-/// The watchdog's own life: says `ready`, waits, and rolls back unless confirmed; what fails is tried again. `open` makes the actuator of
-/// the plan and where it was applied.
+/// The watchdog's own life: says `ready`, waits, and rolls back unless confirmed; what fails is tried again. `open`
+/// makes the actuator of the plan and where it was applied.
 ///
 /// # Errors
 /// As [`Journal::open`], where the journal is gone or garbled: then there is nothing to go by.
@@ -100,7 +102,7 @@ pub fn watch(
     }
     let (mut pause, longest) = PAUSE;
     loop {
-        // Opened anew each time: a person may take it back in a pause, or confirm, or begin anew.
+        // Opened again each time: during a pause a person may roll the plan back, confirm it or apply it again.
         let opened = open_at_last(journal, applying);
         let mut opened = opened.inspect_err(|fault| tell_log(Path::new(LOG), journal, fault))?;
         let Err(fault) = undo_if_due(&mut opened, deadline_unix_ns, &open) else { return Ok(()) };
@@ -117,7 +119,8 @@ fn undo_if_due(
     deadline_unix_ns: u64,
     open: impl Fn(Option<&Plan>, Option<&str>) -> Result<Box<dyn Actuate>, Fault>,
 ) -> Result<(), Fault> {
-    // Rolled back meanwhile and applied again, the plan has another journal under the same name: not this one's to undo.
+    // Rolled back meanwhile and applied again, the plan has another journal under the same name: not this one's to
+    // undo.
     let ours = journal.deadline_unix_ns() == Some(deadline_unix_ns);
     if !ours || journal.confirmed() || journal.state() == State::RolledBack {
         return Ok(());
@@ -127,7 +130,8 @@ fn undo_if_due(
     crate::rollback(journal, actuator.as_mut()).map(|_| ())
 }
 
-/// Tells the system's log, as a daemon's error (3 * 8 + 3), what keeps `journal` from being taken back. Where there is no log, nobody hears it.
+/// Writes to the system's log, as a daemon's error (3 * 8 + 3), why `journal` cannot be rolled back. Without a log,
+/// nothing happens.
 pub(crate) fn tell_log(log: &Path, journal: &Path, fault: &Fault) {
     // One message is one line.
     let why = fault.to_string().replace('\n', ";");
@@ -139,7 +143,7 @@ pub(crate) fn tell_log(log: &Path, journal: &Path, fault: &Fault) {
     });
 }
 
-/// Opens the journal; whoever started the watchdog and still holds it after [`HUNG_AFTER`] is killed.
+/// Opens the journal; kills the parent process if it still holds the journal after [`HUNG_AFTER`].
 fn open_at_last(path: &Path, applying: Option<rustix::process::Pid>) -> Result<Journal, Fault> {
     let hung = Instant::now() + HUNG_AFTER;
     loop {
@@ -190,7 +194,7 @@ mod tests {
         assert!(text.starts_with("<27>vsteer["), "{text}");
         assert!(text.contains("/j/p.journal is not taken back: asking libvirt: refused"), "{text}");
         assert!(text.contains("start it") && !text.contains('\n'), "{text}");
-        // And without a log it goes on.
+        // The watchdog continues without a log.
         tell_log(&dir.path().join("none"), Path::new("/j/p.journal"), &fault);
     }
 }

@@ -3,8 +3,8 @@
 //! Two threads on one pCPU hand one byte to and fro through two pipes: every hand-over is a wake-up and a switch. What
 //! they pay is read from their own CPU clocks, which the kernel charges with whatever runs inside the scheduler's
 //! tracepoints and not with what other processes do meanwhile; so the figures stand on a busy machine as well. Each
-//! turn of ours, bpftrace or perf lies between two turns of nothing; its cost is that of its undisturbed bursts less the
-//! mean of its neighbours', and the median over turns counts.
+//! turn of ours, bpftrace or perf lies between two turns of nothing; its cost is that of its undisturbed bursts less
+//! the mean of its neighbours', and the median over turns counts.
 //!
 //! bpftrace's script sums run and ready per thread from sched_switch and sched_wakeup: the least of what ours counts.
 //! perf is `perf sched record`, which writes every event to a file.

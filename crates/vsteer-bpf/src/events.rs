@@ -7,8 +7,8 @@
 //!
 //! [`Events`] shares the tables with the [`crate::Observer`] that made it and may go to a thread of its own. The last
 //! switches of each pCPU lie in an unfinished batch until they are asked for ([`Events::rest`]), after the observer
-//! has been detached. Wake-ups of watched threads stand among the switches of the pCPU that they were done on. Left out:
-//! asking for unfinished batches while the kernel fills them.
+//! has been detached. Wake-ups of watched threads stand among the switches of the pCPU that they were done on. Left
+//! out: asking for unfinished batches while the kernel fills them.
 
 use crate::layout::{Event, EventBatchRaw};
 use crate::refused::{refused, unseen};

@@ -1,5 +1,5 @@
-//! How does the observer get into the kernel? Tables of the sizes asked for, the programs that this kernel can have, and a
-//! check that both sides mean the same by what lies in the tables.
+//! How does the observer get into the kernel? Tables of the sizes asked for, the programs that this kernel can have,
+//! and a check that both sides mean the same by what lies in the tables.
 //!
 //! Left out: attaching, which the observer does once all is loaded.
 
@@ -97,7 +97,8 @@ static WORDS: Mutex<VecDeque<String>> = Mutex::new(VecDeque::new());
 /// Lines of it that are kept: the verifier's last words come before a summary of its own.
 const WORDS_KEPT: usize = 60;
 
-/// libbpf's own words on stderr would break a terminal view: they are kept for [`last_words`], or shown to who asks for them.
+/// libbpf's own words on stderr would break a terminal view: they are kept for [`last_words`], or shown to who asks
+/// for them.
 pub(crate) fn quiet_libbpf() {
     if std::env::var_os("VSTEER_LIBBPF_LOG").is_none() {
         libbpf_rs::set_print(Some((PrintLevel::Warn, |_, text| {

@@ -192,7 +192,8 @@ impl Observer {
     /// named any more forgotten with their counts.
     ///
     /// # Errors
-    /// `Unsupported` when there are more threads or VMs than [`Options`] made room for: those for whom there is room are watched all the same. What the kernel refuses.
+    /// `Unsupported` when there are more threads or VMs than [`Options`] made room for: those for whom there is room
+    /// are watched all the same. What the kernel refuses.
     pub fn watch(&mut self, threads: &[Watched]) -> Result<(), Fault> {
         let wanted: BTreeMap<Tid, &Watched> = threads.iter().map(|w| (w.tid, w)).collect();
         let gone: Vec<u32> = self
@@ -314,8 +315,8 @@ impl Observer {
         self.walk_tasks("register_threads").map(|_| ())
     }
 
-    /// When periods of quotas begin, of the groups that the watched threads are in; without those where the kernel does not
-    /// tell. It has them for groups without a quota too: one that is set later begins its periods there.
+    /// When periods of quotas begin, of the groups that the watched threads are in; without those where the kernel
+    /// does not tell. It has them for groups without a quota too: one that is set later begins its periods there.
     ///
     /// # Errors
     /// When the tasks cannot be walked.
@@ -437,7 +438,8 @@ impl Observer {
                 let clock = self.running_clock(s.vm)?;
                 let open_lag_ns = match self.read_slot(slot)? {
                     Some(now) if now.switches == s.switches => open_lag_ns(&s, clock, reading.mono_ns),
-                    // It got a pCPU since it was copied, and moved the clock itself: how long its siblings ran is in its slot by now.
+                    // It got a pCPU since it was copied, and moved the clock itself: how long its siblings ran is in
+                    // its slot by now.
                     Some(now) => now.lag_ns.saturating_sub(s.lag_ns),
                     None => 0,
                 };
@@ -472,8 +474,8 @@ impl Observer {
             .collect())
     }
 
-    /// What each cell rose by since it was last handed out: what is settled, and what waits that are still open have cost
-    /// so far (`open`), which their end may take back.
+    /// What each cell rose by since it was last handed out: what is settled, and what waits that are still open have
+    /// cost so far (`open`), which their end may take back.
     fn charges(
         &self,
         settled: BTreeMap<BlameKey, u64>,

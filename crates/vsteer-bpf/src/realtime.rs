@@ -1,7 +1,8 @@
 //! The real-time policy in the kernel: loading it, opting VMs in, reading what they asked for and got.
 //!
-//! `bpf/realtime.bpf.c` is the kernel side; its opening essay explains the ideas. While a [`Policy`] lives, it schedules all
-//! ordinary tasks of the host; when it is dropped, or this process ends however, the kernel's own scheduler takes over.
+//! `bpf/realtime.bpf.c` is the kernel side; its opening essay explains the ideas. While a [`Policy`] lives, it
+//! schedules all ordinary tasks of the host; when it is dropped, or this process ends however, the kernel's own
+//! scheduler takes over.
 
 use crate::load::{last_words, quiet_libbpf};
 use bytemuck::{Pod, Zeroable};
@@ -29,8 +30,8 @@ const APIC_TIMER: &str = "apic_timer_fn";
 /// What the names of the policy's programs begin with.
 const PREFIX: &str = "rt_";
 const STATE: &str = "/sys/kernel/sched_ext/state";
-/// Of the code with which the kernel ends a policy (`SCX_ECODE_ACT_RESTART`, Linux 6.12 to 7.3): nothing is wrong, but it has to begin anew, for
-/// a pCPU came or went.
+/// Of the code with which the kernel ends a policy (`SCX_ECODE_ACT_RESTART`, Linux 6.12 to 7.3): nothing is wrong, but
+/// it has to begin anew, for a pCPU came or went.
 const AGAIN: u64 = 1 << 48;
 const POLICY_THERE: &str = "/sys/kernel/sched_ext/root/ops";
 
@@ -233,13 +234,14 @@ pub struct Ended {
     pub may_begin_again: bool,
 }
 
-/// What the policy has to know of the kernel that runs here. Looked up once: the kernel's types and symbols are megabytes.
+/// What the policy has to know of the kernel that runs here. Looked up once: the kernel's types and symbols are
+/// megabytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Kernel {
     /// Where KVM's function lies that serves the end of a local APIC's timer.
     apic_timer: u64,
-    /// Does it tell a policy which quotas there are (`cpu.max`), so that it can enforce them? Linux 6.17 and later do; it does not enforce them
-    /// itself for tasks of a policy.
+    /// Does it tell a policy which quotas there are (`cpu.max`), so that it can enforce them? Linux 6.17 and later do;
+    /// it does not enforce them itself for tasks of a policy.
     pub tells_quotas: bool,
 }
 
@@ -247,8 +249,8 @@ impl Kernel {
     /// Looks whether this kernel can have the policy, as far as can be seen without loading it.
     ///
     /// # Errors
-    /// `Unsupported` on a kernel without sched_ext or types (BTF), or where another policy is loaded; `NoPrivilege` where it hides its symbols;
-    /// `NothingThere` without KVM.
+    /// `Unsupported` on a kernel without sched_ext or types (BTF), or where another policy is loaded; `NoPrivilege`
+    /// where it hides its symbols; `NothingThere` without KVM.
     pub fn look() -> Result<Kernel, Fault> {
         let kernel = Btf::from_vmlinux()
             .map_err(|e| refused("the kernel has no type information (CONFIG_DEBUG_INFO_BTF)", &e))?;
@@ -381,7 +383,8 @@ impl Policy {
         self.changed()
     }
 
-    /// Counts what VMs ask for and get, and the CPU time that they use, from here on, or no more. It counts from the beginning.
+    /// Counts what VMs ask for and get, and the CPU time that they use, from here on, or no more. It counts from the
+    /// beginning.
     ///
     /// # Errors
     /// The kernel refuses.

@@ -1,4 +1,5 @@
-//! Who goes on being counted where more threads come than there is room for? Those for whom there is room: they are told, and that others are left out.
+//! Who goes on being counted where more threads come than there is room for? Those for whom there is room: they are
+//! told, and that others are left out.
 
 mod common;
 

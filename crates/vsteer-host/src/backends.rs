@@ -11,8 +11,8 @@ use vsteer_core::{Fault, FaultKind};
 pub const BACKENDS: &[Backend] =
     &[vsphere::backend::BACKEND, xen::backend::BACKEND, captured::BACKEND, kvm::backend::BACKEND];
 
-/// The backend that this URI leads to, or without one the backend of this machine. A URI of an unknown scheme is left to
-/// libvirt, which knows more schemes than vsteer.
+/// The backend that this URI leads to, or without one the backend of this machine. A URI of an unknown scheme is left
+/// to libvirt, which knows more schemes than vsteer.
 ///
 /// # Errors
 /// When `/` cannot be opened.

@@ -1,8 +1,9 @@
-//! A captured host: what the KVM backend and the audit read of a machine, kept in a folder.
+//! A captured host: the files of a machine that the KVM backend and the audit read, kept in a folder.
 //!
-//! `vsteer capture` looks at a machine twice or more ([`capture`]). Each look is a tree of files in a numbered folder. The
-//! manifest says when each look was taken, so the counters of two looks give rates. Reading a captured host uses the same
-//! code as capturing one ([`look`]): what is read while capturing is what is kept.
+//! `vsteer capture` samples a machine at least twice ([`capture`]). Each sample is a tree of files in a numbered
+//! folder. The manifest holds the time of each sample, so the counters of two samples give rates. The same code reads
+//! the live machine during the capture and the captured host afterwards ([`look`]), so the capture keeps exactly the
+//! files that are needed.
 //!
 //! Left out: eBPF, libvirt's own answers, monitors and system calls. They are not files.
 

@@ -1,10 +1,12 @@
 //! How does vsteer ask another machine over HTTP? One client for scrapes and for vSphere's API.
 //!
-//! ureq speaks HTTP/1.1. rustls encrypts, with vsteer's own verifier of certificates ([`crate::trust`]), which ureq's settings
-//! cannot hold: therefore [`tls`] is a link of ureq's chain of connectors. Each answer has a limit in time and in bytes.
-//! The client refuses redirects, because a request may carry a password or a session that no other server may see.
+//! ureq speaks HTTP/1.1. rustls encrypts, with vsteer's own verifier of certificates ([`crate::trust`]), which ureq's
+//! settings cannot hold: therefore [`tls`] is a link of ureq's chain of connectors. Each answer has a limit in time
+//! and in bytes. The client refuses redirects, because a request may carry a password or a session that no other
+//! server may see.
 //!
-//! Sources: RFC 9110, RFC 9112, ureq's documentation of `unversioned::transport`. Left out: compression, cookies, SOCKS proxies.
+//! Sources: RFC 9110, RFC 9112, ureq's documentation of `unversioned::transport`. Left out: compression, cookies,
+//! SOCKS proxies.
 
 #[cfg(test)]
 pub(crate) mod server;
@@ -43,7 +45,7 @@ pub(crate) struct Answer {
     pub(crate) body: Vec<u8>,
 }
 
-/// Why there is no answer.
+/// Why a request got no answer.
 #[derive(Debug)]
 pub(crate) enum Failure {
     /// No connection was made.
@@ -123,7 +125,8 @@ pub(crate) struct Client {
 impl Client {
     /// A client that encrypts by `tls`, which only https needs.
     pub(crate) fn new(limits: Limits, tls: Option<Arc<ClientConfig>>, proxy: Option<Proxy>) -> Client {
-        /// ureq closes an idle connection after 15 s, but vSphere is asked every 20 s. Servers close earlier if they want to.
+        /// ureq closes an idle connection after 15 s, but vSphere is asked every 20 s. Servers close earlier if they
+        /// want to.
         const IDLE: Duration = Duration::from_secs(15 * 60);
         let config = Agent::config_builder()
             .http_status_as_error(false)

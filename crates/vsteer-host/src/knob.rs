@@ -1,9 +1,10 @@
-//! How is a setting of the host read and set, where it is text: a file of the kernel's, commands, words of the kernel's command line?
+//! How does vsteer read and set a host setting that is text: a kernel file, commands, boot parameters?
 //!
-//! Whatever sets it, it is read back: tools that answer "done" and do nothing are common (`tuned-adm profile` without its daemon, files that round).
-//! Words of the command line are in force only after a boot: what is read is what the running kernel was given, what is set is the next boot's.
+//! vsteer reads every setting back after it sets it, because many tools report success without effect (`tuned-adm
+//! profile` without its daemon, files that round). Boot parameters take effect at a boot: vsteer reads those of the
+//! running kernel and sets those of the next boot.
 //!
-//! What is kept for good (tuned's profiles, boot loaders, definitions of VMs) is [`crate::lasting`]'s; here it is a setting like any other.
+//! Settings that persist (tuned's profiles, boot loaders, definitions of VMs) belong to [`crate::lasting`].
 
 use crate::actuate::{Actuate, Former, Restored};
 use crate::lasting::place::Place;
@@ -18,7 +19,7 @@ use vsteer_core::setting::words::{in_brackets, word_name, words_of};
 use vsteer_core::setting::{Change, Scope, Step};
 use vsteer_core::{Fault, FaultKind};
 
-/// A command that sets something, or reads it, is given so long: a VM may be restarted by it.
+/// Time limit of a command that sets or reads a setting: it may restart a VM.
 const LIMIT: Duration = Duration::from_secs(300);
 
 fn of(knob: &Knob) -> String {
@@ -182,7 +183,7 @@ impl Actuate for Knobs {
             }
             How::File { .. } | How::Commands { .. } | How::KernelWords { .. } => {}
         }
-        // Also words of the command line: what the next boot is given is not told by what runs.
+        // Also boot parameters: the running kernel does not show what the next boot will get.
         let next_boot = matches!(knob.how, How::KernelWords { .. });
         if !next_boot && read(knob).is_ok_and(|now| now == *from) {
             return Ok(Restored::Back);

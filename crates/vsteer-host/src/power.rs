@@ -1,12 +1,14 @@
 //! How many watts does the machine draw?
 //!
-//! Meters, all **untried** on the real thing but for commands (the development machines have none), and tested on made-up and documented output: RAPL counts
-//! joules of the packages (no disks, fans, power supply), hwmon and ACPI tell watts as a driver does, IPMI's DCMI as the board's controller
-//! does, and a command prints whatever a plug at the wall says. The idle protocol is the published study's: the lowest reading over two minutes,
-//! since idle is what nothing disturbs (Red Hat Developer, 26 August 2025).
+//! RAPL counts joules of the processor packages (without disks, fans and power supply). hwmon and ACPI report watts
+//! from a driver, and IPMI's DCMI from the board's controller. A command prints the watts of, for example, a metered
+//! plug. Idle power is the lowest reading in two minutes, because idle is what nothing disturbs (Red Hat Developer, 26
+//! August 2025).
 //!
-//! Sources: Documentation/power/powercap/powercap.rst, Documentation/hwmon/{sysfs-interface,acpi_power_meter}.rst of Linux 6.12; `man ipmitool`, dcmi.
-//! Left out: energy of a run (RAPL's would be; a plug's reading is too slow).
+//! All meters except commands are **untested** on real hardware: tests use made-up and documented output.
+//!
+//! Sources: Documentation/power/powercap/powercap.rst, Documentation/hwmon/{sysfs-interface,acpi_power_meter}.rst of
+//! Linux 6.12; `man ipmitool`, dcmi. Left out: energy of a run (RAPL could measure it; a plug is too slow).
 
 use crate::root::Root;
 use crate::shell;
@@ -15,7 +17,7 @@ use std::time::{Duration, Instant};
 use vsteer_core::printed::printed;
 use vsteer_core::{Fault, FaultKind};
 
-/// A reading every so often.
+/// Interval of readings.
 const EVERY: Duration = Duration::from_secs(1);
 /// A meter that takes longer has gone.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -51,7 +53,8 @@ impl Meter {
             "rapl" => {
                 let base = "/sys/class/powercap";
                 let zones = root.names(base).unwrap_or_default();
-                // Some processors count a package twice, by an MSR (or TPMI) and by MMIO: intel-rapl:0 and intel-rapl-mmio:0 have one name and are one package.
+                // Some processors count a package twice, by an MSR (or TPMI) and by MMIO: intel-rapl:0 and
+                // intel-rapl-mmio:0 have one name and are one package.
                 let mut by_name: BTreeMap<String, String> = BTreeMap::new();
                 for zone in zones {
                     let name = text(root, &format!("{base}/{zone}/name"));
@@ -72,7 +75,7 @@ impl Meter {
                 for chip in root.names(base).unwrap_or_default() {
                     let is_acpi =
                         text(root, &format!("{base}/{chip}/name")).is_some_and(|n| n == "power_meter");
-                    // The whole machine's meter is no part of it: added to the parts they would count twice.
+                    // The meter of the whole machine is separate: added to its parts it would count them twice.
                     if (name == "acpi") != is_acpi {
                         continue;
                     }
@@ -137,7 +140,7 @@ impl Meter {
         }
     }
 
-    /// The lowest of its readings over so long.
+    /// The lowest of its readings during `length`.
     ///
     /// # Errors
     /// As [`Meter::watts`], where any reading fails: a lowest of what is left would be of other moments.

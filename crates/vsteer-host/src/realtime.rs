@@ -1,10 +1,10 @@
-//! VMs whose timers bring their vCPUs: which are opted in, by their cgroups, and what each asked for and got.
+//! Real-time timers for VMs: which VMs are opted in, what each asked for, and what each got.
 //!
-//! The policy itself runs in the kernel ([`vsteer_bpf::Policy`]). Here VMs of a configuration are found in the kernel's terms: a
-//! VM is the cgroup that holds all of its threads and nobody else's, and a cgroup is known by its folder's inode number.
+//! The policy runs in the kernel ([`vsteer_bpf::Policy`]). This file translates VMs into the kernel's terms: a VM is
+//! the cgroup that holds all of its threads and no others, and the inode number of the folder identifies the cgroup.
 //!
-//! Quotas (`cpu.max`) are enforced by the policy where the kernel tells it of them; where it does not, a VM that has one is refused, for the kernel
-//! does not enforce them either for tasks of a policy.
+//! The policy enforces quotas (`cpu.max`) if the kernel reports them to it. If not, vsteer refuses a VM with a quota,
+//! because the kernel does not enforce quotas for tasks of a policy.
 
 use crate::linux::cgroups::Cgroups;
 use crate::linux::tuning;
@@ -161,7 +161,8 @@ pub fn preview<'a>(
     Ok(vms.map(|vm| (vm.name.clone(), cgroup_of(kernel, &root, &cgroups, vm).err())).collect())
 }
 
-/// How the policy schedules on this host, unless a person says otherwise: weights mean what they mean to the kernel's own scheduler.
+/// How the policy schedules on this host, unless a person says otherwise: weights mean what they mean to the kernel's
+/// own scheduler.
 pub fn settings(root: &Root, config: &HostConfig) -> Settings {
     let cpus = config.topology.threads().count() as u32;
     let concurrency = if tuning::weighs_by_threads(root) { cpus } else { 1 };
@@ -194,7 +195,7 @@ impl Realtime {
         Ok(Realtime { kernel, policy, root, cgroups, opted: BTreeMap::new() })
     }
 
-    /// Begins anew, after the kernel has ended the policy; nobody is opted in yet, and counts begin anew.
+    /// Starts again after the kernel ended the policy: no VM is opted in yet, and the counts restart.
     ///
     /// # Errors
     /// As [`Policy::start`].
@@ -224,7 +225,7 @@ impl Realtime {
                 }
             }
         }
-        // A VM that was started anew has another cgroup.
+        // A VM that restarted has another cgroup.
         for (id, former) in &self.opted {
             if wanted.get(id).is_none_or(|now| now.cgroup != former.cgroup) {
                 self.policy.opt_out(former.cgroup)?;

@@ -18,7 +18,7 @@ use vsteer_core::Fault;
 /// The most that is read of one file. `/proc/cpuinfo` of a machine with 8,192 CPUs has about 12 MB.
 const FILE_BYTES_MAX: u64 = 32 << 20;
 
-/// The folder beneath which a machine's files lie.
+/// The folder that contains a machine's files.
 #[derive(Debug)]
 pub struct Root {
     folder: OwnedFd,
@@ -44,7 +44,7 @@ impl Root {
     /// Opens the folder.
     ///
     /// # Errors
-    /// When it is no folder or may not be opened.
+    /// If it is not a folder or vsteer may not open it.
     pub fn open(path: impl AsRef<Path>) -> Result<Root, Fault> {
         let path = path.as_ref();
         let folder =
@@ -94,8 +94,8 @@ impl Root {
         &self.path
     }
 
-    /// Is it the running machine, so that system calls tell of the same one? One that is noted for a capture is read from
-    /// files alone, as its capture will be.
+    /// Is it the running machine, so that system calls tell of the same one? One that is noted for a capture is read
+    /// from files alone, as its capture will be.
     pub fn is_live(&self) -> bool {
         self.path == Path::new("/") && self.seen.is_none()
     }

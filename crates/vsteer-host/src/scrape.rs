@@ -1,10 +1,12 @@
-//! What does a server say of itself now? The text at `http://host:port/metrics`, or in a file that somebody writes anew.
+//! What does a server report about itself? The text at `http://host:port/metrics`, or in a file that a program
+//! rewrites.
 //!
-//! One GET on a connection of its own, over http or https, within a limit of time and of bytes. Certificates are checked against
-//! the system's authorities. A proxy is taken from the environment (`ALL_PROXY`, `HTTPS_PROXY` or `HTTP_PROXY`, the first that is
-//! set, in this order; `NO_PROXY` lists exceptions), but never for this machine itself.
+//! Each scrape is one GET on its own connection, over http or https, with limits of time and bytes. vsteer checks
+//! certificates with the system's authorities. It takes a proxy from the environment (the first of `ALL_PROXY`,
+//! `HTTPS_PROXY`, `HTTP_PROXY` that is set; `NO_PROXY` lists exceptions), but never uses one for this machine itself.
 //!
-//! Sources: RFC 9110, Prometheus' exposition formats (prometheus.io). Left out: redirects, passwords, tokens, compression.
+//! Sources: RFC 9110, Prometheus' exposition formats (prometheus.io). Left out: redirects, passwords, tokens,
+//! compression.
 
 use crate::http::{Answer, Client, Failure, Limits};
 use crate::trust::Trust;
@@ -76,8 +78,9 @@ impl Place {
     /// The text that is there now. `limit`: for all of it, where it is asked for.
     ///
     /// # Errors
-    /// As for reading a file; `NothingThere` where nobody listens, `NoPrivilege` for a certificate that is not trusted, `Failed` for any
-    /// other answer than the page and for one that takes longer, `BadInput` for what is no text or too long.
+    /// As for reading a file; `NothingThere` where nobody listens, `NoPrivilege` for a certificate that is not
+    /// trusted, `Failed` for any other answer than the page and for one that takes longer, `BadInput` for what is no
+    /// text or too long.
     pub fn fetch(&self, limit: Duration) -> Result<Page, Fault> {
         self.fetch_trusting(&Trust::System, limit)
     }
@@ -135,7 +138,7 @@ fn usable(what: &str, url: &Uri, proxy: Option<Proxy>) -> Result<Option<Proxy>, 
     Ok(proxy)
 }
 
-/// Why there is no page, and what to do about it. `through`: the proxy.
+/// The fault of a failed request, with help. `through`: the proxy.
 fn fault(what: &str, failure: &Failure, through: Option<&str>) -> Fault {
     let of = |kind: FaultKind| Fault::new(kind, what).because(failure);
     if failure.is_late() {

@@ -1,8 +1,8 @@
-//! Is the other end whom it says?
+//! Is the server the one it claims to be?
 //!
-//! Its certificate must lead to an authority that is trusted: the system's, or those of a file. Or it is known itself, by the
-//! SHA-256 thumbprint of what it shows, as an administrator copies it off the host's console. There is no way to check nothing.
-//! A refusal tells the thumbprint that was seen.
+//! Either a trusted authority (the system's, or one in a file) signed its certificate. Or the certificate has the
+//! SHA-256 thumbprint that an administrator copied from the host's console. vsteer cannot skip the check. A refusal
+//! prints the thumbprint of the certificate.
 //!
 //! rustls with ring: twelve crates and ten seconds of build (decision 0028).
 

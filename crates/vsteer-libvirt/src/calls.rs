@@ -275,7 +275,8 @@ impl Session {
         Ok(json!({ "cpus": cpus, "free_bytes": connection.get_free_memory().ok() }))
     }
 
-    /// Moves a running VM, by both connections (no trust between the daemons is needed). libvirt stops it where this one ends first.
+    /// Moves a running VM, by both connections (no trust between the daemons is needed). libvirt stops it where this
+    /// one ends first.
     fn migrate(
         &self,
         uuid: &str,

@@ -28,9 +28,9 @@
 //! `xml_inactive` and `sched` (both null where there is none). `cpus` is a list of numbers. Pins, vcpusched and guest
 //! topology are read from `xml` and, in the definition, changed by `redefine`. libvirt tells no process id.
 //!
-//! `cpus` of `node`: `[number, idle ns, all ns]` of every pCPU that is online. `migrate` moves a running VM, live, to the libvirt at `to`,
-//! where it is described by `xml` and defined by `persist_xml` (as here where that is null); `uri` is where QEMU sends its memory to (libvirt's
-//! choice where null).
+//! `cpus` of `node`: `[number, idle ns, all ns]` of every pCPU that is online. `migrate` moves a running VM, live, to
+//! the libvirt at `to`, where it is described by `xml` and defined by `persist_xml` (as here where that is null);
+//! `uri` is where QEMU sends its memory to (libvirt's choice where null).
 //!
 //! Left out: remote hosts' credentials (a connection that asks for a password fails), events, everything that starts
 //! or stops a VM, the migration of disks.

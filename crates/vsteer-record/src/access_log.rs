@@ -1,11 +1,12 @@
 //! What did clients wait? Requests out of access logs: Apache's, nginx's, JSON lines.
 //!
-//! A format is what the server was configured with (`LogFormat` of Apache, `log_format` of nginx), or the name of a usual one.
-//! Of each line two things are taken: when the request ended, and how long it took. Everything between is passed over, up to the
-//! text that the format says comes next; within quotes a backslash protects what follows it, as both servers write it.
+//! A format is what the server was configured with (`LogFormat` of Apache, `log_format` of nginx), or the name of a
+//! usual one. Of each line two things are taken: when the request ended, and how long it took. Everything between is
+//! passed over, up to the text that the format says comes next; within quotes a backslash protects what follows it, as
+//! both servers write it.
 //!
-//! Apache's `%t` is when a request began, nginx's `$time_local` when it ended, both in whole seconds; `%{usec}t`, `$msec` and a JSON
-//! number say more. Sources: mod_log_config (httpd 2.4), ngx_http_log_module (nginx 1.26).
+//! Apache's `%t` is when a request began, nginx's `$time_local` when it ended, both in whole seconds; `%{usec}t`,
+//! `$msec` and a JSON number say more. Sources: mod_log_config (httpd 2.4), ngx_http_log_module (nginx 1.26).
 //!
 //! Whether lines are of the format that was said, and their clock the recording's, is asked first (`fit`).
 //!
@@ -97,11 +98,12 @@ fn bad(why: impl Into<String>) -> Fault {
 }
 
 impl Format {
-    /// A format by its name (`apache`, `apache-combined`, `nginx`, `json`) or as it stands in the server's configuration.
+    /// A format by its name (`apache`, `apache-combined`, `nginx`, `json`) or as it stands in the server's
+    /// configuration.
     ///
     /// # Errors
-    /// `BadInput` where it does not say when a request was and how long it took, or two fields follow each other without text
-    /// between.
+    /// `BadInput` where it does not say when a request was and how long it took, or two fields follow each other
+    /// without text between.
     pub fn parse(text: &str) -> Result<Format, Fault> {
         if text == "json" {
             return Ok(Format { parts: Vec::new(), nginx: false });
@@ -127,11 +129,12 @@ impl Format {
         Ok(Format { parts, nginx: is_nginx })
     }
 
-    /// How exactly the format says when a request began and when it ended: the coarser of its time and of how long it took, ns. `None` for
-    /// JSON lines, of which each says for itself ([`resolution_ns`] tells it of requests).
+    /// How exactly the format says when a request began and when it ended: the coarser of its time and of how long it
+    /// took, ns. `None` for JSON lines, of which each says for itself ([`resolution_ns`] tells it of requests).
     ///
-    /// Apache's `%t` and nginx's `$time_local` are whole seconds, cut off: a hundred requests a second all begin at the same one, and the
-    /// variance of the gaps between them is the clock's. Take counts and means of such logs, no variances.
+    /// Apache's `%t` and nginx's `$time_local` are whole seconds, cut off: a hundred requests a second all begin at
+    /// the same one, and the variance of the gaps between them is the clock's. Take counts and means of such logs, no
+    /// variances.
     pub fn resolution_ns(&self) -> Option<u64> {
         let of = |part: &Part| match part {
             Part::Field(Says::Began | Says::Ended) => Some(SECOND),
@@ -169,7 +172,8 @@ impl Format {
                     rest = after;
                     match says {
                         Says::Nothing => {}
-                        // Apache's numbers are whole, nginx's always have a point: 0.017 is no 17 ns of Apache's, 52013 no 14 hours of nginx's.
+                        // Apache's numbers are whole, nginx's always have a point: 0.017 is no 17 ns of Apache's,
+                        // 52013 no 14 hours of nginx's.
                         Says::Took(_) | Says::BeganIn(_) | Says::EndedIn(_)
                             if field.contains(&b'.') != self.nginx =>
                         {

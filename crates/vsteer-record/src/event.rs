@@ -9,15 +9,16 @@
 //! | `next`     | u32         | who got the pCPU (low 22 bits: thread id, 0 is idle) and which pCPU (high 10 bits)         |
 //! | `prev`     | u32         | who lost it (low 22 bits) and the kernel's state of it (high 10 bits; 0: could run on)     |
 //!
-//! `vsteer export` unpacks them to columns that any program reads. A thread id needs 22 bits (the kernel's PID_MAX_LIMIT is 2^22), so one pCPU of 1,024 can be told beside it. A row
-//! whose state is 1022 is no switch: `prev`'s thread was woken (those of VMs only; the pCPU is the one that this was done on). One
-//! whose state is 1023 stands for lost switches: `prev`'s thread id is their number, `ns` the last switch of that
-//! pCPU before them. Rows of one pCPU are in order of time; those of different pCPUs are not: the reader sorts.
+//! `vsteer export` unpacks them to columns that any program reads. A thread id needs 22 bits (the kernel's
+//! PID_MAX_LIMIT is 2^22), so one pCPU of 1,024 can be told beside it. A row whose state is 1022 is no switch:
+//! `prev`'s thread was woken (those of VMs only; the pCPU is the one that this was done on). One whose state is 1023
+//! stands for lost switches: `prev`'s thread id is their number, `ns` the last switch of that pCPU before them. Rows
+//! of one pCPU are in order of time; those of different pCPUs are not: the reader sorts.
 //!
 //! Rows are written once a second or every 65,536, whichever comes first, and synced once a second by a thread of
 //! their own: a slow disk shall not keep the one who takes switches. Beside 12 bytes a row, each write costs some 600.
-//! `events.json` is an [`EventSummary`], replaced at every sync; `task.jsonl` names the threads (see [`crate::task`]). A ring deletes whole segments, by a budget apart from that of the samples: it
-//! holds a shorter time.
+//! `events.json` is an [`EventSummary`], replaced at every sync; `task.jsonl` names the threads (see [`crate::task`]).
+//! A ring deletes whole segments, by a budget apart from that of the samples: it holds a shorter time.
 //!
 //! Left out: compression (LZ4 would save a third, and cost the reader memory that a garbled file dictates).
 

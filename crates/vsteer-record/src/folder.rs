@@ -1,13 +1,13 @@
 //! A recording: raw samples on disk, readable to the last whole batch whatever happened to the writer.
 //!
 //! `NAME.vsteer/` holds `manifest.json` (what, where, how), `config.jsonl` (the configuration, again whenever it
-//! changed) and, per table, segments `thread-0001.arrows`, … Each segment is a plain Arrow IPC stream that other
-//! tools open; one record batch is one moment. A batch is written table by table, `thread` last, and synced before
-//! the next: a moment without its `thread` rows was not finished and is left out by the reader, and a stream that
-//! breaks off is read up to the break. A ring keeps the newest bytes by deleting whole segments, all tables of a
-//! number together; every segment can be read without the others. Segments around a mark ([`crate::read_marks`])
-//! outlive their turn, as long as all such take no more than half of the ring. Context switches, where they are recorded,
-//! are a table apart with segments and a ring of their own: [`crate::event`].
+//! changed) and, per table, segments `thread-0001.arrows`, … Each segment is a plain Arrow IPC stream that other tools
+//! open; one record batch is one moment. A batch is written table by table, `thread` last, and synced before the next:
+//! a moment without its `thread` rows was not finished and is left out by the reader, and a stream that breaks off is
+//! read up to the break. A ring keeps the newest bytes by deleting whole segments, all tables of a number together;
+//! every segment can be read without the others. Segments around a mark ([`crate::read_marks`]) outlive their turn, as
+//! long as all such take no more than half of the ring. Context switches, where they are recorded, are a table apart
+//! with segments and a ring of their own: [`crate::event`].
 //!
 //! Idea: facebookincubator/below stores the raw sample and derives the model on reading.
 
@@ -23,8 +23,8 @@ use vsteer_core::nouns::{Batch, Collector, HostConfig};
 use vsteer_core::trigger::Mark;
 use vsteer_core::{Fault, FaultKind};
 
-/// Version of the folder's form: the only one read. In form 1, which no release wrote, histograms and blame were sums and
-/// a switch had 16 bytes: read as form 2 they would give wrong figures.
+/// Version of the folder's form: the only one read. In form 1, which no release wrote, histograms and blame were sums
+/// and a switch had 16 bytes: read as form 2 they would give wrong figures.
 pub const FORMAT: u32 = 2;
 /// A segment is closed when its files hold this much together, bytes.
 const SEGMENT_BYTES: u64 = 32 << 20;
@@ -375,7 +375,8 @@ impl Recording {
         !self.batches.is_sorted_by_key(|b| b.unix_ns)
     }
 
-    /// The batches from `from_unix_ns` to `to_unix_ns`: as the clock stood at the recording's begin, where it was set back later.
+    /// The batches from `from_unix_ns` to `to_unix_ns`: as the clock stood at the recording's begin, where it was set
+    /// back later.
     pub fn between(&self, from_unix_ns: u64, to_unix_ns: u64) -> &[Batch] {
         let went_back = self.clock_went_back();
         let first = self.batches.first().map_or((0, 0), |b| (b.mono_ns, b.unix_ns));

@@ -1,16 +1,18 @@
 //! What did requests take between two scrapes of a histogram? Prometheus' text exposition, two of them.
 //!
-//! A histogram `m` is `m_bucket{le="..."}` (how many were that or less, so far), `m_sum` and `m_count`. What came in between is the difference
-//! of two texts, series by series; a counter that is smaller than before was reset in between and counts from 0, as `increase()` has it.
-//! Series that the labels do not tell apart are summed with `le` kept, as `sum by (le)`. Which requests that may have been is
-//! `vsteer_sla::histogram`'s to say.
+//! A histogram `m` is `m_bucket{le="..."}` (how many were that or less, so far), `m_sum` and `m_count`. What came in
+//! between is the difference of two texts, series by series; a counter that is smaller than before was reset in
+//! between and counts from 0, as `increase()` has it. Series that the labels do not tell apart are summed with `le`
+//! kept, as `sum by (le)`. Which requests that may have been is `vsteer_sla::histogram`'s to say.
 //!
-//! Times are seconds, as the naming rules want it; a name that ends in another unit (`_milliseconds`, `_ms`, and so on) says so.
+//! Times are seconds, as the naming rules want it; a name that ends in another unit (`_milliseconds`, `_ms`, and so
+//! on) says so.
 //!
-//! Sources: Prometheus' "Exposition formats" (text format 0.0.4), "Histograms and summaries", "Metric and label naming".
+//! Sources: Prometheus' "Exposition formats" (text format 0.0.4), "Histograms and summaries", "Metric and label
+//! naming".
 //!
-//! Left out: native histograms, summaries (quantiles of which cannot be taken apart), scraping itself; buckets below 0; a counter
-//! that was reset and has grown beyond what it was.
+//! Left out: native histograms, summaries (quantiles of which cannot be taken apart), scraping itself; buckets below
+//! 0; a counter that was reset and has grown beyond what it was.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -106,7 +108,8 @@ fn bad(what: impl Into<String>, why: impl Into<String>) -> Fault {
 }
 
 impl Scrape {
-    /// The histogram in a scrape's text. It need not be there: many servers have none before they are asked for the first time.
+    /// The histogram in a scrape's text. It need not be there: many servers have none before they are asked for the
+    /// first time.
     ///
     /// # Errors
     /// `BadInput` with the line that cannot be read.
@@ -135,7 +138,8 @@ impl Scrape {
         let (mut buckets, mut sum, mut count, mut resets) = (Vec::<(f64, f64)>::new(), 0.0, 0.0, 0);
         for (labels, now) in &self.series {
             let then = before.series.get(labels);
-            // A count that fell tells of the whole series: its buckets and sum began anew with it. Other bounds are another process's.
+            // A count that fell tells of the whole series: its buckets and sum began anew with it. Other bounds are
+            // another process's.
             let reset = then.is_some_and(|then| {
                 now.count < then.count || now.sum_fell(then) || now.bucket_fell(then) || now.others(then)
             });

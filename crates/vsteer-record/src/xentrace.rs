@@ -1,9 +1,9 @@
 //! What does a trace of Xen's scheduler say? The runstate changes in what `xentrace` wrote.
 //!
-//! A trace is records in windows, one window after the other, each of one pCPU and as long as its first record says.
-//! A record is a header (event, number of words that follow, whether a time stamp follows), the time stamp counter, words.
-//! Xen writes one whenever a vCPU's runstate changes: running, runnable, blocked, offline (a vCPU that a cap parks is
-//! offline, not runnable). Windows of several pCPUs are not in the order of time; [`Trace::changes`] are.
+//! A trace is records in windows, one window after the other, each of one pCPU and as long as its first record says. A
+//! record is a header (event, number of words that follow, whether a time stamp follows), the time stamp counter,
+//! words. Xen writes one whenever a vCPU's runstate changes: running, runnable, blocked, offline (a vCPU that a cap
+//! parks is offline, not runnable). Windows of several pCPUs are not in the order of time; [`Trace::changes`] are.
 //!
 //! Source: Xen 4.17, xen/include/public/trace.h, xen/common/sched/core.c (trace_runstate_change).
 //!
@@ -230,8 +230,8 @@ impl Seen {
     }
 }
 
-/// What each vCPU of each domain did; the time stamp counter runs at `khz`, which Xen tells (`xl info`, cpu_mhz). A vCPU
-/// that never changed its state is not there.
+/// What each vCPU of each domain did; the time stamp counter runs at `khz`, which Xen tells (`xl info`, cpu_mhz). A
+/// vCPU that never changed its state is not there.
 pub fn seen(trace: &Trace, khz: u64) -> BTreeMap<(u16, u16), Seen> {
     struct Now {
         since: u64,
@@ -345,7 +345,8 @@ mod tests {
 
     #[test]
     fn time_in_each_state_from_the_first_change_to_the_last() {
-        // At 1 MHz a tick is 1,000 ns. Domain 1 sleeps until 10, waits until 14, runs until 20; domain 2 runs, then waits.
+        // At 1 MHz a tick is 1,000 ns. Domain 1 sleeps until 10, waits until 14, runs until 20; domain 2 runs, then
+        // waits.
         let changes = [
             change(0, 2, 0, 1, 0),
             change(10, 1, 0, 2, 1),

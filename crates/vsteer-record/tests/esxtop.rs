@@ -1,4 +1,5 @@
-//! Batch files of esxtop's: what is read out of them, whatever is wrong with them, and that what is written reads the same.
+//! Batch files of esxtop's: what is read out of them, whatever is wrong with them, and that what is written reads the
+//! same.
 
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -109,8 +110,8 @@ fn near(a: Option<f64>, b: f64) -> bool {
     a.is_some_and(|a| (a - b).abs() < 1e-6)
 }
 
-/// The arithmetic: ready is %RDY less %MLMTD, co-stop stands by itself, used is what ESXi says, and a group's values,
-/// which are of all worlds, are not its vCPUs'.
+/// The arithmetic: ready is %RDY less %MLMTD, co-stop stands by itself, used is what ESXi says, and a group's
+/// values, which are of all worlds, are not its vCPUs'.
 #[test]
 fn groups_and_vcpus_are_told_apart() {
     let mut all = host_columns();

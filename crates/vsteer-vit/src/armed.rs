@@ -1,4 +1,5 @@
-//! What has the program armed that will end without its waiting for just that? Timers of file descriptors, and those that send signals.
+//! What has the program armed that will end without its waiting for just that? Timers of file descriptors, and those
+//! that send signals.
 //!
 //! A table of atomics per kind. Two threads that change one timer at once may leave either's time: as the kernel would.
 

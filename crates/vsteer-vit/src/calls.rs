@@ -1,7 +1,8 @@
 //! The functions by which a program waits for a time: what each says to the host before it does what it always did.
 //!
-//! Times come in four forms: a span or a moment, of one clock or another. A moment of a condition variable may be of either clock, which
-//! only its attributes tell: it is taken to be of the one by which it lies ahead, and by less than a day.
+//! Times come in four forms: a span or a moment, of one clock or another. A moment of a condition variable may be of
+//! either clock, which only its attributes tell: it is taken to be of the one by which it lies ahead, and by less than
+//! a day.
 
 #![allow(unsafe_code)]
 
@@ -256,8 +257,9 @@ unsafe fn futex_waits(operation: c_long, time: c_long) -> Option<u64> {
     }
 }
 
-/// A system call by its number: Rust's own waits are such calls of `futex`. In C it takes as many arguments as the call; whoever is
-/// called finds the first seven where they are here, be they meant or not (System V ABI, AMD64 supplement, 3.2.3).
+/// A system call by its number: Rust's own waits are such calls of `futex`. In C it takes as many arguments as the
+/// call; whoever is called finds the first seven where they are here, be they meant or not (System V ABI, AMD64
+/// supplement, 3.2.3).
 ///
 /// # Safety
 /// As the C library's.

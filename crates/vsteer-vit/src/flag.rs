@@ -1,4 +1,5 @@
-//! Does the host want to hear? One byte of a file that the guest's agent (`vsteer-guest vit-agent`) keeps, in memory: looking costs a load.
+//! Does the host want to hear? One byte of a file that the guest's agent (`vsteer-guest vit-agent`) keeps, in memory:
+//! looking costs a load.
 
 use std::ffi::{CStr, OsString};
 use std::os::unix::ffi::OsStringExt;
@@ -24,8 +25,8 @@ pub fn find() {
     let named = std::env::var_os("VSTEER_VIT_FLAG").map(OsString::into_vec);
     let named = named.and_then(|bytes| std::ffi::CString::new(bytes).ok());
     let path = named.as_deref().unwrap_or(FILE);
-    // SAFETY: plain system calls; a file that is shorter than a byte is not looked into, and one that is cut off later is the
-    // agent's own, which never does so.
+    // SAFETY: plain system calls; a file that is shorter than a byte is not looked into, and one that is cut off later
+    // is the agent's own, which never does so.
     #[allow(unsafe_code)]
     unsafe {
         let file = libc::open(path.as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC);

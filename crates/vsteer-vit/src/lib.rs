@@ -1,17 +1,21 @@
-//! Which timers of a program matter to the host? All that it waits for: a library that is preloaded (`LD_PRELOAD`) into an unmodified
-//! program in a guest, and says by a hypercall when the next of them ends ([`vit`], and docs/realtime.md).
+//! Which timers of a program matter to the host? All that it waits for: a library that is preloaded (`LD_PRELOAD`)
+//! into an unmodified program in a guest, and says by a hypercall when the next of them ends ([`vit`], and
+//! docs/realtime.md).
 //!
-//! The functions of the C library by which a program sleeps or waits for a time are taken over ([`calls`]): each looks how long it is
-//! to wait, says so, and does what it did. What was armed before (a timer of a file descriptor, a timer that sends a signal) is kept in mind
-//! ([`armed`]): the earliest of all is what counts when the program waits for something else.
+//! The functions of the C library by which a program sleeps or waits for a time are taken over ([`calls`]): each looks
+//! how long it is to wait, says so, and does what it did. What was armed before (a timer of a file descriptor, a timer
+//! that sends a signal) is kept in mind ([`armed`]): the earliest of all is what counts when the program waits for
+//! something else.
 //!
-//! A hypercall costs an exit whether anybody listens or not, so nothing is said until the host opts the VM in ([`flag`]), and an end
-//! that lies within [`TOGETHER_NS`] of the last one that was said is the same. Without KVM below, nothing is said either.
+//! A hypercall costs an exit whether anybody listens or not, so nothing is said until the host opts the VM in
+//! ([`flag`]), and an end that lies within [`TOGETHER_NS`] of the last one that was said is the same. Without KVM
+//! below, nothing is said either.
 //!
-//! Not covered: programs that are linked statically, and those that make system calls without the C library (Go's runtime). `vsteer-guest
-//! vit` says so when it starts one.
+//! Not covered: programs that are linked statically, and those that make system calls without the C library (Go's
+//! runtime). `vsteer-guest vit` says so when it starts one.
 //!
-//! Nothing here allocates or locks once the program runs: these functions are called where that is not allowed (handlers of signals).
+//! Nothing here allocates or locks once the program runs: these functions are called where that is not allowed
+//! (handlers of signals).
 
 mod armed;
 pub mod calls;
@@ -82,8 +86,8 @@ fn how() -> vit::Vit {
     *HOW.get_or_init(vit::Vit::of_this_cpu)
 }
 
-/// Where what it cost is told: standard error as it was at the beginning, for programs close theirs before they end. -1: nobody wants to
-/// know (`VSTEER_VIT_REPORT`).
+/// Where what it cost is told: standard error as it was at the beginning, for programs close theirs before they end.
+/// -1: nobody wants to know (`VSTEER_VIT_REPORT`).
 static REPORT_TO: AtomicI32 = AtomicI32::new(-1);
 
 extern "C" fn at_exit() {

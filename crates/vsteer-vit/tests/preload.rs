@@ -1,7 +1,9 @@
-//! Programs that know nothing of it run with the library loaded: is the host told of each wait, and of none unless it asked?
+//! Programs that know nothing of it run with the library loaded: is the host told of each wait, and of none unless it
+//! asked?
 //!
-//! The programs are this very one, as another process that waits in a given way, and some that every Debian has. Whether hypercalls are
-//! really made depends on what this machine is; the library counts them either way and says which.
+//! The programs are this very one, as another process that waits in a given way, and some that every Debian has.
+//! Whether hypercalls are really made depends on what this machine is; the library counts them either way and says
+//! which.
 
 #![allow(unsafe_code)]
 

@@ -9,7 +9,7 @@ use vsteer_experiment::Experiment;
 /// Reads its text.
 ///
 /// # Errors
-/// `BadInput`: it is no experiment, or one that cannot be run.
+/// `BadInput`: it is not a valid experiment, or cannot run.
 pub fn parse(text: &str) -> Result<Experiment, Fault> {
     let experiment: Experiment = toml::from_str(text).map_err(|e| {
         Fault::new(FaultKind::BadInput, "not a valid experiment")

@@ -1,9 +1,10 @@
 //! Is the other machine there again?
 //!
-//! If a link is lost, vsteer waits for the machine and repeats the run that was cut off. A link that broke for a moment is back at
-//! once, a machine that boots takes a minute: so vsteer asks soon at first, then every few seconds.
+//! If a link is lost, vsteer waits for the machine and repeats the run that was cut off. A link that broke for a
+//! moment is back at once, a machine that boots takes a minute: so vsteer asks soon at first, then every few seconds.
 //!
-//! Left out: whether the machine was booted or only the link was broken. After either, vsteer sets and reads back everything again.
+//! Left out: whether the machine was booted or only the link was broken. After either, vsteer sets and reads back
+//! everything again.
 
 use std::time::{Duration, Instant};
 
@@ -27,7 +28,7 @@ pub enum Waited {
     Gone,
 }
 
-/// Waits until the machine is there, with pauses of at most `every` between tries. `told` hears how long the wait has been.
+/// Waits for the machine, with pauses of at most `every` between tries. Reports the duration of the wait to `told`.
 pub fn wait(
     mut is_there: impl FnMut() -> bool,
     stopped: &dyn Fn() -> bool,

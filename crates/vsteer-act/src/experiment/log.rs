@@ -1,7 +1,8 @@
-//! What an experiment has done, on disk before what follows it: a folder with one JSON line per event, and what every run printed.
+//! What an experiment has done, on disk before what follows it: a folder with one JSON line per event, and what every
+//! run printed.
 //!
-//! Each line is synced before anything else is done. A line that breaks off was never acted on and is cut off when the log is opened. Who writes holds a lock on
-//! it, so that two do not carry on the same experiment at once.
+//! Each line is synced before anything else is done. A line that breaks off was never acted on and is cut off when the
+//! log is opened. Who writes holds a lock on it, so that two do not carry on the same experiment at once.
 
 use crate::locked::Locked;
 use std::fs::{self, File, OpenOptions};
@@ -29,7 +30,8 @@ fn failed(what: &str, path: &Path, e: &std::io::Error) -> Fault {
 }
 
 impl Log {
-    /// Makes a folder for an experiment that has not begun. One in which nothing stands was refused before anything was set, and is used again.
+    /// Makes a folder for an experiment that has not begun. One in which nothing stands was refused before anything
+    /// was set, and is used again.
     ///
     /// # Errors
     /// `Changed` where there is one already.
@@ -65,7 +67,7 @@ impl Log {
         Ok(log)
     }
 
-    /// Reads one, whoever writes it.
+    /// Reads a log, even while another process writes it.
     ///
     /// # Errors
     /// `NothingThere`, `BadInput` naming the line.
@@ -198,7 +200,8 @@ mod tests {
     }
 
     proptest! {
-        /// What is read is an experiment of which what comes next and what it says can be asked; the fuzz target holds the same.
+        /// What is read is an experiment of which what comes next and what it says can be asked; the fuzz target holds
+        /// the same.
         #[test]
         fn any_lines_are_a_log_or_refused(lines in prop::collection::vec(prop_oneof![
             (0usize..9, 0usize..4).prop_map(|(block, setting)| format!("{{\"set\":{{\"block\":{block},\"setting\":{setting}}}}}")),

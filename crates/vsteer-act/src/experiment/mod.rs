@@ -1,14 +1,15 @@
 //! Carries an experiment out: sets, reads back, runs, writes down; and goes on wherever it was cut off.
 //!
-//! What is to be done next is read off the log ([`vsteer_experiment::progress`]), so carrying on is the same whether the last line was written a moment
-//! ago or before a crash. What settings were before is in an undo journal, as for a plan, before anything is set: `vsteer rollback` puts them
-//! back whatever became of this process, and `resume` begins a journal anew where that was done. Nothing is assumed to be in force that this process
-//! did not read back itself.
+//! What is to be done next is read off the log ([`vsteer_experiment::progress`]), so carrying on is the same whether
+//! the last line was written a moment ago or before a crash. What settings were before is in an undo journal, as for a
+//! plan, before anything is set: `vsteer rollback` puts them back whatever became of this process, and `resume` begins
+//! a journal anew where that was done. Nothing is assumed to be in force that this process did not read back itself.
 //!
-//! A boot: the next boot's command line is set, of all factors that are on it, a line says so, the machine is booted, once; whoever resumes finds the words in
-//! force or says that they did not take.
+//! A boot: the next boot's command line is set, of all factors that are on it, a line says so, the machine is booted,
+//! once; whoever resumes finds the words in force or says that they did not take.
 //!
-//! A link to another machine (`on`) that is lost is no run's fault: it is waited for ([`link`]), all is set and read back anew, and what was cut off is made again.
+//! A link to another machine (`on`) that is lost is no run's fault: it is waited for ([`link`]), all is set and read
+//! back anew, and what was cut off is made again.
 //!
 //! Left out: a watchdog that puts settings back when this process is killed: it would make every boot the end.
 
@@ -50,13 +51,13 @@ use vsteer_host::shell;
 pub enum Ended {
     /// Everything is run and put back.
     Done,
-    /// Ctrl-C: what was set is put back; `resume` goes on.
+    /// Ctrl-C: vsteer restored the settings; `resume` continues.
     Interrupted(Vec<String>),
-    /// The machine is being booted; `resume` goes on.
+    /// The machine reboots; `resume` continues.
     Booting,
 }
 
-/// What is told on the way.
+/// Progress messages.
 #[derive(Debug)]
 pub enum Told<'a> {
     /// A setting is in force.
@@ -83,18 +84,19 @@ pub struct Means<'a> {
     pub told: &'a mut dyn FnMut(Told<'_>),
     /// Opens the host whose VMs are looked at, where a measure asks for that.
     pub observe: &'a mut Open<'a>,
-    /// A link to another machine that is lost is waited for so long ([`LINK_WITHIN`]).
+    /// How long to wait for a lost link to another machine ([`LINK_WITHIN`]).
     pub link_within: Duration,
 }
 
 /// So long another machine may take to boot.
 pub const LINK_WITHIN: Duration = Duration::from_secs(600);
-/// Somebody who carries an experiment out.
+/// Runs an experiment.
 struct Carrier<'a, 'm> {
     experiment: Experiment,
     laid: Laid,
     knobs: Vec<Option<Knob>>,
-    /// The factors' numbers in the order in which they are set: those that need a boot first, since it undoes the others.
+    /// The factors' numbers in the order in which they are set: those that need a boot first, since it undoes the
+    /// others.
     order: Vec<usize>,
     found: Vec<Option<String>>,
     log: &'a mut Log,
@@ -116,8 +118,8 @@ struct Carrier<'a, 'm> {
 /// Carries an experiment on, from wherever its log is.
 ///
 /// # Errors
-/// `NoSpace` where the log or journal cannot be written, `BadInput` for an experiment that cannot be, `NotApplied` where settings could not be put
-/// back; what could be put back has been.
+/// `NoSpace` where the log or journal cannot be written, `BadInput` for an experiment that cannot be, `NotApplied`
+/// where settings could not be put back; what could be put back has been.
 pub fn carry_on(experiment: &Experiment, log: &mut Log, means: Means<'_>) -> Result<Ended, Fault> {
     experiment.check()?;
     let laid = experiment.laid()?;
@@ -128,7 +130,7 @@ pub fn carry_on(experiment: &Experiment, log: &mut Log, means: Means<'_>) -> Res
     let root = Root::live()?;
     let boot = clocks::boot_id(&root);
     let in_force = vec![None; knobs.len()];
-    // Before anything is set: a measure that cannot be had is told now.
+    // Before any change: report a measure that is not available.
     let observing = Observing::open(experiment, means.observe)?;
     let mut carrier = Carrier {
         experiment: experiment.clone(),
@@ -149,7 +151,7 @@ pub fn carry_on(experiment: &Experiment, log: &mut Log, means: Means<'_>) -> Res
     };
     carrier.begin()?;
     let result = carrier.work();
-    // Whatever went wrong, what was set is put back; what cannot be is told beside it.
+    // Whatever the error, restore the settings; add the settings that cannot be restored to the error.
     if let Err(fault) = result {
         let back = carrier.put_back();
         let Err(second) = back else { return Err(fault) };
@@ -163,7 +165,7 @@ pub fn carry_on(experiment: &Experiment, log: &mut Log, means: Means<'_>) -> Res
     result
 }
 
-/// Meters tell something now: one that is not there is told of before anything is set.
+/// Checks that the power meters give values, before any change.
 ///
 /// # Errors
 /// The meter's.
@@ -303,7 +305,7 @@ impl Carrier<'_, '_> {
         }
     }
 
-    /// One run, told whatever becomes of it.
+    /// Does one run, and reports it whatever its result.
     fn run(&mut self, number: usize, place: Place) -> Result<(), Fault> {
         self.log.write(Event::Starting { number, place })?;
         let levels = &self.laid.settings[place.setting];
@@ -320,7 +322,8 @@ impl Carrier<'_, '_> {
         if let (Some(Spoilt { bad, link: true }), Some(on)) = (&spoilt, &on) {
             let there = shell::is_there(on, self.means.interrupted);
             let broke = Some((place.block, place.setting, place.repeat));
-            // Once a run, a link that is there again at once is believed to have broken; then it is the command that ends so.
+            // Once a run, a link that is there again at once is believed to have broken; then it is the command that
+            // ends so.
             if !there || (*bad == Bad::Failed { code: shell::LINK_LOST } && self.broke != broke) {
                 self.broke = if there { broke } else { self.broke };
                 // On disk before it is waited for.

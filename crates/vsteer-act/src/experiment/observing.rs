@@ -1,7 +1,9 @@
-//! Looks at the host at a run's begin and end, where a measure is the observer's (ready, lag, wake-up delay) or a counter's of the kernel's (cache misses).
+//! Looks at the host at a run's begin and end, where a measure is the observer's (ready, lag, wake-up delay) or a
+//! counter's of the kernel's (cache misses).
 //!
-//! By the same [`Observe`] that `vsteer top` uses; counters are kept by whoever counts, so nothing wakes while the run goes on. Who is there is asked anew at
-//! both ends: a VM that the workload's `prepare` started is known. Where no measure asks for it, nothing is opened and no run is any longer.
+//! By the same [`Observe`] that `vsteer top` uses; counters are kept by whoever counts, so nothing wakes while the run
+//! goes on. Who is there is asked anew at both ends: a VM that the workload's `prepare` started is known. Where no
+//! measure asks for it, nothing is opened and no run is any longer.
 //!
 //! Left out: a host other than the one that is named by `connect`; runs of which the observer itself is a part.
 
@@ -66,7 +68,7 @@ impl Observing {
 
     /// A run begins.
     pub fn begin(&mut self, experiment: &Experiment) -> Begun {
-        // Who is there first: who is not known is not counted.
+        // First list the VMs: an unknown VM is not counted.
         let seen = self.host.config().and_then(|config| Ok((config, self.host.sample()?)));
         let counting = match &seen {
             Ok((config, _)) => counters(experiment)

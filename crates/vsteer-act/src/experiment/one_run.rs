@@ -12,7 +12,7 @@ use vsteer_experiment::description::Of;
 use vsteer_experiment::{Bad, Experiment, Run};
 use vsteer_host::shell::{self, End, LINK_LOST};
 
-/// What a file of a run is called: the command's output, and what it said besides.
+/// Names of a run's files: the command's output, and its standard error.
 fn files(base: &std::path::Path) -> (PathBuf, PathBuf) {
     (base.with_extension("out"), base.with_extension("err"))
 }
@@ -91,7 +91,7 @@ pub fn carry_out(
                 End::Code(code) => {
                     run.took_s = Some(took);
                     measure(experiment, &out, took, run).or_else(|| before.disturbed(after)).or_else(|| {
-                        // Last: a failed run's numbers are told as well, they only do not count.
+                        // Last: a failed run's numbers are recorded too, but do not count.
                         (code != 0).then_some(Bad::Failed { code })
                     })
                 }

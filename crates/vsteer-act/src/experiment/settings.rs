@@ -1,7 +1,8 @@
 //! How do settings come into force, and how is what was found put back?
 //!
-//! What takes everything back is in a journal before anything is set, and what is set anew after it was taken back is written there, too: `vsteer rollback` can always do it. A setting is in force where
-//! every factor's level was read back. Words of the kernel's command line are set together, for one boot.
+//! What takes everything back is in a journal before anything is set, and what is set anew after it was taken back is
+//! written there, too: `vsteer rollback` can always do it. A setting is in force where every factor's level was read
+//! back. Words of the kernel's command line are set together, for one boot.
 //!
 //! Left out: levels that undo each other (one that was read back is not looked at again while others are set).
 
@@ -24,9 +25,10 @@ use vsteer_host::actuate::Former;
 use vsteer_host::knob::{self, Knobs};
 use vsteer_host::shell;
 
-/// A link that is lost so often while no run comes to its end is not waited for again: maybe what is run or set breaks it.
+/// After this number of lost links without a finished run, vsteer does not wait again: the experiment itself may break
+/// the link.
 const LOST_MOST: usize = 5;
-/// A boot that does not come is waited for so long.
+/// How long to wait for a reboot.
 const BOOT_WITHIN: Duration = Duration::from_secs(600);
 
 /// Whether a setting is in force.
@@ -38,7 +40,7 @@ pub(super) enum Established {
     NotTaken(Bad),
 }
 
-/// Nothing, which was found, is hardly something that can be set. Of tuned it is no profile, of a command line no such word.
+/// An empty former value can hardly be set again: it is not a profile of tuned, nor a boot parameter.
 ///
 /// # Errors
 /// `Unsupported` where it could not be put back.
@@ -194,7 +196,7 @@ impl Carrier<'_, '_> {
             if self.booted_for(place) {
                 return Ok(Established::NotTaken(self.not_taken(f, wanted, found)));
             }
-            // Also those that the running kernel has: what the next boot is given is not told by what runs.
+            // Also parameters that the running kernel has: it does not show what the next boot will get.
             for (f, knob, wanted) in words {
                 self.announce(&knob, &wanted, place)?;
                 self.in_force[f] = None;
@@ -219,7 +221,8 @@ impl Carrier<'_, '_> {
         self.journal()?.write(Entry::Again { what })
     }
 
-    /// Reads or sets; `None` where the link to its machine was lost and has been waited for: what is in force there is not known any more.
+    /// Reads or sets; `None` where the link to its machine was lost and has been waited for: what is in force there is
+    /// not known any more.
     fn asked<T>(
         &mut self,
         knob: &Knob,
@@ -271,7 +274,8 @@ impl Carrier<'_, '_> {
         Bad::NotTaken { factor: self.experiment.factors[factor].name.clone(), wanted, found }
     }
 
-    /// Was the machine booted for this very visit, and have its levels not been seen in force since? Where they were, somebody put them back.
+    /// Was the machine booted for this very visit, and have its levels not been seen in force since? Where they were,
+    /// somebody put them back.
     fn booted_for(&self, place: Place) -> bool {
         for event in self.log.events().iter().rev() {
             match event {

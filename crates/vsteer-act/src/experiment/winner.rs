@@ -1,14 +1,18 @@
 //! What was better, as a plan: `vsteer apply` makes it, reads it back and journals it, `vsteer rollback` takes it back.
 //!
-//! Per factor the level that was better than the first by most, against what is in force: where no level was better than the first, and what is in force is one
-//! that was worse, the first. What the verdicts do not say is not planned: a level against another one in force that was not worse than the first, unless
-//! their intervals lie apart. It is kept for good where somebody keeps it (decision 0036): files of the kernel's in a generated profile where tuned is in
-//! force, words of the kernel's command line by the boot loader's tool, pins and network queues in libvirt's definition, what the experiment's file names
-//! commands for by those (`lasting`); of another machine (`on`) by its own tools, over ssh. What else there is is set as the experiment set it, until somebody
-//! sets it otherwise or boots, and the plan says so. What is told instead of planned: levels of which an interaction was, or may have been, seen (their effects
-//! are not what they are alone), and mitigations switched off, ever. What a design cannot tell from an effect is told beside its plan.
+//! Per factor the level that was better than the first by most, against what is in force: where no level was better
+//! than the first, and what is in force is one that was worse, the first. What the verdicts do not say is not planned:
+//! a level against another one in force that was not worse than the first, unless their intervals lie apart. It is
+//! kept for good where somebody keeps it (decision 0036): files of the kernel's in a generated profile where tuned is
+//! in force, words of the kernel's command line by the boot loader's tool, pins and network queues in libvirt's
+//! definition, what the experiment's file names commands for by those (`lasting`); of another machine (`on`) by its
+//! own tools, over ssh. What else there is is set as the experiment set it, until somebody sets it otherwise or boots,
+//! and the plan says so. What is told instead of planned: levels of which an interaction was, or may have been, seen
+//! (their effects are not what they are alone), and mitigations switched off, ever. What a design cannot tell from an
+//! effect is told beside its plan.
 //!
-//! Left out: what switches mitigations off and does not say so, by its name, its commands or its levels (a profile of tuned's).
+//! Left out: what switches mitigations off and does not say so, by its name, its commands or its levels (a profile of
+//! tuned's).
 
 use super::log::Log;
 use std::collections::BTreeMap;
@@ -136,7 +140,7 @@ impl<'a> Making<'a> {
         }
     }
 
-    /// The steps, and what is told instead of planned or beside it.
+    /// The steps, and the notes about them or in place of them.
     fn all(mut self) -> Result<(Vec<Step>, Vec<String>), Fault> {
         for factor in &self.experiment.factors {
             self.factor(factor)?;
@@ -167,7 +171,8 @@ impl<'a> Making<'a> {
             (factor.knob(self.experiment.boot.as_ref())?, factor.kept(self.experiment.connect.as_deref())?);
         let now = match asked.as_ref().or(kept.as_ref()).map(|knob| (knob, knob::read(knob))) {
             Some((knob, Ok(now))) => Some((knob, now)),
-            // Of a VM that does not run its definition can be changed nevertheless; what cannot be read else a step says.
+            // Of a VM that does not run its definition can be changed nevertheless; what cannot be read else a step
+            // says.
             Some((_, Err(_))) if !better.is_empty() => None,
             Some((_, Err(fault))) => {
                 let first = &factor.levels[0];
@@ -231,8 +236,8 @@ impl<'a> Making<'a> {
         })
     }
 
-    /// The level that the verdicts say is better than what is in force. `in_force` is the level that is, but for the first; `known`: what is in force is
-    /// known, and is not the first.
+    /// The level that the verdicts say is better than what is in force. `in_force` is the level that is, but for the
+    /// first; `known`: what is in force is known, and is not the first.
     fn choose(
         &mut self,
         factor: &'a Factor,
@@ -325,7 +330,8 @@ impl<'a> Making<'a> {
                 How::Definition { element, .. } => (element.vm().to_owned(), ""),
                 _ => (of_host(), "; permanent"),
             };
-            // Commands keep it; whether that also sets it now is theirs to know. Words of the command line only a boot sets.
+            // Commands keep it; whether that also sets it now is theirs to know. Words of the command line only a boot
+            // sets.
             let now = asked.filter(|k| !matches!(k.how, How::KernelWords { .. }));
             if let (Some(Lasting::Commands { .. }), Some(now)) = (&factor.lasting, now) {
                 self.step(now, of_host(), best, "; now")?;
@@ -385,7 +391,8 @@ impl<'a> Making<'a> {
         Ok(())
     }
 
-    /// On each machine one profile of all that tuned keeps there, after a switch to another one that this experiment found better.
+    /// On each machine one profile of all that tuned keeps there, after a switch to another one that this experiment
+    /// found better.
     fn profiles(&mut self) -> Result<(), Fault> {
         for (on, kept) in std::mem::take(&mut self.kept_by_tuned) {
             let Some(active) = self.active(&on).map(str::to_owned) else { continue };

@@ -1,7 +1,8 @@
 //! Which hosts may a VM go to, where no weights hold all levels? A plan for that, as a file.
 //!
 //! Every period each of the hosts that the levels name is asked what it has left ([`vsteer_host::kvm::elsewhere`]).
-//! [`vsteer_sla::moving`] says who goes where. Nothing is moved by this: a plan is for a person to read, and for `vsteer apply`.
+//! [`vsteer_sla::moving`] says who goes where. Nothing is moved by this: a plan is for a person to read, and for
+//! `vsteer apply`.
 
 use super::file::OtherHost;
 use crate::journal::journal_folder;

@@ -227,7 +227,7 @@ mod tests {
             (file, db.to_string()),
             (&Place::File("/l/db.prom".into()), r#"m_seconds{job="db"}"#.into())
         );
-        // Two VMs behind one server, told apart by labels.
+        // Two VMs behind one server, distinguished by labels.
         assert!(Sla::parse(&METRICS.replace("/l/db.prom", "http://h:9100/metrics")).is_ok());
     }
 

@@ -1,8 +1,9 @@
 //! Keeps every VM inside its service level, period after period: looks, decides, sets weights.
 //!
-//! The rules stand in `vsteer-sla`, which neither reads nor sets anything: which requests belong to a period ([`vsteer_sla::period`]),
-//! what to do ([`vsteer_sla::hold`]), which steps set the weights ([`vsteer_sla::weights`]). This loop reads logs, histograms and the
-//! host for these rules, and sets the weights through [`Steering`], so that the former weights return whatever ends this process.
+//! The rules stand in `vsteer-sla`, which neither reads nor sets anything: which requests belong to a period
+//! ([`vsteer_sla::period`]), what to do ([`vsteer_sla::hold`]), which steps set the weights ([`vsteer_sla::weights`]).
+//! This loop reads logs, histograms and the host for these rules, and sets the weights through [`Steering`], so that
+//! the former weights return whatever ends this process.
 //!
 //! If a period cannot be read, the loop skips it, and the next period is longer.
 //!
@@ -47,7 +48,8 @@ use watched::{Sight, Watched};
 const EFFORT: usize = 60_000;
 /// How often to read the logs within a period, a little at a time.
 const POLLS: u32 = 30;
-/// Scrape histograms after every third of these reads. In periods shorter than [`SCRAPED_LEAST`], scrape at the end only.
+/// Scrape histograms after every third of these reads. In periods shorter than [`SCRAPED_LEAST`], scrape at the end
+/// only.
 const POLLS_A_SCRAPE: u32 = 3;
 const SCRAPED_LEAST: Duration = Duration::from_secs(10);
 
@@ -214,7 +216,8 @@ impl<'a> Keeper<'a> {
         Ok(())
     }
 
-    /// Reads logs and scrapes histograms until the period ends at `next`. Returns true if the user asked to stop before.
+    /// Reads logs and scrapes histograms until the period ends at `next`. Returns true if the user asked to stop
+    /// before.
     fn until(&mut self, next: Instant, pace: &dyn Pace) -> bool {
         let every = self.asked.sla.period;
         for poll in (0..POLLS).rev() {
@@ -256,7 +259,8 @@ impl<'a> Keeper<'a> {
         }))
     }
 
-    /// Reads host, logs and histograms for the period that ends now. `None` after the first sample, which only begins a period.
+    /// Reads host, logs and histograms for the period that ends now. `None` after the first sample, which only begins
+    /// a period.
     fn look(&mut self, resting: &Resting, notes: &mut Vec<String>) -> Result<Option<Seen>, Fault> {
         let every = self.asked.sla.period;
         let config = self.host.config()?;
@@ -286,7 +290,8 @@ impl<'a> Keeper<'a> {
         Ok(Some(Seen { config, model, there, period, unix_ns }))
     }
 
-    /// The VMs that run and whose requests are known, by their index among the promises. Notes say what the others lack.
+    /// The VMs that run and whose requests are known, by their index among the promises. Notes say what the others
+    /// lack.
     ///
     /// # Errors
     /// If the next scrape must come before this period is known.
@@ -421,8 +426,8 @@ fn scrapes(left: u32, period: Duration) -> bool {
     left > 0 && left.is_multiple_of(POLLS_A_SCRAPE) && period >= SCRAPED_LEAST
 }
 
-/// Does a fault in one period end the loop? What cannot be read now may be readable in the next period; weights stay as they are.
-/// If weights cannot be set, or the former ones cannot be written down, the loop ends.
+/// Does a fault in one period end the loop? What cannot be read now may be readable in the next period; weights stay
+/// as they are. If weights cannot be set, or the former ones cannot be written down, the loop ends.
 fn ends_all(kind: FaultKind) -> bool {
     matches!(kind, FaultKind::NotApplied | FaultKind::NoPrivilege | FaultKind::NoSpace)
 }

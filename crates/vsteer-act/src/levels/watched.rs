@@ -1,11 +1,13 @@
 //! Which requests of a VM have ended, according to its log or its histogram?
 //!
-//! **A log** is read as it grows. **A histogram** is scraped several times per period: vsteer draws requests for the time between two
-//! scrapes from their difference ([`vsteer_sla::histogram`]), and more scrapes show better how requests cluster.
+//! **A log** is read as it grows. **A histogram** is scraped several times per period: vsteer draws requests for the
+//! time between two scrapes from their difference ([`vsteer_sla::histogram`]), and more scrapes show better how
+//! requests cluster.
 //!
-//! A failed scrape loses nothing while the server lives, because its counters go on and the next scrape has them. So a period that is
-//! known too little is judged together with the next one, and weights stay. If a server is silent for [`WAITS`] periods, steering
-//! continues without it, as with a VM that is off. When the server returns, its counters count from then on.
+//! A failed scrape loses nothing while the server lives, because its counters go on and the next scrape has them. So a
+//! period that is known too little is judged together with the next one, and weights stay. If a server is silent for
+//! [`WAITS`] periods, steering continues without it, as with a VM that is off. When the server returns, its counters
+//! count from then on.
 
 use super::file::Source;
 use std::path::{Path, PathBuf};
@@ -164,8 +166,9 @@ impl Watched {
         notes
     }
 
-    /// How late this source is, ns: servers write their logs in pieces, and a scrape covers the time before it. `None` for a log with
-    /// too few requests, or one that is late by more than half a period: buffering does not explain that.
+    /// How late this source is, ns: servers write their logs in pieces, and a scrape covers the time before it. `None`
+    /// for a log with too few requests, or one that is late by more than half a period: buffering does not explain
+    /// that.
     pub fn behind(&self, now_ns: u64, period: Duration) -> Option<u64> {
         if let By::Histogram(of) = &self.by {
             return of.last.as_ref().map(|(at, _)| now_ns.saturating_sub(*at));
@@ -176,8 +179,8 @@ impl Watched {
             .filter(|behind| u128::from(*behind) <= period.as_nanos() / 2)
     }
 
-    /// Takes the requests of a period: those that ended until its end and belong to no earlier one. With the histogram's buckets, if
-    /// they come from one.
+    /// Takes the requests of a period: those that ended until its end and belong to no earlier one. With the
+    /// histogram's buckets, if they come from one.
     pub fn take(&mut self, (from_ns, to_ns): (u64, u64)) -> (Vec<Answered>, Option<Lots>) {
         let (mut now, later) = self.ended.drain(..).partition(|r: &Answered| r.began_ns + r.took_ns <= to_ns);
         self.ended = later;

@@ -138,7 +138,7 @@ fn a_plan_knows_which_later_ones_set_the_same() {
     assert_eq!(first.set_later_by().unwrap(), ["later"]);
     assert_eq!(second.set_later_by().unwrap(), none, "the first is older");
     second.write(Entry::Undone { step: 2, note: None }).unwrap();
-    assert_eq!(first.set_later_by().unwrap(), none, "what is taken back is no one's");
+    assert_eq!(first.set_later_by().unwrap(), none, "a plan that was rolled back holds nothing");
     second.write(intent(2)).unwrap();
     assert_eq!(first.set_later_by().unwrap(), ["later"]);
     second.write(Entry::RolledBack).unwrap();

@@ -1,7 +1,7 @@
-//! How is a host captured? It is looked at as a captured host will be, and what was read is written to a folder.
+//! How does vsteer capture a host? It reads the host with the code that reads a captured host, and stores what it read.
 //!
-//! Each look reads the machine's files through a root that notes them. What [`super::kept`] names is kept, with what the
-//! audit wants. Nothing is written before all looks are done and their size is known.
+//! Each sample reads the machine's files through a root that notes them. [`super::kept`] decides what is kept, in
+//! addition to the files of the audit. vsteer writes nothing before all samples are done and their size is known.
 //!
 //! Left out: packing the folder into one file.
 
@@ -67,7 +67,8 @@ struct Taking {
 /// Captures the machine. `pause` waits between two looks and says whether it was interrupted.
 ///
 /// # Errors
-/// `Usage` when the folder has files in it already; `BadInput` when the capture would be too large; as reading and writing.
+/// `Usage` when the folder has files in it already; `BadInput` when the capture would be too large; as reading and
+/// writing.
 pub fn capture(asked: &Asked<'_>, pause: &mut dyn FnMut(Duration) -> bool) -> Result<Captured, Fault> {
     need_empty(asked.folder)?;
     let mut takings = vec![take(asked, 1)?];

@@ -1,14 +1,14 @@
-//! How is a step made on a KVM host? Through whoever owns the VM.
+//! How does vsteer apply a step on a KVM host? Through the manager that owns the VM.
 //!
-//! libvirt's VMs are changed through libvirt, so that its own record stays true: live by its calls, persistently by
-//! replacing the elements concerned in the definition ([`super::definition`]). A bare QEMU is changed by the kernel's
-//! calls and its cgroup's files. Scheduling classes and real-time budgets are set directly for both: libvirt has no
-//! live call for them. Proxmox is treated as bare for the running VM (untried); its definition is changed with `qm set`, by
-//! the person. KubeVirt's VMs are not changed.
+//! vsteer changes libvirt's VMs through libvirt, so that libvirt's record stays true: the running VM with its calls,
+//! the definition by replacing the elements concerned ([`super::definition`]). It changes a bare QEMU with system
+//! calls and the files of its cgroup. It sets scheduling classes and real-time budgets directly in both cases, because
+//! libvirt has no live call for them. A running VM of Proxmox counts as bare (untested); the person changes its
+//! definition with `qm set`. vsteer does not change VMs of KubeVirt.
 //!
-//! A VM is moved to another host by libvirt ([`host`]).
+//! libvirt moves a VM to another host ([`host`]).
 //!
-//! Left out: moving pages, and memory nodes of a running VM except where libvirt's mode is `restrictive`.
+//! Left out: moving pages, and memory nodes of a running VM unless libvirt's mode is `restrictive`.
 
 mod able;
 mod help;
@@ -128,7 +128,7 @@ impl KvmHost {
         replace(self.libvirt(subject, step)?, &old, step, edit)
     }
 
-    /// Puts the definition back. The VM may be off, or run anew: it is known by its UUID alone.
+    /// Puts the definition back. Only the UUID identifies the VM, which may be off or restarted.
     fn restore_definition(&mut self, step: &Step, former: &Former) -> Result<Restored, Fault> {
         // Journals of older releases do not name the libvirt: then it is the one that knows the VM.
         let uris = former.keeper.clone().map_or_else(|| self.inventory.uris(), |uri| vec![uri]);
@@ -158,8 +158,8 @@ impl KvmHost {
         }
     }
 
-    /// Why nothing is left of what a step set in the running VM; `None` while that is there. Processes and threads tell it: a libvirt
-    /// that does not answer, or does not list the VM, has not said so.
+    /// Why nothing is left of what a step set in the running VM; `None` while that is there. Processes and threads
+    /// tell it: a libvirt that does not answer, or does not list the VM, has not said so.
     fn gone(&mut self, step: &Step, former: &Former) -> Option<String> {
         let runs = self.inventory.runs_of(&step.vm);
         if runs.is_empty() {
@@ -320,7 +320,8 @@ impl Actuate for KvmHost {
         if let Some(done) = host::restore(self, step, former) {
             return done;
         }
-        // The definition needs no process: it goes back also where the VM is off. What keeps one part keeps not the other.
+        // The definition needs no process: it goes back also where the VM is off. What keeps one part keeps not the
+        // other.
         let of_definition = !former.definition.is_empty();
         let defined = of_definition.then(|| self.restore_definition(step, former)).transpose();
         let live = former.live.as_ref().map(|change| self.restore_live(step, former, change)).transpose();

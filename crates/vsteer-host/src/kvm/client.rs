@@ -1,11 +1,11 @@
-//! How does vsteer ask libvirt without linking it? By `vsteer-libvirt`, a process of its own: one JSON request per
-//! line, one answer per line (its head comment is the protocol).
+//! How does vsteer ask libvirt without linking it? Through `vsteer-libvirt`, a separate process: one JSON request per
+//! line, one answer per line (its head comment describes the protocol).
 //!
-//! The idea: the executable is started when it is first needed and ended with the client. Each request has a time
-//! limit; after a failed conversation the process is ended, and the next request starts another one. That the
-//! executable or libvirt.so is missing, or that libvirt does not answer, is a fault with a way out.
+//! vsteer starts the process at the first request and ends it with the client. Each request has a time limit. After a
+//! failed exchange vsteer ends the process, and the next request starts a new one. A missing executable, a missing
+//! libvirt.so and a libvirt that does not answer are faults with help.
 //!
-//! Left out: several requests under way at once.
+//! Left out: several requests at the same time.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::{Value, json};
@@ -157,8 +157,8 @@ impl Client {
     /// Asks; `request` is an object with `op`. Gives what the answer's `ok` holds.
     ///
     /// # Errors
-    /// The answer's fault, `NothingThere` for a VM that libvirt does not know; a missing executable or libvirt: `NothingThere` too, but
-    /// `Failed` once it had been reached; no answer in time.
+    /// The answer's fault, `NothingThere` for a VM that libvirt does not know; a missing executable or libvirt:
+    /// `NothingThere` too, but `Failed` once it had been reached; no answer in time.
     pub fn ask(&mut self, mut request: Value) -> Result<Value, Fault> {
         let reached = self.reached;
         self.connect().map_err(|fault| if reached { unreachable(fault) } else { fault })?;
@@ -403,7 +403,7 @@ mod tests {
     fn one_that_hangs_ends_or_babbles_is_a_fault() {
         let (_dir, mut c) = client(&format!("{OPEN} exec sleep 20"));
         let fault = c.list().unwrap_err();
-        assert!(fault.cause.unwrap().contains("no answer in"), "a time limit");
+        assert!(fault.cause.unwrap().contains("did not answer within"), "a time limit");
         let (_dir, mut c) =
             client("echo 'x: error while loading shared libraries: libvirt.so.0' >&2; exit 127");
         let fault = c.list().unwrap_err();

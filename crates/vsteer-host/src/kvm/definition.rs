@@ -1,8 +1,8 @@
 //! How is a setting changed in a VM's persistent definition, and put back exactly as it was?
 //!
-//! The idea: a setting is one or a few elements under one parent (`<cputune>`, `<numatune>`, `<cpu>`). A change replaces
-//! the text of exactly those elements and leaves every other byte alone; what was there before, even nothing, is kept as
-//! [`Part`]s, and undoing is the same replacement the other way round. Pure functions from text to text.
+//! The idea: a setting is one or a few elements under one parent (`<cputune>`, `<numatune>`, `<cpu>`). A change
+//! replaces the text of exactly those elements and leaves every other byte alone; what was there before, even nothing,
+//! is kept as [`Part`]s, and undoing is the same replacement the other way round. Pure functions from text to text.
 //!
 //! Source: `docs/formatdomain.rst` (libvirt 9.0).
 //!
@@ -203,7 +203,7 @@ fn interfaces(xml: &str) -> Result<Part, String> {
 /// The queues of a network interface; nothing where the definition leaves them to libvirt.
 ///
 /// # Errors
-/// Where there is no such interface.
+/// If there is no such interface.
 pub fn queues_of(xml: &str, interface: usize) -> Result<String, String> {
     let all = interfaces(xml)?.elements;
     let text = all
@@ -213,10 +213,11 @@ pub fn queues_of(xml: &str, interface: usize) -> Result<String, String> {
     Ok(child(of.root_element(), "driver").and_then(|d| d.attribute("queues")).unwrap_or_default().to_owned())
 }
 
-/// The definition with so many queues of a network interface (nothing: libvirt's choice), and the interfaces that it had before.
+/// The definition with this number of queues on a network interface (`None`: libvirt's choice), and its former
+/// interfaces.
 ///
 /// # Errors
-/// Where there is no such interface, it is no virtio one, or `queues` is no number.
+/// If the interface does not exist or is not a virtio one, or `queues` is not a number.
 pub fn with_queues(xml: &str, interface: usize, queues: &str) -> Result<(String, Part), String> {
     let number = queues.is_empty() || queues.parse::<u16>().is_ok_and(|n| n > 0);
     if !number {

@@ -1,10 +1,11 @@
-//! The KVM/QEMU host that this program runs on: which VMs there are, and how they are counted.
+//! The KVM/QEMU host on which vsteer runs: its VMs, and the collector that counts them.
 //!
-//! Counting is either eBPF (`vsteer-bpf`: every state, blame, latencies) or polled schedstat (run and wait alone); which one, and why
-//! not the better one, can be asked.
+//! The collector is either eBPF (`vsteer-bpf`: every state, blame, latencies) or polled schedstat (run and wait times
+//! only). A note says which one is in use, and why not the better one.
 //!
-//! A sample reads counters and nothing else. The list of threads is looked at again every two seconds, or sooner when a thread ended;
-//! libvirt is asked again only when a new QEMU appears or the configuration is asked for; where memory lies, every ten seconds.
+//! A sample reads only counters. vsteer reads the list of threads every two seconds, or sooner if a thread ended. It
+//! asks libvirt again only if a new QEMU appears or a caller wants the configuration. It reads the place of memory
+//! every ten seconds.
 
 use super::config;
 use super::inventory::{Inventory, no_such_vm};
@@ -50,7 +51,7 @@ pub struct KvmHost {
     pids: Vec<u32>,
     scanned: Option<Instant>,
     vanished: bool,
-    /// Was it told that there is no room for all threads?
+    /// Has the missing room for threads been reported already?
     crowded: bool,
     slow: SlowCounters,
 }
@@ -60,7 +61,7 @@ impl KvmHost {
     ///
     /// # Errors
     /// `NothingThere` when the libvirt named cannot be reached or no VM has a name that was given; `NoPrivilege` or
-    /// `Unsupported` when eBPF was demanded and cannot be had. A host without any VM is no fault.
+    /// `Unsupported` if eBPF is demanded but not available. A host without VMs is not a fault.
     pub fn open(options: Options) -> Result<KvmHost, Fault> {
         let root = Root::live()?;
         let inventory = Inventory::new(root, options.connect.clone(), options.vms.clone());
@@ -173,7 +174,8 @@ impl KvmHost {
         match watched {
             Ok(()) => {}
             Err(fault) if begins => self.without_ebpf(fault)?,
-            // Whoever has counted one way goes on so: counters of two collectors are not of one series. Who is left out is not there in what follows.
+            // Never switch collectors during a recording: their counters are not comparable. Threads without room are
+            // left out.
             Err(fault) if !self.crowded => {
                 eprintln!("vsteer: no longer measures some threads: {fault}");
                 self.inventory.note(format!("vsteer does not measure some threads: {fault}"));

@@ -1,12 +1,11 @@
-//! Which VMs run here, under whose care, and which threads are theirs?
+//! Which VMs run here, which manager owns each, and which threads belong to it?
 //!
-//! The idea: what libvirt lists and what `/proc` shows are two views of the same processes. They are joined by the UUID
-//! on QEMU's command line (the place of libvirt's pid files is a matter of its build and of its mount namespace); a
-//! QEMU that no libvirt lists stands by itself. A libvirt is asked again only when a QEMU appears that was not there
-//! before; the threads are looked at anew each time.
+//! libvirt's list and `/proc` show the same processes. vsteer joins the two by the UUID on QEMU's command line,
+//! because the place of libvirt's pid files depends on its build and mount namespace. A QEMU that no libvirt lists
+//! stands alone. vsteer asks a libvirt again only if a new QEMU appears, but lists the threads each time.
 //!
-//! Left out: libvirt's remote connections. Threads are measured on this machine, so a VM without a process here is
-//! left out, and said so.
+//! Left out: libvirt's remote connections. vsteer measures threads on this machine, so it leaves out a VM without a
+//! process here, and prints a note.
 
 use super::client::{Client, Listed};
 use super::processes::{self, Found, Origin, Process};
@@ -119,7 +118,7 @@ impl Inventory {
         Some(client)
     }
 
-    /// Looks at everything anew, libvirt's descriptions too.
+    /// Reads everything again, including libvirt's descriptions.
     ///
     /// # Errors
     /// When the libvirt that was named cannot be asked. One that merely was found is noted and passed over.
@@ -268,7 +267,8 @@ impl Inventory {
         }
     }
 
-    /// The runs of this VM that are there, by processes alone: also one that its libvirt does not list, or that nobody can be asked of.
+    /// The runs of this VM that are there, by processes alone: also one that its libvirt does not list, or that nobody
+    /// can be asked of.
     pub fn runs_of(&self, id: &VmId) -> Vec<Run> {
         let is_it = |q: &Process| {
             let uuid = q.line.uuid.as_deref();

@@ -1,12 +1,12 @@
-//! Which threads run vCPUs, where names do not tell? The VM's own monitor says (`query-cpus-fast`), if nobody owns it.
+//! Which threads run vCPUs, if their names do not say? The VM's own monitor knows (`query-cpus-fast`).
 //!
-//! The idea: a monitor serves one client at a time. libvirt and Proxmox hold theirs, and a second client would take
-//! their place or wait for ever; so it is asked only for a VM that no manager runs, only on a socket at which nobody is
-//! connected right now (`/proc/net/unix`), and only for half a second.
+//! A monitor serves one client at a time. libvirt and Proxmox hold theirs, and a second client would take their place
+//! or wait forever. So vsteer asks only a VM without a manager, only on a socket without a client (`/proc/net/unix`),
+//! and waits at most half a second.
 //!
 //! Source: `docs/interop/qmp-spec.txt` (QEMU 7.2).
 //!
-//! Left out: monitors over TCP, and everything else a monitor could tell.
+//! Left out: monitors over TCP, and everything else a monitor could report.
 
 use crate::linux::task::text;
 use crate::root::Root;

@@ -1,10 +1,11 @@
-//! Words of the kernel's command line, kept by the distribution's own tool.
+//! Boot parameters of the kernel, kept by the distribution's own tool.
 //!
-//! Which tool there is, is told by its files: kernelstub's before grubby's before `/etc/default/grub`, since a distribution that has one of the
-//! former may carry the latter's file besides. GRUB's files are put back to the byte where nobody else edited them meanwhile, else word by word.
+//! vsteer recognises the tool by its files: first kernelstub's, then grubby's, then `/etc/default/grub`, because a
+//! distribution with one of the first two may also have the last. If nobody else edited GRUB's files, vsteer restores
+//! every byte; otherwise it restores parameter by parameter.
 //!
-//! Tried: Debian 12's own update-grub in a folder of its own (the lab's case `experiment-lasting`). **untried**: a machine that boots from it; grubby and kernelstub
-//! but for a stand-in.
+//! Tested: Debian 12's own update-grub in a folder (the lab's case `experiment-lasting`). **Untested**: a machine that
+//! boots from it, and the real grubby and kernelstub (only stand-ins).
 
 use super::place::Place;
 use crate::actuate::Former;
@@ -131,11 +132,12 @@ fn write_grub(
             at.replace(path, after)?;
         }
     }
-    // Also where no file differs: whoever was killed may have written them and not made the menu.
+    // Also if no file differs: a killed process may have written the files without making the menu.
     at.ask(update, LIMIT).map(drop)
 }
 
-/// Puts back what was there, of words that were `from` before and are `to`. May be called again, and for a step that was made in part.
+/// Puts back what was there, of words that were `from` before and are `to`. May be called again, and for a step that
+/// was made in part.
 ///
 /// # Errors
 /// Where it does not go back.

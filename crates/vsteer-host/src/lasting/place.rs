@@ -1,9 +1,9 @@
-//! Where do a keeper's files lie and its tools run: on this machine, or on another one, over ssh?
+//! Where are the files and tools of a lasting setting: on this machine, or on another one over ssh?
 //!
-//! The other machine is spoken to as the experiment's own runs speak to it ([`crate::shell`]): one command per question, by its `sh`, with key login. Files that are
-//! replaced are so as a whole there too, keeping mode and owner.
+//! vsteer reaches the other machine in the same way as the runs of an experiment ([`crate::shell`]): one command per
+//! question, run by `sh`, with a key login. It replaces files as a whole there too, and keeps their mode and owner.
 //!
-//! Left out: files of more than a command can carry; a login shell there that is none of `sh`'s kind.
+//! Left out: files too large for one command; a login shell there that does not understand `sh`.
 
 use super::replace;
 use crate::shell::{self, quoted};

@@ -19,7 +19,7 @@ use vsteer_core::topology::{NodeId, Oddity};
 /// Whose cgroup is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Process {
-    /// The reader itself (in a captured tree: whoever captured it).
+    /// The reader itself; in a captured tree, the process that made the capture.
     Current,
     /// The process of that number, a QEMU for instance.
     Pid(u32),

@@ -22,7 +22,7 @@ pub struct Files<'a> {
 }
 
 impl<'a> Files<'a> {
-    /// A reader beneath `root`.
+    /// A reader of the files under `root`.
     pub fn new(root: &'a Root) -> Self {
         Files { root, oddities: Vec::new() }
     }
@@ -167,7 +167,7 @@ pub fn size_bytes(text: &str) -> Result<u64, String> {
 /// `MemTotal` of a `meminfo` file (`MemTotal: 16 kB`, or `Node 0 MemTotal: 16 kB`), in bytes.
 ///
 /// # Errors
-/// When there is no such line or its number is none.
+/// If the line is missing or its value is not a number.
 pub fn memory_total_bytes(text: &str) -> Result<u64, String> {
     let line = text.lines().find_map(|l| l.split_once("MemTotal:")).ok_or("has no MemTotal line")?.1;
     let mut words = line.split_ascii_whitespace();

@@ -152,8 +152,8 @@ pub fn counters(reading: Reading) -> ThreadCounters {
     }
 }
 
-/// What polling measures and what not, with the reasons, on a kernel that counts run delay or does not. `of`: a reading as it is made
-/// there.
+/// What polling measures and what not, with the reasons, on a kernel that counts run delay or does not. `of`: a
+/// reading as it is made there.
 pub fn collector(counts: bool, of: Reading) -> Collector {
     let measured = counters(of);
     let unseen = "schedstat does not report it: use --collector ebpf";
@@ -262,9 +262,9 @@ mod tests {
         let reasons: [(&[&str], &str); 4] = [
             (
                 &["blocked_ns", "lag_ns", "migrations", "overlap_ns", "preemptions", "wakeups"],
-                "does not tell it",
+                "does not report it",
             ),
-            (&["limited_ns", "ready_ns"], "held by a quota"),
+            (&["limited_ns", "ready_ns"], "throttled time"),
             (&["blame", "ready_spell", "wake_latency"], "every single"),
             (&["exit_ns", "halt_poll_ns"], "KVM exits"),
         ];

@@ -26,7 +26,7 @@ use vsteer_core::{CpuSet, Fault};
 /// The folder of the CPUs.
 const CPU: &str = "/sys/devices/system/cpu";
 
-/// Reads the machine beneath `root`; what is allowed is what the reading process is allowed.
+/// Reads the machine under `root`; allowed are the CPUs and nodes that this process may use.
 ///
 /// # Errors
 /// `BadInput` when no CPU can be found. Whatever else is missing or broken is left open, and noted among the
@@ -35,7 +35,7 @@ pub fn read(root: &Root) -> Result<Topology, Fault> {
     read_for(root, Process::Current)
 }
 
-/// Reads the machine beneath `root`; what is allowed is what `process` is allowed.
+/// Reads the machine under `root`; allowed are the CPUs and nodes that `process` may use.
 ///
 /// # Errors
 /// As [`read`].

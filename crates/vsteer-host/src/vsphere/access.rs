@@ -1,10 +1,10 @@
-//! Whom to ask, which host of theirs, whom to trust, and where the password is: all of it in one URI.
+//! Which server to ask, which of its hosts, which certificate to trust, and where the password is: all in one URI.
 //!
-//! `vsphere://USER@HOST[:PORT][/ESXI][?thumbprint=..&ca=..&password-file=..]`. HOST is a vCenter or an ESXi; ESXI names one of a
-//! vCenter's hosts. What is said by options of the command line becomes a part of the URI, so that a journal that holds it is
-//! enough to take a plan back. A password is never a part of it.
+//! `vsphere://USER@HOST[:PORT][/ESXI][?thumbprint=..&ca=..&password-file=..]`. HOST is a vCenter or an ESXi; ESXI
+//! names one of a vCenter's hosts. vsteer adds the options of the command line to the URI, so that a journal with the
+//! URI is enough to undo a plan. The URI never holds a password.
 //!
-//! Source: RFC 3986 for the form. Left out: whatever else a URI may have.
+//! Source: RFC 3986 for the form. Left out: all other parts of a URI.
 
 use super::{Place, Trust};
 use std::fmt::Write as _;
@@ -17,7 +17,7 @@ pub const SCHEME: &str = "vsphere://";
 /// See the file's head.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Access {
-    /// Whom to ask, and as whom.
+    /// Which host to ask, and as which user.
     pub place: Place,
     /// One of a vCenter's hosts, by its name or its object's id.
     pub esxi: Option<String>,
@@ -131,7 +131,7 @@ fn decoded(text: &str) -> Result<String, String> {
     while let Some((b, after)) = rest.split_first() {
         if *b == b'%' {
             let digits = after.get(..2).and_then(|d| std::str::from_utf8(d).ok()).ok_or_else(wrong)?;
-            // A sign is no digit, though Rust takes it.
+            // A sign is not a digit, though Rust accepts it.
             let byte = u8::from_str_radix(digits, 16).ok().filter(|_| !digits.starts_with('+'));
             bytes.push(byte.ok_or_else(wrong)?);
             rest = &after[2..];
@@ -179,7 +179,10 @@ mod tests {
         }
         for secret in ["vsphere://root:secret@esx1", "vsphere://root@esx1?password=secret"] {
             let said = of(secret).unwrap_err();
-            assert!(said.contains("seen by everybody") && !said.contains("secret@"), "{said}");
+            assert!(
+                said.contains("every user of this machine can see") && !said.contains("secret@"),
+                "{said}"
+            );
         }
         assert!(Access::of("qemu:///system").is_none());
     }

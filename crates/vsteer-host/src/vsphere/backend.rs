@@ -1,7 +1,7 @@
 //! vSphere as one line of the backend table, and how it is logged in to.
 //!
-//! The password comes from the named file, else from the kernel's keyring, else from the user. It is never an argument or
-//! a variable of the environment, which other processes can read.
+//! The password comes from the named file, else from the kernel's keyring, else from the user. It is never an argument
+//! or a variable of the environment, which other processes can read.
 //!
 //! Left out: desktops' keyrings (decision 0031).
 
@@ -32,7 +32,7 @@ pub const BACKEND: Backend = Backend {
     settings: Some(settings),
 };
 
-/// Whom a request means, and as whom.
+/// The host and user that a request names.
 fn access(request: &Request) -> Result<Access, Fault> {
     let missing =
         || Fault::new(FaultKind::Usage, "no vSphere host is named").help("add --connect vsphere://USER@HOST");

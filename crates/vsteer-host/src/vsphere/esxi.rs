@@ -1,14 +1,14 @@
-//! One ESXi host behind the API, as the rest of the program knows hosts: how it is set up, and what was counted on it.
+//! One ESXi host behind the API, in the form that the rest of the program uses: its configuration and its counters.
 //!
-//! vSphere counts by itself and keeps what it counted: so what is observed need not be waited for. [`Esxi::past`] reads the last
-//! minutes (or, of the statistics, days) at once; [`Observe::sample`] goes on from the newest interval that is kept, and tells the same
-//! sample again until there is another.
+//! vSphere counts by itself and keeps its counters, so vsteer need not wait for them. [`Esxi::past`] reads the last
+//! minutes (or days, from the statistics) at once. [`Observe::sample`] continues from the newest interval, and returns
+//! the same sample again until there is a new one.
 //!
-//! Time is the service's: a sample lies at the end of its interval, and between two there are as many ns as the interval says, also
-//! where the service's clock jumped or intervals are missing (a note says so). A VM or vCPU that lacks a value it has
-//! otherwise is left out of that sample; the model counts the intervals at both ends of which it was seen.
+//! Times are the service's. A sample lies at the end of its interval. The time between two samples is the interval's
+//! length, even if the service's clock jumped or intervals are missing (then a note says so). If a VM or vCPU lacks
+//! one of its usual values, the sample leaves it out. The model counts only intervals with the VM at both ends.
 //!
-//! Left out: hosts of a vCenter other than one; `GAP(vsphere-nodes)`: where ESXi keeps VMs (home nodes), which the API does not tell.
+//! Left out: other hosts of a vCenter; `GAP(vsphere-nodes)`: home nodes of VMs, which the API does not report.
 
 use super::counters::{Counter, Instance, Metrics, Numbers, collector, raise};
 use super::inventory::{Found, Inventory};
@@ -25,7 +25,7 @@ use vsteer_core::nouns::{
 };
 use vsteer_core::{CpuSet, Fault, FaultKind};
 
-/// Real time is counted so often, s, unless the service says otherwise.
+/// Interval of real-time counters, s, unless the service says otherwise.
 const REAL_TIME_S: u64 = 20;
 /// The inventory is read again after this.
 const INVENTORY: Duration = Duration::from_secs(30);
@@ -77,7 +77,7 @@ pub struct Esxi {
 struct Counted {
     numbers: Numbers,
     metrics: BTreeMap<VmId, Metrics>,
-    /// Of whom it was seen which metrics have values.
+    /// The objects whose available metrics are known.
     confirmed: BTreeSet<VmId>,
     of_host: Metrics,
     accounts: BTreeMap<(VmId, Instance), ThreadCounters>,
@@ -115,8 +115,8 @@ impl Esxi {
     /// The same for looking at some of its VMs (by name or id; empty: all), by what is kept of its counters.
     ///
     /// # Errors
-    /// As [`Esxi::open`]; `Usage` where several hosts are there and none is named; `NothingThere` for VMs that are not there;
-    /// `Unsupported`, `NoPrivilege` where no counters are.
+    /// As [`Esxi::open`]; `Usage` where several hosts are there and none is named; `NothingThere` for VMs that are not
+    /// there; `Unsupported`, `NoPrivilege` where no counters are.
     pub fn observe(
         access: &Access,
         password: &str,
@@ -160,7 +160,7 @@ impl Esxi {
         self.statistics != Statistics::RealTime
     }
 
-    /// What the person should know and was not told yet.
+    /// Notes for the user that were not printed yet.
     pub fn take_notes(&mut self) -> Vec<String> {
         std::mem::take(&mut self.notes)
     }
@@ -228,7 +228,8 @@ impl Esxi {
     /// What was kept of the last `length`, in whole intervals, two at least.
     ///
     /// # Errors
-    /// `NothingThere` where nothing was kept; `BadInput` for times that cannot be; `Usage` for a host that is not looked at.
+    /// `NothingThere` where nothing was kept; `BadInput` for times that cannot be; `Usage` for a host that is not
+    /// looked at.
     pub fn past(&mut self, length: Duration) -> Result<Vec<Batch>, Fault> {
         let to_s = self.client.now_s()?;
         let every_s = self.statistics.seconds();
@@ -345,7 +346,7 @@ impl Counted {
         }
     }
 
-    /// The sample at the begin of the first interval: who is counted in it.
+    /// The sample at the start of the first interval, with all VMs counted in it.
     fn begin(&mut self, begun_s: u64, first_s: u64, vms: &BTreeMap<VmId, Series>, pcpus: &Series) -> Batch {
         let nothing: BTreeMap<VmId, Series> = vms
             .iter()

@@ -1,10 +1,10 @@
 //! One message to vSphere and one back, on a connection that is kept open.
 //!
-//! A server of SOAP needs: POST, TLS, and the session's cookie, which this file keeps. If the server closed the kept connection
-//! between two messages, the second one is sent once more on a new connection.
+//! A server of SOAP needs: POST, TLS, and the session's cookie, which this file keeps. If the server closed the kept
+//! connection between two messages, the second one is sent once more on a new connection.
 //!
-//! Source: VMware, vSphere Web Services SDK Programming Guide ("HTTP session"). Left out: proxies, which stand between a
-//! datacenter and the world, not within it.
+//! Source: VMware, vSphere Web Services SDK Programming Guide ("HTTP session"). Left out: proxies, which stand between
+//! a datacenter and the world, not within it.
 
 use super::Trust;
 use crate::http::{Answer, Client, Failure, Limits};
@@ -55,7 +55,8 @@ impl Connection {
         let connections = self.client.connections();
         let answer = self.exchange(path, body);
         let answer = match answer {
-            // The server closed a kept connection and never saw the message. A new connection that breaks is not tried again.
+            // The server closed a kept connection and never saw the message. A new connection that breaks is not tried
+            // again.
             Err(failure) if failure.is_closed() && self.client.connections() == connections => {
                 self.exchange(path, body)
             }

@@ -1,7 +1,8 @@
 //! Hosts, how they are made, and their VMs with their settings: everything in one read.
 //!
-//! A container view holds every host and VM below the root; of each the few properties that are wanted come some hundred
-//! objects at a time. What a service leaves out (a right that is missing, a version that has no such property) is `None`.
+//! A container view holds every host and VM below the root; of each the few properties that are wanted come some
+//! hundred objects at a time. What a service leaves out (a right that is missing, a version that has no such property)
+//! is `None`.
 
 use super::object::{HostParts, Object};
 use super::settings::PROPERTIES;
@@ -54,8 +55,8 @@ impl Client {
     /// Reads hosts and VMs.
     ///
     /// # Errors
-    /// `NoPrivilege` for a session that ended or a right that is missing; `NothingThere` without a host; `BadInput` for what
-    /// no host can be.
+    /// `NoPrivilege` for a session that ended or a right that is missing; `NothingThere` without a host; `BadInput`
+    /// for what no host can be.
     pub fn inventory(&mut self) -> Result<Inventory, Fault> {
         let objects = self.objects()?;
         let (mut hosts, mut vms) = (Vec::new(), Vec::new());
@@ -242,8 +243,8 @@ fn numbers(of: Node<'_, '_>, name: &str) -> Vec<u32> {
     all.filter_map(|n| n.text()?.trim().parse().ok()).filter(|n| *n <= vsteer_core::cpuset::MAX_CPU).collect()
 }
 
-/// What VMs are called by us: each by its instance's UUID, where that is no other one's too (of a VM that was copied by hand it may be),
-/// else by its object's id.
+/// What VMs are called by us: each by its instance's UUID, where that is no other one's too (of a VM that was copied
+/// by hand it may be), else by its object's id.
 fn identities(vms: &[Settings]) -> Vec<VmId> {
     let mut times: BTreeMap<&str, usize> = BTreeMap::new();
     vms.iter().for_each(|vm| *times.entry(vm.identity()).or_default() += 1);
@@ -412,6 +413,6 @@ mod tests {
         let vms = [Settings::of(&objects[1])];
         let config = config(&objects[0], "h", &[(&vms[0], &identities(&vms)[0])]).unwrap();
         assert_eq!((config.vms[0].vcpu_count(), config.vms[0].memory_bytes), (0, None));
-        assert!(config.kernel.contains("not told"));
+        assert!(config.kernel.contains("unknown version"));
     }
 }

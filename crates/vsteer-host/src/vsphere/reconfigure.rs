@@ -1,16 +1,17 @@
-//! How is a step made on vSphere? By one `ReconfigVM_Task` of one VM, waited for, and read back.
+//! How does vsteer apply a step on vSphere? With one `ReconfigVM_Task`, whose end it waits for and whose result it
+//! reads back.
 //!
-//! A VM is known by its instance's UUID, and reached by its managed object; never by its name, which others may have. What needs
-//! a VM that is off is refused before the first step of a plan ([`Actuate::refusal`]), as is all else that can be seen: ESXi would
-//! refuse it too, but in the middle of a plan.
+//! The UUID of the instance identifies a VM, never its name, which others may have. If a step needs a VM that is off,
+//! vsteer refuses it before the first step of the plan ([`Actuate::refusal`]), like everything else it can see
+//! beforehand. ESXi would refuse it too, but in the middle of the plan.
 //!
-//! Taking back, a VM counts as gone only where the service says that there is no such object: one that cannot be reached, or that
-//! this user may no longer see, is still to be taken back.
+//! During a rollback a VM counts as gone only if the service says that the object does not exist. A VM that vsteer
+//! cannot reach, or that this user may no longer see, still needs its rollback.
 //!
 //! Source: VMware, vSphere Web Services API reference (7.0): VirtualMachine.ReconfigVM_Task, Task, TaskInfo.
 //!
-//! Left out: `GAP(vsphere-drs)`: in a cluster that DRS moves VMs about in by itself, an affinity to pCPUs is refused by vCenter, which
-//! is found out by trying.
+//! Left out: `GAP(vsphere-drs)`: in a cluster with fully automatic DRS, vCenter refuses an affinity to pCPUs, which
+//! vsteer only finds out when it tries.
 
 use super::esxi::Esxi;
 use super::settings::PROPERTIES;
@@ -29,7 +30,7 @@ const TASK: Duration = Duration::from_secs(120);
 /// Between two looks at it, at first and at most.
 const LOOK: Duration = Duration::from_millis(20);
 const LOOK_MOST: Duration = Duration::from_secs(1);
-/// Times that a change is tried anew where something else of the VM's configuration changed at the same time.
+/// How often to try a change again if something else in the VM's configuration changed at the same time.
 const TRIES: usize = 3;
 
 const NOT_LIVE: &str = "vSphere stores every setting with the VM, so none can end when the VM shuts down";
@@ -347,8 +348,8 @@ mod tests {
         for (change, s, why) in [
             (cores(4), &is_on, "only while it is off"),
             (high(), &is_on, "only while it is off"),
-            (high(), &off, "all its memory reserved"),
-            (cores(3), &off, "do not divide"),
+            (high(), &off, "all its memory is reserved"),
+            (cores(3), &off, "are not a multiple of"),
             (pins("3-4"), &is_on, "pCPUs 0-3"),
             (
                 Change::Weight(setting::Weight { from: CpuWeight::Esxi(8000), to: CpuWeight::Esxi(0) }),
@@ -368,9 +369,9 @@ mod tests {
         assert_eq!(told(high(), Scope::Both, &locked), Ok(()));
         assert_eq!(told(pins("1-2"), Scope::Persistent, &is_on), Ok(()));
         assert!(
-            told(pins("1-2"), Scope::Live, &is_on).unwrap_err().contains("keeps each setting with the VM")
+            told(pins("1-2"), Scope::Live, &is_on).unwrap_err().contains("stores every setting with the VM")
         );
-        // A VM of which it is not told whether it is on is not changed as if it were off.
+        // A VM with an unknown power state does not count as off.
         let untold = Settings { powered_on: None, ..off.clone() };
         assert!(told(cores(4), Scope::Both, &untold).is_err());
         let custom = Settings { latency: Some("custom".into()), ..off };

@@ -1,7 +1,7 @@
 //! A message of vim25's, made and read.
 //!
-//! A call is one element in an envelope; the answer has one too, or a fault: a sentence for people and, in its detail, an
-//! element whose type says what kind it is.
+//! A call is one element in an envelope; the answer has one too, or a fault: a sentence for people and, in its detail,
+//! an element whose type says what kind it is.
 
 use super::Place;
 use roxmltree::{Document, Node};
@@ -56,7 +56,7 @@ impl From<Fault> for Refused {
     }
 }
 
-/// An answer that is no fault.
+/// An answer that is not a fault.
 #[derive(Debug)]
 pub(super) struct Reply {
     text: String,
@@ -66,7 +66,7 @@ impl Reply {
     /// Of an answer.
     ///
     /// # Errors
-    /// What its fault says; `BadInput` for what is no answer of vSphere's.
+    /// The fault in the answer; `BadInput` for an answer that is not vSphere's.
     pub(super) fn of(place: &Place, status: u16, text: String) -> Result<Reply, Refused> {
         let foreign = |why: String| {
             Fault::new(FaultKind::BadInput, format!("cannot use the answer of {place}"))

@@ -1,17 +1,18 @@
-//! How is a step made on a Xen host? By `xl`, for the running domain.
+//! How does vsteer apply a step on a Xen host? With `xl`, for the running domain.
 //!
-//! Weight and cap are those of the scheduler in whose pool the domain is: Credit's and Credit2's are set by different words, RTDS and ARINC 653
-//! have neither, so which one it is comes first, and what it does not offer is refused. A cap is written as a quota: so many us in every
-//! 100 ms, a whole percent of a pCPU. Where a vCPU may run is its hard affinity, where it would rather run its soft one; one is set and the other left
-//! as it is. RTDS has reservations instead, of each vCPU.
+//! Weight and cap belong to the scheduler of the domain's pool. Credit and Credit2 use different commands; RTDS and
+//! ARINC 653 have neither. So vsteer reads the scheduler first, and refuses what the scheduler does not have. It
+//! expresses a cap as a quota: us in every 100 ms, a whole percentage of a pCPU. The pCPUs that a vCPU may use are its
+//! hard affinity, those it prefers its soft affinity; vsteer sets one and leaves the other. RTDS has a reservation for
+//! each vCPU instead.
 //!
-//! `xl` is slow (a second), so a host is asked once for a step's reading and once for checking it.
+//! `xl` is slow (a second), so vsteer asks once to read a step's value and once to check it.
 //!
-//! A pool is more than a line ([`super::pools`]).
+//! A change of pool is in its own file ([`super::pools`]).
 //!
 //! Source: xl(1) of Xen 4.17: `sched-credit`, `sched-credit2`, `sched-rtds`, `vcpu-pin`.
 //!
-//! Left out: a domain's configuration file, which its owner edits. RTDS is untried: no hypervisor of Debian's has it.
+//! Left out: a domain's configuration file, which its owner edits. RTDS is untested: no hypervisor of Debian has it.
 
 use super::config::{CAP_PERIOD_US, Listed, vm_id};
 use super::listing::Domain;
@@ -291,7 +292,7 @@ pub(super) fn restore(
     Ok(Restored::Back)
 }
 
-/// Where the tools are asked anew for all.
+/// Asks Xen's tools again for everything.
 impl Actuate for Place {
     fn current(&mut self, step: &Step) -> Result<Change, Fault> {
         current(&Listed::ask(self)?, step)
@@ -419,7 +420,7 @@ mod tests {
         assert_eq!(from, Reserved { budget_us: 4_000, period_us: 10_000, extra_time: true });
         let subject = Subject::find(&l, &vm_id(&l.domains[0]), "web").unwrap();
         let refused = subject.check(&step(&l, reserve), Scope::Live).unwrap_err();
-        assert!(refused.to_string().contains("reserves nothing"), "{refused}");
+        assert!(refused.to_string().contains("has no reservations"), "{refused}");
         let rtds = listed("rtds");
         let refused = step(&rtds, weight.clone());
         let subject = Subject::find(&rtds, &refused.vm, "web").unwrap();

@@ -1,21 +1,23 @@
-//! How long did each vCPU run and wait, without a trace? Xen is asked again and again what each does.
+//! How long did each vCPU run and wait, without a trace? vsteer repeatedly asks Xen for each vCPU's state.
 //!
-//! CPU time is Xen's own count and exact. The rest between two looks is ready or blocked. Where the vCPU did not run meanwhile, it can only have been
-//! woken: the looks at both ends decide. Where it did, it may have slept and waited many times, and the looks around such times, of the last seconds,
-//! say in which proportion. Looks come at random moments, 20 ms apart on average, so that no timer of a guest or of the scheduler keeps
-//! step with them.
+//! CPU time is Xen's own exact count. The rest of the time between two samples is ready or blocked. If the vCPU did
+//! not run in between, it can only have woken up: the states at both ends decide. If it ran, it may have slept and
+//! waited many times; then the states around such periods in the last seconds give the ratio. Samples come at random
+//! moments, 20 ms apart on average, so that they do not synchronise with a timer of a guest or of the scheduler.
 //!
-//! **Error.** Where a part p of the looks sees a vCPU wait, n of them tell p to sqrt(p (1 - p) / n): 1.6 points at p = 0.2 after 600 looks, which are
-//! 12 s. To that comes what looking itself does: this program runs on a pCPU of Domain-0's, and who would run there is seen to wait each
-//! time. Where Domain-0 has pCPUs of its own there is none of that.
+//! **Error.** If a share p of the samples sees a vCPU wait, n samples give p with an error of sqrt(p (1 - p) / n): 1.6
+//! points at p = 0.2 after 600 samples, which take 12 s. In addition, vsteer itself runs on a pCPU of Domain-0, so a
+//! vCPU that would run there is always seen waiting. If Domain-0 has pCPUs of its own, this second error does not
+//! exist.
 //!
-//! **Parked is not told from ready.** To this call a vCPU that a cap parks is neither running nor blocked, as a ready one. Of a domain with a cap
-//! so only both together are told ([`ThreadCounters::wait_ns`]), never ready time.
+//! **Parked looks like ready.** This call shows a vCPU parked by a cap as neither running nor blocked, like a ready
+//! one. For a domain with a cap, vsteer therefore reports only the sum ([`ThreadCounters::wait_ns`]), never ready
+//! time.
 //!
 //! Source: [`super::xenctrl`].
 //!
-//! Left out: SSH, since the library is asked here; switches, wake-ups, who made whom wait: all that takes the trace. A domain that somebody pauses
-//! counts as ready until the tools are asked again.
+//! Left out: SSH, because the library works only locally; switches, wake-ups and blame, which need the trace. A domain
+//! paused by a person counts as ready until vsteer asks the tools again.
 
 use super::config::{Listed, tid, vm_id};
 use super::io;

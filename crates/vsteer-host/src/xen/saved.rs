@@ -1,6 +1,6 @@
-//! A trace that somebody saved, with what Xen's tools said at that time.
+//! A saved trace, with the output of Xen's tools at that time.
 //!
-//! `xentrace -D -e 0x00021000 host.xentrace` writes it; beside it lie, under these names, what the tools printed:
+//! `xentrace -D -e 0x00021000 host.xentrace` writes the trace; files next to it hold what the tools printed:
 //!
 //! ```text
 //! info.txt     xl info -n        without it no tick can be told as time
@@ -11,7 +11,7 @@
 //! rtds.txt     xl sched-rtds -v all: what is reserved
 //! ```
 //!
-//! Left out: the clock on the wall, which a trace does not tell; it is taken to begin at the file's last change.
+//! Left out: the wall clock, which a trace does not contain. vsteer takes the time of the file's last change instead.
 
 use super::config::{Listed, Texts};
 use super::listing::Domain;
@@ -43,7 +43,7 @@ pub struct Saved {
 /// Reads a trace and what lies beside it.
 ///
 /// # Errors
-/// `BadInput` for a file that is no trace, or without `info.txt` beside it; `NothingThere` for one without a change.
+/// `BadInput` for a file that is not a trace or has no `info.txt` next to it; `NothingThere` for one without changes.
 pub fn read(file: &Path) -> Result<Saved, Fault> {
     let failed = |e: &std::io::Error| Fault::io(format!("cannot read {}", file.display()), e);
     let bytes = std::fs::read(file).map_err(|e| failed(&e))?;

@@ -1,4 +1,4 @@
-//! How is a step that Xen refuses named, and by which word does `xl` set weights?
+//! The fault for a step that Xen refuses, and the command with which `xl` sets weights.
 
 use vsteer_core::setting::Step;
 use vsteer_core::{Fault, FaultKind};

@@ -1,7 +1,7 @@
 //! What does a vCPU do at this moment? Xen's control library is asked, which costs one hypercall.
 //!
-//! libxenctrl belongs to one version of the hypervisor and is loaded by that version's name when it is wanted, so that this program runs where
-//! there is no Xen. Two of its functions are used, whose form has been the same since Xen 3.
+//! libxenctrl belongs to one version of the hypervisor and is loaded by that version's name when it is wanted, so that
+//! this program runs where there is no Xen. Two of its functions are used, whose form has been the same since Xen 3.
 //!
 //! Source: Xen 4.17, tools/include/xenctrl.h (`xc_interface_open`, `xc_vcpu_getinfo`), xen/include/public/domctl.h
 //! (`struct xen_domctl_getvcpuinfo`), xen/common/domctl.c (`XEN_DOMCTL_getvcpuinfo`).

@@ -1,7 +1,9 @@
-//! Are these lines of the format that was said, and is their clock the recording's? Asked before anything is made of a log.
+//! Are these lines of the format that was said, and is their clock the recording's? Asked before anything is made of a
+//! log.
 //!
-//! Lines of another format are often passed over in silence, and a clock that is an hour off leaves an interval without requests; both look
-//! like an idle VM. So the first lines are read, and what does not fit is told with what would.
+//! Lines of another format are often passed over in silence, and a clock that is an hour off leaves an interval
+//! without requests; both look like an idle VM. So the first lines are read, and what does not fit is told with what
+//! would.
 //!
 //! Left out: clocks that are off by less than a quarter of an hour; those look like any others.
 
@@ -17,12 +19,12 @@ const NEAR_NS: u64 = 60 * SECOND;
 /// More of a line than this is not shown.
 const SHOWN: usize = 120;
 
-/// The requests of the first lines of the log `name`, whose first line here is its `line`th, read as the format `text`. Empty lines are
-/// passed over.
+/// The requests of the first lines of the log `name`, whose first line here is its `line`th, read as the format
+/// `text`. Empty lines are passed over.
 ///
 /// # Errors
-/// `BadInput` where a format cannot be read, or more than half of the lines are not of it: the first such line, what was expected and which
-/// of the named formats would fit.
+/// `BadInput` where a format cannot be read, or more than half of the lines are not of it: the first such line, what
+/// was expected and which of the named formats would fit.
 pub fn checked_format(name: &str, text: &str, line: usize, lines: &[&[u8]]) -> Result<Vec<Request>, Fault> {
     let format = Format::parse(text)?;
     let lines = || lines.iter().enumerate().filter(|(_, l)| !l.trim_ascii().is_empty());
@@ -65,8 +67,8 @@ pub fn checked_format(name: &str, text: &str, line: usize, lines: &[&[u8]]) -> R
 /// That the requests of the log `name` are of the time of a recording, `from_ns..to_ns` since 1970.
 ///
 /// # Errors
-/// `BadInput` where none ended in it and all are off by a time zone's error or in its future; `NothingThere` where they are of another time.
-/// A log that has requests in it may have others too.
+/// `BadInput` where none ended in it and all are off by a time zone's error or in its future; `NothingThere` where
+/// they are of another time. A log that has requests in it may have others too.
 pub fn checked_clock(name: &str, requests: &[Request], (from_ns, to_ns): (u64, u64)) -> Result<(), Fault> {
     let ended = || requests.iter().map(|r| r.ended_ns);
     let (Some(first), Some(last)) = (ended().min(), ended().max()) else { return Ok(()) };
@@ -106,8 +108,8 @@ pub fn checked_clock(name: &str, requests: &[Request], (from_ns, to_ns): (u64, u
         .help("give the log of the time of the recording"))
 }
 
-/// How exactly requests' times are said, as far as they show: the largest of 1 s, 1 ms, 1 us and 1 ns of which all ends (and all begins, where
-/// the log says those) are whole numbers. `None` where there are none.
+/// How exactly requests' times are said, as far as they show: the largest of 1 s, 1 ms, 1 us and 1 ns of which all
+/// ends (and all begins, where the log says those) are whole numbers. `None` where there are none.
 pub fn resolution_ns(requests: &[Request]) -> Option<u64> {
     let whole = |of: &dyn Fn(&Request) -> u64, unit: u64| requests.iter().all(|r| of(r).is_multiple_of(unit));
     let said = |unit: &u64| whole(&|r| r.ended_ns, *unit) || whole(&Request::began_ns, *unit);

@@ -2,9 +2,9 @@
 //!
 //! The format is the one that is named, or the one that fits most of the first lines.
 //!
-//! A log whose times are whole seconds says nothing of the gaps between requests: all of a second would have come at once. Then each is
-//! placed somewhere in its second, always in the same place: as requests come that do not wait for each other. How long they took is
-//! as the log says.
+//! A log whose times are whole seconds says nothing of the gaps between requests: all of a second would have come at
+//! once. Then each is placed somewhere in its second, always in the same place: as requests come that do not wait for
+//! each other. How long they took is as the log says.
 //!
 //! Left out: following a log that grows (`vsteer_host::follow`).
 
@@ -32,7 +32,8 @@ impl Reader {
     /// Of the format that is named, or of the one that fits most of the first lines of the log.
     ///
     /// # Errors
-    /// As [`Format::parse`]; `BadInput` where the first lines are not of the format that is named, or of none that has a name.
+    /// As [`Format::parse`]; `BadInput` where the first lines are not of the format that is named, or of none that has
+    /// a name.
     pub fn new(named: Option<&str>, file: &Path) -> Result<Reader, Fault> {
         let lines: Vec<Vec<u8>> = match open(file) {
             Ok(reader) => {

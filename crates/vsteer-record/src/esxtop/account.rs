@@ -1,10 +1,10 @@
 //! What did each world get up to now? Shares per interval become counters that only rise, and rows samples.
 //!
-//! esxtop's value is a share of the interval; the sum of value times interval is what a cumulative counter would say. What
-//! is wanted of `% Ready` and `% Max Limited` is told apart here: `% Ready` holds both.
+//! esxtop's value is a share of the interval; the sum of value times interval is what a cumulative counter would say.
+//! What is wanted of `% Ready` and `% Max Limited` is told apart here: `% Ready` holds both.
 //!
-//! A world whose row lacks a value, or says that it did nothing and did not wait either (it has ended), was not seen there:
-//! it is left out of that sample, and the model counts the intervals in which it was seen at both ends.
+//! A world whose row lacks a value, or says that it did nothing and did not wait either (it has ended), was not seen
+//! there: it is left out of that sample, and the model counts the intervals in which it was seen at both ends.
 
 use super::beside::{Beside, bytes};
 use super::clock::Clock;

@@ -1,6 +1,7 @@
 //! What does esxtop not tell? A file beside the batch file: sockets, cores, nodes; home nodes; settings.
 //!
-//! `esxtop.host.toml` beside `esxtop.csv` or `esxtop.csv.gz`, else `host.toml` in the same folder. Every line may be left out:
+//! `esxtop.host.toml` beside `esxtop.csv` or `esxtop.csv.gz`, else `host.toml` in the same folder. Every line may be
+//! left out:
 //!
 //! ```toml
 //! esxi = "7.0.2"          # the version: what vNUMA does depends on it

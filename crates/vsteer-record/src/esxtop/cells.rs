@@ -1,8 +1,8 @@
 //! Which cells of a row matter, and what number is in them?
 //!
-//! A row is hundreds of kilobytes of which a fraction matters, so cells are not split one by one: commas are counted, eight
-//! bytes at a time or more, up to the next column that somebody wants ([`skip`]). Numbers are read where they lie, in esxtop's
-//! own form first ([`plain_number`]).
+//! A row is hundreds of kilobytes of which a fraction matters, so cells are not split one by one: commas are counted,
+//! eight bytes at a time or more, up to the next column that somebody wants ([`skip`]). Numbers are read where they
+//! lie, in esxtop's own form first ([`plain_number`]).
 
 /// How many of a byte there are. Compilers make this eight or sixteen bytes at a time.
 pub(super) fn count(bytes: &[u8], of: u8) -> usize {

@@ -1,9 +1,10 @@
 //! When was a row written, and how much time does it tell of?
 //!
-//! A row has a time of day to the second; its values are of the time since the row before. Clocks are set back, jump by an
-//! hour, or stand in a file that was made of two runs; then the difference of two times is not what the values are of. So a
-//! row whose time does not follow the last one by about as much as rows do otherwise is taken to be as long as they are,
-//! and that is noted. The time that rows tell of (`mono_ns`) runs on; the clock on the wall is what the file says.
+//! A row has a time of day to the second; its values are of the time since the row before. Clocks are set back, jump
+//! by an hour, or stand in a file that was made of two runs; then the difference of two times is not what the values
+//! are of. So a row whose time does not follow the last one by about as much as rows do otherwise is taken to be as
+//! long as they are, and that is noted. The time that rows tell of (`mono_ns`) runs on; the clock on the wall is what
+//! the file says.
 
 use jiff::Timestamp;
 use jiff::civil::{Date, Time};
@@ -83,8 +84,8 @@ impl Clock {
     }
 }
 
-/// `MM/DD/YYYY HH:MM:SS`, with or without a fraction, in two lines or one, in local time that is `bias_min` minutes behind
-/// UTC; ns since 1970 UTC.
+/// `MM/DD/YYYY HH:MM:SS`, with or without a fraction, in two lines or one, in local time that is `bias_min` minutes
+/// behind UTC; ns since 1970 UTC.
 pub(super) fn moment(text: &[u8], bias_min: i64) -> Option<u64> {
     let text = std::str::from_utf8(text).ok()?.trim();
     let (date, time) = text.split_once([' ', '\n', '\r', 'T'])?;

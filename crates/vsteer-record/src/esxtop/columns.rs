@@ -3,9 +3,10 @@
 //! The header is looked at once. Every VM's group, every world of a VM and every pCPU gets a stretch of slots, and each
 //! column that fills one is listed, in order; a row is then read by going from listed column to listed column.
 //!
-//! A group is a VM where the file shows a vCPU of it, and none where it shows other worlds of it alone. Of a group of which it
-//! shows no world (esxtop without `-a`, or a group that was not expanded) its name tells: it is a VM where it is named as such
-//! beside the file or, where nothing is named there, if it is none of ESXi's own (`idle`, `hostd.2099123`).
+//! A group is a VM where the file shows a vCPU of it, and none where it shows other worlds of it alone. Of a group of
+//! which it shows no world (esxtop without `-a`, or a group that was not expanded) its name tells: it is a VM where it
+//! is named as such beside the file or, where nothing is named there, if it is none of ESXi's own (`idle`,
+//! `hostd.2099123`).
 
 use super::beside::Beside;
 use super::cells::{cell, cells_from, number, plain_number, skip};

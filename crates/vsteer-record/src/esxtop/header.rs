@@ -1,11 +1,11 @@
 //! Which counter of which object does a column hold? The first row of a batch file.
 //!
-//! A cell is `\\host\Object(instance)\Counter`. Hosts and counters hold no backslash, names of VMs hold anything: so a path
-//! is read from both ends, and the instance is what remains.
+//! A cell is `\\host\Object(instance)\Counter`. Hosts and counters hold no backslash, names of VMs hold anything: so a
+//! path is read from both ends, and the instance is what remains.
 //!
-//! How a quote inside a name is written is not documented. CSV doubles it, and that is read; a single quote that is not
-//! followed by a comma or the end is taken as itself; and every path begins with `\\`, so that a cell that does not is the
-//! rest of the one before, whose name held `","`.
+//! How a quote inside a name is written is not documented. CSV doubles it, and that is read; a single quote that is
+//! not followed by a comma or the end is taken as itself; and every path begins with `\\`, so that a cell that does
+//! not is the rest of the one before, whose name held `","`.
 
 /// How such a file begins, whatever zone and bias follow.
 pub(super) const MAGIC: &str = "(PDH-CSV 4.0)";
@@ -116,8 +116,8 @@ impl<'a> Instance<'a> {
     }
 
     /// `gid:group:wid:world`. Names may hold `:7:` themselves: where the group's name is known it is taken off whole;
-    /// else the world's number is the one that leaves a world whose name ends with the group's, as `vmx-vcpu-0:web` does,
-    /// or the first.
+    /// else the world's number is the one that leaves a world whose name ends with the group's, as `vmx-vcpu-0:web`
+    /// does, or the first.
     pub(super) fn world(text: &'a str, group: Option<&str>) -> Option<Instance<'a>> {
         let (gid, rest) = text.split_once(':')?;
         let gid = gid.parse().ok()?;

@@ -1,9 +1,9 @@
 //! Which samples stay where there are more than memory should hold?
 //!
-//! Counters rise, so that a sample that is left out takes nothing from the sums of those around it. All are kept until they
-//! take up too much; then every second one is dropped, and from there on every second one is not made at all, and so on. The
-//! last one stays. A thread that was not seen in a sample that is dropped is left out of the next one that stays: its counters
-//! stood still meanwhile, which is not the same as having been at rest.
+//! Counters rise, so that a sample that is left out takes nothing from the sums of those around it. All are kept until
+//! they take up too much; then every second one is dropped, and from there on every second one is not made at all, and
+//! so on. The last one stays. A thread that was not seen in a sample that is dropped is left out of the next one that
+//! stays: its counters stood still meanwhile, which is not the same as having been at rest.
 
 use std::collections::BTreeSet;
 use std::mem::size_of;

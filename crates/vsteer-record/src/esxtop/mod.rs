@@ -1,9 +1,9 @@
 //! What did an ESXi host write with `esxtop -b`? Its batch files as samples, a row at a time.
 //!
 //! A batch file is CSV in the form of Windows' performance logs: the first row names every counter of every object
-//! (`\\host\Group Cpu(4711:web)\% Ready`), tens of thousands of columns, and each further row is one sample. Each value is a
-//! share of the time since the row before, in percent of one CPU; here they become counters that only rise, as every other
-//! collector's are: value times interval.
+//! (`\\host\Group Cpu(4711:web)\% Ready`), tens of thousands of columns, and each further row is one sample. Each
+//! value is a share of the time since the row before, in percent of one CPU; here they become counters that only rise,
+//! as every other collector's are: value times interval.
 //!
 //! What is read, and what it becomes (`docs/glossary.md` has the words):
 //!
@@ -22,11 +22,12 @@
 //! Reading is streamed: the header is kept as a list of the columns that matter ([`columns`]), rows are split in place
 //! ([`rows`], [`cells`]), and what is kept of them is bounded ([`kept`]).
 //!
-//! Sources: VMware, "Interpreting esxtop Statistics" (communities.vmware.com DOC-9279) for what the counters mean; for the
-//! form, what public readers of such files expect and quote: github.com/yukiuuh, vfedotovs and akshaykalia-chd's readers
-//! (`c_map.csv`: names of `Vcpu` and `Group Memory` counters), RackHD's (`Group Cpu` counters in their order), a captured
-//! header in gsliu/VisualEsxtopOnline, and a class of fr.lelouet's (`Vcpu(3497860:diskless vm 2:5421591:vmx)`; a time that
-//! is broken in two lines by some versions). **Untried** on a file of a real host of one's own: there is none here.
+//! Sources: VMware, "Interpreting esxtop Statistics" (communities.vmware.com DOC-9279) for what the counters mean; for
+//! the form, what public readers of such files expect and quote: github.com/yukiuuh, vfedotovs and akshaykalia-chd's
+//! readers (`c_map.csv`: names of `Vcpu` and `Group Memory` counters), RackHD's (`Group Cpu` counters in their order),
+//! a captured header in gsliu/VisualEsxtopOnline, and a class of fr.lelouet's (`Vcpu(3497860:diskless vm
+//! 2:5421591:vmx)`; a time that is broken in two lines by some versions). **Untried** on a file of a real host of
+//! one's own: there is none here.
 //!
 //! Left out: disks, networks, interrupts, power; worlds that belong to no VM.
 
@@ -129,8 +130,8 @@ impl Reader {
         Ok(Reader { name, rows, columns, accounts, beside, values, notes, ended: false })
     }
 
-    /// The next sample; `None` at the end. The first says when counting begins: what its row tells is of a time whose begin
-    /// the file does not say.
+    /// The next sample; `None` at the end. The first says when counting begins: what its row tells is of a time whose
+    /// begin the file does not say.
     ///
     /// # Errors
     /// Where the file cannot be read. A row that cannot is left out and noted.
@@ -205,11 +206,12 @@ impl Reader {
     }
 }
 
-/// Reads a file whole. Where its samples would take up too much, neighbours are joined two by two, and again: the counters
-/// rise, so that what remains tells the same over longer steps.
+/// Reads a file whole. Where its samples would take up too much, neighbours are joined two by two, and again: the
+/// counters rise, so that what remains tells the same over longer steps.
 ///
 /// # Errors
-/// As [`Reader::open`] and [`Reader::sample`]; `BadInput` for a file of fewer than two rows, of which no interval is known.
+/// As [`Reader::open`] and [`Reader::sample`]; `BadInput` for a file of fewer than two rows, of which no interval is
+/// known.
 pub fn read(file: &Path) -> Result<Saved, Fault> {
     read_within(file, KEPT_BYTES)
 }

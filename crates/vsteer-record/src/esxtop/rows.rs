@@ -2,8 +2,8 @@
 //!
 //! Rows lie in one buffer that moves over the file; a row is looked at where it lies.
 //!
-//! A line's end inside quotes is a part of a cell: names in the header may hold it, and some versions break the time in two
-//! lines.
+//! A line's end inside quotes is a part of a cell: names in the header may hold it, and some versions break the time
+//! in two lines.
 
 use super::cells::count;
 use super::header::{self, MAGIC};

@@ -1,10 +1,11 @@
-//! What did each vCPU do, while a trace is still being written? Counters that never fall, from runstate changes as they come.
+//! What did each vCPU do, while a trace is still being written? Counters that never fall, from runstate changes as
+//! they come.
 //!
-//! `xentrace` empties the pCPUs' buffers one after the other, a few times a second: what comes is in order per pCPU and not
-//! in all. So changes are held back for a while ([`Accounts::see`], `hold`) and counted in the order of time.
+//! `xentrace` empties the pCPUs' buffers one after the other, a few times a second: what comes is in order per pCPU
+//! and not in all. So changes are held back for a while ([`Accounts::see`], `hold`) and counted in the order of time.
 //!
-//! Ready time is told apart by how it began: woken, or preempted. A vCPU is *limited* while a cap parks it: Xen calls that
-//! offline, as it calls a paused one; who knows the caps tells them apart ([`Vcpu::ticks`]).
+//! Ready time is told apart by how it began: woken, or preempted. A vCPU is *limited* while a cap parks it: Xen calls
+//! that offline, as it calls a paused one; who knows the caps tells them apart ([`Vcpu::ticks`]).
 //!
 //! Who is to blame for a wait: whoever runs on the pCPUs that the vCPU may use, each for its part; nobody, where one of
 //! them idles. Which those are, the trace does not say ([`Accounts::allow`]); without that it is the pCPU where it ran
@@ -244,7 +245,8 @@ impl Accounts {
         }
     }
 
-    /// The vCPUs of which anything is known, in the order of their numbers, those of the idle domain ([`IDLE_DOMAIN`]) too: one per pCPU.
+    /// The vCPUs of which anything is known, in the order of their numbers, those of the idle domain ([`IDLE_DOMAIN`])
+    /// too: one per pCPU.
     pub fn vcpus(&self) -> Vec<(Whose, &Vcpu)> {
         let known = self.slots.iter().filter(|s| s.vcpu.state.is_some());
         let mut all: Vec<(Whose, &Vcpu)> = known.map(|s| (s.whose, &s.vcpu)).collect();

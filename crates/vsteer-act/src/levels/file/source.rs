@@ -1,4 +1,5 @@
-//! Where are a VM's requests seen? In an access log or in a histogram of Prometheus', as the file of service levels has it.
+//! Where are a VM's requests seen? In an access log or in a histogram of Prometheus', as the file of service levels
+//! has it.
 
 use super::Vm;
 use std::path::PathBuf;

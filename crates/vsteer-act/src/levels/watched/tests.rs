@@ -10,7 +10,7 @@ fn ns(s: u64) -> u64 {
     1_000_000_000 * (BEGIN + s)
 }
 
-/// A page of so many requests that took 20 ms each.
+/// A page after this number of requests of 20 ms each.
 fn page(n: u64) -> String {
     let sum = n as f64 * 0.02;
     format!(
@@ -80,7 +80,7 @@ fn what_came_between_scrapes_is_a_periods() {
     // A period that is short, since the one before took long.
     assert_eq!(sight(&mut watched, 10, 13), Sight::Whole);
     assert!(matches!(sight(&mut watched, 12, 24), Sight::Later(_)));
-    // The next period's begin in the middle of what a scrape told: each of them is one period's.
+    // The next period begins between two scrapes: each request belongs to one period.
     page.write(1320, 24);
     look(&mut watched);
     let (requests, lots) = watched.take((ns(12), ns(18)));

@@ -1,4 +1,4 @@
-//! If a change is refused, what can the user do? And the faults that more than one part of this folder raises.
+//! If vsteer refuses a change, what can the user do? Also the faults that several files of this folder use.
 
 use super::fault;
 use vsteer_core::nouns::{Manager, VmConfig};

@@ -1,12 +1,12 @@
-//! How is a running VM moved to another host, and back? By libvirt, which both hosts' managers are.
+//! How does vsteer move a running VM to another host, and back? libvirt, which manages both hosts, migrates it.
 //!
-//! The VM is described there as here, but for its pins where the step says which pCPUs it may use there: those of this host mean
-//! nothing on another. Those are kept, so that it comes back as it went.
+//! The VM keeps its description, except its pins if the step names pCPUs of the other host: pins of this host mean
+//! nothing there. vsteer stores the old pins, so that the VM comes back unchanged.
 //!
-//! A migration over a socket of this machine (`qemu+unix`, as in the lab, whose hosts share one file system and no network) sends its memory over
-//! a socket, too; any other way libvirt chooses.
+//! If the URI is a socket of this machine (`qemu+unix`, as in the lab, whose hosts share a file system but no
+//! network), the memory goes over a socket too. Otherwise libvirt chooses the transport.
 //!
-//! Left out: disks that are not shared, migration of a VM that is not libvirt's.
+//! Left out: disks that are not shared, and VMs that libvirt does not manage.
 
 use super::{changed, fault};
 use crate::actuate::{Former, Restored};

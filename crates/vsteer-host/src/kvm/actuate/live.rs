@@ -60,7 +60,7 @@ pub(super) fn set_sched(
     ask(inventory, subject, step, request)
 }
 
-/// libvirt's word for whom a limit holds.
+/// libvirt's name for the scope of a limit.
 pub(super) fn name_of(scope: QuotaScope) -> &'static str {
     match scope {
         QuotaScope::PerVcpu => "vcpu",
@@ -76,7 +76,7 @@ pub(super) fn schedinfo(inventory: &mut Inventory, vm: &VmConfig) -> Option<serd
     inventory.client(uri)?.ask(request).ok()?.as_object().cloned()
 }
 
-/// The period that a limit has, also while there is no quota.
+/// Writes the period of a limit, even without a quota.
 pub(super) fn period_us(inventory: &mut Inventory, subject: &Subject, scope: QuotaScope) -> Option<u64> {
     if let Some(sched) = schedinfo(inventory, &subject.vm) {
         return sched.get(&format!("{}_period", name_of(scope)))?.as_u64();
@@ -190,7 +190,7 @@ pub(super) fn cpusets(
     files
 }
 
-/// The undo as libvirt had been told it: the pCPUs of the cgroup, where the thread itself was held narrower.
+/// The undo as libvirt knows it: the pCPUs of the cgroup, if the thread itself had fewer.
 pub(super) fn as_it_was_told(undo: Change, cpusets: &[(String, String)]) -> Change {
     match (undo, cpusets) {
         (Change::Affinity(setting::Affinity { role, tid, from, to }), [(_, text)]) => {

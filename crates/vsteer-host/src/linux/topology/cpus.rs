@@ -38,7 +38,7 @@ pub(super) fn present_and_online(files: &mut Files, info: &CpuInfo) -> Found {
     let listed = files.parsed(&format!("{CPU}/online"), cpu_list);
     let mut online = match &listed {
         Some(list) => list.intersection(&present),
-        // Before 2.6.26 there is no list; CPU 0 often has no file of its own, since it cannot be taken offline.
+        // Kernels before 2.6.26 have no list; CPU 0 often has no file of its own, because it cannot go offline.
         None => present
             .iter()
             .filter(|cpu| files.parsed(&format!("{CPU}/cpu{cpu}/online"), number).unwrap_or(1) != 0)

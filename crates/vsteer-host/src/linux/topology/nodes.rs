@@ -17,7 +17,7 @@ const NODE: &str = "/sys/devices/system/node";
 pub(super) fn read(files: &mut Files, allowed: &Option<BTreeSet<NodeId>>) -> Vec<NumaNode> {
     let listed = files.parsed(&format!("{NODE}/online"), node_list);
     let ids = listed.unwrap_or_else(|| {
-        // Before 2.6.26 there is no list.
+        // Kernels before 2.6.26 have no list.
         let mut ids: Vec<u32> = files.names(NODE).iter().filter_map(|name| numbered(name, "node")).collect();
         ids.sort_unstable();
         ids

@@ -1,4 +1,5 @@
-//! Where is a vCPU's account? Numbers of domains and vCPUs to places in a row: changes come by the hundred thousand a second.
+//! Where is a vCPU's account? Numbers of domains and vCPUs to places in a row: changes come by the hundred thousand a
+//! second.
 
 use super::super::IDLE_DOMAIN;
 use super::Whose;

@@ -1,7 +1,7 @@
 //! How is each kind of setting read and set in a VM of a KVM host? A file each, and a line of [`of`].
 //!
-//! A setting says whether it can be changed in the running VM and in the definition, what is in force, how the running VM
-//! is changed, and which elements of the definition hold it. [`super`] decides what comes when.
+//! A setting says whether it can be changed in the running VM and in the definition, what is in force, how the running
+//! VM is changed, and which elements of the definition hold it. [`super`] decides what comes when.
 //!
 //! Left out: moving a VM to another host, which is no setting of one host ([`super::host`]).
 
