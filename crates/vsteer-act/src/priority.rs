@@ -1,20 +1,20 @@
-//! VMs whose threads go first, by a real-time class, for as long as they ask for less than they are due.
+//! Puts VMs first with a real-time class, as long as they ask for no more CPU than their share.
 //!
-//! For kernels without sched_ext. The vCPU, emulator and I/O threads of a VM are in `SCHED_RR`, so that the kernel
-//! itself runs them when they wake; a keeper, a thread of a class above theirs, reads what each VM used whenever its
-//! credit could have been used up, and takes a VM that has none left ([`vsteer_core::realtime`]) back into the
-//! ordinary class until it has some again. Emulator threads too: without hardware support for virtualization a guest's
-//! timers end there (measured: on the vCPU threads alone it did nothing).
+//! This is for kernels without sched_ext. The vCPU, emulator and I/O threads of a VM run in `SCHED_RR`, so that the
+//! kernel runs them as soon as they wake. A keeper thread, with a higher priority, reads the CPU time of each VM
+//! whenever its credit could be used up. It puts a VM without credit ([`vsteer_core::realtime`]) back into the normal
+//! class until the VM has credit again. Emulator threads are included, because without hardware virtualization a
+//! guest's timers end there (measured: with vCPU threads only, it had no effect).
 //!
-//! On cgroup v1 with RT_GROUP_SCHED a cgroup has budgets of real time: they are granted from the top down, in equal
-//! parts, and each thread's VM is taken back before its cgroup's is exhausted, where the kernel would stop it.
+//! On cgroup v1 with RT_GROUP_SCHED each cgroup needs a real-time budget. vsteer grants equal budgets from the top
+//! down, and demotes each VM before its cgroup's budget is used up, when the kernel would stop it.
 //!
-//! Whatever is changed is in a journal first, and put back by a watchdog however this ends ([`Steering`]).
+//! Every change is in a journal first, and a watchdog undoes it however this process ends ([`Steering`]).
 //!
-//! Cannot be held: a VM that asks for more than it is due is served by weight, its urgent work too. Two VMs that wake
-//! at once on a pCPU share it by turns. Threads of the kernel in the ordinary class, ksoftirqd among them, wait behind
-//! a VM that is put first until it sleeps or its credit ends. `GAP(rt-budget-parts)`: budgets are equal parts whoever
-//! needs how much; beside many VMs a part is small.
+//! Limits: a VM that asks for more than its share is served by weight, its urgent work too. Two VMs that wake at once
+//! on a pCPU alternate. Kernel threads in the normal class, such as ksoftirqd, wait behind a VM that is first until it
+//! sleeps or its credit ends. `GAP(rt-budget-parts)`: budgets are equal parts, whatever each VM needs; with many VMs a
+//! part is small.
 
 pub mod keeping;
 

@@ -20,7 +20,7 @@ use vsteer_core::plan::Plan;
 use vsteer_core::{Fault, FaultKind};
 use vsteer_host::actuate::Actuate;
 
-/// How long after the deadline an apply may still be at work, taking back, before it counts as hung. A step takes
+/// How long an apply may take after the deadline, to undo its steps, before it counts as hung. A step takes
 /// milliseconds; a busy libvirt some seconds.
 const HUNG_AFTER: Duration = Duration::from_secs(20);
 /// How often the watchdog looks whether the journal is free.
@@ -34,12 +34,12 @@ pub(crate) fn unix_ns() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64)
 }
 
-/// Starts the watchdog for `journal` by running this program with `arguments` followed by the journal's path and the
-/// deadline (ns since 1970), and notes it in the journal. Returns when the watchdog is ready. `secret` is told to it
-/// by its standard input, which nobody else reads; without one that is empty.
+/// Starts the watchdog for `journal`: this program with `arguments`, the journal's path and the deadline (ns since
+/// 1970). Notes it in the journal. Returns when the watchdog is ready. `secret` goes to its standard input, which no
+/// other process reads; without a secret that is empty.
 ///
 /// # Errors
-/// When it cannot be started or does not say that it is ready.
+/// If the watchdog does not start or does not report that it is ready.
 pub fn arm(
     journal: &mut Journal,
     after: Duration,
@@ -63,7 +63,7 @@ pub fn arm(
     journal.write(Entry::Armed { pid: child.id(), deadline_unix_ns })
 }
 
-/// Waits until a watchdog says that it is ready.
+/// Waits until a watchdog reports that it is ready.
 pub(crate) fn is_ready(child: &mut Child) -> std::io::Result<()> {
     let mut line = String::new();
     let stdout = child.stdout.take().expect("it was asked for");
@@ -75,24 +75,24 @@ pub(crate) fn is_ready(child: &mut Child) -> std::io::Result<()> {
     }
 }
 
-/// Says so, from a session of its own: a closing terminal's hang-up does not reach it.
+/// Reports that it is ready, from its own session: a closing terminal's hang-up does not reach it.
 pub(crate) fn say_ready() {
     let _ = rustix::process::setsid();
     println!("ready");
     let _ = std::io::stdout().flush();
 }
 
-/// The watchdog's own life: says `ready`, waits, and rolls back unless confirmed; what fails is tried again. `open`
-/// makes the actuator of the plan and where it was applied.
+/// The watchdog's own loop: prints `ready`, waits, and rolls back unless the plan is confirmed; repeats what fails.
+/// `open` makes the actuator of the plan and its connection.
 ///
 /// # Errors
-/// As [`Journal::open`], where the journal is gone or garbled: then there is nothing to go by.
+/// As [`Journal::open`], if the journal is gone or garbled: then the watchdog knows nothing.
 pub fn watch(
     journal: &Path,
     deadline_unix_ns: u64,
     open: impl Fn(Option<&Plan>, Option<&str>) -> Result<Box<dyn Actuate>, Fault>,
 ) -> Result<(), Fault> {
-    // By the monotonic clock from here on: setting the wall clock back must not put the undoing off.
+    // The monotonic clock from here on: setting the wall clock back must not delay the rollback.
     let left = Duration::from_nanos(deadline_unix_ns.saturating_sub(unix_ns()));
     let deadline = Instant::now() + left;
     let applying = rustix::process::getppid();
@@ -113,14 +113,13 @@ pub fn watch(
     }
 }
 
-/// Rolls back, unless that is not (any more) this watchdog's to do.
+/// Rolls back, unless this is not, or no longer, this watchdog's task.
 fn undo_if_due(
     journal: &mut Journal,
     deadline_unix_ns: u64,
     open: impl Fn(Option<&Plan>, Option<&str>) -> Result<Box<dyn Actuate>, Fault>,
 ) -> Result<(), Fault> {
-    // Rolled back meanwhile and applied again, the plan has another journal under the same name: not this one's to
-    // undo.
+    // If the plan was rolled back and applied again meanwhile, its new journal has the same name and another watchdog.
     let ours = journal.deadline_unix_ns() == Some(deadline_unix_ns);
     if !ours || journal.confirmed() || journal.state() == State::RolledBack {
         return Ok(());
@@ -137,7 +136,7 @@ pub(crate) fn tell_log(log: &Path, journal: &Path, fault: &Fault) {
     let why = fault.to_string().replace('\n', ";");
     let text = format!("<27>vsteer[{}]: cannot roll back {}: {why}", std::process::id(), journal.display());
     let _ = UnixDatagram::unbound().and_then(|socket| {
-        // A log that does not listen must not hold the watchdog.
+        // A log that does not listen must not block the watchdog.
         socket.set_nonblocking(true)?;
         socket.send_to(text.as_bytes(), log)
     });
@@ -150,8 +149,8 @@ fn open_at_last(path: &Path, applying: Option<rustix::process::Pid>) -> Result<J
         if let Some(journal) = Journal::try_open(path)? {
             return Ok(journal);
         }
-        // Only as long as it is this process's parent is the number certain to be its own. Somebody else who holds
-        // the journal (a rollback, a confirmation) is waited for.
+        // The number surely belongs to it only while it is this process's parent. For any other holder of the journal
+        // (a rollback, a confirmation) the watchdog waits.
         if Instant::now() >= hung
             && let Some(pid) = applying.filter(|pid| rustix::process::getppid() == Some(*pid))
         {
@@ -161,10 +160,10 @@ fn open_at_last(path: &Path, applying: Option<rustix::process::Pid>) -> Result<J
     }
 }
 
-/// Keeps what `--try` did.
+/// Confirms what `--try` did.
 ///
 /// # Errors
-/// `Changed` when it was rolled back already.
+/// `Changed` if it was already rolled back.
 pub fn confirm(journal: &mut Journal) -> Result<(), Fault> {
     match journal.state() {
         State::Applied if journal.confirmed() => Ok(()),

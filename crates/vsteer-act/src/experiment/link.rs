@@ -17,14 +17,14 @@ const TELL_EVERY: Duration = Duration::from_secs(60);
 /// How often to check for Ctrl-C.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// How waiting ended.
+/// How the wait ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Waited {
-    /// It is there.
+    /// The machine answers again.
     There,
-    /// Since the person wants to stop.
+    /// The person asked to stop.
     Stopped,
-    /// It did not come back in time.
+    /// The machine did not answer in time.
     Gone,
 }
 
@@ -83,7 +83,7 @@ mod tests {
         assert_eq!(looks.get(), 3);
         assert_eq!(wait(there_at(0), &|| false, |_| {}, short * 20, short), Waited::Gone);
         assert!(looks.get() > 1);
-        // Ctrl-C ends it also between two looks.
+        // Ctrl-C ends the wait also between two tries.
         let counted = &looks;
         assert_eq!(wait(there_at(0), &|| counted.get() == 2, |_| {}, hour, short), Waited::Stopped);
         let begun = Instant::now();

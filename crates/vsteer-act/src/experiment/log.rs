@@ -1,8 +1,8 @@
-//! What an experiment has done, on disk before what follows it: a folder with one JSON line per event, and what every
-//! run printed.
+//! The log of an experiment: a folder with one JSON line per event, and the output of every run.
 //!
-//! Each line is synced before anything else is done. A line that breaks off was never acted on and is cut off when the
-//! log is opened. Who writes holds a lock on it, so that two do not carry on the same experiment at once.
+//! vsteer syncs each line before it acts on it. So it never acted on an incomplete last line, and cuts that line off
+//! when it opens the log. The process that writes the log holds a lock on it, so that two processes cannot run one
+//! experiment.
 
 use crate::locked::Locked;
 use std::fs::{self, File, OpenOptions};
@@ -15,11 +15,11 @@ use vsteer_experiment::{Event, Experiment};
 /// The log's name in its folder.
 pub const FILE: &str = "log.jsonl";
 
-/// An experiment's folder.
+/// The log and the folder that holds it.
 #[derive(Debug)]
 pub struct Log {
     folder: PathBuf,
-    /// `None`: it is only read.
+    /// The open log; `None` if it was only read.
     file: Option<Locked>,
     events: Vec<Event>,
     whole: u64,
@@ -30,11 +30,11 @@ fn failed(what: &str, path: &Path, e: &std::io::Error) -> Fault {
 }
 
 impl Log {
-    /// Makes a folder for an experiment that has not begun. One in which nothing stands was refused before anything
-    /// was set, and is used again.
+    /// Creates a folder for a new experiment. Uses an existing folder again if its log is empty, because then the
+    /// experiment was refused before any change.
     ///
     /// # Errors
-    /// `Changed` where there is one already.
+    /// `Changed` if the folder holds an experiment.
     pub fn create(folder: &Path) -> Result<Log, Fault> {
         let path = folder.join(FILE);
         fs::create_dir_all(folder).map_err(|e| failed("cannot create", folder, &e))?;
@@ -52,16 +52,16 @@ impl Log {
         Ok(Log { folder: folder.to_owned(), file: Some(file), events: Vec::new(), whole: 0 })
     }
 
-    /// Opens one, to carry on.
+    /// Opens the log to continue the experiment.
     ///
     /// # Errors
-    /// `NothingThere`, `BadInput` for a garbled one, `Changed` where somebody else carries it on.
+    /// `NothingThere` without a log, `BadInput` for a garbled one, `Changed` if another process continues it.
     pub fn open(folder: &Path) -> Result<Log, Fault> {
         let path = folder.join(FILE);
         let file = OpenOptions::new().read(true).append(true).open(&path);
         let file = lock(file.map_err(|e| failed("cannot open", &path, &e))?, folder)?;
         let mut log = Log::read(folder)?;
-        // What follows a line that broke off must not run into it.
+        // The next line must not run into an incomplete one.
         file.set_len(log.whole).map_err(|e| failed("cannot repair", &path, &e))?;
         log.file = Some(file);
         Ok(log)
@@ -70,7 +70,7 @@ impl Log {
     /// Reads a log, even while another process writes it.
     ///
     /// # Errors
-    /// `NothingThere`, `BadInput` naming the line.
+    /// `NothingThere` without a log; `BadInput` with the line's number.
     pub fn read(folder: &Path) -> Result<Log, Fault> {
         let path = folder.join(FILE);
         let mut text = Vec::new();
@@ -83,12 +83,12 @@ impl Log {
         Ok(Log { folder: folder.to_owned(), file: None, events, whole })
     }
 
-    /// All events.
+    /// All events, oldest first.
     pub fn events(&self) -> &[Event] {
         &self.events
     }
 
-    /// The experiment that was begun, if one was.
+    /// The experiment, if it has begun.
     pub fn experiment(&self) -> Option<&Experiment> {
         self.events.iter().find_map(|e| match e {
             Event::Begun { experiment, .. } => Some(&**experiment),
@@ -96,10 +96,10 @@ impl Log {
         })
     }
 
-    /// The experiment that was begun.
+    /// The experiment that the log records.
     ///
     /// # Errors
-    /// `NothingThere` where none was.
+    /// `NothingThere` if it has not begun.
     pub fn begun(&self) -> Result<&Experiment, Fault> {
         self.experiment().ok_or_else(|| {
             Fault::new(
@@ -110,12 +110,12 @@ impl Log {
         })
     }
 
-    /// The folder.
+    /// The folder with the log and the runs' output.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// Where a run's output goes, without `.out` and `.err`.
+    /// Path of a run's output, without `.out` and `.err`.
     pub fn output(&self, number: usize) -> PathBuf {
         self.folder.join(format!("run-{number:05}"))
     }
@@ -123,7 +123,7 @@ impl Log {
     /// Appends an event and syncs it.
     ///
     /// # Errors
-    /// `NoSpace` on a full disk: what the event announces must not be done then.
+    /// `NoSpace` on a full disk: then the caller must not do what the event announces.
     pub fn write(&mut self, event: Event) -> Result<(), Fault> {
         let path = self.folder.join(FILE);
         let file = self.file.as_mut().expect("only the process that opened the log to continue it writes");
@@ -139,10 +139,10 @@ impl Log {
     }
 }
 
-/// The events of a log's bytes, and how many of the bytes are whole lines.
+/// The events in a log, and the number of bytes in complete lines.
 ///
 /// # Errors
-/// The line (from 0) that is none, or that cannot be of its experiment.
+/// The first line (from 0) that is not an event or contradicts the experiment.
 pub fn parse(bytes: &[u8]) -> Result<(Vec<Event>, u64), (usize, Fault)> {
     let (mut events, mut whole) = (Vec::new(), 0);
     for (i, line) in bytes.split_inclusive(|b| *b == b'\n').filter(|l| l.ends_with(b"\n")).enumerate() {
@@ -200,8 +200,8 @@ mod tests {
     }
 
     proptest! {
-        /// What is read is an experiment of which what comes next and what it says can be asked; the fuzz target holds
-        /// the same.
+        /// Whatever bytes are read, the result is a consistent experiment or a refusal; the fuzz target checks the
+        /// same.
         #[test]
         fn any_lines_are_a_log_or_refused(lines in prop::collection::vec(prop_oneof![
             (0usize..9, 0usize..4).prop_map(|(block, setting)| format!("{{\"set\":{{\"block\":{block},\"setting\":{setting}}}}}")),

@@ -1,6 +1,6 @@
-//! Prepares, runs, times and cleans up one run, and says what was measured or why it does not count.
+//! Prepares, runs, times and cleans up one run, and returns its measures or why the run does not count.
 //!
-//! Where it is on another machine: whether the way there may have been lost. Asking that is the caller's.
+//! For a run on another machine it also returns whether the link may have been lost. The caller checks that.
 
 use super::clocks::Clocks;
 use super::observing::{Observing, measure as measure_observed};
@@ -20,9 +20,9 @@ fn files(base: &std::path::Path) -> (PathBuf, PathBuf) {
 /// Why a run does not count.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Spoilt {
-    /// Why.
+    /// The reason, for the log.
     pub bad: Bad,
-    /// It may be that the other machine was not reached, or lost meanwhile.
+    /// Was the other machine possibly not reachable?
     pub link: bool,
 }
 
@@ -32,7 +32,7 @@ impl From<Bad> for Spoilt {
     }
 }
 
-/// Carries a run out: fills in when it began, how long it took and what was measured. Why it does not count, if so.
+/// Does a run: fills in its start, its duration and its measures. Returns why it does not count, if so.
 pub fn carry_out(
     experiment: &Experiment,
     levels: &[usize],
@@ -50,7 +50,7 @@ pub fn carry_out(
         let Some(clean) = &workload.clean else { return spoilt };
         match shell::ask(&with(clean), on, limit) {
             Ok(_) => spoilt,
-            // The next run would not begin as this one did.
+            // The next run would start from another state than this one.
             Err(fault) => {
                 spoilt.or_else(|| Some(over_ssh(Bad::NotPrepared { why: format!("cleaning up: {fault}") })))
             }
@@ -70,7 +70,7 @@ pub fn carry_out(
             return cleaned(Some(Bad::NotPrepared { why }.into()));
         }
     };
-    // Outside of what is timed.
+    // Not part of the measured time.
     let looked = observing.as_mut().map(|o| o.begin(experiment));
     run.unix_ns = crate::watchdog::unix_ns();
     let before = Clocks::now();
@@ -119,7 +119,7 @@ fn measure(experiment: &Experiment, out: &std::path::Path, took: f64, run: &mut 
                     bad.get_or_insert(Bad::NoNumber { measure: m.name.clone() });
                 }
             }
-            // By the meter afterwards, and by the observer.
+            // The power meter reads later, the observer itself.
             _ => {}
         }
     }

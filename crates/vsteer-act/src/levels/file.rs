@@ -37,10 +37,10 @@ mod source;
 
 pub use source::Source;
 
-/// The least that is looked at: below, there are too few requests to say anything.
+/// The shortest period: a shorter one has too few requests.
 const PERIOD_LEAST: Duration = Duration::from_secs(1);
 const PERIOD: Duration = Duration::from_secs(60);
-/// Driver domains are never steered.
+/// Driver domains, whose weight vsteer never changes.
 const NEVER: [&str; 2] = ["Domain-0", "dom0"];
 
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -60,12 +60,12 @@ struct Host {
     cpus: Option<String>,
 }
 
-/// A host that a VM may be moved to.
+/// A host to which a VM may move.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OtherHost {
-    /// The connection URI of its libvirt.
+    /// Connection URI of its libvirt.
     pub connect: String,
-    /// pCPUs that VMs may use there, if not all.
+    /// pCPUs that VMs may use there; `None`: all.
     pub cpus: Option<CpuSet>,
 }
 
@@ -99,34 +99,34 @@ struct Vm {
     rate: Option<f64>,
 }
 
-/// What is promised, and where it is seen.
+/// The service levels, and where each VM's requests are visible.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sla {
-    /// How often is looked.
+    /// Length of a period.
     pub period: Duration,
-    /// VMs and their levels.
+    /// The VMs and their levels.
     pub promises: Vec<Promise>,
-    /// Where their requests are seen, in the same order.
+    /// Sources of their requests, in the same order.
     pub sources: Vec<Source>,
-    /// Where a VM may go.
+    /// Hosts to which a VM may move.
     pub hosts: Vec<OtherHost>,
 }
 
 impl Sla {
-    /// Reads a file.
+    /// Reads service levels from a file.
     ///
     /// # Errors
-    /// As reading it; as [`Sla::parse`], with its name.
+    /// If the file cannot be read; as [`Sla::parse`], with the file's name.
     pub fn read(file: &Path) -> Result<Sla, Fault> {
         let text = std::fs::read_to_string(file)
             .map_err(|e| Fault::io(format!("cannot read {}", file.display()), &e))?;
         Sla::parse(&text).map_err(|f| Fault { what: format!("{}: {}", file.display(), f.what), ..f })
     }
 
-    /// Reads its text.
+    /// Reads service levels from text.
     ///
     /// # Errors
-    /// `BadInput` with line and key, as the TOML parser says it, or with the VM and what is wrong with its levels.
+    /// `BadInput` with line and key from the TOML parser, or with the VM and the fault of its levels.
     pub fn parse(text: &str) -> Result<Sla, Fault> {
         let bad = |what: String| Fault::new(FaultKind::BadInput, what);
         let text: Text = toml::from_str(text)

@@ -64,7 +64,7 @@ pub struct Asked<'a> {
     pub connect: Option<&'a str>,
     /// Set weights; otherwise only report what would be set.
     pub set: bool,
-    /// How long to go on; `None`: until the user asks to stop.
+    /// How long to run; `None`: until the user asks to stop.
     pub length: Option<Duration>,
     /// The watchdog's command line, after the program ([`Steering::new`]).
     pub watchdog: &'a [&'a str],

@@ -4,10 +4,10 @@
 //! time between two scrapes from their difference ([`vsteer_sla::histogram`]), and more scrapes show better how
 //! requests cluster.
 //!
-//! A failed scrape loses nothing while the server lives, because its counters go on and the next scrape has them. So a
-//! period that is known too little is judged together with the next one, and weights stay. If a server is silent for
-//! [`WAITS`] periods, steering continues without it, as with a VM that is off. When the server returns, its counters
-//! count from then on.
+//! A failed scrape loses nothing while the server lives, because its counters keep counting and the next scrape has
+//! them. So vsteer judges an incompletely known period together with the next one, and keeps the weights. If a server
+//! is silent for [`WAITS`] periods, steering continues without it, as with a VM that is off. When the server returns,
+//! its counters count from then on.
 
 use super::file::Source;
 use std::path::{Path, PathBuf};

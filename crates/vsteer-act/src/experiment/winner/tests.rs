@@ -1,4 +1,4 @@
-//! What is planned, of verdicts that are made up here and settings that are files of these tests' own.
+//! Checks the plan for made-up verdicts, with settings in files of these tests.
 
 use super::*;
 use vsteer_core::Interval;

@@ -1,5 +1,4 @@
-//! Where are a VM's requests seen? In an access log or in a histogram of Prometheus', as the file of service levels
-//! has it.
+//! Where are a VM's requests visible? In an access log, or in a Prometheus histogram.
 
 use super::Vm;
 use std::path::PathBuf;
@@ -7,27 +6,27 @@ use vsteer_core::{Fault, FaultKind};
 use vsteer_host::scrape::Place;
 use vsteer_record::prometheus::Histogram;
 
-/// Where a VM's requests are seen.
+/// The source of a VM's requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
     /// An access log.
     Log {
-        /// The file.
+        /// Path of the log.
         file: PathBuf,
-        /// Its format; without it the one that fits.
+        /// Format of the lines; `None`: the one that fits.
         format: Option<String>,
     },
-    /// A histogram of Prometheus'.
+    /// A Prometheus histogram.
     Metrics {
-        /// Where the text is.
+        /// URL or file with the metrics.
         place: Place,
-        /// What of it.
+        /// Name and labels of the histogram.
         histogram: Histogram,
     },
 }
 
 impl Source {
-    /// The one that `vm` gives.
+    /// The source in the settings of `vm`.
     pub(super) fn of(vm: &Vm) -> Result<Source, Fault> {
         let bad = |why: &str, help: &str| {
             Fault::new(FaultKind::BadInput, format!("VM {:?}", vm.name)).because(why).help(help)
@@ -62,7 +61,7 @@ impl Source {
         }
     }
 
-    /// Is it what another VM's requests are seen in?
+    /// Does another VM use the same source?
     pub(super) fn is(&self, other: &Source) -> bool {
         match (self, other) {
             (Source::Log { file, .. }, Source::Log { file: other, .. }) => file == other,
