@@ -191,7 +191,7 @@ mod tests {
         let n = listening.recv(&mut text).unwrap();
         let text = String::from_utf8_lossy(&text[..n]);
         assert!(text.starts_with("<27>vsteer["), "{text}");
-        assert!(text.contains("/j/p.journal is not taken back: asking libvirt: refused"), "{text}");
+        assert!(text.contains("cannot roll back /j/p.journal: asking libvirt: refused"), "{text}");
         assert!(text.contains("start it") && !text.contains('\n'), "{text}");
         // The watchdog continues without a log.
         tell_log(&dir.path().join("none"), Path::new("/j/p.journal"), &fault);

@@ -543,10 +543,10 @@ mod tests {
     fn formats_without_what_is_needed_are_refused() {
         let why = |text: &str| Format::parse(text).unwrap_err().to_string();
         assert!(why("%h %t %r").contains("how long"));
-        assert!(why("$status $request_time").contains("when"));
+        assert!(why("$status $request_time").contains("the time of a request"));
         assert!(why("%t%D").contains("nothing between"));
-        assert!(why("%{%d/%b}t %D").contains("not read"));
-        assert!(why("%D %{x").contains("ends within"));
+        assert!(why("%{%d/%b}t %D").contains("does not read"));
+        assert!(why("%D %{x").contains("ends inside"));
     }
 
     #[test]

@@ -336,8 +336,8 @@ mod tests {
         assert_eq!((trace.changes.len(), trace.cut), (0, true));
         for (bytes, why) in [
             (change(1, 1, 0, 1, 0), "begin"),
-            ([window(0, &[]), change(1, 1, 0, 1, 0)].concat(), "out of its window"),
-            (b"PK\x03\x04 not a trace at all".to_vec(), "no trace"),
+            ([window(0, &[]), change(1, 1, 0, 1, 0)].concat(), "beyond its window"),
+            (b"PK\x03\x04 not a trace at all".to_vec(), "not a valid trace"),
         ] {
             assert!(read(&bytes).unwrap_err().to_string().contains(why), "{why}");
         }

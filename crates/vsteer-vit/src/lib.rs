@@ -103,7 +103,7 @@ extern "C" fn at_exit() {
         (true, _) => "the host was told",
     };
     let line = format!(
-        "vsteer-vit: {told}; sent the ends of {said} timers, {each} ns each; skipped {spared} equal to the last\n"
+        "vsteer-vit: {told}; {said} ends of timers sent, {each} ns each; {spared} skipped as equal to the last\n"
     );
     // SAFETY: writes bytes that live; a file that is closed by now takes none.
     #[allow(unsafe_code)]

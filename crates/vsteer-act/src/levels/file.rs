@@ -239,7 +239,7 @@ mod tests {
         assert_eq!(sla.hosts, [OtherHost { connect: "qemu+ssh://b/system".into(), cpus }]);
         assert_eq!(of("connect = \"qemu://b/system\"").unwrap().hosts[0].cpus, None);
         for (text, says) in [
-            ("connect = \"b\"", "no connection URI"),
+            ("connect = \"b\"", "not a connection URI"),
             ("connect = \"qemu://b\"\ncpus = \"x\"", "cpus"),
             ("connect = \"qemu://b\"\ncpus = \"\"", "cpus"),
             ("cpus = \"1\"", "connect"),
@@ -253,11 +253,11 @@ mod tests {
     fn what_cannot_be_promised_is_refused_by_name() {
         for (from, to, says) in [
             ("\"web\"", "\"db\"", "twice"),
-            ("\"web\"", "\"Domain-0\"", "never changed"),
-            ("/l/db", "/l/web", "that of"),
+            ("\"web\"", "\"Domain-0\"", "never changes"),
+            ("/l/db", "/l/web", "also that of"),
             ("mean = \"9ms\"", "", "no level"),
-            ("rate = 45", "rate = 0", "above 0"),
-            ("rate = 45", "rate = nan", "above 0"),
+            ("rate = 45", "rate = 0", "greater than 0"),
+            ("rate = 45", "rate = nan", "greater than 0"),
             ("\"9ms\"", "\"-9ms\"", "mean"),
             ("\"9ms\"", "\"9\u{b5}s\"", "mean"),
             ("\"30s\"", "\"200ms\"", "too short"),
@@ -270,10 +270,10 @@ mod tests {
         for (from, to, says) in [
             ("metrics = \"http://h:9100/metrics\"", "", "neither log nor metrics"),
             ("labels", "log = \"/l/web\"\nlabels", "both log and metrics"),
-            ("metrics = \"http://h:9100/metrics\"", "log = \"/l/web\"", "are of metrics, and it has a log"),
-            ("labels", "format = \"json\"\nlabels", "format is of a log"),
-            ("histogram = \"m_seconds\"", "", "does not say which"),
-            ("\"m_seconds\"", "\"m seconds\"", "is no histogram: write NAME"),
+            ("metrics = \"http://h:9100/metrics\"", "log = \"/l/web\"", "apply to metrics, not to a log"),
+            ("labels", "format = \"json\"\nlabels", "format applies to a log"),
+            ("histogram = \"m_seconds\"", "", "no histogram is named"),
+            ("\"m_seconds\"", "\"m seconds\"", "is not a histogram: write NAME"),
             ("http://", "ftp://", "not ftp"),
             ("http://h:9100", "http://", "HOST:PORT"),
             ("job = \"web\"", "job = 3", "string"),
@@ -288,7 +288,7 @@ mod tests {
             Sla::parse(&same)
                 .unwrap_err()
                 .to_string()
-                .contains("VM \"db\": its log or histogram is that of \"web\"")
+                .contains("VM \"db\": its log or histogram is also that of \"web\"")
         );
         assert!(Sla::parse("period = \"60s\"").unwrap_err().to_string().contains("promises nothing"));
     }

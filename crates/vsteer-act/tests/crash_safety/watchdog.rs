@@ -100,7 +100,7 @@ fn an_apply_that_is_late_takes_back_itself_and_says_so() {
     };
     let fault = apply_with(&mut w, dir.path(), armed(deadline), slow).unwrap_err();
     assert_eq!(fault.kind, FaultKind::NotApplied);
-    assert!(fault.to_string().contains("--try was over"), "{fault}");
+    assert!(fault.to_string().contains("--try ended"), "{fault}");
     assert_eq!(w.settings(), begin());
     watch_in(dir.path(), deadline).unwrap();
     assert_eq!(Journal::open(&journal_path(dir.path())).unwrap().state(), State::RolledBack);

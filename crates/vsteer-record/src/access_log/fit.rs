@@ -131,12 +131,14 @@ mod tests {
         assert_eq!(found.len(), 2);
         let fault = checked_format("access.log", "apache", 1, &[b"", NGINX, NGINX]).unwrap_err().to_string();
         assert!(
-            fault.contains("access.log, line 2") && fault.contains("format nginx") && fault.contains("%D"),
+            fault.contains("access.log, line 2")
+                && fault.contains("fits these lines: nginx")
+                && fault.contains("%D"),
             "{fault}"
         );
         let json =
             checked_format("l", "nginx", 7, &[br#"{"ts": 1, "duration": 2}"#]).unwrap_err().to_string();
-        assert!(json.contains("line 7") && json.contains("format json"), "{json}");
+        assert!(json.contains("line 7") && json.contains("fits these lines: json"), "{json}");
         // Apache's common format does not say how long.
         let none = checked_format("l", "apache", 1, &[&APACHE[..APACHE.len() - 6]]).unwrap_err().to_string();
         assert!(none.contains("LogFormat"), "{none}");

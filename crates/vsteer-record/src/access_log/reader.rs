@@ -139,11 +139,9 @@ mod tests {
         let offsets: Vec<u64> = all.iter().map(|r| (r.began_ns + r.took_ns) % 1_000_000_000).collect();
         let early = offsets.iter().filter(|o| **o < 250_000_000).count();
         assert!((40..=60).contains(&early), "{early} of 200 in the first quarter");
-        assert!(
-            read(&of, Some("json")).unwrap_err().to_string().contains("these lines are of the format nginx")
-        );
+        assert!(read(&of, Some("json")).unwrap_err().to_string().contains("fits these lines: nginx"));
         let (_keep, odd) = log("hello\n");
-        assert!(read(&odd, None).unwrap_err().to_string().contains("format is not known"));
+        assert!(read(&odd, None).unwrap_err().to_string().contains("cannot recognise the format"));
         let (_keep, empty) = log("");
         assert!(read(&empty, Some("json")).unwrap_err().to_string().contains("holds no request"));
         let (_keep, some) = log(&format!("hello\n\n{nginx}"));

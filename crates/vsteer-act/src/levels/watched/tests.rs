@@ -98,7 +98,7 @@ fn a_server_that_began_anew_is_noted() {
     assert_eq!(sight(&mut watched, 0, 12), Sight::Whole);
     assert_eq!(watched.take((ns(0), ns(12))).0.len(), 30);
     let notes = watched.notes();
-    assert!(notes.len() == 1 && notes[0].contains("began anew"), "{notes:?}");
+    assert!(notes.len() == 1 && notes[0].contains("counters restarted"), "{notes:?}");
     assert_eq!(watched.notes(), Vec::<String>::new());
     // What came before the first period belongs to none.
     page.write(60, 18);
@@ -117,7 +117,7 @@ fn who_tells_nothing_is_waited_for_and_then_left() {
     // A file that is not written any more: nothing is lost yet.
     look(&mut watched);
     let Sight::Later(why) = sight(&mut watched, 12, 24) else { panic!() };
-    assert!(why.to_string().contains("12 s old") && why.to_string().contains("written more often"), "{why}");
+    assert!(why.to_string().contains("12 s old") && why.to_string().contains("write it more often"), "{why}");
     page.write(360, 36);
     look(&mut watched);
     assert_eq!(sight(&mut watched, 12, 36), Sight::Whole);
@@ -197,13 +197,16 @@ fn servers_are_asked() {
     server.join().unwrap();
     look(&mut watched);
     let Sight::Later(why) = watched.sight(now_ns(), now_ns(), PERIOD) else { panic!() };
-    assert!(why.to_string().contains("listens there"), "{why}");
+    assert!(why.to_string().contains("listens on this port"), "{why}");
     // At the beginning it has to be there, with the histogram.
     assert!(Watched::new(&metrics(&at)).unwrap_err().to_string().contains(&at));
     let other = Page::new(0);
     std::fs::write(&other.file, "up 1\n").unwrap();
     let said = Watched::new(&metrics(other.file.to_str().unwrap())).unwrap_err().to_string();
-    assert!(said.contains("web.prom: reading the histogram m: there is no such histogram"), "{said}");
+    assert!(
+        said.contains("web.prom: cannot read the histogram m: the text holds no such histogram"),
+        "{said}"
+    );
 }
 
 #[test]
@@ -223,6 +226,6 @@ fn a_log_is_read_on_as_ever() {
     assert_eq!(watched.take((ns(0), ns(12))), (vec![of], None));
     assert_eq!(
         (watched.waiting().len(), watched.notes()),
-        (1, vec!["lines of its log are not of its format".to_owned()])
+        (1, vec!["some lines of its log do not match the log's format".to_owned()])
     );
 }
