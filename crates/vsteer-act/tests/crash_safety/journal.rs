@@ -248,10 +248,10 @@ fn a_garbled_journal_is_named_and_keeps_no_other_from_being_listed() {
     let cases = [
         ("not json\n".to_owned(), "expected"),
         (whole.replacen("intent", "intend", 1), "intend"),
-        (whole.replacen("\"step\":3", "\"step\":4", 1), "it names step 4 of a plan of 4"),
-        (whole.lines().skip(1).map(|l| format!("{l}\n")).collect(), "its beginning is missing"),
+        (whole.replacen("\"step\":3", "\"step\":4", 1), "it names step 4, but its plan has 4 steps"),
+        (whole.lines().skip(1).map(|l| format!("{l}\n")).collect(), "its begin entry is missing"),
         // An entry without a step's number, too.
-        (format!("{last_line}\n"), "its beginning is missing"),
+        (format!("{last_line}\n"), "its begin entry is missing"),
         (format!("{begin_line}\n{begin_line}\n"), "it has two begin entries"),
     ];
     for (text, why) in cases {

@@ -77,7 +77,7 @@ pub(super) fn run(
             let why = missing(&model, "vcpus");
             findings.claim(
                 format!("statistics of every {statistics}: that vCPUs are not told apart is said"),
-                why.contains("not told apart"),
+                why.contains("no single vCPUs"),
                 why,
             );
         }
