@@ -15,21 +15,21 @@ use crate::refused::{refused, unseen};
 use libbpf_rs::{MapCore, MapFlags, MapHandle, Object, RingBuffer, RingBufferBuilder};
 use vsteer_core::Fault;
 
-/// A recorded switch keeps its pCPU in 10 bits.
+/// Number of pCPUs: a recorded switch keeps its pCPU in 10 bits.
 pub const EVENT_PCPUS_MAX: u32 = 1 << 10;
 
 /// Switches of one pCPU, in order.
 #[derive(Debug, Clone, Copy)]
 pub struct EventBatch<'a> {
-    /// The pCPU.
+    /// Number of the pCPU.
     pub cpu: u32,
-    /// How many of its switches had been lost for want of room before these.
+    /// Number of switches on this pCPU lost for lack of room before these.
     pub lost: u64,
-    /// The switches.
+    /// The switches, oldest first.
     pub events: &'a [Event],
 }
 
-/// The tables that switches come from.
+/// The tables that hold the switches.
 pub struct Events {
     ring: MapHandle,
     open: MapHandle,
@@ -37,17 +37,17 @@ pub struct Events {
     count: u32,
 }
 
-/// A place to look for switches, again and again.
+/// A reader of the ring buffer.
 pub struct Drain<'a>(RingBuffer<'a>);
 
-/// Batches handed over at one look at most: switches may come faster than they are taken, and a look must end.
+/// Most batches per call: switches may come faster than the reader takes them, and a call must end.
 const LOOK_BATCHES: usize = 1 << 10;
 
 impl Drain<'_> {
-    /// Hands over what has come since the last look, without waiting; true when there may be more already.
+    /// Passes on what has come since the last call, without waiting; true if there may be more already.
     ///
     /// # Errors
-    /// When the ring buffer cannot be read.
+    /// If the ring buffer cannot be read.
     pub fn look(&self) -> Result<bool, Fault> {
         match self.0.consume_raw_n(LOOK_BATCHES) {
             n if n >= 0 => Ok(n as usize == LOOK_BATCHES),
@@ -70,7 +70,7 @@ impl Events {
         })
     }
 
-    /// Opens the ring buffer; `sink` gets every finished batch at each look.
+    /// Opens the ring buffer; `sink` gets every finished batch at each call of [`Drain`].
     ///
     /// # Errors
     /// When the ring buffer cannot be opened.
@@ -85,8 +85,8 @@ impl Events {
         builder.build().map(Drain).map_err(|e| refused("cannot open the ring buffer", &e))
     }
 
-    /// Hands over the unfinished batch of every pCPU. Only after [`crate::Observer::detach`]: before, the kernel
-    /// writes into them.
+    /// Passes on the unfinished batch of every pCPU. Only after [`crate::Observer::detach`]: before, the kernel writes
+    /// into them.
     ///
     /// # Errors
     /// When the table cannot be read.
@@ -94,7 +94,7 @@ impl Events {
         self.each_open(|bytes| give(bytes, &mut sink))
     }
 
-    /// How many switches were lost for want of room so far.
+    /// Number of switches lost so far for lack of room.
     ///
     /// # Errors
     /// When the table cannot be read.
@@ -126,7 +126,7 @@ impl Events {
     }
 }
 
-/// Reads a batch where it lies; ring buffer records are aligned to 8 bytes, so the copy is for the rest alone.
+/// Reads a batch in place; ring buffer records are aligned to 8 bytes, so only a copy needs the fallback.
 fn give(bytes: &[u8], sink: &mut impl FnMut(EventBatch<'_>)) {
     if bytes.len() != size_of::<EventBatchRaw>() {
         return;

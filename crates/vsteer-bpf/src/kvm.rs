@@ -12,10 +12,10 @@ use libbpf_rs::btf::types::Typedef;
 /// The programs that need KVM's types.
 pub(crate) const PROGRAMS: [&str; 3] = ["on_kvm_exit", "on_kvm_entry", "on_kvm_halt_ends"];
 pub(crate) const COUNTERS: [&str; 2] = ["exit_ns", "halt_poll_ns"];
-/// Since when the first argument of `kvm_exit` is the vCPU.
+/// The first kernel in which the first argument of `kvm_exit` is the vCPU.
 const SINCE: (u32, u32) = (5, 16);
 
-/// Why the programs cannot be loaded; `None` where they can.
+/// Why the programs cannot be loaded; `None` if they can.
 pub(crate) fn missing(kernel: &Btf<'_>) -> Option<String> {
     if !cfg!(target_arch = "x86_64") {
         return Some("vsteer measures KVM exits only on x86-64".to_owned());

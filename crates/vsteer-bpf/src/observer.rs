@@ -1,4 +1,4 @@
-//! Loading the observer, telling it whom to watch, and reading what it counted.
+//! Loads the observer, marks the threads to watch, and reads what it counted.
 //!
 //! The reader copies whole map values and never locks the writers: a slot's two sequence numbers tell a torn copy,
 //! which is read again. A spell that is still open when it is read is counted up to that moment.
@@ -27,7 +27,7 @@ use vsteer_core::{CpuSet, Fault, FaultKind};
 const STILL_READINGS: u32 = 50;
 /// Keys of the blame table copied by one system call.
 const BLAME_BATCH: u32 = 1_024;
-/// How often a slot is read again when a copy was torn. An update takes well under a microsecond.
+/// How often to read a slot again after a torn copy. An update takes well under a microsecond.
 const TORN_TRIES: u32 = 100;
 /// How often the tables are copied until a copy was quick, and what quick is: system calls, 1.8 KB per slot, a hashed
 /// cell of blame.
@@ -39,13 +39,13 @@ const COPY_PER_CELL_NS: u64 = 1_000;
 /// A thread to watch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Watched {
-    /// Whose it is.
+    /// VM that owns the thread.
     pub vm: VmId,
-    /// What it does.
+    /// Role of the thread in its VM.
     pub role: Role,
     /// Its host thread id.
     pub tid: Tid,
-    /// Where it may run: an idle pCPU among these, while it is ready, is a matter of placement.
+    /// Allowed pCPUs: if one of these idles while the thread is ready, its wait counts as placement.
     pub affinity: CpuSet,
 }
 
@@ -54,19 +54,19 @@ pub struct Watched {
 pub struct Reading {
     /// `CLOCK_MONOTONIC`, ns.
     pub mono_ns: u64,
-    /// The watched threads that still live.
+    /// The watched threads that still live, with their counters.
     pub threads: Vec<ThreadSample>,
-    /// Who made whom wait.
+    /// Blame: which culprit made which thread wait.
     pub blame: Vec<BlameSample>,
-    /// Transitions that should not occur; not 0 when the kernel skipped a probe.
+    /// Number of impossible transitions; not 0 if the kernel skipped a probe.
     pub surprises: u64,
 }
 
-/// A cell of the blame table as last handed out.
+/// A cell of the blame table as last returned.
 #[derive(Debug, Clone, Copy, Default)]
 struct Charged {
     ns: u64,
-    /// For how many readings the kernel's sum has stood still.
+    /// Number of readings without a change of the kernel's sum.
     still: u32,
 }
 
@@ -75,11 +75,11 @@ struct Copied {
     /// `CLOCK_MONOTONIC` just before, ns.
     mono_ns: u64,
     slots: Vec<(u32, Slot)>,
-    /// Copied after the slots: what it has beyond a slot's own sum came in between.
+    /// Copied after the slots: the excess over a slot's own sum came in between.
     blame: BTreeMap<BlameKey, u64>,
 }
 
-/// The loaded and attached observer. Dropping it detaches everything.
+/// The loaded and attached observer. Dropping it detaches all programs.
 pub struct Observer {
     object: Object,
     links: Vec<Link>,
@@ -101,10 +101,10 @@ fn now_ns() -> u64 {
 }
 
 impl Observer {
-    /// Loads the programs, checks their layout and attaches them. Watches nobody yet.
+    /// Loads the programs, checks their layout and attaches them. Watches no thread yet.
     ///
     /// # Errors
-    /// `NoPrivilege` without CAP_BPF and CAP_PERFMON; `Unsupported` where the kernel has no BTF or refuses a program.
+    /// `NoPrivilege` without CAP_BPF and CAP_PERFMON; `Unsupported` if the kernel has no BTF or rejects a program.
     pub fn start(limits: Options) -> Result<Observer, Fault> {
         quiet_libbpf();
         // Kernels that do not charge BPF memory to a cgroup count it against this limit. Without the privilege to
@@ -179,7 +179,7 @@ impl Observer {
         })
     }
 
-    /// What is counted on this kernel, and what not, with the reasons.
+    /// What this kernel allows to count, and the reasons for the rest.
     pub fn collector(&self) -> &Collector {
         &self.collector
     }
@@ -258,7 +258,7 @@ impl Observer {
     fn forget(&mut self, slot: u32) -> Result<(), Fault> {
         let Some(w) = self.watched.remove(&slot) else { return Ok(()) };
         self.told.borrow_mut().remove(&slot);
-        // An exited thread's entry is gone already.
+        // The entry of an exited thread is gone already.
         let _ = self.map("slot_of_tid").delete(&w.tid.0.to_ne_bytes());
         let blame = self.map("blame");
         for key in blame.keys() {
@@ -279,7 +279,7 @@ impl Observer {
         Ok(())
     }
 
-    /// The number of the set, new or known; 0 when there is no room for another.
+    /// Number of the set, new or known; 0 if there is no room for another.
     fn affinity_set(&mut self, cpus: &CpuSet) -> Result<u32, Fault> {
         if let Some(i) = self.sets.iter().position(|s| s == cpus) {
             return Ok(i as u32 + 1);
@@ -319,7 +319,7 @@ impl Observer {
     /// does not tell. It has them for groups without a quota too: one that is set later begins its periods there.
     ///
     /// # Errors
-    /// When the tasks cannot be walked.
+    /// If the tasks cannot be listed.
     pub fn quota_clocks(&self) -> Result<BTreeMap<Tid, QuotaClocks>, Fault> {
         let told = self.walk_tasks("tell_quota_clocks")?;
         let of = |bytes: &[u8]| -> QuotaClocksRaw { bytemuck::pod_read_unaligned(bytes) };
@@ -328,7 +328,7 @@ impl Observer {
         Ok(known.map(|c| (Tid(c.tid), QuotaClocks { own_ns: c.own, above_ns: c.above })).collect())
     }
 
-    /// Runs a program for every task; what it wrote.
+    /// Runs a program for every task; returns what it wrote.
     fn walk_tasks(&self, program: &str) -> Result<Vec<u8>, Fault> {
         let program = self.object.progs_mut().find(|p| p.name() == program).expect("checked when loaded");
         let link = program.attach().map_err(|e| refused("cannot attach the task iterator", &e))?;
@@ -338,7 +338,7 @@ impl Observer {
         Ok(told)
     }
 
-    /// One slot, or `None` when it cannot be had whole.
+    /// One slot, or `None` if every copy was torn.
     fn read_slot(&self, slot: u32) -> Result<Option<Slot>, Fault> {
         let slots = self.map("slots");
         for _ in 0..TORN_TRIES {
@@ -384,7 +384,7 @@ impl Observer {
         Ok(Copied { mono_ns, slots: whole, blame })
     }
 
-    /// The first `n` slots, in one system call.
+    /// Reads the first `n` slots in one system call.
     fn copy_slots(&self, n: u32) -> Result<Vec<Vec<u8>>, Fault> {
         if n == 0 {
             return Ok(Vec::new());
@@ -406,10 +406,10 @@ impl Observer {
         (wait - limited, limited)
     }
 
-    /// What has been counted so far.
+    /// All counters up to now.
     ///
     /// # Errors
-    /// When the kernel refuses to hand out a table.
+    /// If the kernel refuses to read a table.
     pub fn read(&self) -> Result<Reading, Fault> {
         let Copied { mono_ns, slots, blame: settled } = self.copy()?;
         let mut reading = Reading { mono_ns, ..Reading::default() };
@@ -464,7 +464,7 @@ impl Observer {
         Ok(reading)
     }
 
-    /// The kernel's sums: who was charged how much since observing began.
+    /// The kernel's sums: the charge of each culprit since the start.
     fn read_blame(&self) -> Result<BTreeMap<BlameKey, u64>, Fault> {
         let table = self.map("blame");
         let cells = table.lookup_batch(BLAME_BATCH, MapFlags::ANY, MapFlags::ANY);
@@ -518,7 +518,7 @@ impl Observer {
         Ok(rose)
     }
 
-    /// The clock that advances while a vCPU of this VM runs.
+    /// The clock that advances while any vCPU of this VM runs.
     fn running_clock(&self, vm: u32) -> Result<u64, Fault> {
         let word = self.map("running_clocks").lookup(&vm.to_ne_bytes(), MapFlags::ANY);
         let word = word.map_err(|e| refused("cannot read when VMs ran", &e))?;
@@ -569,7 +569,7 @@ impl Observer {
         Ok(())
     }
 
-    /// Where the recorded switches come from; `None` without event mode.
+    /// The source of recorded switches; `None` without event mode.
     ///
     /// # Errors
     /// When a table cannot be shared.
@@ -577,7 +577,7 @@ impl Observer {
         self.limits.event_buffer_bytes.map(|_| Events::of(&self.object, self.pcpus)).transpose()
     }
 
-    /// How many switches the kernel did not report and the observer inferred from the next one, so far.
+    /// Number of switches so far that the kernel did not report and the observer inferred from the next one.
     ///
     /// # Errors
     /// When the table cannot be read.
@@ -585,7 +585,7 @@ impl Observer {
         unseen(&self.map("pcpus"), self.pcpus)
     }
 
-    /// Stops counting and recording; what was counted can still be read.
+    /// Stops counting and recording; the counters remain readable.
     pub fn detach(&mut self) {
         self.links.clear();
     }

@@ -1,4 +1,4 @@
-//! What did the kernel refuse, and what did it not report?
+//! The fault for something that the kernel refuses, and the number of switches that the kernel did not report.
 
 use crate::layout::Pcpu;
 use libbpf_rs::{MapCore, MapFlags};

@@ -13,7 +13,7 @@ use virt::sys;
 
 /// The largest CPU number in a pin; Linux knows no more than 8,192 CPUs on x86.
 const CPU_MAX: u32 = 8191;
-/// The way out where no daemon answers.
+/// Help if no daemon answers.
 const NO_DAEMON: &str = "check the URI, and that libvirtd or virtqemud runs there";
 
 #[derive(Deserialize)]
@@ -49,7 +49,7 @@ pub(crate) struct Params {
     iothread_quota: Option<i64>,
 }
 
-/// The conversation's state: the open connection.
+/// The state of the conversation: the open connection.
 #[derive(Default)]
 pub(crate) struct Session {
     connection: Option<Connect>,
@@ -65,7 +65,7 @@ fn refused(what: impl Into<String>, e: &Error) -> Fault {
         N::NoSupport | N::ConfigUnsupported | N::ArgumentUnsupported | N::OperationUnsupported => {
             ("unsupported", None)
         }
-        // To open a connection that cannot be had is [`unopened`]; one that is lost says nothing of any VM.
+        // A connection that cannot be opened is [`unopened`]; a lost connection says nothing about any VM.
         N::NoConnect => ("failed", Some(NO_DAEMON)),
         N::InvalidArg | N::XmlError | N::XmlDetail => ("bad_input", None),
         _ if e.message().contains("Permission denied") => ("no_privilege", Some("run as root")),
@@ -77,14 +77,14 @@ fn refused(what: impl Into<String>, e: &Error) -> Fault {
     fault
 }
 
-/// A libvirt that was asked for and is not there.
+/// The fault of a libvirt that does not answer the first connection.
 fn unopened(uri: &str, e: &Error) -> Fault {
     let fault = refused(format!("cannot connect to libvirt at {uri}"), e);
     let kind = if fault.help.as_deref() == Some(NO_DAEMON) { "nothing_there" } else { fault.kind };
     Fault { kind, ..fault }
 }
 
-/// A text that goes to C: the bindings would panic on a zero byte.
+/// A text for C: the bindings would panic on a zero byte.
 fn c_text<'a>(what: &str, text: &'a str) -> Result<&'a str, Fault> {
     if text.contains('\0') {
         Err(Fault::new("bad_input", what, "the text holds a zero byte"))
@@ -254,7 +254,7 @@ impl Session {
         for domain in &active {
             match described(domain) {
                 Ok(value) => domains.push(value),
-                // A VM that stops while it is described is left out.
+                // Leave out a VM that stops during the description.
                 Err(_) if has_stopped(domain) => {}
                 Err(e) => {
                     let uuid = domain.get_uuid_string().ok();
@@ -288,7 +288,7 @@ impl Session {
         let what = || format!("cannot move {uuid} to {to}");
         let to = c_text("a connection URI", to)?;
         for text in [Some(xml), persist_xml].into_iter().flatten() {
-            // Another UUID in the text would make another VM.
+            // Another UUID in the text would create another VM.
             if !c_text("a description", text)?.contains(&format!("<uuid>{uuid}</uuid>")) {
                 return Err(Fault::new("bad_input", what(), "the description belongs to another VM"));
             }
@@ -324,7 +324,7 @@ impl Session {
     }
 }
 
-/// The persistent definition, with the secrets that would be lost if it were defined again without them.
+/// The persistent definition, including the secrets, which a new definition without them would lose.
 fn definition(domain: &Domain, uuid: &str) -> Result<String, Fault> {
     let what = || format!("cannot read the definition of {uuid}");
     if !domain.is_persistent().map_err(|e| refused(what(), &e))? {
@@ -339,7 +339,7 @@ fn definition(domain: &Domain, uuid: &str) -> Result<String, Fault> {
     domain.get_xml_desc(flags).map_err(|e| refused(what(), &e))
 }
 
-/// Does libvirt say so? Only then may a VM be left out of what runs.
+/// Does libvirt say that the VM is gone? Only then may a VM be missing from the running ones.
 fn has_stopped(domain: &Domain) -> bool {
     match domain.is_active() {
         Ok(active) => !active,
@@ -350,7 +350,7 @@ fn has_stopped(domain: &Domain) -> bool {
 fn described(domain: &Domain) -> Result<Value, Error> {
     let persistent = domain.is_persistent()?;
     let inactive = persistent.then(|| domain.get_xml_desc(sys::VIR_DOMAIN_XML_INACTIVE)).transpose()?;
-    // Refused where QEMU has no cgroup of the cpu controller (qemu:///session): null.
+    // libvirt refuses if QEMU has no cgroup of the cpu controller (qemu:///session): null.
     let sched = domain.get_scheduler_parameters_flags(sys::VIR_DOMAIN_AFFECT_LIVE).ok();
     Ok(json!({
         "uuid": domain.get_uuid_string()?,
@@ -377,7 +377,7 @@ fn state_name(state: sys::virDomainState) -> &'static str {
     }
 }
 
-/// A pCPU's idle time and all of its time, ns since the host's start: a call that the bindings lack.
+/// Idle time and total time of a pCPU, ns since the host's start. The bindings lack this call.
 #[allow(unsafe_code)]
 fn node_cpu(connection: &Connect, cpu: u32) -> Result<(u64, u64), Error> {
     let cpu = i32::try_from(cpu).expect("libvirt counts pCPUs by an int");
@@ -390,7 +390,7 @@ fn node_cpu(connection: &Connect, cpu: u32) -> Result<(u64, u64), Error> {
     }
     let blank = sys::virNodeCPUStats { field: [0; sys::VIR_NODE_CPU_STATS_FIELD_LENGTH as usize], value: 0 };
     let mut stats = vec![blank; count as usize];
-    // SAFETY: the table has `count` entries, which libvirt is told.
+    // SAFETY: the table has `count` entries, and libvirt gets that number.
     let asked =
         unsafe { sys::virNodeGetCPUStats(connection.as_ptr(), cpu, stats.as_mut_ptr(), &mut count, 0) };
     if asked == -1 {
@@ -400,7 +400,7 @@ fn node_cpu(connection: &Connect, cpu: u32) -> Result<(u64, u64), Error> {
     let name = |s: &sys::virNodeCPUStats| -> String {
         s.field.iter().take_while(|c| **c != 0).map(|c| *c as u8 as char).collect()
     };
-    // "utilization" is no time; what waits for a disk is idle to a VM.
+    // "utilization" is not a time. Waiting for a disk counts as idle to a VM.
     let times: Vec<(String, u64)> =
         stats.iter().map(|s| (name(s), s.value)).filter(|(n, _)| n != "utilization").collect();
     let idle = times.iter().filter(|(n, _)| n == "idle" || n == "iowait").map(|(_, ns)| ns).sum();

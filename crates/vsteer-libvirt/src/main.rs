@@ -41,12 +41,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::io::{BufRead, Read, Write};
 
-/// The version of the protocol; a request of another one is refused.
+/// Version of the protocol; requests of another version are refused.
 const VERSION: u64 = 1;
-/// The longest request: a domain's XML has some 10 KB, with hundreds of devices 1 MB.
+/// The longest request, bytes: a domain's XML has some 10 KB, with hundreds of devices 1 MB.
 const REQUEST_BYTES_MAX: u64 = 16 << 20;
 
-/// What went wrong, in the parts of vsteer's faults. The kinds are those of `vsteer_core::FaultKind`.
+/// A fault with the same parts as vsteer's faults. The kinds are those of `vsteer_core::FaultKind`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 struct Fault {
     kind: &'static str,
@@ -89,7 +89,7 @@ fn answer(session: &mut calls::Session, line: &[u8]) -> Value {
             serde_json::from_value::<calls::Request>(envelope.request)
                 .map_err(|e| Fault::new("bad_input", "cannot understand the request", e))
         })
-        // The bindings panic where a reference cannot be given back; that must not end the conversation.
+        // The bindings panic if they cannot release a reference; that must not end the conversation.
         .and_then(|request| {
             let attempt = std::panic::AssertUnwindSafe(|| session.call(request));
             std::panic::catch_unwind(attempt)
@@ -102,7 +102,7 @@ fn answer(session: &mut calls::Session, line: &[u8]) -> Value {
 }
 
 fn main() -> std::io::Result<()> {
-    // libvirt prints every error to standard error too; they are in the answers.
+    // libvirt also prints every error to standard error; the answers already hold them.
     virt::error::clear_error_callback();
     std::panic::set_hook(Box::new(|_| {}));
     let (mut input, mut output) = (std::io::stdin().lock(), std::io::stdout().lock());
@@ -127,7 +127,7 @@ fn main() -> std::io::Result<()> {
     }
 }
 
-/// Reads on to the end of the line without keeping it.
+/// Skips the rest of the line.
 fn skip_line(input: &mut impl BufRead) -> std::io::Result<()> {
     loop {
         let (used, done) = match input.fill_buf()? {

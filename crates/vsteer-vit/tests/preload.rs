@@ -1,9 +1,8 @@
-//! Programs that know nothing of it run with the library loaded: is the host told of each wait, and of none unless it
-//! asked?
+//! With the library loaded, does an unmodified program tell the host each of its waits, and none unless the VM is
+//! opted in?
 //!
-//! The programs are this very one, as another process that waits in a given way, and some that every Debian has.
-//! Whether hypercalls are really made depends on what this machine is; the library counts them either way and says
-//! which.
+//! The programs are this test itself, as another process that waits in a given way, and some that every Debian has.
+//! Whether real hypercalls happen depends on the machine; the library counts them either way and reports which.
 
 #![allow(unsafe_code)]
 

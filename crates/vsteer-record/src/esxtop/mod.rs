@@ -243,8 +243,10 @@ pub fn too_few(file: &Path, rows: u64, notes: &[String]) -> Fault {
     let what = format!("{} holds {rows} complete row(s), vsteer needs 2", file.display());
     let fault =
         Fault::new(FaultKind::BadInput, what).help("record more rows: esxtop -b -a -d 5 -n 12 > esxtop.csv");
-    match notes.last() {
+    // Only a note about a row says why rows are missing: others are about the host.
+    match notes.iter().rev().find(|n| n.contains(", line ") || n.contains("compressed data")) {
         Some(note) => fault.because(note),
-        None => fault.because("the first row only gives the start of the counting"),
+        None if rows == 1 => fault.because("the first row only gives the start of the counting"),
+        None => fault,
     }
 }
