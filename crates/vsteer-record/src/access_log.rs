@@ -1,16 +1,16 @@
-//! What did clients wait? Requests out of access logs: Apache's, nginx's, JSON lines.
+//! How long did clients wait? Reads requests from access logs: Apache's, nginx's, JSON lines.
 //!
-//! A format is what the server was configured with (`LogFormat` of Apache, `log_format` of nginx), or the name of a
-//! usual one. Of each line two things are taken: when the request ended, and how long it took. Everything between is
-//! passed over, up to the text that the format says comes next; within quotes a backslash protects what follows it, as
-//! both servers write it.
+//! A format is the one in the server's configuration (`LogFormat` of Apache, `log_format` of nginx), or the name of a
+//! usual one. vsteer reads two fields of each line: when the request ended, and how long it took. It skips the rest up
+//! to the next literal text of the format. Inside quotes a backslash escapes the next character, as both servers write
+//! it.
 //!
-//! Apache's `%t` is when a request began, nginx's `$time_local` when it ended, both in whole seconds; `%{usec}t`,
-//! `$msec` and a JSON number say more. Sources: mod_log_config (httpd 2.4), ngx_http_log_module (nginx 1.26).
+//! Apache's `%t` is the start of a request, nginx's `$time_local` its end, both in whole seconds. `%{usec}t`, `$msec`
+//! and a JSON number are more exact. Sources: mod_log_config (httpd 2.4), ngx_http_log_module (nginx 1.26).
 //!
-//! Whether lines are of the format that was said, and their clock the recording's, is asked first (`fit`).
+//! `fit` first checks that the lines match the format, and the log's clock that of the recording.
 //!
-//! Left out: logs of several lines per request; times in another language than English; leap seconds.
+//! Left out: logs with several lines per request; times in languages other than English; leap seconds.
 
 use jiff::Timestamp;
 use serde::Deserialize;
@@ -27,7 +27,7 @@ pub use reader::{Reader, read};
 const SECOND: u64 = 1_000_000_000;
 const MS: u64 = 1_000_000;
 const US: u64 = 1_000;
-/// Formats with a name.
+/// Formats with a name, as `--format` accepts them.
 pub const NAMED: [(&str, &str); 3] = [
     ("apache", r#"%h %l %u %t "%r" %>s %b %D"#),
     ("apache-combined", r#"%h %l %u %t "%r" %>s %b "%{Referer}i" "%{User-agent}i" %D"#),
@@ -48,26 +48,26 @@ const JSON_TOOK: [(&str, u64); 6] = [
     ("response_ms", MS),
 ];
 
-/// One request.
+/// One request of a log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Request {
-    /// When it was answered, ns since 1970.
+    /// When the server answered, ns since 1970.
     pub ended_ns: u64,
     /// From its arrival to its answer, ns.
     pub took_ns: u64,
 }
 
 impl Request {
-    /// When it came, ns since 1970.
+    /// When the request arrived, ns since 1970.
     pub fn began_ns(&self) -> u64 {
         self.ended_ns.saturating_sub(self.took_ns)
     }
 }
 
-/// What a field of a line says.
+/// Meaning of a field of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Says {
-    /// A date as servers write it; with its brackets, as Apache does.
+    /// A date as servers write it, including Apache's brackets.
     Began,
     Ended,
     /// A number since 1970, of this many ns.
@@ -84,7 +84,7 @@ enum Part {
     Field(Says),
 }
 
-/// How the lines of a log are read.
+/// How to read the lines of a log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Format {
     /// Empty for JSON lines.
@@ -102,8 +102,8 @@ impl Format {
     /// configuration.
     ///
     /// # Errors
-    /// `BadInput` where it does not say when a request was and how long it took, or two fields follow each other
-    /// without text between.
+    /// `BadInput` if the format lacks the time or the duration of a request, or has two fields without text between
+    /// them.
     pub fn parse(text: &str) -> Result<Format, Fault> {
         if text == "json" {
             return Ok(Format { parts: Vec::new(), nginx: false });
@@ -147,7 +147,7 @@ impl Format {
         self.parts.iter().filter_map(of).max()
     }
 
-    /// The request of a line; `None` where the line is not of this format.
+    /// The request in a line; `None` if the line does not match the format.
     pub fn request(&self, line: &[u8]) -> Option<Request> {
         if self.parts.is_empty() {
             return of_json(line);
@@ -172,8 +172,8 @@ impl Format {
                     rest = after;
                     match says {
                         Says::Nothing => {}
-                        // Apache's numbers are whole, nginx's always have a point: 0.017 is no 17 ns of Apache's,
-                        // 52013 no 14 hours of nginx's.
+                        // Apache's numbers are whole, nginx's always have a point: 0.017 is not Apache's 17 ns, and
+                        // 52013 is not nginx's 14 hours.
                         Says::Took(_) | Says::BeganIn(_) | Says::EndedIn(_)
                             if field.contains(&b'.') != self.nginx =>
                         {

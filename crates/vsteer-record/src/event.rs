@@ -152,7 +152,7 @@ pub struct EventWriter {
 }
 
 impl EventWriter {
-    /// Begins in the folder of a recording. `ring_bytes`: keep about the newest so many bytes of switches only.
+    /// Starts in the folder of a recording. `ring_bytes`: keep only about this many of the newest bytes of switches.
     ///
     /// # Errors
     /// When files cannot be made there.
@@ -494,7 +494,7 @@ impl Recording {
         Ok(Switches { switches, notes })
     }
 
-    /// Who the recorded threads are.
+    /// Names and roles of the recorded threads.
     pub fn tasks(&self) -> Tasks {
         Tasks::read(&self.folder, &self.configs)
     }

@@ -28,7 +28,7 @@ use vsteer_core::{Fault, FaultKind};
 pub const FORMAT: u32 = 2;
 /// A segment is closed when its files hold this much together, bytes.
 const SEGMENT_BYTES: u64 = 32 << 20;
-/// Of a ring's bytes, the part (one in so many) that configurations may take beside them.
+/// Configurations may take this fraction (one in N) of a ring's bytes.
 const CONFIG_PART: u64 = 16;
 /// The table that is written last: a segment without it is not looked at.
 const LAST_TABLE: &str = "thread";
@@ -103,7 +103,7 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Begins a recording in a new folder. `ring_bytes`: keep about the newest so many bytes only.
+    /// Begins a recording in a new folder. `ring_bytes`: keep only about this many of the newest bytes.
     ///
     /// # Errors
     /// `Usage` when the folder exists (nothing is ever overwritten), `NoSpace` or `NoPrivilege` when it cannot be made.
@@ -303,7 +303,7 @@ impl Recording {
     /// Reads a recording folder.
     ///
     /// # Errors
-    /// `NothingThere` when there is no such folder, `BadInput` when it is not a recording or of another form.
+    /// `NothingThere` if the folder does not exist, `BadInput` if it is not a recording or has another format.
     pub fn open(folder: &Path) -> Result<Recording, Fault> {
         let path = folder.join("manifest.json");
         let text = fs::read(&path).map_err(|e| {

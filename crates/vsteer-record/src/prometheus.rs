@@ -1,18 +1,18 @@
-//! What did requests take between two scrapes of a histogram? Prometheus' text exposition, two of them.
+//! How long did requests take between two scrapes of a histogram? Compares two texts in Prometheus' exposition format.
 //!
-//! A histogram `m` is `m_bucket{le="..."}` (how many were that or less, so far), `m_sum` and `m_count`. What came in
-//! between is the difference of two texts, series by series; a counter that is smaller than before was reset in
-//! between and counts from 0, as `increase()` has it. Series that the labels do not tell apart are summed with `le`
-//! kept, as `sum by (le)`. Which requests that may have been is `vsteer_sla::histogram`'s to say.
+//! A histogram `m` is `m_bucket{le="..."}` (how many requests took that or less, so far), `m_sum` and `m_count`. The
+//! requests in between are the difference of two texts, series by series. A counter that fell was reset in between and
+//! counts from 0, as in `increase()`. Series that the labels do not distinguish are summed with `le` kept, as in `sum
+//! by (le)`. `vsteer_sla::histogram` draws possible requests from the difference.
 //!
-//! Times are seconds, as the naming rules want it; a name that ends in another unit (`_milliseconds`, `_ms`, and so
-//! on) says so.
+//! Times are seconds, according to the naming rules, unless the name ends in another unit (`_milliseconds`, `_ms`,
+//! ...).
 //!
 //! Sources: Prometheus' "Exposition formats" (text format 0.0.4), "Histograms and summaries", "Metric and label
 //! naming".
 //!
-//! Left out: native histograms, summaries (quantiles of which cannot be taken apart), scraping itself; buckets below
-//! 0; a counter that was reset and has grown beyond what it was.
+//! Left out: native histograms, summaries (their quantiles cannot be subtracted), scraping itself; buckets below 0; a
+//! counter that was reset and has grown beyond its former value.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 use vsteer_core::{Fault, FaultKind};
 
-/// No page is longer, bytes: the largest exporters' are a tenth of it.
+/// The longest page, bytes: ten times that of the largest exporters.
 pub const LONGEST: u64 = 1 << 24;
 
 /// A page of metrics.

@@ -86,7 +86,7 @@ impl TaskWriter {
         }
     }
 
-    /// Writes the file anew without the threads that ended before `ns`.
+    /// Rewrites the file without the threads that ended before `ns`.
     pub(crate) fn forget_before(&mut self, ns: u64) -> Result<(), Fault> {
         let Some(kept) = &mut self.kept else { return Ok(()) };
         let before = kept.ended.len();
@@ -138,7 +138,7 @@ impl Tasks {
         Tasks { by_tid }
     }
 
-    /// Who had this thread id at `ns`; `None`: not known.
+    /// The thread with this id at `ns`; `None`: not known.
     pub fn at(&self, tid: Tid, ns: u64) -> Option<&Task> {
         let of = self.by_tid.get(&tid)?;
         // A line is written a little after the switch that showed the thread.

@@ -82,7 +82,7 @@ pub struct Trace {
 pub enum Record {
     /// A vCPU changed its state.
     Change(Change),
-    /// Xen had no room for so many records.
+    /// Number of records that Xen dropped for lack of room.
     Lost(u64),
     /// Another event.
     Other,
@@ -196,7 +196,7 @@ impl Reader {
 /// Reads a whole file.
 ///
 /// # Errors
-/// `BadInput` with the byte where it stops making sense; a file that merely ends early is no error, see [`Trace::cut`].
+/// `BadInput` with the byte that is not valid; a trace that only ends early is not an error, see [`Trace::cut`].
 pub fn read(bytes: &[u8]) -> Result<Trace, Fault> {
     let mut trace = Trace::default();
     let mut reader = Reader::default();

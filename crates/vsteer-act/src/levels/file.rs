@@ -290,6 +290,6 @@ mod tests {
                 .to_string()
                 .contains("VM \"db\": its log or histogram is also that of \"web\"")
         );
-        assert!(Sla::parse("period = \"60s\"").unwrap_err().to_string().contains("promises nothing"));
+        assert!(Sla::parse("period = \"60s\"").unwrap_err().to_string().contains("holds no service level"));
     }
 }

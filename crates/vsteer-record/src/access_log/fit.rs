@@ -1,22 +1,20 @@
-//! Are these lines of the format that was said, and is their clock the recording's? Asked before anything is made of a
-//! log.
+//! Do the lines match the given format, and does the log's clock match the recording's? Checked before any estimate.
 //!
-//! Lines of another format are often passed over in silence, and a clock that is an hour off leaves an interval
-//! without requests; both look like an idle VM. So the first lines are read, and what does not fit is told with what
-//! would.
+//! If lines of another format were skipped silently, or a clock were an hour off, the VM would look idle. So vsteer
+//! reads the first lines, and reports a mismatch together with the format or offset that fits.
 //!
-//! Left out: clocks that are off by less than a quarter of an hour; those look like any others.
+//! Left out: clocks that are off by less than a quarter of an hour, because these look like any others.
 
 use super::{Format, MS, NAMED, Request, SECOND, US};
 use vsteer_core::{Fault, FaultKind};
 
-/// A quarter of an hour, of which all time zones are whole numbers.
+/// A quarter of an hour, ns: all time zones are multiples of it.
 const QUARTER_NS: u64 = 900 * SECOND;
-/// A time zone's error is no more than this.
+/// The largest error that a time zone can cause.
 const ZONES_NS: u64 = 26 * 3600 * SECOND;
-/// A whole number of quarters within so much: logs are written at the end of requests, and servers' clocks differ.
+/// Tolerance around a multiple of a quarter: logs are written at the end of requests, and servers' clocks differ.
 const NEAR_NS: u64 = 60 * SECOND;
-/// More of a line than this is not shown.
+/// Most bytes of a line to print.
 const SHOWN: usize = 120;
 
 /// The requests of the first lines of the log `name`, whose first line here is its `line`th, read as the format
@@ -85,7 +83,7 @@ pub fn checked_clock(name: &str, requests: &[Request], (from_ns, to_ns): (u64, u
         seconds / 3600,
         seconds / 60 % 60
     );
-    // By so many quarters the log would lie on the recording, its middle on the recording's.
+    // With this number of quarters the middle of the log would be at the middle of the recording.
     let middle = |a: u64, b: u64| a / 2 + b / 2;
     let shift = middle(first, last).abs_diff(middle(from_ns, to_ns));
     let quarters = (shift + QUARTER_NS / 2) / QUARTER_NS;
@@ -142,7 +140,7 @@ mod tests {
         // Apache's common format does not say how long.
         let none = checked_format("l", "apache", 1, &[&APACHE[..APACHE.len() - 6]]).unwrap_err().to_string();
         assert!(none.contains("LogFormat"), "{none}");
-        // A line that a crash cut off is no other format.
+        // A line that a crash cut off does not mean another format.
         assert_eq!(checked_format("l", "apache", 1, &[APACHE, APACHE, b"127."]).unwrap().len(), 2);
         assert!(checked_format("l", "apache", 1, &[]).unwrap().is_empty());
     }

@@ -1,10 +1,8 @@
-//! Which requests does a log hold, one by one?
+//! Reads the requests of a log, one by one, in the given format or the one that fits most of the first lines.
 //!
-//! The format is the one that is named, or the one that fits most of the first lines.
-//!
-//! A log whose times are whole seconds says nothing of the gaps between requests: all of a second would have come at
-//! once. Then each is placed somewhere in its second, always in the same place: as requests come that do not wait for
-//! each other. How long they took is as the log says.
+//! If a log's times are whole seconds, all requests of a second would seem to arrive at once. So vsteer places each
+//! one at a moment within its second, the same moment in every run, as independent requests arrive. Durations are as
+//! in the log.
 //!
 //! Left out: following a log that grows (`vsteer_host::follow`).
 
@@ -14,9 +12,9 @@ use std::path::Path;
 use vsteer_core::requests::Answered;
 use vsteer_core::{Fault, FaultKind};
 
-/// Times that are not exact to this are not told apart, ns.
+/// Times that are less exact than this are spread within their second, ns.
 const COARSE_NS: u64 = 100_000_000;
-/// Lines that are looked at to tell the format.
+/// Number of lines from which to recognise the format.
 const LOOKED_AT: usize = 100;
 
 /// A log's format, and what its requests are made of.

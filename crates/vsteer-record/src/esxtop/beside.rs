@@ -1,4 +1,4 @@
-//! What does esxtop not tell? A file beside the batch file: sockets, cores, nodes; home nodes; settings.
+//! What does esxtop not report? A file next to the batch file holds it: sockets, cores, nodes; home nodes; settings.
 //!
 //! `esxtop.host.toml` beside `esxtop.csv` or `esxtop.csv.gz`, else `host.toml` in the same folder. Every line may be
 //! left out:
@@ -31,7 +31,7 @@ use vsteer_core::topology::machine;
 use vsteer_core::topology::{Parts, Topology};
 use vsteer_core::{Fault, FaultKind};
 
-/// What it says.
+/// The content of the file.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Beside {
@@ -47,14 +47,14 @@ pub struct Beside {
     pub threads_per_core: Option<u32>,
     /// Memory of the host, GiB.
     pub memory_gib: Option<f64>,
-    /// VMs.
+    /// Settings of VMs.
     pub vm: Vec<Vm>,
-    /// Where it was read; for faults.
+    /// Path of the file, for faults.
     #[serde(skip)]
     pub(super) path: Option<PathBuf>,
 }
 
-/// What it says of a VM.
+/// Settings of one VM.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Vm {
@@ -66,9 +66,9 @@ pub struct Vm {
     pub vcpus: Option<u32>,
     /// Memory, GiB.
     pub memory_gib: Option<f64>,
-    /// Where ESXi keeps it.
+    /// Home nodes: where ESXi keeps the VM.
     pub home_nodes: Option<Vec<u32>>,
-    /// Where it was told to.
+    /// NUMA node affinity, if it is set.
     pub node_affinity: Option<Vec<u32>>,
     /// Shown to the guest.
     pub cores_per_socket: Option<u32>,
@@ -84,7 +84,7 @@ pub(super) fn bytes(gib: f64) -> u64 {
 }
 
 impl Beside {
-    /// What lies beside a batch file; nothing is said where there is no such file.
+    /// Reads the file next to a batch file; empty if there is none.
     ///
     /// # Errors
     /// `BadInput`, with the line, for a file that cannot be read as this.

@@ -175,7 +175,7 @@ pub fn esxtop(recording: &Recording, output: &Path) -> Result<(), Fault> {
 /// The recording folder as one zip file, for sending; it unpacks to the same folder.
 ///
 /// # Errors
-/// `BadInput` when the folder is no recording; else as [`parquet()`].
+/// `BadInput` if the folder is not a recording; otherwise as [`parquet()`].
 pub fn zip(folder: &Path, output: &Path) -> Result<(), Fault> {
     Recording::open(folder)?;
     must_be_new(output)?;

@@ -126,7 +126,7 @@ fn who_tells_nothing_is_waited_for_and_then_left() {
     std::fs::write(&page.file, "<html>").unwrap();
     look(&mut watched);
     let Sight::Later(why) = sight(&mut watched, 36, 48) else { panic!() };
-    assert!(why.kind == FaultKind::Failed && why.to_string().contains("no sample"), "{why}");
+    assert!(why.kind == FaultKind::Failed && why.to_string().contains("is not a sample"), "{why}");
     std::fs::remove_file(&page.file).unwrap();
     look(&mut watched);
     assert!(matches!(sight(&mut watched, 36, 72), Sight::Later(_)));
