@@ -1,11 +1,11 @@
 //! `--try`: undo by itself unless confirmed, even if everything that applied the plan is gone.
 //!
 //! The watchdog is a process of its own session, started before the first step and waited for until it says that it is
-//! ready. It does nothing until its deadline, then reads the journal: confirmed, rolled back or begun anew since by
+//! ready. It does nothing until its deadline, then reads the journal: confirmed, rolled back or applied again since by
 //! another apply, it ends; else it rolls back. It holds no lock while it waits. An apply that is still at work then
 //! sees the deadline itself and takes back; one that hangs (a libvirt that does not answer) is killed by the watchdog,
 //! its child, which then takes back in its stead. What cannot be taken back (a libvirt that is being restarted) is
-//! tried again until it is, with the journal free in between, and each failure is told to the system's log, since
+//! tried again until it is, with the journal free in between, and each failure goes to the system's log, since
 //! nobody waits for the watchdog. GAP(try-unit): under systemd a transient unit would also survive the caller's cgroup
 //! being killed.
 

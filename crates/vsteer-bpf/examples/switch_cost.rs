@@ -235,7 +235,7 @@ fn quantile(values: &[f64], q: f64) -> f64 {
     v[((v.len() - 1) as f64 * q).round() as usize]
 }
 
-/// What is traced by whom, turn by turn.
+/// Which tool traces in which turn.
 const TURNS: [&str; 4] = ["ours, unwatched", "ours, watched", "bpftrace", "perf sched record"];
 
 /// Figures of one way of tracing, ns per switch.

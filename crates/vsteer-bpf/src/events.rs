@@ -1,7 +1,7 @@
 //! Who got which pCPU, switch by switch? The reader's end of the observer's event mode.
 //!
 //! The kernel side collects switches per pCPU and hands over 256 at a time, so switches of one pCPU come in order and
-//! those of different pCPUs do not: whoever needs one order sorts. The ring buffer never wakes its reader, which
+//! those of different pCPUs do not: a caller that needs one order sorts. The ring buffer never wakes its reader, which
 //! looks by the clock ([`Events::drain`]): at 200,000 switches a second, a look every 20 ms finds 64 KiB, and a
 //! buffer of 8 MiB bridges two and a half seconds in which the reader does not come to look.
 //!

@@ -22,7 +22,7 @@ use vsteer_core::nouns::{
 };
 use vsteer_core::{CpuSet, Fault, FaultKind};
 
-/// A culprit that has charged nobody for so many readings is forgotten: processes come and go, and the table shall not
+/// vsteer forgets a culprit without charges for this number of readings: processes come and go, and the table shall not
 /// fill with those that are gone. Many, so that nobody is adding to the sum that is being taken away.
 const STILL_READINGS: u32 = 50;
 /// Keys of the blame table copied by one system call.
@@ -192,7 +192,7 @@ impl Observer {
     /// named any more forgotten with their counts.
     ///
     /// # Errors
-    /// `Unsupported` when there are more threads or VMs than [`Options`] made room for: those for whom there is room
+    /// `Unsupported` when there are more threads or VMs than [`Options`] made room for: those with room
     /// are watched all the same. What the kernel refuses.
     pub fn watch(&mut self, threads: &[Watched]) -> Result<(), Fault> {
         let wanted: BTreeMap<Tid, &Watched> = threads.iter().map(|w| (w.tid, w)).collect();

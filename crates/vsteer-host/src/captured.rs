@@ -58,7 +58,7 @@ pub struct Look {
     counts: bool,
 }
 
-/// Looks at the machine beneath the inventory's root, by its files alone. The counters are read before the
+/// Samples the machine under the inventory's root, only through its files. The counters are read before the
 /// configuration, all at one moment as far as that can be.
 ///
 /// # Errors

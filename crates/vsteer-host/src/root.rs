@@ -1,6 +1,6 @@
 //! Where do a machine's files lie? At `/`, or in a folder that holds a captured tree of another machine.
 //!
-//! The idea: every path is opened beneath one folder with `openat2(RESOLVE_IN_ROOT)` (`man 2 openat2`, Linux 5.6), so
+//! The idea: every path is opened inside one folder with `openat2(RESOLVE_IN_ROOT)` (`man 2 openat2`, Linux 5.6), so
 //! that a link in a captured tree, absolute ones too, means what it meant on that machine and cannot lead out of the
 //! tree. A kernel without `openat2` opens plainly: the same for `/`, without that protection for a captured tree.
 //!
@@ -103,7 +103,7 @@ impl Root {
     /// A file's bytes; `path` is as on the machine (`/proc/cpuinfo`).
     ///
     /// # Errors
-    /// The operating system's; also when it is no ordinary file (a captured tree may hold a pipe, which would block)
+    /// The operating system's; also if it is not a regular file (a captured tree may hold a pipe, which would block)
     /// or has more than 32 MiB.
     pub fn bytes(&self, path: &str) -> Result<Vec<u8>, Error> {
         let file = File::from(self.open_beneath(path, OFlags::RDONLY | OFlags::NONBLOCK)?);
@@ -142,7 +142,7 @@ impl Root {
     /// What the link `name` in a folder says, without following it.
     ///
     /// # Errors
-    /// The operating system's; also when it is no UTF-8.
+    /// The operating system's; also if it is not UTF-8.
     pub fn link(&self, folder: &str, name: &str) -> Result<String, Error> {
         let within = self.open_beneath(folder, OFlags::PATH | OFlags::DIRECTORY)?;
         let to = readlinkat(within, name, Vec::new())?;

@@ -126,7 +126,7 @@ mod tests {
         let root = Root::open(dir.path()).unwrap();
         assert!(read(&root, &WANTED).files.contains_key("/etc/libvirt/qemu/web.xml"));
         mode(&closed, 0);
-        // Of a thread that is not root's, for whom nothing is closed; its end is the end of that.
+        // In a thread without root's rights, because root may read everything; the thread's end restores them.
         let nobody = || {
             if rustix::process::geteuid().is_root() {
                 rustix::thread::set_thread_uid(rustix::process::Uid::from_raw(65_534)).unwrap();

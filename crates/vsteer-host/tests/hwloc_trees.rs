@@ -101,7 +101,7 @@ fn topologies_equal_those_of_hwloc() {
         wrong.len()
     );
     assert!(wrong.is_empty(), "unexpected differences: {wrong:?}");
-    assert!(found >= TREES_MIN, "{found} trees found beneath {VARIABLE}, expected at least {TREES_MIN}");
+    assert!(found >= TREES_MIN, "{found} trees found under {VARIABLE}, expected at least {TREES_MIN}");
 }
 
 fn find_tarballs(folder: &Path, depth: u32, tarballs: &mut Vec<PathBuf>) {

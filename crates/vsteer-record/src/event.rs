@@ -10,7 +10,7 @@
 //! | `prev`     | u32         | who lost it (low 22 bits) and the kernel's state of it (high 10 bits; 0: could run on)     |
 //!
 //! `vsteer export` unpacks them to columns that any program reads. A thread id needs 22 bits (the kernel's
-//! PID_MAX_LIMIT is 2^22), so one pCPU of 1,024 can be told beside it. A row whose state is 1022 is no switch:
+//! PID_MAX_LIMIT is 2^22), so one pCPU of 1,024 fits next to it. A row whose state is 1022 is not a switch:
 //! `prev`'s thread was woken (those of VMs only; the pCPU is the one that this was done on). One whose state is 1023
 //! stands for lost switches: `prev`'s thread id is their number, `ns` the last switch of that pCPU before them. Rows
 //! of one pCPU are in order of time; those of different pCPUs are not: the reader sorts.

@@ -138,7 +138,7 @@ impl Scrape {
         let (mut buckets, mut sum, mut count, mut resets) = (Vec::<(f64, f64)>::new(), 0.0, 0.0, 0);
         for (labels, now) in &self.series {
             let then = before.series.get(labels);
-            // A count that fell tells of the whole series: its buckets and sum began anew with it. Other bounds are
+            // A count that fell tells of the whole series: its buckets and sum restarted with it. Other bounds are
             // another process's.
             let reset = then.is_some_and(|then| {
                 now.count < then.count || now.sum_fell(then) || now.bucket_fell(then) || now.others(then)
@@ -246,7 +246,7 @@ fn series(all: &[Sample], metric: &str, labels: &Labels) -> BTreeMap<Labels, Ser
             _ => {}
         }
     }
-    // A counter of the same beginning that is no histogram.
+    // A counter with the same prefix that is not a histogram.
     found.retain(|_, s| !s.buckets.is_empty());
     found
 }

@@ -287,7 +287,7 @@ fn joined_rows_tell_the_same() {
     let times: Vec<&str> = times.iter().map(String::as_str).collect();
     let mut lines: Vec<String> =
         file(&columns(41, "web"), &times).split_inclusive("\r\n").map(str::to_owned).collect();
-    // In row 50 nothing is told of the first vCPU.
+    // Row 50 lacks the first vCPU.
     lines[51] = lines[51].replacen("\"38.00\"", "\"\"", 1);
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("esxtop.csv");

@@ -1,7 +1,7 @@
 //! Was the clock changed while something ran, did the machine sleep, and which boot is this?
 //!
 //! Three clocks advance together unless somebody interferes: the wall clock leaves the monotonic one when it is set,
-//! the boot clock leaves it while the machine sleeps. Slewing (ntpd, chrony: 0.05 % at most) is no interference.
+//! the boot clock leaves it while the machine sleeps. Slewing (ntpd, chrony: 0.05 % at most) is not interference.
 //! Source: clock_gettime(2).
 
 use rustix::time::{ClockId, clock_gettime};

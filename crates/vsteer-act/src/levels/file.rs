@@ -9,7 +9,7 @@
 //! format = "nginx"                          # or as the server's configuration has it; without it the one that fits
 //! mean = "9ms"                              # the longest mean response time
 //! p95 = "30ms"                              # the longest 95th percentile
-//! rate = 45                                 # so many requests per second are answered, if they come
+//! rate = 45                                 # requests per second to answer, if they come
 //!
 //! [[vm]]
 //! name = "db"

@@ -213,7 +213,7 @@ fn of_many_that_begin_one_plan_at_once_one_does() {
 }
 
 #[test]
-fn half_a_first_line_hinders_nothing() {
+fn half_a_first_line_blocks_nothing() {
     let dir = folder();
     let mut w = World::at(dir.path());
     for left in ["", "{\"begin\":{\"plan\":{\"ver", "\0\0\0\0"] {

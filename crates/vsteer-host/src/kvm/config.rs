@@ -104,7 +104,7 @@ pub fn vm(inventory: &Inventory, vm: &Vm, threads: &[Thread]) -> Option<VmConfig
 
 /// The cgroup that holds all of the VM's threads and nothing else. libvirt's names show that a group is a VM's; of any
 /// other group, every process in it must be the VM's (`kin`), but for the kernel's: until 6.14 KVM's thread that takes
-/// back large pages (`kvm-nx-lpage-re`) is one of these, in the group of whoever made the VM.
+/// back large pages (`kvm-nx-lpage-re`) is one of these, in the group of the process that made the VM.
 fn own_cgroup(root: &Root, groups: &Cgroups, threads: &[VmThread], kin: &[u32]) -> Option<String> {
     let mine: Option<Vec<&str>> = threads.iter().map(|t| t.cgroup.as_deref()).collect();
     let mut shared = cgroups::common(mine?.into_iter())?;

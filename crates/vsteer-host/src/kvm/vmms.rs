@@ -121,7 +121,7 @@ mod tests {
         assert_eq!(any, Holders::Any);
         let line = line_of(&root, &any, 70, &words).unwrap();
         assert_eq!((line.name.as_deref(), line.accel), (Some("web"), Some(Accel::Kvm)));
-        assert_eq!(line_of(&root, &any, 80, &words), None, "/dev/kvm alone is no VM");
+        assert_eq!(line_of(&root, &any, 80, &words), None, "/dev/kvm alone is not a VM");
 
         // 90-4: a thread of another namespace.
         for folder in ["70-4", "90-4", "70-5"] {

@@ -1,7 +1,7 @@
 //! What does libvirt's description of a VM say? The parts that matter for scheduling.
 //!
 //! Source: `docs/formatdomain.rst` (libvirt 9.0). What a text lacks is `None`, what it says in a way that is not
-//! understood too; only a text that is no description at all is refused.
+//! understood too; vsteer refuses only a text that is not a description at all.
 //!
 //! Left out: devices.
 

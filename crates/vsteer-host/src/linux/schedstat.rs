@@ -7,12 +7,12 @@
 //!
 //! Source: `fs/proc/base.c` (`proc_pid_schedstat`), `kernel/sched/stats.h`, Linux 6.12. Where the kernel counts no run
 //! delay (neither `CONFIG_SCHEDSTATS` nor delay accounting that is switched on) the file says `0 0 0`, also for the
-//! thread that reads it, which surely has run: that is how it is told from a true zero.
+//! thread that reads it, which surely has run: that distinguishes it from a true zero.
 //!
 //! Left out: what the run delay cannot tell. It includes the time held by a quota, so ready and limited are not split
 //! (`cpu.stat`'s throttled time is per cgroup and pCPU, and right for a thread only where it is alone in its group). A
 //! wait that is still open when it is read is counted only when it ends. Threads beyond the limit of open files
-//! are opened anew at each poll.
+//! are opened again at each poll.
 
 use rustix::fs::{Mode, OFlags};
 use std::collections::BTreeMap;

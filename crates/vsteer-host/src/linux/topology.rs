@@ -1,4 +1,4 @@
-//! Of what is this Linux machine made? Its topology, read from sysfs and procfs beneath a root.
+//! The topology of a Linux machine, read from sysfs and procfs under a root.
 //!
 //! The idea: ask each source in turn, the newest file name first (`core_cpus`, then `thread_siblings` of kernels
 //! before 5.3, masks, then lists), then what stands in for sysfs (the device tree on POWER, `/proc/cpuinfo`), and leave

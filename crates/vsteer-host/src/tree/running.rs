@@ -86,7 +86,7 @@ fn allowed(root: &Root, at: &str) -> Option<(String, String)> {
 }
 
 /// A command line of which the words that matter are left, each ended by a NUL as in `/proc/PID/cmdline`: the
-/// program's file name, then options and values in turn. `None` where it is no QEMU's that runs a VM. What has been
+/// program's file name, then options and values in turn. `None` if it is not a QEMU that runs a VM. What has been
 /// reduced is reduced to the same.
 pub fn reduced(line: &str) -> Option<String> {
     let words: Vec<String> = line.trim_end_matches('\0').split('\0').map(str::to_owned).collect();

@@ -6,16 +6,16 @@
 //! hundredths of a percent. Either becomes nanoseconds, and the samples counters that only rise, as all other
 //! collectors' are.
 //!
-//! Which of them is counted, and for whom, is asked (`QueryAvailablePerfMetric`): instance `""` is the VM's group,
-//! `"0"`, `"1"`, ... its vCPUs. One is never made of the other. What is not counted is `None`: the statistics keep
-//! groups' ready time on level 1, the rest of the groups' from level 2 and 3 on, and vCPUs on level 3.
+//! vsteer asks which of them exist, and for which objects (`QueryAvailablePerfMetric`): instance `""` is the VM's
+//! group, `"0"`, `"1"`, ... its vCPUs. One is never made of the other. What is not counted is `None`: the statistics
+//! keep groups' ready time on level 1, the rest of the groups' from level 2 and 3 on, and vCPUs on level 3.
 //!
 //! | vSphere, cpu. | here |
 //! |---|---|
 //! | run, system, overlap, used, costop, wait (`.summation`) | run, system, overlap, used, co-stopped, blocked |
 //! | ready (`.summation`), which holds maxlimited | wait; less maxlimited: ready |
 //! | maxlimited (`.summation`) | limited |
-//! | readiness (`.average`) | wait of a vCPU, where there is no ready; of a group never: whether it is a sum or a mean over vCPUs is not said |
+//! | readiness (`.average`) | wait of a vCPU, if ready is missing; never of a group: VMware does not document whether it is a sum or a mean over vCPUs |
 //!
 //! Sources: VMware, vSphere Web Services API reference (7.0): PerformanceManager, "CPU counters"; that ready holds max
 //! limited is said of esxtop's columns ("Interpreting esxtop Statistics"), and taken to hold here, where the same

@@ -243,7 +243,7 @@ fn numbers(of: Node<'_, '_>, name: &str) -> Vec<u32> {
     all.filter_map(|n| n.text()?.trim().parse().ok()).filter(|n| *n <= vsteer_core::cpuset::MAX_CPU).collect()
 }
 
-/// What VMs are called by us: each by its instance's UUID, where that is no other one's too (of a VM that was copied
+/// Identities of VMs: the UUID of each instance, unless another VM has the same (of a VM that was copied
 /// by hand it may be), else by its object's id.
 fn identities(vms: &[Settings]) -> Vec<VmId> {
     let mut times: BTreeMap<&str, usize> = BTreeMap::new();

@@ -93,7 +93,7 @@ pub(super) fn cells_from(row: &[u8], at: usize) -> usize {
     1 + count(&row[at..], b',')
 }
 
-/// A share in percent, `12.34`; `NaN` for an empty cell, `None` for what is no number of 0 or more.
+/// A share in percent, `12.34`; `NaN` for an empty cell, `None` for text that is not a number of 0 or more.
 pub(super) fn number(cell: &[u8]) -> Option<f64> {
     let (mut digits, mut places, mut value) = (0u32, None::<u32>, 0u64);
     for b in cell {

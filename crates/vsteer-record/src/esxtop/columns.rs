@@ -371,7 +371,7 @@ fn group_in(instance: &str, wid: u32, world: &str) -> String {
 pub(super) struct Cells {
     /// When it was written.
     pub(super) time: Vec<u8>,
-    /// A cell that is no value, and where in the row it is: it counts as missing.
+    /// A cell without a valid value, and its place in the row: it counts as missing.
     pub(super) garbled: Option<(usize, String)>,
 }
 
@@ -380,7 +380,7 @@ pub(super) struct Cells {
 pub(super) enum Refused {
     /// It is a header.
     Header,
-    /// It has so many cells in place of as many as the header.
+    /// Number of its cells, if it differs from the header.
     Cells(usize),
 }
 

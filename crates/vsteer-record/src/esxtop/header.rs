@@ -31,7 +31,7 @@ pub(super) fn cells(header: &[u8]) -> Vec<String> {
         let (cell, next, quoted) = cell(header, at);
         let text = String::from_utf8_lossy(&cell).into_owned();
         match cells.last_mut() {
-            // Nothing after the last comma is no column.
+            // Empty text after the last comma is not a column.
             Some(_) if text.is_empty() && next >= header.len() => {}
             Some(last) if cells_begin(last) && !text.starts_with("\\\\") => {
                 last.push_str(if quoted { "\",\"" } else { "," });

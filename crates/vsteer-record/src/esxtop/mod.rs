@@ -71,7 +71,7 @@ pub struct Reader {
 /// All of a file.
 #[derive(Debug)]
 pub struct Saved {
-    /// How the host was set up, as far as it is told.
+    /// Configuration of the host, as far as it is known.
     pub config: HostConfig,
     /// What was counted.
     pub collector: Collector,

@@ -16,7 +16,7 @@ const CHUNK: usize = 1 << 20;
 const ROOM: usize = 8 << 20;
 /// A row longer than this is none: 60,000 columns make half a megabyte, their names four.
 const ROW_MOST: usize = 256 << 20;
-/// Rows that cannot be read are named one by one up to so many.
+/// Largest number of notes about unreadable rows.
 const NOTED: usize = 8;
 
 /// A file's bytes, decompressed where they were compressed.

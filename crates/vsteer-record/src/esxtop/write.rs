@@ -8,7 +8,7 @@
 //! A VM's threads become worlds: `vmx-vcpu-N:NAME` its vCPUs, `vmx` the emulator. A group's row is what the hypervisor
 //! counted for it, else their sum.
 //!
-//! Left out: `% Idle`, `% VmWait` and `% Swap Wait`, which tell apart what a vCPU slept for, and who made whom wait.
+//! Left out: `% Idle`, `% VmWait` and `% Swap Wait`, which show what a vCPU slept for, and blame.
 
 use super::clock;
 use super::columns::{CPU, MEMBERS};

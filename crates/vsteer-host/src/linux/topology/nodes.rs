@@ -2,7 +2,7 @@
 //!
 //! Source: `Documentation/ABI/stable/sysfs-devices-node`, `Documentation/admin-guide/mm/numaperf.rst` (initiators),
 //! Linux 6.12. A row of distances lists the *online* nodes in order and not the node numbers. Memory of NVIDIA GPUs
-//! that appears as nodes is told by the driver's `/proc/driver/nvidia/gpus/*/numa_status`.
+//! that appears as nodes is listed in the driver's `/proc/driver/nvidia/gpus/*/numa_status`.
 //!
 //! Left out: huge pages, latencies and bandwidths, memory-side caches, what lies behind a DAX node.
 

@@ -3,7 +3,7 @@
 //! A setting says whether it can be changed in the running VM and in the definition, what is in force, how the running
 //! VM is changed, and which elements of the definition hold it. [`super`] decides what comes when.
 //!
-//! Left out: moving a VM to another host, which is no setting of one host ([`super::host`]).
+//! Left out: moving a VM to another host, which is not a setting of one host ([`super::host`]).
 
 mod affinity;
 mod class;
