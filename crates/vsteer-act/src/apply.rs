@@ -1,7 +1,7 @@
-//! Makes a plan's changes step by step, and takes them back from whatever point was reached.
+//! Applies a plan step by step, and undoes it from whatever point was reached.
 //!
-//! Per step: the setting is read and must be what the plan says it was; the undo is written and synced; the change is
-//! made; the setting is read back. Anything else takes back all that was done and says so.
+//! For each step vsteer checks that the setting has the value in the plan, writes and syncs the undo, makes the change
+//! and reads the setting back. If anything fails, vsteer undoes all steps and reports that.
 
 use crate::journal::{Entry, Journal, State};
 use crate::watchdog::unix_ns;
@@ -13,42 +13,45 @@ use vsteer_core::setting::{Change, Step};
 use vsteer_core::{Fault, FaultKind};
 use vsteer_host::actuate::{Actuate, Restored};
 
-/// What was done with a plan.
+/// The result of an apply or a rollback.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Receipt {
     /// The plan's id: `vsteer rollback ID`.
     pub plan: String,
-    /// What is in force now: `applied` or `rolled_back`.
+    /// State of the plan: `applied` or `rolled_back`.
     pub state: String,
-    /// What was done, one line per step.
+    /// What vsteer did, one line per step.
     pub steps: Vec<String>,
-    /// The journal.
+    /// Path of the journal.
     pub journal: std::path::PathBuf,
 }
 
-/// One step before it is made: what it finds.
+/// One step of a dry run, with the setting's present value.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Preview {
-    /// The step.
+    /// The step that was checked.
     pub step: Step,
-    /// Is the setting what the plan says it was?
+    /// Does the setting have the value that the plan expects?
     pub ready: bool,
-    /// The setting now, when it is not; or why it cannot be read.
+    /// The present value if it differs, or why vsteer cannot read it.
     pub found: Option<String>,
-    /// The class of what keeps it from being made. `None` also where it is not ready yet because of a step before it, of the same VM, that
-    /// may be what makes it so.
+    /// Class of the fault that prevents the step. `None` also if an earlier step of the same VM may be what makes this
+    /// step possible.
     #[serde(skip)]
     pub refused: Option<FaultKind>,
 }
 
-/// Is this the host, in the state, that the plan was made for?
+/// Checks that this is the host, in the state, for which the plan was made.
 ///
 /// # Errors
 /// `Changed` with every difference, `BadInput` for a plan of a newer form.
 fn check_parent(plan: &Plan, now: &HostConfig) -> Result<(), Fault> {
     if plan.version > PLAN_VERSION {
-        let fault = Fault::new(FaultKind::BadInput, format!("plan {} has form {}", plan.id, plan.version));
-        return Err(fault.help(format!("this program knows forms up to {PLAN_VERSION}: use a newer vsteer")));
+        let fault = Fault::new(
+            FaultKind::BadInput,
+            format!("cannot read plan {}: it has format {}", plan.id, plan.version),
+        );
+        return Err(fault.help(format!("use a newer vsteer: this one reads formats up to {PLAN_VERSION}")));
     }
     let differences = plan.parent.differences(now);
     if differences.is_empty() {
@@ -57,12 +60,15 @@ fn check_parent(plan: &Plan, now: &HostConfig) -> Result<(), Fault> {
     let shown: Vec<String> = differences.iter().take(8).map(|d| format!("\n    {d}")).collect();
     let more = differences.len().saturating_sub(8);
     let tail = if more > 0 { format!("\n    and {more} more") } else { String::new() };
-    Err(Fault::new(FaultKind::Changed, format!("plan {} was made for another state of this host", plan.id))
-        .because(format!("{} difference(s):{}{tail}", differences.len(), shown.concat()))
-        .help("make a new plan: vsteer plan -o plan.json"))
+    Err(Fault::new(
+        FaultKind::Changed,
+        format!("plan {} does not match the present state of this host", plan.id),
+    )
+    .because(format!("{} difference(s):{}{tail}", differences.len(), shown.concat()))
+    .help("make a new plan: vsteer plan -o plan.json"))
 }
 
-/// What every step would find; changes nothing.
+/// Reports what every step would find; changes nothing.
 ///
 /// # Errors
 /// As [`apply`], before anything is changed.
@@ -84,24 +90,24 @@ pub fn preview(plan: &Plan, now: &HostConfig, actuator: &mut dyn Actuate) -> Res
     Ok(all)
 }
 
-/// How a plan is applied.
+/// Parameters of an apply or a rollback.
 #[derive(Debug, Clone, Copy)]
 pub struct Setting<'a> {
-    /// Where the journal goes.
+    /// Folder of the journal.
     pub folder: &'a Path,
-    /// libvirt connection URI, kept in the journal for whoever takes it back.
+    /// libvirt connection URI, kept in the journal for the rollback.
     pub connect: Option<&'a str>,
     /// Wall-clock time, ns since 1970 UTC.
     pub unix_ns: u64,
 }
 
-/// Applies `plan`. `arm` is called after the journal is begun and before the first step: `--try` starts its watchdog
-/// there. `interrupted` is asked before every step.
+/// Applies `plan`. Calls `arm` after the journal begins and before the first step: `--try` starts its watchdog there.
+/// Asks `interrupted` before every step.
 ///
 /// # Errors
-/// `Changed` before anything is changed when the host is not as the plan found it; `NotApplied` or `Interrupted` when
-/// a step failed or was interrupted, or the deadline of `--try` came first, after everything done was taken back (or
-/// saying what could not be); as [`Actuate::refusal`] before anything is changed.
+/// Before any change: `Changed` if the host differs from the plan; as [`Actuate::refusal`]. Afterwards: `NotApplied` or
+/// `Interrupted` if a step failed, the user interrupted or the deadline of `--try` passed. Then vsteer has undone all
+/// steps, or the fault names those it could not undo.
 pub fn apply(
     plan: &Plan,
     now: &HostConfig,
@@ -111,7 +117,7 @@ pub fn apply(
     interrupted: impl Fn() -> bool,
 ) -> Result<Receipt, Fault> {
     check_parent(plan, now)?;
-    // What cannot be done is said before anything is: not found out in the middle.
+    // Refuse impossible steps before any change, not in the middle.
     plan.steps.iter().try_for_each(|step| actuator.refusal(step, plan.scope))?;
     let mut journal = Journal::begin(setting.folder, plan, setting.connect, setting.unix_ns)?;
     let mut lines = Vec::new();
@@ -120,7 +126,7 @@ pub fn apply(
             if interrupted() {
                 return Err(Fault::new(
                     FaultKind::Interrupted,
-                    format!("applying plan {}: interrupted", plan.id),
+                    format!("interrupted while applying plan {}", plan.id),
                 ));
             }
             in_time(&journal)?;
@@ -140,8 +146,10 @@ pub fn apply(
         Err(fault) => {
             let kind = if fault.kind == FaultKind::Interrupted { fault.kind } else { FaultKind::NotApplied };
             let outcome = match undo_all(&mut journal, actuator) {
-                Ok(_) => "everything done before was taken back".to_owned(),
-                Err(e) => format!("and taking back is not finished: {e}; run vsteer rollback {}", plan.id),
+                Ok(_) => "vsteer undid all its steps".to_owned(),
+                Err(e) => {
+                    format!("vsteer could not undo all its steps: {e}; run vsteer rollback {}", plan.id)
+                }
             };
             Err(Fault { kind, what: format!("plan {} was not applied; {outcome}", plan.id), ..fault.clone() }
                 .because(format!(
@@ -153,14 +161,15 @@ pub fn apply(
     }
 }
 
-/// Is there still time to confirm? Past the deadline the watchdog waits for nothing but the journal, and would take
-/// back at once what the person is told is in force.
+/// Is there still time to confirm? After the deadline the watchdog waits only for the journal, and would at once undo
+/// the steps that the person believes to be in force.
 fn in_time(journal: &Journal) -> Result<(), Fault> {
     if journal.deadline_unix_ns().is_none_or(|deadline| unix_ns() < deadline) {
         return Ok(());
     }
-    let late = Fault::new(FaultKind::NotApplied, "the time of --try was over before every step was made");
-    Err(late.help("give it more time: --try 5m"))
+    let late =
+        Fault::new(FaultKind::NotApplied, "the time of --try ended before vsteer had applied every step");
+    Err(late.help("allow more time, for example --try 5m"))
 }
 
 fn make_step(
@@ -173,7 +182,8 @@ fn make_step(
     let of = || format!("step {} ({}, {})", i + 1, step.whose(), step.change);
     let current = actuator.current(step)?;
     if !step.change.same_before(&current) {
-        return Err(Fault::new(FaultKind::Changed, of()).because(format!("in force is {}", current.before())));
+        return Err(Fault::new(FaultKind::Changed, of())
+            .because(format!("the present value is {}", current.before())));
     }
     let former = actuator.former(step, plan.scope)?;
     journal.write(Entry::Intent { step: i, former })?;
@@ -182,24 +192,24 @@ fn make_step(
         let after = actuator.current(step)?;
         if !step.change.is_reached(&after) {
             return Err(Fault::new(FaultKind::NotApplied, of())
-                .because(format!("it was accepted, but in force is {}", after.before())));
+                .because(format!("the host accepted the change, but the value is {}", after.before())));
         }
     }
     journal.write(Entry::Done { step: i })
 }
 
-/// Could taking back one of these, while the other is still in force, leave a state that never was?
+/// Could undoing one of these, while the other is in force, leave a state that never existed?
 fn entangled(a: &Step, b: &Step) -> bool {
-    // Budgets are of cgroups, which VMs share.
+    // Budgets belong to cgroups, which VMs share.
     let budget = |s: &Step| matches!(s.change, Change::RtBudget(_));
     a.vm == b.vm || (budget(a) && budget(b))
 }
 
-/// Takes back every step that may have been made, newest first. What cannot be taken back keeps older steps of its own
-/// VM in force, not those of others; a journal that cannot be written keeps none.
+/// Undoes every step that may have been made, newest first. A step that cannot be undone blocks older steps of its own
+/// VM only. A journal that cannot be written blocks none.
 fn undo_all(journal: &mut Journal, actuator: &mut dyn Actuate) -> Result<Vec<String>, Fault> {
     let Some((plan, _)) = journal.plan() else {
-        // Nothing was begun: the journal broke off in its first line.
+        // No step was made: the journal ends in its first line.
         journal.write(Entry::RolledBack)?;
         return Ok(Vec::new());
     };
@@ -212,16 +222,16 @@ fn undo_all(journal: &mut Journal, actuator: &mut dyn Actuate) -> Result<Vec<Str
             kept.push(step);
             continue;
         }
-        // Restoring what is in force already does no harm, so nothing needs to be known of how far the step came.
+        // Restoring an unchanged setting does no harm, so vsteer need not know how far the step came.
         let (line, note) = match actuator.restore(step, &former) {
-            Ok(Restored::Back) => (format!("taken back: {}", step.change), None),
+            Ok(Restored::Back) => (format!("undone: {}", step.change), None),
             Ok(Restored::Defined(why)) => {
                 let of = &step.change;
-                (format!("taken back in the definition: {of}; in the running VM not: {why}"), Some(why))
+                (format!("undone in the definition: {of}; not undone in the running VM: {why}"), Some(why))
             }
-            // A thread or VM that is gone took its settings along.
-            Ok(Restored::Gone(why)) => (format!("nothing to take back: {why}"), Some(why)),
-            // Of whatever kind: that somebody cannot be asked does not mean that what he would tell of is gone.
+            // The settings of a thread or VM end with it.
+            Ok(Restored::Gone(why)) => (format!("nothing to undo: {why}"), Some(why)),
+            // Whatever the fault: a manager that does not answer does not mean that the VM is gone.
             Err(fault) => {
                 kept.push(step);
                 refused.get_or_insert(fault);
@@ -229,7 +239,7 @@ fn undo_all(journal: &mut Journal, actuator: &mut dyn Actuate) -> Result<Vec<Str
             }
         };
         lines.push(format!("{}: {line}", step.whose()));
-        // After one entry that could not be written none is: a later rollback then repeats all from there, in order.
+        // After one failed entry vsteer writes no more: a later rollback then repeats all steps from there, in order.
         if unwritten.is_none() {
             unwritten = journal.write(Entry::Undone { step: i, note }).err();
         }
@@ -237,19 +247,20 @@ fn undo_all(journal: &mut Journal, actuator: &mut dyn Actuate) -> Result<Vec<Str
     match (refused, unwritten) {
         (Some(fault), _) => Err(fault),
         (None, Some(fault)) => {
-            let what = format!("everything was taken back, but the journal cannot say so: {}", fault.what);
+            let what =
+                format!("vsteer undid every step, but cannot record that in the journal: {}", fault.what);
             Err(Fault { what, ..fault })
         }
         (None, None) => journal.write(Entry::RolledBack).map(|()| lines),
     }
 }
 
-/// Takes back what the journal says may have been made. Safe to call again after being killed.
+/// Undoes every step that the journal lists as possibly made. Safe to call again after a kill.
 ///
 /// # Errors
-/// Whatever stands in the way of restoring a setting; the journal then still holds what is left to do.
+/// If a setting cannot be restored; the journal then still lists the remaining steps.
 pub fn rollback(journal: &mut Journal, actuator: &mut dyn Actuate) -> Result<Receipt, Fault> {
-    // A journal that breaks off in its first line is known by its file's name alone.
+    // For a journal that ends in its first line only the file's name is known.
     let name = || journal.path().file_stem().map_or_else(String::new, |s| s.to_string_lossy().into_owned());
     let id = journal.plan().map_or_else(name, |(p, _)| p.id.clone());
     let steps = if journal.state() == State::RolledBack { Vec::new() } else { undo_all(journal, actuator)? };

@@ -1,14 +1,15 @@
-//! What has been changed, on disk before it is changed: the undo journal.
+//! The undo journal: every change is on disk before vsteer makes it.
 //!
-//! One file per applied plan, one JSON line per entry, each synced before the next thing happens. Reading a journal
-//! that breaks off anywhere tells exactly which steps may have been made: those with an [`Entry::Intent`] and no
-//! [`Entry::Undone`] since, nor since an [`Entry::Again`]. A half-written last line was never acted on, since acting waits for the sync.
+//! There is one file per applied plan, with one JSON line per entry. vsteer syncs each entry before it continues. A
+//! journal that ends anywhere tells exactly which steps may have been made: those with an [`Entry::Intent`] and no
+//! later [`Entry::Undone`], nor one since an [`Entry::Again`]. An incomplete last line has had no effect, because
+//! vsteer acts only after the sync.
 //!
-//! Who writes a journal holds a lock on it; who begins one also holds a lock on the folder meanwhile, so that two that
-//! begin the same plan at once cannot set each other's journal aside. Listing locks nothing and mends nothing: it must
-//! not wait for an apply that is at work.
+//! A process that writes a journal holds a lock on it. A process that begins one also locks the folder meanwhile, so
+//! that two processes that begin the same plan cannot set each other's journal aside. Listing takes no lock and
+//! repairs nothing, because it must not wait for an apply.
 //!
-//! Fault injection: where the environment variable `VSTEER_FAULT_KILL` is `before:N` or `after:N`, the process kills
+//! Fault injection: if the environment variable `VSTEER_FAULT_KILL` is `before:N` or `after:N`, the process kills
 //! itself (SIGKILL) around its N-th journal write. The test of crash safety walks every N on a real libvirt.
 
 use crate::locked::Locked;
@@ -32,25 +33,25 @@ use vsteer_host::actuate::Former;
 pub enum Entry {
     /// The plan is about to be applied.
     Begin {
-        /// The whole plan: rollback needs nothing else.
+        /// The whole plan, so that a rollback needs nothing else.
         plan: Box<Plan>,
-        /// libvirt connection URI it is applied through, where one was given.
+        /// libvirt connection URI of the apply, if one was given.
         connect: Option<String>,
         /// Wall-clock time, ns since 1970 UTC.
         unix_ns: u64,
     },
     /// A watchdog process will roll back unless the plan is confirmed before its deadline.
     Armed {
-        /// The watchdog.
+        /// Process id of the watchdog.
         pid: u32,
-        /// When, ns since 1970 UTC.
+        /// Deadline, ns since 1970.
         deadline_unix_ns: u64,
     },
-    /// Step `step` is about to be made; `former` is all that it overwrites.
+    /// Step `step` is about to be made; `former` holds everything that it overwrites.
     Intent {
         /// Index into the plan's steps.
         step: usize,
-        /// What takes it back.
+        /// The former state, for the undo.
         former: Former,
     },
     /// Step `step` was made and read back.
@@ -62,24 +63,24 @@ pub enum Entry {
     Applied,
     /// A watchdog process will roll back when the process that began this journal is gone.
     Guarded {
-        /// The watchdog.
+        /// Process id of the watchdog.
         pid: u32,
     },
-    /// Settings of steps that were made were set again, and why: `former` of each step still takes it back.
+    /// Steps that were made were set again, and why: `former` of each step still undoes it.
     Again {
-        /// One line.
+        /// The settings and the reason, in one line.
         what: String,
     },
-    /// The person keeps it.
+    /// The person confirmed the plan.
     Confirmed,
-    /// Step `step` was taken back, or had not been made.
+    /// Step `step` was undone, or had not been made.
     Undone {
         /// Index into the plan's steps.
         step: usize,
-        /// Why there was nothing to take back in the running VM (it is gone), if so.
+        /// Why nothing was undone in the running VM (it is gone), if so.
         note: Option<String>,
     },
-    /// Nothing of the plan is left.
+    /// The whole plan was undone.
     RolledBack,
 }
 
@@ -96,15 +97,15 @@ pub fn journal_folder() -> PathBuf {
     base.unwrap_or_else(|| PathBuf::from("/tmp")).join("vsteer/journal")
 }
 
-/// An open journal, locked against any other process that would write it.
+/// An open journal, locked against all other processes that write.
 #[derive(Debug)]
 pub struct Journal {
     path: PathBuf,
     file: Locked,
     entries: Vec<Entry>,
-    /// Bytes of whole lines.
+    /// Number of bytes in complete lines.
     whole: u64,
-    /// A half line is at its end and could not be removed: nothing may be written after it.
+    /// Is there an incomplete line at the end that could not be removed? Then no entry may follow.
     torn: bool,
     writes: u64,
 }
@@ -113,52 +114,52 @@ fn failed(what: &str, path: &Path, e: &std::io::Error) -> Fault {
     Fault::io(format!("{what} the journal {}", path.display()), e)
 }
 
-/// How far a plan has come, from its journal.
+/// State of a plan, according to its journal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
-    /// Begun and not finished: apply is at work, or was killed.
+    /// Not finished: an apply is running, or was killed.
     Unfinished,
-    /// All steps made.
+    /// All steps were made.
     Applied,
-    /// All steps taken back.
+    /// All steps were undone.
     RolledBack,
 }
 
 impl Journal {
-    /// Begins a journal for `plan`. A finished one of the same plan is set aside under a numbered name.
+    /// Begins a journal for `plan`. A finished one of the same plan gets a numbered name.
     ///
     /// # Errors
-    /// `Changed` when the plan is applied already, or is being applied or taken back right now; `NoSpace`,
-    /// `NoPrivilege` when the folder cannot be written; `BadInput` for an id that is no plain name.
+    /// `Changed` if the plan is applied already, or another process is applying it or rolling it back; `NoSpace`,
+    /// `NoPrivilege` if the folder is not writable; `BadInput` for an id that is not a plain name.
     pub fn begin(folder: &Path, plan: &Plan, connect: Option<&str>, unix_ns: u64) -> Result<Journal, Fault> {
         // The id becomes a file's name, and a plan may come from anywhere.
         if plan.id.is_empty() || !plan.id.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
         {
-            return Err(Fault::new(FaultKind::BadInput, format!("a plan cannot be named {:?}", plan.id)));
+            return Err(Fault::new(FaultKind::BadInput, format!("{:?} is not a valid plan id", plan.id)));
         }
-        fs::create_dir_all(folder).map_err(|e| failed("making the folder of", folder, &e))?;
-        let beginning = File::open(folder).map_err(|e| failed("opening the folder of", folder, &e))?;
+        fs::create_dir_all(folder).map_err(|e| failed("cannot create the folder of", folder, &e))?;
+        let beginning = File::open(folder).map_err(|e| failed("cannot open the folder of", folder, &e))?;
         let beginning = lock(beginning, folder)?;
         let path = folder.join(format!("{}.journal", plan.id));
         if path.exists() {
             let busy = || {
-                let what = format!("plan {} is being applied or taken back right now", plan.id);
+                let what = format!("another process is applying plan {} or rolling it back", plan.id);
                 Fault::new(FaultKind::Changed, what)
             };
             let old = Journal::try_open(&path)?.ok_or_else(busy)?;
             if !old.entries.is_empty() && old.state() != State::RolledBack {
-                let fault = Fault::new(FaultKind::Changed, format!("plan {} is applied already", plan.id));
-                return Err(fault.help(format!("vsteer rollback {}", plan.id)));
+                let fault = Fault::new(FaultKind::Changed, format!("plan {} is already applied", plan.id));
+                return Err(fault.help(format!("undo it first: vsteer rollback {}", plan.id)));
             }
             let free = (1..).map(|n| folder.join(format!("{}.{n}.old", plan.id))).find(|p| !p.exists());
             fs::rename(&path, free.expect("there are more numbers than files"))
-                .map_err(|e| failed("setting aside", &path, &e))?;
+                .map_err(|e| failed("cannot set aside", &path, &e))?;
         }
         let file = OpenOptions::new().read(true).append(true).create_new(true).open(&path);
-        let file = lock(file.map_err(|e| failed("making", &path, &e))?, &path)?;
-        // The folder too: a journal that a crash makes vanish is none.
-        beginning.sync_all().map_err(|e| failed("syncing the folder of", folder, &e))?;
+        let file = lock(file.map_err(|e| failed("cannot create", &path, &e))?, &path)?;
+        // Sync the folder too, so that a crash cannot remove the journal.
+        beginning.sync_all().map_err(|e| failed("cannot sync the folder of", folder, &e))?;
         let mut journal = Journal { path, file, entries: Vec::new(), whole: 0, torn: false, writes: 0 };
         journal.write(Entry::Begin {
             plan: Box::new(plan.clone()),
@@ -168,13 +169,13 @@ impl Journal {
         Ok(journal)
     }
 
-    /// Opens an existing journal, waiting for whoever holds it.
+    /// Opens an existing journal; waits for the process that holds it.
     ///
     /// # Errors
-    /// `NothingThere` when there is none of this name; `BadInput`, naming it, when it is garbled.
+    /// `NothingThere` if it does not exist; `BadInput`, with its name, if it is garbled.
     pub fn open(path: &Path) -> Result<Journal, Fault> {
         let opened = Journal::open_locked(path, |file| Locked::wait(file).map(Some))?;
-        Ok(opened.expect("a lock that is waited for is got"))
+        Ok(opened.expect("waiting for the lock ends with the lock"))
     }
 
     /// Opens an existing journal, or says `None` at once when another process holds it.
@@ -191,26 +192,28 @@ impl Journal {
     ) -> Result<Option<Journal>, Fault> {
         let mut file = loop {
             let file = OpenOptions::new().read(true).append(true).open(path);
-            let file = file.map_err(|e| failed("opening", path, &e))?;
-            let Some(file) = lock(file).map_err(|e| failed("locking", path, &e))? else { return Ok(None) };
-            // While it was waited for, it may have been set aside and another begun under its name.
-            let mine = file.metadata().map_err(|e| failed("reading", path, &e))?;
+            let file = file.map_err(|e| failed("cannot open", path, &e))?;
+            let Some(file) = lock(file).map_err(|e| failed("cannot lock", path, &e))? else {
+                return Ok(None);
+            };
+            // During the wait for the lock it may have been set aside, and another begun under its name.
+            let mine = file.metadata().map_err(|e| failed("cannot read", path, &e))?;
             if fs::metadata(path).is_ok_and(|named| (named.dev(), named.ino()) == (mine.dev(), mine.ino())) {
                 break file;
             }
         };
         let mut text = Vec::new();
-        file.read_to_end(&mut text).map_err(|e| failed("reading", path, &e))?;
+        file.read_to_end(&mut text).map_err(|e| failed("cannot read", path, &e))?;
         let (entries, whole) = parse(&text, path)?;
         if whole < text.len() as u64 {
-            // The half line was never acted on; it must not run into the next entry.
-            file.set_len(whole).map_err(|e| failed("mending", path, &e))?;
+            // The incomplete line had no effect; it must not run into the next entry.
+            file.set_len(whole).map_err(|e| failed("cannot repair", path, &e))?;
         }
         Ok(Some(Journal { path: path.to_owned(), file, entries, whole, torn: false, writes: 0 }))
     }
 
-    /// The journals of a folder whose plans are not rolled back, newest first, then those that cannot be read: opening
-    /// one of them says why. Waits for nobody and changes nothing.
+    /// The journals in a folder with plans that are not rolled back, newest first; then those that cannot be read.
+    /// Opening one of the latter gives the fault. Takes no lock and changes nothing.
     ///
     /// # Errors
     /// When the folder cannot be read.
@@ -218,16 +221,16 @@ impl Journal {
         let list = match fs::read_dir(folder) {
             Ok(list) => list,
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(e) => return Err(failed("listing the folder of", folder, &e)),
+            Err(e) => return Err(failed("cannot list the folder of", folder, &e)),
         };
         let (mut found, mut garbled) = (Vec::new(), Vec::new());
         for path in list.filter_map(|entry| Some(entry.ok()?.path())) {
             if path.extension().is_none_or(|e| e != "journal") {
                 continue;
             }
-            let read = fs::read(&path).map_err(|e| failed("reading", &path, &e));
+            let read = fs::read(&path).map_err(|e| failed("cannot read", &path, &e));
             match read.and_then(|text| parse(&text, &path)) {
-                // Broken off before its first line was whole: nothing was done.
+                // Ends within its first line: no step was made.
                 Ok((entries, _)) if entries.is_empty() => {}
                 Ok((entries, _)) => {
                     if let (Some(Entry::Begin { unix_ns, .. }), true) =
@@ -247,14 +250,14 @@ impl Journal {
     /// Appends an entry and syncs it.
     ///
     /// # Errors
-    /// `NoSpace` on a full disk; then nothing that the entry announces may be done, and the journal is as before.
+    /// `NoSpace` on a full disk. Then the caller must not do what the entry announces; the journal is unchanged.
     pub fn write(&mut self, entry: Entry) -> Result<(), Fault> {
         if self.torn {
             return Err(Fault::new(
                 FaultKind::NoSpace,
-                format!("writing the journal {}", self.path.display()),
+                format!("cannot write the journal {}", self.path.display()),
             )
-            .because("it ends in half a line that could not be removed"));
+            .because("vsteer could not remove an incomplete line at its end"));
         }
         self.writes += 1;
         die_if_asked("before", self.writes);
@@ -262,7 +265,7 @@ impl Journal {
         line.push(b'\n');
         if let Err(e) = self.file.write_all(&line).and_then(|()| self.file.sync_data()) {
             self.torn = self.file.set_len(self.whole).is_err();
-            return Err(failed("writing", &self.path, &e));
+            return Err(failed("cannot write", &self.path, &e));
         }
         self.whole += line.len() as u64;
         die_if_asked("after", self.writes);
@@ -270,17 +273,17 @@ impl Journal {
         Ok(())
     }
 
-    /// Where it is.
+    /// Path of the journal's file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// All entries.
+    /// All entries, oldest first.
     pub fn entries(&self) -> &[Entry] {
         &self.entries
     }
 
-    /// The plan and the connection it was begun with; `None` in a journal that breaks off before that.
+    /// The plan and its connection URI; `None` in a journal that ends before them.
     pub fn plan(&self) -> Option<(&Plan, Option<&str>)> {
         match self.entries.first() {
             Some(Entry::Begin { plan, connect, .. }) => Some((plan, connect.as_deref())),
@@ -288,13 +291,14 @@ impl Journal {
         }
     }
 
-    /// Steps that may have been made and are not taken back, newest first, with what takes them back.
+    /// Steps that may have been made and are not undone, newest first, with their former state.
     pub fn to_undo(&self) -> Vec<(usize, Former)> {
         to_undo_of(&self.entries)
     }
 
-    /// Plans beside this one that were begun later, are not taken back, and set what is left of this one; the newest first. Taken back
-    /// before them, this one would change their settings, and they would bring its own back. Waits for nobody.
+    /// Plans that were begun after this one, are not undone, and change the same settings; the newest first. If this
+    /// plan were undone before them, it would overwrite their settings, and they would later bring its own back. Takes
+    /// no lock.
     ///
     /// # Errors
     /// When the folder cannot be read.
@@ -304,7 +308,7 @@ impl Journal {
         let folder = self.path.parent().unwrap_or(Path::new("."));
         let mut later = Vec::new();
         for path in Journal::pending(folder)?.into_iter().filter(|path| *path != self.path) {
-            // One that cannot be read is told of where it is itself to be rolled back.
+            // A journal that cannot be read is reported when it is itself to be rolled back.
             let Some((entries, _)) = fs::read(&path).ok().and_then(|text| parse(&text, &path).ok()) else {
                 continue;
             };
@@ -318,17 +322,17 @@ impl Journal {
         Ok(later)
     }
 
-    /// How far it has come.
+    /// State of the plan.
     pub fn state(&self) -> State {
         state_of(&self.entries)
     }
 
-    /// Has the person said to keep it?
+    /// Has the person confirmed the plan?
     pub fn confirmed(&self) -> bool {
         self.entries.iter().any(|e| matches!(e, Entry::Confirmed))
     }
 
-    /// When the watchdog of `--try` will take it back, ns since 1970 UTC; `None` without one.
+    /// Deadline of the watchdog of `--try`, ns since 1970 UTC; `None` without one.
     pub fn deadline_unix_ns(&self) -> Option<u64> {
         self.entries.iter().rev().find_map(|e| match e {
             Entry::Armed { deadline_unix_ns, .. } => Some(*deadline_unix_ns),
@@ -338,8 +342,8 @@ impl Journal {
 }
 
 fn to_undo_of(entries: &[Entry]) -> Vec<(usize, Former)> {
-    // What was taken back and then set again is to be taken back again. `Again` does not say of which steps it is, so it is of all:
-    // restoring what is in force already does no harm.
+    // A step that was undone and set again must be undone again. `Again` does not name its steps, so it counts for all
+    // of them: restoring an unchanged setting does no harm.
     let again = entries.iter().rposition(|e| matches!(e, Entry::Again { .. })).unwrap_or(0);
     let undone = |step: usize, intent: usize| {
         let mut later = entries.iter().skip(again.max(intent));
@@ -363,25 +367,25 @@ fn state_of(entries: &[Entry]) -> State {
     }
 }
 
-/// The entries of a journal's whole lines, and how many bytes those are.
+/// The entries in a journal's complete lines, and the number of bytes in these lines.
 fn parse(text: &[u8], path: &Path) -> Result<(Vec<Entry>, u64), Fault> {
     let garbled = |why: &dyn std::fmt::Display| {
-        Fault::new(FaultKind::BadInput, format!("the journal {} is garbled", path.display()))
+        Fault::new(FaultKind::BadInput, format!("cannot read the journal {}", path.display()))
             .because(why)
-            .help("compare the VMs' settings with the plan inside it by hand, then remove it")
+            .help("compare the VMs' settings with the plan in the journal by hand, then remove the journal")
     };
     let (mut entries, mut whole, mut steps) = (Vec::new(), 0, 0);
     for line in text.split_inclusive(|b| *b == b'\n').filter(|l| l.ends_with(b"\n")) {
         let entry: Entry = serde_json::from_slice(line).map_err(|e| garbled(&e))?;
         match &entry {
             Entry::Begin { plan, .. } if entries.is_empty() => steps = plan.steps.len(),
-            Entry::Begin { .. } => return Err(garbled(&"it begins twice")),
+            Entry::Begin { .. } => return Err(garbled(&"it has two begin entries")),
             Entry::RolledBack => {}
-            _ if entries.is_empty() => return Err(garbled(&"its beginning is missing")),
+            _ if entries.is_empty() => return Err(garbled(&"its begin entry is missing")),
             Entry::Intent { step, .. } | Entry::Done { step } | Entry::Undone { step, .. }
                 if *step >= steps =>
             {
-                return Err(garbled(&format!("it names step {step} of a plan of {steps}")));
+                return Err(garbled(&format!("it names step {step}, but its plan has {steps} steps")));
             }
             _ => {}
         }
@@ -392,7 +396,7 @@ fn parse(text: &[u8], path: &Path) -> Result<(Vec<Entry>, u64), Fault> {
 }
 
 fn lock(file: File, path: &Path) -> Result<Locked, Fault> {
-    Locked::wait(file).map_err(|e| failed("locking", path, &e))
+    Locked::wait(file).map_err(|e| failed("cannot lock", path, &e))
 }
 
 fn die_if_asked(when: &str, write: u64) {

@@ -1,6 +1,5 @@
-//! What changes machines, and survives a crash while doing so: journal, apply, rollback, the watchdog of `--try`,
-//! and settings that are changed again and again for as long as
-//! somebody keeps service levels or puts VMs first.
+//! Changes machines, and survives a crash while doing so: journal, apply, rollback, the watchdog of `--try`, and
+//! settings that vsteer changes repeatedly to keep service levels or to put VMs first.
 
 mod apply;
 pub mod experiment;

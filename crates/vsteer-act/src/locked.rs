@@ -1,8 +1,8 @@
-//! A file that nobody else may write meanwhile.
+//! A file that only this process may write.
 //!
-//! The lock belongs to the open file description (flock(2)), and a process that this one forks shares that description
-//! until it executes its program. So closing the file is not enough: a child between fork and exec would keep the lock,
-//! and whoever opens the file next would find it held. Dropping unlocks explicitly, which releases every duplicate.
+//! The lock belongs to the open file description (flock(2)), which a forked process shares until it executes its
+//! program. So closing the file is not enough: a child between fork and exec would keep the lock, and the next process
+//! to open the file would find it locked. Dropping unlocks explicitly, which releases every duplicate.
 
 use rustix::fs::{FlockOperation, flock};
 use std::fs::File;

@@ -1,18 +1,20 @@
-//! VMs whose threads go first, by a real-time class, for as long as they ask for less than they are due.
+//! Puts VMs first with a real-time class, as long as they ask for no more CPU than their share.
 //!
-//! For kernels without sched_ext. The vCPU, emulator and I/O threads of a VM are in `SCHED_RR`, so that the kernel itself runs them when
-//! they wake; a keeper, a thread of a class above theirs, reads what each VM used whenever its credit could have been used up, and takes
-//! a VM that has none left ([`vsteer_core::realtime`]) back into the ordinary class until it has some again. Emulator threads too: without hardware support for
-//! virtualization a guest's timers end there (measured: on the vCPU threads alone it did nothing).
+//! This is for kernels without sched_ext. The vCPU, emulator and I/O threads of a VM run in `SCHED_RR`, so that the
+//! kernel runs them as soon as they wake. A keeper thread, with a higher priority, reads the CPU time of each VM
+//! whenever its credit could be used up. It puts a VM without credit ([`vsteer_core::realtime`]) back into the normal
+//! class until the VM has credit again. Emulator threads are included, because without hardware virtualization a
+//! guest's timers end there (measured: with vCPU threads only, it had no effect).
 //!
-//! On cgroup v1 with RT_GROUP_SCHED a cgroup has budgets of real time: they are granted from the top down, in equal parts, and each
-//! thread's VM is taken back before its cgroup's is exhausted, where the kernel would stop it.
+//! On cgroup v1 with RT_GROUP_SCHED each cgroup needs a real-time budget. vsteer grants equal budgets from the top
+//! down, and demotes each VM before its cgroup's budget is used up, when the kernel would stop it.
 //!
-//! Whatever is changed is in a journal first, and put back by a watchdog however this ends ([`Steering`]).
+//! Every change is in a journal first, and a watchdog undoes it however this process ends ([`Steering`]).
 //!
-//! Cannot be held: a VM that asks for more than it is due is served by weight, its urgent work too. Two VMs that wake at once on a pCPU
-//! share it by turns. Threads of the kernel in the ordinary class, ksoftirqd among them, wait behind a VM that is put first until
-//! it sleeps or its credit ends. `GAP(rt-budget-parts)`: budgets are equal parts whoever needs how much; beside many VMs a part is small.
+//! Limits: a VM that asks for more than its share is served by weight, its urgent work too. Two VMs that wake at once
+//! on a pCPU alternate. Kernel threads in the normal class, such as ksoftirqd, wait behind a VM that is first until it
+//! sleeps or its credit ends. `GAP(rt-budget-parts)`: budgets are equal parts, whatever each VM needs; with many VMs a
+//! part is small.
 
 pub mod keeping;
 
@@ -38,7 +40,8 @@ use vsteer_host::linux::schedstat::{Polled, Schedstat};
 const FIRST: SchedClass = SchedClass::RoundRobin(1);
 /// The keeper is above those that it takes back.
 const KEEPER: SchedClass = SchedClass::Fifo(2);
-/// Credits are looked at when the first could have been used up, but no more often than this: waking up costs the host some 0.1 ms.
+/// Credits are looked at when the first could have been used up, but no more often than this: waking up costs the host
+/// some 0.1 ms.
 const SOONEST: Duration = Duration::from_millis(2);
 /// And no less often: whose credit was used up gets some again.
 const LATEST: Duration = Duration::from_millis(20);
@@ -59,7 +62,7 @@ pub struct Kept {
     pub first_s: f64,
     /// How often its credit was used up: it asked for more than it was due.
     pub used_up: u64,
-    /// How often it was taken back lest the kernel's budget of real time should stop it.
+    /// How often the VM was demoted because the kernel's real-time budget was nearly used up.
     pub budget_used_up: u64,
     /// What it is due of the pCPUs, by weight; `None` until the host has been looked at.
     pub due_pcpus: Option<f64>,
@@ -89,12 +92,13 @@ pub struct Priority {
     words: Sender<Word>,
     keeper: JoinHandle<()>,
     meant: BTreeSet<VmId>,
-    /// Budgets of cgroups as they were when they were first seen, us: what is granted comes on top, for others may need those.
+    /// Budgets of cgroups as they were when they were first seen, us: what is granted comes on top, for others may
+    /// need those.
     found: BTreeMap<String, i64>,
     notes: Vec<String>,
 }
 
-/// What the keeper is told.
+/// Messages to the keeper thread.
 enum Word {
     /// These VMs, and no others.
     Follow(Vec<Followed>),
@@ -104,7 +108,7 @@ enum Word {
     Report(Sender<Vec<Kept>>),
 }
 
-/// A VM as the keeper is told of it.
+/// A VM as the keeper thread knows it.
 struct Followed {
     vm: VmId,
     name: String,
@@ -122,7 +126,8 @@ struct Followable {
 }
 
 impl Priority {
-    /// Nobody is put first yet. `limit`: how much CPU time beyond its due a VM may have at once. `watchdog`: as [`Steering::new`].
+    /// Nobody is put first yet. `limit`: how much CPU time beyond its due a VM may have at once. `watchdog`: as
+    /// [`Steering::new`].
     ///
     /// # Errors
     /// The keeper's thread cannot be had.
@@ -137,11 +142,11 @@ impl Priority {
         let keeper = std::thread::Builder::new()
             .name("keeper".to_owned())
             .spawn(keep)
-            .map_err(|e| Fault::io("starting the thread that keeps accounts", &e))?;
+            .map_err(|e| Fault::io("cannot start the thread that keeps accounts", &e))?;
         let mut notes = Vec::new();
         if let Ok(Err(errno)) = told_class.recv() {
             notes.push(format!(
-                "vsteer itself cannot run in a real-time class ({errno}): VMs are taken back later where pCPUs are busy"
+                "vsteer cannot run in a real-time class itself ({errno}): if pCPUs are busy, it demotes VMs late"
             ));
         }
         let steering = Steering::new("VMs put first (vsteer realtime)", watchdog);
@@ -208,12 +213,12 @@ impl Priority {
             .collect();
         let part = (TOGETHER - ROUNDING * known.len() as f64) / leaves.len().max(1) as f64;
         if !leaves.is_empty() && part < LEAST {
-            return Err(Fault::new(FaultKind::Unsupported, "putting so many VMs first")
+            return Err(Fault::new(FaultKind::Unsupported, "cannot give real-time priority to this many VMs")
                 .because(format!(
-                    "their threads are in {} cgroups, among which the kernel's real time (RT_GROUP_SCHED) would have to be shared",
+                    "their threads are in {} cgroups, too many to share the kernel's real-time budget (RT_GROUP_SCHED)",
                     leaves.len()
                 ))
-                .help("name fewer VMs, or start the kernel with rt_group_sched=0"));
+                .help("name fewer VMs, or boot the kernel with rt_group_sched=0"));
         }
         let mut granted = granted(&known, &leaves.iter().map(|leaf| (*leaf, part)).collect());
         // One without a limit needs none.
@@ -240,7 +245,7 @@ impl Priority {
         let rises = granted.iter().filter(|(budget, to_us)| *to_us > budget.runtime_us);
         let steps: Vec<Step> = falls.chain(rises).map(step).collect();
         if !steps.is_empty() {
-            self.steering.set(config, host, setting, &steps, "budgets of real time, in equal parts")?;
+            self.steering.set(config, host, setting, &steps, "real-time budgets, in equal parts")?;
         }
         Ok(granted.into_iter().map(|(b, to_us)| (b.cgroup.clone(), (to_us, b.period_us))).collect())
     }
@@ -282,23 +287,25 @@ impl Priority {
 
 /// Why a VM cannot be put first, as far as that can be seen before.
 pub fn able_to_be_first(vm: &VmConfig) -> Option<Fault> {
-    let refused =
-        |why: String| Fault::new(FaultKind::Unsupported, format!("putting {:?} first", vm.name)).because(why);
+    let refused = |why: String| {
+        Fault::new(FaultKind::Unsupported, format!("cannot give real-time priority to VM {:?}", vm.name))
+            .because(why)
+    };
     if let Some(thread) = threads(vm).find(|t| t.class.is_none_or(SchedClass::is_realtime)) {
         let class = thread.class.map_or_else(|| "unknown".to_owned(), |class| class.to_string());
         return Some(
-            refused(format!("the class of its {} is {class} already", thread.role))
-                .help("put it back into the ordinary class first (chrt --other --pid 0 TID)"),
+            refused(format!("its {} already has the class {class}", thread.role))
+                .help("set the thread to the normal class first: chrt --other --pid 0 TID"),
         );
     }
     if threads(vm).next().is_none() {
-        return Some(refused("none of its threads is known".to_owned()));
+        return Some(refused("vsteer knows none of its threads".to_owned()));
     }
     None
 }
 
 fn keeper_gone() -> Fault {
-    Fault::new(FaultKind::Failed, "the thread that keeps accounts has ended").help("please report this")
+    Fault::new(FaultKind::Failed, "the thread that keeps accounts has ended").help("report this bug")
 }
 
 /// Workers come and go, and nobody waits for them by the millisecond.
@@ -313,7 +320,7 @@ fn class_step(vm: &VmConfig, thread: &VmThread) -> Option<Step> {
         vm: vm.id.clone(),
         vm_name: vm.name.clone(),
         change,
-        reason: "must run when it wakes".to_owned(),
+        reason: "the VM must run as soon as it wakes".to_owned(),
     })
 }
 
@@ -359,7 +366,6 @@ struct Keeper {
     vms: BTreeMap<VmId, Entry>,
     polled: Schedstat,
     read_at: Instant,
-    /// That there are.
     pcpus: usize,
 }
 

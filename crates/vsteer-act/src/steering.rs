@@ -1,15 +1,15 @@
-//! Settings that are changed again and again, and return when the one who changes them is gone.
+//! Settings that vsteer changes repeatedly, and restores when the process that changes them is gone.
 //!
-//! What a setting was before it was first touched is written to a journal and synced before anything is set, as for a plan; setting it
-//! again only adds a line that says what and why. So one rollback of that journal brings the first state back, however often it
-//! changed since. What is touched for the first time later gets a journal of its own.
+//! Before the first change of a setting, its value goes to a journal and is synced, as for a plan. Further changes
+//! only add a line with the reason. So one rollback of that journal restores the first state, however often the
+//! setting changed. A setting that changes for the first time later gets its own journal.
 //!
-//! A watchdog of its own session holds the reading end of a pipe, on which it is told of the journals and whose other end dies with the
-//! steering process, however that dies; then it rolls them back, the newest first: budgets of cgroups that lie in each other depend on
-//! their order. It is looked after: one that is gone is replaced. Where both are killed at once, `vsteer rollback` finishes, as after any
-//! crash.
+//! A watchdog in its own session reads the names of the journals from a pipe. The pipe closes when the steering
+//! process ends, for any reason. Then the watchdog rolls the journals back, the newest first, because budgets of
+//! nested cgroups depend on their order. vsteer replaces a watchdog that is gone. If both are killed at once, `vsteer
+//! rollback` finishes, as after any crash.
 //!
-//! Left out: a crash of the host: what is set here does not outlive it.
+//! Left out: a crash of the host, because these settings do not survive it.
 
 use crate::apply::{Receipt, Setting};
 use crate::journal::{Entry, Journal, State};
@@ -27,30 +27,30 @@ use vsteer_core::setting::{Scope, Step};
 use vsteer_core::{Fault, FaultKind};
 use vsteer_host::actuate::Actuate;
 
-/// Settings whose first values are in one journal.
+/// Settings with their first values in one journal.
 struct Held {
     journal: Journal,
     steps: Vec<Step>,
 }
 
-/// The watchdog's process, and where it is told of journals.
+/// The watchdog's process, and the pipe for names of journals.
 struct Watchdog {
     process: Child,
     told: ChildStdin,
 }
 
-/// Somebody who steers.
+/// Sets settings repeatedly, with a watchdog that restores them.
 pub struct Steering {
-    /// What the journals are called.
+    /// Title of the journals.
     title: String,
-    /// What the watchdog's command line is, after the program.
+    /// Arguments of the watchdog's program.
     arguments: Vec<String>,
     held: Vec<Held>,
     watchdog: Option<Watchdog>,
 }
 
 impl Steering {
-    /// Nothing is touched yet. The watchdog is this program with `arguments`; `title` says in a line who steers what.
+    /// Changes nothing yet. The watchdog is this program with `arguments`; `title` is one line about who steers what.
     pub fn new(title: &str, arguments: &[&str]) -> Steering {
         Steering {
             title: title.to_owned(),
@@ -60,11 +60,11 @@ impl Steering {
         }
     }
 
-    /// Makes these steps, `now` being how the host is set up and `why` a line for the journal.
+    /// Applies these steps; `now` is the host's configuration, `why` a line for the journal.
     ///
     /// # Errors
-    /// As [`Steering::will_be_put_back`]; as [`Actuate::act`] for the first step that fails: those before it stay, and are taken back at
-    /// the end with all else.
+    /// As [`Steering::will_be_put_back`]; as [`Actuate::act`] for the first step that fails: earlier steps stay, and
+    /// the end undoes them with all others.
     pub fn set(
         &mut self,
         now: &HostConfig,
@@ -80,11 +80,10 @@ impl Steering {
         steps.iter().try_for_each(|step| actuator.act(step, Scope::Live))
     }
 
-    /// Sees to it that what these steps set will be put back, and leaves making them to the caller, who may then set it as often as
-    /// it likes.
+    /// Arranges the undo of these steps, but leaves the changes to the caller, who may then repeat them at will.
     ///
     /// # Errors
-    /// When a journal or watchdog cannot be had, before anything of these steps is made.
+    /// If there is no journal or watchdog, before any of these changes.
     pub fn will_be_put_back(
         &mut self,
         now: &HostConfig,
@@ -99,7 +98,7 @@ impl Steering {
         if fresh.is_empty() { Ok(()) } else { self.begin(now, actuator, setting, fresh, why) }
     }
 
-    /// Writes down what these steps will overwrite first.
+    /// Writes to the journal what these steps will overwrite first.
     fn begin(
         &mut self,
         now: &HostConfig,
@@ -123,7 +122,7 @@ impl Steering {
         }
     }
 
-    /// Starts the watchdog, and tells it of all journals.
+    /// Starts the watchdog, and sends it the names of all journals.
     fn watch(&mut self) -> Result<(), Fault> {
         let program = std::env::current_exe().map_err(no_watchdog)?;
         let mut command = Command::new(program);
@@ -143,22 +142,22 @@ impl Steering {
     /// Replaces a watchdog that is gone.
     ///
     /// # Errors
-    /// When one cannot be started.
+    /// If no watchdog can be started.
     pub fn look_after(&mut self) -> Result<(), Fault> {
         let Some(watchdog) = &mut self.watchdog else { return Ok(()) };
         if matches!(watchdog.process.try_wait(), Ok(None)) { Ok(()) } else { self.watch() }
     }
 
-    /// Takes everything back; what was done, one line per VM.
+    /// Undoes everything; returns one line per VM.
     ///
     /// # Errors
-    /// As [`crate::rollback`]: the watchdogs then try again.
+    /// As [`crate::rollback`]: then the watchdogs try again.
     pub fn end(mut self, actuator: &mut dyn Actuate) -> Result<Vec<Receipt>, Fault> {
         let mut receipts = Vec::new();
         for held in self.held.iter_mut().rev() {
             receipts.push(crate::rollback(&mut held.journal, actuator)?);
         }
-        // It waits for the journals, sees that nothing is left, and ends.
+        // The watchdog waits for the journals, sees that nothing is left, and ends.
         drop(self.held);
         if let Some(Watchdog { mut process, told }) = self.watchdog {
             drop(told);
@@ -169,7 +168,7 @@ impl Steering {
 }
 
 fn no_watchdog(why: impl std::fmt::Display) -> Fault {
-    Fault::new(FaultKind::NotApplied, "starting the watchdog that puts settings back").because(why)
+    Fault::new(FaultKind::NotApplied, "cannot start the watchdog that restores the settings").because(why)
 }
 
 fn tell(watchdog: &mut Watchdog, journal: &mut Journal) -> Result<(), Fault> {
@@ -178,14 +177,14 @@ fn tell(watchdog: &mut Watchdog, journal: &mut Journal) -> Result<(), Fault> {
     journal.write(Entry::Guarded { pid: watchdog.process.id() })
 }
 
-/// The watchdog's own life: says `ready`, reads the names of journals until whoever started it is gone, and rolls back what is left.
-/// `open` makes the actuator.
+/// The watchdog's own loop: prints `ready`, reads names of journals until its parent is gone, and rolls back what is
+/// left. `open` makes the actuator.
 ///
 /// # Errors
 /// As [`crate::rollback`], of the first journal that could not be rolled back.
 pub fn guard(open: impl Fn(Option<&str>) -> Result<Box<dyn Actuate>, Fault>) -> Result<(), Fault> {
     say_ready();
-    // The end comes when the last writer is gone.
+    // The pipe ends when its last writer is gone.
     let mut told = Vec::new();
     let _ = std::io::stdin().read_to_end(&mut told);
     let paths: Vec<&[u8]> = told.split(|byte| *byte == 0).filter(|path| !path.is_empty()).collect();
@@ -198,7 +197,7 @@ pub fn guard(open: impl Fn(Option<&str>) -> Result<Box<dyn Actuate>, Fault>) -> 
         let mut actuator = open(connect.as_deref())?;
         crate::rollback(&mut journal, actuator.as_mut()).map(|_| ())
     };
-    // One that cannot be rolled back keeps no other.
+    // A journal that cannot be rolled back does not block the others.
     let done = paths.into_iter().rev().map(|path| {
         let named = Path::new(OsStr::from_bytes(path));
         roll_back(path).inspect_err(|fault| tell_log(Path::new(LOG), named, fault))

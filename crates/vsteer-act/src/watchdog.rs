@@ -1,11 +1,13 @@
 //! `--try`: undo by itself unless confirmed, even if everything that applied the plan is gone.
 //!
-//! The watchdog is a process of its own session, started before the first step and waited for until it says that it
-//! is ready. It does nothing until its deadline, then reads the journal: confirmed, rolled back or begun anew since by
-//! another apply, it ends; else it rolls back. It holds no lock while it waits. An apply that is still at work then sees the deadline itself and takes
-//! back; one that hangs (a libvirt that does not answer) is killed by the watchdog, its child, which then takes back in
-//! its stead. What cannot be taken back (a libvirt that is being restarted) is tried again until it is, with the journal free in
-//! between, and each failure is told to the system's log, since nobody waits for the watchdog. GAP(try-unit): under systemd a transient unit would also survive the caller's cgroup being killed.
+//! The watchdog is a process of its own session, started before the first step and waited for until it says that it is
+//! ready. It does nothing until its deadline, then reads the journal: confirmed, rolled back or applied again since by
+//! another apply, it ends; else it rolls back. It holds no lock while it waits. An apply that is still at work then
+//! sees the deadline itself and takes back; one that hangs (a libvirt that does not answer) is killed by the watchdog,
+//! its child, which then takes back in its stead. What cannot be taken back (a libvirt that is being restarted) is
+//! tried again until it is, with the journal free in between, and each failure goes to the system's log, since
+//! nobody waits for the watchdog. GAP(try-unit): under systemd a transient unit would also survive the caller's cgroup
+//! being killed.
 
 use crate::journal::{Entry, Journal, State};
 use std::io::{BufRead, BufReader, Write};
@@ -18,26 +20,26 @@ use vsteer_core::plan::Plan;
 use vsteer_core::{Fault, FaultKind};
 use vsteer_host::actuate::Actuate;
 
-/// How long after the deadline an apply may still be at work, taking back, before it counts as hung. A step takes
+/// How long an apply may take after the deadline, to undo its steps, before it counts as hung. A step takes
 /// milliseconds; a busy libvirt some seconds.
 const HUNG_AFTER: Duration = Duration::from_secs(20);
 /// How often the watchdog looks whether the journal is free.
 const LOOK: Duration = Duration::from_millis(100);
-/// The pause after a failed try, and what it grows to: a manager's restart takes seconds, mending one by hand longer.
+/// The pause after a failed try, and its maximum: a manager restarts in seconds, but a repair by hand takes longer.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(60));
-/// Where the system's log takes what is told to it (`man 3 syslog`).
+/// Socket of the system's log (`man 3 syslog`).
 pub(crate) const LOG: &str = "/dev/log";
 
 pub(crate) fn unix_ns() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64)
 }
 
-/// Starts the watchdog for `journal` by running this program with `arguments` followed by the journal's path and the
-/// deadline (ns since 1970), and notes it in the journal. Returns when the watchdog is ready. `secret` is told to it by its standard
-/// input, which nobody else reads; without one that is empty.
+/// Starts the watchdog for `journal`: this program with `arguments`, the journal's path and the deadline (ns since
+/// 1970). Notes it in the journal. Returns when the watchdog is ready. `secret` goes to its standard input, which no
+/// other process reads; without a secret that is empty.
 ///
 /// # Errors
-/// When it cannot be started or does not say that it is ready.
+/// If the watchdog does not start or does not report that it is ready.
 pub fn arm(
     journal: &mut Journal,
     after: Duration,
@@ -45,7 +47,7 @@ pub fn arm(
     secret: Option<&str>,
 ) -> Result<(), Fault> {
     let deadline_unix_ns = unix_ns() + after.as_nanos() as u64;
-    let what = || Fault::new(FaultKind::NotApplied, "starting the watchdog of --try");
+    let what = || Fault::new(FaultKind::NotApplied, "cannot start the watchdog of --try");
     let program = std::env::current_exe().map_err(|e| what().because(e))?;
     let mut command = Command::new(program);
     command.args(arguments).arg(journal.path()).arg(deadline_unix_ns.to_string());
@@ -61,32 +63,36 @@ pub fn arm(
     journal.write(Entry::Armed { pid: child.id(), deadline_unix_ns })
 }
 
-/// Waits until a watchdog says that it is ready.
+/// Waits until a watchdog reports that it is ready.
 pub(crate) fn is_ready(child: &mut Child) -> std::io::Result<()> {
     let mut line = String::new();
     let stdout = child.stdout.take().expect("it was asked for");
     BufReader::new(stdout).read_line(&mut line)?;
-    if line.trim() == "ready" { Ok(()) } else { Err(std::io::Error::other(format!("it said {line:?}"))) }
+    if line.trim() == "ready" {
+        Ok(())
+    } else {
+        Err(std::io::Error::other(format!("it printed {line:?}, not \"ready\"")))
+    }
 }
 
-/// Says so, from a session of its own: a closing terminal's hang-up does not reach it.
+/// Reports that it is ready, from its own session: a closing terminal's hang-up does not reach it.
 pub(crate) fn say_ready() {
     let _ = rustix::process::setsid();
     println!("ready");
     let _ = std::io::stdout().flush();
 }
 
-/// The watchdog's own life: says `ready`, waits, and rolls back unless confirmed; what fails is tried again. `open` makes the actuator of
-/// the plan and where it was applied.
+/// The watchdog's own loop: prints `ready`, waits, and rolls back unless the plan is confirmed; repeats what fails.
+/// `open` makes the actuator of the plan and its connection.
 ///
 /// # Errors
-/// As [`Journal::open`], where the journal is gone or garbled: then there is nothing to go by.
+/// As [`Journal::open`], if the journal is gone or garbled: then the watchdog knows nothing.
 pub fn watch(
     journal: &Path,
     deadline_unix_ns: u64,
     open: impl Fn(Option<&Plan>, Option<&str>) -> Result<Box<dyn Actuate>, Fault>,
 ) -> Result<(), Fault> {
-    // By the monotonic clock from here on: setting the wall clock back must not put the undoing off.
+    // The monotonic clock from here on: setting the wall clock back must not delay the rollback.
     let left = Duration::from_nanos(deadline_unix_ns.saturating_sub(unix_ns()));
     let deadline = Instant::now() + left;
     let applying = rustix::process::getppid();
@@ -96,7 +102,7 @@ pub fn watch(
     }
     let (mut pause, longest) = PAUSE;
     loop {
-        // Opened anew each time: a person may take it back in a pause, or confirm, or begin anew.
+        // Opened again each time: during a pause a person may roll the plan back, confirm it or apply it again.
         let opened = open_at_last(journal, applying);
         let mut opened = opened.inspect_err(|fault| tell_log(Path::new(LOG), journal, fault))?;
         let Err(fault) = undo_if_due(&mut opened, deadline_unix_ns, &open) else { return Ok(()) };
@@ -107,13 +113,13 @@ pub fn watch(
     }
 }
 
-/// Rolls back, unless that is not (any more) this watchdog's to do.
+/// Rolls back, unless this is not, or no longer, this watchdog's task.
 fn undo_if_due(
     journal: &mut Journal,
     deadline_unix_ns: u64,
     open: impl Fn(Option<&Plan>, Option<&str>) -> Result<Box<dyn Actuate>, Fault>,
 ) -> Result<(), Fault> {
-    // Rolled back meanwhile and applied again, the plan has another journal under the same name: not this one's to undo.
+    // If the plan was rolled back and applied again meanwhile, its new journal has the same name and another watchdog.
     let ours = journal.deadline_unix_ns() == Some(deadline_unix_ns);
     if !ours || journal.confirmed() || journal.state() == State::RolledBack {
         return Ok(());
@@ -123,27 +129,28 @@ fn undo_if_due(
     crate::rollback(journal, actuator.as_mut()).map(|_| ())
 }
 
-/// Tells the system's log, as a daemon's error (3 * 8 + 3), what keeps `journal` from being taken back. Where there is no log, nobody hears it.
+/// Writes to the system's log, as a daemon's error (3 * 8 + 3), why `journal` cannot be rolled back. Without a log,
+/// nothing happens.
 pub(crate) fn tell_log(log: &Path, journal: &Path, fault: &Fault) {
     // One message is one line.
     let why = fault.to_string().replace('\n', ";");
-    let text = format!("<27>vsteer[{}]: {} is not taken back: {why}", std::process::id(), journal.display());
+    let text = format!("<27>vsteer[{}]: cannot roll back {}: {why}", std::process::id(), journal.display());
     let _ = UnixDatagram::unbound().and_then(|socket| {
-        // A log that does not listen must not hold the watchdog.
+        // A log that does not listen must not block the watchdog.
         socket.set_nonblocking(true)?;
         socket.send_to(text.as_bytes(), log)
     });
 }
 
-/// Opens the journal; whoever started the watchdog and still holds it after [`HUNG_AFTER`] is killed.
+/// Opens the journal; kills the parent process if it still holds the journal after [`HUNG_AFTER`].
 fn open_at_last(path: &Path, applying: Option<rustix::process::Pid>) -> Result<Journal, Fault> {
     let hung = Instant::now() + HUNG_AFTER;
     loop {
         if let Some(journal) = Journal::try_open(path)? {
             return Ok(journal);
         }
-        // Only as long as it is this process's parent is the number certain to be its own. Somebody else who holds
-        // the journal (a rollback, a confirmation) is waited for.
+        // The number surely belongs to it only while it is this process's parent. For any other holder of the journal
+        // (a rollback, a confirmation) the watchdog waits.
         if Instant::now() >= hung
             && let Some(pid) = applying.filter(|pid| rustix::process::getppid() == Some(*pid))
         {
@@ -153,18 +160,18 @@ fn open_at_last(path: &Path, applying: Option<rustix::process::Pid>) -> Result<J
     }
 }
 
-/// Keeps what `--try` did.
+/// Confirms what `--try` did.
 ///
 /// # Errors
-/// `Changed` when it was rolled back already.
+/// `Changed` if it was already rolled back.
 pub fn confirm(journal: &mut Journal) -> Result<(), Fault> {
     match journal.state() {
         State::Applied if journal.confirmed() => Ok(()),
         State::Applied => journal.write(Entry::Confirmed),
-        State::RolledBack => Err(Fault::new(FaultKind::Changed, "the plan was taken back already")
+        State::RolledBack => Err(Fault::new(FaultKind::Changed, "the plan was already rolled back")
             .help("make a new plan and apply it: vsteer plan -o plan.json")),
-        State::Unfinished => Err(Fault::new(FaultKind::Changed, "the plan was not applied to its end")
-            .help("take back what was done: vsteer rollback")),
+        State::Unfinished => Err(Fault::new(FaultKind::Changed, "the plan was applied only in part")
+            .help("undo that part: vsteer rollback")),
     }
 }
 
@@ -184,9 +191,9 @@ mod tests {
         let n = listening.recv(&mut text).unwrap();
         let text = String::from_utf8_lossy(&text[..n]);
         assert!(text.starts_with("<27>vsteer["), "{text}");
-        assert!(text.contains("/j/p.journal is not taken back: asking libvirt: refused"), "{text}");
+        assert!(text.contains("cannot roll back /j/p.journal: asking libvirt: refused"), "{text}");
         assert!(text.contains("start it") && !text.contains('\n'), "{text}");
-        // And without a log it goes on.
+        // The watchdog continues without a log.
         tell_log(&dir.path().join("none"), Path::new("/j/p.journal"), &fault);
     }
 }

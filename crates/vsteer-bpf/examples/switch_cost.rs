@@ -3,8 +3,8 @@
 //! Two threads on one pCPU hand one byte to and fro through two pipes: every hand-over is a wake-up and a switch. What
 //! they pay is read from their own CPU clocks, which the kernel charges with whatever runs inside the scheduler's
 //! tracepoints and not with what other processes do meanwhile; so the figures stand on a busy machine as well. Each
-//! turn of ours, bpftrace or perf lies between two turns of nothing; its cost is that of its undisturbed bursts less the
-//! mean of its neighbours', and the median over turns counts.
+//! turn of ours, bpftrace or perf lies between two turns of nothing; its cost is that of its undisturbed bursts less
+//! the mean of its neighbours', and the median over turns counts.
 //!
 //! bpftrace's script sums run and ready per thread from sched_switch and sched_wakeup: the least of what ours counts.
 //! perf is `perf sched record`, which writes every event to a file.
@@ -26,7 +26,6 @@ use vsteer_core::nouns::{Role, Tid, VmId};
 
 /// Hand-overs to and fro per burst: some 2 ms, so that some bursts of a turn go undisturbed on a busy machine too.
 const ROUNDS: u32 = 250;
-/// Bursts per turn.
 const BURSTS: usize = 240;
 /// Which of a turn's bursts counts. What disturbs a burst (a sibling hardware thread, cold caches, a hypervisor below)
 /// only ever adds; the very least would be one lucky burst.
@@ -236,7 +235,7 @@ fn quantile(values: &[f64], q: f64) -> f64 {
     v[((v.len() - 1) as f64 * q).round() as usize]
 }
 
-/// What is traced by whom, turn by turn.
+/// Which tool traces in which turn.
 const TURNS: [&str; 4] = ["ours, unwatched", "ours, watched", "bpftrace", "perf sched record"];
 
 /// Figures of one way of tracing, ns per switch.

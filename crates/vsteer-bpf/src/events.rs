@@ -1,35 +1,35 @@
 //! Who got which pCPU, switch by switch? The reader's end of the observer's event mode.
 //!
 //! The kernel side collects switches per pCPU and hands over 256 at a time, so switches of one pCPU come in order and
-//! those of different pCPUs do not: whoever needs one order sorts. The ring buffer never wakes its reader, which
+//! those of different pCPUs do not: a caller that needs one order sorts. The ring buffer never wakes its reader, which
 //! looks by the clock ([`Events::drain`]): at 200,000 switches a second, a look every 20 ms finds 64 KiB, and a
 //! buffer of 8 MiB bridges two and a half seconds in which the reader does not come to look.
 //!
 //! [`Events`] shares the tables with the [`crate::Observer`] that made it and may go to a thread of its own. The last
 //! switches of each pCPU lie in an unfinished batch until they are asked for ([`Events::rest`]), after the observer
-//! has been detached. Wake-ups of watched threads stand among the switches of the pCPU that they were done on. Left out:
-//! asking for unfinished batches while the kernel fills them.
+//! has been detached. Wake-ups of watched threads stand among the switches of the pCPU that they were done on. Left
+//! out: asking for unfinished batches while the kernel fills them.
 
 use crate::layout::{Event, EventBatchRaw};
 use crate::refused::{refused, unseen};
 use libbpf_rs::{MapCore, MapFlags, MapHandle, Object, RingBuffer, RingBufferBuilder};
 use vsteer_core::Fault;
 
-/// A recorded switch keeps its pCPU in 10 bits.
+/// Number of pCPUs: a recorded switch keeps its pCPU in 10 bits.
 pub const EVENT_PCPUS_MAX: u32 = 1 << 10;
 
 /// Switches of one pCPU, in order.
 #[derive(Debug, Clone, Copy)]
 pub struct EventBatch<'a> {
-    /// The pCPU.
+    /// Number of the pCPU.
     pub cpu: u32,
-    /// How many of its switches had been lost for want of room before these.
+    /// Number of switches on this pCPU lost for lack of room before these.
     pub lost: u64,
-    /// The switches.
+    /// The switches, oldest first.
     pub events: &'a [Event],
 }
 
-/// The tables that switches come from.
+/// The tables that hold the switches.
 pub struct Events {
     ring: MapHandle,
     open: MapHandle,
@@ -37,21 +37,21 @@ pub struct Events {
     count: u32,
 }
 
-/// A place to look for switches, again and again.
+/// A reader of the ring buffer.
 pub struct Drain<'a>(RingBuffer<'a>);
 
-/// Batches handed over at one look at most: switches may come faster than they are taken, and a look must end.
+/// Most batches per call: switches may come faster than the reader takes them, and a call must end.
 const LOOK_BATCHES: usize = 1 << 10;
 
 impl Drain<'_> {
-    /// Hands over what has come since the last look, without waiting; true when there may be more already.
+    /// Passes on what has come since the last call, without waiting; true if there may be more already.
     ///
     /// # Errors
-    /// When the ring buffer cannot be read.
+    /// If the ring buffer cannot be read.
     pub fn look(&self) -> Result<bool, Fault> {
         match self.0.consume_raw_n(LOOK_BATCHES) {
             n if n >= 0 => Ok(n as usize == LOOK_BATCHES),
-            e => Err(refused("reading the recorded switches", &libbpf_rs::Error::from_raw_os_error(-e))),
+            e => Err(refused("cannot read the recorded switches", &libbpf_rs::Error::from_raw_os_error(-e))),
         }
     }
 }
@@ -60,7 +60,7 @@ impl Events {
     pub(crate) fn of(object: &Object, count: u32) -> Result<Events, Fault> {
         let share = |name: &str| {
             let map = object.maps().find(|m| m.name() == name).expect("checked when loaded");
-            MapHandle::try_from(&map).map_err(|e| refused(&format!("sharing table {name}"), &e))
+            MapHandle::try_from(&map).map_err(|e| refused(&format!("cannot share table {name}"), &e))
         };
         Ok(Events {
             ring: share("event_batches")?,
@@ -70,7 +70,7 @@ impl Events {
         })
     }
 
-    /// Opens the ring buffer; `sink` gets every finished batch at each look.
+    /// Opens the ring buffer; `sink` gets every finished batch at each call of [`Drain`].
     ///
     /// # Errors
     /// When the ring buffer cannot be opened.
@@ -81,12 +81,12 @@ impl Events {
                 give(bytes, &mut sink);
                 0
             })
-            .map_err(|e| refused("opening the ring buffer", &e))?;
-        builder.build().map(Drain).map_err(|e| refused("opening the ring buffer", &e))
+            .map_err(|e| refused("cannot open the ring buffer", &e))?;
+        builder.build().map(Drain).map_err(|e| refused("cannot open the ring buffer", &e))
     }
 
-    /// Hands over the unfinished batch of every pCPU. Only after [`crate::Observer::detach`]: before, the kernel
-    /// writes into them.
+    /// Passes on the unfinished batch of every pCPU. Only after [`crate::Observer::detach`]: before, the kernel writes
+    /// into them.
     ///
     /// # Errors
     /// When the table cannot be read.
@@ -94,7 +94,7 @@ impl Events {
         self.each_open(|bytes| give(bytes, &mut sink))
     }
 
-    /// How many switches were lost for want of room so far.
+    /// Number of switches lost so far for lack of room.
     ///
     /// # Errors
     /// When the table cannot be read.
@@ -118,7 +118,7 @@ impl Events {
     fn each_open(&self, mut of: impl FnMut(&[u8])) -> Result<(), Fault> {
         for cpu in 0..self.count {
             let bytes = self.open.lookup(&cpu.to_ne_bytes(), MapFlags::ANY);
-            if let Some(bytes) = bytes.map_err(|e| refused("reading the unfinished batches", &e))? {
+            if let Some(bytes) = bytes.map_err(|e| refused("cannot read the unfinished batches", &e))? {
                 of(&bytes);
             }
         }
@@ -126,7 +126,7 @@ impl Events {
     }
 }
 
-/// Reads a batch where it lies; ring buffer records are aligned to 8 bytes, so the copy is for the rest alone.
+/// Reads a batch in place; ring buffer records are aligned to 8 bytes, so only a copy needs the fallback.
 fn give(bytes: &[u8], sink: &mut impl FnMut(EventBatch<'_>)) {
     if bytes.len() != size_of::<EventBatchRaw>() {
         return;

@@ -11,27 +11,28 @@ use libbpf_rs::btf::types::Typedef;
 
 /// The programs that need KVM's types.
 pub(crate) const PROGRAMS: [&str; 3] = ["on_kvm_exit", "on_kvm_entry", "on_kvm_halt_ends"];
-/// What they count.
 pub(crate) const COUNTERS: [&str; 2] = ["exit_ns", "halt_poll_ns"];
-/// Since when the first argument of `kvm_exit` is the vCPU.
+/// The first kernel in which the first argument of `kvm_exit` is the vCPU.
 const SINCE: (u32, u32) = (5, 16);
 
-/// Why the programs cannot be loaded; `None` where they can.
+/// Why the programs cannot be loaded; `None` if they can.
 pub(crate) fn missing(kernel: &Btf<'_>) -> Option<String> {
     if !cfg!(target_arch = "x86_64") {
-        return Some("KVM exits are measured on x86-64 alone".to_owned());
+        return Some("vsteer measures KVM exits only on x86-64".to_owned());
     }
     let release = rustix::system::uname().release().to_string_lossy().into_owned();
     if version(&release).is_none_or(|v| v < SINCE) {
         return Some(format!(
-            "KVM exits are measured from Linux {}.{} on, this is {release}",
+            "vsteer measures KVM exits from Linux {}.{} on, this is {release}",
             SINCE.0, SINCE.1
         ));
     }
     let built_in = kernel.type_by_name::<Typedef<'_>>("btf_trace_kvm_exit").is_some();
     let as_module = std::path::Path::new("/sys/kernel/btf/kvm").exists();
-    (!built_in && !as_module)
-        .then(|| "the module kvm was not loaded, or describes no types, when the observer started".to_owned())
+    (!built_in && !as_module).then(|| {
+        "the module kvm was not loaded, or had no type information (BTF), when the observer started"
+            .to_owned()
+    })
 }
 
 fn version(release: &str) -> Option<(u32, u32)> {

@@ -6,26 +6,26 @@
 use bytemuck::{Pod, Zeroable};
 use vsteer_core::nouns::HISTOGRAM_BUCKETS;
 
-/// Recent runners kept per pCPU.
+/// Number of recent runners kept per pCPU.
 pub const RUNNERS: usize = 2048;
-/// Distinct affinity sets that one pCPU may be in.
+/// Number of distinct affinity sets per pCPU.
 pub const CPU_SETS: usize = 16;
-/// Switches per event batch.
+/// Number of switches per event batch.
 pub const EVENTS_PER_BATCH: usize = 256;
 
 /// `enum state`, but for 0: not seen yet.
 pub mod state {
     /// On a pCPU.
     pub const RUNNING: u32 = 1;
-    /// Could run, has no pCPU.
+    /// Ready: could run, has no pCPU.
     pub const READY: u32 = 2;
-    /// Held by a quota.
+    /// Limited: a quota holds it.
     pub const LIMITED: u32 = 3;
-    /// Asleep.
+    /// Blocked: asleep.
     pub const BLOCKED: u32 = 4;
-    /// Gone.
+    /// Exited.
     pub const ABSENT: u32 = 5;
-    /// How many there are.
+    /// Number of states.
     pub const COUNT: usize = 6;
 }
 
@@ -39,13 +39,12 @@ pub mod culprit {
     pub const PROCESS: u32 = 2;
     /// A kernel thread.
     pub const KERNEL: u32 = 3;
-    /// An allowed pCPU idled meanwhile.
+    /// An allowed pCPU idled meanwhile: placement.
     pub const PLACEMENT: u32 = 4;
-    /// Older than the record of who ran.
+    /// Unknown: before the oldest entry of the table of runners.
     pub const UNATTRIBUTED: u32 = 5;
 }
 
-/// `struct slot`.
 #[repr(C)]
 #[derive(Clone, Copy, Pod, Zeroable)]
 pub(crate) struct Slot {
@@ -84,7 +83,6 @@ pub(crate) struct Slot {
     pub seq_last: u64,
 }
 
-/// `struct culprit`.
 #[repr(C)]
 #[derive(Clone, Copy, Pod, Zeroable, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct CulpritKey {
@@ -93,7 +91,6 @@ pub(crate) struct CulpritKey {
     pub comm: [u8; 16],
 }
 
-/// `struct runner`.
 #[repr(C)]
 #[derive(Clone, Copy, Pod, Zeroable)]
 pub(crate) struct Runner {
@@ -101,7 +98,6 @@ pub(crate) struct Runner {
     pub who: CulpritKey,
 }
 
-/// `struct pcpu`.
 #[repr(C)]
 #[derive(Clone, Copy, Pod, Zeroable)]
 pub(crate) struct Pcpu {
@@ -115,7 +111,6 @@ pub(crate) struct Pcpu {
     pub runners: [Runner; RUNNERS],
 }
 
-/// `struct membership`.
 #[repr(C)]
 #[derive(Clone, Copy, Pod, Zeroable)]
 pub(crate) struct Membership {
@@ -123,7 +118,6 @@ pub(crate) struct Membership {
     pub set: [u32; CPU_SETS],
 }
 
-/// `struct blame_key`.
 #[repr(C)]
 #[derive(Clone, Copy, Pod, Zeroable, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct BlameKey {
@@ -137,32 +131,31 @@ pub(crate) struct BlameKey {
 pub struct Event {
     /// `CLOCK_MONOTONIC`, ns.
     pub ns: u64,
-    /// Who got the pCPU (0: idle).
+    /// Thread that got the pCPU (0: idle).
     pub next_tid: u32,
     prev_tid_state: u32,
 }
 
 impl Event {
-    /// Who lost the pCPU (0: idle).
+    /// Thread that lost the pCPU (0: idle).
     pub fn prev_tid(&self) -> u32 {
         self.prev_tid_state & ((1 << 22) - 1)
     }
 
-    /// Is it no switch: was [`Event::prev_tid`] woken?
+    /// Is this a wake-up of [`Event::prev_tid`] instead of a switch?
     pub fn is_wake_up(&self) -> bool {
         self.prev_state() == EVENT_WOKEN
     }
 
-    /// The kernel's state of that thread (0: could still run), its low 10 bits.
+    /// The kernel's state of that thread (0: runnable), its low 10 bits.
     pub fn prev_state(&self) -> u32 {
         self.prev_tid_state >> 22
     }
 }
 
-/// `EVENT_WOKEN`: in the place of a state.
+/// `EVENT_WOKEN`: marks a wake-up in the field of the state.
 const EVENT_WOKEN: u32 = 1022;
 
-/// `struct event_batch`.
 #[repr(C)]
 #[derive(Clone, Copy, Pod, Zeroable)]
 pub(crate) struct EventBatchRaw {
@@ -173,7 +166,6 @@ pub(crate) struct EventBatchRaw {
     pub events: [Event; EVENTS_PER_BATCH],
 }
 
-/// `struct quota_clocks`.
 #[repr(C)]
 #[derive(Clone, Copy, Pod, Zeroable)]
 pub(crate) struct QuotaClocksRaw {

@@ -1,5 +1,5 @@
-//! How does the observer get into the kernel? Tables of the sizes asked for, the programs that this kernel can have, and a
-//! check that both sides mean the same by what lies in the tables.
+//! How does the observer get into the kernel? Tables of the sizes asked for, the programs that this kernel can have,
+//! and a check that both sides mean the same by what lies in the tables.
 //!
 //! Left out: attaching, which the observer does once all is loaded.
 
@@ -15,14 +15,14 @@ use vsteer_core::Fault;
 
 static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/observer.bpf.o"));
 
-/// What the observer is asked to do.
+/// Options of the observer.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Room for this many watched threads at a time (1.7 KB of kernel memory each).
+    /// Number of threads to watch at a time (1.7 KB of kernel memory each).
     pub threads: u32,
-    /// Room for this many VMs over the observer's life.
+    /// Number of VMs over the observer's life.
     pub vms: u32,
-    /// Record every context switch into a ring buffer of this many bytes (a power of two); `None`: do not.
+    /// Size of the ring buffer for context switches, bytes (a power of two); `None`: record no switches.
     pub event_buffer_bytes: Option<u32>,
 }
 
@@ -32,19 +32,19 @@ impl Default for Options {
     }
 }
 
-/// Keys of the blame table; a key is a pair of a watched thread and a culprit. When it is full, further culprits are
-/// counted as `Culprit::Unattributed`.
+/// Size of the blame table; a key is a pair of a watched thread and a culprit. If it is full, further culprits count as
+/// `Culprit::Unattributed`.
 const BLAME_KEYS: u32 = 32_768;
-/// Distinct affinity sets. A set costs one word; beyond this number placement is not told apart for new threads.
+/// Number of distinct affinity sets. A set costs one word; beyond this number new threads have no separate placement.
 pub(crate) const AFFINITY_SETS: u32 = 1_024;
 
-/// Sizes the tables, picks the programs and has the kernel check them.
+/// Sizes the tables, chooses the programs and lets the kernel verify them.
 pub(crate) fn load(limits: &Options, kernel: &Btf<'_>, pcpus: u32, with_kvm: bool) -> Result<Object, Fault> {
     let mut builder = ObjectBuilder::default();
     let mut open = builder
         .name("vsteer_observer")
         .and_then(|b| b.open_memory(OBJECT))
-        .map_err(|e| refused("opening the observer", &e))?;
+        .map_err(|e| refused("cannot open the observer", &e))?;
     for mut map in open.maps_mut() {
         let entries = match map.name().to_str() {
             Some("slots" | "affinity_sets" | "slot_of_tid") => limits.threads,
@@ -62,7 +62,7 @@ pub(crate) fn load(limits: &Options, kernel: &Btf<'_>, pcpus: u32, with_kvm: boo
             Some("blame") => BLAME_KEYS,
             _ => continue,
         };
-        map.set_max_entries(entries).map_err(|e| refused("sizing a table", &e))?;
+        map.set_max_entries(entries).map_err(|e| refused("cannot size a table", &e))?;
     }
     let events = limits.event_buffer_bytes.is_some();
     let queues_per_cpu = queues_are_per_cpu(kernel);
@@ -80,24 +80,24 @@ pub(crate) fn load(limits: &Options, kernel: &Btf<'_>, pcpus: u32, with_kvm: boo
             "on_switch_recording" | "on_wakeup_recording" | "on_wakeup_new_recording" => events,
             "on_migrate" => !queues_per_cpu,
             "on_migrate_per_cpu" => queues_per_cpu,
-            // The timer's own tracepoints are x86's.
+            // The tracepoints of the local APIC timer exist only on x86.
             "on_timer_entry" | "on_timer_exit" => exists,
             _ if kvm::PROGRAMS.contains(&name.as_str()) => with_kvm,
             _ => true,
         };
         program.set_autoload(wanted);
     }
-    let object = open.load().map_err(|e| refused("the kernel refused the observer", &e))?;
+    let object = open.load().map_err(|e| refused("the kernel rejects the observer", &e))?;
     check_layout(&object)?;
     Ok(object)
 }
 
-/// What libbpf said last of something that went wrong: the kernel's reasons are there alone.
+/// The last messages of libbpf: only these hold the kernel's reasons.
 static WORDS: Mutex<VecDeque<String>> = Mutex::new(VecDeque::new());
-/// Lines of it that are kept: the verifier's last words come before a summary of its own.
+/// Number of lines to keep: the verifier's last words come before its summary.
 const WORDS_KEPT: usize = 60;
 
-/// libbpf's own words on stderr would break a terminal view: they are kept for [`last_words`], or shown to who asks for them.
+/// libbpf's messages on stderr would break a terminal view: [`last_words`] keeps them, or they are printed on request.
 pub(crate) fn quiet_libbpf() {
     if std::env::var_os("VSTEER_LIBBPF_LOG").is_none() {
         libbpf_rs::set_print(Some((PrintLevel::Warn, |_, text| {
@@ -111,15 +111,15 @@ pub(crate) fn quiet_libbpf() {
     }
 }
 
-/// What libbpf said of it, and forgets.
+/// Returns and clears libbpf's messages.
 pub(crate) fn last_words() -> String {
     let mut words = WORDS.lock().unwrap_or_else(PoisonError::into_inner);
     let said: Vec<String> = words.drain(..).collect();
     said.join(" | ")
 }
 
-/// Is a task group's `cfs_rq` per-CPU data, and not a table of pointers? A pointer to a structure tells the one, a
-/// pointer to a pointer the other.
+/// Is a task group's `cfs_rq` per-CPU data instead of a table of pointers? Its type is then a pointer to a structure,
+/// not a pointer to a pointer.
 fn queues_are_per_cpu(kernel: &Btf<'_>) -> bool {
     let group = kernel.type_by_name::<Struct<'_>>("task_group");
     let member = group.and_then(|g| g.iter().find(|m| m.name.is_some_and(|n| n == "cfs_rq")).map(|m| m.ty));

@@ -1,4 +1,4 @@
-//! Loading the observer, telling it whom to watch, and reading what it counted.
+//! Loads the observer, marks the threads to watch, and reads what it counted.
 //!
 //! The reader copies whole map values and never locks the writers: a slot's two sequence numbers tell a torn copy,
 //! which is read again. A spell that is still open when it is read is counted up to that moment.
@@ -22,12 +22,12 @@ use vsteer_core::nouns::{
 };
 use vsteer_core::{CpuSet, Fault, FaultKind};
 
-/// A culprit that has charged nobody for so many readings is forgotten: processes come and go, and the table shall not
+/// vsteer forgets a culprit without charges for this number of readings: processes come and go, and the table shall not
 /// fill with those that are gone. Many, so that nobody is adding to the sum that is being taken away.
 const STILL_READINGS: u32 = 50;
 /// Keys of the blame table copied by one system call.
 const BLAME_BATCH: u32 = 1_024;
-/// How often a slot is read again when a copy was torn. An update takes well under a microsecond.
+/// How often to read a slot again after a torn copy. An update takes well under a microsecond.
 const TORN_TRIES: u32 = 100;
 /// How often the tables are copied until a copy was quick, and what quick is: system calls, 1.8 KB per slot, a hashed
 /// cell of blame.
@@ -39,13 +39,13 @@ const COPY_PER_CELL_NS: u64 = 1_000;
 /// A thread to watch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Watched {
-    /// Whose it is.
+    /// VM that owns the thread.
     pub vm: VmId,
-    /// What it does.
+    /// Role of the thread in its VM.
     pub role: Role,
     /// Its host thread id.
     pub tid: Tid,
-    /// Where it may run: an idle pCPU among these, while it is ready, is a matter of placement.
+    /// Allowed pCPUs: if one of these idles while the thread is ready, its wait counts as placement.
     pub affinity: CpuSet,
 }
 
@@ -54,19 +54,19 @@ pub struct Watched {
 pub struct Reading {
     /// `CLOCK_MONOTONIC`, ns.
     pub mono_ns: u64,
-    /// The watched threads that still live.
+    /// The watched threads that still live, with their counters.
     pub threads: Vec<ThreadSample>,
-    /// Who made whom wait.
+    /// Blame: which culprit made which thread wait.
     pub blame: Vec<BlameSample>,
-    /// Transitions that should not occur; not 0 when the kernel skipped a probe.
+    /// Number of impossible transitions; not 0 if the kernel skipped a probe.
     pub surprises: u64,
 }
 
-/// A cell of the blame table as last handed out.
+/// A cell of the blame table as last returned.
 #[derive(Debug, Clone, Copy, Default)]
 struct Charged {
     ns: u64,
-    /// For how many readings the kernel's sum has stood still.
+    /// Number of readings without a change of the kernel's sum.
     still: u32,
 }
 
@@ -75,11 +75,11 @@ struct Copied {
     /// `CLOCK_MONOTONIC` just before, ns.
     mono_ns: u64,
     slots: Vec<(u32, Slot)>,
-    /// Copied after the slots: what it has beyond a slot's own sum came in between.
+    /// Copied after the slots: the excess over a slot's own sum came in between.
     blame: BTreeMap<BlameKey, u64>,
 }
 
-/// The loaded and attached observer. Dropping it detaches everything.
+/// The loaded and attached observer. Dropping it detaches all programs.
 pub struct Observer {
     object: Object,
     links: Vec<Link>,
@@ -101,10 +101,10 @@ fn now_ns() -> u64 {
 }
 
 impl Observer {
-    /// Loads the programs, checks their layout and attaches them. Watches nobody yet.
+    /// Loads the programs, checks their layout and attaches them. Watches no thread yet.
     ///
     /// # Errors
-    /// `NoPrivilege` without CAP_BPF and CAP_PERFMON; `Unsupported` where the kernel has no BTF or refuses a program.
+    /// `NoPrivilege` without CAP_BPF and CAP_PERFMON; `Unsupported` if the kernel has no BTF or rejects a program.
     pub fn start(limits: Options) -> Result<Observer, Fault> {
         quiet_libbpf();
         // Kernels that do not charge BPF memory to a cgroup count it against this limit. Without the privilege to
@@ -112,15 +112,17 @@ impl Observer {
         let unlimited = rustix::process::Rlimit { current: None, maximum: None };
         let _ = rustix::process::setrlimit(rustix::process::Resource::Memlock, unlimited);
         let kernel = Btf::from_vmlinux()
-            .map_err(|e| refused("the kernel describes no types (CONFIG_DEBUG_INFO_BTF)", &e))?;
+            .map_err(|e| refused("the kernel has no type information (CONFIG_DEBUG_INFO_BTF)", &e))?;
         let pcpus =
-            libbpf_rs::num_possible_cpus().map_err(|e| refused("counting the possible CPUs", &e))? as u32;
+            libbpf_rs::num_possible_cpus().map_err(|e| refused("cannot count the possible CPUs", &e))? as u32;
         if limits.event_buffer_bytes.is_some() && pcpus > EVENT_PCPUS_MAX {
             return Err(Fault::new(
                 FaultKind::Unsupported,
-                format!("recording every switch on a host with {pcpus} pCPUs"),
+                format!("cannot record every switch on a host with {pcpus} pCPUs"),
             )
-            .because(format!("a recorded switch names its pCPU in 10 bits, so {EVENT_PCPUS_MAX} at most"))
+            .because(format!(
+                "a recorded switch has 10 bits for its pCPU, so the limit is {EVENT_PCPUS_MAX} pCPUs"
+            ))
             .help("record without --events"));
         }
         let slot = <Slot as bytemuck::Zeroable>::zeroed();
@@ -131,10 +133,10 @@ impl Observer {
             .type_by_name::<Struct<'_>>("cfs_rq")
             .is_some_and(|t| t.iter().any(|m| m.name.is_some_and(|n| n == "throttled_clock_self_time")));
         if !tells_limited {
-            let why = "this kernel does not tell how long a quota holds threads (needs Linux 6.6 with CFS bandwidth)";
+            let why = "this kernel does not report how long a quota holds threads (needs Linux 6.6 with CFS bandwidth)";
             collector = collector
                 .without(&["limited_ns"], why)
-                .without(&["ready_ns"], &format!("cannot be told from limited: {why}"));
+                .without(&["ready_ns"], &format!("not distinguishable from limited: {why}"));
         }
         let (object, no_kvm) = match kvm::missing(&kernel) {
             Some(why) => (load(&limits, &kernel, pcpus, false)?, Some(why)),
@@ -144,7 +146,7 @@ impl Observer {
                 Err(fault) => {
                     let object = load(&limits, &kernel, pcpus, false)?;
                     let why = fault.cause.unwrap_or(fault.what);
-                    (object, Some(format!("the kernel refused the programs that see KVM exits: {why}")))
+                    (object, Some(format!("the kernel rejects the programs that count KVM exits: {why}")))
                 }
             },
         };
@@ -159,7 +161,7 @@ impl Observer {
                 continue;
             }
             let name = program.name().to_string_lossy().into_owned();
-            links.push(program.attach().map_err(|e| refused(&format!("attaching {name}"), &e))?);
+            links.push(program.attach().map_err(|e| refused(&format!("cannot attach {name}"), &e))?);
         }
         Ok(Observer {
             object,
@@ -177,7 +179,7 @@ impl Observer {
         })
     }
 
-    /// What is counted on this kernel, and what not, with the reasons.
+    /// What this kernel allows to count, and the reasons for the rest.
     pub fn collector(&self) -> &Collector {
         &self.collector
     }
@@ -190,7 +192,8 @@ impl Observer {
     /// named any more forgotten with their counts.
     ///
     /// # Errors
-    /// `Unsupported` when there are more threads or VMs than [`Options`] made room for: those for whom there is room are watched all the same. What the kernel refuses.
+    /// `Unsupported` when there are more threads or VMs than [`Options`] made room for: those with room
+    /// are watched all the same. What the kernel refuses.
     pub fn watch(&mut self, threads: &[Watched]) -> Result<(), Fault> {
         let wanted: BTreeMap<Tid, &Watched> = threads.iter().map(|w| (w.tid, w)).collect();
         let gone: Vec<u32> = self
@@ -232,8 +235,8 @@ impl Observer {
 
     fn add_slot(&mut self, w: &Watched) -> Result<u32, Fault> {
         let full = |what: &str, room: u32| {
-            Fault::new(FaultKind::Unsupported, format!("more than {room} {what} to watch"))
-                .help("start vsteer again: it makes room for twice the threads that it finds")
+            Fault::new(FaultKind::Unsupported, format!("cannot watch more than {room} {what}"))
+                .help("restart vsteer: it reserves room for twice the threads it finds")
         };
         let next = self.vm_index.len() as u32 + 1;
         let vm = *self.vm_index.entry(w.vm.clone()).or_insert(next);
@@ -255,7 +258,7 @@ impl Observer {
     fn forget(&mut self, slot: u32) -> Result<(), Fault> {
         let Some(w) = self.watched.remove(&slot) else { return Ok(()) };
         self.told.borrow_mut().remove(&slot);
-        // An exited thread's entry is gone already.
+        // The entry of an exited thread is gone already.
         let _ = self.map("slot_of_tid").delete(&w.tid.0.to_ne_bytes());
         let blame = self.map("blame");
         for key in blame.keys() {
@@ -276,7 +279,7 @@ impl Observer {
         Ok(())
     }
 
-    /// The number of the set, new or known; 0 when there is no room for another.
+    /// Number of the set, new or known; 0 if there is no room for another.
     fn affinity_set(&mut self, cpus: &CpuSet) -> Result<u32, Fault> {
         if let Some(i) = self.sets.iter().position(|s| s == cpus) {
             return Ok(i as u32 + 1);
@@ -284,7 +287,8 @@ impl Observer {
         let full = self.sets.len() as u32 >= AFFINITY_SETS;
         let in_sets = |cpu: u32| self.sets.iter().filter(|s| s.contains(cpu)).count();
         if full || cpus.iter().any(|c| in_sets(c) >= CPU_SETS) {
-            let why = "too many distinct affinity sets: idle pCPUs are not told apart for some threads";
+            let why =
+                "too many distinct affinity sets: for some threads vsteer does not distinguish idle pCPUs";
             self.collector = self.collector.clone().without(&["blame.placement"], why);
             return Ok(0);
         }
@@ -303,7 +307,7 @@ impl Observer {
     fn put(&self, map: &str, key: &[u8], value: &[u8]) -> Result<(), Fault> {
         self.map(map)
             .update(key, value, MapFlags::ANY)
-            .map_err(|e| refused(&format!("writing table {map}"), &e))
+            .map_err(|e| refused(&format!("cannot write table {map}"), &e))
     }
 
     /// Walks all tasks in the kernel and marks those in `slot_of_tid`.
@@ -311,11 +315,11 @@ impl Observer {
         self.walk_tasks("register_threads").map(|_| ())
     }
 
-    /// When periods of quotas begin, of the groups that the watched threads are in; without those where the kernel does not
-    /// tell. It has them for groups without a quota too: one that is set later begins its periods there.
+    /// When periods of quotas begin, of the groups that the watched threads are in; without those where the kernel
+    /// does not tell. It has them for groups without a quota too: one that is set later begins its periods there.
     ///
     /// # Errors
-    /// When the tasks cannot be walked.
+    /// If the tasks cannot be listed.
     pub fn quota_clocks(&self) -> Result<BTreeMap<Tid, QuotaClocks>, Fault> {
         let told = self.walk_tasks("tell_quota_clocks")?;
         let of = |bytes: &[u8]| -> QuotaClocksRaw { bytemuck::pod_read_unaligned(bytes) };
@@ -324,22 +328,23 @@ impl Observer {
         Ok(known.map(|c| (Tid(c.tid), QuotaClocks { own_ns: c.own, above_ns: c.above })).collect())
     }
 
-    /// Runs a program for every task; what it wrote.
+    /// Runs a program for every task; returns what it wrote.
     fn walk_tasks(&self, program: &str) -> Result<Vec<u8>, Fault> {
         let program = self.object.progs_mut().find(|p| p.name() == program).expect("checked when loaded");
-        let link = program.attach().map_err(|e| refused("attaching the task iterator", &e))?;
-        let mut iter = Iter::new(&link).map_err(|e| refused("walking the tasks", &e))?;
+        let link = program.attach().map_err(|e| refused("cannot attach the task iterator", &e))?;
+        let mut iter = Iter::new(&link).map_err(|e| refused("cannot list the tasks", &e))?;
         let mut told = Vec::new();
-        iter.read_to_end(&mut told).map_err(|e| Fault::io("eBPF: walking the tasks", &e))?;
+        iter.read_to_end(&mut told).map_err(|e| Fault::io("eBPF: cannot list the tasks", &e))?;
         Ok(told)
     }
 
-    /// One slot, or `None` when it cannot be had whole.
+    /// One slot, or `None` if every copy was torn.
     fn read_slot(&self, slot: u32) -> Result<Option<Slot>, Fault> {
         let slots = self.map("slots");
         for _ in 0..TORN_TRIES {
-            let bytes =
-                slots.lookup(&slot.to_ne_bytes(), MapFlags::ANY).map_err(|e| refused("reading slots", &e))?;
+            let bytes = slots
+                .lookup(&slot.to_ne_bytes(), MapFlags::ANY)
+                .map_err(|e| refused("cannot read the threads' counters", &e))?;
             let Some(bytes) = bytes else { return Ok(None) };
             let s: Slot = bytemuck::pod_read_unaligned(&bytes);
             if s.seq_first == s.seq_last {
@@ -379,14 +384,14 @@ impl Observer {
         Ok(Copied { mono_ns, slots: whole, blame })
     }
 
-    /// The first `n` slots, in one system call.
+    /// Reads the first `n` slots in one system call.
     fn copy_slots(&self, n: u32) -> Result<Vec<Vec<u8>>, Fault> {
         if n == 0 {
             return Ok(Vec::new());
         }
         let slots = self.map("slots");
         let batch = slots.lookup_batch(n, MapFlags::ANY, MapFlags::ANY);
-        let batch = batch.map_err(|e| refused("reading slots", &e))?;
+        let batch = batch.map_err(|e| refused("cannot read the threads' counters", &e))?;
         Ok(batch.take(n as usize).map(|(_, value)| value).collect())
     }
 
@@ -401,10 +406,10 @@ impl Observer {
         (wait - limited, limited)
     }
 
-    /// What has been counted so far.
+    /// All counters up to now.
     ///
     /// # Errors
-    /// When the kernel refuses to hand out a table.
+    /// If the kernel refuses to read a table.
     pub fn read(&self) -> Result<Reading, Fault> {
         let Copied { mono_ns, slots, blame: settled } = self.copy()?;
         let mut reading = Reading { mono_ns, ..Reading::default() };
@@ -433,7 +438,8 @@ impl Observer {
                 let clock = self.running_clock(s.vm)?;
                 let open_lag_ns = match self.read_slot(slot)? {
                     Some(now) if now.switches == s.switches => open_lag_ns(&s, clock, reading.mono_ns),
-                    // It got a pCPU since it was copied, and moved the clock itself: how long its siblings ran is in its slot by now.
+                    // It got a pCPU since it was copied, and moved the clock itself: how long its siblings ran is in
+                    // its slot by now.
                     Some(now) => now.lag_ns.saturating_sub(s.lag_ns),
                     None => 0,
                 };
@@ -458,18 +464,18 @@ impl Observer {
         Ok(reading)
     }
 
-    /// The kernel's sums: who was charged how much since observing began.
+    /// The kernel's sums: the charge of each culprit since the start.
     fn read_blame(&self) -> Result<BTreeMap<BlameKey, u64>, Fault> {
         let table = self.map("blame");
         let cells = table.lookup_batch(BLAME_BATCH, MapFlags::ANY, MapFlags::ANY);
-        let cells = cells.map_err(|e| refused("reading who made whom wait", &e))?;
+        let cells = cells.map_err(|e| refused("cannot read the table of culprits", &e))?;
         Ok(cells
             .map(|(k, ns)| (bytemuck::pod_read_unaligned(&k), bytemuck::pod_read_unaligned(&ns)))
             .collect())
     }
 
-    /// What each cell rose by since it was last handed out: what is settled, and what waits that are still open have cost
-    /// so far (`open`), which their end may take back.
+    /// What each cell rose by since it was last handed out: what is settled, and what waits that are still open have
+    /// cost so far (`open`), which their end may take back.
     fn charges(
         &self,
         settled: BTreeMap<BlameKey, u64>,
@@ -501,7 +507,7 @@ impl Observer {
         for key in forget {
             let last = table
                 .lookup_and_delete(bytemuck::bytes_of(&key))
-                .map_err(|e| refused("forgetting a culprit that is gone", &e))?;
+                .map_err(|e| refused("cannot remove a culprit that is gone", &e))?;
             let before = charged.remove(&key).map_or(0, |c| c.ns);
             let last: u64 = last.map_or(before, |b| bytemuck::pod_read_unaligned(&b));
             *self.forgotten.borrow_mut().entry(key.slot).or_default() += last;
@@ -512,10 +518,10 @@ impl Observer {
         Ok(rose)
     }
 
-    /// The clock that advances while a vCPU of this VM runs.
+    /// The clock that advances while any vCPU of this VM runs.
     fn running_clock(&self, vm: u32) -> Result<u64, Fault> {
         let word = self.map("running_clocks").lookup(&vm.to_ne_bytes(), MapFlags::ANY);
-        let word = word.map_err(|e| refused("reading when VMs ran", &e))?;
+        let word = word.map_err(|e| refused("cannot read when VMs ran", &e))?;
         Ok(word.map_or(0, |bytes| bytemuck::pod_read_unaligned(&bytes)))
     }
 
@@ -535,7 +541,7 @@ impl Observer {
                 let bytes = self
                     .map("pcpus")
                     .lookup(&s.cpu.to_ne_bytes(), MapFlags::ANY)
-                    .map_err(|e| refused("reading who ran", &e))?;
+                    .map_err(|e| refused("cannot read who ran", &e))?;
                 e.insert(bytes.map(|b| Box::new(bytemuck::pod_read_unaligned(&b))))
             }
         };
@@ -563,7 +569,7 @@ impl Observer {
         Ok(())
     }
 
-    /// Where the recorded switches come from; `None` without event mode.
+    /// The source of recorded switches; `None` without event mode.
     ///
     /// # Errors
     /// When a table cannot be shared.
@@ -571,7 +577,7 @@ impl Observer {
         self.limits.event_buffer_bytes.map(|_| Events::of(&self.object, self.pcpus)).transpose()
     }
 
-    /// How many switches the kernel did not report and the observer inferred from the next one, so far.
+    /// Number of switches so far that the kernel did not report and the observer inferred from the next one.
     ///
     /// # Errors
     /// When the table cannot be read.
@@ -579,7 +585,7 @@ impl Observer {
         unseen(&self.map("pcpus"), self.pcpus)
     }
 
-    /// Stops counting and recording; what was counted can still be read.
+    /// Stops counting and recording; the counters remain readable.
     pub fn detach(&mut self) {
         self.links.clear();
     }

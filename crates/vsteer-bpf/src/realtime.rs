@@ -1,7 +1,8 @@
 //! The real-time policy in the kernel: loading it, opting VMs in, reading what they asked for and got.
 //!
-//! `bpf/realtime.bpf.c` is the kernel side; its opening essay explains the ideas. While a [`Policy`] lives, it schedules all
-//! ordinary tasks of the host; when it is dropped, or this process ends however, the kernel's own scheduler takes over.
+//! `bpf/realtime.bpf.c` is the kernel side; its opening essay explains the ideas. While a [`Policy`] lives, it
+//! schedules all ordinary tasks of the host; when it is dropped, or this process ends however, the kernel's own
+//! scheduler takes over.
 
 use crate::load::{last_words, quiet_libbpf};
 use bytemuck::{Pod, Zeroable};
@@ -21,20 +22,19 @@ const CPUS_MAX: usize = 1024;
 const GROUPS_MAX: u32 = 8192;
 const VMS_MAX: u32 = 1024;
 const VCPUS_MAX: u32 = 4096;
-/// What the policy is told while it runs: indices of `told`.
+/// Values that the policy reads while it runs: indices of `told`.
 const GENERATION: u32 = 0;
 const PAUSED: u32 = 1;
-/// KVM's function that serves the end of a local APIC's timer (arch/x86/kvm/lapic.c, Linux 2.6.32 to 7.3).
+/// KVM's function that handles the end of a local APIC timer (arch/x86/kvm/lapic.c, Linux 2.6.32 to 7.3).
 const APIC_TIMER: &str = "apic_timer_fn";
-/// What the names of the policy's programs begin with.
+/// Prefix of the names of the policy's programs.
 const PREFIX: &str = "rt_";
 const STATE: &str = "/sys/kernel/sched_ext/state";
-/// Of the code with which the kernel ends a policy (`SCX_ECODE_ACT_RESTART`, Linux 6.12 to 7.3): nothing is wrong, but it has to begin anew, for
-/// a pCPU came or went.
+/// Part of the code with which the kernel ends a policy (`SCX_ECODE_ACT_RESTART`, Linux 6.12 to 7.3): there is no
+/// error, but the policy must start again, because a pCPU came or went.
 const AGAIN: u64 = 1 << 48;
 const POLICY_THERE: &str = "/sys/kernel/sched_ext/root/ops";
 
-/// `struct settings`.
 #[repr(C)]
 #[derive(Clone, Copy, Pod, Zeroable)]
 struct SettingsRaw {
@@ -52,7 +52,6 @@ struct SettingsRaw {
     queue_of: [u32; CPUS_MAX],
 }
 
-/// `struct state`.
 #[repr(C)]
 #[derive(Clone, Copy, Pod, Zeroable)]
 struct StateRaw {
@@ -65,7 +64,6 @@ struct StateRaw {
     exit_message: [u8; 256],
 }
 
-/// `struct group`.
 #[repr(C)]
 #[derive(Clone, Copy, Pod, Zeroable)]
 struct GroupRaw {
@@ -92,7 +90,6 @@ struct GroupRaw {
     left: i64,
 }
 
-/// `struct asked`.
 #[repr(C)]
 #[derive(Clone, Copy, Pod, Zeroable)]
 struct AskedRaw {
@@ -111,14 +108,14 @@ struct AskedRaw {
     late: [u32; HISTOGRAM_BUCKETS],
 }
 
-/// Where the ends of guests' timers are learnt from.
+/// Source of the ends of guests' timers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Sources {
-    /// What a guest writes to its local APIC's timer: needs nothing of the guest.
+    /// Writes of the guest to its local APIC timer: the guest needs no change.
     Timer,
-    /// What it says by a hypercall.
+    /// Hypercalls of the guest.
     Call,
-    /// The former, until a vCPU's guest does the latter.
+    /// The APIC timer until a vCPU's guest makes hypercalls.
     #[default]
     Both,
 }
@@ -133,28 +130,28 @@ impl Sources {
     }
 }
 
-/// How the policy schedules.
+/// Parameters of the policy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
-    /// How long a thread runs before another one may, but for a timer; the kernel looks at its ticks.
+    /// How long a thread runs before another one may, unless a timer ends; checked at the kernel's ticks.
     pub slice: Duration,
-    /// For so long is nobody interrupted but for a timer.
+    /// Minimum time before a preemption, unless a timer ends.
     pub granularity: Duration,
-    /// How far a VM's virtual time may be ahead of the others' for it to be put first: what it may borrow.
+    /// How far a VM's virtual time may be ahead of the others' when it goes first: its credit.
     pub warp: Duration,
-    /// How long a vCPU may run in one go when it was put first.
+    /// How long a vCPU may run at a stretch after it went first.
     pub limit: Duration,
-    /// For how long it is not put first after a run that reached that limit.
+    /// Pause after a run that reached that limit, during which the vCPU does not go first.
     pub pause: Duration,
-    /// From one time that a VM is put first to the next, at least.
+    /// Minimum time between two occasions on which a VM goes first.
     pub apart: Duration,
-    /// Put those first whose timers end; else only measure how late they are.
+    /// Put vCPUs first when their timers end; otherwise only measure their delay.
     pub honour: bool,
-    /// Where the ends of timers are learnt from.
+    /// Source of the ends of timers.
     pub sources: Sources,
-    /// How many of a cgroup's runnable threads count for its weight, each once: 1 where weights are what they say.
+    /// How many runnable threads of a cgroup count for its weight; 1: weights apply as set.
     pub concurrency: u32,
-    /// The queue of each pCPU: those that share their last cache have one.
+    /// Queue of each pCPU: pCPUs that share a last-level cache share a queue.
     pub queue_of: Vec<u32>,
 }
 
@@ -175,91 +172,94 @@ impl Default for Settings {
     }
 }
 
-/// How often what one VM asked for was granted, and what was refused.
+/// How often the policy granted or refused what one VM asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Counts {
-    /// Its timers that ended.
+    /// Timers of the VM that ended.
     pub expired: u64,
-    /// Of these, while the vCPU ran anyway, or owed too much to be put first but had the pCPU for itself.
+    /// Of these, while the vCPU ran anyway, or had no credit but an otherwise idle pCPU.
     pub running: u64,
-    /// While it was blocked or waited, and it was put first.
+    /// Granted: the vCPU was blocked or waiting, and went first.
     pub honoured: u64,
-    /// Refused: it had borrowed as much as it may.
+    /// Refused: the VM had used up its credit.
     pub in_debt: u64,
-    /// Refused: too soon after the last, or in the pause after a run that reached its limit.
+    /// Refused: too soon after the last time, or in the pause after a run that reached its limit.
     pub too_soon: u64,
     /// Refused: its quota was used up.
     pub over_quota: u64,
-    /// Calls by which its guest said which timers matter.
+    /// Hypercalls that named the timers that matter.
     pub calls: u64,
-    /// Calls that said nothing sensible.
+    /// Hypercalls with invalid arguments.
     pub malformed: u64,
     /// Runs that reached their limit.
     pub limited: u64,
 }
 
-/// What one VM asked for, and got, while it was counted.
+/// What one VM asked for and got during the count.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Asked {
-    /// How often.
+    /// Number of grants and refusals.
     pub counts: Counts,
-    /// The most that its virtual time was ahead of the others' when a timer ended, ns.
+    /// Largest lead of its virtual time over the others' at the end of a timer, ns.
     pub ahead_max_ns: u64,
-    /// From expiry to running, whether it was put first or not, ns.
+    /// Delay from expiry to running, whether it went first or not, ns.
     pub late: Histogram,
-    /// The longest of these, ns.
+    /// Longest delay, ns.
     pub late_max_ns: u64,
-    /// Their sum, ns.
+    /// Sum of the delays, ns.
     pub late_sum_ns: u64,
-    /// CPU time used by all its threads, ns.
+    /// CPU time of all its threads, ns.
     pub cpu_ns: u64,
 }
 
-/// What one program of the policy costs.
+/// The cost of one program of the policy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProgramCost {
-    /// Its name; the kernel keeps 15 letters of it.
+    /// Name of the program; the kernel keeps 15 characters.
     pub name: String,
-    /// Instructions that the kernel looked at to check it.
+    /// Number of instructions that the verifier checked.
     pub verified: u32,
-    /// How often it ran while that was counted.
+    /// Number of runs during the count.
     pub runs: u64,
-    /// For how long in all, ns.
+    /// Total run time, ns.
     pub ns: u64,
 }
 
-/// Why the kernel has ended the policy.
+/// Why the kernel ended the policy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ended {
-    /// In its words.
+    /// The kernel's message.
     pub why: String,
-    /// Nothing is wrong with it: a pCPU came or went.
+    /// Not an error: a pCPU came or went.
     pub may_begin_again: bool,
 }
 
-/// What the policy has to know of the kernel that runs here. Looked up once: the kernel's types and symbols are megabytes.
+/// Facts about the running kernel that the policy needs. Read once, because the kernel's types and symbols are
+/// megabytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Kernel {
-    /// Where KVM's function lies that serves the end of a local APIC's timer.
+    /// Address of KVM's function that handles the end of a local APIC timer.
     apic_timer: u64,
-    /// Does it tell a policy which quotas there are (`cpu.max`), so that it can enforce them? Linux 6.17 and later do; it does not enforce them
-    /// itself for tasks of a policy.
+    /// Does it tell a policy which quotas there are (`cpu.max`), so that it can enforce them? Linux 6.17 and later do;
+    /// it does not enforce them itself for tasks of a policy.
     pub tells_quotas: bool,
 }
 
 impl Kernel {
-    /// Looks whether this kernel can have the policy, as far as can be seen without loading it.
+    /// Checks whether this kernel can run the policy, as far as possible without loading it.
     ///
     /// # Errors
-    /// `Unsupported` on a kernel without sched_ext or types (BTF), or where another policy is loaded; `NoPrivilege` where it hides its symbols;
-    /// `NothingThere` without KVM.
+    /// `Unsupported` on a kernel without sched_ext or types (BTF), or where another policy is loaded; `NoPrivilege`
+    /// where it hides its symbols; `NothingThere` without KVM.
     pub fn look() -> Result<Kernel, Fault> {
         let kernel = Btf::from_vmlinux()
-            .map_err(|e| refused("the kernel describes no types (CONFIG_DEBUG_INFO_BTF)", &e))?;
+            .map_err(|e| refused("the kernel has no type information (CONFIG_DEBUG_INFO_BTF)", &e))?;
         let Some(callbacks) = kernel.type_by_name::<Struct<'_>>("sched_ext_ops") else {
             return Err(Fault::new(FaultKind::Unsupported, "this kernel has no sched_ext")
-                .because("it lacks CONFIG_SCHED_CLASS_EXT (Linux 6.12 and later may have it)")
-                .help("boot a kernel that has it; on others `vsteer plan` may propose a real-time class with a budget"));
+                .because("it lacks CONFIG_SCHED_CLASS_EXT (Linux 6.12 or later can have it)")
+                .help(
+                    "boot a kernel that has it, or ask `vsteer plan` for a real-time class with a budget",
+                ));
         };
         nobody_elses()?;
         let tells_quotas =
@@ -275,10 +275,10 @@ pub struct Policy {
     /// cgroup id -> 1-based index.
     vms: BTreeMap<u64, u32>,
     generation: u32,
-    /// Readable once something has changed.
+    /// Readable after a change.
     changes: MapHandle,
     reads_changes: RingBuffer<'static>,
-    /// By cgroup: CPU time when counting began and ended.
+    /// CPU time of each cgroup when the count began and ended.
     counted: BTreeMap<u64, Counted>,
 }
 
@@ -289,10 +289,10 @@ struct Counted {
 }
 
 impl Policy {
-    /// Loads the policy and hands it all ordinary tasks of the host. No VM is opted in yet.
+    /// Loads the policy, which takes over all ordinary tasks of the host. No VM is opted in yet.
     ///
     /// # Errors
-    /// `NoPrivilege`; `Unsupported` where the kernel refuses it, or where another policy is loaded.
+    /// `NoPrivilege`; `Unsupported` if the kernel rejects the policy or runs another one.
     pub fn start(kernel: &Kernel, settings: &Settings) -> Result<Policy, Fault> {
         quiet_libbpf();
         nobody_elses()?;
@@ -300,7 +300,7 @@ impl Policy {
         let mut open = builder
             .name("vsteer_realtime")
             .and_then(|b| b.open_memory(OBJECT))
-            .map_err(|e| refused("opening it", &e))?;
+            .map_err(|e| refused("cannot open the program", &e))?;
         for mut map in open.maps_mut() {
             if map.name().to_string_lossy().ends_with(".rodata") {
                 let raw = raw(kernel, settings)?;
@@ -309,16 +309,16 @@ impl Policy {
                 bytes.copy_from_slice(bytemuck::bytes_of(&raw));
             }
         }
-        let mut object = open.load().map_err(|e| refused("the kernel refused it", &e))?;
+        let mut object = open.load().map_err(|e| refused("the kernel rejects the program", &e))?;
         check_layout(&object);
         for (name, all) in [("free_groups", 1..GROUPS_MAX), ("free_calls", 0..VCPUS_MAX)] {
             let free = object.maps().find(|m| m.name() == name).expect("the policy has it");
             for index in all {
                 free.update(&[], &index.to_ne_bytes(), MapFlags::ANY)
-                    .map_err(|e| refused("preparing its tables", &e))?;
+                    .map_err(|e| refused("cannot prepare its tables", &e))?;
             }
         }
-        let told = |e: libbpf_rs::Error| refused("listening to it", &e);
+        let told = |e: libbpf_rs::Error| refused("cannot listen to its messages", &e);
         let changes = object.maps().find(|m| m.name() == "changes").expect("the policy has it");
         let mut builder = RingBufferBuilder::new();
         builder.add(&changes, |_| 0).map_err(told)?;
@@ -327,11 +327,13 @@ impl Policy {
         let mut links = Vec::new();
         for program in object.progs_mut().filter(|p| p.section().to_string_lossy().starts_with("tp_btf/")) {
             let name = program.name().to_string_lossy().into_owned();
-            links.push(program.attach().map_err(|e| refused(&format!("attaching {name}"), &e))?);
+            links.push(program.attach().map_err(|e| refused(&format!("cannot attach {name}"), &e))?);
         }
         let mut policy = object.maps_mut().find(|m| m.name() == "realtime").expect("the policy has it");
-        // Last: it acts from here on.
-        links.push(policy.attach_struct_ops().map_err(|e| refused("handing over to it", &e))?);
+        // Last: the policy schedules from here on.
+        links.push(
+            policy.attach_struct_ops().map_err(|e| refused("the kernel does not start the policy", &e))?,
+        );
         Ok(Policy {
             object,
             links,
@@ -343,20 +345,23 @@ impl Policy {
         })
     }
 
-    /// From now on the timers of the VM whose cgroup has this id are honoured.
+    /// Opts in the VM with this cgroup id: its timers count from now on.
     ///
     /// # Errors
-    /// There are too many, or the kernel refuses.
+    /// If there are too many VMs, or the kernel refuses.
     pub fn opt_in(&mut self, cgroup: u64) -> Result<(), Fault> {
         if self.vms.contains_key(&cgroup) {
             return Ok(());
         }
         let used = |i: &u32| self.vms.values().any(|v| v == i);
         let index = (1..=VMS_MAX).find(|i| !used(i)).ok_or_else(|| {
-            Fault::new(FaultKind::Unsupported, format!("more than {VMS_MAX} VMs with real-time timers"))
-                .help("disable it for VMs that do not need it")
+            Fault::new(
+                FaultKind::Unsupported,
+                format!("cannot serve real-time timers of more than {VMS_MAX} VMs"),
+            )
+            .help("disable them for VMs that do not need them")
         })?;
-        let told = |e: libbpf_rs::Error| refused("opting a VM in", &e);
+        let told = |e: libbpf_rs::Error| refused("cannot add a VM", &e);
         let none = AskedRaw::zeroed();
         self.map("asked")
             .update(&index.to_ne_bytes(), bytemuck::bytes_of(&none), MapFlags::ANY)
@@ -366,19 +371,19 @@ impl Policy {
         self.changed()
     }
 
-    /// The VM is one like any other again.
+    /// Opts the VM out.
     ///
     /// # Errors
-    /// The kernel refuses.
+    /// If the kernel refuses.
     pub fn opt_out(&mut self, cgroup: u64) -> Result<(), Fault> {
         if self.vms.remove(&cgroup).is_none() {
             return Ok(());
         }
-        self.map("vms").delete(&cgroup.to_ne_bytes()).map_err(|e| refused("opting a VM out", &e))?;
+        self.map("vms").delete(&cgroup.to_ne_bytes()).map_err(|e| refused("cannot remove a VM", &e))?;
         self.changed()
     }
 
-    /// Counts what VMs ask for and get, and the CPU time that they use, from here on, or no more. It counts from the beginning.
+    /// Starts or stops counting what VMs ask for and get, and their CPU time. A start resets the counts.
     ///
     /// # Errors
     /// The kernel refuses.
@@ -392,9 +397,9 @@ impl Policy {
         Ok(())
     }
 
-    /// CPU time of a VM's threads since the policy began, ns.
+    /// CPU time of a VM's threads since the policy started, ns.
     fn cpu_ns(&self, cgroup: u64) -> Result<u64, Fault> {
-        let told = |e: libbpf_rs::Error| refused("reading what a VM used", &e);
+        let told = |e: libbpf_rs::Error| refused("cannot read what a VM used", &e);
         let group = self.map("group_of").lookup(&cgroup.to_ne_bytes(), MapFlags::ANY).map_err(told)?;
         let Some(group) = group else { return Ok(0) };
         let bytes = self.map("groups").lookup(&group, MapFlags::ANY).map_err(told)?;
@@ -409,17 +414,17 @@ impl Policy {
     fn tell(&self, which: u32, value: u32) -> Result<(), Fault> {
         self.map("told")
             .update(&which.to_ne_bytes(), &value.to_ne_bytes(), MapFlags::ANY)
-            .map_err(|e| refused("telling it", &e))
+            .map_err(|e| refused("cannot set its values", &e))
     }
 
-    /// What the VM whose cgroup has this id asked for and got. `None`: it is not opted in.
+    /// What the VM with this cgroup id asked for and got. `None`: it is not opted in.
     ///
     /// # Errors
     /// The table cannot be read.
     pub fn asked(&self, cgroup: u64) -> Result<Option<Asked>, Fault> {
         let Some(index) = self.vms.get(&cgroup) else { return Ok(None) };
         let bytes = self.map("asked").lookup(&index.to_ne_bytes(), MapFlags::ANY);
-        let bytes = bytes.map_err(|e| refused("reading what a VM asked for", &e))?;
+        let bytes = bytes.map_err(|e| refused("cannot read what a VM asked for", &e))?;
         let Some(bytes) = bytes else { return Ok(None) };
         let raw: AskedRaw = bytemuck::pod_read_unaligned(&bytes);
         let counted = self.counted.get(&cgroup).copied().unwrap_or_default();
@@ -444,7 +449,7 @@ impl Policy {
         }))
     }
 
-    /// Whether and why the kernel has ended the policy; `None` while it schedules.
+    /// Why the kernel ended the policy; `None` while it schedules.
     ///
     /// # Errors
     /// The table cannot be read.
@@ -461,18 +466,18 @@ impl Policy {
         Ok((raw.exit_kind != 0).then(|| Ended { why: why(), may_begin_again: raw.exit_code & AGAIN != 0 }))
     }
 
-    /// Can be read from once a cgroup has come or gone, or the policy has ended, until [`Policy::changes_seen`].
+    /// Readable once a cgroup came or went, or the policy ended, until [`Policy::changes_seen`].
     pub fn changes(&self) -> BorrowedFd<'_> {
         self.changes.as_fd()
     }
 
-    /// What has changed so far is known.
+    /// Marks all changes so far as seen.
     pub fn changes_seen(&self) {
         // Negative where there is nothing.
         let _ = self.reads_changes.consume_raw();
     }
 
-    /// What each program of the policy costs. Runs and times are counted while `kernel.bpf_stats_enabled` is 1.
+    /// The cost of each program of the policy. Counted while `kernel.bpf_stats_enabled` is 1.
     pub fn costs() -> Vec<ProgramCost> {
         let ours = libbpf_rs::query::ProgInfoIter::default().filter_map(|program| {
             let name = program.name.to_string_lossy().into_owned();
@@ -491,19 +496,19 @@ impl Policy {
     fn state(&self) -> Result<StateRaw, Fault> {
         let bss = self.object.maps().find(|m| m.name().to_string_lossy().ends_with(".bss"));
         let bytes = bss.expect("the policy has it").lookup(&0u32.to_ne_bytes(), MapFlags::ANY);
-        let bytes = bytes.map_err(|e| refused("reading its state", &e))?.unwrap_or_default();
+        let bytes = bytes.map_err(|e| refused("cannot read its state", &e))?.unwrap_or_default();
         assert!(bytes.len() >= size_of::<StateRaw>(), "the policy's state has {} bytes", bytes.len());
         Ok(bytemuck::pod_read_unaligned(&bytes[..size_of::<StateRaw>()]))
     }
 
-    /// Hands all tasks back to the kernel's own scheduler. Dropping does the same.
+    /// Returns all tasks to the kernel's own scheduler. Dropping does the same.
     pub fn stop(mut self) {
         self.detach();
     }
 
-    /// As [`Policy::stop`]; what was counted can still be read.
+    /// As [`Policy::stop`]; the counts remain readable.
     pub fn detach(&mut self) {
-        // In the opposite order: first it no longer acts.
+        // In reverse order: first it stops scheduling.
         while self.links.pop().is_some() {}
     }
 
@@ -512,14 +517,14 @@ impl Policy {
     }
 }
 
-/// Is no other policy loaded?
+/// Checks that the kernel runs no other policy.
 fn nobody_elses() -> Result<(), Fault> {
     let state = std::fs::read_to_string(STATE).unwrap_or_default();
     if !matches!(state.trim(), "" | "disabled") {
         let whose = std::fs::read_to_string(POLICY_THERE).unwrap_or_default();
-        return Err(Fault::new(FaultKind::Unsupported, "another scheduling policy is loaded")
+        return Err(Fault::new(FaultKind::Unsupported, "another sched_ext policy is loaded")
             .because(format!("sched_ext is {}: {}", state.trim(), whose.trim()))
-            .help("stop that policy first: the kernel has one at a time"));
+            .help("stop that policy first: the kernel runs one at a time"));
     }
     Ok(())
 }
@@ -531,7 +536,7 @@ fn refused(what: &str, e: &libbpf_rs::Error) -> Fault {
     let because = if said.is_empty() { format!("{e:#}") } else { format!("{e:#}: {said}") };
     Fault::new(kind, format!("the real-time policy: {what}"))
         .because(because)
-        .help("run as root; the policy is made for Linux 6.16 to 7.3")
+        .help("run as root, on Linux 6.16 to 7.3")
 }
 
 fn raw(kernel: &Kernel, settings: &Settings) -> Result<SettingsRaw, Fault> {
@@ -551,18 +556,21 @@ fn raw(kernel: &Kernel, settings: &Settings) -> Result<SettingsRaw, Fault> {
         queue_of: [0; CPUS_MAX],
     };
     if settings.queue_of.len() > CPUS_MAX {
-        let what = format!("the real-time policy on a host with {} pCPUs", settings.queue_of.len());
-        return Err(Fault::new(FaultKind::Unsupported, what).because(format!("it has room for {CPUS_MAX}")));
+        let what =
+            format!("cannot load the real-time policy on a host with {} pCPUs", settings.queue_of.len());
+        return Err(
+            Fault::new(FaultKind::Unsupported, what).because(format!("its limit is {CPUS_MAX} pCPUs"))
+        );
     }
     raw.queue_of[..settings.queue_of.len()].copy_from_slice(&settings.queue_of);
     Ok(raw)
 }
 
-/// Where a function of the kernel or of a module lies.
+/// Address of a function of the kernel or of a module.
 fn address_of(function: &str) -> Result<u64, Fault> {
     let symbols =
-        std::fs::read_to_string("/proc/kallsyms").map_err(|e| Fault::io("reading /proc/kallsyms", &e))?;
-    // Looked for as a whole: there are some 200,000 lines, and few hold these letters.
+        std::fs::read_to_string("/proc/kallsyms").map_err(|e| Fault::io("cannot read /proc/kallsyms", &e))?;
+    // Searches the whole text: it has some 200,000 lines, and few contain these letters.
     let address = symbols.match_indices(function).find_map(|(at, _)| {
         let line = &symbols[symbols[..at].rfind('\n').map_or(0, |end| end + 1)..];
         let mut words = line.lines().next()?.split_ascii_whitespace();
@@ -571,7 +579,7 @@ fn address_of(function: &str) -> Result<u64, Fault> {
     });
     match address {
         Some(0) => {
-            Err(Fault::new(FaultKind::NoPrivilege, "the kernel does not tell where its functions lie")
+            Err(Fault::new(FaultKind::NoPrivilege, "the kernel does not show the addresses of its functions")
                 .because("kernel.kptr_restrict hides them")
                 .help("run as root, with kernel.kptr_restrict below 2"))
         }

@@ -1,4 +1,4 @@
-//! What did the kernel refuse, and what did it not report?
+//! The fault for something that the kernel refuses, and the number of switches that the kernel did not report.
 
 use crate::layout::Pcpu;
 use libbpf_rs::{MapCore, MapFlags};
@@ -17,7 +17,7 @@ pub(crate) fn unseen(pcpus: &impl MapCore, count: u32) -> Result<u64, Fault> {
     let mut sum = 0;
     for cpu in 0..count {
         let bytes = pcpus.lookup(&cpu.to_ne_bytes(), MapFlags::ANY);
-        if let Some(bytes) = bytes.map_err(|e| refused("reading what was not reported", &e))? {
+        if let Some(bytes) = bytes.map_err(|e| refused("cannot read the unreported records", &e))? {
             let at = std::mem::offset_of!(Pcpu, unseen);
             sum += u64::from(bytemuck::pod_read_unaligned::<u32>(&bytes[at..at + size_of::<u32>()]));
         }

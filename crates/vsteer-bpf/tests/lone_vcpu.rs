@@ -1,7 +1,8 @@
-//! Does the only vCPU of a VM lag? It has no sibling that could run while it waits, so never, at whatever moment it is looked at.
+//! Does the only vCPU of a VM lag? It has no sibling that could run while it waits, so never, at whatever moment it is
+//! looked at.
 //!
-//! A thread that runs for some microseconds and sleeps for as long, beside a hog on the same pCPU, is read without pause: many readings fall into a wait that ends
-//! while they are under way.
+//! A thread that runs for some microseconds and sleeps for as long, beside a hog on the same pCPU, is read without
+//! pause: many readings fall into a wait that ends while they are under way.
 
 mod common;
 

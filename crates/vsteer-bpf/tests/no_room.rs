@@ -1,4 +1,4 @@
-//! Who goes on being counted where more threads come than there is room for? Those for whom there is room: they are told, and that others are left out.
+//! If more threads come than the tables have room for, does the observer keep counting the others, and report the rest?
 
 mod common;
 

@@ -1,4 +1,5 @@
-//! Does the observer know when periods of a quota begin? A thread that a quota holds most of the time goes on when one does.
+//! Does the observer know when periods of a quota begin? A thread that a quota holds most of the time continues when
+//! one does.
 //!
 //! Needs root and the cpu controller of cgroup v1. Only the machine can tell whether that controller is there, so this
 //! test has a harness that lets a test ignore itself when it runs.

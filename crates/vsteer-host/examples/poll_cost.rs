@@ -1,5 +1,5 @@
 //! What does one poll of 1,000 threads cost? Starts a process of 1,000 sleeping threads, polls their schedstat and
-//! prints the CPU time per poll, beside that of opening every file anew. `poll_cost [POLLS [THREADS]]`
+//! prints the CPU time per poll, next to that of opening every file again. `poll_cost [POLLS [THREADS]]`
 
 use rustix::time::{ClockId, clock_gettime};
 use std::process::{Command, Stdio};
@@ -60,7 +60,7 @@ fn main() {
         .collect();
     let mean = anew.iter().sum::<f64>() / anew.len() as f64;
     println!(
-        "{} threads: {:.2} ms of CPU per poll (median of {polls}; {:.2} least, {:.2} most), opening anew {mean:.2} ms",
+        "{} threads: {:.2} ms of CPU per poll (median of {polls}; {:.2} least, {:.2} most), opening again {mean:.2} ms",
         watched.len(),
         each[each.len() / 2],
         each[0],

@@ -1,15 +1,15 @@
-//! How is one step of a plan carried out, and what was there before? The one thing every backend that can change a
-//! host does.
+//! How does vsteer apply one step of a plan, and how does it undo the step? Every backend that can change a host
+//! implements this trait.
 //!
-//! The idea: a step is one setting of one VM. [`Actuate::former`] says all that the step is about to overwrite, to be
-//! written down first; [`Actuate::act`] makes the change; [`Actuate::restore`] puts back exactly what `former` said, also
-//! what the step's own words cannot say (a thread whose place differed from its siblings', a cgroup's cpuset, a pin
-//! that was not there). [`Actuate::current`] is for checking before and reading back after.
+//! A step is one setting of one VM. [`Actuate::former`] returns everything that the step will overwrite, so that the
+//! caller can store it first. [`Actuate::act`] makes the change. [`Actuate::restore`] puts back exactly what `former`
+//! returned, also what the step does not contain (a thread pinned differently from its siblings, a cgroup's cpuset, a
+//! missing pin). [`Actuate::current`] reads the present value, before and after the change.
 //!
-//! One trace remains under libvirt: a running VM's description shows a pin that a step made and that was put back to
-//! all pCPUs, since libvirt has no call to take a pin away. Its effect, its cgroups and the definition are as before.
+//! One trace remains under libvirt: the description of a running VM keeps a restored pin as a pin to all pCPUs, because
+//! libvirt has no call to remove a pin. The pin's effect, the cgroups and the definition are as before.
 //!
-//! Left out: order, journal and time limits, which belong to whoever carries out a whole plan.
+//! Left out: order, journal and time limits. The code that applies a whole plan does these.
 
 use vsteer_core::Fault;
 use vsteer_core::setting::{Change, Scope, Step};
@@ -18,8 +18,8 @@ pub use former::{Former, Part, Run, Settings};
 
 mod former;
 
-/// What came of taking a step back. That something is gone is always said in so many words, never read from a fault: who cannot be
-/// asked has not said that.
+/// What came of taking a step back. That something is gone is always said in so many words, never read from a fault:
+/// who cannot be asked has not said that.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Restored {
     /// All is as `former` says.
@@ -38,8 +38,8 @@ pub trait Actuate {
     /// `NothingThere` when the VM has gone, `Changed` when its thread has; whatever keeps it from being read.
     fn current(&mut self, step: &Step) -> Result<Change, Fault>;
 
-    /// Asked of every step before the first is made: can it be made as the host is now? A backend that finds out only when it tries
-    /// says yes.
+    /// Asked of every step before the first is made: can it be made as the host is now? A backend that finds out only
+    /// when it tries says yes.
     ///
     /// # Errors
     /// What stands in the way and can be seen: a VM that must be off first, what this VM has no setting for.
@@ -62,8 +62,8 @@ pub trait Actuate {
     /// fault says so where that failed too.
     fn act(&mut self, step: &Step, scope: Scope) -> Result<(), Fault>;
 
-    /// Puts back what `former` says. Threads that ended meanwhile are passed over. May be called again, and for a step that was made in
-    /// part or not at all.
+    /// Puts back what `former` says. Threads that ended meanwhile are passed over. May be called again, and for a step
+    /// that was made in part or not at all.
     ///
     /// # Errors
     /// Whatever keeps it from being put back, or from being known to be gone: then it may still be in force.

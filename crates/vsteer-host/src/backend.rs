@@ -1,7 +1,7 @@
 //! What does vsteer need to know of a hypervisor? How a user names it, how it is recognised, opened and changed.
 //!
-//! Each hypervisor is one folder and one line of [`crate::backends::BACKENDS`]. Commands ask the table and the traits of
-//! this file, so no command contains a `match` on a hypervisor.
+//! Each hypervisor is one folder and one line of [`crate::backends::BACKENDS`]. Commands ask the table and the traits
+//! of this file, so no command contains a `match` on a hypervisor.
 //!
 //! Left out: the table itself. It uses the folders, and the folders use this file.
 
@@ -62,7 +62,7 @@ pub type Timers = fn() -> BTreeMap<VmId, TimerCounts>;
 /// Asks the user for a password. `None`: there is no terminal.
 pub type Prompt = fn(&str) -> Result<Option<String>, Fault>;
 
-/// How to log in, besides what the URI says.
+/// How to log in, in addition to the URI.
 #[derive(Debug, Clone, Default)]
 pub struct Login {
     /// The file whose first line is the password; `-` is standard input.
@@ -122,7 +122,7 @@ impl Request {
         match self.statistics {
             Statistics::RealTime => Ok(()),
             Statistics::Every(_) => {
-                Err(Fault::new(FaultKind::Usage, "--statistics: only vSphere keeps statistics")
+                Err(Fault::new(FaultKind::Usage, "cannot read --statistics: only vSphere keeps statistics")
                     .help("leave out --statistics, or add --connect vsphere://USER@HOST"))
             }
         }
@@ -131,7 +131,7 @@ impl Request {
 
 /// A host that is observed.
 pub trait Host: Observe {
-    /// What the user should know and was not told yet.
+    /// Notes for the user that were not printed yet.
     fn take_notes(&mut self) -> Vec<String> {
         Vec::new()
     }

@@ -11,8 +11,8 @@ use vsteer_core::{Fault, FaultKind};
 pub const BACKENDS: &[Backend] =
     &[vsphere::backend::BACKEND, xen::backend::BACKEND, captured::BACKEND, kvm::backend::BACKEND];
 
-/// The backend that this URI leads to, or without one the backend of this machine. A URI of an unknown scheme is left to
-/// libvirt, which knows more schemes than vsteer.
+/// The backend that this URI leads to, or without one the backend of this machine. A URI of an unknown scheme is left
+/// to libvirt, which knows more schemes than vsteer.
 ///
 /// # Errors
 /// When `/` cannot be opened.
@@ -64,17 +64,17 @@ fn fits(backend: &Backend, plan: &Plan) -> Result<(), Fault> {
             let example = owner.examples.first().copied().unwrap_or_default();
             return Err(Fault::new(
                 FaultKind::Usage,
-                format!("VM {:?} runs on {}, and none is named", vm.name, owner.name),
+                format!("VM {:?} runs on {}, but the command line names no such host", vm.name, owner.name),
             )
-            .help(format!("--connect {example}; or vsteer plan ... --format powercli for a script")));
+            .help(format!("add --connect {example}, or write a script: vsteer plan ... --format powercli")));
         }
     }
     if backend.settings.is_some() && !vms.iter().any(|vm| (backend.manages)(&vm.manager)) {
         return Err(Fault::new(
             FaultKind::Changed,
-            format!("plan {} is not for VMs of {}", plan.id, backend.name),
+            format!("plan {} has no VM that {} manages", plan.id, backend.name),
         )
-        .help("leave out --connect, or name the host that the plan was made for"));
+        .help("leave out --connect, or name the host for which the plan was made"));
     }
     Ok(())
 }

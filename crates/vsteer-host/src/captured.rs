@@ -1,8 +1,9 @@
-//! A captured host: what the KVM backend and the audit read of a machine, kept in a folder.
+//! A captured host: the files of a machine that the KVM backend and the audit read, kept in a folder.
 //!
-//! `vsteer capture` looks at a machine twice or more ([`capture`]). Each look is a tree of files in a numbered folder. The
-//! manifest says when each look was taken, so the counters of two looks give rates. Reading a captured host uses the same
-//! code as capturing one ([`look`]): what is read while capturing is what is kept.
+//! `vsteer capture` samples a machine at least twice ([`capture`]). Each sample is a tree of files in a numbered
+//! folder. The manifest holds the time of each sample, so the counters of two samples give rates. The same code reads
+//! the live machine during the capture and the captured host afterwards ([`look`]), so the capture keeps exactly the
+//! files that are needed.
 //!
 //! Left out: eBPF, libvirt's own answers, monitors and system calls. They are not files.
 
@@ -36,9 +37,9 @@ pub const BACKEND: Backend = Backend {
     schemes: &[SCHEME],
     examples: &["tree:FOLDER"],
     about: "a folder that `vsteer capture` made",
-    sees: "run and wait between the looks of the capture",
+    sees: "run and wait times between the samples of the capture",
     sets: "nothing",
-    leaves_out: "all that takes eBPF, libvirt or a monitor",
+    leaves_out: "everything that needs eBPF, libvirt or a QEMU monitor",
     recognise: |_| false,
     steers: false,
     manages: |_| false,
@@ -57,7 +58,7 @@ pub struct Look {
     counts: bool,
 }
 
-/// Looks at the machine beneath the inventory's root, by its files alone. The counters are read before the
+/// Samples the machine under the inventory's root, only through its files. The counters are read before the
 /// configuration, all at one moment as far as that can be.
 ///
 /// # Errors
@@ -174,8 +175,10 @@ impl CapturedHost {
 fn collector(counts: bool) -> Collector {
     let mut collector = schedstat::collector(counts, Reading::default());
     for why in collector.missing.values_mut() {
-        *why = why
-            .replace("use --collector ebpf", "a captured host does not hold it, record on the host itself");
+        *why = why.replace(
+            "use --collector ebpf",
+            "a captured host does not contain it: record on the host itself",
+        );
     }
     collector
 }
@@ -184,7 +187,8 @@ fn collector(counts: bool) -> Collector {
 fn folder(request: &Request) -> Result<&Path, Fault> {
     let folder = request.connect.as_deref().and_then(|uri| uri.strip_prefix(SCHEME));
     folder.filter(|f| !f.is_empty()).map(Path::new).ok_or_else(|| {
-        Fault::new(FaultKind::Usage, "--connect tree: names no folder").help("--connect tree:FOLDER")
+        Fault::new(FaultKind::Usage, "--connect tree: does not name a folder")
+            .help("write --connect tree:FOLDER")
     })
 }
 
@@ -194,7 +198,7 @@ fn open(request: &Request) -> Result<Box<dyn Host>, Fault> {
     if !can || request.event_buffer.is_some() {
         return Err(Fault::new(
             FaultKind::Usage,
-            "a captured host holds what schedstat counted, and no switches",
+            "a captured host has schedstat counters only: it has no eBPF data and no events",
         )
         .help("leave out --collector and --events"));
     }
@@ -202,12 +206,9 @@ fn open(request: &Request) -> Result<Box<dyn Host>, Fault> {
 }
 
 fn unchangeable(folder: &Path) -> Fault {
-    Fault::new(
-        FaultKind::Unsupported,
-        format!("{} is a captured host: nothing can be changed", folder.display()),
-    )
-    .because("the folder holds copies of the host's files")
-    .help("make the plan, and apply it, on the host itself")
+    Fault::new(FaultKind::Unsupported, format!("cannot change the captured host {}", folder.display()))
+        .because("the folder holds copies of the host's files")
+        .help("make the plan and apply it on the host itself")
 }
 
 fn change(request: &Request, _plan: Option<Plan>) -> Result<Changing, Fault> {
@@ -250,7 +251,7 @@ impl Host for CapturedHost {
     }
 
     fn actuator(&mut self) -> Result<&mut dyn Actuate, Fault> {
-        Err(Fault::new(FaultKind::Unsupported, "a captured host cannot be changed")
+        Err(Fault::new(FaultKind::Unsupported, "cannot change a captured host")
             .help("make the change on the host itself"))
     }
 }

@@ -1,14 +1,17 @@
-//! How often did something happen to a VM's vCPUs: cache misses, instructions, switches, moves? By the kernel's performance counters.
+//! How often did an event (cache miss, instruction, switch, migration) happen to a VM's vCPUs?
 //!
-//! A counter per vCPU thread and event, from [`Counting::begin`] to [`Counting::end`]; in the guest and in the hypervisor's own code, for both use the caches. Where the
-//! processor has fewer counters than are asked for, the kernel lets them take turns and says for how long each counted: the number is then scaled to the whole.
+//! The kernel's performance counters tell: one counter per vCPU thread and event, from [`Counting::begin`] to
+//! [`Counting::end`]. They count the guest's code and the hypervisor's, because both use the caches. If the processor
+//! has too few counters, the kernel multiplexes them and reports how long each counted; vsteer scales the number
+//! accordingly.
 //!
-//! Events of hardware need counters that a cloud's guests mostly have not: they are **untried**, for no machine with them was at hand. Those of the kernel's own
-//! (`context-switches`, `cpu-migrations`, `page-faults`) go the same way and are held against `/proc`.
+//! Hardware events are **untested**: no machine with such counters was available, and cloud guests mostly lack them.
+//! The kernel's own events (`context-switches`, `cpu-migrations`, `page-faults`) use the same code and are checked
+//! with `/proc`.
 //!
-//! Source: `man 2 perf_event_open`; names are those of `man 1 perf-list`.
+//! Source: `man 2 perf_event_open`; the names are those of `man 1 perf-list`.
 //!
-//! Left out: events by number, of a socket's uncore, groups.
+//! Left out: events by number, events of a socket's uncore, groups.
 
 use perf_event::events::{Hardware, Software};
 use perf_event::{Builder, Counter};
@@ -40,20 +43,20 @@ fn open(event: Event, thread: Option<Tid>) -> std::io::Result<Counter> {
 /// Can it be counted here?
 ///
 /// # Errors
-/// `Unsupported`, `NoPrivilege`: with the way out.
+/// `Unsupported`, `NoPrivilege`: with help.
 pub fn available(event: Event) -> Result<(), Fault> {
     open(event, None).map(drop).map_err(|e| cannot(event, &e))
 }
 
 fn cannot(event: Event, e: &std::io::Error) -> Fault {
-    let what = format!("counting {}", event.name());
+    let what = format!("cannot count {}", event.name());
     match e.kind() {
         std::io::ErrorKind::PermissionDenied => Fault::new(FaultKind::NoPrivilege, what)
             .because(e)
             .help("run as root, or with CAP_PERFMON"),
         _ if event.is_hardwares() => Fault::new(FaultKind::Unsupported, what)
-            .because(format!("this machine's processor counts no such thing, or its hypervisor does not hand the counters on ({e})"))
-            .help("measure it on a machine with performance counters (`perf stat -e cache-misses true` shows some); leave the measure out"),
+            .because(format!("the kernel offers no such hardware counter on this machine ({e})"))
+            .help("measure on a machine that has performance counters (test: `perf stat -e cache-misses true`), or leave out this measure"),
         _ => Fault::io(what, e),
     }
 }
@@ -91,9 +94,9 @@ impl Counting {
         for counter in &mut self.counters {
             let seen = counter.read_count_and_time().map_err(|e| cannot(self.event, &e))?;
             all += scaled(seen.count, seen.time_enabled, seen.time_running).ok_or_else(|| {
-                Fault::new(FaultKind::Failed, format!("counting {}", self.event.name()))
-                    .because("the counter never had a turn")
-                    .help("others use the processor's counters as well: end them, or ask for fewer")
+                Fault::new(FaultKind::Failed, format!("cannot count {}", self.event.name()))
+                    .because("the kernel never scheduled the counter")
+                    .help("stop other users of the processor's counters, or ask for fewer counters")
             })?;
         }
         Ok(all / passed_s.max(f64::MIN_POSITIVE))

@@ -1,11 +1,12 @@
-//! Lines of a file as they are written, across its rotation.
+//! Reads the lines of a file as they are written, across its rotation.
 //!
-//! A log is rotated in one of two ways: renamed, with a new file made in its place (the server goes on writing into the renamed one until
-//! it is told, also when the new one is there), or copied and truncated. So a file that lost its name is read on until the next
-//! one does, and a file is read from its beginning where it has become shorter than what was read.
+//! A log is rotated in one of two ways. Either it is renamed and a new file gets its name; the server writes into the
+//! renamed file until it reopens its log. Or it is copied and truncated. So vsteer reads a renamed file until the next
+//! one is renamed too, and starts a file again from its beginning if it is shorter than the part already read.
 //!
-//! Left out: a file that is truncated and has grown beyond what was read before anybody looked: its first lines are missed. A file that
-//! was made and renamed again between two looks is missed too: only the name is followed, not what logrotate calls the old ones.
+//! Left out: a truncated file that grows beyond the part already read before vsteer looks again (its first lines are
+//! missed), and a file that is created and renamed between two looks (vsteer follows only the name, not logrotate's
+//! old names).
 
 use std::fs::File;
 use std::io::{ErrorKind, Read, Seek, SeekFrom};
@@ -22,7 +23,8 @@ const AT_ONCE: usize = 1 << 16;
 pub struct Follower {
     path: PathBuf,
     now: Option<Opened>,
-    /// The one that had the name before: servers write into it until they are told, Apache's until its last child is gone.
+    /// The file that had the name before: servers write into it until they reopen the log; Apache until its last child
+    /// ends.
     before: Option<Opened>,
 }
 
@@ -39,7 +41,8 @@ struct Opened {
 }
 
 impl Follower {
-    /// Follows the file at `path` from its beginning, or (`from_end`) from what is written from now on. It need not exist yet.
+    /// Follows the file at `path` from its beginning, or (`from_end`) from what is written from now on. It need not
+    /// exist yet.
     ///
     /// # Errors
     /// As for opening a file, but for one that is not there.
@@ -66,7 +69,7 @@ impl Follower {
         }
         let there = match std::fs::metadata(&self.path) {
             Ok(there) => there,
-            // Renamed, and not made anew yet.
+            // Renamed, and the new file does not exist yet.
             Err(e) if e.kind() == ErrorKind::NotFound => return Ok(()),
             Err(e) => return Err(e),
         };
@@ -148,7 +151,7 @@ impl Opened {
 }
 
 fn follower_fault(path: &Path, error: &std::io::Error) -> Fault {
-    Fault::io(format!("following {}", path.display()), error)
+    Fault::io(format!("cannot follow {}", path.display()), error)
 }
 
 #[cfg(test)]
@@ -181,7 +184,7 @@ mod tests {
         let mut new = File::options().create(true).append(true).open(&path).unwrap();
         new.write_all(b"six\n").unwrap();
         assert_eq!(lines(&mut follower), ["four", "six"]);
-        // The server was told late.
+        // The server reopened its log late.
         log.write_all(b"ve\n").unwrap();
         assert_eq!(lines(&mut follower), ["five"]);
         // Copied and truncated.
@@ -203,7 +206,8 @@ mod tests {
         assert_eq!(lines(&mut follower), ["new"]);
     }
 
-    /// Between two looks the log was rotated twice: what is in the file that was open, and in the one that is there now, comes.
+    /// Between two looks the log was rotated twice: what is in the file that was open, and in the one that is there
+    /// now, comes.
     #[test]
     fn rotated_twice_between_looks() {
         let dir = tempfile::tempdir().unwrap();
@@ -221,7 +225,7 @@ mod tests {
         assert!(lines(&mut follower).is_empty());
     }
 
-    /// The same file (by its number), shorter: what was begun in the old one is no part of a line of the new one.
+    /// The same file (same inode), but shorter: a partial line of the old content is not part of the new content.
     #[test]
     fn shorter_in_the_same_file() {
         let dir = tempfile::tempdir().unwrap();
@@ -272,6 +276,6 @@ mod tests {
         let file = dir.path().join("f");
         std::fs::write(&file, "").unwrap();
         let fault = Follower::new(&file.join("below a file"), false).unwrap_err();
-        assert!(fault.to_string().contains("following"), "{fault}");
+        assert!(fault.to_string().contains("cannot follow"), "{fault}");
     }
 }

@@ -1,10 +1,12 @@
 //! How does vsteer ask another machine over HTTP? One client for scrapes and for vSphere's API.
 //!
-//! ureq speaks HTTP/1.1. rustls encrypts, with vsteer's own verifier of certificates ([`crate::trust`]), which ureq's settings
-//! cannot hold: therefore [`tls`] is a link of ureq's chain of connectors. Each answer has a limit in time and in bytes.
-//! The client refuses redirects, because a request may carry a password or a session that no other server may see.
+//! ureq speaks HTTP/1.1. rustls encrypts, with vsteer's own verifier of certificates ([`crate::trust`]), which ureq's
+//! settings cannot hold: therefore [`tls`] is a link of ureq's chain of connectors. Each answer has a limit in time
+//! and in bytes. The client refuses redirects, because a request may carry a password or a session that no other
+//! server may see.
 //!
-//! Sources: RFC 9110, RFC 9112, ureq's documentation of `unversioned::transport`. Left out: compression, cookies, SOCKS proxies.
+//! Sources: RFC 9110, RFC 9112, ureq's documentation of `unversioned::transport`. Left out: compression, cookies,
+//! SOCKS proxies.
 
 #[cfg(test)]
 pub(crate) mod server;
@@ -31,9 +33,7 @@ pub(crate) struct Limits {
     pub(crate) total: Duration,
     /// To connect; part of `total`.
     pub(crate) connect: Duration,
-    /// For each read.
     pub(crate) silence: Duration,
-    /// The body's length.
     pub(crate) bytes: u64,
 }
 
@@ -45,7 +45,7 @@ pub(crate) struct Answer {
     pub(crate) body: Vec<u8>,
 }
 
-/// Why there is no answer.
+/// Why a request got no answer.
 #[derive(Debug)]
 pub(crate) enum Failure {
     /// No connection was made.
@@ -97,7 +97,7 @@ impl fmt::Display for Failure {
         match self {
             // ureq puts "io: " before the words of the system.
             Failure::Unreachable(ureq::Error::Io(e)) | Failure::Broken(ureq::Error::Io(e)) => e.fmt(f),
-            failure if failure.is_late() => f.write_str("no whole answer came in time"),
+            failure if failure.is_late() => f.write_str("the server sent no complete answer in time"),
             Failure::Unreachable(e) => e.fmt(f),
             Failure::Broken(e @ ureq::Error::Protocol(_)) => {
                 write!(f, "the answer is not valid HTTP/1.1: {e}")
@@ -125,7 +125,8 @@ pub(crate) struct Client {
 impl Client {
     /// A client that encrypts by `tls`, which only https needs.
     pub(crate) fn new(limits: Limits, tls: Option<Arc<ClientConfig>>, proxy: Option<Proxy>) -> Client {
-        /// ureq closes an idle connection after 15 s, but vSphere is asked every 20 s. Servers close earlier if they want to.
+        /// ureq closes an idle connection after 15 s, but vSphere is asked every 20 s. Servers close earlier if they
+        /// want to.
         const IDLE: Duration = Duration::from_secs(15 * 60);
         let config = Agent::config_builder()
             .http_status_as_error(false)

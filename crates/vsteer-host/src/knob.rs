@@ -1,9 +1,10 @@
-//! How is a setting of the host read and set, where it is text: a file of the kernel's, commands, words of the kernel's command line?
+//! How does vsteer read and set a host setting that is text: a kernel file, commands, boot parameters?
 //!
-//! Whatever sets it, it is read back: tools that answer "done" and do nothing are common (`tuned-adm profile` without its daemon, files that round).
-//! Words of the command line are in force only after a boot: what is read is what the running kernel was given, what is set is the next boot's.
+//! vsteer reads every setting back after it sets it, because many tools report success without effect (`tuned-adm
+//! profile` without its daemon, files that round). Boot parameters take effect at a boot: vsteer reads those of the
+//! running kernel and sets those of the next boot.
 //!
-//! What is kept for good (tuned's profiles, boot loaders, definitions of VMs) is [`crate::lasting`]'s; here it is a setting like any other.
+//! Settings that persist (tuned's profiles, boot loaders, definitions of VMs) belong to [`crate::lasting`].
 
 use crate::actuate::{Actuate, Former, Restored};
 use crate::lasting::place::Place;
@@ -18,7 +19,7 @@ use vsteer_core::setting::words::{in_brackets, word_name, words_of};
 use vsteer_core::setting::{Change, Scope, Step};
 use vsteer_core::{Fault, FaultKind};
 
-/// A command that sets something, or reads it, is given so long: a VM may be restarted by it.
+/// Time limit of a command that sets or reads a setting: it may restart a VM.
 const LIMIT: Duration = Duration::from_secs(300);
 
 fn of(knob: &Knob) -> String {
@@ -33,7 +34,7 @@ fn of(knob: &Knob) -> String {
 pub fn read(knob: &Knob) -> Result<String, Fault> {
     let told = match (&knob.how, &knob.on) {
         (How::File { path }, None) => {
-            std::fs::read_to_string(path).map_err(|e| Fault::io(format!("reading {} ({path})", of(knob)), &e))
+            std::fs::read_to_string(path).map_err(|e| Fault::io(format!("cannot read {path}"), &e))
         }
         (How::File { path }, on) => shell::ask(&format!("cat {}", quoted(path)), on.as_deref(), LIMIT),
         (How::Commands { read, .. }, on) => shell::ask(read, on.as_deref(), LIMIT),
@@ -43,7 +44,7 @@ pub fn read(knob: &Knob) -> Result<String, Fault> {
         (How::Definition { .. }, Some(on)) => Err(only_here(on)),
         (How::Definition { connect, element }, None) => definition::read(connect, element),
     };
-    let told = told.map_err(|f| Fault { what: format!("reading {}: {}", of(knob), f.what), ..f })?;
+    let told = told.map_err(|f| Fault { what: format!("cannot read {}: {}", of(knob), f.what), ..f })?;
     Ok(match &knob.how {
         How::KernelWords { names, .. } => words_of(&told, names),
         How::File { .. } => in_brackets(&told).to_owned(),
@@ -52,9 +53,9 @@ pub fn read(knob: &Knob) -> Result<String, Fault> {
 }
 
 fn only_here(on: &str) -> Fault {
-    Fault::new(FaultKind::Unsupported, format!("a VM's definition on {on}"))
-        .because("libvirt goes to other machines itself, not over vsteer's ssh")
-        .help(format!("connect = \"qemu+ssh://{on}/system\""))
+    Fault::new(FaultKind::Unsupported, format!("cannot reach a VM's definition on {on}"))
+        .because("for a definition, libvirt makes the connection, not vsteer's ssh")
+        .help(format!("leave out `on`, and write connect = \"qemu+ssh://{on}/system\""))
 }
 
 /// Sets it. Whether it took, [`read`] tells; of words of the command line after the next boot.
@@ -62,7 +63,7 @@ fn only_here(on: &str) -> Fault {
 /// # Errors
 /// Where it is refused.
 pub fn set(knob: &Knob, value: &str) -> Result<(), Fault> {
-    let refused = |f: Fault| Fault { what: format!("setting {} to {value:?}: {}", of(knob), f.what), ..f };
+    let refused = |f: Fault| Fault { what: format!("cannot set {} to {value:?}: {}", of(knob), f.what), ..f };
     match (&knob.how, &knob.on) {
         (How::File { path }, None) => {
             // Never made where it is not: a file of sysfs is there or cannot be.
@@ -71,7 +72,7 @@ pub fn set(knob: &Knob, value: &str) -> Result<(), Fault> {
                 let _ = f.set_len(0);
                 f.write_all(value.as_bytes())
             });
-            written.map_err(|e| refused(Fault::io(format!("writing {path}"), &e)))
+            written.map_err(|e| refused(Fault::io(format!("cannot write {path}"), &e)))
         }
         (How::File { path }, on) => {
             let line = format!("printf %s {} > {}", quoted(value), quoted(path));
@@ -122,9 +123,12 @@ impl Knobs {
     fn knob<'a>(&self, step: &'a Step) -> Result<(&'a Knob, &'a str), Fault> {
         match &step.change {
             Change::Knob(setting::HostKnob { knob, to, .. }) => Ok((knob, to)),
-            _ => Err(Fault::new(FaultKind::Unsupported, format!("{}: {}", step.whose(), step.change))
-                .because("it is a VM's setting in a plan of the host's")
-                .help("a plan for the host and one for the VMs")),
+            _ => Err(Fault::new(
+                FaultKind::Unsupported,
+                format!("cannot apply {}: {}", step.whose(), step.change),
+            )
+            .because("the plan changes the host, but this step changes a VM")
+            .help("make two plans: one for the host, one for the VMs")),
         }
     }
 }
@@ -175,11 +179,11 @@ impl Actuate for Knobs {
             }
             // A device, module or process that is gone took its file along.
             How::File { path } if knob.on.is_none() && matches!(Path::new(path).try_exists(), Ok(false)) => {
-                return Ok(Restored::Gone(format!("{path} is not there any more")));
+                return Ok(Restored::Gone(format!("{path} no longer exists")));
             }
             How::File { .. } | How::Commands { .. } | How::KernelWords { .. } => {}
         }
-        // Also words of the command line: what the next boot is given is not told by what runs.
+        // Also boot parameters: the running kernel does not show what the next boot will get.
         let next_boot = matches!(knob.how, How::KernelWords { .. });
         if !next_boot && read(knob).is_ok_and(|now| now == *from) {
             return Ok(Restored::Back);
@@ -189,8 +193,8 @@ impl Actuate for Knobs {
         if next_boot || now == *from {
             return Ok(Restored::Back);
         }
-        Err(Fault::new(FaultKind::NotApplied, format!("putting {} back", of(knob)))
-            .because(format!("{from:?} was set, in force is {now:?}")))
+        Err(Fault::new(FaultKind::NotApplied, format!("cannot restore {}", of(knob)))
+            .because(format!("vsteer set {from:?}, but the value is now {now:?}")))
     }
 }
 

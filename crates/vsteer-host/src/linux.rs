@@ -1,4 +1,4 @@
-//! What a Linux machine tells of itself through sysfs and procfs, and how a thread of it is scheduled.
+//! What sysfs and procfs report about a Linux machine, and how the kernel schedules a thread.
 
 pub mod cgroups;
 pub mod cpuset;

@@ -1,6 +1,7 @@
-//! What is set up and what is counted on a host right now? The one thing every backend that can be looked at does.
+//! How is a host configured, and what are its counters right now? Every backend that can sample a host implements this
+//! trait.
 //!
-//! Left out: keeping samples (that is the recording's part).
+//! Left out: storing samples (the recording does that).
 
 use vsteer_core::Fault;
 use vsteer_core::nouns::{Batch, Collector, HostConfig};
@@ -43,7 +44,7 @@ pub enum Statistics {
     /// The last hour, every 20 s.
     #[default]
     RealTime,
-    /// What is kept of every so many seconds: 300 for a day, 1800 for a week, 7200 for a month, 86400 for a year.
+    /// Averages over this number of seconds: kept for a day at 300, a week at 1800, a month at 7200, a year at 86400.
     Every(u64),
 }
 

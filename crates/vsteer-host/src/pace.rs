@@ -10,8 +10,8 @@ pub trait Pace {
     fn sleep_until(&self, then: Instant) -> bool;
 }
 
-/// When the next look is due, one every `every`. A process that was held up (stopped, or by a disk that did not answer) does not
-/// catch up: that would only add load, and windows too short to measure anything.
+/// When the next look is due, one every `every`. A process that was held up (stopped, or by a disk that did not
+/// answer) does not catch up: that would only add load, and windows too short to measure anything.
 pub fn due(last: Instant, every: Duration) -> Instant {
     (last + every).max(Instant::now())
 }

@@ -1,12 +1,14 @@
 //! How many watts does the machine draw?
 //!
-//! Meters, all **untried** on the real thing but for commands (the development machines have none), and tested on made-up and documented output: RAPL counts
-//! joules of the packages (no disks, fans, power supply), hwmon and ACPI tell watts as a driver does, IPMI's DCMI as the board's controller
-//! does, and a command prints whatever a plug at the wall says. The idle protocol is the published study's: the lowest reading over two minutes,
-//! since idle is what nothing disturbs (Red Hat Developer, 26 August 2025).
+//! RAPL counts joules of the processor packages (without disks, fans and power supply). hwmon and ACPI report watts
+//! from a driver, and IPMI's DCMI from the board's controller. A command prints the watts of, for example, a metered
+//! plug. Idle power is the lowest reading in two minutes, because idle is what nothing disturbs (Red Hat Developer, 26
+//! August 2025).
 //!
-//! Sources: Documentation/power/powercap/powercap.rst, Documentation/hwmon/{sysfs-interface,acpi_power_meter}.rst of Linux 6.12; `man ipmitool`, dcmi.
-//! Left out: energy of a run (RAPL's would be; a plug's reading is too slow).
+//! All meters except commands are **untested** on real hardware: tests use made-up and documented output.
+//!
+//! Sources: Documentation/power/powercap/powercap.rst, Documentation/hwmon/{sysfs-interface,acpi_power_meter}.rst of
+//! Linux 6.12; `man ipmitool`, dcmi. Left out: energy of a run (RAPL could measure it; a plug is too slow).
 
 use crate::root::Root;
 use crate::shell;
@@ -15,7 +17,7 @@ use std::time::{Duration, Instant};
 use vsteer_core::printed::printed;
 use vsteer_core::{Fault, FaultKind};
 
-/// A reading every so often.
+/// Interval of readings.
 const EVERY: Duration = Duration::from_secs(1);
 /// A meter that takes longer has gone.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -32,9 +34,9 @@ pub enum Meter {
 }
 
 fn none(meter: &str, why: impl std::fmt::Display) -> Fault {
-    Fault::new(FaultKind::Unsupported, format!("the power meter {meter:?}"))
+    Fault::new(FaultKind::Unsupported, format!("cannot use the power meter {meter:?}"))
         .because(why)
-        .help("another one: rapl, hwmon, acpi, ipmi, or a command that prints watts")
+        .help("choose rapl, hwmon, acpi, ipmi, or a command that prints watts")
 }
 
 fn text(root: &Root, path: &str) -> Option<String> {
@@ -51,7 +53,8 @@ impl Meter {
             "rapl" => {
                 let base = "/sys/class/powercap";
                 let zones = root.names(base).unwrap_or_default();
-                // Some processors count a package twice, by an MSR (or TPMI) and by MMIO: intel-rapl:0 and intel-rapl-mmio:0 have one name and are one package.
+                // Some processors count a package twice, by an MSR (or TPMI) and by MMIO: intel-rapl:0 and
+                // intel-rapl-mmio:0 have one name and are one package.
                 let mut by_name: BTreeMap<String, String> = BTreeMap::new();
                 for zone in zones {
                     let name = text(root, &format!("{base}/{zone}/name"));
@@ -62,7 +65,7 @@ impl Meter {
                 }
                 let packages: Vec<String> = by_name.into_values().collect();
                 if packages.is_empty() {
-                    return Err(none(name, "there is no package in /sys/class/powercap"));
+                    return Err(none(name, "/sys/class/powercap lists no processor package"));
                 }
                 Ok(Meter::Rapl(packages))
             }
@@ -72,7 +75,7 @@ impl Meter {
                 for chip in root.names(base).unwrap_or_default() {
                     let is_acpi =
                         text(root, &format!("{base}/{chip}/name")).is_some_and(|n| n == "power_meter");
-                    // The whole machine's meter is no part of it: added to the parts they would count twice.
+                    // The meter of the whole machine is separate: added to its parts it would count them twice.
                     if (name == "acpi") != is_acpi {
                         continue;
                     }
@@ -87,9 +90,9 @@ impl Meter {
                     let of = if name == "acpi" {
                         "no power_meter"
                     } else {
-                        "no chip but a power_meter (which is acpi's)"
+                        "no chip except a power_meter (choose acpi for that)"
                     };
-                    return Err(none(name, format!("{of} in /sys/class/hwmon tells power")));
+                    return Err(none(name, format!("{of} in /sys/class/hwmon reports power")));
                 }
                 Ok(Meter::Hwmon(files))
             }
@@ -107,7 +110,7 @@ impl Meter {
     /// Where it tells nothing (any more).
     pub fn watts(&self, root: &Root) -> Result<f64, Fault> {
         let gone = |what: &str| {
-            Fault::new(FaultKind::NothingThere, format!("the power meter's {what} tells nothing"))
+            Fault::new(FaultKind::NothingThere, format!("cannot read the power meter: {what} gives no value"))
         };
         let number = |path: &String| -> Result<f64, Fault> {
             text(root, path).and_then(|t| t.parse().ok()).ok_or_else(|| gone(path))
@@ -137,7 +140,7 @@ impl Meter {
         }
     }
 
-    /// The lowest of its readings over so long.
+    /// The lowest of its readings during `length`.
     ///
     /// # Errors
     /// As [`Meter::watts`], where any reading fails: a lowest of what is left would be of other moments.
@@ -155,7 +158,7 @@ impl Meter {
                 return Ok(lowest);
             }
             if stopped() {
-                return Err(Fault::new(FaultKind::Interrupted, "reading the power meter: interrupted"));
+                return Err(Fault::new(FaultKind::Interrupted, "interrupted while reading the power meter"));
             }
             std::thread::sleep(EVERY.min(end.saturating_duration_since(Instant::now())));
         }

@@ -1,10 +1,10 @@
-//! VMs whose timers bring their vCPUs: which are opted in, by their cgroups, and what each asked for and got.
+//! Real-time timers for VMs: which VMs are opted in, what each asked for, and what each got.
 //!
-//! The policy itself runs in the kernel ([`vsteer_bpf::Policy`]). Here VMs of a configuration are found in the kernel's terms: a
-//! VM is the cgroup that holds all of its threads and nobody else's, and a cgroup is known by its folder's inode number.
+//! The policy runs in the kernel ([`vsteer_bpf::Policy`]). This file translates VMs into the kernel's terms: a VM is
+//! the cgroup that holds all of its threads and no others, and the inode number of the folder identifies the cgroup.
 //!
-//! Quotas (`cpu.max`) are enforced by the policy where the kernel tells it of them; where it does not, a VM that has one is refused, for the kernel
-//! does not enforce them either for tasks of a policy.
+//! The policy enforces quotas (`cpu.max`) if the kernel reports them to it. If not, vsteer refuses a VM with a quota,
+//! because the kernel does not enforce quotas for tasks of a policy.
 
 use crate::linux::cgroups::Cgroups;
 use crate::linux::tuning;
@@ -32,7 +32,7 @@ impl Counted {
     /// # Errors
     /// The setting cannot be had.
     pub fn begin() -> Result<Counted, Fault> {
-        let told = |e: std::io::Error| Fault::io(format!("setting {STATS}"), &e);
+        let told = |e: std::io::Error| Fault::io(format!("cannot set {STATS}"), &e);
         let former = std::fs::read_to_string(STATS).map_err(told)?;
         std::fs::write(STATS, "1").map_err(told)?;
         Ok(Counted { former })
@@ -161,7 +161,8 @@ pub fn preview<'a>(
     Ok(vms.map(|vm| (vm.name.clone(), cgroup_of(kernel, &root, &cgroups, vm).err())).collect())
 }
 
-/// How the policy schedules on this host, unless a person says otherwise: weights mean what they mean to the kernel's own scheduler.
+/// How the policy schedules on this host, unless a person says otherwise: weights mean what they mean to the kernel's
+/// own scheduler.
 pub fn settings(root: &Root, config: &HostConfig) -> Settings {
     let cpus = config.topology.threads().count() as u32;
     let concurrency = if tuning::weighs_by_threads(root) { cpus } else { 1 };
@@ -194,7 +195,7 @@ impl Realtime {
         Ok(Realtime { kernel, policy, root, cgroups, opted: BTreeMap::new() })
     }
 
-    /// Begins anew, after the kernel has ended the policy; nobody is opted in yet, and counts begin anew.
+    /// Starts again after the kernel ended the policy: no VM is opted in yet, and the counts restart.
     ///
     /// # Errors
     /// As [`Policy::start`].
@@ -224,7 +225,7 @@ impl Realtime {
                 }
             }
         }
-        // A VM that was started anew has another cgroup.
+        // A VM that restarted has another cgroup.
         for (id, former) in &self.opted {
             if wanted.get(id).is_none_or(|now| now.cgroup != former.cgroup) {
                 self.policy.opt_out(former.cgroup)?;
@@ -286,27 +287,27 @@ impl Realtime {
 /// A VM as the kernel knows it: its cgroup's inode number.
 fn cgroup_of(kernel: &Kernel, root: &Root, cgroups: &Cgroups, vm: &VmConfig) -> Result<u64, Fault> {
     let refused = |why: &str, help: &str| {
-        Fault::new(FaultKind::Unsupported, format!("real-time timers for {:?}", vm.name))
+        Fault::new(FaultKind::Unsupported, format!("cannot serve real-time timers of VM {:?}", vm.name))
             .because(why)
             .help(help)
     };
     let cgroup = vm.cgroup.as_deref().ok_or_else(|| {
         refused(
-            "it has no cgroup of its own, by which the policy would know it",
-            "start it in one (libvirt and Proxmox do)",
+            "the VM has no cgroup of its own, and the policy recognises VMs by their cgroup",
+            "start the VM in its own cgroup (libvirt and Proxmox do so)",
         )
     })?;
     if cgroups.quota(root, cgroup).is_some() && !kernel.tells_quotas {
         return Err(refused(
-            "it has a quota (cpu.max), of which this kernel does not tell a sched_ext policy, and which it does not enforce itself then",
-            "take the quota away, or use a kernel from Linux 6.17 on",
+            "the VM has a quota (cpu.max), which this kernel neither enforces under a sched_ext policy nor reports to it",
+            "remove the quota, or use Linux 6.17 or later",
         ));
     }
     let folder =
-        cgroups.file(cgroup, "").ok_or_else(|| refused("its cgroup has gone", "name a VM that runs"))?;
+        cgroups.file(cgroup, "").ok_or_else(|| refused("the VM's cgroup is gone", "name a VM that runs"))?;
     let folder = root.path().join(folder.trim_start_matches('/'));
     let about =
-        std::fs::metadata(&folder).map_err(|e| Fault::io(format!("reading {}", folder.display()), &e))?;
+        std::fs::metadata(&folder).map_err(|e| Fault::io(format!("cannot read {}", folder.display()), &e))?;
     Ok(about.ino())
 }
 

@@ -1,8 +1,8 @@
 //! Records samples of a host to disk, until the user asks to stop.
 //!
-//! One loop takes samples at even intervals, reads the configuration every ten seconds, and marks the moments at which a trigger fires.
-//! On request it records a second collector at the same moments. A [`SwitchRecorder`] records context switches in its own thread.
-//! A host that keeps its own statistics (vSphere) gives all of them at once.
+//! One loop takes samples at even intervals, reads the configuration every ten seconds, and marks the moments at which
+//! a trigger fires. On request it records a second collector at the same moments. A [`SwitchRecorder`] records context
+//! switches in its own thread. A host that keeps its own statistics (vSphere) gives all of them at once.
 //!
 //! The loop stands here and not in `vsteer-record`, because it asks a host. `vsteer-record` only writes.
 //!
@@ -21,8 +21,8 @@ use vsteer_record::{EventSummary, FORMAT, Manifest, Writer};
 
 /// Write a batch at least this often: a crash loses no more.
 const INTERVAL_MAX: Duration = Duration::from_secs(60);
-/// How long to wait after eBPF programs were attached. For some tenths of a second the kernel still patches code on every pCPU
-/// and frees the verifier's memory, which would show in the samples.
+/// How long to wait after eBPF programs were attached. For some tenths of a second the kernel still patches code on
+/// every pCPU and frees the verifier's memory, which would show in the samples.
 const SETTLE: Duration = Duration::from_secs(1);
 /// How often to read the configuration. A manager takes much longer to answer than a sample takes.
 const CONFIG_EVERY: Duration = Duration::from_secs(10);
@@ -96,7 +96,7 @@ pub enum Recorded {
 /// `Usage` if it has none.
 pub fn check(host: &dyn Host, asked: &Asked<'_>) -> Result<(), Fault> {
     if asked.second.is_some() && !host.has_second() {
-        return Err(Fault::new(FaultKind::Usage, "this host has no second way of counting")
+        return Err(Fault::new(FaultKind::Usage, "cannot use --second: this host has only one collector")
             .help("leave out --second"));
     }
     Ok(())
@@ -105,8 +105,8 @@ pub fn check(host: &dyn Host, asked: &Asked<'_>) -> Result<(), Fault> {
 /// Records `host`, whose configuration is `config`.
 ///
 /// # Errors
-/// As [`Host::sample_both`] and [`Writer::append`]; `Usage` for a trigger on what this host does not measure. What was written
-/// before a full disk stays readable.
+/// As [`Host::sample_both`] and [`Writer::append`]; `Usage` for a trigger on what this host does not measure. What was
+/// written before a full disk stays readable.
 pub fn record(
     host: Box<dyn Host>,
     config: HostConfig,
@@ -261,8 +261,8 @@ impl<'a> Recorder<'a> {
         Ok(())
     }
 
-    /// Reads the configuration. If a manager restarts (libvirtd, a link), recording continues with the last one: the samples do not
-    /// depend on it.
+    /// Reads the configuration. If a manager restarts (libvirtd, a link), recording continues with the last one: the
+    /// samples do not depend on it.
     fn refresh(&mut self, hear: &mut dyn FnMut(Heard<'_>)) {
         match self.host.config() {
             Ok(now) => {

@@ -1,6 +1,6 @@
 //! Where do a machine's files lie? At `/`, or in a folder that holds a captured tree of another machine.
 //!
-//! The idea: every path is opened beneath one folder with `openat2(RESOLVE_IN_ROOT)` (`man 2 openat2`, Linux 5.6), so
+//! The idea: every path is opened inside one folder with `openat2(RESOLVE_IN_ROOT)` (`man 2 openat2`, Linux 5.6), so
 //! that a link in a captured tree, absolute ones too, means what it meant on that machine and cannot lead out of the
 //! tree. A kernel without `openat2` opens plainly: the same for `/`, without that protection for a captured tree.
 //!
@@ -18,7 +18,7 @@ use vsteer_core::Fault;
 /// The most that is read of one file. `/proc/cpuinfo` of a machine with 8,192 CPUs has about 12 MB.
 const FILE_BYTES_MAX: u64 = 32 << 20;
 
-/// The folder beneath which a machine's files lie.
+/// The folder that contains a machine's files.
 #[derive(Debug)]
 pub struct Root {
     folder: OwnedFd,
@@ -44,17 +44,17 @@ impl Root {
     /// Opens the folder.
     ///
     /// # Errors
-    /// When it is no folder or may not be opened.
+    /// If it is not a folder or vsteer may not open it.
     pub fn open(path: impl AsRef<Path>) -> Result<Root, Fault> {
         let path = path.as_ref();
         let folder =
             rustix::fs::open(path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
                 .map_err(|e| {
                     Fault::io(
-                        format!("opening {} as the root of a machine's files", path.display()),
+                        format!("cannot open {} as the root of a machine's files", path.display()),
                         &e.into(),
                     )
-                    .help("name / or the folder that holds the machine's sys and proc")
+                    .help("name / or a folder that holds the machine's sys and proc folders")
                 })?;
         Ok(Root { folder, path: path.to_owned(), seen: None })
     }
@@ -94,8 +94,8 @@ impl Root {
         &self.path
     }
 
-    /// Is it the running machine, so that system calls tell of the same one? One that is noted for a capture is read from
-    /// files alone, as its capture will be.
+    /// Is it the running machine, so that system calls tell of the same one? One that is noted for a capture is read
+    /// from files alone, as its capture will be.
     pub fn is_live(&self) -> bool {
         self.path == Path::new("/") && self.seen.is_none()
     }
@@ -103,12 +103,12 @@ impl Root {
     /// A file's bytes; `path` is as on the machine (`/proc/cpuinfo`).
     ///
     /// # Errors
-    /// The operating system's; also when it is no ordinary file (a captured tree may hold a pipe, which would block)
+    /// The operating system's; also if it is not a regular file (a captured tree may hold a pipe, which would block)
     /// or has more than 32 MiB.
     pub fn bytes(&self, path: &str) -> Result<Vec<u8>, Error> {
         let file = File::from(self.open_beneath(path, OFlags::RDONLY | OFlags::NONBLOCK)?);
         if !file.metadata()?.is_file() {
-            return Err(Error::new(ErrorKind::InvalidData, "not an ordinary file"));
+            return Err(Error::new(ErrorKind::InvalidData, "not a regular file"));
         }
         let mut bytes = Vec::new();
         file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes)?;
@@ -142,7 +142,7 @@ impl Root {
     /// What the link `name` in a folder says, without following it.
     ///
     /// # Errors
-    /// The operating system's; also when it is no UTF-8.
+    /// The operating system's; also if it is not UTF-8.
     pub fn link(&self, folder: &str, name: &str) -> Result<String, Error> {
         let within = self.open_beneath(folder, OFlags::PATH | OFlags::DIRECTORY)?;
         let to = readlinkat(within, name, Vec::new())?;

@@ -1,10 +1,12 @@
-//! What does a server say of itself now? The text at `http://host:port/metrics`, or in a file that somebody writes anew.
+//! What does a server report about itself? The text at `http://host:port/metrics`, or in a file that a program
+//! rewrites.
 //!
-//! One GET on a connection of its own, over http or https, within a limit of time and of bytes. Certificates are checked against
-//! the system's authorities. A proxy is taken from the environment (`ALL_PROXY`, `HTTPS_PROXY` or `HTTP_PROXY`, the first that is
-//! set, in this order; `NO_PROXY` lists exceptions), but never for this machine itself.
+//! Each scrape is one GET on its own connection, over http or https, with limits of time and bytes. vsteer checks
+//! certificates with the system's authorities. It takes a proxy from the environment (the first of `ALL_PROXY`,
+//! `HTTPS_PROXY`, `HTTP_PROXY` that is set; `NO_PROXY` lists exceptions), but never uses one for this machine itself.
 //!
-//! Sources: RFC 9110, Prometheus' exposition formats (prometheus.io). Left out: redirects, passwords, tokens, compression.
+//! Sources: RFC 9110, Prometheus' exposition formats (prometheus.io). Left out: redirects, passwords, tokens,
+//! compression.
 
 use crate::http::{Answer, Client, Failure, Limits};
 use crate::trust::Trust;
@@ -49,26 +51,26 @@ impl Place {
         if !["http", "https"].iter().any(|s| scheme.eq_ignore_ascii_case(s)) {
             return Err(Fault::new(FaultKind::Unsupported, text)
                 .because(format!("vsteer reads http and https, not {scheme}"))
-                .help("let another program write it into a file again and again, and give the file"));
+                .help("let another program write the metrics into a file regularly, and name that file"));
         }
         let bad = |why: &str| {
             Fault::new(FaultKind::BadInput, text)
                 .because(why)
-                .help("write http://HOST:PORT/metrics, https://HOST:PORT/metrics, or a file")
+                .help("write http://HOST:PORT/metrics, https://HOST:PORT/metrics, or a file name")
         };
         if !text.bytes().all(|b| b.is_ascii_graphic()) {
-            return Err(bad("a URL consists of visible ASCII characters"));
+            return Err(bad("a URL holds only visible ASCII characters"));
         }
         let url: Uri = text.parse().map_err(|e: ureq::http::uri::InvalidUri| bad(&e.to_string()))?;
         let authority =
-            url.authority().filter(|a| !a.host().is_empty()).ok_or_else(|| bad("it names no host"))?;
+            url.authority().filter(|a| !a.host().is_empty()).ok_or_else(|| bad("the URL names no host"))?;
         if authority.as_str().contains('@') {
-            return Err(bad("names and passwords are not sent"));
+            return Err(bad("vsteer does not send user names and passwords"));
         }
         // After the host and a colon there is a port, or nothing.
         let port = authority.as_str()[authority.host().len()..].strip_prefix(':').unwrap_or_default();
         if !port.is_empty() && authority.port_u16().is_none() {
-            return Err(bad(&format!("{port:?} is not a port")));
+            return Err(bad(&format!("{port:?} is not a valid port")));
         }
         Ok(Place::Url(url))
     }
@@ -76,8 +78,9 @@ impl Place {
     /// The text that is there now. `limit`: for all of it, where it is asked for.
     ///
     /// # Errors
-    /// As for reading a file; `NothingThere` where nobody listens, `NoPrivilege` for a certificate that is not trusted, `Failed` for any
-    /// other answer than the page and for one that takes longer, `BadInput` for what is no text or too long.
+    /// As for reading a file; `NothingThere` where nobody listens, `NoPrivilege` for a certificate that is not
+    /// trusted, `Failed` for any other answer than the page and for one that takes longer, `BadInput` for what is no
+    /// text or too long.
     pub fn fetch(&self, limit: Duration) -> Result<Page, Fault> {
         self.fetch_trusting(&Trust::System, limit)
     }
@@ -87,7 +90,7 @@ impl Place {
             Place::File(path) => return Page::read(path),
             Place::Url(url) => url,
         };
-        let what = format!("reading {self}");
+        let what = format!("cannot read {self}");
         let proxy = usable(&what, url, Proxy::try_from_env())?;
         let bytes = get(&what, url, trust, limit, proxy)?;
         Page::new(&what, SystemTime::now(), bytes)
@@ -135,7 +138,7 @@ fn usable(what: &str, url: &Uri, proxy: Option<Proxy>) -> Result<Option<Proxy>, 
     Ok(proxy)
 }
 
-/// Why there is no page, and what to do about it. `through`: the proxy.
+/// The fault of a failed request, with help. `through`: the proxy.
 fn fault(what: &str, failure: &Failure, through: Option<&str>) -> Fault {
     let of = |kind: FaultKind| Fault::new(kind, what).because(failure);
     if failure.is_late() {
@@ -144,7 +147,7 @@ fn fault(what: &str, failure: &Failure, through: Option<&str>) -> Fault {
     if failure.is_closed() {
         return Fault::new(FaultKind::BadInput, what)
             .because("the answer was cut off")
-            .help("run the command again; if it happens again, look at the server's log");
+            .help("run the command again; if the error repeats, read the server's log");
     }
     match (failure, through) {
         (Failure::Unreachable(e), Some(proxy)) => Fault::new(FaultKind::Failed, what)
@@ -152,35 +155,33 @@ fn fault(what: &str, failure: &Failure, through: Option<&str>) -> Fault {
             .help("check the proxy, or name the server in NO_PROXY"),
         (Failure::Unreachable(ureq::Error::Io(e)), None) => match e.kind() {
             std::io::ErrorKind::ConnectionRefused => {
-                of(FaultKind::NothingThere).help("check that the server runs and listens there")
+                of(FaultKind::NothingThere).help("check that the server runs and listens on this port")
             }
-            _ => Fault::io(what, e).help("check the server's name and port, and that it runs"),
+            _ => Fault::io(what, e).help("check that the server runs, and its name and port"),
         },
         (Failure::Untrusted(_), _) => of(FaultKind::NoPrivilege)
-            .help("name a PEM file in SSL_CERT_FILE that holds the authority of the server's certificate"),
+            .help("set SSL_CERT_FILE to a PEM file with the authority of the server's certificate"),
         (Failure::TooLong(_), _) => too_long(what),
         (Failure::Redirected { .. }, _) => {
-            of(FaultKind::Failed).help("give the address of the redirect, if you trust it")
+            of(FaultKind::Failed).help("use the address of the redirect, if you trust it")
         }
         (Failure::Unreachable(_) | Failure::Broken(_), _) => not_the_page(what, failure),
     }
 }
 
 fn not_the_page(what: &str, why: impl fmt::Display) -> Fault {
-    Fault::new(FaultKind::Failed, what)
-        .because(why)
-        .help("check that the address is that of the metrics page")
+    Fault::new(FaultKind::Failed, what).because(why).help("check that the address names a metrics page")
 }
 
 /// The page in an answer.
 fn page(what: &str, answer: Answer) -> Result<Vec<u8>, Fault> {
     if answer.status != StatusCode::OK {
-        return Err(not_the_page(what, format!("the server answers {}", answer.status)));
+        return Err(not_the_page(what, format!("the server answers with status {}", answer.status)));
     }
     match answer.headers.get(header::CONTENT_ENCODING).map(|e| String::from_utf8_lossy(e.as_bytes())) {
         Some(encoding) if !encoding.eq_ignore_ascii_case("identity") => Err(not_the_page(
             what,
-            format!("the page is encoded as {encoding}, which vsteer did not ask for"),
+            format!("the page has the encoding {encoding}, which vsteer did not request"),
         )),
         _ => Ok(answer.body),
     }

@@ -1,11 +1,13 @@
-//! How is a person's own command run, here or over ssh, timed, and ended where it does not end itself?
+//! How does vsteer run a person's command, here or over ssh, measure its time, and end it after a time limit?
 //!
-//! By `/bin/sh -c` in a process group of its own, so that a time limit or Ctrl-C ends what it started too: SIGTERM, and SIGKILL two seconds later. Its
-//! output goes to files, not to pipes: nobody has to read while it runs, and what it said is there after a crash. That it has ended is told
-//! by a process descriptor (`pidfd_open(2)`, Linux 5.3), so that a time is good to a scheduler's latency and nothing wakes meanwhile.
+//! `/bin/sh -c` runs it in its own process group, so that a time limit or Ctrl-C also ends its children: SIGTERM, then
+//! SIGKILL two seconds later. Its output goes to files, not pipes: nobody must read it meanwhile, and it survives a
+//! crash. A process descriptor (`pidfd_open(2)`, Linux 5.3) reports its end, so the time is exact to a scheduling
+//! latency without polling.
 //!
-//! Left out: kernels without process descriptors; what a command that ended leaves running. GAP(experiment-far-end): over ssh what runs at the far end of a
-//! command that was ended, or whose link broke, is not ended: only ssh is. A terminal (`-tt`) would end it, and mix what it prints with what it says.
+//! Left out: kernels without process descriptors; background processes of a command that ended.
+//! GAP(experiment-far-end): if the link breaks or the command is ended, only ssh ends, not the command on the other
+//! machine. A terminal (`-tt`) would end it, but would mix standard output and standard error.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
@@ -17,14 +19,15 @@ use vsteer_core::{Fault, FaultKind};
 
 /// Between SIGTERM and SIGKILL.
 const GRACE: Duration = Duration::from_secs(2);
-/// A signal that comes between looking and sleeping is seen after so long.
+/// Pause between checks for a signal, which bounds the reaction to one.
 const LOOK: Duration = Duration::from_secs(1);
 /// Not more than this is read of what a command printed: its end.
 const PRINTED_MAX: u64 = 1 << 20;
 
-/// The code of ssh itself where it did not reach the other machine, or lost it (ssh(1)); a command that ran there may end with it, too.
+/// The code of ssh itself where it did not reach the other machine, or lost it (ssh(1)); a command that ran there may
+/// end with it, too.
 pub const LINK_LOST: i32 = 255;
-/// Whether another machine is there is waited for so long: longer than ssh's own limit.
+/// How long to wait for an answer of another machine: longer than ssh's own limit.
 const REACHED_WITHIN: Duration = Duration::from_secs(30);
 
 /// How a command ended.
@@ -53,7 +56,7 @@ pub fn quoted(text: &str) -> String {
 }
 
 fn failed(command: &str, e: impl std::fmt::Display) -> Fault {
-    Fault::new(FaultKind::Failed, format!("running {command:?}")).because(e)
+    Fault::new(FaultKind::Failed, format!("cannot run {command:?}")).because(e)
 }
 
 /// The command line that runs `command` here or at `on`.
@@ -146,7 +149,7 @@ fn finish(child: &mut Child, pid: Pid) {
 /// When it cannot be read.
 pub fn printed(file: &std::path::Path) -> Result<String, Fault> {
     use std::io::{Read, Seek, SeekFrom};
-    let read = |e: std::io::Error| Fault::io(format!("reading {}", file.display()), &e);
+    let read = |e: std::io::Error| Fault::io(format!("cannot read {}", file.display()), &e);
     let mut f = File::open(file).map_err(read)?;
     let length = f.metadata().map_err(read)?.len();
     f.seek(SeekFrom::Start(length.saturating_sub(PRINTED_MAX))).map_err(read)?;
@@ -178,9 +181,9 @@ pub fn ask(command: &str, on: Option<&str>, limit: Duration) -> Result<String, F
         End::Code(code) => {
             let said = text(err);
             let said = said.trim().lines().last().unwrap_or("nothing").to_owned();
-            Err(failed(command, format!("it ended with {code} and said {said}")))
+            Err(failed(command, format!("exit code {code}, last line: {said}")))
         }
-        End::TimedOut | End::Stopped => Err(failed(command, format!("it did not end within {limit:?}"))),
+        End::TimedOut | End::Stopped => Err(failed(command, format!("no end within {limit:?}"))),
     }
 }
 
@@ -217,6 +220,6 @@ mod tests {
         let limit = Duration::from_secs(10);
         assert_eq!(ask("echo yes", None, limit).unwrap(), "yes\n");
         let refused = ask("echo no >&2; false", None, limit).unwrap_err();
-        assert!(refused.cause.unwrap().contains("said no"));
+        assert!(refused.cause.unwrap().contains("last line: no"));
     }
 }

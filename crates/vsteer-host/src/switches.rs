@@ -1,14 +1,14 @@
-//! Every context switch of this host, from the kernel's buffer to disk, while something else takes the samples.
+//! Writes every context switch of this host from the kernel's buffer to disk, next to the samples.
 //!
-//! A thread of its own looks into the buffer every 20 ms, so that a slow disk under the samples loses no switch, and
-//! hands batches to the [`EventWriter`] without copying single ones. A thread id that it has not met is looked up in
-//! /proc right after the look: the kernel hands over 256 switches of a pCPU at a time, so on a quiet pCPU that may be
-//! late. All threads that live at the beginning are named at the beginning.
+//! A separate thread empties the buffer every 20 ms, so a slow disk under the samples loses no switch. It passes
+//! batches to the [`EventWriter`] without copying single switches. It looks up each new thread id in /proc at once.
+//! The kernel passes 256 switches of a pCPU at a time, so on a quiet pCPU the lookup can come too late. All threads
+//! that exist at the start are named at the start.
 //!
-//! What is lost for want of room is counted by the kernel side; the whole is held against the kernel's own count of
-//! context switches (`ctxt` in /proc/stat) over the same time, and the recording keeps both.
+//! The kernel side counts the switches lost for lack of room. The recording also keeps the kernel's own count of
+//! context switches (`ctxt` in /proc/stat) for comparison.
 //!
-//! Left out: switches that are in unfinished batches when the recorder is killed (255 per pCPU at most).
+//! Left out: switches in unfinished batches when the recorder is killed (at most 255 per pCPU).
 
 use crate::linux::task::text;
 use crate::root::Root;
@@ -68,7 +68,7 @@ fn now_ns() -> u64 {
 }
 
 impl SwitchRecorder {
-    /// Begins to record into the folder of a recording. `ring_bytes`: keep about the newest so many bytes.
+    /// Starts recording into the folder of a recording. `ring_bytes`: keep about the newest bytes of this number.
     ///
     /// # Errors
     /// `Usage` when the observer was not started in event mode; when files cannot be made.
@@ -79,7 +79,7 @@ impl SwitchRecorder {
         config: &HostConfig,
     ) -> Result<SwitchRecorder, Fault> {
         let events = observer.events()?.ok_or_else(|| {
-            Fault::new(FaultKind::Usage, "recording switches with an observer that does not record them")
+            Fault::new(FaultKind::Usage, "cannot record switches: this observer does not record them")
         })?;
         let writer = EventWriter::create(folder, ring_bytes)?;
         let shared = Arc::new(Shared {
@@ -100,7 +100,7 @@ impl SwitchRecorder {
                 theirs.failed.store(result.is_err(), Ordering::Relaxed);
                 result
             })
-            .map_err(|e| Fault::io("starting the thread that records switches", &e))?;
+            .map_err(|e| Fault::io("cannot start the thread that records switches", &e))?;
         Ok(SwitchRecorder { shared, thread, kernel_before })
     }
 
@@ -231,7 +231,6 @@ fn living(root: &Root) -> Vec<u32> {
     ids("/proc").into_iter().flat_map(|pid| ids(&format!("/proc/{pid}/task"))).collect()
 }
 
-/// The recording thread.
 fn record(
     events: &Events,
     writer: EventWriter,

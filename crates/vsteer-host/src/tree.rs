@@ -1,7 +1,8 @@
-//! What do the files of a machine say? Reads those that a caller wants, of this machine or of a captured tree, and writes a tree to a folder.
+//! Reads chosen files of this machine or of a captured tree, and writes a tree to a folder.
 //!
-//! A pattern's `*` stands for one folder's or file's name, or part of one. What is not there is no fault; what is there and may not be read is told. Of
-//! processes only QEMU's are looked at; of their command lines ([`running`]), and of what [`Wanted::kept`] names, no more is kept than the caller needs.
+//! A `*` in a pattern stands for the name, or part of the name, of one folder or file. A missing file is not a fault;
+//! an unreadable one is noted. vsteer reads only QEMU processes, and keeps of their command lines ([`running`]) and of
+//! [`Wanted::kept`] only what the caller needs.
 
 pub mod running;
 
@@ -55,7 +56,7 @@ fn descend(root: &Root, at: String, parts: &[&str], tree: &mut Tree) {
     }
 }
 
-/// A folder's names. One that is there and may not be read is told; one that is not there, or is none, has none.
+/// Names in a folder. A folder that cannot be read is noted; one that does not exist is empty.
 fn entries(names: Result<Vec<String>, std::io::Error>, at: &str, tree: &mut Tree) -> Vec<String> {
     names.unwrap_or_else(|e| {
         if e.kind() == ErrorKind::PermissionDenied {
@@ -71,7 +72,7 @@ fn fits(pattern: &str, name: &str) -> bool {
     name.len() >= begin.len() + end.len() && name.starts_with(begin) && name.ends_with(end)
 }
 
-/// Writes a tree beneath a folder.
+/// Writes a tree into a folder.
 ///
 /// # Errors
 /// When it cannot be written.
@@ -80,7 +81,7 @@ pub fn capture(tree: &Tree, folder: &Path) -> Result<(), Fault> {
         let file = folder.join(path.trim_start_matches('/'));
         let made = std::fs::create_dir_all(file.parent().unwrap_or(folder))
             .and_then(|()| std::fs::write(&file, text));
-        made.map_err(|e| Fault::io(format!("writing {}", file.display()), &e))?;
+        made.map_err(|e| Fault::io(format!("cannot write {}", file.display()), &e))?;
     }
     Ok(())
 }
@@ -110,7 +111,7 @@ mod tests {
         assert!(fits("cpu*", "cpu12") && fits("*.xml", "a.xml") && !fits("ab*b", "ab") && !fits("x", "y"));
     }
 
-    /// As libvirt has its folder, 0700 of root's, looked at by somebody who is not root.
+    /// As libvirt's folder (mode 0700, owned by root), read by another user.
     #[test]
     fn a_folder_that_may_not_be_read_is_told() {
         use std::os::unix::fs::PermissionsExt;
@@ -125,7 +126,7 @@ mod tests {
         let root = Root::open(dir.path()).unwrap();
         assert!(read(&root, &WANTED).files.contains_key("/etc/libvirt/qemu/web.xml"));
         mode(&closed, 0);
-        // Of a thread that is not root's, for whom nothing is closed; its end is the end of that.
+        // In a thread without root's rights, because root may read everything; the thread's end restores them.
         let nobody = || {
             if rustix::process::geteuid().is_root() {
                 rustix::thread::set_thread_uid(rustix::process::Uid::from_raw(65_534)).unwrap();

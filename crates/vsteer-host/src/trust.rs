@@ -1,8 +1,8 @@
-//! Is the other end whom it says?
+//! Is the server the one it claims to be?
 //!
-//! Its certificate must lead to an authority that is trusted: the system's, or those of a file. Or it is known itself, by the
-//! SHA-256 thumbprint of what it shows, as an administrator copies it off the host's console. There is no way to check nothing.
-//! A refusal tells the thumbprint that was seen.
+//! Either a trusted authority (the system's, or one in a file) signed its certificate. Or the certificate has the
+//! SHA-256 thumbprint that an administrator copied from the host's console. vsteer cannot skip the check. A refusal
+//! prints the thumbprint of the certificate.
 //!
 //! rustls with ring: twelve crates and ten seconds of build (decision 0028).
 
@@ -45,8 +45,8 @@ impl Trust {
         let pair = |p: &[u8]| u8::from_str_radix(std::str::from_utf8(p).ok()?, 16).ok();
         let bytes: Option<Vec<u8>> = digits.chunks(2).map(|p| pair(p).filter(|_| p.len() == 2)).collect();
         bytes.and_then(|b| b.try_into().ok()).map(Trust::Thumbprint).ok_or_else(|| {
-            Fault::new(FaultKind::Usage, format!("{text:?} is no SHA-256 thumbprint"))
-                .help("64 hexadecimal digits, with colons or without")
+            Fault::new(FaultKind::Usage, format!("{text:?} is not a SHA-256 thumbprint"))
+                .help("write 64 hexadecimal digits, with or without colons")
         })
     }
 
@@ -56,7 +56,8 @@ impl Trust {
     /// `NothingThere` if the system has no list of authorities, `BadInput` for a file without any.
     pub(crate) fn config(&self) -> Result<ClientConfig, Fault> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let broken = |e: &dyn std::fmt::Display| Fault::new(FaultKind::Failed, "setting up TLS").because(e);
+        let broken =
+            |e: &dyn std::fmt::Display| Fault::new(FaultKind::Failed, "cannot set up TLS").because(e);
         let authorities = match self {
             Trust::Thumbprint(_) => None,
             Trust::System => Some(roots(&system()?)?),
@@ -85,14 +86,18 @@ impl Trust {
 fn system() -> Result<PathBuf, Fault> {
     let said = std::env::var_os("SSL_CERT_FILE").map(PathBuf::from);
     said.or_else(|| SYSTEM.iter().map(PathBuf::from).find(|p| p.is_file())).ok_or_else(|| {
-        Fault::new(FaultKind::NothingThere, "this system has no list of trusted authorities")
-            .help("install the package ca-certificates, or name a PEM file of authorities in SSL_CERT_FILE")
+        Fault::new(FaultKind::NothingThere, "this system has no list of trusted certificate authorities")
+            .help("install the package ca-certificates, or set SSL_CERT_FILE to a PEM file of authorities")
     })
 }
 
 fn roots(path: &Path) -> Result<RootCertStore, Fault> {
     let wrong = |e: &dyn std::fmt::Display| {
-        Fault::new(FaultKind::BadInput, format!("the authorities in {}", path.display())).because(e)
+        Fault::new(
+            FaultKind::BadInput,
+            format!("cannot read the certificate authorities in {}", path.display()),
+        )
+        .because(e)
     };
     let mut store = RootCertStore::empty();
     for certificate in CertificateDer::pem_file_iter(path).map_err(|e| wrong(&e))? {
@@ -100,7 +105,7 @@ fn roots(path: &Path) -> Result<RootCertStore, Fault> {
         let _ = store.add(certificate.map_err(|e| wrong(&e))?);
     }
     if store.is_empty() {
-        return Err(wrong(&"it holds no certificate of an authority"));
+        return Err(wrong(&"the file holds no certificate of an authority"));
     }
     Ok(store)
 }
@@ -135,11 +140,13 @@ impl ServerCertVerifier for Verifier {
             |why: String| Err(Error::General(format!("{why}; its SHA-256 thumbprint is {}", written(&seen))));
         match (&self.thumbprint, &self.authorities) {
             (Some(known), _) if *known == seen => Ok(ServerCertVerified::assertion()),
-            (Some(_), _) => refused("its certificate is another one".to_owned()),
+            (Some(_), _) => refused("the server's certificate has another thumbprint".to_owned()),
             (None, Some(authorities)) => authorities
                 .verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now)
                 .or_else(|e| refused(e.to_string())),
-            (None, None) => refused("nothing is trusted".to_owned()),
+            (None, None) => {
+                refused("no authority and no thumbprint is given to trust the certificate".to_owned())
+            }
         }
     }
 

@@ -1,21 +1,21 @@
-//! vSphere over its API: which hosts are there, how are their VMs set up, what do they wait for, and how is that changed?
+//! vSphere through its API: hosts, their VMs' settings, what the VMs wait for, and how to change the settings.
 //!
-//! The API (vim25) is SOAP over HTTPS. Of its thousands of calls a dozen are needed, so they are written by hand: [`soap`]
-//! makes and reads the messages, [`https`] carries them on one connection, [`crate::trust`] decides whether the other end is whom it
-//! says. Properties come by `RetrievePropertiesEx`, some hundred objects at a time ([`inventory`], [`settings`]); counters by
-//! `QueryPerf` ([`counters`], [`series`]); changes are one `ReconfigVM_Task` each ([`reconfigure`]). [`esxi`] is one host of
-//! all that as the rest of the program knows hosts; [`names`] finds the VMs that a plan of esxtop's files names.
+//! The API (vim25) is SOAP over HTTPS. vsteer needs a dozen of its thousands of calls, so they are written by hand.
+//! [`soap`] makes and reads the messages, [`https`] sends them on one connection, [`crate::trust`] checks the server's
+//! certificate. Properties come through `RetrievePropertiesEx`, some hundred objects at a time ([`inventory`],
+//! [`settings`]); counters through `QueryPerf` ([`counters`], [`series`]); each change is one `ReconfigVM_Task`
+//! ([`reconfigure`]). [`esxi`] presents one host to the rest of the program. [`names`] finds the VMs that a plan made
+//! from esxtop's files names.
 //!
-//! Certificates are checked. Where a host has one of its own making, its thumbprint is given, as VMware's tools want it;
-//! a refusal says what it is. Passwords come from a file, standard input, the kernel's keyring ([`keyring`]) or a terminal, never
-//! from the command line.
+//! If a host has a self-signed certificate, the user gives its thumbprint, as for VMware's tools. The password comes
+//! from a file, standard input, the kernel's keyring ([`keyring`]) or a terminal, never from the command line.
 //!
-//! A session ends when it was idle for half an hour, or by an administrator: a call that is refused for that was not made, so
-//! it is made once more after another log-in ([`Client::call`]).
+//! A session ends after half an hour without calls, or when an administrator ends it. The refused call had no effect,
+//! so vsteer logs in again and repeats it once ([`Client::call`]).
 //!
 //! Sources: VMware, vSphere Web Services API reference (vim25): ServiceInstance, SessionManager, ViewManager,
-//! PropertyCollector, PerformanceManager, VirtualMachine, Task, HostHardwareInfo, VirtualMachineConfigInfo. Tried against
-//! govmomi's simulator (v0.52.0); on a vCenter or an ESXi **untried**.
+//! PropertyCollector, PerformanceManager, VirtualMachine, Task, HostHardwareInfo, VirtualMachineConfigInfo. Tested with
+//! govmomi's simulator (v0.52.0); **untested** on a vCenter or an ESXi.
 //!
 //! Left out: events, resource pools, DRS: `GAP(vsphere-drs)`.
 
@@ -43,7 +43,7 @@ use https::Connection;
 use soap::{Refused, Reply};
 use vsteer_core::{Fault, FaultKind};
 
-/// Whom to ask, and as whom.
+/// Which host to ask, and as which user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
     /// The user.
@@ -89,8 +89,8 @@ impl Client {
     /// Connects and logs in.
     ///
     /// # Errors
-    /// `NothingThere` where nobody answers; `NoPrivilege` where the certificate is not trusted, or user and password are refused;
-    /// `BadInput` for an answer that is none of vSphere's.
+    /// `NothingThere` where nobody answers; `NoPrivilege` where the certificate is not trusted, or user and password
+    /// are refused; `BadInput` for an answer that is none of vSphere's.
     pub fn login(place: Place, password: &str, trust: &Trust) -> Result<Client, Fault> {
         let mut connection = Connection::new(&place.host, place.port, trust)?;
         let reply = call(
@@ -109,8 +109,8 @@ impl Client {
             })
         });
         let managers = managers.flatten().ok_or_else(|| {
-            Fault::new(FaultKind::BadInput, format!("what {place} answers"))
-                .because("it is no vSphere's service content")
+            Fault::new(FaultKind::BadInput, format!("cannot use the answer of {place}"))
+                .because("it is not the service content of vSphere")
         })?;
         let about = reply
             .read(|answer| soap::descendant(answer, "fullName").and_then(|n| n.text().map(str::to_owned)));
@@ -151,10 +151,10 @@ impl Client {
                 self.begin_session()?;
                 call(&mut self.connection, &self.place, body).map_err(|again| match again.kind.as_str() {
                     "NotAuthenticated" => {
-                        let what = format!("{}: the session ended, and the next one at once", self.place);
+                        let what = format!("{}: the session ended, and so did the next one", self.place);
                         Refused {
                             fault: Fault::new(FaultKind::NoPrivilege, what)
-                                .help("see who ends this user's sessions, then run the command again"),
+                                .help("find out who ends this user's sessions, then run the command again"),
                             ..again
                         }
                     }

@@ -1,17 +1,17 @@
-//! The Xen host: what its vCPUs do, exactly, by its own trace; how it is set up, by its own tools.
+//! A Xen host: its own trace tells exactly what its vCPUs do; its own tools tell how it is configured.
 //!
-//! `xentrace` writes every change of a vCPU's runstate; [`Accounts`] makes counters of them, so that running, ready, blocked
-//! and parked times are measured, each, and none is the rest of the others. It costs nothing to look at them more often.
-//! Everything else comes from `xl`, in this Domain-0 or over SSH ([`tools::Place`]); `xl` takes a second, so it is asked
-//! when the configuration is wanted, and when a domain appears that is not known.
+//! `xentrace` writes every change of a vCPU's runstate, and [`Accounts`] turns the changes into counters. So running,
+//! ready, blocked and parked times are each measured, and none is the remainder of the others. Sampling more often
+//! costs nothing. Everything else comes from `xl`, in this Domain-0 or over SSH ([`tools::Place`]). `xl` takes a
+//! second, so vsteer calls it only for a configuration, or when an unknown domain appears.
 //!
-//! Where a trace is not wanted, vCPUs are looked at instead ([`sampled`]).
+//! Without a trace, vsteer samples the vCPUs instead ([`sampled`]).
 //!
-//! Times are those of Xen's time stamp counters, a moment behind: what `xentrace` writes comes in pieces.
+//! Times come from Xen's time stamp counters. They are slightly late, because `xentrace` writes in pieces.
 //!
 //! Source: xentrace(8), xl(1) of Xen 4.17; `xen/common/trace.c`.
 //!
-//! Left out: several readers of one trace. Where another `xentrace` runs, the two take each other's records away.
+//! Left out: several readers of one trace. Two `xentrace` processes take each other's records away.
 
 use crate::actuate::{Actuate, Former, Restored};
 use crate::kvm::inventory::{is_named, no_such_vm};
@@ -54,7 +54,8 @@ const PAGES: &str = "64";
 const OUTPUT: &str = "/proc/self/fd/1";
 /// The first records come within this.
 const FIRST_WITHIN: Duration = Duration::from_secs(10);
-/// Pins, memory and the like are asked for this often; weights, caps and who is there each time that the configuration is wanted.
+/// How often to ask for pins, memory and the like. Weights, caps and the list of domains are read with each
+/// configuration.
 const ASK_ALL_EVERY: Duration = Duration::from_secs(300);
 /// An unknown domain is asked for this often at most.
 const ASK_AGAIN: Duration = Duration::from_secs(2);
@@ -71,7 +72,7 @@ pub struct XenHost {
     reader: Reader,
     /// Wall-clock time at tick 0.
     epoch_ns: Option<u64>,
-    /// Records that were lost, as it was told last.
+    /// Number of lost records in the last message.
     told_lost: u64,
 }
 
@@ -79,7 +80,7 @@ impl XenHost {
     /// Asks for the configuration and starts the trace.
     ///
     /// # Errors
-    /// As [`Place::run`]; `NothingThere` where no domain is `wanted`.
+    /// As [`Place::run`]; `NothingThere` if no domain is `wanted`.
     pub fn open(place: Place, wanted: Vec<String>) -> Result<XenHost, Fault> {
         let listed = Listed::ask(&place)?;
         need_wanted(&wanted, &listed)?;
@@ -110,7 +111,7 @@ impl XenHost {
         accounts.settle();
         if accounts.lost > self.told_lost {
             eprintln!(
-                "vsteer: Xen had no room for {} records of its trace: waits are missing from what follows",
+                "vsteer: Xen dropped {} trace records for lack of room: some waits from here on are missing",
                 accounts.lost - self.told_lost
             );
             self.told_lost = accounts.lost;
@@ -169,7 +170,7 @@ impl Observe for XenHost {
                 );
                 return Err(Fault::new(FaultKind::NothingThere, what)
                     .because("xentrace wrote nothing")
-                    .help("another xentrace may take the records away: end it"));
+                    .help("stop any other xentrace: it takes the records away"));
             }
             std::thread::sleep(Duration::from_millis(POLL_MS));
             self.read()?;
@@ -217,7 +218,7 @@ impl Actuate for XenHost {
     }
 }
 
-/// Refuses names of which no domain is one.
+/// Refuses names that match no domain.
 fn need_wanted(wanted: &[String], listed: &Listed) -> Result<(), Fault> {
     if wanted.is_empty() || listed.domains.iter().any(|d| is_wanted(wanted, &d.name, &vm_id(d))) {
         return Ok(());

@@ -1,13 +1,16 @@
 //! Is a captured machine audited as a person would who looked at its files?
 //!
-//! `audit/cloud-guest`: the files that `vsteer audit --capture` wrote on a development machine of vsteer's, a Firecracker guest of a cloud with two vCPUs (November
-//! 2026), unchanged but for the names of hosts and the words of its boot that say where it runs.
-//! `audit/running-vm`: what `vsteer audit --capture` wrote of VMs in a PID namespace of that machine (QEMU 7.2.22 by TCG, all of them paused with `-S`, libvirt 9.0), of its
-//! other files only which CPUs are online. By libvirt: `web`, defined with both vCPUs on pCPU 0 and two queues, started, then `virsh vcpupin web 1 1 --live` and
-//! the definition changed to one queue. By hand: `by hand` with networks on a tap of two queues and on QEMU's user network, a disk and a SCSI controller of one queue,
-//! two of its four vCPUs pinned to pCPU 1 by `taskset`; `unnamed` without `debug-threads=on`, as a machine of QEMU 5.1; `one-thread` with `thread=single`;
-//! `{"no":1}`, a microvm with its disk said in JSON. Two had a secret among their words, the definition a password: neither is in the tree.
-//! More machines, captured by others: the lab's case `audit`. GAP(audit-trees): no Threadripper and no EPYC of Zen 4 with all files that the audit reads.
+//! `audit/cloud-guest`: the files that `vsteer audit --capture` wrote on a development machine of vsteer's, a
+//! Firecracker guest of a cloud with two vCPUs (November 2026), unchanged but for the names of hosts and the words of
+//! its boot that say where it runs. `audit/running-vm`: what `vsteer audit --capture` wrote of VMs in a PID namespace
+//! of that machine (QEMU 7.2.22 by TCG, all of them paused with `-S`, libvirt 9.0), of its other files only which CPUs
+//! are online. By libvirt: `web`, defined with both vCPUs on pCPU 0 and two queues, started, then `virsh vcpupin web 1
+//! 1 --live` and the definition changed to one queue. By hand: `by hand` with networks on a tap of two queues and on
+//! QEMU's user network, a disk and a SCSI controller of one queue, two of its four vCPUs pinned to pCPU 1 by
+//! `taskset`; `unnamed` without `debug-threads=on`, as a machine of QEMU 5.1; `one-thread` with `thread=single`;
+//! `{"no":1}`, a microvm with its disk said in JSON. Two had a secret among their words, the definition a password:
+//! neither is in the tree. More machines, captured by others: the lab's case `audit`. GAP(audit-trees): no
+//! Threadripper and no EPYC of Zen 4 with all files that the audit reads.
 
 use std::path::Path;
 use vsteer_core::tree::Tree;

@@ -109,7 +109,7 @@ fn asked<'a>(root: &'a Path, folder: &'a Path, redact: bool) -> Asked<'a> {
     Asked { root, folder, redact, apart: Duration::from_secs(5), vms: &[], wanted: &WANTED }
 }
 
-/// All files and links beneath a folder.
+/// All files and links in a folder and its subfolders.
 fn files(folder: &Path, all: &mut Vec<PathBuf>) {
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
@@ -221,7 +221,7 @@ fn a_capture_is_private_and_overwrites_nothing() {
         file(&root, &format!("sys/devices/system/cpu/vulnerabilities/n{cpu}"), &large);
     }
     let refused = capture(&asked(&root, &other, false), &mut |_| false).err().unwrap();
-    assert!(refused.to_string().contains("at most 20 MB") && !other.exists(), "{refused}");
+    assert!(refused.to_string().contains("the limit is 20 MB") && !other.exists(), "{refused}");
 }
 
 #[test]

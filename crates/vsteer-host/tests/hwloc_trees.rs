@@ -9,13 +9,14 @@
 //! VSTEER_HWLOC_TREES=hwloc-2.9.0/tests/hwloc cargo test -p vsteer-host --test hwloc_trees -- --ignored --nocapture
 //! ```
 //!
-//! `lstopo` is asked for everything: disallowed CPUs and nodes (`--disallowed`), every object (`--filter all:all`)
-//! and the memory of NVIDIA GPUs (`HWLOC_KEEP_NVIDIA_GPU_NUMA_NODES=1`, as its own `nvidiagpunumanodes.kept.env` has
-//! it). Compared are: online, offline and allowed CPUs; packages, cores, dies, clusters, books, drawers with number
-//! and CPUs; caches per level and kind with CPUs and size; nodes with CPUs, memory, distances and whether allowed;
-//! CPU capacities. What vsteer marks as assumed is not in the comparison, since hwloc supposes nothing there.
+//! `lstopo` is asked for everything: disallowed CPUs and nodes (`--disallowed`), every object (`--filter all:all`) and
+//! the memory of NVIDIA GPUs (`HWLOC_KEEP_NVIDIA_GPU_NUMA_NODES=1`, as its own `nvidiagpunumanodes.kept.env` has it).
+//! Compared are: online, offline and allowed CPUs; packages, cores, dies, clusters, books, drawers with number and
+//! CPUs; caches per level and kind with CPUs and size; nodes with CPUs, memory, distances and whether allowed; CPU
+//! capacities. What vsteer marks as assumed is not in the comparison, since hwloc supposes nothing there.
 //! `fakeheterocpunuma` is read without its own `.env`, which makes hwloc accept nodes that share CPUs (for debugging
-//! hwloc: "impossible on Linux so far"); both leave such nodes out. `allowed/test1` holds a cgroup alone and is laid over a synthetic machine, as hwloc's own test does.
+//! hwloc: "impossible on Linux so far"); both leave such nodes out. `allowed/test1` holds a cgroup alone and is laid
+//! over a synthetic machine, as hwloc's own test does.
 //!
 //! Different, and why (hwloc 2.9.0, `hwloc/topology-linux.c`); nothing else may differ in these trees:
 //! - `64intel64-fakeKNL-A2A-cache` and `64intel64-fakeKNL-SNC4-hybrid`: hwloc shows Knights Landing's memory-side
@@ -100,7 +101,7 @@ fn topologies_equal_those_of_hwloc() {
         wrong.len()
     );
     assert!(wrong.is_empty(), "unexpected differences: {wrong:?}");
-    assert!(found >= TREES_MIN, "{found} trees found beneath {VARIABLE}, expected at least {TREES_MIN}");
+    assert!(found >= TREES_MIN, "{found} trees found under {VARIABLE}, expected at least {TREES_MIN}");
 }
 
 fn find_tarballs(folder: &Path, depth: u32, tarballs: &mut Vec<PathBuf>) {

@@ -1,8 +1,8 @@
-//! Do observing, changing and putting back work on real VMs? A QEMU started here, and, where `VSTEER_TEST_CONNECT` names
-//! a libvirt whose VMs may be changed, every running VM of it.
+//! Do observing, changing and putting back work on real VMs? A QEMU started here, and, where `VSTEER_TEST_CONNECT`
+//! names a libvirt whose VMs may be changed, every running VM of it.
 //!
-//! Needs root and QEMU. Whether the other needs are met shows only when a test runs, so this file has a harness that lets
-//! a test ignore itself then.
+//! Needs root and QEMU. Whether the other needs are met shows only when a test runs, so this file has a harness that
+//! lets a test ignore itself then.
 
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use rustix::process::{Pid, Signal, kill_process};

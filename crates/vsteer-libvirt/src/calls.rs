@@ -13,10 +13,9 @@ use virt::sys;
 
 /// The largest CPU number in a pin; Linux knows no more than 8,192 CPUs on x86.
 const CPU_MAX: u32 = 8191;
-/// The way out where no daemon answers.
+/// Help if no daemon answers.
 const NO_DAEMON: &str = "check the URI, and that libvirtd or virtqemud runs there";
 
-/// One request.
 #[derive(Deserialize)]
 #[serde(tag = "op", rename_all = "snake_case")]
 pub(crate) enum Request {
@@ -50,7 +49,7 @@ pub(crate) struct Params {
     iothread_quota: Option<i64>,
 }
 
-/// The conversation's state: the open connection.
+/// The state of the conversation: the open connection.
 #[derive(Default)]
 pub(crate) struct Session {
     connection: Option<Connect>,
@@ -59,15 +58,14 @@ pub(crate) struct Session {
 fn refused(what: impl Into<String>, e: &Error) -> Fault {
     use ErrorNumber as N;
     let (kind, help) = match e.code() {
-        N::NoDomain => ("nothing_there", Some("the VM has stopped; look again")),
-        N::AuthFailed | N::AuthCancelled | N::AuthUnavailable | N::OperationDenied | N::AccessDenied => (
-            "no_privilege",
-            Some("run as root, or as a member of the group that libvirt's socket belongs to"),
-        ),
+        N::NoDomain => ("nothing_there", Some("observe again: the VM has stopped")),
+        N::AuthFailed | N::AuthCancelled | N::AuthUnavailable | N::OperationDenied | N::AccessDenied => {
+            ("no_privilege", Some("run as root, or as a member of the group that owns libvirt's socket"))
+        }
         N::NoSupport | N::ConfigUnsupported | N::ArgumentUnsupported | N::OperationUnsupported => {
             ("unsupported", None)
         }
-        // To open a connection that cannot be had is [`unopened`]; one that is lost says nothing of any VM.
+        // A connection that cannot be opened is [`unopened`]; a lost connection says nothing about any VM.
         N::NoConnect => ("failed", Some(NO_DAEMON)),
         N::InvalidArg | N::XmlError | N::XmlDetail => ("bad_input", None),
         _ if e.message().contains("Permission denied") => ("no_privilege", Some("run as root")),
@@ -79,16 +77,20 @@ fn refused(what: impl Into<String>, e: &Error) -> Fault {
     fault
 }
 
-/// A libvirt that was asked for and is not there.
+/// The fault of a libvirt that does not answer the first connection.
 fn unopened(uri: &str, e: &Error) -> Fault {
-    let fault = refused(format!("connecting to libvirt at {uri}"), e);
+    let fault = refused(format!("cannot connect to libvirt at {uri}"), e);
     let kind = if fault.help.as_deref() == Some(NO_DAEMON) { "nothing_there" } else { fault.kind };
     Fault { kind, ..fault }
 }
 
-/// A text that goes to C: the bindings would panic on a zero byte.
+/// A text for C: the bindings would panic on a zero byte.
 fn c_text<'a>(what: &str, text: &'a str) -> Result<&'a str, Fault> {
-    if text.contains('\0') { Err(Fault::new("bad_input", what, "it holds a zero byte")) } else { Ok(text) }
+    if text.contains('\0') {
+        Err(Fault::new("bad_input", what, "the text holds a zero byte"))
+    } else {
+        Ok(text)
+    }
 }
 
 fn flags(live: bool, persistent: bool) -> u32 {
@@ -105,12 +107,16 @@ fn flags(live: bool, persistent: bool) -> u32 {
 /// libvirt's CPU map: bit `n % 8` of byte `n / 8` is CPU n.
 fn cpu_map(cpus: &[u32]) -> Result<Vec<u8>, Fault> {
     if cpus.is_empty() {
-        return Err(Fault::new("bad_input", "a pin", "it names no CPU"));
+        return Err(Fault::new("bad_input", "cannot set a pin", "the pin names no CPU"));
     }
     let mut map = Vec::new();
     for cpu in cpus {
         if *cpu > CPU_MAX {
-            return Err(Fault::new("bad_input", format!("CPU {cpu}"), format!("the largest is {CPU_MAX}")));
+            return Err(Fault::new(
+                "bad_input",
+                format!("cannot use CPU {cpu}"),
+                format!("the largest number is {CPU_MAX}"),
+            ));
         }
         let byte = *cpu as usize / 8;
         if map.len() <= byte {
@@ -151,7 +157,7 @@ impl Session {
             Request::Schedinfo { uuid, persistent } => {
                 let info = self.domain(&uuid)?.get_scheduler_parameters_flags(flags(!persistent, persistent));
                 info.map(|i| params_value(&i))
-                    .map_err(|e| refused(format!("reading the scheduler parameters of {uuid}"), &e))
+                    .map_err(|e| refused(format!("cannot read the scheduler parameters of {uuid}"), &e))
             }
             Request::Definition { uuid } => {
                 let domain = self.domain(&uuid)?;
@@ -161,18 +167,20 @@ impl Session {
             Request::PinVcpu { uuid, vcpu, cpus, live, persistent } => {
                 let (domain, map) = (self.domain(&uuid)?, cpu_map(&cpus)?);
                 let done = domain.pin_vcpu_flags(vcpu, &map, flags(live, persistent));
-                done.map(|_| Value::Null).map_err(|e| refused(format!("pinning vCPU {vcpu} of {uuid}"), &e))
+                done.map(|_| Value::Null)
+                    .map_err(|e| refused(format!("cannot pin vCPU {vcpu} of {uuid}"), &e))
             }
             Request::PinEmulator { uuid, cpus, live, persistent } => {
                 let (domain, map) = (self.domain(&uuid)?, cpu_map(&cpus)?);
                 let done = domain.pin_emulator(&map, flags(live, persistent));
-                done.map(|_| Value::Null).map_err(|e| refused(format!("pinning the emulator of {uuid}"), &e))
+                done.map(|_| Value::Null)
+                    .map_err(|e| refused(format!("cannot pin the emulator of {uuid}"), &e))
             }
             Request::PinIothread { uuid, iothread, cpus, live, persistent } => {
                 let (domain, map) = (self.domain(&uuid)?, cpu_map(&cpus)?);
                 pin_iothread(&domain, iothread, map, flags(live, persistent))
                     .map(|()| Value::Null)
-                    .map_err(|e| refused(format!("pinning I/O thread {iothread} of {uuid}"), &e))
+                    .map_err(|e| refused(format!("cannot pin I/O thread {iothread} of {uuid}"), &e))
             }
             Request::SetSched { uuid, params: p, live, persistent } => {
                 let bandwidth = |period, quota| SchedBandwidth { period, quota };
@@ -186,13 +194,14 @@ impl Session {
                 };
                 let done = self.domain(&uuid)?.set_scheduler_parameters_flags(&info, flags(live, persistent));
                 done.map(|_| Value::Null)
-                    .map_err(|e| refused(format!("setting the scheduler parameters of {uuid}"), &e))
+                    .map_err(|e| refused(format!("cannot set the scheduler parameters of {uuid}"), &e))
             }
             Request::Node => self.node(),
             Request::Migratable { uuid } => {
                 let flags = sys::VIR_DOMAIN_XML_MIGRATABLE | sys::VIR_DOMAIN_XML_SECURE;
                 let xml = self.domain(&uuid)?.get_xml_desc(flags);
-                xml.map(|xml| json!({ "xml": xml })).map_err(|e| refused(format!("describing {uuid}"), &e))
+                xml.map(|xml| json!({ "xml": xml }))
+                    .map_err(|e| refused(format!("cannot describe {uuid}"), &e))
             }
             Request::Migrate { uuid, to, xml, persist_xml, uri } => {
                 self.migrate(&uuid, &to, &xml, persist_xml.as_deref(), uri.as_deref())
@@ -202,7 +211,7 @@ impl Session {
                 let params = NUMAParameters { node_set, mode: None };
                 let done = self.domain(&uuid)?.set_numa_parameters(params, flags(live, persistent));
                 done.map(|_| Value::Null)
-                    .map_err(|e| refused(format!("setting the memory nodes of {uuid}"), &e))
+                    .map_err(|e| refused(format!("cannot set the memory nodes of {uuid}"), &e))
             }
         }
     }
@@ -225,27 +234,27 @@ impl Session {
     }
 
     fn connection(&self) -> Result<&Connect, Fault> {
-        self.connection
-            .as_ref()
-            .ok_or_else(|| Fault::new("bad_input", "a request", "no connection is open: open comes first"))
+        self.connection.as_ref().ok_or_else(|| {
+            Fault::new("bad_input", "cannot serve the request", "no connection is open: send open first")
+        })
     }
 
     fn domain(&self, uuid: &str) -> Result<Domain, Fault> {
         let uuid = c_text("a UUID", uuid)?;
         Domain::lookup_by_uuid_string(self.connection()?, uuid)
-            .map_err(|e| refused(format!("looking up the VM {uuid}"), &e))
+            .map_err(|e| refused(format!("cannot look up the VM {uuid}"), &e))
     }
 
     fn list(&self) -> Result<Value, Fault> {
         let active = self
             .connection()?
             .list_all_domains(sys::VIR_CONNECT_LIST_DOMAINS_ACTIVE)
-            .map_err(|e| refused("listing the VMs", &e))?;
+            .map_err(|e| refused("cannot list the VMs", &e))?;
         let (mut domains, mut undescribed) = (Vec::new(), Vec::new());
         for domain in &active {
             match described(domain) {
                 Ok(value) => domains.push(value),
-                // A VM that stops while it is described is left out.
+                // Leave out a VM that stops during the description.
                 Err(_) if has_stopped(domain) => {}
                 Err(e) => {
                     let uuid = domain.get_uuid_string().ok();
@@ -258,7 +267,7 @@ impl Session {
 
     fn node(&self) -> Result<Value, Fault> {
         let connection = self.connection()?;
-        let info = connection.get_node_info().map_err(|e| refused("asking for the host's size", &e))?;
+        let info = connection.get_node_info().map_err(|e| refused("cannot ask for the host's size", &e))?;
         // Offline pCPUs have no times.
         let of = |cpu: u32| node_cpu(connection, cpu).ok().map(|(idle, all)| json!([cpu, idle, all]));
         let most = info.nodes * info.sockets * info.cores * info.threads;
@@ -266,7 +275,8 @@ impl Session {
         Ok(json!({ "cpus": cpus, "free_bytes": connection.get_free_memory().ok() }))
     }
 
-    /// Moves a running VM, by both connections (no trust between the daemons is needed). libvirt stops it where this one ends first.
+    /// Moves a running VM, by both connections (no trust between the daemons is needed). libvirt stops it where this
+    /// one ends first.
     fn migrate(
         &self,
         uuid: &str,
@@ -275,12 +285,12 @@ impl Session {
         persist_xml: Option<&str>,
         uri: Option<&str>,
     ) -> Result<Value, Fault> {
-        let what = || format!("moving {uuid} to {to}");
+        let what = || format!("cannot move {uuid} to {to}");
         let to = c_text("a connection URI", to)?;
         for text in [Some(xml), persist_xml].into_iter().flatten() {
-            // Another UUID in the text would make another VM.
+            // Another UUID in the text would create another VM.
             if !c_text("a description", text)?.contains(&format!("<uuid>{uuid}</uuid>")) {
-                return Err(Fault::new("bad_input", what(), "the description is of another VM"));
+                return Err(Fault::new("bad_input", what(), "the description belongs to another VM"));
             }
         }
         let domain = self.domain(uuid)?;
@@ -299,37 +309,37 @@ impl Session {
     }
 
     fn redefine(&self, uuid: &str, expect: &str, xml: &str) -> Result<Value, Fault> {
-        let what = || format!("changing the definition of {uuid}");
+        let what = || format!("cannot change the definition of {uuid}");
         let xml = c_text("a definition", xml)?;
         // Another UUID in the text would define another VM.
         if !xml.contains(&format!("<uuid>{uuid}</uuid>")) {
-            return Err(Fault::new("bad_input", what(), "the new definition is of another VM"));
+            return Err(Fault::new("bad_input", what(), "the new definition belongs to another VM"));
         }
         let domain = self.domain(uuid)?;
         if definition(&domain, uuid)? != expect {
-            return Err(Fault::new("changed", what(), "somebody changed it meanwhile")
-                .help("make the plan anew from what is there now"));
+            return Err(Fault::new("changed", what(), "another program changed the definition meanwhile")
+                .help("make a new plan from the present definition"));
         }
         Domain::define_xml(self.connection()?, xml).map(|_| Value::Null).map_err(|e| refused(what(), &e))
     }
 }
 
-/// The persistent definition, with the secrets that would be lost if it were defined again without them.
+/// The persistent definition, including the secrets, which a new definition without them would lose.
 fn definition(domain: &Domain, uuid: &str) -> Result<String, Fault> {
-    let what = || format!("reading the definition of {uuid}");
+    let what = || format!("cannot read the definition of {uuid}");
     if !domain.is_persistent().map_err(|e| refused(what(), &e))? {
         return Err(Fault::new(
             "unsupported",
             what(),
             "the VM is transient: libvirt keeps no definition of it",
         )
-        .help("change the running VM only (live)"));
+        .help("change only the running VM (live)"));
     }
     let flags = sys::VIR_DOMAIN_XML_INACTIVE | sys::VIR_DOMAIN_XML_SECURE;
     domain.get_xml_desc(flags).map_err(|e| refused(what(), &e))
 }
 
-/// Does libvirt say so? Only then may a VM be left out of what runs.
+/// Does libvirt say that the VM is gone? Only then may a VM be missing from the running ones.
 fn has_stopped(domain: &Domain) -> bool {
     match domain.is_active() {
         Ok(active) => !active,
@@ -340,7 +350,7 @@ fn has_stopped(domain: &Domain) -> bool {
 fn described(domain: &Domain) -> Result<Value, Error> {
     let persistent = domain.is_persistent()?;
     let inactive = persistent.then(|| domain.get_xml_desc(sys::VIR_DOMAIN_XML_INACTIVE)).transpose()?;
-    // Refused where QEMU has no cgroup of the cpu controller (qemu:///session): null.
+    // libvirt refuses if QEMU has no cgroup of the cpu controller (qemu:///session): null.
     let sched = domain.get_scheduler_parameters_flags(sys::VIR_DOMAIN_AFFECT_LIVE).ok();
     Ok(json!({
         "uuid": domain.get_uuid_string()?,
@@ -367,7 +377,7 @@ fn state_name(state: sys::virDomainState) -> &'static str {
     }
 }
 
-/// A pCPU's idle time and all of its time, ns since the host's start: a call that the bindings lack.
+/// Idle time and total time of a pCPU, ns since the host's start. The bindings lack this call.
 #[allow(unsafe_code)]
 fn node_cpu(connection: &Connect, cpu: u32) -> Result<(u64, u64), Error> {
     let cpu = i32::try_from(cpu).expect("libvirt counts pCPUs by an int");
@@ -380,7 +390,7 @@ fn node_cpu(connection: &Connect, cpu: u32) -> Result<(u64, u64), Error> {
     }
     let blank = sys::virNodeCPUStats { field: [0; sys::VIR_NODE_CPU_STATS_FIELD_LENGTH as usize], value: 0 };
     let mut stats = vec![blank; count as usize];
-    // SAFETY: the table has `count` entries, which libvirt is told.
+    // SAFETY: the table has `count` entries, and libvirt gets that number.
     let asked =
         unsafe { sys::virNodeGetCPUStats(connection.as_ptr(), cpu, stats.as_mut_ptr(), &mut count, 0) };
     if asked == -1 {
@@ -390,14 +400,13 @@ fn node_cpu(connection: &Connect, cpu: u32) -> Result<(u64, u64), Error> {
     let name = |s: &sys::virNodeCPUStats| -> String {
         s.field.iter().take_while(|c| **c != 0).map(|c| *c as u8 as char).collect()
     };
-    // "utilization" is no time; what waits for a disk is idle to a VM.
+    // "utilization" is not a time. Waiting for a disk counts as idle to a VM.
     let times: Vec<(String, u64)> =
         stats.iter().map(|s| (name(s), s.value)).filter(|(n, _)| n != "utilization").collect();
     let idle = times.iter().filter(|(n, _)| n == "idle" || n == "iowait").map(|(_, ns)| ns).sum();
     Ok((idle, times.iter().map(|(_, ns)| ns).sum()))
 }
 
-/// Another one.
 #[allow(unsafe_code)]
 fn pin_iothread(domain: &Domain, iothread: u32, mut map: Vec<u8>, flags: u32) -> Result<(), Error> {
     let length = i32::try_from(map.len()).expect("a map has at most 1,024 bytes");

@@ -28,9 +28,9 @@
 //! `xml_inactive` and `sched` (both null where there is none). `cpus` is a list of numbers. Pins, vcpusched and guest
 //! topology are read from `xml` and, in the definition, changed by `redefine`. libvirt tells no process id.
 //!
-//! `cpus` of `node`: `[number, idle ns, all ns]` of every pCPU that is online. `migrate` moves a running VM, live, to the libvirt at `to`,
-//! where it is described by `xml` and defined by `persist_xml` (as here where that is null); `uri` is where QEMU sends its memory to (libvirt's
-//! choice where null).
+//! `cpus` of `node`: `[number, idle ns, all ns]` of every pCPU that is online. `migrate` moves a running VM, live, to
+//! the libvirt at `to`, where it is described by `xml` and defined by `persist_xml` (as here where that is null);
+//! `uri` is where QEMU sends its memory to (libvirt's choice where null).
 //!
 //! Left out: remote hosts' credentials (a connection that asks for a password fails), events, everything that starts
 //! or stops a VM, the migration of disks.
@@ -41,12 +41,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::io::{BufRead, Read, Write};
 
-/// The version of the protocol; a request of another one is refused.
+/// Version of the protocol; requests of another version are refused.
 const VERSION: u64 = 1;
-/// The longest request: a domain's XML has some 10 KB, with hundreds of devices 1 MB.
+/// The longest request, bytes: a domain's XML has some 10 KB, with hundreds of devices 1 MB.
 const REQUEST_BYTES_MAX: u64 = 16 << 20;
 
-/// What went wrong, in the parts of vsteer's faults. The kinds are those of `vsteer_core::FaultKind`.
+/// A fault with the same parts as vsteer's faults. The kinds are those of `vsteer_core::FaultKind`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 struct Fault {
     kind: &'static str,
@@ -76,24 +76,24 @@ struct Envelope {
 /// The answer to one line.
 fn answer(session: &mut calls::Session, line: &[u8]) -> Value {
     let result = serde_json::from_slice::<Envelope>(line)
-        .map_err(|e| Fault::new("bad_input", "a request that is no object with v and op", e))
+        .map_err(|e| Fault::new("bad_input", "the request is not an object with v and op", e))
         .and_then(|envelope| {
             if envelope.v != VERSION {
                 return Err(Fault::new(
                     "unsupported",
-                    format!("protocol version {}", envelope.v),
-                    "this is 1",
+                    format!("cannot use protocol version {}", envelope.v),
+                    "this program uses version 1",
                 )
                 .help("install vsteer and vsteer-libvirt of the same release"));
             }
             serde_json::from_value::<calls::Request>(envelope.request)
-                .map_err(|e| Fault::new("bad_input", "a request that is not understood", e))
+                .map_err(|e| Fault::new("bad_input", "cannot understand the request", e))
         })
-        // The bindings panic where a reference cannot be given back; that must not end the conversation.
+        // The bindings panic if they cannot release a reference; that must not end the conversation.
         .and_then(|request| {
             let attempt = std::panic::AssertUnwindSafe(|| session.call(request));
             std::panic::catch_unwind(attempt)
-                .unwrap_or_else(|_| Err(Fault::new("failed", "a call of libvirt", "its bindings gave up")))
+                .unwrap_or_else(|_| Err(Fault::new("failed", "cannot call libvirt", "its bindings panicked")))
         });
     match result {
         Ok(ok) => json!({ "v": VERSION, "ok": ok }),
@@ -102,7 +102,7 @@ fn answer(session: &mut calls::Session, line: &[u8]) -> Value {
 }
 
 fn main() -> std::io::Result<()> {
-    // libvirt prints every error to standard error too; they are in the answers.
+    // libvirt also prints every error to standard error; the answers already hold them.
     virt::error::clear_error_callback();
     std::panic::set_hook(Box::new(|_| {}));
     let (mut input, mut output) = (std::io::stdin().lock(), std::io::stdout().lock());
@@ -118,7 +118,7 @@ fn main() -> std::io::Result<()> {
             answer(&mut session, &line).to_string()
         } else {
             skip_line(&mut input)?;
-            json!({ "v": VERSION, "fault": Fault::new("bad_input", "a request", "longer than 16 MiB") })
+            json!({ "v": VERSION, "fault": Fault::new("bad_input", "cannot read the request", "it exceeds 16 MiB") })
                 .to_string()
         };
         text.push('\n');
@@ -127,7 +127,7 @@ fn main() -> std::io::Result<()> {
     }
 }
 
-/// Reads on to the end of the line without keeping it.
+/// Skips the rest of the line.
 fn skip_line(input: &mut impl BufRead) -> std::io::Result<()> {
     loop {
         let (used, done) = match input.fill_buf()? {

@@ -1,9 +1,11 @@
-//! How fast is a large batch file of esxtop's read, beside a bare loop that splits the same bytes, and in how much memory?
+//! How fast is a large batch file of esxtop's read, beside a bare loop that splits the same bytes, and in how much
+//! memory?
 //!
-//! A file of 60,000 columns and 1,000 rows is made (100 VMs of 24 worlds with 20 counters each, their groups, memory and disks,
-//! 72 pCPUs), as large hosts write it. Then, in turn and each as often as asked: a loop that goes through the file byte by
-//! byte and adds up cells and their lengths, and [`vsteer_record::esxtop::read`] with the model of it. Of each the best time
-//! counts, for both read the same pages. The memory is a process's of its own that does nothing else.
+//! A file of 60,000 columns and 1,000 rows is made (100 VMs of 24 worlds with 20 counters each, their groups, memory
+//! and disks, 72 pCPUs), as large hosts write it. Then, in turn and each as often as asked: a loop that goes through
+//! the file byte by byte and adds up cells and their lengths, and [`vsteer_record::esxtop::read`] with the model of
+//! it. Of each the best time counts, for both read the same pages. The memory is a process's of its own that does
+//! nothing else.
 //!
 //! `esxtop_speed FILE REPETITIONS`; the file is made if it is not there. Exit code 1 where a promise is broken.
 

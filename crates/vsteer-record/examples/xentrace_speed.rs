@@ -1,11 +1,11 @@
 //! How fast is a trace of Xen's read, beside xenalyze on the same file?
 //!
-//! `xentrace_speed TRACE OUT.xentrace TIMES [XENALYZE]` writes a long trace (a part of a real one, of one pCPU, again and
-//! again, each time later) and reads it: by the parser alone, and with every vCPU's account kept, as `vsteer record` does;
-//! and lets xenalyze summarise it. Medians of five; one JSON line.
+//! `xentrace_speed TRACE OUT.xentrace TIMES [XENALYZE]` writes a long trace (a part of a real one, of one pCPU, again
+//! and again, each time later) and reads it: by the parser alone, and with every vCPU's account kept, as `vsteer
+//! record` does; and lets xenalyze summarise it. Medians of five; one JSON line.
 //!
-//! The part begins and ends between two windows, where every vCPU is in the same state as at its other end: xenalyze gives
-//! up on a trace whose vCPUs jump ("old_runstate running, but runstate blocked").
+//! The part begins and ends between two windows, where every vCPU is in the same state as at its other end: xenalyze
+//! gives up on a trace whose vCPUs jump ("old_runstate running, but runstate blocked").
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::Read;
@@ -68,7 +68,8 @@ fn part(bytes: &[u8]) -> Option<(Range<usize>, u64)> {
     longest.filter(|(part, _)| !part.is_empty())
 }
 
-/// The trace up to the end of a part of it, and then that part again, so that it is there so many times, each a span later.
+/// The trace up to the end of a part of it, and then that part again, so that it is there so many times, each a span
+/// later.
 fn longer(trace: &[u8], (part, span): (Range<usize>, u64), times: u64) -> Vec<u8> {
     let mut all = trace[..part.end].to_vec();
     all.reserve(part.len() * times as usize);

@@ -1,15 +1,16 @@
-//! What did clients wait? Requests out of access logs: Apache's, nginx's, JSON lines.
+//! How long did clients wait? Reads requests from access logs: Apache's, nginx's, JSON lines.
 //!
-//! A format is what the server was configured with (`LogFormat` of Apache, `log_format` of nginx), or the name of a usual one.
-//! Of each line two things are taken: when the request ended, and how long it took. Everything between is passed over, up to the
-//! text that the format says comes next; within quotes a backslash protects what follows it, as both servers write it.
+//! A format is the one in the server's configuration (`LogFormat` of Apache, `log_format` of nginx), or the name of a
+//! usual one. vsteer reads two fields of each line: when the request ended, and how long it took. It skips the rest up
+//! to the next literal text of the format. Inside quotes a backslash escapes the next character, as both servers write
+//! it.
 //!
-//! Apache's `%t` is when a request began, nginx's `$time_local` when it ended, both in whole seconds; `%{usec}t`, `$msec` and a JSON
-//! number say more. Sources: mod_log_config (httpd 2.4), ngx_http_log_module (nginx 1.26).
+//! Apache's `%t` is the start of a request, nginx's `$time_local` its end, both in whole seconds. `%{usec}t`, `$msec`
+//! and a JSON number are more exact. Sources: mod_log_config (httpd 2.4), ngx_http_log_module (nginx 1.26).
 //!
-//! Whether lines are of the format that was said, and their clock the recording's, is asked first (`fit`).
+//! `fit` first checks that the lines match the format, and the log's clock that of the recording.
 //!
-//! Left out: logs of several lines per request; times in another language than English; leap seconds.
+//! Left out: logs with several lines per request; times in languages other than English; leap seconds.
 
 use jiff::Timestamp;
 use serde::Deserialize;
@@ -26,7 +27,7 @@ pub use reader::{Reader, read};
 const SECOND: u64 = 1_000_000_000;
 const MS: u64 = 1_000_000;
 const US: u64 = 1_000;
-/// Formats with a name.
+/// Formats with a name, as `--format` accepts them.
 pub const NAMED: [(&str, &str); 3] = [
     ("apache", r#"%h %l %u %t "%r" %>s %b %D"#),
     ("apache-combined", r#"%h %l %u %t "%r" %>s %b "%{Referer}i" "%{User-agent}i" %D"#),
@@ -47,26 +48,26 @@ const JSON_TOOK: [(&str, u64); 6] = [
     ("response_ms", MS),
 ];
 
-/// One request.
+/// One request of a log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Request {
-    /// When it was answered, ns since 1970.
+    /// When the server answered, ns since 1970.
     pub ended_ns: u64,
     /// From its arrival to its answer, ns.
     pub took_ns: u64,
 }
 
 impl Request {
-    /// When it came, ns since 1970.
+    /// When the request arrived, ns since 1970.
     pub fn began_ns(&self) -> u64 {
         self.ended_ns.saturating_sub(self.took_ns)
     }
 }
 
-/// What a field of a line says.
+/// Meaning of a field of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Says {
-    /// A date as servers write it; with its brackets, as Apache does.
+    /// A date as servers write it, including Apache's brackets.
     Began,
     Ended,
     /// A number since 1970, of this many ns.
@@ -83,7 +84,7 @@ enum Part {
     Field(Says),
 }
 
-/// How the lines of a log are read.
+/// How to read the lines of a log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Format {
     /// Empty for JSON lines.
@@ -93,15 +94,16 @@ pub struct Format {
 }
 
 fn bad(why: impl Into<String>) -> Fault {
-    Fault::new(FaultKind::BadInput, "reading an access log's format".to_owned()).because(why.into())
+    Fault::new(FaultKind::BadInput, "cannot use this access log format".to_owned()).because(why.into())
 }
 
 impl Format {
-    /// A format by its name (`apache`, `apache-combined`, `nginx`, `json`) or as it stands in the server's configuration.
+    /// A format by its name (`apache`, `apache-combined`, `nginx`, `json`) or as it stands in the server's
+    /// configuration.
     ///
     /// # Errors
-    /// `BadInput` where it does not say when a request was and how long it took, or two fields follow each other without text
-    /// between.
+    /// `BadInput` if the format lacks the time or the duration of a request, or has two fields without text between
+    /// them.
     pub fn parse(text: &str) -> Result<Format, Fault> {
         if text == "json" {
             return Ok(Format { parts: Vec::new(), nginx: false });
@@ -118,22 +120,21 @@ impl Format {
         }
         if !has(&|s| !matches!(s, Says::Took(_) | Says::Nothing)) {
             return Err(
-                bad("it does not log when a request was").help("add %t (Apache) or $time_local (nginx)")
+                bad("it does not log the time of a request").help("add %t (Apache) or $time_local (nginx)")
             );
         }
         if parts.windows(2).any(|w| matches!(w, [Part::Field(_), Part::Field(_)])) {
-            return Err(
-                bad("two fields follow each other with nothing between them").help("put a space there")
-            );
+            return Err(bad("two fields have nothing between them").help("put a space between them"));
         }
         Ok(Format { parts, nginx: is_nginx })
     }
 
-    /// How exactly the format says when a request began and when it ended: the coarser of its time and of how long it took, ns. `None` for
-    /// JSON lines, of which each says for itself ([`resolution_ns`] tells it of requests).
+    /// How exactly the format says when a request began and when it ended: the coarser of its time and of how long it
+    /// took, ns. `None` for JSON lines, of which each says for itself ([`resolution_ns`] tells it of requests).
     ///
-    /// Apache's `%t` and nginx's `$time_local` are whole seconds, cut off: a hundred requests a second all begin at the same one, and the
-    /// variance of the gaps between them is the clock's. Take counts and means of such logs, no variances.
+    /// Apache's `%t` and nginx's `$time_local` are whole seconds, cut off: a hundred requests a second all begin at
+    /// the same one, and the variance of the gaps between them is the clock's. Take counts and means of such logs, no
+    /// variances.
     pub fn resolution_ns(&self) -> Option<u64> {
         let of = |part: &Part| match part {
             Part::Field(Says::Began | Says::Ended) => Some(SECOND),
@@ -146,7 +147,7 @@ impl Format {
         self.parts.iter().filter_map(of).max()
     }
 
-    /// The request of a line; `None` where the line is not of this format.
+    /// The request in a line; `None` if the line does not match the format.
     pub fn request(&self, line: &[u8]) -> Option<Request> {
         if self.parts.is_empty() {
             return of_json(line);
@@ -171,7 +172,8 @@ impl Format {
                     rest = after;
                     match says {
                         Says::Nothing => {}
-                        // Apache's numbers are whole, nginx's always have a point: 0.017 is no 17 ns of Apache's, 52013 no 14 hours of nginx's.
+                        // Apache's numbers are whole, nginx's always have a point: 0.017 is not Apache's 17 ns, and
+                        // 52013 is not nginx's 14 hours.
                         Says::Took(_) | Says::BeganIn(_) | Says::EndedIn(_)
                             if field.contains(&b'.') != self.nginx =>
                         {
@@ -394,7 +396,7 @@ fn apache(text: &str) -> Result<Vec<Part>, Fault> {
                 }
                 Some('%') => break '%',
                 Some(c) => break c,
-                None => return Err(bad(format!("{text:?} ends within a field"))),
+                None => return Err(bad(format!("{text:?} ends inside a field"))),
             }
         };
         if directive == '%' {
@@ -419,7 +421,6 @@ fn apache(text: &str) -> Result<Vec<Part>, Fault> {
     Ok(parts)
 }
 
-/// `%{form}t`.
 fn apache_time(form: &str) -> Result<Says, Fault> {
     let (ends, form) = match form.split_once(':') {
         Some(("begin", form)) => (false, form),
@@ -433,9 +434,8 @@ fn apache_time(form: &str) -> Result<Says, Fault> {
         // A part of a second beside a date elsewhere.
         "msec_frac" | "usec_frac" => return Ok(Says::Nothing),
         _ => {
-            return Err(
-                bad(format!("%{{{form}}}t is a date in a form that is not read")).help("log %t or %{usec}t")
-            );
+            return Err(bad(format!("vsteer does not read dates of the form %{{{form}}}t"))
+                .help("log %t or %{usec}t"));
         }
     };
     Ok(if ends { Says::EndedIn(unit) } else { Says::BeganIn(unit) })
@@ -543,10 +543,10 @@ mod tests {
     fn formats_without_what_is_needed_are_refused() {
         let why = |text: &str| Format::parse(text).unwrap_err().to_string();
         assert!(why("%h %t %r").contains("how long"));
-        assert!(why("$status $request_time").contains("when"));
+        assert!(why("$status $request_time").contains("the time of a request"));
         assert!(why("%t%D").contains("nothing between"));
-        assert!(why("%{%d/%b}t %D").contains("not read"));
-        assert!(why("%D %{x").contains("ends within"));
+        assert!(why("%{%d/%b}t %D").contains("does not read"));
+        assert!(why("%D %{x").contains("ends inside"));
     }
 
     #[test]

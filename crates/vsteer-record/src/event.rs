@@ -9,15 +9,16 @@
 //! | `next`     | u32         | who got the pCPU (low 22 bits: thread id, 0 is idle) and which pCPU (high 10 bits)         |
 //! | `prev`     | u32         | who lost it (low 22 bits) and the kernel's state of it (high 10 bits; 0: could run on)     |
 //!
-//! `vsteer export` unpacks them to columns that any program reads. A thread id needs 22 bits (the kernel's PID_MAX_LIMIT is 2^22), so one pCPU of 1,024 can be told beside it. A row
-//! whose state is 1022 is no switch: `prev`'s thread was woken (those of VMs only; the pCPU is the one that this was done on). One
-//! whose state is 1023 stands for lost switches: `prev`'s thread id is their number, `ns` the last switch of that
-//! pCPU before them. Rows of one pCPU are in order of time; those of different pCPUs are not: the reader sorts.
+//! `vsteer export` unpacks them to columns that any program reads. A thread id needs 22 bits (the kernel's
+//! PID_MAX_LIMIT is 2^22), so one pCPU of 1,024 fits next to it. A row whose state is 1022 is not a switch:
+//! `prev`'s thread was woken (those of VMs only; the pCPU is the one that this was done on). One whose state is 1023
+//! stands for lost switches: `prev`'s thread id is their number, `ns` the last switch of that pCPU before them. Rows
+//! of one pCPU are in order of time; those of different pCPUs are not: the reader sorts.
 //!
 //! Rows are written once a second or every 65,536, whichever comes first, and synced once a second by a thread of
 //! their own: a slow disk shall not keep the one who takes switches. Beside 12 bytes a row, each write costs some 600.
-//! `events.json` is an [`EventSummary`], replaced at every sync; `task.jsonl` names the threads (see [`crate::task`]). A ring deletes whole segments, by a budget apart from that of the samples: it
-//! holds a shorter time.
+//! `events.json` is an [`EventSummary`], replaced at every sync; `task.jsonl` names the threads (see [`crate::task`]).
+//! A ring deletes whole segments, by a budget apart from that of the samples: it holds a shorter time.
 //!
 //! Left out: compression (LZ4 would save a third, and cost the reader memory that a garbled file dictates).
 
@@ -102,7 +103,7 @@ fn schema() -> Arc<Schema> {
         column(
             "prev",
             DataType::UInt32,
-            "low 22 bits: thread that lost the pCPU; high 10 bits: its state; 1022: it was woken; 1023: so many switches were lost",
+            "low 22 bits: thread that lost the pCPU; high 10 bits: its state; 1022: it was woken; 1023: number of lost switches",
         ),
     ]))
 }
@@ -151,7 +152,7 @@ pub struct EventWriter {
 }
 
 impl EventWriter {
-    /// Begins in the folder of a recording. `ring_bytes`: keep about the newest so many bytes of switches only.
+    /// Starts in the folder of a recording. `ring_bytes`: keep only about this many of the newest bytes of switches.
     ///
     /// # Errors
     /// When files cannot be made there.
@@ -181,7 +182,7 @@ impl EventWriter {
     /// # Errors
     /// As [`EventWriter::write`].
     pub fn push(&mut self, s: Switch) -> Result<(), Fault> {
-        assert!(s.cpu < 1 << (32 - TID_BITS), "a pCPU that the observer refuses: {}", s.cpu);
+        assert!(s.cpu < 1 << (32 - TID_BITS), "a pCPU that the observer rejects: {}", s.cpu);
         let (oldest, newest) = (self.oldest.min(s.ns), self.newest.max(s.ns));
         if newest.saturating_sub(oldest) > u64::from(u32::MAX) {
             self.write()?;
@@ -250,10 +251,10 @@ impl EventWriter {
         *oldest = base.min(*oldest);
         let rows = self.rows();
         let path = segment_path(&self.folder, TABLE, self.number);
-        self.stream.write(&rows).map_err(|e| arrow_failed("writing", &path, &e))?;
+        self.stream.write(&rows).map_err(|e| arrow_failed("cannot write", &path, &e))?;
         let limit = self.ring_bytes.map_or(SEGMENT_BYTES, |r| (r / 8).clamp(64 << 10, SEGMENT_BYTES));
         if self.size(self.number) >= limit {
-            self.stream.finish().map_err(|e| arrow_failed("closing", &path, &e))?;
+            self.stream.finish().map_err(|e| arrow_failed("cannot close", &path, &e))?;
             self.sync()?;
             self.number += 1;
             self.stream = open_stream(&self.folder, self.number)?;
@@ -298,7 +299,7 @@ impl EventWriter {
             }
             total -= self.size(n);
             let path = segment_path(&self.folder, TABLE, n);
-            fs::remove_file(&path).map_err(|e| failed("removing", &path, &e))?;
+            fs::remove_file(&path).map_err(|e| failed("cannot remove", &path, &e))?;
             self.oldest_ns.remove(&n);
             if let Some(oldest) = self.oldest_ns.values().min() {
                 self.tasks.forget_before(*oldest)?;
@@ -313,10 +314,10 @@ impl EventWriter {
     /// When an earlier one failed.
     pub fn sync(&mut self) -> Result<(), Fault> {
         let path = segment_path(&self.folder, TABLE, self.number);
-        let file = self.stream.get_ref().try_clone().map_err(|e| failed("syncing", &path, &e))?;
+        let file = self.stream.get_ref().try_clone().map_err(|e| failed("cannot sync", &path, &e))?;
         let tasks = self.tasks.handle()?;
         self.disk.do_later(move || {
-            tasks.sync_data().and_then(|()| file.sync_data()).map_err(|e| failed("syncing", &path, &e))
+            tasks.sync_data().and_then(|()| file.sync_data()).map_err(|e| failed("cannot sync", &path, &e))
         })
     }
 
@@ -333,7 +334,7 @@ impl EventWriter {
                 f.sync_all()?;
                 fs::rename(&new, &path)
             });
-            written.map_err(|e| failed("writing", &path, &e))
+            written.map_err(|e| failed("cannot write", &path, &e))
         })
     }
 
@@ -344,7 +345,7 @@ impl EventWriter {
     pub fn finish(mut self, summary: &EventSummary) -> Result<(), Fault> {
         self.write()?;
         let path = segment_path(&self.folder, TABLE, self.number);
-        self.stream.finish().map_err(|e| arrow_failed("closing", &path, &e))?;
+        self.stream.finish().map_err(|e| arrow_failed("cannot close", &path, &e))?;
         self.sync()?;
         self.summarise(summary)?;
         self.disk.finish()
@@ -372,7 +373,7 @@ impl Disk {
                 }
             }
         });
-        let thread = thread.map_err(|e| Fault::io("starting the thread that syncs switches", &e))?;
+        let thread = thread.map_err(|e| Fault::io("cannot start the thread that syncs switches", &e))?;
         Ok(Disk { work: Some(work), thread: Some(thread), fault })
     }
 
@@ -406,8 +407,8 @@ impl Drop for Disk {
 
 fn open_stream(folder: &Path, number: u32) -> Result<StreamWriter<File>, Fault> {
     let path = segment_path(folder, TABLE, number);
-    let file = File::create(&path).map_err(|e| failed("making", &path, &e))?;
-    StreamWriter::try_new(file, &schema()).map_err(|e| arrow_failed("writing", &path, &e))
+    let file = File::create(&path).map_err(|e| failed("cannot create", &path, &e))?;
+    StreamWriter::try_new(file, &schema()).map_err(|e| arrow_failed("cannot write", &path, &e))
 }
 
 /// The recorded switches of a stretch of time.
@@ -493,7 +494,7 @@ impl Recording {
         Ok(Switches { switches, notes })
     }
 
-    /// Who the recorded threads are.
+    /// Names and roles of the recorded threads.
     pub fn tasks(&self) -> Tasks {
         Tasks::read(&self.folder, &self.configs)
     }

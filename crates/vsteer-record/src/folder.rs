@@ -1,13 +1,13 @@
 //! A recording: raw samples on disk, readable to the last whole batch whatever happened to the writer.
 //!
 //! `NAME.vsteer/` holds `manifest.json` (what, where, how), `config.jsonl` (the configuration, again whenever it
-//! changed) and, per table, segments `thread-0001.arrows`, … Each segment is a plain Arrow IPC stream that other
-//! tools open; one record batch is one moment. A batch is written table by table, `thread` last, and synced before
-//! the next: a moment without its `thread` rows was not finished and is left out by the reader, and a stream that
-//! breaks off is read up to the break. A ring keeps the newest bytes by deleting whole segments, all tables of a
-//! number together; every segment can be read without the others. Segments around a mark ([`crate::read_marks`])
-//! outlive their turn, as long as all such take no more than half of the ring. Context switches, where they are recorded,
-//! are a table apart with segments and a ring of their own: [`crate::event`].
+//! changed) and, per table, segments `thread-0001.arrows`, … Each segment is a plain Arrow IPC stream that other tools
+//! open; one record batch is one moment. A batch is written table by table, `thread` last, and synced before the next:
+//! a moment without its `thread` rows was not finished and is left out by the reader, and a stream that breaks off is
+//! read up to the break. A ring keeps the newest bytes by deleting whole segments, all tables of a number together;
+//! every segment can be read without the others. Segments around a mark ([`crate::read_marks`]) outlive their turn, as
+//! long as all such take no more than half of the ring. Context switches, where they are recorded, are a table apart
+//! with segments and a ring of their own: [`crate::event`].
 //!
 //! Idea: facebookincubator/below stores the raw sample and derives the model on reading.
 
@@ -23,12 +23,12 @@ use vsteer_core::nouns::{Batch, Collector, HostConfig};
 use vsteer_core::trigger::Mark;
 use vsteer_core::{Fault, FaultKind};
 
-/// Version of the folder's form: the only one read. In form 1, which no release wrote, histograms and blame were sums and
-/// a switch had 16 bytes: read as form 2 they would give wrong figures.
+/// Version of the folder's form: the only one read. In form 1, which no release wrote, histograms and blame were sums
+/// and a switch had 16 bytes: read as form 2 they would give wrong figures.
 pub const FORMAT: u32 = 2;
 /// A segment is closed when its files hold this much together, bytes.
 const SEGMENT_BYTES: u64 = 32 << 20;
-/// Of a ring's bytes, the part (one in so many) that configurations may take beside them.
+/// Configurations may take this fraction (one in N) of a ring's bytes.
 const CONFIG_PART: u64 = 16;
 /// The table that is written last: a segment without it is not looked at.
 const LAST_TABLE: &str = "thread";
@@ -79,7 +79,7 @@ pub(crate) fn segment_path(folder: &Path, table: &str, number: u32) -> PathBuf {
 /// Segment numbers of a table that are present, ascending.
 pub(crate) fn segments(folder: &Path, table: &str) -> Result<Vec<u32>, Fault> {
     let mut numbers: Vec<u32> = fs::read_dir(folder)
-        .map_err(|e| failed("listing", folder, &e))?
+        .map_err(|e| failed("cannot list", folder, &e))?
         .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
         .filter_map(|name| name.strip_prefix(table)?.strip_prefix('-')?.strip_suffix(".arrows")?.parse().ok())
         .collect();
@@ -103,7 +103,7 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Begins a recording in a new folder. `ring_bytes`: keep about the newest so many bytes only.
+    /// Begins a recording in a new folder. `ring_bytes`: keep only about this many of the newest bytes.
     ///
     /// # Errors
     /// `Usage` when the folder exists (nothing is ever overwritten), `NoSpace` or `NoPrivilege` when it cannot be made.
@@ -114,17 +114,17 @@ impl Writer {
         ring_bytes: Option<u64>,
     ) -> Result<Writer, Fault> {
         if folder.exists() {
-            return Err(Fault::new(FaultKind::Usage, format!("{} exists already", folder.display()))
-                .help("name another folder, or remove it: a recording is never overwritten"));
+            return Err(Fault::new(FaultKind::Usage, format!("{} already exists", folder.display()))
+                .help("name another folder, or remove this one: vsteer overwrites no recording"));
         }
-        fs::create_dir_all(folder).map_err(|e| failed("making", folder, &e))?;
+        fs::create_dir_all(folder).map_err(|e| failed("cannot create", folder, &e))?;
         let path = folder.join("manifest.json");
         let text = serde_json::to_vec_pretty(manifest).expect("a manifest is plain data");
         let written = File::create(&path).and_then(|mut f| {
             f.write_all(&text)?;
             f.sync_all()
         });
-        written.map_err(|e| failed("writing", &path, &e))?;
+        written.map_err(|e| failed("cannot write", &path, &e))?;
         let mut w = Writer {
             folder: folder.to_owned(),
             streams: BTreeMap::new(),
@@ -152,7 +152,7 @@ impl Writer {
                 f.write_all(&line)?;
                 f.sync_data()
             })
-            .map_err(|e| failed("writing", &path, &e))?;
+            .map_err(|e| failed("cannot write", &path, &e))?;
         self.last_config = config.clone();
         Ok(())
     }
@@ -161,9 +161,9 @@ impl Writer {
         self.finish_streams()?;
         for table in TABLES {
             let path = segment_path(&self.folder, table, number);
-            let file = File::create(&path).map_err(|e| failed("making", &path, &e))?;
+            let file = File::create(&path).map_err(|e| failed("cannot create", &path, &e))?;
             let stream = StreamWriter::try_new(file, &schema(table))
-                .map_err(|e| arrow_failed("writing", &path, &e))?;
+                .map_err(|e| arrow_failed("cannot write", &path, &e))?;
             self.streams.insert(table, stream);
         }
         self.number = number;
@@ -174,8 +174,8 @@ impl Writer {
     fn finish_streams(&mut self) -> Result<(), Fault> {
         for (table, mut stream) in std::mem::take(&mut self.streams) {
             let path = segment_path(&self.folder, table, self.number);
-            stream.finish().map_err(|e| arrow_failed("closing", &path, &e))?;
-            stream.get_ref().sync_data().map_err(|e| failed("syncing", &path, &e))?;
+            stream.finish().map_err(|e| arrow_failed("cannot close", &path, &e))?;
+            stream.get_ref().sync_data().map_err(|e| failed("cannot sync", &path, &e))?;
         }
         Ok(())
     }
@@ -192,8 +192,8 @@ impl Writer {
             let path = segment_path(&self.folder, table, self.number);
             let stream = self.streams.get_mut(table).expect("a segment is open between calls");
             let rows = rows(table, batch, Some(&mut self.past));
-            stream.write(&rows).map_err(|e| arrow_failed("writing", &path, &e))?;
-            stream.get_ref().sync_data().map_err(|e| failed("syncing", &path, &e))?;
+            stream.write(&rows).map_err(|e| arrow_failed("cannot write", &path, &e))?;
+            stream.get_ref().sync_data().map_err(|e| failed("cannot sync", &path, &e))?;
         }
         self.began.entry(self.number).or_insert(batch.mono_ns);
         let ring = self.ring_bytes;
@@ -248,7 +248,7 @@ impl Writer {
             // `thread` first: without it the reader does not look for the others.
             for table in TABLES.iter().rev() {
                 let path = segment_path(&self.folder, table, *n);
-                fs::remove_file(&path).map_err(|e| failed("removing", &path, &e))?;
+                fs::remove_file(&path).map_err(|e| failed("cannot remove", &path, &e))?;
             }
         }
         if dropped { self.drop_configs(limit / CONFIG_PART) } else { Ok(()) }
@@ -261,7 +261,7 @@ impl Writer {
         if fs::metadata(&path).map_or(0, |m| m.len()) <= limit {
             return Ok(());
         }
-        let text = fs::read(&path).map_err(|e| failed("reading", &path, &e))?;
+        let text = fs::read(&path).map_err(|e| failed("cannot read", &path, &e))?;
         let lines: Vec<&[u8]> = text.split_inclusive(|b| *b == b'\n').collect();
         let oldest = self.began.values().next().copied().unwrap_or(0);
         let later = |l: &&[u8]| serde_json::from_slice::<ConfigAt>(l).is_ok_and(|c| c.mono_ns > oldest);
@@ -303,14 +303,14 @@ impl Recording {
     /// Reads a recording folder.
     ///
     /// # Errors
-    /// `NothingThere` when there is no such folder, `BadInput` when it is not a recording or of another form.
+    /// `NothingThere` if the folder does not exist, `BadInput` if it is not a recording or has another format.
     pub fn open(folder: &Path) -> Result<Recording, Fault> {
         let path = folder.join("manifest.json");
         let text = fs::read(&path).map_err(|e| {
-            failed("reading", &path, &e).help("a recording is a folder that `vsteer record -o NAME` made")
+            failed("cannot read", &path, &e).help("name a folder that `vsteer record -o NAME` made")
         })?;
         let foreign = |why: &dyn std::fmt::Display| {
-            Fault::new(FaultKind::BadInput, format!("{} is not a recording of vsteer's", folder.display()))
+            Fault::new(FaultKind::BadInput, format!("{} is not a vsteer recording", folder.display()))
                 .because(why)
         };
         let raw: serde_json::Value = serde_json::from_slice(&text).map_err(|e| foreign(&e))?;
@@ -319,9 +319,11 @@ impl Recording {
                 let help = if f > u64::from(FORMAT) {
                     "read it with a newer vsteer"
                 } else {
-                    "read it with the vsteer that wrote it, or record anew"
+                    "read it with the vsteer that wrote it, or make a new recording"
                 };
-                return Err(foreign(&format!("its form is {f}, this program reads {FORMAT}")).help(help));
+                return Err(
+                    foreign(&format!("it has format {f}, this vsteer reads format {FORMAT}")).help(help)
+                );
             }
             _ => {}
         }
@@ -373,7 +375,8 @@ impl Recording {
         !self.batches.is_sorted_by_key(|b| b.unix_ns)
     }
 
-    /// The batches from `from_unix_ns` to `to_unix_ns`: as the clock stood at the recording's begin, where it was set back later.
+    /// The batches from `from_unix_ns` to `to_unix_ns`: as the clock stood at the recording's begin, where it was set
+    /// back later.
     pub fn between(&self, from_unix_ns: u64, to_unix_ns: u64) -> &[Batch] {
         let went_back = self.clock_went_back();
         let first = self.batches.first().map_or((0, 0), |b| (b.mono_ns, b.unix_ns));
@@ -387,20 +390,20 @@ impl Recording {
 }
 
 fn read_configs(path: &Path, notes: &mut Vec<String>) -> Result<Vec<ConfigAt>, Fault> {
-    let file = File::open(path).map_err(|e| failed("reading", path, &e))?;
+    let file = File::open(path).map_err(|e| failed("cannot read", path, &e))?;
     let mut configs = Vec::new();
     for line in BufReader::new(file).split(b'\n') {
-        let line = line.map_err(|e| failed("reading", path, &e))?;
+        let line = line.map_err(|e| failed("cannot read", path, &e))?;
         match serde_json::from_slice(&line) {
             Ok(c) => configs.push(c),
             Err(_) if line.is_empty() => {}
-            Err(e) => notes.push(format!("{}: a line was left out: {e}", path.display())),
+            Err(e) => notes.push(format!("{}: left out a line: {e}", path.display())),
         }
     }
     if configs.is_empty() {
         return Err(Fault::new(
             FaultKind::BadInput,
-            format!("{} holds no whole configuration", path.display()),
+            format!("{} holds no complete configuration", path.display()),
         ));
     }
     Ok(configs)
@@ -422,7 +425,7 @@ pub(crate) fn stream(path: &Path, notes: &mut Vec<String>, mut give: impl FnMut(
     let mut reader = match opened {
         Ok(r) => r,
         Err(e) => {
-            notes.push(format!("{}: nothing could be read: {e}", path.display()));
+            notes.push(format!("{}: cannot read any of it: {e}", path.display()));
             return;
         }
     };
@@ -432,12 +435,12 @@ pub(crate) fn stream(path: &Path, notes: &mut Vec<String>, mut give: impl FnMut(
             Ok(None) => {
                 // Arrow's reader also takes a cut between two batches, or in the first bytes of one, for the end.
                 if !is_closed(path) {
-                    notes.push(format!("{}: was not closed, ends after {whole} batches", path.display()));
+                    notes.push(format!("{}: not closed, ends after {whole} batches", path.display()));
                 }
                 return;
             }
             Err(e) => {
-                notes.push(format!("{}: breaks off after {whole} batches: {e}", path.display()));
+                notes.push(format!("{}: unreadable after {whole} batches: {e}", path.display()));
                 return;
             }
         }
@@ -474,7 +477,7 @@ fn read_segment(folder: &Path, number: u32, batches: &mut Vec<Batch>, notes: &mu
                 .unwrap_or_else(|e| Err(arrow_schema::ArrowError::IpcError(e)));
             if let Err(e) = read {
                 let path = segment_path(folder, table, number);
-                notes.push(format!("{}: breaks off after {i} batches: {e}", path.display()));
+                notes.push(format!("{}: unreadable after {i} batches: {e}", path.display()));
                 return;
             }
             if let Some((mono_ns, unix_ns)) = crate::table::stamp_of(rows) {

@@ -1,8 +1,8 @@
 //! Which moments of a recording are worth looking at? One JSON line each in `marks.jsonl`.
 //!
-//! A mark is synced when it is made. The file keeps to a size of its own: when it has grown beyond, its older half goes,
-//! like the ring's segments do; what replaces a file is written beside it and renamed, so that a crash leaves either.
-//! A line that breaks off is passed over.
+//! A mark is synced when it is made. The file keeps to a size of its own: when it has grown beyond, its older half
+//! goes, like the ring's segments do; what replaces a file is written beside it and renamed, so that a crash leaves
+//! either. A line that breaks off is passed over.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Write};
@@ -39,7 +39,7 @@ pub(crate) fn append(folder: &Path, mark: &Mark) -> Result<(), Fault> {
         f.write_all(&line)?;
         f.sync_data()
     });
-    written.map_err(|e| failed("writing", &path, &e))
+    written.map_err(|e| failed("cannot write", &path, &e))
 }
 
 /// Puts a file in the place of another, whole or not at all.
@@ -49,7 +49,7 @@ pub(crate) fn replace(path: &Path, text: &[u8]) -> Result<(), Fault> {
         f.write_all(text)?;
         f.sync_all()
     });
-    written.and_then(|()| fs::rename(&new, path)).map_err(|e| failed("writing", path, &e))
+    written.and_then(|()| fs::rename(&new, path)).map_err(|e| failed("cannot write", path, &e))
 }
 
 /// The marks of the recording in `folder`, oldest first; none where nothing was marked.
@@ -62,7 +62,7 @@ pub fn read(folder: &Path) -> Result<Vec<Mark>, Fault> {
         Ok(text) => Ok(text.split(|b| *b == b'\n').filter_map(|l| serde_json::from_slice(l).ok()).collect()),
         // Another form of recording is a file, and has none.
         Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(Vec::new()),
-        Err(e) => Err(failed("reading", &path, &e)),
+        Err(e) => Err(failed("cannot read", &path, &e)),
     }
 }
 

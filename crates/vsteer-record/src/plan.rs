@@ -10,10 +10,10 @@ use vsteer_core::{Fault, FaultKind};
 /// `NothingThere` when there is none, `BadInput` when it is not a plan.
 pub fn read(path: &Path) -> Result<Plan, Fault> {
     let bytes =
-        std::fs::read(path).map_err(|e| Fault::io(format!("reading the plan {}", path.display()), &e))?;
+        std::fs::read(path).map_err(|e| Fault::io(format!("cannot read the plan {}", path.display()), &e))?;
     serde_json::from_slice(&bytes).map_err(|e| {
         Fault::new(FaultKind::BadInput, format!("{} is not a plan", path.display()))
             .because(e)
-            .help("a plan is what `vsteer plan -o FILE` wrote")
+            .help("name a file that `vsteer plan -o FILE` wrote")
     })
 }

@@ -1,16 +1,18 @@
-//! What did requests take between two scrapes of a histogram? Prometheus' text exposition, two of them.
+//! How long did requests take between two scrapes of a histogram? Compares two texts in Prometheus' exposition format.
 //!
-//! A histogram `m` is `m_bucket{le="..."}` (how many were that or less, so far), `m_sum` and `m_count`. What came in between is the difference
-//! of two texts, series by series; a counter that is smaller than before was reset in between and counts from 0, as `increase()` has it.
-//! Series that the labels do not tell apart are summed with `le` kept, as `sum by (le)`. Which requests that may have been is
-//! `vsteer_sla::histogram`'s to say.
+//! A histogram `m` is `m_bucket{le="..."}` (how many requests took that or less, so far), `m_sum` and `m_count`. The
+//! requests in between are the difference of two texts, series by series. A counter that fell was reset in between and
+//! counts from 0, as in `increase()`. Series that the labels do not distinguish are summed with `le` kept, as in `sum
+//! by (le)`. `vsteer_sla::histogram` draws possible requests from the difference.
 //!
-//! Times are seconds, as the naming rules want it; a name that ends in another unit (`_milliseconds`, `_ms`, and so on) says so.
+//! Times are seconds, according to the naming rules, unless the name ends in another unit (`_milliseconds`, `_ms`,
+//! ...).
 //!
-//! Sources: Prometheus' "Exposition formats" (text format 0.0.4), "Histograms and summaries", "Metric and label naming".
+//! Sources: Prometheus' "Exposition formats" (text format 0.0.4), "Histograms and summaries", "Metric and label
+//! naming".
 //!
-//! Left out: native histograms, summaries (quantiles of which cannot be taken apart), scraping itself; buckets below 0; a counter
-//! that was reset and has grown beyond what it was.
+//! Left out: native histograms, summaries (their quantiles cannot be subtracted), scraping itself; buckets below 0; a
+//! counter that was reset and has grown beyond its former value.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -50,7 +52,7 @@ impl FromStr for Histogram {
             rest.is_empty().then(|| Histogram { metric: metric.to_owned(), labels })
         };
         let mut of = read()
-            .ok_or_else(|| format!("{text:?} is no histogram: write NAME or NAME{{label=\"value\"}}"))?;
+            .ok_or_else(|| format!("{text:?} is not a histogram: write NAME or NAME{{label=\"value\"}}"))?;
         // As a line of the text has it.
         of.labels.remove("le");
         Ok(match of.metric.strip_suffix("_bucket") {
@@ -94,7 +96,6 @@ pub struct Between {
     pub resets: usize,
 }
 
-/// One line's.
 #[derive(Debug, Clone, PartialEq)]
 struct Sample {
     name: String,
@@ -107,7 +108,8 @@ fn bad(what: impl Into<String>, why: impl Into<String>) -> Fault {
 }
 
 impl Scrape {
-    /// The histogram in a scrape's text. It need not be there: many servers have none before they are asked for the first time.
+    /// The histogram in a scrape's text. It need not be there: many servers have none before they are asked for the
+    /// first time.
     ///
     /// # Errors
     /// `BadInput` with the line that cannot be read.
@@ -131,12 +133,13 @@ impl Scrape {
     /// # Errors
     /// As [`Scrape::checked`] of this one; `BadInput` where buckets contradict each other.
     pub fn since(&self, before: &Scrape) -> Result<Between, Fault> {
-        let what = format!("reading the histogram {}", self.of);
+        let what = format!("cannot read the histogram {}", self.of);
         self.checked()?;
         let (mut buckets, mut sum, mut count, mut resets) = (Vec::<(f64, f64)>::new(), 0.0, 0.0, 0);
         for (labels, now) in &self.series {
             let then = before.series.get(labels);
-            // A count that fell tells of the whole series: its buckets and sum began anew with it. Other bounds are another process's.
+            // A count that fell tells of the whole series: its buckets and sum restarted with it. Other bounds are
+            // another process's.
             let reset = then.is_some_and(|then| {
                 now.count < then.count || now.sum_fell(then) || now.bucket_fell(then) || now.others(then)
             });
@@ -154,25 +157,25 @@ impl Scrape {
         }
         buckets.sort_by(|a, b| a.0.total_cmp(&b.0));
         if self.series.values().any(|s| s.buckets.len() != buckets.len()) {
-            return Err(bad(what, "series of it have buckets of different bounds, which cannot be added")
-                .help("choose one of them by its labels"));
+            return Err(bad(what, "its series have buckets of different bounds, which vsteer cannot add")
+                .help("choose one series by its labels"));
         }
         if let Some(w) = buckets.windows(2).find(|w| w[0].1 > w[1].1) {
             return Err(bad(
                 what,
-                format!("{} were {} or less, but {} were {} or less", w[0].1, w[0].0, w[1].1, w[1].0),
+                format!("{} values were {} or less, but {} were {} or less", w[0].1, w[0].0, w[1].1, w[1].0),
             )
             .help(
-                "buckets are cumulative: see that both texts are whole, of one process, and in the order said",
+                "buckets are cumulative: check that both texts are complete, come from one process and are in the right order",
             ));
         }
         let most = buckets.last().filter(|(le, _)| le.is_infinite()).map(|(_, n)| *n);
         let Some(most) = most else {
-            return Err(bad(what, "there is no bucket le=\"+Inf\"").help("give the whole text of a scrape"));
+            return Err(bad(what, "it has no bucket le=\"+Inf\"").help("give the complete text of a scrape"));
         };
         if most != count {
             return Err(bad(what, format!("_count grew by {count}, its last bucket by {most}"))
-                .help("give the whole text of a scrape"));
+                .help("give the complete text of a scrape"));
         }
         let unit_s = self.of.unit_s();
         buckets.iter_mut().for_each(|(le, _)| *le *= unit_s);
@@ -243,12 +246,11 @@ fn series(all: &[Sample], metric: &str, labels: &Labels) -> BTreeMap<Labels, Ser
             _ => {}
         }
     }
-    // A counter of the same beginning that is no histogram.
+    // A counter with the same prefix that is not a histogram.
     found.retain(|_, s| !s.buckets.is_empty());
     found
 }
 
-/// `{label="value",...}`.
 fn braces(labels: &Labels) -> String {
     let all: Vec<String> = labels.iter().map(|(k, v)| format!("{k}={v:?}")).collect();
     format!("{{{}}}", all.join(","))
@@ -258,23 +260,24 @@ fn braces(labels: &Labels) -> String {
 fn missing(all: &[Sample], of: &Histogram) -> Fault {
     let there = series(all, &of.metric, &Labels::new());
     let show = |of: Vec<String>| of.into_iter().take(8).collect::<Vec<_>>().join(", ");
-    let fault =
-        |why: &str| Fault::new(FaultKind::NothingThere, format!("reading the histogram {of}")).because(why);
+    let fault = |why: &str| {
+        Fault::new(FaultKind::NothingThere, format!("cannot read the histogram {of}")).because(why)
+    };
     if !there.is_empty() {
         let has = show(there.keys().map(braces).collect());
-        return fault("no series of it has these labels").help(format!("it has {has}"));
+        return fault("no series of it has these labels").help(format!("choose among {has}"));
     }
     let mut names: Vec<&str> = all.iter().filter_map(|s| s.name.strip_suffix("_bucket")).collect();
     names.dedup();
     if all.iter().any(|s| s.name == of.metric && s.labels.contains_key("quantile")) {
-        return fault("it is a summary, of whose quantiles none can be made for the time between")
+        return fault("it is a summary, whose quantiles give no quantile for the time between two scrapes")
             .help("let the program export a histogram");
     }
-    fault("there is no such histogram (no _bucket series) in the text").help(match names.as_slice() {
-        [] => "the text has no histogram at all: see that it is a scrape of the right port and path, and that the server was \
-               asked once"
+    fault("the text holds no such histogram (no _bucket series)").help(match names.as_slice() {
+        [] => "check that the text is a scrape of the right port and path, and send the server a request first: \
+        the text has no histogram at all"
             .to_owned(),
-        _ => format!("it has {}", show(names.into_iter().map(str::to_owned).collect())),
+        _ => format!("choose among {}", show(names.into_iter().map(str::to_owned).collect())),
     })
 }
 
@@ -302,16 +305,15 @@ fn parse(text: &str) -> Result<Vec<Sample>, Fault> {
             let shown: String = line.chars().take(80).collect();
             bad(
                 format!("line {}", i + 1),
-                format!("{shown:?} is no sample: a name, labels in braces, a value were expected"),
+                format!("{shown:?} is not a sample (a name, labels in braces, a value)"),
             )
-            .help("give the text that GET /metrics answers (Accept: text/plain)")
+            .help("give the text that GET /metrics returns (Accept: text/plain)")
         };
         all.push(sample(line).ok_or_else(fault)?);
     }
     Ok(all)
 }
 
-/// `name{label="value",...} value [timestamp]`.
 fn sample(line: &str) -> Option<Sample> {
     let (name, rest) = name(line)?;
     let (labels, rest) = labels(rest)?;

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 use vsteer_core::{Fault, FaultKind};
 
-/// No page is longer, bytes: the largest exporters' are a tenth of it.
+/// The longest page, bytes: ten times that of the largest exporters.
 pub const LONGEST: u64 = 1 << 24;
 
 /// A page of metrics.
@@ -37,7 +37,7 @@ impl Page {
     /// # Errors
     /// As for reading a file, and as [`Page::new`].
     pub fn read(file: &Path) -> Result<Page, Fault> {
-        let what = format!("reading {}", file.display());
+        let what = format!("cannot read {}", file.display());
         let failed = |e: std::io::Error| Fault::io(&what, &e);
         let file = std::fs::File::open(file).map_err(failed)?;
         let at = file.metadata().and_then(|m| m.modified()).map_err(failed)?;
@@ -50,6 +50,6 @@ impl Page {
 /// The fault of a page that is too long.
 pub fn too_long(what: &str) -> Fault {
     Fault::new(FaultKind::BadInput, what)
-        .because(format!("it is longer than {} MiB", LONGEST >> 20))
+        .because(format!("it exceeds {} MiB", LONGEST >> 20))
         .help("check that it is a page of metrics")
 }

@@ -1,10 +1,10 @@
 //! What the tables of a recording look like: their columns, and how nouns become rows and rows nouns.
 //!
-//! One table per kind of sample, every row stamped with its batch's `mono_ns`. Counters are cumulative as read, blame is
-//! since the batch before; null is "not measured". A histogram is two lists, bucket numbers and counts (see
+//! One table per kind of sample, every row stamped with its batch's `mono_ns`. Counters are cumulative as read, blame
+//! is since the batch before; null is "not measured". A histogram is two lists, bucket numbers and counts (see
 //! `vsteer_core::nouns::Histogram`); in a segment they are what changed since that thread's row before in the same
-//! segment ([`Past`]), a tenth of the bytes, and in an export they are whole.
-//! Columns are only ever added: a reader looks them up by name and takes a missing one as not measured.
+//! segment ([`Past`]), a tenth of the bytes, and in an export they are whole. Columns are only ever added: a reader
+//! looks them up by name and takes a missing one as not measured.
 
 use arrow_array::builder::{
     Int64Builder, ListBuilder, StringBuilder, UInt16Builder, UInt32Builder, UInt64Builder,
@@ -360,7 +360,10 @@ struct Row<'a> {
 
 impl Row<'_> {
     fn lacks(&self, what: &str) -> ArrowError {
-        ArrowError::SchemaError(format!("table {}, row {}: no valid {what}", self.table, self.row))
+        ArrowError::SchemaError(format!(
+            "table {}, row {}: {what} is missing or not valid",
+            self.table, self.row
+        ))
     }
 
     fn u64(&self, name: &str) -> Option<u64> {

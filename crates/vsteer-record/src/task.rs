@@ -33,7 +33,6 @@ pub struct Task {
     pub role: Option<Role>,
 }
 
-/// Writes `task.jsonl`.
 pub(crate) struct TaskWriter {
     path: PathBuf,
     file: BufWriter<File>,
@@ -50,7 +49,7 @@ struct Kept {
 
 fn open(path: &Path) -> Result<BufWriter<File>, Fault> {
     let file = OpenOptions::new().create(true).append(true).open(path);
-    file.map(BufWriter::new).map_err(|e| failed("making", path, &e))
+    file.map(BufWriter::new).map_err(|e| failed("cannot create", path, &e))
 }
 
 impl TaskWriter {
@@ -62,7 +61,7 @@ impl TaskWriter {
     pub(crate) fn write(&mut self, task: Task) -> Result<(), Fault> {
         let mut line = serde_json::to_vec(&task).expect("a task is plain data");
         line.push(b'\n');
-        self.file.write_all(&line).map_err(|e| failed("writing", &self.path, &e))?;
+        self.file.write_all(&line).map_err(|e| failed("cannot write", &self.path, &e))?;
         if let Some(kept) = &mut self.kept {
             let ns = task.mono_ns;
             kept.ended.extend(kept.living.insert(task.tid, task).map(|old| (old, ns)));
@@ -72,12 +71,12 @@ impl TaskWriter {
 
     /// Hands what was written to the operating system.
     pub(crate) fn flush(&mut self) -> Result<(), Fault> {
-        self.file.flush().map_err(|e| failed("writing", &self.path, &e))
+        self.file.flush().map_err(|e| failed("cannot write", &self.path, &e))
     }
 
     /// The file, for syncing.
     pub(crate) fn handle(&self) -> Result<File, Fault> {
-        self.file.get_ref().try_clone().map_err(|e| failed("syncing", &self.path, &e))
+        self.file.get_ref().try_clone().map_err(|e| failed("cannot sync", &self.path, &e))
     }
 
     /// The thread of that id ended.
@@ -87,7 +86,7 @@ impl TaskWriter {
         }
     }
 
-    /// Writes the file anew without the threads that ended before `ns`.
+    /// Rewrites the file without the threads that ended before `ns`.
     pub(crate) fn forget_before(&mut self, ns: u64) -> Result<(), Fault> {
         let Some(kept) = &mut self.kept else { return Ok(()) };
         let before = kept.ended.len();
@@ -106,7 +105,7 @@ impl TaskWriter {
             to.get_ref().sync_all()?;
             fs::rename(&new, &self.path)
         };
-        write().map_err(|e| failed("writing", &self.path, &e))?;
+        write().map_err(|e| failed("cannot write", &self.path, &e))?;
         self.file = open(&self.path)?;
         Ok(())
     }
@@ -139,7 +138,7 @@ impl Tasks {
         Tasks { by_tid }
     }
 
-    /// Who had this thread id at `ns`; `None`: not known.
+    /// The thread with this id at `ns`; `None`: not known.
     pub fn at(&self, tid: Tid, ns: u64) -> Option<&Task> {
         let of = self.by_tid.get(&tid)?;
         // A line is written a little after the switch that showed the thread.

@@ -1,9 +1,9 @@
 //! What does a trace of Xen's scheduler say? The runstate changes in what `xentrace` wrote.
 //!
-//! A trace is records in windows, one window after the other, each of one pCPU and as long as its first record says.
-//! A record is a header (event, number of words that follow, whether a time stamp follows), the time stamp counter, words.
-//! Xen writes one whenever a vCPU's runstate changes: running, runnable, blocked, offline (a vCPU that a cap parks is
-//! offline, not runnable). Windows of several pCPUs are not in the order of time; [`Trace::changes`] are.
+//! A trace is records in windows, one window after the other, each of one pCPU and as long as its first record says. A
+//! record is a header (event, number of words that follow, whether a time stamp follows), the time stamp counter,
+//! words. Xen writes one whenever a vCPU's runstate changes: running, runnable, blocked, offline (a vCPU that a cap
+//! parks is offline, not runnable). Windows of several pCPUs are not in the order of time; [`Trace::changes`] are.
 //!
 //! Source: Xen 4.17, xen/include/public/trace.h, xen/common/sched/core.c (trace_runstate_change).
 //!
@@ -82,7 +82,7 @@ pub struct Trace {
 pub enum Record {
     /// A vCPU changed its state.
     Change(Change),
-    /// Xen had no room for so many records.
+    /// Number of records that Xen dropped for lack of room.
     Lost(u64),
     /// Another event.
     Other,
@@ -132,10 +132,10 @@ impl Reader {
         let bad = |at: usize, why: &str| {
             Fault::new(
                 FaultKind::BadInput,
-                format!("this is no trace of xentrace (byte {})", begin + at as u64),
+                format!("not a valid trace of xentrace (byte {})", begin + at as u64),
             )
             .because(why)
-            .help("record it by `xentrace -D -e 0x00021000 FILE`")
+            .help("record it with `xentrace -D -e 0x00021000 FILE`")
         };
         let mut at = 0;
         // Where xentrace writes to its output, what it says to people comes first.
@@ -154,9 +154,9 @@ impl Reader {
             let event = header & EVENT;
             if event == CPU_CHANGE {
                 let (Some(cpu), Some(size), false) = (word(data), word(data + 4), words < 2) else {
-                    return Err(bad(at, "a window without its pCPU and length"));
+                    return Err(bad(at, "a window lacks its pCPU and length"));
                 };
-                self.pcpu = Some(u16::try_from(cpu).map_err(|_| bad(at, "no pCPU has such a number"))?);
+                self.pcpu = Some(u16::try_from(cpu).map_err(|_| bad(at, "the pCPU number is not valid"))?);
                 self.window_end = begin + end as u64 + u64::from(size);
                 at = end;
                 continue;
@@ -164,11 +164,11 @@ impl Reader {
             let Some(pcpu) = self.pcpu else {
                 return Err(bad(
                     at,
-                    &format!("it does not begin with a window's pCPU but with {header:#010x}"),
+                    &format!("it does not begin with the pCPU of a window, but with {header:#010x}"),
                 ));
             };
             if begin + end as u64 > self.window_end {
-                return Err(bad(at, "a record reaches out of its window"));
+                return Err(bad(at, "a record extends beyond its window"));
             }
             each(if event == LOST_RECORDS && words > 0 {
                 Record::Lost(u64::from(word(data).unwrap_or(0)))
@@ -196,7 +196,7 @@ impl Reader {
 /// Reads a whole file.
 ///
 /// # Errors
-/// `BadInput` with the byte where it stops making sense; a file that merely ends early is no error, see [`Trace::cut`].
+/// `BadInput` with the byte that is not valid; a trace that only ends early is not an error, see [`Trace::cut`].
 pub fn read(bytes: &[u8]) -> Result<Trace, Fault> {
     let mut trace = Trace::default();
     let mut reader = Reader::default();
@@ -230,8 +230,8 @@ impl Seen {
     }
 }
 
-/// What each vCPU of each domain did; the time stamp counter runs at `khz`, which Xen tells (`xl info`, cpu_mhz). A vCPU
-/// that never changed its state is not there.
+/// What each vCPU of each domain did; the time stamp counter runs at `khz`, which Xen tells (`xl info`, cpu_mhz). A
+/// vCPU that never changed its state is not there.
 pub fn seen(trace: &Trace, khz: u64) -> BTreeMap<(u16, u16), Seen> {
     struct Now {
         since: u64,
@@ -336,8 +336,8 @@ mod tests {
         assert_eq!((trace.changes.len(), trace.cut), (0, true));
         for (bytes, why) in [
             (change(1, 1, 0, 1, 0), "begin"),
-            ([window(0, &[]), change(1, 1, 0, 1, 0)].concat(), "out of its window"),
-            (b"PK\x03\x04 not a trace at all".to_vec(), "no trace"),
+            ([window(0, &[]), change(1, 1, 0, 1, 0)].concat(), "beyond its window"),
+            (b"PK\x03\x04 not a trace at all".to_vec(), "not a valid trace"),
         ] {
             assert!(read(&bytes).unwrap_err().to_string().contains(why), "{why}");
         }
@@ -345,7 +345,8 @@ mod tests {
 
     #[test]
     fn time_in_each_state_from_the_first_change_to_the_last() {
-        // At 1 MHz a tick is 1,000 ns. Domain 1 sleeps until 10, waits until 14, runs until 20; domain 2 runs, then waits.
+        // At 1 MHz a tick is 1,000 ns. Domain 1 sleeps until 10, waits until 14, runs until 20; domain 2 runs, then
+        // waits.
         let changes = [
             change(0, 2, 0, 1, 0),
             change(10, 1, 0, 2, 1),

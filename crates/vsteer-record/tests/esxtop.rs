@@ -1,4 +1,5 @@
-//! Batch files of esxtop's: what is read out of them, whatever is wrong with them, and that what is written reads the same.
+//! Batch files of esxtop's: what is read out of them, whatever is wrong with them, and that what is written reads the
+//! same.
 
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -109,8 +110,8 @@ fn near(a: Option<f64>, b: f64) -> bool {
     a.is_some_and(|a| (a - b).abs() < 1e-6)
 }
 
-/// The arithmetic: ready is %RDY less %MLMTD, co-stop stands by itself, used is what ESXi says, and a group's values,
-/// which are of all worlds, are not its vCPUs'.
+/// The arithmetic: ready is %RDY less %MLMTD, co-stop stands by itself, used is what ESXi says, and a group's
+/// values, which are of all worlds, are not its vCPUs'.
 #[test]
 fn groups_and_vcpus_are_told_apart() {
     let mut all = host_columns();
@@ -179,7 +180,7 @@ fn groups_alone() {
     assert_eq!(m.vms.iter().map(|v| v.name.as_str()).collect::<Vec<_>>(), ["web"]);
     assert_eq!((m.vms[0].vcpus.run, m.vms[0].per_vcpu(|s| s.run)), (None, None), "not 0: nobody knows");
     assert!(near(m.vms[0].group.ready, 0.21));
-    assert!(r.notes.iter().any(|n| n.contains("groups alone")), "{:?}", r.notes);
+    assert!(r.notes.iter().any(|n| n.contains("groups only")), "{:?}", r.notes);
     let said = "[[vm]]\nname = \"odd.7\"\nvcpus = 3\nhome_nodes = [1]\n";
     let r = read_with(text.as_bytes(), said).unwrap();
     assert_eq!(r.config.vms.len(), 1);
@@ -212,7 +213,7 @@ fn what_lies_beside_describes_the_host() {
     assert_eq!(r.config.kernel, "VMware ESXi 7.0.2");
     assert_eq!(r.config.vms[0].vsphere.as_ref().unwrap().home_nodes, Some(CpuSet::single(1)));
     let wrong = read_with(text.as_bytes(), "sockets = 2\ncores_per_socket = 4\n").err().unwrap();
-    assert!(wrong.to_string().contains("8 pCPUs are described, 4 were counted"), "{wrong}");
+    assert!(wrong.to_string().contains("8 pCPUs are described, but esxtop counted 4"), "{wrong}");
     for bad in
         ["sokets = 2", "sockets = 0", "[[vm]]\nvcpus = 2", "cores_per_socket = 3\nnodes_per_socket = 2"]
     {
@@ -254,9 +255,9 @@ fn garbage_is_named() {
     let twice = [text.as_str(), lines[0], lines[1]].concat();
     let r = read(twice.as_bytes());
     assert_eq!(r.batches.len(), 4);
-    assert!(r.notes.iter().any(|n| n.contains("another header")), "{:?}", r.notes);
+    assert!(r.notes.iter().any(|n| n.contains("a second header")), "{:?}", r.notes);
     let no_time = text.replacen("11/24/2026 08:00:05", "yesterday 08:00:05", 1);
-    assert!(read(no_time.as_bytes()).notes.iter().any(|n| n.contains("no time")));
+    assert!(read(no_time.as_bytes()).notes.iter().any(|n| n.contains("not a time")));
     for foreign in ["", "\"time\",\"a\"\r\n", "(PDH-CSV"] {
         let error = read_with(foreign.as_bytes(), "").err().unwrap();
         assert!(!error.to_string().is_empty());
@@ -286,7 +287,7 @@ fn joined_rows_tell_the_same() {
     let times: Vec<&str> = times.iter().map(String::as_str).collect();
     let mut lines: Vec<String> =
         file(&columns(41, "web"), &times).split_inclusive("\r\n").map(str::to_owned).collect();
-    // In row 50 nothing is told of the first vCPU.
+    // Row 50 lacks the first vCPU.
     lines[51] = lines[51].replacen("\"38.00\"", "\"\"", 1);
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("esxtop.csv");
@@ -295,7 +296,7 @@ fn joined_rows_tell_the_same() {
     let (whole, joined) = (saved(usize::MAX), saved(0));
     assert_eq!(whole.batches.len(), 200);
     assert!(joined.batches.len() < 20, "{}", joined.batches.len());
-    assert!(joined.notes.iter().any(|n| n.contains("16 by 16")), "{:?}", joined.notes);
+    assert!(joined.notes.iter().any(|n| n.contains("each 16 samples")), "{:?}", joined.notes);
     let of = |s: &vsteer_record::esxtop::Saved| model::derive(&s.config, &s.collector, &s.batches).unwrap();
     let (a, b) = (of(&whole), of(&joined));
     assert_eq!(a.window_ns, b.window_ns);
@@ -318,8 +319,8 @@ fn compressed_and_cut() {
     let gz = gz.finish().unwrap();
     assert_eq!(read(&gz).batches, read(text.as_bytes()).batches);
     let cut = read(&gz[..gz.len() - 9]);
-    assert!(cut.notes.iter().any(|n| n.contains("break off")), "{:?}", cut.notes);
-    assert!(read(text.as_bytes()).notes.iter().all(|n| !n.contains("breaks off")));
+    assert!(cut.notes.iter().any(|n| n.contains("compressed data")), "{:?}", cut.notes);
+    assert!(read(text.as_bytes()).notes.iter().all(|n| !n.contains("ends inside")));
 }
 
 fn recording(names: &[String], thousandths: &[u64], step_ns: u64) -> (HostConfig, Vec<Batch>) {

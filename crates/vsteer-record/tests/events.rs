@@ -176,7 +176,7 @@ fn other_programs_get_a_column_for_each_thing() {
     w.push(Switch { ns: 20, cpu: 1, prev: Tid(8), prev_state: 1, next: Tid(99) }).unwrap();
     w.push(Switch::wake_up(1, 25, Tid(8))).unwrap();
     w.push(Switch::loss(1, 30, 512)).unwrap();
-    assert_eq!((w.recorded(), w.wake_ups()), (2, 1), "a wake-up is no switch");
+    assert_eq!((w.recorded(), w.wake_ups()), (2, 1), "a wake-up is not a switch");
     let task = |tid, comm: &str| Task {
         mono_ns: 5,
         tid: Tid(tid),

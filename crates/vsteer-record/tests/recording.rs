@@ -150,7 +150,7 @@ fn one_garbled_row_costs_its_segment_from_there_on() {
     bytes[at[at.len() / 2] + 3] = b'x';
     fs::write(&segments[1], bytes).unwrap();
     let r = Recording::open(&folder).unwrap();
-    assert!(r.notes.iter().any(|n| n.contains("breaks off after")), "{:?}", r.notes);
+    assert!(r.notes.iter().any(|n| n.contains("unreadable after")), "{:?}", r.notes);
     assert!(r.batches.len() < whole.batches.len() && r.batches.iter().all(|b| whole.batches.contains(b)));
     assert_eq!((r.batches.first(), r.batches.last()), (whole.batches.first(), whole.batches.last()));
     // Of the garbled one what came before the row.
@@ -282,7 +282,7 @@ fn foreign_folders_are_named_as_such() {
     assert_eq!(Recording::open(&dir.path().join("none")).err().unwrap().kind, FaultKind::NothingThere);
     fs::write(dir.path().join("manifest.json"), "{\"hello\":1}").unwrap();
     assert_eq!(Recording::open(dir.path()).err().unwrap().kind, FaultKind::BadInput);
-    for (form, help) in [(999, "newer vsteer"), (1, "record anew")] {
+    for (form, help) in [(999, "newer vsteer"), (1, "make a new recording")] {
         fs::write(dir.path().join("manifest.json"), format!("{{\"format\":{form}}}")).unwrap();
         let fault = Recording::open(dir.path()).err().unwrap();
         assert_eq!(fault.kind, FaultKind::BadInput);

@@ -1,17 +1,18 @@
-//! What has the program armed that will end without its waiting for just that? Timers of file descriptors, and those that send signals.
+//! Which timers has the program armed that end even if it does not wait for them? Timers of file descriptors, and
+//! timers that send signals.
 //!
-//! A table of atomics per kind. Two threads that change one timer at once may leave either's time: as the kernel would.
+//! There is one table of atomics per kind. If two threads change one timer at once, either time may remain, as in the
+//! kernel.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
-/// Descriptors beyond this are not followed.
+/// Number of file descriptors that the table follows.
 const FDS: usize = 1_024;
-/// Timers that send signals: the kernel gives them small numbers, from 0.
+/// Number of signal timers: the kernel numbers them from 0.
 const TIMERS: usize = 64;
-/// `setitimer(ITIMER_REAL)`, and `alarm`.
 const INTERVAL_TIMER: usize = FDS + TIMERS;
 
-/// When it ends (ns of CLOCK_MONOTONIC; 0: it is not armed), and how often again.
+/// When the timer ends (ns of CLOCK_MONOTONIC; 0: not armed), and its period.
 struct Armed {
     end_ns: AtomicU64,
     every_ns: AtomicU64,
@@ -19,17 +20,13 @@ struct Armed {
 
 static ALL: [Armed; FDS + TIMERS + 1] =
     [const { Armed { end_ns: AtomicU64::new(0), every_ns: AtomicU64::new(0) } }; FDS + TIMERS + 1];
-/// No entry from here on was ever armed.
+/// Entries from here on were never armed.
 static USED: AtomicUsize = AtomicUsize::new(0);
 
-/// Which timer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Which {
-    /// `timerfd`.
     Fd(libc::c_int),
-    /// `timer_create`.
     Signal(usize),
-    /// `setitimer(ITIMER_REAL)`.
     Interval,
 }
 
@@ -43,7 +40,7 @@ impl Which {
     }
 }
 
-/// It ends in `in_ns` (0: it does not) and then every `every_ns` (0: never again).
+/// The timer ends in `in_ns` (0: never) and then every `every_ns` (0: not again).
 pub fn set(which: Which, now_ns: u64, in_ns: u64, every_ns: u64) {
     let Some(at) = which.at() else { return };
     if in_ns > 0 {
@@ -53,25 +50,25 @@ pub fn set(which: Which, now_ns: u64, in_ns: u64, every_ns: u64) {
     ALL[at].end_ns.store(if in_ns > 0 { now_ns.saturating_add(in_ns) } else { 0 }, Relaxed);
 }
 
-/// It is gone; a look at a table where it never was.
+/// The timer is gone. Costs one load if the entry was never armed.
 pub fn forget(which: Which) {
     if let Some(at) = which.at().filter(|at| *at < USED.load(Relaxed)) {
         ALL[at].end_ns.store(0, Relaxed);
     }
 }
 
-/// When this one ends next; `None` when it is not armed.
+/// When this timer ends next; `None` if it is not armed.
 pub fn end_ns(which: Which, now_ns: u64) -> Option<u64> {
     let at = which.at().filter(|at| *at < USED.load(Relaxed))?;
     next(&ALL[at], now_ns)
 }
 
-/// When the first of all ends.
+/// When the first of all timers ends.
 pub fn first_ns(now_ns: u64) -> Option<u64> {
     ALL[..USED.load(Relaxed)].iter().filter_map(|armed| next(armed, now_ns)).min()
 }
 
-/// The next end that lies ahead.
+/// The next end in the future.
 fn next(armed: &Armed, now_ns: u64) -> Option<u64> {
     let end_ns = armed.end_ns.load(Relaxed);
     if end_ns == 0 || end_ns > now_ns {
@@ -88,14 +85,14 @@ fn next(armed: &Armed, now_ns: u64) -> Option<u64> {
 mod tests {
     use super::*;
 
-    /// One test: the tables are the process's.
+    /// One test, because the tables belong to the process.
     #[test]
     fn the_first_that_lies_ahead() {
         assert_eq!(first_ns(5), None);
         set(Which::Fd(7), 1_000, 500, 0);
         set(Which::Signal(0), 1_000, 900, 300);
         assert_eq!((first_ns(1_000), end_ns(Which::Fd(7), 1_000)), (Some(1_500), Some(1_500)));
-        // Once over, the one ends for good, the other again and again.
+        // After its end, a one-shot timer is over, and a periodic one continues.
         assert_eq!((first_ns(1_600), end_ns(Which::Fd(7), 1_600)), (Some(1_900), None));
         assert_eq!(first_ns(1_900), Some(2_200));
         assert_eq!(first_ns(9_999), Some(10_000));
@@ -104,7 +101,7 @@ mod tests {
         forget(Which::Interval);
         set(Which::Signal(0), 10_000, 0, 300);
         assert_eq!(first_ns(10_001), None);
-        // Beyond what is followed nothing happens.
+        // Descriptors beyond the table have no effect.
         set(Which::Fd(5_000), 1, 1, 1);
         set(Which::Fd(-1), 1, 1, 1);
         assert_eq!((first_ns(10_001), end_ns(Which::Fd(5_000), 1)), (None, None));

@@ -1,7 +1,8 @@
-//! The functions by which a program waits for a time: what each says to the host before it does what it always did.
+//! The functions with which a program waits for a time: each tells the host when the wait ends, then does what it
+//! always did.
 //!
-//! Times come in four forms: a span or a moment, of one clock or another. A moment of a condition variable may be of either clock, which
-//! only its attributes tell: it is taken to be of the one by which it lies ahead, and by less than a day.
+//! Times come in four forms: a span or a moment, of one clock or another. Only the attributes of a condition variable
+//! tell the clock of its moments. So vsteer assumes the clock by which the moment is ahead, by less than a day.
 
 #![allow(unsafe_code)]
 
@@ -37,7 +38,7 @@ unsafe fn until(clock: clockid_t, time: *const timespec) -> Option<u64> {
     unsafe { span(time) }.map(|at| at.saturating_sub(clock_ns(clock)))
 }
 
-/// The same where the clock is not known.
+/// The same for an unknown clock.
 ///
 /// # Safety
 /// As [`span`].
@@ -47,7 +48,7 @@ unsafe fn until_by_some_clock(time: *const timespec) -> Option<u64> {
     ahead(CLOCK_REALTIME).or_else(|| ahead(CLOCK_MONOTONIC))
 }
 
-/// Milliseconds as `poll` has them; without end below 0.
+/// Milliseconds as in `poll`; below 0 the wait has no end.
 fn ms(ms: c_int) -> Option<u64> {
     u64::try_from(ms).ok().map(|ms| ms * 1_000_000)
 }
@@ -59,21 +60,21 @@ fn timeval_ns(time: &timeval) -> u64 {
         .saturating_add(u64::try_from(time.tv_usec).unwrap_or(0).saturating_mul(1_000))
 }
 
-/// Notes what a timer was set to, as the kernel tells it, and says when it ends.
+/// Notes the new setting of a timer, as the kernel reports it, and tells the host when the timer ends.
 fn was_set(which: Which, left: &itimerspec) {
     let now_ns = clock_ns(CLOCK_MONOTONIC);
     armed::set(which, now_ns, span_ns(&left.it_value), span_ns(&left.it_interval));
     waits(None);
 }
 
-/// A timer that sends signals, by the number that the kernel gave it.
+/// A timer that sends signals, by its number in the kernel.
 fn signal(timer: timer_t) -> Which {
     Which::Signal(timer as usize)
 }
 
 macro_rules! taken_over {
     ($(fn $name:ident($($argument:ident: $kind:ty),*) -> $result:ty { $before:expr })*) => {$(
-        /// Says when the wait ends, and waits.
+        /// Tells the host when the wait ends, and waits.
         ///
         /// # Safety
         /// As the C library's function of this name.
@@ -121,7 +122,7 @@ taken_over! {
     fn sem_clockwait(sem: *mut sem_t, clock: clockid_t, time: *const timespec) -> c_int { until(clock, time) }
 }
 
-/// Sets a timer of a file descriptor, and says when it ends.
+/// Sets a timer of a file descriptor, and tells the host when it ends.
 ///
 /// # Safety
 /// As the C library's.
@@ -142,7 +143,7 @@ pub unsafe extern "C" fn timerfd_settime(
     done
 }
 
-/// Sets a timer that sends a signal, and says when it ends.
+/// Sets a timer that sends a signal, and tells the host when it ends.
 ///
 /// # Safety
 /// As the C library's.
@@ -163,7 +164,7 @@ pub unsafe extern "C" fn timer_settime(
     done
 }
 
-/// A timer that is gone ends no more.
+/// Deletes a timer, which then has no end.
 ///
 /// # Safety
 /// As the C library's.
@@ -174,7 +175,7 @@ pub unsafe extern "C" fn timer_delete(timer: timer_t) -> c_int {
     unsafe { real::timer_delete(timer) }
 }
 
-/// Sets the process's interval timer, and says when it ends.
+/// Sets the process's interval timer, and tells the host when it ends.
 ///
 /// # Safety
 /// As the C library's.
@@ -203,11 +204,11 @@ pub unsafe extern "C" fn setitimer(which: c_int, new: *const itimerval, old: *mu
 pub unsafe extern "C" fn alarm(seconds: c_uint) -> c_uint {
     armed::set(Which::Interval, clock_ns(CLOCK_MONOTONIC), u64::from(seconds) * SECOND_NS, 0);
     waits(None);
-    // SAFETY: no argument is a pointer.
+    // SAFETY: none of the arguments is a pointer.
     unsafe { real::alarm(seconds) }
 }
 
-/// Who reads from a timer waits for it.
+/// A program that reads from a timer waits for it.
 ///
 /// # Safety
 /// As the C library's.
@@ -223,7 +224,7 @@ pub unsafe extern "C" fn read(fd: c_int, bytes: *mut c_void, n: size_t) -> ssize
     unsafe { real::read(fd, bytes, n) }
 }
 
-/// A descriptor that is closed is no timer any more.
+/// A closed descriptor is no longer a timer.
 ///
 /// # Safety
 /// As the C library's.
@@ -234,7 +235,7 @@ pub unsafe extern "C" fn close(fd: c_int) -> c_int {
     unsafe { real::close(fd) }
 }
 
-/// What a call of `futex` waits for, as its arguments say: a span where it waits for a value, else a moment.
+/// What a call of `futex` waits for, according to its arguments: a span if it waits for a value, else a moment.
 ///
 /// # Safety
 /// The fourth argument of one that waits is null or points to a time.
@@ -256,8 +257,8 @@ unsafe fn futex_waits(operation: c_long, time: c_long) -> Option<u64> {
     }
 }
 
-/// A system call by its number: Rust's own waits are such calls of `futex`. In C it takes as many arguments as the call; whoever is
-/// called finds the first seven where they are here, be they meant or not (System V ABI, AMD64 supplement, 3.2.3).
+/// A system call by number: Rust's own waits are such calls of `futex`. In C it takes as many arguments as the call.
+/// The callee finds the first seven in these places, meaningful or not (System V ABI, AMD64 supplement, 3.2.3).
 ///
 /// # Safety
 /// As the C library's.
@@ -296,7 +297,7 @@ mod tests {
         unsafe {
             assert_eq!((span(std::ptr::null()), until(CLOCK_REALTIME, &raw const time)), (None, Some(0)));
             assert_eq!(futex_waits(128, (&raw const time) as c_long), Some(2_000_000_005));
-            // Waking nobody waits for.
+            // A wake-up does not wait.
             assert_eq!(futex_waits(129, (&raw const time) as c_long), None);
             let soon = clock_ns(CLOCK_MONOTONIC) + SECOND_NS;
             let soon = timespec { tv_sec: (soon / SECOND_NS) as i64, tv_nsec: (soon % SECOND_NS) as i64 };

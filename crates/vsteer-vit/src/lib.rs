@@ -1,17 +1,18 @@
-//! Which timers of a program matter to the host? All that it waits for: a library that is preloaded (`LD_PRELOAD`) into an unmodified
-//! program in a guest, and says by a hypercall when the next of them ends ([`vit`], and docs/realtime.md).
+//! A library that is preloaded (`LD_PRELOAD`) into an unmodified program in a guest, and tells the host with a
+//! hypercall when the program's next timer ends ([`vit`], docs/realtime.md).
 //!
-//! The functions of the C library by which a program sleeps or waits for a time are taken over ([`calls`]): each looks how long it is
-//! to wait, says so, and does what it did. What was armed before (a timer of a file descriptor, a timer that sends a signal) is kept in mind
-//! ([`armed`]): the earliest of all is what counts when the program waits for something else.
+//! It replaces the functions of the C library with which a program sleeps or waits for a time ([`calls`]). Each
+//! computes the length of the wait, tells the host, and does what it did before. The library remembers timers armed
+//! earlier (of a file descriptor, or with a signal) ([`armed`]): while the program waits for something else, the
+//! earliest of all counts.
 //!
-//! A hypercall costs an exit whether anybody listens or not, so nothing is said until the host opts the VM in ([`flag`]), and an end
-//! that lies within [`TOGETHER_NS`] of the last one that was said is the same. Without KVM below, nothing is said either.
+//! A hypercall costs an exit even if the host ignores it. So the library tells the host nothing until the VM is opted
+//! in ([`flag`]), nor if the end is within [`TOGETHER_NS`] of the last one, nor without KVM.
 //!
-//! Not covered: programs that are linked statically, and those that make system calls without the C library (Go's runtime). `vsteer-guest
-//! vit` says so when it starts one.
+//! Not covered: statically linked programs, and those that make system calls without the C library (Go's runtime).
+//! `vsteer-guest vit` warns when it starts one.
 //!
-//! Nothing here allocates or locks once the program runs: these functions are called where that is not allowed (handlers of signals).
+//! No code here allocates or locks once the program runs, because signal handlers may call these functions.
 
 mod armed;
 pub mod calls;
@@ -24,22 +25,22 @@ use std::cell::Cell;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering::Relaxed};
 
-/// Ends that lie so close together are one: the host looks at a VM's requests no more often than every 250 us.
+/// Ends this close together count as one: the host looks at a VM's requests at most every 250 us.
 const TOGETHER_NS: u64 = 50_000;
-/// Longer waits are nobody's deadline, and no host takes them.
+/// Longer waits have no deadline that matters, and no host accepts them.
 const LONGEST_NS: u64 = 86_400_000_000_000;
 
-/// How often the host was told, how often that was spared, and how long telling took.
+/// Number of calls to the host, number of calls avoided, and total time of the calls, ns.
 static SAID: AtomicU64 = AtomicU64::new(0);
 static SPARED: AtomicU64 = AtomicU64::new(0);
 static TOOK_NS: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
-    /// What this thread said last: when its timer ends, ns of CLOCK_MONOTONIC.
+    /// The last end that this thread reported, ns of CLOCK_MONOTONIC.
     static LAST_NS: Cell<u64> = const { Cell::new(0) };
 }
 
-/// The time by a clock, ns.
+/// Present time of a clock, ns.
 fn clock_ns(clock: libc::clockid_t) -> u64 {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the kernel writes one timespec through a valid pointer.
@@ -50,7 +51,7 @@ fn clock_ns(clock: libc::clockid_t) -> u64 {
     now.tv_sec.cast_unsigned() * 1_000_000_000 + now.tv_nsec.cast_unsigned()
 }
 
-/// This thread is about to wait, for `own_ns` at most if that is known; tells the host of the first end that there is.
+/// This thread is about to wait, for at most `own_ns` if known. Tells the host the first end of all timers.
 fn waits(own_ns: Option<u64>) {
     if !flag::is_set() {
         return;
@@ -82,8 +83,8 @@ fn how() -> vit::Vit {
     *HOW.get_or_init(vit::Vit::of_this_cpu)
 }
 
-/// Where what it cost is told: standard error as it was at the beginning, for programs close theirs before they end. -1: nobody wants to
-/// know (`VSTEER_VIT_REPORT`).
+/// Where to report the cost: standard error as it was at the start, because programs close theirs before they end. -1:
+/// no report (`VSTEER_VIT_REPORT` is not set).
 static REPORT_TO: AtomicI32 = AtomicI32::new(-1);
 
 extern "C" fn at_exit() {
@@ -95,11 +96,11 @@ extern "C" fn at_exit() {
     let each = TOOK_NS.load(Relaxed).checked_div(said).unwrap_or(0);
     let told = match (flag::is_set(), how()) {
         (false, _) => "this VM is not opted in",
-        (true, vit::Vit::Silent) => "no KVM is below, which would have been told",
+        (true, vit::Vit::Silent) => "no KVM host answers",
         (true, _) => "the host was told",
     };
     let line = format!(
-        "vsteer-vit: {told}; {said} ends of timers, {spared} more were the same as the last; {each} ns each\n"
+        "vsteer-vit: {told}; {said} ends of timers sent, {each} ns each; {spared} skipped as equal to the last\n"
     );
     // SAFETY: writes bytes that live; a file that is closed by now takes none.
     #[allow(unsafe_code)]
@@ -108,7 +109,7 @@ extern "C" fn at_exit() {
     }
 }
 
-/// When the library is loaded, before the program's own first function.
+/// Runs when the library is loaded, before the program's own first function.
 extern "C" fn begins() {
     flag::find();
     if std::env::var_os("VSTEER_VIT_REPORT").is_none() {

@@ -1,4 +1,4 @@
-//! The C library's own functions, under the names that [`super::calls`] takes over.
+//! The C library's own functions that [`super::calls`] replaces.
 
 #![allow(unsafe_code)]
 

@@ -1,7 +1,8 @@
-//! Programs that know nothing of it run with the library loaded: is the host told of each wait, and of none unless it asked?
+//! With the library loaded, does an unmodified program tell the host each of its waits, and none unless the VM is
+//! opted in?
 //!
-//! The programs are this very one, as another process that waits in a given way, and some that every Debian has. Whether hypercalls are
-//! really made depends on what this machine is; the library counts them either way and says which.
+//! The programs are this test itself, as another process that waits in a given way, and some that every Debian has.
+//! Whether real hypercalls happen depends on the machine; the library counts them either way and reports which.
 
 #![allow(unsafe_code)]
 
@@ -56,7 +57,7 @@ fn this_one(way: &str) -> Command {
 #[test]
 #[ignore = "helper: other tests run it as a process of its own"]
 fn waits_in_a_way() {
-    let way = std::env::var(WAY).expect("the other process is told a way");
+    let way = std::env::var(WAY).expect("the parent sets a way");
     for _ in 0..5 {
         wait(&way);
     }
@@ -96,7 +97,7 @@ fn wait(way: &str) {
                 (at.tv_sec, at.tv_nsec) = (at.tv_sec + ns / 1_000_000_000, ns % 1_000_000_000);
                 libc::sem_timedwait(&raw mut sem, &raw const at);
             }
-            // Armed once, it ends again and again: whoever reads waits for the next time.
+            // Armed once, it ends again and again: a reader waits for the next end.
             "timerfd" => {
                 let fd = libc::timerfd_create(libc::CLOCK_MONOTONIC, 0);
                 let mut times = 0u64;
@@ -123,7 +124,7 @@ fn wait(way: &str) {
 
 #[test]
 fn each_way_to_wait_is_told() {
-    // The test harness waits for its own thread, without a limit: nothing of its own is told.
+    // The test harness waits for its own thread, without a limit: it reports nothing of its own.
     for way in ["sleep", "usleep", "poll", "ppoll", "select", "epoll", "condition", "semaphore"] {
         assert_eq!(told(this_one(way), "1\n"), 5, "{way}");
     }

@@ -49,7 +49,7 @@ fn it_is_diagnosed_recorded_and_planned_for_and_never_changed() {
     std::fs::write(&file, plan.to_string()).unwrap();
     let refused = vsteer(&["apply", file.to_str().unwrap(), "--connect", &uri, "--yes"]);
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert!(!refused.status.success() && said.contains("captured host: nothing can be changed"), "{said}");
+    assert!(!refused.status.success() && said.contains("cannot change the captured host"), "{said}");
     let steered = vsteer(&["realtime", "run", "--vm", "sleeper", "--connect", &uri]);
     assert!(!steered.status.success(), "{}", String::from_utf8_lossy(&steered.stdout));
 }

@@ -125,10 +125,10 @@ fn scrapes_say_what_the_log_says() {
     // What is wrong is told before anything is worked out.
     for (web, more, says) in [
         ("web", &[][..], "--histogram http_request_duration_seconds"),
-        ("web", &["--histogram", "nothing"], "it has http_seconds"),
+        ("web", &["--histogram", "nothing"], "choose among http_seconds"),
         ("web", &["--histogram", "web-2=http_seconds"], "no VM has such scrapes"),
         ("web.jsonl", &["--histogram", "http_seconds"], "no VM has such scrapes"),
-        ("web", &["--histogram", "http seconds"], "is no histogram"),
+        ("web", &["--histogram", "http seconds"], "is not a histogram"),
     ] {
         let out = run(web, more);
         let said = String::from_utf8_lossy(&out.stderr);

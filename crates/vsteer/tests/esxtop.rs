@@ -249,11 +249,11 @@ fn what_is_wrong_is_named() {
     };
     let whole = batch(true);
     let header = whole.split_inclusive("\r\n").next().unwrap().to_owned();
-    fails(&header, "0 whole row(s)");
-    fails(&whole[..header.len() + 40], "breaks off");
+    fails(&header, "0 complete row(s)");
+    fails(&whole[..header.len() + 40], "ends inside this row");
     fails("\"(PDH-CSV 4.0) (UTC)(0)\",\"\\\\h\\Memory\\Free\"\r\n", "no VM");
     std::fs::write(folder.path().join("host.toml"), "sockets = 2\ncores_per_socket = 9\n").unwrap();
-    fails(&whole, "18 pCPUs are described, 16 were counted");
+    fails(&whole, "18 pCPUs are described, but esxtop counted 16");
     std::fs::write(folder.path().join("host.toml"), "cores = 9\n").unwrap();
     fails(&whole, "host.toml");
 }

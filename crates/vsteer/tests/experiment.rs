@@ -336,8 +336,8 @@ fn a_lost_link_is_waited_for_and_its_run_made_again() {
     );
     let done = p.run(&["experiment", "run", "e.toml", "--yes"]);
     let said = String::from_utf8_lossy(&done.stderr).into_owned();
-    assert!(done.status.success() && said.contains("other is not reached over ssh"), "{said}");
-    assert_eq!(said.matches("other is there again").count(), 2, "{said}");
+    assert!(done.status.success() && said.contains("cannot reach other over ssh"), "{said}");
+    assert_eq!(said.matches("other is reachable again").count(), 2, "{said}");
     let answers = p.json(&["experiment", "report", "e.experiment"]);
     let why: Vec<&str> = answers["bad"].as_array().unwrap().iter().map(|b| b[1].as_str().unwrap()).collect();
     assert_eq!((answers["counted"].as_u64(), why), (Some(10), vec!["it was cut off"]));
@@ -379,7 +379,7 @@ fn a_command_that_ends_as_a_lost_link_does_comes_to_an_end() {
     there(&p, "breaks", "echo 1 > down; exit 255");
     let done = p.run(&["experiment", "run", "breaks.toml", "--yes"]);
     let said = String::from_utf8_lossy(&done.stderr).into_owned();
-    assert!(done.status.code() == Some(1) && said.contains("no run came to its end between"), "{said}");
+    assert!(done.status.code() == Some(1) && said.contains("without a finished run in between"), "{said}");
     assert_eq!(p.knob(), "found", "it is there, and what was set is put back");
 }
 
@@ -403,10 +403,10 @@ fn no_profile_of_tuneds_is_put_back_and_what_cannot_be_is_refused() {
     std::fs::write(p.path("knob"), "").unwrap();
     p.write("e", "", "true", "");
     let dry = String::from_utf8(p.run(&["experiment", "run", "e.toml"]).stdout).unwrap();
-    assert!(dry.contains("factor knob: CANNOT be put back"), "{dry}");
+    assert!(dry.contains("factor knob: CANNOT be restored"), "{dry}");
     let done = p.run(&["experiment", "run", "e.toml", "--yes"]);
     let said = String::from_utf8_lossy(&done.stderr).into_owned();
-    assert!(done.status.code() == Some(5) && said.contains("could not be put back"), "{said}");
+    assert!(done.status.code() == Some(5) && said.contains("could not restore an empty value"), "{said}");
     assert_eq!((p.knob().as_str(), p.log("e").len()), ("", 0));
     // Once it is set to a level the same command runs it; where nothing is a level, it is the person's word that it can be set.
     std::fs::write(p.path("knob"), "a").unwrap();
@@ -428,7 +428,7 @@ fn killed_it_is_rolled_back_and_gone_on_with() {
     assert_ne!(p.knob(), "found", "nobody was there to put it back");
     let back = p.run(&["rollback"]);
     assert!(back.status.success() && p.knob() == "found", "{}", String::from_utf8_lossy(&back.stderr));
-    assert!(String::from_utf8_lossy(&back.stdout).contains("host: taken back: knob"), "{back:?}");
+    assert!(String::from_utf8_lossy(&back.stdout).contains("host: undone: knob"), "{back:?}");
     // Two at once do not carry on the same.
     let mut child = p.spawn(&["experiment", "resume", "e.experiment", "--yes"]);
     until(&p, "e", "resumed", 1);

@@ -89,7 +89,7 @@ fn a_recording_has_the_vm_and_its_length_and_is_never_overwritten() {
     let before = std::fs::read(to.join("manifest.json")).ok();
     let again = qemu.record(&to, &["--for", "1s"]).output().unwrap();
     assert_eq!(again.status.code(), Some(2), "{}", stderr(&again));
-    assert!(stderr(&again).contains("exists already"), "{}", stderr(&again));
+    assert!(stderr(&again).contains("already exists"), "{}", stderr(&again));
     assert_eq!(std::fs::read(to.join("manifest.json")).ok(), before);
 }
 

@@ -1,13 +1,14 @@
 //! Was the clock changed while something ran, did the machine sleep, and which boot is this?
 //!
-//! Three clocks advance together unless somebody interferes: the wall clock leaves the monotonic one when it is set, the boot clock leaves it while the
-//! machine sleeps. Slewing (ntpd, chrony: 0.05 % at most) is no interference. Source: clock_gettime(2).
+//! Three clocks advance together unless somebody interferes: the wall clock leaves the monotonic one when it is set,
+//! the boot clock leaves it while the machine sleeps. Slewing (ntpd, chrony: 0.05 % at most) is not interference.
+//! Source: clock_gettime(2).
 
 use rustix::time::{ClockId, clock_gettime};
 use vsteer_experiment::Bad;
 use vsteer_host::root::Root;
 
-/// The clocks at a moment, s.
+/// Readings of three clocks at one moment, s.
 #[derive(Debug, Clone, Copy)]
 pub struct Clocks {
     wall: f64,
@@ -20,13 +21,13 @@ fn seconds(id: ClockId) -> f64 {
     t.tv_sec as f64 + t.tv_nsec as f64 * 1e-9
 }
 
-/// Of what was slewed in that time, and a little for reading them one after the other.
+/// Tolerance for slewing in that time, and for reading the clocks one after the other.
 fn allowed(elapsed: f64) -> f64 {
     0.1 + 0.001 * elapsed
 }
 
 impl Clocks {
-    /// Now.
+    /// The present readings.
     pub fn now() -> Clocks {
         Clocks {
             wall: seconds(ClockId::Realtime),
@@ -35,7 +36,7 @@ impl Clocks {
         }
     }
 
-    /// What was done to them since.
+    /// How the clocks were changed since then.
     pub fn disturbed(self, later: Clocks) -> Option<Bad> {
         let elapsed = later.monotonic - self.monotonic;
         let slept = later.boot - self.boot - elapsed;
@@ -47,7 +48,7 @@ impl Clocks {
     }
 }
 
-/// What names this boot of the machine.
+/// The kernel's id of this boot of the machine.
 pub fn boot_id(root: &Root) -> String {
     let text = root.bytes("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     String::from_utf8_lossy(&text).trim().to_owned()

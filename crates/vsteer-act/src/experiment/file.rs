@@ -1,32 +1,32 @@
-//! An experiment's file: TOML, docs/experiments.md.
+//! Reads an experiment's file (TOML, docs/experiments.md).
 //!
-//! Left out: what its commands do; they are a person's own.
+//! Left out: what its commands do, because the person writes them.
 
 use std::path::Path;
 use vsteer_core::{Fault, FaultKind};
 use vsteer_experiment::Experiment;
 
-/// Reads its text.
+/// Reads an experiment from text.
 ///
 /// # Errors
-/// `BadInput`: it is no experiment, or one that cannot be run.
+/// `BadInput`: it is not a valid experiment, or cannot run.
 pub fn parse(text: &str) -> Result<Experiment, Fault> {
     let experiment: Experiment = toml::from_str(text).map_err(|e| {
-        Fault::new(FaultKind::BadInput, "it is no experiment")
+        Fault::new(FaultKind::BadInput, "not a valid experiment")
             .because(e)
-            .help("the form of an experiment's file: docs/experiments.md")
+            .help("correct the file; docs/experiments.md describes its format")
     })?;
     experiment.check()?;
     Ok(experiment)
 }
 
-/// Reads it.
+/// Reads an experiment from a file.
 ///
 /// # Errors
-/// As [`parse`], naming the file; where it cannot be read.
+/// As [`parse`], with the file's name; if vsteer cannot read the file.
 pub fn read(file: &Path) -> Result<Experiment, Fault> {
-    let text =
-        std::fs::read_to_string(file).map_err(|e| Fault::io(format!("reading {}", file.display()), &e))?;
+    let text = std::fs::read_to_string(file)
+        .map_err(|e| Fault::io(format!("cannot read {}", file.display()), &e))?;
     parse(&text).map_err(|f| Fault { what: format!("{}: {}", file.display(), f.what), ..f })
 }
 
@@ -48,7 +48,7 @@ mod tests {
         #[test]
         fn any_text_is_read_or_refused(text in "\\PC{0,80}", at in any::<prop::sample::Index>(), other in "[\\PC\n]{0,6}") {
             let _ = parse(&text);
-            // One that differs a little from one that is good.
+            // Files that differ slightly from a valid one.
             let cut: Vec<usize> = FILE.char_indices().map(|(i, _)| i).collect();
             let i = cut[at.index(cut.len())];
             if let Ok(e) = parse(&format!("{}{other}{}", &FILE[..i], &FILE[i..])) {

@@ -1,9 +1,10 @@
 //! Is the other machine there again?
 //!
-//! If a link is lost, vsteer waits for the machine and repeats the run that was cut off. A link that broke for a moment is back at
-//! once, a machine that boots takes a minute: so vsteer asks soon at first, then every few seconds.
+//! If a link is lost, vsteer waits for the machine and repeats the run that was cut off. A link that broke for a
+//! moment is back at once, a machine that boots takes a minute: so vsteer asks soon at first, then every few seconds.
 //!
-//! Left out: whether the machine was booted or only the link was broken. After either, vsteer sets and reads back everything again.
+//! Left out: whether the machine was booted or only the link was broken. After either, vsteer sets and reads back
+//! everything again.
 
 use std::time::{Duration, Instant};
 
@@ -16,18 +17,18 @@ const TELL_EVERY: Duration = Duration::from_secs(60);
 /// How often to check for Ctrl-C.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// How waiting ended.
+/// How the wait ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Waited {
-    /// It is there.
+    /// The machine answers again.
     There,
-    /// Since the person wants to stop.
+    /// The person asked to stop.
     Stopped,
-    /// It did not come back in time.
+    /// The machine did not answer in time.
     Gone,
 }
 
-/// Waits until the machine is there, with pauses of at most `every` between tries. `told` hears how long the wait has been.
+/// Waits for the machine, with pauses of at most `every` between tries. Reports the duration of the wait to `told`.
 pub fn wait(
     mut is_there: impl FnMut() -> bool,
     stopped: &dyn Fn() -> bool,
@@ -82,7 +83,7 @@ mod tests {
         assert_eq!(looks.get(), 3);
         assert_eq!(wait(there_at(0), &|| false, |_| {}, short * 20, short), Waited::Gone);
         assert!(looks.get() > 1);
-        // Ctrl-C ends it also between two looks.
+        // Ctrl-C ends the wait also between two tries.
         let counted = &looks;
         assert_eq!(wait(there_at(0), &|| counted.get() == 2, |_| {}, hour, short), Waited::Stopped);
         let begun = Instant::now();

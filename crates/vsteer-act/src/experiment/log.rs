@@ -1,7 +1,8 @@
-//! What an experiment has done, on disk before what follows it: a folder with one JSON line per event, and what every run printed.
+//! The log of an experiment: a folder with one JSON line per event, and the output of every run.
 //!
-//! Each line is synced before anything else is done. A line that breaks off was never acted on and is cut off when the log is opened. Who writes holds a lock on
-//! it, so that two do not carry on the same experiment at once.
+//! vsteer syncs each line before it acts on it. So it never acted on an incomplete last line, and cuts that line off
+//! when it opens the log. The process that writes the log holds a lock on it, so that two processes cannot run one
+//! experiment.
 
 use crate::locked::Locked;
 use std::fs::{self, File, OpenOptions};
@@ -14,11 +15,11 @@ use vsteer_experiment::{Event, Experiment};
 /// The log's name in its folder.
 pub const FILE: &str = "log.jsonl";
 
-/// An experiment's folder.
+/// The log and the folder that holds it.
 #[derive(Debug)]
 pub struct Log {
     folder: PathBuf,
-    /// `None`: it is only read.
+    /// The open log; `None` if it was only read.
     file: Option<Locked>,
     events: Vec<Event>,
     whole: u64,
@@ -29,51 +30,52 @@ fn failed(what: &str, path: &Path, e: &std::io::Error) -> Fault {
 }
 
 impl Log {
-    /// Makes a folder for an experiment that has not begun. One in which nothing stands was refused before anything was set, and is used again.
+    /// Creates a folder for a new experiment. Uses an existing folder again if its log is empty, because then the
+    /// experiment was refused before any change.
     ///
     /// # Errors
-    /// `Changed` where there is one already.
+    /// `Changed` if the folder holds an experiment.
     pub fn create(folder: &Path) -> Result<Log, Fault> {
         let path = folder.join(FILE);
-        fs::create_dir_all(folder).map_err(|e| failed("making", folder, &e))?;
+        fs::create_dir_all(folder).map_err(|e| failed("cannot create", folder, &e))?;
         let file = OpenOptions::new().read(true).append(true).create(true).open(&path);
-        let file = lock(file.map_err(|e| failed("making", &path, &e))?, folder)?;
-        if file.metadata().map_err(|e| failed("reading", &path, &e))?.len() > 0 {
+        let file = lock(file.map_err(|e| failed("cannot create", &path, &e))?, folder)?;
+        if file.metadata().map_err(|e| failed("cannot read", &path, &e))?.len() > 0 {
             return Err(Fault::new(
                 FaultKind::Changed,
-                format!("{} holds an experiment already", folder.display()),
+                format!("the folder {} already holds an experiment", folder.display()),
             )
-            .help("vsteer experiment resume, or another folder (-o)"));
+            .help("run vsteer experiment resume, or name another folder with -o"));
         }
         let sync = File::open(folder).and_then(|f| f.sync_all());
-        sync.map_err(|e| failed("syncing", folder, &e))?;
+        sync.map_err(|e| failed("cannot sync", folder, &e))?;
         Ok(Log { folder: folder.to_owned(), file: Some(file), events: Vec::new(), whole: 0 })
     }
 
-    /// Opens one, to carry on.
+    /// Opens the log to continue the experiment.
     ///
     /// # Errors
-    /// `NothingThere`, `BadInput` for a garbled one, `Changed` where somebody else carries it on.
+    /// `NothingThere` without a log, `BadInput` for a garbled one, `Changed` if another process continues it.
     pub fn open(folder: &Path) -> Result<Log, Fault> {
         let path = folder.join(FILE);
         let file = OpenOptions::new().read(true).append(true).open(&path);
-        let file = lock(file.map_err(|e| failed("opening", &path, &e))?, folder)?;
+        let file = lock(file.map_err(|e| failed("cannot open", &path, &e))?, folder)?;
         let mut log = Log::read(folder)?;
-        // What follows a line that broke off must not run into it.
-        file.set_len(log.whole).map_err(|e| failed("mending", &path, &e))?;
+        // The next line must not run into an incomplete one.
+        file.set_len(log.whole).map_err(|e| failed("cannot repair", &path, &e))?;
         log.file = Some(file);
         Ok(log)
     }
 
-    /// Reads one, whoever writes it.
+    /// Reads a log, even while another process writes it.
     ///
     /// # Errors
-    /// `NothingThere`, `BadInput` naming the line.
+    /// `NothingThere` without a log; `BadInput` with the line's number.
     pub fn read(folder: &Path) -> Result<Log, Fault> {
         let path = folder.join(FILE);
         let mut text = Vec::new();
         let read = File::open(&path).and_then(|mut f| f.read_to_end(&mut text));
-        read.map_err(|e| failed("reading", &path, &e))?;
+        read.map_err(|e| failed("cannot read", &path, &e))?;
         let (events, whole) = parse(&text).map_err(|(line, fault)| Fault {
             what: format!("{}, line {}: {}", path.display(), line + 1, fault.what),
             ..fault
@@ -81,12 +83,12 @@ impl Log {
         Ok(Log { folder: folder.to_owned(), file: None, events, whole })
     }
 
-    /// All events.
+    /// All events, oldest first.
     pub fn events(&self) -> &[Event] {
         &self.events
     }
 
-    /// The experiment that was begun, if one was.
+    /// The experiment, if it has begun.
     pub fn experiment(&self) -> Option<&Experiment> {
         self.events.iter().find_map(|e| match e {
             Event::Begun { experiment, .. } => Some(&**experiment),
@@ -94,26 +96,26 @@ impl Log {
         })
     }
 
-    /// The experiment that was begun.
+    /// The experiment that the log records.
     ///
     /// # Errors
-    /// `NothingThere` where none was.
+    /// `NothingThere` if it has not begun.
     pub fn begun(&self) -> Result<&Experiment, Fault> {
         self.experiment().ok_or_else(|| {
             Fault::new(
                 FaultKind::NothingThere,
-                format!("{} holds an experiment that never began", self.folder().display()),
+                format!("the folder {} holds an experiment that never started", self.folder().display()),
             )
-            .help("remove the folder and run it")
+            .help("remove the folder, then run the experiment")
         })
     }
 
-    /// The folder.
+    /// The folder with the log and the runs' output.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// Where a run's output goes, without `.out` and `.err`.
+    /// Path of a run's output, without `.out` and `.err`.
     pub fn output(&self, number: usize) -> PathBuf {
         self.folder.join(format!("run-{number:05}"))
     }
@@ -121,15 +123,15 @@ impl Log {
     /// Appends an event and syncs it.
     ///
     /// # Errors
-    /// `NoSpace` on a full disk: what the event announces must not be done then.
+    /// `NoSpace` on a full disk: then the caller must not do what the event announces.
     pub fn write(&mut self, event: Event) -> Result<(), Fault> {
         let path = self.folder.join(FILE);
-        let file = self.file.as_mut().expect("only who opened it to carry on writes");
+        let file = self.file.as_mut().expect("only the process that opened the log to continue it writes");
         let mut line = serde_json::to_vec(&event).expect("an event is plain data");
         line.push(b'\n');
         if let Err(e) = file.write_all(&line).and_then(|()| file.sync_data()) {
             let _ = file.set_len(self.whole);
-            return Err(failed("writing", &path, &e));
+            return Err(failed("cannot write", &path, &e));
         }
         self.whole += line.len() as u64;
         self.events.push(event);
@@ -137,32 +139,37 @@ impl Log {
     }
 }
 
-/// The events of a log's bytes, and how many of the bytes are whole lines.
+/// The events in a log, and the number of bytes in complete lines.
 ///
 /// # Errors
-/// The line (from 0) that is none, or that cannot be of its experiment.
+/// The first line (from 0) that is not an event or contradicts the experiment.
 pub fn parse(bytes: &[u8]) -> Result<(Vec<Event>, u64), (usize, Fault)> {
     let (mut events, mut whole) = (Vec::new(), 0);
     for (i, line) in bytes.split_inclusive(|b| *b == b'\n').filter(|l| l.ends_with(b"\n")).enumerate() {
         let event: Event = serde_json::from_slice(line)
-            .map_err(|e| (i, Fault::new(FaultKind::BadInput, "it is no event").because(e)))?;
+            .map_err(|e| (i, Fault::new(FaultKind::BadInput, "not a valid event").because(e)))?;
         if let Event::Begun { version, .. } = &event
             && *version > LOG_VERSION
         {
-            let newer = Fault::new(FaultKind::BadInput, format!("it is of a newer form ({version})"));
+            let newer = Fault::new(FaultKind::BadInput, format!("the event has the newer format {version}"));
             return Err((i, newer.help("use a newer vsteer")));
         }
         events.push(event);
         whole += line.len() as u64;
     }
-    check(&events).map_err(|(i, why)| (i, Fault::new(FaultKind::BadInput, "it cannot be").because(why)))?;
+    check(&events).map_err(|(i, why)| {
+        (i, Fault::new(FaultKind::BadInput, "the event contradicts earlier ones").because(why))
+    })?;
     Ok((events, whole))
 }
 
 fn lock(file: File, folder: &Path) -> Result<Locked, Fault> {
-    let locked = Locked::at_once(file).map_err(|e| failed("locking", folder, &e))?;
+    let locked = Locked::at_once(file).map_err(|e| failed("cannot lock", folder, &e))?;
     locked.ok_or_else(|| {
-        Fault::new(FaultKind::Changed, format!("{} is being carried on by another process", folder.display()))
+        Fault::new(
+            FaultKind::Changed,
+            format!("another process is running the experiment in {}", folder.display()),
+        )
     })
 }
 
@@ -193,7 +200,8 @@ mod tests {
     }
 
     proptest! {
-        /// What is read is an experiment of which what comes next and what it says can be asked; the fuzz target holds the same.
+        /// Whatever bytes are read, the result is a consistent experiment or a refusal; the fuzz target checks the
+        /// same.
         #[test]
         fn any_lines_are_a_log_or_refused(lines in prop::collection::vec(prop_oneof![
             (0usize..9, 0usize..4).prop_map(|(block, setting)| format!("{{\"set\":{{\"block\":{block},\"setting\":{setting}}}}}")),

@@ -1,16 +1,19 @@
-//! Carries an experiment out: sets, reads back, runs, writes down; and goes on wherever it was cut off.
+//! Runs an experiment: sets and reads back the levels, runs the workload, records the results, and continues after any
+//! stop.
 //!
-//! What is to be done next is read off the log ([`vsteer_experiment::progress`]), so carrying on is the same whether the last line was written a moment
-//! ago or before a crash. What settings were before is in an undo journal, as for a plan, before anything is set: `vsteer rollback` puts them
-//! back whatever became of this process, and `resume` begins a journal anew where that was done. Nothing is assumed to be in force that this process
-//! did not read back itself.
+//! The log alone decides the next action ([`vsteer_experiment::progress`]), so continuing is the same after a moment
+//! and after a crash. The undo journal holds the former settings before any change, as for a plan: `vsteer rollback`
+//! restores them whatever happened to this process, and `resume` then begins a new journal. vsteer assumes no setting
+//! to be in force that this process did not read back itself.
 //!
-//! A boot: the next boot's command line is set, of all factors that are on it, a line says so, the machine is booted, once; whoever resumes finds the words in
-//! force or says that they did not take.
+//! For boot parameters, vsteer sets the next boot's command line for all factors at once, logs that, and reboots once.
+//! The resumed process checks the parameters and reports if they are missing.
 //!
-//! A link to another machine (`on`) that is lost is no run's fault: it is waited for ([`link`]), all is set and read back anew, and what was cut off is made again.
+//! If the link to another machine (`on`) is lost, vsteer waits for it ([`link`]), sets and reads back everything
+//! again, and repeats the run that was cut off.
 //!
-//! Left out: a watchdog that puts settings back when this process is killed: it would make every boot the end.
+//! Left out: a watchdog that restores settings when this process is killed, because then every reboot would end the
+//! experiment.
 
 mod clocks;
 pub mod file;
@@ -45,79 +48,81 @@ use vsteer_host::power::Meter;
 use vsteer_host::root::Root;
 use vsteer_host::shell;
 
-/// How carrying on ended.
+/// How the work ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ended {
-    /// Everything is run and put back.
+    /// All runs are done and the settings restored.
     Done,
-    /// Ctrl-C: what was set is put back; `resume` goes on.
+    /// Ctrl-C: vsteer restored the settings; `resume` continues.
     Interrupted(Vec<String>),
-    /// The machine is being booted; `resume` goes on.
+    /// The machine reboots; `resume` continues.
     Booting,
 }
 
-/// What is told on the way.
+/// Progress messages.
 #[derive(Debug)]
 pub enum Told<'a> {
-    /// A setting is in force.
+    /// All levels of a setting are in force.
     Set(usize),
     /// A run has ended.
     Ran(&'a Run),
-    /// So many blocks in all, and how many would have been needed.
+    /// Number of blocks in all, and how many would have been needed.
     Decided(usize, usize),
-    /// The machine is booted.
+    /// The machine is rebooting.
     Booting,
-    /// Something that is worth a line.
+    /// A line for the user.
     Note(String),
 }
 
-/// What carrying on needs of its caller.
+/// What the caller provides to run an experiment.
 pub struct Means<'a> {
-    /// How this host is set up, for the journal.
+    /// Configuration of this host, for the journal.
     pub host: HostConfig,
-    /// Where undo journals are.
+    /// Folder of undo journals.
     pub journals: &'a Path,
     /// Has the person asked to stop?
     pub interrupted: &'a dyn Fn() -> bool,
-    /// Hears what happens.
+    /// Receives progress messages.
     pub told: &'a mut dyn FnMut(Told<'_>),
-    /// Opens the host whose VMs are looked at, where a measure asks for that.
+    /// Opens the host to observe its VMs, if a measure needs that.
     pub observe: &'a mut Open<'a>,
-    /// A link to another machine that is lost is waited for so long ([`LINK_WITHIN`]).
+    /// How long to wait for a lost link to another machine ([`LINK_WITHIN`]).
     pub link_within: Duration,
 }
 
-/// So long another machine may take to boot.
+/// How long another machine may take to reboot.
 pub const LINK_WITHIN: Duration = Duration::from_secs(600);
-/// Somebody who carries an experiment out.
+/// Runs an experiment.
 struct Carrier<'a, 'm> {
     experiment: Experiment,
     laid: Laid,
     knobs: Vec<Option<Knob>>,
-    /// The factors' numbers in the order in which they are set: those that need a boot first, since it undoes the others.
+    /// The factors' numbers in the order in which to set them: factors that need a reboot first, because a reboot
+    /// undoes the others.
     order: Vec<usize>,
     found: Vec<Option<String>>,
     log: &'a mut Log,
     means: Means<'m>,
     journal: Option<Journal>,
-    /// What this process has read back, factor by factor.
+    /// Values that this process has read back, factor by factor.
     in_force: Vec<Option<String>>,
     /// The setting whose levels are in force.
     setting: Option<usize>,
     root: Root,
     boot: String,
     observing: Option<Observing>,
-    /// How often a link was lost since a run came to its end.
+    /// Number of lost links since the last finished run.
     lost: usize,
-    /// The run (block, setting, repeat) that ended with ssh's own code though the other machine was there at once.
+    /// The run (block, setting, repeat) that ended with ssh's own exit code although the other machine answered at
+    /// once.
     broke: Option<(usize, usize, usize)>,
 }
 
-/// Carries an experiment on, from wherever its log is.
+/// Continues an experiment from the state in its log.
 ///
 /// # Errors
-/// `NoSpace` where the log or journal cannot be written, `BadInput` for an experiment that cannot be, `NotApplied` where settings could not be put
-/// back; what could be put back has been.
+/// `NoSpace` if the log or journal cannot be written, `BadInput` for an impossible experiment, `NotApplied` if some
+/// settings could not be restored (all others were).
 pub fn carry_on(experiment: &Experiment, log: &mut Log, means: Means<'_>) -> Result<Ended, Fault> {
     experiment.check()?;
     let laid = experiment.laid()?;
@@ -128,7 +133,7 @@ pub fn carry_on(experiment: &Experiment, log: &mut Log, means: Means<'_>) -> Res
     let root = Root::live()?;
     let boot = clocks::boot_id(&root);
     let in_force = vec![None; knobs.len()];
-    // Before anything is set: a measure that cannot be had is told now.
+    // Before any change: report a measure that is not available.
     let observing = Observing::open(experiment, means.observe)?;
     let mut carrier = Carrier {
         experiment: experiment.clone(),
@@ -149,21 +154,21 @@ pub fn carry_on(experiment: &Experiment, log: &mut Log, means: Means<'_>) -> Res
     };
     carrier.begin()?;
     let result = carrier.work();
-    // Whatever went wrong, what was set is put back; what cannot be is told beside it.
+    // Whatever the error, restore the settings; add the settings that cannot be restored to the error.
     if let Err(fault) = result {
         let back = carrier.put_back();
         let Err(second) = back else { return Err(fault) };
         let cause = fault.cause.clone().unwrap_or_default();
         let first =
-            fault.help.as_ref().map_or_else(String::new, |way| format!("{way}; before that, or instead: "));
+            fault.help.as_ref().map_or_else(String::new, |help| format!("{help}; then, or instead, "));
         return Err(fault
-            .because(format!("{cause}; and putting settings back: {second}"))
-            .help(format!("{first}vsteer rollback")));
+            .because(format!("{cause}; restoring the settings failed too: {second}"))
+            .help(format!("{first}run vsteer rollback")));
     }
     result
 }
 
-/// Meters tell something now: one that is not there is told of before anything is set.
+/// Checks that the power meters give values, before any change.
 ///
 /// # Errors
 /// The meter's.
@@ -180,7 +185,7 @@ pub fn meters_tell(experiment: &Experiment, root: &Root) -> Result<(), Fault> {
 }
 
 impl Carrier<'_, '_> {
-    /// Looks at what is in force before anything is touched, or reads in the log what was.
+    /// Reads the present settings before any change, or takes them from the log.
     fn begin(&mut self) -> Result<(), Fault> {
         let begun = self.log.events().iter().find_map(|e| match e {
             Event::Begun { found, host, .. } => Some((found.clone(), host.clone())),
@@ -236,7 +241,7 @@ impl Carrier<'_, '_> {
                 Next::Nothing => return Ok(Ended::Done),
                 Next::CutOff(number, place) => self.tell(self.bad_run(number, place, Bad::CutOff))?,
                 Next::NotCounting(number, bad) => {
-                    let what = format!("run {number} does not count after all: {bad}");
+                    let what = format!("run {number} no longer counts: {bad}");
                     self.log.write(Event::NotCounting { number, bad })?;
                     (self.means.told)(Told::Note(what));
                 }
@@ -257,7 +262,7 @@ impl Carrier<'_, '_> {
                         match self.establish(place)? {
                             Established::InForce => {}
                             Established::Booting => return Ok(Ended::Booting),
-                            // It was waited for, or nobody waits any more.
+                            // Either vsteer waited for the link, or the user stopped the wait.
                             Established::Anew => continue,
                             Established::NotTaken(_) if (self.means.interrupted)() => continue,
                             Established::NotTaken(bad) => {
@@ -303,7 +308,7 @@ impl Carrier<'_, '_> {
         }
     }
 
-    /// One run, told whatever becomes of it.
+    /// Does one run, and reports it whatever its result.
     fn run(&mut self, number: usize, place: Place) -> Result<(), Fault> {
         self.log.write(Event::Starting { number, place })?;
         let levels = &self.laid.settings[place.setting];
@@ -320,10 +325,11 @@ impl Carrier<'_, '_> {
         if let (Some(Spoilt { bad, link: true }), Some(on)) = (&spoilt, &on) {
             let there = shell::is_there(on, self.means.interrupted);
             let broke = Some((place.block, place.setting, place.repeat));
-            // Once a run, a link that is there again at once is believed to have broken; then it is the command that ends so.
+            // If the link works again at once, vsteer believes once per run that the link broke; the second time the
+            // command itself returned this exit code.
             if !there || (*bad == Bad::Failed { code: shell::LINK_LOST } && self.broke != broke) {
                 self.broke = if there { broke } else { self.broke };
-                // On disk before it is waited for.
+                // On disk before the wait.
                 self.tell(self.bad_run(number, place, Bad::CutOff))?;
                 return if there { Ok(()) } else { self.wait_for(on) };
             }
@@ -343,7 +349,7 @@ impl Carrier<'_, '_> {
         place.repeat + 1 == self.experiment.warm_up + self.experiment.runs_per_visit
     }
 
-    /// Reads meters after the last run of a visit, where they are asked for.
+    /// Reads the meters after the last run of a visit, if a measure needs them.
     fn idle_watts(&self, run: &mut Run) {
         for (i, measure) in self.experiment.measured().iter().enumerate() {
             let Of::IdleWatts { meter, for_s } = &measure.of else { continue };

@@ -1,9 +1,11 @@
-//! Looks at the host at a run's begin and end, where a measure is the observer's (ready, lag, wake-up delay) or a counter's of the kernel's (cache misses).
+//! Observes the host at the start and the end of a run, if a measure needs the observer (ready, lag, wake-up delay) or
+//! a counter of the kernel (cache misses).
 //!
-//! By the same [`Observe`] that `vsteer top` uses; counters are kept by whoever counts, so nothing wakes while the run goes on. Who is there is asked anew at
-//! both ends: a VM that the workload's `prepare` started is known. Where no measure asks for it, nothing is opened and no run is any longer.
+//! It uses the same [`Observe`] as `vsteer top`. The kernel keeps the counters, so nothing wakes up during the run.
+//! vsteer lists the VMs at both ends, so it knows a VM that the workload's `prepare` started. Without such a measure
+//! it opens nothing and lengthens no run.
 //!
-//! Left out: a host other than the one that is named by `connect`; runs of which the observer itself is a part.
+//! Left out: any host except the one of `connect`; the observer's own effect on a run.
 
 use std::collections::BTreeMap;
 use vsteer_core::counted::Event;
@@ -16,32 +18,32 @@ use vsteer_host::counted::{self, Counting};
 use vsteer_host::kvm::inventory::is_named;
 use vsteer_host::observe::Observe;
 
-/// Opens the host of a connection URI; without one this one.
+/// Opens the host of a connection URI; without a URI, this host.
 pub type Open<'a> = dyn FnMut(Option<&str>) -> Result<Box<dyn Observe>, Fault> + 'a;
 
-/// Whoever counts.
+/// The observer of the runs.
 pub struct Observing {
     host: Box<dyn Observe>,
 }
 
-/// What was seen at a run's begin.
+/// State at the start of a run.
 pub struct Begun {
     seen: Result<(HostConfig, Batch), Fault>,
-    /// Of each measure that is a counter's.
+    /// The open counter of each measure that uses one.
     counting: Vec<Result<Counting, Fault>>,
 }
 
-/// What was seen from a run's begin to its end.
+/// What the observer saw from the start to the end of a run.
 pub struct Seen {
     hosts: Result<(HostConfig, HostConfig, HostModel), Fault>,
     counted: Vec<Result<f64, Fault>>,
 }
 
 impl Observing {
-    /// Opens the host, where a measure is the observer's.
+    /// Opens the host, if a measure needs the observer.
     ///
     /// # Errors
-    /// `Unsupported` where it counts nothing that a measure rests on; as `open`.
+    /// `Unsupported` if the host does not count something that a measure needs; as `open`.
     pub fn open(experiment: &Experiment, open: &mut Open<'_>) -> Result<Option<Observing>, Fault> {
         let asked: Vec<_> =
             experiment.measures.iter().filter_map(|m| Some((m, m.of.observed()?.0))).collect();
@@ -55,18 +57,18 @@ impl Observing {
         let collector = host.collector();
         for (measure, quantity) in asked {
             if let Some(why) = collector.missing.get(quantity.counter) {
-                let what = format!("measure {:?}: {} cannot be measured here", measure.name, quantity.name);
+                let what = format!("measure {:?}: cannot measure {} here", measure.name, quantity.name);
                 return Err(Fault::new(FaultKind::Unsupported, what)
                     .because(why)
-                    .help("see vsteer top; leave the measure out"));
+                    .help("leave the measure out; vsteer top shows what this host measures"));
             }
         }
         Ok(Some(Observing { host }))
     }
 
-    /// A run begins.
+    /// Marks the start of a run.
     pub fn begin(&mut self, experiment: &Experiment) -> Begun {
-        // Who is there first: who is not known is not counted.
+        // First list the VMs: an unknown VM is not counted.
         let seen = self.host.config().and_then(|config| Ok((config, self.host.sample()?)));
         let counting = match &seen {
             Ok((config, _)) => counters(experiment)
@@ -79,7 +81,7 @@ impl Observing {
         Begun { seen, counting }
     }
 
-    /// It has ended.
+    /// Marks the end of a run.
     pub fn end(&mut self, begun: Begun) -> Seen {
         // The counters first: the run is over.
         let counted = begun.counting.into_iter().map(|c| c.and_then(Counting::end)).collect();
@@ -98,7 +100,7 @@ impl Observing {
     }
 }
 
-/// Measures that are counters of the kernel's: what, and of which VMs.
+/// Measures that are counters of the kernel: the event, and the VMs.
 fn counters(experiment: &Experiment) -> impl Iterator<Item = (Event, &str)> {
     experiment.measures.iter().filter_map(|m| match &m.of {
         Of::Counter { event, vm } => Some((*event, vm.as_str())),
@@ -112,23 +114,23 @@ fn vcpus(host: &HostConfig, vms: &str) -> BTreeMap<VmId, Vec<Tid>> {
     meant.map(|vm| (vm.id.clone(), vm.vcpus().map(|t| t.tid).collect())).collect()
 }
 
-/// What was counted, where the same vCPUs were there at both ends.
+/// The count, if the same vCPUs were there at both ends.
 fn count(seen: &Seen, number: usize, vms: &str) -> Result<f64, String> {
     let (before, after, _) = seen.hosts.as_ref().map_err(super::one_line)?;
     let (first, last) = (vcpus(before, vms), vcpus(after, vms));
     if first.values().all(Vec::is_empty) {
-        return Err("no such VM was there".to_owned());
+        return Err("no such VM ran".to_owned());
     }
     if first != last {
-        return Err("a VM or a vCPU began or ended during the run".to_owned());
+        return Err("a VM or a vCPU started or ended during the run".to_owned());
     }
     match seen.counted.get(number) {
         Some(counted) => counted.as_ref().copied().map_err(super::one_line),
-        None => Err("it was not counted".to_owned()),
+        None => Err("vsteer did not count it".to_owned()),
     }
 }
 
-/// Fills in what the observer saw, or why there is nothing.
+/// Fills in what the observer saw, or why nothing is known.
 pub fn measure(experiment: &Experiment, seen: &Seen, run: &mut Run) {
     let mut counters = 0;
     for (i, m) in experiment.measures.iter().enumerate() {

@@ -1,6 +1,6 @@
-//! Prepares, runs, times and cleans up one run, and says what was measured or why it does not count.
+//! Prepares, runs, times and cleans up one run, and returns its measures or why the run does not count.
 //!
-//! Where it is on another machine: whether the way there may have been lost. Asking that is the caller's.
+//! For a run on another machine it also returns whether the link may have been lost. The caller checks that.
 
 use super::clocks::Clocks;
 use super::observing::{Observing, measure as measure_observed};
@@ -12,7 +12,7 @@ use vsteer_experiment::description::Of;
 use vsteer_experiment::{Bad, Experiment, Run};
 use vsteer_host::shell::{self, End, LINK_LOST};
 
-/// What a file of a run is called: the command's output, and what it said besides.
+/// Names of a run's files: the command's output, and its standard error.
 fn files(base: &std::path::Path) -> (PathBuf, PathBuf) {
     (base.with_extension("out"), base.with_extension("err"))
 }
@@ -20,9 +20,9 @@ fn files(base: &std::path::Path) -> (PathBuf, PathBuf) {
 /// Why a run does not count.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Spoilt {
-    /// Why.
+    /// The reason, for the log.
     pub bad: Bad,
-    /// It may be that the other machine was not reached, or lost meanwhile.
+    /// Was the other machine possibly not reachable?
     pub link: bool,
 }
 
@@ -32,7 +32,7 @@ impl From<Bad> for Spoilt {
     }
 }
 
-/// Carries a run out: fills in when it began, how long it took and what was measured. Why it does not count, if so.
+/// Does a run: fills in its start, its duration and its measures. Returns why it does not count, if so.
 pub fn carry_out(
     experiment: &Experiment,
     levels: &[usize],
@@ -50,7 +50,7 @@ pub fn carry_out(
         let Some(clean) = &workload.clean else { return spoilt };
         match shell::ask(&with(clean), on, limit) {
             Ok(_) => spoilt,
-            // The next run would not begin as this one did.
+            // The next run would start from another state than this one.
             Err(fault) => {
                 spoilt.or_else(|| Some(over_ssh(Bad::NotPrepared { why: format!("cleaning up: {fault}") })))
             }
@@ -66,11 +66,11 @@ pub fn carry_out(
     let output = match made {
         Ok(output) => output,
         Err(e) => {
-            let why = format!("making {}: {e}", out.display());
+            let why = format!("cannot create {}: {e}", out.display());
             return cleaned(Some(Bad::NotPrepared { why }.into()));
         }
     };
-    // Outside of what is timed.
+    // Not part of the measured time.
     let looked = observing.as_mut().map(|o| o.begin(experiment));
     run.unix_ns = crate::watchdog::unix_ns();
     let before = Clocks::now();
@@ -91,7 +91,7 @@ pub fn carry_out(
                 End::Code(code) => {
                     run.took_s = Some(took);
                     measure(experiment, &out, took, run).or_else(|| before.disturbed(after)).or_else(|| {
-                        // Last: a failed run's numbers are told as well, they only do not count.
+                        // Last: a failed run's numbers are recorded too, but do not count.
                         (code != 0).then_some(Bad::Failed { code })
                     })
                 }
@@ -119,7 +119,7 @@ fn measure(experiment: &Experiment, out: &std::path::Path, took: f64, run: &mut 
                     bad.get_or_insert(Bad::NoNumber { measure: m.name.clone() });
                 }
             }
-            // By the meter afterwards, and by the observer.
+            // The power meter reads later, the observer itself.
             _ => {}
         }
     }

@@ -1,9 +1,10 @@
-//! How do settings come into force, and how is what was found put back?
+//! How does vsteer set the levels of an experiment, and how does it restore the former settings?
 //!
-//! What takes everything back is in a journal before anything is set, and what is set anew after it was taken back is written there, too: `vsteer rollback` can always do it. A setting is in force where
-//! every factor's level was read back. Words of the kernel's command line are set together, for one boot.
+//! The journal holds the undo of every setting before any change, and every change after a rollback too, so that
+//! `vsteer rollback` always works. A setting is in force once every factor's level was read back. Boot parameters are
+//! set together, for one reboot.
 //!
-//! Left out: levels that undo each other (one that was read back is not looked at again while others are set).
+//! Left out: levels that undo each other (vsteer does not check a level again while it sets others).
 
 use super::{Carrier, Told, link, one_line};
 use crate::apply::Receipt;
@@ -24,48 +25,49 @@ use vsteer_host::actuate::Former;
 use vsteer_host::knob::{self, Knobs};
 use vsteer_host::shell;
 
-/// A link that is lost so often while no run comes to its end is not waited for again: maybe what is run or set breaks it.
+/// After this number of lost links without a finished run, vsteer does not wait again: the experiment itself may break
+/// the link.
 const LOST_MOST: usize = 5;
-/// A boot that does not come is waited for so long.
+/// How long to wait for a reboot.
 const BOOT_WITHIN: Duration = Duration::from_secs(600);
 
-/// Whether a setting is in force.
+/// Is a setting in force?
 pub(super) enum Established {
     InForce,
     Booting,
-    /// Not known: a link was lost, and is there again.
+    /// Unknown: a link was lost, and works again.
     Anew,
     NotTaken(Bad),
 }
 
-/// Nothing, which was found, is hardly something that can be set. Of tuned it is no profile, of a command line no such word.
+/// An empty former value can hardly be set again: it is not a profile of tuned, nor a boot parameter.
 ///
 /// # Errors
-/// `Unsupported` where it could not be put back.
+/// `Unsupported` if vsteer could not restore the value.
 pub(super) fn can_be_put_back(factor: &Factor, knob: &Knob, found: &str) -> Result<(), Fault> {
     let text = matches!(knob.how, How::File { .. } | How::Commands { .. });
     if !text || factor.tuned || !found.is_empty() || factor.levels.iter().any(String::is_empty) {
         return Ok(());
     }
-    Err(Fault::new(FaultKind::Unsupported, format!("factor {:?}", factor.name))
-        .because("what is read now is empty: that could not be put back")
-        .help("set it to one of its levels first; or make \"\" a level, where that can be set"))
+    Err(Fault::new(FaultKind::Unsupported, format!("cannot change factor {:?}", factor.name))
+        .because("its present value is empty, and vsteer could not restore an empty value")
+        .help("set the factor to one of its levels first, or add \"\" as a level if the setting accepts it"))
 }
 
-/// What is in force of one factor, before anything is set.
+/// The present value of one factor, before any change.
 #[derive(Debug)]
 pub struct InForce {
     /// The factor's name.
     pub name: String,
-    /// What is in force, or why it cannot be read or put back.
+    /// The present value, or why vsteer cannot read or restore it.
     pub said: String,
-    /// Can it not be read, or not be put back?
+    /// Is vsteer unable to read it or to restore it?
     pub cannot: bool,
-    /// The level that it is; `None` where it is none, or not known.
+    /// Index of the level with this value; `None` if no level has it or it is unknown.
     pub level: Option<usize>,
 }
 
-/// What is in force now, factor by factor.
+/// The present values, factor by factor.
 ///
 /// # Errors
 /// `BadInput` for a factor that names no setting.
@@ -74,12 +76,12 @@ pub fn in_force(experiment: &Experiment) -> Result<Vec<InForce>, Fault> {
         let knob = f.knob(experiment.boot.as_ref())?;
         let now = knob.as_ref().map(|knob| (knob, knob::read(knob)));
         let (said, cannot, level) = match &now {
-            None => ("in the workload's command".to_owned(), false, None),
+            None => ("part of the workload's command".to_owned(), false, None),
             Some((knob, Ok(now))) => {
                 let level = f.levels.iter().position(|l| knob::same(knob, now, l));
                 match can_be_put_back(f, knob, now) {
                     Ok(()) => (format!("now {now:?}"), false, level),
-                    Err(fault) => (format!("CANNOT be put back: {fault}"), true, level),
+                    Err(fault) => (format!("CANNOT be restored: {fault}"), true, level),
                 }
             }
             Some((_, Err(fault))) => (format!("CANNOT be read: {fault}"), true, None),
@@ -90,7 +92,7 @@ pub fn in_force(experiment: &Experiment) -> Result<Vec<InForce>, Fault> {
 }
 
 impl Carrier<'_, '_> {
-    /// What takes back all that will be set, on disk before anything is.
+    /// The journal that undoes all changes, on disk before the first change.
     fn journal(&mut self) -> Result<&mut Journal, Fault> {
         if self.journal.is_none() {
             let steps: Vec<Step> = self.steps();
@@ -98,7 +100,7 @@ impl Carrier<'_, '_> {
             let title = format!("experiment {}", self.experiment.name);
             let plan = Plan::new(self.means.host.clone(), title, steps, Scope::Live, nothing);
             let path = self.means.journals.join(format!("{}.journal", plan.id));
-            // Of the same experiment, cut off: it holds the same formers, by its name.
+            // An interrupted run of this experiment left it: it holds the same former values, according to its name.
             let open = if path.exists() { Some(Journal::open(&path)?) } else { None };
             let journal = match open {
                 Some(j) if j.plan().is_some() && j.state() != State::RolledBack => j,
@@ -121,7 +123,7 @@ impl Carrier<'_, '_> {
         Ok(self.journal.as_mut().expect("it was made above"))
     }
 
-    /// One step per knob, from what was found first.
+    /// One step per knob, from its first value.
     fn steps(&self) -> Vec<Step> {
         let all = self.knobs.iter().zip(&self.found).zip(&self.experiment.factors);
         let steps = all.filter_map(|((knob, found), factor)| {
@@ -152,7 +154,7 @@ impl Carrier<'_, '_> {
             let Some(knob) = self.knobs[f].clone() else { continue };
             let wanted = wanted(&self.experiment, f);
             let boots = matches!(knob.how, How::KernelWords { .. });
-            // All words come first: they are set together, for one boot.
+            // All boot parameters first: they are set together, for one reboot.
             if !boots && other.is_some() {
                 break;
             }
@@ -194,7 +196,7 @@ impl Carrier<'_, '_> {
             if self.booted_for(place) {
                 return Ok(Established::NotTaken(self.not_taken(f, wanted, found)));
             }
-            // Also those that the running kernel has: what the next boot is given is not told by what runs.
+            // Also parameters that the running kernel has: it does not show what the next boot will get.
             for (f, knob, wanted) in words {
                 self.announce(&knob, &wanted, place)?;
                 self.in_force[f] = None;
@@ -212,55 +214,57 @@ impl Carrier<'_, '_> {
         Ok(Established::InForce)
     }
 
-    /// In the journal, before it is done.
+    /// Writes to the journal before the change.
     fn announce(&mut self, knob: &Knob, wanted: &str, place: Place) -> Result<(), Fault> {
         let what =
             format!("{} set to {wanted:?} (block {}, setting {})", knob.name, place.block, place.setting);
         self.journal()?.write(Entry::Again { what })
     }
 
-    /// Reads or sets; `None` where the link to its machine was lost and has been waited for: what is in force there is not known any more.
+    /// Reads or sets. `None` if the link to the machine was lost and vsteer waited for it: the values there are then
+    /// unknown.
     fn asked<T>(
         &mut self,
         knob: &Knob,
         ask: impl Fn(&Knob) -> Result<T, Fault>,
     ) -> Result<Option<Result<T, Fault>>, Fault> {
         match (ask(knob), &knob.on) {
-            // Once more: it may have been the link, which is there again.
+            // Try once more: perhaps only the link broke, and it works again.
             (Err(_), Some(on)) if shell::is_there(on, self.means.interrupted) => Ok(Some(ask(knob))),
             (Err(_), Some(on)) => self.wait_for(on).map(|()| None),
             (told, _) => Ok(Some(told)),
         }
     }
 
-    /// Waits until another machine is there, or nobody waits.
+    /// Waits until another machine answers or the user stops.
     pub(super) fn wait_for(&mut self, on: &str) -> Result<(), Fault> {
         self.setting = None;
         self.in_force = vec![None; self.knobs.len()];
         self.lost += 1;
         let gone = |why: String| {
-            let way =
-                format!("when it is there: vsteer experiment resume {} --yes", self.log.folder().display());
-            Fault::new(FaultKind::Failed, format!("reaching {on} over ssh")).because(why).help(way)
+            let way = format!(
+                "continue once {on} is reachable: vsteer experiment resume {} --yes",
+                self.log.folder().display()
+            );
+            Fault::new(FaultKind::Failed, format!("cannot reach {on} over ssh")).because(why).help(way)
         };
         let within = self.means.link_within;
         if self.lost > LOST_MOST {
-            return Err(gone(format!("it was lost {LOST_MOST} times, and no run came to its end between")));
+            return Err(gone(format!(
+                "the connection was lost {LOST_MOST} times without a finished run in between"
+            )));
         }
         let told = &mut *self.means.told;
-        told(Told::Note(format!(
-            "{on} is not reached over ssh: it is waited for, up to {} s",
-            within.as_secs()
-        )));
+        told(Told::Note(format!("cannot reach {on} over ssh: waiting up to {} s", within.as_secs())));
         let stopped = self.means.interrupted;
         let note = |so_long: Duration| {
-            told(Told::Note(format!("{on} is not reached over ssh, for {} s now", so_long.as_secs())));
+            told(Told::Note(format!("cannot reach {on} over ssh for {} s", so_long.as_secs())));
         };
         match link::wait(|| shell::is_there(on, stopped), stopped, note, within, link::EVERY) {
-            link::Waited::There => (self.means.told)(Told::Note(format!("{on} is there again"))),
+            link::Waited::There => (self.means.told)(Told::Note(format!("{on} is reachable again"))),
             link::Waited::Stopped => {}
             link::Waited::Gone => {
-                return Err(gone(format!("it was not there within {} s", within.as_secs())));
+                return Err(gone(format!("vsteer waited {} s", within.as_secs())));
             }
         }
         Ok(())
@@ -270,7 +274,8 @@ impl Carrier<'_, '_> {
         Bad::NotTaken { factor: self.experiment.factors[factor].name.clone(), wanted, found }
     }
 
-    /// Was the machine booted for this very visit, and have its levels not been seen in force since? Where they were, somebody put them back.
+    /// Did the machine reboot for this very visit, without its levels seen in force since? If they were seen, somebody
+    /// has restored the former ones.
     fn booted_for(&self, place: Place) -> bool {
         for event in self.log.events().iter().rev() {
             match event {
@@ -284,30 +289,30 @@ impl Carrier<'_, '_> {
         false
     }
 
-    /// Boots the machine; returns when it is on its way down.
+    /// Reboots the machine; returns once it is going down.
     fn boot(&mut self, block: usize, setting: Option<usize>) -> Result<(), Fault> {
         let command = self.experiment.boot.as_ref().map(|b| b.reboot.clone()).unwrap_or_default();
         self.log.write(Event::Booting { block, setting, boot: self.boot.clone() })?;
         (self.means.told)(Told::Booting);
-        // What was written must outlive the boot, also where the boot is abrupt.
+        // The log must survive the reboot, even an abrupt one.
         rustix::fs::sync();
         shell::ask(&command, None, BOOT_WITHIN).map(drop)
     }
 
-    /// Puts back what was found. What is done, one line each.
+    /// Restores the former settings. Returns one line per change.
     pub(super) fn put_back(&mut self) -> Result<Vec<String>, Fault> {
         self.setting = None;
         self.in_force = vec![None; self.knobs.len()];
         if self.steps().is_empty() {
             return Ok(Vec::new());
         }
-        // Also where this process has set nothing: one before it may have.
+        // Even if this process has changed nothing: an earlier process may have.
         let Receipt { steps, .. } = crate::rollback(self.journal()?, &mut Knobs)?;
         self.journal = None;
         Ok(steps)
     }
 
-    /// Words of the command line that the kernel still runs with: what was put back is the next boot's.
+    /// Boot parameters with which the kernel still runs: the restored ones take effect at the next boot.
     pub(super) fn still_running(&self) -> Vec<String> {
         let each = self.knobs.iter().zip(&self.found).filter_map(|(knob, found)| {
             let (knob, found) = (knob.as_ref()?, found.as_ref()?);
@@ -315,7 +320,7 @@ impl Carrier<'_, '_> {
             let other = !knob::same(knob, &now, found);
             other.then(|| {
                 format!(
-                    "the kernel still runs with {now:?} for {:?}: boot to have {found:?} again",
+                    "the kernel still runs with {now:?} for {:?}: reboot to return to {found:?}",
                     knob.name
                 )
             })
@@ -323,7 +328,7 @@ impl Carrier<'_, '_> {
         each.collect()
     }
 
-    /// Does the machine run with other words than those that were found, and is it being booted for that?
+    /// Does the machine run with other boot parameters than before the experiment, and has it begun to reboot for that?
     pub(super) fn must_boot_back(&mut self) -> Result<bool, Fault> {
         for f in 0..self.knobs.len() {
             let (Some(knob), Some(found)) = (self.knobs[f].clone(), self.found[f].clone()) else { continue };
@@ -338,12 +343,12 @@ impl Carrier<'_, '_> {
             if back == Some(true) {
                 return Err(Fault::new(
                     FaultKind::NotApplied,
-                    format!("the words of {:?} on the kernel's command line", knob.name),
+                    format!("cannot restore the boot parameters of {:?}", knob.name),
                 )
                 .because(format!(
-                    "they were {found:?} at first, and after a boot that should bring them back they are not"
+                    "they were {found:?} before the experiment, but a reboot did not bring them back"
                 ))
-                .help("look at the boot loader's configuration"));
+                .help("check the boot loader's configuration"));
             }
             self.boot(0, None)?;
             return Ok(true);
@@ -352,7 +357,7 @@ impl Carrier<'_, '_> {
     }
 }
 
-/// What takes a step back: what was found first, not what is in force now.
+/// The undo of a step: the first value, not the present one.
 fn former(step: &Step) -> Former {
     Former { live: Some(step.change.clone()), ..Former::default() }
 }

@@ -1,14 +1,20 @@
-//! What was better, as a plan: `vsteer apply` makes it, reads it back and journals it, `vsteer rollback` takes it back.
+//! Turns the better levels of an experiment into a plan for `vsteer apply` and `vsteer rollback`.
 //!
-//! Per factor the level that was better than the first by most, against what is in force: where no level was better than the first, and what is in force is one
-//! that was worse, the first. What the verdicts do not say is not planned: a level against another one in force that was not worse than the first, unless
-//! their intervals lie apart. It is kept for good where somebody keeps it (decision 0036): files of the kernel's in a generated profile where tuned is in
-//! force, words of the kernel's command line by the boot loader's tool, pins and network queues in libvirt's definition, what the experiment's file names
-//! commands for by those (`lasting`); of another machine (`on`) by its own tools, over ssh. What else there is is set as the experiment set it, until somebody
-//! sets it otherwise or boots, and the plan says so. What is told instead of planned: levels of which an interaction was, or may have been, seen (their effects
-//! are not what they are alone), and mitigations switched off, ever. What a design cannot tell from an effect is told beside its plan.
+//! For each factor vsteer plans the level with the largest improvement over the first level. If no level was better
+//! than the first, and the present level was worse, vsteer plans the first. It does not plan what the verdicts do not
+//! say: a level against a present one that was not worse than the first, unless their intervals are apart.
 //!
-//! Left out: what switches mitigations off and does not say so, by its name, its commands or its levels (a profile of tuned's).
+//! If a tool can keep the setting, the step is permanent (decision 0036). Kernel files go into a generated profile of
+//! tuned, boot parameters to the boot loader's tool, pins and network queues into libvirt's definition. Commands in
+//! the experiment's file (`lasting`) keep their own settings. Another machine (`on`) uses its own tools, over ssh. All
+//! other steps last until the next boot, and the plan says so.
+//!
+//! Notes take the place of two kinds of steps: levels with a seen or possible interaction, because their effects
+//! differ alone, and levels that switch mitigations off. A note next to a step names effects that the design cannot
+//! distinguish from it.
+//!
+//! Left out: settings that switch mitigations off without a sign in their name, commands or levels (a profile of
+//! tuned).
 
 use super::log::Log;
 use std::collections::BTreeMap;
@@ -29,7 +35,7 @@ use vsteer_host::knob;
 use vsteer_host::lasting::place::Place;
 use vsteer_host::lasting::{boot_loader, tuned};
 
-/// Where a factor is set: `user@host`, or here.
+/// Machine of a factor: `user@host`, or `None` for this one.
 type On = Option<String>;
 
 /// Values of settings that leave mitigations on.
@@ -60,30 +66,29 @@ const LEAVES_ON: &[&str] = &[
     "flush",
 ];
 
-/// A level that may be planned.
+/// A level that vsteer may plan.
 struct Choice<'a> {
-    /// Factor and level.
     name: String,
     level: &'a str,
-    /// What speaks for it.
+    /// The verdict for it.
     answer: &'a Answer,
-    /// What that is of, where it is not of the level against the first one in force.
+    /// The comparison behind the verdict, if it is not the level against the present first level.
     of: String,
 }
 
-/// Steps, and what is not planned.
+/// Steps and notes under construction.
 struct Making<'a> {
     experiment: &'a Experiment,
     first: &'a MeasureTold,
     steps: Vec<Step>,
     left: Vec<String>,
-    /// Files that a profile of tuned's shall keep, with why, by machine.
+    /// Files for a profile of tuned, with reasons, by machine.
     kept_by_tuned: BTreeMap<On, Vec<(Setting, String)>>,
-    /// The profile that is in force on each machine that has been asked, or will be by a factor of this experiment's.
+    /// The active profile of each machine asked so far, or the one that a factor of this experiment will activate.
     active: BTreeMap<On, Option<String>>,
 }
 
-/// What can be planned of an experiment.
+/// The steps and notes that come from an experiment.
 pub struct Winners {
     experiment: String,
     steps: Vec<Step>,
@@ -91,15 +96,17 @@ pub struct Winners {
 }
 
 impl Winners {
-    /// Of what an experiment's log says, against what is in force now.
+    /// Compares an experiment's log with the present settings.
     ///
     /// # Errors
-    /// `NothingThere` where nothing was measured; when a setting cannot be read.
+    /// `NothingThere` if nothing was measured; if a setting cannot be read.
     pub fn of(log: &Log) -> Result<Winners, Fault> {
         let experiment = log.begun()?;
         let laid = experiment.laid()?;
         let answers = answer(experiment, &laid, log.events());
-        let Some(first) = answers.measures.first() else { return Err(nothing("nothing was measured")) };
+        let Some(first) = answers.measures.first() else {
+            return Err(nothing("the experiment measured nothing"));
+        };
         let (steps, left) = Making::of(experiment, first).all()?;
         Ok(Winners { experiment: experiment.name.clone(), steps, left })
     }
@@ -112,13 +119,13 @@ impl Winners {
     /// The plan, for the host that `host` opens.
     ///
     /// # Errors
-    /// `NothingThere` where nothing that can be planned was better; as `host`.
+    /// `NothingThere` if no level to plan was better; as `host`.
     pub fn plan(self, host: impl FnOnce() -> Result<HostConfig, Fault>) -> Result<Plan, Fault> {
         if self.steps.is_empty() {
-            return Err(nothing("nothing that can be planned was told to be better than what is in force"));
+            return Err(nothing("no level that vsteer can plan is known to be better than the present one"));
         }
         let none = Forecast { method: format!("experiment {}", self.experiment), vms: Vec::new() };
-        let title = format!("what was better in experiment {}", self.experiment);
+        let title = format!("the better settings of experiment {}", self.experiment);
         Ok(Plan::new(host()?, title, self.steps, Scope::Live, none))
     }
 }
@@ -135,7 +142,7 @@ impl<'a> Making<'a> {
         }
     }
 
-    /// The steps, and what is told instead of planned or beside it.
+    /// The steps, and the notes about them or in place of them.
     fn all(mut self) -> Result<(Vec<Step>, Vec<String>), Fault> {
         for factor in &self.experiment.factors {
             self.factor(factor)?;
@@ -166,12 +173,13 @@ impl<'a> Making<'a> {
             (factor.knob(self.experiment.boot.as_ref())?, factor.kept(self.experiment.connect.as_deref())?);
         let now = match asked.as_ref().or(kept.as_ref()).map(|knob| (knob, knob::read(knob))) {
             Some((knob, Ok(now))) => Some((knob, now)),
-            // Of a VM that does not run its definition can be changed nevertheless; what cannot be read else a step says.
+            // The definition of a VM that is off can still change; for other unreadable settings, the step reports the
+            // fault.
             Some((_, Err(_))) if !better.is_empty() => None,
             Some((_, Err(fault))) => {
                 let first = &factor.levels[0];
                 self.left.push(format!(
-                    "{}: whether {first} would be better than what is in force is not told: {fault}",
+                    "{}: vsteer does not know whether {first} is better than the present value: {fault}",
                     factor.name
                 ));
                 return Ok(());
@@ -186,7 +194,7 @@ impl<'a> Making<'a> {
         };
         if let Some(together) = self.interaction(factor) {
             self.left.push(format!(
-                "{}: not planned, since it depends on another factor, or may ({together})",
+                "{}: not planned: its effect depends, or may depend, on another factor ({together})",
                 choice.name
             ));
             return Ok(());
@@ -198,15 +206,15 @@ impl<'a> Making<'a> {
         }
         if !choice.answer.also.is_empty() {
             self.left.push(format!(
-                "{}: planned, though what was seen may be what {} does: this design cannot tell them apart",
+                "{}: planned, but {} may have caused the effect: this design cannot distinguish them",
                 choice.name,
                 choice.answer.also.join(", ")
             ));
         }
         if joins_threads(factor, choice.level) {
             self.left.push(format!(
-                "{}: planned. SECURITY: VMs may then learn from each other on threads of one core; whether this processor lets them \
-                 `vsteer audit` tells (smt)",
+                "{}: planned. SECURITY: VMs can then learn from each other on threads of one core if this processor permits it: \
+                see `vsteer audit` (smt)",
                 choice.name
             ));
         }
@@ -222,7 +230,7 @@ impl<'a> Making<'a> {
         if self.first.measure.better == Better::Less { -likely } else { likely }
     }
 
-    /// Does the one's interval lie on the better side of the other's?
+    /// Is one interval entirely on the better side of the other?
     fn apart(&self, one: &Answer, other: &Answer) -> bool {
         one.effect.zip(other.effect).is_some_and(|(one, other)| match self.first.measure.better {
             Better::Less => one.high < other.low,
@@ -230,8 +238,8 @@ impl<'a> Making<'a> {
         })
     }
 
-    /// The level that the verdicts say is better than what is in force. `in_force` is the level that is, but for the first; `known`: what is in force is
-    /// known, and is not the first.
+    /// The level that the verdicts show to be better than the present one. `in_force`: the present level, unless it is
+    /// the first. `known`: the present value is known and is not the first level.
     fn choose(
         &mut self,
         factor: &'a Factor,
@@ -254,8 +262,8 @@ impl<'a> Making<'a> {
                 if level != now && answer.outcome != Outcome::Worse && !self.apart(best, answer) =>
             {
                 self.left.push(format!(
-                    "{}: not planned: it was better than {first}, and {now}, which is in force, was not told apart from it: \
-                     make {now} the first level, and run it again",
+                    "{}: not planned: it was better than {first}, but not measurably better than the present value {now}: \
+                    make {now} the first level, and run the experiment again",
                     best.name
                 ));
                 None
@@ -267,7 +275,7 @@ impl<'a> Making<'a> {
         }
     }
 
-    /// The interaction with this factor that was seen, or that a design cannot tell from the one that was.
+    /// An interaction with this factor that was seen, or that the design cannot distinguish from one that was.
     fn interaction(&self, factor: &Factor) -> Option<String> {
         let seen = |a: &&Answer| a.interaction && matches!(a.outcome, Outcome::Better | Outcome::Worse);
         let mut all = self.first.answers.iter().filter(seen);
@@ -276,7 +284,7 @@ impl<'a> Making<'a> {
         Some(names(found).map(String::as_str).collect::<Vec<_>>().join(", or "))
     }
 
-    /// Is this the name of two factors together, of which this is one? By whole names, as designs make them.
+    /// Is this the name of a pair of factors that includes this one? Compares whole names, as designs write them.
     fn is_pair_of(&self, factor: &Factor, name: &str) -> bool {
         let is = |a: &Factor, b: &Factor| {
             let of_levels =
@@ -301,7 +309,7 @@ impl<'a> Making<'a> {
         )
     }
 
-    /// The profile of tuned's that is in force where this is set.
+    /// The active profile of tuned on the machine of this setting.
     fn active(&mut self, on: &On) -> Option<&str> {
         let ask = || tuned::active(Place(on.as_deref()));
         self.active.entry(on.clone()).or_insert_with(ask).as_deref()
@@ -319,12 +327,12 @@ impl<'a> Making<'a> {
             let of_host = || factor.on.clone().unwrap_or_else(|| "host".to_owned());
             let (at, when) = match &kept.how {
                 How::Definition { element: element @ Element::Queues { .. }, .. } => {
-                    (element.vm().to_owned(), "; in force when the VM is started anew")
+                    (element.vm().to_owned(), "; takes effect when the VM restarts")
                 }
                 How::Definition { element, .. } => (element.vm().to_owned(), ""),
-                _ => (of_host(), "; kept for good"),
+                _ => (of_host(), "; permanent"),
             };
-            // Commands keep it; whether that also sets it now is theirs to know. Words of the command line only a boot sets.
+            // Whether the lasting commands also set the value now is unknown. Boot parameters need a reboot.
             let now = asked.filter(|k| !matches!(k.how, How::KernelWords { .. }));
             if let (Some(Lasting::Commands { .. }), Some(now)) = (&factor.lasting, now) {
                 self.step(now, of_host(), best, "; now")?;
@@ -332,7 +340,7 @@ impl<'a> Making<'a> {
             return self.step(kept, at, best, when);
         }
         let Some(knob) = asked else {
-            self.left.push(format!("{}: it stands in the workload's command", best.name));
+            self.left.push(format!("{}: not planned: it is part of the workload's command", best.name));
             return Ok(());
         };
         let at = knob.on.clone().unwrap_or_else(|| "host".to_owned());
@@ -340,8 +348,8 @@ impl<'a> Making<'a> {
             How::KernelWords { names, .. } => {
                 let Some(loader) = boot_loader::detect(Place(knob.on.as_deref()))? else {
                     self.left.push(format!(
-                        "{}: no boot loader that is known keeps it on {}: put it on the kernel's command line, and boot; \
-                         or name commands of your own (lasting)",
+                        "{}: not planned: vsteer knows no boot loader on {} to keep it: add it to the kernel's command line and reboot, \
+                        or name your own commands (lasting)",
                         best.name,
                         knob.on.as_deref().unwrap_or("this host")
                     ));
@@ -349,7 +357,7 @@ impl<'a> Making<'a> {
                 };
                 let names = names.clone();
                 let kept = Knob { how: How::BootLoader { names, loader }, ..knob };
-                self.step(kept, at, best, "; in force after the next boot")
+                self.step(kept, at, best, "; takes effect at the next boot")
             }
             How::File { path } if tuned_can(path, level) && self.active(&knob.on).is_some() => {
                 let from = knob::read(&knob)?;
@@ -360,7 +368,7 @@ impl<'a> Making<'a> {
             }
             _ => {
                 // tuned itself keeps its profile.
-                let when = if factor.tuned { "" } else { "; until it is set otherwise, or the next boot" };
+                let when = if factor.tuned { "" } else { "; until the next boot, unless changed before" };
                 if factor.tuned {
                     self.active.insert(knob.on.clone(), Some(level.to_owned()));
                 }
@@ -372,7 +380,7 @@ impl<'a> Making<'a> {
     fn step(&mut self, knob: Knob, at: String, best: &Choice<'_>, when: &str) -> Result<(), Fault> {
         let (from, level) = (knob::read(&knob)?, best.level);
         if from == level {
-            self.left.push(format!("{}: {} is that already", best.name, knob.name));
+            self.left.push(format!("{}: {} already has this value", best.name, knob.name));
             return Ok(());
         }
         self.steps.push(Step {
@@ -384,7 +392,7 @@ impl<'a> Making<'a> {
         Ok(())
     }
 
-    /// On each machine one profile of all that tuned keeps there, after a switch to another one that this experiment found better.
+    /// One profile per machine with everything that tuned keeps there, based on the profile that this experiment chose.
     fn profiles(&mut self) -> Result<(), Fault> {
         for (on, kept) in std::mem::take(&mut self.kept_by_tuned) {
             let Some(active) = self.active(&on).map(str::to_owned) else { continue };
@@ -392,7 +400,7 @@ impl<'a> Making<'a> {
             let profile = tuned::profile(&self.experiment.name, &active, settings, Place(on.as_deref()))?;
             if profile.name == active {
                 self.left.push(format!(
-                    "profile {active} of tuned's was made of this experiment before, and is in force"
+                    "tuned's profile {active}, made from this experiment before, is already active"
                 ));
                 continue;
             }
@@ -416,13 +424,13 @@ impl<'a> Making<'a> {
     }
 }
 
-/// Why a level is never planned: it switches mitigations off, or may.
+/// Why vsteer never plans a level: it switches mitigations off, or may do so.
 fn opens(factor: &Factor, level: &str) -> Option<String> {
-    let never = |word: &str| Some(format!("SECURITY: never planned, {word} switches a mitigation off"));
+    let never = |word: &str| Some(format!("SECURITY: never planned: {word} switches a mitigation off"));
     if let Some(word) = switched_off_in(level) {
         return never(word);
     }
-    // Words of the command line say all that they do.
+    // A boot parameter has no effect except its own.
     if factor.kernel {
         return None;
     }
@@ -433,7 +441,7 @@ fn opens(factor: &Factor, level: &str) -> Option<String> {
         sets.push(set);
         texts.push(read);
     }
-    // A command that speaks of such a word whatever the level decides by the level itself.
+    // A command that mentions such a word for every level decides by the level itself.
     for set in sets.iter().filter(|set| switched_off_in(set).is_none()) {
         if let Some(word) = switched_off_in(&set.replace("{level}", level)) {
             return never(word);
@@ -445,11 +453,11 @@ fn opens(factor: &Factor, level: &str) -> Option<String> {
     let value = |word: &str| word.rsplit('=').next().unwrap_or(word).to_ascii_lowercase();
     let leaves_on = level.split([' ', ',', ';']).all(|word| LEAVES_ON.contains(&value(word.trim()).as_str()));
     (!leaves_on).then(|| {
-        format!("SECURITY: never planned, it is about {about}, and {level:?} may switch a mitigation off")
+        format!("SECURITY: never planned: it concerns {about}, and {level:?} may switch a mitigation off")
     })
 }
 
-/// Does a level let cores run two threads, where another one does not?
+/// Does this level allow two threads per core, while another level does not?
 fn joins_threads(factor: &Factor, level: &str) -> bool {
     let one = |level: &str| level.split([' ', ',', ';']).any(|word| word_name(word) == "nosmt");
     let by_word = !one(level) && factor.levels.iter().any(|other| one(other));
@@ -458,7 +466,7 @@ fn joins_threads(factor: &Factor, level: &str) -> bool {
 }
 
 fn nothing(why: &str) -> Fault {
-    Fault::new(FaultKind::NothingThere, "there is nothing to plan").because(why)
+    Fault::new(FaultKind::NothingThere, "nothing to plan").because(why)
 }
 
 #[cfg(test)]

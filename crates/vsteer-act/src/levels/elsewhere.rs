@@ -1,7 +1,8 @@
-//! Which hosts may a VM go to, where no weights hold all levels? A plan for that, as a file.
+//! To which host can a VM move, if no weights keep all service levels? Writes a plan for that.
 //!
-//! Every period each of the hosts that the levels name is asked what it has left ([`vsteer_host::kvm::elsewhere`]).
-//! [`vsteer_sla::moving`] says who goes where. Nothing is moved by this: a plan is for a person to read, and for `vsteer apply`.
+//! In every period vsteer asks each listed host how much CPU is free ([`vsteer_host::kvm::elsewhere`]).
+//! [`vsteer_sla::moving`] decides which VM goes where. vsteer moves nothing by itself: the plan is for a person and for
+//! `vsteer apply`.
 
 use super::file::OtherHost;
 use crate::journal::journal_folder;
@@ -16,39 +17,39 @@ use vsteer_sla::fit::Room;
 use vsteer_sla::hold::{Outcome, Promise};
 use vsteer_sla::moving::{There, plan};
 
-/// The hosts that a VM may be moved to.
+/// The hosts to which a VM may move.
 pub(super) struct Hosts {
     all: Vec<(Elsewhere, Option<Left>)>,
-    /// The last plan that was made, and its file: it is made again only when it would be another.
+    /// The last plan and its file: vsteer writes a new one only if the plan changes.
     planned: Option<(String, Vec<Change>, PathBuf)>,
 }
 
 impl Hosts {
-    /// Nothing is asked yet.
+    /// Connects to no host yet.
     pub fn new(hosts: &[OtherHost]) -> Hosts {
         let all = hosts.iter().map(|h| (Elsewhere::new(&h.connect, h.cpus.clone()), None)).collect();
         Hosts { all, planned: None }
     }
 
-    /// Are there none?
+    /// Are there no hosts?
     pub fn is_empty(&self) -> bool {
         self.all.is_empty()
     }
 
-    /// Asks each what it has left since the last look; one that does not answer is noted and left out.
+    /// Asks each host how much CPU was free since the last call. Notes and leaves out a host that does not answer.
     pub fn look(&mut self, notes: &mut Vec<String>) {
         for (host, left) in &mut self.all {
             *left = host.look().unwrap_or_else(|fault| {
-                notes.push(format!("the host at {} is left out: {fault}", host.uri()));
+                notes.push(format!("left out the host at {}: {fault}", host.uri()));
                 None
             });
         }
     }
 
-    /// The file of a plan that moves the first of these candidates that fits somewhere.
+    /// The file with a plan that moves the first of these candidates for which a host has room.
     ///
     /// # Errors
-    /// As [`plan`]; as writing the file.
+    /// As [`plan`]; if the file cannot be written.
     pub fn plan(
         &mut self,
         config: &HostConfig,
@@ -81,6 +82,6 @@ fn written(plan: &Plan) -> Result<PathBuf, Fault> {
     let text = serde_json::to_vec_pretty(plan).expect("a plan is plain data");
     std::fs::create_dir_all(&folder)
         .and_then(|()| std::fs::write(&file, text))
-        .map_err(|e| Fault::io(format!("writing {}", file.display()), &e))?;
+        .map_err(|e| Fault::io(format!("cannot write {}", file.display()), &e))?;
     Ok(file)
 }

@@ -9,7 +9,7 @@
 //! format = "nginx"                          # or as the server's configuration has it; without it the one that fits
 //! mean = "9ms"                              # the longest mean response time
 //! p95 = "30ms"                              # the longest 95th percentile
-//! rate = 45                                 # so many requests per second are answered, if they come
+//! rate = 45                                 # requests per second to answer, if they come
 //!
 //! [[vm]]
 //! name = "db"
@@ -37,13 +37,12 @@ mod source;
 
 pub use source::Source;
 
-/// The least that is looked at: below, there are too few requests to say anything.
+/// The shortest period: a shorter one has too few requests.
 const PERIOD_LEAST: Duration = Duration::from_secs(1);
 const PERIOD: Duration = Duration::from_secs(60);
-/// Driver domains are never steered.
+/// Driver domains, whose weight vsteer never changes.
 const NEVER: [&str; 2] = ["Domain-0", "dom0"];
 
-/// The whole file.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Text {
@@ -61,12 +60,12 @@ struct Host {
     cpus: Option<String>,
 }
 
-/// A host that a VM may be moved to.
+/// A host to which a VM may move.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OtherHost {
-    /// The connection URI of its libvirt.
+    /// Connection URI of its libvirt.
     pub connect: String,
-    /// pCPUs that VMs may use there, if not all.
+    /// pCPUs that VMs may use there; `None`: all.
     pub cpus: Option<CpuSet>,
 }
 
@@ -74,13 +73,13 @@ impl Host {
     fn read(self) -> Result<OtherHost, Fault> {
         let bad = |what: String| Fault::new(FaultKind::BadInput, format!("host {:?}: {what}", self.connect));
         if !self.connect.contains("://") {
-            return Err(bad("it is no connection URI".to_owned())
+            return Err(bad("not a connection URI".to_owned())
                 .help("write for example connect = \"qemu+ssh://root@other/system\""));
         }
         let cpus: Option<CpuSet> =
             self.cpus.as_deref().map(str::parse).transpose().map_err(|e| bad(format!("cpus: {e}")))?;
         if cpus.as_ref().is_some_and(|c| c.iter().next().is_none()) {
-            return Err(bad("cpus: it names none".to_owned()));
+            return Err(bad("cpus: the list is empty".to_owned()));
         }
         Ok(OtherHost { connect: self.connect, cpus })
     }
@@ -100,46 +99,49 @@ struct Vm {
     rate: Option<f64>,
 }
 
-/// What is promised, and where it is seen.
+/// The service levels, and where each VM's requests are visible.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sla {
-    /// How often is looked.
+    /// Length of a period.
     pub period: Duration,
-    /// VMs and their levels.
+    /// The VMs and their levels.
     pub promises: Vec<Promise>,
-    /// Where their requests are seen, in the same order.
+    /// Sources of their requests, in the same order.
     pub sources: Vec<Source>,
-    /// Where a VM may go.
+    /// Hosts to which a VM may move.
     pub hosts: Vec<OtherHost>,
 }
 
 impl Sla {
-    /// Reads a file.
+    /// Reads service levels from a file.
     ///
     /// # Errors
-    /// As reading it; as [`Sla::parse`], with its name.
+    /// If the file cannot be read; as [`Sla::parse`], with the file's name.
     pub fn read(file: &Path) -> Result<Sla, Fault> {
         let text = std::fs::read_to_string(file)
-            .map_err(|e| Fault::io(format!("reading {}", file.display()), &e))?;
+            .map_err(|e| Fault::io(format!("cannot read {}", file.display()), &e))?;
         Sla::parse(&text).map_err(|f| Fault { what: format!("{}: {}", file.display(), f.what), ..f })
     }
 
-    /// Reads its text.
+    /// Reads service levels from text.
     ///
     /// # Errors
-    /// `BadInput` with line and key, as the TOML parser says it, or with the VM and what is wrong with its levels.
+    /// `BadInput` with line and key from the TOML parser, or with the VM and the fault of its levels.
     pub fn parse(text: &str) -> Result<Sla, Fault> {
         let bad = |what: String| Fault::new(FaultKind::BadInput, what);
-        let text: Text =
-            toml::from_str(text).map_err(|e| bad("these are no service levels".to_owned()).because(e))?;
+        let text: Text = toml::from_str(text)
+            .map_err(|e| bad("not a valid file of service levels".to_owned()).because(e))?;
         let period =
             text.period.as_deref().map_or(Ok(PERIOD), duration).map_err(|e| bad(format!("period: {e}")))?;
         if period < PERIOD_LEAST {
-            return Err(bad(format!("period: {} ms is too short to see anything", period.as_millis()))
-                .help("use 10s or more"));
+            return Err(bad(format!(
+                "period: {} ms is too short to measure service levels",
+                period.as_millis()
+            ))
+            .help("write 10s or more"));
         }
         if text.vms.is_empty() {
-            return Err(bad("it promises nothing".to_owned())
+            return Err(bad("the file holds no service level".to_owned())
                 .help("add a [[vm]] with name, log or metrics, and a level"));
         }
         let hosts = text.hosts.into_iter().map(Host::read).collect::<Result<_, _>>()?;
@@ -148,18 +150,19 @@ impl Sla {
             let whose = format!("VM {:?}", vm.name);
             let bad = |what: String| bad(format!("{whose}: {what}"));
             if NEVER.contains(&vm.name.as_str()) {
-                return Err(
-                    bad("the driver domain's weight is never changed".to_owned()).help("leave it out")
-                );
+                return Err(bad("vsteer never changes the weight of the driver domain".to_owned())
+                    .help("leave this VM out"));
             }
             if sla.promises.iter().any(|p| p.vm == vm.name) {
-                return Err(bad("it is there twice".to_owned()).help("put its levels into one [[vm]]"));
+                return Err(
+                    bad("the file lists the VM twice".to_owned()).help("put all its levels into one [[vm]]")
+                );
             }
             let source = Source::of(&vm)?;
             if let Some(other) = sla.sources.iter().position(|s| s.is(&source)) {
                 let other = &sla.promises[other].vm;
-                return Err(bad(format!("its log or histogram is that of {other:?}, too"))
-                    .help("each VM needs a log or a histogram of its own requests"));
+                return Err(bad(format!("its log or histogram is also that of {other:?}"))
+                    .help("give each VM a log or a histogram of its own requests"));
             }
             let time = |key: &str, text: &Option<String>| -> Result<Option<f64>, Fault> {
                 let read =
@@ -169,10 +172,10 @@ impl Sla {
             let level =
                 Level { mean_s: time("mean", &vm.mean)?, p95_s: time("p95", &vm.p95)?, rate_hz: vm.rate };
             if level.mean_s.is_none() && level.p95_s.is_none() && level.rate_hz.is_none() {
-                return Err(bad("it has no level".to_owned()).help("give mean, p95 or rate"));
+                return Err(bad("no level is given".to_owned()).help("add mean, p95 or rate"));
             }
             if level.rate_hz.is_some_and(|r| !(r.is_finite() && r > 0.0)) {
-                return Err(bad(format!("rate = {}: not above 0", level.rate_hz.unwrap_or(0.0))));
+                return Err(bad(format!("rate = {}: not greater than 0", level.rate_hz.unwrap_or(0.0))));
             }
             sla.promises.push(Promise { vm: vm.name, level });
             sla.sources.push(source);
@@ -224,7 +227,7 @@ mod tests {
             (file, db.to_string()),
             (&Place::File("/l/db.prom".into()), r#"m_seconds{job="db"}"#.into())
         );
-        // Two VMs behind one server, told apart by labels.
+        // Two VMs behind one server, distinguished by labels.
         assert!(Sla::parse(&METRICS.replace("/l/db.prom", "http://h:9100/metrics")).is_ok());
     }
 
@@ -236,7 +239,7 @@ mod tests {
         assert_eq!(sla.hosts, [OtherHost { connect: "qemu+ssh://b/system".into(), cpus }]);
         assert_eq!(of("connect = \"qemu://b/system\"").unwrap().hosts[0].cpus, None);
         for (text, says) in [
-            ("connect = \"b\"", "no connection URI"),
+            ("connect = \"b\"", "not a connection URI"),
             ("connect = \"qemu://b\"\ncpus = \"x\"", "cpus"),
             ("connect = \"qemu://b\"\ncpus = \"\"", "cpus"),
             ("cpus = \"1\"", "connect"),
@@ -250,11 +253,11 @@ mod tests {
     fn what_cannot_be_promised_is_refused_by_name() {
         for (from, to, says) in [
             ("\"web\"", "\"db\"", "twice"),
-            ("\"web\"", "\"Domain-0\"", "never changed"),
-            ("/l/db", "/l/web", "that of"),
+            ("\"web\"", "\"Domain-0\"", "never changes"),
+            ("/l/db", "/l/web", "also that of"),
             ("mean = \"9ms\"", "", "no level"),
-            ("rate = 45", "rate = 0", "above 0"),
-            ("rate = 45", "rate = nan", "above 0"),
+            ("rate = 45", "rate = 0", "greater than 0"),
+            ("rate = 45", "rate = nan", "greater than 0"),
             ("\"9ms\"", "\"-9ms\"", "mean"),
             ("\"9ms\"", "\"9\u{b5}s\"", "mean"),
             ("\"30s\"", "\"200ms\"", "too short"),
@@ -267,10 +270,10 @@ mod tests {
         for (from, to, says) in [
             ("metrics = \"http://h:9100/metrics\"", "", "neither log nor metrics"),
             ("labels", "log = \"/l/web\"\nlabels", "both log and metrics"),
-            ("metrics = \"http://h:9100/metrics\"", "log = \"/l/web\"", "are of metrics, and it has a log"),
-            ("labels", "format = \"json\"\nlabels", "format is of a log"),
-            ("histogram = \"m_seconds\"", "", "does not say which"),
-            ("\"m_seconds\"", "\"m seconds\"", "is no histogram: write NAME"),
+            ("metrics = \"http://h:9100/metrics\"", "log = \"/l/web\"", "apply to metrics, not to a log"),
+            ("labels", "format = \"json\"\nlabels", "format applies to a log"),
+            ("histogram = \"m_seconds\"", "", "no histogram is named"),
+            ("\"m_seconds\"", "\"m seconds\"", "is not a histogram: write NAME"),
             ("http://", "ftp://", "not ftp"),
             ("http://h:9100", "http://", "HOST:PORT"),
             ("job = \"web\"", "job = 3", "string"),
@@ -285,8 +288,8 @@ mod tests {
             Sla::parse(&same)
                 .unwrap_err()
                 .to_string()
-                .contains("VM \"db\": its log or histogram is that of \"web\"")
+                .contains("VM \"db\": its log or histogram is also that of \"web\"")
         );
-        assert!(Sla::parse("period = \"60s\"").unwrap_err().to_string().contains("promises nothing"));
+        assert!(Sla::parse("period = \"60s\"").unwrap_err().to_string().contains("holds no service level"));
     }
 }

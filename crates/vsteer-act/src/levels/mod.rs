@@ -1,8 +1,9 @@
 //! Keeps every VM inside its service level, period after period: looks, decides, sets weights.
 //!
-//! The rules stand in `vsteer-sla`, which neither reads nor sets anything: which requests belong to a period ([`vsteer_sla::period`]),
-//! what to do ([`vsteer_sla::hold`]), which steps set the weights ([`vsteer_sla::weights`]). This loop reads logs, histograms and the
-//! host for these rules, and sets the weights through [`Steering`], so that the former weights return whatever ends this process.
+//! The rules stand in `vsteer-sla`, which neither reads nor sets anything: which requests belong to a period
+//! ([`vsteer_sla::period`]), what to do ([`vsteer_sla::hold`]), which steps set the weights ([`vsteer_sla::weights`]).
+//! This loop reads logs, histograms and the host for these rules, and sets the weights through [`Steering`], so that
+//! the former weights return whatever ends this process.
 //!
 //! If a period cannot be read, the loop skips it, and the next period is longer.
 //!
@@ -47,7 +48,8 @@ use watched::{Sight, Watched};
 const EFFORT: usize = 60_000;
 /// How often to read the logs within a period, a little at a time.
 const POLLS: u32 = 30;
-/// Scrape histograms after every third of these reads. In periods shorter than [`SCRAPED_LEAST`], scrape at the end only.
+/// Scrape histograms after every third of these reads. In periods shorter than [`SCRAPED_LEAST`], scrape at the end
+/// only.
 const POLLS_A_SCRAPE: u32 = 3;
 const SCRAPED_LEAST: Duration = Duration::from_secs(10);
 
@@ -62,7 +64,7 @@ pub struct Asked<'a> {
     pub connect: Option<&'a str>,
     /// Set weights; otherwise only report what would be set.
     pub set: bool,
-    /// How long to go on; `None`: until the user asks to stop.
+    /// How long to run; `None`: until the user asks to stop.
     pub length: Option<Duration>,
     /// The watchdog's command line, after the program ([`Steering::new`]).
     pub watchdog: &'a [&'a str],
@@ -140,9 +142,9 @@ impl<'a> Keeper<'a> {
         let Asked { sla, connect, .. } = asked;
         let backend = backends::of(connect)?;
         if !backend.steers {
-            let what = format!("steering weights on {}", backend.name);
+            let what = format!("cannot steer weights on {}", backend.name);
             return Err(
-                Fault::new(FaultKind::Unsupported, what).help("vsteer plan and vsteer apply work there")
+                Fault::new(FaultKind::Unsupported, what).help("use vsteer plan and vsteer apply there")
             );
         }
         let mut host = (backend.open)(&Request { light: true, ..Request::of(connect) })?;
@@ -214,7 +216,8 @@ impl<'a> Keeper<'a> {
         Ok(())
     }
 
-    /// Reads logs and scrapes histograms until the period ends at `next`. Returns true if the user asked to stop before.
+    /// Reads logs and scrapes histograms until the period ends at `next`. Returns true if the user asked to stop
+    /// before.
     fn until(&mut self, next: Instant, pace: &dyn Pace) -> bool {
         let every = self.asked.sla.period;
         for poll in (0..POLLS).rev() {
@@ -256,7 +259,8 @@ impl<'a> Keeper<'a> {
         }))
     }
 
-    /// Reads host, logs and histograms for the period that ends now. `None` after the first sample, which only begins a period.
+    /// Reads host, logs and histograms for the period that ends now. `None` after the first sample, which only begins
+    /// a period.
     fn look(&mut self, resting: &Resting, notes: &mut Vec<String>) -> Result<Option<Seen>, Fault> {
         let every = self.asked.sla.period;
         let config = self.host.config()?;
@@ -286,7 +290,8 @@ impl<'a> Keeper<'a> {
         Ok(Some(Seen { config, model, there, period, unix_ns }))
     }
 
-    /// The VMs that run and whose requests are known, by their index among the promises. Notes say what the others lack.
+    /// The VMs that run and whose requests are known, by their index among the promises. Notes say what the others
+    /// lack.
     ///
     /// # Errors
     /// If the next scrape must come before this period is known.
@@ -303,12 +308,12 @@ impl<'a> Keeper<'a> {
         for (i, (name, sight)) in self.names.iter().zip(sights).enumerate() {
             match sight {
                 Some(Sight::Whole) => there.push(i),
-                None => notes.push(format!("{name} is not there")),
+                None => notes.push(format!("VM {name} does not run here")),
                 Some(Sight::Lost(why)) => notes.push(format!(
-                    "{name} is not seen: {why}; its weight stays, and what it uses is taken as used"
+                    "cannot see the requests of VM {name}: {why}; vsteer keeps its weight and counts the CPU it uses as needed"
                 )),
                 Some(Sight::Later(why)) => {
-                    return Err(Fault { what: format!("VM {name:?} is not seen: {}", why.what), ..why });
+                    return Err(Fault { what: format!("cannot see the requests of VM {name:?}: {}", why.what), ..why });
                 }
             }
         }
@@ -367,7 +372,9 @@ impl<'a> Keeper<'a> {
         let driver = driven::passing(config, model, &present, requests_hz);
         let outcome = self.holder.step(period, Around { between: &|| resting.rest(), host: &host, driver });
         if let Some(why) = not_simulated.into_inner() {
-            notes.push(format!("Domain-0's part in requests is left out: the host is not simulated: {why}"));
+            notes.push(format!(
+                "the times leave out Domain-0's part in requests: cannot simulate the host: {why}"
+            ));
         }
         resting.rest();
         for ((promise, seen), lots) in self.asked.sla.promises.iter().zip(&outcome.seen).zip(&lots) {
@@ -395,7 +402,7 @@ impl<'a> Keeper<'a> {
             if let Some(first) = candidates.first() {
                 let name = self.names[first.vm];
                 notes.push(format!(
-                    "to move it: virsh migrate --live {name} qemu+ssh://OTHER/system (untried); name hosts in [[host]] for a plan"
+                    "to move the VM: virsh migrate --live {name} qemu+ssh://OTHER/system (untested); for a plan, name hosts in [[host]]"
                 ));
             }
             return None;
@@ -403,7 +410,7 @@ impl<'a> Keeper<'a> {
         match self.hosts.plan(config, &self.asked.sla.promises, outcome, candidates) {
             Ok(file) => {
                 let to = self.asked.connect.map_or(String::new(), |uri| format!(" --connect '{uri}'"));
-                notes.push(format!("a plan that moves it: vsteer apply {} --yes{to}", file.display()));
+                notes.push(format!("to move the VM: vsteer apply {} --yes{to}", file.display()));
                 Some(file)
             }
             Err(fault) => {
@@ -419,8 +426,8 @@ fn scrapes(left: u32, period: Duration) -> bool {
     left > 0 && left.is_multiple_of(POLLS_A_SCRAPE) && period >= SCRAPED_LEAST
 }
 
-/// Does a fault in one period end the loop? What cannot be read now may be readable in the next period; weights stay as they are.
-/// If weights cannot be set, or the former ones cannot be written down, the loop ends.
+/// Does a fault in one period end the loop? What cannot be read now may be readable in the next period; weights stay
+/// as they are. If weights cannot be set, or the former ones cannot be written down, the loop ends.
 fn ends_all(kind: FaultKind) -> bool {
     matches!(kind, FaultKind::NotApplied | FaultKind::NoPrivilege | FaultKind::NoSpace)
 }

@@ -1,7 +1,7 @@
 //! What does this process cost the host that it steers, and how does it keep that cost small?
 //!
-//! After each piece of work the thread sleeps in proportion to how long the work took. The kernel tells the cost: CPU time in the
-//! thread's `schedstat`, memory in the process's `statm` (proc(5)).
+//! After each piece of work the thread sleeps in proportion to how long the work took. The kernel tells the cost: CPU
+//! time in the thread's `schedstat`, memory in the process's `statm` (proc(5)).
 //!
 //! Left out: the CPU time of threads that ask servers, which wait nearly all the time.
 
@@ -12,7 +12,6 @@ use std::time::{Duration, Instant};
 const OF_A_PCPU: f64 = 0.1;
 /// ... and less in a Domain-0, which handles the VMs' requests.
 const OF_A_DOMAIN0: f64 = 0.04;
-/// The longest rest.
 const REST_MOST: Duration = Duration::from_secs(2);
 
 /// Alternates work and rest.
@@ -40,7 +39,8 @@ fn rest_after(worked: Duration, of_a_pcpu: f64) -> Duration {
     worked.mul_f64(1.0 / of_a_pcpu - 1.0).min(REST_MOST)
 }
 
-/// CPU time of this thread until now, s (the first field of its schedstat: ns on a pCPU); 0 where the kernel does not say.
+/// CPU time of this thread until now, s (the first field of its schedstat: ns on a pCPU); 0 where the kernel does not
+/// say.
 pub(super) fn cpu_s() -> f64 {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     text.split(' ').next().and_then(|ns| ns.parse::<f64>().ok()).map_or(0.0, |ns| ns / 1e9)

@@ -1,11 +1,13 @@
 //! Which requests of a VM have ended, according to its log or its histogram?
 //!
-//! **A log** is read as it grows. **A histogram** is scraped several times per period: vsteer draws requests for the time between two
-//! scrapes from their difference ([`vsteer_sla::histogram`]), and more scrapes show better how requests cluster.
+//! **A log** is read as it grows. **A histogram** is scraped several times per period: vsteer draws requests for the
+//! time between two scrapes from their difference ([`vsteer_sla::histogram`]), and more scrapes show better how
+//! requests cluster.
 //!
-//! A failed scrape loses nothing while the server lives, because its counters go on and the next scrape has them. So a period that is
-//! known too little is judged together with the next one, and weights stay. If a server is silent for [`WAITS`] periods, steering
-//! continues without it, as with a VM that is off. When the server returns, its counters count from then on.
+//! A failed scrape loses nothing while the server lives, because its counters keep counting and the next scrape has
+//! them. So vsteer judges an incompletely known period together with the next one, and keeps the weights. If a server
+//! is silent for [`WAITS`] periods, steering continues without it, as with a VM that is off. When the server returns,
+//! its counters count from then on.
 
 use super::file::Source;
 use std::path::{Path, PathBuf};
@@ -138,7 +140,7 @@ impl Watched {
     /// Why nothing is known: the log does not exist.
     pub fn missing(&self) -> Option<String> {
         match &self.by {
-            By::Log(log) if !log.file.exists() => Some(format!("{} is not there", log.file.display())),
+            By::Log(log) if !log.file.exists() => Some(format!("{} does not exist", log.file.display())),
             By::Log(_) | By::Histogram(_) => None,
         }
     }
@@ -150,20 +152,23 @@ impl Watched {
             By::Log(log) => {
                 notes.extend(self.fault.take().map(|f| f.to_string()));
                 if std::mem::take(&mut log.odd) > 0 {
-                    notes.push("lines of its log are not of its format".to_owned());
+                    notes.push("some lines of its log do not match the log's format".to_owned());
                 }
             }
             By::Histogram(of) => {
                 if std::mem::take(&mut of.resets) > 0 {
-                    notes.push("its counters began anew; what they counted just before is missed".to_owned());
+                    notes.push(
+                        "its counters restarted; vsteer missed the last requests before that".to_owned(),
+                    );
                 }
             }
         }
         notes
     }
 
-    /// How late this source is, ns: servers write their logs in pieces, and a scrape covers the time before it. `None` for a log with
-    /// too few requests, or one that is late by more than half a period: buffering does not explain that.
+    /// How late this source is, ns: servers write their logs in pieces, and a scrape covers the time before it. `None`
+    /// for a log with too few requests, or one that is late by more than half a period: buffering does not explain
+    /// that.
     pub fn behind(&self, now_ns: u64, period: Duration) -> Option<u64> {
         if let By::Histogram(of) = &self.by {
             return of.last.as_ref().map(|(at, _)| now_ns.saturating_sub(*at));
@@ -174,8 +179,8 @@ impl Watched {
             .filter(|behind| u128::from(*behind) <= period.as_nanos() / 2)
     }
 
-    /// Takes the requests of a period: those that ended until its end and belong to no earlier one. With the histogram's buckets, if
-    /// they come from one.
+    /// Takes the requests of a period: those that ended until its end and belong to no earlier one. With the
+    /// histogram's buckets, if they come from one.
     pub fn take(&mut self, (from_ns, to_ns): (u64, u64)) -> (Vec<Answered>, Option<Lots>) {
         let (mut now, later) = self.ended.drain(..).partition(|r: &Answered| r.began_ns + r.took_ns <= to_ns);
         self.ended = later;
@@ -249,22 +254,22 @@ impl Scraped {
         // A failed scrape ends nothing.
         let told = |else_why: String| match &fault {
             Some(fault) => Fault { kind: FaultKind::Failed, ..fault.clone() },
-            None => Fault::new(FaultKind::Failed, format!("reading {}", self.place))
+            None => Fault::new(FaultKind::Failed, format!("cannot read {} in time", self.place))
                 .because(else_why)
-                .help("have it written more often, or look less often by a longer period"),
+                .help("let the program write it more often, or use a longer period"),
         };
         let Some(at_ns) = self.last.as_ref().map(|(at, _)| *at) else {
-            return Sight::Lost(told("it tells nothing".to_owned()));
+            return Sight::Lost(told("no metrics were read yet".to_owned()));
         };
         let age_ns = now_ns.saturating_sub(at_ns);
-        let old = told(format!("what is there is {:.0} s old", age_ns as f64 / 1e9));
+        let old = told(format!("the last metrics are {:.0} s old", age_ns as f64 / 1e9));
         if age_ns > u64::from(WAITS) * period_ns {
             self.last = None;
             self.lots.clear();
             return Sight::Lost(old);
         }
         if self.from_ns > from_ns + period_ns / 10 {
-            return Sight::Lost(told("it was not read from the period's begin on".to_owned()));
+            return Sight::Lost(told("the first metrics came after the period's start".to_owned()));
         }
         // Half of the time that has passed: a late server is asked again before the period ends.
         if at_ns < from_ns + now_ns.saturating_sub(from_ns) / 2 { Sight::Later(old) } else { Sight::Whole }

@@ -1,8 +1,8 @@
 //! Keeps VMs first until the user asks to stop: which VMs run, and what share is each due?
 //!
-//! A VM's share changes with the demand of the others, so this loop reads shares twice a second. When threads come or go, it reads
-//! the settings again at once. It also reads them at intervals, because somebody may have changed a weight. After a warm-up, the
-//! reported counts start at its end.
+//! A VM's share changes with the demand of the others, so this loop reads shares twice a second. When threads come or
+//! go, it reads the settings again at once. It also reads them at intervals, because somebody may have changed a
+//! weight. After a warm-up, the reported counts start at its end.
 //!
 //! Left out: signals, printing, and questions from other processes. An [`Attend`] brings these.
 
@@ -19,7 +19,7 @@ use vsteer_core::nouns::{Batch, Histogram, HostConfig, Role, Tid, VmConfig, VmId
 use vsteer_host::backend::Host;
 use vsteer_host::realtime::Buckets;
 
-/// How often it is looked at who wants how much.
+/// How often to check which VM wants how much.
 const SHARES_EVERY: Duration = Duration::from_millis(500);
 /// How often settings are read again though no thread came or went. That takes tens of ms.
 const LOOK_EVERY: Duration = Duration::from_secs(15);
@@ -55,7 +55,7 @@ pub trait Attend {
     fn ready(&mut self);
     /// Waits until `then`, until asked to stop, or until somebody asks.
     fn wait(&mut self, then: Option<Instant>) -> Woken;
-    /// Answers all who ask.
+    /// Answers all requests.
     fn answer(&mut self, told: Value);
     /// Hears why VMs are not put first now, by name.
     fn refused(&mut self, why: BTreeMap<String, Fault>);

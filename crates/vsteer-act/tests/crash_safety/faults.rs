@@ -68,7 +68,7 @@ fn every_mishap_at_every_step_leaves_the_former_world() {
             w.mishap = Some(mishap);
             let fault = apply(&mut w, dir.path()).expect_err(&format!("{mishap:?} goes unnoticed"));
             assert_eq!(fault.kind, FaultKind::NotApplied, "{mishap:?}: {fault}");
-            assert!(fault.what.contains("everything done before was taken back"), "{mishap:?}: {fault}");
+            assert!(fault.what.contains("vsteer undid all its steps"), "{mishap:?}: {fault}");
             assert_eq!(w.settings(), begin(), "{mishap:?}");
             assert_eq!(
                 Journal::open(&journal_path(dir.path())).unwrap().state(),
@@ -136,7 +136,7 @@ fn the_definition_of_a_vm_that_is_off_or_runs_anew_is_taken_back_and_its_new_run
         assert_eq!(w.settings(), expected, "run {run:?}");
         let said = |words: &str| steps.iter().filter(|line| line.contains(words)).count();
         // Two weights, which the definition has, and the emulator's place, which it has not in this world.
-        assert_eq!((said("back in the definition"), said("nothing to take back")), (2, 1), "{steps:?}");
+        assert_eq!((said("undone in the definition"), said("nothing to undo")), (2, 1), "{steps:?}");
     }
 }
 

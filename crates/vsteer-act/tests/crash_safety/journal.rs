@@ -138,7 +138,7 @@ fn a_plan_knows_which_later_ones_set_the_same() {
     assert_eq!(first.set_later_by().unwrap(), ["later"]);
     assert_eq!(second.set_later_by().unwrap(), none, "the first is older");
     second.write(Entry::Undone { step: 2, note: None }).unwrap();
-    assert_eq!(first.set_later_by().unwrap(), none, "what is taken back is no one's");
+    assert_eq!(first.set_later_by().unwrap(), none, "a plan that was rolled back holds nothing");
     second.write(intent(2)).unwrap();
     assert_eq!(first.set_later_by().unwrap(), ["later"]);
     second.write(Entry::RolledBack).unwrap();
@@ -167,7 +167,7 @@ fn the_same_plan_twice_is_refused() {
     apply(&mut w, dir.path()).unwrap();
     let fault = apply(&mut w, dir.path()).unwrap_err();
     assert_eq!(fault.kind, FaultKind::Changed);
-    assert!(fault.to_string().contains("is applied already"), "{fault}");
+    assert!(fault.to_string().contains("is already applied"), "{fault}");
     assert_eq!(w.settings(), applied(), "the refusal changes nothing");
 }
 
@@ -177,7 +177,7 @@ fn a_plan_that_is_being_applied_is_refused_at_once_and_listed_without_waiting() 
     let held = Journal::begin(dir.path(), &plan(), None, 1).unwrap();
     assert_eq!(Journal::pending(dir.path()).unwrap(), [journal_path(dir.path())]);
     let fault = Journal::begin(dir.path(), &plan(), None, 2).unwrap_err();
-    assert!(fault.to_string().contains("right now"), "{fault}");
+    assert!(fault.to_string().contains("another process is applying"), "{fault}");
     assert!(Journal::try_open(held.path()).unwrap().is_none());
     drop(held);
     assert!(Journal::try_open(&journal_path(dir.path())).unwrap().is_some());
@@ -213,7 +213,7 @@ fn of_many_that_begin_one_plan_at_once_one_does() {
 }
 
 #[test]
-fn half_a_first_line_hinders_nothing() {
+fn half_a_first_line_blocks_nothing() {
     let dir = folder();
     let mut w = World::at(dir.path());
     for left in ["", "{\"begin\":{\"plan\":{\"ver", "\0\0\0\0"] {
@@ -248,17 +248,20 @@ fn a_garbled_journal_is_named_and_keeps_no_other_from_being_listed() {
     let cases = [
         ("not json\n".to_owned(), "expected"),
         (whole.replacen("intent", "intend", 1), "intend"),
-        (whole.replacen("\"step\":3", "\"step\":4", 1), "it names step 4 of a plan of 4"),
-        (whole.lines().skip(1).map(|l| format!("{l}\n")).collect(), "its beginning is missing"),
+        (whole.replacen("\"step\":3", "\"step\":4", 1), "it names step 4, but its plan has 4 steps"),
+        (whole.lines().skip(1).map(|l| format!("{l}\n")).collect(), "its begin entry is missing"),
         // An entry without a step's number, too.
-        (format!("{last_line}\n"), "its beginning is missing"),
-        (format!("{begin_line}\n{begin_line}\n"), "it begins twice"),
+        (format!("{last_line}\n"), "its begin entry is missing"),
+        (format!("{begin_line}\n{begin_line}\n"), "it has two begin entries"),
     ];
     for (text, why) in cases {
         fs::write(&bad, &text).unwrap();
         let fault = Journal::open(&bad).unwrap_err();
         assert_eq!(fault.kind, FaultKind::BadInput, "{fault}");
-        assert!(fault.what.contains("bad.journal is garbled"), "{fault}");
+        assert!(
+            fault.what.contains("cannot read the journal") && fault.what.contains("bad.journal"),
+            "{fault}"
+        );
         assert!(fault.cause.as_ref().is_some_and(|cause| cause.contains(why)), "{fault}: {why}");
         assert_eq!(fs::read_to_string(&bad).unwrap(), text, "it is evidence and stays as it is");
         assert_eq!(Journal::pending(dir.path()).unwrap(), [receipt.journal.clone(), bad.clone()]);

@@ -50,7 +50,7 @@ fn confirmed_stays() {
 
 #[test]
 fn a_later_application_of_the_same_plan_is_not_undone() {
-    // Kept for good, or tried anew with a time of its own.
+    // Confirmed, or applied again with a time of its own.
     for again in [None, Some(in_ms(60_000))] {
         let (dir, mut w, deadline) = tried();
         rollback(&mut Journal::open(&journal_path(dir.path())).unwrap(), &mut w).unwrap();
@@ -67,7 +67,7 @@ fn a_later_application_of_the_same_plan_is_not_undone() {
 fn what_cannot_be_taken_back_at_once_is_tried_again() {
     let (dir, w, deadline) = tried();
     let tries = Cell::new(0);
-    // First nobody is there to ask, then one who does not answer at once.
+    // At first the VM's manager is gone, then it does not answer at once.
     let open = |_: Option<&Plan>, _: Option<&str>| {
         let mut w = World::at(dir.path());
         match tries.replace(tries.get() + 1) {
@@ -100,7 +100,7 @@ fn an_apply_that_is_late_takes_back_itself_and_says_so() {
     };
     let fault = apply_with(&mut w, dir.path(), armed(deadline), slow).unwrap_err();
     assert_eq!(fault.kind, FaultKind::NotApplied);
-    assert!(fault.to_string().contains("--try was over"), "{fault}");
+    assert!(fault.to_string().contains("--try ended"), "{fault}");
     assert_eq!(w.settings(), begin());
     watch_in(dir.path(), deadline).unwrap();
     assert_eq!(Journal::open(&journal_path(dir.path())).unwrap().state(), State::RolledBack);

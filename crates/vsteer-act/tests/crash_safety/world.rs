@@ -1,8 +1,8 @@
 //! A host of a few settings in one file, that can be changed, fail, and be compared.
 //!
 //! It refuses nothing that a real host would refuse; what goes wrong is asked for by a test ([`Mishap`]). Moving an
-//! emulator moves two threads with different places, so that a step can be half made, and so that its own words (`from`)
-//! do not say all that it overwrites.
+//! emulator moves two threads with different places, so that a step can be half made, and so that its own words
+//! (`from`) do not say all that it overwrites.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -17,7 +17,6 @@ use vsteer_core::topology::{Parts, Topology};
 use vsteer_core::{CpuSet, Fault, FaultKind};
 use vsteer_host::actuate::{Actuate, Former, Part, Restored, Run};
 
-/// One VM's settings.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Vm {
     pub weight: u64,
@@ -48,7 +47,7 @@ pub enum Mishap {
     Meddled(usize),
     /// The n-th restoring is refused, once.
     Unrestorable(usize),
-    /// Nobody can be asked to restore anything, and that is told as this.
+    /// If set, no restore succeeds, and each fails with this fault.
     Unreachable(FaultKind),
 }
 

@@ -1,4 +1,4 @@
-//! What all tests of the observer begin with.
+//! Shared start of all tests of the observer.
 
 use vsteer_bpf::{Observer, Options};
 

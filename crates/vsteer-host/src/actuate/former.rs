@@ -52,7 +52,7 @@ pub struct Part {
     pub tag: String,
     /// Only those with this attribute and value.
     pub key: Option<(String, String)>,
-    /// Their texts; none: there is no such element.
+    /// Text of the former elements; empty if there were none.
     pub elements: Vec<String>,
 }
 

@@ -1,7 +1,7 @@
-//! How is a host captured? It is looked at as a captured host will be, and what was read is written to a folder.
+//! How does vsteer capture a host? It reads the host with the code that reads a captured host, and stores what it read.
 //!
-//! Each look reads the machine's files through a root that notes them. What [`super::kept`] names is kept, with what the
-//! audit wants. Nothing is written before all looks are done and their size is known.
+//! Each sample reads the machine's files through a root that notes them. [`super::kept`] decides what is kept, in
+//! addition to the files of the audit. vsteer writes nothing before all samples are done and their size is known.
 //!
 //! Left out: packing the folder into one file.
 
@@ -67,12 +67,16 @@ struct Taking {
 /// Captures the machine. `pause` waits between two looks and says whether it was interrupted.
 ///
 /// # Errors
-/// `Usage` when the folder has files in it already; `BadInput` when the capture would be too large; as reading and writing.
+/// `Usage` when the folder has files in it already; `BadInput` when the capture would be too large; as reading and
+/// writing.
 pub fn capture(asked: &Asked<'_>, pause: &mut dyn FnMut(Duration) -> bool) -> Result<Captured, Fault> {
     need_empty(asked.folder)?;
     let mut takings = vec![take(asked, 1)?];
     if pause(asked.apart) {
-        return Err(Fault::new(FaultKind::Interrupted, "interrupted before the second look"));
+        return Err(Fault::new(
+            FaultKind::Interrupted,
+            "the capture was interrupted before its second sample",
+        ));
     }
     takings.push(take(asked, 2)?);
     if asked.redact {
@@ -87,11 +91,11 @@ pub fn capture(asked: &Asked<'_>, pause: &mut dyn FnMut(Duration) -> bool) -> Re
     };
     let bytes: u64 = takings.iter().map(|t| size(&t.seen)).sum();
     if bytes > BYTES_MAX {
-        let what = format!("the capture has {} MB, at most {} MB", bytes >> 20, BYTES_MAX >> 20);
+        let what = format!("the capture has {} MB, the limit is {} MB", bytes >> 20, BYTES_MAX >> 20);
         return Err(Fault::new(FaultKind::BadInput, what).help("capture fewer VMs: --vm NAME"));
     }
     write(asked, &takings)?;
-    let last = takings.pop().expect("two looks were taken");
+    let last = takings.pop().expect("two samples were taken");
     let files = takings.iter().chain([&last]).map(|t| t.seen.len()).sum();
     Ok(Captured { files, bytes, vms: last.config.vms.len(), unread: last.unread })
 }
@@ -101,11 +105,13 @@ fn need_empty(folder: &Path) -> Result<(), Fault> {
     match std::fs::read_dir(folder) {
         Ok(mut entries) => match entries.next() {
             None => Ok(()),
-            Some(_) => Err(Fault::new(FaultKind::Usage, format!("{} is not empty", folder.display()))
-                .help("name a folder that does not exist yet")),
+            Some(_) => {
+                Err(Fault::new(FaultKind::Usage, format!("the folder {} is not empty", folder.display()))
+                    .help("name a folder that does not exist yet"))
+            }
         },
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(()),
-        Err(e) => Err(Fault::io(format!("looking into {}", folder.display()), &e)),
+        Err(e) => Err(Fault::io(format!("cannot list {}", folder.display()), &e)),
     }
 }
 
@@ -175,7 +181,7 @@ fn names(root: &Path, takings: &[Taking]) -> Result<Names, Fault> {
 fn write(asked: &Asked<'_>, takings: &[Taking]) -> Result<(), Fault> {
     folder(asked.folder)?;
     let private = std::fs::Permissions::from_mode(0o700);
-    let failed = |path: &Path, e: &std::io::Error| Fault::io(format!("writing {}", path.display()), e);
+    let failed = |path: &Path, e: &std::io::Error| Fault::io(format!("cannot write {}", path.display()), e);
     std::fs::set_permissions(asked.folder, private).map_err(|e| failed(asked.folder, &e))?;
     for Taking { seen, taken, .. } in takings {
         let look = asked.folder.join(&taken.folder);
@@ -211,7 +217,7 @@ fn folder(at: &Path) -> Result<(), Fault> {
         .recursive(true)
         .mode(0o700)
         .create(at)
-        .map_err(|e| Fault::io(format!("making {}", at.display()), &e))
+        .map_err(|e| Fault::io(format!("cannot create {}", at.display()), &e))
 }
 
 fn file(at: &Path, bytes: &[u8]) -> std::io::Result<()> {

@@ -1,7 +1,8 @@
-//! What of a machine's files is kept in a capture? Numbers and settings; no secrets, and no processes but the VMs'.
+//! Which parts of a machine's files does a capture keep? Numbers and settings, but no secrets, and no processes except
+//! VMs.
 //!
-//! A capture is made to be sent to others. A path that no rule here names is dropped. Command lines hold passwords and
-//! paths, so they are written anew from the facts that the KVM backend reads in them.
+//! A capture is made to be sent to others. vsteer drops every path that no rule here names. Command lines hold
+//! passwords and paths, so vsteer writes new ones from the facts that the KVM backend reads in them.
 //!
 //! Left out: replacing names ([`super::redact`]).
 

@@ -45,9 +45,9 @@ impl Manifest {
         let bad = |why: String| {
             Fault::new(FaultKind::BadInput, format!("{} is not a captured host", folder.display()))
                 .because(why)
-                .help("vsteer capture -o FOLDER makes one")
+                .help("make one: vsteer capture -o FOLDER")
         };
-        let bytes = root.bytes(MANIFEST).map_err(|e| bad(format!("{MANIFEST}: {e}")))?;
+        let bytes = root.bytes(MANIFEST).map_err(|e| bad(format!("cannot read {MANIFEST}: {e}")))?;
         let manifest: Manifest =
             serde_json::from_slice(&bytes).map_err(|e| bad(format!("{MANIFEST}: {e}")))?;
         manifest.check().map_err(|why| bad(format!("{MANIFEST}: {why}")))?;
@@ -56,17 +56,17 @@ impl Manifest {
 
     fn check(&self) -> Result<(), String> {
         if self.format != FORMAT {
-            return Err(format!("format {} is unknown, this vsteer reads {FORMAT}", self.format));
+            return Err(format!("vsteer does not know format {}, it reads format {FORMAT}", self.format));
         }
         if self.looks.len() < 2 {
-            return Err("it has fewer than two looks, so it has no rates".to_owned());
+            return Err("fewer than 2 samples, so no rates".to_owned());
         }
         let is_name = |name: &str| !name.is_empty() && name.bytes().all(|b| b.is_ascii_digit());
         if let Some(odd) = self.looks.iter().find(|l| !is_name(&l.folder)) {
-            return Err(format!("{:?} is not the folder of a look", odd.folder));
+            return Err(format!("{:?} is not a valid folder name of a sample", odd.folder));
         }
         if self.looks.windows(2).any(|pair| pair[0].mono_ns >= pair[1].mono_ns) {
-            return Err("its looks are not in the order of time".to_owned());
+            return Err("the samples are not in order of time".to_owned());
         }
         Ok(())
     }

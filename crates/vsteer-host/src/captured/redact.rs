@@ -1,8 +1,9 @@
 //! How are names in a capture replaced, so that the same name has the same replacement everywhere?
 //!
-//! Names of VMs, of the host and of users come from the places that define them. UUIDs and MAC addresses are recognised by
-//! their form, in every file and path. A name is replaced where it stands as a word of its own. A name that is short, a
-//! number, or a word of QEMU or the kernel is replaced only where a VM's name is expected, since `cpu` may be a name too.
+//! Names of VMs, of the host and of users come from the places that define them. UUIDs and MAC addresses are
+//! recognised by their form, in every file and path. A name is replaced where it stands as a word of its own. A name
+//! that is short, a number, or a word of QEMU or the kernel is replaced only where a VM's name is expected, since
+//! `cpu` may be a name too.
 //!
 //! Left out: names that nothing here defines, such as those of tuned profiles.
 

@@ -23,7 +23,8 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Serves one connection after another; rests `rest` after each piece. With `hang` the server waits until the client closes.
+    /// Serves one connection after another; rests `rest` after each piece. With `hang` the server waits until the
+    /// client closes.
     pub(crate) fn new(
         connections: Vec<Answers>,
         rest: Duration,

@@ -50,7 +50,7 @@ impl<In: Transport> Connector<In> for Tls {
         // An IPv6 address stands in brackets in a URI, and without them in a certificate.
         let host = host.strip_prefix('[').and_then(|h| h.strip_suffix(']')).unwrap_or(host).to_owned();
         let name = ServerName::try_from(host)
-            .map_err(|_| Error::Tls("the server's name is not one that a certificate can have"))?;
+            .map_err(|_| Error::Tls("the server's name is not valid in a certificate"))?;
         let mut connection =
             ClientConnection::new(config, name).map_err(|e| Failure::Untrusted(e).boxed())?;
         let mut socket = TransportAdapter::new(transport.boxed(), Arc::clone(&details.current_time));

@@ -1,14 +1,14 @@
-//! How is a step made on a KVM host? Through whoever owns the VM.
+//! How does vsteer apply a step on a KVM host? Through the manager that owns the VM.
 //!
-//! libvirt's VMs are changed through libvirt, so that its own record stays true: live by its calls, persistently by
-//! replacing the elements concerned in the definition ([`super::definition`]). A bare QEMU is changed by the kernel's
-//! calls and its cgroup's files. Scheduling classes and real-time budgets are set directly for both: libvirt has no
-//! live call for them. Proxmox is treated as bare for the running VM (untried); its definition is changed with `qm set`, by
-//! the person. KubeVirt's VMs are not changed.
+//! vsteer changes libvirt's VMs through libvirt, so that libvirt's record stays true: the running VM with its calls,
+//! the definition by replacing the elements concerned ([`super::definition`]). It changes a bare QEMU with system
+//! calls and the files of its cgroup. It sets scheduling classes and real-time budgets directly in both cases, because
+//! libvirt has no live call for them. A running VM of Proxmox counts as bare (untested); the person changes its
+//! definition with `qm set`. vsteer does not change VMs of KubeVirt.
 //!
-//! A VM is moved to another host by libvirt ([`host`]).
+//! libvirt moves a VM to another host ([`host`]).
 //!
-//! Left out: moving pages, and memory nodes of a running VM except where libvirt's mode is `restrictive`.
+//! Left out: moving pages, and memory nodes of a running VM unless libvirt's mode is `restrictive`.
 
 mod able;
 mod help;
@@ -32,11 +32,11 @@ pub use help::proxmox_command;
 
 /// A fault about a step.
 fn fault(kind: FaultKind, step: &Step) -> Fault {
-    Fault::new(kind, format!("VM {:?}: {}", step.vm_name, step.change))
+    Fault::new(kind, format!("cannot change VM {:?} ({})", step.vm_name, step.change))
 }
 
 fn unread(step: &Step, what: &str) -> Fault {
-    fault(FaultKind::Unsupported, step).because(format!("{what} cannot be read here"))
+    fault(FaultKind::Unsupported, step).because(format!("vsteer cannot read {what} here"))
 }
 
 /// The step as a setting of a VM here.
@@ -45,7 +45,7 @@ fn of(step: &Step) -> Result<&dyn KvmSetting, Fault> {
 }
 
 fn changed(step: &Step, what: &str) -> Fault {
-    fault(FaultKind::Changed, step).because(what).help("observe again and make a new plan")
+    fault(FaultKind::Changed, step).because(what).help("observe again, then make a new plan")
 }
 
 /// The VM as it is now, with its threads.
@@ -57,8 +57,8 @@ struct Subject {
 impl Subject {
     fn find(inventory: &mut Inventory, id: &VmId, name: &str) -> Result<Subject, Fault> {
         let gone = || {
-            Fault::new(FaultKind::NothingThere, format!("VM {name:?} ({id}) does not run here any more"))
-                .help("observe again; what was changed in a VM that has stopped is gone with it")
+            Fault::new(FaultKind::NothingThere, format!("VM {name:?} ({id}) no longer runs here"))
+                .help("observe again; the changes to a stopped VM ended with the VM")
         };
         inventory.refresh();
         let vm = inventory.vms.iter().find(|vm| vm.id == *id).ok_or_else(gone)?;
@@ -70,7 +70,7 @@ impl Subject {
     /// The process that lists a thread, checked to be the one that the step means.
     fn pid_of(&self, step: &Step, role: Role, tid: Tid) -> Result<u32, Fault> {
         let thread = self.threads.iter().find(|t| t.tid == tid);
-        let thread = thread.ok_or_else(|| changed(step, &format!("its thread {} has ended", tid.0)))?;
+        let thread = thread.ok_or_else(|| changed(step, &format!("thread {} of the VM has ended", tid.0)))?;
         if thread.role != role {
             return Err(changed(step, &format!("thread {} is now {}", tid.0, thread.role)));
         }
@@ -89,8 +89,8 @@ impl Subject {
     fn own_cgroup(&self, step: &Step) -> Result<&str, Fault> {
         self.vm.cgroup.as_deref().ok_or_else(|| {
             fault(FaultKind::Unsupported, step)
-                .because("it has no cgroup of its own with the cpu controller, so others would be changed with it")
-                .help("start it through libvirt, or in a scope of its own: systemd-run --scope -p CPUWeight=100 qemu-…")
+                .because("the VM has no cgroup of its own with the cpu controller, so the change would affect others")
+                .help("start the VM through libvirt, or in its own scope: systemd-run --scope -p CPUWeight=100 qemu-…")
         })
     }
 }
@@ -128,7 +128,7 @@ impl KvmHost {
         replace(self.libvirt(subject, step)?, &old, step, edit)
     }
 
-    /// Puts the definition back. The VM may be off, or run anew: it is known by its UUID alone.
+    /// Puts the definition back. Only the UUID identifies the VM, which may be off or restarted.
     fn restore_definition(&mut self, step: &Step, former: &Former) -> Result<Restored, Fault> {
         // Journals of older releases do not name the libvirt: then it is the one that knows the VM.
         let uris = former.keeper.clone().map_or_else(|| self.inventory.uris(), |uri| vec![uri]);
@@ -153,21 +153,21 @@ impl KvmHost {
         match (silent, asked) {
             // One that does not answer may be the one that has it.
             (Some(fault), _) => Err(live::refused_by_libvirt(fault, step)),
-            (None, true) => Ok(Restored::Gone("its definition is gone: libvirt knows no such VM".to_owned())),
+            (None, true) => Ok(Restored::Gone("libvirt no longer has a definition of the VM".to_owned())),
             (None, false) => Err(help::not_connected(step)),
         }
     }
 
-    /// Why nothing is left of what a step set in the running VM; `None` while that is there. Processes and threads tell it: a libvirt
-    /// that does not answer, or does not list the VM, has not said so.
+    /// Why nothing is left of what a step set in the running VM; `None` while that is there. Processes and threads
+    /// tell it: a libvirt that does not answer, or does not list the VM, has not said so.
     fn gone(&mut self, step: &Step, former: &Former) -> Option<String> {
         let runs = self.inventory.runs_of(&step.vm);
         if runs.is_empty() {
-            return Some("the VM does not run here any more".to_owned());
+            return Some("the VM no longer runs here".to_owned());
         }
         // Older journals do not say which run it was.
         if former.run.is_some_and(|run| !runs.contains(&run)) {
-            return Some("the VM has been started anew since, with settings of its own".to_owned());
+            return Some("the VM has restarted since, with its own settings".to_owned());
         }
         let (Change::Affinity(Affinity { tid, .. }) | Change::Class(Class { tid, .. })) = step.change else {
             return None;
@@ -175,7 +175,7 @@ impl KvmHost {
         // A subject that cannot be had says nothing of its threads.
         let subject = self.subject(step).ok()?;
         let there = subject.threads.iter().any(|t| t.tid == tid);
-        (!there).then(|| format!("its thread {} has ended", tid.0))
+        (!there).then(|| format!("thread {} of the VM has ended", tid.0))
     }
 
     /// Puts the running VM's setting back.
@@ -202,8 +202,8 @@ impl KvmHost {
     fn put_back(&mut self, step: &Step, former: &Former, undo: Change) -> Result<(), Fault> {
         let subject = self.subject(step).map_err(|_| {
             fault(FaultKind::Failed, step)
-                .because("its process runs, and is not seen as a VM's now")
-                .help("see whether its libvirt answers (virsh list), then vsteer rollback")
+                .because("the VM's process runs, but vsteer no longer recognises it as a VM")
+                .help("check that the VM's libvirt answers (virsh list), then run vsteer rollback")
         })?;
         let change = live::as_it_was_told(undo, &former.cpusets);
         let back = Step { change, ..step.clone() };
@@ -311,7 +311,7 @@ impl Actuate for KvmHost {
             Ok(_) => refused,
             Err(f) => {
                 let cause = refused.cause.clone().unwrap_or_default();
-                refused.because(format!("{cause}; and what was begun could not be taken back: {f}"))
+                refused.because(format!("{cause}; vsteer could not undo the first part of the change: {f}"))
             }
         })
     }
@@ -320,7 +320,8 @@ impl Actuate for KvmHost {
         if let Some(done) = host::restore(self, step, former) {
             return done;
         }
-        // The definition needs no process: it goes back also where the VM is off. What keeps one part keeps not the other.
+        // The definition needs no process: it goes back also where the VM is off. What keeps one part keeps not the
+        // other.
         let of_definition = !former.definition.is_empty();
         let defined = of_definition.then(|| self.restore_definition(step, former)).transpose();
         let live = former.live.as_ref().map(|change| self.restore_live(step, former, change)).transpose();

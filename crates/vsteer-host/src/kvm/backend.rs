@@ -14,10 +14,10 @@ pub const BACKEND: Backend = Backend {
     name: "KVM",
     schemes: &["qemu:", "qemu+"],
     examples: &["qemu:///system"],
-    about: "the VMs of one libvirt; without a URI every VM of this host",
-    sees: "every vCPU state by eBPF, else run and wait by polling /proc",
-    sets: "affinity, weights, limits, classes, memory nodes and topology, by libvirt, cgroups or Proxmox VE",
-    leaves_out: "VMs of another machine: their threads are measured where they run",
+    about: "the VMs of one libvirt; without a URI, every VM of this host",
+    sees: "every vCPU state with eBPF; otherwise run and wait times from /proc",
+    sets: "affinity, weights, limits, classes, memory nodes and topology, through libvirt, cgroups or Proxmox VE",
+    leaves_out: "threads of VMs on another machine: measure them there",
     recognise: |_| true,
     steers: true,
     manages: |m| matches!(m, Manager::Libvirt(_) | Manager::Proxmox(_) | Manager::KubeVirt | Manager::Bare),
@@ -38,17 +38,17 @@ fn open(request: &Request) -> Result<Box<dyn Host>, Fault> {
     if let Some(bytes) = request.event_buffer {
         let fits = u32::try_from(bytes).ok().filter(|b| b.is_power_of_two());
         options.ebpf.event_buffer_bytes = Some(fits.ok_or_else(|| {
-            Fault::new(FaultKind::Usage, format!("--event-buffer {bytes} is not a power of two below 4G"))
+            Fault::new(FaultKind::Usage, format!("--event-buffer {bytes} is not a power of two below 4 GiB"))
         })?);
         if options.collector == CollectorChoice::Schedstat {
-            return Err(Fault::new(FaultKind::Usage, "the collector schedstat sees no switches")
+            return Err(Fault::new(FaultKind::Usage, "the collector schedstat cannot record switches")
                 .help("leave out --collector, or --events"));
         }
         // A recording without the switches that were asked for is worse than an error.
         options.collector = CollectorChoice::Ebpf;
     }
     if request.collector == CollectorChoice::Sampled {
-        return Err(Fault::new(FaultKind::Usage, "--collector sampled is for a Xen host")
+        return Err(Fault::new(FaultKind::Usage, "--collector sampled works only on a Xen host")
             .help("leave out --collector, or --collector schedstat"));
     }
     Ok(Box::new(KvmHost::open(options)?))

@@ -1,11 +1,11 @@
-//! Does a guest know that its host listens? It is told through a port of virtio-serial, where its VM has one of this name.
+//! How does a guest learn that its host serves it? Through a port of virtio-serial, if the VM has one with this name.
 //!
-//! QEMU listens for the host's end on a socket of the file system. libvirt names such a socket as the port is named; whoever starts
-//! QEMU by hand does so by `-chardev socket,path=…/org.vsteer.realtime.0,server=on,wait=off`. So it is found by its name among the sockets
-//! that the VM's process has, whoever manages it.
+//! QEMU listens for the host's end on a Unix socket. libvirt names the socket after the port; a person who starts QEMU
+//! by hand writes `-chardev socket,path=…/org.vsteer.realtime.0,server=on,wait=off`. So vsteer finds the socket by its
+//! name among the sockets of the VM's process, whichever manager started it.
 //!
-//! As long as this end is open the VM is opted in; when it is closed, however that comes, the guest's agent sees it. An agent that was
-//! started later says anything, and is told again.
+//! The VM is opted in while this end is open. The guest's agent sees when it closes, for any reason. An agent that
+//! starts later sends any byte, and gets the answer again.
 //!
 //! Source: `Documentation/filesystems/proc.rst` (Linux 6.12) for `/proc/net/unix`.
 
@@ -21,14 +21,14 @@ use vsteer_core::nouns::{VmConfig, VmId};
 pub const PORT: &str = "org.vsteer.realtime.0";
 const ON: &[u8] = b"on\n";
 
-/// Guests that are told.
+/// The open channels to guests that know they are opted in.
 #[derive(Default)]
 pub struct Channels {
     open: BTreeMap<VmId, UnixStream>,
 }
 
 impl Channels {
-    /// Tells these guests that they are opted in, where they can be told, and no others any more.
+    /// Opens the channels of these guests, if they have one, and closes all others.
     pub fn tell<'a>(&mut self, root: &Root, vms: impl Iterator<Item = &'a VmConfig>) {
         let mut named = BTreeSet::new();
         for vm in vms {
@@ -42,7 +42,7 @@ impl Channels {
         self.open.retain(|vm, _| named.contains(vm));
     }
 
-    /// How many guests are told.
+    /// Number of guests with an open channel.
     pub fn len(&self) -> usize {
         self.open.len()
     }
@@ -57,7 +57,7 @@ impl Channels {
         self.open.values().map(AsFd::as_fd)
     }
 
-    /// Tells those who ask again, and forgets those who have gone.
+    /// Answers the guests that ask again, and closes the channels of those that are gone.
     pub fn answer(&mut self) {
         self.open.retain(|_, stream| {
             let mut bytes = [0; 256];

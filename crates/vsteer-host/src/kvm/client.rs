@@ -1,11 +1,11 @@
-//! How does vsteer ask libvirt without linking it? By `vsteer-libvirt`, a process of its own: one JSON request per
-//! line, one answer per line (its head comment is the protocol).
+//! How does vsteer ask libvirt without linking it? Through `vsteer-libvirt`, a separate process: one JSON request per
+//! line, one answer per line (its head comment describes the protocol).
 //!
-//! The idea: the executable is started when it is first needed and ended with the client. Each request has a time
-//! limit; after a failed conversation the process is ended, and the next request starts another one. That the
-//! executable or libvirt.so is missing, or that libvirt does not answer, is a fault with a way out.
+//! vsteer starts the process at the first request and ends it with the client. Each request has a time limit. After a
+//! failed exchange vsteer ends the process, and the next request starts a new one. A missing executable, a missing
+//! libvirt.so and a libvirt that does not answer are faults with help.
 //!
-//! Left out: several requests under way at once.
+//! Left out: several requests at the same time.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::{Value, json};
@@ -139,7 +139,7 @@ impl Client {
     pub fn definition(&mut self, uuid: &str) -> Result<String, Fault> {
         let answer = self.ask(json!({ "op": "definition", "uuid": uuid }))?;
         let xml = answer.get("xml").and_then(Value::as_str).map(str::to_owned);
-        xml.ok_or_else(|| self.malformed(&"no definition"))
+        xml.ok_or_else(|| self.malformed(&"the answer holds no definition"))
     }
 
     /// As [`Client::definition`]; `None` where libvirt says that it knows no such VM.
@@ -157,8 +157,8 @@ impl Client {
     /// Asks; `request` is an object with `op`. Gives what the answer's `ok` holds.
     ///
     /// # Errors
-    /// The answer's fault, `NothingThere` for a VM that libvirt does not know; a missing executable or libvirt: `NothingThere` too, but
-    /// `Failed` once it had been reached; no answer in time.
+    /// The answer's fault, `NothingThere` for a VM that libvirt does not know; a missing executable or libvirt:
+    /// `NothingThere` too, but `Failed` once it had been reached; no answer in time.
     pub fn ask(&mut self, mut request: Value) -> Result<Value, Fault> {
         let reached = self.reached;
         self.connect().map_err(|fault| if reached { unreachable(fault) } else { fault })?;
@@ -186,11 +186,10 @@ impl Client {
         let program = match &self.program {
             Some(p) => p.clone(),
             None => find_program().ok_or_else(|| {
-                Fault::new(
-                    FaultKind::NothingThere,
-                    format!("{PROGRAM} is not installed, so libvirt cannot be asked"),
-                )
-                .help(format!("install {PROGRAM} beside vsteer or on PATH, or name it in {VARIABLE}"))
+                Fault::new(FaultKind::NothingThere, format!("cannot ask libvirt: {PROGRAM} is not installed"))
+                    .help(format!(
+                        "install {PROGRAM} next to vsteer or on PATH, or set {VARIABLE} to its path"
+                    ))
             })?,
         };
         let mut child = Command::new(&program)
@@ -199,8 +198,9 @@ impl Client {
             .stderr(Stdio::piped())
             .spawn()
             .map_err(|e| {
-                Fault::io(format!("starting {} to ask libvirt", program.display()), &e)
-                    .help(format!("install {PROGRAM} beside vsteer or on PATH, or name it in {VARIABLE}"))
+                Fault::io(format!("cannot start {} to ask libvirt", program.display()), &e).help(format!(
+                    "install {PROGRAM} next to vsteer or on PATH, or set {VARIABLE} to its path"
+                ))
             })?;
         let (stdin, stdout) = (child.stdin.take().expect("piped"), child.stdout.take().expect("piped"));
         Ok(Process { child, stdin, stdout, rest: Vec::new() })
@@ -208,7 +208,7 @@ impl Client {
 
     fn exchange(&mut self, request: &Value) -> Result<Value, Fault> {
         let op = request.get("op").and_then(Value::as_str).unwrap_or_default();
-        let what = format!("asking libvirt at {} ({op})", self.uri);
+        let what = format!("cannot ask libvirt at {} ({op})", self.uri);
         let limit = self.limit;
         let process = self.process.as_mut().expect("connected before");
         let line = match converse(process, request, limit) {
@@ -228,12 +228,12 @@ impl Client {
             }
             return Err(fault_of(fault));
         }
-        answer.get("ok").cloned().ok_or_else(|| self.malformed(&"neither ok nor fault"))
+        answer.get("ok").cloned().ok_or_else(|| self.malformed(&"the answer holds neither ok nor fault"))
     }
 
     fn malformed(&mut self, why: &dyn std::fmt::Display) -> Fault {
         self.process = None;
-        Fault::new(FaultKind::BadInput, format!("{PROGRAM} gave an answer that is not understood"))
+        Fault::new(FaultKind::BadInput, format!("cannot read the answer of {PROGRAM}"))
             .because(why)
             .help(format!("install vsteer and {PROGRAM} of the same release"))
     }
@@ -271,23 +271,21 @@ impl Trouble {
     fn fault(self, what: String, process: &mut Process, limit: Duration) -> Fault {
         match self {
             Trouble::Late => Fault::new(FaultKind::Failed, what)
-                .because(format!("no answer in {} s", limit.as_secs()))
-                .help("see whether libvirtd hangs (virsh list); a VM's hung monitor can block it"),
-            Trouble::TooLong => {
-                Fault::new(FaultKind::BadInput, what).because("an answer of more than 256 MiB")
-            }
+                .because(format!("{PROGRAM} did not answer within {} s", limit.as_secs()))
+                .help("check whether libvirtd hangs (virsh list); a VM's hung monitor can block it"),
+            Trouble::TooLong => Fault::new(FaultKind::BadInput, what).because("the answer exceeds 256 MiB"),
             Trouble::Ended => {
                 let mut words = String::new();
                 let _ = process.child.kill();
                 if let Some(stderr) = process.child.stderr.take() {
                     let _ = stderr.take(4096).read_to_string(&mut words);
                 }
-                let words = words.lines().next().unwrap_or("it ended without a word");
+                let words = words.lines().next().unwrap_or("ended without a message");
                 let fault = Fault::new(FaultKind::NothingThere, what).because(format!("{PROGRAM}: {words}"));
                 if words.contains("shared librar") {
                     fault.help("install libvirt's client library (Debian: libvirt0; Fedora: libvirt-libs)")
                 } else {
-                    fault.help(format!("run {PROGRAM} by hand to see why it ends"))
+                    fault.help(format!("run {PROGRAM} by hand to see its error"))
                 }
             }
         }
@@ -405,7 +403,7 @@ mod tests {
     fn one_that_hangs_ends_or_babbles_is_a_fault() {
         let (_dir, mut c) = client(&format!("{OPEN} exec sleep 20"));
         let fault = c.list().unwrap_err();
-        assert!(fault.cause.unwrap().contains("no answer in"), "a time limit");
+        assert!(fault.cause.unwrap().contains("did not answer within"), "a time limit");
         let (_dir, mut c) =
             client("echo 'x: error while loading shared libraries: libvirt.so.0' >&2; exit 127");
         let fault = c.list().unwrap_err();

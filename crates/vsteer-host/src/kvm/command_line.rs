@@ -36,13 +36,13 @@ pub struct CommandLine {
     pub qmp_sockets: Vec<String>,
     /// Started by a libvirt: it holds that libvirt's secret and monitor.
     pub of_libvirt: bool,
-    /// The program's file name, where it is no QEMU.
+    /// The program's file name, if it is not QEMU.
     pub program: Option<String>,
     /// `domain-ID-…` of the folder in which libvirt keeps its files: libvirt's number of the running VM.
     pub libvirt_id: Option<u32>,
 }
 
-/// Reads the arguments, the program's name first. `None` when this is no QEMU that runs a VM.
+/// Reads the arguments, the program's name first. `None` if this is not a QEMU that runs a VM.
 pub fn parse(arguments: &[String]) -> Option<CommandLine> {
     qemu(arguments)?;
     let mut line = CommandLine::default();
@@ -190,7 +190,7 @@ fn topology(pairs: &[(String, String)]) -> Option<GuestTopology> {
     Some(GuestTopology { sockets, cores: cores.checked_mul(inner)?, threads })
 }
 
-/// `4G`, `512`, `2097152k`: MiB where no unit is said.
+/// Reads `4G`, `512` or `2097152k`; MiB if no unit is given.
 fn size_bytes(text: &str) -> Option<u64> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let shift = match text[digits.len()..].to_ascii_lowercase().as_str() {
@@ -228,7 +228,7 @@ fn object(line: &mut CommandLine, value: &str) {
     }
 }
 
-/// The path of `unix:PATH,server=on`; `None` where QEMU is not the one who listens.
+/// The path of `unix:PATH,server=on`; `None` if QEMU is not the listener.
 fn listening_socket(value: &str) -> Option<String> {
     let pairs = pairs(value.strip_prefix("unix:")?, "path");
     is_server(&pairs).then(|| get(&pairs, "path").map(str::to_owned))?
@@ -245,7 +245,6 @@ fn is_server(pairs: &[(String, String)]) -> bool {
     matches!(get(pairs, "server"), Some("on" | "yes" | "true"))
 }
 
-/// 12 of `…/domain-12-name/master-key.aes`.
 fn libvirt_id(text: &str) -> Option<u32> {
     let after = text.split("/domain-").nth(1)?;
     after.split('-').next()?.parse().ok()

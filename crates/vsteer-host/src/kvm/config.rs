@@ -1,8 +1,8 @@
 //! How is this host and each of its VMs set up? The configuration that a plan reads and changes.
 //!
 //! The idea: everything that is in force is read where the kernel keeps it (affinity, class, cgroup files), the rest
-//! from libvirt's description or QEMU's command line. What cannot be read is `None`; a VM that vanishes half-way is left
-//! out.
+//! from libvirt's description or QEMU's command line. What cannot be read is `None`; a VM that vanishes half-way is
+//! left out.
 //!
 //! Source: as the modules used. libvirt's quota parameters: `docs/manpages/virsh.rst`, schedinfo (libvirt 9.0).
 //!
@@ -102,9 +102,9 @@ pub fn vm(inventory: &Inventory, vm: &Vm, threads: &[Thread]) -> Option<VmConfig
     })
 }
 
-/// The cgroup that holds all of the VM's threads and nothing else. libvirt's names show that a group is a VM's;
-/// of any other group, every process in it must be the VM's (`kin`), but for the kernel's: until 6.14 KVM's thread that takes
-/// back large pages (`kvm-nx-lpage-re`) is one of these, in the group of whoever made the VM.
+/// The cgroup that holds all of the VM's threads and nothing else. libvirt's names show that a group is a VM's; of any
+/// other group, every process in it must be the VM's (`kin`), but for the kernel's: until 6.14 KVM's thread that takes
+/// back large pages (`kvm-nx-lpage-re`) is one of these, in the group of the process that made the VM.
 fn own_cgroup(root: &Root, groups: &Cgroups, threads: &[VmThread], kin: &[u32]) -> Option<String> {
     let mine: Option<Vec<&str>> = threads.iter().map(|t| t.cgroup.as_deref()).collect();
     let mut shared = cgroups::common(mine?.into_iter())?;

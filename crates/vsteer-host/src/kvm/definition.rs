@@ -1,8 +1,8 @@
 //! How is a setting changed in a VM's persistent definition, and put back exactly as it was?
 //!
-//! The idea: a setting is one or a few elements under one parent (`<cputune>`, `<numatune>`, `<cpu>`). A change replaces
-//! the text of exactly those elements and leaves every other byte alone; what was there before, even nothing, is kept as
-//! [`Part`]s, and undoing is the same replacement the other way round. Pure functions from text to text.
+//! The idea: a setting is one or a few elements under one parent (`<cputune>`, `<numatune>`, `<cpu>`). A change
+//! replaces the text of exactly those elements and leaves every other byte alone; what was there before, even nothing,
+//! is kept as [`Part`]s, and undoing is the same replacement the other way round. Pure functions from text to text.
 //!
 //! Source: `docs/formatdomain.rst` (libvirt 9.0).
 //!
@@ -27,9 +27,9 @@ impl Part {
 }
 
 pub(super) fn document(xml: &str) -> Result<Document<'_>, String> {
-    let document = Document::parse(xml).map_err(|e| format!("the definition is not XML: {e}"))?;
+    let document = Document::parse(xml).map_err(|e| format!("the definition is not valid XML: {e}"))?;
     if document.root_element().tag_name().name() != "domain" {
-        return Err("the definition is not of a domain".into());
+        return Err("the definition does not describe a domain".into());
     }
     Ok(document)
 }
@@ -56,7 +56,7 @@ pub fn put(xml: &str, part: &Part) -> Result<String, String> {
         if new.is_empty() {
             return Ok(xml.to_owned());
         }
-        let end = xml.rfind("</").ok_or("the definition has no end")?;
+        let end = xml.rfind("</").ok_or("the definition has no end tag")?;
         return Ok(format!("{}<{1}>{new}</{1}>{2}", &xml[..end], part.parent, &xml[end..]));
     };
     let mut text = xml[parent.range()].to_owned();
@@ -74,7 +74,7 @@ pub fn put(xml: &str, part: &Part) -> Result<String, String> {
             }
             _ => {
                 // `<cputune/>`
-                let open = text.strip_suffix("/>").ok_or("an element has no end")?.trim_end().to_owned();
+                let open = text.strip_suffix("/>").ok_or("an element has no end tag")?.trim_end().to_owned();
                 text = format!("{open}>{new}</{}>", part.parent);
             }
         }
@@ -103,7 +103,7 @@ pub fn pin(role: Role, to: &CpuSet) -> Result<Part, String> {
             Ok(Part::new("cputune", "emulatorpin", vec![format!("<emulatorpin cpuset='{to}'/>")]))
         }
         Role::Vhost | Role::Worker => {
-            Err(format!("libvirt keeps no pin of a {role} thread: it follows the emulator"))
+            Err(format!("libvirt keeps no pin of a {role} thread: the thread follows the emulator"))
         }
     }
 }
@@ -140,7 +140,7 @@ pub fn placed(xml: &str, pins: &[Part], cpus: Option<&CpuSet>) -> Result<String,
     let document = document(&text)?;
     let vcpu = child(document.root_element(), "vcpu").ok_or("the definition has no <vcpu>")?;
     let (start, whole) = (vcpu.range().start, &text[vcpu.range()]);
-    let end = start + whole.find('>').ok_or("an element has no end")?;
+    let end = start + whole.find('>').ok_or("the tag <vcpu> has no end")?;
     let (from, to) = match vcpu.attribute_node("cpuset") {
         Some(attribute) => (attribute.range().start, attribute.range().end),
         None => (end, end),
@@ -203,24 +203,25 @@ fn interfaces(xml: &str) -> Result<Part, String> {
 /// The queues of a network interface; nothing where the definition leaves them to libvirt.
 ///
 /// # Errors
-/// Where there is no such interface.
+/// If there is no such interface.
 pub fn queues_of(xml: &str, interface: usize) -> Result<String, String> {
     let all = interfaces(xml)?.elements;
     let text = all
         .get(interface)
-        .ok_or_else(|| format!("it has {} interfaces, and no number {interface}", all.len()))?;
-    let of = Document::parse(text).map_err(|e| format!("an interface: {e}"))?;
+        .ok_or_else(|| format!("the VM has {} interfaces, but none with number {interface}", all.len()))?;
+    let of = Document::parse(text).map_err(|e| format!("interface {interface}: {e}"))?;
     Ok(child(of.root_element(), "driver").and_then(|d| d.attribute("queues")).unwrap_or_default().to_owned())
 }
 
-/// The definition with so many queues of a network interface (nothing: libvirt's choice), and the interfaces that it had before.
+/// The definition with this number of queues on a network interface (`None`: libvirt's choice), and its former
+/// interfaces.
 ///
 /// # Errors
-/// Where there is no such interface, it is no virtio one, or `queues` is no number.
+/// If the interface does not exist or is not a virtio one, or `queues` is not a number.
 pub fn with_queues(xml: &str, interface: usize, queues: &str) -> Result<(String, Part), String> {
     let number = queues.is_empty() || queues.parse::<u16>().is_ok_and(|n| n > 0);
     if !number {
-        return Err(format!("{queues:?} is no number of queues"));
+        return Err(format!("{queues:?} is not a number of queues"));
     }
     queues_of(xml, interface)?;
     let before = interfaces(xml)?;
@@ -246,7 +247,7 @@ pub fn with_queues(xml: &str, interface: usize, queues: &str) -> Result<(String,
         }
         None if queues.is_empty() => text.clone(),
         None => {
-            let end = text.rfind("</").ok_or("an interface has no end")?;
+            let end = text.rfind("</").ok_or("an interface has no end tag")?;
             format!("{}<driver name='vhost'{attribute}/>{}", &text[..end], &text[end..])
         }
     };

@@ -1,9 +1,9 @@
-//! What is free on another host? Its libvirt is asked how long each pCPU was idle: no vsteer is needed there.
+//! How much CPU is free on another host? Its libvirt reports how long each pCPU was idle, so the host needs no vsteer.
 //!
-//! Two looks give the part of the time between them that nobody used; what waits for a disk counts as idle. It is what the host's kernel
-//! counts (`/proc/stat`), all work of it included, not that of its VMs alone.
+//! Two samples give the idle share of the time between them; waiting for a disk counts as idle. The numbers come from
+//! the host's kernel (`/proc/stat`) and cover all work on the host, not only its VMs.
 //!
-//! Left out: how its VMs' weights and levels take it when another comes.
+//! Left out: how another VM affects the service levels of that host's VMs.
 
 use super::client::Client;
 use serde_json::{Value, json};
@@ -58,9 +58,12 @@ impl Elsewhere {
             all.filter(|(cpu, _)| self.cpus.as_ref().is_none_or(|c| c.contains(*cpu))).collect();
         if now.is_empty() {
             let which = self.cpus.as_ref().map_or("pCPU".to_owned(), |c| format!("pCPU {c}"));
-            return Err(Fault::new(FaultKind::NothingThere, format!("the host at {}", self.uri()))
-                .because(format!("it tells of no {which}"))
-                .help("name pCPUs that are online there, or leave `cpus` out"));
+            return Err(Fault::new(
+                FaultKind::NothingThere,
+                format!("cannot read CPU times of the host at {}", self.uri()),
+            )
+            .because(format!("the host reports no {which}"))
+            .help("name pCPUs that are online on that host, or leave out `cpus`"));
         }
         let last = std::mem::replace(&mut self.last, now);
         Ok(idle(&last, &self.last)
@@ -89,7 +92,7 @@ mod tests {
         let (then, now) = (at((100, 1000), (500, 1000)), at((200, 1400), (900, 1400)));
         assert_eq!(idle(&then, &now), Some(0.25 + 1.0));
         assert_eq!(idle(&BTreeMap::new(), &now), None);
-        // A host that was started anew, and one whose clock stands still.
+        // A host that restarted, and one with a stopped clock.
         assert_eq!(idle(&now, &then), None);
         assert_eq!(idle(&now, &now), None);
         // A pCPU that came in between has no first look.

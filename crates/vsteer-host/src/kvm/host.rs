@@ -1,10 +1,11 @@
-//! The KVM/QEMU host that this program runs on: which VMs there are, and how they are counted.
+//! The KVM/QEMU host on which vsteer runs: its VMs, and the collector that counts them.
 //!
-//! Counting is either eBPF (`vsteer-bpf`: every state, blame, latencies) or polled schedstat (run and wait alone); which one, and why
-//! not the better one, can be asked.
+//! The collector is either eBPF (`vsteer-bpf`: every state, blame, latencies) or polled schedstat (run and wait times
+//! only). A note says which one is in use, and why not the better one.
 //!
-//! A sample reads counters and nothing else. The list of threads is looked at again every two seconds, or sooner when a thread ended;
-//! libvirt is asked again only when a new QEMU appears or the configuration is asked for; where memory lies, every ten seconds.
+//! A sample reads only counters. vsteer reads the list of threads every two seconds, or sooner if a thread ended. It
+//! asks libvirt again only if a new QEMU appears or a caller wants the configuration. It reads the place of memory
+//! every ten seconds.
 
 use super::config;
 use super::inventory::{Inventory, no_such_vm};
@@ -50,7 +51,7 @@ pub struct KvmHost {
     pids: Vec<u32>,
     scanned: Option<Instant>,
     vanished: bool,
-    /// Was it told that there is no room for all threads?
+    /// Has the missing room for threads been reported already?
     crowded: bool,
     slow: SlowCounters,
 }
@@ -60,7 +61,7 @@ impl KvmHost {
     ///
     /// # Errors
     /// `NothingThere` when the libvirt named cannot be reached or no VM has a name that was given; `NoPrivilege` or
-    /// `Unsupported` when eBPF was demanded and cannot be had. A host without any VM is no fault.
+    /// `Unsupported` if eBPF is demanded but not available. A host without VMs is not a fault.
     pub fn open(options: Options) -> Result<KvmHost, Fault> {
         let root = Root::live()?;
         let inventory = Inventory::new(root, options.connect.clone(), options.vms.clone());
@@ -110,7 +111,7 @@ impl KvmHost {
     /// `Usage` when eBPF is not used; as [`Observe::sample`].
     pub fn sample_both(&mut self) -> Result<(Batch, Batch), Fault> {
         if self.ebpf.is_none() {
-            return Err(Fault::new(FaultKind::Usage, "both collectors are asked for, and eBPF is not used")
+            return Err(Fault::new(FaultKind::Usage, "cannot use both collectors: eBPF is not in use")
                 .because(self.notes().join("; "))
                 .help("run as root with --collector ebpf"));
         }
@@ -149,7 +150,7 @@ impl KvmHost {
             return Err(fault);
         }
         let cause = fault.cause.map_or_else(String::new, |c| format!(": {c}"));
-        self.inventory.note(format!("counting by schedstat, not by eBPF ({}{cause})", fault.what));
+        self.inventory.note(format!("vsteer counts with schedstat instead of eBPF ({}{cause})", fault.what));
         self.ebpf = None;
         self.schedstat = Some(Schedstat::new());
         Ok(())
@@ -173,10 +174,11 @@ impl KvmHost {
         match watched {
             Ok(()) => {}
             Err(fault) if begins => self.without_ebpf(fault)?,
-            // Whoever has counted one way goes on so: counters of two collectors are not of one series. Who is left out is not there in what follows.
+            // Never switch collectors during a recording: their counters are not comparable. Threads without room are
+            // left out.
             Err(fault) if !self.crowded => {
-                eprintln!("vsteer: some threads are left out from now on: {fault}");
-                self.inventory.note(format!("some threads are left out: {fault}"));
+                eprintln!("vsteer: no longer measures some threads: {fault}");
+                self.inventory.note(format!("vsteer does not measure some threads: {fault}"));
                 self.crowded = true;
             }
             Err(_) => {}
@@ -224,7 +226,7 @@ impl Observe for KvmHost {
         match (&self.ebpf, &self.schedstat) {
             (Some(o), _) => o.collector().clone(),
             (None, Some(s)) => s.collector(),
-            (None, None) => unreachable!("a host is opened with a collector"),
+            (None, None) => unreachable!("a host always has a collector"),
         }
     }
 
@@ -248,7 +250,7 @@ impl Observe for KvmHost {
                 self.vanished |= schedstat.vanished();
                 batch
             }
-            (None, None) => unreachable!("a host is opened with a collector"),
+            (None, None) => unreachable!("a host always has a collector"),
         };
         batch.pcpus = pcpu::read(&self.inventory.root);
         batch.vms = self

@@ -1,12 +1,11 @@
-//! Which VMs run here, under whose care, and which threads are theirs?
+//! Which VMs run here, which manager owns each, and which threads belong to it?
 //!
-//! The idea: what libvirt lists and what `/proc` shows are two views of the same processes. They are joined by the UUID
-//! on QEMU's command line (the place of libvirt's pid files is a matter of its build and of its mount namespace); a
-//! QEMU that no libvirt lists stands by itself. A libvirt is asked again only when a QEMU appears that was not there
-//! before; the threads are looked at anew each time.
+//! libvirt's list and `/proc` show the same processes. vsteer joins the two by the UUID on QEMU's command line,
+//! because the place of libvirt's pid files depends on its build and mount namespace. A QEMU that no libvirt lists
+//! stands alone. vsteer asks a libvirt again only if a new QEMU appears, but lists the threads each time.
 //!
-//! Left out: libvirt's remote connections. Threads are measured on this machine, so a VM without a process here is
-//! left out, and said so.
+//! Left out: libvirt's remote connections. vsteer measures threads on this machine, so it leaves out a VM without a
+//! process here, and prints a note.
 
 use super::client::{Client, Listed};
 use super::processes::{self, Found, Origin, Process};
@@ -119,7 +118,7 @@ impl Inventory {
         Some(client)
     }
 
-    /// Looks at everything anew, libvirt's descriptions too.
+    /// Reads everything again, including libvirt's descriptions.
     ///
     /// # Errors
     /// When the libvirt that was named cannot be asked. One that merely was found is noted and passed over.
@@ -133,12 +132,12 @@ impl Inventory {
                     let manager = Manager::Libvirt(client.uri().to_owned());
                     listed.extend(all.into_iter().map(|vm| (manager.clone(), vm)));
                     faults.extend(client.undescribed().iter().map(|left_out| {
-                        let uuid = left_out.uuid.as_deref().unwrap_or("of no known UUID");
-                        format!("VM {uuid} of {} cannot be described: {}", client.uri(), left_out.cause)
+                        let uuid = left_out.uuid.as_deref().unwrap_or("with an unknown UUID");
+                        format!("cannot describe VM {uuid} of {}: {}", client.uri(), left_out.cause)
                     }));
                 }
                 Err(fault) if self.connect.is_some() => return Err(fault),
-                Err(fault) => faults.push(format!("libvirt at {} is passed over: {fault}", client.uri())),
+                Err(fault) => faults.push(format!("skipped the VMs of libvirt at {}: {fault}", client.uri())),
             }
         }
         faults.into_iter().for_each(|f| self.note(f));
@@ -158,7 +157,7 @@ impl Inventory {
         if !now.is_subset(&self.considered) {
             match self.look() {
                 Ok(()) => return,
-                Err(fault) => self.note(format!("new VMs are not seen for now: {fault}")),
+                Err(fault) => self.note(format!("cannot look for new VMs for now: {fault}")),
             }
         }
         self.vhosts = vhosts;
@@ -183,15 +182,15 @@ impl Inventory {
         for (manager, vm) in listed {
             let Some(at) = best_match(&qemus, &vm) else {
                 self.note(format!(
-                    "VM {:?} of {} has no process on this machine: measure it where it runs",
+                    "VM {:?} of {} has no process on this machine: measure it on the machine where it runs",
                     vm.name,
                     uri_of(&manager)
                 ));
                 continue;
             };
             let process = qemus.remove(at);
-            let domain =
-                xml::parse(&vm.xml).map_err(|e| self.note(format!("description of VM {:?}: {e}", vm.name)));
+            let domain = xml::parse(&vm.xml)
+                .map_err(|e| self.note(format!("cannot read the definition of VM {:?}: {e}", vm.name)));
             vms.push(Vm {
                 id: VmId(vm.uuid.to_ascii_lowercase()),
                 name: vm.name.clone(),
@@ -217,12 +216,12 @@ impl Inventory {
         for vm in &vms {
             match &vm.manager {
                 Manager::Libvirt(uri) if uri.is_empty() => self.note(format!(
-                    "VM {:?} belongs to a libvirt that is not connected: it is measured, and can be changed only with \
-                     --connect URI",
+                    "vsteer is not connected to the libvirt of VM {:?}: it measures the VM, but can change it only with \
+                    --connect URI",
                     vm.name
                 )),
                 Manager::Proxmox(_) | Manager::KubeVirt => {
-                    self.note(format!("VM {:?}: {:?} is untried: compare before you rely on it", vm.name, vm.manager));
+                    self.note(format!("VM {:?}: support for {:?} is untested: compare before you rely on it", vm.name, vm.manager));
                 }
                 _ => {}
             }
@@ -245,19 +244,20 @@ impl Inventory {
                     continue;
                 }
                 if let Some(program) = &vm.process.line.program {
-                    let note = "no thread bears a name that is known for a vCPU's, so they are not known";
+                    let note =
+                        "no thread has a name that vsteer knows as a vCPU's, so vsteer cannot tell its vCPUs";
                     self.note(format!("VM {:?} of {program}: {note}", vm.name));
                     self.monitors.insert(key, None);
                     continue;
                 }
                 let said = match vm.process.line.qmp_sockets.first() {
                     Some(path) => qmp::vcpu_threads(&self.root, path),
-                    None => Err("it has no monitor of its own".to_owned()),
+                    None => Err("the VM has no monitor of its own".to_owned()),
                 };
                 if let Err(why) = &said {
                     self.note(format!(
-                        "VM {:?}: its threads have no names and {why}, so its vCPUs are not known: start it with \
-                         -name NAME,debug-threads=on",
+                        "VM {:?}: cannot tell its vCPUs: its threads have no names, and {why}: start it with \
+                        -name NAME,debug-threads=on",
                         vm.name
                     ));
                 }
@@ -267,7 +267,8 @@ impl Inventory {
         }
     }
 
-    /// The runs of this VM that are there, by processes alone: also one that its libvirt does not list, or that nobody can be asked of.
+    /// The runs of this VM that are there, by processes alone: also one that its libvirt does not list, or that nobody
+    /// can be asked of.
     pub fn runs_of(&self, id: &VmId) -> Vec<Run> {
         let is_it = |q: &Process| {
             let uuid = q.line.uuid.as_deref();
@@ -399,11 +400,11 @@ pub fn no_such_vm(names: &[String], there: &[String]) -> Fault {
     let there = if there.is_empty() {
         "no VM runs here".to_owned()
     } else {
-        format!("here run {}", there.join(", "))
+        format!("the VMs here are {}", there.join(", "))
     };
     Fault::new(FaultKind::NothingThere, format!("no VM is named {}", names.join(" or ")))
         .because(there)
-        .help("name one of them by name, UUID or a pattern with *; --connect URI names another libvirt")
+        .help("give a VM's name, UUID or a pattern with *; name another libvirt with --connect URI")
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
-//! Which processes of this machine run VMs, and who started them?
+//! Which processes of this machine run VMs, and which manager started them?
 //!
-//! The idea: every process's command line is looked at, since QEMU may be told to take any name (`-name
-//! process=…`); other VMMs are known by what they hold ([`super::vmms`]). A libvirt's QEMU holds that libvirt's secret; Proxmox numbers its VMs (`-id`) and keeps their pid files
-//! in `qemu-server`; KubeVirt's run in the cgroup of a pod.
+//! vsteer reads the command line of every process, because QEMU can take any name (`-name process=…`). It recognises
+//! other VMMs by the descriptors they hold ([`super::vmms`]). A QEMU of libvirt holds libvirt's secret. Proxmox
+//! numbers its VMs (`-id`) and keeps their pid files in `qemu-server`. KubeVirt's VMs run in the cgroup of a pod.
 //!
 //! Source: `man 5 proc`; `src/qemu/qemu_command.c` (libvirt 9.0); `PVE/QemuServer.pm` (Proxmox VE 8, read, not tried);
 //! KubeVirt 1.x (read, not tried).
@@ -24,7 +24,7 @@ pub struct Process {
     pub pid: u32,
     /// When it started, clock ticks since boot: with the pid, an identity.
     pub start_ticks: u64,
-    /// What it was told.
+    /// The command line.
     pub line: CommandLine,
     /// Who started it, as far as it shows.
     pub origin: Origin,

@@ -1,12 +1,12 @@
-//! Which threads run vCPUs, where names do not tell? The VM's own monitor says (`query-cpus-fast`), if nobody owns it.
+//! Which threads run vCPUs, if their names do not say? The VM's own monitor knows (`query-cpus-fast`).
 //!
-//! The idea: a monitor serves one client at a time. libvirt and Proxmox hold theirs, and a second client would take
-//! their place or wait for ever; so it is asked only for a VM that no manager runs, only on a socket at which nobody is
-//! connected right now (`/proc/net/unix`), and only for half a second.
+//! A monitor serves one client at a time. libvirt and Proxmox hold theirs, and a second client would take their place
+//! or wait forever. So vsteer asks only a VM without a manager, only on a socket without a client (`/proc/net/unix`),
+//! and waits at most half a second.
 //!
 //! Source: `docs/interop/qmp-spec.txt` (QEMU 7.2).
 //!
-//! Left out: monitors over TCP, and everything else a monitor could tell.
+//! Left out: monitors over TCP, and everything else a monitor could report.
 
 use crate::linux::task::text;
 use crate::root::Root;
@@ -26,12 +26,13 @@ const LINES_MAX: usize = 200;
 /// # Errors
 /// A sentence: somebody is connected, it does not answer, it answers something else.
 pub fn vcpu_threads(root: &Root, path: &str) -> Result<BTreeMap<Tid, u32>, String> {
-    let sockets = text(root, "/proc/net/unix").ok_or("/proc/net/unix cannot be read")?;
+    let sockets = text(root, "/proc/net/unix").ok_or("vsteer cannot read /proc/net/unix")?;
     if is_taken(&sockets, path) {
-        return Err(format!("somebody is connected to its monitor {path}"));
+        return Err(format!("another program is connected to its monitor {path}"));
     }
     // A path of another mount namespace, or one whose folder another user owns, simply fails.
-    let mut stream = UnixStream::connect(path).map_err(|e| format!("its monitor {path}: {e}"))?;
+    let mut stream =
+        UnixStream::connect(path).map_err(|e| format!("cannot connect to its monitor {path}: {e}"))?;
     let late = |e: std::io::Error| format!("its monitor {path} does not answer: {e}");
     stream.set_read_timeout(Some(LIMIT)).map_err(late)?;
     stream.set_write_timeout(Some(LIMIT)).map_err(late)?;
@@ -48,7 +49,7 @@ pub fn vcpu_threads(root: &Root, path: &str) -> Result<BTreeMap<Tid, u32>, Strin
             break;
         }
     }
-    Err(format!("its monitor {path} does not tell its vCPUs"))
+    Err(format!("its monitor {path} does not report its vCPUs"))
 }
 
 /// The answer to `query-cpus-fast`; `None` for any other line.

@@ -1,16 +1,16 @@
 //! What does a thread of a VMM's process do for its VM? Its name says, if QEMU was told to name its threads.
 //!
 //! Source: QEMU 7.2, `debug-threads=on` (libvirt and Proxmox always say so): `CPU N/KVM`, `CPU N/TCG` (`accel/*/`),
-//! `ALL CPUs/TCG` for one thread that runs all vCPUs in turn, `IO ID` (`iothread.c`, cut at 15 bytes), `IO mon_iothread`
-//! for monitors. `vhost-PID` is the kernel's (`drivers/vhost/vhost.c`): a thread of the process since Linux 6.4, a kernel
-//! thread before. libvirt puts each vCPU into a cgroup `vcpuN`, which tells where names do not.
+//! `ALL CPUs/TCG` for one thread that runs all vCPUs in turn, `IO ID` (`iothread.c`, cut at 15 bytes), `IO
+//! mon_iothread` for monitors. `vhost-PID` is the kernel's (`drivers/vhost/vhost.c`): a thread of the process since
+//! Linux 6.4, a kernel thread before. libvirt puts each vCPU into a cgroup `vcpuN`, which tells where names do not.
 //!
 //! Left out: which vCPU the single TCG thread runs at a moment; it stands as vCPU 0.
 
 use std::collections::BTreeMap;
 use vsteer_core::nouns::{Accel, Role, Tid};
 
-/// What else is known of a process when its threads are told apart.
+/// Facts about a process that help to tell its threads apart.
 #[derive(Debug, Default)]
 pub struct Known<'a> {
     /// The process, whose first thread is QEMU's main loop.

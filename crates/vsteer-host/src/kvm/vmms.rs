@@ -1,14 +1,14 @@
-//! Which processes besides QEMU run VMs by KVM? Those that hold KVM's descriptor of a VM.
+//! Which processes, in addition to QEMU, run VMs with KVM? Those that hold a VM descriptor of KVM.
 //!
-//! The idea: whatever a VMM is called, the kernel gives it a descriptor that reads `anon_inode:kvm-vm`. To look at every
-//! descriptor of every process would cost tens of milliseconds on a busy host, so first the kernel is asked who made
-//! VMs: `/sys/kernel/debug/kvm` has a folder `TID-FD` for each. Only where that is not mounted are all descriptors looked
-//! at, and only while KVM's module is in use.
+//! Whatever the VMM's name, the kernel gives it a descriptor that reads `anon_inode:kvm-vm`. Reading every descriptor
+//! of every process would cost tens of milliseconds on a busy host. So vsteer first asks the kernel which processes
+//! made VMs: `/sys/kernel/debug/kvm` has a folder `TID-FD` for each. Only if that folder is not mounted, and only
+//! while KVM's module is in use, does vsteer read all descriptors.
 //!
 //! Source: `virt/kvm/kvm_main.c`, `kvm_create_vm_debugfs` (Linux 6.18). Names: `--name` (the emulated host's own VMM;
-//! crosvm and kvmtool, **untried**), `--id` (Firecracker, **untried**). Threads: see [`super::roles`].
+//! crosvm and kvmtool, **untested**), `--id` (Firecracker, **untested**). Threads: see [`super::roles`].
 //!
-//! Left out: what else such a command line says of its VM; VMMs inside a container that hides its processes.
+//! Left out: everything else on such a command line; VMMs inside a container that hides its processes.
 
 use super::command_line::CommandLine;
 use crate::linux::task::text;
@@ -28,7 +28,7 @@ pub enum Holders {
     Any,
 }
 
-/// Asks the kernel who holds VMs.
+/// Asks the kernel which processes hold VMs.
 pub fn holders(root: &Root) -> Holders {
     if let Ok(names) = root.names(DEBUG_FOLDER) {
         return Holders::Known(names.iter().filter_map(|n| holder(root, n)).collect());
@@ -56,7 +56,7 @@ fn in_use(root: &Root) -> bool {
     }
 }
 
-/// What this process runs, if it holds a VM and is no QEMU (which says more of itself).
+/// What this process runs, if it holds a VM and is not QEMU (whose command line says more).
 pub fn line_of(root: &Root, holders: &Holders, pid: u32, arguments: &[String]) -> Option<CommandLine> {
     let holds = match holders {
         Holders::Known(pids) => pids.contains(&pid),
@@ -121,7 +121,7 @@ mod tests {
         assert_eq!(any, Holders::Any);
         let line = line_of(&root, &any, 70, &words).unwrap();
         assert_eq!((line.name.as_deref(), line.accel), (Some("web"), Some(Accel::Kvm)));
-        assert_eq!(line_of(&root, &any, 80, &words), None, "/dev/kvm alone is no VM");
+        assert_eq!(line_of(&root, &any, 80, &words), None, "/dev/kvm alone is not a VM");
 
         // 90-4: a thread of another namespace.
         for folder in ["70-4", "90-4", "70-5"] {

@@ -1,7 +1,7 @@
 //! What does libvirt's description of a VM say? The parts that matter for scheduling.
 //!
 //! Source: `docs/formatdomain.rst` (libvirt 9.0). What a text lacks is `None`, what it says in a way that is not
-//! understood too; only a text that is no description at all is refused.
+//! understood too; vsteer refuses only a text that is not a description at all.
 //!
 //! Left out: devices.
 
@@ -43,10 +43,10 @@ impl Domain {
 /// # Errors
 /// What is wrong with the text.
 pub fn parse(xml: &str) -> Result<Domain, String> {
-    let document = Document::parse(xml).map_err(|e| format!("not XML: {e}"))?;
+    let document = Document::parse(xml).map_err(|e| format!("not valid XML: {e}"))?;
     let root = document.root_element();
     if root.tag_name().name() != "domain" {
-        return Err(format!("<{}> where <domain> belongs", root.tag_name().name()));
+        return Err(format!("found <{}>, expected <domain>", root.tag_name().name()));
     }
     let text = |name: &str| child(root, name).and_then(|n| n.text()).unwrap_or_default().to_owned();
     let memory = child(root, "memory");

@@ -1,10 +1,11 @@
-//! Words of the kernel's command line, kept by the distribution's own tool.
+//! Boot parameters of the kernel, kept by the distribution's own tool.
 //!
-//! Which tool there is, is told by its files: kernelstub's before grubby's before `/etc/default/grub`, since a distribution that has one of the
-//! former may carry the latter's file besides. GRUB's files are put back to the byte where nobody else edited them meanwhile, else word by word.
+//! vsteer recognises the tool by its files: first kernelstub's, then grubby's, then `/etc/default/grub`, because a
+//! distribution with one of the first two may also have the last. If nobody else edited GRUB's files, vsteer restores
+//! every byte; otherwise it restores parameter by parameter.
 //!
-//! Tried: Debian 12's own update-grub in a folder of its own (the lab's case `experiment-lasting`). **untried**: a machine that boots from it; grubby and kernelstub
-//! but for a stand-in.
+//! Tested: Debian 12's own update-grub in a folder (the lab's case `experiment-lasting`). **Untested**: a machine that
+//! boots from it, and the real grubby and kernelstub (only stand-ins).
 
 use super::place::Place;
 use crate::actuate::Former;
@@ -68,7 +69,11 @@ pub fn read(loader: &Loader, names: &[String], at: Place<'_>) -> Result<String, 
         Loader::Kernelstub { configuration, .. } => of_kernelstub(&at.text(configuration)?, names),
     };
     told.map_err(|why| {
-        Fault::new(FaultKind::Unsupported, format!("the kernel's words by {loader}{at}")).because(why)
+        Fault::new(
+            FaultKind::Unsupported,
+            format!("cannot read the kernel's boot parameters from {loader}{at}"),
+        )
+        .because(why)
     })
 }
 
@@ -89,8 +94,11 @@ pub fn former(loader: &Loader, at: Place<'_>) -> Result<Vec<(String, String)>, F
 /// `BadInput` for words that would need quoting; where a tool refuses.
 pub fn set(loader: &Loader, names: &[String], words: &str, at: Place<'_>) -> Result<(), Fault> {
     if !words_are_plain(words) || !names.iter().all(|n| words_are_plain(n)) {
-        return Err(Fault::new(FaultKind::BadInput, format!("words {words:?} for {loader}"))
-            .because("they would need quoting"));
+        return Err(Fault::new(
+            FaultKind::BadInput,
+            format!("cannot give the boot parameters {words:?} to {loader}"),
+        )
+        .because("these parameters need quotes, which vsteer does not write"));
     }
     let ask = |line: String| at.ask(&line, LIMIT).map(drop);
     match loader {
@@ -124,11 +132,12 @@ fn write_grub(
             at.replace(path, after)?;
         }
     }
-    // Also where no file differs: whoever was killed may have written them and not made the menu.
+    // Also if no file differs: a killed process may have written the files without making the menu.
     at.ask(update, LIMIT).map(drop)
 }
 
-/// Puts back what was there, of words that were `from` before and are `to`. May be called again, and for a step that was made in part.
+/// Puts back what was there, of words that were `from` before and are `to`. May be called again, and for a step that
+/// was made in part.
 ///
 /// # Errors
 /// Where it does not go back.
@@ -162,8 +171,11 @@ pub fn restore(
     if now == from {
         return Ok(());
     }
-    Err(Fault::new(FaultKind::NotApplied, format!("putting the kernel's words back by {loader}{at}"))
-        .because(format!("{from:?} was set, the next boot would be given {now:?}")))
+    Err(Fault::new(
+        FaultKind::NotApplied,
+        format!("cannot restore the kernel's boot parameters in {loader}{at}"),
+    )
+    .because(format!("vsteer set {from:?}, but the next boot would use {now:?}")))
 }
 
 #[cfg(test)]

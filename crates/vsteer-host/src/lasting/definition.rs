@@ -1,7 +1,8 @@
-//! A VM's pins and network queues in libvirt's definition of it: read, set, put back.
+//! Reads, sets and restores a VM's pins and network queues in libvirt's definition.
 //!
-//! By the editor that plans for VMs use ([`crate::kvm::definition`]): the elements concerned are replaced, the former ones journalled. libvirt is asked to
-//! redefine only while the definition is the one that was read. Queues are in force when the VM is started anew.
+//! It uses the same editor as plans for VMs ([`crate::kvm::definition`]): it replaces the elements concerned, and the
+//! journal keeps the former ones. libvirt redefines the VM only if the definition has not changed since vsteer read
+//! it. New queues take effect when the VM restarts.
 //!
 //! Left out: VMs that do not run, which the helper does not list.
 
@@ -13,7 +14,8 @@ use vsteer_core::setting::lasting::Element;
 use vsteer_core::{Fault, FaultKind};
 
 fn failed(element: &Element, why: impl std::fmt::Display) -> Fault {
-    Fault::new(FaultKind::Unsupported, format!("the definition of VM {:?}", element.vm())).because(why)
+    Fault::new(FaultKind::Unsupported, format!("cannot change the definition of VM {:?}", element.vm()))
+        .because(why)
 }
 
 /// The VM's UUID and definition.

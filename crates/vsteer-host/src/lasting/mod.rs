@@ -1,8 +1,9 @@
-//! How is a setting kept beyond the next boot, by the tool that owns it, and put back exactly?
+//! How does vsteer keep a setting beyond the next boot, with the tool that owns it, and restore it exactly?
 //!
-//! Texts and edits are the core's (`vsteer_core::setting::lasting`); here files are read and written and tools called. Whatever a tool answers, what it keeps
-//! is read back: tuned's active profile and the files it was to set, the boot loader's menu, libvirt's definition. On another machine the same is done over ssh
-//! ([`place`]), but for definitions: libvirt goes to other machines itself.
+//! The texts and edits are in the core (`vsteer_core::setting::lasting`). This folder reads and writes the files and
+//! calls the tools. Whatever a tool answers, vsteer reads the result back: tuned's active profile and its files, the
+//! boot loader's menu, libvirt's definition. On another machine it does the same over ssh ([`place`]), except for
+//! definitions, because libvirt makes its own connections.
 
 pub mod boot_loader;
 pub mod definition;
@@ -15,7 +16,7 @@ use vsteer_core::Fault;
 
 /// Replaces a file as a whole, keeping its mode: a boot loader's file is never half there.
 fn replace(path: &str, text: &str) -> Result<(), Fault> {
-    let failed = |e: &std::io::Error| Fault::io(format!("writing {path}"), e);
+    let failed = |e: &std::io::Error| Fault::io(format!("cannot write {path}"), e);
     let file = Path::new(path);
     let beside = file.with_file_name(format!(
         ".{}.vsteer",

@@ -1,9 +1,9 @@
-//! Where do a keeper's files lie and its tools run: on this machine, or on another one, over ssh?
+//! Where are the files and tools of a lasting setting: on this machine, or on another one over ssh?
 //!
-//! The other machine is spoken to as the experiment's own runs speak to it ([`crate::shell`]): one command per question, by its `sh`, with key login. Files that are
-//! replaced are so as a whole there too, keeping mode and owner.
+//! vsteer reaches the other machine in the same way as the runs of an experiment ([`crate::shell`]): one command per
+//! question, run by `sh`, with a key login. It replaces files as a whole there too, and keeps their mode and owner.
 //!
-//! Left out: files of more than a command can carry; a login shell there that is none of `sh`'s kind.
+//! Left out: files too large for one command; a login shell there that does not understand `sh`.
 
 use super::replace;
 use crate::shell::{self, quoted};
@@ -46,8 +46,8 @@ impl Place<'_> {
     /// Where it cannot be read.
     pub fn text(self, path: &str) -> Result<String, Fault> {
         match self.0 {
-            None => std::fs::read_to_string(path).map_err(|e| Fault::io(format!("reading {path}"), &e)),
-            Some(_) => self.there(&format!("cat {}", quoted(path)), format!("reading {path}{self}")),
+            None => std::fs::read_to_string(path).map_err(|e| Fault::io(format!("cannot read {path}"), &e)),
+            Some(_) => self.there(&format!("cat {}", quoted(path)), format!("cannot read {path}{self}")),
         }
     }
 
@@ -61,7 +61,7 @@ impl Place<'_> {
             "for f in {}; do if [ -e \"$f\" ]; then printf '%s\\n' \"$f\"; fi; done",
             paths.join(" ")
         );
-        let told = self.there(&line, format!("looking for boot loaders and tuned{self}"))?;
+        let told = self.there(&line, format!("cannot look for boot loaders and tuned{self}"))?;
         Ok(told.lines().map(str::to_owned).collect())
     }
 
@@ -77,14 +77,16 @@ impl Place<'_> {
     }
 
     fn written(self, path: &str, text: &str, line: &str) -> Result<(), Fault> {
-        let what = format!("writing {path}{self}");
+        let what = format!("cannot write {path}{self}");
         if text.len() > TEXT_MAX {
             let why = format!(
-                "it has {} KiB, of which a command over ssh can carry {}",
+                "the file has {} KiB, and vsteer can send at most {} KiB over ssh",
                 text.len() >> 10,
                 TEXT_MAX >> 10
             );
-            return Err(Fault::new(FaultKind::Unsupported, what).because(why).help("run vsteer there"));
+            return Err(Fault::new(FaultKind::Unsupported, what)
+                .because(why)
+                .help("run vsteer on that machine"));
         }
         self.there(line, what).map(drop)
     }
@@ -114,7 +116,7 @@ impl Place<'_> {
     /// Where it cannot be written.
     pub fn write(self, path: &str, text: &str) -> Result<(), Fault> {
         match self.0 {
-            None => std::fs::write(path, text).map_err(|e| Fault::io(format!("writing {path}"), &e)),
+            None => std::fs::write(path, text).map_err(|e| Fault::io(format!("cannot write {path}"), &e)),
             Some(_) => self.written(path, text, &format!("printf %s {} > {}", quoted(text), quoted(path))),
         }
     }
@@ -125,10 +127,10 @@ impl Place<'_> {
     /// Where it cannot be made.
     pub fn make_folder(self, path: &str) -> Result<(), Fault> {
         match self.0 {
-            None => std::fs::create_dir_all(path).map_err(|e| Fault::io(format!("making {path}"), &e)),
-            Some(_) => {
-                self.there(&format!("mkdir -p {}", quoted(path)), format!("making {path}{self}")).map(drop)
-            }
+            None => std::fs::create_dir_all(path).map_err(|e| Fault::io(format!("cannot create {path}"), &e)),
+            Some(_) => self
+                .there(&format!("mkdir -p {}", quoted(path)), format!("cannot create {path}{self}"))
+                .map(drop),
         }
     }
 
@@ -138,10 +140,10 @@ impl Place<'_> {
     /// Where it cannot be removed.
     pub fn remove_folder(self, path: &str) -> Result<(), Fault> {
         match self.0 {
-            None => std::fs::remove_dir_all(path).map_err(|e| Fault::io(format!("removing {path}"), &e)),
-            Some(_) => {
-                self.there(&format!("rm -r {}", quoted(path)), format!("removing {path}{self}")).map(drop)
-            }
+            None => std::fs::remove_dir_all(path).map_err(|e| Fault::io(format!("cannot remove {path}"), &e)),
+            Some(_) => self
+                .there(&format!("rm -r {}", quoted(path)), format!("cannot remove {path}{self}"))
+                .map(drop),
         }
     }
 }

@@ -1,9 +1,10 @@
-//! A generated profile of tuned's: made, switched to, read back; switched from and removed.
+//! A generated profile of tuned: vsteer creates it, switches to it, checks it, switches back and removes it.
 //!
-//! Its folder is ours alone: one that is there already and does not begin with our line is never touched. After switching, every file that it sets is read, since
-//! `tuned-adm` answers 0 in many ways; after switching back the former values are put back where tuned did not.
+//! vsteer never touches an existing folder that does not begin with its own line. `tuned-adm` exits with 0 in many
+//! failures, so vsteer reads every file of the profile after the switch. After the switch back it restores the values
+//! that tuned did not.
 //!
-//! **untried** on a host whose tuned runs: tried with a stand-in for its commands.
+//! **Untested** on a host with a running tuned: tests use a stand-in for its commands.
 
 use super::place::Place;
 use std::time::Duration;
@@ -32,7 +33,7 @@ pub fn profile(
 ) -> Result<Profile, Fault> {
     let plain = |c: char| if c.is_ascii_alphanumeric() || c == '-' { c.to_ascii_lowercase() } else { '-' };
     let name = format!("vsteer-{}", experiment.chars().map(plain).collect::<String>());
-    // tuned 2.24 and later look beneath `profiles` first.
+    // tuned 2.24 and later look in `profiles` first.
     let newer = "/etc/tuned/profiles";
     let base = if at.has(newer)? { newer } else { "/etc/tuned" };
     Ok(Profile {
@@ -70,8 +71,8 @@ pub fn set(profile: &Profile, name: &str, at: Place<'_>) -> Result<(), Fault> {
         return switch(profile, name, at);
     }
     if at.has(&profile.folder)? && !is_ours(profile, at)? {
-        let what = format!("{}{at} is there and was not made by vsteer", profile.folder);
-        return Err(Fault::new(FaultKind::Changed, what).help("rename it, or the experiment"));
+        let what = format!("{}{at} already exists and does not come from vsteer", profile.folder);
+        return Err(Fault::new(FaultKind::Changed, what).help("rename the folder or the experiment"));
     }
     at.make_folder(&profile.folder)?;
     at.replace(&file(profile), &profile.text())?;
@@ -79,8 +80,11 @@ pub fn set(profile: &Profile, name: &str, at: Place<'_>) -> Result<(), Fault> {
     for s in &profile.settings {
         let now = value(s, at)?;
         if now != s.to {
-            return Err(Fault::new(FaultKind::NotApplied, format!("profile {name} of tuned's: {}", s.path))
-                .because(format!("{:?} should be in force, and {now:?} is", s.to)));
+            return Err(Fault::new(
+                FaultKind::NotApplied,
+                format!("tuned's profile {name} did not set {}", s.path),
+            )
+            .because(format!("the value should be {:?}, but is {now:?}", s.to)));
         }
     }
     Ok(())
@@ -94,7 +98,8 @@ fn switch(profile: &Profile, name: &str, at: Place<'_>) -> Result<(), Fault> {
     at.ask(&profile.set.replace("{level}", name), LIMIT).map(drop)
 }
 
-/// Switches back where that is due, puts former values back where tuned did not, and removes the profile. May be called again.
+/// Switches back where that is due, puts former values back where tuned did not, and removes the profile. May be
+/// called again.
 ///
 /// # Errors
 /// Where another profile than the former one is in force then, or a value does not go back.
@@ -105,7 +110,7 @@ pub fn restore(profile: &Profile, former: &str, at: Place<'_>) -> Result<(), Fau
         switch(profile, former, at)?;
         let now = read(profile, at)?;
         if now != former {
-            return Err(Fault::new(FaultKind::NotApplied, format!("switching tuned back to {former:?}"))
+            return Err(Fault::new(FaultKind::NotApplied, format!("cannot switch tuned back to {former:?}"))
                 .because(format!("its active profile is {now:?}")));
         }
         for s in &profile.settings {
@@ -128,13 +133,15 @@ mod tests {
 
     const HERE: Place<'_> = Place(None);
 
-    /// A folder with a file to be set, and a stand-in for tuned that applies `[sysfs]` of the profile that is named, and nothing else.
+    /// A folder with a file to be set, and a stand-in for tuned that applies `[sysfs]` of the profile that is named,
+    /// and nothing else.
     fn place(dir: &Path, applies: bool) -> Profile {
         let at = |name: &str| dir.join(name).to_string_lossy().into_owned();
         std::fs::write(at("value"), "madvise").unwrap();
         std::fs::write(at("active"), "virtual-host\n").unwrap();
         let apply = if applies { "sed -n 's/^# apply //p' \"$f\" | sh" } else { "true" };
-        // The test's file is outside /sys, where a profile of tuned's has no place for it: the stand-in is told beside the profile.
+        // The test's file is outside /sys, where a profile of tuned's has no place for it: the stand-in is told beside
+        // the profile.
         std::fs::write(at("beside"), format!("# apply printf never > {}\n", at("value"))).unwrap();
         Profile {
             name: "vsteer-x".into(),

@@ -1,8 +1,8 @@
 //! Which cgroup holds a thread, and what weight, quota and real-time budget does it have?
 //!
 //! The idea: `/proc/mounts` names the one hierarchy that carries the cpu controller (version 2, version 1, or version
-//! 1 beside a version 2 without it: "hybrid"), `/proc/PID/task/TID/cgroup` each thread's place in it. libvirt gives a VM
-//! a group of its own with children `emulator` and `vcpuN`; the part that all threads' paths share is the VM's.
+//! 1 beside a version 2 without it: "hybrid"), `/proc/PID/task/TID/cgroup` each thread's place in it. libvirt gives a
+//! VM a group of its own with children `emulator` and `vcpuN`; the part that all threads' paths share is the VM's.
 //!
 //! Source: `Documentation/admin-guide/cgroup-v2.rst`, `Documentation/scheduler/sched-bwc.rst` and `sched-rt-group.rst`
 //! (Linux 6.12); `src/util/vircgroup*.c` (libvirt 9.0) for the names.
@@ -147,7 +147,7 @@ impl Cgroups {
         names.into_iter().filter(|n| root.has_folder(&format!("{folder}/{n}"))).collect()
     }
 
-    /// The processes of a group and of all beneath it.
+    /// The processes of a cgroup and all its descendants.
     pub fn processes(&self, root: &Root, cgroup: &str) -> Vec<u32> {
         // Deeper than any manager builds; a bound, since the tree may change while it is read.
         const DEPTH_MAX: usize = 6;

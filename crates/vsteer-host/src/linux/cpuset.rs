@@ -19,7 +19,7 @@ use vsteer_core::topology::{NodeId, Oddity};
 /// Whose cgroup is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Process {
-    /// The reader itself (in a captured tree: whoever captured it).
+    /// The reader itself; in a captured tree, the process that made the capture.
     Current,
     /// The process of that number, a QEMU for instance.
     Pid(u32),
@@ -65,7 +65,10 @@ fn find(files: &mut Files, process: Process) -> Option<Bounds> {
         )?;
     let levels = levels(&cgroup);
     if levels.is_empty() && cgroup != "/" {
-        files.odd(&format!("/proc/{pid}/cgroup"), format!("{cgroup:?} is no cgroup: its top is taken"));
+        files.odd(
+            &format!("/proc/{pid}/cgroup"),
+            format!("{cgroup:?} is not a valid cgroup: vsteer uses the root cgroup"),
+        );
     }
     let mut nearest = |name: &dyn Fn(&str) -> Vec<String>| {
         levels.iter().map(String::as_str).chain([""]).find_map(|level| {
@@ -79,7 +82,7 @@ fn find(files: &mut Files, process: Process) -> Option<Bounds> {
     let mut parsed = |found: Option<(String, String)>| {
         let (path, text) = found?;
         cpu_list(&text)
-            .map_err(|what| files.odd(&path, format!("{what}: taken as unrestricted")))
+            .map_err(|what| files.odd(&path, format!("{what}: vsteer assumes no restriction")))
             .ok()
             .map(|_| text)
     };

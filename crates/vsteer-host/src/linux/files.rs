@@ -22,7 +22,7 @@ pub struct Files<'a> {
 }
 
 impl<'a> Files<'a> {
-    /// A reader beneath `root`.
+    /// A reader of the files under `root`.
     pub fn new(root: &'a Root) -> Self {
         Files { root, oddities: Vec::new() }
     }
@@ -73,7 +73,7 @@ impl<'a> Files<'a> {
     /// not be read, and so is as good as missing.
     pub fn parsed<T>(&mut self, path: &str, parse: impl Fn(&str) -> Result<T, String>) -> Option<T> {
         let text = self.text(path).filter(|t| !t.is_empty())?;
-        parse(&text).map_err(|what| self.odd(path, format!("{what}: taken as missing"))).ok()
+        parse(&text).map_err(|what| self.odd(path, format!("{what}: vsteer ignores the file"))).ok()
     }
 
     /// The CPUs of a mask file (`core_cpus`), else of its list sibling (`core_cpus_list`).
@@ -112,7 +112,7 @@ pub fn cpu_mask(text: &str) -> Result<CpuSet, String> {
         let bits = u32::from_str_radix(group, 16).map_err(|e| e.to_string())?;
         for cpu in (0..32).filter(|b| bits & (1 << b) != 0).map(|b| base + b) {
             if cpu > MAX_CPU {
-                return Err(format!("CPU {cpu} is beyond the largest number accepted, {MAX_CPU}"));
+                return Err(format!("CPU {cpu} exceeds the largest number that vsteer accepts, {MAX_CPU}"));
             }
             cpus.insert(cpu);
         }
@@ -167,7 +167,7 @@ pub fn size_bytes(text: &str) -> Result<u64, String> {
 /// `MemTotal` of a `meminfo` file (`MemTotal: 16 kB`, or `Node 0 MemTotal: 16 kB`), in bytes.
 ///
 /// # Errors
-/// When there is no such line or its number is none.
+/// If the line is missing or its value is not a number.
 pub fn memory_total_bytes(text: &str) -> Result<u64, String> {
     let line = text.lines().find_map(|l| l.split_once("MemTotal:")).ok_or("has no MemTotal line")?.1;
     let mut words = line.split_ascii_whitespace();

@@ -1,8 +1,8 @@
 //! On which memory nodes does a process's memory lie? `/proc/PID/numa_maps`.
 //!
 //! Source: `fs/proc/task_mmu.c` (`show_numa_map`), Linux 6.12: `N1=512 kernelpagesize_kB=2048`. The kernel walks all
-//! page tables for it, which takes a second or so per 100 GB of small pages and holds up the process's own memory calls:
-//! it is read rarely, and not at all on a machine of one node, where `statm` and `HugetlbPages` say the same.
+//! page tables for it, which takes a second or so per 100 GB of small pages and holds up the process's own memory
+//! calls: it is read rarely, and not at all on a machine of one node, where `statm` and `HugetlbPages` say the same.
 //!
 //! Left out: telling guest memory from QEMU's own (some 100 MB).
 

@@ -7,12 +7,12 @@
 //!
 //! Source: `fs/proc/base.c` (`proc_pid_schedstat`), `kernel/sched/stats.h`, Linux 6.12. Where the kernel counts no run
 //! delay (neither `CONFIG_SCHEDSTATS` nor delay accounting that is switched on) the file says `0 0 0`, also for the
-//! thread that reads it, which surely has run: that is how it is told from a true zero.
+//! thread that reads it, which surely has run: that distinguishes it from a true zero.
 //!
 //! Left out: what the run delay cannot tell. It includes the time held by a quota, so ready and limited are not split
 //! (`cpu.stat`'s throttled time is per cgroup and pCPU, and right for a thread only where it is alone in its group). A
 //! wait that is still open when it is read is counted only when it ends. Threads beyond the limit of open files
-//! are opened anew at each poll.
+//! are opened again at each poll.
 
 use rustix::fs::{Mode, OFlags};
 use std::collections::BTreeMap;
@@ -152,17 +152,17 @@ pub fn counters(reading: Reading) -> ThreadCounters {
     }
 }
 
-/// What polling measures and what not, with the reasons, on a kernel that counts run delay or does not. `of`: a reading as it is made
-/// there.
+/// What polling measures and what not, with the reasons, on a kernel that counts run delay or does not. `of`: a
+/// reading as it is made there.
 pub fn collector(counts: bool, of: Reading) -> Collector {
     let measured = counters(of);
-    let unseen = "polling schedstat does not tell it: use --collector ebpf";
-    let limited = "schedstat's run delay includes the time held by a quota: see wait_ns";
-    let each = "it takes every single context switch: use --collector ebpf";
+    let unseen = "schedstat does not report it: use --collector ebpf";
+    let limited = "schedstat's run delay includes throttled time: see wait_ns";
+    let each = "it needs every single context switch: use --collector ebpf";
     let collector = Collector::new("schedstat", |c| measured.holds(c), unseen)
         .without(&["ready_ns", "limited_ns"], limited)
         .without(&["wake_latency", "ready_spell", "blame"], each)
-        .without(&["exit_ns", "halt_poll_ns"], "KVM exits are not measured");
+        .without(&["exit_ns", "halt_poll_ns"], "schedstat does not measure KVM exits");
     if counts {
         return collector;
     }
@@ -262,9 +262,9 @@ mod tests {
         let reasons: [(&[&str], &str); 4] = [
             (
                 &["blocked_ns", "lag_ns", "migrations", "overlap_ns", "preemptions", "wakeups"],
-                "does not tell it",
+                "does not report it",
             ),
-            (&["limited_ns", "ready_ns"], "held by a quota"),
+            (&["limited_ns", "ready_ns"], "throttled time"),
             (&["blame", "ready_spell", "wake_latency"], "every single"),
             (&["exit_ns", "halt_poll_ns"], "KVM exits"),
         ];

@@ -51,7 +51,6 @@ impl Stat {
 
     /// Is it the kernel's own?
     pub fn is_kernels(&self) -> bool {
-        /// include/linux/sched.h.
         const PF_KTHREAD: u64 = 0x0020_0000;
         self.flags & PF_KTHREAD != 0
     }
@@ -67,14 +66,14 @@ impl Stat {
 /// # Errors
 /// What is wrong with the text.
 pub fn stat(text: &str) -> Result<Stat, String> {
-    let bad = || "is not the stat file of a thread".to_owned();
+    let bad = || "not a thread's stat file".to_owned();
     let (head, tail) = text.rsplit_once(')').ok_or_else(bad)?;
     let comm = head.split_once('(').ok_or_else(bad)?.1.to_owned();
     // Field 3 of the manual page is the first after the name.
     let fields: Vec<&str> = tail.split_ascii_whitespace().collect();
     let field = |number: usize| fields.get(number - 3).copied().ok_or_else(bad);
     fn value<T: std::str::FromStr>(text: &str) -> Result<T, String> {
-        text.parse().map_err(|_| format!("`{text}` is not the number expected in a stat file"))
+        text.parse().map_err(|_| format!("stat file: `{text}` is not a number"))
     }
     Ok(Stat {
         comm,

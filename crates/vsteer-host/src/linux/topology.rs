@@ -1,4 +1,4 @@
-//! Of what is this Linux machine made? Its topology, read from sysfs and procfs beneath a root.
+//! The topology of a Linux machine, read from sysfs and procfs under a root.
 //!
 //! The idea: ask each source in turn, the newest file name first (`core_cpus`, then `thread_siblings` of kernels
 //! before 5.3, masks, then lists), then what stands in for sysfs (the device tree on POWER, `/proc/cpuinfo`), and leave
@@ -26,7 +26,7 @@ use vsteer_core::{CpuSet, Fault};
 /// The folder of the CPUs.
 const CPU: &str = "/sys/devices/system/cpu";
 
-/// Reads the machine beneath `root`; what is allowed is what the reading process is allowed.
+/// Reads the machine under `root`; allowed are the CPUs and nodes that this process may use.
 ///
 /// # Errors
 /// `BadInput` when no CPU can be found. Whatever else is missing or broken is left open, and noted among the
@@ -35,7 +35,7 @@ pub fn read(root: &Root) -> Result<Topology, Fault> {
     read_for(root, Process::Current)
 }
 
-/// Reads the machine beneath `root`; what is allowed is what `process` is allowed.
+/// Reads the machine under `root`; allowed are the CPUs and nodes that `process` may use.
 ///
 /// # Errors
 /// As [`read`].
@@ -67,7 +67,7 @@ pub fn read_for(root: &Root, process: Process) -> Result<Topology, Fault> {
     parts.oddities = files.oddities;
     parts.oddities.extend(bounds.oddities);
     Topology::new(parts)
-        .map_err(|fault| Fault { what: format!("{} beneath {}", fault.what, root.path().display()), ..fault })
+        .map_err(|fault| Fault { what: format!("{} under {}", fault.what, root.path().display()), ..fault })
 }
 
 /// Of what each of `cpus` says of a shared set, the sets that their lowest CPU reports (clipped to `cpus`). What
@@ -87,7 +87,7 @@ fn led_sets(
         if leader.is_none_or(|l| led[l].1 != *set) {
             files.odd(
                 name,
-                format!("CPU {cpu} says that it shares with CPUs {set}, which their lowest does not"),
+                format!("CPU {cpu} reports that it shares with CPUs {set}, but the lowest of these reports otherwise"),
             );
         }
     }

@@ -1,12 +1,13 @@
-//! How is the kernel's fair class set up? Its tick and its slice, which no scheduler can be simulated without, and the CPUs that it
-//! spreads nobody onto, which idle for a reason.
+//! How is the kernel's fair class set up? Its tick and slice, which every simulation of a scheduler needs, and the
+//! CPUs that the scheduler does not balance and that are therefore idle on purpose.
 //!
-//! The tick has no file: it is the resolution of the coarse clocks (`man 2 clock_getres`: "the resolution of such clocks
-//! is the tick", kernel/time/posix-timers.c, `KTIME_LOW_RES`).
+//! The tick has no file: it is the resolution of the coarse clocks (`man 2 clock_getres`: "the resolution of such
+//! clocks is the tick", kernel/time/posix-timers.c, `KTIME_LOW_RES`).
 //!
 //! Source: kernel/sched/debug.c (6.12): `base_slice_ns`; drivers/base/cpu.c: `isolated`.
 //!
-//! Left out: when periods of quotas begin, which the observer reads (`vsteer-bpf`); `sched_features`, `tunable_scaling` (what is read is scaled already).
+//! Left out: the start of quota periods, which the observer reads (`vsteer-bpf`); `sched_features`, `tunable_scaling`
+//! (the values are already scaled).
 
 use super::files::cpu_list;
 use super::task;
@@ -29,8 +30,9 @@ pub fn read(root: &Root) -> FairTuning {
     FairTuning { hz: hz.flatten(), base_slice_ns: slice, isolated, ..FairTuning::default() }
 }
 
-/// Does a cgroup weigh as many times its `cpu.weight` as it has runnable threads, up to the number of pCPUs (`concur`)? So it is on Linux 7.3
-/// unless it was told otherwise (kernel/sched/debug.c: `cgroup_mode`); before, weights were what they said.
+/// Does a cgroup weigh as many times its `cpu.weight` as it has runnable threads, up to the number of pCPUs
+/// (`concur`)? So it is on Linux 7.3 unless it was told otherwise (kernel/sched/debug.c: `cgroup_mode`); before,
+/// weights were what they said.
 pub fn weighs_by_threads(root: &Root) -> bool {
     match task::text(root, CGROUP_MODE) {
         Some(modes) => modes.split_ascii_whitespace().any(|mode| mode == "[concur]" || mode == "(concur)"),
@@ -40,7 +42,7 @@ pub fn weighs_by_threads(root: &Root) -> bool {
 }
 
 fn hz_of(tick_ns: u64) -> Option<u32> {
-    // Rounded: a tick of 300 Hz is no whole number of ns. One of a ns would be no coarse clock.
+    // Rounded: a tick of 300 Hz is not a whole number of ns. A tick of 1 ns means a fine clock.
     let hz = (1_000_000_000 + tick_ns / 2).checked_div(tick_ns)?;
     u32::try_from(hz).ok().filter(|hz| (24..=10_000).contains(hz))
 }

@@ -85,7 +85,7 @@ fn made_up(samples: &[u64]) -> MadeUp {
     MadeUp { samples: samples.iter().copied().collect(), second: false, past: None, configs: Vec::new() }
 }
 
-/// Does not wait, and asks to stop after so many waits.
+/// Does not wait, and asks to stop after this number of waits.
 struct Stop {
     after: Cell<u32>,
 }

@@ -1,13 +1,14 @@
-//! What does the audit read of VMs that run, and what of it is kept?
+//! Which facts about running VMs does the audit read, and which of them are kept?
 //!
-//! Of each QEMU that runs a VM: the options and keys of its command line that say how many vCPUs and queues it has and what it is called, in QEMU's
-//! own `key=value` form also where libvirt wrote JSON; where its first thread and its vCPUs' threads may run. Everything else is dropped here, before it
-//! becomes part of the tree: command lines hold passwords (`-vnc`, `-object secret`), paths and addresses of other machines, and a captured tree is made to be
-//! sent to others. Other processes are not kept at all. What is kept reads as the same again, so that a captured tree is one.
+//! For each QEMU that runs a VM: the command line's options for vCPUs, queues and the name, in QEMU's own `key=value`
+//! form even if libvirt wrote JSON; and the affinity of its first thread and its vCPU threads. This file drops
+//! everything else before it enters the tree, because command lines hold passwords (`-vnc`, `-object secret`), paths
+//! and addresses, and a captured tree is made to be sent to others. Other processes are not kept. Reading a captured
+//! tree gives the same facts.
 //!
-//! Source: `man 5 proc`; QEMU 7.2's `qemu-options.hx`; what the kept words mean: `vsteer_experiment::audit`'s `vms.rs`.
+//! Source: `man 5 proc`; QEMU 7.2's `qemu-options.hx`; `vms.rs` of `vsteer_experiment::audit` explains the kept words.
 //!
-//! Left out: QEMUs that hide (another PID namespace, `hidepid`), and other VMMs.
+//! Left out: hidden QEMUs (another PID namespace, `hidepid`), and other VMMs.
 
 use crate::kvm::command_line::{get, is_libvirts, options, pairs, qemu};
 use crate::linux::task::{self, text};
@@ -84,8 +85,9 @@ fn allowed(root: &Root, at: &str) -> Option<(String, String)> {
     Some((path, format!("{line}\n")))
 }
 
-/// A command line of which the words that matter are left, each ended by a NUL as in `/proc/PID/cmdline`: the program's file name, then options and
-/// values in turn. `None` where it is no QEMU's that runs a VM. What has been reduced is reduced to the same.
+/// A command line of which the words that matter are left, each ended by a NUL as in `/proc/PID/cmdline`: the
+/// program's file name, then options and values in turn. `None` if it is not a QEMU that runs a VM. What has been
+/// reduced is reduced to the same.
 pub fn reduced(line: &str) -> Option<String> {
     let words: Vec<String> = line.trim_end_matches('\0').split('\0').map(str::to_owned).collect();
     let mut kept = vec![qemu(&words)?.to_owned()];

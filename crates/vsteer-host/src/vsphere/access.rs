@@ -1,10 +1,10 @@
-//! Whom to ask, which host of theirs, whom to trust, and where the password is: all of it in one URI.
+//! Which server to ask, which of its hosts, which certificate to trust, and where the password is: all in one URI.
 //!
-//! `vsphere://USER@HOST[:PORT][/ESXI][?thumbprint=..&ca=..&password-file=..]`. HOST is a vCenter or an ESXi; ESXI names one of a
-//! vCenter's hosts. What is said by options of the command line becomes a part of the URI, so that a journal that holds it is
-//! enough to take a plan back. A password is never a part of it.
+//! `vsphere://USER@HOST[:PORT][/ESXI][?thumbprint=..&ca=..&password-file=..]`. HOST is a vCenter or an ESXi; ESXI
+//! names one of a vCenter's hosts. vsteer adds the options of the command line to the URI, so that a journal with the
+//! URI is enough to undo a plan. The URI never holds a password.
 //!
-//! Source: RFC 3986 for the form. Left out: whatever else a URI may have.
+//! Source: RFC 3986 for the form. Left out: all other parts of a URI.
 
 use super::{Place, Trust};
 use std::fmt::Write as _;
@@ -17,7 +17,7 @@ pub const SCHEME: &str = "vsphere://";
 /// See the file's head.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Access {
-    /// Whom to ask, and as whom.
+    /// Which host to ask, and as which user.
     pub place: Place,
     /// One of a vCenter's hosts, by its name or its object's id.
     pub esxi: Option<String>,
@@ -36,8 +36,8 @@ impl Access {
         let rest = uri.strip_prefix(SCHEME)?;
         let wrong = |why: &str| {
             // Not the URI itself: it may hold what should not have been written there.
-            Fault::new(FaultKind::Usage, "--connect vsphere://...").because(why).help(
-                "vsphere://USER@HOST, vsphere://USER@HOST:PORT/ESXI; the password by --password-file, a prompt or the keyring",
+            Fault::new(FaultKind::Usage, "cannot use --connect vsphere://...").because(why).help(
+                "write vsphere://USER@HOST or vsphere://USER@HOST:PORT/ESXI; give the password with --password-file, at the prompt or in the keyring",
             )
         };
         Some(parse(rest).map_err(|why| wrong(&why)))
@@ -72,35 +72,39 @@ fn parse(rest: &str) -> Result<Access, String> {
     let (rest, parameters) = rest.split_once('?').unwrap_or((rest, ""));
     let (authority, esxi) = rest.split_once('/').unwrap_or((rest, ""));
     // A user of a domain has an @ of his own: administrator@vsphere.local@vcenter.
-    let (user, authority) = authority.rsplit_once('@').ok_or("it names no user")?;
+    let (user, authority) = authority.rsplit_once('@').ok_or("the URI names no user")?;
     if user.is_empty() {
-        return Err("it names no user".to_owned());
+        return Err("the URI names no user".to_owned());
     }
     if user.contains(':') {
-        return Err("a password in a URI is seen by everybody who lists processes".to_owned());
+        return Err("the URI holds a password, which every user of this machine can see".to_owned());
     }
     let (host, port) = match authority.rsplit_once(':') {
         Some((host, port)) if !host.ends_with(':') && !port.contains(']') => {
-            (host, port.parse().map_err(|_| "its port is no number")?)
+            (host, port.parse().map_err(|_| "the port is not a valid number")?)
         }
         _ => (authority, 443),
     };
     let host = host.trim_start_matches('[').trim_end_matches(']');
     if host.is_empty() || !host.bytes().all(|b| b.is_ascii_alphanumeric() || b".-:".contains(&b)) {
-        return Err("it names no host".to_owned());
+        return Err("the URI names no host".to_owned());
     }
     let (mut trust, mut password_file) = (Trust::System, None);
     for parameter in parameters.split('&').filter(|p| !p.is_empty()) {
-        let (name, value) = parameter.split_once('=').ok_or("a parameter is NAME=VALUE")?;
+        let (name, value) = parameter.split_once('=').ok_or("a parameter is not of the form NAME=VALUE")?;
         let value = decoded(value)?;
         match name {
             "thumbprint" => trust = Trust::thumbprint(&value).map_err(|f| f.what)?,
             "ca" => trust = Trust::Authorities(value.into()),
             "password-file" => password_file = Some(value.into()),
             "password" => {
-                return Err("a password in a URI is seen by everybody who lists processes".to_owned());
+                return Err("the URI holds a password, which every user of this machine can see".to_owned());
             }
-            _ => return Err(format!("it knows thumbprint, ca and password-file, and not {name:?}")),
+            _ => {
+                return Err(format!(
+                    "vsteer does not know the parameter {name:?}: known are thumbprint, ca, password-file"
+                ));
+            }
         }
     }
     let esxi = decoded(esxi.trim_end_matches('/'))?;
@@ -122,12 +126,12 @@ pub(super) fn encoded(text: &str) -> String {
 }
 
 fn decoded(text: &str) -> Result<String, String> {
-    let wrong = || format!("{text:?} has a % that begins no character");
+    let wrong = || format!("a % in {text:?} does not begin an encoded character");
     let (mut bytes, mut rest) = (Vec::new(), text.as_bytes());
     while let Some((b, after)) = rest.split_first() {
         if *b == b'%' {
             let digits = after.get(..2).and_then(|d| std::str::from_utf8(d).ok()).ok_or_else(wrong)?;
-            // A sign is no digit, though Rust takes it.
+            // A sign is not a digit, though Rust accepts it.
             let byte = u8::from_str_radix(digits, 16).ok().filter(|_| !digits.starts_with('+'));
             bytes.push(byte.ok_or_else(wrong)?);
             rest = &after[2..];
@@ -175,7 +179,10 @@ mod tests {
         }
         for secret in ["vsphere://root:secret@esx1", "vsphere://root@esx1?password=secret"] {
             let said = of(secret).unwrap_err();
-            assert!(said.contains("seen by everybody") && !said.contains("secret@"), "{said}");
+            assert!(
+                said.contains("every user of this machine can see") && !said.contains("secret@"),
+                "{said}"
+            );
         }
         assert!(Access::of("qemu:///system").is_none());
     }

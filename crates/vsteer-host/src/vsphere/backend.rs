@@ -1,7 +1,7 @@
 //! vSphere as one line of the backend table, and how it is logged in to.
 //!
-//! The password comes from the named file, else from the kernel's keyring, else from the user. It is never an argument or
-//! a variable of the environment, which other processes can read.
+//! The password comes from the named file, else from the kernel's keyring, else from the user. It is never an argument
+//! or a variable of the environment, which other processes can read.
 //!
 //! Left out: desktops' keyrings (decision 0031).
 
@@ -20,9 +20,9 @@ pub const BACKEND: Backend = Backend {
     name: "vSphere",
     schemes: &[SCHEME],
     examples: &["vsphere://USER@ESXI", "vsphere://USER@VCENTER/ESXI"],
-    about: "an ESXi, by its API or a vCenter's; untried on a real one",
-    sees: "ready, co-stop, limited and run, by vSphere's own counters, every 20 s",
-    sets: "shares, reservation, limit, affinity and latency sensitivity; topology of a VM that is off",
+    about: "an ESXi host, through its own API or vCenter's; untested on a real one",
+    sees: "ready, co-stop, limited and run times, from vSphere's own counters, every 20 s",
+    sets: "shares, reservation, limit, affinity and latency sensitivity; topology of a powered-off VM",
     leaves_out: "events, resource pools, DRS and home nodes",
     recognise: |_| false,
     steers: false,
@@ -32,10 +32,10 @@ pub const BACKEND: Backend = Backend {
     settings: Some(settings),
 };
 
-/// Whom a request means, and as whom.
+/// The host and user that a request names.
 fn access(request: &Request) -> Result<Access, Fault> {
     let missing =
-        || Fault::new(FaultKind::Usage, "no vSphere is named").help("--connect vsphere://USER@HOST");
+        || Fault::new(FaultKind::Usage, "no vSphere host is named").help("add --connect vsphere://USER@HOST");
     let uri = request.connect.as_deref().ok_or_else(missing)?;
     with(Access::of(uri).ok_or_else(missing)??, &request.login)
 }
@@ -53,7 +53,6 @@ fn with(mut access: Access, login: &Login) -> Result<Access, Fault> {
     Ok(access)
 }
 
-/// The password.
 fn password(access: &Access, login: &Login, prompt: Prompt) -> Result<String, Fault> {
     if let Some(secret) = &login.secret {
         return Ok(secret.clone());
@@ -63,7 +62,8 @@ fn password(access: &Access, login: &Login, prompt: Prompt) -> Result<String, Fa
             Some("-") => std::io::read_to_string(std::io::stdin()),
             _ => std::fs::read_to_string(file),
         };
-        let text = read.map_err(|e| Fault::io(format!("reading the password in {}", file.display()), &e))?;
+        let text =
+            read.map_err(|e| Fault::io(format!("cannot read the password in {}", file.display()), &e))?;
         return Ok(text.lines().next().unwrap_or_default().to_owned());
     }
     if let Some(found) = keyring::password(&access.place)? {
@@ -74,11 +74,11 @@ fn password(access: &Access, login: &Login, prompt: Prompt) -> Result<String, Fa
     }
     Err(Fault::new(
         FaultKind::Usage,
-        format!("{} wants a password, and there is no terminal to ask on", access.place),
+        format!("{} requires a password, but there is no terminal for a prompt", access.place),
     )
-    .because("a password on the command line is seen by everybody who lists processes")
+    .because("vsteer takes no password on the command line, where every user can see it")
     .help(format!(
-        "--password-file FILE, --password-file - for standard input, or: keyctl padd user {} @u",
+        "use --password-file FILE, --password-file - (standard input), or: keyctl padd user {} @u",
         keyring::key_of(&access.place)
     )))
 }
@@ -86,7 +86,7 @@ fn password(access: &Access, login: &Login, prompt: Prompt) -> Result<String, Fa
 fn open(request: &Request) -> Result<Box<dyn Host>, Fault> {
     let access = access(request)?;
     if request.event_buffer.is_some() || request.collector != CollectorChoice::Auto {
-        return Err(Fault::new(FaultKind::Usage, "a vSphere counts by itself, and keeps no switches")
+        return Err(Fault::new(FaultKind::Usage, "vSphere has only its own counters and keeps no switches")
             .help("leave out --collector and --events"));
     }
     let password = password(&access, &request.login, request.prompt)?;
@@ -120,7 +120,7 @@ fn settings(request: &Request) -> Result<Described, Fault> {
         if inventory.hosts.is_empty() {
             return Err(Fault::new(
                 FaultKind::NothingThere,
-                format!("{}: there is no host {name:?}", access.place),
+                format!("{}: the plan's host {name:?} does not exist there", access.place),
             ));
         }
     }
@@ -141,7 +141,9 @@ impl Host for Esxi {
         if !self.reads_statistics() {
             return Ok(None);
         }
-        let missing = || Fault::new(FaultKind::Usage, "how much of the statistics?").help("--for 24h");
+        let missing = || {
+            Fault::new(FaultKind::Usage, "--statistics needs a time span").help("add for example --for 24h")
+        };
         length.map(Some).ok_or_else(missing)
     }
 

@@ -1,23 +1,25 @@
 //! What does vSphere count of a VM's waiting, and what is that here?
 //!
-//! A counter has a value for each interval: 20 s in real time (an hour of it is kept), 5 minutes, half an hour, two hours or a day
-//! in the statistics. Sums (`cpu.ready.summation`) are milliseconds *within* the interval, so a share is the value over the
-//! interval's own length, which each sample says itself; averages (`cpu.readiness.average`) are hundredths of a percent. Either
-//! becomes nanoseconds, and the samples counters that only rise, as all other collectors' are.
+//! A counter has a value for each interval: 20 s in real time (an hour of it is kept), 5 minutes, half an hour, two
+//! hours or a day in the statistics. Sums (`cpu.ready.summation`) are milliseconds *within* the interval, so a share
+//! is the value over the interval's own length, which each sample says itself; averages (`cpu.readiness.average`) are
+//! hundredths of a percent. Either becomes nanoseconds, and the samples counters that only rise, as all other
+//! collectors' are.
 //!
-//! Which of them is counted, and for whom, is asked (`QueryAvailablePerfMetric`): instance `""` is the VM's group, `"0"`, `"1"`,
-//! ... its vCPUs. One is never made of the other. What is not counted is `None`: the statistics keep groups' ready time on level 1,
-//! the rest of the groups' from level 2 and 3 on, and vCPUs on level 3.
+//! vsteer asks which of them exist, and for which objects (`QueryAvailablePerfMetric`): instance `""` is the VM's
+//! group, `"0"`, `"1"`, ... its vCPUs. One is never made of the other. What is not counted is `None`: the statistics
+//! keep groups' ready time on level 1, the rest of the groups' from level 2 and 3 on, and vCPUs on level 3.
 //!
 //! | vSphere, cpu. | here |
 //! |---|---|
 //! | run, system, overlap, used, costop, wait (`.summation`) | run, system, overlap, used, co-stopped, blocked |
 //! | ready (`.summation`), which holds maxlimited | wait; less maxlimited: ready |
 //! | maxlimited (`.summation`) | limited |
-//! | readiness (`.average`) | wait of a vCPU, where there is no ready; of a group never: whether it is a sum or a mean over vCPUs is not said |
+//! | readiness (`.average`) | wait of a vCPU, if ready is missing; never of a group: VMware does not document whether it is a sum or a mean over vCPUs |
 //!
-//! Sources: VMware, vSphere Web Services API reference (7.0): PerformanceManager, "CPU counters"; that ready holds max limited is said of
-//! esxtop's columns ("Interpreting esxtop Statistics"), and taken to hold here, where the same kernel counts.
+//! Sources: VMware, vSphere Web Services API reference (7.0): PerformanceManager, "CPU counters"; that ready holds max
+//! limited is said of esxtop's columns ("Interpreting esxtop Statistics"), and taken to hold here, where the same
+//! kernel counts.
 //!
 //! Left out: memory, disks, networks; hosts' counters but for `utilization`.
 
@@ -63,7 +65,7 @@ impl Counter {
         found.map(|(counter, ..)| *counter)
     }
 
-    /// What a value is, ns, in an interval of so many seconds; `None` where there was none (-1).
+    /// A value in ns, counted over an interval of this number of seconds; `None` for no value (-1).
     pub(super) fn ns(self, value: i64, interval_s: u64) -> Option<u64> {
         let value = u64::try_from(value).ok()?;
         match self {
@@ -112,7 +114,7 @@ impl Numbers {
     }
 }
 
-/// Of whom a counter is counted.
+/// The object to which a counter belongs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Instance {
     /// All worlds of a VM together.
@@ -177,9 +179,9 @@ const MEASURES: [(&str, &[Counter]); 9] = [
 pub(super) fn collector(numbers: &Numbers, all: &Metrics, kept: &str) -> Collector {
     let counts = |name: &str| MEASURES.iter().any(|(what, _)| *what == name);
     let mut collector = Collector::new("vsphere", counts, "vSphere does not count it")
-        .without(&["lag_ns"], "vSphere does not count it: co-stop is another thing")
-        .without(&["wake_latency", "ready_spell"], "vSphere keeps sums, no distributions")
-        .without(&["blame"], "vSphere does not tell who ran while another waited");
+        .without(&["lag_ns"], "vSphere does not count it: co-stop is not the same")
+        .without(&["wake_latency", "ready_spell"], "vSphere keeps sums, not distributions")
+        .without(&["blame"], "vSphere does not report who ran while another waited");
     let vcpus = all.iter().any(|(i, _)| *i != Instance::Group);
     for (what, needs) in MEASURES {
         if let Some(why) = untold(needs, numbers, all, kept, vcpus) {
@@ -187,13 +189,13 @@ pub(super) fn collector(numbers: &Numbers, all: &Metrics, kept: &str) -> Collect
         }
     }
     if !vcpus && !all.is_empty() {
-        let why = format!("vCPUs are not told apart {kept}: sums over all worlds of a VM alone");
+        let why = format!("vSphere keeps no single vCPUs {kept}, only sums over all worlds of a VM");
         collector = collector.without(&["vcpus"], &why);
     }
     collector
 }
 
-/// Why what is made of these counters is not told; `None` where it is. `vcpus`: is anything told of single vCPUs?
+/// Why a measure that needs these counters is missing; `None` if it is not. `vcpus`: does vSphere report single vCPUs?
 fn untold(needs: &[Counter], numbers: &Numbers, all: &Metrics, kept: &str, vcpus: bool) -> Option<String> {
     let of = |counter: Counter, group: bool| {
         all.iter().any(|(i, c)| *c == counter && (*i == Instance::Group) == group)
@@ -211,7 +213,7 @@ fn untold(needs: &[Counter], numbers: &Numbers, all: &Metrics, kept: &str, vcpus
     };
     match (lacks(false), lacks(true)) {
         (Some(c), Some(_)) => Some(why(*c)),
-        (Some(c), None) if vcpus => Some(format!("of vCPUs {}; of groups it is told", why(*c))),
+        (Some(c), None) if vcpus => Some(format!("for single vCPUs, {}; it is known for groups", why(*c))),
         _ => None,
     }
 }
@@ -271,7 +273,7 @@ mod tests {
         let m = collector(&numbers, &all, "at 300 s").missing;
         assert_eq!(m["run_ns"], "cpu.run is not kept at 300 s");
         assert_eq!(m["costop_ns"], "this service has no counter cpu.costop");
-        assert!(m["vcpus"].contains("not told apart") && !m.contains_key("wait_ns"), "{m:?}");
+        assert!(m["vcpus"].contains("no single vCPUs") && !m.contains_key("wait_ns"), "{m:?}");
         let all: Metrics = [
             (Instance::Group, Counter::Run),
             (Instance::Group, Counter::Ready),
@@ -279,6 +281,6 @@ mod tests {
         ]
         .into();
         let m = collector(&numbers, &all, "in real time").missing;
-        assert!(m["run_ns"].contains("of groups it is told") && !m.contains_key("vcpus"), "{m:?}");
+        assert!(m["run_ns"].contains("it is known for groups") && !m.contains_key("vcpus"), "{m:?}");
     }
 }

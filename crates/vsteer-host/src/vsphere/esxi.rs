@@ -1,14 +1,14 @@
-//! One ESXi host behind the API, as the rest of the program knows hosts: how it is set up, and what was counted on it.
+//! One ESXi host behind the API, in the form that the rest of the program uses: its configuration and its counters.
 //!
-//! vSphere counts by itself and keeps what it counted: so what is observed need not be waited for. [`Esxi::past`] reads the last
-//! minutes (or, of the statistics, days) at once; [`Observe::sample`] goes on from the newest interval that is kept, and tells the same
-//! sample again until there is another.
+//! vSphere counts by itself and keeps its counters, so vsteer need not wait for them. [`Esxi::past`] reads the last
+//! minutes (or days, from the statistics) at once. [`Observe::sample`] continues from the newest interval, and returns
+//! the same sample again until there is a new one.
 //!
-//! Time is the service's: a sample lies at the end of its interval, and between two there are as many ns as the interval says, also
-//! where the service's clock jumped or intervals are missing (a note says so). A VM or vCPU that lacks a value it has
-//! otherwise is left out of that sample; the model counts the intervals at both ends of which it was seen.
+//! Times are the service's. A sample lies at the end of its interval. The time between two samples is the interval's
+//! length, even if the service's clock jumped or intervals are missing (then a note says so). If a VM or vCPU lacks
+//! one of its usual values, the sample leaves it out. The model counts only intervals with the VM at both ends.
 //!
-//! Left out: hosts of a vCenter other than one; `GAP(vsphere-nodes)`: where ESXi keeps VMs (home nodes), which the API does not tell.
+//! Left out: other hosts of a vCenter; `GAP(vsphere-nodes)`: home nodes of VMs, which the API does not report.
 
 use super::counters::{Counter, Instance, Metrics, Numbers, collector, raise};
 use super::inventory::{Found, Inventory};
@@ -25,7 +25,7 @@ use vsteer_core::nouns::{
 };
 use vsteer_core::{CpuSet, Fault, FaultKind};
 
-/// Real time is counted so often, s, unless the service says otherwise.
+/// Interval of real-time counters, s, unless the service says otherwise.
 const REAL_TIME_S: u64 = 20;
 /// The inventory is read again after this.
 const INVENTORY: Duration = Duration::from_secs(30);
@@ -77,7 +77,7 @@ pub struct Esxi {
 struct Counted {
     numbers: Numbers,
     metrics: BTreeMap<VmId, Metrics>,
-    /// Of whom it was seen which metrics have values.
+    /// The objects whose available metrics are known.
     confirmed: BTreeSet<VmId>,
     of_host: Metrics,
     accounts: BTreeMap<(VmId, Instance), ThreadCounters>,
@@ -115,8 +115,8 @@ impl Esxi {
     /// The same for looking at some of its VMs (by name or id; empty: all), by what is kept of its counters.
     ///
     /// # Errors
-    /// As [`Esxi::open`]; `Usage` where several hosts are there and none is named; `NothingThere` for VMs that are not there;
-    /// `Unsupported`, `NoPrivilege` where no counters are.
+    /// As [`Esxi::open`]; `Usage` where several hosts are there and none is named; `NothingThere` for VMs that are not
+    /// there; `Unsupported`, `NoPrivilege` where no counters are.
     pub fn observe(
         access: &Access,
         password: &str,
@@ -129,7 +129,7 @@ impl Esxi {
         if esxi.config()?.vms.is_empty() && !esxi.only.is_empty() {
             let what = format!("no VM is called {}", esxi.only.join(", "));
             return Err(
-                Fault::new(FaultKind::NothingThere, what).help(format!("there are: {}", known.join(", ")))
+                Fault::new(FaultKind::NothingThere, what).help(format!("name one of: {}", known.join(", ")))
             );
         }
         let numbers = esxi.client.numbers()?;
@@ -160,7 +160,7 @@ impl Esxi {
         self.statistics != Statistics::RealTime
     }
 
-    /// What the person should know and was not told yet.
+    /// Notes for the user that were not printed yet.
     pub fn take_notes(&mut self) -> Vec<String> {
         std::mem::take(&mut self.notes)
     }
@@ -174,12 +174,12 @@ impl Esxi {
         host_meant(hosts, self.named.as_deref(), called).ok_or_else(|| {
             let names: Vec<String> = hosts.iter().map(|h| h.config.hostname.clone()).collect();
             let (kind, what) = match &self.named {
-                Some(name) => (FaultKind::NothingThere, format!("there is no host {name:?}")),
-                None => (FaultKind::Usage, format!("{} hosts are there", names.len())),
+                Some(name) => (FaultKind::NothingThere, format!("no host is named {name:?}")),
+                None => (FaultKind::Usage, format!("cannot choose among {} hosts", names.len())),
             };
             let place = self.client.place();
             Fault::new(kind, format!("{place}: {what}")).help(format!(
-                "name one, {place}/{}: {}",
+                "name one, for example {place}/{}; hosts: {}",
                 names.first().map_or("", String::as_str),
                 names.join(", ")
             ))
@@ -228,7 +228,8 @@ impl Esxi {
     /// What was kept of the last `length`, in whole intervals, two at least.
     ///
     /// # Errors
-    /// `NothingThere` where nothing was kept; `BadInput` for times that cannot be; `Usage` for a host that is not looked at.
+    /// `NothingThere` where nothing was kept; `BadInput` for times that cannot be; `Usage` for a host that is not
+    /// looked at.
     pub fn past(&mut self, length: Duration) -> Result<Vec<Batch>, Fault> {
         let to_s = self.client.now_s()?;
         let every_s = self.statistics.seconds();
@@ -255,15 +256,15 @@ impl Esxi {
     fn nothing_kept(&self) -> Fault {
         let kept = self.statistics.kept();
         Fault::new(FaultKind::NothingThere, format!("{} kept no counters {kept}", self.client.place()))
-            .because("no VM of the host is on, or none has been for as long as one interval")
-            .help("start a VM, wait for an interval, or read other statistics (--statistics)")
+            .because("no VM on the host was powered on for a complete interval")
+            .help("start a VM, wait for one interval, or read other statistics (--statistics)")
     }
 
     fn say_gaps(&mut self) {
         let gaps = self.counted.as_ref().map_or(0, |c| c.gaps);
         self.notes.retain(|n| !n.contains(GAPS));
         if gaps > 0 {
-            self.notes.push(format!("{gaps} {GAPS}: shares are of those that were"));
+            self.notes.push(format!("{gaps} {GAPS}: the percentages use only the kept ones"));
         }
     }
 
@@ -307,12 +308,13 @@ impl Esxi {
     }
 }
 
-const UNTRIED: &str = "vSphere's API: tried against govmomi's simulator alone, untried on a vCenter or ESXi";
+const UNTRIED: &str = "vSphere's API: tested only with govmomi's simulator, not with a real vCenter or ESXi";
 const GAPS: &str = "interval(s) were not kept";
 
 fn counted(of: &mut Option<Counted>) -> Result<&mut Counted, Fault> {
-    of.as_mut()
-        .ok_or_else(|| Fault::new(FaultKind::Usage, "this host was opened for changing, not for looking at"))
+    of.as_mut().ok_or_else(|| {
+        Fault::new(FaultKind::Usage, "cannot sample: vsteer opened this host only to change it")
+    })
 }
 
 /// The ends of all intervals, in order.
@@ -344,7 +346,7 @@ impl Counted {
         }
     }
 
-    /// The sample at the begin of the first interval: who is counted in it.
+    /// The sample at the start of the first interval, with all VMs counted in it.
     fn begin(&mut self, begun_s: u64, first_s: u64, vms: &BTreeMap<VmId, Series>, pcpus: &Series) -> Batch {
         let nothing: BTreeMap<VmId, Series> = vms
             .iter()

@@ -1,10 +1,10 @@
 //! One message to vSphere and one back, on a connection that is kept open.
 //!
-//! A server of SOAP needs: POST, TLS, and the session's cookie, which this file keeps. If the server closed the kept connection
-//! between two messages, the second one is sent once more on a new connection.
+//! A server of SOAP needs: POST, TLS, and the session's cookie, which this file keeps. If the server closed the kept
+//! connection between two messages, the second one is sent once more on a new connection.
 //!
-//! Source: VMware, vSphere Web Services SDK Programming Guide ("HTTP session"). Left out: proxies, which stand between a
-//! datacenter and the world, not within it.
+//! Source: VMware, vSphere Web Services SDK Programming Guide ("HTTP session"). Left out: proxies, which stand between
+//! a datacenter and the world, not within it.
 
 use super::Trust;
 use crate::http::{Answer, Client, Failure, Limits};
@@ -55,7 +55,8 @@ impl Connection {
         let connections = self.client.connections();
         let answer = self.exchange(path, body);
         let answer = match answer {
-            // The server closed a kept connection and never saw the message. A new connection that breaks is not tried again.
+            // The server closed a kept connection and never saw the message. A new connection that breaks is not tried
+            // again.
             Err(failure) if failure.is_closed() && self.client.connections() == connections => {
                 self.exchange(path, body)
             }
@@ -63,8 +64,10 @@ impl Connection {
         };
         let answer = answer.map_err(|failure| self.fault(&failure))?;
         let body = String::from_utf8(answer.body);
-        let not_text =
-            |_| Fault::new(FaultKind::Failed, "asking by HTTPS").because("the answer is not UTF-8");
+        let not_text = |_| {
+            Fault::new(FaultKind::Failed, "cannot read the answer over HTTPS")
+                .because("the answer is not UTF-8")
+        };
         Ok((answer.status.as_u16(), body.map_err(not_text)?))
     }
 
@@ -90,17 +93,17 @@ impl Connection {
     fn fault(&self, failure: &Failure) -> Fault {
         let with = |doing: &str| format!("{doing} {} port {}", self.host, self.port);
         match failure {
-            Failure::Unreachable(_) => Fault::new(FaultKind::NothingThere, with("connecting to"))
+            Failure::Unreachable(_) => Fault::new(FaultKind::NothingThere, with("cannot connect to"))
                 .because(failure)
-                .help("check name and port, and that the host is up"),
-            Failure::Untrusted(_) => Fault::new(FaultKind::NoPrivilege, with("TLS with")).because(failure).help(
-                "trust its authority with --ca FILE, or this one certificate with --thumbprint, once you know it is its own",
+                .help("check the name and the port, and that the host runs"),
+            Failure::Untrusted(_) => Fault::new(FaultKind::NoPrivilege, with("cannot trust")).because(failure).help(
+                "verify the certificate, then trust its authority with --ca FILE, or this certificate alone with --thumbprint",
             ),
-            Failure::Redirected { .. } => Fault::new(FaultKind::Failed, "asking by HTTPS")
+            Failure::Redirected { .. } => Fault::new(FaultKind::Failed, "cannot ask over HTTPS")
                 .because(failure)
-                .help("connect to the address of the redirect, if it is the host that you mean"),
+                .help("connect to the address of the redirect, if it is the host you mean"),
             Failure::Broken(_) | Failure::TooLong(_) => {
-                Fault::new(FaultKind::Failed, "asking by HTTPS").because(failure)
+                Fault::new(FaultKind::Failed, "cannot ask over HTTPS").because(failure)
             }
         }
     }

@@ -1,7 +1,8 @@
 //! Hosts, how they are made, and their VMs with their settings: everything in one read.
 //!
-//! A container view holds every host and VM below the root; of each the few properties that are wanted come some hundred
-//! objects at a time. What a service leaves out (a right that is missing, a version that has no such property) is `None`.
+//! A container view holds every host and VM below the root; of each the few properties that are wanted come some
+//! hundred objects at a time. What a service leaves out (a right that is missing, a version that has no such property)
+//! is `None`.
 
 use super::object::{HostParts, Object};
 use super::settings::PROPERTIES;
@@ -54,8 +55,8 @@ impl Client {
     /// Reads hosts and VMs.
     ///
     /// # Errors
-    /// `NoPrivilege` for a session that ended or a right that is missing; `NothingThere` without a host; `BadInput` for what
-    /// no host can be.
+    /// `NoPrivilege` for a session that ended or a right that is missing; `NothingThere` without a host; `BadInput`
+    /// for what no host can be.
     pub fn inventory(&mut self) -> Result<Inventory, Fault> {
         let objects = self.objects()?;
         let (mut hosts, mut vms) = (Vec::new(), Vec::new());
@@ -81,16 +82,16 @@ impl Client {
                         objects: each().map(|(vm, id)| (id.clone(), vm.id.clone())).collect(),
                     });
                 }
-                Err(fault) => notes.push(format!("host {name:?} is left out: {fault}")),
+                Err(fault) => notes.push(format!("left out host {name:?}: {fault}")),
             }
         }
         let homeless = vms.iter().filter(|vm| !hosts.iter().any(|h| vm.host.as_ref() == Some(&h.id))).count();
         if homeless > 0 {
-            notes.push(format!("{homeless} VM(s) are on no host that may be seen"));
+            notes.push(format!("{homeless} VM(s) are on hosts that this user may not see"));
         }
         if found.is_empty() {
             return Err(Fault::new(FaultKind::NothingThere, format!("{} shows no host", self.place))
-                .because(notes.first().map_or("none is there, or this user may see none", String::as_str)));
+                .because(notes.first().map_or("this user can see no host there", String::as_str)));
         }
         found.sort_by(|a, b| a.config.hostname.cmp(&b.config.hostname).then_with(|| a.id.cmp(&b.id)));
         Ok(Inventory { about: self.about().to_owned(), hosts: found, notes })
@@ -112,8 +113,8 @@ impl Client {
             escaped(&self.managers.views),
             escaped(&self.managers.root)
         );
-        let none = Fault::new(FaultKind::BadInput, format!("what {} answers", self.place))
-            .because("it makes no view");
+        let none = Fault::new(FaultKind::BadInput, format!("cannot use the answer of {}", self.place))
+            .because("it creates no view");
         let view = self.call(&view)?.read(|a| text_of(a, "returnval")).flatten().ok_or(none)?;
         let properties = escaped(&self.managers.properties);
         let mut reply = self.call(&format!(
@@ -148,9 +149,9 @@ impl Client {
         let mut all = Vec::new();
         read_objects(&answer, &mut all);
         all.into_iter().next().ok_or_else(|| {
-            let what = format!("{}: nothing of {kind} {id:?} may be seen", self.place);
+            let what = format!("{}: this user may not see {kind} {id:?}", self.place);
             Fault::new(FaultKind::NoPrivilege, what)
-                .help("give the user the role Read-only on it, at least")
+                .help("give the user at least the role Read-only on it")
                 .into()
         })
     }
@@ -242,8 +243,8 @@ fn numbers(of: Node<'_, '_>, name: &str) -> Vec<u32> {
     all.filter_map(|n| n.text()?.trim().parse().ok()).filter(|n| *n <= vsteer_core::cpuset::MAX_CPU).collect()
 }
 
-/// What VMs are called by us: each by its instance's UUID, where that is no other one's too (of a VM that was copied by hand it may be),
-/// else by its object's id.
+/// Identities of VMs: the UUID of each instance, unless another VM has the same (of a VM that was copied
+/// by hand it may be), else by its object's id.
 fn identities(vms: &[Settings]) -> Vec<VmId> {
     let mut times: BTreeMap<&str, usize> = BTreeMap::new();
     vms.iter().for_each(|vm| *times.entry(vm.identity()).or_default() += 1);
@@ -303,7 +304,7 @@ fn config(host: &Object, name: &str, vms: &[(&Settings, &VmId)]) -> Result<HostC
     Ok(HostConfig {
         hostname: name.to_owned(),
         machine_id: host.texts.get("hardware.systemInfo.uuid").filter(|u| !u.is_empty()).cloned(),
-        kernel: format!("VMware ESXi {}", version.map_or("of a version that is not told", String::as_str)),
+        kernel: format!("VMware ESXi {}", version.map_or("of unknown version", String::as_str)),
         topology,
         cgroups: CgroupLayout::None,
         scheduler: None,
@@ -412,6 +413,6 @@ mod tests {
         let vms = [Settings::of(&objects[1])];
         let config = config(&objects[0], "h", &[(&vms[0], &identities(&vms)[0])]).unwrap();
         assert_eq!((config.vms[0].vcpu_count(), config.vms[0].memory_bytes), (0, None));
-        assert!(config.kernel.contains("not told"));
+        assert!(config.kernel.contains("unknown version"));
     }
 }

@@ -1,8 +1,9 @@
 //! Where may a password lie without lying in a file? In the kernel's keyring, until the machine restarts.
 //!
-//! A key of type "user", described as `vsteer:vsphere://USER@HOST:PORT`, that the caller's session or user keyring holds. The
-//! kernel gives it to its owner's processes alone and writes it nowhere. It needs no service and no library: keyrings of
-//! desktops (the Secret Service) need both, and are not there on a server. keyctl(1) puts it there:
+//! A key of type "user", described as `vsteer:vsphere://USER@HOST:PORT`, that the caller's session or user keyring
+//! holds. The kernel gives it to its owner's processes alone and writes it nowhere. It needs no service and no
+//! library: keyrings of desktops (the Secret Service) need both, and are not there on a server. keyctl(1) puts it
+//! there:
 //!
 //! ```text
 //! keyctl padd user vsteer:vsphere://root@esx1:443 @u < password-file
@@ -15,7 +16,6 @@ use vsteer_core::{Fault, FaultKind};
 
 /// No password is longer, bytes.
 const LONGEST: usize = 4096;
-/// `KEYCTL_READ` of linux/keyctl.h.
 const KEYCTL_READ: libc::c_long = 11;
 
 /// What the key is called.
@@ -23,16 +23,16 @@ pub fn key_of(place: &Place) -> String {
     format!("vsteer:{place}")
 }
 
-/// The password that lies there; `None` where there is no such key.
+/// The password stored there; `None` if the key does not exist.
 ///
 /// # Errors
-/// `NoPrivilege` for a key that this user may not read, or that has expired; `BadInput` for one that is no text.
+/// `NoPrivilege` for a key that this user may not read or that has expired; `BadInput` for one that is not text.
 pub fn password(place: &Place) -> Result<Option<String>, Fault> {
     let name = key_of(place);
-    let what = || format!("reading the key {name:?} of the kernel's keyring");
+    let what = || format!("cannot read the key {name:?} of the kernel's keyring");
     let Some(bytes) = read(&name).map_err(|e| Fault::io(what(), &e))? else { return Ok(None) };
     if bytes.len() > LONGEST {
-        return Err(Fault::new(FaultKind::BadInput, what()).because("it is too long for a password"));
+        return Err(Fault::new(FaultKind::BadInput, what()).because("the key is too long for a password"));
     }
     let text = String::from_utf8(bytes).map_err(|e| Fault::new(FaultKind::BadInput, what()).because(e))?;
     // What was read from a file may have its line's end.
@@ -79,7 +79,7 @@ mod tests {
     #[allow(unsafe_code)]
     fn put(name: &str, bytes: &[u8]) -> bool {
         let name = std::ffi::CString::new(name).unwrap();
-        // SAFETY: as `read`; so many bytes are there.
+        // SAFETY: as `read`; the buffer has this number of bytes.
         let key = unsafe {
             libc::syscall(
                 libc::SYS_add_key,

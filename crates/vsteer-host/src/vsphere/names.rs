@@ -1,10 +1,11 @@
-//! Which VMs does a plan of esxtop's files mean?
+//! Which VMs does a plan made from esxtop's files mean?
 //!
-//! Such a plan knows VMs by their names, which on vSphere may be anybody's; over the API they are known by their instance's UUID. So each
-//! VM of the plan is found by its name among those of the one host that it was made of, before anything else is looked at: a name
-//! that two have, or none, is refused and named, and so is a VM that has another number of vCPUs now.
+//! Such a plan knows VMs by name, which is not unique on vSphere; the API knows them by the UUID of the instance. So
+//! vsteer first finds each VM of the plan by its name on the plan's host. It refuses a name that no VM or several VMs
+//! have, and a VM with a different number of vCPUs.
 //!
-//! What the file did not tell (settings in force) is read and becomes the step's precondition; what it did is held against.
+//! If the file lacks a present setting, vsteer reads it, and it becomes the step's precondition. If the file has it,
+//! vsteer compares the two.
 
 use super::inventory::Found;
 use crate::actuate::Actuate;
@@ -40,7 +41,7 @@ pub fn mapped(
         let step = Step { vm: vm.clone(), ..step.clone() };
         let change = told(&step.change, &actuator.current(&step)?);
         if change.undo().as_ref() == Some(&change) {
-            notes.push(format!("VM {:?}: {}: it is so already", step.vm_name, step.change));
+            notes.push(format!("VM {:?}: {}: already set", step.vm_name, step.change));
             continue;
         }
         notes.push(format!("VM {:?} is {}: {change}", step.vm_name, step.vm));
@@ -57,7 +58,7 @@ pub fn mapped(
     Ok((mapped, notes))
 }
 
-/// The change with what is in force now as its `from`, where the file told nothing of it.
+/// The change with the present value as its `from`, if the plan's file lacks it.
 fn told(change: &Change, current: &Change) -> Change {
     match (change, current) {
         (Change::NodeAffinity(setting::NodeAffinity { from: None, .. }), Change::NodeAffinity(_))
@@ -70,14 +71,17 @@ fn told(change: &Change, current: &Change) -> Change {
 /// The VM that has the name of `old`.
 fn the_one(old: &VmConfig, now: &HostConfig) -> Result<VmId, Fault> {
     let changed = |why: String| {
-        Fault::new(FaultKind::Changed, format!("VM {:?} of the plan on host {}", old.name, now.hostname))
-            .because(why)
-            .help("make the plan over the API: vsteer plan --connect vsphere://USER@HOST")
+        Fault::new(
+            FaultKind::Changed,
+            format!("cannot find VM {:?} of the plan on host {}", old.name, now.hostname),
+        )
+        .because(why)
+        .help("make the plan through the API: vsteer plan --connect vsphere://USER@HOST")
     };
     let namesakes: Vec<&VmConfig> = now.vms.iter().filter(|vm| vm.name == old.name).collect();
     let vm = match namesakes[..] {
         [vm] => vm,
-        [] => return Err(changed("no VM has this name there".to_owned())),
+        [] => return Err(changed("no VM on the host has this name".to_owned())),
         _ => {
             let ids: Vec<String> = namesakes.iter().map(|vm| vm.id.to_string()).collect();
             return Err(changed(format!("{} VMs have this name: {}", ids.len(), ids.join(", "))));
@@ -85,7 +89,7 @@ fn the_one(old: &VmConfig, now: &HostConfig) -> Result<VmId, Fault> {
     };
     let (then, is) = (old.vcpu_count(), vm.vcpu_count());
     if then > 0 && then != is {
-        return Err(changed(format!("it had {then} vCPUs and has {is}")));
+        return Err(changed(format!("the plan's VM has {then} vCPUs, the VM of this name has {is}")));
     }
     Ok(vm.id.clone())
 }
@@ -182,15 +186,15 @@ mod tests {
         assert_eq!(to.steps[0].change.to_string(), "NUMA node affinity: 0 -> 1");
         assert!(to.parent.differences(&now).is_empty() && notes.len() == 1);
         let (to, notes) = mapped(&plan, &now, &mut Kept(Some(CpuSet::single(1)))).unwrap();
-        assert!(to.steps.is_empty() && notes[0].contains("so already"), "{notes:?}");
+        assert!(to.steps.is_empty() && notes[0].contains("already set"), "{notes:?}");
     }
 
     #[test]
     fn who_is_not_one_vm_is_refused_by_name() {
         for (vms, why) in [
             (&[("u1", "web", 4), ("u2", "web", 4), ("u3", "db", 4)][..], "2 VMs have this name: u1, u2"),
-            (&[("u1", "web", 4)], "no VM has this name"),
-            (&[("u1", "web", 8), ("u2", "db", 4)], "had 4 vCPUs and has 8"),
+            (&[("u1", "web", 4)], "no VM on the host has this name"),
+            (&[("u1", "web", 8), ("u2", "db", 4)], "has 4 vCPUs, the VM of this name has 8"),
         ] {
             let refused = mapped(&plan(&["web", "db"]), &host("h", vms, "vm"), &mut Kept(None)).unwrap_err();
             assert_eq!(refused.kind, FaultKind::Changed);

@@ -1,4 +1,4 @@
-//! What does the API say of a VM or a host? Its properties by path, before anything is made of them.
+//! The properties of a VM or a host by path, as the API returns them, before any interpretation.
 
 use std::collections::BTreeMap;
 

@@ -1,16 +1,17 @@
-//! How is a step made on vSphere? By one `ReconfigVM_Task` of one VM, waited for, and read back.
+//! How does vsteer apply a step on vSphere? With one `ReconfigVM_Task`, whose end it waits for and whose result it
+//! reads back.
 //!
-//! A VM is known by its instance's UUID, and reached by its managed object; never by its name, which others may have. What needs
-//! a VM that is off is refused before the first step of a plan ([`Actuate::refusal`]), as is all else that can be seen: ESXi would
-//! refuse it too, but in the middle of a plan.
+//! The UUID of the instance identifies a VM, never its name, which others may have. If a step needs a VM that is off,
+//! vsteer refuses it before the first step of the plan ([`Actuate::refusal`]), like everything else it can see
+//! beforehand. ESXi would refuse it too, but in the middle of the plan.
 //!
-//! Taking back, a VM counts as gone only where the service says that there is no such object: one that cannot be reached, or that
-//! this user may no longer see, is still to be taken back.
+//! During a rollback a VM counts as gone only if the service says that the object does not exist. A VM that vsteer
+//! cannot reach, or that this user may no longer see, still needs its rollback.
 //!
 //! Source: VMware, vSphere Web Services API reference (7.0): VirtualMachine.ReconfigVM_Task, Task, TaskInfo.
 //!
-//! Left out: `GAP(vsphere-drs)`: in a cluster that DRS moves VMs about in by itself, an affinity to pCPUs is refused by vCenter, which
-//! is found out by trying.
+//! Left out: `GAP(vsphere-drs)`: in a cluster with fully automatic DRS, vCenter refuses an affinity to pCPUs, which
+//! vsteer only finds out when it tries.
 
 use super::esxi::Esxi;
 use super::settings::PROPERTIES;
@@ -29,16 +30,15 @@ const TASK: Duration = Duration::from_secs(120);
 /// Between two looks at it, at first and at most.
 const LOOK: Duration = Duration::from_millis(20);
 const LOOK_MOST: Duration = Duration::from_secs(1);
-/// Times that a change is tried anew where something else of the VM's configuration changed at the same time.
+/// How often to try a change again if something else in the VM's configuration changed at the same time.
 const TRIES: usize = 3;
 
-const NOT_LIVE: &str =
-    "vSphere keeps each setting with the VM: there is none that ends when the VM is shut down";
+const NOT_LIVE: &str = "vSphere stores every setting with the VM, so none can end when the VM shuts down";
 const NOT_HERE: &str = "vSphere has no such setting";
-const WANTS_OFF: &str = "the VM is on, and this is changed only while it is off";
+const WANTS_OFF: &str = "the VM is powered on, and vSphere changes this only while it is off";
 
 fn fault(kind: FaultKind, step: &Step) -> Fault {
-    Fault::new(kind, format!("VM {:?}: {}", step.vm_name, step.change))
+    Fault::new(kind, format!("cannot change VM {:?} ({})", step.vm_name, step.change))
 }
 
 /// What a task has come to.
@@ -49,7 +49,6 @@ enum Task {
 }
 
 impl Client {
-    /// One VM's settings.
     pub(super) fn settings(&mut self, object: &str) -> Result<Settings, Refused> {
         self.object("VirtualMachine", object, &PROPERTIES).map(|o| Settings::of(&o))
     }
@@ -61,8 +60,8 @@ impl Client {
             escaped(object)
         ))?;
         let task = answer.read(|a| text_of(a, "returnval")).flatten().ok_or_else(|| {
-            Fault::new(FaultKind::BadInput, format!("what {} answers", self.place))
-                .because("it begins no task")
+            Fault::new(FaultKind::BadInput, format!("cannot use the answer of {}", self.place))
+                .because("it starts no task")
         })?;
         let begun = Instant::now();
         let mut pause = LOOK;
@@ -72,8 +71,8 @@ impl Client {
                 Task::Done => return Ok(()),
                 Task::Failed(refused) => return Err(*refused),
                 Task::AtWork if begun.elapsed() > TASK => {
-                    let what = format!("{}: the VM's task {task} is still at work", self.place);
-                    let late = format!("it has been for {} s", TASK.as_secs());
+                    let what = format!("{}: the VM's task {task} has not finished", self.place);
+                    let late = format!("vsteer waited for {} s", TASK.as_secs());
                     return Err(Fault::new(FaultKind::Failed, what).because(late).into());
                 }
                 Task::AtWork => {}
@@ -111,8 +110,8 @@ impl Client {
 fn current(step: &Step, s: &Settings) -> Result<Change, Fault> {
     let untold = |what: &str| {
         fault(FaultKind::NoPrivilege, step)
-            .because(format!("its {what} is not told"))
-            .help("give the user the role Read-only on the VM, at least")
+            .because(format!("vSphere does not report its {what}"))
+            .help("give the user at least the role Read-only on the VM")
     };
     let foreign = |why: String| fault(FaultKind::Unsupported, step).because(why).help("set it by hand first");
     Ok(match step.change.clone() {
@@ -143,7 +142,9 @@ fn current(step: &Step, s: &Settings) -> Result<Change, Fault> {
             let level = s.latency.as_deref().ok_or_else(|| untold("latency sensitivity"))?;
             let from = LatencySensitivity::of(level);
             Change::Latency(setting::Latency {
-                from: from.ok_or_else(|| foreign(format!("it is {level:?}")))?,
+                from: from.ok_or_else(|| {
+                    foreign(format!("vsteer does not know the latency sensitivity {level:?}"))
+                })?,
                 to,
             })
         }
@@ -168,7 +169,7 @@ fn refusal(step: &Step, scope: Scope, s: &Settings, pcpus: Option<&CpuSet>) -> R
             let vcpus = s.vcpus.unwrap_or(0);
             let cores = to.cores.saturating_mul(to.threads);
             if cores == 0 || vcpus == 0 || !vcpus.is_multiple_of(cores) {
-                let why = format!("it has {vcpus} vCPUs, which {cores} cores per socket do not divide");
+                let why = format!("{vcpus} vCPUs are not a multiple of {cores} cores per socket");
                 return refused(&why, "make a new plan");
             }
         }
@@ -176,7 +177,7 @@ fn refusal(step: &Step, scope: Scope, s: &Settings, pcpus: Option<&CpuSet>) -> R
             if s.memory_reserved() != Some(true) =>
         {
             return refused(
-                "a VM of high latency sensitivity starts only with all its memory reserved, and it is not",
+                "with high latency sensitivity a VM starts only if all its memory is reserved, and it is not",
                 "reserve all of the VM's memory first",
             );
         }
@@ -186,7 +187,7 @@ fn refusal(step: &Step, scope: Scope, s: &Settings, pcpus: Option<&CpuSet>) -> R
         }
         Change::VmAffinity(setting::VmAffinity { to: Some(to), .. }) => {
             if let Some(there) = pcpus.filter(|there| !to.difference(there).is_empty()) {
-                return refused(&format!("its host has pCPUs {there}"), "make a new plan");
+                return refused(&format!("the host has only pCPUs {there}"), "make a new plan");
             }
         }
         _ => {}
@@ -198,8 +199,8 @@ impl Esxi {
     /// The settings of the step's VM as they are now.
     fn settings_of(&mut self, vm: &VmId, name: &str) -> Result<Settings, Fault> {
         let gone = || {
-            Fault::new(FaultKind::NothingThere, format!("VM {name:?} ({vm}) is not there any more"))
-                .help("observe again and make a new plan")
+            Fault::new(FaultKind::NothingThere, format!("VM {name:?} ({vm}) no longer exists"))
+                .help("observe again, then make a new plan")
         };
         let object = self.object_of(vm).ok_or_else(gone)?;
         match self.client.settings(&object) {
@@ -244,9 +245,8 @@ impl Actuate for Esxi {
                 Err(refused) if refused.kind == "ConcurrentAccess" && left > 0 => {
                     s = self.settings_of(&step.vm, &step.vm_name)?;
                     if current(step, &s)? != was {
-                        return Err(
-                            fault(FaultKind::Changed, step).because("somebody else changed it meanwhile")
-                        );
+                        return Err(fault(FaultKind::Changed, step)
+                            .because("another user changed the VM at the same time"));
                     }
                 }
                 Err(refused) => {
@@ -278,7 +278,7 @@ impl Actuate for Esxi {
         };
         let now = match self.client.settings(&object) {
             Err(refused) if refused.kind == "ManagedObjectNotFound" => {
-                return Ok(Restored::Gone("the VM is not there any more".to_owned()));
+                return Ok(Restored::Gone("the VM no longer exists".to_owned()));
             }
             other => other.map_err(kept)?,
         };
@@ -286,14 +286,14 @@ impl Actuate for Esxi {
         if matches!(step.change, Change::Topology(_) | Change::Latency(_)) && now.powered_on != Some(false) {
             return Err(fault(FaultKind::Unsupported, step)
                 .because(WANTS_OFF)
-                .help("shut the VM down, then vsteer rollback"));
+                .help("shut the VM down, then run vsteer rollback"));
         }
         self.client.reconfigure(&object, &spec).map_err(kept)?;
         let now = self.client.settings(&object).map_err(kept)?;
         match was.undo(&step.change, &now) {
             None => Ok(Restored::Back),
             Some(_) => Err(fault(FaultKind::NotApplied, step)
-                .because("taking it back was accepted, and the setting is not what it was")),
+                .because("vSphere accepted the rollback, but the setting has not its former value")),
         }
     }
 }
@@ -348,8 +348,8 @@ mod tests {
         for (change, s, why) in [
             (cores(4), &is_on, "only while it is off"),
             (high(), &is_on, "only while it is off"),
-            (high(), &off, "all its memory reserved"),
-            (cores(3), &off, "do not divide"),
+            (high(), &off, "all its memory is reserved"),
+            (cores(3), &off, "are not a multiple of"),
             (pins("3-4"), &is_on, "pCPUs 0-3"),
             (
                 Change::Weight(setting::Weight { from: CpuWeight::Esxi(8000), to: CpuWeight::Esxi(0) }),
@@ -369,9 +369,9 @@ mod tests {
         assert_eq!(told(high(), Scope::Both, &locked), Ok(()));
         assert_eq!(told(pins("1-2"), Scope::Persistent, &is_on), Ok(()));
         assert!(
-            told(pins("1-2"), Scope::Live, &is_on).unwrap_err().contains("keeps each setting with the VM")
+            told(pins("1-2"), Scope::Live, &is_on).unwrap_err().contains("stores every setting with the VM")
         );
-        // A VM of which it is not told whether it is on is not changed as if it were off.
+        // A VM with an unknown power state does not count as off.
         let untold = Settings { powered_on: None, ..off.clone() };
         assert!(told(cores(4), Scope::Both, &untold).is_err());
         let custom = Settings { latency: Some("custom".into()), ..off };

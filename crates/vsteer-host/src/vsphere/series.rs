@@ -1,14 +1,15 @@
 //! Which values did a service keep of the counters, and when?
 //!
 //! Four calls: the numbers of counters (the property `perfCounter`), what of them is counted of a VM
-//! (`QueryAvailablePerfMetric`), the service's clock (`CurrentTime`: ours may be another), and the values since a moment
-//! (`QueryPerf`), for many VMs at a time. Instances are asked for one by one, never as `*`: what comes back is then what was
-//! asked for, in whatever order.
+//! (`QueryAvailablePerfMetric`), the service's clock (`CurrentTime`: ours may be another), and the values since a
+//! moment (`QueryPerf`), for many VMs at a time. Instances are asked for one by one, never as `*`: what comes back is
+//! then what was asked for, in whatever order.
 //!
-//! A vCenter answers statistics of at most 64 metrics in one query (`config.vpxd.stats.maxQueryMetrics`); real time is not so limited.
+//! A vCenter answers statistics of at most 64 metrics in one query (`config.vpxd.stats.maxQueryMetrics`); real time is
+//! not so limited.
 //!
-//! Source: VMware, vSphere Web Services API reference (7.0): PerformanceManager, PerfQuerySpec, PerfEntityMetric, PerfMetricIntSeries; XML
-//! Schema Part 2 for dateTime. Left out: the CSV form of answers.
+//! Source: VMware, vSphere Web Services API reference (7.0): PerformanceManager, PerfQuerySpec, PerfEntityMetric,
+//! PerfMetricIntSeries; XML Schema Part 2 for dateTime. Left out: the CSV form of answers.
 
 use super::Client;
 use super::counters::{Counter, Instance, Metrics, Numbers};
@@ -23,7 +24,8 @@ use vsteer_core::{Fault, FaultKind};
 /// Metrics of one query: of statistics, and in real time, where it is a matter of an answer's size.
 const METRICS_OF_STATISTICS: usize = 60;
 const METRICS_OF_REAL_TIME: usize = 2_000;
-/// Most values of one series: a year of days, an hour of 20 s, a month of two hours; beyond it, an answer is not one to a question of ours.
+/// Most values of one series: a year of days, an hour of 20 s, a month of two hours; beyond it, an answer is not one
+/// to a question of ours.
 const VALUES_MOST: usize = 100_000;
 /// Samples longer than this are none, s.
 const INTERVAL_MOST_S: u64 = 400 * 86_400;
@@ -31,7 +33,6 @@ const INTERVAL_MOST_S: u64 = 400 * 86_400;
 /// Values of one interval, by whose they are.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Interval {
-    /// Its length, s.
     pub(super) seconds: u64,
     /// -1: there was none.
     pub(super) values: BTreeMap<(Instance, Counter), i64>,
@@ -62,8 +63,8 @@ impl Client {
         )?;
         let text = answer.read(|a| text_of(a, "returnval")).flatten().unwrap_or_default();
         moment(&text).ok_or_else(|| {
-            let what = format!("what {} answers", self.place);
-            Fault::new(FaultKind::BadInput, what).because(format!("{text:?} is no time")).into()
+            let what = format!("cannot read the clock of {}", self.place);
+            Fault::new(FaultKind::BadInput, what).because(format!("{text:?} is not a time")).into()
         })
     }
 
@@ -75,13 +76,13 @@ impl Client {
         let numbers = answer.read(Numbers::of).unwrap_or_default();
         if numbers == Numbers::default() {
             return Err(Fault::new(FaultKind::NoPrivilege, format!("{} shows no counters", self.place))
-                .because("it has none, or this user may not see them")
-                .help("give the user the role Read-only on the root, at least"));
+                .because("this user can see no counters there")
+                .help("give the user at least the role Read-only on the root"));
         }
         Ok(numbers)
     }
 
-    /// What is counted of an object at an interval of so many seconds.
+    /// The counters of an object at an interval of this number of seconds.
     pub(super) fn metrics(
         &mut self,
         kind: &str,
@@ -148,7 +149,8 @@ impl Client {
     }
 }
 
-/// The queries by which all is asked: each some objects (by their places) with their metrics, of which there are not more than `most`.
+/// The queries by which all is asked: each some objects (by their places) with their metrics, of which there are not
+/// more than `most`.
 fn queries(asked: &[Asked<'_>], numbers: &Numbers, most: usize) -> Vec<Vec<(usize, String)>> {
     let mut all: Vec<Vec<(usize, String)>> = vec![Vec::new()];
     let mut room = most;

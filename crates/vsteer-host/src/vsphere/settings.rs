@@ -1,17 +1,20 @@
 //! How is one VM set up, as the API says it, and by what would that be changed?
 //!
-//! A setting is kept as it was said, not as it is understood: what is put back is then what was there, also where it is a thing
-//! that vsteer would not write itself (a shares level, an affinity that names no pCPUs). What is understood of it is the core's
-//! [`VsphereVm`] and its kin.
+//! A setting is kept as it was said, not as it is understood: what is put back is then what was there, also where it
+//! is a thing that vsteer would not write itself (a shares level, an affinity that names no pCPUs). What is understood
+//! of it is the core's [`VsphereVm`] and its kin.
 //!
-//! An affinity to pCPUs can be read in two places: `config.cpuAffinity`, and among the extra options as `sched.cpu.affinity`.
-//! On ESXi both show one setting; the API's own is written, and the other follows where it said something.
+//! An affinity to pCPUs can be read in two places: `config.cpuAffinity`, and among the extra options as
+//! `sched.cpu.affinity`. On ESXi both show one setting; the API's own is written, and the other follows where it said
+//! something.
 //!
-//! A change is one `VirtualMachineConfigSpec` with the version of the configuration it was read from (`changeVersion`): where somebody else
-//! changed the VM since, the service refuses. Of the CPU allocation all parts are said, so that none is lost.
+//! A change is one `VirtualMachineConfigSpec` with the version of the configuration it was read from
+//! (`changeVersion`): where somebody else changed the VM since, the service refuses. Of the CPU allocation all parts
+//! are said, so that none is lost.
 //!
-//! Source: VMware, vSphere Web Services API reference (7.0): VirtualMachineConfigInfo, VirtualMachineConfigSpec (whose elements come in
-//! the order of its WSDL), ResourceAllocationInfo, SharesInfo, LatencySensitivity, VirtualMachineAffinityInfo, OptionValue.
+//! Source: VMware, vSphere Web Services API reference (7.0): VirtualMachineConfigInfo, VirtualMachineConfigSpec (whose
+//! elements come in the order of its WSDL), ResourceAllocationInfo, SharesInfo, LatencySensitivity,
+//! VirtualMachineAffinityInfo, OptionValue.
 
 use super::soap::escaped;
 use crate::actuate::Settings;
@@ -101,7 +104,7 @@ impl Settings {
     /// The nodes that it is kept on.
     ///
     /// # Errors
-    /// The option's text, where that is no list of nodes.
+    /// The option's text, if it is not a list of nodes.
     pub(super) fn nodes(&self) -> Result<Option<CpuSet>, String> {
         let text = self.node_affinity.as_deref().unwrap_or_default();
         numbers(text).transpose().map_err(|()| format!("{NODE_AFFINITY} is {text:?}"))
@@ -110,7 +113,7 @@ impl Settings {
     /// The pCPUs that its vCPUs are kept on.
     ///
     /// # Errors
-    /// The option's text, where that alone says something and it is no list.
+    /// The option's text, if only the option is set and it is not a list.
     pub(super) fn pcpus(&self) -> Result<Option<CpuSet>, String> {
         if !self.cpu_affinity.is_empty() {
             return Ok(Some(self.cpu_affinity.iter().copied().collect()));
@@ -163,7 +166,8 @@ impl Settings {
         }
     }
 
-    /// The specification by which `change` is made on a VM with these settings; `None` for what vSphere has no setting for.
+    /// The specification by which `change` is made on a VM with these settings; `None` for what vSphere has no setting
+    /// for.
     pub(super) fn spec(&self, change: &Change) -> Option<String> {
         let mut next = self.clone();
         let body = match change {
@@ -199,7 +203,8 @@ impl Settings {
         Some(format!("{version}{body}"))
     }
 
-    /// The specification that puts back what `change` set on a VM that has settings `now`; `None` where that is in force already.
+    /// The specification that puts back what `change` set on a VM that has settings `now`; `None` where that is in
+    /// force already.
     pub(super) fn undo(&self, change: &Change, now: &Settings) -> Option<String> {
         match change {
             Change::Topology(_) => {

@@ -1,7 +1,7 @@
 //! A message of vim25's, made and read.
 //!
-//! A call is one element in an envelope; the answer has one too, or a fault: a sentence for people and, in its detail, an
-//! element whose type says what kind it is.
+//! A call is one element in an envelope; the answer has one too, or a fault: a sentence for people and, in its detail,
+//! an element whose type says what kind it is.
 
 use super::Place;
 use roxmltree::{Document, Node};
@@ -56,7 +56,7 @@ impl From<Fault> for Refused {
     }
 }
 
-/// An answer that is no fault.
+/// An answer that is not a fault.
 #[derive(Debug)]
 pub(super) struct Reply {
     text: String,
@@ -66,20 +66,20 @@ impl Reply {
     /// Of an answer.
     ///
     /// # Errors
-    /// What its fault says; `BadInput` for what is no answer of vSphere's.
+    /// The fault in the answer; `BadInput` for an answer that is not vSphere's.
     pub(super) fn of(place: &Place, status: u16, text: String) -> Result<Reply, Refused> {
         let foreign = |why: String| {
-            Fault::new(FaultKind::BadInput, format!("what {place} answers"))
+            Fault::new(FaultKind::BadInput, format!("cannot use the answer of {place}"))
                 .because(why)
                 .help("name a vCenter or an ESXi host")
         };
         let document =
-            Document::parse(&text).map_err(|e| foreign(format!("status {status}, and no XML: {e}")))?;
+            Document::parse(&text).map_err(|e| foreign(format!("status {status}, not valid XML: {e}")))?;
         let root = document.root_element();
         let fault = root.tag_name().name() == "Envelope";
         let body = root.children().find(|n| n.tag_name().name() == "Body");
         let Some(first) = body.and_then(|b| b.first_element_child()).filter(|_| fault) else {
-            return Err(foreign(format!("status {status}, and no SOAP envelope")).into());
+            return Err(foreign(format!("status {status}, not a SOAP envelope")).into());
         };
         if first.tag_name().name() == "Fault" {
             return Err(refused(place, first));
@@ -137,42 +137,45 @@ fn as_ours(place: &Place, kind: &str, said: &str, fault: Node<'_, '_>) -> Fault 
         "InvalidLogin" => of(
             FaultKind::NoPrivilege,
             format!("{place} refuses this user and password"),
-            "a user of a domain is written user@domain",
+            "check the password; write a user of a domain as user@domain",
         ),
         "NotAuthenticated" => {
             of(FaultKind::NoPrivilege, format!("{place}: the session has ended"), "run the command again")
         }
         "NoPermission" => {
             let needs = descendant(fault, "privilegeId").and_then(|n| n.text().map(str::to_owned));
-            let needs = needs.unwrap_or_else(|| "one that it does not name".to_owned());
+            let needs = needs.unwrap_or_else(|| "that vSphere does not name".to_owned());
             of(
                 FaultKind::NoPrivilege,
                 format!("{place}: {} lacks the privilege {needs}", place.user),
-                "give the user that role on the object, or use another user",
+                "give the user a role with that privilege on the object, or use another user",
             )
         }
         "InvalidPowerState" => of(
             FaultKind::Unsupported,
-            format!("{place}: not while the VM is in the power state {}", power_state(fault)),
+            format!(
+                "{place}: vSphere cannot do this while the VM is in the power state {}",
+                power_state(fault)
+            ),
             "shut the VM down, apply the plan, start it again",
         ),
         "ManagedObjectNotFound" => of(
             FaultKind::NothingThere,
-            format!("{place}: there is no such object any more"),
-            "observe again and make a new plan",
+            format!("{place}: the object no longer exists"),
+            "observe again, then make a new plan",
         ),
         "ConcurrentAccess" => of(
             FaultKind::Changed,
-            format!("{place}: somebody else changed the VM at the same time"),
+            format!("{place}: another user changed the VM at the same time"),
             "make a new plan",
         ),
         "TaskInProgress" => of(
             FaultKind::Failed,
-            format!("{place}: another task of the VM is at work"),
-            "wait for it, then run the command again",
+            format!("{place}: another task of the VM has not finished"),
+            "wait for that task, then run the command again",
         ),
         _ => {
-            let fault = Fault::new(FaultKind::Failed, format!("{place} answers with a fault {kind}"));
+            let fault = Fault::new(FaultKind::Failed, format!("{place} answers with the fault {kind}"));
             if said.trim().is_empty() { fault } else { fault.because(said) }
         }
     }
@@ -192,7 +195,6 @@ pub(super) fn descendant<'a, 'input>(of: Node<'a, 'input>, name: &str) -> Option
     of.descendants().find(|n| n.tag_name().name() == name)
 }
 
-/// Its text.
 pub(super) fn text_of(of: Node<'_, '_>, name: &str) -> Option<String> {
     descendant(of, name)?.text().map(str::to_owned)
 }

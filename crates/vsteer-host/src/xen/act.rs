@@ -1,17 +1,18 @@
-//! How is a step made on a Xen host? By `xl`, for the running domain.
+//! How does vsteer apply a step on a Xen host? With `xl`, for the running domain.
 //!
-//! Weight and cap are those of the scheduler in whose pool the domain is: Credit's and Credit2's are set by different words, RTDS and ARINC 653
-//! have neither, so which one it is comes first, and what it does not offer is refused. A cap is written as a quota: so many us in every
-//! 100 ms, a whole percent of a pCPU. Where a vCPU may run is its hard affinity, where it would rather run its soft one; one is set and the other left
-//! as it is. RTDS has reservations instead, of each vCPU.
+//! Weight and cap belong to the scheduler of the domain's pool. Credit and Credit2 use different commands; RTDS and
+//! ARINC 653 have neither. So vsteer reads the scheduler first, and refuses what the scheduler does not have. It
+//! expresses a cap as a quota: us in every 100 ms, a whole percentage of a pCPU. The pCPUs that a vCPU may use are its
+//! hard affinity, those it prefers its soft affinity; vsteer sets one and leaves the other. RTDS has a reservation for
+//! each vCPU instead.
 //!
-//! `xl` is slow (a second), so a host is asked once for a step's reading and once for checking it.
+//! `xl` is slow (a second), so vsteer asks once to read a step's value and once to check it.
 //!
-//! A pool is more than a line ([`super::pools`]).
+//! A change of pool is in its own file ([`super::pools`]).
 //!
 //! Source: xl(1) of Xen 4.17: `sched-credit`, `sched-credit2`, `sched-rtds`, `vcpu-pin`.
 //!
-//! Left out: a domain's configuration file, which its owner edits. RTDS is untried: no hypervisor of Debian's has it.
+//! Left out: a domain's configuration file, which its owner edits. RTDS is untested: no hypervisor of Debian has it.
 
 use super::config::{CAP_PERIOD_US, Listed, vm_id};
 use super::listing::Domain;
@@ -25,7 +26,7 @@ use vsteer_core::setting::{Change, QuotaScope, Scope, Step};
 use vsteer_core::{CpuSet, Fault, FaultKind};
 
 const NO_DEFINITION: &str =
-    "xl keeps no definition that could be changed: edit the domain's configuration file";
+    "xl keeps no definition that vsteer could change: edit the domain's configuration file";
 const NOT_ON_XEN: &str = "Xen has no such setting";
 /// What `xl` takes for a weight; `sched-credit -w`, `sched-credit2 -w`.
 const WEIGHT_MOST: u64 = 65_535;
@@ -40,8 +41,8 @@ impl<'a> Subject<'a> {
     fn find(listed: &'a Listed, id: &VmId, name: &str) -> Result<Subject<'a>, Fault> {
         let domain = listed.domains.iter().find(|d| vm_id(d) == *id);
         let domain = domain.ok_or_else(|| {
-            Fault::new(FaultKind::NothingThere, format!("VM {name:?} ({id}) does not run here any more"))
-                .help("observe again; what was changed in a domain that has ended is gone with it")
+            Fault::new(FaultKind::NothingThere, format!("VM {name:?} ({id}) no longer runs here"))
+                .help("observe again; the changes to an ended domain ended with the domain")
         })?;
         Ok(Subject { listed, domain })
     }
@@ -62,19 +63,19 @@ impl<'a> Subject<'a> {
                 match shares_word(self.scheduler()) {
                     Some(_) => None,
                     None => Some(format!(
-                        "the scheduler of its pool, {:?}, has no weights and caps",
+                        "the scheduler of the domain's pool, {:?}, has no weights and caps",
                         self.scheduler()
                     )),
                 }
             }
             Change::Pool(_) => match self.pool() {
                 Some(_) => None,
-                None => Some("`xl` does not tell which pool it is in".to_owned()),
+                None => Some("`xl` does not report the domain's pool".to_owned()),
             },
             // Untried: no hypervisor of Debian's has RTDS.
             Change::Reservation(_) => match self.scheduler() {
                 "rtds" => None,
-                other => Some(format!("the scheduler of its pool, {other:?}, reserves nothing")),
+                other => Some(format!("the scheduler of the domain's pool, {other:?}, has no reservations")),
             },
             _ => Some(NOT_ON_XEN.to_owned()),
         }
@@ -97,8 +98,10 @@ impl<'a> Subject<'a> {
     fn current(&self, step: &Step) -> Result<Change, Fault> {
         let share = || {
             self.listed.share(self.domain.id).0.ok_or_else(|| {
-                fault(FaultKind::Unsupported, step)
-                    .because(format!("`xl` tells no weight of it: its scheduler is {:?}", self.scheduler()))
+                fault(FaultKind::Unsupported, step).because(format!(
+                    "`xl` reports no weight of the domain: its scheduler is {:?}",
+                    self.scheduler()
+                ))
             })
         };
         Ok(match step.change.clone() {
@@ -126,7 +129,7 @@ impl<'a> Subject<'a> {
             }
             Change::Reservation(setting::Reservation { role, tid, to, .. }) => {
                 let from = self.vcpu(step, role, tid)?.reserved.ok_or_else(|| {
-                    fault(FaultKind::Unsupported, step).because("`xl` tells of no reservation")
+                    fault(FaultKind::Unsupported, step).because("`xl` reports no reservation of the domain")
                 })?;
                 Change::Reservation(setting::Reservation { role, tid, from, to })
             }
@@ -145,8 +148,8 @@ impl<'a> Subject<'a> {
         let thread = vm.and_then(|vm| vm.threads.into_iter().find(|t| t.tid == tid && t.role == role));
         thread.ok_or_else(|| {
             fault(FaultKind::Changed, step)
-                .because("it has no such vCPU now")
-                .help("observe again and make a new plan")
+                .because("the domain no longer has this vCPU")
+                .help("observe again, then make a new plan")
         })
     }
 
@@ -155,7 +158,7 @@ impl<'a> Subject<'a> {
         let id = self.domain.id.to_string();
         let shares = || {
             shares_word(self.scheduler()).ok_or_else(|| {
-                fault(FaultKind::Unsupported, step).because("its scheduler has no weights and caps")
+                fault(FaultKind::Unsupported, step).because("the domain's scheduler has no weights and caps")
             })
         };
         let words: Vec<String> = match &step.change {
@@ -207,9 +210,9 @@ fn refuse_weight(step: &Step, weight: CpuWeight) -> Result<(), Fault> {
     match weight {
         CpuWeight::Credit(weight) if (1..=WEIGHT_MOST).contains(&weight) => Ok(()),
         CpuWeight::Credit(_) => {
-            Err(fault(FaultKind::BadInput, step).because(format!("a weight is 1 to {WEIGHT_MOST}")))
+            Err(fault(FaultKind::BadInput, step).because(format!("a weight must be from 1 to {WEIGHT_MOST}")))
         }
-        _ => Err(fault(FaultKind::Unsupported, step).because("this is a weight of Linux's")),
+        _ => Err(fault(FaultKind::Unsupported, step).because("the step holds a weight of Linux")),
     }
 }
 
@@ -253,7 +256,7 @@ pub(super) fn act(place: &Place, listed: &Listed, step: &Step, scope: Scope) -> 
 /// Why what the step set is gone, as the tools list it: its domain or vCPU is not among them.
 fn gone(listed: &Listed, step: &Step) -> Result<Option<String>, Fault> {
     let Ok(subject) = Subject::find(listed, &step.vm, &step.vm_name) else {
-        return Ok(Some("its domain has ended".to_owned()));
+        return Ok(Some("the domain has ended".to_owned()));
     };
     match &step.change {
         Change::Affinity(setting::Affinity { role, tid, .. })
@@ -261,7 +264,7 @@ fn gone(listed: &Listed, step: &Step) -> Result<Option<String>, Fault> {
         | Change::Reservation(setting::Reservation { role, tid, .. }) => {
             match subject.vcpu(step, *role, *tid) {
                 Err(fault) if fault.kind == FaultKind::Changed => {
-                    Ok(Some("it has no such vCPU now".to_owned()))
+                    Ok(Some("the domain no longer has this vCPU".to_owned()))
                 }
                 other => other.map(|_| None),
             }
@@ -289,7 +292,7 @@ pub(super) fn restore(
     Ok(Restored::Back)
 }
 
-/// Where the tools are asked anew for all.
+/// Asks Xen's tools again for everything.
 impl Actuate for Place {
     fn current(&mut self, step: &Step) -> Result<Change, Fault> {
         current(&Listed::ask(self)?, step)
@@ -417,7 +420,7 @@ mod tests {
         assert_eq!(from, Reserved { budget_us: 4_000, period_us: 10_000, extra_time: true });
         let subject = Subject::find(&l, &vm_id(&l.domains[0]), "web").unwrap();
         let refused = subject.check(&step(&l, reserve), Scope::Live).unwrap_err();
-        assert!(refused.to_string().contains("reserves nothing"), "{refused}");
+        assert!(refused.to_string().contains("has no reservations"), "{refused}");
         let rtds = listed("rtds");
         let refused = step(&rtds, weight.clone());
         let subject = Subject::find(&rtds, &refused.vm, "web").unwrap();

@@ -16,9 +16,9 @@ pub const BACKEND: Backend = Backend {
     name: "Xen",
     schemes: &["xen:", "xen+ssh://"],
     examples: &["xen:", "xen+ssh://root@HOST"],
-    about: "a Xen host; in a Domain-0 the default",
-    sees: "every vCPU state by Xen's trace; run, and estimated waits, by sampling",
-    sets: "affinity, weights, caps, reservations, pools and memory, by xl",
+    about: "a Xen host; the default in a Domain-0",
+    sees: "every vCPU state from Xen's trace; with sampling, run times and estimated waits",
+    sets: "affinity, weights, caps, reservations, pools and memory, with xl",
     leaves_out: "switches as events, and a second reader of Xen's trace",
     recognise: |_| Place::is_here(),
     steers: true,
@@ -32,7 +32,7 @@ pub const BACKEND: Backend = Backend {
 fn place(connect: Option<&str>) -> Result<Place, Fault> {
     let Some(uri) = connect else { return Ok(Place::Here) };
     Place::of(uri).unwrap_or_else(|| {
-        Err(Fault::new(FaultKind::Usage, format!("{uri:?} names no Xen host"))
+        Err(Fault::new(FaultKind::Usage, format!("{uri:?} does not name a Xen host"))
             .help("use xen+ssh://root@host, or xen: in Domain-0"))
     })
 }
@@ -41,16 +41,19 @@ fn open(request: &Request) -> Result<Box<dyn Host>, Fault> {
     request.refuse_statistics()?;
     let place = place(request.connect.as_deref())?;
     if request.event_buffer.is_some() {
-        return Err(Fault::new(FaultKind::Usage, "--events: Xen's switches are in its own trace")
-            .help("leave out --events; `xentrace -e 0x00021000 FILE` keeps them"));
+        return Err(Fault::new(
+            FaultKind::Usage,
+            "--events does not work on Xen: Xen's own trace holds the switches",
+        )
+        .help("leave out --events; keep the switches with `xentrace -e 0x00021000 FILE`"));
     }
     let vms = request.vms.clone();
     match request.collector {
         CollectorChoice::Auto => Ok(Box::new(XenHost::open(place, vms)?)),
         CollectorChoice::Sampled => Ok(Box::new(SampledHost::open(place, vms)?)),
         CollectorChoice::Ebpf | CollectorChoice::Schedstat => {
-            Err(Fault::new(FaultKind::Usage, "--collector: a Xen host is counted by its own trace")
-                .help("leave out --collector, or --collector sampled where no trace is wanted"))
+            Err(Fault::new(FaultKind::Usage, "a Xen host has only its own trace and --collector sampled")
+                .help("leave out --collector, or use --collector sampled to avoid the trace"))
         }
     }
 }

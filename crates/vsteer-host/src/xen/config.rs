@@ -18,9 +18,9 @@ use vsteer_core::nouns::{
 use vsteer_core::topology::{Cache, CacheKind, Core, NodeId, NumaNode, Package, Parts};
 use vsteer_core::{CpuSet, Fault, FaultKind, Topology};
 
-/// The version is told as `Xen 4.17.7`, where a Linux host tells its kernel.
+/// Written like `Xen 4.17.7`; a Linux host gives its kernel here.
 pub const XEN: &str = "Xen ";
-/// A cap is percent of a pCPU; a quota of the same is so many us in this.
+/// A cap is a percentage of a pCPU. The equal quota has this period, us.
 pub(super) const CAP_PERIOD_US: u64 = 100_000;
 
 /// What the tools print; empty where that was not kept.
@@ -83,8 +83,8 @@ impl Listed {
         }))
     }
 
-    /// Asks for weights, caps and parameters alone, which is a sixth of the work; `false`, and nothing is changed, where other domains are
-    /// there than were, or in other pools.
+    /// Asks for weights, caps and parameters alone, which is a sixth of the work; `false`, and nothing is changed,
+    /// where other domains are there than were, or in other pools.
     ///
     /// # Errors
     /// As [`Place::run`].
@@ -134,8 +134,8 @@ impl Listed {
     pub fn khz(&self) -> Result<u64, Fault> {
         let mhz = self.info.get("cpu_mhz").and_then(|mhz| mhz.parse::<f64>().ok());
         mhz.map(|mhz| (1000.0 * mhz).round() as u64).filter(|khz| *khz > 0).ok_or_else(|| {
-            Fault::new(FaultKind::BadInput, "`xl info` does not tell cpu_mhz")
-                .help("without it no time of a trace can be told")
+            Fault::new(FaultKind::BadInput, "`xl info` does not report cpu_mhz")
+                .help("check the output of `xl info`: vsteer converts the times of a trace with cpu_mhz")
         })
     }
 
@@ -143,7 +143,7 @@ impl Listed {
     pub(super) fn share(&self, domain: u16) -> (Option<Share>, Option<&CpuPool>) {
         let found = self.shares.iter().find_map(|(pool, s)| Some((pool, *s.shares.get(&domain)?)));
         let pool = found.and_then(|(name, _)| self.pools.iter().find(|p| p.name == *name));
-        // With one pool there is no question.
+        // With one pool, every domain is in it.
         let only = if self.pools.len() == 1 { self.pools.first() } else { None };
         (found.map(|(_, share)| share), pool.or(only))
     }

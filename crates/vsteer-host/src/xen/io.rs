@@ -1,14 +1,15 @@
-//! How much I/O do domains make? What Domain-0's drivers count of the disks and networks that they serve.
+//! How much I/O do domains cause? The counters of Domain-0's drivers for the disks and networks they serve.
 //!
-//! `vbd-3-51712` serves domain 3 a disk and counts its requests; `vif3.0` is the near end of its network and counts packets. A
-//! domain that gets its devices from somewhere else (QEMU, another driver domain) has no count here, which is not the same as none.
+//! `vbd-3-51712` serves a disk to domain 3 and counts its requests; `vif3.0` is the near end of its network and counts
+//! packets. A domain that gets its devices elsewhere (QEMU, another driver domain) has no count here, which does not
+//! mean zero.
 //!
-//! XenMon counted pages that were handed over, which drivers no longer do.
+//! XenMon counted pages passed between domains, which today's drivers no longer do.
 //!
-//! Source: Linux, drivers/block/xen-blkback/xenbus.c (`VBD_SHOW`: `rd_req`, `wr_req`, `f_req`, `ds_req`); interfaces are named by
-//! Xen's `vif-common.sh`. `xentop` reads the same.
+//! Source: Linux, drivers/block/xen-blkback/xenbus.c (`VBD_SHOW`: `rd_req`, `wr_req`, `f_req`, `ds_req`); Xen's
+//! `vif-common.sh` names the interfaces. `xentop` reads the same.
 //!
-//! Left out: bytes; hosts that are asked over SSH. Untried with real devices: domains of the lab have none.
+//! Left out: bytes; hosts over SSH. Untested with real devices: the lab's domains have none.
 
 use super::config::vm_id;
 use super::listing::Domain;
@@ -64,7 +65,6 @@ pub(super) fn samples(place: &Place, domains: &[Domain]) -> Vec<VmSample> {
     domains.iter().filter_map(sample).collect()
 }
 
-/// 3 of `vbd-3-51712`.
 fn of_disk(name: &str) -> Option<u16> {
     let (domain, device) = name.strip_prefix("vbd-")?.split_once('-')?;
     device.parse::<u32>().ok()?;

@@ -1,7 +1,7 @@
 //! What do Xen's tools print? Their tables as values.
 //!
-//! A domain's name may hold blanks, so that rows are read from their right end, where numbers are. What a table does not
-//! have (an older tool, a scheduler without weights) is `None`.
+//! A domain's name may hold blanks, so that rows are read from their right end, where numbers are. What a table does
+//! not have (an older tool, a scheduler without weights) is `None`.
 //!
 //! Source: tools/xl/xl_info.c, xl_vcpu.c, xl_sched.c, xl_cpupool.c of Xen 4.17. Tried on what 4.17.7 printed (tests).
 //!

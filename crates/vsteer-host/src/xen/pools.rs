@@ -1,16 +1,18 @@
-//! How does a domain get into another pool, and what becomes of pools and pCPUs?
+//! How does vsteer move a domain into another pool, and what happens to pools and pCPUs?
 //!
-//! A pool that does not exist is made of pCPUs of the domain's former one, with the same scheduler and parameters. A pool that a plan
-//! made (its name says so: [`MADE`]) and that no domain is in any more is taken apart, and its pCPUs go where the domain went.
+//! If the pool does not exist, vsteer makes it from pCPUs of the domain's former pool, with the same scheduler and
+//! parameters. It removes a pool that a plan made (recognised by its name: [`MADE`]) once it is empty, and its pCPUs
+//! follow the domain.
 //!
-//! Weight and cap are the scheduler's in a pool: whoever comes into another one has the defaults there, so both are set again at once.
+//! Weight and cap belong to the scheduler of a pool: a domain that enters another pool gets the defaults, so vsteer
+//! sets both again at once.
 //!
-//! Each call of `xl` may fail between two others. [`Move::make`] may be called again and goes on where it stopped; [`give_back`] finds pCPUs
-//! that are in no pool.
+//! Any call of `xl` may fail. [`Move::make`] can be called again and continues where it stopped; [`give_back`] finds
+//! pCPUs that are in no pool.
 //!
 //! Source: xl(1), xlcpupool.cfg(5) of Xen 4.17.
 //!
-//! Left out: a pool whose pCPUs somebody is pinned to: Xen would break the pin, so it is refused.
+//! Left out: a pool with pCPUs to which a vCPU is pinned. Xen would drop the pin, so vsteer refuses.
 
 use super::config::Listed;
 use super::tools::Place;
@@ -21,7 +23,6 @@ use vsteer_core::nouns::{CpuPool, CpuWeight};
 use vsteer_core::setting::Step;
 use vsteer_core::{CpuSet, Fault, FaultKind};
 
-/// One domain's way.
 pub(super) struct Move<'a> {
     pub place: &'a Place,
     /// How things are before.
@@ -46,7 +47,7 @@ impl Move<'_> {
             Some(there) if there.scheduler == self.to.scheduler => {}
             Some(there) => {
                 return Err(fault(FaultKind::Changed, self.step)
-                    .because(format!("there is a pool {there}"))
+                    .because(format!("a pool {there} exists"))
                     .help("make a new plan"));
             }
             None => self.found()?,
@@ -69,11 +70,10 @@ impl Move<'_> {
         Ok(())
     }
 
-    /// Makes the pool.
     fn found(&self) -> Result<(), Fault> {
         let listed = self.listed;
         let refuse = |why: String| {
-            Err(fault(FaultKind::Unsupported, self.step).because(why).help("take that pin away first"))
+            Err(fault(FaultKind::Unsupported, self.step).because(why).help("remove that pin first"))
         };
         let within = |cpus: &CpuSet| cpus.iter().all(|cpu| self.to.cpus.contains(cpu));
         let pinned = listed.vcpus.iter().find(|v| v.hard.as_ref().is_some_and(within));

@@ -1,21 +1,23 @@
-//! How long did each vCPU run and wait, without a trace? Xen is asked again and again what each does.
+//! How long did each vCPU run and wait, without a trace? vsteer repeatedly asks Xen for each vCPU's state.
 //!
-//! CPU time is Xen's own count and exact. The rest between two looks is ready or blocked. Where the vCPU did not run meanwhile, it can only have been
-//! woken: the looks at both ends decide. Where it did, it may have slept and waited many times, and the looks around such times, of the last seconds,
-//! say in which proportion. Looks come at random moments, 20 ms apart on average, so that no timer of a guest or of the scheduler keeps
-//! step with them.
+//! CPU time is Xen's own exact count. The rest of the time between two samples is ready or blocked. If the vCPU did
+//! not run in between, it can only have woken up: the states at both ends decide. If it ran, it may have slept and
+//! waited many times; then the states around such periods in the last seconds give the ratio. Samples come at random
+//! moments, 20 ms apart on average, so that they do not synchronise with a timer of a guest or of the scheduler.
 //!
-//! **Error.** Where a part p of the looks sees a vCPU wait, n of them tell p to sqrt(p (1 - p) / n): 1.6 points at p = 0.2 after 600 looks, which are
-//! 12 s. To that comes what looking itself does: this program runs on a pCPU of Domain-0's, and who would run there is seen to wait each
-//! time. Where Domain-0 has pCPUs of its own there is none of that.
+//! **Error.** If a share p of the samples sees a vCPU wait, n samples give p with an error of sqrt(p (1 - p) / n): 1.6
+//! points at p = 0.2 after 600 samples, which take 12 s. In addition, vsteer itself runs on a pCPU of Domain-0, so a
+//! vCPU that would run there is always seen waiting. If Domain-0 has pCPUs of its own, this second error does not
+//! exist.
 //!
-//! **Parked is not told from ready.** To this call a vCPU that a cap parks is neither running nor blocked, as a ready one. Of a domain with a cap
-//! so only both together are told ([`ThreadCounters::wait_ns`]), never ready time.
+//! **Parked looks like ready.** This call shows a vCPU parked by a cap as neither running nor blocked, like a ready
+//! one. For a domain with a cap, vsteer therefore reports only the sum ([`ThreadCounters::wait_ns`]), never ready
+//! time.
 //!
 //! Source: [`super::xenctrl`].
 //!
-//! Left out: SSH, since the library is asked here; switches, wake-ups, who made whom wait: all that takes the trace. A domain that somebody pauses
-//! counts as ready until the tools are asked again.
+//! Left out: SSH, because the library works only locally; switches, wake-ups and blame, which need the trace. A domain
+//! paused by a person counts as ready until vsteer asks the tools again.
 
 use super::config::{Listed, tid, vm_id};
 use super::io;
@@ -49,7 +51,6 @@ const ASK_EVERY: Duration = Duration::from_secs(15);
 enum Look {
     Running,
     Blocked,
-    /// Ready or parked.
     Waiting,
     /// Paused, or taken away: it wants nothing.
     #[default]
@@ -157,7 +158,7 @@ impl SampledHost {
         if place != Place::Here {
             return Err(Fault::new(
                 FaultKind::Usage,
-                "--collector sampled asks the hypervisor itself, in its Domain-0",
+                "--collector sampled works only in the host's Domain-0",
             )
             .help("run vsteer there, or leave out --collector: xentrace works over SSH"));
         }
@@ -184,7 +185,7 @@ impl SampledHost {
                 shared.look(&mut library);
             }
         });
-        host.looking = Some(looking.map_err(|e| Fault::io("starting the thread that looks", &e))?);
+        host.looking = Some(looking.map_err(|e| Fault::io("cannot start the sampling thread", &e))?);
         Ok(host)
     }
 
@@ -232,11 +233,11 @@ impl Observe for SampledHost {
 
     fn collector(&self) -> Collector {
         let measured = counters(&Tally::default(), false);
-        let unseen = "looks at vCPUs see none of it: leave out --collector sampled";
+        let unseen = "sampling vCPU states does not show it: leave out --collector sampled";
         Collector::new("sampled", |c| measured.holds(c), unseen)
-            .without(&["limited_ns"], "Xen shows a vCPU that a cap parks as one that is ready: see wait_ns")
-            .without(&["overlap_ns"], "Xen serves interrupts in nobody's name")
-            .without(&["exit_ns"], "looks at vCPUs do not tell time in the hypervisor")
+            .without(&["limited_ns"], "Xen reports a vCPU that a cap parks as ready: see wait_ns")
+            .without(&["overlap_ns"], "Xen charges interrupts to no vCPU")
+            .without(&["exit_ns"], "sampling vCPU states does not show time in the hypervisor")
             .without(&["halt_poll_ns"], "Xen does not poll before it lets a vCPU sleep")
             .without(&["blame"], unseen)
     }

@@ -1,6 +1,6 @@
-//! A trace that somebody saved, with what Xen's tools said at that time.
+//! A saved trace, with the output of Xen's tools at that time.
 //!
-//! `xentrace -D -e 0x00021000 host.xentrace` writes it; beside it lie, under these names, what the tools printed:
+//! `xentrace -D -e 0x00021000 host.xentrace` writes the trace; files next to it hold what the tools printed:
 //!
 //! ```text
 //! info.txt     xl info -n        without it no tick can be told as time
@@ -11,7 +11,7 @@
 //! rtds.txt     xl sched-rtds -v all: what is reserved
 //! ```
 //!
-//! Left out: the clock on the wall, which a trace does not tell; it is taken to begin at the file's last change.
+//! Left out: the wall clock, which a trace does not contain. vsteer takes the time of the file's last change instead.
 
 use super::config::{Listed, Texts};
 use super::listing::Domain;
@@ -43,14 +43,14 @@ pub struct Saved {
 /// Reads a trace and what lies beside it.
 ///
 /// # Errors
-/// `BadInput` for a file that is no trace, or without `info.txt` beside it; `NothingThere` for one without a change.
+/// `BadInput` for a file that is not a trace or has no `info.txt` next to it; `NothingThere` for one without changes.
 pub fn read(file: &Path) -> Result<Saved, Fault> {
-    let failed = |e: &std::io::Error| Fault::io(format!("reading {}", file.display()), e);
+    let failed = |e: &std::io::Error| Fault::io(format!("cannot read {}", file.display()), e);
     let bytes = std::fs::read(file).map_err(|e| failed(&e))?;
     let Trace { changes, lost, cut, .. } = xentrace::read(&bytes)?;
     let mut notes = Vec::new();
     if cut {
-        notes.push(format!("{}: the last record is cut off and left out", file.display()));
+        notes.push(format!("{}: left out the last record, which is cut off", file.display()));
     }
     let beside = |name: &str| std::fs::read_to_string(file.with_file_name(name)).unwrap_or_default();
     let mut listed = Listed::of(&Texts {
@@ -63,7 +63,7 @@ pub fn read(file: &Path) -> Result<Saved, Fault> {
         reservations: beside("rtds.txt"),
     });
     let khz = listed.khz().map_err(|f| {
-        f.help(format!("keep what `xl info -n` says in {}", file.with_file_name("info.txt").display()))
+        f.help(format!("save the output of `xl info -n` as {}", file.with_file_name("info.txt").display()))
     })?;
     name_strangers(&mut listed, &changes, &mut notes);
     let mut accounts = Accounts::new(khz, 0);
@@ -78,12 +78,18 @@ pub fn read(file: &Path) -> Result<Saved, Fault> {
     let changed_ns = changed_ns.duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64);
     let batches = batches(&mut told, changes, changed_ns);
     if batches.len() < 2 {
-        return Err(Fault::new(FaultKind::NothingThere, format!("{} holds no changes", file.display()))
-            .because("no vCPU changed its runstate, or other events were traced")
-            .help("trace runstates: xentrace -D -e 0x00021000 FILE"));
+        return Err(Fault::new(
+            FaultKind::NothingThere,
+            format!("{} holds no runstate changes", file.display()),
+        )
+        .because("no vCPU changed its runstate, or the trace has other events")
+        .help("trace runstates: xentrace -D -e 0x00021000 FILE"));
     }
     if lost > 0 {
-        notes.push(format!("{}: Xen had no room for {lost} records: waits are missing", file.display()));
+        notes.push(format!(
+            "{}: Xen dropped {lost} records for lack of room: some waits are missing",
+            file.display()
+        ));
     }
     let config = told.listed.config()?;
     Ok(Saved { config, collector: Told::collector(), batches, notes })
@@ -97,7 +103,7 @@ fn name_strangers(listed: &mut Listed, changes: &[Change], notes: &mut Vec<Strin
         .filter(|id| *id != IDLE_DOMAIN && !listed.domains.iter().any(|d| d.id == *id))
         .collect();
     if !ids.is_empty() {
-        notes.push(format!("{} domains are not in domains.txt and have numbers for names", ids.len()));
+        notes.push(format!("domains.txt lacks {} domains, which get their number as name", ids.len()));
     }
     listed.domains.extend(ids.into_iter().map(|id| Domain {
         id,

@@ -1,4 +1,4 @@
-//! What did the domains do? Xen's accounts of its vCPUs as samples, with the names and limits that its tools tell.
+//! What did the domains do? Xen's counters of its vCPUs as samples, with the names and limits that its tools report.
 
 use super::config::{Listed, tid, vm_id};
 use super::listing;
@@ -25,9 +25,9 @@ impl Told {
     /// How it is counted.
     pub(super) fn collector() -> Collector {
         let measured = counters(&Vcpu::new(0), &|ticks| ticks, true, true);
-        Collector::new("xentrace", |c| measured.holds(c), "Xen's trace of runstates does not tell it")
-            .without(&["overlap_ns"], "Xen serves interrupts in nobody's name")
-            .without(&["exit_ns"], "Xen's trace of runstates does not tell time in the hypervisor")
+        Collector::new("xentrace", |c| measured.holds(c), "Xen's trace of runstates does not show it")
+            .without(&["overlap_ns"], "Xen charges interrupts to no vCPU")
+            .without(&["exit_ns"], "Xen's trace of runstates does not show time in the hypervisor")
             .without(&["halt_poll_ns"], "Xen does not poll before it lets a vCPU sleep")
     }
 
@@ -37,7 +37,8 @@ impl Told {
         self.accounts.vcpus().iter().any(|(whose, _)| !known(whose.0))
     }
 
-    /// Tells the accounts which domains there are, where vCPUs may run, and what those do that may never change their state.
+    /// Tells the accounts which domains there are, where vCPUs may run, and what those do that may never change their
+    /// state.
     pub(super) fn introduce(&mut self) {
         let Told { listed, accounts } = self;
         accounts.keep(|id| listed.domains.iter().any(|d| d.id == id));
@@ -130,7 +131,7 @@ impl Told {
     }
 }
 
-/// What the accounts of a vCPU come to. `ns`: the length of so many ticks. `siblings`: has its domain other vCPUs?
+/// The counters of a vCPU. `ns`: converts ticks to ns. `siblings`: does its domain have other vCPUs?
 fn counters(vcpu: &Vcpu, ns: &dyn Fn(u64) -> u64, capped: bool, siblings: bool) -> ThreadCounters {
     let of = |state: Runstate| ns(vcpu.ticks[state as usize]);
     // A domain with a cap that is offline is parked by it; one without is paused, and wants nothing.

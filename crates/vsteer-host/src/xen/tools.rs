@@ -1,11 +1,11 @@
-//! How are Xen's own tools run: here, in Domain-0, or there, over SSH?
+//! How does vsteer run Xen's own tools: here in Domain-0, or on another machine over SSH?
 //!
-//! Nothing but the tools is needed on the other side. SSH runs one shell line, so words are quoted for a shell; the
-//! connection is kept open between calls (`ControlMaster`), for `xl` is slow enough by itself.
+//! The other side needs nothing but the tools. SSH runs one shell line, so vsteer quotes the words for a shell. It
+//! keeps the connection open between calls (`ControlMaster`), because `xl` itself is already slow.
 //!
 //! Source: xl(1), xentrace(8) of Xen 4.17; ssh(1), `-o`.
 //!
-//! Left out: passwords. A key or an agent is needed, as for everything that runs unattended.
+//! Left out: passwords. SSH needs a key or an agent, as everything that runs unattended.
 
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::Read;
@@ -18,9 +18,9 @@ use vsteer_core::{Fault, FaultKind};
 
 /// A tool answers within this.
 const WITHIN: Duration = Duration::from_secs(60);
-/// What it said is there so long after it ended.
+/// How long to wait for the standard error of a tool that ended.
 const WORDS_WITHIN: Duration = Duration::from_secs(1);
-/// A tool that goes on ends within this once it is told to.
+/// A running tool ends within this time after a request to end.
 const ENDS_WITHIN: Duration = Duration::from_secs(5);
 /// The end of what a tool said that a fault shows.
 const SAID: usize = 400;
@@ -34,7 +34,7 @@ pub enum Place {
     Here,
     /// There, by `ssh`: `USER@HOST`, and a port if it is not 22.
     Ssh {
-        /// What `ssh` is told.
+        /// Arguments of `ssh`.
         target: String,
         /// The port.
         port: Option<u16>,
@@ -52,20 +52,20 @@ impl Place {
         }
         let rest = uri.strip_prefix("xen+ssh://")?.trim_end_matches('/');
         let bad = |why: &str| {
-            Fault::new(FaultKind::Usage, format!("{uri:?} names no Xen host"))
+            Fault::new(FaultKind::Usage, format!("{uri:?} does not name a Xen host"))
                 .because(why)
                 .help("use xen+ssh://root@host, or xen: in Domain-0")
         };
         let (target, port) = match rest.rsplit_once(':') {
             Some((target, port)) => match port.parse() {
                 Ok(port) => (target, Some(port)),
-                Err(_) => return Some(Err(bad("what follows the colon is no port"))),
+                Err(_) => return Some(Err(bad("the text after the colon is not a port"))),
             },
             None => (rest, None),
         };
         // ssh would take it for an option.
         if target.is_empty() || target.starts_with('-') || target.contains(char::is_whitespace) {
-            return Some(Err(bad("the host's name is missing or odd")));
+            return Some(Err(bad("the host name is missing or not valid")));
         }
         Some(Ok(Place::Ssh { target: target.to_owned(), port }))
     }
@@ -110,7 +110,7 @@ impl Place {
     /// Runs a tool to its end; what it printed.
     ///
     /// # Errors
-    /// `NothingThere` where there is no such tool or no such host; `NoPrivilege` where it says so; `Failed` with its words.
+    /// `NothingThere` if the tool or the host does not exist; `NoPrivilege` if access is denied; `Failed` otherwise.
     pub fn run(&self, words: &[&str]) -> Result<String, Fault> {
         let line = words.join(" ");
         let mut child = self.start_with(words, Stdio::piped())?;
@@ -121,7 +121,7 @@ impl Place {
         let output = std::thread::spawn(move || text_of(&mut out));
         let begin = Instant::now();
         let status = loop {
-            let ended = child.try_wait().map_err(|e| Fault::io(format!("waiting for `{line}`"), &e))?;
+            let ended = child.try_wait().map_err(|e| Fault::io(format!("cannot wait for `{line}`"), &e))?;
             if let Some(status) = ended {
                 break status;
             }
@@ -130,10 +130,10 @@ impl Place {
                 let _ = child.wait();
                 return Err(Fault::new(
                     FaultKind::Failed,
-                    format!("`{line}` on {} gives no answer", self.told()),
+                    format!("`{line}` on {} does not answer", self.told()),
                 )
-                .because(format!("{} s have passed", WITHIN.as_secs()))
-                .help("another tool may hold Xen's lock: see `ps` there for an xl that hangs"));
+                .because(format!("vsteer waited {} s", WITHIN.as_secs()))
+                .help("check for an xl that hangs there (ps): it may hold Xen's lock"));
             }
             std::thread::sleep(Duration::from_millis(2));
         };
@@ -143,7 +143,7 @@ impl Place {
         if status.success() { Ok(output) } else { Err(self.refused(&line, status.code(), &errors)) }
     }
 
-    /// Starts a tool that goes on until [`Running::end`].
+    /// Starts a tool that runs until [`Running::end`].
     ///
     /// # Errors
     /// As [`Place::run`], where it cannot be started.
@@ -152,7 +152,7 @@ impl Place {
             Place::Here => self.command(words),
             Place::Ssh { .. } => self.command(&["sh", "-c", &tethered(words)]),
         };
-        // In a group of its own: a Ctrl-C is for us, who then end it.
+        // In a process group of its own: Ctrl-C reaches only vsteer, which then ends the tool.
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
         let started = command.spawn();
         let mut child = started.map_err(|e| self.not_started(words, &e))?;
@@ -177,7 +177,7 @@ impl Place {
             Place::Here => "install Xen's tools (package xen-utils)",
             Place::Ssh { .. } => "install an SSH client",
         };
-        Fault::io(format!("starting `{}`", words.join(" ")), e).help(missing)
+        Fault::io(format!("cannot start `{}`", words.join(" ")), e).help(missing)
     }
 
     fn refused(&self, line: &str, code: Option<i32>, said: &str) -> Fault {
@@ -188,21 +188,24 @@ impl Place {
         let fault = |kind, help: &str| Fault::new(kind, what.clone()).because(end).help(help);
         match (self, code) {
             (Place::Ssh { .. }, Some(255)) => {
-                fault(FaultKind::NothingThere, "can `ssh` log in there without asking for a password?")
+                fault(FaultKind::NothingThere, "check that `ssh` can log in there without a password prompt")
             }
-            (_, Some(127)) => fault(FaultKind::NothingThere, "are Xen's tools installed there?"),
+            (_, Some(127)) => fault(FaultKind::NothingThere, "install Xen's tools there"),
             _ if low.contains("permission denied") || low.contains("operation not permitted") => {
-                fault(FaultKind::NoPrivilege, "Xen's tools need root in Domain-0")
+                fault(FaultKind::NoPrivilege, "run as root in Domain-0, which Xen's tools need")
             }
             _ if low.contains("could not obtain handle on privileged") || low.contains("cannot open") => {
-                fault(FaultKind::NothingThere, "is this Domain-0 of a Xen host, and are you root there?")
+                fault(
+                    FaultKind::NothingThere,
+                    "check that this is Domain-0 of a Xen host, and that you are root there",
+                )
             }
-            _ => fault(FaultKind::Failed, "run it there by hand"),
+            _ => fault(FaultKind::Failed, "run the command there by hand"),
         }
     }
 }
 
-/// A tool that goes on.
+/// A running tool, such as xentrace.
 #[derive(Debug)]
 pub struct Running {
     child: Child,
@@ -218,7 +221,7 @@ impl Running {
         self.output.take()
     }
 
-    /// Why it has ended by itself; `None` while it goes on.
+    /// Why the tool ended by itself; `None` while it runs.
     pub fn ended(&mut self) -> Option<Fault> {
         let status = self.child.try_wait().ok()??;
         Some(self.place.refused(&self.line, status.code(), &text_of(&mut self.errors)))
@@ -268,9 +271,9 @@ fn control_path() -> PathBuf {
     folder.join(format!("vsteer-ssh-{}-%C", std::process::id()))
 }
 
-/// A shell's line for a tool that nobody there would end when we are gone: it ends when our end of the connection closes its
-/// input, and the line when the tool ends. Its output goes through a pipe, for what sshd gives may be a socket, which
-/// cannot be opened by its name.
+/// A shell's line for a tool that nobody there would end when we are gone: it ends when our end of the connection
+/// closes its input, and the line when the tool ends. Its output goes through a pipe, for what sshd gives may be a
+/// socket, which cannot be opened by its name.
 fn tethered(words: &[&str]) -> String {
     let tool: Vec<String> = words.iter().map(|w| quoted(w)).collect();
     format!(

@@ -1,10 +1,10 @@
-//! How is a step that Xen refuses named, and by which word does `xl` set weights?
+//! The fault for a step that Xen refuses, and the command with which `xl` sets weights.
 
 use vsteer_core::setting::Step;
 use vsteer_core::{Fault, FaultKind};
 
 pub(super) fn fault(kind: FaultKind, step: &Step) -> Fault {
-    Fault::new(kind, format!("VM {:?}: {}", step.vm_name, step.change))
+    Fault::new(kind, format!("cannot change VM {:?} ({})", step.vm_name, step.change))
 }
 
 /// The schedulers that have weights and caps, and the word by which `xl` sets them.

@@ -1,7 +1,7 @@
 //! What does a vCPU do at this moment? Xen's control library is asked, which costs one hypercall.
 //!
-//! libxenctrl belongs to one version of the hypervisor and is loaded by that version's name when it is wanted, so that this program runs where
-//! there is no Xen. Two of its functions are used, whose form has been the same since Xen 3.
+//! libxenctrl belongs to one version of the hypervisor and is loaded by that version's name when it is wanted, so that
+//! this program runs where there is no Xen. Two of its functions are used, whose form has been the same since Xen 3.
 //!
 //! Source: Xen 4.17, tools/include/xenctrl.h (`xc_interface_open`, `xc_vcpu_getinfo`), xen/include/public/domctl.h
 //! (`struct xen_domctl_getvcpuinfo`), xen/common/domctl.c (`XEN_DOMCTL_getvcpuinfo`).
@@ -54,9 +54,9 @@ impl Xenctrl {
     pub fn open(version: &str) -> Result<Xenctrl, Fault> {
         let file = file_of(version)?;
         let odd = |e: libloading::Error| {
-            Fault::new(FaultKind::NothingThere, format!("Xen's control library {file} cannot be used"))
+            Fault::new(FaultKind::NothingThere, format!("cannot use Xen's control library {file}"))
                 .because(e)
-                .help("install the tools of the hypervisor that runs, or leave out --collector sampled")
+                .help("install the tools of the running hypervisor, or leave out --collector sampled")
         };
         // SAFETY: a library of the distribution, whose beginning does nothing.
         let library = unsafe { Library::new(&file) }.map_err(odd)?;
@@ -73,7 +73,7 @@ impl Xenctrl {
             let why = std::io::Error::last_os_error();
             return Err(Fault::new(
                 FaultKind::NoPrivilege,
-                "the hypervisor cannot be asked for its vCPUs' states",
+                "cannot ask the hypervisor for the states of its vCPUs",
             )
             .because(why)
             .help("run as root in Domain-0"));
@@ -102,7 +102,6 @@ impl Drop for Xenctrl {
     }
 }
 
-/// `libxenctrl.so.4.17` of `4.17.7`.
 fn file_of(version: &str) -> Result<String, Fault> {
     let mut parts = version.split(|c: char| !c.is_ascii_digit());
     match (parts.next(), parts.next()) {
@@ -111,7 +110,7 @@ fn file_of(version: &str) -> Result<String, Fault> {
         }
         _ => Err(Fault::new(
             FaultKind::BadInput,
-            format!("`xl info` tells a version of Xen that is none: {version:?}"),
+            format!("`xl info` reports a version that vsteer cannot read: {version:?}"),
         )),
     }
 }

@@ -1,28 +1,28 @@
-//! Are these lines of the format that was said, and is their clock the recording's? Asked before anything is made of a log.
+//! Do the lines match the given format, and does the log's clock match the recording's? Checked before any estimate.
 //!
-//! Lines of another format are often passed over in silence, and a clock that is an hour off leaves an interval without requests; both look
-//! like an idle VM. So the first lines are read, and what does not fit is told with what would.
+//! If lines of another format were skipped silently, or a clock were an hour off, the VM would look idle. So vsteer
+//! reads the first lines, and reports a mismatch together with the format or offset that fits.
 //!
-//! Left out: clocks that are off by less than a quarter of an hour; those look like any others.
+//! Left out: clocks that are off by less than a quarter of an hour, because these look like any others.
 
 use super::{Format, MS, NAMED, Request, SECOND, US};
 use vsteer_core::{Fault, FaultKind};
 
-/// A quarter of an hour, of which all time zones are whole numbers.
+/// A quarter of an hour, ns: all time zones are multiples of it.
 const QUARTER_NS: u64 = 900 * SECOND;
-/// A time zone's error is no more than this.
+/// The largest error that a time zone can cause.
 const ZONES_NS: u64 = 26 * 3600 * SECOND;
-/// A whole number of quarters within so much: logs are written at the end of requests, and servers' clocks differ.
+/// Tolerance around a multiple of a quarter: logs are written at the end of requests, and servers' clocks differ.
 const NEAR_NS: u64 = 60 * SECOND;
-/// More of a line than this is not shown.
+/// Most bytes of a line to print.
 const SHOWN: usize = 120;
 
-/// The requests of the first lines of the log `name`, whose first line here is its `line`th, read as the format `text`. Empty lines are
-/// passed over.
+/// The requests of the first lines of the log `name`, whose first line here is its `line`th, read as the format
+/// `text`. Empty lines are passed over.
 ///
 /// # Errors
-/// `BadInput` where a format cannot be read, or more than half of the lines are not of it: the first such line, what was expected and which
-/// of the named formats would fit.
+/// `BadInput` where a format cannot be read, or more than half of the lines are not of it: the first such line, what
+/// was expected and which of the named formats would fit.
 pub fn checked_format(name: &str, text: &str, line: usize, lines: &[&[u8]]) -> Result<Vec<Request>, Fault> {
     let format = Format::parse(text)?;
     let lines = || lines.iter().enumerate().filter(|(_, l)| !l.trim_ascii().is_empty());
@@ -49,14 +49,14 @@ pub fn checked_format(name: &str, text: &str, line: usize, lines: &[&[u8]]) -> R
         .filter(|named| *named != text && Format::parse(named).is_ok_and(|f| 2 * read(&f).len() > all))
         .collect();
     let help = match fitting.as_slice() {
-        [] => "say the format as it stands in the server's configuration (LogFormat of Apache, log_format of nginx); it has to log how long \
-               requests take (%D, $request_time)"
+        [] => "give the format as in the server's configuration (Apache's LogFormat, nginx's log_format); it must log how long \
+        requests take (%D, $request_time)"
             .to_owned(),
-        fit => format!("these lines are of the format {}", fit.join(" or ")),
+        fit => format!("use the format that fits these lines: {}", fit.join(" or ")),
     };
-    let what = format!("reading {name}, line {}", line + at);
+    let what = format!("cannot read {name}, line {}", line + at);
     let why = format!(
-        "{} of {all} lines are not of the format: {shown:?}, where {expected} was expected",
+        "{} of {all} lines do not match the format: found {shown:?}, expected {expected}",
         all - requests.len()
     );
     Err(Fault::new(FaultKind::BadInput, what).because(why).help(help))
@@ -65,8 +65,8 @@ pub fn checked_format(name: &str, text: &str, line: usize, lines: &[&[u8]]) -> R
 /// That the requests of the log `name` are of the time of a recording, `from_ns..to_ns` since 1970.
 ///
 /// # Errors
-/// `BadInput` where none ended in it and all are off by a time zone's error or in its future; `NothingThere` where they are of another time.
-/// A log that has requests in it may have others too.
+/// `BadInput` where none ended in it and all are off by a time zone's error or in its future; `NothingThere` where
+/// they are of another time. A log that has requests in it may have others too.
 pub fn checked_clock(name: &str, requests: &[Request], (from_ns, to_ns): (u64, u64)) -> Result<(), Fault> {
     let ended = || requests.iter().map(|r| r.ended_ns);
     let (Some(first), Some(last)) = (ended().min(), ended().max()) else { return Ok(()) };
@@ -78,36 +78,36 @@ pub fn checked_clock(name: &str, requests: &[Request], (from_ns, to_ns): (u64, u
     let direction = if future { "after" } else { "before" };
     let seconds = away / SECOND;
     let off = format!(
-        "all {} requests ended {direction} the recording, by {} h {} min or more",
+        "all {} requests ended {direction} the recording, by at least {} h {} min",
         requests.len(),
         seconds / 3600,
         seconds / 60 % 60
     );
-    // By so many quarters the log would lie on the recording, its middle on the recording's.
+    // With this number of quarters the middle of the log would be at the middle of the recording.
     let middle = |a: u64, b: u64| a / 2 + b / 2;
     let shift = middle(first, last).abs_diff(middle(from_ns, to_ns));
     let quarters = (shift + QUARTER_NS / 2) / QUARTER_NS;
     let spread = (last - first).abs_diff(to_ns - from_ns) / 2;
     let near = shift.abs_diff(quarters * QUARTER_NS) <= NEAR_NS + spread;
-    let what = format!("reading {name}");
+    let what = format!("cannot use the log {name}");
     if quarters > 0 && shift <= ZONES_NS && near {
         let (hours, minutes) = (quarters / 4, quarters % 4 * 15);
         return Err(Fault::new(FaultKind::BadInput, what)
-            .because(format!(
-                "{off}: its clock may be {hours} h {minutes} min off, as one in another time zone is"
-            ))
+            .because(format!("{off}: its clock may be {hours} h {minutes} min off, as in another time zone"))
             .help("log the time with its zone (%t, $time_local, $time_iso8601), or set the server's zone"));
     }
     if future {
         return Err(Fault::new(FaultKind::BadInput, what)
             .because(off)
-            .help("compare the clocks of the server and of this host; a JSON time's unit is told by its size: write ns, us, ms or s since 1970"));
+            .help("compare the clocks of server and host; write a JSON time in ns, us, ms or s since 1970, because vsteer derives the unit from its size"));
     }
-    Err(Fault::new(FaultKind::NothingThere, what).because(off).help("give the log of the recording's time"))
+    Err(Fault::new(FaultKind::NothingThere, what)
+        .because(off)
+        .help("give the log of the time of the recording"))
 }
 
-/// How exactly requests' times are said, as far as they show: the largest of 1 s, 1 ms, 1 us and 1 ns of which all ends (and all begins, where
-/// the log says those) are whole numbers. `None` where there are none.
+/// How exactly requests' times are said, as far as they show: the largest of 1 s, 1 ms, 1 us and 1 ns of which all
+/// ends (and all begins, where the log says those) are whole numbers. `None` where there are none.
 pub fn resolution_ns(requests: &[Request]) -> Option<u64> {
     let whole = |of: &dyn Fn(&Request) -> u64, unit: u64| requests.iter().all(|r| of(r).is_multiple_of(unit));
     let said = |unit: &u64| whole(&|r| r.ended_ns, *unit) || whole(&Request::began_ns, *unit);
@@ -129,16 +129,18 @@ mod tests {
         assert_eq!(found.len(), 2);
         let fault = checked_format("access.log", "apache", 1, &[b"", NGINX, NGINX]).unwrap_err().to_string();
         assert!(
-            fault.contains("access.log, line 2") && fault.contains("format nginx") && fault.contains("%D"),
+            fault.contains("access.log, line 2")
+                && fault.contains("fits these lines: nginx")
+                && fault.contains("%D"),
             "{fault}"
         );
         let json =
             checked_format("l", "nginx", 7, &[br#"{"ts": 1, "duration": 2}"#]).unwrap_err().to_string();
-        assert!(json.contains("line 7") && json.contains("format json"), "{json}");
+        assert!(json.contains("line 7") && json.contains("fits these lines: json"), "{json}");
         // Apache's common format does not say how long.
         let none = checked_format("l", "apache", 1, &[&APACHE[..APACHE.len() - 6]]).unwrap_err().to_string();
         assert!(none.contains("LogFormat"), "{none}");
-        // A line that a crash cut off is no other format.
+        // A line that a crash cut off does not mean another format.
         assert_eq!(checked_format("l", "apache", 1, &[APACHE, APACHE, b"127."]).unwrap().len(), 2);
         assert!(checked_format("l", "apache", 1, &[]).unwrap().is_empty());
     }

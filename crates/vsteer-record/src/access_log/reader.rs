@@ -1,10 +1,8 @@
-//! Which requests does a log hold, one by one?
+//! Reads the requests of a log, one by one, in the given format or the one that fits most of the first lines.
 //!
-//! The format is the one that is named, or the one that fits most of the first lines.
-//!
-//! A log whose times are whole seconds says nothing of the gaps between requests: all of a second would have come at once. Then each is
-//! placed somewhere in its second, always in the same place: as requests come that do not wait for each other. How long they took is
-//! as the log says.
+//! If a log's times are whole seconds, all requests of a second would seem to arrive at once. So vsteer places each
+//! one at a moment within its second, the same moment in every run, as independent requests arrive. Durations are as
+//! in the log.
 //!
 //! Left out: following a log that grows (`vsteer_host::follow`).
 
@@ -14,9 +12,9 @@ use std::path::Path;
 use vsteer_core::requests::Answered;
 use vsteer_core::{Fault, FaultKind};
 
-/// Times that are not exact to this are not told apart, ns.
+/// Times that are less exact than this are spread within their second, ns.
 const COARSE_NS: u64 = 100_000_000;
-/// Lines that are looked at to tell the format.
+/// Number of lines from which to recognise the format.
 const LOOKED_AT: usize = 100;
 
 /// A log's format, and what its requests are made of.
@@ -32,7 +30,8 @@ impl Reader {
     /// Of the format that is named, or of the one that fits most of the first lines of the log.
     ///
     /// # Errors
-    /// As [`Format::parse`]; `BadInput` where the first lines are not of the format that is named, or of none that has a name.
+    /// As [`Format::parse`]; `BadInput` where the first lines are not of the format that is named, or of none that has
+    /// a name.
     pub fn new(named: Option<&str>, file: &Path) -> Result<Reader, Fault> {
         let lines: Vec<Vec<u8>> = match open(file) {
             Ok(reader) => {
@@ -80,16 +79,16 @@ fn fitting(name: &str, lines: &[&[u8]]) -> Result<Format, Fault> {
     best.map(|(_, format)| format).ok_or_else(|| {
         let first =
             lines.first().map_or(String::new(), |l| String::from_utf8_lossy(l).chars().take(120).collect());
-        Fault::new(FaultKind::BadInput, format!("{name}: its format is not known"))
-            .because(format!("its first line is {first:?}; tried {}", names.join(", ")))
-            .help("give --format as the server's LogFormat or log_format has it")
+        Fault::new(FaultKind::BadInput, format!("cannot recognise the format of {name}"))
+            .because(format!("its first line is {first:?}; vsteer tried {}", names.join(", ")))
+            .help("give --format as in the server's LogFormat or log_format")
     })
 }
 
 fn open(file: &Path) -> Result<BufReader<std::fs::File>, Fault> {
     std::fs::File::open(file)
         .map(BufReader::new)
-        .map_err(|e| Fault::io(format!("reading {}", file.display()), &e))
+        .map_err(|e| Fault::io(format!("cannot read {}", file.display()), &e))
 }
 
 /// All requests of a log, and the number of its lines that hold none.
@@ -100,7 +99,7 @@ pub fn read(file: &Path, named: Option<&str>) -> Result<(Vec<Answered>, usize), 
     let mut reader = Reader::new(named, file)?;
     let (mut all, mut odd) = (Vec::new(), 0_usize);
     for line in open(file)?.split(b'\n') {
-        let line = line.map_err(|e| Fault::io(format!("reading {}", file.display()), &e))?;
+        let line = line.map_err(|e| Fault::io(format!("cannot read {}", file.display()), &e))?;
         match reader.request(&line) {
             Some(r) => all.push(r),
             None if line.is_empty() => {}
@@ -108,10 +107,10 @@ pub fn read(file: &Path, named: Option<&str>) -> Result<(Vec<Answered>, usize), 
         }
     }
     if all.is_empty() {
-        let what = format!("{} holds no request", file.display());
+        let what = format!("the log {} holds no request", file.display());
         return Err(Fault::new(FaultKind::BadInput, what)
-            .because(format!("{odd} lines are not of the format"))
-            .help("give --format as the server's LogFormat or log_format has it"));
+            .because(format!("{odd} lines do not match the format"))
+            .help("give --format as in the server's LogFormat or log_format"));
     }
     Ok((all, odd))
 }
@@ -138,11 +137,9 @@ mod tests {
         let offsets: Vec<u64> = all.iter().map(|r| (r.began_ns + r.took_ns) % 1_000_000_000).collect();
         let early = offsets.iter().filter(|o| **o < 250_000_000).count();
         assert!((40..=60).contains(&early), "{early} of 200 in the first quarter");
-        assert!(
-            read(&of, Some("json")).unwrap_err().to_string().contains("these lines are of the format nginx")
-        );
+        assert!(read(&of, Some("json")).unwrap_err().to_string().contains("fits these lines: nginx"));
         let (_keep, odd) = log("hello\n");
-        assert!(read(&odd, None).unwrap_err().to_string().contains("format is not known"));
+        assert!(read(&odd, None).unwrap_err().to_string().contains("cannot recognise the format"));
         let (_keep, empty) = log("");
         assert!(read(&empty, Some("json")).unwrap_err().to_string().contains("holds no request"));
         let (_keep, some) = log(&format!("hello\n\n{nginx}"));

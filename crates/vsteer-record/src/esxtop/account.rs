@@ -1,10 +1,10 @@
-//! What did each world get up to now? Shares per interval become counters that only rise, and rows samples.
+//! What did each world do up to now? Turns shares per interval into counters that only rise, and rows into samples.
 //!
-//! esxtop's value is a share of the interval; the sum of value times interval is what a cumulative counter would say. What
-//! is wanted of `% Ready` and `% Max Limited` is told apart here: `% Ready` holds both.
+//! esxtop's value is a share of the interval, so the sum of value times interval is a cumulative counter. `% Ready`
+//! includes `% Max Limited`; this file separates the two.
 //!
-//! A world whose row lacks a value, or says that it did nothing and did not wait either (it has ended), was not seen there:
-//! it is left out of that sample, and the model counts the intervals in which it was seen at both ends.
+//! If a world's row lacks a value, or says that it neither ran nor waited (it has ended), the sample leaves the world
+//! out. The model counts only intervals with the world at both ends.
 
 use super::beside::{Beside, bytes};
 use super::clock::Clock;
@@ -20,14 +20,14 @@ use vsteer_core::nouns::{
 use vsteer_core::topology::{Parts, Topology};
 use vsteer_core::{CpuSet, Fault};
 
-/// Rows whose times are looked at before the first is told of: what is usual is known then.
+/// Number of rows to read before the first sample, to learn the usual interval.
 const LOOK: usize = 8;
 /// A world's states add up to 100; one whose do not come to this, percent, is gone.
 const GONE: f64 = 1.0;
-/// A value beyond this is none: a group has thousands of worlds at most, and no world switches so often in a second.
+/// A larger value is not valid: a group has thousands of worlds at most, and no world switches that often in a second.
 const MOST: f64 = 1e7;
 
-/// A VM as it is told of.
+/// A VM in the samples.
 #[derive(Debug, Clone)]
 struct VmSeen {
     /// Its identity: its name, with its group's number where two have one name.
@@ -64,7 +64,7 @@ pub(super) struct Accounts {
     /// Rows that wait for the clock to have learnt what is usual.
     first: VecDeque<(u64, Vec<f64>)>,
     learnt: bool,
-    /// A row was counted that nobody was told of.
+    /// A row was counted that is in no sample yet.
     fresh: bool,
     unix_ns: u64,
     usable: CpuSet,
@@ -78,7 +78,7 @@ impl Account {
         Account { slot, there, counters: ThreadCounters::default(), worlds: None, seen: false, whole: true }
     }
 
-    /// Goes on by an interval.
+    /// Adds an interval.
     fn go_on(&mut self, values: &[f64], ns: u64, is_first: bool) {
         let v = |k: usize| values[self.slot + k];
         let is_one = |v: f64| (0.0..=MOST).contains(&v);
@@ -86,7 +86,7 @@ impl Account {
         let states = [RUN, READY, COSTOP, WAIT];
         let all = states.iter().filter(|k| self.there[**k]).map(|k| v(*k)).sum::<f64>();
         let gone = self.there[RUN] && self.there[WAIT] && all < GONE;
-        // What the first row says is of a time before: it only says who is counted from there on.
+        // The first row covers the time before the start: it only lists who is counted from there on.
         self.seen = is_first || (!lacking && !gone);
         self.whole &= self.seen;
         if !self.seen {
@@ -119,7 +119,7 @@ impl Account {
     }
 }
 
-/// What VMs are called here: by name, with the group's number where that is no one's alone.
+/// Names of VMs: the name, with the group's number if several VMs share it.
 fn ids(columns: &Columns) -> Vec<VmId> {
     let mut times: BTreeMap<&str, usize> = BTreeMap::new();
     columns.groups.iter().for_each(|g| *times.entry(&g.name).or_default() += 1);
@@ -171,8 +171,8 @@ impl Accounts {
             Some(topology) => topology,
             None => {
                 notes.push(format!(
-                    "{file}: esxtop does not tell sockets, cores and nodes: say them in host.toml beside it \
-                     (sockets = 2, cores_per_socket = 18)"
+                    "{file}: esxtop does not report sockets, cores and nodes: write them into host.toml next to the file \
+                    (sockets = 2, cores_per_socket = 18)"
                 ));
                 undescribed(columns, file, notes)?
             }
@@ -214,7 +214,7 @@ impl Accounts {
         self.clock.learn(&times);
     }
 
-    /// Goes on by one row; `false` where there is none yet.
+    /// Adds one row; `false` if there is none yet.
     pub(super) fn next(&mut self, ended: bool) -> bool {
         if ended && !self.learnt {
             self.learn();
@@ -257,7 +257,7 @@ impl Accounts {
         }
     }
 
-    /// The sample of now: who was seen in every row since the one before.
+    /// The present sample: worlds seen in every row since the last one.
     pub(super) fn batch(&mut self) -> Batch {
         let batch = self.sample();
         self.threads.iter_mut().for_each(|(.., a)| a.whole = true);
@@ -306,12 +306,11 @@ impl Accounts {
         }
     }
 
-    /// The host.
     pub(super) fn config(&self, columns: &Columns, beside: &Beside) -> Result<HostConfig, Fault> {
         let mut vms: Vec<VmConfig> =
             self.vms.iter().enumerate().map(|(i, vm)| self.vm(i, vm, beside)).collect();
         vms.sort_by(|a, b| a.id.cmp(&b.id));
-        let version = beside.esxi.as_deref().unwrap_or("of a version that is not told");
+        let version = beside.esxi.as_deref().unwrap_or("of unknown version");
         Ok(HostConfig {
             hostname: columns.host.clone(),
             machine_id: None,
@@ -346,24 +345,23 @@ impl Accounts {
         config
     }
 
-    /// What was odd.
     pub(super) fn notes(&self, file: &str) -> Vec<String> {
         let mut notes = Vec::new();
         let Clock { back, gaps, longest_gap_ns, .. } = &self.clock;
         if *back > 0 {
             notes.push(format!(
-                "{file}: its clock went back or stood still {back} time(s): those rows count as long as rows usually are"
+                "{file}: its clock stood still or went back {back} time(s): vsteer gives those rows the usual length"
             ));
         }
         if *gaps > 0 {
             notes.push(format!(
-                "{file}: {gaps} gap(s) between rows, the longest {:.0} s: the rows after them count as long as rows \
-                 usually are",
+                "{file}: {gaps} gap(s) between rows, the longest {:.0} s: vsteer gives the rows after a gap the \
+                usual length",
                 *longest_gap_ns as f64 / 1e9
             ));
         }
         if self.unseen > 0 {
-            notes.push(format!("{file}: worlds were not told of in {} row(s) altogether", self.unseen));
+            notes.push(format!("{file}: worlds are missing from {} row(s)", self.unseen));
         }
         notes
     }
@@ -373,7 +371,7 @@ impl Accounts {
 fn undescribed(columns: &Columns, file: &str, notes: &mut Vec<String>) -> Result<Topology, Fault> {
     let counted: CpuSet = columns.pcpus.iter().map(|(cpu, _)| *cpu).collect();
     let cpus = if counted.is_empty() {
-        notes.push(format!("{file}: pCPUs are not counted either: as many as vCPUs are assumed"));
+        notes.push(format!("{file}: pCPUs are not listed: vsteer assumes as many pCPUs as vCPUs"));
         let vcpus = columns.worlds.iter().filter(|w| w.role.vcpu().is_some()).count();
         CpuSet::first(vcpus.max(1) as u32)
     } else {

@@ -1,6 +1,7 @@
-//! What does esxtop not tell? A file beside the batch file: sockets, cores, nodes; home nodes; settings.
+//! What does esxtop not report? A file next to the batch file holds it: sockets, cores, nodes; home nodes; settings.
 //!
-//! `esxtop.host.toml` beside `esxtop.csv` or `esxtop.csv.gz`, else `host.toml` in the same folder. Every line may be left out:
+//! `esxtop.host.toml` beside `esxtop.csv` or `esxtop.csv.gz`, else `host.toml` in the same folder. Every line may be
+//! left out:
 //!
 //! ```toml
 //! esxi = "7.0.2"          # the version: what vNUMA does depends on it
@@ -30,7 +31,7 @@ use vsteer_core::topology::machine;
 use vsteer_core::topology::{Parts, Topology};
 use vsteer_core::{Fault, FaultKind};
 
-/// What it says.
+/// The content of the file.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Beside {
@@ -46,14 +47,14 @@ pub struct Beside {
     pub threads_per_core: Option<u32>,
     /// Memory of the host, GiB.
     pub memory_gib: Option<f64>,
-    /// VMs.
+    /// Settings of VMs.
     pub vm: Vec<Vm>,
-    /// Where it was read; for faults.
+    /// Path of the file, for faults.
     #[serde(skip)]
     pub(super) path: Option<PathBuf>,
 }
 
-/// What it says of a VM.
+/// Settings of one VM.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Vm {
@@ -65,9 +66,9 @@ pub struct Vm {
     pub vcpus: Option<u32>,
     /// Memory, GiB.
     pub memory_gib: Option<f64>,
-    /// Where ESXi keeps it.
+    /// Home nodes: where ESXi keeps the VM.
     pub home_nodes: Option<Vec<u32>>,
-    /// Where it was told to.
+    /// NUMA node affinity, if it is set.
     pub node_affinity: Option<Vec<u32>>,
     /// Shown to the guest.
     pub cores_per_socket: Option<u32>,
@@ -78,13 +79,12 @@ pub struct Vm {
 /// Bytes in a GiB.
 const GIB: f64 = 1_073_741_824.0;
 
-/// GiB as bytes.
 pub(super) fn bytes(gib: f64) -> u64 {
     (gib.max(0.0) * GIB) as u64
 }
 
 impl Beside {
-    /// What lies beside a batch file; nothing is said where there is no such file.
+    /// Reads the file next to a batch file; empty if there is none.
     ///
     /// # Errors
     /// `BadInput`, with the line, for a file that cannot be read as this.
@@ -101,7 +101,7 @@ impl Beside {
                         .map(|b| Beside { path: Some(path.clone()), ..b });
                 }
                 Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
-                Err(e) => return Err(Fault::io(format!("reading {}", path.display()), &e)),
+                Err(e) => return Err(Fault::io(format!("cannot read {}", path.display()), &e)),
             }
         }
         Ok(Beside::default())
@@ -112,10 +112,11 @@ impl Beside {
     /// # Errors
     /// `BadInput` for a wrong key, a value out of range, or a VM without name and gid.
     pub fn parse(text: &str) -> Result<Beside, Fault> {
-        let wrong = |why: String| Fault::new(FaultKind::BadInput, "it does not describe a host").because(why);
+        let wrong =
+            |why: String| Fault::new(FaultKind::BadInput, "not a valid description of a host").because(why);
         let beside: Beside = toml::from_str(text).map_err(|e| wrong(e.to_string()))?;
         let in_range = |what: &str, n: Option<u32>, most: u32| match n {
-            Some(n) if n == 0 || n > most => Err(wrong(format!("{what} = {n}: from 1 to {most}"))),
+            Some(n) if n == 0 || n > most => Err(wrong(format!("{what} = {n}: must be from 1 to {most}"))),
             _ => Ok(()),
         };
         in_range("sockets", beside.sockets, 64)?;
@@ -132,7 +133,7 @@ impl Beside {
         if let (Some(cores), Some(nodes)) = (beside.cores_per_socket, beside.nodes_per_socket)
             && !cores.is_multiple_of(nodes)
         {
-            return Err(wrong(format!("{cores} cores of a socket are not {nodes} equal nodes")));
+            return Err(wrong(format!("{cores} cores of a socket do not divide into {nodes} equal nodes")));
         }
         Ok(beside)
     }
@@ -165,9 +166,9 @@ impl Beside {
             let of = self.path.as_ref().map_or_else(String::new, |p| format!("{}: ", p.display()));
             return Err(Fault::new(
                 FaultKind::BadInput,
-                format!("{of}{said} pCPUs are described, {pcpus} were counted"),
+                format!("{of}{said} pCPUs are described, but esxtop counted {pcpus}"),
             )
-            .help("set sockets, cores_per_socket and threads_per_core (2 with hyper-threading)"));
+            .help("correct sockets, cores_per_socket and threads_per_core (2 with hyper-threading)"));
         }
         let topology = machine(sockets, nodes, (cores / nodes).max(1), threads)?;
         let Some(gib) = self.memory_gib else { return Ok(Some(topology)) };
@@ -183,7 +184,6 @@ fn nodes(list: &[u32]) -> CpuSet {
 }
 
 impl Vm {
-    /// Its settings.
     pub(super) fn vsphere(&self) -> VsphereVm {
         VsphereVm {
             vcpus: self.vcpus,

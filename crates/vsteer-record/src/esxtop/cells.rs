@@ -1,8 +1,8 @@
 //! Which cells of a row matter, and what number is in them?
 //!
-//! A row is hundreds of kilobytes of which a fraction matters, so cells are not split one by one: commas are counted, eight
-//! bytes at a time or more, up to the next column that somebody wants ([`skip`]). Numbers are read where they lie, in esxtop's
-//! own form first ([`plain_number`]).
+//! A row is hundreds of kilobytes of which a fraction matters, so cells are not split one by one: commas are counted,
+//! eight bytes at a time or more, up to the next column that somebody wants ([`skip`]). Numbers are read where they
+//! lie, in esxtop's own form first ([`plain_number`]).
 
 /// How many of a byte there are. Compilers make this eight or sixteen bytes at a time.
 pub(super) fn count(bytes: &[u8], of: u8) -> usize {
@@ -93,7 +93,7 @@ pub(super) fn cells_from(row: &[u8], at: usize) -> usize {
     1 + count(&row[at..], b',')
 }
 
-/// A share in percent, `12.34`; `NaN` for an empty cell, `None` for what is no number of 0 or more.
+/// A share in percent, `12.34`; `NaN` for an empty cell, `None` for text that is not a number of 0 or more.
 pub(super) fn number(cell: &[u8]) -> Option<f64> {
     let (mut digits, mut places, mut value) = (0u32, None::<u32>, 0u64);
     for b in cell {

@@ -1,22 +1,22 @@
-//! When was a row written, and how much time does it tell of?
+//! When was a row written, and how long is its interval?
 //!
-//! A row has a time of day to the second; its values are of the time since the row before. Clocks are set back, jump by an
-//! hour, or stand in a file that was made of two runs; then the difference of two times is not what the values are of. So a
-//! row whose time does not follow the last one by about as much as rows do otherwise is taken to be as long as they are,
-//! and that is noted. The time that rows tell of (`mono_ns`) runs on; the clock on the wall is what the file says.
+//! A row has a time of day to the second; its values cover the time since the last row. If a clock is set back or
+//! jumps by an hour, or a file joins two runs, the difference of two times is not the interval. So vsteer gives a row
+//! the usual interval if its time does not fit, and notes that. The sum of the intervals (`mono_ns`) is continuous;
+//! the wall clock is the file's.
 
 use jiff::Timestamp;
 use jiff::civil::{Date, Time};
 use jiff::tz::Offset;
 use std::collections::VecDeque;
 
-/// An interval is out of line beyond so many times the usual one...
+/// An interval is an outlier if it exceeds this multiple of the usual one...
 const GAP_TIMES: f64 = 5.0;
-/// ... and so much more, ns: short intervals are rounded to whole seconds.
+/// ... plus this, ns: short intervals are rounded to whole seconds.
 const GAP_MORE_NS: f64 = 2e9;
-/// So many intervals, the last ones, tell what is usual.
+/// Number of recent intervals that determine the usual one.
 const USUAL_OF: usize = 31;
-/// Where a file tells of no plausible interval at all: what esxtop waits unless told otherwise, ns.
+/// Interval if the file has no plausible one: esxtop's default, ns.
 const ESXTOPS_OWN_NS: u64 = 5_000_000_000;
 
 /// How long rows are.
@@ -24,7 +24,7 @@ const ESXTOPS_OWN_NS: u64 = 5_000_000_000;
 pub(super) struct Clock {
     last_unix_ns: Option<u64>,
     plausible_ns: VecDeque<u64>,
-    /// Time told of so far.
+    /// Sum of the intervals so far, ns.
     pub(super) mono_ns: u64,
     /// Times went back or stood still.
     pub(super) back: u64,
@@ -56,7 +56,7 @@ impl Clock {
         all.get(all.len() / 2).copied().unwrap_or(ESXTOPS_OWN_NS)
     }
 
-    /// Goes on to a row of this time; how long its values are of, ns. 0 for the first row: that is not known.
+    /// Adds a row of this time; returns the length of its interval, ns. 0 for the first row, whose length is unknown.
     pub(super) fn step(&mut self, unix_ns: u64) -> u64 {
         let Some(last) = self.last_unix_ns.replace(unix_ns) else { return 0 };
         let usual = self.usual_ns();
@@ -83,8 +83,8 @@ impl Clock {
     }
 }
 
-/// `MM/DD/YYYY HH:MM:SS`, with or without a fraction, in two lines or one, in local time that is `bias_min` minutes behind
-/// UTC; ns since 1970 UTC.
+/// `MM/DD/YYYY HH:MM:SS`, with or without a fraction, in two lines or one, in local time that is `bias_min` minutes
+/// behind UTC; ns since 1970 UTC.
 pub(super) fn moment(text: &[u8], bias_min: i64) -> Option<u64> {
     let text = std::str::from_utf8(text).ok()?.trim();
     let (date, time) = text.split_once([' ', '\n', '\r', 'T'])?;

@@ -3,9 +3,10 @@
 //! The header is looked at once. Every VM's group, every world of a VM and every pCPU gets a stretch of slots, and each
 //! column that fills one is listed, in order; a row is then read by going from listed column to listed column.
 //!
-//! A group is a VM where the file shows a vCPU of it, and none where it shows other worlds of it alone. Of a group of which it
-//! shows no world (esxtop without `-a`, or a group that was not expanded) its name tells: it is a VM where it is named as such
-//! beside the file or, where nothing is named there, if it is none of ESXi's own (`idle`, `hostd.2099123`).
+//! A group is a VM where the file shows a vCPU of it, and none where it shows other worlds of it alone. Of a group of
+//! which it shows no world (esxtop without `-a`, or a group that was not expanded) its name tells: it is a VM where it
+//! is named as such beside the file or, where nothing is named there, if it is none of ESXi's own (`idle`,
+//! `hostd.2099123`).
 
 use super::beside::Beside;
 use super::cells::{cell, cells_from, number, plain_number, skip};
@@ -62,7 +63,6 @@ pub(super) struct World {
     pub(super) slot: usize,
 }
 
-/// A VM.
 #[derive(Debug, Clone)]
 pub(super) struct Group {
     pub(super) gid: u64,
@@ -80,7 +80,6 @@ struct Wanted {
     slot: u32,
 }
 
-/// The plan.
 #[derive(Debug)]
 pub(super) struct Columns {
     wanted: Vec<Wanted>,
@@ -177,7 +176,11 @@ impl Columns {
         for (i, c) in parsed.iter().enumerate() {
             let Some(c) = c else {
                 odd.get_or_insert_with(|| {
-                    format!("column {}: {:?} is no counter's path", i + 2, shown(cells[i + 1].as_bytes()))
+                    format!(
+                        "column {}: {:?} is not the path of a counter",
+                        i + 2,
+                        shown(cells[i + 1].as_bytes())
+                    )
                 });
                 continue;
             };
@@ -186,21 +189,21 @@ impl Columns {
         }
         notes.extend(odd.map(|odd| format!("{file}, {odd}")));
         if hosts.len() > 1 {
-            notes.push(format!("{file}: columns of {} hosts, taken for one", hosts.len()));
+            notes.push(format!("{file}: columns of {} hosts, which vsteer treats as one host", hosts.len()));
         }
         plan.wanted.sort_by_key(|w| w.column);
         plan.worlds.sort_by_key(|w| (w.gid, w.role, w.wid));
         plan.pcpus.sort_unstable();
         if plan.groups.is_empty() {
-            return Err(Fault::new(FaultKind::NothingThere, format!("{file} tells of no VM"))
-                .because("no column is of a group with vCPUs")
+            return Err(Fault::new(FaultKind::NothingThere, format!("{file} holds no VM"))
+                .because("no column belongs to a group with vCPUs")
                 .help("let esxtop write all fields: esxtop -b -a"));
         }
         if known.with_vcpus.is_empty() {
             let others = known.names.keys().filter(|gid| !is_vm(**gid)).count();
             notes.push(format!(
-                "{file}: groups alone, sums over all worlds of a VM, no vCPU by itself: what is per vCPU is not known \
-                 (esxtop -b -a shows them); {others} group(s) are taken for ESXi's own (name VMs in host.toml where one is not)"
+                "{file}: groups only (sums over all worlds of a VM), no single vCPUs: esxtop -b -a adds them; vsteer treats \
+                {others} group(s) as ESXi's own (name VMs in host.toml if one is a VM)"
             ));
         }
         Ok(plan)
@@ -310,9 +313,9 @@ impl Columns {
     pub(super) fn collector(&self) -> Collector {
         let counts = |name: &str| MEASURES.iter().any(|(what, _)| *what == name);
         let mut collector = Collector::new("esxtop", counts, "esxtop does not count it")
-            .without(&["lag_ns"], "esxtop does not count it: co-stop is another thing")
-            .without(&["wake_latency", "ready_spell"], "esxtop keeps sums, no distributions")
-            .without(&["blame"], "esxtop does not tell who ran while another waited");
+            .without(&["lag_ns"], "esxtop does not count it: co-stop is not the same")
+            .without(&["wake_latency", "ready_spell"], "esxtop keeps sums, not distributions")
+            .without(&["blame"], "esxtop does not report who ran while another waited");
         for (what, needs) in MEASURES {
             if let Some(lacking) = needs.iter().find(|k| !self.has[**k]) {
                 collector =
@@ -320,7 +323,7 @@ impl Columns {
             }
         }
         if self.worlds.is_empty() {
-            let why = "the file has groups alone, sums over all worlds of a VM";
+            let why = "the file has only groups, which are sums over all worlds of a VM";
             collector = collector.without(&["vcpus"], why);
         }
         collector
@@ -368,7 +371,7 @@ fn group_in(instance: &str, wid: u32, world: &str) -> String {
 pub(super) struct Cells {
     /// When it was written.
     pub(super) time: Vec<u8>,
-    /// A cell that is no value, and where in the row it is: it counts as missing.
+    /// A cell without a valid value, and its place in the row: it counts as missing.
     pub(super) garbled: Option<(usize, String)>,
 }
 
@@ -377,7 +380,7 @@ pub(super) struct Cells {
 pub(super) enum Refused {
     /// It is a header.
     Header,
-    /// It has so many cells in place of as many as the header.
+    /// Number of its cells, if it differs from the header.
     Cells(usize),
 }
 
@@ -403,7 +406,7 @@ pub(super) fn read(row: &[u8], plan: &Columns, values: &mut [f64]) -> Result<Cel
         let text = cell(row, at);
         values[w.slot as usize] = number(text).unwrap_or_else(|| {
             cells.garbled.get_or_insert_with(|| {
-                (at, format!("{:?} is no share of time, and counts as missing", shown(text)))
+                (at, format!("{:?} is not a share of time: vsteer treats it as missing", shown(text)))
             });
             f64::NAN
         });

@@ -1,11 +1,11 @@
 //! Which counter of which object does a column hold? The first row of a batch file.
 //!
-//! A cell is `\\host\Object(instance)\Counter`. Hosts and counters hold no backslash, names of VMs hold anything: so a path
-//! is read from both ends, and the instance is what remains.
+//! A cell is `\\host\Object(instance)\Counter`. Hosts and counters hold no backslash, names of VMs hold anything: so a
+//! path is read from both ends, and the instance is what remains.
 //!
-//! How a quote inside a name is written is not documented. CSV doubles it, and that is read; a single quote that is not
-//! followed by a comma or the end is taken as itself; and every path begins with `\\`, so that a cell that does not is the
-//! rest of the one before, whose name held `","`.
+//! How a quote inside a name is written is not documented. CSV doubles it, and that is read; a single quote that is
+//! not followed by a comma or the end is taken as itself; and every path begins with `\\`, so that a cell that does
+//! not is the rest of the one before, whose name held `","`.
 
 /// How such a file begins, whatever zone and bias follow.
 pub(super) const MAGIC: &str = "(PDH-CSV 4.0)";
@@ -31,7 +31,7 @@ pub(super) fn cells(header: &[u8]) -> Vec<String> {
         let (cell, next, quoted) = cell(header, at);
         let text = String::from_utf8_lossy(&cell).into_owned();
         match cells.last_mut() {
-            // Nothing after the last comma is no column.
+            // Empty text after the last comma is not a column.
             Some(_) if text.is_empty() && next >= header.len() => {}
             Some(last) if cells_begin(last) && !text.starts_with("\\\\") => {
                 last.push_str(if quoted { "\",\"" } else { "," });
@@ -81,7 +81,6 @@ pub(super) struct Column<'a> {
     pub(super) counter: &'a str,
 }
 
-/// `\\host\Object(instance)\Counter` or `\\host\Object\Counter`.
 pub(super) fn column(path: &str) -> Option<Column<'_>> {
     let (host, rest) = path.strip_prefix("\\\\")?.split_once('\\')?;
     let (object, counter) = rest.rsplit_once('\\')?;
@@ -97,16 +96,13 @@ pub(super) fn column(path: &str) -> Option<Column<'_>> {
 pub(super) enum Instance<'a> {
     /// All worlds of a group together.
     Group {
-        /// The group's number.
         gid: u64,
         /// Its name: the VM's.
         name: &'a str,
     },
     /// One world of a group.
     World {
-        /// The group's number.
         gid: u64,
-        /// The world's.
         wid: u64,
         /// What it is called: `vmx-vcpu-0:web`.
         name: &'a str,
@@ -114,15 +110,14 @@ pub(super) enum Instance<'a> {
 }
 
 impl<'a> Instance<'a> {
-    /// `gid:name`.
     pub(super) fn group(text: &'a str) -> Option<Instance<'a>> {
         let (gid, name) = text.split_once(':')?;
         Some(Instance::Group { gid: gid.parse().ok()?, name })
     }
 
     /// `gid:group:wid:world`. Names may hold `:7:` themselves: where the group's name is known it is taken off whole;
-    /// else the world's number is the one that leaves a world whose name ends with the group's, as `vmx-vcpu-0:web` does,
-    /// or the first.
+    /// else the world's number is the one that leaves a world whose name ends with the group's, as `vmx-vcpu-0:web`
+    /// does, or the first.
     pub(super) fn world(text: &'a str, group: Option<&str>) -> Option<Instance<'a>> {
         let (gid, rest) = text.split_once(':')?;
         let gid = gid.parse().ok()?;

@@ -1,9 +1,9 @@
-//! Which samples stay where there are more than memory should hold?
+//! Which samples stay if there are too many for memory?
 //!
-//! Counters rise, so that a sample that is left out takes nothing from the sums of those around it. All are kept until they
-//! take up too much; then every second one is dropped, and from there on every second one is not made at all, and so on. The
-//! last one stays. A thread that was not seen in a sample that is dropped is left out of the next one that stays: its counters
-//! stood still meanwhile, which is not the same as having been at rest.
+//! Counters rise, so leaving out a sample does not change the sums around it. vsteer keeps all until they need too
+//! much memory. Then it drops every second one, and makes only every second one from there on; and so on. The last one
+//! stays. A thread that is missing in a dropped sample is also left out of the next kept one, because its counters
+//! stood still, which is not rest.
 
 use std::collections::BTreeSet;
 use std::mem::size_of;
@@ -13,7 +13,7 @@ use vsteer_core::nouns::{Batch, PcpuSample, ThreadSample, Tid, VmId, VmSample};
 pub(super) struct Kept {
     limit_bytes: usize,
     batches: Vec<Batch>,
-    /// One of so many is kept.
+    /// One in this many samples is kept.
     every: u64,
     count: u64,
     /// The last one was not kept.
@@ -83,7 +83,7 @@ fn bytes_of(batch: &Batch) -> usize {
     threads.chain(vms).sum::<usize>() + batch.pcpus.len() * size_of::<PcpuSample>() + size_of::<Batch>()
 }
 
-/// Leaves out of a sample who was not in the one before it, which is dropped: its counters stood still meanwhile.
+/// Leaves out of a sample the threads that were missing in the dropped sample before it: their counters stood still.
 fn only_those_in(batch: &mut Batch, before: &Batch) {
     let same = batch.threads.len() == before.threads.len()
         && batch.threads.iter().zip(&before.threads).all(|(a, b)| a.tid == b.tid);
@@ -116,7 +116,7 @@ mod tests {
         Batch { mono_ns: i * 100, unix_ns: i, threads: tids.iter().map(thread).collect(), ..Batch::default() }
     }
 
-    /// However many samples are joined, the first and the last stay, and in between one of every so many.
+    /// However many samples are joined, the first and the last stay, and one in N in between.
     #[test]
     fn joined_samples_tell_the_same() {
         for n in [1u64, 2, 15, 16, 17, 18, 33, 64, 65, 100, 1000] {
@@ -131,7 +131,7 @@ mod tests {
         }
     }
 
-    /// Who was missing in a sample that is dropped is missing in the next one that stays: its counters stood still.
+    /// A thread that is missing in a dropped sample is missing in the next kept one: its counters stood still.
     #[test]
     fn an_absence_survives_joining() {
         let mut kept = Kept::new(0);

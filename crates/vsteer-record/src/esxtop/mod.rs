@@ -1,9 +1,9 @@
 //! What did an ESXi host write with `esxtop -b`? Its batch files as samples, a row at a time.
 //!
 //! A batch file is CSV in the form of Windows' performance logs: the first row names every counter of every object
-//! (`\\host\Group Cpu(4711:web)\% Ready`), tens of thousands of columns, and each further row is one sample. Each value is a
-//! share of the time since the row before, in percent of one CPU; here they become counters that only rise, as every other
-//! collector's are: value times interval.
+//! (`\\host\Group Cpu(4711:web)\% Ready`), tens of thousands of columns, and each further row is one sample. Each
+//! value is a share of the time since the row before, in percent of one CPU; here they become counters that only rise,
+//! as every other collector's are: value times interval.
 //!
 //! What is read, and what it becomes (`docs/glossary.md` has the words):
 //!
@@ -22,11 +22,12 @@
 //! Reading is streamed: the header is kept as a list of the columns that matter ([`columns`]), rows are split in place
 //! ([`rows`], [`cells`]), and what is kept of them is bounded ([`kept`]).
 //!
-//! Sources: VMware, "Interpreting esxtop Statistics" (communities.vmware.com DOC-9279) for what the counters mean; for the
-//! form, what public readers of such files expect and quote: github.com/yukiuuh, vfedotovs and akshaykalia-chd's readers
-//! (`c_map.csv`: names of `Vcpu` and `Group Memory` counters), RackHD's (`Group Cpu` counters in their order), a captured
-//! header in gsliu/VisualEsxtopOnline, and a class of fr.lelouet's (`Vcpu(3497860:diskless vm 2:5421591:vmx)`; a time that
-//! is broken in two lines by some versions). **Untried** on a file of a real host of one's own: there is none here.
+//! Sources: VMware, "Interpreting esxtop Statistics" (communities.vmware.com DOC-9279) for what the counters mean; for
+//! the form, what public readers of such files expect and quote: github.com/yukiuuh, vfedotovs and akshaykalia-chd's
+//! readers (`c_map.csv`: names of `Vcpu` and `Group Memory` counters), RackHD's (`Group Cpu` counters in their order),
+//! a captured header in gsliu/VisualEsxtopOnline, and a class of fr.lelouet's (`Vcpu(3497860:diskless vm
+//! 2:5421591:vmx)`; a time that is broken in two lines by some versions). **Untried** on a file of a real host of
+//! one's own: there is none here.
 //!
 //! Left out: disks, networks, interrupts, power; worlds that belong to no VM.
 
@@ -70,7 +71,7 @@ pub struct Reader {
 /// All of a file.
 #[derive(Debug)]
 pub struct Saved {
-    /// How the host was set up, as far as it is told.
+    /// Configuration of the host, as far as it is known.
     pub config: HostConfig,
     /// What was counted.
     pub collector: Collector,
@@ -107,7 +108,7 @@ impl Reader {
     /// # Errors
     /// `BadInput` where it does not begin as such a file does, names no VM, or is contradicted by what lies beside it.
     pub fn open(file: &Path) -> Result<Reader, Fault> {
-        let failed = |e: &std::io::Error| Fault::io(format!("reading {}", file.display()), e);
+        let failed = |e: &std::io::Error| Fault::io(format!("cannot read {}", file.display()), e);
         let input = File::open(file).map_err(|e| failed(&e))?;
         let input = Input::of(BufReader::with_capacity(1 << 16, input)).map_err(|e| failed(&e))?;
         let beside = beside::Beside::of_file(file)?;
@@ -129,8 +130,8 @@ impl Reader {
         Ok(Reader { name, rows, columns, accounts, beside, values, notes, ended: false })
     }
 
-    /// The next sample; `None` at the end. The first says when counting begins: what its row tells is of a time whose begin
-    /// the file does not say.
+    /// The next sample; `None` at the end. The first says when counting begins: what its row tells is of a time whose
+    /// begin the file does not say.
     ///
     /// # Errors
     /// Where the file cannot be read. A row that cannot is left out and noted.
@@ -158,26 +159,26 @@ impl Reader {
         // A number that is cut off is another number: only a closing quote tells that it is whole.
         let cut = row.is_cut && !(bytes.ends_with(b"\"") || bytes.ends_with(b"\","));
         match columns::read(bytes, &self.columns, &mut self.values) {
-            Ok(_) if cut => self.rows.note(&row, 0, "the file breaks off in this row, which is left out"),
+            Ok(_) if cut => self.rows.note(&row, 0, "the file ends inside this row: vsteer leaves it out"),
             Ok(cells) => {
                 if let Some((offset, why)) = cells.garbled {
                     self.rows.note(&row, offset, &why);
                 }
                 match clock::moment(&cells.time, self.columns.bias_min) {
                     Some(unix_ns) => self.accounts.see(unix_ns, &self.values),
-                    None => self.rows.note(&row, 0, &format!("{:?} is no time", rows::shown(&cells.time))),
+                    None => self.rows.note(&row, 0, &format!("{:?} is not a time", rows::shown(&cells.time))),
                 }
             }
             Err(columns::Refused::Header) => {
-                self.rows.note(&row, 0, "another header: what comes after it is left out");
+                self.rows.note(&row, 0, "a second header: vsteer leaves out everything after it");
                 return Ok(false);
             }
             Err(columns::Refused::Cells(_)) if row.is_cut => {
-                self.rows.note(&row, 0, "the file breaks off in this row, which is left out");
+                self.rows.note(&row, 0, "the file ends inside this row: vsteer leaves it out");
             }
             Err(columns::Refused::Cells(n)) => {
                 let wanted = self.columns.count();
-                self.rows.note(&row, 0, &format!("{n} values where the header names {wanted}"));
+                self.rows.note(&row, 0, &format!("{n} values, but the header names {wanted}"));
             }
         }
         Ok(true)
@@ -205,11 +206,12 @@ impl Reader {
     }
 }
 
-/// Reads a file whole. Where its samples would take up too much, neighbours are joined two by two, and again: the counters
-/// rise, so that what remains tells the same over longer steps.
+/// Reads a file whole. Where its samples would take up too much, neighbours are joined two by two, and again: the
+/// counters rise, so that what remains tells the same over longer steps.
 ///
 /// # Errors
-/// As [`Reader::open`] and [`Reader::sample`]; `BadInput` for a file of fewer than two rows, of which no interval is known.
+/// As [`Reader::open`] and [`Reader::sample`]; `BadInput` for a file of fewer than two rows, of which no interval is
+/// known.
 pub fn read(file: &Path) -> Result<Saved, Fault> {
     read_within(file, KEPT_BYTES)
 }
@@ -227,7 +229,8 @@ pub fn read_within(file: &Path, kept_bytes: usize) -> Result<Saved, Fault> {
     let (batches, joined) = kept.finish(|| reader.accounts.batch());
     let mut notes = reader.notes();
     if joined > 1 {
-        notes.push(format!("{}: samples were joined {joined} by {joined}: there are many", file.display()));
+        notes
+            .push(format!("{}: vsteer joined each {joined} samples into one to save memory", file.display()));
     }
     if batches.len() < 2 {
         return Err(too_few(file, batches.len() as u64, &notes));
@@ -237,11 +240,13 @@ pub fn read_within(file: &Path, kept_bytes: usize) -> Result<Saved, Fault> {
 
 /// That a file has too few rows; `notes` tell what became of others.
 pub fn too_few(file: &Path, rows: u64, notes: &[String]) -> Fault {
-    let what = format!("{} holds {rows} whole row(s) where two are needed", file.display());
-    let fault = Fault::new(FaultKind::BadInput, what)
-        .help("let esxtop write more: esxtop -b -a -d 5 -n 12 > esxtop.csv");
-    match notes.last() {
+    let what = format!("{} holds {rows} complete row(s), vsteer needs 2", file.display());
+    let fault =
+        Fault::new(FaultKind::BadInput, what).help("record more rows: esxtop -b -a -d 5 -n 12 > esxtop.csv");
+    // Only a note about a row says why rows are missing: others are about the host.
+    match notes.iter().rev().find(|n| n.contains(", line ") || n.contains("compressed data")) {
         Some(note) => fault.because(note),
-        None => fault.because("the first row only says when counting begins"),
+        None if rows == 1 => fault.because("the first row only gives the start of the counting"),
+        None => fault,
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! Rows lie in one buffer that moves over the file; a row is looked at where it lies.
 //!
-//! A line's end inside quotes is a part of a cell: names in the header may hold it, and some versions break the time in two
-//! lines.
+//! A line's end inside quotes is a part of a cell: names in the header may hold it, and some versions break the time
+//! in two lines.
 
 use super::cells::count;
 use super::header::{self, MAGIC};
@@ -13,11 +13,10 @@ use vsteer_core::{Fault, FaultKind};
 
 /// What is read at a time.
 const CHUNK: usize = 1 << 20;
-/// Held at least.
 const ROOM: usize = 8 << 20;
 /// A row longer than this is none: 60,000 columns make half a megabyte, their names four.
 const ROW_MOST: usize = 256 << 20;
-/// Rows that cannot be read are named one by one up to so many.
+/// Largest number of notes about unreadable rows.
 const NOTED: usize = 8;
 
 /// A file's bytes, decompressed where they were compressed.
@@ -111,7 +110,7 @@ impl Rows {
             (self.filled, self.start) = (self.filled - self.start, 0);
         }
         if self.filled - self.start > ROW_MOST {
-            return Err(self.refused(&format!("a row of more than {} MiB is none", ROW_MOST >> 20)));
+            return Err(self.refused(&format!("a row exceeds {} MiB", ROW_MOST >> 20)));
         }
         if self.buffer.len() - self.filled < CHUNK {
             self.buffer.resize(self.filled + CHUNK, 0);
@@ -126,10 +125,10 @@ impl Rows {
             Ok(0) => self.ended = true,
             Ok(n) => self.filled += n,
             Err(e) => match &self.input {
-                Input::Plain(_) => return Err(Fault::io(format!("reading {}", self.name), &e)),
+                Input::Plain(_) => return Err(Fault::io(format!("cannot read {}", self.name), &e)),
                 Input::Gzip(_) => {
                     self.notes
-                        .push(format!("{}: its compressed data break off or are garbled: {e}", self.name));
+                        .push(format!("{}: cannot read the rest of its compressed data: {e}", self.name));
                     self.ended = true;
                 }
             },
@@ -138,9 +137,9 @@ impl Rows {
     }
 
     fn refused(&self, why: &str) -> Fault {
-        Fault::new(FaultKind::BadInput, format!("{} is no batch file of esxtop's", self.name))
+        Fault::new(FaultKind::BadInput, format!("{} is not a batch file of esxtop", self.name))
             .because(format!("line {}, byte {}: {why}", self.line, self.byte))
-            .help("esxtop -b -a > FILE writes one")
+            .help("make one: esxtop -b -a > FILE")
     }
 
     /// The header's cells. It ends where a row begins, for names may hold lines' ends.
@@ -151,7 +150,7 @@ impl Rows {
         }
         if !header::begins(&self.buffer[self.start..self.filled]) {
             let first = shown(&self.buffer[self.start..self.filled.min(self.start + 40)]);
-            return Err(self.refused(&format!("it begins with {first:?} in place of \"{MAGIC} ...\"")));
+            return Err(self.refused(&format!("it begins with {first:?}, not with \"{MAGIC} ...\"")));
         }
         // By quotes, as CSV has it; if no row begins where they say, some name holds a single one.
         let mut end = None;
@@ -248,7 +247,7 @@ impl Rows {
 
     /// What was left out.
     pub(super) fn notes(&self) -> Vec<String> {
-        let more = (self.more > 0).then(|| format!("{}: and {} more such places", self.name, self.more));
+        let more = (self.more > 0).then(|| format!("{}: {} more such lines", self.name, self.more));
         self.notes.iter().cloned().chain(more).collect()
     }
 }

@@ -1,14 +1,14 @@
 //! A recording of any hypervisor as a batch file of esxtop's, for the tools that VMware people have.
 //!
-//! Rows are at least a second apart: the form has no finer times in most readers. A value is the share of the time since the
-//! row before, in percent of one CPU, two digits after the point; the first row, before which there is nothing, has blanks,
-//! as Windows' performance logs have them for what is not known. What a recording does not have gets no column, and what it
-//! has not of one thread or at one moment a blank: never 0.
+//! Rows are at least a second apart: the form has no finer times in most readers. A value is the share of the time
+//! since the row before, in percent of one CPU, two digits after the point; the first row, before which there is
+//! nothing, has blanks, as Windows' performance logs have them for what is not known. What a recording does not have
+//! gets no column, and what it has not of one thread or at one moment a blank: never 0.
 //!
-//! A VM's threads become worlds: `vmx-vcpu-N:NAME` its vCPUs, `vmx` the emulator. A group's row is what the hypervisor counted
-//! for it, else their sum.
+//! A VM's threads become worlds: `vmx-vcpu-N:NAME` its vCPUs, `vmx` the emulator. A group's row is what the hypervisor
+//! counted for it, else their sum.
 //!
-//! Left out: `% Idle`, `% VmWait` and `% Swap Wait`, which tell apart what a vCPU slept for, and who made whom wait.
+//! Left out: `% Idle`, `% VmWait` and `% Swap Wait`, which show what a vCPU slept for, and blame.
 
 use super::clock;
 use super::columns::{CPU, MEMBERS};
@@ -82,7 +82,6 @@ struct Plan {
     pcpus: Vec<u32>,
     /// Which of [`SHARES`] and [`COUNTS`] anybody has.
     has: [bool; SHARES.len() + COUNTS.len()],
-    /// And of groups.
     group_has: [bool; SHARES.len() + COUNTS.len()],
     local: bool,
     memory: BTreeMap<VmId, u64>,

@@ -2,8 +2,8 @@
 //!
 //! One row per switch, those of one pCPU in order of time: `ns` (`CLOCK_MONOTONIC`), `cpu`, who lost the pCPU (`prev`,
 //! `prev_tid`, `prev_state`: the kernel's, 0: could run on), who got it (`next`, `next_tid`; thread 0 is idle). A row
-//! with `lost` stands for so many switches that were lost after `ns`, one with `woken` and `woken_tid` for a wake-up of a
-//! VM's thread; the other columns but `cpu` are null there.
+//! with `lost` stands for this number of switches lost after `ns`, one with `woken` and `woken_tid` for a wake-up
+//! of a VM's thread; the other columns but `cpu` are null there.
 
 use super::names::Names;
 use crate::folder::Recording;

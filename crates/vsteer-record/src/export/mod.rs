@@ -28,8 +28,8 @@ fn failed(what: &str, path: &Path, e: &io::Error) -> Fault {
 /// Refuses an output that exists.
 fn must_be_new(path: &Path) -> Result<(), Fault> {
     if path.exists() {
-        return Err(Fault::new(FaultKind::Usage, format!("{} exists already", path.display()))
-            .help("name another output: nothing is overwritten"));
+        return Err(Fault::new(FaultKind::Usage, format!("{} already exists", path.display()))
+            .help("name another output: vsteer overwrites nothing"));
     }
     Ok(())
 }
@@ -37,7 +37,7 @@ fn must_be_new(path: &Path) -> Result<(), Fault> {
 /// Runs `write` into a new folder, which is removed again when it fails.
 fn into_folder(folder: &Path, write: impl FnOnce() -> Result<(), Fault>) -> Result<(), Fault> {
     must_be_new(folder)?;
-    fs::create_dir_all(folder).map_err(|e| failed("making", folder, &e))?;
+    fs::create_dir_all(folder).map_err(|e| failed("cannot create", folder, &e))?;
     write().inspect_err(|_| {
         let _ = fs::remove_dir_all(folder);
     })
@@ -53,9 +53,9 @@ pub fn parquet(recording: &Recording, folder: &Path) -> Result<Vec<String>, Faul
         let write = |table: &str, of: Arc<Schema>, fill: &mut dyn FnMut(Give<'_>) -> Result<(), Fault>| {
             let path = folder.join(format!("{table}.parquet"));
             let arrow = |e: parquet::errors::ParquetError| {
-                Fault::new(FaultKind::NoSpace, format!("writing {}", path.display())).because(e)
+                Fault::new(FaultKind::NoSpace, format!("cannot write {}", path.display())).because(e)
             };
-            let file = File::create(&path).map_err(|e| failed("making", &path, &e))?;
+            let file = File::create(&path).map_err(|e| failed("cannot create", &path, &e))?;
             let mut writer = ArrowWriter::try_new(file, of, None).map_err(arrow)?;
             fill(&mut |batch| writer.write(&batch).map_err(arrow))?;
             writer.close().map(|_| ()).map_err(arrow)
@@ -135,7 +135,7 @@ pub fn csv(recording: &Recording, folder: &Path) -> Result<Vec<String>, Fault> {
     into_folder(folder, || {
         let write = |table: &str, of: Arc<Schema>, fill: &mut dyn FnMut(Give<'_>) -> Result<(), Fault>| {
             let path = folder.join(format!("{table}.csv"));
-            let io = |e: io::Error| failed("writing", &path, &e);
+            let io = |e: io::Error| failed("cannot write", &path, &e);
             let mut to = BufWriter::new(File::create(&path).map_err(io)?);
             let names: Vec<String> = of.fields().iter().map(|f| f.name().clone()).collect();
             writeln!(to, "{}", names.join(",")).map_err(io)?;
@@ -168,20 +168,20 @@ pub fn esxtop(recording: &Recording, output: &Path) -> Result<(), Fault> {
     };
     write().map_err(|e| {
         let _ = fs::remove_file(output);
-        failed("writing", output, &e)
+        failed("cannot write", output, &e)
     })
 }
 
 /// The recording folder as one zip file, for sending; it unpacks to the same folder.
 ///
 /// # Errors
-/// `BadInput` when the folder is no recording; else as [`parquet()`].
+/// `BadInput` if the folder is not a recording; otherwise as [`parquet()`].
 pub fn zip(folder: &Path, output: &Path) -> Result<(), Fault> {
     Recording::open(folder)?;
     must_be_new(output)?;
     // Before the output is there, which may lie in the same folder.
     let listed = fs::read_dir(folder).and_then(|entries| entries.collect::<io::Result<Vec<_>>>());
-    let mut names = listed.map_err(|e| failed("reading", folder, &e))?;
+    let mut names = listed.map_err(|e| failed("cannot read", folder, &e))?;
     names.sort_by_key(fs::DirEntry::file_name);
     let inside =
         folder.file_name().map_or_else(|| "recording.vsteer".into(), |n| n.to_string_lossy().into_owned());
@@ -197,6 +197,6 @@ pub fn zip(folder: &Path, output: &Path) -> Result<(), Fault> {
     };
     write().map_err(|e| {
         let _ = fs::remove_file(output);
-        failed("writing", output, &e)
+        failed("cannot write", output, &e)
     })
 }

@@ -55,7 +55,7 @@ pub fn perfetto(recording: &Recording, output: &Path) -> Result<(), Fault> {
     };
     write().map_err(|e| {
         let _ = fs::remove_file(output);
-        failed("writing", output, &e)
+        failed("cannot write", output, &e)
     })
 }
 

@@ -133,7 +133,10 @@ fn what_is_wrong_is_told() {
     assert!(said("", DOCUMENTED, "m").contains(NAME));
     assert!(said("", "", "m").contains("no histogram at all"));
     let labels = said("", &good, r#"m{vm="z"}"#);
-    assert!(labels.contains(r#"m{vm="z"}: no series"#) && labels.contains(r#"it has {vm="a"}"#), "{labels}");
+    assert!(
+        labels.contains(r#"m{vm="z"}: no series"#) && labels.contains(r#"choose among {vm="a"}"#),
+        "{labels}"
+    );
     assert!(said("", &text("", [3, 2, 2], 1.0), "m").contains("cumulative"));
     assert!(said("", "m_bucket{le=\"1\"} 2\nm_count 2\nm_sum 1\n", "m").contains("+Inf"));
     assert!(said("", "m_bucket{le=\"+Inf\"} 2\nm_count 3\nm_sum 1\n", "m").contains("_count grew by 3"));

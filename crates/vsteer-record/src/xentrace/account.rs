@@ -1,14 +1,14 @@
-//! What did each vCPU do, while a trace is still being written? Counters that never fall, from runstate changes as they come.
+//! What did each vCPU do, while the trace is still being written? Turns runstate changes into counters that never fall.
 //!
-//! `xentrace` empties the pCPUs' buffers one after the other, a few times a second: what comes is in order per pCPU and not
-//! in all. So changes are held back for a while ([`Accounts::see`], `hold`) and counted in the order of time.
+//! `xentrace` empties the buffers of the pCPUs one after the other, a few times a second, so changes are in order only
+//! per pCPU. vsteer holds changes back for a while ([`Accounts::see`], `hold`) and counts them in order of time.
 //!
-//! Ready time is told apart by how it began: woken, or preempted. A vCPU is *limited* while a cap parks it: Xen calls that
-//! offline, as it calls a paused one; who knows the caps tells them apart ([`Vcpu::ticks`]).
+//! Ready time is split by its start: woken, or preempted. A vCPU is *limited* while a cap parks it. Xen calls that
+//! offline, like a paused vCPU; the caller, who knows the caps, separates the two ([`Vcpu::ticks`]).
 //!
-//! Who is to blame for a wait: whoever runs on the pCPUs that the vCPU may use, each for its part; nobody, where one of
-//! them idles. Which those are, the trace does not say ([`Accounts::allow`]); without that it is the pCPU where it ran
-//! last or was woken.
+//! Blame for a wait goes to the vCPUs that run on the pCPUs allowed to the waiting one, each in proportion; to nobody
+//! if one of these pCPUs idles. The trace does not contain the allowed pCPUs ([`Accounts::allow`]); without them, the
+//! pCPU of the last run or wake-up counts.
 //!
 //! Left out: why a vCPU blocked.
 
@@ -22,14 +22,14 @@ mod places;
 /// A domain and one of its vCPUs.
 pub type Whose = (u16, u16);
 
-/// Who ran while a vCPU was ready.
+/// Which vCPU ran while another was ready.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Ran {
     /// This domain.
     Domain(u16),
     /// Nobody: a pCPU that it may use idled.
     Nobody,
-    /// It is not known who.
+    /// Unknown culprit.
     Unknown,
 }
 
@@ -141,7 +141,7 @@ pub struct Accounts {
     places: Places,
     /// The places of those that are runnable.
     waiting: Vec<u32>,
-    /// The place of who is on each pCPU, or [`NONE`].
+    /// Index of the account that runs on each pCPU, or [`NONE`].
     running: Vec<u32>,
     /// Records that Xen had no room for.
     pub lost: u64,
@@ -200,7 +200,7 @@ impl Accounts {
         self.slots[at].allowed = pcpus;
     }
 
-    /// What `whose` was seen to do, for one that no change has told of yet.
+    /// The present state of `whose`, if no change has set it yet.
     pub fn assume(&mut self, whose: Whose, state: Runstate, pcpu: Option<u16>) {
         let since = self.now.unwrap_or(self.newest);
         let at = self.place(whose, since);
@@ -244,7 +244,8 @@ impl Accounts {
         }
     }
 
-    /// The vCPUs of which anything is known, in the order of their numbers, those of the idle domain ([`IDLE_DOMAIN`]) too: one per pCPU.
+    /// The vCPUs of which anything is known, in the order of their numbers, those of the idle domain ([`IDLE_DOMAIN`])
+    /// too: one per pCPU.
     pub fn vcpus(&self) -> Vec<(Whose, &Vcpu)> {
         let known = self.slots.iter().filter(|s| s.vcpu.state.is_some());
         let mut all: Vec<(Whose, &Vcpu)> = known.map(|s| (s.whose, &s.vcpu)).collect();
@@ -268,7 +269,7 @@ impl Accounts {
         slot.zip(self.now).map_or(0, |(s, now)| self.ns(now.saturating_sub(s.waits_since)))
     }
 
-    /// Who ran while whom waited, ns since this was asked last.
+    /// Which vCPU ran while which one waited, ns since the last call.
     pub fn take_blame(&mut self) -> Vec<(Whose, Ran, u64)> {
         let mut all = Vec::new();
         for slot in &mut self.slots {
@@ -326,7 +327,7 @@ impl Accounts {
         }
     }
 
-    /// Who is on this pCPU; [`NONE`]: that is not known.
+    /// Index of the account on this pCPU; [`NONE`]: unknown.
     #[inline]
     fn on(&self, pcpu: u16) -> u32 {
         self.running.get(usize::from(pcpu)).copied().unwrap_or(NONE)
@@ -343,7 +344,7 @@ impl Accounts {
         self.places.begins(self.slots[place as usize].whose.0);
     }
 
-    /// Whoever is on that pCPU is no more.
+    /// Nothing runs on that pCPU any longer.
     fn leaves(&mut self, pcpu: u16) {
         let place = self.on(pcpu);
         if place != NONE {
@@ -376,7 +377,7 @@ impl Accounts {
         Some(since)
     }
 
-    /// Time goes on to `to`, and nobody changes meanwhile.
+    /// Advances the time to `to` without a change.
     #[inline]
     fn pass(&mut self, to: u64) {
         let Some(from) = self.now else {
@@ -393,7 +394,7 @@ impl Accounts {
         }
     }
 
-    /// What is on this pCPU, as somebody sees it who waits for it.
+    /// What runs on this pCPU, from the view of a waiting vCPU.
     #[inline]
     fn ran(&self, pcpu: u32) -> Ran {
         match self.running.get(pcpu as usize).and_then(|place| self.slots.get(*place as usize)) {
@@ -403,7 +404,7 @@ impl Accounts {
         }
     }
 
-    /// Who makes this one wait gets these ticks.
+    /// Charges these ticks to the culprits of this wait.
     fn blame(&mut self, at: usize, ticks: u64) {
         let allowed = std::mem::take(&mut self.slots[at].allowed);
         let pcpus = allowed.len() as u64;

@@ -105,7 +105,7 @@ fn what_is_not_there_is_told() {
         "{far}"
     );
     let none = Saved::read(&log(folder.path()), &"n".parse().unwrap());
-    assert!(said(none).contains("it has m"));
+    assert!(said(none).contains("choose among m"));
     std::fs::write(folder.path().join("README.md"), "# Scrapes\n").unwrap();
     std::fs::write(folder.path().join("notes"), "of web\n").unwrap();
     let odd = said(read(&folder));

@@ -1,10 +1,11 @@
-//! What is planned, of verdicts that are made up here and settings that are files of these tests' own.
+//! Checks the plan for made-up verdicts, with settings in files of these tests.
 
 use super::*;
 use vsteer_core::Interval;
 use vsteer_core::setting;
 
-/// An experiment over files of these contents: name, what is in force, levels; what else stands in the factor instead of its file.
+/// An experiment over files of these contents: name, what is in force, levels; what else stands in the factor instead
+/// of its file.
 struct Made {
     _dir: tempfile::TempDir,
     experiment: Experiment,
@@ -58,7 +59,7 @@ fn not_seen(name: &str) -> Answer {
     verdict(name, Outcome::NotSeen, (-2.0, 0.1, 2.0))
 }
 
-/// The steps, each as factor and level, with why; and what is told besides.
+/// The steps, each as factor and level, with the reason; and the notes.
 fn planned(made: &Made, answers: Vec<Answer>) -> (Vec<(String, String)>, String) {
     let measure = made.experiment.measured().remove(0);
     let told = MeasureTold { measure, settings: Vec::new(), answers };
@@ -82,7 +83,7 @@ fn the_first_level_is_planned_where_what_is_in_force_was_worse() {
     let (steps, left) = planned(&m, vec![not_seen("thp: always"), worse("thp: never", 12.0)]);
     assert_eq!(set(&steps), ["thp=madvise"], "{left}");
     assert!(steps[0].1.contains("+12.0 (+11.0 to +13.0) % of never, against it"), "{}", steps[0].1);
-    // It is in force already, or what is in force was not told to be worse: nothing is.
+    // No step if the level is already set, or the present level was not measured to be worse.
     for now in ["madvise", "always", "something else"] {
         let m = made("one-at-a-time", &[("thp", now, PAGES, BY_FILE)]);
         let (steps, left) = planned(&m, vec![not_seen("thp: always"), worse("thp: never", 12.0)]);
@@ -102,12 +103,12 @@ fn a_level_is_planned_against_what_is_in_force() {
         assert_eq!(steps[0].1.contains("% against madvise"), now != "madvise", "{now}: {}", steps[0].1);
     }
     let (steps, left) = plan("always", vec![better("thp: always", 10.0), worse("thp: never", 5.0)]);
-    assert!(steps.is_empty() && left.contains("is that already"), "{left}");
+    assert!(steps.is_empty() && left.contains("already has this value"), "{left}");
     // Both are better than the first: the better one, where the verdicts tell the two apart.
     let (steps, left) = plan("never", vec![better("thp: always", 10.0), better("thp: never", 5.0)]);
     assert_eq!(set(&steps), ["thp=always"], "{left}");
     let (steps, left) = plan("never", vec![better("thp: always", 10.0), better("thp: never", 9.0)]);
-    assert!(steps.is_empty() && left.contains("was not told apart"), "{left}");
+    assert!(steps.is_empty() && left.contains("not measurably better"), "{left}");
     let close = vec![better("thp: always", 2.5), not_seen("thp: never")];
     let (steps, left) = plan("never", close);
     assert!(steps.is_empty() && left.contains("make never the first level"), "{left}");
@@ -135,7 +136,7 @@ fn interactions_are_of_whole_names_and_of_what_they_cannot_be_told_from() {
     for name in ["f0: b", "f1: b", "f2: b", "f3: b"] {
         assert!(left.contains(&format!("{name}: not planned")), "{name}: {left}");
     }
-    // One that was not seen hinders nobody.
+    // A factor that was not seen stops no other.
     let (steps, _) = planned(&made("fractional", &four), [&main[..], &[not_seen("f0 x f1")]].concat());
     assert_eq!(set(&steps), ["f0=b", "f1=b", "f2=b", "f3=b"]);
     // A name that is part of another is not it; by levels, as a full design names them.
@@ -155,7 +156,7 @@ fn what_an_effect_cannot_be_told_from_is_told_beside_its_plan() {
     mixed.also = vec!["f1 x f2".into()];
     let (steps, left) = planned(&made("fractional", &three), vec![mixed]);
     assert_eq!(set(&steps), ["f0=b"]);
-    assert!(steps[0].1.contains("(or f1 x f2)") && left.contains("f0: b: planned, though"), "{left}");
+    assert!(steps[0].1.contains("(or f1 x f2)") && left.contains("f0: b: planned, but"), "{left}");
 }
 
 #[test]
@@ -202,5 +203,5 @@ fn a_second_thread_of_a_core_is_planned_with_a_warning() {
     let m = made("pair", &[("words", "nosmt quiet", &["nosmt quiet", "quiet"], by_script)]);
     let (steps, left) = planned(&m, vec![better("words: quiet", 40.0)]);
     assert_eq!(set(&steps), ["words=quiet"]);
-    assert!(left.contains("SECURITY: VMs may then learn from each other"), "{left}");
+    assert!(left.contains("SECURITY: VMs can then learn from each other"), "{left}");
 }

@@ -1,4 +1,4 @@
-//! Where are a VM's requests seen? In an access log or in a histogram of Prometheus', as the file of service levels has it.
+//! Where are a VM's requests visible? In an access log, or in a Prometheus histogram.
 
 use super::Vm;
 use std::path::PathBuf;
@@ -6,59 +6,62 @@ use vsteer_core::{Fault, FaultKind};
 use vsteer_host::scrape::Place;
 use vsteer_record::prometheus::Histogram;
 
-/// Where a VM's requests are seen.
+/// The source of a VM's requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
     /// An access log.
     Log {
-        /// The file.
+        /// Path of the log.
         file: PathBuf,
-        /// Its format; without it the one that fits.
+        /// Format of the lines; `None`: the one that fits.
         format: Option<String>,
     },
-    /// A histogram of Prometheus'.
+    /// A Prometheus histogram.
     Metrics {
-        /// Where the text is.
+        /// URL or file with the metrics.
         place: Place,
-        /// What of it.
+        /// Name and labels of the histogram.
         histogram: Histogram,
     },
 }
 
 impl Source {
-    /// The one that `vm` gives.
+    /// The source in the settings of `vm`.
     pub(super) fn of(vm: &Vm) -> Result<Source, Fault> {
         let bad = |why: &str, help: &str| {
             Fault::new(FaultKind::BadInput, format!("VM {:?}", vm.name)).because(why).help(help)
         };
         let named = |f: Fault| Fault { what: format!("VM {:?}: {}", vm.name, f.what), ..f };
         match (&vm.log, &vm.metrics) {
-            (None, None) => Err(bad("it has neither log nor metrics", "say where its requests are seen")),
-            (Some(_), Some(_)) => Err(bad("it has both log and metrics", "leave one of them out")),
+            (None, None) => Err(bad(
+                "neither log nor metrics is given",
+                "name the log or the metrics that show its requests",
+            )),
+            (Some(_), Some(_)) => Err(bad("both log and metrics are given", "leave out one of them")),
             (Some(_), None) if vm.histogram.is_some() || vm.labels.is_some() => {
-                Err(bad("histogram and labels are of metrics, and it has a log", "leave them out"))
+                Err(bad("histogram and labels apply to metrics, not to a log", "leave them out"))
             }
             (Some(file), None) => Ok(Source::Log { file: file.clone(), format: vm.format.clone() }),
             (None, Some(_)) if vm.format.is_some() => {
-                Err(bad("format is of a log, and it has metrics", "leave it out"))
+                Err(bad("format applies to a log, not to metrics", "leave it out"))
             }
             (None, Some(metrics)) => {
                 let text = vm.histogram.as_ref().ok_or_else(|| {
                     bad(
-                        "metrics hold many things, and it does not say which",
-                        "add histogram = \"http_request_duration_seconds\", or what it is called there",
+                        "no histogram is named among the metrics",
+                        "add the name of the histogram, for example histogram = \"http_request_duration_seconds\"",
                     )
                 })?;
-                let mut histogram: Histogram = text
-                    .parse()
-                    .map_err(|why: String| bad(&format!("histogram: {why}"), "name it as a query does"))?;
+                let mut histogram: Histogram = text.parse().map_err(|why: String| {
+                    bad(&format!("histogram: {why}"), "write the name as in a Prometheus query")
+                })?;
                 histogram.labels.extend(vm.labels.clone().unwrap_or_default());
                 Ok(Source::Metrics { place: Place::parse(metrics).map_err(named)?, histogram })
             }
         }
     }
 
-    /// Is it what another VM's requests are seen in?
+    /// Does another VM use the same source?
     pub(super) fn is(&self, other: &Source) -> bool {
         match (self, other) {
             (Source::Log { file, .. }, Source::Log { file: other, .. }) => file == other,

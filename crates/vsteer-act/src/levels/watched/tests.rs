@@ -4,14 +4,13 @@ use std::net::TcpListener;
 use std::time::UNIX_EPOCH;
 
 const PERIOD: Duration = Duration::from_secs(12);
-/// s since 1970.
 const BEGIN: u64 = 1_700_000_000;
 
 fn ns(s: u64) -> u64 {
     1_000_000_000 * (BEGIN + s)
 }
 
-/// A page of so many requests that took 20 ms each.
+/// A page after this number of requests of 20 ms each.
 fn page(n: u64) -> String {
     let sum = n as f64 * 0.02;
     format!(
@@ -81,7 +80,7 @@ fn what_came_between_scrapes_is_a_periods() {
     // A period that is short, since the one before took long.
     assert_eq!(sight(&mut watched, 10, 13), Sight::Whole);
     assert!(matches!(sight(&mut watched, 12, 24), Sight::Later(_)));
-    // The next period's begin in the middle of what a scrape told: each of them is one period's.
+    // The next period begins between two scrapes: each request belongs to one period.
     page.write(1320, 24);
     look(&mut watched);
     let (requests, lots) = watched.take((ns(12), ns(18)));
@@ -99,7 +98,7 @@ fn a_server_that_began_anew_is_noted() {
     assert_eq!(sight(&mut watched, 0, 12), Sight::Whole);
     assert_eq!(watched.take((ns(0), ns(12))).0.len(), 30);
     let notes = watched.notes();
-    assert!(notes.len() == 1 && notes[0].contains("began anew"), "{notes:?}");
+    assert!(notes.len() == 1 && notes[0].contains("counters restarted"), "{notes:?}");
     assert_eq!(watched.notes(), Vec::<String>::new());
     // What came before the first period belongs to none.
     page.write(60, 18);
@@ -118,7 +117,7 @@ fn who_tells_nothing_is_waited_for_and_then_left() {
     // A file that is not written any more: nothing is lost yet.
     look(&mut watched);
     let Sight::Later(why) = sight(&mut watched, 12, 24) else { panic!() };
-    assert!(why.to_string().contains("12 s old") && why.to_string().contains("written more often"), "{why}");
+    assert!(why.to_string().contains("12 s old") && why.to_string().contains("write it more often"), "{why}");
     page.write(360, 36);
     look(&mut watched);
     assert_eq!(sight(&mut watched, 12, 36), Sight::Whole);
@@ -127,7 +126,7 @@ fn who_tells_nothing_is_waited_for_and_then_left() {
     std::fs::write(&page.file, "<html>").unwrap();
     look(&mut watched);
     let Sight::Later(why) = sight(&mut watched, 36, 48) else { panic!() };
-    assert!(why.kind == FaultKind::Failed && why.to_string().contains("no sample"), "{why}");
+    assert!(why.kind == FaultKind::Failed && why.to_string().contains("is not a sample"), "{why}");
     std::fs::remove_file(&page.file).unwrap();
     look(&mut watched);
     assert!(matches!(sight(&mut watched, 36, 72), Sight::Later(_)));
@@ -198,13 +197,16 @@ fn servers_are_asked() {
     server.join().unwrap();
     look(&mut watched);
     let Sight::Later(why) = watched.sight(now_ns(), now_ns(), PERIOD) else { panic!() };
-    assert!(why.to_string().contains("listens there"), "{why}");
+    assert!(why.to_string().contains("listens on this port"), "{why}");
     // At the beginning it has to be there, with the histogram.
     assert!(Watched::new(&metrics(&at)).unwrap_err().to_string().contains(&at));
     let other = Page::new(0);
     std::fs::write(&other.file, "up 1\n").unwrap();
     let said = Watched::new(&metrics(other.file.to_str().unwrap())).unwrap_err().to_string();
-    assert!(said.contains("web.prom: reading the histogram m: there is no such histogram"), "{said}");
+    assert!(
+        said.contains("web.prom: cannot read the histogram m: the text holds no such histogram"),
+        "{said}"
+    );
 }
 
 #[test]
@@ -224,6 +226,6 @@ fn a_log_is_read_on_as_ever() {
     assert_eq!(watched.take((ns(0), ns(12))), (vec![of], None));
     assert_eq!(
         (watched.waiting().len(), watched.notes()),
-        (1, vec!["lines of its log are not of its format".to_owned()])
+        (1, vec!["some lines of its log do not match the log's format".to_owned()])
     );
 }

@@ -11,11 +11,11 @@ use vsteer_core::nouns::{Manager, VmConfig};
 use vsteer_core::setting::{Change, Step};
 use vsteer_core::{Fault, FaultKind};
 
-const NOT_LIBVIRTS: &str = "only a VM of libvirt's is moved";
+const NOT_LIBVIRTS: &str = "vsteer moves only VMs that libvirt manages";
 const KUBEVIRT: &str =
-    "KubeVirt's controller owns it and would undo a change: change the VirtualMachine resource";
-const XEN: &str = "it is a Xen domain: connect to that host by xen: or xen+ssh://root@host";
-const VSPHERE: &str = "it runs on vSphere: connect to that by vsphere://USER@HOST";
+    "KubeVirt's controller would undo the change: change the VirtualMachine resource instead";
+const XEN: &str = "the VM is a Xen domain: add --connect xen: or --connect xen+ssh://root@host";
+const VSPHERE: &str = "the VM runs on vSphere: add --connect vsphere://USER@HOST";
 
 /// Why nothing of this VM can be changed from here.
 fn refuses_all(vm: &VmConfig) -> Option<&'static str> {

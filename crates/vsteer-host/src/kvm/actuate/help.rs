@@ -1,25 +1,24 @@
-//! If a change is refused, what can the user do? And the faults that more than one part of this folder raises.
+//! If vsteer refuses a change, what can the user do? Also the faults that several files of this folder use.
 
 use super::fault;
 use vsteer_core::nouns::{Manager, VmConfig};
 use vsteer_core::setting::{Affinity, Change, Quota, QuotaScope, Step, Weight};
 use vsteer_core::{Fault, FaultKind};
 
-pub(super) const NO_GROUP: &str = "it has no cgroup of its own with the cpu controller";
-pub(super) const BUDGET_LASTS: &str =
-    "a cgroup's real-time budget lasts as long as the cgroup, until the VM stops";
+pub(super) const NO_GROUP: &str = "the VM has no cgroup of its own with the cpu controller";
+pub(super) const BUDGET_LASTS: &str = "a cgroup's real-time budget ends with the cgroup, when the VM stops";
 pub(super) const TRANSIENT: &str = "the VM is transient: libvirt keeps no definition of it";
-pub(super) const NOBODY: &str = "nobody keeps a definition of a bare QEMU: change how it is started";
+pub(super) const NOBODY: &str = "no manager keeps a definition of this QEMU: change how it is started";
 pub(super) const QM: &str = "Proxmox keeps the definition: run qm set (see help)";
-pub(super) const UNCONNECTED: &str = "it belongs to a libvirt that is not connected";
+pub(super) const UNCONNECTED: &str = "vsteer is not connected to the VM's libvirt";
 
 /// What the user can do where a change is refused for this reason.
 pub(super) fn help_for(vm: &VmConfig, change: &Change, why: &str) -> Option<String> {
     match &vm.manager {
         Manager::Proxmox(id) => proxmox_command(*id, change).map(|c| format!("run: {c} (untried)")),
-        _ if why == UNCONNECTED => Some("name its connection with --connect URI".into()),
+        _ if why == UNCONNECTED => Some("name the connection of the VM's libvirt: --connect URI".into()),
         _ if why == NO_GROUP => Some(
-            "start it through libvirt, or in a scope of its own: systemd-run --scope -p CPUWeight=100 qemu-…"
+            "start the VM through libvirt, or in its own scope: systemd-run --scope -p CPUWeight=100 qemu-…"
                 .into(),
         ),
         _ if why == TRANSIENT || why == NOBODY || why == BUDGET_LASTS => {
@@ -37,7 +36,9 @@ pub(super) fn no_definition(vm: &VmConfig, step: &Step) -> Fault {
 
 /// The fault of a VM whose libvirt is not connected.
 pub(super) fn not_connected(step: &Step) -> Fault {
-    fault(FaultKind::Unsupported, step).because(UNCONNECTED).help("name its connection with --connect URI")
+    fault(FaultKind::Unsupported, step)
+        .because(UNCONNECTED)
+        .help("name the connection of the VM's libvirt: --connect URI")
 }
 
 /// The command by which a person makes this change in Proxmox's definition; `None` where `qm set` has no word for it.

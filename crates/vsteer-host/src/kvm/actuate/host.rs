@@ -1,12 +1,12 @@
-//! How is a running VM moved to another host, and back? By libvirt, which both hosts' managers are.
+//! How does vsteer move a running VM to another host, and back? libvirt, which manages both hosts, migrates it.
 //!
-//! The VM is described there as here, but for its pins where the step says which pCPUs it may use there: those of this host mean
-//! nothing on another. Those are kept, so that it comes back as it went.
+//! The VM keeps its description, except its pins if the step names pCPUs of the other host: pins of this host mean
+//! nothing there. vsteer stores the old pins, so that the VM comes back unchanged.
 //!
-//! A migration over a socket of this machine (`qemu+unix`, as in the lab, whose hosts share one file system and no network) sends its memory over
-//! a socket, too; any other way libvirt chooses.
+//! If the URI is a socket of this machine (`qemu+unix`, as in the lab, whose hosts share a file system but no
+//! network), the memory goes over a socket too. Otherwise libvirt chooses the transport.
 //!
-//! Left out: disks that are not shared, migration of a VM that is not libvirt's.
+//! Left out: disks that are not shared, and VMs that libvirt does not manage.
 
 use super::{changed, fault};
 use crate::actuate::{Former, Restored};
@@ -70,9 +70,9 @@ pub(super) fn current(host: &KvmHost, step: &Step) -> Option<Result<Change, Faul
         if runs_at(of.to, of.vm)? {
             return Ok(said(of.to));
         }
-        Err(Fault::new(FaultKind::NothingThere, format!("VM {:?} runs neither here nor there", step.vm_name))
-            .because(format!("neither {} nor {} lists it", of.from, of.to))
-            .help("see where it runs: virsh -c URI list"))
+        Err(Fault::new(FaultKind::NothingThere, format!("VM {:?} runs on neither host", step.vm_name))
+            .because(format!("neither {} nor {} lists the VM", of.from, of.to))
+            .help("find where the VM runs: virsh -c URI list"))
     };
     Some(found())
 }
@@ -91,7 +91,7 @@ pub(super) fn former(host: &mut KvmHost, step: &Step) -> Option<Result<Former, F
     };
     Some(match current(host, step)? {
         Ok(Change::Host(setting::Host { from, .. })) if from == of.from => read(),
-        Ok(_) => Err(changed(step, "it runs there already")),
+        Ok(_) => Err(changed(step, "the VM already runs on the destination host")),
         Err(fault) => Err(fault),
     })
 }
@@ -122,7 +122,7 @@ pub(super) fn restore(host: &mut KvmHost, step: &Step, former: &Former) -> Optio
             return Ok(Restored::Back);
         }
         if !runs_at(of.to, of.vm)? {
-            return Ok(Restored::Gone("it runs neither here nor there".to_owned()));
+            return Ok(Restored::Gone("the VM runs on neither host".to_owned()));
         }
         send(step, of.vm, of.to, of.from, placed).map(|()| Restored::Back)
     };
@@ -139,7 +139,7 @@ fn unreadable(step: &Step, why: &str) -> Fault {
 fn described(client: &mut Client, vm: &VmId) -> Result<String, Fault> {
     let answer = client.ask(json!({ "op": "migratable", "uuid": vm.0 }))?;
     answer.get("xml").and_then(Value::as_str).map(str::to_owned).ok_or_else(|| {
-        Fault::new(FaultKind::BadInput, "libvirt described a VM by nothing")
+        Fault::new(FaultKind::BadInput, "libvirt returned an empty description of a VM")
             .help("install vsteer and vsteer-libvirt of the same release")
     })
 }
@@ -163,7 +163,9 @@ fn send(
     let request =
         json!({ "op": "migrate", "uuid": vm.0, "to": to, "xml": xml, "persist_xml": defined, "uri": uri });
     client.ask(request).map(|_| ()).map_err(|f| {
-        let help = "it goes on where it was; see what virsh migrate --live says of it".to_owned();
+        let help =
+            "the VM still runs on its former host; run virsh migrate --live to see libvirt's own message"
+                .to_owned();
         let help = f.help.unwrap_or(help);
         fault(FaultKind::NotApplied, step).because(f.cause.unwrap_or(f.what)).help(help)
     })

@@ -35,14 +35,19 @@ pub(super) fn ask(
 pub(super) fn refused_by_libvirt(f: Fault, step: &Step) -> Fault {
     let cause = f.cause.as_deref().unwrap_or_default();
     let help = if cause.contains("cpu.cfs_quota_us") || cause.contains("cpu.max") {
-        Some("at least 1 ms, and a limit of the whole VM not below that of each of its vCPUs".into())
+        Some("set a quota of at least 1 ms, and a VM limit not below the limit of each of its vCPUs".into())
     } else if cause.contains("cpuset.cpus") {
         Some("choose pCPUs that are online and in the cpuset.cpus of the VM's parent cgroup".into())
     } else {
         f.help.clone()
     };
     let kind = if f.kind == FaultKind::Failed { FaultKind::NotApplied } else { f.kind };
-    Fault { kind, what: format!("VM {:?}: {}: {}", step.vm_name, step.change, f.what), help, ..f }
+    Fault {
+        kind,
+        what: format!("cannot change VM {:?} ({}): {}", step.vm_name, step.change, f.what),
+        help,
+        ..f
+    }
 }
 
 pub(super) fn set_sched(
@@ -55,7 +60,7 @@ pub(super) fn set_sched(
     ask(inventory, subject, step, request)
 }
 
-/// libvirt's word for whom a limit holds.
+/// libvirt's name for the scope of a limit.
 pub(super) fn name_of(scope: QuotaScope) -> &'static str {
     match scope {
         QuotaScope::PerVcpu => "vcpu",
@@ -71,7 +76,7 @@ pub(super) fn schedinfo(inventory: &mut Inventory, vm: &VmConfig) -> Option<serd
     inventory.client(uri)?.ask(request).ok()?.as_object().cloned()
 }
 
-/// The period that a limit has, also while there is no quota.
+/// Writes the period of a limit, even without a quota.
 pub(super) fn period_us(inventory: &mut Inventory, subject: &Subject, scope: QuotaScope) -> Option<u64> {
     if let Some(sched) = schedinfo(inventory, &subject.vm) {
         return sched.get(&format!("{}_period", name_of(scope)))?.as_u64();
@@ -109,7 +114,7 @@ pub(super) fn write(
 ) -> Result<(), Fault> {
     let path = inventory.cgroups.file(cgroup, name).filter(|_| inventory.root.is_live());
     let path =
-        path.ok_or_else(|| fault(FaultKind::Unsupported, step).because("there is no cpu controller"))?;
+        path.ok_or_else(|| fault(FaultKind::Unsupported, step).because("this host has no cpu controller"))?;
     write_file(step, &path, text)
 }
 
@@ -121,45 +126,45 @@ fn write_file(step: &Step, path: &str, text: &str) -> Result<(), Fault> {
         .and_then(|mut file| std::io::Write::write_all(&mut file, text.as_bytes()));
     written.map_err(|e| {
         let refused = |kind, cause: String, help: &str| {
-            fault(kind, step).because(format!("writing {text} to {path}: {cause}")).help(help)
+            fault(kind, step).because(format!("cannot write {text} to {path}: {cause}")).help(help)
         };
         let budget = path.ends_with("cpu.rt_runtime_us");
         match e.raw_os_error().map(Errno::from_raw_os_error) {
             Some(Errno::NOENT | Errno::NODEV) => {
-                refused(FaultKind::Changed, "the cgroup is gone".into(), "the VM has stopped: observe again")
+                refused(FaultKind::Changed, "the cgroup is gone".into(), "observe again: the VM has stopped")
             }
             Some(Errno::ROFS | Errno::ACCESS | Errno::PERM) => {
                 refused(FaultKind::NoPrivilege, e.to_string(), "run as root on the host itself, where cgroups are writable")
             }
             Some(Errno::INVAL) if budget => refused(
                 FaultKind::NotApplied,
-                "the kernel refuses: more than the parent has left, or less than its children hold".into(),
-                "raise the parents first and lower the children first; the root has cpu.rt_runtime_us of 950000",
+                "the budget exceeds what the parent has left, or is less than what the children hold".into(),
+                "raise parents before children, and lower children before parents; the root's cpu.rt_runtime_us is 950000",
             ),
             Some(Errno::BUSY) if budget => refused(
                 FaultKind::NotApplied,
-                "real-time threads run in it, or its children still hold a budget".into(),
-                "put the threads back into the normal class first, then take budgets back from the children up",
+                "the cgroup holds real-time threads, or a child of it holds a budget".into(),
+                "set the threads to the normal class first, then remove the budgets from the children upwards",
             ),
             Some(Errno::INVAL | Errno::RANGE) => refused(
                 FaultKind::NotApplied,
-                "the kernel takes no such value".into(),
-                "weights: 2-262144 shares or 1-10000; quotas: at least 1 ms, periods 1 ms to 1 s, within the parent's",
+                "the kernel rejects the value".into(),
+                "use a weight of 2-262144 shares or 1-10000, a quota of at least 1 ms within the parent's, a period of 1 ms to 1 s",
             ),
-            _ => refused(FaultKind::NotApplied, e.to_string(), "see the kernel log (dmesg)"),
+            _ => refused(FaultKind::NotApplied, e.to_string(), "read the kernel log: dmesg"),
         }
     })
 }
 
 pub(super) fn not_moved(step: &Step, tid: Tid, errno: Errno) -> Fault {
     match errno {
-        Errno::SRCH => changed(step, "its thread has ended"),
+        Errno::SRCH => changed(step, "the thread has ended"),
         Errno::PERM => {
             fault(FaultKind::NoPrivilege, step).because(errno).help("run as root, or with CAP_SYS_NICE")
         }
-        _ => fault(FaultKind::NotApplied, step)
-            .because(format!("thread {}: {errno}", tid.0))
-            .help("see that the pCPUs are online, below number 1024, and in the cpuset of its cgroup"),
+        _ => fault(FaultKind::NotApplied, step).because(format!("thread {}: {errno}", tid.0)).help(
+            "choose pCPUs that are online, below number 1024, and in the cpuset of the thread's cgroup",
+        ),
     }
 }
 
@@ -185,7 +190,7 @@ pub(super) fn cpusets(
     files
 }
 
-/// The undo as libvirt had been told it: the pCPUs of the cgroup, where the thread itself was held narrower.
+/// The undo as libvirt knows it: the pCPUs of the cgroup, if the thread itself had fewer.
 pub(super) fn as_it_was_told(undo: Change, cpusets: &[(String, String)]) -> Change {
     match (undo, cpusets) {
         (Change::Affinity(setting::Affinity { role, tid, from, to }), [(_, text)]) => {

@@ -79,7 +79,7 @@ fn what_somebody_else_edited_meanwhile_stays() {
 fn by_grubby_and_kernelstub() {
     let dir = tempfile::tempdir().unwrap();
     let at = |name: &str| dir.path().join(name).to_string_lossy().into_owned();
-    // What they do to their words, by what they are told: names out, words in.
+    // The stand-ins edit the parameters as asked: remove these names, add these words.
     let change = format!(
         "f={}; for n in $out; do sed -i -E \"s/ $n(=[^ ]*)?( |\\$)/\\2/\" $f; done; if [ -n \"$in\" ]; then sed -i \"s/\\$/ $in/\" $f; fi",
         at("words")

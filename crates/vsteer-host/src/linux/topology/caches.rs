@@ -25,8 +25,9 @@ pub(super) fn read(files: &mut Files, online: &CpuSet, threads: &[(u32, CpuSet)]
     for (cpu, listed) in listed {
         let coherent = caches.iter().filter(|c| c.cpus.contains(cpu)).count();
         if coherent < listed {
-            let what =
-                format!("lists {listed} caches, of which the lowest CPU to share them confirms {coherent}");
+            let what = format!(
+                "lists {listed} caches, but the lowest CPU that shares each confirms only {coherent}"
+            );
             files.odd(&format!("{CPU}/cpu{cpu}/cache"), what);
         }
     }
@@ -50,7 +51,7 @@ fn one(
     }
     let cpus = shared.intersection(online);
     if !cpus.contains(cpu) {
-        files.odd(folder, format!("is shared by CPUs {shared}, not by its own: left out"));
+        files.odd(folder, format!("lists CPUs {shared}, but not its own CPU: vsteer ignores the cache"));
         return None;
     }
     if cpus.iter().next() != Some(cpu) {
@@ -72,7 +73,7 @@ fn kind(text: &str) -> Result<CacheKind, String> {
         "Data" => Ok(CacheKind::Data),
         "Instruction" => Ok(CacheKind::Instruction),
         "Unified" => Ok(CacheKind::Unified),
-        _ => Err("is none of Data, Instruction, Unified".into()),
+        _ => Err("not one of Data, Instruction, Unified".into()),
     }
 }
 

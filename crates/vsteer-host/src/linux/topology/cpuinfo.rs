@@ -16,7 +16,6 @@ pub(super) struct Processor {
     pub core: Option<u32>,
 }
 
-/// What `/proc/cpuinfo` says.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct CpuInfo {
     pub processors: BTreeMap<u32, Processor>,

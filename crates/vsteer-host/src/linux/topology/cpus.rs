@@ -25,7 +25,10 @@ pub(super) fn present_and_online(files: &mut Files, info: &CpuInfo) -> Found {
         if cpu <= MAX_CPU {
             present.insert(cpu);
         } else {
-            files.odd(CPU, format!("CPU {cpu} is beyond the largest number accepted, {MAX_CPU}: left out"));
+            files.odd(
+                CPU,
+                format!("CPU {cpu} exceeds the largest number that vsteer accepts, {MAX_CPU}: left out"),
+            );
         }
     }
     if present.is_empty() {
@@ -35,7 +38,7 @@ pub(super) fn present_and_online(files: &mut Files, info: &CpuInfo) -> Found {
     let listed = files.parsed(&format!("{CPU}/online"), cpu_list);
     let mut online = match &listed {
         Some(list) => list.intersection(&present),
-        // Before 2.6.26 there is no list; CPU 0 often has no file of its own, since it cannot be taken offline.
+        // Kernels before 2.6.26 have no list; CPU 0 often has no file of its own, because it cannot go offline.
         None => present
             .iter()
             .filter(|cpu| files.parsed(&format!("{CPU}/cpu{cpu}/online"), number).unwrap_or(1) != 0)
@@ -49,7 +52,9 @@ pub(super) fn present_and_online(files: &mut Files, info: &CpuInfo) -> Found {
             let silent = online.difference(&described);
             files.odd(
                 CPU,
-                format!("CPUs {silent} are listed as online but have no topology: taken as offline"),
+                format!(
+                    "CPUs {silent} are listed as online but have no topology: vsteer treats them as offline"
+                ),
             );
         }
         online = described;

@@ -2,7 +2,7 @@
 //!
 //! Source: `Documentation/ABI/stable/sysfs-devices-node`, `Documentation/admin-guide/mm/numaperf.rst` (initiators),
 //! Linux 6.12. A row of distances lists the *online* nodes in order and not the node numbers. Memory of NVIDIA GPUs
-//! that appears as nodes is told by the driver's `/proc/driver/nvidia/gpus/*/numa_status`.
+//! that appears as nodes is listed in the driver's `/proc/driver/nvidia/gpus/*/numa_status`.
 //!
 //! Left out: huge pages, latencies and bandwidths, memory-side caches, what lies behind a DAX node.
 
@@ -17,7 +17,7 @@ const NODE: &str = "/sys/devices/system/node";
 pub(super) fn read(files: &mut Files, allowed: &Option<BTreeSet<NodeId>>) -> Vec<NumaNode> {
     let listed = files.parsed(&format!("{NODE}/online"), node_list);
     let ids = listed.unwrap_or_else(|| {
-        // Before 2.6.26 there is no list.
+        // Kernels before 2.6.26 have no list.
         let mut ids: Vec<u32> = files.names(NODE).iter().filter_map(|name| numbered(name, "node")).collect();
         ids.sort_unstable();
         ids
@@ -28,7 +28,7 @@ pub(super) fn read(files: &mut Files, allowed: &Option<BTreeSet<NodeId>>) -> Vec
         let id = NodeId(number);
         let folder = format!("{NODE}/node{number}");
         let Some(cpus) = files.mask_or_list(&format!("{folder}/cpumap"), &format!("{folder}/cpulist")) else {
-            files.odd(&folder, "does not say which CPUs are its own: left out");
+            files.odd(&folder, "does not list its CPUs: vsteer ignores the node");
             continue;
         };
         let gpu = gpus.remove(&id);
@@ -53,7 +53,10 @@ fn distances(files: &mut Files, folder: &str, ids: &[u32]) -> BTreeMap<NodeId, u
     let path = format!("{folder}/distance");
     let Some(row) = files.parsed(&path, distance_row) else { return BTreeMap::new() };
     if row.len() < ids.len() {
-        files.odd(&path, format!("has {} numbers for {} nodes: taken as missing", row.len(), ids.len()));
+        files.odd(
+            &path,
+            format!("has {} distances for {} nodes: vsteer ignores the file", row.len(), ids.len()),
+        );
         return BTreeMap::new();
     }
     ids.iter().map(|n| NodeId(*n)).zip(row).collect()

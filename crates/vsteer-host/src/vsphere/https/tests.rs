@@ -51,7 +51,8 @@ fn a_session_stays_on_one_connection() {
 fn a_connection_that_the_server_closed_is_opened_again_once() {
     let identity = Identity::new();
     let page = || whole("HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\na");
-    // The first connection takes the second message and closes, as a server does whose time for idle connections is over.
+    // The first connection takes the second message and closes, as a server does whose time for idle connections is
+    // over.
     let connections = vec![vec![page(), Vec::new()], vec![page()]];
     let server = Server::secure(connections, &identity);
     let mut connection = to(&server, &identity);
@@ -78,7 +79,7 @@ fn what_breaks_off_or_never_ends_is_refused() {
         let said = of(wrong).unwrap_err();
         assert_eq!(
             (said.kind, said.what.as_str()),
-            (FaultKind::Failed, "asking by HTTPS"),
+            (FaultKind::Failed, "cannot ask over HTTPS"),
             "{wrong:?}: {said}"
         );
     }
@@ -140,6 +141,6 @@ fn nobody_there_is_told() {
         Connection::new("127.0.0.1", at.port(), &known(&identity)).unwrap().post("/sdk", "").unwrap_err();
     assert_eq!(
         (said.kind, said.what),
-        (FaultKind::NothingThere, format!("connecting to 127.0.0.1 port {}", at.port()))
+        (FaultKind::NothingThere, format!("cannot connect to 127.0.0.1 port {}", at.port()))
     );
 }

@@ -141,7 +141,7 @@ fn killed_everywhere(
                 wrong.push(format!("{point} was not killed: {}", done.stderr.trim()));
             }
             let back = rollback(driven)?;
-            // Before the journal's first line there is nothing to take back, and it says so.
+            // Before the journal's first line there is nothing to undo, and it says so.
             if ![Some(0), Some(i32::from(FaultKind::NothingThere.exit_code()))].contains(&code(&back)) {
                 wrong.push(format!("{point}: rollback ended with {:?}: {}", code(&back), back.stderr.trim()));
             }
@@ -246,7 +246,7 @@ fn sessions(driven: &mut Driven, file: &str, findings: &mut Findings) -> Result<
     findings.claim(
         "sessions that end at once are logged in to again once, and then named",
         code(&dead) == Some(i32::from(FaultKind::NoPrivilege.exit_code()))
-            && dead.stderr.contains("the session ended, and the next one at once")
+            && dead.stderr.contains("the session ended, and so did the next one")
             && driven.truth()? == before,
         format!("{:?}: {}", code(&dead), dead.stderr.trim().replace('\n', " ")),
     );
@@ -363,7 +363,7 @@ fn gone(driven: &mut Driven, file: &str, findings: &mut Findings) -> Result<(), 
         code(&done) == Some(0)
             && code(&back) == Some(0)
             && after == before
-            && back.stdout.contains("nothing to take back"),
+            && back.stdout.contains("nothing to undo"),
         format!("{:?} {:?}: {}", code(&done), code(&back), back.stdout.trim().replace('\n', " ")),
     );
     Ok(())

@@ -1,12 +1,11 @@
-//! Where is a vCPU's account? Numbers of domains and vCPUs to places in a row: changes come by the hundred thousand a second.
+//! Where is a vCPU's account? Numbers of domains and vCPUs to places in a row: changes come by the hundred thousand a
+//! second.
 
 use super::super::IDLE_DOMAIN;
 use super::Whose;
 
-/// No place.
 pub(super) const NONE: u32 = u32::MAX;
 
-/// One domain's vCPUs.
 #[derive(Debug, Clone, Default)]
 struct Domain {
     /// By vCPU; [`NONE`] for one that was not heard of.
@@ -15,7 +14,6 @@ struct Domain {
     running: u32,
 }
 
-/// All domains'.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Places {
     domains: Vec<Domain>,
@@ -64,7 +62,6 @@ impl Places {
         self.domain_mut(domain).running += 1;
     }
 
-    /// One less.
     pub(super) fn ends(&mut self, domain: u16) {
         let running = &mut self.domain_mut(domain).running;
         *running = running.saturating_sub(1);

@@ -24,7 +24,7 @@ impl KvmSetting for Affinity {
 
     fn defined(&self, asked: &Asked<'_>) -> Able {
         if asked.of_libvirt && matches!(self.role, Role::Vhost | Role::Worker) {
-            return Err("libvirt places such a thread with the emulator");
+            return Err("libvirt pins this thread together with the emulator");
         }
         Ok(())
     }
@@ -32,14 +32,14 @@ impl KvmSetting for Affinity {
     fn current(&self, host: &mut KvmHost, subject: &Subject, step: &Step) -> Result<Change, Fault> {
         let pid = subject.pid_of(step, self.role, self.tid)?;
         let from = task::affinity(&host.inventory.root, pid, self.tid);
-        let from = from.ok_or_else(|| changed(step, "its thread has ended"))?;
+        let from = from.ok_or_else(|| changed(step, "the thread has ended"))?;
         Ok(Change::Affinity(Affinity { from, ..self.clone() }))
     }
 
     fn set(&self, inventory: &mut Inventory, subject: &Subject, step: &Step) -> Result<(), Fault> {
         let pid = subject.pid_of(step, self.role, self.tid)?;
         if self.to.is_empty() {
-            return Err(fault(FaultKind::BadInput, step).because("it names no pCPU"));
+            return Err(fault(FaultKind::BadInput, step).because("the step names no pCPU"));
         }
         if let Manager::Libvirt(_) = subject.vm.manager {
             return ask(inventory, subject, step, for_libvirt(self, subject));
@@ -48,8 +48,8 @@ impl KvmSetting for Affinity {
             && !self.to.is_subset(&bound)
         {
             return Err(fault(FaultKind::NotApplied, step)
-                .because(format!("its cgroup's cpuset allows pCPUs {bound} only"))
-                .help("choose among those, or widen cpuset.cpus of its cgroup"));
+                .because(format!("the thread's cgroup allows only pCPUs {bound}"))
+                .help("choose among these pCPUs, or widen cpuset.cpus of the cgroup"));
         }
         move_all(self, inventory, step)
     }
@@ -66,7 +66,6 @@ impl KvmSetting for Affinity {
     }
 }
 
-/// libvirt's request.
 fn for_libvirt(affinity: &Affinity, subject: &Subject) -> Value {
     let cpus: Vec<u32> = affinity.to.iter().collect();
     let mut request = json!({ "uuid": subject.vm.id.0, "cpus": cpus, "live": true, "persistent": false });

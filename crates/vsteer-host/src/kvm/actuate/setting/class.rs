@@ -24,8 +24,8 @@ impl KvmSetting for Class {
         // Back to the default class is always definable.
         if !asked.vm.rt_budgets.is_empty() && needs_budget(self.to) {
             return Err(
-                "with real-time budgets per cgroup (RT_GROUP_SCHED) libvirt could not start a VM so defined: its cgroups \
-                        begin with none",
+                "this kernel has real-time budgets per cgroup (RT_GROUP_SCHED), and a new cgroup has no budget, so libvirt \
+                could not start the VM",
             );
         }
         Ok(())
@@ -34,7 +34,7 @@ impl KvmSetting for Class {
     fn current(&self, host: &mut KvmHost, subject: &Subject, step: &Step) -> Result<Change, Fault> {
         let pid = subject.pid_of(step, self.role, self.tid)?;
         let class = task::read_stat(&host.inventory.root, pid, self.tid).and_then(|s| s.class());
-        let from = class.ok_or_else(|| unread(step, "its class"))?;
+        let from = class.ok_or_else(|| unread(step, "the scheduling class"))?;
         Ok(Change::Class(Class { from, ..self.clone() }))
     }
 
@@ -52,16 +52,16 @@ fn not_set(class: &Class, subject: &Subject, step: &Step, errno: Errno) -> Fault
     let group = subject.vm.threads.iter().find(|t| t.tid == class.tid).and_then(|t| t.cgroup.clone());
     let empty = subject.vm.rt_budgets.iter().find(|b| Some(&b.cgroup) == group.as_ref() && b.runtime_us == 0);
     match (errno, empty) {
-        (Errno::SRCH, _) => changed(step, "its thread has ended"),
+        (Errno::SRCH, _) => changed(step, "the thread has ended"),
         (Errno::PERM, Some(budget)) if needs_budget(class.to) => fault(FaultKind::NotApplied, step)
-            .because(format!("its cgroup {} has a real-time budget of 0 (cpu.rt_runtime_us)", budget.cgroup))
-            .help("raise the budgets first, from the top down: a step of their own in the plan"),
+            .because(format!("the cgroup {} has a real-time budget of 0 (cpu.rt_runtime_us)", budget.cgroup))
+            .help("raise the budgets first, from the top down, with a step of their own in the plan"),
         (Errno::PERM, _) => {
             fault(FaultKind::NoPrivilege, step).because(errno).help("run as root, or with CAP_SYS_NICE")
         }
         _ => fault(FaultKind::NotApplied, step)
             .because(errno)
-            .help("this kernel has no such class or priority (real-time: 1-99)"),
+            .help("choose a class and priority that this kernel has (real-time priorities: 1-99)"),
     }
 }
 
@@ -79,7 +79,7 @@ fn scheduler_attributes(class: SchedClass) -> Result<Option<String>, String> {
         SchedClass::Fifo(p) => format!("scheduler='fifo' priority='{p}'"),
         SchedClass::RoundRobin(p) => format!("scheduler='rr' priority='{p}'"),
         SchedClass::Other(_) | SchedClass::Batch(_) | SchedClass::Deadline | SchedClass::Ext => {
-            return Err(format!("libvirt's definition knows no class {class}"));
+            return Err(format!("libvirt's definition cannot hold class {class}"));
         }
     }))
 }
@@ -93,7 +93,9 @@ fn scheduler(xml: &str, role: Role, class: SchedClass) -> Result<Part, String> {
             let element = attributes.map(|a| format!("<emulatorsched {a}/>"));
             return Ok(Part::new("cputune", "emulatorsched", element.into_iter().collect()));
         }
-        Role::Vhost | Role::Worker => return Err(format!("libvirt keeps no class of a {role} thread")),
+        Role::Vhost | Role::Worker => {
+            return Err(format!("libvirt's definition cannot hold the class of a {role} thread"));
+        }
     };
     // One element may hold for several vCPUs: each is written for what it is, this one for what it becomes.
     let mut of: BTreeMap<u32, String> = BTreeMap::new();

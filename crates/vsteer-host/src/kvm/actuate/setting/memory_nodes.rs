@@ -11,10 +11,10 @@ use serde_json::json;
 use vsteer_core::setting::{Change, MemoryNodes, Step};
 use vsteer_core::{Fault, FaultKind};
 
-const NOT_RESTRICTIVE: &str = "libvirt moves the memory of a running VM only where numatune's mode is restrictive: change the definition, \
-    it holds from the next start";
+const NOT_RESTRICTIVE: &str = "libvirt moves the memory of a running VM only if the mode of numatune is restrictive: change the \
+definition, which takes effect at the next start";
 const NOT_LIBVIRTS: &str =
-    "a running QEMU's memory binding cannot be changed from outside: start it with host-nodes=";
+    "vsteer cannot change the memory binding of a running QEMU: start it with host-nodes=";
 
 impl KvmSetting for MemoryNodes {
     fn live(&self, asked: &Asked<'_>) -> Able {
@@ -38,7 +38,7 @@ impl KvmSetting for MemoryNodes {
     fn set(&self, inventory: &mut Inventory, subject: &Subject, step: &Step) -> Result<(), Fault> {
         let nodes = self.to.as_ref().ok_or_else(|| {
             fault(FaultKind::Unsupported, step)
-                .because("the binding of a running VM can be changed, not taken away")
+                .because("libvirt can change the binding of a running VM, but cannot remove it")
                 .help("name all nodes, or change the definition")
         })?;
         let request = json!({ "op": "set_nodes", "uuid": subject.vm.id.0, "nodes": nodes.to_string(),

@@ -1,9 +1,9 @@
 //! How is each kind of setting read and set in a VM of a KVM host? A file each, and a line of [`of`].
 //!
-//! A setting says whether it can be changed in the running VM and in the definition, what is in force, how the running VM
-//! is changed, and which elements of the definition hold it. [`super`] decides what comes when.
+//! A setting says whether it can be changed in the running VM and in the definition, what is in force, how the running
+//! VM is changed, and which elements of the definition hold it. [`super`] decides what comes when.
 //!
-//! Left out: moving a VM to another host, which is no setting of one host ([`super::host`]).
+//! Left out: moving a VM to another host, which is not a setting of one host ([`super::host`]).
 
 mod affinity;
 mod class;
@@ -70,14 +70,14 @@ pub(super) fn of(change: &Change) -> Result<&dyn KvmSetting, &'static str> {
         Change::RtBudget(s) => s,
         Change::Topology(s) => s,
         Change::Weight(s) => s,
-        Change::Preference(_) | Change::Reservation(_) => return Err("only Xen has such a setting"),
+        Change::Preference(_) | Change::Reservation(_) => return Err("only Xen has this setting"),
         Change::NodeAffinity(_)
         | Change::VmAffinity(_)
         | Change::ReservationMhz(_)
         | Change::LimitMhz(_)
-        | Change::Latency(_) => return Err("only vSphere has such a setting"),
+        | Change::Latency(_) => return Err("only vSphere has this setting"),
         Change::Pool(_) => return Err("Linux has no pools of pCPUs"),
-        Change::Knob(_) => return Err("it is a setting of the host, not of a VM"),
+        Change::Knob(_) => return Err("the setting belongs to the host, not to a VM"),
         _ => return Err("a KVM host has no such setting"),
     })
 }

@@ -16,7 +16,7 @@ use vsteer_core::{Fault, FaultKind};
 impl KvmSetting for Quota {
     fn live(&self, asked: &Asked<'_>) -> Able {
         if self.scope != QuotaScope::WholeVm && !asked.of_libvirt {
-            return Err("it has no cgroups of its own per vCPU: limit the whole VM");
+            return Err("the VM has no cgroup per vCPU: limit the whole VM");
         }
         asked.vm.cgroup.as_ref().map(|_| ()).ok_or(NO_GROUP)
     }
@@ -37,7 +37,7 @@ impl KvmSetting for Quota {
             return set_sched(inventory, subject, step, &for_libvirt(self));
         }
         if self.scope != QuotaScope::WholeVm {
-            return Err(fault(FaultKind::Unsupported, step).because("it has no cgroups of its own per vCPU"));
+            return Err(fault(FaultKind::Unsupported, step).because("the VM has no cgroup per vCPU"));
         }
         let own = subject.own_cgroup(step)?;
         if inventory.cgroups.is_unified() {
@@ -69,7 +69,6 @@ impl KvmSetting for Quota {
     }
 }
 
-/// libvirt's scheduler parameters.
 fn for_libvirt(quota: &Quota) -> Value {
     let name = name_of(quota.scope);
     let mut params = serde_json::Map::new();

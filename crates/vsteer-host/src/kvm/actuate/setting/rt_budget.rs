@@ -9,12 +9,12 @@ use crate::kvm::inventory::Inventory;
 use vsteer_core::Fault;
 use vsteer_core::setting::{Change, RtBudget, Scope, Step};
 
-const NOT_ITS: &str = "that cgroup holds none of its threads, or has no real-time budget";
+const NOT_ITS: &str = "the cgroup holds none of the VM's threads, or has no real-time budget";
 
 impl KvmSetting for RtBudget {
     fn live(&self, asked: &Asked<'_>) -> Able {
         if asked.vm.rt_budgets.is_empty() {
-            return Err("the kernel budgets no real time per cgroup: classes need no budget here");
+            return Err("this kernel has no real-time budgets per cgroup, so a class needs no budget here");
         }
         Ok(())
     }
@@ -42,7 +42,7 @@ impl KvmSetting for RtBudget {
     }
 
     fn parts(&self, _xml: &str) -> Result<Vec<Part>, String> {
-        Err("a cgroup's real-time budget lasts as long as the cgroup".into())
+        Err("a cgroup's real-time budget ends with the cgroup".into())
     }
 }
 

@@ -9,8 +9,7 @@ use vsteer_core::nouns::Manager;
 use vsteer_core::setting::{Change, Scope, Step, Topology};
 use vsteer_core::{Fault, FaultKind};
 
-const NEXT_START: &str =
-    "a guest's topology is fixed while it runs: change the definition, it holds from the next start";
+const NEXT_START: &str = "a guest's topology cannot change while it runs: change the definition, which takes effect at the next start";
 
 impl KvmSetting for Topology {
     fn live(&self, _asked: &Asked<'_>) -> Able {
@@ -34,7 +33,7 @@ impl KvmSetting for Topology {
     }
 
     fn set(&self, _: &mut Inventory, _: &Subject, step: &Step) -> Result<(), Fault> {
-        Err(fault(FaultKind::Unsupported, step).because("fixed while the guest runs"))
+        Err(fault(FaultKind::Unsupported, step).because("a guest's topology cannot change while it runs"))
     }
 
     fn parts(&self, xml: &str) -> Result<Vec<Part>, String> {
@@ -42,7 +41,10 @@ impl KvmSetting for Topology {
         let all = u64::from(to.sockets) * u64::from(to.cores) * u64::from(to.threads);
         let vcpus = xml::parse(xml)?.vcpus_max;
         if vcpus.is_none_or(|n| u64::from(n) != all) {
-            return Err(format!("a topology of {all} vCPUs does not fit its {} vCPUs", vcpus.unwrap_or(0)));
+            return Err(format!(
+                "a topology of {all} vCPUs does not fit a VM of {} vCPUs",
+                vcpus.unwrap_or(0)
+            ));
         }
         let (sockets, cores, threads) = (to.sockets, to.cores, to.threads);
         let element = format!("<topology sockets='{sockets}' dies='1' cores='{cores}' threads='{threads}'/>");

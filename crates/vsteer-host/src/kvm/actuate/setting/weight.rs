@@ -21,14 +21,14 @@ impl KvmSetting for Weight {
     fn defined(&self, asked: &Asked<'_>) -> Able {
         match asked.vm.weight {
             Some(now) if !same_unit(now, self.to) => {
-                Err("its weight is in the unit of the other cgroup version")
+                Err("the weight is in the unit of the other cgroup version")
             }
             _ => Ok(()),
         }
     }
 
     fn current(&self, _: &mut KvmHost, subject: &Subject, step: &Step) -> Result<Change, Fault> {
-        let from = subject.vm.weight.ok_or_else(|| unread(step, "its weight"))?;
+        let from = subject.vm.weight.ok_or_else(|| unread(step, "the CPU weight"))?;
         Ok(Change::Weight(Weight { from, ..self.clone() }))
     }
 
@@ -44,8 +44,8 @@ impl KvmSetting for Weight {
     fn parts(&self, _xml: &str) -> Result<Vec<Part>, String> {
         match self.to {
             CpuWeight::Shares(n) | CpuWeight::Weight(n) => Ok(vec![tune("shares", Some(n.to_string()))]),
-            CpuWeight::Credit(_) => Err("this is a weight of Xen's".to_owned()),
-            CpuWeight::Esxi(_) => Err("these are shares of ESXi's".to_owned()),
+            CpuWeight::Credit(_) => Err("the step holds a weight of Xen".to_owned()),
+            CpuWeight::Esxi(_) => Err("the step holds shares of ESXi".to_owned()),
         }
     }
 }
