@@ -76,7 +76,7 @@ pub(super) fn run(
         if !vcpus {
             let why = missing(&model, "vcpus");
             findings.claim(
-                format!("statistics of every {statistics}: that vCPUs are not told apart is said"),
+                format!("statistics of every {statistics}: vsteer says that vCPUs are not counted apart"),
                 why.contains("no single vCPUs"),
                 why,
             );
