@@ -13,6 +13,7 @@ use crate::nouns::{CpuPool, MADE, VmConfig, pinned_alike};
 use crate::setting;
 use crate::setting::{Change, Step};
 
+/// Gives VMs a pool of the pCPUs that they are pinned to.
 pub const ACTION: Action = Action {
     name: "pool",
     doc: "give VMs that are pinned within a larger pool a pool of their own, so that their weights take \
