@@ -61,7 +61,7 @@ fn propose(c: &Context<'_>) -> Result<Vec<Step>, String> {
         let (from, to) = (&load.nodes[m.from], &load.nodes[m.to]);
         let wanted = load.wanted(m.from, &homes);
         let reason = format!(
-            "the VMs on node {} have {:.0} cores and need {:.1} on average, up to {:.1} at times; node {} \
+            "node {} has {:.0} cores, and its VMs need {:.1} on average and up to {:.1} at times; node {} \
                 has room for this VM's {:.1}",
             from.id.0,
             from.cores,
