@@ -213,7 +213,8 @@ impl<P: Policy, W: Watch> Engine<P, W> {
         self.core.account(v)
     }
 
-    /// How long each job of a vCPU took from its moment to its end, in their order, where it has recorded ones that do not repeat.
+    /// How long each job of a vCPU took from its moment to its end, in their order, where it has recorded ones that
+    /// do not repeat.
     pub fn took_ns(&self, v: Vcpu) -> &[u64] {
         match self.core.links.holds(v.i()) {
             true => self.core.links.took_ns(v.i()),
@@ -429,21 +430,23 @@ fn check_weight<P: Policy>(vm: &str, weight: Option<u32>, cap_pct: Option<u32>) 
     let bad = |what: String, help: String| Err(Fault::new(FaultKind::BadInput, what).help(help));
     match weight {
         Some(_) if about.default_weight == 0 => {
-            return bad(format!("VM {vm:?}: a weight under `{}`", about.name), "it knows no weights".into());
+            return bad(format!("VM {vm:?} has a weight, but scheduler `{}` has no \
+                weights", about.name), "leave the weight out".into());
         }
         Some(w) if !(least..=most).contains(&w) => {
             return bad(
-                format!("VM {vm:?}: weight {w}"),
-                format!("from {least} to {most} under `{}`", about.name),
+                format!("VM {vm:?} has the weight {w}, which is out of range"),
+                format!("give {least} to {most} for scheduler `{}`", about.name),
             );
         }
         _ => {}
     }
     match cap_pct {
         Some(_) if !about.caps => {
-            bad(format!("VM {vm:?}: a cap under `{}`", about.name), "it knows no caps".into())
+            bad(format!("VM {vm:?} has a cap, but scheduler `{}` has no caps", about.name), "leave the cap \
+                out".into())
         }
-        Some(0) => bad(format!("VM {vm:?}: a cap of 0 %"), "leave it out for no cap".into()),
+        Some(0) => bad(format!("VM {vm:?} has a cap of 0 %"), "leave the cap out for no cap".into()),
         _ => Ok(()),
     }
 }

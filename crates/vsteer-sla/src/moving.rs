@@ -50,7 +50,7 @@ pub fn plan(
     let guests: Vec<Guest> = promises.iter().zip(&outcome.seen).map(guest).collect();
     let rooms: Vec<Room> = hosts.iter().map(|h| h.room.clone()).collect();
     let fit = choose(candidates, &guests, &rooms).map_err(|why| {
-        let why = if why.is_empty() { "none has answered yet".to_owned() } else { why.join("; ") };
+        let why = if why.is_empty() { "no other host has answered yet".to_owned() } else { why.join("; ") };
         Fault::new(FaultKind::Unsupported, "no other host has room for any of these VMs").because(why)
     })?;
     of(config, &guests[fit.vm].name, &hosts[fit.room], &fit, outcome)
@@ -163,7 +163,7 @@ mod tests {
     fn why_there_is_no_plan_is_told() {
         let libvirt = || Manager::Libvirt("qemu:///system".into());
         let cause = |f: Fault| f.cause.unwrap_or_default();
-        assert_eq!(cause(planned(libvirt(), &[]).unwrap_err()), "none has answered yet");
+        assert_eq!(cause(planned(libvirt(), &[]).unwrap_err()), "no other host has answered yet");
         assert!(cause(planned(libvirt(), &[there(0.2)]).unwrap_err()).contains("needs 0.30"));
         assert!(cause(planned(Manager::Xen, &[there(1.0)]).unwrap_err()).contains("libvirt"));
     }

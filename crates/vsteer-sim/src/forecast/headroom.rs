@@ -1,9 +1,10 @@
 //! How many more VMs like a recorded one fit? A recorded host with copies of one of its VMs beside it.
 //!
-//! Idea: a copy wants what the VM wanted ([`super::demand`]), from another moment of the recording on: all threads of a copy
-//! from the same one, each copy from its own, by the seed. Else timers that happen to ring together in the recording
-//! would do so in every copy. So the seeds' spread is what the phases are worth. Copies are pinned nowhere, or bound to a
-//! node; weight, quotas and classes are the VM's. The search is [`crate::scenario::headroom`]'s.
+//! Idea: a copy wants what the VM wanted ([`super::demand`]), from another moment of the recording on: all threads
+//! of a copy from the same one, each copy from its own, by the seed. Else timers that happen to ring together in
+//! the recording would do so in every copy. So the seeds' spread is what the phases are worth. Copies are pinned
+//! nowhere, or bound to a node; weight, quotas and classes are the VM's. The search is
+//! [`crate::scenario::headroom`]'s.
 //!
 //! Left out: as for any replay ([`super::replay`]); memory beyond whether it fits; devices and disks that all share.
 
@@ -64,7 +65,7 @@ pub fn too_much_memory(
     let wanted = taken.saturating_add(each.saturating_mul(more.into()));
     (wanted > there).then(|| {
         let gib = |bytes: u64| bytes as f64 / f64::from(1 << 30);
-        format!("{:.1} GiB wanted, {whose} has {:.1}", gib(wanted), gib(there))
+        format!("the VMs need {:.1} GiB of memory, but {whose} has {:.1} GiB", gib(wanted), gib(there))
     })
 }
 

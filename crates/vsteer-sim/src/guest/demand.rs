@@ -1,4 +1,4 @@
-//! What may a vCPU want? The demands that can be asked for, and what is refused of them.
+//! Which demands can a vCPU have, and which values are valid?
 
 use super::display::DisplaySpec;
 use super::driver::ServedSpec;
@@ -85,13 +85,14 @@ pub enum Demand {
     Served(Box<ServedSpec>),
     /// A vCPU of a driver domain: hands on the requests and answers of those served through it.
     Driver,
-    /// One of those that sleep, in a guest that looks at its timers at ticks only: as Linux without high-resolution timers
-    /// does (`timespec_to_jiffies`), a sleep is rounded up to whole ticks, and one more for the tick that is under way.
+    /// One of those that sleep, in a guest that looks at its timers at ticks only: as Linux without high-resolution
+    /// timers does (`timespec_to_jiffies`), a sleep is rounded up to whole ticks, and one more for the tick that is
+    /// under way.
     Ticked {
         /// Between ticks of the guest, ns; they fall on multiples of it.
         tick_ns: u64,
-        /// `SleepCompute`, `OnOff` or `Recorded`: what releases or arrives from outside is not rounded. Or `Display`, whose
-        /// timers name moments: they fire at the first tick that is not before.
+        /// `SleepCompute`, `OnOff` or `Recorded`: what releases or arrives from outside is not rounded. Or
+        /// `Display`, whose timers name moments: they fire at the first tick that is not before.
         demand: Box<Demand>,
     },
 }
@@ -129,8 +130,10 @@ impl Demand {
                 let last_ns = jobs.last().map_or(0, |r| r.at_ns);
                 match repeat_ns {
                     Some(ns) if *ns <= last_ns || *ns > LONGEST_NS => {
-                        Err(Fault::new(FaultKind::BadInput, key(&format!("they repeat after {ns} ns")))
-                            .help(format!("give more than the last job's {last_ns} ns")))
+                        Err(Fault::new(FaultKind::BadInput, key(&format!("the jobs repeat after {ns} ns, \
+                            before the last job or after ten years")))
+                            .help(format!("give more than {last_ns} ns, the time of the last job, and at \
+                                most ten years")))
                     }
                     _ => Ok(()),
                 }
@@ -155,8 +158,8 @@ impl Demand {
                     | Demand::Recorded { .. }
                     | Demand::Display(_) => demand.check(whose),
                     _ => {
-                        Err(Fault::new(FaultKind::BadInput, key("a guest tick for a demand without sleeps"))
-                            .help("it rounds sleep_compute, on_off, recorded and display"))
+                        Err(Fault::new(FaultKind::BadInput, key("a guest tick needs a demand with sleeps"))
+                            .help("use sleep_compute, on_off, recorded or display"))
                     }
                 }
             }

@@ -1,13 +1,14 @@
 //! Are frames shown in time? A pipeline that decodes or renders a frame, waits until it is due, shows it, and goes on.
 //!
-//! Idea: one burst per frame, and perhaps a time on a device after it. Then the frame is either early, and the guest sleeps until the frame's moment
-//! (the next frame's burst begins there), or late, and is shown at once. How players differ is in what they do about
-//! lateness: catch up for ever, begin their clock anew beyond some lateness, or drop frames whose moment is over.
+//! Idea: one burst per frame, and perhaps a time on a device after it. Then the frame is either early, and the
+//! guest sleeps until the frame's moment (the next frame's burst begins there), or late, and is shown at once. How
+//! players differ is in what they do about lateness: catch up for ever, begin their clock anew beyond some
+//! lateness, or drop frames whose moment is over.
 //!
-//! Source: MPlayer 1.0 without sound (`mplayer.c`: frames are never dropped, the clock begins anew beyond three frames);
-//! `-framedrop` drops.
-//! Left out: reordered frames, several stages on several vCPUs, the display's own refresh. A frame counts as shown when it
-//! is due, whenever the vCPU then really runs: how late that is shows in the sleeps.
+//! Source: MPlayer 1.0 without sound (`mplayer.c`: frames are never dropped, the clock begins anew beyond three
+//! frames); `-framedrop` drops. Left out: reordered frames, several stages on several vCPUs, the display's own
+//! refresh. A frame counts as shown when it is due, whenever the vCPU then really runs: how late that is shows in
+//! the sleeps.
 
 use super::jobs::{Jobs, Tally};
 use super::times::{Draw, Times, positive};
@@ -36,8 +37,8 @@ impl DisplaySpec {
     pub(super) fn check(&self, whose: &str) -> Result<(), Fault> {
         positive(&format!("{whose}: period"), self.period_ns)?;
         if self.reset_ns.is_some_and(|ns| ns > LONGEST_NS) {
-            return Err(Fault::new(FaultKind::BadInput, format!("{whose}: reset is over ten years"))
-                .help("leave it out for none"));
+            return Err(Fault::new(FaultKind::BadInput, format!("{whose}: reset is longer than ten years"))
+                .help("leave reset out for no reset"));
         }
         self.device.map_or(Ok(()), |t| t.check(&format!("{whose}: device")))?;
         self.work.check(&format!("{whose}: work"))

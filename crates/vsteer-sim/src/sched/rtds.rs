@@ -13,8 +13,8 @@
 //!
 //! **Parameters**: none of the scheduler; per vCPU a [`Reservation`], by default 4 ms in 10 ms with extra time.
 //!
-//! **Modelled**: budgets, replenishment at deadlines, priority levels of extra time, the global queue, tickling with its
-//! mask of pCPUs that are tickled already, affinity.
+//! **Modelled**: budgets, replenishment at deadlines, priority levels of extra time, the global queue, tickling
+//! with its mask of pCPUs that are tickled already, affinity.
 //!
 //! **Not modelled**
 //! - `GAP(rtds-races)`: interrupts and the global lock take no time.
@@ -76,7 +76,8 @@ impl Policy for Rtds {
         proportional: false,
         // Of two vCPUs that wake at one instant, the pCPU tickled for one may take the other; as in the source, nobody
         // then looks for another idle pCPU, which matters where affinities differ.
-        conserving: Conserving::No("a tickled pCPU may take another vCPU, whose own idle pCPU is not told"),
+        conserving: Conserving::No("a tickled pCPU may take another vCPU, and that vCPU's own idle pCPU \
+            gets no interrupt"),
         caps: false,
         quotas: false,
         classes: false,
