@@ -289,7 +289,7 @@ mod tests {
     use crate::nouns::{Role, ThreadCounters, ThreadSample, Tid};
 
     /// Recordings of one VM of one vCPU that runs 48 %, is ready 2 % and is held by a quota 50 % of the time; with
-    /// or without ready told apart.
+    /// or without separate ready and limited time.
     fn recording(vm: &str, intervals: u64, split: bool) -> (HostModel, Vec<Batch>) {
         let batch = |i: u64| {
             // Not all intervals alike, or a difference of any size would be shown.

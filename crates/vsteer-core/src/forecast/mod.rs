@@ -1,7 +1,5 @@
-//! What will a set of steps do to every VM?
-//!
-//! A [`Forecast`] says, per VM, what is expected of its run and ready time, beside what was observed. Whatever makes one is a
-//! [`Forecaster`]: here [`fluid`], which needs samples alone; `vsteer-sim` has those that simulate.
+//! What will a set of steps do to every VM? A [`Forecast`] has, per VM, the observed and expected run and ready
+//! time. A [`Forecaster`] makes it: [`fluid`] needs only samples; `vsteer-sim` has forecasters that simulate.
 
 pub mod fluid;
 
@@ -12,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 /// A way to forecast what steps do to a host that was observed.
 pub trait Forecaster {
-    /// What `steps` will do; of no steps, what the method says of the host as it is.
+    /// Forecast for `steps`; without steps, the method's result for the present host.
     ///
     /// # Errors
     /// The method's own, and `Interrupted`.
@@ -25,7 +23,7 @@ impl<F: FnMut(&[Step]) -> Result<Forecast, Fault>> Forecaster for F {
     }
 }
 
-/// What is expected of one VM.
+/// Forecast for one VM.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct VmForecast {
     /// Which.
@@ -38,7 +36,7 @@ pub struct VmForecast {
     pub run_after: Interval,
     /// Sum over its vCPUs of ready, as observed.
     pub ready_before: f64,
-    /// Is what a quota held in `ready_before` and `ready_after`, as it was not told apart when observed?
+    /// Whether `ready_before` and `ready_after` include limited time, because the collector could not separate it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub with_limited: bool,
     /// As expected.
