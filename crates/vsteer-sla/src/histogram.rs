@@ -309,7 +309,7 @@ mod tests {
         assert!(requests(&of(10.0, 0.05), MINUTE).is_ok());
         // Milliseconds for seconds.
         assert!(
-            said(of(10.0, 50.0)).contains("by its buckets they took 0 to 0.1 s together, by its sum 50 s")
+            said(of(10.0, 50.0)).contains("the buckets give a total of 0 to 0.1 s, but the sum is 50 s")
         );
         assert!(said(of(10.0, -1.0)).contains("by its sum -1 s"));
         assert!(said(of(1e12, 1.0)).contains("whole past"));

@@ -248,7 +248,7 @@ mod tests {
         let next = part.asked(&NAMES, &[("b".into(), 30.0)], &[("a".into(), 400.0)]).unwrap();
         assert_eq!(next, [Next { rate_hz: 20.0, weight: 4.0 }, Next { rate_hz: 30.0, weight: 2.0 }]);
         let fault = part.asked(&NAMES, &[("c".into(), 1.0)], &[]).unwrap_err();
-        assert!(fault.kind == FaultKind::Usage && fault.to_string().contains("there are: a, b"), "{fault}");
+        assert!(fault.kind == FaultKind::Usage && fault.to_string().contains("use one of these VMs: a, b"), "{fault}");
     }
 
     #[test]

@@ -116,7 +116,7 @@ mod tests {
         assert_eq!(ahead("web", &[ended(NOW + S)], NOW), None);
         assert_eq!(ahead("web", &[ended(NOW + 600 * S)], NOW), None);
         let note = ahead("web", &[ended(NOW), ended(NOW + 3600 * S)], NOW).unwrap();
-        assert_eq!(note, "web: its log's clock is 3600 s ahead of this host's: is it of another time zone?");
+        assert_eq!(note, "web: the clock of its log is 3600 s ahead of this host; check the log's time zone");
     }
 
     #[test]
@@ -135,7 +135,7 @@ mod tests {
         assert_eq!(unseen("web", &[], 0.05, None), None);
         assert!(unseen("web", &[], 0.06, None).unwrap().contains("nothing told of a request"));
         let note = unseen("web", &[], 0.9, Some("/l is not there".to_owned())).unwrap();
-        assert_eq!(note, "web: /l is not there, though it used 0.90 of a pCPU, which is taken as used");
+        assert_eq!(note, "web: /l is not there, although the VM used 0.90 pCPUs; vsteer leaves the VM that much CPU time");
     }
 
     #[test]

@@ -340,7 +340,7 @@ fn a_lost_link_is_waited_for_and_its_run_made_again() {
     assert_eq!(said.matches("other is there again").count(), 2, "{said}");
     let answers = p.json(&["experiment", "report", "e.experiment"]);
     let why: Vec<&str> = answers["bad"].as_array().unwrap().iter().map(|b| b[1].as_str().unwrap()).collect();
-    assert_eq!((answers["counted"].as_u64(), why), (Some(10), vec!["it was cut off"]));
+    assert_eq!((answers["counted"].as_u64(), why), (Some(10), vec!["the run was cut off"]));
     assert_eq!(answers["given_up"].as_array().map(Vec::len), Some(0));
     assert_eq!(p.knob(), "found");
     // Each run had its setting.
@@ -454,7 +454,7 @@ fn runs_that_fail_hang_or_print_nothing_are_told_and_never_averaged_in() {
     let p = Place::new();
     p.write("fails", "", "test $(cat knob) = a", "");
     let all = reasons(&p, "fails");
-    assert!(all.len() == 15 && all.iter().all(|r| r.contains("it failed (1)")), "{all:?}");
+    assert!(all.len() == 15 && all.iter().all(|r| r.contains("the workload failed with exit code 1")), "{all:?}");
     p.write("hangs", "timeout_s = 0.2", "test $(cat knob) = a || sleep 30", "");
     let all = reasons(&p, "hangs");
     assert!(all.len() == 15 && all.iter().all(|r| r.contains("time limit")), "{all:?}");
@@ -462,7 +462,7 @@ fn runs_that_fail_hang_or_print_nothing_are_told_and_never_averaged_in() {
     let all = reasons(&p, "silent");
     assert!(all.len() == 30 && all.iter().all(|r| r.contains("did not print speed")), "{all:?}");
     p.write("unprepared", "", "true", "prepare = \"false\"");
-    assert!(reasons(&p, "unprepared").iter().all(|r| r.contains("could not be prepared")));
+    assert!(reasons(&p, "unprepared").iter().all(|r| r.contains("`prepare` failed")));
 }
 
 #[test]
@@ -492,7 +492,7 @@ fn a_meter_that_is_not_there_is_told_and_one_that_goes_leaves_its_measure_missin
     ] {
         let done = p.run(words);
         let told = String::from_utf8_lossy(&done.stderr);
-        assert!(done.status.success() == goes && told.contains("measure \"idle\""), "{told}");
+        assert!(done.status.success() == goes && told.contains("measure \"idle\" is not valid"), "{told}");
     }
     // There when it is looked for first, and gone then.
     let gone = &gone.replace("METER", "[ ! -e asked ] && touch asked && echo 5");

@@ -193,7 +193,7 @@ memory_mib = 1024
     assert_eq!(out["headroom"][0]["least"], 7);
     assert!(out["headroom"][0]["seeds"][0]["breaks"]["level"].as_str().unwrap().starts_with("memory"));
     let refused = vsteer(&["headroom", path, "--kind", "hgo", "--level", "ready=1%"]);
-    assert!(String::from_utf8_lossy(&refused.stderr).contains("there are: hog"));
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("use one of these VMs: hog"));
 }
 
 /// Five hogs on four pCPUs, recorded: each waits a fifth of the time. With one more a third, with two more three sevenths:
@@ -238,7 +238,7 @@ demand = { periodic = { period = "100ms", work = "1ms" } }
         assert!(!out.status.success() && told.contains(why), "{told}");
     };
     let of = ["headroom", "--from", folder, "--kind"];
-    refused(&[&of[..], &["hgo", "--level", "ready=1%"]].concat(), "there are: hog-1, hog-2");
+    refused(&[&of[..], &["hgo", "--level", "ready=1%"]].concat(), "use one of these VMs: hog-1, hog-2");
     refused(&[&of[..], &["hog-1", "--level", "late=1%"]].concat(), "no VM of the recording has that figure");
     refused(&["headroom", "--kind", "hog-1", "--level", "ready=1%"], "SCENARIO");
 }

@@ -250,7 +250,7 @@ fn nobody_asks_and_one_alone_are_no_trouble() {
     };
     let period = |vms| Period { span_ns: (0, 60_000_000_000), vms, pcpus: 1.0 };
     let outcome = holder.step(period(vec![Some(empty(1.0)), Some(empty(1.0)), None]), Around::default());
-    assert_eq!((outcome.decision, outcome.why.as_str()), (Decision::Keep, "nothing is asked of anybody"));
+    assert_eq!((outcome.decision, outcome.why.as_str()), (Decision::Keep, "no VM has enough requests"));
     let mut world = World::new(3, [60.0, 1.0, 1.0]);
     let mut alone = world.live();
     (alone.vms[1], alone.vms[2]) = (None, None);
