@@ -10,7 +10,7 @@ use serde::Serialize;
 /// Load above which estimators differ.
 pub const LOADED: f64 = 0.7;
 
-/// What one estimator told.
+/// Forecast of one estimator.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Told {
     /// Which.
