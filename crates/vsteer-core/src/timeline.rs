@@ -1,4 +1,6 @@
-//! Which thread ran where, and when? Stretches of time per pCPU, from recorded context switches. A switch names the
+//! Which thread ran where, and when? Stretches of time per pCPU, from recorded context switches.
+//!
+//! A switch names the
 //! thread that lost a pCPU and the one that got it, which ran until the next switch. If two switches disagree
 //! (because switches were lost), no thread counts as running between them.
 //!

@@ -324,10 +324,11 @@ fn a_culprit_is_named_for_more_than_a_quarter_of_what_a_vm_waits() {
         let [found] = &of(0.5, 0.2)[..] else { panic!("{rule}") };
         assert_eq!(found.title, title);
         assert!(near(found.loss_pcpus, 0.2));
+        let by = if rule == "noisy_neighbour" { "the other VM" } else { "that thread" };
         assert_eq!(
             words(&found.evidence),
             [
-                "ready share caused by the other VM, summed over threads: 20.00 %",
+                &format!("ready share caused by {by}, summed over threads: 20.00 %"),
                 "part of this VM's ready time: 40.00 % against 25.00"
             ]
         );
@@ -509,7 +510,7 @@ fn full_pcpus_are_told_with_all_that_is_asked_of_them() {
     let [found] = &host(2, 0.9)[..] else { panic!() };
     assert_eq!(found.title, "pCPUs 0-1 are overloaded: VM \"w0\", \"w1\" wait there");
     assert!(
-        found.explanation.starts_with("2 pCPUs are asked for 1.8 pCPUs of work"),
+        found.explanation.contains("share these 2 pCPUs ask for 1.8 pCPUs of work"),
         "{}",
         found.explanation
     );
@@ -624,8 +625,8 @@ fn a_vm_has_too_many_vcpus_if_fewer_would_be_in_use_for_less_than_70_in_100() {
         ]
     );
     assert!(near(found.loss_pcpus, 0.05));
-    assert!(of(4, 1.5, 0.1).unwrap().title.ends_with("3 would do"));
-    assert!(of(2, 0.0, 0.1).unwrap().title.ends_with("1 would do"));
+    assert!(of(4, 1.5, 0.1).unwrap().title.contains("needs 3:"));
+    assert!(of(2, 0.0, 0.1).unwrap().title.contains("needs 1:"));
     assert!(of(2, 0.71, 0.1).is_none(), "it needs both");
     assert!(of(2, 0.7, 0.049).is_none(), "nobody is held up");
     assert!(of(1, 0.1, 0.1).is_none(), "it has one");

@@ -129,7 +129,7 @@ mod pin {
         );
         // A vCPU cannot lose more than it runs.
         let steps = within(&moved(&["a"], 0.5, 900.0, 0.0), 1_000.0).unwrap();
-        assert!(steps[0].reason.contains("100.00 % of what they run, up to 100.00 %"), "{}", steps[0].reason);
+        assert!(steps[0].reason.contains("100.00 % of their run time, up to 100.00 %"), "{}", steps[0].reason);
     }
 
     #[test]
@@ -234,7 +234,7 @@ mod pin {
         // 800 kB at 8 GB/s.
         let steps = h.proposed("pin").unwrap();
         assert!(
-            steps[0].reason.contains("at 100 us each (its core's caches filled again)"),
+            steps[0].reason.contains("at 100 us each (estimated from the core's private caches)"),
             "{}",
             steps[0].reason
         );
@@ -461,8 +461,8 @@ mod node {
         assert!(told[..5].iter().all(|t| t.ends_with(": pCPUs 0-3 -> 4-7")), "{told:?}");
         assert!(told[5].contains("0 -> 1"), "{told:?}");
         let reason = &h.proposed("node").unwrap()[0].reason;
-        assert!(reason.starts_with("node 0 has 4 cores and is asked for 5.6 on average"), "{reason}");
-        assert!(reason.ends_with("node 1 has room for its 2.8"), "{reason}");
+        assert!(reason.starts_with("node 0 has 4 cores, and its VMs need 5.6 on average"), "{reason}");
+        assert!(reason.ends_with("node 1 has room for this VM's 2.8"), "{reason}");
         // Memory that is not bound, or bound there, gets no step.
         for bound in [None, Some(CpuSet::single(1))] {
             h.config.vms.iter_mut().for_each(|vm| vm.memory_nodes = bound.clone());
@@ -508,7 +508,7 @@ mod node {
         on_esxi(&mut h, None);
         assert!(refused(&h, "node").starts_with("vsteer does not know the home NUMA nodes"));
         h.model.vms.iter_mut().for_each(|vm| vm.vcpus.ready = Some(0.0));
-        assert!(refused(&h, "node").starts_with("no waiting VM"), "nobody waits");
+        assert!(refused(&h, "node").starts_with("no VM waits"), "nobody waits");
     }
 
     #[test]

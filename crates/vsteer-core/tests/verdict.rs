@@ -140,9 +140,9 @@ fn without_a_comparison_four_reasons_are_told_and_how_many_more() {
     let vms = |n: usize| names[..n].iter().map(|name| (*name, 100, 100)).collect::<Vec<_>>();
     let why = |n: usize| of(&vms(n), &[]).unfounded().unwrap();
     assert_eq!(why(0), "the recordings contain no VM");
-    assert_eq!(why(1), "VM \"a\": it is not in the second recording");
-    assert!(why(4).ends_with("VM \"d\": it is not in the second recording"), "{}", why(4));
-    assert!(why(5).ends_with("VM \"d\": it is not in the second recording; and 1 more"), "{}", why(5));
+    assert_eq!(why(1), "VM \"a\": the VM is not in the second recording");
+    assert!(why(4).ends_with("VM \"d\": the VM is not in the second recording"), "{}", why(4));
+    assert!(why(5).ends_with("VM \"d\": the VM is not in the second recording; and 1 more"), "{}", why(5));
 }
 
 #[test]

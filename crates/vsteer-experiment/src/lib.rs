@@ -10,6 +10,7 @@
 //! - [`simulated`]: simulated experiments whose truth is known, to count how often the analysis is wrong.
 //! - [`study`]: a published study, computed again from its own tables.
 //! - [`audit`]: checks of a captured tree of files.
+//!
 //! `vsteer-act` runs experiments and writes their logs.
 //!
 //! One unit throughout: a block, in which every setting is run once (or a few times, of which the mean counts) in

@@ -1,4 +1,4 @@
-//! What happens on a host under a scheduler? The discrete-event engine: time, states, accounts.
+//! What happens on a host under a scheduler? The discrete-event engine with time, states and accounts.
 //!
 //! Idea: a host is a queue of its next events (policy timers, pCPUs, blocked vCPUs, in that order at one instant), and
 //! nothing else moves it. A pCPU has one event: the end of its vCPU's burst or of its slice, whichever is first. A
@@ -43,7 +43,7 @@ pub trait Watch {
 
 impl Watch for () {}
 
-/// Both are told.
+/// Passes every transition to both.
 impl<A: Watch, B: Watch> Watch for (A, B) {
     fn moved(&mut self, now_ns: u64, v: Vcpu, from: State, to: State, p: Option<Pcpu>) {
         self.0.moved(now_ns, v, from, to, p);
@@ -89,7 +89,7 @@ impl<P: Policy> Engine<P> {
 }
 
 impl<P: Policy, W: Watch> Engine<P, W> {
-    /// A host at time 0 whose every transition `watch` is told.
+    /// A host at time 0. `watch` gets every transition.
     ///
     /// # Errors
     /// As [`Host::new`], and where the policy refuses.
@@ -378,7 +378,8 @@ impl<P: Policy, W: Watch> Engine<P, W> {
         }
     }
 
-    /// Asks the policy whom `p` runs, and does it. `why` names who ran until now; its work is settled.
+    /// Asks the policy which vCPU `p` runs, and switches to it. `why` names the vCPU that ran until now; its work
+    /// is accounted.
     #[inline]
     fn ask(&mut self, p: usize, why: Why) {
         let pool = self.core.host.pcpus[p].pool.i();

@@ -1,14 +1,17 @@
-//! What does a scheduler know, and what may it decide? The interface between the engine and every policy. Idea: a
+//! What does a scheduler know, and what may it decide? The interface between the engine and every policy.
+//!
+//! Idea: a
 //! policy gets facts and returns decisions, and cannot change the engine. Facts: a vCPU arrives, wakes, blocks or
 //! yields, its slice ends, a pCPU was interrupted, a timer fires, a weight or cap changed. Decisions: which vCPU
 //! runs on a pCPU and for how long at most ([`Choice`]); which pCPU to interrupt, which timer to set, which vCPU to
 //! hold or release ([`Orders`]). The policy owns the run queues and places woken vCPUs in them. A chosen vCPU must
 //! be ready, not held and allowed on that pCPU; otherwise an assertion stops the run.
+//!
 //! - **Ticks** are not facts. A policy computes from [`View::now_ns`] what ticks would have done since it was last
 //!   asked, and where a tick can change a decision it names that moment: as the length of a slice, or by a timer.
 //! - **Caps and quotas**: [`Orders::hold`] with [`Held::Limited`]; **co-scheduling**: with [`Held::CoStopped`]. A held
 //!   vCPU that runs keeps its pCPU until the policy, having interrupted it, picks another.
-//! - **Pools**: one instance of the policy per pool, told only of its own pCPUs and vCPUs.
+//! - **Pools**: one instance of the policy per pool, which knows only its own pCPUs and vCPUs.
 //! - **Reservations, classes, group trees**: facts of the [`Host`].
 //!
 //! The engine is compiled once per policy (static dispatch): a call costs no more than a function.

@@ -27,7 +27,7 @@ pub fn tid(setup: &Setup, vcpu: &VcpuFacts) -> Tid {
     Tid(pid(setup, vcpu.vm.i()) + 1 + vcpu.index)
 }
 
-/// The host's configuration, as a plan or a report wants it. `default_weight` is the policy's: weights are told
+/// The host's configuration, as a plan or a report wants it. `default_weight` is the policy's: weights are
 /// relative to it.
 pub fn config(setup: &Setup, policy: &str, default_weight: u32) -> HostConfig {
     let usable = setup.topology.usable();
@@ -115,7 +115,7 @@ fn counters(a: Account) -> ThreadCounters {
     }
 }
 
-/// All counters at the simulation's present moment, and who made whom wait since the batch before.
+/// All counters at the simulation's present time, and the blame since the batch before.
 pub fn batch(setup: &Setup, simulation: &dyn Simulation, blame: Vec<BlameSample>) -> Batch {
     let host = simulation.host();
     let now_ns = simulation.now_ns();

@@ -1,4 +1,5 @@
-//! Which host, which VMs, and may they be simulated? The simulator's input, and the form that engine and policies read.
+//! Which host and VMs are simulated, and are they valid? The simulator's input, and the form that engine and
+//! policies read.
 //!
 //! A [`Setup`] is what a scenario or a recording says: the machine's [`Topology`], VMs with their vCPUs' demands,
 //! groups, pools, costs. [`Host::new`] checks all of it (each refusal names the VM and the allowed range) and lays it
@@ -73,7 +74,7 @@ pub struct VcpuSetup {
     /// each vCPU and one for the emulator's threads); `None`: one of its own where it has a quota.
     #[serde(default)]
     pub subgroup: Option<u32>,
-    /// A thread of the VM that is no vCPU of it (an emulator's): the VM's figures leave it out.
+    /// A thread of the VM that is not a vCPU (such as the emulator). The VM's figures leave it out.
     #[serde(default)]
     pub helper: bool,
     /// Does its guest's idle loop poll instead of giving the pCPU up? Not while its VM tells when its timers expire

@@ -152,7 +152,7 @@ mod tests {
         let to = setting::Host { from: from.into(), to: "qemu+ssh://b/system".into(), cpus: there(1.0).cpus };
         assert_eq!(step.change, Change::Host(to));
         assert!(
-            step.reason.contains("takes 0.80 of its level. There 1.00 pCPUs are idle"),
+            step.reason.contains("takes 0.80 times its level. The new host has 1.00 idle pCPUs"),
             "{}",
             step.reason
         );

@@ -6,7 +6,9 @@
 //! (7)  of all weights in steps of 0.05 those that make the sum of all delays smallest
 //! ```
 //! N and R are requests per second and response times; peak is the 95th percentile of the profiled log. Domain-0's
-//! weight is never changed. Their flaws: (5) fires for every idle VM, because its peak of requests is below its
+//! weight is never changed.
+//!
+//! Their flaws: (5) fires for every idle VM, because its peak of requests is below its
 //! level. A sum of times does not say whether each level can be held. The weights of (7) favour the VM with the
 //! least load. vsteer uses [`super::control`] instead.
 //!

@@ -256,7 +256,7 @@ mod tests {
         let (before, then) = (part(&[Some(20.0), None]), part(&[Some(20.0), Some(10.0)]));
         let told = |next: &[Next]| before.foretell(next, Some(&then), &NAMES, &mut |_| {});
         let fault = told(&then.next()).unwrap_err();
-        assert!(fault.what.contains("\"b\": nobody asked"), "{fault}");
+        assert!(fault.what.contains("response times of VM \"b\""), "{fault}");
         // Where nobody asks it then either it takes no part.
         let foretold = told(&before.next()).unwrap();
         assert!((foretold.load - 0.2).abs() < 1e-12 && foretold.seen.iter().all(Option::is_some));

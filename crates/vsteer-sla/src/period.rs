@@ -126,14 +126,14 @@ mod tests {
         assert_eq!((kept.len(), note), (2, None));
         let (kept, note) = without_old("web", vec![ended(last - 600 * S), ended(NOW)], last, NOW);
         assert_eq!(kept, [ended(NOW)]);
-        assert!(note.unwrap().starts_with("web: 1 requests are of 660 s ago and are left out"));
+        assert!(note.unwrap().starts_with("web: vsteer ignores 1 requests that are 660 s old"));
     }
 
     #[test]
     fn a_busy_vm_without_requests_is_told() {
         assert_eq!(unseen("web", &[ended(NOW)], 0.9, None), None);
         assert_eq!(unseen("web", &[], 0.05, None), None);
-        assert!(unseen("web", &[], 0.06, None).unwrap().contains("nothing told of a request"));
+        assert!(unseen("web", &[], 0.06, None).unwrap().contains("no request in this period"));
         let note = unseen("web", &[], 0.9, Some("/l is not there".to_owned())).unwrap();
         assert_eq!(note, "web: /l is not there, although the VM used 0.90 pCPUs; vsteer leaves the VM that much CPU time");
     }

@@ -1,4 +1,6 @@
-//! What will a set of steps do to every VM? A [`Forecast`] has, per VM, the observed and expected run and ready
+//! What will a set of steps do to every VM?
+//!
+//! A [`Forecast`] has, per VM, the observed and expected run and ready
 //! time. A [`Forecaster`] makes it: [`fluid`] needs only samples; `vsteer-sim` has forecasters that simulate.
 
 pub mod fluid;

@@ -5,7 +5,9 @@
 //! 1. Is co-stop or ready of the VM's group above its threshold (5 %, 10 %)? No: nothing to do.
 //! 2. Are more vCPUs scheduled on the VM's local node than it has schedulable cores? No: look for another cause.
 //! 3. Has some other node enough idle CPUs for this VM? Yes: migrate it there and set its node affinity.
-//! 4. No: scheduling cannot fix it. Reduce the total of vCPUs, or upgrade the server's CPUs. It is applied to one
+//! 4. No: scheduling cannot fix it. Reduce the total of vCPUs, or upgrade the server's CPUs.
+//!
+//! It is applied to one
 //! VM after another, longest wait first, after the moves of the VMs before. Idle CPUs are the measured ones less
 //! the use of VMs moved there. It counts vCPUs, not their demand: on its own testbed two moves removed all waits,
 //! but left 24 vCPUs on 18 cores, so it ends in step 4.

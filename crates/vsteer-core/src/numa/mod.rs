@@ -1,4 +1,5 @@
 //! Which VM should run on which NUMA node, and how many virtual nodes should its guest have?
+//!
 //! - [`load`]: demand and cores of each node, bursts included.
 //! - [`flowchart`]: the published flowchart (J. Park 2022), exactly as printed.
 //! - [`moves`]: vsteer's own rule: the fewest moves after which every node has room, or how many vCPUs fewer or

@@ -8,6 +8,7 @@
 //! evenly, with as many vCPUs on each (so that their number divides), on the nodes with the most room. A node holds
 //! as many vCPUs as it has cores; with `preferHT` as many as it has hyper-threads. If no number of nodes fits, it
 //! names the next numbers of vCPUs that do. One socket per node, because guests and licences count sockets.
+//!
 //! **What the guest sees** ([`exposed`]) depends on the ESXi version:
 //! - CPU hot add switches vNUMA off (VMware KB 2040375).
 //! - So does having fewer vCPUs than `numa.vcpu.min`, 9 unless set.
@@ -134,6 +135,7 @@ pub struct ByPaper {
 ///     else:                            vm.cores_per_socket = vm.vcpus / ceil(vm.vcpus / cores_per_socket)
 /// else:                                vm.cores_per_socket = vm.vcpus / ceil(vm.memory / node_memory)
 /// ```
+///
 /// Unknown memory counts as fitting.
 pub fn paper(host: &HostShape, vm: &VmShape) -> ByPaper {
     let sockets = f64::from(host.sockets.max(1));

@@ -11,6 +11,7 @@
 //!
 //! Source: VMware PowerCLI's cmdlets `Get-VM`, `Get-AdvancedSetting`, `New-AdvancedSetting`, `Set-VM`,
 //! `Set-VMResourceConfiguration`. **Untried**: never run with PowerCLI or a vCenter.
+//!
 //! Left out: settings that vSphere does not have (threads, cgroups, classes, limits in pCPUs) are refused.
 
 use super::Plan;

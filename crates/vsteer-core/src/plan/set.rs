@@ -10,6 +10,7 @@
 //! vSphere are in MHz; web:limit=none, web:reservation=500MHz web:nodes=0 NUMA nodes where vSphere keeps the VM
 //! (numa.nodeAffinity); any: vSphere's choice web:cores-per-socket=6, web:latency=high
 //! ```
+//!
 //! The last colon ends the VM's name, so a name may contain colons. A value that is in force already makes no step.
 //! If several settings change the same thing, the last one wins. Each step starts from the value now in force,
 //! because `apply` checks that value first.

@@ -1,4 +1,6 @@
-//! Is this host, or this guest, set up for VMs? A check is one file and one line in [`CHECKS`]: a pure function of
+//! Is this host, or this guest, set up for VMs?
+//!
+//! A check is one file and one line in [`CHECKS`]: a pure function of
 //! a captured [`Tree`] of a machine's files. For each setting it reports one of three states: good, bad, or not
 //! applicable with the reason. A bad setting comes with its value, why it matters, the risk, the change and the
 //! undo. The audit changes nothing; `vsteer experiment` measures a change.

@@ -10,7 +10,9 @@
 //!
 //! Source: QEMU 7.2: `qemu-options.hx`; `hw/core/machine-smp.c` (what `-smp` leaves out); `hw/virtio/virtio-pci.c`,
 //! `virtio_pci_optimal_num_queues`, and `hw/core/machine.c`, `hw_compat_5_1` (queues of disks; so `info qtree`
-//! shows them); `hw/net/virtio-net.c` (queues of networks). libvirt's formatdomain (vcpu, cputune, driver). Left
+//! shows them); `hw/net/virtio-net.c` (queues of networks). libvirt's formatdomain (vcpu, cputune, driver).
+//!
+//! Left
 //! out: configuration files (`-readconfig`); disks whose definition has no number of queues. GAP(audit-live):
 //! devices that a monitor added later, and VMs of VMMs other than QEMU.
 

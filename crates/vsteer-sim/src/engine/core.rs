@@ -1,8 +1,8 @@
 //! What does a vCPU's change of state mean? Accounts, speeds, the next event of its pCPU, and what it does to others.
 //!
-//! Everything of a host that no policy decides. [`super::Engine`] says what happens next and whom to ask; here it is done.
+//! Everything of a host that no policy decides. [`super::Engine`] decides the order of events; this file executes them.
 //!
-//! Left out: order (the engine's), and who runs (the policy's).
+//! Left out: the order of events (the engine's), and which vCPU runs (the policy's).
 
 use super::Watch;
 use crate::account::{Account, Rows, SPELL, Together, WOKEN, WOKEN_SPELL};

@@ -103,12 +103,12 @@ impl<'a> Compared<'a> {
     }
 }
 
-/// How far off, over some vCPUs.
+/// Errors over several vCPUs.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Errors {
     /// Of the ready share, mean.
     ready: Option<f64>,
-    /// Over so many vCPUs.
+    /// Number of vCPUs.
     vcpus: usize,
     /// Of the 99th percentile of the wake-up latency, as a part of the measured one: mean over those with enough
     /// wake-ups.

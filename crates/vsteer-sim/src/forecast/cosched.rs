@@ -46,7 +46,7 @@ const VCPUS_OF_IT: f64 = 48.0;
 const WARM_UP_S: f64 = 0.25;
 /// Seeds of a forecast: they tell how far chance goes.
 const SEEDS: u64 = 3;
-/// Lengths of bursts are judged by so many.
+/// Number of seeds for the comparison of burst lengths.
 const JUDGED_BY: u64 = 2;
 /// Halvings of the size of teams.
 const HALVINGS: usize = 6;
@@ -143,7 +143,7 @@ fn setup(config: &HostConfig, seen: &[Seen<'_>], team: f64, burst_us: u64, seed:
     Setup::new(config.topology.clone(), vms.collect(), seed)
 }
 
-/// Sizes of a VM's teams: of so many vCPUs on average.
+/// Sizes of a VM's teams, with this many vCPUs on average.
 fn teams(vcpus: u32, team: f64) -> Vec<u32> {
     let mut sizes = Vec::new();
     let (mut left, mut owed) = (vcpus, 0.0);
@@ -217,7 +217,7 @@ impl<'a> Cosched<'a> {
         let mut best: Option<(f64, Fit)> = None;
         for burst_us in BURSTS_US {
             let fit = this.fitted(&all, burst_us, f64::from(widest), go_on)?;
-            // Whose ready time it is tells more than the sum of it: who wakes with whom decides that as well.
+            // Compares ready time per VM, not just the sum, because it also depends on which vCPUs wake together.
             let got = this.over_seeds(config, &all, (fit.team, burst_us), JUDGED_BY, FIT_S, go_on)?;
             let off: f64 = all
                 .iter()
@@ -313,7 +313,7 @@ impl<'a> Cosched<'a> {
             .collect())
     }
 
-    /// What each VM gets on average over so many seeds.
+    /// What each VM gets, averaged over this many seeds.
     fn over_seeds(
         &self,
         config: &HostConfig,

@@ -45,7 +45,7 @@ pub fn with_more(
     setup
 }
 
-/// Why the memory of `more` VMs like `kind` does not fit, as far as it is known how much there is.
+/// Why the memory of `more` VMs like `kind` does not fit, if the memory size is known.
 pub fn too_much_memory(
     config: &HostConfig,
     kind: &VmConfig,
@@ -69,7 +69,7 @@ pub fn too_much_memory(
     })
 }
 
-/// The same demand as it goes on `later_ns` after it began; what is drawn, not recorded, has no moments.
+/// The demand from `later_ns` after its begin. Random demands do not change.
 fn from_moment(demand: &Demand, later_ns: u64) -> Demand {
     match demand {
         Demand::Released { jobs, repeat_ns: Some(repeat_ns) } if *repeat_ns > 0 => {

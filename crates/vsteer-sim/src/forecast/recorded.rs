@@ -5,7 +5,9 @@
 //! is then one more replay of the same demands. Where the simulator is off for a VM as it was, its forecast is no
 //! more certain than that; nor than the parts of the window differ from each other. The interval is the larger of
 //! both. If the replay does not reproduce a host ([`GIVEN_BACK`]), [`fluid`] makes the forecast instead, and the
-//! forecast says so. Left out: as for any replay ([`super::replay`]). `GAP(foretell-calibration)`: the replay's
+//! forecast says so.
+//!
+//! Left out: as for any replay ([`super::replay`]). `GAP(foretell-calibration)`: the replay's
 //! error is measured before weights are read off the recording, so a replay that forecasts well with them can look
 //! bad. `GAP(foretell-appetite)`: the demand of a VM that got less than it wanted is unknown.
 

@@ -6,13 +6,13 @@
 //!
 //! The scheduler is the kernel's, by its version: EEVDF since 6.6, CFS before; real-time classes above either.
 //!
-//! Left out: `GAP(replay-anew)`: kernels from 6.13 to 6.19 place anew what changes its weight (`places_anew`); on
-//! several pCPUs that is simulated as far worse than it is measured, so replays are without it, and waits of more
-//! than 100 ms there are missing. `GAP(replay-host)`: processes that belong to no VM; where they took much of the
-//! pCPUs, forecasts are too good. (Tried as one more VM that wants what they took when they took it: no better
-//! where they take little, worse where they take much.) `GAP(replay-hz)`: recordings made before vsteer recorded
-//! the kernel's tick and base slice are simulated with the defaults. `GAP(replay-slices)`: groups above VMs have
-//! the default weight and no quota, and nobody else in them.
+//! Left out: `GAP(replay-anew)`: kernels from 6.13 to 6.19 place a task again when its weight changes
+//! (`places_anew`); on several pCPUs that is simulated as far worse than it is measured, so replays are without it,
+//! and waits of more than 100 ms there are missing. `GAP(replay-host)`: processes that belong to no VM; where they
+//! took much of the pCPUs, forecasts are too good. (Tried as one more VM that wants what they took when they took
+//! it: no better where they take little, worse where they take much.) `GAP(replay-hz)`: recordings made before
+//! vsteer recorded the kernel's tick and base slice are simulated with the defaults. `GAP(replay-slices)`: groups
+//! above VMs have the default weight and no quota, and nobody else in them.
 
 use super::demand::Demands;
 use crate::account::Account;
@@ -32,13 +32,13 @@ use vsteer_core::{Fault, FaultKind};
 const EEVDF_SINCE: (u32, u32) = (6, 6);
 /// The first kernel with a base slice of 0.7 ms (kernel/sched/fair.c, 6.15).
 const SHORTER_SLICE_SINCE: (u32, u32) = (6, 15);
-/// The first kernel that holds who is no longer protected against the others at every tick.
+/// The first kernel that compares an unprotected task with the others at every tick.
 const HELD_AT_TICKS_SINCE: (u32, u32) = (6, 17);
 /// The first kernel known to have one line of tasks per pCPU, whatever groups they are in, with weights that count
 /// once per concurrently runnable task, and slices that end by a timer (kernel/sched/fair.c, 7.3.4).
 const FLAT_SINCE: (u32, u32) = (7, 3);
-/// The kernel sets the periods of each group's quota off at random: where the recording does not tell how, what a
-/// host with quotas gets is the mean over so many.
+/// The kernel sets the periods of each group's quota off at random: if the recording does not contain the offsets,
+/// results for a host with quotas are means over this many offsets.
 const PHASES: u64 = 8;
 /// Events between two looks at whether to go on.
 const EVENTS_AT_A_TIME: u64 = 200_000;

@@ -1,11 +1,11 @@
-//! What do the VMs' weights come to on this very host? Read off the recording, where the kernel makes something
-//! else of them.
+//! Which effect do the VMs' weights have on this host? Estimated from a recording, because the kernel's effective
+//! weights differ.
 //!
 //! A VM's `cpu.weight` says what it gets of a pCPU when all others want it too; what the kernel makes of that
 //! depends on things that no recording tells. Two that were met: a task group's load that lingers on a pCPU which
 //! idles (Linux 6.16: a VM of 50 got as much as one of 25 for as long as it lived), and a weight that counts once
-//! per runnable vCPU where the average of two that never sleep is told as a little more or a little less than two,
-//! by what it was when it was told last (7.3).
+//! per runnable vCPU where the average of two that never sleep is recorded as slightly more or less than
+//! two, depending on the last update (7.3).
 //!
 //! Idea: the odds between running and waiting. The recorded configuration is simulated, and where a VM ran less
 //! beside its waits than simulated, its weight was less than it says. Its factor is corrected by the ratio of the
@@ -35,7 +35,7 @@ const ALIKE: f64 = 0.01;
 const FACTOR_MOST: f64 = 8.0;
 /// A VM whose vCPUs waited less than this part of the time, measured or simulated, has no odds.
 const WAITED_FROM: f64 = 0.02;
-/// Every combination is simulated of so many VMs, and no more are asked.
+/// Most VMs whose combinations are all simulated.
 const ASKED: usize = 4;
 /// A count of weights is another one where that is so much nearer to what was measured.
 const NEARER: f64 = 0.9;
@@ -233,7 +233,7 @@ pub fn scale(host: &mut Replay, factors: &[f64]) {
     host.setup.groups.iter_mut().for_each(|g| g.weight = scaled(of_group(g.weight)));
 }
 
-/// What is worth telling of the factors.
+/// Note about factors that differ much from 1.
 pub fn told(host: &Replay, factors: &[f64]) -> Option<String> {
     let of: BTreeMap<&str, f64> =
         host.setup.vms.iter().map(|vm| vm.name.as_str()).zip(factors.iter().copied()).collect();

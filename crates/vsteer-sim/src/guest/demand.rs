@@ -65,7 +65,7 @@ pub enum Demand {
     Released {
         /// What was recorded.
         jobs: Vec<Release>,
-        /// Begin again after so long, ns; `None`: sleep for good.
+        /// Time after which the jobs repeat, ns; `None`: sleep for ever.
         repeat_ns: Option<u64>,
     },
     /// These bursts in order, each sleep after the last one is done (a closed loop).

@@ -96,7 +96,7 @@ enum Coming {
     },
     Given {
         requests: Vec<Release>,
-        /// Of these, so many have arrived, and so many the server has begun with.
+        /// Numbers of these requests that have arrived, and that the server has begun.
         arrived: usize,
         begun: usize,
         from_ns: u64,

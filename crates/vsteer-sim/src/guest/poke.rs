@@ -48,7 +48,7 @@ pub enum Waiting {
     Spin,
     /// It sleeps.
     Sleep,
-    /// It spins for so long, ns of CPU time, and then sleeps.
+    /// It spins for this CPU time, ns, and then sleeps.
     SpinThenSleep(u64),
 }
 

@@ -1,4 +1,4 @@
-//! Work that comes at given moments, whoever asks for it.
+//! Work that arrives at given times.
 
 use super::times::positive;
 use serde::{Deserialize, Serialize};

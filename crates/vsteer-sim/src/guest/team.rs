@@ -48,10 +48,10 @@ pub enum Schedule {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Pause {
-    /// Sleeps for so long.
+    /// Sleeps for this time.
     For(Times),
-    /// Sleeps until so long after the last region was due (a period, or arrivals), and goes on at once where that
-    /// is over. The first is due anywhere within such a time, by the seed.
+    /// Sleeps until this time after the last region was due (a period, or arrivals), and continues at once if that
+    /// time has passed. The first is due anywhere within such a time, by the seed.
     Every(Times),
 }
 
@@ -138,7 +138,7 @@ enum Doing {
     Spin,
     /// Waiting, blocked; also before everybody is there.
     Sleep,
-    /// The first: it has been told that the region is over.
+    /// The first member: it knows that the region is over.
     Told,
     /// The first: what lies between regions.
     Between,
@@ -349,7 +349,7 @@ impl Team {
         Some(self.work.sum(n, &mut self.members[m].random).saturating_add(self.overhead_ns))
     }
 
-    /// Regions done; told of the first member.
+    /// Number of regions done, counted at the first member.
     pub(super) fn jobs(&self, m: usize) -> Option<Jobs> {
         (m == 0).then(|| self.tally.jobs())
     }

@@ -222,7 +222,7 @@ pub enum WaitForm {
     Spin,
     /// They sleep.
     Sleep,
-    /// They spin for so long, and then sleep.
+    /// They spin for this time, and then sleep.
     SpinThenSleep(Span),
 }
 
@@ -240,9 +240,9 @@ impl From<WaitForm> for Waiting {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PauseForm {
-    /// So long after the last.
+    /// This time after the last region.
     For(TimesForm),
-    /// So long after the last one was due.
+    /// This time after the last region was due.
     Every(TimesForm),
 }
 

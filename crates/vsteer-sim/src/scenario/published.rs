@@ -61,7 +61,7 @@ pub struct Row {
     pub value: Expression,
     /// What was published; a bound, where `says` says so.
     pub published: f64,
-    /// The published figure in words, where it is no number.
+    /// The published figure as text, if it is not a number.
     #[serde(default)]
     pub says: Option<String>,
     /// Its unit.

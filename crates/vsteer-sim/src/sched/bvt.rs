@@ -215,7 +215,7 @@ impl Policy for Bvt {
             orders.interrupt(Pcpu(p as u32));
             return;
         }
-        // The running one goes on for its allowance and its lead, from when it began, if that is sooner.
+        // The running vCPU continues for its allowance plus its lead, counted from its start, if that is sooner.
         let end_ns = view.since_ns(Vcpu(current)) + self.turn_ns(current, evt - its);
         if end_ns <= now_ns {
             orders.interrupt(Pcpu(p as u32));

@@ -13,7 +13,7 @@
 //!
 //! **What follows from this**: slices end at ticks only, so at 250 Hz a nominal 2.8 ms slice lasts 4 ms; a sleeper
 //! that wakes runs at once only where the current task is ahead of the average or its slice is used, else up to a
-//! slice later; who is chosen again when its slice ends is protected no longer, and goes on only while it is owed;
+//! slice later; a task chosen again at the end of its slice is no longer protected and continues only while it is owed;
 //! a VM's weight counts once however many vCPUs it has.
 //!
 //! **Parameters**: [`Earliest::ABOUT`]; the defaults are the source's.
@@ -56,16 +56,16 @@
 //!
 //! **After 6.12** (`places_anew`, `held_at_ticks`): what a group is worth changes at every tick, so it matters what
 //! that does to its virtual time. In 6.12.117 (and again in 7.0) the average of the line stays where it is and the
-//! entity's distance from it is scaled. From 6.13 to 6.19 the entity is placed anew, as one that enters; where it
+//! entity's distance from it is scaled. From 6.13 to 6.19 the entity is placed again, like one that enters; where it
 //! is the running one, it is in the average already, so that its distance grows by up to a half each time: where it
 //! is owed, and worth more than the others together, each new weight owes it as much again as it got since the
-//! last, and it keeps the pCPU for as long as its weight goes on changing, hundreds of ms. Since 6.17 one that is
+//! last, and it keeps the pCPU while its weight keeps changing, for hundreds of ms. Since 6.17 one that is
 //! no longer protected is held against the others at every tick; a new weight ends the protection, as before.
 //!
 //! **A base slice that is set while VMs run** (`kept_slice_us`): a task asks for it from its next deadline on, but
-//! a group's entity only when somebody below it wakes or goes to sleep. A VM whose vCPUs never sleep goes on with
-//! the old one, so that a longer slice makes nobody wait longer who waits for such VMs alone (6.12 to 7.2; recorded
-//! on 6.16 with 6 ms for
+//! a group's entity only when somebody below it wakes or goes to sleep. A VM whose vCPUs never sleep keeps the old
+//! one, so that a longer slice makes nobody wait longer who waits for such VMs alone (6.12 to 7.2; recorded on 6.16
+//! with 6 ms for
 //! 1.4: the p99 of wake-ups stayed at 4.2 ms, where 9.9 were simulated).
 //!
 //! **Sources**: kernel/sched/fair.c and features.h of Linux 6.12.117 (Debian's linux-source-6.12 6.12.117-1~deb12u1;
@@ -93,11 +93,11 @@ pub struct Earliest {
     /// What groups asked for until it was set; 0: it never was.
     kept_ns: i64,
     tick_ns: i64,
-    /// From 6.13 to 6.19: an entity whose weight changes is placed anew.
+    /// From 6.13 to 6.19: an entity whose weight changes is placed again.
     places_anew: bool,
     /// In 6.18 (44): that does not end its protection.
     carries_protection: bool,
-    /// Since 6.17: who is no longer protected is held against the others at every tick.
+    /// Since 6.17: an unprotected entity is compared with the others at every tick.
     held_at_ticks: bool,
     /// One line of all tasks per pCPU, and what else 7.3 decides otherwise.
     flat: bool,
@@ -241,7 +241,7 @@ impl Rules for Earliest {
         }
     }
 
-    /// A group asks for the least that somebody in its line does, and goes on asking for that until one of them
+    /// A group asks for the smallest slice of the entities in its line, and keeps this slice until one of them
     /// wakes or goes to sleep, whatever the base slice is by then (`se->slice` in `enqueue_task_fair` and
     /// `dequeue_entities`).
     fn told(l: &mut Lines<Earliest>, e: u32, now_ns: i64) {
@@ -303,7 +303,7 @@ impl Rules for Earliest {
     /// average.
     ///
     /// Deadlines are renewed at ticks; while it was alone in line those ticks were not events, and are made up for
-    /// here: from the first that finds the deadline past, every so many ticks.
+    /// here: from the first tick after the deadline, at regular ticks.
     fn charge(l: &mut Lines<Earliest>, e: u32, from_ns: i64, ns: i64) -> bool {
         let (slice_ns, tick_ns) = (l.asks_ns(e), l.rules.tick_ns);
         let now_ns = from_ns + ns;
@@ -444,7 +444,7 @@ impl Lines<Earliest> {
     }
 
     /// The lag of one that sleeps in line: what it is owed by now is forfeit (`DELAY_ZERO`). In 7.3 it owes no more
-    /// than when it went to sleep, whoever came since.
+    /// than when it went to sleep, whichever entities came since.
     fn lag_asleep(&self, e: u32) -> i64 {
         let now = self.bounded_lag(e).min(0);
         if self.rules.flat { now.max(self.entities[e as usize].vlag.min(0)) } else { now }
@@ -462,7 +462,7 @@ impl Lines<Earliest> {
         entity.real_of((lead.max(-1).div_euclid(others) + 1) as i64)
     }
 
-    /// Whom the line would run: `RUN_TO_PARITY` first, else the eligible one with the earliest deadline.
+    /// The entity that the line would run: `RUN_TO_PARITY` first, else the eligible one with the earliest deadline.
     fn best(&self, line: u32) -> u32 {
         let l = &self.lines[line as usize];
         if l.queued <= 1 {

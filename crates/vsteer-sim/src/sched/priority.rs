@@ -133,7 +133,7 @@ impl Policy for Priority {
                 self.insert(v, false);
             }
         }
-        // Whoever runs may now be less important than one that waits.
+        // The running vCPU may now have a lower priority than a waiting one.
         for p in (0..self.current.len()).filter(|p| self.current[*p] != NONE) {
             orders.interrupt(Pcpu(p as u32));
         }

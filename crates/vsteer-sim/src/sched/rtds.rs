@@ -5,7 +5,7 @@
 //! **Idea.** Every vCPU is a deferrable server with a budget and a period; its deadline is the end of the period. All
 //! pCPUs share one queue ordered by deadline, and the earliest run (global EDF). A running vCPU burns its budget by the
 //! nanosecond, a blocked one keeps it until the period ends. Without budget it waits for the next period, here as
-//! *limited*; with `extra_time` it goes on at a lower priority level with a fresh budget.
+//! *limited*; with `extra_time` it continues at a lower priority level with a fresh budget.
 //!
 //! **What follows from this**: on one pCPU, vCPUs whose reservations sum to no more than 1 meet every deadline (Liu and
 //! Layland 1973); on several that is not so (Dhall's effect). Work that nobody reserved for is done only by vCPUs with

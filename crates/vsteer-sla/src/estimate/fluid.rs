@@ -1,10 +1,14 @@
 //! How long do requests take if VMs share pCPUs by weight? Generalised processor sharing; each VM serves requests
-//! in order. At any instant each busy VM gets a share of the pCPUs by weight, but at most one pCPU per vCPU with a
+//! in order.
+//!
+//! At any instant each busy VM gets a share of the pCPUs by weight, but at most one pCPU per vCPU with a
 //! request. The rest goes to the others. No formula is known for one queue per VM, but a simulation costs only some
 //! tens of operations per request.
 //!
 //! Source: A. Parekh, R. Gallager, "A generalized processor sharing approach to flow control in integrated services
-//! networks: the single-node case", IEEE/ACM Transactions on Networking 1(3), 1993. Left out: time slices, switches
+//! networks: the single-node case", IEEE/ACM Transactions on Networking 1(3), 1993.
+//!
+//! Left out: time slices, switches
 //! and wake-ups. VMs share every instant.
 
 use super::traffic::Traffic;

@@ -9,6 +9,7 @@
 //! kingman    one queue for all VMs, by measured variances
 //! last       the values of the last interval
 //! ```
+//!
 //! Each estimator gets the measured values of the last interval and the rates and weights of the next. If it gives
 //! only a mean, the percentile follows from the last interval's ratio of the two. An answer is `None` for a load of
 //! 1 or more, without requests, and without a host to simulate.

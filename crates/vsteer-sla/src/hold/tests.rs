@@ -127,7 +127,7 @@ fn what_makes_it_worse_is_taken_back() {
         }
         let back = sets.last().unwrap();
         assert!((2..=SETS_MOST as usize + 1).contains(&sets.len()), "seed {seed}: {sets:?}");
-        assert!(back.1.contains("back"), "seed {seed}: {sets:?}");
+        assert!(back.1.contains("the former weights return"), "seed {seed}: {sets:?}");
         let before = if sets.len() > 2 { sets[sets.len() - 3].0.clone() } else { vec![1.0; 3] };
         assert_eq!(back.0, before, "seed {seed}");
     }
@@ -221,7 +221,7 @@ fn a_dead_knob_is_told_of_and_not_turned() {
         let outcome = holder.step(world.live(), Around::default());
         assert_eq!(outcome.decision, Decision::Keep);
         assert!(
-            outcome.why.contains("vm1 is beyond its level, but its weight does nothing"),
+            outcome.why.contains("vm1 exceeds its level, but its weight has no effect"),
             "{}",
             outcome.why
         );
@@ -235,7 +235,7 @@ fn a_level_below_the_cpu_time_is_told_of_and_moves_nobody() {
     for _ in 0..3 {
         let outcome = holder.step(world.live(), Around::default());
         assert_eq!(outcome.decision, Decision::Keep);
-        assert!(outcome.why.contains("vm1 takes 6.60 ms of CPU for a request"), "{}", outcome.why);
+        assert!(outcome.why.contains("vm1 needs 6.60 ms of CPU time per request"), "{}", outcome.why);
     }
 }
 

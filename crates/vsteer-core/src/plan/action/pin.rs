@@ -1,13 +1,19 @@
 //! Pins vCPUs if the scheduler moves them so often that the moves cost more than pins leave idle.
+//!
 //! A pin saves at most the cost of moves: moves per second times the cost of one, the refill of the core's private
 //! caches. A pin costs that a ready vCPU cannot use an idle pCPU. Both are compared as parts of the host's work:
+//!
 //! - *gain*: moves x cost, for each vCPU at most its run time. If vCPUs of a VM wait for each other, as at the end of a
 //!   parallel loop, all wait for the moved one. The report prints that larger value, but the gain does not include it.
 //!   The cost is `--move-cost-us` or, as an upper bound, the size of the private caches divided by [`REFILL`].
 //! - *loss*: each vCPU wants a pCPU independently, for its demand (run and ready). Floating vCPUs keep as many
 //!   pCPUs busy as vCPUs want one. A pinned pCPU is busy while any of its own vCPUs wants it; floating vCPUs fill
-//!   the rest. Pins pay if the gain is at least [`WORTH`] and more than the loss. Checked by the lab's cases
-//!   `openmp` (real VMs) and by tests on the published matrix (scenarios/published/openmp-pinning). Left out:
+//!   the rest.
+//!
+//! Pins pay if the gain is at least [`WORTH`] and more than the loss. Checked by the lab's cases
+//! `openmp` (real VMs) and by tests on the published matrix (scenarios/published/openmp-pinning).
+//!
+//! Left out:
 //!   barriers between vCPUs of one VM, which make pins cost 2 to 5 % more in the lab's loops. Also caches that VMs
 //!   share, and last level caches and memory nodes, which `node` covers. A VM that is pinned already stays pinned.
 

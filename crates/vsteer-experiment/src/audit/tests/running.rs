@@ -36,7 +36,7 @@ fn a_running_vm_is_told_by_its_threads_and_command_line() {
     assert!(state == Not && why.contains("only some"), "{why}");
     let (state, why) = pins(&[("ALL CPUs/TCG", "0-7")]);
     assert!(state == None_ && why.contains("one thread"), "{why}");
-    assert!(pins(&[]).1.contains("no thread of a vCPU"));
+    assert!(pins(&[]).1.contains("no vCPU thread"));
     let unnamed = with(process(70, &["kvm", "-name", "guest=web"], &[("kvm", "0-7")]));
     let (state, why) = said(&unnamed, "pinning", "pins of VM \"web\"");
     assert!(state == None_ && why.contains("debug-threads=on"), "{why}");
