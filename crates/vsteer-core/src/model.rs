@@ -42,9 +42,9 @@ pub struct Quantiles {
     pub count: u64,
     /// Median.
     pub p50_ns: f64,
-    /// 95th percentile.
+    /// 95th percentile, ns.
     pub p95_ns: f64,
-    /// 99th percentile.
+    /// 99th percentile, ns.
     pub p99_ns: f64,
     /// Upper edge of the last bucket in use.
     pub max_ns: f64,

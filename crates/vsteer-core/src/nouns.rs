@@ -129,7 +129,7 @@ impl fmt::Display for SchedClass {
 pub struct VmThread {
     /// Its host thread id.
     pub tid: Tid,
-    /// What it does.
+    /// Role of the thread in its VM.
     pub role: Role,
     /// Where it may run (`sched_getaffinity`, so pins and cgroup cpusets together).
     pub affinity: CpuSet,
@@ -395,11 +395,11 @@ pub struct VmConfig {
 /// pCPUs with a scheduler of their own: Xen's cpupool. A pCPU is in one pool at most.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CpuPool {
-    /// Its name.
+    /// Name of the pool.
     pub name: String,
     /// Its scheduler, as the hypervisor names it: `credit`, `credit2`, `rtds`, `null`.
     pub scheduler: String,
-    /// Its pCPUs.
+    /// pCPUs of the pool.
     pub cpus: CpuSet,
     /// Its scheduler's parameters as the hypervisor tells them, such as `tslice` = `30ms`; empty where it does not.
     #[serde(default, skip_serializing_if = "std::collections::BTreeMap::is_empty")]

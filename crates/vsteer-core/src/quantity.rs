@@ -21,11 +21,11 @@ pub enum Kind {
 /// A derived quantity of a VM.
 #[derive(Debug, Clone, Copy)]
 pub struct Quantity {
-    /// Its name.
+    /// Name of the quantity.
     pub name: &'static str,
     /// The counter that it needs, a field of `ThreadCounters` and a key of a collector's `missing`.
     pub counter: &'static str,
-    /// What it is.
+    /// Whether it is a time or a share.
     pub kind: Kind,
     of: fn(&VmModel) -> Option<f64>,
 }
@@ -54,7 +54,7 @@ fn wake(vm: &VmModel, of: fn(&Quantiles) -> f64) -> Option<f64> {
     vm.wake_latency.as_ref().map(of)
 }
 
-/// All of them.
+/// All quantities.
 pub const QUANTITIES: [Quantity; 13] = [
     time("ready_p50", "ready_spell", |vm| ready(vm, |q| q.p50_ns)),
     time("ready_p95", "ready_spell", |vm| ready(vm, |q| q.p95_ns)),

@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 pub struct Switch {
     /// `CLOCK_MONOTONIC`, ns.
     pub ns: u64,
-    /// Which logical CPU.
+    /// Number of the logical CPU.
     pub cpu: u32,
     /// Who lost it; 0 is the idle thread.
     pub prev: Tid,
@@ -62,7 +62,7 @@ impl Switch {
 /// One thread on one pCPU without a break.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Slice {
-    /// Which logical CPU.
+    /// Number of the logical CPU.
     pub cpu: u32,
     /// From then, `CLOCK_MONOTONIC`, ns.
     pub from_ns: u64,

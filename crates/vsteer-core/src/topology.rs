@@ -65,7 +65,7 @@ pub enum GroupKind {
 /// A level between machine and core that not every machine has; kept only where it differs from its neighbours.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Group {
-    /// What it is.
+    /// Kind of the group.
     pub kind: GroupKind,
     /// The firmware's number, where it gives one.
     pub id: Option<u32>,

@@ -1,7 +1,7 @@
 //! Tests of each rule of the diagnosis at its limits.
 //!
-//! For each rule: one host on which the rule reports a finding, with the exact figures, and for each of its conditions one host on
-//! which the rule just does not report one.
+//! For each rule: one host on which the rule reports a finding, with the exact figures, and for each of its
+//! conditions one host on which the rule just does not report one.
 
 mod common;
 
@@ -177,7 +177,7 @@ fn an_interruption_takes_one_that_computes_and_one_that_wakes_often_and_runs_bri
             (h.model.vms[0].vcpus.run, h.model.vms[0].vcpus.ready) = (Some(0.9), Some(0.04));
         }),
         (false, "another waits for it", |h| h.model.blame = Some(vec![blame("wakes", vm("wakes"), 0.4)])),
-        (false, "nobody knows for whom", |h| h.model.blame = None),
+        (false, "without a blame matrix", |h| h.model.blame = None),
         (false, "for itself, who wakes as often", |h| {
             h.model.vms[0].threads[0].wakeups_per_s = Some(250.0);
             h.model.vms[0].threads[0].switches_per_s = Some(250.0);
@@ -284,7 +284,8 @@ fn threads_that_serve_devices_wait_at_the_public_level_or_wake_late() {
     assert_eq!(found.title, "the emulator thread of VM \"a\" waits for a pCPU");
     assert_eq!(
         words(&found.evidence),
-        ["ready share of this thread: 5.00 % against 5.00", "wake-up to running, 99th percentile: 1.00 ms against 5.00"]
+        ["ready share of this thread: 5.00 % against 5.00", "wake-up to running, 99th percentile: 1.00 ms \
+            against 5.00"]
     );
     assert!(near(found.loss_pcpus, 0.05));
     for (role, ready, p99_ms, count, expected) in [
@@ -338,7 +339,7 @@ fn a_culprit_is_named_for_more_than_a_quarter_of_what_a_vm_waits() {
     let mut h = Host::new(2, 1, 1.0);
     h.vm("a", 1, 0.5, 0.5, 0.0);
     h.model.blame = Some(vec![blame("a", vm("a"), 0.5)]);
-    assert!(!h.finds("noisy_neighbour"), "a VM is no neighbour of its own");
+    assert!(!h.finds("noisy_neighbour"), "a VM is not its own neighbour");
 }
 
 #[test]

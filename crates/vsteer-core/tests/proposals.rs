@@ -1,5 +1,5 @@
-//! Tests of each action of a plan at its limits: the steps that it proposes, and the reason where it proposes none. The last part
-//! tests how a plan chooses among the actions.
+//! Tests of each action of a plan at its limits: the steps that it proposes, and the reason where it proposes none.
+//! The last part tests how a plan chooses among the actions.
 
 mod common;
 
@@ -24,8 +24,8 @@ fn refused(h: &Host, action: &str) -> String {
 mod quota {
     use super::*;
 
-    /// A VM of two vCPUs with a limit of a quarter of a pCPU: for the whole VM, or with `each` for each vCPU. `idle`: the idle share of
-    /// the host's pCPU.
+    /// A VM of two vCPUs with a limit of a quarter of a pCPU: for the whole VM, or with `each` for each vCPU.
+    /// `idle`: the idle share of the host's pCPU.
     fn held(run: f64, limited: f64, each: bool, idle: f64) -> Host {
         let mut h = Host::new(1, 1, 1.0 - idle);
         h.vm("a", 2, 0.0, 0.0, 0.0);
@@ -66,7 +66,8 @@ mod quota {
     #[test]
     fn a_limit_rises_only_as_far_as_the_host_idles() {
         assert!(held(0.25, 0.15, false, 0.25).told("quota").is_ok(), "just as much");
-        let none = "the host has no room for a larger quota: VM \"a\" needs 0.2 more pCPUs, but only 0.1 are idle";
+        let none = "the host has no room for a larger quota: VM \"a\" needs 0.2 more pCPUs, but only 0.1 \
+            are idle";
         assert_eq!(refused(&held(0.25, 0.15, false, 0.125), "quota"), none);
         // Each of the two vCPUs gets a quarter of a pCPU more.
         assert!(held(0.5, 0.3, true, 0.5).told("quota").is_ok());
@@ -97,7 +98,8 @@ mod quota {
 mod pin {
     use super::*;
 
-    /// VMs of two vCPUs on two pCPUs. `run`: the run share of each vCPU. `others`: what host processes use of each pCPU.
+    /// VMs of two vCPUs on two pCPUs. `run`: the run share of each vCPU. `others`: what host processes use of each
+    /// pCPU.
     fn moved(vms: &[&str], run: f64, moves_per_s: f64, others: f64) -> Host {
         let mut h = Host::new(2, 1, 0.0);
         for name in vms {
@@ -129,15 +131,18 @@ mod pin {
         );
         // A vCPU cannot lose more than it runs.
         let steps = within(&moved(&["a"], 0.5, 900.0, 0.0), 1_000.0).unwrap();
-        assert!(steps[0].reason.contains("100.00 % of their run time, up to 100.00 %"), "{}", steps[0].reason);
+        assert!(steps[0].reason.contains("100.00 % of their run time, up to 100.00 \
+            %"), "{}", steps[0].reason);
     }
 
     #[test]
     fn pins_pay_where_moves_cost_more_than_pcpus_that_are_left_idle() {
-        // Four vCPUs want a pCPU half of the time: two pCPUs work 1.625 if the vCPUs float, and 1.5 with two pinned to each.
+        // Four vCPUs want a pCPU half of the time: two pCPUs work 1.625 if the vCPUs float, and 1.5 with two pinned
+        // to each.
         let told = within(&moved(&["a", "b"], 0.5, 10.0, 0.0), 1_000.0).unwrap_err();
         let loss =
-            "pins would cost 7.69 % of the work, because pCPUs idle while vCPUs wait, and would save at most 2.46 %";
+            "pins would cost 7.69 % of the work, because pCPUs idle while vCPUs wait, and would save at \
+                most 2.46 %";
         assert_eq!(told, loss);
         assert_eq!(within(&moved(&["a", "b"], 0.5, 40.0, 0.0), 1_000.0).unwrap().len(), 4);
         // Host processes use part of the time that pins leave idle.
@@ -146,7 +151,8 @@ mod pin {
     }
 
     const OTHERS: &str =
-        "pins would cost 6.28 % of the work, because pCPUs idle while vCPUs wait, and would save at most 2.69 %";
+        "pins would cost 6.28 % of the work, because pCPUs idle while vCPUs wait, and would save at most \
+            2.69 %";
 
     #[test]
     fn moves_that_cost_less_than_a_thousandth_are_no_reason() {
@@ -154,7 +160,8 @@ mod pin {
         let told = within(&moved(&["a"], 0.5, 1.0, 0.0), 400.0).unwrap_err();
         assert_eq!(
             told,
-            "moves between pCPUs cost each VM at most 0.080 % of its run time, at 400 us each (--move-cost-us)"
+            "moves between pCPUs cost each VM at most 0.080 % of its run time, at 400 us each \
+                (--move-cost-us)"
         );
     }
 
@@ -295,7 +302,8 @@ mod realtime {
         let told = h.told("realtime").unwrap();
         assert!(told[0].starts_with("tick: real-time budget of cgroup /m: 0 -> 90"), "{told:?}");
         let h = ticking(2, 0.31, 4);
-        assert_eq!(refused(&h, "realtime"), "the real-time budget is too small: the delayed VMs already use 63 % of a pCPU");
+        assert_eq!(refused(&h, "realtime"), "the real-time budget is too small: the delayed VMs already \
+            use 63 % of a pCPU");
     }
 
     #[test]
@@ -338,7 +346,8 @@ mod realtime {
 mod separate {
     use super::*;
 
-    /// A delayed VM beside a VM that never sleeps, on two nodes with two cores of two threads each. `used`: what the delayed VM runs.
+    /// A delayed VM beside a VM that never sleeps, on two nodes with two cores of two threads each. `used`: what
+    /// the delayed VM runs.
     fn host(used: f64) -> Host {
         let mut h = Host::new(8, 2, 1.0);
         h.config.topology = topology::machine(2, 1, 2, 2).unwrap();
@@ -368,7 +377,8 @@ mod separate {
 mod unpin {
     use super::*;
 
-    /// What `unpin` proposes for a VM that is pinned to pCPUs 0 and 1 of four. `waits`: its ready share. `use_of`: how busy each pCPU is.
+    /// What `unpin` proposes for a VM that is pinned to pCPUs 0 and 1 of four. `waits`: its ready share. `use_of`:
+    /// how busy each pCPU is.
     fn pinned(waits: f64, use_of: [f64; 4]) -> Result<Vec<Step>, String> {
         let mut h = Host::new(4, 1, 1.0);
         h.vm("a", 2, 0.4, 0.3, 0.0).pin("a", "0-1");
@@ -488,7 +498,8 @@ mod node {
         let mut full = crowded();
         full.vm("c", 4, 0.7, 0.0, 0.0).vm("d", 4, 0.7, 0.0, 0.0).pin("c", "4-7").pin("d", "4-7");
         busy(&mut full, &[1.0; 8]);
-        assert!(refused(&full, "node").starts_with("no moves give every node room"), "{}", refused(&full, "node"));
+        assert!(refused(&full, "node").starts_with("no moves give every node \
+            room"), "{}", refused(&full, "node"));
     }
 
     fn on_esxi(h: &mut Host, home: Option<u32>) {
@@ -539,7 +550,8 @@ fn guests_see_the_fewest_sockets_that_fit_a_node_and_fill_evenly() {
     // A core counts once, however many threads it has.
     assert_eq!(of(4, topology::machine(2, 1, 2, 2).unwrap(), None).unwrap(), "2x2x1");
     let now = Some(GuestTopology { sockets: 1, cores: 4, threads: 1 });
-    assert_eq!(of(4, nodes_of_4(), now).unwrap_err(), "the sockets of every guest match the host's NUMA nodes already");
+    assert_eq!(of(4, nodes_of_4(), now).unwrap_err(), "the sockets of every guest match the host's NUMA \
+        nodes already");
 }
 
 #[test]
@@ -623,7 +635,7 @@ mod choice {
         assert_eq!(with([1.0, 0.5, 0.25, 0.5]), None, "just as much as they may");
         let lost = with([1.0, 0.4, 0.25, 0.25]);
         assert_eq!(lost.unwrap(), "VM \"burn-a\" would lose 60 % of its work");
-        assert_eq!(with([0.02, 0.0, 0.25, 0.25]), None, "so little is no work");
+        assert_eq!(with([0.02, 0.0, 0.25, 0.25]), None, "so little work does not count");
         assert!(with([0.03, 0.0, 0.25, 0.25]).is_some());
         let grown = with([1.0, 1.0, 0.25, 0.6]);
         assert_eq!(grown.unwrap(), "the ready share of VM \"burn-a\" would grow by 35 percentage points");
@@ -647,11 +659,13 @@ mod choice {
         let plan = with(0.375);
         assert!(plan.title.contains("weight"), "{}", plan.title);
         let realtime = plan.alternatives.iter().find(|a| a.title.contains("real-time")).unwrap();
-        assert_eq!(realtime.why_not, "the delayed VMs would still wait 25.0 % of a pCPU, compared with 37.5 % for this plan");
+        assert_eq!(realtime.why_not, "the delayed VMs would still wait 25.0 % of a pCPU, compared with \
+            37.5 % for this plan");
         let plan = with(0.4);
         assert!(plan.title.contains("real-time"), "{}", plan.title);
         let why = why_no_weights(&plan).unwrap();
-        assert_eq!(why, "the delayed VMs would still wait 40.0 % of a pCPU, compared with 25.0 % for this plan");
+        assert_eq!(why, "the delayed VMs would still wait 40.0 % of a pCPU, compared with 25.0 % for this \
+            plan");
     }
 
     /// A VM that runs for 2.75 ms at a time, beside a VM that never sleeps.

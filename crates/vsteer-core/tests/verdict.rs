@@ -1,4 +1,5 @@
-//! Tests of the verdict on two recordings: what is better or worse, how sure the verdict is, and how well a forecast came true.
+//! Tests of the verdict on two recordings: what is better or worse, how sure the verdict is, and how well a
+//! forecast came true.
 
 use vsteer_core::Interval;
 use vsteer_core::forecast::{Forecast, VmForecast};

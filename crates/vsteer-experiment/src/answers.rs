@@ -103,7 +103,7 @@ pub struct MeasureTold {
 /// All of an experiment.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Answers {
-    /// Per measure.
+    /// Answers per measure.
     pub measures: Vec<MeasureTold>,
     /// Number of runs, warm-up included.
     pub runs: usize,

@@ -20,7 +20,7 @@ use vsteer_core::{Fault, FaultKind};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Experiment {
-    /// Its name.
+    /// Name of the experiment.
     pub name: String,
     /// Seed of every random order.
     #[serde(default = "one")]
@@ -129,19 +129,19 @@ pub enum Of {
     Run(String),
     /// Unbroken waits for a pCPU, ms: median.
     ReadyP50(String),
-    /// 95th percentile.
+    /// 95th percentile, ms.
     ReadyP95(String),
-    /// 99th percentile.
+    /// 99th percentile, ms.
     ReadyP99(String),
-    /// The longest.
+    /// Longest, ms.
     ReadyMax(String),
     /// From wake-up to running, ms: median.
     WakeP50(String),
-    /// 95th percentile.
+    /// 95th percentile, ms.
     WakeP95(String),
-    /// 99th percentile.
+    /// 99th percentile, ms.
     WakeP99(String),
-    /// The longest.
+    /// Longest, ms.
     WakeMax(String),
     /// Performance counter of the kernel in the vCPUs of VMs, summed, events per second.
     Counter {
@@ -184,7 +184,7 @@ fn two_minutes() -> f64 {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Measure {
-    /// Its name.
+    /// Name of the measure.
     pub name: String,
     /// Source of the number.
     pub of: Of,
@@ -204,7 +204,7 @@ fn less() -> Better {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Factor {
-    /// Its name.
+    /// Name of the factor.
     pub name: String,
     /// Levels; the others are compared with the first.
     pub levels: Vec<String>,

@@ -49,16 +49,16 @@ pub enum Event {
     },
     /// vsteer set the levels of this setting and read them back.
     Set {
-        /// The block.
+        /// Index of the block.
         block: usize,
-        /// The setting.
+        /// Index of the setting.
         setting: usize,
     },
     /// vsteer reboots the machine for a setting; `None`: for the former values.
     Booting {
-        /// The block.
+        /// Index of the block.
         block: usize,
-        /// The setting.
+        /// Index of the setting.
         setting: Option<usize>,
         /// Boot id before the reboot.
         boot: String,
@@ -76,12 +76,12 @@ pub enum Event {
     NotCounting {
         /// Number of the run.
         number: usize,
-        /// Why.
+        /// Reason.
         bad: Bad,
     },
     /// The first stage is complete, and the total number of blocks is decided.
     Decided {
-        /// Blocks.
+        /// Total number of blocks.
         blocks: usize,
         /// Number of blocks needed, if that is more than the maximum.
         wanted: usize,
@@ -101,7 +101,7 @@ pub enum Next {
     Run(Place),
     /// The first stage is complete: log the total number of blocks.
     Decide {
-        /// Blocks.
+        /// Total number of blocks.
         blocks: usize,
         /// Number of blocks needed, if that is more than the maximum.
         wanted: usize,
@@ -498,7 +498,7 @@ mod tests {
         assert_eq!((told.counted, told.bad.len()), (0, 3 * 5 * 2 * ATTEMPTS));
     }
 
-    /// Carries an experiment through as whoever carries it out does; `took` is how long a run takes, by how many
+    /// Runs an experiment like the real runner; `took` is how long a run takes, by how many
     /// its setting had before.
     fn carry_times(e: &Experiment, took: impl Fn(usize, usize) -> f64) -> Vec<Event> {
         let laid = e.laid().unwrap();
@@ -547,7 +547,7 @@ mod tests {
             assert!(told.bad.len() <= 2 && told.bad.iter().all(|(r, _)| r.place.setting == 1), "{told:#?}");
             let of_it = told.measures[0].settings.iter().find(|s| s.words == "a=1").unwrap();
             assert!(of_it.values.len() == 5 && of_it.values.iter().all(|v| (v - 2.5).abs() < 1e-9));
-            // Cut anywhere, whoever goes on says the same of it.
+            // Cut at any place, the continued experiment has the same result.
             for cut in (0..events.len()).filter(|i| matches!(events[*i], Event::NotCounting { .. })) {
                 let next = Progress::new(&e, &laid, &events[..cut]).next();
                 assert!(matches!(next, Next::NotCounting(number, _) if

@@ -15,7 +15,7 @@ pub enum Bad {
     },
     /// The command `prepare` failed.
     NotPrepared {
-        /// Why.
+        /// Reason of the failure.
         why: String,
     },
     /// vsteer ended the run at the time limit.

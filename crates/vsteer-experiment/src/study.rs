@@ -48,7 +48,7 @@ pub struct Study {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Cell {
-    /// Its name.
+    /// Name of the row.
     pub name: String,
     /// Runs.
     pub n: usize,
@@ -88,7 +88,7 @@ pub struct Compared {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Pair {
-    /// Which.
+    /// Name of the comparison.
     pub what: String,
     /// The smaller, s.
     pub small_s: f64,
@@ -104,7 +104,7 @@ pub struct Pair {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Said {
-    /// The setting.
+    /// Name of the setting.
     pub setting: String,
     /// What it brings, %; 0: nothing that could be measured.
     pub gain_percent: f64,
@@ -116,7 +116,7 @@ pub struct Said {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Profile {
-    /// Its name.
+    /// Name of the profile.
     pub name: String,
     /// How much longer the VM's build takes than under the quickest, %.
     pub slower_percent: f64,
@@ -178,7 +178,7 @@ pub struct PairTold {
 /// A setting's rank.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Ranked {
-    /// The setting.
+    /// Name of the setting.
     pub setting: String,
     /// What it brings, %.
     pub gain_percent: f64,

@@ -193,7 +193,7 @@ impl<P: Policy, W: Watch> Engine<P, W> {
         self.core.now_ns
     }
 
-    /// The host.
+    /// The simulated host.
     pub fn host(&self) -> &Host {
         &self.core.host
     }

@@ -29,7 +29,7 @@ pub struct Parameter {
     pub name: &'static str,
     /// What it does, one line.
     pub doc: &'static str,
-    /// Its unit.
+    /// Unit of the value.
     pub unit: &'static str,
     /// What it is unless said.
     pub default: u64,
@@ -103,7 +103,7 @@ pub struct About {
     pub doc: &'static str,
     /// Where it is from.
     pub source: &'static str,
-    /// Its parameters.
+    /// Parameters of the policy.
     pub parameters: &'static [Parameter],
     /// Default weight of a VM; 0 if the policy has no weights.
     pub default_weight: u32,
@@ -265,7 +265,7 @@ impl View<'_> {
         self.now_ns
     }
 
-    /// The host.
+    /// The simulated host.
     pub fn host(&self) -> &Host {
         self.host
     }

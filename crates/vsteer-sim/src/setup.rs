@@ -58,7 +58,7 @@ pub struct VcpuSetup {
     /// Absent before this time, ns.
     #[serde(default)]
     pub from_ns: u64,
-    /// For real-time policies.
+    /// Reservation for real-time policies.
     #[serde(default)]
     pub reservation: Option<Reservation>,
     /// For policies with several classes; `None` is the policy's ordinary one.
@@ -112,9 +112,9 @@ impl VcpuSetup {
 /// One VM.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct VmSetup {
-    /// Its name.
+    /// Name of the VM.
     pub name: String,
-    /// Its vCPUs.
+    /// vCPUs of the VM.
     pub vcpus: Vec<VcpuSetup>,
     /// Its weight on the policy's own scale; `None`: the policy's default.
     #[serde(default)]
@@ -181,7 +181,7 @@ impl VmSetup {
 /// A group above VMs (`machine.slice`).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GroupSetup {
-    /// Its name.
+    /// Name of the group.
     pub name: String,
     /// The group it lies in, an earlier index; `None`: under the root.
     #[serde(default)]
@@ -189,7 +189,7 @@ pub struct GroupSetup {
     /// Its weight among its siblings, on the policy's scale.
     #[serde(default)]
     pub weight: Option<u32>,
-    /// Its limit.
+    /// Limit of the group.
     #[serde(default)]
     pub quota: Option<Quota>,
 }
@@ -226,7 +226,7 @@ impl Default for Costs {
 pub struct Setup {
     /// The machine.
     pub topology: Topology,
-    /// The VMs.
+    /// VMs of the host.
     pub vms: Vec<VmSetup>,
     /// Groups above VMs.
     #[serde(default)]
@@ -234,7 +234,7 @@ pub struct Setup {
     /// CPU pools: disjoint sets, each scheduled by an instance of the policy of its own; empty: one pool of all.
     #[serde(default)]
     pub pools: Vec<CpuSet>,
-    /// What switches cost.
+    /// Costs of switches and moves.
     #[serde(default)]
     pub costs: Costs,
     /// Decides every random draw.

@@ -68,19 +68,19 @@ impl Level {
 pub enum Violation {
     /// The VM answered too few requests per second.
     Throughput {
-        /// Answered.
+        /// Answered requests per second.
         served_hz: f64,
         /// Requests due per second: the smaller of demand and level.
         due_hz: f64,
     },
     /// The measured response time exceeds the level.
     Response {
-        /// Above 1.
+        /// Response time as a multiple of the level, above 1.
         part: f64,
     },
     /// The response time will exceed the level at the present rates, according to the estimator.
     Foreseen {
-        /// Above 1.
+        /// Response time as a multiple of the level, above 1.
         part: f64,
     },
 }
@@ -105,17 +105,17 @@ pub enum Decision {
     Keep,
     /// Set these weights, on the given scale.
     Set {
-        /// By VM.
+        /// New weights, by VM.
         weights: Vec<f64>,
-        /// By the estimator.
+        /// Worst response time as a multiple of the level, by the estimator.
         worst: f64,
     },
     /// Move a VM, because no weights hold all levels. The candidate that helps the others most for its own load
     /// comes first.
     Move {
-        /// Above 1.
+        /// Worst response time as a multiple of the level, above 1; `None`: more work than pCPUs.
         worst: Option<f64>,
-        /// In that order.
+        /// Candidates, best first.
         candidates: Vec<Candidate>,
     },
 }
@@ -123,7 +123,7 @@ pub enum Decision {
 /// A VM that may move.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Candidate {
-    /// Which.
+    /// VM, as index.
     pub vm: usize,
     /// Worst response time of the other VMs without this one, as a multiple of the level; `None`: still more work
     /// than pCPUs.

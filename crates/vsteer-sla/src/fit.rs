@@ -44,7 +44,7 @@ pub struct Guest {
 /// A VM that fits on another host.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Fit {
-    /// Which VM.
+    /// VM, as index of the guests.
     pub vm: usize,
     /// Host, as index of the rooms.
     pub room: usize,

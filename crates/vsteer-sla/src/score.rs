@@ -13,7 +13,7 @@ pub const LOADED: f64 = 0.7;
 /// Forecast of one estimator.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Told {
-    /// Which.
+    /// Name of the estimator.
     pub estimator: &'static str,
     /// Forecast by VM; `None` if the estimator has none.
     pub told: Vec<Option<Response>>,

@@ -58,7 +58,7 @@ pub struct Guest {
 /// The VMs that share a pCPU, and what their driver domain costs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Problem {
-    /// They.
+    /// The VMs.
     pub guests: Vec<Guest>,
     /// c = IO * D_0: part of the pCPU that the driver domain's work for them takes, 0 where there is none.
     pub driver: f64,

@@ -12,7 +12,7 @@ pub const PERCENTILE: f64 = 0.95;
 /// Response times of one VM in one interval, seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Response {
-    /// Their mean.
+    /// Mean, seconds.
     pub mean_s: f64,
     /// 95th percentile, seconds.
     pub p95_s: f64,
@@ -51,7 +51,7 @@ impl Seen {
 pub struct Next {
     /// Arrivals per second.
     pub rate_hz: f64,
-    /// Its weight.
+    /// Weight of the VM.
     pub weight: f64,
 }
 
@@ -60,9 +60,9 @@ pub struct Next {
 pub struct Vm {
     /// CPU time that it used, ns.
     pub cpu_ns: u64,
-    /// Its weight.
+    /// Weight of the VM.
     pub weight: f64,
-    /// Its vCPUs.
+    /// Number of vCPUs.
     pub vcpus: u32,
 }
 

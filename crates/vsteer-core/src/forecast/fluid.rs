@@ -34,11 +34,11 @@ const WAIT_FLOOR_NS: f64 = 20_000.0;
 /// A thread as the fluid model sees it.
 #[derive(Debug, Clone)]
 pub struct Flow {
-    /// Whose.
+    /// VM of the thread.
     pub vm: VmId,
-    /// Which thread.
+    /// Host thread id.
     pub tid: Tid,
-    /// What it does.
+    /// Role of the thread.
     pub role: Role,
     /// What it would use of a pCPU if it never waited, 0..=1.
     pub demand: f64,

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 pub struct ThreadSample {
     /// Whose thread.
     pub vm: VmId,
-    /// What it does.
+    /// Role of the thread in its VM.
     pub role: Role,
     /// Its id: a new tid under the same role is a new series.
     pub tid: Tid,
@@ -27,7 +27,7 @@ pub struct ThreadSample {
 /// One pCPU at one moment, from `/proc/stat`; cumulative, ns, `None` where the kernel has no such column.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct PcpuSample {
-    /// Which logical CPU.
+    /// Number of the logical CPU.
     pub cpu: u32,
     /// Processes, user mode, guests included.
     pub user_ns: u64,
@@ -50,7 +50,7 @@ pub struct PcpuSample {
 /// A VM's counters that belong to no single thread.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VmSample {
-    /// Which VM.
+    /// Id of the VM.
     pub vm: VmId,
     /// Times its quota ran out (`nr_throttled`), summed over its quota groups.
     pub throttled_periods: Option<u64>,
@@ -107,14 +107,14 @@ pub enum Culprit {
     Vm(VmId),
     /// A host process.
     Process {
-        /// Its name (`comm`).
+        /// Name of the process (`comm`).
         comm: String,
         /// Its id; 0 when several were counted together.
         pid: u32,
     },
     /// A kernel thread.
     Kernel {
-        /// Its name (`comm`).
+        /// Name of the process (`comm`).
         comm: String,
     },
     /// The scheduler's placement: an allowed pCPU was idle during the wait.
@@ -147,9 +147,9 @@ pub struct Batch {
     pub unix_ns: u64,
     /// The VMs' threads.
     pub threads: Vec<ThreadSample>,
-    /// The pCPUs.
+    /// Samples of the pCPUs.
     pub pcpus: Vec<PcpuSample>,
-    /// The VMs.
+    /// Samples of the VMs.
     pub vms: Vec<VmSample>,
     /// Blame since the batch before; empty if the collector does not measure it.
     pub blame: Vec<BlameSample>,

@@ -27,7 +27,7 @@ const BUNCHING_MOST: f64 = 64.0;
 pub struct Node {
     /// Number of the node.
     pub id: NodeId,
-    /// Its pCPUs.
+    /// pCPUs of the node.
     pub cpus: CpuSet,
     /// Number of cores.
     pub cores: f64,

@@ -359,7 +359,7 @@ mod tests {
 
     #[test]
     fn a_swap_is_found_where_no_single_move_helps() {
-        // Node 0 wants 9 of 8, node 1 has 2 free: only the VM of 4 for the one of 2 mends it.
+        // Node 0 wants 9 of 8, node 1 has 2 free: only exchanging the VM of 4 with the one of 2 gives both room.
         let load = host(&[8.0, 8.0], &[(5, 5.0, 0), (4, 4.0, 0), (4, 4.0, 1), (2, 2.0, 1)], 1.0);
         let Mend::Moves { moves, .. } = mend(&load) else { panic!("{:?}", mend(&load)) };
         assert_eq!(moves.len(), 2, "{moves:?}");

@@ -81,7 +81,7 @@ pub struct HostShape {
 /// A VM and its settings that matter here.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct VmShape {
-    /// Its vCPUs.
+    /// Number of vCPUs.
     pub vcpus: u32,
     /// Its memory, GiB; `None` where that is not known.
     pub memory_gib: Option<f64>,
@@ -182,7 +182,7 @@ pub enum Advice {
 pub struct Shape {
     /// Sockets, one for each node.
     pub sockets: u32,
-    /// vCPUs of each.
+    /// vCPUs per socket.
     pub cores_per_socket: u32,
     /// Host nodes with the most room for the VM, by number.
     pub on_nodes: Vec<usize>,

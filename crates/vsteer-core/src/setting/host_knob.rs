@@ -14,7 +14,7 @@ pub struct HostKnob {
     pub knob: Box<Knob>,
     /// The former value.
     pub from: String,
-    /// The new one.
+    /// New value.
     pub to: String,
 }
 

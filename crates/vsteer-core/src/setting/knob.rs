@@ -55,7 +55,7 @@ pub enum How {
 /// A text setting of a machine.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Knob {
-    /// Its name.
+    /// Name of the setting.
     pub name: String,
     /// How.
     pub how: How,

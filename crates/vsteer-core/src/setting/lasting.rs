@@ -101,7 +101,7 @@ impl Profile {
 pub enum Loader {
     /// `grubby` (Fedora, RHEL, newer SUSE).
     Grubby {
-        /// The program.
+        /// Path of the program.
         program: String,
     },
     /// `/etc/default/grub`, and the command that generates the menu (Debian, Ubuntu).
@@ -115,7 +115,7 @@ pub enum Loader {
     },
     /// `kernelstub` (Pop!_OS).
     Kernelstub {
-        /// The program.
+        /// Path of the program.
         program: String,
         /// Its file.
         configuration: String,
@@ -245,7 +245,7 @@ pub enum Element {
     /// Number of queues of a network interface; an empty level means libvirt's default. In force from the VM's next
     /// start.
     Queues {
-        /// The VM's name.
+        /// Name of the VM.
         vm: String,
         /// Which of its interfaces.
         #[serde(default)]
@@ -253,9 +253,9 @@ pub enum Element {
     },
     /// pCPUs where a vCPU may run; an empty level means all.
     Pin {
-        /// The VM's name.
+        /// Name of the VM.
         vm: String,
-        /// Which vCPU.
+        /// Number of the vCPU.
         vcpu: u32,
     },
 }
@@ -266,7 +266,7 @@ pub enum Element {
 pub enum Lasting {
     /// [`Element::Queues`].
     Queues {
-        /// The VM's name.
+        /// Name of the VM.
         vm: String,
         /// Which of its interfaces, from 0.
         #[serde(default)]
@@ -274,9 +274,9 @@ pub enum Lasting {
     },
     /// [`Element::Pin`].
     Pin {
-        /// The VM's name.
+        /// Name of the VM.
         vm: String,
-        /// Which vCPU.
+        /// Number of the vCPU.
         vcpu: u32,
     },
     /// By commands on the machine where the factor is set.

@@ -230,7 +230,7 @@ pub struct Step {
     pub vm_name: String,
     /// The change.
     pub change: Change,
-    /// Why.
+    /// Reason for the change, as text.
     pub reason: String,
 }
 

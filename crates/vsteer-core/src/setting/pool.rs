@@ -13,7 +13,7 @@ use std::fmt;
 pub struct Pool {
     /// The former pool.
     pub from: Box<CpuPool>,
-    /// The new one.
+    /// New pool.
     pub to: Box<CpuPool>,
     /// Weight of the VM, which stays the same.
     pub weight: CpuWeight,

@@ -9,9 +9,9 @@ use std::fmt;
 /// The vCPU topology that the guest sees; takes effect at the VM's next start.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Topology {
-    /// The former one.
+    /// Former topology; `None`: the default.
     pub from: Option<GuestTopology>,
-    /// The new one.
+    /// New topology.
     pub to: GuestTopology,
 }
 

@@ -66,7 +66,7 @@ const BLOCKS_LIKELY: usize = 6;
 const BLOCK_FLOOR_MAX: usize = 100;
 
 /// Block length for batch means: twice the integrated autocorrelation time (summed up to the first lag whose
-/// correlation is below its own noise), but never so long that fewer than [`BLOCKS_MIN`] blocks remain.
+/// correlation is below its own noise), but at least [`BLOCKS_MIN`] blocks remain.
 pub fn block_length(x: &[f64]) -> usize {
     let noise = 2.0 / libm::sqrt(x.len().max(1) as f64);
     let sum: f64 = (1..x.len() / 2).map(|lag| autocorrelation(x, lag)).take_while(|r| *r > noise).sum();

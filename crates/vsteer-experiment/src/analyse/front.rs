@@ -7,7 +7,7 @@
 /// Costs of one setting (less is better), with the uncertainty of each.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Point {
-    /// Per measure.
+    /// Cost per measure.
     pub costs: Vec<f64>,
     /// Half of each cost's interval.
     pub margins: Vec<f64>,

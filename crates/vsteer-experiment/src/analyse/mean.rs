@@ -14,7 +14,7 @@ use vsteer_core::stats;
 pub struct Summary {
     /// How many.
     pub n: usize,
-    /// Their mean.
+    /// Mean.
     pub mean: f64,
     /// Their sample deviation (n - 1).
     pub sd: f64,

@@ -1,5 +1,5 @@
-//! Each check in each of its states. Trees here are made up after the kernel's documents, a few files each, and say so; one captured on a real machine
-//! is in vsteer-host's tests.
+//! Each check in each of its states. Trees here are made up after the kernel's documents, a few files each, and say
+//! so; one captured on a real machine is in vsteer-host's tests.
 
 mod mitigations;
 mod running;
@@ -334,7 +334,7 @@ fn definitions_of_vms_are_read() {
         [said(&t, "pinning", "pins").0, said(&t, "balloon", "memory").0, said(&t, "queues", "queues").0],
         [Good; 3]
     );
-    // Cut anywhere it is no fault.
+    // Truncated text is not an error.
     for n in 0..VM.len() {
         drop((audit(&of(&VM[..n])), audit(&of(&definition::reduced(&VM[..n])))));
     }

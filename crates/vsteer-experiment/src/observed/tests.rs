@@ -40,7 +40,7 @@ fn host(vms: &[(&str, u32, u32)]) -> HostConfig {
     }
 }
 
-/// Its counters at a second, each vCPU having been ready for so many ms of each second.
+/// Its counters at a second, each vCPU ready for this many ms of each second.
 fn batch(host: &HostConfig, at_s: u64, ready_ms: impl Fn(&str) -> u64) -> Batch {
     let of = |vm: &VmConfig| -> Vec<ThreadSample> {
         let ready_ns = Some(at_s * ready_ms(&vm.name) * 1_000_000);
@@ -91,7 +91,7 @@ fn who_comes_and_goes_has_no_value() {
         (&both, &one, "*", "stopped"),
         (&one, &one, "small", "no VM has this name"),
         (&host(&[("big", 20, 2)]), &one, "big", "vCPUs"),
-        // The same VM started anew has other threads.
+        // The same VM has other threads after a restart.
         (&host(&[("big", 30, 3)]), &one, "big", "during the whole run"),
     ] {
         let found = ready(before, after, pattern);

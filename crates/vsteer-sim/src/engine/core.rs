@@ -144,7 +144,7 @@ impl<W: Watch> Core<W> {
         h.state = to;
         h.since_ns = now_ns;
         if h.siblings {
-            // In this order a vCPU is no sibling of itself: it stops running before it is ready, and the other way.
+            // In this order a vCPU is not its own sibling: it stops running before it is ready, and the reverse.
             let t = &mut self.together[h.vm as usize];
             if from == State::Ready {
                 self.lag_ns[v] += t.any_ns(now_ns) - h.lag_mark_ns;

@@ -23,7 +23,7 @@ const WAKE_UPS_FROM: u64 = 1000;
 
 /// What was measured and simulated.
 pub struct Sides<'a> {
-    /// Measured.
+    /// Measured before the change.
     pub model: &'a HostModel,
     /// Simulated as it was.
     pub as_it_was: &'a [Got],
@@ -40,9 +40,9 @@ pub struct Sides<'a> {
 pub struct Row<'a> {
     /// Its VM's name.
     pub vm: &'a str,
-    /// Its number.
+    /// Number of the vCPU.
     pub vcpu: u32,
-    /// Measured.
+    /// Measured before the change.
     pub measured: Option<&'a ThreadModel>,
     /// Simulated as it was.
     pub simulated: &'a Got,

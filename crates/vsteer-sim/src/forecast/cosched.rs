@@ -64,11 +64,11 @@ pub struct Fit {
     pub burst_us: u64,
     /// Ready, all VMs together, in pCPUs, as measured.
     pub ready_measured: f64,
-    /// As simulated.
+    /// Simulated value, in pCPUs.
     pub ready_simulated: f64,
     /// Co-stop as measured; `None` where it was not.
     pub costop_measured: Option<f64>,
-    /// As simulated.
+    /// Simulated value, in pCPUs.
     pub costop_simulated: f64,
 }
 

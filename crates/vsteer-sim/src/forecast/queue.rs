@@ -38,7 +38,7 @@ const JUDGED_FROM: usize = 32;
 const RANDOM_FROM: f64 = 0.5;
 /// Of the utilization: a burst that grows by less than this per time waited is one of its own.
 const GROWS_BY: f64 = 0.5;
-/// So many standard errors.
+/// Number of standard errors.
 const SURE: f64 = 2.0;
 /// Of what is longest in a hundred, the rest is left out: a guest's own business now and then.
 const KEPT: f64 = 0.99;
@@ -138,7 +138,7 @@ mod tests {
         all
     }
 
-    /// Requests every 5 ms at random, of 1 ms each: as many are told as came.
+    /// Requests every 5 ms at random, of 1 ms each: the derived number is the true one.
     #[test]
     fn what_came_while_it_waited_is_told() {
         let mut random = Random::new(7, 1);

@@ -46,7 +46,7 @@ const EVENTS_AT_A_TIME: u64 = 200_000;
 /// A simulated thread and whose it is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Thread {
-    /// Its VM.
+    /// Id of the VM.
     pub vm: VmId,
     /// What it does there.
     pub role: Role,
@@ -57,7 +57,7 @@ pub struct Thread {
 /// A recorded host, ready to be simulated.
 #[derive(Clone)]
 pub struct Replay {
-    /// The host.
+    /// The host to simulate.
     pub setup: Setup,
     /// Its scheduler.
     pub policy: &'static Entry,
@@ -72,7 +72,7 @@ pub struct Replay {
 /// What one thread got.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Got {
-    /// Which.
+    /// The thread.
     pub thread: Thread,
     /// On a pCPU, part of the time.
     pub run: f64,

@@ -29,9 +29,9 @@ pub enum Demand {
     Hog,
     /// Sleeps, computes, and again; the sleep begins when the work is done (a closed loop).
     SleepCompute {
-        /// Each sleep.
+        /// Length of each sleep.
         sleep: Times,
-        /// Each burst.
+        /// CPU time of each burst.
         compute: Times,
     },
     /// A job released every `period_ns`, whether or not the last one is done; its deadline is the next release.
@@ -45,7 +45,7 @@ pub enum Demand {
     },
     /// One server, requests first come first served (an open loop).
     Server {
-        /// Between arrivals.
+        /// Time between arrivals.
         between: Times,
         /// CPU time of each request.
         service: Times,
@@ -63,14 +63,14 @@ pub enum Demand {
     },
     /// These jobs at their moments, in order, whether or not the last one is done (an open loop): timers, arrivals.
     Released {
-        /// What was recorded.
+        /// Recorded work, in order of time.
         jobs: Vec<Release>,
         /// Time after which the jobs repeat, ns; `None`: sleep for ever.
         repeat_ns: Option<u64>,
     },
     /// These bursts in order, each sleep after the last one is done (a closed loop).
     Recorded {
-        /// What was recorded.
+        /// Recorded work, in order of time.
         bursts: Vec<Burst>,
         /// Begin again at the end; else it sleeps for good.
         repeat: bool,
@@ -129,11 +129,15 @@ impl Demand {
                 Release::check_all(jobs, whose)?;
                 let last_ns = jobs.last().map_or(0, |r| r.at_ns);
                 match repeat_ns {
-                    Some(ns) if *ns <= last_ns || *ns > LONGEST_NS => {
-                        Err(Fault::new(FaultKind::BadInput, key(&format!("the jobs repeat after {ns} ns, \
-                            before the last job or after ten years")))
-                            .help(format!("give more than {last_ns} ns, the time of the last job, and at \
-                                most ten years")))
+                    Some(ns) if *ns <= last_ns => {
+                        let what = format!("the jobs repeat after {ns} ns, but the last job comes at {last_ns} ns");
+                        Err(Fault::new(FaultKind::BadInput, key(&what))
+                            .help(format!("give more than {last_ns} ns")))
+                    }
+                    Some(ns) if *ns > LONGEST_NS => {
+                        let what = format!("the jobs repeat after {ns} ns");
+                        Err(Fault::new(FaultKind::BadInput, key(&what))
+                            .help(format!("give at most {LONGEST_NS} ns (ten years)")))
                     }
                     _ => Ok(()),
                 }

@@ -10,7 +10,7 @@ use vsteer_core::Fault;
 /// The next burst of a vCPU that waited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Poke {
-    /// Whose.
+    /// vCPU that gets the burst.
     pub vcpu: u32,
     /// When it begins, ns; later than now only for one that is blocked.
     pub at_ns: u64,

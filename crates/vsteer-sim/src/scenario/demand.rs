@@ -76,9 +76,9 @@ pub enum DemandForm {
     Hog,
     /// Sleeps and computes in turn (a closed loop).
     SleepCompute {
-        /// Each sleep.
+        /// Length of each sleep.
         sleep: TimesForm,
-        /// Each burst.
+        /// CPU time of each burst.
         compute: TimesForm,
     },
     /// A timer: a job at every period, whether or not the last one is done.
@@ -93,7 +93,7 @@ pub enum DemandForm {
     },
     /// Requests, first come first served (an open loop).
     Server {
-        /// Between arrivals.
+        /// Time between arrivals.
         between: TimesForm,
         /// CPU time of each request.
         service: TimesForm,

@@ -22,7 +22,7 @@ pub struct Level {
     /// Which of [`MEASURES`].
     #[serde(skip)]
     measure: usize,
-    /// Its name.
+    /// Name of the level.
     pub name: &'static str,
     /// The most that keeps it, as a fraction or in ns.
     pub most: f64,
@@ -73,7 +73,7 @@ impl Level {
 /// A VM that exceeds a level.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Broken {
-    /// Which VM.
+    /// Name of the VM.
     pub vm: String,
     /// Which level, as it was written.
     pub level: String,

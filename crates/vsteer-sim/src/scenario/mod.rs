@@ -65,7 +65,7 @@ pub struct Scenario {
     /// Groups above VMs (cgroups).
     #[serde(default, rename = "group", skip_serializing_if = "Vec::is_empty")]
     pub groups: Vec<GroupForm>,
-    /// The VMs.
+    /// VMs of the scenario.
     #[serde(rename = "vm")]
     pub vms: Vec<VmForm>,
 }
@@ -113,7 +113,7 @@ fn one() -> u32 {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PoolForm {
-    /// Its name.
+    /// Name of the pool.
     pub name: String,
     /// Its pCPUs, such as `0-3,8`.
     pub cpus: CpuSet,
@@ -133,7 +133,7 @@ pub struct QuotaForm {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GroupForm {
-    /// Its name.
+    /// Name of the group.
     pub name: String,
     /// The group it lies in, one written before it; none: the root.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -141,7 +141,7 @@ pub struct GroupForm {
     /// Its weight among its siblings, on the scheduler's scale.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub weight: Option<u32>,
-    /// Its limit.
+    /// Limit of the group.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quota: Option<QuotaForm>,
 }
@@ -182,7 +182,7 @@ pub struct VmForm {
     /// How many of them.
     #[serde(default = "one")]
     pub count: u32,
-    /// vCPUs of each.
+    /// vCPUs per VM.
     #[serde(default = "one")]
     pub vcpus: u32,
     /// What every vCPU does, or each in turn: as many as there are vCPUs.
@@ -345,11 +345,11 @@ fn refuse(key: impl Into<String>, what: impl Into<String>, help: impl Into<Strin
 /// What the simulator runs.
 #[derive(Clone)]
 pub struct Case {
-    /// The host.
+    /// The host to simulate.
     pub setup: Setup,
     /// The scheduler.
     pub policy: &'static Entry,
-    /// Its parameters.
+    /// Parameters of the scheduler.
     pub values: Values,
     /// Not measured before this time, ns.
     pub begin_ns: u64,

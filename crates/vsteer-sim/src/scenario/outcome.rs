@@ -40,7 +40,7 @@ pub enum Unit {
 pub struct Measure {
     /// Its name in tables and JSON.
     pub name: &'static str,
-    /// What it is.
+    /// Unit, which decides how to print the value.
     pub unit: Unit,
     /// One line about it.
     pub doc: &'static str,

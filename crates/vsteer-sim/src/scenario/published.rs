@@ -55,7 +55,7 @@ pub struct RunForm {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Row {
-    /// What it is.
+    /// Name of the figure.
     pub what: String,
     /// How the simulated figure is worked out.
     pub value: Expression,
@@ -64,7 +64,7 @@ pub struct Row {
     /// The published figure as text, if it is not a number.
     #[serde(default)]
     pub says: Option<String>,
-    /// Its unit.
+    /// Unit of the figure.
     pub unit: String,
     /// Did it serve to choose the parameters?
     #[serde(default)]

@@ -287,7 +287,7 @@ impl Policy for Bvt {
                 domain.warp_end_ns = u64::MAX;
                 domain.warping = false;
                 if warp.unwarp_ns == 0 {
-                    // No pause is no second warp: the source ends warping for good.
+                    // Without a pause there is no second warp: the source ends warping permanently.
                     domain.warp = None;
                 } else {
                     domain.pause_end_ns = now_ns + warp.unwarp_ns;

@@ -139,7 +139,7 @@ impl Rules for Fairest {
         classes: true,
         gaps: &[
             "cfs-load: balancing by who is runnable now, no wake_affine, no NUMA balancing, no SIS_UTIL; \
-                throttled load goes on",
+                throttled load continues",
             "cfs-balance: one pass over all pCPUs per interval; an odd task out does not take turns",
             "cfs-slack: unused quota reaches throttled siblings at the next period",
             "cfs-slots: a line reused for another pCPU keeps the virtual times of the former, not its load",

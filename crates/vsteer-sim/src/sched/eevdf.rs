@@ -210,7 +210,7 @@ impl Rules for Earliest {
         classes: true,
         gaps: &[
             "eevdf-load: balancing by who is runnable now, no wake_affine, no NUMA balancing, no SIS_UTIL; \
-                throttled load goes on",
+                throttled load continues",
             "eevdf-balance: one pass over all pCPUs per interval; an odd task out does not take turns",
             "eevdf-slack: unused quota reaches throttled siblings at the next period",
             "eevdf-slots: a line reused for another pCPU forgets its lag and load",

@@ -66,7 +66,7 @@ pub trait Simulation {
     fn change(&mut self, vm: Vm, weight: Option<u32>, cap_pct: Option<u32>) -> Result<(), Fault>;
     /// The time, ns.
     fn now_ns(&self) -> u64;
-    /// The host.
+    /// The simulated host.
     fn host(&self) -> &Host;
     /// A vCPU's account up to now.
     fn account(&self, v: Vcpu) -> Account;

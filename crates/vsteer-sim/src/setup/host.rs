@@ -10,13 +10,13 @@ use vsteer_core::{CpuSet, Fault, FaultKind};
 pub struct Place {
     /// Number of the pCPU in the kernel.
     pub cpu: u32,
-    /// Its core.
+    /// Index of the core.
     pub core: u32,
     /// Its last-level cache.
     pub llc: u32,
     /// Its memory node, by position in the topology.
     pub node: u32,
-    /// Its socket.
+    /// Index of the socket.
     pub socket: u32,
     /// Its CPU pool.
     pub pool: Pool,
@@ -25,11 +25,11 @@ pub struct Place {
 /// Properties of a vCPU that a policy may read.
 #[derive(Debug, Clone)]
 pub struct VcpuFacts {
-    /// Its VM.
+    /// VM of the vCPU.
     pub vm: Vm,
     /// Its number inside the VM.
     pub index: u32,
-    /// Its pool.
+    /// CPU pool of the vCPU.
     pub pool: Pool,
     /// Group of the vCPU's thread.
     pub group: Group,
@@ -37,7 +37,7 @@ pub struct VcpuFacts {
     pub affinity: Bits,
     /// Preferred pCPUs within `affinity`; `None`: no preference.
     pub soft_affinity: Option<Bits>,
-    /// For real-time policies.
+    /// Reservation for real-time policies.
     pub reservation: Option<Reservation>,
     /// For policies with several classes.
     pub class: Option<SchedClass>,
@@ -46,15 +46,15 @@ pub struct VcpuFacts {
 /// Properties of a VM that a policy may read.
 #[derive(Debug, Clone)]
 pub struct VmFacts {
-    /// Its name.
+    /// Name of the VM.
     pub name: String,
     /// Its weight on the policy's scale.
     pub weight: Option<u32>,
     /// Its cap, in hundredths of a pCPU.
     pub cap_pct: Option<u32>,
-    /// Its pool.
+    /// CPU pool of the VM.
     pub pool: Pool,
-    /// Its group.
+    /// Group of the VM.
     pub group: Group,
     /// Its first vCPU; the others follow.
     pub first: Vcpu,
@@ -75,7 +75,7 @@ pub struct GroupFacts {
     pub parent: Option<Group>,
     /// Its weight among its siblings.
     pub weight: Option<u32>,
-    /// Its limit.
+    /// Limit of the group.
     pub quota: Option<Quota>,
     /// A moment at which one of its periods begins; `None`: the policy's choice.
     pub quota_begins_ns: Option<u64>,
@@ -89,11 +89,11 @@ const ROOT: GroupFacts =
 /// A checked setup, laid out over dense numbers.
 #[derive(Debug, Clone)]
 pub struct Host {
-    /// The pCPUs.
+    /// Places of the pCPUs.
     pub pcpus: Vec<Place>,
     /// The vCPUs.
     pub vcpus: Vec<VcpuFacts>,
-    /// The VMs.
+    /// VMs of the host.
     pub vms: Vec<VmFacts>,
     /// The groups, parents first: the root, those of the setup, one per VM, one per vCPU with a quota of its own.
     pub groups: Vec<GroupFacts>,
@@ -107,7 +107,7 @@ pub struct Host {
     pub cores: Vec<Bits>,
     /// The pCPUs of each last-level cache.
     pub llcs: Vec<Bits>,
-    /// What switches cost.
+    /// Costs of switches and moves.
     pub costs: Costs,
 }
 

@@ -20,7 +20,7 @@ use vsteer_core::stats::{mean, quantile};
 /// pCPUs that every VM may use.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Fluid {
-    /// They.
+    /// Number of pCPUs.
     pub pcpus: f64,
     /// vCPUs by VM.
     pub vcpus: Vec<u32>,

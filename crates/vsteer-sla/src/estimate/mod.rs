@@ -112,7 +112,7 @@ impl<'a> Case<'a> {
 /// One way to tell.
 #[derive(Debug, Clone, Copy)]
 pub struct Estimator {
-    /// Its name.
+    /// Name of the estimator.
     pub name: &'static str,
     /// Forecast response times, by VM.
     pub tell: fn(&Case<'_>) -> Vec<Option<Response>>,
@@ -150,7 +150,7 @@ fn anew(tell: fn(&Case<'_>) -> Vec<Option<Response>>, case: Case<'_>) -> ByWeigh
     })
 }
 
-/// All of them.
+/// All estimators.
 pub const ALL: [Estimator; 7] = [
     line("own", own::tell, |case| Box::new(own::Prepared::new(case).by_weights())),
     line("simulator", own::simulator, |case| anew(own::simulator, case)),

@@ -71,8 +71,8 @@ fn holder(levels_ms: [f64; 3]) -> Holder {
     Holder::new(levels_ms.iter().enumerate().map(promise).collect(), find("own").unwrap(), 200_000)
 }
 
-/// Goes on for fifteen periods, each shown as `shown` makes it: weights go to the first VM, at most so many times as one shift may take. What the
-/// first period came to.
+/// Continues for fifteen periods, each shown as `shown` makes it: weights go to the first VM, at most as often as
+/// one shift allows. What the first period came to.
 fn steered_to_rest(world: &mut World, holder: &mut Holder, shown: fn(Period) -> Period) -> Outcome {
     let mut sets = 0;
     let mut next = |world: &mut World| {
@@ -94,8 +94,8 @@ fn steered_to_rest(world: &mut World, holder: &mut Holder, shown: fn(Period) -> 
     first
 }
 
-/// The published third scenario: loads rise, and from the interval after the last rise on VM1 has to be 15 % faster than equal
-/// weights make it. Not more than two changes, and then every level holds.
+/// The published third scenario: loads rise, and from the interval after the last rise on VM1 has to be 15 % faster
+/// than equal weights make it. Not more than two changes, and then every level holds.
 #[test]
 fn a_shift_of_load_is_answered_and_then_there_is_rest() {
     for seed in 1..=5 {
@@ -133,7 +133,7 @@ fn what_makes_it_worse_is_taken_back() {
     }
 }
 
-/// The period as histograms would have counted it that were scraped so many times.
+/// The period as histograms with this many scrapes would count it.
 fn counted(mut period: Period, scrapes: u64) -> Period {
     const BOUNDS_S: [f64; 9] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, f64::INFINITY];
     let (from_ns, to_ns) = period.span_ns;
@@ -259,8 +259,9 @@ fn nobody_asks_and_one_alone_are_no_trouble() {
     assert!(!matches!(outcome.decision, Decision::Set { .. }), "{}", outcome.why);
 }
 
-/// Weights count beside those of VMs that are left out, and of others: together those that are turned stay as heavy as they were, so that nobody else gets less; and what is in force
-/// then is what was decided, by which it is known whether it was worse.
+/// Weights count beside those of VMs that are left out, and of others: together those that are turned stay as heavy
+/// as they were, so that nobody else gets less; and what is in force then is what was decided, by which it is known
+/// whether it was worse.
 #[test]
 fn what_is_set_is_together_as_heavy_as_before() {
     let mut set = 0;

@@ -78,7 +78,7 @@ fn rounding_that_matters_is_told() {
     assert!(lossy(0.034).unwrap().contains("by 3.4 %"));
     let config = host(&[("a", W(3)), ("b", W(3))]);
     let (_, loss) = steps(&config, &["a", "b"], &set(&[0.015, 0.045]));
-    assert!(loss > 0.1, "1.5 of 6 is no whole number: {loss}");
+    assert!(loss > 0.1, "1.5 of 6 is not a whole number: {loss}");
 }
 
 #[test]

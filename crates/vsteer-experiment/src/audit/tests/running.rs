@@ -2,7 +2,8 @@
 
 use super::*;
 
-/// A QEMU's process as the host crate hands it over: its reduced command line, and its vCPUs' threads with where they may run.
+/// A QEMU's process as the host crate hands it over: its reduced command line, and its vCPUs' threads with where
+/// they may run.
 fn process(pid: u32, words: &[&str], threads: &[(&str, &str)]) -> Vec<(String, String)> {
     let line: String = words.iter().map(|w| format!("{w}\0")).collect();
     let at = format!("/proc/{pid}");

@@ -180,7 +180,7 @@ impl<R: Rules> Fair<R> {
 
     /// A task has joined the line of `p`, so the running task has a slice that ends. Its timer is set if it is not
     /// (`hrtick_update`): it is not where the slice was over already and the same task was picked again, and such a
-    /// one goes on until somebody joins or a tick finds it.
+    /// task continues until another task joins or a tick finds it.
     fn joined(&mut self, p: u32, now_ns: i64, orders: &mut Orders) {
         let Cpu { current, timer_ns, .. } = self.cpus[p as usize];
         // One that went off while nobody else was in line was no event.
