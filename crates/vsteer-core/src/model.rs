@@ -308,9 +308,14 @@ pub fn derive(config: &HostConfig, collector: &Collector, batches: &[Batch]) -> 
 }
 
 fn too_few(n: usize) -> Fault {
-    Fault::new(FaultKind::BadInput, format!("cannot compute shares from {n} sample(s): a time window needs \
-        at least two, in order of time"))
-        .help("record for longer")
+    Fault::new(
+        FaultKind::BadInput,
+        format!(
+            "cannot compute shares from {n} sample(s): a time window needs \
+        at least two, in order of time"
+        ),
+    )
+    .help("record for longer")
 }
 
 fn thread_model(role: Role, tid: Tid, s: &Sum, window_ns: u64) -> ThreadModel {

@@ -112,9 +112,7 @@ impl Tree {
     /// Why libvirt's definitions are unknown, if they cannot be read.
     pub fn definitions_unread(&self) -> Option<String> {
         let (_, why) = self.unread.iter().find(|(path, _)| path.starts_with("/etc/libvirt/qemu"))?;
-        Some(format!(
-            "cannot read libvirt's VM definitions ({why}); run the audit as root"
-        ))
+        Some(format!("cannot read libvirt's VM definitions ({why}); run the audit as root"))
     }
 
     /// Is KVM loaded, so that the machine can run VMs?

@@ -284,8 +284,11 @@ fn threads_that_serve_devices_wait_at_the_public_level_or_wake_late() {
     assert_eq!(found.title, "the emulator thread of VM \"a\" waits for a pCPU");
     assert_eq!(
         words(&found.evidence),
-        ["ready share of this thread: 5.00 % against 5.00", "wake-up to running, 99th percentile: 1.00 ms \
-            against 5.00"]
+        [
+            "ready share of this thread: 5.00 % against 5.00",
+            "wake-up to running, 99th percentile: 1.00 ms \
+            against 5.00"
+        ]
     );
     assert!(near(found.loss_pcpus, 0.05));
     for (role, ready, p99_ms, count, expected) in [

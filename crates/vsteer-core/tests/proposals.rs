@@ -131,8 +131,14 @@ mod pin {
         );
         // A vCPU cannot lose more than it runs.
         let steps = within(&moved(&["a"], 0.5, 900.0, 0.0), 1_000.0).unwrap();
-        assert!(steps[0].reason.contains("100.00 % of their run time, up to 100.00 \
-            %"), "{}", steps[0].reason);
+        assert!(
+            steps[0].reason.contains(
+                "100.00 % of their run time, up to 100.00 \
+            %"
+            ),
+            "{}",
+            steps[0].reason
+        );
     }
 
     #[test]
@@ -140,8 +146,7 @@ mod pin {
         // Four vCPUs want a pCPU half of the time: two pCPUs work 1.625 if the vCPUs float, and 1.5 with two pinned
         // to each.
         let told = within(&moved(&["a", "b"], 0.5, 10.0, 0.0), 1_000.0).unwrap_err();
-        let loss =
-            "pins would cost 7.69 % of the work, because pCPUs idle while vCPUs wait, and would save at \
+        let loss = "pins would cost 7.69 % of the work, because pCPUs idle while vCPUs wait, and would save at \
                 most 2.46 %";
         assert_eq!(told, loss);
         assert_eq!(within(&moved(&["a", "b"], 0.5, 40.0, 0.0), 1_000.0).unwrap().len(), 4);
@@ -150,8 +155,7 @@ mod pin {
         assert_eq!(told, OTHERS);
     }
 
-    const OTHERS: &str =
-        "pins would cost 6.28 % of the work, because pCPUs idle while vCPUs wait, and would save at most \
+    const OTHERS: &str = "pins would cost 6.28 % of the work, because pCPUs idle while vCPUs wait, and would save at most \
             2.69 %";
 
     #[test]
@@ -302,8 +306,11 @@ mod realtime {
         let told = h.told("realtime").unwrap();
         assert!(told[0].starts_with("tick: real-time budget of cgroup /m: 0 -> 90"), "{told:?}");
         let h = ticking(2, 0.31, 4);
-        assert_eq!(refused(&h, "realtime"), "the real-time budget is too small: the delayed VMs already \
-            use 63 % of a pCPU");
+        assert_eq!(
+            refused(&h, "realtime"),
+            "the real-time budget is too small: the delayed VMs already \
+            use 63 % of a pCPU"
+        );
     }
 
     #[test]
@@ -498,8 +505,14 @@ mod node {
         let mut full = crowded();
         full.vm("c", 4, 0.7, 0.0, 0.0).vm("d", 4, 0.7, 0.0, 0.0).pin("c", "4-7").pin("d", "4-7");
         busy(&mut full, &[1.0; 8]);
-        assert!(refused(&full, "node").starts_with("no moves give every node \
-            room"), "{}", refused(&full, "node"));
+        assert!(
+            refused(&full, "node").starts_with(
+                "no moves give every node \
+            room"
+            ),
+            "{}",
+            refused(&full, "node")
+        );
     }
 
     fn on_esxi(h: &mut Host, home: Option<u32>) {
@@ -550,8 +563,11 @@ fn guests_see_the_fewest_sockets_that_fit_a_node_and_fill_evenly() {
     // A core counts once, however many threads it has.
     assert_eq!(of(4, topology::machine(2, 1, 2, 2).unwrap(), None).unwrap(), "2x2x1");
     let now = Some(GuestTopology { sockets: 1, cores: 4, threads: 1 });
-    assert_eq!(of(4, nodes_of_4(), now).unwrap_err(), "the sockets of every guest match the host's NUMA \
-        nodes already");
+    assert_eq!(
+        of(4, nodes_of_4(), now).unwrap_err(),
+        "the sockets of every guest match the host's NUMA \
+        nodes already"
+    );
 }
 
 #[test]
@@ -659,13 +675,19 @@ mod choice {
         let plan = with(0.375);
         assert!(plan.title.contains("weight"), "{}", plan.title);
         let realtime = plan.alternatives.iter().find(|a| a.title.contains("real-time")).unwrap();
-        assert_eq!(realtime.why_not, "the delayed VMs would still wait 25.0 % of a pCPU, compared with \
-            37.5 % for this plan");
+        assert_eq!(
+            realtime.why_not,
+            "the delayed VMs would still wait 25.0 % of a pCPU, compared with \
+            37.5 % for this plan"
+        );
         let plan = with(0.4);
         assert!(plan.title.contains("real-time"), "{}", plan.title);
         let why = why_no_weights(&plan).unwrap();
-        assert_eq!(why, "the delayed VMs would still wait 40.0 % of a pCPU, compared with 25.0 % for this \
-            plan");
+        assert_eq!(
+            why,
+            "the delayed VMs would still wait 40.0 % of a pCPU, compared with 25.0 % for this \
+            plan"
+        );
     }
 
     /// A VM that runs for 2.75 ms at a time, beside a VM that never sleeps.

@@ -131,7 +131,10 @@ fn what_changed_most_comes_first_ready_before_run() {
 fn who_is_in_one_recording_alone_is_not_compared() {
     let v = of(&[("a", 100, 100), ("b", 100, 100)], &[("b", 100, 100), ("c", 100, 100)]);
     let not: Vec<(&str, &str)> = v.not_compared.iter().map(|n| (n.name.as_str(), n.why.as_str())).collect();
-    assert_eq!(not, [("a", "the VM is not in the second recording"), ("c", "the VM is not in the first recording")]);
+    assert_eq!(
+        not,
+        [("a", "the VM is not in the second recording"), ("c", "the VM is not in the first recording")]
+    );
     assert!(v.findings.iter().all(|f| f.name == "b") && v.findings.len() == 2);
 }
 

@@ -27,8 +27,11 @@ impl Experiment {
             if let Of::IdleWatts { for_s, .. } = m.of
                 && !(for_s > 0.0 && for_s <= 86_400.0)
             {
-                return Err(wrong(format!("measure {:?} is not valid", m.name), "for_s is not a time \
-                    greater than 0 s and at most 86400 s"));
+                return Err(wrong(
+                    format!("measure {:?} is not valid", m.name),
+                    "for_s is not a time \
+                    greater than 0 s and at most 86400 s",
+                ));
             }
         }
         Ok(())
@@ -74,8 +77,11 @@ impl Experiment {
             return self.wrong(format!("margin_percent is {margin}; expected a value between 0 and 100"));
         }
         if !(self.timeout_s > 0.0 && self.timeout_s <= 7.0 * 86_400.0) {
-            return self.wrong(format!("timeout_s is {} s; expected more than 0 and at most \
-                604800", self.timeout_s));
+            return self.wrong(format!(
+                "timeout_s is {} s; expected more than 0 and at most \
+                604800",
+                self.timeout_s
+            ));
         }
         if !(0.0..=86_400.0).contains(&self.settle_s) {
             return self.wrong(format!("settle_s is {} s; expected 0 to 86400", self.settle_s));
@@ -124,15 +130,21 @@ impl Experiment {
             if let Of::Printed(pattern) = &m.of
                 && pattern.matches("{}").count() != 1
             {
-                return self
-                    .wrong(format!("measure {:?}: the pattern must contain {{}} exactly once, at the place of the number", m.name));
+                return self.wrong(format!(
+                    "measure {:?}: the pattern must contain {{}} exactly once, at the place of the number",
+                    m.name
+                ));
             }
         }
         for m in &self.measures {
             if let Of::Counter { event, vm } = &m.of {
                 if vm.is_empty() {
-                    return self.wrong(format!("measure {:?}: {} needs the name of a \
-                        VM", m.name, event.name()));
+                    return self.wrong(format!(
+                        "measure {:?}: {} needs the name of a \
+                        VM",
+                        m.name,
+                        event.name()
+                    ));
                 }
                 if !m.unit.is_empty() && m.unit != counted::UNIT {
                     return self.wrong(format!(
@@ -145,8 +157,11 @@ impl Experiment {
             }
             if let Some((quantity, vms)) = m.of.observed() {
                 if vms.is_empty() {
-                    return self.wrong(format!("measure {:?}: {} needs the name of a \
-                        VM", m.name, quantity.name));
+                    return self.wrong(format!(
+                        "measure {:?}: {} needs the name of a \
+                        VM",
+                        m.name, quantity.name
+                    ));
                 }
                 if !m.unit.is_empty() && m.unit != quantity.unit() {
                     return self.wrong(format!(

@@ -46,7 +46,9 @@ pub fn value(
         let vm = model.vm(id).ok_or_else(|| format!("VM {name:?} was not measured during the whole run"))?;
         let seen = vm.vcpu_threads().filter(|t| t.seen > 0.999).count();
         if seen != *n || first[id].1 != *n {
-            return Err(format!("only {seen} of {n} vCPUs of VM {name:?} were measured during the whole run"));
+            return Err(format!(
+                "only {seen} of {n} vCPUs of VM {name:?} were measured during the whole run"
+            ));
         }
         of_vms.push((of(quantity, vm, name, model)?, *n as f64));
     }

@@ -431,8 +431,14 @@ fn check_weight<P: Policy>(vm: &str, weight: Option<u32>, cap_pct: Option<u32>) 
     let bad = |what: String, help: String| Err(Fault::new(FaultKind::BadInput, what).help(help));
     match weight {
         Some(_) if about.default_weight == 0 => {
-            return bad(format!("VM {vm:?} has a weight, but scheduler `{}` has no \
-                weights", about.name), "leave the weight out".into());
+            return bad(
+                format!(
+                    "VM {vm:?} has a weight, but scheduler `{}` has no \
+                weights",
+                    about.name
+                ),
+                "leave the weight out".into(),
+            );
         }
         Some(w) if !(least..=most).contains(&w) => {
             return bad(
@@ -443,10 +449,12 @@ fn check_weight<P: Policy>(vm: &str, weight: Option<u32>, cap_pct: Option<u32>) 
         _ => {}
     }
     match cap_pct {
-        Some(_) if !about.caps => {
-            bad(format!("VM {vm:?} has a cap, but scheduler `{}` has no caps", about.name), "leave the cap \
-                out".into())
-        }
+        Some(_) if !about.caps => bad(
+            format!("VM {vm:?} has a cap, but scheduler `{}` has no caps", about.name),
+            "leave the cap \
+                out"
+            .into(),
+        ),
         Some(0) => bad(format!("VM {vm:?} has a cap of 0 %"), "leave the cap out for no cap".into()),
         _ => Ok(()),
     }

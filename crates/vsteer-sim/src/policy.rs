@@ -59,14 +59,23 @@ impl Values {
     pub fn set(&mut self, name: &str, value: u64) -> Result<(), Fault> {
         let Some(i) = self.table.iter().position(|p| p.name == name) else {
             let known: Vec<&str> = self.table.iter().map(|p| p.name).collect();
-            return Err(Fault::new(FaultKind::BadInput, format!("`{name}` is not a parameter of this scheduler"))
-                .help(format!("known parameters: {}", known.join(", "))));
+            return Err(Fault::new(
+                FaultKind::BadInput,
+                format!("`{name}` is not a parameter of this scheduler"),
+            )
+            .help(format!("known parameters: {}", known.join(", "))));
         };
         let p = &self.table[i];
         if !(p.min..=p.max).contains(&value) {
-            return Err(Fault::new(FaultKind::BadInput, format!("{name} is {value} {}, which is out of \
-                range", p.unit))
-                .help(format!("give a value from {} to {}", p.min, p.max)));
+            return Err(Fault::new(
+                FaultKind::BadInput,
+                format!(
+                    "{name} is {value} {}, which is out of \
+                range",
+                    p.unit
+                ),
+            )
+            .help(format!("give a value from {} to {}", p.min, p.max)));
         }
         self.values[i] = value;
         Ok(())

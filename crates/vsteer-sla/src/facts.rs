@@ -124,19 +124,24 @@ pub enum Dead {
 impl std::fmt::Display for Dead {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Dead::NoWeight => f.write_str("the VM has no cgroup with the cpu controller, so it has no \
-                weight"),
+            Dead::NoWeight => f.write_str(
+                "the VM has no cgroup with the cpu controller, so it has no \
+                weight",
+            ),
             Dead::OtherParent { parent } => {
-                write!(f, "its cgroup is in {parent}, apart from the other VMs' cgroups, and weights count \
-                    only among siblings")
+                write!(
+                    f,
+                    "its cgroup is in {parent}, apart from the other VMs' cgroups, and weights count \
+                    only among siblings"
+                )
             }
             Dead::Quota => f.write_str("its quota throttles the VM; raise or remove the quota first"),
             Dead::Alone => f.write_str("no other VM with a level may run on its pCPUs"),
             Dead::RealTime => f.write_str("the VM runs in a real-time class, which precedes every weight"),
-            Dead::Pinned => {
-                f.write_str("the VM is pinned to a part of a Xen pool, but Xen grants credits over the \
-                    whole pool; give the VM a pool of its own")
-            }
+            Dead::Pinned => f.write_str(
+                "the VM is pinned to a part of a Xen pool, but Xen grants credits over the \
+                    whole pool; give the VM a pool of its own",
+            ),
         }
     }
 }

@@ -84,9 +84,10 @@ pub fn choose(candidates: &[Candidate], guests: &[Guest], rooms: &[Room]) -> Res
             continue;
         };
         if rest > 1.0 {
-            why_not
-                .push(format!("without {name}, the worst other VM would still take {rest:.2} times its \
-                    level"));
+            why_not.push(format!(
+                "without {name}, the worst other VM would still take {rest:.2} times its \
+                    level"
+            ));
             continue;
         }
         let mut best: Option<Fit> = None;

@@ -308,9 +308,7 @@ mod tests {
         let said = |c: Counted| requests(&c, MINUTE).unwrap_err().to_string();
         assert!(requests(&of(10.0, 0.05), MINUTE).is_ok());
         // Milliseconds for seconds.
-        assert!(
-            said(of(10.0, 50.0)).contains("the buckets give a total of 0 to 0.1 s, but the sum is 50 s")
-        );
+        assert!(said(of(10.0, 50.0)).contains("the buckets give a total of 0 to 0.1 s, but the sum is 50 s"));
         assert!(said(of(10.0, -1.0)).contains("the sum is -1 s"));
         assert!(said(of(1e12, 1.0)).contains("same server process"));
         assert!(said(of(f64::NAN, 1.0)).contains("same server process"));

@@ -456,9 +456,10 @@ impl Holder {
         }
         if let Some(Tried { before, worst, .. }) = self.worse(&ground) {
             (self.sets, self.tried) = (SETS_MOST, None);
-            let why =
-                format!("{wrong}; the new weights made the worst VM slower than {worst:.2} times its \
-                    level, so the former weights return");
+            let why = format!(
+                "{wrong}; the new weights made the worst VM slower than {worst:.2} times its \
+                    level, so the former weights return"
+            );
             return outcome(violations, Decision::Set { weights: before, worst }, why);
         }
         if let Some(why) = self.rests() {
@@ -550,7 +551,10 @@ impl Holder {
     fn rests(&self) -> Option<String> {
         let pooled = self.pool.len();
         if self.sets > 0 && pooled < REST {
-            return Some(format!("waiting {} more for the effect of the new weights", periods(REST - pooled)));
+            return Some(format!(
+                "waiting {} more for the effect of the new weights",
+                periods(REST - pooled)
+            ));
         }
         if self.sets >= SETS_MOST && pooled < LASTING {
             return Some(format!(

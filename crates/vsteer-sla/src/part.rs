@@ -163,9 +163,15 @@ pub fn by_buckets(parts: &[Part], names: &[&str]) -> Vec<String> {
     let of = |(i, name): (usize, &&str)| {
         let last = parts.iter().rev().find_map(|p| p.intervals[i].as_ref())?;
         let (low_s, high_s) = last.lots.as_ref()?.bucket_at(last.seen.response.p95_s);
-        let upto =
-            if high_s.is_infinite() { "up to infinity".to_owned() } else { format!("to \
-                {:.1}", 1e3 * high_s) };
+        let upto = if high_s.is_infinite() {
+            "up to infinity".to_owned()
+        } else {
+            format!(
+                "to \
+                {:.1}",
+                1e3 * high_s
+            )
+        };
         Some(format!(
             "{name}: a histogram gives the 95th percentile only as a bucket (the last one is from {:.1} \
                 {upto} ms), and not \
@@ -248,7 +254,10 @@ mod tests {
         let next = part.asked(&NAMES, &[("b".into(), 30.0)], &[("a".into(), 400.0)]).unwrap();
         assert_eq!(next, [Next { rate_hz: 20.0, weight: 4.0 }, Next { rate_hz: 30.0, weight: 2.0 }]);
         let fault = part.asked(&NAMES, &[("c".into(), 1.0)], &[]).unwrap_err();
-        assert!(fault.kind == FaultKind::Usage && fault.to_string().contains("use one of these VMs: a, b"), "{fault}");
+        assert!(
+            fault.kind == FaultKind::Usage && fault.to_string().contains("use one of these VMs: a, b"),
+            "{fault}"
+        );
     }
 
     #[test]

@@ -67,8 +67,10 @@ pub fn without_old(
 pub fn unseen(name: &str, requests: &[Answered], used: f64, missing: Option<String>) -> Option<String> {
     (requests.is_empty() && used > USED_UNSEEN).then(|| {
         let why = missing.unwrap_or_else(|| "no request in this period".to_owned());
-        format!("{name}: {why}, although the VM used {used:.2} pCPUs; vsteer leaves the VM that much CPU \
-            time")
+        format!(
+            "{name}: {why}, although the VM used {used:.2} pCPUs; vsteer leaves the VM that much CPU \
+            time"
+        )
     })
 }
 
@@ -135,7 +137,10 @@ mod tests {
         assert_eq!(unseen("web", &[], 0.05, None), None);
         assert!(unseen("web", &[], 0.06, None).unwrap().contains("no request in this period"));
         let note = unseen("web", &[], 0.9, Some("/l is not there".to_owned())).unwrap();
-        assert_eq!(note, "web: /l is not there, although the VM used 0.90 pCPUs; vsteer leaves the VM that much CPU time");
+        assert_eq!(
+            note,
+            "web: /l is not there, although the VM used 0.90 pCPUs; vsteer leaves the VM that much CPU time"
+        );
     }
 
     #[test]

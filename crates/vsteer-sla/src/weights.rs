@@ -77,8 +77,10 @@ impl LastSet {
             let now = find(config, name).ok().and_then(|vm| vm.weight);
             let other = now.filter(|now| now != weight);
             if let Some(other) = other {
-                notes.push(format!("{name}: it now has {other}, not the weight that vsteer set; \
-                    another program changed it or the VM restarted"));
+                notes.push(format!(
+                    "{name}: it now has {other}, not the weight that vsteer set; \
+                    another program changed it or the VM restarted"
+                ));
             }
             other.is_none()
         });

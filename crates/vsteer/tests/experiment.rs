@@ -454,7 +454,10 @@ fn runs_that_fail_hang_or_print_nothing_are_told_and_never_averaged_in() {
     let p = Place::new();
     p.write("fails", "", "test $(cat knob) = a", "");
     let all = reasons(&p, "fails");
-    assert!(all.len() == 15 && all.iter().all(|r| r.contains("the workload failed with exit code 1")), "{all:?}");
+    assert!(
+        all.len() == 15 && all.iter().all(|r| r.contains("the workload failed with exit code 1")),
+        "{all:?}"
+    );
     p.write("hangs", "timeout_s = 0.2", "test $(cat knob) = a || sleep 30", "");
     let all = reasons(&p, "hangs");
     assert!(all.len() == 15 && all.iter().all(|r| r.contains("time limit")), "{all:?}");

@@ -59,18 +59,28 @@ fn check(c: &Context<'_>) -> Vec<Finding> {
                 "/s",
                 None,
             ));
-            evidence.extend(
-                burst_ns(by)
-                    .map(|ns| millis(&format!("mean run time per wake-up of VM \
-                        {:?}", by.name), ns, Some(TICK_NS))),
-            );
+            evidence.extend(burst_ns(by).map(|ns| {
+                millis(
+                    &format!(
+                        "mean run time per wake-up of VM \
+                        {:?}",
+                        by.name
+                    ),
+                    ns,
+                    Some(TICK_NS),
+                )
+            }));
         }
         let names: Vec<String> = wakers.iter().map(|(by, _)| format!("{:?}", by.name)).collect();
         findings.push(Finding {
             rule: RULE.name.to_owned(),
             vm: Some(vm.id.clone()),
-            title: format!("other VMs preempt VM {:?} {preempted:.0} times a second: \
-                {}", vm.name, names.join(", ")),
+            title: format!(
+                "other VMs preempt VM {:?} {preempted:.0} times a second: \
+                {}",
+                vm.name,
+                names.join(", ")
+            ),
             explanation: "Xen's Credit scheduler runs a waking VM before all VMs that compute, until a \
                 tick finds it running. These VMs run for less than a tick, so they always come first. Each \
                 time this VM loses its pCPU and its cache contents."
@@ -78,7 +88,8 @@ fn check(c: &Context<'_>) -> Vec<Finding> {
             evidence,
             loss_pcpus: lost,
             disproved_by: "in a Credit2 pool, which gives waking VMs no priority, the VM is preempted as \
-                often".into(),
+                often"
+                .into(),
             next: format!(
                 "raise the scheduler's minimum run time to 5000 us (xl sched-credit -s -p {} -r 5000), so \
                     that waking VMs wait longer; or use Credit2",

@@ -34,8 +34,11 @@ fn check(c: &Context<'_>) -> Vec<Finding> {
         findings.push(Finding {
             rule: RULE.name.to_owned(),
             vm: Some(vm.id.clone()),
-            title: format!("{} waits for a pCPU and delays the disks and networks of all other \
-                domains", vm.name),
+            title: format!(
+                "{} waits for a pCPU and delays the disks and networks of all other \
+                domains",
+                vm.name
+            ),
             explanation: "Domain-0 serves the I/O requests of all guests. While it waits, the guests are \
                 blocked, and their ready time does not show it."
                 .into(),
@@ -43,7 +46,8 @@ fn check(c: &Context<'_>) -> Vec<Finding> {
             loss_pcpus: c.ready(vm),
             disproved_by: "the guests' latencies do not improve when only Domain-0 gets more weight".into(),
             next: "run: vsteer plan --only weights; or give Domain-0 pCPUs of its own (dom0_max_vcpus, \
-                dom0_vcpus_pin)".into(),
+                dom0_vcpus_pin)"
+                .into(),
         });
     }
     findings

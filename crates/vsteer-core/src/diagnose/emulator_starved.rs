@@ -30,8 +30,12 @@ fn check(c: &Context<'_>) -> Vec<Finding> {
     for (_, vm) in c.vms() {
         for t in vm.threads.iter().filter(|t| waits(c, t)) {
             let (ready, p99) = (ready(t), p99(t));
-            let mut evidence = vec![percent("ready share of this \
-                thread", ready, Some(c.thresholds.ready_per_vcpu))];
+            let mut evidence = vec![percent(
+                "ready share of this \
+                thread",
+                ready,
+                Some(c.thresholds.ready_per_vcpu),
+            )];
             evidence.extend(
                 p99.map(|p| millis("wake-up to running, 99th percentile", p, Some(c.thresholds.wake_p99_ns))),
             );
@@ -45,9 +49,11 @@ fn check(c: &Context<'_>) -> Vec<Finding> {
                 evidence,
                 loss_pcpus: ready,
                 disproved_by: "the guest's latency does not improve when only this thread gets \
-                    priority".into(),
+                    priority"
+                    .into(),
                 next: "run vsteer plan: it moves or raises emulator and I/O threads together with the \
-                    vCPUs".into(),
+                    vCPUs"
+                    .into(),
             });
         }
     }

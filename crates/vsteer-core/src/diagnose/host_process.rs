@@ -3,8 +3,12 @@
 use super::{Context, Finding, Rule, percent};
 use crate::nouns::Culprit;
 
-pub const RULE: Rule = Rule { name: "host_process", doc: "a process or kernel thread of the host makes a \
-    VM wait", check };
+pub const RULE: Rule = Rule {
+    name: "host_process",
+    doc: "a process or kernel thread of the host makes a \
+    VM wait",
+    check,
+};
 
 /// A culprit is named if it causes more than this part of the VM's ready time.
 const PART: f64 = 0.25;

@@ -44,8 +44,12 @@ fn finding(c: &Context<'_>, vm: &VmModel, run: f64, local: f64) -> Finding {
     Finding {
         rule: RULE.name.to_owned(),
         vm: Some(vm.id.clone()),
-        title: format!("VM {:?} has {:.0} % of its memory on remote NUMA \
-            nodes", vm.name, 100.0 * (1.0 - local)),
+        title: format!(
+            "VM {:?} has {:.0} % of its memory on remote NUMA \
+            nodes",
+            vm.name,
+            100.0 * (1.0 - local)
+        ),
         explanation:
             "The vCPUs run on one node and memory pages are on another, so each cache miss crosses nodes. \
                 vsteer takes the pCPU on which a vCPU last ran as its place."

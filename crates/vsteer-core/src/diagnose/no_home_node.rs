@@ -38,14 +38,20 @@ fn check(c: &Context<'_>) -> Vec<Finding> {
                 .into(),
             evidence: vec![
                 count("nodes that this domain may run on", may as f64, "nodes", Some(1.0)),
-                count("distance of the farthest node, multiple of local \
-                    access", f64::from(distance) / 10.0, "x", None),
+                count(
+                    "distance of the farthest node, multiple of local \
+                    access",
+                    f64::from(distance) / 10.0,
+                    "x",
+                    None,
+                ),
                 percent("run share of this domain, summed over vCPUs", run, None),
             ],
             // As in memory_remote, for a vCPU that runs on a random node.
             loss_pcpus: 0.1 * run * (1.0 - 1.0 / may as f64),
             disproved_by: "the domain's memory is spread over these nodes on purpose (xl debug-keys u; xl \
-                dmesg)".into(),
+                dmesg)"
+                .into(),
             next: "set soft affinity to the node of the memory: xl vcpu-pin DOMAIN all all NODE-PCPUS".into(),
         });
     }

@@ -51,7 +51,8 @@ fn next(c: &Context<'_>, load: &Load) -> String {
         ),
         Mend::NothingToDo => {
             "find what wakes the vCPUs together: the node has enough cores for the demand at most \
-                times".to_owned()
+                times"
+                .to_owned()
         }
         Mend::Cannot { relief, fewer_vcpus, more_cores, .. } if !relief.is_empty() => format!(
             "{}. The moves reduce the overload but do not remove it: {}",
@@ -87,7 +88,8 @@ fn homeless(c: &Context<'_>, load: &Load) -> Option<Finding> {
         loss_pcpus: 0.0,
         disproved_by: "each of these VMs is alone on its node".into(),
         next: "write home_nodes for each VM into host.toml beside the file: the value NHN on esxtop's \
-            memory screen (m, f, NUMA)".into(),
+            memory screen (m, f, NUMA)"
+            .into(),
     })
 }
 
@@ -154,7 +156,8 @@ fn check(c: &Context<'_>) -> Vec<Finding> {
             evidence,
             loss_pcpus: waiting.iter().map(|(_, vm)| c.ready(vm)).sum(),
             disproved_by: "the ready time does not change after one of these VMs moved to an idle \
-                node".into(),
+                node"
+                .into(),
             next: next(c, &load),
         })
     };

@@ -31,7 +31,8 @@ fn check(c: &Context<'_>) -> Vec<Finding> {
                 ],
                 loss_pcpus: b.share,
                 disproved_by: "the ready time does not change while the other VM is paused or moved \
-                    away".into(),
+                    away"
+                    .into(),
                 next: "run vsteer plan: it separates the two VMs or gives this one priority".into(),
             });
         }

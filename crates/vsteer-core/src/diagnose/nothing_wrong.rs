@@ -6,8 +6,12 @@
 use super::emulator_starved;
 use super::{Context, Finding, Rule, percent};
 
-pub const RULE: Rule = Rule { name: "nothing_wrong", doc: "no VM waits for a CPU, so the cause of slowness \
-    is elsewhere", check };
+pub const RULE: Rule = Rule {
+    name: "nothing_wrong",
+    doc: "no VM waits for a CPU, so the cause of slowness \
+    is elsewhere",
+    check,
+};
 
 fn check(c: &Context<'_>) -> Vec<Finding> {
     let held = |vm: &crate::model::VmModel| {

@@ -44,9 +44,11 @@ fn check(c: &Context<'_>) -> Vec<Finding> {
             ],
             loss_pcpus: ready,
             disproved_by: "the pCPUs idle while these VMs are ready (see placement in the blame \
-                matrix)".into(),
+                matrix)"
+                .into(),
             next: "run vsteer plan to see which VMs can wait; otherwise move a VM away or give it fewer \
-                vCPUs".into(),
+                vCPUs"
+                .into(),
         });
     }
     findings

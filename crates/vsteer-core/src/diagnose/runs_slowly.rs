@@ -24,8 +24,12 @@ fn check(c: &Context<'_>) -> Vec<Finding> {
                 "The hypervisor below runs other work on these pCPUs. Stolen time counts as run time of \
                     the VMs here, so they seem to run."
                     .into(),
-            evidence: vec![percent("stolen share of the pCPUs (steal), \
-                mean", steal, Some(c.thresholds.steal))],
+            evidence: vec![percent(
+                "stolen share of the pCPUs (steal), \
+                mean",
+                steal,
+                Some(c.thresholds.steal),
+            )],
             loss_pcpus: stolen.iter().sum(),
             disproved_by: "the steal column of /proc/stat does not grow".into(),
             next: "diagnose the hypervisor below; no change on this host recovers stolen time".into(),
@@ -44,7 +48,8 @@ fn check(c: &Context<'_>) -> Vec<Finding> {
                 ),
                 explanation:
                     "The kernel serves interrupts and softirqs on this VM's pCPUs, and their time counts \
-                        as the VM's run time.".into(),
+                        as the VM's run time."
+                        .into(),
                 evidence: vec![percent("overlap, part of the run time", overlap / run, Some(OVERLAP))],
                 loss_pcpus: overlap,
                 disproved_by: "the overlap stays the same after the interrupts moved to other pCPUs".into(),

@@ -43,12 +43,20 @@ fn finding(c: &Context<'_>, vm: &VmModel) -> Option<Finding> {
         vm: Some(vm.id.clone()),
         title: format!("VM {:?} {what}", vm.name),
         explanation: "When a timer of this VM ends, the VM runs first, on credit. Time beyond its weight \
-            becomes debt. A VM in debt waits its turn.".into(),
+            becomes debt. A VM in debt waits its turn."
+            .into(),
         evidence: vec![
             count("timers of this VM", asked, "/s", None),
             percent("timers refused", refused, Some(SHARE)),
-            percent(&format!("timers served at least {:.1} ms \
-                late", TimerCounts::LATE_NS as f64 / 1e6), late, Some(SHARE)),
+            percent(
+                &format!(
+                    "timers served at least {:.1} ms \
+                late",
+                    TimerCounts::LATE_NS as f64 / 1e6
+                ),
+                late,
+                Some(SHARE),
+            ),
         ],
         loss_pcpus: c.ready(vm),
         disproved_by: "with twice the weight, the share of refused or late timers stays the same".into(),

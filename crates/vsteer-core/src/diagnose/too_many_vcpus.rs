@@ -22,8 +22,11 @@ fn check(c: &Context<'_>) -> Vec<Finding> {
         findings.push(Finding {
             rule: RULE.name.to_owned(),
             vm: Some(vm.id.clone()),
-            title: format!("VM {:?} has {has} vCPUs and needs {needs}: it asks for {demand:.1} pCPUs on \
-                average", vm.name),
+            title: format!(
+                "VM {:?} has {has} vCPUs and needs {needs}: it asks for {demand:.1} pCPUs on \
+                average",
+                vm.name
+            ),
             explanation: "The vCPUs delay each other. One vCPU is ready while a sibling runs. A sibling \
                 that needs it (a lock, an interrupt, a barrier) waits too. With fewer vCPUs each one runs \
                 more."
@@ -35,8 +38,10 @@ fn check(c: &Context<'_>) -> Vec<Finding> {
             ],
             loss_pcpus: lag,
             disproved_by: "a longer recording shows bursts that use all vCPUs of this VM".into(),
-            next: format!("record a whole day; if the demand stays as low, give the VM {needs} vCPUs at \
-                its next start"),
+            next: format!(
+                "record a whole day; if the demand stays as low, give the VM {needs} vCPUs at \
+                its next start"
+            ),
         });
     }
     findings

@@ -3,9 +3,12 @@
 use super::{Context, Finding, Rule, count, percent};
 use crate::nouns::CpuWeight;
 
-pub const RULE: Rule =
-    Rule { name: "weight_starved", doc: "a VM waits because another VM on its pCPUs has at least twice its \
-        weight", check };
+pub const RULE: Rule = Rule {
+    name: "weight_starved",
+    doc: "a VM waits because another VM on its pCPUs has at least twice its \
+        weight",
+    check,
+};
 
 fn check(c: &Context<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
@@ -27,11 +30,17 @@ fn check(c: &Context<'_>) -> Vec<Finding> {
             vm: Some(vm.id.clone()),
             title: format!("VM {:?} waits because VM {:?} has a larger CPU weight", vm.name, other.name),
             explanation: "Busy pCPUs divide their time by weight. This VM wants more than its weight gives \
-                it.".into(),
+                it."
+            .into(),
             evidence: vec![
                 count("weight of this VM, multiple of the default", weight, "x", None),
-                count("weight of the other VM, multiple of the \
-                    default", other.weight.map_or(1.0, CpuWeight::relative), "x", None),
+                count(
+                    "weight of the other VM, multiple of the \
+                    default",
+                    other.weight.map_or(1.0, CpuWeight::relative),
+                    "x",
+                    None,
+                ),
                 percent("run share of this VM, summed over vCPUs", run, None),
                 percent("run share of the other VM, summed over vCPUs", seen.vcpus.run.unwrap_or(0.0), None),
                 percent("ready share of this VM, summed over vCPUs", c.ready(vm), None),

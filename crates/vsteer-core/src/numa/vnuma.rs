@@ -302,8 +302,12 @@ pub fn exposed(host: &HostShape, vm: &VmShape, cores_per_socket: u32) -> Exposed
         }
         _ if vm.follow_cores_per_socket => by_sockets("numa.vcpu.followcorespersocket = 1"),
         Version { major, .. } => {
-            let since = if major >= 8 { "from ESXi 8 on, without a manual setting" } else { "ESXi 6.5 to \
-                7.x" };
+            let since = if major >= 8 {
+                "from ESXi 8 on, without a manual setting"
+            } else {
+                "ESXi 6.5 to \
+                7.x"
+            };
             say(
                 vm.vcpus.div_ceil(node),
                 format!("{since}: the host's nodes of {node} {of} decide, not cores per socket"),

@@ -52,9 +52,14 @@ fn broken_rule(forecast: &Forecast, limits: &Limits) -> Option<String> {
             return Some(format!("VM {:?} would lose {:.0} % of its work", f.name, 100.0 * loss));
         }
         let growth = f.ready_after.likely - f.ready_before;
-        (growth > limits.ready_growth)
-            .then(|| format!("the ready share of VM {:?} would grow by {:.0} percentage \
-                points", f.name, 100.0 * growth))
+        (growth > limits.ready_growth).then(|| {
+            format!(
+                "the ready share of VM {:?} would grow by {:.0} percentage \
+                points",
+                f.name,
+                100.0 * growth
+            )
+        })
     })
 }
 

@@ -211,9 +211,12 @@ function Set-Step([string]$Name, [string]$What, [string]$From, [string]$To, [boo
 /// `Unsupported` if a VM is not on vSphere, or if PowerCLI has no setting for a step.
 pub fn script(plan: &Plan) -> Result<String, Fault> {
     if let Some(vm) = plan.parent.vms.iter().find(|vm| !vm.manager.has_powercli()) {
-        return Err(Fault::new(FaultKind::Unsupported, format!("cannot make a PowerCLI script for VM {:?}", vm.name))
-            .because("the VM is not on vSphere")
-            .help("apply the plan with vsteer apply"));
+        return Err(Fault::new(
+            FaultKind::Unsupported,
+            format!("cannot make a PowerCLI script for VM {:?}", vm.name),
+        )
+        .because("the VM is not on vSphere")
+        .help("apply the plan with vsteer apply"));
     }
     let mut out = String::new();
     let _ = writeln!(out, "# vsteer plan {}: {}", plan.id, comment(&plan.title));

@@ -125,7 +125,8 @@ impl FromStr for Setting {
 /// Parses `4ms/10ms` and `4ms/10ms+`.
 fn reserved(text: &str) -> Result<Reserved, String> {
     let (text, extra_time) = text.strip_suffix('+').map_or((text, false), |text| (text, true));
-    let (budget, period) = text.split_once('/').ok_or("a budget has the form TIME/PERIOD, such as 4ms/10ms")?;
+    let (budget, period) =
+        text.split_once('/').ok_or("a budget has the form TIME/PERIOD, such as 4ms/10ms")?;
     let us = |text: &str| text.parse::<Span>().map(|span| span.ns() / 1_000).map_err(|e| e.to_string());
     let (budget_us, period_us) = (us(budget)?, us(period)?);
     if budget_us == 0 || budget_us > period_us {

@@ -232,8 +232,10 @@ pub fn of_kernelstub(text: &str, names: &[String]) -> Result<String, String> {
     let user = text.split_once("\"user\"").map(|(_, rest)| rest);
     let list = user.and_then(|rest| rest.split_once("\"kernel_options\"")?.1.split_once('['));
     let (_, rest) = list.ok_or("the kernelstub file has no user.kernel_options")?;
-    let (list, _) = rest.split_once(']').ok_or("the kernel_options in the kernelstub file have no closing \
-        bracket")?;
+    let (list, _) = rest.split_once(']').ok_or(
+        "the kernel_options in the kernelstub file have no closing \
+        bracket",
+    )?;
     let words: Vec<&str> = list.split('"').skip(1).step_by(2).collect();
     Ok(words_of(&words.join(" "), names))
 }

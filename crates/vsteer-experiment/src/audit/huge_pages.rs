@@ -31,8 +31,13 @@ fn look(t: &Tree) -> Vec<Finding> {
         let free = t.text(&format!("/sys/kernel/mm/hugepages/{size}/free_hugepages"));
         let setting = format!("static {size}");
         let (Ok(count), Some(free)) = (count.parse::<u64>(), free.and_then(|f| f.parse::<u64>().ok())) else {
-            found.push(Finding::none(setting, format!("the kernel does not report how many of the {count} \
-                pages are free")));
+            found.push(Finding::none(
+                setting,
+                format!(
+                    "the kernel does not report how many of the {count} \
+                pages are free"
+                ),
+            ));
             continue;
         };
         if count == 0 {
@@ -49,8 +54,12 @@ fn look(t: &Tree) -> Vec<Finding> {
                 ),
             ));
         } else {
-            found.push(Finding::good(setting, format!("{count}, {free} free"), "VMs or programs use the \
-                pages"));
+            found.push(Finding::good(
+                setting,
+                format!("{count}, {free} free"),
+                "VMs or programs use the \
+                pages",
+            ));
         }
     }
     found

@@ -9,8 +9,12 @@ pub const CHECK: Check = Check { name: "iommu", doc: "IOMMU for devices of VMs",
 fn look(t: &Tree) -> Vec<Finding> {
     let units = t.files.keys().filter(|p| p.starts_with("/sys/class/iommu/")).count();
     if units > 0 {
-        return vec![Finding::good("IOMMU", format!("{units} units"), "the host can pass devices through to \
-            VMs")];
+        return vec![Finding::good(
+            "IOMMU",
+            format!("{units} units"),
+            "the host can pass devices through to \
+            VMs",
+        )];
     }
     let why = if t.is_guest() {
         "a guest rarely has an IOMMU"

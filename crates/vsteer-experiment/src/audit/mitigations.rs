@@ -112,14 +112,15 @@ pub(super) fn open(said: &str) -> Vec<&str> {
 
 fn look(t: &Tree) -> Vec<Finding> {
     let place = if t.is_guest() { " (in this guest)" } else { "" };
-    let one = |(name, said): (&str, &str)| {
-        let setting = format!("{name}{place}");
-        let open = open(said);
-        if said.starts_with("Not affected") {
-            Finding::none(setting, "this processor does not have the vulnerability")
-        } else if !open.is_empty() {
-            let by_word = t.words().find(|w| switches_off(w));
-            let (why, change) = match by_word {
+    let one =
+        |(name, said): (&str, &str)| {
+            let setting = format!("{name}{place}");
+            let open = open(said);
+            if said.starts_with("Not affected") {
+                Finding::none(setting, "this processor does not have the vulnerability")
+            } else if !open.is_empty() {
+                let by_word = t.words().find(|w| switches_off(w));
+                let (why, change) = match by_word {
                 Some(w) => (format!("{w} is on the kernel's command line"), format!("remove {w} from the \
                     kernel's command line and reboot")),
                 None if t.is_guest() => (
@@ -133,39 +134,39 @@ fn look(t: &Tree) -> Vec<Finding> {
                     "update microcode and kernel and reboot".to_owned(),
                 ),
             };
-            // If the line begins with a mitigation, name the open parts.
-            let what = if said.starts_with("Vulnerable") {
-                String::new()
-            } else {
-                format!(" ({})", open.join(", "))
-            };
-            Finding::bad(
-                setting,
-                said,
-                format!("SECURITY: programs and VMs can read data of others{what}; {why}"),
-                (
-                    "mitigations cost CPU time (12 to 16 % in the study); measure how much",
-                    change,
-                    "do not undo this change",
-                ),
-            )
-        } else if said.starts_with("Unknown") {
-            Finding::new(
-                setting,
-                State::DoesNotApply,
-                said,
-                "the kernel does not know whether the machine is protected: a guest's kernel cannot see \
+                // If the line begins with a mitigation, name the open parts.
+                let what = if said.starts_with("Vulnerable") {
+                    String::new()
+                } else {
+                    format!(" ({})", open.join(", "))
+                };
+                Finding::bad(
+                    setting,
+                    said,
+                    format!("SECURITY: programs and VMs can read data of others{what}; {why}"),
+                    (
+                        "mitigations cost CPU time (12 to 16 % in the study); measure how much",
+                        change,
+                        "do not undo this change",
+                    ),
+                )
+            } else if said.starts_with("Unknown") {
+                Finding::new(
+                    setting,
+                    State::DoesNotApply,
+                    said,
+                    "the kernel does not know whether the machine is protected: a guest's kernel cannot see \
                     the host, and some processors are no longer maintained",
-            )
-        } else {
-            Finding::good(
-                setting,
-                said,
-                "protected; an experiment can measure the cost, but not whether the machine is safe \
+                )
+            } else {
+                Finding::good(
+                    setting,
+                    said,
+                    "protected; an experiment can measure the cost, but not whether the machine is safe \
                     without it",
-            )
-        }
-    };
+                )
+            }
+        };
     let found: Vec<Finding> = t.matching("/sys/devices/system/cpu/vulnerabilities/", "").map(one).collect();
     if found.is_empty() {
         vec![Finding::none("mitigations", "this kernel does not report vulnerabilities")]

@@ -29,8 +29,15 @@ fn look(t: &Tree) -> Vec<Finding> {
             ),
         )],
         Some(v) => {
-            vec![Finding::good("NUMA balancing", v, format!("{} NUMA nodes: pages follow the \
-                VMs", nodes.unwrap_or(0)))]
+            vec![Finding::good(
+                "NUMA balancing",
+                v,
+                format!(
+                    "{} NUMA nodes: pages follow the \
+                VMs",
+                    nodes.unwrap_or(0)
+                ),
+            )]
         }
     }
 }

@@ -52,8 +52,12 @@ fn one(vm: &Vm, online: Option<&CpuSet>) -> Finding {
         let value = format!("none, {}", vm.told_by());
         Finding::good(setting, value, "the scheduler may use every idle pCPU")
     } else {
-        Finding::good(setting, value, "no set of pCPUs has more pinned vCPUs than pCPUs; `vsteer diagnose` \
-            shows whether the pins cause waits")
+        Finding::good(
+            setting,
+            value,
+            "no set of pCPUs has more pinned vCPUs than pCPUs; `vsteer diagnose` \
+            shows whether the pins cause waits",
+        )
     }
 }
 
@@ -68,8 +72,10 @@ fn unpinned(vm: &Vm, pins: &BTreeMap<u32, Pin>, online: Option<&CpuSet>) -> (Str
     let everywhere = online.map_or_else(|| "every pCPU".to_owned(), ToString::to_string);
     match (vm.manager, vm.told_by()) {
         (Manager::Libvirt, "defined") => (
-            format!("remove <vcpupin> from the definition of {name:?}, or run `vsteer plan` while the VM \
-                runs"),
+            format!(
+                "remove <vcpupin> from the definition of {name:?}, or run `vsteer plan` while the VM \
+                runs"
+            ),
             "restore the former <vcpupin>".into(),
         ),
         (Manager::Libvirt, _) => (

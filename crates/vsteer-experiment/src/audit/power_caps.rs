@@ -27,7 +27,11 @@ fn look(t: &Tree) -> Vec<Finding> {
                 ),
             )
         } else {
-            Finding::good(format!("power limit of {name}"), value, "the limit is the processor's maximum power")
+            Finding::good(
+                format!("power limit of {name}"),
+                value,
+                "the limit is the processor's maximum power",
+            )
         });
     }
     if found.is_empty() {

@@ -10,13 +10,13 @@ pub const CHECK: Check = Check { name: "pstate", doc: "mode of amd_pstate or int
 fn look(t: &Tree) -> Vec<Finding> {
     if let Some(mode) = t.text("/sys/devices/system/cpu/amd_pstate/status") {
         return vec![match mode {
-            "active" | "guided" => {
-                Finding::good("amd_pstate", mode, "fast in the study; active uses less power than guided \
-                    when idle")
-            }
-            "disable" => {
-                Finding::none("amd_pstate", "another driver sets the frequencies (see scaling)")
-            }
+            "active" | "guided" => Finding::good(
+                "amd_pstate",
+                mode,
+                "fast in the study; active uses less power than guided \
+                    when idle",
+            ),
+            "disable" => Finding::none("amd_pstate", "another driver sets the frequencies (see scaling)"),
             _ => Finding::bad(
                 "amd_pstate",
                 mode,
@@ -31,10 +31,17 @@ fn look(t: &Tree) -> Vec<Finding> {
         }];
     }
     match t.text("/sys/devices/system/cpu/intel_pstate/status") {
-        Some("active") => vec![Finding::good("intel_pstate", "active", "the hardware chooses the \
-            frequencies")],
-        Some("off") => vec![Finding::none("intel_pstate", "another driver sets the frequencies (see \
-            scaling)")],
+        Some("active") => vec![Finding::good(
+            "intel_pstate",
+            "active",
+            "the hardware chooses the \
+            frequencies",
+        )],
+        Some("off") => vec![Finding::none(
+            "intel_pstate",
+            "another driver sets the frequencies (see \
+            scaling)",
+        )],
         Some(mode) => vec![Finding::bad(
             "intel_pstate",
             mode,

@@ -58,8 +58,10 @@ fn is_virtio(t: &Tree, path: &str) -> bool {
 }
 
 fn element(driver: &str, queues: usize) -> String {
-    format!("set <driver name='{driver}' queues='{queues}'/> in the VM's definition, then stop and start \
-        the VM")
+    format!(
+        "set <driver name='{driver}' queues='{queues}'/> in the VM's definition, then stop and start \
+        the VM"
+    )
 }
 
 fn of_vm(vm: &Vm, device: &Device) -> Finding {
@@ -81,12 +83,17 @@ fn of_vm(vm: &Vm, device: &Device) -> Finding {
         }
         (Manager::Libvirt, _) => element("vhost", n),
         (Manager::Proxmox(vm), Kind::Network | Kind::SingleQueue) => {
-            format!("run `qm set {vm} --{id} ...,queues={n}` with the other values unchanged, then stop \
-                and start the VM")
+            format!(
+                "run `qm set {vm} --{id} ...,queues={n}` with the other values unchanged, then stop \
+                and start the VM"
+            )
         }
         (Manager::Nobody, Kind::Network | Kind::SingleQueue) => {
-            format!("set queues={n} of its -netdev and mq=on,vectors={} of {id}, then stop and start the \
-                VM", 2 * n + 2)
+            format!(
+                "set queues={n} of its -netdev and mq=on,vectors={} of {id}, then stop and start the \
+                VM",
+                2 * n + 2
+            )
         }
         (_, _) => format!("set num-queues={n} of {id}, then stop and start the VM"),
     };

@@ -92,8 +92,10 @@ fn of_governors(driver: &str, governors: &[(&str, usize)]) -> Finding {
             told.join(", "),
             match governors.first() {
                 _ if autonomous => "the hardware chooses the frequency by the energy preference",
-                Some(("performance", _)) => "the governor keeps the highest frequency: fast, but saves no \
-                    energy",
+                Some(("performance", _)) => {
+                    "the governor keeps the highest frequency: fast, but saves no \
+                    energy"
+                }
                 _ => "the governor follows the load",
             },
         )

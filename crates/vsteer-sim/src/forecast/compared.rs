@@ -180,10 +180,8 @@ pub fn same_threads(config: &HostConfig, later: &HostConfig) -> Result<HostConfi
     };
     for vm in &config.vms {
         if let Some(t) = vm.threads.iter().find(|t| t.role.vcpu().is_some() && !has(&vm.id, t)) {
-            let what = format!(
-                "VM {:?}: {} (thread {}) is not in the later recording",
-                vm.name, t.role, t.tid.0
-            );
+            let what =
+                format!("VM {:?}: {} (thread {}) is not in the later recording", vm.name, t.role, t.tid.0);
             return Err(
                 Fault::new(FaultKind::BadInput, what).help("take two recordings of the same running VMs")
             );

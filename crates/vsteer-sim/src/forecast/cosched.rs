@@ -107,8 +107,7 @@ fn seen<'a>(config: &'a HostConfig, model: &'a HostModel) -> Result<Vec<Seen<'a>
         None if all.is_empty() => Err(Fault::new(FaultKind::NothingThere, "no VM was measured")),
         None => Ok(all),
         Some(s) => {
-            let what =
-                format!("cannot simulate VM {:?}: its number of vCPUs is unknown", s.model.name);
+            let what = format!("cannot simulate VM {:?}: its number of vCPUs is unknown", s.model.name);
             Err(Fault::new(FaultKind::Unsupported, what).help(format!(
                 "write it into host.toml beside the file: [[vm]] name = {:?}, vcpus = N",
                 s.model.name
@@ -290,7 +289,10 @@ impl<'a> Cosched<'a> {
                         return Err(Fault::new(FaultKind::Interrupted, "the simulation was interrupted"));
                     }
                     Stop::Runaway => {
-                        return Err(Fault::new(FaultKind::Failed, "simulated time stands still, which is a bug in vsteer"));
+                        return Err(Fault::new(
+                            FaultKind::Failed,
+                            "simulated time stands still, which is a bug in vsteer",
+                        ));
                     }
                 }
             }

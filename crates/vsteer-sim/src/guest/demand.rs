@@ -130,7 +130,8 @@ impl Demand {
                 let last_ns = jobs.last().map_or(0, |r| r.at_ns);
                 match repeat_ns {
                     Some(ns) if *ns <= last_ns => {
-                        let what = format!("the jobs repeat after {ns} ns, but the last job comes at {last_ns} ns");
+                        let what =
+                            format!("the jobs repeat after {ns} ns, but the last job comes at {last_ns} ns");
                         Err(Fault::new(FaultKind::BadInput, key(&what))
                             .help(format!("give more than {last_ns} ns")))
                     }
@@ -161,10 +162,8 @@ impl Demand {
                     | Demand::OnOff { .. }
                     | Demand::Recorded { .. }
                     | Demand::Display(_) => demand.check(whose),
-                    _ => {
-                        Err(Fault::new(FaultKind::BadInput, key("a guest tick needs a demand with sleeps"))
-                            .help("use sleep_compute, on_off, recorded or display"))
-                    }
+                    _ => Err(Fault::new(FaultKind::BadInput, key("a guest tick needs a demand with sleeps"))
+                        .help("use sleep_compute, on_off, recorded or display")),
                 }
             }
         }

@@ -78,8 +78,11 @@ impl Links {
                 let random = Random::new(seed, vcpu.into());
                 let differs = |what: &str, n: u32| {
                     bad(
-                        format!("VM {:?}, vCPU {index}: {what} {n} differs from that of its \
-                            siblings", vm.name),
+                        format!(
+                            "VM {:?}, vCPU {index}: {what} {n} differs from that of its \
+                            siblings",
+                            vm.name
+                        ),
                         "give all vCPUs with this number the same values, or this vCPU another number",
                     )
                 };
@@ -133,7 +136,10 @@ impl Links {
                     let its = (0..drivers.len()).filter(|d| drivers[*d].0 == spec.driver);
                     let Some(d) = its.min_by_key(|d| (served[*d].len(), *d)) else {
                         return Err(bad(
-                            format!("VM {:?}, vCPU {index}: VM {:?} does not exist or is not a driver", vm.name, spec.driver),
+                            format!(
+                                "VM {:?}, vCPU {index}: VM {:?} does not exist or is not a driver",
+                                vm.name, spec.driver
+                            ),
                             "choose a VM with a vCPU whose demand is `driver`",
                         ));
                     };

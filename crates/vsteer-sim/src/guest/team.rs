@@ -97,9 +97,14 @@ impl LoopSpec {
         positive(&key("overhead"), self.overhead_ns.saturating_add(1))?;
         let most_ns = self.work.mean_ns() * self.iterations as f64;
         if most_ns > LONGEST_NS as f64 {
-            return Err(Fault::new(FaultKind::BadInput, format!("{whose}: a region takes up to {most_ns:e} \
-                ns, more than ten years"))
-                .help("give fewer iterations or less work"));
+            return Err(Fault::new(
+                FaultKind::BadInput,
+                format!(
+                    "{whose}: a region takes up to {most_ns:e} \
+                ns, more than ten years"
+                ),
+            )
+            .help("give fewer iterations or less work"));
         }
         self.wait.check(&key("wait"))?;
         self.serial.map_or(Ok(()), |t| t.check(&key("serial")))?;

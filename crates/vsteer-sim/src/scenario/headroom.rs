@@ -42,21 +42,32 @@ impl FromStr for Level {
         let usual = |m: &&super::outcome::Measure| m.unit != Unit::Rate && m.name != "run";
         let known = || MEASURES.iter().filter(usual).map(|m| m.name).collect::<Vec<_>>().join(", ");
         let (name, value) = text.split_once('=').ok_or_else(|| {
-            format!("{text:?} is not a level: write NAME=VALUE, such as ready=10% or wake_p99=20ms; names: \
-                {}", known())
+            format!(
+                "{text:?} is not a level: write NAME=VALUE, such as ready=10% or wake_p99=20ms; names: \
+                {}",
+                known()
+            )
         })?;
         let (name, value) = (name.trim(), value.trim());
         let measure = MEASURES.iter().position(|m| m.name == name && usual(&m));
-        let measure = measure.ok_or_else(|| format!("{name:?} is not the name of a level; names: \
-            {}", known()))?;
+        let measure = measure.ok_or_else(|| {
+            format!(
+                "{name:?} is not the name of a level; names: \
+            {}",
+                known()
+            )
+        })?;
         let most = match MEASURES[measure].unit {
             Unit::Time => value.parse::<vsteer_core::span::Span>()?.ns() as f64,
             _ => {
                 let percent = value.strip_suffix('%').map(str::trim).and_then(|p| p.parse::<f64>().ok());
                 let percent = percent.filter(|p| (0.0..=100.0).contains(p));
-                percent.ok_or_else(|| format!("{value:?} is not a value of {name}: write a percentage from \
-                    0% to 100%"))?
-                    / 100.0
+                percent.ok_or_else(|| {
+                    format!(
+                        "{value:?} is not a value of {name}: write a percentage from \
+                    0% to 100%"
+                    )
+                })? / 100.0
             }
         };
         Ok(Level { measure, name: MEASURES[measure].name, most, text: text.to_owned() })
@@ -114,8 +125,15 @@ pub struct Headroom {
 pub fn with_more(scenario: &Scenario, kind: &str, more: u32, node: Option<u32>) -> Result<Scenario, Refusal> {
     let Some(form) = scenario.vms.iter().find(|v| v.name == kind) else {
         let known: Vec<&str> = scenario.vms.iter().map(|v| v.name.as_str()).collect();
-        return Err(refuse("vm", format!("the scenario has no VM {kind:?}"), format!("use one of these VMs: \
-            {}", known.join(", "))));
+        return Err(refuse(
+            "vm",
+            format!("the scenario has no VM {kind:?}"),
+            format!(
+                "use one of these VMs: \
+            {}",
+                known.join(", ")
+            ),
+        ));
     };
     let mut form = super::VmForm { name: format!("{kind} (more)"), count: more, ..form.clone() };
     if let Some(node) = node {
@@ -134,8 +152,15 @@ fn node_cpus(scenario: &Scenario, node: u32) -> Result<CpuSet, Refusal> {
     let m = &scenario.machine;
     let (nodes, per_node) = (m.sockets * m.nodes_per_socket, m.cores_per_node * m.threads_per_core);
     if node >= nodes {
-        return Err(refuse("machine", format!("the machine has no node {node}"), format!("use a node from 0 \
-            to {}", nodes - 1)));
+        return Err(refuse(
+            "machine",
+            format!("the machine has no node {node}"),
+            format!(
+                "use a node from 0 \
+            to {}",
+                nodes - 1
+            ),
+        ));
     }
     Ok((node * per_node..(node + 1) * per_node).collect())
 }

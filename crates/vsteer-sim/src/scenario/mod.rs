@@ -470,8 +470,15 @@ impl Scenario {
             of_all = of_all.saturating_add(mib);
             if of_all > node_mib.saturating_mul(nodes) {
                 let what = format!("the VMs have {of_all} MiB of memory");
-                return Err(refuse(key(), what, format!("use at most {} MiB, the memory of the \
-                    machine", node_mib * nodes)));
+                return Err(refuse(
+                    key(),
+                    what,
+                    format!(
+                        "use at most {} MiB, the memory of the \
+                    machine",
+                        node_mib * nodes
+                    ),
+                ));
             }
         }
         Ok(())
@@ -494,8 +501,14 @@ impl MachineForm {
             }
             pcpus = pcpus.saturating_mul(n.into());
             if pcpus > PCPUS_MAX {
-                return Err(refuse(key, format!("the machine has {pcpus} pCPUs"), format!("use at most \
-                    {PCPUS_MAX} pCPUs")));
+                return Err(refuse(
+                    key,
+                    format!("the machine has {pcpus} pCPUs"),
+                    format!(
+                        "use at most \
+                    {PCPUS_MAX} pCPUs"
+                    ),
+                ));
             }
         }
         machine(self.sockets, self.nodes_per_socket, self.cores_per_node, self.threads_per_core)
@@ -531,7 +544,11 @@ fn check_vcpus(form: &VmForm, key: &dyn Fn(&str) -> String) -> Result<(), Refusa
         return Err(refuse(key("pins"), what, "give one pin for each vCPU, or `affinity` for all vCPUs"));
     }
     if !form.pins.is_empty() && form.affinity.is_some() {
-        return Err(refuse(key("affinity"), "the VM has both `affinity` and `pins`", "give only one of them"));
+        return Err(refuse(
+            key("affinity"),
+            "the VM has both `affinity` and `pins`",
+            "give only one of them",
+        ));
     }
     let demands = form.demand.0.len();
     if demands != n && demands != 1 {
@@ -604,8 +621,11 @@ fn check_weight(key: &str, weight: Option<u32>, about: &About) -> Result<(), Ref
         return Err(refuse(key, format!("scheduler {} has no weights", about.name), help));
     }
     if !(least..=most).contains(&weight) {
-        let help = format!("scheduler {} takes weights from {least} to {most}; the default is \
-            {}", about.name, about.default_weight);
+        let help = format!(
+            "scheduler {} takes weights from {least} to {most}; the default is \
+            {}",
+            about.name, about.default_weight
+        );
         return Err(refuse(key, format!("the weight is {weight}"), help));
     }
     Ok(())
@@ -621,8 +641,12 @@ fn quota(key: &str, form: Option<QuotaForm>, about: &About) -> Result<Option<Quo
         if t.ns().is_multiple_of(1000) {
             Ok(t.ns() / 1000)
         } else {
-            Err(refuse(format!("{key}.{k}"), format!("{t} is not a whole number of microseconds"), "give \
-                whole microseconds"))
+            Err(refuse(
+                format!("{key}.{k}"),
+                format!("{t} is not a whole number of microseconds"),
+                "give \
+                whole microseconds",
+            ))
         }
     };
     Ok(Some(Quota { quota_us: us("quota", form.quota)?, period_us: us("period", form.period)? }))

@@ -67,31 +67,49 @@ pub const MEASURES: &[Measure] = &[
     measure("wake_mean", Unit::Time, "wake-up to running, mean", |w| w.per_wake_up(w.wake_wait_ns)),
     measure("wake_p50", Unit::Time, "wake-up to running, median", |w| w.wake.quantile_ns(0.5)),
     measure("wake_p99", Unit::Time, "wake-up to running, 99th percentile", |w| w.wake.quantile_ns(0.99)),
-    measure("sleep_asked", Unit::Time, "requested length of sleeps, mean, if the guest has requested \
-        lengths", |w| {
-        let s = w.sleeps.as_ref().filter(|s| s.asked > 0 && s.asked_ns > 0)?;
-        Some(s.asked_ns as f64 / s.asked as f64)
-    }),
+    measure(
+        "sleep_asked",
+        Unit::Time,
+        "requested length of sleeps, mean, if the guest has requested \
+        lengths",
+        |w| {
+            let s = w.sleeps.as_ref().filter(|s| s.asked > 0 && s.asked_ns > 0)?;
+            Some(s.asked_ns as f64 / s.asked as f64)
+        },
+    ),
     measure("sleep_mean", Unit::Time, "from falling asleep to continuing, mean", |w| match w.seen() {
         Some(s) => Some(s.took_ns as f64 / s.seen as f64),
         None => w.per_wake_up(w.in_state[State::Blocked as usize] + w.wake_wait_ns),
     }),
-    measure("sleep_p80", Unit::Time, "from falling asleep to continuing, 80th percentile, for guests that \
-        poll", |w| {
-        w.seen()?.took.quantile_ns(0.8)
-    }),
+    measure(
+        "sleep_p80",
+        Unit::Time,
+        "from falling asleep to continuing, 80th percentile, for guests that \
+        poll",
+        |w| w.seen()?.took.quantile_ns(0.8),
+    ),
     measure("cycle_mean", Unit::Time, "from one sleep to the next, mean", |w| match w.seen() {
         Some(s) => Some(s.cycle_ns as f64 / s.seen as f64),
         None => w.per_wake_up(w.ns * w.vcpus),
     }),
-    measure("ready_p99", Unit::Time, "uninterrupted wait for a pCPU, 99th \
-        percentile", |w| w.spell.quantile_ns(0.99)),
+    measure(
+        "ready_p99",
+        Unit::Time,
+        "uninterrupted wait for a pCPU, 99th \
+        percentile",
+        |w| w.spell.quantile_ns(0.99),
+    ),
     measure("switches", Unit::Rate, "times that the VM got a pCPU", |w| w.rate(w.switches)),
     measure("preemptions", Unit::Rate, "times that the VM lost a pCPU while it could run", |w| {
         w.rate(w.preemptions)
     }),
-    measure("migrations", Unit::Rate, "times that the VM ran on another pCPU than \
-        before", |w| w.rate(w.migrations)),
+    measure(
+        "migrations",
+        Unit::Rate,
+        "times that the VM ran on another pCPU than \
+        before",
+        |w| w.rate(w.migrations),
+    ),
     measure("jobs", Unit::Rate, "jobs or requests done", |w| w.rate(w.jobs.as_ref()?.done)),
     measure("frames", Unit::Rate, "frames shown", |w| w.rate(w.frames?)),
     measure("response_mean", Unit::Time, "release or arrival to the end, mean", |w| {
@@ -299,12 +317,14 @@ pub fn run(
     let measured_ns = simulation.now_ns().saturating_sub(case.begin_ns);
     if measured_ns == 0 {
         let (kind, why) = match ended {
-            Ended::Runaway => (FaultKind::BadInput, "simulated time stood still, because the scheduler or \
-                a guest loops"),
+            Ended::Runaway => (
+                FaultKind::BadInput,
+                "simulated time stood still, because the scheduler or \
+                a guest loops",
+            ),
             _ => (FaultKind::Interrupted, "the run was stopped"),
         };
-        let what =
-            format!("the run ended during its warm-up, at {} ns", simulation.now_ns());
+        let what = format!("the run ended during its warm-up, at {} ns", simulation.now_ns());
         return Err(Fault::new(kind, what).because(why));
     }
     let last = accounts(&*simulation);

@@ -76,8 +76,10 @@ impl Policy for Rtds {
         proportional: false,
         // Of two vCPUs that wake at one instant, the pCPU tickled for one may take the other; as in the source, nobody
         // then looks for another idle pCPU, which matters where affinities differ.
-        conserving: Conserving::No("a tickled pCPU may take another vCPU, and that vCPU's own idle pCPU \
-            gets no interrupt"),
+        conserving: Conserving::No(
+            "a tickled pCPU may take another vCPU, and that vCPU's own idle pCPU \
+            gets no interrupt",
+        ),
         caps: false,
         quotas: false,
         classes: false,

@@ -151,8 +151,13 @@ fn pools(setup: &Setup, cpus: &[u32]) -> Result<(Vec<Pool>, Vec<Bits>), Fault> {
     let mut pool = vec![Pool(u32::MAX); n];
     for (k, set) in sets.iter().enumerate() {
         if set.is_empty() || !set.is_subset(&usable) {
-            return Err(bad(format!("pools[{k}] has pCPUs {{{set}}}, which the host cannot all \
-                use"), format!("use pCPUs from {usable}")));
+            return Err(bad(
+                format!(
+                    "pools[{k}] has pCPUs {{{set}}}, which the host cannot all \
+                use"
+                ),
+                format!("use pCPUs from {usable}"),
+            ));
         }
         for (i, _) in cpus.iter().enumerate().filter(|(_, c)| set.contains(**c)) {
             if pool[i] != Pool(u32::MAX) {
@@ -284,8 +289,11 @@ impl Host {
         };
         let affinity = v.affinity.as_ref().map_or(Ok(pool.clone()), set)?;
         if affinity.is_empty() {
-            return Err(bad(format!("{whose}: its affinity contains no pCPU of its pool"), "widen the \
-                affinity or the pool"));
+            return Err(bad(
+                format!("{whose}: its affinity contains no pCPU of its pool"),
+                "widen the \
+                affinity or the pool",
+            ));
         }
         // Soft affinity matters only if it is a proper, non-empty part of the hard one.
         let soft = v.soft_affinity.as_ref().map(set).transpose()?.map(|mut s| {
@@ -304,12 +312,20 @@ impl Host {
         }
         let Some(pool) = self.pools.get(vm.pool).cloned() else {
             let last = self.pools.len() - 1;
-            return Err(bad(format!("{whose}: pool {} does not exist", vm.pool), format!("choose a pool \
-                from 0 to {last}")));
+            return Err(bad(
+                format!("{whose}: pool {} does not exist", vm.pool),
+                format!(
+                    "choose a pool \
+                from 0 to {last}"
+                ),
+            ));
         };
         if vm.group.is_some_and(|g| g >= setup.groups.len()) {
-            return Err(bad(format!("{whose}: group {:?} does not exist", vm.group), "choose a group of the \
-                setup"));
+            return Err(bad(
+                format!("{whose}: group {:?} does not exist", vm.group),
+                "choose a group of the \
+                setup",
+            ));
         }
         let memory_node = self.memory_node(setup, vm)?;
         let above = Group(vm.group.map_or(0, |g| g as u32 + 1));
@@ -322,8 +338,11 @@ impl Host {
             v.demand.check(&whose)?;
             check_quota(&whose, v.quota)?;
             if v.reservation.is_some_and(|r| r.budget_ns == 0 || r.budget_ns > r.period_ns) {
-                return Err(bad(format!("{whose}: the reserved budget is 0 or more than its period"), "give \
-                    a budget from 1 ns to the period"));
+                return Err(bad(
+                    format!("{whose}: the reserved budget is 0 or more than its period"),
+                    "give \
+                    a budget from 1 ns to the period",
+                ));
             }
             let (affinity, soft_affinity) = self.affinities(&whose, v, &usable, &pool)?;
             let shared = subgroups.iter().find(|(n, _)| Some(*n) == v.subgroup).map(|(_, g)| *g);

@@ -121,8 +121,7 @@ fn propose(c: &Context<'_>) -> Result<Vec<Step>, String> {
     Ok(steps(&moved, &places, &reasons))
 }
 
-const NO_COST: &str =
-    "the cost of a move is unknown, because this machine does not report its cache sizes; give it with \
+const NO_COST: &str = "the cost of a move is unknown, because this machine does not report its cache sizes; give it with \
         --move-cost-us";
 
 /// Cost of moves for a vCPU, as a share of a pCPU's time; at most its run time.

@@ -32,10 +32,13 @@ fn propose(c: &Context<'_>) -> Result<Vec<Step>, String> {
     let (Some((from, cpus, vms)), None) = (groups.first(), groups.get(1)) else {
         return Err(match groups.len() {
             0 => "no VMs with different weights are pinned to the same pCPUs within a larger Credit \
-                pool".to_owned(),
+                pool"
+                .to_owned(),
             n => {
-                format!("{n} sets of VMs are pinned to the same pCPUs each; vsteer makes a pool for one \
-                    set only")
+                format!(
+                    "{n} sets of VMs are pinned to the same pCPUs each; vsteer makes a pool for one \
+                    set only"
+                )
             }
         });
     };

@@ -44,15 +44,21 @@ fn propose(c: &Context<'_>) -> Result<Vec<Step>, String> {
             continue;
         }
         if more > idle {
-            too_full.push(format!("VM {:?} needs {more:.1} more pCPUs, but only {idle:.1} are \
-                idle", vm.name));
+            too_full.push(format!(
+                "VM {:?} needs {more:.1} more pCPUs, but only {idle:.1} are \
+                idle",
+                vm.name
+            ));
             continue;
         }
         idle -= more;
         let to =
             Quota { quota_us: libm::ceil(cpus * from.period_us as f64) as u64, period_us: from.period_us };
-        let reason = format!("its quota throttles it for {:.0} % of the time, summed over its \
-            vCPUs", 100.0 * limited);
+        let reason = format!(
+            "its quota throttles it for {:.0} % of the time, summed over its \
+            vCPUs",
+            100.0 * limited
+        );
         let change = Change::Quota(setting::Quota { scope, from: Some(from), to: Some(to) });
         steps.push(Step { vm: vm.id.clone(), vm_name: vm.name.clone(), change, reason });
     }

@@ -62,8 +62,11 @@ fn propose(c: &Context<'_>) -> Result<Vec<Step>, String> {
                 from,
                 to: SchedClass::RoundRobin(PRIORITY),
             });
-            let reason = format!("the VM uses {:.0} % of a pCPU and must run as soon as it \
-                wakes", 100.0 * use_of(vm));
+            let reason = format!(
+                "the VM uses {:.0} % of a pCPU and must run as soon as it \
+                wakes",
+                100.0 * use_of(vm)
+            );
             steps.push(Step { vm: vm.id.clone(), vm_name: vm.name.clone(), change, reason });
         }
     }
@@ -103,8 +106,11 @@ fn budget_steps(c: &Context<'_>, vms: &[&VmConfig]) -> Result<Vec<Step>, String>
     let used: f64 = need.values().sum();
     let scale = (AVAILABLE / wanted).min(1.0);
     if wanted * scale < ROOM_MIN * used {
-        return Err(format!("the real-time budget is too small: the delayed VMs already use {:.0} % of a \
-            pCPU", 100.0 * used));
+        return Err(format!(
+            "the real-time budget is too small: the delayed VMs already use {:.0} % of a \
+            pCPU",
+            100.0 * used
+        ));
     }
     let shares: BTreeMap<&str, f64> =
         need.iter().map(|(leaf, used)| (*leaf, (ROOM * used).max(SHARE_MIN) * scale)).collect();

@@ -33,8 +33,10 @@ fn propose(c: &Context<'_>) -> Result<Vec<Step>, String> {
     let own = whole_cores(&c.config.topology, &usable, wanted);
     let rest = usable.difference(&own);
     if rest.is_empty() {
-        return Err(format!("the delayed VMs need {wanted:.1} pCPUs of their own, which leaves none for the \
-            other VMs"));
+        return Err(format!(
+            "the delayed VMs need {wanted:.1} pCPUs of their own, which leaves none for the \
+            other VMs"
+        ));
     }
     let mut steps = Vec::new();
     for vm in &c.config.vms {
@@ -46,8 +48,13 @@ fn propose(c: &Context<'_>) -> Result<Vec<Step>, String> {
         };
         steps.extend(placing(vm, &|t| t.affinity.intersects(&usable).then(|| within(t, to)), reason));
     }
-    if steps.is_empty() { Err("the delayed VMs have pCPUs of their own \
-        already".to_owned()) } else { Ok(steps) }
+    if steps.is_empty() {
+        Err("the delayed VMs have pCPUs of their own \
+        already"
+            .to_owned())
+    } else {
+        Ok(steps)
+    }
 }
 
 /// The part of `to` where a thread may run now; all of `to` if that part is empty.

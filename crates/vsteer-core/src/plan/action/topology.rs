@@ -39,6 +39,11 @@ fn propose(c: &Context<'_>) -> Result<Vec<Step>, String> {
         let change = Change::Topology(setting::Topology { from: vm.guest_topology, to });
         steps.push(Step { vm: vm.id.clone(), vm_name: vm.name.clone(), change, reason });
     }
-    if steps.is_empty() { Err("the sockets of every guest match the host's NUMA nodes \
-        already".to_owned()) } else { Ok(steps) }
+    if steps.is_empty() {
+        Err("the sockets of every guest match the host's NUMA nodes \
+        already"
+            .to_owned())
+    } else {
+        Ok(steps)
+    }
 }

@@ -47,11 +47,18 @@ fn propose(c: &Context<'_>) -> Result<Vec<Step>, String> {
         {
             continue;
         }
-        let reason = format!("pCPUs {pinned} are busy while pCPUs {elsewhere} have {room:.1} pCPUs of idle \
-            time");
+        let reason = format!(
+            "pCPUs {pinned} are busy while pCPUs {elsewhere} have {room:.1} pCPUs of idle \
+            time"
+        );
         let wider = |t: &VmThread| t.affinity.intersects(&anybodys).then(|| anybodys.union(&t.affinity));
         steps.extend(placing(vm, &wider, &reason));
     }
-    if steps.is_empty() { Err("no pin keeps a waiting VM away from idle \
-        pCPUs".to_owned()) } else { Ok(steps) }
+    if steps.is_empty() {
+        Err("no pin keeps a waiting VM away from idle \
+        pCPUs"
+            .to_owned())
+    } else {
+        Ok(steps)
+    }
 }
