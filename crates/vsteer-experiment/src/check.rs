@@ -29,8 +29,7 @@ impl Experiment {
             {
                 return Err(wrong(
                     format!("measure {:?} is not valid", m.name),
-                    "for_s is not a time \
-                    greater than 0 s and at most 86400 s",
+                    "for_s is not a time greater than 0 s and at most 86400 s",
                 ));
             }
         }
@@ -78,8 +77,7 @@ impl Experiment {
         }
         if !(self.timeout_s > 0.0 && self.timeout_s <= 7.0 * 86_400.0) {
             return self.wrong(format!(
-                "timeout_s is {} s; expected more than 0 and at most \
-                604800",
+                "timeout_s is {} s; expected more than 0 and at most 604800",
                 self.timeout_s
             ));
         }
@@ -140,8 +138,7 @@ impl Experiment {
             if let Of::Counter { event, vm } = &m.of {
                 if vm.is_empty() {
                     return self.wrong(format!(
-                        "measure {:?}: {} needs the name of a \
-                        VM",
+                        "measure {:?}: {} needs the name of a VM",
                         m.name,
                         event.name()
                     ));
@@ -157,11 +154,8 @@ impl Experiment {
             }
             if let Some((quantity, vms)) = m.of.observed() {
                 if vms.is_empty() {
-                    return self.wrong(format!(
-                        "measure {:?}: {} needs the name of a \
-                        VM",
-                        m.name, quantity.name
-                    ));
+                    return self
+                        .wrong(format!("measure {:?}: {} needs the name of a VM", m.name, quantity.name));
                 }
                 if !m.unit.is_empty() && m.unit != quantity.unit() {
                     return self.wrong(format!(

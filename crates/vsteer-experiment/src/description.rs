@@ -255,22 +255,13 @@ impl Factor {
     /// `BadInput` if the factor has several ways to set it, or `set` without `read`.
     pub fn knob(&self, boot: Option<&Boot>) -> Result<Option<Knob>, Fault> {
         let wrong = |why: &str| {
-            Fault::new(
-                FaultKind::BadInput,
-                format!(
-                    "factor {:?} is not \
-                valid",
-                    self.name
-                ),
-            )
-            .because(why)
+            Fault::new(FaultKind::BadInput, format!("factor {:?} is not valid", self.name)).because(why)
         };
         let ways = [self.file.is_some(), self.set.is_some() || self.read.is_some(), self.tuned, self.kernel];
         if ways.iter().filter(|w| **w).count() > 1 {
-            return Err(wrong("it has several ways to set it").help(
-                "use one of: file; set and read; tuned; \
-                kernel",
-            ));
+            return Err(
+                wrong("it has several ways to set it").help("use one of: file; set and read; tuned; kernel")
+            );
         }
         let how = match (&self.file, &self.set, &self.read) {
             (Some(path), ..) => How::File { path: path.clone() },
@@ -280,10 +271,7 @@ impl Factor {
             _ if self.tuned => How::Commands { set: TUNED_SET.to_owned(), read: TUNED_READ.to_owned() },
             _ if self.kernel => {
                 let boot = boot.ok_or_else(|| {
-                    wrong("kernel words need a reboot").help(
-                        "add a section [boot] with \
-                        `set`",
-                    )
+                    wrong("kernel words need a reboot").help("add a section [boot] with `set`")
                 })?;
                 let mut names: Vec<String> = self
                     .levels
@@ -314,15 +302,8 @@ impl Factor {
             Some(Lasting::Pin { vm, vcpu }) => Element::Pin { vm: vm.clone(), vcpu: *vcpu },
             Some(Lasting::Commands { set, read }) => {
                 let wrong = |why: &str| {
-                    Fault::new(
-                        FaultKind::BadInput,
-                        format!(
-                            "factor {:?} is not \
-                        valid",
-                            self.name
-                        ),
-                    )
-                    .because(why)
+                    Fault::new(FaultKind::BadInput, format!("factor {:?} is not valid", self.name))
+                        .because(why)
                 };
                 if !set.contains("{level}") {
                     return Err(wrong("the lasting command `set` does not contain {level}"));

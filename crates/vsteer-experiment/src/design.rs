@@ -103,10 +103,8 @@ pub fn lay_out(design: Design, factors: &[Varied]) -> Result<Laid, Fault> {
     let laid = match design {
         Design::Pair if factors.len() == 1 && factors[0].levels.len() == 2 => one_at_a_time(factors),
         Design::Pair => {
-            return Err(wrong("a pair needs exactly one factor with two levels").help(
-                "use design = \
-                \"one-at-a-time\"",
-            ));
+            return Err(wrong("a pair needs exactly one factor with two levels")
+                .help("use design = \"one-at-a-time\""));
         }
         Design::OneAtATime => one_at_a_time(factors),
         Design::Full => full(factors)?,
@@ -114,8 +112,7 @@ pub fn lay_out(design: Design, factors: &[Varied]) -> Result<Laid, Fault> {
     };
     if laid.settings.len() > SETTINGS_MAX {
         return Err(wrong(format!(
-            "it has {} settings, more than the maximum of \
-            {SETTINGS_MAX}",
+            "it has {} settings, more than the maximum of {SETTINGS_MAX}",
             laid.settings.len()
         ))
         .help("use design = \"one-at-a-time\" or \"fractional\", or fewer levels"));

@@ -159,11 +159,7 @@ pub fn check(events: &[Event]) -> Result<(), (usize, String)> {
             Event::Decided { blocks, .. } if *blocks > experiment.runs_most => {
                 return Err((
                     i,
-                    format!(
-                        "{blocks} blocks are more than runs_most \
-                    ({})",
-                        experiment.runs_most
-                    ),
+                    format!("{blocks} blocks are more than runs_most ({})", experiment.runs_most),
                 ));
             }
             _ => continue,

@@ -70,11 +70,9 @@ impl std::fmt::Display for Bad {
             Bad::NotTaken { factor, wanted, found } => {
                 write!(f, "{factor} was set to {wanted:?}, but the value in force is {found}")
             }
-            Bad::Tenfold { times } => write!(
-                f,
-                "the run took {times:.3} times as long as other runs of \
-                its setting"
-            ),
+            Bad::Tenfold { times } => {
+                write!(f, "the run took {times:.3} times as long as other runs of its setting")
+            }
             Bad::ClockChanged { by_s } => write!(f, "the clock changed by {by_s:.1} s during the run"),
             Bad::Suspended { for_s } => write!(f, "the machine slept for {for_s:.1} s during the run"),
             Bad::CutOff => write!(f, "the run was cut off"),

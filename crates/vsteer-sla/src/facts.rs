@@ -124,10 +124,9 @@ pub enum Dead {
 impl std::fmt::Display for Dead {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Dead::NoWeight => f.write_str(
-                "the VM has no cgroup with the cpu controller, so it has no \
-                weight",
-            ),
+            Dead::NoWeight => {
+                f.write_str("the VM has no cgroup with the cpu controller, so it has no weight")
+            }
             Dead::OtherParent { parent } => {
                 write!(
                     f,

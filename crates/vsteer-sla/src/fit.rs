@@ -85,8 +85,7 @@ pub fn choose(candidates: &[Candidate], guests: &[Guest], rooms: &[Room]) -> Res
         };
         if rest > 1.0 {
             why_not.push(format!(
-                "without {name}, the worst other VM would still take {rest:.2} times its \
-                    level"
+                "without {name}, the worst other VM would still take {rest:.2} times its level"
             ));
             continue;
         }

@@ -457,8 +457,8 @@ impl Holder {
         if let Some(Tried { before, worst, .. }) = self.worse(&ground) {
             (self.sets, self.tried) = (SETS_MOST, None);
             let why = format!(
-                "{wrong}; the new weights made the worst VM slower than {worst:.2} times its \
-                    level, so the former weights return"
+                "{wrong}; the worst VM is slower than with the former weights ({worst:.2} times its level), \
+                    so the former weights return"
             );
             return outcome(violations, Decision::Set { weights: before, worst }, why);
         }

@@ -166,16 +166,11 @@ pub fn by_buckets(parts: &[Part], names: &[&str]) -> Vec<String> {
         let upto = if high_s.is_infinite() {
             "up to infinity".to_owned()
         } else {
-            format!(
-                "to \
-                {:.1}",
-                1e3 * high_s
-            )
+            format!("to {:.1}", 1e3 * high_s)
         };
         Some(format!(
             "{name}: a histogram gives the 95th percentile only as a bucket (the last one is from {:.1} \
-                {upto} ms), and not \
-             how requests came: as by a Poisson process, it is taken",
+                {upto} ms), and not how requests came: as by a Poisson process, it is taken",
             1e3 * low_s
         ))
     };

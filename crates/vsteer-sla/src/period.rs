@@ -68,8 +68,7 @@ pub fn unseen(name: &str, requests: &[Answered], used: f64, missing: Option<Stri
     (requests.is_empty() && used > USED_UNSEEN).then(|| {
         let why = missing.unwrap_or_else(|| "no request in this period".to_owned());
         format!(
-            "{name}: {why}, although the VM used {used:.2} pCPUs; vsteer leaves the VM that much CPU \
-            time"
+            "{name}: {why}, although the VM used {used:.2} pCPUs; vsteer leaves the VM that much CPU time"
         )
     })
 }

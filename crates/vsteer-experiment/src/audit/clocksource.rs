@@ -11,11 +11,7 @@ const FILE: &str = "/sys/devices/system/clocksource/clocksource0/current_clockso
 
 fn look(t: &Tree) -> Vec<Finding> {
     let Some(now) = t.text(FILE) else {
-        return vec![Finding::none(
-            "clocksource",
-            "the kernel does not \
-        report its clock source",
-        )];
+        return vec![Finding::none("clocksource", "the kernel does not report its clock source")];
     };
     if ["tsc", "kvm-clock", "arch_sys_counter", "xen", "hyperv_clocksource_tsc_page"].contains(&now) {
         return vec![Finding::good("clocksource", now, "the kernel reads it without leaving the processor")];

@@ -24,15 +24,11 @@ fn look(t: &Tree) -> Vec<Finding> {
     let (why, undo) = match all.as_slice() {
         [(only, _)] => (
             "the processors prefer to save energy".to_owned(),
-            format!(
-                "echo {only} > \
-            .../cpu*/cpufreq/energy_performance_preference"
-            ),
+            format!("echo {only} > .../cpu*/cpufreq/energy_performance_preference"),
         ),
         _ => (
             format!(
-                "{saving} of {cpus} CPUs prefer to save energy, so a VM's speed depends on where it \
-                runs"
+                "{saving} of {cpus} CPUs prefer to save energy, so a VM's speed depends on where it runs"
             ),
             "write the former value of each CPU".to_owned(),
         ),

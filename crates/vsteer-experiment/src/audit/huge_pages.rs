@@ -33,10 +33,7 @@ fn look(t: &Tree) -> Vec<Finding> {
         let (Ok(count), Some(free)) = (count.parse::<u64>(), free.and_then(|f| f.parse::<u64>().ok())) else {
             found.push(Finding::none(
                 setting,
-                format!(
-                    "the kernel does not report how many of the {count} \
-                pages are free"
-                ),
+                format!("the kernel does not report how many of the {count} pages are free"),
             ));
             continue;
         };
@@ -57,8 +54,7 @@ fn look(t: &Tree) -> Vec<Finding> {
             found.push(Finding::good(
                 setting,
                 format!("{count}, {free} free"),
-                "VMs or programs use the \
-                pages",
+                "VMs or programs use the pages",
             ));
         }
     }

@@ -12,8 +12,7 @@ fn look(t: &Tree) -> Vec<Finding> {
         return vec![Finding::good(
             "IOMMU",
             format!("{units} units"),
-            "the host can pass devices through to \
-            VMs",
+            "the host can pass devices through to VMs",
         )];
     }
     let why = if t.is_guest() {

@@ -32,11 +32,7 @@ fn look(t: &Tree) -> Vec<Finding> {
             vec![Finding::good(
                 "NUMA balancing",
                 v,
-                format!(
-                    "{} NUMA nodes: pages follow the \
-                VMs",
-                    nodes.unwrap_or(0)
-                ),
+                format!("{} NUMA nodes: pages follow the VMs", nodes.unwrap_or(0)),
             )]
         }
     }

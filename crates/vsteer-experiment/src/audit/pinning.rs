@@ -73,8 +73,7 @@ fn unpinned(vm: &Vm, pins: &BTreeMap<u32, Pin>, online: Option<&CpuSet>) -> (Str
     match (vm.manager, vm.told_by()) {
         (Manager::Libvirt, "defined") => (
             format!(
-                "remove <vcpupin> from the definition of {name:?}, or run `vsteer plan` while the VM \
-                runs"
+                "remove <vcpupin> from the definition of {name:?}, or run `vsteer plan` while the VM runs"
             ),
             "restore the former <vcpupin>".into(),
         ),

@@ -13,8 +13,7 @@ fn look(t: &Tree) -> Vec<Finding> {
             "active" | "guided" => Finding::good(
                 "amd_pstate",
                 mode,
-                "fast in the study; active uses less power than guided \
-                    when idle",
+                "fast in the study; active uses less power than guided when idle",
             ),
             "disable" => Finding::none("amd_pstate", "another driver sets the frequencies (see scaling)"),
             _ => Finding::bad(
@@ -31,17 +30,12 @@ fn look(t: &Tree) -> Vec<Finding> {
         }];
     }
     match t.text("/sys/devices/system/cpu/intel_pstate/status") {
-        Some("active") => vec![Finding::good(
-            "intel_pstate",
-            "active",
-            "the hardware chooses the \
-            frequencies",
-        )],
-        Some("off") => vec![Finding::none(
-            "intel_pstate",
-            "another driver sets the frequencies (see \
-            scaling)",
-        )],
+        Some("active") => {
+            vec![Finding::good("intel_pstate", "active", "the hardware chooses the frequencies")]
+        }
+        Some("off") => {
+            vec![Finding::none("intel_pstate", "another driver sets the frequencies (see scaling)")]
+        }
         Some(mode) => vec![Finding::bad(
             "intel_pstate",
             mode,

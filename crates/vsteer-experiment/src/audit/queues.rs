@@ -59,8 +59,7 @@ fn is_virtio(t: &Tree, path: &str) -> bool {
 
 fn element(driver: &str, queues: usize) -> String {
     format!(
-        "set <driver name='{driver}' queues='{queues}'/> in the VM's definition, then stop and start \
-        the VM"
+        "set <driver name='{driver}' queues='{queues}'/> in the VM's definition, then stop and start the VM"
     )
 }
 
@@ -90,8 +89,7 @@ fn of_vm(vm: &Vm, device: &Device) -> Finding {
         }
         (Manager::Nobody, Kind::Network | Kind::SingleQueue) => {
             format!(
-                "set queues={n} of its -netdev and mq=on,vectors={} of {id}, then stop and start the \
-                VM",
+                "set queues={n} of its -netdev and mq=on,vectors={} of {id}, then stop and start the VM",
                 2 * n + 2
             )
         }

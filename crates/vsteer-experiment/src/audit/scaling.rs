@@ -93,8 +93,7 @@ fn of_governors(driver: &str, governors: &[(&str, usize)]) -> Finding {
             match governors.first() {
                 _ if autonomous => "the hardware chooses the frequency by the energy preference",
                 Some(("performance", _)) => {
-                    "the governor keeps the highest frequency: fast, but saves no \
-                    energy"
+                    "the governor keeps the highest frequency: fast, but saves no energy"
                 }
                 _ => "the governor follows the load",
             },

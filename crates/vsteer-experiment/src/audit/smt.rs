@@ -32,16 +32,14 @@ fn look(t: &Tree) -> Vec<Finding> {
         "notsupported" | "notimplemented" => {
             vec![Finding::none(
                 "SMT",
-                "cores have one thread each, or the host hides the threads from this \
-                guest",
+                "cores have one thread each, or the host hides the threads from this guest",
             )]
         }
         "on" if open.is_empty() => {
             vec![Finding::good(
                 "SMT",
                 "on",
-                "more threads run at once, and no vulnerability is open \
-                because of SMT",
+                "more threads run at once, and no vulnerability is open because of SMT",
             )]
         }
         "on" => vec![Finding::bad(

@@ -9,12 +9,8 @@
 use super::{Check, Finding, Tree};
 use std::collections::BTreeMap;
 
-pub const CHECK: Check = Check {
-    name: "tuned",
-    doc: "tuned's profile compared with the values in \
-    force",
-    look,
-};
+pub const CHECK: Check =
+    Check { name: "tuned", doc: "tuned's profile compared with the values in force", look };
 
 /// Deepest chain of included profiles that is read.
 const DEPTH: usize = 8;
