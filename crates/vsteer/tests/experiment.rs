@@ -312,7 +312,7 @@ fn words_that_are_not_there_after_the_boot_did_not_take() {
     given_up.sort_unstable();
     assert_eq!(given_up, ["x=x=1, y=y=2", "x=x=2, y=y=2"]);
     let why: Vec<&str> = answers["bad"].as_array().unwrap().iter().map(|b| b[1].as_str().unwrap()).collect();
-    assert!(why.len() == 4 && why.iter().all(|w| w.contains("y did not take")), "{why:?}");
+    assert!(why.len() == 4 && why.iter().all(|w| w.contains("y was set to")), "{why:?}");
     assert_eq!(answers["counted"].as_u64(), Some(10));
 }
 
@@ -374,7 +374,10 @@ fn a_command_that_ends_as_a_lost_link_does_comes_to_an_end() {
     let count = |why: &str| {
         answers["bad"].as_array().unwrap().iter().filter(|b| b[1].as_str().unwrap().contains(why)).count()
     };
-    assert_eq!((answers["counted"].as_u64(), count("failed (255)"), count("cut off")), (Some(5), 15, 5));
+    assert_eq!(
+        (answers["counted"].as_u64(), count("failed with exit code 255"), count("cut off")),
+        (Some(5), 15, 5)
+    );
     // And one that breaks the link whenever it is run.
     there(&p, "breaks", "echo 1 > down; exit 255");
     let done = p.run(&["experiment", "run", "breaks.toml", "--yes"]);
@@ -495,7 +498,7 @@ fn a_meter_that_is_not_there_is_told_and_one_that_goes_leaves_its_measure_missin
     ] {
         let done = p.run(words);
         let told = String::from_utf8_lossy(&done.stderr);
-        assert!(done.status.success() == goes && told.contains("measure \"idle\" is not valid"), "{told}");
+        assert!(done.status.success() == goes && told.contains("measure \"idle\""), "{told}");
     }
     // There when it is looked for first, and gone then.
     let gone = &gone.replace("METER", "[ ! -e asked ] && touch asked && echo 5");
@@ -518,7 +521,7 @@ fn a_setting_that_does_not_take_is_told_by_what_is_in_force() {
     assert_eq!(answers["given_up"][0].as_str(), Some("profile=fast"), "{answers}");
     assert_eq!(answers["counted"].as_u64(), Some(5));
     let why = answers["bad"][0][1].as_str().unwrap();
-    assert!(why.contains("\"fast\" was set, in force is \"balanced\""), "{why}");
+    assert!(why.contains("set to \"fast\", but the value in force is \"balanced\""), "{why}");
     assert_eq!(answers["measures"][0]["answers"][0]["outcome"].as_str(), Some("too_few"));
 }
 

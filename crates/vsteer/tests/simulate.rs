@@ -238,7 +238,7 @@ demand = { periodic = { period = "100ms", work = "1ms" } }
         assert!(!out.status.success() && told.contains(why), "{told}");
     };
     let of = ["headroom", "--from", folder, "--kind"];
-    refused(&[&of[..], &["hgo", "--level", "ready=1%"]].concat(), "use one of these VMs: hog-1, hog-2");
+    refused(&[&of[..], &["hgo", "--level", "ready=1%"]].concat(), "there are: hog-1, hog-2");
     refused(&[&of[..], &["hog-1", "--level", "late=1%"]].concat(), "no VM of the recording has that figure");
     refused(&["headroom", "--kind", "hog-1", "--level", "ready=1%"], "SCENARIO");
 }
@@ -289,7 +289,7 @@ fn a_recording_replayed_gives_back_what_it_recorded() {
         assert!((measured - simulated).abs() <= 0.01 * measured, "{vcpu}");
     }
     let plain = vsteer(&["simulate", "--from", folder]);
-    assert!(String::from_utf8_lossy(&plain.stdout).contains("simulated against measured: ready"));
+    assert!(String::from_utf8_lossy(&plain.stdout).contains("simulated against measured: error of ready"));
 }
 
 #[test]
