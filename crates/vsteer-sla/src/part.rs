@@ -170,7 +170,7 @@ pub fn by_buckets(parts: &[Part], names: &[&str]) -> Vec<String> {
         };
         Some(format!(
             "{name}: a histogram gives the 95th percentile only as a bucket (the last one is from {:.1} \
-                {upto} ms), and not how requests came: as by a Poisson process, it is taken",
+                {upto} ms), and no arrival times; vsteer assumes a Poisson process",
             1e3 * low_s
         ))
     };
